@@ -1,0 +1,241 @@
+/* powerinfer.h: run large language models on ordinary machines.
+ *
+ *   model    an opened file: hyperparameters, vocabulary, mapped weights. Immutable; share it
+ *            between threads.
+ *   context  the working memory of one plan: scratch, logits, worker threads. Used by one thread at
+ *            a time.
+ *   session  one timeline: KV cache and position. Belongs to its context. Any number per context.
+ *   sampler  turns logits into a token; holds the random state and the history for penalties.
+ *
+ * Typical use (error handling left out):
+ *
+ *     pi_model *model; pi_context *context; pi_session *session; pi_sampler *sampler;
+ *     pi_model_open("model.gguf", NULL, &model, NULL);
+ *     pi_context_create(model, NULL, &context, NULL);
+ *     pi_session_create(context, 4096, &session, NULL);
+ *     pi_sampler_create(model, NULL, &sampler, NULL);
+ *     pi_tokenize(model, text, strlen(text), PI_TOKENIZE_BOS, tokens, capacity, &n, NULL);
+ *     pi_input input = {.session = session, .tokens = tokens, .n_tokens = n,
+ *                       .logits = PI_LOGITS_LAST};
+ *     for (;;) {
+ *         pi_forward(context, &input, 1, NULL);
+ *         int32_t next = pi_sampler_sample(sampler, pi_logits(context, 0));
+ *         if (pi_token_is_end(model, next)) break;
+ *         ... print pi_token_text(model, next, ...), then feed it:
+ *         input.tokens = &next; input.n_tokens = 1;
+ *     }
+ *
+ * Errors: functions that can fail return a pi_status and fill an optional pi_error; see
+ * powerinfer_status.h. Wrong pointers and other programmer errors assert. The library never prints,
+ * exits or aborts for a problem of its input. Strings are NUL-terminated UTF-8 unless a length is
+ * given. Free functions accept NULL.
+ *
+ * Options structs: start from the defaults function, change fields; NULL means all defaults. */
+#ifndef POWERINFER_H
+#define POWERINFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "powerinfer_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PI_VERSION_MAJOR 0
+#define PI_VERSION_MINOR 1
+#define PI_VERSION_PATCH 0
+
+/* "0.1.0" of the library that is linked. */
+PI_API const char *pi_version(void);
+
+/* ---- model --------------------------------------------------------------------------------- */
+
+typedef struct pi_model pi_model;
+
+typedef struct pi_model_options {
+    bool no_mmap;    /* copy the weights into huge pages instead of mapping the file */
+    bool mlock;      /* keep the weights in memory */
+    bool vocab_only; /* tokenizer only: no tensors needed; such a model has no contexts */
+    const char *pre; /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+} pi_model_options;
+
+PI_API pi_model_options pi_model_default_options(void);
+
+/* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
+ * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOMEM. */
+PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
+                               pi_error *err);
+/* All contexts of the model must be gone. */
+PI_API void pi_model_close(pi_model *model);
+
+typedef struct pi_model_info {
+    const char *name;         /* general.name, or "" */
+    const char *architecture; /* "llama" */
+    const char *type;         /* the type most weights have: "q4_0" */
+    int32_t n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab;
+    int32_t n_ctx_train;   /* tokens the model was trained for */
+    uint64_t n_params;     /* elements of all weights */
+    uint64_t weight_bytes; /* bytes of all weights */
+    bool has_tokenizer;
+    int32_t token_bos, token_eos; /* -1: none */
+    bool add_bos;                 /* the model wants BOS at the start of a text */
+} pi_model_info;
+
+/* The strings live as long as the model. */
+PI_API void pi_model_get_info(const pi_model *model, pi_model_info *info);
+
+/* ---- text and tokens ------------------------------------------------------------------------ */
+
+enum {
+    PI_TOKENIZE_BOS = 1,       /* BOS (and EOS) where the model asks for it */
+    PI_TOKENIZE_FORCE_BOS = 2, /* BOS at the start whatever the model says */
+    PI_TOKENIZE_SPECIAL = 4 /* control tokens written in the text ("<|im_end|>") are recognised */
+};
+
+/* Writes at most `capacity` ids; *n_tokens is how many the text has. PI_ERR_LIMIT when they did not
+ * fit (n_text + 8 always fits), PI_ERR_UNSUPPORTED when the model has no tokenizer. Any bytes are
+ * accepted as text. Thread-safe. */
+PI_API pi_status pi_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
+                             int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
+
+/* Bytes of one token as it appears inside a text (a lone token may be part of a UTF-8 sequence; not
+ * NUL-terminated). Control tokens give no bytes unless `special`. PI_ERR_RANGE for an id outside
+ * the vocabulary, PI_ERR_LIMIT when capacity is below *n_bytes. */
+PI_API pi_status pi_token_text(const pi_model *model, int32_t token, bool special, char *text,
+                               size_t capacity, size_t *n_bytes, pi_error *err);
+
+/* Text of a whole sequence, the reverse of pi_tokenize (a leading space that the tokenizer added is
+ * taken off). *n_bytes is set in every case; PI_ERR_LIMIT when capacity is below it. */
+PI_API pi_status pi_detokenize(const pi_model *model, const int32_t *tokens, size_t n_tokens,
+                               bool special, char *text, size_t capacity, size_t *n_bytes,
+                               pi_error *err);
+
+/* True for tokens that end a generation (EOS, EOT and their kin). */
+PI_API bool pi_token_is_end(const pi_model *model, int32_t token);
+
+/* ---- context -------------------------------------------------------------------------------- */
+
+typedef struct pi_context pi_context;
+
+typedef enum pi_kernels {
+    PI_KERNELS_AUTO,   /* the best this processor has */
+    PI_KERNELS_SCALAR, /* the float reference: slow, exact */
+    PI_KERNELS_AVX2,
+    PI_KERNELS_AVX512,
+    PI_KERNELS_NEON
+} pi_kernels;
+
+typedef enum pi_mode { /* how the feed-forward layers are computed */
+                       PI_MODE_AUTO,
+                       PI_MODE_DENSE
+} pi_mode;
+
+typedef enum pi_cache_type { PI_CACHE_F16, PI_CACHE_F32, PI_CACHE_Q8_0 } pi_cache_type;
+
+typedef struct pi_context_options {
+    int32_t n_threads;       /* for single tokens; 0: physical (performance) cores */
+    int32_t n_threads_batch; /* for batches; 0: as n_threads */
+    int32_t n_batch;         /* most tokens in one pass over the weights; default 512 */
+    int32_t n_logits;        /* most rows of logits kept at once; 0: n_batch, within 64 MB */
+    pi_kernels kernels;
+    pi_mode mode;
+    pi_cache_type cache_k, cache_v; /* type of the KV cache of sessions; default F16 */
+} pi_context_options;
+
+PI_API pi_context_options pi_context_default_options(void);
+
+/* PI_ERR_ARG, PI_ERR_UNSUPPORTED (kernels this processor lacks), PI_ERR_NOMEM. */
+PI_API pi_status pi_context_create(const pi_model *model, const pi_context_options *options,
+                                   pi_context **out, pi_error *err);
+/* All sessions of the context must be gone. */
+PI_API void pi_context_destroy(pi_context *context);
+
+/* ---- session -------------------------------------------------------------------------------- */
+
+typedef struct pi_session pi_session;
+
+/* Room for n_ctx tokens (>= 1), allocated here and never again. PI_ERR_ARG, PI_ERR_NOMEM. */
+PI_API pi_status pi_session_create(pi_context *context, int32_t n_ctx, pi_session **out,
+                                   pi_error *err);
+PI_API void pi_session_destroy(pi_session *session);
+PI_API int32_t pi_session_length(const pi_session *session);   /* tokens fed so far */
+PI_API int32_t pi_session_capacity(const pi_session *session); /* n_ctx */
+/* Forgets everything after the first `length` tokens. PI_ERR_RANGE when length is not in
+ * 0..pi_session_length. */
+PI_API pi_status pi_session_rewind(pi_session *session, int32_t length, pi_error *err);
+
+/* ---- forward -------------------------------------------------------------------------------- */
+
+typedef enum pi_logits_wanted { PI_LOGITS_NONE, PI_LOGITS_LAST, PI_LOGITS_ALL } pi_logits_wanted;
+
+typedef struct pi_input {
+    pi_session *session;   /* of this context; at most once per call */
+    const int32_t *tokens; /* [n_tokens], appended at the session's end */
+    int32_t n_tokens;      /* >= 1; more than n_batch are fed in several passes */
+    pi_logits_wanted logits;
+} pi_input;
+
+/* Feeds every input's tokens; all inputs share the passes over the weights. Afterwards the sessions
+ * are longer by their tokens. On any error no session has changed. PI_ERR_RANGE: a token id outside
+ * the vocabulary; PI_ERR_LIMIT: a session or the logits have no room; PI_ERR_CANCELLED. */
+PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t n_inputs,
+                            pi_error *err);
+
+/* Logits of the last pi_forward, [n_vocab] float32, valid until the next one. Rows are in the order
+ * of the inputs: one for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */
+PI_API const float *pi_logits(const pi_context *context, int32_t row);
+PI_API int32_t pi_logits_rows(const pi_context *context);
+
+/* Makes a pi_forward in progress (or the next one) return PI_ERR_CANCELLED. May be called from a
+ * signal handler or another thread. */
+PI_API void pi_context_cancel(pi_context *context);
+
+/* What passes have read and done since the context was made; differences tell about one token. */
+typedef struct pi_counters {
+    uint64_t passes, tokens;
+    uint64_t weight_bytes;    /* of weights read from memory, all kinds */
+    uint64_t ffn_bytes;       /* of these, feed-forward weights (predictors apart) */
+    uint64_t ffn_total_bytes; /* what dense passes would have read of them */
+    uint64_t kv_bytes;        /* of KV cache read */
+} pi_counters;
+PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);
+/* Name of the kernels in use ("avx512") and the number of threads for single tokens. */
+PI_API const char *pi_context_kernels(const pi_context *context);
+PI_API int32_t pi_context_threads(const pi_context *context);
+
+/* ---- sampling ------------------------------------------------------------------------------- */
+
+typedef struct pi_sampler pi_sampler;
+
+/* Names, meanings, defaults and order are llama.cpp's: penalties, top-k, top-p, min-p, temperature,
+ * draw. */
+typedef struct pi_sampler_options {
+    float temp;            /* 0.8; <= 0: the most likely token, deterministic */
+    int32_t top_k;         /* 40; <= 0: off */
+    float top_p;           /* 0.95; >= 1: off */
+    float min_p;           /* 0.05; 0: off */
+    float repeat_penalty;  /* 1: off */
+    int32_t repeat_last_n; /* 64; 0: off, -1: the whole history */
+    uint64_t seed;         /* UINT64_MAX: from the system's entropy */
+} pi_sampler_options;
+
+PI_API pi_sampler_options pi_sampler_default_options(void);
+
+/* PI_ERR_ARG (a value that is NaN or negative where it cannot be), PI_ERR_NOMEM. */
+PI_API pi_status pi_sampler_create(const pi_model *model, const pi_sampler_options *options,
+                                   pi_sampler **out, pi_error *err);
+PI_API void pi_sampler_destroy(pi_sampler *sampler);
+/* Puts a token of the prompt into the history. Sampled tokens enter by themselves. */
+PI_API void pi_sampler_accept(pi_sampler *sampler, int32_t token);
+/* logits: [n_vocab], not changed. */
+PI_API int32_t pi_sampler_sample(pi_sampler *sampler, const float *logits);
+/* The seed in use, also when it came from entropy. */
+PI_API uint64_t pi_sampler_seed(const pi_sampler *sampler);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,115 @@
+/* powerinfer_tools.h: everything around running a model: converting, synthesising, measuring,
+ * inspecting. Same conventions as powerinfer.h. These functions may take minutes; those with a
+ * progress callback can be stopped by it (PI_ERR_CANCELLED). Output files appear complete or not at
+ * all. */
+#ifndef POWERINFER_TOOLS_H
+#define POWERINFER_TOOLS_H
+
+#include <stdio.h>
+
+#include "powerinfer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Called on the calling thread a few times a second; fraction in 0..1. False: stop. */
+typedef bool (*pi_progress)(void *user, const char *stage, double fraction);
+
+/* Messages the user should see ("vocabulary has no scores"), one line each. NULL drops them. */
+typedef void (*pi_message)(void *user, const char *line);
+
+/* ---- convert: Hugging Face folder -> GGUF ---------------------------------------------------- */
+
+typedef struct pi_convert_options {
+    const char *type;  /* of the matrices: "f16" (default), "bf16", "f32", "q8_0", "q4_0", ... */
+    int32_t n_threads; /* 0: physical cores */
+    pi_progress progress;
+    pi_message message;
+    void *user;
+} pi_convert_options;
+
+PI_API pi_convert_options pi_convert_default_options(void);
+/* Reads dir/config.json, the safetensors and the tokenizer. PI_ERR_UNSUPPORTED names the model type
+ * and lists the known ones. */
+PI_API pi_status pi_convert(const char *dir, const char *out_path,
+                            const pi_convert_options *options, pi_error *err);
+
+/* ---- synth: a model of a named shape with random weights ------------------------------------- */
+
+typedef struct pi_synth_options {
+    const char *shape;           /* "tiny", "llama-1b", "llama-7b", "bamboo-7b", ... */
+    const char *type;            /* of every matrix, head included: "q4_0" (default), "f16", ... */
+    int32_t n_layer;             /* 0: as the shape has */
+    float density;               /* mean fraction of neurons that fire, 0.1; see docs/synth.md */
+    float skew_share, skew_mass; /* a fraction 0.26 of the neurons carries 0.8 of activations */
+    int32_t rank;                /* of the predictable part of a gate row, 256 */
+    uint64_t seed;
+    bool plain; /* an ordinary file without predictor and neuron order */
+    int32_t n_threads;
+    pi_progress progress;
+    void *user;
+} pi_synth_options;
+
+PI_API pi_synth_options pi_synth_default_options(void);
+PI_API pi_status pi_synth(const char *out_path, const pi_synth_options *options, pi_error *err);
+
+/* ---- inspect --------------------------------------------------------------------------------- */
+
+typedef struct pi_inspect_options {
+    bool json;
+    bool verbose; /* every key and tensor */
+    bool plan;    /* the steps that a context would run */
+} pi_inspect_options;
+
+/* Writes a description of a GGUF file to `out`. */
+PI_API pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *out,
+                            pi_error *err);
+
+/* ---- bench ----------------------------------------------------------------------------------- */
+
+enum { PI_BENCH_MAX_LIST = 32 };
+
+typedef struct pi_bench_options {
+    pi_context_options context;
+    int32_t prompts[PI_BENCH_MAX_LIST]; /* prompt lengths to time; 0 entries: no prompt test */
+    int32_t n_prompts;
+    int32_t n_gen;                     /* tokens to generate; 0: no generation test */
+    int32_t depths[PI_BENCH_MAX_LIST]; /* tokens already in the context */
+    int32_t n_depths;
+    int32_t repetitions;
+    pi_progress progress;
+    void *user;
+} pi_bench_options;
+
+PI_API pi_bench_options pi_bench_default_options(void); /* -p 512 -n 128 -d 0 -r 5 */
+
+typedef struct pi_bench_result {
+    char test[16]; /* "pp512", "tg128" */
+    int32_t depth;
+    const char *mode, *device;    /* static strings */
+    double tps, tps_min, tps_max; /* tokens per second: median and range over repetitions */
+    double bytes_per_token;       /* weights and KV cache really read */
+    double gbps;                  /* bytes_per_token * tps / 1e9 */
+    double bandwidth_share;       /* gbps / read_gbps */
+    double floor_share;           /* time that the floor allows / time taken */
+    double ffn_density;           /* feed-forward bytes read / all feed-forward bytes */
+} pi_bench_result;
+
+typedef struct pi_bench_report {
+    char cpu[128];
+    int32_t threads;
+    double read_gbps;   /* best streaming read over 1..threads, mapped and huge-page memory */
+    double gather_gbps; /* rows of this model's size at random, at its density */
+    int32_t n_results;
+    pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
+} pi_bench_report;
+
+/* The report is large; let it live in static or heap memory. */
+PI_API pi_status pi_bench(const pi_model *model, const pi_bench_options *options,
+                          pi_bench_report *report, pi_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,7 @@
+/* clock.h: monotonic time. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+double clock_seconds(void); /* monotonic, since an arbitrary start */
+
+#endif

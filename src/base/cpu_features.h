@@ -1,0 +1,20 @@
+/* cpu_features.h: what this processor (and its operating system) can execute. */
+#ifndef BASE_CPU_FEATURES_H
+#define BASE_CPU_FEATURES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct cpu_features {
+    bool avx2, fma, f16c, avx_vnni;
+    bool avx512; /* F, BW, DQ, VL together */
+    bool avx512_vnni, avx512_bf16;
+    bool neon, dotprod, i8mm;
+} cpu_features;
+
+/* Detected once (CPUID and XCR0 on x86, HWCAP on ARM); thread-safe. */
+const cpu_features *cpu_features_get(void);
+/* "AMD EPYC 9B45", from CPUID or /proc/cpuinfo; never NULL. */
+const char *cpu_model_name(void);
+
+#endif

@@ -1,0 +1,53 @@
+/* file.h: whole files in (mapped or copied), files out (atomically).
+ *
+ * Messages name the path. Nothing here trusts a file's size to stay what it was: a mapping that
+ * loses its tail raises SIGBUS as for every program that maps files; --no-mmap avoids that. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+typedef struct file_map {
+    const uint8_t *data; /* [size], read-only */
+    size_t size;         /* bytes */
+    bool copied;         /* true: private huge-page memory; false: a mapping of the file */
+} file_map;
+
+/* Maps a regular file read-only. An empty file gives size 0 and data non-NULL. With `copy` the
+ * bytes are read into huge-page memory instead (--no-mmap). PI_ERR_IO: cannot be opened or read, or
+ * is a directory or a device; PI_ERR_NOMEM. */
+pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err);
+void file_map_close(file_map *map); /* a zeroed map is fine */
+/* Locks the pages in memory (--mlock). PI_ERR_IO with advice on `ulimit -l` when not allowed. */
+pi_status file_map_lock(const file_map *map, pi_error *err);
+
+/* Reads a whole file (or "-": standard input) of at most max_bytes into *data (mem_free), with a
+ * NUL added that is not counted. PI_ERR_LIMIT when longer. */
+pi_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
+                    pi_error *err);
+
+/* A file that exists completely or not at all: written under a temporary name in the same folder,
+ * then fsync and rename in file_writer_commit. Ending the program by a signal leaves at most the
+ * temporary file, which file_writer_signal_cleanup (async-signal-safe) unlinks. */
+typedef struct file_writer file_writer;
+pi_status file_writer_open(const char *path, file_writer **out, pi_error *err);
+pi_status file_writer_write(file_writer *w, const void *data, size_t n_bytes, pi_error *err);
+pi_status file_writer_zeros(file_writer *w, size_t n_bytes, pi_error *err); /* padding */
+uint64_t file_writer_offset(const file_writer *w);                          /* bytes written */
+/* Overwrites bytes that were already written. */
+pi_status file_writer_patch(file_writer *w, uint64_t offset, const void *data, size_t n_bytes,
+                            pi_error *err);
+/* Both free the writer. A failed commit leaves nothing behind. NULL is fine for abort. */
+pi_status file_writer_commit(file_writer *w, pi_error *err);
+void file_writer_abort(file_writer *w);
+void file_writer_signal_cleanup(void);
+
+bool file_exists(const char *path);
+/* dir + "/" + name into buf; false when it does not fit. */
+bool file_join(char *buf, size_t n_buf, const char *dir, const char *name);
+
+#endif

@@ -1,0 +1,34 @@
+/* json_writer.h: writes one JSON document to a FILE: commas, indentation, escapes and the shortest
+ * round-trip numbers are taken care of. Reading JSON is the business of src/text.
+ *
+ * Errors of the FILE are sticky there (ferror); check once at the end. Depth is capped at
+ * JSON_WRITER_DEPTH (asserted). NaN and infinities are written as null. Strings need not be valid
+ * UTF-8: bad bytes become U+FFFD. Keys go before values within objects; NULL keys within arrays. */
+#ifndef BASE_JSON_WRITER_H
+#define BASE_JSON_WRITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { JSON_WRITER_DEPTH = 32 };
+
+typedef struct json_writer {
+    FILE *file;
+    int depth;
+    bool has_item[JSON_WRITER_DEPTH];
+    bool in_array[JSON_WRITER_DEPTH];
+} json_writer;
+
+void json_begin(json_writer *w, FILE *file);
+void json_object(json_writer *w, const char *key);
+void json_end_object(json_writer *w); /* the outermost end adds the newline */
+void json_array(json_writer *w, const char *key);
+void json_end_array(json_writer *w);
+void json_string(json_writer *w, const char *key, const char *value, size_t n_bytes);
+void json_text(json_writer *w, const char *key, const char *value); /* NUL-terminated; NULL: null */
+void json_int(json_writer *w, const char *key, int64_t value);
+void json_number(json_writer *w, const char *key, double value);
+void json_bool(json_writer *w, const char *key, bool value);
+
+#endif

@@ -1,0 +1,42 @@
+/* pool.h: the worker pool. Made once per context; workers spin while a token is in flight and sleep
+ * between runs.
+ *
+ * A run executes one function on all threads at once (SPMD): the caller is thread 0. Inside a run,
+ * phases are separated by pool_barrier; within a phase, work is handed out in chunks by pool_take,
+ * so that a slow core takes fewer. All threads must call pool_barrier the same number of times. */
+#ifndef BASE_POOL_H
+#define BASE_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "error.h"
+
+typedef struct pool pool;
+typedef void (*pool_fn)(void *arg, int ith, int nth);
+
+enum { POOL_MAX_THREADS = 512 };
+
+/* n_threads in 1..POOL_MAX_THREADS; PI_ERR_ARG otherwise, PI_ERR_NOMEM when threads cannot be made.
+ */
+pi_status pool_create(int n_threads, pool **out, pi_error *err);
+void pool_destroy(pool *p); /* joins; not from inside a run; NULL is fine */
+int pool_size(const pool *p);
+
+/* Runs fn(arg, ith, nth) on the first nth threads (1..pool_size), returns when all are done. One
+ * run at a time per pool. */
+void pool_run(pool *p, int nth, pool_fn fn, void *arg);
+
+/* From inside a run: waits for all threads of it. Everything written before is seen after. Also
+ * resets the counter of pool_take to 0. */
+void pool_barrier(pool *p);
+
+/* From inside a run: reserves the next `chunk` items of this phase and returns the first index;
+ * the caller stops when it is >= its own total. */
+int64_t pool_take(pool *p, int64_t chunk);
+
+/* Physical cores this process may use (affinity respected, SMT siblings counted once; on hybrid
+ * processors the performance cores only). At least 1. */
+int cpu_count_physical(void);
+
+#endif

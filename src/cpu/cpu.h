@@ -1,0 +1,154 @@
+/* cpu.h: the processor's kernels, behind one table of functions per tier.
+ *
+ * A tier is a set of instructions. The table starts as the scalar reference and is overwritten tier
+ * by tier in ascending order (scalar, avx2, avx512, avx512 with BF16), so that every entry is
+ * always there. Kernels are pure functions over ranges: no allocation, no threads, no errors; the
+ * engine splits ranges over its workers. Results do not depend on how ranges are split.
+ *
+ * Matrices are as in GGUF: row r holds the n_in weights of output r. A product is
+ * y[c][r] = sum_k W[r][k] * x[c][k]. Activations are encoded once per vector into the form that the
+ * weight type's kernel wants (cpu_act), then used by all rows. */
+#ifndef CPU_CPU_H
+#define CPU_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "activation.h"
+#include "quant.h"
+
+typedef enum cpu_tier {
+    CPU_TIER_AUTO,
+    CPU_TIER_SCALAR,    /* float activations, double accumulation: the reference */
+    CPU_TIER_REFERENCE, /* scalar code for the same int8/bf16 arithmetic as the fast tiers; tests */
+    CPU_TIER_AVX2,      /* AVX2 + FMA + F16C */
+    CPU_TIER_AVX512,    /* F + BW + DQ + VL + VNNI; BF16 unit when there */
+    CPU_TIER_NEON,
+    CPU_TIER_COUNT
+} cpu_tier;
+
+/* ---- activations ------------------------------------------------------------------------------
+ */
+
+typedef enum cpu_act_kind {
+    CPU_ACT_F32,  /* as they are */
+    CPU_ACT_BF16, /* rounded to bfloat16 */
+    CPU_ACT_Q8, /* int8 in groups of 32 with a float scale, and sums: q = round(x / d), d = amax/127
+                 */
+    CPU_ACT_KIND_COUNT
+} cpu_act_kind;
+
+typedef enum cpu_act_layout {
+    CPU_ACT_COLUMNS, /* one vector after the other: for matvec */
+    CPU_ACT_PANELS   /* CPU_PANEL vectors interleaved: for matmul */
+} cpu_act_layout;
+
+enum {
+    CPU_PANEL = 16,     /* vectors in a panel; a last, narrower panel is padded with zeros */
+    CPU_ACT_GROUP = 32, /* elements per int8 group */
+    CPU_ROW_TILE = 16   /* matmul row ranges start at multiples of this */
+};
+
+/* Encoded vectors. How `data` is laid out is private to src/cpu (act.h there). */
+typedef struct cpu_act {
+    cpu_act_kind kind;
+    cpu_act_layout layout;
+    int64_t n;      /* elements of a vector; for Q8 a multiple of CPU_ACT_GROUP */
+    int64_t n_cols; /* vectors */
+    void *data;     /* 64-byte aligned, cpu_act_bytes(...) long */
+} cpu_act;
+
+size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_t n_cols);
+
+/* ---- matrices ---------------------------------------------------------------------------------
+ */
+
+typedef struct cpu_mat {
+    const void *data; /* row r at data + r * row_bytes; 2-byte alignment is enough */
+    size_t row_bytes;
+    int64_t n_in;  /* elements per row */
+    int64_t n_out; /* rows */
+    quant_type type;
+} cpu_mat;
+
+typedef struct cpu_mat_kernels {
+    cpu_act_kind act; /* the form in which both kernels want x */
+
+    /* y[c * ldy + r] for r in [row0, row1) and every column c of x (layout COLUMNS). Meant for few
+     * columns: each row is read from memory once. */
+    void (*matvec)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
+                   int64_t ldy);
+
+    /* The same for many columns (layout PANELS): rows are decoded tile by tile into `scratch`
+     * (matmul_scratch bytes, 64-byte aligned, one per thread). row0 is a multiple of CPU_ROW_TILE,
+     * row1 too or n_out. */
+    void (*matmul)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
+                   int64_t ldy, void *scratch);
+} cpu_mat_kernels;
+
+/* ---- attention --------------------------------------------------------------------------------
+ */
+
+/* Queries that share one KV head, against keys and values of positions [k0, k1). Online softmax:
+ * per query i the state is (m, l, acc): the running maximum, the sum of exp(s - m), and the sum of
+ * exp(s - m) * v. States start as (-inf, 0, 0), are updated in place, and can be merged, so a range
+ * of positions may be split. Source: Milakov and Gimelshein 2018; Dao 2022. */
+typedef struct cpu_attn {
+    const float *q; /* [n_q][head_dim], already scaled */
+    int n_q;
+    int head_dim;              /* of K and V, a multiple of 2; of 32 for Q8_0 */
+    const void *k, *v;         /* position j at k + j * k_stride: head_dim elements of type_k */
+    size_t k_stride, v_stride; /* bytes */
+    quant_type type_k, type_v; /* F32, F16, Q8_0 */
+    int64_t k0, k1;
+    const int32_t *first, *limit; /* [n_q]: query i sees positions in [first[i], limit[i]) */
+    float softcap;                /* s = softcap * tanh(s / softcap); 0: off */
+    float *m, *l;                 /* [n_q] */
+    float *acc;                   /* [n_q][head_dim] */
+    void *scratch;                /* cpu_attn_scratch_bytes(n_q, head_dim), 64-byte aligned */
+} cpu_attn;
+
+size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+typedef struct cpu_kernels {
+    cpu_tier tier;
+    const char *name; /* "avx512" */
+
+    cpu_mat_kernels mat[QUANT_TYPE_COUNT]; /* matvec is NULL for types without kernels */
+
+    /* Encodes columns [col0, col1) of x (column c at x + c * ldx) into `out`. For PANELS col0 is a
+     * multiple of CPU_PANEL, and col1 too or n_cols. Non-finite input gives non-finite output, not
+     * undefined behaviour. */
+    void (*act_encode)(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out);
+
+    /* y = x / sqrt(mean(x^2) + eps) * w; w may be NULL (1). x and y may be the same. */
+    void (*rms_norm)(const float *x, const float *w, float *y, int64_t n, float eps);
+    /* y = (x - mean) / sqrt(var + eps) * w + b; w, b may be NULL. */
+    void (*layer_norm)(const float *x, const float *w, const float *b, float *y, int64_t n,
+                       float eps);
+    /* Rotates the first n_rot elements of a head in place. cs: [n_rot/2][2] = (cos, sin). Pairs are
+     * (2i, 2i+1), or with `neox` (i, i + n_rot/2). */
+    void (*rope)(float *x, int n_rot, const float *cs, bool neox);
+    /* y[i] = f(gate[i]) * up[i]; up NULL: y[i] = f(gate[i]). threshold is FATReLU's. In place is
+     * fine. */
+    void (*activate)(activation f, float threshold, const float *gate, const float *up, float *y,
+                     int64_t n);
+    void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
+    /* Writes n floats as a KV cache row of `type` (F32, F16, Q8_0). */
+    void (*kv_store)(const float *x, void *dst, quant_type type, int64_t n);
+    void (*attention)(const cpu_attn *a);
+
+    /* Reads n_bytes (a multiple of 64, 64-byte aligned) as fast as the tier can and returns a value
+     * that depends on all of them: measures bandwidth. */
+    uint64_t (*stream_read)(const void *p, size_t n_bytes);
+} cpu_kernels;
+
+/* Fills `out`. False when this processor lacks the tier's instructions. AUTO takes the best. */
+bool cpu_kernels_get(cpu_tier tier, cpu_kernels *out);
+const char *cpu_tier_name(cpu_tier tier);
+
+#endif

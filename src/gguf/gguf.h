@@ -1,0 +1,122 @@
+/* gguf.h: reading GGUF files: strict, lazy, mapped.
+ *
+ * Versions 2 and 3, little-endian, single files and split ones (-00001-of-0000N.gguf, any part may
+ * be named), and PowerInfer's `PWRI` magic (whose integer types 16, 17, 18 are renumbered to I8,
+ * I16, I32). After gguf_open succeeds every offset has been checked: keys and tensors can be used
+ * without further care. Nothing is copied: strings and data point into the mapping and are NOT
+ * NUL-terminated. A gguf_file is immutable after opening and may be shared between threads.
+ *
+ * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md */
+#ifndef GGUF_GGUF_H
+#define GGUF_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "quant.h"
+
+enum {
+    GGUF_MAX_DIMS = 4,
+    GGUF_MAX_NAME = 64,   /* tensor names are shorter than this */
+    GGUF_MAX_KEY = 65535, /* bytes of a key */
+    GGUF_MAX_TENSORS = 1 << 20,
+    GGUF_MAX_KEYS = 1 << 20,
+    GGUF_MAX_PARTS = 1 << 10,
+    GGUF_MAX_ARRAY_DEPTH = 4, /* arrays of arrays */
+    GGUF_DEFAULT_ALIGNMENT = 32
+};
+
+typedef enum gguf_value_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_VALUE_TYPE_COUNT
+} gguf_value_type;
+
+typedef struct gguf_string {
+    const char *data; /* not NUL-terminated */
+    uint64_t n_bytes;
+} gguf_string;
+
+typedef struct gguf_value {
+    gguf_string key;
+    gguf_value_type type;
+    gguf_value_type item_type; /* of an array */
+    uint64_t count;            /* items of an array, else 1 */
+    const uint8_t *data;       /* the raw little-endian value, or the array's first item */
+} gguf_value;
+
+typedef struct gguf_tensor {
+    char name[GGUF_MAX_NAME]; /* NUL-terminated */
+    quant_type type;
+    int n_dims;                   /* 1..4 */
+    uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; unused ones are 1 */
+    const uint8_t *data;          /* in the mapping; NULL in a file opened with header_only */
+    uint64_t n_elems;
+    size_t n_bytes;
+    uint64_t file_offset; /* of the data, in bytes from the start of its part */
+    int part;             /* which file of a split one */
+} gguf_tensor;
+
+typedef struct gguf_file gguf_file;
+
+typedef struct gguf_open_options {
+    bool copy;        /* read into huge-page memory instead of mapping (--no-mmap) */
+    bool lock;        /* mlock */
+    bool header_only; /* accept a file whose tensor data is missing (vocabulary, inspect) */
+} gguf_open_options;
+
+/* `options` may be NULL. Errors: PI_ERR_IO, PI_ERR_FORMAT (message has the byte offset),
+ * PI_ERR_UNSUPPORTED (version, tensor type, big-endian), PI_ERR_NOMEM. */
+pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,
+                    pi_error *err);
+/* The same over bytes in memory, which must outlive the file; `name` is for messages. No splits. */
+pi_status gguf_open_memory(const void *data, size_t n_bytes, const char *name, gguf_file **out,
+                           pi_error *err);
+void gguf_close(gguf_file *f); /* NULL is fine */
+
+uint32_t gguf_version(const gguf_file *f);
+uint32_t gguf_alignment(const gguf_file *f);
+bool gguf_is_pwri(const gguf_file *f); /* magic PWRI */
+int gguf_n_parts(const gguf_file *f);
+const char *gguf_path(const gguf_file *f);
+uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
+
+uint64_t gguf_n_values(const gguf_file *f);
+const gguf_value *gguf_value_at(const gguf_file *f, uint64_t i);
+const gguf_value *gguf_find(const gguf_file *f, const char *key); /* NULL when absent; O(1) */
+
+uint64_t gguf_n_tensors(const gguf_file *f);
+const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i);         /* file order */
+const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL; O(1) */
+
+/* Typed access to a value. Each returns false when the type does not fit (any integer type fits an
+ * integer getter when the number is in range; any number fits a float getter). */
+bool gguf_as_u64(const gguf_value *v, uint64_t *out);
+bool gguf_as_i64(const gguf_value *v, int64_t *out);
+bool gguf_as_f64(const gguf_value *v, double *out);
+bool gguf_as_bool(const gguf_value *v, bool *out); /* bool or integer 0/1 */
+bool gguf_as_string(const gguf_value *v, gguf_string *out);
+/* Item i of an array of fixed-size items (numbers, bools), with the same conversions. O(1). */
+bool gguf_item_u64(const gguf_value *v, uint64_t i, uint64_t *out);
+bool gguf_item_i64(const gguf_value *v, uint64_t i, int64_t *out);
+bool gguf_item_f64(const gguf_value *v, uint64_t i, double *out);
+/* Walks an array of strings: start with *cursor = v->data and call v->count times. The bounds were
+ * checked when the file was opened. */
+gguf_string gguf_next_string(const uint8_t **cursor);
+
+const char *gguf_value_type_name(gguf_value_type type); /* "u32", "string", "array" */
+
+#endif

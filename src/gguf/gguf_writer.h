@@ -1,0 +1,45 @@
+/* gguf_writer.h: writing GGUF v3, in two passes, so that tensors are streamed and never all in
+ * memory: first keys and tensor infos, then the data of each tensor in the same order.
+ *
+ * The file appears under its name only when gguf_writer_finish succeeds. Not thread-safe. */
+#ifndef GGUF_GGUF_WRITER_H
+#define GGUF_GGUF_WRITER_H
+
+#include "gguf.h"
+
+typedef struct gguf_writer gguf_writer;
+
+pi_status gguf_writer_create(const char *path, gguf_writer **out, pi_error *err);
+
+/* Keys. A key that is already there is replaced in place. Errors are sticky: the first one is kept
+ * and returned by the next call that takes a pi_error. */
+void gguf_put_u32(gguf_writer *w, const char *key, uint32_t v);
+void gguf_put_i32(gguf_writer *w, const char *key, int32_t v);
+void gguf_put_u64(gguf_writer *w, const char *key, uint64_t v);
+void gguf_put_f32(gguf_writer *w, const char *key, float v);
+void gguf_put_bool(gguf_writer *w, const char *key, bool v);
+void gguf_put_string(gguf_writer *w, const char *key, const char *v); /* NUL-terminated */
+void gguf_put_bytes(gguf_writer *w, const char *key, const char *v, size_t n_bytes); /* a string */
+/* Arrays of fixed-size items (anything but strings and arrays); `data` is in host order. */
+void gguf_put_array(gguf_writer *w, const char *key, gguf_value_type item_type, const void *data,
+                    uint64_t count);
+void gguf_put_strings(gguf_writer *w, const char *key, const gguf_string *items, uint64_t count);
+/* Copies a value from an open file as it is. */
+void gguf_put_value(gguf_writer *w, const gguf_value *v);
+void gguf_remove(gguf_writer *w, const char *key);
+
+/* Tensor infos, in the order in which data will come. dims[0] is contiguous. PI_ERR_ARG for a name
+ * that is too long or already there, or dims that do not fit the type. */
+pi_status gguf_add_tensor(gguf_writer *w, const char *name, quant_type type, int n_dims,
+                          const uint64_t *dims, pi_error *err);
+
+/* Writes the header. After it, only gguf_write_data. */
+pi_status gguf_writer_begin_data(gguf_writer *w, pi_error *err);
+/* Appends data of the current tensor; may be called in pieces; when a tensor is complete, the
+ * writer pads and goes on to the next one. PI_ERR_ARG for more bytes than the tensor has. */
+pi_status gguf_write_data(gguf_writer *w, const void *data, size_t n_bytes, pi_error *err);
+/* Checks that all tensors are complete, syncs, renames. Frees the writer in every case. */
+pi_status gguf_writer_finish(gguf_writer *w, pi_error *err);
+void gguf_writer_abort(gguf_writer *w); /* frees, leaves nothing behind; NULL is fine */
+
+#endif

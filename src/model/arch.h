@@ -1,0 +1,101 @@
+/* arch.h: what an architecture is: one constant row of a table. No code elsewhere asks which
+ * architecture it has; it asks the row. Loader, validator, planner, converter, synth and inspect
+ * all read the same row. */
+#ifndef MODEL_ARCH_H
+#define MODEL_ARCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "activation.h"
+
+typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind;
+typedef enum rope_kind {
+    ROPE_NONE,
+    ROPE_INTERLEAVED, /* pairs (2i, 2i+1): Q and K rows are permuted by converters */
+    ROPE_NEOX         /* pairs (i, i + n_rot/2) */
+} rope_kind;
+
+/* Roles of tensors. The order is that of execution. */
+typedef enum tensor_role {
+    ROLE_TOKEN_EMBD,
+    ROLE_ATTN_NORM,
+    ROLE_ATTN_Q,
+    ROLE_ATTN_Q_BIAS,
+    ROLE_ATTN_K,
+    ROLE_ATTN_K_BIAS,
+    ROLE_ATTN_V,
+    ROLE_ATTN_V_BIAS,
+    ROLE_ATTN_Q_NORM,
+    ROLE_ATTN_K_NORM,
+    ROLE_ATTN_OUT,
+    ROLE_ATTN_OUT_BIAS,
+    ROLE_FFN_NORM,
+    ROLE_FFN_GATE,
+    ROLE_FFN_GATE_BIAS,
+    ROLE_FFN_UP,
+    ROLE_FFN_UP_BIAS,
+    ROLE_FFN_DOWN,
+    ROLE_FFN_DOWN_BIAS,
+    ROLE_OUTPUT_NORM,
+    ROLE_OUTPUT,
+    ROLE_ROPE_FREQS,
+    ROLE_COUNT
+} tensor_role;
+
+/* Symbolic sizes for shapes; resolved against a model's hyperparameters. */
+typedef enum arch_dim {
+    DIM_NONE,    /* no such dimension */
+    DIM_EMBD,    /* n_embd */
+    DIM_VOCAB,   /* n_vocab */
+    DIM_FF,      /* n_ff of the layer */
+    DIM_Q,       /* n_head * head_dim */
+    DIM_KV,      /* n_head_kv * head_dim */
+    DIM_HEAD,    /* head_dim */
+    DIM_HALF_ROT /* n_rot / 2 */
+} arch_dim;
+
+enum {
+    TENSOR_PER_LAYER = 1,
+    TENSOR_OPTIONAL = 2,
+    TENSOR_NEURON_ROWS = 4, /* row i belongs to neuron i */
+    TENSOR_NEURON_COLS = 8, /* element i of each row belongs to neuron i (down) */
+    TENSOR_NEURON_VEC = 16, /* a bias with one element per neuron */
+    TENSOR_F32 = 32         /* small vectors: F32 (or any float type, converted on loading) */
+};
+
+typedef struct arch_tensor {
+    tensor_role role;
+    const char *name;    /* "blk.%d.ffn_up.weight", or without %d */
+    const char *hf_name; /* Hugging Face name, "model.layers.%d.mlp.up_proj.weight" */
+    arch_dim dims[2];    /* contiguous first; [1] is DIM_NONE for vectors */
+    uint32_t flags;      /* TENSOR_* */
+} arch_tensor;
+
+enum { ARCH_MAX_TENSORS = 40 };
+
+typedef struct arch_row {
+    const char *name;            /* general.architecture: "llama" */
+    const char *const *hf_types; /* model_type values converted to this row, NULL-terminated */
+    norm_kind norm;
+    rope_kind rope;
+    activation default_activation; /* unless {arch}.hidden_activation says otherwise */
+    const arch_tensor *tensors;
+    int n_tensors;
+} arch_row;
+
+/* NULL when unknown. */
+const arch_row *arch_find(const char *name, uint64_t n_bytes);
+const arch_row *arch_find_hf(const char *model_type); /* NULL when unknown */
+int arch_count(void);
+const arch_row *arch_at(int i);
+/* "falcon, llama, qwen2": for messages. Static storage. */
+const char *arch_list_names(void);
+
+/* Row of a role, NULL when the architecture has no such tensor. */
+const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
+/* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
+void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
+const char *tensor_role_name(tensor_role role); /* "ffn_up" */
+
+#endif

@@ -1,0 +1,71 @@
+/* tokenizer.h: text to token ids and back, from a GGUF vocabulary.
+ *
+ * Kinds: `llama` (SentencePiece BPE by scores, byte fallback) and `gpt2` (byte-level BPE by merges,
+ * text cut by a pre-tokenizer). Immutable after creation; encode and decode are thread-safe. */
+#ifndef TEXT_TOKENIZER_H
+#define TEXT_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "gguf.h"
+
+enum { TOKENIZER_MAX_VOCAB = 1 << 22 };
+
+/* tokenizer.ggml.token_type */
+typedef enum token_type {
+    TOKEN_UNDEFINED,
+    TOKEN_NORMAL,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE
+} token_type;
+
+enum {
+    TOKENIZER_ADD_SPECIAL = 1, /* BOS / EOS where the vocabulary asks for them */
+    TOKENIZER_FORCE_BOS = 2,
+    TOKENIZER_PARSE_SPECIAL = 4 /* control tokens in the text are recognised */
+};
+
+typedef struct tokenizer_info {
+    int32_t n_vocab;
+    int32_t bos, eos, eot, unk, pad; /* -1: none */
+    bool add_bos, add_eos, add_space_prefix;
+    const char *model; /* "llama", "gpt2" */
+    const char *pre;   /* name of the pre-tokenizer in use, "" for llama */
+} tokenizer_info;
+
+typedef struct tokenizer tokenizer;
+
+/* `pre` overrides tokenizer.ggml.pre (NULL: as the file says). The file must stay open. A file
+ * whose tokenizer.ggml.model is "none" or absent: PI_ERR_NOT_FOUND. PI_ERR_FORMAT: hostile
+ * vocabularies (missing arrays, lengths that disagree, ids out of range). PI_ERR_UNSUPPORTED:
+ * unknown model or pre-tokenizer name (the message lists the known ones), or built without PCRE2.
+ */
+pi_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **out, pi_error *err);
+void tokenizer_free(tokenizer *t); /* NULL is fine */
+const tokenizer_info *tokenizer_get_info(const tokenizer *t);
+
+/* Any bytes are accepted. Writes at most `capacity` ids, *n_tokens is how many there are (n_text +
+ * 8 always fits); PI_ERR_LIMIT when they did not fit, PI_ERR_NOMEM. Time is O(n log n). */
+pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
+                           int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
+
+/* The bytes that a token stands for inside a text; control tokens give none unless `special`.
+ * *n_bytes is always set; PI_ERR_LIMIT when capacity is below it; PI_ERR_RANGE. */
+pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *text, size_t capacity,
+                          size_t *n_bytes, pi_error *err);
+/* A whole sequence; undoes the space prefix of `llama` vocabularies. */
+pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool special,
+                           char *text, size_t capacity, size_t *n_bytes, pi_error *err);
+
+/* EOS, EOT and the tokens that chat models end a turn with ("<|im_end|>", "<|eot_id|>", ...). */
+bool tokenizer_is_end(const tokenizer *t, int32_t id);
+/* Raw vocabulary entry (as in the file). False when out of range. */
+bool tokenizer_entry(const tokenizer *t, int32_t id, gguf_string *text, token_type *type);
+
+#endif
