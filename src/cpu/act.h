@@ -1,0 +1,75 @@
+/* act.h: how encoded activations lie in memory. Private to src/cpu; every tier uses the same
+ * layout, so that tiers can be mixed in one table and compared bit by bit.
+ *
+ * COLUMNS: vector c starts at data + c * act_column_bytes.
+ *   F32   float x[n], zero-padded to a multiple of 16
+ *   BF16  uint16_t x[n], zero-padded to a multiple of 32
+ *   Q8    int8_t q[n] | float d[n/32] | int32_t sum[n/16], each part padded to 64 bytes
+ *
+ * PANELS: panel p (vectors 16p .. 16p+15; absent ones are zero) starts at data + p *
+ * act_panel_bytes. F32   float x[n][16] BF16  uint16_t x[(n+1)/2][16][2]: pairs of elements, as the
+ * bf16 dot unit wants them Q8    act_q8_panel_group g[n/32]
+ *
+ * Q8: d = amax / 127 over a group of 32, q = round-to-nearest-even(x / d) in -127..127, 0 when
+ * amax is 0; sum[i] is the sum of q over 16 elements (for formats with offsets or minima). A group
+ * with a NaN or infinity gets d = NaN. */
+#ifndef CPU_ACT_H
+#define CPU_ACT_H
+
+#include "cpu.h"
+
+typedef struct act_q8_panel_group { /* 32 elements of 16 vectors, 704 bytes */
+    int8_t q[CPU_ACT_GROUP / 4][CPU_PANEL][4];
+    float d[CPU_PANEL];
+    int32_t sum[CPU_ACT_GROUP / 16][CPU_PANEL];
+} act_q8_panel_group;
+
+static inline size_t act_pad64(size_t n) {
+    return (n + 63) & ~(size_t)63;
+}
+
+static inline size_t act_column_bytes(cpu_act_kind kind, int64_t n) {
+    size_t size = (size_t)n;
+    switch (kind) {
+    case CPU_ACT_F32:
+        return act_pad64(size * sizeof(float));
+    case CPU_ACT_BF16:
+        return act_pad64(size * sizeof(uint16_t));
+    default:
+        return act_pad64(size) + act_pad64(size / CPU_ACT_GROUP * sizeof(float)) +
+               act_pad64(size / 16 * sizeof(int32_t));
+    }
+}
+
+static inline size_t act_panel_bytes(cpu_act_kind kind, int64_t n) {
+    size_t size = (size_t)n;
+    switch (kind) {
+    case CPU_ACT_F32:
+        return size * CPU_PANEL * sizeof(float);
+    case CPU_ACT_BF16:
+        return (size + 1) / 2 * CPU_PANEL * 2 * sizeof(uint16_t);
+    default:
+        return size / CPU_ACT_GROUP * sizeof(act_q8_panel_group);
+    }
+}
+
+/* Parts of a Q8 column. */
+static inline const int8_t *act_q8_q(const void *column) {
+    return column;
+}
+static inline const float *act_q8_d(const void *column, int64_t n) {
+    return (const float *)((const char *)column + act_pad64((size_t)n));
+}
+static inline const int32_t *act_q8_sum(const void *column, int64_t n) {
+    return (const int32_t *)((const char *)column + act_pad64((size_t)n) +
+                             act_pad64((size_t)n / CPU_ACT_GROUP * sizeof(float)));
+}
+
+static inline const void *act_column(const cpu_act *a, int64_t c) {
+    return (const char *)a->data + (size_t)c * act_column_bytes(a->kind, a->n);
+}
+static inline const void *act_panel(const cpu_act *a, int64_t p) {
+    return (const char *)a->data + (size_t)p * act_panel_bytes(a->kind, a->n);
+}
+
+#endif
