@@ -38,15 +38,15 @@ static pi_status check_options(const pi_model *m, const pi_context_options *o, p
     return PI_OK;
 }
 
-pi_status pi_context_create(const pi_model *model, const pi_context_options *options,
-                            pi_context **out, pi_error *err) {
+pi_status pi_context_create(const pi_model *m, const pi_context_options *options, pi_context **out,
+                            pi_error *err) {
     pi_context_options o = options ? *options : pi_context_default_options();
     *out = NULL;
-    pi_status status = check_options(model, &o, err);
+    pi_status status = check_options(m, &o, err);
     if (status != PI_OK) return status;
     pi_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
-    c->model = model;
+    c->model = m;
     engine_options inner = {.n_threads = o.n_threads,
                             .n_threads_batch = o.n_threads_batch,
                             .n_batch = o.n_batch,
@@ -54,7 +54,7 @@ pi_status pi_context_create(const pi_model *model, const pi_context_options *opt
                             .tier = tiers[o.kernels],
                             .type_k = cache_types[o.cache_k],
                             .type_v = cache_types[o.cache_v]};
-    status = engine_context_create(model->weights, &inner, &c->engine, err);
+    status = engine_context_create(m->weights, &inner, &c->engine, err);
     if (status == PI_OK) {
         size_t n = (size_t)engine_batch(c->engine);
         c->inputs = mem_calloc(n, sizeof *c->inputs);
@@ -157,11 +157,11 @@ pi_sampler_options pi_sampler_default_options(void) {
                                 .seed = UINT64_MAX};
 }
 
-pi_status pi_sampler_create(const pi_model *model, const pi_sampler_options *options,
-                            pi_sampler **out, pi_error *err) {
+pi_status pi_sampler_create(const pi_model *m, const pi_sampler_options *options, pi_sampler **out,
+                            pi_error *err) {
     pi_sampler_options defaults = pi_sampler_default_options();
     pi_model_info info;
-    pi_model_get_info(model, &info);
+    pi_model_get_info(m, &info);
     *out = NULL;
     pi_sampler *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "sampler");
