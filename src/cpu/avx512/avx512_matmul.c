@@ -11,6 +11,7 @@
 #include "avx512_mat.h"
 #include "avx512_quants.h"
 #include "avx512_transpose.h"
+#include "tiers.h"
 
 enum {
     MM_ROWS = CPU_ROW_TILE,
@@ -180,7 +181,7 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
 }
 
 #define MM_DEFINE(type, format)                                                                    \
-    _Static_assert(MM_TILES * MM_K_GROUPS * MM_GROUP_MAX <= CPU_MATMUL_SCRATCH_BYTES, "scratch");  \
+    _Static_assert(MM_TILES * MM_K_GROUPS * MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");  \
     void avx512_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
                                 float *y, int64_t ldy, void *scratch) {                            \
         mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \
