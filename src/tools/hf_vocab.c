@@ -186,8 +186,8 @@ static pi_status add_listed_tokens(const folder *f, vocab *v, pi_error *err) {
 }
 
 static pi_status add_tokens(const folder *f, vocab *v, pi_error *err) {
-    const json_node *tokenizer = root_of(f, FILE_TOKENIZER);
-    pi_status status = hf_tokenizer_added(tokenizer, file_names[FILE_TOKENIZER], f->talk, v, err);
+    const json_node *root = root_of(f, FILE_TOKENIZER);
+    pi_status status = hf_tokenizer_added(root, file_names[FILE_TOKENIZER], f->talk, v, err);
     if (status == PI_OK) status = add_decoder_tokens(f, v, err);
     if (status == PI_OK) status = add_listed_tokens(f, v, err);
     return status;

@@ -94,7 +94,7 @@ static pi_status parse_tensor(const json_node *node, const uint8_t *data, size_t
                          "converted",
                          text, t->file, t->name);
     }
-    size_t n_bytes;
+    size_t n_bytes = 0;
     pi_status status = parse_shape(json_get(node, "shape"), t, &n_bytes, err);
     if (status != PI_OK) return status;
     const json_node *offsets = json_get(node, "data_offsets");
