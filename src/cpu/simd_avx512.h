@@ -128,8 +128,7 @@ static inline vf vf_rotate_pairs(vf x, vf cs) {
                               _mm512_mul_ps(swapped, _mm512_movehdup_ps(cs)));
 }
 static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
-    const __m512i e =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i o = _mm512_add_epi32(e, _mm512_set1_epi32(1));
     vf a = vf_load(p), b = vf_load(p + VF_N);
     *even = _mm512_permutex2var_ps(a, e, b);

@@ -60,8 +60,7 @@ static int tier_line_elems(quant_type type) {
 
 /* The line of row j that belongs to elements d.. of the rows now being read. */
 SIMD_INLINE void tier_prefetch(const tier_tile *t, int j, size_t offset) {
-    if (j < t->n_ahead)
-        _mm_prefetch(t->ahead + (size_t)j * t->ahead_stride + offset, _MM_HINT_T0);
+    if (j < t->n_ahead) _mm_prefetch(t->ahead + (size_t)j * t->ahead_stride + offset, _MM_HINT_T0);
 }
 
 SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row,
@@ -82,8 +81,7 @@ SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row
 SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
     int kt = VF_N / qt, dim = t->head_dim;
     const float *q[VF_N];
-    for (int i = 0; i < qt; i++)
-        q[i] = t->q + (size_t)(i < t->n_q ? i : t->n_q - 1) * (size_t)dim;
+    for (int i = 0; i < qt; i++) q[i] = t->q + (size_t)(i < t->n_q ? i : t->n_q - 1) * (size_t)dim;
     for (int j = t->lo; j < t->hi; j += kt) {
         const char *row[VF_N];
         vf acc[VF_N];
@@ -151,10 +149,8 @@ SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, 
 SIMD_INLINE void tier_values(const tier_tile *t, quant_type type, int qt) {
     int vc = VF_N / qt < 8 ? VF_N / qt : 8, d = 0, dim = t->head_dim;
     for (; d + vc * VF_N <= dim; d += vc * VF_N) tier_values_chunk(t, type, qt, vc, d, VF_N);
-    for (; vc > 4 && d + 4 * VF_N <= dim; d += 4 * VF_N)
-        tier_values_chunk(t, type, qt, 4, d, VF_N);
-    for (; vc > 2 && d + 2 * VF_N <= dim; d += 2 * VF_N)
-        tier_values_chunk(t, type, qt, 2, d, VF_N);
+    for (; vc > 4 && d + 4 * VF_N <= dim; d += 4 * VF_N) tier_values_chunk(t, type, qt, 4, d, VF_N);
+    for (; vc > 2 && d + 2 * VF_N <= dim; d += 2 * VF_N) tier_values_chunk(t, type, qt, 2, d, VF_N);
     for (; d + VF_N <= dim; d += VF_N) tier_values_chunk(t, type, qt, 1, d, VF_N);
     if (d < dim) tier_values_chunk(t, type, qt, 1, d, dim - d);
 }
@@ -162,22 +158,40 @@ SIMD_INLINE void tier_values(const tier_tile *t, quant_type type, int qt) {
 /* One function per type and number of queries in the tile: 1, 2, 4, 8. */
 typedef void tier_pass(const tier_tile *t);
 #define TIER_PASSES(name, type)                                                                    \
-    static void tier_scores_##name##_1(const tier_tile *t) { tier_scores(t, type, 1); }            \
-    static void tier_scores_##name##_2(const tier_tile *t) { tier_scores(t, type, 2); }            \
-    static void tier_scores_##name##_4(const tier_tile *t) { tier_scores(t, type, 4); }            \
-    static void tier_scores_##name##_8(const tier_tile *t) { tier_scores(t, type, 8); }            \
-    static void tier_values_##name##_1(const tier_tile *t) { tier_values(t, type, 1); }            \
-    static void tier_values_##name##_2(const tier_tile *t) { tier_values(t, type, 2); }            \
-    static void tier_values_##name##_4(const tier_tile *t) { tier_values(t, type, 4); }            \
-    static void tier_values_##name##_8(const tier_tile *t) { tier_values(t, type, 8); }
+    static void tier_scores_##name##_1(const tier_tile *t) {                                       \
+        tier_scores(t, type, 1);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_2(const tier_tile *t) {                                       \
+        tier_scores(t, type, 2);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_4(const tier_tile *t) {                                       \
+        tier_scores(t, type, 4);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_8(const tier_tile *t) {                                       \
+        tier_scores(t, type, 8);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_1(const tier_tile *t) {                                       \
+        tier_values(t, type, 1);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_2(const tier_tile *t) {                                       \
+        tier_values(t, type, 2);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_4(const tier_tile *t) {                                       \
+        tier_values(t, type, 4);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_8(const tier_tile *t) {                                       \
+        tier_values(t, type, 8);                                                                   \
+    }
 TIER_PASSES(f32, QUANT_F32)
 TIER_PASSES(f16, QUANT_F16)
 TIER_PASSES(q8, QUANT_Q8_0)
 #undef TIER_PASSES
 
 #define TIER_ROW(what, name)                                                                       \
-    { tier_##what##_##name##_1, tier_##what##_##name##_2, tier_##what##_##name##_4,                \
-      tier_##what##_##name##_8 }
+    {                                                                                              \
+        tier_##what##_##name##_1, tier_##what##_##name##_2, tier_##what##_##name##_4,              \
+            tier_##what##_##name##_8                                                               \
+    }
 static tier_pass *const tier_score_passes[3][4] = {TIER_ROW(scores, f32), TIER_ROW(scores, f16),
                                                    TIER_ROW(scores, q8)};
 static tier_pass *const tier_value_passes[3][4] = {TIER_ROW(values, f32), TIER_ROW(values, f16),

@@ -47,10 +47,11 @@
     LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm.weight", "post_attention_layernorm.weight", DIM_EMBD,    \
                  0),                                                                               \
         LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                 \
-                     TENSOR_NEURON_ROWS),                                                          \
-        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF, TENSOR_NEURON_ROWS),  \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
+        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
         LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS)
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST)
 
 static const arch_tensor llama_tensors[] = {
     GLOBAL_TENSORS,
@@ -77,6 +78,7 @@ static const arch_tensor qwen2_tensors[] = {
 static const arch_tensor qwen3_tensors[] = {
     GLOBAL_TENSORS,
     ATTENTION_TENSORS,
+    ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
     LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD, 0),
     GATED_FFN_TENSORS,

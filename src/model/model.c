@@ -61,6 +61,23 @@ static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, 
     return PI_OK;
 }
 
+/* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one. */
+static pi_status read_scale(const model *m, const gguf_tensor *t, float *scale, pi_error *err) {
+    char name[GGUF_MAX_NAME];
+    *scale = 1;
+    const char *end = strstr(t->name, ".weight");
+    if (!end) return PI_OK;
+    snprintf(name, sizeof name, "%.*s.scale", (int)(end - t->name), t->name);
+    const gguf_tensor *s = gguf_find_tensor(m->file, name);
+    if (!s) return PI_OK;
+    const quant_traits *traits = quant_find(s->type);
+    if (s->n_elems != 1 || !traits || traits->is_quantized || !traits->dequantize)
+        return error_set(err, PI_ERR_FORMAT, "bad scale: %s: tensor %s must be one float",
+                         gguf_path(m->file), name);
+    traits->dequantize(s->data, scale, 1);
+    return PI_OK;
+}
+
 static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor *out,
                              pi_error *err) {
     const quant_traits *traits = quant_find(t->type);
@@ -75,7 +92,7 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
     if (!quant_row_bytes(t->type, t->dims[0], &out->row_bytes))
         return error_set(err, PI_ERR_FORMAT, "row does not fill blocks: %s: tensor %s of type %s",
                          gguf_path(m->file), t->name, traits->name);
-    return PI_OK;
+    return read_scale(m, t, &out->scale, err);
 }
 
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
