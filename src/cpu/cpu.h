@@ -111,6 +111,13 @@ typedef struct cpu_attn {
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
 
+/* What matmul may use of its scratch, an upper bound over all tiers; at most about 2 MB. */
+size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
+
+/* Merges the states (m2, l2, acc2) of other positions into (m, l, acc). */
+void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
+                    const float *l2, const float *acc2);
+
 /* ---- the table --------------------------------------------------------------------------------
  */
 
