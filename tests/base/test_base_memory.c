@@ -86,6 +86,12 @@ static void test_grow(void **state) {
     assert_int_equal(((int *)items)[999], 1000);
     assert_false(mem_grow(&items, &capacity, SIZE_MAX, 16, SIZE_MAX));
     mem_free(items);
+
+    items = NULL;
+    capacity = 0;
+    assert_true(mem_grow(&items, &capacity, 2, sizeof(int), 3)); /* a cap below the first step */
+    assert_true(capacity >= 2 && capacity <= 3);
+    mem_free(items);
 }
 
 static void test_arena(void **state) {
