@@ -18,6 +18,7 @@ typedef struct json_writer {
     int depth;
     bool has_item[JSON_WRITER_DEPTH];
     bool in_array[JSON_WRITER_DEPTH];
+    bool in_lines[JSON_WRITER_DEPTH]; /* its items stand on lines of their own */
 } json_writer;
 
 void json_begin(json_writer *w, FILE *file);

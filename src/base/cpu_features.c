@@ -1,0 +1,172 @@
+/* cpu_features.c: instruction sets, asked once. On x86 an instruction set counts only when the
+ * operating system saves its registers too (XCR0). */
+#include "cpu_features.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+static pthread_once_t detect_once = PTHREAD_ONCE_INIT;
+static cpu_features features;
+static char model_name[128];
+
+static bool bit(uint32_t word, int i) {
+    return (word >> i) & 1u;
+}
+
+#if defined(__x86_64__) || defined(__i386__)
+
+/* Register sets that the system saves on a switch: bit 1 SSE, 2 AVX, 5..7 the AVX-512 ones. */
+static uint32_t read_xcr0(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+/* Bit numbers: Intel SDM volume 2A, CPUID. */
+static void detect_features(cpu_features *f) {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !bit(c, 27)) return; /* OSXSAVE: XCR0 can be read */
+    uint32_t xcr0 = read_xcr0();
+    bool save_avx = (xcr0 & 0x6) == 0x6;
+    bool save_avx512 = (xcr0 & 0xe6) == 0xe6;
+    if (!save_avx || !bit(c, 28)) return;
+    f->fma = bit(c, 12);
+    f->f16c = bit(c, 29);
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+    uint32_t max_subleaf = a;
+    f->avx2 = bit(b, 5);
+    f->avx512 = save_avx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
+    f->avx512_vnni = f->avx512 && bit(c, 11);
+    if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+        f->avx_vnni = f->avx2 && bit(a, 4);
+        f->avx512_bf16 = f->avx512 && bit(a, 5);
+    }
+}
+
+/* The brand string: 48 bytes in three leaves of four registers. */
+static void detect_name(char *name, size_t n_name) {
+    uint32_t words[12] = {0};
+    uint32_t first = 0x80000002u;
+    if (__get_cpuid_max(0x80000000u, NULL) >= first + 2) {
+        for (uint32_t i = 0; i < 3; i++) {
+            uint32_t *w = words + (size_t)4 * i;
+            __get_cpuid(first + i, w, w + 1, w + 2, w + 3);
+        }
+    }
+    snprintf(name, n_name, "%.48s", (const char *)words);
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+/* Bit numbers: Documentation/arch/arm64/elf_hwcaps.rst of Linux; spelt out because older headers
+ * lack the later ones. */
+static void detect_features(cpu_features *f) {
+    uint32_t hwcap = (uint32_t)getauxval(AT_HWCAP);
+    uint32_t hwcap2 = (uint32_t)getauxval(AT_HWCAP2);
+    f->neon = bit(hwcap, 1);
+    f->dotprod = bit(hwcap, 20);
+    f->i8mm = bit(hwcap2, 13);
+}
+
+static void detect_name(char *name, size_t n_name) {
+    (void)n_name;
+    name[0] = '\0';
+}
+
+#elif defined(__aarch64__) && defined(__APPLE__)
+
+static bool sysctl_flag(const char *key) {
+    int value = 0;
+    size_t n = sizeof value;
+    return sysctlbyname(key, &value, &n, NULL, 0) == 0 && value != 0;
+}
+
+static void detect_features(cpu_features *f) {
+    f->neon = true;
+    f->dotprod = sysctl_flag("hw.optional.arm.FEAT_DotProd");
+    f->i8mm = sysctl_flag("hw.optional.arm.FEAT_I8MM");
+}
+
+static void detect_name(char *name, size_t n_name) {
+    if (sysctlbyname("machdep.cpu.brand_string", name, &n_name, NULL, 0) != 0) name[0] = '\0';
+}
+
+#else
+
+static void detect_features(cpu_features *f) {
+    (void)f;
+}
+
+static void detect_name(char *name, size_t n_name) {
+    (void)n_name;
+    name[0] = '\0';
+}
+
+#endif
+
+/* The first line of a file that starts with `key`, from behind its colon; the whole first line
+ * when key is empty. */
+static void name_from_file(const char *path, const char *key, char *name, size_t n_name) {
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    char line[256];
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        const char *colon = *key ? strchr(line, ':') : NULL;
+        snprintf(name, n_name, "%.*s", (int)n_name - 1, colon ? colon + 1 : line);
+        break;
+    }
+    fclose(f);
+}
+
+/* Drops control characters and runs of spaces: vendors pad on both sides. */
+static void tidy_name(char *name) {
+    char *out = name;
+    for (const char *p = name; *p; p++) {
+        bool space = (unsigned char)*p <= ' ' || *p == 0x7f;
+        if (!space) {
+            *out++ = *p;
+        } else if (out > name && out[-1] != ' ') {
+            *out++ = ' ';
+        }
+    }
+    while (out > name && out[-1] == ' ') out--;
+    *out = '\0';
+}
+
+static void detect(void) {
+    detect_features(&features);
+    detect_name(model_name, sizeof model_name);
+    tidy_name(model_name);
+    static const char *const sources[][2] = {
+        {"/proc/cpuinfo", "model name"},
+        {"/proc/cpuinfo", "Hardware"},
+        {"/proc/device-tree/model", ""},
+    };
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0] && !model_name[0]; i++) {
+        name_from_file(sources[i][0], sources[i][1], model_name, sizeof model_name);
+        tidy_name(model_name);
+    }
+    if (!model_name[0]) snprintf(model_name, sizeof model_name, "unknown processor");
+}
+
+const cpu_features *cpu_features_get(void) {
+    pthread_once(&detect_once, detect);
+    return &features;
+}
+
+const char *cpu_model_name(void) {
+    pthread_once(&detect_once, detect);
+    return model_name;
+}

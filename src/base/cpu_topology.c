@@ -1,0 +1,186 @@
+/* cpu_topology.c: how many threads are worth having.
+ *
+ * Token generation is limited by memory bandwidth and by the slowest thread: two threads on one
+ * physical core, or one on an efficiency core, make the others wait. So one thread per physical
+ * performance core is the default. A thread more than the group's CPU quota is stopped for the
+ * rest of each period, hence the quota counts as well. */
+#include "cpu_topology.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pool.h"
+
+enum { LIST_MAX = 4096 };          /* bytes of a processor list; one range per word is far less */
+enum { TOPOLOGY_PATH_MAX = 1024 }; /* bytes */
+
+bool cpu_set_parse(cpu_set *set, const char *list) {
+    const char *p = list;
+    while (*p && *p != '\n') {
+        char *end;
+        errno = 0;
+        long first = strtol(p, &end, 10);
+        long last = first;
+        if (end == p || errno) return false;
+        p = end;
+        if (*p == '-') {
+            last = strtol(p + 1, &end, 10);
+            if (end == p + 1 || errno) return false;
+            p = end;
+        }
+        if (first < 0 || last < first || last >= CPU_TOPOLOGY_MAX) return false;
+        for (long i = first; i <= last; i++) set->has[i] = true;
+        if (*p == ',') p++;
+    }
+    return true;
+}
+
+int cpu_set_count(const cpu_set *set) {
+    int n = 0;
+    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) n += set->has[i];
+    return n;
+}
+
+static bool read_line(const char *path, char *line, int n_line) {
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    bool ok = fgets(line, n_line, f) != NULL;
+    fclose(f);
+    return ok;
+}
+
+/* The lowest processor of `allowed` that shares the core of `cpu`; `cpu` itself when unknown. */
+static int first_sibling(const char *devices, const cpu_set *allowed, int cpu, cpu_set *siblings) {
+    static const char *const names[] = {"core_cpus_list", "thread_siblings_list"};
+    char path[TOPOLOGY_PATH_MAX], line[LIST_MAX];
+    for (int k = 0; k < 2; k++) {
+        snprintf(path, sizeof path, "%s/system/cpu/cpu%d/topology/%s", devices, cpu, names[k]);
+        *siblings = (cpu_set){0};
+        if (!read_line(path, line, sizeof line) || !cpu_set_parse(siblings, line)) continue;
+        for (int i = 0; i < cpu; i++) {
+            if (siblings->has[i] && allowed->has[i]) return i;
+        }
+        return cpu;
+    }
+    return cpu;
+}
+
+/* Speed of a core relative to the fastest, 1024 at most, where the kernel knows it (ARM). */
+static long capacity(const char *devices, int cpu) {
+    char path[TOPOLOGY_PATH_MAX], line[64];
+    snprintf(path, sizeof path, "%s/system/cpu/cpu%d/cpu_capacity", devices, cpu);
+    return read_line(path, line, sizeof line) ? strtol(line, NULL, 10) : 0;
+}
+
+/* Removes efficiency cores, unless nothing would be left. Intel lists performance cores in one
+ * file; ARM tells the capacity of each, and cores of less than half the largest are the small
+ * ones (a medium core has about three quarters). */
+static void keep_performance_cores(const char *devices, cpu_set *set, cpu_set *scratch) {
+    char path[TOPOLOGY_PATH_MAX], line[LIST_MAX];
+    *scratch = (cpu_set){0};
+    snprintf(path, sizeof path, "%s/cpu_core/cpus", devices);
+    if (read_line(path, line, sizeof line) && cpu_set_parse(scratch, line)) {
+        int common = 0;
+        for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) common += scratch->has[i] && set->has[i];
+        for (int i = 0; common && i < CPU_TOPOLOGY_MAX; i++) set->has[i] &= scratch->has[i];
+        return;
+    }
+    long largest = 0;
+    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
+        if (!set->has[i]) continue;
+        long c = capacity(devices, i);
+        if (c == 0) return; /* not told for this one: treat all alike */
+        if (c > largest) largest = c;
+    }
+    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
+        if (set->has[i] && capacity(devices, i) < largest / 2) set->has[i] = false;
+    }
+}
+
+int cpu_topology_cores(const char *devices, const cpu_set *allowed) {
+    cpu_set set = *allowed, scratch;
+    keep_performance_cores(devices, &set, &scratch);
+    int n = 0;
+    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
+        if (set.has[i] && first_sibling(devices, &set, i, &scratch) == i) n++;
+    }
+    return n ? n : 1;
+}
+
+int cpu_topology_quota(const char *root, const char *group) {
+    char folder[TOPOLOGY_PATH_MAX], path[TOPOLOGY_PATH_MAX + 16], line[128];
+    int n = snprintf(folder, sizeof folder, "%s%s", root, group);
+    if (n < 0 || (size_t)n >= sizeof folder) return 0;
+    int least = 0;
+    for (;;) {
+        /* "max 100000" or "150000 100000": microseconds of CPU time per period. */
+        snprintf(path, sizeof path, "%s/cpu.max", folder);
+        if (read_line(path, line, sizeof line)) {
+            char *end;
+            long quota = strtol(line, &end, 10);
+            long period = end == line ? 0 : strtol(end, NULL, 10);
+            if (quota > 0 && period > 0) {
+                int granted = quota / period < 1 ? 1 : (int)(quota / period);
+                if (!least || granted < least) least = granted;
+            }
+        }
+        char *slash = strrchr(folder, '/');
+        if (strlen(folder) <= strlen(root) || !slash) return least;
+        *slash = '\0';
+    }
+}
+
+/* Version 2 groups only ("0::/path" in /proc/self/cgroup); version 1 is no longer shipped. */
+static int own_quota(void) {
+    char line[TOPOLOGY_PATH_MAX];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (!f) return 0;
+    int quota = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "0::/", 4) != 0) continue;
+        line[strcspn(line, "\n")] = '\0';
+        size_t n = strlen(line);
+        if (line[n - 1] == '/') line[n - 1] = '\0';
+        quota = cpu_topology_quota("/sys/fs/cgroup", line + 3);
+    }
+    fclose(f);
+    return quota;
+}
+
+static void own_affinity(cpu_set *set) {
+    *set = (cpu_set){0};
+#ifdef __linux__
+    cpu_set_t *mask = CPU_ALLOC(CPU_TOPOLOGY_MAX);
+    size_t n_mask = CPU_ALLOC_SIZE(CPU_TOPOLOGY_MAX);
+    if (mask && sched_getaffinity(0, n_mask, mask) == 0) {
+        for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
+            set->has[i] = CPU_ISSET_S((size_t)i, n_mask, mask) != 0;
+        }
+    }
+    CPU_FREE(mask);
+#endif
+    if (cpu_set_count(set) > 0) return;
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    for (long i = 0; i < n && i < CPU_TOPOLOGY_MAX; i++) set->has[i] = true;
+    set->has[0] = true;
+}
+
+static int cap(int n, int quota) {
+    return quota && quota < n ? quota : n;
+}
+
+int cpu_count_available(void) {
+    cpu_set set;
+    own_affinity(&set);
+    return cap(cpu_set_count(&set), own_quota());
+}
+
+int cpu_count_physical(void) {
+    cpu_set set;
+    own_affinity(&set);
+    return cap(cpu_topology_cores("/sys/devices", &set), own_quota());
+}

@@ -1,0 +1,30 @@
+/* cpu_topology.h: counting cores from the files that Linux shows. The folder is a parameter so that
+ * tests can describe machines they do not run on. */
+#ifndef BASE_CPU_TOPOLOGY_H
+#define BASE_CPU_TOPOLOGY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { CPU_TOPOLOGY_MAX = 4096 }; /* logical processors; NR_CPUS of large kernels is 8192 at most */
+
+typedef struct cpu_set {
+    bool has[CPU_TOPOLOGY_MAX];
+} cpu_set;
+
+/* Adds the processors of a list such as "0-3,8,10-11"; false when it is malformed. */
+bool cpu_set_parse(cpu_set *set, const char *list);
+int cpu_set_count(const cpu_set *set);
+
+/* Physical performance cores among `allowed`, described by the folder `devices` (/sys/devices).
+ * Without a description every allowed processor counts. At least 1. */
+int cpu_topology_cores(const char *devices, const cpu_set *allowed);
+
+/* CPU time that the group `group` ("/a/b") below `root` (/sys/fs/cgroup) and the groups above it
+ * grant, in processors rounded down, at least 1; 0: no limit. */
+int cpu_topology_quota(const char *root, const char *group);
+
+/* Logical processors that this process may use, quota respected; at least 1. */
+int cpu_count_available(void);
+
+#endif

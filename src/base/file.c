@@ -1,0 +1,192 @@
+/* file.c: reading files: mapped, copied into memory, or slurped as text. Writing is file_writer.c.
+ *
+ * Ownership: a file_map owns its mapping (or its copy) until file_map_close; the descriptor is
+ * closed as soon as the bytes are reachable, so an open model holds no descriptor. A file_map is
+ * immutable after opening and may be read from any number of threads. */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mem.h"
+
+/* One read() moves at most this much: Linux caps a call just under 2 GiB, and a gibibyte at a time
+ * keeps the call count of the largest model below a few hundred. */
+enum { READ_PIECE = 1 << 30 };      /* bytes */
+enum { HEAD_READAHEAD = 16 << 20 }; /* bytes; metadata and vocabulary of a model, parsed at once */
+
+static const uint8_t empty_file[1] = {0};
+
+static int open_regular(const char *path, struct stat *st, pi_error *err, pi_status *status) {
+    /* O_NONBLOCK: opening a pipe without a writer must fail the type check, not hang. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        *status = error_set_errno(err, errno, "cannot open file: %s", path);
+        return -1;
+    }
+    if (fstat(fd, st) != 0) {
+        *status = error_set_errno(err, errno, "cannot examine file: %s", path);
+    } else if (S_ISDIR(st->st_mode)) {
+        *status = error_set(err, PI_ERR_IO, "is a folder: %s: name a file in it", path);
+    } else if (!S_ISREG(st->st_mode)) {
+        *status = error_set(err, PI_ERR_IO, "is not a regular file: %s: save it to disk first",
+                            path);
+    } else {
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+/* Reads up to n bytes; *n_read is less only at the end of the file. Returns 0 or errno. */
+static int read_fully(int fd, void *data, size_t n, size_t *n_read) {
+    size_t done = 0;
+    while (done < n) {
+        size_t piece = n - done < READ_PIECE ? n - done : READ_PIECE;
+        ssize_t got = read(fd, (char *)data + done, piece);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return errno;
+        if (got == 0) break;
+        done += (size_t)got;
+    }
+    *n_read = done;
+    return 0;
+}
+
+static pi_status map_copy(file_map *map, int fd, size_t size, const char *path, pi_error *err) {
+    void *data = mem_map(size);
+    if (!data) return error_nomem(err, size, path);
+    size_t n_read = 0;
+    int problem = read_fully(fd, data, size, &n_read);
+    if (problem || n_read < size) {
+        mem_unmap(data, size);
+        if (problem) return error_set_errno(err, problem, "cannot read file: %s", path);
+        return error_set(err, PI_ERR_IO,
+                         "file became shorter while it was read: %s: %zu of %zu bytes are left",
+                         path, n_read, size);
+    }
+    *map = (file_map){.data = data, .size = size, .copied = true};
+    return PI_OK;
+}
+
+static pi_status map_shared(file_map *map, int fd, size_t size, const char *path, pi_error *err) {
+    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED) return error_set_errno(err, errno, "cannot map file: %s", path);
+        /* Two hints whose refusal does not matter. Huge pages: kernels that cache this file system
+         * in large folios then read 2 MiB per fault instead of 128 KiB and need fewer TLB entries.
+         * And only the head is asked for ahead of time: asking for everything would block on the
+         * disk, and would evict other data when the model is larger than memory. */
+#ifdef MADV_HUGEPAGE
+    (void)madvise(data, size, MADV_HUGEPAGE);
+#endif
+    (void)madvise(data, size < HEAD_READAHEAD ? size : HEAD_READAHEAD, MADV_WILLNEED);
+    *map = (file_map){.data = data, .size = size, .copied = false};
+    return PI_OK;
+}
+
+pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err) {
+    *map = (file_map){0};
+    struct stat st;
+    pi_status status = PI_ERR_IO;
+    int fd = open_regular(path, &st, err, &status);
+    if (fd < 0) return status;
+    if ((uintmax_t)st.st_size > SIZE_MAX) {
+        status = error_set(err, PI_ERR_LIMIT, "file is larger than the address space: %s", path);
+    } else if (st.st_size == 0) {
+        *map = (file_map){.data = empty_file};
+        status = PI_OK;
+    } else if (copy) {
+        status = map_copy(map, fd, (size_t)st.st_size, path, err);
+    } else {
+        status = map_shared(map, fd, (size_t)st.st_size, path, err);
+    }
+    close(fd);
+    return status;
+}
+
+void file_map_close(file_map *map) {
+    if (map->size) {
+        void *data = (void *)(uintptr_t)map->data; /* both release functions take no const */
+        if (map->copied) {
+            mem_unmap(data, map->size);
+        } else {
+            munmap(data, map->size);
+        }
+    }
+    *map = (file_map){0};
+}
+
+pi_status file_map_lock(const file_map *map, pi_error *err) {
+    if (map->size == 0 || mlock(map->data, map->size) == 0) return PI_OK;
+    if (errno != ENOMEM && errno != EPERM && errno != EAGAIN) {
+        return error_set_errno(err, errno, "cannot lock %zu bytes in memory", map->size);
+    }
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    return error_set(err, PI_ERR_IO,
+                     "cannot lock %zu bytes in memory: the limit is %llu KiB: raise it with "
+                     "`ulimit -l` or run without --mlock",
+                     map->size, (unsigned long long)limit.rlim_cur / 1024);
+}
+
+static pi_status read_all(int fd, const char *name, size_t max_bytes, char **data, size_t *n_bytes,
+                          pi_error *err) {
+    size_t cap; /* one byte for the NUL, which is also how a file that is too long shows */
+    if (!size_add(max_bytes, 1, &cap)) cap = SIZE_MAX;
+    void *buf = NULL;
+    size_t capacity = 0, used = 0;
+    for (;;) {
+        if (used == capacity &&
+            !mem_grow(&buf, &capacity, used + 4096 < cap ? used + 4096 : cap, 1, cap)) {
+            mem_free(buf);
+            return error_nomem(err, used + 4096, name);
+        }
+        size_t n_read = 0;
+        int problem = read_fully(fd, (char *)buf + used, capacity - used, &n_read);
+        if (problem) {
+            mem_free(buf);
+            return error_set_errno(err, problem, "cannot read file: %s", name);
+        }
+        used += n_read;
+        if (used < capacity) break;
+        if (used == cap) {
+            mem_free(buf);
+            return error_set(err, PI_ERR_LIMIT, "file is too long: %s: at most %zu bytes are read",
+                             name, max_bytes);
+        }
+    }
+    ((char *)buf)[used] = '\0';
+    *data = buf;
+    *n_bytes = used;
+    return PI_OK;
+}
+
+pi_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
+                    pi_error *err) {
+    if (strcmp(path, "-") == 0) {
+        return read_all(STDIN_FILENO, "standard input", max_bytes, data, n_bytes, err);
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return error_set_errno(err, errno, "cannot open file: %s", path);
+    pi_status status = read_all(fd, path, max_bytes, data, n_bytes, err);
+    close(fd);
+    return status;
+}
+
+bool file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool file_join(char *buf, size_t n_buf, const char *dir, const char *name) {
+    size_t n_dir = strlen(dir);
+    const char *slash = n_dir && dir[n_dir - 1] == '/' ? "" : "/";
+    int n = snprintf(buf, n_buf, "%s%s%s", dir, slash, name);
+    return n >= 0 && (size_t)n < n_buf;
+}

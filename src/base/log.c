@@ -1,0 +1,34 @@
+/* log.c: formats a line and hands it to the sink that the program installed. The sink is the one
+ * piece of process-wide state of this module: messages come from places that know no context. */
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { LOG_LINE_MAX = 1024 }; /* bytes, the NUL included */
+
+static log_sink current_sink;
+static void *current_user;
+static log_level current_level;
+
+void log_set_sink(log_sink sink, void *user, log_level min_level) {
+    current_sink = sink;
+    current_user = user;
+    current_level = min_level;
+}
+
+void log_line(log_level level, const char *format, ...) {
+    if (!current_sink || level < current_level) return;
+    char line[LOG_LINE_MAX];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (n < 0) return;
+    /* Names from files end up here: they must not forge lines or move the cursor. */
+    for (char *p = line; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c < 0x20 || c == 0x7f) *p = '?';
+    }
+    current_sink(current_user, level, line);
+}

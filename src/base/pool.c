@@ -1,0 +1,224 @@
+/* pool.c: the worker pool.
+ *
+ * Each worker has a mailbox of its own, a number on its own cache line. pool_run describes the run
+ * in the pool, then bumps the mailboxes of the workers that take part (release); a worker that sees
+ * its number change (acquire) may read the description. Workers outside of a run are not touched,
+ * so they neither read a description that is about to change nor wake up. The end of a run is a
+ * counter that every worker bumps and the caller waits for.
+ *
+ * Waiting, in order of patience: pause instructions, so that the answer comes within tens of
+ * nanoseconds; sched_yield, as soon as others may need the core; for mailboxes only, sleep on a
+ * condition variable. Within a run nobody sleeps: phases last microseconds.
+ *
+ * The barrier counts arrivals on one line and publishes a phase number on another, which the
+ * waiting threads hold in their caches until it changes. The last to arrive resets both counters
+ * before it publishes, so nobody can see the old values in the new phase. */
+#include "pool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "clock.h"
+#include "cpu_topology.h"
+#include "mem.h"
+
+/* A pause is 10 to 140 cycles, so this is 3 to 50 microseconds: longer than the phases of a small
+ * model are uneven, shorter than a time slice. */
+enum { SPIN_PAUSES = 1024 };
+/* With more threads than processors, the one that is waited for may need this very core. */
+enum { SPIN_PAUSES_CROWDED = 16 };
+enum { CLOCK_EVERY = 64 }; /* rounds between looks at the clock; a look costs about two pauses */
+
+/* How long an idle worker stays awake: as long as sampling and printing one token take at most, so
+ * that a stream of tokens never pays for waking (some 50 microseconds per thread). */
+static const double stay_awake = 2e-3; /* seconds */
+
+typedef struct worker {
+    alignas(MEM_CACHE_LINE) atomic_uint mail; /* number of runs it was called to */
+    atomic_bool asleep;                       /* or about to be: the caller has to signal */
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    pthread_t thread;
+    struct pool *pool;
+    int ith;
+} worker;
+
+struct pool {
+    int size;
+    int spin_pauses;
+    size_t n_bytes; /* of this allocation */
+
+    /* The run. Written by the caller while no worker is in one; fn NULL: end of the thread. */
+    pool_fn fn;
+    void *arg;
+    int nth;
+
+    alignas(MEM_CACHE_LINE) atomic_int n_arrived; /* at the barrier */
+    alignas(MEM_CACHE_LINE) atomic_uint phase;    /* barriers passed, modulo 2^32 */
+    alignas(MEM_CACHE_LINE) atomic_int n_done;    /* workers that finished the run */
+    alignas(MEM_CACHE_LINE) atomic_int_fast64_t next_item;
+    alignas(MEM_CACHE_LINE) worker workers[]; /* [size]; workers[0] is the caller, unused */
+};
+
+static void pause_cpu(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* One step of waiting; `round` counts them. */
+static void wait_step(const pool *p, int *round) {
+    if (*round < p->spin_pauses) {
+        ++*round;
+        pause_cpu();
+    } else {
+        sched_yield();
+    }
+}
+
+/* Blocks until the mailbox differs from `seen`. */
+static void wait_for_mail(worker *w, unsigned seen) {
+    int round = 0, since_clock = 0;
+    double start = clock_seconds();
+    while (atomic_load_explicit(&w->mail, memory_order_acquire) == seen) {
+        wait_step(w->pool, &round);
+        if (++since_clock < CLOCK_EVERY) continue;
+        since_clock = 0;
+        if (clock_seconds() - start < stay_awake) continue;
+        /* The caller stores mail, then reads asleep; here asleep is stored, then mail read, both
+         * sequentially consistent: one of the two sees the other. */
+        pthread_mutex_lock(&w->mutex);
+        atomic_store(&w->asleep, true);
+        while (atomic_load(&w->mail) == seen) pthread_cond_wait(&w->wake, &w->mutex);
+        atomic_store(&w->asleep, false);
+        pthread_mutex_unlock(&w->mutex);
+    }
+}
+
+static void send_mail(worker *w) {
+    atomic_fetch_add(&w->mail, 1);
+    if (!atomic_load(&w->asleep)) return;
+    pthread_mutex_lock(&w->mutex);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void *worker_main(void *arg) {
+    worker *w = arg;
+    pool *p = w->pool;
+    for (unsigned seen = 0;; seen++) {
+        wait_for_mail(w, seen);
+        if (!p->fn) return NULL;
+        p->fn(p->arg, w->ith, p->nth);
+        atomic_fetch_add_explicit(&p->n_done, 1, memory_order_release);
+    }
+}
+
+/* Starts workers[i]. 0 or an errno. */
+static int start_worker(pool *p, int i) {
+    worker *w = &p->workers[i];
+    w->pool = p;
+    w->ith = i;
+    int problem = pthread_mutex_init(&w->mutex, NULL);
+    if (problem) return problem;
+    problem = pthread_cond_init(&w->wake, NULL);
+    if (problem) {
+        pthread_mutex_destroy(&w->mutex);
+        return problem;
+    }
+    /* Signals are for the program's own threads. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    problem = pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (problem) {
+        pthread_cond_destroy(&w->wake);
+        pthread_mutex_destroy(&w->mutex);
+    }
+    return problem;
+}
+
+pi_status pool_create(int n_threads, pool **out, pi_error *err) {
+    *out = NULL;
+    if (n_threads < 1 || n_threads > POOL_MAX_THREADS) {
+        return error_set(err, PI_ERR_ARG,
+                         "number of threads out of range: %d: 1 to %d are possible", n_threads,
+                         (int)POOL_MAX_THREADS);
+    }
+    size_t n_bytes = sizeof(pool) + (size_t)n_threads * sizeof(worker);
+    pool *p = mem_map(n_bytes); /* page-aligned, which covers the cache lines; zeroed */
+    if (!p) return error_nomem(err, n_bytes, "worker pool");
+    p->n_bytes = n_bytes;
+    p->size = 1;
+    p->spin_pauses = n_threads > cpu_count_available() ? SPIN_PAUSES_CROWDED : SPIN_PAUSES;
+    while (p->size < n_threads) {
+        int problem = start_worker(p, p->size);
+        if (problem) {
+            int n = p->size;
+            pool_destroy(p);
+            return error_set(err, PI_ERR_NOMEM,
+                             "cannot create thread %d of %d: error %d: use fewer threads", n + 1,
+                             n_threads, problem);
+        }
+        p->size++;
+    }
+    *out = p;
+    return PI_OK;
+}
+
+void pool_destroy(pool *p) {
+    if (!p) return;
+    p->fn = NULL;
+    for (int i = 1; i < p->size; i++) send_mail(&p->workers[i]);
+    for (int i = 1; i < p->size; i++) {
+        pthread_join(p->workers[i].thread, NULL);
+        pthread_cond_destroy(&p->workers[i].wake);
+        pthread_mutex_destroy(&p->workers[i].mutex);
+    }
+    mem_unmap(p, p->n_bytes);
+}
+
+int pool_size(const pool *p) {
+    return p->size;
+}
+
+void pool_run(pool *p, int nth, pool_fn fn, void *arg) {
+    assert(nth >= 1 && nth <= p->size && fn);
+    p->fn = fn;
+    p->arg = arg;
+    p->nth = nth;
+    atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
+    for (int i = 1; i < nth; i++) send_mail(&p->workers[i]);
+    fn(arg, 0, nth);
+    int round = 0;
+    while (atomic_load_explicit(&p->n_done, memory_order_acquire) < nth - 1) wait_step(p, &round);
+}
+
+void pool_barrier(pool *p) {
+    /* No other thread can leave this phase before this one arrives, so the load is not stale. */
+    unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed);
+    int before = atomic_fetch_add_explicit(&p->n_arrived, 1, memory_order_acq_rel);
+    if (before == p->nth - 1) {
+        atomic_store_explicit(&p->n_arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->phase, phase + 1, memory_order_release);
+        return;
+    }
+    int round = 0;
+    while (atomic_load_explicit(&p->phase, memory_order_acquire) == phase) wait_step(p, &round);
+}
+
+int64_t pool_take(pool *p, int64_t chunk) {
+    assert(chunk > 0);
+    return atomic_fetch_add_explicit(&p->next_item, chunk, memory_order_relaxed);
+}
