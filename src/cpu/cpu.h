@@ -81,11 +81,14 @@ typedef struct cpu_mat_kernels {
                    int64_t ldy);
 
     /* The same for many columns (layout PANELS): rows are decoded tile by tile into `scratch`
-     * (matmul_scratch bytes, 64-byte aligned, one per thread). row0 is a multiple of CPU_ROW_TILE,
-     * row1 too or n_out. */
+     * (cpu_matmul_scratch_bytes, 64-byte aligned, one per thread). row0 is a multiple of
+     * CPU_ROW_TILE, row1 too or n_out. */
     void (*matmul)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                    int64_t ldy, void *scratch);
 } cpu_mat_kernels;
+
+/* Bytes of scratch that matmul of any tier may use for this matrix. */
+size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
 
 /* ---- attention --------------------------------------------------------------------------------
  */
