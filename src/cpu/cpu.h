@@ -87,9 +87,6 @@ typedef struct cpu_mat_kernels {
                    int64_t ldy, void *scratch);
 } cpu_mat_kernels;
 
-/* Bytes of scratch that matmul of any tier may use for this matrix. */
-size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
-
 /* ---- attention --------------------------------------------------------------------------------
  */
 
