@@ -73,6 +73,11 @@ static const arch_tensor qwen2_tensors[] = {
     ATTENTION_TENSORS,
     ATTENTION_QKV_BIASES(0),
     GATED_FFN_TENSORS,
+    {ROLE_OUTPUT_BIAS,
+     "output.bias",
+     "lm_head.bias",
+     {DIM_VOCAB, DIM_NONE},
+     TENSOR_OPTIONAL | TENSOR_F32},
 };
 
 static const arch_tensor qwen3_tensors[] = {
@@ -182,6 +187,7 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
         [ROLE_OUTPUT_NORM] = "output_norm",
         [ROLE_OUTPUT] = "output",
+        [ROLE_OUTPUT_BIAS] = "output.bias",
         [ROLE_ROPE_FREQS] = "rope_freqs",
     };
     return (unsigned)role < ROLE_COUNT ? names[role] : "unknown";

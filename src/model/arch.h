@@ -39,6 +39,7 @@ typedef enum tensor_role {
     ROLE_FFN_DOWN_BIAS,
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT,
+    ROLE_OUTPUT_BIAS,
     ROLE_ROPE_FREQS,
     ROLE_COUNT
 } tensor_role;

@@ -132,6 +132,40 @@ static pi_status bind_all(model *m, pi_error *err) {
     return PI_OK;
 }
 
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), n_end = strlen(end);
+    return n >= n_end && strcmp(s + n - n_end, end) == 0;
+}
+
+/* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes
+ * nothing here: scales (see read_scale), ranges for other programs' activation formats, and the
+ * rotary tables of very old files. */
+static bool is_known(const arch_row *arch, const char *rest) {
+    if (ends_with(rest, ".scale") || ends_with(rest, ".input_scale")) return true;
+    if (strcmp(rest, "attn_rot_embd.weight") == 0) return true;
+    for (int i = 0; i < arch->n_tensors; i++) {
+        const char *dot = strstr(arch->tensors[i].name, "%d.");
+        if (dot && strcmp(dot + 3, rest) == 0) return true;
+    }
+    return false;
+}
+
+/* A bias or norm that is there but not computed would give wrong answers silently. Tensors of
+ * layers beyond the last one (next-token predictors and the like) are no part of the model. */
+static pi_status refuse_unknown(const model *m, pi_error *err) {
+    for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        int layer, used = 0;
+        if (sscanf(t->name, "blk.%9d.%n", &layer, &used) != 1 || used == 0) continue;
+        if (layer < 0 || layer >= m->hp.n_layer || is_known(m->arch, t->name + used)) continue;
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown tensor: %s: %s is no part of architecture %s as this version "
+                         "knows it; without it the answers would be wrong",
+                         gguf_path(m->file), t->name, m->arch->name);
+    }
+    return PI_OK;
+}
+
 static pi_status find_arch(model *m, pi_error *err) {
     gguf_string name;
     const gguf_value *v = gguf_find(m->file, "general.architecture");
@@ -186,6 +220,7 @@ static pi_status load(model *m, pi_error *err) {
     mem_free(hps);
     if (status == PI_OK) status = read_vocab_size(m, err);
     if (status == PI_OK) status = bind_all(m, err);
+    if (status == PI_OK) status = refuse_unknown(m, err);
     return status;
 }
 

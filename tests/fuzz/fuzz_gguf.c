@@ -20,7 +20,8 @@ static unsigned walk_value(const gguf_value *v) {
     double d;
     bool b;
     gguf_string s;
-    sum += gguf_as_u64(v, &u) + gguf_as_i64(v, &i) + gguf_as_f64(v, &d) + gguf_as_bool(v, &b);
+    sum += (unsigned)(gguf_as_u64(v, &u) + gguf_as_i64(v, &i) + gguf_as_f64(v, &d));
+    sum += gguf_as_bool(v, &b);
     if (gguf_as_string(v, &s)) sum += sum_bytes(s.data, s.n_bytes);
     if (v->type != GGUF_ARRAY) return sum;
     const uint8_t *cursor = v->data;
@@ -29,7 +30,8 @@ static unsigned walk_value(const gguf_value *v) {
             s = gguf_next_string(&cursor);
             sum += sum_bytes(s.data, s.n_bytes);
         } else {
-            sum += gguf_item_u64(v, k, &u) + gguf_item_i64(v, k, &i) + gguf_item_f64(v, k, &d);
+            sum += (unsigned)(gguf_item_u64(v, k, &u) + gguf_item_i64(v, k, &i));
+            sum += gguf_item_f64(v, k, &d);
         }
     }
     return sum;

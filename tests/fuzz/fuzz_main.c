@@ -5,8 +5,7 @@
  * Seeds are the files named and whatever the target offers through fuzz_seed. Each round picks a
  * seed and changes it in one to eight places. It stops after S seconds or N inputs. The sequence of
  * inputs depends only on the seed and the files. When an input brings the target down, it is left
- * in fuzz_NAME.crash in the working folder (written by the signal handler; sanitizers call abort
- * when asked to by their options), to be run again by naming the file with --inputs 0. */
+ * in fuzz_NAME.crash in the working folder, to be run again with --inputs 0 fuzz_NAME.crash. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,6 +47,26 @@ static void on_crash(int number) {
     raise(number);
 }
 
+/* Sanitizers print their report and then abort, which comes here; their own handlers stay. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "abort_on_error=1";
+}
+const char *__ubsan_default_options(void);
+const char *__ubsan_default_options(void) {
+    return "abort_on_error=1:print_stacktrace=1";
+}
+
+static void catch_crashes(void) {
+    const int numbers[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction old;
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) {
+            signal(numbers[i], on_crash);
+        }
+    }
+}
+
 static void run_one(const uint8_t *data, size_t n) {
     /* A block of exactly the right size, so that a sanitizer sees any read beyond it. */
     uint8_t *copy = malloc(n ? n : 1);
@@ -66,17 +85,28 @@ static size_t below(rng *r, size_t n) {
 
 /* Values at which sizes and counts go wrong. */
 static uint64_t edge_value(rng *r) {
-    static const uint64_t edges[] = {0,          1,
-                                     2,          7,
-                                     8,          31,
-                                     32,         33,
-                                     63,         64,
-                                     127,        128,
-                                     255,        256,
-                                     65535,      65536,
-                                     INT32_MAX,  INT64_MAX,
-                                     INT64_MIN,  UINT32_MAX,
-                                     UINT64_MAX, UINT64_MAX - 7};
+    static const uint64_t edges[] = {0,
+                                     1,
+                                     2,
+                                     7,
+                                     8,
+                                     31,
+                                     32,
+                                     33,
+                                     63,
+                                     64,
+                                     127,
+                                     128,
+                                     255,
+                                     256,
+                                     65535,
+                                     65536,
+                                     INT32_MAX,
+                                     INT64_MAX,
+                                     UINT64_C(1) << 63,
+                                     UINT32_MAX,
+                                     UINT64_MAX,
+                                     UINT64_MAX - 7};
     uint64_t v = edges[below(r, sizeof edges / sizeof *edges)];
     return below(r, 4) == 0 ? UINT64_C(1) << below(r, 64) : v;
 }
@@ -191,10 +221,7 @@ int main(int argc, char **argv) {
     }
     const char *slash = strrchr(argv[0], '/');
     snprintf(crash_path, sizeof crash_path, "%.200s.crash", slash ? slash + 1 : argv[0]);
-    signal(SIGABRT, on_crash);
-    signal(SIGSEGV, on_crash);
-    signal(SIGBUS, on_crash);
-    signal(SIGFPE, on_crash);
+    catch_crashes();
 
     size_t n_seeds = add_seeds(seeds, argv + i, argc - i, max ? max : 1);
     for (size_t k = 0; k < n_seeds; k++) run_one(seeds[k].data, seeds[k].n);
