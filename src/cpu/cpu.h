@@ -81,11 +81,14 @@ typedef struct cpu_mat_kernels {
                    int64_t ldy);
 
     /* The same for many columns (layout PANELS): rows are decoded tile by tile into `scratch`
-     * (matmul_scratch bytes, 64-byte aligned, one per thread). row0 is a multiple of CPU_ROW_TILE,
-     * row1 too or n_out. */
+     * (cpu_matmul_scratch_bytes, 64-byte aligned, one per thread). row0 is a multiple of
+     * CPU_ROW_TILE, row1 too or n_out. */
     void (*matmul)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                    int64_t ldy, void *scratch);
 } cpu_mat_kernels;
+
+/* Bytes of scratch that matmul of any tier may use for this matrix. */
+size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
 
 /* ---- attention --------------------------------------------------------------------------------
  */
@@ -110,6 +113,13 @@ typedef struct cpu_attn {
 } cpu_attn;
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
+
+/* What matmul may use of its scratch, an upper bound over all tiers; at most about 2 MB. */
+size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
+
+/* Merges the states (m2, l2, acc2) of other positions into (m, l, acc). */
+void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
+                    const float *l2, const float *acc2);
 
 /* ---- the table --------------------------------------------------------------------------------
  */

@@ -1,0 +1,31 @@
+/* decode.h: a quantized row as integers with scales: the one view of all block formats that generic
+ * code needs. Private to src/cpu.
+ *
+ * Element i of a group of 32 is worth  scale[i / 16] * q[i] - min[i / 16],  exactly: the products
+ * of a half and a small integer that make up scale and min fit into a float. Formats with one scale
+ * per 32 give the same one twice, formats without minima give zeros. A new format is one function
+ * and one row of the table in decode.c. */
+#ifndef CPU_DECODE_H
+#define CPU_DECODE_H
+
+#include <stdint.h>
+
+#include "quant.h"
+
+enum {
+    DECODE_GROUP = 32, /* elements per call; equals CPU_ACT_GROUP */
+    DECODE_HALF = 16   /* elements per scale and minimum */
+};
+
+typedef struct decode_group {
+    int8_t q[DECODE_GROUP];
+    float scale[2], min[2]; /* of elements 0..15 and 16..31 */
+} decode_group;
+
+/* Elements 32 * group .. 32 * group + 31 of a row of that type. */
+typedef void (*decode_fn)(const void *row, int64_t group, decode_group *out);
+
+/* NULL for types that are not quantized or not known here. */
+decode_fn decode_find(quant_type type);
+
+#endif

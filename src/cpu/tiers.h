@@ -1,0 +1,35 @@
+/* tiers.h: how a table of kernels is put together. Private to src/cpu.
+ *
+ * Every tier has one function per part of the table; it overwrites the entries that it has and
+ * leaves the others alone, so that a tier may be incomplete. cpu_kernels_get calls them in the
+ * order in which they stand here. An entry of `mat` is always set as a whole (act, matvec, matmul),
+ * because its kernels agree on the form of their activations.
+ *
+ * A part is compiled when its folder holds the file of the function's name (avx2/avx2_mat.c for
+ * cpu_init_avx2_mat; see CMakeLists.txt, which defines CPU_HAVE_... and sets the instruction set
+ * per folder). Only that code may use the instructions: nothing outside of the folder is compiled
+ * with them, so that the library starts on any processor. */
+#ifndef CPU_TIERS_H
+#define CPU_TIERS_H
+
+#include "cpu.h"
+
+/* What matmul of a tier may use as scratch: a block of decoded rows that lies in the second cache
+ * (of 512 KiB or more) beside the activations that pass through. */
+enum { CPU_SCRATCH_BYTES = 256 * 1024 };
+
+void cpu_init_scalar_mat(cpu_kernels *k);    /* mat, act_encode, stream_read */
+void cpu_init_scalar_ops(cpu_kernels *k);    /* norms, rope, activate, add, kv_store, attention */
+void cpu_init_reference_mat(cpu_kernels *k); /* mat only */
+
+void cpu_init_avx2_mat(cpu_kernels *k);
+void cpu_init_avx2_ops(cpu_kernels *k);
+
+void cpu_init_avx512_mat(cpu_kernels *k);
+void cpu_init_avx512_bf16_mat(cpu_kernels *k); /* after avx512_mat; needs AVX512-BF16 */
+void cpu_init_avx512_ops(cpu_kernels *k);
+
+void cpu_init_neon_mat(cpu_kernels *k);
+void cpu_init_neon_ops(cpu_kernels *k);
+
+#endif

@@ -1,0 +1,315 @@
+/* context.c: making contexts and sessions. All working memory is sized here from the plan and lies
+ * in one mapping, carved up in order; pages that a small batch never touches cost nothing. */
+#include "context.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+#include "clock.h"
+#include "mem.h"
+
+/* Hands out aligned pieces of the mapping. Run twice: first with base NULL to learn the size. */
+typedef struct carver {
+    uint8_t *base;
+    size_t used;
+    bool overflow;
+} carver;
+
+static void *carve(carver *cv, size_t count, size_t n_bytes) {
+    size_t size;
+    if (!size_mul(count, n_bytes, &size) || !size_align(size, MEM_CACHE_LINE, &size)) {
+        cv->overflow = true;
+        return NULL;
+    }
+    void *p = cv->base ? cv->base + cv->used : NULL;
+    if (!size_add(cv->used, size, &cv->used)) cv->overflow = true;
+    return p;
+}
+
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* Bytes that any kernel may ask for as scratch. */
+static size_t kernel_scratch_bytes(const engine_context *c) {
+    size_t n = cpu_attn_scratch_bytes(c->attn_queries, c->model->hp.head_dim);
+    for (int i = 0; i < c->plan->n_steps; i++) {
+        const plan_step *s = &c->plan->steps[i];
+        for (int k = 0; k < s->n_matrices; k++)
+            n = max_size(n, cpu_matmul_scratch_bytes(&s->matrix[k].w));
+    }
+    return n;
+}
+
+static void carve_scratch(engine_context *c, carver *cv) {
+    size_t queries = (size_t)c->attn_queries;
+    size_t head_dim = (size_t)c->model->hp.head_dim;
+    size_t kernel_bytes = kernel_scratch_bytes(c);
+    for (int i = 0; i < pool_size(c->pool); i++) {
+        thread_scratch *t = &c->scratch[i];
+        t->kernel = carve(cv, 1, kernel_bytes);
+        t->q = carve(cv, queries * head_dim, sizeof(float));
+        t->acc = carve(cv, queries * head_dim, sizeof(float));
+        t->m = carve(cv, queries, sizeof(float));
+        t->l = carve(cv, queries, sizeof(float));
+        t->first = carve(cv, queries, sizeof(int32_t));
+        t->limit = carve(cv, queries, sizeof(int32_t));
+    }
+}
+
+static void carve_all(engine_context *c, carver *cv) {
+    const model_hparams *hp = &c->model->hp;
+    size_t n_batch = (size_t)c->n_batch;
+    for (int b = 0; b < BUF_COUNT; b++) {
+        size_t rows = b == BUF_LOGITS ? (size_t)c->n_logits : n_batch;
+        c->buf[b] = carve(cv, rows * (size_t)c->plan->width[b], sizeof(float));
+    }
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
+        if (!(c->plan->encode_kinds & (1u << kind))) continue;
+        int64_t n = c->plan->encode_width;
+        size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
+        size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
+        c->encoded[kind] = carve(cv, 1, max_size(columns, panels));
+    }
+    c->angles = carve(cv, n_batch * (size_t)hp->n_rot, sizeof(float));
+    c->inv_freq = carve(cv, (size_t)hp->n_rot / 2, sizeof(float));
+    c->tokens = carve(cv, n_batch, sizeof(int32_t));
+    c->out_rows = carve(cv, n_batch, sizeof(int32_t));
+    c->positions = carve(cv, n_batch, sizeof(int64_t));
+    c->items = carve(cv, n_batch, sizeof(pass_item));
+    c->item_of_row = carve(cv, n_batch, sizeof(pass_item *));
+    c->split_state = carve(cv,
+                           (size_t)ATTN_SPLIT_TOKENS * (size_t)hp->n_head * ATTN_MAX_SPLITS *
+                               ((size_t)hp->head_dim + 2),
+                           sizeof(float));
+    carve_scratch(c, cv);
+}
+
+static pi_status allocate(engine_context *c, pi_error *err) {
+    c->scratch = mem_calloc((size_t)pool_size(c->pool), sizeof *c->scratch);
+    if (!c->scratch) return error_nomem(err, sizeof *c->scratch, "thread scratch");
+    carver measure = {0};
+    carve_all(c, &measure);
+    c->n_memory = measure.used;
+    if (!measure.overflow) c->memory = mem_map(c->n_memory);
+    if (!c->memory)
+        return error_set(err, PI_ERR_NOMEM,
+                         "out of memory: working buffers for batches of %d tokens: %zu bytes could "
+                         "not be allocated; use a smaller batch (-b)",
+                         c->n_batch, c->n_memory);
+    carver real = {.base = c->memory};
+    carve_all(c, &real);
+    return PI_OK;
+}
+
+/* Heads that share a KV head, the most over layers. */
+static int max_group(const model *m) {
+    int group = 1;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        int g = m->layers[i].hp.n_head / m->layers[i].hp.n_head_kv;
+        if (g > group) group = g;
+    }
+    return group;
+}
+
+static pi_status apply_options(engine_context *c, const engine_options *o, pi_error *err) {
+    c->n_threads = o->n_threads > 0 ? o->n_threads : cpu_count_physical();
+    c->n_threads_batch = o->n_threads_batch > 0 ? o->n_threads_batch : c->n_threads;
+    if (o->n_batch < 1 || o->n_batch > ENGINE_MAX_BATCH)
+        return error_set(err, PI_ERR_ARG, "bad batch size: %d: use 1 to %d", o->n_batch,
+                         ENGINE_MAX_BATCH);
+    c->n_batch = o->n_batch;
+    size_t row = (size_t)c->model->hp.n_vocab * sizeof(float);
+    size_t fit = max_size(ENGINE_LOGITS_BYTES / row, 1);
+    c->n_logits = o->n_logits > 0 ? o->n_logits
+                                  : (int)(fit < (size_t)o->n_batch ? fit : (size_t)o->n_batch);
+    c->type_k = o->type_k;
+    c->type_v = o->type_v;
+    if (!cpu_kernels_get(o->tier, &c->kernels))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "no such instructions: this processor cannot run the %s kernels; use "
+                         "--kernels auto",
+                         cpu_tier_name(o->tier));
+    return PI_OK;
+}
+
+pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
+                                pi_error *err) {
+    *out = NULL;
+    engine_context *c = mem_calloc(1, sizeof *c);
+    if (!c) return error_nomem(err, sizeof *c, "context");
+    c->model = m;
+    pi_status status = apply_options(c, options, err);
+    if (status == PI_OK) status = plan_create(m, &c->kernels, &c->plan, err);
+    if (status == PI_OK) {
+        int nth = c->n_threads > c->n_threads_batch ? c->n_threads : c->n_threads_batch;
+        status = pool_create(nth, &c->pool, err);
+    }
+    if (status == PI_OK) {
+        int group = max_group(m);
+        c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
+        status = allocate(c, err);
+    }
+    if (status != PI_OK) {
+        engine_context_destroy(c);
+        return status;
+    }
+    rope_init(c);
+    context_measure_break_even(c);
+    *out = c;
+    return PI_OK;
+}
+
+void engine_context_destroy(engine_context *c) {
+    if (!c) return;
+    pool_destroy(c->pool);
+    mem_unmap(c->memory, c->n_memory);
+    mem_free(c->scratch);
+    plan_free(c->plan);
+    mem_free(c);
+}
+
+cpu_act context_act(const engine_context *c, cpu_act_kind kind, int64_t n, int64_t n_cols) {
+    return (cpu_act){.kind = kind,
+                     .layout = n_cols >= c->break_even[kind] ? CPU_ACT_PANELS : CPU_ACT_COLUMNS,
+                     .n = n,
+                     .n_cols = n_cols,
+                     .data = c->encoded[kind]};
+}
+
+/* ---- break-even -------------------------------------------------------------------------------
+ */
+
+enum {
+    PROBE_ROWS = 64,  /* of a real matrix: enough to time, small enough to stay in cache */
+    PROBE_REPEATS = 5 /* the fastest counts */
+};
+
+typedef struct probe {
+    const cpu_mat_kernels *kernels;
+    cpu_mat w; /* PROBE_ROWS rows at most */
+    float *y;  /* [CPU_PANEL][PROBE_ROWS] */
+    void *scratch;
+} probe;
+
+static double time_product(const probe *p, const cpu_act *x) {
+    double best = 1e30;
+    for (int i = 0; i < PROBE_REPEATS; i++) {
+        double start = clock_seconds();
+        if (x->layout == CPU_ACT_COLUMNS)
+            p->kernels->matvec(&p->w, 0, p->w.n_out, x, p->y, PROBE_ROWS);
+        else
+            p->kernels->matmul(&p->w, 0, p->w.n_out, x, p->y, PROBE_ROWS, p->scratch);
+        double seconds = clock_seconds() - start;
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+/* The fewest columns for which a tiled product (whose cost is that of a whole panel) beats taking
+ * the columns one by one; more than the batch when it never does within a panel. The encoded input
+ * is whatever the fresh buffer holds (zeros): kernels take the same time for any values. */
+static int measure_kind(engine_context *c, cpu_act_kind kind) {
+    static const int candidates[] = {2, 3, 4, 6, 8, 12, CPU_PANEL};
+    probe p = {.w = c->plan->typical[kind]->w, .scratch = c->scratch[0].kernel};
+    p.kernels = &c->kernels.mat[p.w.type];
+    if (p.w.n_out > PROBE_ROWS) p.w.n_out = PROBE_ROWS;
+    float y[CPU_PANEL * PROBE_ROWS];
+    p.y = y;
+    int best = c->n_batch + 1;
+    cpu_act x = {.kind = kind, .n = p.w.n_in, .data = c->encoded[kind]};
+    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
+        if (candidates[i] > c->n_batch) break;
+        x.n_cols = candidates[i];
+        x.layout = CPU_ACT_COLUMNS;
+        double columns = time_product(&p, &x);
+        x.layout = CPU_ACT_PANELS;
+        if (time_product(&p, &x) < columns) {
+            best = candidates[i];
+            break;
+        }
+    }
+    return best;
+}
+
+void context_measure_break_even(engine_context *c) {
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
+        c->break_even[kind] = c->plan->typical[kind] ? measure_kind(c, (cpu_act_kind)kind)
+                                                     : INT_MAX;
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------
+ */
+
+pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session **out,
+                                pi_error *err) {
+    *out = NULL;
+    if (n_ctx < 1 || n_ctx > INT32_MAX)
+        return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more (-c)",
+                         (long long)n_ctx);
+    engine_session *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, "session");
+    s->context = c;
+    pi_status status = kv_cache_create(&s->kv, c->model, c->type_k, c->type_v, n_ctx, err);
+    if (status != PI_OK) {
+        mem_free(s);
+        return status;
+    }
+    *out = s;
+    return PI_OK;
+}
+
+void engine_session_destroy(engine_session *s) {
+    if (!s) return;
+    kv_cache_free(&s->kv);
+    mem_free(s);
+}
+
+int64_t engine_session_length(const engine_session *s) {
+    return s->length;
+}
+int64_t engine_session_capacity(const engine_session *s) {
+    return s->kv.n_ctx;
+}
+
+pi_status engine_session_rewind(engine_session *s, int64_t length, pi_error *err) {
+    if (length < 0 || length > s->length)
+        return error_set(err, PI_ERR_RANGE, "cannot rewind: to %lld tokens: the session has %lld",
+                         (long long)length, (long long)s->length);
+    s->length = length;
+    return PI_OK;
+}
+
+/* ---- small answers ----------------------------------------------------------------------------
+ */
+
+const float *engine_logits(const engine_context *c, int row) {
+    return c->buf[BUF_LOGITS] + (size_t)row * (size_t)c->model->hp.n_vocab;
+}
+int engine_logits_rows(const engine_context *c) {
+    return c->n_logits_rows;
+}
+int engine_batch(const engine_context *c) {
+    return c->n_batch;
+}
+void engine_cancel(engine_context *c) {
+    atomic_store(&c->cancelled, true);
+}
+engine_counters engine_get_counters(const engine_context *c) {
+    return c->counters;
+}
+const plan *engine_plan(const engine_context *c) {
+    return c->plan;
+}
+const cpu_kernels *engine_kernels(const engine_context *c) {
+    return &c->kernels;
+}
+pool *engine_pool(engine_context *c) {
+    return c->pool;
+}
+int engine_threads(const engine_context *c) {
+    return c->n_threads;
+}
+int engine_break_even(const engine_context *c, cpu_act_kind kind) {
+    return c->break_even[kind];
+}

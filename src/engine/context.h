@@ -1,0 +1,99 @@
+/* context.h: inside of a context. Private to src/engine.
+ *
+ * A pass feeds up to n_batch tokens, of one or several sessions, through all steps of the plan. All
+ * worker threads run the same loop over steps; each step hands out its work with pool_take and ends
+ * with a barrier. Fields of `pass` are written by the calling thread before the workers start and
+ * are constant while they run. */
+#ifndef ENGINE_CONTEXT_H
+#define ENGINE_CONTEXT_H
+
+#include <stdatomic.h>
+
+#include "engine.h"
+#include "kv_cache.h"
+
+struct engine_session {
+    engine_context *context;
+    kv_cache kv;
+    int64_t length; /* tokens fed */
+    int64_t fed;    /* during engine_forward: tokens of finished passes on top of length */
+    bool in_call;
+};
+
+/* Consecutive rows of the batch that belong to one session. */
+typedef struct pass_item {
+    engine_session *session;
+    int row, n_tokens;
+    int64_t pos; /* of its first token */
+} pass_item;
+
+typedef struct engine_pass {
+    int n_tokens, n_items, n_out;
+    int first_logits_row; /* where this pass's logits go */
+    int nth;              /* threads */
+} engine_pass;
+
+/* What a thread needs for itself: decoded weight tiles, or queries and softmax states. */
+typedef struct thread_scratch {
+    void *kernel;           /* for matmul and attention kernels */
+    float *q, *m, *l, *acc; /* attn_queries rows */
+    int32_t *first, *limit; /* [attn_queries] */
+} thread_scratch;
+
+enum {
+    /* Decode splits long contexts over threads; states of split ranges are kept and merged. */
+    ATTN_SPLIT_TOKENS = 8,    /* passes with at most this many tokens may split */
+    ATTN_SPLIT_LENGTH = 1024, /* positions per task at least, so that merging stays negligible */
+    ATTN_MAX_SPLITS = 32,
+    ATTN_QUERIES = 128 /* rows of Q per task: amortizes decoding K and V over a prompt's tokens */
+};
+
+struct engine_context {
+    const model *model;
+    plan *plan;
+    cpu_kernels kernels;
+    pool *pool;
+    int n_threads, n_threads_batch, n_batch, n_logits;
+    quant_type type_k, type_v;
+    int break_even[CPU_ACT_KIND_COUNT]; /* columns from which panels and matmul are used */
+
+    /* One mapping holds everything below that has pages. */
+    uint8_t *memory;
+    size_t n_memory;
+    float *buf[BUF_COUNT];             /* [n_batch][plan->width], LOGITS [n_logits] */
+    void *encoded[CPU_ACT_KIND_COUNT]; /* both layouts fit */
+    float *angles;                     /* [n_batch][n_rot/2][2]: cos, sin */
+    float *inv_freq;                   /* [n_rot/2] radians per position */
+    float angle_scale;                 /* YaRN's factor on cos and sin; else 1 */
+    int32_t *tokens, *out_rows;        /* [n_batch] */
+    int64_t *positions;                /* [n_batch] */
+    pass_item *items, **item_of_row;   /* [n_batch] */
+    int attn_queries;                  /* rows of Q a task can hold */
+    thread_scratch *scratch;           /* [pool_size] */
+    float *split_state; /* [SPLIT_TOKENS][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
+
+    engine_pass pass;
+    int n_logits_rows; /* after a call */
+    engine_counters counters;
+    atomic_bool cancelled;
+    atomic_bool stop[2]; /* by parity of the step: see forward.c */
+};
+
+/* The encoded form of n_cols vectors of n elements, in the layout that their number asks for. */
+cpu_act context_act(const engine_context *c, cpu_act_kind kind, int64_t n, int64_t n_cols);
+void context_measure_break_even(engine_context *c);
+
+/* Steps: run by every thread of the pass. */
+void step_embed(engine_context *c, int ith);
+void step_norm(engine_context *c, const plan_step *s);
+void step_encode(engine_context *c, const plan_step *s);
+void step_matmul(engine_context *c, const plan_step *s, int ith);
+void step_ffn_in(engine_context *c, const plan_step *s, int ith);
+void step_rope_store(engine_context *c, const plan_step *s);
+void step_attention(engine_context *c, const plan_step *s, int ith);
+void step_select_norm(engine_context *c, const plan_step *s);
+
+/* Fills inv_freq and angle_scale. */
+void rope_init(engine_context *c);
+
+#endif

@@ -1,0 +1,68 @@
+/* engine.h: contexts, sessions and the forward pass.
+ *
+ * A context owns the plan, the working buffers and the worker pool; a session owns a KV cache and a
+ * position. One thread at a time uses a context and its sessions. Nothing is allocated after
+ * creation. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "cpu.h"
+#include "model.h"
+#include "plan.h"
+#include "pool.h"
+
+typedef struct engine_options {
+    int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
+    int n_batch;                    /* tokens per pass, 1..ENGINE_MAX_BATCH */
+    int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
+    cpu_tier tier;
+    quant_type type_k, type_v;
+} engine_options;
+
+enum { ENGINE_MAX_BATCH = 8192 };
+#define ENGINE_LOGITS_BYTES ((size_t)64 << 20)
+
+typedef struct engine_context engine_context;
+typedef struct engine_session engine_session;
+
+pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
+                                pi_error *err);
+void engine_context_destroy(engine_context *c); /* NULL is fine */
+
+pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session **out,
+                                pi_error *err);
+void engine_session_destroy(engine_session *s); /* NULL is fine */
+int64_t engine_session_length(const engine_session *s);
+int64_t engine_session_capacity(const engine_session *s);
+pi_status engine_session_rewind(engine_session *s, int64_t length, pi_error *err);
+
+typedef enum engine_want { ENGINE_WANT_NONE, ENGINE_WANT_LAST, ENGINE_WANT_ALL } engine_want;
+
+typedef struct engine_input {
+    engine_session *session;
+    const int32_t *tokens; /* [n_tokens] */
+    int32_t n_tokens;
+    engine_want want;
+} engine_input;
+
+/* As pi_forward (powerinfer.h). */
+pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
+                         pi_error *err);
+const float *engine_logits(const engine_context *c, int row); /* [n_vocab] */
+int engine_logits_rows(const engine_context *c);
+int engine_batch(const engine_context *c); /* tokens per pass; also the most inputs per call */
+void engine_cancel(engine_context *c);     /* async-signal-safe */
+
+typedef struct engine_counters {
+    uint64_t passes, tokens, weight_bytes, ffn_bytes, ffn_total_bytes, kv_bytes;
+} engine_counters;
+engine_counters engine_get_counters(const engine_context *c);
+
+const plan *engine_plan(const engine_context *c);
+const cpu_kernels *engine_kernels(const engine_context *c);
+pool *engine_pool(engine_context *c);
+int engine_threads(const engine_context *c);
+/* Columns from which tiled products are used for inputs of `kind`, as measured. */
+int engine_break_even(const engine_context *c, cpu_act_kind kind);
+
+#endif

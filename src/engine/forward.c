@@ -1,0 +1,199 @@
+/* forward.c: feeding tokens: checks the request, cuts it into passes of at most n_batch tokens, and
+ * runs the plan's steps on all threads for each. Sessions only grow when every pass has succeeded.
+ */
+#include <string.h>
+
+#include "context.h"
+
+static void run_step(engine_context *c, const plan_step *s, int ith) {
+    switch (s->op) {
+    case OP_EMBED:
+        step_embed(c, ith);
+        break;
+    case OP_NORM:
+        step_norm(c, s);
+        break;
+    case OP_ENCODE:
+        step_encode(c, s);
+        break;
+    case OP_MATMUL:
+        step_matmul(c, s, ith);
+        break;
+    case OP_FFN_IN:
+        step_ffn_in(c, s, ith);
+        break;
+    case OP_ROPE_STORE:
+        step_rope_store(c, s);
+        break;
+    case OP_ATTENTION:
+        step_attention(c, s, ith);
+        break;
+    case OP_SELECT_NORM:
+        step_select_norm(c, s);
+        break;
+    case OP_COUNT:
+        break;
+    }
+}
+
+/* The loop over steps, on every thread. Thread 0 publishes a cancellation before the barrier of
+ * step i in slot i & 1, and everyone reads that slot after it: the slot is not written again before
+ * step i + 2, which nobody reaches before all have read it. So all threads leave at the same step.
+ */
+static void run_pass(void *arg, int ith, int nth) {
+    engine_context *c = arg;
+    (void)nth;
+    for (int i = 0; i < c->plan->n_steps; i++) {
+        atomic_bool *slot = &c->stop[i & 1];
+        if (ith == 0 && atomic_load_explicit(&c->cancelled, memory_order_relaxed))
+            atomic_store_explicit(slot, true, memory_order_relaxed);
+        run_step(c, &c->plan->steps[i], ith);
+        pool_barrier(c->pool);
+        if (atomic_load_explicit(slot, memory_order_relaxed)) return;
+    }
+}
+
+static void count_pass(engine_context *c) {
+    const plan *p = c->plan;
+    engine_counters *n = &c->counters;
+    n->passes++;
+    n->tokens += (uint64_t)c->pass.n_tokens;
+    n->weight_bytes += p->weight_bytes;
+    if (c->pass.n_out == 0) n->weight_bytes -= p->steps[p->n_steps - 1].weight_bytes;
+    n->weight_bytes += (uint64_t)c->pass.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
+    n->ffn_bytes += p->ffn_bytes;
+    n->ffn_total_bytes += p->ffn_bytes;
+    for (int i = 0; i < c->pass.n_items; i++) {
+        const pass_item *item = &c->items[i];
+        uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
+        uint64_t heads = 0;
+        for (int l = 0; l < c->model->hp.n_layer; l++)
+            heads += (uint64_t)c->model->layers[l].hp.n_head_kv;
+        n->kv_bytes += positions * heads * (item->session->kv.row_k + item->session->kv.row_v);
+    }
+}
+
+/* ---- checking a request -----------------------------------------------------------------------
+ */
+
+static pi_status check_tokens(const engine_context *c, const engine_input *in, pi_error *err) {
+    for (int i = 0; i < in->n_tokens; i++)
+        if (in->tokens[i] < 0 || in->tokens[i] >= c->model->hp.n_vocab)
+            return error_set(err, PI_ERR_RANGE,
+                             "token out of range: id %d at position %lld: the vocabulary has %d",
+                             in->tokens[i], (long long)(in->session->length + i),
+                             c->model->hp.n_vocab);
+    return PI_OK;
+}
+
+static pi_status check_input(const engine_context *c, const engine_input *in, pi_error *err) {
+    const engine_session *s = in->session;
+    if (in->n_tokens < 1)
+        return error_set(err, PI_ERR_ARG, "no tokens: forward: give every input at least one");
+    if (s->context != c || s->in_call)
+        return error_set(err, PI_ERR_ARG,
+                         "bad session: forward: a session must belong to the context and appear "
+                         "once");
+    if (in->n_tokens > s->kv.n_ctx - s->length)
+        return error_set(err, PI_ERR_LIMIT,
+                         "context is full: %lld tokens there and %d new ones do not fit into %lld; "
+                         "use a larger context (-c)",
+                         (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
+    return check_tokens(c, in, err);
+}
+
+/* Marks sessions as it goes, so that one that appears twice is found; the caller clears the marks.
+ */
+static pi_status check_request(const engine_context *c, const engine_input *inputs, int n_inputs,
+                               pi_error *err) {
+    int64_t rows = 0;
+    if (n_inputs < 1 || n_inputs > c->n_batch)
+        return error_set(err, PI_ERR_LIMIT, "bad number of inputs: %d: use 1 to %d", n_inputs,
+                         c->n_batch);
+    for (int i = 0; i < n_inputs; i++) inputs[i].session->in_call = false;
+    for (int i = 0; i < n_inputs; i++) {
+        pi_status status = check_input(c, &inputs[i], err);
+        if (status != PI_OK) return status;
+        inputs[i].session->in_call = true;
+        if (inputs[i].want == ENGINE_WANT_LAST) rows += 1;
+        if (inputs[i].want == ENGINE_WANT_ALL) rows += inputs[i].n_tokens;
+    }
+    if (rows > c->n_logits)
+        return error_set(err, PI_ERR_LIMIT,
+                         "too many logits: %lld rows wanted, %d fit; ask for fewer per call",
+                         (long long)rows, c->n_logits);
+    return PI_OK;
+}
+
+/* ---- passes -----------------------------------------------------------------------------------
+ */
+
+/* Where the request stands: input `index`, of which `done` tokens were fed by earlier passes. */
+typedef struct request_cursor {
+    int index, done;
+} request_cursor;
+
+static void add_rows(engine_context *c, const engine_input *in, int done, int n) {
+    engine_pass *p = &c->pass;
+    pass_item *item = &c->items[p->n_items++];
+    *item = (pass_item){.session = in->session,
+                        .row = p->n_tokens,
+                        .n_tokens = n,
+                        .pos = in->session->length + in->session->fed};
+    for (int i = 0; i < n; i++) {
+        int row = p->n_tokens + i;
+        c->tokens[row] = in->tokens[done + i];
+        c->positions[row] = item->pos + i;
+        c->item_of_row[row] = item;
+        bool last = done + i == in->n_tokens - 1;
+        if (in->want == ENGINE_WANT_ALL || (in->want == ENGINE_WANT_LAST && last))
+            c->out_rows[p->n_out++] = row;
+    }
+    p->n_tokens += n;
+}
+
+/* Gathers the next pass; false when all tokens have been fed. */
+static bool next_pass(engine_context *c, const engine_input *inputs, int n_inputs,
+                      request_cursor *at) {
+    c->pass.n_tokens = c->pass.n_items = c->pass.n_out = 0;
+    while (at->index < n_inputs && c->pass.n_tokens < c->n_batch) {
+        const engine_input *in = &inputs[at->index];
+        int room = c->n_batch - c->pass.n_tokens;
+        int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
+        add_rows(c, in, at->done, n);
+        at->done += n;
+        if (at->done == in->n_tokens) *at = (request_cursor){.index = at->index + 1};
+    }
+    c->pass.nth = c->pass.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
+    return c->pass.n_tokens > 0;
+}
+
+static pi_status run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
+                            pi_error *err) {
+    request_cursor at = {0};
+    c->pass.first_logits_row = 0;
+    while (next_pass(c, inputs, n_inputs, &at)) {
+        atomic_store(&c->stop[0], false);
+        atomic_store(&c->stop[1], false);
+        pool_run(c->pool, c->pass.nth, run_pass, c);
+        if (atomic_exchange(&c->cancelled, false))
+            return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: as was asked for");
+        count_pass(c);
+        c->pass.first_logits_row += c->pass.n_out;
+        for (int i = 0; i < c->pass.n_items; i++) c->items[i].session->fed += c->items[i].n_tokens;
+    }
+    return PI_OK;
+}
+
+pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
+                         pi_error *err) {
+    c->n_logits_rows = 0;
+    pi_status status = check_request(c, inputs, n_inputs, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
+    status = run_passes(c, inputs, n_inputs, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < n_inputs; i++) inputs[i].session->length += inputs[i].n_tokens;
+    c->n_logits_rows = c->pass.first_logits_row;
+    return PI_OK;
+}

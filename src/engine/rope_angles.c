@@ -1,0 +1,47 @@
+/* rope_angles.c: rotary frequencies of a model. Every scaling rule is linear in the position, so it
+ * becomes one factor per pair of dimensions, computed once.
+ *
+ * Base: Su et al. 2021 (RoFormer), theta_i = base^(-2i/n_rot). Linear scaling divides positions.
+ * YaRN: Peng et al. 2023, section 3.3 (ramp between the dimensions that turn beta_fast and
+ * beta_slow times within the original context) and the temperature 0.1 ln(s) + 1. Llama 3's rule
+ * arrives as divisors in rope_freqs. */
+#include <math.h>
+
+#include "context.h"
+
+/* The (fractional) dimension pair that makes `turns` turns within the original context. */
+static double yarn_pair(const model_hparams *hp, double turns) {
+    const double two_pi = 6.283185307179586;
+    return hp->n_rot * log(hp->rope_orig_ctx / (turns * two_pi)) /
+           (2 * log((double)hp->rope_freq_base));
+}
+
+/* Share of the unscaled frequency that pair i keeps: 1 for fast pairs, 0 for slow ones. */
+static double yarn_keep(const model_hparams *hp, int i) {
+    double low = fmax(0, floor(yarn_pair(hp, hp->yarn_beta_fast)));
+    double high = fmin(hp->n_rot - 1, ceil(yarn_pair(hp, hp->yarn_beta_slow)));
+    double y = (i - low) / fmax(0.001, high - low);
+    return (1 - fmin(1, fmax(0, y))) * hp->yarn_ext_factor;
+}
+
+void rope_init(engine_context *c) {
+    const model_hparams *hp = &c->model->hp;
+    const float *divisors = c->model->t[ROLE_ROPE_FREQS].data; /* [n_rot/2] or NULL */
+    c->angle_scale = 1;
+    for (int i = 0; i < hp->n_rot / 2; i++) {
+        double freq = pow(hp->rope_freq_base, -2.0 * i / hp->n_rot);
+        if (divisors) freq /= divisors[i];
+        double scaled = freq / hp->rope_scaling_factor;
+        if (hp->rope_scaling == ROPE_SCALING_YARN) {
+            double keep = yarn_keep(hp, i);
+            scaled = scaled * (1 - keep) + freq * keep;
+        }
+        c->inv_freq[i] = (float)scaled;
+    }
+    if (hp->rope_scaling == ROPE_SCALING_YARN) {
+        double temperature = hp->yarn_ext_factor != 0
+                                 ? 1 + 0.1 * log((double)hp->rope_scaling_factor)
+                                 : 1;
+        c->angle_scale = (float)(hp->yarn_attn_factor * temperature);
+    }
+}

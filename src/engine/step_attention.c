@@ -1,0 +1,202 @@
+/* step_attention.c: softmax(Q K^T) V over each session's cache. A task is one KV head, a block of
+ * tokens with all query heads that share it, and a range of positions. Only small passes split the
+ * range (so that one token over a long context keeps all threads busy); their softmax states are
+ * merged in a second phase. Splits depend on lengths only, so answers do not depend on the number
+ * of threads. */
+#include <math.h>
+#include <string.h>
+
+#include "context.h"
+
+typedef struct attn_layer {
+    int layer, n_head, n_head_kv, group, head_dim;
+    int block; /* tokens per task */
+    bool may_split;
+} attn_layer;
+
+typedef struct attn_task {
+    const pass_item *item;
+    int kv_head, token0, n_tokens; /* within the item */
+    int split, n_splits;
+    int64_t k0, k1;
+} attn_task;
+
+static attn_layer describe(const engine_context *c, int layer) {
+    const model_layer_hparams *lhp = &c->model->layers[layer].hp;
+    attn_layer a = {.layer = layer,
+                    .n_head = lhp->n_head,
+                    .n_head_kv = lhp->n_head_kv,
+                    .group = lhp->n_head / lhp->n_head_kv,
+                    .head_dim = c->model->hp.head_dim,
+                    .may_split = c->pass.n_tokens <= ATTN_SPLIT_TOKENS};
+    a.block = c->attn_queries / a.group;
+    return a;
+}
+
+/* Positions per split of an item of the pass. */
+static int64_t split_length(const attn_layer *a, const pass_item *item) {
+    int64_t length = item->pos + item->n_tokens;
+    if (!a->may_split) return length;
+    int64_t share = (length + ATTN_MAX_SPLITS - 1) / ATTN_MAX_SPLITS;
+    return share > ATTN_SPLIT_LENGTH ? share : ATTN_SPLIT_LENGTH;
+}
+
+static int split_count(const attn_layer *a, const pass_item *item) {
+    int64_t length = item->pos + item->n_tokens, part = split_length(a, item);
+    return (int)((length + part - 1) / part);
+}
+
+static int64_t item_tasks(const attn_layer *a, const pass_item *item) {
+    int64_t blocks = (item->n_tokens + a->block - 1) / a->block;
+    return blocks * a->n_head_kv * split_count(a, item);
+}
+
+/* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
+static attn_task make_task(const attn_layer *a, const pass_item *item, int64_t index) {
+    int n_splits = split_count(a, item);
+    int n_blocks = (item->n_tokens + a->block - 1) / a->block;
+    attn_task t = {.item = item, .n_splits = n_splits};
+    t.split = (int)(index % n_splits);
+    index /= n_splits;
+    t.kv_head = (int)(index % a->n_head_kv);
+    int block = n_blocks - 1 - (int)(index / a->n_head_kv);
+    t.token0 = block * a->block;
+    t.n_tokens = item->n_tokens - t.token0 < a->block ? item->n_tokens - t.token0 : a->block;
+    int64_t end = item->pos + t.token0 + t.n_tokens;
+    t.k0 = t.split * split_length(a, item);
+    t.k1 = t.k0 + split_length(a, item);
+    if (t.k1 > end) t.k1 = end;
+    return t;
+}
+
+/* State of one head of one token in one split: m, l, acc[head_dim]. */
+static float *split_state(const engine_context *c, const attn_layer *a, int64_t row, int head,
+                          int split) {
+    size_t index = ((size_t)row * (size_t)a->n_head + (size_t)head) * ATTN_MAX_SPLITS;
+    return c->split_state + (index + (size_t)split) * ((size_t)a->head_dim + 2);
+}
+
+static void finish_query(float *out, const float *acc, float l, int head_dim) {
+    float scale = l > 0 ? 1 / l : 0;
+    for (int i = 0; i < head_dim; i++) out[i] = acc[i] * scale;
+}
+
+static float *attn_out(const engine_context *c, int64_t row, int head) {
+    return c->buf[BUF_ATTN] + row * c->plan->width[BUF_ATTN] +
+           (int64_t)head * c->model->hp.head_dim;
+}
+
+/* Gathers the task's queries, scaled by 1/sqrt(head_dim), with fresh states. */
+static int load_queries(const engine_context *c, const attn_layer *a, const attn_task *t,
+                        thread_scratch *ts) {
+    float scale = 1 / sqrtf((float)a->head_dim);
+    int n = 0;
+    for (int i = 0; i < t->n_tokens; i++) {
+        int64_t row = t->item->row + t->token0 + i;
+        const float *q = c->buf[BUF_Q] + row * c->plan->width[BUF_Q];
+        for (int g = 0; g < a->group; g++, n++) {
+            const float *src = q + (int64_t)(t->kv_head * a->group + g) * a->head_dim;
+            float *dst = ts->q + (int64_t)n * a->head_dim;
+            for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
+            ts->first[n] = 0;
+            ts->limit[n] = (int32_t)(t->item->pos + t->token0 + i + 1);
+            ts->m[n] = -INFINITY;
+            ts->l[n] = 0;
+        }
+    }
+    memset(ts->acc, 0, (size_t)n * (size_t)a->head_dim * sizeof(float));
+    return n;
+}
+
+static void store_results(const engine_context *c, const attn_layer *a, const attn_task *t,
+                          const thread_scratch *ts) {
+    int n = 0;
+    for (int i = 0; i < t->n_tokens; i++) {
+        int64_t row = t->item->row + t->token0 + i;
+        for (int g = 0; g < a->group; g++, n++) {
+            int head = t->kv_head * a->group + g;
+            const float *acc = ts->acc + (int64_t)n * a->head_dim;
+            if (t->n_splits == 1) {
+                finish_query(attn_out(c, row, head), acc, ts->l[n], a->head_dim);
+                continue;
+            }
+            float *state = split_state(c, a, row, head, t->split);
+            state[0] = ts->m[n];
+            state[1] = ts->l[n];
+            memcpy(state + 2, acc, (size_t)a->head_dim * sizeof(float));
+        }
+    }
+}
+
+static void run_task(engine_context *c, const attn_layer *a, const attn_task *t, int ith) {
+    thread_scratch *ts = &c->scratch[ith];
+    const kv_cache *kv = &t->item->session->kv;
+    int n_q = load_queries(c, a, t, ts);
+    cpu_attn args = {.q = ts->q,
+                     .n_q = n_q,
+                     .head_dim = a->head_dim,
+                     .k = kv_cache_k(kv, a->layer, t->kv_head, 0),
+                     .v = kv_cache_v(kv, a->layer, t->kv_head, 0),
+                     .k_stride = kv->row_k,
+                     .v_stride = kv->row_v,
+                     .type_k = kv->type_k,
+                     .type_v = kv->type_v,
+                     .k0 = t->k0,
+                     .k1 = t->k1,
+                     .first = ts->first,
+                     .limit = ts->limit,
+                     .m = ts->m,
+                     .l = ts->l,
+                     .acc = ts->acc,
+                     .scratch = ts->kernel};
+    c->kernels.attention(&args);
+    store_results(c, a, t, ts);
+}
+
+/* Joins the states of all splits of one head of one token. */
+static void merge_head(const engine_context *c, const attn_layer *a, int64_t row, int head) {
+    int n_splits = split_count(a, c->item_of_row[row]);
+    if (n_splits == 1) return;
+    float m = -INFINITY, l = 0;
+    for (int s = 0; s < n_splits; s++) m = fmaxf(m, split_state(c, a, row, head, s)[0]);
+    float *out = attn_out(c, row, head);
+    memset(out, 0, (size_t)a->head_dim * sizeof(float));
+    for (int s = 0; s < n_splits; s++) {
+        const float *state = split_state(c, a, row, head, s);
+        float weight = state[1] > 0 ? expf(state[0] - m) : 0;
+        l += weight * state[1];
+        for (int d = 0; d < a->head_dim; d++) out[d] += weight * state[2 + d];
+    }
+    finish_query(out, out, l, a->head_dim);
+}
+
+void step_attention(engine_context *c, const plan_step *s, int ith) {
+    attn_layer a = describe(c, s->layer);
+    bool any_split = false;
+    int64_t total = 0;
+    for (int i = 0; i < c->pass.n_items; i++) {
+        total += item_tasks(&a, &c->items[i]);
+        any_split = any_split || split_count(&a, &c->items[i]) > 1;
+    }
+    for (;;) {
+        int64_t index = pool_take(c->pool, 1);
+        if (index >= total) break;
+        const pass_item *item = c->items;
+        while (index >= item_tasks(&a, item)) index -= item_tasks(&a, item++);
+        attn_task t = make_task(&a, item, index);
+        if (t.k0 < t.k1) {
+            run_task(c, &a, &t, ith);
+        } else { /* an early block of a small pass that ends before this split */
+            load_queries(c, &a, &t, &c->scratch[ith]);
+            store_results(c, &a, &t, &c->scratch[ith]);
+        }
+    }
+    if (!any_split) return;
+    pool_barrier(c->pool);
+    total = (int64_t)c->pass.n_tokens * a.n_head;
+    for (;;) {
+        int64_t i = pool_take(c->pool, 1);
+        if (i >= total) break;
+        merge_head(c, &a, i / a.n_head, (int)(i % a.n_head));
+    }
+}

@@ -1,0 +1,120 @@
+/* step_matmul.c: products of weights with the batch's vectors. Rows are handed out in chunks that
+ * are large enough to stream and small enough to balance; a row's result does not depend on them.
+ */
+#include "context.h"
+
+enum {
+    CHUNK_BYTES = 64 * 1024, /* of weights per chunk of matrix-vector work: many pages' worth of
+                                streaming, 1/30 of a millisecond */
+    CHUNKS_PER_THREAD = 4,   /* at least, so that the last chunk of a step is a small share of it */
+    CHUNK_TILES = 4          /* row tiles per chunk of tiled work at most */
+};
+
+/* Rows per chunk, a multiple of CPU_ROW_TILE. */
+static int64_t chunk_rows(int64_t total, size_t row_bytes, int nth, bool tiled) {
+    int64_t most = tiled ? CHUNK_TILES * CPU_ROW_TILE : (int64_t)(CHUNK_BYTES / row_bytes);
+    int64_t fair = total / ((int64_t)nth * CHUNKS_PER_THREAD);
+    int64_t rows = most < fair ? most : fair;
+    rows -= rows % CPU_ROW_TILE;
+    return rows < CPU_ROW_TILE ? CPU_ROW_TILE : rows;
+}
+
+static float *out_rows(const engine_context *c, plan_buffer b) {
+    size_t first = b == BUF_LOGITS ? (size_t)c->pass.first_logits_row : 0;
+    return c->buf[b] + first * (size_t)c->plan->width[b];
+}
+
+/* Scale and bias of rows [r0, r1) of one product. */
+static void finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+                          int64_t r1) {
+    int64_t n = r1 - r0;
+    if (!pm->scale_last)
+        for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
+    if (pm->bias) c->kernels.add(y, pm->bias + r0, y, n);
+    if (pm->scale_last)
+        for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
+}
+
+/* Rows [r0, r1) of one matrix for all columns, with scale and bias. */
+static void product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
+                    int64_t r1, int ith) {
+    const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
+    float *y = out_rows(c, pm->out);
+    int64_t ldy = c->plan->width[pm->out];
+    if (x->layout == CPU_ACT_PANELS)
+        mk->matmul(&pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
+    else
+        mk->matvec(&pm->w, r0, r1, x, y, ldy);
+    if (!pm->bias && pm->scale == 1) return;
+    for (int64_t col = 0; col < x->n_cols; col++) finish_column(c, pm, y + col * ldy + r0, r0, r1);
+}
+
+static void add_to_residual(engine_context *c, plan_buffer from, int64_t n_cols, int64_t r0,
+                            int64_t r1) {
+    for (int64_t col = 0; col < n_cols; col++) {
+        float *x = c->buf[BUF_X] + col * c->plan->width[BUF_X] + r0;
+        c->kernels.add(x, c->buf[from] + col * c->plan->width[from] + r0, x, r1 - r0);
+    }
+}
+
+static int64_t padded_rows(const plan_matrix *pm) {
+    return (pm->w.n_out + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
+}
+
+void step_matmul(engine_context *c, const plan_step *s, int ith) {
+    bool head = s->matrix[0].out == BUF_LOGITS;
+    int64_t n_cols = head ? c->pass.n_out : c->pass.n_tokens;
+    if (n_cols == 0) return;
+    /* The matrices' rows form one range, each matrix padded to whole tiles. */
+    int64_t total = 0;
+    size_t row_bytes = 1;
+    for (int k = 0; k < s->n_matrices; k++) {
+        total += padded_rows(&s->matrix[k]);
+        if (s->matrix[k].w.row_bytes > row_bytes) row_bytes = s->matrix[k].w.row_bytes;
+    }
+    const cpu_mat *first = &s->matrix[0].w;
+    cpu_act probe = context_act(c, c->kernels.mat[first->type].act, first->n_in, n_cols);
+    int64_t chunk = chunk_rows(total, row_bytes, c->pass.nth, probe.layout == CPU_ACT_PANELS);
+    for (;;) {
+        int64_t begin = pool_take(c->pool, chunk);
+        if (begin >= total) break;
+        int64_t end = begin + chunk < total ? begin + chunk : total;
+        int64_t base = 0;
+        for (int k = 0; k < s->n_matrices; k++) {
+            const plan_matrix *pm = &s->matrix[k];
+            int64_t r0 = begin > base ? begin - base : 0;
+            int64_t r1 = end - base < pm->w.n_out ? end - base : pm->w.n_out;
+            base += padded_rows(pm);
+            if (r0 >= r1) continue;
+            cpu_act x = context_act(c, c->kernels.mat[pm->w.type].act, pm->w.n_in, n_cols);
+            product(c, pm, &x, r0, r1, ith);
+            if (s->add_to_x) add_to_residual(c, pm->out, n_cols, r0, r1);
+        }
+    }
+}
+
+/* Gate and up of the same neurons in one chunk, so that the activation finds both in cache. */
+void step_ffn_in(engine_context *c, const plan_step *s, int ith) {
+    const model_hparams *hp = &c->model->hp;
+    int64_t n_cols = c->pass.n_tokens, n_ff = s->matrix[0].w.n_out;
+    size_t row_bytes = 0;
+    for (int k = 0; k < s->n_matrices; k++) row_bytes += s->matrix[k].w.row_bytes;
+    cpu_act x[PLAN_MAX_GROUP];
+    for (int k = 0; k < s->n_matrices; k++) {
+        const cpu_mat *w = &s->matrix[k].w;
+        x[k] = context_act(c, c->kernels.mat[w->type].act, w->n_in, n_cols);
+    }
+    int64_t chunk = chunk_rows(n_ff, row_bytes, c->pass.nth, x[0].layout == CPU_ACT_PANELS);
+    for (;;) {
+        int64_t r0 = pool_take(c->pool, chunk);
+        if (r0 >= n_ff) break;
+        int64_t r1 = r0 + chunk < n_ff ? r0 + chunk : n_ff;
+        for (int k = 0; k < s->n_matrices; k++) product(c, &s->matrix[k], &x[k], r0, r1, ith);
+        for (int64_t col = 0; col < n_cols; col++) {
+            float *gate = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE] + r0;
+            const float *up = s->n_matrices > 1 ? c->buf[BUF_UP] + col * c->plan->width[BUF_UP] + r0
+                                                : NULL;
+            c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
+        }
+    }
+}

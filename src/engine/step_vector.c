@@ -1,0 +1,140 @@
+/* step_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
+ * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
+ * panels, by whole panels. */
+#include <math.h>
+
+#include "context.h"
+
+static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
+    return c->buf[b] + row * c->plan->width[b];
+}
+
+/* ---- embedding --------------------------------------------------------------------------------
+ */
+
+static void fill_angles(engine_context *c, int64_t row) {
+    int half = c->model->hp.n_rot / 2;
+    float *cs = c->angles + row * 2 * half;
+    for (int i = 0; i < half; i++) {
+        double angle = (double)c->positions[row] * (double)c->inv_freq[i];
+        cs[2 * i] = (float)cos(angle) * c->angle_scale;
+        cs[2 * i + 1] = (float)sin(angle) * c->angle_scale;
+    }
+}
+
+void step_embed(engine_context *c, int ith) {
+    const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
+    const quant_traits *traits = quant_find(t->type);
+    (void)ith;
+    for (;;) {
+        int64_t row = pool_take(c->pool, 1);
+        if (row >= c->pass.n_tokens) break;
+        const uint8_t *src = (const uint8_t *)t->data + (size_t)c->tokens[row] * t->row_bytes;
+        traits->dequantize(src, row_of(c, BUF_X, row), t->n_in);
+        fill_angles(c, row);
+    }
+}
+
+/* ---- norms and encoding -----------------------------------------------------------------------
+ */
+
+/* Encodes columns [c0, c1) of `from` in every form that is asked for. */
+static void encode(engine_context *c, const plan_step *s, plan_buffer from, int64_t c0, int64_t c1,
+                   int64_t n_cols) {
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
+        if (!(s->encode_kinds & (1u << kind))) continue;
+        cpu_act x = context_act(c, (cpu_act_kind)kind, s->encode_width, n_cols);
+        c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
+    }
+}
+
+/* Rows per piece of work: panels must be encoded whole. A single vector is one piece. */
+static int64_t encode_chunk(int64_t n_cols) {
+    return n_cols >= CPU_PANEL ? CPU_PANEL : n_cols;
+}
+
+static void norm_row(const engine_context *c, const plan_step *s, const float *x, float *y) {
+    const model_hparams *hp = &c->model->hp;
+    if (c->model->arch->norm == NORM_RMS)
+        c->kernels.rms_norm(x, s->norm_weight, y, hp->n_embd, hp->norm_eps);
+    else
+        c->kernels.layer_norm(x, s->norm_weight, s->norm_bias, y, hp->n_embd, hp->norm_eps);
+}
+
+void step_norm(engine_context *c, const plan_step *s) {
+    int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+    for (;;) {
+        int64_t c0 = pool_take(c->pool, chunk);
+        if (c0 >= n) break;
+        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+        for (int64_t i = c0; i < c1; i++) norm_row(c, s, row_of(c, s->in, i), row_of(c, BUF_Y, i));
+        encode(c, s, BUF_Y, c0, c1, n);
+    }
+}
+
+void step_select_norm(engine_context *c, const plan_step *s) {
+    int64_t n = c->pass.n_out, chunk = encode_chunk(n);
+    if (n == 0) return;
+    for (;;) {
+        int64_t c0 = pool_take(c->pool, chunk);
+        if (c0 >= n) break;
+        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+        for (int64_t i = c0; i < c1; i++)
+            norm_row(c, s, row_of(c, BUF_X, c->out_rows[i]), row_of(c, BUF_Y, i));
+        encode(c, s, BUF_Y, c0, c1, n);
+    }
+}
+
+void step_encode(engine_context *c, const plan_step *s) {
+    int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+    for (;;) {
+        int64_t c0 = pool_take(c->pool, chunk);
+        if (c0 >= n) break;
+        encode(c, s, s->in, c0, c0 + chunk < n ? c0 + chunk : n, n);
+    }
+}
+
+/* ---- rotation and cache -----------------------------------------------------------------------
+ */
+
+/* One head of one token: index h counts queries, then keys, then values. */
+static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
+    const model_hparams *hp = &c->model->hp;
+    const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
+    const float *cs = c->angles + row * hp->n_rot;
+    bool rotate = c->model->arch->rope != ROPE_NONE;
+    bool neox = c->model->arch->rope == ROPE_NEOX;
+    if (h < lhp->n_head) {
+        float *q = row_of(c, BUF_Q, row) + (int64_t)h * hp->head_dim;
+        if (s->q_norm) c->kernels.rms_norm(q, s->q_norm, q, hp->head_dim, hp->norm_eps);
+        if (rotate) c->kernels.rope(q, hp->n_rot, cs, neox);
+        return;
+    }
+    kv_cache *kv = &c->item_of_row[row]->session->kv;
+    h -= lhp->n_head;
+    if (h < lhp->n_head_kv) {
+        float *k = row_of(c, BUF_K, row) + (int64_t)h * hp->head_dim;
+        if (s->k_norm) c->kernels.rms_norm(k, s->k_norm, k, hp->head_dim, hp->norm_eps);
+        if (rotate) c->kernels.rope(k, hp->n_rot, cs, neox);
+        c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->positions[row]), kv->type_k,
+                            hp->head_dim);
+        return;
+    }
+    h -= lhp->n_head_kv;
+    const float *v = row_of(c, BUF_V, row) + (int64_t)h * hp->head_dim;
+    c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v,
+                        hp->head_dim);
+}
+
+void step_rope_store(engine_context *c, const plan_step *s) {
+    enum { HEADS_PER_TAKE = 8 }; /* a head takes tens of nanoseconds, a take about twenty */
+    const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
+    int64_t heads = lhp->n_head + 2 * lhp->n_head_kv;
+    int64_t total = heads * c->pass.n_tokens;
+    for (;;) {
+        int64_t begin = pool_take(c->pool, HEADS_PER_TAKE);
+        if (begin >= total) break;
+        int64_t end = begin + HEADS_PER_TAKE < total ? begin + HEADS_PER_TAKE : total;
+        for (int64_t i = begin; i < end; i++) rope_store_head(c, s, i / heads, (int)(i % heads));
+    }
+}

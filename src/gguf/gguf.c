@@ -1,0 +1,245 @@
+/* gguf.c: opening a model from one file, several parts or memory, and looking things up.
+ *
+ * The file owns the parts (mappings, keys) and one array of tensors over all of them. Keys are
+ * those of the first part; the others have only split.* keys that matter. Nothing changes after
+ * opening, so that threads can share a gguf_file without locks. */
+#include "gguf_internal.h"
+
+struct gguf_file {
+    gguf_part *parts; /* [n_parts] */
+    char **paths;     /* [n_parts] */
+    int n_parts;
+    gguf_tensor *tensors; /* [n_tensors], part by part */
+    uint64_t n_tensors;
+    gguf_index names;
+    uint64_t n_bytes;
+};
+
+static pi_status file_alloc(int n_parts, gguf_file **out, pi_error *err) {
+    gguf_file *f = mem_calloc(1, sizeof *f);
+    if (f) {
+        f->parts = mem_calloc((size_t)n_parts, sizeof *f->parts);
+        f->paths = mem_calloc((size_t)n_parts, sizeof *f->paths);
+        f->n_parts = n_parts;
+    }
+    if (!f || !f->parts || !f->paths) {
+        gguf_close(f);
+        return error_nomem(err, (size_t)n_parts * sizeof(gguf_part), "a GGUF file");
+    }
+    *out = f;
+    return PI_OK;
+}
+
+void gguf_close(gguf_file *f) {
+    if (!f) return;
+    for (int i = 0; i < f->n_parts; i++) {
+        if (f->parts) gguf_part_free(&f->parts[i]);
+        if (f->paths) mem_free(f->paths[i]);
+    }
+    mem_free(f->parts);
+    mem_free(f->paths);
+    mem_free(f->tensors);
+    gguf_index_free(&f->names);
+    mem_free(f);
+}
+
+/* Maps and parses the file at `path` (which must live as long as the part). */
+static pi_status open_part(gguf_part *p, const char *path, int part,
+                           const gguf_open_options *options, pi_error *err) {
+    /* Without data there is nothing to gain from a copy of all the bytes. */
+    bool copy = options->copy && !options->header_only;
+    pi_status status = file_map_open(&p->map, path, copy, err);
+    if (status) return status;
+    p->path = path;
+    p->data = p->map.data;
+    p->size = p->map.size;
+    status = gguf_parse_part(p, part, options->header_only, err);
+    if (!status && options->lock && !options->header_only) status = file_map_lock(&p->map, err);
+    return status;
+}
+
+/* One part: its tensors become the file's. */
+static void take_tensors(gguf_file *f, gguf_part *p) {
+    f->tensors = p->tensors;
+    f->n_tensors = p->n_tensors;
+    f->names = p->names;
+    p->tensors = NULL;
+    p->n_tensors = 0;
+    p->names = (gguf_index){0};
+}
+
+/* Several parts: one array and one index over all, and the promised total. */
+static pi_status join_tensors(gguf_file *f, uint64_t expected, pi_error *err) {
+    uint64_t total = 0;
+    for (int i = 0; i < f->n_parts; i++) total += f->parts[i].n_tensors; /* each capped */
+    if (total != expected) {
+        return error_set(err, PI_ERR_FORMAT,
+                         "the parts have %llu tensors but split.tensors.count says %llu: %.200s: "
+                         "a part is from another model",
+                         (unsigned long long)total, (unsigned long long)expected, f->paths[0]);
+    }
+    f->tensors = mem_calloc(total, sizeof *f->tensors);
+    if (!f->tensors || !gguf_index_init(&f->names, total)) {
+        return error_nomem(err, total * sizeof *f->tensors, "tensors of a split GGUF file");
+    }
+    for (int i = 0; i < f->n_parts; i++) {
+        const gguf_part *p = &f->parts[i];
+        for (uint64_t j = 0; j < p->n_tensors; j++) {
+            gguf_string name = gguf_string_of(p->tensors[j].name);
+            if (gguf_index_find(&f->names, name, gguf_name_of_tensor, f->tensors) >= 0) {
+                return error_set(err, PI_ERR_FORMAT, "tensor '%s' is in two parts: %.200s",
+                                 name.data, p->path);
+            }
+            f->tensors[f->n_tensors] = p->tensors[j];
+            gguf_index_insert(&f->names, name, (uint32_t)f->n_tensors++);
+        }
+    }
+    return PI_OK;
+}
+
+static pi_status open_others(gguf_file *f, int known, const gguf_split *split,
+                             const gguf_open_options *options, pi_error *err) {
+    for (int i = 0; i < f->n_parts; i++) {
+        if (i == known) continue;
+        f->paths[i] = gguf_split_path(f->paths[known], split, i);
+        if (!f->paths[i]) return error_nomem(err, strlen(f->paths[known]), "a path");
+        pi_status status = open_part(&f->parts[i], f->paths[i], i, options, err);
+        if (status) {
+            return error_prefix(err, status, "part %d of %d", i + 1, split->count);
+        }
+        gguf_split other;
+        status = gguf_split_read(&f->parts[i], &other, err);
+        if (status) return status;
+        if (other.count != split->count || other.n_tensors != split->n_tensors) {
+            return error_set(err, PI_ERR_FORMAT,
+                             "split.* keys differ from those of %.200s: %.200s: "
+                             "the parts are not of one model",
+                             f->paths[known], f->paths[i]);
+        }
+    }
+    return join_tensors(f, split->n_tensors, err);
+}
+
+/* The part that was named has been parsed as number 0; moves it to its place among n parts. */
+static pi_status spread_parts(gguf_file *f, const gguf_split *split, pi_error *err) {
+    gguf_file *wide = NULL;
+    pi_status status = file_alloc(split->count, &wide, err);
+    if (status) return status;
+    wide->parts[split->no] = f->parts[0];
+    wide->paths[split->no] = f->paths[0];
+    for (uint64_t i = 0; i < f->parts[0].n_tensors; i++) {
+        wide->parts[split->no].tensors[i].part = split->no;
+    }
+    mem_free(f->parts);
+    mem_free(f->paths);
+    *f = *wide;
+    mem_free(wide);
+    return PI_OK;
+}
+
+static pi_status open_all(gguf_file *f, const char *path, const gguf_open_options *options,
+                          pi_error *err) {
+    f->paths[0] = mem_strdup(path);
+    if (!f->paths[0]) return error_nomem(err, strlen(path), "a path");
+    pi_status status = open_part(&f->parts[0], f->paths[0], 0, options, err);
+    gguf_split split;
+    if (!status) status = gguf_split_read(&f->parts[0], &split, err);
+    if (status) return status;
+    if (split.count == 1) {
+        take_tensors(f, &f->parts[0]);
+    } else {
+        status = spread_parts(f, &split, err);
+        if (!status) status = open_others(f, split.no, &split, options, err);
+        if (status) return status;
+    }
+    for (int i = 0; i < f->n_parts; i++) f->n_bytes += f->parts[i].size;
+    return PI_OK;
+}
+
+pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,
+                    pi_error *err) {
+    static const gguf_open_options defaults = {0};
+    gguf_file *f = NULL;
+    pi_status status = file_alloc(1, &f, err);
+    if (status) return status;
+    status = open_all(f, path, options ? options : &defaults, err);
+    if (status) {
+        gguf_close(f);
+        return status;
+    }
+    *out = f;
+    return PI_OK;
+}
+
+pi_status gguf_open_memory(const void *data, size_t n_bytes, const char *name, gguf_file **out,
+                           pi_error *err) {
+    gguf_file *f = NULL;
+    pi_status status = file_alloc(1, &f, err);
+    if (status) return status;
+    f->paths[0] = mem_strdup(name);
+    if (!f->paths[0]) {
+        status = error_nomem(err, strlen(name), "a name");
+    } else {
+        f->parts[0].path = f->paths[0];
+        f->parts[0].data = data;
+        f->parts[0].size = n_bytes;
+        status = gguf_parse_part(&f->parts[0], 0, false, err);
+    }
+    if (status) {
+        gguf_close(f);
+        return status;
+    }
+    take_tensors(f, &f->parts[0]);
+    f->n_bytes = n_bytes;
+    *out = f;
+    return PI_OK;
+}
+
+uint32_t gguf_version(const gguf_file *f) {
+    return f->parts[0].version;
+}
+
+uint32_t gguf_alignment(const gguf_file *f) {
+    return f->parts[0].alignment;
+}
+
+bool gguf_is_pwri(const gguf_file *f) {
+    return f->parts[0].is_pwri;
+}
+
+int gguf_n_parts(const gguf_file *f) {
+    return f->n_parts;
+}
+
+const char *gguf_path(const gguf_file *f) {
+    return f->paths[0];
+}
+
+uint64_t gguf_file_bytes(const gguf_file *f) {
+    return f->n_bytes;
+}
+
+uint64_t gguf_n_values(const gguf_file *f) {
+    return f->parts[0].n_values;
+}
+
+const gguf_value *gguf_value_at(const gguf_file *f, uint64_t i) {
+    return &f->parts[0].values[i];
+}
+
+const gguf_value *gguf_find(const gguf_file *f, const char *key) {
+    return gguf_part_find(&f->parts[0], key);
+}
+
+uint64_t gguf_n_tensors(const gguf_file *f) {
+    return f->n_tensors;
+}
+
+const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i) {
+    return &f->tensors[i];
+}
+
+const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name) {
+    int64_t i = gguf_index_find(&f->names, gguf_string_of(name), gguf_name_of_tensor, f->tensors);
+    return i < 0 ? NULL : &f->tensors[i];
+}

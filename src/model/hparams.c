@@ -1,0 +1,201 @@
+/* hparams.c: hyperparameters from a file's keys, every one checked against the caps of model.h. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model.h"
+
+/* Where keys are read from and where the first error goes; readers do nothing once one is set. */
+typedef struct key_reader {
+    const gguf_file *file;
+    const char *arch;
+    pi_error *err;
+    pi_status status;
+} key_reader;
+
+enum { KEY_TEXT = 128 };
+
+static const gguf_value *find_key(const key_reader *r, const char *suffix, char key[KEY_TEXT]) {
+    snprintf(key, KEY_TEXT, "%s.%s", r->arch, suffix);
+    return gguf_find(r->file, key);
+}
+
+static void fail_key(key_reader *r, const char *key, const char *problem) {
+    r->status = error_set(r->err, PI_ERR_FORMAT,
+                          "bad hyperparameter: %s: key %s %s; is the file complete?",
+                          gguf_path(r->file), key, problem);
+}
+
+/* An integer in [min, max]; `fallback` < 0 means the key is required. Per-layer arrays are read
+ * with `index`. */
+static int32_t read_int(key_reader *r, const char *suffix, int index, int32_t fallback, int32_t min,
+                        int32_t max) {
+    char key[KEY_TEXT];
+    if (r->status != PI_OK) return min;
+    const gguf_value *v = find_key(r, suffix, key);
+    if (!v) {
+        if (fallback >= 0) return fallback;
+        fail_key(r, key, "is missing");
+        return min;
+    }
+    int64_t value;
+    bool ok = v->type == GGUF_ARRAY ? gguf_item_i64(v, (uint64_t)index, &value)
+                                    : gguf_as_i64(v, &value);
+    if (!ok) {
+        fail_key(r, key, "is not an integer for every layer");
+        return min;
+    }
+    if (value < min || value > max) {
+        char problem[96];
+        snprintf(problem, sizeof problem, "is %lld, not in %d..%d", (long long)value, min, max);
+        fail_key(r, key, problem);
+        return min;
+    }
+    return (int32_t)value;
+}
+
+/* A finite number in (min, max]; NaN as `fallback` means required. */
+static float read_float(key_reader *r, const char *suffix, double fallback, double min,
+                        double max) {
+    char key[KEY_TEXT];
+    if (r->status != PI_OK) return 1;
+    const gguf_value *v = find_key(r, suffix, key);
+    double value = fallback;
+    if (!v && isnan(fallback)) {
+        fail_key(r, key, "is missing");
+        return 1;
+    }
+    if (v && !gguf_as_f64(v, &value)) {
+        fail_key(r, key, "is not a number");
+        return 1;
+    }
+    if (!(value > min && value <= max)) {
+        char problem[96];
+        snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min, max);
+        fail_key(r, key, problem);
+        return 1;
+    }
+    return (float)value;
+}
+
+static bool string_is(gguf_string s, const char *text) {
+    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
+}
+
+static void read_activation(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->activation = arch->default_activation;
+    const gguf_value *v = find_key(r, "hidden_activation", key);
+    if (v && r->status == PI_OK) {
+        gguf_string text = {"", 0};
+        int found = -1;
+        if (gguf_as_string(v, &text)) {
+            for (int i = 0; i < ACTIVATION_COUNT; i++)
+                if (string_is(text, activation_name((activation)i))) found = i;
+        }
+        if (found < 0) {
+            r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                                  "unknown activation '%.*s': %s: key %s knows relu, silu, gelu, "
+                                  "relu_squared, drelu, fatrelu",
+                                  (int)(text.n_bytes < 40 ? text.n_bytes : 40), text.data,
+                                  gguf_path(r->file), key);
+            return;
+        }
+        hp->activation = (activation)found;
+    }
+    hp->activation_threshold = read_float(r, "hidden_activation_threshold", 0, -1e30, 1e30);
+}
+
+/* Linear scaling divides positions by the factor; YaRN (Peng et al. 2023, arXiv 2309.00071) mixes
+ * scaled and unscaled frequencies. Llama 3's rule comes as the tensor rope_freqs instead. */
+static void read_rope_scaling(key_reader *r, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->rope_scaling = ROPE_SCALING_NONE;
+    hp->rope_scaling_factor = 1;
+    const gguf_value *v = find_key(r, "rope.scaling.type", key);
+    gguf_string type = {"none", 4};
+    if (v && !gguf_as_string(v, &type)) {
+        fail_key(r, key, "is not a string");
+        return;
+    }
+    if (!v && find_key(r, "rope.scale_linear", key)) {
+        hp->rope_scaling_factor = read_float(r, "rope.scale_linear", 1, 0, 1e6);
+        hp->rope_scaling = ROPE_SCALING_LINEAR;
+        return;
+    }
+    if (string_is(type, "none")) return;
+    hp->rope_scaling_factor = read_float(r, "rope.scaling.factor", 1, -1e-30, 1e6);
+    if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' way to say none */
+    if (string_is(type, "linear")) {
+        hp->rope_scaling = ROPE_SCALING_LINEAR;
+    } else if (string_is(type, "yarn")) {
+        hp->rope_scaling = ROPE_SCALING_YARN;
+        hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
+                                     1, INT32_MAX);
+        hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1, 1e3);
+        hp->yarn_attn_factor = read_float(r, "rope.scaling.attn_factor", 1, 0, 1e3);
+        hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
+        hp->yarn_beta_slow = read_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);
+    } else if (r->status == PI_OK) {
+        find_key(r, "rope.scaling.type", key);
+        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                              "unknown rope scaling '%.*s': %s: key %s knows none, linear, yarn",
+                              (int)(type.n_bytes < 40 ? type.n_bytes : 40), type.data,
+                              gguf_path(r->file), key);
+    }
+}
+
+static void read_layers(key_reader *r, model_hparams *hp, model_layer_hparams *layers) {
+    hp->n_head = 0;
+    for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
+        model_layer_hparams l;
+        l.n_head = read_int(r, "attention.head_count", i, -1, 1, MODEL_MAX_HEADS);
+        l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, 1, MODEL_MAX_HEADS);
+        l.n_ff = read_int(r, "feed_forward_length", i, -1, 1, MODEL_MAX_DIM);
+        if (r->status == PI_OK && l.n_head % l.n_head_kv != 0) {
+            char problem[96];
+            snprintf(problem, sizeof problem, "is %d in layer %d, which does not divide %d heads",
+                     l.n_head_kv, i, l.n_head);
+            fail_key(r, "attention.head_count_kv", problem);
+        }
+        if (l.n_head > hp->n_head) hp->n_head = l.n_head;
+        if (layers) layers[i] = l;
+    }
+}
+
+pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,
+                             model_layer_hparams *layers, pi_error *err) {
+    key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
+    *hp = (model_hparams){0};
+    hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
+    hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
+    if (read_int(&r, "expert_count", 0, 0, 0, 1 << 16) > 0 && r.status == PI_OK)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "mixture of experts: %s: this version runs dense models of %s only",
+                         gguf_path(f), arch->name);
+    read_layers(&r, hp, layers);
+    if (r.status != PI_OK) return r.status;
+
+    hp->head_dim = read_int(&r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, 4096);
+    int32_t value_dim = read_int(&r, "attention.value_length", 0, hp->head_dim, 1, 4096);
+    hp->n_rot = read_int(&r, "rope.dimension_count", 0, hp->head_dim, 2, 4096);
+    const char *eps_key = arch->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                                 : "attention.layer_norm_epsilon";
+    hp->norm_eps = read_float(&r, eps_key, NAN, -1e-30, 1);
+    hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
+    read_rope_scaling(&r, hp);
+    read_activation(&r, arch, hp);
+    if (r.status != PI_OK) return r.status;
+    if (value_dim != hp->head_dim)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "heads of values differ from heads of keys: %s: key_length %d, "
+                         "value_length %d; this version needs them equal",
+                         gguf_path(f), hp->head_dim, value_dim);
+    if (hp->head_dim % 2 != 0 || hp->n_rot % 2 != 0 || hp->n_rot > hp->head_dim)
+        return error_set(err, PI_ERR_FORMAT,
+                         "bad head shape: %s: head_dim %d with %d rotated elements; both must be "
+                         "even and the second no larger",
+                         gguf_path(f), hp->head_dim, hp->n_rot);
+    return PI_OK;
+}

@@ -1,0 +1,253 @@
+/* model.c: opening a model: find its row of the architecture table, read hyperparameters, bind and
+ * validate every tensor that the row names. */
+#include "model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mem.h"
+
+static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
+    const model_hparams *hp = &m->hp;
+    switch (dim) {
+    case DIM_EMBD:
+        return hp->n_embd;
+    case DIM_VOCAB:
+        return hp->n_vocab;
+    case DIM_FF:
+        return m->layers[layer].hp.n_ff;
+    case DIM_Q:
+        return (int64_t)m->layers[layer].hp.n_head * hp->head_dim;
+    case DIM_KV:
+        return (int64_t)m->layers[layer].hp.n_head_kv * hp->head_dim;
+    case DIM_HEAD:
+        return hp->head_dim;
+    case DIM_HALF_ROT:
+        return hp->n_rot / 2;
+    case DIM_NONE:
+        break;
+    }
+    return 1;
+}
+
+static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t want[2],
+                            pi_error *err) {
+    return error_set(
+        err, PI_ERR_FORMAT,
+        "wrong shape: %s: tensor %s is [%llu, %llu, %llu, %llu], expected [%lld, %lld]",
+        gguf_path(m->file), t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+        (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], (long long)want[0],
+        (long long)want[1]);
+}
+
+/* Small vectors are wanted as F32: used in place when they are and aligned, else converted. */
+static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, pi_error *err) {
+    const quant_traits *traits = quant_find(t->type);
+    if (!traits || traits->is_quantized || !traits->dequantize)
+        return error_set(err, PI_ERR_FORMAT,
+                         "wrong type: %s: tensor %s must be f32, f16 or bf16, not %s",
+                         gguf_path(m->file), t->name, traits ? traits->name : "unknown");
+    out->type = QUANT_F32;
+    out->n_bytes = out->row_bytes = (size_t)t->n_elems * sizeof(float);
+    if (t->type == QUANT_F32 && (uintptr_t)t->data % _Alignof(float) == 0) {
+        out->data = t->data;
+        return PI_OK;
+    }
+    float *copy = arena_alloc(&m->arena, out->n_bytes);
+    if (!copy) return error_nomem(err, out->n_bytes, t->name);
+    traits->dequantize(t->data, copy, (int64_t)t->n_elems);
+    out->data = copy;
+    return PI_OK;
+}
+
+/* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one. */
+static pi_status read_scale(const model *m, const gguf_tensor *t, float *scale, pi_error *err) {
+    char name[GGUF_MAX_NAME];
+    *scale = 1;
+    const char *end = strstr(t->name, ".weight");
+    if (!end) return PI_OK;
+    snprintf(name, sizeof name, "%.*s.scale", (int)(end - t->name), t->name);
+    const gguf_tensor *s = gguf_find_tensor(m->file, name);
+    if (!s) return PI_OK;
+    const quant_traits *traits = quant_find(s->type);
+    if (s->n_elems != 1 || !traits || traits->is_quantized || !traits->dequantize)
+        return error_set(err, PI_ERR_FORMAT, "bad scale: %s: tensor %s must be one float",
+                         gguf_path(m->file), name);
+    traits->dequantize(s->data, scale, 1);
+    return PI_OK;
+}
+
+static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor *out,
+                             pi_error *err) {
+    const quant_traits *traits = quant_find(t->type);
+    if (!traits || !traits->dequantize)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "type %s cannot be computed with: %s: tensor %s; quantize the model to "
+                         "another type",
+                         traits ? traits->name : "unknown", gguf_path(m->file), t->name);
+    out->type = t->type;
+    out->data = t->data;
+    out->n_bytes = t->n_bytes;
+    if (!quant_row_bytes(t->type, t->dims[0], &out->row_bytes))
+        return error_set(err, PI_ERR_FORMAT, "row does not fill blocks: %s: tensor %s of type %s",
+                         gguf_path(m->file), t->name, traits->name);
+    return read_scale(m, t, &out->scale, err);
+}
+
+static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
+    char name[64];
+    arch_tensor_name(row, layer, name);
+    model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
+                                                      : &m->t[row->role];
+    const gguf_tensor *t = gguf_find_tensor(m->file, name);
+    if (!t) {
+        if (row->flags & TENSOR_OPTIONAL) return PI_OK;
+        return error_set(err, PI_ERR_FORMAT,
+                         "missing tensor: %s: %s is not in the file; is it complete?",
+                         gguf_path(m->file), name);
+    }
+    const int64_t want[2] = {resolve_dim(m, layer, row->dims[0]),
+                             resolve_dim(m, layer, row->dims[1])};
+    if (t->dims[0] != (uint64_t)want[0] || t->dims[1] != (uint64_t)want[1] || t->dims[2] != 1 ||
+        t->dims[3] != 1)
+        return fail_shape(m, t, want, err);
+    out->n_in = want[0];
+    out->n_out = want[1];
+    m->n_params += t->n_elems;
+    m->weight_bytes += t->n_bytes;
+    return row->flags & TENSOR_F32 ? bind_vector(m, t, out, err) : bind_matrix(m, t, out, err);
+}
+
+static pi_status bind_all(model *m, pi_error *err) {
+    for (int i = 0; i < m->arch->n_tensors; i++) {
+        const arch_tensor *row = &m->arch->tensors[i];
+        int n = row->flags & TENSOR_PER_LAYER ? m->hp.n_layer : 1;
+        for (int layer = 0; layer < n; layer++) {
+            pi_status status = bind_tensor(m, row, layer, err);
+            if (status != PI_OK) return status;
+        }
+    }
+    if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];
+    return PI_OK;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), n_end = strlen(end);
+    return n >= n_end && strcmp(s + n - n_end, end) == 0;
+}
+
+/* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes
+ * nothing here: scales (see read_scale), ranges for other programs' activation formats, and the
+ * rotary tables of very old files. */
+static bool is_known(const arch_row *arch, const char *rest) {
+    if (ends_with(rest, ".scale") || ends_with(rest, ".input_scale")) return true;
+    if (strcmp(rest, "attn_rot_embd.weight") == 0) return true;
+    for (int i = 0; i < arch->n_tensors; i++) {
+        const char *dot = strstr(arch->tensors[i].name, "%d.");
+        if (dot && strcmp(dot + 3, rest) == 0) return true;
+    }
+    return false;
+}
+
+/* A bias or norm that is there but not computed would give wrong answers silently. Tensors of
+ * layers beyond the last one (next-token predictors and the like) are no part of the model. */
+static pi_status refuse_unknown(const model *m, pi_error *err) {
+    for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        int layer, used = 0;
+        if (sscanf(t->name, "blk.%9d.%n", &layer, &used) != 1 || used == 0) continue;
+        if (layer < 0 || layer >= m->hp.n_layer || is_known(m->arch, t->name + used)) continue;
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown tensor: %s: %s is no part of architecture %s as this version "
+                         "knows it; without it the answers would be wrong",
+                         gguf_path(m->file), t->name, m->arch->name);
+    }
+    return PI_OK;
+}
+
+static pi_status find_arch(model *m, pi_error *err) {
+    gguf_string name;
+    const gguf_value *v = gguf_find(m->file, "general.architecture");
+    if (!v || !gguf_as_string(v, &name))
+        return error_set(err, PI_ERR_FORMAT,
+                         "no architecture: %s: key general.architecture is missing; is it a model?",
+                         gguf_path(m->file));
+    if (gguf_is_pwri(m->file))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "a sparse PWRI model: %s: this version runs plain GGUF models only",
+                         gguf_path(m->file));
+    m->arch = arch_find(name.data, name.n_bytes);
+    if (!m->arch)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown architecture '%.*s': %s: this version knows %s",
+                         (int)(name.n_bytes < 64 ? name.n_bytes : 64), name.data,
+                         gguf_path(m->file), arch_list_names());
+    return PI_OK;
+}
+
+/* The vocabulary's size is that of the embedding table. */
+static pi_status read_vocab_size(model *m, pi_error *err) {
+    char name[64];
+    arch_tensor_name(arch_tensor_of(m->arch, ROLE_TOKEN_EMBD), 0, name);
+    const gguf_tensor *t = gguf_find_tensor(m->file, name);
+    if (!t)
+        return error_set(err, PI_ERR_FORMAT,
+                         "missing tensor: %s: %s is not in the file; is it a vocabulary only?",
+                         gguf_path(m->file), name);
+    if (t->dims[1] < 1 || t->dims[1] > MODEL_MAX_VOCAB)
+        return error_set(err, PI_ERR_FORMAT, "bad vocabulary size: %s: tensor %s has %llu rows",
+                         gguf_path(m->file), name, (unsigned long long)t->dims[1]);
+    m->hp.n_vocab = (int32_t)t->dims[1];
+    return PI_OK;
+}
+
+static pi_status load(model *m, pi_error *err) {
+    pi_status status = find_arch(m, err);
+    if (status != PI_OK) return status;
+    status = model_read_hparams(m->file, m->arch, &m->hp, NULL, err);
+    if (status != PI_OK) return status;
+
+    size_t n_layer = (size_t)m->hp.n_layer;
+    m->layers = arena_calloc(&m->arena, n_layer, sizeof *m->layers);
+    model_layer_hparams *hps = mem_calloc(n_layer, sizeof *hps);
+    if (!m->layers || !hps) {
+        mem_free(hps);
+        return error_nomem(err, n_layer * sizeof *m->layers, "layers");
+    }
+    status = model_read_hparams(m->file, m->arch, &m->hp, hps, err);
+    for (size_t i = 0; i < n_layer; i++) m->layers[i].hp = hps[i];
+    mem_free(hps);
+    if (status == PI_OK) status = read_vocab_size(m, err);
+    if (status == PI_OK) status = bind_all(m, err);
+    if (status == PI_OK) status = refuse_unknown(m, err);
+    return status;
+}
+
+pi_status model_open(const char *path, const gguf_open_options *options, model **out,
+                     pi_error *err) {
+    *out = NULL;
+    model *m = mem_calloc(1, sizeof *m);
+    if (!m) return error_nomem(err, sizeof *m, "model");
+    arena_init(&m->arena);
+    pi_status status = gguf_open(path, options, &m->file, err);
+    if (status == PI_OK) status = load(m, err);
+    if (status != PI_OK) {
+        model_close(m);
+        return status;
+    }
+    gguf_string name;
+    const gguf_value *v = gguf_find(m->file, "general.name");
+    if (v && gguf_as_string(v, &name))
+        snprintf(m->name, sizeof m->name, "%.*s", (int)(name.n_bytes < 255 ? name.n_bytes : 255),
+                 name.data);
+    *out = m;
+    return PI_OK;
+}
+
+void model_close(model *m) {
+    if (!m) return;
+    gguf_close(m->file);
+    arena_free(&m->arena);
+    mem_free(m);
+}
