@@ -26,7 +26,7 @@ static void add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_rol
     const model_tensor *t = &tensors[role];
     s->matrix[s->n_matrices++] = (plan_matrix){
         .w = {t->data, t->row_bytes, t->n_in, t->n_out, t->type},
-        .bias = bias != ROLE_COUNT ? tensors[bias].data : NULL,
+        .bias = tensors[bias].data,
         .scale = t->scale,
         .scale_last = row->flags & TENSOR_SCALE_LAST,
         .out = out,
@@ -159,7 +159,7 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, plan **out, pi
     plan_step *s = add_step(p, OP_SELECT_NORM, -1, BUF_X);
     s->norm_weight = m->t[ROLE_OUTPUT_NORM].data;
     s = add_step(p, OP_MATMUL, -1, BUF_Y);
-    add_matrix(p, s, ROLE_OUTPUT, ROLE_COUNT, BUF_LOGITS);
+    add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
 
     set_widths(p);
     pi_status status = resolve_encodings(p, kernels, err);
