@@ -179,7 +179,8 @@ static const double tolerance = 2e-6;
 
 static void test_dims_and_groups(void **state) {
     (void)state;
-    static const int dims[] = {2, 6, 14, 16, 18, 34, 50, 62, 64, 66, 80, 96, 112, 126, 128, 130, 256};
+    static const int dims[] = {2,  6,  14, 16,  18,  34,  50,  62, 64,
+                               66, 80, 96, 112, 126, 128, 130, 256};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (int n_q = 1; n_q <= 10; n_q++)
             for (int f16 = 0; f16 < 2; f16++) {
@@ -197,9 +198,10 @@ static void test_types(void **state) {
         for (int tv = 0; tv < 3; tv++)
             for (int d = 0; d < 5; d++)
                 for (int n = 0; n < 8; n++) {
-                    shape s = {queries[n], dims[d], 67, types[tk], types[tv], 0,
+                    shape s = {queries[n],         dims[d], 67, types[tk], types[tv], 0,
                                (size_t)(n % 3) * 4};
-                    for_each_tier(s, (uint64_t)(tk * 1000 + tv * 100 + d * 10 + n), NULL, tolerance);
+                    for_each_tier(s, (uint64_t)(tk * 1000 + tv * 100 + d * 10 + n), NULL,
+                                  tolerance);
                 }
 }
 
@@ -215,8 +217,7 @@ static void test_lengths(void **state) {
 
 static void causal(problem *p) {
     int group = p->a.n_q % 4 == 0 ? 4 : 1;
-    for (int i = 0; i < p->a.n_q; i++)
-        p->limit[i] = p->n_pos - (p->a.n_q - 1) / group + i / group;
+    for (int i = 0; i < p->a.n_q; i++) p->limit[i] = p->n_pos - (p->a.n_q - 1) / group + i / group;
 }
 
 static void window(problem *p) {
