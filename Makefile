@@ -14,8 +14,8 @@ FUZZ_SECONDS = 60
 
 # Ninja where it is there; the generator of an existing build folder stays as it was.
 GENERATOR = $$(command -v ninja >/dev/null 2>&1 && echo -G Ninja)
-configure = [ -f $(2)/CMakeCache.txt ] && cmake $(2) $(3) >/dev/null || \
-            cmake --preset $(1) $(GENERATOR) $(3)
+configure = if [ -f $(2)/CMakeCache.txt ]; then cmake $(2) $(3) >/dev/null; \
+            else cmake --preset $(1) $(GENERATOR) $(3); fi
 JOBS      = $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 build     = cmake --build $(1) --parallel $(JOBS)
 
@@ -29,8 +29,9 @@ CTEST = ctest --output-on-failure --no-tests=error
 .PHONY: all deps test-deps run test test-release test-sanitize asan tsan fuzz format tidy install \
         clean
 
+# Without the tests, which need cmocka, unless they were asked for before.
 all: deps
-	@$(call configure,release,build,)
+	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF)
 	@$(call build,build)
 
 deps:

@@ -23,6 +23,12 @@ foreach(pair PCRE2:libpcre2-8 UTF8PROC:libutf8proc JANSSON:jansson)
         string(APPEND PC_REQUIRES_PRIVATE " ${package}")
     endif()
 endforeach()
+# The way from the .pc file to the prefix: libdir may have one level (lib) or two (lib/<triplet>).
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+    message(FATAL_ERROR "CMAKE_INSTALL_LIBDIR must be relative to the prefix")
+endif()
+file(RELATIVE_PATH PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" PC_TO_PREFIX ${PC_TO_PREFIX})
 configure_file(cmake/powerinfer.pc.in powerinfer.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/powerinfer.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -125,8 +125,7 @@ void pi_model_get_info(const pi_model *m, pi_model_info *info) {
     }
 }
 
-/* ---- text and tokens --------------------------------------------------------------------------
- */
+/* ---- text and tokens ------------------------------------------------------------------------ */
 
 static pi_status need_tokenizer(const pi_model *m, pi_error *err) {
     if (m->text) return PI_OK;

@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- tensor lists, composed from pieces that architectures share ------------------------------
- */
+/* ---- tensor lists, composed from pieces that architectures share ---------------------------- */
 
 #define HF_LAYER "model.layers.%d."
 
@@ -89,8 +88,7 @@ static const arch_tensor qwen3_tensors[] = {
     GATED_FFN_TENSORS,
 };
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 #define TENSORS(list) .tensors = (list), .n_tensors = (int)(sizeof(list) / sizeof((list)[0]))
 
@@ -117,8 +115,7 @@ static const arch_row arch_table[] = {
 
 enum { ARCH_COUNT = sizeof arch_table / sizeof arch_table[0] };
 
-/* ---- look-ups ---------------------------------------------------------------------------------
- */
+/* ---- look-ups ------------------------------------------------------------------------------- */
 
 int arch_count(void) {
     return ARCH_COUNT;

@@ -41,16 +41,17 @@ static inline __m256i q8_group(const float *x, float *d, int32_t sum[2]) {
     const int bad_class = 0x01 | 0x80 | 0x08 | 0x10; /* quiet and signalling NaN, both infinities */
     __mmask16 bad = (__mmask16)(_mm512_fpclass_ps_mask(a, bad_class) |
                                 _mm512_fpclass_ps_mask(b, bad_class));
-    float scale =
-        _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b))) / 127.0f;
+    float scale = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b))) / 127.0f;
     sum[0] = sum[1] = 0;
     *d = bad ? NAN : scale;
     if (bad || scale == 0.0f) return _mm256_setzero_si256();
     /* The clamp only matters when the scale is denormal and so inexact. */
     const __m512 limit = _mm512_set1_ps(127.0f);
     __m512 dv = _mm512_set1_ps(scale);
-    a = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(a, dv), limit), _mm512_sub_ps(_mm512_setzero_ps(), limit));
-    b = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(b, dv), limit), _mm512_sub_ps(_mm512_setzero_ps(), limit));
+    a = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(a, dv), limit),
+                      _mm512_sub_ps(_mm512_setzero_ps(), limit));
+    b = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(b, dv), limit),
+                      _mm512_sub_ps(_mm512_setzero_ps(), limit));
     __m512i qa = _mm512_cvtps_epi32(a), qb = _mm512_cvtps_epi32(b);
     sum[0] = _mm512_reduce_add_epi32(qa);
     sum[1] = _mm512_reduce_add_epi32(qb);

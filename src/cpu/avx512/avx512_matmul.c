@@ -36,9 +36,9 @@ AVX512_INLINE void mm_store_scales(const q_format *f, __m512 s[MM_ROWS], int hal
     avx512_transpose16(v);
     size_t stride = mm_group_bytes(f);
     for (int i = 0; i < 16; i++) {
-        uint8_t *to = f->sub == 32 ? out + (size_t)i * stride + at
-                                   : out + (size_t)(8 * half + i / 2) * stride + at +
-                                         (size_t)(i % 2) * 64;
+        uint8_t *to = f->sub == 32
+                          ? out + (size_t)i * stride + at
+                          : out + (size_t)(8 * half + i / 2) * stride + at + (size_t)(i % 2) * 64;
         _mm512_store_ps((void *)to, _mm512_castsi512_ps(v[i]));
     }
 }
@@ -135,9 +135,8 @@ AVX512_INLINE void mm_group(const q_format *f, const uint8_t *group, const act_q
                                           _mm512_set1_ps(x->d[col + c]));
                 acc[col + c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[c]), dd, acc[col + c]);
                 if (f->has_min)
-                    acc[col + c] =
-                        _mm512_fnmadd_ps(_mm512_load_ps(m + s * MM_ROWS),
-                                         _mm512_set1_ps(lift[s][col + c]), acc[col + c]);
+                    acc[col + c] = _mm512_fnmadd_ps(_mm512_load_ps(m + s * MM_ROWS),
+                                                    _mm512_set1_ps(lift[s][col + c]), acc[col + c]);
             }
         }
 }
@@ -181,7 +180,7 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
 }
 
 #define MM_DEFINE(type, format)                                                                    \
-    _Static_assert(MM_TILES * MM_K_GROUPS * MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");  \
+    _Static_assert(MM_TILES * MM_K_GROUPS * MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");         \
     void avx512_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
                                 float *y, int64_t ldy, void *scratch) {                            \
         mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \

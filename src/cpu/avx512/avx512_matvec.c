@@ -26,8 +26,8 @@ typedef struct mv_col {
 
 /* 16 sums of 16 elements in a and in b -> 16 sums of 32. */
 AVX512_INLINE __m512i mv_pair_sums(__m512i a, __m512i b) {
-    const __m512i even =
-        _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2,
+                                          0);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
     return _mm512_add_epi32(_mm512_permutex2var_epi32(a, even, b),
                             _mm512_permutex2var_epi32(a, odd, b));
@@ -87,9 +87,9 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *
         acc[c][0] = mv_scale(f, &s, dx, sums, dd[c], acc[c][0]);
         for (int h = 0; h < 2; h++)
             if (f->offset_shift >= 0)
-                off[c][h] =
-                    _mm512_sub_epi32(_mm512_setzero_si512(),
-                                     _mm512_slli_epi32(sums[h], (unsigned)f->offset_shift & 31));
+                off[c][h] = _mm512_sub_epi32(
+                    _mm512_setzero_si512(),
+                    _mm512_slli_epi32(sums[h], (unsigned)f->offset_shift & 31));
     }
 #pragma GCC unroll 8
     for (int j = 0; j < steps; j++) {

@@ -23,10 +23,10 @@
 #define AVX512_INLINE static inline __attribute__((always_inline))
 
 enum {
-    Q_CHUNK = 512,                           /* elements */
-    Q_STEPS = Q_CHUNK / 64,                  /* vectors of 64 elements */
-    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP,      /* 16: one vector of floats */
-    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34,       /* q8_0, the widest */
+    Q_CHUNK = 512,                                  /* elements */
+    Q_STEPS = Q_CHUNK / 64,                         /* vectors of 64 elements */
+    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP,             /* 16: one vector of floats */
+    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34,              /* q8_0, the widest */
     Q_TAIL_BYTES = Q_CHUNK_BYTES_MAX / 64 * 64 + 64 /* a buffer for a padded chunk */
 };
 
@@ -121,17 +121,16 @@ static const q_format q8_0_format = {.chunk_bytes = 16 * 34,
 /* ---- Q4_K: 144 bytes per 256: d, dmin, 12 bytes of scales, 128 of nibbles ------------------- */
 
 AVX512_INLINE __m512i q4_K_quants(const uint8_t *chunk, int step) {
-    const __m512i shift =
-        _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0x0004000400040004,
-                         0x0004000400040004, 0, 0, 0, 0);
+    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004,
+                                           0x0004000400040004, 0x0004000400040004, 0, 0, 0, 0);
     const uint8_t *qs = chunk + 144 * (step >> 2) + 16 + 32 * (step & 3);
     return q_nibbles(_mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)qs)), shift);
 }
 
-/* A block starts with 16 bytes: d, dmin, and three words u0, u1, u2 that pack eight scales and eight
- * minima of 6 bits. The first four scales are the low six bits of u0's bytes, the others have their
- * low nibbles in u2 (low nibbles) and their high two bits on top of u0; minima likewise with u1 and
- * the high nibbles of u2. Both blocks of a chunk at once. */
+/* A block starts with 16 bytes: d, dmin, and three words u0, u1, u2 that pack eight scales and
+ * eight minima of 6 bits. The first four scales are the low six bits of u0's bytes, the others have
+ * their low nibbles in u2 (low nibbles) and their high two bits on top of u0; minima likewise with
+ * u1 and the high nibbles of u2. Both blocks of a chunk at once. */
 AVX512_INLINE void q_scales_k4(const uint8_t *chunk, int block_bytes, q_scales *out) {
     const __m256i from01 = _mm256_setr_epi32(1, 1, 5, 5, 2, 2, 6, 6);
     const __m256i from2 = _mm256_setr_epi32(3, 3, 7, 7, 3, 3, 7, 7);
@@ -145,8 +144,7 @@ AVX512_INLINE void q_scales_k4(const uint8_t *chunk, int block_bytes, q_scales *
         _mm_loadu_si128((const void *)(chunk + block_bytes)), 1);
     __m256i low = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(head, from01), shift01);
     __m256i high = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(head, from2), shift2);
-    __m256i both =
-        _mm256_or_si256(_mm256_and_si256(low, mask01), _mm256_and_si256(high, mask2));
+    __m256i both = _mm256_or_si256(_mm256_and_si256(low, mask01), _mm256_and_si256(high, mask2));
     __m512 sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(both)));
     __m512 m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(both, 1)));
     /* halfs 0, 1 are d, dmin of the first block; 8, 9 of the second */
@@ -176,9 +174,8 @@ AVX512_INLINE __m512i q6_K_quants(const uint8_t *chunk, int step) {
      * are brought to bits 4 and 5. */
     const uint8_t *block = chunk + 210 * (step >> 2);
     int half = (step >> 1) & 1;
-    const __m512i two =
-        _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
-                         0x0002000200020002, 0, 0, 0, 0);
+    const __m512i two = _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
+                                         0x0002000200020002, 0, 0, 0, 0);
     const __m512i nibble = _mm512_set1_epi8(15);
     __m512i low = _mm512_loadu_si512(block + 64 * half);
     __m512i high = _mm512_broadcast_i64x4(
