@@ -42,15 +42,16 @@
         LAYER_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", "self_attn.k_proj.bias", DIM_KV, flags),     \
         LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_KV, flags)
 
-#define GATED_FFN_TENSORS                                                                          \
+/* `scaling`: TENSOR_SCALE_LAST or TENSOR_UNSCALED. */
+#define GATED_FFN_TENSORS(scaling)                                                                 \
     LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm.weight", "post_attention_layernorm.weight", DIM_EMBD,    \
                  0),                                                                               \
         LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                 \
-                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
+                     TENSOR_NEURON_ROWS | (scaling)),                                              \
         LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
-                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
+                     TENSOR_NEURON_ROWS | (scaling)),                                              \
         LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST)
+                     TENSOR_NEURON_COLS | (scaling))
 
 static const arch_tensor llama_tensors[] = {
     GLOBAL_TENSORS,
@@ -58,7 +59,7 @@ static const arch_tensor llama_tensors[] = {
     ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,
                  TENSOR_OPTIONAL),
-    GATED_FFN_TENSORS,
+    GATED_FFN_TENSORS(TENSOR_SCALE_LAST),
     LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
                  TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
     LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,
@@ -71,7 +72,7 @@ static const arch_tensor qwen2_tensors[] = {
     GLOBAL_TENSORS,
     ATTENTION_TENSORS,
     ATTENTION_QKV_BIASES(0),
-    GATED_FFN_TENSORS,
+    GATED_FFN_TENSORS(TENSOR_UNSCALED),
     {ROLE_OUTPUT_BIAS,
      "output.bias",
      "lm_head.bias",
@@ -85,7 +86,7 @@ static const arch_tensor qwen3_tensors[] = {
     ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
     LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD, 0),
-    GATED_FFN_TENSORS,
+    GATED_FFN_TENSORS(TENSOR_SCALE_LAST),
 };
 
 /* ---- rows ----------------------------------------------------------------------------------- */

@@ -63,7 +63,8 @@ enum {
     TENSOR_NEURON_COLS = 8, /* element i of each row belongs to neuron i (down) */
     TENSOR_NEURON_VEC = 16, /* a bias with one element per neuron */
     TENSOR_F32 = 32,        /* small vectors: F32 (or any float type, converted on loading) */
-    TENSOR_SCALE_LAST = 64  /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
+    TENSOR_SCALE_LAST = 64, /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
+    TENSOR_UNSCALED = 128   /* a scale in the file is not applied, as in llama.cpp */
 };
 
 /* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that its product is multiplied

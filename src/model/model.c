@@ -62,9 +62,11 @@ static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, 
 }
 
 /* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one. */
-static pi_status read_scale(const model *m, const gguf_tensor *t, float *scale, pi_error *err) {
+static pi_status read_scale(const model *m, const arch_tensor *row, const gguf_tensor *t,
+                            float *scale, pi_error *err) {
     char name[GGUF_MAX_NAME];
     *scale = 1;
+    if (row->flags & TENSOR_UNSCALED) return PI_OK;
     const char *end = strstr(t->name, ".weight");
     if (!end) return PI_OK;
     snprintf(name, sizeof name, "%.*s.scale", (int)(end - t->name), t->name);
@@ -78,8 +80,8 @@ static pi_status read_scale(const model *m, const gguf_tensor *t, float *scale, 
     return PI_OK;
 }
 
-static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor *out,
-                             pi_error *err) {
+static pi_status bind_matrix(const model *m, const arch_tensor *row, const gguf_tensor *t,
+                             model_tensor *out, pi_error *err) {
     const quant_traits *traits = quant_find(t->type);
     if (!traits || !traits->dequantize)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -92,7 +94,7 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
     if (!quant_row_bytes(t->type, t->dims[0], &out->row_bytes))
         return error_set(err, PI_ERR_FORMAT, "row does not fill blocks: %s: tensor %s of type %s",
                          gguf_path(m->file), t->name, traits->name);
-    return read_scale(m, t, &out->scale, err);
+    return read_scale(m, row, t, &out->scale, err);
 }
 
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
@@ -116,7 +118,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     out->n_out = want[1];
     m->n_params += t->n_elems;
     m->weight_bytes += t->n_bytes;
-    return row->flags & TENSOR_F32 ? bind_vector(m, t, out, err) : bind_matrix(m, t, out, err);
+    return row->flags & TENSOR_F32 ? bind_vector(m, t, out, err) : bind_matrix(m, row, t, out, err);
 }
 
 static pi_status bind_all(model *m, pi_error *err) {
