@@ -75,8 +75,7 @@ void pi_context_destroy(pi_context *c) {
     mem_free(c);
 }
 
-/* ---- sessions ---------------------------------------------------------------------------------
- */
+/* ---- sessions ------------------------------------------------------------------------------- */
 
 pi_status pi_session_create(pi_context *c, int32_t n_ctx, pi_session **out, pi_error *err) {
     engine_session *s = NULL;
@@ -97,8 +96,7 @@ pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {
     return engine_session_rewind(api_session(s), length, err);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
 pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
     static const engine_want wants[] = {[PI_LOGITS_NONE] = ENGINE_WANT_NONE,
@@ -144,8 +142,7 @@ void pi_context_get_counters(const pi_context *c, pi_counters *out) {
                          .kv_bytes = n.kv_bytes};
 }
 
-/* ---- sampling ---------------------------------------------------------------------------------
- */
+/* ---- sampling ------------------------------------------------------------------------------- */
 
 pi_sampler_options pi_sampler_default_options(void) {
     return (pi_sampler_options){.temp = 0.8f,

@@ -59,10 +59,11 @@ static pi_status check_vocab(const pi_model *m, const char *path, pi_error *err)
 static pi_status load(pi_model *m, const char *path, const pi_model_options *o, pi_error *err) {
     pi_status status = open_file(m, path, o, err);
     if (status != PI_OK) return status;
-    /* A model without a vocabulary still runs on token ids. */
-    status = tokenizer_create(file_of(m), o->pre, &m->text, err);
-    if (status == PI_ERR_NOT_FOUND && !o->vocab_only) status = PI_OK;
-    if (status != PI_OK) return status;
+    /* A model whose vocabulary is missing or unknown still runs on token ids. */
+    status = tokenizer_create(file_of(m), o->pre, &m->text, &m->no_text);
+    bool optional = status == PI_ERR_NOT_FOUND || status == PI_ERR_UNSUPPORTED;
+    if (status != PI_OK && (o->vocab_only || !optional))
+        return error_set(err, status, "%s", m->no_text.message);
     m->name = copy_key(file_of(m), "general.name", "");
     m->architecture = copy_key(file_of(m), "general.architecture", "unknown");
     m->type = mem_strdup(main_type(file_of(m)));
@@ -124,15 +125,11 @@ void pi_model_get_info(const pi_model *m, pi_model_info *info) {
     }
 }
 
-/* ---- text and tokens --------------------------------------------------------------------------
- */
+/* ---- text and tokens ------------------------------------------------------------------------ */
 
 static pi_status need_tokenizer(const pi_model *m, pi_error *err) {
     if (m->text) return PI_OK;
-    return error_set(err, PI_ERR_UNSUPPORTED,
-                     "no vocabulary: %s: the file holds no tokenizer; give token ids instead "
-                     "(eval)",
-                     gguf_path(file_of(m)));
+    return error_set(err, PI_ERR_UNSUPPORTED, "%s", m->no_text.message);
 }
 
 pi_status pi_tokenize(const pi_model *m, const char *text, size_t n_text, uint32_t flags,

@@ -12,7 +12,8 @@
 struct pi_model {
     model *weights;                   /* NULL with vocab_only */
     gguf_file *vocab_file;            /* only with vocab_only; otherwise the model owns the file */
-    tokenizer *text;                  /* NULL when the file has none */
+    tokenizer *text;                  /* NULL when the file has none that can be used */
+    pi_error no_text;                 /* why, for those who ask for text */
     char *name, *architecture, *type; /* NUL-terminated copies */
 };
 

@@ -25,12 +25,10 @@ size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_
     return panels * act_panel_bytes(kind, n);
 }
 
-/* A tile of CPU_ROW_TILE rows in the widest decoded form that a tier uses: a float per element (or
- * less), and a scale and a minimum per 16 elements; rows padded to whole cache lines. */
+/* Tiers decode blocks of rows and elements that fit into a fixed size, whatever the matrix. */
 size_t cpu_matmul_scratch_bytes(const cpu_mat *w) {
-    size_t n = (size_t)w->n_in;
-    size_t row = act_pad64(n * sizeof(float)) + act_pad64((n / 16 + 1) * 2 * sizeof(float));
-    return CPU_ROW_TILE * row;
+    (void)w;
+    return CPU_SCRATCH_BYTES;
 }
 
 /* Whether the tier was compiled in and this processor has its instructions. */

@@ -5,6 +5,7 @@
  *   vf_fma, vf_fnma               a * b + c, c - a * b, rounded once
  *   vf_max, vf_min                the second operand when either is NaN: put the data second to
  *                                 keep NaNs
+ *   vf_round                      to the nearest integer, for |a| < 2^31
  *   vf_gt, vf_select, vf_keep     a > b (false for NaN); yes or no by lane; yes or 0
  *   vf_scale2                     a * 2^n for integral n, rounded once below the normal range
  *   vf_hsum_each                  lane i of the result = sum of the lanes of a[i]

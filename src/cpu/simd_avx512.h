@@ -59,7 +59,7 @@ static inline vf vf_abs(vf a) {
     return _mm512_abs_ps(a);
 }
 static inline vf vf_round(vf a) {
-    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_cvtepi32_ps(_mm512_cvtps_epi32(a));
 }
 static inline vmask vf_gt(vf a, vf b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
@@ -105,11 +105,14 @@ static inline vf vf_load_f16(const void *p) {
 static inline vf vf_load_f16_part(const void *p, int n) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vf_first(n), p));
 }
+static inline __m256i vf_to_f16(vf v) {
+    return _mm512_maskz_cvtps_ph(vf_first(VF_N), v, _MM_FROUND_TO_NEAREST_INT);
+}
 static inline void vf_store_f16(void *p, vf v) {
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((__m256i *)p, vf_to_f16(v));
 }
 static inline void vf_store_f16_part(void *p, vf v, int n) {
-    _mm256_mask_storeu_epi16(p, vf_first(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_mask_storeu_epi16(p, vf_first(n), vf_to_f16(v));
 }
 static inline vf vf_set1_f16(uint16_t h) {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
@@ -128,8 +131,7 @@ static inline vf vf_rotate_pairs(vf x, vf cs) {
                               _mm512_mul_ps(swapped, _mm512_movehdup_ps(cs)));
 }
 static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
-    const __m512i e =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i o = _mm512_add_epi32(e, _mm512_set1_epi32(1));
     vf a = vf_load(p), b = vf_load(p + VF_N);
     *even = _mm512_permutex2var_ps(a, e, b);

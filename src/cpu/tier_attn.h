@@ -19,6 +19,7 @@
 #define CPU_TIER_ATTN_H
 
 #include <math.h>
+#include <string.h>
 
 #include "attn.h"
 #include "quant_blocks.h"
@@ -37,8 +38,10 @@ typedef struct tier_tile {
     /* what to prefetch meanwhile: row j of `ahead` beside row j of the block, for j < n_ahead */
     const char *ahead;
     size_t ahead_stride;
-    int n_ahead, line_elems; /* elements per cache line of that type */
+    int n_ahead, line_shift; /* log2 of elements per cache line of that type */
 } tier_tile;
+
+enum { TIER_Q8_ELEMS = 32 }; /* in a block of Q8_0 */
 
 /* Elements [d, d + n) of a row; n is VF_N but at the end of a row. */
 SIMD_INLINE vf tier_row(const char *row, quant_type type, int d, int n) {
@@ -50,18 +53,19 @@ SIMD_INLINE vf tier_row(const char *row, quant_type type, int d, int n) {
         const uint16_t *x = (const uint16_t *)row + d;
         return n == VF_N ? vf_load_f16(x) : vf_load_f16_part(x, n);
     }
-    const block_q8_0 *b = (const block_q8_0 *)row + d / 32;
-    return vf_mul(vf_load_i8(b->qs + d % 32), vf_set1_f16(b->d));
+    const block_q8_0 *b = (const block_q8_0 *)row + d / TIER_Q8_ELEMS;
+    return vf_mul(vf_load_i8(b->qs + d % TIER_Q8_ELEMS), vf_set1_f16(b->d));
 }
 
-static int tier_line_elems(quant_type type) {
-    return type == QUANT_F32 ? 16 : 32; /* Q8_0: 34 bytes per 32, half a line: rather too often */
+/* log2 of the elements that lie in a cache line; Q8_0's 68 bytes per 64 come near enough, as rows
+ * follow each other. */
+static int tier_line_shift(quant_type type) {
+    return type == QUANT_F32 ? 4 : type == QUANT_F16 ? 5 : 6;
 }
 
 /* The line of row j that belongs to elements d.. of the rows now being read. */
 SIMD_INLINE void tier_prefetch(const tier_tile *t, int j, size_t offset) {
-    if (j < t->n_ahead)
-        _mm_prefetch(t->ahead + (size_t)j * t->ahead_stride + offset, _MM_HINT_T0);
+    if (j < t->n_ahead) _mm_prefetch(t->ahead + (size_t)j * t->ahead_stride + offset, _MM_HINT_T0);
 }
 
 SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row,
@@ -78,12 +82,49 @@ SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row
     }
 }
 
+/* The same for one block of Q8_0, whose scale is read once. A single query is multiplied before the
+ * scale is, which costs one product per row; several share the scaled rows. */
+SIMD_INLINE void tier_score_step_q8(int qt, const char *const *row, const float *const *q, int d,
+                                    vf *acc) {
+    int kt = VF_N / qt;
+    const block_q8_0 *b[VF_N];
+    vf scale[VF_N];
+    SIMD_UNROLL
+    for (int k = 0; k < kt; k++) {
+        b[k] = (const block_q8_0 *)row[k] + d / TIER_Q8_ELEMS;
+        if (qt > 1) scale[k] = vf_set1_f16(b[k]->d);
+    }
+    if (qt == 1) {
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k++) {
+            vf sum = vf_mul(vf_load_i8(b[k]->qs), vf_load(q[0] + d));
+            SIMD_UNROLL
+            for (int e = VF_N; e < TIER_Q8_ELEMS; e += VF_N)
+                sum = vf_fma(vf_load_i8(b[k]->qs + e), vf_load(q[0] + d + e), sum);
+            acc[k] = vf_fma(sum, vf_set1_f16(b[k]->d), acc[k]);
+        }
+        return;
+    }
+    SIMD_UNROLL
+    for (int e = 0; e < TIER_Q8_ELEMS; e += VF_N) {
+        vf x[VF_N];
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k++) x[k] = vf_mul(vf_load_i8(b[k]->qs + e), scale[k]);
+        SIMD_UNROLL
+        for (int i = 0; i < qt; i++) {
+            vf y = vf_load(q[i] + d + e);
+            SIMD_UNROLL
+            for (int k = 0; k < kt; k++) acc[i * kt + k] = vf_fma(x[k], y, acc[i * kt + k]);
+        }
+    }
+}
+
 /* Scores of positions [lo, hi). May write up to KT - 1 more per query, never reads more rows. */
 SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
-    int kt = VF_N / qt, dim = t->head_dim;
+    int kt = VF_N / qt, dim = t->head_dim, step = type == QUANT_Q8_0 ? TIER_Q8_ELEMS : VF_N;
+    const int line_mask = (1 << t->line_shift) - 1;
     const float *q[VF_N];
-    for (int i = 0; i < qt; i++)
-        q[i] = t->q + (size_t)(i < t->n_q ? i : t->n_q - 1) * (size_t)dim;
+    for (int i = 0; i < qt; i++) q[i] = t->q + (size_t)(i < t->n_q ? i : t->n_q - 1) * (size_t)dim;
     for (int j = t->lo; j < t->hi; j += kt) {
         const char *row[VF_N];
         vf acc[VF_N];
@@ -94,18 +135,49 @@ SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
         for (int k = 0; k < VF_N; k++) acc[k] = vf_zero();
         int d = 0;
         size_t offset = 0;
-        for (; d + VF_N <= dim; d += VF_N) {
-            if (t->n_ahead && d % t->line_elems == 0) {
+        for (; d + step <= dim; d += step) {
+            if (t->n_ahead && (d & line_mask) == 0) {
                 for (int k = 0; k < kt; k++) tier_prefetch(t, j + k, offset);
                 offset += 64;
             }
-            tier_score_step(type, qt, row, q, d, VF_N, acc);
+            if (type == QUANT_Q8_0)
+                tier_score_step_q8(qt, row, q, d, acc);
+            else
+                tier_score_step(type, qt, row, q, d, VF_N, acc);
         }
         if (d < dim) tier_score_step(type, qt, row, q, d, dim - d, acc);
         float flat[VF_N];
         vf_store(flat, vf_hsum_each(acc));
+        SIMD_UNROLL
         for (int i = 0; i < qt; i++)
-            for (int k = 0; k < kt; k++) t->s[i * ATTN_SCORES + j + k] = flat[i * kt + k];
+            memcpy(t->s + i * ATTN_SCORES + j, flat + i * kt, (size_t)kt * sizeof(float));
+    }
+}
+
+/* Whole blocks of a Q8_0 row. For a single query the scale goes into the weight, once per block;
+ * several share the scaled values. */
+SIMD_INLINE void tier_values_row_q8(const tier_tile *t, int qt, int vc, const block_q8_0 *b, int j,
+                                    vf *acc) {
+    const int per_block = TIER_Q8_ELEMS / VF_N;
+    vf v[16], scale = vf_zero();
+    SIMD_UNROLL
+    for (int c = 0; c < vc; c++) {
+        if (c % per_block == 0) {
+            scale = vf_set1_f16(b[c / per_block].d);
+            if (qt == 1) scale = vf_mul(scale, vf_set1(t->s[j]));
+        }
+        v[c] = vf_load_i8(b[c / per_block].qs + c % per_block * VF_N);
+        if (qt == 1)
+            acc[c] = vf_fma(scale, v[c], acc[c]);
+        else
+            v[c] = vf_mul(v[c], scale);
+    }
+    if (qt == 1) return;
+    SIMD_UNROLL
+    for (int i = 0; i < qt; i++) {
+        vf p = vf_set1(t->s[i * ATTN_SCORES + j]);
+        SIMD_UNROLL
+        for (int c = 0; c < vc; c++) acc[i * vc + c] = vf_fma(p, v[c], acc[i * vc + c]);
     }
 }
 
@@ -115,13 +187,18 @@ SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, 
     vf acc[16];
     SIMD_UNROLL
     for (int k = 0; k < qt * vc; k++) acc[k] = vf_zero();
-    bool ahead = t->n_ahead && d % t->line_elems == 0;
-    size_t offset = (size_t)(d / t->line_elems) * 64;
-    int lines = (vc * VF_N + t->line_elems - 1) / t->line_elems;
+    const int line_mask = (1 << t->line_shift) - 1;
+    bool ahead = t->n_ahead && (d & line_mask) == 0;
+    size_t offset = (size_t)(d >> t->line_shift) * 64;
+    int lines = (vc * VF_N + line_mask) >> t->line_shift;
     for (int j = t->lo; j < t->hi; j++) {
         const char *row = t->rows + (size_t)j * t->stride;
         if (ahead)
             for (int k = 0; k < lines; k++) tier_prefetch(t, j, offset + (size_t)k * 64);
+        if (type == QUANT_Q8_0 && vc * VF_N % TIER_Q8_ELEMS == 0) {
+            tier_values_row_q8(t, qt, vc, (const block_q8_0 *)row + d / TIER_Q8_ELEMS, j, acc);
+            continue;
+        }
         vf v[16];
         SIMD_UNROLL
         for (int c = 0; c < vc; c++) v[c] = tier_row(row, type, d + c * VF_N, n);
@@ -151,10 +228,8 @@ SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, 
 SIMD_INLINE void tier_values(const tier_tile *t, quant_type type, int qt) {
     int vc = VF_N / qt < 8 ? VF_N / qt : 8, d = 0, dim = t->head_dim;
     for (; d + vc * VF_N <= dim; d += vc * VF_N) tier_values_chunk(t, type, qt, vc, d, VF_N);
-    for (; vc > 4 && d + 4 * VF_N <= dim; d += 4 * VF_N)
-        tier_values_chunk(t, type, qt, 4, d, VF_N);
-    for (; vc > 2 && d + 2 * VF_N <= dim; d += 2 * VF_N)
-        tier_values_chunk(t, type, qt, 2, d, VF_N);
+    for (; vc > 4 && d + 4 * VF_N <= dim; d += 4 * VF_N) tier_values_chunk(t, type, qt, 4, d, VF_N);
+    for (; vc > 2 && d + 2 * VF_N <= dim; d += 2 * VF_N) tier_values_chunk(t, type, qt, 2, d, VF_N);
     for (; d + VF_N <= dim; d += VF_N) tier_values_chunk(t, type, qt, 1, d, VF_N);
     if (d < dim) tier_values_chunk(t, type, qt, 1, d, dim - d);
 }
@@ -162,22 +237,40 @@ SIMD_INLINE void tier_values(const tier_tile *t, quant_type type, int qt) {
 /* One function per type and number of queries in the tile: 1, 2, 4, 8. */
 typedef void tier_pass(const tier_tile *t);
 #define TIER_PASSES(name, type)                                                                    \
-    static void tier_scores_##name##_1(const tier_tile *t) { tier_scores(t, type, 1); }            \
-    static void tier_scores_##name##_2(const tier_tile *t) { tier_scores(t, type, 2); }            \
-    static void tier_scores_##name##_4(const tier_tile *t) { tier_scores(t, type, 4); }            \
-    static void tier_scores_##name##_8(const tier_tile *t) { tier_scores(t, type, 8); }            \
-    static void tier_values_##name##_1(const tier_tile *t) { tier_values(t, type, 1); }            \
-    static void tier_values_##name##_2(const tier_tile *t) { tier_values(t, type, 2); }            \
-    static void tier_values_##name##_4(const tier_tile *t) { tier_values(t, type, 4); }            \
-    static void tier_values_##name##_8(const tier_tile *t) { tier_values(t, type, 8); }
+    static void tier_scores_##name##_1(const tier_tile *t) {                                       \
+        tier_scores(t, type, 1);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_2(const tier_tile *t) {                                       \
+        tier_scores(t, type, 2);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_4(const tier_tile *t) {                                       \
+        tier_scores(t, type, 4);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_8(const tier_tile *t) {                                       \
+        tier_scores(t, type, 8);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_1(const tier_tile *t) {                                       \
+        tier_values(t, type, 1);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_2(const tier_tile *t) {                                       \
+        tier_values(t, type, 2);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_4(const tier_tile *t) {                                       \
+        tier_values(t, type, 4);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_8(const tier_tile *t) {                                       \
+        tier_values(t, type, 8);                                                                   \
+    }
 TIER_PASSES(f32, QUANT_F32)
 TIER_PASSES(f16, QUANT_F16)
 TIER_PASSES(q8, QUANT_Q8_0)
 #undef TIER_PASSES
 
 #define TIER_ROW(what, name)                                                                       \
-    { tier_##what##_##name##_1, tier_##what##_##name##_2, tier_##what##_##name##_4,                \
-      tier_##what##_##name##_8 }
+    {                                                                                              \
+        tier_##what##_##name##_1, tier_##what##_##name##_2, tier_##what##_##name##_4,              \
+            tier_##what##_##name##_8                                                               \
+    }
 static tier_pass *const tier_score_passes[3][4] = {TIER_ROW(scores, f32), TIER_ROW(scores, f16),
                                                    TIER_ROW(scores, q8)};
 static tier_pass *const tier_value_passes[3][4] = {TIER_ROW(values, f32), TIER_ROW(values, f16),
@@ -289,7 +382,7 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
                    .ahead = b->v,
                    .ahead_stride = b->v_stride,
                    .n_ahead = next ? b->n : 0,
-                   .line_elems = tier_line_elems(b->type_v)};
+                   .line_shift = tier_line_shift(b->type_v)};
     tier_score_passes[tier_type_row(b->type_k)][tier_size_column(n_q)](&t);
     for (int k = 0; k < n_q; k++)
         if (lo[k] < hi[k] && !tier_softmax(a, i + k, t.s + k * ATTN_SCORES, lo[k], hi[k], keep + k))
@@ -299,7 +392,7 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
     t.ahead = next ? next->k : NULL;
     t.ahead_stride = b->k_stride;
     t.n_ahead = next ? next->n : 0;
-    t.line_elems = tier_line_elems(b->type_k);
+    t.line_shift = tier_line_shift(b->type_k);
     tier_tile_values(&t, b->type_v, lo, hi);
 }
 

@@ -35,8 +35,7 @@ static float tier_sum(const float *x, int64_t n) {
     int64_t i = 0;
     for (; i + TIER_CHAINS * VF_N <= n; i += TIER_CHAINS * VF_N)
         for (int c = 0; c < TIER_CHAINS; c++) s[c] = vf_add(s[c], vf_load(x + i + c * VF_N));
-    for (; i < n; i += VF_N)
-        s[0] = vf_add(s[0], tier_get(x + i, tier_count(i, n)));
+    for (; i < n; i += VF_N) s[0] = vf_add(s[0], tier_get(x + i, tier_count(i, n)));
     return vf_hsum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
 }
 
@@ -60,7 +59,7 @@ static float tier_squares(const float *x, int64_t n, float mean) {
 
 static void tier_rms_norm(const float *x, const float *w, float *y, int64_t n, float eps) {
     vf scale = vf_set1(1.0f / sqrtf(tier_squares(x, n, 0) / (float)n + eps));
-for (int64_t i = 0; i < n; i += VF_N) {
+    for (int64_t i = 0; i < n; i += VF_N) {
         int c = tier_count(i, n);
         vf v = vf_mul(tier_get(x + i, c), scale);
         tier_put(y + i, w ? vf_mul(v, tier_get(w + i, c)) : v, c);

@@ -14,6 +14,10 @@
 
 #include "cpu.h"
 
+/* What matmul of a tier may use as scratch: a block of decoded rows that lies in the second cache
+ * (of 512 KiB or more) beside the activations that pass through. */
+enum { CPU_SCRATCH_BYTES = 256 * 1024 };
+
 void cpu_init_scalar_mat(cpu_kernels *k);    /* mat, act_encode, stream_read */
 void cpu_init_scalar_ops(cpu_kernels *k);    /* norms, rope, activate, add, kv_store, attention */
 void cpu_init_reference_mat(cpu_kernels *k); /* mat only */

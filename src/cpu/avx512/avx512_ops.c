@@ -1,4 +1,5 @@
-/* avx512_ops.c: the template kernels between matrix products, compiled for AVX-512 (F, BW, DQ, VL). */
+/* avx512_ops.c: the template kernels between matrix products, compiled for AVX-512 (F, BW, DQ, VL).
+ */
 #include "tier_attn.h"
 #include "tier_ops.h"
 

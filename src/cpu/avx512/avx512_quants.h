@@ -1,0 +1,217 @@
+/* avx512_quants.h: what a quantized type looks like to the AVX-512 kernels.
+ *
+ * Both kernels (matvec, matmul) see a row as chunks of 512 elements. A chunk has eight steps of 64
+ * elements, one vector each, and 16 groups of 32. A type is described by a q_format: how to unpack
+ * step j into unsigned bytes in element order, and how to get all scales of a chunk at once. A new
+ * type is two short functions and a row of constants; it then has both kernels.
+ *
+ *   value = d[group] * (byte - 2^offset_shift) - m[group]
+ *
+ * The offset is taken off exactly, in integers, with the sums of the encoded activations; minima
+ * are floats. Functions read only the chunk_bytes of the chunk: rows that are no multiple of 512
+ * end in a copy padded with zeros (a scale of 0 makes the padding vanish).
+ *
+ * Everything is static: this code must not be shared with files compiled for lesser processors. */
+#ifndef CPU_AVX512_QUANTS_H
+#define CPU_AVX512_QUANTS_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "act.h"
+
+#define AVX512_INLINE static inline __attribute__((always_inline))
+
+enum {
+    Q_CHUNK = 512,                                  /* elements */
+    Q_STEPS = Q_CHUNK / 64,                         /* vectors of 64 elements */
+    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP,             /* 16: one vector of floats */
+    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34,              /* q8_0, the widest */
+    Q_TAIL_BYTES = Q_CHUNK_BYTES_MAX / 64 * 64 + 64 /* a buffer for a padded chunk */
+};
+
+/* Scales of a chunk. One per 32 elements: d[0], m[0] hold 16. One per 16: d[0], d[1] hold 32. */
+typedef struct q_scales {
+    __m512 d[2], m[2];
+} q_scales;
+
+typedef struct q_format {
+    int chunk_bytes;
+    int sub; /* elements per scale: 16 or 32 */
+    bool has_min;
+    int offset_shift; /* -1: no offset */
+    __m512i (*quants)(const uint8_t *chunk, int step);
+    void (*scales)(const uint8_t *chunk, q_scales *out);
+} q_format;
+
+/* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
+AVX512_INLINE size_t q_bytes(const q_format *f, int64_t n) {
+    return (size_t)n * (size_t)f->chunk_bytes / Q_CHUNK;
+}
+
+/* 32 bytes of low and high nibbles -> 64 bytes: low nibbles, then high ones, in 128-bit lanes as
+ * `shift` says (0 or 4 for the 16-bit words of a lane). */
+AVX512_INLINE __m512i q_nibbles(__m512i twice, __m512i shift) {
+    return _mm512_and_si512(_mm512_srlv_epi16(twice, shift), _mm512_set1_epi8(15));
+}
+
+/* ---- Q4_0: 18 bytes = 9 words per block, the scale first ------------------------------------ */
+
+AVX512_INLINE __m512i q4_0_quants(const uint8_t *chunk, int step) {
+    /* Two blocks lie in 36 bytes; the window of the last step is moved back by 14 words, so that
+     * it ends with the chunk. */
+    const __m512i words = _mm512_set_epi16(17, 16, 15, 14, 13, 12, 11, 10, 17, 16, 15, 14, 13, 12,
+                                           11, 10, 8, 7, 6, 5, 4, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1);
+    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
+                                           0x0004000400040004, 0x0004000400040004, 0, 0);
+    bool last = step == Q_STEPS - 1;
+    __m512i window = _mm512_loadu_si512(chunk + 36 * step - (last ? 28 : 0));
+    __m512i index = last ? _mm512_add_epi16(words, _mm512_set1_epi16(14)) : words;
+    return q_nibbles(_mm512_permutexvar_epi16(index, window), shift);
+}
+
+/* Halfs at words 0, 9, 18, 27 of four windows of 72 bytes (four blocks each). */
+AVX512_INLINE __m512 q4_0_block_scales(const uint8_t *chunk) {
+    const __m512i words = _mm512_set1_epi64(0x001b001200090000);
+    __m512i h = _mm512_permutexvar_epi16(words, _mm512_loadu_si512(chunk));
+    h = _mm512_mask_permutexvar_epi16(h, 0x00f0, words, _mm512_loadu_si512(chunk + 72));
+    h = _mm512_mask_permutexvar_epi16(h, 0x0f00, words, _mm512_loadu_si512(chunk + 144));
+    h = _mm512_mask_permutexvar_epi16(h, 0xf000, words, _mm512_loadu_si512(chunk + 216));
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(h));
+}
+
+AVX512_INLINE void q4_0_scales(const uint8_t *chunk, q_scales *out) {
+    out->d[0] = q4_0_block_scales(chunk);
+}
+
+static const q_format q4_0_format = {.chunk_bytes = 16 * 18,
+                                     .sub = 32,
+                                     .offset_shift = 3,
+                                     .quants = q4_0_quants,
+                                     .scales = q4_0_scales};
+
+/* ---- Q8_0: 34 bytes = 17 words per block, the scale first ----------------------------------- */
+
+AVX512_INLINE __m512i q8_0_quants(const uint8_t *chunk, int step) {
+    __m256i a = _mm256_loadu_si256((const void *)(chunk + 68 * step + 2));
+    __m256i b = _mm256_loadu_si256((const void *)(chunk + 68 * step + 36));
+    __m512i q = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+    return _mm512_xor_si512(q, _mm512_set1_epi8(-128)); /* q + 128, as unsigned */
+}
+
+AVX512_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
+    /* Halfs at words 0 and 17 of eight windows of 68 bytes, two windows at a time. */
+    const __m512i words = _mm512_set1_epi64(0x0031002000110000);
+    __m512i h[4];
+    for (int i = 0; i < 4; i++)
+        h[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(chunk + 136 * i), words,
+                                         _mm512_loadu_si512(chunk + 136 * i + 68));
+    h[0] = _mm512_mask_mov_epi16(h[0], 0x00f0, h[1]);
+    h[2] = _mm512_mask_mov_epi16(h[2], 0xf000, h[3]);
+    h[0] = _mm512_mask_mov_epi16(h[0], 0xff00, h[2]);
+    out->d[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(h[0]));
+}
+
+static const q_format q8_0_format = {.chunk_bytes = 16 * 34,
+                                     .sub = 32,
+                                     .offset_shift = 7,
+                                     .quants = q8_0_quants,
+                                     .scales = q8_0_scales};
+
+/* ---- Q4_K: 144 bytes per 256: d, dmin, 12 bytes of scales, 128 of nibbles ------------------- */
+
+AVX512_INLINE __m512i q4_K_quants(const uint8_t *chunk, int step) {
+    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004,
+                                           0x0004000400040004, 0x0004000400040004, 0, 0, 0, 0);
+    const uint8_t *qs = chunk + 144 * (step >> 2) + 16 + 32 * (step & 3);
+    return q_nibbles(_mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)qs)), shift);
+}
+
+/* A block starts with 16 bytes: d, dmin, and three words u0, u1, u2 that pack eight scales and
+ * eight minima of 6 bits. The first four scales are the low six bits of u0's bytes, the others have
+ * their low nibbles in u2 (low nibbles) and their high two bits on top of u0; minima likewise with
+ * u1 and the high nibbles of u2. Both blocks of a chunk at once. */
+AVX512_INLINE void q_scales_k4(const uint8_t *chunk, int block_bytes, q_scales *out) {
+    const __m256i from01 = _mm256_setr_epi32(1, 1, 5, 5, 2, 2, 6, 6);
+    const __m256i from2 = _mm256_setr_epi32(3, 3, 7, 7, 3, 3, 7, 7);
+    const __m256i shift01 = _mm256_setr_epi32(0, 2, 0, 2, 0, 2, 0, 2);
+    const __m256i shift2 = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+    const __m256i mask01 = _mm256_set1_epi64x(0x303030303f3f3f3f);
+    const __m256i mask2 = _mm256_set1_epi64x(0x0f0f0f0f00000000);
+    const __m512i blocks = _mm512_set_epi32(8, 8, 8, 8, 8, 8, 8, 8, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m256i head = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const void *)chunk)),
+        _mm_loadu_si128((const void *)(chunk + block_bytes)), 1);
+    __m256i low = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(head, from01), shift01);
+    __m256i high = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(head, from2), shift2);
+    __m256i both = _mm256_or_si256(_mm256_and_si256(low, mask01), _mm256_and_si256(high, mask2));
+    __m512 sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(both)));
+    __m512 m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(both, 1)));
+    /* halfs 0, 1 are d, dmin of the first block; 8, 9 of the second */
+    __m512 halfs = _mm512_cvtph_ps(head);
+    __m512 d = _mm512_permutexvar_ps(blocks, halfs);
+    __m512 dmin = _mm512_permutexvar_ps(_mm512_add_epi32(blocks, _mm512_set1_epi32(1)), halfs);
+    out->d[0] = _mm512_mul_ps(d, sc);
+    out->m[0] = _mm512_mul_ps(dmin, m);
+}
+
+AVX512_INLINE void q4_K_scales(const uint8_t *chunk, q_scales *out) {
+    q_scales_k4(chunk, 144, out);
+}
+
+static const q_format q4_K_format = {.chunk_bytes = 2 * 144,
+                                     .sub = 32,
+                                     .has_min = true,
+                                     .offset_shift = -1,
+                                     .quants = q4_K_quants,
+                                     .scales = q4_K_scales};
+
+/* ---- Q6_K: 210 bytes per 256: ql[128], qh[64], scales[16], d -------------------------------- */
+
+AVX512_INLINE __m512i q6_K_quants(const uint8_t *chunk, int step) {
+    /* A half block of 128 elements: 64 bytes of nibbles (low ones for the first 64 elements) and
+     * 32 bytes of two high bits, at bit 0, 2, 4, 6 for elements 0-31, 32-63, 64-95, 96-127. Both
+     * are brought to bits 4 and 5. */
+    const uint8_t *block = chunk + 210 * (step >> 2);
+    int half = (step >> 1) & 1;
+    const __m512i two = _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
+                                         0x0002000200020002, 0, 0, 0, 0);
+    const __m512i nibble = _mm512_set1_epi8(15);
+    __m512i low = _mm512_loadu_si512(block + 64 * half);
+    __m512i high = _mm512_broadcast_i64x4(
+        _mm256_loadu_si256((const void *)(block + 128 + 32 * half)));
+    if (step & 1) {
+        low = _mm512_srli_epi16(low, 4);
+        high = _mm512_srlv_epi16(high, two);
+    } else {
+        high = _mm512_sllv_epi16(high, _mm512_sub_epi16(_mm512_set1_epi16(4), two));
+    }
+    high = _mm512_and_si512(high, _mm512_set1_epi8(0x30));
+    return _mm512_ternarylogic_epi64(low, nibble, high, 0xea); /* (low & nibble) | high */
+}
+
+AVX512_INLINE void q6_K_scales(const uint8_t *chunk, q_scales *out) {
+    for (int b = 0; b < 2; b++) {
+        const uint8_t *block = chunk + 210 * b;
+        uint16_t half;
+        memcpy(&half, block + 208, sizeof half);
+        __m512 d = _mm512_set1_ps(_cvtsh_ss(half));
+        __m128i sc = _mm_loadu_si128((const void *)(block + 192));
+        out->d[b] = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)));
+    }
+}
+
+static const q_format q6_K_format = {.chunk_bytes = 2 * 210,
+                                     .sub = 16,
+                                     .offset_shift = 5,
+                                     .quants = q6_K_quants,
+                                     .scales = q6_K_scales};
+
+/* Every quantized type with kernels in this tier: X(type, format). */
+#define AVX512_Q_TYPES(X)                                                                          \
+    X(Q4_0, q4_0)                                                                                  \
+    X(Q8_0, q8_0)                                                                                  \
+    X(Q4_K, q4_K)                                                                                  \
+    X(Q6_K, q6_K)
+
+#endif
