@@ -82,7 +82,7 @@ static pi_status choose_context(const job *j, int32_t *n_ctx, pi_error *err) {
     }
     if ((int64_t)j->n_tokens > size) {
         return error_set(err, PI_ERR_LIMIT,
-                         "the prompt has %zu tokens, the context room for %lld: --ctx-size: give a "
+                         "the prompt has %zu tokens but the context holds %lld: --ctx-size: give a "
                          "larger one or a shorter prompt",
                          j->n_tokens, (long long)size);
     }

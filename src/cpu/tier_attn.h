@@ -172,8 +172,9 @@ SIMD_INLINE void tier_values_row_q8(const tier_tile *t, int qt, int vc, const bl
         else
             v[c] = vf_mul(v[c], scale);
     }
+    if (qt == 1) return;
     SIMD_UNROLL
-    for (int i = 0; i < qt && qt > 1; i++) {
+    for (int i = 0; i < qt; i++) {
         vf p = vf_set1(t->s[i * ATTN_SCORES + j]);
         SIMD_UNROLL
         for (int c = 0; c < vc; c++) acc[i * vc + c] = vf_fma(p, v[c], acc[i * vc + c]);

@@ -7,7 +7,7 @@ enum {
     CHUNK_BYTES = 64 * 1024, /* of weights per chunk of matrix-vector work: many pages' worth of
                                 streaming, 1/30 of a millisecond */
     CHUNKS_PER_THREAD = 4,   /* at least, so that the last chunk of a step is a small share of it */
-    CHUNK_TILES = 4          /* row tiles per chunk of tiled work at most */
+    CHUNK_TILES = 8          /* row tiles per chunk of tiled work at most: what kernels block by */
 };
 
 /* Rows per chunk, a multiple of CPU_ROW_TILE. */

@@ -117,6 +117,8 @@ bool gguf_item_f64(const gguf_value *v, uint64_t i, double *out);
 /* Walks an array of strings: start with *cursor = v->data and call v->count times. The bounds were
  * checked when the file was opened. */
 gguf_string gguf_next_string(const uint8_t **cursor);
+/* The same for an array of arrays; the values have no key. */
+gguf_value gguf_next_array(const uint8_t **cursor);
 
 const char *gguf_value_type_name(gguf_value_type type); /* "u32", "string", "array" */
 

@@ -25,13 +25,10 @@ static size_t items_bytes(gguf_value_type type, uint64_t count, const uint8_t *d
     if (type != GGUF_STRING && type != GGUF_ARRAY) return gguf_scalar_bytes(type) * count;
     const uint8_t *p = data;
     for (uint64_t i = 0; i < count; i++) {
-        if (type == GGUF_STRING) {
+        if (type == GGUF_STRING)
             gguf_next_string(&p);
-        } else {
-            gguf_value_type item_type = (gguf_value_type)gguf_load_u32(p);
-            uint64_t n = gguf_load_u64(p + 4);
-            p += 12 + items_bytes(item_type, n, p + 12);
-        }
+        else
+            gguf_next_array(&p);
     }
     return (size_t)(p - data);
 }
@@ -44,6 +41,18 @@ gguf_string gguf_next_string(const uint8_t **cursor) {
     gguf_string s = {.data = (const char *)*cursor + 8, .n_bytes = gguf_load_u64(*cursor)};
     *cursor += 8 + s.n_bytes;
     return s;
+}
+
+gguf_value gguf_next_array(const uint8_t **cursor) {
+    enum { HEAD = 4 + 8 }; /* item type, count */
+    gguf_value v = {
+        .type = GGUF_ARRAY,
+        .item_type = (gguf_value_type)gguf_load_u32(*cursor),
+        .count = gguf_load_u64(*cursor + 4),
+        .data = *cursor + HEAD,
+    };
+    *cursor += HEAD + gguf_value_bytes(&v);
+    return v;
 }
 
 bool gguf_as_string(const gguf_value *v, gguf_string *out) {

@@ -53,7 +53,6 @@ struct pretokenizer {
 /* Stand-ins, each of the same UTF-8 length and category as the characters that it replaces and in
  * no explicit range of any pattern that the replaced ones are not in. */
 enum {
-    STAND_IN_SPACE = 0x2003,    /* any blank of three bytes */
     STAND_IN_FORMAT = 0x200B,   /* Cf */
     STAND_IN_MARK_3 = 0x0CE3,   /* M in three bytes */
     STAND_IN_SYMBOL_3 = 0x2FF0, /* S in three bytes */
@@ -65,15 +64,13 @@ enum {
     STAND_IN_SYMBOL = 0x1D100
 };
 
-/* Characters that Unicode 15 and 15.1 assigned, which PCRE2 before 10.43 does not know, and the two
- * blanks that are treated specially: U+180E is no blank since Unicode 6.3 although PCRE2 says so,
- * and U+3000 is a blank even where a pattern lists it in a range of punctuation. Ascending. */
+/* Characters that Unicode 15 and 15.1 assigned, which PCRE2 before 10.43 does not know; U+180E,
+ * which is no blank since Unicode 6.3 although PCRE2 says so; and surrogates. Ascending. */
 static const struct stand_in {
     uint32_t first, last, replacement;
 } stand_ins[] = {
     {0x0CF3, 0x0CF3, STAND_IN_MARK_3},        {0x0ECE, 0x0ECE, STAND_IN_MARK_3},
     {0x180E, 0x180E, STAND_IN_FORMAT},        {0x2FFC, 0x2FFF, STAND_IN_SYMBOL_3},
-    {0x3000, 0x3000, STAND_IN_SPACE},         {0x31EF, 0x31EF, STAND_IN_SYMBOL_3},
     {0xD800, 0xDFFF, STAND_IN_PRIVATE},       {0x10EFD, 0x10EFF, STAND_IN_MARK},
     {0x1123F, 0x11240, STAND_IN_LETTER},      {0x11241, 0x11241, STAND_IN_MARK},
     {0x11B00, 0x11B09, STAND_IN_PUNCTUATION}, {0x11F00, 0x11F01, STAND_IN_MARK},
@@ -136,7 +133,7 @@ static pi_status compile_patterns(pretokenizer *p, const pretokenizer_row *row,
             /* Without JIT (not built in, or no executable memory) matching is slower, not wrong. */
             (void)pcre2_jit_compile(p->patterns[i], PCRE2_JIT_COMPLETE);
             p->n_patterns = i + 1;
-        } else if (code == PCRE2_ERROR_NOMEMORY || code == 121 /* ERR21: no heap */) {
+        } else if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED) {
             status = error_nomem(err, strlen(row->patterns[i]), "pre-tokenizer pattern");
         } else {
             status = error_set(err, PI_ERR_UNSUPPORTED,

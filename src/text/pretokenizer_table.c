@@ -2,12 +2,14 @@
  *
  * A name's patterns apply one after the other, each to the pieces that the one before left; what a
  * pattern matches is a piece, and so is the text between two matches. They are matched with PCRE2's
- * UTF and UCP options. Three forms differ from what the vocabularies' authors wrote; they cut the
+ * UTF and UCP options. Four forms differ from what the vocabularies' authors wrote; they cut the
  * same pieces:
  *   - a letter that is not a-z is the class [^\P{L}a-z] rather than a group with a look-ahead, so
  *     that repeating it needs no stack and no backtracking through groups;
  *   - blanks at the end of a piece are (?<!\s)\s++\z rather than \s+$, which would be quadratic
  *     in a long run of blanks elsewhere;
+ *   - where a range of ideographs or punctuation would include blanks, the blanks are left out: a
+ *     blank is never anything else;
  *   - in deepseek-v3, '~' is neither punctuation nor symbol: the reference implementation's symbol
  *     class has no tilde, and ids must agree with it. Classes without it are written as the
  *     complement of the other categories. */
@@ -26,9 +28,10 @@ static const char *const deepseek_llm_patterns[] = {
     "ↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆ"
     "ﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
     "]+",
-    "\\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    "\\s?[!-/:-~！-／：-～‘-‟、-。]+",
     "(?<!\\s)\\s++\\z",
-    "[一-龥ࠀ-一가-퟿]+",
+    "[一-龥\\x{800}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}"
+    "\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{4E00}가-퟿]+",
     "\\p{N}+",
 };
 static const char *const deepseek_v3_patterns[] = {
@@ -39,7 +42,12 @@ static const char *const deepseek_v3_patterns[] = {
     "\\r\\n]+|\\s+(?!\\S)|\\s+",
 };
 static const char *const deepseek_coder_patterns[] = {
-    "[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+", "\\p{N}",
+    "[\\r\\n]",
+    "\\s?\\p{L}+",
+    "\\s?\\p{P}+",
+    "[一-龥\\x{800}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}"
+    "\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{4E00}가-퟿]+",
+    "\\p{N}",
 };
 static const char *const falcon_patterns[] = {
     "[\\p{P}\\$\\+<=>\\^~\\|`]+",

@@ -1,0 +1,150 @@
+/* inspect.c: pi_inspect: opens a file, gathers what it says about itself, writes it out.
+ *
+ * A file whose tensor data is cut off can still be looked at: it is opened a second time for its
+ * header only, and the description says so. */
+#include "inspect.h"
+
+#include <string.h>
+
+#include "arch.h"
+#include "inspect_plan.h"
+#include "powerinfer_tools.h"
+
+enum { KEY_BYTES = 256 };
+
+/* "ARCH.KEY", NULL when the file has no such key. */
+static const gguf_value *find_arch_key(const gguf_file *f, gguf_string arch, const char *key) {
+    char name[KEY_BYTES];
+    int n = snprintf(name, sizeof name, "%.*s.%s",
+                     arch.n_bytes < KEY_BYTES ? (int)arch.n_bytes : KEY_BYTES, arch.data, key);
+    return n > 0 && n < KEY_BYTES ? gguf_find(f, name) : NULL;
+}
+
+static inspect_range arch_range(const gguf_file *f, gguf_string arch, const char *key) {
+    inspect_range r = {-1, -1};
+    const gguf_value *v = find_arch_key(f, arch, key);
+    if (!v) return r;
+    int64_t item;
+    if (gguf_as_i64(v, &item)) return (inspect_range){item, item};
+    for (uint64_t i = 0; gguf_item_i64(v, i, &item); i++) { /* one per layer */
+        if (i == 0 || item < r.min) r.min = item;
+        if (i == 0 || item > r.max) r.max = item;
+    }
+    return r;
+}
+
+static int64_t arch_number(const gguf_file *f, gguf_string arch, const char *key) {
+    return arch_range(f, arch, key).max;
+}
+
+static gguf_string find_string(const gguf_file *f, const char *key) {
+    gguf_string s = {.data = ""};
+    const gguf_value *v = gguf_find(f, key);
+    if (v) gguf_as_string(v, &s);
+    return s;
+}
+
+/* The key when it names an activation that is known, else the architecture's own. */
+static const char *find_activation(const gguf_file *f, gguf_string arch) {
+    gguf_string s;
+    const gguf_value *v = find_arch_key(f, arch, "hidden_activation");
+    if (v && gguf_as_string(v, &s)) {
+        for (int i = 0; i < ACTIVATION_COUNT; i++) {
+            const char *name = activation_name((activation)i);
+            if (strlen(name) == s.n_bytes && memcmp(name, s.data, s.n_bytes) == 0) return name;
+        }
+        return NULL;
+    }
+    const arch_row *row = arch_find(arch.data, arch.n_bytes);
+    return row ? activation_name(row->default_activation) : NULL;
+}
+
+static int64_t find_vocabulary(const gguf_file *f, gguf_string arch) {
+    const gguf_value *v = gguf_find(f, "tokenizer.ggml.tokens");
+    if (v && v->type == GGUF_ARRAY) return (int64_t)v->count; /* bounded by the file's size */
+    int64_t n = arch_number(f, arch, "vocab_size");
+    if (n >= 0) return n;
+    const gguf_tensor *t = gguf_find_tensor(f, "token_embd.weight");
+    return t ? (int64_t)t->dims[1] : -1;
+}
+
+static void gather_types(const gguf_file *f, inspect_summary *s) {
+    inspect_type by_number[QUANT_TYPE_COUNT] = {0};
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        s->n_params += t->n_elems;
+        s->tensor_bytes += t->n_bytes;
+        by_number[t->type].traits = quant_find((uint32_t)t->type);
+        by_number[t->type].n_tensors++;
+        by_number[t->type].n_bytes += t->n_bytes;
+    }
+    for (int i = 0; i < QUANT_TYPE_COUNT; i++) {
+        if (by_number[i].n_tensors == 0) continue;
+        int at = s->n_types++;
+        for (; at > 0 && s->types[at - 1].n_bytes < by_number[i].n_bytes; at--) {
+            s->types[at] = s->types[at - 1];
+        }
+        s->types[at] = by_number[i];
+    }
+}
+
+void inspect_gather(const gguf_file *f, bool complete, inspect_summary *s) {
+    *s = (inspect_summary){.complete = complete};
+    gguf_string arch = find_string(f, "general.architecture");
+    s->architecture = arch;
+    s->name = find_string(f, "general.name");
+    s->tokenizer = find_string(f, "tokenizer.ggml.model");
+    s->pre = find_string(f, "tokenizer.ggml.pre");
+    s->has_chat_template = gguf_find(f, "tokenizer.chat_template") != NULL;
+    s->has_predictor = gguf_find_tensor(f, "blk.0.fc1.weight") != NULL;
+    s->activation = find_activation(f, arch);
+    s->n_layer = arch_number(f, arch, "block_count");
+    s->n_embd = arch_number(f, arch, "embedding_length");
+    s->n_ctx = arch_number(f, arch, "context_length");
+    s->n_ff = arch_range(f, arch, "feed_forward_length");
+    s->n_head = arch_range(f, arch, "attention.head_count");
+    s->n_head_kv = arch_range(f, arch, "attention.head_count_kv");
+    if (s->n_head_kv.max < 0) s->n_head_kv = s->n_head;
+    s->head_dim = arch_number(f, arch, "attention.key_length");
+    if (s->head_dim < 0 && s->n_embd > 0 && s->n_head.max > 0) {
+        s->head_dim = s->n_embd / s->n_head.max;
+    }
+    s->n_expert = arch_number(f, arch, "expert_count");
+    s->n_expert_used = arch_number(f, arch, "expert_used_count");
+    s->n_vocab = find_vocabulary(f, arch);
+    gather_types(f, s);
+}
+
+/* Opens whole, or, when that fails, the header alone; *complete tells which. */
+static pi_status open_any(const char *path, gguf_file **f, bool *complete, pi_error *err) {
+    *complete = gguf_open(path, NULL, f, NULL) == PI_OK;
+    if (*complete) return PI_OK;
+    const gguf_open_options header = {.header_only = true};
+    return gguf_open(path, &header, f, err);
+}
+
+pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *out,
+                     pi_error *err) {
+    static const pi_inspect_options defaults = {0};
+    if (!options) options = &defaults;
+    if (options->plan && options->json) {
+        return error_set(err, PI_ERR_ARG, "the plan is not written as JSON: %.200s: ask for one",
+                         path);
+    }
+    if (options->plan) return inspect_plan(path, out, err);
+    gguf_file *f = NULL;
+    bool complete;
+    pi_status status = open_any(path, &f, &complete, err);
+    if (status) return status;
+    inspect_summary s;
+    inspect_gather(f, complete, &s);
+    if (options->json)
+        status = inspect_write_json(f, &s, options->verbose, out, err);
+    else
+        inspect_write_text(f, &s, options->verbose, out);
+    gguf_close(f);
+    if (!status && (fflush(out) != 0 || ferror(out))) {
+        status = error_set(err, PI_ERR_IO, "the description of %.200s could not be written", path);
+    }
+    return status;
+}

@@ -1,0 +1,42 @@
+/* inspect.h: what the sources of pi_inspect share: the facts of a file, gathered once, and written
+ * as text or as JSON. Everything is taken from keys and tensor infos by name, so that files of
+ * unknown architectures and vocabularies without a model have a summary too. */
+#ifndef TOOLS_INSPECT_H
+#define TOOLS_INSPECT_H
+
+#include <stdio.h>
+
+#include "gguf.h"
+
+/* Smallest and largest value over the layers; both -1 when the file does not say. */
+typedef struct inspect_range {
+    int64_t min, max;
+} inspect_range;
+
+typedef struct inspect_type {
+    const quant_traits *traits;
+    uint64_t n_tensors, n_bytes;
+} inspect_type;
+
+typedef struct inspect_summary {
+    gguf_string name, architecture; /* empty when not given */
+    gguf_string tokenizer, pre;
+    const char *activation; /* name, or NULL when unknown */
+    bool complete;          /* tensor data is all there */
+    bool has_predictor, has_chat_template;
+    int64_t n_layer, n_embd, head_dim, n_ctx, n_vocab; /* -1: not given */
+    inspect_range n_ff, n_head, n_head_kv;
+    int64_t n_expert, n_expert_used;
+    uint64_t n_params, tensor_bytes;
+    int n_types;
+    inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first */
+} inspect_summary;
+
+void inspect_gather(const gguf_file *f, bool complete, inspect_summary *s);
+
+void inspect_write_text(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out);
+/* PI_ERR_NOMEM: a key could not be copied. */
+pi_status inspect_write_json(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out,
+                             pi_error *err);
+
+#endif

@@ -1,0 +1,242 @@
+/* inspect_text.c: a model file described for people: a summary of ten lines, and with `verbose`
+ * every key and every tensor. Text from the file is hostile to terminals until its control bytes
+ * are gone, and may be megabytes long: all of it goes through print_text. */
+#include "inspect.h"
+
+#include <inttypes.h>
+
+enum {
+    SHOWN_STRING = 72, /* bytes of a string value */
+    SHOWN_ITEM = 24,   /* bytes of a string within an array */
+    SHOWN_ITEMS = 8,   /* items of an array */
+    LABEL = 14         /* columns before the facts of the summary */
+};
+
+/* At most `max` bytes, cut between UTF-8 sequences; control bytes become spaces or '?'. */
+static void print_text(FILE *out, gguf_string s, uint64_t max) {
+    uint64_t n = s.n_bytes < max ? s.n_bytes : max;
+    if (n < s.n_bytes) {
+        while (n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* not inside a sequence */
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s.data[i];
+        if (c == '\n' || c == '\t' || c == '\r') c = ' ';
+        if (c < 0x20 || c == 0x7f) c = '?';
+        fputc(c, out);
+    }
+    if (n < s.n_bytes) fprintf(out, "... (%" PRIu64 " bytes)", s.n_bytes);
+}
+
+static void print_bytes(FILE *out, uint64_t n) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)n;
+    int unit = 0;
+    for (; v >= 1024 && unit < 4; unit++) v /= 1024;
+    fprintf(out, unit ? "%.2f %s" : "%.0f %s", v, units[unit]);
+}
+
+static void print_count(FILE *out, uint64_t n) {
+    if (n >= 1000000000)
+        fprintf(out, "%.2f billion", (double)n / 1e9);
+    else if (n >= 1000000)
+        fprintf(out, "%.1f million", (double)n / 1e6);
+    else
+        fprintf(out, "%" PRIu64, n);
+}
+
+/* ---- summary --------------------------------------------------------------------------------- */
+
+static void label(FILE *out, const char *text) {
+    fprintf(out, "%-*s", LABEL, text);
+}
+
+static void print_range(FILE *out, const char *before, inspect_range r, const char *after) {
+    if (r.max < 0) return;
+    fprintf(out, "%s%" PRId64, before, r.min);
+    if (r.max != r.min) fprintf(out, " to %" PRId64, r.max);
+    fputs(after, out);
+}
+
+static void print_number(FILE *out, const char *before, int64_t n, const char *after) {
+    print_range(out, before, (inspect_range){n, n}, after);
+}
+
+static void print_file(const gguf_file *f, const inspect_summary *s, FILE *out) {
+    label(out, "file");
+    fprintf(out, "%s, ", gguf_path(f));
+    print_bytes(out, gguf_file_bytes(f));
+    if (gguf_n_parts(f) > 1) fprintf(out, " in %d parts", gguf_n_parts(f));
+    fprintf(out, ", GGUF version %u%s\n", gguf_version(f),
+            gguf_is_pwri(f) ? " with PowerInfer's magic PWRI" : "");
+    if (!s->complete) {
+        label(out, "incomplete");
+        fputs("tensor data is missing at the end: the model cannot be run\n", out);
+    }
+}
+
+static void print_shape(const inspect_summary *s, FILE *out) {
+    if (s->n_layer < 0 && s->n_embd < 0) return;
+    label(out, "shape");
+    print_number(out, "", s->n_layer, " layers");
+    print_number(out, ", n_embd ", s->n_embd, "");
+    print_range(out, ", n_ff ", s->n_ff, "");
+    print_range(out, ", ", s->n_head, " heads");
+    print_number(out, " of ", s->head_dim, "");
+    print_range(out, ", ", s->n_head_kv, " KV heads");
+    if (s->n_expert > 0) {
+        print_number(out, ", ", s->n_expert, " experts");
+        print_number(out, ", ", s->n_expert_used, " used");
+    }
+    fputc('\n', out);
+}
+
+static void print_vocabulary(const inspect_summary *s, FILE *out) {
+    if (s->n_vocab < 0 && s->tokenizer.n_bytes == 0) return;
+    label(out, "vocabulary");
+    print_number(out, "", s->n_vocab, " tokens, ");
+    fputs("tokenizer ", out);
+    if (s->tokenizer.n_bytes)
+        print_text(out, s->tokenizer, SHOWN_ITEM);
+    else
+        fputs("none", out);
+    if (s->pre.n_bytes) {
+        fputs(", pre ", out);
+        print_text(out, s->pre, SHOWN_ITEM);
+    }
+    fputs(s->has_chat_template ? ", chat template\n" : "\n", out);
+}
+
+static void print_weights(const gguf_file *f, const inspect_summary *s, FILE *out) {
+    label(out, "weights");
+    if (gguf_n_tensors(f) == 0) {
+        fputs("none: vocabulary only\n", out);
+        return;
+    }
+    print_count(out, s->n_params);
+    fprintf(out, " parameters in %" PRIu64 " tensors, ", gguf_n_tensors(f));
+    print_bytes(out, s->tensor_bytes);
+    fprintf(out, ", %.2f bits each\n", 8.0 * (double)s->tensor_bytes / (double)s->n_params);
+    label(out, "types");
+    for (int i = 0; i < s->n_types; i++) {
+        fprintf(out, "%s%s %.1f%%", i ? ", " : "", s->types[i].traits->name,
+                100.0 * (double)s->types[i].n_bytes / (double)s->tensor_bytes);
+    }
+    fputs(" of the bytes\n", out);
+}
+
+static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *out) {
+    if (s->name.n_bytes) {
+        label(out, "name");
+        print_text(out, s->name, SHOWN_STRING);
+        fputc('\n', out);
+    }
+    print_file(f, s, out);
+    label(out, "architecture");
+    if (s->architecture.n_bytes)
+        print_text(out, s->architecture, SHOWN_STRING);
+    else
+        fputs("not given", out);
+    fputc('\n', out);
+    print_shape(s, out);
+    if (s->activation) {
+        label(out, "activation");
+        fprintf(out, "%s%s\n", s->activation, s->has_predictor ? ", with neuron predictors" : "");
+    }
+    if (s->n_ctx >= 0) {
+        label(out, "context");
+        print_number(out, "", s->n_ctx, " tokens\n");
+    }
+    print_vocabulary(s, out);
+    print_weights(f, s, out);
+}
+
+/* ---- everything ------------------------------------------------------------------------------ */
+
+static void print_scalar(FILE *out, const gguf_value *v) {
+    uint64_t u;
+    int64_t i;
+    double d;
+    bool b;
+    gguf_string s;
+    if (gguf_as_string(v, &s))
+        print_text(out, s, SHOWN_STRING);
+    else if (gguf_as_u64(v, &u))
+        fprintf(out, "%" PRIu64, u);
+    else if (gguf_as_i64(v, &i))
+        fprintf(out, "%" PRId64, i);
+    else if (gguf_as_f64(v, &d))
+        fprintf(out, "%.9g", d);
+    else if (gguf_as_bool(v, &b))
+        fputs(b ? "true" : "false", out);
+}
+
+static void print_array(FILE *out, const gguf_value *v) {
+    const uint8_t *cursor = v->data;
+    fprintf(out, "%" PRIu64 " x %s: ", v->count, gguf_value_type_name(v->item_type));
+    for (uint64_t i = 0; i < v->count && i < SHOWN_ITEMS; i++) {
+        uint64_t u;
+        int64_t n;
+        double d;
+        if (i) fputs(", ", out);
+        if (v->item_type == GGUF_STRING) {
+            fputc('"', out);
+            print_text(out, gguf_next_string(&cursor), SHOWN_ITEM);
+            fputc('"', out);
+        } else if (v->item_type == GGUF_ARRAY) {
+            gguf_value inner = gguf_next_array(&cursor);
+            fprintf(out, "[%" PRIu64 " x %s]", inner.count, gguf_value_type_name(inner.item_type));
+        } else if (gguf_item_u64(v, i, &u)) {
+            fprintf(out, "%" PRIu64, u);
+        } else if (gguf_item_i64(v, i, &n)) {
+            fprintf(out, "%" PRId64, n);
+        } else if (gguf_item_f64(v, i, &d)) {
+            fprintf(out, "%.9g", d);
+        }
+    }
+    if (v->count > SHOWN_ITEMS) fputs(", ...", out);
+}
+
+static void print_keys(const gguf_file *f, FILE *out) {
+    fprintf(out, "\nkeys (%" PRIu64 ")\n", gguf_n_values(f));
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) {
+        const gguf_value *v = gguf_value_at(f, i);
+        fputs("  ", out);
+        print_text(out, v->key, SHOWN_STRING);
+        fprintf(out, " (%s) = ", gguf_value_type_name(v->type));
+        if (v->type == GGUF_ARRAY)
+            print_array(out, v);
+        else
+            print_scalar(out, v);
+        fputc('\n', out);
+    }
+}
+
+static void print_tensors(const gguf_file *f, FILE *out) {
+    fprintf(out, "\ntensors (%" PRIu64 "): name, type, shape (contiguous first), offset, bytes%s\n",
+            gguf_n_tensors(f), gguf_n_parts(f) > 1 ? ", part" : "");
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        char shape[96];
+        int n = 0;
+        for (int d = 0; d < t->n_dims; d++) {
+            n += snprintf(shape + n, sizeof shape - (size_t)n, d ? " x %" PRIu64 : "%" PRIu64,
+                          t->dims[d]);
+        }
+        fputs("  ", out);
+        gguf_string name = {.data = t->name};
+        while (t->name[name.n_bytes]) name.n_bytes++;
+        print_text(out, name, GGUF_MAX_NAME);
+        fprintf(out, "%*s %-7s %-18s %12" PRIu64 " %12zu",
+                name.n_bytes < 28 ? 28 - (int)name.n_bytes : 0, "",
+                quant_find((uint32_t)t->type)->name, shape, t->file_offset, t->n_bytes);
+        if (gguf_n_parts(f) > 1) fprintf(out, " %4d", t->part + 1);
+        fputc('\n', out);
+    }
+}
+
+void inspect_write_text(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out) {
+    print_summary(f, s, out);
+    if (!verbose) return;
+    print_keys(f, out);
+    print_tensors(f, out);
+}

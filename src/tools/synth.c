@@ -1,0 +1,286 @@
+/* synth.c: pi_synth: writes a model of a named shape with random weights and planted sparsity.
+ *
+ * The header comes from the architecture's row; then tensor after tensor is made in blocks of rows:
+ * workers make and quantize rows into a buffer, the calling thread writes it. Memory is a few
+ * blocks, whatever the model. The bytes depend on the options, not on the number of threads. */
+#include <stdio.h>
+#include <string.h>
+
+#include "gguf_writer.h"
+#include "mem.h"
+#include "pool.h"
+#include "powerinfer_tools.h"
+#include "progress.h"
+#include "synth.h"
+
+enum {
+    BLOCK_BYTES = 4 << 20, /* of quantized rows: a write large enough to cost nothing */
+    ROWS_AT_ONCE = 4,      /* a worker takes: enough to make the counter free */
+    NAME_BYTES = 128
+};
+
+static const float NORM_EPS = 1e-5f, ROPE_BASE = 10000.0f;
+
+typedef struct synth_job {
+    const pi_synth_options *options;
+    synth_recipe recipe;
+    const arch_row *arch;
+    const quant_traits *traits; /* of matrices */
+    gguf_writer *writer;
+    pool *pool;
+    progress progress;
+    uint64_t n_bytes, n_done; /* of all tensors */
+    uint8_t *block;           /* [BLOCK_BYTES or one row] */
+    float *rows;              /* [threads][widest n_in] */
+    uint64_t n_in_max;
+} synth_job;
+
+/* One block of rows, for the workers. */
+typedef struct synth_block {
+    const synth_job *job;
+    const arch_tensor *tensor;
+    int32_t layer;
+    const quant_traits *traits;
+    uint64_t n_in, first, n_rows;
+    size_t row_bytes;
+} synth_block;
+
+pi_synth_options pi_synth_default_options(void) {
+    return (pi_synth_options){
+        .shape = "tiny",
+        .type = "q4_0",
+        .density = 0.1f,
+        .skew_share = 0.26f,
+        .skew_mass = 0.8f,
+        .rank = 256,
+    };
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static pi_status check_options(synth_job *job, pi_error *err) {
+    const pi_synth_options *o = job->options;
+    synth_recipe *r = &job->recipe;
+    if (!o->shape || !(r->shape = synth_shape_find(o->shape))) {
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "shape '%.64s' cannot be written: choose one of %s",
+                         o->shape ? o->shape : "", synth_shape_names());
+    }
+    if (!o->plain) {
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "prepared output (neuron order, predictors) cannot be written: "
+                         "use --plain for an ordinary file");
+    }
+    job->traits = o->type ? quant_find_name(o->type) : NULL;
+    if (!job->traits) {
+        return error_set(err, PI_ERR_ARG, "unknown tensor type '%.64s'", o->type ? o->type : "");
+    }
+    if (!job->traits->quantize) {
+        return error_set(err, PI_ERR_UNSUPPORTED, "weights cannot be written as %s",
+                         job->traits->name);
+    }
+    if (o->n_layer < 0 || o->n_layer > r->shape->n_layer) {
+        return error_set(err, PI_ERR_ARG, "%d layers: shape %s has 1 to %d", o->n_layer,
+                         r->shape->name, r->shape->n_layer);
+    }
+    if (o->rank < 1 || o->rank > r->shape->n_embd) {
+        return error_set(err, PI_ERR_ARG, "rank %d: shape %s has ranks from 1 to %d", o->rank,
+                         r->shape->name, r->shape->n_embd);
+    }
+    r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
+    r->rank = o->rank;
+    r->seed = o->seed;
+    job->arch = arch_find(r->shape->arch, strlen(r->shape->arch));
+    if (!job->arch) {
+        return error_set(err, PI_ERR_UNSUPPORTED, "architecture %s is not built in",
+                         r->shape->arch);
+    }
+    return synth_profile_solve((double)o->density, (double)o->skew_share, (double)o->skew_mass,
+                               &r->profile, err);
+}
+
+/* ---- header ---------------------------------------------------------------------------------- */
+
+/* general.file_type: numbers that GGUF readers show to people, by the type of most tensors. */
+static uint32_t file_type_of(quant_type type) {
+    static const struct {
+        quant_type type;
+        uint32_t number;
+    } table[] = {
+        {QUANT_F32, 0},     {QUANT_F16, 1},     {QUANT_Q4_0, 2},  {QUANT_Q4_1, 3},
+        {QUANT_Q8_0, 7},    {QUANT_Q5_0, 8},    {QUANT_Q5_1, 9},  {QUANT_Q2_K, 10},
+        {QUANT_Q3_K, 11},   {QUANT_Q4_K, 14},   {QUANT_Q5_K, 16}, {QUANT_Q6_K, 18},
+        {QUANT_IQ4_NL, 25}, {QUANT_IQ4_XS, 30}, {QUANT_BF16, 32}, {QUANT_MXFP4, 38},
+    };
+    const uint32_t guessed = 1024; /* the flag for "no single number says it" */
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (table[i].type == type) return table[i].number;
+    }
+    return guessed;
+}
+
+static const char *arch_key(const synth_job *job, const char *key, char name[NAME_BYTES]) {
+    snprintf(name, NAME_BYTES, "%s.%s", job->arch->name, key);
+    return name;
+}
+
+static void put_keys(synth_job *job) {
+    const synth_shape *s = job->recipe.shape;
+    gguf_writer *w = job->writer;
+    char text[NAME_BYTES];
+    const struct {
+        const char *key;
+        int32_t value;
+    } numbers[] = {
+        {"vocab_size", s->n_vocab},
+        {"context_length", s->n_ctx},
+        {"embedding_length", s->n_embd},
+        {"block_count", job->recipe.n_layer},
+        {"feed_forward_length", s->n_ff},
+        {"attention.head_count", s->n_head},
+        {"attention.head_count_kv", s->n_head_kv},
+        {"rope.dimension_count", s->n_embd / s->n_head},
+    };
+    gguf_put_string(w, "general.architecture", job->arch->name);
+    snprintf(text, sizeof text, "synthetic %s", s->name);
+    gguf_put_string(w, "general.name", text);
+    gguf_put_u32(w, "general.file_type", file_type_of(job->traits->type));
+    if (job->traits->is_quantized) gguf_put_u32(w, "general.quantization_version", 2);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
+    }
+    gguf_put_f32(w, arch_key(job, "attention.layer_norm_rms_epsilon", text), NORM_EPS);
+    gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
+    gguf_put_string(w, arch_key(job, "hidden_activation", text), activation_name(ACTIVATION_RELU));
+    gguf_put_string(w, "tokenizer.ggml.model", "none");
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static bool is_written(const arch_tensor *t) {
+    return !(t->flags & TENSOR_OPTIONAL) || t->role == ROLE_OUTPUT;
+}
+
+static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t) {
+    return t->flags & TENSOR_F32 ? quant_find(QUANT_F32) : job->traits;
+}
+
+typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
+
+/* All tensors in the order of the file: the head of the network, layers, its end. */
+static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
+    for (int32_t layer = -1; layer <= job->recipe.n_layer; layer++) {
+        bool inside = layer >= 0 && layer < job->recipe.n_layer;
+        for (int i = 0; i < job->arch->n_tensors; i++) {
+            const arch_tensor *t = &job->arch->tensors[i];
+            bool per_layer = t->flags & TENSOR_PER_LAYER, first = t->role == ROLE_TOKEN_EMBD;
+            if (!is_written(t) || per_layer != inside || (!inside && first != (layer < 0)))
+                continue;
+            pi_status status = fn(job, t, layer, err);
+            if (status) return status;
+        }
+    }
+    return PI_OK;
+}
+
+static pi_status declare_tensor(synth_job *job, const arch_tensor *t, int32_t layer,
+                                pi_error *err) {
+    char name[GGUF_MAX_NAME];
+    arch_tensor_name(t, layer, name);
+    uint64_t dims[2] = {synth_shape_dim(job->recipe.shape, t->dims[0]), 1};
+    int n_dims = t->dims[1] == DIM_NONE ? 1 : 2;
+    if (n_dims == 2) dims[1] = synth_shape_dim(job->recipe.shape, t->dims[1]);
+    const quant_traits *traits = traits_of(job, t);
+    pi_status status = gguf_add_tensor(job->writer, name, traits->type, n_dims, dims, err);
+    size_t row_bytes = 0;
+    if (!status && quant_row_bytes(traits->type, dims[0], &row_bytes)) {
+        job->n_bytes += row_bytes * dims[1];
+    }
+    if (dims[0] > job->n_in_max) job->n_in_max = dims[0];
+    return status;
+}
+
+static void make_block(void *arg, int ith, int nth) {
+    (void)nth;
+    const synth_block *b = arg;
+    const synth_job *job = b->job;
+    float *row = job->rows + (uint64_t)ith * job->n_in_max;
+    for (;;) {
+        uint64_t at = (uint64_t)pool_take(job->pool, ROWS_AT_ONCE);
+        if (at >= b->n_rows) break;
+        uint64_t end = at + ROWS_AT_ONCE < b->n_rows ? at + ROWS_AT_ONCE : b->n_rows;
+        for (; at < end; at++) {
+            synth_make_row(&job->recipe, b->tensor->role, b->layer, b->first + at, b->n_in, row);
+            b->traits->quantize(row, job->block + at * b->row_bytes, (int64_t)b->n_in, NULL);
+        }
+    }
+}
+
+static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err) {
+    synth_block b = {.job = job, .tensor = t, .layer = layer, .traits = traits_of(job, t)};
+    b.n_in = synth_shape_dim(job->recipe.shape, t->dims[0]);
+    uint64_t n_out = 1;
+    if (t->dims[1] != DIM_NONE) n_out = synth_shape_dim(job->recipe.shape, t->dims[1]);
+    if (!quant_row_bytes(b.traits->type, b.n_in, &b.row_bytes)) {
+        return error_set(err, PI_ERR_ARG, "rows of %llu elements do not fit type %s",
+                         (unsigned long long)b.n_in, b.traits->name);
+    }
+    if (t->role == ROLE_FFN_GATE) synth_recipe_set_layer(&job->recipe, layer);
+    uint64_t rows_per_block = b.row_bytes < BLOCK_BYTES ? BLOCK_BYTES / b.row_bytes : 1;
+    for (b.first = 0; b.first < n_out; b.first += b.n_rows) {
+        uint64_t left = n_out - b.first;
+        b.n_rows = left < rows_per_block ? left : rows_per_block;
+        pool_run(job->pool, pool_size(job->pool), make_block, &b);
+        size_t n_bytes = b.n_rows * b.row_bytes;
+        pi_status status = gguf_write_data(job->writer, job->block, n_bytes, err);
+        if (status) return status;
+        job->n_done += n_bytes;
+        if (!progress_step(&job->progress, "writing weights",
+                           (double)job->n_done / (double)job->n_bytes)) {
+            return error_set(err, PI_ERR_CANCELLED, "cancelled: no file was written");
+        }
+    }
+    return PI_OK;
+}
+
+static pi_status prepare_buffers(synth_job *job, pi_error *err) {
+    int n_threads = job->options->n_threads ? job->options->n_threads : cpu_count_physical();
+    pi_status status = pool_create(n_threads, &job->pool, err);
+    if (status) return status;
+    size_t row_max = job->n_in_max * sizeof(float); /* no type is wider than F32 */
+    size_t n_block = row_max > BLOCK_BYTES ? row_max : BLOCK_BYTES;
+    job->block = mem_alloc(n_block);
+    job->rows = mem_calloc((size_t)n_threads, row_max);
+    if (!job->block || !job->rows) {
+        return error_nomem(err, n_block + (size_t)n_threads * row_max, "blocks of rows");
+    }
+    return PI_OK;
+}
+
+static pi_status write_model(synth_job *job, pi_error *err) {
+    put_keys(job);
+    pi_status status = for_each_tensor(job, declare_tensor, err);
+    if (!status) status = synth_recipe_create(&job->recipe, err);
+    if (!status) status = prepare_buffers(job, err);
+    if (!status) status = gguf_writer_begin_data(job->writer, err);
+    if (!status) status = for_each_tensor(job, write_tensor, err);
+    if (status) return status;
+    status = gguf_writer_finish(job->writer, err);
+    job->writer = NULL;
+    return status;
+}
+
+pi_status pi_synth(const char *out_path, const pi_synth_options *options, pi_error *err) {
+    pi_synth_options defaults = pi_synth_default_options();
+    synth_job job = {.options = options ? options : &defaults};
+    job.progress = (progress){.fn = job.options->progress, .user = job.options->user};
+    pi_status status = check_options(&job, err);
+    if (!status) status = gguf_writer_create(out_path, &job.writer, err);
+    if (!status) status = write_model(&job, err);
+    gguf_writer_abort(job.writer);
+    pool_destroy(job.pool);
+    synth_recipe_free(&job.recipe);
+    mem_free(job.block);
+    mem_free(job.rows);
+    return status;
+}

@@ -1,0 +1,78 @@
+/* synth.h: what the sources of the synthesiser share: shapes, the distribution of firing
+ * probabilities, and the recipe by which any row of any matrix is made.
+ *
+ * How sparsity is planted. The residual stream of every token is  x = a v + b z:  v is one fixed
+ * vector of signs, the same for all tokens and layers, z is the token's own part with unit variance
+ * per element. A gate row is  w = r + m v / n_embd  with r orthogonal to v and |r| chosen so that
+ * r.norm(x) has variance 1. Then gate = t + (unit normal), where t follows from m, and the neuron
+ * fires with probability Phi(t). Drawing t from a normal distribution N(mu, tau) gives any mean
+ * density and skew. Every other matrix that reads the stream is orthogonal to v, and what is added
+ * to the stream is independent of v, so that layers do not disturb one another; b grows a little
+ * from layer to layer by an amount that is known and allowed for. */
+#ifndef TOOLS_SYNTH_H
+#define TOOLS_SYNTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arch.h"
+#include "error.h"
+#include "rng.h"
+
+typedef struct synth_shape {
+    const char *name, *arch;
+    int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, n_vocab, n_ctx;
+} synth_shape;
+
+/* NULL when there is no such shape. */
+const synth_shape *synth_shape_find(const char *name);
+const char *synth_shape_names(void); /* "tiny, llama-1b, ..." */
+/* Elements along a symbolic dimension. */
+uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
+
+/* ---- firing probabilities -------------------------------------------------------------------- */
+
+/* t = mu + tau * (standard normal); a neuron fires with probability Phi(t). */
+typedef struct synth_profile {
+    double mu, tau;
+    double mean_square; /* E[relu(t + normal)^2] over all neurons */
+} synth_profile;
+
+double synth_phi(double x);    /* normal distribution function */
+double synth_probit(double p); /* its inverse, 0 < p < 1 */
+
+/* The profile whose mean probability is `density` and in which the most active fraction `share` of
+ * the neurons has the fraction `mass` of all activations. PI_ERR_ARG when no such profile exists.
+ */
+pi_status synth_profile_solve(double density, double share, double mass, synth_profile *profile,
+                              pi_error *err);
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+enum {
+    SYNTH_NORMALS = 4096, /* quantiles in the table: 12 random bits a sample */
+    SYNTH_COEFFICIENTS = 32
+};
+
+typedef struct synth_recipe {
+    const synth_shape *shape;
+    int32_t n_layer, rank;
+    uint64_t seed;
+    synth_profile profile;
+    float normals[SYNTH_NORMALS]; /* quantiles of the standard normal distribution */
+    float *sign;                  /* [n_embd], v */
+    float *pre_mean;              /* [n_ff], t of neurons from the rarest to the most frequent */
+    float *basis;                 /* [rank][n_embd], low-rank part of the gate of one layer */
+    int32_t *neuron_rank;         /* [n_ff], place in pre_mean of each neuron of that layer */
+} synth_recipe;
+
+pi_status synth_recipe_create(synth_recipe *r, pi_error *err); /* the first four fields are set */
+void synth_recipe_free(synth_recipe *r);
+/* Makes `basis` and `neuron_rank` those of a layer. Not while rows are being made. */
+void synth_recipe_set_layer(synth_recipe *r, int32_t layer);
+/* Writes row `row` of the tensor in `role` ([n_in] floats). The same for the same seed, whatever
+ * else has been made; thread-safe. */
+void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
+                    uint64_t n_in, float *out);
+
+#endif

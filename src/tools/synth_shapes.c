@@ -1,0 +1,130 @@
+/* synth_shapes.c: named shapes, and the distribution of firing probabilities over neurons. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "synth.h"
+
+static const synth_shape shapes[] = {
+    /* name, architecture, n_embd, n_ff, n_layer, n_head, n_head_kv, n_vocab, n_ctx */
+    {"tiny", "llama", 256, 768, 4, 4, 2, 512, 2048},
+    {"llama-1b", "llama", 2048, 8192, 16, 32, 8, 32000, 8192},
+    {"llama-7b", "llama", 4096, 11008, 32, 32, 32, 32000, 4096},
+    {"bamboo-7b", "llama", 4096, 14336, 32, 32, 8, 32000, 4096},
+};
+
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+const synth_shape *synth_shape_find(const char *name) {
+    for (int i = 0; i < N_SHAPES; i++) {
+        if (strcmp(shapes[i].name, name) == 0) return &shapes[i];
+    }
+    return NULL;
+}
+
+const char *synth_shape_names(void) {
+    return "tiny, llama-1b, llama-7b, bamboo-7b";
+}
+
+uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
+    int32_t head_dim = s->n_embd / s->n_head;
+    switch (dim) {
+    case DIM_EMBD:
+        return (uint64_t)s->n_embd;
+    case DIM_VOCAB:
+        return (uint64_t)s->n_vocab;
+    case DIM_FF:
+        return (uint64_t)s->n_ff;
+    case DIM_Q:
+        return (uint64_t)(s->n_head * head_dim);
+    case DIM_KV:
+        return (uint64_t)(s->n_head_kv * head_dim);
+    case DIM_HEAD:
+        return (uint64_t)head_dim;
+    case DIM_HALF_ROT:
+        return (uint64_t)head_dim / 2;
+    default:
+        return 0;
+    }
+}
+
+/* ---- firing probabilities -------------------------------------------------------------------- */
+
+double synth_phi(double x) {
+    return 0.5 * erfc(-x * 0.70710678118654752); /* 1/sqrt(2) */
+}
+
+double synth_probit(double p) {
+    double low = -9, high = 9; /* Phi(9) is 1 in double precision */
+    for (int i = 0; i < 60; i++) {
+        double middle = 0.5 * (low + high);
+        if (synth_phi(middle) < p)
+            low = middle;
+        else
+            high = middle;
+    }
+    return 0.5 * (low + high);
+}
+
+enum {
+    QUANTILES = 2048, /* points of the integrals over neurons */
+    TAU_MAX = 60      /* there, probabilities are 0 or 1 to within a percent */
+};
+
+/* mu for which the mean of Phi(mu + tau n) over standard normal n is `density`: the sum of two
+ * normals is normal with variance 1 + tau^2. */
+static double mu_of(double density_probit, double tau) {
+    return density_probit * sqrt(1 + tau * tau);
+}
+
+/* Fraction of all activations that the most active `share` of the neurons has. */
+static double mass_of(const double *quantiles, double density_probit, double tau, double share) {
+    double mu = mu_of(density_probit, tau), all = 0, top = 0;
+    for (int i = 0; i < QUANTILES; i++) {
+        double p = synth_phi(mu + tau * quantiles[i]);
+        all += p;
+        if (i >= QUANTILES * (1 - share)) top += p;
+    }
+    return top / all;
+}
+
+/* E[relu(t + n)^2] for standard normal n. */
+static double relu_square(double t) {
+    const double inverse_sqrt_two_pi = 0.39894228040143268;
+    return (t * t + 1) * synth_phi(t) + t * inverse_sqrt_two_pi * exp(-0.5 * t * t);
+}
+
+pi_status synth_profile_solve(double density, double share, double mass, synth_profile *profile,
+                              pi_error *err) {
+    if (!(density > 0 && density < 1)) {
+        return error_set(err, PI_ERR_ARG, "density %g is not between 0 and 1", density);
+    }
+    if (!(share > 0 && share < 1 && mass < 1 && mass >= share)) {
+        return error_set(err, PI_ERR_ARG,
+                         "skew %g:%g: both must be between 0 and 1, the second not the smaller",
+                         share, mass);
+    }
+    double quantiles[QUANTILES];
+    for (int i = 0; i < QUANTILES; i++) quantiles[i] = synth_probit((i + 0.5) / QUANTILES);
+    double probit = synth_probit(density), low = 0, high = TAU_MAX;
+    if (mass_of(quantiles, probit, high, share) < mass) {
+        return error_set(err, PI_ERR_ARG,
+                         "skew %g:%g cannot be had at density %g: with so many neurons firing, a "
+                         "fraction %g has at most %.2f of the activations",
+                         share, mass, density, share, mass_of(quantiles, probit, high, share));
+    }
+    for (int i = 0; i < 40; i++) {
+        double middle = 0.5 * (low + high);
+        if (mass_of(quantiles, probit, middle, share) < mass)
+            low = middle;
+        else
+            high = middle;
+    }
+    profile->tau = 0.5 * (low + high);
+    profile->mu = mu_of(probit, profile->tau);
+    profile->mean_square = 0;
+    for (int i = 0; i < QUANTILES; i++) {
+        profile->mean_square += relu_square(profile->mu + profile->tau * quantiles[i]) / QUANTILES;
+    }
+    return PI_OK;
+}

@@ -1,0 +1,111 @@
+/* cli_shell.c: sh(1) under the tests. State is one folder, so a test program runs its tests one
+ * after the other, which is what cmocka does. */
+#include "cli_shell.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli_test_model.h"
+#include "mem.h"
+
+extern char **environ;
+
+enum { NAME_ROOM = 512, LINE_ROOM = 4096 };
+
+static char folder[NAME_ROOM];
+static char *last_read;
+
+static void remove_own_variables(void) {
+    for (int i = 0; environ[i];) {
+        char name[NAME_ROOM];
+        size_t length = strcspn(environ[i], "=");
+        if (strncmp(environ[i], "POWERINFER_", 11) != 0 || length >= sizeof name) {
+            i++;
+            continue;
+        }
+        memcpy(name, environ[i], length);
+        name[length] = 0;
+        unsetenv(name); /* moves the rest up */
+    }
+}
+
+int shell_setup(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/cli_test_XXXXXX", TEST_BINARY_DIR);
+    if (!mkdtemp(folder) || chdir(folder) != 0) return -1;
+    remove_own_variables();
+    char path[NAME_ROOM + 32];
+    snprintf(path, sizeof path, "%s/powerinfer", TEST_BINARY_DIR);
+    setenv("PI", path, 1);
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    setenv("M", path, 1);
+    return test_model_write(path) ? 0 : -1;
+}
+
+int shell_teardown(void **state) {
+    (void)state;
+    char line[NAME_ROOM + 32];
+    mem_free(last_read);
+    last_read = NULL;
+    if (chdir("/") != 0) return -1;
+    snprintf(line, sizeof line, "rm -rf '%s'", folder);
+    return system(line);
+}
+
+int sh(const char *line) {
+    char whole[LINE_ROOM];
+    int n = snprintf(whole, sizeof whole, "{ %s\n} </dev/null >out 2>err", line);
+    assert_true(n > 0 && (size_t)n < sizeof whole);
+    int status = system(whole);
+    assert_int_not_equal(status, -1);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+const char *shell_read(const char *name, size_t *n_bytes) {
+    FILE *file = fopen(name, "rb");
+    if (!file) fail_msg("%s is not there", name);
+    size_t used = 0, capacity = 0;
+    mem_free(last_read);
+    last_read = NULL;
+    do {
+        assert_true(
+            mem_grow((void **)&last_read, &capacity, used + LINE_ROOM + 1, 1, SIZE_MAX / 2));
+        used += fread(last_read + used, 1, LINE_ROOM, file);
+    } while (!feof(file) && !ferror(file));
+    fclose(file);
+    last_read[used] = 0;
+    if (n_bytes) *n_bytes = used;
+    return last_read;
+}
+
+int shell_has(const char *name) {
+    return access(name, F_OK) == 0;
+}
+
+int shell_temporaries(void) {
+    DIR *dir = opendir(".");
+    assert_non_null(dir);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(dir));) {
+        size_t length = strlen(e->d_name);
+        n += length > 4 && strcmp(e->d_name + length - 4, ".tmp") == 0;
+    }
+    closedir(dir);
+    return n;
+}
+
+void shell_write(const char *name, const void *data, size_t n_bytes) {
+    FILE *file = fopen(name, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, n_bytes, file), n_bytes);
+    assert_int_equal(fclose(file), 0);
+}

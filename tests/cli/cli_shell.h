@@ -1,0 +1,30 @@
+/* cli_shell.h: runs command lines as a user types them, in a folder of their own.
+ *
+ * $PI is the program and $M the test model. Every POWERINFER_ variable of the caller is removed.
+ * Standard input is empty, standard output and error go to the files `out` and `err`, unless the
+ * line redirects them. */
+#ifndef TEST_CLI_SHELL_H
+#define TEST_CLI_SHELL_H
+
+#include <stddef.h>
+
+/* cmocka group fixtures: make and remove the folder and the model. */
+int shell_setup(void **state);
+int shell_teardown(void **state);
+
+/* Runs `line` with sh; returns its exit status (128 + n for a signal n). */
+int sh(const char *line);
+/* Bytes of a file in the folder, NUL-terminated, valid until the next call; fails the test when it
+ * is not there. */
+const char *shell_read(const char *name, size_t *n_bytes);
+/* 1 when the folder has a file of that name. */
+int shell_has(const char *name);
+/* Number of files in the folder whose names end in ".tmp". */
+int shell_temporaries(void);
+void shell_write(const char *name, const void *data, size_t n_bytes);
+
+/* The last line's output and messages are exactly this. */
+#define assert_out(text) assert_string_equal(shell_read("out", NULL), text)
+#define assert_err(text) assert_string_equal(shell_read("err", NULL), text)
+
+#endif

@@ -1,0 +1,225 @@
+/* test_cli_eval.c: eval, convert and synth: commands whose result is a file. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+#include "cli_test_model.h"
+#include "mem.h"
+#include "shared_data.h"
+
+#define EVAL "$PI eval -q -m $M --tokens ids "
+
+static void write_ids(const char *text) {
+    shell_write("ids", text, strlen(text));
+}
+
+static float *read_floats(const char *name, size_t n) {
+    size_t n_bytes;
+    const char *data = shell_read(name, &n_bytes);
+    assert_int_equal(n_bytes, n * sizeof(float));
+    float *values = mem_alloc(n_bytes);
+    assert_non_null(values);
+    memcpy(values, data, n_bytes);
+    return values;
+}
+
+/* Normalised mean square error of a against b. */
+static double nmse(const float *a, const float *b, size_t n) {
+    double error = 0, power = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        power += (double)b[i] * (double)b[i];
+    }
+    return error / power;
+}
+
+/* Fails with this message and leaves no file. */
+static void fails(const char *line, const char *message) {
+    assert_int_equal(sh(line), 1);
+    assert_err(message);
+    assert_out("");
+    assert_false(shell_has("logits"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+static void test_any_split_gives_the_same_logits(void **state) {
+    (void)state;
+    enum { N = 12, COUNT = N * TEST_MODEL_VOCAB };
+    write_ids("1 260 261 262\n263 264\t259 265 266 267\n268 3\n");
+    assert_int_equal(sh(EVAL "--logits-out whole"), 0);
+    assert_out("");
+    assert_err("");
+    float *whole = read_floats("whole", COUNT);
+    double power = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_true(isfinite(whole[i]));
+        power += fabs((double)whole[i]);
+    }
+    assert_true(power > 1);
+    static const char *const lines[] = {EVAL "--logits-out part --batch 1",
+                                        EVAL "--logits-out part -b 5",
+                                        EVAL "--logits-out part --batch-size=11 -t 1",
+                                        EVAL "--logits-out part -ctk f32 -ctv f32 --no-mmap",
+                                        "POWERINFER_BATCH_SIZE=2 " EVAL "--logits-out part",
+                                        EVAL "--logits-out /dev/stdout >part",
+                                        EVAL "--logits-out - | cat >part",
+                                        "cat ids | $PI eval -q -m $M --tokens - --logits-out part"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        assert_int_equal(sh(lines[i]), 0);
+        float *part = read_floats("part", COUNT);
+        assert_true(nmse(part, whole, COUNT) < 1e-5);
+        mem_free(part);
+        assert_int_equal(sh("rm part"), 0);
+    }
+    mem_free(whole);
+}
+
+static void test_progress_goes_to_standard_error(void **state) {
+    (void)state;
+    write_ids("1 260");
+    assert_int_equal(sh("$PI eval -m $M --tokens ids --logits-out /dev/null --kernels scalar -t 1"),
+                     0);
+    assert_out("");
+    const char *line = shell_read("err", NULL);
+    assert_int_equal(strncmp(line, "2 tokens, ", 10), 0);
+    assert_non_null(strstr(line, "scalar kernels, 1 threads\n"));
+}
+
+static void test_bad_ids(void **state) {
+    (void)state;
+    write_ids("1 2\n286 3");
+    fails(EVAL "--logits-out logits",
+          "powerinfer: token id 286 is outside the vocabulary: ids, line 2: this model has ids 0 "
+          "to 285\n");
+    write_ids("1 -2");
+    fails(EVAL "--logits-out logits",
+          "powerinfer: token id -2 is outside the vocabulary: ids, line 1: this model has ids 0 to "
+          "285\n");
+    write_ids("1 99999999999999999999");
+    fails(EVAL "--logits-out logits",
+          "powerinfer: \"99999999999999999999\" is not a token id: ids, line 1: give whole numbers "
+          "separated by white space\n");
+    write_ids("1, 2");
+    fails(
+        EVAL "--logits-out logits",
+        "powerinfer: \"1,\" is not a token id: ids, line 1: give whole numbers separated by white "
+        "space\n");
+    write_ids(" \n");
+    fails(EVAL "--logits-out logits", "powerinfer: no token ids: ids: give at least one\n");
+    fails("$PI eval -m $M --tokens nowhere --logits-out logits",
+          "powerinfer: cannot open file: nowhere: No such file or directory\n");
+}
+
+static void test_context_limits(void **state) {
+    (void)state;
+    write_ids("1 2 3 4 5");
+    fails(EVAL "--logits-out logits -c 4",
+          "powerinfer: 5 tokens do not fit a context of 4: --ctx-size: give a larger one or fewer "
+          "tokens\n");
+    assert_int_equal(sh(EVAL "--logits-out logits -c 5"), 0);
+    mem_free(read_floats("logits", 5 * TEST_MODEL_VOCAB));
+    /* More than the model was trained for is the caller's business. */
+    char many[4 * TEST_MODEL_CONTEXT];
+    size_t n = 0;
+    for (int i = 0; i < TEST_MODEL_CONTEXT + 10; i++) {
+        memcpy(many + n, "5 ", 3);
+        n += 2;
+    }
+    write_ids(many);
+    assert_int_equal(sh(EVAL "--logits-out logits"), 0);
+    mem_free(read_floats("logits", (TEST_MODEL_CONTEXT + 10) * TEST_MODEL_VOCAB));
+    assert_int_equal(sh("rm logits"), 0);
+    fails(
+        EVAL "--logits-out logits -c 0",
+        "powerinfer: 74 tokens do not fit a context of 64: --ctx-size: give a larger one or fewer "
+        "tokens\n");
+}
+
+static void test_output_that_cannot_be_written(void **state) {
+    (void)state;
+    write_ids("1 2 3");
+    assert_int_equal(sh(EVAL "--logits-out /dev/full"), 1);
+    assert_non_null(strstr(shell_read("err", NULL), "No space left on device\n"));
+    assert_int_equal(sh(EVAL "--logits-out nofolder/logits"), 1);
+    assert_non_null(strstr(shell_read("err", NULL), "nofolder/logits: No such file or directory"));
+    assert_int_equal(sh(EVAL "--logits-out /proc/logits"), 1);
+    assert_int_equal(sh("mkdir folder; " EVAL "--logits-out folder"), 1);
+    assert_int_equal(shell_temporaries(), 0);
+    /* A failure leaves what was there before. */
+    shell_write("logits", "old", 3);
+    write_ids("1 999");
+    assert_int_equal(sh(EVAL "--logits-out logits"), 1);
+    assert_string_equal(shell_read("logits", NULL), "old");
+}
+
+static void test_signals_leave_no_file(void **state) {
+    (void)state;
+    /* The reader of the ids is blocked until the signal: the pipe never ends. */
+    assert_int_equal(sh("mkfifo never; exec 5<>never; "
+                        "$PI eval -q -m $M --tokens never --logits-out logits & "
+                        "sleep 0.3; kill -TERM $!; wait $!"),
+                     143);
+    assert_false(shell_has("logits"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+static void test_synth_writes_a_model(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI synth -o tiny.gguf --shape tiny --type f16 --seed 3 --plain -q"), 0);
+    assert_out("");
+    assert_err("");
+    assert_int_equal(sh("$PI synth -o again.gguf --shape tiny --type f16 --seed 3 --plain"), 0);
+    assert_out("");
+    assert_int_equal(sh("cmp tiny.gguf again.gguf"), 0);
+    assert_int_equal(sh("$PI synth -o other.gguf --shape tiny --type f16 --seed 4 --plain -q"), 0);
+    assert_int_equal(sh("cmp -s tiny.gguf other.gguf"), 1);
+    write_ids("1 2 3");
+    assert_int_equal(sh("$PI eval -q -m tiny.gguf --tokens ids --logits-out logits"), 0);
+    assert_int_equal(sh("$PI run -m tiny.gguf -p a"), 1); /* no tokenizer */
+    assert_int_equal(strncmp(shell_read("err", NULL), "powerinfer: ", 12), 0);
+    assert_int_equal(sh("$PI synth -o x.gguf --shape nothing"), 1);
+    assert_int_equal(sh("$PI synth -o nofolder/x.gguf --shape tiny"), 1);
+    assert_false(shell_has("x.gguf"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+static void test_convert_and_reference(void **state) {
+    (void)state;
+    char path[1024], line[4096];
+    if (!shared_path(path, sizeof path, "models/novella-7m/reference.logits.f32")) skip();
+    snprintf(line, sizeof line,
+             "S=%s/../shared/models/novella-7m; $PI convert $S -o novella.gguf --type f16 -q && "
+             "$PI eval -q -m novella.gguf --tokens $S/reference.tokens.txt --logits-out logits "
+             "-ctk f32 -ctv f32 && cp $S/reference.logits.f32 reference",
+             TEST_SOURCE_DIR);
+    assert_int_equal(sh(line), 0);
+    assert_out("");
+    enum { COUNT = 42 * 4096 };
+    float *logits = read_floats("logits", COUNT), *reference = read_floats("reference", COUNT);
+    assert_true(nmse(logits, reference, COUNT) < 1e-5);
+    mem_free(logits);
+    mem_free(reference);
+    assert_int_equal(sh("mkdir empty; $PI convert empty -o x.gguf"), 1);
+    assert_false(shell_has("x.gguf"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_split_gives_the_same_logits),
+        cmocka_unit_test(test_progress_goes_to_standard_error),
+        cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_context_limits),
+        cmocka_unit_test(test_output_that_cannot_be_written),
+        cmocka_unit_test(test_signals_leave_no_file),
+        cmocka_unit_test(test_synth_writes_a_model),
+        cmocka_unit_test(test_convert_and_reference),
+    };
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}

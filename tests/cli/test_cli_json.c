@@ -1,0 +1,173 @@
+/* test_cli_json.c: documents of --json, read with jansson: exactly these members, of these types.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "cli_shell.h"
+#include "cli_test_model.h"
+
+/* Runs a line that prints one document and nothing else on standard output. */
+static json_t *json_of(const char *line) {
+    assert_int_equal(sh(line), 0);
+    size_t n;
+    const char *text = shell_read("out", &n);
+    json_error_t error;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    if (!root) fail_msg("%s: %s", error.text, text);
+    assert_int_equal(text[n - 1], '\n');
+    return root;
+}
+
+/* `types`: "name:type ..." with types s(tring) i(nteger) n(umber) a(rray) o(bject), all members. */
+static void assert_members(const json_t *object, const char *types) {
+    assert_true(json_is_object(object));
+    size_t count = 0;
+    while (*types) {
+        char name[32];
+        size_t length = strcspn(types, ":");
+        assert_true(length < sizeof name);
+        memcpy(name, types, length);
+        name[length] = 0;
+        const json_t *value = json_object_get(object, name);
+        if (!value) fail_msg("no member %s", name);
+        switch (types[length + 1]) {
+        case 's':
+            assert_true(json_is_string(value));
+            break;
+        case 'i':
+            assert_true(json_is_integer(value));
+            break;
+        case 'n':
+            assert_true(json_is_number(value));
+            break;
+        case 'a':
+            assert_true(json_is_array(value));
+            break;
+        case 'o':
+            assert_true(json_is_object(value));
+            break;
+        default:
+            fail();
+        }
+        count++;
+        types += length + 2;
+        types += strspn(types, " ");
+    }
+    assert_int_equal(json_object_size(object), count);
+}
+
+static const char run_members[] = "text:s prompt_tokens:i tokens:a stop:s prompt_tps:n tps:n";
+
+static const char *text_of(const json_t *root, const char *name) {
+    return json_string_value(json_object_get(root, name));
+}
+
+static void test_run(void **state) {
+    (void)state;
+    json_t *root = json_of("$PI run -m $M -p abc -n 6 --temp 0 --ignore-eos --json");
+    assert_members(root, run_members);
+    assert_int_equal(json_integer_value(json_object_get(root, "prompt_tokens")), 5);
+    assert_int_equal(json_array_size(json_object_get(root, "tokens")), 6);
+    assert_string_equal(text_of(root, "stop"), "length");
+    assert_true(json_number_value(json_object_get(root, "tps")) > 0);
+    assert_true(json_number_value(json_object_get(root, "prompt_tps")) > 0);
+    json_decref(root);
+    root = json_of("$PI run -m $M -p abc -n 0 --json -q");
+    assert_members(root, run_members);
+    assert_string_equal(text_of(root, "text"), "");
+    assert_int_equal(json_array_size(json_object_get(root, "tokens")), 0);
+    assert_err("");
+    json_decref(root);
+}
+
+/* Among uniform draws over 286 tokens, the end comes sooner or later. */
+static void test_end_of_text(void **state) {
+    (void)state;
+    int found = 0;
+    for (int seed = 0; seed < 60 && !found; seed++) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "$PI run -m $M -p abc --temp 1000 --top-k 0 --top-p 1 --min-p 0 -s %d -c 400 "
+                 "--json -q",
+                 seed);
+        json_t *root = json_of(line);
+        found = strcmp(text_of(root, "stop"), "eos") == 0;
+        if (found) { /* the end is no part of the text */
+            const json_t *tokens = json_object_get(root, "tokens");
+            size_t n = json_array_size(tokens);
+            assert_true(n < 396);
+            for (size_t i = 0; i < n; i++) {
+                assert_int_not_equal(json_integer_value(json_array_get(tokens, i)), TEST_MODEL_EOS);
+            }
+            size_t end = strlen(line);
+            snprintf(line + end, sizeof line - end, " --ignore-eos");
+            json_t *more = json_of(line);
+            assert_string_equal(text_of(more, "stop"), "length");
+            assert_int_equal(json_array_size(json_object_get(more, "tokens")), 396);
+            json_decref(more);
+        } else {
+            assert_string_equal(text_of(root, "stop"), "length");
+        }
+        json_decref(root);
+    }
+    assert_true(found);
+}
+
+static void test_bench(void **state) {
+    (void)state;
+    json_t *root = json_of("$PI bench -m $M -p 8,0,4 -n 3 -d 0,5 -r 2 --json -q -t 1");
+    assert_err("");
+    assert_members(root, "model:s machine:o results:a");
+    assert_string_equal(text_of(root, "model"), "test model");
+    const json_t *machine = json_object_get(root, "machine");
+    assert_members(machine, "cpu:s threads:i read_gbps:n gather_gbps:n");
+    assert_int_equal(json_integer_value(json_object_get(machine, "threads")), 1);
+    const json_t *results = json_object_get(root, "results");
+    assert_int_equal(json_array_size(results), 6);
+    int generation = 0;
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *r = json_array_get(results, i);
+        assert_members(r, "test:s depth:i mode:s device:s tps:n tps_min:n tps_max:n "
+                          "bytes_per_token:n gbps:n bandwidth_share:n floor_share:n ffn_density:n");
+        assert_true(json_number_value(json_object_get(r, "tps")) > 0);
+        generation += strcmp(text_of(r, "test"), "tg3") == 0;
+    }
+    assert_int_equal(generation, 2);
+    json_decref(root);
+    root = json_of("$PI bench -m $M -p 0 -n 2 -r 1 --json -q");
+    assert_int_equal(json_array_size(json_object_get(root, "results")), 1);
+    json_decref(root);
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -q"), 0);
+    assert_int_equal(strncmp(shell_read("out", NULL), "model:   test model, llama, f32", 30), 0);
+    assert_non_null(strstr(shell_read("out", NULL), "\n| pp4      |      0 | dense "));
+    assert_non_null(strstr(shell_read("out", NULL), "\n| tg2      |      0 | dense "));
+}
+
+static void test_inspect(void **state) {
+    (void)state;
+    json_t *root = json_of("$PI inspect $M --json");
+    assert_true(json_is_object(root));
+    json_decref(root);
+    root = json_of("$PI inspect --devices --json");
+    assert_members(root, "devices:a");
+    const json_t *cpu = json_array_get(json_object_get(root, "devices"), 0);
+    assert_members(cpu, "device:s name:s cores:i features:a");
+    assert_string_equal(text_of(cpu, "device"), "cpu");
+    json_decref(root);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_inspect),
+    };
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}

@@ -1,0 +1,265 @@
+/* test_cli_run.c: completing a prompt: what goes where, determinism, limits, signals, streams that
+ * break. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+#include "cli_test_model.h"
+#include "clock.h"
+
+#define RUN "$PI run -m $M "
+
+enum { PATIENCE_MS = 60000 }; /* far beyond anything these tests need, also under sanitizers */
+
+static void same_output(const char *a, const char *b) {
+    char line[2048];
+    snprintf(line, sizeof line, "%s >a; %s >b; cmp a b", a, b);
+    assert_int_equal(sh(line), 0);
+}
+
+static void different_output(const char *a, const char *b) {
+    char line[2048];
+    snprintf(line, sizeof line, "{ %s; } >a && { %s; } >b && ! cmp -s a b", a, b);
+    assert_int_equal(sh(line), 0);
+}
+
+static void test_streams(void **state) {
+    (void)state;
+    assert_int_equal(sh(RUN "-p abc -n 5 --temp 0"), 0);
+    size_t n;
+    const char *text = shell_read("out", &n);
+    assert_true(n > 0);
+    assert_int_not_equal(strncmp(text, "abc", 3), 0); /* the prompt is not echoed */
+    const char *timings = shell_read("err", NULL);
+    assert_int_equal(strncmp(timings, "load: ", 6), 0);
+    assert_non_null(strstr(timings, "\nprompt:      5 tokens, "));
+    assert_non_null(strstr(timings, "\ngeneration:  5 tokens, "));
+    assert_non_null(strstr(timings, " kernels, "));
+    assert_null(strstr(timings, "seed"));
+    assert_int_equal(sh(RUN "-p abc -n 5 -v -s 77"), 0);
+    assert_non_null(strstr(shell_read("err", NULL), "seed:        77\n"));
+    assert_int_equal(sh(RUN "-p abc -n 5 -q"), 0);
+    assert_err("");
+}
+
+static void test_determinism(void **state) {
+    (void)state;
+    same_output(RUN "-q -p abc -n 30 --temp 0", RUN "-q -p abc -n 30 --temp 0 -s 5");
+    same_output(RUN "-q -p abc -n 30 --temp 0", RUN "-q -p abc -n 30 --temp -1 --no-mmap");
+    same_output(RUN "-q -p abc -n 30 --temp 0", RUN "-q -p abc -n 30 --top-k 1");
+    same_output(RUN "-q -p abc -n 30 -s 5 --temp 1.5", RUN "-q -p abc -n 30 --seed=5 --temp 1.5");
+    different_output(RUN "-q -p abc -n 30 -s 5 --temp 1.5", RUN "-q -p abc -n 30 -s 6 --temp 1.5");
+    different_output(RUN "-q -p abc -n 50 --temp 5 --top-k 0",
+                     RUN "-q -p abc -n 50 --temp 5 --top-k 0");
+    same_output(RUN "-q -p abc -n 30 -s 5",
+                "POWERINFER_PREDICT=30 POWERINFER_SEED=5 " RUN "-q -p abc");
+    same_output(RUN "-q -p abc -n 20 -s 5",
+                RUN "-q -p abc --n-predict 20 -s 5 --temp .8 --top-k 40 --top-p .95 --min-p .05 "
+                    "--repeat-penalty 1 --repeat-last-n 64 --typical 1.0 --presence-penalty 0 "
+                    "--frequency-penalty 0.0 --mirostat 0 --xtc-probability 0 --dry-multiplier 0 "
+                    "--grammar '' -ngl 99 --mode dense --device cpu --threshold -1e30 "
+                    "--vram-budget 8 --max-loss 1 --batch_size 3");
+    different_output(RUN "-q -p aaa -n 40 --temp 0", RUN "-q -p aaa -n 40 --temp 0 "
+                                                         "--repeat-penalty 1.8");
+}
+
+static void test_where_the_prompt_comes_from(void **state) {
+    (void)state;
+    assert_int_equal(sh("printf 'a\\nb' >plain; printf 'a\\nb\\n' >newline"), 0);
+    const char *typed = RUN "-q -n 20 --temp 0 -p 'a\\nb'";
+    same_output(typed, RUN "-q -n 20 --temp 0 -f plain");
+    same_output(typed, RUN "-q -n 20 --temp 0 -f newline");
+    same_output(typed, RUN "-q -n 20 --temp 0 <newline");
+    same_output(typed, "cat plain | " RUN "-q -n 20 --temp 0");
+    same_output(typed, "POWERINFER_PROMPT=zzz " RUN "-q -n 20 --temp 0 -f plain");
+    same_output(RUN "-q -n 20 --temp 0 --no-escape -p 'a\\nb'",
+                RUN "-q -n 20 --temp 0 -p 'a\\\\nb'");
+    assert_int_equal(sh(RUN "-p 'a\\x62' -n 0"), 0);
+    assert_non_null(strstr(shell_read("err", NULL), "prompt:      4 tokens")); /* BOS, space, ab */
+    same_output(RUN "-q -n 5 --temp 0 -p ''", RUN "-q -n 5 --temp 0 </dev/null");
+    assert_int_equal(sh(RUN "-n 5 <&-"), 1);
+    assert_err("powerinfer: cannot read file: standard input: Bad file descriptor\n");
+}
+
+static void test_limits(void **state) {
+    (void)state;
+    assert_int_equal(sh(RUN "-p abc -n 0"), 0);
+    assert_out("");
+    assert_non_null(strstr(shell_read("err", NULL), "generation:  0 tokens"));
+    assert_int_equal(sh(RUN "-q -p abcdef -c 4"), 1);
+    assert_err("powerinfer: the prompt has 8 tokens but the context holds 4: --ctx-size: give a "
+               "larger one or a shorter prompt\n");
+    assert_out("");
+    /* The context the model was trained for, 64: 5 of the prompt, and the last is never fed. */
+    assert_int_equal(sh(RUN "-p abc --ignore-eos"), 0);
+    assert_non_null(strstr(shell_read("err", NULL), "generation:  60 tokens"));
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 100"), 0);
+    assert_non_null(strstr(shell_read("err", NULL), "generation:  96 tokens"));
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 5"), 0);
+    assert_non_null(strstr(shell_read("err", NULL), "generation:  1 tokens"));
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -n 7 -c 100"), 0);
+    assert_non_null(strstr(shell_read("err", NULL), "generation:  7 tokens"));
+}
+
+static void test_output_that_cannot_be_written(void **state) {
+    (void)state;
+    assert_int_equal(sh(RUN "-p abc -n 8 >/dev/full"), 1);
+    assert_err("powerinfer: writing failed: standard output: No space left on device\n");
+    assert_int_equal(sh(RUN "-p abc -n 8 --json >/dev/full"), 1);
+    assert_non_null(strstr(shell_read("err", NULL),
+                           "powerinfer: writing failed: standard output: No space left on device"));
+    assert_int_equal(sh(RUN "-p abc -n 8 >&-"), 1);
+    /* A reader that goes: quiet, long before the million tokens are there. */
+    assert_int_equal(sh("{ " RUN "-p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
+                        ">ten"),
+                     0);
+    assert_err("");
+    assert_string_equal(shell_read("status", NULL), "1\n");
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+typedef struct child {
+    pid_t pid;
+    int out; /* reading end of its standard output */
+} child;
+
+/* Starts a generation that would take minutes. `in`: its standard input, or -1. */
+static child start(int in, const char *line) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    child c = {.pid = fork(), .out = ends[0]};
+    assert_int_not_equal(c.pid, -1);
+    if (c.pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        if (in >= 0) dup2(in, STDIN_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    return c;
+}
+
+static void wait_for_output(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+}
+
+static int finish(child *c) {
+    char buffer[4096];
+    while (read(c->out, buffer, sizeof buffer) > 0) continue; /* to the end: it has closed it */
+    close(c->out);
+    int status;
+    assert_int_equal(waitpid(c->pid, &status, 0), c->pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+#define ENDLESS "exec $PI run -m $M -p abc --ignore-eos -c 2000000 2>err"
+
+static void test_one_signal_ends_the_text(void **state) {
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM};
+    for (int i = 0; i < 2; i++) {
+        child c = start(-1, ENDLESS);
+        wait_for_output(c.out);
+        double begin = clock_seconds();
+        assert_int_equal(kill(c.pid, signals[i]), 0);
+        assert_int_equal(finish(&c), 0);
+        assert_true(clock_seconds() - begin < 20);
+        assert_non_null(strstr(shell_read("err", NULL), "\ngeneration:  ")); /* timings are there */
+    }
+}
+
+static void test_signal_in_json(void **state) {
+    (void)state;
+    child c = start(-1, "exec $PI run -m $M -p abc --ignore-eos -c 2000000 --json -q 2>err >json");
+    usleep(500 * 1000); /* nothing tells from outside that generation has begun */
+    assert_int_equal(kill(c.pid, SIGINT), 0);
+    assert_int_equal(finish(&c), 0);
+    assert_non_null(strstr(shell_read("json", NULL), "\"stop\": \"stop\""));
+}
+
+/* Nobody reads, so writing blocks, the first signal changes nothing, and the second must end it. */
+static void test_second_signal_ends_the_program(void **state) {
+    (void)state;
+    child c = start(-1, ENDLESS);
+    int before = -1, now = 0;
+    for (int waited = 0; waited < PATIENCE_MS; waited += 300) {
+        usleep(300 * 1000);
+        assert_int_equal(ioctl(c.out, FIONREAD, &now), 0);
+        if (now > 0 && now == before) break; /* full */
+        before = now;
+    }
+    assert_true(now > 1000);
+    assert_int_equal(kill(c.pid, SIGINT), 0);
+    usleep(200 * 1000);
+    assert_int_equal(kill(c.pid, 0), 0); /* still there */
+    assert_int_equal(waitpid(c.pid, NULL, WNOHANG), 0);
+    assert_int_equal(kill(c.pid, SIGINT), 0);
+    assert_int_equal(finish(&c), 130);
+}
+
+static void test_nothing_waits_on_a_terminal(void **state) {
+    (void)state;
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0);
+    assert_int_equal(grantpt(terminal), 0);
+    assert_int_equal(unlockpt(terminal), 0);
+    int in = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    assert_true(in >= 0);
+    child c = start(in, "exec $PI run -m $M 2>err");
+    assert_int_equal(finish(&c), 2);
+    assert_err("powerinfer: no prompt: run: give one with -p or -f, or on standard input\n");
+    c = start(in, "exec $PI tokenize -m $M 2>err");
+    assert_int_equal(finish(&c), 2);
+    assert_err("powerinfer: no text: tokenize: give one with -p, or on standard input\n");
+    /* With a prompt, a terminal is fine. */
+    c = start(in, "exec $PI run -m $M -p a -n 1 -q 2>err");
+    assert_int_equal(finish(&c), 0);
+    assert_err("");
+    close(in);
+    close(terminal);
+}
+
+/* Whatever bytes the tokens are, the stream arrives in whole characters: each write of the program
+ * ends at the end of one, unless the bytes never make one. Here only the sum is looked at:
+ * streaming loses and adds nothing against the text in one piece. */
+static void test_stream_is_the_detokenized_text(void **state) {
+    (void)state;
+    assert_int_equal(sh(RUN "-q -p abc -n 60 --temp 0 --json >json; "
+                            "sed -n 's/.*\"tokens\": \\[\\(.*\\)\\],*$/\\1/p' json | tr -d , >ids; "
+                            "$PI tokenize -m $M --detok <ids >text; " RUN
+                            "-q -p abc -n 60 --temp 0 >stream; test -s ids && test -s stream"),
+                     0);
+    assert_int_equal(sh("sed 's/^ //' stream | cmp - text || cmp stream text"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_determinism),
+        cmocka_unit_test(test_where_the_prompt_comes_from),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_output_that_cannot_be_written),
+        cmocka_unit_test(test_one_signal_ends_the_text),
+        cmocka_unit_test(test_signal_in_json),
+        cmocka_unit_test(test_second_signal_ends_the_program),
+        cmocka_unit_test(test_nothing_waits_on_a_terminal),
+        cmocka_unit_test(test_stream_is_the_detokenized_text),
+    };
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}

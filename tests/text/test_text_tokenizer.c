@@ -1,0 +1,423 @@
+/* test_text_tokenizer.c: handmade vocabularies whose ids can be worked out on paper, round trips,
+ * hostile vocabularies, and every allocation failing in turn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "mem.h"
+#include "rng.h"
+#include "tokenizer.h"
+#include "utf8.h"
+#include "vocab_bytes.h"
+
+enum { F = VOCAB_FIRST, MAX_TEXT = 4096 };
+
+static vocab_bytes bytes;
+
+static bool have_pcre2(void) {
+    gguf_file *file;
+    tokenizer *t;
+    vocab_bpe(&bytes, NULL);
+    assert_int_equal(gguf_open_memory(bytes.data, bytes.n, "probe", &file, NULL), PI_OK);
+    pi_error err = {0};
+    pi_status status = tokenizer_create(file, NULL, &t, &err);
+    if (status == PI_OK) tokenizer_free(t);
+    if (status == PI_ERR_UNSUPPORTED) assert_non_null(strstr(err.message, "PCRE2"));
+    gguf_close(file);
+    return status != PI_ERR_UNSUPPORTED;
+}
+
+typedef struct opened {
+    gguf_file *file;
+    tokenizer *t;
+} opened;
+
+static opened open_vocab(const char *pre) {
+    opened o;
+    pi_error err = {0};
+    if (gguf_open_memory(bytes.data, bytes.n, "handmade", &o.file, &err) ||
+        tokenizer_create(o.file, pre, &o.t, &err)) {
+        fail_msg("%s", err.message);
+    }
+    return o;
+}
+
+static void close_vocab(opened o) {
+    tokenizer_free(o.t);
+    gguf_close(o.file);
+}
+
+static void expect_ids(const tokenizer *t, const char *text, uint32_t flags, size_t n,
+                       const int32_t *want) {
+    int32_t ids[MAX_TEXT];
+    size_t n_ids;
+    pi_error err = {0};
+    if (tokenizer_encode(t, text, strlen(text), flags, ids, MAX_TEXT, &n_ids, &err)) {
+        fail_msg("%s", err.message);
+    }
+    bool same = n_ids == n;
+    for (size_t i = 0; same && i < n; i++) same = ids[i] == want[i];
+    if (same) return;
+    fprintf(stderr, "\"%s\" gave", text);
+    for (size_t i = 0; i < n_ids; i++) fprintf(stderr, " %d", (int)ids[i]);
+    fail_msg("other ids than expected");
+}
+
+#define EXPECT(t, text, flags, ...)                                                                \
+    expect_ids(t, text, flags, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t),           \
+               (const int32_t[]){__VA_ARGS__})
+
+static void spm_by_hand(void **state) {
+    (void)state;
+    vocab_spm(&bytes);
+    opened o = open_vocab(NULL);
+    EXPECT(o.t, "ab", 0, F + 8);
+    EXPECT(o.t, "aba", 0, F + 3, F + 4, F + 7);
+    EXPECT(o.t, "ab ab", 0, F + 8, F + 8);
+    EXPECT(o.t, "c", 0, F + 3, 'c');
+    EXPECT(o.t, "\xC3\xA9\xC3\xA8", 0, F + 3, F + 11, 0xC3, 0xA8);
+    EXPECT(o.t, "a[x]ab", 0, F + 3, F + 4, F + 9, F + 8);
+    EXPECT(o.t, "ab", TOKENIZER_ADD_SPECIAL, F + 1, F + 8);
+    EXPECT(o.t, "<s>ab</s>", TOKENIZER_PARSE_SPECIAL, F + 1, F + 8, F + 2);
+    EXPECT(o.t, "<|im_end|>", TOKENIZER_PARSE_SPECIAL, F + 10);
+    EXPECT(o.t, "<s>", 0, F + 3, '<', 's', '>');
+    assert_true(tokenizer_is_end(o.t, F + 2));
+    assert_true(tokenizer_is_end(o.t, F + 10));
+    assert_false(tokenizer_is_end(o.t, F + 1));
+    assert_false(tokenizer_is_end(o.t, -1));
+    const tokenizer_info *info = tokenizer_get_info(o.t);
+    assert_string_equal(info->model, "llama");
+    assert_true(info->add_bos && !info->add_eos && info->add_space_prefix);
+    assert_int_equal(info->eot, F + 10);
+    close_vocab(o);
+
+    vocab_spm(&bytes);
+    vocab_bool(&bytes, "tokenizer.ggml.add_space_prefix", false);
+    vocab_bool(&bytes, "tokenizer.ggml.add_bos_token", false);
+    vocab_bool(&bytes, "tokenizer.ggml.add_eos_token", true);
+    o = open_vocab(NULL);
+    EXPECT(o.t, "ab", TOKENIZER_ADD_SPECIAL, F + 6, F + 2);
+    EXPECT(o.t, "ab", TOKENIZER_FORCE_BOS, F + 1, F + 6);
+    close_vocab(o);
+}
+
+/* The special tokens of one family of models swallow the blanks after them. */
+static void strip_right(void **state) {
+    (void)state;
+    vocab_spm(&bytes);
+    vocab_string(&bytes, "general.name", "Some Phi-3 model");
+    opened o = open_vocab(NULL);
+    EXPECT(o.t, "[x] \n ab", 0, F + 9, F + 8);
+    EXPECT(o.t, "<s> ab", TOKENIZER_PARSE_SPECIAL, F + 1, F + 3, F + 8);
+    EXPECT(o.t, "[x] \n ", 0, F + 9);
+    close_vocab(o);
+}
+
+static void bpe_by_hand(void **state) {
+    (void)state;
+    if (!have_pcre2()) skip();
+    vocab_bpe(&bytes, "gpt-2");
+    opened o = open_vocab(NULL);
+    EXPECT(o.t, "hello", 0, F + 3);
+    EXPECT(o.t, "lll", 0, F + 1, 'l');
+    EXPECT(o.t, " hello", 0, ' ', F + 3);
+    EXPECT(o.t, " h", TOKENIZER_ADD_SPECIAL, F + 4);
+    EXPECT(o.t, "whole", 0, 'w', 'h', 'o', 'l', 'e');
+    EXPECT(o.t, "xy", 0, 'x', 'y');
+    EXPECT(o.t, "<think><think><think>", 0, F + 8, F + 7);
+    EXPECT(o.t, "h<|endoftext|>", TOKENIZER_PARSE_SPECIAL, 'h', F + 6);
+    EXPECT(o.t, "\xFF", 0, 0xEF, 0xBF, 0xBD);
+    EXPECT(o.t, "ab", TOKENIZER_FORCE_BOS, F + 6, 'a', 'b');
+    assert_int_equal(tokenizer_get_info(o.t)->eot, F + 9);
+    assert_true(tokenizer_is_end(o.t, F + 6));
+    close_vocab(o);
+    o = open_vocab("llama-bpe");
+    EXPECT(o.t, "whole", TOKENIZER_ADD_SPECIAL, F + 6, F + 5);
+    close_vocab(o);
+}
+
+static void limits(void **state) {
+    (void)state;
+    vocab_spm(&bytes);
+    opened o = open_vocab(NULL);
+    int32_t ids[2] = {-7, -7};
+    size_t n;
+    char text[4] = "...";
+    pi_error err = {0};
+    assert_int_equal(tokenizer_encode(o.t, "cd", 2, 0, ids, 1, &n, &err), PI_ERR_LIMIT);
+    assert_int_equal(n, 3);
+    assert_int_equal(ids[0], F + 3);
+    assert_int_equal(ids[1], -7);
+    assert_int_equal(tokenizer_encode(o.t, NULL, 0, 0, NULL, 0, &n, &err), PI_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(tokenizer_piece(o.t, F + 8, false, text, 2, &n, &err), PI_ERR_LIMIT);
+    assert_int_equal(n, 3);
+    assert_string_equal(text, "...");
+    assert_int_equal(tokenizer_piece(o.t, F + 8, false, text, 3, &n, &err), PI_OK);
+    assert_memory_equal(text, " ab", 3);
+    assert_int_equal(tokenizer_piece(o.t, -1, false, text, 3, &n, &err), PI_ERR_RANGE);
+    assert_int_equal(tokenizer_piece(o.t, 0x0A, false, text, 3, &n, &err), PI_OK);
+    assert_true(n == 1 && text[0] == '\n');
+    assert_int_equal(tokenizer_piece(o.t, F + 2, false, text, 3, &n, &err), PI_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(tokenizer_piece(o.t, F + 2, true, text, 4, &n, &err), PI_OK);
+    assert_int_equal(n, 4);
+    const int32_t bad[] = {F + 8, 99999};
+    assert_int_equal(tokenizer_decode(o.t, bad, 2, false, text, 4, &n, &err), PI_ERR_RANGE);
+    assert_int_equal(tokenizer_decode(o.t, bad, 1, false, text, 1, &n, &err), PI_ERR_LIMIT);
+    assert_int_equal(n, 2);
+    gguf_string entry;
+    token_type type;
+    assert_true(tokenizer_entry(o.t, F + 10, &entry, &type));
+    assert_int_equal(type, TOKEN_USER_DEFINED); /* as the file has it */
+    assert_false(tokenizer_entry(o.t, F + 12, &entry, &type));
+    close_vocab(o);
+}
+
+static size_t random_text(rng *r, char *text) {
+    static const char *const parts[] = {" ",   "  ",   "\n",   "hello", "<think>", "[x]",
+                                        "ab",  "é",    "\t",   "漢字",  "12345",   "don't",
+                                        "...", "🙂", "\r\n", "<s>"};
+    size_t n = 0;
+    for (uint64_t left = rng_u64(r) % 30; left > 0; left--) {
+        if (rng_u64(r) % 2) {
+            const char *part = parts[rng_u64(r) % (sizeof parts / sizeof parts[0])];
+            memcpy(text + n, part, strlen(part));
+            n += strlen(part);
+        } else {
+            uint32_t c = (uint32_t)(rng_u64(r) % (rng_u64(r) % 2 ? 0x80 : 0x110000));
+            n += utf8_encode(c == 0x2581 ? 'x' : c, text + n);
+        }
+    }
+    return n;
+}
+
+static void round_trip(const tokenizer *t, const char *text, size_t n, uint32_t flags) {
+    int32_t ids[MAX_TEXT];
+    char back[MAX_TEXT];
+    size_t n_ids, n_back;
+    assert_int_equal(tokenizer_encode(t, text, n, flags, ids, n + 8, &n_ids, NULL), PI_OK);
+    assert_int_equal(tokenizer_decode(t, ids, n_ids, true, back, sizeof back, &n_back, NULL),
+                     PI_OK);
+    assert_int_equal(n_back, n);
+    assert_memory_equal(back, text, n);
+}
+
+static void round_trips(void **state) {
+    (void)state;
+    static const char *const pres[] = {
+        "llama-bpe", "deepseek-llm", "deepseek-v3",     "deepseek-coder", "falcon",     "starcoder",
+        "refact",    "command-r",    "smollm",          "gpt-2",          "mpt",        "qwen2",
+        "qwen35",    "tekken",       "gpt-4o",          "bailingmoe",     "seed-coder", "default",
+        "llama3",    "llama-v3",     "deepseek-r1-qwen"};
+    size_t n_pres = have_pcre2() ? sizeof pres / sizeof pres[0] : 0;
+    rng r;
+    rng_seed(&r, 7);
+    for (size_t p = 0; p <= n_pres; p++) {
+        if (p < n_pres)
+            vocab_bpe(&bytes, NULL);
+        else
+            vocab_spm(&bytes);
+        opened o = open_vocab(p < n_pres ? pres[p] : NULL);
+        for (int i = 0; i < 200; i++) {
+            char text[MAX_TEXT];
+            size_t n = random_text(&r, text);
+            round_trip(o.t, text, n, 0);
+            round_trip(o.t, text, n, TOKENIZER_PARSE_SPECIAL);
+        }
+        close_vocab(o);
+    }
+}
+
+/* Runs of one character as long as a document: neither a stack nor patience may run out. */
+static void long_runs(void **state) {
+    (void)state;
+    enum { LONG = 200000 };
+    static const char *const pres[] = {"deepseek-llm", "tekken", "llama-bpe", "default"};
+    char *text = mem_alloc(LONG);
+    int32_t *ids = mem_alloc(sizeof *ids * (LONG * 3 + 8));
+    assert_true(text && ids);
+    size_t n_pres = have_pcre2() ? sizeof pres / sizeof pres[0] : 0;
+    for (size_t p = 0; p <= n_pres; p++) {
+        if (p < n_pres)
+            vocab_bpe(&bytes, NULL);
+        else
+            vocab_spm(&bytes);
+        opened o = open_vocab(p < n_pres ? pres[p] : NULL);
+        for (const char *c = " a\nA1<\xFF"; *c; c++) {
+            memset(text, *c, LONG);
+            text[LONG - 1] = 'z';
+            size_t n;
+            assert_int_equal(tokenizer_encode(o.t, text, LONG, 0, ids, LONG * 3 + 8, &n, NULL),
+                             PI_OK);
+            assert_true(n > 0);
+        }
+        close_vocab(o);
+    }
+    mem_free(text);
+    mem_free(ids);
+}
+
+static void refuse(pi_status want, const char *pre, const char *hint) {
+    gguf_file *file;
+    tokenizer *t;
+    pi_error err = {0};
+    assert_int_equal(gguf_open_memory(bytes.data, bytes.n, "hostile", &file, &err), PI_OK);
+    assert_int_equal(tokenizer_create(file, pre, &t, &err), want);
+    assert_null(t);
+    if (!strstr(err.message, hint)) fail_msg("no \"%s\" in: %s", hint, err.message);
+    gguf_close(file);
+}
+
+static void one_token_vocab(const char *model) {
+    vocab_begin(&bytes);
+    if (model) vocab_string(&bytes, "tokenizer.ggml.model", model);
+    vocab_array(&bytes, "tokenizer.ggml.tokens", GGUF_STRING, 1);
+    vocab_text(&bytes, "a");
+}
+
+static void hostile_vocabularies(void **state) {
+    (void)state;
+    one_token_vocab(NULL);
+    refuse(PI_ERR_NOT_FOUND, NULL, "no vocabulary");
+    one_token_vocab("none");
+    refuse(PI_ERR_NOT_FOUND, NULL, "no vocabulary");
+    one_token_vocab("bert");
+    refuse(PI_ERR_UNSUPPORTED, NULL, "bert");
+    one_token_vocab("llama");
+    vocab_u32(&bytes, "tokenizer.ggml.eos_token_id", 1);
+    refuse(PI_ERR_FORMAT, NULL, "eos_token_id");
+    one_token_vocab("llama");
+    vocab_string(&bytes, "tokenizer.ggml.add_bos_token", "yes");
+    refuse(PI_ERR_FORMAT, NULL, "add_bos_token");
+    one_token_vocab("llama");
+    vocab_array(&bytes, "tokenizer.ggml.scores", GGUF_F32, 2);
+    vocab_u(&bytes, 0, 8);
+    refuse(PI_ERR_FORMAT, NULL, "scores");
+    one_token_vocab("llama");
+    vocab_array(&bytes, "tokenizer.ggml.token_type", GGUF_STRING, 1);
+    vocab_text(&bytes, "x");
+    refuse(PI_ERR_FORMAT, NULL, "token_type");
+    vocab_begin(&bytes);
+    vocab_string(&bytes, "tokenizer.ggml.model", "llama");
+    refuse(PI_ERR_FORMAT, NULL, "tokens");
+    vocab_array(&bytes, "tokenizer.ggml.tokens", GGUF_STRING, 0);
+    refuse(PI_ERR_FORMAT, NULL, "tokens");
+    vocab_begin(&bytes);
+    vocab_string(&bytes, "tokenizer.ggml.model", "gpt2");
+    refuse(PI_ERR_UNSUPPORTED, "no-such-pre", "no-such-pre");
+    refuse(PI_ERR_UNSUPPORTED, "no-such-pre", "seed-coder");
+    if (!have_pcre2()) return;
+    one_token_vocab("gpt2");
+    refuse(PI_ERR_FORMAT, NULL, "merges");
+}
+
+/* A vocabulary that makes no sense but breaks no rule: nothing crashes, what cannot be said is left
+ * out, ids that mean "none" are none. */
+static void odd_vocabulary(void **state) {
+    (void)state;
+    static const char *const texts[] = {"", "a", "a", "\xFF", "<0xZZ>", "<unk>"};
+    vocab_begin(&bytes);
+    vocab_string(&bytes, "tokenizer.ggml.model", "llama");
+    vocab_array(&bytes, "tokenizer.ggml.tokens", GGUF_STRING, 6);
+    for (size_t i = 0; i < 6; i++) vocab_text(&bytes, texts[i]);
+    vocab_array(&bytes, "tokenizer.ggml.token_type", GGUF_I32, 6);
+    const int types[] = {3, 1, 1, 1, 6, 99};
+    for (size_t i = 0; i < 6; i++) vocab_u(&bytes, (uint64_t)types[i], 4);
+    vocab_u32(&bytes, "tokenizer.ggml.bos_token_id", UINT32_MAX);
+    vocab_u32(&bytes, "tokenizer.ggml.unknown_token_id", 5);
+    opened o = open_vocab(NULL);
+    /* the last of two equal tokens is found; what has no byte token becomes the unknown one */
+    EXPECT(o.t, "a\xFF", TOKENIZER_ADD_SPECIAL, 5, 5, 5, 2, 3);
+    assert_int_equal(tokenizer_get_info(o.t)->bos, -1);
+    close_vocab(o);
+}
+
+static pi_status whole_life(const char *pre) {
+    gguf_file *file;
+    tokenizer *t;
+    int32_t ids[64];
+    char text[64];
+    size_t n;
+    pi_status status = gguf_open_memory(bytes.data, bytes.n, "handmade", &file, NULL);
+    if (status) return status;
+    status = tokenizer_create(file, pre, &t, NULL);
+    if (!status) {
+        const char *said = "[x] hello <think> ab 12";
+        status = tokenizer_encode(t, said, strlen(said), 0, ids, 64, &n, NULL);
+        if (!status) status = tokenizer_decode(t, ids, n, true, text, sizeof text, &n, NULL);
+        if (!status) assert_memory_equal(text, said, strlen(said));
+        tokenizer_free(t);
+    }
+    gguf_close(file);
+    return status;
+}
+
+static void allocations_fail(void **state) {
+    (void)state;
+    for (int kind = have_pcre2() ? 0 : 1; kind < 2; kind++) {
+        if (kind == 0)
+            vocab_bpe(&bytes, NULL);
+        else
+            vocab_spm(&bytes);
+        for (int64_t i = 1;; i++) {
+            int64_t before = mem_count();
+            mem_fail_at(i);
+            pi_status status = whole_life(kind == 0 ? "llama-bpe" : NULL);
+            mem_fail_at(0);
+            if (mem_count() - before < i) {
+                assert_int_equal(status, PI_OK);
+                assert_true(i > 5);
+                break;
+            }
+            /* only the compiler of patterns may do without (it then interprets them) */
+            if (status != PI_ERR_NOMEM) assert_true(kind == 0 && status == PI_OK);
+        }
+    }
+}
+
+/* Bytes of good vocabularies changed at random: errors are fine, crashes are not. */
+static void damaged(void **state) {
+    (void)state;
+    static vocab_bytes good;
+    rng r;
+    rng_seed(&r, 11);
+    int kinds = have_pcre2() ? 2 : 1, n_opened = 0;
+    for (int i = 0; i < 3000; i++) {
+        if (i % kinds == 0)
+            vocab_spm(&good);
+        else
+            vocab_bpe(&good, "qwen2");
+        for (uint64_t k = rng_u64(&r) % 4; k > 0; k--) {
+            good.data[rng_u64(&r) % good.n] = (uint8_t)rng_u64(&r);
+        }
+        gguf_file *file;
+        tokenizer *t;
+        if (gguf_open_memory(good.data, good.n, "damaged", &file, NULL)) continue;
+        if (tokenizer_create(file, NULL, &t, NULL) == PI_OK) {
+            int32_t ids[256];
+            size_t n;
+            const char *text = "[x] hello <think>\xC3\xA9 ab whole\n\n";
+            (void)tokenizer_encode(t, text, strlen(text), 7, ids, 256, &n, NULL);
+            tokenizer_free(t);
+            n_opened++;
+        }
+        gguf_close(file);
+    }
+    assert_true(n_opened > 100);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spm_by_hand),          cmocka_unit_test(strip_right),
+        cmocka_unit_test(bpe_by_hand),          cmocka_unit_test(limits),
+        cmocka_unit_test(round_trips),          cmocka_unit_test(long_runs),
+        cmocka_unit_test(hostile_vocabularies), cmocka_unit_test(odd_vocabulary),
+        cmocka_unit_test(allocations_fail),     cmocka_unit_test(damaged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

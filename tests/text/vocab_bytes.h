@@ -1,0 +1,186 @@
+/* vocab_bytes.h: builds the bytes of a GGUF file that has nothing but keys: handmade vocabularies,
+ * right or wrong. The caller keeps the buffer while the file is open. */
+#ifndef TEST_VOCAB_BYTES_H
+#define TEST_VOCAB_BYTES_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "gguf.h"
+
+enum { VOCAB_BYTES_MAX = 1 << 16, VOCAB_N_KEYS_OFFSET = 16 };
+
+typedef struct vocab_bytes {
+    uint8_t data[VOCAB_BYTES_MAX];
+    size_t n;
+} vocab_bytes;
+
+static inline void vocab_raw(vocab_bytes *b, const void *p, size_t n) {
+    assert(n <= VOCAB_BYTES_MAX - b->n);
+    if (n) memcpy(b->data + b->n, p, n);
+    b->n += n;
+}
+
+static inline void vocab_u(vocab_bytes *b, uint64_t v, int n_bytes) {
+    for (int i = 0; i < n_bytes; i++) {
+        uint8_t byte = (uint8_t)(v >> (8 * i));
+        vocab_raw(b, &byte, 1);
+    }
+}
+
+static inline void vocab_text(vocab_bytes *b, const char *s) {
+    vocab_u(b, strlen(s), 8);
+    vocab_raw(b, s, strlen(s));
+}
+
+static inline void vocab_begin(vocab_bytes *b) {
+    b->n = 0;
+    vocab_raw(b, "GGUF", 4);
+    vocab_u(b, 3, 4);
+    vocab_u(b, 0, 8); /* tensors */
+    vocab_u(b, 0, 8); /* keys, counted by vocab_key */
+}
+
+static inline void vocab_key(vocab_bytes *b, const char *key, gguf_value_type type) {
+    b->data[VOCAB_N_KEYS_OFFSET]++;
+    vocab_text(b, key);
+    vocab_u(b, type, 4);
+}
+
+static inline void vocab_array(vocab_bytes *b, const char *key, gguf_value_type item,
+                               size_t count) {
+    vocab_key(b, key, GGUF_ARRAY);
+    vocab_u(b, item, 4);
+    vocab_u(b, count, 8);
+}
+
+static inline void vocab_string(vocab_bytes *b, const char *key, const char *value) {
+    vocab_key(b, key, GGUF_STRING);
+    vocab_text(b, value);
+}
+
+static inline void vocab_u32(vocab_bytes *b, const char *key, uint32_t value) {
+    vocab_key(b, key, GGUF_U32);
+    vocab_u(b, value, 4);
+}
+
+static inline void vocab_bool(vocab_bytes *b, const char *key, bool value) {
+    vocab_key(b, key, GGUF_BOOL);
+    vocab_u(b, value, 1);
+}
+
+static inline void vocab_f32(vocab_bytes *b, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    vocab_u(b, bits, 4);
+}
+
+/* Tokens of a handmade vocabulary: a text, its type and score. */
+typedef struct vocab_token {
+    const char *text;
+    int type;
+    float score;
+} vocab_token;
+
+/* The three arrays: 256 byte tokens (as `byte_text` writes them), then the given ones. */
+static inline void vocab_tokens(vocab_bytes *b, void (*byte_text)(unsigned c, char *out),
+                                int byte_type, const vocab_token *tokens, size_t n) {
+    vocab_array(b, "tokenizer.ggml.tokens", GGUF_STRING, 256 + n);
+    for (unsigned c = 0; c < 256; c++) {
+        char text[16];
+        byte_text(c, text);
+        vocab_text(b, text);
+    }
+    for (size_t i = 0; i < n; i++) vocab_text(b, tokens[i].text);
+    vocab_array(b, "tokenizer.ggml.token_type", GGUF_I32, 256 + n);
+    for (size_t i = 0; i < 256 + n; i++) {
+        vocab_u(b, (uint64_t)(i < 256 ? byte_type : tokens[i - 256].type), 4);
+    }
+    vocab_array(b, "tokenizer.ggml.scores", GGUF_F32, 256 + n);
+    for (size_t i = 0; i < 256 + n; i++) vocab_f32(b, i < 256 ? 0 : tokens[i - 256].score);
+}
+
+static inline void vocab_hex_byte(unsigned c, char *out) {
+    const char *digits = "0123456789ABCDEF";
+    memcpy(out, "<0x", 3);
+    out[3] = digits[c >> 4];
+    out[4] = digits[c & 15];
+    memcpy(out + 5, ">", 2);
+}
+
+/* The printable character of a byte in byte-level vocabularies. */
+static inline void vocab_plain_byte(unsigned c, char *out) {
+    unsigned next = 0x100, code = c;
+    for (unsigned i = 0; i <= c; i++) {
+        bool plain = (i >= '!' && i <= '~') || (i >= 0xA1 && i != 0xAD);
+        code = plain ? i : next++;
+    }
+    if (code < 0x80) {
+        out[0] = (char)code;
+        out[1] = 0;
+    } else {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3F));
+        out[2] = 0;
+    }
+}
+
+/* Ids of the handmade vocabularies below. */
+enum { VOCAB_FIRST = 256 };
+
+/* A complete SentencePiece vocabulary. */
+static inline void vocab_spm(vocab_bytes *b) {
+    static const vocab_token tokens[] = {
+        {"<unk>", 2, 0},
+        {"<s>", 3, 0},
+        {"</s>", 3, 0},
+        {"\xE2\x96\x81", 1, -5},
+        {"a", 1, -10},
+        {"b", 1, -10},
+        {"ab", 1, -2},
+        {"ba", 1, -1},
+        {"\xE2\x96\x81"
+         "ab",
+         1, -3},
+        {"[x]", 4, 0},
+        {"<|im_end|>", 4, 0},
+        {"\xC3\xA9", 1, -10},
+    };
+    vocab_begin(b);
+    vocab_string(b, "tokenizer.ggml.model", "llama");
+    vocab_tokens(b, vocab_hex_byte, 6, tokens, sizeof tokens / sizeof tokens[0]);
+    vocab_u32(b, "tokenizer.ggml.bos_token_id", VOCAB_FIRST + 1);
+    vocab_u32(b, "tokenizer.ggml.eos_token_id", VOCAB_FIRST + 2);
+    vocab_u32(b, "tokenizer.ggml.unknown_token_id", VOCAB_FIRST);
+}
+
+/* A complete byte-level one. `pre` may be NULL. */
+static inline void vocab_bpe(vocab_bytes *b, const char *pre) {
+    static const vocab_token tokens[] = {
+        {"he", 1, 0},
+        {"ll", 1, 0},
+        {"hell", 1, 0},
+        {"hello", 1, 0},
+        {"\xC4\xA0h", 1, 0},
+        {"whole", 1, 0},
+        {"<|endoftext|>", 3, 0},
+        {"<think>", 4, 0},
+        {"<think><think>", 4, 0},
+        {"<|im_end|>", 4, 0},
+    };
+    static const char *const merges[] = {"h e",        "l l", "he ll",   "hell o",
+                                         "\xC4\xA0 h", "x y", "nospace", "trailing "};
+    vocab_begin(b);
+    vocab_string(b, "tokenizer.ggml.model", "gpt2");
+    if (pre) vocab_string(b, "tokenizer.ggml.pre", pre);
+    vocab_tokens(b, vocab_plain_byte, 1, tokens, sizeof tokens / sizeof tokens[0]);
+    vocab_array(b, "tokenizer.ggml.merges", GGUF_STRING, sizeof merges / sizeof merges[0]);
+    for (size_t i = 0; i < sizeof merges / sizeof merges[0]; i++) vocab_text(b, merges[i]);
+    vocab_u32(b, "tokenizer.ggml.bos_token_id", VOCAB_FIRST + 6);
+    vocab_u32(b, "tokenizer.ggml.eos_token_id", VOCAB_FIRST + 6);
+}
+
+#endif
