@@ -403,7 +403,7 @@ static void test_types(void **state) {
         if (!(error < 0.15 * power)) fail_msg("%s: error %g", traits->name, error / power);
         gguf_close(g);
     }
-    assert_true(n_types >= 8);
+    assert_true(n_types >= 5); /* f32, f16, bf16, q8_0 and q4_0 at the least */
     folder_close(&f);
 }
 
