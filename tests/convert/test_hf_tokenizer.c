@@ -10,6 +10,7 @@
 #include "gguf.h"
 #include "hf_folder.h"
 #include "hf_pretokenizer.h"
+#include "pretokenizer.h"
 #include "tokenizer.h"
 
 /* ---- pre-tokenizers -------------------------------------------------------------------------- */
@@ -74,6 +75,9 @@ static void test_pretokenizer_names(void **state) {
             if (status != PI_ERR_UNSUPPORTED) fail_msg("case %zu is taken for %s", i, name);
         } else if (status != PI_OK || strcmp(name, cases[i].name) != 0) {
             fail_msg("case %zu, %s: %s", i, cases[i].name, status == PI_OK ? name : err.message);
+        } else {
+            /* what the converter writes, the tokenizer must know */
+            assert_non_null(pretokenizer_find(name, strlen(name)));
         }
     }
 }
