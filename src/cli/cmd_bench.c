@@ -50,9 +50,9 @@ static void print_json(const char *name, const pi_bench_report *r) {
 }
 
 static void print_table(const pi_model_info *info, const pi_bench_report *r) {
-    printf("model:   %s, %s, %s, %.2f GiB, %.2f billion parameters\n",
+    printf("model:   %s, %s, %s, %.1f MiB, %.1f million parameters\n",
            info->name[0] ? info->name : "(no name)", info->architecture, info->type,
-           (double)info->weight_bytes / (1 << 30), (double)info->n_params / 1e9);
+           (double)info->weight_bytes / (1 << 20), (double)info->n_params / 1e6);
     printf("machine: %s, %d threads, reads %.1f GB/s, gathers rows at %.1f GB/s\n\n", r->cpu,
            (int)r->threads, r->read_gbps, r->gather_gbps);
     printf("| %-8s | %6s | %-8s | %-6s | %21s | %9s | %7s | %9s | %8s | %8s |\n", "test", "depth",

@@ -189,8 +189,13 @@ static void test_one_signal_ends_the_text(void **state) {
 
 static void test_signal_in_json(void **state) {
     (void)state;
-    child c = start(-1, "exec $PI run -m $M -p abc --ignore-eos -c 2000000 --json -q 2>err >json");
-    usleep(500 * 1000); /* nothing tells from outside that generation has begun */
+    child c = start(-1, "exec $PI run -m $M -p abc --ignore-eos -c 2000000 --json -v 2>err >json");
+    int begun = 0; /* the last of the settings that -v shows is the seed */
+    for (int waited = 0; waited < PATIENCE_MS && !begun; waited += 50) {
+        usleep(50 * 1000);
+        begun = shell_has("err") && strstr(shell_read("err", NULL), "seed: ") != NULL;
+    }
+    assert_true(begun);
     assert_int_equal(kill(c.pid, SIGINT), 0);
     assert_int_equal(finish(&c), 0);
     assert_non_null(strstr(shell_read("json", NULL), "\"stop\": \"stop\""));
