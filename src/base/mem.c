@@ -26,8 +26,9 @@ void *mem_alloc(size_t n_bytes) {
 }
 
 void *mem_calloc(size_t count, size_t n_bytes) {
-    if (!allocation_allowed()) return NULL;
-    return count && n_bytes ? calloc(count, n_bytes) : calloc(1, 1);
+    size_t total; /* checked here: sanitizers treat an overflow within calloc as an error */
+    if (!size_mul(count, n_bytes, &total) || !allocation_allowed()) return NULL;
+    return total ? calloc(count, n_bytes) : calloc(1, 1);
 }
 
 void *mem_realloc(void *p, size_t n_bytes) {
@@ -84,6 +85,7 @@ bool mem_grow(void **items, size_t *capacity, size_t need, size_t item_bytes, si
     if (need <= *capacity) return true;
     if (need > max_items) return false;
     size_t count = *capacity ? *capacity : 16;
+    if (count > max_items) count = max_items;
     while (count < need) count = count > max_items / 2 ? max_items : count * 2;
     size_t n_bytes;
     if (!size_mul(count, item_bytes, &n_bytes)) return false;

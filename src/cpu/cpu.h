@@ -28,8 +28,7 @@ typedef enum cpu_tier {
     CPU_TIER_COUNT
 } cpu_tier;
 
-/* ---- activations ------------------------------------------------------------------------------
- */
+/* ---- activations ---------------------------------------------------------------------------- */
 
 typedef enum cpu_act_kind {
     CPU_ACT_F32,  /* as they are */
@@ -61,8 +60,7 @@ typedef struct cpu_act {
 
 size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_t n_cols);
 
-/* ---- matrices ---------------------------------------------------------------------------------
- */
+/* ---- matrices ------------------------------------------------------------------------------- */
 
 typedef struct cpu_mat {
     const void *data; /* row r at data + r * row_bytes; 2-byte alignment is enough */
@@ -90,8 +88,7 @@ typedef struct cpu_mat_kernels {
 /* Bytes of scratch that matmul of any tier may use for this matrix. */
 size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
 
-/* ---- attention --------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------ */
 
 /* Queries that share one KV head, against keys and values of positions [k0, k1). Online softmax:
  * per query i the state is (m, l, acc): the running maximum, the sum of exp(s - m), and the sum of
@@ -114,8 +111,14 @@ typedef struct cpu_attn {
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* What matmul may use of its scratch, an upper bound over all tiers; at most about 2 MB. */
+size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
+
+/* Merges the states (m2, l2, acc2) of other positions into (m, l, acc). */
+void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
+                    const float *l2, const float *acc2);
+
+/* ---- the table ------------------------------------------------------------------------------ */
 
 typedef struct cpu_kernels {
     cpu_tier tier;

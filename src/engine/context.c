@@ -177,8 +177,7 @@ cpu_act context_act(const engine_context *c, cpu_act_kind kind, int64_t n, int64
                      .data = c->encoded[kind]};
 }
 
-/* ---- break-even -------------------------------------------------------------------------------
- */
+/* ---- break-even ----------------------------------------------------------------------------- */
 
 enum {
     PROBE_ROWS = 64,  /* of a real matrix: enough to time, small enough to stay in cache */
@@ -238,8 +237,7 @@ void context_measure_break_even(engine_context *c) {
                                                      : INT_MAX;
 }
 
-/* ---- sessions ---------------------------------------------------------------------------------
- */
+/* ---- sessions ------------------------------------------------------------------------------- */
 
 pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session **out,
                                 pi_error *err) {
@@ -280,8 +278,7 @@ pi_status engine_session_rewind(engine_session *s, int64_t length, pi_error *err
     return PI_OK;
 }
 
-/* ---- small answers ----------------------------------------------------------------------------
- */
+/* ---- small answers -------------------------------------------------------------------------- */
 
 const float *engine_logits(const engine_context *c, int row) {
     return c->buf[BUF_LOGITS] + (size_t)row * (size_t)c->model->hp.n_vocab;

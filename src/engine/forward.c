@@ -73,8 +73,7 @@ static void count_pass(engine_context *c) {
     }
 }
 
-/* ---- checking a request -----------------------------------------------------------------------
- */
+/* ---- checking a request --------------------------------------------------------------------- */
 
 static pi_status check_tokens(const engine_context *c, const engine_input *in, pi_error *err) {
     for (int i = 0; i < in->n_tokens; i++)
@@ -125,8 +124,7 @@ static pi_status check_request(const engine_context *c, const engine_input *inpu
     return PI_OK;
 }
 
-/* ---- passes -----------------------------------------------------------------------------------
- */
+/* ---- passes --------------------------------------------------------------------------------- */
 
 /* Where the request stands: input `index`, of which `done` tokens were fed by earlier passes. */
 typedef struct request_cursor {

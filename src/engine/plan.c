@@ -19,12 +19,16 @@ static plan_step *add_step(plan *p, plan_op op, int layer, plan_buffer in) {
     return s;
 }
 
-static void add_matrix(plan_step *s, const model_tensor *tensors, tensor_role role,
-                       tensor_role bias, plan_buffer out) {
+static void add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
+                       plan_buffer out) {
+    const model_tensor *tensors = s->layer < 0 ? p->model->t : p->model->layers[s->layer].t;
+    const arch_tensor *row = arch_tensor_of(p->model->arch, role);
     const model_tensor *t = &tensors[role];
     s->matrix[s->n_matrices++] = (plan_matrix){
         .w = {t->data, t->row_bytes, t->n_in, t->n_out, t->type},
-        .bias = bias != ROLE_COUNT ? tensors[bias].data : NULL,
+        .bias = tensors[bias].data,
+        .scale = t->scale,
+        .scale_last = row->flags & TENSOR_SCALE_LAST,
         .out = out,
         .role = role,
     };
@@ -38,9 +42,9 @@ static void plan_attention(plan *p, int layer) {
     s->norm_weight = t[ROLE_ATTN_NORM].data;
 
     s = add_step(p, OP_MATMUL, layer, BUF_Y);
-    add_matrix(s, t, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
-    add_matrix(s, t, ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K);
-    add_matrix(s, t, ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V);
+    add_matrix(p, s, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
+    add_matrix(p, s, ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K);
+    add_matrix(p, s, ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V);
 
     s = add_step(p, OP_ROPE_STORE, layer, BUF_Q);
     s->q_norm = t[ROLE_ATTN_Q_NORM].data;
@@ -49,7 +53,7 @@ static void plan_attention(plan *p, int layer) {
 
     add_step(p, OP_ENCODE, layer, BUF_ATTN);
     s = add_step(p, OP_MATMUL, layer, BUF_ATTN);
-    add_matrix(s, t, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, BUF_Y);
+    add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, BUF_Y);
     s->add_to_x = true;
 }
 
@@ -59,12 +63,12 @@ static void plan_ffn(plan *p, int layer) {
     s->norm_weight = t[ROLE_FFN_NORM].data;
 
     s = add_step(p, OP_FFN_IN, layer, BUF_Y);
-    add_matrix(s, t, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
-    add_matrix(s, t, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, BUF_UP);
+    add_matrix(p, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
+    add_matrix(p, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, BUF_UP);
 
     add_step(p, OP_ENCODE, layer, BUF_GATE);
     s = add_step(p, OP_MATMUL, layer, BUF_GATE);
-    add_matrix(s, t, ROLE_FFN_DOWN, ROLE_FFN_DOWN_BIAS, BUF_Y);
+    add_matrix(p, s, ROLE_FFN_DOWN, ROLE_FFN_DOWN_BIAS, BUF_Y);
     s->add_to_x = true;
 }
 
@@ -155,7 +159,7 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, plan **out, pi
     plan_step *s = add_step(p, OP_SELECT_NORM, -1, BUF_X);
     s->norm_weight = m->t[ROLE_OUTPUT_NORM].data;
     s = add_step(p, OP_MATMUL, -1, BUF_Y);
-    add_matrix(s, m->t, ROLE_OUTPUT, ROLE_COUNT, BUF_LOGITS);
+    add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
 
     set_widths(p);
     pi_status status = resolve_encodings(p, kernels, err);

@@ -40,6 +40,8 @@ typedef enum plan_op {
 typedef struct plan_matrix {
     cpu_mat w;
     const float *bias; /* [w.n_out] or NULL */
+    float scale;       /* of the product, before the bias or (scale_last) after it */
+    bool scale_last;
     plan_buffer out;
     tensor_role role;
 } plan_matrix;

@@ -24,7 +24,18 @@ static float *out_rows(const engine_context *c, plan_buffer b) {
     return c->buf[b] + first * (size_t)c->plan->width[b];
 }
 
-/* Rows [r0, r1) of one matrix for all columns, with the bias. */
+/* Scale and bias of rows [r0, r1) of one product. */
+static void finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+                          int64_t r1) {
+    int64_t n = r1 - r0;
+    if (!pm->scale_last)
+        for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
+    if (pm->bias) c->kernels.add(y, pm->bias + r0, y, n);
+    if (pm->scale_last)
+        for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
+}
+
+/* Rows [r0, r1) of one matrix for all columns, with scale and bias. */
 static void product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
                     int64_t r1, int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
@@ -34,11 +45,8 @@ static void product(engine_context *c, const plan_matrix *pm, const cpu_act *x, 
         mk->matmul(&pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
     else
         mk->matvec(&pm->w, r0, r1, x, y, ldy);
-    if (!pm->bias) return;
-    for (int64_t col = 0; col < x->n_cols; col++) {
-        float *part = y + col * ldy + r0;
-        c->kernels.add(part, pm->bias + r0, part, r1 - r0);
-    }
+    if (!pm->bias && pm->scale == 1) return;
+    for (int64_t col = 0; col < x->n_cols; col++) finish_column(c, pm, y + col * ldy + r0, r0, r1);
 }
 
 static void add_to_residual(engine_context *c, plan_buffer from, int64_t n_cols, int64_t r0,

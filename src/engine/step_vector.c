@@ -9,8 +9,7 @@ static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
     return c->buf[b] + row * c->plan->width[b];
 }
 
-/* ---- embedding --------------------------------------------------------------------------------
- */
+/* ---- embedding ------------------------------------------------------------------------------ */
 
 static void fill_angles(engine_context *c, int64_t row) {
     int half = c->model->hp.n_rot / 2;
@@ -35,8 +34,7 @@ void step_embed(engine_context *c, int ith) {
     }
 }
 
-/* ---- norms and encoding -----------------------------------------------------------------------
- */
+/* ---- norms and encoding --------------------------------------------------------------------- */
 
 /* Encodes columns [c0, c1) of `from` in every form that is asked for. */
 static void encode(engine_context *c, const plan_step *s, plan_buffer from, int64_t c0, int64_t c1,
@@ -94,8 +92,7 @@ void step_encode(engine_context *c, const plan_step *s) {
     }
 }
 
-/* ---- rotation and cache -----------------------------------------------------------------------
- */
+/* ---- rotation and cache --------------------------------------------------------------------- */
 
 /* One head of one token: index h counts queries, then keys, then values. */
 static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {

@@ -122,7 +122,7 @@ static pi_status open_others(gguf_file *f, int known, const gguf_split *split,
 
 /* The part that was named has been parsed as number 0; moves it to its place among n parts. */
 static pi_status spread_parts(gguf_file *f, const gguf_split *split, pi_error *err) {
-    gguf_file *wide;
+    gguf_file *wide = NULL;
     pi_status status = file_alloc(split->count, &wide, err);
     if (status) return status;
     wide->parts[split->no] = f->parts[0];
@@ -159,7 +159,7 @@ static pi_status open_all(gguf_file *f, const char *path, const gguf_open_option
 pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,
                     pi_error *err) {
     static const gguf_open_options defaults = {0};
-    gguf_file *f;
+    gguf_file *f = NULL;
     pi_status status = file_alloc(1, &f, err);
     if (status) return status;
     status = open_all(f, path, options ? options : &defaults, err);
@@ -173,7 +173,7 @@ pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_fil
 
 pi_status gguf_open_memory(const void *data, size_t n_bytes, const char *name, gguf_file **out,
                            pi_error *err) {
-    gguf_file *f;
+    gguf_file *f = NULL;
     pi_status status = file_alloc(1, &f, err);
     if (status) return status;
     f->paths[0] = mem_strdup(name);

@@ -96,8 +96,7 @@ const gguf_value *gguf_part_find(const gguf_part *p, const char *key);
 /* PI_ERR_UNSUPPORTED/PI_ERR_FORMAT about a general.alignment that cannot be used. */
 bool gguf_alignment_ok(uint64_t alignment);
 
-/* ---- split files ------------------------------------------------------------------------------
- */
+/* ---- split files ---------------------------------------------------------------------------- */
 
 typedef struct gguf_split {
     int no, count; /* this part (from 0) and how many there are; 0, 1 for a file by itself */

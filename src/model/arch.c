@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- tensor lists, composed from pieces that architectures share ------------------------------
- */
+/* ---- tensor lists, composed from pieces that architectures share ---------------------------- */
 
 #define HF_LAYER "model.layers.%d."
 
@@ -43,14 +42,16 @@
         LAYER_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", "self_attn.k_proj.bias", DIM_KV, flags),     \
         LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_KV, flags)
 
-#define GATED_FFN_TENSORS                                                                          \
+/* `scaling`: TENSOR_SCALE_LAST or TENSOR_UNSCALED. */
+#define GATED_FFN_TENSORS(scaling)                                                                 \
     LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm.weight", "post_attention_layernorm.weight", DIM_EMBD,    \
                  0),                                                                               \
         LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                 \
-                     TENSOR_NEURON_ROWS),                                                          \
-        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF, TENSOR_NEURON_ROWS),  \
+                     TENSOR_NEURON_ROWS | (scaling)),                                              \
+        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
+                     TENSOR_NEURON_ROWS | (scaling)),                                              \
         LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS)
+                     TENSOR_NEURON_COLS | (scaling))
 
 static const arch_tensor llama_tensors[] = {
     GLOBAL_TENSORS,
@@ -58,7 +59,7 @@ static const arch_tensor llama_tensors[] = {
     ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,
                  TENSOR_OPTIONAL),
-    GATED_FFN_TENSORS,
+    GATED_FFN_TENSORS(TENSOR_SCALE_LAST),
     LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
                  TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
     LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,
@@ -71,19 +72,24 @@ static const arch_tensor qwen2_tensors[] = {
     GLOBAL_TENSORS,
     ATTENTION_TENSORS,
     ATTENTION_QKV_BIASES(0),
-    GATED_FFN_TENSORS,
+    GATED_FFN_TENSORS(TENSOR_UNSCALED),
+    {ROLE_OUTPUT_BIAS,
+     "output.bias",
+     "lm_head.bias",
+     {DIM_VOCAB, DIM_NONE},
+     TENSOR_OPTIONAL | TENSOR_F32},
 };
 
 static const arch_tensor qwen3_tensors[] = {
     GLOBAL_TENSORS,
     ATTENTION_TENSORS,
+    ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
     LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD, 0),
-    GATED_FFN_TENSORS,
+    GATED_FFN_TENSORS(TENSOR_SCALE_LAST),
 };
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 #define TENSORS(list) .tensors = (list), .n_tensors = (int)(sizeof(list) / sizeof((list)[0]))
 
@@ -110,8 +116,7 @@ static const arch_row arch_table[] = {
 
 enum { ARCH_COUNT = sizeof arch_table / sizeof arch_table[0] };
 
-/* ---- look-ups ---------------------------------------------------------------------------------
- */
+/* ---- look-ups ------------------------------------------------------------------------------- */
 
 int arch_count(void) {
     return ARCH_COUNT;
@@ -180,6 +185,7 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
         [ROLE_OUTPUT_NORM] = "output_norm",
         [ROLE_OUTPUT] = "output",
+        [ROLE_OUTPUT_BIAS] = "output.bias",
         [ROLE_ROPE_FREQS] = "rope_freqs",
     };
     return (unsigned)role < ROLE_COUNT ? names[role] : "unknown";

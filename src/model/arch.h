@@ -39,6 +39,7 @@ typedef enum tensor_role {
     ROLE_FFN_DOWN_BIAS,
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT,
+    ROLE_OUTPUT_BIAS,
     ROLE_ROPE_FREQS,
     ROLE_COUNT
 } tensor_role;
@@ -61,9 +62,13 @@ enum {
     TENSOR_NEURON_ROWS = 4, /* row i belongs to neuron i */
     TENSOR_NEURON_COLS = 8, /* element i of each row belongs to neuron i (down) */
     TENSOR_NEURON_VEC = 16, /* a bias with one element per neuron */
-    TENSOR_F32 = 32         /* small vectors: F32 (or any float type, converted on loading) */
+    TENSOR_F32 = 32,        /* small vectors: F32 (or any float type, converted on loading) */
+    TENSOR_SCALE_LAST = 64, /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
+    TENSOR_UNSCALED = 128   /* a scale in the file is not applied, as in llama.cpp */
 };
 
+/* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that its product is multiplied
+ * by (formats with a scale per tensor need it); the binder looks for it. */
 typedef struct arch_tensor {
     tensor_role role;
     const char *name;    /* "blk.%d.ffn_up.weight", or without %d */

@@ -124,7 +124,8 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         return;
     }
     if (string_is(type, "none")) return;
-    hp->rope_scaling_factor = read_float(r, "rope.scaling.factor", 1, 0, 1e6);
+    hp->rope_scaling_factor = read_float(r, "rope.scaling.factor", 1, -1e-30, 1e6);
+    if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' way to say none */
     if (string_is(type, "linear")) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
     } else if (string_is(type, "yarn")) {

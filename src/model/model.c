@@ -61,8 +61,27 @@ static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, 
     return PI_OK;
 }
 
-static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor *out,
-                             pi_error *err) {
+/* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one. */
+static pi_status read_scale(const model *m, const arch_tensor *row, const gguf_tensor *t,
+                            float *scale, pi_error *err) {
+    char name[GGUF_MAX_NAME];
+    *scale = 1;
+    if (row->flags & TENSOR_UNSCALED) return PI_OK;
+    const char *end = strstr(t->name, ".weight");
+    if (!end) return PI_OK;
+    snprintf(name, sizeof name, "%.*s.scale", (int)(end - t->name), t->name);
+    const gguf_tensor *s = gguf_find_tensor(m->file, name);
+    if (!s) return PI_OK;
+    const quant_traits *traits = quant_find(s->type);
+    if (s->n_elems != 1 || !traits || traits->is_quantized || !traits->dequantize)
+        return error_set(err, PI_ERR_FORMAT, "bad scale: %s: tensor %s must be one float",
+                         gguf_path(m->file), name);
+    traits->dequantize(s->data, scale, 1);
+    return PI_OK;
+}
+
+static pi_status bind_matrix(const model *m, const arch_tensor *row, const gguf_tensor *t,
+                             model_tensor *out, pi_error *err) {
     const quant_traits *traits = quant_find(t->type);
     if (!traits || !traits->dequantize)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -75,7 +94,7 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
     if (!quant_row_bytes(t->type, t->dims[0], &out->row_bytes))
         return error_set(err, PI_ERR_FORMAT, "row does not fill blocks: %s: tensor %s of type %s",
                          gguf_path(m->file), t->name, traits->name);
-    return PI_OK;
+    return read_scale(m, row, t, &out->scale, err);
 }
 
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
@@ -99,7 +118,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     out->n_out = want[1];
     m->n_params += t->n_elems;
     m->weight_bytes += t->n_bytes;
-    return row->flags & TENSOR_F32 ? bind_vector(m, t, out, err) : bind_matrix(m, t, out, err);
+    return row->flags & TENSOR_F32 ? bind_vector(m, t, out, err) : bind_matrix(m, row, t, out, err);
 }
 
 static pi_status bind_all(model *m, pi_error *err) {
@@ -112,6 +131,40 @@ static pi_status bind_all(model *m, pi_error *err) {
         }
     }
     if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];
+    return PI_OK;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), n_end = strlen(end);
+    return n >= n_end && strcmp(s + n - n_end, end) == 0;
+}
+
+/* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes
+ * nothing here: scales (see read_scale), ranges for other programs' activation formats, and the
+ * rotary tables of very old files. */
+static bool is_known(const arch_row *arch, const char *rest) {
+    if (ends_with(rest, ".scale") || ends_with(rest, ".input_scale")) return true;
+    if (strcmp(rest, "attn_rot_embd.weight") == 0) return true;
+    for (int i = 0; i < arch->n_tensors; i++) {
+        const char *dot = strstr(arch->tensors[i].name, "%d.");
+        if (dot && strcmp(dot + 3, rest) == 0) return true;
+    }
+    return false;
+}
+
+/* A bias or norm that is there but not computed would give wrong answers silently. Tensors of
+ * layers beyond the last one (next-token predictors and the like) are no part of the model. */
+static pi_status refuse_unknown(const model *m, pi_error *err) {
+    for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        int layer, used = 0;
+        if (sscanf(t->name, "blk.%9d.%n", &layer, &used) != 1 || used == 0) continue;
+        if (layer < 0 || layer >= m->hp.n_layer || is_known(m->arch, t->name + used)) continue;
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown tensor: %s: %s is no part of architecture %s as this version "
+                         "knows it; without it the answers would be wrong",
+                         gguf_path(m->file), t->name, m->arch->name);
+    }
     return PI_OK;
 }
 
@@ -169,6 +222,7 @@ static pi_status load(model *m, pi_error *err) {
     mem_free(hps);
     if (status == PI_OK) status = read_vocab_size(m, err);
     if (status == PI_OK) status = bind_all(m, err);
+    if (status == PI_OK) status = refuse_unknown(m, err);
     return status;
 }
 

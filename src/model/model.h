@@ -45,6 +45,7 @@ typedef struct model_tensor {
     size_t n_bytes, row_bytes;
     int64_t n_in;    /* elements per row */
     int64_t n_out;   /* rows; 1 for vectors */
+    float scale;     /* of a matrix: its product is multiplied by this; 1 unless the file says so */
     quant_type type; /* F32 for vectors */
 } model_tensor;
 

@@ -1,6 +1,6 @@
 /* test_quant_files.c: the formats as another program wrote them: its quantized copies of one small
- * model must come out close to the model's F16 original, and where the rule is exact, quantizing
- * the original must give its bytes. */
+ * model must come out close to the model's F16 original, and where the rule of quantizing is
+ * exact, it must give the same bytes again. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,15 +90,15 @@ static void test_close_to_original(void **state) {
     assert_true(compare_with_original("conformance/quant/llama-dense.Q6_K.gguf", QUANT_Q6_K) > 0);
 }
 
-/* Quantizes the original's tensors to the types that the file has, as long as the rule is exact. */
+/* The other program's blocks, dequantized and quantized again. (They were made from weights of more
+ * precision than the F16 original has, so that the original itself does not give these bytes.) */
 static void same_bytes(const char *relative, quant_type type) {
-    gguf_file *original = open_or_skip("conformance/arch/llama-dense.gguf");
     gguf_file *f = open_or_skip(relative);
     int n_compared = 0;
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
         if (t->type != type) continue;
-        float *x = as_floats(gguf_find_tensor(original, t->name));
+        float *x = as_floats(t);
         uint8_t *bytes = mem_alloc(t->n_bytes);
         assert_non_null(bytes);
         quant_find((uint32_t)type)->quantize(x, bytes, (int64_t)t->n_elems, NULL);
@@ -109,7 +109,6 @@ static void same_bytes(const char *relative, quant_type type) {
     }
     assert_true(n_compared > 0);
     gguf_close(f);
-    gguf_close(original);
 }
 
 static void test_same_bytes(void **state) {

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "cpu_features.h"
 #include "quant.h"
 
 #if defined(__x86_64__)
@@ -82,7 +83,7 @@ __attribute__((target("f16c"))) static float hardware_float(uint16_t h) {
 
 static void test_half_as_hardware(void **state) {
     (void)state;
-    if (!__builtin_cpu_supports("f16c")) skip();
+    if (!cpu_features_get()->f16c) skip();
     for (uint32_t h = 0; h < 65536; h++)
         assert_int_equal(bits(quant_f16_to_f32((uint16_t)h)), bits(hardware_float((uint16_t)h)));
     /* A stride that is coprime to 2^32 reaches all exponents with ever-different fractions. */

@@ -66,8 +66,7 @@ static void matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *
     }
 }
 
-/* ---- encoding activations ---------------------------------------------------------------------
- */
+/* ---- encoding activations ------------------------------------------------------------------- */
 
 typedef struct q8_group {
     int8_t q[CPU_ACT_GROUP];

@@ -1,0 +1,87 @@
+# The front door. CMake does the work; see CMakePresets.json for the builds.
+#   make              build/powerinfer and the libraries
+#   make run          the same, then a story from the bundled model
+#   make test         everything built with -Werror, all tests, house rules included
+#   make test-sanitize   the tests again under ASan + UBSan, then TSan
+#   make asan | tsan  one of the two
+#   make fuzz         FUZZ_SECONDS (60) for each fuzz target, under ASan + UBSan
+#   make format | tidy | install [PREFIX=/usr/local] | clean
+
+MODEL        = models/novella-7m.q8_0.gguf
+PROMPT       = The old lighthouse keeper
+PREFIX       = /usr/local
+FUZZ_SECONDS = 60
+
+# Ninja where it is there; the generator of an existing build folder stays as it was.
+GENERATOR = $$(command -v ninja >/dev/null 2>&1 && echo -G Ninja)
+configure = if [ -f $(2)/CMakeCache.txt ]; then cmake $(2) $(3) >/dev/null; \
+            else cmake --preset $(1) $(GENERATOR) $(3); fi
+JOBS      = $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+build     = cmake --build $(1) --parallel $(JOBS)
+
+# Hostile sizes in the tests ask for more memory than there is; the answer must be NULL, as it is
+# without a sanitizer.
+ASAN = ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
+UBSAN = UBSAN_OPTIONS=print_stacktrace=1
+TSAN = TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1
+CTEST = ctest --output-on-failure --no-tests=error
+
+.PHONY: all deps test-deps run test test-release test-sanitize asan tsan fuzz format tidy install \
+        clean
+
+# Without the tests, which need cmocka, unless they were asked for before.
+all: deps
+	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF)
+	@$(call build,build)
+
+deps:
+	@scripts/install-deps.sh
+
+test-deps:
+	@scripts/install-deps.sh --tests
+
+run: all
+	build/powerinfer run -m $(MODEL) -p "$(PROMPT)" -n 100
+
+test: test-release
+
+test-release: test-deps
+	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON)
+	@$(call build,build)
+	@cd build && $(CTEST)
+
+test-sanitize: asan tsan
+
+# The house rules were checked by `make test`; they do not depend on the build.
+asan: test-deps
+	@$(call configure,asan,build-asan,)
+	@$(call build,build-asan)
+	@cd build-asan && $(ASAN) $(UBSAN) $(CTEST) -LE tidy
+
+tsan: test-deps
+	@$(call configure,tsan,build-tsan,)
+	@$(call build,build-tsan)
+	@cd build-tsan && $(TSAN) $(CTEST) -LE 'tidy|fuzz'
+
+fuzz: test-deps
+	@$(call configure,asan,build-asan,)
+	@$(call build,build-asan)
+	@set -e; for target in build-asan/fuzz_*; do \
+	    [ -x $$target ] || continue; \
+	    echo "$$target"; \
+	    $(ASAN) $(UBSAN) $$target --seconds $(FUZZ_SECONDS) --seed $$(date +%s); \
+	done
+
+format:
+	@find src include tests examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+
+tidy: test-deps
+	@$(call configure,release,build,-DPI_TESTS=ON)
+	@$(call build,build) --target tidy
+	@build/tidy --self-test && build/tidy .
+
+install: all
+	cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-debug build-asan build-tsan

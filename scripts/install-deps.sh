@@ -1,0 +1,90 @@
+#!/bin/sh
+# Installs what building and testing need and this machine lacks. Silent, and without network, when
+# nothing is missing. Plain POSIX sh: a fresh machine may have neither compiler nor CMake.
+#   scripts/install-deps.sh           what `make` and `make run` need
+#   scripts/install-deps.sh --tests   also what `make test` needs
+set -eu
+
+tests=no
+case "${1:-}" in
+    --tests) tests=yes ;;
+    "") ;;
+    *) echo "usage: $0 [--tests]" >&2; exit 2 ;;
+esac
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Needed for anything at all, then what only some models or the tests need.
+has_compiler() { have cc || have gcc || have clang; }
+has_builder() { have ninja || have make; }
+has_library() { have pkg-config && pkg-config --exists "$1"; }
+
+if have apt-get && have dpkg-query; then
+    installed() {
+        [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = "install ok installed" ]
+    }
+    missing=
+    want() { installed "$1" || missing="$missing $1"; }
+    has_compiler || want gcc
+    installed libc6-dev || want libc6-dev
+    have cmake || want cmake
+    has_builder || want ninja-build
+    have pkg-config || want pkg-config
+    want libpcre2-dev
+    want libutf8proc-dev
+    want libjansson-dev
+    if [ "$tests" = yes ]; then
+        want libcmocka-dev
+        have clang-format || have clang-format-14 || want clang-format
+    fi
+    [ -n "$missing" ] || exit 0
+    echo "installing:$missing" >&2
+    as_root=
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! have sudo; then
+            echo "install-deps: not root and no sudo: run as root: apt-get install$missing" >&2
+            exit 1
+        fi
+        as_root=sudo
+    fi
+    # The lists may be stale, and what is asked for may be there already: an update that fails is
+    # not yet a reason to give up.
+    $as_root apt-get update -q >&2 || echo "install-deps: apt-get update failed, going on" >&2
+    # shellcheck disable=SC2086  # the list is meant to be split
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends $missing >&2
+    exit 0
+fi
+
+# Elsewhere: say what is missing, and fail only for what cannot be done without.
+required=
+optional=
+has_compiler || required="$required compiler"
+have cmake || required="$required cmake"
+has_builder || required="$required ninja"
+have pkg-config || optional="$optional pkg-config"
+has_library libpcre2-8 || optional="$optional pcre2"
+has_library libutf8proc || optional="$optional utf8proc"
+has_library jansson || optional="$optional jansson"
+if [ "$tests" = yes ]; then
+    has_library cmocka || required="$required cmocka"
+fi
+[ -n "$required$optional" ] || exit 0
+
+echo "missing:$required$optional" >&2
+if have dnf; then
+    echo "sudo dnf install gcc cmake ninja-build pkgconf-pkg-config pcre2-devel" \
+        "utf8proc-devel jansson-devel libcmocka-devel clang-tools-extra" >&2
+elif have pacman; then
+    echo "sudo pacman -S --needed gcc cmake ninja pkgconf pcre2 libutf8proc jansson" \
+        "cmocka clang" >&2
+elif have brew; then
+    echo "brew install cmake ninja pkg-config pcre2 utf8proc jansson cmocka clang-format" >&2
+else
+    echo "install them with this system's package manager" >&2
+fi
+if [ -n "$required" ]; then
+    echo "install-deps: cannot go on without:$required" >&2
+    exit 1
+fi
+echo "install-deps: going on without the optional ones" >&2

@@ -1,0 +1,187 @@
+/* api_context.c: public contexts, sessions and samplers over the engine's. */
+#include <assert.h>
+
+#include "api_types.h"
+#include "mem.h"
+
+pi_context_options pi_context_default_options(void) {
+    return (pi_context_options){.n_batch = 512};
+}
+
+static const cpu_tier tiers[] = {
+    [PI_KERNELS_AUTO] = CPU_TIER_AUTO, [PI_KERNELS_SCALAR] = CPU_TIER_SCALAR,
+    [PI_KERNELS_AVX2] = CPU_TIER_AVX2, [PI_KERNELS_AVX512] = CPU_TIER_AVX512,
+    [PI_KERNELS_NEON] = CPU_TIER_NEON,
+};
+
+static const quant_type cache_types[] = {
+    [PI_CACHE_F16] = QUANT_F16,
+    [PI_CACHE_F32] = QUANT_F32,
+    [PI_CACHE_Q8_0] = QUANT_Q8_0,
+};
+
+static pi_status check_options(const pi_model *m, const pi_context_options *o, pi_error *err) {
+    if (!m->weights)
+        return error_set(err, PI_ERR_ARG,
+                         "no weights: context: the model was opened for its vocabulary only");
+    if (o->n_threads < 0 || o->n_threads > POOL_MAX_THREADS || o->n_threads_batch < 0 ||
+        o->n_threads_batch > POOL_MAX_THREADS)
+        return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
+                         o->n_threads, o->n_threads_batch, POOL_MAX_THREADS);
+    if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_DENSE ||
+        (unsigned)o->cache_k > PI_CACHE_Q8_0 || (unsigned)o->cache_v > PI_CACHE_Q8_0)
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: context: kernels, mode or cache type is "
+                         "not in its list");
+    if (o->n_logits < 0)
+        return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
+    return PI_OK;
+}
+
+pi_status pi_context_create(const pi_model *m, const pi_context_options *options, pi_context **out,
+                            pi_error *err) {
+    pi_context_options o = options ? *options : pi_context_default_options();
+    *out = NULL;
+    pi_status status = check_options(m, &o, err);
+    if (status != PI_OK) return status;
+    pi_context *c = mem_calloc(1, sizeof *c);
+    if (!c) return error_nomem(err, sizeof *c, "context");
+    c->model = m;
+    engine_options inner = {.n_threads = o.n_threads,
+                            .n_threads_batch = o.n_threads_batch,
+                            .n_batch = o.n_batch,
+                            .n_logits = o.n_logits,
+                            .tier = tiers[o.kernels],
+                            .type_k = cache_types[o.cache_k],
+                            .type_v = cache_types[o.cache_v]};
+    status = engine_context_create(m->weights, &inner, &c->engine, err);
+    if (status == PI_OK) {
+        size_t n = (size_t)engine_batch(c->engine);
+        c->inputs = mem_calloc(n, sizeof *c->inputs);
+        if (!c->inputs) status = error_nomem(err, n * sizeof *c->inputs, "context");
+    }
+    if (status != PI_OK) {
+        pi_context_destroy(c);
+        return status;
+    }
+    *out = c;
+    return PI_OK;
+}
+
+void pi_context_destroy(pi_context *c) {
+    if (!c) return;
+    engine_context_destroy(c->engine);
+    mem_free(c->inputs);
+    mem_free(c);
+}
+
+/* ---- sessions ------------------------------------------------------------------------------- */
+
+pi_status pi_session_create(pi_context *c, int32_t n_ctx, pi_session **out, pi_error *err) {
+    engine_session *s = NULL;
+    pi_status status = engine_session_create(c->engine, n_ctx, &s, err);
+    *out = (pi_session *)s;
+    return status;
+}
+void pi_session_destroy(pi_session *s) {
+    engine_session_destroy(api_session(s));
+}
+int32_t pi_session_length(const pi_session *s) {
+    return (int32_t)engine_session_length(api_const_session(s));
+}
+int32_t pi_session_capacity(const pi_session *s) {
+    return (int32_t)engine_session_capacity(api_const_session(s));
+}
+pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {
+    return engine_session_rewind(api_session(s), length, err);
+}
+
+/* ---- forward -------------------------------------------------------------------------------- */
+
+pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
+    static const engine_want wants[] = {[PI_LOGITS_NONE] = ENGINE_WANT_NONE,
+                                        [PI_LOGITS_LAST] = ENGINE_WANT_LAST,
+                                        [PI_LOGITS_ALL] = ENGINE_WANT_ALL};
+    if (n_inputs < 1 || n_inputs > engine_batch(c->engine))
+        return error_set(err, PI_ERR_LIMIT, "bad number of inputs: forward: %d is not in 1..%d",
+                         n_inputs, engine_batch(c->engine));
+    for (int32_t i = 0; i < n_inputs; i++) {
+        assert((unsigned)inputs[i].logits <= PI_LOGITS_ALL);
+        c->inputs[i] = (engine_input){.session = api_session(inputs[i].session),
+                                      .tokens = inputs[i].tokens,
+                                      .n_tokens = inputs[i].n_tokens,
+                                      .want = wants[inputs[i].logits]};
+    }
+    return engine_forward(c->engine, c->inputs, n_inputs, err);
+}
+
+const float *pi_logits(const pi_context *c, int32_t row) {
+    assert(row >= 0 && row < engine_logits_rows(c->engine));
+    return engine_logits(c->engine, row);
+}
+int32_t pi_logits_rows(const pi_context *c) {
+    return engine_logits_rows(c->engine);
+}
+void pi_context_cancel(pi_context *c) {
+    engine_cancel(c->engine);
+}
+const char *pi_context_kernels(const pi_context *c) {
+    return engine_kernels(c->engine)->name;
+}
+int32_t pi_context_threads(const pi_context *c) {
+    return engine_threads(c->engine);
+}
+
+void pi_context_get_counters(const pi_context *c, pi_counters *out) {
+    engine_counters n = engine_get_counters(c->engine);
+    *out = (pi_counters){.passes = n.passes,
+                         .tokens = n.tokens,
+                         .weight_bytes = n.weight_bytes,
+                         .ffn_bytes = n.ffn_bytes,
+                         .ffn_total_bytes = n.ffn_total_bytes,
+                         .kv_bytes = n.kv_bytes};
+}
+
+/* ---- sampling ------------------------------------------------------------------------------- */
+
+pi_sampler_options pi_sampler_default_options(void) {
+    return (pi_sampler_options){.temp = 0.8f,
+                                .top_k = 40,
+                                .top_p = 0.95f,
+                                .min_p = 0.05f,
+                                .repeat_penalty = 1,
+                                .repeat_last_n = 64,
+                                .seed = UINT64_MAX};
+}
+
+pi_status pi_sampler_create(const pi_model *m, const pi_sampler_options *options, pi_sampler **out,
+                            pi_error *err) {
+    pi_sampler_options defaults = pi_sampler_default_options();
+    pi_model_info info;
+    pi_model_get_info(m, &info);
+    *out = NULL;
+    pi_sampler *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, "sampler");
+    pi_status status = sampler_create(options ? options : &defaults, info.n_vocab, &s->chain, err);
+    if (status != PI_OK) {
+        mem_free(s);
+        return status;
+    }
+    *out = s;
+    return PI_OK;
+}
+
+void pi_sampler_destroy(pi_sampler *s) {
+    if (!s) return;
+    sampler_free(s->chain);
+    mem_free(s);
+}
+void pi_sampler_accept(pi_sampler *s, int32_t token) {
+    sampler_accept(s->chain, token);
+}
+int32_t pi_sampler_sample(pi_sampler *s, const float *logits) {
+    return sampler_sample(s->chain, logits);
+}
+uint64_t pi_sampler_seed(const pi_sampler *s) {
+    return sampler_seed(s->chain);
+}

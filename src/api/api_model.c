@@ -1,0 +1,162 @@
+/* api_model.c: the public model: opened weights plus tokenizer. */
+#include <string.h>
+
+#include "api_types.h"
+#include "mem.h"
+
+#define TEXT(x)          #x
+#define VERSION(a, b, c) TEXT(a) "." TEXT(b) "." TEXT(c)
+
+const char *pi_version(void) {
+    return VERSION(PI_VERSION_MAJOR, PI_VERSION_MINOR, PI_VERSION_PATCH);
+}
+
+pi_model_options pi_model_default_options(void) {
+    return (pi_model_options){0};
+}
+
+static const gguf_file *file_of(const pi_model *m) {
+    return m->weights ? m->weights->file : m->vocab_file;
+}
+
+/* A NUL-terminated copy of a string key, or of `fallback`. */
+static char *copy_key(const gguf_file *f, const char *key, const char *fallback) {
+    gguf_string s;
+    const gguf_value *v = gguf_find(f, key);
+    return v && gguf_as_string(v, &s) ? mem_strndup(s.data, (size_t)s.n_bytes)
+                                      : mem_strdup(fallback);
+}
+
+/* Name of the tensor type that holds the most bytes. */
+static const char *main_type(const gguf_file *f) {
+    uint64_t bytes[QUANT_TYPE_COUNT] = {0};
+    quant_type best = QUANT_F32;
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        bytes[t->type] += t->n_bytes;
+        if (bytes[t->type] > bytes[best]) best = t->type;
+    }
+    return gguf_n_tensors(f) ? quant_find(best)->name : "none";
+}
+
+static pi_status open_file(pi_model *m, const char *path, const pi_model_options *o,
+                           pi_error *err) {
+    gguf_open_options file = {.copy = o->no_mmap, .lock = o->mlock, .header_only = o->vocab_only};
+    return o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
+                         : model_open(path, &file, &m->weights, err);
+}
+
+/* A vocabulary that disagrees with the embedding table would index out of it. */
+static pi_status check_vocab(const pi_model *m, const char *path, pi_error *err) {
+    if (!m->weights || !m->text) return PI_OK;
+    int32_t n_text = tokenizer_get_info(m->text)->n_vocab, n_rows = m->weights->hp.n_vocab;
+    if (n_text <= n_rows) return PI_OK;
+    return error_set(err, PI_ERR_FORMAT,
+                     "vocabulary does not fit: %s: %d tokens, but token_embd.weight has %d rows",
+                     path, n_text, n_rows);
+}
+
+static pi_status load(pi_model *m, const char *path, const pi_model_options *o, pi_error *err) {
+    pi_status status = open_file(m, path, o, err);
+    if (status != PI_OK) return status;
+    /* A model whose vocabulary is missing or unknown still runs on token ids. */
+    status = tokenizer_create(file_of(m), o->pre, &m->text, &m->no_text);
+    bool optional = status == PI_ERR_NOT_FOUND || status == PI_ERR_UNSUPPORTED;
+    if (status != PI_OK && (o->vocab_only || !optional))
+        return error_set(err, status, "%s", m->no_text.message);
+    m->name = copy_key(file_of(m), "general.name", "");
+    m->architecture = copy_key(file_of(m), "general.architecture", "unknown");
+    m->type = mem_strdup(main_type(file_of(m)));
+    if (!m->name || !m->architecture || !m->type) return error_nomem(err, 64, "names");
+    return check_vocab(m, path, err);
+}
+
+pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
+                        pi_error *err) {
+    pi_model_options defaults = pi_model_default_options();
+    *out = NULL;
+    pi_model *m = mem_calloc(1, sizeof *m);
+    if (!m) return error_nomem(err, sizeof *m, "model");
+    pi_status status = load(m, path, options ? options : &defaults, err);
+    if (status != PI_OK) {
+        pi_model_close(m);
+        return status;
+    }
+    *out = m;
+    return PI_OK;
+}
+
+void pi_model_close(pi_model *m) {
+    if (!m) return;
+    tokenizer_free(m->text);
+    model_close(m->weights);
+    gguf_close(m->vocab_file);
+    mem_free(m->name);
+    mem_free(m->architecture);
+    mem_free(m->type);
+    mem_free(m);
+}
+
+void pi_model_get_info(const pi_model *m, pi_model_info *info) {
+    *info = (pi_model_info){.name = m->name,
+                            .architecture = m->architecture,
+                            .type = m->type,
+                            .token_bos = -1,
+                            .token_eos = -1};
+    if (m->weights) {
+        const model_hparams *hp = &m->weights->hp;
+        info->n_layer = hp->n_layer;
+        info->n_embd = hp->n_embd;
+        info->n_ff = m->weights->layers[0].hp.n_ff;
+        info->n_head = m->weights->layers[0].hp.n_head;
+        info->n_head_kv = m->weights->layers[0].hp.n_head_kv;
+        info->n_vocab = hp->n_vocab;
+        info->n_ctx_train = hp->n_ctx_train;
+        info->n_params = m->weights->n_params;
+        info->weight_bytes = m->weights->weight_bytes;
+    }
+    if (m->text) {
+        const tokenizer_info *t = tokenizer_get_info(m->text);
+        info->has_tokenizer = true;
+        info->token_bos = t->bos;
+        info->token_eos = t->eos;
+        info->add_bos = t->add_bos;
+        if (!m->weights) info->n_vocab = t->n_vocab;
+    }
+}
+
+/* ---- text and tokens ------------------------------------------------------------------------ */
+
+static pi_status need_tokenizer(const pi_model *m, pi_error *err) {
+    if (m->text) return PI_OK;
+    return error_set(err, PI_ERR_UNSUPPORTED, "%s", m->no_text.message);
+}
+
+pi_status pi_tokenize(const pi_model *m, const char *text, size_t n_text, uint32_t flags,
+                      int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err) {
+    pi_status status = need_tokenizer(m, err);
+    if (status != PI_OK) return status;
+    uint32_t inner = 0;
+    if (flags & PI_TOKENIZE_BOS) inner |= TOKENIZER_ADD_SPECIAL;
+    if (flags & PI_TOKENIZE_FORCE_BOS) inner |= TOKENIZER_FORCE_BOS;
+    if (flags & PI_TOKENIZE_SPECIAL) inner |= TOKENIZER_PARSE_SPECIAL;
+    return tokenizer_encode(m->text, text, n_text, inner, tokens, capacity, n_tokens, err);
+}
+
+pi_status pi_token_text(const pi_model *m, int32_t token, bool special, char *text, size_t capacity,
+                        size_t *n_bytes, pi_error *err) {
+    pi_status status = need_tokenizer(m, err);
+    if (status != PI_OK) return status;
+    return tokenizer_piece(m->text, token, special, text, capacity, n_bytes, err);
+}
+
+pi_status pi_detokenize(const pi_model *m, const int32_t *tokens, size_t n_tokens, bool special,
+                        char *text, size_t capacity, size_t *n_bytes, pi_error *err) {
+    pi_status status = need_tokenizer(m, err);
+    if (status != PI_OK) return status;
+    return tokenizer_decode(m->text, tokens, n_tokens, special, text, capacity, n_bytes, err);
+}
+
+bool pi_token_is_end(const pi_model *m, int32_t token) {
+    return m->text && tokenizer_is_end(m->text, token);
+}

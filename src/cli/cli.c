@@ -1,0 +1,137 @@
+/* cli.c: messages, models and the end of standard output, the same for every command. */
+#include "cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "log.h"
+
+static const char bundled_model[] = "novella-7m.q8_0.gguf";
+
+/* Beside the executable in a build folder, and where `make install` puts it. */
+static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};
+
+_Static_assert(PI_CACHE_F16 == 0 && PI_CACHE_F32 == 1 && PI_CACHE_Q8_0 == 2,
+               "choices of --cache-type-k are in the order of pi_cache_type");
+_Static_assert(PI_KERNELS_AUTO == 0 && PI_KERNELS_SCALAR == 1 && PI_KERNELS_AVX2 == 2 &&
+                   PI_KERNELS_AVX512 == 3 && PI_KERNELS_NEON == 4,
+               "choices of --kernels are in the order of pi_kernels");
+_Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1,
+               "choices of --mode are in the order of pi_mode");
+
+int cli_failed(const pi_error *err) {
+    fprintf(stderr, "powerinfer: %s\n", err->message);
+    return EXIT_WORK;
+}
+
+int cli_wrong(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("powerinfer: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+void cli_say(const cli_options *o, const char *format, ...) {
+    if (o->quiet) return;
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+static void print_log_line(void *user, log_level level, const char *line) {
+    (void)user;
+    fprintf(stderr, "%s%s\n", level == LOG_LEVEL_WARN ? "warning: " : "", line);
+}
+
+void cli_log_start(const cli_options *o) {
+    if (o->quiet) return;
+    log_set_sink(print_log_line, NULL, o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN);
+}
+
+/* The folder of this executable, from the kernel: argv[0] may be anything. */
+static bool executable_folder(char *buf, size_t n_buf) {
+    ssize_t n = readlink("/proc/self/exe", buf, n_buf - 1);
+    if (n <= 0) return false;
+    buf[n] = 0;
+    char *slash = strrchr(buf, '/');
+    if (!slash) return false;
+    *slash = 0;
+    return true;
+}
+
+pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
+    if (o->model) {
+        if (strlen(o->model) >= n_buf) {
+            return error_set(err, PI_ERR_ARG, "path is too long: --model: give a shorter one");
+        }
+        memcpy(buf, o->model, strlen(o->model) + 1);
+        return PI_OK;
+    }
+    char program[PATH_MAX], folder[PATH_MAX];
+    if (executable_folder(program, sizeof program)) {
+        for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++) {
+            if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
+                file_join(buf, n_buf, folder, bundled_model) && file_exists(buf)) {
+                return PI_OK;
+            }
+        }
+    }
+    return error_set(err, PI_ERR_NOT_FOUND,
+                     "no model given and the bundled one is missing: %s beside the program: give "
+                     "one with -m FILE",
+                     bundled_model);
+}
+
+pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {
+    char path[PATH_MAX];
+    *out = NULL;
+    pi_status status = cli_model_path(o, path, sizeof path, err);
+    if (status != PI_OK) return status;
+    pi_model_options options = pi_model_default_options();
+    options.no_mmap = o->no_mmap;
+    options.mlock = o->mlock;
+    options.vocab_only = vocab_only;
+    options.pre = o->pre;
+    return pi_model_open(path, &options, out, err);
+}
+
+pi_context_options cli_context_options(const cli_options *o) {
+    pi_context_options options = pi_context_default_options();
+    options.n_threads = (int32_t)o->threads;
+    options.n_threads_batch = (int32_t)o->threads_batch;
+    options.n_batch = (int32_t)o->batch_size;
+    options.kernels = (pi_kernels)o->kernels;
+    options.mode = (pi_mode)o->mode;
+    options.cache_k = (pi_cache_type)o->cache_type_k;
+    options.cache_v = (pi_cache_type)o->cache_type_v;
+    return options;
+}
+
+/* stdio forgets why an earlier write failed; the pipe itself still knows. */
+static bool reader_has_gone(void) {
+    struct pollfd fd = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&fd, 1, 0) == 1 && (fd.revents & POLLERR);
+}
+
+int cli_output_failed(int errno_value) {
+    if (errno_value == EPIPE || reader_has_gone()) return EXIT_WORK;
+    cli_wrong("writing failed: standard output: %s",
+              errno_value ? strerror(errno_value) : "give it a place that can be written");
+    return EXIT_WORK;
+}
+
+int cli_finish_output(void) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_DONE;
+    return cli_output_failed(errno);
+}

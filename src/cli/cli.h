@@ -1,0 +1,60 @@
+/* cli.h: what all commands share: exit statuses, messages, opening what was asked for, and the end
+ * of standard output. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "error.h"
+#include "options.h"
+#include "powerinfer.h"
+
+enum {
+    EXIT_DONE = 0,
+    EXIT_WORK = 1,         /* the work failed */
+    EXIT_USAGE = 2,        /* the command line was wrong */
+    EXIT_INTERRUPTED = 130 /* 128 + SIGINT, as shells have it */
+};
+
+enum { CLI_CONTEXT_DEFAULT = 8192 }; /* tokens; longer contexts only when asked for */
+
+typedef struct command {
+    const char *name;
+    uint32_t bit;       /* command_bit */
+    const char *usage;  /* after "powerinfer " */
+    const char *title;  /* one line for the list of commands */
+    const char *detail; /* paragraph for its own help; NULL: none */
+    int max_positionals;
+    int (*run)(const cli_options *o); /* returns an exit status */
+} command;
+
+int cmd_run(const cli_options *o);
+int cmd_eval(const cli_options *o);
+int cmd_tokenize(const cli_options *o);
+int cmd_bench(const cli_options *o);
+int cmd_inspect(const cli_options *o);
+int cmd_convert(const cli_options *o);
+int cmd_synth(const cli_options *o);
+
+/* help.c */
+void help_program(FILE *out, const command *commands, size_t n);
+void help_command(FILE *out, const command *c);
+
+/* "powerinfer: message" on standard error. Return the status that the command ends with. */
+int cli_failed(const pi_error *err);                      /* EXIT_WORK */
+int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
+/* A line on standard error, unless -q. */
+void cli_say(const cli_options *o, const char *format, ...) BASE_PRINTF(2, 3);
+/* With -v, what the library logs goes to standard error. */
+void cli_log_start(const cli_options *o);
+
+/* The model of -m, or the bundled one; the name of the file it is. */
+pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
+pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
+pi_context_options cli_context_options(const cli_options *o);
+
+/* Writes to standard output what is left in its buffer. EXIT_DONE, or EXIT_WORK after a message
+ * (none when the reader has gone: that is how `| head` ends). */
+int cli_finish_output(void);
+/* Says that writing standard output failed with `errno_value`, unless the reader has gone. */
+int cli_output_failed(int errno_value);
+
+#endif

@@ -1,0 +1,226 @@
+/* cli_text.c: bytes in, bytes out. A token may end in the middle of a character, so text is cut
+ * only where text_complete allows, and nothing here assumes that bytes are well-formed UTF-8. */
+#include "cli_text.h"
+
+#include <string.h>
+
+#include "mem.h"
+
+enum { PIECE_GUESS = 256 }; /* bytes; longer tokens cost a second call */
+
+bool text_append(text_buffer *t, const char *data, size_t n_bytes) {
+    size_t need;
+    if (!size_add(t->used, n_bytes, &need)) return false;
+    if (!mem_grow((void **)&t->data, &t->capacity, need, 1, CLI_TEXT_MAX)) return false;
+    if (n_bytes) memcpy(t->data + t->used, data, n_bytes);
+    t->used = need;
+    return true;
+}
+
+void text_free(text_buffer *t) {
+    mem_free(t->data);
+    *t = (text_buffer){.data = NULL};
+}
+
+pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
+                            pi_error *err) {
+    size_t room = PIECE_GUESS, n_bytes = 0, need;
+    for (;;) {
+        if (!size_add(t->used, room, &need) ||
+            !mem_grow((void **)&t->data, &t->capacity, need, 1, CLI_TEXT_MAX)) {
+            return error_nomem(err, room, "text");
+        }
+        pi_status status = pi_token_text(model, token, special, t->data + t->used, room, &n_bytes,
+                                         err);
+        if (status == PI_OK) break;
+        if (status != PI_ERR_LIMIT || n_bytes <= room) return status;
+        room = n_bytes;
+    }
+    t->used += n_bytes;
+    return PI_OK;
+}
+
+static size_t sequence_length(unsigned char lead) {
+    if (lead < 0x80) return 1;
+    if (lead >= 0xc2 && lead <= 0xdf) return 2;
+    if (lead >= 0xe0 && lead <= 0xef) return 3;
+    if (lead >= 0xf0 && lead <= 0xf4) return 4;
+    return 0;
+}
+
+static bool is_continuation(char c) {
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+/* Overlong forms, surrogates and code points above U+10FFFF have a second byte that gives them away
+ * (Unicode table 3-7). */
+static bool is_second_byte(unsigned char lead, unsigned char second) {
+    if (lead == 0xe0) return second >= 0xa0;
+    if (lead == 0xed) return second <= 0x9f;
+    if (lead == 0xf0) return second >= 0x90;
+    if (lead == 0xf4) return second <= 0x8f;
+    return true;
+}
+
+size_t text_sequence(const char *s, size_t n_bytes) {
+    size_t length = sequence_length((unsigned char)s[0]);
+    if (length == 0 || length > n_bytes) return 0;
+    for (size_t i = 1; i < length; i++) {
+        if (!is_continuation(s[i])) return 0;
+    }
+    if (length > 1 && !is_second_byte((unsigned char)s[0], (unsigned char)s[1])) return 0;
+    return length;
+}
+
+size_t text_complete(const char *s, size_t n_bytes) {
+    for (size_t back = 1; back <= 3 && back <= n_bytes; back++) {
+        size_t at = n_bytes - back;
+        if (is_continuation(s[at])) continue;
+        return sequence_length((unsigned char)s[at]) > back ? at : n_bytes;
+    }
+    return n_bytes;
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* The byte that `\c` stands for; -1: c is no escape. */
+static int short_escape(char c) {
+    switch (c) {
+    case 'n':
+        return '\n';
+    case 'r':
+        return '\r';
+    case 't':
+        return '\t';
+    case '\'':
+    case '"':
+    case '\\':
+        return c;
+    default:
+        return -1;
+    }
+}
+
+size_t text_unescape(char *s, size_t n_bytes) {
+    size_t out = 0;
+    for (size_t i = 0; i < n_bytes; i++) {
+        if (s[i] == '\\' && i + 1 < n_bytes) {
+            int byte = short_escape(s[i + 1]);
+            if (byte >= 0) {
+                s[out++] = (char)byte;
+                i++;
+                continue;
+            }
+            if (s[i + 1] == 'x' && i + 3 < n_bytes && hex_digit(s[i + 2]) >= 0 &&
+                hex_digit(s[i + 3]) >= 0) {
+                s[out++] = (char)(hex_digit(s[i + 2]) * 16 + hex_digit(s[i + 3]));
+                i += 3;
+                continue;
+            }
+        }
+        s[out++] = s[i];
+    }
+    return out;
+}
+
+void text_print_escaped(FILE *out, const char *s, size_t n_bytes) {
+    for (size_t i = 0; i < n_bytes;) {
+        size_t length = text_sequence(s + i, n_bytes - i);
+        unsigned char c = (unsigned char)s[i];
+        if (c == '\n') {
+            fputs("\\n", out);
+        } else if (c == '\r') {
+            fputs("\\r", out);
+        } else if (c == '\t') {
+            fputs("\\t", out);
+        } else if (c == '\'' || c == '\\') {
+            fprintf(out, "\\%c", c);
+        } else if (length == 0 || c < 0x20 || c == 0x7f) {
+            fprintf(out, "\\x%02X", c);
+            length = 1;
+        } else {
+            fwrite(s + i, 1, length, out);
+        }
+        i += length;
+    }
+}
+
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Reads the digits of one word. False: not a number that fits. */
+static bool parse_id(const char *word, size_t n, int64_t *out) {
+    int64_t value = 0;
+    size_t i = n > 1 && word[0] == '-' ? 1 : 0;
+    if (n - i > 10) return false; /* ids have at most 10 digits */
+    for (size_t d = i; d < n; d++) {
+        if (word[d] < '0' || word[d] > '9') return false;
+        value = value * 10 + (word[d] - '0');
+    }
+    *out = i ? -value : value;
+    return true;
+}
+
+pi_status text_parse_ids(const char *text, size_t n_text, const char *where, int32_t n_vocab,
+                         int32_t **tokens, size_t *n_tokens, pi_error *err) {
+    int32_t *ids = NULL;
+    size_t capacity = 0, n = 0, line = 1;
+    pi_status status = PI_OK;
+    *tokens = NULL;
+    *n_tokens = 0;
+    for (size_t i = 0; i < n_text && status == PI_OK;) {
+        if (is_space(text[i])) {
+            line += text[i++] == '\n';
+            continue;
+        }
+        size_t end = i;
+        while (end < n_text && !is_space(text[end])) end++;
+        int64_t id = 0;
+        int shown = end - i < 40 ? (int)(end - i) : 40;
+        if (!parse_id(text + i, end - i, &id)) {
+            status = error_set(err, PI_ERR_FORMAT,
+                               "\"%.*s\" is not a token id: %s, line %zu: give whole numbers "
+                               "separated by white space",
+                               shown, text + i, where, line);
+        } else if (id < 0 || id >= n_vocab) {
+            status = error_set(err, PI_ERR_RANGE,
+                               "token id %.*s is outside the vocabulary: %s, line %zu: this model "
+                               "has ids 0 to %d",
+                               shown, text + i, where, line, (int)n_vocab - 1);
+        } else if (!mem_grow((void **)&ids, &capacity, n + 1, sizeof *ids, INT32_MAX)) {
+            status = error_nomem(err, (n + 1) * sizeof *ids, "token ids");
+        } else {
+            ids[n++] = (int32_t)id;
+        }
+        i = end;
+    }
+    if (status == PI_OK && n == 0) {
+        status = error_set(err, PI_ERR_FORMAT, "no token ids: %s: give at least one", where);
+    }
+    if (status != PI_OK) {
+        mem_free(ids);
+        return status;
+    }
+    *tokens = ids;
+    *n_tokens = n;
+    return PI_OK;
+}
+
+pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
+                        int32_t **tokens, size_t *n_tokens, pi_error *err) {
+    size_t capacity = n_text + 8; /* always enough, says pi_tokenize */
+    *tokens = mem_calloc(capacity, sizeof **tokens);
+    if (!*tokens) return error_nomem(err, capacity * sizeof **tokens, "token ids");
+    pi_status status = pi_tokenize(model, text, n_text, flags, *tokens, capacity, n_tokens, err);
+    if (status != PI_OK) {
+        mem_free(*tokens);
+        *tokens = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,48 @@
+/* cli_text.h: text on its way in and out: a growing buffer, the ends of UTF-8 sequences, escapes,
+ * and lists of token ids. */
+#ifndef CLI_CLI_TEXT_H
+#define CLI_CLI_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "error.h"
+#include "powerinfer.h"
+
+/* Most bytes of a prompt, a file of token ids, or a completion: far beyond any context. */
+#define CLI_TEXT_MAX ((size_t)1 << 30)
+
+typedef struct text_buffer {
+    char *data; /* [used], not NUL-terminated; mem_free by text_free */
+    size_t used, capacity;
+} text_buffer;
+
+bool text_append(text_buffer *t, const char *data, size_t n_bytes); /* false: no memory, or over */
+void text_free(text_buffer *t);                                     /* CLI_TEXT_MAX */
+
+/* Appends the bytes of a token as they stand inside a text. */
+pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
+                            pi_error *err);
+
+/* Bytes of the UTF-8 sequence that begins at s[0], n >= 1; 0: none begins here, or not whole. */
+size_t text_sequence(const char *s, size_t n_bytes);
+/* How many bytes can be shown now: all but a sequence at the end that has only begun. */
+size_t text_complete(const char *s, size_t n_bytes);
+
+/* Replaces \n \r \t \\ \' \" \xHH in place and returns the new length; others stay as they are. */
+size_t text_unescape(char *s, size_t n_bytes);
+/* Writes text on one line: quotes, control bytes and bad UTF-8 as escapes. */
+void text_print_escaped(FILE *out, const char *s, size_t n_bytes);
+
+/* Token ids separated by white space, each within [0, n_vocab). `where` names the text in messages.
+ * *tokens: mem_free. At least one id. PI_ERR_FORMAT, PI_ERR_RANGE, PI_ERR_NOMEM. */
+pi_status text_parse_ids(const char *text, size_t n_text, const char *where, int32_t n_vocab,
+                         int32_t **tokens, size_t *n_tokens, pi_error *err);
+
+/* Tokens of a text. *tokens: mem_free. */
+pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
+                        int32_t **tokens, size_t *n_tokens, pi_error *err);
+
+#endif

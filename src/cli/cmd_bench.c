@@ -1,0 +1,119 @@
+/* cmd_bench.c: prompt and generation speed as a table, or as JSON. The measuring itself is the
+ * library's; here is only how it is asked for and shown. */
+#include <string.h>
+
+#include "cli.h"
+#include "json_writer.h"
+#include "mem.h"
+#include "terminal.h"
+
+/* `-p 0` means no prompt test; a zero among other lengths is left out. */
+static int32_t copy_list(const option_list *list, int32_t *out, bool drop_zeros) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->values[i] || !drop_zeros) out[n++] = list->values[i];
+    }
+    return n;
+}
+
+static void print_json(const char *name, const pi_bench_report *r) {
+    json_writer w;
+    json_begin(&w, stdout);
+    json_object(&w, NULL);
+    json_text(&w, "model", name);
+    json_object(&w, "machine");
+    json_text(&w, "cpu", r->cpu);
+    json_int(&w, "threads", r->threads);
+    json_number(&w, "read_gbps", r->read_gbps);
+    json_number(&w, "gather_gbps", r->gather_gbps);
+    json_end_object(&w);
+    json_array(&w, "results");
+    for (int32_t i = 0; i < r->n_results; i++) {
+        const pi_bench_result *b = &r->results[i];
+        json_object(&w, NULL);
+        json_text(&w, "test", b->test);
+        json_int(&w, "depth", b->depth);
+        json_text(&w, "mode", b->mode);
+        json_text(&w, "device", b->device);
+        json_number(&w, "tps", b->tps);
+        json_number(&w, "tps_min", b->tps_min);
+        json_number(&w, "tps_max", b->tps_max);
+        json_number(&w, "bytes_per_token", b->bytes_per_token);
+        json_number(&w, "gbps", b->gbps);
+        json_number(&w, "bandwidth_share", b->bandwidth_share);
+        json_number(&w, "floor_share", b->floor_share);
+        json_number(&w, "ffn_density", b->ffn_density);
+        json_end_object(&w);
+    }
+    json_end_array(&w);
+    json_end_object(&w);
+}
+
+static void print_table(const pi_model_info *info, const pi_bench_report *r) {
+    printf("model:   %s, %s, %s, %.2f GiB, %.2f billion parameters\n",
+           info->name[0] ? info->name : "(no name)", info->architecture, info->type,
+           (double)info->weight_bytes / (1 << 30), (double)info->n_params / 1e9);
+    printf("machine: %s, %d threads, reads %.1f GB/s, gathers rows at %.1f GB/s\n\n", r->cpu,
+           (int)r->threads, r->read_gbps, r->gather_gbps);
+    printf("| %-8s | %6s | %-8s | %-6s | %21s | %9s | %7s | %9s | %8s | %8s |\n", "test", "depth",
+           "mode", "device", "tokens/s", "MB/token", "GB/s", "bandwidth", "of floor", "ffn read");
+    printf("|----------|-------:|----------|--------|----------------------:|----------:|--------:|"
+           "----------:|---------:|---------:|\n");
+    for (int32_t i = 0; i < r->n_results; i++) {
+        const pi_bench_result *b = &r->results[i];
+        char speed[64]; /* the median and how far the repetitions were from it */
+        double above = b->tps_max - b->tps, below = b->tps - b->tps_min;
+        snprintf(speed, sizeof speed, "%.2f ± %.2f", b->tps, above > below ? above : below);
+        /* "±" is two bytes and one column. */
+        printf(
+            "| %-8s | %6d | %-8s | %-6s | %22s | %9.1f | %7.2f | %8.1f%% | %7.1f%% | %7.1f%% |\n",
+            b->test, (int)b->depth, b->mode, b->device, speed, b->bytes_per_token / 1e6, b->gbps,
+            100 * b->bandwidth_share, 100 * b->floor_share, 100 * b->ffn_density);
+    }
+}
+
+static const char *model_name(const pi_model_info *info, const char *path) {
+    if (info->name[0]) return info->name;
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static pi_status measure(const cli_options *o, const pi_model *model, pi_bench_report *report,
+                         pi_error *err) {
+    terminal_progress progress;
+    pi_bench_options options = pi_bench_default_options();
+    options.context = cli_context_options(o);
+    options.n_prompts = copy_list(&o->prompts, options.prompts, true);
+    options.n_depths = copy_list(&o->depths, options.depths, false);
+    options.n_gen = (int32_t)o->n_gen;
+    options.repetitions = (int32_t)o->repetitions;
+    options.progress = terminal_progress_step;
+    options.user = &progress;
+    terminal_progress_begin(&progress, o->quiet);
+    pi_status status = pi_bench(model, &options, report, err);
+    terminal_progress_end(&progress);
+    return status;
+}
+
+int cmd_bench(const cli_options *o) {
+    pi_error err = {.status = PI_OK};
+    pi_model *model = NULL;
+    pi_bench_report *report = mem_calloc(1, sizeof *report);
+    pi_status status = report ? cli_model_open(o, false, &model, &err)
+                              : error_nomem(&err, sizeof *report, "report");
+    if (status == PI_OK) status = measure(o, model, report, &err);
+    if (status == PI_OK) {
+        char path[4096] = "";
+        pi_model_info info;
+        pi_model_get_info(model, &info);
+        cli_model_path(o, path, sizeof path, NULL);
+        if (o->json) {
+            print_json(model_name(&info, path), report);
+        } else {
+            print_table(&info, report);
+        }
+    }
+    pi_model_close(model);
+    mem_free(report);
+    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+}

@@ -1,0 +1,24 @@
+/* cmd_convert.c: a Hugging Face folder becomes a GGUF file. */
+#include "cli.h"
+#include "signals.h"
+#include "terminal.h"
+
+int cmd_convert(const cli_options *o) {
+    if (!o->n_positionals)
+        return cli_wrong("no folder: convert: name one, as in convert DIR -o FILE");
+    if (!o->out) return cli_wrong("no output: convert: name a file with -o");
+    terminal_progress progress;
+    pi_error err = {.status = PI_OK};
+    pi_convert_options options = pi_convert_default_options();
+    options.type = o->type;
+    options.n_threads = (int32_t)o->threads;
+    options.progress = terminal_progress_step;
+    options.message = terminal_progress_message;
+    options.user = &progress;
+    terminal_progress_begin(&progress, o->quiet);
+    signals_remove_output();
+    pi_status status = pi_convert(o->positionals[0], o->out, &options, &err);
+    signals_restore();
+    terminal_progress_end(&progress);
+    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+}

@@ -1,0 +1,238 @@
+/* cmd_run.c: complete a prompt. The completion goes to standard output, everything else to standard
+ * error. Work is in steps, each of which leaves what it made in `job`, so that one place frees all.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "clock.h"
+#include "file.h"
+#include "generate.h"
+#include "json_writer.h"
+#include "mem.h"
+#include "signals.h"
+
+typedef struct job {
+    const cli_options *options;
+    char *prompt; /* [n_prompt_bytes] */
+    size_t n_prompt_bytes;
+    int32_t *tokens; /* [n_tokens] of the prompt */
+    size_t n_tokens;
+    pi_model *model;
+    pi_model_info info;
+    pi_context *context;
+    pi_session *session;
+    pi_sampler *sampler;
+    double load_seconds;
+} job;
+
+/* ---- prompt ---------------------------------------------------------------------------------- */
+
+typedef enum prompt_source { FROM_TEXT, FROM_FILE, FROM_STDIN } prompt_source;
+
+/* What is typed counts before what is in the environment. */
+static prompt_source choose_source(const cli_options *o) {
+    if (options_typed(o, &o->prompt)) return FROM_TEXT;
+    if (options_typed(o, &o->file)) return FROM_FILE;
+    if (o->prompt) return FROM_TEXT;
+    return o->file ? FROM_FILE : FROM_STDIN;
+}
+
+static pi_status read_prompt(job *j, pi_error *err) {
+    const cli_options *o = j->options;
+    prompt_source source = choose_source(o);
+    if (source == FROM_TEXT) {
+        j->n_prompt_bytes = strlen(o->prompt);
+        j->prompt = mem_strndup(o->prompt, j->n_prompt_bytes);
+        if (!j->prompt) return error_nomem(err, j->n_prompt_bytes, "prompt");
+        if (!o->no_escape) j->n_prompt_bytes = text_unescape(j->prompt, j->n_prompt_bytes);
+        return PI_OK;
+    }
+    const char *path = source == FROM_FILE ? o->file : "-";
+    pi_status status = file_read(path, CLI_TEXT_MAX, &j->prompt, &j->n_prompt_bytes, err);
+    if (status != PI_OK) return status;
+    /* The newline that editors and echo put at the end is no part of what is to be continued. */
+    if (j->n_prompt_bytes && j->prompt[j->n_prompt_bytes - 1] == '\n') j->n_prompt_bytes--;
+    return PI_OK;
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static pi_status tokenize_prompt(job *j, pi_error *err) {
+    pi_status status = text_tokenize(j->model, j->prompt, j->n_prompt_bytes,
+                                     PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, &j->tokens,
+                                     &j->n_tokens, err);
+    if (status != PI_OK) return status;
+    if (j->n_tokens == 0) {
+        return error_set(err, PI_ERR_ARG,
+                         "the prompt is empty: this model has no BOS token to begin with: give a "
+                         "text with -p");
+    }
+    return PI_OK;
+}
+
+/* Tokens that the session has room for: the context, or less when fewer will be needed. */
+static pi_status choose_context(const job *j, int32_t *n_ctx, pi_error *err) {
+    const cli_options *o = j->options;
+    int64_t size = o->ctx_size;
+    if (size <= 0) {
+        size = j->info.n_ctx_train > 0 ? j->info.n_ctx_train : CLI_CONTEXT_DEFAULT;
+        if (o->ctx_size < 0 && size > CLI_CONTEXT_DEFAULT) size = CLI_CONTEXT_DEFAULT;
+    }
+    if ((int64_t)j->n_tokens > size) {
+        return error_set(err, PI_ERR_LIMIT,
+                         "the prompt has %zu tokens, the context room for %lld: --ctx-size: give a "
+                         "larger one or a shorter prompt",
+                         j->n_tokens, (long long)size);
+    }
+    if (o->predict >= 0 && (int64_t)j->n_tokens + o->predict < size) {
+        size = (int64_t)j->n_tokens + o->predict;
+    }
+    *n_ctx = (int32_t)size;
+    return PI_OK;
+}
+
+static pi_sampler_options sampler_options(const cli_options *o) {
+    pi_sampler_options options = pi_sampler_default_options();
+    options.temp = (float)o->temp;
+    options.top_k = (int32_t)o->top_k;
+    options.top_p = (float)o->top_p;
+    options.min_p = (float)o->min_p;
+    options.repeat_penalty = (float)o->repeat_penalty;
+    options.repeat_last_n = (int32_t)o->repeat_last_n;
+    options.seed = o->seed < 0 ? UINT64_MAX : (uint64_t)o->seed;
+    return options;
+}
+
+static pi_status set_up(job *j, pi_error *err) {
+    double start = clock_seconds();
+    pi_status status = cli_model_open(j->options, false, &j->model, err);
+    if (status != PI_OK) return status;
+    pi_model_get_info(j->model, &j->info);
+    status = tokenize_prompt(j, err);
+    if (status != PI_OK) return status;
+    int32_t n_ctx = 0;
+    status = choose_context(j, &n_ctx, err);
+    if (status != PI_OK) return status;
+    pi_context_options context_options = cli_context_options(j->options);
+    context_options.n_logits = 1;
+    status = pi_context_create(j->model, &context_options, &j->context, err);
+    if (status != PI_OK) return status;
+    status = pi_session_create(j->context, n_ctx, &j->session, err);
+    if (status != PI_OK) return status;
+    pi_sampler_options sampling = sampler_options(j->options);
+    status = pi_sampler_create(j->model, &sampling, &j->sampler, err);
+    j->load_seconds = clock_seconds() - start;
+    return status;
+}
+
+static void tear_down(job *j) {
+    pi_sampler_destroy(j->sampler);
+    pi_session_destroy(j->session);
+    pi_context_destroy(j->context);
+    pi_model_close(j->model);
+    mem_free(j->tokens);
+    mem_free(j->prompt);
+}
+
+/* ---- reporting ------------------------------------------------------------------------------- */
+
+static double rate(double count, double seconds) {
+    return seconds > 0 ? count / seconds : 0;
+}
+
+static void print_settings(const job *j) {
+    const cli_options *o = j->options;
+    if (!o->verbose) return;
+    cli_say(o, "model:       %s, %s, %s, %.1f million parameters", j->info.name,
+            j->info.architecture, j->info.type, (double)j->info.n_params / 1e6);
+    cli_say(o, "context:     %d tokens, batches of %lld", (int)pi_session_capacity(j->session),
+            (long long)o->batch_size);
+    cli_say(o, "sampling:    temp %g, top-k %lld, top-p %g, min-p %g, repeat-penalty %g over %lld",
+            o->temp, (long long)o->top_k, o->top_p, o->min_p, o->repeat_penalty,
+            (long long)o->repeat_last_n);
+    cli_say(o, "seed:        %llu", (unsigned long long)pi_sampler_seed(j->sampler));
+}
+
+static void print_timings(const job *j, const generation *g) {
+    const cli_options *o = j->options;
+    cli_say(o, "load:        %.3f s", j->load_seconds);
+    cli_say(o, "prompt:      %d tokens, %.1f tokens/s", (int)g->n_prompt,
+            rate(g->n_prompt, g->prompt_seconds));
+    cli_say(o, "generation:  %zu tokens, %.1f tokens/s", g->n_tokens,
+            rate(g->n_decoded, g->decode_seconds));
+    cli_say(o, "computed by: %s kernels, %d thread%s", pi_context_kernels(j->context),
+            (int)pi_context_threads(j->context), pi_context_threads(j->context) == 1 ? "" : "s");
+}
+
+static void print_json(const generation *g) {
+    static const char *const reasons[] = {
+        [STOP_EOS] = "eos", [STOP_LENGTH] = "length", [STOP_SIGNAL] = "stop"};
+    json_writer w;
+    json_begin(&w, stdout);
+    json_object(&w, NULL);
+    json_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
+    json_int(&w, "prompt_tokens", g->n_prompt);
+    json_array(&w, "tokens");
+    for (size_t i = 0; i < g->n_tokens; i++) json_int(&w, NULL, g->tokens[i]);
+    json_end_array(&w);
+    json_text(&w, "stop", reasons[g->stop]);
+    json_number(&w, "prompt_tps", rate(g->n_prompt, g->prompt_seconds));
+    json_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
+    json_end_object(&w);
+}
+
+static int generate(const job *j) {
+    const cli_options *o = j->options;
+    generation g = {.model = j->model,
+                    .context = j->context,
+                    .session = j->session,
+                    .sampler = j->sampler,
+                    .prompt = j->tokens,
+                    .n_prompt = (int32_t)j->n_tokens,
+                    .n_predict = (int32_t)o->predict,
+                    .ignore_eos = o->ignore_eos,
+                    .stream = !o->json};
+    pi_error err = {.status = PI_OK};
+    signals_cancel_context(j->context);
+    pi_status status = generation_run(&g, &err);
+    signals_restore();
+    int result = EXIT_DONE;
+    /* A prompt must not begin in the middle of a terminal's line. */
+    if (g.stream && g.text.used && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1) {
+        fputc('\n', stderr);
+    }
+    if (status != PI_OK) {
+        result = cli_failed(&err);
+    } else if (g.output_failed) {
+        result = cli_output_failed(g.output_errno);
+    } else {
+        if (o->json) print_json(&g);
+        print_timings(j, &g);
+    }
+    generation_free(&g);
+    return result;
+}
+
+int cmd_run(const cli_options *o) {
+    if (options_typed(o, &o->prompt) && options_typed(o, &o->file)) {
+        return cli_wrong("two prompts: -p and -f: give one of them");
+    }
+    if (choose_source(o) == FROM_STDIN && isatty(STDIN_FILENO) == 1) {
+        return cli_wrong("no prompt: run: give one with -p or -f, or on standard input");
+    }
+    pi_error err = {.status = PI_OK};
+    job j = {.options = o};
+    int result;
+    pi_status status = read_prompt(&j, &err);
+    if (status == PI_OK) status = set_up(&j, &err);
+    if (status == PI_OK) {
+        print_settings(&j);
+        result = generate(&j);
+    } else {
+        result = cli_failed(&err);
+    }
+    tear_down(&j);
+    return result;
+}

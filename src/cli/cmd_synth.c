@@ -1,0 +1,29 @@
+/* cmd_synth.c: a model of a named shape with random weights, for benchmarks and tests. */
+#include "cli.h"
+#include "signals.h"
+#include "terminal.h"
+
+int cmd_synth(const cli_options *o) {
+    if (!o->out) return cli_wrong("no output: synth: name a file with -o");
+    terminal_progress progress;
+    pi_error err = {.status = PI_OK};
+    pi_synth_options options = pi_synth_default_options();
+    options.shape = o->shape;
+    options.type = o->type;
+    options.n_layer = (int32_t)o->layers;
+    options.density = (float)o->density;
+    options.skew_share = (float)o->skew.first;
+    options.skew_mass = (float)o->skew.second;
+    options.rank = (int32_t)o->rank;
+    options.seed = (uint64_t)o->seed;
+    options.plain = o->plain;
+    options.n_threads = (int32_t)o->threads;
+    options.progress = terminal_progress_step;
+    options.user = &progress;
+    terminal_progress_begin(&progress, o->quiet);
+    signals_remove_output();
+    pi_status status = pi_synth(o->out, &options, &err);
+    signals_restore();
+    terminal_progress_end(&progress);
+    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+}

@@ -1,0 +1,100 @@
+/* cmd_tokenize.c: text to ids, ids to text. Text is taken byte for byte, from -p as from standard
+ * input: what a tokenizer does with odd bytes is just what this command is for. */
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "cli_text.h"
+#include "file.h"
+#include "mem.h"
+
+/* One line of ids: exactly what outside tests compare. */
+static void print_ids(const int32_t *tokens, size_t n) {
+    for (size_t i = 0; i < n; i++) printf(i ? " %d" : "%d", (int)tokens[i]);
+    putchar('\n');
+}
+
+static pi_status print_pieces(const pi_model *model, const int32_t *tokens, size_t n,
+                              pi_error *err) {
+    text_buffer piece = {.data = NULL};
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < n && status == PI_OK; i++) {
+        piece.used = 0;
+        status = text_append_token(&piece, model, tokens[i], true, err);
+        if (status != PI_OK) break;
+        printf("%6d -> '", (int)tokens[i]);
+        text_print_escaped(stdout, piece.data, piece.used);
+        puts("'");
+    }
+    text_free(&piece);
+    return status;
+}
+
+static pi_status encode(const cli_options *o, const pi_model *model, const char *text,
+                        size_t n_text, pi_error *err) {
+    uint32_t flags = 0;
+    if (o->bos) flags |= PI_TOKENIZE_FORCE_BOS;
+    if (o->special) flags |= PI_TOKENIZE_SPECIAL;
+    int32_t *tokens;
+    size_t n;
+    pi_status status = text_tokenize(model, text, n_text, flags, &tokens, &n, err);
+    if (status != PI_OK) return status;
+    if (o->ids) {
+        print_ids(tokens, n);
+    } else {
+        status = print_pieces(model, tokens, n, err);
+    }
+    mem_free(tokens);
+    return status;
+}
+
+static pi_status decode(const cli_options *o, const pi_model *model, const char *ids, size_t n_ids,
+                        pi_error *err) {
+    pi_model_info info;
+    pi_model_get_info(model, &info);
+    int32_t *tokens;
+    size_t n, n_bytes = 0;
+    const char *where = o->prompt ? "-p" : "standard input";
+    pi_status status = text_parse_ids(ids, n_ids, where, info.n_vocab, &tokens, &n, err);
+    if (status != PI_OK) return status;
+    char *text = NULL;
+    /* The first call only measures. */
+    status = pi_detokenize(model, tokens, n, o->special, NULL, 0, &n_bytes, err);
+    if (status == PI_ERR_LIMIT) {
+        text = mem_alloc(n_bytes);
+        status = text ? pi_detokenize(model, tokens, n, o->special, text, n_bytes, &n_bytes, err)
+                      : error_nomem(err, n_bytes, "text");
+    }
+    if (status == PI_OK && n_bytes) fwrite(text, 1, n_bytes, stdout);
+    mem_free(text);
+    mem_free(tokens);
+    return status;
+}
+
+int cmd_tokenize(const cli_options *o) {
+    bool from_stdin = o->from_stdin || !o->prompt;
+    if (options_typed(o, &o->from_stdin) && options_typed(o, &o->prompt)) {
+        return cli_wrong("two texts: -p and --stdin: give one of them");
+    }
+    if (options_typed(o, &o->prompt)) from_stdin = false;
+    if (from_stdin && isatty(STDIN_FILENO) == 1) {
+        return cli_wrong("no text: tokenize: give one with -p, or on standard input");
+    }
+    pi_error err = {.status = PI_OK};
+    char *text = NULL;
+    size_t n_text = 0;
+    pi_model *model = NULL;
+    pi_status status = cli_model_open(o, true, &model, &err);
+    if (status == PI_OK && from_stdin) {
+        status = file_read("-", CLI_TEXT_MAX, &text, &n_text, &err);
+    }
+    if (status == PI_OK) {
+        const char *source = from_stdin ? text : o->prompt;
+        if (!from_stdin) n_text = strlen(source);
+        status = o->detok ? decode(o, model, source, n_text, &err)
+                          : encode(o, model, source, n_text, &err);
+    }
+    mem_free(text);
+    pi_model_close(model);
+    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+}

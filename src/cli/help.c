@@ -1,0 +1,127 @@
+/* help.c: --help, written from the tables of commands and options, so that it cannot be out of
+ * date. */
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+enum {
+    WIDTH = 96,       /* columns; a little less than the lines of the sources */
+    HELP_COLUMN = 30, /* where descriptions begin */
+    LEFT_MAX = 160    /* bytes of "-n, --predict, --n-predict N" */
+};
+
+/* Words of `text`, wrapped, from column `at` on; further lines are indented to `indent`. */
+static void print_wrapped(FILE *out, const char *text, int at, int indent) {
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (at > indent && at + 1 + length > WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            fputc(' ', out);
+            at++;
+        }
+        fprintf(out, "%.*s", length, text);
+        at += length;
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+static void print_heading(FILE *out, const char *text) {
+    bool bold = isatty(fileno(out)) == 1;
+    fprintf(out, "\n%s%s%s\n", bold ? "\033[1m" : "", text, bold ? "\033[0m" : "");
+}
+
+static void print_option(FILE *out, const option *o) {
+    char left[LEFT_MAX], right[2 * WIDTH * 3];
+    int n = snprintf(left, sizeof left, "  %s%s%s--%s", o->short_name ? "-" : "    ",
+                     o->short_name ? o->short_name : "", o->short_name ? ", " : "", o->long_name);
+    for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) {
+        n += snprintf(left + n, sizeof left - (size_t)n, ", %s", o->aliases[a]);
+    }
+    if (o->argument) n += snprintf(left + n, sizeof left - (size_t)n, " %s", o->argument);
+    int m = snprintf(right, sizeof right, "%s", o->help);
+    if (o->choices) {
+        m += snprintf(right + m, sizeof right - (size_t)m, ":");
+        for (const char *c = o->choices; *c;) {
+            int length = (int)strcspn(c, "|");
+            if (*c != '!') {
+                m += snprintf(right + m, sizeof right - (size_t)m, " %.*s", length, c);
+            }
+            c += length + (c[length] == '|');
+        }
+    }
+    if (o->standard) snprintf(right + m, sizeof right - (size_t)m, " (default %s)", o->standard);
+    fputs(left, out);
+    if (n + 2 > HELP_COLUMN) {
+        fputc('\n', out);
+        n = 0;
+    }
+    fprintf(out, "%*s", HELP_COLUMN - n, "");
+    print_wrapped(out, right, HELP_COLUMN, HELP_COLUMN);
+}
+
+static void print_group(FILE *out, uint32_t bit, option_group group, const char *heading) {
+    bool headed = false;
+    for (size_t i = 0; i < option_count; i++) {
+        const option *o = &option_table[i];
+        if (!(o->commands & bit) || o->group != group || o->type == OPTION_NEUTRAL) continue;
+        if (!headed) print_heading(out, heading);
+        headed = true;
+        print_option(out, o);
+    }
+}
+
+static void print_neutral(FILE *out, uint32_t bit) {
+    char list[1024];
+    int n = 0;
+    for (size_t i = 0; i < option_count; i++) {
+        const option *o = &option_table[i];
+        if (!(o->commands & bit) || o->type != OPTION_NEUTRAL || !*o->standard) continue;
+        n += snprintf(list + n, sizeof list - (size_t)n, "%s--%s %s", n ? ", " : "", o->long_name,
+                      o->standard);
+    }
+    if (n == 0) return;
+    fputs("  Not in this version, accepted at these values:\n    ", out);
+    print_wrapped(out, list, 4, 4);
+}
+
+void help_command(FILE *out, const command *c) {
+    fprintf(out, "usage: powerinfer %s\n\n", c->usage);
+    print_wrapped(out, c->title, 0, 0);
+    if (c->detail) {
+        fputc('\n', out);
+        print_wrapped(out, c->detail, 0, 0);
+    }
+    print_group(out, c->bit, GROUP_COMMAND, "Options");
+    print_group(out, c->bit, GROUP_COMMON, "Common options");
+    print_group(out, c->bit, GROUP_ENGINE, "Engine");
+    print_group(out, c->bit, GROUP_SAMPLING, "Sampling");
+    print_neutral(out, c->bit);
+    fputc('\n', out);
+    print_wrapped(out,
+                  "Every option may also come from the environment: POWERINFER_ and its long name "
+                  "in capitals with underscores, such as POWERINFER_MODEL.",
+                  0, 0);
+}
+
+void help_program(FILE *out, const command *commands, size_t n) {
+    fprintf(out,
+            "powerinfer %s: run large language models on ordinary machines\n\n"
+            "usage: powerinfer COMMAND [options]\n"
+            "       powerinfer COMMAND --help\n"
+            "       powerinfer --version\n",
+            pi_version());
+    print_heading(out, "Commands");
+    for (size_t i = 0; i < n; i++) {
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].title);
+    }
+    fputc('\n', out);
+    print_wrapped(out,
+                  "Results go to standard output, progress and timings to standard error. Exit "
+                  "status: 0 done, 1 the work failed, 2 the command line was wrong.",
+                  0, 0);
+}

@@ -1,0 +1,115 @@
+/* main.c: the table of commands and the way to them. Each command is a file cmd_NAME.c that turns
+ * options into calls of the public headers; this program has no other way into the library. */
+#include <string.h>
+
+#include "cli.h"
+#include "signals.h"
+
+static const command commands[] = {
+    {"run", COMMAND_RUN, "run [-m FILE] [-p TEXT | -f FILE] [options]",
+     "complete a prompt: streams the text, then timings",
+     "Without -p and -f the prompt is read from standard input. Only the completion goes to "
+     "standard output. Ctrl-C ends the text; a second one ends the program.",
+     0, cmd_run},
+    {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
+     "forward pass over given token ids, writes logits",
+     "No BOS is added. --batch 1 feeds the tokens one by one.", 0, cmd_eval},
+    {"tokenize", COMMAND_TOKENIZE, "tokenize [-m FILE] [--ids] [-p TEXT | --stdin] [options]",
+     "text to token ids, ids to text",
+     "No BOS or EOS is added, and control tokens in the text are plain text, unless asked for. A "
+     "vocabulary-only file is enough.",
+     0, cmd_tokenize},
+    {"bench", COMMAND_BENCH, "bench [-m FILE] [-p N,...] [-n N] [-d N,...] [-r N] [options]",
+     "prompt and generation speed, bytes touched, bandwidth reached", NULL, 0, cmd_bench},
+    {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
+     "what is in a model file, what would run, what this machine has", NULL, 1, cmd_inspect},
+    {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]", "Hugging Face folder to GGUF",
+     NULL, 1, cmd_convert},
+    {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
+     "write a synthetic model of a named shape", NULL, 0, cmd_synth},
+};
+
+/* Promised by the documentation of the command line for later versions. */
+static const char *const later[] = {"chat", "serve", "perplexity", "prepare", "quantize", "place"};
+
+enum {
+    N_COMMANDS = sizeof commands / sizeof commands[0],
+    N_LATER = sizeof later / sizeof later[0]
+};
+
+static const command *command_find(const char *name) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0) return &commands[i];
+    }
+    return NULL;
+}
+
+static int command_unknown(const char *name) {
+    const char *names[N_COMMANDS];
+    for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
+    for (size_t i = 0; i < N_LATER; i++) {
+        if (strcmp(name, later[i]) == 0) {
+            return cli_wrong("not in this version: %s: see powerinfer --help for what is", name);
+        }
+    }
+    if (name[0] == '-') {
+        return cli_wrong("no command: %s: name a command first, such as powerinfer run %s", name,
+                         name);
+    }
+    const char *closest = options_closest(name, names, N_COMMANDS);
+    if (closest) return cli_wrong("unknown command: %s: did you mean %s?", name, closest);
+    return cli_wrong("unknown command: %s: see powerinfer --help", name);
+}
+
+static int run_command(const command *c, int argc, char *const *argv) {
+    cli_options options;
+    pi_error err = {.status = PI_OK};
+    switch (options_parse(&options, c->bit, c->name, c->max_positionals, argc, argv, &err)) {
+    case PARSE_HELP:
+        help_command(stdout, c);
+        return EXIT_DONE;
+    case PARSE_WRONG:
+        return cli_wrong("%s", err.message);
+    case PARSE_OK:
+        break;
+    }
+    cli_log_start(&options);
+    return c->run(&options);
+}
+
+static bool is_word(const char *word, const char *a, const char *b, const char *c) {
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
+static int dispatch(int argc, char *const *argv) {
+    if (argc < 2) {
+        help_program(stderr, commands, N_COMMANDS);
+        return EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    if (is_word(word, "--version", "-V", "version")) {
+        printf("powerinfer %s\n", pi_version());
+        return EXIT_DONE;
+    }
+    bool help = is_word(word, "--help", "-h", "help");
+    if (help && argc == 2) {
+        help_program(stdout, commands, N_COMMANDS);
+        return EXIT_DONE;
+    }
+    const char *name = help ? argv[2] : word;
+    const command *c = command_find(name);
+    if (!c) return command_unknown(name);
+    if (help) {
+        help_command(stdout, c);
+        return EXIT_DONE;
+    }
+    return run_command(c, argc - 2, argv + 2);
+}
+
+int main(int argc, char **argv) {
+    signals_prepare();
+    int status = dispatch(argc, argv);
+    if (status == EXIT_DONE) return cli_finish_output();
+    fflush(stdout); /* one line about what failed first is enough */
+    return status;
+}

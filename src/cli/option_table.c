@@ -1,0 +1,206 @@
+/* option_table.c: every option of every command, as data. Names are llama.cpp's where it has them.
+ *
+ * Rows appear in --help in this order, by group. Two rows may share a name when their commands
+ * differ (-p is a text for run and a list of lengths for bench). Long names are unique among the
+ * options of one command, and so are the names of the environment made from them. */
+#include "options.h"
+
+#define FIELD(name) offsetof(cli_options, name)
+
+enum {
+    GENERATE = COMMAND_RUN,
+    COMPUTE = COMMAND_RUN | COMMAND_EVAL | COMMAND_BENCH,
+    MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
+    OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH,
+    ALL = MODEL | OUTPUT
+};
+
+/* Ranges. Threads: the pool's limit. Tokens: positions are int32_t. Float options end where a
+ * float does. */
+#define MAX_THREADS 512
+#define MAX_TOKENS  2147483647.0
+#define MAX_SEED    9223372036854774784.0 /* largest double below 2^63 */
+#define MAX_FLOAT   3.4028234663852886e38
+
+/* ROW(type, group, commands, field, the rest by name) */
+#define ROW(type_, group_, commands_, field_, ...)                                                 \
+    {                                                                                              \
+        .type = OPTION_##type_, .group = GROUP_##group_, .commands = (commands_),                  \
+        .offset = FIELD(field_), __VA_ARGS__                                                       \
+    }
+#define NAMES(long_, short_) .long_name = (long_), .short_name = (short_)
+#define RANGE(min_, max_)    .min = (min_), .max = (max_)
+/* An option of later versions. */
+#define LATER(long_, short_, argument_, neutral_, alias_)                                          \
+    {                                                                                              \
+        .type = OPTION_NEUTRAL, .group = GROUP_SAMPLING, .commands = GENERATE,                     \
+        NAMES(long_, short_), .argument = (argument_), .standard = (neutral_), .aliases = {        \
+            alias_                                                                                 \
+        }                                                                                          \
+    }
+
+const option option_table[] = {
+    /* run */
+    ROW(TEXT, COMMAND, COMMAND_RUN, prompt, NAMES("prompt", "p"), .argument = "TEXT",
+        .help = "prompt; \\n \\r \\t \\\\ \\' \\\" \\xHH are escapes"),
+    ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
+        .help =
+            "prompt from a file, without its last newline; standard input when neither is given"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, no_escape, NAMES("no-escape", NULL),
+        .help = "take -p byte for byte"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, escape, NAMES("escape", "e"),
+        .help = "process escapes in -p (the default)"),
+    ROW(INTEGER, COMMAND, COMMAND_RUN, predict, NAMES("predict", "n"), .argument = "N",
+        .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-predict"},
+        .help = "tokens to generate; -1: to the end of text or context"),
+    /* eval */
+    ROW(TEXT, COMMAND, COMMAND_EVAL, tokens, NAMES("tokens", NULL), .argument = "FILE",
+        .help = "token ids separated by white space; - is standard input"),
+    ROW(TEXT, COMMAND, COMMAND_EVAL, logits_out, NAMES("logits-out", NULL), .argument = "FILE",
+        .help = "little-endian float32 [n_tokens, n_vocab], the logits after each position"),
+    /* tokenize */
+    ROW(TEXT, COMMAND, COMMAND_TOKENIZE, prompt, NAMES("prompt", "p"), .argument = "TEXT",
+        .help = "the text, byte for byte"),
+    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, from_stdin, NAMES("stdin", NULL),
+        .help = "the text from standard input, byte for byte (the default without -p)"),
+    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, ids, NAMES("ids", NULL),
+        .help = "ids on one line; without it, a line per token: id and text"),
+    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, bos, NAMES("bos", NULL),
+        .help = "begin with the BOS token"),
+    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, special, NAMES("special", NULL),
+        .aliases = {"--parse-special"},
+        .help = "recognise control tokens written in the text (with --detok: write them)"),
+    ROW(TEXT, COMMAND, COMMAND_TOKENIZE, pre, NAMES("pre", NULL), .argument = "NAME",
+        .help = "pre-tokenizer, in place of the one the model names"),
+    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, detok, NAMES("detok", NULL),
+        .help = "the other way: ids in, text out"),
+    /* bench */
+    ROW(LIST, COMMAND, COMMAND_BENCH, prompts, NAMES("n-prompt", "p"), .argument = "N,...",
+        .standard = "512", RANGE(0, MAX_TOKENS),
+        .help = "prompt lengths to time; 0: no prompt test"),
+    ROW(INTEGER, COMMAND, COMMAND_BENCH, n_gen, NAMES("n-gen", "n"), .argument = "N",
+        .standard = "128", RANGE(0, MAX_TOKENS),
+        .help = "tokens to generate; 0: no generation test"),
+    ROW(LIST, COMMAND, COMMAND_BENCH, depths, NAMES("n-depth", "d"), .argument = "N,...",
+        .standard = "0", RANGE(0, MAX_TOKENS), .help = "tokens already in the context"),
+    ROW(INTEGER, COMMAND, COMMAND_BENCH, repetitions, NAMES("repetitions", "r"), .argument = "N",
+        .standard = "5", RANGE(1, 10000), .help = "times each test is run"),
+    /* inspect */
+    ROW(FLAG, COMMAND, COMMAND_INSPECT, plan, NAMES("plan", NULL),
+        .help = "the steps that a forward pass would run"),
+    ROW(FLAG, COMMAND, COMMAND_INSPECT, devices, NAMES("devices", NULL),
+        .help = "what this machine can compute on, in place of a file"),
+    /* convert, synth */
+    ROW(TEXT, COMMAND, OUTPUT, out, NAMES("output", "o"), .argument = "FILE",
+        .aliases = {"--outfile"}, .help = "the GGUF file to write"),
+    ROW(TEXT, COMMAND, COMMAND_CONVERT, type, NAMES("type", NULL), .argument = "TYPE",
+        .standard = "f16", .aliases = {"--outtype"},
+        .help = "of the matrices: f32 f16 bf16 q8_0 q4_0 ..."),
+    ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
+        .standard = "tiny",
+        .help = "tiny llama-1b llama-7b bamboo-7b opt-30b falcon-40b mixtral-8x7b qwen3-30b-a3b"),
+    ROW(TEXT, COMMAND, COMMAND_SYNTH, type, NAMES("type", NULL), .argument = "TYPE",
+        .standard = "q4_0", .help = "of every matrix, head included"),
+    ROW(NUMBER, COMMAND, COMMAND_SYNTH, density, NAMES("density", NULL), .argument = "X",
+        .standard = "0.1", RANGE(0, 1), .help = "mean fraction of neurons that fire"),
+    ROW(PAIR, COMMAND, COMMAND_SYNTH, skew, NAMES("skew", NULL), .argument = "A:B",
+        .standard = "0.26:0.8", RANGE(0, 1),
+        .help = "a fraction A of the neurons carries B of the activations"),
+    ROW(INTEGER, COMMAND, COMMAND_SYNTH, rank, NAMES("rank", NULL), .argument = "N",
+        .standard = "256", RANGE(1, 65536), .help = "rank of the predictable part of a gate row"),
+    ROW(INTEGER, COMMAND, COMMAND_SYNTH, layers, NAMES("layers", NULL), .argument = "N",
+        .standard = "0", RANGE(0, 65536), .help = "layers; 0: as many as the shape has"),
+    ROW(INTEGER, COMMAND, COMMAND_SYNTH, seed, NAMES("seed", "s"), .argument = "N", .standard = "0",
+        RANGE(0, MAX_SEED), .help = "the same seed gives the same file"),
+    ROW(FLAG, COMMAND, COMMAND_SYNTH, plain, NAMES("plain", NULL),
+        .help = "an ordinary file without predictor and neuron order"),
+    /* common */
+    ROW(TEXT, COMMON, MODEL, model, NAMES("model", "m"), .argument = "FILE",
+        .help = "model in GGUF; without it, the bundled one"),
+    ROW(INTEGER, COMMON, COMPUTE | OUTPUT, threads, NAMES("threads", "t"), .argument = "N",
+        .standard = "0", RANGE(0, MAX_THREADS),
+        .help = "threads; 0: as many as there are physical (performance) cores"),
+    ROW(INTEGER, COMMON, COMPUTE, threads_batch, NAMES("threads-batch", "tb"), .argument = "N",
+        .standard = "0", RANGE(0, MAX_THREADS), .help = "threads for batches; 0: as -t"),
+    ROW(INTEGER, COMMON, COMMAND_RUN, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
+        .standard = "-1", RANGE(-1, MAX_TOKENS),
+        .help = "context in tokens; 0: what the model was trained for; -1: that or 8192, whichever "
+                "is smaller"),
+    ROW(INTEGER, COMMON, COMMAND_EVAL, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
+        .standard = "-1", RANGE(-1, MAX_TOKENS),
+        .help = "context in tokens; -1: as many as there are in the file; 0: what the model was "
+                "trained for"),
+    ROW(INTEGER, COMMON, COMPUTE, batch_size, NAMES("batch-size", "b"), .argument = "N",
+        .standard = "512", RANGE(1, 65536), .aliases = {"--batch"},
+        .help = "most tokens in one pass over the weights"),
+    ROW(CHOICE, COMMON, COMPUTE, cache_type_k, NAMES("cache-type-k", "ctk"), .argument = "TYPE",
+        .choices = "f16|f32|q8_0", .standard = "f16", .help = "type of the keys in the KV cache"),
+    ROW(CHOICE, COMMON, COMPUTE, cache_type_v, NAMES("cache-type-v", "ctv"), .argument = "TYPE",
+        .choices = "f16|f32|q8_0", .standard = "f16", .help = "type of the values in the KV cache"),
+    ROW(FLAG, COMMON, COMPUTE, no_mmap, NAMES("no-mmap", NULL),
+        .help = "copy the weights into huge pages instead of mapping the file"),
+    ROW(FLAG, COMMON, COMPUTE, mlock, NAMES("mlock", NULL), .help = "keep the weights in memory"),
+    ROW(FLAG, COMMON, COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT, json, NAMES("json", NULL),
+        .help = "one JSON document on standard output"),
+    ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .help = "say more on standard error"),
+    ROW(FLAG, COMMON, ALL, quiet, NAMES("quiet", "q"),
+        .help = "nothing but errors on standard error"),
+    /* engine */
+    ROW(CHOICE, ENGINE, COMPUTE, mode, NAMES("mode", NULL), .argument = "MODE",
+        .choices = "auto|dense|!exact|!predict|!threshold", .standard = "auto",
+        .help = "how feed-forward layers are computed"),
+    ROW(CHOICE, ENGINE, COMPUTE, device, NAMES("device", NULL), .argument = "DEVICE",
+        .choices = "auto|cpu|!cuda|!hip|!sim", .standard = "auto", .help = "where to compute"),
+    ROW(CHOICE, ENGINE, COMPUTE, kernels, NAMES("kernels", NULL), .argument = "TIER",
+        .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
+        .help = "instruction set; scalar keeps activations in float: slow and exact"),
+    ROW(NUMBER, ENGINE, COMPUTE, threshold, NAMES("threshold", NULL), .argument = "X",
+        .standard = "0", RANGE(-MAX_FLOAT, MAX_FLOAT),
+        .help = "predictor threshold of sparse modes; dense mode has none"),
+    ROW(NUMBER, ENGINE, COMPUTE, max_loss, NAMES("max-loss", NULL), .argument = "PCT",
+        .standard = "0", RANGE(0, 100),
+        .help = "loss of quality that --mode auto may accept; dense mode has none"),
+    ROW(NUMBER, ENGINE, COMPUTE, vram_budget, NAMES("vram-budget", NULL), .argument = "GIB",
+        .standard = "0", RANGE(0, MAX_FLOAT),
+        .help = "GPU memory to use; without a GPU it changes nothing"),
+    ROW(INTEGER, ENGINE, COMPUTE, gpu_layers, NAMES("gpu-layers", "ngl"), .argument = "N",
+        .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-gpu-layers"},
+        .help = "layers on the GPU; without a GPU it changes nothing"),
+    /* sampling */
+    ROW(NUMBER, SAMPLING, GENERATE, temp, NAMES("temp", NULL), .argument = "X", .standard = "0.8",
+        RANGE(-MAX_FLOAT, MAX_FLOAT), .aliases = {"--temperature"},
+        .help = "temperature; 0: always the most likely token"),
+    ROW(INTEGER, SAMPLING, GENERATE, top_k, NAMES("top-k", NULL), .argument = "N", .standard = "40",
+        RANGE(-1, MAX_TOKENS), .help = "keep the N most likely tokens; 0: all"),
+    ROW(NUMBER, SAMPLING, GENERATE, top_p, NAMES("top-p", NULL), .argument = "X",
+        .standard = "0.95", RANGE(0, 1),
+        .help = "keep the most likely tokens that together reach X; 1: all"),
+    ROW(NUMBER, SAMPLING, GENERATE, min_p, NAMES("min-p", NULL), .argument = "X",
+        .standard = "0.05", RANGE(0, 1),
+        .help = "keep tokens at least X times as likely as the best; 0: all"),
+    ROW(NUMBER, SAMPLING, GENERATE, repeat_penalty, NAMES("repeat-penalty", NULL), .argument = "X",
+        .standard = "1", RANGE(1e-6, 1e6), .help = "divides the scores of repeated tokens; 1: off"),
+    ROW(INTEGER, SAMPLING, GENERATE, repeat_last_n, NAMES("repeat-last-n", NULL), .argument = "N",
+        .standard = "64", RANGE(-1, MAX_TOKENS),
+        .help = "tokens that count as repeated; -1: all so far"),
+    ROW(INTEGER, SAMPLING, GENERATE, seed, NAMES("seed", "s"), .argument = "N", .standard = "-1",
+        RANGE(-1, MAX_SEED), .help = "seed of the draw; -1: a new one each time"),
+    ROW(FLAG, SAMPLING, GENERATE, ignore_eos, NAMES("ignore-eos", NULL),
+        .help = "never end the text early"),
+    /* sampling of later versions: scripts that spell out the neutral value keep working */
+    LATER("typical", NULL, "X", "1", "--typical-p"),
+    LATER("presence-penalty", NULL, "X", "0", NULL),
+    LATER("frequency-penalty", NULL, "X", "0", NULL),
+    LATER("mirostat", NULL, "N", "0", NULL),
+    LATER("xtc-probability", NULL, "X", "0", NULL),
+    LATER("dry-multiplier", NULL, "X", "0", NULL),
+    LATER("logit-bias", "l", "ID+BIAS", "", NULL),
+    LATER("grammar", NULL, "GRAMMAR", "", NULL),
+    LATER("grammar-file", NULL, "FILE", "", NULL),
+    LATER("json-schema", "j", "SCHEMA", "", NULL),
+};
+
+const size_t option_count = sizeof option_table / sizeof option_table[0];
+
+_Static_assert(sizeof option_table / sizeof option_table[0] <= 128,
+               "cli_options keeps one bit per row in two words");

@@ -1,0 +1,430 @@
+/* options.c: from words and variables to values, driven by option_table.
+ *
+ * Every value, whether a default, from the environment or typed, goes through value_set, so that
+ * all of them obey the same rules. This is the only file of the project that reads the
+ * environment. Nothing here allocates or prints; messages go into a pi_error. */
+#include "options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+
+enum {
+    NAME_MAX_BYTES = 64,   /* longest option name, with its prefix */
+    SUGGESTION_WORDS = 512 /* most names that one command can have */
+};
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static bool parse_integer(const char *text, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || errno) return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_number(const char *text, double *out) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || isnan(value)) return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_bool(const char *text, bool *out) {
+    static const char *const words[2][4] = {{"0", "false", "off", "no"},
+                                            {"1", "true", "on", "yes"}};
+    for (int value = 0; value < 2; value++) {
+        for (int i = 0; i < 4; i++) {
+            if (strcmp(text, words[value][i]) == 0) {
+                *out = value;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static pi_status bad_integer(const option *o, const char *text, const char *where, pi_error *err) {
+    return error_set(err, PI_ERR_ARG,
+                     "\"%s\" is not a whole number in range: %s: give %.0f to %.0f", text, where,
+                     o->min, o->max);
+}
+
+/* %g shows limits such as 0 and 1 as people write them; a float's limits are "any number". */
+static pi_status bad_number(const option *o, const char *text, const char *where, pi_error *err) {
+    if (fabs(o->max) > 1e30) {
+        return error_set(err, PI_ERR_ARG, "\"%s\" is not a number in range: %s: give a number%s",
+                         text, where, o->min == 0 ? " that is not negative" : "");
+    }
+    return error_set(err, PI_ERR_ARG, "\"%s\" is not a number in range: %s: give %g to %g", text,
+                     where, o->min, o->max);
+}
+
+static pi_status set_integer(const option *o, int64_t *out, const char *text, const char *where,
+                             pi_error *err) {
+    int64_t value;
+    if (!parse_integer(text, &value) || (double)value < o->min || (double)value > o->max) {
+        return bad_integer(o, text, where, err);
+    }
+    *out = value;
+    return PI_OK;
+}
+
+static pi_status set_number(const option *o, double *out, const char *text, const char *where,
+                            pi_error *err) {
+    double value;
+    if (!parse_number(text, &value) || value < o->min || value > o->max) {
+        return bad_number(o, text, where, err);
+    }
+    *out = value;
+    return PI_OK;
+}
+
+/* "auto|dense|!exact" shown as "auto, dense"; cut when the buffer is full. */
+static void describe_choices(const char *choices, char *buf, size_t n_buf) {
+    size_t used = 0;
+    buf[0] = 0;
+    while (*choices) {
+        size_t length = strcspn(choices, "|");
+        if (*choices != '!' && used + length + 3 < n_buf) {
+            if (used) {
+                memcpy(buf + used, ", ", 2);
+                used += 2;
+            }
+            memcpy(buf + used, choices, length);
+            used += length;
+            buf[used] = 0;
+        }
+        choices += length + (choices[length] == '|');
+    }
+}
+
+static pi_status set_choice(const option *o, int64_t *out, const char *text, const char *where,
+                            pi_error *err) {
+    char known[128];
+    const char *choice = o->choices;
+    for (int64_t i = 0; *choice; i++) {
+        bool later = *choice == '!';
+        const char *name = choice + later;
+        size_t length = strcspn(name, "|");
+        if (strlen(text) == length && strncmp(name, text, length) == 0) {
+            if (!later) {
+                *out = i;
+                return PI_OK;
+            }
+            describe_choices(o->choices, known, sizeof known);
+            return error_set(err, PI_ERR_ARG, "\"%s\" is not in this version: %s: choose from %s",
+                             text, where, known);
+        }
+        choice = name + length + (name[length] == '|');
+    }
+    describe_choices(o->choices, known, sizeof known);
+    return error_set(err, PI_ERR_ARG, "\"%s\" is unknown: %s: choose from %s", text, where, known);
+}
+
+static pi_status set_list(const option *o, option_list *out, const char *text, const char *where,
+                          pi_error *err) {
+    option_list list = {.count = 0};
+    const char *item = text;
+    for (;;) {
+        char digits[24];
+        size_t length = strcspn(item, ",");
+        if (list.count == PI_BENCH_MAX_LIST) {
+            return error_set(err, PI_ERR_ARG, "too many numbers: %s: give at most %d", where,
+                             PI_BENCH_MAX_LIST);
+        }
+        int64_t value = 0;
+        bool fits = length < sizeof digits;
+        if (fits) {
+            memcpy(digits, item, length);
+            digits[length] = 0;
+        }
+        if (!fits || !parse_integer(digits, &value) || (double)value < o->min ||
+            (double)value > o->max) {
+            return error_set(err, PI_ERR_ARG,
+                             "\"%s\" is not a list of whole numbers in range: %s: give numbers "
+                             "like 512,128",
+                             text, where);
+        }
+        list.values[list.count++] = (int32_t)value;
+        if (!item[length]) break;
+        item += length + 1;
+    }
+    *out = list;
+    return PI_OK;
+}
+
+static pi_status set_pair(const option *o, option_pair *out, const char *text, const char *where,
+                          pi_error *err) {
+    char first[32];
+    option_pair pair;
+    size_t length = strcspn(text, ":");
+    bool good = text[length] == ':' && length < sizeof first;
+    if (good) {
+        memcpy(first, text, length);
+        first[length] = 0;
+        good = parse_number(first, &pair.first) && parse_number(text + length + 1, &pair.second);
+    }
+    if (!good || pair.first < o->min || pair.first > o->max || pair.second < o->min ||
+        pair.second > o->max) {
+        return error_set(err, PI_ERR_ARG,
+                         "\"%s\" is not a pair in range: %s: give two numbers of %g to %g, like "
+                         "0.26:0.8",
+                         text, where, o->min, o->max);
+    }
+    *out = pair;
+    return PI_OK;
+}
+
+/* A feature of later versions: the value that switches it off is fine, whatever its spelling. */
+static pi_status check_neutral(const option *o, const char *text, const char *where,
+                               pi_error *err) {
+    double value, neutral;
+    if (strcmp(text, o->standard) == 0) return PI_OK;
+    if (parse_number(text, &value) && parse_number(o->standard, &neutral) && value == neutral) {
+        return PI_OK;
+    }
+    if (!*o->standard) {
+        return error_set(err, PI_ERR_ARG, "not in this version: %s: leave the option out", where);
+    }
+    return error_set(err, PI_ERR_ARG, "\"%s\" is not in this version: %s: leave it at %s", text,
+                     where, o->standard);
+}
+
+static pi_status value_set(cli_options *out, const option *o, const char *text, const char *where,
+                           pi_error *err) {
+    void *field = (char *)out + o->offset;
+    switch (o->type) {
+    case OPTION_FLAG:
+        if (parse_bool(text, field)) return PI_OK;
+        return error_set(err, PI_ERR_ARG, "\"%s\" is neither on nor off: %s: give 1 or 0", text,
+                         where);
+    case OPTION_INTEGER:
+        return set_integer(o, field, text, where, err);
+    case OPTION_NUMBER:
+        return set_number(o, field, text, where, err);
+    case OPTION_TEXT:
+        *(const char **)field = text;
+        return PI_OK;
+    case OPTION_CHOICE:
+        return set_choice(o, field, text, where, err);
+    case OPTION_LIST:
+        return set_list(o, field, text, where, err);
+    case OPTION_PAIR:
+        return set_pair(o, field, text, where, err);
+    case OPTION_NEUTRAL:
+        return check_neutral(o, text, where, err);
+    }
+    return error_set(err, PI_ERR_ARG, "unknown type of option: %s: this is a bug", where);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Edits (insert, delete, replace, swap neighbours) from a to b: Damerau–Levenshtein, optimal string
+ * alignment. Words beyond the limit count as far away. */
+static size_t edit_distance(const char *a, const char *b) {
+    size_t n = strlen(a), m = strlen(b);
+    size_t d[NAME_MAX_BYTES + 1][NAME_MAX_BYTES + 1];
+    if (n > NAME_MAX_BYTES || m > NAME_MAX_BYTES) return SIZE_MAX;
+    for (size_t i = 0; i <= n; i++) d[i][0] = i;
+    for (size_t j = 0; j <= m; j++) d[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best) {
+                best = d[i - 2][j - 2] + 1;
+            }
+            d[i][j] = best;
+        }
+    }
+    return d[n][m];
+}
+
+const char *options_closest(const char *word, const char *const *words, size_t n) {
+    const char *closest = NULL;
+    size_t length = strlen(word);
+    size_t best = length < 4 ? 1 : length < 8 ? 2 : 3; /* about one slip in three letters */
+    for (size_t i = 0; i < n; i++) {
+        size_t distance = edit_distance(word, words[i]);
+        if (distance < best || (distance == best && !closest)) {
+            best = distance;
+            closest = words[i];
+        }
+    }
+    return closest;
+}
+
+static void name_environment(const option *o, char *buf, size_t n_buf) {
+    snprintf(buf, n_buf, "POWERINFER_%s", o->long_name);
+    for (char *c = buf; *c; c++) {
+        if (*c == '-') *c = '_';
+        if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+    }
+}
+
+/* `word` with its dashes; --ctx_size counts as --ctx-size, as in llama.cpp. */
+static const option *option_find(uint32_t command, const char *word) {
+    for (size_t i = 0; i < option_count; i++) {
+        const option *o = &option_table[i];
+        if (!(o->commands & command)) continue;
+        if (word[0] == '-' && word[1] == '-' && strcmp(word + 2, o->long_name) == 0) return o;
+        if (o->short_name && word[1] != '-' && strcmp(word + 1, o->short_name) == 0) return o;
+        for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) {
+            if (strcmp(word, o->aliases[a]) == 0) return o;
+        }
+    }
+    return NULL;
+}
+
+static pi_status unknown_option(uint32_t command, const char *name, const char *word,
+                                pi_error *err) {
+    static const char *const always[] = {"--help"};
+    char dashed[SUGGESTION_WORDS / 4][NAME_MAX_BYTES];
+    const char *words[SUGGESTION_WORDS];
+    size_t n = 0, n_dashed = 0;
+    words[n++] = always[0];
+    for (size_t i = 0; i < option_count; i++) {
+        const option *o = &option_table[i];
+        if (!(o->commands & command)) continue;
+        snprintf(dashed[n_dashed], sizeof dashed[0], "--%s", o->long_name);
+        words[n++] = dashed[n_dashed++];
+        for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) words[n++] = o->aliases[a];
+    }
+    assert(n <= SUGGESTION_WORDS && n_dashed <= SUGGESTION_WORDS / 4);
+    const char *closest = options_closest(word, words, n);
+    if (closest) {
+        return error_set(err, PI_ERR_ARG, "unknown option: %s: did you mean %s?", word, closest);
+    }
+    return error_set(err, PI_ERR_ARG, "unknown option: %s: see powerinfer %s --help", word, name);
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+static void mark(uint64_t bits[2], const option *o) {
+    size_t row = (size_t)(o - option_table);
+    bits[row / 64] |= UINT64_C(1) << (row % 64);
+}
+
+static bool marked(const uint64_t bits[2], const cli_options *o, const void *field) {
+    size_t offset = (size_t)((const char *)field - (const char *)o);
+    for (size_t row = 0; row < option_count; row++) {
+        if (option_table[row].type == OPTION_NEUTRAL || option_table[row].offset != offset) {
+            continue;
+        }
+        if (bits[row / 64] >> (row % 64) & 1) return true;
+    }
+    return false;
+}
+
+bool options_typed(const cli_options *o, const void *field) {
+    return marked(o->on_command_line, o, field);
+}
+
+bool options_given(const cli_options *o, const void *field) {
+    return options_typed(o, field) || marked(o->in_environment, o, field);
+}
+
+static pi_status read_defaults(cli_options *out, uint32_t command, pi_error *err) {
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < option_count && status == PI_OK; i++) {
+        const option *o = &option_table[i];
+        if (!(o->commands & command) || !o->standard) continue;
+        status = value_set(out, o, o->standard, o->long_name, err);
+    }
+    return status;
+}
+
+static pi_status read_environment(cli_options *out, uint32_t command, pi_error *err) {
+    for (size_t i = 0; i < option_count; i++) {
+        const option *o = &option_table[i];
+        if (!(o->commands & command)) continue;
+        char variable[NAME_MAX_BYTES];
+        name_environment(o, variable, sizeof variable);
+        const char *text = getenv(variable);
+        if (!text || !*text) continue; /* set to nothing is not set */
+        pi_status status = value_set(out, o, text, variable, err);
+        if (status != PI_OK) return status;
+        mark(out->in_environment, o);
+    }
+    return PI_OK;
+}
+
+/* Reads the option at argv[*at] and its value, and moves *at past them. */
+static pi_status read_option(cli_options *out, uint32_t command, const char *name, int argc,
+                             char *const *argv, int *at, pi_error *err) {
+    char word[NAME_MAX_BYTES];
+    const char *typed = argv[(*at)++], *value = NULL;
+    size_t length = strlen(typed);
+    if (typed[1] == '-') {
+        const char *equals = strchr(typed, '=');
+        if (equals) {
+            value = equals + 1;
+            length = (size_t)(equals - typed);
+        }
+    }
+    if (length >= sizeof word) {
+        return error_set(err, PI_ERR_ARG, "unknown option: %.40s...: see powerinfer %s --help",
+                         typed, name);
+    }
+    memcpy(word, typed, length);
+    word[length] = 0;
+    for (char *c = word; word[1] == '-' && *c; c++) {
+        if (*c == '_') *c = '-';
+    }
+    const option *o = option_find(command, word);
+    if (!o) return unknown_option(command, name, word, err);
+    if (!value && o->type == OPTION_FLAG) value = "1";
+    if (!value) {
+        if (*at >= argc) {
+            return error_set(err, PI_ERR_ARG, "value is missing: %s: give %s after it", word,
+                             o->argument);
+        }
+        value = argv[(*at)++];
+    }
+    mark(out->on_command_line, o);
+    return value_set(out, o, value, word, err);
+}
+
+static bool wants_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
+}
+
+parse_result options_parse(cli_options *out, uint32_t command, const char *name,
+                           int max_positionals, int argc, char *const *argv, pi_error *err) {
+    *out = (cli_options){.n_positionals = 0};
+    assert(max_positionals <= OPTION_MAX_POSITIONALS);
+    if (read_defaults(out, command, err) != PI_OK) return PARSE_WRONG;
+    if (read_environment(out, command, err) != PI_OK) return PARSE_WRONG;
+    bool only_positionals = false;
+    for (int at = 0; at < argc;) {
+        const char *word = argv[at];
+        if (!only_positionals && word[0] == '-' && word[1]) {
+            if (wants_help(word)) return PARSE_HELP;
+            if (strcmp(word, "--") == 0) {
+                only_positionals = true;
+                at++;
+            } else if (read_option(out, command, name, argc, argv, &at, err) != PI_OK) {
+                return PARSE_WRONG;
+            }
+            continue;
+        }
+        if (out->n_positionals == max_positionals) {
+            error_set(err, PI_ERR_ARG, "unexpected argument: %s: see powerinfer %s --help", word,
+                      name);
+            return PARSE_WRONG;
+        }
+        out->positionals[out->n_positionals++] = word;
+        at++;
+    }
+    return PARSE_OK;
+}

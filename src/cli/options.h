@@ -1,0 +1,133 @@
+/* options.h: the command line and the environment, by one table.
+ *
+ * Every option of every command is a row of option_table.c: names, type, range, default, help and
+ * the commands that have it. Parsing, the environment (POWERINFER_ + the long name in capitals with
+ * underscores), error messages, suggestions and --help all read that row, so they cannot disagree.
+ *
+ * Order of precedence: command line, environment, default of the row. An option given twice on the
+ * command line: the last one counts, as in llama.cpp. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "powerinfer.h"
+#include "powerinfer_tools.h"
+
+enum { OPTION_MAX_POSITIONALS = 2, OPTION_MAX_ALIASES = 3 };
+
+/* Bits: which commands have an option. */
+typedef enum command_bit {
+    COMMAND_RUN = 1,
+    COMMAND_EVAL = 2,
+    COMMAND_TOKENIZE = 4,
+    COMMAND_BENCH = 8,
+    COMMAND_INSPECT = 16,
+    COMMAND_CONVERT = 32,
+    COMMAND_SYNTH = 64
+} command_bit;
+
+typedef struct option_list {
+    int32_t values[PI_BENCH_MAX_LIST];
+    int32_t count;
+} option_list;
+
+typedef struct option_pair {
+    double first, second;
+} option_pair;
+
+/* Parsed values. Strings belong to argv or the environment. */
+typedef struct cli_options {
+    /* common */
+    const char *model; /* NULL: the bundled one */
+    int64_t threads, threads_batch, ctx_size, batch_size, seed;
+    int64_t cache_type_k, cache_type_v; /* pi_cache_type */
+    bool no_mmap, mlock, verbose, quiet, json;
+    /* engine */
+    int64_t mode, kernels, device; /* pi_mode, pi_kernels, 0 */
+    double threshold, max_loss, vram_budget;
+    int64_t gpu_layers;
+    /* sampling */
+    double temp, top_p, min_p, repeat_penalty;
+    int64_t top_k, repeat_last_n;
+    bool ignore_eos;
+    /* run, tokenize */
+    const char *prompt, *file;
+    bool escape, no_escape;
+    int64_t predict;
+    bool ids, from_stdin, bos, special, detok;
+    const char *pre;
+    /* eval */
+    const char *tokens, *logits_out;
+    /* bench */
+    option_list prompts, depths;
+    int64_t n_gen, repetitions;
+    /* inspect, convert, synth */
+    bool plan, devices;
+    const char *out, *type, *shape;
+    double density;
+    option_pair skew;
+    int64_t rank, layers;
+    bool plain;
+
+    const char *positionals[OPTION_MAX_POSITIONALS];
+    int n_positionals;
+    uint64_t on_command_line[2], in_environment[2]; /* a bit per row of the table */
+} cli_options;
+
+typedef enum option_type {
+    OPTION_FLAG,    /* bool */
+    OPTION_INTEGER, /* int64_t within min..max */
+    OPTION_NUMBER,  /* double within min..max */
+    OPTION_TEXT,    /* const char * */
+    OPTION_CHOICE,  /* int64_t, the index in `choices` */
+    OPTION_LIST,    /* option_list of integers within min..max, separated by commas */
+    OPTION_PAIR,    /* option_pair, "a:b", both within min..max */
+    OPTION_NEUTRAL  /* nothing: a feature of later versions, fixed at its default */
+} option_type;
+
+typedef enum option_group {
+    GROUP_COMMAND,
+    GROUP_COMMON,
+    GROUP_ENGINE,
+    GROUP_SAMPLING
+} option_group;
+
+typedef struct option {
+    const char *long_name;  /* "ctx-size" */
+    const char *short_name; /* "c", "ctk"; NULL: none */
+    option_type type;
+    option_group group;
+    uint32_t commands; /* command_bit */
+    size_t offset;     /* of the value in cli_options */
+    double min, max;
+    const char *argument; /* "N", as help shows it; NULL for flags */
+    const char *standard; /* the default, as it would be typed; NULL: the zero of the type */
+    const char *choices;  /* "auto|dense|!exact": `!` marks what later versions will have */
+    const char *help;
+    const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
+} option;
+
+extern const option option_table[];
+extern const size_t option_count;
+
+typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
+
+/* Fills `out` from defaults, environment and argv[0..argc), the words after the command. `command`
+ * is its bit, `name` its name for messages; at most max_positionals words may stand alone. On
+ * PARSE_WRONG `err` says why, in the usual form. */
+parse_result options_parse(cli_options *out, uint32_t command, const char *name,
+                           int max_positionals, int argc, char *const *argv, pi_error *err);
+
+/* True when the value of the row that writes `field` of `o` was typed (or typed or in the
+ * environment). */
+bool options_typed(const cli_options *o, const void *field);
+bool options_given(const cli_options *o, const void *field);
+
+/* Of words[n], the one that `word` most likely was meant to be; NULL when none is close. */
+const char *options_closest(const char *word, const char *const *words, size_t n);
+
+#endif

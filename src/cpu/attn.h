@@ -1,0 +1,31 @@
+/* attn.h: what the attention kernels of all tiers share: the block of positions and the layout of
+ * the caller's scratch. Private to src/cpu.
+ *
+ * scratch, in floats: scores [ATTN_TILE][ATTN_SCORES] | K block [ATTN_BLOCK][hd] | V block
+ * [ATTN_BLOCK][hd], with hd = head_dim rounded up to 16 so that every part is 64-byte aligned. */
+#ifndef CPU_ATTN_H
+#define CPU_ATTN_H
+
+#include "cpu.h"
+
+enum {
+    /* Positions per step of the online softmax: enough to amortise the states' loads and stores;
+     * a block of F16 keys and one of values (head_dim 128: 16 KiB each) stay in L1 together. */
+    ATTN_BLOCK = 64,
+    ATTN_TILE = 8,                 /* queries that go through a block together, at most */
+    ATTN_SCORES = ATTN_BLOCK + 16, /* floats per query: a last vector may stand over the end */
+};
+
+static inline size_t attn_padded_dim(int head_dim) {
+    return ((size_t)head_dim + 15) & ~(size_t)15;
+}
+
+/* The part of block [j, j + n) that query i sees, relative to j. False when it sees nothing. */
+static inline bool attn_visible(const cpu_attn *a, int i, int64_t j, int n, int *lo, int *hi) {
+    int64_t from = a->first[i] - j, to = a->limit[i] - j;
+    *lo = from < 0 ? 0 : from > n ? n : (int)from;
+    *hi = to > n ? n : to < 0 ? 0 : (int)to;
+    return *lo < *hi;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* scalar_attn.c: the reference of attention, and what all tiers share: the size of the scratch and
+ * the merging of states.
+ *
+ * Online softmax over blocks of positions. With m the running maximum of the scores, a block with
+ * maximum b moves the state to m' = max(m, b): l and acc are scaled by e^(m - m') and the block's
+ * e^(s - m') are added. Sums within a block are in double; the state is float between blocks. A
+ * query that sees nothing of a block, or only scores of -inf, keeps its state, so -inf - -inf is
+ * never formed. */
+#include <math.h>
+#include <string.h>
+
+#include "attn.h"
+#include "quant_blocks.h"
+#include "scalar_attn.h"
+
+size_t cpu_attn_scratch_bytes(int n_q, int head_dim) {
+    (void)n_q; /* queries go through in tiles of fixed size */
+    size_t rows = 2 * ATTN_BLOCK * attn_padded_dim(head_dim);
+    return (ATTN_TILE * ATTN_SCORES + rows) * sizeof(float);
+}
+
+/* Weights of the two sides; a side that has seen nothing (m = -inf) weighs 0. */
+void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
+                    const float *l2, const float *acc2) {
+    for (int i = 0; i < n_q; i++) {
+        if (m2[i] == -INFINITY) continue;
+        float top = m2[i] > m[i] ? m2[i] : m[i];
+        float a = m[i] == -INFINITY ? 0 : expf(m[i] - top), b = expf(m2[i] - top);
+        float *to = acc + (size_t)i * (size_t)head_dim;
+        const float *from = acc2 + (size_t)i * (size_t)head_dim;
+        for (int d = 0; d < head_dim; d++) to[d] = to[d] * a + from[d] * b;
+        l[i] = l[i] * a + l2[i] * b;
+        m[i] = top;
+    }
+}
+
+/* n rows of head_dim elements to float [n][ld]. */
+static void decode_rows(const char *rows, size_t stride, quant_type type, int n, int head_dim,
+                        float *out, size_t ld) {
+    for (int j = 0; j < n; j++, rows += stride, out += ld) {
+        if (type == QUANT_F32) {
+            memcpy(out, rows, (size_t)head_dim * sizeof(float));
+        } else if (type == QUANT_F16) {
+            const uint16_t *half = (const uint16_t *)rows;
+            for (int d = 0; d < head_dim; d++) out[d] = quant_f16_to_f32(half[d]);
+        } else {
+            const block_q8_0 *block = (const block_q8_0 *)rows;
+            for (int d = 0; d < head_dim; d++)
+                out[d] = quant_f16_to_f32(block[d / 32].d) * (float)block[d / 32].qs[d % 32];
+        }
+    }
+}
+
+/* One query against positions [lo, hi) of a decoded block. */
+static void attend(const cpu_attn *a, int i, int lo, int hi, const float *k, const float *v,
+                   size_t ld) {
+    const float *q = a->q + (size_t)i * (size_t)a->head_dim;
+    float *acc = a->acc + (size_t)i * (size_t)a->head_dim;
+    double p[ATTN_BLOCK], cap = a->softcap, sum = 0, top = -INFINITY;
+    for (int j = lo; j < hi; j++) {
+        double s = 0;
+        for (int d = 0; d < a->head_dim; d++) s += (double)q[d] * k[(size_t)j * ld + (size_t)d];
+        p[j] = cap > 0 ? cap * tanh(s / cap) : s;
+        if (!(p[j] <= top)) top = p[j]; /* takes a NaN, and then keeps it or a later score */
+    }
+    if (top == -INFINITY) return;
+    float m = (float)top;
+    if (m <= a->m[i]) m = a->m[i];
+    double scale = a->m[i] == m ? 1 : exp((double)a->m[i] - (double)m);
+    for (int j = lo; j < hi; j++) sum += p[j] = exp(p[j] - (double)m);
+    a->m[i] = m;
+    a->l[i] = (float)(a->l[i] * scale + sum);
+    for (int d = 0; d < a->head_dim; d++) {
+        double value = acc[d] * scale;
+        for (int j = lo; j < hi; j++) value += p[j] * v[(size_t)j * ld + (size_t)d];
+        acc[d] = (float)value;
+    }
+}
+
+void scalar_attention(const cpu_attn *a) {
+    size_t ld = attn_padded_dim(a->head_dim);
+    float *k = (float *)a->scratch + ATTN_TILE * ATTN_SCORES, *v = k + ATTN_BLOCK * ld;
+    for (int64_t j = a->k0; j < a->k1; j += ATTN_BLOCK) {
+        int n = a->k1 - j < ATTN_BLOCK ? (int)(a->k1 - j) : ATTN_BLOCK;
+        decode_rows((const char *)a->k + (size_t)j * a->k_stride, a->k_stride, a->type_k, n,
+                    a->head_dim, k, ld);
+        decode_rows((const char *)a->v + (size_t)j * a->v_stride, a->v_stride, a->type_v, n,
+                    a->head_dim, v, ld);
+        for (int i = 0; i < a->n_q; i++) {
+            int lo, hi;
+            if (attn_visible(a, i, j, n, &lo, &hi)) attend(a, i, lo, hi, k, v, ld);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+/* scalar_ops.c: the reference of everything between matrix products: norms, rotary positions,
+ * activations, sums and writing the KV cache. Plain C, evaluated in double, so that the other tiers
+ * have something to be measured against and every processor has something to run.
+ *
+ * Pure functions without state; any thread. NaN and infinity go through the formulas as they are.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "quant_blocks.h"
+#include "scalar_attn.h"
+#include "tiers.h"
+
+enum { Q8_0_ELEMS = 32 };
+
+static void scalar_rms_norm(const float *x, const float *w, float *y, int64_t n, float eps) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    double scale = 1.0 / sqrt(sum / (double)n + (double)eps);
+    for (int64_t i = 0; i < n; i++) {
+        double v = x[i] * scale;
+        y[i] = (float)(w ? v * w[i] : v);
+    }
+}
+
+/* The variance is taken from centred values: no cancellation, at the price of a second pass. */
+static void scalar_layer_norm(const float *x, const float *w, const float *b, float *y, int64_t n,
+                              float eps) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    double mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+    double scale = 1.0 / sqrt(squares / (double)n + (double)eps);
+    for (int64_t i = 0; i < n; i++) {
+        double v = (x[i] - mean) * scale;
+        if (w) v *= w[i];
+        if (b) v += b[i];
+        y[i] = (float)v;
+    }
+}
+
+static void scalar_rope(float *x, int n_rot, const float *cs, bool neox) {
+    int half = n_rot / 2;
+    for (int i = 0; i < half; i++) {
+        int even = neox ? i : 2 * i, odd = neox ? i + half : 2 * i + 1;
+        double c = cs[2 * i], s = cs[2 * i + 1], a = x[even], b = x[odd];
+        x[even] = (float)(a * c - b * s);
+        x[odd] = (float)(a * s + b * c);
+    }
+}
+
+/* NaN stays NaN: a comparison that is false for it keeps x. */
+static double scalar_relu(double x) {
+    return x < 0 ? 0 : x;
+}
+
+static double scalar_activation(activation f, double threshold, double x) {
+    const double sqrt_2_over_pi = 0.79788456080286536;
+    switch (f) {
+    case ACTIVATION_SILU:
+        return x / (1 + exp(-x));
+    case ACTIVATION_GELU:
+        return 0.5 * x * (1 + tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x)));
+    case ACTIVATION_RELU_SQUARED:
+        return scalar_relu(x) * scalar_relu(x);
+    case ACTIVATION_FATRELU:
+        return x > threshold ? x : 0;
+    default: /* relu, drelu */
+        return scalar_relu(x);
+    }
+}
+
+static void scalar_activate(activation f, float threshold, const float *gate, const float *up,
+                            float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        double v = scalar_activation(f, (double)threshold, (double)gate[i]);
+        if (up) v *= f == ACTIVATION_DRELU ? scalar_relu((double)up[i]) : (double)up[i];
+        y[i] = (float)v;
+    }
+}
+
+static void scalar_add(const float *a, const float *b, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+}
+
+/* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
+ * costs nothing. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so
+ * that it is not lost. The other tiers give the same bytes. */
+static void scalar_store_q8_0(const float *x, block_q8_0 *dst) {
+    const float largest_half = 65504.0f;
+    float amax = 0;
+    bool finite = true;
+    for (int i = 0; i < Q8_0_ELEMS; i++) {
+        finite = finite && isfinite(x[i]);
+        amax = fmaxf(amax, fabsf(x[i]));
+    }
+    float scale = finite ? fminf(amax / 127.0f, largest_half) : NAN;
+    dst->d = quant_f32_to_f16(scale);
+    float d = quant_f16_to_f32(dst->d);
+    for (int i = 0; i < Q8_0_ELEMS; i++) {
+        float q = d > 0 ? nearbyintf(fmaxf(-127.0f, fminf(127.0f, x[i] / d))) : 0;
+        dst->qs[i] = (int8_t)q;
+    }
+}
+
+static void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
+    switch (type) {
+    case QUANT_F32:
+        memcpy(dst, x, (size_t)n * sizeof *x);
+        return;
+    case QUANT_F16:
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = quant_f32_to_f16(x[i]);
+        return;
+    default:
+        for (int64_t i = 0; i < n / Q8_0_ELEMS; i++)
+            scalar_store_q8_0(x + i * Q8_0_ELEMS, (block_q8_0 *)dst + i);
+    }
+}
+
+void cpu_init_scalar_ops(cpu_kernels *k) {
+    k->rms_norm = scalar_rms_norm;
+    k->layer_norm = scalar_layer_norm;
+    k->rope = scalar_rope;
+    k->activate = scalar_activate;
+    k->add = scalar_add;
+    k->kv_store = scalar_kv_store;
+    k->attention = scalar_attention;
+}

@@ -1,0 +1,65 @@
+/* simd.h: what the template kernels (tier_ops.c, tier_attn.c) are written in: one float vector `vf`
+ * of VF_N lanes, as wide as the instructions that the file is compiled with. Private to src/cpu.
+ *
+ *   vf_load_part, vf_store_part   the first n lanes (0..VF_N-1) only; the others are 0, untouched
+ *   vf_fma, vf_fnma               a * b + c, c - a * b, rounded once
+ *   vf_max, vf_min                the second operand when either is NaN: put the data second to
+ *                                 keep NaNs
+ *   vf_round                      to the nearest integer, for |a| < 2^31
+ *   vf_gt, vf_select, vf_keep     a > b (false for NaN); yes or no by lane; yes or 0
+ *   vf_scale2                     a * 2^n for integral n, rounded once below the normal range
+ *   vf_hsum_each                  lane i of the result = sum of the lanes of a[i]
+ *   vf_rotate_pairs               (x c - y s, x s + y c) of pairs (x, y) by pairs (c, s)
+ *   vf_split_pairs                2 VF_N floats at p into those at even and those at odd places
+ *   vf_store_i8                   rounded to nearest even */
+#ifndef CPU_SIMD_H
+#define CPU_SIMD_H
+
+#if defined(__AVX512F__)
+#include "simd_avx512.h"
+#elif defined(__AVX2__)
+#include "simd_avx2.h"
+#else
+#error "simd.h: compile this file with a tier's instruction flags"
+#endif
+
+#define SIMD_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define SIMD_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SIMD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* e^x: 2^n e^r with n = round(x / ln 2), |r| <= ln(2)/2, and e^r by its Taylor polynomial of degree
+ * 7 (remainder r^8/8! < 6e-9). ln 2 is split in two parts so that x - n ln 2 is exact to float.
+ * NaN gives NaN, -inf 0, +inf inf; results below the normal range are denormal. */
+static inline vf vf_exp(vf x) {
+    /* beyond these the result is 0 or inf in any case; n stays in reach of vf_scale2 */
+    x = vf_max(vf_set1(-105.0f), vf_min(vf_set1(90.0f), x));
+    vf n = vf_round(vf_mul(x, vf_set1(0x1.715476p+0f)));
+    vf r = vf_fnma(n, vf_set1(0x1.62e4p-1f), x);
+    r = vf_fnma(n, vf_set1(0x1.7f7d1cp-20f), r);
+    vf p = vf_fma(r, vf_set1(1.0f / 5040.0f), vf_set1(1.0f / 720.0f));
+    p = vf_fma(p, r, vf_set1(1.0f / 120.0f));
+    p = vf_fma(p, r, vf_set1(1.0f / 24.0f));
+    p = vf_fma(p, r, vf_set1(1.0f / 6.0f));
+    p = vf_fma(p, r, vf_set1(0.5f));
+    p = vf_fma(vf_mul(p, r), r, r);
+    return vf_scale2(vf_add(p, vf_set1(1.0f)), n);
+}
+
+/* tanh: 1 - 2 / (e^2|x| + 1) with the sign of x; near 0, where that cancels, x - x^3/3 + ... up to
+ * x^9 (the next term is below 1e-8 of x at the limit). */
+static inline vf vf_tanh(vf x) {
+    const float limit = 0.25f;
+    vf e = vf_exp(vf_mul(x, vf_set1(2.0f)));
+    vf big = vf_sub(vf_set1(1.0f), vf_div(vf_set1(2.0f), vf_add(e, vf_set1(1.0f))));
+    vf x2 = vf_mul(x, x);
+    vf p = vf_fma(x2, vf_set1(62.0f / 2835.0f), vf_set1(-17.0f / 315.0f));
+    p = vf_fma(p, x2, vf_set1(2.0f / 15.0f));
+    p = vf_fma(p, x2, vf_set1(-1.0f / 3.0f));
+    vf small = vf_fma(vf_mul(p, x2), x, x);
+    return vf_select(vf_gt(vf_set1(limit), vf_abs(x)), small, big);
+}
+
+#endif

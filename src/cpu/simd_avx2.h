@@ -1,0 +1,152 @@
+/* simd_avx2.h: the float vector of the template kernels, 8 lanes (AVX2, FMA, F16C). See simd.h for
+ * what each function means; the two headers differ only in width and instructions. */
+#ifndef CPU_SIMD_AVX2_H
+#define CPU_SIMD_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef __m256 vf;
+typedef __m256 vmask; /* all bits of a lane, or none */
+enum { VF_N = 8 };
+
+static inline vf vf_zero(void) {
+    return _mm256_setzero_ps();
+}
+static inline vf vf_set1(float x) {
+    return _mm256_set1_ps(x);
+}
+static inline vf vf_load(const float *p) {
+    return _mm256_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf v) {
+    _mm256_storeu_ps(p, v);
+}
+static inline __m256i vf_first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline vf vf_load_part(const float *p, int n) {
+    return _mm256_maskload_ps(p, vf_first(n));
+}
+static inline void vf_store_part(float *p, vf v, int n) {
+    _mm256_maskstore_ps(p, vf_first(n), v);
+}
+static inline vf vf_add(vf a, vf b) {
+    return _mm256_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b) {
+    return _mm256_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b) {
+    return _mm256_mul_ps(a, b);
+}
+static inline vf vf_div(vf a, vf b) {
+    return _mm256_div_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c) {
+    return _mm256_fnmadd_ps(a, b, c);
+}
+static inline vf vf_max(vf a, vf b) {
+    return _mm256_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b) {
+    return _mm256_min_ps(a, b);
+}
+static inline vf vf_abs(vf a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+static inline vf vf_round(vf a) {
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline vmask vf_gt(vf a, vf b) {
+    return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
+}
+static inline vf vf_select(vmask m, vf yes, vf no) {
+    return _mm256_blendv_ps(no, yes, m);
+}
+static inline vf vf_keep(vmask m, vf yes) {
+    return _mm256_and_ps(m, yes);
+}
+/* In two halves, so that neither factor's exponent leaves its range while the product may. A NaN n
+ * gives some power of two, and a is NaN then. */
+static inline vf vf_scale2(vf a, vf n) {
+    const __m256i bias = _mm256_set1_epi32(127);
+    __m256i e = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(e, 1);
+    __m256i f = _mm256_slli_epi32(_mm256_add_epi32(h, bias), 23);
+    __m256i g = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(e, h), bias), 23);
+    return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(f)), _mm256_castsi256_ps(g));
+}
+
+static inline float vf_hsum(vf a) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+static inline float vf_hmax(vf a) {
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+
+/* Sums within 128-bit lanes of four vectors: lane k of the result = (a, b, c, d) of lane k. */
+static inline vf vf_lane_sums(vf a, vf b, vf c, vf d) {
+    vf ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    vf cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    __m256d x = _mm256_castps_pd(ab), y = _mm256_castps_pd(cd);
+    return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)),
+                         _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+}
+static inline vf vf_hsum_each(const vf a[VF_N]) {
+    vf s0 = vf_lane_sums(a[0], a[1], a[2], a[3]), s1 = vf_lane_sums(a[4], a[5], a[6], a[7]);
+    return _mm256_add_ps(_mm256_permute2f128_ps(s0, s1, 0x20),
+                         _mm256_permute2f128_ps(s0, s1, 0x31));
+}
+
+static inline vf vf_load_f16(const void *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+static inline vf vf_load_f16_part(const void *p, int n) {
+    uint16_t part[VF_N] = {0};
+    memcpy(part, p, (size_t)n * sizeof *part);
+    return vf_load_f16(part);
+}
+static inline void vf_store_f16(void *p, vf v) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline void vf_store_f16_part(void *p, vf v, int n) {
+    uint16_t part[VF_N];
+    vf_store_f16(part, v);
+    memcpy(p, part, (size_t)n * sizeof *part);
+}
+static inline vf vf_set1_f16(uint16_t h) {
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
+}
+static inline vf vf_load_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static inline void vf_store_i8(int8_t *p, vf v) {
+    __m256i x = _mm256_cvtps_epi32(v);
+    __m128i w = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(w, w));
+}
+
+/* Interleaved pairs: (x0, y0, x1, y1, ...). */
+static inline vf vf_rotate_pairs(vf x, vf cs) {
+    vf swapped = _mm256_permute_ps(x, 0xb1);
+    return _mm256_fmaddsub_ps(x, _mm256_moveldup_ps(cs),
+                              _mm256_mul_ps(swapped, _mm256_movehdup_ps(cs)));
+}
+static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
+    vf a = vf_load(p), b = vf_load(p + VF_N);
+    /* the shuffle works within 128-bit lanes: (a0 b0 a1 b1) is put in order afterwards */
+    __m256d e = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
+    __m256d o = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+    *even = _mm256_castpd_ps(_mm256_permute4x64_pd(e, 0xd8));
+    *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(o, 0xd8));
+}
+
+#endif

@@ -1,0 +1,141 @@
+/* simd_avx512.h: the float vector of the template kernels, 16 lanes. See simd.h for what each
+ * function means; the two headers differ only in width and instructions. */
+#ifndef CPU_SIMD_AVX512_H
+#define CPU_SIMD_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef __m512 vf;
+typedef __mmask16 vmask;
+enum { VF_N = 16 };
+
+static inline vf vf_zero(void) {
+    return _mm512_setzero_ps();
+}
+static inline vf vf_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+static inline vf vf_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf v) {
+    _mm512_storeu_ps(p, v);
+}
+static inline vmask vf_first(int n) {
+    return (vmask)((1u << n) - 1u);
+}
+static inline vf vf_load_part(const float *p, int n) {
+    return _mm512_maskz_loadu_ps(vf_first(n), p);
+}
+static inline void vf_store_part(float *p, vf v, int n) {
+    _mm512_mask_storeu_ps(p, vf_first(n), v);
+}
+static inline vf vf_add(vf a, vf b) {
+    return _mm512_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b) {
+    return _mm512_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b) {
+    return _mm512_mul_ps(a, b);
+}
+static inline vf vf_div(vf a, vf b) {
+    return _mm512_div_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c) {
+    return _mm512_fnmadd_ps(a, b, c);
+}
+static inline vf vf_max(vf a, vf b) {
+    return _mm512_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b) {
+    return _mm512_min_ps(a, b);
+}
+static inline vf vf_abs(vf a) {
+    return _mm512_abs_ps(a);
+}
+static inline vf vf_round(vf a) {
+    return _mm512_cvtepi32_ps(_mm512_cvtps_epi32(a));
+}
+static inline vmask vf_gt(vf a, vf b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+static inline vf vf_select(vmask m, vf yes, vf no) {
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+static inline vf vf_keep(vmask m, vf yes) {
+    return _mm512_maskz_mov_ps(m, yes);
+}
+static inline vf vf_scale2(vf a, vf n) {
+    return _mm512_scalef_ps(a, n);
+}
+
+static inline float vf_hsum(vf a) {
+    return _mm512_reduce_add_ps(a);
+}
+static inline float vf_hmax(vf a) {
+    return _mm512_reduce_max_ps(a);
+}
+
+/* Sums within 128-bit lanes of four vectors: lane k of the result = (a, b, c, d) of lane k. */
+static inline vf vf_lane_sums(vf a, vf b, vf c, vf d) {
+    vf ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    vf cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+/* Neighbouring lanes added: (a0+a1, a2+a3, b0+b1, b2+b3). */
+static inline vf vf_lane_pairs(vf a, vf b) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+static inline vf vf_hsum_each(const vf a[VF_N]) {
+    vf s0 = vf_lane_sums(a[0], a[1], a[2], a[3]), s1 = vf_lane_sums(a[4], a[5], a[6], a[7]);
+    vf s2 = vf_lane_sums(a[8], a[9], a[10], a[11]), s3 = vf_lane_sums(a[12], a[13], a[14], a[15]);
+    return vf_lane_pairs(vf_lane_pairs(s0, s1), vf_lane_pairs(s2, s3));
+}
+
+static inline vf vf_load_f16(const void *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline vf vf_load_f16_part(const void *p, int n) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vf_first(n), p));
+}
+static inline __m256i vf_to_f16(vf v) {
+    return _mm512_maskz_cvtps_ph(vf_first(VF_N), v, _MM_FROUND_TO_NEAREST_INT);
+}
+static inline void vf_store_f16(void *p, vf v) {
+    _mm256_storeu_si256((__m256i *)p, vf_to_f16(v));
+}
+static inline void vf_store_f16_part(void *p, vf v, int n) {
+    _mm256_mask_storeu_epi16(p, vf_first(n), vf_to_f16(v));
+}
+static inline vf vf_set1_f16(uint16_t h) {
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+}
+static inline vf vf_load_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static inline void vf_store_i8(int8_t *p, vf v) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+
+/* Interleaved pairs: (x0, y0, x1, y1, ...). */
+static inline vf vf_rotate_pairs(vf x, vf cs) {
+    vf swapped = _mm512_permute_ps(x, 0xb1);
+    return _mm512_fmaddsub_ps(x, _mm512_moveldup_ps(cs),
+                              _mm512_mul_ps(swapped, _mm512_movehdup_ps(cs)));
+}
+static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
+    const __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i o = _mm512_add_epi32(e, _mm512_set1_epi32(1));
+    vf a = vf_load(p), b = vf_load(p + VF_N);
+    *even = _mm512_permutex2var_ps(a, e, b);
+    *odd = _mm512_permutex2var_ps(a, o, b);
+}
+
+#endif

@@ -1,0 +1,463 @@
+/* tier_attn.h: attention in vectors. A template: each tier's _ops.c includes it once.
+ *
+ * Positions go by in blocks (attn.h). For each block and each tile of up to ATTN_TILE queries:
+ * scores, softmax weights, then sums of weighted values, with the state updated once per block.
+ *
+ * Few queries (decode) read K and V where they lie. That is bound by memory, so what counts is that
+ * every row is converted once for all queries and that the memory never waits: while keys of a
+ * block are multiplied its values are prefetched, and while the values are, the next block's keys.
+ * Many queries (prompts) decode a block of K and V to float in scratch first, and are bound by
+ * arithmetic.
+ *
+ * Scores come from QT queries times KT = VF_N / QT keys at once: VF_N independent sums, which one
+ * transposition (vf_hsum_each) turns into one vector of scores. Weighted sums keep QT * VC vectors
+ * of the output in registers over the positions of the block.
+ *
+ * Rows that a query may not see are never multiplied, not even by a weight of 0: what lies there
+ * may be infinite. */
+#ifndef CPU_TIER_ATTN_H
+#define CPU_TIER_ATTN_H
+
+#include <math.h>
+#include <string.h>
+
+#include "attn.h"
+#include "quant_blocks.h"
+#include "simd.h"
+
+/* One pass of a tile over a block: of its keys, or of its values. */
+typedef struct tier_tile {
+    const char *rows; /* position 0 of the block; elements of the pass's type */
+    size_t stride;
+    int head_dim, n_q; /* queries that are there, 1..QT */
+    int lo, hi;        /* positions to go over, within the block */
+    const float *q;    /* [n_q][head_dim] */
+    float *s;          /* [ATTN_TILE][ATTN_SCORES]: scores, then weights */
+    float *acc;        /* [n_q][head_dim] */
+    const float *keep; /* [n_q]: what the old acc is multiplied by */
+    /* what to prefetch meanwhile: row j of `ahead` beside row j of the block, for j < n_ahead */
+    const char *ahead;
+    size_t ahead_stride;
+    int n_ahead, line_shift; /* log2 of elements per cache line of that type */
+} tier_tile;
+
+enum { TIER_Q8_ELEMS = 32 }; /* in a block of Q8_0 */
+
+/* Elements [d, d + n) of a row; n is VF_N but at the end of a row. */
+SIMD_INLINE vf tier_row(const char *row, quant_type type, int d, int n) {
+    if (type == QUANT_F32) {
+        const float *x = (const float *)row + d;
+        return n == VF_N ? vf_load(x) : vf_load_part(x, n);
+    }
+    if (type == QUANT_F16) {
+        const uint16_t *x = (const uint16_t *)row + d;
+        return n == VF_N ? vf_load_f16(x) : vf_load_f16_part(x, n);
+    }
+    const block_q8_0 *b = (const block_q8_0 *)row + d / TIER_Q8_ELEMS;
+    return vf_mul(vf_load_i8(b->qs + d % TIER_Q8_ELEMS), vf_set1_f16(b->d));
+}
+
+/* log2 of the elements that lie in a cache line; Q8_0's 68 bytes per 64 come near enough, as rows
+ * follow each other. */
+static int tier_line_shift(quant_type type) {
+    return type == QUANT_F32 ? 4 : type == QUANT_F16 ? 5 : 6;
+}
+
+/* The line of row j that belongs to elements d.. of the rows now being read. */
+SIMD_INLINE void tier_prefetch(const tier_tile *t, int j, size_t offset) {
+    if (j < t->n_ahead) _mm_prefetch(t->ahead + (size_t)j * t->ahead_stride + offset, _MM_HINT_T0);
+}
+
+SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row,
+                                 const float *const *q, int d, int n, vf *acc) {
+    int kt = VF_N / qt;
+    vf x[VF_N];
+    SIMD_UNROLL
+    for (int k = 0; k < kt; k++) x[k] = tier_row(row[k], type, d, n);
+    SIMD_UNROLL
+    for (int i = 0; i < qt; i++) {
+        vf y = n == VF_N ? vf_load(q[i] + d) : vf_load_part(q[i] + d, n);
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k++) acc[i * kt + k] = vf_fma(x[k], y, acc[i * kt + k]);
+    }
+}
+
+/* The same for one block of Q8_0, whose scale is read once. A single query is multiplied before the
+ * scale is, which costs one product per row; several share the scaled rows. */
+SIMD_INLINE void tier_score_step_q8(int qt, const char *const *row, const float *const *q, int d,
+                                    vf *acc) {
+    int kt = VF_N / qt;
+    const block_q8_0 *b[VF_N];
+    vf scale[VF_N];
+    SIMD_UNROLL
+    for (int k = 0; k < kt; k++) {
+        b[k] = (const block_q8_0 *)row[k] + d / TIER_Q8_ELEMS;
+        if (qt > 1) scale[k] = vf_set1_f16(b[k]->d);
+    }
+    if (qt == 1) {
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k++) {
+            vf sum = vf_mul(vf_load_i8(b[k]->qs), vf_load(q[0] + d));
+            SIMD_UNROLL
+            for (int e = VF_N; e < TIER_Q8_ELEMS; e += VF_N)
+                sum = vf_fma(vf_load_i8(b[k]->qs + e), vf_load(q[0] + d + e), sum);
+            acc[k] = vf_fma(sum, vf_set1_f16(b[k]->d), acc[k]);
+        }
+        return;
+    }
+    SIMD_UNROLL
+    for (int e = 0; e < TIER_Q8_ELEMS; e += VF_N) {
+        vf x[VF_N];
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k++) x[k] = vf_mul(vf_load_i8(b[k]->qs + e), scale[k]);
+        SIMD_UNROLL
+        for (int i = 0; i < qt; i++) {
+            vf y = vf_load(q[i] + d + e);
+            SIMD_UNROLL
+            for (int k = 0; k < kt; k++) acc[i * kt + k] = vf_fma(x[k], y, acc[i * kt + k]);
+        }
+    }
+}
+
+/* Scores of positions [lo, hi). May write up to KT - 1 more per query, never reads more rows. */
+SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
+    int kt = VF_N / qt, dim = t->head_dim, step = type == QUANT_Q8_0 ? TIER_Q8_ELEMS : VF_N;
+    const int line_mask = (1 << t->line_shift) - 1;
+    const float *q[VF_N];
+    for (int i = 0; i < qt; i++) q[i] = t->q + (size_t)(i < t->n_q ? i : t->n_q - 1) * (size_t)dim;
+    for (int j = t->lo; j < t->hi; j += kt) {
+        const char *row[VF_N];
+        vf acc[VF_N];
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k++)
+            row[k] = t->rows + (size_t)(j + k < t->hi ? j + k : t->hi - 1) * t->stride;
+        SIMD_UNROLL
+        for (int k = 0; k < VF_N; k++) acc[k] = vf_zero();
+        int d = 0;
+        size_t offset = 0;
+        for (; d + step <= dim; d += step) {
+            if (t->n_ahead && (d & line_mask) == 0) {
+                for (int k = 0; k < kt; k++) tier_prefetch(t, j + k, offset);
+                offset += 64;
+            }
+            if (type == QUANT_Q8_0)
+                tier_score_step_q8(qt, row, q, d, acc);
+            else
+                tier_score_step(type, qt, row, q, d, VF_N, acc);
+        }
+        if (d < dim) tier_score_step(type, qt, row, q, d, dim - d, acc);
+        float flat[VF_N];
+        vf_store(flat, vf_hsum_each(acc));
+        SIMD_UNROLL
+        for (int i = 0; i < qt; i++)
+            memcpy(t->s + i * ATTN_SCORES + j, flat + i * kt, (size_t)kt * sizeof(float));
+    }
+}
+
+/* Whole blocks of a Q8_0 row. For a single query the scale goes into the weight, once per block;
+ * several share the scaled values. */
+SIMD_INLINE void tier_values_row_q8(const tier_tile *t, int qt, int vc, const block_q8_0 *b, int j,
+                                    vf *acc) {
+    const int per_block = TIER_Q8_ELEMS / VF_N;
+    vf v[16], scale = vf_zero();
+    SIMD_UNROLL
+    for (int c = 0; c < vc; c++) {
+        if (c % per_block == 0) {
+            scale = vf_set1_f16(b[c / per_block].d);
+            if (qt == 1) scale = vf_mul(scale, vf_set1(t->s[j]));
+        }
+        v[c] = vf_load_i8(b[c / per_block].qs + c % per_block * VF_N);
+        if (qt == 1)
+            acc[c] = vf_fma(scale, v[c], acc[c]);
+        else
+            v[c] = vf_mul(v[c], scale);
+    }
+    SIMD_UNROLL
+    for (int i = 0; i < qt && qt > 1; i++) {
+        vf p = vf_set1(t->s[i * ATTN_SCORES + j]);
+        SIMD_UNROLL
+        for (int c = 0; c < vc; c++) acc[i * vc + c] = vf_fma(p, v[c], acc[i * vc + c]);
+    }
+}
+
+/* Columns [d, d + vc vectors) of the values' weighted sums; `n` elements in the last vector. */
+SIMD_INLINE void tier_values_chunk(const tier_tile *t, quant_type type, int qt, int vc, int d,
+                                   int n) {
+    vf acc[16];
+    SIMD_UNROLL
+    for (int k = 0; k < qt * vc; k++) acc[k] = vf_zero();
+    const int line_mask = (1 << t->line_shift) - 1;
+    bool ahead = t->n_ahead && (d & line_mask) == 0;
+    size_t offset = (size_t)(d >> t->line_shift) * 64;
+    int lines = (vc * VF_N + line_mask) >> t->line_shift;
+    for (int j = t->lo; j < t->hi; j++) {
+        const char *row = t->rows + (size_t)j * t->stride;
+        if (ahead)
+            for (int k = 0; k < lines; k++) tier_prefetch(t, j, offset + (size_t)k * 64);
+        if (type == QUANT_Q8_0 && vc * VF_N % TIER_Q8_ELEMS == 0) {
+            tier_values_row_q8(t, qt, vc, (const block_q8_0 *)row + d / TIER_Q8_ELEMS, j, acc);
+            continue;
+        }
+        vf v[16];
+        SIMD_UNROLL
+        for (int c = 0; c < vc; c++) v[c] = tier_row(row, type, d + c * VF_N, n);
+        SIMD_UNROLL
+        for (int i = 0; i < qt; i++) {
+            vf p = vf_set1(t->s[i * ATTN_SCORES + j]);
+            SIMD_UNROLL
+            for (int c = 0; c < vc; c++) acc[i * vc + c] = vf_fma(p, v[c], acc[i * vc + c]);
+        }
+    }
+    SIMD_UNROLL
+    for (int i = 0; i < qt; i++) {
+        if (i >= t->n_q) break;
+        float *to = t->acc + (size_t)i * (size_t)t->head_dim + d;
+        vf keep = vf_set1(t->keep[i]);
+        SIMD_UNROLL
+        for (int c = 0; c < vc; c++) {
+            if (n == VF_N)
+                vf_store(to + c * VF_N, vf_fma(vf_load(to + c * VF_N), keep, acc[i * vc + c]));
+            else
+                vf_store_part(to, vf_fma(vf_load_part(to, n), keep, acc[i * vc + c]), n);
+        }
+    }
+}
+
+/* acc = acc * keep + sum over [lo, hi) of weight * value. */
+SIMD_INLINE void tier_values(const tier_tile *t, quant_type type, int qt) {
+    int vc = VF_N / qt < 8 ? VF_N / qt : 8, d = 0, dim = t->head_dim;
+    for (; d + vc * VF_N <= dim; d += vc * VF_N) tier_values_chunk(t, type, qt, vc, d, VF_N);
+    for (; vc > 4 && d + 4 * VF_N <= dim; d += 4 * VF_N) tier_values_chunk(t, type, qt, 4, d, VF_N);
+    for (; vc > 2 && d + 2 * VF_N <= dim; d += 2 * VF_N) tier_values_chunk(t, type, qt, 2, d, VF_N);
+    for (; d + VF_N <= dim; d += VF_N) tier_values_chunk(t, type, qt, 1, d, VF_N);
+    if (d < dim) tier_values_chunk(t, type, qt, 1, d, dim - d);
+}
+
+/* One function per type and number of queries in the tile: 1, 2, 4, 8. */
+typedef void tier_pass(const tier_tile *t);
+#define TIER_PASSES(name, type)                                                                    \
+    static void tier_scores_##name##_1(const tier_tile *t) {                                       \
+        tier_scores(t, type, 1);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_2(const tier_tile *t) {                                       \
+        tier_scores(t, type, 2);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_4(const tier_tile *t) {                                       \
+        tier_scores(t, type, 4);                                                                   \
+    }                                                                                              \
+    static void tier_scores_##name##_8(const tier_tile *t) {                                       \
+        tier_scores(t, type, 8);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_1(const tier_tile *t) {                                       \
+        tier_values(t, type, 1);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_2(const tier_tile *t) {                                       \
+        tier_values(t, type, 2);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_4(const tier_tile *t) {                                       \
+        tier_values(t, type, 4);                                                                   \
+    }                                                                                              \
+    static void tier_values_##name##_8(const tier_tile *t) {                                       \
+        tier_values(t, type, 8);                                                                   \
+    }
+TIER_PASSES(f32, QUANT_F32)
+TIER_PASSES(f16, QUANT_F16)
+TIER_PASSES(q8, QUANT_Q8_0)
+#undef TIER_PASSES
+
+#define TIER_ROW(what, name)                                                                       \
+    {                                                                                              \
+        tier_##what##_##name##_1, tier_##what##_##name##_2, tier_##what##_##name##_4,              \
+            tier_##what##_##name##_8                                                               \
+    }
+static tier_pass *const tier_score_passes[3][4] = {TIER_ROW(scores, f32), TIER_ROW(scores, f16),
+                                                   TIER_ROW(scores, q8)};
+static tier_pass *const tier_value_passes[3][4] = {TIER_ROW(values, f32), TIER_ROW(values, f16),
+                                                   TIER_ROW(values, q8)};
+#undef TIER_ROW
+
+static int tier_type_row(quant_type type) {
+    return type == QUANT_F32 ? 0 : type == QUANT_F16 ? 1 : 2;
+}
+static int tier_size_column(int n_q) {
+    return n_q == 1 ? 0 : n_q == 2 ? 1 : n_q <= 4 ? 2 : 3;
+}
+
+/* Scores [lo, hi) of query i become weights; m and l are updated and *keep is what acc has to be
+ * multiplied by. False when the block adds nothing. */
+static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, float *keep) {
+    int from = lo / VF_N * VF_N, to = (hi + VF_N - 1) / VF_N * VF_N;
+    for (int j = from; j < lo; j++) s[j] = -INFINITY;
+    for (int j = hi; j < to; j++) s[j] = -INFINITY;
+    vf tops = vf_set1(-INFINITY), sum = vf_zero();
+    if (a->softcap > 0) {
+        vf cap = vf_set1(a->softcap), inverse = vf_set1(1.0f / a->softcap);
+        for (int j = from; j < to; j += VF_N)
+            vf_store(s + j, vf_mul(cap, vf_tanh(vf_mul(vf_load(s + j), inverse))));
+        /* the cap has turned -inf into -cap */
+        for (int j = from; j < lo; j++) s[j] = -INFINITY;
+        for (int j = hi; j < to; j++) s[j] = -INFINITY;
+    }
+    for (int j = from; j < to; j += VF_N) tops = vf_max(tops, vf_load(s + j));
+    float top = vf_hmax(tops), old = a->m[i];
+    if (top == -INFINITY) return false;
+    float m = top <= old ? old : top; /* a NaN is taken over */
+    for (int j = from; j < to; j += VF_N) {
+        vf p = vf_exp(vf_sub(vf_load(s + j), vf_set1(m)));
+        vf_store(s + j, p);
+        sum = vf_add(sum, p);
+    }
+    *keep = m == old ? 1.0f : expf(old - m);
+    a->m[i] = m;
+    a->l[i] = a->l[i] * *keep + vf_hsum(sum);
+    return true;
+}
+
+/* A block of positions [j, j + n): where its rows are now, and in which form. */
+typedef struct tier_block {
+    const char *k, *v;
+    size_t k_stride, v_stride;
+    quant_type type_k, type_v;
+    int64_t j;
+    int n;
+} tier_block;
+
+/* Weighted values of the queries of a tile. Positions that all of them see go through together;
+ * those that only some see (at the edges of a mask), query by query. */
+static void tier_tile_values(tier_tile *t, quant_type type, const int *lo, const int *hi) {
+    tier_pass *const *pass = tier_value_passes[tier_type_row(type)];
+    const int n_q = t->n_q, dim = t->head_dim;
+    const float *keep = t->keep, one = 1.0f;
+    float *s = t->s, *acc = t->acc;
+    int from = lo[0], to = hi[0];
+    for (int i = 1; i < n_q; i++) {
+        from = lo[i] > from ? lo[i] : from;
+        to = hi[i] < to ? hi[i] : to;
+    }
+    bool together = from < to;
+    if (together) {
+        t->lo = from, t->hi = to;
+        pass[tier_size_column(n_q)](t);
+    }
+    t->n_q = 1;
+    t->n_ahead = 0;
+    for (int i = 0; i < n_q; i++) {
+        t->s = s + i * ATTN_SCORES;
+        t->acc = acc + (size_t)i * (size_t)dim;
+        t->keep = together ? &one : keep + i;
+        t->lo = lo[i], t->hi = together ? from : hi[i];
+        if (t->lo < t->hi) pass[0](t);
+        t->lo = to, t->hi = hi[i];
+        if (together && t->lo < t->hi) pass[0](t);
+    }
+}
+
+/* Queries [i, i + n_q) against one block. `next` is the block after it, for prefetching; NULL when
+ * memory does not limit. */
+static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block *b,
+                            const tier_block *next) {
+    int lo[ATTN_TILE], hi[ATTN_TILE], from = ATTN_BLOCK, to = 0;
+    float keep[ATTN_TILE];
+    for (int k = 0; k < n_q; k++) {
+        if (!attn_visible(a, i + k, b->j, b->n, &lo[k], &hi[k])) {
+            lo[k] = hi[k] = 0;
+            continue;
+        }
+        from = lo[k] < from ? lo[k] : from;
+        to = hi[k] > to ? hi[k] : to;
+    }
+    if (from >= to) return;
+    size_t offset = (size_t)i * (size_t)a->head_dim;
+    tier_tile t = {.rows = b->k,
+                   .stride = b->k_stride,
+                   .head_dim = a->head_dim,
+                   .n_q = n_q,
+                   .lo = from,
+                   .hi = to,
+                   .q = a->q + offset,
+                   .s = a->scratch,
+                   .acc = a->acc + offset,
+                   .keep = keep,
+                   .ahead = b->v,
+                   .ahead_stride = b->v_stride,
+                   .n_ahead = next ? b->n : 0,
+                   .line_shift = tier_line_shift(b->type_v)};
+    tier_score_passes[tier_type_row(b->type_k)][tier_size_column(n_q)](&t);
+    for (int k = 0; k < n_q; k++)
+        if (lo[k] < hi[k] && !tier_softmax(a, i + k, t.s + k * ATTN_SCORES, lo[k], hi[k], keep + k))
+            lo[k] = hi[k] = 0;
+    t.rows = b->v;
+    t.stride = b->v_stride;
+    t.ahead = next ? next->k : NULL;
+    t.ahead_stride = b->k_stride;
+    t.n_ahead = next ? next->n : 0;
+    t.line_shift = tier_line_shift(b->type_k);
+    tier_tile_values(&t, b->type_v, lo, hi);
+}
+
+static tier_block tier_block_at(const cpu_attn *a, int64_t j) {
+    int64_t n = a->k1 - j;
+    n = n < 0 ? 0 : n > ATTN_BLOCK ? ATTN_BLOCK : n;
+    size_t row = n > 0 ? (size_t)j : 0; /* no pointers beyond the end */
+    return (tier_block){.k = (const char *)a->k + row * a->k_stride,
+                        .v = (const char *)a->v + row * a->v_stride,
+                        .k_stride = a->k_stride,
+                        .v_stride = a->v_stride,
+                        .type_k = a->type_k,
+                        .type_v = a->type_v,
+                        .j = j,
+                        .n = (int)n};
+}
+
+/* n rows to float [n][padded dim]; *rows, *stride and *type then describe the copy. Rows that are
+ * float stay where they are. */
+static void tier_decode(const char **rows, size_t *stride, quant_type *type, int n, int dim,
+                        float *out) {
+    if (*type == QUANT_F32) return;
+    size_t ld = attn_padded_dim(dim);
+    for (int j = 0; j < n; j++) {
+        const char *row = *rows + (size_t)j * *stride;
+        float *to = out + (size_t)j * ld;
+        int d = 0;
+        if (*type == QUANT_F16) {
+            for (; d + VF_N <= dim; d += VF_N) vf_store(to + d, tier_row(row, QUANT_F16, d, VF_N));
+            if (d < dim) vf_store_part(to + d, tier_row(row, QUANT_F16, d, dim - d), dim - d);
+        } else {
+            for (; d < dim; d += VF_N) vf_store(to + d, tier_row(row, QUANT_Q8_0, d, VF_N));
+        }
+    }
+    *rows = (const char *)out;
+    *stride = ld * sizeof(float);
+    *type = QUANT_F32;
+}
+
+static void tier_attention_many(const cpu_attn *a) {
+    enum { TILE = 4 }; /* with 4 (2) keys and 4 (2) output vectors: half a load per product */
+    float *k = (float *)a->scratch + ATTN_TILE * ATTN_SCORES;
+    float *v = k + ATTN_BLOCK * attn_padded_dim(a->head_dim);
+    for (int64_t j = a->k0; j < a->k1; j += ATTN_BLOCK) {
+        tier_block b = tier_block_at(a, j);
+        int lo, hi, i = 0;
+        while (i < a->n_q && !attn_visible(a, i, j, b.n, &lo, &hi)) i++;
+        if (i == a->n_q) continue;
+        tier_decode(&b.k, &b.k_stride, &b.type_k, b.n, a->head_dim, k);
+        tier_decode(&b.v, &b.v_stride, &b.type_v, b.n, a->head_dim, v);
+        for (; i < a->n_q; i += TILE)
+            tier_tile_block(a, i, a->n_q - i < TILE ? a->n_q - i : TILE, &b, NULL);
+    }
+}
+
+static void tier_attention(const cpu_attn *a) {
+    if (a->n_q > ATTN_TILE) {
+        tier_attention_many(a);
+        return;
+    }
+    tier_block b = tier_block_at(a, a->k0);
+    while (b.n > 0) {
+        tier_block next = tier_block_at(a, b.j + ATTN_BLOCK);
+        if (a->n_q > 0) tier_tile_block(a, 0, a->n_q, &b, &next);
+        b = next;
+    }
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* pretokenizer.h: cuts a text into the pieces within which a byte-level BPE may merge. Which cuts
+ * belong to which name is in pretokenizer_table.c. Immutable after creation, thread-safe. */
+#ifndef TEXT_PRETOKENIZER_H
+#define TEXT_PRETOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+enum { PRETOKENIZER_MAX_PATTERNS = 6 };
+
+/* One name of tokenizer.ggml.pre. */
+typedef struct pretokenizer_row {
+    const char *name;
+    const char *const *patterns; /* [n_patterns], PCRE2 syntax */
+    int n_patterns;
+    bool ignore_merges; /* a piece that is a token is taken whole */
+    bool add_bos;       /* unless the file says otherwise */
+} pretokenizer_row;
+
+extern const pretokenizer_row pretokenizer_rows[];
+extern const size_t pretokenizer_n_rows;
+/* The row for a file without tokenizer.ggml.pre. */
+extern const char pretokenizer_default_name[];
+
+typedef struct pretokenizer pretokenizer;
+
+/* The row of a name; NULL when unknown. */
+const pretokenizer_row *pretokenizer_find(const char *name, size_t n_bytes);
+/* PI_ERR_UNSUPPORTED (built without PCRE2), PI_ERR_NOMEM. */
+pi_status pretokenizer_create(const pretokenizer_row *row, pretokenizer **out, pi_error *err);
+void pretokenizer_free(pretokenizer *p); /* NULL is fine */
+
+/* Result and scratch of one thread's calls; zeroed at first, reused by the next call. */
+typedef struct pretokenizer_pieces {
+    char *bytes;    /* [n_bytes] the text, each ill-formed byte replaced by U+FFFD */
+    char *subject;  /* [n_bytes] what the patterns see */
+    size_t n_bytes; /* at most 3 bytes for one of the text */
+    size_t byte_capacity, subject_capacity;
+    uint32_t *ends; /* [n_pieces] exclusive end of each piece within `bytes` */
+    size_t n_pieces, end_capacity;
+    uint32_t *cuts; /* scratch: the pieces of the pattern before */
+    size_t cut_capacity;
+} pretokenizer_pieces;
+
+/* PI_ERR_LIMIT (over 1 GiB, or a pattern ran out of its budget), PI_ERR_NOMEM. O(n). */
+pi_status pretokenizer_split(const pretokenizer *p, const char *text, size_t n_bytes,
+                             pretokenizer_pieces *pieces, pi_error *err);
+void pretokenizer_pieces_free(pretokenizer_pieces *pieces);
+
+#endif

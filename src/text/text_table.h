@@ -1,0 +1,39 @@
+/* text_table.h: interning of byte strings: each different string gets a number, 0, 1, 2 …, in the
+ * order of arrival. The strings are borrowed: they must outlive the table. Lookups are thread-safe
+ * as long as nobody adds. */
+#ifndef TEXT_TEXT_TABLE_H
+#define TEXT_TEXT_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TEXT_TABLE_NONE UINT32_MAX
+
+enum { TEXT_TABLE_MAX = 1 << 27 }; /* entries */
+
+typedef struct text_entry {
+    const char *data;
+    uint32_t n_bytes;
+} text_entry;
+
+typedef struct text_slot {
+    uint32_t hash, entry; /* entry: number + 1; 0: free */
+} text_slot;
+
+typedef struct text_table {
+    text_entry *entries; /* [count] */
+    size_t count, capacity;
+    text_slot *slots; /* [n_slots], a power of two, at most half full */
+    size_t n_slots;
+} text_table;
+
+/* Room for `expected` strings without rehashing; false when out of memory. A zeroed table may be
+ * freed. */
+bool text_table_init(text_table *t, size_t expected);
+void text_table_free(text_table *t);
+uint32_t text_table_find(const text_table *t, const char *data, size_t n_bytes); /* or NONE */
+/* The number of the string, added when it is new; NONE when out of memory. */
+uint32_t text_table_add(text_table *t, const char *data, size_t n_bytes);
+
+#endif

@@ -1,0 +1,213 @@
+/* tokenizer.c: the interface: creation, encoding as a sequence of special tokens and stretches of
+ * text, and the way back. A tokenizer never changes once made; everything that encoding writes to
+ * belongs to the call. */
+#include "tokenizer.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "mem.h"
+#include "tokenizer_impl.h"
+
+pi_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **out, pi_error *err) {
+    *out = NULL;
+    tokenizer *t = mem_calloc(1, sizeof *t);
+    if (!t) return error_nomem(err, sizeof *t, "tokenizer");
+    arena_init(&t->memory);
+    pi_status status = tokenizer_load(t, file, pre, err);
+    if (status) {
+        tokenizer_free(t);
+        return status;
+    }
+    *out = t;
+    return PI_OK;
+}
+
+void tokenizer_free(tokenizer *t) {
+    if (!t) return;
+    pretokenizer_free(t->pre);
+    mem_free(t->merges);
+    mem_free(t->symbol_token);
+    text_table_free(&t->table);
+    arena_free(&t->memory);
+    mem_free(t);
+}
+
+const tokenizer_info *tokenizer_get_info(const tokenizer *t) {
+    return &t->info;
+}
+
+/* A space goes before a text that starts the sequence or follows a special token, as if it were a
+ * sentence of its own. */
+static pi_status encode_fragments(const tokenizer *t, const char *text,
+                                  const fragment_list *fragments, token_sink *sink, pi_error *err) {
+    encode_work work = {0};
+    pi_status status = PI_OK;
+    bool after_special = true;
+    for (size_t i = 0; i < fragments->n && !status; i++) {
+        const text_fragment *f = &fragments->items[i];
+        if (f->id >= 0) {
+            token_sink_put(sink, f->id);
+            after_special = true;
+            continue;
+        }
+        const char *part = text + f->begin;
+        if (t->is_spm) {
+            bool prefix = t->info.add_space_prefix && after_special;
+            status = tokenizer_spm_encode(t, part, f->n_bytes, prefix, &work, sink, err);
+        } else {
+            status = tokenizer_bpe_encode(t, part, f->n_bytes, &work, sink, err);
+        }
+        after_special = false;
+    }
+    merge_free(&work.merge);
+    pretokenizer_pieces_free(&work.pieces);
+    mem_free(work.buffer);
+    return status;
+}
+
+pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
+                           int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err) {
+    assert(t && (text || n_text == 0) && (tokens || capacity == 0) && n_tokens);
+    *n_tokens = 0;
+    token_sink sink = {tokens, capacity, 0};
+    bool add = flags & TOKENIZER_ADD_SPECIAL;
+    bool bos = (add && t->info.add_bos) || (flags & TOKENIZER_FORCE_BOS);
+    if (bos && t->info.bos >= 0) token_sink_put(&sink, t->info.bos);
+    pi_status status = PI_OK;
+    if (n_text > 0) {
+        fragment_list fragments = {0};
+        status = tokenizer_special_split(t, text, n_text, flags & TOKENIZER_PARSE_SPECIAL,
+                                         &fragments, err);
+        if (!status) status = encode_fragments(t, text, &fragments, &sink, err);
+        mem_free(fragments.items);
+        mem_free(fragments.spare);
+    }
+    if (status) return status;
+    if (add && t->info.add_eos && t->info.eos >= 0) token_sink_put(&sink, t->info.eos);
+    *n_tokens = sink.n;
+    if (sink.n > capacity) {
+        return error_set(err, PI_ERR_LIMIT, "text gives %zu tokens: there is room for %zu", sink.n,
+                         capacity);
+    }
+    return PI_OK;
+}
+
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte of a token such as <0x0A>, -1 when it does not look like that. */
+static int byte_of_token(gguf_string text) {
+    if (text.n_bytes != strlen("<0x0A>") || memcmp(text.data, "<0x", 3) != 0) return -1;
+    int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+static size_t unescape_spaces(gguf_string text, char *out) {
+    size_t used = 0;
+    for (size_t i = 0; i < text.n_bytes;) {
+        if (text.n_bytes - i >= SPM_SPACE_BYTES &&
+            memcmp(text.data + i, SPM_SPACE, SPM_SPACE_BYTES) == 0) {
+            out[used++] = ' ';
+            i += SPM_SPACE_BYTES;
+        } else {
+            out[used++] = text.data[i++];
+        }
+    }
+    return used;
+}
+
+/* Writes what a token stands for into `out`, which has room for its text; no form is longer. */
+static size_t expand_token(const tokenizer *t, int32_t id, bool special, char *out) {
+    const token_entry *token = &t->tokens[id];
+    int byte;
+    switch ((token_type)token->type) {
+    case TOKEN_CONTROL:
+    case TOKEN_UNKNOWN:
+        if (!special) return 0;
+        break;
+    case TOKEN_USER_DEFINED:
+        break;
+    case TOKEN_NORMAL:
+        return t->is_spm ? unescape_spaces(token->text, out)
+                         : tokenizer_bpe_unmap(token->text, out);
+    case TOKEN_BYTE:
+        byte = byte_of_token(token->text);
+        if (byte < 0) break;
+        out[0] = (char)byte;
+        return 1;
+    case TOKEN_UNDEFINED:
+    case TOKEN_UNUSED:
+        return 0;
+    }
+    memcpy(out, token->text.data, (size_t)token->text.n_bytes);
+    return (size_t)token->text.n_bytes;
+}
+
+static pi_status bad_id(const tokenizer *t, int32_t id, pi_error *err) {
+    return error_set(err, PI_ERR_RANGE, "no such token: %d: ids go from 0 to %d", (int)id,
+                     (int)t->info.n_vocab - 1);
+}
+
+/* Token texts are mostly short; longer ones need a buffer of their own. */
+enum { SHORT_TOKEN = 256 };
+
+pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *text, size_t capacity,
+                          size_t *n_bytes, pi_error *err) {
+    *n_bytes = 0;
+    if (id < 0 || id >= t->info.n_vocab) return bad_id(t, id, err);
+    size_t longest = (size_t)t->tokens[id].text.n_bytes;
+    char local[SHORT_TOKEN], *buffer = local;
+    if (longest > sizeof local && !(buffer = mem_alloc(longest))) {
+        return error_nomem(err, longest, "token");
+    }
+    size_t n = expand_token(t, id, special, buffer);
+    *n_bytes = n;
+    if (n > 0 && n <= capacity) memcpy(text, buffer, n);
+    if (buffer != local) mem_free(buffer);
+    if (n <= capacity) return PI_OK;
+    return error_set(err, PI_ERR_LIMIT, "token %d is %zu bytes: there is room for %zu", (int)id, n,
+                     capacity);
+}
+
+/* The space that encoding puts before a text belongs to the first ordinary token of the sequence
+ * and of each stretch after a special one. */
+pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool special,
+                           char *text, size_t capacity, size_t *n_bytes, pi_error *err) {
+    *n_bytes = 0;
+    char *buffer = mem_alloc(t->longest_token);
+    if (!buffer) return error_nomem(err, t->longest_token, "token");
+    size_t used = 0;
+    bool after_special = true;
+    for (size_t i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || ids[i] >= t->info.n_vocab) {
+            mem_free(buffer);
+            return bad_id(t, ids[i], err);
+        }
+        token_type type = (token_type)t->tokens[ids[i]].type;
+        size_t n = expand_token(t, ids[i], special, buffer);
+        bool ordinary = type == TOKEN_NORMAL || type == TOKEN_BYTE;
+        bool strip = ordinary && after_special && t->info.add_space_prefix && n && *buffer == ' ';
+        after_special = !ordinary;
+        const char *from = buffer + strip;
+        n -= strip;
+        if (used <= capacity && n <= capacity - used) memcpy(text + used, from, n);
+        used += n;
+    }
+    mem_free(buffer);
+    *n_bytes = used;
+    if (used <= capacity) return PI_OK;
+    return error_set(err, PI_ERR_LIMIT, "text is %zu bytes: there is room for %zu", used, capacity);
+}
+
+bool tokenizer_is_end(const tokenizer *t, int32_t id) {
+    return id >= 0 && id < t->info.n_vocab && (t->tokens[id].attributes & TOKEN_ENDS_TURN);
+}
+
+bool tokenizer_entry(const tokenizer *t, int32_t id, gguf_string *text, token_type *type) {
+    if (id < 0 || id >= t->info.n_vocab) return false;
+    *text = t->tokens[id].text;
+    *type = (token_type)t->tokens[id].file_type;
+    return true;
+}

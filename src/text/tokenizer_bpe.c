@@ -1,0 +1,220 @@
+/* tokenizer_bpe.c: byte-level BPE: a piece of text is a row of bytes, each written as a printable
+ * character (Radford et al. 2019, GPT-2); the neighbouring pair whose merge comes first in the list
+ * is merged, until the list has none of the pairs left.
+ *
+ * Symbols are numbers of the text table, which holds both sides and the result of every merge, so
+ * that merging compares two numbers and no text. */
+#include <string.h>
+
+#include "mem.h"
+#include "tokenizer_impl.h"
+#include "utf8.h"
+
+enum { BPE_MAX_MERGES = 1 << 25 };
+
+/* Bytes that stand for themselves: printable in Latin-1 (0xAD is the soft hyphen). */
+static bool byte_is_plain(unsigned c) {
+    return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || c >= 0xAE;
+}
+
+/* The others are numbered in order from U+0100: 0..0x20, 0x7F..0xA0, 0xAD. */
+static uint32_t character_of_byte(unsigned c) {
+    if (byte_is_plain(c)) return c;
+    if (c <= 0x20) return 0x100 + c;
+    return c == 0xAD ? 0x143 : 0x121 + (c - 0x7F);
+}
+
+/* The byte for a character, -1 when it stands for none. */
+static int byte_of_character(int32_t c) {
+    if (c < 0) return -1;
+    if (c < 0x100) return byte_is_plain((unsigned)c) ? c : -1;
+    if (c <= 0x120) return c - 0x100;
+    if (c <= 0x142) return c - 0x121 + 0x7F;
+    return c == 0x143 ? 0xAD : -1;
+}
+
+size_t tokenizer_bpe_unmap(gguf_string text, char *out) {
+    size_t used = 0, step;
+    for (size_t i = 0; i < text.n_bytes; i += step) {
+        int byte = byte_of_character(utf8_decode(text.data + i, (size_t)text.n_bytes - i, &step));
+        if (byte >= 0) {
+            out[used++] = (char)byte;
+        } else { /* not the alphabet of bytes: shown as it is */
+            memcpy(out + used, text.data + i, step);
+            used += step;
+        }
+    }
+    return used;
+}
+
+/* Numbers a text that outlives the tokenizer; new ones are no token. */
+static uint32_t add_symbol(tokenizer *t, size_t *capacity, const char *text, size_t n) {
+    size_t before = t->table.count;
+    uint32_t symbol = text_table_add(&t->table, text, n);
+    if (symbol == TEXT_TABLE_NONE || symbol < before) return symbol;
+    if (!mem_grow((void **)&t->symbol_token, capacity, t->table.count, sizeof *t->symbol_token,
+                  TEXT_TABLE_MAX)) {
+        return TEXT_TABLE_NONE;
+    }
+    t->symbol_token[symbol] = -1;
+    return symbol;
+}
+
+static bool add_bytes(tokenizer *t, size_t *capacity) {
+    for (unsigned c = 0; c < TOKENIZER_BYTES; c++) {
+        char text[UTF8_MAX_BYTES];
+        size_t n = utf8_encode(character_of_byte(c), text);
+        char *copy = arena_strndup(&t->memory, text, n);
+        t->byte_symbol[c] = copy ? add_symbol(t, capacity, copy, n) : TEXT_TABLE_NONE;
+        if (t->byte_symbol[c] == TEXT_TABLE_NONE) return false;
+        char raw = (char)c;
+        t->byte_token[c] = tokenizer_find(t, &raw, 1);
+    }
+    return true;
+}
+
+static size_t merge_index(const tokenizer *t, uint64_t pair) {
+    /* multiplicative hashing (2^64 over the golden ratio); the high half is well mixed */
+    uint64_t h = pair * 0x9E3779B97F4A7C15u;
+    size_t mask = t->n_merge_slots - 1, i = (size_t)((h ^ h >> 32) & mask);
+    while (t->merges[i].result && t->merges[i].pair != pair) i = (i + 1) & mask;
+    return i;
+}
+
+typedef struct merge_buffer {
+    char *text;
+    size_t capacity;
+} merge_buffer;
+
+/* The number of left + right, added when it is new. */
+static uint32_t add_joined(tokenizer *t, size_t *capacity, gguf_string left, gguf_string right,
+                           merge_buffer *buffer) {
+    size_t n = (size_t)(left.n_bytes + right.n_bytes);
+    if (!mem_grow((void **)&buffer->text, &buffer->capacity, n, 1, SIZE_MAX / 2)) {
+        return TEXT_TABLE_NONE;
+    }
+    memcpy(buffer->text, left.data, (size_t)left.n_bytes);
+    memcpy(buffer->text + left.n_bytes, right.data, (size_t)right.n_bytes);
+    uint32_t symbol = text_table_find(&t->table, buffer->text, n);
+    if (symbol != TEXT_TABLE_NONE) return symbol;
+    char *copy = arena_strndup(&t->memory, buffer->text, n);
+    return copy ? add_symbol(t, capacity, copy, n) : TEXT_TABLE_NONE;
+}
+
+static bool add_merge(tokenizer *t, size_t *capacity, gguf_string line, uint32_t rank,
+                      merge_buffer *buffer) {
+    /* A first character may itself be a space; a line without a second part merges nothing. */
+    const char *space = line.n_bytes > 1 ? memchr(line.data + 1, ' ', (size_t)line.n_bytes - 1)
+                                         : NULL;
+    if (!space) return true;
+    gguf_string left = {line.data, (uint64_t)(space - line.data)};
+    gguf_string right = {space + 1, line.n_bytes - left.n_bytes - 1};
+    if (right.n_bytes == 0) return true;
+    uint32_t l = add_symbol(t, capacity, left.data, (size_t)left.n_bytes);
+    uint32_t r = add_symbol(t, capacity, right.data, (size_t)right.n_bytes);
+    uint32_t joined = add_joined(t, capacity, left, right, buffer);
+    if (l == TEXT_TABLE_NONE || r == TEXT_TABLE_NONE || joined == TEXT_TABLE_NONE) return false;
+    uint64_t pair = (uint64_t)l << 32 | r;
+    merge_slot *slot = &t->merges[merge_index(t, pair)];
+    if (!slot->result) *slot = (merge_slot){pair, rank, joined + 1}; /* the first one counts */
+    return true;
+}
+
+pi_status tokenizer_bpe_load(tokenizer *t, const gguf_value *merges, pi_error *err) {
+    if (!merges || merges->type != GGUF_ARRAY || merges->item_type != GGUF_STRING ||
+        merges->count > BPE_MAX_MERGES) {
+        return error_set(err, PI_ERR_FORMAT,
+                         "bad vocabulary: tokenizer.ggml.merges: missing, not an array of strings, "
+                         "or over %d: convert the model again",
+                         BPE_MAX_MERGES);
+    }
+    t->n_merge_slots = TOKENIZER_BYTES;
+    while (t->n_merge_slots < merges->count * 2) t->n_merge_slots *= 2;
+    t->merges = mem_calloc(t->n_merge_slots, sizeof *t->merges);
+    size_t capacity = (size_t)t->info.n_vocab; /* of symbol_token */
+    bool ok = t->merges && add_bytes(t, &capacity);
+    merge_buffer buffer = {0};
+    const uint8_t *cursor = merges->data;
+    for (uint32_t i = 0; ok && i < merges->count; i++) {
+        gguf_string line = gguf_next_string(&cursor);
+        if (line.n_bytes > UINT32_MAX) {
+            mem_free(buffer.text);
+            return error_set(err, PI_ERR_FORMAT,
+                             "bad vocabulary: tokenizer.ggml.merges: item %u "
+                             "is too long: convert the model again",
+                             i);
+        }
+        ok = add_merge(t, &capacity, line, i, &buffer);
+    }
+    mem_free(buffer.text);
+    return ok ? PI_OK : error_nomem(err, t->n_merge_slots * sizeof *t->merges, "merges");
+}
+
+static bool bpe_lookup(const void *user, const merge_symbol *left, const merge_symbol *right,
+                       uint32_t *rank, uint32_t *result) {
+    const tokenizer *t = user;
+    const merge_slot *slot = &t->merges[merge_index(t, (uint64_t)left->value << 32 | right->value)];
+    *rank = slot->rank;
+    *result = slot->result - 1;
+    return slot->result != 0;
+}
+
+/* The token that a whole piece is, -1 when none. `buffer` has room for two bytes for one. */
+static int32_t whole_piece(const tokenizer *t, const char *piece, size_t n, char *buffer) {
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        text_entry character = t->table.entries[t->byte_symbol[(unsigned char)piece[i]]];
+        memcpy(buffer + used, character.data, character.n_bytes);
+        used += character.n_bytes;
+    }
+    return tokenizer_find(t, buffer, used);
+}
+
+static void put_symbol(const tokenizer *t, uint32_t symbol, token_sink *sink) {
+    int32_t id = t->symbol_token[symbol];
+    if (id >= 0) {
+        token_sink_put(sink, id);
+        return;
+    }
+    text_entry text = t->table.entries[symbol];
+    for (uint32_t i = 0; i < text.n_bytes; i++) {
+        id = t->byte_token[(unsigned char)text.data[i]];
+        if (id >= 0) token_sink_put(sink, id);
+    }
+}
+
+static pi_status encode_piece(const tokenizer *t, const char *piece, size_t n, encode_work *work,
+                              token_sink *sink, pi_error *err) {
+    if (t->ignore_merges && n <= t->longest_token) {
+        if (!mem_grow((void **)&work->buffer, &work->buffer_capacity, n * 2, 1, SIZE_MAX / 2)) {
+            return error_nomem(err, n * 2, "text to be tokenized");
+        }
+        int32_t id = whole_piece(t, piece, n, work->buffer);
+        if (id >= 0) {
+            token_sink_put(sink, id);
+            return PI_OK;
+        }
+    }
+    merge_work *merge = &work->merge;
+    merge->n_symbols = 0;
+    if (!merge_reserve(merge, n)) return error_nomem(err, n, "text to be tokenized");
+    for (size_t i = 0; i < n; i++) {
+        merge_append(merge, (uint32_t)i, 1, t->byte_symbol[(unsigned char)piece[i]]);
+    }
+    if (!merge_run(merge, bpe_lookup, t)) return error_nomem(err, n, "merges of a text");
+    for (int32_t i = 0; i >= 0; i = merge->symbols[i].next) {
+        put_symbol(t, merge->symbols[i].value, sink);
+    }
+    return PI_OK;
+}
+
+pi_status tokenizer_bpe_encode(const tokenizer *t, const char *text, size_t n_bytes,
+                               encode_work *work, token_sink *sink, pi_error *err) {
+    pretokenizer_pieces *pieces = &work->pieces;
+    pi_status status = pretokenizer_split(t->pre, text, n_bytes, pieces, err);
+    size_t begin = 0;
+    for (size_t i = 0; i < pieces->n_pieces && !status; begin = pieces->ends[i++]) {
+        status = encode_piece(t, pieces->bytes + begin, pieces->ends[i] - begin, work, sink, err);
+    }
+    return status;
+}

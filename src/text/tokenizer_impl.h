@@ -1,0 +1,123 @@
+/* tokenizer_impl.h: what the parts of the tokenizer share. See tokenizer.h for the interface.
+ *
+ *   tokenizer_vocab.c    fills in a tokenizer from a GGUF file
+ *   tokenizer_special.c  finds the tokens that are matched in text before anything else
+ *   tokenizer_spm.c      tokenizes the text between them, by scores
+ *   tokenizer_bpe.c      the same, by pieces and merges
+ *   tokenizer.c          joins these, and the way back to text */
+#ifndef TEXT_TOKENIZER_IMPL_H
+#define TEXT_TOKENIZER_IMPL_H
+
+#include "arena.h"
+#include "merge_heap.h"
+#include "pretokenizer.h"
+#include "text_table.h"
+#include "tokenizer.h"
+
+enum { TOKENIZER_BYTES = 256 };
+
+/* Attributes of a token beside its type. */
+enum {
+    TOKEN_STRIP_LEFT = 1, /* swallows the blanks before it */
+    TOKEN_STRIP_RIGHT = 2,
+    TOKEN_ENDS_TURN = 4
+};
+
+typedef struct token_entry {
+    gguf_string text; /* in the file's memory */
+    float score;
+    uint8_t type;       /* token_type after overrides */
+    uint8_t file_type;  /* as in the file */
+    uint8_t attributes; /* TOKEN_STRIP_LEFT ... */
+} token_entry;
+
+/* A merge of two symbols (numbers in tokenizer.table). */
+typedef struct merge_slot {
+    uint64_t pair;   /* left << 32 | right */
+    uint32_t rank;   /* smaller merges first */
+    uint32_t result; /* symbol + 1; 0: free slot */
+} merge_slot;
+
+/* Tokens matched before tokenization. `by_text` is sorted by bytes; bucket[c] .. bucket[c + 1] are
+ * those that start with byte c. */
+typedef struct special_index {
+    int32_t *by_text;     /* [n] */
+    int32_t *by_priority; /* [n] longest first, then by id */
+    uint32_t *rank;       /* [n] position in by_priority of by_text[i] */
+    uint32_t n;
+    uint32_t bucket[TOKENIZER_BYTES + 1];
+} special_index;
+
+struct tokenizer {
+    arena memory;
+    tokenizer_info info;
+    bool is_spm;
+    token_entry *tokens; /* [n_vocab] */
+    /* Symbols are strings: the texts of all tokens and, for BPE, all sides of merges. */
+    text_table table;
+    int32_t *symbol_token; /* [table.count] the token of a symbol, -1: none */
+    size_t longest_token;  /* bytes */
+    special_index special;
+    /* spm: the token of each byte; bpe: of each one-byte text; -1: none */
+    int32_t byte_token[TOKENIZER_BYTES];
+    /* bpe only */
+    uint32_t byte_symbol[TOKENIZER_BYTES]; /* the character that stands for a byte */
+    merge_slot *merges;                    /* [n_merge_slots], a power of two */
+    size_t n_merge_slots;
+    bool ignore_merges;
+    pretokenizer *pre;
+};
+
+/* Where ids go: the first `capacity` are stored, all are counted. */
+typedef struct token_sink {
+    int32_t *tokens;
+    size_t capacity, n;
+} token_sink;
+
+static inline void token_sink_put(token_sink *sink, int32_t id) {
+    if (sink->n < sink->capacity) sink->tokens[sink->n] = id;
+    sink->n++;
+}
+
+/* Scratch of one encode call. */
+typedef struct encode_work {
+    merge_work merge;
+    pretokenizer_pieces pieces; /* bpe */
+    char *buffer;               /* spm: escaped text; bpe: a piece in the vocabulary's characters */
+    size_t buffer_capacity;
+} encode_work;
+
+/* A stretch of the text: raw bytes (id < 0) or a token that was found in it. */
+typedef struct text_fragment {
+    size_t begin, n_bytes;
+    int32_t id;
+} text_fragment;
+
+typedef struct fragment_list {
+    text_fragment *items; /* [n] */
+    size_t n, capacity;
+    text_fragment *spare; /* scratch */
+    size_t spare_capacity;
+} fragment_list;
+
+pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, pi_error *err);
+pi_status tokenizer_special_build(tokenizer *t, pi_error *err);
+pi_status tokenizer_special_split(const tokenizer *t, const char *text, size_t n_bytes,
+                                  bool parse_special, fragment_list *fragments, pi_error *err);
+pi_status tokenizer_spm_load(tokenizer *t, pi_error *err);
+pi_status tokenizer_spm_encode(const tokenizer *t, const char *text, size_t n_bytes,
+                               bool space_prefix, encode_work *work, token_sink *sink,
+                               pi_error *err);
+pi_status tokenizer_bpe_load(tokenizer *t, const gguf_value *merges, pi_error *err);
+pi_status tokenizer_bpe_encode(const tokenizer *t, const char *text, size_t n_bytes,
+                               encode_work *work, token_sink *sink, pi_error *err);
+/* The bytes of a token's text, mapped back; at most as many as the text has. */
+size_t tokenizer_bpe_unmap(gguf_string text, char *out);
+/* The token whose text this is, -1 when there is none. */
+int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n_bytes);
+
+/* U+2581, which stands for a space in SentencePiece vocabularies. */
+#define SPM_SPACE "\xE2\x96\x81"
+enum { SPM_SPACE_BYTES = 3 };
+
+#endif

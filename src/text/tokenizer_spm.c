@@ -1,0 +1,115 @@
+/* tokenizer_spm.c: SentencePiece BPE: starting from single characters, the pair of neighbours whose
+ * joint text is the token with the highest score is merged, until no joint text is a token. What is
+ * then no token is written byte by byte. (Kudo and Richardson 2018, arXiv:1808.06226.) */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mem.h"
+#include "tokenizer_impl.h"
+
+pi_status tokenizer_spm_load(tokenizer *t, pi_error *err) {
+    (void)err;
+    for (int c = 0; c < TOKENIZER_BYTES; c++) {
+        char text[8];
+        int n = snprintf(text, sizeof text, "<0x%02X>", (unsigned)c);
+        int32_t id = tokenizer_find(t, text, (size_t)n);
+        text[0] = (char)c;
+        if (id < 0) id = tokenizer_find(t, text, 1);
+        t->byte_token[c] = id >= 0 ? id : t->info.unk;
+    }
+    return PI_OK;
+}
+
+/* Order-preserving map of scores to ranks, best first. NaN comes last. */
+static uint32_t rank_of_score(float score) {
+    if (isnan(score)) return UINT32_MAX;
+    union {
+        float f;
+        uint32_t u;
+    } v = {.f = score + 0.0f}; /* -0 becomes +0 */
+    uint32_t ascending = v.u & 0x80000000u ? ~v.u : v.u | 0x80000000u;
+    return ~ascending;
+}
+
+typedef struct spm_text {
+    const tokenizer *t;
+    const char *text;
+} spm_text;
+
+static bool spm_lookup(const void *user, const merge_symbol *left, const merge_symbol *right,
+                       uint32_t *rank, uint32_t *result) {
+    const spm_text *s = user;
+    size_t n = (size_t)left->size + right->size;
+    if (n > s->t->longest_token) return false;
+    int32_t id = tokenizer_find(s->t, s->text + left->begin, n); /* neighbours are adjacent */
+    if (id < 0) return false;
+    *rank = rank_of_score(s->t->tokens[id].score);
+    *result = (uint32_t)id;
+    return true;
+}
+
+/* Bytes of the character that starts with `lead`, ill-formed or not. */
+static size_t character_bytes(char lead) {
+    unsigned char c = (unsigned char)lead;
+    return c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+}
+
+/* Escapes spaces into work->buffer. Returns the number of bytes, 0 when out of memory. */
+static size_t escape_spaces(const char *text, size_t n, bool space_prefix, encode_work *work) {
+    size_t n_spaces = space_prefix;
+    for (size_t i = 0; i < n; i++) n_spaces += text[i] == ' ';
+    size_t total = n + n_spaces * SPM_SPACE_BYTES + 1; /* both below 2^31, see the caller */
+    if (!mem_grow((void **)&work->buffer, &work->buffer_capacity, total, 1, SIZE_MAX / 2)) return 0;
+    char *out = work->buffer;
+    if (space_prefix) {
+        memcpy(out, SPM_SPACE, SPM_SPACE_BYTES);
+        out += SPM_SPACE_BYTES;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == ' ') {
+            memcpy(out, SPM_SPACE, SPM_SPACE_BYTES);
+            out += SPM_SPACE_BYTES;
+        } else {
+            *out++ = text[i];
+        }
+    }
+    return (size_t)(out - work->buffer);
+}
+
+pi_status tokenizer_spm_encode(const tokenizer *t, const char *text, size_t n_bytes,
+                               bool space_prefix, encode_work *work, token_sink *sink,
+                               pi_error *err) {
+    const size_t max_bytes = (size_t)INT32_MAX / (SPM_SPACE_BYTES + 1);
+    if (n_bytes > max_bytes) {
+        return error_set(err, PI_ERR_LIMIT,
+                         "text of %zu bytes is too long to tokenize: at most %zu", n_bytes,
+                         max_bytes);
+    }
+    size_t n = escape_spaces(text, n_bytes, space_prefix, work);
+    merge_work *merge = &work->merge;
+    merge->n_symbols = 0;
+    if (n == 0 || !merge_reserve(merge, n))
+        return error_nomem(err, n_bytes, "text to be tokenized");
+    const char *escaped = work->buffer;
+    for (size_t i = 0, step; i < n; i += step) {
+        step = character_bytes(escaped[i]);
+        if (step > n - i) step = n - i;
+        int32_t id = tokenizer_find(t, escaped + i, step);
+        merge_append(merge, (uint32_t)i, (uint32_t)step, (uint32_t)id);
+    }
+    spm_text user = {t, escaped};
+    if (!merge_run(merge, spm_lookup, &user)) return error_nomem(err, n, "merges of a text");
+    for (int32_t i = 0; i >= 0; i = merge->symbols[i].next) {
+        const merge_symbol *s = &merge->symbols[i];
+        if ((int32_t)s->value >= 0) {
+            token_sink_put(sink, (int32_t)s->value);
+            continue;
+        }
+        for (uint32_t j = 0; j < s->size; j++) {
+            int32_t id = t->byte_token[(unsigned char)escaped[s->begin + j]];
+            if (id >= 0) token_sink_put(sink, id);
+        }
+    }
+    return PI_OK;
+}

@@ -1,0 +1,124 @@
+/* convert.c: Hugging Face folder -> GGUF. The order is: configuration, weights (headers only),
+ * match, vocabulary, then the output file, so that nothing is written before all input that can be
+ * checked cheaply has been checked. */
+#include <assert.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "convert_tensors.h"
+#include "hf_vocab.h"
+
+pi_convert_options pi_convert_default_options(void) {
+    return (pi_convert_options){.type = "f16"};
+}
+
+/* general.file_type, by the type that most matrices have (llama.cpp's enum llama_ftype). Types
+ * that are not listed write no such key. */
+static const struct {
+    quant_type type;
+    uint32_t file_type;
+} file_types[] = {
+    {QUANT_F32, 0},   {QUANT_F16, 1},   {QUANT_Q4_0, 2},  {QUANT_Q4_1, 3},    {QUANT_Q8_0, 7},
+    {QUANT_Q5_0, 8},  {QUANT_Q5_1, 9},  {QUANT_Q2_K, 10}, {QUANT_Q3_K, 11},   {QUANT_Q4_K, 14},
+    {QUANT_Q5_K, 16}, {QUANT_Q6_K, 18}, {QUANT_BF16, 32}, {QUANT_IQ4_NL, 25}, {QUANT_IQ4_XS, 30},
+};
+
+/* Version of the block layouts, the only one that v2 and v3 files have. */
+enum { QUANTIZATION_VERSION = 2 };
+
+static pi_status find_type(const char *name, const quant_traits **out, pi_error *err) {
+    const quant_traits *traits = quant_find_name(name);
+    if (traits && traits->quantize && quant_find(traits->type) == traits) {
+        *out = traits;
+        return PI_OK;
+    }
+    char known[256];
+    size_t used = 0;
+    known[0] = 0;
+    for (uint32_t i = 0; i < QUANT_TYPE_COUNT; i++) {
+        const quant_traits *row = quant_find(i);
+        if (!row || !row->quantize) continue;
+        size_t n = strlen(row->name);
+        if (used + n + 3 > sizeof known) break;
+        if (used > 0) {
+            memcpy(known + used, ", ", 2);
+            used += 2;
+        }
+        memcpy(known + used, row->name, n + 1);
+        used += n;
+    }
+    return error_set(err, PI_ERR_ARG, "unknown type '%.40s': --type: choose one of %s", name,
+                     known);
+}
+
+static void put_general(gguf_writer *w, quant_type type) {
+    for (size_t i = 0; i < sizeof file_types / sizeof file_types[0]; i++)
+        if (file_types[i].type == type)
+            gguf_put_u32(w, "general.file_type", file_types[i].file_type);
+    gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
+}
+
+/* Everything a conversion holds, so that one place frees it. */
+typedef struct conversion {
+    const pi_convert_options *options;
+    talk talk;
+    const quant_traits *type;
+    hf_config config;
+    safetensors *weights;
+    convert_plan plan;
+    vocab vocab;
+    pool *workers;
+    gguf_writer *writer;
+} conversion;
+
+static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
+    struct stat st;
+    if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
+        return error_set(err, PI_ERR_NOT_FOUND,
+                         "not a folder: %.300s: convert needs a Hugging Face model folder", dir);
+    pi_status status = hf_config_read(dir, &c->talk, &c->config, err);
+    if (status == PI_OK) status = safetensors_open(dir, &c->weights, err);
+    if (status == PI_OK)
+        status = convert_plan_make(&c->config, c->weights, c->type->type, &c->talk, &c->plan, err);
+    if (status == PI_OK) status = hf_vocab_read(dir, c->config.n_vocab, &c->talk, &c->vocab, err);
+    return status;
+}
+
+static pi_status write_output(conversion *c, const char *out_path, pi_error *err) {
+    int n_threads = c->options->n_threads > 0 ? c->options->n_threads : cpu_count_physical();
+    pi_status status = pool_create(n_threads, &c->workers, err);
+    if (status == PI_OK) status = gguf_writer_create(out_path, &c->writer, err);
+    if (status != PI_OK) return status;
+    hf_config_put(&c->config, c->writer);
+    put_general(c->writer, c->type->type);
+    status = vocab_put(&c->vocab, c->writer, err);
+    if (status == PI_OK) status = convert_plan_declare(&c->plan, c->writer, err);
+    if (status == PI_OK) status = gguf_writer_begin_data(c->writer, err);
+    progress report = {.fn = c->options->progress, .user = c->options->user};
+    if (status == PI_OK)
+        status = convert_plan_write(&c->plan, &c->config, c->workers, &report, c->writer, err);
+    if (status != PI_OK) return status;
+    gguf_writer *writer = c->writer;
+    c->writer = NULL; /* finish frees it in every case */
+    return gguf_writer_finish(writer, err);
+}
+
+pi_status pi_convert(const char *dir, const char *out_path, const pi_convert_options *options,
+                     pi_error *err) {
+    assert(dir && out_path);
+    pi_convert_options defaults = pi_convert_default_options();
+    conversion c = {.options = options ? options : &defaults};
+    c.talk = (talk){c.options->message, c.options->user};
+    if (c.options->n_threads < 0 || c.options->n_threads > POOL_MAX_THREADS)
+        return error_set(err, PI_ERR_ARG, "bad number of threads %d: choose 0 to %d",
+                         c.options->n_threads, POOL_MAX_THREADS);
+    pi_status status = find_type(c.options->type ? c.options->type : defaults.type, &c.type, err);
+    if (status == PI_OK) status = read_input(&c, dir, err);
+    if (status == PI_OK) status = write_output(&c, out_path, err);
+    gguf_writer_abort(c.writer);
+    pool_destroy(c.workers);
+    vocab_free(&c.vocab);
+    convert_plan_free(&c.plan);
+    safetensors_close(c.weights);
+    return status;
+}

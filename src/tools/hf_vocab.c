@@ -1,0 +1,350 @@
+/* hf_vocab.c: the files of a folder overlap; where two speak of the same thing, the order is that
+ * of the transformers library: tokenizer_config.json, special_tokens_map.json, then the ids of
+ * generation_config.json and config.json, then what the SentencePiece model itself says. */
+#include "hf_vocab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "file.h"
+#include "hf_tokenizer.h"
+#include "mem.h"
+#include "sentencepiece.h"
+#include "utf8.h"
+
+enum { PATH_BYTES = 4096, MAX_TEMPLATE_BYTES = 4 << 20, MAX_SENTENCEPIECE_BYTES = 256 << 20 };
+
+/* The JSON files of a folder; NULL where one is absent. */
+typedef enum json_file {
+    FILE_TOKENIZER,
+    FILE_TOKENIZER_CONFIG,
+    FILE_SPECIAL_TOKENS,
+    FILE_ADDED_TOKENS,
+    FILE_GENERATION_CONFIG,
+    FILE_CONFIG,
+    FILE_COUNT
+} json_file;
+
+static const char *const file_names[FILE_COUNT] = {
+    [FILE_TOKENIZER] = "tokenizer.json",
+    [FILE_TOKENIZER_CONFIG] = "tokenizer_config.json",
+    [FILE_SPECIAL_TOKENS] = "special_tokens_map.json",
+    [FILE_ADDED_TOKENS] = "added_tokens.json",
+    [FILE_GENERATION_CONFIG] = "generation_config.json",
+    [FILE_CONFIG] = "config.json",
+};
+
+typedef struct folder {
+    const char *dir;
+    const talk *talk;
+    json_doc *docs[FILE_COUNT];
+} folder;
+
+static const json_node *root_of(const folder *f, json_file file) {
+    return f->docs[file] ? json_root(f->docs[file]) : NULL;
+}
+
+static pi_status folder_path(const folder *f, const char *name, char path[PATH_BYTES],
+                             pi_error *err) {
+    if (file_join(path, PATH_BYTES, f->dir, name)) return PI_OK;
+    return error_set(err, PI_ERR_LIMIT, "path too long: %.200s", f->dir);
+}
+
+static pi_status read_json_files(folder *f, pi_error *err) {
+    for (int i = 0; i < FILE_COUNT; i++) {
+        char path[PATH_BYTES];
+        pi_status status = folder_path(f, file_names[i], path, err);
+        if (status != PI_OK) return status;
+        if (!file_exists(path)) continue;
+        status = json_parse_file(path, &f->docs[i], err);
+        if (status != PI_OK) return status;
+        if (json_kind_of(root_of(f, (json_file)i)) != JSON_OBJECT)
+            return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s", path);
+    }
+    return PI_OK;
+}
+
+/* ---- tokenizer.model ------------------------------------------------------------------------- */
+
+/* In texts of user-defined pieces the mark U+2581 is a space; GGUF has them as they appear. */
+static size_t unmark_spaces(const char *text, size_t n, char *out) {
+    static const char mark[] = "\xE2\x96\x81";
+    size_t n_out = 0;
+    for (size_t i = 0; i < n;) {
+        bool is_mark = n - i >= 3 && memcmp(text + i, mark, 3) == 0;
+        out[n_out++] = is_mark ? ' ' : text[i];
+        i += is_mark ? 3 : 1;
+    }
+    return n_out;
+}
+
+static pi_status take_pieces(const sentencepiece_model *m, const char *path, vocab *v,
+                             pi_error *err) {
+    if (m->kind != SENTENCEPIECE_BPE)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown kind of tokenizer: %s: a SentencePiece model of kind %d; BPE "
+                         "(2) can be converted",
+                         path, (int)m->kind);
+    if (m->n_pieces > (size_t)v->n_tokens)
+        return error_set(err, PI_ERR_FORMAT,
+                         "tokenizer and model disagree: %s: %zu pieces, but the embedding matrix "
+                         "has %d rows",
+                         path, m->n_pieces, v->n_tokens);
+    for (size_t i = 0; i < m->n_pieces; i++) {
+        const sentencepiece_piece *p = &m->pieces[i];
+        char plain[SENTENCEPIECE_MAX_PIECE];
+        const char *text = p->text;
+        size_t n = p->n_bytes;
+        if (p->type == TOKEN_USER_DEFINED) {
+            n = unmark_spaces(text, n, plain);
+            text = plain;
+        }
+        pi_status status = vocab_set(v, (int32_t)i, text, n, p->score, p->type, err);
+        if (status != PI_OK) return error_prefix(err, status, "%s", path);
+    }
+    v->model = "llama";
+    v->bos = m->bos;
+    v->eos = m->eos;
+    v->unk = m->unk;
+    v->pad = m->pad;
+    v->add_space_prefix = m->add_dummy_prefix ? VOCAB_YES : VOCAB_NO;
+    return vocab_build_index(v, path, err);
+}
+
+static pi_status read_sentencepiece(const char *path, vocab *v, pi_error *err) {
+    char *data;
+    size_t n_bytes;
+    pi_status status = file_read(path, MAX_SENTENCEPIECE_BYTES, &data, &n_bytes, err);
+    if (status != PI_OK) return status;
+    sentencepiece_model m = {0};
+    status = sentencepiece_parse(data, n_bytes, path, &m, err);
+    if (status == PI_OK) status = take_pieces(&m, path, v, err);
+    sentencepiece_free(&m);
+    mem_free(data);
+    return status;
+}
+
+static pi_status read_base(const folder *f, vocab *v, pi_error *err) {
+    char path[PATH_BYTES];
+    pi_status status = folder_path(f, "tokenizer.model", path, err);
+    if (status != PI_OK) return status;
+    if (file_exists(path)) return read_sentencepiece(path, v, err);
+    status = folder_path(f, file_names[FILE_TOKENIZER], path, err);
+    if (status != PI_OK) return status;
+    const json_node *root = root_of(f, FILE_TOKENIZER);
+    if (root) return hf_tokenizer_read(root, path, f->talk, v, err);
+    talk_say(f->talk,
+             "no tokenizer.model or tokenizer.json in %.300s: the model will have no vocabulary",
+             f->dir);
+    return PI_OK;
+}
+
+/* ---- added tokens ---------------------------------------------------------------------------- */
+
+/* tokenizer_config.json: {"32000": {"content": ..., "special": ...}} */
+static pi_status add_decoder_tokens(const folder *f, vocab *v, pi_error *err) {
+    const json_node *table = json_get(root_of(f, FILE_TOKENIZER_CONFIG), "added_tokens_decoder");
+    const char *file = file_names[FILE_TOKENIZER_CONFIG];
+    void *iter = NULL;
+    const char *key;
+    const json_node *value;
+    while (json_next(table, &iter, &key, &value)) {
+        char *end;
+        const char *text;
+        size_t n;
+        bool special = false;
+        long long id = strtoll(key, &end, 10);
+        if (*key == 0 || *end != 0 || !json_as_string(json_get(value, "content"), &text, &n))
+            return error_set(err, PI_ERR_FORMAT,
+                             "bad tokenizer: %s: added_tokens_decoder has an entry '%.40s' that "
+                             "is not an id with a content",
+                             file, key);
+        json_as_bool(json_get(value, "special"), &special);
+        pi_status status = hf_tokenizer_add_one(v, id, text, n, special, file, f->talk, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+/* added_tokens.json, the oldest form: {"<pad>": 32000}. Says nothing about being special, so it
+ * only defines what nothing else has. */
+static pi_status add_listed_tokens(const folder *f, vocab *v, pi_error *err) {
+    const char *file = file_names[FILE_ADDED_TOKENS];
+    void *iter = NULL;
+    const char *key;
+    const json_node *value;
+    while (json_next(root_of(f, FILE_ADDED_TOKENS), &iter, &key, &value)) {
+        int64_t id;
+        if (!json_as_int(value, &id))
+            return error_set(err, PI_ERR_FORMAT, "bad tokenizer: %s: '%.40s' has no id", file, key);
+        if (id >= 0 && id < v->n_tokens && v->tokens[id].text.data) continue;
+        pi_status status = hf_tokenizer_add_one(v, id, key, strlen(key), false, file, f->talk, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+static pi_status add_tokens(const folder *f, vocab *v, pi_error *err) {
+    const json_node *root = root_of(f, FILE_TOKENIZER);
+    pi_status status = hf_tokenizer_added(root, file_names[FILE_TOKENIZER], f->talk, v, err);
+    if (status == PI_OK) status = add_decoder_tokens(f, v, err);
+    if (status == PI_OK) status = add_listed_tokens(f, v, err);
+    return status;
+}
+
+/* ---- special tokens -------------------------------------------------------------------------- */
+
+/* A special token is given as "text" or as {"content": "text"}; -1 when absent or unknown. */
+static int32_t find_named(const vocab *v, const json_node *object, const char *key) {
+    const json_node *node = json_get(object, key);
+    if (json_kind_of(node) == JSON_OBJECT) node = json_get(node, "content");
+    const char *text;
+    size_t n;
+    return json_as_string(node, &text, &n) && n > 0 ? vocab_search(v, text, n) : -1;
+}
+
+static int32_t as_token(const vocab *v, const json_node *node) {
+    int64_t id;
+    return json_as_int(node, &id) && id >= 0 && id < v->n_tokens ? (int32_t)id : -1;
+}
+
+/* An id, or the first of a list of them. */
+static int32_t find_numbered(const vocab *v, const json_node *object, const char *key) {
+    const json_node *node = json_get(object, key);
+    return as_token(v, json_kind_of(node) == JSON_ARRAY ? json_at(node, 0) : node);
+}
+
+/* Models that end a turn with another token than the end of a text list both as eos_token_id. */
+static int32_t find_end_of_turn(const vocab *v, const json_node *object) {
+    static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>",
+                                        "<|end|>",    "<|eot|>",    "<|endoftext|>"};
+    const json_node *list = json_get(object, "eos_token_id");
+    for (size_t name = 0; name < sizeof names / sizeof names[0]; name++) {
+        for (size_t i = 0; i < json_count(list); i++) {
+            int32_t id = as_token(v, json_at(list, i));
+            if (id < 0 || id == v->eos) continue;
+            const gguf_string *text = &v->tokens[id].text;
+            if (text->data && text->n_bytes == strlen(names[name]) &&
+                memcmp(text->data, names[name], text->n_bytes) == 0)
+                return id;
+        }
+    }
+    return -1;
+}
+
+static void choose_special(const folder *f, vocab *v) {
+    const struct {
+        const char *token, *id;
+        int32_t *out;
+    } kinds[] = {{"bos_token", "bos_token_id", &v->bos},
+                 {"eos_token", "eos_token_id", &v->eos},
+                 {"unk_token", NULL, &v->unk},
+                 {"pad_token", "pad_token_id", &v->pad}};
+    static const json_file by_name[] = {FILE_TOKENIZER_CONFIG, FILE_SPECIAL_TOKENS};
+    static const json_file by_id[] = {FILE_GENERATION_CONFIG, FILE_CONFIG};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        int32_t id = -1;
+        for (size_t i = 0; i < 2 && id < 0; i++)
+            id = find_named(v, root_of(f, by_name[i]), kinds[k].token);
+        for (size_t i = 0; i < 2 && id < 0 && kinds[k].id; i++)
+            id = find_numbered(v, root_of(f, by_id[i]), kinds[k].id);
+        if (id >= 0) *kinds[k].out = id;
+    }
+    v->eot = find_end_of_turn(v, root_of(f, FILE_GENERATION_CONFIG));
+    if (v->eot < 0) v->eot = find_end_of_turn(v, root_of(f, FILE_CONFIG));
+}
+
+static void choose_flags(const folder *f, vocab *v) {
+    const json_node *config = root_of(f, FILE_TOKENIZER_CONFIG);
+    bool value;
+    if (json_as_bool(json_get(config, "add_bos_token"), &value))
+        v->add_bos = value ? VOCAB_YES : VOCAB_NO;
+    if (json_as_bool(json_get(config, "add_eos_token"), &value))
+        v->add_eos = value ? VOCAB_YES : VOCAB_NO;
+    if (strcmp(v->model, "llama") == 0 &&
+        json_as_bool(json_get(config, "add_prefix_space"), &value))
+        v->add_space_prefix = value ? VOCAB_YES : VOCAB_NO;
+    hf_tokenizer_post_processor(root_of(f, FILE_TOKENIZER), v);
+    if (v->bos < 0) v->add_bos = VOCAB_NO;
+    if (v->eos < 0) v->add_eos = VOCAB_NO;
+}
+
+/* ---- chat templates -------------------------------------------------------------------------- */
+
+static pi_status add_template(vocab *v, const char *name, const char *text, size_t n_bytes,
+                              pi_error *err) {
+    if (v->n_templates == VOCAB_MAX_TEMPLATES)
+        return error_set(err, PI_ERR_LIMIT, "more than %d chat templates", VOCAB_MAX_TEMPLATES);
+    char *text_copy = arena_strndup(&v->arena, text, n_bytes);
+    char *name_copy = arena_strndup(&v->arena, name, strlen(name));
+    if (!text_copy || !name_copy) return error_nomem(err, n_bytes, "chat template");
+    v->templates[v->n_templates++] = (vocab_template){name_copy, {text_copy, n_bytes}};
+    return PI_OK;
+}
+
+/* "chat_template" is a text, or a list of {"name", "template"} with one named "default". */
+static pi_status read_config_templates(const folder *f, vocab *v, pi_error *err) {
+    const json_node *node = json_get(root_of(f, FILE_TOKENIZER_CONFIG), "chat_template");
+    const char *text, *name;
+    size_t n, n_name;
+    if (json_as_string(node, &text, &n)) return add_template(v, "", text, n, err);
+    for (size_t i = 0; i < json_count(node); i++) {
+        const json_node *item = json_at(node, i);
+        if (!json_as_string(json_get(item, "name"), &name, &n_name) ||
+            !json_as_string(json_get(item, "template"), &text, &n))
+            return error_set(err, PI_ERR_FORMAT,
+                             "bad chat template: %s: item %zu has no name or template",
+                             file_names[FILE_TOKENIZER_CONFIG], i);
+        pi_status status = add_template(v, strcmp(name, "default") == 0 ? "" : name, text, n, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+static pi_status read_templates(const folder *f, vocab *v, pi_error *err) {
+    char path[PATH_BYTES];
+    pi_status status = folder_path(f, "chat_template.jinja", path, err);
+    if (status != PI_OK) return status;
+    if (!file_exists(path)) return read_config_templates(f, v, err);
+    char *text;
+    size_t n;
+    status = file_read(path, MAX_TEMPLATE_BYTES, &text, &n, err);
+    if (status != PI_OK) return status;
+    status = utf8_is_valid(text, n)
+                 ? add_template(v, "", text, n, err)
+                 : error_set(err, PI_ERR_FORMAT, "bad chat template: %s: not UTF-8", path);
+    mem_free(text);
+    return status;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static pi_status read_vocab(const folder *f, vocab *v, pi_error *err) {
+    pi_status status = read_base(f, v, err);
+    if (status != PI_OK || !v->model) return status;
+    status = add_tokens(f, v, err);
+    if (status != PI_OK) return status;
+    int32_t n_padded;
+    status = vocab_pad(v, &n_padded, err);
+    if (status != PI_OK) return status;
+    if (n_padded > 0)
+        talk_say(f->talk, "%d of %d tokens are in no tokenizer file: unused [PADn]", n_padded,
+                 v->n_tokens);
+    choose_special(f, v);
+    choose_flags(f, v);
+    return read_templates(f, v, err);
+}
+
+pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const talk *t, vocab *out,
+                        pi_error *err) {
+    folder f = {.dir = dir, .talk = t};
+    vocab v;
+    pi_status status = vocab_init(&v, n_tokens, err);
+    if (status == PI_OK) status = read_json_files(&f, err);
+    if (status == PI_OK) status = read_vocab(&f, &v, err);
+    for (int i = 0; i < FILE_COUNT; i++) json_free(f.docs[i]);
+    if (status != PI_OK) vocab_free(&v);
+    *out = v;
+    return status;
+}

@@ -1,0 +1,411 @@
+/* safetensors.c: header of a shard: u64 length, JSON {"name": {"dtype", "shape", "data_offsets"}};
+ * then the data. Names and paths live in the arena, data in the mappings, one per shard. */
+#include "safetensors.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+#include "file.h"
+#include "json.h"
+#include "mem.h"
+
+enum { LENGTH_BYTES = 8, PATH_BYTES = 4096 };
+
+struct safetensors {
+    arena names;
+    file_map *maps; /* [n_maps] */
+    size_t n_maps, maps_capacity;
+    safetensor *items; /* [n_items], ordered by name once opened */
+    size_t n_items, items_capacity;
+};
+
+static const struct {
+    const char *name;
+    size_t n_bytes;
+} dtypes[] = {
+#define SAFETENSORS_ROW(name, bytes) {#name, bytes},
+    SAFETENSORS_DTYPES(SAFETENSORS_ROW)
+#undef SAFETENSORS_ROW
+};
+
+const char *safetensors_dtype_name(safetensors_dtype dtype) {
+    return (unsigned)dtype < SAFETENSORS_DTYPE_COUNT ? dtypes[dtype].name : "unknown";
+}
+
+static pi_status bad_file(pi_error *err, const char *file, const char *problem) {
+    return error_set(err, PI_ERR_FORMAT, "%s: %s: download the file again", problem, file);
+}
+
+static pi_status bad_tensor(pi_error *err, const char *file, const char *name,
+                            const char *problem) {
+    return error_set(err, PI_ERR_FORMAT, "%s: %s: tensor %.100s: download the file again", problem,
+                     file, name);
+}
+
+/* ---- one tensor ------------------------------------------------------------------------------ */
+
+static bool parse_dtype(const json_node *node, safetensors_dtype *out) {
+    const char *text;
+    size_t n;
+    if (!json_as_string(node, &text, &n)) return false;
+    for (int i = 0; i < SAFETENSORS_DTYPE_COUNT; i++) {
+        if (strcmp(dtypes[i].name, text) != 0) continue;
+        *out = (safetensors_dtype)i;
+        return true;
+    }
+    return false;
+}
+
+static pi_status parse_shape(const json_node *shape, safetensor *t, size_t *n_bytes,
+                             pi_error *err) {
+    if (json_kind_of(shape) != JSON_ARRAY)
+        return bad_tensor(err, t->file, t->name, "shape is not an array");
+    size_t n_dims = json_count(shape);
+    if (n_dims > SAFETENSORS_MAX_DIMS)
+        return bad_tensor(err, t->file, t->name, "shape has more than 8 dimensions");
+    t->n_dims = (int)n_dims;
+    size_t total = dtypes[t->dtype].n_bytes;
+    for (size_t i = 0; i < n_dims; i++) {
+        int64_t dim;
+        if (!json_as_int(json_at(shape, i), &dim) || dim < 0)
+            return bad_tensor(err, t->file, t->name, "shape holds something else than sizes");
+        t->dims[i] = (uint64_t)dim;
+        if (!size_mul(total, (size_t)dim, &total))
+            return bad_tensor(err, t->file, t->name, "shape overflows");
+    }
+    *n_bytes = total;
+    return PI_OK;
+}
+
+static pi_status parse_tensor(const json_node *node, const uint8_t *data, size_t n_data,
+                              safetensor *t, pi_error *err) {
+    if (json_kind_of(node) != JSON_OBJECT)
+        return bad_tensor(err, t->file, t->name, "header entry is not an object");
+    const json_node *dtype = json_get(node, "dtype");
+    if (!parse_dtype(dtype, &t->dtype)) {
+        const char *text = "(none)";
+        size_t n;
+        json_as_string(dtype, &text, &n);
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown data type '%.20s': %s: tensor %.100s: F32, F16 and BF16 can be "
+                         "converted",
+                         text, t->file, t->name);
+    }
+    size_t n_bytes = 0;
+    pi_status status = parse_shape(json_get(node, "shape"), t, &n_bytes, err);
+    if (status != PI_OK) return status;
+    const json_node *offsets = json_get(node, "data_offsets");
+    int64_t begin, end;
+    if (json_count(offsets) != 2 || !json_as_int(json_at(offsets, 0), &begin) ||
+        !json_as_int(json_at(offsets, 1), &end) || begin < 0 || end < begin)
+        return bad_tensor(err, t->file, t->name, "data_offsets are not a range");
+    if ((uint64_t)end > n_data)
+        return error_set(err, PI_ERR_FORMAT,
+                         "truncated file: %s: tensor %.100s ends at byte %lld of %zu: download the "
+                         "file again",
+                         t->file, t->name, (long long)end, n_data);
+    if ((uint64_t)(end - begin) != n_bytes)
+        return error_set(err, PI_ERR_FORMAT,
+                         "size and shape disagree: %s: tensor %.100s has %lld bytes, its shape "
+                         "needs %zu: download the file again",
+                         t->file, t->name, (long long)(end - begin), n_bytes);
+    t->data = data + begin;
+    t->n_bytes = n_bytes;
+    return PI_OK;
+}
+
+/* ---- one shard ------------------------------------------------------------------------------- */
+
+static int compare_data(const void *a, const void *b) {
+    const safetensor *x = a, *y = b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    return x->n_bytes < y->n_bytes ? -1 : x->n_bytes > y->n_bytes;
+}
+
+/* The format allows neither holes nor overlaps nor a tail. */
+static pi_status check_cover(safetensor *items, size_t n_items, const uint8_t *data, size_t n_data,
+                             const char *file, pi_error *err) {
+    if (n_items > 0) qsort(items, n_items, sizeof *items, compare_data);
+    const uint8_t *next = data;
+    for (size_t i = 0; i < n_items; i++) {
+        if (items[i].data < next)
+            return bad_tensor(err, file, items[i].name, "data overlaps another tensor's");
+        if (items[i].data > next)
+            return bad_tensor(err, file, items[i].name, "unused bytes before the data");
+        next += items[i].n_bytes;
+    }
+    if (next != data + n_data)
+        return error_set(err, PI_ERR_FORMAT,
+                         "%zu bytes after the last tensor: %s: download the file again",
+                         (size_t)(data + n_data - next), file);
+    return PI_OK;
+}
+
+static pi_status parse_entries(safetensors *s, const json_node *root, const uint8_t *data,
+                               size_t n_data, const char *file, pi_error *err) {
+    size_t first = s->n_items;
+    void *iter = NULL;
+    const char *name;
+    const json_node *value;
+    while (json_next(root, &iter, &name, &value)) {
+        if (strcmp(name, "__metadata__") == 0) continue;
+        size_t n_name = strlen(name);
+        if (n_name == 0 || n_name > SAFETENSORS_MAX_NAME)
+            return bad_file(err, file, "a tensor name is empty or longer than 512 bytes");
+        if (s->n_items >= SAFETENSORS_MAX_TENSORS)
+            return error_set(err, PI_ERR_LIMIT, "more than %d tensors: %s", SAFETENSORS_MAX_TENSORS,
+                             file);
+        if (!mem_grow((void **)&s->items, &s->items_capacity, s->n_items + 1, sizeof *s->items,
+                      SAFETENSORS_MAX_TENSORS))
+            return error_nomem(err, sizeof *s->items * (s->n_items + 1), "list of tensors");
+        safetensor *t = &s->items[s->n_items];
+        *t = (safetensor){.file = file, .name = arena_strndup(&s->names, name, n_name)};
+        if (!t->name) return error_nomem(err, n_name, "tensor name");
+        pi_status status = parse_tensor(value, data, n_data, t, err);
+        if (status != PI_OK) return status;
+        s->n_items++;
+    }
+    if (s->n_items == first) return bad_file(err, file, "no tensors");
+    return check_cover(s->items + first, s->n_items - first, data, n_data, file, err);
+}
+
+static pi_status parse_shard(safetensors *s, const uint8_t *bytes, size_t n_bytes, const char *file,
+                             pi_error *err) {
+    if (n_bytes < LENGTH_BYTES) return bad_file(err, file, "shorter than its 8-byte length field");
+    uint64_t n_header = 0;
+    for (int i = 0; i < LENGTH_BYTES; i++) n_header |= (uint64_t)bytes[i] << (8 * i);
+    if (n_header > SAFETENSORS_MAX_HEADER || n_header > n_bytes - LENGTH_BYTES)
+        return error_set(err, PI_ERR_FORMAT,
+                         "header length %llu is beyond the file or the limit of %d: %s: is it a "
+                         "safetensors file?",
+                         (unsigned long long)n_header, SAFETENSORS_MAX_HEADER, file);
+    const char *header = (const char *)bytes + LENGTH_BYTES;
+    if (n_header == 0 || header[0] != '{')
+        return bad_file(err, file, "header is not a JSON object");
+    json_doc *doc = NULL;
+    pi_status status = json_parse(header, (size_t)n_header, file, &doc, err);
+    if (status != PI_OK) return status;
+    if (json_kind_of(json_root(doc)) != JSON_OBJECT) {
+        status = bad_file(err, file, "header is not a JSON object");
+    } else {
+        status = parse_entries(s, json_root(doc), bytes + LENGTH_BYTES + n_header,
+                               n_bytes - LENGTH_BYTES - (size_t)n_header, file, err);
+    }
+    json_free(doc);
+    return status;
+}
+
+static pi_status open_shard(safetensors *s, const char *path, pi_error *err) {
+    const char *file = arena_strndup(&s->names, path, strlen(path));
+    if (!file) return error_nomem(err, strlen(path), "file name");
+    if (!mem_grow((void **)&s->maps, &s->maps_capacity, s->n_maps + 1, sizeof *s->maps,
+                  SAFETENSORS_MAX_SHARDS))
+        return error_nomem(err, sizeof *s->maps * (s->n_maps + 1), "list of files");
+    file_map *map = &s->maps[s->n_maps];
+    *map = (file_map){0};
+    pi_status status = file_map_open(map, path, false, err);
+    if (status != PI_OK) return status;
+    s->n_maps++;
+    return parse_shard(s, map->data, map->size, file, err);
+}
+
+/* ---- the index of a model in several shards -------------------------------------------------- */
+
+/* The name comes from a file: it must stay inside the folder. */
+static bool shard_name_is_safe(const char *name) {
+    size_t n = strlen(name);
+    static const char suffix[] = ".safetensors";
+    size_t n_suffix = sizeof suffix - 1;
+    return n > n_suffix && n < 256 && name[0] != '.' && !strpbrk(name, "/\\") &&
+           strcmp(name + n - n_suffix, suffix) == 0;
+}
+
+/* Path of the shard if it is already open, else NULL. Shards are few, so a walk will do. */
+static const char *find_shard(const safetensors *s, const char *const *files, const char *path) {
+    for (size_t i = 0; i < s->n_maps; i++)
+        if (strcmp(files[i], path) == 0) return files[i];
+    return NULL;
+}
+
+static pi_status open_listed(safetensors *s, const json_node *map, const char *dir,
+                             const char *index, pi_error *err) {
+    const char **files = mem_calloc(SAFETENSORS_MAX_SHARDS, sizeof *files); /* [n_maps] */
+    if (!files) return error_nomem(err, SAFETENSORS_MAX_SHARDS * sizeof *files, "list of files");
+    pi_status status = PI_OK;
+    void *iter = NULL;
+    const char *name;
+    const json_node *value;
+    while (status == PI_OK && json_next(map, &iter, &name, &value)) {
+        const char *shard;
+        size_t n_shard;
+        char path[PATH_BYTES];
+        if (!json_as_string(value, &shard, &n_shard) || !shard_name_is_safe(shard)) {
+            status = error_set(err, PI_ERR_FORMAT,
+                               "bad file name: %s: tensor %.100s must be in a .safetensors file of "
+                               "the same folder",
+                               index, name);
+        } else if (!file_join(path, sizeof path, dir, shard)) {
+            status = error_set(err, PI_ERR_LIMIT, "path too long: %.200s", dir);
+        } else if (find_shard(s, files, path)) {
+            continue;
+        } else if (s->n_maps >= SAFETENSORS_MAX_SHARDS) {
+            status = error_set(err, PI_ERR_LIMIT, "more than %d files: %s", SAFETENSORS_MAX_SHARDS,
+                               index);
+        } else if (!file_exists(path)) {
+            status = error_set(err, PI_ERR_NOT_FOUND,
+                               "missing file: %s: named by model.safetensors.index.json: download "
+                               "it too",
+                               path);
+        } else {
+            size_t at = s->n_maps;
+            status = open_shard(s, path, err);
+            if (status == PI_OK) {
+                files[at] = arena_strndup(&s->names, path, strlen(path));
+                if (!files[at]) status = error_nomem(err, strlen(path), "file name");
+            }
+        }
+    }
+    mem_free((void *)files);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const safetensor *)a)->name, ((const safetensor *)b)->name);
+}
+
+static pi_status sort_names(safetensors *s, pi_error *err) {
+    if (s->n_items == 0) return PI_OK;
+    qsort(s->items, s->n_items, sizeof *s->items, compare_names);
+    for (size_t i = 1; i < s->n_items; i++)
+        if (strcmp(s->items[i - 1].name, s->items[i].name) == 0)
+            return bad_tensor(err, s->items[i].file, s->items[i].name, "name occurs twice");
+    return PI_OK;
+}
+
+/* Every tensor of the index must lie in the file that it says. */
+static pi_status check_index(const safetensors *s, const json_node *map, const char *index,
+                             pi_error *err) {
+    void *iter = NULL;
+    const char *name;
+    const json_node *value;
+    while (json_next(map, &iter, &name, &value)) {
+        const char *shard = "";
+        size_t n_shard = 0;
+        json_as_string(value, &shard, &n_shard);
+        size_t at = safetensors_find(s, name);
+        const char *slash = at == SIZE_MAX ? NULL : strrchr(s->items[at].file, '/');
+        if (!slash || strcmp(slash + 1, shard) != 0)
+            return error_set(err, PI_ERR_FORMAT,
+                             "missing tensor: %s: %.100s is not in %.100s as the index says: "
+                             "download the files again",
+                             index, name, shard);
+    }
+    return PI_OK;
+}
+
+static pi_status open_index(safetensors *s, const char *dir, const char *index, pi_error *err) {
+    json_doc *doc = NULL;
+    pi_status status = json_parse_file(index, &doc, err);
+    if (status != PI_OK) return status;
+    const json_node *map = json_get(json_root(doc), "weight_map");
+    if (json_kind_of(map) != JSON_OBJECT || json_count(map) == 0)
+        status = error_set(err, PI_ERR_FORMAT, "no weight_map: %s: download the file again", index);
+    if (status == PI_OK) status = open_listed(s, map, dir, index, err);
+    if (status == PI_OK) status = sort_names(s, err);
+    if (status == PI_OK) status = check_index(s, map, index, err);
+    json_free(doc);
+    return status;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static safetensors *new_safetensors(pi_error *err) {
+    safetensors *s = mem_calloc(1, sizeof *s);
+    if (s) {
+        arena_init(&s->names);
+    } else {
+        error_nomem(err, sizeof *s, "safetensors reader");
+    }
+    return s;
+}
+
+pi_status safetensors_open(const char *dir, safetensors **out, pi_error *err) {
+    assert(dir && out);
+    char single[PATH_BYTES], index[PATH_BYTES];
+    if (!file_join(single, sizeof single, dir, "model.safetensors") ||
+        !file_join(index, sizeof index, dir, "model.safetensors.index.json"))
+        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s", dir);
+    safetensors *s = new_safetensors(err);
+    if (!s) return PI_ERR_NOMEM;
+    pi_status status;
+    if (file_exists(single)) {
+        status = open_shard(s, single, err);
+        if (status == PI_OK) status = sort_names(s, err);
+    } else if (file_exists(index)) {
+        status = open_index(s, dir, index, err);
+    } else {
+        status = error_set(err, PI_ERR_NOT_FOUND,
+                           "no weights: %s: expected model.safetensors or "
+                           "model.safetensors.index.json with its files",
+                           dir);
+    }
+    if (status != PI_OK) {
+        safetensors_close(s);
+        return status;
+    }
+    *out = s;
+    return PI_OK;
+}
+
+pi_status safetensors_open_memory(const void *data, size_t n_bytes, const char *name,
+                                  safetensors **out, pi_error *err) {
+    assert(data && name && out);
+    safetensors *s = new_safetensors(err);
+    if (!s) return PI_ERR_NOMEM;
+    const char *file = arena_strndup(&s->names, name, strlen(name));
+    pi_status status = file ? parse_shard(s, data, n_bytes, file, err)
+                            : error_nomem(err, strlen(name), "file name");
+    if (status == PI_OK) status = sort_names(s, err);
+    if (status != PI_OK) {
+        safetensors_close(s);
+        return status;
+    }
+    *out = s;
+    return PI_OK;
+}
+
+void safetensors_close(safetensors *s) {
+    if (!s) return;
+    for (size_t i = 0; i < s->n_maps; i++) file_map_close(&s->maps[i]);
+    mem_free(s->maps);
+    mem_free(s->items);
+    arena_free(&s->names);
+    mem_free(s);
+}
+
+size_t safetensors_count(const safetensors *s) {
+    return s->n_items;
+}
+
+const safetensor *safetensors_at(const safetensors *s, size_t i) {
+    assert(i < s->n_items);
+    return &s->items[i];
+}
+
+size_t safetensors_find(const safetensors *s, const char *name) {
+    size_t low = 0, high = s->n_items;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(s->items[middle].name, name);
+        if (order == 0) return middle;
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return SIZE_MAX;
+}

@@ -1,0 +1,75 @@
+/* safetensors.h: a strict reader of the weights of a Hugging Face folder: model.safetensors, or the
+ * shards that model.safetensors.index.json names.
+ *
+ * After opening, every shape, type and offset has been checked, tensors of a shard cover its data
+ * without holes or overlaps, and no name occurs twice. Data stays in the mapping and need not be
+ * aligned. Immutable after opening; may be shared between threads.
+ *
+ * Format: https://github.com/huggingface/safetensors#format */
+#ifndef TOOLS_SAFETENSORS_H
+#define TOOLS_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+enum {
+    SAFETENSORS_MAX_DIMS = 8,
+    SAFETENSORS_MAX_NAME = 512,         /* bytes of a tensor name */
+    SAFETENSORS_MAX_HEADER = 100000000, /* bytes of JSON; the format's own limit */
+    SAFETENSORS_MAX_TENSORS = 1 << 20,
+    SAFETENSORS_MAX_SHARDS = 4096
+};
+
+/* name in the file, bytes per element */
+#define SAFETENSORS_DTYPES(X)                                                                      \
+    X(BOOL, 1)                                                                                     \
+    X(U8, 1)                                                                                       \
+    X(I8, 1)                                                                                       \
+    X(F8_E4M3, 1)                                                                                  \
+    X(F8_E5M2, 1)                                                                                  \
+    X(I16, 2)                                                                                      \
+    X(U16, 2)                                                                                      \
+    X(F16, 2)                                                                                      \
+    X(BF16, 2)                                                                                     \
+    X(I32, 4)                                                                                      \
+    X(U32, 4)                                                                                      \
+    X(F32, 4)                                                                                      \
+    X(I64, 8)                                                                                      \
+    X(U64, 8)                                                                                      \
+    X(F64, 8)
+
+typedef enum safetensors_dtype {
+#define SAFETENSORS_ENUM(name, bytes) SAFETENSORS_##name,
+    SAFETENSORS_DTYPES(SAFETENSORS_ENUM)
+#undef SAFETENSORS_ENUM
+        SAFETENSORS_DTYPE_COUNT
+} safetensors_dtype;
+
+typedef struct safetensor {
+    const char *name; /* NUL-terminated */
+    const char *file; /* path of its shard, for messages */
+    safetensors_dtype dtype;
+    int n_dims;                          /* 0: a scalar */
+    uint64_t dims[SAFETENSORS_MAX_DIMS]; /* the last one is contiguous */
+    const uint8_t *data;                 /* [n_bytes], any alignment */
+    size_t n_bytes;
+} safetensor;
+
+typedef struct safetensors safetensors;
+
+/* PI_ERR_NOT_FOUND: no weights there; PI_ERR_IO, PI_ERR_FORMAT, PI_ERR_LIMIT, PI_ERR_NOMEM. */
+pi_status safetensors_open(const char *dir, safetensors **out, pi_error *err);
+/* One shard in memory, which must outlive the result; `name` is for messages. */
+pi_status safetensors_open_memory(const void *data, size_t n_bytes, const char *name,
+                                  safetensors **out, pi_error *err);
+void safetensors_close(safetensors *s); /* NULL is fine */
+
+size_t safetensors_count(const safetensors *s);
+const safetensor *safetensors_at(const safetensors *s, size_t i); /* ordered by name */
+/* Index of a name, SIZE_MAX when absent. O(log n). */
+size_t safetensors_find(const safetensors *s, const char *name);
+const char *safetensors_dtype_name(safetensors_dtype dtype); /* "BF16" */
+
+#endif

@@ -1,0 +1,19 @@
+/* talk.c: see talk.h. */
+#include "talk.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { TALK_LINE_MAX = 512 };
+
+void talk_say(const talk *t, const char *format, ...) {
+    if (!t || !t->message) return;
+    char line[TALK_LINE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
+    t->message(t->user, line);
+}

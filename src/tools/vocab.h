@@ -1,0 +1,73 @@
+/* vocab.h: a vocabulary on its way from a Hugging Face folder to GGUF keys.
+ *
+ * It has exactly as many tokens as the embedding matrix has rows; ids that no file defines become
+ * unused "[PADn]" tokens. All texts live in the vocabulary's arena. Not thread-safe. */
+#ifndef TOOLS_VOCAB_H
+#define TOOLS_VOCAB_H
+
+#include "arena.h"
+#include "gguf_writer.h"
+#include "talk.h"
+#include "tokenizer.h"
+
+typedef enum vocab_flag { VOCAB_UNSAID = -1, VOCAB_NO = 0, VOCAB_YES = 1 } vocab_flag;
+
+enum {
+    VOCAB_MAX_TEXT = 65535,     /* bytes of a token */
+    VOCAB_MAX_MERGES = 1 << 23, /* twice the largest vocabulary */
+    VOCAB_MAX_TEMPLATES = 32
+};
+
+typedef struct vocab_token {
+    gguf_string text; /* data NULL: not defined yet */
+    float score;
+    token_type type;
+} vocab_token;
+
+typedef struct vocab_template {
+    const char *name; /* "": the default one */
+    gguf_string text;
+} vocab_template;
+
+typedef struct vocab {
+    arena arena;
+    const char *model;   /* "llama", "gpt2"; NULL: the folder has no tokenizer */
+    const char *pre;     /* pre-tokenizer of gpt2, NULL otherwise */
+    vocab_token *tokens; /* [n_tokens] */
+    int32_t n_tokens;
+    gguf_string *merges; /* [n_merges] "left right", best first; gpt2 only */
+    size_t n_merges, merges_capacity;
+    int32_t bos, eos, eot, unk, pad; /* -1: none */
+    vocab_flag add_bos, add_eos, add_space_prefix;
+    vocab_template templates[VOCAB_MAX_TEMPLATES];
+    int n_templates;
+    uint32_t *index; /* hash table of ids + 1, see vocab_find; NULL: not built */
+    size_t index_mask;
+} vocab;
+
+/* Scores of tokens that text never becomes by merging. */
+#define VOCAB_SCORE_ADDED  (-1000.0f)
+#define VOCAB_SCORE_UNUSED (-10000.0f)
+
+pi_status vocab_init(vocab *v, int32_t n_tokens, pi_error *err);
+void vocab_free(vocab *v); /* a zeroed vocabulary is fine */
+
+/* Defines (or redefines) a token of 0..n_tokens-1; the text is copied. PI_ERR_LIMIT for an empty or
+ * overlong text, PI_ERR_NOMEM. */
+pi_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_bytes, float score,
+                    token_type type, pi_error *err);
+pi_status vocab_add_merge(vocab *v, const char *left, size_t n_left, const char *right,
+                          size_t n_right, pi_error *err);
+/* Makes vocab_find possible. `source` is for the message about a text that two ids have:
+ * PI_ERR_FORMAT. Call once, when all base tokens are there. */
+pi_status vocab_build_index(vocab *v, const char *source, pi_error *err);
+/* Id of a base token's text, -1 when there is none. O(1); needs the index. */
+int32_t vocab_find(const vocab *v, const char *text, size_t n_bytes);
+/* The same over all tokens, added ones too, by a walk: for the handful of special tokens. */
+int32_t vocab_search(const vocab *v, const char *text, size_t n_bytes);
+/* Fills the ids that nothing defined; returns how many. */
+pi_status vocab_pad(vocab *v, int32_t *n_padded, pi_error *err);
+/* The tokenizer.* keys. PI_ERR_NOMEM. */
+pi_status vocab_put(const vocab *v, gguf_writer *w, pi_error *err);
+
+#endif

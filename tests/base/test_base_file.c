@@ -1,0 +1,329 @@
+/* test_base_file.c: mapping, reading and atomic writing, above all what is left behind when it
+ * fails. Each test works in a fresh folder, which must be empty but for the expected files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "mem.h"
+
+static char folder[PATH_MAX];
+
+static int make_folder(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/base-file-XXXXXX", TEST_BINARY_DIR);
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int count_entries(void) {
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    int n = -2; /* "." and ".." */
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    DIR *dir = opendir(folder);
+    if (!dir) return -1;
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        char path[PATH_MAX];
+        if (e->d_name[0] == '.' && strlen(e->d_name) <= 2) continue;
+        if (file_join(path, sizeof path, folder, e->d_name)) (void)remove(path);
+    }
+    closedir(dir);
+    return rmdir(folder);
+}
+
+/* The last four answers stay valid. */
+static const char *in_folder(const char *name) {
+    static char paths[4][PATH_MAX];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+    assert_true(file_join(path, PATH_MAX, folder, name));
+    return path;
+}
+
+static void write_file(const char *path, const char *text) {
+    file_writer *w = NULL;
+    assert_int_equal(file_writer_open(path, &w, NULL), PI_OK);
+    assert_int_equal(file_writer_write(w, text, strlen(text), NULL), PI_OK);
+    assert_int_equal(file_writer_commit(w, NULL), PI_OK);
+}
+
+static void expect_content(const char *path, const char *text) {
+    char *data = NULL;
+    size_t n = 0;
+    assert_int_equal(file_read(path, 1000, &data, &n, NULL), PI_OK);
+    assert_int_equal(n, strlen(text));
+    assert_string_equal(data, text);
+    mem_free(data);
+}
+
+static void test_write_then_read(void **state) {
+    (void)state;
+    enum { N = 700001 }; /* bytes: more than two buffers, odd */
+    uint8_t *bytes = mem_alloc(N);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < N; i++) bytes[i] = (uint8_t)(i * 7 + i / 256);
+    file_writer *w = NULL;
+    const char *path = in_folder("data.bin");
+    assert_int_equal(file_writer_open(path, &w, NULL), PI_OK);
+    assert_false(file_exists(path));
+    size_t pieces[] = {1, 0, 300000, 99999, 262144, 37857};
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        assert_int_equal(file_writer_write(w, bytes + at, pieces[i], NULL), PI_OK);
+        at += pieces[i];
+        assert_int_equal(file_writer_offset(w), at);
+    }
+    assert_int_equal(at, N);
+    assert_int_equal(file_writer_zeros(w, 10000, NULL), PI_OK);
+    assert_int_equal(file_writer_patch(w, 299990, "patched", 7, NULL), PI_OK);
+    assert_int_equal(file_writer_write(w, "end", 3, NULL), PI_OK);
+    assert_int_equal(file_writer_commit(w, NULL), PI_OK);
+    memcpy(bytes + 299990, "patched", 7);
+
+    for (int copy = 0; copy < 2; copy++) {
+        file_map map;
+        assert_int_equal(file_map_open(&map, path, copy, NULL), PI_OK);
+        assert_int_equal(map.copied, copy);
+        assert_int_equal(map.size, N + 10003);
+        assert_memory_equal(map.data, bytes, N);
+        for (size_t i = N; i < N + 10000; i++) assert_int_equal(map.data[i], 0);
+        assert_memory_equal(map.data + N + 10000, "end", 3);
+        file_map_close(&map);
+        assert_null(map.data);
+        file_map_close(&map);
+    }
+    mem_free(bytes);
+    assert_int_equal(count_entries(), 1);
+}
+
+static void test_replaces_and_keeps_links(void **state) {
+    (void)state;
+    char target[PATH_MAX], link[PATH_MAX];
+    snprintf(target, sizeof target, "%s", in_folder("target"));
+    snprintf(link, sizeof link, "%s", in_folder("link"));
+    write_file(target, "old");
+    assert_int_equal(chmod(target, 0640), 0);
+    assert_int_equal(symlink("target", link), 0);
+    write_file(link, "new");
+    expect_content(target, "new");
+    struct stat st;
+    assert_int_equal(lstat(link, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(stat(target, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    assert_int_equal(count_entries(), 2);
+}
+
+static void test_abort_leaves_the_old_file(void **state) {
+    (void)state;
+    const char *path = in_folder("kept");
+    write_file(path, "old");
+    file_writer *w = NULL;
+    assert_int_equal(file_writer_open(path, &w, NULL), PI_OK);
+    assert_int_equal(file_writer_write(w, "half", 4, NULL), PI_OK);
+    assert_int_equal(count_entries(), 2);
+    file_writer_abort(w);
+    file_writer_abort(NULL);
+    assert_int_equal(count_entries(), 1);
+    expect_content(path, "old");
+}
+
+static void test_failures_to_open(void **state) {
+    (void)state;
+    const struct {
+        const char *path;
+        const char *message;
+    } cases[] = {
+        {"no/such/folder/file", "No such file"},
+        {".", "folder"},
+        {"", "name of a file"},
+        {"slash/", "name of a file"},
+    };
+    assert_int_equal(chdir(folder), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        pi_error err = {0};
+        file_writer *w = NULL;
+        assert_int_equal(file_writer_open(cases[i].path, &w, &err), PI_ERR_IO);
+        assert_null(w);
+        assert_non_null(strstr(err.message, cases[i].message));
+    }
+    assert_int_equal(count_entries(), 0);
+    if (geteuid() != 0) { /* the superuser may write anywhere */
+        assert_int_equal(chmod(folder, 0500), 0);
+        pi_error err = {0};
+        file_writer *w = NULL;
+        assert_int_equal(file_writer_open("denied", &w, &err), PI_ERR_IO);
+        assert_non_null(strstr(err.message, "denied"));
+        assert_int_equal(chmod(folder, 0700), 0);
+        assert_int_equal(count_entries(), 0);
+    }
+}
+
+static void test_full_device(void **state) {
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) {
+        fprintf(stderr, "*** SKIPPED: no /dev/full on this system ***\n");
+        skip();
+    }
+    pi_error err = {0};
+    file_writer *w = NULL;
+    assert_int_equal(file_writer_open("/dev/full", &w, NULL), PI_OK);
+    assert_int_equal(file_writer_write(w, "x", 1, NULL), PI_OK); /* buffered */
+    assert_int_equal(file_writer_commit(w, &err), PI_ERR_IO);
+    assert_non_null(strstr(err.message, "/dev/full: No space"));
+
+    /* A failed write must not be forgotten by a caller that goes on. */
+    assert_int_equal(file_writer_open("/dev/full", &w, NULL), PI_OK);
+    assert_int_equal(file_writer_zeros(w, 1 << 20, &err), PI_ERR_IO);
+    assert_int_equal(file_writer_commit(w, &err), PI_ERR_IO);
+
+    assert_int_equal(file_writer_open("/dev/null", &w, NULL), PI_OK);
+    assert_int_equal(file_writer_zeros(w, 1 << 20, NULL), PI_OK);
+    assert_int_equal(file_writer_commit(w, NULL), PI_OK);
+}
+
+/* The target turns into a folder while it is written: rename refuses. */
+static void test_failed_rename(void **state) {
+    (void)state;
+    const char *path = in_folder("becomes");
+    file_writer *w = NULL;
+    pi_error err = {0};
+    assert_int_equal(file_writer_open(path, &w, NULL), PI_OK);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(file_writer_commit(w, &err), PI_ERR_IO);
+    assert_non_null(strstr(err.message, "becomes"));
+    assert_int_equal(count_entries(), 1);
+}
+
+static void test_signal_cleanup(void **state) {
+    (void)state;
+    /* More writers than the table has room for: those beyond it work all the same. */
+    enum { N = 12 };
+    file_writer *writers[N];
+    for (int i = 0; i < N; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "f%d", i);
+        assert_int_equal(file_writer_open(in_folder(name), &writers[i], NULL), PI_OK);
+    }
+    assert_int_equal(count_entries(), N);
+    file_writer_signal_cleanup();
+    assert_true(count_entries() < N);
+    for (int i = 0; i < N; i++) file_writer_abort(writers[i]);
+    assert_int_equal(count_entries(), 0);
+    write_file(in_folder("later"), "x");
+    file_writer_signal_cleanup();
+    expect_content(in_folder("later"), "x");
+}
+
+static void test_each_allocation_fails(void **state) {
+    (void)state;
+    const char *path = in_folder("file");
+    write_file(path, "0123456789");
+    file_writer *w = NULL;
+    mem_fail_at(1);
+    assert_int_equal(file_writer_open(in_folder("other"), &w, NULL), PI_ERR_NOMEM);
+    assert_null(w);
+    file_map map;
+    mem_fail_at(1);
+    assert_int_equal(file_map_open(&map, path, true, NULL), PI_ERR_NOMEM);
+    char *data = NULL;
+    size_t n = 0;
+    bool done = false;
+    for (int i = 1; !done; i++) {
+        mem_fail_at(i);
+        pi_status status = file_read(path, 100000, &data, &n, NULL);
+        done = status == PI_OK;
+        if (!done) assert_int_equal(status, PI_ERR_NOMEM);
+        assert_true(i < 100);
+    }
+    mem_fail_at(0);
+    mem_free(data);
+    assert_int_equal(count_entries(), 1);
+}
+
+static void test_read_limits(void **state) {
+    (void)state;
+    const char *path = in_folder("ten");
+    write_file(path, "0123456789");
+    char *data = NULL;
+    size_t n = 0;
+    pi_error err = {0};
+    assert_int_equal(file_read(path, 10, &data, &n, NULL), PI_OK);
+    assert_int_equal(n, 10);
+    assert_int_equal(data[10], 0);
+    mem_free(data);
+    assert_int_equal(file_read(path, 9, &data, &n, &err), PI_ERR_LIMIT);
+    assert_non_null(strstr(err.message, "9 bytes"));
+    assert_int_equal(file_read(path, SIZE_MAX, &data, &n, NULL), PI_OK);
+    mem_free(data);
+    assert_int_equal(file_read(folder, 100, &data, &n, &err), PI_ERR_IO);
+    assert_int_equal(file_read(in_folder("none"), 100, &data, &n, &err), PI_ERR_IO);
+    write_file(path, "");
+    expect_content(path, "");
+}
+
+static void test_map_refusals(void **state) {
+    (void)state;
+    file_map map;
+    pi_error err = {0};
+    assert_int_equal(file_map_open(&map, folder, false, &err), PI_ERR_IO);
+    assert_non_null(strstr(err.message, "folder"));
+    assert_int_equal(file_map_open(&map, "/dev/null", false, &err), PI_ERR_IO);
+    const char *fifo = in_folder("fifo");
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(file_map_open(&map, fifo, false, &err), PI_ERR_IO); /* and does not hang */
+    const char *empty = in_folder("empty");
+    write_file(empty, "");
+    assert_int_equal(file_map_open(&map, empty, false, NULL), PI_OK);
+    assert_int_equal(map.size, 0);
+    assert_non_null(map.data);
+    assert_int_equal(file_map_lock(&map, NULL), PI_OK);
+    file_map_close(&map);
+}
+
+static void test_join(void **state) {
+    (void)state;
+    char buf[8];
+    assert_true(file_join(buf, sizeof buf, "a", "b"));
+    assert_string_equal(buf, "a/b");
+    assert_true(file_join(buf, sizeof buf, "a/", "b"));
+    assert_string_equal(buf, "a/b");
+    assert_true(file_join(buf, sizeof buf, "abc", "def"));
+    assert_false(file_join(buf, sizeof buf, "abcd", "def"));
+}
+
+#define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_write_then_read),
+        IN_FOLDER(test_replaces_and_keeps_links),
+        IN_FOLDER(test_abort_leaves_the_old_file),
+        IN_FOLDER(test_failures_to_open),
+        IN_FOLDER(test_full_device),
+        IN_FOLDER(test_failed_rename),
+        IN_FOLDER(test_signal_cleanup),
+        IN_FOLDER(test_each_allocation_fails),
+        IN_FOLDER(test_read_limits),
+        IN_FOLDER(test_map_refusals),
+        IN_FOLDER(test_join),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,166 @@
+/* test_base_machine.c: counting cores on machines described by files, and this one's features. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "clock.h"
+#include "cpu_features.h"
+#include "cpu_topology.h"
+#include "file.h"
+#include "pool.h"
+
+static char root[PATH_MAX - 512];
+
+static int make_root(void **state) {
+    (void)state;
+    snprintf(root, sizeof root, "%s/base-machine-XXXXXX", TEST_BINARY_DIR);
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static int remove_root(void **state) {
+    (void)state;
+    return nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Writes root/name, making the folders on the way. */
+static void put(const char *name, const char *text) {
+    char path[PATH_MAX];
+    assert_true(file_join(path, sizeof path, root, name));
+    for (char *p = path + strlen(root) + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = '\0';
+        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+        *p = '/';
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void put_cpu(int cpu, const char *file, const char *text) {
+    char name[128];
+    snprintf(name, sizeof name, "system/cpu/cpu%d/%s", cpu, file);
+    put(name, text);
+}
+
+static int cores_of(const char *allowed) {
+    static cpu_set set;
+    set = (cpu_set){0};
+    assert_true(cpu_set_parse(&set, allowed));
+    return cpu_topology_cores(root, &set);
+}
+
+static void test_parse(void **state) {
+    (void)state;
+    static cpu_set set;
+    assert_true(cpu_set_parse(&set, "0-3,8,10-11\n"));
+    assert_int_equal(cpu_set_count(&set), 7);
+    assert_true(set.has[8] && !set.has[9] && set.has[11]);
+    static const char *const bad[] = {"x", "1-", "3-1", "-1", "999999", "1,,2", "0-99999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(cpu_set_parse(&set, bad[i]));
+    }
+}
+
+static void test_siblings_count_once(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) { /* four cores, the siblings of core k are k and k + 4 */
+        char list[16];
+        snprintf(list, sizeof list, "%d,%d\n", i % 4, i % 4 + 4);
+        put_cpu(i, "topology/thread_siblings_list", list);
+    }
+    assert_int_equal(cores_of("0-7"), 4);
+    assert_int_equal(cores_of("4-7"), 4); /* the first siblings are not ours */
+    assert_int_equal(cores_of("1,5"), 1);
+    assert_int_equal(cores_of("0-2,4"), 3);
+    assert_int_equal(cores_of("20-22"), 3); /* not described */
+}
+
+static void test_hybrid_intel(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) put_cpu(i, "topology/core_cpus_list", i < 2 ? "0-1\n" : "2-3\n");
+    for (int i = 4; i < 8; i++) {
+        char list[16];
+        snprintf(list, sizeof list, "%d\n", i);
+        put_cpu(i, "topology/core_cpus_list", list);
+    }
+    put("cpu_core/cpus", "0-3\n");
+    assert_int_equal(cores_of("0-7"), 2);
+    assert_int_equal(cores_of("4-6"), 3); /* confined to efficiency cores: use those */
+    assert_int_equal(cores_of("3-6"), 1);
+}
+
+static void test_hybrid_arm(void **state) {
+    (void)state;
+    static const char *const capacities[] = {"300\n", "300\n", "760\n", "760\n", "1024\n"};
+    for (int i = 0; i < 5; i++) put_cpu(i, "cpu_capacity", capacities[i]);
+    assert_int_equal(cores_of("0-4"), 3);
+    assert_int_equal(cores_of("0-1"), 2);
+}
+
+static void test_quota(void **state) {
+    (void)state;
+    assert_int_equal(cpu_topology_quota(root, "/a/b"), 0);
+    put("cpu.max", "max 100000\n");
+    put("a/cpu.max", "350000 100000\n");
+    put("a/b/cpu.max", "50000 100000\n");
+    put("a/c/cpu.max", "max 100000\n");
+    assert_int_equal(cpu_topology_quota(root, ""), 0);
+    assert_int_equal(cpu_topology_quota(root, "/a"), 3);
+    assert_int_equal(cpu_topology_quota(root, "/a/c"), 3); /* the group above counts */
+    assert_int_equal(cpu_topology_quota(root, "/a/b"), 1); /* half a processor is one thread */
+}
+
+static void test_this_machine(void **state) {
+    (void)state;
+    int physical = cpu_count_physical(), available = cpu_count_available();
+    assert_true(physical >= 1 && physical <= available);
+    const cpu_features *f = cpu_features_get();
+    assert_ptr_equal(f, cpu_features_get());
+    assert_true(!f->avx512_vnni || f->avx512);
+    assert_true(!f->avx512_bf16 || f->avx512);
+    assert_true(!f->avx_vnni || f->avx2);
+#if defined(__x86_64__)
+    /* The compiler's own detection is a second opinion. */
+    assert_int_equal(f->avx2, __builtin_cpu_supports("avx2") != 0);
+    assert_int_equal(f->fma, __builtin_cpu_supports("fma") != 0);
+    assert_int_equal(f->avx512_vnni, f->avx512 && __builtin_cpu_supports("avx512vnni") != 0);
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    assert_int_equal(f->avx512, avx512);
+#endif
+    const char *name = cpu_model_name();
+    assert_true(strlen(name) > 0);
+    assert_true(name[0] != ' ' && name[strlen(name) - 1] != ' ');
+    double t = clock_seconds();
+    assert_true(clock_seconds() >= t);
+}
+
+#define WITH_ROOT(f) cmocka_unit_test_setup_teardown(f, make_root, remove_root)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parse), WITH_ROOT(test_siblings_count_once),
+        WITH_ROOT(test_hybrid_intel), WITH_ROOT(test_hybrid_arm),
+        WITH_ROOT(test_quota),        cmocka_unit_test(test_this_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,169 @@
+/* test_base_pool.c: runs, barriers and shared counters, with more threads than this machine may
+ * have cores, and with runs of changing width. Meant to be run under ThreadSanitizer too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "mem.h"
+#include "pool.h"
+
+enum { MAX_THREADS = 8, N_ITEMS = 1000 };
+
+typedef struct job {
+    pool *pool;
+    int n_rounds;
+    int64_t chunk;
+    int64_t cells[MAX_THREADS]; /* plain: the barrier alone must make them visible */
+    atomic_int calls[MAX_THREADS];
+    atomic_int taken[N_ITEMS]; /* how often each index was handed out, over all rounds */
+    atomic_int bad;
+} job;
+
+/* Writes a cell per thread and round, and reads the neighbour's behind a barrier. */
+static void barrier_rounds(void *arg, int ith, int nth) {
+    job *j = arg;
+    atomic_fetch_add(&j->calls[ith], 1);
+    for (int round = 0; round < j->n_rounds; round++) {
+        j->cells[ith] = (int64_t)round * MAX_THREADS + ith;
+        pool_barrier(j->pool);
+        int other = (ith + 1) % nth;
+        if (j->cells[other] != (int64_t)round * MAX_THREADS + other) atomic_fetch_add(&j->bad, 1);
+        pool_barrier(j->pool);
+    }
+}
+
+static void take_rounds(void *arg, int ith, int nth) {
+    job *j = arg;
+    (void)ith;
+    (void)nth;
+    for (int round = 0; round < j->n_rounds; round++) {
+        for (;;) {
+            int64_t first = pool_take(j->pool, j->chunk);
+            if (first >= N_ITEMS) break;
+            int64_t end = first + j->chunk < N_ITEMS ? first + j->chunk : N_ITEMS;
+            for (int64_t i = first; i < end; i++) atomic_fetch_add(&j->taken[i], 1);
+        }
+        pool_barrier(j->pool);
+    }
+}
+
+static void count_call(void *arg, int ith, int nth) {
+    job *j = arg;
+    (void)nth;
+    atomic_fetch_add(&j->calls[ith], 1);
+}
+
+static job *new_job(int n_threads) {
+    job *j = mem_calloc(1, sizeof *j);
+    assert_non_null(j);
+    assert_int_equal(pool_create(n_threads, &j->pool, NULL), PI_OK);
+    assert_int_equal(pool_size(j->pool), n_threads);
+    return j;
+}
+
+static void free_job(job *j) {
+    pool_destroy(j->pool);
+    mem_free(j);
+}
+
+static void test_barrier_orders_memory(void **state) {
+    (void)state;
+    for (int n = 1; n <= MAX_THREADS; n++) {
+        job *j = new_job(n);
+        j->n_rounds = 500;
+        pool_run(j->pool, n, barrier_rounds, j);
+        assert_int_equal(atomic_load(&j->bad), 0);
+        for (int i = 0; i < MAX_THREADS; i++) {
+            assert_int_equal(atomic_load(&j->calls[i]), i < n ? 1 : 0);
+        }
+        free_job(j);
+    }
+}
+
+static void test_take_covers_each_index_once(void **state) {
+    (void)state;
+    static const int64_t chunks[] = {1, 7, 64, N_ITEMS, N_ITEMS + 5};
+    for (int n = 1; n <= MAX_THREADS; n++) {
+        job *j = new_job(n);
+        j->n_rounds = 10;
+        for (size_t k = 0; k < sizeof chunks / sizeof chunks[0]; k++) {
+            j->chunk = chunks[k];
+            memset(j->taken, 0, sizeof j->taken);
+            pool_run(j->pool, n, take_rounds, j);
+            for (int i = 0; i < N_ITEMS; i++) {
+                assert_int_equal(atomic_load(&j->taken[i]), j->n_rounds);
+            }
+        }
+        free_job(j);
+    }
+}
+
+static void test_runs_of_changing_width(void **state) {
+    (void)state;
+    job *j = new_job(MAX_THREADS);
+    int expected[MAX_THREADS] = {0};
+    for (int run = 0; run < 400; run++) {
+        int nth = run * 5 % MAX_THREADS + 1;
+        for (int i = 0; i < nth; i++) expected[i]++;
+        pool_run(j->pool, nth, count_call, j);
+        /* Everyone is done when pool_run returns, and nobody outside was called. */
+        for (int i = 0; i < MAX_THREADS; i++) {
+            assert_int_equal(atomic_load(&j->calls[i]), expected[i]);
+        }
+    }
+    j->n_rounds = 20;
+    for (int run = 0; run < 50; run++) {
+        pool_run(j->pool, run % MAX_THREADS + 1, barrier_rounds, j);
+    }
+    assert_int_equal(atomic_load(&j->bad), 0);
+    free_job(j);
+}
+
+static void test_wakes_after_sleep(void **state) {
+    (void)state;
+    job *j = new_job(4);
+    for (int run = 1; run <= 10; run++) {
+        /* Longer than workers stay awake, so each run has to wake them. */
+        nanosleep(&(struct timespec){.tv_nsec = 5 * 1000 * 1000}, NULL);
+        pool_run(j->pool, 4, count_call, j);
+        for (int i = 0; i < 4; i++) assert_int_equal(atomic_load(&j->calls[i]), run);
+    }
+    free_job(j);
+}
+
+static void test_create_and_destroy(void **state) {
+    (void)state;
+    pi_error err = {0};
+    pool *p = NULL;
+    assert_int_equal(pool_create(0, &p, &err), PI_ERR_ARG);
+    assert_null(p);
+    assert_non_null(strstr(err.message, "threads"));
+    assert_int_equal(pool_create(POOL_MAX_THREADS + 1, &p, NULL), PI_ERR_ARG);
+    pool_destroy(NULL);
+    for (int i = 0; i < 20; i++) { /* destroyed before, while and after the workers fall asleep */
+        assert_int_equal(pool_create(4, &p, NULL), PI_OK);
+        nanosleep(&(struct timespec){.tv_nsec = i * 300 * 1000}, NULL);
+        pool_destroy(p);
+    }
+    mem_fail_at(1);
+    assert_int_equal(pool_create(2, &p, &err), PI_ERR_NOMEM);
+    mem_fail_at(0);
+    assert_null(p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_barrier_orders_memory),
+        cmocka_unit_test(test_take_covers_each_index_once),
+        cmocka_unit_test(test_runs_of_changing_width),
+        cmocka_unit_test(test_wakes_after_sleep),
+        cmocka_unit_test(test_create_and_destroy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

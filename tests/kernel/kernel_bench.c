@@ -1,0 +1,155 @@
+/* kernel_bench.c: times the matrix kernels on one thread. Matvec is given in GB/s of weights read,
+ * next to the tier's plain read of as many bytes; matmul in GOP/s (a multiplication and an addition
+ * count as two). Times are medians of repeats; compare only figures of one run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "act.h"
+#include "clock.h"
+#include "kernel_case.h"
+#include "kernel_tests.h"
+#include "mem.h"
+
+enum {
+    BENCH_ROWS = 4096,
+    BENCH_COLS = 4096,
+    BENCH_MAX = 1 << 20,
+    BENCH_VECTORS = 64, /* of matmul */
+    BENCH_REPEATS = 5
+};
+
+/* A run is repeated until it has taken this long, or once when it is slower. Seconds. */
+#define BENCH_SECONDS 0.05
+
+typedef struct bench {
+    const cpu_kernels *k;
+    cpu_mat w;
+    cpu_act a;
+    float *y;
+    void *scratch;
+    bool matmul;
+} bench;
+
+static void bench_once(const bench *b) {
+    const cpu_mat_kernels *m = &b->k->mat[b->w.type];
+    if (b->matmul)
+        m->matmul(&b->w, 0, b->w.n_out, &b->a, b->y, b->w.n_out, b->scratch);
+    else
+        m->matvec(&b->w, 0, b->w.n_out, &b->a, b->y, b->w.n_out);
+}
+
+static void bench_read(const bench *b) {
+    size_t n_bytes = b->w.row_bytes * (size_t)b->w.n_out & ~(size_t)63;
+    volatile uint64_t sum = b->k->stream_read(b->w.data, n_bytes);
+    (void)sum;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median seconds of one call. */
+static double bench_time(void (*once)(const bench *), const bench *b) {
+    double times[BENCH_REPEATS];
+    once(b);
+    for (int i = 0; i < BENCH_REPEATS; i++) {
+        int n = 0;
+        double start = clock_seconds(), now = start;
+        for (; now - start < BENCH_SECONDS; n++) {
+            once(b);
+            now = clock_seconds();
+        }
+        times[i] = (now - start) / n;
+        if (now - start > 10.0 * BENCH_SECONDS)
+            return times[i]; /* a slow reference: once is enough */
+    }
+    qsort(times, BENCH_REPEATS, sizeof *times, by_value);
+    return times[BENCH_REPEATS / 2];
+}
+
+static void encode(bench *b, const float *x, int64_t n_cols) {
+    b->a = (cpu_act){b->k->mat[b->w.type].act, b->matmul ? CPU_ACT_PANELS : CPU_ACT_COLUMNS,
+                     b->w.n_in, n_cols, NULL};
+    b->a.data = kernel_aligned(cpu_act_bytes(b->a.kind, b->a.layout, b->a.n, n_cols));
+    b->k->act_encode(x, b->w.n_in, 0, n_cols, &b->a);
+}
+
+static void bench_row(bench *b, const float *x) {
+    double bytes = (double)b->w.row_bytes * (double)b->w.n_out;
+    double ops = 2.0 * (double)b->w.n_in * (double)b->w.n_out * BENCH_VECTORS;
+    b->matmul = false;
+    encode(b, x, 1);
+    double read = bench_time(bench_read, b), matvec = bench_time(bench_once, b);
+    free(b->a.data);
+    b->matmul = true;
+    encode(b, x, BENCH_VECTORS);
+    double matmul = bench_time(bench_once, b);
+    free(b->a.data);
+    printf("%-8s %-10s %10.2f %10.2f %10.1f\n", quant_find((uint32_t)b->w.type)->name, b->k->name,
+           bytes / read * 1e-9, bytes / matvec * 1e-9, ops / matmul * 1e-9);
+    fflush(stdout);
+}
+
+static bool bench_type(const kernel_tiers *tiers, quant_type type, int64_t rows, int64_t cols) {
+    size_t row_bytes;
+    if (!quant_row_bytes(type, (uint64_t)cols, &row_bytes)) return false;
+    bench b = {.w = {NULL, row_bytes, cols, rows, type}};
+    size_t w_bytes = row_bytes * (size_t)rows, n_x = (size_t)cols * BENCH_VECTORS;
+    void *weights = mem_map(w_bytes);
+    float *x = mem_alloc(n_x * sizeof *x);
+    b.y = mem_alloc((size_t)rows * BENCH_VECTORS * sizeof *b.y);
+    b.w.data = weights;
+    if (weights == NULL || x == NULL || b.y == NULL) return false;
+    rng r;
+    rng_seed(&r, 31);
+    /* One row is enough to quantize: its copies read and compute like any other. */
+    cpu_mat first = b.w;
+    first.n_out = 1;
+    kernel_fill_weights(&first, KERNEL_NORMAL, &r);
+    for (int64_t row = 1; row < rows; row++)
+        memcpy((char *)weights + (size_t)row * row_bytes, weights, row_bytes);
+    for (size_t i = 0; i < n_x; i++) x[i] = rng_normal(&r);
+    b.scratch = kernel_aligned(act_pad64(cpu_matmul_scratch_bytes(&b.w)));
+    for (int t = 0; t < tiers->n; t++) {
+        b.k = &tiers->table[t];
+        bench_row(&b, x);
+    }
+    free(b.scratch);
+    mem_free(b.y);
+    mem_free(x);
+    mem_unmap(weights, w_bytes);
+    return true;
+}
+
+int kernel_bench(int argc, char **argv) {
+    kernel_tiers tiers;
+    kernel_tiers_load(&tiers);
+    const quant_traits *only = argc > 0 ? quant_find_name(argv[0]) : NULL;
+    long rows = argc > 1 ? strtol(argv[1], NULL, 10) : BENCH_ROWS;
+    long cols = argc > 2 ? strtol(argv[2], NULL, 10) : BENCH_COLS;
+    bool all = argc == 0 || strcmp(argv[0], "all") == 0;
+    if ((!all && (only == NULL || tiers.table[0].mat[only->type].matvec == NULL)) || rows < 1 ||
+        cols < 1 || rows > BENCH_MAX || cols > BENCH_MAX) {
+        fprintf(stderr, "usage: test_kernel --bench [type|all] [rows] [cols]\n");
+        return 2;
+    }
+    printf("%ld rows of %ld, one thread, matmul with %d vectors\n", rows, cols, BENCH_VECTORS);
+    printf("%-8s %-10s %10s %10s %10s\n", "type", "tier", "read GB/s", "vec GB/s", "mul GOP/s");
+    for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
+        if (tiers.table[0].mat[type].matvec == NULL || (!all && only->type != (quant_type)type))
+            continue;
+        if (!bench_type(&tiers, (quant_type)type, rows, cols)) {
+            fprintf(stderr, "%s: %ld elements are no row, or there is not enough memory\n",
+                    quant_find(type)->name, cols);
+            return 1;
+        }
+    }
+    return 0;
+}

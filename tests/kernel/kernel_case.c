@@ -1,0 +1,113 @@
+/* kernel_case.c: see kernel_case.h. */
+#include "kernel_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "act.h"
+#include "mem.h"
+
+void kernel_tiers_load(kernel_tiers *tiers) {
+    tiers->n = 0;
+    for (int tier = CPU_TIER_SCALAR; tier < CPU_TIER_COUNT; tier++) {
+        if (cpu_kernels_get((cpu_tier)tier, &tiers->table[tiers->n])) tiers->n++;
+    }
+}
+
+void *kernel_aligned(size_t n_bytes) {
+    assert_int_equal(n_bytes % 64, 0);
+    void *p = aligned_alloc(64, n_bytes > 0 ? n_bytes : 64);
+    assert_non_null(p);
+    return p;
+}
+
+static void *need(void *p) {
+    assert_non_null(p);
+    return p;
+}
+
+void kernel_fill_weights(const cpu_mat *w, kernel_fill fill, rng *r) {
+    const quant_traits *t = quant_find((uint32_t)w->type);
+    size_t n_bytes = (size_t)t->block_bytes;
+    size_t n_blocks = w->row_bytes / n_bytes * (size_t)w->n_out;
+    uint8_t *p = (uint8_t *)(uintptr_t)w->data;
+    for (size_t b = 0; b < n_blocks; b++, p += n_bytes) {
+        if (fill == KERNEL_NORMAL) {
+            float x[256];
+            for (int i = 0; i < t->block_elems; i++) x[i] = rng_normal(r);
+            /* Formats want even addresses, which blocks of odd size would not have. */
+            t->quantize(x, p, t->block_elems, NULL);
+            continue;
+        }
+        do {
+            for (size_t i = 0; i < n_bytes; i++) p[i] = (uint8_t)(rng_u64(r) >> 32);
+        } while (quant_has_nonfinite(w->type, p, t->block_elems));
+    }
+}
+
+void kernel_case_make(kernel_case *c, const kernel_shape *shape, kernel_fill fill, rng *r) {
+    size_t row_bytes;
+    assert_true(quant_row_bytes(shape->type, (uint64_t)shape->n_in, &row_bytes));
+    *c = (kernel_case){.n_cols = shape->n_cols, .ldy = shape->ldy, .ldx = shape->n_in + 3};
+    size_t w_bytes = row_bytes * (size_t)shape->n_out;
+    c->w_base = need(mem_alloc(w_bytes + 2));
+    c->w = (cpu_mat){c->w_base + 2, row_bytes, shape->n_in, shape->n_out, shape->type};
+    kernel_fill_weights(&c->w, fill, r);
+    size_t n_x = (size_t)(shape->n_cols - 1) * (size_t)c->ldx + (size_t)shape->n_in;
+    c->x = need(mem_alloc(n_x * sizeof *c->x));
+    for (size_t i = 0; i < n_x; i++) c->x[i] = rng_normal(r);
+    c->n_y = (size_t)(shape->n_cols - 1) * (size_t)shape->ldy + (size_t)shape->n_out;
+    c->y = need(mem_alloc(c->n_y * sizeof *c->y));
+    size_t scratch_bytes = act_pad64(cpu_matmul_scratch_bytes(&c->w));
+    c->scratch = kernel_aligned(scratch_bytes);
+    memset(c->scratch, 0xff,
+           scratch_bytes); /* NaNs, should anything be read before it is written */
+    kernel_clear(c);
+}
+
+void kernel_case_free(kernel_case *c) {
+    mem_free(c->w_base);
+    mem_free(c->x);
+    mem_free(c->y);
+    free(c->scratch);
+}
+
+void kernel_clear(kernel_case *c) {
+    for (size_t i = 0; i < c->n_y; i++) c->y[i] = KERNEL_GUARD;
+}
+
+cpu_act kernel_encode(const cpu_kernels *k, const kernel_case *c, cpu_act_kind kind,
+                      cpu_act_layout layout) {
+    size_t n_bytes = cpu_act_bytes(kind, layout, c->w.n_in, c->n_cols);
+    cpu_act a = {kind, layout, c->w.n_in, c->n_cols, kernel_aligned(n_bytes)};
+    memset(a.data, 0xa5, n_bytes);
+    k->act_encode(c->x, c->ldx, 0, c->n_cols, &a);
+    return a;
+}
+
+double kernel_act_value(const cpu_act *a, int64_t col, int64_t i) {
+    const void *column = act_column(a, col);
+    switch (a->kind) {
+    case CPU_ACT_F32:
+        return (double)((const float *)column)[i];
+    case CPU_ACT_BF16:
+        return (double)quant_bf16_to_f32(((const uint16_t *)column)[i]);
+    default:
+        return (double)act_q8_d(column, a->n)[i / CPU_ACT_GROUP] * (double)act_q8_q(column)[i];
+    }
+}
+
+void kernel_product(const cpu_kernels *k, kernel_case *c, bool matmul, int64_t row0, int64_t row1) {
+    const cpu_mat_kernels *m = &k->mat[c->w.type];
+    cpu_act a = kernel_encode(k, c, m->act, matmul ? CPU_ACT_PANELS : CPU_ACT_COLUMNS);
+    if (matmul)
+        m->matmul(&c->w, row0, row1, &a, c->y, c->ldy, c->scratch);
+    else
+        m->matvec(&c->w, row0, row1, &a, c->y, c->ldy);
+    free(a.data);
+}

@@ -1,0 +1,64 @@
+/* kernel_case.h: what the kernel tests share: the tiers of this machine, and one product y = W x
+ * with buffers of exactly the size that the kernels may touch.
+ *
+ * Weights start at an address that is 2 modulo 4 and end where their allocation ends, so that
+ * AddressSanitizer sees every read beyond; y has guard values between its columns. */
+#ifndef TEST_KERNEL_CASE_H
+#define TEST_KERNEL_CASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu.h"
+#include "rng.h"
+
+/* Marks elements of y that no kernel may write. */
+#define KERNEL_GUARD 12345.75f
+
+typedef struct kernel_tiers {
+    cpu_kernels table[CPU_TIER_COUNT]; /* n of them, scalar first, then reference */
+    int n;
+} kernel_tiers;
+
+void kernel_tiers_load(kernel_tiers *tiers);
+
+typedef enum kernel_fill {
+    KERNEL_NORMAL, /* normally distributed weights, quantized */
+    KERNEL_BITS    /* random bytes, as long as all values are finite */
+} kernel_fill;
+
+typedef struct kernel_shape {
+    quant_type type;
+    int64_t n_in, n_out, n_cols, ldy;
+} kernel_shape;
+
+typedef struct kernel_case {
+    cpu_mat w;
+    char *w_base; /* w.data - 2 */
+    float *x;     /* [n_cols][ldx] */
+    int64_t ldx, n_cols, ldy;
+    float *y; /* n_cols * ldy - (ldy - n_out) floats */
+    size_t n_y;
+    void *scratch;
+} kernel_case;
+
+void kernel_case_make(kernel_case *c, const kernel_shape *shape, kernel_fill fill, rng *r);
+void kernel_case_free(kernel_case *c);
+void kernel_fill_weights(const cpu_mat *w, kernel_fill fill, rng *r);
+
+/* 64-byte aligned; free with free(). n_bytes is a multiple of 64. */
+void *kernel_aligned(size_t n_bytes);
+
+/* x encoded by table k as `kind`. Free act.data with free(). */
+cpu_act kernel_encode(const cpu_kernels *k, const kernel_case *c, cpu_act_kind kind,
+                      cpu_act_layout layout);
+/* Element i of encoded vector col as a number, for COLUMNS. */
+double kernel_act_value(const cpu_act *a, int64_t col, int64_t i);
+
+/* Rows [row0, row1) of the product with table k's matvec or matmul into c->y. */
+void kernel_product(const cpu_kernels *k, kernel_case *c, bool matmul, int64_t row0, int64_t row1);
+
+/* Sets all of y to the guard value. */
+void kernel_clear(kernel_case *c);
+
+#endif

@@ -1,0 +1,23 @@
+/* kernel_tests.h: the parts of the program test_kernel. */
+#ifndef TEST_KERNEL_TESTS_H
+#define TEST_KERNEL_TESTS_H
+
+/* kernel_act.c: act_encode and stream_read. */
+void kernel_test_encode_meaning(void **state);
+void kernel_test_encode_tiers(void **state);
+void kernel_test_encode_ranges(void **state);
+void kernel_test_stream_read(void **state);
+
+/* kernel_mat.c: matvec and matmul. */
+void kernel_test_decode(void **state);
+void kernel_test_sizes(void **state);
+void kernel_test_random_bits(void **state);
+void kernel_test_long_rows(void **state);
+void kernel_test_many_blocks(void **state);
+void kernel_test_split_rows(void **state);
+void kernel_test_hostile(void **state);
+
+/* kernel_bench.c: `--bench [type] [rows] [cols]`; the exit status. */
+int kernel_bench(int argc, char **argv);
+
+#endif

@@ -1,0 +1,337 @@
+/* test_ops.c: norms, rotary positions, activations, sums and KV cache rows of every tier, against
+ * the formulas in double; sizes 1..300, in place and apart, between guard values, with hostile
+ * input. `test_ops --bench` measures attention instead. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cpu.h"
+#include "ops_bench.h"
+#include "quant_blocks.h"
+#include "rng.h"
+
+enum { MAX_N = 300, GUARD = 20 };
+static const float guard_value = -54321.25f;
+static const cpu_tier tiers[] = {CPU_TIER_SCALAR, CPU_TIER_AVX2, CPU_TIER_AVX512, CPU_TIER_NEON};
+
+/* Inputs that start at odd multiples of 4 bytes, and an output with guards around. */
+typedef struct buffers {
+    float x[MAX_N + 1], w[MAX_N + 1], b[MAX_N + 1];
+    float y[GUARD + MAX_N + GUARD];
+} buffers;
+
+static void fill(buffers *b, uint64_t seed, float scale, float shift) {
+    rng r;
+    rng_seed(&r, seed);
+    for (int i = 0; i <= MAX_N; i++) {
+        b->x[i] = rng_normal(&r) * scale + shift;
+        b->w[i] = rng_normal(&r);
+        b->b[i] = rng_normal(&r);
+    }
+}
+
+/* `y` gets guards, and x inside when the operation works in place. */
+static float *output(buffers *b, const float *x, int n) {
+    for (int i = 0; i < 2 * GUARD + MAX_N; i++) b->y[i] = guard_value;
+    if (x) memcpy(b->y + GUARD, x, (size_t)n * sizeof *x);
+    return b->y + GUARD;
+}
+
+static void check_guards(const buffers *b, int n) {
+    for (int i = 0; i < GUARD; i++) {
+        assert_true(b->y[i] == guard_value);
+        assert_true(b->y[GUARD + n + i] == guard_value);
+    }
+}
+
+static void near(double got, double want, double relative, double absolute) {
+    if (!(fabs(got - want) <= relative * fabs(want) + absolute))
+        fail_msg("%.9g, should be %.9g", got, want);
+}
+
+#define EACH_TIER(k)                                                                               \
+    for (size_t tier_ = 0; tier_ < sizeof tiers / sizeof *tiers; tier_++)                          \
+        if (cpu_kernels_get(tiers[tier_], &(k)))
+
+static void test_rms_norm(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    EACH_TIER(k) for (int n = 1; n <= MAX_N; n++) {
+        fill(&b, (uint64_t)n, 3, 0);
+        const float *x = b.x + n % 2, *w = n % 3 ? b.w + n % 2 : NULL, eps = 1e-5f;
+        double sum = 0;
+        for (int i = 0; i < n; i++) sum += (double)x[i] * x[i];
+        double scale = 1 / sqrt(sum / n + (double)eps);
+        for (int in_place = 0; in_place < 2; in_place++) {
+            float *y = output(&b, in_place ? x : NULL, n);
+            k.rms_norm(in_place ? y : x, w, y, n, eps);
+            check_guards(&b, n);
+            for (int i = 0; i < n; i++)
+                near((double)y[i], x[i] * scale * (w ? (double)w[i] : 1), 1e-6, 1e-37);
+        }
+    }
+}
+
+static void test_layer_norm(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    EACH_TIER(k) for (int n = 1; n <= MAX_N; n++) {
+        fill(&b, (uint64_t)n, 2, 5); /* a mean well away from 0 */
+        const float *x = b.x + n % 2, *w = n % 3 ? b.w : NULL, *bias = n % 5 ? b.b + 1 : NULL;
+        double mean = 0, var = 0;
+        for (int i = 0; i < n; i++) mean += (double)x[i] / n;
+        for (int i = 0; i < n; i++) var += (x[i] - mean) * (x[i] - mean) / n;
+        double scale = 1 / sqrt(var + 1e-3);
+        for (int in_place = 0; in_place < 2; in_place++) {
+            float *y = output(&b, in_place ? x : NULL, n);
+            k.layer_norm(in_place ? y : x, w, bias, y, n, 1e-3f);
+            check_guards(&b, n);
+            for (int i = 0; i < n; i++) {
+                double want = (x[i] - mean) * scale * (w ? (double)w[i] : 1);
+                /* the error of (x - mean), a few roundings of the mean, is not relative to y */
+                near((double)y[i], want + (bias ? (double)bias[i] : 0), 1e-6,
+                     4e-6 * (1 + scale) + 1e-6 * fabs(want));
+            }
+        }
+    }
+}
+
+static void test_rope(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    EACH_TIER(k)
+    for (int n_rot = 0; n_rot <= 256; n_rot += 2)
+        for (int neox = 0; neox < 2; neox++) {
+            float cs[256 + 1];
+            fill(&b, (uint64_t)n_rot, 1, 0);
+            for (int i = 0; i < n_rot / 2; i++) {
+                cs[2 * i] = cosf((float)i * 0.7f);
+                cs[2 * i + 1] = sinf((float)i * 0.7f);
+            }
+            float *y = output(&b, b.x, n_rot);
+            k.rope(y, n_rot, cs, neox);
+            check_guards(&b, n_rot);
+            for (int i = 0; i < n_rot / 2; i++) {
+                int e = neox ? i : 2 * i, o = neox ? i + n_rot / 2 : 2 * i + 1;
+                double c = cs[2 * i], s = cs[2 * i + 1];
+                near((double)y[e], b.x[e] * c - b.x[o] * s, 1e-6, 5e-7);
+                near((double)y[o], b.x[e] * s + b.x[o] * c, 1e-6, 5e-7);
+            }
+        }
+}
+
+static double formula(activation f, double threshold, double x) {
+    switch (f) {
+    case ACTIVATION_SILU:
+        return x / (1 + exp(-x));
+    case ACTIVATION_GELU:
+        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case ACTIVATION_RELU_SQUARED:
+        return x > 0 ? x * x : 0;
+    case ACTIVATION_FATRELU:
+        return x > threshold ? x : 0;
+    default:
+        return x > 0 ? x : 0;
+    }
+}
+
+static void test_activate(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    const float threshold = 0.25f;
+    EACH_TIER(k) for (int f = 0; f < ACTIVATION_COUNT; f++) for (int n = 1; n <= MAX_N; n++) {
+        fill(&b, (uint64_t)n, n % 4 == 0 ? 20.0f : 2.0f, 0);
+        if (n > 3) b.x[3] = threshold; /* not above it */
+        const float *up = n % 3 ? b.w + n % 2 : NULL;
+        for (int in_place = 0; in_place < 3; in_place++) {
+            if (in_place == 2 && !up) continue;
+            float *y = output(&b, in_place == 1 ? b.x : in_place == 2 ? up : NULL, n);
+            k.activate((activation)f, threshold, in_place == 1 ? y : b.x, in_place == 2 ? y : up, y,
+                       n);
+            check_guards(&b, n);
+            for (int i = 0; i < n; i++) {
+                double want = formula((activation)f, (double)threshold, (double)b.x[i]);
+                double u = up ? (double)up[i] : 1;
+                if (f == ACTIVATION_DRELU) u = u > 0 ? u : 0;
+                /* exp(-20) and its like: an error of 1e-6 of the argument is one of the result */
+                near((double)y[i], want * u, 1e-6 * (1 + fabs((double)b.x[i])), 1e-9);
+            }
+        }
+    }
+}
+
+/* The exponential, seen through silu: x / silu(x) - 1 = e^-x, over the whole range of float. */
+static void test_exponential(void **state) {
+    (void)state;
+    cpu_kernels k;
+    EACH_TIER(k) for (double x = -104; x < 88; x += 0.037) {
+        float gate[1] = {(float)x}, y[1];
+        k.activate(ACTIVATION_SILU, 0, gate, NULL, y, 1);
+        double want = (double)gate[0] / (1 + exp(-(double)gate[0]));
+        /* one float rounding of 1 + e^-x, one of the quotient, and e^-x itself: 2e-7 each */
+        if (x > -87)
+            near((double)y[0], want, 4e-7, 1e-38);
+        else
+            assert_true(fabsf(y[0]) < 1e-35f);
+    }
+}
+
+static void test_add(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    EACH_TIER(k) for (int n = 1; n <= MAX_N; n++) for (int in_place = 0; in_place < 3; in_place++) {
+        fill(&b, (uint64_t)n, 1, 0);
+        const float *p = b.x + n % 2, *q = b.w + n % 3 % 2;
+        float *y = output(&b, in_place == 1 ? p : in_place == 2 ? q : NULL, n);
+        k.add(in_place == 1 ? y : p, in_place == 2 ? y : q, y, n);
+        check_guards(&b, n);
+        for (int i = 0; i < n; i++) assert_true(y[i] == p[i] + q[i]);
+    }
+}
+
+/* Elementwise results must not depend on where a range is cut. */
+static void test_cuts(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    float whole[MAX_N], parts[MAX_N];
+    fill(&b, 77, 4, 0);
+    EACH_TIER(k) for (int f = 0; f < ACTIVATION_COUNT; f++) for (int at = 0; at <= MAX_N; at += 3) {
+        k.activate((activation)f, 0.1f, b.x, b.w, whole, MAX_N);
+        k.activate((activation)f, 0.1f, b.x, b.w, parts, at);
+        k.activate((activation)f, 0.1f, b.x + at, b.w + at, parts + at, MAX_N - at);
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+static const float hostile[] = {0.0f,   -0.0f,  INFINITY, -INFINITY, NAN,      3.4e38f, -3.4e38f,
+                                1e-45f, 1e-38f, -1e-40f,  65504.0f,  65520.0f, 8.4e6f,  1.0f};
+enum { N_HOSTILE = sizeof hostile / sizeof *hostile };
+
+/* Bad values stay where they are: neighbours are as without them, and NaN is not lost. */
+static void test_hostile(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    EACH_TIER(k) for (int h = 0; h < N_HOSTILE; h++) for (int at = 0; at < 40; at++) {
+        fill(&b, 5, 1, 0);
+        float clean[40], *y;
+        for (int f = 0; f < ACTIVATION_COUNT; f++) {
+            k.activate((activation)f, 0.1f, b.x, b.w, clean, 40);
+            float saved = b.x[at];
+            b.x[at] = hostile[h];
+            y = output(&b, NULL, 40);
+            k.activate((activation)f, 0.1f, b.x, b.w, y, 40);
+            check_guards(&b, 40);
+            for (int i = 0; i < 40; i++) assert_true(i == at || y[i] == clean[i]);
+            if (isnan(hostile[h]) && f != ACTIVATION_FATRELU && f != ACTIVATION_DRELU)
+                assert_true(isnan(y[at]));
+            if (hostile[h] == 0 && f != ACTIVATION_DRELU) assert_true(y[at] == 0);
+            b.x[at] = saved;
+        }
+        b.x[at] = hostile[h];
+        y = output(&b, NULL, 40);
+        k.rms_norm(b.x, b.w, y, 40, 1e-5f);
+        check_guards(&b, 40);
+        if (isnan(hostile[h]))
+            for (int i = 0; i < 40; i++) assert_true(isnan(y[i]));
+        k.layer_norm(b.x, b.w, b.b, y, 40, 1e-5f);
+        check_guards(&b, 40);
+        if (!isfinite(hostile[h]))
+            for (int i = 0; i < 40; i++) assert_true(isnan(y[i]));
+        float zeros[40] = {0};
+        k.rms_norm(zeros, NULL, y, 40, 1e-5f);
+        for (int i = 0; i < 40; i++) assert_true(y[i] == 0);
+        k.layer_norm(zeros, NULL, NULL, y, 40, 1e-5f);
+        for (int i = 0; i < 40; i++) assert_true(y[i] == 0);
+    }
+}
+
+static void test_kv_f32_f16(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    uint16_t row[MAX_N + 16];
+    EACH_TIER(k) for (int n = 1; n <= MAX_N; n++) {
+        fill(&b, (uint64_t)n, n % 2 ? 1.0f : 1e-6f, 0);
+        for (int h = 0; h < N_HOSTILE && h < n; h++) b.x[(h * 7 + n) % n] = hostile[h];
+        float *y = output(&b, NULL, n);
+        k.kv_store(b.x, y, QUANT_F32, n);
+        check_guards(&b, n);
+        assert_memory_equal(y, b.x, (size_t)n * sizeof *y);
+        for (int i = 0; i < MAX_N + 16; i++) row[i] = 0xabcd;
+        k.kv_store(b.x, row, QUANT_F16, n);
+        for (int i = 0; i < 16; i++) assert_int_equal(row[n + i], 0xabcd);
+        for (int i = 0; i < n; i++) {
+            if (isnan(b.x[i]))
+                assert_true(isnan(quant_f16_to_f32(row[i])));
+            else
+                assert_int_equal(row[i], quant_f32_to_f16(b.x[i]));
+        }
+    }
+}
+
+static void test_kv_q8_0(void **state) {
+    (void)state;
+    cpu_kernels k, scalar;
+    buffers b;
+    assert_true(cpu_kernels_get(CPU_TIER_SCALAR, &scalar));
+    EACH_TIER(k) for (int seed = 0; seed < 400; seed++) {
+        int blocks = 1 + seed % 9, n = 32 * blocks;
+        block_q8_0 row[10], want[10];
+        float back[288];
+        fill(&b, (uint64_t)seed, powf(10.0f, (float)(seed % 13) - 6), 0);
+        if (seed % 4 == 3) b.x[seed % n] = hostile[seed / 4 % N_HOSTILE];
+        if (seed % 50 == 0) memset(b.x, 0, sizeof b.x);
+        memset(row, 0x5a, sizeof row);
+        memset(want, 0x5a, sizeof want);
+        k.kv_store(b.x, row, QUANT_Q8_0, n);
+        scalar.kv_store(b.x, want, QUANT_Q8_0, n);
+        assert_memory_equal(row, want, sizeof row); /* and nothing behind the last block */
+        quant_find(QUANT_Q8_0)->dequantize(row, back, n);
+        for (int i = 0; i < blocks; i++) {
+            double amax = 0, d = (double)quant_f16_to_f32(row[i].d);
+            bool finite = true;
+            for (int j = 0; j < 32; j++) {
+                finite = finite && isfinite(b.x[32 * i + j]);
+                amax = fmax(amax, fabs((double)b.x[32 * i + j]));
+            }
+            if (!finite) {
+                assert_true(isnan(back[32 * i]));
+                continue;
+            }
+            if (amax > 127 * 65504.0) { /* saturated, but finite */
+                assert_true(d == 65504);
+                continue;
+            }
+            /* half a step; at the ends the rounding of the scale (2^-11, or 2^-25 absolute where
+             * halfs are denormal) may clip */
+            for (int j = 0; j < 32; j++)
+                near((double)back[32 * i + j], (double)b.x[32 * i + j], 0,
+                     fmax(0.5001 * d, 127 * (d * 0x1p-11 + 0x1p-25)));
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--bench") == 0) return ops_bench_run();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rms_norm),    cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_rope),        cmocka_unit_test(test_activate),
+        cmocka_unit_test(test_exponential), cmocka_unit_test(test_add),
+        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_kv_f32_f16),  cmocka_unit_test(test_kv_q8_0),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

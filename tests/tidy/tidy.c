@@ -1,0 +1,277 @@
+/* tidy.c: checks the house rules over the sources below a folder: `tidy ROOT`, and over itself:
+ * `tidy --self-test`, where each rule has to flag a small bad snippet and to pass a good one.
+ * Prints "file:line: what" and exits with 1 when there is anything to say. The rules stand in
+ * tidy_rules.c; this file walks the tree and asks clang-format for its opinion. */
+#include "tidy.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Layout differs a little between versions; this is the one that the sources are laid out with. */
+#define FORMAT_VERSION "14"
+enum { FORMAT_BATCH = 64 }; /* files per run of clang-format */
+
+void tidy_report(source_tree *tree, const char *path, int line, const char *format, ...) {
+    tree->n_problems++;
+    if (tree->quiet) return;
+    va_list args;
+    va_start(args, format);
+    printf("%s:%d: ", path, line);
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+}
+
+static bool add_file(source_tree *tree, const char *path, const char *text, size_t n_bytes) {
+    if (tree->n_files == TIDY_FILES_MAX) return false;
+    source_file *f = &tree->files[tree->n_files];
+    snprintf(f->path, sizeof f->path, "%s", path);
+    tidy_module_of(path, f->module, sizeof f->module);
+    f->text = malloc(n_bytes + 1);
+    if (!f->text) return false;
+    memcpy(f->text, text, n_bytes);
+    f->text[n_bytes] = '\0';
+    f->n_bytes = strlen(f->text);
+    tree->n_files++;
+    return true;
+}
+
+static bool load_file(source_tree *tree, const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return false;
+    bool ok = false;
+    char *text = NULL;
+    if (fseek(f, 0, SEEK_END) == 0) {
+        long n = ftell(f);
+        rewind(f);
+        text = n >= 0 ? malloc((size_t)n + 1) : NULL;
+        ok = text && fread(text, 1, (size_t)n, f) == (size_t)n &&
+             add_file(tree, path, text, (size_t)n);
+    }
+    free(text);
+    fclose(f);
+    return ok;
+}
+
+static bool is_source(const char *name) {
+    static const char *const endings[] = {".c", ".h", ".cu", ".inc", ".txt", ".cmake", ".sh"};
+    if (path_ends(name, ".txt") && strcmp(name, "CMakeLists.txt") != 0) return false; /* data */
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        if (path_ends(name, endings[i])) return true;
+    }
+    return false;
+}
+
+static bool walk(source_tree *tree, const char *folder) {
+    DIR *dir = opendir(folder);
+    if (!dir) return true; /* not every tree has every folder */
+    bool ok = true;
+    for (struct dirent *e = readdir(dir); e && ok; e = readdir(dir)) {
+        char path[TIDY_PATH_MAX];
+        struct stat st;
+        if (e->d_name[0] == '.') continue;
+        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        ok = n > 0 && (size_t)n < sizeof path && lstat(path, &st) == 0;
+        if (!ok) continue;
+        if (S_ISDIR(st.st_mode)) {
+            ok = walk(tree, path);
+        } else if (S_ISREG(st.st_mode) && is_source(e->d_name)) {
+            ok = load_file(tree, path);
+        }
+    }
+    closedir(dir);
+    return ok;
+}
+
+/* Runs a program; its exit status, or 127 when there is no such program. */
+static int run(char *const argv[], int output) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        if (output >= 0) dup2(output, STDOUT_FILENO);
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) < 0) return 127;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static bool right_version(const char *program) {
+    char text[256] = {0};
+    int ends[2];
+    if (pipe(ends) != 0) return false;
+    char name[32], option[] = "--version";
+    snprintf(name, sizeof name, "%s", program);
+    int rc = run((char *[]){name, option, NULL}, ends[1]);
+    close(ends[1]);
+    ssize_t n = read(ends[0], text, sizeof text - 1);
+    close(ends[0]);
+    return rc == 0 && n > 0 && strstr(text, "version " FORMAT_VERSION ".") != NULL;
+}
+
+static void check_format(source_tree *tree) {
+    const char *program = NULL;
+    if (right_version("clang-format-" FORMAT_VERSION)) program = "clang-format-" FORMAT_VERSION;
+    if (!program && right_version("clang-format")) program = "clang-format";
+    if (!program) {
+        fprintf(stderr, "*** SKIPPED: no clang-format %s here, layout is not checked ***\n",
+                FORMAT_VERSION);
+        return;
+    }
+    char name[32], dry_run[] = "--dry-run", strict[] = "-Werror";
+    snprintf(name, sizeof name, "%s", program);
+    for (int i = 0; i < tree->n_files;) {
+        char *argv[FORMAT_BATCH + 4] = {name, dry_run, strict};
+        int n = 3;
+        for (; i < tree->n_files && n < FORMAT_BATCH + 3; i++) {
+            char *path = tree->files[i].path;
+            if (path_ends(path, ".c") || path_ends(path, ".h")) argv[n++] = path;
+        }
+        argv[n] = NULL;
+        if (n > 3 && run(argv, -1) != 0) {
+            tidy_report(tree, "layout", 0, "differs from clang-format: run `make format`");
+        }
+    }
+}
+
+/* --- self-test ------------------------------------------------------------------------------- */
+
+typedef struct snippet {
+    const char *path;
+    const char *text;
+    int n_problems;
+} snippet;
+
+static const snippet snippets[] = {
+    {"src/base/good.c", "int good(void) {\n    return 0; /* malloc(1) */\n}\n", 0},
+    {"src/base/good.c", "/* é */\nstatic const char *s = \"exit(1)\"; // printf(\n", 0},
+    {"src/base/good.c", "void f(table *t) {\n    t->free(t->x);\n    t->o.exit(1);\n}\n", 0},
+    {"src/base/good.c", "char q = '\"';\nint n = malloc_count(3);\n", 0},
+    {"src/base/mem.c", "void *f(void) {\n    return malloc(1);\n}\n", 0},
+    {"src/base/bad.c", "void *f(void) {\n    return malloc(1);\n}\n", 1},
+    {"src/base/bad.c", "char q = '\"';\nvoid *p = calloc (1, 1);\n", 1},
+    {"src/base/bad.c", "/*/ x */\nint n = atoi(s);\n", 1},
+    {"src/base/bad.c", "int f(void) {\n    strcpy(a, b); strcat(a, b); gets(a);\n}\n", 3},
+    {"src/engine/bad.c", "int f(void) {\n    exit(1);\n    puts(\"x\");\n}\n", 2},
+    {"src/engine/bad.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 1},
+    {"src/cli/options.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 0},
+    {"src/cli/bad.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 1},
+    {"src/cli/good.c", "int f(void) {\n    printf(\"x\");\n}\n", 0},
+    {"tests/t/test_x.c", "int f(void) {\n    free(malloc(1));\n}\n", 0},
+    {"src/base/bad.c", "int x;\t\n", 2},
+    {"src/base/bad.c", "int x;  \n", 1},
+    {"src/base/bad.c", "int x;", 1},
+    {"src/base/bad.c",
+     "/* TO"
+     "DO: later */\n",
+     1},
+    {"src/base/good.c",
+     "/* mkstemp takes XX"
+     "XXXX */\n",
+     0},
+    {"src/nowhere/bad.c", "int x;\n", 1},
+    {"src/quant/good.c", "#include \"mem.h\"\n#include <stdio.h>\n#include \"quant.h\"\n", 0},
+    {"src/base/bad.c", "#include \"quant.h\"\n", 1},
+    {"src/engine/bad.c", "#include \"tokenizer.h\"\n", 1},
+    {"src/engine/bad.c", "#include \"powerinfer.h\"\n", 1},
+    {"src/cli/good.c", "#include \"powerinfer.h\"\n#include \"mem.h\"\n", 0},
+    {"src/cli/bad.c", "#include \"quant.h\"\n", 1},
+    {"src/api/good.c", "#include \"tokenizer.h\"\n#include \"powerinfer.h\"\n", 0},
+    {"tests/t/test_x.c", "#include \"quant.h\"\n#include \"powerinfer.h\"\n", 0},
+    {"tests/t/test_x.c", "#include \"mem.c\"\n", 1},
+};
+
+static bool run_snippet(const char *path, const char *text, int expected) {
+    static source_file files[8];
+    memset(files, 0, sizeof files);
+    source_tree tree = {.files = files, .quiet = true};
+    static const char *const headers[] = {"src/base/mem.h", "src/quant/quant.h",
+                                          "src/text/tokenizer.h", "include/powerinfer.h"};
+    bool ok = add_file(&tree, path, text, strlen(text));
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        ok = ok && add_file(&tree, headers[i], "", 0);
+    }
+    if (ok) tidy_check_file(&tree, &files[0]);
+    for (int i = 0; i < tree.n_files; i++) free(files[i].text);
+    if (ok && tree.n_problems == expected) return true;
+    printf("self-test: %s: %d problems found, %d expected in:\n%.300s\n", path, tree.n_problems,
+           expected, text);
+    return false;
+}
+
+/* Lengths are easier made than written down. */
+static bool run_lengths(void) {
+    static char text[16384];
+    bool ok = true;
+    for (int over = 0; over < 2; over++) {
+        memset(text, 'x', 100 + (size_t)over);
+        snprintf(text + 100 + over, 8, "\n");
+        ok = run_snippet("src/base/line.c", text, over) && ok;
+
+        size_t n = (size_t)snprintf(text, sizeof text,
+                                    "int f(int a,\n      int b,\n      int c) {\n");
+        for (int i = 0; i < 78 + over; i++) n += (size_t)snprintf(text + n, 8, "    a;\n");
+        snprintf(text + n, 8, "}\n");
+        ok = run_snippet("src/base/function.c", text, over) && ok;
+
+        n = 0;
+        for (int i = 0; i < 1000 + over; i++) n += (size_t)snprintf(text + n, 8, "int x;\n");
+        ok = run_snippet("src/base/file.c", text, over) && ok;
+    }
+    return ok;
+}
+
+static bool run_names(void) {
+    static source_file files[4];
+    memset(files, 0, sizeof files);
+    source_tree tree = {.files = files, .quiet = true};
+    bool ok = add_file(&tree, "src/base/a.c", "", 0) && add_file(&tree, "src/quant/a.c", "", 0) &&
+              add_file(&tree, "src/base/CMakeLists.txt", "", 0) &&
+              add_file(&tree, "src/quant/CMakeLists.txt", "", 0);
+    tidy_check_names(&tree);
+    for (int i = 0; i < tree.n_files; i++) free(files[i].text);
+    if (tree.n_problems != 1) printf("self-test: equal file names are not told apart\n");
+    return ok && tree.n_problems == 1;
+}
+
+static int self_test(void) {
+    bool ok = true;
+    int n = (int)(sizeof snippets / sizeof snippets[0]);
+    for (int i = 0; i < n; i++) {
+        ok = run_snippet(snippets[i].path, snippets[i].text, snippets[i].n_problems) && ok;
+    }
+    ok = run_lengths() && ok;
+    ok = run_names() && ok;
+    printf("tidy self-test: %s\n", ok ? "passed" : "FAILED");
+    return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--self-test") == 0) return self_test();
+    if (argc != 2 || chdir(argv[1]) != 0) {
+        fprintf(stderr, "usage: tidy ROOT | tidy --self-test\n");
+        return 2;
+    }
+    static source_file files[TIDY_FILES_MAX];
+    source_tree tree = {.files = files};
+    static const char *const folders[] = {"src", "include", "tests", "examples", "scripts"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        if (!walk(&tree, folders[i])) {
+            tidy_report(&tree, folders[i], 0, "cannot be read as a whole");
+        }
+    }
+    for (int i = 0; i < tree.n_files; i++) tidy_check_file(&tree, &files[i]);
+    tidy_check_names(&tree);
+    check_format(&tree);
+    printf("tidy: %d files, %d problems\n", tree.n_files, tree.n_problems);
+    for (int i = 0; i < tree.n_files; i++) free(files[i].text);
+    return tree.n_problems == 0 && tree.n_files > 0 ? 0 : 1;
+}

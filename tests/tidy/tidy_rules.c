@@ -1,0 +1,365 @@
+/* tidy_rules.c: the rules. All of them work on the text with comments, strings and character
+ * constants blanked out (same length, same lines), so that a word in a comment is not a call.
+ * Counting braces is crude, and enough for a tree that clang-format lays out: a function starts
+ * at a line that begins in column 0 and opens a brace at its end. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tidy.h"
+
+enum {
+    LINE_MAX_COLUMNS = 100,
+    FILE_MAX_LINES = 1000,
+    FUNCTION_MAX_LINES = 80,
+};
+
+/* The dependency law: what a module may include besides itself. "*" stands for every module before
+ * it in this table. "public" stands for the headers in include/. */
+static const struct {
+    const char *module;
+    const char *sees;
+} law[] = {
+    {"base", ""},
+    {"quant", "base"},
+    {"gguf", "base quant"},
+    {"cpu", "base quant"},
+    {"gpu", "base quant"},
+    {"text", "base quant gguf"},
+    {"model", "base quant gguf"},
+    {"sparse", "base quant gguf model cpu"},
+    {"place", "base model sparse"},
+    {"engine", "base quant gguf cpu gpu model sparse"},
+    {"sample", "base text public"},
+    {"tools", "* public"},
+    {"api", "* public"},
+    {"server", "base text public"},
+    {"cli", "base server public"},
+    {"include", "base public"},
+    {"examples", "base public"},
+    {"tests", "* server cli public"},
+};
+enum { LAW_ROWS = sizeof law / sizeof law[0] };
+
+/* Calls that are not made, and where they are after all. */
+typedef struct banned_call {
+    const char *name;
+    const char *scope;  /* path prefix within which it is banned */
+    const char *except; /* path prefixes in which it is allowed, separated by blanks */
+    const char *instead;
+} banned_call;
+
+static const banned_call banned[] = {
+    {"malloc", "", "src/base/mem.c tests/", "mem_alloc"},
+    {"calloc", "", "src/base/mem.c tests/", "mem_calloc"},
+    {"realloc", "", "src/base/mem.c tests/", "mem_realloc"},
+    {"free", "", "src/base/mem.c tests/ examples/", "mem_free"},
+    {"strdup", "", "tests/", "mem_strdup"},
+    {"strndup", "", "tests/", "mem_strndup"},
+    {"sprintf", "", "", "snprintf"},
+    {"vsprintf", "", "", "vsnprintf"},
+    {"strcpy", "", "", "snprintf or memcpy"},
+    {"strcat", "", "", "snprintf"},
+    {"gets", "", "", "fgets"},
+    {"atoi", "", "", "strtol and its checks"},
+    {"atol", "", "", "strtol and its checks"},
+    {"atof", "", "", "strtod and its checks"},
+    {"rand", "", "", "rng_u64"},
+    {"srand", "", "", "rng_seed"},
+    {"strtok", "", "", "strcspn"},
+    {"system", "", "tests/", "nothing: the program runs no shell"},
+    {"popen", "", "tests/", "nothing: the program runs no shell"},
+    {"printf", "src/", "src/cli/", "log_line"},
+    {"puts", "src/", "src/cli/", "log_line"},
+    {"putchar", "src/", "src/cli/", "log_line"},
+    {"exit", "src/", "src/cli/", "a status"},
+    {"_exit", "src/", "src/cli/", "a status"},
+    {"abort", "src/", "src/cli/", "a status"},
+    {"getenv", "src/", "src/cli/", "an option"},
+};
+
+/* The one file of the program that may look at the environment. */
+static const char *const environment_file = "src/cli/options.c";
+
+const char *path_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+bool path_ends(const char *path, const char *ending) {
+    size_t n = strlen(path), m = strlen(ending);
+    return n >= m && strcmp(path + n - m, ending) == 0;
+}
+
+bool path_starts(const char *path, const char *start) {
+    return strncmp(path, start, strlen(start)) == 0;
+}
+
+void tidy_module_of(const char *path, char *module, size_t n_module) {
+    if (path_starts(path, "src/") && strchr(path + 4, '/')) path += 4;
+    snprintf(module, n_module, "%.*s", (int)strcspn(path, "/"), path);
+}
+
+static bool is_word(char c) {
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Is `word` one of the blank-separated words of `list`? */
+static bool list_has(const char *list, const char *word) {
+    size_t n = strlen(word);
+    for (const char *p = list; (p = strstr(p, word)) != NULL; p += n) {
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0')) return true;
+    }
+    return false;
+}
+
+static bool list_has_prefix_of(const char *list, const char *path) {
+    while (*list) {
+        size_t n = strcspn(list, " ");
+        if (n && strncmp(list, path, n) == 0) return true;
+        list += n + (list[n] == ' ');
+    }
+    return false;
+}
+
+/* Blanks the rest of a quoted piece from s[i], the opening quote; returns the index behind it. */
+static size_t blank_quoted(char *s, size_t i) {
+    char quote = s[i++];
+    while (s[i] && s[i] != quote && s[i] != '\n') {
+        if (s[i] == '\\' && s[i + 1] && s[i + 1] != '\n') s[i++] = ' ';
+        s[i++] = ' ';
+    }
+    return s[i] == quote ? i + 1 : i;
+}
+
+static void blank_comments_and_strings(char *s) {
+    for (size_t i = 0; s[i];) {
+        if (s[i] == '/' && s[i + 1] == '/') {
+            while (s[i] && s[i] != '\n') s[i++] = ' ';
+        } else if (s[i] == '/' && s[i + 1] == '*') {
+            while (s[i] && !(s[i] == '*' && s[i + 1] == '/' && s[i - 1] != '/')) {
+                if (s[i] != '\n') s[i] = ' ';
+                i++;
+            }
+            if (s[i]) s[i] = s[i + 1] = ' ';
+        } else if (s[i] == '"' || (s[i] == '\'' && (i == 0 || !is_word(s[i - 1])))) {
+            i = blank_quoted(s, i);
+        } else {
+            i++;
+        }
+    }
+}
+
+/* Characters, not bytes: comments may hold accents. */
+static int columns(const char *line, size_t n) {
+    int count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)line[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static bool is_c(const char *path) {
+    return path_ends(path, ".c") || path_ends(path, ".h") || path_ends(path, ".cu") ||
+           path_ends(path, ".inc");
+}
+
+/* Generated tables are data: their length says nothing. They say so in their first line. */
+static bool is_generated(const source_file *f) {
+    size_t n = strcspn(f->text, "\n");
+    const char *word = strstr(f->text, "generated by");
+    return word && word < f->text + n;
+}
+
+static void check_line(source_tree *tree, const source_file *f, int number, const char *line,
+                       size_t n) {
+    /* Split so that this file passes its own check. */
+    static const char *const marks[] = {"TO"
+                                        "DO",
+                                        "FIX"
+                                        "ME",
+                                        "XX"
+                                        "X"};
+    if (columns(line, n) > LINE_MAX_COLUMNS && is_c(f->path)) {
+        tidy_report(tree, f->path, number, "line is %d columns long, at most %d", columns(line, n),
+                    LINE_MAX_COLUMNS);
+    }
+    if (n && (line[n - 1] == ' ' || line[n - 1] == '\t' || line[n - 1] == '\r')) {
+        tidy_report(tree, f->path, number, "blank at the end of the line");
+    }
+    if (is_c(f->path) && memchr(line, '\t', n)) tidy_report(tree, f->path, number, "tab");
+    for (size_t k = 0; k < sizeof marks / sizeof marks[0]; k++) {
+        size_t m = strlen(marks[k]);
+        for (size_t i = 0; i + m <= n; i++) {
+            if (memcmp(line + i, marks[k], m) == 0 && (i == 0 || !is_word(line[i - 1])) &&
+                (i + m == n || !is_word(line[i + m]))) {
+                tidy_report(tree, f->path, number, "%s: do it, or open an issue", marks[k]);
+            }
+        }
+    }
+}
+
+static void check_lines(source_tree *tree, const source_file *f) {
+    int number = 0;
+    for (const char *line = f->text; *line;) {
+        size_t n = strcspn(line, "\n");
+        check_line(tree, f, ++number, line, n);
+        if (line[n] == '\0') tidy_report(tree, f->path, number, "no newline at the end");
+        line += n + (line[n] == '\n');
+    }
+    if (number > FILE_MAX_LINES && is_c(f->path) && !is_generated(f)) {
+        tidy_report(tree, f->path, number, "file is %d lines long, at most %d", number,
+                    FILE_MAX_LINES);
+    }
+}
+
+static bool continued_list(const char *line, bool after_parenthesis) {
+    return line[0] == ' ' && after_parenthesis;
+}
+
+/* `code` is blanked text. A body opens where a line that starts in column 0 ends with "{" and has a
+ * ")" before it, and closes at the next "}" in column 0. */
+static void check_functions(source_tree *tree, const source_file *f, const char *code) {
+    int number = 0, start = 0;
+    bool after_parenthesis = false;
+    for (const char *line = code; *line;) {
+        size_t n = strcspn(line, "\n"), end = n;
+        number++;
+        while (end && line[end - 1] == ' ') end--;
+        if (end && !start) {
+            bool parenthesis = memchr(line, ')', end) != NULL;
+            bool opens = line[end - 1] == '{';
+            bool continued = continued_list(line, after_parenthesis);
+            if (opens && parenthesis && line[0] != '#' && (line[0] != ' ' || continued)) {
+                start = number;
+            }
+            /* The rest of a parameter list may take any number of indented lines. */
+            bool first = line[0] != ' ' && memchr(line, '(', end) && !memchr(line, '=', end);
+            after_parenthesis = (first || continued_list(line, after_parenthesis)) &&
+                                !memchr(line, ';', end);
+        } else if (start && line[0] == '}') {
+            int length = number - start + 1;
+            if (length > FUNCTION_MAX_LINES) {
+                tidy_report(tree, f->path, start, "function is %d lines long, at most %d", length,
+                            FUNCTION_MAX_LINES);
+            }
+            start = 0;
+        }
+        line += n + (line[n] == '\n');
+    }
+}
+
+static void check_call(source_tree *tree, const source_file *f, int number, const char *name) {
+    for (size_t i = 0; i < sizeof banned / sizeof banned[0]; i++) {
+        const banned_call *b = &banned[i];
+        if (strcmp(b->name, name) != 0 || !path_starts(f->path, b->scope)) continue;
+        if (!list_has_prefix_of(b->except, f->path)) {
+            tidy_report(tree, f->path, number, "%s is not called here: use %s", name, b->instead);
+        }
+    }
+    bool environment = strcmp(name, "getenv") == 0 || strcmp(name, "secure_getenv") == 0;
+    if (environment && path_starts(f->path, "src/cli/") && strcmp(f->path, environment_file) != 0) {
+        tidy_report(tree, f->path, number, "%s is called in %s only", name, environment_file);
+    }
+}
+
+/* A call is a word followed by "(", not behind "." or "->": members may have any name. */
+static void check_calls(source_tree *tree, const source_file *f, const char *code) {
+    int number = 1;
+    for (const char *p = code; *p;) {
+        if (*p == '\n') number++;
+        if (!is_word(*p)) {
+            p++;
+            continue;
+        }
+        size_t n = 0;
+        while (is_word(p[n])) n++;
+        size_t after = n + strspn(p + n, " ");
+        bool member = p > code && (p[-1] == '.' || (p[-1] == '>' && p - 1 > code && p[-2] == '-'));
+        char name[64];
+        if (p[after] == '(' && !member && n < sizeof name) {
+            snprintf(name, sizeof name, "%.*s", (int)n, p);
+            check_call(tree, f, number, name);
+        }
+        p += n;
+    }
+}
+
+/* Module of the file that `#include "name"` means; "public" for include/; NULL: none of ours. */
+static const char *module_of_header(const source_tree *tree, const char *name) {
+    for (int i = 0; i < tree->n_files; i++) {
+        const source_file *f = &tree->files[i];
+        if (strcmp(path_name(f->path), path_name(name)) != 0) continue;
+        return strcmp(f->module, "include") == 0 ? "public" : f->module;
+    }
+    return NULL;
+}
+
+static bool law_allows(const char *module, const char *header_module) {
+    if (strcmp(module, header_module) == 0) return true;
+    for (int i = 0; i < LAW_ROWS; i++) {
+        if (strcmp(law[i].module, module) != 0) continue;
+        if (list_has(law[i].sees, header_module)) return true;
+        for (int j = 0; j < i && list_has(law[i].sees, "*"); j++) {
+            if (strcmp(law[j].module, header_module) == 0) return true;
+        }
+        return false;
+    }
+    return false;
+}
+
+static void check_includes(source_tree *tree, const source_file *f) {
+    int number = 0;
+    for (const char *line = f->text; *line;) {
+        size_t n = strcspn(line, "\n");
+        char name[TIDY_NAME_MAX];
+        number++;
+        /* Names longer than this do not occur; sscanf stops there. */
+        if (line[0] == '#' && sscanf(line, "# include \"%127[^\"\n]\"", name) == 1) {
+            const char *module = module_of_header(tree, name);
+            if (path_ends(name, ".c")) {
+                tidy_report(tree, f->path, number, "a .c file is compiled, not included");
+            } else if (module && !law_allows(f->module, module)) {
+                tidy_report(tree, f->path, number, "%s may not include %s, which belongs to %s",
+                            f->module, name, module);
+            }
+        }
+        line += n + (line[n] == '\n');
+    }
+}
+
+static void check_module_known(source_tree *tree, const source_file *f) {
+    for (int i = 0; i < LAW_ROWS; i++) {
+        if (strcmp(law[i].module, f->module) == 0) return;
+    }
+    tidy_report(tree, f->path, 1, "module %s is not in the dependency law", f->module);
+}
+
+void tidy_check_file(source_tree *tree, const source_file *f) {
+    check_lines(tree, f);
+    if (!is_c(f->path)) return;
+    char *code = malloc(f->n_bytes + 1);
+    if (!code) {
+        tidy_report(tree, f->path, 0, "out of memory");
+        return;
+    }
+    memcpy(code, f->text, f->n_bytes + 1);
+    blank_comments_and_strings(code);
+    check_functions(tree, f, code);
+    check_calls(tree, f, code);
+    check_includes(tree, f);
+    check_module_known(tree, f);
+    free(code);
+}
+
+void tidy_check_names(source_tree *tree) {
+    for (int i = 0; i < tree->n_files; i++) {
+        const char *name = path_name(tree->files[i].path);
+        if (strcmp(name, "CMakeLists.txt") == 0 || strcmp(name, "README.md") == 0) continue;
+        for (int j = 0; j < i; j++) {
+            if (strcmp(name, path_name(tree->files[j].path)) == 0) {
+                tidy_report(tree, tree->files[i].path, 1, "name is taken by %s",
+                            tree->files[j].path);
+            }
+        }
+    }
+}
