@@ -64,17 +64,25 @@ AVX2_INLINE __m256i q4_K_quants(const uint8_t *block, int group) {
     return q_nibbles(block + 16 + group / 2 * 32, group % 2 * 4);
 }
 
-/* 6-bit scales and minima; see quant_blocks.h. The first four have their own six bits, the others
- * are a nibble and two bits on top of the first ones. */
+/* Eight bytes times d, each twice, to out[16]. */
+AVX2_INLINE void q_store_twice(uint64_t bytes, float d, float *out) {
+    __m256i words = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
+    __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(words), _mm256_set1_ps(d));
+    __m256 low = _mm256_unpacklo_ps(v, v), high = _mm256_unpackhi_ps(v, v);
+    _mm256_storeu_ps(out, _mm256_permute2f128_ps(low, high, 0x20));
+    _mm256_storeu_ps(out + 8, _mm256_permute2f128_ps(low, high, 0x31));
+}
+
+/* Eight scales and eight minima of 6 bits in 12 bytes, as three words: the first four scales are
+ * the low six bits of u0's bytes, the others have their low nibbles in u2 and their high two bits
+ * on top of u0; minima likewise with u1 and the high nibbles of u2. */
 AVX2_INLINE void q4_K_scales(const uint8_t *block, q_scales *out) {
-    float d = q_half(block), dmin = q_half(block + 2);
-    const uint8_t *s = block + 4;
-    for (int g = 0; g < 8; g++) {
-        int sc = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6 << 4);
-        int m = g < 4 ? s[g + 4] & 63 : (s[g + 4] >> 4) | (s[g] >> 6 << 4);
-        out->d[2 * g] = out->d[2 * g + 1] = d * (float)sc;
-        out->m[2 * g] = out->m[2 * g + 1] = dmin * (float)m;
-    }
+    uint32_t u[3];
+    memcpy(u, block + 4, sizeof u);
+    uint32_t sc = (u[2] & 0x0f0f0f0f) | ((u[0] >> 2) & 0x30303030);
+    uint32_t m = ((u[2] >> 4) & 0x0f0f0f0f) | ((u[1] >> 2) & 0x30303030);
+    q_store_twice((u[0] & 0x3f3f3f3f) | (uint64_t)sc << 32, q_half(block), out->d);
+    q_store_twice((u[1] & 0x3f3f3f3f) | (uint64_t)m << 32, q_half(block + 2), out->m);
 }
 
 /* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and two
@@ -90,7 +98,11 @@ AVX2_INLINE __m256i q6_K_quants(const uint8_t *block, int group) {
 
 AVX2_INLINE void q6_K_scales(const uint8_t *block, q_scales *out) {
     float d = q_half(block + 208);
-    for (int i = 0; i < 16; i++) out->d[i] = d * (float)(int8_t)block[192 + i];
+    for (int i = 0; i < 16; i += 8) {
+        __m128i sc = _mm_loadl_epi64((const void *)(block + 192 + i));
+        __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sc));
+        _mm256_storeu_ps(out->d + i, _mm256_mul_ps(v, _mm256_set1_ps(d)));
+    }
 }
 
 static const q_format q4_0_format = {.block_bytes = 18,
