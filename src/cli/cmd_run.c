@@ -172,15 +172,15 @@ static void print_json(const generation *g) {
         [STOP_EOS] = "eos", [STOP_LENGTH] = "length", [STOP_SIGNAL] = "stop"};
     json_writer w;
     json_begin(&w, stdout);
-    json_object(&w, NULL);
-    json_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
-    json_int(&w, "prompt_tokens", g->n_prompt);
-    json_array(&w, "tokens");
-    for (size_t i = 0; i < g->n_tokens; i++) json_int(&w, NULL, g->tokens[i]);
+    json_put_object(&w, NULL);
+    json_put_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
+    json_put_int(&w, "prompt_tokens", g->n_prompt);
+    json_put_array(&w, "tokens");
+    for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
     json_end_array(&w);
-    json_text(&w, "stop", reasons[g->stop]);
-    json_number(&w, "prompt_tps", rate(g->n_prompt, g->prompt_seconds));
-    json_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
+    json_put_text(&w, "stop", reasons[g->stop]);
+    json_put_number(&w, "prompt_tps", rate(g->n_prompt, g->prompt_seconds));
+    json_put_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
     json_end_object(&w);
 }
 
