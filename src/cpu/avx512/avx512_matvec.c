@@ -72,8 +72,16 @@ AVX512_INLINE __m512 mv_lane_scale(const q_format *f, const __m512 dd[2], int j)
                                  dd[j >> 2]);
 }
 
+/* Minima behind the valid groups are whatever lies there; even times zero they could be NaN. */
+AVX512_INLINE void mv_mask_minima(const q_format *f, q_scales *s, int groups) {
+    uint32_t valid = (uint32_t)((UINT64_C(1) << groups * 32 / f->sub) - 1);
+    for (int h = 0; h < 32 / f->sub; h++)
+        s->m[h] = _mm512_maskz_mov_ps((__mmask16)(valid >> 16 * h), s->m[h]);
+}
+
 /* A chunk's products of n_rows rows with n_cols columns; the first `groups` groups are valid, in
- * `steps` steps. `ahead` (0: none) is how far to prefetch. */
+ * `steps` steps; what is behind them is read but does not count. `ahead` (0: none) is how far to
+ * prefetch. */
 AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
                             const uint8_t *const p[MV_ROWS], const size_t ahead, const mv_col *x,
                             int groups, const int steps, __m512 acc[MV_ROWS][MV_COLS]) {
@@ -83,7 +91,10 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
     __m512 dd[MV_ROWS][MV_COLS][2];
     __m512i off[MV_COLS][2];
     q_scales s[MV_ROWS];
-    for (int r = 0; r < n_rows; r++) f->scales(p[r], &s[r]);
+    for (int r = 0; r < n_rows; r++) {
+        f->scales(p[r], &s[r]);
+        if (f->has_min && groups < Q_GROUPS) mv_mask_minima(f, &s[r], groups);
+    }
     for (int c = 0; c < n_cols; c++) {
         __m512 dx = _mm512_maskz_loadu_ps((__mmask16)((1u << groups) - 1), x[c].d);
         __m512i sums[2] = {_mm512_maskz_loadu_epi32((__mmask16)valid, x[c].sum),
@@ -145,7 +156,11 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
         }
     }
     int64_t left = w->n_in % Q_CHUNK;
-    if (left) {
+    const uint8_t *end = (const uint8_t *)w->data + (size_t)w->n_out * w->row_bytes;
+    if (left == Q_CHUNK / 2 && f->chunk_bytes <= end - p[n_rows - 1]) {
+        /* Half a chunk, as with n_ff of 11008, in place: what follows is still the matrix. */
+        mv_chunk(f, n_rows, n_cols, p, MV_AHEAD, x, Q_GROUPS / 2, Q_STEPS / 2, acc);
+    } else if (left) {
         uint8_t tail[MV_ROWS][Q_TAIL_BYTES];
         for (int r = 0; r < n_rows; r++) {
             memset(tail[r], 0, sizeof tail[r]);
