@@ -102,7 +102,7 @@ static void put_scaling(gguf_writer *w, const tiny_model *t) {
     put_optional(w, t, "rope.scaling.attn_factor", t->attn_factor);
 }
 
-/* <unk>, <s>, </s>, the 256 bytes, then made-up words. */
+/* <unk>, <s>, </s>, the 256 bytes, the blank, then made-up words. */
 static void put_vocabulary(gguf_writer *w, const tiny_model *t) {
     enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6, FIRST_BYTE = 3, FIRST_WORD = 259 };
     static char texts[MAX_VOCAB][16];
@@ -118,6 +118,8 @@ static void put_vocabulary(gguf_writer *w, const tiny_model *t) {
             snprintf(texts[i], sizeof texts[i], "%s", first[i]);
         else if (i < FIRST_WORD)
             snprintf(texts[i], sizeof texts[i], "<0x%02X>", (unsigned)(i - FIRST_BYTE));
+        else if (i == FIRST_WORD)
+            snprintf(texts[i], sizeof texts[i], "\xe2\x96\x81"); /* the blank */
         else
             snprintf(texts[i], sizeof texts[i], "w%d", i);
         tokens[i] = (gguf_string){texts[i], strlen(texts[i])};
