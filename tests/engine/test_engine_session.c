@@ -119,6 +119,22 @@ static void test_threads(void **state) {
     }
 }
 
+/* Far more threads than most test machines have cores: slower, but it ends, and with the same
+ * answer; a prompt in batches too. */
+static void test_crowd(void **state) {
+    (void)state;
+    enum { CROWD = 24 };
+    run_model r = open_default(PI_KERNELS_SCALAR, PI_CACHE_F16, 16, 1);
+    run_tokens(&r, tokens, N_TOKENS, 1, expected);
+    run_close(&r);
+    r = open_default(PI_KERNELS_SCALAR, PI_CACHE_F16, 16, CROWD);
+    run_tokens(&r, tokens, N_TOKENS, 1, got);
+    check_same(got, expected, N_TOKENS, r.n_vocab);
+    run_tokens(&r, tokens, N_TOKENS, 16, got);
+    check_same(got, expected, N_TOKENS, r.n_vocab);
+    run_close(&r);
+}
+
 static void test_rewind(void **state) {
     (void)state;
     run_model r = open_default(PI_KERNELS_AUTO, PI_CACHE_F16, 64, 2);
@@ -337,11 +353,17 @@ static void test_counters(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_splits),         cmocka_unit_test(test_cache_types),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_rewind),
-        cmocka_unit_test(test_shared_passes),  cmocka_unit_test(test_wanted_rows),
-        cmocka_unit_test(test_long_contexts),  cmocka_unit_test(test_very_long_context),
-        cmocka_unit_test(test_long_and_short), cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_cache_types),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_rewind),
+        cmocka_unit_test(test_shared_passes),
+        cmocka_unit_test(test_wanted_rows),
+        cmocka_unit_test(test_long_contexts),
+        cmocka_unit_test(test_very_long_context),
+        cmocka_unit_test(test_long_and_short),
+        cmocka_unit_test(test_counters),
     };
     return cmocka_run_group_tests_name("engine_session", tests, NULL, NULL);
 }
