@@ -572,6 +572,60 @@ static void test_flipped_bits(void **state) {
     flip_bits(4, 200, &options);
 }
 
+/* Weights of any bytes: NaN, infinity and absurd scales go through every kernel and every type of
+ * cache, and what comes out can still be sampled from. */
+static void run_anything(pi_kernels kernels, pi_cache_type cache) {
+    pi_context_options o = run_exact_options();
+    o.kernels = kernels;
+    o.cache_k = o.cache_v = cache;
+    o.n_batch = 20;
+    run_model r = run_open(BAD_PATH, &o);
+    pi_session *s = run_session(&r, 24);
+    pi_sampler *sampler;
+    must(pi_sampler_create(r.model, NULL, &sampler, &err), &err);
+    int32_t ids[20];
+    run_random_tokens(1, r.n_vocab, ids, 20);
+    pi_input in = {s, ids, 20, PI_LOGITS_LAST};
+    for (int i = 0; i < 4; i++) {
+        must(pi_forward(r.context, &in, 1, &err), &err);
+        in.n_tokens = 1;
+        ids[0] = pi_sampler_sample(sampler, pi_logits(r.context, 0));
+        assert_in_range(ids[0], 0, r.n_vocab - 1);
+    }
+    pi_sampler_destroy(sampler);
+    pi_session_destroy(s);
+    run_close(&r);
+}
+
+static void test_any_weights(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"};
+    static const pi_kernels kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
+                                         PI_KERNELS_NEON};
+    rng random;
+    rng_seed(&random, 6);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        tiny_model t = tiny_default();
+        t.type = types[i];
+        t.n_layer = 1;
+        t.n_embd = t.n_ff[0] = 256;
+        t.head_dim = t.n_rot = 64;
+        tiny_write(&t, GOOD_PATH);
+        bytes b = read_good();
+        /* All of it, or one byte in a hundred. */
+        for (int density = 1; density <= 100; density += 99) {
+            for (size_t k = b.header; k < b.end; k++)
+                if (rng_u64(&random) % (uint64_t)density == 0)
+                    b.data[k] = (uint8_t)rng_u64(&random);
+            write_bytes(b.data, b.n);
+            for (int n = 0; n < 4; n++)
+                for (int cache = 0; cache < 3 && run_has_kernels(GOOD_PATH, kernels[n]); cache++)
+                    run_anything(kernels[n], (pi_cache_type)cache);
+        }
+        free(b.data);
+    }
+}
+
 static int write_good(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -600,6 +654,7 @@ int main(void) {
         FRESH(test_vocabulary_size),
         FRESH(test_truncated),
         FRESH(test_flipped_bits),
+        FRESH(test_any_weights),
     };
     return cmocka_run_group_tests_name("model_hostile", tests, NULL, NULL);
 }
