@@ -12,6 +12,9 @@
 #include "avx512_mat.h"
 #include "avx512_transpose.h"
 
+/* Classes of VFPCLASSPS: quiet and signalling NaN, both infinities. */
+enum { NOT_FINITE = 0x01 | 0x80 | 0x08 | 0x10 };
+
 /* Up to 16 floats at x + i of a vector of n; zeros behind its end. */
 static inline __m512 load16(const float *x, int64_t i, int64_t n) {
     if (i + 16 <= n) return _mm512_loadu_ps(x + i);
@@ -38,20 +41,17 @@ static inline __m512i bf16_step(const float *x, int64_t i, int64_t n) {
 /* One group of 32: q as 32 bytes, the scale to *d, sums of the halves to sum[0], sum[1]. */
 static inline __m256i q8_group(const float *x, float *d, int32_t sum[2]) {
     __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    const int bad_class = 0x01 | 0x80 | 0x08 | 0x10; /* quiet and signalling NaN, both infinities */
-    __mmask16 bad = (__mmask16)(_mm512_fpclass_ps_mask(a, bad_class) |
-                                _mm512_fpclass_ps_mask(b, bad_class));
+    __mmask16 bad = (__mmask16)(_mm512_fpclass_ps_mask(a, NOT_FINITE) |
+                                _mm512_fpclass_ps_mask(b, NOT_FINITE));
     float scale = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b))) / 127.0f;
     sum[0] = sum[1] = 0;
     *d = bad ? NAN : scale;
     if (bad || scale == 0.0f) return _mm256_setzero_si256();
     /* The clamp only matters when the scale is denormal and so inexact. */
-    const __m512 limit = _mm512_set1_ps(127.0f);
-    __m512 dv = _mm512_set1_ps(scale);
-    a = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(a, dv), limit),
-                      _mm512_sub_ps(_mm512_setzero_ps(), limit));
-    b = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(b, dv), limit),
-                      _mm512_sub_ps(_mm512_setzero_ps(), limit));
+    const __m512 dv = _mm512_set1_ps(scale);
+    const __m512 high = _mm512_set1_ps(127.0f), low = _mm512_set1_ps(-127.0f);
+    a = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(a, dv), high), low);
+    b = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(b, dv), high), low);
     __m512i qa = _mm512_cvtps_epi32(a), qb = _mm512_cvtps_epi32(b);
     sum[0] = _mm512_reduce_add_epi32(qa);
     sum[1] = _mm512_reduce_add_epi32(qb);
@@ -165,7 +165,9 @@ uint64_t avx512_stream_read(const void *p, size_t n_bytes) {
         }
     for (size_t i = part * STREAMS; i + LINE <= n_bytes; i += LINE)
         sum[0] = _mm512_xor_si512(sum[0], _mm512_loadu_si512(base + i));
-    __m512i all = _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]),
-                                   _mm512_xor_si512(sum[2], sum[3]));
-    return (uint64_t)_mm512_reduce_add_epi64(all);
+    uint64_t out[8], total = 0;
+    _mm512_storeu_si512(
+        out, _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3])));
+    for (int i = 0; i < 8; i++) total += out[i];
+    return total;
 }
