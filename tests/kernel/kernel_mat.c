@@ -16,6 +16,7 @@
 #include "kernel_case.h"
 #include "kernel_tests.h"
 #include "mem.h"
+#include "quant_blocks.h"
 
 /* Float sums of the lengths used here stay well under this; one wrong integer does not. */
 #define CLOSE 1e-6
@@ -282,6 +283,28 @@ void kernel_test_long_rows(void **state) {
         shape.n_in = 11008;
         shape.n_out = 18;
         shape.n_cols = 17;
+        make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
+    }
+}
+
+/* More rows, columns and elements than any kernel takes in one block; several of each. */
+void kernel_test_many_blocks(void **state) {
+    (void)state;
+    kernel_tiers tiers;
+    rng r;
+    rng_seed(&r, 27);
+    kernel_tiers_load(&tiers);
+    for (int i = 0; i < QUANT_TYPE_COUNT; i++) {
+        kernel_shape shape = {0};
+        if (!type_at(&tiers, i, &shape.type)) continue;
+        int64_t block = quant_find((uint32_t)i)->block_elems;
+        shape.n_in = 2304 + (block == 1 ? 19 : block < QUANT_K ? block : 0);
+        shape.n_out = 293;
+        shape.n_cols = 21;
+        make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
+        shape.n_in = 256 + (block < QUANT_K ? block : 0);
+        shape.n_out = 150;
+        shape.n_cols = 131;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
     }
 }

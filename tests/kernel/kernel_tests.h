@@ -13,6 +13,7 @@ void kernel_test_decode(void **state);
 void kernel_test_sizes(void **state);
 void kernel_test_random_bits(void **state);
 void kernel_test_long_rows(void **state);
+void kernel_test_many_blocks(void **state);
 void kernel_test_split_rows(void **state);
 void kernel_test_hostile(void **state);
 

@@ -54,6 +54,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernel_test_sizes),
         cmocka_unit_test(kernel_test_random_bits),
         cmocka_unit_test(kernel_test_long_rows),
+        cmocka_unit_test(kernel_test_many_blocks),
         cmocka_unit_test(kernel_test_split_rows),
         cmocka_unit_test(kernel_test_hostile),
     };
