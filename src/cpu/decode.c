@@ -28,6 +28,40 @@ static void decode_q4_0(const void *row, int64_t group, decode_group *out) {
     set_scales(out, quant_f16_to_f32(b->d), 0.0f);
 }
 
+/* Nibbles of elements i and i + 16 share byte i. */
+static void unpack_nibbles(const uint8_t *qs, decode_group *out) {
+    for (int i = 0; i < DECODE_HALF; i++) {
+        out->q[i] = (int8_t)(qs[i] & 0xf);
+        out->q[i + DECODE_HALF] = (int8_t)(qs[i] >> 4);
+    }
+}
+
+/* Adds 16 times the bit that element i has in a string of 32 bits, and `offset`. */
+static void add_fifth(const uint8_t *qh, int offset, decode_group *out) {
+    for (int i = 0; i < DECODE_GROUP; i++)
+        out->q[i] = (int8_t)(out->q[i] + 16 * (qh[i / 8] >> i % 8 & 1) + offset);
+}
+
+static void decode_q4_1(const void *row, int64_t group, decode_group *out) {
+    const block_q4_1 *b = (const block_q4_1 *)row + group;
+    unpack_nibbles(b->qs, out);
+    set_scales(out, quant_f16_to_f32(b->d), -quant_f16_to_f32(b->m));
+}
+
+static void decode_q5_0(const void *row, int64_t group, decode_group *out) {
+    const block_q5_0 *b = (const block_q5_0 *)row + group;
+    unpack_nibbles(b->qs, out);
+    add_fifth(b->qh, -16, out);
+    set_scales(out, quant_f16_to_f32(b->d), 0.0f);
+}
+
+static void decode_q5_1(const void *row, int64_t group, decode_group *out) {
+    const block_q5_1 *b = (const block_q5_1 *)row + group;
+    unpack_nibbles(b->qs, out);
+    add_fifth(b->qh, 0, out);
+    set_scales(out, quant_f16_to_f32(b->d), -quant_f16_to_f32(b->m));
+}
+
 /* The 6-bit scale and minimum of sub-block j: the first four lie in the low six bits of bytes j and
  * j + 4; of the last four, the low nibbles share byte j + 4 and the high two bits sit above the
  * first four's. */
@@ -73,9 +107,8 @@ static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
 }
 
 static const decode_fn table[QUANT_TYPE_COUNT] = {
-    [QUANT_Q8_0] = decode_q8_0,
-    [QUANT_Q4_0] = decode_q4_0,
-    [QUANT_Q4_K] = decode_q4_k,
+    [QUANT_Q8_0] = decode_q8_0, [QUANT_Q4_0] = decode_q4_0, [QUANT_Q4_1] = decode_q4_1,
+    [QUANT_Q5_0] = decode_q5_0, [QUANT_Q5_1] = decode_q5_1, [QUANT_Q4_K] = decode_q4_k,
     [QUANT_Q6_K] = decode_q6_k,
 };
 

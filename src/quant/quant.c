@@ -14,6 +14,9 @@
 
 _Static_assert(sizeof(block_q8_0) == 34, "block_q8_0 has padding");
 _Static_assert(sizeof(block_q4_0) == 18, "block_q4_0 has padding");
+_Static_assert(sizeof(block_q4_1) == 20, "block_q4_1 has padding");
+_Static_assert(sizeof(block_q5_0) == 22, "block_q5_0 has padding");
+_Static_assert(sizeof(block_q5_1) == 24, "block_q5_1 has padding");
 _Static_assert(sizeof(block_q4_K) == 144, "block_q4_K has padding");
 _Static_assert(sizeof(block_q6_K) == 210, "block_q6_K has padding");
 
@@ -35,9 +38,9 @@ static const quant_traits table[QUANT_TYPE_COUNT] = {
     ROW(I32, "i32", 1, 4, false, NEITHER),
     ROW(I64, "i64", 1, 8, false, NEITHER),
     ROW(Q4_0, "q4_0", QUANT_32, 18, true, BOTH(q4_0)),
-    ROW(Q4_1, "q4_1", QUANT_32, 20, true, NEITHER),
-    ROW(Q5_0, "q5_0", QUANT_32, 22, true, NEITHER),
-    ROW(Q5_1, "q5_1", QUANT_32, 24, true, NEITHER),
+    ROW(Q4_1, "q4_1", QUANT_32, 20, true, BOTH(q4_1)),
+    ROW(Q5_0, "q5_0", QUANT_32, 22, true, BOTH(q5_0)),
+    ROW(Q5_1, "q5_1", QUANT_32, 24, true, BOTH(q5_1)),
     ROW(Q8_0, "q8_0", QUANT_32, 34, true, BOTH(q8_0)),
     ROW(Q2_K, "q2_k", QUANT_K, 84, true, NEITHER),
     ROW(Q3_K, "q3_k", QUANT_K, 110, true, NEITHER),

@@ -17,6 +17,26 @@ typedef struct block_q4_0 {
     uint8_t qs[16];
 } block_q4_0;
 
+/* value = d * q + m, nibbles as in q4_0 */
+typedef struct block_q4_1 {
+    uint16_t d, m;
+    uint8_t qs[16];
+} block_q4_1;
+
+/* value = d * (q - 16); low nibbles as in q4_0, the fifth bit of element i is bit i of qh */
+typedef struct block_q5_0 {
+    uint16_t d;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} block_q5_0;
+
+/* value = d * q + m, bits as in q5_0 */
+typedef struct block_q5_1 {
+    uint16_t d, m;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} block_q5_1;
+
 /* 8 sub-blocks of 32; value = d * sc * q - dmin * m, with 6-bit sc and m packed in `scales`.
  * Sub-blocks 2j and 2j+1 share qs[32j .. 32j+31]: low nibbles, then high nibbles. */
 typedef struct block_q4_K {

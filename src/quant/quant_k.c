@@ -1,10 +1,8 @@
 /* quant_k.c: the formats with blocks of 256 elements, whose sub-blocks have small integer scales.
  *
- * Quantizing happens in two rounds. First every sub-block is fitted alone: candidates for the step
- * are tried around the obvious one, for each the integers are chosen, then the scale (and offset)
- * that fit those integers best in the weighted least-squares sense, and the candidate with the
- * smallest error wins. Then the sub-blocks' scales are themselves rounded to multiples of the
- * block's, and the integers are chosen again for the scales as they will be read back.
+ * Quantizing happens in two rounds. First every sub-block is fitted alone (quant_fit.h). Then the
+ * sub-blocks' scales are themselves rounded to multiples of the block's, and the integers are
+ * chosen again for the scales as they will be read back.
  *
  * Input is tamed first (quant_tame), so scales are finite whatever comes in: NaN becomes 0, and an
  * infinity the largest value that the format can hold; finite neighbours then lose precision. */
@@ -13,63 +11,16 @@
 
 #include "quant.h"
 #include "quant_blocks.h"
+#include "quant_fit.h"
 #include "quant_types.h"
-
-enum {
-    LANES = 8 /* partial sums, so that the compiler can use vectors */
-};
-
-/* Below this magnitude every scale rounds to the half 0, and 1 / x could overflow. */
-#define NEGLIGIBLE 0x1p-40f
-
-/* Sums over a sub-block: of w q, w q q, w x q. */
-typedef struct fit_sums {
-    float q, qq, xq;
-} fit_sums;
-
-static fit_sums sums_of(const float *x, const float *w, const float *q, int n) {
-    float lane[3][LANES] = {{0}};
-    for (int i = 0; i < n; i += LANES) {
-        for (int l = 0; l < LANES; l++) {
-            float wq = w[i + l] * q[i + l];
-            lane[0][l] += wq;
-            lane[1][l] += wq * q[i + l];
-            lane[2][l] += wq * x[i + l];
-        }
-    }
-    fit_sums s = {0};
-    for (int l = 0; l < LANES; l++) {
-        s.q += lane[0][l];
-        s.qq += lane[1][l];
-        s.xq += lane[2][l];
-    }
-    return s;
-}
-
-static float clamp(float x, float lo, float hi) {
-    return x < lo ? lo : x > hi ? hi : x;
-}
-
-/* Weights of a sub-block, scaled so that the largest is 1; all 1 where `importance` is NULL or says
- * nothing (no positive finite number). */
-static void load_weights(const float *importance, float *w, int n) {
-    float top = 0.0f;
-    for (int i = 0; i < n; i++) {
-        w[i] = importance != NULL && importance[i] > 0.0f && isfinite(importance[i]) ? importance[i]
-                                                                                     : 0.0f;
-        top = fmaxf(top, w[i]);
-    }
-    for (int i = 0; i < n; i++) w[i] = top > 0.0f ? w[i] / top : 1.0f;
-}
 
 /* ---- Q4_K ------------------------------------------------------------------------------------ */
 
 enum {
-    Q4K_SUB = 32,        /* elements of a sub-block */
-    Q4K_SUBS = 8,        /* sub-blocks of a block */
-    Q4K_TOP = 15,        /* largest q */
-    Q4K_SCALE_TOP = 63,  /* largest sub-block scale and minimum */
-    Q4K_CANDIDATES = 21, /* steps of 0.1 quantum from 1 below to 1 above the full range */
+    Q4K_SUB = 32,       /* elements of a sub-block */
+    Q4K_SUBS = 8,       /* sub-blocks of a block */
+    Q4K_TOP = 15,       /* largest q */
+    Q4K_SCALE_TOP = 63, /* largest sub-block scale and minimum */
 };
 
 static void q4k_unpack(const uint8_t packed[12], int j, int *sc, int *m) {
@@ -108,47 +59,6 @@ void quant_dequantize_q4_k(const void *src, float *dst, int64_t n) {
     }
 }
 
-/* Scale and minimum (both >= 0) with x ~ scale * q - min. */
-static void fit_scale_min(const float *x, const float *w, float *scale, float *min) {
-    float lo = 0.0f, hi = x[0], sw = 0.0f, swx = 0.0f;
-    for (int i = 0; i < Q4K_SUB; i++) {
-        lo = fminf(lo, x[i]);
-        hi = fmaxf(hi, x[i]);
-        sw += w[i];
-        swx += w[i] * x[i];
-    }
-    *scale = 0.0f;
-    *min = -lo;
-    if (hi - lo < NEGLIGIBLE) return;
-    double best = INFINITY;
-    for (int c = 0; c < Q4K_CANDIDATES; c++) {
-        float inverse = ((float)Q4K_TOP + 0.1f * (float)(c - Q4K_CANDIDATES / 2)) / (hi - lo);
-        float q[Q4K_SUB];
-        for (int i = 0; i < Q4K_SUB; i++)
-            q[i] = quant_nearest(clamp((x[i] - lo) * inverse, 0.0f, (float)Q4K_TOP));
-        fit_sums s = sums_of(x, w, q, Q4K_SUB);
-        /* Least squares for x ~ a q + b; where b would be positive, b = 0 is the best allowed. */
-        double det = (double)sw * (double)s.qq - (double)s.q * (double)s.q;
-        if (!(det > 0.0)) continue;
-        double a = ((double)sw * (double)s.xq - (double)swx * (double)s.q) / det;
-        double b = ((double)s.qq * (double)swx - (double)s.q * (double)s.xq) / det;
-        if (b > 0.0) {
-            b = 0.0;
-            a = (double)s.xq / (double)s.qq;
-        }
-        if (!(a > 0.0)) continue;
-        /* The squared error, less the constant sum of w x x. */
-        double error = a * (a * (double)s.qq - 2.0 * (double)s.xq) +
-                       b * (b * (double)sw - 2.0 * (double)swx + 2.0 * a * (double)s.q);
-        if (error < best) {
-            best = error;
-            *scale = (float)a;
-            *min = (float)-b;
-        }
-    }
-    if (best == (double)INFINITY) *scale = (hi - lo) / (float)Q4K_TOP;
-}
-
 /* The half nearest to top / steps, and the integers nearest to value / half. */
 static uint16_t quantize_scales(const float *value, int n, int steps, int *q, float *d) {
     float top = 0.0f;
@@ -156,7 +66,7 @@ static uint16_t quantize_scales(const float *value, int n, int steps, int *q, fl
     uint16_t h = quant_f32_to_f16(fminf(top / (float)steps, QUANT_F16_MAX));
     *d = quant_f16_to_f32(h);
     for (int j = 0; j < n; j++)
-        q[j] = *d > 0.0f ? (int)quant_nearest(clamp(value[j] / *d, 0.0f, (float)steps)) : 0;
+        q[j] = *d > 0.0f ? (int)quant_nearest(quant_clamp(value[j] / *d, 0.0f, (float)steps)) : 0;
     return h;
 }
 
@@ -166,8 +76,8 @@ static void q4k_quantize_block(const float *src, const float *importance, block_
     const float limit = QUANT_F16_MAX * (float)Q4K_SCALE_TOP;
     for (int i = 0; i < QUANT_K; i++) x[i] = quant_tame(src[i], limit);
     for (int j = 0; j < Q4K_SUBS; j++) {
-        load_weights(importance != NULL ? importance + j * Q4K_SUB : NULL, w, Q4K_SUB);
-        fit_scale_min(x + j * Q4K_SUB, w, &scale[j], &min[j]);
+        quant_fit_weights(importance != NULL ? importance + j * Q4K_SUB : NULL, w, Q4K_SUB);
+        quant_fit_affine(x + j * Q4K_SUB, w, Q4K_SUB, Q4K_TOP, false, &scale[j], &min[j]);
     }
     memset(block, 0, sizeof *block);
     block->d = quantize_scales(scale, Q4K_SUBS, Q4K_SCALE_TOP, sc, &d);
@@ -178,7 +88,7 @@ static void q4k_quantize_block(const float *src, const float *importance, block_
         if (step <= 0.0f) continue; /* all q stay 0 */
         uint8_t *qs = block->qs + j / 2 * Q4K_SUB;
         for (int i = 0; i < Q4K_SUB; i++) {
-            float q = clamp((x[j * Q4K_SUB + i] + offset) / step, 0.0f, (float)Q4K_TOP);
+            float q = quant_clamp((x[j * Q4K_SUB + i] + offset) / step, 0.0f, (float)Q4K_TOP);
             qs[i] = (uint8_t)(qs[i] | (int)quant_nearest(q) << (j % 2 ? 4 : 0));
         }
     }
@@ -198,7 +108,6 @@ enum {
     Q6K_SUBS = 16,
     Q6K_ZERO = 32, /* stored value of q = 0; q is in -32..31 */
     Q6K_SCALE_TOP = 128,
-    Q6K_CANDIDATES = 19, /* steps of 0.1 quantum around the full range */
 };
 
 /* Element e of a block lies in nibble `high` of ql[*low] and in bits *shift.. of qh[*top]: a half
@@ -224,55 +133,28 @@ void quant_dequantize_q6_k(const void *src, float *dst, int64_t n) {
     }
 }
 
-/* Scale with x ~ scale * q: the one that keeps most of the weighted energy, (sum w x q)^2 / (sum w
- * q q). Its sign is chosen so that the extreme value meets q = -32, the longer side. */
-static float fit_scale(const float *x, const float *w) {
-    float extreme = 0.0f;
-    for (int i = 0; i < Q6K_SUB; i++) {
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    }
-    if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
-    float scale = extreme / (float)-Q6K_ZERO;
-    double best = 0.0;
-    for (int c = 0; c < Q6K_CANDIDATES; c++) {
-        float levels = (float)Q6K_ZERO + 0.1f * (float)(c - Q6K_CANDIDATES / 2);
-        float inverse = -levels / extreme;
-        float q[Q6K_SUB];
-        for (int i = 0; i < Q6K_SUB; i++)
-            q[i] = quant_nearest(clamp(x[i] * inverse, (float)-Q6K_ZERO, (float)(Q6K_ZERO - 1)));
-        fit_sums s = sums_of(x, w, q, Q6K_SUB);
-        if (!(s.qq > 0.0f)) continue;
-        double kept = (double)s.xq * (double)s.xq / (double)s.qq;
-        if (kept > best) {
-            best = kept;
-            scale = s.xq / s.qq;
-        }
-    }
-    return scale;
-}
-
 static void q6k_quantize_block(const float *src, const float *importance, block_q6_K *block) {
     float x[QUANT_K], w[Q6K_SUB], scale[Q6K_SUBS];
     const float limit = QUANT_F16_MAX * (float)(Q6K_SCALE_TOP - 1) * (float)(Q6K_ZERO - 1);
     float longest = 0.0f;
     for (int i = 0; i < QUANT_K; i++) x[i] = quant_tame(src[i], limit);
     for (int j = 0; j < Q6K_SUBS; j++) {
-        load_weights(importance != NULL ? importance + j * Q6K_SUB : NULL, w, Q6K_SUB);
-        scale[j] = fit_scale(x + j * Q6K_SUB, w);
+        quant_fit_weights(importance != NULL ? importance + j * Q6K_SUB : NULL, w, Q6K_SUB);
+        scale[j] = quant_fit_scale(x + j * Q6K_SUB, w, Q6K_SUB, Q6K_ZERO);
         if (fabsf(scale[j]) > fabsf(longest)) longest = scale[j];
     }
     memset(block, 0, sizeof *block);
     block->d = quant_f32_to_f16(quant_tame(longest / (float)-Q6K_SCALE_TOP, QUANT_F16_MAX));
     float d = quant_f16_to_f32(block->d);
     for (int j = 0; j < Q6K_SUBS; j++) {
-        float sc = d != 0.0f ? quant_nearest(clamp(scale[j] / d, (float)-Q6K_SCALE_TOP,
-                                                   (float)(Q6K_SCALE_TOP - 1)))
+        float sc = d != 0.0f ? quant_nearest(quant_clamp(scale[j] / d, (float)-Q6K_SCALE_TOP,
+                                                         (float)(Q6K_SCALE_TOP - 1)))
                              : 0.0f;
         block->scales[j] = (int8_t)sc;
         float step = d * sc;
         for (int e = j * Q6K_SUB; e < (j + 1) * Q6K_SUB; e++) {
             float value = step != 0.0f ? x[e] / step : 0.0f;
-            int q = (int)quant_nearest(clamp(value, (float)-Q6K_ZERO, (float)(Q6K_ZERO - 1)));
+            int q = (int)quant_nearest(quant_clamp(value, (float)-Q6K_ZERO, (float)(Q6K_ZERO - 1)));
             int low, nibble, top, shift;
             q6k_place(e, &low, &nibble, &top, &shift);
             q += Q6K_ZERO;

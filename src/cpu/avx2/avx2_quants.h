@@ -44,15 +44,54 @@ AVX2_INLINE __m256i q_nibbles(const uint8_t *p, int shift) {
     return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8(15));
 }
 
+/* 16 bytes: 32 elements, first the low nibbles. */
+AVX2_INLINE __m256i q_nibble_block(const uint8_t *p) {
+    __m128i b = _mm_loadu_si128((const void *)p);
+    __m256i q = _mm256_set_m128i(_mm_srli_epi16(b, 4), b);
+    return _mm256_and_si256(q, _mm256_set1_epi8(15));
+}
+
 AVX2_INLINE __m256i q4_0_quants(const uint8_t *block, int group) {
     (void)group;
-    __m128i b = _mm_loadu_si128((const void *)(block + 2));
-    __m256i q = _mm256_set_m128i(_mm_srli_epi16(b, 4), b);
-    return _mm256_sub_epi8(_mm256_and_si256(q, _mm256_set1_epi8(15)), _mm256_set1_epi8(8));
+    return _mm256_sub_epi8(q_nibble_block(block + 2), _mm256_set1_epi8(8));
 }
 
 AVX2_INLINE void q_scale_first(const uint8_t *block, q_scales *out) {
     out->d[0] = out->d[1] = q_half(block);
+}
+
+/* 32 bits -> 32 bytes, all ones where a bit is clear. */
+AVX2_INLINE __m256i q_clear_bits(const uint8_t *p) {
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
+                                            0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x(INT64_C(-0x7fbfdfeff7fbfdff)); /* 0x8040201008040201 */
+    int32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), _mm256_setzero_si256());
+}
+
+AVX2_INLINE void q_scale_addend(const uint8_t *block, q_scales *out) {
+    out->d[0] = out->d[1] = q_half(block);
+    out->m[0] = out->m[1] = -q_half(block + 2);
+}
+
+AVX2_INLINE __m256i q4_1_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_nibble_block(block + 4);
+}
+
+AVX2_INLINE __m256i q5_0_quants(const uint8_t *block, int group) {
+    (void)group;
+    /* where the fifth bit is clear, q - 16 is the nibble with four ones above it */
+    __m256i less = _mm256_and_si256(q_clear_bits(block + 2), _mm256_set1_epi8(-16));
+    return _mm256_or_si256(q_nibble_block(block + 6), less);
+}
+
+AVX2_INLINE __m256i q5_1_quants(const uint8_t *block, int group) {
+    (void)group;
+    __m256i more = _mm256_andnot_si256(q_clear_bits(block + 4), _mm256_set1_epi8(16));
+    return _mm256_or_si256(q_nibble_block(block + 8), more);
 }
 
 AVX2_INLINE __m256i q8_0_quants(const uint8_t *block, int group) {
@@ -99,6 +138,25 @@ static const q_format q4_0_format = {.block_bytes = 18,
                                      .sub = 32,
                                      .quants = q4_0_quants,
                                      .scales = q_scale_first};
+static const q_format q4_1_format = {.block_bytes = 20,
+                                     .groups = 1,
+                                     .has_min = true,
+                                     .narrow = true,
+                                     .sub = 32,
+                                     .quants = q4_1_quants,
+                                     .scales = q_scale_addend};
+static const q_format q5_0_format = {.block_bytes = 22,
+                                     .groups = 1,
+                                     .narrow = true,
+                                     .sub = 32,
+                                     .quants = q5_0_quants,
+                                     .scales = q_scale_first};
+static const q_format q5_1_format = {.block_bytes = 24,
+                                     .groups = 1,
+                                     .has_min = true,
+                                     .sub = 32,
+                                     .quants = q5_1_quants,
+                                     .scales = q_scale_addend};
 static const q_format q8_0_format = {
     .block_bytes = 34, .groups = 1, .sub = 32, .quants = q8_0_quants, .scales = q_scale_first};
 static const q_format q4_K_format = {.block_bytes = 144,
@@ -124,8 +182,5 @@ AVX2_INLINE __m256i q_dot16(__m256i w, __m256i x) {
 AVX2_INLINE __m256i q_widen(__m256i v) {
     return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
 }
-
-/* Every quantized type with kernels in this tier: X(format). */
-#define AVX2_Q_TYPES(X) X(q4_0) X(q8_0) X(q4_K) X(q6_K)
 
 #endif

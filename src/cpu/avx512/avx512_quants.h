@@ -90,6 +90,116 @@ static const q_format q4_0_format = {.chunk_bytes = 16 * 18,
                                      .quants = q4_0_quants,
                                      .scales = q4_0_scales};
 
+/* ---- Q4_1, Q5_0, Q5_1: 20, 22, 24 bytes per block ------------------------------------------- */
+
+/* 16 bytes of nibbles at a and at b: two blocks of 32 elements. */
+AVX512_INLINE __m512i q_nibble_blocks(const uint8_t *a, const uint8_t *b) {
+    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
+                                           0x0004000400040004, 0x0004000400040004, 0, 0);
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
+    return q_nibbles(v, shift);
+}
+
+/* Adds 16 where a bit of the two blocks' strings of 32 bits is set. */
+AVX512_INLINE __m512i q_fifth_bits(__m512i q, const uint8_t *a, const uint8_t *b) {
+    uint32_t low, high;
+    memcpy(&low, a, sizeof low);
+    memcpy(&high, b, sizeof high);
+    __mmask64 bits = _cvtu64_mask64((uint64_t)high << 32 | low);
+    return _mm512_mask_add_epi8(q, bits, q, _mm512_set1_epi8(16));
+}
+
+/* Four blocks are covered by two windows of 64 bytes, at the start and at the end of them. The
+ * place of half `half` of block k in these 64 words. */
+AVX512_INLINE uint64_t q_half_place(int block_bytes, int k, int half) {
+    int word = (k * block_bytes + 2 * half) / 2, last = (4 * block_bytes - 64) / 2;
+    return (uint64_t)(word < 32 ? word : 32 + word - last);
+}
+
+AVX512_INLINE __m256i q_half_places(int block_bytes, int half) {
+    return _mm256_set1_epi64x((int64_t)(q_half_place(block_bytes, 0, half) |
+                                        q_half_place(block_bytes, 1, half) << 16 |
+                                        q_half_place(block_bytes, 2, half) << 32 |
+                                        q_half_place(block_bytes, 3, half) << 48));
+}
+
+/* The first and second half of 16 blocks of up to 32 bytes: words 0-15, words 16-31. */
+AVX512_INLINE __m512i q_block_halfs(const uint8_t *chunk, int block_bytes) {
+    const __m512i place = _mm512_inserti64x4(_mm512_castsi256_si512(q_half_places(block_bytes, 0)),
+                                             q_half_places(block_bytes, 1), 1);
+    __m512i h[4];
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *p = chunk + 4 * block_bytes * i;
+        h[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(p), place,
+                                         _mm512_loadu_si512(p + 4 * block_bytes - 64));
+    }
+    h[0] = _mm512_mask_mov_epi16(h[0], 0x00f000f0, h[1]);
+    h[2] = _mm512_mask_mov_epi16(h[2], 0xf000f000, h[3]);
+    return _mm512_mask_mov_epi16(h[0], 0xff00ff00, h[2]);
+}
+
+/* Blocks that start with a scale. */
+AVX512_INLINE void q_scale_first(const uint8_t *chunk, int block_bytes, q_scales *out) {
+    out->d[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(q_block_halfs(chunk, block_bytes)));
+}
+
+/* Blocks that start with a scale and an addend: a minimum with its sign changed. */
+AVX512_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scales *out) {
+    __m512i halfs = _mm512_xor_si512(
+        q_block_halfs(chunk, block_bytes),
+        _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(INT16_MIN), 1));
+    out->d[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halfs));
+    out->m[0] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halfs, 1));
+}
+
+AVX512_INLINE __m512i q4_1_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 20 * step;
+    return q_nibble_blocks(p + 4, p + 20 + 4);
+}
+
+AVX512_INLINE void q4_1_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_addend(chunk, 20, out);
+}
+
+static const q_format q4_1_format = {.chunk_bytes = 16 * 20,
+                                     .sub = 32,
+                                     .has_min = true,
+                                     .offset_shift = -1,
+                                     .quants = q4_1_quants,
+                                     .scales = q4_1_scales};
+
+AVX512_INLINE __m512i q5_0_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 22 * step;
+    return q_fifth_bits(q_nibble_blocks(p + 6, p + 22 + 6), p + 2, p + 22 + 2);
+}
+
+AVX512_INLINE void q5_0_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_first(chunk, 22, out);
+}
+
+static const q_format q5_0_format = {.chunk_bytes = 16 * 22,
+                                     .sub = 32,
+                                     .offset_shift = 4,
+                                     .quants = q5_0_quants,
+                                     .scales = q5_0_scales};
+
+AVX512_INLINE __m512i q5_1_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 24 * step;
+    return q_fifth_bits(q_nibble_blocks(p + 8, p + 24 + 8), p + 4, p + 24 + 4);
+}
+
+AVX512_INLINE void q5_1_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_addend(chunk, 24, out);
+}
+
+static const q_format q5_1_format = {.chunk_bytes = 16 * 24,
+                                     .sub = 32,
+                                     .has_min = true,
+                                     .offset_shift = -1,
+                                     .quants = q5_1_quants,
+                                     .scales = q5_1_scales};
+
 /* ---- Q8_0: 34 bytes = 17 words per block, the scale first ----------------------------------- */
 
 AVX512_INLINE __m512i q8_0_quants(const uint8_t *chunk, int step) {
@@ -206,12 +316,5 @@ static const q_format q6_K_format = {.chunk_bytes = 2 * 210,
                                      .offset_shift = 5,
                                      .quants = q6_K_quants,
                                      .scales = q6_K_scales};
-
-/* Every quantized type with kernels in this tier: X(type, format). */
-#define AVX512_Q_TYPES(X)                                                                          \
-    X(Q4_0, q4_0)                                                                                  \
-    X(Q8_0, q8_0)                                                                                  \
-    X(Q4_K, q4_K)                                                                                  \
-    X(Q6_K, q6_K)
 
 #endif
