@@ -5,12 +5,17 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "quant.h"
 #include "quant_types.h"
 
 enum {
     LANES = 8,      /* partial sums */
     CANDIDATES = 21 /* steps of 0.1 quantum from 1 below to 1 above the full range */
 };
+
+/* Candidates for a table's scale differ by this much: about a tenth of the distance of its outer
+ * entries, relative to them. */
+#define TABLE_STEP 0.016f
 
 /* Below this magnitude every scale rounds to the half 0, and 1 / x could overflow. */
 #define NEGLIGIBLE 0x1p-40f
@@ -115,4 +120,51 @@ float quant_fit_scale(const float *x, const float *w, int n, int zero) {
         }
     }
     return scale;
+}
+
+uint8_t quant_nearest_entry(float x, const int8_t table[16]) {
+    int index = 0;
+    for (int k = 0; k < 15; k++) index += x > 0.5f * (float)(table[k] + table[k + 1]);
+    return (uint8_t)index;
+}
+
+/* The extreme value may meet either end of the table; both are tried, and the scale's sign goes
+ * along. */
+float quant_fit_table(const float *x, const float *w, int n, const int8_t table[16]) {
+    float extreme = 0.0f;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+    }
+    if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
+    float scale = extreme / (float)table[0];
+    double best = 0.0;
+    for (int c = 0; c < 2 * CANDIDATES; c++) {
+        float end = (float)table[c < CANDIDATES ? 0 : 15];
+        float inverse = end * (1.0f + TABLE_STEP * (float)(c % CANDIDATES - CANDIDATES / 2)) /
+                        extreme;
+        float q[QUANT_FIT_MAX];
+        for (int i = 0; i < n; i++) q[i] = (float)table[quant_nearest_entry(x[i] * inverse, table)];
+        fit_sums s = sums_of(x, w, q, n);
+        if (!(s.qq > 0.0f)) continue;
+        double kept = (double)s.xq * (double)s.xq / (double)s.qq;
+        if (kept > best) {
+            best = kept;
+            scale = s.xq / s.qq;
+        }
+    }
+    return scale;
+}
+
+uint16_t quant_round_scales(const float *scale, int n, int zero, int8_t *q) {
+    float longest = 0.0f;
+    for (int j = 0; j < n; j++) {
+        if (fabsf(scale[j]) > fabsf(longest)) longest = scale[j];
+    }
+    uint16_t h = quant_f32_to_f16(quant_tame(longest / (float)-zero, QUANT_F16_MAX));
+    float d = quant_f16_to_f32(h);
+    for (int j = 0; j < n; j++) {
+        float sc = d != 0.0f ? scale[j] / d : 0.0f;
+        q[j] = (int8_t)quant_nearest(quant_clamp(sc, (float)-zero, (float)(zero - 1)));
+    }
+    return h;
 }

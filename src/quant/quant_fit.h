@@ -9,6 +9,7 @@
 #define QUANT_QUANT_FIT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { QUANT_FIT_MAX = 32 };
 
@@ -24,6 +25,17 @@ void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_
 /* Scale with x ~ scale * q, q in -zero..zero-1. Its sign is chosen so that the extreme value meets
  * q = -zero, the longer side. */
 float quant_fit_scale(const float *x, const float *w, int n, int zero);
+
+/* Scale with x ~ scale * table[q], for a table of 16 ascending values of both signs whose first one
+ * is the longest. */
+float quant_fit_table(const float *x, const float *w, int n, const int8_t table[16]);
+
+/* The entry of the table nearest to x. */
+uint8_t quant_nearest_entry(float x, const int8_t table[16]);
+
+/* Signed scales as integers in -zero..zero-1 times a half, which is returned: the longest becomes
+ * -zero. */
+uint16_t quant_round_scales(const float *scale, int n, int zero, int8_t *q);
 
 /* Clamps; x is never NaN here. */
 static inline float quant_clamp(float x, float lo, float hi) {

@@ -29,8 +29,14 @@ AVX2_MAT_DECLARE(bf16)
     X(Q5_0, q5_0)                                                                                  \
     X(Q5_1, q5_1)                                                                                  \
     X(Q8_0, q8_0)                                                                                  \
+    X(IQ4_NL, iq4_nl)                                                                              \
+    X(MXFP4, mxfp4)                                                                                \
+    X(Q2_K, q2_K)                                                                                  \
+    X(Q3_K, q3_K)                                                                                  \
     X(Q4_K, q4_K)                                                                                  \
-    X(Q6_K, q6_K)
+    X(Q5_K, q5_K)                                                                                  \
+    X(Q6_K, q6_K)                                                                                  \
+    X(IQ4_XS, iq4_xs)
 
 #define AVX2_Q_DECLARE(type, format) AVX2_MAT_DECLARE(format)
 AVX2_Q_TYPES(AVX2_Q_DECLARE)

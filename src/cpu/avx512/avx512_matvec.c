@@ -9,7 +9,7 @@
  * Sums of a (row, column) pair are formed in the same order whatever the blocking is, so results do
  * not depend on how rows are split or how many columns there are. */
 #include "avx512_mat.h"
-#include "avx512_quants.h"
+#include "avx512_quants_k.h"
 
 enum {
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
