@@ -130,7 +130,7 @@ static void end_container(json_writer *w, bool array) {
     if (w->depth == 0) fputc('\n', w->file);
 }
 
-void json_object(json_writer *w, const char *key) {
+void json_put_object(json_writer *w, const char *key) {
     begin_container(w, key, false);
 }
 
@@ -138,7 +138,7 @@ void json_end_object(json_writer *w) {
     end_container(w, false);
 }
 
-void json_array(json_writer *w, const char *key) {
+void json_put_array(json_writer *w, const char *key) {
     begin_container(w, key, true);
 }
 
@@ -146,12 +146,12 @@ void json_end_array(json_writer *w) {
     end_container(w, true);
 }
 
-void json_string(json_writer *w, const char *key, const char *value, size_t n_bytes) {
+void json_put_string(json_writer *w, const char *key, const char *value, size_t n_bytes) {
     begin_item(w, key, false);
     put_string(w->file, value, n_bytes);
 }
 
-void json_text(json_writer *w, const char *key, const char *value) {
+void json_put_text(json_writer *w, const char *key, const char *value) {
     begin_item(w, key, false);
     if (value) {
         put_string(w->file, value, strlen(value));
@@ -160,12 +160,12 @@ void json_text(json_writer *w, const char *key, const char *value) {
     }
 }
 
-void json_int(json_writer *w, const char *key, int64_t value) {
+void json_put_int(json_writer *w, const char *key, int64_t value) {
     begin_item(w, key, false);
     fprintf(w->file, "%" PRId64, value);
 }
 
-void json_number(json_writer *w, const char *key, double value) {
+void json_put_number(json_writer *w, const char *key, double value) {
     begin_item(w, key, false);
     if (!isfinite(value)) {
         fputs("null", w->file);
@@ -184,7 +184,7 @@ void json_number(json_writer *w, const char *key, double value) {
     fprintf(w->file, "%.*s%s%s", (int)n, text, m ? "." : "", text + n + m);
 }
 
-void json_bool(json_writer *w, const char *key, bool value) {
+void json_put_bool(json_writer *w, const char *key, bool value) {
     begin_item(w, key, false);
     fputs(value ? "true" : "false", w->file);
 }

@@ -22,14 +22,15 @@ typedef struct json_writer {
 } json_writer;
 
 void json_begin(json_writer *w, FILE *file);
-void json_object(json_writer *w, const char *key);
+void json_put_object(json_writer *w, const char *key);
 void json_end_object(json_writer *w); /* the outermost end adds the newline */
-void json_array(json_writer *w, const char *key);
+void json_put_array(json_writer *w, const char *key);
 void json_end_array(json_writer *w);
-void json_string(json_writer *w, const char *key, const char *value, size_t n_bytes);
-void json_text(json_writer *w, const char *key, const char *value); /* NUL-terminated; NULL: null */
-void json_int(json_writer *w, const char *key, int64_t value);
-void json_number(json_writer *w, const char *key, double value);
-void json_bool(json_writer *w, const char *key, bool value);
+void json_put_string(json_writer *w, const char *key, const char *value, size_t n_bytes);
+void json_put_text(json_writer *w, const char *key,
+                   const char *value); /* NUL-terminated; NULL: null */
+void json_put_int(json_writer *w, const char *key, int64_t value);
+void json_put_number(json_writer *w, const char *key, double value);
+void json_put_bool(json_writer *w, const char *key, bool value);
 
 #endif

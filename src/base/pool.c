@@ -205,12 +205,20 @@ void pool_run(pool *p, int nth, pool_fn fn, void *arg) {
 }
 
 void pool_barrier(pool *p) {
+    pool_barrier_run(p, NULL, NULL);
+}
+
+void pool_barrier_run(pool *p, void (*fn)(void *arg), void *arg) {
     /* No other thread can leave this phase before this one arrives, so the load is not stale. */
     unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed);
     int before = atomic_fetch_add_explicit(&p->n_arrived, 1, memory_order_acq_rel);
     if (before == p->nth - 1) {
         atomic_store_explicit(&p->n_arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
+        if (fn) {
+            fn(arg);
+            atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
+        }
         atomic_store_explicit(&p->phase, phase + 1, memory_order_release);
         return;
     }

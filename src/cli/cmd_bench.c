@@ -19,30 +19,30 @@ static int32_t copy_list(const option_list *list, int32_t *out, bool drop_zeros)
 static void print_json(const char *name, const pi_bench_report *r) {
     json_writer w;
     json_begin(&w, stdout);
-    json_object(&w, NULL);
-    json_text(&w, "model", name);
-    json_object(&w, "machine");
-    json_text(&w, "cpu", r->cpu);
-    json_int(&w, "threads", r->threads);
-    json_number(&w, "read_gbps", r->read_gbps);
-    json_number(&w, "gather_gbps", r->gather_gbps);
+    json_put_object(&w, NULL);
+    json_put_text(&w, "model", name);
+    json_put_object(&w, "machine");
+    json_put_text(&w, "cpu", r->cpu);
+    json_put_int(&w, "threads", r->threads);
+    json_put_number(&w, "read_gbps", r->read_gbps);
+    json_put_number(&w, "gather_gbps", r->gather_gbps);
     json_end_object(&w);
-    json_array(&w, "results");
+    json_put_array(&w, "results");
     for (int32_t i = 0; i < r->n_results; i++) {
         const pi_bench_result *b = &r->results[i];
-        json_object(&w, NULL);
-        json_text(&w, "test", b->test);
-        json_int(&w, "depth", b->depth);
-        json_text(&w, "mode", b->mode);
-        json_text(&w, "device", b->device);
-        json_number(&w, "tps", b->tps);
-        json_number(&w, "tps_min", b->tps_min);
-        json_number(&w, "tps_max", b->tps_max);
-        json_number(&w, "bytes_per_token", b->bytes_per_token);
-        json_number(&w, "gbps", b->gbps);
-        json_number(&w, "bandwidth_share", b->bandwidth_share);
-        json_number(&w, "floor_share", b->floor_share);
-        json_number(&w, "ffn_density", b->ffn_density);
+        json_put_object(&w, NULL);
+        json_put_text(&w, "test", b->test);
+        json_put_int(&w, "depth", b->depth);
+        json_put_text(&w, "mode", b->mode);
+        json_put_text(&w, "device", b->device);
+        json_put_number(&w, "tps", b->tps);
+        json_put_number(&w, "tps_min", b->tps_min);
+        json_put_number(&w, "tps_max", b->tps_max);
+        json_put_number(&w, "bytes_per_token", b->bytes_per_token);
+        json_put_number(&w, "gbps", b->gbps);
+        json_put_number(&w, "bandwidth_share", b->bandwidth_share);
+        json_put_number(&w, "floor_share", b->floor_share);
+        json_put_number(&w, "ffn_density", b->ffn_density);
         json_end_object(&w);
     }
     json_end_array(&w);
@@ -50,9 +50,9 @@ static void print_json(const char *name, const pi_bench_report *r) {
 }
 
 static void print_table(const pi_model_info *info, const pi_bench_report *r) {
-    printf("model:   %s, %s, %s, %.2f GiB, %.2f billion parameters\n",
+    printf("model:   %s, %s, %s, %.1f MiB, %.1f million parameters\n",
            info->name[0] ? info->name : "(no name)", info->architecture, info->type,
-           (double)info->weight_bytes / (1 << 30), (double)info->n_params / 1e9);
+           (double)info->weight_bytes / (1 << 20), (double)info->n_params / 1e6);
     printf("machine: %s, %d threads, reads %.1f GB/s, gathers rows at %.1f GB/s\n\n", r->cpu,
            (int)r->threads, r->read_gbps, r->gather_gbps);
     printf("| %-8s | %6s | %-8s | %-6s | %21s | %9s | %7s | %9s | %8s | %8s |\n", "test", "depth",

@@ -31,15 +31,15 @@ static void print_devices(bool json) {
     }
     json_writer w;
     json_begin(&w, stdout);
-    json_object(&w, NULL);
-    json_array(&w, "devices");
-    json_object(&w, NULL);
-    json_text(&w, "device", "cpu");
-    json_text(&w, "name", cpu_model_name());
-    json_int(&w, "cores", cpu_count_physical());
-    json_array(&w, "features");
+    json_put_object(&w, NULL);
+    json_put_array(&w, "devices");
+    json_put_object(&w, NULL);
+    json_put_text(&w, "device", "cpu");
+    json_put_text(&w, "name", cpu_model_name());
+    json_put_int(&w, "cores", cpu_count_physical());
+    json_put_array(&w, "features");
     for (size_t i = 0; i < n; i++) {
-        if (features[i].present) json_text(&w, NULL, features[i].name);
+        if (features[i].present) json_put_text(&w, NULL, features[i].name);
     }
     json_end_array(&w);
     json_end_object(&w);

@@ -145,8 +145,9 @@ static double rate(double count, double seconds) {
 static void print_settings(const job *j) {
     const cli_options *o = j->options;
     if (!o->verbose) return;
-    cli_say(o, "model:       %s, %s, %s, %.1f million parameters", j->info.name,
-            j->info.architecture, j->info.type, (double)j->info.n_params / 1e6);
+    cli_say(o, "model:       %s, %s, %s, %.1f million parameters",
+            j->info.name[0] ? j->info.name : "(no name)", j->info.architecture, j->info.type,
+            (double)j->info.n_params / 1e6);
     cli_say(o, "context:     %d tokens, batches of %lld", (int)pi_session_capacity(j->session),
             (long long)o->batch_size);
     cli_say(o, "sampling:    temp %g, top-k %lld, top-p %g, min-p %g, repeat-penalty %g over %lld",
@@ -171,15 +172,15 @@ static void print_json(const generation *g) {
         [STOP_EOS] = "eos", [STOP_LENGTH] = "length", [STOP_SIGNAL] = "stop"};
     json_writer w;
     json_begin(&w, stdout);
-    json_object(&w, NULL);
-    json_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
-    json_int(&w, "prompt_tokens", g->n_prompt);
-    json_array(&w, "tokens");
-    for (size_t i = 0; i < g->n_tokens; i++) json_int(&w, NULL, g->tokens[i]);
+    json_put_object(&w, NULL);
+    json_put_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
+    json_put_int(&w, "prompt_tokens", g->n_prompt);
+    json_put_array(&w, "tokens");
+    for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
     json_end_array(&w);
-    json_text(&w, "stop", reasons[g->stop]);
-    json_number(&w, "prompt_tps", rate(g->n_prompt, g->prompt_seconds));
-    json_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
+    json_put_text(&w, "stop", reasons[g->stop]);
+    json_put_number(&w, "prompt_tps", rate(g->n_prompt, g->prompt_seconds));
+    json_put_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
     json_end_object(&w);
 }
 
@@ -195,7 +196,9 @@ static int generate(const job *j) {
                     .ignore_eos = o->ignore_eos,
                     .stream = !o->json};
     pi_error err = {.status = PI_OK};
+    /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
     signals_cancel_context(j->context);
+    print_settings(j);
     pi_status status = generation_run(&g, &err);
     signals_restore();
     int result = EXIT_DONE;
@@ -227,12 +230,7 @@ int cmd_run(const cli_options *o) {
     int result;
     pi_status status = read_prompt(&j, &err);
     if (status == PI_OK) status = set_up(&j, &err);
-    if (status == PI_OK) {
-        print_settings(&j);
-        result = generate(&j);
-    } else {
-        result = cli_failed(&err);
-    }
+    result = status == PI_OK ? generate(&j) : cli_failed(&err);
     tear_down(&j);
     return result;
 }

@@ -301,7 +301,8 @@ static pi_status unknown_option(uint32_t command, const char *name, const char *
         for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) words[n++] = o->aliases[a];
     }
     assert(n <= SUGGESTION_WORDS && n_dashed <= SUGGESTION_WORDS / 4);
-    const char *closest = options_closest(word, words, n);
+    /* A word that is right elsewhere is no slip of the fingers. */
+    const char *closest = option_find(~0u, word) ? NULL : options_closest(word, words, n);
     if (closest) {
         return error_set(err, PI_ERR_ARG, "unknown option: %s: did you mean %s?", word, closest);
     }

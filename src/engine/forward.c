@@ -36,20 +36,42 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
-/* The loop over steps, on every thread. Thread 0 publishes a cancellation before the barrier of
- * step i in slot i & 1, and everyone reads that slot after it: the slot is not written again before
- * step i + 2, which nobody reaches before all have read it. So all threads leave at the same step.
- */
+/* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
+ * to finish the step before does them on its way through the barrier. */
+static bool is_one_piece(const engine_context *c, const plan_step *s) {
+    bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM;
+    return vector_step && c->pass.n_tokens < CPU_PANEL;
+}
+
+typedef struct step_range {
+    engine_context *c;
+    int first, end;
+} step_range;
+
+static void run_pieces(void *arg) {
+    const step_range *range = arg;
+    for (int i = range->first; i < range->end; i++)
+        run_step(range->c, &range->c->plan->steps[i], 0);
+}
+
+/* The loop over steps, on every thread. Thread 0 publishes a cancellation before its n-th barrier
+ * in slot n & 1, and everyone reads that slot after the barrier: the slot is not written again
+ * before barrier n + 1, which nobody passes before all have read it. So all threads leave at the
+ * same step. */
 static void run_pass(void *arg, int ith, int nth) {
     engine_context *c = arg;
+    int n_steps = c->plan->n_steps;
     (void)nth;
-    for (int i = 0; i < c->plan->n_steps; i++) {
-        atomic_bool *slot = &c->stop[i & 1];
+    for (int i = 0, n_barriers = 0; i < n_steps; n_barriers++) {
+        atomic_bool *slot = &c->stop[n_barriers & 1];
         if (ith == 0 && atomic_load_explicit(&c->cancelled, memory_order_relaxed))
             atomic_store_explicit(slot, true, memory_order_relaxed);
         run_step(c, &c->plan->steps[i], ith);
-        pool_barrier(c->pool);
+        step_range range = {.c = c, .first = i + 1, .end = i + 1};
+        while (range.end < n_steps && is_one_piece(c, &c->plan->steps[range.end])) range.end++;
+        pool_barrier_run(c->pool, run_pieces, &range);
         if (atomic_load_explicit(slot, memory_order_relaxed)) return;
+        i = range.end;
     }
 }
 

@@ -1,22 +1,49 @@
 /* step_matmul.c: products of weights with the batch's vectors. Rows are handed out in chunks that
- * are large enough to stream and small enough to balance; a row's result does not depend on them.
- */
+ * shrink towards the end of a step: large ones stream well, small ones let all threads finish
+ * together. A row's result does not depend on the chunks. */
 #include "context.h"
 
 enum {
-    CHUNK_BYTES = 64 * 1024, /* of weights per chunk of matrix-vector work: many pages' worth of
-                                streaming, 1/30 of a millisecond */
-    CHUNKS_PER_THREAD = 4,   /* at least, so that the last chunk of a step is a small share of it */
+    CHUNK_BYTES = 64 * 1024, /* of weights in the smallest chunk of matrix-vector work: 3 us at 20
+                                GB/s, of steps that take hundreds */
     CHUNK_TILES = 8          /* row tiles per chunk of tiled work at most: what kernels block by */
 };
 
-/* Rows per chunk, a multiple of CPU_ROW_TILE. */
-static int64_t chunk_rows(int64_t total, size_t row_bytes, int nth, bool tiled) {
-    int64_t most = tiled ? CHUNK_TILES * CPU_ROW_TILE : (int64_t)(CHUNK_BYTES / row_bytes);
-    int64_t fair = total / ((int64_t)nth * CHUNKS_PER_THREAD);
-    int64_t rows = most < fair ? most : fair;
-    rows -= rows % CPU_ROW_TILE;
-    return rows < CPU_ROW_TILE ? CPU_ROW_TILE : rows;
+/* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
+ * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
+typedef struct row_chunks {
+    int64_t total, least, most;
+    int nth;
+    int64_t index, next; /* chunk `index` starts at row `next` */
+} row_chunks;
+
+static row_chunks make_chunks(int64_t total, size_t row_bytes, int nth, bool tiled) {
+    int64_t least = tiled ? CPU_ROW_TILE : (int64_t)(CHUNK_BYTES / row_bytes);
+    least -= least % CPU_ROW_TILE;
+    if (least < CPU_ROW_TILE) least = CPU_ROW_TILE;
+    return (row_chunks){.total = total,
+                        .least = least,
+                        .most = tiled ? CHUNK_TILES * CPU_ROW_TILE : total,
+                        .nth = nth};
+}
+
+static int64_t chunk_length(const row_chunks *k) {
+    int64_t n = (k->total - k->next) / (2 * (int64_t)k->nth);
+    n -= n % CPU_ROW_TILE;
+    if (n > k->most) n = k->most;
+    if (n < k->least) n = k->least;
+    return n < k->total - k->next ? n : k->total - k->next;
+}
+
+/* Takes the next chunk [*r0, *r1) of the step; false when all are taken. Every thread walks the
+ * same sequence of chunks and stops at the one whose number it drew. */
+static bool take_chunk(pool *p, row_chunks *k, int64_t *r0, int64_t *r1) {
+    int64_t index = pool_take(p, 1);
+    for (; k->index < index && k->next < k->total; k->index++) k->next += chunk_length(k);
+    if (k->next >= k->total) return false;
+    *r0 = k->next;
+    *r1 = k->next + chunk_length(k);
+    return true;
 }
 
 static float *out_rows(const engine_context *c, plan_buffer b) {
@@ -74,11 +101,9 @@ void step_matmul(engine_context *c, const plan_step *s, int ith) {
     }
     const cpu_mat *first = &s->matrix[0].w;
     cpu_act probe = context_act(c, c->kernels.mat[first->type].act, first->n_in, n_cols);
-    int64_t chunk = chunk_rows(total, row_bytes, c->pass.nth, probe.layout == CPU_ACT_PANELS);
-    for (;;) {
-        int64_t begin = pool_take(c->pool, chunk);
-        if (begin >= total) break;
-        int64_t end = begin + chunk < total ? begin + chunk : total;
+    row_chunks chunks = make_chunks(total, row_bytes, c->pass.nth, probe.layout == CPU_ACT_PANELS);
+    int64_t begin, end;
+    while (take_chunk(c->pool, &chunks, &begin, &end)) {
         int64_t base = 0;
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
@@ -104,11 +129,9 @@ void step_ffn_in(engine_context *c, const plan_step *s, int ith) {
         const cpu_mat *w = &s->matrix[k].w;
         x[k] = context_act(c, c->kernels.mat[w->type].act, w->n_in, n_cols);
     }
-    int64_t chunk = chunk_rows(n_ff, row_bytes, c->pass.nth, x[0].layout == CPU_ACT_PANELS);
-    for (;;) {
-        int64_t r0 = pool_take(c->pool, chunk);
-        if (r0 >= n_ff) break;
-        int64_t r1 = r0 + chunk < n_ff ? r0 + chunk : n_ff;
+    row_chunks chunks = make_chunks(n_ff, row_bytes, c->pass.nth, x[0].layout == CPU_ACT_PANELS);
+    int64_t r0, r1;
+    while (take_chunk(c->pool, &chunks, &r0, &r1)) {
         for (int k = 0; k < s->n_matrices; k++) product(c, &s->matrix[k], &x[k], r0, r1, ith);
         for (int64_t col = 0; col < n_cols; col++) {
             float *gate = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE] + r0;

@@ -50,8 +50,10 @@ pi_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **o
 void tokenizer_free(tokenizer *t); /* NULL is fine */
 const tokenizer_info *tokenizer_get_info(const tokenizer *t);
 
-/* Any bytes are accepted. Writes at most `capacity` ids, *n_tokens is how many there are (n_text +
- * 8 always fits); PI_ERR_LIMIT when they did not fit, PI_ERR_NOMEM. Time is O(n log n). */
+/* Any bytes are accepted. Writes at most `capacity` ids; *n_tokens is how many there are, stored or
+ * not. n_text + 8 are enough for well-formed UTF-8 and a sane vocabulary; an ill-formed byte counts
+ * as U+FFFD in a `gpt2` vocabulary and may take three. PI_ERR_LIMIT when they did not fit,
+ * PI_ERR_NOMEM. Time is O(n log n). */
 pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
 

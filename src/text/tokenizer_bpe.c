@@ -81,22 +81,38 @@ static size_t merge_index(const tokenizer *t, uint64_t pair) {
     return i;
 }
 
+/* Scratch of loading. Merges mostly make the tokens in their order, so that the result of one is
+ * the token of the one before or the next: `guess` is tried before the table. */
 typedef struct merge_buffer {
     char *text;
     size_t capacity;
+    bool in_order;  /* symbols and tokens have the same numbers */
+    uint32_t guess; /* a token */
 } merge_buffer;
+
+static bool is_joined(const tokenizer *t, uint32_t id, gguf_string left, gguf_string right) {
+    if (id >= (uint32_t)t->info.n_vocab) return false;
+    gguf_string text = t->tokens[id].text;
+    return text.n_bytes == left.n_bytes + right.n_bytes &&
+           memcmp(text.data, left.data, (size_t)left.n_bytes) == 0 &&
+           memcmp(text.data + left.n_bytes, right.data, (size_t)right.n_bytes) == 0;
+}
 
 /* The number of left + right, added when it is new. */
 static uint32_t add_joined(tokenizer *t, size_t *capacity, gguf_string left, gguf_string right,
                            merge_buffer *buffer) {
     size_t n = (size_t)(left.n_bytes + right.n_bytes);
+    if (buffer->in_order) {
+        if (is_joined(t, buffer->guess, left, right)) return buffer->guess;
+        if (is_joined(t, buffer->guess + 1, left, right)) return ++buffer->guess;
+    }
     if (!mem_grow((void **)&buffer->text, &buffer->capacity, n, 1, SIZE_MAX / 2)) {
         return TEXT_TABLE_NONE;
     }
     memcpy(buffer->text, left.data, (size_t)left.n_bytes);
     memcpy(buffer->text + left.n_bytes, right.data, (size_t)right.n_bytes);
     uint32_t symbol = text_table_find(&t->table, buffer->text, n);
-    if (symbol != TEXT_TABLE_NONE) return symbol;
+    if (symbol != TEXT_TABLE_NONE) return buffer->guess = symbol;
     char *copy = arena_strndup(&t->memory, buffer->text, n);
     return copy ? add_symbol(t, capacity, copy, n) : TEXT_TABLE_NONE;
 }
@@ -132,8 +148,8 @@ pi_status tokenizer_bpe_load(tokenizer *t, const gguf_value *merges, pi_error *e
     while (t->n_merge_slots < merges->count * 2) t->n_merge_slots *= 2;
     t->merges = mem_calloc(t->n_merge_slots, sizeof *t->merges);
     size_t capacity = (size_t)t->info.n_vocab; /* of symbol_token */
+    merge_buffer buffer = {.in_order = t->table.count == capacity};
     bool ok = t->merges && add_bytes(t, &capacity);
-    merge_buffer buffer = {0};
     const uint8_t *cursor = merges->data;
     for (uint32_t i = 0; ok && i < merges->count; i++) {
         gguf_string line = gguf_next_string(&cursor);

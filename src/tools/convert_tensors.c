@@ -1,8 +1,8 @@
 /* convert_tensors.c: see convert_tensors.h.
  *
  * Memory: one output chunk of at most CHUNK_BYTES (or one row) and one row of floats per thread;
- * the source is mapped. Threads: rows of a chunk are handed out one by one; the chunk is written by
- * the calling thread. */
+ * the source is mapped, and let go of chunk by chunk. Threads: rows of a chunk are handed out one
+ * by one; the chunk is written by the calling thread. */
 #include "convert_tensors.h"
 
 #include <assert.h>
@@ -194,7 +194,7 @@ static pi_status match_all(matcher *m) {
 
 pi_status convert_plan_make(const hf_config *c, const safetensors *weights, quant_type type,
                             const talk *t, convert_plan *out, pi_error *err) {
-    convert_plan plan = {0};
+    convert_plan plan = {.weights = weights};
     matcher m = {
         .config = c, .weights = weights, .type = type, .talk = t, .plan = &plan, .err = err};
     m.taken = mem_calloc(safetensors_count(weights), sizeof *m.taken);
@@ -332,8 +332,17 @@ static pi_status write_chunk(gguf_writer *w, const void *data, size_t n_bytes, t
     return PI_OK;
 }
 
-static pi_status write_tensor(const convert_tensor *t, pool *workers, tally *sum, gguf_writer *w,
-                              pi_error *err) {
+/* The source of a chunk's rows. A head whose rows are reordered may lie across the end of a chunk;
+ * the few pages of it that are read again come from the page cache. */
+static void forget_rows(const row_job *job, const safetensors *weights) {
+    const safetensor *s = job->tensor->source;
+    size_t row_bytes = s->n_bytes / (size_t)job->tensor->dims[1];
+    safetensors_forget(weights, s->data + job->first_row * row_bytes,
+                       (size_t)job->n_rows * row_bytes);
+}
+
+static pi_status write_tensor(const convert_plan *p, const convert_tensor *t, pool *workers,
+                              tally *sum, gguf_writer *w, pi_error *err) {
     row_job job = {.tensor = t, .traits = quant_find(t->type), .workers = workers};
     size_t scratch_bytes;
     int n_threads = pool_size(workers);
@@ -353,6 +362,7 @@ static pi_status write_tensor(const convert_tensor *t, pool *workers, tally *sum
         job.n_rows = t->dims[1] - row < chunk_rows ? t->dims[1] - row : chunk_rows;
         int nth = job.n_rows < (uint64_t)n_threads ? (int)job.n_rows : n_threads;
         pool_run(workers, nth, convert_rows, &job);
+        forget_rows(&job, p->weights);
         status = check_rows(&job, err);
         if (status == PI_OK)
             status = write_chunk(w, job.out, (size_t)job.n_rows * job.row_bytes, sum, err);
@@ -379,7 +389,7 @@ pi_status convert_plan_write(const convert_plan *p, const hf_config *c, pool *wo
     pi_status status = PI_OK;
     for (size_t i = 0; i < p->n_tensors && status == PI_OK; i++) {
         const convert_tensor *t = &p->tensors[i];
-        status = t->source ? write_tensor(t, workers, &sum, w, err)
+        status = t->source ? write_tensor(p, t, workers, &sum, w, err)
                            : write_rope_factors(t, c, &sum, w, err);
     }
     return status;

@@ -19,7 +19,8 @@ typedef struct convert_tensor {
 } convert_tensor;
 
 typedef struct convert_plan {
-    convert_tensor *tensors; /* [n_tensors], in the order of the file */
+    const safetensors *weights; /* must outlive the plan */
+    convert_tensor *tensors;    /* [n_tensors], in the order of the file */
     size_t n_tensors, capacity;
     uint64_t n_bytes; /* of all tensors, as written */
 } convert_plan;

@@ -2,6 +2,7 @@
  * arithmetic of the converter. Readers do nothing once an error is set. */
 #include "hf_config.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,10 +302,9 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
         snprintf(name, n_name, "%s", said);
         return;
     }
-    char *real = realpath(dir, NULL); /* resolves "." and trailing slashes */
-    const char *last = real ? strrchr(real, '/') : NULL;
+    char real[PATH_MAX];
+    const char *last = realpath(dir, real) ? strrchr(real, '/') : NULL; /* "." and "x/" too */
     snprintf(name, n_name, "%s", last && last[1] ? last + 1 : "model");
-    free(real);
 }
 
 pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_error *err) {

@@ -9,7 +9,8 @@
 
 enum { MAX_STEPS = 8 };
 
-#define GPT2         "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define GPT2_WORDS   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+"
+#define GPT2         GPT2_WORDS "|\\s+(?!\\S)|\\s+"
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define PUNCTUATION  "(punctuation)" /* the step that has no pattern of its own */

@@ -55,7 +55,8 @@ static const char *find_activation(const gguf_file *f, gguf_string arch) {
         }
         return NULL;
     }
-    const arch_row *row = arch_find(arch.data, arch.n_bytes);
+    /* PowerInfer's own files have architectures by these names with other activations. */
+    const arch_row *row = gguf_is_pwri(f) ? NULL : arch_find(arch.data, arch.n_bytes);
     return row ? activation_name(row->default_activation) : NULL;
 }
 
@@ -115,10 +116,13 @@ void inspect_gather(const gguf_file *f, bool complete, inspect_summary *s) {
     gather_types(f, s);
 }
 
-/* Opens whole, or, when that fails, the header alone; *complete tells which. */
+/* Opens whole, or, when the file is refused, the header alone; *complete tells which. */
 static pi_status open_any(const char *path, gguf_file **f, bool *complete, pi_error *err) {
-    *complete = gguf_open(path, NULL, f, NULL) == PI_OK;
-    if (*complete) return PI_OK;
+    pi_error whole = {.status = PI_OK};
+    pi_status status = gguf_open(path, NULL, f, &whole);
+    *complete = status == PI_OK;
+    if (status == PI_OK) return status;
+    if (status != PI_ERR_FORMAT) return error_set(err, status, "%s", whole.message);
     const gguf_open_options header = {.header_only = true};
     return gguf_open(path, &header, f, err);
 }

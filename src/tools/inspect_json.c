@@ -18,16 +18,16 @@ enum { KV_ITEMS = 64 }; /* per-layer arrays are written, vocabularies are not */
 
 static void write_u64(json_writer *w, const char *key, uint64_t v) {
     if (v <= INT64_MAX)
-        json_int(w, key, (int64_t)v);
+        json_put_int(w, key, (int64_t)v);
     else
-        json_number(w, key, (double)v);
+        json_put_number(w, key, (double)v);
 }
 
 static void write_known(json_writer *w, const char *key, int64_t v) {
     if (v >= 0)
-        json_int(w, key, v);
+        json_put_int(w, key, v);
     else
-        json_text(w, key, NULL);
+        json_put_text(w, key, NULL);
 }
 
 static void write_range(json_writer *w, const char *key, inspect_range r) {
@@ -35,17 +35,17 @@ static void write_range(json_writer *w, const char *key, inspect_range r) {
         write_known(w, key, r.max);
         return;
     }
-    json_array(w, key);
-    json_int(w, NULL, r.min);
-    json_int(w, NULL, r.max);
+    json_put_array(w, key);
+    json_put_int(w, NULL, r.min);
+    json_put_int(w, NULL, r.max);
     json_end_array(w);
 }
 
 static void write_text(json_writer *w, const char *key, gguf_string s) {
     if (s.n_bytes)
-        json_string(w, key, s.data, s.n_bytes);
+        json_put_string(w, key, s.data, s.n_bytes);
     else
-        json_text(w, key, NULL);
+        json_put_text(w, key, NULL);
 }
 
 static void write_summary(json_writer *w, const inspect_summary *s) {
@@ -63,15 +63,15 @@ static void write_summary(json_writer *w, const inspect_summary *s) {
     write_known(w, "vocabulary", s->n_vocab);
     write_text(w, "tokenizer", s->tokenizer);
     write_text(w, "pre", s->pre);
-    json_bool(w, "chat_template", s->has_chat_template);
-    json_text(w, "activation", s->activation);
-    json_bool(w, "predictor", s->has_predictor);
+    json_put_bool(w, "chat_template", s->has_chat_template);
+    json_put_text(w, "activation", s->activation);
+    json_put_bool(w, "predictor", s->has_predictor);
     write_u64(w, "parameters", s->n_params);
     write_u64(w, "tensor_bytes", s->tensor_bytes);
-    json_array(w, "types");
+    json_put_array(w, "types");
     for (int i = 0; i < s->n_types; i++) {
-        json_object(w, NULL);
-        json_text(w, "type", s->types[i].traits->name);
+        json_put_object(w, NULL);
+        json_put_text(w, "type", s->types[i].traits->name);
         write_u64(w, "tensors", s->types[i].n_tensors);
         write_u64(w, "bytes", s->types[i].n_bytes);
         json_end_object(w);
@@ -87,26 +87,26 @@ static void write_item(json_writer *w, const gguf_value *v, uint64_t i, const ui
     double d;
     if (v->item_type == GGUF_STRING) {
         gguf_string s = gguf_next_string(cursor);
-        json_string(w, NULL, s.data, s.n_bytes);
+        json_put_string(w, NULL, s.data, s.n_bytes);
     } else if (v->item_type == GGUF_ARRAY) {
         gguf_value inner = gguf_next_array(cursor);
         write_array(w, NULL, &inner);
     } else if (gguf_item_u64(v, i, &u)) {
         if (v->item_type == GGUF_BOOL)
-            json_bool(w, NULL, u != 0);
+            json_put_bool(w, NULL, u != 0);
         else
             write_u64(w, NULL, u);
     } else if (gguf_item_i64(v, i, &n)) {
-        json_int(w, NULL, n);
+        json_put_int(w, NULL, n);
     } else if (gguf_item_f64(v, i, &d)) {
-        json_number(w, NULL, d);
+        json_put_number(w, NULL, d);
     }
 }
 
 /* Depth is capped by the reader (GGUF_MAX_ARRAY_DEPTH), below JSON_WRITER_DEPTH. */
 static void write_array(json_writer *w, const char *key, const gguf_value *v) {
     const uint8_t *cursor = v->data;
-    json_array(w, key);
+    json_put_array(w, key);
     for (uint64_t i = 0; i < v->count; i++) write_item(w, v, i, &cursor);
     json_end_array(w);
 }
@@ -118,28 +118,28 @@ static void write_value(json_writer *w, const char *key, const gguf_value *v, bo
     bool b;
     gguf_string s;
     if (v->type == GGUF_ARRAY && v->count > KV_ITEMS && !verbose) {
-        json_object(w, key);
-        json_text(w, "type", gguf_value_type_name(v->item_type));
+        json_put_object(w, key);
+        json_put_text(w, "type", gguf_value_type_name(v->item_type));
         write_u64(w, "count", v->count);
         json_end_object(w);
     } else if (v->type == GGUF_ARRAY) {
         write_array(w, key, v);
     } else if (gguf_as_string(v, &s)) {
-        json_string(w, key, s.data, s.n_bytes);
+        json_put_string(w, key, s.data, s.n_bytes);
     } else if (gguf_as_u64(v, &u)) {
         write_u64(w, key, u);
     } else if (gguf_as_i64(v, &i)) {
-        json_int(w, key, i);
+        json_put_int(w, key, i);
     } else if (gguf_as_f64(v, &d)) {
-        json_number(w, key, d);
+        json_put_number(w, key, d);
     } else if (gguf_as_bool(v, &b)) {
-        json_bool(w, key, b);
+        json_put_bool(w, key, b);
     }
 }
 
 static pi_status write_keys(json_writer *w, const gguf_file *f, bool verbose, pi_error *err) {
     pi_status status = PI_OK;
-    json_object(w, "kv");
+    json_put_object(w, "kv");
     for (uint64_t i = 0; !status && i < gguf_n_values(f); i++) {
         const gguf_value *v = gguf_value_at(f, i);
         char *key = mem_strndup(v->key.data, v->key.n_bytes);
@@ -154,18 +154,18 @@ static pi_status write_keys(json_writer *w, const gguf_file *f, bool verbose, pi
 }
 
 static void write_tensors(json_writer *w, const gguf_file *f) {
-    json_array(w, "tensors");
+    json_put_array(w, "tensors");
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
-        json_object(w, NULL);
-        json_text(w, "name", t->name);
-        json_text(w, "type", quant_find((uint32_t)t->type)->name);
-        json_array(w, "shape");
+        json_put_object(w, NULL);
+        json_put_text(w, "name", t->name);
+        json_put_text(w, "type", quant_find((uint32_t)t->type)->name);
+        json_put_array(w, "shape");
         for (int d = 0; d < t->n_dims; d++) write_u64(w, NULL, t->dims[d]);
         json_end_array(w);
         write_u64(w, "offset", t->file_offset);
         write_u64(w, "bytes", t->n_bytes);
-        json_int(w, "part", t->part + 1);
+        json_put_int(w, "part", t->part + 1);
         json_end_object(w);
     }
     json_end_array(w);
@@ -175,14 +175,14 @@ pi_status inspect_write_json(const gguf_file *f, const inspect_summary *s, bool 
                              pi_error *err) {
     json_writer w;
     json_begin(&w, out);
-    json_object(&w, NULL);
-    json_text(&w, "file", gguf_path(f));
+    json_put_object(&w, NULL);
+    json_put_text(&w, "file", gguf_path(f));
     write_u64(&w, "bytes", gguf_file_bytes(f));
-    json_int(&w, "parts", gguf_n_parts(f));
-    json_int(&w, "version", gguf_version(f));
-    json_text(&w, "magic", gguf_is_pwri(f) ? "PWRI" : "GGUF");
-    json_int(&w, "alignment", gguf_alignment(f));
-    json_bool(&w, "complete", s->complete);
+    json_put_int(&w, "parts", gguf_n_parts(f));
+    json_put_int(&w, "version", gguf_version(f));
+    json_put_text(&w, "magic", gguf_is_pwri(f) ? "PWRI" : "GGUF");
+    json_put_int(&w, "alignment", gguf_alignment(f));
+    json_put_bool(&w, "complete", s->complete);
     write_summary(&w, s);
     pi_status status = write_keys(&w, f, verbose, err);
     if (!status) write_tensors(&w, f);

@@ -77,7 +77,7 @@ static void print_file(const gguf_file *f, const inspect_summary *s, FILE *out) 
 static void print_shape(const inspect_summary *s, FILE *out) {
     if (s->n_layer < 0 && s->n_embd < 0) return;
     label(out, "shape");
-    print_number(out, "", s->n_layer, " layers");
+    print_number(out, "", s->n_layer, s->n_layer == 1 ? " layer" : " layers");
     print_number(out, ", n_embd ", s->n_embd, "");
     print_range(out, ", n_ff ", s->n_ff, "");
     print_range(out, ", ", s->n_head, " heads");
@@ -140,7 +140,11 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
     print_shape(s, out);
     if (s->activation) {
         label(out, "activation");
-        fprintf(out, "%s%s\n", s->activation, s->has_predictor ? ", with neuron predictors" : "");
+        fprintf(out, "%s\n", s->activation);
+    }
+    if (s->has_predictor) {
+        label(out, "predictor");
+        fputs("says which neurons to compute (fc1, fc2)\n", out);
     }
     if (s->n_ctx >= 0) {
         label(out, "context");

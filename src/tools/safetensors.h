@@ -70,6 +70,9 @@ size_t safetensors_count(const safetensors *s);
 const safetensor *safetensors_at(const safetensors *s, size_t i); /* ordered by name */
 /* Index of a name, SIZE_MAX when absent. O(log n). */
 size_t safetensors_find(const safetensors *s, const char *name);
+/* Says that these bytes of a tensor will hardly be read again: pages of the mapping that lie wholly
+ * within leave memory (and come back when they are read after all). */
+void safetensors_forget(const safetensors *s, const uint8_t *data, size_t n_bytes);
 const char *safetensors_dtype_name(safetensors_dtype dtype); /* "BF16" */
 
 #endif

@@ -33,34 +33,34 @@ static const char *finish(void) {
 }
 
 static const char *one_string(const char *s, size_t n) {
-    json_string(start(), NULL, s, n);
+    json_put_string(start(), NULL, s, n);
     return finish();
 }
 
 static const char *one_number(double x) {
-    json_number(start(), NULL, x);
+    json_put_number(start(), NULL, x);
     return finish();
 }
 
 static void test_layout(void **state) {
     (void)state;
     json_writer *w = start();
-    json_object(w, NULL);
-    json_int(w, "low", INT64_MIN);
-    json_array(w, "list");
-    json_int(w, NULL, 1);
-    json_bool(w, NULL, true);
-    json_text(w, NULL, NULL);
+    json_put_object(w, NULL);
+    json_put_int(w, "low", INT64_MIN);
+    json_put_array(w, "list");
+    json_put_int(w, NULL, 1);
+    json_put_bool(w, NULL, true);
+    json_put_text(w, NULL, NULL);
     json_end_array(w);
-    json_array(w, "none");
+    json_put_array(w, "none");
     json_end_array(w);
-    json_object(w, "empty");
+    json_put_object(w, "empty");
     json_end_object(w);
-    json_array(w, "nested");
-    json_object(w, NULL);
-    json_bool(w, "no", false);
+    json_put_array(w, "nested");
+    json_put_object(w, NULL);
+    json_put_bool(w, "no", false);
     json_end_object(w);
-    json_array(w, NULL);
+    json_put_array(w, NULL);
     json_end_array(w);
     json_end_array(w);
     json_end_object(w);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ static json_t *json_of(const char *line) {
     size_t n;
     const char *text = shell_read("out", &n);
     json_error_t error;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!root) fail_msg("%s: %s", error.text, text);
     assert_int_equal(text[n - 1], '\n');
     return root;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,6 +22,7 @@
 
 #define RUN "$PI run -m $M "
 
+enum { PIPE_BYTES = 4096 };   /* the smallest pipe there is */
 enum { PATIENCE_MS = 60000 }; /* far beyond anything these tests need, also under sanitizers */
 
 static void same_output(const char *a, const char *b) {
@@ -140,6 +142,7 @@ typedef struct child {
 static child start(int in, const char *line) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
+    assert_true(fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES) >= PIPE_BYTES);
     child c = {.pid = fork(), .out = ends[0]};
     assert_int_not_equal(c.pid, -1);
     if (c.pid == 0) {
@@ -186,29 +189,34 @@ static void test_one_signal_ends_the_text(void **state) {
 
 static void test_signal_in_json(void **state) {
     (void)state;
-    child c = start(-1, "exec $PI run -m $M -p abc --ignore-eos -c 2000000 --json -q 2>err >json");
-    usleep(500 * 1000); /* nothing tells from outside that generation has begun */
+    child c = start(-1, "exec $PI run -m $M -p abc --ignore-eos -c 2000000 --json -v 2>err >json");
+    int begun = 0; /* the last of the settings that -v shows is the seed */
+    for (int waited = 0; waited < PATIENCE_MS && !begun; waited += 50) {
+        usleep(50 * 1000);
+        begun = shell_has("err") && strstr(shell_read("err", NULL), "seed: ") != NULL;
+    }
+    assert_true(begun);
     assert_int_equal(kill(c.pid, SIGINT), 0);
     assert_int_equal(finish(&c), 0);
     assert_non_null(strstr(shell_read("json", NULL), "\"stop\": \"stop\""));
 }
 
-/* Nobody reads, so writing blocks, the first signal changes nothing, and the second must end it. */
+/* Nobody reads, so writing blocks, the first signal changes nothing, and the second must end it.
+ * The pipe is as small as it can be and nearly full from the start. */
 static void test_second_signal_ends_the_program(void **state) {
     (void)state;
-    child c = start(-1, ENDLESS);
-    int before = -1, now = 0;
-    for (int waited = 0; waited < PATIENCE_MS; waited += 300) {
-        usleep(300 * 1000);
+    child c = start(-1, "head -c 4000 /dev/zero; " ENDLESS);
+    int now = 0, still = 0;
+    for (int waited = 0; waited < PATIENCE_MS && still < 5; waited += 100) {
+        int before = now;
+        usleep(100 * 1000);
         assert_int_equal(ioctl(c.out, FIONREAD, &now), 0);
-        if (now > 0 && now == before) break; /* full */
-        before = now;
+        still = now > PIPE_BYTES - 16 && now == before ? still + 1 : 0;
     }
-    assert_true(now > 1000);
+    assert_int_equal(still, 5);
     assert_int_equal(kill(c.pid, SIGINT), 0);
     usleep(200 * 1000);
-    assert_int_equal(kill(c.pid, 0), 0); /* still there */
-    assert_int_equal(waitpid(c.pid, NULL, WNOHANG), 0);
+    assert_int_equal(waitpid(c.pid, NULL, WNOHANG), 0); /* still there */
     assert_int_equal(kill(c.pid, SIGINT), 0);
     assert_int_equal(finish(&c), 130);
 }

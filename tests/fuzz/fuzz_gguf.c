@@ -29,6 +29,9 @@ static unsigned walk_value(const gguf_value *v) {
         if (v->item_type == GGUF_STRING) {
             s = gguf_next_string(&cursor);
             sum += sum_bytes(s.data, s.n_bytes);
+        } else if (v->item_type == GGUF_ARRAY) {
+            gguf_value inner = gguf_next_array(&cursor); /* depth is capped by the reader */
+            sum += walk_value(&inner);
         } else {
             sum += (unsigned)(gguf_item_u64(v, k, &u) + gguf_item_i64(v, k, &i));
             sum += gguf_item_f64(v, k, &d);

@@ -105,38 +105,50 @@ AVX512_INLINE void mm_dot4(const __m512i *w, const act_q8_panel_group *x, int k,
         }
 }
 
+/* What a panel's group contributes apart from dot products: the integers that take off the offset,
+ * and for minima d * sum. Per 16 elements, or in [0] per 32. They are the same for all tiles. */
+typedef struct mm_sums {
+    int32_t start[2][CPU_PANEL];
+    float lift[2][CPU_PANEL];
+} mm_sums;
+
+AVX512_INLINE void mm_sums_make(const q_format *f, const act_q8_panel_group *x, int64_t n_groups,
+                                mm_sums *out) {
+    for (int64_t g = 0; g < n_groups; g++)
+        for (int s = 0; s < 32 / f->sub; s++) {
+            __m512i sum = _mm512_loadu_si512(x[g].sum[s]);
+            if (f->sub == 32) sum = _mm512_add_epi32(sum, _mm512_loadu_si512(x[g].sum[1]));
+            __m512i start = _mm512_setzero_si512();
+            if (f->offset_shift >= 0)
+                start = _mm512_sub_epi32(start,
+                                         _mm512_slli_epi32(sum, (unsigned)f->offset_shift & 31));
+            _mm512_storeu_si512(out[g].start[s], start);
+            if (!f->has_min) continue;
+            __m512 lift = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(x[g].d));
+            _mm512_storeu_ps(out[g].lift[s], lift);
+        }
+}
+
 /* acc[c] += the group's products with all 16 columns. */
 AVX512_INLINE void mm_group(const q_format *f, const uint8_t *group, const act_q8_panel_group *x,
-                            __m512 acc[CPU_PANEL]) {
+                            const mm_sums *sums, __m512 acc[CPU_PANEL]) {
     const int n_sub = 32 / f->sub;
     __m512i w[8];
-    int32_t start[2][CPU_PANEL];
-    float lift[2][CPU_PANEL]; /* d * sum, for the minima */
     for (int i = 0; i < 8; i++) w[i] = _mm512_load_si512(group + 64 * i);
-    for (int s = 0; s < n_sub; s++) {
-        __m512i sum = _mm512_loadu_si512(x->sum[s]);
-        if (n_sub == 1) sum = _mm512_add_epi32(sum, _mm512_loadu_si512(x->sum[1]));
-        __m512i from = _mm512_setzero_si512();
-        if (f->offset_shift >= 0)
-            from = _mm512_sub_epi32(from, _mm512_slli_epi32(sum, (unsigned)f->offset_shift & 31));
-        _mm512_storeu_si512(start[s], from);
-        if (f->has_min)
-            _mm512_storeu_ps(lift[s],
-                             _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(x->d)));
-    }
     const float *d = (const float *)(group + 512), *m = d + n_sub * MM_ROWS;
 #pragma GCC unroll 4
     for (int col = 0; col < CPU_PANEL; col += MM_COLS_AT_ONCE)
         for (int s = 0; s < n_sub; s++) {
             __m512i t[MM_COLS_AT_ONCE];
-            mm_dot4(w, x, s * 8 / n_sub, 8 / n_sub, col, start[s], t);
+            mm_dot4(w, x, s * 8 / n_sub, 8 / n_sub, col, sums->start[s], t);
             for (int c = 0; c < MM_COLS_AT_ONCE; c++) {
                 __m512 dd = _mm512_mul_ps(_mm512_load_ps(d + s * MM_ROWS),
                                           _mm512_set1_ps(x->d[col + c]));
                 acc[col + c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[c]), dd, acc[col + c]);
                 if (f->has_min)
                     acc[col + c] = _mm512_fnmadd_ps(_mm512_load_ps(m + s * MM_ROWS),
-                                                    _mm512_set1_ps(lift[s][col + c]), acc[col + c]);
+                                                    _mm512_set1_ps(sums->lift[s][col + c]),
+                                                    acc[col + c]);
             }
         }
 }
@@ -144,13 +156,14 @@ AVX512_INLINE void mm_group(const q_format *f, const uint8_t *group, const act_q
 /* y += tile x panel over n_groups groups (y = when `first`), for the rows of `mask` and n_cols
  * columns. */
 AVX512_INLINE void mm_tile(const q_format *f, const uint8_t *tile, const act_q8_panel_group *x,
-                           int64_t n_groups, float *y, int64_t ldy, __mmask16 mask, int n_cols,
-                           bool first) {
+                           const mm_sums *sums, int64_t n_groups, float *y, int64_t ldy,
+                           __mmask16 mask, int n_cols, bool first) {
     __m512 acc[CPU_PANEL];
     for (int c = 0; c < CPU_PANEL; c++)
         acc[c] = first || c >= n_cols ? _mm512_setzero_ps()
                                       : _mm512_maskz_loadu_ps(mask, y + c * ldy);
-    for (int64_t g = 0; g < n_groups; g++, tile += mm_group_bytes(f)) mm_group(f, tile, x + g, acc);
+    for (int64_t g = 0; g < n_groups; g++, tile += mm_group_bytes(f))
+        mm_group(f, tile, x + g, sums + g, acc);
     for (int c = 0; c < CPU_PANEL; c++)
         if (c < n_cols) _mm512_mask_storeu_ps(y + c * ldy, mask, acc[c]);
 }
@@ -158,6 +171,7 @@ AVX512_INLINE void mm_tile(const q_format *f, const uint8_t *tile, const act_q8_
 AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                           const cpu_act *x, float *y, int64_t ldy, uint8_t *scratch) {
     const size_t tile_bytes = MM_K_GROUPS * mm_group_bytes(f);
+    mm_sums sums[MM_K_GROUPS]; /* 8 KiB */
     for (int64_t block = row0; block < row1; block += MM_TILES * MM_ROWS)
         for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {
             int64_t k1 = k0 + MM_K < w->n_in ? k0 + MM_K : w->n_in;
@@ -168,12 +182,13 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
             for (int64_t col = 0; col < x->n_cols; col += CPU_PANEL) {
                 const act_q8_panel_group *panel = act_panel(x, col / CPU_PANEL);
                 panel += k0 / CPU_ACT_GROUP;
+                mm_sums_make(f, panel, (k1 - k0) / CPU_ACT_GROUP, sums);
                 int n_cols = x->n_cols - col < CPU_PANEL ? (int)(x->n_cols - col) : CPU_PANEL;
                 tile = scratch;
                 for (int64_t row = block; row < end; row += MM_ROWS, tile += tile_bytes) {
                     int64_t rows = end - row < MM_ROWS ? end - row : MM_ROWS;
-                    mm_tile(f, tile, panel, (k1 - k0) / CPU_ACT_GROUP, y + col * ldy + row, ldy,
-                            (__mmask16)((1u << rows) - 1), n_cols, k0 == 0);
+                    mm_tile(f, tile, panel, sums, (k1 - k0) / CPU_ACT_GROUP, y + col * ldy + row,
+                            ldy, (__mmask16)((1u << rows) - 1), n_cols, k0 == 0);
                 }
             }
         }

@@ -1,20 +1,24 @@
 /* avx512_matvec.c: products of quantized rows with one or a few vectors.
  *
- * Memory is the limit, so a row is read once, from front to back, and rows one after the other: a
- * thread is one sequential stream. Several rows at once were slower from memory (each row is then a
- * stream of its own) although they share work on the activations. Lines are asked for
- * MV_AHEAD bytes early, across the ends of pages and rows, a few instructions apart, so that
- * requests are always in flight. Scales of 16 groups are converted and multiplied as one vector.
+ * Memory is the limit, so a row is read once, and everything else serves to keep requests to memory
+ * in flight:
+ *   - Four rows at a time, from the four quarters of the range, so that a thread is four sequential
+ *     streams, far apart. (One stream does not fill what a core can have in flight; four
+ *     neighbouring rows are short streams that start anew with every group.)
+ *   - Lines are asked for MV_AHEAD bytes early, across the ends of pages and rows, a few
+ *     instructions apart.
+ *   - Rows share what depends only on the activations, and scales of 16 groups are converted and
+ *     multiplied as one vector, so that there are few instructions between loads.
  *
- * Sums of a (row, column) pair are formed in the same order whatever the blocking is, so results do
- * not depend on how rows are split or how many columns there are. */
+ * The sum of a (row, column) pair is formed in the same order whatever the blocking is, so results
+ * do not depend on how rows are split or how many columns there are. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
 
 enum {
+    MV_ROWS = 4,    /* streams for one column; half as many for several */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_ACC = 2,     /* accumulators per column, to hide the latency of fma */
-    MV_AHEAD = 4096 /* bytes; 2048 and 8192 were slower or equal on Zen 5 */
+    MV_AHEAD = 4096 /* bytes; a page, or the time of 1/3 microsecond at full speed */
 };
 
 /* One encoded column, at the chunk in work. */
@@ -68,23 +72,35 @@ AVX512_INLINE __m512 mv_lane_scale(const q_format *f, const __m512 dd[2], int j)
                                  dd[j >> 2]);
 }
 
-/* A chunk's products with n_cols columns; the first `groups` groups are valid, in `steps` steps.
- * `ahead` (or NULL) is the place to prefetch. */
-AVX512_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
-                            const uint8_t *ahead, const mv_col *x, int groups, const int steps,
-                            __m512 acc[MV_COLS][MV_ACC]) {
+/* Minima behind the valid groups are whatever lies there; even times zero they could be NaN. */
+AVX512_INLINE void mv_mask_minima(const q_format *f, q_scales *s, int groups) {
+    uint32_t valid = (uint32_t)((UINT64_C(1) << groups * 32 / f->sub) - 1);
+    for (int h = 0; h < 32 / f->sub; h++)
+        s->m[h] = _mm512_maskz_mov_ps((__mmask16)(valid >> 16 * h), s->m[h]);
+}
+
+/* A chunk's products of n_rows rows with n_cols columns; the first `groups` groups are valid, in
+ * `steps` steps; what is behind them is read but does not count. `ahead` (0: none) is how far to
+ * prefetch. */
+AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
+                            const uint8_t *const p[MV_ROWS], const size_t ahead, const mv_col *x,
+                            int groups, const int steps, __m512 acc[MV_ROWS][MV_COLS]) {
     const __m512i lane_sum = _mm512_set_epi32(0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0);
     const int lines = (f->chunk_bytes + 63) / 64;
     const uint32_t valid = (uint32_t)((UINT64_C(1) << 2 * groups) - 1);
-    __m512 dd[MV_COLS][2];
+    __m512 dd[MV_ROWS][MV_COLS][2];
     __m512i off[MV_COLS][2];
-    q_scales s;
-    f->scales(p, &s);
+    q_scales s[MV_ROWS];
+    for (int r = 0; r < n_rows; r++) {
+        f->scales(p[r], &s[r]);
+        if (f->has_min && groups < Q_GROUPS) mv_mask_minima(f, &s[r], groups);
+    }
     for (int c = 0; c < n_cols; c++) {
         __m512 dx = _mm512_maskz_loadu_ps((__mmask16)((1u << groups) - 1), x[c].d);
         __m512i sums[2] = {_mm512_maskz_loadu_epi32((__mmask16)valid, x[c].sum),
                            _mm512_maskz_loadu_epi32((__mmask16)(valid >> 16), x[c].sum + 16)};
-        acc[c][0] = mv_scale(f, &s, dx, sums, dd[c], acc[c][0]);
+        for (int r = 0; r < n_rows; r++)
+            acc[r][c] = mv_scale(f, &s[r], dx, sums, dd[r][c], acc[r][c]);
         for (int h = 0; h < 2; h++)
             if (f->offset_shift >= 0)
                 off[c][h] = _mm512_sub_epi32(
@@ -93,37 +109,46 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *
     }
 #pragma GCC unroll 8
     for (int j = 0; j < steps; j++) {
-        __m512i w = f->quants(p, j);
-        for (int line = lines * j / Q_STEPS; line < lines * (j + 1) / Q_STEPS; line++)
-            if (ahead) _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
+        __m512i start[MV_COLS], xq[MV_COLS];
         for (int c = 0; c < n_cols; c++) {
             /* -offset * sum of 16 elements, in one lane of the four that these elements have */
-            __m512i t = _mm512_setzero_si512();
+            start[c] = _mm512_setzero_si512();
             if (f->offset_shift >= 0)
-                t = _mm512_maskz_permutexvar_epi32(
+                start[c] = _mm512_maskz_permutexvar_epi32(
                     0x1111, _mm512_add_epi32(lane_sum, _mm512_set1_epi32(4 * (j & 3))),
                     off[c][j >> 2]);
-            t = _mm512_dpbusd_epi32(t, w, _mm512_loadu_si512(x[c].q + 64 * j));
-            __m512 *sum = &acc[c][j % MV_ACC];
-            *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t), mv_lane_scale(f, dd[c], j), *sum);
+            xq[c] = _mm512_loadu_si512(x[c].q + 64 * j);
+        }
+        for (int r = 0; r < n_rows; r++) {
+            __m512i w = f->quants(p[r], j);
+            for (int line = lines * j / Q_STEPS; line < lines * (j + 1) / Q_STEPS; line++)
+                if (ahead) _mm_prefetch((const char *)p[r] + ahead + 64 * line, _MM_HINT_T0);
+            for (int c = 0; c < n_cols; c++) {
+                __m512 t = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[c], w, xq[c]));
+                acc[r][c] = _mm512_fmadd_ps(t, mv_lane_scale(f, dd[r][c], j), acc[r][c]);
+            }
         }
     }
 }
 
-/* One row times columns [col, col + n_cols). */
-AVX512_INLINE void mv_row(const q_format *f, const int n_cols, const cpu_mat *w, int64_t row,
-                          const cpu_act *act, int64_t col, float *y, int64_t ldy) {
-    const uint8_t *p = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
-    __m512 acc[MV_COLS][MV_ACC];
+/* Rows row, row + stride, ... (n_rows of them) times columns [col, col + n_cols). */
+AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
+                           int64_t row, int64_t stride, const cpu_act *act, int64_t col, float *y,
+                           int64_t ldy) {
+    const uint8_t *p[MV_ROWS];
+    __m512 acc[MV_ROWS][MV_COLS];
     mv_col x[MV_COLS];
     for (int c = 0; c < n_cols; c++) {
         const void *column = act_column(act, col + c);
         x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
-        for (int i = 0; i < MV_ACC; i++) acc[c][i] = _mm512_setzero_ps();
+    }
+    for (int r = 0; r < n_rows; r++) {
+        p[r] = (const uint8_t *)w->data + (size_t)(row + r * stride) * w->row_bytes;
+        for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
     }
     for (int64_t i = w->n_in / Q_CHUNK; i > 0; i--) {
-        mv_chunk(f, n_cols, p, p + MV_AHEAD, x, Q_GROUPS, Q_STEPS, acc);
-        p += f->chunk_bytes;
+        mv_chunk(f, n_rows, n_cols, p, MV_AHEAD, x, Q_GROUPS, Q_STEPS, acc);
+        for (int r = 0; r < n_rows; r++) p[r] += f->chunk_bytes;
         for (int c = 0; c < n_cols; c++) {
             x[c].q += Q_CHUNK;
             x[c].d += Q_GROUPS;
@@ -131,28 +156,51 @@ AVX512_INLINE void mv_row(const q_format *f, const int n_cols, const cpu_mat *w,
         }
     }
     int64_t left = w->n_in % Q_CHUNK;
-    if (left) {
-        uint8_t tail[Q_TAIL_BYTES] = {0};
-        memcpy(tail, p, q_bytes(f, left));
+    const uint8_t *end = (const uint8_t *)w->data + (size_t)w->n_out * w->row_bytes;
+    if (left == Q_CHUNK / 2 && f->chunk_bytes <= end - p[n_rows - 1]) {
+        /* Half a chunk, as with n_ff of 11008, in place: what follows is still the matrix. */
+        mv_chunk(f, n_rows, n_cols, p, MV_AHEAD, x, Q_GROUPS / 2, Q_STEPS / 2, acc);
+    } else if (left) {
+        uint8_t tail[MV_ROWS][Q_TAIL_BYTES];
+        for (int r = 0; r < n_rows; r++) {
+            memset(tail[r], 0, sizeof tail[r]);
+            memcpy(tail[r], p[r], q_bytes(f, left));
+            p[r] = tail[r];
+        }
         int groups = (int)left / CPU_ACT_GROUP;
-        mv_chunk(f, n_cols, tail, NULL, x, groups, (groups + 1) / 2, acc);
+        mv_chunk(f, n_rows, n_cols, p, 0, x, groups, (groups + 1) / 2, acc);
     }
-    for (int c = 0; c < n_cols; c++)
-        y[(col + c) * ldy + row] = _mm512_reduce_add_ps(_mm512_add_ps(acc[c][0], acc[c][1]));
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++)
+            y[(col + c) * ldy + row + r * stride] = _mm512_reduce_add_ps(acc[r][c]);
+}
+
+/* All columns of some rows, four, two or one at a time. */
+AVX512_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_mat *w, int64_t row,
+                              int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
+    int64_t col = 0;
+    for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
+        mv_rows(f, n_rows, MV_COLS, w, row, stride, x, col, y, ldy);
+    if (col + 2 <= x->n_cols) {
+        mv_rows(f, n_rows, 2, w, row, stride, x, col, y, ldy);
+        col += 2;
+    }
+    if (col < x->n_cols) mv_rows(f, n_rows, 1, w, row, stride, x, col, y, ldy);
 }
 
 AVX512_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                           const cpu_act *x, float *y, int64_t ldy) {
-    for (int64_t row = row0; row < row1; row++) {
-        int64_t col = 0;
-        for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-            mv_row(f, MV_COLS, w, row, x, col, y, ldy);
-        if (col + 2 <= x->n_cols) {
-            mv_row(f, 2, w, row, x, col, y, ldy);
-            col += 2;
-        }
-        if (col < x->n_cols) mv_row(f, 1, w, row, x, col, y, ldy);
+    int64_t row = row0;
+    if (x->n_cols == 1) {
+        int64_t stride = (row1 - row0) / MV_ROWS;
+        for (; row < row0 + stride; row++) mv_rows(f, MV_ROWS, 1, w, row, stride, x, 0, y, ldy);
+        row = row0 + stride * MV_ROWS;
+    } else {
+        int64_t stride = (row1 - row0) / 2;
+        for (; row < row0 + stride; row++) mv_columns(f, 2, w, row, stride, x, y, ldy);
+        row = row0 + stride * 2;
     }
+    for (; row < row1; row++) mv_columns(f, 1, w, row, 0, x, y, ldy);
 }
 
 #define MV_DEFINE(type, format)                                                                    \

@@ -25,8 +25,9 @@ typedef struct plain_format {
 } plain_format;
 
 enum {
+    PLAIN_ROWS = 4,     /* streams for one column; half as many for several */
     PLAIN_COLS = 4,     /* columns that share a row's loads */
-    PLAIN_ACC = 4,      /* vectors in flight per column, to hide the latency of fma */
+    PLAIN_ACC = 2,      /* vectors in flight per column, to hide the latency of fma */
     PLAIN_AHEAD = 4096, /* bytes of prefetch, as in avx512_matvec.c */
     PLAIN_TILES = 8,    /* rows of a block of matmul: 8 x 16 */
     PLAIN_STEPS = 512,  /* words of a row in a block: 32 KiB of a panel */
@@ -39,50 +40,71 @@ PLAIN_INLINE uint32_t plain_mask(int64_t left) {
     return left >= 32 ? UINT32_MAX : (UINT32_C(1) << left) - 1;
 }
 
-/* ---- few columns: as in avx512_matvec.c, one row after the other ---------------------------- */
+/* ---- few columns: as in avx512_matvec.c, rows of several quarters of the range at once ------- */
 
-PLAIN_INLINE void plain_row(const plain_format *f, const int n_cols, const cpu_mat *w, int64_t row,
-                            const cpu_act *act, int64_t col, float *y, int64_t ldy) {
-    const char *p = (const char *)w->data + (size_t)row * w->row_bytes;
-    const char *x[PLAIN_COLS];
-    __m512 acc[PLAIN_COLS][PLAIN_ACC];
-    for (int c = 0; c < n_cols; c++) {
-        x[c] = act_column(act, col + c);
-        for (int i = 0; i < PLAIN_ACC; i++) acc[c][i] = _mm512_setzero_ps();
+/* Rows row, row + stride, ... (n_rows of them) times columns [col, col + n_cols). */
+PLAIN_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n_cols,
+                             const cpu_mat *w, int64_t row, int64_t stride, const cpu_act *act,
+                             int64_t col, float *y, int64_t ldy) {
+    const char *p[PLAIN_ROWS], *x[PLAIN_COLS];
+    __m512 acc[PLAIN_ROWS][PLAIN_COLS][PLAIN_ACC];
+    for (int c = 0; c < n_cols; c++) x[c] = act_column(act, col + c);
+    for (int r = 0; r < n_rows; r++) {
+        p[r] = (const char *)w->data + (size_t)(row + r * stride) * w->row_bytes;
+        for (int c = 0; c < n_cols; c++)
+            for (int i = 0; i < PLAIN_ACC; i++) acc[r][c][i] = _mm512_setzero_ps();
     }
+    const int vector_bytes = f->elems * f->w_bytes;
     const int64_t step = (int64_t)f->elems * PLAIN_ACC;
-    const size_t step_bytes = (size_t)step * (size_t)f->w_bytes;
     int64_t k = 0;
-    for (; k + step <= w->n_in; k += step, p += step_bytes) {
-        for (size_t line = 0; line < step_bytes; line += 64)
-            _mm_prefetch(p + PLAIN_AHEAD + line, _MM_HINT_T0);
-        for (int i = 0; i < PLAIN_ACC; i++) {
-            __m512i v = f->words(p + i * f->elems * f->w_bytes, f->elems);
-            for (int c = 0; c < n_cols; c++)
-                acc[c][i] = f->dot(acc[c][i], v, _mm512_loadu_si512(x[c] + 64 * i));
+    for (; k + step <= w->n_in; k += step) {
+        for (int r = 0; r < n_rows; r++) {
+            for (int line = 0; line < vector_bytes * PLAIN_ACC; line += 64)
+                _mm_prefetch(p[r] + PLAIN_AHEAD + line, _MM_HINT_T0);
+            for (int i = 0; i < PLAIN_ACC; i++) {
+                __m512i v = f->words(p[r] + i * vector_bytes, f->elems);
+                for (int c = 0; c < n_cols; c++)
+                    acc[r][c][i] = f->dot(acc[r][c][i], v, _mm512_loadu_si512(x[c] + 64 * i));
+            }
+            p[r] += vector_bytes * PLAIN_ACC;
         }
         for (int c = 0; c < n_cols; c++) x[c] += 64 * PLAIN_ACC;
     }
-    for (; k < w->n_in; k += f->elems, p += f->elems * f->w_bytes) {
-        __m512i v = f->words(p, w->n_in - k);
-        for (int c = 0; c < n_cols; c++) {
-            acc[c][0] = f->dot(acc[c][0], v, _mm512_loadu_si512(x[c]));
-            x[c] += 64;
+    for (; k < w->n_in; k += f->elems) {
+        for (int r = 0; r < n_rows; r++) {
+            __m512i v = f->words(p[r], w->n_in - k);
+            for (int c = 0; c < n_cols; c++)
+                acc[r][c][0] = f->dot(acc[r][c][0], v, _mm512_loadu_si512(x[c]));
+            p[r] += vector_bytes;
         }
+        for (int c = 0; c < n_cols; c++) x[c] += 64;
     }
-    for (int c = 0; c < n_cols; c++)
-        y[(col + c) * ldy + row] = _mm512_reduce_add_ps(_mm512_add_ps(
-            _mm512_add_ps(acc[c][0], acc[c][1]), _mm512_add_ps(acc[c][2], acc[c][3])));
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++)
+            y[(col + c) * ldy + row + r * stride] = _mm512_reduce_add_ps(
+                _mm512_add_ps(acc[r][c][0], acc[r][c][1]));
+}
+
+PLAIN_INLINE void plain_columns(const plain_format *f, const int n_rows, const cpu_mat *w,
+                                int64_t row, int64_t stride, const cpu_act *x, float *y,
+                                int64_t ldy) {
+    int64_t col = 0;
+    for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
+        plain_rows(f, n_rows, PLAIN_COLS, w, row, stride, x, col, y, ldy);
+    for (; col < x->n_cols; col++) plain_rows(f, n_rows, 1, w, row, stride, x, col, y, ldy);
 }
 
 PLAIN_INLINE void plain_matvec(const plain_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                                const cpu_act *x, float *y, int64_t ldy) {
-    for (int64_t row = row0; row < row1; row++) {
-        int64_t col = 0;
-        for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
-            plain_row(f, PLAIN_COLS, w, row, x, col, y, ldy);
-        for (; col < x->n_cols; col++) plain_row(f, 1, w, row, x, col, y, ldy);
+    const int n_rows = x->n_cols == 1 ? PLAIN_ROWS : 2;
+    int64_t stride = (row1 - row0) / n_rows, row = row0;
+    for (; row < row0 + stride; row++) {
+        if (n_rows == PLAIN_ROWS)
+            plain_rows(f, PLAIN_ROWS, 1, w, row, stride, x, 0, y, ldy);
+        else
+            plain_columns(f, 2, w, row, stride, x, y, ldy);
     }
+    for (row = row0 + stride * n_rows; row < row1; row++) plain_columns(f, 1, w, row, 0, x, y, ldy);
 }
 
 /* ---- many columns: as in avx512_matmul.c, blocks of tiles against panels -------------------- */

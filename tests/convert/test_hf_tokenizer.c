@@ -1,0 +1,242 @@
+/* test_hf_tokenizer.c: names of pre-tokenizers, and vocabularies that keep cutting text as the
+ * Hugging Face files say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gguf.h"
+#include "hf_folder.h"
+#include "hf_pretokenizer.h"
+#include "pretokenizer.h"
+#include "tokenizer.h"
+
+/* ---- pre-tokenizers -------------------------------------------------------------------------- */
+
+#define SPLIT(regex)                                                                               \
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\","         \
+    "\"invert\":false}"
+#define BYTES_ONLY    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
+#define BYTE_LEVEL    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"
+#define SEQUENCE(...) "{\"type\":\"Sequence\",\"pretokenizers\":[" __VA_ARGS__ "]}"
+#define SPACES        "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define WORDS         "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
+#define MARKS         " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|"
+
+static void test_pretokenizer_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *name;
+    } cases[] = {
+        {BYTE_LEVEL, "gpt-2"},
+        {SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}," BYTE_LEVEL), "starcoder"},
+        {SEQUENCE("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}," BYTE_LEVEL
+                  "," SPLIT("[0-9][0-9][0-9]")),
+         "falcon"},
+        {SEQUENCE(SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|" WORDS
+                        "|\\\\p{N}{1,3}|" MARKS SPACES) "," BYTES_ONLY),
+         "llama-bpe"},
+        {SEQUENCE(SPLIT("(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|" WORDS
+                        "|\\\\p{N}{1,3}|" MARKS SPACES) "," BYTES_ONLY),
+         "llama-bpe"},
+        {SEQUENCE(
+             SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|" WORDS "|\\\\p{N}|" MARKS SPACES) "," BYTES_ONLY),
+         "qwen2"},
+        {SEQUENCE(
+             SPLIT("[\\r\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT("\\\\s?\\\\p{P}+") "," SPLIT(
+                 "[一-龥ࠀ-一가-퟿]+") ",{\"type\":\"Digits\",\"individual_digits\":true}"
+                                             "," BYTES_ONLY),
+         NULL}, /* raw line ends within the class: not how the model spells it */
+        {SEQUENCE(SPLIT("[\\\\r\\\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT(
+             "\\\\s?\\\\p{P}+") "," SPLIT("[一-龥ࠀ-一가-퟿]+") ",{\"type\":\"Digits\","
+                                                                      "\"individual_digits\":true}"
+                                                                      "," BYTES_ONLY),
+         "deepseek-coder"},
+        {SPLIT("a|b"), NULL},
+        {"{\"type\":\"Metaspace\"}", NULL},
+        {"{}", NULL},
+        {SEQUENCE(BYTE_LEVEL "," BYTE_LEVEL), NULL},
+        {SEQUENCE(SEQUENCE(SEQUENCE(BYTE_LEVEL))), NULL},
+        {SEQUENCE(BYTE_LEVEL "," BYTE_LEVEL "," BYTE_LEVEL "," BYTE_LEVEL "," BYTE_LEVEL
+                             "," BYTE_LEVEL "," BYTE_LEVEL "," BYTE_LEVEL "," BYTE_LEVEL),
+         NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_doc *doc = NULL;
+        pi_error err = {0};
+        const char *name = NULL;
+        if (json_parse(cases[i].json, strlen(cases[i].json), "t.json", &doc, &err) != PI_OK)
+            fail_msg("%s", err.message);
+        pi_status status = hf_pretokenizer_name(json_root(doc), "t.json", &name, &err);
+        json_free(doc);
+        if (!cases[i].name) {
+            if (status != PI_ERR_UNSUPPORTED) fail_msg("case %zu is taken for %s", i, name);
+        } else if (status != PI_OK || strcmp(name, cases[i].name) != 0) {
+            fail_msg("case %zu, %s: %s", i, cases[i].name, status == PI_OK ? name : err.message);
+        } else {
+            /* what the converter writes, the tokenizer must know */
+            assert_non_null(pretokenizer_find(name, strlen(name)));
+        }
+    }
+}
+
+/* ---- vocabularies in use --------------------------------------------------------------------- */
+
+static tokenizer *open_tokenizer(hf_folder *f, gguf_file **g) {
+    pi_error err = {0};
+    tokenizer *t = NULL;
+    if (folder_convert(f, "f16", &err) != PI_OK) fail_msg("%s", err.message);
+    if (gguf_open(f->out, NULL, g, &err) != PI_OK) fail_msg("%s", err.message);
+    pi_status status = tokenizer_create(*g, NULL, &t, &err);
+    if (status != PI_OK) fail_msg("%s", err.message);
+    return t;
+}
+
+static void assert_ids(const tokenizer *t, const char *text, uint32_t flags, const int32_t *ids,
+                       size_t n_ids) {
+    int32_t found[64];
+    size_t n;
+    pi_error err = {0};
+    assert_int_equal(tokenizer_encode(t, text, strlen(text), flags, found, 64, &n, &err), PI_OK);
+    if (n != n_ids) fail_msg("'%s' gives %zu tokens", text, n);
+    for (size_t i = 0; i < n; i++)
+        if (found[i] != ids[i]) fail_msg("'%s': token %zu is %d", text, i, found[i]);
+}
+
+#define ASSERT_IDS(t, text, flags, ...)                                                            \
+    do {                                                                                           \
+        const int32_t ids[] = {__VA_ARGS__};                                                       \
+        assert_ids(t, text, flags, ids, sizeof ids / sizeof ids[0]);                               \
+    } while (0)
+
+static void test_byte_level_in_use(void **state) {
+    (void)state;
+    hf_folder f;
+    folder_open(&f);
+    model_shape shape = shape_tiny("llama");
+    folder_write_model(&f, &shape);
+    folder_write_text(&f, "tokenizer.json", tiny_bpe_json);
+    folder_write_text(&f, "generation_config.json",
+                      "{\"bos_token_id\":30,\"eos_token_id\":[31,30]}");
+    gguf_file *g = NULL;
+    tokenizer *t = open_tokenizer(&f, &g);
+    /* "h e" goes before "l l", and "he l" is the last merge: hello = hel + l + o or he + ll + o;
+     * rank 1 joins l l before rank 2 can use the first of them */
+    ASSERT_IDS(t, "hello", 0, 27, 29, 14);
+    ASSERT_IDS(t, "helo ab", 0, 28, 14, 26, 0, 1);
+    ASSERT_IDS(t, "a<tool>b", 0, 0, 31, 1);
+    ASSERT_IDS(t, "a", TOKENIZER_ADD_SPECIAL, 30, 0);
+    ASSERT_IDS(t, "a<|end|>", TOKENIZER_PARSE_SPECIAL, 0, 30);
+    const tokenizer_info *info = tokenizer_get_info(t);
+    assert_int_equal(info->bos, 30);
+    assert_int_equal(info->eos, 31);
+    assert_string_equal(info->pre, "llama-bpe");
+    tokenizer_free(t);
+    gguf_close(g);
+    folder_close(&f);
+}
+
+/* The form in which Llama 2 and its kin come without tokenizer.model. Ranks decide: "▁a" is merged
+ * before "ab", whose rank is higher, so " ab" is "▁a" + "b". */
+static const char metaspace_json[] =
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true},"
+    "{\"id\":1,\"content\":\"<s>\",\"special\":true},"
+    "{\"id\":2,\"content\":\"</s>\",\"special\":true}],"
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":["
+    "{\"type\":\"Prepend\",\"prepend\":\"\\u2581\"},"
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}]},"
+    "\"pre_tokenizer\":null,\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+    "{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
+    "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]},"
+    "\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"byte_fallback\":true,\"vocab\":{"
+    "\"<unk>\":0,\"<s>\":1,\"</s>\":2,\"<0x0A>\":3,\"<0xC3>\":4,\"<0xA9>\":5,\"\\u2581a\":6,"
+    "\"ab\":7,\"cab\":8,\"\\u2581\":9,\"a\":10,\"b\":11,\"c\":12},"
+    "\"merges\":[\"\\u2581 a\",\"a b\",\"c ab\"]}}";
+
+static void test_metaspace_in_use(void **state) {
+    (void)state;
+    hf_folder f;
+    folder_open(&f);
+    model_shape shape = shape_tiny("llama");
+    folder_write_model(&f, &shape);
+    folder_write_text(&f, "tokenizer.json", metaspace_json);
+    folder_write_text(&f, "special_tokens_map.json",
+                      "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"}}");
+    gguf_file *g = NULL;
+    tokenizer *t = open_tokenizer(&f, &g);
+    ASSERT_IDS(t, "ab", 0, 6, 11);
+    ASSERT_IDS(t, "ab cab", 0, 6, 11, 9, 8);
+    ASSERT_IDS(t, "a\n\xc3\xa9", 0, 6, 3, 4, 5);
+    ASSERT_IDS(t, "a", TOKENIZER_ADD_SPECIAL, 1, 6);
+    const tokenizer_info *info = tokenizer_get_info(t);
+    assert_string_equal(info->model, "llama");
+    assert_int_equal(info->bos, 1);
+    assert_int_equal(info->eos, 2);
+    assert_int_equal(info->unk, 0);
+    assert_true(info->add_space_prefix);
+    assert_false(info->add_eos);
+    tokenizer_free(t);
+    gguf_close(g);
+    folder_close(&f);
+}
+
+/* tokenizer.model with an added token, pieces that hold marks of spaces, and settings of
+ * tokenizer_config.json that go before the model's own. */
+static void test_sentencepiece_in_use(void **state) {
+    (void)state;
+    static const char pieces[] = "\x0a\x09\x0a\x05<unk>\x18\x02"
+                                 "\x0a\x07\x0a\x03<s>\x18\x03"
+                                 "\x0a\x08\x0a\x04</s>\x18\x03"
+                                 "\x0a\x0a\x0a\x06<0x0A>\x18\x06"
+                                 "\x0a\x08\x0a\x01z\x15\x00\x00\x80\xbf"
+                                 "\x0a\x08\x0a\x01y\x15\x00\x00\x00\xc0"
+                                 "\x0a\x09\x0a\x02zy\x15\x00\x00\x00\xbf"
+                                 "\x0a\x0a\x0a\x06\xe2\x96\x81\xe2\x96\x81\x18\x04"
+                                 "\x12\x02\x18\x02";
+    hf_folder f;
+    folder_open(&f);
+    model_shape shape = shape_tiny("llama");
+    folder_write_model(&f, &shape);
+    folder_write(&f, "tokenizer.model", pieces, sizeof pieces - 1);
+    folder_write_text(&f, "tokenizer_config.json",
+                      "{\"add_bos_token\":false,\"add_eos_token\":true,\"add_prefix_space\":false,"
+                      "\"bos_token\":\"<s>\",\"pad_token\":\"<pad>\",\"added_tokens_decoder\":{"
+                      "\"0\":{\"content\":\"<unk>\",\"special\":true},"
+                      "\"8\":{\"content\":\"<pad>\",\"special\":true}},"
+                      "\"chat_template\":\"old\"}");
+    folder_write_text(&f, "added_tokens.json", "{\"<pad>\":8,\"<extra>\":9}");
+    folder_write_text(&f, "chat_template.jinja", "{{ new }}");
+    gguf_file *g = NULL;
+    tokenizer *t = open_tokenizer(&f, &g);
+    ASSERT_IDS(t, "zyy", 0, 6, 5);
+    ASSERT_IDS(t, "z  y", 0, 4, 7, 5);
+    ASSERT_IDS(t, "z<extra>", 0, 4, 9);
+    ASSERT_IDS(t, "y", TOKENIZER_ADD_SPECIAL, 5, 2);
+    const tokenizer_info *info = tokenizer_get_info(t);
+    assert_int_equal(info->pad, 8);
+    assert_false(info->add_space_prefix);
+    gguf_string text;
+    token_type type;
+    assert_true(tokenizer_entry(t, 0, &text, &type));
+    assert_int_equal(type, TOKEN_UNKNOWN);
+    assert_true(tokenizer_entry(t, 8, &text, &type));
+    assert_int_equal(type, TOKEN_CONTROL);
+    assert_true(gguf_as_string(gguf_find(g, "tokenizer.chat_template"), &text));
+    assert_int_equal(text.n_bytes, 9);
+    assert_memory_equal(text.data, "{{ new }}", 9);
+    tokenizer_free(t);
+    gguf_close(g);
+    folder_close(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pretokenizer_names),
+        cmocka_unit_test(test_byte_level_in_use),
+        cmocka_unit_test(test_metaspace_in_use),
+        cmocka_unit_test(test_sentencepiece_in_use),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+/* fuzz_hf_json.c: any JSON as config.json and as tokenizer.json: an error, or numbers within their
+ * caps and a vocabulary whose texts are all there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz_target.h"
+#include "hf_config.h"
+#include "hf_tokenizer.h"
+#include "model.h"
+
+enum { N_TOKENS = 64 }; /* rows of the embedding matrix that the vocabulary must fit */
+
+static void try_config(const json_node *root) {
+    hf_config c;
+    pi_error err = {0};
+    if (hf_config_parse(root, "fuzz", NULL, &c, &err) != PI_OK) return;
+    if (c.n_embd < 1 || c.n_embd > MODEL_MAX_DIM || c.n_head % c.n_head_kv != 0 ||
+        c.head_dim % 2 != 0 || c.n_vocab < 1 || c.n_vocab > MODEL_MAX_VOCAB)
+        abort();
+    if (c.rope.kind != HF_ROPE_LLAMA3) return;
+    float *factors = malloc((size_t)c.head_dim / 2 * sizeof *factors);
+    if (!factors) return;
+    hf_config_rope_factors(&c, factors);
+    for (int i = 0; i < c.head_dim / 2; i++)
+        if (!(factors[i] > 0)) abort();
+    free(factors);
+}
+
+static void try_tokenizer(const json_node *root) {
+    vocab v;
+    pi_error err = {0};
+    pi_status status = vocab_init(&v, N_TOKENS, &err);
+    if (status == PI_OK) status = hf_tokenizer_read(root, "fuzz", NULL, &v, &err);
+    if (status == PI_OK) status = hf_tokenizer_added(root, "fuzz", NULL, &v, &err);
+    int32_t n_padded = 0;
+    if (status == PI_OK) status = vocab_pad(&v, &n_padded, &err);
+    if (status == PI_OK) {
+        v.bos = vocab_search(&v, "a", 1);
+        hf_tokenizer_post_processor(root, &v);
+        for (int i = 0; i < N_TOKENS; i++)
+            if (!v.tokens[i].text.data || v.tokens[i].text.n_bytes == 0) abort();
+    }
+    vocab_free(&v);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    json_doc *doc = NULL;
+    pi_error err = {0};
+    if (json_parse((const char *)data, n, "fuzz", &doc, &err) != PI_OK) return 0;
+    try_config(json_root(doc));
+    try_tokenizer(json_root(doc));
+    json_free(doc);
+    return 0;
+}
+
+size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
+    static const char *const seeds[] = {
+        "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":40,\"hidden_act\":"
+        "\"fatrelu\",\"hidden_act_param\":0.1,\"max_position_embeddings\":512,\"rope_scaling\":{"
+        "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}",
+        "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"special\":true}],\"pre_tokenizer\":"
+        "{\"type\":\"ByteLevel\"},\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
+        "[{\"SpecialToken\":{\"id\":\"a\"}}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
+        "\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}",
+        "{\"normalizer\":{\"type\":\"Prepend\"},\"pre_tokenizer\":{\"type\":\"Metaspace\"},"
+        "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"a\",\"vocab\":{\"a\":0,"
+        "\"<0x0A>\":1,\"aa\":2},\"merges\":[[\"a\",\"a\"]]}}",
+    };
+    if (i >= sizeof seeds / sizeof seeds[0] || strlen(seeds[i]) > max) return 0;
+    memcpy(data, seeds[i], strlen(seeds[i]));
+    return strlen(seeds[i]);
+}
