@@ -4,8 +4,8 @@
  * with centred integers (Q3_K, Q6_K). A type adds how its bits are laid out.
  *
  * Quantizing happens in two rounds. First every sub-block is fitted alone (quant_fit.h). Then the
- * sub-blocks' scales are themselves rounded to multiples of the block's, and the integers are
- * chosen again for the scales as they will be read back.
+ * sub-blocks' scales are themselves rounded to multiples of the block's (minima look at the
+ * neighbours too), and the integers are chosen again for the scales as they will be read back.
  *
  * Input is tamed first (quant_tame), so scales are finite whatever comes in: NaN becomes 0, and an
  * infinity the largest value that the format can hold; finite neighbours then lose precision. */
@@ -99,23 +99,53 @@ static uint16_t quantize_scales(const float *value, int n, int steps, uint8_t *q
     return h;
 }
 
+/* Integers of a sub-block for x ~ step * q - offset; the weighted squared error. */
+static float affine_choose(const float *x, const float *w, const affine_shape *s, float step,
+                           float offset, uint8_t *q) {
+    float inverse = step > 0.0f ? 1.0f / step : 0.0f, error = 0.0f;
+    if (!isfinite(inverse)) inverse = 0.0f;
+    for (int i = 0; i < s->sub; i++) {
+        float value = quant_nearest(quant_clamp((x[i] + offset) * inverse, 0.0f, (float)s->top));
+        float off = x[i] + offset - step * value;
+        q[i] = (uint8_t)value;
+        error += w[i] * off * off;
+    }
+    return error;
+}
+
+/* The integer scale and minimum of a sub-block were rounded each for itself; their neighbours may
+ * fit better together. */
+static void affine_refine(const float *x, const float *w, const affine_shape *s, float d,
+                          float dmin, uint8_t *sc, uint8_t *m, uint8_t *q) {
+    int sc0 = *sc, m0 = *m;
+    float best = affine_choose(x, w, s, d * (float)sc0, dmin * (float)m0, q);
+    for (int i = 0; i < 9; i++) {
+        uint8_t other[QUANT_FIT_MAX];
+        int sc1 = sc0 + i / 3 - 1, m1 = m0 + i % 3 - 1;
+        if (sc1 < 0 || sc1 > s->scale_top || m1 < 0 || m1 > s->scale_top) continue;
+        float error = affine_choose(x, w, s, d * (float)sc1, dmin * (float)m1, other);
+        if (!(error < best)) continue;
+        best = error;
+        *sc = (uint8_t)sc1;
+        *m = (uint8_t)m1;
+        memcpy(q, other, (size_t)s->sub);
+    }
+}
+
 static void affine_quantize(const float *src, const float *importance, const affine_shape *s,
                             affine_block *b) {
-    float x[QUANT_K], w[QUANT_FIT_MAX], scale[SUBS_MAX], min[SUBS_MAX], d, dmin;
+    float x[QUANT_K], w[QUANT_K], scale[SUBS_MAX], min[SUBS_MAX], d, dmin;
     const float limit = QUANT_F16_MAX * (float)s->scale_top;
     const int n_subs = QUANT_K / s->sub;
     for (int i = 0; i < QUANT_K; i++) x[i] = quant_tame(src[i], limit);
-    for (int j = 0; j < n_subs; j++) {
-        quant_fit_weights(importance != NULL ? importance + j * s->sub : NULL, w, s->sub);
-        quant_fit_affine(x + j * s->sub, w, s->sub, s->top, false, &scale[j], &min[j]);
+    for (int j = 0, e = 0; j < n_subs; j++, e += s->sub) {
+        quant_fit_weights(importance != NULL ? importance + e : NULL, w + e, s->sub);
+        quant_fit_affine(x + e, w + e, s->sub, s->top, false, &scale[j], &min[j]);
     }
     b->d = quantize_scales(scale, n_subs, s->scale_top, b->sc, &d);
     b->dmin = quantize_scales(min, n_subs, s->scale_top, b->m, &dmin);
-    for (int e = 0; e < QUANT_K; e++) {
-        float step = d * (float)b->sc[e / s->sub], offset = dmin * (float)b->m[e / s->sub];
-        float q = step > 0.0f ? quant_clamp((x[e] + offset) / step, 0.0f, (float)s->top) : 0.0f;
-        b->q[e] = (uint8_t)quant_nearest(q);
-    }
+    for (int j = 0, e = 0; j < n_subs; j++, e += s->sub)
+        affine_refine(x + e, w + e, s, d, dmin, &b->sc[j], &b->m[j], b->q + e);
 }
 
 /* Eight 6-bit scales and eight 6-bit minima in 12 bytes (Q4_K, Q5_K): the first four lie in the low

@@ -3,9 +3,8 @@
  *
  * Without importance the quantizers follow the rule that all GGUF writers share, so that ours give
  * the same bytes: the step follows from the largest value (or the range), and the integers are
- * chosen with the float scale, before it is rounded to half. Importance lets Q4_1 and the Q5 types
- * search for the step with the smallest weighted error instead; for Q8_0 and Q4_0 it has nothing to
- * say. */
+ * chosen with the float scale, before it is rounded to half. Importance lets the types of four
+ * and five bits search for the step with the smallest weighted error instead; Q8_0 has no need. */
 #include <math.h>
 #include <string.h>
 
@@ -49,38 +48,8 @@ void quant_quantize_q8_0(const float *src, void *dst, int64_t n, const float *im
     }
 }
 
-void quant_dequantize_q4_0(const void *src, float *dst, int64_t n) {
-    const block_q4_0 *block = src;
-    for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
-        float d = quant_f16_to_f32(block->d);
-        for (int i = 0; i < BLOCK / 2; i++) {
-            dst[i] = d * (float)((block->qs[i] & 0xf) - 8);
-            dst[i + BLOCK / 2] = d * (float)((block->qs[i] >> 4) - 8);
-        }
-    }
-}
-
-void quant_quantize_q4_0(const float *src, void *dst, int64_t n, const float *importance) {
-    (void)importance;
-    block_q4_0 *block = dst;
-    for (int64_t b = 0; b < n / BLOCK; b++, block++, src += BLOCK) {
-        float x[BLOCK];
-        float extreme = 0.0f; /* the value of largest magnitude, with its sign: becomes q = -8 */
-        for (int i = 0; i < BLOCK; i++) {
-            x[i] = quant_tame(src[i], QUANT_F16_MAX * 8.0f);
-            if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-        }
-        float d = extreme / -8.0f;
-        float inverse = inverse_or_zero(d);
-        block->d = quant_f32_to_f16(d);
-        uint8_t q[BLOCK];
-        for (int i = 0; i < BLOCK; i++)
-            q[i] = (uint8_t)fmaxf(fminf(x[i] * inverse + 8.5f, 15.0f), 0.0f);
-        for (int i = 0; i < BLOCK / 2; i++) block->qs[i] = (uint8_t)(q[i] | q[i + BLOCK / 2] << 4);
-    }
-}
-
-/* ---- Q4_1, Q5_0, Q5_1: a fifth bit, a minimum, or both --------------------------------------- */
+/* ---- Q4_0, Q4_1, Q5_0, Q5_1: four bits, a fifth, a minimum
+ * --------------------------------------- */
 
 /* Nibbles of elements i and i + 16 share byte i. */
 static void pack_nibbles(const uint8_t q[BLOCK], uint8_t qs[BLOCK / 2]) {
@@ -109,6 +78,15 @@ static void unpack_fifth(const uint8_t qh[BLOCK / 8], uint8_t q[BLOCK]) {
 static void store_affine(const uint8_t q[BLOCK], uint16_t d, float m, float *dst) {
     float scale = quant_f16_to_f32(d);
     for (int i = 0; i < BLOCK; i++) dst[i] = scale * (float)q[i] + m;
+}
+
+void quant_dequantize_q4_0(const void *src, float *dst, int64_t n) {
+    const block_q4_0 *block = src;
+    for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
+        uint8_t q[BLOCK];
+        unpack_nibbles(block->qs, q);
+        store_affine(q, block->d, -8.0f * quant_f16_to_f32(block->d), dst);
+    }
 }
 
 void quant_dequantize_q4_1(const void *src, float *dst, int64_t n) {
@@ -186,6 +164,15 @@ static void choose_affine(const float *src, const float *importance, int top, ui
 
 static const float *importance_at(const float *importance, int64_t b) {
     return importance != NULL ? importance + b * BLOCK : NULL;
+}
+
+void quant_quantize_q4_0(const float *src, void *dst, int64_t n, const float *importance) {
+    block_q4_0 *block = dst;
+    for (int64_t b = 0; b < n / BLOCK; b++, block++) {
+        uint8_t q[BLOCK];
+        block->d = choose_signed(src + b * BLOCK, importance_at(importance, b), 8, q);
+        pack_nibbles(q, block->qs);
+    }
 }
 
 void quant_quantize_q4_1(const float *src, void *dst, int64_t n, const float *importance) {
