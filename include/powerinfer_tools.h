@@ -35,6 +35,72 @@ PI_API pi_convert_options pi_convert_default_options(void);
 PI_API pi_status pi_convert(const char *dir, const char *out_path,
                             const pi_convert_options *options, pi_error *err);
 
+/* ---- quantize: GGUF -> GGUF of another type --------------------------------------------------- */
+
+typedef struct pi_tensor_type {
+    const char *pattern; /* with * ? or [: of the whole name; otherwise a part of it */
+    const char *type;    /* "q8_0" */
+} pi_tensor_type;
+
+/* What became of one tensor. */
+typedef struct pi_quantize_tensor {
+    char name[64];
+    const char *from, *to; /* types, static strings */
+    uint64_t n_elems, bytes_in, bytes_out;
+    bool fallback;       /* its rows are not whole blocks of the type that was meant */
+    float relative_rmse; /* sqrt(sum (new - old)^2 / sum old^2); 0 for a copy; -1: not measured */
+} pi_quantize_tensor;
+
+typedef struct pi_quantize_options {
+    const char *type; /* a mix as llama.cpp names them, any case: "Q4_K_M", "Q8_0", ..., "COPY" */
+    bool pure;        /* that one type for all matrices, no mixture */
+    bool allow_requantize; /* matrices that are quantized already may be quantized again */
+    bool leave_output;     /* output.weight keeps its type */
+    const char *output_type, *embedding_type; /* NULL: as the mix says */
+    const pi_tensor_type *tensor_types;       /* [n_tensor_types]; the first that matches counts */
+    size_t n_tensor_types;
+    const char *imatrix; /* importance matrix that weights the errors; NULL: none */
+    bool measure;        /* fill relative_rmse */
+    bool dry_run;        /* decide and report, write nothing */
+    int32_t n_threads;   /* 0: physical cores */
+    /* Called on the calling thread when a tensor is done (or decided, in a dry run). */
+    void (*tensor)(void *user, const pi_quantize_tensor *t);
+    pi_progress progress;
+    pi_message message;
+    void *user;
+} pi_quantize_options;
+
+typedef struct pi_quantize_result {
+    uint64_t n_tensors, n_quantized, n_fallback; /* quantized: whose type changed */
+    uint64_t n_elems, bytes_in, bytes_out;       /* of all tensors */
+} pi_quantize_result;
+
+PI_API pi_quantize_options pi_quantize_default_options(void); /* Q4_K_M */
+/* `result` may be NULL; out_path too in a dry run. All keys are copied, parts of a split model are
+ * joined. PI_ERR_ARG: an unknown type (the message lists the known ones), the output is the input,
+ * or a quantized matrix without allow_requantize; PI_ERR_RANGE: a value that is not finite. */
+PI_API pi_status pi_quantize(const char *in_path, const char *out_path,
+                             const pi_quantize_options *options, pi_quantize_result *result,
+                             pi_error *err);
+
+/* ---- imatrix: which columns of a matrix matter ------------------------------------------------ */
+
+typedef struct pi_imatrix_options {
+    int32_t chunk;       /* tokens per window of the text; default 512 */
+    int32_t n_chunks;    /* most windows; 0: all */
+    bool process_output; /* the head too */
+    int32_t n_threads;   /* 0: physical cores */
+    pi_progress progress;
+    pi_message message;
+    void *user;
+} pi_imatrix_options;
+
+PI_API pi_imatrix_options pi_imatrix_default_options(void);
+/* Feeds a text through a model and writes the sums of squares of what enters every matrix, in
+ * llama.cpp's GGUF form (NAME.in_sum2, NAME.counts). */
+PI_API pi_status pi_imatrix(const char *model_path, const char *text_path, const char *out_path,
+                            const pi_imatrix_options *options, pi_error *err);
+
 /* ---- synth: a model of a named shape with random weights ------------------------------------- */
 
 typedef struct pi_synth_options {
