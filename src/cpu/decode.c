@@ -1,5 +1,5 @@
 /* decode.c: block formats to integers with scales, one small function per format (see decode.h).
- * Pure functions of the row's bytes; rows may start at any even address. */
+ * Pure functions of the row's bytes; rows may start at any even address (MXFP4: anywhere). */
 #include "decode.h"
 
 #include <string.h>
@@ -19,13 +19,57 @@ static void decode_q8_0(const void *row, int64_t group, decode_group *out) {
     set_scales(out, quant_f16_to_f32(b->d), 0.0f);
 }
 
+/* Nibbles of elements i and i + 16 share byte i. */
+static void unpack_nibbles(const uint8_t *qs, decode_group *out) {
+    for (int i = 0; i < DECODE_HALF; i++) {
+        out->q[i] = (int8_t)(qs[i] & 0xf);
+        out->q[i + DECODE_HALF] = (int8_t)(qs[i] >> 4);
+    }
+}
+
+/* q[i] |= `bits` bits of byte i, from bit `from` on, shifted left by `to`. */
+static void add_bits(const uint8_t *p, int from, int bits, int to, decode_group *out) {
+    int mask = (1 << bits) - 1;
+    for (int i = 0; i < DECODE_GROUP; i++)
+        out->q[i] = (int8_t)(out->q[i] | (p[i] >> from & mask) << to);
+}
+
+static void add_offset(int offset, decode_group *out) {
+    for (int i = 0; i < DECODE_GROUP; i++) out->q[i] = (int8_t)(out->q[i] + offset);
+}
+
 static void decode_q4_0(const void *row, int64_t group, decode_group *out) {
     const block_q4_0 *b = (const block_q4_0 *)row + group;
-    for (int i = 0; i < DECODE_HALF; i++) {
-        out->q[i] = (int8_t)((b->qs[i] & 0xf) - 8);
-        out->q[i + DECODE_HALF] = (int8_t)((b->qs[i] >> 4) - 8);
-    }
+    unpack_nibbles(b->qs, out);
+    add_offset(-8, out);
     set_scales(out, quant_f16_to_f32(b->d), 0.0f);
+}
+
+/* Adds 16 times the bit that element i has in a string of 32 bits. */
+static void add_fifth(const uint8_t *qh, decode_group *out) {
+    for (int i = 0; i < DECODE_GROUP; i++)
+        out->q[i] = (int8_t)(out->q[i] | (qh[i / 8] >> i % 8 & 1) << 4);
+}
+
+static void decode_q4_1(const void *row, int64_t group, decode_group *out) {
+    const block_q4_1 *b = (const block_q4_1 *)row + group;
+    unpack_nibbles(b->qs, out);
+    set_scales(out, quant_f16_to_f32(b->d), -quant_f16_to_f32(b->m));
+}
+
+static void decode_q5_0(const void *row, int64_t group, decode_group *out) {
+    const block_q5_0 *b = (const block_q5_0 *)row + group;
+    unpack_nibbles(b->qs, out);
+    add_fifth(b->qh, out);
+    add_offset(-16, out);
+    set_scales(out, quant_f16_to_f32(b->d), 0.0f);
+}
+
+static void decode_q5_1(const void *row, int64_t group, decode_group *out) {
+    const block_q5_1 *b = (const block_q5_1 *)row + group;
+    unpack_nibbles(b->qs, out);
+    add_fifth(b->qh, out);
+    set_scales(out, quant_f16_to_f32(b->d), -quant_f16_to_f32(b->m));
 }
 
 /* The 6-bit scale and minimum of sub-block j: the first four lie in the low six bits of bytes j and
@@ -41,14 +85,87 @@ static void unpack_6bit(const uint8_t packed[12], int64_t j, int *scale, int *mi
     }
 }
 
+/* Nibbles as places in a table of 16 values. */
+static void look_up(const uint8_t *qs, const int8_t values[16], decode_group *out) {
+    for (int i = 0; i < DECODE_HALF; i++) {
+        out->q[i] = values[qs[i] & 0xf];
+        out->q[i + DECODE_HALF] = values[qs[i] >> 4];
+    }
+}
+
+static void decode_iq4_nl(const void *row, int64_t group, decode_group *out) {
+    static const int8_t values[16] = {QUANT_IQ4_VALUES};
+    const block_iq4_nl *b = (const block_iq4_nl *)row + group;
+    look_up(b->qs, values, out);
+    set_scales(out, quant_f16_to_f32(b->d), 0.0f);
+}
+
+static void decode_iq4_xs(const void *row, int64_t group, decode_group *out) {
+    static const int8_t values[16] = {QUANT_IQ4_VALUES};
+    const block_iq4_xs *b = (const block_iq4_xs *)row + group / GROUPS_K;
+    int64_t j = group % GROUPS_K;
+    look_up(b->qs + j * DECODE_HALF, values, out);
+    int scale = (b->scales_l[j / 2] >> j % 2 * 4 & 0xf) | (b->scales_h >> 2 * j & 3) << 4;
+    set_scales(out, quant_f16_to_f32(b->d) * (float)(scale - 32), 0.0f);
+}
+
+static void decode_mxfp4(const void *row, int64_t group, decode_group *out) {
+    static const int8_t values[16] = {QUANT_E2M1_VALUES};
+    const block_mxfp4 *b = (const block_mxfp4 *)row + group;
+    look_up(b->qs, values, out);
+    set_scales(out, quant_e8m0_half(b->e), 0.0f);
+}
+
+/* In the K types a byte holds bits of several elements that lie 32 apart: the groups of a block (or
+ * of a half of it) take the same bytes, each its own bits. */
+
+static void decode_q2_k(const void *row, int64_t group, decode_group *out) {
+    const block_q2_K *b = (const block_q2_K *)row + group / GROUPS_K;
+    int64_t j = group % GROUPS_K;
+    memset(out->q, 0, sizeof out->q);
+    add_bits(b->qs + j / 4 * 32, (int)(j % 4) * 2, 2, 0, out);
+    for (int h = 0; h < 2; h++) {
+        out->scale[h] = quant_f16_to_f32(b->d) * (float)(b->scales[2 * j + h] & 0xf);
+        out->min[h] = quant_f16_to_f32(b->dmin) * (float)(b->scales[2 * j + h] >> 4);
+    }
+}
+
+static void decode_q3_k(const void *row, int64_t group, decode_group *out) {
+    const block_q3_K *b = (const block_q3_K *)row + group / GROUPS_K;
+    int64_t j = group % GROUPS_K;
+    memset(out->q, 0, sizeof out->q);
+    add_bits(b->qs + j / 4 * 32, (int)(j % 4) * 2, 2, 0, out);
+    add_bits(b->hmask, (int)j, 1, 2, out);
+    add_offset(-4, out);
+    for (int h = 0; h < 2; h++) {
+        /* scale i: low nibbles of 0-7 and of 8-15 share bytes 0-7, and its upper two bits are at
+         * bit 2 (i / 4) of byte 8 + i % 4 */
+        int64_t i = 2 * j + h;
+        int scale = (b->scales[i % 8] >> i / 8 * 4 & 0xf) | (b->scales[8 + i % 4] >> i / 4 * 2 & 3)
+                                                                << 4;
+        out->scale[h] = quant_f16_to_f32(b->d) * (float)(scale - 32);
+        out->min[h] = 0.0f;
+    }
+}
+
 static void decode_q4_k(const void *row, int64_t group, decode_group *out) {
     const block_q4_K *b = (const block_q4_K *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
     int scale, min;
     unpack_6bit(b->scales, j, &scale, &min);
-    const uint8_t *qs = b->qs + j / 2 * DECODE_GROUP;
-    int shift = j % 2 ? 4 : 0;
-    for (int i = 0; i < DECODE_GROUP; i++) out->q[i] = (int8_t)(qs[i] >> shift & 0xf);
+    memset(out->q, 0, sizeof out->q);
+    add_bits(b->qs + j / 2 * 32, (int)(j % 2) * 4, 4, 0, out);
+    set_scales(out, quant_f16_to_f32(b->d) * (float)scale, quant_f16_to_f32(b->dmin) * (float)min);
+}
+
+static void decode_q5_k(const void *row, int64_t group, decode_group *out) {
+    const block_q5_K *b = (const block_q5_K *)row + group / GROUPS_K;
+    int64_t j = group % GROUPS_K;
+    int scale, min;
+    unpack_6bit(b->scales, j, &scale, &min);
+    memset(out->q, 0, sizeof out->q);
+    add_bits(b->qs + j / 2 * 32, (int)(j % 2) * 4, 4, 0, out);
+    add_bits(b->qh, (int)j, 1, 4, out);
     set_scales(out, quant_f16_to_f32(b->d) * (float)scale, quant_f16_to_f32(b->dmin) * (float)min);
 }
 
@@ -58,13 +175,10 @@ static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
     /* A half of the block is four groups: two in the low nibbles of 64 bytes, two in the high ones;
      * the upper bits of all four share 32 bytes. */
     int64_t half = j / 4, run = j % 4;
-    const uint8_t *low = b->ql + half * 64 + run % 2 * DECODE_GROUP;
-    const uint8_t *high = b->qh + half * 32;
-    int low_shift = run / 2 ? 4 : 0, high_shift = (int)run * 2;
-    for (int i = 0; i < DECODE_GROUP; i++) {
-        int q = (low[i] >> low_shift & 0xf) | (high[i] >> high_shift & 3) << 4;
-        out->q[i] = (int8_t)(q - 32);
-    }
+    memset(out->q, 0, sizeof out->q);
+    add_bits(b->ql + half * 64 + run % 2 * 32, run / 2 ? 4 : 0, 4, 0, out);
+    add_bits(b->qh + half * 32, (int)run * 2, 2, 4, out);
+    add_offset(-32, out);
     float d = quant_f16_to_f32(b->d);
     for (int h = 0; h < 2; h++) {
         out->scale[h] = d * (float)b->scales[2 * j + h];
@@ -75,8 +189,17 @@ static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
 static const decode_fn table[QUANT_TYPE_COUNT] = {
     [QUANT_Q8_0] = decode_q8_0,
     [QUANT_Q4_0] = decode_q4_0,
+    [QUANT_Q4_1] = decode_q4_1,
+    [QUANT_Q5_0] = decode_q5_0,
+    [QUANT_Q5_1] = decode_q5_1,
+    [QUANT_IQ4_NL] = decode_iq4_nl,
+    [QUANT_MXFP4] = decode_mxfp4,
+    [QUANT_Q2_K] = decode_q2_k,
+    [QUANT_Q3_K] = decode_q3_k,
     [QUANT_Q4_K] = decode_q4_k,
+    [QUANT_Q5_K] = decode_q5_k,
     [QUANT_Q6_K] = decode_q6_k,
+    [QUANT_IQ4_XS] = decode_iq4_xs,
 };
 
 decode_fn decode_find(quant_type type) {

@@ -14,7 +14,16 @@
 
 _Static_assert(sizeof(block_q8_0) == 34, "block_q8_0 has padding");
 _Static_assert(sizeof(block_q4_0) == 18, "block_q4_0 has padding");
+_Static_assert(sizeof(block_q4_1) == 20, "block_q4_1 has padding");
+_Static_assert(sizeof(block_q5_0) == 22, "block_q5_0 has padding");
+_Static_assert(sizeof(block_q5_1) == 24, "block_q5_1 has padding");
+_Static_assert(sizeof(block_iq4_nl) == 18, "block_iq4_nl has padding");
+_Static_assert(sizeof(block_mxfp4) == 17, "block_mxfp4 has padding");
+_Static_assert(sizeof(block_q2_K) == 84, "block_q2_K has padding");
+_Static_assert(sizeof(block_q3_K) == 110, "block_q3_K has padding");
 _Static_assert(sizeof(block_q4_K) == 144, "block_q4_K has padding");
+_Static_assert(sizeof(block_q5_K) == 176, "block_q5_K has padding");
+_Static_assert(sizeof(block_iq4_xs) == 136, "block_iq4_xs has padding");
 _Static_assert(sizeof(block_q6_K) == 210, "block_q6_K has padding");
 
 enum { QUANT_32 = 32 }; /* elements in a block of the older formats */
@@ -35,18 +44,18 @@ static const quant_traits table[QUANT_TYPE_COUNT] = {
     ROW(I32, "i32", 1, 4, false, NEITHER),
     ROW(I64, "i64", 1, 8, false, NEITHER),
     ROW(Q4_0, "q4_0", QUANT_32, 18, true, BOTH(q4_0)),
-    ROW(Q4_1, "q4_1", QUANT_32, 20, true, NEITHER),
-    ROW(Q5_0, "q5_0", QUANT_32, 22, true, NEITHER),
-    ROW(Q5_1, "q5_1", QUANT_32, 24, true, NEITHER),
+    ROW(Q4_1, "q4_1", QUANT_32, 20, true, BOTH(q4_1)),
+    ROW(Q5_0, "q5_0", QUANT_32, 22, true, BOTH(q5_0)),
+    ROW(Q5_1, "q5_1", QUANT_32, 24, true, BOTH(q5_1)),
     ROW(Q8_0, "q8_0", QUANT_32, 34, true, BOTH(q8_0)),
-    ROW(Q2_K, "q2_k", QUANT_K, 84, true, NEITHER),
-    ROW(Q3_K, "q3_k", QUANT_K, 110, true, NEITHER),
+    ROW(Q2_K, "q2_k", QUANT_K, 84, true, BOTH(q2_k)),
+    ROW(Q3_K, "q3_k", QUANT_K, 110, true, BOTH(q3_k)),
     ROW(Q4_K, "q4_k", QUANT_K, 144, true, BOTH(q4_k)),
-    ROW(Q5_K, "q5_k", QUANT_K, 176, true, NEITHER),
+    ROW(Q5_K, "q5_k", QUANT_K, 176, true, BOTH(q5_k)),
     ROW(Q6_K, "q6_k", QUANT_K, 210, true, BOTH(q6_k)),
-    ROW(IQ4_NL, "iq4_nl", QUANT_32, 18, true, NEITHER),
-    ROW(IQ4_XS, "iq4_xs", QUANT_K, 136, true, NEITHER),
-    ROW(MXFP4, "mxfp4", QUANT_32, 17, true, NEITHER),
+    ROW(IQ4_NL, "iq4_nl", QUANT_32, 18, true, BOTH(iq4_nl)),
+    ROW(IQ4_XS, "iq4_xs", QUANT_K, 136, true, BOTH(iq4_xs)),
+    ROW(MXFP4, "mxfp4", QUANT_32, 17, true, BOTH(mxfp4)),
 };
 
 /* Where the half-precision scales of a block lie: `count` of them, one after the other, from byte

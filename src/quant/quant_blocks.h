@@ -17,6 +17,58 @@ typedef struct block_q4_0 {
     uint8_t qs[16];
 } block_q4_0;
 
+/* value = d * q + m, nibbles as in q4_0 */
+typedef struct block_q4_1 {
+    uint16_t d, m;
+    uint8_t qs[16];
+} block_q4_1;
+
+/* value = d * (q - 16); low nibbles as in q4_0, the fifth bit of element i is bit i of qh */
+typedef struct block_q5_0 {
+    uint16_t d;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} block_q5_0;
+
+/* value = d * q + m, bits as in q5_0 */
+typedef struct block_q5_1 {
+    uint16_t d, m;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} block_q5_1;
+
+/* value = d * QUANT_IQ4_VALUES[q], nibbles as in q4_0 */
+typedef struct block_iq4_nl {
+    uint16_t d;
+    uint8_t qs[16];
+} block_iq4_nl;
+
+/* value = 2^(e - 128) * QUANT_E2M1_VALUES[q], nibbles as in q4_0 */
+typedef struct block_mxfp4 {
+    uint8_t e;
+    uint8_t qs[16];
+} block_mxfp4;
+
+/* In the K formats, "planes": 32 bytes (or 64) hold the low bits of 32 (64) elements, the bits
+ * above them those of the next 32 (64), and so on. */
+
+/* 16 sub-blocks of 16; value = d * sc * q - dmin * m, sc in the low and m in the high nibbles of
+ * `scales`; planes of 2 bits. */
+typedef struct block_q2_K {
+    uint8_t scales[16];
+    uint8_t qs[64];
+    uint16_t d, dmin;
+} block_q2_K;
+
+/* 16 sub-blocks of 16; value = d * (sc - 32) * (q - 4), with 6-bit sc packed in `scales`; planes of
+ * 2 bits, the third bit in a plane of one bit, hmask. */
+typedef struct block_q3_K {
+    uint8_t hmask[32];
+    uint8_t qs[64];
+    uint8_t scales[12];
+    uint16_t d;
+} block_q3_K;
+
 /* 8 sub-blocks of 32; value = d * sc * q - dmin * m, with 6-bit sc and m packed in `scales`.
  * Sub-blocks 2j and 2j+1 share qs[32j .. 32j+31]: low nibbles, then high nibbles. */
 typedef struct block_q4_K {
@@ -24,6 +76,23 @@ typedef struct block_q4_K {
     uint8_t scales[12];
     uint8_t qs[128];
 } block_q4_K;
+
+/* As q4_K; the fifth bit is in a plane of one bit, qh. */
+typedef struct block_q5_K {
+    uint16_t d, dmin;
+    uint8_t scales[12];
+    uint8_t qh[32];
+    uint8_t qs[128];
+} block_q5_K;
+
+/* 8 sub-blocks of 32; value = d * (sc - 32) * QUANT_IQ4_VALUES[q], with 6-bit sc: four low bits in
+ * nibbles of scales_l, two high ones in scales_h. Nibbles of a sub-block as in q4_0. */
+typedef struct block_iq4_xs {
+    uint16_t d;
+    uint16_t scales_h;
+    uint8_t scales_l[4];
+    uint8_t qs[128];
+} block_iq4_xs;
 
 /* 16 sub-blocks of 16; value = d * sc * (q - 32), 6-bit q: low 4 bits in ql, high 2 bits in qh. */
 typedef struct block_q6_K {
@@ -34,5 +103,23 @@ typedef struct block_q6_K {
 } block_q6_K;
 
 enum { QUANT_K = 256 }; /* elements in a block of the K types */
+
+/* What the nibbles of the table formats stand for; initializers of int8_t[16]. E2M1 is doubled, so
+ * that all values are integers; the scale makes up for it. */
+#define QUANT_IQ4_VALUES  -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+#define QUANT_E2M1_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+
+/* 2^(e - 128): half of what an E8M0 byte means; 255 is NaN. */
+static inline float quant_e8m0_half(uint8_t e) {
+    union {
+        uint32_t u;
+        float f;
+    } v;
+    if (e < 2)
+        v.u = 0x00200000u << e; /* denormal */
+    else
+        v.u = e == 255 ? 0x7fc00000u : (uint32_t)(e - 1) << 23;
+    return v.f;
+}
 
 #endif

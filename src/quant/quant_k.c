@@ -1,10 +1,11 @@
 /* quant_k.c: the formats with blocks of 256 elements, whose sub-blocks have small integer scales.
  *
- * Quantizing happens in two rounds. First every sub-block is fitted alone: candidates for the step
- * are tried around the obvious one, for each the integers are chosen, then the scale (and offset)
- * that fit those integers best in the weighted least-squares sense, and the candidate with the
- * smallest error wins. Then the sub-blocks' scales are themselves rounded to multiples of the
- * block's, and the integers are chosen again for the scales as they will be read back.
+ * There are two families: scale and minimum per sub-block (Q2_K, Q4_K, Q5_K), and a signed scale
+ * with centred integers (Q3_K, Q6_K). A type adds how its bits are laid out.
+ *
+ * Quantizing happens in two rounds. First every sub-block is fitted alone (quant_fit.h). Then the
+ * sub-blocks' scales are themselves rounded to multiples of the block's (minima look at the
+ * neighbours too), and the integers are chosen again for the scales as they will be read back.
  *
  * Input is tamed first (quant_tame), so scales are finite whatever comes in: NaN becomes 0, and an
  * infinity the largest value that the format can hold; finite neighbours then lose precision. */
@@ -13,278 +14,322 @@
 
 #include "quant.h"
 #include "quant_blocks.h"
+#include "quant_fit.h"
 #include "quant_types.h"
 
 enum {
-    LANES = 8 /* partial sums, so that the compiler can use vectors */
+    SUBS_MAX = 16,       /* sub-blocks of a block: 16 of 16 elements or 8 of 32 */
+    SCALE6_TOP = 63,     /* largest 6-bit sub-block scale and minimum (Q4_K, Q5_K) */
+    SCALE4_TOP = 15,     /* largest 4-bit sub-block scale and minimum (Q2_K) */
+    Q3K_ZERO = 4,        /* stored value of q = 0; q is in -4..3 */
+    Q3K_SCALE_ZERO = 32, /* the same of the scales */
+    Q6K_ZERO = 32,
+    Q6K_SCALE_ZERO = 128
 };
 
-/* Below this magnitude every scale rounds to the half 0, and 1 / x could overflow. */
-#define NEGLIGIBLE 0x1p-40f
+/* ---- bits ----------------------------------------------------------------------------------- */
 
-/* Sums over a sub-block: of w q, w q q, w x q. */
-typedef struct fit_sums {
-    float q, qq, xq;
-} fit_sums;
+/* Where the formats keep `bits` bits of element e: runs of `run` elements go to the lowest bits of
+ * `run` bytes, the next run to the bits above, and so on until the bytes are full. */
+typedef struct plane {
+    int bits, run;
+} plane;
 
-static fit_sums sums_of(const float *x, const float *w, const float *q, int n) {
-    float lane[3][LANES] = {{0}};
-    for (int i = 0; i < n; i += LANES) {
-        for (int l = 0; l < LANES; l++) {
-            float wq = w[i + l] * q[i + l];
-            lane[0][l] += wq;
-            lane[1][l] += wq * q[i + l];
-            lane[2][l] += wq * x[i + l];
-        }
-    }
-    fit_sums s = {0};
-    for (int l = 0; l < LANES; l++) {
-        s.q += lane[0][l];
-        s.qq += lane[1][l];
-        s.xq += lane[2][l];
-    }
-    return s;
+static const plane nibbles = {4, 32}, pairs = {2, 32}, singles = {1, 32}, nibbles_64 = {4, 64};
+
+static int plane_byte(plane p, int e) {
+    return e / (p.run * 8 / p.bits) * p.run + e % p.run;
 }
 
-static float clamp(float x, float lo, float hi) {
-    return x < lo ? lo : x > hi ? hi : x;
+static int plane_shift(plane p, int e) {
+    return e / p.run % (8 / p.bits) * p.bits;
 }
 
-/* Weights of a sub-block, scaled so that the largest is 1; all 1 where `importance` is NULL or says
- * nothing (no positive finite number). */
-static void load_weights(const float *importance, float *w, int n) {
-    float top = 0.0f;
-    for (int i = 0; i < n; i++) {
-        w[i] = importance != NULL && importance[i] > 0.0f && isfinite(importance[i]) ? importance[i]
-                                                                                     : 0.0f;
-        top = fmaxf(top, w[i]);
-    }
-    for (int i = 0; i < n; i++) w[i] = top > 0.0f ? w[i] / top : 1.0f;
+/* q[e] |= the element's bits << to */
+static void plane_get(plane p, const uint8_t *src, int to, uint8_t q[QUANT_K]) {
+    int mask = (1 << p.bits) - 1;
+    for (int e = 0; e < QUANT_K; e++)
+        q[e] = (uint8_t)(q[e] | (src[plane_byte(p, e)] >> plane_shift(p, e) & mask) << to);
 }
 
-/* ---- Q4_K ------------------------------------------------------------------------------------ */
-
-enum {
-    Q4K_SUB = 32,        /* elements of a sub-block */
-    Q4K_SUBS = 8,        /* sub-blocks of a block */
-    Q4K_TOP = 15,        /* largest q */
-    Q4K_SCALE_TOP = 63,  /* largest sub-block scale and minimum */
-    Q4K_CANDIDATES = 21, /* steps of 0.1 quantum from 1 below to 1 above the full range */
-};
-
-static void q4k_unpack(const uint8_t packed[12], int j, int *sc, int *m) {
-    if (j < 4) {
-        *sc = packed[j] & 63;
-        *m = packed[j + 4] & 63;
-    } else {
-        *sc = (packed[j + 4] & 0xf) | (packed[j - 4] >> 6) << 4;
-        *m = (packed[j + 4] >> 4) | (packed[j] >> 6) << 4;
+/* Puts bits from.. of each q into dst, which starts as zeros. */
+static void plane_put(plane p, uint8_t *dst, int from, const uint8_t q[QUANT_K]) {
+    int mask = (1 << p.bits) - 1;
+    for (int e = 0; e < QUANT_K; e++) {
+        uint8_t *byte = dst + plane_byte(p, e);
+        *byte = (uint8_t)(*byte | (q[e] >> from & mask) << plane_shift(p, e));
     }
 }
 
-static void q4k_pack(uint8_t packed[12], int j, int sc, int m) {
-    if (j < 4) {
-        packed[j] = (uint8_t)(packed[j] | sc);
-        packed[j + 4] = (uint8_t)(packed[j + 4] | m);
-    } else {
-        packed[j + 4] = (uint8_t)((sc & 0xf) | (m & 0xf) << 4);
-        packed[j - 4] = (uint8_t)(packed[j - 4] | (sc >> 4) << 6);
-        packed[j] = (uint8_t)(packed[j] | (m >> 4) << 6);
-    }
-}
+/* ---- scale and minimum ---------------------------------------------------------------------- */
 
-void quant_dequantize_q4_k(const void *src, float *dst, int64_t n) {
-    const block_q4_K *block = src;
-    for (int64_t b = 0; b < n / QUANT_K; b++, block++) {
-        float d = quant_f16_to_f32(block->d), dmin = quant_f16_to_f32(block->dmin);
-        for (int j = 0; j < Q4K_SUBS; j++, dst += Q4K_SUB) {
-            int sc, m;
-            q4k_unpack(block->scales, j, &sc, &m);
-            float scale = d * (float)sc, min = dmin * (float)m;
-            const uint8_t *q = block->qs + j / 2 * Q4K_SUB;
-            for (int i = 0; i < Q4K_SUB; i++)
-                dst[i] = scale * (float)(j % 2 ? q[i] >> 4 : q[i] & 0xf) - min;
-        }
-    }
-}
+typedef struct affine_shape {
+    int sub;       /* elements of a sub-block */
+    int top;       /* largest q */
+    int scale_top; /* largest integer scale and minimum */
+} affine_shape;
 
-/* Scale and minimum (both >= 0) with x ~ scale * q - min. */
-static void fit_scale_min(const float *x, const float *w, float *scale, float *min) {
-    float lo = 0.0f, hi = x[0], sw = 0.0f, swx = 0.0f;
-    for (int i = 0; i < Q4K_SUB; i++) {
-        lo = fminf(lo, x[i]);
-        hi = fmaxf(hi, x[i]);
-        sw += w[i];
-        swx += w[i] * x[i];
+static const affine_shape q2_k_shape = {16, 3, SCALE4_TOP}, q4_k_shape = {32, 15, SCALE6_TOP},
+                          q5_k_shape = {32, 31, SCALE6_TOP};
+
+/* A block before its bits are packed. */
+typedef struct affine_block {
+    uint16_t d, dmin;
+    uint8_t sc[SUBS_MAX], m[SUBS_MAX];
+    uint8_t q[QUANT_K];
+} affine_block;
+
+static void affine_expand(const affine_block *b, const affine_shape *s, float *dst) {
+    float d = quant_f16_to_f32(b->d), dmin = quant_f16_to_f32(b->dmin);
+    for (int e = 0; e < QUANT_K; e++) {
+        int j = e / s->sub;
+        dst[e] = d * (float)b->sc[j] * (float)b->q[e] - dmin * (float)b->m[j];
     }
-    *scale = 0.0f;
-    *min = -lo;
-    if (hi - lo < NEGLIGIBLE) return;
-    double best = INFINITY;
-    for (int c = 0; c < Q4K_CANDIDATES; c++) {
-        float inverse = ((float)Q4K_TOP + 0.1f * (float)(c - Q4K_CANDIDATES / 2)) / (hi - lo);
-        float q[Q4K_SUB];
-        for (int i = 0; i < Q4K_SUB; i++)
-            q[i] = quant_nearest(clamp((x[i] - lo) * inverse, 0.0f, (float)Q4K_TOP));
-        fit_sums s = sums_of(x, w, q, Q4K_SUB);
-        /* Least squares for x ~ a q + b; where b would be positive, b = 0 is the best allowed. */
-        double det = (double)sw * (double)s.qq - (double)s.q * (double)s.q;
-        if (!(det > 0.0)) continue;
-        double a = ((double)sw * (double)s.xq - (double)swx * (double)s.q) / det;
-        double b = ((double)s.qq * (double)swx - (double)s.q * (double)s.xq) / det;
-        if (b > 0.0) {
-            b = 0.0;
-            a = (double)s.xq / (double)s.qq;
-        }
-        if (!(a > 0.0)) continue;
-        /* The squared error, less the constant sum of w x x. */
-        double error = a * (a * (double)s.qq - 2.0 * (double)s.xq) +
-                       b * (b * (double)sw - 2.0 * (double)swx + 2.0 * a * (double)s.q);
-        if (error < best) {
-            best = error;
-            *scale = (float)a;
-            *min = (float)-b;
-        }
-    }
-    if (best == (double)INFINITY) *scale = (hi - lo) / (float)Q4K_TOP;
 }
 
 /* The half nearest to top / steps, and the integers nearest to value / half. */
-static uint16_t quantize_scales(const float *value, int n, int steps, int *q, float *d) {
+static uint16_t quantize_scales(const float *value, int n, int steps, uint8_t *q, float *d) {
     float top = 0.0f;
     for (int j = 0; j < n; j++) top = fmaxf(top, value[j]);
     uint16_t h = quant_f32_to_f16(fminf(top / (float)steps, QUANT_F16_MAX));
     *d = quant_f16_to_f32(h);
     for (int j = 0; j < n; j++)
-        q[j] = *d > 0.0f ? (int)quant_nearest(clamp(value[j] / *d, 0.0f, (float)steps)) : 0;
+        q[j] = *d > 0.0f ? (uint8_t)quant_nearest(quant_clamp(value[j] / *d, 0.0f, (float)steps))
+                         : 0;
     return h;
 }
 
-static void q4k_quantize_block(const float *src, const float *importance, block_q4_K *block) {
-    float x[QUANT_K], w[Q4K_SUB], scale[Q4K_SUBS], min[Q4K_SUBS], d, dmin;
-    int sc[Q4K_SUBS], m[Q4K_SUBS];
-    const float limit = QUANT_F16_MAX * (float)Q4K_SCALE_TOP;
+/* Integers of a sub-block for x ~ step * q - offset; the weighted squared error. */
+static float affine_choose(const float *x, const float *w, const affine_shape *s, float step,
+                           float offset, uint8_t *q) {
+    float inverse = step > 0.0f ? 1.0f / step : 0.0f, error = 0.0f;
+    if (!isfinite(inverse)) inverse = 0.0f;
+    for (int i = 0; i < s->sub; i++) {
+        float value = quant_nearest(quant_clamp((x[i] + offset) * inverse, 0.0f, (float)s->top));
+        float off = x[i] + offset - step * value;
+        q[i] = (uint8_t)value;
+        error += w[i] * off * off;
+    }
+    return error;
+}
+
+/* The integer scale and minimum of a sub-block were rounded each for itself; their neighbours may
+ * fit better together. */
+static void affine_refine(const float *x, const float *w, const affine_shape *s, float d,
+                          float dmin, uint8_t *sc, uint8_t *m, uint8_t *q) {
+    int sc0 = *sc, m0 = *m;
+    float best = affine_choose(x, w, s, d * (float)sc0, dmin * (float)m0, q);
+    for (int i = 0; i < 9; i++) {
+        uint8_t other[QUANT_FIT_MAX];
+        int sc1 = sc0 + i / 3 - 1, m1 = m0 + i % 3 - 1;
+        if (sc1 < 0 || sc1 > s->scale_top || m1 < 0 || m1 > s->scale_top) continue;
+        float error = affine_choose(x, w, s, d * (float)sc1, dmin * (float)m1, other);
+        if (!(error < best)) continue;
+        best = error;
+        *sc = (uint8_t)sc1;
+        *m = (uint8_t)m1;
+        memcpy(q, other, (size_t)s->sub);
+    }
+}
+
+static void affine_quantize(const float *src, const float *importance, const affine_shape *s,
+                            affine_block *b) {
+    float x[QUANT_K], w[QUANT_K], scale[SUBS_MAX], min[SUBS_MAX], d, dmin;
+    const float limit = QUANT_F16_MAX * (float)s->scale_top;
+    const int n_subs = QUANT_K / s->sub;
     for (int i = 0; i < QUANT_K; i++) x[i] = quant_tame(src[i], limit);
-    for (int j = 0; j < Q4K_SUBS; j++) {
-        load_weights(importance != NULL ? importance + j * Q4K_SUB : NULL, w, Q4K_SUB);
-        fit_scale_min(x + j * Q4K_SUB, w, &scale[j], &min[j]);
+    for (int j = 0, e = 0; j < n_subs; j++, e += s->sub) {
+        quant_fit_weights(importance != NULL ? importance + e : NULL, w + e, s->sub);
+        quant_fit_affine(x + e, w + e, s->sub, s->top, false, &scale[j], &min[j]);
     }
+    b->d = quantize_scales(scale, n_subs, s->scale_top, b->sc, &d);
+    b->dmin = quantize_scales(min, n_subs, s->scale_top, b->m, &dmin);
+    for (int j = 0, e = 0; j < n_subs; j++, e += s->sub)
+        affine_refine(x + e, w + e, s, d, dmin, &b->sc[j], &b->m[j], b->q + e);
+}
+
+/* Eight 6-bit scales and eight 6-bit minima in 12 bytes (Q4_K, Q5_K): the first four lie in the low
+ * six bits of bytes 0-3 and 4-7; of the last four, the low nibbles share bytes 8-11 and the high
+ * two bits sit above the first four's. */
+static void unpack_6bit(const uint8_t packed[12], affine_block *b) {
+    for (int j = 0; j < 4; j++) {
+        b->sc[j] = packed[j] & 63;
+        b->m[j] = packed[j + 4] & 63;
+        b->sc[j + 4] = (uint8_t)((packed[j + 8] & 0xf) | packed[j] >> 6 << 4);
+        b->m[j + 4] = (uint8_t)(packed[j + 8] >> 4 | packed[j + 4] >> 6 << 4);
+    }
+}
+
+static void pack_6bit(const affine_block *b, uint8_t packed[12]) {
+    for (int j = 0; j < 4; j++) {
+        packed[j] = (uint8_t)(b->sc[j] | b->sc[j + 4] >> 4 << 6);
+        packed[j + 4] = (uint8_t)(b->m[j] | b->m[j + 4] >> 4 << 6);
+        packed[j + 8] = (uint8_t)((b->sc[j + 4] & 0xf) | (b->m[j + 4] & 0xf) << 4);
+    }
+}
+
+static void unpack_q2_k(const block_q2_K *block, affine_block *b) {
+    b->d = block->d;
+    b->dmin = block->dmin;
+    memset(b->q, 0, sizeof b->q);
+    plane_get(pairs, block->qs, 0, b->q);
+    for (int j = 0; j < QUANT_K / 16; j++) {
+        b->sc[j] = block->scales[j] & 0xf;
+        b->m[j] = block->scales[j] >> 4;
+    }
+}
+
+static void pack_q2_k(const affine_block *b, block_q2_K *block) {
     memset(block, 0, sizeof *block);
-    block->d = quantize_scales(scale, Q4K_SUBS, Q4K_SCALE_TOP, sc, &d);
-    block->dmin = quantize_scales(min, Q4K_SUBS, Q4K_SCALE_TOP, m, &dmin);
-    for (int j = 0; j < Q4K_SUBS; j++) {
-        q4k_pack(block->scales, j, sc[j], m[j]);
-        float step = d * (float)sc[j], offset = dmin * (float)m[j];
-        if (step <= 0.0f) continue; /* all q stay 0 */
-        uint8_t *qs = block->qs + j / 2 * Q4K_SUB;
-        for (int i = 0; i < Q4K_SUB; i++) {
-            float q = clamp((x[j * Q4K_SUB + i] + offset) / step, 0.0f, (float)Q4K_TOP);
-            qs[i] = (uint8_t)(qs[i] | (int)quant_nearest(q) << (j % 2 ? 4 : 0));
-        }
-    }
+    block->d = b->d;
+    block->dmin = b->dmin;
+    plane_put(pairs, block->qs, 0, b->q);
+    for (int j = 0; j < QUANT_K / 16; j++) block->scales[j] = (uint8_t)(b->sc[j] | b->m[j] << 4);
 }
 
-void quant_quantize_q4_k(const float *src, void *dst, int64_t n, const float *importance) {
-    block_q4_K *block = dst;
-    for (int64_t b = 0; b < n / QUANT_K; b++)
-        q4k_quantize_block(src + b * QUANT_K, importance ? importance + b * QUANT_K : NULL,
-                           block + b);
+static void unpack_q4_k(const block_q4_K *block, affine_block *b) {
+    b->d = block->d;
+    b->dmin = block->dmin;
+    memset(b->q, 0, sizeof b->q);
+    plane_get(nibbles, block->qs, 0, b->q);
+    unpack_6bit(block->scales, b);
 }
 
-/* ---- Q6_K ------------------------------------------------------------------------------------ */
-
-enum {
-    Q6K_SUB = 16,
-    Q6K_SUBS = 16,
-    Q6K_ZERO = 32, /* stored value of q = 0; q is in -32..31 */
-    Q6K_SCALE_TOP = 128,
-    Q6K_CANDIDATES = 19, /* steps of 0.1 quantum around the full range */
-};
-
-/* Element e of a block lies in nibble `high` of ql[*low] and in bits *shift.. of qh[*top]: a half
- * of 128 elements is four runs of 32, which share 64 bytes of ql and 32 bytes of qh. */
-static void q6k_place(int e, int *low, int *nibble, int *top, int *shift) {
-    int half = e / 128, run = e / 32 % 4, i = e % 32;
-    *low = half * 64 + run % 2 * 32 + i;
-    *nibble = run / 2 * 4;
-    *top = half * 32 + i;
-    *shift = run * 2;
+static void pack_q4_k(const affine_block *b, block_q4_K *block) {
+    memset(block, 0, sizeof *block);
+    block->d = b->d;
+    block->dmin = b->dmin;
+    plane_put(nibbles, block->qs, 0, b->q);
+    pack_6bit(b, block->scales);
 }
 
-void quant_dequantize_q6_k(const void *src, float *dst, int64_t n) {
-    const block_q6_K *block = src;
-    for (int64_t b = 0; b < n / QUANT_K; b++, block++, dst += QUANT_K) {
-        float d = quant_f16_to_f32(block->d);
-        for (int e = 0; e < QUANT_K; e++) {
-            int low, nibble, top, shift;
-            q6k_place(e, &low, &nibble, &top, &shift);
-            int q = (block->ql[low] >> nibble & 0xf) | (block->qh[top] >> shift & 3) << 4;
-            dst[e] = d * (float)block->scales[e / Q6K_SUB] * (float)(q - Q6K_ZERO);
-        }
-    }
+static void unpack_q5_k(const block_q5_K *block, affine_block *b) {
+    b->d = block->d;
+    b->dmin = block->dmin;
+    memset(b->q, 0, sizeof b->q);
+    plane_get(nibbles, block->qs, 0, b->q);
+    plane_get(singles, block->qh, 4, b->q);
+    unpack_6bit(block->scales, b);
 }
 
-/* Scale with x ~ scale * q: the one that keeps most of the weighted energy, (sum w x q)^2 / (sum w
- * q q). Its sign is chosen so that the extreme value meets q = -32, the longer side. */
-static float fit_scale(const float *x, const float *w) {
-    float extreme = 0.0f;
-    for (int i = 0; i < Q6K_SUB; i++) {
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    }
-    if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
-    float scale = extreme / (float)-Q6K_ZERO;
-    double best = 0.0;
-    for (int c = 0; c < Q6K_CANDIDATES; c++) {
-        float levels = (float)Q6K_ZERO + 0.1f * (float)(c - Q6K_CANDIDATES / 2);
-        float inverse = -levels / extreme;
-        float q[Q6K_SUB];
-        for (int i = 0; i < Q6K_SUB; i++)
-            q[i] = quant_nearest(clamp(x[i] * inverse, (float)-Q6K_ZERO, (float)(Q6K_ZERO - 1)));
-        fit_sums s = sums_of(x, w, q, Q6K_SUB);
-        if (!(s.qq > 0.0f)) continue;
-        double kept = (double)s.xq * (double)s.xq / (double)s.qq;
-        if (kept > best) {
-            best = kept;
-            scale = s.xq / s.qq;
-        }
-    }
-    return scale;
+static void pack_q5_k(const affine_block *b, block_q5_K *block) {
+    memset(block, 0, sizeof *block);
+    block->d = b->d;
+    block->dmin = b->dmin;
+    plane_put(nibbles, block->qs, 0, b->q);
+    plane_put(singles, block->qh, 4, b->q);
+    pack_6bit(b, block->scales);
 }
 
-static void q6k_quantize_block(const float *src, const float *importance, block_q6_K *block) {
-    float x[QUANT_K], w[Q6K_SUB], scale[Q6K_SUBS];
-    const float limit = QUANT_F16_MAX * (float)(Q6K_SCALE_TOP - 1) * (float)(Q6K_ZERO - 1);
-    float longest = 0.0f;
+/* ---- signed scale --------------------------------------------------------------------------- */
+
+typedef struct centred_shape {
+    int zero;       /* stored value of q = 0: q is in -zero..zero-1 */
+    int scale_zero; /* the same for the 16 integer scales */
+} centred_shape;
+
+static const centred_shape q3_k_shape = {Q3K_ZERO, Q3K_SCALE_ZERO},
+                           q6_k_shape = {Q6K_ZERO, Q6K_SCALE_ZERO};
+
+enum { CENTRED_SUB = 16, CENTRED_SUBS = QUANT_K / CENTRED_SUB };
+
+typedef struct centred_block {
+    uint16_t d;
+    int8_t sc[CENTRED_SUBS];
+    uint8_t q[QUANT_K]; /* as stored: from 0 */
+} centred_block;
+
+static void centred_expand(const centred_block *b, const centred_shape *s, float *dst) {
+    float d = quant_f16_to_f32(b->d);
+    for (int e = 0; e < QUANT_K; e++)
+        dst[e] = d * (float)b->sc[e / CENTRED_SUB] * (float)(b->q[e] - s->zero);
+}
+
+static void centred_quantize(const float *src, const float *importance, const centred_shape *s,
+                             centred_block *b) {
+    float x[QUANT_K], w[CENTRED_SUB], scale[CENTRED_SUBS];
+    const float limit = QUANT_F16_MAX * (float)(s->scale_zero - 1) * (float)(s->zero - 1);
     for (int i = 0; i < QUANT_K; i++) x[i] = quant_tame(src[i], limit);
-    for (int j = 0; j < Q6K_SUBS; j++) {
-        load_weights(importance != NULL ? importance + j * Q6K_SUB : NULL, w, Q6K_SUB);
-        scale[j] = fit_scale(x + j * Q6K_SUB, w);
-        if (fabsf(scale[j]) > fabsf(longest)) longest = scale[j];
+    for (int j = 0; j < CENTRED_SUBS; j++) {
+        quant_fit_weights(importance != NULL ? importance + j * CENTRED_SUB : NULL, w, CENTRED_SUB);
+        scale[j] = quant_fit_scale(x + j * CENTRED_SUB, w, CENTRED_SUB, s->zero);
     }
-    memset(block, 0, sizeof *block);
-    block->d = quant_f32_to_f16(quant_tame(longest / (float)-Q6K_SCALE_TOP, QUANT_F16_MAX));
-    float d = quant_f16_to_f32(block->d);
-    for (int j = 0; j < Q6K_SUBS; j++) {
-        float sc = d != 0.0f ? quant_nearest(clamp(scale[j] / d, (float)-Q6K_SCALE_TOP,
-                                                   (float)(Q6K_SCALE_TOP - 1)))
-                             : 0.0f;
-        block->scales[j] = (int8_t)sc;
-        float step = d * sc;
-        for (int e = j * Q6K_SUB; e < (j + 1) * Q6K_SUB; e++) {
-            float value = step != 0.0f ? x[e] / step : 0.0f;
-            int q = (int)quant_nearest(clamp(value, (float)-Q6K_ZERO, (float)(Q6K_ZERO - 1)));
-            int low, nibble, top, shift;
-            q6k_place(e, &low, &nibble, &top, &shift);
-            q += Q6K_ZERO;
-            block->ql[low] = (uint8_t)(block->ql[low] | (q & 0xf) << nibble);
-            block->qh[top] = (uint8_t)(block->qh[top] | (q >> 4) << shift);
-        }
+    b->d = quant_round_scales(scale, CENTRED_SUBS, s->scale_zero, b->sc);
+    float d = quant_f16_to_f32(b->d);
+    for (int e = 0; e < QUANT_K; e++) {
+        float step = d * (float)b->sc[e / CENTRED_SUB];
+        float q = step != 0.0f ? x[e] / step : 0.0f;
+        q = quant_nearest(quant_clamp(q, (float)-s->zero, (float)(s->zero - 1)));
+        b->q[e] = (uint8_t)((int)q + s->zero);
     }
 }
 
-void quant_quantize_q6_k(const float *src, void *dst, int64_t n, const float *importance) {
-    block_q6_K *block = dst;
-    for (int64_t b = 0; b < n / QUANT_K; b++)
-        q6k_quantize_block(src + b * QUANT_K, importance ? importance + b * QUANT_K : NULL,
-                           block + b);
+/* Q3_K's 6-bit scales: low nibbles of 0-7 and 8-15 share bytes 0-7; the high two bits of scale j
+ * are at bit 2 * (j / 4) of byte 8 + j % 4. Stored from 0. */
+static void unpack_q3_k(const block_q3_K *block, centred_block *b) {
+    b->d = block->d;
+    memset(b->q, 0, sizeof b->q);
+    plane_get(pairs, block->qs, 0, b->q);
+    plane_get(singles, block->hmask, 2, b->q);
+    for (int j = 0; j < CENTRED_SUBS; j++) {
+        int low = block->scales[j % 8] >> j / 8 * 4 & 0xf;
+        int high = block->scales[8 + j % 4] >> j / 4 * 2 & 3;
+        b->sc[j] = (int8_t)((low | high << 4) - Q3K_SCALE_ZERO);
+    }
 }
+
+static void pack_q3_k(const centred_block *b, block_q3_K *block) {
+    memset(block, 0, sizeof *block);
+    block->d = b->d;
+    plane_put(pairs, block->qs, 0, b->q);
+    plane_put(singles, block->hmask, 2, b->q);
+    for (int j = 0; j < CENTRED_SUBS; j++) {
+        int sc = b->sc[j] + Q3K_SCALE_ZERO;
+        uint8_t *low = block->scales + j % 8, *high = block->scales + 8 + j % 4;
+        *low = (uint8_t)(*low | (sc & 0xf) << j / 8 * 4);
+        *high = (uint8_t)(*high | sc >> 4 << j / 4 * 2);
+    }
+}
+
+static void unpack_q6_k(const block_q6_K *block, centred_block *b) {
+    b->d = block->d;
+    memset(b->q, 0, sizeof b->q);
+    plane_get(nibbles_64, block->ql, 0, b->q);
+    plane_get(pairs, block->qh, 4, b->q);
+    memcpy(b->sc, block->scales, sizeof b->sc);
+}
+
+static void pack_q6_k(const centred_block *b, block_q6_K *block) {
+    memset(block, 0, sizeof *block);
+    block->d = b->d;
+    plane_put(nibbles_64, block->ql, 0, b->q);
+    plane_put(pairs, block->qh, 4, b->q);
+    memcpy(block->scales, b->sc, sizeof b->sc);
+}
+
+/* ---- the conversions ------------------------------------------------------------------------ */
+
+#define DEFINE(name, layout, family)                                                               \
+    void quant_dequantize_##name(const void *src, float *dst, int64_t n) {                         \
+        const layout *block = src;                                                                 \
+        for (int64_t b = 0; b < n / QUANT_K; b++) {                                                \
+            family##_block open;                                                                   \
+            unpack_##name(block + b, &open);                                                       \
+            family##_expand(&open, &name##_shape, dst + b * QUANT_K);                              \
+        }                                                                                          \
+    }                                                                                              \
+    void quant_quantize_##name(const float *src, void *dst, int64_t n, const float *importance) {  \
+        layout *block = dst;                                                                       \
+        for (int64_t b = 0; b < n / QUANT_K; b++) {                                                \
+            family##_block open;                                                                   \
+            family##_quantize(src + b * QUANT_K, importance ? importance + b * QUANT_K : NULL,     \
+                              &name##_shape, &open);                                               \
+            pack_##name(&open, block + b);                                                         \
+        }                                                                                          \
+    }
+
+DEFINE(q2_k, block_q2_K, affine)
+DEFINE(q3_k, block_q3_K, centred)
+DEFINE(q4_k, block_q4_K, affine)
+DEFINE(q5_k, block_q5_K, affine)
+DEFINE(q6_k, block_q6_K, centred)

@@ -17,8 +17,17 @@ QUANT_DECLARE(f16);
 QUANT_DECLARE(bf16);
 QUANT_DECLARE(q8_0);
 QUANT_DECLARE(q4_0);
+QUANT_DECLARE(q4_1);
+QUANT_DECLARE(q5_0);
+QUANT_DECLARE(q5_1);
+QUANT_DECLARE(q2_k);
+QUANT_DECLARE(q3_k);
 QUANT_DECLARE(q4_k);
+QUANT_DECLARE(q5_k);
 QUANT_DECLARE(q6_k);
+QUANT_DECLARE(iq4_nl);
+QUANT_DECLARE(iq4_xs);
+QUANT_DECLARE(mxfp4);
 
 /* What every quantizer makes of its input first: NaN counts as 0, and everything is held within
  * +-limit, so that no input leads to a scale that is not finite. */

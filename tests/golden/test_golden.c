@@ -192,7 +192,7 @@ static void test_types(void **state) {
     int counts[2] = {0};
     if (!shared_path(folder, sizeof folder, "conformance/quant")) skip();
     each_model(folder, visit_quant, counts);
-    assert_true(counts[0] >= 4);
+    assert_true(counts[0] >= 13);
 }
 
 int main(void) {

@@ -46,6 +46,8 @@ void kernel_fill_weights(const cpu_mat *w, kernel_fill fill, rng *r) {
         }
         do {
             for (size_t i = 0; i < n_bytes; i++) p[i] = (uint8_t)(rng_u64(r) >> 32);
+            /* exponents within 2^-33..2^30: sums of the largest would leave the range of float */
+            if (w->type == QUANT_MXFP4) p[0] = (uint8_t)(95 + p[0] % 64);
         } while (quant_has_nonfinite(w->type, p, t->block_elems));
     }
 }

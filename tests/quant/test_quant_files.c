@@ -42,10 +42,21 @@ static double bound(quant_type type) {
         return 0.008;
     case QUANT_Q6_K:
         return 0.025;
+    case QUANT_Q5_K:
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+        return 0.06;
     case QUANT_Q4_K:
+    case QUANT_IQ4_NL:
+    case QUANT_IQ4_XS:
         return 0.10;
     case QUANT_Q4_0:
+    case QUANT_Q4_1:
         return 0.12;
+    case QUANT_Q3_K:
+        return 0.20;
+    case QUANT_Q2_K:
+        return 0.40;
     default:
         return 1e-12; /* F32, F16: as in the original */
     }
@@ -83,11 +94,21 @@ static int compare_with_original(const char *relative, quant_type type) {
 
 static void test_close_to_original(void **state) {
     (void)state;
-    assert_true(compare_with_original("conformance/quant/llama-dense.BF16.gguf", QUANT_BF16) > 0);
-    assert_true(compare_with_original("conformance/quant/llama-dense.Q8_0.gguf", QUANT_Q8_0) > 0);
-    assert_true(compare_with_original("conformance/quant/llama-dense.Q4_0.gguf", QUANT_Q4_0) > 0);
-    assert_true(compare_with_original("conformance/quant/llama-dense.Q4_K_M.gguf", QUANT_Q4_K) > 0);
-    assert_true(compare_with_original("conformance/quant/llama-dense.Q6_K.gguf", QUANT_Q6_K) > 0);
+    static const struct {
+        const char *file;
+        quant_type type;
+    } files[] = {
+        {"BF16", QUANT_BF16},     {"Q8_0", QUANT_Q8_0},   {"Q4_0", QUANT_Q4_0},
+        {"Q4_1", QUANT_Q4_1},     {"Q5_0", QUANT_Q5_0},   {"Q5_1", QUANT_Q5_1},
+        {"Q2_K", QUANT_Q2_K},     {"Q3_K_M", QUANT_Q3_K}, {"Q4_K_M", QUANT_Q4_K},
+        {"Q5_K_M", QUANT_Q5_K},   {"Q6_K", QUANT_Q6_K},   {"IQ4_NL", QUANT_IQ4_NL},
+        {"IQ4_XS", QUANT_IQ4_XS},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "conformance/quant/llama-dense.%s.gguf", files[i].file);
+        assert_true(compare_with_original(path, files[i].type) > 0);
+    }
 }
 
 /* The other program's blocks, dequantized and quantized again. (They were made from weights of more
@@ -116,6 +137,9 @@ static void test_same_bytes(void **state) {
     same_bytes("conformance/quant/llama-dense.BF16.gguf", QUANT_BF16);
     same_bytes("conformance/quant/llama-dense.Q8_0.gguf", QUANT_Q8_0);
     same_bytes("conformance/quant/llama-dense.Q4_0.gguf", QUANT_Q4_0);
+    same_bytes("conformance/quant/llama-dense.Q4_1.gguf", QUANT_Q4_1);
+    same_bytes("conformance/quant/llama-dense.Q5_0.gguf", QUANT_Q5_0);
+    same_bytes("conformance/quant/llama-dense.Q5_1.gguf", QUANT_Q5_1);
 }
 
 int main(void) {

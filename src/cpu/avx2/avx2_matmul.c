@@ -124,7 +124,7 @@ AVX2_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64
         }
 }
 
-#define MM_DEFINE(format)                                                                          \
+#define MM_DEFINE(type, format)                                                                    \
     void avx2_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy, void *scratch) {                              \
         mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \

@@ -86,7 +86,7 @@ AVX2_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int64
     }
 }
 
-#define MV_DEFINE(format)                                                                          \
+#define MV_DEFINE(type, format)                                                                    \
     void avx2_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy) {                                             \
         mv_run(&format##_format, w, row0, row1, x, y, ldy);                                        \

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "avx2_mat.h"
+#include "quant_blocks.h"
 
 enum { Q_GROUPS_MAX = 8 };
 
@@ -38,21 +39,59 @@ AVX2_INLINE float q_half(const uint8_t *p) {
     return _cvtsh_ss(h);
 }
 
-/* 32 bytes -> their low (shift 0) or high (shift 4) nibbles. */
-AVX2_INLINE __m256i q_nibbles(const uint8_t *p, int shift) {
-    __m256i v = _mm256_loadu_si256((const void *)p);
-    return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8(15));
+/* The values of a table of 16 bytes at the nibbles' places. */
+AVX2_INLINE __m256i q_look_up(__m256i places, __m128i table) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), places);
+}
+
+/* 16 bytes: 32 elements, first the low nibbles. */
+AVX2_INLINE __m256i q_nibble_block(const uint8_t *p) {
+    __m128i b = _mm_loadu_si128((const void *)p);
+    __m256i q = _mm256_set_m128i(_mm_srli_epi16(b, 4), b);
+    return _mm256_and_si256(q, _mm256_set1_epi8(15));
 }
 
 AVX2_INLINE __m256i q4_0_quants(const uint8_t *block, int group) {
     (void)group;
-    __m128i b = _mm_loadu_si128((const void *)(block + 2));
-    __m256i q = _mm256_set_m128i(_mm_srli_epi16(b, 4), b);
-    return _mm256_sub_epi8(_mm256_and_si256(q, _mm256_set1_epi8(15)), _mm256_set1_epi8(8));
+    return _mm256_sub_epi8(q_nibble_block(block + 2), _mm256_set1_epi8(8));
 }
 
 AVX2_INLINE void q_scale_first(const uint8_t *block, q_scales *out) {
     out->d[0] = out->d[1] = q_half(block);
+}
+
+/* 32 bits -> 32 bytes, all ones where a bit is clear. */
+AVX2_INLINE __m256i q_clear_bits(const uint8_t *p) {
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
+                                            0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x(INT64_C(-0x7fbfdfeff7fbfdff)); /* 0x8040201008040201 */
+    int32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), _mm256_setzero_si256());
+}
+
+AVX2_INLINE void q_scale_addend(const uint8_t *block, q_scales *out) {
+    out->d[0] = out->d[1] = q_half(block);
+    out->m[0] = out->m[1] = -q_half(block + 2);
+}
+
+AVX2_INLINE __m256i q4_1_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_nibble_block(block + 4);
+}
+
+AVX2_INLINE __m256i q5_0_quants(const uint8_t *block, int group) {
+    (void)group;
+    /* where the fifth bit is clear, q - 16 is the nibble with four ones above it */
+    __m256i less = _mm256_and_si256(q_clear_bits(block + 2), _mm256_set1_epi8(-16));
+    return _mm256_or_si256(q_nibble_block(block + 6), less);
+}
+
+AVX2_INLINE __m256i q5_1_quants(const uint8_t *block, int group) {
+    (void)group;
+    __m256i more = _mm256_andnot_si256(q_clear_bits(block + 4), _mm256_set1_epi8(16));
+    return _mm256_or_si256(q_nibble_block(block + 8), more);
 }
 
 AVX2_INLINE __m256i q8_0_quants(const uint8_t *block, int group) {
@@ -60,72 +99,153 @@ AVX2_INLINE __m256i q8_0_quants(const uint8_t *block, int group) {
     return _mm256_loadu_si256((const void *)(block + 2));
 }
 
+AVX2_INLINE __m256i iq4_nl_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_look_up(q_nibble_block(block + 2), _mm_setr_epi8(QUANT_IQ4_VALUES));
+}
+
+AVX2_INLINE __m256i mxfp4_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_look_up(q_nibble_block(block + 1), _mm_setr_epi8(QUANT_E2M1_VALUES));
+}
+
+AVX2_INLINE void mxfp4_scales(const uint8_t *block, q_scales *out) {
+    out->d[0] = out->d[1] = quant_e8m0_half(block[0]);
+}
+
+/* ---- K types: planes of bits, see quant_blocks.h --------------------------------------------- */
+
+/* The bits of 32 bytes from bit `from` on, brought to bit `to` and masked. */
+AVX2_INLINE __m256i q_plane(const uint8_t *p, int from, int to, int mask) {
+    __m256i v = _mm256_loadu_si256((const void *)p);
+    v = from > to ? _mm256_srli_epi16(v, from - to) : _mm256_slli_epi16(v, to - from);
+    return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
+}
+
+/* 16 signed bytes times d. */
+AVX2_INLINE void q_scale_bytes(__m128i sc, float d, float out[16]) {
+    __m256 dv = _mm256_set1_ps(d);
+    __m256 low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sc));
+    __m256 high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(sc, 8)));
+    _mm256_storeu_ps(out, _mm256_mul_ps(dv, low));
+    _mm256_storeu_ps(out + 8, _mm256_mul_ps(dv, high));
+}
+
+AVX2_INLINE __m256i q2_K_quants(const uint8_t *block, int group) {
+    return q_plane(block + 16 + group / 4 * 32, group % 4 * 2, 0, 3);
+}
+
+AVX2_INLINE void q2_K_scales(const uint8_t *block, q_scales *out) {
+    const __m128i nibble = _mm_set1_epi8(15);
+    __m128i both = _mm_loadu_si128((const void *)block);
+    q_scale_bytes(_mm_and_si128(both, nibble), q_half(block + 80), out->d);
+    q_scale_bytes(_mm_and_si128(_mm_srli_epi16(both, 4), nibble), q_half(block + 82), out->m);
+}
+
+AVX2_INLINE __m256i q3_K_quants(const uint8_t *block, int group) {
+    __m256i low = q_plane(block + 32 + group / 4 * 32, group % 4 * 2, 0, 3);
+    __m256i q = _mm256_or_si256(low, q_plane(block, group, 2, 4));
+    return _mm256_sub_epi8(q, _mm256_set1_epi8(4));
+}
+
+/* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. */
+AVX2_INLINE void q3_K_scales(const uint8_t *block, q_scales *out) {
+    int32_t high;
+    memcpy(&high, block + 104, sizeof high);
+    __m128i nibbles = _mm_loadl_epi64((const void *)(block + 96));
+    nibbles = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));
+    __m128i top = _mm_srlv_epi32(_mm_set1_epi32(high), _mm_setr_epi32(0, 2, 4, 6));
+    top = _mm_slli_epi16(_mm_and_si128(top, _mm_set1_epi8(3)), 4);
+    __m128i sc = _mm_or_si128(_mm_and_si128(nibbles, _mm_set1_epi8(15)), top);
+    q_scale_bytes(_mm_sub_epi8(sc, _mm_set1_epi8(32)), q_half(block + 108), out->d);
+}
+
 AVX2_INLINE __m256i q4_K_quants(const uint8_t *block, int group) {
-    return q_nibbles(block + 16 + group / 2 * 32, group % 2 * 4);
+    return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
 }
 
-/* Eight bytes times d, each twice, to out[16]. */
-AVX2_INLINE void q_store_twice(uint64_t bytes, float d, float *out) {
-    __m256i words = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
-    __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(words), _mm256_set1_ps(d));
-    __m256 low = _mm256_unpacklo_ps(v, v), high = _mm256_unpackhi_ps(v, v);
-    _mm256_storeu_ps(out, _mm256_permute2f128_ps(low, high, 0x20));
-    _mm256_storeu_ps(out + 8, _mm256_permute2f128_ps(low, high, 0x31));
+/* Eight floats, each stored twice. */
+AVX2_INLINE void q_store_twice(__m256 v, float out[16]) {
+    __m256i i = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(v, i));
+    i = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
+    _mm256_storeu_ps(out + 8, _mm256_permutevar8x32_ps(v, i));
 }
 
-/* Eight scales and eight minima of 6 bits in 12 bytes, as three words: the first four scales are
- * the low six bits of u0's bytes, the others have their low nibbles in u2 and their high two bits
- * on top of u0; minima likewise with u1 and the high nibbles of u2. */
-AVX2_INLINE void q4_K_scales(const uint8_t *block, q_scales *out) {
-    uint32_t u[3];
-    memcpy(u, block + 4, sizeof u);
-    uint32_t sc = (u[2] & 0x0f0f0f0f) | ((u[0] >> 2) & 0x30303030);
-    uint32_t m = ((u[2] >> 4) & 0x0f0f0f0f) | ((u[1] >> 2) & 0x30303030);
-    q_store_twice((u[0] & 0x3f3f3f3f) | (uint64_t)sc << 32, q_half(block), out->d);
-    q_store_twice((u[1] & 0x3f3f3f3f) | (uint64_t)m << 32, q_half(block + 2), out->m);
+/* Q4_K and Q5_K: a block starts with d, dmin and three words u0, u1, u2 of 6-bit scales and minima.
+ * The first four scales are the low six bits of u0's bytes; the others have their low nibbles in
+ * u2 (low nibbles) and their high two bits on top of u0. Minima likewise with u1 and the high
+ * nibbles of u2. */
+AVX2_INLINE void q_scales_k4(const uint8_t *block, q_scales *out) {
+    __m128i head = _mm_loadu_si128((const void *)block);
+    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xa5), _mm_setr_epi32(0, 2, 0, 2));
+    __m128i high = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xff), _mm_setr_epi32(0, 0, 0, 4));
+    low = _mm_and_si128(low, _mm_set1_epi64x(0x303030303f3f3f3f));
+    high = _mm_and_si128(high, _mm_set1_epi64x(0x0f0f0f0f00000000));
+    __m128i both = _mm_or_si128(low, high);
+    __m256 sc = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(both));
+    __m256 m = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(both, 8)));
+    q_store_twice(_mm256_mul_ps(_mm256_set1_ps(q_half(block)), sc), out->d);
+    q_store_twice(_mm256_mul_ps(_mm256_set1_ps(q_half(block + 2)), m), out->m);
 }
 
-/* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and two
- * bits of each of the half's 32 bytes qh. */
+AVX2_INLINE __m256i q5_K_quants(const uint8_t *block, int group) {
+    __m256i low = q_plane(block + 48 + group / 2 * 32, group % 2 * 4, 0, 15);
+    return _mm256_or_si256(low, q_plane(block + 16, group, 4, 16));
+}
+
+/* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and a
+ * plane of two bits. */
 AVX2_INLINE __m256i q6_K_quants(const uint8_t *block, int group) {
     int half = group / 4, g = group % 4;
-    __m256i low = q_nibbles(block + 64 * half + 32 * (g % 2), g / 2 * 4);
-    __m256i high = _mm256_loadu_si256((const void *)(block + 128 + 32 * half));
-    high = _mm256_and_si256(_mm256_srli_epi16(high, 2 * g), _mm256_set1_epi8(3));
-    __m256i q = _mm256_or_si256(low, _mm256_slli_epi16(high, 4));
+    __m256i low = q_plane(block + 64 * half + 32 * (g % 2), g / 2 * 4, 0, 15);
+    __m256i q = _mm256_or_si256(low, q_plane(block + 128 + 32 * half, 2 * g, 4, 0x30));
     return _mm256_sub_epi8(q, _mm256_set1_epi8(32));
 }
 
 AVX2_INLINE void q6_K_scales(const uint8_t *block, q_scales *out) {
-    float d = q_half(block + 208);
-    for (int i = 0; i < 16; i += 8) {
-        __m128i sc = _mm_loadl_epi64((const void *)(block + 192 + i));
-        __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sc));
-        _mm256_storeu_ps(out->d + i, _mm256_mul_ps(v, _mm256_set1_ps(d)));
-    }
+    q_scale_bytes(_mm_loadu_si128((const void *)(block + 192)), q_half(block + 208), out->d);
 }
 
-static const q_format q4_0_format = {.block_bytes = 18,
-                                     .groups = 1,
-                                     .narrow = true,
-                                     .sub = 32,
-                                     .quants = q4_0_quants,
-                                     .scales = q_scale_first};
-static const q_format q8_0_format = {
-    .block_bytes = 34, .groups = 1, .sub = 32, .quants = q8_0_quants, .scales = q_scale_first};
-static const q_format q4_K_format = {.block_bytes = 144,
-                                     .groups = 8,
-                                     .has_min = true,
-                                     .narrow = true,
-                                     .sub = 32,
-                                     .quants = q4_K_quants,
-                                     .scales = q4_K_scales};
-static const q_format q6_K_format = {.block_bytes = 210,
-                                     .groups = 8,
-                                     .narrow = true,
-                                     .sub = 16,
-                                     .quants = q6_K_quants,
-                                     .scales = q6_K_scales};
+AVX2_INLINE __m256i iq4_xs_quants(const uint8_t *block, int group) {
+    return q_look_up(q_nibble_block(block + 8 + group * 16), _mm_setr_epi8(QUANT_IQ4_VALUES));
+}
+
+/* Scale j: nibble j of scales_l, above it bits 2j, 2j + 1 of scales_h; from -32. */
+AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
+    const __m256i nibble_at = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    uint16_t high;
+    int32_t low;
+    memcpy(&high, block + 2, sizeof high);
+    memcpy(&low, block + 4, sizeof low);
+    __m256i l = _mm256_srlv_epi32(_mm256_set1_epi32(low), nibble_at);
+    __m256i h = _mm256_srlv_epi32(_mm256_set1_epi32(high), _mm256_srli_epi32(nibble_at, 1));
+    h = _mm256_slli_epi32(_mm256_and_si256(h, _mm256_set1_epi32(3)), 4);
+    __m256i sc = _mm256_or_si256(_mm256_and_si256(l, _mm256_set1_epi32(15)), h);
+    sc = _mm256_sub_epi32(sc, _mm256_set1_epi32(32));
+    q_store_twice(_mm256_mul_ps(_mm256_set1_ps(q_half(block)), _mm256_cvtepi32_ps(sc)), out->d);
+}
+
+#define Q_FORMAT(name, ...)                                                                        \
+    static const q_format name##_format = {.quants = name##_quants, __VA_ARGS__}
+
+Q_FORMAT(q4_0, .block_bytes = 18, .groups = 1, .sub = 32, .narrow = true, .scales = q_scale_first);
+Q_FORMAT(q4_1, .block_bytes = 20, .groups = 1, .sub = 32, .narrow = true, .has_min = true,
+         .scales = q_scale_addend);
+Q_FORMAT(q5_0, .block_bytes = 22, .groups = 1, .sub = 32, .narrow = true, .scales = q_scale_first);
+Q_FORMAT(q5_1, .block_bytes = 24, .groups = 1, .sub = 32, .has_min = true,
+         .scales = q_scale_addend);
+Q_FORMAT(q8_0, .block_bytes = 34, .groups = 1, .sub = 32, .scales = q_scale_first);
+Q_FORMAT(iq4_nl, .block_bytes = 18, .groups = 1, .sub = 32, .scales = q_scale_first);
+Q_FORMAT(mxfp4, .block_bytes = 17, .groups = 1, .sub = 32, .narrow = true, .scales = mxfp4_scales);
+Q_FORMAT(q2_K, .block_bytes = 84, .groups = 8, .sub = 16, .narrow = true, .has_min = true,
+         .scales = q2_K_scales);
+Q_FORMAT(q3_K, .block_bytes = 110, .groups = 8, .sub = 16, .narrow = true, .scales = q3_K_scales);
+Q_FORMAT(q4_K, .block_bytes = 144, .groups = 8, .sub = 32, .narrow = true, .has_min = true,
+         .scales = q_scales_k4);
+Q_FORMAT(q5_K, .block_bytes = 176, .groups = 8, .sub = 32, .has_min = true, .scales = q_scales_k4);
+Q_FORMAT(q6_K, .block_bytes = 210, .groups = 8, .sub = 16, .narrow = true, .scales = q6_K_scales);
+Q_FORMAT(iq4_xs, .block_bytes = 136, .groups = 8, .sub = 32, .scales = iq4_xs_scales);
 
 /* Products of signed bytes, pairs added: |w| <= 128 and |x| <= 127 keep this within 16 bits. */
 AVX2_INLINE __m256i q_dot16(__m256i w, __m256i x) {
@@ -136,8 +256,5 @@ AVX2_INLINE __m256i q_dot16(__m256i w, __m256i x) {
 AVX2_INLINE __m256i q_widen(__m256i v) {
     return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
 }
-
-/* Every quantized type with kernels in this tier: X(format). */
-#define AVX2_Q_TYPES(X) X(q4_0) X(q8_0) X(q4_K) X(q6_K)
 
 #endif

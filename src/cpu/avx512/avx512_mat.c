@@ -3,11 +3,12 @@
 
 #include "tiers.h"
 
+#define ENTRY(type, format)                                                                        \
+    k->mat[QUANT_##type] = (cpu_mat_kernels){CPU_ACT_Q8, avx512_matvec_##format,                   \
+                                             avx512_matmul_##format};
+
 void cpu_init_avx512_mat(cpu_kernels *k) {
-    k->mat[QUANT_Q4_0] = (cpu_mat_kernels){CPU_ACT_Q8, avx512_matvec_q4_0, avx512_matmul_q4_0};
-    k->mat[QUANT_Q8_0] = (cpu_mat_kernels){CPU_ACT_Q8, avx512_matvec_q8_0, avx512_matmul_q8_0};
-    k->mat[QUANT_Q4_K] = (cpu_mat_kernels){CPU_ACT_Q8, avx512_matvec_q4_K, avx512_matmul_q4_K};
-    k->mat[QUANT_Q6_K] = (cpu_mat_kernels){CPU_ACT_Q8, avx512_matvec_q6_K, avx512_matmul_q6_K};
+    AVX512_Q_TYPES(ENTRY)
     k->mat[QUANT_F32] = (cpu_mat_kernels){CPU_ACT_F32, avx512_matvec_f32, avx512_matmul_f32};
     k->mat[QUANT_F16] = (cpu_mat_kernels){CPU_ACT_F32, avx512_matvec_f16, avx512_matmul_f16};
     k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, avx512_matvec_bf16_wide,

@@ -9,7 +9,7 @@
  *
  * scratch: tiles[MM_TILES][MM_K / 32] of tile_group, at the size of the format. */
 #include "avx512_mat.h"
-#include "avx512_quants.h"
+#include "avx512_quants_k.h"
 #include "avx512_transpose.h"
 #include "tiers.h"
 

@@ -13,7 +13,7 @@
  * The sum of a (row, column) pair is formed in the same order whatever the blocking is, so results
  * do not depend on how rows are split or how many columns there are. */
 #include "avx512_mat.h"
-#include "avx512_quants.h"
+#include "avx512_quants_k.h"
 
 enum {
     MV_ROWS = 4,    /* streams for one column; half as many for several */

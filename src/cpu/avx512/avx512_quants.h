@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "act.h"
+#include "quant_blocks.h"
 
 #define AVX512_INLINE static inline __attribute__((always_inline))
 
@@ -90,6 +91,167 @@ static const q_format q4_0_format = {.chunk_bytes = 16 * 18,
                                      .quants = q4_0_quants,
                                      .scales = q4_0_scales};
 
+/* ---- Q4_1, Q5_0, Q5_1: 20, 22, 24 bytes per block ------------------------------------------- */
+
+/* 16 bytes of nibbles at a and at b: two blocks of 32 elements. */
+AVX512_INLINE __m512i q_nibble_blocks(const uint8_t *a, const uint8_t *b) {
+    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
+                                           0x0004000400040004, 0x0004000400040004, 0, 0);
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
+    return q_nibbles(v, shift);
+}
+
+/* Adds 16 where a bit of the two blocks' strings of 32 bits is set. */
+AVX512_INLINE __m512i q_fifth_bits(__m512i q, const uint8_t *a, const uint8_t *b) {
+    uint32_t low, high;
+    memcpy(&low, a, sizeof low);
+    memcpy(&high, b, sizeof high);
+    __mmask64 bits = _cvtu64_mask64((uint64_t)high << 32 | low);
+    return _mm512_mask_add_epi8(q, bits, q, _mm512_set1_epi8(16));
+}
+
+/* Four blocks are covered by two windows of 64 bytes, at the start and at the end of them. The
+ * place of half `half` of block k in these 64 words. */
+AVX512_INLINE uint64_t q_half_place(int block_bytes, int k, int half) {
+    int word = (k * block_bytes + 2 * half) / 2, last = (4 * block_bytes - 64) / 2;
+    return (uint64_t)(word < 32 ? word : 32 + word - last);
+}
+
+AVX512_INLINE __m256i q_half_places(int block_bytes, int half) {
+    return _mm256_set1_epi64x((int64_t)(q_half_place(block_bytes, 0, half) |
+                                        q_half_place(block_bytes, 1, half) << 16 |
+                                        q_half_place(block_bytes, 2, half) << 32 |
+                                        q_half_place(block_bytes, 3, half) << 48));
+}
+
+/* The first and second half of 16 blocks of up to 32 bytes: words 0-15, words 16-31. */
+AVX512_INLINE __m512i q_block_halfs(const uint8_t *chunk, int block_bytes) {
+    const __m512i place = _mm512_inserti64x4(_mm512_castsi256_si512(q_half_places(block_bytes, 0)),
+                                             q_half_places(block_bytes, 1), 1);
+    __m512i h[4];
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *p = chunk + 4 * block_bytes * i;
+        h[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(p), place,
+                                         _mm512_loadu_si512(p + 4 * block_bytes - 64));
+    }
+    h[0] = _mm512_mask_mov_epi16(h[0], 0x00f000f0, h[1]);
+    h[2] = _mm512_mask_mov_epi16(h[2], 0xf000f000, h[3]);
+    return _mm512_mask_mov_epi16(h[0], 0xff00ff00, h[2]);
+}
+
+/* Blocks that start with a scale. */
+AVX512_INLINE void q_scale_first(const uint8_t *chunk, int block_bytes, q_scales *out) {
+    out->d[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(q_block_halfs(chunk, block_bytes)));
+}
+
+/* Blocks that start with a scale and an addend: a minimum with its sign changed. */
+AVX512_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scales *out) {
+    __m512i halfs = _mm512_xor_si512(
+        q_block_halfs(chunk, block_bytes),
+        _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(INT16_MIN), 1));
+    out->d[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halfs));
+    out->m[0] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halfs, 1));
+}
+
+AVX512_INLINE __m512i q4_1_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 20 * step;
+    return q_nibble_blocks(p + 4, p + 20 + 4);
+}
+
+AVX512_INLINE void q4_1_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_addend(chunk, 20, out);
+}
+
+static const q_format q4_1_format = {.chunk_bytes = 16 * 20,
+                                     .sub = 32,
+                                     .has_min = true,
+                                     .offset_shift = -1,
+                                     .quants = q4_1_quants,
+                                     .scales = q4_1_scales};
+
+AVX512_INLINE __m512i q5_0_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 22 * step;
+    return q_fifth_bits(q_nibble_blocks(p + 6, p + 22 + 6), p + 2, p + 22 + 2);
+}
+
+AVX512_INLINE void q5_0_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_first(chunk, 22, out);
+}
+
+static const q_format q5_0_format = {.chunk_bytes = 16 * 22,
+                                     .sub = 32,
+                                     .offset_shift = 4,
+                                     .quants = q5_0_quants,
+                                     .scales = q5_0_scales};
+
+AVX512_INLINE __m512i q5_1_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 24 * step;
+    return q_fifth_bits(q_nibble_blocks(p + 8, p + 24 + 8), p + 4, p + 24 + 4);
+}
+
+AVX512_INLINE void q5_1_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_addend(chunk, 24, out);
+}
+
+static const q_format q5_1_format = {.chunk_bytes = 16 * 24,
+                                     .sub = 32,
+                                     .has_min = true,
+                                     .offset_shift = -1,
+                                     .quants = q5_1_quants,
+                                     .scales = q5_1_scales};
+
+/* ---- IQ4_NL: as Q4_0, but nibbles are places in a table ------------------------------------- */
+
+/* The values of a table of 16 signed bytes at the nibbles' places, with `offset` added. */
+AVX512_INLINE __m512i q_look_up(__m512i places, __m128i table, int offset) {
+    __m128i lifted = _mm_add_epi8(table, _mm_set1_epi8((char)offset));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(lifted), places);
+}
+
+AVX512_INLINE __m512i iq4_nl_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 18 * step;
+    return q_look_up(q_nibble_blocks(p + 2, p + 18 + 2), _mm_setr_epi8(QUANT_IQ4_VALUES), 128);
+}
+
+static const q_format iq4_nl_format = {.chunk_bytes = 16 * 18,
+                                       .sub = 32,
+                                       .offset_shift = 7,
+                                       .quants = iq4_nl_quants,
+                                       .scales = q4_0_scales};
+
+/* ---- MXFP4: 17 bytes per block, an exponent and 16 bytes of places in a table ---------------- */
+
+AVX512_INLINE __m512i mxfp4_quants(const uint8_t *chunk, int step) {
+    const uint8_t *p = chunk + 2 * 17 * step;
+    return q_look_up(q_nibble_blocks(p + 1, p + 17 + 1), _mm_setr_epi8(QUANT_E2M1_VALUES), 16);
+}
+
+/* Exponents at bytes 0, 17, 34, 51 of four windows of 68 bytes: in words 0, 8, 17, 25, by turns the
+ * lower and the upper byte. The scale is 2^(e - 128); see quant_e8m0_half. */
+AVX512_INLINE void mxfp4_scales(const uint8_t *chunk, q_scales *out) {
+    const __m512i words = _mm512_set1_epi64(0x0019001100080000);
+    const __m512i two = _mm512_set1_epi32(2), nan = _mm512_set1_epi32(0x7fc00000);
+    __m512i h = _mm512_permutexvar_epi16(words, _mm512_loadu_si512(chunk));
+    h = _mm512_mask_permutexvar_epi16(h, 0x00f0, words, _mm512_loadu_si512(chunk + 68));
+    h = _mm512_mask_permutexvar_epi16(h, 0x0f00, words, _mm512_loadu_si512(chunk + 136));
+    h = _mm512_mask_permutexvar_epi16(h, 0xf000, words, _mm512_loadu_si512(chunk + 204));
+    __m256i e16 = _mm256_srlv_epi16(_mm512_castsi512_si256(h),
+                                    _mm256_set1_epi64x(0x0008000000080000));
+    __m512i e = _mm512_cvtepu16_epi32(_mm256_and_si256(e16, _mm256_set1_epi16(255)));
+    __m512i d = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    d = _mm512_mask_sllv_epi32(d, _mm512_cmplt_epi32_mask(e, two), _mm512_set1_epi32(0x00200000),
+                               e);
+    d = _mm512_mask_mov_epi32(d, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)), nan);
+    out->d[0] = _mm512_castsi512_ps(d);
+}
+
+static const q_format mxfp4_format = {.chunk_bytes = 16 * 17,
+                                      .sub = 32,
+                                      .offset_shift = 4,
+                                      .quants = mxfp4_quants,
+                                      .scales = mxfp4_scales};
+
 /* ---- Q8_0: 34 bytes = 17 words per block, the scale first ----------------------------------- */
 
 AVX512_INLINE __m512i q8_0_quants(const uint8_t *chunk, int step) {
@@ -117,101 +279,5 @@ static const q_format q8_0_format = {.chunk_bytes = 16 * 34,
                                      .offset_shift = 7,
                                      .quants = q8_0_quants,
                                      .scales = q8_0_scales};
-
-/* ---- Q4_K: 144 bytes per 256: d, dmin, 12 bytes of scales, 128 of nibbles ------------------- */
-
-AVX512_INLINE __m512i q4_K_quants(const uint8_t *chunk, int step) {
-    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004,
-                                           0x0004000400040004, 0x0004000400040004, 0, 0, 0, 0);
-    const uint8_t *qs = chunk + 144 * (step >> 2) + 16 + 32 * (step & 3);
-    return q_nibbles(_mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)qs)), shift);
-}
-
-/* A block starts with 16 bytes: d, dmin, and three words u0, u1, u2 that pack eight scales and
- * eight minima of 6 bits. The first four scales are the low six bits of u0's bytes, the others have
- * their low nibbles in u2 (low nibbles) and their high two bits on top of u0; minima likewise with
- * u1 and the high nibbles of u2. Both blocks of a chunk at once. */
-AVX512_INLINE void q_scales_k4(const uint8_t *chunk, int block_bytes, q_scales *out) {
-    const __m256i from01 = _mm256_setr_epi32(1, 1, 5, 5, 2, 2, 6, 6);
-    const __m256i from2 = _mm256_setr_epi32(3, 3, 7, 7, 3, 3, 7, 7);
-    const __m256i shift01 = _mm256_setr_epi32(0, 2, 0, 2, 0, 2, 0, 2);
-    const __m256i shift2 = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
-    const __m256i mask01 = _mm256_set1_epi64x(0x303030303f3f3f3f);
-    const __m256i mask2 = _mm256_set1_epi64x(0x0f0f0f0f00000000);
-    const __m512i blocks = _mm512_set_epi32(8, 8, 8, 8, 8, 8, 8, 8, 0, 0, 0, 0, 0, 0, 0, 0);
-    __m256i head = _mm256_inserti128_si256(
-        _mm256_castsi128_si256(_mm_loadu_si128((const void *)chunk)),
-        _mm_loadu_si128((const void *)(chunk + block_bytes)), 1);
-    __m256i low = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(head, from01), shift01);
-    __m256i high = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(head, from2), shift2);
-    __m256i both = _mm256_or_si256(_mm256_and_si256(low, mask01), _mm256_and_si256(high, mask2));
-    __m512 sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(both)));
-    __m512 m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(both, 1)));
-    /* halfs 0, 1 are d, dmin of the first block; 8, 9 of the second */
-    __m512 halfs = _mm512_cvtph_ps(head);
-    __m512 d = _mm512_permutexvar_ps(blocks, halfs);
-    __m512 dmin = _mm512_permutexvar_ps(_mm512_add_epi32(blocks, _mm512_set1_epi32(1)), halfs);
-    out->d[0] = _mm512_mul_ps(d, sc);
-    out->m[0] = _mm512_mul_ps(dmin, m);
-}
-
-AVX512_INLINE void q4_K_scales(const uint8_t *chunk, q_scales *out) {
-    q_scales_k4(chunk, 144, out);
-}
-
-static const q_format q4_K_format = {.chunk_bytes = 2 * 144,
-                                     .sub = 32,
-                                     .has_min = true,
-                                     .offset_shift = -1,
-                                     .quants = q4_K_quants,
-                                     .scales = q4_K_scales};
-
-/* ---- Q6_K: 210 bytes per 256: ql[128], qh[64], scales[16], d -------------------------------- */
-
-AVX512_INLINE __m512i q6_K_quants(const uint8_t *chunk, int step) {
-    /* A half block of 128 elements: 64 bytes of nibbles (low ones for the first 64 elements) and
-     * 32 bytes of two high bits, at bit 0, 2, 4, 6 for elements 0-31, 32-63, 64-95, 96-127. Both
-     * are brought to bits 4 and 5. */
-    const uint8_t *block = chunk + 210 * (step >> 2);
-    int half = (step >> 1) & 1;
-    const __m512i two = _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
-                                         0x0002000200020002, 0, 0, 0, 0);
-    const __m512i nibble = _mm512_set1_epi8(15);
-    __m512i low = _mm512_loadu_si512(block + 64 * half);
-    __m512i high = _mm512_broadcast_i64x4(
-        _mm256_loadu_si256((const void *)(block + 128 + 32 * half)));
-    if (step & 1) {
-        low = _mm512_srli_epi16(low, 4);
-        high = _mm512_srlv_epi16(high, two);
-    } else {
-        high = _mm512_sllv_epi16(high, _mm512_sub_epi16(_mm512_set1_epi16(4), two));
-    }
-    high = _mm512_and_si512(high, _mm512_set1_epi8(0x30));
-    return _mm512_ternarylogic_epi64(low, nibble, high, 0xea); /* (low & nibble) | high */
-}
-
-AVX512_INLINE void q6_K_scales(const uint8_t *chunk, q_scales *out) {
-    for (int b = 0; b < 2; b++) {
-        const uint8_t *block = chunk + 210 * b;
-        uint16_t half;
-        memcpy(&half, block + 208, sizeof half);
-        __m512 d = _mm512_set1_ps(_cvtsh_ss(half));
-        __m128i sc = _mm_loadu_si128((const void *)(block + 192));
-        out->d[b] = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)));
-    }
-}
-
-static const q_format q6_K_format = {.chunk_bytes = 2 * 210,
-                                     .sub = 16,
-                                     .offset_shift = 5,
-                                     .quants = q6_K_quants,
-                                     .scales = q6_K_scales};
-
-/* Every quantized type with kernels in this tier: X(type, format). */
-#define AVX512_Q_TYPES(X)                                                                          \
-    X(Q4_0, q4_0)                                                                                  \
-    X(Q8_0, q8_0)                                                                                  \
-    X(Q4_K, q4_K)                                                                                  \
-    X(Q6_K, q6_K)
 
 #endif

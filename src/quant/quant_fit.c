@@ -1,0 +1,170 @@
+/* quant_fit.c: see quant_fit.h. Pure functions; sums are kept in eight lanes so that the compiler
+ * can use vectors, and are the same on every machine. */
+#include "quant_fit.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "quant.h"
+#include "quant_types.h"
+
+enum {
+    LANES = 8,      /* partial sums */
+    CANDIDATES = 21 /* steps of 0.1 quantum from 1 below to 1 above the full range */
+};
+
+/* Candidates for a table's scale differ by this much: about a tenth of the distance of its outer
+ * entries, relative to them. */
+#define TABLE_STEP 0.016f
+
+/* Below this magnitude every scale rounds to the half 0, and 1 / x could overflow. */
+#define NEGLIGIBLE 0x1p-40f
+
+/* Sums over a sub-block: of w q, w q q, w x q. */
+typedef struct fit_sums {
+    float q, qq, xq;
+} fit_sums;
+
+static fit_sums sums_of(const float *x, const float *w, const float *q, int n) {
+    float lane[3][LANES] = {{0}};
+    for (int i = 0; i < n; i += LANES) {
+        for (int l = 0; l < LANES; l++) {
+            float wq = w[i + l] * q[i + l];
+            lane[0][l] += wq;
+            lane[1][l] += wq * q[i + l];
+            lane[2][l] += wq * x[i + l];
+        }
+    }
+    fit_sums s = {0};
+    for (int l = 0; l < LANES; l++) {
+        s.q += lane[0][l];
+        s.qq += lane[1][l];
+        s.xq += lane[2][l];
+    }
+    return s;
+}
+
+bool quant_fit_weights(const float *importance, float *w, int n) {
+    float top = 0.0f;
+    for (int i = 0; i < n; i++) {
+        bool says = importance != NULL && importance[i] > 0.0f && isfinite(importance[i]);
+        w[i] = says ? importance[i] : 0.0f;
+        top = fmaxf(top, w[i]);
+    }
+    for (int i = 0; i < n; i++) w[i] = top > 0.0f ? w[i] / top : 1.0f;
+    return top > 0.0f;
+}
+
+void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_min, float *scale,
+                      float *min) {
+    float lo = free_min ? x[0] : 0.0f, hi = x[0], sw = 0.0f, swx = 0.0f;
+    for (int i = 0; i < n; i++) {
+        lo = fminf(lo, x[i]);
+        hi = fmaxf(hi, x[i]);
+        sw += w[i];
+        swx += w[i] * x[i];
+    }
+    *scale = 0.0f;
+    *min = -lo;
+    if (hi - lo < NEGLIGIBLE) return;
+    double best = INFINITY;
+    for (int c = 0; c < CANDIDATES; c++) {
+        float inverse = ((float)top + 0.1f * (float)(c - CANDIDATES / 2)) / (hi - lo);
+        float q[QUANT_FIT_MAX];
+        for (int i = 0; i < n; i++)
+            q[i] = quant_nearest(quant_clamp((x[i] - lo) * inverse, 0.0f, (float)top));
+        fit_sums s = sums_of(x, w, q, n);
+        /* Least squares for x ~ a q + b; where b would be positive and may not, b = 0 is best. */
+        double det = (double)sw * (double)s.qq - (double)s.q * (double)s.q;
+        if (!(det > 0.0)) continue;
+        double a = ((double)sw * (double)s.xq - (double)swx * (double)s.q) / det;
+        double b = ((double)s.qq * (double)swx - (double)s.q * (double)s.xq) / det;
+        if (b > 0.0 && !free_min) {
+            b = 0.0;
+            a = (double)s.xq / (double)s.qq;
+        }
+        if (!(a > 0.0)) continue;
+        /* The squared error, less the constant sum of w x x. */
+        double error = a * (a * (double)s.qq - 2.0 * (double)s.xq) +
+                       b * (b * (double)sw - 2.0 * (double)swx + 2.0 * a * (double)s.q);
+        if (error < best) {
+            best = error;
+            *scale = (float)a;
+            *min = (float)-b;
+        }
+    }
+    if (best == (double)INFINITY) *scale = (hi - lo) / (float)top;
+}
+
+/* The scale that keeps most of the weighted energy, (sum w x q)^2 / (sum w q q), wins. */
+float quant_fit_scale(const float *x, const float *w, int n, int zero) {
+    float extreme = 0.0f;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+    }
+    if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
+    float scale = extreme / (float)-zero;
+    double best = 0.0;
+    for (int c = 0; c < CANDIDATES; c++) {
+        float levels = (float)zero + 0.1f * (float)(c - CANDIDATES / 2);
+        float inverse = -levels / extreme;
+        float q[QUANT_FIT_MAX];
+        for (int i = 0; i < n; i++)
+            q[i] = quant_nearest(quant_clamp(x[i] * inverse, (float)-zero, (float)(zero - 1)));
+        fit_sums s = sums_of(x, w, q, n);
+        if (!(s.qq > 0.0f)) continue;
+        double kept = (double)s.xq * (double)s.xq / (double)s.qq;
+        if (kept > best) {
+            best = kept;
+            scale = s.xq / s.qq;
+        }
+    }
+    return scale;
+}
+
+uint8_t quant_nearest_entry(float x, const int8_t table[16]) {
+    int index = 0;
+    for (int k = 0; k < 15; k++) index += x > 0.5f * (float)(table[k] + table[k + 1]);
+    return (uint8_t)index;
+}
+
+/* The extreme value may meet either end of the table; both are tried, and the scale's sign goes
+ * along. */
+float quant_fit_table(const float *x, const float *w, int n, const int8_t table[16]) {
+    float extreme = 0.0f;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+    }
+    if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
+    float scale = extreme / (float)table[0];
+    double best = 0.0;
+    for (int c = 0; c < 2 * CANDIDATES; c++) {
+        float end = (float)table[c < CANDIDATES ? 0 : 15];
+        float inverse = end * (1.0f + TABLE_STEP * (float)(c % CANDIDATES - CANDIDATES / 2)) /
+                        extreme;
+        float q[QUANT_FIT_MAX];
+        for (int i = 0; i < n; i++) q[i] = (float)table[quant_nearest_entry(x[i] * inverse, table)];
+        fit_sums s = sums_of(x, w, q, n);
+        if (!(s.qq > 0.0f)) continue;
+        double kept = (double)s.xq * (double)s.xq / (double)s.qq;
+        if (kept > best) {
+            best = kept;
+            scale = s.xq / s.qq;
+        }
+    }
+    return scale;
+}
+
+uint16_t quant_round_scales(const float *scale, int n, int zero, int8_t *q) {
+    float longest = 0.0f;
+    for (int j = 0; j < n; j++) {
+        if (fabsf(scale[j]) > fabsf(longest)) longest = scale[j];
+    }
+    uint16_t h = quant_f32_to_f16(quant_tame(longest / (float)-zero, QUANT_F16_MAX));
+    float d = quant_f16_to_f32(h);
+    for (int j = 0; j < n; j++) {
+        float sc = d != 0.0f ? scale[j] / d : 0.0f;
+        q[j] = (int8_t)quant_nearest(quant_clamp(sc, (float)-zero, (float)(zero - 1)));
+    }
+    return h;
+}
