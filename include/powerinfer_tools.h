@@ -175,6 +175,55 @@ typedef struct pi_bench_report {
 PI_API pi_status pi_bench(const pi_model *model, const pi_bench_options *options,
                           pi_bench_report *report, pi_error *err);
 
+/* ---- perplexity ------------------------------------------------------------------------------ */
+
+typedef struct pi_perplexity_options {
+    pi_context_options context; /* as many windows share a pass as fit n_batch; n_logits 0: n_batch
+                                 * within 256 MB */
+    int32_t n_ctx;              /* tokens of a window; 0: 512, or as the base run has */
+    int32_t n_windows;          /* the first so many; 0: all */
+    /* As llama.cpp: a BOS that the model wants replaces the first token of every window, and only
+     * the second half of a window is scored. */
+    bool llama_windows;
+    const char *base_out; /* write a base run here; NULL: none */
+    const char *base_in;  /* compare with this base run; NULL: none */
+    pi_progress progress;
+    pi_message message; /* the perplexity so far, ten times; what is odd about the request */
+    void *user;
+} pi_perplexity_options;
+
+PI_API pi_perplexity_options pi_perplexity_default_options(void);
+
+/* Kullback-Leibler divergence sum p_base log(p_base / p) per scored token, in nats, and other
+ * differences from a base run. */
+typedef struct pi_divergence {
+    double mean, mean_stderr;
+    double median, p90, p95, p99, p99_9, max; /* over tokens; percentiles are interpolated */
+    double top1;                      /* share of tokens where both have the same best token */
+    double p_diff_mean, p_diff_rms;   /* of p - p_base of the text's own token */
+    double base_nll, base_perplexity; /* of the base run on the same tokens */
+} pi_divergence;
+
+typedef struct pi_perplexity_report {
+    int32_t n_ctx, n_windows;
+    int64_t tokens;           /* scored */
+    double nll;               /* their mean -log p, nats */
+    double perplexity;        /* e^nll */
+    double perplexity_stderr; /* perplexity times the standard error of nll */
+    bool has_divergence;
+    pi_divergence divergence; /* with base_in */
+} pi_perplexity_report;
+
+/* How well a model predicts a text. The text is tokenized once, with a BOS at its very start when
+ * the model wants one, and cut into windows of n_ctx tokens without overlap; a last short one is
+ * dropped. Every token after a window's first is scored. With base_in, `text` may be NULL: the base
+ * run has the tokens; otherwise it must begin with the same ones.
+ * PI_ERR_FORMAT: not UTF-8 text, or a damaged base run; PI_ERR_LIMIT: shorter than one window;
+ * PI_ERR_ARG: options or a base run that do not fit; PI_ERR_RANGE: logits that are no numbers. */
+PI_API pi_status pi_perplexity(const pi_model *model, const char *text, size_t n_text,
+                               const pi_perplexity_options *options, pi_perplexity_report *report,
+                               pi_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -29,6 +29,7 @@ typedef struct command {
 int cmd_run(const cli_options *o);
 int cmd_eval(const cli_options *o);
 int cmd_tokenize(const cli_options *o);
+int cmd_perplexity(const cli_options *o);
 int cmd_bench(const cli_options *o);
 int cmd_inspect(const cli_options *o);
 int cmd_convert(const cli_options *o);

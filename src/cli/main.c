@@ -19,6 +19,14 @@ static const command commands[] = {
      "No BOS or EOS is added, and control tokens in the text are plain text, unless asked for. A "
      "vocabulary-only file is enough.",
      0, cmd_tokenize},
+    {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
+     "how well a model predicts a text; distance from a base run",
+     "The text is cut into windows of -c tokens; every token after a window's first is scored, and "
+     "a "
+     "last short window is dropped. To compare two models, write a base run with the first and "
+     "read "
+     "it with the second.",
+     0, cmd_perplexity},
     {"bench", COMMAND_BENCH, "bench [-m FILE] [-p N,...] [-n N] [-d N,...] [-r N] [options]",
      "prompt and generation speed, bytes touched, bandwidth reached", NULL, 0, cmd_bench},
     {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
@@ -30,7 +38,7 @@ static const command commands[] = {
 };
 
 /* Promised by the documentation of the command line for later versions. */
-static const char *const later[] = {"chat", "serve", "perplexity", "prepare", "quantize", "place"};
+static const char *const later[] = {"chat", "serve", "prepare", "quantize", "place"};
 
 enum {
     N_COMMANDS = sizeof commands / sizeof commands[0],

@@ -9,7 +9,7 @@
 
 enum {
     GENERATE = COMMAND_RUN,
-    COMPUTE = COMMAND_RUN | COMMAND_EVAL | COMMAND_BENCH,
+    COMPUTE = COMMAND_RUN | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
     OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH,
     ALL = MODEL | OUTPUT
@@ -74,6 +74,19 @@ const option option_table[] = {
         .help = "pre-tokenizer, in place of the one the model names"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, detok, NAMES("detok", NULL),
         .help = "the other way: ids in, text out"),
+    /* perplexity */
+    ROW(TEXT, COMMAND, COMMAND_PERPLEXITY, file, NAMES("file", "f"), .argument = "FILE",
+        .help = "the text, UTF-8; - is standard input"),
+    ROW(INTEGER, COMMAND, COMMAND_PERPLEXITY, first, NAMES("first", NULL), .argument = "N",
+        .standard = "0", RANGE(0, MAX_TOKENS), .aliases = {"--chunks"},
+        .help = "only the first N windows; 0: all"),
+    ROW(FLAG, COMMAND, COMMAND_PERPLEXITY, llama_windows, NAMES("llama-windows", NULL),
+        .help = "as llama.cpp: a BOS in place of each window's first token, second halves scored"),
+    ROW(TEXT, COMMAND, COMMAND_PERPLEXITY, kl_base, NAMES("kl-divergence-base", NULL),
+        .argument = "FILE", .aliases = {"--save-all-logits"},
+        .help = "write a base run, or read it with --kl-divergence"),
+    ROW(FLAG, COMMAND, COMMAND_PERPLEXITY, kl_divergence, NAMES("kl-divergence", NULL),
+        .help = "compare with the base run; its text and windows are used when none are given"),
     /* bench */
     ROW(LIST, COMMAND, COMMAND_BENCH, prompts, NAMES("n-prompt", "p"), .argument = "N,...",
         .standard = "512", RANGE(0, MAX_TOKENS),
@@ -130,6 +143,9 @@ const option option_table[] = {
         .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "context in tokens; -1: as many as there are in the file; 0: what the model was "
                 "trained for"),
+    ROW(INTEGER, COMMON, COMMAND_PERPLEXITY, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
+        .standard = "512", RANGE(0, MAX_TOKENS),
+        .help = "tokens of a window; 0: what the model was trained for"),
     ROW(INTEGER, COMMON, COMPUTE, batch_size, NAMES("batch-size", "b"), .argument = "N",
         .standard = "512", RANGE(1, 65536), .aliases = {"--batch"},
         .help = "most tokens in one pass over the weights"),
@@ -140,8 +156,8 @@ const option option_table[] = {
     ROW(FLAG, COMMON, COMPUTE, no_mmap, NAMES("no-mmap", NULL),
         .help = "copy the weights into huge pages instead of mapping the file"),
     ROW(FLAG, COMMON, COMPUTE, mlock, NAMES("mlock", NULL), .help = "keep the weights in memory"),
-    ROW(FLAG, COMMON, COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT, json, NAMES("json", NULL),
-        .help = "one JSON document on standard output"),
+    ROW(FLAG, COMMON, COMMAND_RUN | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT, json,
+        NAMES("json", NULL), .help = "one JSON document on standard output"),
     ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .help = "say more on standard error"),
     ROW(FLAG, COMMON, ALL, quiet, NAMES("quiet", "q"),
         .help = "nothing but errors on standard error"),

@@ -27,7 +27,8 @@ typedef enum command_bit {
     COMMAND_BENCH = 8,
     COMMAND_INSPECT = 16,
     COMMAND_CONVERT = 32,
-    COMMAND_SYNTH = 64
+    COMMAND_SYNTH = 64,
+    COMMAND_PERPLEXITY = 128
 } command_bit;
 
 typedef struct option_list {
@@ -62,6 +63,10 @@ typedef struct cli_options {
     const char *pre;
     /* eval */
     const char *tokens, *logits_out;
+    /* perplexity */
+    int64_t first;
+    bool llama_windows, kl_divergence;
+    const char *kl_base;
     /* bench */
     option_list prompts, depths;
     int64_t n_gen, repetitions;
