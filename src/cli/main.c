@@ -33,12 +33,23 @@ static const command commands[] = {
      "what is in a model file, what would run, what this machine has", NULL, 1, cmd_inspect},
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]", "Hugging Face folder to GGUF",
      NULL, 1, cmd_convert},
+    {"quantize", COMMAND_QUANTIZE, "quantize IN OUT TYPE [THREADS] [options]",
+     "GGUF to GGUF of another type",
+     "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
+     "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
+     "or COPY. With --dry-run OUT may be left out.",
+     4, cmd_quantize},
+    {"imatrix", COMMAND_IMATRIX, "imatrix [-m FILE] -f TEXT [-o FILE] [options]",
+     "importance matrix for quantize, from a text",
+     "Feeds the text through the model in windows of -c tokens and writes how much every input "
+     "column of every matrix carried.",
+     0, cmd_imatrix},
     {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
      "write a synthetic model of a named shape", NULL, 0, cmd_synth},
 };
 
 /* Promised by the documentation of the command line for later versions. */
-static const char *const later[] = {"chat", "serve", "prepare", "quantize", "place"};
+static const char *const later[] = {"chat", "serve", "prepare", "place"};
 
 enum {
     N_COMMANDS = sizeof commands / sizeof commands[0],

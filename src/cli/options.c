@@ -161,6 +161,15 @@ static pi_status set_list(const option *o, option_list *out, const char *text, c
     return PI_OK;
 }
 
+static pi_status add_text(option_texts *out, const char *text, const char *where, pi_error *err) {
+    if (out->count == OPTION_MAX_TEXTS) {
+        return error_set(err, PI_ERR_ARG, "given too often: %s: at most %d times", where,
+                         OPTION_MAX_TEXTS);
+    }
+    out->values[out->count++] = text;
+    return PI_OK;
+}
+
 static pi_status set_pair(const option *o, option_pair *out, const char *text, const char *where,
                           pi_error *err) {
     char first[32];
@@ -213,6 +222,8 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
     case OPTION_TEXT:
         *(const char **)field = text;
         return PI_OK;
+    case OPTION_TEXTS:
+        return add_text(field, text, where, err);
     case OPTION_CHOICE:
         return set_choice(o, field, text, where, err);
     case OPTION_LIST:

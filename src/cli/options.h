@@ -17,7 +17,7 @@
 #include "powerinfer.h"
 #include "powerinfer_tools.h"
 
-enum { OPTION_MAX_POSITIONALS = 2, OPTION_MAX_ALIASES = 3 };
+enum { OPTION_MAX_POSITIONALS = 4, OPTION_MAX_ALIASES = 3, OPTION_MAX_TEXTS = 64 };
 
 /* Bits: which commands have an option. */
 typedef enum command_bit {
@@ -28,13 +28,21 @@ typedef enum command_bit {
     COMMAND_INSPECT = 16,
     COMMAND_CONVERT = 32,
     COMMAND_SYNTH = 64,
-    COMMAND_PERPLEXITY = 128
+    COMMAND_PERPLEXITY = 128,
+    COMMAND_QUANTIZE = 256,
+    COMMAND_IMATRIX = 512
 } command_bit;
 
 typedef struct option_list {
     int32_t values[PI_BENCH_MAX_LIST];
     int32_t count;
 } option_list;
+
+/* Values of an option that may be given several times. */
+typedef struct option_texts {
+    const char *values[OPTION_MAX_TEXTS];
+    int32_t count;
+} option_texts;
 
 typedef struct option_pair {
     double first, second;
@@ -77,6 +85,11 @@ typedef struct cli_options {
     option_pair skew;
     int64_t rank, layers;
     bool plain;
+    /* quantize, imatrix */
+    const char *imatrix, *output_type, *embedding_type;
+    option_texts tensor_types;
+    bool pure, allow_requantize, leave_output, dry_run, process_output;
+    int64_t chunks;
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;
@@ -88,6 +101,7 @@ typedef enum option_type {
     OPTION_INTEGER, /* int64_t within min..max */
     OPTION_NUMBER,  /* double within min..max */
     OPTION_TEXT,    /* const char * */
+    OPTION_TEXTS,   /* option_texts: every time it is given adds one */
     OPTION_CHOICE,  /* int64_t, the index in `choices` */
     OPTION_LIST,    /* option_list of integers within min..max, separated by commas */
     OPTION_PAIR,    /* option_pair, "a:b", both within min..max */
