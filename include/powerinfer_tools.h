@@ -35,7 +35,7 @@ PI_API pi_convert_options pi_convert_default_options(void);
 PI_API pi_status pi_convert(const char *dir, const char *out_path,
                             const pi_convert_options *options, pi_error *err);
 
-/* ---- quantize: GGUF -> GGUF of another type --------------------------------------------------- */
+/* ---- quantize: GGUF -> GGUF of another type -------------------------------------------------- */
 
 typedef struct pi_tensor_type {
     const char *pattern; /* with * ? or [: of the whole name; otherwise a part of it */
@@ -83,7 +83,7 @@ PI_API pi_status pi_quantize(const char *in_path, const char *out_path,
                              const pi_quantize_options *options, pi_quantize_result *result,
                              pi_error *err);
 
-/* ---- imatrix: which columns of a matrix matter ------------------------------------------------ */
+/* ---- imatrix: which columns of a matrix matter ----------------------------------------------- */
 
 typedef struct pi_imatrix_options {
     int32_t chunk;       /* tokens per window of the text; default 512 */

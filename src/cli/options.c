@@ -403,6 +403,9 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
         }
         value = argv[(*at)++];
     }
+    /* what was typed takes the place of the environment's, not the place behind it */
+    if (o->type == OPTION_TEXTS && !options_typed(out, (char *)out + o->offset))
+        ((option_texts *)(void *)((char *)out + o->offset))->count = 0;
     mark(out->on_command_line, o);
     return value_set(out, o, value, word, err);
 }

@@ -45,8 +45,7 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
 static void show_input(const engine_context *c, const plan_step *s) {
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN) return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->pass.n_out : c->pass.n_tokens;
-    if (n_rows > 0)
-        c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
+    if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
 }
 
 /* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
