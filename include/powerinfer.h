@@ -65,7 +65,8 @@ typedef struct pi_model_options {
 PI_API pi_model_options pi_model_default_options(void);
 
 /* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
- * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOMEM. */
+ * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOT_FOUND (vocab_only
+ * of a file without a vocabulary), PI_ERR_NOMEM. */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
 /* All contexts of the model must be gone. */

@@ -119,6 +119,47 @@ SIMD_INLINE void tier_score_step_q8(int qt, const char *const *row, const float 
     }
 }
 
+SIMD_INLINE void tier_store_scores(const tier_tile *t, int qt, int j, vf *acc) {
+    int kt = VF_N / qt;
+    float flat[VF_N];
+    vf_store(flat, vf_hsum_each(acc));
+    SIMD_UNROLL
+    for (int i = 0; i < qt; i++)
+        memcpy(t->s + i * ATTN_SCORES + j, flat + i * kt, (size_t)kt * sizeof(float));
+}
+
+/* Sums for KT whole rows from `row` on, of F32 or F16, over whole vectors. Rows are addressed from
+ * every fourth one, so that all addresses fit in registers; lines are asked for in one go along the
+ * rows to come, which are contiguous in a cache. */
+SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, const char *row,
+                                 const char *ahead, const float *const *q, vf *acc) {
+    int kt = VF_N / qt;
+    const size_t elem = type == QUANT_F32 ? sizeof(float) : sizeof(uint16_t);
+    const size_t stride = t->stride, bytes = (size_t)kt * VF_N * elem; /* per step, of all rows */
+    const char *base[VF_N / 4 + 1];
+    SIMD_UNROLL
+    for (int k = 0; k < kt; k += 4) base[k / 4] = row + (size_t)k * stride;
+    for (int d = 0; d + VF_N <= t->head_dim; d += VF_N) {
+        vf x[VF_N];
+        if (ahead) {
+            SIMD_UNROLL
+            for (size_t line = 0; line < bytes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
+            ahead += bytes;
+        }
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k++)
+            x[k] = tier_row(base[k / 4] + (size_t)(k % 4) * stride, type, 0, VF_N);
+        SIMD_UNROLL
+        for (int k = 0; k < kt; k += 4) base[k / 4] += VF_N * elem;
+        SIMD_UNROLL
+        for (int i = 0; i < qt; i++) {
+            vf y = vf_load(q[i] + d);
+            SIMD_UNROLL
+            for (int k = 0; k < kt; k++) acc[i * kt + k] = vf_fma(x[k], y, acc[i * kt + k]);
+        }
+    }
+}
+
 /* Scores of positions [lo, hi). May write up to KT - 1 more per query, never reads more rows. */
 SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
     int kt = VF_N / qt, dim = t->head_dim, step = type == QUANT_Q8_0 ? TIER_Q8_ELEMS : VF_N;
@@ -128,6 +169,14 @@ SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
     for (int j = t->lo; j < t->hi; j += kt) {
         const char *row[VF_N];
         vf acc[VF_N];
+        if (type != QUANT_Q8_0 && j + kt <= t->hi && dim % VF_N == 0) {
+            SIMD_UNROLL
+            for (int k = 0; k < VF_N; k++) acc[k] = vf_zero();
+            const char *ahead = j < t->n_ahead ? t->ahead + (size_t)j * t->ahead_stride : NULL;
+            tier_score_rows(t, type, qt, t->rows + (size_t)j * t->stride, ahead, q, acc);
+            tier_store_scores(t, qt, j, acc);
+            continue;
+        }
         SIMD_UNROLL
         for (int k = 0; k < kt; k++)
             row[k] = t->rows + (size_t)(j + k < t->hi ? j + k : t->hi - 1) * t->stride;
@@ -146,11 +195,7 @@ SIMD_INLINE void tier_scores(const tier_tile *t, quant_type type, int qt) {
                 tier_score_step(type, qt, row, q, d, VF_N, acc);
         }
         if (d < dim) tier_score_step(type, qt, row, q, d, dim - d, acc);
-        float flat[VF_N];
-        vf_store(flat, vf_hsum_each(acc));
-        SIMD_UNROLL
-        for (int i = 0; i < qt; i++)
-            memcpy(t->s + i * ATTN_SCORES + j, flat + i * kt, (size_t)kt * sizeof(float));
+        tier_store_scores(t, qt, j, acc);
     }
 }
 

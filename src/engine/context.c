@@ -127,7 +127,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     c->type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->kernels))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "no such instructions: this processor cannot run the %s kernels; use "
+                         "no such instructions: %s kernels: this processor cannot run them; use "
                          "--kernels auto",
                          cpu_tier_name(o->tier));
     return PI_OK;

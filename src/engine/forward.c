@@ -116,10 +116,11 @@ static pi_status check_input(const engine_context *c, const engine_input *in, pi
                          "bad session: forward: a session must belong to the context and appear "
                          "once");
     if (in->n_tokens > s->kv.n_ctx - s->length)
-        return error_set(err, PI_ERR_LIMIT,
-                         "context is full: %lld tokens there and %d new ones do not fit into %lld; "
-                         "use a larger context (-c)",
-                         (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
+        return error_set(
+            err, PI_ERR_LIMIT,
+            "context is full: forward: %lld tokens there and %d new ones do not fit into "
+            "%lld; use a larger context (-c)",
+            (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
     return check_tokens(c, in, err);
 }
 
@@ -140,9 +141,10 @@ static pi_status check_request(const engine_context *c, const engine_input *inpu
         if (inputs[i].want == ENGINE_WANT_ALL) rows += inputs[i].n_tokens;
     }
     if (rows > c->n_logits)
-        return error_set(err, PI_ERR_LIMIT,
-                         "too many logits: %lld rows wanted, %d fit; ask for fewer per call",
-                         (long long)rows, c->n_logits);
+        return error_set(
+            err, PI_ERR_LIMIT,
+            "too many logits: forward: %lld rows wanted, %d fit; ask for fewer per call",
+            (long long)rows, c->n_logits);
     return PI_OK;
 }
 

@@ -16,10 +16,11 @@ pi_status kv_cache_create(kv_cache *kv, const model *m, quant_type type_k, quant
     uint64_t head_dim = (uint64_t)m->hp.head_dim;
     if (!quant_row_bytes(type_k, head_dim, &kv->row_k) ||
         !quant_row_bytes(type_v, head_dim, &kv->row_v))
-        return error_set(err, PI_ERR_ARG,
-                         "cache type does not fit: heads of %d elements cannot be stored as %s/%s; "
-                         "use f16",
-                         m->hp.head_dim, quant_find(type_k)->name, quant_find(type_v)->name);
+        return error_set(
+            err, PI_ERR_ARG,
+            "cache type does not fit: KV cache: heads of %d elements cannot be stored as "
+            "%s/%s; use f16",
+            m->hp.head_dim, quant_find(type_k)->name, quant_find(type_v)->name);
     size_t n_layer = (size_t)m->hp.n_layer;
     kv->offset_k = mem_calloc(n_layer, 2 * sizeof *kv->offset_k);
     if (!kv->offset_k) return error_nomem(err, n_layer * 2 * sizeof(size_t), "KV cache");

@@ -87,8 +87,10 @@ static pi_status join_tensors(gguf_file *f, uint64_t expected, pi_error *err) {
         for (uint64_t j = 0; j < p->n_tensors; j++) {
             gguf_string name = gguf_string_of(p->tensors[j].name);
             if (gguf_index_find(&f->names, name, gguf_name_of_tensor, f->tensors) >= 0) {
-                return error_set(err, PI_ERR_FORMAT, "tensor '%s' is in two parts: %.200s",
-                                 name.data, p->path);
+                return error_set(
+                    err, PI_ERR_FORMAT,
+                    "tensor '%s' is in two parts: %.200s: the parts are not of one model",
+                    name.data, p->path);
             }
             f->tensors[f->n_tensors] = p->tensors[j];
             gguf_index_insert(&f->names, name, (uint32_t)f->n_tensors++);

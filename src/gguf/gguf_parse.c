@@ -38,7 +38,9 @@ static pi_status fail(const cursor *c, pi_status status, size_t at, const char *
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return error_set(c->err, status, "%s: %.200s, byte %zu", what, c->part->path, at);
+    return error_set(c->err, status,
+                     "%s: %.200s, byte %zu: fetch the file again, or convert it again", what,
+                     c->part->path, at);
 }
 
 static pi_status fail_truncated(const cursor *c, const char *what) {

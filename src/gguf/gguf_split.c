@@ -38,11 +38,14 @@ static pi_status read_key(const gguf_part *p, const char *key, uint64_t max, uin
                           pi_error *err) {
     const gguf_value *v = gguf_part_find(p, key);
     if (!v) {
-        return error_set(err, PI_ERR_FORMAT, "a split file without %s: %.200s", key, p->path);
+        return error_set(err, PI_ERR_FORMAT,
+                         "a split file without %s: %.200s: split the model again", key, p->path);
     }
     if (!gguf_as_u64(v, out) || *out > max) {
-        return error_set(err, PI_ERR_FORMAT, "%s is not a number from 0 to %llu: %.200s, byte %zu",
-                         key, (unsigned long long)max, p->path, (size_t)(v->data - p->data));
+        return error_set(
+            err, PI_ERR_FORMAT,
+            "%s is not a number from 0 to %llu: %.200s, byte %zu: split the model again", key,
+            (unsigned long long)max, p->path, (size_t)(v->data - p->data));
     }
     return PI_OK;
 }

@@ -153,10 +153,11 @@ static void read_layers(key_reader *r, model_hparams *hp, model_layer_hparams *l
         l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, 1, MODEL_MAX_HEADS);
         l.n_ff = read_int(r, "feed_forward_length", i, -1, 1, MODEL_MAX_DIM);
         if (r->status == PI_OK && l.n_head % l.n_head_kv != 0) {
-            char problem[96];
+            char problem[96], key[KEY_TEXT];
             snprintf(problem, sizeof problem, "is %d in layer %d, which does not divide %d heads",
                      l.n_head_kv, i, l.n_head);
-            fail_key(r, "attention.head_count_kv", problem);
+            find_key(r, "attention.head_count_kv", key);
+            fail_key(r, key, problem);
         }
         if (l.n_head > hp->n_head) hp->n_head = l.n_head;
         if (layers) layers[i] = l;
@@ -192,10 +193,11 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
                          "heads of values differ from heads of keys: %s: key_length %d, "
                          "value_length %d; this version needs them equal",
                          gguf_path(f), hp->head_dim, value_dim);
-    if (hp->head_dim % 2 != 0 || hp->n_rot % 2 != 0 || hp->n_rot > hp->head_dim)
+    if (hp->head_dim < 2 || hp->n_rot < 2 || hp->head_dim % 2 != 0 || hp->n_rot % 2 != 0 ||
+        hp->n_rot > hp->head_dim)
         return error_set(err, PI_ERR_FORMAT,
                          "bad head shape: %s: head_dim %d with %d rotated elements; both must be "
-                         "even and the second no larger",
+                         "even, at least 2, and the second no larger",
                          gguf_path(f), hp->head_dim, hp->n_rot);
     return PI_OK;
 }

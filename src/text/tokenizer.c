@@ -87,7 +87,8 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
     if (add && t->info.add_eos && t->info.eos >= 0) token_sink_put(&sink, t->info.eos);
     *n_tokens = sink.n;
     if (sink.n > capacity) {
-        return error_set(err, PI_ERR_LIMIT, "text gives %zu tokens: there is room for %zu", sink.n,
+        return error_set(err, PI_ERR_LIMIT,
+                         "no room for the tokens: text gives %zu: there is room for %zu", sink.n,
                          capacity);
     }
     return PI_OK;
@@ -167,8 +168,9 @@ pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *te
     if (n > 0 && n <= capacity) memcpy(text, buffer, n);
     if (buffer != local) mem_free(buffer);
     if (n <= capacity) return PI_OK;
-    return error_set(err, PI_ERR_LIMIT, "token %d is %zu bytes: there is room for %zu", (int)id, n,
-                     capacity);
+    return error_set(err, PI_ERR_LIMIT,
+                     "no room for the text: token %d is %zu bytes: there is room for %zu", (int)id,
+                     n, capacity);
 }
 
 /* The space that encoding puts before a text belongs to the first ordinary token of the sequence
@@ -198,7 +200,9 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
     mem_free(buffer);
     *n_bytes = used;
     if (used <= capacity) return PI_OK;
-    return error_set(err, PI_ERR_LIMIT, "text is %zu bytes: there is room for %zu", used, capacity);
+    return error_set(err, PI_ERR_LIMIT,
+                     "no room for the text: it is %zu bytes: there is room for %zu", used,
+                     capacity);
 }
 
 bool tokenizer_is_end(const tokenizer *t, int32_t id) {

@@ -1,0 +1,274 @@
+/* plain_forward.c: a pass over a whole sequence at once, layer by layer. Attention weighs all
+ * earlier positions by a softmax of the plain definition; keys and values are kept unrounded.
+ *
+ * Formulas: RMSNorm (Zhang and Sennrich 2019), rotary positions (Su et al. 2021), grouped queries
+ * (Ainslie et al. 2023), gated feed-forward (Shazeer 2020), YaRN (Peng et al. 2023). */
+#include "plain_forward.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gguf.h"
+#include "mem.h"
+
+typedef struct plain {
+    const tiny_model *t;
+    gguf_file *file;
+    int n_tokens;
+    double *freq;  /* [n_rot/2] radians per position */
+    double length; /* by which rotated vectors grow (YaRN) */
+    double *x;     /* [n_tokens][n_embd] */
+} plain;
+
+static double *zeros(int64_t n) {
+    double *p = mem_calloc((size_t)n, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* A tensor as doubles; NULL when the file has none of that name. */
+static double *load(const plain *p, int layer, const char *name) {
+    char full[GGUF_MAX_NAME];
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    const gguf_tensor *g = gguf_find_tensor(p->file, full);
+    if (!g) return NULL;
+    int64_t n = (int64_t)g->n_elems;
+    float *single = mem_calloc((size_t)n, sizeof *single);
+    assert_non_null(single);
+    quant_find(g->type)->dequantize(g->data, single, n);
+    double *values = zeros(n);
+    for (int64_t i = 0; i < n; i++) values[i] = (double)single[i];
+    mem_free(single);
+    return values;
+}
+
+static double *load_weight(const plain *p, int layer, const char *name, const char *suffix) {
+    char full[GGUF_MAX_NAME];
+    snprintf(full, sizeof full, "%s.%s", name, suffix);
+    return load(p, layer, full);
+}
+
+/* Whether the scale of a feed-forward matrix belongs to the bias too, and whether it is used at
+ * all: architectures differ. */
+static bool scale_is_used(const plain *p, const char *name) {
+    return strcmp(p->t->arch, "qwen2") != 0 || strncmp(name, "ffn", 3) != 0;
+}
+static bool scales_bias(const char *name) {
+    return strncmp(name, "ffn", 3) == 0;
+}
+
+/* y[token] = s W x[token] + b, or s (W x + b). */
+static double *linear(const plain *p, int layer, const char *name, const double *x, int n_in,
+                      int n_out) {
+    double *w = load_weight(p, layer, name, "weight"), *b = load_weight(p, layer, name, "bias");
+    double *scale = load_weight(p, layer, name, "scale");
+    double s = scale && scale_is_used(p, name) ? scale[0] : 1;
+    assert_non_null(w);
+    double *y = zeros((int64_t)p->n_tokens * n_out);
+    for (int i = 0; i < p->n_tokens; i++) {
+        for (int r = 0; r < n_out; r++) {
+            double sum = 0;
+            for (int k = 0; k < n_in; k++) sum += w[r * n_in + k] * x[i * n_in + k];
+            double bias = b ? b[r] : 0;
+            y[i * n_out + r] = scales_bias(name) ? s * (sum + bias) : s * sum + bias;
+        }
+    }
+    mem_free(w);
+    mem_free(b);
+    mem_free(scale);
+    return y;
+}
+
+/* Divides each vector of n elements by its root mean square and multiplies by the weight. */
+static double *rms_norm(const plain *p, int layer, const char *name, const double *x, int n_vectors,
+                        int n) {
+    double *w = load_weight(p, layer, name, "weight"), *y = zeros((int64_t)n_vectors * n);
+    assert_non_null(w);
+    for (int i = 0; i < n_vectors; i++) {
+        double square = 0;
+        for (int k = 0; k < n; k++) square += x[i * n + k] * x[i * n + k];
+        for (int k = 0; k < n; k++)
+            y[i * n + k] = x[i * n + k] / sqrt(square / n + (double)p->t->eps) * w[k];
+    }
+    mem_free(w);
+    return y;
+}
+
+/* ---- rotary positions ----------------------------------------------------------------------- */
+
+/* Index of the pair that makes `turns` turns in the original context: solves
+ * original / (2 pi base^(2 i / n_rot)) = turns for i. */
+static double pair_of_turns(const tiny_model *t, double turns) {
+    double wavelength = t->original_context / turns, two_pi = 2 * acos(-1);
+    return t->n_rot / 2.0 * log(wavelength / two_pi) / log((double)t->freq_base);
+}
+
+static void prepare_rotation(plain *p) {
+    const tiny_model *t = p->t;
+    double *divisors = load(p, -1, "rope_freqs.weight");
+    p->freq = zeros(t->n_rot / 2);
+    p->length = 1;
+    double fast = t->beta_fast != 0 ? (double)t->beta_fast : 32;
+    double slow = t->beta_slow != 0 ? (double)t->beta_slow : 1;
+    double from = fmax(floor(pair_of_turns(t, fast)), 0);
+    double to = fmin(ceil(pair_of_turns(t, slow)), t->n_rot - 1);
+    for (int i = 0; i < t->n_rot / 2; i++) {
+        double f = 1 / pow((double)t->freq_base, 2.0 * i / t->n_rot);
+        if (divisors) f /= divisors[i];
+        double slowed = f / (double)t->factor;
+        double ramp = fmin(fmax((i - from) / fmax(to - from, 0.001), 0), 1);
+        if (t->scaling == TINY_SCALING_NONE)
+            p->freq[i] = f;
+        else if (t->scaling == TINY_SCALING_YARN)
+            p->freq[i] = slowed * ramp + f * (1 - ramp);
+        else
+            p->freq[i] = slowed;
+    }
+    if (t->scaling == TINY_SCALING_YARN) {
+        double attention = t->attn_factor != 0 ? (double)t->attn_factor : 1;
+        p->length = attention * (1 + 0.1 * log((double)t->factor));
+    }
+    mem_free(divisors);
+}
+
+/* Turns the pairs of one head: neighbours in llama, halves apart in the others. */
+static void rotate(const plain *p, double *head, int position) {
+    int half = p->t->n_rot / 2;
+    bool neighbours = strcmp(p->t->arch, "llama") == 0;
+    for (int i = 0; i < half; i++) {
+        double *a = neighbours ? &head[2 * i] : &head[i];
+        double *b = neighbours ? &head[2 * i + 1] : &head[i + half];
+        double angle = position * p->freq[i], re = *a, im = *b;
+        *a = p->length * (re * cos(angle) - im * sin(angle));
+        *b = p->length * (re * sin(angle) + im * cos(angle));
+    }
+}
+
+static void rotate_all(const plain *p, double *x, int n_heads) {
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int h = 0; h < n_heads; h++) rotate(p, x + (i * n_heads + h) * p->t->head_dim, i);
+}
+
+/* ---- halves of a layer ---------------------------------------------------------------------- */
+
+static double dot(const double *a, const double *b, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* One head of one token: out = sum over earlier positions of softmax(q k / sqrt(d)) v. */
+static void attend(const double *q, const double *k, const double *v, int last, int d, int stride,
+                   double *out) {
+    double *weight = zeros(last + 1), sum = 0, highest = -1e300;
+    for (int j = 0; j <= last; j++) {
+        weight[j] = dot(q, k + j * stride, d) / sqrt((double)d);
+        highest = fmax(highest, weight[j]);
+    }
+    for (int j = 0; j <= last; j++) sum += weight[j] = exp(weight[j] - highest);
+    for (int j = 0; j <= last; j++)
+        for (int i = 0; i < d; i++) out[i] += weight[j] / sum * v[j * stride + i];
+    mem_free(weight);
+}
+
+static void add_to_stream(plain *p, double *y) {
+    for (int i = 0; i < p->n_tokens * p->t->n_embd; i++) p->x[i] += y[i];
+    mem_free(y);
+}
+
+/* Replaces `*x` by its norm, head by head. */
+static void norm_heads(const plain *p, int layer, const char *name, double **x, int n_heads) {
+    double *y = rms_norm(p, layer, name, *x, p->n_tokens * n_heads, p->t->head_dim);
+    mem_free(*x);
+    *x = y;
+}
+
+static void attention_half(plain *p, int layer) {
+    const tiny_model *t = p->t;
+    int d = t->head_dim, n_head = t->n_head[layer], n_kv = t->n_head_kv[layer];
+    double *normed = rms_norm(p, layer, "attn_norm", p->x, p->n_tokens, t->n_embd);
+    double *q = linear(p, layer, "attn_q", normed, t->n_embd, n_head * d);
+    double *k = linear(p, layer, "attn_k", normed, t->n_embd, n_kv * d);
+    double *v = linear(p, layer, "attn_v", normed, t->n_embd, n_kv * d);
+    if (strcmp(t->arch, "qwen3") == 0) {
+        norm_heads(p, layer, "attn_q_norm", &q, n_head);
+        norm_heads(p, layer, "attn_k_norm", &k, n_kv);
+    }
+    rotate_all(p, q, n_head);
+    rotate_all(p, k, n_kv);
+    double *seen = zeros((int64_t)p->n_tokens * n_head * d);
+    for (int i = 0; i < p->n_tokens; i++) {
+        for (int h = 0; h < n_head; h++) {
+            int shared = h / (n_head / n_kv) * d;
+            int64_t at = ((int64_t)i * n_head + h) * d;
+            attend(q + at, k + shared, v + shared, i, d, n_kv * d, seen + at);
+        }
+    }
+    add_to_stream(p, linear(p, layer, "attn_output", seen, n_head * d, t->n_embd));
+    mem_free(normed);
+    mem_free(q);
+    mem_free(k);
+    mem_free(v);
+    mem_free(seen);
+}
+
+static double gated(const tiny_model *t, double gate, double up) {
+    const char *f = t->activation ? t->activation : "silu";
+    double positive = gate > 0 ? gate : 0, pi = acos(-1);
+    if (strcmp(f, "relu") == 0) return positive * up;
+    if (strcmp(f, "relu_squared") == 0) return positive * positive * up;
+    if (strcmp(f, "drelu") == 0) return positive * (up > 0 ? up : 0);
+    if (strcmp(f, "fatrelu") == 0) return gate > (double)t->threshold ? gate * up : 0;
+    if (strcmp(f, "gelu") == 0)
+        return gate / 2 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * pow(gate, 3)))) * up;
+    assert_string_equal(f, "silu");
+    return gate / (1 + exp(-gate)) * up;
+}
+
+static void ffn_half(plain *p, int layer) {
+    const tiny_model *t = p->t;
+    int n_ff = t->n_ff[layer];
+    double *normed = rms_norm(p, layer, "ffn_norm", p->x, p->n_tokens, t->n_embd);
+    double *gate = linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff);
+    double *up = linear(p, layer, "ffn_up", normed, t->n_embd, n_ff);
+    for (int i = 0; i < p->n_tokens * n_ff; i++) gate[i] = gated(t, gate[i], up[i]);
+    add_to_stream(p, linear(p, layer, "ffn_down", gate, n_ff, t->n_embd));
+    mem_free(normed);
+    mem_free(gate);
+    mem_free(up);
+}
+
+void plain_forward(const tiny_model *t, const char *path, const int32_t *tokens, int n_tokens,
+                   double *logits) {
+    plain p = {.t = t, .n_tokens = n_tokens};
+    pi_error err;
+    if (gguf_open(path, NULL, &p.file, &err) != PI_OK) fail_msg("%s", err.message);
+    prepare_rotation(&p);
+    double *table = load(&p, -1, "token_embd.weight");
+    p.x = zeros((int64_t)n_tokens * t->n_embd);
+    for (int i = 0; i < n_tokens; i++)
+        memcpy(p.x + i * t->n_embd, table + tokens[i] * t->n_embd,
+               (size_t)t->n_embd * sizeof *table);
+    for (int i = 0; i < t->n_layer; i++) {
+        attention_half(&p, i);
+        ffn_half(&p, i);
+    }
+    double *normed = rms_norm(&p, -1, "output_norm", p.x, n_tokens, t->n_embd);
+    double *y = linear(&p, -1, t->tied ? "token_embd" : "output", normed, t->n_embd, t->n_vocab);
+    memcpy(logits, y, (size_t)n_tokens * (size_t)t->n_vocab * sizeof *y);
+    mem_free(table);
+    mem_free(normed);
+    mem_free(y);
+    mem_free(p.x);
+    mem_free(p.freq);
+    gguf_close(p.file);
+}

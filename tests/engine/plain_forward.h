@@ -1,0 +1,15 @@
+/* plain_forward.h: the forward pass of a described model once more, in double precision and with
+ * nothing clever: what the engine is compared with. It shares the file reader and the conversions
+ * of weight types with the engine, and nothing else. */
+#ifndef TEST_PLAIN_FORWARD_H
+#define TEST_PLAIN_FORWARD_H
+
+#include <stdint.h>
+
+#include "tiny_model.h"
+
+/* Logits after every token of one sequence, [n_tokens][n_vocab]. */
+void plain_forward(const tiny_model *t, const char *path, const int32_t *tokens, int n_tokens,
+                   double *logits);
+
+#endif

@@ -1,0 +1,259 @@
+/* test_novella.c: the bundled model against what it was trained with: logits of a recorded float32
+ * pass, and perplexity over a text it has not seen. Converted to F16 here, and as the committed
+ * Q8_0 file.
+ *
+ * Gates for logits, as NMSE = sum (a - b)^2 / sum b^2. The reference is float32 arithmetic itself,
+ * some 1e-12 off; scalar kernels with an F32 cache add as little. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "powerinfer_tools.h"
+#include "run_model.h"
+#include "shared_data.h"
+
+#define FOLDER    "models/novella-7m"
+#define F16_PATH  TEST_BINARY_DIR "/test_novella.f16.gguf"
+#define Q8_0_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.gguf"
+
+enum { N_VOCAB = 4096, MAX_TOKENS = 64, PATH_BYTES = 1024 };
+
+static const pi_kernels all_kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
+                                         PI_KERNELS_NEON};
+enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
+
+static pi_error err;
+
+static FILE *open_shared(const char *name) {
+    char path[PATH_BYTES];
+    if (!shared_path(path, sizeof path, name)) return NULL;
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    return f;
+}
+
+static bool have_model(void) {
+    char path[PATH_BYTES];
+    return shared_path(path, sizeof path, FOLDER "/model.safetensors");
+}
+
+static void convert(void) {
+    char folder[PATH_BYTES];
+    pi_convert_options o = pi_convert_default_options();
+    o.type = "f16";
+    o.n_threads = 2;
+    assert_true(shared_path(folder, sizeof folder, FOLDER));
+    if (pi_convert(folder, F16_PATH, &o, &err) != PI_OK) fail_msg("%s", err.message);
+}
+
+/* ---- logits --------------------------------------------------------------------------------- */
+
+typedef struct reference {
+    int32_t tokens[MAX_TOKENS];
+    int n_tokens;
+    float *logits; /* [n_tokens][N_VOCAB] */
+} reference;
+
+static reference read_reference(void) {
+    reference r = {0};
+    FILE *f = open_shared(FOLDER "/reference.tokens.txt");
+    while (r.n_tokens < MAX_TOKENS && fscanf(f, "%d", &r.tokens[r.n_tokens]) == 1) r.n_tokens++;
+    fclose(f);
+    assert_int_equal(r.n_tokens, 42);
+    size_t n = (size_t)r.n_tokens * N_VOCAB;
+    r.logits = calloc(n, sizeof *r.logits);
+    f = open_shared(FOLDER "/reference.logits.f32");
+    assert_int_equal(fread(r.logits, sizeof(float), n, f), n);
+    fclose(f);
+    return r;
+}
+
+static int argmax(const float *logits) {
+    int best = 0;
+    for (int i = 1; i < N_VOCAB; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+/* Compares one file under one set of options; returns how many of the rows have the same best
+ * token. */
+static int compare(const char *what, const char *path, const pi_context_options *o,
+                   const reference *want, double gate) {
+    run_model r = run_open(path, o);
+    assert_int_equal(r.n_vocab, N_VOCAB);
+    size_t n = (size_t)want->n_tokens * N_VOCAB;
+    float *got = calloc(n, sizeof *got);
+    static const int pieces[] = {0, 1, 5};
+    int same = want->n_tokens;
+    for (int p = 0; p < 3; p++) {
+        run_tokens(&r, want->tokens, want->n_tokens, pieces[p], got);
+        double nmse = run_nmse(got, want->logits, (int64_t)n);
+        int agree = 0;
+        for (int i = 0; i < want->n_tokens; i++)
+            agree += argmax(got + i * N_VOCAB) == argmax(want->logits + i * N_VOCAB);
+        printf("%s %-7s cache %d, pieces of %d: NMSE %.2e (gate %.0e), %d of %d best tokens\n",
+               what, pi_context_kernels(r.context), o->cache_k, pieces[p], nmse, gate, agree,
+               want->n_tokens);
+        if (!(nmse <= gate)) fail_msg("%s: NMSE %g is above %g", what, nmse, gate);
+        if (agree < same) same = agree;
+    }
+    free(got);
+    run_close(&r);
+    return same;
+}
+
+static void test_f16_logits(void **state) {
+    (void)state;
+    if (!have_model()) skip();
+    convert();
+    reference want = read_reference();
+    for (int i = 0; i < N_KERNELS; i++) {
+        if (!run_has_kernels(F16_PATH, all_kernels[i])) continue;
+        pi_context_options o = run_exact_options();
+        o.kernels = all_kernels[i];
+        o.n_threads = 2;
+        int same = compare("f16", F16_PATH, &o, &want, 1e-11);
+        assert_int_equal(same, want.n_tokens);
+        o.cache_k = o.cache_v = PI_CACHE_F16;
+        compare("f16", F16_PATH, &o, &want, 1e-7);
+        o.cache_k = o.cache_v = PI_CACHE_Q8_0;
+        compare("f16", F16_PATH, &o, &want, 2e-5);
+    }
+    free(want.logits);
+}
+
+/* Here the weights themselves are rounded. */
+static void test_q8_0_logits(void **state) {
+    (void)state;
+    if (!have_model()) skip();
+    assert_int_equal(access(Q8_0_PATH, R_OK), 0);
+    reference want = read_reference();
+    for (int i = 0; i < N_KERNELS; i++) {
+        if (!run_has_kernels(Q8_0_PATH, all_kernels[i])) continue;
+        pi_context_options o = run_exact_options();
+        o.kernels = all_kernels[i];
+        int same = compare("q8_0", Q8_0_PATH, &o, &want, 2e-4);
+        assert_true(same >= want.n_tokens - 4); /* 3 near ties fall to the other side */
+    }
+    free(want.logits);
+}
+
+/* ---- perplexity ----------------------------------------------------------------------------- */
+
+enum { WINDOW = 256, N_WINDOWS = 200, SLOW_WINDOWS = 3 };
+
+/* -log of the probability that the logits give to a token, in nats. */
+static double surprise(const float *logits, int32_t token) {
+    float most = logits[argmax(logits)];
+    double sum = 0;
+    for (int i = 0; i < N_VOCAB; i++) sum += (double)expf(logits[i] - most);
+    return log(sum) + (double)(most - logits[token]);
+}
+
+/* The tokens of the text; NULL when the text is not there. */
+static int32_t *read_text(const pi_model *m, size_t *n_tokens) {
+    enum { MAX_TEXT = 1 << 20 };
+    FILE *f = open_shared(FOLDER "/heldout.txt");
+    if (!f) return NULL;
+    char *text = calloc(1, MAX_TEXT);
+    size_t n = fread(text, 1, MAX_TEXT, f);
+    fclose(f);
+    assert_in_range(n, 1, MAX_TEXT - 1);
+    int32_t *tokens = calloc(n + 8, sizeof *tokens);
+    if (pi_tokenize(m, text, n, PI_TOKENIZE_BOS, tokens, n + 8, n_tokens, &err) != PI_OK)
+        fail_msg("%s", err.message);
+    free(text);
+    return tokens;
+}
+
+/* Mean surprise over the first windows: the text with one BOS at its start, cut without overlap;
+ * every token after a window's first counts. */
+static double mean_surprise(const char *path, pi_kernels kernels, int n_windows) {
+    pi_context_options o = pi_context_default_options();
+    o.kernels = kernels;
+    o.n_threads = 2;
+    o.n_batch = WINDOW;
+    run_model r = run_open(path, &o);
+    size_t n_tokens = 0;
+    int32_t *tokens = read_text(r.model, &n_tokens);
+    assert_non_null(tokens);
+    assert_true(n_tokens >= (size_t)N_WINDOWS * WINDOW);
+    pi_session *s = run_session(&r, WINDOW);
+    double sum = 0;
+    for (int w = 0; w < n_windows; w++) {
+        const int32_t *window = tokens + w * WINDOW;
+        pi_input in = {s, window, WINDOW, PI_LOGITS_ALL};
+        assert_int_equal(pi_session_rewind(s, 0, NULL), PI_OK);
+        if (pi_forward(r.context, &in, 1, &err) != PI_OK) fail_msg("%s", err.message);
+        for (int i = 0; i + 1 < WINDOW; i++)
+            sum += surprise(pi_logits(r.context, i), window[i + 1]);
+    }
+    double mean = sum / (n_windows * (WINDOW - 1));
+    printf("%s %s: %d windows, mean surprise %.6f nats\n", path + strlen(TEST_SOURCE_DIR),
+           pi_context_kernels(r.context), n_windows, mean);
+    pi_session_destroy(s);
+    free(tokens);
+    run_close(&r);
+    return mean;
+}
+
+/* The value of a number in the small JSON file, by its key's first place. */
+static double reference_number(const char *key) {
+    char text[4096] = "", quoted[64];
+    FILE *f = open_shared(FOLDER "/reference.json");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    assert_true(n > 0);
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(text, quoted);
+    assert_non_null(at);
+    return strtod(at + strlen(quoted), NULL);
+}
+
+static void test_perplexity(void **state) {
+    (void)state;
+    if (!have_model()) skip();
+    convert();
+    double want = reference_number("nll");
+    assert_true(reference_number("windows") == N_WINDOWS && reference_number("c") == WINDOW);
+    double got = mean_surprise(F16_PATH, PI_KERNELS_AUTO, N_WINDOWS);
+    assert_true(fabs(got / want - 1) < 1e-5); /* the arithmetic and the F16 cache cost 1e-6 */
+    got = mean_surprise(Q8_0_PATH, PI_KERNELS_AUTO, N_WINDOWS);
+    assert_true(fabs(got / want - 1) < 1e-3);
+}
+
+/* Slower kernels over the beginning, against the scalar ones. */
+static void test_perplexity_of_kernels(void **state) {
+    (void)state;
+    if (!have_model()) skip();
+    convert();
+    double exact = mean_surprise(F16_PATH, PI_KERNELS_SCALAR, SLOW_WINDOWS);
+    for (int i = 1; i < N_KERNELS; i++) {
+        if (!run_has_kernels(F16_PATH, all_kernels[i])) continue;
+        double got = mean_surprise(F16_PATH, all_kernels[i], SLOW_WINDOWS);
+        assert_true(fabs(got / exact - 1) < 1e-4);
+        got = mean_surprise(Q8_0_PATH, all_kernels[i], SLOW_WINDOWS);
+        assert_true(fabs(got / exact - 1) < 5e-3);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f16_logits),
+        cmocka_unit_test(test_q8_0_logits),
+        cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_perplexity_of_kernels),
+    };
+    int failed = cmocka_run_group_tests_name("novella", tests, NULL, NULL);
+    unlink(F16_PATH);
+    return failed;
+}

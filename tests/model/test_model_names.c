@@ -1,0 +1,107 @@
+/* test_model_names.c: the architecture table agrees with itself: the list for messages names every
+ * row in order, look-ups find what is there, and names of tensors can be made and are distinct. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "arch.h"
+#include "gguf.h"
+
+static void test_list(void **state) {
+    (void)state;
+    char list[1024] = "";
+    assert_true(arch_count() > 0);
+    for (int i = 0; i < arch_count(); i++) {
+        const char *comma = i ? ", " : "";
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", comma, arch_at(i)->name);
+    }
+    assert_string_equal(arch_list_names(), list);
+    assert_null(arch_at(-1));
+    assert_null(arch_at(arch_count()));
+}
+
+static void test_find(void **state) {
+    (void)state;
+    for (int i = 0; i < arch_count(); i++) {
+        const arch_row *row = arch_at(i);
+        size_t n = strlen(row->name);
+        assert_ptr_equal(arch_find(row->name, n), row);
+        assert_null(arch_find(row->name, n - 1));
+        assert_null(arch_find(row->name, n + 1)); /* with the NUL */
+        for (const char *const *type = row->hf_types; *type; type++)
+            assert_ptr_equal(arch_find_hf(*type), row);
+    }
+    assert_null(arch_find("", 0));
+    assert_null(arch_find_hf(""));
+    assert_null(arch_find_hf("no such type"));
+}
+
+/* What every pass needs, whatever the architecture. */
+static void test_required(void **state) {
+    (void)state;
+    static const tensor_role roles[] = {ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT,
+                                        ROLE_ATTN_Q,     ROLE_FFN_UP,      ROLE_FFN_DOWN};
+    for (int i = 0; i < arch_count(); i++)
+        for (size_t k = 0; k < sizeof roles / sizeof roles[0]; k++)
+            assert_non_null(arch_tensor_of(arch_at(i), roles[k]));
+}
+
+static void check_row(const arch_row *row) {
+    bool seen[ROLE_COUNT] = {false};
+    assert_in_range(row->n_tensors, 1, ARCH_MAX_TENSORS);
+    for (int i = 0; i < row->n_tensors; i++) {
+        const arch_tensor *t = &row->tensors[i];
+        char name[64], other[64];
+        assert_in_range(t->role, 0, ROLE_COUNT - 1);
+        assert_false(seen[t->role]);
+        seen[t->role] = true;
+        assert_ptr_equal(arch_tensor_of(row, t->role), t);
+        bool per_layer = t->flags & TENSOR_PER_LAYER;
+        assert_int_equal(per_layer, strstr(t->name, "blk.%d.") == t->name);
+        if (t->hf_name) assert_int_equal(per_layer, strstr(t->hf_name, "%d") != NULL);
+        /* Vectors are small floats and the other way round. */
+        assert_int_equal((t->flags & TENSOR_F32) != 0, t->dims[1] == DIM_NONE);
+        arch_tensor_name(t, 1023, name);
+        assert_true(strlen(name) < GGUF_MAX_NAME);
+        assert_null(strchr(name, '%'));
+        for (int k = 0; k < i; k++) {
+            arch_tensor_name(&row->tensors[k], 1023, other);
+            assert_string_not_equal(name, other);
+        }
+    }
+}
+
+static void test_tensors(void **state) {
+    (void)state;
+    for (int i = 0; i < arch_count(); i++) check_row(arch_at(i));
+    char name[64];
+    arch_tensor_name(arch_tensor_of(arch_at(0), ROLE_FFN_UP), 7, name);
+    assert_string_equal(name, "blk.7.ffn_up.weight");
+    arch_tensor_name(arch_tensor_of(arch_at(0), ROLE_TOKEN_EMBD), 7, name);
+    assert_string_equal(name, "token_embd.weight");
+}
+
+static void test_role_names(void **state) {
+    (void)state;
+    for (int i = 0; i < ROLE_COUNT; i++) {
+        const char *name = tensor_role_name((tensor_role)i);
+        assert_non_null(name);
+        for (int k = 0; k < i; k++) assert_string_not_equal(name, tensor_role_name((tensor_role)k));
+    }
+    assert_string_equal(tensor_role_name(ROLE_COUNT), "unknown");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_list),       cmocka_unit_test(test_find),
+        cmocka_unit_test(test_required),   cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_role_names),
+    };
+    return cmocka_run_group_tests_name("model_names", tests, NULL, NULL);
+}

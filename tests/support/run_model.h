@@ -1,0 +1,40 @@
+/* run_model.h: opening, feeding and comparing through the public header; every failure fails the
+ * running test with the message. */
+#ifndef TEST_RUN_MODEL_H
+#define TEST_RUN_MODEL_H
+
+#include "powerinfer.h"
+
+typedef struct run_model {
+    pi_model *model;
+    pi_context *context;
+    int n_vocab;
+} run_model;
+
+/* Scalar kernels, one thread, F32 cache, batches of 64. */
+pi_context_options run_exact_options(void);
+
+run_model run_open(const char *path, const pi_context_options *options);
+void run_close(run_model *r);
+pi_session *run_session(const run_model *r, int n_ctx);
+
+/* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all of them,
+ * [n_tokens][n_vocab]. */
+void run_feed(const run_model *r, pi_session *s, const int32_t *tokens, int n_tokens, int piece,
+              float *logits);
+/* A new session, fed and destroyed. */
+void run_tokens(const run_model *r, const int32_t *tokens, int n_tokens, int piece, float *logits);
+
+/* sum (a - b)^2 / sum b^2 */
+double run_nmse(const float *a, const float *b, int64_t n);
+
+/* True when this processor has the kernels. */
+bool run_has_kernels(const char *path, pi_kernels kernels);
+
+/* Seeded ids below n_vocab. */
+void run_random_tokens(uint64_t seed, int n_vocab, int32_t *tokens, int n_tokens);
+
+/* Asserts the form "what was wrong: where: what to do" on one line. */
+void run_check_message(const pi_error *err, pi_status status);
+
+#endif

@@ -1,0 +1,275 @@
+/* tiny_model.c: keys and tensors of a described model through the GGUF writer. Weights are normal
+ * with a variance that keeps vectors near unit size, so that no part of a pass drowns another. */
+#include "tiny_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gguf_writer.h"
+#include "mem.h"
+#include "rng.h"
+
+enum { MAX_TENSORS = 96, MAX_VOCAB = 1024, NAME_BYTES = 96, SHORT_NAME = 32 };
+
+typedef struct tiny_tensor {
+    char name[GGUF_MAX_NAME];
+    const quant_traits *traits;
+    uint64_t dims[2]; /* dims[1] 0: a vector */
+    float mean, deviation;
+} tiny_tensor;
+
+typedef struct tiny_list {
+    const tiny_model *model;
+    tiny_tensor tensors[MAX_TENSORS];
+    int n;
+} tiny_list;
+
+tiny_model tiny_default(void) {
+    tiny_model t = {.arch = "llama",
+                    .type = "f32",
+                    .vector_type = "f32",
+                    .n_layer = 2,
+                    .n_embd = 32,
+                    .n_vocab = 40,
+                    .head_dim = 8,
+                    .n_rot = 8,
+                    .factor = 4,
+                    .original_context = 64,
+                    .eps = 1e-5f,
+                    .freq_base = 10000,
+                    .seed = 1};
+    tiny_set_heads(&t, 4, 2);
+    for (int i = 0; i < TINY_MAX_LAYERS; i++) t.n_ff[i] = 64;
+    return t;
+}
+
+void tiny_set_heads(tiny_model *t, int n_head, int n_head_kv) {
+    for (int i = 0; i < TINY_MAX_LAYERS; i++) {
+        t->n_head[i] = n_head;
+        t->n_head_kv[i] = n_head_kv;
+    }
+}
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+static const char *key(const tiny_model *t, const char *suffix, char name[NAME_BYTES]) {
+    snprintf(name, NAME_BYTES, "%s.%s", t->arch, suffix);
+    return name;
+}
+
+/* A number when all layers agree, else an array. */
+static void put_per_layer(gguf_writer *w, const tiny_model *t, const char *suffix,
+                          const int *values) {
+    char name[NAME_BYTES];
+    int32_t items[TINY_MAX_LAYERS];
+    bool same = true;
+    for (int i = 0; i < t->n_layer; i++) {
+        items[i] = values[i];
+        same = same && values[i] == values[0];
+    }
+    if (same)
+        gguf_put_u32(w, key(t, suffix, name), (uint32_t)values[0]);
+    else
+        gguf_put_array(w, key(t, suffix, name), GGUF_I32, items, (uint64_t)t->n_layer);
+}
+
+static void put_optional(gguf_writer *w, const tiny_model *t, const char *suffix, float value) {
+    char name[NAME_BYTES];
+    if (value != 0) gguf_put_f32(w, key(t, suffix, name), value);
+}
+
+static void put_scaling(gguf_writer *w, const tiny_model *t) {
+    char name[NAME_BYTES];
+    if (t->scaling == TINY_SCALING_NONE) return;
+    if (t->scaling == TINY_SCALING_LINEAR_OLD) {
+        gguf_put_f32(w, key(t, "rope.scale_linear", name), t->factor);
+        return;
+    }
+    bool yarn = t->scaling == TINY_SCALING_YARN;
+    gguf_put_string(w, key(t, "rope.scaling.type", name), yarn ? "yarn" : "linear");
+    gguf_put_f32(w, key(t, "rope.scaling.factor", name), t->factor);
+    if (!yarn) return;
+    gguf_put_u32(w, key(t, "rope.scaling.original_context_length", name),
+                 (uint32_t)t->original_context);
+    put_optional(w, t, "rope.scaling.yarn_beta_fast", t->beta_fast);
+    put_optional(w, t, "rope.scaling.yarn_beta_slow", t->beta_slow);
+    put_optional(w, t, "rope.scaling.attn_factor", t->attn_factor);
+}
+
+/* <unk>, <s>, </s>, the 256 bytes, the blank, then made-up words. */
+static void put_vocabulary(gguf_writer *w, const tiny_model *t) {
+    enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6, FIRST_BYTE = 3, FIRST_WORD = 259 };
+    static char texts[MAX_VOCAB][16];
+    static gguf_string tokens[MAX_VOCAB];
+    static float scores[MAX_VOCAB];
+    static int32_t types[MAX_VOCAB];
+    static const char *const first[] = {"<unk>", "<s>", "</s>"};
+    assert_in_range(t->n_vocab, FIRST_WORD + 1, MAX_VOCAB);
+    for (int i = 0; i < t->n_vocab; i++) {
+        types[i] = i == 0 ? UNKNOWN : i < FIRST_BYTE ? CONTROL : i < FIRST_WORD ? BYTE : NORMAL;
+        scores[i] = (float)-i;
+        if (i < FIRST_BYTE)
+            snprintf(texts[i], sizeof texts[i], "%s", first[i]);
+        else if (i < FIRST_WORD)
+            snprintf(texts[i], sizeof texts[i], "<0x%02X>", (unsigned)(i - FIRST_BYTE));
+        else if (i == FIRST_WORD)
+            snprintf(texts[i], sizeof texts[i], "\xe2\x96\x81"); /* the blank */
+        else
+            snprintf(texts[i], sizeof texts[i], "w%d", i);
+        tokens[i] = (gguf_string){texts[i], strlen(texts[i])};
+    }
+    uint64_t n = (uint64_t)t->n_vocab;
+    gguf_put_string(w, "tokenizer.ggml.model", "llama");
+    gguf_put_strings(w, "tokenizer.ggml.tokens", tokens, n);
+    gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, n);
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, n);
+    gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_put_u32(w, "tokenizer.ggml.bos_token_id", 1);
+    gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 2);
+}
+
+static void put_keys(gguf_writer *w, const tiny_model *t) {
+    char name[NAME_BYTES];
+    gguf_put_string(w, "general.architecture", t->arch);
+    gguf_put_string(w, "general.name", "tiny");
+    gguf_put_u32(w, key(t, "block_count", name), (uint32_t)t->n_layer);
+    gguf_put_u32(w, key(t, "embedding_length", name), (uint32_t)t->n_embd);
+    gguf_put_u32(w, key(t, "context_length", name), 256);
+    put_per_layer(w, t, "attention.head_count", t->n_head);
+    put_per_layer(w, t, "attention.head_count_kv", t->n_head_kv);
+    put_per_layer(w, t, "feed_forward_length", t->n_ff);
+    int most_heads = 0;
+    for (int i = 0; i < t->n_layer; i++)
+        if (t->n_head[i] > most_heads) most_heads = t->n_head[i];
+    if (t->head_dim != t->n_embd / most_heads) {
+        gguf_put_u32(w, key(t, "attention.key_length", name), (uint32_t)t->head_dim);
+        gguf_put_u32(w, key(t, "attention.value_length", name), (uint32_t)t->head_dim);
+    }
+    if (t->n_rot != t->head_dim)
+        gguf_put_u32(w, key(t, "rope.dimension_count", name), (uint32_t)t->n_rot);
+    gguf_put_f32(w, key(t, "attention.layer_norm_rms_epsilon", name), t->eps);
+    gguf_put_f32(w, key(t, "rope.freq_base", name), t->freq_base);
+    put_scaling(w, t);
+    if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
+    put_optional(w, t, "hidden_activation_threshold", t->threshold);
+    if (t->vocabulary)
+        put_vocabulary(w, t);
+    else
+        gguf_put_string(w, "tokenizer.ggml.model", "none");
+}
+
+/* ---- tensors -------------------------------------------------------------------------------- */
+
+static tiny_tensor *add(tiny_list *l, int layer, const char *name, const char *type) {
+    assert_true(l->n < MAX_TENSORS);
+    tiny_tensor *x = &l->tensors[l->n++];
+    *x = (tiny_tensor){.traits = quant_find_name(type)};
+    assert_non_null(x->traits);
+    if (layer < 0)
+        snprintf(x->name, sizeof x->name, "%s", name);
+    else
+        snprintf(x->name, sizeof x->name, "blk.%d.%s", layer, name);
+    return x;
+}
+
+static void add_vector(tiny_list *l, int layer, const char *name, int n, float mean,
+                       float deviation) {
+    tiny_tensor *x = add(l, layer, name, l->model->vector_type);
+    x->dims[0] = (uint64_t)n;
+    x->mean = mean;
+    x->deviation = deviation;
+}
+
+static void add_matrix(tiny_list *l, int layer, const char *name, int n_in, int n_out) {
+    char full[SHORT_NAME];
+    snprintf(full, sizeof full, "%s.weight", name);
+    tiny_tensor *x = add(l, layer, full, l->model->type);
+    x->dims[0] = (uint64_t)n_in;
+    x->dims[1] = (uint64_t)n_out;
+    x->deviation = layer < 0 ? 1 : 1 / sqrtf((float)n_in);
+    if (!l->model->scales || layer < 0) return;
+    snprintf(full, sizeof full, "%s.scale", name);
+    add_vector(l, layer, full, 1, 1.25f, 0.25f);
+}
+
+static void add_bias(tiny_list *l, bool wanted, int layer, const char *name, int n) {
+    if (wanted) add_vector(l, layer, name, n, 0, 0.3f);
+}
+
+static void add_layer(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    int q = t->n_head[i] * t->head_dim, kv = t->n_head_kv[i] * t->head_dim;
+    add_vector(l, i, "attn_norm.weight", t->n_embd, 1, 0.2f);
+    add_matrix(l, i, "attn_q", t->n_embd, q);
+    add_matrix(l, i, "attn_k", t->n_embd, kv);
+    add_matrix(l, i, "attn_v", t->n_embd, kv);
+    add_matrix(l, i, "attn_output", q, t->n_embd);
+    add_bias(l, t->qkv_bias, i, "attn_q.bias", q);
+    add_bias(l, t->qkv_bias, i, "attn_k.bias", kv);
+    add_bias(l, t->qkv_bias, i, "attn_v.bias", kv);
+    add_bias(l, t->out_bias, i, "attn_output.bias", t->n_embd);
+    if (strcmp(t->arch, "qwen3") == 0) {
+        add_vector(l, i, "attn_q_norm.weight", t->head_dim, 1.5f, 0.3f);
+        add_vector(l, i, "attn_k_norm.weight", t->head_dim, 1.5f, 0.3f);
+    }
+    add_vector(l, i, "ffn_norm.weight", t->n_embd, 1, 0.2f);
+    add_matrix(l, i, "ffn_gate", t->n_embd, t->n_ff[i]);
+    add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
+    add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
+    add_bias(l, t->ffn_bias, i, "ffn_gate.bias", t->n_ff[i]);
+    add_bias(l, t->ffn_bias, i, "ffn_up.bias", t->n_ff[i]);
+    add_bias(l, t->ffn_bias, i, "ffn_down.bias", t->n_embd);
+}
+
+static void list_tensors(tiny_list *l) {
+    const tiny_model *t = l->model;
+    add_matrix(l, -1, "token_embd", t->n_embd, t->n_vocab);
+    for (int i = 0; i < t->n_layer; i++) add_layer(l, i);
+    add_vector(l, -1, "output_norm.weight", t->n_embd, 1, 0.2f);
+    if (!t->tied) add_matrix(l, -1, "output", t->n_embd, t->n_vocab);
+    add_bias(l, t->head_bias, -1, "output.bias", t->n_vocab);
+    if (t->rope_freqs) add_vector(l, -1, "rope_freqs.weight", t->n_rot / 2, 3, 0.5f);
+}
+
+/* ---- data ----------------------------------------------------------------------------------- */
+
+static void write_tensor(gguf_writer *w, const tiny_tensor *x, rng *random) {
+    pi_error err;
+    size_t rows = x->dims[1] ? (size_t)x->dims[1] : 1, n_in = (size_t)x->dims[0], row_bytes;
+    assert_true(quant_row_bytes(x->traits->type, n_in, &row_bytes));
+    float *values = mem_calloc(n_in, sizeof *values);
+    uint8_t *row = mem_calloc(1, row_bytes);
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < n_in; i++) values[i] = x->mean + x->deviation * rng_normal(random);
+        x->traits->quantize(values, row, (int64_t)n_in, NULL);
+        if (gguf_write_data(w, row, row_bytes, &err) != PI_OK) fail_msg("%s", err.message);
+    }
+    mem_free(values);
+    mem_free(row);
+}
+
+void tiny_write(const tiny_model *t, const char *path) {
+    static tiny_list l;
+    gguf_writer *w;
+    pi_error err;
+    rng random;
+    rng_seed(&random, t->seed);
+    if (gguf_writer_create(path, &w, &err) != PI_OK) fail_msg("%s", err.message);
+    put_keys(w, t);
+    l = (tiny_list){.model = t};
+    list_tensors(&l);
+    for (int i = 0; i < l.n; i++) {
+        const tiny_tensor *x = &l.tensors[i];
+        if (gguf_add_tensor(w, x->name, x->traits->type, x->dims[1] ? 2 : 1, x->dims, &err))
+            fail_msg("%s: %s", x->name, err.message);
+    }
+    if (gguf_writer_begin_data(w, &err) != PI_OK) fail_msg("%s", err.message);
+    for (int i = 0; i < l.n; i++) write_tensor(w, &l.tensors[i], &random);
+    if (gguf_writer_finish(w, &err) != PI_OK) fail_msg("%s", err.message);
+}

@@ -1,0 +1,50 @@
+/* tiny_model.h: model files of any shape that the format allows, with seeded random weights, for
+ * tests. A description says everything; tests start from tiny_default() and change what they are
+ * about. */
+#ifndef TEST_TINY_MODEL_H
+#define TEST_TINY_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TINY_MAX_LAYERS = 4 };
+
+typedef enum tiny_scaling {
+    TINY_SCALING_NONE,
+    TINY_SCALING_LINEAR,     /* rope.scaling.type "linear" */
+    TINY_SCALING_LINEAR_OLD, /* rope.scale_linear, as old files say it */
+    TINY_SCALING_YARN
+} tiny_scaling;
+
+typedef struct tiny_model {
+    const char *arch;        /* "llama", "qwen2", "qwen3" */
+    const char *type;        /* of matrices: "f32", "q4_0", ... */
+    const char *vector_type; /* of norms and biases: "f32", "f16", "bf16" */
+    int n_layer, n_embd, n_vocab;
+    int head_dim, n_rot;         /* written as keys when they are not n_embd / n_head, head_dim */
+    int n_head[TINY_MAX_LAYERS]; /* written as arrays when they differ between layers */
+    int n_head_kv[TINY_MAX_LAYERS];
+    int n_ff[TINY_MAX_LAYERS];
+    bool qkv_bias, out_bias, ffn_bias, head_bias;
+    bool tied;       /* no output.weight */
+    bool rope_freqs; /* divisors per pair */
+    bool scales;     /* a NAME.scale for every matrix of the layers */
+    tiny_scaling scaling;
+    float factor, beta_fast, beta_slow,
+        attn_factor;        /* of scaling; the last three: YaRN, 0: unset */
+    int original_context;   /* YaRN */
+    const char *activation; /* NULL: the architecture's own */
+    float threshold;        /* of fatrelu */
+    float eps, freq_base;
+    bool vocabulary; /* a SentencePiece one of n_vocab tokens */
+    uint64_t seed;
+} tiny_model;
+
+/* llama, f32, 2 layers, n_embd 32, 4 heads of 8 in 2 groups, n_ff 64, vocabulary 40. */
+tiny_model tiny_default(void);
+void tiny_set_heads(tiny_model *t, int n_head, int n_head_kv); /* the same in every layer */
+
+/* Fails the running test when it cannot. */
+void tiny_write(const tiny_model *t, const char *path);
+
+#endif
