@@ -168,6 +168,19 @@ PI_API int32_t pi_session_capacity(const pi_session *session); /* n_ctx */
  * 0..pi_session_length. */
 PI_API pi_status pi_session_rewind(pi_session *session, int32_t length, pi_error *err);
 
+/* Writes what the first n_tokens tokens left in the session to a file, which appears complete or
+ * not at all. tokens: [n_tokens], the ones that were fed; they are kept beside. PI_ERR_RANGE when
+ * n_tokens is not in 1..pi_session_length, PI_ERR_IO. */
+PI_API pi_status pi_session_save(const pi_session *session, const char *path, const int32_t *tokens,
+                                 int32_t n_tokens, pi_error *err);
+/* Replaces what is in the session by what a file holds: its tokens, or as many of the first ones as
+ * the session and `tokens` [capacity] have room for; *n_tokens is how many. The model must be the
+ * same file and the cache types the same; context size, threads and kernels may differ. A file that
+ * is refused changes nothing: PI_ERR_NOT_FOUND (there is none), PI_ERR_FORMAT (no saved session, or
+ * a damaged one), PI_ERR_UNSUPPORTED (other version, model or cache types), PI_ERR_IO. */
+PI_API pi_status pi_session_load(pi_session *session, const char *path, int32_t *tokens,
+                                 int32_t capacity, int32_t *n_tokens, pi_error *err);
+
 /* ---- forward -------------------------------------------------------------------------------- */
 
 typedef enum pi_logits_wanted { PI_LOGITS_NONE, PI_LOGITS_LAST, PI_LOGITS_ALL } pi_logits_wanted;

@@ -96,6 +96,20 @@ pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {
     return engine_session_rewind(api_session(s), length, err);
 }
 
+pi_status pi_session_save(const pi_session *s, const char *path, const int32_t *tokens,
+                          int32_t n_tokens, pi_error *err) {
+    return engine_session_save(api_const_session(s), path, tokens, n_tokens, err);
+}
+
+pi_status pi_session_load(pi_session *s, const char *path, int32_t *tokens, int32_t capacity,
+                          int32_t *n_tokens, pi_error *err) {
+    int64_t n = 0;
+    *n_tokens = 0;
+    pi_status status = engine_session_load(api_session(s), path, tokens, capacity, &n, err);
+    if (status == PI_OK) *n_tokens = (int32_t)n;
+    return status;
+}
+
 /* ---- forward -------------------------------------------------------------------------------- */
 
 pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
