@@ -59,6 +59,14 @@ static pi_status list_ends(const pi_model *m, int32_t n_vocab, vocab_lists *l, p
     return PI_OK;
 }
 
+/* Whether a token is a lone blank, which tokenizers put before a text and no text has inside. */
+static bool is_blank(const pi_model *m, int32_t token) {
+    char piece[PIECE_MAX];
+    size_t n = 0;
+    return pi_token_text(m, token, false, piece, sizeof piece, &n, NULL) == PI_OK && n == 1 &&
+           piece[0] == ' ';
+}
+
 /* Adds `token` followed by the tokens of `rest`, as many as a breaker can have. */
 static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest, vocab_lists *l,
                              pi_error *err) {
@@ -70,7 +78,8 @@ static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest,
                                        &n_tail, err);
         if (status != PI_OK) return status;
     }
-    for (size_t i = 0; i < n_tail && b.n < SAMPLE_BREAKER_MAX; i++) b.tokens[b.n++] = tail[i];
+    size_t first = n_tail > 0 && *rest != ' ' && is_blank(m, tail[0]);
+    for (size_t i = first; i < n_tail && b.n < SAMPLE_BREAKER_MAX; i++) b.tokens[b.n++] = tail[i];
     if (!mem_grow((void **)&l->breakers.items, &l->breakers_capacity, l->breakers.n + 1, sizeof b,
                   INT32_MAX)) {
         return error_nomem(err, sizeof b, "sequence breakers");
