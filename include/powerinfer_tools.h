@@ -35,6 +35,72 @@ PI_API pi_convert_options pi_convert_default_options(void);
 PI_API pi_status pi_convert(const char *dir, const char *out_path,
                             const pi_convert_options *options, pi_error *err);
 
+/* ---- quantize: GGUF -> GGUF of another type -------------------------------------------------- */
+
+typedef struct pi_tensor_type {
+    const char *pattern; /* with * ? or [: of the whole name; otherwise a part of it */
+    const char *type;    /* "q8_0" */
+} pi_tensor_type;
+
+/* What became of one tensor. */
+typedef struct pi_quantize_tensor {
+    char name[64];
+    const char *from, *to; /* types, static strings */
+    uint64_t n_elems, bytes_in, bytes_out;
+    bool fallback;       /* its rows are not whole blocks of the type that was meant */
+    float relative_rmse; /* sqrt(sum (new - old)^2 / sum old^2); 0 for a copy; -1: not measured */
+} pi_quantize_tensor;
+
+typedef struct pi_quantize_options {
+    const char *type; /* a mix as llama.cpp names them, any case: "Q4_K_M", "Q8_0", ..., "COPY" */
+    bool pure;        /* that one type for all matrices, no mixture */
+    bool allow_requantize; /* matrices that are quantized already may be quantized again */
+    bool leave_output;     /* output.weight keeps its type */
+    const char *output_type, *embedding_type; /* NULL: as the mix says */
+    const pi_tensor_type *tensor_types;       /* [n_tensor_types]; the first that matches counts */
+    size_t n_tensor_types;
+    const char *imatrix; /* importance matrix that weights the errors; NULL: none */
+    bool measure;        /* fill relative_rmse */
+    bool dry_run;        /* decide and report, write nothing */
+    int32_t n_threads;   /* 0: physical cores */
+    /* Called on the calling thread when a tensor is done (or decided, in a dry run). */
+    void (*tensor)(void *user, const pi_quantize_tensor *t);
+    pi_progress progress;
+    pi_message message;
+    void *user;
+} pi_quantize_options;
+
+typedef struct pi_quantize_result {
+    uint64_t n_tensors, n_quantized, n_fallback; /* quantized: whose type changed */
+    uint64_t n_elems, bytes_in, bytes_out;       /* of all tensors */
+} pi_quantize_result;
+
+PI_API pi_quantize_options pi_quantize_default_options(void); /* Q4_K_M */
+/* `result` may be NULL; out_path too in a dry run. All keys are copied, parts of a split model are
+ * joined. PI_ERR_ARG: an unknown type (the message lists the known ones), the output is the input,
+ * or a quantized matrix without allow_requantize; PI_ERR_RANGE: a value that is not finite. */
+PI_API pi_status pi_quantize(const char *in_path, const char *out_path,
+                             const pi_quantize_options *options, pi_quantize_result *result,
+                             pi_error *err);
+
+/* ---- imatrix: which columns of a matrix matter ----------------------------------------------- */
+
+typedef struct pi_imatrix_options {
+    int32_t chunk;       /* tokens per window of the text; default 512 */
+    int32_t n_chunks;    /* most windows; 0: all */
+    bool process_output; /* the head too */
+    int32_t n_threads;   /* 0: physical cores */
+    pi_progress progress;
+    pi_message message;
+    void *user;
+} pi_imatrix_options;
+
+PI_API pi_imatrix_options pi_imatrix_default_options(void);
+/* Feeds a text through a model and writes the sums of squares of what enters every matrix, in
+ * llama.cpp's GGUF form (NAME.in_sum2, NAME.counts). */
+PI_API pi_status pi_imatrix(const char *model_path, const char *text_path, const char *out_path,
+                            const pi_imatrix_options *options, pi_error *err);
+
 /* ---- synth: a model of a named shape with random weights ------------------------------------- */
 
 typedef struct pi_synth_options {
@@ -108,6 +174,55 @@ typedef struct pi_bench_report {
 /* The report is large; let it live in static or heap memory. */
 PI_API pi_status pi_bench(const pi_model *model, const pi_bench_options *options,
                           pi_bench_report *report, pi_error *err);
+
+/* ---- perplexity ------------------------------------------------------------------------------ */
+
+typedef struct pi_perplexity_options {
+    pi_context_options context; /* as many windows share a pass as fit n_batch; n_logits 0: n_batch
+                                 * within 256 MB */
+    int32_t n_ctx;              /* tokens of a window; 0: 512, or as the base run has */
+    int32_t n_windows;          /* the first so many; 0: all */
+    /* As llama.cpp: a BOS that the model wants replaces the first token of every window, and only
+     * the second half of a window is scored. */
+    bool llama_windows;
+    const char *base_out; /* write a base run here; NULL: none */
+    const char *base_in;  /* compare with this base run; NULL: none */
+    pi_progress progress;
+    pi_message message; /* the perplexity so far, ten times; what is odd about the request */
+    void *user;
+} pi_perplexity_options;
+
+PI_API pi_perplexity_options pi_perplexity_default_options(void);
+
+/* Kullback-Leibler divergence sum p_base log(p_base / p) per scored token, in nats, and other
+ * differences from a base run. */
+typedef struct pi_divergence {
+    double mean, mean_stderr;
+    double median, p90, p95, p99, p99_9, max; /* over tokens; percentiles are interpolated */
+    double top1;                      /* share of tokens where both have the same best token */
+    double p_diff_mean, p_diff_rms;   /* of p - p_base of the text's own token */
+    double base_nll, base_perplexity; /* of the base run on the same tokens */
+} pi_divergence;
+
+typedef struct pi_perplexity_report {
+    int32_t n_ctx, n_windows;
+    int64_t tokens;           /* scored */
+    double nll;               /* their mean -log p, nats */
+    double perplexity;        /* e^nll */
+    double perplexity_stderr; /* perplexity times the standard error of nll */
+    bool has_divergence;
+    pi_divergence divergence; /* with base_in */
+} pi_perplexity_report;
+
+/* How well a model predicts a text. The text is tokenized once, with a BOS at its very start when
+ * the model wants one, and cut into windows of n_ctx tokens without overlap; a last short one is
+ * dropped. Every token after a window's first is scored. With base_in, `text` may be NULL: the base
+ * run has the tokens; otherwise it must begin with the same ones.
+ * PI_ERR_FORMAT: not UTF-8 text, or a damaged base run; PI_ERR_LIMIT: shorter than one window;
+ * PI_ERR_ARG: options or a base run that do not fit; PI_ERR_RANGE: logits that are no numbers. */
+PI_API pi_status pi_perplexity(const pi_model *model, const char *text, size_t n_text,
+                               const pi_perplexity_options *options, pi_perplexity_report *report,
+                               pi_error *err);
 
 #ifdef __cplusplus
 }

@@ -122,6 +122,14 @@ void file_map_close(file_map *map) {
     *map = (file_map){0};
 }
 
+void file_map_forget(const file_map *map, const void *data, size_t n_bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)data + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)data + n_bytes) / page * page;
+    if (!map->copied && map->size && begin < end)
+        madvise((void *)begin, end - begin, MADV_DONTNEED); /* a hint: failing does no harm */
+}
+
 pi_status file_map_lock(const file_map *map, pi_error *err) {
     if (map->size == 0 || mlock(map->data, map->size) == 0) return PI_OK;
     if (errno != ENOMEM && errno != EPERM && errno != EAGAIN) {

@@ -24,6 +24,9 @@ pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *er
 void file_map_close(file_map *map); /* a zeroed map is fine */
 /* Locks the pages in memory (--mlock). PI_ERR_IO with advice on `ulimit -l` when not allowed. */
 pi_status file_map_lock(const file_map *map, pi_error *err);
+/* Says that bytes of the map will hardly be read again: pages that lie wholly within leave memory,
+ * and come back from the file when they are read after all. Copies stay. */
+void file_map_forget(const file_map *map, const void *data, size_t n_bytes);
 
 /* Reads a whole file (or "-": standard input) of at most max_bytes into *data (mem_free), with a
  * NUL added that is not counted. PI_ERR_LIMIT when longer. */

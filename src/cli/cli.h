@@ -29,10 +29,13 @@ typedef struct command {
 int cmd_run(const cli_options *o);
 int cmd_eval(const cli_options *o);
 int cmd_tokenize(const cli_options *o);
+int cmd_perplexity(const cli_options *o);
 int cmd_bench(const cli_options *o);
 int cmd_inspect(const cli_options *o);
 int cmd_convert(const cli_options *o);
 int cmd_synth(const cli_options *o);
+int cmd_quantize(const cli_options *o);
+int cmd_imatrix(const cli_options *o);
 
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);

@@ -19,18 +19,37 @@ static const command commands[] = {
      "No BOS or EOS is added, and control tokens in the text are plain text, unless asked for. A "
      "vocabulary-only file is enough.",
      0, cmd_tokenize},
+    {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
+     "how well a model predicts a text; distance from a base run",
+     "The text is cut into windows of -c tokens; every token after a window's first is scored, and "
+     "a "
+     "last short window is dropped. To compare two models, write a base run with the first and "
+     "read "
+     "it with the second.",
+     0, cmd_perplexity},
     {"bench", COMMAND_BENCH, "bench [-m FILE] [-p N,...] [-n N] [-d N,...] [-r N] [options]",
      "prompt and generation speed, bytes touched, bandwidth reached", NULL, 0, cmd_bench},
     {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
      "what is in a model file, what would run, what this machine has", NULL, 1, cmd_inspect},
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]", "Hugging Face folder to GGUF",
      NULL, 1, cmd_convert},
+    {"quantize", COMMAND_QUANTIZE, "quantize IN OUT TYPE [THREADS] [options]",
+     "GGUF to GGUF of another type",
+     "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
+     "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
+     "or COPY. With --dry-run OUT may be left out.",
+     4, cmd_quantize},
+    {"imatrix", COMMAND_IMATRIX, "imatrix [-m FILE] -f TEXT [-o FILE] [options]",
+     "importance matrix for quantize, from a text",
+     "Feeds the text through the model in windows of -c tokens and writes how much every input "
+     "column of every matrix carried.",
+     0, cmd_imatrix},
     {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
      "write a synthetic model of a named shape", NULL, 0, cmd_synth},
 };
 
 /* Promised by the documentation of the command line for later versions. */
-static const char *const later[] = {"chat", "serve", "perplexity", "prepare", "quantize", "place"};
+static const char *const later[] = {"chat", "serve", "prepare", "place"};
 
 enum {
     N_COMMANDS = sizeof commands / sizeof commands[0],

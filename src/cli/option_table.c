@@ -9,10 +9,11 @@
 
 enum {
     GENERATE = COMMAND_RUN,
-    COMPUTE = COMMAND_RUN | COMMAND_EVAL | COMMAND_BENCH,
+    COMPUTE = COMMAND_RUN | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
     OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH,
-    ALL = MODEL | OUTPUT
+    WRITERS = OUTPUT | COMMAND_QUANTIZE | COMMAND_IMATRIX,
+    ALL = MODEL | WRITERS
 };
 
 /* Ranges. Threads: the pool's limit. Tokens: positions are int32_t. Float options end where a
@@ -86,6 +87,19 @@ const option option_table[] = {
         .help = "pre-tokenizer, in place of the one the model names"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, detok, NAMES("detok", NULL),
         .help = "the other way: ids in, text out"),
+    /* perplexity */
+    ROW(TEXT, COMMAND, COMMAND_PERPLEXITY, file, NAMES("file", "f"), .argument = "FILE",
+        .help = "the text, UTF-8; - is standard input"),
+    ROW(INTEGER, COMMAND, COMMAND_PERPLEXITY, first, NAMES("first", NULL), .argument = "N",
+        .standard = "0", RANGE(0, MAX_TOKENS), .aliases = {"--chunks"},
+        .help = "only the first N windows; 0: all"),
+    ROW(FLAG, COMMAND, COMMAND_PERPLEXITY, llama_windows, NAMES("llama-windows", NULL),
+        .help = "as llama.cpp: a BOS in place of each window's first token, second halves scored"),
+    ROW(TEXT, COMMAND, COMMAND_PERPLEXITY, kl_base, NAMES("kl-divergence-base", NULL),
+        .argument = "FILE", .aliases = {"--save-all-logits"},
+        .help = "write a base run, or read it with --kl-divergence"),
+    ROW(FLAG, COMMAND, COMMAND_PERPLEXITY, kl_divergence, NAMES("kl-divergence", NULL),
+        .help = "compare with the base run; its text and windows are used when none are given"),
     /* bench */
     ROW(LIST, COMMAND, COMMAND_BENCH, prompts, NAMES("n-prompt", "p"), .argument = "N,...",
         .standard = "512", RANGE(0, MAX_TOKENS),
@@ -126,10 +140,40 @@ const option option_table[] = {
         RANGE(0, MAX_SEED), .help = "the same seed gives the same file"),
     ROW(FLAG, COMMAND, COMMAND_SYNTH, plain, NAMES("plain", NULL),
         .help = "an ordinary file without predictor and neuron order"),
+    /* quantize */
+    ROW(TEXT, COMMAND, COMMAND_QUANTIZE, imatrix, NAMES("imatrix", NULL), .argument = "FILE",
+        .help = "importance matrix that weights the errors (see powerinfer imatrix)"),
+    ROW(TEXTS, COMMAND, COMMAND_QUANTIZE, tensor_types, NAMES("tensor-type", NULL),
+        .argument = "PATTERN=TYPE",
+        .help = "type of the tensors whose name has PATTERN in it, or matches it when it has * ? "
+                "or [; may be repeated, the first that fits counts"),
+    ROW(TEXT, COMMAND, COMMAND_QUANTIZE, output_type, NAMES("output-tensor-type", NULL),
+        .argument = "TYPE", .help = "of output.weight"),
+    ROW(TEXT, COMMAND, COMMAND_QUANTIZE, embedding_type, NAMES("token-embedding-type", NULL),
+        .argument = "TYPE", .help = "of token_embd.weight"),
+    ROW(FLAG, COMMAND, COMMAND_QUANTIZE, leave_output, NAMES("leave-output-tensor", NULL),
+        .help = "output.weight keeps its type"),
+    ROW(FLAG, COMMAND, COMMAND_QUANTIZE, pure, NAMES("pure", NULL),
+        .help = "one type for all matrices, no mixture"),
+    ROW(FLAG, COMMAND, COMMAND_QUANTIZE, allow_requantize, NAMES("allow-requantize", NULL),
+        .help = "quantize matrices again that are quantized already: errors add up"),
+    ROW(FLAG, COMMAND, COMMAND_QUANTIZE, dry_run, NAMES("dry-run", NULL),
+        .help = "show types and sizes, write nothing"),
+    /* imatrix */
+    ROW(TEXT, COMMAND, COMMAND_IMATRIX, file, NAMES("file", "f"), .argument = "FILE",
+        .help = "the text"),
+    ROW(TEXT, COMMAND, COMMAND_IMATRIX, out, NAMES("output", "o"), .argument = "FILE",
+        .standard = "imatrix.gguf", .aliases = {"--output-file"}, .help = "the file to write"),
+    ROW(INTEGER, COMMAND, COMMAND_IMATRIX, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
+        .standard = "512", RANGE(1, 65536), .help = "tokens of a window"),
+    ROW(INTEGER, COMMAND, COMMAND_IMATRIX, chunks, NAMES("chunks", NULL), .argument = "N",
+        .standard = "0", RANGE(-1, MAX_TOKENS), .help = "most windows of the text; 0: all"),
+    ROW(FLAG, COMMAND, COMMAND_IMATRIX, process_output, NAMES("process-output", NULL),
+        .help = "collect for the head too"),
     /* common */
-    ROW(TEXT, COMMON, MODEL, model, NAMES("model", "m"), .argument = "FILE",
+    ROW(TEXT, COMMON, MODEL | COMMAND_IMATRIX, model, NAMES("model", "m"), .argument = "FILE",
         .help = "model in GGUF; without it, the bundled one"),
-    ROW(INTEGER, COMMON, COMPUTE | OUTPUT, threads, NAMES("threads", "t"), .argument = "N",
+    ROW(INTEGER, COMMON, COMPUTE | WRITERS, threads, NAMES("threads", "t"), .argument = "N",
         .standard = "0", RANGE(0, MAX_THREADS),
         .help = "threads; 0: as many as there are physical (performance) cores"),
     ROW(INTEGER, COMMON, COMPUTE, threads_batch, NAMES("threads-batch", "tb"), .argument = "N",
@@ -142,6 +186,9 @@ const option option_table[] = {
         .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "context in tokens; -1: as many as there are in the file; 0: what the model was "
                 "trained for"),
+    ROW(INTEGER, COMMON, COMMAND_PERPLEXITY, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
+        .standard = "512", RANGE(0, MAX_TOKENS),
+        .help = "tokens of a window; 0: what the model was trained for"),
     ROW(INTEGER, COMMON, COMPUTE, batch_size, NAMES("batch-size", "b"), .argument = "N",
         .standard = "512", RANGE(1, 65536), .aliases = {"--batch"},
         .help = "most tokens in one pass over the weights"),
@@ -152,8 +199,9 @@ const option option_table[] = {
     ROW(FLAG, COMMON, COMPUTE, no_mmap, NAMES("no-mmap", NULL),
         .help = "copy the weights into huge pages instead of mapping the file"),
     ROW(FLAG, COMMON, COMPUTE, mlock, NAMES("mlock", NULL), .help = "keep the weights in memory"),
-    ROW(FLAG, COMMON, COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT, json, NAMES("json", NULL),
-        .help = "one JSON document on standard output"),
+    ROW(FLAG, COMMON,
+        COMMAND_RUN | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE, json,
+        NAMES("json", NULL), .help = "one JSON document on standard output"),
     ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .help = "say more on standard error"),
     ROW(FLAG, COMMON, ALL, quiet, NAMES("quiet", "q"),
         .help = "nothing but errors on standard error"),

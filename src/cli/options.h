@@ -19,7 +19,7 @@
 #include "powerinfer_tools.h"
 
 enum {
-    OPTION_MAX_POSITIONALS = 2,
+    OPTION_MAX_POSITIONALS = 4,
     OPTION_MAX_ALIASES = 3,
     OPTION_MAX_TEXTS = 256, /* values of one option that may be repeated */
     OPTION_MARK_WORDS = 4   /* of 64 bits: a bit per row of the table */
@@ -33,7 +33,10 @@ typedef enum command_bit {
     COMMAND_BENCH = 8,
     COMMAND_INSPECT = 16,
     COMMAND_CONVERT = 32,
-    COMMAND_SYNTH = 64
+    COMMAND_SYNTH = 64,
+    COMMAND_PERPLEXITY = 128,
+    COMMAND_QUANTIZE = 256,
+    COMMAND_IMATRIX = 512
 } command_bit;
 
 typedef struct option_list {
@@ -84,6 +87,10 @@ typedef struct cli_options {
     const char *pre;
     /* eval */
     const char *tokens, *logits_out;
+    /* perplexity */
+    int64_t first;
+    bool llama_windows, kl_divergence;
+    const char *kl_base;
     /* bench */
     option_list prompts, depths;
     int64_t n_gen, repetitions;
@@ -94,6 +101,11 @@ typedef struct cli_options {
     option_pair skew;
     int64_t rank, layers;
     bool plain;
+    /* quantize, imatrix */
+    const char *imatrix, *output_type, *embedding_type;
+    option_texts tensor_types;
+    bool pure, allow_requantize, leave_output, dry_run, process_output;
+    int64_t chunks;
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;

@@ -72,6 +72,9 @@ struct engine_context {
     thread_scratch *scratch;           /* [pool_size] */
     float *split_state; /* [SPLIT_TOKENS][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
 
+    engine_observer observer; /* NULL: none */
+    void *observer_user;
+
     engine_pass pass;
     int n_logits_rows; /* after a call */
     engine_counters counters;

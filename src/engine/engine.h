@@ -58,6 +58,14 @@ int engine_logits_rows(const engine_context *c);
 int engine_batch(const engine_context *c); /* tokens per pass; also the most inputs per call */
 void engine_cancel(engine_context *c);     /* async-signal-safe */
 
+/* Sees what enters the products of a pass, before they are computed: the float rows [n_rows] of the
+ * step's input, row r at x + r * ldx, of which each matrix of the step reads its n_in elements. On
+ * the calling thread, while others compute: it must not touch the context. NULL: none, which costs
+ * a test per step. */
+typedef void (*engine_observer)(void *user, const plan_step *step, const float *x, int64_t ldx,
+                                int n_rows);
+void engine_observe(engine_context *c, engine_observer observer, void *user);
+
 typedef struct engine_counters {
     uint64_t passes, tokens, weight_bytes, ffn_bytes, ffn_total_bytes, kv_bytes;
 } engine_counters;

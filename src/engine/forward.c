@@ -36,6 +36,18 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
+void engine_observe(engine_context *c, engine_observer observer, void *user) {
+    c->observer = observer;
+    c->observer_user = user;
+}
+
+/* No product writes the buffer that it reads, so that looking needs no barrier. */
+static void show_input(const engine_context *c, const plan_step *s) {
+    if (s->op != OP_MATMUL && s->op != OP_FFN_IN) return;
+    int n_rows = s->matrix[0].out == BUF_LOGITS ? c->pass.n_out : c->pass.n_tokens;
+    if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
+}
+
 /* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
  * to finish the step before does them on its way through the barrier. */
 static bool is_one_piece(const engine_context *c, const plan_step *s) {
@@ -66,6 +78,7 @@ static void run_pass(void *arg, int ith, int nth) {
         atomic_bool *slot = &c->stop[n_barriers & 1];
         if (ith == 0 && atomic_load_explicit(&c->cancelled, memory_order_relaxed))
             atomic_store_explicit(slot, true, memory_order_relaxed);
+        if (ith == 0 && c->observer) show_input(c, &c->plan->steps[i]);
         run_step(c, &c->plan->steps[i], ith);
         step_range range = {.c = c, .first = i + 1, .end = i + 1};
         while (range.end < n_steps && is_one_piece(c, &c->plan->steps[range.end])) range.end++;

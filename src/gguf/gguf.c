@@ -217,6 +217,14 @@ const char *gguf_path(const gguf_file *f) {
     return f->paths[0];
 }
 
+const char *gguf_part_path(const gguf_file *f, int part) {
+    return f->paths[part];
+}
+
+void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes) {
+    file_map_forget(&f->parts[t->part].map, t->data + offset, n_bytes);
+}
+
 uint64_t gguf_file_bytes(const gguf_file *f) {
     return f->n_bytes;
 }

@@ -1,0 +1,273 @@
+/* imatrix_collect.c: feeds a text through a model and adds up, for every matrix, the squares of
+ * what enters each of its columns. Activations are looked at by the engine's observer, on the
+ * calling thread, so that sums need no locks; they are kept in double, since a column's sum grows
+ * over millions of terms.
+ *
+ * Windows are independent: each starts with an empty cache, and where the vocabulary wants BOS, BOS
+ * takes the place of its first token. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "engine.h"
+#include "file.h"
+#include "gguf_writer.h"
+#include "imatrix.h"
+#include "mem.h"
+#include "progress.h"
+#include "talk.h"
+#include "tokenizer.h"
+
+enum {
+    CHUNK_DEFAULT = 512,
+    CHUNK_MAX = 65536,
+    BATCH_MAX = 512,         /* tokens per pass: activations of wide models stay in cache */
+    TEXT_MAX_BYTES = 1 << 30 /* of the text file */
+};
+
+/* One matrix of the model. */
+typedef struct column_sums {
+    char name[GGUF_MAX_NAME];
+    double *sums;   /* [n_in] of squares */
+    uint64_t n_in;  /* 0: not collected */
+    uint64_t count; /* inputs seen */
+} column_sums;
+
+typedef struct collection {
+    const pi_imatrix_options *options;
+    const char *text_path;
+    talk talk;
+    progress report;
+    model *model;
+    tokenizer *vocabulary;
+    engine_context *context;
+    engine_session *session;
+    char *text;
+    size_t n_text;
+    int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    int32_t *window;   /* [chunk] */
+    int chunk;         /* tokens of a window */
+    size_t n_windows;  /* to feed */
+    column_sums *rows; /* [n_layer + 1][ROLE_COUNT]: layers, then what is outside of them */
+    size_t n_rows;
+} collection;
+
+pi_imatrix_options pi_imatrix_default_options(void) {
+    return (pi_imatrix_options){.chunk = CHUNK_DEFAULT};
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+static column_sums *row_of(const collection *c, int layer, tensor_role role) {
+    size_t at = (size_t)(layer >= 0 ? layer : c->model->hp.n_layer);
+    return &c->rows[at * ROLE_COUNT + (size_t)role];
+}
+
+static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
+    const collection *c = user;
+    for (int k = 0; k < step->n_matrices; k++) {
+        column_sums *r = row_of(c, step->layer, step->matrix[k].role);
+        if (r->n_in == 0) continue;
+        for (int row = 0; row < n_rows; row++) {
+            const float *v = x + row * ldx;
+            for (uint64_t i = 0; i < r->n_in; i++) r->sums[i] += (double)v[i] * (double)v[i];
+        }
+        r->count += (uint64_t)n_rows;
+    }
+}
+
+/* The name that the matrix has in the file: a head that is the embedding matrix goes by that. */
+static void name_row(const collection *c, int layer, tensor_role role, char name[GGUF_MAX_NAME]) {
+    const model *m = c->model;
+    bool tied = role == ROLE_OUTPUT && m->t[ROLE_OUTPUT].data == m->t[ROLE_TOKEN_EMBD].data;
+    arch_tensor_name(arch_tensor_of(m->arch, tied ? ROLE_TOKEN_EMBD : role), layer, name);
+}
+
+static pi_status prepare_sums(collection *c, pi_error *err) {
+    const plan *p = engine_plan(c->context);
+    c->n_rows = ((size_t)c->model->hp.n_layer + 1) * ROLE_COUNT;
+    c->rows = mem_calloc(c->n_rows, sizeof *c->rows);
+    if (!c->rows) return error_nomem(err, c->n_rows * sizeof *c->rows, "sums of activations");
+    for (int i = 0; i < p->n_steps; i++) {
+        const plan_step *s = &p->steps[i];
+        for (int k = 0; k < s->n_matrices; k++) {
+            if (s->layer < 0 && !c->options->process_output) continue;
+            column_sums *r = row_of(c, s->layer, s->matrix[k].role);
+            uint64_t n_in = (uint64_t)s->matrix[k].w.n_in;
+            r->sums = mem_calloc(n_in, sizeof *r->sums);
+            if (!r->sums) return error_nomem(err, n_in * sizeof *r->sums, "sums of activations");
+            r->n_in = n_in;
+            name_row(c, s->layer, s->matrix[k].role, r->name);
+        }
+    }
+    return PI_OK;
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+static pi_status read_tokens(collection *c, pi_error *err) {
+    pi_status status = file_read(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
+    if (status != PI_OK) return status;
+    /* enough for well-formed UTF-8; others are counted first */
+    size_t capacity = c->n_text + 8, n_bytes;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        mem_free(c->tokens);
+        c->tokens = NULL;
+        if (!size_mul(capacity, sizeof *c->tokens, &n_bytes)) n_bytes = SIZE_MAX;
+        c->tokens = mem_alloc(n_bytes);
+        if (!c->tokens) return error_nomem(err, n_bytes, "tokens of the text");
+        status = tokenizer_encode(c->vocabulary, c->text, c->n_text, TOKENIZER_ADD_SPECIAL,
+                                  c->tokens, capacity, &c->n_tokens, err);
+        if (status != PI_ERR_LIMIT) break;
+        capacity = c->n_tokens;
+    }
+    mem_free(c->text);
+    c->text = NULL;
+    return status;
+}
+
+/* Windows of the text: a short last one counts only when it is the only one. */
+static pi_status cut_windows(collection *c, pi_error *err) {
+    c->chunk = c->options->chunk;
+    if (c->n_tokens < (size_t)c->chunk) c->chunk = (int)c->n_tokens;
+    if (c->chunk < 1)
+        return error_set(err, PI_ERR_ARG, "no tokens: %.300s: give a text", c->text_path);
+    c->n_windows = c->n_tokens / (size_t)c->chunk;
+    if (c->options->n_chunks > 0 && c->n_windows > (size_t)c->options->n_chunks)
+        c->n_windows = (size_t)c->options->n_chunks;
+    c->window = mem_calloc((size_t)c->chunk, sizeof *c->window);
+    if (!c->window)
+        return error_nomem(err, (size_t)c->chunk * sizeof *c->window, "a window of the text");
+    return PI_OK;
+}
+
+/* ---- feeding --------------------------------------------------------------------------------- */
+
+static pi_status open_all(collection *c, const char *model_path, pi_error *err) {
+    pi_status status = model_open(model_path, NULL, &c->model, err);
+    if (status == PI_OK) status = tokenizer_create(c->model->file, NULL, &c->vocabulary, err);
+    if (status == PI_OK) status = read_tokens(c, err);
+    if (status == PI_OK) status = cut_windows(c, err);
+    if (status != PI_OK) return status;
+    engine_options options = {.n_threads = c->options->n_threads,
+                              .n_batch = c->chunk < BATCH_MAX ? c->chunk : BATCH_MAX,
+                              .tier = CPU_TIER_AUTO,
+                              .type_k = QUANT_F16,
+                              .type_v = QUANT_F16};
+    status = engine_context_create(c->model, &options, &c->context, err);
+    if (status == PI_OK) status = engine_session_create(c->context, c->chunk, &c->session, err);
+    if (status == PI_OK) status = prepare_sums(c, err);
+    return status;
+}
+
+/* Piece by piece, so that the head is not asked for more logits than it keeps. */
+static pi_status feed_window(collection *c, size_t number, pi_error *err) {
+    const tokenizer_info *info = tokenizer_get_info(c->vocabulary);
+    size_t n = (size_t)c->chunk;
+    memcpy(c->window, c->tokens + number * n, n * sizeof *c->window);
+    if (info->add_bos && info->bos >= 0) c->window[0] = info->bos;
+    pi_status status = engine_session_rewind(c->session, 0, err);
+    int step = c->options->process_output ? engine_batch(c->context) : c->chunk;
+    for (int at = 0; at < c->chunk && status == PI_OK; at += step) {
+        engine_input in = {.session = c->session,
+                           .tokens = c->window + at,
+                           .n_tokens = c->chunk - at < step ? c->chunk - at : step,
+                           .want = c->options->process_output ? ENGINE_WANT_ALL : ENGINE_WANT_NONE};
+        status = engine_forward(c->context, &in, 1, err);
+    }
+    return status;
+}
+
+static pi_status feed_all(collection *c, pi_error *err) {
+    talk_say(&c->talk, "%zu windows of %d tokens", c->n_windows, c->chunk);
+    engine_observe(c->context, observe, c);
+    for (size_t i = 0; i < c->n_windows; i++) {
+        pi_status status = feed_window(c, i, err);
+        if (status != PI_OK) return status;
+        if (!progress_step(&c->report, "collecting", (double)(i + 1) / (double)c->n_windows))
+            return error_set(err, PI_ERR_CANCELLED, "cancelled: imatrix: nothing was written");
+    }
+    return PI_OK;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static pi_status declare_rows(const collection *c, gguf_writer *w, pi_error *err) {
+    char name[GGUF_MAX_NAME + sizeof IMATRIX_SUMS];
+    for (size_t i = 0; i < c->n_rows; i++) {
+        const column_sums *r = &c->rows[i];
+        if (r->n_in == 0) continue;
+        const uint64_t sums[2] = {r->n_in, 1}, counts[2] = {1, 1};
+        snprintf(name, sizeof name, "%s%s", r->name, IMATRIX_SUMS);
+        pi_status status = gguf_add_tensor(w, name, QUANT_F32, 2, sums, err);
+        snprintf(name, sizeof name, "%s%s", r->name, IMATRIX_COUNTS);
+        if (status == PI_OK) status = gguf_add_tensor(w, name, QUANT_F32, 2, counts, err);
+        if (status != PI_OK) return status;
+    }
+    return gguf_writer_begin_data(w, err);
+}
+
+static pi_status write_row(const column_sums *r, gguf_writer *w, pi_error *err) {
+    for (uint64_t i = 0; i < r->n_in; i++) {
+        float sum = (float)r->sums[i];
+        if (!isfinite(sum))
+            return error_set(err, PI_ERR_RANGE,
+                             "not a finite number: imatrix: input %llu of %s: the model does not "
+                             "work on this text",
+                             (unsigned long long)i, r->name);
+        pi_status status = gguf_write_data(w, &sum, sizeof sum, err);
+        if (status != PI_OK) return status;
+    }
+    float count = (float)r->count;
+    return gguf_write_data(w, &count, sizeof count, err);
+}
+
+static pi_status write_file(const collection *c, const char *out_path, pi_error *err) {
+    gguf_writer *w = NULL;
+    pi_status status = gguf_writer_create(out_path, &w, err);
+    if (status != PI_OK) return status;
+    gguf_string dataset = {.data = c->text_path, .n_bytes = strlen(c->text_path)};
+    gguf_put_string(w, "general.type", "imatrix");
+    gguf_put_strings(w, "imatrix.datasets", &dataset, 1);
+    gguf_put_u32(w, "imatrix.chunk_count", (uint32_t)c->n_windows);
+    gguf_put_u32(w, "imatrix.chunk_size", (uint32_t)c->chunk);
+    status = declare_rows(c, w, err);
+    for (size_t i = 0; i < c->n_rows && status == PI_OK; i++)
+        if (c->rows[i].n_in) status = write_row(&c->rows[i], w, err);
+    if (status == PI_OK) return gguf_writer_finish(w, err);
+    gguf_writer_abort(w);
+    return status;
+}
+
+static void release(collection *c) {
+    for (size_t i = 0; c->rows && i < c->n_rows; i++) mem_free(c->rows[i].sums);
+    mem_free(c->rows);
+    mem_free(c->window);
+    mem_free(c->tokens);
+    mem_free(c->text);
+    engine_session_destroy(c->session);
+    engine_context_destroy(c->context);
+    tokenizer_free(c->vocabulary);
+    model_close(c->model);
+}
+
+pi_status pi_imatrix(const char *model_path, const char *text_path, const char *out_path,
+                     const pi_imatrix_options *options, pi_error *err) {
+    assert(model_path && text_path && out_path);
+    pi_imatrix_options defaults = pi_imatrix_default_options();
+    collection c = {.options = options ? options : &defaults, .text_path = text_path};
+    c.talk = (talk){c.options->message, c.options->user};
+    c.report = (progress){.fn = c.options->progress, .user = c.options->user};
+    if (c.options->chunk < 1 || c.options->chunk > CHUNK_MAX)
+        return error_set(err, PI_ERR_ARG, "bad window: imatrix: %d tokens: use 1 to %d",
+                         c.options->chunk, CHUNK_MAX);
+    if (c.options->n_threads < 0 || c.options->n_threads > POOL_MAX_THREADS)
+        return error_set(err, PI_ERR_ARG, "bad number of threads: %d: choose 0 to %d",
+                         c.options->n_threads, POOL_MAX_THREADS);
+    pi_status status = open_all(&c, model_path, err);
+    if (status == PI_OK) status = feed_all(&c, err);
+    if (status == PI_OK) status = write_file(&c, out_path, err);
+    release(&c);
+    return status;
+}

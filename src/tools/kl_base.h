@@ -1,0 +1,89 @@
+/* kl_base.h: base runs: what one model thought of every scored token of a text, kept in a file so
+ * that another model, or another quantization of the same one, can be compared with it.
+ *
+ * The file, little-endian, without gaps:
+ *
+ *     8 bytes   "PIKLBASE"
+ *     uint32    version, 1
+ *     uint32    flags: 1 = windows as llama.cpp cuts and scores them
+ *     int32     n_vocab
+ *     int32     n_ctx, tokens of a window
+ *     int32     n_windows
+ *     int32     0
+ *     int32     tokens[n_windows][n_ctx], as they were fed
+ *     row       rows[n_windows][scored], window by window, in the order of the text
+ *
+ * A row holds the logarithms of all probabilities after one position:
+ *
+ *     float32   top, that of the most likely token, in nats
+ *     float32   step, in nats
+ *     uint16    q[n_vocab], and one more that is 0 when n_vocab is odd
+ *
+ * so that log p[i] = top - step * q[i]. The steps cover what is between the most and the least
+ * likely token, but at most KL_BASE_RANGE nats; tokens below that (p under 1e-14 of the best) are
+ * put at its end. The error of a log p is half a step, at most 32 / 65535 / 2 = 2.5e-4 nats.
+ * Readers scale the probabilities to a sum of 1 again, which makes a divergence computed from them
+ * non-negative and its error for two equal models of second order: about step^2 / 24, 1e-8. */
+#ifndef TOOLS_KL_BASE_H
+#define TOOLS_KL_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "file.h"
+
+#define KL_BASE_RANGE 32.0 /* nats */
+
+typedef struct kl_base_info {
+    int32_t n_vocab, n_ctx, n_windows;
+    bool llama_windows;
+} kl_base_info;
+
+/* Rows before the first scored one and scored rows of a window. Row i tells about token i + 1.
+ * llama.cpp leaves out the first half, whose tokens have little before them. */
+static inline int32_t kl_base_first(const kl_base_info *info) {
+    return info->llama_windows ? info->n_ctx / 2 : 0;
+}
+static inline int32_t kl_base_scored(const kl_base_info *info) {
+    return info->n_ctx - 1 - kl_base_first(info);
+}
+
+/* Bytes of a row. n_vocab >= 1. */
+size_t kl_base_row_bytes(int32_t n_vocab);
+
+/* Writes a row from logits[n_vocab]; `most` is the largest of them and log_sum the logarithm of the
+ * sum of their exponentials. Thread-safe. */
+void kl_base_pack(uint8_t *row, const float *logits, int32_t n_vocab, float most, double log_sum);
+
+/* A row against another model's logits for the same position. */
+typedef struct kl_base_difference {
+    double divergence;    /* sum p_base (log p_base - log p), nats */
+    double base_surprise; /* -log p_base[target] */
+    bool same_top;        /* the other model's best token is the base's, or within a step of it */
+} kl_base_difference;
+
+/* False when the row is damaged. Thread-safe. */
+bool kl_base_compare(const uint8_t *row, const float *logits, int32_t n_vocab, double log_sum,
+                     int32_t target, kl_base_difference *out);
+
+/* Writes header and tokens; rows follow with file_writer_write, then file_writer_commit. */
+pi_status kl_base_create(const char *path, const kl_base_info *info,
+                         const int32_t *tokens /* [n_windows][n_ctx] */, file_writer **out,
+                         pi_error *err);
+
+typedef struct kl_base {
+    file_map map;
+    kl_base_info info;
+    const int32_t *tokens; /* [n_windows][n_ctx], each within the vocabulary */
+    const uint8_t *rows;
+} kl_base;
+
+/* Checks everything but the rows, which kl_base_compare does. PI_ERR_IO, PI_ERR_FORMAT,
+ * PI_ERR_UNSUPPORTED (another version). */
+pi_status kl_base_open(kl_base *b, const char *path, pi_error *err);
+void kl_base_close(kl_base *b); /* a zeroed one is fine */
+/* Row `i`, counted over all windows. */
+const uint8_t *kl_base_row(const kl_base *b, int64_t i);
+
+#endif

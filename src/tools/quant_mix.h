@@ -1,0 +1,47 @@
+/* quant_mix.h: which type every tensor gets when a model is quantized. A mix such as Q4_K_M is a
+ * base type and a list of exceptions; both are tables (quant_mix.c), and agree with what llama.cpp
+ * chooses for the same name. Only names, shapes and a few keys are looked at, so files of unknown
+ * architectures work too. */
+#ifndef TOOLS_QUANT_MIX_H
+#define TOOLS_QUANT_MIX_H
+
+#include "gguf.h"
+#include "powerinfer_tools.h"
+
+typedef struct quant_mix {
+    const char *name;   /* "Q4_K_M" */
+    quant_type base;    /* of matrices without a rule of their own */
+    uint32_t file_type; /* general.file_type */
+    bool copy;          /* every tensor keeps its type; base means nothing */
+} quant_mix;
+
+/* By name in any case, by an alias ("Q4_K"), or by its file type's number, as llama.cpp accepts
+ * them. NULL when unknown. */
+const quant_mix *quant_mix_find(const char *name);
+/* "F32, F16, ..., COPY": for messages. */
+void quant_mix_list(char *buf, size_t n_buf);
+/* A type that tensors can be written in, by name; PI_ERR_ARG lists the known ones. `where` is the
+ * option's name. */
+pi_status quant_mix_find_type(const char *name, const char *where, quant_type *out, pi_error *err);
+
+typedef struct quant_mix_request {
+    const quant_mix *mix;
+    bool pure;           /* the base type for every matrix */
+    bool leave_output;   /* the head keeps its type */
+    bool has_importance; /* an importance matrix will be used */
+    bool has_output_type, has_embedding_type;
+    quant_type output_type, embedding_type;
+    const pi_tensor_type *overrides; /* [n_overrides], the first that matches counts */
+    size_t n_overrides;
+} quant_mix_request;
+
+typedef struct quant_mix_choice {
+    quant_type type;
+    bool fallback; /* rows are not whole blocks of the type that the rules gave */
+} quant_mix_choice;
+
+/* Fills choices[gguf_n_tensors(f)]. PI_ERR_ARG: an override names an unknown type; PI_ERR_NOMEM. */
+pi_status quant_mix_choose(const gguf_file *f, const quant_mix_request *request,
+                           quant_mix_choice *choices, pi_error *err);
+
+#endif
