@@ -86,6 +86,9 @@ static void init_neon(cpu_kernels *k) {
 #ifdef CPU_HAVE_NEON_MAT
     cpu_init_neon_mat(k);
 #endif
+#ifdef CPU_HAVE_NEON_I8MM_MAT
+    if (cpu_features_get()->i8mm) cpu_init_neon_i8mm_mat(k);
+#endif
 #ifdef CPU_HAVE_NEON_OPS
     cpu_init_neon_ops(k);
 #endif
