@@ -43,12 +43,12 @@ static bool tier_is_there(cpu_tier tier) {
 #if defined(CPU_HAVE_AVX2_MAT) || defined(CPU_HAVE_AVX2_OPS)
         compiled = true;
 #endif
-        return compiled && f->avx2 && f->fma && f->f16c;
+        return compiled && f->avx2 && f->fma && f->f16c && f->bmi2;
     case CPU_TIER_AVX512:
 #if defined(CPU_HAVE_AVX512_MAT) || defined(CPU_HAVE_AVX512_OPS)
         compiled = true;
 #endif
-        return compiled && f->avx2 && f->fma && f->f16c && f->avx512 && f->avx512_vnni;
+        return compiled && f->avx2 && f->fma && f->f16c && f->bmi2 && f->avx512 && f->avx512_vnni;
     case CPU_TIER_NEON:
 #if defined(CPU_HAVE_NEON_MAT) || defined(CPU_HAVE_NEON_OPS)
         compiled = true;
