@@ -4,7 +4,9 @@ set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(PI_QEMU_CPU max CACHE STRING "the processor that qemu-aarch64 plays")
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu ${PI_QEMU_CPU})
+# Programs find the libraries of the architecture where Debian installs them. (With the cross
+# compiler's own copy of libc, -L /usr/aarch64-linux-gnu, threads hang under qemu 7.2.)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -cpu ${PI_QEMU_CPU})
 
 # Debian keeps libraries of other architectures beside its own (multiarch), and headers and start
 # files of the cross compiler apart.
