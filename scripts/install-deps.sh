@@ -27,8 +27,12 @@ has_builder() { have ninja || have make; }
 has_library() { have pkg-config && pkg-config --exists "$1"; }
 
 if have apt-get && have dpkg-query; then
-    installed() {
-        [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = "install ok installed" ]
+    native=$(dpkg --print-architecture)
+    installed() { # for this machine unless the name says another architecture
+        architecture=$native
+        case "$1" in *:*) architecture=${1#*:} ;; esac
+        dpkg-query -W -f='${Status} ${Architecture}\n' "${1%:*}" 2>/dev/null |
+            grep -qxE "install ok installed ($architecture|all)"
     }
     missing=
     want() { installed "$1" || missing="$missing $1"; }
