@@ -168,6 +168,19 @@ PI_API int32_t pi_session_capacity(const pi_session *session); /* n_ctx */
  * 0..pi_session_length. */
 PI_API pi_status pi_session_rewind(pi_session *session, int32_t length, pi_error *err);
 
+/* Writes what the first n_tokens tokens left in the session to a file, which appears complete or
+ * not at all. tokens: [n_tokens], the ones that were fed; they are kept beside. PI_ERR_RANGE when
+ * n_tokens is not in 1..pi_session_length, PI_ERR_IO. */
+PI_API pi_status pi_session_save(const pi_session *session, const char *path, const int32_t *tokens,
+                                 int32_t n_tokens, pi_error *err);
+/* Replaces what is in the session by what a file holds: its tokens, or as many of the first ones as
+ * the session and `tokens` [capacity] have room for; *n_tokens is how many. The model must be the
+ * same file and the cache types the same; context size, threads and kernels may differ. A file that
+ * is refused changes nothing: PI_ERR_NOT_FOUND (there is none), PI_ERR_FORMAT (no saved session, or
+ * a damaged one), PI_ERR_UNSUPPORTED (other version, model or cache types), PI_ERR_IO. */
+PI_API pi_status pi_session_load(pi_session *session, const char *path, int32_t *tokens,
+                                 int32_t capacity, int32_t *n_tokens, pi_error *err);
+
 /* ---- forward -------------------------------------------------------------------------------- */
 
 typedef enum pi_logits_wanted { PI_LOGITS_NONE, PI_LOGITS_LAST, PI_LOGITS_ALL } pi_logits_wanted;
@@ -211,27 +224,66 @@ PI_API int32_t pi_context_threads(const pi_context *context);
 
 typedef struct pi_sampler pi_sampler;
 
-/* Names, meanings, defaults and order are llama.cpp's: penalties, top-k, top-p, min-p, temperature,
- * draw. */
+/* Added to the logit of one token; -INFINITY bans it. */
+typedef struct pi_logit_bias {
+    int32_t token;
+    float bias;
+} pi_logit_bias;
+
+/* Names, meanings, defaults and order are llama.cpp's: logit bias, penalties, DRY, top-k, typical,
+ * top-p, min-p, XTC, temperature, draw; with mirostat: logit bias, temperature, mirostat. A
+ * temperature of 0 takes the best score after logit bias, penalties and DRY. At least one token is
+ * always left. Arrays and strings are copied by pi_sampler_create. */
 typedef struct pi_sampler_options {
-    float temp;            /* 0.8; <= 0: the most likely token, deterministic */
-    int32_t top_k;         /* 40; <= 0: off */
-    float top_p;           /* 0.95; >= 1: off */
-    float min_p;           /* 0.05; 0: off */
-    float repeat_penalty;  /* 1: off */
-    int32_t repeat_last_n; /* 64; 0: off, -1: the whole history */
-    uint64_t seed;         /* UINT64_MAX: from the system's entropy */
+    float temp;              /* 0.8; <= 0: the most likely token, deterministic */
+    float dynatemp_range;    /* 0: off; else temp -+ this, by the entropy of the distribution */
+    float dynatemp_exponent; /* 1; of the share of the greatest entropy */
+    int32_t top_k;           /* 40: the most likely tokens; <= 0: off */
+    float top_p;             /* 0.95: the most likely tokens that hold this mass; >= 1: off */
+    float min_p;             /* 0.05: tokens at least so likely, relative to the best; 0: off */
+    float typical_p;         /* 1: off; below, the most typical tokens that hold this mass */
+
+    /* Penalties on the tokens of the last repeat_last_n. */
+    float repeat_penalty;    /* 1: off; divides positive scores, multiplies negative ones */
+    int32_t repeat_last_n;   /* 64; 0: off, -1: the whole history */
+    float presence_penalty;  /* 0: off; taken off a score once */
+    float frequency_penalty; /* 0: off; taken off for each time the token was there */
+
+    /* XTC: with this chance per token, all but the least of the tokens that reach the threshold
+     * are left out. */
+    float xtc_probability; /* 0: off */
+    float xtc_threshold;   /* 0.1; > 0.5: off */
+
+    /* DRY: a token that continues a repeated sequence of L >= dry_allowed_length tokens loses
+     * dry_multiplier * dry_base ^ (L - dry_allowed_length). */
+    float dry_multiplier;            /* 0: off */
+    float dry_base;                  /* 1.75; < 1: off */
+    int32_t dry_allowed_length;      /* 2 */
+    int32_t dry_last_n;              /* tokens looked at; 0: off, -1: as many as n_ctx_train */
+    const char *const *dry_breakers; /* [n_dry_breakers] texts that no sequence goes across; */
+    size_t n_dry_breakers;           /* NULL: "\n", ":", "\"", "*" */
+
+    /* Mirostat takes the place of all filters: it keeps the surprise per token near a target. */
+    int32_t mirostat;   /* 0: off; 1, 2: version */
+    float mirostat_tau; /* 5: the target, in bits */
+    float mirostat_eta; /* 0.1: learning rate */
+
+    const pi_logit_bias *logit_bias; /* [n_logit_bias]; several for one token add up */
+    size_t n_logit_bias;
+    bool ignore_eos; /* tokens that end a text are never sampled */
+    uint64_t seed;   /* UINT64_MAX: from the system's entropy */
 } pi_sampler_options;
 
 PI_API pi_sampler_options pi_sampler_default_options(void);
 
-/* PI_ERR_ARG (a value that is NaN or negative where it cannot be), PI_ERR_NOMEM. */
+/* PI_ERR_ARG (a value that is NaN or negative where it cannot be, a token that does not exist),
+ * PI_ERR_UNSUPPORTED (dry_breakers given, but the model has no tokenizer), PI_ERR_NOMEM. */
 PI_API pi_status pi_sampler_create(const pi_model *model, const pi_sampler_options *options,
                                    pi_sampler **out, pi_error *err);
 PI_API void pi_sampler_destroy(pi_sampler *sampler);
 /* Puts a token of the prompt into the history. Sampled tokens enter by themselves. */
 PI_API void pi_sampler_accept(pi_sampler *sampler, int32_t token);
-/* logits: [n_vocab], not changed. */
+/* logits: [n_vocab], not changed. NaN counts as -inf; token 0 when all are -inf. */
 PI_API int32_t pi_sampler_sample(pi_sampler *sampler, const float *logits);
 /* The seed in use, also when it came from entropy. */
 PI_API uint64_t pi_sampler_seed(const pi_sampler *sampler);

@@ -1,4 +1,4 @@
-/* api_context.c: public contexts, sessions and samplers over the engine's. */
+/* api_context.c: public contexts and sessions over the engine's. */
 #include <assert.h>
 
 #include "api_types.h"
@@ -96,6 +96,20 @@ pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {
     return engine_session_rewind(api_session(s), length, err);
 }
 
+pi_status pi_session_save(const pi_session *s, const char *path, const int32_t *tokens,
+                          int32_t n_tokens, pi_error *err) {
+    return engine_session_save(api_const_session(s), path, tokens, n_tokens, err);
+}
+
+pi_status pi_session_load(pi_session *s, const char *path, int32_t *tokens, int32_t capacity,
+                          int32_t *n_tokens, pi_error *err) {
+    int64_t n = 0;
+    *n_tokens = 0;
+    pi_status status = engine_session_load(api_session(s), path, tokens, capacity, &n, err);
+    if (status == PI_OK) *n_tokens = (int32_t)n;
+    return status;
+}
+
 /* ---- forward -------------------------------------------------------------------------------- */
 
 pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
@@ -140,48 +154,4 @@ void pi_context_get_counters(const pi_context *c, pi_counters *out) {
                          .ffn_bytes = n.ffn_bytes,
                          .ffn_total_bytes = n.ffn_total_bytes,
                          .kv_bytes = n.kv_bytes};
-}
-
-/* ---- sampling ------------------------------------------------------------------------------- */
-
-pi_sampler_options pi_sampler_default_options(void) {
-    return (pi_sampler_options){.temp = 0.8f,
-                                .top_k = 40,
-                                .top_p = 0.95f,
-                                .min_p = 0.05f,
-                                .repeat_penalty = 1,
-                                .repeat_last_n = 64,
-                                .seed = UINT64_MAX};
-}
-
-pi_status pi_sampler_create(const pi_model *m, const pi_sampler_options *options, pi_sampler **out,
-                            pi_error *err) {
-    pi_sampler_options defaults = pi_sampler_default_options();
-    pi_model_info info;
-    pi_model_get_info(m, &info);
-    *out = NULL;
-    pi_sampler *s = mem_calloc(1, sizeof *s);
-    if (!s) return error_nomem(err, sizeof *s, "sampler");
-    pi_status status = sampler_create(options ? options : &defaults, info.n_vocab, &s->chain, err);
-    if (status != PI_OK) {
-        mem_free(s);
-        return status;
-    }
-    *out = s;
-    return PI_OK;
-}
-
-void pi_sampler_destroy(pi_sampler *s) {
-    if (!s) return;
-    sampler_free(s->chain);
-    mem_free(s);
-}
-void pi_sampler_accept(pi_sampler *s, int32_t token) {
-    sampler_accept(s->chain, token);
-}
-int32_t pi_sampler_sample(pi_sampler *s, const float *logits) {
-    return sampler_sample(s->chain, logits);
-}
-uint64_t pi_sampler_seed(const pi_sampler *s) {
-    return sampler_seed(s->chain);
 }

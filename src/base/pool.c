@@ -7,8 +7,10 @@
  * counter that every worker bumps and the caller waits for.
  *
  * Waiting, in order of patience: pause instructions, so that the answer comes within tens of
- * nanoseconds; sched_yield, as soon as others may need the core; for mailboxes only, sleep on a
- * condition variable. Within a run nobody sleeps: phases last microseconds.
+ * nanoseconds; sched_yield, as soon as others may need the core; sleep. Within a run phases last
+ * microseconds, so a thread that gets as far as sleeping there is on a machine that is busy with
+ * something else: what it waits for needs the core more (a futex; mailboxes use a condition
+ * variable).
  *
  * The barrier counts arrivals on one line and publishes a phase number on another, which the
  * waiting threads hold in their caches until it changes. The last to arrive resets both counters
@@ -17,12 +19,16 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "cpu_topology.h"
@@ -33,6 +39,7 @@
 enum { SPIN_PAUSES = 1024 };
 /* With more threads than processors, the one that is waited for may need this very core. */
 enum { SPIN_PAUSES_CROWDED = 16 };
+enum { YIELDS = 32 };      /* before sleeping: some tens of microseconds */
 enum { CLOCK_EVERY = 64 }; /* rounds between looks at the clock; a look costs about two pauses */
 
 /* How long an idle worker stays awake: as long as sampling and printing one token take at most, so
@@ -61,7 +68,8 @@ struct pool {
 
     alignas(MEM_CACHE_LINE) atomic_int n_arrived; /* at the barrier */
     alignas(MEM_CACHE_LINE) atomic_uint phase;    /* barriers passed, modulo 2^32 */
-    alignas(MEM_CACHE_LINE) atomic_int n_done;    /* workers that finished the run */
+    alignas(MEM_CACHE_LINE) atomic_uint n_done;   /* workers that finished the run */
+    atomic_int n_asleep;                          /* threads sleeping on phase or n_done */
     alignas(MEM_CACHE_LINE) atomic_int_fast64_t next_item;
     alignas(MEM_CACHE_LINE) worker workers[]; /* [size]; workers[0] is the caller, unused */
 };
@@ -82,6 +90,29 @@ static void wait_step(const pool *p, int *round) {
     } else {
         sched_yield();
     }
+}
+
+/* Blocks until *word differs from `seen`. */
+static void wait_for_change(pool *p, atomic_uint *word, unsigned seen) {
+    int round = 0;
+    while (atomic_load_explicit(word, memory_order_acquire) == seen) {
+        if (round < p->spin_pauses + YIELDS) {
+            if (round >= p->spin_pauses) round++;
+            wait_step(p, &round);
+            continue;
+        }
+        /* The other side changes *word, then looks for sleepers; here it is the other way round,
+         * both sequentially consistent, and the kernel compares *word once more. */
+        atomic_fetch_add(&p->n_asleep, 1);
+        (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+        atomic_fetch_sub(&p->n_asleep, 1);
+    }
+}
+
+/* After changing *word (sequentially consistent). */
+static void wake_sleepers(pool *p, atomic_uint *word) {
+    if (atomic_load(&p->n_asleep) > 0)
+        (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Blocks until the mailbox differs from `seen`. */
@@ -118,7 +149,8 @@ static void *worker_main(void *arg) {
         wait_for_mail(w, seen);
         if (!p->fn) return NULL;
         p->fn(p->arg, w->ith, p->nth);
-        atomic_fetch_add_explicit(&p->n_done, 1, memory_order_release);
+        atomic_fetch_add(&p->n_done, 1);
+        wake_sleepers(p, &p->n_done);
     }
 }
 
@@ -200,8 +232,11 @@ void pool_run(pool *p, int nth, pool_fn fn, void *arg) {
     atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
     for (int i = 1; i < nth; i++) send_mail(&p->workers[i]);
     fn(arg, 0, nth);
-    int round = 0;
-    while (atomic_load_explicit(&p->n_done, memory_order_acquire) < nth - 1) wait_step(p, &round);
+    for (;;) {
+        unsigned done = atomic_load_explicit(&p->n_done, memory_order_acquire);
+        if (done == (unsigned)nth - 1) break;
+        wait_for_change(p, &p->n_done, done);
+    }
 }
 
 void pool_barrier(pool *p) {
@@ -219,11 +254,11 @@ void pool_barrier_run(pool *p, void (*fn)(void *arg), void *arg) {
             fn(arg);
             atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
         }
-        atomic_store_explicit(&p->phase, phase + 1, memory_order_release);
+        atomic_store(&p->phase, phase + 1);
+        wake_sleepers(p, &p->phase);
         return;
     }
-    int round = 0;
-    while (atomic_load_explicit(&p->phase, memory_order_acquire) == phase) wait_step(p, &round);
+    wait_for_change(p, &p->phase, phase);
 }
 
 int64_t pool_take(pool *p, int64_t chunk) {

@@ -22,6 +22,31 @@ void text_free(text_buffer *t) {
     *t = (text_buffer){.data = NULL};
 }
 
+pi_status text_list_create(text_list *l, const char *const *values, int n, bool escapes,
+                           pi_error *err) {
+    *l = (text_list){.items = mem_calloc((size_t)n, sizeof *l->items)};
+    if (!l->items) return error_nomem(err, (size_t)n * sizeof *l->items, "list of texts");
+    for (; l->n < n; l->n++) {
+        size_t length = strlen(values[l->n]);
+        text_buffer *t = &l->items[l->n];
+        t->data = mem_strndup(values[l->n], length);
+        if (!t->data) {
+            text_list_free(l);
+            return error_nomem(err, length, "list of texts");
+        }
+        t->used = escapes ? text_unescape(t->data, length) : length;
+        t->capacity = length + 1;
+        t->data[t->used] = 0;
+    }
+    return PI_OK;
+}
+
+void text_list_free(text_list *l) {
+    for (int i = 0; i < l->n; i++) text_free(&l->items[i]);
+    mem_free(l->items);
+    *l = (text_list){.n = 0};
+}
+
 pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
                             pi_error *err) {
     size_t room = PIECE_GUESS, n_bytes = 0, need;

@@ -22,6 +22,17 @@ typedef struct text_buffer {
 bool text_append(text_buffer *t, const char *data, size_t n_bytes); /* false: no memory, or over */
 void text_free(text_buffer *t);                                     /* CLI_TEXT_MAX */
 
+/* Texts of an option that may be repeated. */
+typedef struct text_list {
+    text_buffer *items; /* [n], each NUL-terminated too */
+    int n;
+} text_list;
+
+/* Copies values[n], with escapes replaced if asked for. */
+pi_status text_list_create(text_list *l, const char *const *values, int n, bool escapes,
+                           pi_error *err);
+void text_list_free(text_list *l); /* a zeroed one is fine */
+
 /* Appends the bytes of a token as they stand inside a text. */
 pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
                             pi_error *err);

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -11,6 +12,8 @@
 #include "generate.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "prompt_cache.h"
+#include "sampling.h"
 #include "signals.h"
 
 typedef struct job {
@@ -23,7 +26,11 @@ typedef struct job {
     pi_model_info info;
     pi_context *context;
     pi_session *session;
+    sampling sampling;
     pi_sampler *sampler;
+    prompt_cache cache;
+    int32_t n_cached; /* tokens of the prompt that came from the cache */
+    text_list stops;
     double load_seconds;
 } job;
 
@@ -93,18 +100,6 @@ static pi_status choose_context(const job *j, int32_t *n_ctx, pi_error *err) {
     return PI_OK;
 }
 
-static pi_sampler_options sampler_options(const cli_options *o) {
-    pi_sampler_options options = pi_sampler_default_options();
-    options.temp = (float)o->temp;
-    options.top_k = (int32_t)o->top_k;
-    options.top_p = (float)o->top_p;
-    options.min_p = (float)o->min_p;
-    options.repeat_penalty = (float)o->repeat_penalty;
-    options.repeat_last_n = (int32_t)o->repeat_last_n;
-    options.seed = o->seed < 0 ? UINT64_MAX : (uint64_t)o->seed;
-    return options;
-}
-
 static pi_status set_up(job *j, pi_error *err) {
     double start = clock_seconds();
     pi_status status = cli_model_open(j->options, false, &j->model, err);
@@ -121,8 +116,10 @@ static pi_status set_up(job *j, pi_error *err) {
     if (status != PI_OK) return status;
     status = pi_session_create(j->context, n_ctx, &j->session, err);
     if (status != PI_OK) return status;
-    pi_sampler_options sampling = sampler_options(j->options);
-    status = pi_sampler_create(j->model, &sampling, &j->sampler, err);
+    status = prompt_cache_load(&j->cache, j->options, j->session, j->tokens, (int32_t)j->n_tokens,
+                               &j->n_cached, err);
+    if (status != PI_OK) return status;
+    status = pi_sampler_create(j->model, &j->sampling.options, &j->sampler, err);
     j->load_seconds = clock_seconds() - start;
     return status;
 }
@@ -132,6 +129,8 @@ static void tear_down(job *j) {
     pi_session_destroy(j->session);
     pi_context_destroy(j->context);
     pi_model_close(j->model);
+    text_list_free(&j->stops);
+    sampling_free(&j->sampling);
     mem_free(j->tokens);
     mem_free(j->prompt);
 }
@@ -150,9 +149,7 @@ static void print_settings(const job *j) {
             (double)j->info.n_params / 1e6);
     cli_say(o, "context:     %d tokens, batches of %lld", (int)pi_session_capacity(j->session),
             (long long)o->batch_size);
-    cli_say(o, "sampling:    temp %g, top-k %lld, top-p %g, min-p %g, repeat-penalty %g over %lld",
-            o->temp, (long long)o->top_k, o->top_p, o->min_p, o->repeat_penalty,
-            (long long)o->repeat_last_n);
+    sampling_print(o);
     cli_say(o, "seed:        %llu", (unsigned long long)pi_sampler_seed(j->sampler));
 }
 
@@ -160,7 +157,7 @@ static void print_timings(const job *j, const generation *g) {
     const cli_options *o = j->options;
     cli_say(o, "load:        %.3f s", j->load_seconds);
     cli_say(o, "prompt:      %d tokens, %.1f tokens/s", (int)g->n_prompt,
-            rate(g->n_prompt, g->prompt_seconds));
+            rate(g->n_prompt - g->n_cached, g->prompt_seconds));
     cli_say(o, "generation:  %zu tokens, %.1f tokens/s", g->n_tokens,
             rate(g->n_decoded, g->decode_seconds));
     cli_say(o, "computed by: %s kernels, %d thread%s", pi_context_kernels(j->context),
@@ -169,7 +166,7 @@ static void print_timings(const job *j, const generation *g) {
 
 static void print_json(const generation *g) {
     static const char *const reasons[] = {
-        [STOP_EOS] = "eos", [STOP_LENGTH] = "length", [STOP_SIGNAL] = "stop"};
+        [STOP_EOS] = "eos", [STOP_LENGTH] = "length", [STOP_TEXT] = "stop", [STOP_SIGNAL] = "stop"};
     json_writer w;
     json_begin(&w, stdout);
     json_put_object(&w, NULL);
@@ -179,9 +176,24 @@ static void print_json(const generation *g) {
     for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
     json_end_array(&w);
     json_put_text(&w, "stop", reasons[g->stop]);
-    json_put_number(&w, "prompt_tps", rate(g->n_prompt, g->prompt_seconds));
+    json_put_number(&w, "prompt_tps", rate(g->n_prompt - g->n_cached, g->prompt_seconds));
     json_put_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
     json_end_object(&w);
+}
+
+/* True when what goes to either stream appears in one place: `2>&1`, or a terminal. */
+static bool streams_are_one(void) {
+    struct stat out, err;
+    if (isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1) return true;
+    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+           out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
+/* What comes next, a message or a terminal's prompt, must not begin in the middle of a line. */
+static void end_line(const generation *g, bool silent) {
+    if (!g->stream || !g->text.used || g->text.data[g->text.used - 1] == '\n') return;
+    if (!streams_are_one() || (silent && isatty(STDERR_FILENO) != 1)) return;
+    fputc('\n', stderr);
 }
 
 static int generate(const job *j) {
@@ -192,9 +204,13 @@ static int generate(const job *j) {
                     .sampler = j->sampler,
                     .prompt = j->tokens,
                     .n_prompt = (int32_t)j->n_tokens,
+                    .n_cached = j->n_cached,
                     .n_predict = (int32_t)o->predict,
+                    .n_batch = (int32_t)o->batch_size,
                     .ignore_eos = o->ignore_eos,
-                    .stream = !o->json};
+                    .stream = !o->json,
+                    .quiet = o->quiet,
+                    .stops = &j->stops};
     pi_error err = {.status = PI_OK};
     /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
     signals_cancel_context(j->context);
@@ -202,16 +218,22 @@ static int generate(const job *j) {
     pi_status status = generation_run(&g, &err);
     signals_restore();
     int result = EXIT_DONE;
-    /* A prompt must not begin in the middle of a terminal's line. */
-    if (g.stream && g.text.used && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1) {
-        fputc('\n', stderr);
+    if (status == PI_OK) {
+        status = prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens, g.tokens,
+                                   &err);
     }
+    end_line(&g, o->quiet && status == PI_OK && !g.output_failed);
     if (status != PI_OK) {
         result = cli_failed(&err);
     } else if (g.output_failed) {
         result = cli_output_failed(g.output_errno);
     } else {
         if (o->json) print_json(&g);
+        if (g.context_full) {
+            cli_say(o,
+                    "the context is full: %d tokens: for a longer text give a larger one with -c",
+                    (int)pi_session_capacity(j->session));
+        }
         print_timings(j, &g);
     }
     generation_free(&g);
@@ -225,10 +247,21 @@ int cmd_run(const cli_options *o) {
     if (choose_source(o) == FROM_STDIN && isatty(STDIN_FILENO) == 1) {
         return cli_wrong("no prompt: run: give one with -p or -f, or on standard input");
     }
+    for (int i = 0; i < o->reverse_prompts.count; i++) {
+        if (!*o->reverse_prompts.values[i]) {
+            return cli_wrong("the text is empty: --reverse-prompt: give the text to end at");
+        }
+    }
     pi_error err = {.status = PI_OK};
     job j = {.options = o};
     int result;
-    pi_status status = read_prompt(&j, &err);
+    pi_status status = sampling_create(o, &j.sampling, &err);
+    if (status == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (status == PI_OK) status = read_prompt(&j, &err);
+    if (status == PI_OK && o->reverse_prompts.count) {
+        status = text_list_create(&j.stops, o->reverse_prompts.values, o->reverse_prompts.count,
+                                  !o->no_escape, &err);
+    }
     if (status == PI_OK) status = set_up(&j, &err);
     result = status == PI_OK ? generate(&j) : cli_failed(&err);
     tear_down(&j);

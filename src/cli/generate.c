@@ -11,35 +11,10 @@
 #include "clock.h"
 #include "mem.h"
 #include "signals.h"
+#include "terminal.h"
 
-static pi_status prepare_ends(generation *g, pi_error *err) {
-    if (!g->ignore_eos) return PI_OK;
-    pi_model_info info;
-    pi_model_get_info(g->model, &info);
-    g->logits = mem_calloc((size_t)info.n_vocab, sizeof *g->logits);
-    if (!g->logits) return error_nomem(err, (size_t)info.n_vocab * sizeof *g->logits, "logits");
-    for (int32_t id = 0; id < info.n_vocab; id++) {
-        if (!pi_token_is_end(g->model, id)) continue;
-        if (!mem_grow((void **)&g->ends, &g->ends_capacity, g->n_ends + 1, sizeof *g->ends,
-                      INT32_MAX)) {
-            return error_nomem(err, sizeof *g->ends, "list of end tokens");
-        }
-        g->ends[g->n_ends++] = id;
-    }
-    return PI_OK;
-}
-
-static int32_t sample_next(generation *g) {
-    const float *logits = pi_logits(g->context, 0);
-    if (g->logits) {
-        pi_model_info info;
-        pi_model_get_info(g->model, &info);
-        memcpy(g->logits, logits, (size_t)info.n_vocab * sizeof *logits);
-        for (size_t i = 0; i < g->n_ends; i++) g->logits[g->ends[i]] = -__builtin_inff();
-        logits = g->logits;
-    }
-    return pi_sampler_sample(g->sampler, logits);
-}
+/* Seconds after which reading a prompt is worth a report. */
+#define PROGRESS_AFTER 1.0
 
 /* Streams text that is complete, or all that is left. */
 static void show(generation *g, bool all) {
@@ -75,41 +50,84 @@ static pi_status feed(generation *g, const int32_t *tokens, int32_t n, pi_logits
     return PI_OK;
 }
 
-static pi_status decode(generation *g, pi_error *err) {
-    for (;;) {
-        if (g->n_predict >= 0 && g->n_tokens >= (size_t)g->n_predict) {
-            g->stop = STOP_LENGTH;
-            return PI_OK;
+/* Looks for a text that ends the generation in what came from `from` on, and cuts what follows the
+ * first one. */
+static bool cut_at_stop(generation *g, size_t from) {
+    size_t best = SIZE_MAX;
+    for (int i = 0; g->stops && i < g->stops->n; i++) {
+        const text_buffer *stop = &g->stops->items[i];
+        size_t at = from + 1 > stop->used ? from + 1 - stop->used : 0;
+        for (; at + stop->used <= g->text.used && at + stop->used < best; at++) {
+            if (memcmp(g->text.data + at, stop->data, stop->used) == 0) best = at + stop->used;
         }
-        int32_t token = sample_next(g);
+    }
+    if (best == SIZE_MAX) return false;
+    g->text.used = best;
+    g->stop = STOP_TEXT;
+    return true;
+}
+
+/* Where a token leads: true when it was the last. */
+static bool is_last(generation *g, size_t text_before) {
+    if (cut_at_stop(g, text_before)) return true;
+    bool enough = g->n_predict >= 0 && g->n_tokens >= (size_t)g->n_predict;
+    g->context_full = !enough && pi_session_length(g->session) == pi_session_capacity(g->session);
+    g->stop = STOP_LENGTH;
+    return enough || g->context_full;
+}
+
+static pi_status decode(generation *g, pi_error *err) {
+    g->stop = STOP_LENGTH;
+    while (g->n_predict != 0) {
+        int32_t token = pi_sampler_sample(g->sampler, pi_logits(g->context, 0));
         if (pi_token_is_end(g->model, token) && !g->ignore_eos) {
             g->stop = STOP_EOS;
-            return PI_OK;
+            break;
         }
+        size_t before = g->text.used;
         pi_status status = keep_token(g, token, err);
         if (status != PI_OK) return status;
+        bool last = is_last(g, before);
         show(g, false);
-        if (g->output_failed) return PI_OK;
-        bool last = g->n_predict >= 0 && g->n_tokens >= (size_t)g->n_predict;
-        if (last || pi_session_length(g->session) == pi_session_capacity(g->session)) {
-            g->stop = STOP_LENGTH;
-            return PI_OK;
-        }
+        if (last || g->output_failed) break;
         bool stopped;
         status = feed(g, &token, 1, PI_LOGITS_LAST, &stopped, err);
         if (status != PI_OK || stopped) return status;
         g->n_decoded++;
     }
+    return PI_OK;
+}
+
+/* Feeds the prompt a batch at a time, which is how pi_forward would cut it, and says how far it is
+ * when that takes long. */
+static pi_status read_prompt(generation *g, bool *stopped, pi_error *err) {
+    terminal_progress progress;
+    terminal_progress_begin(&progress, g->quiet);
+    double start = clock_seconds();
+    pi_status status = PI_OK;
+    int32_t total = g->n_prompt - g->n_cached;
+    bool shown = false;
+    *stopped = false;
+    for (int32_t done = 0; done < total && status == PI_OK && !*stopped;) {
+        int32_t n = total - done < g->n_batch ? total - done : g->n_batch;
+        bool last = done + n == total && g->n_predict != 0;
+        status = feed(g, g->prompt + g->n_cached + done, n, last ? PI_LOGITS_LAST : PI_LOGITS_NONE,
+                      stopped, err);
+        done += n;
+        shown = shown || (done < total && clock_seconds() - start > PROGRESS_AFTER);
+        if (shown && status == PI_OK && !*stopped) {
+            terminal_progress_step(&progress, "reading the prompt", (double)done / total);
+        }
+    }
+    terminal_progress_end(&progress);
+    return status;
 }
 
 pi_status generation_run(generation *g, pi_error *err) {
-    pi_status status = prepare_ends(g, err);
-    if (status != PI_OK) return status;
     for (int32_t i = 0; i < g->n_prompt; i++) pi_sampler_accept(g->sampler, g->prompt[i]);
     double start = clock_seconds();
     bool stopped;
-    pi_logits_wanted wanted = g->n_predict == 0 ? PI_LOGITS_NONE : PI_LOGITS_LAST;
-    status = feed(g, g->prompt, g->n_prompt, wanted, &stopped, err);
+    pi_status status = read_prompt(g, &stopped, err);
     if (status != PI_OK || stopped) return status;
     double middle = clock_seconds();
     g->prompt_seconds = middle - start;
@@ -122,6 +140,4 @@ pi_status generation_run(generation *g, pi_error *err) {
 void generation_free(generation *g) {
     text_free(&g->text);
     mem_free(g->tokens);
-    mem_free(g->logits);
-    mem_free(g->ends);
 }

@@ -17,10 +17,13 @@ enum {
 
 /* Ranges. Threads: the pool's limit. Tokens: positions are int32_t. Float options end where a
  * float does. */
-#define MAX_THREADS 512
-#define MAX_TOKENS  2147483647.0
-#define MAX_SEED    9223372036854774784.0 /* largest double below 2^63 */
-#define MAX_FLOAT   3.4028234663852886e38
+#define MAX_THREADS  512
+#define MAX_TOKENS   2147483647.0
+#define MAX_SEED     9223372036854774784.0 /* largest double below 2^63 */
+#define MAX_PENALTY  1e30                  /* sums with scores stay finite */
+#define MAX_MIROSTAT 1e6
+#define MAX_WINDOW   1048576.0 /* DRY keeps three numbers per token */
+#define MAX_FLOAT    3.4028234663852886e38
 
 /* ROW(type, group, commands, field, the rest by name) */
 #define ROW(type_, group_, commands_, field_, ...)                                                 \
@@ -53,6 +56,15 @@ const option option_table[] = {
     ROW(INTEGER, COMMAND, COMMAND_RUN, predict, NAMES("predict", "n"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-predict"},
         .help = "tokens to generate; -1: to the end of text or context"),
+    ROW(TEXTS, COMMAND, COMMAND_RUN, reverse_prompts, NAMES("reverse-prompt", "r"),
+        .argument = "TEXT", .help = "end after this text, which is shown; may be given repeatedly"),
+    ROW(TEXT, COMMAND, COMMAND_RUN, prompt_cache, NAMES("prompt-cache", NULL), .argument = "FILE",
+        .help = "keep what reading the prompt gave in a file: a later prompt that begins alike is "
+                "read from where it differs"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, prompt_cache_all, NAMES("prompt-cache-all", NULL),
+        .help = "keep the generated tokens in --prompt-cache as well"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, prompt_cache_ro, NAMES("prompt-cache-ro", NULL),
+        .help = "use --prompt-cache, but do not write it"),
     /* eval */
     ROW(TEXT, COMMAND, COMMAND_EVAL, tokens, NAMES("tokens", NULL), .argument = "FILE",
         .help = "token ids separated by white space; - is standard input"),
@@ -178,23 +190,62 @@ const option option_table[] = {
     ROW(NUMBER, SAMPLING, GENERATE, min_p, NAMES("min-p", NULL), .argument = "X",
         .standard = "0.05", RANGE(0, 1),
         .help = "keep tokens at least X times as likely as the best; 0: all"),
+    ROW(NUMBER, SAMPLING, GENERATE, typical, NAMES("typical", NULL), .argument = "X",
+        .standard = "1", RANGE(0, 1), .aliases = {"--typical-p"},
+        .help = "keep the tokens nearest to the expected surprise that together reach X; 1: all"),
     ROW(NUMBER, SAMPLING, GENERATE, repeat_penalty, NAMES("repeat-penalty", NULL), .argument = "X",
         .standard = "1", RANGE(1e-6, 1e6), .help = "divides the scores of repeated tokens; 1: off"),
     ROW(INTEGER, SAMPLING, GENERATE, repeat_last_n, NAMES("repeat-last-n", NULL), .argument = "N",
         .standard = "64", RANGE(-1, MAX_TOKENS),
         .help = "tokens that count as repeated; -1: all so far"),
+    ROW(NUMBER, SAMPLING, GENERATE, presence_penalty, NAMES("presence-penalty", NULL),
+        .argument = "X", .standard = "0", RANGE(-MAX_PENALTY, MAX_PENALTY),
+        .help = "taken off the score of a token that was there; 0: off"),
+    ROW(NUMBER, SAMPLING, GENERATE, frequency_penalty, NAMES("frequency-penalty", NULL),
+        .argument = "X", .standard = "0", RANGE(-MAX_PENALTY, MAX_PENALTY),
+        .help = "taken off for each time that it was there; 0: off"),
+    ROW(NUMBER, SAMPLING, GENERATE, dynatemp_range, NAMES("dynatemp-range", NULL), .argument = "X",
+        .standard = "0", RANGE(0, MAX_PENALTY),
+        .help = "temperature within --temp -+ X, by how sure the model is; 0: fixed"),
+    ROW(NUMBER, SAMPLING, GENERATE, dynatemp_exponent, NAMES("dynatemp-exp", NULL), .argument = "X",
+        .standard = "1", RANGE(0, MAX_PENALTY), .help = "exponent of that dependence"),
+    ROW(NUMBER, SAMPLING, GENERATE, xtc_probability, NAMES("xtc-probability", NULL),
+        .argument = "X", .standard = "0", RANGE(0, 1),
+        .help = "chance, per token, to leave out all but the least of the likely tokens; 0: off"),
+    ROW(NUMBER, SAMPLING, GENERATE, xtc_threshold, NAMES("xtc-threshold", NULL), .argument = "X",
+        .standard = "0.1", RANGE(0, 1), .help = "how likely those are at least; over 0.5: off"),
+    ROW(NUMBER, SAMPLING, GENERATE, dry_multiplier, NAMES("dry-multiplier", NULL), .argument = "X",
+        .standard = "0", RANGE(0, MAX_PENALTY),
+        .help = "penalty on tokens that continue a repeated sequence: X * base ^ (its length - "
+                "allowed length); 0: off"),
+    ROW(NUMBER, SAMPLING, GENERATE, dry_base, NAMES("dry-base", NULL), .argument = "X",
+        .standard = "1.75", RANGE(0, MAX_PENALTY), .help = "base of that; below 1: off"),
+    ROW(INTEGER, SAMPLING, GENERATE, dry_allowed_length, NAMES("dry-allowed-length", NULL),
+        .argument = "N", .standard = "2", RANGE(0, MAX_TOKENS),
+        .help = "shorter sequences may be repeated freely"),
+    ROW(INTEGER, SAMPLING, GENERATE, dry_last_n, NAMES("dry-penalty-last-n", NULL), .argument = "N",
+        .standard = "-1", RANGE(-1, MAX_WINDOW),
+        .help = "tokens that are searched; -1: as many as the model was trained for; 0: off"),
+    ROW(TEXTS, SAMPLING, GENERATE, dry_breakers, NAMES("dry-sequence-breaker", NULL),
+        .argument = "TEXT",
+        .help = "sequences end here; may be given repeatedly, in place of newline : \" *; none: "
+                "no such text"),
+    ROW(INTEGER, SAMPLING, GENERATE, mirostat, NAMES("mirostat", NULL), .argument = "N",
+        .standard = "0", RANGE(0, 2),
+        .help = "1, 2: Mirostat of this version in place of filters and penalties; 0: off"),
+    ROW(NUMBER, SAMPLING, GENERATE, mirostat_eta, NAMES("mirostat-lr", NULL), .argument = "X",
+        .standard = "0.1", RANGE(0, MAX_MIROSTAT), .help = "its learning rate (eta)"),
+    ROW(NUMBER, SAMPLING, GENERATE, mirostat_tau, NAMES("mirostat-ent", NULL), .argument = "X",
+        .standard = "5", RANGE(0, MAX_MIROSTAT),
+        .help = "the surprise it aims at, in bits per token (tau)"),
+    ROW(TEXTS, SAMPLING, GENERATE, logit_bias, NAMES("logit-bias", "l"), .argument = "ID+BIAS",
+        .help = "added to the score of a token, or taken off with ID-BIAS; inf bans or forces; may "
+                "be given repeatedly"),
     ROW(INTEGER, SAMPLING, GENERATE, seed, NAMES("seed", "s"), .argument = "N", .standard = "-1",
         RANGE(-1, MAX_SEED), .help = "seed of the draw; -1: a new one each time"),
     ROW(FLAG, SAMPLING, GENERATE, ignore_eos, NAMES("ignore-eos", NULL),
         .help = "never end the text early"),
     /* sampling of later versions: scripts that spell out the neutral value keep working */
-    LATER("typical", NULL, "X", "1", "--typical-p"),
-    LATER("presence-penalty", NULL, "X", "0", NULL),
-    LATER("frequency-penalty", NULL, "X", "0", NULL),
-    LATER("mirostat", NULL, "N", "0", NULL),
-    LATER("xtc-probability", NULL, "X", "0", NULL),
-    LATER("dry-multiplier", NULL, "X", "0", NULL),
-    LATER("logit-bias", "l", "ID+BIAS", "", NULL),
     LATER("grammar", NULL, "GRAMMAR", "", NULL),
     LATER("grammar-file", NULL, "FILE", "", NULL),
     LATER("json-schema", "j", "SCHEMA", "", NULL),
@@ -202,5 +253,5 @@ const option option_table[] = {
 
 const size_t option_count = sizeof option_table / sizeof option_table[0];
 
-_Static_assert(sizeof option_table / sizeof option_table[0] <= 128,
-               "cli_options keeps one bit per row in two words");
+_Static_assert(sizeof option_table / sizeof option_table[0] <= 64 * OPTION_MARK_WORDS,
+               "cli_options keeps one bit per row");

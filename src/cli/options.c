@@ -183,6 +183,15 @@ static pi_status set_pair(const option *o, option_pair *out, const char *text, c
     return PI_OK;
 }
 
+static pi_status add_text(option_texts *out, const char *text, const char *where, pi_error *err) {
+    if (out->count == OPTION_MAX_TEXTS) {
+        return error_set(err, PI_ERR_ARG, "given too often: %s: give it at most %d times", where,
+                         OPTION_MAX_TEXTS);
+    }
+    out->values[out->count++] = text;
+    return PI_OK;
+}
+
 /* A feature of later versions: the value that switches it off is fine, whatever its spelling. */
 static pi_status check_neutral(const option *o, const char *text, const char *where,
                                pi_error *err) {
@@ -213,6 +222,8 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
     case OPTION_TEXT:
         *(const char **)field = text;
         return PI_OK;
+    case OPTION_TEXTS:
+        return add_text(field, text, where, err);
     case OPTION_CHOICE:
         return set_choice(o, field, text, where, err);
     case OPTION_LIST:
@@ -311,12 +322,13 @@ static pi_status unknown_option(uint32_t command, const char *name, const char *
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-static void mark(uint64_t bits[2], const option *o) {
+static void mark(uint64_t bits[OPTION_MARK_WORDS], const option *o) {
     size_t row = (size_t)(o - option_table);
     bits[row / 64] |= UINT64_C(1) << (row % 64);
 }
 
-static bool marked(const uint64_t bits[2], const cli_options *o, const void *field) {
+static bool marked(const uint64_t bits[OPTION_MARK_WORDS], const cli_options *o,
+                   const void *field) {
     size_t offset = (size_t)((const char *)field - (const char *)o);
     for (size_t row = 0; row < option_count; row++) {
         if (option_table[row].type == OPTION_NEUTRAL || option_table[row].offset != offset) {
@@ -391,6 +403,9 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
                              o->argument);
         }
         value = argv[(*at)++];
+    }
+    if (o->type == OPTION_TEXTS && !options_typed(out, (char *)out + o->offset)) {
+        ((option_texts *)(void *)((char *)out + o->offset))->count = 0; /* of the environment */
     }
     mark(out->on_command_line, o);
     return value_set(out, o, value, word, err);

@@ -5,7 +5,8 @@
  * underscores), error messages, suggestions and --help all read that row, so they cannot disagree.
  *
  * Order of precedence: command line, environment, default of the row. An option given twice on the
- * command line: the last one counts, as in llama.cpp. */
+ * command line: the last one counts, as in llama.cpp, but for those that collect (OPTION_TEXTS),
+ * where typed values together take the place of the environment's one. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -17,7 +18,12 @@
 #include "powerinfer.h"
 #include "powerinfer_tools.h"
 
-enum { OPTION_MAX_POSITIONALS = 2, OPTION_MAX_ALIASES = 3 };
+enum {
+    OPTION_MAX_POSITIONALS = 2,
+    OPTION_MAX_ALIASES = 3,
+    OPTION_MAX_TEXTS = 256, /* values of one option that may be repeated */
+    OPTION_MARK_WORDS = 4   /* of 64 bits: a bit per row of the table */
+};
 
 /* Bits: which commands have an option. */
 typedef enum command_bit {
@@ -35,6 +41,11 @@ typedef struct option_list {
     int32_t count;
 } option_list;
 
+typedef struct option_texts {
+    const char *values[OPTION_MAX_TEXTS];
+    int32_t count;
+} option_texts;
+
 typedef struct option_pair {
     double first, second;
 } option_pair;
@@ -51,13 +62,24 @@ typedef struct cli_options {
     double threshold, max_loss, vram_budget;
     int64_t gpu_layers;
     /* sampling */
-    double temp, top_p, min_p, repeat_penalty;
+    double temp, dynatemp_range, dynatemp_exponent, top_p, min_p, typical;
+    double repeat_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, repeat_last_n;
+    double xtc_probability, xtc_threshold;
+    double dry_multiplier, dry_base;
+    int64_t dry_allowed_length, dry_last_n;
+    option_texts dry_breakers; /* none: the usual ones */
+    int64_t mirostat;
+    double mirostat_eta, mirostat_tau;
+    option_texts logit_bias; /* "ID+BIAS" or "ID-BIAS" */
     bool ignore_eos;
     /* run, tokenize */
     const char *prompt, *file;
     bool escape, no_escape;
     int64_t predict;
+    option_texts reverse_prompts;
+    const char *prompt_cache; /* NULL: none */
+    bool prompt_cache_all, prompt_cache_ro;
     bool ids, from_stdin, bos, special, detok;
     const char *pre;
     /* eval */
@@ -75,7 +97,7 @@ typedef struct cli_options {
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;
-    uint64_t on_command_line[2], in_environment[2]; /* a bit per row of the table */
+    uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
 } cli_options;
 
 typedef enum option_type {
@@ -83,6 +105,7 @@ typedef enum option_type {
     OPTION_INTEGER, /* int64_t within min..max */
     OPTION_NUMBER,  /* double within min..max */
     OPTION_TEXT,    /* const char * */
+    OPTION_TEXTS,   /* option_texts: may be given several times, in order */
     OPTION_CHOICE,  /* int64_t, the index in `choices` */
     OPTION_LIST,    /* option_list of integers within min..max, separated by commas */
     OPTION_PAIR,    /* option_pair, "a:b", both within min..max */

@@ -187,18 +187,10 @@ static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
 }
 
 static const decode_fn table[QUANT_TYPE_COUNT] = {
-    [QUANT_Q8_0] = decode_q8_0,
-    [QUANT_Q4_0] = decode_q4_0,
-    [QUANT_Q4_1] = decode_q4_1,
-    [QUANT_Q5_0] = decode_q5_0,
-    [QUANT_Q5_1] = decode_q5_1,
-    [QUANT_IQ4_NL] = decode_iq4_nl,
-    [QUANT_MXFP4] = decode_mxfp4,
-    [QUANT_Q2_K] = decode_q2_k,
-    [QUANT_Q3_K] = decode_q3_k,
-    [QUANT_Q4_K] = decode_q4_k,
-    [QUANT_Q5_K] = decode_q5_k,
-    [QUANT_Q6_K] = decode_q6_k,
+    [QUANT_Q8_0] = decode_q8_0,     [QUANT_Q4_0] = decode_q4_0, [QUANT_Q4_1] = decode_q4_1,
+    [QUANT_Q5_0] = decode_q5_0,     [QUANT_Q5_1] = decode_q5_1, [QUANT_IQ4_NL] = decode_iq4_nl,
+    [QUANT_MXFP4] = decode_mxfp4,   [QUANT_Q2_K] = decode_q2_k, [QUANT_Q3_K] = decode_q3_k,
+    [QUANT_Q4_K] = decode_q4_k,     [QUANT_Q5_K] = decode_q5_k, [QUANT_Q6_K] = decode_q6_k,
     [QUANT_IQ4_XS] = decode_iq4_xs,
 };
 

@@ -35,6 +35,11 @@ void engine_session_destroy(engine_session *s); /* NULL is fine */
 int64_t engine_session_length(const engine_session *s);
 int64_t engine_session_capacity(const engine_session *s);
 pi_status engine_session_rewind(engine_session *s, int64_t length, pi_error *err);
+/* As pi_session_save and pi_session_load (powerinfer.h); session_file.c. */
+pi_status engine_session_save(const engine_session *s, const char *path, const int32_t *tokens,
+                              int64_t n_tokens, pi_error *err);
+pi_status engine_session_load(engine_session *s, const char *path, int32_t *tokens,
+                              int64_t capacity, int64_t *n_tokens, pi_error *err);
 
 typedef enum engine_want { ENGINE_WANT_NONE, ENGINE_WANT_LAST, ENGINE_WANT_ALL } engine_want;
 

@@ -4,9 +4,10 @@
 #include "context.h"
 
 enum {
-    CHUNK_BYTES = 64 * 1024, /* of weights in the smallest chunk of matrix-vector work: 3 us at 20
-                                GB/s, of steps that take hundreds */
-    CHUNK_TILES = 8          /* row tiles per chunk of tiled work at most: what kernels block by */
+    CHUNK_BYTES = 1 << 20, /* of weights in the smallest chunk of matrix-vector work: a core's
+                              streams come up to speed within a few per cent of it */
+    CHUNKS_PER_THREAD = 4, /* at least, however small the matrix is */
+    CHUNK_TILES = 8        /* row tiles per chunk of tiled work at most: what kernels block by */
 };
 
 /* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
@@ -19,6 +20,8 @@ typedef struct row_chunks {
 
 static row_chunks make_chunks(int64_t total, size_t row_bytes, int nth, bool tiled) {
     int64_t least = tiled ? CPU_ROW_TILE : (int64_t)(CHUNK_BYTES / row_bytes);
+    int64_t fair = total / ((int64_t)nth * CHUNKS_PER_THREAD);
+    if (!tiled && least > fair) least = fair;
     least -= least % CPU_ROW_TILE;
     if (least < CPU_ROW_TILE) least = CPU_ROW_TILE;
     return (row_chunks){.total = total,

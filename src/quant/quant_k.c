@@ -48,16 +48,22 @@ static int plane_shift(plane p, int e) {
 /* q[e] |= the element's bits << to */
 static void plane_get(plane p, const uint8_t *src, int to, uint8_t q[QUANT_K]) {
     int mask = (1 << p.bits) - 1;
-    for (int e = 0; e < QUANT_K; e++)
-        q[e] = (uint8_t)(q[e] | (src[plane_byte(p, e)] >> plane_shift(p, e) & mask) << to);
+    for (int e = 0; e < QUANT_K; e += p.run) {
+        const uint8_t *byte = src + plane_byte(p, e);
+        int shift = plane_shift(p, e);
+        for (int i = 0; i < p.run; i++)
+            q[e + i] = (uint8_t)(q[e + i] | (byte[i] >> shift & mask) << to);
+    }
 }
 
 /* Puts bits from.. of each q into dst, which starts as zeros. */
 static void plane_put(plane p, uint8_t *dst, int from, const uint8_t q[QUANT_K]) {
     int mask = (1 << p.bits) - 1;
-    for (int e = 0; e < QUANT_K; e++) {
+    for (int e = 0; e < QUANT_K; e += p.run) {
         uint8_t *byte = dst + plane_byte(p, e);
-        *byte = (uint8_t)(*byte | (q[e] >> from & mask) << plane_shift(p, e));
+        int shift = plane_shift(p, e);
+        for (int i = 0; i < p.run; i++)
+            byte[i] = (uint8_t)(byte[i] | (q[e + i] >> from & mask) << shift);
     }
 }
 
@@ -81,9 +87,9 @@ typedef struct affine_block {
 
 static void affine_expand(const affine_block *b, const affine_shape *s, float *dst) {
     float d = quant_f16_to_f32(b->d), dmin = quant_f16_to_f32(b->dmin);
-    for (int e = 0; e < QUANT_K; e++) {
-        int j = e / s->sub;
-        dst[e] = d * (float)b->sc[j] * (float)b->q[e] - dmin * (float)b->m[j];
+    for (int j = 0, e = 0; e < QUANT_K; j++) {
+        float scale = d * (float)b->sc[j], min = dmin * (float)b->m[j];
+        for (int end = e + s->sub; e < end; e++) dst[e] = scale * (float)b->q[e] - min;
     }
 }
 
@@ -241,8 +247,10 @@ typedef struct centred_block {
 
 static void centred_expand(const centred_block *b, const centred_shape *s, float *dst) {
     float d = quant_f16_to_f32(b->d);
-    for (int e = 0; e < QUANT_K; e++)
-        dst[e] = d * (float)b->sc[e / CENTRED_SUB] * (float)(b->q[e] - s->zero);
+    for (int j = 0, e = 0; e < QUANT_K; j++) {
+        float scale = d * (float)b->sc[j];
+        for (int end = e + CENTRED_SUB; e < end; e++) dst[e] = scale * (float)(b->q[e] - s->zero);
+    }
 }
 
 static void centred_quantize(const float *src, const float *importance, const centred_shape *s,

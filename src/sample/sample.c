@@ -1,106 +1,163 @@
-/* sample.c: from logits to a token.
+/* sample.c: the chain from logits to a token, in the order that llama.cpp has made the custom.
  *
- * One call walks the chain that llama.cpp has made the custom: repetition penalty, top-k, top-p,
- * min-p, temperature, draw. A vocabulary may have 150,000 entries of which a few dozen matter, so
- * nothing is ever sorted as a whole:
+ *   scores (of the whole vocabulary)      logit bias, penalties, DRY
+ *   candidates (those still running)      top-k, typical, top-p, min-p, XTC, temperature
+ *   the end                               a draw by probability
  *
- *   top-k   a heap of the k best seen so far, its worst on top; one comparison for almost every
- *           entry. O(n + k log k) in practice
- *   top-p   without a top-k before it: a heap of everything, best on top, from which entries are
- *           taken until they hold the mass p. O(n + m log n) for m entries taken
- *   min-p   a threshold relative to the best entry, which is known by then
+ * With Mirostat the middle is: logit bias, temperature, Mirostat. With a temperature of 0 or less
+ * nothing is drawn: the best score wins, whatever the filters would have said.
  *
- * Buffers are made in sampler_create; sampling allocates nothing. A sampler belongs to one thread.
- *
- * Invariants: candidates never hold NaN or -inf, and +inf is cut to FLT_MAX, so that differences of
- * logits are never NaN. `better` is a strict total order (ties go to the lower id), which makes the
- * kept set, and with it the drawn token, independent of how a heap happens to be laid out. */
+ * Scores are a copy of the logits, made only when something changes them. Buffers are made in
+ * sampler_create; sampling allocates nothing. A sampler belongs to one thread. */
 #include "sample.h"
 
 #include <assert.h>
-#include <float.h>
 #include <math.h>
+#include <string.h>
 
+#include "candidates.h"
+#include "dry.h"
 #include "mem.h"
+#include "mirostat.h"
 #include "rng.h"
 
-typedef struct candidate {
-    float logit;
-    int32_t id;
-    float weight; /* exp((logit - best) / temperature), in 0..1; set by the draw */
-} candidate;
-
 struct sampler {
-    pi_sampler_options options;
+    pi_sampler_options options; /* logit_bias and dry_breakers are not kept: see below */
     int32_t n_vocab;
     rng random;
-    candidate *candidates; /* [n_vocab] */
-    /* Penalty window; both NULL when the penalty is off, `ring` also when the window is endless. */
+    candidates running; /* items: [n_vocab] */
+    float *scores;      /* [n_vocab]; NULL when logits are taken as they are */
+    pi_logit_bias *bias;
+    size_t n_bias;
+    /* Penalty window; both NULL when penalties are off, `ring` also when the window is endless. */
     uint32_t *counts; /* [n_vocab] how often a token is in the window; saturates */
     int32_t *ring;    /* [repeat_last_n] the window, oldest at ring_next once it is full */
     int32_t ring_next, ring_used;
+    dry *dry;      /* NULL: off */
+    mirostat miro; /* version 0: off */
 };
 
-static bool options_check(const pi_sampler_options *o, int32_t n_vocab, pi_error *err) {
-    const char *what = NULL;
-    if (isnan(o->temp)) what = "temperature is not a number";
-    if (isnan(o->top_p) || o->top_p < 0) what = "top-p is negative or not a number";
-    if (isnan(o->min_p) || o->min_p < 0) what = "min-p is negative or not a number";
-    if (!(o->repeat_penalty > 0) || isinf(o->repeat_penalty)) {
-        what = "repetition penalty is not a positive number";
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+static bool wants_penalties(const pi_sampler_options *o) {
+    bool any = o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0;
+    return any && o->repeat_last_n != 0 && o->mirostat == 0;
+}
+
+bool sampler_wants_breakers(const pi_sampler_options *o) {
+    return o->dry_multiplier > 0 && o->dry_base >= 1 && o->dry_last_n != 0 && o->mirostat == 0;
+}
+
+static void score_bias(sampler *s) {
+    for (size_t i = 0; i < s->n_bias; i++) s->scores[s->bias[i].token] += s->bias[i].bias;
+}
+
+/* Repetition: a repeated token gets a smaller score whatever its sign (Keskar et al. 2019, CTRL,
+ * with the fix for negative logits that everyone uses). Frequency and presence as in OpenAI's API:
+ * a constant for each time, and for having been there at all. */
+static void score_penalties(sampler *s) {
+    const pi_sampler_options *o = &s->options;
+    if (!s->counts) return;
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        if (s->counts[i] == 0) continue;
+        float x = s->scores[i];
+        x = x <= 0 ? x * o->repeat_penalty : x / o->repeat_penalty;
+        s->scores[i] = x - (float)s->counts[i] * o->frequency_penalty - o->presence_penalty;
     }
-    if (o->repeat_last_n < -1) what = "penalty window is below -1";
-    if (n_vocab < 1) what = "vocabulary is empty";
-    if (!what) return true;
-    error_set(err, PI_ERR_ARG, "%s: sampler options: see powerinfer.h for the ranges", what);
-    return false;
 }
 
-/* Bytes of the buffers that the options ask for; false when one could not be had. */
-static bool buffers_create(sampler *s) {
-    s->candidates = mem_calloc((size_t)s->n_vocab, sizeof *s->candidates);
-    if (!s->candidates) return false;
-    bool penalty = s->options.repeat_penalty != 1 && s->options.repeat_last_n != 0;
-    if (!penalty) return true;
-    s->counts = mem_calloc((size_t)s->n_vocab, sizeof *s->counts);
-    if (!s->counts) return false;
-    if (s->options.repeat_last_n < 0) return true;
-    s->ring = mem_calloc((size_t)s->options.repeat_last_n, sizeof *s->ring);
-    return s->ring != NULL;
+static void score_dry(sampler *s) {
+    if (s->dry) dry_apply(s->dry, s->scores);
 }
 
-pi_status sampler_create(const pi_sampler_options *options, int32_t n_vocab, sampler **out,
-                         pi_error *err) {
-    *out = NULL;
-    if (!options_check(options, n_vocab, err)) return PI_ERR_ARG;
-    sampler *s = mem_calloc(1, sizeof *s);
-    if (!s) return error_nomem(err, sizeof *s, "sampler");
-    s->options = *options;
-    s->n_vocab = n_vocab;
-    if (s->options.seed == UINT64_MAX) s->options.seed = rng_entropy();
-    rng_seed(&s->random, s->options.seed);
-    if (!buffers_create(s)) {
-        sampler_free(s);
-        return error_nomem(err, (size_t)n_vocab * sizeof(candidate), "buffers of the sampler");
+static void (*const score_chain[])(sampler *s) = {score_bias, score_penalties, score_dry};
+
+/* ---- candidates ------------------------------------------------------------------------------ */
+
+static void filter_typical(sampler *s) {
+    if (s->options.typical_p < 1) candidates_typical(&s->running, s->options.typical_p);
+}
+
+static void filter_top_p(sampler *s) {
+    if (s->options.top_p < 1) candidates_top_p(&s->running, s->options.top_p);
+}
+
+static void filter_min_p(sampler *s) {
+    if (s->options.min_p > 0) candidates_min_p(&s->running, s->options.min_p);
+}
+
+static void filter_xtc(sampler *s) {
+    const pi_sampler_options *o = &s->options;
+    /* Above a half, no two entries can reach the threshold. */
+    if (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f || s->running.n < 2) return;
+    if (rng_uniform(&s->random) >= (double)o->xtc_probability) return;
+    candidates_xtc(&s->running, o->xtc_threshold);
+}
+
+/* With a range the temperature follows the entropy: the surer the model, the lower. */
+static void filter_temperature(sampler *s) {
+    const pi_sampler_options *o = &s->options;
+    double temp = (double)o->temp, range = (double)o->dynatemp_range;
+    if (range > 0 && s->running.n > 1) {
+        double least = fmax(temp - range, 0), most = temp + range;
+        double share = candidates_entropy(&s->running) / log((double)s->running.n);
+        temp = least + (most - least) * pow(share, (double)o->dynatemp_exponent);
     }
-    *out = s;
-    return PI_OK;
+    if (temp > 0)
+        candidates_temperature(&s->running, temp);
+    else
+        candidates_keep_best(&s->running);
 }
 
-void sampler_free(sampler *s) {
-    if (!s) return;
-    mem_free(s->candidates);
-    mem_free(s->counts);
-    mem_free(s->ring);
-    mem_free(s);
+/* After top-k, which is how candidates are collected. */
+static void (*const filter_chain[])(sampler *s) = {filter_typical, filter_top_p, filter_min_p,
+                                                   filter_xtc, filter_temperature};
+
+static int32_t most_likely(const float *scores, int32_t n_vocab) {
+    float best = -INFINITY;
+    int32_t id = 0;
+    for (int32_t i = 0; i < n_vocab; i++) {
+        if (scores[i] > best) {
+            best = scores[i];
+            id = i;
+        }
+    }
+    return id;
 }
 
-uint64_t sampler_seed(const sampler *s) {
-    return s->options.seed;
+static int32_t choose(sampler *s, const float *logits) {
+    const pi_sampler_options *o = &s->options;
+    const float *scores = logits;
+    if (s->scores) {
+        memcpy(s->scores, logits, (size_t)s->n_vocab * sizeof *logits);
+        for (size_t i = 0; i < sizeof score_chain / sizeof *score_chain; i++) score_chain[i](s);
+        scores = s->scores;
+    }
+    if (o->temp <= 0) return most_likely(scores, s->n_vocab);
+    bool filtered = s->miro.version == 0;
+    candidates_collect(&s->running, scores, s->n_vocab, filtered && o->top_k > 0 ? o->top_k : 0);
+    if (s->running.n == 0) return 0;
+    int32_t chosen;
+    if (filtered) {
+        double probability;
+        for (size_t i = 0; i < sizeof filter_chain / sizeof *filter_chain; i++) filter_chain[i](s);
+        chosen = candidates_draw(&s->running, &s->random, &probability);
+    } else {
+        filter_temperature(s);
+        chosen = mirostat_draw(&s->miro, &s->running, &s->random);
+    }
+    return s->running.items[chosen].id;
+}
+
+int32_t sampler_sample(sampler *s, const float *logits) {
+    int32_t token = choose(s, logits);
+    sampler_accept(s, token);
+    return token;
 }
 
 void sampler_accept(sampler *s, int32_t token) {
     assert(token >= 0 && token < s->n_vocab);
+    if (s->dry) dry_accept(s->dry, token);
     if (!s->counts) return;
     if (s->ring) {
         if (s->ring_used == s->options.repeat_last_n) {
@@ -114,169 +171,133 @@ void sampler_accept(sampler *s, int32_t token) {
     if (s->counts[token] < UINT32_MAX) s->counts[token]++;
 }
 
-/* The logit of token i after the penalty: a repeated token gets a smaller score whatever its sign
- * (Keskar et al. 2019, CTRL, with the fix for negative logits that everyone uses). */
-static inline float logit_at(const sampler *s, const float *logits, int32_t i) {
-    float x = logits[i];
-    if (s->counts && s->counts[i] > 0) {
-        x = x <= 0 ? x * s->options.repeat_penalty : x / s->options.repeat_penalty;
-    }
-    if (isnan(x)) return -INFINITY;
-    return x > FLT_MAX ? FLT_MAX : x;
+uint64_t sampler_seed(const sampler *s) {
+    return s->options.seed;
 }
 
-static inline bool better(const candidate *a, const candidate *b) {
-    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static bool not_in(float x, float min, float max) {
+    return !(x >= min && x <= max); /* NaN too */
 }
 
-/* Restores the heap below `i`. On top is the best entry, or the worst one if `worst_first`. */
-static void sift_down(candidate *heap, int32_t n, int32_t i, bool worst_first) {
-    candidate moving = heap[i];
-    while (i < n / 2) {
-        int32_t child = 2 * i + 1;
-        if (child + 1 < n && better(&heap[child + 1], &heap[child]) != worst_first) child++;
-        if (better(&heap[child], &moving) == worst_first) break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = moving;
+static const char *find_bad_penalty(const pi_sampler_options *o) {
+    const float any = 1e30f; /* sums of scores and penalties stay finite */
+    if (!(o->repeat_penalty > 0) || isinf(o->repeat_penalty))
+        return "repetition penalty is not a positive number";
+    if (o->repeat_last_n < -1) return "penalty window is below -1";
+    if (not_in(o->presence_penalty, -any, any) || not_in(o->frequency_penalty, -any, any))
+        return "presence or frequency penalty is not a finite number";
+    if (not_in(o->dry_multiplier, 0, any) || not_in(o->dry_base, 0, any))
+        return "DRY multiplier or base is negative or not a number";
+    if (o->dry_allowed_length < 0) return "DRY allowed length is negative";
+    if (o->dry_last_n < -1) return "DRY window is below -1";
+    return NULL;
 }
 
-static void heapify(candidate *heap, int32_t n, bool worst_first) {
-    for (int32_t i = n / 2; i-- > 0;) sift_down(heap, n, i, worst_first);
+static const char *find_bad_option(const pi_sampler_options *o) {
+    if (isnan(o->temp)) return "temperature is not a number";
+    if (not_in(o->dynatemp_range, 0, INFINITY) || not_in(o->dynatemp_exponent, 0, INFINITY))
+        return "range or exponent of the temperature is negative or not a number";
+    if (not_in(o->top_p, 0, INFINITY)) return "top-p is negative or not a number";
+    if (not_in(o->min_p, 0, INFINITY)) return "min-p is negative or not a number";
+    if (not_in(o->typical_p, 0, INFINITY)) return "typical-p is negative or not a number";
+    if (not_in(o->xtc_probability, 0, INFINITY) || not_in(o->xtc_threshold, 0, INFINITY))
+        return "XTC probability or threshold is negative or not a number";
+    if (o->mirostat < 0 || o->mirostat > 2) return "mirostat is not 0, 1 or 2";
+    if (not_in(o->mirostat_tau, 0, 1e6f) || not_in(o->mirostat_eta, 0, 1e6f))
+        return "mirostat's entropy or learning rate is negative or too large";
+    return find_bad_penalty(o);
 }
 
-static void swap(candidate *a, candidate *b) {
-    candidate t = *a;
-    *a = *b;
-    *b = t;
+static pi_status check_options(const pi_sampler_options *o, int32_t n_vocab, pi_error *err) {
+    const char *what = n_vocab < 1 ? "vocabulary is empty" : find_bad_option(o);
+    if (what)
+        return error_set(err, PI_ERR_ARG, "%s: sampler options: see powerinfer.h for the ranges",
+                         what);
+    for (size_t i = 0; i < o->n_logit_bias; i++) {
+        const pi_logit_bias *b = &o->logit_bias[i];
+        if (b->token < 0 || b->token >= n_vocab)
+            return error_set(err, PI_ERR_ARG, "no such token: logit bias of token %d: use 0 to %d",
+                             b->token, n_vocab - 1);
+        if (isnan(b->bias))
+            return error_set(err, PI_ERR_ARG, "not a number: logit bias of token %d: give a number",
+                             b->token);
+    }
+    return PI_OK;
 }
 
-/* Every entry with a chance, in order of ids. Returns how many. */
-static int32_t collect_all(sampler *s, const float *logits) {
-    int32_t n = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++) {
-        float x = logit_at(s, logits, i);
-        if (x > -INFINITY) s->candidates[n++] = (candidate){.logit = x, .id = i};
+static bool bias_create(sampler *s, const pi_sampler_options *o, const sample_vocab *vocab) {
+    size_t n = o->n_logit_bias + (o->ignore_eos ? vocab->n_ends : 0);
+    if (n == 0) return true;
+    s->bias = mem_calloc(n, sizeof *s->bias);
+    if (!s->bias) return false;
+    for (size_t i = 0; i < o->n_logit_bias; i++) s->bias[s->n_bias++] = o->logit_bias[i];
+    while (s->n_bias < n) {
+        int32_t end = vocab->ends[s->n_bias - o->n_logit_bias];
+        s->bias[s->n_bias++] = (pi_logit_bias){.token = end, .bias = -INFINITY};
     }
-    return n;
+    return true;
 }
 
-/* The k best entries, best first. Returns how many, which may be fewer than k. */
-static int32_t collect_top_k(sampler *s, const float *logits, int32_t k) {
-    candidate *heap = s->candidates;
-    int32_t n = 0, i = 0;
-    for (; i < s->n_vocab && n < k; i++) {
-        float x = logit_at(s, logits, i);
-        if (x > -INFINITY) heap[n++] = (candidate){.logit = x, .id = i};
-    }
-    heapify(heap, n, true);
-    /* Ids ascend, so an entry equal to the worst one kept is never better than it. */
-    for (; i < s->n_vocab; i++) {
-        float x = logit_at(s, logits, i);
-        if (x > heap[0].logit) {
-            heap[0] = (candidate){.logit = x, .id = i};
-            sift_down(heap, n, 0, true);
-        }
-    }
-    for (int32_t last = n - 1; last > 0; last--) { /* taking the worst off leaves best first */
-        swap(&heap[0], &heap[last]);
-        sift_down(heap, last, 0, true);
-    }
-    return n;
-}
-
-static float best_logit(const candidate *c, int32_t n) {
-    float best = c[0].logit;
-    for (int32_t i = 1; i < n; i++) {
-        if (c[i].logit > best) best = c[i].logit;
-    }
-    return best;
-}
-
-/* The smallest number of best entries whose probabilities sum to at least p; at least one. They
- * end up first in `c`, best first. `sorted`: they are best first already. */
-static int32_t keep_top_p(candidate *c, int32_t n, float p, bool sorted) {
-    float best = sorted ? c[0].logit : best_logit(c, n);
-    double total = 0;
-    for (int32_t i = 0; i < n; i++) total += exp((double)c[i].logit - (double)best);
-    double wanted = (double)p * total, mass = 0;
-    if (sorted) {
-        for (int32_t i = 0; i < n; i++) {
-            mass += exp((double)c[i].logit - (double)best);
-            if (mass >= wanted) return i + 1;
-        }
-        return n;
-    }
-    heapify(c, n, false);
-    int32_t taken = 0;
-    while (taken < n) { /* what is taken piles up at the end of the array, best last */
-        int32_t last = n - 1 - taken;
-        swap(&c[0], &c[last]);
-        sift_down(c, last, 0, false);
-        taken++;
-        mass += exp((double)c[last].logit - (double)best);
-        if (mass >= wanted) break;
-    }
-    int32_t half = taken < n / 2 ? taken : n / 2;
-    for (int32_t i = 0; i < half; i++) swap(&c[i], &c[n - 1 - i]);
-    return taken;
-}
-
-/* Entries at least min_p times as likely as the best one, which always stays. Keeps the order. */
-static int32_t keep_min_p(candidate *c, int32_t n, float min_p) {
-    float best = best_logit(c, n);
-    double floor = (double)best + fmin(log((double)min_p), 0);
-    int32_t kept = 0;
-    for (int32_t i = 0; i < n; i++) {
-        if ((double)c[i].logit >= floor) c[kept++] = c[i];
-    }
-    return kept;
-}
-
-static int32_t draw(sampler *s, int32_t n) {
-    candidate *c = s->candidates;
-    double best = (double)best_logit(c, n), temp = (double)s->options.temp, total = 0;
-    int32_t last = 0; /* the last entry with any weight; rounding may let the walk run past it */
-    for (int32_t i = 0; i < n; i++) {
-        c[i].weight = (float)exp(((double)c[i].logit - best) / temp);
-        total += (double)c[i].weight;
-        if (c[i].weight > 0) last = i;
-    }
-    double target = rng_uniform(&s->random) * total, mass = 0;
-    for (int32_t i = 0; i < last; i++) {
-        mass += (double)c[i].weight;
-        if (target < mass) return c[i].id;
-    }
-    return c[last].id;
-}
-
-static int32_t most_likely(const sampler *s, const float *logits) {
-    float best = -INFINITY;
-    int32_t id = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++) {
-        float x = logit_at(s, logits, i);
-        if (x > best) {
-            best = x;
-            id = i;
-        }
-    }
-    return id;
-}
-
-static int32_t choose(sampler *s, const float *logits) {
+/* False when a buffer could not be had. */
+static bool buffers_create(sampler *s, const sample_vocab *vocab) {
     const pi_sampler_options *o = &s->options;
-    if (o->temp <= 0) return most_likely(s, logits);
-    bool sorted = o->top_k > 0 && o->top_k < s->n_vocab;
-    int32_t n = sorted ? collect_top_k(s, logits, o->top_k) : collect_all(s, logits);
-    if (n == 0) return 0;
-    if (o->top_p < 1) n = keep_top_p(s->candidates, n, o->top_p, sorted);
-    if (o->min_p > 0) n = keep_min_p(s->candidates, n, o->min_p);
-    return draw(s, n);
+    size_t n_vocab = (size_t)s->n_vocab;
+    s->running.items = mem_calloc(n_vocab, sizeof *s->running.items);
+    if (!s->running.items || !bias_create(s, o, vocab)) return false;
+    if (wants_penalties(o)) {
+        s->counts = mem_calloc(n_vocab, sizeof *s->counts);
+        if (!s->counts) return false;
+        if (o->repeat_last_n > 0) {
+            s->ring = mem_calloc((size_t)o->repeat_last_n, sizeof *s->ring);
+            if (!s->ring) return false;
+        }
+    }
+    if (sampler_wants_breakers(o)) {
+        int32_t window = o->dry_last_n < 0 ? vocab->n_history : o->dry_last_n;
+        s->dry = dry_create(o, s->n_vocab, window, vocab->breakers);
+        if (!s->dry) return false;
+    }
+    if (!s->bias && !s->counts && !s->dry) return true;
+    s->scores = mem_calloc(n_vocab, sizeof *s->scores);
+    return s->scores != NULL;
 }
 
-int32_t sampler_sample(sampler *s, const float *logits) {
-    int32_t token = choose(s, logits);
-    sampler_accept(s, token);
-    return token;
+pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *vocab,
+                         sampler **out, pi_error *err) {
+    *out = NULL;
+    pi_status status = check_options(options, vocab->n_vocab, err);
+    if (status != PI_OK) return status;
+    sampler *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, "sampler");
+    s->options = *options;
+    s->n_vocab = vocab->n_vocab;
+    if (s->options.seed == UINT64_MAX) s->options.seed = rng_entropy();
+    rng_seed(&s->random, s->options.seed);
+    s->miro = (mirostat){.version = options->mirostat,
+                         .n_vocab = s->n_vocab,
+                         .tau = (double)options->mirostat_tau,
+                         .eta = (double)options->mirostat_eta,
+                         .mu = 2 * (double)options->mirostat_tau};
+    if (!buffers_create(s, vocab)) {
+        sampler_free(s);
+        return error_nomem(err, (size_t)vocab->n_vocab * sizeof(candidate),
+                           "buffers of the sampler");
+    }
+    s->options.logit_bias = NULL; /* the caller's; s->bias is the copy */
+    s->options.dry_breakers = NULL;
+    *out = s;
+    return PI_OK;
+}
+
+void sampler_free(sampler *s) {
+    if (!s) return;
+    mem_free(s->running.items);
+    mem_free(s->scores);
+    mem_free(s->bias);
+    mem_free(s->counts);
+    mem_free(s->ring);
+    dry_free(s->dry);
+    mem_free(s);
 }

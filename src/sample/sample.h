@@ -1,20 +1,45 @@
-/* sample.h: from logits to a token. Names, defaults and order are llama.cpp's: repetition penalty,
- * top-k, top-p, min-p, temperature, draw. Options are the public pi_sampler_options. */
+/* sample.h: from logits to a token. Names, defaults and order are llama.cpp's; the chain is the
+ * table in sample.c. Options are the public pi_sampler_options. */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
 #include "error.h"
 #include "powerinfer.h"
 
+enum { SAMPLE_BREAKER_MAX = 20 }; /* tokens of one sequence breaker, as in llama.cpp */
+
+/* A sequence breaker of the DRY penalty in tokens. */
+typedef struct sample_breaker {
+    int32_t tokens[SAMPLE_BREAKER_MAX];
+    int32_t n; /* >= 1 */
+} sample_breaker;
+
+typedef struct sample_breakers {
+    sample_breaker *items;
+    size_t n;
+} sample_breakers;
+
+/* What the options say in text, or about the model, in numbers. */
+typedef struct sample_vocab {
+    int32_t n_vocab;
+    int32_t n_history;   /* what a dry_last_n of -1 means, >= 1 */
+    const int32_t *ends; /* [n_ends] tokens that ignore_eos bans */
+    size_t n_ends;
+    const sample_breakers *breakers; /* NULL: none */
+} sample_vocab;
+
 typedef struct sampler sampler;
 
-pi_status sampler_create(const pi_sampler_options *options, int32_t n_vocab, sampler **out,
-                         pi_error *err);
+/* Copies what it needs of both. Strings of the options (dry_breakers) are not looked at. */
+pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *vocab,
+                         sampler **out, pi_error *err);
 void sampler_free(sampler *s); /* NULL is fine */
 void sampler_accept(sampler *s, int32_t token);
 /* logits [n_vocab] are not changed. NaN logits count as -inf; if all are -inf the result is token
  * 0. Ties go to the lower id. No allocation. The same seed gives the same tokens. */
 int32_t sampler_sample(sampler *s, const float *logits);
 uint64_t sampler_seed(const sampler *s);
+/* Whether DRY is on, so that its breakers are needed. */
+bool sampler_wants_breakers(const pi_sampler_options *options);
 
 #endif

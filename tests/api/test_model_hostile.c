@@ -532,6 +532,25 @@ static void test_truncated(void **state) {
     free(b.data);
 }
 
+/* Other beginnings: PowerInfer's own magic, other versions, no magic at all. */
+static void test_other_magic(void **state) {
+    (void)state;
+    bytes b = read_good();
+    memcpy(b.data, "PWRI", 4);
+    write_bytes(b.data, b.n);
+    expect("sparse model of PowerInfer", PI_ERR_UNSUPPORTED);
+    memcpy(b.data, "GGML", 4);
+    write_bytes(b.data, b.n);
+    expect("another magic", PI_ERR_FORMAT);
+    memcpy(b.data, "GGUF\1", 5);
+    write_bytes(b.data, b.n);
+    expect("version 1", PI_ERR_UNSUPPORTED);
+    b.data[4] = 4;
+    write_bytes(b.data, b.n);
+    expect("version 4", PI_ERR_UNSUPPORTED);
+    free(b.data);
+}
+
 /* One to four bits of the header wrong: nothing is promised but an orderly answer. */
 static void flip_bits(uint64_t seed, int n_files, const pi_model_options *options) {
     bytes b = read_good();
@@ -653,6 +672,7 @@ int main(void) {
         FRESH(test_yarn),
         FRESH(test_vocabulary_size),
         FRESH(test_truncated),
+        FRESH(test_other_magic),
         FRESH(test_flipped_bits),
         FRESH(test_any_weights),
     };

@@ -114,7 +114,11 @@ static void test_bad_values(void **state) {
                                          {"--mode", "auto|dense", NULL},
                                          {"--repeat-penalty", "0", NULL},
                                          {"-b", "0", NULL},
-                                         {"--typical", "0.9", NULL},
+                                         {"--typical", "1.1", NULL},
+                                         {"--mirostat", "3", NULL},
+                                         {"--xtc-threshold", "-1", NULL},
+                                         {"--dry-penalty-last-n", "-2", NULL},
+                                         {"--presence-penalty", "x", NULL},
                                          {"-c", "-2", NULL},
                                          {"-s", "9223372036854775807", NULL}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -175,6 +179,36 @@ static void test_sources(void **state) {
     unsetenv("POWERINFER_N_PROMPT");
 }
 
+/* Options that collect: in order, and what is typed takes the place of the environment. */
+static void test_repeated_options(void **state) {
+    (void)state;
+    assert_int_equal(PARSE(COMMAND_RUN, "-r", "a", "-n", "1", "--reverse-prompt=b", "-r", ""),
+                     PARSE_OK);
+    assert_int_equal(parsed.reverse_prompts.count, 3);
+    assert_string_equal(parsed.reverse_prompts.values[0], "a");
+    assert_string_equal(parsed.reverse_prompts.values[1], "b");
+    assert_string_equal(parsed.reverse_prompts.values[2], "");
+    setenv("POWERINFER_REVERSE_PROMPT", "env", 1);
+    assert_int_equal(PARSE(COMMAND_RUN, "-q"), PARSE_OK);
+    assert_int_equal(parsed.reverse_prompts.count, 1);
+    assert_string_equal(parsed.reverse_prompts.values[0], "env");
+    assert_int_equal(PARSE(COMMAND_RUN, "-r", "a", "-r", "b"), PARSE_OK);
+    assert_int_equal(parsed.reverse_prompts.count, 2);
+    assert_string_equal(parsed.reverse_prompts.values[0], "a");
+    unsetenv("POWERINFER_REVERSE_PROMPT");
+    const char *many[2 * (OPTION_MAX_TEXTS + 1) + 1] = {NULL};
+    for (int i = 0; i <= 2 * OPTION_MAX_TEXTS; i += 2) {
+        many[i] = "-l";
+        many[i + 1] = "1+1";
+    }
+    pi_error err = {0};
+    assert_int_equal(parse(COMMAND_RUN, many, &err), PARSE_WRONG);
+    assert_non_null(strstr(err.message, "given too often: -l"));
+    many[2 * OPTION_MAX_TEXTS] = NULL;
+    assert_int_equal(parse(COMMAND_RUN, many, &err), PARSE_OK);
+    assert_int_equal(parsed.logit_bias.count, OPTION_MAX_TEXTS);
+}
+
 static void test_suggestions(void **state) {
     (void)state;
     static const char *const words[] = {"run", "eval", "tokenize", "bench"};
@@ -210,6 +244,7 @@ int main(void) {
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_repeated_options),
         cmocka_unit_test(test_suggestions),
     };
     return cmocka_run_group_tests(tests, remove_variables, NULL);

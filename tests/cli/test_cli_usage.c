@@ -110,8 +110,13 @@ static void test_features_of_later_versions(void **state) {
           "powerinfer: \"exact\" is not in this version: --mode: choose from auto, dense\n");
     wrong("$PI eval --device cuda",
           "powerinfer: \"cuda\" is not in this version: --device: choose from auto, cpu\n");
-    wrong("$PI run --mirostat 2",
-          "powerinfer: \"2\" is not in this version: --mirostat: leave it at 0\n");
+    wrong("$PI run --mirostat 3",
+          "powerinfer: \"3\" is not a whole number in range: --mirostat: give 0 to 2\n");
+    wrong("$PI run -p a -l 5",
+          "powerinfer: \"5\" is no token and bias: --logit-bias: give an id, a sign and a number, "
+          "such as 15043+1 or 15043-inf\n");
+    wrong("$PI run -p a -r ''",
+          "powerinfer: the text is empty: --reverse-prompt: give the text to end at\n");
     wrong("$PI run -j '{}'", "powerinfer: not in this version: -j: leave the option out\n");
 }
 

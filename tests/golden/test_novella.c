@@ -148,7 +148,14 @@ static void test_q8_0_logits(void **state) {
 
 /* ---- perplexity ----------------------------------------------------------------------------- */
 
-enum { WINDOW = 256, N_WINDOWS = 200, SLOW_WINDOWS = 3 };
+/* Sanitizers make the whole text a matter of minutes; then its beginning has to do, for which there
+ * is no recorded value: the two files are only compared with each other. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { WHOLE_TEXT = 0, SLOW_WINDOWS = 1 };
+#else
+enum { WHOLE_TEXT = 1, SLOW_WINDOWS = 3 };
+#endif
+enum { WINDOW = 256, N_WINDOWS = 200, FEW_WINDOWS = 4 };
 
 /* -log of the probability that the logits give to a token, in nats. */
 static double surprise(const float *logits, int32_t token) {
@@ -225,10 +232,12 @@ static void test_perplexity(void **state) {
     convert();
     double want = reference_number("nll");
     assert_true(reference_number("windows") == N_WINDOWS && reference_number("c") == WINDOW);
-    double got = mean_surprise(F16_PATH, PI_KERNELS_AUTO, N_WINDOWS);
-    assert_true(fabs(got / want - 1) < 1e-5); /* the arithmetic and the F16 cache cost 1e-6 */
-    got = mean_surprise(Q8_0_PATH, PI_KERNELS_AUTO, N_WINDOWS);
-    assert_true(fabs(got / want - 1) < 1e-3);
+    int n = WHOLE_TEXT ? N_WINDOWS : FEW_WINDOWS;
+    double f16 = mean_surprise(F16_PATH, PI_KERNELS_AUTO, n);
+    double q8_0 = mean_surprise(Q8_0_PATH, PI_KERNELS_AUTO, n);
+    if (!WHOLE_TEXT) want = f16;
+    assert_true(fabs(f16 / want - 1) < 1e-5); /* the arithmetic and the F16 cache cost 1e-6 */
+    assert_true(fabs(q8_0 / want - 1) < (WHOLE_TEXT ? 1e-3 : 5e-3));
 }
 
 /* Slower kernels over the beginning, against the scalar ones. */

@@ -14,63 +14,7 @@
 #include "clock.h"
 #include "mem.h"
 #include "rng.h"
-#include "sample.h"
-
-enum { MAX_VOCAB = 256 };
-
-/* All stages off but the draw, temperature 1. */
-static pi_sampler_options plain_options(void) {
-    return (pi_sampler_options){.temp = 1,
-                                .top_k = 0,
-                                .top_p = 1,
-                                .min_p = 0,
-                                .repeat_penalty = 1,
-                                .repeat_last_n = 64,
-                                .seed = 42};
-}
-
-static sampler *make(const pi_sampler_options *options, int32_t n_vocab) {
-    sampler *s = NULL;
-    pi_error err = {0};
-    assert_int_equal(sampler_create(options, n_vocab, &s, &err), PI_OK);
-    assert_non_null(s);
-    return s;
-}
-
-static int32_t sample_once(const pi_sampler_options *options, const float *logits, int32_t n) {
-    sampler *s = make(options, n);
-    int32_t token = sampler_sample(s, logits);
-    sampler_free(s);
-    return token;
-}
-
-/* Logits of the given probabilities. */
-static void to_logits(const double *p, float *logits, int32_t n) {
-    for (int32_t i = 0; i < n; i++) logits[i] = p[i] > 0 ? (float)log(p[i]) : -INFINITY;
-}
-
-/* Draws `rounds` times and holds the counts against `expected` probabilities. */
-static void check_distribution(const pi_sampler_options *options, const float *logits,
-                               const double *expected, int32_t n) {
-    enum { ROUNDS = 40000 };
-    int32_t counts[MAX_VOCAB] = {0};
-    sampler *s = make(options, n);
-    for (int r = 0; r < ROUNDS; r++) {
-        int32_t token = sampler_sample(s, logits);
-        assert_in_range(token, 0, n - 1);
-        counts[token]++;
-    }
-    sampler_free(s);
-    for (int32_t i = 0; i < n; i++) {
-        double deviation = sqrt(ROUNDS * expected[i] * (1 - expected[i]));
-        if (expected[i] == 0) {
-            assert_int_equal(counts[i], 0);
-        } else if (fabs(counts[i] - ROUNDS * expected[i]) > 5 * deviation + 1e-6) {
-            fail_msg("token %d drawn %d times, expected %.1f", (int)i, (int)counts[i],
-                     ROUNDS * expected[i]);
-        }
-    }
-}
+#include "sample_check.h"
 
 static void test_draw_follows_the_distribution(void **state) {
     (void)state;
@@ -205,14 +149,14 @@ static void test_penalty_divides_and_multiplies(void **state) {
     o.temp = 0;
     o.repeat_penalty = 2;
     const float positive[] = {4, 3, 1};
-    sampler *s = make(&o, 3);
+    sampler *s = make_sampler(&o, 3);
     assert_int_equal(sampler_sample(s, positive), 0); /* 4 3 1 */
     assert_int_equal(sampler_sample(s, positive), 1); /* 2 3 1 */
     assert_int_equal(sampler_sample(s, positive), 0); /* 2 1.5 1: once, however often repeated */
     assert_int_equal(sampler_sample(s, positive), 0);
     sampler_free(s);
     const float negative[] = {-1, -1.5f, -5};
-    s = make(&o, 3);
+    s = make_sampler(&o, 3);
     sampler_accept(s, 0);
     assert_int_equal(sampler_sample(s, negative), 1); /* -2 -1.5 -5 */
     assert_int_equal(sampler_sample(s, negative), 0); /* -2 -3 -5 */
@@ -226,7 +170,7 @@ static void test_penalty_window(void **state) {
     o.repeat_penalty = 2;
     o.repeat_last_n = 2;
     const float logits[] = {8, 6, 5, 4.5f};
-    sampler *s = make(&o, 4);
+    sampler *s = make_sampler(&o, 4);
     assert_int_equal(sampler_sample(s, logits), 0);
     assert_int_equal(sampler_sample(s, logits), 1);
     assert_int_equal(sampler_sample(s, logits), 2); /* 4 3 5 4.5 */
@@ -237,14 +181,14 @@ static void test_penalty_window(void **state) {
     assert_int_equal(sampler_sample(s, logits), 0);
     sampler_free(s);
     o.repeat_last_n = -1; /* nothing ever leaves */
-    s = make(&o, 4);
+    s = make_sampler(&o, 4);
     for (int i = 0; i < 1000; i++) sampler_accept(s, 1);
     sampler_accept(s, 0);
     for (int i = 0; i < 1000; i++) sampler_accept(s, 2);
     assert_int_equal(sampler_sample(s, logits), 3);
     sampler_free(s);
     o.repeat_last_n = 0;
-    s = make(&o, 4);
+    s = make_sampler(&o, 4);
     sampler_accept(s, 0);
     assert_int_equal(sampler_sample(s, logits), 0);
     sampler_free(s);
@@ -291,7 +235,7 @@ static void test_logits_are_not_changed(void **state) {
     pi_sampler_options o = plain_options();
     o.repeat_penalty = 1.3f;
     o.top_p = 0.9f;
-    sampler *s = make(&o, 64);
+    sampler *s = make_sampler(&o, 64);
     for (int i = 0; i < 20; i++) sampler_sample(s, logits);
     sampler_free(s);
     assert_memory_equal(logits, copy, sizeof logits);
@@ -307,12 +251,13 @@ static void test_same_seed_same_tokens(void **state) {
                             .top_k = 40,
                             .top_p = 0.95f,
                             .min_p = 0.05f,
+                            .typical_p = 1,
                             .repeat_penalty = 1.1f,
                             .repeat_last_n = 64,
                             .seed = 5};
-    sampler *a = make(&o, 200), *b = make(&o, 200);
+    sampler *a = make_sampler(&o, 200), *b = make_sampler(&o, 200);
     o.seed = 6;
-    sampler *c = make(&o, 200);
+    sampler *c = make_sampler(&o, 200);
     int differ = 0;
     for (int i = 0; i < 100; i++) {
         int32_t token = sampler_sample(a, logits);
@@ -325,11 +270,11 @@ static void test_same_seed_same_tokens(void **state) {
     sampler_free(b);
     sampler_free(c);
     o.seed = UINT64_MAX;
-    a = make(&o, 200);
-    b = make(&o, 200);
+    a = make_sampler(&o, 200);
+    b = make_sampler(&o, 200);
     assert_true(sampler_seed(a) != sampler_seed(b));
     o.seed = sampler_seed(a); /* what is reported reproduces the run */
-    c = make(&o, 200);
+    c = make_sampler(&o, 200);
     for (int i = 0; i < 50; i++) {
         assert_int_equal(sampler_sample(a, logits), sampler_sample(c, logits));
     }
@@ -395,8 +340,11 @@ static void test_chain_against_sorting(void **state) {
 
 static void test_bad_options_are_refused(void **state) {
     (void)state;
-    pi_sampler_options bad[8];
-    for (int i = 0; i < 8; i++) bad[i] = plain_options();
+    const sample_vocab ten = {.n_vocab = 10, .n_history = 64};
+    enum { N_BAD = 24 };
+    pi_sampler_options bad[N_BAD];
+    const pi_logit_bias outside = {10, 1}, negative = {-1, 1}, nan_bias = {0, NAN};
+    for (int i = 0; i < N_BAD; i++) bad[i] = plain_options();
     bad[0].temp = NAN;
     bad[1].top_p = -0.1f;
     bad[2].top_p = NAN;
@@ -405,31 +353,55 @@ static void test_bad_options_are_refused(void **state) {
     bad[5].repeat_penalty = 0;
     bad[6].repeat_penalty = NAN;
     bad[7].repeat_last_n = -2;
-    for (int i = 0; i < 8; i++) {
+    bad[8].typical_p = NAN;
+    bad[9].typical_p = -1;
+    bad[10].mirostat = 3;
+    bad[11].mirostat = -1;
+    bad[12].mirostat_tau = NAN;
+    bad[13].mirostat_eta = -1;
+    bad[14].xtc_probability = NAN;
+    bad[15].xtc_threshold = -0.5f;
+    bad[16].dry_multiplier = NAN;
+    bad[17].dry_base = -1;
+    bad[18].dry_allowed_length = -1;
+    bad[19].dry_last_n = -2;
+    bad[20].frequency_penalty = INFINITY;
+    bad[21].logit_bias = &outside;
+    bad[22].logit_bias = &negative;
+    bad[23].logit_bias = &nan_bias;
+    for (int i = 21; i < N_BAD; i++) bad[i].n_logit_bias = 1;
+    for (int i = 0; i < N_BAD; i++) {
         sampler *s = NULL;
         pi_error err = {0};
-        assert_int_equal(sampler_create(&bad[i], 10, &s, &err), PI_ERR_ARG);
+        assert_int_equal(sampler_create(&bad[i], &ten, &s, &err), PI_ERR_ARG);
         assert_null(s);
         assert_int_equal(err.status, PI_ERR_ARG);
         assert_true(strlen(err.message) > 10);
-        assert_int_equal(sampler_create(&bad[i], 10, &s, NULL), PI_ERR_ARG);
+        assert_int_equal(sampler_create(&bad[i], &ten, &s, NULL), PI_ERR_ARG);
     }
     sampler_free(NULL);
 }
 
 static void test_allocation_failures(void **state) {
     (void)state;
+    const sample_breaker breaker = {.tokens = {7}, .n = 1};
+    const sample_breakers breakers = {(sample_breaker *)(uintptr_t)&breaker, 1};
+    const int32_t end = 3;
+    const sample_vocab vocab = {1000, 64, &end, 1, &breakers};
     pi_sampler_options o = plain_options();
     o.repeat_penalty = 1.2f;
+    o.dry_multiplier = 1;
+    o.ignore_eos = true;
     int64_t before = mem_count();
-    sampler *s = make(&o, 1000);
+    sampler *s = NULL;
+    assert_int_equal(sampler_create(&o, &vocab, &s, NULL), PI_OK);
     int64_t needed = mem_count() - before;
     sampler_free(s);
-    assert_true(needed >= 4);
+    assert_true(needed >= 12);
     for (int64_t n = 1; n <= needed; n++) {
         pi_error err = {0};
         mem_fail_at(n);
-        assert_int_equal(sampler_create(&o, 1000, &s, &err), PI_ERR_NOMEM);
+        assert_int_equal(sampler_create(&o, &vocab, &s, &err), PI_ERR_NOMEM);
         assert_null(s);
     }
     mem_fail_at(0);
@@ -447,12 +419,13 @@ static void test_sampling_does_not_allocate_and_is_fast(void **state) {
                             .top_k = 40,
                             .top_p = 0.95f,
                             .min_p = 0.05f,
+                            .typical_p = 1,
                             .repeat_penalty = 1.1f,
                             .repeat_last_n = 64,
                             .seed = 5};
     for (int top_k = 40; top_k >= 0; top_k -= 40) {
         o.top_k = top_k;
-        sampler *s = make(&o, N);
+        sampler *s = make_sampler(&o, N);
         int64_t before = mem_count();
         double start = clock_seconds();
         for (int i = 0; i < ROUNDS; i++) sampler_sample(s, logits);

@@ -17,7 +17,7 @@ enum {
     MM_COLS = 4 /* columns at once */
 };
 
-/* 32 elements of 8 rows, with scales and minima per 16. */
+/* 32 elements of 8 rows, with scales and minima (if any) per 32 or per 16. */
 typedef struct mm_group {
     __m256i q[8]; /* [8 rows][4 elements] */
     __m256 d[2], m[2];
@@ -25,30 +25,54 @@ typedef struct mm_group {
 
 _Static_assert(MM_TILES *MM_K_GROUPS * sizeof(mm_group) <= CPU_SCRATCH_BYTES, "scratch");
 
+/* One chunk of 8 rows into 8 tile groups. */
+AVX2_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_ROWS],
+                                 mm_group *tile) {
+    const int n_sub = 32 / f->sub;
+    for (int r = 0; r < MM_ROWS; r++) {
+        q_scales s;
+        f->scales(p[r], &s);
+        for (int i = 0; i < n_sub; i++) {
+            float d[Q_GROUPS], m[Q_GROUPS];
+            _mm256_storeu_ps(d, s.d[i]);
+            if (f->has_min) _mm256_storeu_ps(m, s.m[i]);
+            for (int k = 0; k < Q_GROUPS; k++) {
+                mm_group *to = tile + (n_sub == 1 ? k : 4 * i + k / 2);
+                int half = n_sub == 1 ? 0 : k % 2;
+                ((float *)&to->d[half])[r] = d[k];
+                if (f->has_min) ((float *)&to->m[half])[r] = m[k];
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < Q_GROUPS; g++) {
+        for (int r = 0; r < MM_ROWS; r++)
+            tile[g].q[r] = _mm256_sub_epi8(f->quants(p[r], g), _mm256_set1_epi8((char)f->offset));
+        avx2_transpose8(tile[g].q);
+    }
+}
+
 /* Elements [k0, k1) of rows [row, row + 8) into a tile; rows from row1 on repeat the last one, so
  * that nothing outside of the range is read. */
 AVX2_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
                                 int64_t k0, int64_t k1, mm_group *tile) {
-    int64_t block_elems = (int64_t)f->groups * CPU_ACT_GROUP;
-    for (int64_t k = k0; k < k1; k += block_elems, tile += f->groups) {
-        const uint8_t *p[MM_ROWS];
+    const uint8_t *p[MM_ROWS];
+    for (int r = 0; r < MM_ROWS; r++) {
+        int64_t from = row + r < row1 ? row + r : row1 - 1;
+        p[r] = (const uint8_t *)w->data + (size_t)from * w->row_bytes + q_bytes(f, k0);
+    }
+    int64_t k = k0;
+    for (; k + Q_CHUNK <= k1; k += Q_CHUNK, tile += Q_GROUPS) {
+        mm_decode_chunk(f, p, tile);
+        for (int r = 0; r < MM_ROWS; r++) p[r] += f->chunk_bytes;
+    }
+    if (k < k1) {
+        uint8_t tail[MM_ROWS][Q_CHUNK_BYTES_MAX] = {{0}};
         for (int r = 0; r < MM_ROWS; r++) {
-            int64_t from = row + r < row1 ? row + r : row1 - 1;
-            p[r] = (const uint8_t *)w->data + (size_t)from * w->row_bytes +
-                   k / block_elems * f->block_bytes;
-            q_scales s;
-            f->scales(p[r], &s);
-            for (int g = 0; g < f->groups; g++)
-                for (int h = 0; h < 2; h++) {
-                    ((float *)&tile[g].d[h])[r] = s.d[2 * g + h];
-                    ((float *)&tile[g].m[h])[r] = f->has_min ? s.m[2 * g + h] : 0.0f;
-                }
+            memcpy(tail[r], p[r], q_bytes(f, k1 - k));
+            p[r] = tail[r];
         }
-#pragma GCC unroll 8
-        for (int g = 0; g < f->groups; g++) {
-            for (int r = 0; r < MM_ROWS; r++) tile[g].q[r] = f->quants(p[r], g);
-            avx2_transpose8(tile[g].q);
-        }
+        mm_decode_chunk(f, p, tile);
     }
 }
 

@@ -16,30 +16,72 @@ typedef struct mv_col {
     const int32_t *sum;
 } mv_col;
 
-typedef struct mv_acc {
-    __m256 dot;
-    float lift; /* sum of minimum * activations */
-} mv_acc;
+/* What a chunk of a column contributes to scales: dx, one per scale of a weight, and `lift`, dx
+ * times the sum of the elements under that scale, for minima and offsets. */
+typedef struct mv_part {
+    __m256 dx[2], lift[2];
+} mv_part;
 
-/* One block of a row, whose first group is g0, times n_cols columns. */
-AVX2_INLINE void mv_block(const q_format *f, const int n_cols, const uint8_t *p, int64_t g0,
-                          const mv_col *x, mv_acc acc[MV_COLS]) {
+/* Columns are padded, so that reading eight groups is fine where fewer are left. */
+AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x) {
+    mv_part part;
+    __m256 dx = _mm256_loadu_ps(x->d);
+    __m256i sum[2] = {_mm256_loadu_si256((const void *)x->sum),
+                      _mm256_loadu_si256((const void *)(x->sum + Q_GROUPS))};
+    if (f->sub == 32) {
+        /* sums of pairs come out as groups 0 1 4 5 2 3 6 7 */
+        __m256i pairs = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum[0], sum[1]), 0xd8);
+        part.dx[0] = dx;
+        part.lift[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(pairs), dx);
+        return part;
+    }
+    for (int h = 0; h < 2; h++) {
+        __m256i twice = _mm256_add_epi32(_mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3),
+                                         _mm256_set1_epi32(4 * h));
+        part.dx[h] = _mm256_permutevar8x32_ps(dx, twice);
+        part.lift[h] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[h]), part.dx[h]);
+    }
+    return part;
+}
+
+/* Scales of a chunk arranged for mv_group_scale; minima and offsets go into the accumulator. */
+AVX2_INLINE __m256 mv_scale(const q_format *f, const q_scales *s, const mv_part *x, __m256 lane[2],
+                            __m256 acc) {
+    const __m256i even_odd = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+    for (int h = 0; h < 32 / f->sub; h++) {
+        __m256 dd = _mm256_mul_ps(s->d[h], x->dx[h]);
+        if (f->sub == 32) {
+            lane[0] = _mm256_permute2f128_ps(dd, dd, 0x00);
+            lane[1] = _mm256_permute2f128_ps(dd, dd, 0x11);
+        } else {
+            lane[h] = _mm256_permutevar8x32_ps(dd, even_odd);
+        }
+        __m256 m = f->has_min ? s->m[h] : _mm256_mul_ps(s->d[h], _mm256_set1_ps((float)f->offset));
+        if (f->has_min || f->offset != 0) acc = _mm256_fnmadd_ps(m, x->lift[h], acc);
+    }
+    return acc;
+}
+
+/* The scale of each 32-bit lane in group g: lane i belongs to elements 4i .. 4i + 3. */
+AVX2_INLINE __m256 mv_group_scale(const __m256 lane[2], int g) {
+    return _mm256_permutevar_ps(lane[g / 4], _mm256_set1_epi32(g % 4));
+}
+
+/* A chunk of a row, of which `groups` are valid, times n_cols columns. */
+AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p, const int groups,
+                          const mv_col *x, const mv_part *part, __m256 acc[MV_COLS]) {
     q_scales s;
+    __m256 lane[MV_COLS][2];
     f->scales(p, &s);
+    for (int c = 0; c < n_cols; c++) acc[c] = mv_scale(f, &s, &part[c], lane[c], acc[c]);
 #pragma GCC unroll 8
-    for (int g = 0; g < f->groups; g++) {
+    for (int g = 0; g < groups; g++) {
         __m256i w = f->quants(p, g);
         for (int c = 0; c < n_cols; c++) {
-            __m256i xq = _mm256_loadu_si256((const void *)(x[c].q + (g0 + g) * CPU_ACT_GROUP));
-            __m256 dot = _mm256_cvtepi32_ps(q_widen(q_dot16(w, xq)));
-            float dx = x[c].d[g0 + g];
-            __m256 scale = _mm256_set1_ps(s.d[2 * g] * dx);
-            if (f->sub == 16)
-                scale = _mm256_insertf128_ps(scale, _mm_set1_ps(s.d[2 * g + 1] * dx), 1);
-            acc[c].dot = _mm256_fmadd_ps(dot, scale, acc[c].dot);
-            if (!f->has_min) continue;
-            const int32_t *sum = x[c].sum + 2 * (g0 + g);
-            acc[c].lift += dx * (s.m[2 * g] * (float)sum[0] + s.m[2 * g + 1] * (float)sum[1]);
+            __m256i xq = _mm256_loadu_si256((const void *)(x[c].q + g * CPU_ACT_GROUP));
+            __m256i dot = f->is_signed ? q_dot16(w, xq) : _mm256_maddubs_epi16(w, xq);
+            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(q_widen(dot)), mv_group_scale(lane[c], g),
+                                     acc[c]);
         }
     }
 }
@@ -49,34 +91,48 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
                          int64_t row, int64_t stride, const cpu_act *act, int64_t col, float *y,
                          int64_t ldy) {
     const uint8_t *p[MV_ROWS];
-    mv_acc acc[MV_ROWS][MV_COLS];
+    __m256 acc[MV_ROWS][MV_COLS];
     mv_col x[MV_COLS];
+    mv_part part[MV_COLS];
     for (int c = 0; c < n_cols; c++) {
         const void *column = act_column(act, col + c);
         x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
     }
     for (int r = 0; r < n_rows; r++) {
         p[r] = (const uint8_t *)w->data + (size_t)(row + r * stride) * w->row_bytes;
-        for (int c = 0; c < n_cols; c++) acc[r][c] = (mv_acc){_mm256_setzero_ps(), 0.0f};
+        for (int c = 0; c < n_cols; c++) acc[r][c] = _mm256_setzero_ps();
     }
-    int64_t groups = w->n_in / CPU_ACT_GROUP;
-    for (int64_t g = 0; g < groups; g += f->groups)
+    for (int64_t i = w->n_in / Q_CHUNK; i > 0; i--) {
+        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c]);
         for (int r = 0; r < n_rows; r++) {
-            for (int line = 0; line < f->block_bytes; line += 64)
+            for (int line = 0; line < f->chunk_bytes; line += 64)
                 _mm_prefetch((const char *)p[r] + MV_AHEAD + line, _MM_HINT_T0);
-            mv_block(f, n_cols, p[r], g, x, acc[r]);
-            p[r] += f->block_bytes;
+            mv_chunk(f, n_cols, p[r], Q_GROUPS, x, part, acc[r]);
+            p[r] += f->chunk_bytes;
         }
+        for (int c = 0; c < n_cols; c++) {
+            x[c].q += Q_CHUNK;
+            x[c].d += Q_GROUPS;
+            x[c].sum += 2 * Q_GROUPS;
+        }
+    }
+    int64_t left = w->n_in % Q_CHUNK;
+    if (left) {
+        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c]);
+        for (int r = 0; r < n_rows; r++) {
+            uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
+            memcpy(tail, p[r], q_bytes(f, left));
+            mv_chunk(f, n_cols, tail, (int)left / CPU_ACT_GROUP, x, part, acc[r]);
+        }
+    }
     for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < n_cols; c++)
-            y[(col + c) * ldy + row + r * stride] = avx2_sum(acc[r][c].dot) - acc[r][c].lift;
+            y[(col + c) * ldy + row + r * stride] = avx2_sum(acc[r][c]);
 }
 
 AVX2_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                         const cpu_act *x, float *y, int64_t ldy) {
-    /* Types with large blocks are bound by instructions here, and gain nothing from streams. */
-    bool streams = x->n_cols == 1 && f->groups == 1;
-    int64_t row = row0, stride = streams ? (row1 - row0) / MV_ROWS : 0;
+    int64_t row = row0, stride = x->n_cols == 1 ? (row1 - row0) / MV_ROWS : 0;
     for (; row < row0 + stride; row++) mv_rows(f, MV_ROWS, 1, w, row, stride, x, 0, y, ldy);
     for (row = row0 + stride * MV_ROWS; row < row1; row++) {
         int64_t col = 0;

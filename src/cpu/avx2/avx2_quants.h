@@ -1,12 +1,13 @@
 /* avx2_quants.h: what a quantized type looks like to the AVX2 kernels.
  *
- * A row is a sequence of blocks of one or eight groups of 32 elements. A type is described by a
- * q_format: how to unpack a group into 32 signed bytes in element order, and the scales and minima
- * of a block, two per group (equal ones where the type has one per 32 elements):
+ * Both kernels (matvec, matmul) see a row as chunks of eight groups of 32 elements. A type is
+ * described by a q_format: how to unpack a group into 32 bytes in element order, and how to get all
+ * scales and minima of a chunk at once:
  *
- *   value = d * byte - m
+ *   value = d * (byte - offset) - m
  *
- * Functions read only the bytes of the block. */
+ * Functions read only the bytes of the chunk; rows that are no multiple of 256 end in a copy padded
+ * with zeros (a scale of 0 makes the padding vanish). */
 #ifndef CPU_AVX2_QUANTS_H
 #define CPU_AVX2_QUANTS_H
 
@@ -15,28 +16,62 @@
 #include "avx2_mat.h"
 #include "quant_blocks.h"
 
-enum { Q_GROUPS_MAX = 8 };
+enum {
+    Q_CHUNK = 256,                      /* elements */
+    Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP, /* one vector of floats */
+    Q_CHUNK_BYTES_MAX = Q_GROUPS * 34   /* q8_0, the widest */
+};
 
+/* Scales of a chunk. One per 32 elements: d[0], m[0] hold eight. One per 16: all hold 16. */
 typedef struct q_scales {
-    float d[2 * Q_GROUPS_MAX], m[2 * Q_GROUPS_MAX];
+    __m256 d[2], m[2];
 } q_scales;
 
 typedef struct q_format {
-    int block_bytes;
-    int groups; /* of a block */
+    int chunk_bytes;
+    int sub; /* elements per scale: 16 or 32 */
     bool has_min;
-    /* No sum of products |byte| * 127 over a scale's elements, in pairs of 16 lanes, leaves 16
-     * bits: |byte| <= 16 with one scale per 32, <= 32 with one per 16. */
+    bool is_signed; /* bytes are -127..127, else 0..127; signed ones have no offset */
+    int offset;
+    /* No sum of products |byte - offset| * 127 over a scale's elements, in pairs of 16 lanes,
+     * leaves 16 bits: up to 16 with one scale per 32, up to 32 with one per 16. */
     bool narrow;
-    int sub; /* elements per scale */
-    __m256i (*quants)(const uint8_t *block, int group);
-    void (*scales)(const uint8_t *block, q_scales *out);
+    __m256i (*quants)(const uint8_t *chunk, int group);
+    void (*scales)(const uint8_t *chunk, q_scales *out);
 } q_format;
 
-AVX2_INLINE float q_half(const uint8_t *p) {
-    uint16_t h;
+/* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
+AVX2_INLINE size_t q_bytes(const q_format *f, int64_t n) {
+    return (size_t)n * (size_t)f->chunk_bytes / Q_CHUNK;
+}
+
+AVX2_INLINE int16_t q_word(const uint8_t *p) {
+    int16_t h;
     memcpy(&h, p, sizeof h);
-    return _cvtsh_ss(h);
+    return h;
+}
+
+AVX2_INLINE __m256 q_half(const uint8_t *p) {
+    return _mm256_cvtph_ps(_mm_set1_epi16(q_word(p)));
+}
+
+/* Halfs at the same place p of eight blocks, as they are. */
+AVX2_INLINE __m128i q_block_halfs(const uint8_t *p, int bytes) {
+    return _mm_setr_epi16(q_word(p), q_word(p + bytes), q_word(p + 2 * bytes),
+                          q_word(p + 3 * bytes), q_word(p + 4 * bytes), q_word(p + 5 * bytes),
+                          q_word(p + 6 * bytes), q_word(p + 7 * bytes));
+}
+
+/* Eight blocks that start with a scale. */
+AVX2_INLINE void q_scale_first(const uint8_t *chunk, int block_bytes, q_scales *out) {
+    out->d[0] = _mm256_cvtph_ps(q_block_halfs(chunk, block_bytes));
+}
+
+/* Eight blocks that start with a scale and an addend: a minimum with its sign changed. */
+AVX2_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scales *out) {
+    q_scale_first(chunk, block_bytes, out);
+    __m128i m = q_block_halfs(chunk + 2, block_bytes);
+    out->m[0] = _mm256_cvtph_ps(_mm_xor_si128(m, _mm_set1_epi16(INT16_MIN)));
 }
 
 /* The values of a table of 16 bytes at the nibbles' places. */
@@ -51,15 +86,6 @@ AVX2_INLINE __m256i q_nibble_block(const uint8_t *p) {
     return _mm256_and_si256(q, _mm256_set1_epi8(15));
 }
 
-AVX2_INLINE __m256i q4_0_quants(const uint8_t *block, int group) {
-    (void)group;
-    return _mm256_sub_epi8(q_nibble_block(block + 2), _mm256_set1_epi8(8));
-}
-
-AVX2_INLINE void q_scale_first(const uint8_t *block, q_scales *out) {
-    out->d[0] = out->d[1] = q_half(block);
-}
-
 /* 32 bits -> 32 bytes, all ones where a bit is clear. */
 AVX2_INLINE __m256i q_clear_bits(const uint8_t *p) {
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
@@ -71,46 +97,78 @@ AVX2_INLINE __m256i q_clear_bits(const uint8_t *p) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), _mm256_setzero_si256());
 }
 
-AVX2_INLINE void q_scale_addend(const uint8_t *block, q_scales *out) {
-    out->d[0] = out->d[1] = q_half(block);
-    out->m[0] = out->m[1] = -q_half(block + 2);
+AVX2_INLINE __m256i q4_0_quants(const uint8_t *chunk, int group) {
+    const uint8_t *block = chunk + 18 * group;
+    return q_nibble_block(block + 2);
 }
 
-AVX2_INLINE __m256i q4_1_quants(const uint8_t *block, int group) {
-    (void)group;
+AVX2_INLINE void q4_0_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_first(chunk, 18, out);
+}
+
+AVX2_INLINE __m256i q4_1_quants(const uint8_t *chunk, int group) {
+    const uint8_t *block = chunk + 20 * group;
     return q_nibble_block(block + 4);
 }
 
-AVX2_INLINE __m256i q5_0_quants(const uint8_t *block, int group) {
-    (void)group;
-    /* where the fifth bit is clear, q - 16 is the nibble with four ones above it */
-    __m256i less = _mm256_and_si256(q_clear_bits(block + 2), _mm256_set1_epi8(-16));
-    return _mm256_or_si256(q_nibble_block(block + 6), less);
+AVX2_INLINE void q4_1_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_addend(chunk, 20, out);
 }
 
-AVX2_INLINE __m256i q5_1_quants(const uint8_t *block, int group) {
-    (void)group;
+AVX2_INLINE __m256i q5_0_quants(const uint8_t *chunk, int group) {
+    const uint8_t *block = chunk + 22 * group;
+    __m256i more = _mm256_andnot_si256(q_clear_bits(block + 2), _mm256_set1_epi8(16));
+    return _mm256_or_si256(q_nibble_block(block + 6), more);
+}
+
+AVX2_INLINE void q5_0_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_first(chunk, 22, out);
+}
+
+AVX2_INLINE __m256i q5_1_quants(const uint8_t *chunk, int group) {
+    const uint8_t *block = chunk + 24 * group;
     __m256i more = _mm256_andnot_si256(q_clear_bits(block + 4), _mm256_set1_epi8(16));
     return _mm256_or_si256(q_nibble_block(block + 8), more);
 }
 
-AVX2_INLINE __m256i q8_0_quants(const uint8_t *block, int group) {
-    (void)group;
+AVX2_INLINE void q5_1_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_addend(chunk, 24, out);
+}
+
+AVX2_INLINE __m256i q8_0_quants(const uint8_t *chunk, int group) {
+    const uint8_t *block = chunk + 34 * group;
     return _mm256_loadu_si256((const void *)(block + 2));
 }
 
-AVX2_INLINE __m256i iq4_nl_quants(const uint8_t *block, int group) {
-    (void)group;
+AVX2_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_first(chunk, 34, out);
+}
+
+AVX2_INLINE __m256i iq4_nl_quants(const uint8_t *chunk, int group) {
+    const uint8_t *block = chunk + 18 * group;
     return q_look_up(q_nibble_block(block + 2), _mm_setr_epi8(QUANT_IQ4_VALUES));
 }
 
-AVX2_INLINE __m256i mxfp4_quants(const uint8_t *block, int group) {
-    (void)group;
-    return q_look_up(q_nibble_block(block + 1), _mm_setr_epi8(QUANT_E2M1_VALUES));
+AVX2_INLINE void iq4_nl_scales(const uint8_t *chunk, q_scales *out) {
+    q_scale_first(chunk, 18, out);
 }
 
-AVX2_INLINE void mxfp4_scales(const uint8_t *block, q_scales *out) {
-    out->d[0] = out->d[1] = quant_e8m0_half(block[0]);
+AVX2_INLINE __m256i mxfp4_quants(const uint8_t *chunk, int group) {
+    const __m128i table = _mm_add_epi8(_mm_setr_epi8(QUANT_E2M1_VALUES), _mm_set1_epi8(12));
+    return q_look_up(q_nibble_block(chunk + 17 * group + 1), table);
+}
+
+/* The scale is 2^(e - 128); see quant_e8m0_half. */
+AVX2_INLINE void mxfp4_scales(const uint8_t *p, q_scales *out) {
+    __m256i e = _mm256_cvtepu8_epi32(
+        _mm_setr_epi8((char)p[0], (char)p[17], (char)p[34], (char)p[51], (char)p[68], (char)p[85],
+                      (char)p[102], (char)p[119], 0, 0, 0, 0, 0, 0, 0, 0));
+    __m256i d = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
+    d = _mm256_blendv_epi8(d, tiny, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
+    d = _mm256_or_si256(d, _mm256_and_si256(nan, _mm256_set1_epi32(0x7fc00000)));
+    out->d[0] = _mm256_castsi256_ps(d);
 }
 
 /* ---- K types: planes of bits, see quant_blocks.h --------------------------------------------- */
@@ -123,12 +181,11 @@ AVX2_INLINE __m256i q_plane(const uint8_t *p, int from, int to, int mask) {
 }
 
 /* 16 signed bytes times d. */
-AVX2_INLINE void q_scale_bytes(__m128i sc, float d, float out[16]) {
-    __m256 dv = _mm256_set1_ps(d);
+AVX2_INLINE void q_scale_bytes(__m128i sc, __m256 d, __m256 out[2]) {
     __m256 low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sc));
     __m256 high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(sc, 8)));
-    _mm256_storeu_ps(out, _mm256_mul_ps(dv, low));
-    _mm256_storeu_ps(out + 8, _mm256_mul_ps(dv, high));
+    out[0] = _mm256_mul_ps(d, low);
+    out[1] = _mm256_mul_ps(d, high);
 }
 
 AVX2_INLINE __m256i q2_K_quants(const uint8_t *block, int group) {
@@ -144,8 +201,7 @@ AVX2_INLINE void q2_K_scales(const uint8_t *block, q_scales *out) {
 
 AVX2_INLINE __m256i q3_K_quants(const uint8_t *block, int group) {
     __m256i low = q_plane(block + 32 + group / 4 * 32, group % 4 * 2, 0, 3);
-    __m256i q = _mm256_or_si256(low, q_plane(block, group, 2, 4));
-    return _mm256_sub_epi8(q, _mm256_set1_epi8(4));
+    return _mm256_or_si256(low, q_plane(block, group, 2, 4));
 }
 
 /* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. */
@@ -164,19 +220,11 @@ AVX2_INLINE __m256i q4_K_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
 }
 
-/* Eight floats, each stored twice. */
-AVX2_INLINE void q_store_twice(__m256 v, float out[16]) {
-    __m256i i = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(v, i));
-    i = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
-    _mm256_storeu_ps(out + 8, _mm256_permutevar8x32_ps(v, i));
-}
-
 /* Q4_K and Q5_K: a block starts with d, dmin and three words u0, u1, u2 of 6-bit scales and minima.
  * The first four scales are the low six bits of u0's bytes; the others have their low nibbles in
  * u2 (low nibbles) and their high two bits on top of u0. Minima likewise with u1 and the high
  * nibbles of u2. */
-AVX2_INLINE void q_scales_k4(const uint8_t *block, q_scales *out) {
+AVX2_INLINE void q4_K_scales(const uint8_t *block, q_scales *out) {
     __m128i head = _mm_loadu_si128((const void *)block);
     __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xa5), _mm_setr_epi32(0, 2, 0, 2));
     __m128i high = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xff), _mm_setr_epi32(0, 0, 0, 4));
@@ -185,8 +233,12 @@ AVX2_INLINE void q_scales_k4(const uint8_t *block, q_scales *out) {
     __m128i both = _mm_or_si128(low, high);
     __m256 sc = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(both));
     __m256 m = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(both, 8)));
-    q_store_twice(_mm256_mul_ps(_mm256_set1_ps(q_half(block)), sc), out->d);
-    q_store_twice(_mm256_mul_ps(_mm256_set1_ps(q_half(block + 2)), m), out->m);
+    out->d[0] = _mm256_mul_ps(q_half(block), sc);
+    out->m[0] = _mm256_mul_ps(q_half(block + 2), m);
+}
+
+AVX2_INLINE void q5_K_scales(const uint8_t *block, q_scales *out) {
+    q4_K_scales(block, out);
 }
 
 AVX2_INLINE __m256i q5_K_quants(const uint8_t *block, int group) {
@@ -199,8 +251,7 @@ AVX2_INLINE __m256i q5_K_quants(const uint8_t *block, int group) {
 AVX2_INLINE __m256i q6_K_quants(const uint8_t *block, int group) {
     int half = group / 4, g = group % 4;
     __m256i low = q_plane(block + 64 * half + 32 * (g % 2), g / 2 * 4, 0, 15);
-    __m256i q = _mm256_or_si256(low, q_plane(block + 128 + 32 * half, 2 * g, 4, 0x30));
-    return _mm256_sub_epi8(q, _mm256_set1_epi8(32));
+    return _mm256_or_si256(low, q_plane(block + 128 + 32 * half, 2 * g, 4, 0x30));
 }
 
 AVX2_INLINE void q6_K_scales(const uint8_t *block, q_scales *out) {
@@ -223,29 +274,26 @@ AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
     h = _mm256_slli_epi32(_mm256_and_si256(h, _mm256_set1_epi32(3)), 4);
     __m256i sc = _mm256_or_si256(_mm256_and_si256(l, _mm256_set1_epi32(15)), h);
     sc = _mm256_sub_epi32(sc, _mm256_set1_epi32(32));
-    q_store_twice(_mm256_mul_ps(_mm256_set1_ps(q_half(block)), _mm256_cvtepi32_ps(sc)), out->d);
+    out->d[0] = _mm256_mul_ps(q_half(block), _mm256_cvtepi32_ps(sc));
 }
 
 #define Q_FORMAT(name, ...)                                                                        \
-    static const q_format name##_format = {.quants = name##_quants, __VA_ARGS__}
+    static const q_format name##_format = {                                                        \
+        .quants = name##_quants, .scales = name##_scales, __VA_ARGS__}
 
-Q_FORMAT(q4_0, .block_bytes = 18, .groups = 1, .sub = 32, .narrow = true, .scales = q_scale_first);
-Q_FORMAT(q4_1, .block_bytes = 20, .groups = 1, .sub = 32, .narrow = true, .has_min = true,
-         .scales = q_scale_addend);
-Q_FORMAT(q5_0, .block_bytes = 22, .groups = 1, .sub = 32, .narrow = true, .scales = q_scale_first);
-Q_FORMAT(q5_1, .block_bytes = 24, .groups = 1, .sub = 32, .has_min = true,
-         .scales = q_scale_addend);
-Q_FORMAT(q8_0, .block_bytes = 34, .groups = 1, .sub = 32, .scales = q_scale_first);
-Q_FORMAT(iq4_nl, .block_bytes = 18, .groups = 1, .sub = 32, .scales = q_scale_first);
-Q_FORMAT(mxfp4, .block_bytes = 17, .groups = 1, .sub = 32, .narrow = true, .scales = mxfp4_scales);
-Q_FORMAT(q2_K, .block_bytes = 84, .groups = 8, .sub = 16, .narrow = true, .has_min = true,
-         .scales = q2_K_scales);
-Q_FORMAT(q3_K, .block_bytes = 110, .groups = 8, .sub = 16, .narrow = true, .scales = q3_K_scales);
-Q_FORMAT(q4_K, .block_bytes = 144, .groups = 8, .sub = 32, .narrow = true, .has_min = true,
-         .scales = q_scales_k4);
-Q_FORMAT(q5_K, .block_bytes = 176, .groups = 8, .sub = 32, .has_min = true, .scales = q_scales_k4);
-Q_FORMAT(q6_K, .block_bytes = 210, .groups = 8, .sub = 16, .narrow = true, .scales = q6_K_scales);
-Q_FORMAT(iq4_xs, .block_bytes = 136, .groups = 8, .sub = 32, .scales = iq4_xs_scales);
+Q_FORMAT(q4_0, .chunk_bytes = 8 * 18, .sub = 32, .offset = 8, .narrow = true);
+Q_FORMAT(q4_1, .chunk_bytes = 8 * 20, .sub = 32, .has_min = true, .narrow = true);
+Q_FORMAT(q5_0, .chunk_bytes = 8 * 22, .sub = 32, .offset = 16, .narrow = true);
+Q_FORMAT(q5_1, .chunk_bytes = 8 * 24, .sub = 32, .has_min = true);
+Q_FORMAT(q8_0, .chunk_bytes = 8 * 34, .sub = 32, .is_signed = true);
+Q_FORMAT(iq4_nl, .chunk_bytes = 8 * 18, .sub = 32, .is_signed = true);
+Q_FORMAT(mxfp4, .chunk_bytes = 8 * 17, .sub = 32, .offset = 12, .narrow = true);
+Q_FORMAT(q2_K, .chunk_bytes = 84, .sub = 16, .has_min = true, .narrow = true);
+Q_FORMAT(q3_K, .chunk_bytes = 110, .sub = 16, .offset = 4, .narrow = true);
+Q_FORMAT(q4_K, .chunk_bytes = 144, .sub = 32, .has_min = true, .narrow = true);
+Q_FORMAT(q5_K, .chunk_bytes = 176, .sub = 32, .has_min = true);
+Q_FORMAT(q6_K, .chunk_bytes = 210, .sub = 16, .offset = 32, .narrow = true);
+Q_FORMAT(iq4_xs, .chunk_bytes = 136, .sub = 32, .is_signed = true);
 
 /* Products of signed bytes, pairs added: |w| <= 128 and |x| <= 127 keep this within 16 bits. */
 AVX2_INLINE __m256i q_dot16(__m256i w, __m256i x) {

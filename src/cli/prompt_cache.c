@@ -1,0 +1,58 @@
+/* prompt_cache.c: which tokens of the file and the prompt agree, and when the file is written.
+ *
+ * A session can be rewound to any prefix, so whatever the file and the prompt share from the
+ * beginning is reused; the rest is read again. The file is written after the text has been
+ * streamed, so that the first token does not wait for the disk. A file that is no saved session, or
+ * one of another model, is an error and stays as it is: the name may be a slip. */
+#include "prompt_cache.h"
+
+#include "mem.h"
+
+static int32_t common_prefix(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
+    int32_t n = 0;
+    while (n < n_a && n < n_b && a[n] == b[n]) n++;
+    return n;
+}
+
+pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
+                            const int32_t *prompt, int32_t n_prompt, int32_t *n_reused,
+                            pi_error *err) {
+    *c = (prompt_cache){.options = o};
+    *n_reused = 0;
+    if (!o->prompt_cache) return PI_OK;
+    int32_t capacity = pi_session_capacity(session), n_stored = 0;
+    int32_t *stored = mem_alloc((size_t)capacity * sizeof *stored);
+    if (!stored) return error_nomem(err, (size_t)capacity * sizeof *stored, "prompt cache");
+    pi_error why = {.status = PI_OK};
+    pi_status status = pi_session_load(session, o->prompt_cache, stored, capacity, &n_stored, &why);
+    if (status == PI_OK) {
+        int32_t n = common_prefix(stored, n_stored, prompt, n_prompt);
+        c->covers_prompt = n == n_prompt;
+        *n_reused = n < n_prompt ? n : n_prompt - 1;
+        status = pi_session_rewind(session, *n_reused, err);
+        cli_say(o, "prompt cache: %d of %d tokens", (int)*n_reused, (int)n_prompt);
+    } else if (status == PI_ERR_NOT_FOUND) {
+        status = PI_OK;
+        if (o->verbose) cli_say(o, "prompt cache: %s: new", o->prompt_cache);
+    } else {
+        status = error_set(err, status, "%s", why.message);
+    }
+    mem_free(stored);
+    return status;
+}
+
+pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, const int32_t *prompt,
+                            int32_t n_prompt, const int32_t *generated, pi_error *err) {
+    const cli_options *o = c->options;
+    if (!o->prompt_cache || o->prompt_cache_ro) return PI_OK;
+    if (c->covers_prompt && !o->prompt_cache_all) return PI_OK;
+    int32_t n = pi_session_length(session);
+    if (!o->prompt_cache_all && n > n_prompt) n = n_prompt;
+    if (n == 0) return PI_OK; /* stopped before anything was read */
+    int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
+    if (!tokens) return error_nomem(err, (size_t)n * sizeof *tokens, "prompt cache");
+    for (int32_t i = 0; i < n; i++) tokens[i] = i < n_prompt ? prompt[i] : generated[i - n_prompt];
+    pi_status status = pi_session_save(session, o->prompt_cache, tokens, n, err);
+    mem_free(tokens);
+    return status;
+}

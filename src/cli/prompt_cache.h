@@ -1,0 +1,23 @@
+/* prompt_cache.h: --prompt-cache: what reading a prompt gave, kept in a file for the next run. */
+#ifndef CLI_PROMPT_CACHE_H
+#define CLI_PROMPT_CACHE_H
+
+#include "cli.h"
+
+typedef struct prompt_cache {
+    const cli_options *options;
+    bool covers_prompt; /* the file that was loaded begins with the whole prompt */
+} prompt_cache;
+
+/* Takes from the file what it has in common with prompt[n_prompt] into the empty session, but never
+ * all of the prompt, whose last token is needed for its logits. *n_reused: that many tokens. No
+ * file yet is no error; one that cannot be used is. */
+pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
+                            const int32_t *prompt, int32_t n_prompt, int32_t *n_reused,
+                            pi_error *err);
+
+/* Writes the file when there is something new for it. */
+pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, const int32_t *prompt,
+                            int32_t n_prompt, const int32_t *generated, pi_error *err);
+
+#endif

@@ -1,0 +1,110 @@
+/* sampling.c: options of samplers. Ranges were checked when the options were read; what is left is
+ * the inner form of texts: ID+BIAS, and escapes in sequence breakers. */
+#include "sampling.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "15043+1.5", "15043-inf": the sign is what separates. */
+static pi_status parse_bias(const char *text, pi_logit_bias *out, pi_error *err) {
+    char *end;
+    errno = 0;
+    long id = strtol(text, &end, 10);
+    bool good = end != text && *text >= '0' && *text <= '9' && errno == 0 && id <= INT32_MAX &&
+                (*end == '+' || *end == '-');
+    double bias = 0;
+    if (good) {
+        const char *number = end;
+        bias = strtod(number, &end);
+        good = end != number && *end == 0 && !isnan(bias);
+    }
+    if (!good) {
+        return error_set(err, PI_ERR_ARG,
+                         "\"%s\" is no token and bias: --logit-bias: give an id, a sign and a "
+                         "number, such as 15043+1 or 15043-inf",
+                         text);
+    }
+    *out = (pi_logit_bias){.token = (int32_t)id, .bias = (float)bias};
+    return PI_OK;
+}
+
+static pi_status set_breakers(const cli_options *o, sampling *s, pi_error *err) {
+    if (o->dry_breakers.count == 0) return PI_OK; /* NULL: the usual ones */
+    pi_status status = text_list_create(&s->breakers, o->dry_breakers.values, o->dry_breakers.count,
+                                        !o->no_escape, err);
+    if (status != PI_OK) return status;
+    s->options.dry_breakers = s->breaker_texts;
+    for (int i = 0; i < s->breakers.n; i++) {
+        const char *text = s->breakers.items[i].data;
+        if (strcmp(text, "none") != 0) s->breaker_texts[s->options.n_dry_breakers++] = text;
+    }
+    return PI_OK;
+}
+
+pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
+    *s = (sampling){.options = pi_sampler_default_options()};
+    pi_sampler_options *p = &s->options;
+    p->temp = (float)o->temp;
+    p->dynatemp_range = (float)o->dynatemp_range;
+    p->dynatemp_exponent = (float)o->dynatemp_exponent;
+    p->top_k = (int32_t)o->top_k;
+    p->top_p = (float)o->top_p;
+    p->min_p = (float)o->min_p;
+    p->typical_p = (float)o->typical;
+    p->repeat_penalty = (float)o->repeat_penalty;
+    p->repeat_last_n = (int32_t)o->repeat_last_n;
+    p->presence_penalty = (float)o->presence_penalty;
+    p->frequency_penalty = (float)o->frequency_penalty;
+    p->xtc_probability = (float)o->xtc_probability;
+    p->xtc_threshold = (float)o->xtc_threshold;
+    p->dry_multiplier = (float)o->dry_multiplier;
+    p->dry_base = (float)o->dry_base;
+    p->dry_allowed_length = (int32_t)o->dry_allowed_length;
+    p->dry_last_n = (int32_t)o->dry_last_n;
+    p->mirostat = (int32_t)o->mirostat;
+    p->mirostat_tau = (float)o->mirostat_tau;
+    p->mirostat_eta = (float)o->mirostat_eta;
+    p->ignore_eos = o->ignore_eos;
+    p->seed = o->seed < 0 ? UINT64_MAX : (uint64_t)o->seed;
+    p->logit_bias = s->bias;
+    for (int i = 0; i < o->logit_bias.count; i++) {
+        pi_status status = parse_bias(o->logit_bias.values[i], &s->bias[i], err);
+        if (status != PI_OK) return status;
+        p->n_logit_bias++;
+    }
+    return set_breakers(o, s, err);
+}
+
+void sampling_free(sampling *s) {
+    text_list_free(&s->breakers);
+}
+
+void sampling_print(const cli_options *o) {
+    if (o->temp <= 0) {
+        cli_say(o, "sampling:    the most likely token");
+    } else if (o->mirostat > 0) {
+        cli_say(o, "sampling:    temp %g, mirostat %d, entropy %g bits, learning rate %g", o->temp,
+                (int)o->mirostat, o->mirostat_tau, o->mirostat_eta);
+    } else {
+        cli_say(o, "sampling:    top-k %lld, typical %g, top-p %g, min-p %g, temp %g",
+                (long long)o->top_k, o->typical, o->top_p, o->min_p, o->temp);
+    }
+    if (o->temp > 0 && o->dynatemp_range > 0) {
+        cli_say(o, "             temp -+ %g by the entropy ^ %g", o->dynatemp_range,
+                o->dynatemp_exponent);
+    }
+    if (o->xtc_probability > 0 && o->mirostat == 0) {
+        cli_say(o, "             xtc of %g with probability %g", o->xtc_threshold,
+                o->xtc_probability);
+    }
+    if (o->mirostat > 0) return; /* penalties take no part */
+    cli_say(o, "penalties:   repeat %g, presence %g, frequency %g, over %lld tokens",
+            o->repeat_penalty, o->presence_penalty, o->frequency_penalty,
+            (long long)o->repeat_last_n);
+    if (o->dry_multiplier > 0) {
+        cli_say(o, "             dry %g * %g ^ (length - %lld)", o->dry_multiplier, o->dry_base,
+                (long long)o->dry_allowed_length);
+    }
+}

@@ -1,0 +1,23 @@
+/* sampling.h: from the options of the command line to those of a sampler, for every command that
+ * draws tokens. */
+#ifndef CLI_SAMPLING_H
+#define CLI_SAMPLING_H
+
+#include "cli.h"
+#include "cli_text.h"
+
+typedef struct sampling {
+    pi_sampler_options options; /* points into what follows */
+    pi_logit_bias bias[OPTION_MAX_TEXTS];
+    text_list breakers;
+    const char *breaker_texts[OPTION_MAX_TEXTS];
+} sampling;
+
+/* PI_ERR_ARG when a logit bias is not of the form ID+BIAS. `s` must stay where it is. */
+pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err);
+void sampling_free(sampling *s);
+
+/* With -v: the settings that differ from being off, on standard error. */
+void sampling_print(const cli_options *o);
+
+#endif

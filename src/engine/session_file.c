@@ -1,0 +1,317 @@
+/* session_file.c: saving a session and taking it up again.
+ *
+ * Only the rows of the tokens that are there are written, so a file fits any session of the same
+ * model and cache types that has room, and a longer file gives its beginning to a shorter session.
+ * Everything is checked before the session is touched. */
+#include "session_file.h"
+
+#include <string.h>
+
+#include "context.h"
+#include "file.h"
+#include "mem.h"
+
+static const char magic[8] = {'P', 'I', 'S', 'E', 'S', 'S', 'N', '\n'};
+
+enum { /* offsets in the header */
+       AT_VERSION = 8,
+       AT_TOKENS = 12,
+       AT_TYPE_K = 16,
+       AT_TYPE_V = 20,
+       AT_MODEL = 24,
+       AT_TOKEN_BYTES = 32,
+       AT_PAYLOAD_HASH = 40,
+       AT_HEADER_HASH = 48
+};
+
+/* ---- hash ------------------------------------------------------------------------------------ */
+
+/* The 64-bit multiplier of splitmix64: odd, its bits well mixed. */
+#define HASH_FACTOR UINT64_C(0xbf58476d1ce4e5b9)
+
+static inline uint64_t hash_word(uint64_t state, uint64_t word) {
+    state = (state ^ word) * HASH_FACTOR;
+    return state ^ state >> 32;
+}
+
+void session_hash_add(session_hash *h, const void *data, size_t n_bytes) {
+    const uint8_t *p = data;
+    h->n_bytes += n_bytes;
+    for (; n_bytes >= 8; p += 8, n_bytes -= 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        h->state = hash_word(h->state, word);
+    }
+    if (n_bytes) {
+        uint64_t word = 0;
+        memcpy(&word, p, n_bytes);
+        h->state = hash_word(h->state, word);
+    }
+}
+
+uint64_t session_hash_end(const session_hash *h) {
+    return hash_word(hash_word(h->state, h->n_bytes), HASH_FACTOR);
+}
+
+static uint64_t hash_of(const void *data, size_t n_bytes) {
+    session_hash h = {0};
+    session_hash_add(&h, data, n_bytes);
+    return session_hash_end(&h);
+}
+
+/* ---- header ---------------------------------------------------------------------------------- */
+
+static void put_u32(uint8_t *p, uint32_t v) {
+    memcpy(p, &v, sizeof v);
+}
+static void put_u64(uint8_t *p, uint64_t v) {
+    memcpy(p, &v, sizeof v);
+}
+static uint32_t get_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static uint64_t get_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+void session_header_write(uint8_t header[SESSION_HEADER_BYTES], const session_shape *shape,
+                          int32_t n_tokens, uint64_t payload_hash) {
+    memcpy(header, magic, sizeof magic);
+    put_u32(header + AT_VERSION, SESSION_VERSION);
+    put_u32(header + AT_TOKENS, (uint32_t)n_tokens);
+    put_u32(header + AT_TYPE_K, shape->type_k);
+    put_u32(header + AT_TYPE_V, shape->type_v);
+    put_u64(header + AT_MODEL, shape->fingerprint);
+    put_u64(header + AT_TOKEN_BYTES, shape->token_bytes);
+    put_u64(header + AT_PAYLOAD_HASH, payload_hash);
+    put_u64(header + AT_HEADER_HASH, hash_of(header, AT_HEADER_HASH));
+}
+
+static pi_status check_header(const uint8_t *h, size_t n, const char *name,
+                              const session_shape *shape, pi_error *err) {
+    if (n < sizeof magic || memcmp(h, magic, sizeof magic) != 0)
+        return error_set(err, PI_ERR_FORMAT, "no saved session: %s: name another file", name);
+    if (n < SESSION_HEADER_BYTES)
+        return error_set(err, PI_ERR_FORMAT, "saved session is cut off: %s: delete it", name);
+    if (get_u32(h + AT_VERSION) != SESSION_VERSION)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved session has version %u: %s: this program reads version %d; delete "
+                         "it",
+                         get_u32(h + AT_VERSION), name, SESSION_VERSION);
+    if (get_u64(h + AT_HEADER_HASH) != hash_of(h, AT_HEADER_HASH))
+        return error_set(err, PI_ERR_FORMAT, "saved session is damaged: header of %s: delete it",
+                         name);
+    if (get_u64(h + AT_MODEL) != shape->fingerprint)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved with another model: %s: delete it or name another file", name);
+    if (get_u32(h + AT_TYPE_K) != shape->type_k || get_u32(h + AT_TYPE_V) != shape->type_v ||
+        get_u64(h + AT_TOKEN_BYTES) != shape->token_bytes)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "saved with other cache types: %s: use the same -ctk and -ctv, or name "
+                         "another file",
+                         name);
+    return PI_OK;
+}
+
+static int32_t token_at(const session_view *v, int32_t i) {
+    return (int32_t)get_u32(v->tokens + 4 * (size_t)i);
+}
+
+pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
+                        const session_shape *shape, session_view *view, pi_error *err) {
+    pi_status status = check_header(data, n_bytes, name, shape, err);
+    if (status != PI_OK) return status;
+    uint32_t n = get_u32(data + AT_TOKENS);
+    size_t per_token, need;
+    bool fits = n >= 1 && n <= INT32_MAX && size_add(shape->token_bytes, 4, &per_token) &&
+                size_mul(n, per_token, &need) && size_add(need, SESSION_HEADER_BYTES, &need);
+    if (!fits || need != n_bytes)
+        return error_set(err, PI_ERR_FORMAT,
+                         "saved session has a wrong length: %s: %zu bytes for %u tokens: delete it",
+                         name, n_bytes, n);
+    *view = (session_view){.n_tokens = (int32_t)n,
+                           .tokens = data + SESSION_HEADER_BYTES,
+                           .cache = data + SESSION_HEADER_BYTES + 4 * (size_t)n};
+    session_hash h = {0};
+    session_hash_add(&h, data + SESSION_HEADER_BYTES, n_bytes - SESSION_HEADER_BYTES);
+    if (get_u64(data + AT_PAYLOAD_HASH) != session_hash_end(&h))
+        return error_set(err, PI_ERR_FORMAT, "saved session is damaged: %s: delete it", name);
+    for (int32_t i = 0; i < view->n_tokens; i++) {
+        int32_t id = token_at(view, i);
+        if (id < 0 || id >= shape->n_vocab)
+            return error_set(err, PI_ERR_FORMAT,
+                             "saved session has no such token: %s: id %d at %d: delete it", name,
+                             id, i);
+    }
+    return PI_OK;
+}
+
+/* ---- model ----------------------------------------------------------------------------------- */
+
+enum { SAMPLE_BYTES = 64 }; /* of every tensor: tells fine-tunes of one base apart */
+
+static uint64_t hash_tensor(const gguf_tensor *t, uint64_t state) {
+    uint64_t fields[] = {state,      hash_of(t->name, strlen(t->name)),
+                         t->type,    t->n_bytes,
+                         t->dims[0], t->dims[1],
+                         t->dims[2], t->dims[3]};
+    size_t n = t->n_bytes < SAMPLE_BYTES ? t->n_bytes : SAMPLE_BYTES;
+    session_hash h = {0};
+    session_hash_add(&h, fields, sizeof fields);
+    if (t->data) session_hash_add(&h, t->data, n);
+    return session_hash_end(&h);
+}
+
+/* Changes with whatever changes what a token leaves in the cache. */
+static uint64_t fingerprint(const model *m) {
+    const model_hparams *p = &m->hp;
+    const double numbers[] = {(double)p->norm_eps,
+                              (double)p->rope_freq_base,
+                              (double)p->rope_scaling,
+                              (double)p->rope_scaling_factor,
+                              (double)p->rope_orig_ctx,
+                              (double)p->yarn_ext_factor,
+                              (double)p->yarn_attn_factor,
+                              (double)p->yarn_beta_fast,
+                              (double)p->yarn_beta_slow,
+                              (double)p->activation,
+                              (double)p->n_rot,
+                              (double)p->activation_threshold,
+                              (double)p->head_dim,
+                              (double)p->n_vocab};
+    const char *arch = m->arch->name;
+    uint64_t state = hash_word(hash_of(numbers, sizeof numbers), hash_of(arch, strlen(arch)));
+    state = hash_word(state, gguf_file_bytes(m->file));
+    for (int i = 0; i < p->n_layer; i++) {
+        const model_layer_hparams *l = &m->layers[i].hp;
+        state = hash_word(state, (uint64_t)l->n_head << 40 ^ (uint64_t)l->n_head_kv << 20 ^
+                                     (uint64_t)l->n_ff);
+    }
+    for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
+        state = hash_tensor(gguf_tensor_at(m->file, i), state);
+    }
+    return state;
+}
+
+static session_shape shape_of(const engine_session *s) {
+    const model *m = s->context->model;
+    uint64_t heads = 0;
+    for (int i = 0; i < m->hp.n_layer; i++) heads += (uint64_t)m->layers[i].hp.n_head_kv;
+    return (session_shape){.fingerprint = fingerprint(m),
+                           .type_k = (uint32_t)s->kv.type_k,
+                           .type_v = (uint32_t)s->kv.type_v,
+                           .token_bytes = heads * (s->kv.row_k + s->kv.row_v),
+                           .n_vocab = m->hp.n_vocab};
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+/* Bytes on their way to the file and into the hash. Pieces of the cache have any length, so the
+ * hash sees them joined into words. */
+typedef struct payload {
+    file_writer *file;
+    session_hash hash;
+    uint8_t word[8];
+    size_t n_word;
+} payload;
+
+static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_error *err) {
+    const uint8_t *at = data;
+    size_t left = n_bytes;
+    while (left && (p->n_word || left < sizeof p->word)) {
+        p->word[p->n_word++] = *at++;
+        left--;
+        if (p->n_word < sizeof p->word) continue;
+        session_hash_add(&p->hash, p->word, sizeof p->word);
+        p->n_word = 0;
+    }
+    size_t whole = left & ~(size_t)7;
+    session_hash_add(&p->hash, at, whole);
+    memcpy(p->word, at + whole, left - whole);
+    if (left > whole) p->n_word = left - whole;
+    return file_writer_write(p->file, data, n_bytes, err);
+}
+
+static pi_status write_cache(payload *p, const engine_session *s, int64_t n, pi_error *err) {
+    const model *m = s->context->model;
+    pi_status status = PI_OK;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        for (int h = 0; h < m->layers[i].hp.n_head_kv && status == PI_OK; h++) {
+            status = payload_write(p, kv_cache_k(&s->kv, i, h, 0), (size_t)n * s->kv.row_k, err);
+            if (status != PI_OK) break;
+            status = payload_write(p, kv_cache_v(&s->kv, i, h, 0), (size_t)n * s->kv.row_v, err);
+        }
+    }
+    return status;
+}
+
+static pi_status write_all(payload *p, const engine_session *s, const int32_t *tokens, int64_t n,
+                           pi_error *err) {
+    uint8_t header[SESSION_HEADER_BYTES] = {0};
+    pi_status status = file_writer_write(p->file, header, sizeof header, err);
+    if (status == PI_OK) status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
+    if (status == PI_OK) status = write_cache(p, s, n, err);
+    if (status != PI_OK) return status;
+    if (p->n_word) session_hash_add(&p->hash, p->word, p->n_word);
+    session_shape shape = shape_of(s);
+    session_header_write(header, &shape, (int32_t)n, session_hash_end(&p->hash));
+    return file_writer_patch(p->file, 0, header, sizeof header, err);
+}
+
+pi_status engine_session_save(const engine_session *s, const char *path, const int32_t *tokens,
+                              int64_t n_tokens, pi_error *err) {
+    if (n_tokens < 1 || n_tokens > s->length)
+        return error_set(err, PI_ERR_RANGE,
+                         "cannot save: %lld tokens: the session has %lld; give 1 or more of them",
+                         (long long)n_tokens, (long long)s->length);
+    payload p = {.n_word = 0};
+    pi_status status = file_writer_open(path, &p.file, err);
+    if (status != PI_OK) return status;
+    status = write_all(&p, s, tokens, n_tokens, err);
+    if (status == PI_OK) return file_writer_commit(p.file, err);
+    file_writer_abort(p.file);
+    return status;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static void read_cache(engine_session *s, const session_view *v, int64_t n) {
+    const model *m = s->context->model;
+    size_t all_k = (size_t)v->n_tokens * s->kv.row_k, all_v = (size_t)v->n_tokens * s->kv.row_v;
+    const uint8_t *from = v->cache;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        for (int h = 0; h < m->layers[i].hp.n_head_kv; h++) {
+            memcpy(kv_cache_k(&s->kv, i, h, 0), from, (size_t)n * s->kv.row_k);
+            from += all_k;
+            memcpy(kv_cache_v(&s->kv, i, h, 0), from, (size_t)n * s->kv.row_v);
+            from += all_v;
+        }
+    }
+}
+
+pi_status engine_session_load(engine_session *s, const char *path, int32_t *tokens,
+                              int64_t capacity, int64_t *n_tokens, pi_error *err) {
+    file_map map = {0};
+    session_view view;
+    if (!file_exists(path))
+        return error_set(err, PI_ERR_NOT_FOUND, "no such file: %s: save a session first", path);
+    pi_status status = file_map_open(&map, path, false, err);
+    if (status != PI_OK) return status;
+    session_shape shape = shape_of(s);
+    status = session_parse(map.data, map.size, path, &shape, &view, err);
+    if (status == PI_OK) {
+        int64_t n = view.n_tokens;
+        if (n > capacity) n = capacity > 0 ? capacity : 0;
+        if (n > s->kv.n_ctx) n = s->kv.n_ctx;
+        for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
+        read_cache(s, &view, n);
+        s->length = n;
+        *n_tokens = n;
+    }
+    file_map_close(&map);
+    return status;
+}

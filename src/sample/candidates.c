@@ -1,0 +1,236 @@
+/* candidates.c: choosing among thousands without sorting them.
+ *
+ * A vocabulary may have 150,000 entries of which a few dozen matter, so nothing is ever sorted as a
+ * whole:
+ *
+ *   top-k    a heap of the k best seen so far, its worst on top; one comparison for almost every
+ *            entry. O(n + k log k) in practice
+ *   mass     (top-p, typical) a heap of everything, best on top, from which entries are taken until
+ *            they hold the mass p. O(n + m log n) for m entries taken; nothing when already sorted
+ *   min-p, XTC  thresholds: one or two passes in the order that is there
+ *
+ * `better` is a strict total order (ties go to the lower id), which makes the kept set, and with it
+ * the drawn token, independent of how a heap happens to be laid out. */
+#include "candidates.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+
+static inline bool better(const candidate *a, const candidate *b) {
+    return a->key > b->key || (a->key == b->key && a->id < b->id);
+}
+
+/* Restores the heap below `i`. On top is the best entry, or the worst one if `worst_first`. */
+static void sift_down(candidate *heap, int32_t n, int32_t i, bool worst_first) {
+    candidate moving = heap[i];
+    while (i < n / 2) {
+        int32_t child = 2 * i + 1;
+        if (child + 1 < n && better(&heap[child + 1], &heap[child]) != worst_first) child++;
+        if (better(&heap[child], &moving) == worst_first) break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = moving;
+}
+
+static void heapify(candidate *heap, int32_t n, bool worst_first) {
+    for (int32_t i = n / 2; i-- > 0;) sift_down(heap, n, i, worst_first);
+}
+
+static void swap(candidate *a, candidate *b) {
+    candidate t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* ---- collecting ------------------------------------------------------------------------------ */
+
+/* False for entries without a chance. */
+static inline bool candidate_make(candidate *c, const float *scores, int32_t i) {
+    float x = scores[i];
+    if (!(x > -INFINITY)) return false; /* NaN too */
+    if (x > FLT_MAX) x = FLT_MAX;
+    *c = (candidate){.logit = x, .id = i, .key = x};
+    return true;
+}
+
+static void collect_best(candidates *c, const float *scores, int32_t n_vocab, int32_t k) {
+    candidate *heap = c->items, next;
+    int32_t n = 0, i = 0;
+    for (; i < n_vocab && n < k; i++) n += candidate_make(&heap[n], scores, i);
+    heapify(heap, n, true);
+    /* Ids ascend, so an entry equal to the worst one kept is never better than it. */
+    for (; i < n_vocab; i++) {
+        if (scores[i] > heap[0].key && candidate_make(&next, scores, i) && next.key > heap[0].key) {
+            heap[0] = next;
+            sift_down(heap, n, 0, true);
+        }
+    }
+    for (int32_t last = n - 1; last > 0; last--) { /* taking the worst off leaves best first */
+        swap(&heap[0], &heap[last]);
+        sift_down(heap, last, 0, true);
+    }
+    c->n = n;
+    c->sorted = true;
+}
+
+void candidates_collect(candidates *c, const float *scores, int32_t n_vocab, int32_t k) {
+    if (k > 0 && k < n_vocab) {
+        collect_best(c, scores, n_vocab, k);
+        return;
+    }
+    c->n = 0;
+    c->sorted = false;
+    for (int32_t i = 0; i < n_vocab; i++) c->n += candidate_make(&c->items[c->n], scores, i);
+}
+
+float candidates_best(const candidates *c) {
+    assert(c->n > 0);
+    float best = c->items[0].logit;
+    for (int32_t i = 1; i < c->n && !c->sorted; i++) {
+        if (c->items[i].logit > best) best = c->items[i].logit;
+    }
+    return best;
+}
+
+static inline double weight_of(const candidate *c, double best) {
+    return exp((double)c->logit - best);
+}
+
+static double total_weight(const candidates *c, double best) {
+    double total = 0;
+    for (int32_t i = 0; i < c->n; i++) total += weight_of(&c->items[i], best);
+    return total;
+}
+
+/* ---- taking the best by key ------------------------------------------------------------------ */
+
+/* Brings the best items by key to the front, best first, until they hold `mass` (in units of
+ * weight_of) or are `wanted`. Returns how many; the others follow in any order. */
+static int32_t take_best(candidates *c, double mass, int32_t wanted) {
+    candidate *items = c->items;
+    double best = (double)candidates_best(c), taken_mass = 0;
+    int32_t taken = 0, n = c->n;
+    if (c->sorted) {
+        while (taken < wanted && (taken == 0 || taken_mass < mass)) {
+            taken_mass += weight_of(&items[taken++], best);
+        }
+        return taken;
+    }
+    heapify(items, n, false);
+    while (taken < wanted && (taken == 0 || taken_mass < mass)) {
+        int32_t last = n - 1 - taken++; /* what is taken piles up at the end, best last */
+        swap(&items[0], &items[last]);
+        sift_down(items, last, 0, false);
+        taken_mass += weight_of(&items[last], best);
+    }
+    for (int32_t i = 0; i < n / 2; i++) swap(&items[i], &items[n - 1 - i]);
+    return taken;
+}
+
+void candidates_sort(candidates *c, int32_t wanted) {
+    take_best(c, INFINITY, wanted < c->n ? wanted : c->n);
+    if (wanted >= c->n) c->sorted = true;
+}
+
+/* The smallest number of best entries whose probabilities sum to at least p (Holtzman et al. 2020,
+ * The Curious Case of Neural Text Degeneration). */
+void candidates_top_p(candidates *c, float p) {
+    double total = total_weight(c, (double)candidates_best(c));
+    c->n = take_best(c, (double)p * total, c->n);
+    c->sorted = true;
+}
+
+/* Keeps the entries whose surprise is nearest to the entropy, until they hold the mass p (Meister
+ * et al. 2023, Locally Typical Sampling). */
+void candidates_typical(candidates *c, float p) {
+    double best = (double)candidates_best(c), total = total_weight(c, best);
+    double entropy = candidates_entropy(c), log_total = log(total);
+    for (int32_t i = 0; i < c->n; i++) {
+        double surprise = log_total - ((double)c->items[i].logit - best);
+        /* Differences of finite logits may exceed a float; they are all equally untypical. */
+        c->items[i].key = (float)fmax(-fabs(surprise - entropy), -(double)FLT_MAX);
+    }
+    c->sorted = false;
+    c->n = take_best(c, (double)p * total, c->n);
+    for (int32_t i = 0; i < c->n; i++) c->items[i].key = c->items[i].logit;
+}
+
+/* ---- thresholds ------------------------------------------------------------------------------ */
+
+/* Entries at least min_p times as likely as the best one, which always stays (Nguyen et al. 2024,
+ * Min-p Sampling). Keeps the order. */
+void candidates_min_p(candidates *c, float min_p) {
+    double floor = (double)candidates_best(c) + fmin(log((double)min_p), 0);
+    int32_t kept = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        if ((double)c->items[i].logit >= floor) c->items[kept++] = c->items[i];
+    }
+    c->n = kept;
+}
+
+/* Exclude top choices: of the entries whose probability reaches the threshold only the least likely
+ * stays, with all below it (definition: the pull request that brought XTC to text-generation-webui,
+ * #6335). Keeps the order. */
+void candidates_xtc(candidates *c, float threshold) {
+    double best = (double)candidates_best(c), wanted = (double)threshold * total_weight(c, best);
+    int32_t n_top = 0, least = -1;
+    for (int32_t i = 0; i < c->n; i++) {
+        if (weight_of(&c->items[i], best) < wanted) continue;
+        if (n_top++ == 0 || better(&c->items[least], &c->items[i])) least = i;
+    }
+    if (n_top < 2) return;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        if (i == least || weight_of(&c->items[i], best) < wanted) c->items[kept++] = c->items[i];
+    }
+    c->n = kept;
+}
+
+void candidates_keep_best(candidates *c) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < c->n; i++) {
+        if (better(&c->items[i], &c->items[best])) best = i;
+    }
+    c->items[0] = c->items[best];
+    c->n = 1;
+    c->sorted = true;
+}
+
+/* ---- the distribution ------------------------------------------------------------------------ */
+
+double candidates_entropy(const candidates *c) {
+    double best = (double)candidates_best(c), total = total_weight(c, best), sum = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        double w = weight_of(&c->items[i], best);
+        if (w > 0) sum += w * ((double)c->items[i].logit - best);
+    }
+    return fmax(log(total) - sum / total, 0);
+}
+
+void candidates_temperature(candidates *c, double temp) {
+    double best = (double)candidates_best(c);
+    for (int32_t i = 0; i < c->n; i++) {
+        double x = ((double)c->items[i].logit - best) / temp;
+        c->items[i].logit = c->items[i].key = (float)fmax(x, -(double)FLT_MAX);
+    }
+}
+
+int32_t candidates_draw(candidates *c, rng *random, double *probability) {
+    candidate *items = c->items;
+    double best = (double)candidates_best(c), total = 0, mass = 0;
+    int32_t chosen = 0, last = 0; /* `last` with any weight; rounding may let the walk pass it */
+    for (int32_t i = 0; i < c->n; i++) {
+        items[i].key = (float)weight_of(&items[i], best);
+        total += (double)items[i].key;
+        if (items[i].key > 0) last = i;
+    }
+    double target = rng_uniform(random) * total;
+    for (chosen = 0; chosen < last; chosen++) {
+        mass += (double)items[chosen].key;
+        if (target < mass) break;
+    }
+    *probability = (double)items[chosen].key / total;
+    return chosen;
+}

@@ -1,0 +1,49 @@
+/* candidates.h: the tokens that are still in the running, and the filters that thin them out.
+ * Private to src/sample.
+ *
+ * Invariants, from candidates_collect on: at least one item (unless there was none to begin with),
+ * and no logit is NaN or infinite, so that differences of logits, taken in double, are finite.
+ * Every filter keeps at least one item. */
+#ifndef SAMPLE_CANDIDATES_H
+#define SAMPLE_CANDIDATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rng.h"
+
+typedef struct candidate {
+    float logit;
+    int32_t id;
+    float key; /* what heaps order by: the logit, or how typical it is; the draw's weight */
+} candidate;
+
+typedef struct candidates {
+    candidate *items; /* [room for n_vocab] */
+    int32_t n;
+    bool sorted; /* best first */
+} candidates;
+
+/* The k best of scores[n_vocab] that have a chance at all, best first; all of them, in the order of
+ * ids, when k is 0. NaN counts as -inf, +inf as FLT_MAX. Ties go to the lower id. */
+void candidates_collect(candidates *c, const float *scores, int32_t n_vocab, int32_t k);
+/* Puts the `wanted` best items first, best first, and keeps all. */
+void candidates_sort(candidates *c, int32_t wanted);
+float candidates_best(const candidates *c); /* the highest logit; n >= 1 */
+
+/* Filters; n >= 1 before and after. */
+void candidates_typical(candidates *c, float p);
+void candidates_top_p(candidates *c, float p);
+void candidates_min_p(candidates *c, float min_p);
+void candidates_xtc(candidates *c, float threshold);
+void candidates_keep_best(candidates *c);
+
+/* logit = (logit - best) / temp; temp > 0. */
+void candidates_temperature(candidates *c, double temp);
+/* Entropy of the distribution in nats, 0..log(n). */
+double candidates_entropy(const candidates *c);
+
+/* Index of an item drawn by its probability; *probability is what that was. */
+int32_t candidates_draw(candidates *c, rng *random, double *probability);
+
+#endif

@@ -1,0 +1,471 @@
+/* test_samplers.c: the samplers that change scores (logit bias, penalties, DRY) and those that go
+ * beyond the plain chain (typical, XTC, dynamic temperature, Mirostat), each against its
+ * definition; DRY also against a search by brute force. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dry.h"
+#include "mem.h"
+#include "rng.h"
+#include "sample_check.h"
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+static void test_logit_bias(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.25, 0.25};
+    float logits[3];
+    to_logits(p, logits, 3);
+    const pi_logit_bias bias[] = {{1, (float)log(2)}, {2, -INFINITY}, {1, (float)log(2)}};
+    pi_sampler_options o = plain_options();
+    o.logit_bias = bias;
+    o.n_logit_bias = 3;
+    const double expected[] = {0.5 / 1.5, 1 / 1.5, 0}; /* 0.25 times 2 times 2 */
+    check_distribution(&o, logits, expected, 3);
+    o.temp = 0;
+    assert_int_equal(sample_once(&o, logits, 3), 1);
+    const pi_logit_bias all[] = {{0, -INFINITY}, {1, INFINITY}, {2, INFINITY}};
+    const float hostile[] = {1, -INFINITY, 0}; /* -inf + inf is not a number: no chance */
+    o.logit_bias = all;
+    assert_int_equal(sample_once(&o, hostile, 3), 2);
+    o.temp = 1;
+    assert_int_equal(sample_once(&o, hostile, 3), 2);
+}
+
+static void test_ignored_ends(void **state) {
+    (void)state;
+    const int32_t ends[] = {0, 3};
+    const sample_vocab vocab = {.n_vocab = 4, .n_history = 8, .ends = ends, .n_ends = 2};
+    const float logits[] = {9, 1, 0, 9};
+    pi_sampler_options o = plain_options();
+    o.ignore_eos = true;
+    o.temp = 0;
+    sampler *s = NULL;
+    assert_int_equal(sampler_create(&o, &vocab, &s, NULL), PI_OK);
+    assert_int_equal(sampler_sample(s, logits), 1);
+    sampler_free(s);
+    o.ignore_eos = false;
+    assert_int_equal(sampler_create(&o, &vocab, &s, NULL), PI_OK);
+    assert_int_equal(sampler_sample(s, logits), 0);
+    sampler_free(s);
+}
+
+static void test_presence_and_frequency(void **state) {
+    (void)state;
+    const float logits[] = {4, 3.5f, 0};
+    pi_sampler_options o = plain_options();
+    o.temp = 0;
+    o.presence_penalty = 0.75f;
+    sampler *s = make_sampler(&o, 3);
+    assert_int_equal(sampler_sample(s, logits), 0);
+    assert_int_equal(sampler_sample(s, logits), 1); /* 3.25 3.5 */
+    assert_int_equal(sampler_sample(s, logits), 0); /* 3.25 2.75, however often */
+    assert_int_equal(sampler_sample(s, logits), 0);
+    sampler_free(s);
+    o.presence_penalty = 0;
+    o.frequency_penalty = 0.4f;
+    s = make_sampler(&o, 3);
+    const int32_t expected[] = {0, 0, 1, 0, 1, 0, 1}; /* 4 3.6|3.2 3.5|3.2 3.1|2.8 3.1|2.8 2.7 */
+    for (size_t i = 0; i < 7; i++) assert_int_equal(sampler_sample(s, logits), expected[i]);
+    sampler_free(s);
+    o.frequency_penalty = -1; /* negative ones ask for repetition */
+    s = make_sampler(&o, 3);
+    for (int i = 0; i < 3; i++) sampler_accept(s, 1);
+    assert_int_equal(sampler_sample(s, logits), 1);
+    sampler_free(s);
+    o.repeat_last_n = 0;
+    s = make_sampler(&o, 3);
+    for (int i = 0; i < 3; i++) sampler_accept(s, 1);
+    assert_int_equal(sampler_sample(s, logits), 0);
+    sampler_free(s);
+}
+
+/* ---- DRY ------------------------------------------------------------------------------------- */
+
+static pi_sampler_options dry_options(float multiplier, float base, int32_t allowed) {
+    pi_sampler_options o = plain_options();
+    o.dry_multiplier = multiplier;
+    o.dry_base = base;
+    o.dry_allowed_length = allowed;
+    return o;
+}
+
+/* text: digits are tokens 0..9. Fills scores[10], from zero. */
+static void dry_scores(const pi_sampler_options *o, int32_t window, const sample_breakers *breakers,
+                       const char *text, float *scores) {
+    dry *d = dry_create(o, 10, window, breakers);
+    assert_non_null(d);
+    for (; *text; text++) dry_accept(d, *text - '0');
+    for (int i = 0; i < 10; i++) scores[i] = 0;
+    dry_apply(d, scores);
+    float again[10] = {0};
+    dry_apply(d, again); /* nothing is left over from the first time */
+    assert_memory_equal(scores, again, sizeof again);
+    dry_free(d);
+}
+
+static void check_scores(const float *scores, const double *expected) {
+    for (int i = 0; i < 10; i++) {
+        if (fabs((double)scores[i] - expected[i]) > 1e-5)
+            fail_msg("token %d: %g, expected %g", i, (double)scores[i], expected[i]);
+    }
+}
+
+static void test_dry_by_hand(void **state) {
+    (void)state;
+    float scores[10];
+    pi_sampler_options o = dry_options(0.5f, 2, 2);
+    /* 1 2 3 has been there before, followed by 4: length 3, one over what is allowed. */
+    dry_scores(&o, 64, NULL, "91234561230123", scores);
+    check_scores(scores, (double[10]){-1, 0, 0, 0, -1, 0, 0, 0, 0, 0});
+    /* The longest counts: 1 2 3 with 4, 2 3 with 7. */
+    dry_scores(&o, 64, NULL, "12345237623780123", scores);
+    check_scores(scores, (double[10]){0, 0, 0, 0, -1, 0, 0, -0.5, 0, 0});
+    /* One token is below what is allowed; an empty history is fine. */
+    dry_scores(&o, 64, NULL, "123453", scores);
+    check_scores(scores, (double[10]){0});
+    dry_scores(&o, 64, NULL, "", scores);
+    check_scores(scores, (double[10]){0});
+    /* A run overlaps itself: six of the same are a match of five. */
+    dry_scores(&o, 64, NULL, "777777", scores);
+    check_scores(scores, (double[10]){0, 0, 0, 0, 0, 0, 0, -4, 0, 0});
+    /* What has left the window is forgotten. */
+    dry_scores(&o, 7, NULL, "1234056123", scores);
+    check_scores(scores, (double[10]){0});
+    dry_scores(&o, 1, NULL, "1111", scores);
+    check_scores(scores, (double[10]){0});
+}
+
+static void test_dry_breakers(void **state) {
+    (void)state;
+    float scores[10];
+    pi_sampler_options o = dry_options(1, 2, 1);
+    sample_breaker items[2] = {{.tokens = {9}, .n = 1}, {.tokens = {8, 7}, .n = 2}};
+    const sample_breakers breakers = {items, 2};
+    dry_scores(&o, 64, NULL, "1923401923", scores); /* length 4: 8 */
+    check_scores(scores, (double[10]){0, 0, 0, 0, -8, 0, 0, 0, 0, 0});
+    dry_scores(&o, 64, &breakers, "1923401923", scores); /* 2 3 only: 2 */
+    check_scores(scores, (double[10]){0, 0, 0, 0, -2, 0, 0, 0, 0, 0});
+    dry_scores(&o, 64, &breakers, "1872340187234018723", scores); /* 2 3 again */
+    check_scores(scores, (double[10]){0, 0, 0, 0, -2, 0, 0, 0, 0, 0});
+    dry_scores(&o, 64, &breakers, "182340182340", scores); /* half a breaker is none: 6 - 1 */
+    check_scores(scores, (double[10]){0, -32, 0, 0, 0, 0, 0, 0, 0, 0});
+    dry_scores(&o, 64, &breakers, "239239", scores); /* nothing after the breaker */
+    check_scores(scores, (double[10]){0});
+}
+
+static void test_dry_in_the_chain(void **state) {
+    (void)state;
+    pi_sampler_options o = dry_options(100, 1, 2);
+    o.temp = 0;
+    const float logits[] = {5, 4, 3, 2};
+    sampler *s = make_sampler(&o, 4);
+    const int32_t prompt[] = {1, 2, 0, 3, 1, 2};
+    for (size_t i = 0; i < 6; i++) sampler_accept(s, prompt[i]);
+    assert_int_equal(sampler_sample(s, logits), 1); /* 0 would go on as before */
+    sampler_free(s);
+    o.dry_base = 0.5f; /* below 1: off */
+    s = make_sampler(&o, 4);
+    for (size_t i = 0; i < 6; i++) sampler_accept(s, prompt[i]);
+    assert_int_equal(sampler_sample(s, logits), 0);
+    sampler_free(s);
+    /* However long the repetition, scores stay numbers, and what is banned stays so. */
+    o = dry_options(1e30f, 1000, 0);
+    const pi_logit_bias ban = {0, -INFINITY};
+    o.logit_bias = &ban;
+    o.n_logit_bias = 1;
+    o.temp = 0;
+    s = make_sampler(&o, 4);
+    for (int i = 0; i < 200; i++) assert_int_not_equal(sampler_sample(s, logits), 0);
+    sampler_free(s);
+}
+
+/* By its definition, in cubic time. */
+static void dry_brute(const int32_t *text, int n, int limit, const pi_sampler_options *o,
+                      double *penalty, int n_vocab) {
+    int longest[MAX_VOCAB] = {0};
+    for (int end = 0; end < n - 1; end++) { /* a match that ends at `end` */
+        int length = 0;
+        while (length <= end && length < limit && text[end - length] == text[n - 1 - length])
+            length++;
+        if (length > longest[text[end + 1]]) longest[text[end + 1]] = length;
+    }
+    for (int i = 0; i < n_vocab; i++) {
+        int over = longest[i] - o->dry_allowed_length;
+        penalty[i] = longest[i] > 0 && over >= 0
+                         ? (double)o->dry_multiplier * pow((double)o->dry_base, over)
+                         : 0;
+    }
+}
+
+static void test_dry_against_brute_force(void **state) {
+    (void)state;
+    rng r;
+    rng_seed(&r, 5);
+    for (int round = 0; round < 300; round++) {
+        int n_vocab = 2 + (int)(rng_u64(&r) % 4), window = 1 + (int)(rng_u64(&r) % 60);
+        pi_sampler_options o = dry_options(0.8f, 1.25f, (int32_t)(rng_u64(&r) % 4));
+        sample_breaker item = {.tokens = {0}, .n = 1};
+        const sample_breakers breakers = {&item, 1};
+        bool broken = round % 2;
+        dry *d = dry_create(&o, n_vocab, window, broken ? &breakers : NULL);
+        int32_t text[100];
+        for (int n = 1; n <= 100; n++) {
+            text[n - 1] = (int32_t)(rng_u64(&r) % (uint64_t)n_vocab);
+            dry_accept(d, text[n - 1]);
+            int from = n > window ? n - window : 0, limit = 0;
+            while (limit < n - from && !(broken && text[n - 1 - limit] == 0)) limit++;
+            double expected[MAX_VOCAB];
+            float scores[MAX_VOCAB] = {0};
+            dry_brute(text + from, n - from, limit, &o, expected, n_vocab);
+            dry_apply(d, scores);
+            for (int i = 0; i < n_vocab; i++) {
+                assert_true(fabs((double)scores[i] + expected[i]) <= 1e-6 * (1 + expected[i]));
+            }
+        }
+        dry_free(d);
+    }
+}
+
+/* ---- filters --------------------------------------------------------------------------------- */
+
+static void test_typical(void **state) {
+    (void)state;
+    /* Entropy 1.2799 nats. Surprises 0.6931 1.3863 1.6094 2.9957, so off by 0.587 0.106 0.330
+     * 1.716: the order is 1, 2, 0, 3. */
+    const double p[] = {0.5, 0.25, 0.2, 0.05};
+    float logits[4];
+    to_logits(p, logits, 4);
+    pi_sampler_options o = plain_options();
+    for (int with_top_k = 0; with_top_k < 2; with_top_k++) {
+        o.top_k = with_top_k ? 4 : 0;
+        o.typical_p = 0.2f;
+        check_distribution(&o, logits, (double[]){0, 1, 0, 0}, 4);
+        o.typical_p = 0.4f;
+        check_distribution(&o, logits, (double[]){0, 0.25 / 0.45, 0.2 / 0.45, 0}, 4);
+        o.typical_p = 0.9f;
+        check_distribution(&o, logits, (double[]){0.5 / 0.95, 0.25 / 0.95, 0.2 / 0.95, 0}, 4);
+        o.typical_p = 0.99f;
+        check_distribution(&o, logits, p, 4);
+        o.typical_p = 0; /* never nothing */
+        check_distribution(&o, logits, (double[]){0, 1, 0, 0}, 4);
+    }
+    o.typical_p = 0.4f; /* top-p comes after it, and counts among what is left */
+    o.top_p = 0.5f;
+    check_distribution(&o, logits, (double[]){0, 1, 0, 0}, 4);
+}
+
+static void test_xtc(void **state) {
+    (void)state;
+    const double p[] = {0.05, 0.3, 0.4, 0.2, 0.05};
+    float logits[5];
+    to_logits(p, logits, 5);
+    pi_sampler_options o = plain_options();
+    o.xtc_probability = 1;
+    o.xtc_threshold = 0.1f; /* of 0.4 0.3 0.2 the last stays */
+    const double cut[] = {0.05 / 0.3, 0, 0, 0.2 / 0.3, 0.05 / 0.3};
+    check_distribution(&o, logits, cut, 5);
+    o.xtc_threshold = 0.35f; /* only one reaches it: nothing to leave out */
+    check_distribution(&o, logits, p, 5);
+    o.xtc_threshold = 0.51f;
+    check_distribution(&o, logits, p, 5);
+    o.xtc_threshold = 0; /* all reach it: the least likely stays, ties as elsewhere */
+    check_distribution(&o, logits, (double[]){0, 0, 0, 0, 1}, 5);
+    o.xtc_threshold = 0.1f;
+    o.xtc_probability = 0.25f; /* a mixture of cut and whole */
+    double mixed[5];
+    for (int i = 0; i < 5; i++) mixed[i] = 0.25 * cut[i] + 0.75 * p[i];
+    check_distribution(&o, logits, mixed, 5);
+    o.temp = 0; /* greedy is greedy */
+    assert_int_equal(sample_once(&o, logits, 5), 2);
+}
+
+static void test_dynamic_temperature(void **state) {
+    (void)state;
+    pi_sampler_options o = plain_options();
+    o.dynatemp_range = 0.5f;
+    const double even[] = {0.25, 0.25, 0.25, 0.25};
+    float logits[4];
+    to_logits(even, logits, 4);
+    check_distribution(&o, logits, even, 4);
+    const double p[] = {0.7, 0.2, 0.1};
+    to_logits(p, logits, 3);
+    double entropy = 0, total = 0, expected[3];
+    for (int i = 0; i < 3; i++) entropy -= p[i] * log(p[i]);
+    o.dynatemp_exponent = 2;
+    double temp = 0.5 + pow(entropy / log(3), 2);
+    for (int i = 0; i < 3; i++) total += expected[i] = pow(p[i], 1 / temp);
+    for (int i = 0; i < 3; i++) expected[i] /= total;
+    check_distribution(&o, logits, expected, 3);
+    o.dynatemp_range = 5; /* a sure model meets a temperature of zero */
+    const float sure[] = {0, 900, 0};
+    check_distribution(&o, sure, (double[]){0, 1, 0}, 3);
+}
+
+/* ---- mirostat -------------------------------------------------------------------------------- */
+
+/* Logits of a Zipf distribution with exponent s, shuffled. */
+static void zipf_logits(float *logits, int32_t n, double s, uint64_t seed) {
+    rng r;
+    rng_seed(&r, seed);
+    for (int32_t i = 0; i < n; i++) logits[i] = (float)(-s * log(i + 1));
+    for (int32_t i = n - 1; i > 0; i--) {
+        int32_t j = (int32_t)(rng_u64(&r) % (uint64_t)(i + 1));
+        float t = logits[i];
+        logits[i] = logits[j];
+        logits[j] = t;
+    }
+}
+
+/* The promise of the paper: the mean surprise of what is drawn comes to the target. Surprise is
+ * measured here as mirostat does: under the distribution after the cut, which is not seen from
+ * outside; so the bound below is on the whole distribution, which can only be more surprised. */
+static void test_mirostat_reaches_its_target(void **state) {
+    (void)state;
+    enum { N = 5000, ROUNDS = 3000 };
+    float *logits = mem_calloc(N, sizeof *logits);
+    zipf_logits(logits, N, 1.1, 3);
+    double log_total = 0;
+    for (int i = 0; i < N; i++) log_total += exp((double)logits[i]);
+    log_total = log(log_total);
+    for (int version = 1; version <= 2; version++) {
+        double before = 0;
+        for (int tau = 2; tau <= 6; tau += 2) {
+            pi_sampler_options o = plain_options();
+            o.mirostat = version;
+            o.mirostat_tau = (float)tau;
+            o.top_k = 1; /* takes no part */
+            sampler *s = make_sampler(&o, N);
+            double sum = 0;
+            for (int i = 0; i < ROUNDS; i++) {
+                int32_t token = sampler_sample(s, logits);
+                if (i >= ROUNDS / 2) sum += (log_total - (double)logits[token]) / log(2);
+            }
+            sampler_free(s);
+            double surprise = sum / (ROUNDS - ROUNDS / 2);
+            assert_true(surprise > before + 0.5);
+            assert_true(surprise > tau - 0.3 && surprise < tau + 3);
+            before = surprise;
+        }
+    }
+    mem_free(logits);
+}
+
+/* Version 2 by hand: mu is 2 tau at first; tokens more surprising are cut. */
+static void test_mirostat_2_by_hand(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.25, 0.125, 0.125}; /* 1 2 3 3 bits */
+    float logits[4];
+    to_logits(p, logits, 4);
+    pi_sampler_options o = plain_options();
+    o.mirostat = 2;
+    o.mirostat_eta = 0; /* mu stays */
+    o.mirostat_tau = 1.1f;
+    check_distribution(&o, logits, (double[]){0.5 / 0.75, 0.25 / 0.75, 0, 0}, 4);
+    o.mirostat_tau = 1.6f;
+    check_distribution(&o, logits, p, 4);
+    o.mirostat_tau = 0.1f; /* even the best is above: it stays */
+    check_distribution(&o, logits, (double[]){1, 0, 0, 0}, 4);
+    /* Learning: after the only token, surprise 0, mu grows by eta tau. 0.2 + 20 * 0.05 > 1. */
+    o.mirostat_eta = 0.5f;
+    sampler *s = make_sampler(&o, 4);
+    int first = -1;
+    for (int i = 0; i < 400 && first < 0; i++) {
+        if (sampler_sample(s, logits) != 0) first = i;
+    }
+    sampler_free(s);
+    assert_true(first > 20); /* mu passes 2 bits after (2 - 0.2) / 0.05 = 36 steps */
+    o.temp = 0;
+    assert_int_equal(sample_once(&o, logits, 4), 0);
+}
+
+static void test_mirostat_1_by_hand(void **state) {
+    (void)state;
+    enum { N = 64 };
+    float logits[N];
+    for (int i = 0; i < N; i++) logits[i] = (float)(-2 * log(i + 1)); /* s is 2 exactly */
+    pi_sampler_options o = plain_options();
+    o.mirostat = 1;
+    o.mirostat_eta = 0;
+    o.mirostat_tau = 1.75f;
+    /* k = (2^3.5 * 1 / (1 - 1/64)) ^ (1/2) = 3.39: three tokens. */
+    double expected[N] = {1 / (1 + 1. / 4 + 1. / 9)};
+    expected[1] = expected[0] / 4;
+    expected[2] = expected[0] / 9;
+    check_distribution(&o, logits, expected, N);
+    o.mirostat_tau = 0; /* k = 1.008 */
+    double one[N] = {1};
+    check_distribution(&o, logits, one, N);
+}
+
+/* ---- everything together --------------------------------------------------------------------- */
+
+static void test_nothing_breaks_the_chain(void **state) {
+    (void)state;
+    const float extremes[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 0, -0.0f, 1e-40f, 88};
+    enum { N_EXTREMES = sizeof extremes / sizeof *extremes };
+    rng r;
+    rng_seed(&r, 9);
+    for (int round = 0; round < 3000; round++) {
+        int32_t n = 1 + (int32_t)(rng_u64(&r) % 12);
+        float logits[12];
+        bool any = false;
+        for (int i = 0; i < n; i++) {
+            logits[i] = rng_u64(&r) % 2 ? extremes[rng_u64(&r) % N_EXTREMES] : rng_normal(&r);
+            any = any || logits[i] > -INFINITY;
+        }
+        pi_sampler_options o = plain_options();
+        o.seed = (uint64_t)round;
+        o.temp = rng_u64(&r) % 4 ? (float)pow(10, 40 * rng_uniform(&r) - 20) : 0;
+        o.dynatemp_range = rng_u64(&r) % 3 ? 0 : o.temp;
+        o.top_k = (int32_t)(rng_u64(&r) % 5);
+        o.typical_p = rng_u64(&r) % 2 ? 1 : (float)rng_uniform(&r);
+        o.top_p = rng_u64(&r) % 2 ? 1 : (float)rng_uniform(&r);
+        o.min_p = rng_u64(&r) % 2 ? 0 : (float)rng_uniform(&r);
+        o.xtc_probability = rng_u64(&r) % 2 ? 0 : 1;
+        o.xtc_threshold = (float)rng_uniform(&r) / 2;
+        o.mirostat = (int32_t)(rng_u64(&r) % 5) - 2;
+        if (o.mirostat < 0) o.mirostat = 0;
+        o.mirostat_tau = (float)(6 * rng_uniform(&r));
+        o.repeat_penalty = (float)pow(2, 2 * rng_uniform(&r) - 1);
+        o.frequency_penalty = rng_normal(&r);
+        o.dry_multiplier = rng_u64(&r) % 2 ? 0 : 1e20f;
+        sampler *s = make_sampler(&o, n), *same = make_sampler(&o, n);
+        int64_t before = mem_count();
+        for (int i = 0; i < 20; i++) {
+            int32_t token = sampler_sample(s, logits);
+            assert_int_equal(token, sampler_sample(same, logits));
+            assert_in_range(token, 0, n - 1);
+            if (any) assert_true(logits[token] > -INFINITY);
+        }
+        assert_true(mem_count() == before);
+        sampler_free(s);
+        sampler_free(same);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logit_bias),
+        cmocka_unit_test(test_ignored_ends),
+        cmocka_unit_test(test_presence_and_frequency),
+        cmocka_unit_test(test_dry_by_hand),
+        cmocka_unit_test(test_dry_breakers),
+        cmocka_unit_test(test_dry_in_the_chain),
+        cmocka_unit_test(test_dry_against_brute_force),
+        cmocka_unit_test(test_typical),
+        cmocka_unit_test(test_xtc),
+        cmocka_unit_test(test_dynamic_temperature),
+        cmocka_unit_test(test_mirostat_reaches_its_target),
+        cmocka_unit_test(test_mirostat_2_by_hand),
+        cmocka_unit_test(test_mirostat_1_by_hand),
+        cmocka_unit_test(test_nothing_breaks_the_chain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
