@@ -69,60 +69,6 @@ static void test_types(void **state) {
         "i=0; while [ $i -lt 257 ]; do echo --tensor-type x=f16; i=$((i+1)); done >words; "
         "$PI quantize a.gguf q8_0 --dry-run $(cat words)";
     assert_int_equal(sh(line), 2);
-    assert_err(message);
-    assert_out("");
-    assert_int_equal(shell_temporaries(), 0);
-    assert_false(shell_has("o.gguf"));
-}
-
-static void test_command_lines(void **state) {
-    (void)state;
-    assert_int_equal(sh("$PI quantize $M a.gguf f16"), 0);
-    assert_contains("out", "f16: ");
-    assert_contains("out", " bits per weight, ");
-    assert_int_equal(sh("$PI quantize -q a.gguf b.gguf q8_0 2 && $PI quantize -q a.gguf c.gguf 7 "
-                        "-t 1 && cmp b.gguf c.gguf"),
-                     0);
-    assert_out("");
-    assert_err("");
-    wrong("$PI quantize", "powerinfer: no input: quantize: as in quantize IN OUT TYPE\n");
-    wrong("$PI quantize a.gguf q4_0",
-          "powerinfer: no output or type: quantize: as in quantize IN OUT TYPE\n");
-    wrong("$PI quantize a.gguf o.gguf q8_0 many",
-          "powerinfer: not a number of threads: many: quantize IN OUT TYPE [THREADS]\n");
-    wrong("$PI quantize a.gguf a.gguf q8_0",
-          "powerinfer: output is the input: a.gguf: give another name for the output\n");
-    wrong("$PI quantize a.gguf o.gguf q8_0 --tensor-type ffn",
-          "powerinfer: \"ffn\" is no pattern and type: --tensor-type: give it like "
-          "ffn_down=q6_k\n");
-    assert_int_equal(sh("$PI quantize a.gguf o.gguf q8"), 2);
-    assert_contains("err", "powerinfer: unknown type: q8: choose one of F32, F16, BF16, Q4_0, ");
-    assert_int_equal(sh("$PI quantize b.gguf o.gguf q4_0"), 2);
-    assert_contains("err", "powerinfer: already quantized: b.gguf: ");
-    assert_int_equal(sh("$PI quantize missing.gguf o.gguf q4_0"), 1);
-    assert_false(shell_has("o.gguf"));
-    assert_int_equal(sh("$PI quantize -q a.gguf /dev/full q4_0"), 1);
-    assert_contains("err", "/dev/full");
-}
-
-static void test_types(void **state) {
-    (void)state;
-    assert_int_equal(sh("$PI quantize -q $M a.gguf f16"), 0);
-    assert_int_equal(sh("$PI quantize -q a.gguf t.gguf q8_0 --tensor-type ffn_down=f32 "
-                        "--tensor-type 'blk.0.*=bf16' --token-embedding-type q5_1"),
-                     0);
-    assert_int_equal(sh("$PI inspect -v t.gguf --json"), 0);
-    /* the environment counts when the command line says nothing, and only then */
-    assert_int_equal(sh("POWERINFER_TENSOR_TYPE=weight=f16 $PI quantize a.gguf q8_0 --dry-run"), 0);
-    assert_contains("out", "0 of ");
-    assert_int_equal(sh("POWERINFER_TENSOR_TYPE=weight=f16 $PI quantize a.gguf q8_0 --dry-run "
-                        "--tensor-type ffn_up=f32 | grep -c -e '-> q8_0'"),
-                     0);
-    char line[2048] = "$PI quantize a.gguf q8_0 --dry-run";
-    size_t n = strlen(line);
-    for (int i = 0; i < 65; i++)
-        n += (size_t)snprintf(line + n, sizeof line - n, " --tensor-type x=f16");
-    assert_int_equal(sh(line), 2);
     assert_err("powerinfer: given too often: --tensor-type: give it at most 256 times\n");
 }
 
