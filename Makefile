@@ -4,6 +4,8 @@
 #   make test         everything built with -Werror, all tests, house rules included
 #   make test-sanitize   the tests again under ASan + UBSan, then TSan
 #   make asan | tsan  one of the two
+#   make test-arm     the tests built for 64-bit ARM, run under qemu (Debian, Ubuntu)
+#   make test-cpus    this build on emulated older x86 processors
 #   make fuzz         FUZZ_SECONDS (60) for each fuzz target, under ASan + UBSan
 #   make format | tidy | install [PREFIX=/usr/local] | clean
 
@@ -26,8 +28,14 @@ UBSAN = UBSAN_OPTIONS=print_stacktrace=1
 TSAN = TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1
 CTEST = ctest --output-on-failure --no-tests=error
 
-.PHONY: all deps test-deps run test test-release test-sanitize asan tsan fuzz format tidy install \
-        clean
+# On an ARM processor with everything, then what executes kernels on one without I8MM. What starts
+# the program itself (cli) would need the system to know how to run it.
+ARM_KERNELS = ^(kernel|ops|attention|novella)$$
+# Mostly double arithmetic of the references: far too slow emulated, and the same on any processor.
+ARM_SLOW = ^(golden|engine_session|api_nomem)$$
+
+.PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus fuzz \
+        format tidy install clean
 
 # Without the tests, which need cmocka, unless they were asked for before.
 all: deps
@@ -63,6 +71,20 @@ tsan: test-deps
 	@$(call build,build-tsan)
 	@cd build-tsan && $(TSAN) $(CTEST) -LE 'tidy|fuzz'
 
+test-arm:
+	@scripts/install-deps.sh --arm
+	@$(call configure,arm,build-arm,-DPI_QEMU_CPU=max)
+	@$(call build,build-arm)
+	@cd build-arm && $(CTEST) -LE 'tidy|fuzz|cli' -E '$(ARM_SLOW)'
+	@cmake build-arm -DPI_QEMU_CPU=neoverse-n1 >/dev/null
+	@cd build-arm && $(CTEST) -R '$(ARM_KERNELS)'
+
+test-cpus: test-deps
+	@scripts/install-deps.sh --cpus
+	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON)
+	@$(call build,build)
+	@cd build && $(CTEST) -C cpus -L cpus
+
 fuzz: test-deps
 	@$(call configure,asan,build-asan,)
 	@$(call build,build-asan)
@@ -84,4 +106,4 @@ install: all
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-asan build-tsan
+	rm -rf build build-debug build-asan build-tsan build-arm

@@ -44,7 +44,7 @@ function(pi_test name)
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 120)
     endif()
-    if(PI_SANITIZE) # such code runs five to fifteen times slower
+    if(PI_SANITIZE OR CMAKE_CROSSCOMPILING) # both make code five to fifteen times slower
         math(EXPR T_TIMEOUT "10 * ${T_TIMEOUT}")
     endif()
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})

@@ -3,13 +3,20 @@
 # nothing is missing. Plain POSIX sh: a fresh machine may have neither compiler nor CMake.
 #   scripts/install-deps.sh           what `make` and `make run` need
 #   scripts/install-deps.sh --tests   also what `make test` needs
+#   scripts/install-deps.sh --cpus    the same, and an emulator of older processors
+#   scripts/install-deps.sh --arm     what `make test-arm` needs: a cross compiler, an emulator, and
+#                                     two libraries for arm64 (Debian and Ubuntu only)
 set -eu
 
 tests=no
+arm=no
+emulator=no
 case "${1:-}" in
     --tests) tests=yes ;;
+    --cpus) tests=yes emulator=yes ;;
+    --arm) arm=yes emulator=yes ;;
     "") ;;
-    *) echo "usage: $0 [--tests]" >&2; exit 2 ;;
+    *) echo "usage: $0 [--tests | --cpus | --arm]" >&2; exit 2 ;;
 esac
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -20,8 +27,12 @@ has_builder() { have ninja || have make; }
 has_library() { have pkg-config && pkg-config --exists "$1"; }
 
 if have apt-get && have dpkg-query; then
-    installed() {
-        [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = "install ok installed" ]
+    native=$(dpkg --print-architecture)
+    installed() { # for this machine unless the name says another architecture
+        architecture=$native
+        case "$1" in *:*) architecture=${1#*:} ;; esac
+        dpkg-query -W -f='${Status} ${Architecture}\n' "${1%:*}" 2>/dev/null |
+            grep -qxE "install ok installed ($architecture|all)"
     }
     missing=
     want() { installed "$1" || missing="$missing $1"; }
@@ -30,9 +41,20 @@ if have apt-get && have dpkg-query; then
     have cmake || want cmake
     has_builder || want ninja-build
     have pkg-config || want pkg-config
-    want libpcre2-dev
-    want libutf8proc-dev
-    want libjansson-dev
+    if [ "$arm" = no ]; then
+        want libpcre2-dev
+        want libutf8proc-dev
+        want libjansson-dev
+    else
+        # The optional libraries are left out: this is the test of a build without them.
+        want gcc-aarch64-linux-gnu
+        want libc6-dev-arm64-cross
+        want libc6:arm64
+        want libcmocka-dev:arm64
+    fi
+    if [ "$emulator" = yes ]; then
+        have qemu-aarch64 || want qemu-user
+    fi
     if [ "$tests" = yes ]; then
         want libcmocka-dev
         have clang-format || have clang-format-14 || want clang-format
@@ -47,6 +69,11 @@ if have apt-get && have dpkg-query; then
         fi
         as_root=sudo
     fi
+    case "$missing" in
+        *:arm64*) # a second architecture has to be allowed first; harmless when it is already
+            dpkg --print-foreign-architectures | grep -qx arm64 ||
+                $as_root dpkg --add-architecture arm64 ;;
+    esac
     # The lists may be stale, and what is asked for may be there already: an update that fails is
     # not yet a reason to give up.
     $as_root apt-get update -q >&2 || echo "install-deps: apt-get update failed, going on" >&2
@@ -54,6 +81,11 @@ if have apt-get && have dpkg-query; then
     $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -q -y --no-install-recommends $missing >&2
     exit 0
+fi
+
+if [ "$arm" = yes ]; then
+    echo "install-deps: cross-building for ARM is only set up for Debian and Ubuntu" >&2
+    exit 1
 fi
 
 # Elsewhere: say what is missing, and fail only for what cannot be done without.
@@ -68,6 +100,9 @@ has_library libutf8proc || optional="$optional utf8proc"
 has_library jansson || optional="$optional jansson"
 if [ "$tests" = yes ]; then
     has_library cmocka || required="$required cmocka"
+fi
+if [ "$emulator" = yes ]; then
+    have qemu-x86_64 || optional="$optional qemu-user"
 fi
 [ -n "$required$optional" ] || exit 0
 

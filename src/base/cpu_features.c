@@ -16,7 +16,7 @@
 #endif
 
 static pthread_once_t detect_once = PTHREAD_ONCE_INIT;
-static cpu_features features;
+static cpu_features detected, features; /* features: less what a test has masked */
 static char model_name[128];
 
 static bool bit(uint32_t word, int i) {
@@ -46,6 +46,7 @@ static void detect_features(cpu_features *f) {
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
     uint32_t max_subleaf = a;
     f->avx2 = bit(b, 5);
+    f->bmi2 = bit(b, 8);
     f->avx512 = save_avx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
     f->avx512_vnni = f->avx512 && bit(c, 11);
     if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
@@ -146,7 +147,8 @@ static void tidy_name(char *name) {
 }
 
 static void detect(void) {
-    detect_features(&features);
+    detect_features(&detected);
+    features = detected;
     detect_name(model_name, sizeof model_name);
     tidy_name(model_name);
     static const char *const sources[][2] = {
@@ -164,6 +166,23 @@ static void detect(void) {
 const cpu_features *cpu_features_get(void) {
     pthread_once(&detect_once, detect);
     return &features;
+}
+
+void cpu_features_limit(const cpu_features *allowed) {
+    pthread_once(&detect_once, detect);
+    features = detected;
+    if (!allowed) return;
+    features.avx2 &= allowed->avx2;
+    features.fma &= allowed->fma;
+    features.f16c &= allowed->f16c;
+    features.bmi2 &= allowed->bmi2;
+    features.avx_vnni &= allowed->avx_vnni;
+    features.avx512 &= allowed->avx512;
+    features.avx512_vnni &= allowed->avx512_vnni;
+    features.avx512_bf16 &= allowed->avx512_bf16;
+    features.neon &= allowed->neon;
+    features.dotprod &= allowed->dotprod;
+    features.i8mm &= allowed->i8mm;
 }
 
 const char *cpu_model_name(void) {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 typedef struct cpu_features {
-    bool avx2, fma, f16c, avx_vnni;
+    bool avx2, fma, f16c, bmi2, avx_vnni;
     bool avx512; /* F, BW, DQ, VL together */
     bool avx512_vnni, avx512_bf16;
     bool neon, dotprod, i8mm;
@@ -14,6 +14,9 @@ typedef struct cpu_features {
 
 /* Detected once (CPUID and XCR0 on x86, HWCAP on ARM); thread-safe. */
 const cpu_features *cpu_features_get(void);
+/* For tests: from now on features that are not in `allowed` count as absent; NULL: as detected.
+ * What was chosen before stays as it is. Not while other threads ask. */
+void cpu_features_limit(const cpu_features *allowed);
 /* "AMD EPYC 9B45", from CPUID or /proc/cpuinfo; never NULL. */
 const char *cpu_model_name(void);
 

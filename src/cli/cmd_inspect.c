@@ -14,11 +14,17 @@ typedef struct feature {
 static void print_devices(bool json) {
     const cpu_features *f = cpu_features_get();
     const feature features[] = {
-        {"avx2", f->avx2},       {"fma", f->fma},
-        {"f16c", f->f16c},       {"avx_vnni", f->avx_vnni},
-        {"avx512", f->avx512},   {"avx512_vnni", f->avx512_vnni},
-        {"neon", f->neon},       {"avx512_bf16", f->avx512_bf16},
-        {"dotprod", f->dotprod}, {"i8mm", f->i8mm},
+        {"avx2", f->avx2},
+        {"fma", f->fma},
+        {"f16c", f->f16c},
+        {"bmi2", f->bmi2},
+        {"avx_vnni", f->avx_vnni},
+        {"avx512", f->avx512},
+        {"avx512_vnni", f->avx512_vnni},
+        {"neon", f->neon},
+        {"avx512_bf16", f->avx512_bf16},
+        {"dotprod", f->dotprod},
+        {"i8mm", f->i8mm},
     };
     const size_t n = sizeof features / sizeof features[0];
     if (!json) {

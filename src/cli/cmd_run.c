@@ -219,8 +219,10 @@ static int generate(const job *j) {
     signals_restore();
     int result = EXIT_DONE;
     if (status == PI_OK) {
+        signals_remove_output(); /* half a file is not left behind */
         status = prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens, g.tokens,
                                    &err);
+        signals_restore();
     }
     end_line(&g, o->quiet && status == PI_OK && !g.output_failed);
     if (status != PI_OK) {

@@ -14,7 +14,7 @@
 #include "terminal.h"
 
 /* Seconds after which reading a prompt is worth a report. */
-#define PROGRESS_AFTER 1.0
+#define PROGRESS_AFTER 0.5
 
 /* Streams text that is complete, or all that is left. */
 static void show(generation *g, bool all) {

@@ -28,7 +28,7 @@ pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *s
     if (status == PI_OK) {
         int32_t n = common_prefix(stored, n_stored, prompt, n_prompt);
         c->covers_prompt = n == n_prompt;
-        *n_reused = n < n_prompt ? n : n_prompt - 1;
+        *n_reused = c->n_reused = n < n_prompt ? n : n_prompt - 1;
         status = pi_session_rewind(session, *n_reused, err);
         cli_say(o, "prompt cache: %d of %d tokens", (int)*n_reused, (int)n_prompt);
     } else if (status == PI_ERR_NOT_FOUND) {
@@ -48,7 +48,7 @@ pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, co
     if (c->covers_prompt && !o->prompt_cache_all) return PI_OK;
     int32_t n = pi_session_length(session);
     if (!o->prompt_cache_all && n > n_prompt) n = n_prompt;
-    if (n == 0) return PI_OK; /* stopped before anything was read */
+    if (n <= c->n_reused) return PI_OK; /* stopped before anything new was read */
     int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     if (!tokens) return error_nomem(err, (size_t)n * sizeof *tokens, "prompt cache");
     for (int32_t i = 0; i < n; i++) tokens[i] = i < n_prompt ? prompt[i] : generated[i - n_prompt];

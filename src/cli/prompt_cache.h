@@ -6,6 +6,7 @@
 
 typedef struct prompt_cache {
     const cli_options *options;
+    int32_t n_reused;   /* tokens that came from the file */
     bool covers_prompt; /* the file that was loaded begins with the whole prompt */
 } prompt_cache;
 

@@ -43,12 +43,12 @@ static bool tier_is_there(cpu_tier tier) {
 #if defined(CPU_HAVE_AVX2_MAT) || defined(CPU_HAVE_AVX2_OPS)
         compiled = true;
 #endif
-        return compiled && f->avx2 && f->fma && f->f16c;
+        return compiled && f->avx2 && f->fma && f->f16c && f->bmi2;
     case CPU_TIER_AVX512:
 #if defined(CPU_HAVE_AVX512_MAT) || defined(CPU_HAVE_AVX512_OPS)
         compiled = true;
 #endif
-        return compiled && f->avx2 && f->fma && f->f16c && f->avx512 && f->avx512_vnni;
+        return compiled && f->avx2 && f->fma && f->f16c && f->bmi2 && f->avx512 && f->avx512_vnni;
     case CPU_TIER_NEON:
 #if defined(CPU_HAVE_NEON_MAT) || defined(CPU_HAVE_NEON_OPS)
         compiled = true;
@@ -85,6 +85,9 @@ static void init_avx512(cpu_kernels *k) {
 static void init_neon(cpu_kernels *k) {
 #ifdef CPU_HAVE_NEON_MAT
     cpu_init_neon_mat(k);
+#endif
+#ifdef CPU_HAVE_NEON_I8MM_MAT
+    if (cpu_features_get()->i8mm) cpu_init_neon_i8mm_mat(k);
 #endif
 #ifdef CPU_HAVE_NEON_OPS
     cpu_init_neon_ops(k);

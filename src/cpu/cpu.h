@@ -22,9 +22,9 @@ typedef enum cpu_tier {
     CPU_TIER_AUTO,
     CPU_TIER_SCALAR,    /* float activations, double accumulation: the reference */
     CPU_TIER_REFERENCE, /* scalar code for the same int8/bf16 arithmetic as the fast tiers; tests */
-    CPU_TIER_AVX2,      /* AVX2 + FMA + F16C */
+    CPU_TIER_AVX2,      /* AVX2 + FMA + F16C + BMI2 */
     CPU_TIER_AVX512,    /* F + BW + DQ + VL + VNNI; BF16 unit when there */
-    CPU_TIER_NEON,
+    CPU_TIER_NEON,      /* NEON + dot products; I8MM when there */
     CPU_TIER_COUNT
 } cpu_tier;
 

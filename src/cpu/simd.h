@@ -1,5 +1,6 @@
 /* simd.h: what the template kernels (tier_ops.c, tier_attn.c) are written in: one float vector `vf`
- * of VF_N lanes, as wide as the instructions that the file is compiled with. Private to src/cpu.
+ * of VF_N lanes (8 or 16), as wide as the instructions that the file is compiled with. Private to
+ * src/cpu.
  *
  *   vf_load_part, vf_store_part   the first n lanes (0..VF_N-1) only; the others are 0, untouched
  *   vf_fma, vf_fnma               a * b + c, c - a * b, rounded once
@@ -19,9 +20,14 @@
 #include "simd_avx512.h"
 #elif defined(__AVX2__)
 #include "simd_avx2.h"
+#elif defined(__aarch64__)
+#include "simd_neon.h"
 #else
 #error "simd.h: compile this file with a tier's instruction flags"
 #endif
+
+/* Asks for the cache line at p, which may lie outside of any object. */
+#define SIMD_PREFETCH(p) __builtin_prefetch(p, 0, 3)
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)

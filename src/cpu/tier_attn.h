@@ -65,7 +65,7 @@ static int tier_line_shift(quant_type type) {
 
 /* The line of row j that belongs to elements d.. of the rows now being read. */
 SIMD_INLINE void tier_prefetch(const tier_tile *t, int j, size_t offset) {
-    if (j < t->n_ahead) _mm_prefetch(t->ahead + (size_t)j * t->ahead_stride + offset, _MM_HINT_T0);
+    if (j < t->n_ahead) SIMD_PREFETCH(t->ahead + (size_t)j * t->ahead_stride + offset);
 }
 
 SIMD_INLINE void tier_score_step(quant_type type, int qt, const char *const *row,
@@ -143,7 +143,7 @@ SIMD_INLINE void tier_score_rows(const tier_tile *t, quant_type type, int qt, co
         vf x[VF_N];
         if (ahead) {
             SIMD_UNROLL
-            for (size_t line = 0; line < bytes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
+            for (size_t line = 0; line < bytes; line += 64) SIMD_PREFETCH(ahead + line);
             ahead += bytes;
         }
         SIMD_UNROLL

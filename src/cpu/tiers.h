@@ -30,6 +30,7 @@ void cpu_init_avx512_bf16_mat(cpu_kernels *k); /* after avx512_mat; needs AVX512
 void cpu_init_avx512_ops(cpu_kernels *k);
 
 void cpu_init_neon_mat(cpu_kernels *k);
+void cpu_init_neon_i8mm_mat(cpu_kernels *k); /* after neon_mat; needs I8MM */
 void cpu_init_neon_ops(cpu_kernels *k);
 
 #endif

@@ -8,6 +8,8 @@
 
 #include "arch.h"
 #include "inspect_plan.h"
+#include "mem.h"
+#include "model.h"
 #include "powerinfer_tools.h"
 
 enum { KEY_BYTES = 256 };
@@ -116,6 +118,32 @@ void inspect_gather(const gguf_file *f, bool complete, inspect_summary *s) {
     gather_types(f, s);
 }
 
+/* Bytes of the KV cache at the default type for all of the context. */
+static uint64_t kv_bytes(const model *m) {
+    uint64_t heads = 0;
+    for (int i = 0; i < m->hp.n_layer; i++) heads += (uint64_t)m->layers[i].hp.n_head_kv;
+    size_t n = (size_t)m->hp.head_dim * 2 * 2; /* keys and values, 2 bytes each */
+    if (!size_mul(n, (size_t)heads, &n) || !size_mul(n, (size_t)m->hp.n_ctx_train, &n)) return 0;
+    return n;
+}
+
+/* Whether this program can run the file: the loader's own answer. Only a lack of memory is an
+ * error here. */
+static pi_status try_model(const char *path, const gguf_file *f, inspect_summary *s,
+                           pi_error *err) {
+    if (!s->complete || gguf_n_tensors(f) == 0) return PI_OK;
+    model *m = NULL;
+    pi_error why = {.status = PI_OK};
+    pi_status status = model_open(path, NULL, &m, &why);
+    if (status == PI_ERR_NOMEM) return error_set(err, status, "%s", why.message);
+    s->tried = true;
+    s->runs = status == PI_OK;
+    if (s->runs) s->kv_bytes = kv_bytes(m);
+    memcpy(s->refusal, why.message, sizeof s->refusal);
+    model_close(m);
+    return PI_OK;
+}
+
 /* Opens whole, or, when the file is refused, the header alone; *complete tells which. */
 static pi_status open_any(const char *path, gguf_file **f, bool *complete, pi_error *err) {
     pi_error whole = {.status = PI_OK};
@@ -142,6 +170,11 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
     if (status) return status;
     inspect_summary s;
     inspect_gather(f, complete, &s);
+    status = try_model(path, f, &s, err);
+    if (status) {
+        gguf_close(f);
+        return status;
+    }
     if (options->json)
         status = inspect_write_json(f, &s, options->verbose, out, err);
     else

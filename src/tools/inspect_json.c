@@ -183,6 +183,8 @@ pi_status inspect_write_json(const gguf_file *f, const inspect_summary *s, bool 
     json_put_text(&w, "magic", gguf_is_pwri(f) ? "PWRI" : "GGUF");
     json_put_int(&w, "alignment", gguf_alignment(f));
     json_put_bool(&w, "complete", s->complete);
+    json_put_bool(&w, "runs", s->runs);
+    json_put_text(&w, "refusal", s->tried && !s->runs ? s->refusal : NULL);
     write_summary(&w, s);
     pi_status status = write_keys(&w, f, verbose, err);
     if (!status) write_tensors(&w, f);

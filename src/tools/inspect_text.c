@@ -82,7 +82,7 @@ static void print_shape(const inspect_summary *s, FILE *out) {
     print_range(out, ", n_ff ", s->n_ff, "");
     print_range(out, ", ", s->n_head, " heads");
     print_number(out, " of ", s->head_dim, "");
-    print_range(out, ", ", s->n_head_kv, " KV heads");
+    print_range(out, ", ", s->n_head_kv, s->n_head_kv.max == 1 ? " KV head" : " KV heads");
     if (s->n_expert > 0) {
         print_number(out, ", ", s->n_expert, " experts");
         print_number(out, ", ", s->n_expert_used, " used");
@@ -148,10 +148,20 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
     }
     if (s->n_ctx >= 0) {
         label(out, "context");
-        print_number(out, "", s->n_ctx, " tokens\n");
+        print_number(out, "", s->n_ctx, " tokens");
+        if (s->kv_bytes > 0) {
+            fputs(", for which the KV cache takes ", out);
+            print_bytes(out, s->kv_bytes);
+            fputs(" (f16)", out);
+        }
+        fputc('\n', out);
     }
     print_vocabulary(s, out);
     print_weights(f, s, out);
+    if (s->tried) {
+        label(out, "can be run");
+        fprintf(out, "%s%s\n", s->runs ? "yes" : "no: ", s->refusal);
+    }
 }
 
 /* ---- everything ------------------------------------------------------------------------------ */

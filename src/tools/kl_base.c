@@ -133,39 +133,40 @@ static bool size_of_file(const kl_base_info *info, size_t *n_tokens, size_t *n_b
            size_add(total, row_bytes, &total) && size_add(total, sizeof(file_header), n_bytes);
 }
 
-static pi_status check_file(kl_base *b, const char *path, pi_error *err) {
+pi_status kl_base_parse(kl_base *b, const uint8_t *data, size_t n_data, const char *name,
+                        pi_error *err) {
     file_header h;
-    if (b->map.size < sizeof h)
+    if (n_data < sizeof h)
         return error_set(err, PI_ERR_FORMAT,
                          "not a base run: %s: %zu bytes: make one with --kl-divergence-base alone",
-                         path, b->map.size);
-    memcpy(&h, b->map.data, sizeof h);
-    pi_status status = check_header(&h, path, err);
+                         name, n_data);
+    memcpy(&h, data, sizeof h);
+    pi_status status = check_header(&h, name, err);
     if (status != PI_OK) return status;
     b->info = (kl_base_info){.n_vocab = h.n_vocab,
                              .n_ctx = h.n_ctx,
                              .n_windows = h.n_windows,
                              .llama_windows = h.flags & FLAG_LLAMA_WINDOWS};
     size_t n_tokens, n_bytes;
-    if (!size_of_file(&b->info, &n_tokens, &n_bytes) || n_bytes != b->map.size)
+    if (!size_of_file(&b->info, &n_tokens, &n_bytes) || n_bytes != n_data)
         return error_set(err, PI_ERR_FORMAT,
                          "base run is damaged: %s: %zu bytes do not hold %d windows of %d tokens "
                          "and %d probabilities: make it again",
-                         path, b->map.size, h.n_windows, h.n_ctx, h.n_vocab);
-    b->tokens = (const int32_t *)(b->map.data + sizeof h);
-    b->rows = b->map.data + sizeof h + n_tokens * sizeof(int32_t);
+                         name, n_data, h.n_windows, h.n_ctx, h.n_vocab);
+    b->tokens = (const int32_t *)(data + sizeof h);
+    b->rows = data + sizeof h + n_tokens * sizeof(int32_t);
     for (size_t i = 0; i < n_tokens; i++)
         if (b->tokens[i] < 0 || b->tokens[i] >= h.n_vocab)
             return error_set(err, PI_ERR_FORMAT,
                              "base run is damaged: %s: token %zu has id %d of %d: make it again",
-                             path, i, b->tokens[i], h.n_vocab);
+                             name, i, b->tokens[i], h.n_vocab);
     return PI_OK;
 }
 
 pi_status kl_base_open(kl_base *b, const char *path, pi_error *err) {
     *b = (kl_base){0};
     pi_status status = file_map_open(&b->map, path, false, err);
-    if (status == PI_OK) status = check_file(b, path, err);
+    if (status == PI_OK) status = kl_base_parse(b, b->map.data, b->map.size, path, err);
     if (status != PI_OK) kl_base_close(b);
     return status;
 }

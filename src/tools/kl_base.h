@@ -82,6 +82,9 @@ typedef struct kl_base {
 /* Checks everything but the rows, which kl_base_compare does. PI_ERR_IO, PI_ERR_FORMAT,
  * PI_ERR_UNSUPPORTED (another version). */
 pi_status kl_base_open(kl_base *b, const char *path, pi_error *err);
+/* The same for bytes that stay the caller's, aligned to 4; `b` is zeroed, `name` for messages. */
+pi_status kl_base_parse(kl_base *b, const uint8_t *data, size_t n_data, const char *name,
+                        pi_error *err);
 void kl_base_close(kl_base *b); /* a zeroed one is fine */
 /* Row `i`, counted over all windows. */
 const uint8_t *kl_base_row(const kl_base *b, int64_t i);

@@ -254,18 +254,21 @@ static pi_status check_text(const char *text, size_t n_text, pi_error *err) {
         if (utf8_decode(text + i, n_whole - i, &step) <= 0)
             return error_set(err, PI_ERR_FORMAT,
                              "not a text: byte %zu is %s: give a file of UTF-8 text", i,
-                             text[i] ? "not UTF-8" : "0");
+                             text[i] ? "not UTF-8" : "NUL");
     return PI_OK;
 }
 
 static pi_status check_windows(const run *r, pi_error *err) {
     const pi_perplexity_options *o = r->o;
     int32_t least = r->windows.llama_windows ? 3 : 2; /* so that one token of it is scored */
-    if (r->windows.n_ctx < least || o->n_windows < 0)
+    if (r->windows.n_ctx < least)
         return error_set(err, PI_ERR_ARG,
-                         "bad windows: perplexity: %d windows of %d tokens: give windows of %d "
-                         "tokens or more",
-                         o->n_windows, r->windows.n_ctx, least);
+                         "windows of %d tokens are too small: perplexity: use %d or more",
+                         r->windows.n_ctx, least);
+    if (o->n_windows < 0)
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: perplexity: n_windows is %d: use 0 (all) or more",
+                         o->n_windows);
     if (o->base_in && o->base_out)
         return error_set(err, PI_ERR_ARG,
                          "two base runs: perplexity: write one or compare with one");
@@ -368,7 +371,9 @@ static pi_status allocate(run *r, pi_error *err) {
 static pi_status make_context(run *r, pi_error *err) {
     pi_context_options c = r->o->context;
     if (c.n_batch < 1 || c.n_logits < 0)
-        return error_set(err, PI_ERR_ARG, "bad option: perplexity: n_batch %d, n_logits %d",
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: perplexity: n_batch is %d, n_logits %d: use 1, 0 or "
+                         "more",
                          c.n_batch, c.n_logits);
     choose_group(r, &c);
     pi_status status = allocate(r, err);

@@ -142,6 +142,7 @@ static void test_this_machine(void **state) {
     /* The compiler's own detection is a second opinion. */
     assert_int_equal(f->avx2, __builtin_cpu_supports("avx2") != 0);
     assert_int_equal(f->fma, __builtin_cpu_supports("fma") != 0);
+    assert_int_equal(f->bmi2, f->avx2 && __builtin_cpu_supports("bmi2") != 0);
     assert_int_equal(f->avx512_vnni, f->avx512 && __builtin_cpu_supports("avx512vnni") != 0);
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -10,12 +10,34 @@
 #include <cmocka.h>
 
 #include "act.h"
+#include "cpu_features.h"
 #include "mem.h"
+
+static void load_variant(kernel_tiers *tiers, cpu_tier tier, const cpu_features *without,
+                         const char *name) {
+    cpu_kernels *k = &tiers->table[tiers->n];
+    cpu_features_limit(without);
+    bool there = cpu_kernels_get(tier, k);
+    cpu_features_limit(NULL);
+    assert_true(there);
+    k->name = name;
+    tiers->n++;
+}
 
 void kernel_tiers_load(kernel_tiers *tiers) {
     tiers->n = 0;
     for (int tier = CPU_TIER_SCALAR; tier < CPU_TIER_COUNT; tier++) {
         if (cpu_kernels_get((cpu_tier)tier, &tiers->table[tiers->n])) tiers->n++;
+    }
+    cpu_kernels k;
+    cpu_features without = *cpu_features_get();
+    if (without.avx512_bf16 && cpu_kernels_get(CPU_TIER_AVX512, &k)) {
+        without.avx512_bf16 = false;
+        load_variant(tiers, CPU_TIER_AVX512, &without, "avx512 without bf16");
+    }
+    if (without.i8mm && cpu_kernels_get(CPU_TIER_NEON, &k)) {
+        without.i8mm = false;
+        load_variant(tiers, CPU_TIER_NEON, &without, "neon without i8mm");
     }
 }
 

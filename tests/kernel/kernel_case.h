@@ -15,8 +15,11 @@
 /* Marks elements of y that no kernel may write. */
 #define KERNEL_GUARD 12345.75f
 
+enum { KERNEL_VARIANTS = 2 }; /* tables without an optional unit, where this processor has it */
+
 typedef struct kernel_tiers {
-    cpu_kernels table[CPU_TIER_COUNT]; /* n of them, scalar first, then reference */
+    /* n of them, scalar first, then reference */
+    cpu_kernels table[CPU_TIER_COUNT + KERNEL_VARIANTS];
     int n;
 } kernel_tiers;
 

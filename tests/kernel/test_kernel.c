@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu.h"
+#include "cpu_features.h"
 #include "kernel_tests.h"
 
 static void test_tiers(void **state) {
@@ -42,10 +43,53 @@ static void test_tiers(void **state) {
     }
 }
 
+static cpu_tier best_with(const cpu_features *allowed) {
+    cpu_kernels k;
+    cpu_features_limit(allowed);
+    assert_true(cpu_kernels_get(CPU_TIER_AUTO, &k));
+    cpu_features_limit(NULL);
+    return k.tier;
+}
+
+/* Without any one of its instruction sets a tier is not offered, and `auto` takes the next one. */
+static void test_older_processors(void **state) {
+    (void)state;
+    cpu_kernels k;
+    const cpu_features here = *cpu_features_get(), none = {0};
+    assert_int_equal(best_with(&none), CPU_TIER_REFERENCE);
+    cpu_features_limit(&none);
+    assert_false(cpu_kernels_get(CPU_TIER_AVX2, &k));
+    assert_false(cpu_kernels_get(CPU_TIER_AVX512, &k));
+    assert_false(cpu_kernels_get(CPU_TIER_NEON, &k));
+    cpu_features_limit(NULL);
+    assert_memory_equal(cpu_features_get(), &here, sizeof here);
+
+    cpu_features old = here;
+    bool avx2 = cpu_kernels_get(CPU_TIER_AVX2, &k), neon = cpu_kernels_get(CPU_TIER_NEON, &k);
+    bool *const avx512_parts[] = {&old.avx512, &old.avx512_vnni};
+    for (size_t i = 0; i < sizeof avx512_parts / sizeof *avx512_parts && avx2; i++) {
+        *avx512_parts[i] = false;
+        assert_int_equal(best_with(&old), CPU_TIER_AVX2);
+        old = here;
+    }
+    bool *const avx2_parts[] = {&old.avx2, &old.fma, &old.f16c, &old.bmi2};
+    for (size_t i = 0; i < sizeof avx2_parts / sizeof *avx2_parts && avx2; i++) {
+        *avx2_parts[i] = false;
+        assert_int_equal(best_with(&old), CPU_TIER_REFERENCE);
+        old = here;
+    }
+    if (!neon) return;
+    old.i8mm = false;
+    assert_int_equal(best_with(&old), CPU_TIER_NEON);
+    old.dotprod = false;
+    assert_int_equal(best_with(&old), CPU_TIER_REFERENCE);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "--bench") == 0) return kernel_bench(argc - 2, argv + 2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_older_processors),
         cmocka_unit_test(kernel_test_encode_meaning),
         cmocka_unit_test(kernel_test_encode_tiers),
         cmocka_unit_test(kernel_test_encode_ranges),

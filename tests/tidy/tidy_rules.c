@@ -355,8 +355,11 @@ void tidy_check_names(source_tree *tree) {
     for (int i = 0; i < tree->n_files; i++) {
         const char *name = path_name(tree->files[i].path);
         if (strcmp(name, "CMakeLists.txt") == 0 || strcmp(name, "README.md") == 0) continue;
+        /* Examples are programs of their own, named for those who see nothing else. */
+        if (path_starts(tree->files[i].path, "examples/")) continue;
         for (int j = 0; j < i; j++) {
-            if (strcmp(name, path_name(tree->files[j].path)) == 0) {
+            const char *other = tree->files[j].path;
+            if (strcmp(name, path_name(other)) == 0 && !path_starts(other, "examples/")) {
                 tidy_report(tree, tree->files[i].path, 1, "name is taken by %s",
                             tree->files[j].path);
             }

@@ -57,11 +57,13 @@ static void test_summary(void **state) {
                               "shape         1 layer, n_embd 256, n_ff 768, 4 heads of 64, "
                               "2 KV heads\n"
                               "activation    relu\n"
-                              "context       2048 tokens\n"
+                              "context       2048 tokens, for which the KV cache takes 1.00 MiB "
+                              "(f16)\n"
                               "vocabulary    512 tokens, tokenizer none\n"
                               "weights       1.0 million parameters in 12 tensors, 579.00 KiB, "
                               "4.52 bits each\n"
-                              "types         q4_0 99.5%, f32 0.5% of the bytes\n");
+                              "types         q4_0 99.5%, f32 0.5% of the bytes\n"
+                              "can be run    yes\n");
     free(text);
 }
 
@@ -137,6 +139,8 @@ static void test_odd_file(void **state) {
     }
     free(text);
     expect(MODEL_PATH, &as_text, "architecture  martian?]0;x\n");
+    expect(MODEL_PATH, &as_text, "can be run    no: ");
+    expect(MODEL_PATH, &all_json, "\"runs\": false");
     expect(MODEL_PATH, &as_text, "name          line one line two\n");
     expect(MODEL_PATH, &all_text,
            "numbers (array) = 100 x i16: 0, -1, -2, -3, -4, -5, -6, -7, ...");

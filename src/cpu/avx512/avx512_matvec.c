@@ -16,7 +16,8 @@
 #include "avx512_quants_k.h"
 
 enum {
-    MV_ROWS = 4,    /* streams for one column; half as many for several */
+    MV_ROWS = 4,    /* streams for one column; half as many for several columns */
+    MV_WIDE = 500,  /* bytes of a chunk from which two streams are enough, and faster: Q8_0 */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
 };
@@ -192,9 +193,10 @@ AVX512_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int
                           const cpu_act *x, float *y, int64_t ldy) {
     int64_t row = row0;
     if (x->n_cols == 1) {
-        int64_t stride = (row1 - row0) / MV_ROWS;
-        for (; row < row0 + stride; row++) mv_rows(f, MV_ROWS, 1, w, row, stride, x, 0, y, ldy);
-        row = row0 + stride * MV_ROWS;
+        const int n_rows = f->chunk_bytes >= MV_WIDE ? 2 : MV_ROWS;
+        int64_t stride = (row1 - row0) / n_rows;
+        for (; row < row0 + stride; row++) mv_rows(f, n_rows, 1, w, row, stride, x, 0, y, ldy);
+        row = row0 + stride * n_rows;
     } else {
         int64_t stride = (row1 - row0) / 2;
         for (; row < row0 + stride; row++) mv_columns(f, 2, w, row, stride, x, y, ldy);

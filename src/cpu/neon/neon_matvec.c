@@ -1,0 +1,96 @@
+/* neon_matvec.c: products of quantized rows with one or a few vectors. Four rows at a time, from
+ * the four quarters of the range, so that a thread is four sequential streams through memory, far
+ * apart; lines are asked for some way ahead. Sums are formed in the same order whatever the
+ * blocking is. */
+#include "neon_quants.h"
+
+enum {
+    MV_ROWS = 4,    /* streams for one column */
+    MV_COLS = 4,    /* columns that share a row's unpacked weights */
+    MV_AHEAD = 2048 /* bytes of prefetch */
+};
+
+typedef struct mv_col {
+    const int8_t *q;
+    const float *d;
+    const int32_t *sum;
+} mv_col;
+
+typedef struct mv_acc {
+    float32x4_t dot;
+    float lift; /* sum of minimum * activations */
+} mv_acc;
+
+/* One block of a row, whose first group is g0, times n_cols columns. */
+NEON_INLINE void mv_block(const q_format *f, const int n_cols, const uint8_t *p, int64_t g0,
+                          const mv_col *x, mv_acc acc[MV_COLS]) {
+    const int32x4_t zero = vdupq_n_s32(0);
+    q_scales s;
+    f->scales(p, &s);
+#pragma GCC unroll 8
+    for (int g = 0; g < f->groups; g++) {
+        q_bytes w = f->quants(p, g);
+        for (int c = 0; c < n_cols; c++) {
+            const int8_t *q = x[c].q + (g0 + g) * CPU_ACT_GROUP;
+            float dx = x[c].d[g0 + g];
+            int32x4_t dot = vdotq_s32(zero, w.lo, vld1q_s8(q));
+            if (f->sub == 16) {
+                acc[c].dot = vfmaq_n_f32(acc[c].dot, vcvtq_f32_s32(dot), s.d[2 * g] * dx);
+                dot = zero;
+            }
+            dot = vdotq_s32(dot, w.hi, vld1q_s8(q + 16));
+            acc[c].dot = vfmaq_n_f32(acc[c].dot, vcvtq_f32_s32(dot), s.d[2 * g + 1] * dx);
+            if (!f->has_min) continue;
+            const int32_t *sum = x[c].sum + 2 * (g0 + g);
+            acc[c].lift += dx * (s.m[2 * g] * (float)sum[0] + s.m[2 * g + 1] * (float)sum[1]);
+        }
+    }
+}
+
+/* Rows row, row + stride, ... (n_rows of them) times columns [col, col + n_cols). */
+NEON_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
+                         int64_t row, int64_t stride, const cpu_act *act, int64_t col, float *y,
+                         int64_t ldy) {
+    const uint8_t *p[MV_ROWS];
+    mv_acc acc[MV_ROWS][MV_COLS];
+    mv_col x[MV_COLS];
+    for (int c = 0; c < n_cols; c++) {
+        const void *column = act_column(act, col + c);
+        x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
+    }
+    for (int r = 0; r < n_rows; r++) {
+        p[r] = (const uint8_t *)w->data + (size_t)(row + r * stride) * w->row_bytes;
+        for (int c = 0; c < n_cols; c++) acc[r][c] = (mv_acc){vdupq_n_f32(0.0f), 0.0f};
+    }
+    int64_t groups = w->n_in / CPU_ACT_GROUP;
+    for (int64_t g = 0; g < groups; g += f->groups)
+        for (int r = 0; r < n_rows; r++) {
+            for (int line = 0; line < f->block_bytes; line += 64)
+                NEON_PREFETCH(p[r] + MV_AHEAD + line);
+            mv_block(f, n_cols, p[r], g, x, acc[r]);
+            p[r] += f->block_bytes;
+        }
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++)
+            y[(col + c) * ldy + row + r * stride] = vaddvq_f32(acc[r][c].dot) - acc[r][c].lift;
+}
+
+NEON_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
+                        const cpu_act *x, float *y, int64_t ldy) {
+    bool streams = x->n_cols == 1;
+    int64_t row = row0, stride = streams ? (row1 - row0) / MV_ROWS : 0;
+    for (; row < row0 + stride; row++) mv_rows(f, MV_ROWS, 1, w, row, stride, x, 0, y, ldy);
+    for (row = row0 + stride * MV_ROWS; row < row1; row++) {
+        int64_t col = 0;
+        for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
+            mv_rows(f, 1, MV_COLS, w, row, 0, x, col, y, ldy);
+        for (; col < x->n_cols; col++) mv_rows(f, 1, 1, w, row, 0, x, col, y, ldy);
+    }
+}
+
+#define MV_DEFINE(type, format)                                                                    \
+    void neon_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
+                              float *y, int64_t ldy) {                                             \
+        mv_run(&format##_format, w, row0, row1, x, y, ldy);                                        \
+    }
+NEON_Q_TYPES(MV_DEFINE)

@@ -1,0 +1,13 @@
+/* neon_ops.c: the template kernels between matrix products, compiled for NEON. */
+#include "tier_attn.h"
+#include "tier_ops.h"
+
+void cpu_init_neon_ops(cpu_kernels *k) {
+    k->rms_norm = tier_rms_norm;
+    k->layer_norm = tier_layer_norm;
+    k->rope = tier_rope;
+    k->activate = tier_activate;
+    k->add = tier_add;
+    k->kv_store = tier_kv_store;
+    k->attention = tier_attention;
+}

@@ -1,0 +1,271 @@
+/* neon_quants.h: what a quantized type looks like to the NEON kernels.
+ *
+ * A row is a sequence of blocks of one or eight groups of 32 elements. A type is described by a
+ * q_format: how to unpack a group into 32 signed bytes in element order, and the scales and minima
+ * of a block, two per group (equal ones where the type has one per 32 elements):
+ *
+ *   value = d * byte - m
+ *
+ * Functions read only the bytes of the block. */
+#ifndef CPU_NEON_QUANTS_H
+#define CPU_NEON_QUANTS_H
+
+#include <string.h>
+
+#include "neon_mat.h"
+#include "quant_blocks.h"
+
+enum { Q_GROUPS_MAX = 8 };
+
+typedef struct q_bytes { /* elements 0..15 and 16..31 of a group */
+    int8x16_t lo, hi;
+} q_bytes;
+
+typedef struct q_scales {
+    float d[2 * Q_GROUPS_MAX], m[2 * Q_GROUPS_MAX];
+} q_scales;
+
+typedef struct q_format {
+    int block_bytes;
+    int groups; /* of a block */
+    bool has_min;
+    int sub; /* elements per scale */
+    q_bytes (*quants)(const uint8_t *block, int group);
+    void (*scales)(const uint8_t *block, q_scales *out);
+} q_format;
+
+NEON_INLINE float q_half(const uint8_t *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+}
+
+NEON_INLINE uint32_t q_word(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    return word;
+}
+
+NEON_INLINE q_bytes q_signed(uint8x16_t lo, uint8x16_t hi) {
+    return (q_bytes){vreinterpretq_s8_u8(lo), vreinterpretq_s8_u8(hi)};
+}
+
+NEON_INLINE q_bytes q_or(q_bytes a, q_bytes b) {
+    return (q_bytes){vorrq_s8(a.lo, b.lo), vorrq_s8(a.hi, b.hi)};
+}
+
+NEON_INLINE q_bytes q_less(q_bytes a, int8_t offset) {
+    return (q_bytes){vsubq_s8(a.lo, vdupq_n_s8(offset)), vsubq_s8(a.hi, vdupq_n_s8(offset))};
+}
+
+/* 16 bytes: 32 elements, first the low nibbles. */
+NEON_INLINE q_bytes q_nibble_block(const uint8_t *p) {
+    uint8x16_t b = vld1q_u8(p);
+    return q_signed(vandq_u8(b, vdupq_n_u8(15)), vshrq_n_u8(b, 4));
+}
+
+/* The values of a table of 16 bytes at the nibbles' places. */
+NEON_INLINE q_bytes q_look_up(q_bytes places, const int8_t table[16]) {
+    int8x16_t t = vld1q_s8(table);
+    return (q_bytes){vqtbl1q_s8(t, vreinterpretq_u8_s8(places.lo)),
+                     vqtbl1q_s8(t, vreinterpretq_u8_s8(places.hi))};
+}
+
+/* 32 bits -> 32 bytes, `value` where a bit is set. */
+NEON_INLINE q_bytes q_set_bits(const uint8_t *p, uint8_t value) {
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+    uint8x16_t lo = vcombine_u8(vdup_n_u8(p[0]), vdup_n_u8(p[1]));
+    uint8x16_t hi = vcombine_u8(vdup_n_u8(p[2]), vdup_n_u8(p[3]));
+    return q_signed(vandq_u8(vtstq_u8(lo, bit), vdupq_n_u8(value)),
+                    vandq_u8(vtstq_u8(hi, bit), vdupq_n_u8(value)));
+}
+
+/* The bits of 32 bytes that `mask` has when bit `from` has moved to bit `to`. */
+NEON_INLINE q_bytes q_plane(const uint8_t *p, int from, int to, uint8_t mask) {
+    const int8x16_t shift = vdupq_n_s8((int8_t)(to - from));
+    return q_signed(vandq_u8(vshlq_u8(vld1q_u8(p), shift), vdupq_n_u8(mask)),
+                    vandq_u8(vshlq_u8(vld1q_u8(p + 16), shift), vdupq_n_u8(mask)));
+}
+
+/* ---- blocks of 32: a scale, or a scale and an addend, then the quants ----------------------- */
+
+NEON_INLINE void q_scale_first(const uint8_t *block, q_scales *out) {
+    out->d[0] = out->d[1] = q_half(block);
+}
+
+NEON_INLINE void q_scale_addend(const uint8_t *block, q_scales *out) {
+    out->d[0] = out->d[1] = q_half(block);
+    out->m[0] = out->m[1] = -q_half(block + 2);
+}
+
+NEON_INLINE q_bytes q4_0_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_less(q_nibble_block(block + 2), 8);
+}
+
+NEON_INLINE q_bytes q4_1_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_nibble_block(block + 4);
+}
+
+NEON_INLINE q_bytes q5_0_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_less(q_or(q_nibble_block(block + 6), q_set_bits(block + 2, 16)), 16);
+}
+
+NEON_INLINE q_bytes q5_1_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_or(q_nibble_block(block + 8), q_set_bits(block + 4, 16));
+}
+
+NEON_INLINE q_bytes q8_0_quants(const uint8_t *block, int group) {
+    (void)group;
+    const int8_t *q = (const int8_t *)block + 2;
+    return (q_bytes){vld1q_s8(q), vld1q_s8(q + 16)};
+}
+
+static const int8_t q_iq4_values[16] = {QUANT_IQ4_VALUES};
+static const int8_t q_e2m1_values[16] = {QUANT_E2M1_VALUES};
+
+NEON_INLINE q_bytes iq4_nl_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_look_up(q_nibble_block(block + 2), q_iq4_values);
+}
+
+NEON_INLINE q_bytes mxfp4_quants(const uint8_t *block, int group) {
+    (void)group;
+    return q_look_up(q_nibble_block(block + 1), q_e2m1_values);
+}
+
+NEON_INLINE void mxfp4_scales(const uint8_t *block, q_scales *out) {
+    out->d[0] = out->d[1] = quant_e8m0_half(block[0]);
+}
+
+/* ---- blocks of 256 -------------------------------------------------------------------------- */
+
+/* d times eight signed bytes. */
+NEON_INLINE void q_scale_8(int8x8_t sc, float d, float32x4_t out[2]) {
+    int16x8_t w = vmovl_s8(sc);
+    out[0] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(w))), d);
+    out[1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(w))), d);
+}
+
+/* One scale per 16 elements. */
+NEON_INLINE void q_scale_bytes(int8x16_t sc, float d, float out[16]) {
+    float32x4_t v[4];
+    q_scale_8(vget_low_s8(sc), d, v);
+    q_scale_8(vget_high_s8(sc), d, v + 2);
+    for (int i = 0; i < 4; i++) vst1q_f32(out + 4 * i, v[i]);
+}
+
+/* One scale per 32 elements: each is stored twice. */
+NEON_INLINE void q_scale_twice(int8x8_t sc, float d, float out[16]) {
+    float32x4_t v[2];
+    q_scale_8(sc, d, v);
+    for (int i = 0; i < 2; i++) {
+        vst1q_f32(out + 8 * i, vzip1q_f32(v[i], v[i]));
+        vst1q_f32(out + 8 * i + 4, vzip2q_f32(v[i], v[i]));
+    }
+}
+
+NEON_INLINE q_bytes q2_K_quants(const uint8_t *block, int group) {
+    return q_plane(block + 16 + group / 4 * 32, group % 4 * 2, 0, 3);
+}
+
+NEON_INLINE void q2_K_scales(const uint8_t *block, q_scales *out) {
+    uint8x16_t both = vld1q_u8(block);
+    uint8x16_t sc = vandq_u8(both, vdupq_n_u8(15)), m = vshrq_n_u8(both, 4);
+    q_scale_bytes(vreinterpretq_s8_u8(sc), q_half(block + 80), out->d);
+    q_scale_bytes(vreinterpretq_s8_u8(m), q_half(block + 82), out->m);
+}
+
+NEON_INLINE q_bytes q3_K_quants(const uint8_t *block, int group) {
+    q_bytes low = q_plane(block + 32 + group / 4 * 32, group % 4 * 2, 0, 3);
+    return q_less(q_or(low, q_plane(block, group, 2, 4)), 4);
+}
+
+/* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. */
+NEON_INLINE void q3_K_scales(const uint8_t *block, q_scales *out) {
+    static const int32_t right[4] = {0, -2, -4, -6};
+    uint8x8_t nibbles = vld1_u8(block + 96);
+    uint8x16_t low = vcombine_u8(vand_u8(nibbles, vdup_n_u8(15)), vshr_n_u8(nibbles, 4));
+    uint32x4_t top = vshlq_u32(vdupq_n_u32(q_word(block + 104)), vld1q_s32(right));
+    uint8x16_t high = vandq_u8(vreinterpretq_u8_u32(top), vdupq_n_u8(3));
+    int8x16_t sc = vreinterpretq_s8_u8(vorrq_u8(low, vshlq_n_u8(high, 4)));
+    q_scale_bytes(vsubq_s8(sc, vdupq_n_s8(32)), q_half(block + 108), out->d);
+}
+
+NEON_INLINE q_bytes q4_K_quants(const uint8_t *block, int group) {
+    return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
+}
+
+NEON_INLINE q_bytes q5_K_quants(const uint8_t *block, int group) {
+    q_bytes low = q_plane(block + 48 + group / 2 * 32, group % 2 * 4, 0, 15);
+    return q_or(low, q_plane(block + 16, group, 4, 16));
+}
+
+/* Q4_K and Q5_K: a block starts with d, dmin and three words u0, u1, u2 of 6-bit scales and minima.
+ * The first four scales are the low six bits of u0's bytes; the others have their low nibbles in
+ * u2 (low nibbles) and their high two bits on top of u0. Minima likewise with u1 and the high
+ * nibbles of u2. */
+NEON_INLINE void q_scales_k4(const uint8_t *block, q_scales *out) {
+    const uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, top = 0x30303030;
+    uint32_t u0 = q_word(block + 4), u1 = q_word(block + 8), u2 = q_word(block + 12);
+    uint32_t sc = (u2 & four) | (u0 >> 2 & top), m = (u2 >> 4 & four) | (u1 >> 2 & top);
+    int8x8_t scales = vcreate_s8((uint64_t)sc << 32 | (u0 & six));
+    int8x8_t minima = vcreate_s8((uint64_t)m << 32 | (u1 & six));
+    q_scale_twice(scales, q_half(block), out->d);
+    q_scale_twice(minima, q_half(block + 2), out->m);
+}
+
+/* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and a
+ * plane of two bits. */
+NEON_INLINE q_bytes q6_K_quants(const uint8_t *block, int group) {
+    int half = group / 4, g = group % 4;
+    q_bytes low = q_plane(block + 64 * half + 32 * (g % 2), g / 2 * 4, 0, 15);
+    return q_less(q_or(low, q_plane(block + 128 + 32 * half, 2 * g, 4, 0x30)), 32);
+}
+
+NEON_INLINE void q6_K_scales(const uint8_t *block, q_scales *out) {
+    q_scale_bytes(vld1q_s8((const int8_t *)block + 192), q_half(block + 208), out->d);
+}
+
+NEON_INLINE q_bytes iq4_xs_quants(const uint8_t *block, int group) {
+    return q_look_up(q_nibble_block(block + 8 + group * 16), q_iq4_values);
+}
+
+/* Scale j: nibble j of scales_l, above it bits 2j, 2j + 1 of scales_h; from -32. */
+NEON_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
+    static const int16_t by_two[8] = {0, -2, -4, -6, -8, -10, -12, -14};
+    static const int8_t by_four[8] = {0, -4, 0, -4, 0, -4, 0, -4};
+    uint16_t packed;
+    memcpy(&packed, block + 2, sizeof packed);
+    uint8x8_t high = vmovn_u16(vshlq_u16(vdupq_n_u16(packed), vld1q_s16(by_two)));
+    uint8x8_t low = vcreate_u8(q_word(block + 4));
+    low = vshl_u8(vzip1_u8(low, low), vld1_s8(by_four)); /* bytes 0 0 1 1 2 2 3 3 */
+    low = vand_u8(low, vdup_n_u8(15));
+    high = vshl_n_u8(vand_u8(high, vdup_n_u8(3)), 4);
+    int8x8_t sc = vsub_s8(vreinterpret_s8_u8(vorr_u8(low, high)), vdup_n_s8(32));
+    q_scale_twice(sc, q_half(block), out->d);
+}
+
+#define Q_FORMAT(name, ...)                                                                        \
+    static const q_format name##_format = {.quants = name##_quants, __VA_ARGS__}
+
+Q_FORMAT(q4_0, .block_bytes = 18, .groups = 1, .sub = 32, .scales = q_scale_first);
+Q_FORMAT(q4_1, .block_bytes = 20, .groups = 1, .sub = 32, .has_min = true,
+         .scales = q_scale_addend);
+Q_FORMAT(q5_0, .block_bytes = 22, .groups = 1, .sub = 32, .scales = q_scale_first);
+Q_FORMAT(q5_1, .block_bytes = 24, .groups = 1, .sub = 32, .has_min = true,
+         .scales = q_scale_addend);
+Q_FORMAT(q8_0, .block_bytes = 34, .groups = 1, .sub = 32, .scales = q_scale_first);
+Q_FORMAT(iq4_nl, .block_bytes = 18, .groups = 1, .sub = 32, .scales = q_scale_first);
+Q_FORMAT(mxfp4, .block_bytes = 17, .groups = 1, .sub = 32, .scales = mxfp4_scales);
+Q_FORMAT(q2_K, .block_bytes = 84, .groups = 8, .sub = 16, .has_min = true, .scales = q2_K_scales);
+Q_FORMAT(q3_K, .block_bytes = 110, .groups = 8, .sub = 16, .scales = q3_K_scales);
+Q_FORMAT(q4_K, .block_bytes = 144, .groups = 8, .sub = 32, .has_min = true, .scales = q_scales_k4);
+Q_FORMAT(q5_K, .block_bytes = 176, .groups = 8, .sub = 32, .has_min = true, .scales = q_scales_k4);
+Q_FORMAT(q6_K, .block_bytes = 210, .groups = 8, .sub = 16, .scales = q6_K_scales);
+Q_FORMAT(iq4_xs, .block_bytes = 136, .groups = 8, .sub = 32, .scales = iq4_xs_scales);
+
+#endif

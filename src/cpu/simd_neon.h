@@ -1,0 +1,160 @@
+/* simd_neon.h: the float vector of the template kernels: 8 lanes in two NEON registers, because the
+ * templates want at least 8 and the second register hides the latency of the first. See simd.h for
+ * what each function means. */
+#ifndef CPU_SIMD_NEON_H
+#define CPU_SIMD_NEON_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct vf {
+    float32x4_t lo, hi;
+} vf;
+typedef struct vmask { /* all bits of a lane, or none */
+    uint32x4_t lo, hi;
+} vmask;
+enum { VF_N = 8 };
+
+static inline vf vf_zero(void) {
+    return (vf){vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
+}
+static inline vf vf_set1(float x) {
+    return (vf){vdupq_n_f32(x), vdupq_n_f32(x)};
+}
+static inline vf vf_load(const float *p) {
+    return (vf){vld1q_f32(p), vld1q_f32(p + 4)};
+}
+static inline void vf_store(float *p, vf v) {
+    vst1q_f32(p, v.lo);
+    vst1q_f32(p + 4, v.hi);
+}
+static inline vf vf_load_part(const float *p, int n) {
+    float part[VF_N] = {0};
+    memcpy(part, p, (size_t)n * sizeof *part);
+    return vf_load(part);
+}
+static inline void vf_store_part(float *p, vf v, int n) {
+    float part[VF_N];
+    vf_store(part, v);
+    memcpy(p, part, (size_t)n * sizeof *part);
+}
+static inline vf vf_add(vf a, vf b) {
+    return (vf){vaddq_f32(a.lo, b.lo), vaddq_f32(a.hi, b.hi)};
+}
+static inline vf vf_sub(vf a, vf b) {
+    return (vf){vsubq_f32(a.lo, b.lo), vsubq_f32(a.hi, b.hi)};
+}
+static inline vf vf_mul(vf a, vf b) {
+    return (vf){vmulq_f32(a.lo, b.lo), vmulq_f32(a.hi, b.hi)};
+}
+static inline vf vf_div(vf a, vf b) {
+    return (vf){vdivq_f32(a.lo, b.lo), vdivq_f32(a.hi, b.hi)};
+}
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return (vf){vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi)};
+}
+static inline vf vf_fnma(vf a, vf b, vf c) {
+    return (vf){vfmsq_f32(c.lo, a.lo, b.lo), vfmsq_f32(c.hi, a.hi, b.hi)};
+}
+static inline vmask vf_gt(vf a, vf b) {
+    return (vmask){vcgtq_f32(a.lo, b.lo), vcgtq_f32(a.hi, b.hi)};
+}
+static inline vf vf_select(vmask m, vf yes, vf no) {
+    return (vf){vbslq_f32(m.lo, yes.lo, no.lo), vbslq_f32(m.hi, yes.hi, no.hi)};
+}
+static inline vf vf_keep(vmask m, vf yes) {
+    return vf_select(m, yes, vf_zero());
+}
+/* Not the instructions of these names, which give NaN when either operand is NaN. */
+static inline vf vf_max(vf a, vf b) {
+    return vf_select(vf_gt(a, b), a, b);
+}
+static inline vf vf_min(vf a, vf b) {
+    return vf_select(vf_gt(b, a), a, b);
+}
+static inline vf vf_abs(vf a) {
+    return (vf){vabsq_f32(a.lo), vabsq_f32(a.hi)};
+}
+static inline vf vf_round(vf a) {
+    return (vf){vrndnq_f32(a.lo), vrndnq_f32(a.hi)};
+}
+/* In two halves, so that neither factor's exponent leaves its range while the product may. A NaN n
+ * counts as 0, and a is NaN then. */
+static inline float32x4_t vf_scale2_half(float32x4_t a, float32x4_t n) {
+    const int32x4_t bias = vdupq_n_s32(127);
+    int32x4_t e = vcvtnq_s32_f32(n), h = vshrq_n_s32(e, 1);
+    int32x4_t f = vshlq_n_s32(vaddq_s32(h, bias), 23);
+    int32x4_t g = vshlq_n_s32(vaddq_s32(vsubq_s32(e, h), bias), 23);
+    return vmulq_f32(vmulq_f32(a, vreinterpretq_f32_s32(f)), vreinterpretq_f32_s32(g));
+}
+static inline vf vf_scale2(vf a, vf n) {
+    return (vf){vf_scale2_half(a.lo, n.lo), vf_scale2_half(a.hi, n.hi)};
+}
+
+static inline float vf_hsum(vf a) {
+    return vaddvq_f32(vaddq_f32(a.lo, a.hi));
+}
+static inline float vf_hmax(vf a) {
+    return vmaxvq_f32(vmaxq_f32(a.lo, a.hi));
+}
+static inline vf vf_hsum_each(const vf a[VF_N]) {
+    float32x4_t s[VF_N / 2];
+    for (int i = 0; i < VF_N / 2; i++)
+        s[i] = vpaddq_f32(vaddq_f32(a[2 * i].lo, a[2 * i].hi),
+                          vaddq_f32(a[2 * i + 1].lo, a[2 * i + 1].hi));
+    return (vf){vpaddq_f32(s[0], s[1]), vpaddq_f32(s[2], s[3])};
+}
+
+static inline vf vf_from_f16(uint16x8_t h) {
+    return (vf){vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(h))),
+                vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(h)))};
+}
+static inline vf vf_load_f16(const void *p) {
+    return vf_from_f16(vld1q_u16(p));
+}
+static inline vf vf_load_f16_part(const void *p, int n) {
+    uint16_t part[VF_N] = {0};
+    memcpy(part, p, (size_t)n * sizeof *part);
+    return vf_load_f16(part);
+}
+static inline void vf_store_f16(void *p, vf v) {
+    uint16_t *to = p;
+    vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32(v.lo)));
+    vst1_u16(to + 4, vreinterpret_u16_f16(vcvt_f16_f32(v.hi)));
+}
+static inline void vf_store_f16_part(void *p, vf v, int n) {
+    uint16_t part[VF_N];
+    vf_store_f16(part, v);
+    memcpy(p, part, (size_t)n * sizeof *part);
+}
+static inline vf vf_set1_f16(uint16_t h) {
+    return vf_from_f16(vdupq_n_u16(h));
+}
+static inline vf vf_load_i8(const int8_t *p) {
+    int16x8_t w = vmovl_s8(vld1_s8(p));
+    return (vf){vcvtq_f32_s32(vmovl_s16(vget_low_s16(w))),
+                vcvtq_f32_s32(vmovl_s16(vget_high_s16(w)))};
+}
+static inline void vf_store_i8(int8_t *p, vf v) {
+    int16x8_t w = vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(v.lo)), vqmovn_s32(vcvtnq_s32_f32(v.hi)));
+    vst1_s8(p, vqmovn_s16(w));
+}
+
+/* Interleaved pairs: (x0, y0, x1, y1, ...). */
+static inline float32x4_t vf_rotate_pairs_half(float32x4_t x, float32x4_t cs) {
+    const uint32x4_t first = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000u)); /* its sign bit */
+    float32x4_t s = vmulq_f32(vrev64q_f32(x), vtrn2q_f32(cs, cs));
+    s = vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(s), first));
+    return vfmaq_f32(s, x, vtrn1q_f32(cs, cs));
+}
+static inline vf vf_rotate_pairs(vf x, vf cs) {
+    return (vf){vf_rotate_pairs_half(x.lo, cs.lo), vf_rotate_pairs_half(x.hi, cs.hi)};
+}
+static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
+    vf a = vf_load(p), b = vf_load(p + VF_N);
+    *even = (vf){vuzp1q_f32(a.lo, a.hi), vuzp1q_f32(b.lo, b.hi)};
+    *odd = (vf){vuzp2q_f32(a.lo, a.hi), vuzp2q_f32(b.lo, b.hi)};
+}
+
+#endif
