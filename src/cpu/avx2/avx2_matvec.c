@@ -24,8 +24,8 @@ typedef struct mv_part {
 
 /* Columns are padded, so that reading eight groups is fine where fewer are left. */
 AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x) {
-    mv_part part;
     __m256 dx = _mm256_loadu_ps(x->d);
+    mv_part part = {.dx = {dx, dx}, .lift = {dx, dx}};
     __m256i sum[2] = {_mm256_loadu_si256((const void *)x->sum),
                       _mm256_loadu_si256((const void *)(x->sum + Q_GROUPS))};
     if (f->sub == 32) {
