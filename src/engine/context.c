@@ -305,12 +305,6 @@ const plan *engine_plan(const engine_context *c) {
 const cpu_kernels *engine_kernels(const engine_context *c) {
     return &c->kernels;
 }
-pool *engine_pool(engine_context *c) {
-    return c->pool;
-}
 int engine_threads(const engine_context *c) {
     return c->n_threads;
-}
-int engine_break_even(const engine_context *c, cpu_act_kind kind) {
-    return c->break_even[kind];
 }

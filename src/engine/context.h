@@ -87,7 +87,7 @@ cpu_act context_act(const engine_context *c, cpu_act_kind kind, int64_t n, int64
 void context_measure_break_even(engine_context *c);
 
 /* Steps: run by every thread of the pass. */
-void step_embed(engine_context *c, int ith);
+void step_embed(engine_context *c);
 void step_norm(engine_context *c, const plan_step *s);
 void step_encode(engine_context *c, const plan_step *s);
 void step_matmul(engine_context *c, const plan_step *s, int ith);

@@ -73,9 +73,6 @@ engine_counters engine_get_counters(const engine_context *c);
 
 const plan *engine_plan(const engine_context *c);
 const cpu_kernels *engine_kernels(const engine_context *c);
-pool *engine_pool(engine_context *c);
 int engine_threads(const engine_context *c);
-/* Columns from which tiled products are used for inputs of `kind`, as measured. */
-int engine_break_even(const engine_context *c, cpu_act_kind kind);
 
 #endif

@@ -8,7 +8,7 @@
 static void run_step(engine_context *c, const plan_step *s, int ith) {
     switch (s->op) {
     case OP_EMBED:
-        step_embed(c, ith);
+        step_embed(c);
         break;
     case OP_NORM:
         step_norm(c, s);

@@ -21,10 +21,9 @@ static void fill_angles(engine_context *c, int64_t row) {
     }
 }
 
-void step_embed(engine_context *c, int ith) {
+void step_embed(engine_context *c) {
     const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
     const quant_traits *traits = quant_find(t->type);
-    (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->pass.n_tokens) break;
