@@ -129,9 +129,12 @@ typedef enum pi_kernels {
     PI_KERNELS_NEON
 } pi_kernels;
 
-typedef enum pi_mode { /* how the feed-forward layers are computed */
-                       PI_MODE_AUTO,
-                       PI_MODE_DENSE
+typedef enum pi_mode { /* how the feed-forward layers are computed; see docs/sparse.md */
+                       PI_MODE_AUTO,     /* the fastest whose measured loss is within max_loss */
+                       PI_MODE_DENSE,    /* everything */
+                       PI_MODE_EXACT,    /* skips what an activation of zero makes useless */
+                       PI_MODE_PREDICT,  /* computes the neurons that a predictor chooses */
+                       PI_MODE_THRESHOLD /* takes small activations for zero */
 } pi_mode;
 
 typedef enum pi_cache_type { PI_CACHE_F16, PI_CACHE_F32, PI_CACHE_Q8_0 } pi_cache_type;
@@ -142,7 +145,9 @@ typedef struct pi_context_options {
     int32_t n_batch;         /* most tokens in one pass over the weights; default 512 */
     int32_t n_logits;        /* most rows of logits kept at once; 0: n_batch, within 64 MB */
     pi_kernels kernels;
-    pi_mode mode;
+    pi_mode mode;    /* a model that lacks what a mode needs runs in an exact one */
+    float max_loss;  /* for PI_MODE_AUTO: relative rise of perplexity; default 0.01, 1% */
+    float threshold; /* of predictor scores, instead of the model's; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the KV cache of sessions; default F16 */
 } pi_context_options;
 
@@ -218,6 +223,8 @@ typedef struct pi_counters {
 PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);
 /* Name of the kernels in use ("avx512") and the number of threads for single tokens. */
 PI_API const char *pi_context_kernels(const pi_context *context);
+/* The mode that most feed-forward layers run in: "dense", "exact", "predict", "threshold". */
+PI_API const char *pi_context_mode(const pi_context *context);
 PI_API int32_t pi_context_threads(const pi_context *context);
 
 /* ---- sampling ------------------------------------------------------------------------------- */

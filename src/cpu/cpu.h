@@ -46,7 +46,8 @@ typedef enum cpu_act_layout {
 enum {
     CPU_PANEL = 16,     /* vectors in a panel; a last, narrower panel is padded with zeros */
     CPU_ACT_GROUP = 32, /* elements per int8 group */
-    CPU_ROW_TILE = 16   /* matmul row ranges start at multiples of this */
+    CPU_ROW_TILE = 16,  /* matmul row ranges start at multiples of this */
+    CPU_COL_TILE = 256  /* matmul_t column ranges start at multiples of this: whole blocks */
 };
 
 /* Encoded vectors. How `data` is laid out is private to src/cpu (act.h there). */
@@ -64,9 +65,10 @@ size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_
 
 typedef struct cpu_mat {
     const void *data; /* row r at data + r * row_bytes; 2-byte alignment is enough */
-    size_t row_bytes;
-    int64_t n_in;  /* elements per row */
-    int64_t n_out; /* rows */
+    size_t row_bytes; /* from row to row: more than a row's own bytes when rows of two matrices
+                         alternate */
+    int64_t n_in;     /* elements per row */
+    int64_t n_out;    /* rows */
     quant_type type;
 } cpu_mat;
 
@@ -83,9 +85,33 @@ typedef struct cpu_mat_kernels {
      * CPU_ROW_TILE, row1 too or n_out. */
     void (*matmul)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                    int64_t ldy, void *scratch);
+
+    /* Chosen rows only: y[c * ldy + i] is row rows[i] times column c, for i < n_rows and every
+     * column of x (COLUMNS). rows ascends. The result of a (row, column) pair is bit for bit that
+     * of matvec. Rows lie apart in memory: the next ones are prefetched while one is computed. */
+    void (*matvec_rows)(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const cpu_act *x,
+                        float *y, int64_t ldy);
 } cpu_mat_kernels;
 
-/* Bytes of scratch that matmul of any tier may use for this matrix. */
+/* Matrices stored with one row per neuron where the product runs over neurons: ffn_down_t. */
+typedef struct cpu_mat_t_kernels {
+    /* Sums of chosen rows: acc[c * ldacc + j] += sum over i < n_rows of h[c * ldh + i] *
+     * w[rows[i]][j], for j < n_in and c < n_cols. Terms are added in the order of i, weights are
+     * exact floats: h is not rounded. A row with h = 0 for a column adds nothing to it. acc is
+     * 64-byte aligned. */
+    void (*axpy_rows)(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h,
+                      int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc);
+
+    /* The same with all rows for many columns: y[c * ldy + j] = sum over n < n_out of
+     * h[c][n] * w[n][j], for j in [col0, col1) and every column of h (kind `act`, layout PANELS,
+     * n = n_out elements each). col0 is a multiple of CPU_COL_TILE, col1 too or n_in. */
+    cpu_act_kind act;
+    void (*matmul_t)(const cpu_mat *w, int64_t col0, int64_t col1, const cpu_act *h, float *y,
+                     int64_t ldy, void *scratch);
+} cpu_mat_t_kernels;
+
+/* Bytes of scratch that matmul and matmul_t of any tier may use for this matrix, at most about
+ * 2 MB. */
 size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -111,9 +137,6 @@ typedef struct cpu_attn {
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
 
-/* What matmul may use of its scratch, an upper bound over all tiers; at most about 2 MB. */
-size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
-
 /* Merges the states (m2, l2, acc2) of other positions into (m, l, acc). */
 void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
                     const float *l2, const float *acc2);
@@ -124,7 +147,8 @@ typedef struct cpu_kernels {
     cpu_tier tier;
     const char *name; /* "avx512" */
 
-    cpu_mat_kernels mat[QUANT_TYPE_COUNT]; /* matvec is NULL for types without kernels */
+    cpu_mat_kernels mat[QUANT_TYPE_COUNT];     /* matvec is NULL for types without kernels */
+    cpu_mat_t_kernels mat_t[QUANT_TYPE_COUNT]; /* for the same types */
 
     /* Encodes columns [col0, col1) of x (column c at x + c * ldx) into `out`. For PANELS col0 is a
      * multiple of CPU_PANEL, and col1 too or n_cols. Non-finite input gives non-finite output, not
@@ -144,6 +168,21 @@ typedef struct cpu_kernels {
     void (*activate)(activation f, float threshold, const float *gate, const float *up, float *y,
                      int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
+
+    /* Choosing neurons. `select` writes first + i, ascending, for every i < n with
+     * score[i] + bias[i] >= threshold (bias NULL: score[i] alone; NaN counts as yes) and returns
+     * how many; `out` has room for n. */
+    int64_t (*select)(const float *score, const float *bias, float threshold, int32_t first,
+                      int64_t n, int32_t *out);
+    /* Keeps the pairs (v[i], rows[i]) with |v[i]| > cut or v[i] NaN, in order and in place; returns
+     * how many. */
+    int64_t (*keep)(float *v, int32_t *rows, float cut, int64_t n);
+    /* y[c * ldy + r] = sum over k of x[c][k] * s, s = 1 where bit k of row r is set, else -1, for r
+     * in [row0, row1). Bit k of a row is bit k % 8 of its byte k / 8; rows are x->n / 8 bytes. x
+     * is CPU_ACT_Q8, COLUMNS. */
+    void (*sign_dot)(const uint8_t *bits, int64_t row0, int64_t row1, const cpu_act *x, float *y,
+                     int64_t ldy);
+
     /* Writes n floats as a KV cache row of `type` (F32, F16, Q8_0). */
     void (*kv_store)(const float *x, void *dst, quant_type type, int64_t n);
     void (*attention)(const cpu_attn *a);

@@ -17,6 +17,7 @@ typedef struct engine_options {
     int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
     cpu_tier tier;
     quant_type type_k, type_v;
+    plan_options plan; /* mode of the feed-forward layers */
 } engine_options;
 
 enum { ENGINE_MAX_BATCH = 8192 };
@@ -65,6 +66,15 @@ void engine_cancel(engine_context *c);     /* async-signal-safe */
 typedef void (*engine_observer)(void *user, const plan_step *step, const float *x, int64_t ldx,
                                 int n_rows);
 void engine_observe(engine_context *c, engine_observer observer, void *user);
+
+/* One layer by itself, for work that goes through a model layer by layer (tools/prepare): runs the
+ * steps of `layer` for n_tokens <= engine_batch tokens at positions pos .. pos + n_tokens - 1 of a
+ * session, whose cache it reads and writes for this layer only; the session's length stays as it
+ * is. x: [n_tokens][n_embd], the residual stream before the layer, replaced by the one after it.
+ * layer -1: fills x with the embeddings of `tokens` (else NULL). The observer is called. PI_ERR_ARG
+ * for what does not fit, PI_ERR_CANCELLED. */
+pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
+                           float *x, int n_tokens, int64_t pos, pi_error *err);
 
 typedef struct engine_counters {
     uint64_t passes, tokens, weight_bytes, ffn_bytes, ffn_total_bytes, kv_bytes;

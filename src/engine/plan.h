@@ -11,6 +11,25 @@
 #include "error.h"
 #include "model.h"
 
+/* How feed-forward layers are computed (docs/sparse.md). */
+typedef enum ffn_mode {
+    FFN_AUTO,      /* per layer the fastest whose measured loss is within max_loss */
+    FFN_DENSE,     /* everything */
+    FFN_EXACT,     /* gate for all neurons, the rest where the activation is not zero */
+    FFN_PREDICT,   /* gate for the predictor's candidates, the rest where it is not zero */
+    FFN_THRESHOLD, /* as exact, but small activations count as zero */
+    FFN_MODE_COUNT
+} ffn_mode;
+
+typedef struct plan_options {
+    ffn_mode mode;  /* a layer that lacks what the mode needs takes the next one that is exact */
+    float max_loss; /* for FFN_AUTO: relative rise of perplexity, 0.01 for 1% */
+    bool set_threshold;
+    float threshold; /* with set_threshold: instead of the model's predictor threshold */
+} plan_options;
+
+const char *ffn_mode_name(ffn_mode mode); /* "auto", "dense", ... */
+
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
     BUF_X,      /* residual stream [n_embd] */

@@ -19,7 +19,12 @@ typedef enum rope_kind {
 /* Roles of tensors. The order is that of execution. */
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
+    ROLE_POS_EMBD, /* learned positions; row of position p is p + pos_offset */
     ROLE_ATTN_NORM,
+    ROLE_ATTN_NORM_BIAS,
+    ROLE_ATTN_NORM_2, /* attention's own norm where the halves run in parallel (Falcon 40B) */
+    ROLE_ATTN_NORM_2_BIAS,
+    ROLE_ATTN_QKV, /* rows of Q, K and V in one matrix; bound as three */
     ROLE_ATTN_Q,
     ROLE_ATTN_Q_BIAS,
     ROLE_ATTN_K,
@@ -31,13 +36,23 @@ typedef enum tensor_role {
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
     ROLE_FFN_NORM,
+    ROLE_FFN_NORM_BIAS,
+    ROLE_FC1,      /* predictor: residual or normed input -> rank */
+    ROLE_FC2,      /* predictor: rank -> one score per neuron */
+    ROLE_FC2_BIAS, /* added to the scores */
+    ROLE_FFN_SIGN, /* signs of the gate's weights, one bit each */
     ROLE_FFN_GATE,
     ROLE_FFN_GATE_BIAS,
     ROLE_FFN_UP,
     ROLE_FFN_UP_BIAS,
     ROLE_FFN_DOWN,
+    ROLE_FFN_DOWN_T,  /* the same transposed: a row per neuron */
+    ROLE_FFN_UP_DOWN, /* rows of up and of down_t by turns; bound as these two */
     ROLE_FFN_DOWN_BIAS,
+    ROLE_FFN_FREQ, /* how often each neuron fires, hottest first */
+    ROLE_FFN_PERM, /* source index of each stored neuron */
     ROLE_OUTPUT_NORM,
+    ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
     ROLE_ROPE_FREQS,
@@ -46,14 +61,19 @@ typedef enum tensor_role {
 
 /* Symbolic sizes for shapes; resolved against a model's hyperparameters. */
 typedef enum arch_dim {
-    DIM_NONE,    /* no such dimension */
-    DIM_EMBD,    /* n_embd */
-    DIM_VOCAB,   /* n_vocab */
-    DIM_FF,      /* n_ff of the layer */
-    DIM_Q,       /* n_head * head_dim */
-    DIM_KV,      /* n_head_kv * head_dim */
-    DIM_HEAD,    /* head_dim */
-    DIM_HALF_ROT /* n_rot / 2 */
+    DIM_NONE,     /* no such dimension */
+    DIM_EMBD,     /* n_embd */
+    DIM_VOCAB,    /* n_vocab */
+    DIM_FF,       /* n_ff of the layer */
+    DIM_Q,        /* n_head * head_dim */
+    DIM_KV,       /* n_head_kv * head_dim */
+    DIM_HEAD,     /* head_dim */
+    DIM_HALF_ROT, /* n_rot / 2 */
+    DIM_QKV,      /* DIM_Q + 2 * DIM_KV */
+    DIM_2FF,      /* 2 * n_ff */
+    DIM_EMBD_8,   /* n_embd / 8: bytes of one bit per element */
+    DIM_RANK,     /* of the layer's predictor: as the file has it, a multiple of 32 */
+    DIM_POS       /* rows of the table of positions: as the file has it */
 } arch_dim;
 
 enum {
@@ -64,7 +84,9 @@ enum {
     TENSOR_NEURON_VEC = 16, /* a bias with one element per neuron */
     TENSOR_F32 = 32,        /* small vectors: F32 (or any float type, converted on loading) */
     TENSOR_SCALE_LAST = 64, /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
-    TENSOR_UNSCALED = 128   /* a scale in the file is not applied, as in llama.cpp */
+    TENSOR_UNSCALED = 128,  /* a scale in the file is not applied, as in llama.cpp */
+    TENSOR_RAW = 256,       /* integers: bound as they are; I8 (sign) or I32 (perm) */
+    TENSOR_SPARSE = 512     /* written by `prepare`; no part of the network as trained */
 };
 
 /* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that its product is multiplied
@@ -77,14 +99,19 @@ typedef struct arch_tensor {
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
 
-enum { ARCH_MAX_TENSORS = 40 };
+enum { ARCH_MAX_TENSORS = 64 };
 
 typedef struct arch_row {
     const char *name;            /* general.architecture: "llama" */
     const char *const *hf_types; /* model_type values converted to this row, NULL-terminated */
     norm_kind norm;
+    float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
     rope_kind rope;
+    int pos_offset;                /* rows of ROLE_POS_EMBD before that of position 0 */
+    bool parallel;                 /* both halves read the layer's input (Falcon) */
     activation default_activation; /* unless {arch}.hidden_activation says otherwise */
+    activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
+    bool in_gguf;                  /* false: only PWRI files and prepared ones have it */
     const arch_tensor *tensors;
     int n_tensors;
 } arch_row;

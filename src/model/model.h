@@ -40,17 +40,64 @@ typedef struct model_layer_hparams {
     int32_t n_head, n_head_kv, n_ff;
 } model_layer_hparams;
 
+/* ---- sparsity -------------------------------------------------------------------------------
+ * What a prepared file (docs/sparse.md), or one of the original PowerInfer, says about the neurons
+ * of its feed-forward layers. Neurons are stored hottest first. */
+
+/* How candidates are predicted: a neuron is computed when score + bias >= threshold. */
+typedef enum predictor_kind {
+    PREDICTOR_NONE,
+    PREDICTOR_SIGN,     /* x . sign(W_gate) */
+    PREDICTOR_LOWRANK,  /* fc2 . fc1 . x */
+    PREDICTOR_RELU_MLP, /* fc2 . relu(fc1 . x) */
+    PREDICTOR_KIND_COUNT
+} predictor_kind;
+
+/* "none", "sign", "lowrank", "relu_mlp": as in powerinfer.predictor.kind. */
+const char *predictor_kind_name(predictor_kind kind);
+/* PI_ERR_FORMAT when `perm` does not hold each of 0 .. n - 1 once; the message names the first
+ * index that is out of range or comes twice. `where`: the tensor and its file. */
+pi_status perm_check(const int32_t *perm, int64_t n, const char *where, pi_error *err);
+
+typedef struct model_layer_sparse {
+    predictor_kind predictor;
+    bool predictor_residual; /* its input is the residual stream, not the normed one. In PWRI files
+                                of parallel architectures: the layer's input */
+    int32_t rank;            /* rows of fc1; 0 when there is none */
+    float recall, density;   /* as measured when prepared; NAN: unknown */
+    float cut;               /* threshold mode: activations with |f(gate)| <= cut count as zero;
+                                NAN: not calibrated */
+    const float *freq;       /* [n_ff], non-increasing, in [0, 1]; NULL: unknown */
+    const int32_t *perm;     /* [n_ff], a permutation; NULL: source order */
+} model_layer_sparse;
+
+typedef struct model_sparse {
+    bool pwri;                 /* magic PWRI */
+    bool prepared;             /* powerinfer.version is there */
+    float predictor_threshold; /* 0, or powerinfer.sparse_threshold */
+    /* Relative rise of the perplexity on held-out calibration text, 0.01 for 1%; NAN: unknown. */
+    float predict_loss, threshold_loss;
+    int64_t calibration_tokens;
+    char calibration_sha256[65]; /* "" when unknown */
+} model_sparse;
+
 typedef struct model_tensor {
     const void *data; /* NULL: absent (optional) */
     size_t n_bytes, row_bytes;
     int64_t n_in;    /* elements per row */
     int64_t n_out;   /* rows; 1 for vectors */
     float scale;     /* of a matrix: its product is multiplied by this; 1 unless the file says so */
-    quant_type type; /* F32 for vectors */
+    quant_type type; /* F32 for vectors; I8, I32 for raw ones */
 } model_tensor;
+
+/* Rows of up and of down_t may alternate in one tensor (ffn_up_down): then both have this many
+ * bytes from row to row in row_bytes, and n_bytes counts each one's own rows only. Of a layer,
+ * exactly one of FFN_DOWN and FFN_DOWN_T is bound; FFN_UP_DOWN and ATTN_QKV never are, their parts
+ * are. */
 
 typedef struct model_layer {
     model_layer_hparams hp;
+    model_layer_sparse sparse;
     model_tensor t[ROLE_COUNT];
 } model_layer;
 
@@ -60,6 +107,7 @@ typedef struct model {
     model_hparams hp;
     model_layer *layers;        /* [n_layer] */
     model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
+    model_sparse sparse;
     uint64_t n_params, weight_bytes;
     char name[256];
     arena arena;

@@ -124,7 +124,7 @@ static void bf16_matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_
 void cpu_init_reference_mat(cpu_kernels *k) {
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
         if (decode_find((quant_type)type) == NULL) continue;
-        k->mat[type] = (cpu_mat_kernels){CPU_ACT_Q8, q8_matvec, q8_matmul};
+        k->mat[type] = (cpu_mat_kernels){CPU_ACT_Q8, q8_matvec, q8_matmul, NULL};
     }
-    k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, bf16_matvec, bf16_matmul};
+    k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, bf16_matvec, bf16_matmul, NULL};
 }

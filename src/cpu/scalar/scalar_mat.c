@@ -179,7 +179,7 @@ void cpu_init_scalar_mat(cpu_kernels *k) {
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
         const quant_traits *t = quant_find(type);
         if (t == NULL || t->dequantize == NULL) continue;
-        k->mat[type] = (cpu_mat_kernels){CPU_ACT_F32, matvec, matmul};
+        k->mat[type] = (cpu_mat_kernels){CPU_ACT_F32, matvec, matmul, NULL};
     }
     k->act_encode = act_encode;
     k->stream_read = stream_read;

@@ -1,0 +1,25 @@
+/* sparse_keys.h: names of the keys that a prepared model's file has beside those of an ordinary
+ * one. Arrays have one item per layer. Tensors are rows of the architecture table. */
+#ifndef MODEL_SPARSE_KEYS_H
+#define MODEL_SPARSE_KEYS_H
+
+#define SPARSE_KEY_VERSION            "powerinfer.version" /* u32, 1; its presence says: prepared */
+#define SPARSE_KEY_CALIBRATION_TOKENS "powerinfer.calibration.tokens" /* u32 */
+#define SPARSE_KEY_CALIBRATION_SHA256 "powerinfer.calibration.sha256" /* string, 64 hex digits */
+/* f32: relative rise of the perplexity on held-out calibration text in the mode that `auto` takes
+ * (0.004 for 0.4%); NaN when it was not measured. */
+#define SPARSE_KEY_CALIBRATION_LOSS  "powerinfer.calibration.loss"
+#define SPARSE_KEY_PREDICTOR_KIND    "powerinfer.predictor.kind"    /* strings */
+#define SPARSE_KEY_PREDICTOR_INPUT   "powerinfer.predictor.input"   /* "normed", "residual" */
+#define SPARSE_KEY_PREDICTOR_RECALL  "powerinfer.predictor.recall"  /* f32, contribution recall */
+#define SPARSE_KEY_PREDICTOR_DENSITY "powerinfer.predictor.density" /* f32, share selected */
+#define SPARSE_KEY_THRESHOLD_CUT     "powerinfer.threshold.cut"     /* f32, NaN: none */
+#define SPARSE_KEY_THRESHOLD_LOSS    "powerinfer.threshold.loss"    /* f32, as calibration.loss */
+/* string: the type that ffn_down had, so that --undo can write it again */
+#define SPARSE_KEY_SOURCE_DOWN_TYPE "powerinfer.source.down_type" /* strings */
+/* f32, in the original's files and when one of them was prepared: scores below are skipped */
+#define SPARSE_KEY_PREDICTOR_THRESHOLD "powerinfer.sparse_threshold"
+
+enum { SPARSE_VERSION = 1 };
+
+#endif

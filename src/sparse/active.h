@@ -1,0 +1,38 @@
+/* active.h: which neurons of one layer fired for which tokens, and how much each mattered.
+ *
+ * Compressed by tokens: token t's neurons are neuron[start[t]] .. neuron[start[t + 1] - 1],
+ * ascending. A neuron's contribution to a token is |a_i| * |down_i|_2: the length of what it adds
+ * to the residual stream. One thread at a time. */
+#ifndef SPARSE_ACTIVE_H
+#define SPARSE_ACTIVE_H
+
+#include <stdint.h>
+
+#include "error.h"
+
+typedef struct active_set {
+    int64_t n_neurons;
+    int64_t n_tokens, token_capacity;
+    int64_t *start;      /* [n_tokens + 1] */
+    int32_t *neuron;     /* [start[n_tokens]] */
+    float *contribution; /* likewise; >= 0 */
+    int64_t capacity;
+} active_set;
+
+/* Empty, for layers of n_neurons. */
+void active_init(active_set *a, int64_t n_neurons);
+void active_free(active_set *a);
+/* Forgets all tokens, keeps the memory. */
+void active_clear(active_set *a);
+/* Appends one token. hidden: [n_neurons], what enters the down product, 0 where nothing fired.
+ * down_norm: [n_neurons]. Entries that are NaN count as not fired. PI_ERR_NOMEM. */
+pi_status active_add(active_set *a, const float *hidden, const float *down_norm, pi_error *err);
+/* freq[i] = share of the tokens for which neuron i fired. 0 tokens: all 0. */
+void active_frequencies(const active_set *a, float *freq);
+/* order[i] = index of the neuron that comes i-th, hottest first; equal ones by index. NaN counts
+ * as 0. */
+pi_status neuron_order(const float *freq, int64_t n, int32_t *order, pi_error *err);
+/* Renumbers all neurons: what was order[i] becomes i. PI_ERR_NOMEM. */
+pi_status active_permute(active_set *a, const int32_t *order, pi_error *err);
+
+#endif

@@ -1,0 +1,84 @@
+/* predictor.h: fitting predictors for one layer: pure data in, data out.
+ *
+ * A predictor gives every neuron a score from the layer's normed input x (sparse.md of the
+ * project's docs has the formulas); neuron i is computed when score_i + bias_i >= 0. Three recipes
+ * behind one interface: sign      x . sign(W_gate)                      no data needed for the
+ * scores lowrank   fc2 . fc1 . x, the rank-r SVD of W_gate S, S S^T = E[x x^T]: the best of its
+ * rank for inputs of that distribution, closed form relu_mlp  fc2 . relu(fc1 . x), started from the
+ * low-rank solution (a ReLU pair per direction or a shift that keeps inputs positive), refined by
+ * logistic loss weighted with contributions, AdamW (Loshchilov and Hutter 2019), stopped early on
+ * held-out recall Scores are computed with fc1, fc2 as they will be stored (quantized and decoded
+ * again); then every neuron's bias is set on the training tokens: thresholds rise where the least
+ * contribution sum (a_i |down_i|)^2 of what would be missed is lost, until the target of
+ * contribution recall is just met. Quality is measured on the held-out tokens. Neurons are in
+ * stored order (hottest first) everywhere here. */
+#ifndef SPARSE_PREDICTOR_H
+#define SPARSE_PREDICTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "active.h"
+#include "model.h"
+#include "pool.h"
+#include "progress.h"
+#include "quant.h"
+
+typedef struct predictor_data {
+    int64_t n_embd, n_ff;
+    int64_t n_train, n_held;  /* tokens; the held-out ones follow the training ones */
+    const float *x;           /* [n_train + n_held][n_embd] */
+    const float *gate;        /* [n_ff][n_embd] W_gate, or W_up where there is no gate */
+    const float *gate_bias;   /* [n_ff] or NULL */
+    const active_set *active; /* of all n_train + n_held tokens */
+    size_t gate_row_bytes;    /* as stored in the model: what a candidate costs */
+} predictor_data;
+
+typedef struct predictor_options {
+    predictor_kind kind; /* the only one to fit; PREDICTOR_KIND_COUNT: all, the cheapest wins */
+    double target;       /* of contribution recall, 0 < target <= 1; 0.98 */
+    quant_type type;     /* of fc1 and fc2; rows that are not whole blocks of it become Q8_0 */
+    int32_t max_rank;    /* 0: n_embd / 2 */
+    int32_t only_rank;   /* a multiple of 32: fit this rank and no other; 0: the cheapest */
+    int32_t max_epochs;  /* of relu_mlp; 0: the default */
+    uint64_t seed;
+} predictor_options;
+
+typedef struct predictor_quality {
+    double recall;              /* of active (token, neuron) pairs, the share selected */
+    double contribution_recall; /* of their contributions, the share selected */
+    double selected;            /* share of all pairs that are selected */
+    double active;              /* share of all pairs that fired */
+} predictor_quality;
+
+typedef struct predictor_fit {
+    predictor_kind kind; /* NONE: nothing beats computing every gate row (see cost) */
+    int32_t rank;
+    quant_type type_fc1, type_fc2;
+    void *fc1;      /* [rank] rows of n_embd, in type_fc1 */
+    void *fc2;      /* [n_ff] rows of rank, in type_fc2 */
+    float *bias;    /* [n_ff] */
+    uint8_t *sign;  /* [n_ff][n_embd / 8]: bit k % 8 of byte k / 8 is set when weight k > 0 */
+    size_t n_bytes; /* of fc1, fc2 and bias, or sign and bias: read for every token */
+    double cost;    /* n_bytes + selected * n_ff * gate_row_bytes: bytes before `up` is known */
+    predictor_quality quality; /* on held-out tokens */
+} predictor_fit;
+
+/* Fits what the options ask for. `cost` decides between recipes and ranks that reach the target
+ * (or come closest, when none does); exact mode, which costs n_ff * gate_row_bytes, wins over a
+ * predictor that costs more unless `kind` names one. PI_ERR_ARG (no tokens, sizes that are no
+ * multiples of 32), PI_ERR_NOMEM, PI_ERR_CANCELLED. */
+pi_status predictor_fit_layer(pool *p, const predictor_data *data, const predictor_options *options,
+                              progress *progress, predictor_fit *out, pi_error *err);
+void predictor_fit_free(predictor_fit *fit);
+
+/* Scores without bias of tokens [t0, t1) into scores [t1 - t0][n_ff]: the reference for the engine,
+ * in float. */
+pi_status predictor_scores(pool *p, const predictor_fit *fit, const predictor_data *data,
+                           int64_t t0, int64_t t1, float *scores, pi_error *err);
+/* Quality of `fit` on tokens [t0, t1). */
+pi_status predictor_measure(pool *p, const predictor_fit *fit, const predictor_data *data,
+                            int64_t t0, int64_t t1, predictor_quality *out, pi_error *err);
+
+#endif
