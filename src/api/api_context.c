@@ -139,6 +139,10 @@ int32_t pi_logits_rows(const pi_context *c) {
 void pi_context_cancel(pi_context *c) {
     engine_cancel(c->engine);
 }
+const char *pi_context_mode(const pi_context *c) {
+    return ffn_mode_name(engine_plan(c->engine)->mode);
+}
+
 const char *pi_context_kernels(const pi_context *c) {
     return engine_kernels(c->engine)->name;
 }

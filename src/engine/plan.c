@@ -150,6 +150,7 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, plan **out, pi
         return error_nomem(err, capacity * sizeof *steps, "plan");
     }
     p->model = m;
+    p->mode = FFN_DENSE;
     p->steps = steps;
     add_step(p, OP_EMBED, -1, BUF_X);
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
@@ -176,6 +177,12 @@ void plan_free(plan *p) {
     if (!p) return;
     mem_free(p->steps);
     mem_free(p);
+}
+
+const char *ffn_mode_name(ffn_mode mode) {
+    static const char *const names[FFN_MODE_COUNT] = {"auto", "dense", "exact", "predict",
+                                                      "threshold"};
+    return (unsigned)mode < FFN_MODE_COUNT ? names[mode] : "unknown";
 }
 
 const char *plan_op_name(plan_op op) {

@@ -87,6 +87,7 @@ typedef struct plan_step {
 
 typedef struct plan {
     const model *model;
+    ffn_mode mode; /* that most layers run in */
     int n_steps;
     plan_step *steps;         /* [n_steps] */
     int64_t width[BUF_COUNT]; /* floats per row */

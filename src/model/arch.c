@@ -147,6 +147,38 @@ const char *arch_list_names(void) {
     return "llama, qwen2, qwen3";
 }
 
+int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
+    switch (dim) {
+    case DIM_EMBD:
+        return s->n_embd;
+    case DIM_VOCAB:
+        return s->n_vocab;
+    case DIM_FF:
+        return s->n_ff;
+    case DIM_Q:
+        return s->n_head * s->head_dim;
+    case DIM_KV:
+        return s->n_head_kv * s->head_dim;
+    case DIM_HEAD:
+        return s->head_dim;
+    case DIM_HALF_ROT:
+        return s->n_rot / 2;
+    case DIM_QKV:
+        return (s->n_head + 2 * s->n_head_kv) * s->head_dim;
+    case DIM_2FF:
+        return 2 * s->n_ff;
+    case DIM_EMBD_8:
+        return s->n_embd / 8;
+    case DIM_RANK:
+        return s->n_rank;
+    case DIM_POS:
+        return s->n_pos;
+    case DIM_NONE:
+        break;
+    }
+    return 1;
+}
+
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role) {
     for (int i = 0; i < row->n_tensors; i++)
         if (row->tensors[i].role == role) return &row->tensors[i];
@@ -165,6 +197,21 @@ void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
 const char *tensor_role_name(tensor_role role) {
     static const char *const names[ROLE_COUNT] = {
         [ROLE_TOKEN_EMBD] = "token_embd",
+        [ROLE_POS_EMBD] = "position_embd",
+        [ROLE_ATTN_NORM_BIAS] = "attn_norm.bias",
+        [ROLE_ATTN_NORM_2] = "attn_norm_2",
+        [ROLE_ATTN_NORM_2_BIAS] = "attn_norm_2.bias",
+        [ROLE_ATTN_QKV] = "attn_qkv",
+        [ROLE_FFN_NORM_BIAS] = "ffn_norm.bias",
+        [ROLE_FC1] = "fc1",
+        [ROLE_FC2] = "fc2",
+        [ROLE_FC2_BIAS] = "fc2.bias",
+        [ROLE_FFN_SIGN] = "ffn_sign",
+        [ROLE_FFN_DOWN_T] = "ffn_down_t",
+        [ROLE_FFN_UP_DOWN] = "ffn_up_down",
+        [ROLE_FFN_FREQ] = "ffn_freq",
+        [ROLE_FFN_PERM] = "ffn_perm",
+        [ROLE_OUTPUT_NORM_BIAS] = "output_norm.bias",
         [ROLE_ATTN_NORM] = "attn_norm",
         [ROLE_ATTN_Q] = "attn_q",
         [ROLE_ATTN_Q_BIAS] = "attn_q.bias",

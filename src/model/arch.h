@@ -76,6 +76,13 @@ typedef enum arch_dim {
     DIM_POS       /* rows of the table of positions: as the file has it */
 } arch_dim;
 
+/* What symbolic sizes stand for, in one layer of one model. */
+typedef struct arch_sizes {
+    int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
+    int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
+} arch_sizes;
+int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE */
+
 enum {
     TENSOR_PER_LAYER = 1,
     TENSOR_OPTIONAL = 2,

@@ -9,26 +9,15 @@
 #include "mem.h"
 
 static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
-    const model_hparams *hp = &m->hp;
-    switch (dim) {
-    case DIM_EMBD:
-        return hp->n_embd;
-    case DIM_VOCAB:
-        return hp->n_vocab;
-    case DIM_FF:
-        return m->layers[layer].hp.n_ff;
-    case DIM_Q:
-        return (int64_t)m->layers[layer].hp.n_head * hp->head_dim;
-    case DIM_KV:
-        return (int64_t)m->layers[layer].hp.n_head_kv * hp->head_dim;
-    case DIM_HEAD:
-        return hp->head_dim;
-    case DIM_HALF_ROT:
-        return hp->n_rot / 2;
-    case DIM_NONE:
-        break;
-    }
-    return 1;
+    const model_layer_hparams *lhp = layer < 0 ? NULL : &m->layers[layer].hp;
+    arch_sizes sizes = {.n_embd = m->hp.n_embd,
+                        .n_vocab = m->hp.n_vocab,
+                        .n_ff = lhp ? lhp->n_ff : 0,
+                        .n_head = lhp ? lhp->n_head : 0,
+                        .n_head_kv = lhp ? lhp->n_head_kv : 0,
+                        .head_dim = m->hp.head_dim,
+                        .n_rot = m->hp.n_rot};
+    return arch_dim_size(dim, &sizes);
 }
 
 static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t want[2],

@@ -326,25 +326,14 @@ pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_erro
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 uint64_t hf_config_dim(const hf_config *c, arch_dim dim) {
-    switch (dim) {
-    case DIM_EMBD:
-        return (uint64_t)c->n_embd;
-    case DIM_VOCAB:
-        return (uint64_t)c->n_vocab;
-    case DIM_FF:
-        return (uint64_t)c->n_ff;
-    case DIM_Q:
-        return (uint64_t)c->n_head * (uint64_t)c->head_dim;
-    case DIM_KV:
-        return (uint64_t)c->n_head_kv * (uint64_t)c->head_dim;
-    case DIM_HEAD:
-        return (uint64_t)c->head_dim;
-    case DIM_HALF_ROT:
-        return (uint64_t)c->head_dim / 2;
-    case DIM_NONE:
-        break;
-    }
-    return 1;
+    arch_sizes sizes = {.n_embd = c->n_embd,
+                        .n_vocab = c->n_vocab,
+                        .n_ff = c->n_ff,
+                        .n_head = c->n_head,
+                        .n_head_kv = c->n_head_kv,
+                        .head_dim = c->head_dim,
+                        .n_rot = c->head_dim};
+    return (uint64_t)arch_dim_size(dim, &sizes);
 }
 
 static const char *arch_key(char key[KEY_TEXT], const hf_config *c, const char *suffix) {

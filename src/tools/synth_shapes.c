@@ -27,25 +27,14 @@ const char *synth_shape_names(void) {
 }
 
 uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
-    int32_t head_dim = s->n_embd / s->n_head;
-    switch (dim) {
-    case DIM_EMBD:
-        return (uint64_t)s->n_embd;
-    case DIM_VOCAB:
-        return (uint64_t)s->n_vocab;
-    case DIM_FF:
-        return (uint64_t)s->n_ff;
-    case DIM_Q:
-        return (uint64_t)(s->n_head * head_dim);
-    case DIM_KV:
-        return (uint64_t)(s->n_head_kv * head_dim);
-    case DIM_HEAD:
-        return (uint64_t)head_dim;
-    case DIM_HALF_ROT:
-        return (uint64_t)head_dim / 2;
-    default:
-        return 0;
-    }
+    arch_sizes sizes = {.n_embd = s->n_embd,
+                        .n_vocab = s->n_vocab,
+                        .n_ff = s->n_ff,
+                        .n_head = s->n_head,
+                        .n_head_kv = s->n_head_kv,
+                        .head_dim = s->n_embd / s->n_head,
+                        .n_rot = s->n_embd / s->n_head};
+    return (uint64_t)arch_dim_size(dim, &sizes);
 }
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
