@@ -111,7 +111,8 @@ typedef struct pi_synth_options {
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons carries 0.8 of activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
-    bool plain; /* an ordinary file without predictor and neuron order */
+    bool plain;  /* an ordinary file without predictor and neuron order */
+    bool bundle; /* rows of up and down by turns in one tensor; not with plain */
     int32_t n_threads;
     pi_progress progress;
     void *user;

@@ -140,6 +140,8 @@ const option option_table[] = {
         RANGE(0, MAX_SEED), .help = "the same seed gives the same file"),
     ROW(FLAG, COMMAND, COMMAND_SYNTH, plain, NAMES("plain", NULL),
         .help = "an ordinary file without predictor and neuron order"),
+    ROW(FLAG, COMMAND, COMMAND_SYNTH, bundle, NAMES("bundle", NULL),
+        .help = "rows of up and down by turns in one tensor"),
     /* quantize */
     ROW(TEXT, COMMAND, COMMAND_QUANTIZE, imatrix, NAMES("imatrix", NULL), .argument = "FILE",
         .help = "importance matrix that weights the errors (see powerinfer imatrix)"),
