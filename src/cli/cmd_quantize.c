@@ -50,7 +50,7 @@ static int read_words(job *j) {
     j->out = o->positionals[1];
     j->type = o->positionals[2];
     if (n == 4 && !parse_threads(o->positionals[3], &j->n_threads))
-        return cli_wrong("not a number of threads: %s: quantize IN OUT TYPE [THREADS]",
+        return cli_wrong("not a number of threads: %.200s: quantize IN OUT TYPE [THREADS]",
                          o->positionals[3]);
     return EXIT_DONE;
 }
