@@ -167,8 +167,8 @@ static int work(job *j) {
     terminal_progress_begin(&j->progress, o->quiet);
     signals_remove_output();
     pi_status status = pi_quantize(j->in, j->out, &options, &j->result, &err);
-    signals_restore();
     terminal_progress_end(&j->progress);
+    signals_restore();
     if (j->no_memory) {
         error_nomem(&err, j->n_tensors * sizeof *j->tensors, "results of tensors");
         return cli_failed(&err);
