@@ -59,7 +59,8 @@ int cmd_inspect(const cli_options *o) {
         return EXIT_DONE;
     }
     if (o->n_positionals && options_typed(o, &o->model)) {
-        return cli_wrong("two files: %s and -m %s: give one of them", o->positionals[0], o->model);
+        return cli_wrong("two files: %.200s and -m %.200s: give one of them", o->positionals[0],
+                         o->model);
     }
     char path[PATH_MAX];
     pi_error err = {.status = PI_OK};
