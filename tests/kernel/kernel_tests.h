@@ -29,4 +29,7 @@ void kernel_test_sign_dot(void **state);
 /* kernel_bench.c: `--bench [type] [rows] [cols]`; the exit status. */
 int kernel_bench(int argc, char **argv);
 
+/* kernel_gather.c: `--bench gather [type] [n_in] [density]`; the exit status. */
+int kernel_gather(int argc, char **argv);
+
 #endif
