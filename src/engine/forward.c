@@ -28,6 +28,9 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     case OP_ATTENTION:
         step_attention(c, s, ith);
         break;
+    case OP_ADD:
+        step_add(c, s);
+        break;
     case OP_SELECT_NORM:
         step_select_norm(c, s);
         break;

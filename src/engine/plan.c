@@ -9,7 +9,7 @@
 #include "mem.h"
 
 enum {
-    STEPS_PER_LAYER = 10,
+    STEPS_PER_LAYER = 11,
     STEPS_GLOBAL = 3 /* embedding, final norm, head */
 };
 
@@ -28,20 +28,32 @@ static void add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_rol
         .w = {t->data, t->row_bytes, t->n_in, t->n_out, t->type},
         .bias = tensors[bias].data,
         .scale = t->scale,
-        .scale_last = row->flags & TENSOR_SCALE_LAST,
+        .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* parts of fused ones have no row */
         .out = out,
         .role = role,
     };
     s->weight_bytes += t->n_bytes;
 }
 
-/* Q, K and V share one encoded input and one step. */
-static void plan_attention(plan *p, int layer) {
+/* The norm that a half begins with. */
+static void add_norm(plan *p, int layer, tensor_role weight, tensor_role bias) {
     const model_tensor *t = p->model->layers[layer].t;
     plan_step *s = add_step(p, OP_NORM, layer, BUF_X);
-    s->norm_weight = t[ROLE_ATTN_NORM].data;
+    s->norm_weight = t[weight].data;
+    s->norm_bias = t[bias].data;
+}
 
-    s = add_step(p, OP_MATMUL, layer, BUF_Y);
+/* Q, K and V share one encoded input and one step. Where the halves run in parallel, the residual
+ * stays as it was for the other half, and the result waits in a buffer of its own. */
+static void plan_attention(plan *p, int layer) {
+    const model_tensor *t = p->model->layers[layer].t;
+    bool parallel = p->model->arch->parallel;
+    if (t[ROLE_ATTN_NORM_2].data)
+        add_norm(p, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
+    else
+        add_norm(p, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+
+    plan_step *s = add_step(p, OP_MATMUL, layer, BUF_Y);
     add_matrix(p, s, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
     add_matrix(p, s, ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K);
     add_matrix(p, s, ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V);
@@ -53,18 +65,21 @@ static void plan_attention(plan *p, int layer) {
 
     add_step(p, OP_ENCODE, layer, BUF_ATTN);
     s = add_step(p, OP_MATMUL, layer, BUF_ATTN);
-    add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, BUF_Y);
-    s->add_to_x = true;
+    add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, parallel ? BUF_ATTN_OUT : BUF_Y);
+    s->add_to_x = !parallel;
 }
 
 static void plan_ffn(plan *p, int layer) {
     const model_tensor *t = p->model->layers[layer].t;
-    plan_step *s = add_step(p, OP_NORM, layer, BUF_X);
-    s->norm_weight = t[ROLE_FFN_NORM].data;
+    bool parallel = p->model->arch->parallel, gated = t[ROLE_FFN_GATE].data != NULL;
+    if (parallel)
+        add_norm(p, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    else
+        add_norm(p, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
 
-    s = add_step(p, OP_FFN_IN, layer, BUF_Y);
-    add_matrix(p, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
-    add_matrix(p, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, BUF_UP);
+    plan_step *s = add_step(p, OP_FFN_IN, layer, BUF_Y);
+    if (gated) add_matrix(p, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
+    add_matrix(p, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
 
     add_step(p, OP_ENCODE, layer, BUF_GATE);
     s = add_step(p, OP_MATMUL, layer, BUF_GATE);
@@ -81,6 +96,9 @@ static pi_status resolve_encodings(plan *p, const cpu_kernels *kernels, pi_error
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
             const cpu_mat_kernels *mk = &kernels->mat[pm->w.type];
+            if (!pm->w.data)
+                return error_set(err, PI_ERR_UNSUPPORTED, "no plan: %s: layer %d has no %s",
+                                 gguf_path(p->model->file), s->layer, tensor_role_name(pm->role));
             if (!mk->matvec)
                 return error_set(err, PI_ERR_UNSUPPORTED,
                                  "no kernel: %s: type %s of %s in layer %d; quantize the model to "
@@ -156,9 +174,11 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, plan **out, pi
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
         plan_attention(p, layer);
         plan_ffn(p, layer);
+        if (m->arch->parallel) add_step(p, OP_ADD, layer, BUF_ATTN_OUT);
     }
     plan_step *s = add_step(p, OP_SELECT_NORM, -1, BUF_X);
     s->norm_weight = m->t[ROLE_OUTPUT_NORM].data;
+    s->norm_bias = m->t[ROLE_OUTPUT_NORM_BIAS].data;
     s = add_step(p, OP_MATMUL, -1, BUF_Y);
     add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
 
@@ -187,19 +207,30 @@ const char *ffn_mode_name(ffn_mode mode) {
 
 const char *plan_op_name(plan_op op) {
     static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed",         [OP_NORM] = "norm",
-        [OP_ENCODE] = "encode",       [OP_MATMUL] = "matmul",
-        [OP_FFN_IN] = "ffn_in",       [OP_ROPE_STORE] = "rope_store",
-        [OP_ATTENTION] = "attention", [OP_SELECT_NORM] = "select_norm",
+        [OP_EMBED] = "embed",
+        [OP_NORM] = "norm",
+        [OP_ENCODE] = "encode",
+        [OP_MATMUL] = "matmul",
+        [OP_FFN_IN] = "ffn_in",
+        [OP_ROPE_STORE] = "rope_store",
+        [OP_ATTENTION] = "attention",
+        [OP_SELECT_NORM] = "select_norm",
+        [OP_ADD] = "add",
     };
     return (unsigned)op < OP_COUNT ? names[op] : "unknown";
 }
 
 static const char *buffer_name(plan_buffer b) {
-    static const char *const names[BUF_COUNT] = {
-        [BUF_X] = "x",       [BUF_Y] = "y",   [BUF_Q] = "q",
-        [BUF_K] = "k",       [BUF_V] = "v",   [BUF_ATTN] = "attn",
-        [BUF_GATE] = "gate", [BUF_UP] = "up", [BUF_LOGITS] = "logits"};
+    static const char *const names[BUF_COUNT] = {[BUF_X] = "x",
+                                                 [BUF_Y] = "y",
+                                                 [BUF_Q] = "q",
+                                                 [BUF_K] = "k",
+                                                 [BUF_V] = "v",
+                                                 [BUF_ATTN] = "attn",
+                                                 [BUF_ATTN_OUT] = "attn_out",
+                                                 [BUF_GATE] = "gate",
+                                                 [BUF_UP] = "up",
+                                                 [BUF_LOGITS] = "logits"};
     return names[b];
 }
 
@@ -219,7 +250,7 @@ void plan_print(const plan *p, FILE *out) {
                     quant_find(pm->w.type)->name, pm->bias ? " + bias" : "");
         }
         if (s->op == OP_FFN_IN) fprintf(out, " %s", activation_name(p->model->hp.activation));
-        if (s->add_to_x) fprintf(out, " -> x +=");
+        if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
         if (s->q_norm) fprintf(out, " head norms");
         fputc('\n', out);
     }
