@@ -1,8 +1,6 @@
 /* step_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
  * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
  * panels, by whole panels. */
-#include <math.h>
-
 #include "context.h"
 
 static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
@@ -10,16 +8,6 @@ static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
 }
 
 /* ---- embedding ------------------------------------------------------------------------------ */
-
-static void fill_angles(engine_context *c, int64_t row) {
-    int half = c->model->hp.n_rot / 2;
-    float *cs = c->angles + row * 2 * half;
-    for (int i = 0; i < half; i++) {
-        double angle = (double)c->positions[row] * (double)c->inv_freq[i];
-        cs[2 * i] = (float)cos(angle) * c->angle_scale;
-        cs[2 * i + 1] = (float)sin(angle) * c->angle_scale;
-    }
-}
 
 static void decode_row(const model_tensor *t, int64_t row, float *out) {
     const uint8_t *src = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
@@ -40,7 +28,7 @@ void step_embed(engine_context *c) {
         if (row >= c->pass.n_tokens) break;
         decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], row_of(c, BUF_X, row));
         if (c->model->hp.n_pos) add_position(c, row);
-        fill_angles(c, row);
+        rope_fill_angles(c, row);
     }
 }
 
@@ -51,7 +39,9 @@ static void encode(engine_context *c, const plan_step *s, plan_buffer from, int6
                    int64_t n_cols) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
         if (!(s->encode_kinds & (1u << kind))) continue;
-        cpu_act x = context_act(c, (cpu_act_kind)kind, s->encode_width, n_cols);
+        cpu_act x = context_act(c, s->slot, (cpu_act_kind)kind, s->encode_width, n_cols);
+        if (s->layout == LAYOUT_COLUMNS) x.layout = CPU_ACT_COLUMNS;
+        if (s->layout == LAYOUT_TILED) x.layout = CPU_ACT_PANELS;
         c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
     }
 }
@@ -95,10 +85,16 @@ void step_select_norm(engine_context *c, const plan_step *s) {
 
 void step_encode(engine_context *c, const plan_step *s) {
     int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+    if (s->layout == LAYOUT_TILED && !step_ffn_is_tiled(c, s->ffn)) return;
     for (;;) {
         int64_t c0 = pool_take(c->pool, chunk);
         if (c0 >= n) break;
-        encode(c, s, s->in, c0, c0 + chunk < n ? c0 + chunk : n, n);
+        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+        for (int64_t i = c0; i < c1 && s->relu; i++) {
+            float *v = row_of(c, s->in, i);
+            c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->encode_width);
+        }
+        encode(c, s, s->in, c0, c1, n);
     }
 }
 
