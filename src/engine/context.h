@@ -29,7 +29,8 @@ typedef struct pass_item {
 
 typedef struct engine_pass {
     int n_tokens, n_items, n_out;
-    int first_logits_row; /* where this pass's logits go */
+    int first_step, end_step; /* of the plan */
+    int first_logits_row;     /* where this pass's logits go */
     int nth;              /* threads */
 } engine_pass;
 
@@ -98,5 +99,7 @@ void step_select_norm(engine_context *c, const plan_step *s);
 
 /* Fills inv_freq and angle_scale. */
 void rope_init(engine_context *c);
+/* Rotary angles of the position of a row of the batch. */
+void rope_fill_angles(engine_context *c, int64_t row);
 
 #endif

@@ -1,8 +1,6 @@
 /* step_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
  * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
  * panels, by whole panels. */
-#include <math.h>
-
 #include "context.h"
 
 static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
@@ -10,16 +8,6 @@ static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
 }
 
 /* ---- embedding ------------------------------------------------------------------------------ */
-
-static void fill_angles(engine_context *c, int64_t row) {
-    int half = c->model->hp.n_rot / 2;
-    float *cs = c->angles + row * 2 * half;
-    for (int i = 0; i < half; i++) {
-        double angle = (double)c->positions[row] * (double)c->inv_freq[i];
-        cs[2 * i] = (float)cos(angle) * c->angle_scale;
-        cs[2 * i + 1] = (float)sin(angle) * c->angle_scale;
-    }
-}
 
 void step_embed(engine_context *c) {
     const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
@@ -29,7 +17,7 @@ void step_embed(engine_context *c) {
         if (row >= c->pass.n_tokens) break;
         const uint8_t *src = (const uint8_t *)t->data + (size_t)c->tokens[row] * t->row_bytes;
         traits->dequantize(src, row_of(c, BUF_X, row), t->n_in);
-        fill_angles(c, row);
+        rope_fill_angles(c, row);
     }
 }
 
