@@ -28,6 +28,12 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     case OP_ATTENTION:
         step_attention(c, s, ith);
         break;
+    case OP_FFN_NEURONS:
+        step_ffn_neurons(c, s, ith);
+        break;
+    case OP_FFN_DOWN:
+        step_ffn_down(c, s, ith);
+        break;
     case OP_SELECT_NORM:
         step_select_norm(c, s);
         break;
@@ -41,9 +47,11 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
     c->observer_user = user;
 }
 
-/* No product writes the buffer that it reads, so that looking needs no barrier. */
+/* No product writes the buffer that it reads, so that looking needs no barrier. The hidden vector
+ * of a layer that goes neuron by neuron is never whole. */
 static void show_input(const engine_context *c, const plan_step *s) {
-    if (s->op != OP_MATMUL && s->op != OP_FFN_IN) return;
+    bool whole = s->op == OP_FFN_DOWN && step_ffn_is_tiled(c, s->ffn);
+    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_NEURONS && !whole) return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->pass.n_out : c->pass.n_tokens;
     if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
 }
@@ -93,11 +101,18 @@ static void count_pass(engine_context *c) {
     engine_counters *n = &c->counters;
     n->passes++;
     n->tokens += (uint64_t)c->pass.n_tokens;
-    n->weight_bytes += p->weight_bytes;
+    n->weight_bytes += p->fixed_bytes;
     if (c->pass.n_out == 0) n->weight_bytes -= p->steps[p->n_steps - 1].weight_bytes;
     n->weight_bytes += (uint64_t)c->pass.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
-    n->ffn_bytes += p->ffn_bytes;
+    n->ffn_bytes += p->fixed_ffn_bytes;
     n->ffn_total_bytes += p->ffn_bytes;
+    for (int i = 0; i < c->pass.nth; i++) {
+        pass_bytes *b = &c->scratch[i].counts;
+        n->weight_bytes += b->ffn + b->predictor;
+        n->ffn_bytes += b->ffn;
+        n->gathered_bytes += b->gathered;
+        *b = (pass_bytes){0};
+    }
     for (int i = 0; i < c->pass.n_items; i++) {
         const pass_item *item = &c->items[i];
         uint64_t positions = (uint64_t)(item->pos + item->n_tokens);

@@ -28,7 +28,9 @@ static void encode(engine_context *c, const plan_step *s, plan_buffer from, int6
                    int64_t n_cols) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
         if (!(s->encode_kinds & (1u << kind))) continue;
-        cpu_act x = context_act(c, (cpu_act_kind)kind, s->encode_width, n_cols);
+        cpu_act x = context_act(c, s->slot, (cpu_act_kind)kind, s->encode_width, n_cols);
+        if (s->layout == LAYOUT_COLUMNS) x.layout = CPU_ACT_COLUMNS;
+        if (s->layout == LAYOUT_TILED) x.layout = CPU_ACT_PANELS;
         c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
     }
 }
@@ -72,10 +74,16 @@ void step_select_norm(engine_context *c, const plan_step *s) {
 
 void step_encode(engine_context *c, const plan_step *s) {
     int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+    if (s->layout == LAYOUT_TILED && !step_ffn_is_tiled(c, s->ffn)) return;
     for (;;) {
         int64_t c0 = pool_take(c->pool, chunk);
         if (c0 >= n) break;
-        encode(c, s, s->in, c0, c0 + chunk < n ? c0 + chunk : n, n);
+        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+        for (int64_t i = c0; i < c1 && s->relu; i++) {
+            float *v = row_of(c, s->in, i);
+            c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->encode_width);
+        }
+        encode(c, s, s->in, c0, c1, n);
     }
 }
 

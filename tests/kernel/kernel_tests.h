@@ -17,6 +17,12 @@ void kernel_test_many_blocks(void **state);
 void kernel_test_split_rows(void **state);
 void kernel_test_hostile(void **state);
 
+/* kernel_mat_t.c: axpy_rows and matmul_t. */
+void kernel_test_mat_t_sizes(void **state);
+void kernel_test_mat_t_many_blocks(void **state);
+void kernel_test_mat_t_cuts(void **state);
+void kernel_test_mat_t_hostile(void **state);
+
 /* kernel_bench.c: `--bench [type] [rows] [cols]`; the exit status. */
 int kernel_bench(int argc, char **argv);
 

@@ -39,6 +39,8 @@ static void test_tiers(void **state) {
             bool wanted = t != NULL && t->dequantize != NULL;
             assert_int_equal(wanted, k.mat[type].matvec != NULL);
             assert_int_equal(wanted, k.mat[type].matmul != NULL);
+            assert_int_equal(wanted, k.mat_t[type].axpy_rows != NULL);
+            assert_int_equal(wanted, k.mat_t[type].matmul_t != NULL);
         }
     }
 }
@@ -101,6 +103,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernel_test_many_blocks),
         cmocka_unit_test(kernel_test_split_rows),
         cmocka_unit_test(kernel_test_hostile),
+        cmocka_unit_test(kernel_test_mat_t_sizes),
+        cmocka_unit_test(kernel_test_mat_t_many_blocks),
+        cmocka_unit_test(kernel_test_mat_t_cuts),
+        cmocka_unit_test(kernel_test_mat_t_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
