@@ -169,7 +169,8 @@ typedef struct pi_synth_options {
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons carries 0.8 of activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
-    bool plain; /* an ordinary file without predictor and neuron order */
+    bool plain;  /* an ordinary file without predictor and neuron order */
+    bool bundle; /* rows of up and down by turns in one tensor; not with plain */
     int32_t n_threads;
     pi_progress progress;
     void *user;
@@ -214,9 +215,12 @@ typedef struct pi_bench_result {
     const char *mode, *device;    /* static strings */
     double tps, tps_min, tps_max; /* tokens per second: median and range over repetitions */
     double bytes_per_token;       /* weights and KV cache really read */
+    double gathered_per_token;    /* of these, rows of single neurons that lay apart in memory */
     double gbps;                  /* bytes_per_token * tps / 1e9 */
     double bandwidth_share;       /* gbps / read_gbps */
-    double floor_share;           /* time that the floor allows / time taken */
+    /* Time that the floor allows over the time taken; the floor is what was gathered at gather_gbps
+     * and the rest at read_gbps. */
+    double floor_share;
     double ffn_density;           /* feed-forward bytes read / all feed-forward bytes */
 } pi_bench_result;
 
@@ -224,7 +228,7 @@ typedef struct pi_bench_report {
     char cpu[128];
     int32_t threads;
     double read_gbps;   /* best streaming read over 1..threads, mapped and huge-page memory */
-    double gather_gbps; /* rows of this model's size at random, at its density */
+    double gather_gbps; /* the same for neurons' rows at random, at the density they are read at */
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
 } pi_bench_report;

@@ -34,6 +34,7 @@ static void test_tiers(void **state) {
         assert_string_equal(k.name, cpu_tier_name((cpu_tier)tier));
         assert_non_null(k.act_encode);
         assert_non_null(k.stream_read);
+        assert_true(k.select != NULL && k.keep != NULL && k.sign_dot != NULL);
         for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
             const quant_traits *t = quant_find(type);
             bool wanted = t != NULL && t->dequantize != NULL;
@@ -41,6 +42,7 @@ static void test_tiers(void **state) {
             assert_int_equal(wanted, k.mat[type].matmul != NULL);
             assert_int_equal(wanted, k.mat_t[type].axpy_rows != NULL);
             assert_int_equal(wanted, k.mat_t[type].matmul_t != NULL);
+            assert_int_equal(wanted, k.mat[type].matvec_rows != NULL);
         }
     }
 }
@@ -107,6 +109,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernel_test_mat_t_many_blocks),
         cmocka_unit_test(kernel_test_mat_t_cuts),
         cmocka_unit_test(kernel_test_mat_t_hostile),
+        cmocka_unit_test(kernel_test_rows),
+        cmocka_unit_test(kernel_test_rows_hostile),
+        cmocka_unit_test(kernel_test_select),
+        cmocka_unit_test(kernel_test_keep),
+        cmocka_unit_test(kernel_test_sign_dot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
