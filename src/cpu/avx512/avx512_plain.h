@@ -64,7 +64,8 @@ PLAIN_INLINE void plain_rows(const plain_format *f, const int n_rows, const int 
     int64_t k = 0;
     for (; k + step <= n_in; k += step) {
         if (k == (all - lead) * step)
-            for (int r = 0; r < n_rows; r++) ahead[r] = (const char *)rows_after(s, i + r * stride);
+            for (int r = 0; r < n_rows; r++)
+                ahead[r] = (const char *)rows_next(s, i + r * stride, n_rows);
         for (int r = 0; r < n_rows; r++) {
             for (int line = 0; line < step_bytes; line += 64)
                 _mm_prefetch(ahead[r] + line, _MM_HINT_T0);
@@ -105,14 +106,15 @@ PLAIN_INLINE void plain_columns(const plain_format *f, const int n_rows, const c
 PLAIN_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                                int64_t ldy) {
     const int n_rows = x->n_cols == 1 ? PLAIN_ROWS : 2;
-    int64_t stride = s->n / n_rows, i = 0;
-    for (; i < stride; i++) {
+    int64_t n_groups = s->n / n_rows, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++) {
+        int64_t i = rows_first(s, g, n_rows);
         if (n_rows == PLAIN_ROWS)
             plain_rows(f, PLAIN_ROWS, 1, s, i, stride, x, 0, y, ldy);
         else
             plain_columns(f, 2, s, i, stride, x, y, ldy);
     }
-    for (i = stride * n_rows; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
+    for (int64_t i = n_groups * n_rows; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
 /* ---- many columns: as in avx512_matmul.c, blocks of tiles against panels -------------------- */
