@@ -29,7 +29,7 @@ enum {
     PLAIN_ROWS = 4,     /* streams for one column; half as many for several */
     PLAIN_COLS = 4,     /* columns that share a row's loads */
     PLAIN_ACC = 2,      /* vectors in flight per column, to hide the latency of fma */
-    PLAIN_AHEAD = 4096, /* bytes of prefetch, as in avx512_matvec.c */
+    PLAIN_AHEAD = 2048, /* bytes of prefetch, as in avx512_matvec.c */
     PLAIN_TILES = 8,    /* rows of a block of matmul: 8 x 16 */
     PLAIN_STEPS = 512,  /* words of a row in a block: 32 KiB of a panel */
     PLAIN_TILE_BYTES = PLAIN_STEPS * 64
