@@ -261,6 +261,10 @@ void pool_barrier_run(pool *p, void (*fn)(void *arg), void *arg) {
     wait_for_change(p, &p->phase, phase);
 }
 
+void pool_restart(pool *p) {
+    atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
+}
+
 int64_t pool_take(pool *p, int64_t chunk) {
     assert(chunk > 0);
     return atomic_fetch_add_explicit(&p->next_item, chunk, memory_order_relaxed);

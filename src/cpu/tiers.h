@@ -2,7 +2,7 @@
  *
  * Every tier has one function per part of the table; it overwrites the entries that it has and
  * leaves the others alone, so that a tier may be incomplete. cpu_kernels_get calls them in the
- * order in which they stand here. An entry of `mat` is always set as a whole (act, matvec, matmul),
+ * order in which they stand here. An entry of `mat` is always set as a whole (act and kernels),
  * because its kernels agree on the form of their activations; so are act and matmul_t of `mat_t`.
  *
  * A part is compiled when its folder holds the file of the function's name (avx2/avx2_mat.c for

@@ -70,8 +70,10 @@ typedef struct step_range {
 
 static void run_pieces(void *arg) {
     const step_range *range = arg;
-    for (int i = range->first; i < range->end; i++)
+    for (int i = range->first; i < range->end; i++) {
+        pool_restart(range->c->pool);
         run_step(range->c, &range->c->plan->steps[i], 0);
+    }
 }
 
 /* The loop over steps, on every thread. Thread 0 publishes a cancellation before its n-th barrier

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "act.h"
 #include "quant_blocks.h"
 #include "scalar_attn.h"
 #include "tiers.h"
@@ -117,6 +118,44 @@ static void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t 
     }
 }
 
+static int64_t scalar_select(const float *score, const float *bias, float threshold, int32_t first,
+                             int64_t n, int32_t *out) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float v = bias ? score[i] + bias[i] : score[i]; /* rounded, as in the other tiers */
+        if (!(v < threshold)) out[count++] = first + (int32_t)i;
+    }
+    return count;
+}
+
+static int64_t scalar_keep(float *v, int32_t *rows, float cut, int64_t n) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (fabsf(v[i]) <= cut) continue;
+        rows[count] = rows[i];
+        v[count++] = v[i];
+    }
+    return count;
+}
+
+static void scalar_sign_dot(const uint8_t *bits, int64_t row0, int64_t row1, const cpu_act *x,
+                            float *y, int64_t ldy) {
+    for (int64_t c = 0; c < x->n_cols; c++) {
+        const void *column = act_column(x, c);
+        const int8_t *q = act_q8_q(column);
+        const float *d = act_q8_d(column, x->n);
+        for (int64_t r = row0; r < row1; r++) {
+            const uint8_t *row = bits + r * (x->n / 8);
+            double sum = 0;
+            for (int64_t k = 0; k < x->n; k++) {
+                double v = (double)d[k / CPU_ACT_GROUP] * q[k];
+                sum += row[k / 8] >> k % 8 & 1 ? v : -v;
+            }
+            y[c * ldy + r] = (float)sum;
+        }
+    }
+}
+
 void cpu_init_scalar_ops(cpu_kernels *k) {
     k->rms_norm = scalar_rms_norm;
     k->layer_norm = scalar_layer_norm;
@@ -124,5 +163,8 @@ void cpu_init_scalar_ops(cpu_kernels *k) {
     k->activate = scalar_activate;
     k->add = scalar_add;
     k->kv_store = scalar_kv_store;
+    k->select = scalar_select;
+    k->keep = scalar_keep;
+    k->sign_dot = scalar_sign_dot;
     k->attention = scalar_attention;
 }
