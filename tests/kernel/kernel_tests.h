@@ -36,4 +36,7 @@ int kernel_bench(int argc, char **argv);
 /* kernel_bench_axpy.c: `--bench axpy|matmul_t [type] [rows] [cols]`. */
 int kernel_bench_mat_t(int argc, char **argv);
 
+/* kernel_gather.c: `--bench gather [type] [n_in] [density]`; the exit status. */
+int kernel_gather(int argc, char **argv);
+
 #endif

@@ -19,10 +19,6 @@ enum {
     AX_LINE = 64
 };
 
-/* Keeps scales in memory, from where a load broadcasts them for free; compilers would rather
- * shuffle them out of a register, and shuffles are what unpacking is short of. */
-#define AX_IN_MEMORY(array) __asm__ volatile("" : : "r"(array) : "memory")
-
 /* Rows and their factors; n < AX_ROWS only in the last group of a list. */
 typedef struct ax_group {
     const uint8_t *p[AX_ROWS];
@@ -37,16 +33,8 @@ AVX512_INLINE void ax_chunk(const w_format *f, const int n_rows, const uint8_t *
                             float *acc) {
     const int step_bytes = f->chunk_bytes / Q_STEPS;
     w_scales scales[AX_ROWS];
-    for (int r = 0; r < n_rows && f->sub; r++) {
-        q_scales s;
-        f->scales(p[r], &s);
-        for (int i = 0; i < 32 / f->sub; i++) {
-            if (!f->has_min) s.d[i] = _mm512_mul_ps(s.d[i], _mm512_set1_ps(h[r]));
-            _mm512_store_ps(scales[r].d + 16 * i, s.d[i]);
-            if (f->has_min) _mm512_store_ps(scales[r].m + 16 * i, s.m[i]);
-        }
-    }
-    AX_IN_MEMORY(scales);
+    for (int r = 0; r < n_rows && f->sub; r++)
+        w_store_scales(f, p[r], _mm512_set1_ps(h[r]), &scales[r]);
 #pragma GCC unroll 1
     for (int j = 0; j < Q_STEPS; j++) {
         __m512 sum[W_VECTORS];

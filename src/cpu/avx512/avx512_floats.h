@@ -99,6 +99,20 @@ AVX512_INLINE uint32_t w_plane_bits(const uint8_t *p, int bit) {
                                  _mm256_set1_epi8((char)(1 << bit)));
 }
 
+/* Stores the scales of a chunk, those without minima times h. They are read back one by one: from
+ * memory a load broadcasts them for free, where compilers would rather shuffle them out of a
+ * register, and shuffles are what unpacking is short of. */
+AVX512_INLINE void w_store_scales(const w_format *f, const uint8_t *chunk, __m512 h,
+                                  w_scales *out) {
+    q_scales s;
+    f->scales(chunk, &s);
+    for (int i = 0; i < 32 / f->sub; i++) {
+        _mm512_store_ps(out->d + 16 * i, f->has_min ? s.d[i] : _mm512_mul_ps(s.d[i], h));
+        if (f->has_min) _mm512_store_ps(out->m + 16 * i, s.m[i]);
+    }
+    __asm__ volatile("" : : "r"(out) : "memory");
+}
+
 /* ---- plain types ---------------------------------------------------------------------------- */
 
 AVX512_INLINE void f32_step(const uint8_t *chunk, int step, const w_scales *s,
