@@ -21,7 +21,7 @@
 #include "hf_folder.h"
 #include "mem.h"
 
-enum { MAX_LINE = 24, LINE_ROOM = 512, BENCH_STRIDE = 4 };
+enum { MAX_LINE = 24, LINE_ROOM = 512, BENCH_STRIDE = 8 };
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
