@@ -21,7 +21,8 @@ _Static_assert(PI_CACHE_F16 == 0 && PI_CACHE_F32 == 1 && PI_CACHE_Q8_0 == 2,
 _Static_assert(PI_KERNELS_AUTO == 0 && PI_KERNELS_SCALAR == 1 && PI_KERNELS_AVX2 == 2 &&
                    PI_KERNELS_AVX512 == 3 && PI_KERNELS_NEON == 4,
                "choices of --kernels are in the order of pi_kernels");
-_Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1,
+_Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
+                   PI_MODE_PREDICT == 3 && PI_MODE_THRESHOLD == 4,
                "choices of --mode are in the order of pi_mode");
 
 int cli_failed(const pi_error *err) {
@@ -116,6 +117,8 @@ pi_context_options cli_context_options(const cli_options *o) {
     options.n_batch = (int32_t)o->batch_size;
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;
+    options.max_loss = (float)(o->max_loss / 100);
+    if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
     return options;

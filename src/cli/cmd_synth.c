@@ -17,6 +17,7 @@ int cmd_synth(const cli_options *o) {
     options.rank = (int32_t)o->rank;
     options.seed = (uint64_t)o->seed;
     options.plain = o->plain;
+    options.bundle = o->bundle;
     options.n_threads = (int32_t)o->threads;
     options.progress = terminal_progress_step;
     options.user = &progress;

@@ -114,6 +114,8 @@ const option option_table[] = {
     /* inspect */
     ROW(FLAG, COMMAND, COMMAND_INSPECT, plan, NAMES("plan", NULL),
         .help = "the steps that a forward pass would run"),
+    ROW(TEXT, COMMAND, COMMAND_INSPECT, svg, NAMES("svg", NULL), .argument = "FILE",
+        .help = "draw a prepared model's neurons: hot/cold curves, densities, predictors"),
     ROW(FLAG, COMMAND, COMMAND_INSPECT, devices, NAMES("devices", NULL),
         .help = "what this machine can compute on, in place of a file"),
     /* convert, synth */
@@ -140,6 +142,8 @@ const option option_table[] = {
         RANGE(0, MAX_SEED), .help = "the same seed gives the same file"),
     ROW(FLAG, COMMAND, COMMAND_SYNTH, plain, NAMES("plain", NULL),
         .help = "an ordinary file without predictor and neuron order"),
+    ROW(FLAG, COMMAND, COMMAND_SYNTH, bundle, NAMES("bundle", NULL),
+        .help = "rows of up and down by turns in one tensor"),
     /* quantize */
     ROW(TEXT, COMMAND, COMMAND_QUANTIZE, imatrix, NAMES("imatrix", NULL), .argument = "FILE",
         .help = "importance matrix that weights the errors (see powerinfer imatrix)"),
@@ -207,8 +211,8 @@ const option option_table[] = {
         .help = "nothing but errors on standard error"),
     /* engine */
     ROW(CHOICE, ENGINE, COMPUTE, mode, NAMES("mode", NULL), .argument = "MODE",
-        .choices = "auto|dense|!exact|!predict|!threshold", .standard = "auto",
-        .help = "how feed-forward layers are computed"),
+        .choices = "auto|dense|exact|predict|threshold", .standard = "auto",
+        .help = "how feed-forward layers are computed; auto: the fastest within --max-loss"),
     ROW(CHOICE, ENGINE, COMPUTE, device, NAMES("device", NULL), .argument = "DEVICE",
         .choices = "auto|cpu|!cuda|!hip|!sim", .standard = "auto", .help = "where to compute"),
     ROW(CHOICE, ENGINE, COMPUTE, kernels, NAMES("kernels", NULL), .argument = "TIER",
@@ -216,10 +220,11 @@ const option option_table[] = {
         .help = "instruction set; scalar keeps activations in float: slow and exact"),
     ROW(NUMBER, ENGINE, COMPUTE, threshold, NAMES("threshold", NULL), .argument = "X",
         .standard = "0", RANGE(-MAX_FLOAT, MAX_FLOAT),
-        .help = "predictor threshold of sparse modes; dense mode has none"),
+        .help = "neurons with a lower score are skipped, in place of the model's own threshold; "
+                "-1e30 passes all"),
     ROW(NUMBER, ENGINE, COMPUTE, max_loss, NAMES("max-loss", NULL), .argument = "PCT",
-        .standard = "0", RANGE(0, 100),
-        .help = "loss of quality that --mode auto may accept; dense mode has none"),
+        .standard = "1", RANGE(0, 100),
+        .help = "rise of the perplexity, as measured by prepare, that --mode auto accepts"),
     ROW(NUMBER, ENGINE, COMPUTE, vram_budget, NAMES("vram-budget", NULL), .argument = "GIB",
         .standard = "0", RANGE(0, MAX_FLOAT),
         .help = "GPU memory to use; without a GPU it changes nothing"),

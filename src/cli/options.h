@@ -96,11 +96,12 @@ typedef struct cli_options {
     int64_t n_gen, repetitions;
     /* inspect, convert, synth */
     bool plan, devices;
+    const char *svg;
     const char *out, *type, *shape;
     double density;
     option_pair skew;
     int64_t rank, layers;
-    bool plain;
+    bool plain, bundle;
     /* quantize, imatrix */
     const char *imatrix, *output_type, *embedding_type;
     option_texts tensor_types;

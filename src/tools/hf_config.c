@@ -139,6 +139,9 @@ static void read_activation(config_reader *r, const json_node *root, hf_config *
         return;
     }
     c->activation = hidden_acts[i].activation;
+    /* TurboSparse's checkpoints say relu and apply it to both sides, as their architecture does */
+    if (c->activation == ACTIVATION_RELU && c->arch->default_activation == ACTIVATION_DRELU)
+        c->activation = ACTIVATION_DRELU;
     if (strcmp(name, "gelu") == 0)
         talk_say(r->talk, "hidden_act gelu is computed in its tanh form, which differs by 0.001");
     if (c->activation == ACTIVATION_FATRELU) {

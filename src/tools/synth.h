@@ -5,7 +5,8 @@
  * vector of signs, the same for all tokens and layers, z is the token's own part with unit variance
  * per element. A gate row is  w = r + m v / n_embd  with r orthogonal to v and |r| chosen so that
  * r.norm(x) has variance 1. Then gate = t + (unit normal), where t follows from m, and the neuron
- * fires with probability Phi(t). Drawing t from a normal distribution N(mu, tau) gives any mean
+ * fires with probability Phi(t). Most of r lies in a space of low rank, shared by the rows of a
+ * layer: what a predictor can know. Drawing t from a normal distribution N(mu, tau) gives any mean
  * density and skew. Every other matrix that reads the stream is orthogonal to v, and what is added
  * to the stream is independent of v, so that layers do not disturb one another; b grows a little
  * from layer to layer by an amount that is known and allowed for. */
@@ -38,6 +39,10 @@ typedef struct synth_profile {
     double mean_square; /* E[relu(t + normal)^2] over all neurons */
 } synth_profile;
 
+/* t within -+5: means beyond (Phi is within 3e-7 of 0 or 1) would only widen the range of weights.
+ */
+double synth_clamp_mean(double t);
+
 double synth_phi(double x);    /* normal distribution function */
 double synth_probit(double p); /* its inverse, 0 < p < 1 */
 
@@ -46,6 +51,25 @@ double synth_probit(double p); /* its inverse, 0 < p < 1 */
  */
 pi_status synth_profile_solve(double density, double share, double mass, synth_profile *profile,
                               pi_error *err);
+
+/* ---- predictor ------------------------------------------------------------------------------- */
+
+/* Share of a gate row's variance that lies in the low-rank part; the rest is noise that no
+ * predictor of that rank can see. */
+static const double SYNTH_LOW_RANK_SHARE = 0.9;
+
+/* The best estimate of a gate from the stored fc1 and fc2 is  t + slope * (low-rank part, with the
+ * errors of its quantization);  a neuron is selected when that reaches `cut`. */
+typedef struct synth_predictor {
+    double slope, cut;
+    double recall;  /* of contributions relu(gate) |up| |down| */
+    double density; /* share of neurons selected, the mean over tokens */
+} synth_predictor;
+
+/* The cut that selects least among those that reach `recall`. The errors are those of quantization,
+ * mean squares relative to the weights': of the gate's rows, and of fc1 and fc2 together. */
+synth_predictor synth_predictor_solve(const synth_profile *profile, double recall,
+                                      double gate_error, double predictor_error);
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
@@ -57,18 +81,22 @@ enum {
 typedef struct synth_recipe {
     const synth_shape *shape;
     int32_t n_layer, rank;
+    bool prepared; /* neurons are stored hottest first */
     uint64_t seed;
     synth_profile profile;
+    synth_predictor predictor;    /* of prepared models */
     float normals[SYNTH_NORMALS]; /* quantiles of the standard normal distribution */
     float *sign;                  /* [n_embd], v */
     float *pre_mean;              /* [n_ff], t of neurons from the rarest to the most frequent */
     float *basis;                 /* [rank][n_embd], low-rank part of the gate of one layer */
     int32_t *neuron_rank;         /* [n_ff], place in pre_mean of each neuron of that layer */
+    int32_t *order;               /* [n_ff], the neuron in each place of the file */
 } synth_recipe;
 
-pi_status synth_recipe_create(synth_recipe *r, pi_error *err); /* the first four fields are set */
+/* Everything before `normals` is set, but `predictor` may come later. */
+pi_status synth_recipe_create(synth_recipe *r, pi_error *err);
 void synth_recipe_free(synth_recipe *r);
-/* Makes `basis` and `neuron_rank` those of a layer. Not while rows are being made. */
+/* Makes `basis`, `neuron_rank` and `order` those of a layer. Not while rows are being made. */
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer);
 /* Writes row `row` of the tensor in `role` ([n_in] floats). The same for the same seed, whatever
  * else has been made; thread-safe. */

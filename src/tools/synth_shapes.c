@@ -39,6 +39,11 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
 
+double synth_clamp_mean(double t) {
+    const double most = 5;
+    return t < -most ? -most : t > most ? most : t;
+}
+
 double synth_phi(double x) {
     return 0.5 * erfc(-x * 0.70710678118654752); /* 1/sqrt(2) */
 }

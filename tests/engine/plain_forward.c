@@ -19,6 +19,7 @@
 
 typedef struct plain {
     const tiny_model *t;
+    plain_mode mode;
     gguf_file *file;
     int n_tokens;
     double *freq;  /* [n_rot/2] radians per position */
@@ -221,17 +222,128 @@ static void attention_half(plain *p, int layer) {
     mem_free(seen);
 }
 
-static double gated(const tiny_model *t, double gate, double up) {
+/* f(gate) */
+static double activated(const tiny_model *t, double gate) {
     const char *f = t->activation ? t->activation : "silu";
     double positive = gate > 0 ? gate : 0, pi = acos(-1);
-    if (strcmp(f, "relu") == 0) return positive * up;
-    if (strcmp(f, "relu_squared") == 0) return positive * positive * up;
-    if (strcmp(f, "drelu") == 0) return positive * (up > 0 ? up : 0);
-    if (strcmp(f, "fatrelu") == 0) return gate > (double)t->threshold ? gate * up : 0;
+    if (strcmp(f, "relu") == 0 || strcmp(f, "drelu") == 0) return positive;
+    if (strcmp(f, "relu_squared") == 0) return positive * positive;
+    if (strcmp(f, "fatrelu") == 0) return gate > (double)t->threshold ? gate : 0;
     if (strcmp(f, "gelu") == 0)
-        return gate / 2 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * pow(gate, 3)))) * up;
+        return gate / 2 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * pow(gate, 3))));
     assert_string_equal(f, "silu");
-    return gate / (1 + exp(-gate)) * up;
+    return gate / (1 + exp(-gate));
+}
+
+static double gated(const tiny_model *t, double activation, double up) {
+    bool both = t->activation && strcmp(t->activation, "drelu") == 0;
+    return activation * (both && up < 0 ? 0 : up);
+}
+
+/* x as int8 in groups of 32 with one scale, and back: what the scores of signs are made of. */
+static double *rounded_to_int8(const double *x, int64_t n) {
+    enum { GROUP = 32 };
+    double *y = zeros(n);
+    for (int64_t g = 0; g < n; g += GROUP) {
+        float top = 0;
+        for (int i = 0; i < GROUP; i++) top = fmaxf(top, fabsf((float)x[g + i]));
+        float d = top / 127;
+        for (int i = 0; i < GROUP && d > 0; i++)
+            y[g + i] = (double)(d * rintf((float)x[g + i] / d));
+    }
+    return y;
+}
+
+static double *sign_scores(const plain *p, int layer, const double *normed) {
+    char name[GGUF_MAX_NAME];
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    snprintf(name, sizeof name, "blk.%d.ffn_sign", layer);
+    const gguf_tensor *g = gguf_find_tensor(p->file, name);
+    assert_non_null(g);
+    const uint8_t *bits = g->data;
+    double *x = rounded_to_int8(normed, (int64_t)p->n_tokens * n_embd);
+    double *score = zeros((int64_t)p->n_tokens * n_ff);
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int r = 0; r < n_ff; r++)
+            for (int k = 0; k < n_embd; k++) {
+                bool positive = bits[r * (n_embd / 8) + k / 8] >> (k % 8) & 1;
+                score[i * n_ff + r] += positive ? x[i * n_embd + k] : -x[i * n_embd + k];
+            }
+    mem_free(x);
+    return score;
+}
+
+static double *scores(const plain *p, int layer, const double *normed) {
+    const tiny_sparse *s = &p->t->sparse;
+    int n_ff = p->t->n_ff[layer];
+    if (strcmp(s->predictor, "sign") == 0) {
+        double *score = sign_scores(p, layer, normed), *bias = load(p, layer, "fc2.bias");
+        for (int i = 0; i < p->n_tokens * n_ff && bias; i++) score[i] += bias[i % n_ff];
+        mem_free(bias);
+        return score;
+    }
+    const double *input = s->residual ? p->x : normed;
+    double *hidden = linear(p, layer, "fc1", input, p->t->n_embd, s->rank);
+    if (strcmp(s->predictor, "relu_mlp") == 0)
+        for (int i = 0; i < p->n_tokens * s->rank; i++) hidden[i] = fmax(hidden[i], 0);
+    double *score = linear(p, layer, "fc2", hidden, s->rank, n_ff); /* adds fc2.bias */
+    mem_free(hidden);
+    return score;
+}
+
+/* Sets activations [n_tokens][n_ff] to zero that the mode leaves out. */
+static void leave_out(const plain *p, int layer, const double *normed, double *activation) {
+    int n = p->n_tokens * p->t->n_ff[layer];
+    if (p->mode == PLAIN_THRESHOLD)
+        for (int i = 0; i < n; i++)
+            if (fabs(activation[i]) <= (double)p->t->sparse.cut) activation[i] = 0;
+    if (p->mode != PLAIN_PREDICT) return;
+    double *score = scores(p, layer, normed);
+    for (int i = 0; i < n; i++)
+        if (score[i] < (double)p->t->sparse.threshold) activation[i] = 0;
+    mem_free(score);
+}
+
+/* Rows of a bundle alternate: every second one, from `first`. */
+static double *unbundle(const plain *p, int layer, int first) {
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    double *both = load(p, layer, "ffn_up_down.weight"), *rows = zeros((int64_t)n_ff * n_embd);
+    assert_non_null(both);
+    for (int r = 0; r < n_ff; r++)
+        memcpy(rows + r * n_embd, both + (2 * r + first) * n_embd, (size_t)n_embd * sizeof *rows);
+    mem_free(both);
+    return rows;
+}
+
+static double *up_product(const plain *p, int layer, const double *normed) {
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    if (!p->t->sparse.bundle) return linear(p, layer, "ffn_up", normed, n_embd, n_ff);
+    double *w = unbundle(p, layer, 0), *bias = load(p, layer, "ffn_up.bias");
+    double *y = zeros((int64_t)p->n_tokens * n_ff);
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int r = 0; r < n_ff; r++)
+            y[i * n_ff + r] = dot(w + r * n_embd, normed + i * n_embd, n_embd) +
+                              (bias ? bias[r] : 0);
+    mem_free(w);
+    mem_free(bias);
+    return y;
+}
+
+static double *down_product(const plain *p, int layer, const double *hidden) {
+    const tiny_sparse *s = &p->t->sparse;
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    if (!s->down_t && !s->bundle) return linear(p, layer, "ffn_down", hidden, n_ff, n_embd);
+    double *w = s->bundle ? unbundle(p, layer, 1) : load(p, layer, "ffn_down_t.weight");
+    double *bias = load(p, layer, "ffn_down.bias"), *y = zeros((int64_t)p->n_tokens * n_embd);
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int k = 0; k < n_embd; k++) {
+            double sum = bias ? bias[k] : 0;
+            for (int r = 0; r < n_ff; r++) sum += hidden[i * n_ff + r] * w[r * n_embd + k];
+            y[i * n_embd + k] = sum;
+        }
+    mem_free(w);
+    mem_free(bias);
+    return y;
 }
 
 static void ffn_half(plain *p, int layer) {
@@ -239,17 +351,19 @@ static void ffn_half(plain *p, int layer) {
     int n_ff = t->n_ff[layer];
     double *normed = rms_norm(p, layer, "ffn_norm", p->x, p->n_tokens, t->n_embd);
     double *gate = linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff);
-    double *up = linear(p, layer, "ffn_up", normed, t->n_embd, n_ff);
+    double *up = up_product(p, layer, normed);
+    for (int i = 0; i < p->n_tokens * n_ff; i++) gate[i] = activated(t, gate[i]);
+    leave_out(p, layer, normed, gate);
     for (int i = 0; i < p->n_tokens * n_ff; i++) gate[i] = gated(t, gate[i], up[i]);
-    add_to_stream(p, linear(p, layer, "ffn_down", gate, n_ff, t->n_embd));
+    add_to_stream(p, down_product(p, layer, gate));
     mem_free(normed);
     mem_free(gate);
     mem_free(up);
 }
 
-void plain_forward(const tiny_model *t, const char *path, const int32_t *tokens, int n_tokens,
-                   double *logits) {
-    plain p = {.t = t, .n_tokens = n_tokens};
+void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
+                   int n_tokens, double *logits) {
+    plain p = {.t = t, .mode = mode, .n_tokens = n_tokens};
     pi_error err;
     if (gguf_open(path, NULL, &p.file, &err) != PI_OK) fail_msg("%s", err.message);
     prepare_rotation(&p);

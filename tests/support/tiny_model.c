@@ -14,6 +14,7 @@
 #include "gguf_writer.h"
 #include "mem.h"
 #include "rng.h"
+#include "sparse_keys.h"
 
 enum { MAX_TENSORS = 96, MAX_VOCAB = 1024, NAME_BYTES = 96, SHORT_NAME = 32 };
 
@@ -134,6 +135,30 @@ static void put_vocabulary(gguf_writer *w, const tiny_model *t) {
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 2);
 }
 
+static void put_sparse_keys(gguf_writer *w, const tiny_model *t) {
+    const tiny_sparse *s = &t->sparse;
+    gguf_string kinds[TINY_MAX_LAYERS], inputs[TINY_MAX_LAYERS];
+    float cuts[TINY_MAX_LAYERS], quality[TINY_MAX_LAYERS];
+    const char *kind = s->predictor ? s->predictor : "none";
+    const char *input = s->residual ? "residual" : "normed";
+    for (int i = 0; i < t->n_layer; i++) {
+        kinds[i] = (gguf_string){kind, strlen(kind)};
+        inputs[i] = (gguf_string){input, strlen(input)};
+        cuts[i] = s->cut != 0 ? s->cut : NAN;
+        quality[i] = 0.5f;
+    }
+    uint64_t n = (uint64_t)t->n_layer;
+    gguf_put_u32(w, SPARSE_KEY_VERSION, SPARSE_VERSION);
+    gguf_put_f32(w, SPARSE_KEY_CALIBRATION_LOSS, 0.004f);
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_KIND, kinds, n);
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_INPUT, inputs, n);
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_RECALL, GGUF_F32, quality, n);
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, quality, n);
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, cuts, n);
+    gguf_put_f32(w, SPARSE_KEY_THRESHOLD_LOSS, 0.004f);
+    if (s->threshold != 0) gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, s->threshold);
+}
+
 static void put_keys(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
     gguf_put_string(w, "general.architecture", t->arch);
@@ -156,6 +181,7 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_f32(w, key(t, "attention.layer_norm_rms_epsilon", name), t->eps);
     gguf_put_f32(w, key(t, "rope.freq_base", name), t->freq_base);
     put_scaling(w, t);
+    if (t->sparse.down_t || t->sparse.bundle) put_sparse_keys(w, t);
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
     if (t->vocabulary)
@@ -202,6 +228,32 @@ static void add_bias(tiny_list *l, bool wanted, int layer, const char *name, int
     if (wanted) add_vector(l, layer, name, n, 0, 0.3f);
 }
 
+/* Up, down and the predictor. Scores have a deviation near one, so that a fair part of the neurons
+ * is chosen. */
+static void add_neurons(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    const tiny_sparse *s = &t->sparse;
+    if (s->bundle) {
+        add_matrix(l, i, "ffn_up_down", t->n_embd, 2 * t->n_ff[i]);
+    } else {
+        add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
+        if (s->down_t)
+            add_matrix(l, i, "ffn_down_t", t->n_embd, t->n_ff[i]);
+        else
+            add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
+    }
+    if (!s->predictor) return;
+    if (strcmp(s->predictor, "sign") == 0) {
+        tiny_tensor *x = add(l, i, "ffn_sign", "i8");
+        x->dims[0] = (uint64_t)t->n_embd / 8;
+        x->dims[1] = (uint64_t)t->n_ff[i];
+    } else {
+        add_matrix(l, i, "fc1", t->n_embd, s->rank);
+        add_matrix(l, i, "fc2", s->rank, t->n_ff[i]);
+    }
+    add_bias(l, !s->no_bias, i, "fc2.bias", t->n_ff[i]);
+}
+
 static void add_layer(tiny_list *l, int i) {
     const tiny_model *t = l->model;
     int q = t->n_head[i] * t->head_dim, kv = t->n_head_kv[i] * t->head_dim;
@@ -220,8 +272,7 @@ static void add_layer(tiny_list *l, int i) {
     }
     add_vector(l, i, "ffn_norm.weight", t->n_embd, 1, 0.2f);
     add_matrix(l, i, "ffn_gate", t->n_embd, t->n_ff[i]);
-    add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
-    add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
+    add_neurons(l, i);
     add_bias(l, t->ffn_bias, i, "ffn_gate.bias", t->n_ff[i]);
     add_bias(l, t->ffn_bias, i, "ffn_up.bias", t->n_ff[i]);
     add_bias(l, t->ffn_bias, i, "ffn_down.bias", t->n_embd);
@@ -247,7 +298,10 @@ static void write_tensor(gguf_writer *w, const tiny_tensor *x, rng *random) {
     uint8_t *row = mem_calloc(1, row_bytes);
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < n_in; i++) values[i] = x->mean + x->deviation * rng_normal(random);
-        x->traits->quantize(values, row, (int64_t)n_in, NULL);
+        if (x->traits->type == QUANT_I8)
+            for (size_t i = 0; i < n_in; i++) row[i] = (uint8_t)(rng_u64(random) >> 56);
+        else
+            x->traits->quantize(values, row, (int64_t)n_in, NULL);
         if (gguf_write_data(w, row, row_bytes, &err) != PI_OK) fail_msg("%s", err.message);
     }
     mem_free(values);

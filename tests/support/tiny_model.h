@@ -16,6 +16,18 @@ typedef enum tiny_scaling {
     TINY_SCALING_YARN
 } tiny_scaling;
 
+/* What `prepare` adds to a file; all zero: an ordinary model. */
+typedef struct tiny_sparse {
+    bool down_t;           /* ffn_down_t in place of ffn_down */
+    bool bundle;           /* ffn_up_down in place of ffn_up and ffn_down */
+    const char *predictor; /* "sign", "lowrank", "relu_mlp"; NULL: none */
+    bool residual;         /* the predictor reads the residual stream */
+    bool no_bias;          /* no fc2.bias */
+    int rank;
+    float threshold; /* of scores, powerinfer.sparse_threshold; 0: no key */
+    float cut;       /* of threshold mode; 0: none */
+} tiny_sparse;
+
 typedef struct tiny_model {
     const char *arch;        /* "llama", "qwen2", "qwen3" */
     const char *type;        /* of matrices: "f32", "q4_0", ... */
@@ -36,6 +48,7 @@ typedef struct tiny_model {
     const char *activation; /* NULL: the architecture's own */
     float threshold;        /* of fatrelu */
     float eps, freq_base;
+    tiny_sparse sparse;
     bool vocabulary; /* a SentencePiece one of n_vocab tokens */
     uint64_t seed;
 } tiny_model;
