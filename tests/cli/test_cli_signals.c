@@ -173,6 +173,7 @@ static void test_run(void **state) {
 static void test_synth(void **state) {
     (void)state;
     torture("synth -o result --plain -t 1", NULL);
+    torture("synth -o result --layers 1 --rank 32 -t 1", NULL);
 }
 
 static void test_quantize(void **state) {
