@@ -127,9 +127,13 @@ typedef struct pi_inspect_options {
     bool json;
     bool verbose; /* every key and tensor */
     bool plan;    /* the steps that a context would run */
+    /* Draw hot/cold curves, densities and predictors of a prepared model's layers into this file;
+     * NULL: do not. */
+    const char *svg;
 } pi_inspect_options;
 
-/* Writes a description of a GGUF file to `out`. */
+/* Writes a description of a GGUF file to `out`. PI_ERR_NOT_FOUND: svg, but no statistics of neurons
+ * to draw. */
 PI_API pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *out,
                             pi_error *err);
 

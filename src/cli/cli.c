@@ -30,13 +30,17 @@ int cli_failed(const pi_error *err) {
     return EXIT_WORK;
 }
 
+/* Through a pi_error, which keeps what was typed on one line. */
 int cli_wrong(const char *format, ...) {
+    enum { ROOM = 4096 };
+    char text[ROOM];
+    pi_error err;
     va_list args;
     va_start(args, format);
-    fputs("powerinfer: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    error_set(&err, PI_ERR_ARG, "%s", text);
+    fprintf(stderr, "powerinfer: %s\n", err.message);
     return EXIT_USAGE;
 }
 

@@ -72,12 +72,12 @@ static int command_unknown(const char *name) {
         }
     }
     if (name[0] == '-') {
-        return cli_wrong("no command: %s: name a command first, such as powerinfer run %s", name,
-                         name);
+        return cli_wrong("no command: %.200s: name a command first, such as powerinfer run %.200s",
+                         name, name);
     }
     const char *closest = options_closest(name, names, N_COMMANDS);
-    if (closest) return cli_wrong("unknown command: %s: did you mean %s?", name, closest);
-    return cli_wrong("unknown command: %s: see powerinfer --help", name);
+    if (closest) return cli_wrong("unknown command: %.200s: did you mean %s?", name, closest);
+    return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
 }
 
 static int run_command(const command *c, int argc, char *const *argv) {

@@ -114,6 +114,8 @@ const option option_table[] = {
     /* inspect */
     ROW(FLAG, COMMAND, COMMAND_INSPECT, plan, NAMES("plan", NULL),
         .help = "the steps that a forward pass would run"),
+    ROW(TEXT, COMMAND, COMMAND_INSPECT, svg, NAMES("svg", NULL), .argument = "FILE",
+        .help = "draw a prepared model's neurons: hot/cold curves, densities, predictors"),
     ROW(FLAG, COMMAND, COMMAND_INSPECT, devices, NAMES("devices", NULL),
         .help = "what this machine can compute on, in place of a file"),
     /* convert, synth */

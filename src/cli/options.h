@@ -96,6 +96,7 @@ typedef struct cli_options {
     int64_t n_gen, repetitions;
     /* inspect, convert, synth */
     bool plan, devices;
+    const char *svg;
     const char *out, *type, *shape;
     double density;
     option_pair skew;

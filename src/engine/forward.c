@@ -75,8 +75,8 @@ typedef struct step_range {
 static void run_pieces(void *arg) {
     const step_range *range = arg;
     for (int i = range->first; i < range->end; i++) {
-        run_step(range->c, &range->c->plan->steps[i], 0);
         pool_restart(range->c->pool);
+        run_step(range->c, &range->c->plan->steps[i], 0);
     }
 }
 

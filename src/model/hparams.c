@@ -71,7 +71,11 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
     }
     if (!(value > min && value <= max)) {
         char problem[96];
-        snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min, max);
+        if (min < 0 && min > -1e-20) /* how a range that includes 0 is asked for */
+            snprintf(problem, sizeof problem, "is %g, not in 0..%g", value, max);
+        else
+            snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min,
+                     max);
         fail_key(r, key, problem);
         return 1;
     }

@@ -24,12 +24,15 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
 
 static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t want[2],
                             pi_error *err) {
-    return error_set(
-        err, PI_ERR_FORMAT,
-        "wrong shape: %s: tensor %s is [%llu, %llu, %llu, %llu], expected [%lld, %lld]",
-        gguf_path(m->file), t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
-        (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], (long long)want[0],
-        (long long)want[1]);
+    char is[96]; /* four numbers of 20 digits at most */
+    size_t used = 0;
+    for (int d = 0; d < t->n_dims; d++)
+        used += (size_t)snprintf(is + used, sizeof is - used, d ? ", %llu" : "%llu",
+                                 (unsigned long long)t->dims[d]);
+    return error_set(err, PI_ERR_FORMAT,
+                     "wrong shape: %s: tensor %s is [%s], the hyperparameters need [%lld%s%.0lld]",
+                     gguf_path(m->file), t->name, is, (long long)want[0], want[1] > 1 ? ", " : "",
+                     want[1] > 1 ? (long long)want[1] : 0);
 }
 
 /* Small vectors are wanted as F32: used in place when they are and aligned, else converted. */
@@ -308,7 +311,8 @@ static pi_status find_arch(model *m, pi_error *err) {
     const gguf_value *v = gguf_find(m->file, "general.architecture");
     if (!v || !gguf_as_string(v, &name))
         return error_set(err, PI_ERR_FORMAT,
-                         "no architecture: %s: key general.architecture is missing; is it a model?",
+                         "no architecture: %s: key general.architecture is missing or no text; is "
+                         "it a model?",
                          gguf_path(m->file));
     if (string_is(name, GPU_INDEX_ARCHITECTURE))
         return error_set(err, PI_ERR_UNSUPPORTED,

@@ -287,7 +287,8 @@ pi_status hf_config_parse(const json_node *root, const char *path, const talk *t
     config_reader r = {.path = path, .talk = t, .err = err, .status = PI_OK};
     *out = (hf_config){0};
     if (json_kind_of(root) != JSON_OBJECT)
-        return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s", path);
+        return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s: download the file again",
+                         path);
     read_model_type(&r, root, out);
     if (r.status == PI_OK) read_shape(&r, root, out);
     if (r.status == PI_OK) read_rope(&r, root, out);
@@ -313,7 +314,7 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
 pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_error *err) {
     char path[PATH_BYTES];
     if (!file_join(path, sizeof path, dir, "config.json"))
-        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s", dir);
+        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
     if (!file_exists(path))
         return error_set(err, PI_ERR_NOT_FOUND,
                          "no config.json: %.300s: expected a Hugging Face model folder", dir);

@@ -318,11 +318,14 @@ static double *unbundle(const plain *p, int layer, int first) {
 static double *up_product(const plain *p, int layer, const double *normed) {
     int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
     if (!p->t->sparse.bundle) return linear(p, layer, "ffn_up", normed, n_embd, n_ff);
-    double *w = unbundle(p, layer, 0), *y = zeros((int64_t)p->n_tokens * n_ff);
+    double *w = unbundle(p, layer, 0), *bias = load(p, layer, "ffn_up.bias");
+    double *y = zeros((int64_t)p->n_tokens * n_ff);
     for (int i = 0; i < p->n_tokens; i++)
         for (int r = 0; r < n_ff; r++)
-            y[i * n_ff + r] = dot(w + r * n_embd, normed + i * n_embd, n_embd);
+            y[i * n_ff + r] = dot(w + r * n_embd, normed + i * n_embd, n_embd) +
+                              (bias ? bias[r] : 0);
     mem_free(w);
+    mem_free(bias);
     return y;
 }
 

@@ -1,9 +1,11 @@
 /* fuzz_main.c: a small driver for fuzz targets, for compilers without libFuzzer.
  *
  *     fuzz_NAME [--seconds S] [--inputs N] [--seed S] [--max-bytes N] [FILE...]
+ *     fuzz_NAME --write-seeds FOLDER
  *
- * Seeds are the files named and whatever the target offers through fuzz_seed. Each round picks a
- * seed and changes it in one to eight places. It stops after S seconds or N inputs. The sequence of
+ * Seeds are the files named and whatever the target offers through fuzz_seed; the second form
+ * writes the latter as files. Each round picks a seed and changes it in one to eight places. It
+ * stops after S seconds or N inputs. The sequence of
  * inputs depends only on the seed and the files. When an input brings the target down, it is left
  * in fuzz_NAME.crash in the working folder, to be run again with --inputs 0 fuzz_NAME.crash. */
 #include <fcntl.h>
@@ -199,11 +201,27 @@ static uint64_t fuzz_loop(const seed *seeds, size_t n_seeds, uint64_t start, dou
     return n_inputs;
 }
 
+static int write_seeds(const char *folder) {
+    static uint8_t data[DEFAULT_MAX_BYTES];
+    for (size_t i = 0, n; (n = fuzz_seed(i, data, sizeof data)) > 0; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/seed_%02zu", folder, i);
+        FILE *f = fopen(path, "wb");
+        bool written = f && fwrite(data, 1, n, f) == n;
+        if ((f && fclose(f) != 0) || !written) {
+            perror(path);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static seed seeds[MAX_SEEDS];
     double seconds = 10;
     uint64_t start = 1, inputs = UINT64_MAX;
     size_t max = DEFAULT_MAX_BYTES;
+    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
     int i = 1;
     for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         if (strcmp(argv[i], "--seconds") == 0)

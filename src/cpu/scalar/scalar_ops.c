@@ -84,6 +84,20 @@ static void scalar_add(const float *a, const float *b, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
+static void scalar_gemm_tile(const float *a, const float *b, int64_t n_k, float *c, int64_t ldc,
+                             bool add) {
+    double sums[CPU_GEMM_ROWS][CPU_GEMM_COLS] = {{0}};
+    for (int64_t k = 0; k < n_k; k++)
+        for (int i = 0; i < CPU_GEMM_ROWS; i++)
+            for (int j = 0; j < CPU_GEMM_COLS; j++)
+                sums[i][j] += (double)a[k * CPU_GEMM_ROWS + i] * (double)b[k * CPU_GEMM_COLS + j];
+    for (int i = 0; i < CPU_GEMM_ROWS; i++)
+        for (int j = 0; j < CPU_GEMM_COLS; j++) {
+            float *y = c + i * ldc + j;
+            *y = (float)(add ? (double)*y + sums[i][j] : sums[i][j]);
+        }
+}
+
 /* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
  * costs nothing. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so
  * that it is not lost. The other tiers give the same bytes. */
@@ -162,6 +176,7 @@ void cpu_init_scalar_ops(cpu_kernels *k) {
     k->rope = scalar_rope;
     k->activate = scalar_activate;
     k->add = scalar_add;
+    k->gemm_tile = scalar_gemm_tile;
     k->kv_store = scalar_kv_store;
     k->select = scalar_select;
     k->keep = scalar_keep;
