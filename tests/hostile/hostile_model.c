@@ -214,9 +214,11 @@ const hostile_case hostile_model[] = {
     {"no architecture", without_key, "general.architecture", RUN, 1,
      "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
     {"unknown architecture", text_key, "general.architecture=mamba", RUN, 1,
-     "unknown architecture 'mamba': bad.gguf: this version knows llama, qwen2, qwen3"},
+     "unknown architecture 'mamba': bad.gguf: this version knows llama, qwen2, qwen3, falcon, opt, "
+     "bamboo"},
     {"architecture of escapes", text_key, "general.architecture=\x1b[1m\n", RUN, 1,
-     "unknown architecture '?[1m?': bad.gguf: this version knows llama, qwen2, qwen3"},
+     "unknown architecture '?[1m?': bad.gguf: this version knows llama, qwen2, qwen3, falcon, opt, "
+     "bamboo"},
     {"architecture is a number", integer_key, "general.architecture=1", RUN, 1,
      "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
     {"no layers key", without_key, "llama.block_count", RUN, 1,
