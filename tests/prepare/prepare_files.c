@@ -185,12 +185,17 @@ static float *run(const char *path, pi_mode mode, int piece, size_t *n) {
     return logits;
 }
 
-double files_distance(const char *path, pi_mode mode, int piece, const char *base) {
+double files_distance_of(const char *path, pi_mode mode, int piece, const char *base,
+                         pi_mode base_mode) {
     size_t n, m;
-    float *a = run(path, mode, piece, &n), *b = run(base, PI_MODE_DENSE, 0, &m);
+    float *a = run(path, mode, piece, &n), *b = run(base, base_mode, 0, &m);
     assert_int_equal(n, m);
     double distance = run_nmse(a, b, (int64_t)n);
     mem_free(a);
     mem_free(b);
     return distance;
+}
+
+double files_distance(const char *path, pi_mode mode, int piece, const char *base) {
+    return files_distance_of(path, mode, piece, base, PI_MODE_DENSE);
 }

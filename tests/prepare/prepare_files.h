@@ -43,8 +43,11 @@ void files_same(const char *a, const char *b);
 /* Files in the build folder whose name has this part. */
 int files_count(const char *part);
 
-/* Logits of `path` in `mode` over seeded tokens against those of `base` in dense mode: the
+/* Logits of `path` in `mode` over seeded tokens against those of `base` in `base_mode`: the
  * normalized squared error. `piece` tokens per pass. */
+double files_distance_of(const char *path, pi_mode mode, int piece, const char *base,
+                         pi_mode base_mode);
+/* From `base` in dense mode. */
 double files_distance(const char *path, pi_mode mode, int piece, const char *base);
 
 #endif
