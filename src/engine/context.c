@@ -263,6 +263,11 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     if (n_ctx < 1 || n_ctx > INT32_MAX)
         return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more (-c)",
                          (long long)n_ctx);
+    if (c->model->hp.n_pos && n_ctx > c->model->hp.n_pos)
+        return error_set(err, PI_ERR_LIMIT,
+                         "context too long: %lld tokens: %s has learned %d positions; use a "
+                         "smaller context (-c)",
+                         (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
     engine_session *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "session");
     s->context = c;

@@ -111,6 +111,7 @@ void step_matmul(engine_context *c, const plan_step *s, int ith);
 void step_ffn_in(engine_context *c, const plan_step *s, int ith);
 void step_rope_store(engine_context *c, const plan_step *s);
 void step_attention(engine_context *c, const plan_step *s, int ith);
+void step_add(engine_context *c, const plan_step *s);
 void step_select_norm(engine_context *c, const plan_step *s);
 
 void step_ffn_neurons(engine_context *c, const plan_step *s, int ith);

@@ -28,6 +28,9 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     case OP_ATTENTION:
         step_attention(c, s, ith);
         break;
+    case OP_ADD:
+        step_add(c, s);
+        break;
     case OP_FFN_NEURONS:
         step_ffn_neurons(c, s, ith);
         break;
@@ -59,7 +62,8 @@ static void show_input(const engine_context *c, const plan_step *s) {
 /* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
  * to finish the step before does them on its way through the barrier. */
 static bool is_one_piece(const engine_context *c, const plan_step *s) {
-    bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM;
+    bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_ADD ||
+                       s->op == OP_SELECT_NORM;
     return vector_step && c->pass.n_tokens < CPU_PANEL;
 }
 
@@ -70,8 +74,10 @@ typedef struct step_range {
 
 static void run_pieces(void *arg) {
     const step_range *range = arg;
-    for (int i = range->first; i < range->end; i++)
+    for (int i = range->first; i < range->end; i++) {
+        pool_restart(range->c->pool);
         run_step(range->c, &range->c->plan->steps[i], 0);
+    }
 }
 
 /* The loop over steps, on every thread. Thread 0 publishes a cancellation before its n-th barrier

@@ -8,8 +8,8 @@
 #include "plan_build.h"
 
 enum {
-    STEPS_ATTENTION = 6,
-    STEPS_GLOBAL = 3 /* embedding, final norm, head */
+    STEPS_ATTENTION = 7, /* with the addition of parallel halves */
+    STEPS_GLOBAL = 3     /* embedding, final norm, head */
 };
 
 plan_step *plan_add_step(plan *p, plan_op op, int layer, plan_buffer in) {
@@ -28,7 +28,7 @@ plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_
         .row_size = t->n_bytes / (size_t)t->n_out,
         .bias = bias == ROLE_COUNT ? NULL : tensors[bias].data,
         .scale = t->scale,
-        .scale_last = row && row->flags & TENSOR_SCALE_LAST,
+        .scale_last = row && row->flags & TENSOR_SCALE_LAST, /* parts of fused ones have no row */
         .out = out,
         .role = role,
     };
@@ -41,11 +41,14 @@ void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role 
     s->weight_bytes += m->row_size * (uint64_t)m->w.n_out;
 }
 
-/* Q, K and V share one encoded input and one step. */
+/* Q, K and V share one encoded input and one step. Where the halves run in parallel, the residual
+ * stays as it was for the other half, and the result waits in a buffer of its own. */
 static void plan_attention(plan *p, int layer) {
     const model_tensor *t = p->model->layers[layer].t;
+    bool parallel = p->model->arch->parallel, own = t[ROLE_ATTN_NORM_2].data;
     plan_step *s = plan_add_step(p, OP_NORM, layer, BUF_X);
-    s->norm_weight = t[ROLE_ATTN_NORM].data;
+    s->norm_weight = t[own ? ROLE_ATTN_NORM_2 : ROLE_ATTN_NORM].data;
+    s->norm_bias = t[own ? ROLE_ATTN_NORM_2_BIAS : ROLE_ATTN_NORM_BIAS].data;
 
     s = plan_add_step(p, OP_MATMUL, layer, BUF_Y);
     plan_add_matrix(p, s, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
@@ -59,8 +62,8 @@ static void plan_attention(plan *p, int layer) {
 
     plan_add_step(p, OP_ENCODE, layer, BUF_ATTN);
     s = plan_add_step(p, OP_MATMUL, layer, BUF_ATTN);
-    plan_add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, BUF_Y);
-    s->add_to_x = true;
+    plan_add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, parallel ? BUF_ATTN_OUT : BUF_Y);
+    s->add_to_x = !parallel;
 }
 
 static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_error *err) {
@@ -196,9 +199,11 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
         plan_attention(p, layer);
         plan_add_ffn(p, layer, options);
+        if (m->arch->parallel) plan_add_step(p, OP_ADD, layer, BUF_ATTN_OUT);
     }
     plan_step *s = plan_add_step(p, OP_SELECT_NORM, -1, BUF_X);
     s->norm_weight = m->t[ROLE_OUTPUT_NORM].data;
+    s->norm_bias = m->t[ROLE_OUTPUT_NORM_BIAS].data;
     s = plan_add_step(p, OP_MATMUL, -1, BUF_Y);
     plan_add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
 
@@ -236,6 +241,7 @@ const char *plan_op_name(plan_op op) {
         [OP_FFN_IN] = "ffn_in",
         [OP_ROPE_STORE] = "rope_store",
         [OP_ATTENTION] = "attention",
+        [OP_ADD] = "add",
         [OP_SELECT_NORM] = "select_norm",
         [OP_FFN_NEURONS] = "ffn_neurons",
         [OP_FFN_DOWN] = "ffn_down",
@@ -244,11 +250,18 @@ const char *plan_op_name(plan_op op) {
 }
 
 static const char *buffer_name(plan_buffer b) {
-    static const char *const names[BUF_COUNT] = {
-        [BUF_X] = "x",         [BUF_Y] = "y",          [BUF_Q] = "q",
-        [BUF_K] = "k",         [BUF_V] = "v",          [BUF_ATTN] = "attn",
-        [BUF_GATE] = "gate",   [BUF_UP] = "up",        [BUF_PRED] = "predictor",
-        [BUF_SCORE] = "score", [BUF_LOGITS] = "logits"};
+    static const char *const names[BUF_COUNT] = {[BUF_X] = "x",
+                                                 [BUF_Y] = "y",
+                                                 [BUF_Q] = "q",
+                                                 [BUF_K] = "k",
+                                                 [BUF_V] = "v",
+                                                 [BUF_ATTN] = "attn",
+                                                 [BUF_ATTN_OUT] = "attn_out",
+                                                 [BUF_GATE] = "gate",
+                                                 [BUF_UP] = "up",
+                                                 [BUF_PRED] = "predictor",
+                                                 [BUF_SCORE] = "score",
+                                                 [BUF_LOGITS] = "logits"};
     return names[b];
 }
 
@@ -284,7 +297,7 @@ void plan_print(const plan *p, FILE *out) {
             fprintf(out, " %s", activation_name(p->model->hp.activation));
         if (s->ffn) print_ffn(s, out);
         if (s->relu) fprintf(out, " relu");
-        if (s->add_to_x) fprintf(out, " -> x +=");
+        if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
         if (s->q_norm) fprintf(out, " head norms");
         fputc('\n', out);
     }

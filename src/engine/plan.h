@@ -32,17 +32,18 @@ const char *ffn_mode_name(ffn_mode mode); /* "auto", "dense", ... */
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,      /* residual stream [n_embd] */
-    BUF_Y,      /* normed input of a half, or the result that is added to X [n_embd] */
-    BUF_Q,      /* [n_head * head_dim] */
-    BUF_K,      /* [n_head_kv * head_dim] */
-    BUF_V,      /* [n_head_kv * head_dim] */
-    BUF_ATTN,   /* attention's result [n_head * head_dim] */
-    BUF_GATE,   /* [n_ff]; after the activation: the hidden vector */
-    BUF_UP,     /* [n_ff] */
-    BUF_PRED,   /* the predictor's hidden vector [rank] */
-    BUF_SCORE,  /* its scores [n_ff]; only in passes of many tokens */
-    BUF_LOGITS, /* [n_vocab], one row per wanted row of logits */
+    BUF_X,        /* residual stream [n_embd] */
+    BUF_Y,        /* normed input of a half, or the result that is added to X [n_embd] */
+    BUF_Q,        /* [n_head * head_dim] */
+    BUF_K,        /* [n_head_kv * head_dim] */
+    BUF_V,        /* [n_head_kv * head_dim] */
+    BUF_ATTN,     /* attention's result [n_head * head_dim] */
+    BUF_ATTN_OUT, /* attention's half where both run in parallel [n_embd] */
+    BUF_GATE,     /* [n_ff]; after the activation: the hidden vector */
+    BUF_UP,       /* [n_ff] */
+    BUF_PRED,     /* the predictor's hidden vector [rank] */
+    BUF_SCORE,    /* its scores [n_ff]; only in passes of many tokens */
+    BUF_LOGITS,   /* [n_vocab], one row per wanted row of logits */
     BUF_COUNT
 } plan_buffer;
 
@@ -54,6 +55,7 @@ typedef enum plan_op {
     OP_FFN_IN,      /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
     OP_ROPE_STORE,  /* head norms, rotation, append K and V to the cache */
     OP_ATTENTION,   /* ATTN = softmax(Q K^T) V over the cache */
+    OP_ADD,         /* X += in */
     OP_FFN_NEURONS, /* neurons by need: candidates, gate, up; and their part of the down product */
     OP_FFN_DOWN,    /* X += the down product, which reads a row per neuron */
     OP_SELECT_NORM, /* Y = norm of the rows of X whose logits are wanted, and their encoded form */

@@ -9,14 +9,25 @@ static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
 
 /* ---- embedding ------------------------------------------------------------------------------ */
 
+static void decode_row(const model_tensor *t, int64_t row, float *out) {
+    const uint8_t *src = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
+    quant_find(t->type)->dequantize(src, out, t->n_in);
+}
+
+/* Learned positions are added to X by way of Y, which no one uses yet. */
+static void add_position(engine_context *c, int64_t row) {
+    const model *m = c->model;
+    float *x = row_of(c, BUF_X, row), *y = row_of(c, BUF_Y, row);
+    decode_row(&m->t[ROLE_POS_EMBD], c->positions[row] + m->arch->pos_offset, y);
+    c->kernels.add(x, y, x, m->hp.n_embd);
+}
+
 void step_embed(engine_context *c) {
-    const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
-    const quant_traits *traits = quant_find(t->type);
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->pass.n_tokens) break;
-        const uint8_t *src = (const uint8_t *)t->data + (size_t)c->tokens[row] * t->row_bytes;
-        traits->dequantize(src, row_of(c, BUF_X, row), t->n_in);
+        decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], row_of(c, BUF_X, row));
+        if (c->model->hp.n_pos) add_position(c, row);
         rope_fill_angles(c, row);
     }
 }
@@ -84,6 +95,19 @@ void step_encode(engine_context *c, const plan_step *s) {
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->encode_width);
         }
         encode(c, s, s->in, c0, c1, n);
+    }
+}
+
+void step_add(engine_context *c, const plan_step *s) {
+    int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+    for (;;) {
+        int64_t c0 = pool_take(c->pool, chunk);
+        if (c0 >= n) break;
+        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+        for (int64_t i = c0; i < c1; i++) {
+            float *x = row_of(c, BUF_X, i);
+            c->kernels.add(x, row_of(c, s->in, i), x, c->model->hp.n_embd);
+        }
     }
 }
 

@@ -56,7 +56,7 @@ static tiny_model with_predictor(const char *kind) {
 static double gate_of(const tiny_model *t, pi_kernels kernels) {
     if (kernels == PI_KERNELS_SCALAR) return scalar_gate;
     if (strcmp(t->type, "bf16") == 0) return bf16_gate;
-    return t->type[0] == 'q' ? block_gate : float_gate;
+    return t->type[0] == 'f' ? float_gate : block_gate;
 }
 
 static pi_context_options options_for(pi_kernels kernels, pi_mode mode) {

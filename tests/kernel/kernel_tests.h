@@ -33,5 +33,10 @@ void kernel_test_sign_dot(void **state);
 
 /* kernel_bench.c: `--bench [type] [rows] [cols]`; the exit status. */
 int kernel_bench(int argc, char **argv);
+/* kernel_bench_axpy.c: `--bench axpy|matmul_t [type] [rows] [cols]`. */
+int kernel_bench_mat_t(int argc, char **argv);
+
+/* kernel_gather.c: `--bench gather [type] [n_in] [density]`; the exit status. */
+int kernel_gather(int argc, char **argv);
 
 #endif

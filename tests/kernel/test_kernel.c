@@ -1,7 +1,10 @@
 /* test_kernel.c: compares every kernel of every tier that this processor can run, and times them.
  *
- *   test_kernel                               the tests
- *   test_kernel --bench [type] [rows] [cols]  a table of GB/s and GOP/s per tier and type */
+ *   test_kernel                                        the tests
+ *   test_kernel --bench [type] [rows] [cols]           GB/s and GOP/s per tier and type
+ *   test_kernel --bench gather [type] [n_in] [density] GB/s of chosen rows and of all from memory
+ *   test_kernel --bench axpy [type] [rows] [cols]      the same for matrices with a row per neuron:
+ *   test_kernel --bench matmul_t [type] [rows] [cols]  sums of chosen rows; many vectors */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,7 +93,12 @@ static void test_older_processors(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return kernel_bench(argc - 2, argv + 2);
+    if (argc > 2 && strcmp(argv[1], "--bench") == 0 && strcmp(argv[2], "gather") == 0)
+        return kernel_gather(argc - 3, argv + 3);
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+        bool mat_t = argc > 2 && (strcmp(argv[2], "axpy") == 0 || strcmp(argv[2], "matmul_t") == 0);
+        return (mat_t ? kernel_bench_mat_t : kernel_bench)(argc - 2, argv + 2);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiers),
         cmocka_unit_test(test_older_processors),

@@ -15,10 +15,13 @@
 
 enum {
     AX_ROWS = 4,
-    AX_AHEAD = 2,  /* groups from a prefetch to its use */
     AX_BLOCK = 64, /* rows that several columns take turns on: 272 KiB of Q8_0 at n_in 4096 */
     AX_LINE = 64
 };
+
+/* Compilers would gather the prefetches of an unrolled loop into bursts, which costs a tenth of the
+ * speed; nothing moves across this. */
+#define AX_IN_ORDER __asm__ volatile("" : : : "memory")
 
 /* Rows and their factors; n < AX_ROWS only in the last group of a list. */
 typedef struct ax_group {
@@ -31,38 +34,27 @@ typedef struct ax_group {
  * place of the rows `next` are prefetched. */
 AVX2_INLINE void ax_chunk(const w_format *f, const int n_rows, const uint8_t *const p[AX_ROWS],
                           const float h[AX_ROWS], const uint8_t *const next[AX_ROWS], float *acc) {
-    const int lines = (f->chunk_bytes + AX_LINE - 1) / AX_LINE;
-    _Alignas(32) float d[AX_ROWS][2 * Q_GROUPS], m[AX_ROWS][2 * Q_GROUPS];
-    for (int r = 0; r < n_rows && f->sub; r++) {
-        q_scales s;
-        f->scales(p[r], &s);
-        for (int i = 0; i < 32 / f->sub; i++) {
-            if (f->has_min) {
-                _mm256_store_ps(d[r] + 8 * i, s.d[i]);
-                _mm256_store_ps(m[r] + 8 * i, s.m[i]);
-            } else {
-                _mm256_store_ps(d[r] + 8 * i, _mm256_mul_ps(s.d[i], _mm256_set1_ps(h[r])));
-            }
-        }
-    }
+    const int group_bytes = f->chunk_bytes / Q_GROUPS;
+    w_scales scales[AX_ROWS];
+    for (int r = 0; r < n_rows && f->sub; r++)
+        w_store_scales(f, p[r], _mm256_set1_ps(h[r]), &scales[r]);
 #pragma GCC unroll 8
     for (int g = 0; g < Q_GROUPS; g++) {
         __m256 sum[W_VECTORS];
         for (int i = 0; i < W_VECTORS; i++) sum[i] = _mm256_loadu_ps(acc + 32 * g + 8 * i);
         for (int r = 0; r < n_rows; r++) {
             __m256 v[W_VECTORS];
-            f->group(p[r], g, v);
-            for (int line = lines * g / Q_GROUPS; line < lines * (g + 1) / Q_GROUPS; line++)
-                _mm_prefetch((const char *)next[r] + AX_LINE * line, _MM_HINT_T0);
+            f->group(p[r], g, &scales[r], v);
+            for (int b = 0; b < group_bytes; b += AX_LINE)
+                _mm_prefetch((const char *)next[r] + group_bytes * g + b, _MM_HINT_T0);
             for (int i = 0; i < W_VECTORS; i++) {
                 int k = f->sub == 16 ? 2 * g + i / 2 : g;
-                __m256 factor = _mm256_set1_ps(f->sub && !f->has_min ? d[r][k] : h[r]);
-                if (f->has_min)
-                    v[i] = _mm256_fmsub_ps(v[i], _mm256_set1_ps(d[r][k]), _mm256_set1_ps(m[r][k]));
-                sum[i] = _mm256_fmadd_ps(v[i], factor, sum[i]);
+                float factor = f->sub && !f->has_min ? scales[r].d[k] : h[r];
+                sum[i] = _mm256_fmadd_ps(v[i], _mm256_set1_ps(factor), sum[i]);
             }
         }
         for (int i = 0; i < W_VECTORS; i++) _mm256_storeu_ps(acc + 32 * g + 8 * i, sum[i]);
+        AX_IN_ORDER;
     }
 }
 
@@ -87,11 +79,11 @@ AVX2_INLINE void ax_tail(const w_format *f, const int n_rows, const uint8_t *con
 
 /* n_rows rows from row `first` of a group on. */
 AVX2_INLINE void ax_rows(const w_format *f, const int n_rows, const cpu_mat *w,
-                         const ax_group *group, int first, const ax_group *ahead, float *acc) {
+                         const ax_group *group, int first, const ax_group *after, float *acc) {
     const uint8_t *p[AX_ROWS], *next[AX_ROWS];
     for (int r = 0; r < n_rows; r++) {
         p[r] = group->p[first + r];
-        next[r] = ahead->p[first + r];
+        next[r] = after->p[first + r];
     }
     int64_t j = 0;
     for (; j + Q_CHUNK <= w->n_in; j += Q_CHUNK) {
@@ -119,17 +111,17 @@ AVX2_INLINE void ax_take(const cpu_mat *w, const int32_t *rows, int64_t n_rows, 
 
 AVX2_INLINE void ax_column(const w_format *f, const cpu_mat *w, const int32_t *rows, int64_t n_rows,
                            const float *h, float *acc) {
-    ax_group group[AX_AHEAD + 1];
+    ax_group group[2];
     int64_t taken = 0;
-    for (int g = 0; g < AX_AHEAD; g++) ax_take(w, rows, n_rows, h, &taken, &group[g]);
-    for (int g = 0;; g = g < AX_AHEAD ? g + 1 : 0) {
-        ax_group *now = &group[g], *ahead = &group[g ? g - 1 : AX_AHEAD];
-        ax_take(w, rows, n_rows, h, &taken, ahead);
+    ax_take(w, rows, n_rows, h, &taken, &group[0]);
+    for (int g = 0;; g ^= 1) {
+        ax_group *now = &group[g], *next = &group[g ^ 1];
+        ax_take(w, rows, n_rows, h, &taken, next);
         if (now->n < AX_ROWS) {
-            for (int r = 0; r < now->n; r++) ax_rows(f, 1, w, now, r, ahead, acc);
+            for (int r = 0; r < now->n; r++) ax_rows(f, 1, w, now, r, next, acc);
             return;
         }
-        ax_rows(f, AX_ROWS, w, now, 0, ahead, acc);
+        ax_rows(f, AX_ROWS, w, now, 0, next, acc);
     }
 }
 

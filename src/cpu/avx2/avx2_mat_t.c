@@ -4,7 +4,9 @@
 
 #include "tiers.h"
 
-#define ENTRY(type, format) k->mat_t[QUANT_##type].axpy_rows = avx2_axpy_##format;
+#define ENTRY(type, format)                                                                        \
+    k->mat_t[QUANT_##type] = (cpu_mat_t_kernels){avx2_axpy_##format, CPU_ACT_F32,                  \
+                                                 avx2_matmul_t_##format};
 
 void cpu_init_avx2_mat_t(cpu_kernels *k) {
     AVX2_T_TYPES(ENTRY)

@@ -13,7 +13,9 @@
 
 #define AVX2_T_DECLARE(type, format)                                                               \
     void avx2_axpy_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h, \
-                            int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc);
+                            int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc);               \
+    void avx2_matmul_t_##format(const cpu_mat *w, int64_t col0, int64_t col1, const cpu_act *h,    \
+                                float *y, int64_t ldy, void *scratch);
 AVX2_T_TYPES(AVX2_T_DECLARE)
 
 #endif

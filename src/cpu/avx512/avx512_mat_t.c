@@ -4,7 +4,9 @@
 
 #include "tiers.h"
 
-#define ENTRY(type, format) k->mat_t[QUANT_##type].axpy_rows = avx512_axpy_##format;
+#define ENTRY(type, format)                                                                        \
+    k->mat_t[QUANT_##type] = (cpu_mat_t_kernels){avx512_axpy_##format, CPU_ACT_F32,                \
+                                                 avx512_matmul_t_##format};
 
 void cpu_init_avx512_mat_t(cpu_kernels *k) {
     AVX512_T_TYPES(ENTRY)

@@ -14,7 +14,9 @@
 #define AVX512_T_DECLARE(type, format)                                                             \
     void avx512_axpy_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,               \
                               const float *h, int64_t ldh, int64_t n_cols, float *acc,             \
-                              int64_t ldacc);
+                              int64_t ldacc);                                                      \
+    void avx512_matmul_t_##format(const cpu_mat *w, int64_t col0, int64_t col1, const cpu_act *h,  \
+                                  float *y, int64_t ldy, void *scratch);
 AVX512_T_TYPES(AVX512_T_DECLARE)
 
 #endif
