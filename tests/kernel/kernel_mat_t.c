@@ -113,29 +113,47 @@ static void fail_at(const cpu_kernels *k, const t_case *c, const char *kernel, s
              (int)((int64_t)at % c->ld), (double)c->out[at], want);
 }
 
-/* What axpy_rows must make of fill_acc's numbers. */
-static void check_axpy(const cpu_kernels *k, t_case *c) {
+/* A sum in double, and the sum of its terms' magnitudes. */
+typedef struct expected {
+    double sum, terms;
+} expected;
+
+/* [n_out], by place in c->out: what axpy_rows must make of fill_acc's numbers (chosen), or the
+ * product with all rows. */
+static expected *expect(const t_case *c, bool chosen) {
+    expected *out = need(c->n_out, sizeof *out);
+    for (size_t at = 0; at < c->n_out && chosen; at++) {
+        out[at].sum = (double)(at % 7) - 3.0;
+        out[at].terms = fabs(out[at].sum);
+    }
+    for (int64_t col = 0; col < c->n_cols; col++) {
+        for (int64_t i = 0; i < (chosen ? c->n_rows : c->w.n_out); i++) {
+            double h = (double)c->h[col * c->ldh + i];
+            const float *row = c->value + (chosen ? c->rows[i] : i) * c->w.n_in;
+            expected *to = out + col * c->ld;
+            for (int64_t j = 0; j < c->w.n_in; j++) {
+                double term = h * (double)row[j];
+                to[j].sum += term;
+                to[j].terms += fabs(term);
+            }
+        }
+    }
+    return out;
+}
+
+static void check_axpy(const cpu_kernels *k, t_case *c, const expected *want) {
     fill_acc(c);
     axpy(k, c, 0, c->n_rows, 0, c->n_cols);
     for (size_t at = 0; at < c->n_out; at++) {
-        int64_t j = (int64_t)at % c->ld, col = (int64_t)at / c->ld;
-        if (j >= c->w.n_in) {
+        if ((int64_t)at % c->ld >= c->w.n_in) {
             if (c->out[at] != KERNEL_GUARD) fail_at(k, c, "axpy", at, (double)KERNEL_GUARD);
-            continue;
+        } else if (!(fabs((double)c->out[at] - want[at].sum) <= CLOSE * want[at].terms + FLUSHED)) {
+            fail_at(k, c, "axpy", at, want[at].sum);
         }
-        double want = (double)(at % 7) - 3.0, terms = fabs(want);
-        for (int64_t i = 0; i < c->n_rows; i++) {
-            double term = (double)c->h[col * c->ldh + i] *
-                          (double)c->value[c->rows[i] * c->w.n_in + j];
-            want += term;
-            terms += fabs(term);
-        }
-        if (!(fabs((double)c->out[at] - want) <= CLOSE * terms + FLUSHED))
-            fail_at(k, c, "axpy", at, want);
     }
 }
 
-/* y of fill 0: h encoded by this table, against the sums with h as it was encoded. */
+/* Outputs [col0, col1) by this table's matmul_t into c->out. */
 static void matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_t col1) {
     const cpu_mat_t_kernels *m = &k->mat_t[c->w.type];
     size_t act_bytes = cpu_act_bytes(m->act, CPU_ACT_PANELS, c->w.n_out, c->n_cols);
@@ -150,28 +168,24 @@ static void matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_t col1
     free(a.data);
 }
 
-static void check_matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_t col1) {
-    bool bf16 = k->mat_t[c->w.type].act == CPU_ACT_BF16;
+static void check_matmul_t(const cpu_kernels *k, t_case *c, const expected *want, int64_t col0,
+                           int64_t col1) {
+    /* with BF16 both factors may have been rounded */
+    double bound = CLOSE + (k->mat_t[c->w.type].act == CPU_ACT_BF16 ? 2.01 * BF16_ERROR : 0.0);
+    double errors = 0.0, squares = 0.0;
     for (size_t i = 0; i < c->n_out; i++) c->out[i] = KERNEL_GUARD;
     matmul_t(k, c, col0, col1);
-    double errors = 0.0, squares = 0.0;
     for (size_t at = 0; at < c->n_out; at++) {
-        int64_t j = (int64_t)at % c->ld, col = (int64_t)at / c->ld;
+        int64_t j = (int64_t)at % c->ld;
         if (j < col0 || j >= col1) {
             if (c->out[at] != KERNEL_GUARD) fail_at(k, c, "matmul_t", at, (double)KERNEL_GUARD);
             continue;
         }
-        double want = 0.0, terms = 0.0;
-        for (int64_t n = 0; n < c->w.n_out; n++) {
-            double term = (double)c->h[col * c->ldh + n] * (double)c->value[n * c->w.n_in + j];
-            want += term;
-            terms += fabs(term);
-        }
-        /* both factors may have been rounded */
-        double bound = (bf16 ? 2.01 * BF16_ERROR : 0.0) + CLOSE, error = (double)c->out[at] - want;
-        if (!(fabs(error) <= bound * terms + FLUSHED)) fail_at(k, c, "matmul_t", at, want);
+        double error = (double)c->out[at] - want[at].sum;
+        if (!(fabs(error) <= bound * want[at].terms + FLUSHED))
+            fail_at(k, c, "matmul_t", at, want[at].sum);
         errors += error * error;
-        squares += want * want;
+        squares += want[at].sum * want[at].sum;
     }
     /* Roundings are not biased: the error of a long sum grows with the root of its length only. */
     if (c->w.n_out >= LONG_SUM && !(errors <= 1e-5 * squares + FLUSHED))
@@ -182,13 +196,17 @@ static void check_matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_
 
 static void check_case(const kernel_tiers *tiers, t_case *c, rng *r) {
     int64_t n_tiles = (c->w.n_in + CPU_COL_TILE - 1) / CPU_COL_TILE;
+    expected *sums = expect(c, true), *products = expect(c, false);
     for (int t = 0; t < tiers->n; t++) {
-        check_axpy(&tiers->table[t], c);
-        check_matmul_t(&tiers->table[t], c, 0, c->w.n_in);
+        const cpu_kernels *k = &tiers->table[t];
+        check_axpy(k, c, sums);
+        check_matmul_t(k, c, products, 0, c->w.n_in);
         int64_t first = (int64_t)(rng_u64(r) % (uint64_t)n_tiles) * CPU_COL_TILE;
         int64_t last = first + (int64_t)(rng_u64(r) % 3) * CPU_COL_TILE;
-        check_matmul_t(&tiers->table[t], c, first, last < c->w.n_in ? last : c->w.n_in);
+        check_matmul_t(k, c, products, first, last < c->w.n_in ? last : c->w.n_in);
     }
+    mem_free(sums);
+    mem_free(products);
 }
 
 /* An n_in that the type allows: blocks up to `most` elements in all; odd numbers of plain types. */
