@@ -225,7 +225,7 @@ typedef struct pi_bench_result {
     /* Time that the floor allows over the time taken; the floor is what was gathered at gather_gbps
      * and the rest at read_gbps. */
     double floor_share;
-    double ffn_density;           /* feed-forward bytes read / all feed-forward bytes */
+    double ffn_density; /* feed-forward bytes read / all feed-forward bytes */
 } pi_bench_result;
 
 typedef struct pi_bench_report {

@@ -74,6 +74,16 @@ static bool executable_folder(char *buf, size_t n_buf) {
     return true;
 }
 
+bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
+    char program[PATH_MAX], folder[PATH_MAX];
+    if (!executable_folder(program, sizeof program)) return false;
+    for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++)
+        if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
+            file_join(buf, n_buf, folder, name) && file_exists(buf))
+            return true;
+    return false;
+}
+
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
     if (o->model) {
         if (strlen(o->model) >= n_buf) {
@@ -82,15 +92,7 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
         memcpy(buf, o->model, strlen(o->model) + 1);
         return PI_OK;
     }
-    char program[PATH_MAX], folder[PATH_MAX];
-    if (executable_folder(program, sizeof program)) {
-        for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++) {
-            if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
-                file_join(buf, n_buf, folder, bundled_model) && file_exists(buf)) {
-                return PI_OK;
-            }
-        }
-    }
+    if (cli_bundled_path(bundled_model, buf, n_buf)) return PI_OK;
     return error_set(err, PI_ERR_NOT_FOUND,
                      "no model given and the bundled one is missing: %s beside the program: give "
                      "one with -m FILE",

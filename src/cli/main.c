@@ -31,6 +31,13 @@ static const command commands[] = {
      "prompt and generation speed, bytes touched, bandwidth reached", NULL, 0, cmd_bench},
     {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
      "what is in a model file, what would run, what this machine has", NULL, 1, cmd_inspect},
+    {"prepare", COMMAND_PREPARE, "prepare IN -o FILE [--calibration TEXT] [options]",
+     "make a model whose feed-forward neurons can be skipped",
+     "IN is a GGUF file, one of the original PowerInfer, or a Hugging Face folder. Finds out on a "
+     "text which neurons fire, sorts them, fits predictors (or thresholds for models whose "
+     "activations are never zero), and measures what the result loses on held-out text. With "
+     "--undo, an ordinary file comes out of a prepared one.",
+     1, cmd_prepare},
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]", "Hugging Face folder to GGUF",
      NULL, 1, cmd_convert},
     {"quantize", COMMAND_QUANTIZE, "quantize IN OUT TYPE [THREADS] [options]",
@@ -49,7 +56,7 @@ static const command commands[] = {
 };
 
 /* Promised by the documentation of the command line for later versions. */
-static const char *const later[] = {"chat", "serve", "prepare", "place"};
+static const char *const later[] = {"chat", "serve", "place"};
 
 enum {
     N_COMMANDS = sizeof commands / sizeof commands[0],

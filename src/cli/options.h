@@ -36,7 +36,8 @@ typedef enum command_bit {
     COMMAND_SYNTH = 64,
     COMMAND_PERPLEXITY = 128,
     COMMAND_QUANTIZE = 256,
-    COMMAND_IMATRIX = 512
+    COMMAND_IMATRIX = 512,
+    COMMAND_PREPARE = 1024
 } command_bit;
 
 typedef struct option_list {
@@ -107,6 +108,12 @@ typedef struct cli_options {
     option_texts tensor_types;
     bool pure, allow_requantize, leave_output, dry_run, process_output;
     int64_t chunks;
+    /* prepare; max_loss above is in percent */
+    const char *calibration; /* NULL: the bundled text */
+    int64_t calibration_tokens, calibration_window;
+    const char *down_type, *predictor, *predictor_type;
+    double recall;
+    bool undo;
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;

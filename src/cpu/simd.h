@@ -16,6 +16,7 @@
  *   vf_le                         a <= b (false for NaN)
  *   vf_pack, vf_pack_i32          stores the lanes that are not `gone` at p, in order; returns how
  *                                 many; may write VF_N elements
+ *   vf_pack_index                 the same for first, first + 1, ...
  *   vf_bit_sums                   lane i: sum of those of the 32 elements of group i whose bit is
  *                                 set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in
  *                                 group t / 4 */

@@ -148,6 +148,14 @@ static inline int vf_pack(float *p, vmask gone, vf v) {
     }
     return (int)n;
 }
+static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
+    unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = first + i;
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
 static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
     unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
     for (int i = 0; i < VF_N; i++) {

@@ -133,6 +133,13 @@ static inline int vf_pack(float *p, vmask gone, vf v) {
     _mm512_storeu_ps(p, _mm512_maskz_compress_ps(kept, v));
     return __builtin_popcount(kept);
 }
+static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    vmask kept = (vmask)~gone;
+    __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(first));
+    _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(kept, index));
+    return __builtin_popcount(kept);
+}
 static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
     vmask kept = (vmask)~gone;
     _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(kept, _mm512_loadu_si512(from)));

@@ -20,9 +20,7 @@ static int64_t tier_select(const float *score, const float *bias, float threshol
     for (; i + VF_N <= n; i += VF_N) {
         vf v = vf_load(score + i);
         if (bias != NULL) v = vf_add(v, vf_load(bias + i));
-        int32_t index[VF_N];
-        for (int l = 0; l < VF_N; l++) index[l] = first + (int32_t)i + l;
-        count += vf_pack_i32(out + count, vf_gt(limit, v), index);
+        count += vf_pack_index(out + count, vf_gt(limit, v), first + (int32_t)i);
     }
     for (; i < n; i++) {
         float v = bias != NULL ? score[i] + bias[i] : score[i];

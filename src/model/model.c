@@ -60,7 +60,8 @@ static pi_status bind_raw(model *m, const arch_tensor *row, const gguf_tensor *t
                           pi_error *err) {
     quant_type want = row->dims[1] == DIM_NONE ? QUANT_I32 : QUANT_I8;
     if (t->type != want)
-        return error_set(err, PI_ERR_FORMAT, "wrong type: %s: tensor %s must be %s, not %s",
+        return error_set(err, PI_ERR_FORMAT,
+                         "wrong type: %s: tensor %s must be %s, not %s; prepare the model again",
                          gguf_path(m->file), t->name, quant_find(want)->name,
                          quant_find(t->type) ? quant_find(t->type)->name : "unknown");
     out->type = want;
@@ -241,7 +242,7 @@ static pi_status bind_positions(model *m, pi_error *err) {
     if (t->n_out <= m->arch->pos_offset)
         return error_set(err, PI_ERR_FORMAT,
                          "no positions: %s: the table of positions has %lld rows, of which the "
-                         "first %d are not used",
+                         "first %d are not used; is the file complete?",
                          gguf_path(m->file), (long long)t->n_out, m->arch->pos_offset);
     m->hp.n_pos = (int32_t)(t->n_out - m->arch->pos_offset);
     if (m->hp.n_ctx_train > m->hp.n_pos) m->hp.n_ctx_train = m->hp.n_pos;

@@ -26,13 +26,17 @@ pi_status perm_check(const int32_t *perm, int64_t n, const char *where, pi_error
     pi_status status = PI_OK;
     for (int64_t i = 0; i < n && status == PI_OK; i++) {
         if (perm[i] < 0 || perm[i] >= n)
-            status = error_set(err, PI_ERR_FORMAT,
-                               "not a permutation: %s: item %lld is %d, not in 0..%lld", where,
-                               (long long)i, perm[i], (long long)n - 1);
+            status = error_set(
+                err, PI_ERR_FORMAT,
+                "not a permutation: %s: item %lld is %d, not in 0..%lld; prepare the model "
+                "again",
+                where, (long long)i, perm[i], (long long)n - 1);
         else if (seen[perm[i]]++)
-            status = error_set(err, PI_ERR_FORMAT,
-                               "not a permutation: %s: item %lld is %d, which came before", where,
-                               (long long)i, perm[i]);
+            status = error_set(
+                err, PI_ERR_FORMAT,
+                "not a permutation: %s: item %lld is %d, which came before; prepare the "
+                "model again",
+                where, (long long)i, perm[i]);
     }
     mem_free(seen);
     return status;
@@ -214,13 +218,15 @@ static pi_status check_freq(const model *m, int layer, const float *freq, pi_err
     role_name(m, ROLE_FFN_FREQ, layer, name);
     for (int i = 0; i < n_ff; i++) {
         if (!(freq[i] >= 0 && freq[i] <= 1))
-            return error_set(err, PI_ERR_FORMAT,
-                             "bad frequency: %s: tensor %s: item %d is %g, not in 0..1",
-                             gguf_path(m->file), name, i, (double)freq[i]);
+            return error_set(
+                err, PI_ERR_FORMAT,
+                "bad frequency: %s: tensor %s: item %d is %g, not in 0..1; prepare the "
+                "model again",
+                gguf_path(m->file), name, i, (double)freq[i]);
         if (i > 0 && freq[i] > freq[i - 1])
             return error_set(err, PI_ERR_FORMAT,
                              "neurons out of order: %s: tensor %s: item %d is %g after %g, but the "
-                             "hottest come first",
+                             "hottest come first; prepare the model again",
                              gguf_path(m->file), name, i, (double)freq[i], (double)freq[i - 1]);
     }
     return PI_OK;
@@ -247,13 +253,13 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
         role_name(m, needed[i], layer, name);
         return error_set(err, PI_ERR_FORMAT,
                          "missing tensor: %s: %s is not in the file, but the predictor of layer %d "
-                         "is of kind %s",
+                         "is of kind %s; prepare the model again",
                          gguf_path(m->file), name, layer, predictor_kind_name(s->predictor));
     }
     if (is_sign && m->hp.n_embd % RANK_MULTIPLE != 0)
         return error_set(err, PI_ERR_FORMAT,
                          "bad predictor: %s: layer %d is of kind sign, which needs n_embd to be a "
-                         "multiple of %d, not %d",
+                         "multiple of %d, not %d; prepare the model again",
                          gguf_path(m->file), layer, RANK_MULTIPLE, m->hp.n_embd);
     if (is_sign) return PI_OK;
     s->rank = (int32_t)t[ROLE_FC1].n_out;
@@ -261,7 +267,7 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
     if (s->rank > MODEL_MAX_DIM || s->rank % RANK_MULTIPLE != 0)
         return error_set(err, PI_ERR_FORMAT,
                          "bad rank: %s: tensor %s has %d rows, which must be a multiple of %d and "
-                         "at most %d",
+                         "at most %d; prepare the model again",
                          gguf_path(m->file), name, s->rank, RANK_MULTIPLE, MODEL_MAX_DIM);
     return PI_OK;
 }

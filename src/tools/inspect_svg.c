@@ -30,6 +30,7 @@ static const char style[] =
     ".sub{font-size:14px;fill:#555}\n"
     ".head{font-size:15px;font-weight:600;fill:#111}\n"
     ".tick{font-size:12px;fill:#555}\n"
+    ".start{text-anchor:start}\n"
     ".end{text-anchor:end}\n"
     ".mid{text-anchor:middle}\n"
     ".grid{stroke:#e4e4e4;stroke-width:1}\n"
@@ -63,6 +64,11 @@ static void draw_line(const panel *p, double x0, double y0, double x1, double y1
     svg_line(p->out, at_x(p, x0), at_y(p, y0), at_x(p, x1), at_y(p, y1), attributes);
 }
 
+/* The least multiple of the step that is in sight: + 0.0 makes a negative zero positive. */
+static double first_tick(double least, double step) {
+    return ceil(least / step - 1e-9) * step + 0.0;
+}
+
 /* `v` with as few decimals as tell ticks apart that are `step` apart. */
 static void tick_text(double v, double step, const char *unit, char text[TEXT_BYTES]) {
     int decimals = step >= 1 ? 0 : step >= 0.1 ? 1 : 2;
@@ -74,7 +80,7 @@ static void tick_text(double v, double step, const char *unit, char text[TEXT_BY
 static void draw_frame(const panel *p, const char *head, const char *x_label, const char *y_label) {
     char text[TEXT_BYTES];
     double step = svg_tick_step(p->y1 - p->y0, TICKS);
-    for (double v = ceil(p->y0 / step - 1e-9) * step; v <= p->y1 + step * 1e-6; v += step) {
+    for (double v = first_tick(p->y0, step); v <= p->y1 + step * 1e-6; v += step) {
         draw_line(p, p->x0, v, p->x1, v, "class=\"grid\"");
         tick_text(v, step, "%", text);
         svg_label(p->out, p->left - 8, at_y(p, v) + 4, text, "class=\"tick end\"");
@@ -171,11 +177,19 @@ static void draw_reading(const panel *p, const double y[NEURONS_CURVE + 1]) {
     draw_line(p, x, READ_AT, x, p->y0, "class=\"guide\"");
     svg_circle(p->out, at_x(p, x), at_y(p, READ_AT), 5,
                "fill=\"#fff\" stroke=\"#111\" stroke-width=\"2\"");
-    char number[TEXT_BYTES], text[2 * TEXT_BYTES];
+    /* Right of the guide while there is room for the words. */
+    enum { ROOM_UP_TO = 60, LINE = 18 };
+    char number[TEXT_BYTES], text[2 * TEXT_BYTES], attributes[2 * TEXT_BYTES];
+    bool right = x < ROOM_UP_TO;
+    double at = at_x(p, x) + (right ? 14 : -14), y0 = at_y(p, READ_AT) + 2 * LINE;
+    snprintf(attributes, sizeof attributes,
+             "class=\"%s\" font-weight=\"600\" paint-order=\"stroke\" stroke=\"#fff\" "
+             "stroke-width=\"4\"",
+             right ? "start" : "end");
     tick_text(x, 0.1, "%", number);
-    snprintf(text, sizeof text, "80%% of the activations in %s of the neurons", number);
-    svg_label(p->out, at_x(p, x) + 14, at_y(p, READ_AT) + 22, text,
-              "font-weight=\"600\" paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"4\"");
+    snprintf(text, sizeof text, "in %s of the neurons", number);
+    svg_label(p->out, at, y0, "80% of the activations", attributes);
+    svg_label(p->out, at, y0 + LINE, text, attributes);
 }
 
 static void draw_curve_legend(const panel *p, int n_layers) {
@@ -241,9 +255,9 @@ static void draw_densities(svg *out, const inspect_neurons *n) {
     double step = svg_tick_step(fmax(100 * most, 0.1) * 1.05, TICKS - 1);
     p.y1 = ceil(fmax(100 * most, 0.1) * 1.05 / step) * step;
     set_layers(&p, n->n_layers);
-    draw_frame(&p, "Neurons of a layer per token", "layer", "share of the neurons");
+    draw_frame(&p, "Neurons per token", "layer", "share of the neurons");
     draw_layer_ticks(&p, n->n_layers);
-    double bar = 0.7 * p.width / n->n_layers;
+    double bar = fmin(44, 0.7 * p.width / n->n_layers);
     for (int i = 0; i < n->n_layers; i++) {
         const inspect_layer *l = &n->layers[i];
         double y = at_y(&p, 100 * l->density);

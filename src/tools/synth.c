@@ -30,28 +30,12 @@ static const float NORM_EPS = 1e-5f, ROPE_BASE = 10000.0f;
  * at. */
 static const double RECALL = 0.98;
 
-/* What a prepared layer has beside the tensors of the network, or in place of some. */
-static const arch_tensor prepared_tensors[] = {
-    {ROLE_FC1, "blk.%d.fc1.weight", NULL, {DIM_EMBD, DIM_RANK}, TENSOR_PER_LAYER},
-    {ROLE_FC2, "blk.%d.fc2.weight", NULL, {DIM_RANK, DIM_FF}, TENSOR_PER_LAYER},
-    {ROLE_FC2_BIAS, "blk.%d.fc2.bias", NULL, {DIM_FF, DIM_NONE}, TENSOR_PER_LAYER | TENSOR_F32},
-    {ROLE_FFN_DOWN_T, "blk.%d.ffn_down_t.weight", NULL, {DIM_EMBD, DIM_FF}, TENSOR_PER_LAYER},
-    {ROLE_FFN_UP_DOWN, "blk.%d.ffn_up_down.weight", NULL, {DIM_EMBD, DIM_2FF}, TENSOR_PER_LAYER},
-    {ROLE_FFN_FREQ, "blk.%d.ffn_freq", NULL, {DIM_FF, DIM_NONE}, TENSOR_PER_LAYER | TENSOR_F32},
-    {ROLE_FFN_PERM, "blk.%d.ffn_perm", NULL, {DIM_FF, DIM_NONE}, TENSOR_PER_LAYER | TENSOR_RAW},
-};
-
-enum { N_PREPARED = sizeof prepared_tensors / sizeof *prepared_tensors };
-
 typedef struct synth_job {
     const pi_synth_options *options;
     synth_recipe recipe;
-    const arch_row *arch;
     const quant_traits *traits;     /* of matrices */
     const quant_traits *fc2_traits; /* of the predictor's second one, whose rows may be short */
-    arch_tensor tensors[ARCH_MAX_TENSORS + N_PREPARED]; /* what is written, globals and a layer */
-    int n_tensors;
-    int32_t layer; /* that the recipe is set to; -1: none yet */
+    int32_t layer;                  /* that the recipe is set to; -1: none yet */
     gguf_writer *writer;
     pool *pool;
     progress progress;
@@ -122,8 +106,8 @@ static pi_status check_options(synth_job *job, pi_error *err) {
     r->seed = o->seed;
     r->prepared = !o->plain;
     job->layer = -1;
-    job->arch = arch_find(r->shape->arch, strlen(r->shape->arch));
-    if (!job->arch) {
+    r->arch = arch_find(r->shape->arch, strlen(r->shape->arch));
+    if (!r->arch) {
         return error_set(err, PI_ERR_UNSUPPORTED, "architecture %s is not built in",
                          r->shape->arch);
     }
@@ -152,7 +136,7 @@ static uint32_t file_type_of(quant_type type) {
 }
 
 static const char *arch_key(const synth_job *job, const char *key, char name[NAME_BYTES]) {
-    snprintf(name, NAME_BYTES, "%s.%s", job->arch->name, key);
+    snprintf(name, NAME_BYTES, "%s.%s", job->recipe.arch->name, key);
     return name;
 }
 
@@ -203,9 +187,8 @@ static void put_keys(synth_job *job) {
         {"feed_forward_length", s->n_ff},
         {"attention.head_count", s->n_head},
         {"attention.head_count_kv", s->n_head_kv},
-        {"rope.dimension_count", s->n_embd / s->n_head},
     };
-    gguf_put_string(w, "general.architecture", job->arch->name);
+    gguf_put_string(w, "general.architecture", job->recipe.arch->name);
     snprintf(text, sizeof text, "synthetic %s", s->name);
     gguf_put_string(w, "general.name", text);
     gguf_put_u32(w, "general.file_type", file_type_of(job->traits->type));
@@ -213,8 +196,14 @@ static void put_keys(synth_job *job) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
     }
-    gguf_put_f32(w, arch_key(job, "attention.layer_norm_rms_epsilon", text), NORM_EPS);
-    gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
+    bool rms = job->recipe.arch->norm == NORM_RMS;
+    const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+    gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);
+    if (job->recipe.arch->rope != ROPE_NONE) {
+        gguf_put_u32(w, arch_key(job, "rope.dimension_count", text),
+                     (uint32_t)(s->n_embd / s->n_head));
+        gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
+    }
     gguf_put_string(w, arch_key(job, "hidden_activation", text), activation_name(ACTIVATION_RELU));
     gguf_put_string(w, "tokenizer.ggml.model", "none");
     if (job->recipe.prepared) put_prepared_keys(job);
@@ -225,41 +214,40 @@ static void put_keys(synth_job *job) {
 static bool is_written(const synth_job *job, const arch_tensor *t) {
     bool prepared = job->recipe.prepared, bundle = job->options->bundle;
     switch (t->role) {
+    case ROLE_ATTN_NORM_2:
+    case ROLE_ATTN_NORM_2_BIAS:
     case ROLE_OUTPUT:
         return true;
     case ROLE_FFN_UP:
         return !bundle;
     case ROLE_FFN_DOWN:
         return !prepared;
-    case ROLE_FFN_DOWN_T:
-        return prepared && !bundle;
     case ROLE_FFN_UP_DOWN:
         return bundle;
+    case ROLE_FFN_DOWN_T:
+        return prepared && !bundle;
+    case ROLE_FC1:
+    case ROLE_FC2:
+    case ROLE_FC2_BIAS:
+    case ROLE_FFN_FREQ:
+    case ROLE_FFN_PERM:
+        return prepared;
     default:
-        return !(t->flags & (TENSOR_OPTIONAL | TENSOR_SPARSE));
-    }
-}
-
-static void choose_tensors(synth_job *job) {
-    for (int i = 0; i < job->arch->n_tensors; i++) {
-        const arch_tensor *t = &job->arch->tensors[i];
-        bool sparse = t->flags & TENSOR_SPARSE || t->role == ROLE_FFN_DOWN_T;
-        if (!sparse && is_written(job, t)) job->tensors[job->n_tensors++] = *t;
-    }
-    for (int i = 0; job->recipe.prepared && i < N_PREPARED; i++) {
-        const arch_tensor *t = &prepared_tensors[i];
-        if (is_written(job, t)) job->tensors[job->n_tensors++] = *t;
+        return !(t->flags & TENSOR_OPTIONAL);
     }
 }
 
 static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t) {
-    if (t->flags & TENSOR_RAW) return quant_find(QUANT_I32);
+    if (t->flags & TENSOR_RAW) return quant_find(QUANT_I32); /* the order */
     if (t->flags & TENSOR_F32) return quant_find(QUANT_F32);
     return t->role == ROLE_FC2 ? job->fc2_traits : job->traits;
 }
 
 static uint64_t dim_of(const synth_job *job, arch_dim dim) {
-    return dim == DIM_RANK ? (uint64_t)job->recipe.rank : synth_shape_dim(job->recipe.shape, dim);
+    const synth_recipe *r = &job->recipe;
+    if (dim == DIM_RANK) return (uint64_t)r->rank;
+    if (dim == DIM_POS) return (uint64_t)(r->shape->n_ctx + r->arch->pos_offset);
+    return synth_shape_dim(r->shape, dim);
 }
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
@@ -268,10 +256,12 @@ typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t lay
 static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
     for (int32_t layer = -1; layer <= job->recipe.n_layer; layer++) {
         bool inside = layer >= 0 && layer < job->recipe.n_layer;
-        for (int i = 0; i < job->n_tensors; i++) {
-            const arch_tensor *t = &job->tensors[i];
-            bool per_layer = t->flags & TENSOR_PER_LAYER, first = t->role == ROLE_TOKEN_EMBD;
-            if (per_layer != inside || (!inside && first != (layer < 0))) continue;
+        for (int i = 0; i < job->recipe.arch->n_tensors; i++) {
+            const arch_tensor *t = &job->recipe.arch->tensors[i];
+            bool per_layer = t->flags & TENSOR_PER_LAYER;
+            bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
+            if (!is_written(job, t) || per_layer != inside || (!inside && first != (layer < 0)))
+                continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
         }
@@ -405,7 +395,7 @@ static pi_status plan_predictor(synth_job *job, pi_error *err) {
     synth_recipe_set_layer(r, 0);
     job->layer = 0;
     r->predictor.slope = 1;
-    pi_status status = measure_error(r, job->traits, n_embd, ROLE_FFN_UP, &gate_error, err);
+    pi_status status = measure_error(r, job->traits, n_embd, r->gate, &gate_error, err);
     if (!status) status = measure_error(r, job->traits, n_embd, ROLE_FC1, &fc1_error, err);
     if (!status) status = measure_error(r, job->fc2_traits, rank, ROLE_FC2, &fc2_error, err);
     if (!status)
@@ -415,7 +405,6 @@ static pi_status plan_predictor(synth_job *job, pi_error *err) {
 }
 
 static pi_status write_model(synth_job *job, pi_error *err) {
-    choose_tensors(job);
     pi_status status = synth_recipe_create(&job->recipe, err);
     if (!status) status = plan_predictor(job, err);
     if (status) return status;

@@ -9,7 +9,11 @@
  * layer: what a predictor can know. Drawing t from a normal distribution N(mu, tau) gives any mean
  * density and skew. Every other matrix that reads the stream is orthogonal to v, and what is added
  * to the stream is independent of v, so that layers do not disturb one another; b grows a little
- * from layer to layer by an amount that is known and allowed for. */
+ * from layer to layer by an amount that is known and allowed for.
+ *
+ * Where there is no gate, `up` takes its place, and what down reads, relu(up), has a mean that is
+ * the same for all tokens. Every row of down is made orthogonal to these means, so that it adds
+ * nothing that all tokens share. */
 #ifndef TOOLS_SYNTH_H
 #define TOOLS_SYNTH_H
 
@@ -36,15 +40,17 @@ uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 /* t = mu + tau * (standard normal); a neuron fires with probability Phi(t). */
 typedef struct synth_profile {
     double mu, tau;
-    double mean_square; /* E[relu(t + normal)^2] over all neurons */
+    /* Over all neurons, of h = relu(t + normal): E[h^2], and the mean of its variances. */
+    double mean_square, mean_variance;
 } synth_profile;
 
 /* t within -+5: means beyond (Phi is within 3e-7 of 0 or 1) would only widen the range of weights.
  */
 double synth_clamp_mean(double t);
 
-double synth_phi(double x);    /* normal distribution function */
-double synth_probit(double p); /* its inverse, 0 < p < 1 */
+double synth_phi(double x);                 /* normal distribution function */
+double synth_probit(double p);              /* its inverse, 0 < p < 1 */
+double synth_relu_mean(double m, double s); /* E[relu(m + s * normal)] */
 
 /* The profile whose mean probability is `density` and in which the most active fraction `share` of
  * the neurons has the fraction `mass` of all activations. PI_ERR_ARG when no such profile exists.
@@ -80,6 +86,7 @@ enum {
 
 typedef struct synth_recipe {
     const synth_shape *shape;
+    const arch_row *arch;
     int32_t n_layer, rank;
     bool prepared; /* neurons are stored hottest first */
     uint64_t seed;
@@ -91,6 +98,10 @@ typedef struct synth_recipe {
     float *basis;                 /* [rank][n_embd], low-rank part of the gate of one layer */
     int32_t *neuron_rank;         /* [n_ff], place in pre_mean of each neuron of that layer */
     int32_t *order;               /* [n_ff], the neuron in each place of the file */
+    tensor_role gate;             /* the matrix that decides which neurons fire */
+    /* Without a gate: the mean of what down reads [n_ff], and how much of it each row of that
+     * layer's down has lost [n_embd]. NULL with a gate. */
+    float *hidden_mean, *down_lost;
 } synth_recipe;
 
 /* Everything before `normals` is set, but `predictor` may come later. */

@@ -24,8 +24,7 @@ static double normal_density(double x) {
     return inverse_sqrt_two_pi * exp(-0.5 * x * x);
 }
 
-/* E[relu(m + s n)] for standard normal n. */
-static double relu_mean(double m, double s) {
+double synth_relu_mean(double m, double s) {
     if (s <= 0) return m > 0 ? m : 0;
     return m * synth_phi(m / s) + s * normal_density(m / s);
 }
@@ -43,7 +42,7 @@ static double selected_mean(const estimate *e, double t, double cut) {
     double step = (SCORE_MAX - low) / SCORES;
     for (int i = 0; i < SCORES; i++) {
         double z = low + (i + 0.5) * step;
-        sum += normal_density(z) * relu_mean(t + e->spread * z, e->rest);
+        sum += normal_density(z) * synth_relu_mean(t + e->spread * z, e->rest);
     }
     return sum * step;
 }
@@ -52,7 +51,7 @@ static double recall_of(const estimate *e, const double *t, double cut) {
     double selected = 0, all = 0;
     for (int i = 0; i < NEURONS; i++) {
         selected += selected_mean(e, t[i], cut);
-        all += relu_mean(t[i], sqrt(e->spread * e->spread + e->rest * e->rest));
+        all += synth_relu_mean(t[i], sqrt(e->spread * e->spread + e->rest * e->rest));
     }
     return selected / all;
 }

@@ -18,6 +18,8 @@
  * the planted direction. Over all layers the feed-forward halves add one half, the attention halves
  * between nothing (long contexts average values away) and one fifth; half of that is assumed. */
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
+/* Likewise, of learned positions, which are added to the embeddings. */
+static const double POSITION_VARIANCE = 0.1;
 /* Keys of the random streams that do not belong to a tensor. */
 enum { STREAM_SIGN = 1000, STREAM_BASIS, STREAM_ORDER, STREAM_COEFFICIENTS, STREAM_DOWN };
 
@@ -58,7 +60,12 @@ pi_status synth_recipe_create(synth_recipe *r, pi_error *err) {
     r->order = mem_calloc(n_ff, sizeof *r->order);
     r->basis = size_mul(n_embd, (size_t)r->rank, &n_basis) ? mem_calloc(n_basis, sizeof *r->basis)
                                                            : NULL;
-    if (!r->sign || !r->pre_mean || !r->neuron_rank || !r->order || !r->basis) {
+    r->gate = arch_tensor_of(r->arch, ROLE_FFN_GATE) ? ROLE_FFN_GATE : ROLE_FFN_UP;
+    bool gated = r->gate == ROLE_FFN_GATE;
+    r->hidden_mean = gated ? NULL : mem_calloc(n_ff, sizeof *r->hidden_mean);
+    r->down_lost = gated ? NULL : mem_calloc(n_embd, sizeof *r->down_lost);
+    if ((!gated && (!r->hidden_mean || !r->down_lost)) || !r->sign || !r->pre_mean ||
+        !r->neuron_rank || !r->order || !r->basis) {
         return error_nomem(err, n_embd * (size_t)r->rank * sizeof(float), "a synthetic model");
     }
     for (int i = 0; i < SYNTH_NORMALS; i++) {
@@ -79,12 +86,20 @@ void synth_recipe_free(synth_recipe *r) {
     mem_free(r->basis);
     mem_free(r->neuron_rank);
     mem_free(r->order);
+    mem_free(r->hidden_mean);
+    mem_free(r->down_lost);
     *r = (synth_recipe){0};
 }
 
 /* Variance of the token's own part of the stream when `attentions` and `ffns` halves have run. */
 static double token_variance(const synth_recipe *r, int32_t attentions, int32_t ffns) {
-    return 1 + (attentions * ATTENTION_ASSUMED + ffns * FFN_GROWTH) / r->n_layer;
+    double start = arch_tensor_of(r->arch, ROLE_POS_EMBD) ? 1 + POSITION_VARIANCE : 1;
+    return start + (attentions * ATTENTION_ASSUMED + ffns * FFN_GROWTH) / r->n_layer;
+}
+
+/* The same where the feed-forward half of a layer reads it. */
+static double ffn_variance(const synth_recipe *r, int32_t layer) {
+    return token_variance(r, r->arch->parallel ? layer : layer + 1, layer);
 }
 
 /* Takes the part along v out of a row and scales it to a length. */
@@ -97,25 +112,6 @@ static void make_orthogonal(const synth_recipe *r, float *row, double length) {
     for (int32_t i = 0; i < n; i++) square += (double)(row[i] * row[i]);
     float scale = square > 0 ? (float)(length / sqrt(square)) : 0;
     for (int32_t i = 0; i < n; i++) row[i] *= scale;
-}
-
-void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
-    uint64_t n_embd = (uint64_t)r->shape->n_embd, n_ff = (uint64_t)r->shape->n_ff;
-    for (uint64_t i = 0; i < (uint64_t)r->rank; i++) {
-        rng g = row_rng(r, STREAM_BASIS, layer, i);
-        fill_normals(r, &g, r->basis + i * n_embd, n_embd);
-        make_orthogonal(r, r->basis + i * n_embd, sqrt((double)n_embd));
-    }
-    rng g = row_rng(r, STREAM_ORDER, layer, 0);
-    for (uint64_t i = 0; i < n_ff; i++) { /* a random order, built from the inside out */
-        uint64_t j = rng_u64(&g) % (i + 1);
-        r->neuron_rank[i] = r->neuron_rank[j];
-        r->neuron_rank[j] = (int32_t)i;
-    }
-    for (uint64_t j = 0; j < n_ff; j++) {
-        uint64_t place = r->prepared ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
-        r->order[place] = (int32_t)j;
-    }
 }
 
 /* A row that reads the normed stream and gives values of variance 1. With own variance b^2 beside
@@ -143,8 +139,9 @@ static int draw_coefficients(const synth_recipe *r, int32_t layer, uint64_t neur
     return n;
 }
 
-/* `row` holds the noise. */
 static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *row) {
+    rng g = row_rng(r, (int)r->gate, layer, neuron);
+    fill_normals(r, &g, row, (uint64_t)r->shape->n_embd);
     int32_t n = r->shape->n_embd, rows[SYNTH_COEFFICIENTS];
     float coefficients[SYNTH_COEFFICIENTS];
     int n_used = draw_coefficients(r, layer, neuron, coefficients, rows);
@@ -156,7 +153,7 @@ static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron,
         float c = coefficients[k] * low_rank;
         for (int32_t i = 0; i < n; i++) row[i] += c * b[i];
     }
-    double b2 = token_variance(r, layer + 1, layer);
+    double b2 = ffn_variance(r, layer);
     make_orthogonal(r, row, reading_length(b2));
     /* v.norm(x) = n_embd / sqrt(1 + b^2) for every token; this much of v gives a mean of t. */
     double t = (double)r->pre_mean[r->neuron_rank[neuron]];
@@ -169,7 +166,7 @@ static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron,
 /* Scaled so that its product with the normed stream has variance 1. */
 static void make_fc1_row(const synth_recipe *r, int32_t layer, uint64_t row, float *out) {
     int32_t n = r->shape->n_embd;
-    double scale = reading_length(token_variance(r, layer + 1, layer)) / sqrt((double)n);
+    double scale = reading_length(ffn_variance(r, layer)) / sqrt((double)n);
     for (int32_t i = 0; i < n; i++) out[i] = (float)scale * r->basis[(int64_t)row * n + i];
 }
 
@@ -197,17 +194,65 @@ static float down_weight(const synth_recipe *r, uint64_t tile, uint64_t row, uin
     return r->normals[tile >> (NORMAL_BITS * place) & (SYNTH_NORMALS - 1)];
 }
 
+/* Without a gate: how much of the means of what it reads is in each row of down. */
+static void center_down(synth_recipe *r, int32_t layer) {
+    int32_t n_ff = r->shape->n_ff, n_embd = r->shape->n_embd;
+    uint64_t seed = row_seed(r, STREAM_DOWN, layer, 0);
+    double square = 0;
+    for (int32_t j = 0; j < n_ff; j++) {
+        r->hidden_mean[j] = (float)synth_relu_mean((double)r->pre_mean[r->neuron_rank[j]], 1);
+        square += (double)(r->hidden_mean[j] * r->hidden_mean[j]);
+    }
+    for (int32_t i = 0; i < n_embd; i++) {
+        double along = 0;
+        for (int32_t j = 0; j < n_ff; j += 2) {
+            uint64_t row = (uint64_t)i, column = (uint64_t)j, tile = down_tile(seed, row, column);
+            along += (double)(r->hidden_mean[j] * down_weight(r, tile, row, column));
+            if (j + 1 < n_ff)
+                along += (double)(r->hidden_mean[j + 1] * down_weight(r, tile, row, column + 1));
+        }
+        r->down_lost[i] = (float)(along / square);
+    }
+}
+
 /* Row `at` of down, n = n_ff, or column `at`, n = n_embd. */
 static void make_down(const synth_recipe *r, int32_t layer, uint64_t at, bool column, uint64_t n,
                       float *out) {
     uint64_t seed = row_seed(r, STREAM_DOWN, layer, 0);
-    /* It reads relu(gate) * up, whose mean square is the profile's. */
-    float scale = (float)sqrt(FFN_GROWTH / r->n_layer / r->shape->n_ff / r->profile.mean_square);
+    /* It reads relu(gate) * up, whose mean square is the profile's, or relu(up) less its mean. */
+    double read = r->hidden_mean ? r->profile.mean_variance : r->profile.mean_square;
+    float scale = (float)sqrt(FFN_GROWTH / r->n_layer / r->shape->n_ff / read);
     for (uint64_t i = 0; i < n; i += 2) {
         uint64_t tile = column ? down_tile(seed, i, at) : down_tile(seed, at, i);
-        for (uint64_t k = i; k < i + 2 && k < n; k++)
-            out[k] = scale * (column ? down_weight(r, tile, k, at) : down_weight(r, tile, at, k));
+        for (uint64_t k = i; k < i + 2 && k < n; k++) {
+            uint64_t row = column ? k : at, neuron = column ? at : k;
+            float w = down_weight(r, tile, row, neuron);
+            if (r->hidden_mean) w -= r->down_lost[row] * r->hidden_mean[neuron];
+            out[k] = scale * w;
+        }
     }
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
+    uint64_t n_embd = (uint64_t)r->shape->n_embd, n_ff = (uint64_t)r->shape->n_ff;
+    for (uint64_t i = 0; i < (uint64_t)r->rank; i++) {
+        rng g = row_rng(r, STREAM_BASIS, layer, i);
+        fill_normals(r, &g, r->basis + i * n_embd, n_embd);
+        make_orthogonal(r, r->basis + i * n_embd, sqrt((double)n_embd));
+    }
+    rng g = row_rng(r, STREAM_ORDER, layer, 0);
+    for (uint64_t i = 0; i < n_ff; i++) { /* a random order, built from the inside out */
+        uint64_t j = rng_u64(&g) % (i + 1);
+        r->neuron_rank[i] = r->neuron_rank[j];
+        r->neuron_rank[j] = (int32_t)i;
+    }
+    for (uint64_t j = 0; j < n_ff; j++) {
+        uint64_t place = r->prepared ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
+        r->order[place] = (int32_t)j;
+    }
+    if (r->hidden_mean) center_down(r, layer);
 }
 
 /* ---- any row --------------------------------------------------------------------------------- */
@@ -219,7 +264,7 @@ static void scale_row(float *row, uint64_t n, double scale) {
 static void make_up_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *out) {
     rng g = row_rng(r, ROLE_FFN_UP, layer, neuron);
     fill_normals(r, &g, out, (uint64_t)r->shape->n_embd);
-    make_orthogonal(r, out, reading_length(token_variance(r, layer + 1, layer)));
+    make_orthogonal(r, out, reading_length(ffn_variance(r, layer)));
 }
 
 /* Vectors with one element per neuron. */
@@ -233,11 +278,20 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out) {
     rng g = row_rng(r, (int)role, layer, row);
+    if (role == r->gate) {
+        make_gate_row(r, layer, (uint64_t)r->order[row], out);
+        return;
+    }
     switch (role) {
     case ROLE_TOKEN_EMBD:
         fill_normals(r, &g, out, n_in);
         for (uint64_t i = 0; i < n_in; i++) out[i] += r->sign[i];
         break;
+    case ROLE_POS_EMBD:
+        fill_normals(r, &g, out, n_in);
+        scale_row(out, n_in, sqrt(POSITION_VARIANCE));
+        break;
+    case ROLE_ATTN_QKV:
     case ROLE_ATTN_Q:
     case ROLE_ATTN_K:
     case ROLE_ATTN_V:
@@ -253,11 +307,6 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         break;
     case ROLE_FC2:
         make_fc2_row(r, layer, (uint64_t)r->order[row], out);
-        break;
-    case ROLE_FFN_GATE:
-        g = row_rng(r, (int)role, layer, (uint64_t)r->order[row]);
-        fill_normals(r, &g, out, n_in);
-        make_gate_row(r, layer, (uint64_t)r->order[row], out);
         break;
     case ROLE_FFN_UP:
         make_up_row(r, layer, (uint64_t)r->order[row], out);
@@ -279,8 +328,14 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         fill_normals(r, &g, out, n_in);
         make_orthogonal(r, out, reading_length(token_variance(r, r->n_layer, r->n_layer)));
         break;
-    default: /* norms */
+    case ROLE_ATTN_NORM:
+    case ROLE_ATTN_NORM_2:
+    case ROLE_FFN_NORM:
+    case ROLE_OUTPUT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
+        break;
+    default: /* biases */
+        memset(out, 0, n_in * sizeof *out);
         break;
     }
 }

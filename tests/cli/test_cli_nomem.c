@@ -1,8 +1,9 @@
 /* test_cli_nomem.c: whole commands with one of their allocations failing: the first, the second and
  * so on, all of them, until the command is done before the one that would fail. Every time it ends
  * with status 1 and one line that says that memory ran out, and leaves no file; leaks are for the
- * address sanitizer to see. A command on a small model makes up to a few hundred allocations; only
- * bench, which measures the machine's memory each time, has every BENCH_STRIDE-th of them fail. */
+ * address sanitizer to see. A command on a small model makes up to a few hundred allocations. The
+ * two that take long each time (bench measures the machine's memory, synth solves for predictors)
+ * have only every SLOW_STRIDE-th of theirs fail. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 #include "hf_folder.h"
 #include "mem.h"
 
-enum { MAX_LINE = 24, LINE_ROOM = 512, BENCH_STRIDE = 4 };
+enum { MAX_LINE = 24, LINE_ROOM = 512, SLOW_STRIDE = 8 };
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
@@ -125,6 +126,14 @@ static void test_eval(void **state) {
     torture("eval -q -m model.gguf --tokens ids --logits-out out -t 2 --batch 1 -ctk f32");
 }
 
+static void test_sparse_modes(void **state) {
+    (void)state;
+    torture("eval -q -m sparse.gguf --tokens ids --logits-out out -t 1 --mode exact");
+    torture("eval -q -m sparse.gguf --tokens ids --logits-out out -t 1 --mode predict");
+    torture("eval -q -m sparse.gguf --tokens ids --logits-out out -t 2 --mode threshold");
+    torture("inspect -q sparse.gguf --svg out");
+}
+
 static void test_tokenize(void **state) {
     (void)state;
     torture("tokenize -q -m model.gguf -p some_text --ids");
@@ -154,6 +163,7 @@ static void test_imatrix(void **state) {
 static void test_synth(void **state) {
     (void)state;
     torture("synth -q -o out --layers 1 --plain -t 1");
+    torture_every("synth -q -o out --layers 1 --rank 32 -t 1", SLOW_STRIDE);
 }
 
 static void test_convert(void **state) {
@@ -175,7 +185,7 @@ static void test_convert(void **state) {
 
 static void test_bench(void **state) {
     (void)state;
-    torture_every("bench -q -m model.gguf -p 4 -n 2 -r 1 -t 1", BENCH_STRIDE);
+    torture_every("bench -q -m model.gguf -p 4 -n 2 -r 1 -t 1", SLOW_STRIDE);
 }
 
 static void test_inspect(void **state) {
@@ -195,16 +205,18 @@ static int setup(void **state) {
     shell_write("ids", ids, sizeof ids - 1);
     shell_write("text", text, sizeof text);
     return sh("$PI perplexity -q -m model.gguf -f text -c 16 --kl-divergence-base base && "
-              "$PI imatrix -q -m model.gguf -f text -c 16 -o importance");
+              "$PI imatrix -q -m model.gguf -f text -c 16 -o importance && "
+              "$PI synth -q --layers 1 --rank 32 -o sparse.gguf");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),      cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_tokenize), cmocka_unit_test(test_perplexity),
-        cmocka_unit_test(test_quantize), cmocka_unit_test(test_imatrix),
-        cmocka_unit_test(test_synth),    cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_inspect),  cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_run),          cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_tokenize),     cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_quantize),     cmocka_unit_test(test_imatrix),
+        cmocka_unit_test(test_synth),        cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_inspect),      cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_sparse_modes),
     };
     return cmocka_run_group_tests_name("cli_nomem", tests, setup, shell_teardown);
 }

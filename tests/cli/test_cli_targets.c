@@ -21,6 +21,8 @@ enum { LINE_ROOM = 1024 };
 /* %s: the target. What is written is more than a block of 512 bytes. */
 static const char *const writers[] = {
     "$PI synth -q --plain -o %s",
+    "$PI synth -q --layers 1 --rank 32 -o %s",
+    "$PI inspect -q sparse.gguf --svg %s",
     "$PI quantize -q model.gguf %s q8_0",
     "$PI imatrix -q -t 1 -m model.gguf -f text -c 16 -o %s",
     "$PI eval -q -t 1 -m model.gguf --tokens ids --logits-out %s",
@@ -30,7 +32,7 @@ static const char *const writers[] = {
     "$PI convert -q $F -o %s",
 #endif
 };
-enum { N_WRITERS = sizeof writers / sizeof *writers, RUN = 5 };
+enum { N_WRITERS = sizeof writers / sizeof *writers, RUN = 7 };
 
 static hf_folder folder;
 
@@ -117,7 +119,7 @@ static int setup(void **state) {
     folder_open(&folder);
     folder_write_model(&folder, &shape);
     setenv("F", folder.dir, 1);
-    return sh("yes 261 | head -n 9 >ids");
+    return sh("yes 261 | head -n 9 >ids; $PI synth -q --layers 1 --rank 32 -o sparse.gguf");
 }
 
 static int teardown(void **state) {

@@ -97,7 +97,7 @@ static void test_wrong_options(void **state) {
           "powerinfer: \"2:1\" is not a pair in range: --skew: give two numbers of 0 to 1, like "
           "0.26:0.8\n");
     wrong("$PI run --mode fast",
-          "powerinfer: \"fast\" is no choice: --mode: choose from auto, dense, exact, predict, "
+          "powerinfer: \"fast\" is unknown: --mode: choose from auto, dense, exact, predict, "
           "threshold\n");
     wrong("$PI eval", "powerinfer: no token ids: eval: name a file with --tokens\n");
     wrong("$PI eval --tokens x", "powerinfer: no output: eval: name a file with --logits-out\n");

@@ -61,7 +61,8 @@ static double *load_weight(const plain *p, int layer, const char *name, const ch
 /* Whether the scale of a feed-forward matrix belongs to the bias too, and whether it is used at
  * all: architectures differ. */
 static bool scale_is_used(const plain *p, const char *name) {
-    return strcmp(p->t->arch, "qwen2") != 0 || strncmp(name, "ffn", 3) != 0;
+    bool not_in_ffn = strcmp(p->t->arch, "qwen2") == 0 || strcmp(p->t->arch, "falcon") == 0;
+    return !not_in_ffn || strncmp(name, "ffn", 3) != 0;
 }
 static bool scales_bias(const char *name) {
     return strncmp(name, "ffn", 3) == 0;
@@ -104,6 +105,25 @@ static double *rms_norm(const plain *p, int layer, const char *name, const doubl
     return y;
 }
 
+/* The norm of whole vectors: LayerNorm (Ba et al. 2016) takes the mean away first and adds a bias.
+ */
+static double *norm(const plain *p, int layer, const char *name, const double *x) {
+    int n = p->t->n_embd;
+    if (!tiny_has_layer_norm(p->t)) return rms_norm(p, layer, name, x, p->n_tokens, n);
+    double *bias = load_weight(p, layer, name, "bias"), *centred = zeros((int64_t)p->n_tokens * n);
+    assert_non_null(bias);
+    for (int i = 0; i < p->n_tokens; i++) {
+        double mean = 0;
+        for (int k = 0; k < n; k++) mean += x[i * n + k] / n;
+        for (int k = 0; k < n; k++) centred[i * n + k] = x[i * n + k] - mean;
+    }
+    double *y = rms_norm(p, layer, name, centred, p->n_tokens, n);
+    for (int i = 0; i < p->n_tokens * n; i++) y[i] += bias[i % n];
+    mem_free(bias);
+    mem_free(centred);
+    return y;
+}
+
 /* ---- rotary positions ----------------------------------------------------------------------- */
 
 /* Index of the pair that makes `turns` turns in the original context: solves
@@ -141,10 +161,10 @@ static void prepare_rotation(plain *p) {
     mem_free(divisors);
 }
 
-/* Turns the pairs of one head: neighbours in llama, halves apart in the others. */
+/* Turns the pairs of one head: neighbours in llama and bamboo, halves apart in the others. */
 static void rotate(const plain *p, double *head, int position) {
     int half = p->t->n_rot / 2;
-    bool neighbours = strcmp(p->t->arch, "llama") == 0;
+    bool neighbours = strcmp(p->t->arch, "llama") == 0 || strcmp(p->t->arch, "bamboo") == 0;
     for (int i = 0; i < half; i++) {
         double *a = neighbours ? &head[2 * i] : &head[i];
         double *b = neighbours ? &head[2 * i + 1] : &head[i + half];
@@ -155,6 +175,7 @@ static void rotate(const plain *p, double *head, int position) {
 }
 
 static void rotate_all(const plain *p, double *x, int n_heads) {
+    if (strcmp(p->t->arch, "opt") == 0) return;
     for (int i = 0; i < p->n_tokens; i++)
         for (int h = 0; h < n_heads; h++) rotate(p, x + (i * n_heads + h) * p->t->head_dim, i);
 }
@@ -193,13 +214,29 @@ static void norm_heads(const plain *p, int layer, const char *name, double **x, 
     *x = y;
 }
 
-static void attention_half(plain *p, int layer) {
+/* Q, K, or V of all tokens, [n_tokens][n]: from a matrix of its own, or from rows `first` on of one
+ * for all three. */
+static double *project(const plain *p, int layer, const char *name, const double *x, int first,
+                       int n) {
+    const tiny_model *t = p->t;
+    if (strcmp(t->arch, "falcon") != 0) return linear(p, layer, name, x, t->n_embd, n);
+    int width = (t->n_head[layer] + 2 * t->n_head_kv[layer]) * t->head_dim;
+    double *all = linear(p, layer, "attn_qkv", x, t->n_embd, width);
+    double *y = zeros((int64_t)p->n_tokens * n);
+    for (int i = 0; i < p->n_tokens; i++)
+        memcpy(y + i * n, all + i * width + first, (size_t)n * sizeof *y);
+    mem_free(all);
+    return y;
+}
+
+/* What attention adds to the stream. */
+static double *attention_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
     int d = t->head_dim, n_head = t->n_head[layer], n_kv = t->n_head_kv[layer];
-    double *normed = rms_norm(p, layer, "attn_norm", p->x, p->n_tokens, t->n_embd);
-    double *q = linear(p, layer, "attn_q", normed, t->n_embd, n_head * d);
-    double *k = linear(p, layer, "attn_k", normed, t->n_embd, n_kv * d);
-    double *v = linear(p, layer, "attn_v", normed, t->n_embd, n_kv * d);
+    double *normed = norm(p, layer, t->two_norms ? "attn_norm_2" : "attn_norm", p->x);
+    double *q = project(p, layer, "attn_q", normed, 0, n_head * d);
+    double *k = project(p, layer, "attn_k", normed, n_head * d, n_kv * d);
+    double *v = project(p, layer, "attn_v", normed, (n_head + n_kv) * d, n_kv * d);
     if (strcmp(t->arch, "qwen3") == 0) {
         norm_heads(p, layer, "attn_q_norm", &q, n_head);
         norm_heads(p, layer, "attn_k_norm", &k, n_kv);
@@ -214,17 +251,18 @@ static void attention_half(plain *p, int layer) {
             attend(q + at, k + shared, v + shared, i, d, n_kv * d, seen + at);
         }
     }
-    add_to_stream(p, linear(p, layer, "attn_output", seen, n_head * d, t->n_embd));
+    double *y = linear(p, layer, "attn_output", seen, n_head * d, t->n_embd);
     mem_free(normed);
     mem_free(q);
     mem_free(k);
     mem_free(v);
     mem_free(seen);
+    return y;
 }
 
 /* f(gate) */
 static double activated(const tiny_model *t, double gate) {
-    const char *f = t->activation ? t->activation : "silu";
+    const char *f = tiny_activation(t);
     double positive = gate > 0 ? gate : 0, pi = acos(-1);
     if (strcmp(f, "relu") == 0 || strcmp(f, "drelu") == 0) return positive;
     if (strcmp(f, "relu_squared") == 0) return positive * positive;
@@ -236,7 +274,7 @@ static double activated(const tiny_model *t, double gate) {
 }
 
 static double gated(const tiny_model *t, double activation, double up) {
-    bool both = t->activation && strcmp(t->activation, "drelu") == 0;
+    bool both = strcmp(tiny_activation(t), "drelu") == 0;
     return activation * (both && up < 0 ? 0 : up);
 }
 
@@ -334,7 +372,8 @@ static double *down_product(const plain *p, int layer, const double *hidden) {
     int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
     if (!s->down_t && !s->bundle) return linear(p, layer, "ffn_down", hidden, n_ff, n_embd);
     double *w = s->bundle ? unbundle(p, layer, 1) : load(p, layer, "ffn_down_t.weight");
-    double *bias = load(p, layer, "ffn_down.bias"), *y = zeros((int64_t)p->n_tokens * n_embd);
+    double *bias = load(p, layer, s->pwri ? "ffn_down_t.bias" : "ffn_down.bias");
+    double *y = zeros((int64_t)p->n_tokens * n_embd);
     for (int i = 0; i < p->n_tokens; i++)
         for (int k = 0; k < n_embd; k++) {
             double sum = bias ? bias[k] : 0;
@@ -346,19 +385,33 @@ static double *down_product(const plain *p, int layer, const double *hidden) {
     return y;
 }
 
-static void ffn_half(plain *p, int layer) {
+/* What the neurons add to the stream. Without a gate, up is what is activated. */
+static double *ffn_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
-    int n_ff = t->n_ff[layer];
-    double *normed = rms_norm(p, layer, "ffn_norm", p->x, p->n_tokens, t->n_embd);
-    double *gate = linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff);
+    int n_ff = t->n_ff[layer], n = p->n_tokens * n_ff;
+    bool with_gate = tiny_is_gated(t);
+    double *normed = norm(p, layer, strcmp(t->arch, "falcon") == 0 ? "attn_norm" : "ffn_norm",
+                          p->x);
     double *up = up_product(p, layer, normed);
-    for (int i = 0; i < p->n_tokens * n_ff; i++) gate[i] = activated(t, gate[i]);
+    double *gate = with_gate ? linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff) : up;
+    for (int i = 0; i < n; i++) gate[i] = activated(t, gate[i]);
     leave_out(p, layer, normed, gate);
-    for (int i = 0; i < p->n_tokens * n_ff; i++) gate[i] = gated(t, gate[i], up[i]);
-    add_to_stream(p, down_product(p, layer, gate));
+    for (int i = 0; i < n && with_gate; i++) gate[i] = gated(t, gate[i], up[i]);
+    double *y = down_product(p, layer, gate);
     mem_free(normed);
-    mem_free(gate);
+    if (with_gate) mem_free(gate);
     mem_free(up);
+    return y;
+}
+
+/* One after the other; in falcon both see the stream as it was before. */
+static void run_layer(plain *p, int layer) {
+    bool parallel = strcmp(p->t->arch, "falcon") == 0;
+    double *seen = attention_half(p, layer);
+    if (!parallel) add_to_stream(p, seen);
+    double *thought = ffn_half(p, layer);
+    add_to_stream(p, thought);
+    if (parallel) add_to_stream(p, seen);
 }
 
 void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
@@ -372,11 +425,12 @@ void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const
     for (int i = 0; i < n_tokens; i++)
         memcpy(p.x + i * t->n_embd, table + tokens[i] * t->n_embd,
                (size_t)t->n_embd * sizeof *table);
-    for (int i = 0; i < t->n_layer; i++) {
-        attention_half(&p, i);
-        ffn_half(&p, i);
-    }
-    double *normed = rms_norm(&p, -1, "output_norm", p.x, n_tokens, t->n_embd);
+    double *positions = t->n_pos ? load(&p, -1, "position_embd.weight") : NULL;
+    for (int i = 0; i < n_tokens * t->n_embd && positions; i++)
+        p.x[i] += positions[i + 2 * t->n_embd]; /* the first is that of row 2 */
+    mem_free(positions);
+    for (int i = 0; i < t->n_layer; i++) run_layer(&p, i);
+    double *normed = norm(&p, -1, "output_norm", p.x);
     double *y = linear(&p, -1, t->tied ? "token_embd" : "output", normed, t->n_embd, t->n_vocab);
     memcpy(logits, y, (size_t)n_tokens * (size_t)t->n_vocab * sizeof *y);
     mem_free(table);

@@ -18,8 +18,6 @@
 
 enum { MAX_WORDS = 300, MAX_BYTES = 16384, NEWLINE = 1, MAX_VARIABLES = 8, NAME_ROOM = 64 };
 
-static const char refusal[] = "powerinfer: not done: sandbox: nothing to do\n";
-
 static pi_status refuse(pi_error *err) {
     return error_set(err, PI_ERR_IO, "not done: sandbox: nothing to do");
 }
@@ -101,8 +99,8 @@ static void check(const cli_result *r, int n_words) {
     case 0: /* help, version, devices */
         if (r->n_out == 0 || r->n_err != 0) abort();
         break;
-    case 1:
-        if (strcmp(r->err, refusal) != 0) abort();
+    case 1: /* refused, or no model was named and the bundled one is not beside the fuzzer */
+        if (r->n_out != 0 || !cli_is_message(r->err)) abort();
         break;
     case 2: /* without any words: the usage in full */
         if (r->n_out != 0 || (n_words > 0 && !cli_is_message(r->err))) abort();

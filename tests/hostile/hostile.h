@@ -17,7 +17,8 @@ typedef struct hostile_case {
     const char *argument;
     const char *line; /* words after "powerinfer", separated by spaces */
     int status;
-    const char *message; /* all of standard error, without "powerinfer: " and the newline; NULL: the
+    const char *message; /* all of standard error, without "powerinfer: " and the newline; with a *
+                          * at its end, what it begins with (lists of what is known grow); NULL: the
                           * file is fine after all, and nothing is said */
 } hostile_case;
 

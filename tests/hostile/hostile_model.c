@@ -214,9 +214,9 @@ const hostile_case hostile_model[] = {
     {"no architecture", without_key, "general.architecture", RUN, 1,
      "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
     {"unknown architecture", text_key, "general.architecture=mamba", RUN, 1,
-     "unknown architecture 'mamba': bad.gguf: this version knows llama, qwen2, qwen3"},
+     "unknown architecture 'mamba': bad.gguf: this version knows *"},
     {"architecture of escapes", text_key, "general.architecture=\x1b[1m\n", RUN, 1,
-     "unknown architecture '?[1m?': bad.gguf: this version knows llama, qwen2, qwen3"},
+     "unknown architecture '?[1m?': bad.gguf: this version knows *"},
     {"architecture is a number", integer_key, "general.architecture=1", RUN, 1,
      "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
     {"no layers key", without_key, "llama.block_count", RUN, 1,
@@ -328,11 +328,7 @@ const hostile_case hostile_model[] = {
     {"a merge of one part", merges, "qqq", TOKENIZE, 0, NULL},
 #endif
     {"unknown pre-tokenizer", pre, "gpt-5", TOKENIZE, 1,
-     "unknown pre-tokenizer: gpt-5: use --pre with one of: default llama-bpe llama3 llama-v3 "
-     "falcon3 dbrx smaug-bpe deepseek-llm deepseek-v3 deepseek-coder falcon starcoder refact "
-     "command-r smollm codeshell exaone minerva-7b gpt-2 mpt olmo jais phi-2 gigachat roberta-bpe "
-     "jina-v1-en jina-v2-es jina-v2-de jina-v2-code jina-es jina-de qwen2 deepseek-r1-qwen "
-     "stablelm2 megrez qwen35 tekken gpt-4o bailingmoe seed-coder"},
+     "unknown pre-tokenizer: gpt-5: use --pre with one of: *"},
 
     {"second part is missing", split_alone, "0 2 21", FIRST, 1,
      "part 2 of 2: cannot open file: part-00002-of-00002.gguf: No such file or directory"},

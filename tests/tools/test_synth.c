@@ -317,7 +317,7 @@ static void expect(const pi_synth_options *o, pi_status status, const char *frag
 static void test_bad_options(void **state) {
     (void)state;
     pi_synth_options o = tiny_options();
-    o.shape = "opt-30b", expect(&o, PI_ERR_UNSUPPORTED, "tiny, llama-1b, llama-7b, bamboo-7b");
+    o.shape = "mixtral-8x7b", expect(&o, PI_ERR_UNSUPPORTED, "tiny, llama-1b, llama-7b, bamboo-7b");
     o = tiny_options(), o.shape = NULL, expect(&o, PI_ERR_UNSUPPORTED, "choose one of");
     o = tiny_options(), o.bundle = true, expect(&o, PI_ERR_ARG, "plain files have no bundled");
     o = tiny_options(), o.plain = false, o.rank = 40, expect(&o, PI_ERR_ARG, "multiple of 32");

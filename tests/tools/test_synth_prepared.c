@@ -1,5 +1,5 @@
 /* test_synth_prepared.c: a prepared synthetic model is the plain one of the same seed with its
- * neurons hottest first, and its predictor does what the file says. The engine runs the plain file
+ * neurons hottest first, and its predictor does what the file says. The engine runs it
  * and shows what enters the feed-forward layers; gates, contributions and scores are computed here
  * in plain float from the prepared file. */
 #include <math.h>
@@ -19,6 +19,16 @@
 #include "rng.h"
 #include "sparse_keys.h"
 #include "synth.h"
+
+/* Architectures, and where their gates are. */
+typedef struct kind {
+    const char *shape, *gate;
+    bool has_up; /* beside the gate */
+} kind;
+
+static const kind llama = {"tiny", "ffn_gate.weight", true};
+static const kind opt = {"tiny-opt", "ffn_up.weight", false};
+static const kind falcon = {"tiny-falcon", "ffn_up.weight", false};
 
 #define PLAIN_PATH    TEST_BINARY_DIR "/test_synth_plain.gguf"
 #define PREPARED_PATH TEST_BINARY_DIR "/test_synth_prepared.gguf"
@@ -159,13 +169,15 @@ typedef struct inputs {
 
 static void take_input(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
     inputs *in = user;
-    if (step->n_matrices == 0 || step->matrix[0].role != ROLE_FFN_GATE) return;
+    tensor_role role = step->n_matrices ? step->matrix[0].role : ROLE_COUNT;
+    if (role != ROLE_FFN_GATE && role != ROLE_FFN_UP) return;
     assert_int_equal(n_rows, N_TOKENS);
     for (int t = 0; t < N_TOKENS; t++)
         memcpy(in->x[step->layer][t], x + t * ldx, sizeof in->x[0][0]);
 }
 
-static void run_plain(inputs *in) {
+/* Logits of all tokens into `logits` [N_TOKENS][N_VOCAB], unless NULL. */
+static void run(const char *path, ffn_mode mode, inputs *in, float *logits) {
     model *m;
     engine_context *c;
     engine_session *s;
@@ -173,17 +185,21 @@ static void run_plain(inputs *in) {
                         .n_batch = N_TOKENS,
                         .type_k = QUANT_F16,
                         .type_v = QUANT_F16,
-                        .plan = {.mode = FFN_DENSE}};
+                        .n_logits = N_TOKENS,
+                        .plan = {.mode = mode}};
     int32_t tokens[N_TOKENS];
     rng r;
     rng_seed(&r, 5);
     for (int i = 0; i < N_TOKENS; i++) tokens[i] = (int32_t)(rng_u64(&r) % N_VOCAB);
-    assert_int_equal(model_open(PLAIN_PATH, NULL, &m, NULL), PI_OK);
+    assert_int_equal(model_open(path, NULL, &m, NULL), PI_OK);
     assert_int_equal(engine_context_create(m, &o, &c, NULL), PI_OK);
     assert_int_equal(engine_session_create(c, N_TOKENS, &s, NULL), PI_OK);
-    engine_observe(c, take_input, in);
-    engine_input input = {.session = s, .tokens = tokens, .n_tokens = N_TOKENS};
+    if (in) engine_observe(c, take_input, in);
+    engine_input input = {
+        .session = s, .tokens = tokens, .n_tokens = N_TOKENS, .want = ENGINE_WANT_ALL};
     assert_int_equal(engine_forward(c, &input, 1, NULL), PI_OK);
+    for (int t = 0; logits && t < N_TOKENS; t++)
+        memcpy(logits + t * N_VOCAB, engine_logits(c, t), N_VOCAB * sizeof *logits);
     engine_session_destroy(s);
     engine_context_destroy(c);
     model_close(m);
@@ -203,8 +219,9 @@ typedef struct quality {
     double hot_fired, half_fired; /* first eighth, first half of the neurons */
 } quality;
 
-static void measure_layer(const gguf_file *f, int layer, int rank, const inputs *in, quality *q) {
-    float *gate = load(f, layer, "ffn_gate.weight"), *up = load(f, layer, "ffn_up.weight");
+static void measure_layer(const gguf_file *f, const kind *k, int layer, int rank, const inputs *in,
+                          quality *q) {
+    float *gate = load(f, layer, k->gate), *up = k->has_up ? load(f, layer, "ffn_up.weight") : NULL;
     float *down = load(f, layer, "ffn_down_t.weight"), *fc1 = load(f, layer, "fc1.weight");
     float *fc2 = load(f, layer, "fc2.weight"), *bias = load(f, layer, "fc2.bias");
     float *freq = load(f, layer, "ffn_freq");
@@ -216,11 +233,12 @@ static void measure_layer(const gguf_file *f, int layer, int rank, const inputs 
     }
     for (int t = 0; t < N_TOKENS; t++) {
         const float *x = in->x[layer][t];
-        for (int k = 0; k < rank; k++) hidden[k] = dot(fc1 + k * N_EMBD, x, N_EMBD);
+        for (int j = 0; j < rank; j++) hidden[j] = dot(fc1 + j * N_EMBD, x, N_EMBD);
         for (int i = 0; i < N_FF; i++) {
             float g = dot(gate + i * N_EMBD, x, N_EMBD), score = dot(fc2 + i * rank, hidden, rank);
             bool fires = g > 0, chosen = score + bias[i] >= 0;
-            float contribution = fires ? g * fabsf(dot(up + i * N_EMBD, x, N_EMBD)) * length[i] : 0;
+            float other = up ? fabsf(dot(up + i * N_EMBD, x, N_EMBD)) : 1;
+            float contribution = fires ? g * other * length[i] : 0;
             q->fired += fires;
             q->selected += chosen;
             q->contributed += (double)contribution;
@@ -243,27 +261,29 @@ static double item(const gguf_file *f, const char *key, uint64_t i) {
     return d;
 }
 
-static void check_predictor(const char *type, int rank, float density) {
+static void check_predictor(const kind *k, const char *type, int rank, float density) {
     static inputs in;
     pi_synth_options o = tiny_options(type);
+    o.shape = k->shape;
     o.rank = rank;
     o.density = density;
-    synth_both(o);
-    run_plain(&in);
+    synth(PREPARED_PATH, &o);
+    run(PREPARED_PATH, FFN_DENSE, &in, NULL);
     gguf_file *f = open_file(PREPARED_PATH);
     quality all = {0};
     for (int l = 0; l < N_LAYER; l++) {
         quality q = {0};
-        measure_layer(f, l, rank, &in, &q);
+        measure_layer(f, k, l, rank, &in, &q);
         double cov = q.sg / q.n - q.s / q.n * q.g / q.n;
         double correlation = cov / sqrt((q.ss / q.n - q.s / q.n * q.s / q.n) *
                                         (q.gg / q.n - q.g / q.n * q.g / q.n));
         double selected = item(f, SPARSE_KEY_PREDICTOR_DENSITY, (uint64_t)l);
         double recall = item(f, SPARSE_KEY_PREDICTOR_RECALL, (uint64_t)l);
-        print_message("%s rank %d density %g layer %d: fired %.4f, selected %.4f of %.4f, recall "
-                      "%.4f, correlation %.3f\n",
-                      type, rank, (double)density, l, q.fired / q.n, q.selected / q.n, selected,
-                      q.caught / q.contributed, correlation);
+        print_message(
+            "%s %s rank %d density %g layer %d: fired %.4f, selected %.4f of %.4f, recall "
+            "%.4f, correlation %.3f\n",
+            k->shape, type, rank, (double)density, l, q.fired / q.n, q.selected / q.n, selected,
+            q.caught / q.contributed, correlation);
         assert_true(fabs(recall - 0.98) < 1e-3);
         assert_true(fabs(q.caught / q.contributed - recall) < 0.015);
         assert_true(fabs(q.selected / q.n / selected - 1) < 0.15);
@@ -280,10 +300,55 @@ static void check_predictor(const char *type, int rank, float density) {
 
 static void test_predictor(void **state) {
     (void)state;
-    check_predictor("f16", 64, 0.1f);
-    check_predictor("f16", 256, 0.2f);
-    check_predictor("q8_0", 128, 0.05f);
-    check_predictor("q4_0", 256, 0.1f);
+    check_predictor(&llama, "f16", 64, 0.1f);
+    check_predictor(&llama, "f16", 256, 0.2f);
+    check_predictor(&llama, "q8_0", 128, 0.05f);
+    check_predictor(&llama, "q4_0", 256, 0.1f);
+    check_predictor(&opt, "f16", 128, 0.1f);
+    check_predictor(&falcon, "f16", 128, 0.1f);
+}
+
+/* ---- the same answers ------------------------------------------------------------------------ */
+
+/* Root of the mean square of the difference, relative to the plain file's logits. */
+static double difference(const float *a, const float *b) {
+    double square = 0, lost = 0;
+    for (int i = 0; i < N_TOKENS * N_VOCAB; i++) {
+        square += (double)(a[i] * a[i]);
+        lost += (double)((a[i] - b[i]) * (a[i] - b[i]));
+    }
+    return sqrt(lost / square);
+}
+
+/* Weights are rounded alike in F16, so only sums in another order differ; the predictor loses what
+ * 2% of the contributions are worth. */
+static void check_answers(const kind *k, bool bundle) {
+    static float plain[N_TOKENS * N_VOCAB], prepared[N_TOKENS * N_VOCAB];
+    const struct {
+        ffn_mode mode;
+        double most;
+    } modes[] = {{FFN_DENSE, 1e-3}, {FFN_EXACT, 1e-3}, {FFN_PREDICT, 0.1}};
+    pi_synth_options o = tiny_options("f16");
+    o.shape = k->shape;
+    o.bundle = bundle;
+    synth_both(o);
+    run(PLAIN_PATH, FFN_DENSE, NULL, plain);
+    for (int i = 0; i < 3; i++) {
+        run(PREPARED_PATH, modes[i].mode, NULL, prepared);
+        double d = difference(plain, prepared);
+        print_message("%s%s mode %s: %.2e\n", k->shape, bundle ? ", bundled" : "",
+                      ffn_mode_name(modes[i].mode), d);
+        assert_true(d < modes[i].most);
+        if (modes[i].mode == FFN_PREDICT) assert_true(d > 1e-3); /* it was used */
+    }
+}
+
+static void test_same_answers(void **state) {
+    (void)state;
+    check_answers(&llama, false);
+    check_answers(&llama, true);
+    check_answers(&opt, false);
+    check_answers(&falcon, true);
 }
 
 /* ---- keys and types -------------------------------------------------------------------------- */
@@ -360,9 +425,8 @@ static void test_cut(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_same_network),
-        cmocka_unit_test(test_predictor),
+        cmocka_unit_test(test_cut),       cmocka_unit_test(test_same_network),
+        cmocka_unit_test(test_predictor), cmocka_unit_test(test_same_answers),
         cmocka_unit_test(test_keys),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,8 @@ AVX2_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n
     int64_t k = 0;
     for (; k + step <= n_in; k += step) {
         if (k == (all - lead) * step)
-            for (int r = 0; r < n_rows; r++) ahead[r] = (const char *)rows_after(s, i + r * stride);
+            for (int r = 0; r < n_rows; r++)
+                ahead[r] = (const char *)rows_next(s, i + r * stride, n_rows);
         for (int r = 0; r < n_rows; r++) {
             for (int line = 0; line < step_bytes; line += 64)
                 _mm_prefetch(ahead[r] + line, _MM_HINT_T0);
@@ -108,9 +109,10 @@ AVX2_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n
 
 AVX2_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                               int64_t ldy) {
-    int64_t i = 0, stride = x->n_cols == 1 ? s->n / PLAIN_ROWS : 0;
-    for (; i < stride; i++) plain_rows(f, PLAIN_ROWS, 1, s, i, stride, x, 0, y, ldy);
-    for (i = stride * PLAIN_ROWS; i < s->n; i++) {
+    int64_t n_groups = x->n_cols == 1 ? s->n / PLAIN_ROWS : 0, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++)
+        plain_rows(f, PLAIN_ROWS, 1, s, rows_first(s, g, PLAIN_ROWS), stride, x, 0, y, ldy);
+    for (int64_t i = n_groups * PLAIN_ROWS; i < s->n; i++) {
         int64_t col = 0;
         for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
             plain_rows(f, 1, PLAIN_COLS, s, i, 0, x, col, y, ldy);

@@ -115,7 +115,7 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
     }
     for (int64_t k = 0; k < chunks; k++) {
         if (k == chunks - lead)
-            for (int r = 0; r < n_rows; r++) ahead[r] = rows_after(s, i + r * stride);
+            for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
         for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c]);
         for (int r = 0; r < n_rows; r++) {
             mv_chunk(f, n_cols, p[r], ahead[r], Q_GROUPS, x, part, acc[r]);
@@ -142,9 +142,10 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
 
 AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                         int64_t ldy) {
-    int64_t i = 0, stride = x->n_cols == 1 ? s->n / MV_ROWS : 0;
-    for (; i < stride; i++) mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, y, ldy);
-    for (i = stride * MV_ROWS; i < s->n; i++) {
+    int64_t n_groups = x->n_cols == 1 ? s->n / MV_ROWS : 0, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++)
+        mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, y, ldy);
+    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) {
         int64_t col = 0;
         for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
             mv_rows(f, 1, MV_COLS, s, i, 0, x, col, y, ldy);
@@ -152,15 +153,20 @@ AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, 
     }
 }
 
+/* One body for both kernels: there are many of them, and they are long. */
 #define MV_DEFINE(type, format)                                                                    \
+    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
+                                                          float *y, int64_t ldy) {                 \
+        mv_run(&format##_format, s, x, y, ldy);                                                    \
+    }                                                                                              \
     void avx2_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy) {                                             \
         const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        mv_run(&format##_format, &s, x, y + row0, ldy);                                            \
+        mv_run_##format(&s, x, y + row0, ldy);                                                     \
     }                                                                                              \
     void avx2_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
                                    const cpu_act *x, float *y, int64_t ldy) {                      \
         const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        mv_run(&format##_format, &s, x, y, ldy);                                                   \
+        mv_run_##format(&s, x, y, ldy);                                                            \
     }
 AVX2_Q_TYPES(MV_DEFINE)

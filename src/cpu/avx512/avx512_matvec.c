@@ -2,11 +2,12 @@
  *
  * Memory is the limit, so a row is read once, and everything else serves to keep requests to memory
  * in flight:
- *   - Four rows at a time, from the four quarters of the range, so that a thread is four sequential
+ *   - Four rows at a time, from the four quarters of a range, so that a thread is four sequential
  *     streams, far apart. (One stream does not fill what a core can have in flight; four
- *     neighbouring rows are short streams that start anew with every group.)
- *   - Lines are asked for MV_AHEAD bytes early, across the ends of pages and rows, a few
- *     instructions apart.
+ *     neighbouring rows are short streams that start anew with every group.) Of a list of rows,
+ *     four neighbours.
+ *   - Lines are asked for MV_AHEAD bytes early, across the ends of pages and into the row that
+ *     follows in the list, a few instructions apart.
  *   - Rows share what depends only on the activations, and scales of 16 groups are converted and
  *     multiplied as one vector, so that there are few instructions between loads.
  *
@@ -18,7 +19,7 @@
 
 enum {
     MV_ROWS = 4,    /* streams for one column; half as many for several columns */
-    MV_WIDE = 500,  /* bytes of a chunk from which two streams are enough, and faster: Q8_0 */
+    MV_WIDE = 500,  /* bytes of a chunk from which two streams of a range are faster: Q8_0 */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
 };
@@ -138,7 +139,7 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
  * computed. */
 AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
                            const uint8_t *ahead[MV_ROWS]) {
-    for (int r = 0; r < n_rows; r++) ahead[r] = rows_after(s, i + r * stride);
+    for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
 }
 
 /* What is left of rows behind their last whole chunk. */
@@ -220,29 +221,33 @@ AVX512_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_row
 
 AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                           int64_t ldy) {
-    int64_t i = 0;
-    if (x->n_cols == 1) {
-        const int n_rows = f->chunk_bytes >= MV_WIDE ? 2 : MV_ROWS;
-        int64_t stride = s->n / n_rows;
-        for (; i < stride; i++) mv_rows(f, n_rows, 1, s, i, stride, x, 0, y, ldy);
-        i = stride * n_rows;
-    } else {
-        int64_t stride = s->n / 2;
-        for (; i < stride; i++) mv_columns(f, 2, s, i, stride, x, y, ldy);
-        i = stride * 2;
+    const bool two = x->n_cols > 1 || (f->chunk_bytes >= MV_WIDE && s->list == NULL);
+    const int n_rows = two ? 2 : MV_ROWS;
+    int64_t n_groups = s->n / n_rows, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++) {
+        int64_t i = rows_first(s, g, n_rows);
+        if (two)
+            mv_columns(f, 2, s, i, stride, x, y, ldy);
+        else
+            mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, y, ldy);
     }
-    for (; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
+    for (int64_t i = n_groups * n_rows; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
+/* One body for both kernels: there are many of them, and they are long. */
 #define MV_DEFINE(type, format)                                                                    \
+    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
+                                                          float *y, int64_t ldy) {                 \
+        mv_run(&format##_format, s, x, y, ldy);                                                    \
+    }                                                                                              \
     void avx512_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
                                 float *y, int64_t ldy) {                                           \
         const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        mv_run(&format##_format, &s, x, y + row0, ldy);                                            \
+        mv_run_##format(&s, x, y + row0, ldy);                                                     \
     }                                                                                              \
     void avx512_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,        \
                                      const cpu_act *x, float *y, int64_t ldy) {                    \
         const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        mv_run(&format##_format, &s, x, y, ldy);                                                   \
+        mv_run_##format(&s, x, y, ldy);                                                            \
     }
 AVX512_Q_TYPES(MV_DEFINE)

@@ -29,7 +29,7 @@ enum {
     PLAIN_ROWS = 4,     /* streams for one column; half as many for several */
     PLAIN_COLS = 4,     /* columns that share a row's loads */
     PLAIN_ACC = 2,      /* vectors in flight per column, to hide the latency of fma */
-    PLAIN_AHEAD = 4096, /* bytes of prefetch, as in avx512_matvec.c */
+    PLAIN_AHEAD = 2048, /* bytes of prefetch, as in avx512_matvec.c */
     PLAIN_TILES = 8,    /* rows of a block of matmul: 8 x 16 */
     PLAIN_STEPS = 512,  /* words of a row in a block: 32 KiB of a panel */
     PLAIN_TILE_BYTES = PLAIN_STEPS * 64
@@ -64,7 +64,8 @@ PLAIN_INLINE void plain_rows(const plain_format *f, const int n_rows, const int 
     int64_t k = 0;
     for (; k + step <= n_in; k += step) {
         if (k == (all - lead) * step)
-            for (int r = 0; r < n_rows; r++) ahead[r] = (const char *)rows_after(s, i + r * stride);
+            for (int r = 0; r < n_rows; r++)
+                ahead[r] = (const char *)rows_next(s, i + r * stride, n_rows);
         for (int r = 0; r < n_rows; r++) {
             for (int line = 0; line < step_bytes; line += 64)
                 _mm_prefetch(ahead[r] + line, _MM_HINT_T0);
@@ -105,14 +106,15 @@ PLAIN_INLINE void plain_columns(const plain_format *f, const int n_rows, const c
 PLAIN_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                                int64_t ldy) {
     const int n_rows = x->n_cols == 1 ? PLAIN_ROWS : 2;
-    int64_t stride = s->n / n_rows, i = 0;
-    for (; i < stride; i++) {
+    int64_t n_groups = s->n / n_rows, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++) {
+        int64_t i = rows_first(s, g, n_rows);
         if (n_rows == PLAIN_ROWS)
             plain_rows(f, PLAIN_ROWS, 1, s, i, stride, x, 0, y, ldy);
         else
             plain_columns(f, 2, s, i, stride, x, y, ldy);
     }
-    for (i = stride * n_rows; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
+    for (int64_t i = n_groups * n_rows; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
 /* ---- many columns: as in avx512_matmul.c, blocks of tiles against panels -------------------- */

@@ -76,7 +76,7 @@ NEON_INLINE void plain_row(const plain_format *f, const int n_cols, const cpu_ro
         for (int v = 0; v < 2 * PLAIN_LOADS; v++) acc[c][v] = vdupq_n_f32(0.0f);
     }
     for (int64_t k = 0; k < n_in; k += PLAIN_STEP) {
-        if (k == (all - lead) * PLAIN_STEP) ahead = (const char *)rows_after(s, i);
+        if (k == (all - lead) * PLAIN_STEP) ahead = (const char *)rows_next(s, i, 1);
         NEON_PREFETCH(ahead);
         ahead += step_bytes;
         for (int v = 0; v < PLAIN_LOADS; v++) {
