@@ -149,7 +149,8 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
             fprintf(out, " of rank %" PRIu64, m->rank);
         else
             print_range(out, ", rank ", s->rank, "");
-        if (!isnan(s->predictor_threshold)) fprintf(out, ", threshold %g", s->predictor_threshold);
+        if (!isnan(s->predictor_threshold) && s->predictor_threshold != 0)
+            fprintf(out, ", threshold %g", s->predictor_threshold);
         if (!isnan(m->selected) && m->selected > 0)
             fprintf(out, ", selects %.1f%%", 100 * m->selected);
         if (!isnan(m->recall) && m->recall > 0)
