@@ -215,7 +215,7 @@ static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32
 
 /* h = f(gate x + gate_bias) * (up x + up_bias) for rows [0, n); gate.data NULL: f(up x + up_bias).
  * up.data NULL: f(gate x + gate_bias) alone. Activations f(..) of at most `cut` in magnitude count
- * as zero. With `skip` a row of up is read only where the activation is not zero in every column:
+ * as zero. With `skip` a row of up is not read where the activations of all columns are zero:
  * exact and threshold mode need nothing else here. Few columns. */
 typedef struct gpu_ffn_in {
     gpu_mat gate, up;

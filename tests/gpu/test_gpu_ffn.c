@@ -239,7 +239,7 @@ static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, boo
         if (i % n % 5 == 2) h[i] = 0;
     }
     if (type == QUANT_F32) { /* never read, or worth nothing */
-        float nan = (float)NAN;
+        static const float nan = (float)NAN;
         int64_t row = by_list ? list[2] : 2;
         the_case.b->upload(the_case.stream, (char *)w.mat.data + row * (int64_t)w.mat.row_bytes,
                            &nan, sizeof nan);

@@ -5,6 +5,12 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+/* What the host side says of itself and of a device. */
+#define GPU_BACKEND_NAME "cuda"
+#define GPU_ARCH_NAME(text, properties)                                                            \
+    snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
+#define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
+
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
 }

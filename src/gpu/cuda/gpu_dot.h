@@ -109,6 +109,19 @@ static __device__ __forceinline__ void gpu_dot_rows(const uint8_t *const (&row)[
     }
 }
 
+/* More columns than this at a time would spill registers: kernels take them in turns, and a row
+ * that has just been read comes from the cache. */
+enum { GPU_COLS_AT_ONCE = 4 };
+
+/* The input's columns from c0 on. */
+static __device__ __forceinline__ gpu_input gpu_input_from(const gpu_input &in, int c0, int64_t n) {
+    gpu_input rest = in;
+    rest.x = in.x + c0 * in.ldx;
+    rest.q8 = (const uint8_t *)in.q8 + (size_t)c0 * gpu_q8_bytes(n);
+    rest.n_cols = in.n_cols - c0;
+    return rest;
+}
+
 /* Calls DO(format, columns) with the smallest number of columns there are kernels for. */
 #define GPU_COLUMNS_SWITCH(F, n_cols, DO)                                                          \
     do {                                                                                           \
@@ -116,10 +129,8 @@ static __device__ __forceinline__ void gpu_dot_rows(const uint8_t *const (&row)[
             DO(F, 1);                                                                              \
         else if ((n_cols) == 2)                                                                    \
             DO(F, 2);                                                                              \
-        else if ((n_cols) <= 4)                                                                    \
-            DO(F, 4);                                                                              \
         else                                                                                       \
-            DO(F, 8);                                                                              \
+            DO(F, GPU_COLS_AT_ONCE);                                                               \
     } while (0)
 
 #endif

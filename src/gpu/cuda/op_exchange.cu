@@ -43,10 +43,10 @@ struct receive_shared {
 static __device__ bool wait_for(const receive_args &a) {
     enum { POLLS = 64 }; /* between looks at the clock and the fault record */
     const uint64_t epoch = *a.r.epoch, start = gpu_clock_ns();
-    for (;;) {
+    for (bool first = true;; first = false) {
         for (int i = 0; i < POLLS; i++) {
             if (gpu_flag_load(a.r.flag) >= epoch) return true;
-            if (i % 8 == 7) gpu_pause();
+            if (!first && i % 8 == 7) gpu_pause();
         }
         if (gpu_flag_load(&a.fault->released) || gpu_flag_load(&a.fault->timed_out)) return false;
         if (gpu_clock_ns() - start > a.wait_ns) {

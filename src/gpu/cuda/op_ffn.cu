@@ -9,7 +9,10 @@
 #include "gpu_dot.h"
 #include "op_table.h"
 
-enum { WARPS = 4 };
+enum {
+    WARPS = 4,
+    MIN_BLOCKS = 2 /* per multiprocessor: allows all the registers that a thread can have */
+};
 
 struct ffn_args {
     gpu_mat gate, up; /* data NULL: none */
@@ -87,15 +90,21 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
 }
 
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP) ffn_kernel(ffn_args a) {
+static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_args a) {
     const int64_t n = a.count ? *a.count : a.n;
     const int64_t step = (int64_t)gridDim.x * WARPS;
+    const int64_t n_in = a.up.data ? a.up.n_in : a.gate.n_in;
     for (int64_t i = (int64_t)blockIdx.x * WARPS + gpu_warp(); i < n; i += step) {
-        float v[C];
-        if (!neuron_of<F, C>(a, i, v) || gpu_lane() != 0) continue;
-        GPU_UNROLL
-        for (int c = 0; c < C; c++)
-            if (c < a.in.n_cols) a.h[c * a.ldh + i] = v[c];
+        for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
+            ffn_args part = a;
+            float v[C];
+            part.in = gpu_input_from(a.in, c0, n_in);
+            if (a.values) part.values = a.values + c0 * a.ldv;
+            if (!neuron_of<F, C>(part, i, v) || gpu_lane() != 0) continue;
+            GPU_UNROLL
+            for (int c = 0; c < C; c++)
+                if (c < part.in.n_cols) a.h[(c0 + c) * a.ldh + i] = v[c];
+        }
     }
 }
 
