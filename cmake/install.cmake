@@ -11,7 +11,7 @@ endif()
 install(FILES include/powerinfer.h include/powerinfer_tools.h src/base/powerinfer_status.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/powerinfer/models
-    OPTIONAL FILES_MATCHING PATTERN "*.gguf")
+    OPTIONAL FILES_MATCHING PATTERN "*.gguf" PATTERN "calibration.txt")
 
 # For programs that link the static library: what it was built with.
 set(PC_REQUIRES_PRIVATE)

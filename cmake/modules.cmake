@@ -22,7 +22,9 @@ function(pi_module name)
     set_property(GLOBAL APPEND PROPERTY PI_MODULES pi_${name})
 endfunction()
 
-# pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest.
+# pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest. It knows
+# by TEST_HAS_JSON whether there is conversion, and by TEST_EMULATED that it runs on another
+# processor's emulator, where long comparisons of numbers take a sample.
 function(pi_test name)
     cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;SEES;USES" ${ARGN})
     add_executable(test_${name} ${T_SOURCES})
@@ -33,6 +35,12 @@ function(pi_test name)
     endforeach()
     target_compile_definitions(test_${name} PRIVATE
         TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
+    if(TARGET PkgConfig::JANSSON)
+        target_compile_definitions(test_${name} PRIVATE TEST_HAS_JSON)
+    endif()
+    if(CMAKE_CROSSCOMPILING)
+        target_compile_definitions(test_${name} PRIVATE TEST_EMULATED)
+    endif()
     target_link_libraries(test_${name} PRIVATE powerinfer_static PkgConfig::CMOCKA ${T_USES})
     add_test(NAME ${name} COMMAND test_${name})
     if(NOT T_TIMEOUT)

@@ -218,6 +218,7 @@ typedef struct pi_counters {
     uint64_t weight_bytes;    /* of weights read from memory, all kinds */
     uint64_t ffn_bytes;       /* of these, feed-forward weights (predictors apart) */
     uint64_t ffn_total_bytes; /* what dense passes would have read of them */
+    uint64_t gathered_bytes;  /* of ffn_bytes, rows of single neurons that lay apart in memory */
     uint64_t kv_bytes;        /* of KV cache read */
 } pi_counters;
 PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);

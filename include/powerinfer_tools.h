@@ -101,6 +101,64 @@ PI_API pi_imatrix_options pi_imatrix_default_options(void);
 PI_API pi_status pi_imatrix(const char *model_path, const char *text_path, const char *out_path,
                             const pi_imatrix_options *options, pi_error *err);
 
+/* ---- prepare: profile, neuron order, predictors, thresholds ---------------------------------- */
+
+/* What became of one layer. Shares are over pairs of a held-out token and a neuron. */
+typedef struct pi_prepare_layer {
+    double density;             /* share that fires; in threshold mode: that stays above the cut */
+    const char *kind;           /* of the predictor: "none", "sign", "lowrank", "relu_mlp" */
+    int32_t rank;               /* of the predictor; 0: none */
+    double recall;              /* of those that fire, the share that is computed */
+    double contribution_recall; /* of what they add to the residual stream, the share */
+    double selected;            /* share that is computed at all; 1 without predictor and cut */
+} pi_prepare_layer;
+
+typedef struct pi_prepare_options {
+    const char *calibration;    /* path of a UTF-8 text; required */
+    int32_t calibration_tokens; /* most tokens of it; 16384 */
+    int32_t calibration_window; /* tokens per window; 0: 512, or the model's context if shorter */
+    const char *type;           /* mix to quantize the matrices to first; NULL: they keep theirs */
+    const char *down_type;      /* of ffn_down_t; NULL: as it was when float, else "q8_0" */
+    /* "auto", "none", "sign", "lowrank", "relu_mlp"; NULL: "auto", but a file of the original
+     * PowerInfer keeps its predictors */
+    const char *predictor;
+    const char *predictor_type; /* of the predictor's matrices; NULL: "q4_0" */
+    double recall;              /* contribution recall that predictors aim at; 0.98 */
+    double max_loss;            /* relative rise of perplexity for thresholds; 0.01 */
+    bool bundle;                /* rows of up and down_t by turns in one tensor */
+    uint64_t seed;              /* of predictor training */
+    int32_t n_threads;          /* 0: physical cores */
+    /* Called on the calling thread for every layer, in order, when all is done. */
+    void (*layer)(void *user, int32_t index, const pi_prepare_layer *layer);
+    pi_progress progress;
+    pi_message message;
+    void *user;
+} pi_prepare_options;
+
+typedef struct pi_prepare_result {
+    const char *mode;             /* that `auto` would take: "exact", "predict", ... */
+    int64_t tokens, held_out;     /* of the calibration text; the latter among the former */
+    double density;               /* mean over layers */
+    double ppl_before, ppl_after; /* on held-out text: the input in dense mode; the output */
+    double kl;                    /* mean divergence of the output from the input, nats */
+    uint64_t bytes_in, bytes_out; /* of the weights */
+    uint64_t predictor_bytes;     /* of these */
+} pi_prepare_result;
+
+PI_API pi_prepare_options pi_prepare_default_options(void);
+/* `in`: a GGUF file, one of the original PowerInfer, a prepared one, or a Hugging Face folder.
+ * `result` may be NULL. PI_ERR_ARG: options, or the output is the input; PI_ERR_FORMAT: the
+ * calibration is no text; PI_ERR_LIMIT: it is too short; PI_ERR_UNSUPPORTED: a model whose
+ * feed-forward layers offer nothing to skip, or a predictor for one that is not of the ReLU family.
+ */
+PI_API pi_status pi_prepare(const char *in, const char *out_path, const pi_prepare_options *options,
+                            pi_prepare_result *result, pi_error *err);
+/* The way back: neurons in the source's order, ffn_down as it was, no keys and tensors of prepare.
+ * Of the options, down_type (NULL: the source's), n_threads, progress, message and
+ * user count. */
+PI_API pi_status pi_prepare_undo(const char *in_path, const char *out_path,
+                                 const pi_prepare_options *options, pi_error *err);
+
 /* ---- synth: a model of a named shape with random weights ------------------------------------- */
 
 typedef struct pi_synth_options {
@@ -111,7 +169,8 @@ typedef struct pi_synth_options {
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons carries 0.8 of activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
-    bool plain; /* an ordinary file without predictor and neuron order */
+    bool plain;  /* an ordinary file without predictor and neuron order */
+    bool bundle; /* rows of up and down by turns in one tensor; not with plain */
     int32_t n_threads;
     pi_progress progress;
     void *user;
@@ -126,9 +185,13 @@ typedef struct pi_inspect_options {
     bool json;
     bool verbose; /* every key and tensor */
     bool plan;    /* the steps that a context would run */
+    /* Draw hot/cold curves, densities and predictors of a prepared model's layers into this file;
+     * NULL: do not. */
+    const char *svg;
 } pi_inspect_options;
 
-/* Writes a description of a GGUF file to `out`. */
+/* Writes a description of a GGUF file to `out`. PI_ERR_NOT_FOUND: svg, but no statistics of neurons
+ * to draw. */
 PI_API pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *out,
                             pi_error *err);
 
@@ -156,17 +219,20 @@ typedef struct pi_bench_result {
     const char *mode, *device;    /* static strings */
     double tps, tps_min, tps_max; /* tokens per second: median and range over repetitions */
     double bytes_per_token;       /* weights and KV cache really read */
+    double gathered_per_token;    /* of these, rows of single neurons that lay apart in memory */
     double gbps;                  /* bytes_per_token * tps / 1e9 */
     double bandwidth_share;       /* gbps / read_gbps */
-    double floor_share;           /* time that the floor allows / time taken */
-    double ffn_density;           /* feed-forward bytes read / all feed-forward bytes */
+    /* Time that the floor allows over the time taken; the floor is what was gathered at gather_gbps
+     * and the rest at read_gbps. */
+    double floor_share;
+    double ffn_density; /* feed-forward bytes read / all feed-forward bytes */
 } pi_bench_result;
 
 typedef struct pi_bench_report {
     char cpu[128];
     int32_t threads;
     double read_gbps;   /* best streaming read over 1..threads, mapped and huge-page memory */
-    double gather_gbps; /* rows of this model's size at random, at its density */
+    double gather_gbps; /* the same for neurons' rows at random, at the density they are read at */
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
 } pi_bench_report;

@@ -57,6 +57,7 @@ if have apt-get && have dpkg-query; then
     fi
     if [ "$tests" = yes ]; then
         want libcmocka-dev
+        [ "$arm" = yes ] || want liblapacke-dev # what linear algebra is compared with
         have clang-format || have clang-format-14 || want clang-format
     fi
     [ -n "$missing" ] || exit 0

@@ -1,17 +1,24 @@
 /* api_context.c: public contexts and sessions over the engine's. */
 #include <assert.h>
+#include <math.h>
 
 #include "api_types.h"
 #include "mem.h"
 
 pi_context_options pi_context_default_options(void) {
-    return (pi_context_options){.n_batch = 512};
+    return (pi_context_options){.n_batch = 512, .max_loss = 0.01f, .threshold = NAN};
 }
 
 static const cpu_tier tiers[] = {
     [PI_KERNELS_AUTO] = CPU_TIER_AUTO, [PI_KERNELS_SCALAR] = CPU_TIER_SCALAR,
     [PI_KERNELS_AVX2] = CPU_TIER_AVX2, [PI_KERNELS_AVX512] = CPU_TIER_AVX512,
     [PI_KERNELS_NEON] = CPU_TIER_NEON,
+};
+
+static const ffn_mode modes[] = {
+    [PI_MODE_AUTO] = FFN_AUTO,           [PI_MODE_DENSE] = FFN_DENSE,
+    [PI_MODE_EXACT] = FFN_EXACT,         [PI_MODE_PREDICT] = FFN_PREDICT,
+    [PI_MODE_THRESHOLD] = FFN_THRESHOLD,
 };
 
 static const quant_type cache_types[] = {
@@ -28,11 +35,14 @@ static pi_status check_options(const pi_model *m, const pi_context_options *o, p
         o->n_threads_batch > POOL_MAX_THREADS)
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
                          o->n_threads, o->n_threads_batch, POOL_MAX_THREADS);
-    if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_DENSE ||
+    if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_THRESHOLD ||
         (unsigned)o->cache_k > PI_CACHE_Q8_0 || (unsigned)o->cache_v > PI_CACHE_Q8_0)
         return error_set(err, PI_ERR_ARG,
                          "bad option: context: kernels, mode or cache type is "
                          "not in its list");
+    if (!(o->max_loss >= 0))
+        return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
+                         (double)o->max_loss);
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
     return PI_OK;
@@ -53,7 +63,11 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
                             .n_logits = o.n_logits,
                             .tier = tiers[o.kernels],
                             .type_k = cache_types[o.cache_k],
-                            .type_v = cache_types[o.cache_v]};
+                            .type_v = cache_types[o.cache_v],
+                            .plan = {.mode = modes[o.mode],
+                                     .max_loss = o.max_loss,
+                                     .set_threshold = !isnan(o.threshold),
+                                     .threshold = o.threshold}};
     status = engine_context_create(m->weights, &inner, &c->engine, err);
     if (status == PI_OK) {
         size_t n = (size_t)engine_batch(c->engine);
@@ -155,6 +169,7 @@ void pi_context_get_counters(const pi_context *c, pi_counters *out) {
     *out = (pi_counters){.passes = n.passes,
                          .tokens = n.tokens,
                          .weight_bytes = n.weight_bytes,
+                         .gathered_bytes = n.gathered_bytes,
                          .ffn_bytes = n.ffn_bytes,
                          .ffn_total_bytes = n.ffn_total_bytes,
                          .kv_bytes = n.kv_bytes};

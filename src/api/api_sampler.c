@@ -128,8 +128,7 @@ static pi_status list_breakers(const pi_model *m, int32_t n_vocab, const pi_samp
         if (!o->dry_breakers) return PI_OK; /* token ids alone: sequences have no bounds */
         return error_set(err, PI_ERR_UNSUPPORTED, "%s", m->no_text.message);
     }
-    int32_t n_text = tokenizer_get_info(m->text)->n_vocab; /* the embedding may have more rows */
-    for (int32_t id = 0; id < n_vocab && id < n_text; id++) {
+    for (int32_t id = 0; id < n_vocab; id++) {
         char piece[PIECE_MAX];
         size_t n_piece = 0;
         if (pi_token_text(m, id, false, piece, sizeof piece, &n_piece, NULL) != PI_OK) continue;
@@ -150,6 +149,9 @@ static pi_status create_chain(const pi_model *m, const pi_sampler_options *o, sa
                               pi_error *err) {
     pi_model_info info;
     pi_model_get_info(m, &info);
+    /* Rows of the head beyond the vocabulary are padding and never drawn. */
+    int32_t n_text = m->text ? tokenizer_get_info(m->text)->n_vocab : info.n_vocab;
+    if (n_text < info.n_vocab) info.n_vocab = n_text;
     vocab_lists l = {.n_ends = 0};
     pi_status status = PI_OK;
     if (o->ignore_eos) status = list_ends(m, info.n_vocab, &l, err);

@@ -1,8 +1,13 @@
-/* error.c: formatting of pi_error messages and the names of statuses. */
+/* error.c: formatting of pi_error messages and the names of statuses.
+ *
+ * Messages quote what users and files say: paths, names, values. However long that is, the parts
+ * around it must stay readable, so a message is formatted with room to spare and then, when it is
+ * too long for a pi_error, cut in its middle. */
 #include "error.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,14 +39,39 @@ static void make_printable(char *s) {
     }
 }
 
+enum {
+    LONG_MESSAGE = 8192, /* bytes; two paths of PATH_MAX nearly */
+    REASON_ROOM = 128    /* what strerror says */
+};
+
+static bool continues_character(char c) {
+    return ((unsigned char)c & 0xC0) == 0x80; /* UTF-8 */
+}
+
+/* Keeps the beginning and the end of a text that is too long, whole characters of both. */
+static void store_message(pi_error *err, pi_status status, char *text) {
+    static const char gap[] = "...";
+    size_t n = strlen(text), room = sizeof err->message - 1;
+    make_printable(text);
+    err->status = status;
+    if (n <= room) {
+        memcpy(err->message, text, n + 1);
+        return;
+    }
+    size_t n_head = (room - strlen(gap)) / 2, tail = n - n_head;
+    while (n_head > 0 && continues_character(text[n_head])) n_head--;
+    while (tail < n && continues_character(text[tail])) tail++;
+    snprintf(err->message, sizeof err->message, "%.*s%s%s", (int)n_head, text, gap, text + tail);
+}
+
 pi_status error_set(pi_error *err, pi_status status, const char *format, ...) {
     if (err) {
+        char text[LONG_MESSAGE];
         va_list args;
         va_start(args, format);
-        vsnprintf(err->message, sizeof err->message, format, args);
+        vsnprintf(text, sizeof text, format, args);
         va_end(args);
-        make_printable(err->message);
-        err->status = status;
+        store_message(err, status, text);
     }
     return status;
 }
@@ -49,35 +79,28 @@ pi_status error_set(pi_error *err, pi_status status, const char *format, ...) {
 pi_status error_set_errno(pi_error *err, int errno_value, const char *format, ...) {
     pi_status status = errno_value == ENOMEM ? PI_ERR_NOMEM : PI_ERR_IO;
     if (err) {
+        char text[LONG_MESSAGE + REASON_ROOM], reason[REASON_ROOM];
         va_list args;
         va_start(args, format);
-        int n = vsnprintf(err->message, sizeof err->message, format, args);
+        vsnprintf(text, LONG_MESSAGE, format, args);
         va_end(args);
-        if (n >= 0 && (size_t)n < sizeof err->message) {
-            char text[128];
-            snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s",
-                     strerror_r(errno_value, text, sizeof text));
-        }
-        make_printable(err->message);
-        err->status = status;
+        size_t n = strlen(text);
+        snprintf(text + n, sizeof text - n, ": %s", strerror_r(errno_value, reason, sizeof reason));
+        store_message(err, status, text);
     }
     return status;
 }
 
 pi_status error_prefix(pi_error *err, pi_status status, const char *format, ...) {
     if (!err) return status;
-    char old[PI_ERROR_TEXT_MAX];
-    memcpy(old, err->message, sizeof old);
+    char text[LONG_MESSAGE + sizeof err->message];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(err->message, sizeof err->message, format, args);
+    vsnprintf(text, LONG_MESSAGE, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof err->message) {
-        /* A message that does not fit is cut; the prefix is the part that says where. */
-        int room = (int)sizeof err->message - n;
-        snprintf(err->message + n, (size_t)room, ": %.*s", room > 3 ? room - 3 : 0, old);
-    }
-    make_printable(err->message);
+    size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, ": %s", err->message);
+    store_message(err, err->status, text);
     return err->status;
 }
 

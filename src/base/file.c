@@ -133,7 +133,7 @@ void file_map_forget(const file_map *map, const void *data, size_t n_bytes) {
 pi_status file_map_lock(const file_map *map, pi_error *err) {
     if (map->size == 0 || mlock(map->data, map->size) == 0) return PI_OK;
     if (errno != ENOMEM && errno != EPERM && errno != EAGAIN) {
-        return error_set_errno(err, errno, "cannot lock %zu bytes in memory", map->size);
+        return error_set_errno(err, errno, "cannot lock weights in memory: %zu bytes", map->size);
     }
     struct rlimit limit = {0};
     (void)getrlimit(RLIMIT_MEMLOCK, &limit);

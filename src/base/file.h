@@ -44,10 +44,21 @@ uint64_t file_writer_offset(const file_writer *w);                          /* b
 /* Overwrites bytes that were already written. */
 pi_status file_writer_patch(file_writer *w, uint64_t offset, const void *data, size_t n_bytes,
                             pi_error *err);
+/* Where the bytes lie until the commit, and a call after which all of them can be read there. */
+const char *file_writer_path(const file_writer *w);
+pi_status file_writer_flush(file_writer *w, pi_error *err);
 /* Both free the writer. A failed commit leaves nothing behind. NULL is fine for abort. */
 pi_status file_writer_commit(file_writer *w, pi_error *err);
 void file_writer_abort(file_writer *w);
 void file_writer_signal_cleanup(void);
+
+/* A name beside a target for a file that others write and that must not outlive the work: an
+ * intermediate result. Nothing is made here. remove unlinks the file if there is one, and so does
+ * file_writer_signal_cleanup. */
+typedef struct file_scratch file_scratch;
+pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *err);
+const char *file_scratch_path(const file_scratch *s);
+void file_scratch_remove(file_scratch *s); /* frees; NULL is fine */
 
 bool file_exists(const char *path);
 /* dir + "/" + name into buf; false when it does not fit. */

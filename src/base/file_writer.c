@@ -84,13 +84,18 @@ static size_t folder_length(const char *path) {
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
+/* A name for a temporary file beside `target`; false when it does not fit. */
+static bool name_temporary(const char *target, char path[PATH_MAX]) {
+    size_t n_folder = folder_length(target);
+    unsigned serial = atomic_fetch_add(&next_serial, 1);
+    int n = snprintf(path, PATH_MAX, "%.*s.%.*s.%ld.%u.tmp", (int)n_folder, target, NAME_KEPT,
+                     target + n_folder, (long)getpid(), serial);
+    return n >= 0 && n < PATH_MAX;
+}
+
 static pi_status open_temporary(file_writer *w, pi_error *err) {
-    size_t n_folder = folder_length(w->target);
     for (int i = 0; i < OPEN_ATTEMPTS; i++) {
-        unsigned serial = atomic_fetch_add(&next_serial, 1);
-        int n = snprintf(w->temporary, sizeof w->temporary, "%.*s.%.*s.%ld.%u.tmp", (int)n_folder,
-                         w->target, NAME_KEPT, w->target + n_folder, (long)getpid(), serial);
-        if (n < 0 || (size_t)n >= sizeof w->temporary) {
+        if (!name_temporary(w->target, w->temporary)) {
             return error_set_errno(err, ENAMETOOLONG, "cannot create file: %s", w->target);
         }
         /* Claimed first: a signal between open and claim would leave the file. Should the name
@@ -225,6 +230,14 @@ pi_status file_writer_patch(file_writer *w, uint64_t offset, const void *data, s
     return PI_OK;
 }
 
+const char *file_writer_path(const file_writer *w) {
+    return w->direct ? w->target : w->temporary;
+}
+
+pi_status file_writer_flush(file_writer *w, pi_error *err) {
+    return flush(w, err);
+}
+
 /* Makes the rename itself durable. Some file systems cannot sync a folder; the file is complete all
  * the same, so a refusal is not an error. */
 static void sync_folder(const char *path) {
@@ -274,4 +287,41 @@ void file_writer_abort(file_writer *w) {
     if (!w->direct) unlink(w->temporary);
     slot_release(w->slot);
     mem_free(w);
+}
+
+/* ---- scratch files --------------------------------------------------------------------------- */
+
+struct file_scratch {
+    int slot; /* in slots, or -1 */
+    char path[PATH_MAX];
+};
+
+pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *err) {
+    *out = NULL;
+    file_scratch *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, beside);
+    for (int i = 0; i < OPEN_ATTEMPTS; i++) {
+        if (!name_temporary(beside, s->path)) {
+            mem_free(s);
+            return error_set_errno(err, ENAMETOOLONG, "cannot create file: %s", beside);
+        }
+        if (!file_exists(s->path)) {
+            s->slot = slot_claim(s->path);
+            *out = s;
+            return PI_OK;
+        }
+    }
+    mem_free(s);
+    return error_set_errno(err, EEXIST, "cannot create a temporary file: %s", beside);
+}
+
+const char *file_scratch_path(const file_scratch *s) {
+    return s->path;
+}
+
+void file_scratch_remove(file_scratch *s) {
+    if (!s) return;
+    unlink(s->path);
+    slot_release(s->slot);
+    mem_free(s);
 }

@@ -252,13 +252,17 @@ void pool_barrier_run(pool *p, void (*fn)(void *arg), void *arg) {
         atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
         if (fn) {
             fn(arg);
-            atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
+            pool_restart(p);
         }
         atomic_store(&p->phase, phase + 1);
         wake_sleepers(p, &p->phase);
         return;
     }
     wait_for_change(p, &p->phase, phase);
+}
+
+void pool_restart(pool *p) {
+    atomic_store_explicit(&p->next_item, 0, memory_order_relaxed);
 }
 
 int64_t pool_take(pool *p, int64_t chunk) {

@@ -33,6 +33,8 @@ void pool_barrier(pool *p);
 /* The same, and the last thread to arrive runs fn(arg) before the others go on: work that is not
  * worth sharing costs no barrier of its own. pool_take starts at 0 within fn and again after it. */
 void pool_barrier_run(pool *p, void (*fn)(void *arg), void *arg);
+/* From inside the fn of pool_barrier_run: the next piece of its work takes from 0 again. */
+void pool_restart(pool *p);
 
 /* From inside a run: reserves the next `chunk` items of this phase and returns the first index;
  * the caller stops when it is >= its own total. */

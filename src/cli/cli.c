@@ -21,7 +21,8 @@ _Static_assert(PI_CACHE_F16 == 0 && PI_CACHE_F32 == 1 && PI_CACHE_Q8_0 == 2,
 _Static_assert(PI_KERNELS_AUTO == 0 && PI_KERNELS_SCALAR == 1 && PI_KERNELS_AVX2 == 2 &&
                    PI_KERNELS_AVX512 == 3 && PI_KERNELS_NEON == 4,
                "choices of --kernels are in the order of pi_kernels");
-_Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1,
+_Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
+                   PI_MODE_PREDICT == 3 && PI_MODE_THRESHOLD == 4,
                "choices of --mode are in the order of pi_mode");
 
 int cli_failed(const pi_error *err) {
@@ -29,13 +30,17 @@ int cli_failed(const pi_error *err) {
     return EXIT_WORK;
 }
 
+/* Through a pi_error, which keeps what was typed on one line. */
 int cli_wrong(const char *format, ...) {
+    enum { ROOM = 4096 };
+    char text[ROOM];
+    pi_error err;
     va_list args;
     va_start(args, format);
-    fputs("powerinfer: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    error_set(&err, PI_ERR_ARG, "%s", text);
+    fprintf(stderr, "powerinfer: %s\n", err.message);
     return EXIT_USAGE;
 }
 
@@ -69,6 +74,16 @@ static bool executable_folder(char *buf, size_t n_buf) {
     return true;
 }
 
+bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
+    char program[PATH_MAX], folder[PATH_MAX];
+    if (!executable_folder(program, sizeof program)) return false;
+    for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++)
+        if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
+            file_join(buf, n_buf, folder, name) && file_exists(buf))
+            return true;
+    return false;
+}
+
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
     if (o->model) {
         if (strlen(o->model) >= n_buf) {
@@ -77,15 +92,7 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
         memcpy(buf, o->model, strlen(o->model) + 1);
         return PI_OK;
     }
-    char program[PATH_MAX], folder[PATH_MAX];
-    if (executable_folder(program, sizeof program)) {
-        for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++) {
-            if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
-                file_join(buf, n_buf, folder, bundled_model) && file_exists(buf)) {
-                return PI_OK;
-            }
-        }
-    }
+    if (cli_bundled_path(bundled_model, buf, n_buf)) return PI_OK;
     return error_set(err, PI_ERR_NOT_FOUND,
                      "no model given and the bundled one is missing: %s beside the program: give "
                      "one with -m FILE",
@@ -112,6 +119,8 @@ pi_context_options cli_context_options(const cli_options *o) {
     options.n_batch = (int32_t)o->batch_size;
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;
+    options.max_loss = (float)(o->max_loss / 100);
+    if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
     return options;

@@ -36,6 +36,7 @@ int cmd_convert(const cli_options *o);
 int cmd_synth(const cli_options *o);
 int cmd_quantize(const cli_options *o);
 int cmd_imatrix(const cli_options *o);
+int cmd_prepare(const cli_options *o);
 
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);
@@ -51,6 +52,8 @@ void cli_log_start(const cli_options *o);
 
 /* The model of -m, or the bundled one; the name of the file it is. */
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
+/* A file that comes with the program: beside it in a build folder, or as installed. */
+bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
 pi_context_options cli_context_options(const cli_options *o);
 

@@ -18,7 +18,7 @@ int cmd_convert(const cli_options *o) {
     terminal_progress_begin(&progress, o->quiet);
     signals_remove_output();
     pi_status status = pi_convert(o->positionals[0], o->out, &options, &err);
-    signals_restore();
     terminal_progress_end(&progress);
+    signals_restore();
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

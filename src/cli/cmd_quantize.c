@@ -50,7 +50,7 @@ static int read_words(job *j) {
     j->out = o->positionals[1];
     j->type = o->positionals[2];
     if (n == 4 && !parse_threads(o->positionals[3], &j->n_threads))
-        return cli_wrong("not a number of threads: %s: quantize IN OUT TYPE [THREADS]",
+        return cli_wrong("not a number of threads: %.200s: quantize IN OUT TYPE [THREADS]",
                          o->positionals[3]);
     return EXIT_DONE;
 }
@@ -167,8 +167,8 @@ static int work(job *j) {
     terminal_progress_begin(&j->progress, o->quiet);
     signals_remove_output();
     pi_status status = pi_quantize(j->in, j->out, &options, &j->result, &err);
-    signals_restore();
     terminal_progress_end(&j->progress);
+    signals_restore();
     if (j->no_memory) {
         error_nomem(&err, j->n_tensors * sizeof *j->tensors, "results of tensors");
         return cli_failed(&err);

@@ -160,6 +160,12 @@ static void print_timings(const job *j, const generation *g) {
             rate(g->n_prompt - g->n_cached, g->prompt_seconds));
     cli_say(o, "generation:  %zu tokens, %.1f tokens/s", g->n_tokens,
             rate(g->n_decoded, g->decode_seconds));
+    const pi_counters *n = &g->decode_counters;
+    if (n->tokens > 0 && n->ffn_total_bytes > 0)
+        cli_say(o, "mode:        %s, %.1f%% of feed-forward weights, %.2f MB read per token",
+                pi_context_mode(j->context),
+                100 * (double)n->ffn_bytes / (double)n->ffn_total_bytes,
+                (double)(n->weight_bytes + n->kv_bytes) / (double)n->tokens / 1e6);
     cli_say(o, "computed by: %s kernels, %d thread%s", pi_context_kernels(j->context),
             (int)pi_context_threads(j->context), pi_context_threads(j->context) == 1 ? "" : "s");
 }

@@ -17,13 +17,14 @@ int cmd_synth(const cli_options *o) {
     options.rank = (int32_t)o->rank;
     options.seed = (uint64_t)o->seed;
     options.plain = o->plain;
+    options.bundle = o->bundle;
     options.n_threads = (int32_t)o->threads;
     options.progress = terminal_progress_step;
     options.user = &progress;
     terminal_progress_begin(&progress, o->quiet);
     signals_remove_output();
     pi_status status = pi_synth(o->out, &options, &err);
-    signals_restore();
     terminal_progress_end(&progress);
+    signals_restore();
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

@@ -123,16 +123,29 @@ static pi_status read_prompt(generation *g, bool *stopped, pi_error *err) {
     return status;
 }
 
+static pi_counters counted_since(const generation *g, const pi_counters *before) {
+    pi_counters now;
+    pi_context_get_counters(g->context, &now);
+    return (pi_counters){.tokens = now.tokens - before->tokens,
+                         .weight_bytes = now.weight_bytes - before->weight_bytes,
+                         .ffn_bytes = now.ffn_bytes - before->ffn_bytes,
+                         .ffn_total_bytes = now.ffn_total_bytes - before->ffn_total_bytes,
+                         .kv_bytes = now.kv_bytes - before->kv_bytes};
+}
+
 pi_status generation_run(generation *g, pi_error *err) {
     for (int32_t i = 0; i < g->n_prompt; i++) pi_sampler_accept(g->sampler, g->prompt[i]);
     double start = clock_seconds();
     bool stopped;
     pi_status status = read_prompt(g, &stopped, err);
     if (status != PI_OK || stopped) return status;
+    pi_counters before;
+    pi_context_get_counters(g->context, &before);
     double middle = clock_seconds();
     g->prompt_seconds = middle - start;
     status = decode(g, err);
     g->decode_seconds = clock_seconds() - middle;
+    g->decode_counters = counted_since(g, &before);
     show(g, true);
     return status;
 }

@@ -35,6 +35,7 @@ typedef struct generation {
     bool context_full;                     /* the reason of STOP_LENGTH */
     double prompt_seconds, decode_seconds; /* decode: everything after the prompt */
     int32_t n_decoded;                     /* forward passes after the prompt */
+    pi_counters decode_counters;           /* what these have read */
     bool output_failed;                    /* standard output cannot be written any more */
     int output_errno;                      /* why */
     /* own */

@@ -31,6 +31,13 @@ static const command commands[] = {
      "prompt and generation speed, bytes touched, bandwidth reached", NULL, 0, cmd_bench},
     {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
      "what is in a model file, what would run, what this machine has", NULL, 1, cmd_inspect},
+    {"prepare", COMMAND_PREPARE, "prepare IN -o FILE [--calibration TEXT] [options]",
+     "make a model whose feed-forward neurons can be skipped",
+     "IN is a GGUF file, one of the original PowerInfer, or a Hugging Face folder. Finds out on a "
+     "text which neurons fire, sorts them, fits predictors (or thresholds for models whose "
+     "activations are never zero), and measures what the result loses on held-out text. With "
+     "--undo, an ordinary file comes out of a prepared one.",
+     1, cmd_prepare},
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]", "Hugging Face folder to GGUF",
      NULL, 1, cmd_convert},
     {"quantize", COMMAND_QUANTIZE, "quantize IN OUT TYPE [THREADS] [options]",
@@ -49,7 +56,7 @@ static const command commands[] = {
 };
 
 /* Promised by the documentation of the command line for later versions. */
-static const char *const later[] = {"chat", "serve", "prepare", "place"};
+static const char *const later[] = {"chat", "serve", "place"};
 
 enum {
     N_COMMANDS = sizeof commands / sizeof commands[0],
@@ -72,12 +79,12 @@ static int command_unknown(const char *name) {
         }
     }
     if (name[0] == '-') {
-        return cli_wrong("no command: %s: name a command first, such as powerinfer run %s", name,
-                         name);
+        return cli_wrong("no command: %.200s: name a command first, such as powerinfer run %.200s",
+                         name, name);
     }
     const char *closest = options_closest(name, names, N_COMMANDS);
-    if (closest) return cli_wrong("unknown command: %s: did you mean %s?", name, closest);
-    return cli_wrong("unknown command: %s: see powerinfer --help", name);
+    if (closest) return cli_wrong("unknown command: %.200s: did you mean %s?", name, closest);
+    return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
 }
 
 static int run_command(const command *c, int argc, char *const *argv) {

@@ -53,18 +53,19 @@ static bool parse_bool(const char *text, bool *out) {
 
 static pi_status bad_integer(const option *o, const char *text, const char *where, pi_error *err) {
     return error_set(err, PI_ERR_ARG,
-                     "\"%s\" is not a whole number in range: %s: give %.0f to %.0f", text, where,
-                     o->min, o->max);
+                     "\"%.200s\" is not a whole number in range: %s: give %.0f to %.0f", text,
+                     where, o->min, o->max);
 }
 
 /* %g shows limits such as 0 and 1 as people write them; a float's limits are "any number". */
 static pi_status bad_number(const option *o, const char *text, const char *where, pi_error *err) {
     if (fabs(o->max) > 1e30) {
-        return error_set(err, PI_ERR_ARG, "\"%s\" is not a number in range: %s: give a number%s",
-                         text, where, o->min == 0 ? " that is not negative" : "");
+        return error_set(err, PI_ERR_ARG,
+                         "\"%.200s\" is not a number in range: %s: give a number%s", text, where,
+                         o->min == 0 ? " that is not negative" : "");
     }
-    return error_set(err, PI_ERR_ARG, "\"%s\" is not a number in range: %s: give %g to %g", text,
-                     where, o->min, o->max);
+    return error_set(err, PI_ERR_ARG, "\"%.200s\" is not a number in range: %s: give %g to %g",
+                     text, where, o->min, o->max);
 }
 
 static pi_status set_integer(const option *o, int64_t *out, const char *text, const char *where,
@@ -120,13 +121,15 @@ static pi_status set_choice(const option *o, int64_t *out, const char *text, con
                 return PI_OK;
             }
             describe_choices(o->choices, known, sizeof known);
-            return error_set(err, PI_ERR_ARG, "\"%s\" is not in this version: %s: choose from %s",
-                             text, where, known);
+            return error_set(err, PI_ERR_ARG,
+                             "\"%.200s\" is not in this version: %s: choose from %s", text, where,
+                             known);
         }
         choice = name + length + (name[length] == '|');
     }
     describe_choices(o->choices, known, sizeof known);
-    return error_set(err, PI_ERR_ARG, "\"%s\" is unknown: %s: choose from %s", text, where, known);
+    return error_set(err, PI_ERR_ARG, "\"%.200s\" is unknown: %s: choose from %s", text, where,
+                     known);
 }
 
 static pi_status set_list(const option *o, option_list *out, const char *text, const char *where,
@@ -149,7 +152,7 @@ static pi_status set_list(const option *o, option_list *out, const char *text, c
         if (!fits || !parse_integer(digits, &value) || (double)value < o->min ||
             (double)value > o->max) {
             return error_set(err, PI_ERR_ARG,
-                             "\"%s\" is not a list of whole numbers in range: %s: give numbers "
+                             "\"%.200s\" is not a list of whole numbers in range: %s: give numbers "
                              "like 512,128",
                              text, where);
         }
@@ -174,10 +177,11 @@ static pi_status set_pair(const option *o, option_pair *out, const char *text, c
     }
     if (!good || pair.first < o->min || pair.first > o->max || pair.second < o->min ||
         pair.second > o->max) {
-        return error_set(err, PI_ERR_ARG,
-                         "\"%s\" is not a pair in range: %s: give two numbers of %g to %g, like "
-                         "0.26:0.8",
-                         text, where, o->min, o->max);
+        return error_set(
+            err, PI_ERR_ARG,
+            "\"%.200s\" is not a pair in range: %s: give two numbers of %g to %g, like "
+            "0.26:0.8",
+            text, where, o->min, o->max);
     }
     *out = pair;
     return PI_OK;
@@ -203,7 +207,7 @@ static pi_status check_neutral(const option *o, const char *text, const char *wh
     if (!*o->standard) {
         return error_set(err, PI_ERR_ARG, "not in this version: %s: leave the option out", where);
     }
-    return error_set(err, PI_ERR_ARG, "\"%s\" is not in this version: %s: leave it at %s", text,
+    return error_set(err, PI_ERR_ARG, "\"%.200s\" is not in this version: %s: leave it at %s", text,
                      where, o->standard);
 }
 
@@ -213,7 +217,7 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
     switch (o->type) {
     case OPTION_FLAG:
         if (parse_bool(text, field)) return PI_OK;
-        return error_set(err, PI_ERR_ARG, "\"%s\" is neither on nor off: %s: give 1 or 0", text,
+        return error_set(err, PI_ERR_ARG, "\"%.200s\" is neither on nor off: %s: give 1 or 0", text,
                          where);
     case OPTION_INTEGER:
         return set_integer(o, field, text, where, err);
@@ -435,8 +439,8 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
             continue;
         }
         if (out->n_positionals == max_positionals) {
-            error_set(err, PI_ERR_ARG, "unexpected argument: %s: see powerinfer %s --help", word,
-                      name);
+            error_set(err, PI_ERR_ARG, "unexpected argument: %.200s: see powerinfer %s --help",
+                      word, name);
             return PARSE_WRONG;
         }
         out->positionals[out->n_positionals++] = word;

@@ -36,7 +36,8 @@ typedef enum command_bit {
     COMMAND_SYNTH = 64,
     COMMAND_PERPLEXITY = 128,
     COMMAND_QUANTIZE = 256,
-    COMMAND_IMATRIX = 512
+    COMMAND_IMATRIX = 512,
+    COMMAND_PREPARE = 1024
 } command_bit;
 
 typedef struct option_list {
@@ -96,16 +97,23 @@ typedef struct cli_options {
     int64_t n_gen, repetitions;
     /* inspect, convert, synth */
     bool plan, devices;
+    const char *svg;
     const char *out, *type, *shape;
     double density;
     option_pair skew;
     int64_t rank, layers;
-    bool plain;
+    bool plain, bundle;
     /* quantize, imatrix */
     const char *imatrix, *output_type, *embedding_type;
     option_texts tensor_types;
     bool pure, allow_requantize, leave_output, dry_run, process_output;
     int64_t chunks;
+    /* prepare; max_loss above is in percent */
+    const char *calibration; /* NULL: the bundled text */
+    int64_t calibration_tokens, calibration_window;
+    const char *down_type, *predictor, *predictor_type;
+    double recall;
+    bool undo;
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;

@@ -22,7 +22,7 @@ static pi_status parse_bias(const char *text, pi_logit_bias *out, pi_error *err)
     }
     if (!good) {
         return error_set(err, PI_ERR_ARG,
-                         "\"%s\" is no token and bias: --logit-bias: give an id, a sign and a "
+                         "\"%.200s\" is no token and bias: --logit-bias: give an id, a sign and a "
                          "number, such as 15043+1 or 15043-inf",
                          text);
     }

@@ -1,5 +1,5 @@
-/* terminal.h: progress of long work on standard error: a bar that is redrawn on a terminal, a plain
- * line every tenth otherwise, nothing with -q. */
+/* terminal.h: progress of long work on standard error: a bar with the time left that is redrawn on
+ * a terminal, a plain line every tenth otherwise, nothing with -q. */
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 
@@ -11,6 +11,7 @@ typedef struct terminal_progress {
     bool silent, is_terminal;
     bool bar_shown;                 /* the cursor is at the end of a bar */
     char stage[TERMINAL_STAGE_MAX]; /* last one shown, cut to fit */
+    double started;                 /* clock_seconds of the stage's first step */
     int shown;                      /* percent on a terminal, tenths otherwise; -1: nothing yet */
 } terminal_progress;
 

@@ -63,6 +63,9 @@ static void init_avx2(cpu_kernels *k) {
 #ifdef CPU_HAVE_AVX2_MAT
     cpu_init_avx2_mat(k);
 #endif
+#ifdef CPU_HAVE_AVX2_MAT_T
+    cpu_init_avx2_mat_t(k);
+#endif
 #ifdef CPU_HAVE_AVX2_OPS
     cpu_init_avx2_ops(k);
 #endif
@@ -77,6 +80,12 @@ static void init_avx512(cpu_kernels *k) {
 #ifdef CPU_HAVE_AVX512_BF16_MAT
     if (cpu_features_get()->avx512_bf16) cpu_init_avx512_bf16_mat(k);
 #endif
+#ifdef CPU_HAVE_AVX512_MAT_T
+    cpu_init_avx512_mat_t(k);
+#endif
+#ifdef CPU_HAVE_AVX512_BF16_MAT_T
+    if (cpu_features_get()->avx512_bf16) cpu_init_avx512_bf16_mat_t(k);
+#endif
 #ifdef CPU_HAVE_AVX512_OPS
     cpu_init_avx512_ops(k);
 #endif
@@ -88,6 +97,9 @@ static void init_neon(cpu_kernels *k) {
 #endif
 #ifdef CPU_HAVE_NEON_I8MM_MAT
     if (cpu_features_get()->i8mm) cpu_init_neon_i8mm_mat(k);
+#endif
+#ifdef CPU_HAVE_NEON_MAT_T
+    cpu_init_neon_mat_t(k);
 #endif
 #ifdef CPU_HAVE_NEON_OPS
     cpu_init_neon_ops(k);
@@ -108,6 +120,7 @@ bool cpu_kernels_get(cpu_tier tier, cpu_kernels *out) {
     if (!tier_is_there(tier)) return false;
     memset(out, 0, sizeof *out);
     cpu_init_scalar_mat(out);
+    cpu_init_scalar_mat_t(out);
 #ifdef CPU_HAVE_SCALAR_OPS
     cpu_init_scalar_ops(out);
 #endif

@@ -141,6 +141,9 @@ size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
 void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
                     const float *l2, const float *acc2);
 
+/* A tile of gemm_tile: 24 of AVX-512's 32 registers, or four times 12 of 16 narrower ones. */
+enum { CPU_GEMM_ROWS = 12, CPU_GEMM_COLS = 32 };
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 typedef struct cpu_kernels {
@@ -168,6 +171,11 @@ typedef struct cpu_kernels {
     void (*activate)(activation f, float threshold, const float *gate, const float *up, float *y,
                      int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
+
+    /* One tile of a float matrix product, for src/sparse: c[i * ldc + j] = sum over k < n_k of
+     * a[k][i] * b[k][j] for i < CPU_GEMM_ROWS, j < CPU_GEMM_COLS; with `add` it is added to what c
+     * holds. a [n_k][CPU_GEMM_ROWS] and b [n_k][CPU_GEMM_COLS] are packed, 64-byte aligned. */
+    void (*gemm_tile)(const float *a, const float *b, int64_t n_k, float *c, int64_t ldc, bool add);
 
     /* Choosing neurons. `select` writes first + i, ascending, for every i < n with
      * score[i] + bias[i] >= threshold (bias NULL: score[i] alone; NaN counts as yes) and returns

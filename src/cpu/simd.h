@@ -12,7 +12,14 @@
  *   vf_hsum_each                  lane i of the result = sum of the lanes of a[i]
  *   vf_rotate_pairs               (x c - y s, x s + y c) of pairs (x, y) by pairs (c, s)
  *   vf_split_pairs                2 VF_N floats at p into those at even and those at odd places
- *   vf_store_i8                   rounded to nearest even */
+ *   vf_store_i8                   rounded to nearest even
+ *   vf_le                         a <= b (false for NaN)
+ *   vf_pack, vf_pack_i32          stores the lanes that are not `gone` at p, in order; returns how
+ *                                 many; may write VF_N elements
+ *   vf_pack_index                 the same for first, first + 1, ...
+ *   vf_bit_sums                   lane i: sum of those of the 32 elements of group i whose bit is
+ *                                 set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in
+ *                                 group t / 4 */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
 

@@ -134,6 +134,49 @@ static inline void vf_store_i8(int8_t *p, vf v) {
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(w, w));
 }
 
+static inline vmask vf_le(vf a, vf b) {
+    return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
+}
+/* Without branches: which lanes stay is not to be predicted. */
+static inline int vf_pack(float *p, vmask gone, vf v) {
+    float lane[VF_N];
+    unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
+    vf_store(lane, v);
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = lane[i];
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
+    unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = first + i;
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
+    unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = from[i];
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+
+static inline vf vf_bit_sums(const uint8_t *bits, const int8_t *planes) {
+    const __m256i one = _mm256_set1_epi8(1);
+    __m256i v = _mm256_loadu_si256((const __m256i *)bits), sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int b = 0; b < 8; b++) {
+        __m256i set = _mm256_and_si256(_mm256_srli_epi16(v, b), one);
+        __m256i x = _mm256_loadu_si256((const __m256i *)(planes + 32 * b));
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(set, x));
+    }
+    return _mm256_cvtepi32_ps(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+}
+
 /* Interleaved pairs: (x0, y0, x1, y1, ...). */
 static inline vf vf_rotate_pairs(vf x, vf cs) {
     vf swapped = _mm256_permute_ps(x, 0xb1);

@@ -124,6 +124,39 @@ static inline void vf_store_i8(int8_t *p, vf v) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
 }
 
+static inline vmask vf_le(vf a, vf b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
+}
+/* Compressed in a register: compressing stores are slow on some processors. */
+static inline int vf_pack(float *p, vmask gone, vf v) {
+    vmask kept = (vmask)~gone;
+    _mm512_storeu_ps(p, _mm512_maskz_compress_ps(kept, v));
+    return __builtin_popcount(kept);
+}
+static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    vmask kept = (vmask)~gone;
+    __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(first));
+    _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(kept, index));
+    return __builtin_popcount(kept);
+}
+static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
+    vmask kept = (vmask)~gone;
+    _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(kept, _mm512_loadu_si512(from)));
+    return __builtin_popcount(kept);
+}
+
+static inline vf vf_bit_sums(const uint8_t *bits, const int8_t *planes) {
+    const __m512i one = _mm512_set1_epi8(1);
+    __m512i v = _mm512_loadu_si512(bits), sum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+#pragma GCC unroll 8
+    for (int b = 0; b < 8; b++)
+        sum[b % 2] = _mm512_dpbusd_epi32(
+            sum[b % 2], _mm512_and_si512(_mm512_srli_epi16(v, (unsigned)b & 7), one),
+            _mm512_loadu_si512(planes + 64 * b));
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(sum[0], sum[1]));
+}
+
 /* Interleaved pairs: (x0, y0, x1, y1, ...). */
 static inline vf vf_rotate_pairs(vf x, vf cs) {
     vf swapped = _mm512_permute_ps(x, 0xb1);

@@ -141,6 +141,57 @@ static inline void vf_store_i8(int8_t *p, vf v) {
     vst1_s8(p, vqmovn_s16(w));
 }
 
+static inline vmask vf_le(vf a, vf b) {
+    return (vmask){vcleq_f32(a.lo, b.lo), vcleq_f32(a.hi, b.hi)};
+}
+/* Bit i: lane i. */
+static inline unsigned vmask_bits(vmask m) {
+    static const uint32_t weight[4] = {1, 2, 4, 8};
+    uint32x4_t w = vld1q_u32(weight);
+    return vaddvq_u32(vandq_u32(m.lo, w)) | vaddvq_u32(vandq_u32(m.hi, w)) << 4;
+}
+/* Without branches: which lanes stay is not to be predicted. */
+static inline int vf_pack(float *p, vmask gone, vf v) {
+    float lane[VF_N];
+    unsigned kept = ~vmask_bits(gone), n = 0;
+    vf_store(lane, v);
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = lane[i];
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
+    unsigned kept = ~vmask_bits(gone), n = 0;
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = first + i;
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
+    unsigned kept = ~vmask_bits(gone), n = 0;
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = from[i];
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+
+/* A tested bit is -1 as a signed byte, so the sums come out negated. */
+static inline float32x4_t vf_bit_sums_half(const uint8_t *bits, const int8_t *planes) {
+    uint8x16_t v = vld1q_u8(bits);
+    int32x4_t sum = vdupq_n_s32(0);
+    for (int b = 0; b < 8; b++) {
+        int8x16_t set = vreinterpretq_s8_u8(vtstq_u8(v, vdupq_n_u8((uint8_t)(1 << b))));
+        sum = vdotq_s32(sum, set, vld1q_s8(planes + 4 * VF_N * b));
+    }
+    return vcvtq_f32_s32(vnegq_s32(sum));
+}
+static inline vf vf_bit_sums(const uint8_t *bits, const int8_t *planes) {
+    return (vf){vf_bit_sums_half(bits, planes), vf_bit_sums_half(bits + 16, planes + 16)};
+}
+
 /* Interleaved pairs: (x0, y0, x1, y1, ...). */
 static inline float32x4_t vf_rotate_pairs_half(float32x4_t x, float32x4_t cs) {
     const uint32x4_t first = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000u)); /* its sign bit */

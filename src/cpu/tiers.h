@@ -2,8 +2,8 @@
  *
  * Every tier has one function per part of the table; it overwrites the entries that it has and
  * leaves the others alone, so that a tier may be incomplete. cpu_kernels_get calls them in the
- * order in which they stand here. An entry of `mat` is always set as a whole (act, matvec, matmul),
- * because its kernels agree on the form of their activations.
+ * order in which they stand here. An entry of `mat` is always set as a whole (act and kernels),
+ * because its kernels agree on the form of their activations; so are act and matmul_t of `mat_t`.
  *
  * A part is compiled when its folder holds the file of the function's name (avx2/avx2_mat.c for
  * cpu_init_avx2_mat; see CMakeLists.txt, which defines CPU_HAVE_... and sets the instruction set
@@ -14,23 +14,29 @@
 
 #include "cpu.h"
 
-/* What matmul of a tier may use as scratch: a block of decoded rows that lies in the second cache
- * (of 512 KiB or more) beside the activations that pass through. */
-enum { CPU_SCRATCH_BYTES = 256 * 1024 };
+/* What matmul and matmul_t of a tier may use as scratch: a block of decoded rows that lies in the
+ * second cache (of 512 KiB or more) beside the activations that pass through. The last part is for
+ * gaps between tiles. */
+enum { CPU_SCRATCH_BYTES = 256 * 1024 + 4096 };
 
 void cpu_init_scalar_mat(cpu_kernels *k);    /* mat, act_encode, stream_read */
+void cpu_init_scalar_mat_t(cpu_kernels *k);  /* mat_t */
 void cpu_init_scalar_ops(cpu_kernels *k);    /* norms, rope, activate, add, kv_store, attention */
 void cpu_init_reference_mat(cpu_kernels *k); /* mat only */
 
 void cpu_init_avx2_mat(cpu_kernels *k);
+void cpu_init_avx2_mat_t(cpu_kernels *k);
 void cpu_init_avx2_ops(cpu_kernels *k);
 
 void cpu_init_avx512_mat(cpu_kernels *k);
 void cpu_init_avx512_bf16_mat(cpu_kernels *k); /* after avx512_mat; needs AVX512-BF16 */
+void cpu_init_avx512_mat_t(cpu_kernels *k);
+void cpu_init_avx512_bf16_mat_t(cpu_kernels *k); /* after avx512_mat_t; needs AVX512-BF16 */
 void cpu_init_avx512_ops(cpu_kernels *k);
 
 void cpu_init_neon_mat(cpu_kernels *k);
 void cpu_init_neon_i8mm_mat(cpu_kernels *k); /* after neon_mat; needs I8MM */
+void cpu_init_neon_mat_t(cpu_kernels *k);
 void cpu_init_neon_ops(cpu_kernels *k);
 
 #endif

@@ -37,6 +37,9 @@ static size_t kernel_scratch_bytes(const engine_context *c) {
         const plan_step *s = &c->plan->steps[i];
         for (int k = 0; k < s->n_matrices; k++)
             n = max_size(n, cpu_matmul_scratch_bytes(&s->matrix[k].w));
+        if (!s->ffn) continue;
+        if (s->ffn->fc2.w.data) n = max_size(n, cpu_matmul_scratch_bytes(&s->ffn->fc2.w));
+        if (s->ffn->down.w.data) n = max_size(n, cpu_matmul_scratch_bytes(&s->ffn->down.w));
     }
     return n;
 }
@@ -44,6 +47,7 @@ static size_t kernel_scratch_bytes(const engine_context *c) {
 static void carve_scratch(engine_context *c, carver *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
+    size_t part_rows = (size_t)c->plan->max_part_rows;
     size_t kernel_bytes = kernel_scratch_bytes(c);
     for (int i = 0; i < pool_size(c->pool); i++) {
         thread_scratch *t = &c->scratch[i];
@@ -54,6 +58,10 @@ static void carve_scratch(engine_context *c, carver *cv) {
         t->l = carve(cv, queries, sizeof(float));
         t->first = carve(cv, queries, sizeof(int32_t));
         t->limit = carve(cv, queries, sizeof(int32_t));
+        t->gate = carve(cv, part_rows * PLAN_FFN_MAX_COLS, sizeof(float));
+        t->up = carve(cv, part_rows * PLAN_FFN_MAX_COLS, sizeof(float));
+        t->rows = carve(cv, part_rows, sizeof(int32_t));
+        t->mark = carve(cv, part_rows, sizeof(uint8_t));
     }
 }
 
@@ -64,12 +72,14 @@ static void carve_all(engine_context *c, carver *cv) {
         size_t rows = b == BUF_LOGITS ? (size_t)c->n_logits : n_batch;
         c->buf[b] = carve(cv, rows * (size_t)c->plan->width[b], sizeof(float));
     }
-    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
-        if (!(c->plan->encode_kinds & (1u << kind))) continue;
-        int64_t n = c->plan->encode_width;
-        size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
-        size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
-        c->encoded[kind] = carve(cv, 1, max_size(columns, panels));
+    for (int slot = 0; slot < PLAN_SLOTS; slot++) {
+        for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
+            if (!(c->plan->slots[slot].kinds & (1u << kind))) continue;
+            int64_t n = c->plan->slots[slot].width;
+            size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
+            size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
+            c->encoded[slot][kind] = carve(cv, 1, max_size(columns, panels));
+        }
     }
     c->angles = carve(cv, n_batch * (size_t)hp->n_rot, sizeof(float));
     c->inv_freq = carve(cv, (size_t)hp->n_rot / 2, sizeof(float));
@@ -81,6 +91,9 @@ static void carve_all(engine_context *c, carver *cv) {
     c->split_state = carve(cv,
                            (size_t)ATTN_SPLIT_TOKENS * (size_t)hp->n_head * ATTN_MAX_SPLITS *
                                ((size_t)hp->head_dim + 2),
+                           sizeof(float));
+    if (c->plan->max_part_rows)
+        c->partial = carve(cv, (size_t)PLAN_FFN_MAX_PARTS * PLAN_FFN_MAX_COLS * (size_t)hp->n_embd,
                            sizeof(float));
     carve_scratch(c, cv);
 }
@@ -140,7 +153,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;
     pi_status status = apply_options(c, options, err);
-    if (status == PI_OK) status = plan_create(m, &c->kernels, &c->plan, err);
+    if (status == PI_OK) status = plan_create(m, &c->kernels, &options->plan, &c->plan, err);
     if (status == PI_OK) {
         int nth = c->n_threads > c->n_threads_batch ? c->n_threads : c->n_threads_batch;
         status = pool_create(nth, &c->pool, err);
@@ -169,12 +182,13 @@ void engine_context_destroy(engine_context *c) {
     mem_free(c);
 }
 
-cpu_act context_act(const engine_context *c, cpu_act_kind kind, int64_t n, int64_t n_cols) {
+cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
+                    int64_t n_cols) {
     return (cpu_act){.kind = kind,
                      .layout = n_cols >= c->break_even[kind] ? CPU_ACT_PANELS : CPU_ACT_COLUMNS,
                      .n = n,
                      .n_cols = n_cols,
-                     .data = c->encoded[kind]};
+                     .data = c->encoded[slot][kind]};
 }
 
 /* ---- break-even ----------------------------------------------------------------------------- */
@@ -217,7 +231,7 @@ static int measure_kind(engine_context *c, cpu_act_kind kind) {
     float y[CPU_PANEL * PROBE_ROWS];
     p.y = y;
     int best = c->n_batch + 1;
-    cpu_act x = {.kind = kind, .n = p.w.n_in, .data = c->encoded[kind]};
+    cpu_act x = {.kind = kind, .n = p.w.n_in, .data = c->encoded[PLAN_SLOT_MAIN][kind]};
     for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
         if (candidates[i] > c->n_batch) break;
         x.n_cols = candidates[i];
@@ -249,6 +263,11 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     if (n_ctx < 1 || n_ctx > INT32_MAX)
         return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more (-c)",
                          (long long)n_ctx);
+    if (c->model->hp.n_pos && n_ctx > c->model->hp.n_pos)
+        return error_set(err, PI_ERR_LIMIT,
+                         "context too long: %lld tokens: %s has learned %d positions; use a "
+                         "smaller context (-c)",
+                         (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
     engine_session *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "session");
     s->context = c;

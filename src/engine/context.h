@@ -29,15 +29,28 @@ typedef struct pass_item {
 
 typedef struct engine_pass {
     int n_tokens, n_items, n_out;
-    int first_logits_row; /* where this pass's logits go */
-    int nth;              /* threads */
+    int first_step, end_step; /* of the plan */
+    int first_logits_row;     /* where this pass's logits go */
+    int nth;                  /* threads */
 } engine_pass;
+
+/* Bytes of weights that a thread read by need in this pass; a cache line apart from others'. */
+typedef struct pass_bytes {
+    uint64_t ffn;       /* rows of gate, up and down */
+    uint64_t gathered;  /* of these, rows that lay apart */
+    uint64_t predictor; /* second products, signs */
+} pass_bytes;
 
 /* What a thread needs for itself: decoded weight tiles, or queries and softmax states. */
 typedef struct thread_scratch {
     void *kernel;           /* for matmul and attention kernels */
     float *q, *m, *l, *acc; /* attn_queries rows */
     int32_t *first, *limit; /* [attn_queries] */
+    /* Of one part of a feed-forward layer; tokens of the pass in columns. */
+    float *gate, *up; /* [PLAN_FFN_MAX_COLS][max_part_rows] */
+    int32_t *rows;    /* [max_part_rows], chosen neurons */
+    uint8_t *mark;    /* [max_part_rows], bit c: token c chose it */
+    pass_bytes counts;
 } thread_scratch;
 
 enum {
@@ -60,16 +73,18 @@ struct engine_context {
     /* One mapping holds everything below that has pages. */
     uint8_t *memory;
     size_t n_memory;
-    float *buf[BUF_COUNT];             /* [n_batch][plan->width], LOGITS [n_logits] */
-    void *encoded[CPU_ACT_KIND_COUNT]; /* both layouts fit */
-    float *angles;                     /* [n_batch][n_rot/2][2]: cos, sin */
-    float *inv_freq;                   /* [n_rot/2] radians per position */
-    float angle_scale;                 /* YaRN's factor on cos and sin; else 1 */
-    int32_t *tokens, *out_rows;        /* [n_batch] */
-    int64_t *positions;                /* [n_batch] */
-    pass_item *items, **item_of_row;   /* [n_batch] */
-    int attn_queries;                  /* rows of Q a task can hold */
-    thread_scratch *scratch;           /* [pool_size] */
+    float *buf[BUF_COUNT];                         /* [n_batch][plan->width], LOGITS [n_logits] */
+    void *encoded[PLAN_SLOTS][CPU_ACT_KIND_COUNT]; /* both layouts fit */
+    float *angles;                                 /* [n_batch][n_rot/2][2]: cos, sin */
+    float *inv_freq;                               /* [n_rot/2] radians per position */
+    float angle_scale;                             /* YaRN's factor on cos and sin; else 1 */
+    int32_t *tokens, *out_rows;                    /* [n_batch] */
+    int64_t *positions;                            /* [n_batch] */
+    pass_item *items, **item_of_row;               /* [n_batch] */
+    int attn_queries;                              /* rows of Q a task can hold */
+    thread_scratch *scratch;                       /* [pool_size] */
+    float *partial; /* [PLAN_FFN_MAX_PARTS][PLAN_FFN_MAX_COLS][n_embd]: sums of down rows */
+    bool partial_used[PLAN_FFN_MAX_PARTS];
     float *split_state; /* [SPLIT_TOKENS][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
 
     engine_observer observer; /* NULL: none */
@@ -82,8 +97,10 @@ struct engine_context {
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
 };
 
-/* The encoded form of n_cols vectors of n elements, in the layout that their number asks for. */
-cpu_act context_act(const engine_context *c, cpu_act_kind kind, int64_t n, int64_t n_cols);
+/* The encoded form of n_cols vectors of n elements in a slot, in the layout that their number asks
+ * for. */
+cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
+                    int64_t n_cols);
 void context_measure_break_even(engine_context *c);
 
 /* Steps: run by every thread of the pass. */
@@ -94,9 +111,35 @@ void step_matmul(engine_context *c, const plan_step *s, int ith);
 void step_ffn_in(engine_context *c, const plan_step *s, int ith);
 void step_rope_store(engine_context *c, const plan_step *s);
 void step_attention(engine_context *c, const plan_step *s, int ith);
+void step_add(engine_context *c, const plan_step *s);
 void step_select_norm(engine_context *c, const plan_step *s);
+
+void step_ffn_neurons(engine_context *c, const plan_step *s, int ith);
+void step_ffn_down(engine_context *c, const plan_step *s, int ith);
+/* Whether this pass computes all of a layer's neurons in tiles, rather than neuron by neuron. */
+bool step_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn);
+
+/* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
+void step_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
+                  int64_t r1, int ith);
+/* Scale and bias of rows [r0, r1) of one product; y points at row r0. */
+void step_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+                        int64_t r1);
+
+/* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
+ * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
+typedef struct row_chunks {
+    int64_t total, least, most;
+    int nth;
+    int64_t index, next; /* chunk `index` starts at row `next` */
+} row_chunks;
+row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, bool tiled);
+/* Takes the next chunk [*r0, *r1) of the step; false when all are taken. */
+bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1);
 
 /* Fills inv_freq and angle_scale. */
 void rope_init(engine_context *c);
+/* Rotary angles of the position of a row of the batch. */
+void rope_fill_angles(engine_context *c, int64_t row);
 
 #endif

@@ -77,7 +77,7 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 
 typedef struct engine_counters {
-    uint64_t passes, tokens, weight_bytes, ffn_bytes, ffn_total_bytes, kv_bytes;
+    uint64_t passes, tokens, weight_bytes, ffn_bytes, ffn_total_bytes, gathered_bytes, kv_bytes;
 } engine_counters;
 engine_counters engine_get_counters(const engine_context *c);
 

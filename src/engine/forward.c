@@ -28,6 +28,15 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     case OP_ATTENTION:
         step_attention(c, s, ith);
         break;
+    case OP_ADD:
+        step_add(c, s);
+        break;
+    case OP_FFN_NEURONS:
+        step_ffn_neurons(c, s, ith);
+        break;
+    case OP_FFN_DOWN:
+        step_ffn_down(c, s, ith);
+        break;
     case OP_SELECT_NORM:
         step_select_norm(c, s);
         break;
@@ -41,9 +50,11 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
     c->observer_user = user;
 }
 
-/* No product writes the buffer that it reads, so that looking needs no barrier. */
+/* No product writes the buffer that it reads, so that looking needs no barrier. The hidden vector
+ * of a layer that goes neuron by neuron is never whole. */
 static void show_input(const engine_context *c, const plan_step *s) {
-    if (s->op != OP_MATMUL && s->op != OP_FFN_IN) return;
+    bool whole = s->op == OP_FFN_DOWN && step_ffn_is_tiled(c, s->ffn);
+    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_NEURONS && !whole) return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->pass.n_out : c->pass.n_tokens;
     if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
 }
@@ -51,7 +62,8 @@ static void show_input(const engine_context *c, const plan_step *s) {
 /* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
  * to finish the step before does them on its way through the barrier. */
 static bool is_one_piece(const engine_context *c, const plan_step *s) {
-    bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM;
+    bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_ADD ||
+                       s->op == OP_SELECT_NORM;
     return vector_step && c->pass.n_tokens < CPU_PANEL;
 }
 
@@ -62,8 +74,10 @@ typedef struct step_range {
 
 static void run_pieces(void *arg) {
     const step_range *range = arg;
-    for (int i = range->first; i < range->end; i++)
+    for (int i = range->first; i < range->end; i++) {
+        pool_restart(range->c->pool);
         run_step(range->c, &range->c->plan->steps[i], 0);
+    }
 }
 
 /* The loop over steps, on every thread. Thread 0 publishes a cancellation before its n-th barrier
@@ -72,16 +86,16 @@ static void run_pieces(void *arg) {
  * same step. */
 static void run_pass(void *arg, int ith, int nth) {
     engine_context *c = arg;
-    int n_steps = c->plan->n_steps;
+    int end = c->pass.end_step;
     (void)nth;
-    for (int i = 0, n_barriers = 0; i < n_steps; n_barriers++) {
+    for (int i = c->pass.first_step, n_barriers = 0; i < end; n_barriers++) {
         atomic_bool *slot = &c->stop[n_barriers & 1];
         if (ith == 0 && atomic_load_explicit(&c->cancelled, memory_order_relaxed))
             atomic_store_explicit(slot, true, memory_order_relaxed);
         if (ith == 0 && c->observer) show_input(c, &c->plan->steps[i]);
         run_step(c, &c->plan->steps[i], ith);
         step_range range = {.c = c, .first = i + 1, .end = i + 1};
-        while (range.end < n_steps && is_one_piece(c, &c->plan->steps[range.end])) range.end++;
+        while (range.end < end && is_one_piece(c, &c->plan->steps[range.end])) range.end++;
         pool_barrier_run(c->pool, run_pieces, &range);
         if (atomic_load_explicit(slot, memory_order_relaxed)) return;
         i = range.end;
@@ -93,11 +107,18 @@ static void count_pass(engine_context *c) {
     engine_counters *n = &c->counters;
     n->passes++;
     n->tokens += (uint64_t)c->pass.n_tokens;
-    n->weight_bytes += p->weight_bytes;
+    n->weight_bytes += p->fixed_bytes;
     if (c->pass.n_out == 0) n->weight_bytes -= p->steps[p->n_steps - 1].weight_bytes;
     n->weight_bytes += (uint64_t)c->pass.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
-    n->ffn_bytes += p->ffn_bytes;
+    n->ffn_bytes += p->fixed_ffn_bytes;
     n->ffn_total_bytes += p->ffn_bytes;
+    for (int i = 0; i < c->pass.nth; i++) {
+        pass_bytes *b = &c->scratch[i].counts;
+        n->weight_bytes += b->ffn + b->predictor;
+        n->ffn_bytes += b->ffn;
+        n->gathered_bytes += b->gathered;
+        *b = (pass_bytes){0};
+    }
     for (int i = 0; i < c->pass.n_items; i++) {
         const pass_item *item = &c->items[i];
         uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
@@ -199,8 +220,18 @@ static bool next_pass(engine_context *c, const engine_input *inputs, int n_input
         at->done += n;
         if (at->done == in->n_tokens) *at = (request_cursor){.index = at->index + 1};
     }
-    c->pass.nth = c->pass.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
     return c->pass.n_tokens > 0;
+}
+
+/* Runs the steps of a pass that is set up. False when it was cancelled. */
+static bool run_steps(engine_context *c, int first_step, int end_step) {
+    c->pass.first_step = first_step;
+    c->pass.end_step = end_step;
+    c->pass.nth = c->pass.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
+    atomic_store(&c->stop[0], false);
+    atomic_store(&c->stop[1], false);
+    pool_run(c->pool, c->pass.nth, run_pass, c);
+    return !atomic_exchange(&c->cancelled, false);
 }
 
 static pi_status run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
@@ -208,10 +239,7 @@ static pi_status run_passes(engine_context *c, const engine_input *inputs, int n
     request_cursor at = {0};
     c->pass.first_logits_row = 0;
     while (next_pass(c, inputs, n_inputs, &at)) {
-        atomic_store(&c->stop[0], false);
-        atomic_store(&c->stop[1], false);
-        pool_run(c->pool, c->pass.nth, run_pass, c);
-        if (atomic_exchange(&c->cancelled, false))
+        if (!run_steps(c, 0, c->plan->n_steps))
             return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: as was asked for");
         count_pass(c);
         c->pass.first_logits_row += c->pass.n_out;
@@ -230,5 +258,47 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
     if (status != PI_OK) return status;
     for (int i = 0; i < n_inputs; i++) inputs[i].session->length += inputs[i].n_tokens;
     c->n_logits_rows = c->pass.first_logits_row;
+    return PI_OK;
+}
+
+/* ---- one layer ------------------------------------------------------------------------------- */
+
+static pi_status check_layer(const engine_context *c, const engine_session *s, int layer,
+                             int n_tokens, int64_t pos, pi_error *err) {
+    bool fits = s->context == c && layer >= -1 && layer < c->model->hp.n_layer && n_tokens >= 1 &&
+                n_tokens <= c->n_batch && pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
+    if (fits) return PI_OK;
+    return error_set(err, PI_ERR_ARG,
+                     "bad request: layer %d: %d tokens at position %lld do not fit the session or "
+                     "the batch",
+                     layer, n_tokens, (long long)pos);
+}
+
+pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
+                           float *x, int n_tokens, int64_t pos, pi_error *err) {
+    pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
+    engine_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
+    if (status == PI_OK && layer < 0) status = check_tokens(c, &in, err);
+    if (status != PI_OK) return status;
+    int first = 0, end = c->plan->n_steps;
+    while (c->plan->steps[first].layer != layer) first++;
+    for (int i = first; i < end; i++)
+        if (c->plan->steps[i].layer != layer) end = i;
+
+    size_t n_bytes = (size_t)n_tokens * (size_t)c->model->hp.n_embd * sizeof *x;
+    c->pass.n_tokens = n_tokens;
+    c->pass.n_items = 1;
+    c->pass.n_out = 0;
+    c->items[0] = (pass_item){.session = s, .n_tokens = n_tokens, .pos = pos};
+    for (int i = 0; i < n_tokens; i++) {
+        c->tokens[i] = layer < 0 ? tokens[i] : 0;
+        c->positions[i] = pos + i;
+        c->item_of_row[i] = &c->items[0];
+        rope_fill_angles(c, i);
+    }
+    if (layer >= 0) memcpy(c->buf[BUF_X], x, n_bytes);
+    if (!run_steps(c, first, end))
+        return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: as was asked for", layer);
+    memcpy(x, c->buf[BUF_X], n_bytes);
     return PI_OK;
 }

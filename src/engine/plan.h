@@ -32,15 +32,18 @@ const char *ffn_mode_name(ffn_mode mode); /* "auto", "dense", ... */
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,      /* residual stream [n_embd] */
-    BUF_Y,      /* normed input of a half, or the result that is added to X [n_embd] */
-    BUF_Q,      /* [n_head * head_dim] */
-    BUF_K,      /* [n_head_kv * head_dim] */
-    BUF_V,      /* [n_head_kv * head_dim] */
-    BUF_ATTN,   /* attention's result [n_head * head_dim] */
-    BUF_GATE,   /* [n_ff]; after the activation: the hidden vector */
-    BUF_UP,     /* [n_ff] */
-    BUF_LOGITS, /* [n_vocab], one row per wanted row of logits */
+    BUF_X,        /* residual stream [n_embd] */
+    BUF_Y,        /* normed input of a half, or the result that is added to X [n_embd] */
+    BUF_Q,        /* [n_head * head_dim] */
+    BUF_K,        /* [n_head_kv * head_dim] */
+    BUF_V,        /* [n_head_kv * head_dim] */
+    BUF_ATTN,     /* attention's result [n_head * head_dim] */
+    BUF_ATTN_OUT, /* attention's half where both run in parallel [n_embd] */
+    BUF_GATE,     /* [n_ff]; after the activation: the hidden vector */
+    BUF_UP,       /* [n_ff] */
+    BUF_PRED,     /* the predictor's hidden vector [rank] */
+    BUF_SCORE,    /* its scores [n_ff]; only in passes of many tokens */
+    BUF_LOGITS,   /* [n_vocab], one row per wanted row of logits */
     BUF_COUNT
 } plan_buffer;
 
@@ -52,22 +55,65 @@ typedef enum plan_op {
     OP_FFN_IN,      /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
     OP_ROPE_STORE,  /* head norms, rotation, append K and V to the cache */
     OP_ATTENTION,   /* ATTN = softmax(Q K^T) V over the cache */
+    OP_ADD,         /* X += in */
+    OP_FFN_NEURONS, /* neurons by need: candidates, gate, up; and their part of the down product */
+    OP_FFN_DOWN,    /* X += the down product, which reads a row per neuron */
     OP_SELECT_NORM, /* Y = norm of the rows of X whose logits are wanted, and their encoded form */
     OP_COUNT
 } plan_op;
 
 typedef struct plan_matrix {
     cpu_mat w;
-    const float *bias; /* [w.n_out] or NULL */
+    size_t row_size;   /* bytes of a row's own; w.row_bytes is the way to the next one */
+    const float *bias; /* [w.n_out], of down_t [w.n_in], or NULL */
     float scale;       /* of the product, before the bias or (scale_last) after it */
     bool scale_last;
     plan_buffer out;
     tensor_role role;
 } plan_matrix;
 
-enum { PLAN_MAX_GROUP = 3 }; /* Q, K, V */
+enum {
+    PLAN_MAX_GROUP = 3, /* Q, K, V */
+    /* Encoded vectors are kept in slots, so that the predictor's hidden vector does not displace
+     * the layer's input. */
+    PLAN_SLOT_MAIN = 0,
+    PLAN_SLOT_PREDICTOR = 1,
+    PLAN_SLOTS = 2,
 
-typedef struct plan_step {
+    /* Parts into which a layer's neurons are cut for OP_FFN_NEURONS. Each part's sum of down rows
+     * is kept apart and the sums are added in order, so that results do not depend on which thread
+     * took what: more parts balance better, but each costs a vector of n_embd. */
+    PLAN_FFN_MAX_PARTS = 32,
+    PLAN_FFN_PART_ROWS = 256, /* at least */
+    PLAN_FFN_MAX_COLS = 8     /* tokens of a pass that are computed neuron by neuron at most */
+};
+
+/* A feed-forward layer whose neurons are computed by need (mode exact, predict or threshold), or
+ * whose down matrix has a row per neuron. */
+typedef struct plan_step plan_step;
+typedef struct plan_ffn {
+    ffn_mode mode;
+    const plan_step *neurons; /* its OP_FFN_NEURONS; NULL when there is none */
+    int64_t n_ff;
+    plan_matrix down; /* [n_embd, n_ff], a row per neuron; w.data NULL: down is a plain matrix that
+                         a step of its own multiplies with the hidden vector */
+    predictor_kind predictor; /* NONE unless mode is FFN_PREDICT */
+    plan_matrix fc2;          /* LOWRANK, RELU_MLP: [rank, n_ff] */
+    const uint8_t *sign;      /* SIGN: [n_ff][n_embd / 8] */
+    const float *score_bias;  /* [n_ff] or NULL */
+    float threshold;          /* neurons with score + bias >= this are computed */
+    float cut;                /* activations with |f(gate)| <= this count as zero; < 0: none do */
+    int n_parts;
+    int64_t part_rows; /* of all parts but a shorter last one; a multiple of CPU_ROW_TILE */
+} plan_ffn;
+
+typedef enum plan_layout {
+    LAYOUT_BY_COUNT, /* as the number of vectors asks for */
+    LAYOUT_COLUMNS,
+    LAYOUT_TILED /* panels, in passes of many tokens; nothing is encoded in others */
+} plan_layout;
+
+struct plan_step {
     plan_op op;
     int layer; /* -1: before or after the layers */
     plan_buffer in;
@@ -81,9 +127,16 @@ typedef struct plan_step {
     const float *q_norm, *k_norm;
     /* OP_NORM, OP_ENCODE, OP_SELECT_NORM: forms that later steps read, bits 1 << cpu_act_kind */
     unsigned encode_kinds;
+    plan_layout layout;
+    int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
+    bool relu; /* OP_ENCODE: the vector is rectified first, in place */
+    /* OP_FFN_NEURONS (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
+     * and the OP_ENCODE between them. NULL elsewhere. */
+    const plan_ffn *ffn;
     int64_t encode_width;  /* elements of the vectors that it encodes */
-    uint64_t weight_bytes; /* read by this step in one pass */
-} plan_step;
+    uint64_t weight_bytes; /* read by this step in one pass; OP_FFN_NEURONS and OP_FFN_DOWN: at
+                              most, contexts count what is really read */
+};
 
 typedef struct plan {
     const model *model;
@@ -91,15 +144,22 @@ typedef struct plan {
     int n_steps;
     plan_step *steps;         /* [n_steps] */
     int64_t width[BUF_COUNT]; /* floats per row */
-    int64_t encode_width;     /* longest vector that is encoded */
-    unsigned encode_kinds;    /* all kinds that any step needs */
+    plan_ffn *ffn;            /* [n_layer] */
+    struct {
+        int64_t width;  /* longest vector that is encoded */
+        unsigned kinds; /* all that any step needs */
+    } slots[PLAN_SLOTS];
+    int64_t max_part_rows; /* over layers; 0: no OP_FFN_NEURONS */
     /* The type with the most weight bytes per activation kind: what break-even is measured on. */
     const plan_matrix *typical[CPU_ACT_KIND_COUNT];
-    uint64_t weight_bytes, ffn_bytes; /* per pass, head included */
+    /* Bytes per pass: of steps that always read all of their weights (head included), of
+     * feed-forward weights among these, and of all feed-forward weights (predictors apart). */
+    uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;
 
 /* PI_ERR_UNSUPPORTED when a weight's type has no kernels, PI_ERR_NOMEM. */
-pi_status plan_create(const model *m, const cpu_kernels *kernels, plan **out, pi_error *err);
+pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
+                      plan **out, pi_error *err);
 void plan_free(plan *p); /* NULL is fine */
 /* A line per step, for people. */
 void plan_print(const plan *p, FILE *out);

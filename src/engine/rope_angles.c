@@ -45,3 +45,13 @@ void rope_init(engine_context *c) {
         c->angle_scale = (float)(hp->yarn_attn_factor * temperature);
     }
 }
+
+void rope_fill_angles(engine_context *c, int64_t row) {
+    int half = c->model->hp.n_rot / 2;
+    float *cs = c->angles + row * 2 * half;
+    for (int i = 0; i < half; i++) {
+        double angle = (double)c->positions[row] * (double)c->inv_freq[i];
+        cs[2 * i] = (float)cos(angle) * c->angle_scale;
+        cs[2 * i + 1] = (float)sin(angle) * c->angle_scale;
+    }
+}

@@ -10,15 +10,7 @@ enum {
     CHUNK_TILES = 8        /* row tiles per chunk of tiled work at most: what kernels block by */
 };
 
-/* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
- * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
-typedef struct row_chunks {
-    int64_t total, least, most;
-    int nth;
-    int64_t index, next; /* chunk `index` starts at row `next` */
-} row_chunks;
-
-static row_chunks make_chunks(int64_t total, size_t row_bytes, int nth, bool tiled) {
+row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, bool tiled) {
     int64_t least = tiled ? CPU_ROW_TILE : (int64_t)(CHUNK_BYTES / row_bytes);
     int64_t fair = total / ((int64_t)nth * CHUNKS_PER_THREAD);
     if (!tiled && least > fair) least = fair;
@@ -38,9 +30,8 @@ static int64_t chunk_length(const row_chunks *k) {
     return n < k->total - k->next ? n : k->total - k->next;
 }
 
-/* Takes the next chunk [*r0, *r1) of the step; false when all are taken. Every thread walks the
- * same sequence of chunks and stops at the one whose number it drew. */
-static bool take_chunk(pool *p, row_chunks *k, int64_t *r0, int64_t *r1) {
+/* Every thread walks the same sequence of chunks and stops at the one whose number it drew. */
+bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1) {
     int64_t index = pool_take(p, 1);
     for (; k->index < index && k->next < k->total; k->index++) k->next += chunk_length(k);
     if (k->next >= k->total) return false;
@@ -54,9 +45,8 @@ static float *out_rows(const engine_context *c, plan_buffer b) {
     return c->buf[b] + first * (size_t)c->plan->width[b];
 }
 
-/* Scale and bias of rows [r0, r1) of one product. */
-static void finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
-                          int64_t r1) {
+void step_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+                        int64_t r1) {
     int64_t n = r1 - r0;
     if (!pm->scale_last)
         for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
@@ -65,9 +55,8 @@ static void finish_column(const engine_context *c, const plan_matrix *pm, float 
         for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
 }
 
-/* Rows [r0, r1) of one matrix for all columns, with scale and bias. */
-static void product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
-                    int64_t r1, int ith) {
+void step_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
+                  int64_t r1, int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
     float *y = out_rows(c, pm->out);
     int64_t ldy = c->plan->width[pm->out];
@@ -76,7 +65,8 @@ static void product(engine_context *c, const plan_matrix *pm, const cpu_act *x, 
     else
         mk->matvec(&pm->w, r0, r1, x, y, ldy);
     if (!pm->bias && pm->scale == 1) return;
-    for (int64_t col = 0; col < x->n_cols; col++) finish_column(c, pm, y + col * ldy + r0, r0, r1);
+    for (int64_t col = 0; col < x->n_cols; col++)
+        step_finish_column(c, pm, y + col * ldy + r0, r0, r1);
 }
 
 static void add_to_residual(engine_context *c, plan_buffer from, int64_t n_cols, int64_t r0,
@@ -103,10 +93,12 @@ void step_matmul(engine_context *c, const plan_step *s, int ith) {
         if (s->matrix[k].w.row_bytes > row_bytes) row_bytes = s->matrix[k].w.row_bytes;
     }
     const cpu_mat *first = &s->matrix[0].w;
-    cpu_act probe = context_act(c, c->kernels.mat[first->type].act, first->n_in, n_cols);
-    row_chunks chunks = make_chunks(total, row_bytes, c->pass.nth, probe.layout == CPU_ACT_PANELS);
+    cpu_act probe = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[first->type].act, first->n_in,
+                                n_cols);
+    row_chunks chunks = row_chunks_make(total, row_bytes, c->pass.nth,
+                                        probe.layout == CPU_ACT_PANELS);
     int64_t begin, end;
-    while (take_chunk(c->pool, &chunks, &begin, &end)) {
+    while (row_chunks_take(c->pool, &chunks, &begin, &end)) {
         int64_t base = 0;
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
@@ -114,8 +106,9 @@ void step_matmul(engine_context *c, const plan_step *s, int ith) {
             int64_t r1 = end - base < pm->w.n_out ? end - base : pm->w.n_out;
             base += padded_rows(pm);
             if (r0 >= r1) continue;
-            cpu_act x = context_act(c, c->kernels.mat[pm->w.type].act, pm->w.n_in, n_cols);
-            product(c, pm, &x, r0, r1, ith);
+            cpu_act x = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[pm->w.type].act, pm->w.n_in,
+                                    n_cols);
+            step_product(c, pm, &x, r0, r1, ith);
             if (s->add_to_x) add_to_residual(c, pm->out, n_cols, r0, r1);
         }
     }
@@ -130,12 +123,13 @@ void step_ffn_in(engine_context *c, const plan_step *s, int ith) {
     cpu_act x[PLAN_MAX_GROUP];
     for (int k = 0; k < s->n_matrices; k++) {
         const cpu_mat *w = &s->matrix[k].w;
-        x[k] = context_act(c, c->kernels.mat[w->type].act, w->n_in, n_cols);
+        x[k] = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[w->type].act, w->n_in, n_cols);
     }
-    row_chunks chunks = make_chunks(n_ff, row_bytes, c->pass.nth, x[0].layout == CPU_ACT_PANELS);
+    row_chunks chunks = row_chunks_make(n_ff, row_bytes, c->pass.nth,
+                                        x[0].layout == CPU_ACT_PANELS);
     int64_t r0, r1;
-    while (take_chunk(c->pool, &chunks, &r0, &r1)) {
-        for (int k = 0; k < s->n_matrices; k++) product(c, &s->matrix[k], &x[k], r0, r1, ith);
+    while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
+        for (int k = 0; k < s->n_matrices; k++) step_product(c, &s->matrix[k], &x[k], r0, r1, ith);
         for (int64_t col = 0; col < n_cols; col++) {
             float *gate = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE] + r0;
             const float *up = s->n_matrices > 1 ? c->buf[BUF_UP] + col * c->plan->width[BUF_UP] + r0

@@ -1,8 +1,6 @@
 /* step_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
  * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
  * panels, by whole panels. */
-#include <math.h>
-
 #include "context.h"
 
 static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
@@ -11,25 +9,26 @@ static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
 
 /* ---- embedding ------------------------------------------------------------------------------ */
 
-static void fill_angles(engine_context *c, int64_t row) {
-    int half = c->model->hp.n_rot / 2;
-    float *cs = c->angles + row * 2 * half;
-    for (int i = 0; i < half; i++) {
-        double angle = (double)c->positions[row] * (double)c->inv_freq[i];
-        cs[2 * i] = (float)cos(angle) * c->angle_scale;
-        cs[2 * i + 1] = (float)sin(angle) * c->angle_scale;
-    }
+static void decode_row(const model_tensor *t, int64_t row, float *out) {
+    const uint8_t *src = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
+    quant_find(t->type)->dequantize(src, out, t->n_in);
+}
+
+/* Learned positions are added to X by way of Y, which no one uses yet. */
+static void add_position(engine_context *c, int64_t row) {
+    const model *m = c->model;
+    float *x = row_of(c, BUF_X, row), *y = row_of(c, BUF_Y, row);
+    decode_row(&m->t[ROLE_POS_EMBD], c->positions[row] + m->arch->pos_offset, y);
+    c->kernels.add(x, y, x, m->hp.n_embd);
 }
 
 void step_embed(engine_context *c) {
-    const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
-    const quant_traits *traits = quant_find(t->type);
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->pass.n_tokens) break;
-        const uint8_t *src = (const uint8_t *)t->data + (size_t)c->tokens[row] * t->row_bytes;
-        traits->dequantize(src, row_of(c, BUF_X, row), t->n_in);
-        fill_angles(c, row);
+        decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], row_of(c, BUF_X, row));
+        if (c->model->hp.n_pos) add_position(c, row);
+        rope_fill_angles(c, row);
     }
 }
 
@@ -40,7 +39,9 @@ static void encode(engine_context *c, const plan_step *s, plan_buffer from, int6
                    int64_t n_cols) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
         if (!(s->encode_kinds & (1u << kind))) continue;
-        cpu_act x = context_act(c, (cpu_act_kind)kind, s->encode_width, n_cols);
+        cpu_act x = context_act(c, s->slot, (cpu_act_kind)kind, s->encode_width, n_cols);
+        if (s->layout == LAYOUT_COLUMNS) x.layout = CPU_ACT_COLUMNS;
+        if (s->layout == LAYOUT_TILED) x.layout = CPU_ACT_PANELS;
         c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
     }
 }
@@ -84,10 +85,29 @@ void step_select_norm(engine_context *c, const plan_step *s) {
 
 void step_encode(engine_context *c, const plan_step *s) {
     int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+    if (s->layout == LAYOUT_TILED && !step_ffn_is_tiled(c, s->ffn)) return;
     for (;;) {
         int64_t c0 = pool_take(c->pool, chunk);
         if (c0 >= n) break;
-        encode(c, s, s->in, c0, c0 + chunk < n ? c0 + chunk : n, n);
+        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+        for (int64_t i = c0; i < c1 && s->relu; i++) {
+            float *v = row_of(c, s->in, i);
+            c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->encode_width);
+        }
+        encode(c, s, s->in, c0, c1, n);
+    }
+}
+
+void step_add(engine_context *c, const plan_step *s) {
+    int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+    for (;;) {
+        int64_t c0 = pool_take(c->pool, chunk);
+        if (c0 >= n) break;
+        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+        for (int64_t i = c0; i < c1; i++) {
+            float *x = row_of(c, BUF_X, i);
+            c->kernels.add(x, row_of(c, s->in, i), x, c->model->hp.n_embd);
+        }
     }
 }
 

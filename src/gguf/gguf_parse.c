@@ -107,7 +107,9 @@ static pi_status skip_items(cursor *c, gguf_string key, gguf_value_type type, ui
         return PI_OK;
     }
     size_t least = type == GGUF_STRING ? 8 : ARRAY_HEAD_BYTES;
-    if (count > bytes_left(c) / least) return fail_truncated(c, "an array");
+    if (count > bytes_left(c) / least) {
+        return fail_truncated(c, type == GGUF_STRING && count == 1 ? "a string" : "an array");
+    }
     for (uint64_t i = 0; i < count; i++) {
         pi_status status;
         if (type == GGUF_STRING) {
@@ -366,8 +368,15 @@ static pi_status parse_tensors(cursor *c, gguf_part *p, int part) {
 
 static pi_status parse_version(cursor *c, gguf_part *p) {
     enum { OLDEST = 2, NEWEST = 3, SWAPPED_MAX = 255 };
+    static const char lfs[] = "version https://git-lfs";
     if (p->size < 4) return fail_truncated(c, "the magic number");
     p->is_pwri = memcmp(p->data, "PWRI", 4) == 0;
+    if (p->size >= sizeof lfs - 1 && memcmp(p->data, lfs, sizeof lfs - 1) == 0) {
+        return error_set(c->err, PI_ERR_FORMAT,
+                         "a pointer of Git LFS, not the model: %.200s, byte 0: fetch the file "
+                         "itself with git lfs pull",
+                         p->path);
+    }
     if (!p->is_pwri && memcmp(p->data, "GGUF", 4) != 0) {
         return fail(c, PI_ERR_FORMAT, 0, "not a GGUF file (it begins %02x %02x %02x %02x)",
                     p->data[0], p->data[1], p->data[2], p->data[3]);

@@ -19,6 +19,7 @@ typedef struct writer_key {
     gguf_value value; /* key and data point into `bytes` */
     uint8_t *bytes;   /* key, then encoded value */
     size_t n_data;    /* bytes of the encoded value */
+    uint64_t offset;  /* of the value in the file, once the header is out */
 } writer_key;
 
 struct gguf_writer {
@@ -300,7 +301,7 @@ static void emit_padding(gguf_writer *w) {
     if (file_writer_zeros(w->file, w->alignment - over, &err)) stick(w, &err);
 }
 
-static void emit_key(gguf_writer *w, const writer_key *k) {
+static void emit_key(gguf_writer *w, writer_key *k) {
     const gguf_value *v = &k->value;
     emit_u64(w, v->key.n_bytes);
     emit(w, v->key.data, v->key.n_bytes);
@@ -309,6 +310,7 @@ static void emit_key(gguf_writer *w, const writer_key *k) {
         emit_u32(w, (uint32_t)v->item_type);
         emit_u64(w, v->count);
     }
+    k->offset = file_writer_offset(w->file);
     emit(w, v->data, k->n_data);
 }
 
@@ -389,7 +391,7 @@ pi_status gguf_write_data(gguf_writer *w, const void *data, size_t n_bytes, pi_e
     return report(w, err);
 }
 
-pi_status gguf_writer_finish(gguf_writer *w, pi_error *err) {
+static pi_status check_complete(gguf_writer *w, pi_error *err) {
     if (!w->data_begun) gguf_writer_begin_data(w, NULL);
     pi_error bad = {0};
     if (!w->first_err.status && w->current < w->n_tensors) {
@@ -398,7 +400,29 @@ pi_status gguf_writer_finish(gguf_writer *w, pi_error *err) {
                   w->n_written, t->n_bytes, w->path);
         stick(w, &bad);
     }
-    pi_status status = report(w, err);
+    return report(w, err);
+}
+
+pi_status gguf_writer_settle(gguf_writer *w, const char **path, pi_error *err) {
+    pi_status status = check_complete(w, err);
+    if (!status) status = file_writer_flush(w->file, err);
+    *path = file_writer_path(w->file);
+    return status;
+}
+
+pi_status gguf_writer_patch(gguf_writer *w, const char *key, const void *data, size_t n_bytes,
+                            pi_error *err) {
+    assert(w->data_begun);
+    if (report(w, err)) return w->first_err.status;
+    int64_t at = gguf_index_find(&w->key_index, gguf_string_of(key), name_of_key, w->keys);
+    if (at < 0 || w->keys[at].n_data != n_bytes)
+        return error_set(err, PI_ERR_ARG, "key '%.80s' has no %zu bytes to replace: %.200s", key,
+                         n_bytes, w->path);
+    return file_writer_patch(w->file, w->keys[at].offset, data, n_bytes, err);
+}
+
+pi_status gguf_writer_finish(gguf_writer *w, pi_error *err) {
+    pi_status status = check_complete(w, err);
     if (!status) {
         status = file_writer_commit(w->file, err); /* frees it in every case */
         w->file = NULL;

@@ -38,6 +38,13 @@ pi_status gguf_writer_begin_data(gguf_writer *w, pi_error *err);
 /* Appends data of the current tensor; may be called in pieces; when a tensor is complete, the
  * writer pads and goes on to the next one. PI_ERR_ARG for more bytes than the tensor has. */
 pi_status gguf_write_data(gguf_writer *w, const void *data, size_t n_bytes, pi_error *err);
+/* When all tensors are complete: the bytes can be read at *path (valid until finish or abort), so
+ * that a file can be tried before it appears under its name. */
+pi_status gguf_writer_settle(gguf_writer *w, const char **path, pi_error *err);
+/* After begin_data: replaces what a key holds, a number or an array of numbers, by n_bytes in host
+ * order. PI_ERR_ARG when there is no such key or it holds another number of bytes. */
+pi_status gguf_writer_patch(gguf_writer *w, const char *key, const void *data, size_t n_bytes,
+                            pi_error *err);
 /* Checks that all tensors are complete, syncs, renames. Frees the writer in every case. */
 pi_status gguf_writer_finish(gguf_writer *w, pi_error *err);
 void gguf_writer_abort(gguf_writer *w); /* frees, leaves nothing behind; NULL is fine */

@@ -49,8 +49,9 @@ typedef enum tensor_role {
     ROLE_FFN_DOWN_T,  /* the same transposed: a row per neuron */
     ROLE_FFN_UP_DOWN, /* rows of up and of down_t by turns; bound as these two */
     ROLE_FFN_DOWN_BIAS,
-    ROLE_FFN_FREQ, /* how often each neuron fires, hottest first */
-    ROLE_FFN_PERM, /* source index of each stored neuron */
+    ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
+    ROLE_FFN_FREQ,        /* how often each neuron fires, hottest first */
+    ROLE_FFN_PERM,        /* source index of each stored neuron */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
@@ -93,7 +94,8 @@ enum {
     TENSOR_SCALE_LAST = 64, /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
     TENSOR_UNSCALED = 128,  /* a scale in the file is not applied, as in llama.cpp */
     TENSOR_RAW = 256,       /* integers: bound as they are; I8 (sign) or I32 (perm) */
-    TENSOR_SPARSE = 512     /* written by `prepare`; no part of the network as trained */
+    TENSOR_SPARSE = 512     /* written by `prepare`, or part of a PWRI file: a predictor, what was
+                               measured, or another form of a matrix of the network */
 };
 
 /* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that its product is multiplied
@@ -118,7 +120,7 @@ typedef struct arch_row {
     bool parallel;                 /* both halves read the layer's input (Falcon) */
     activation default_activation; /* unless {arch}.hidden_activation says otherwise */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
-    bool in_gguf;                  /* false: only PWRI files and prepared ones have it */
+    bool in_gguf;                  /* other programs know it as GGUF; false: PWRI files have it */
     const arch_tensor *tensors;
     int n_tensors;
 } arch_row;
@@ -128,8 +130,9 @@ const arch_row *arch_find(const char *name, uint64_t n_bytes);
 const arch_row *arch_find_hf(const char *model_type); /* NULL when unknown */
 int arch_count(void);
 const arch_row *arch_at(int i);
-/* "falcon, llama, qwen2": for messages. Static storage. */
-const char *arch_list_names(void);
+/* "falcon, llama, qwen2": for messages. */
+enum { ARCH_LIST_TEXT = 512 };
+const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
 
 /* Row of a role, NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);

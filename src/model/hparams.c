@@ -71,7 +71,11 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
     }
     if (!(value > min && value <= max)) {
         char problem[96];
-        snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min, max);
+        if (min < 0 && min > -1e-20) /* how a range that includes 0 is asked for */
+            snprintf(problem, sizeof problem, "is %g, not in 0..%g", value, max);
+        else
+            snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min,
+                     max);
         fail_key(r, key, problem);
         return 1;
     }
@@ -84,7 +88,7 @@ static bool string_is(gguf_string s, const char *text) {
 
 static void read_activation(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    hp->activation = arch->default_activation;
+    hp->activation = gguf_is_pwri(r->file) ? arch->pwri_activation : arch->default_activation;
     const gguf_value *v = find_key(r, "hidden_activation", key);
     if (v && r->status == PI_OK) {
         gguf_string text = {"", 0};
@@ -183,7 +187,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_rot = read_int(&r, "rope.dimension_count", 0, hp->head_dim, 2, 4096);
     const char *eps_key = arch->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                                  : "attention.layer_norm_epsilon";
-    hp->norm_eps = read_float(&r, eps_key, NAN, -1e-30, 1);
+    double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
+    hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
     read_rope_scaling(&r, hp);
     read_activation(&r, arch, hp);

@@ -1,33 +1,38 @@
 /* model.c: opening a model: find its row of the architecture table, read hyperparameters, bind and
  * validate every tensor that the row names. */
-#include "model.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "mem.h"
+#include "model_sparse.h"
 
+/* A rank and a table of positions are as the file has them; fc2 has the rank of fc1, which comes
+ * before it in the table. */
 static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
-    const model_layer_hparams *lhp = layer < 0 ? NULL : &m->layers[layer].hp;
+    const model_layer *l = layer < 0 ? NULL : &m->layers[layer];
     arch_sizes sizes = {.n_embd = m->hp.n_embd,
                         .n_vocab = m->hp.n_vocab,
-                        .n_ff = lhp ? lhp->n_ff : 0,
-                        .n_head = lhp ? lhp->n_head : 0,
-                        .n_head_kv = lhp ? lhp->n_head_kv : 0,
+                        .n_ff = l ? l->hp.n_ff : 0,
+                        .n_head = l ? l->hp.n_head : 0,
+                        .n_head_kv = l ? l->hp.n_head_kv : 0,
                         .head_dim = m->hp.head_dim,
-                        .n_rot = m->hp.n_rot};
+                        .n_rot = m->hp.n_rot,
+                        .n_rank = l ? l->t[ROLE_FC1].n_out : 0};
     return arch_dim_size(dim, &sizes);
 }
 
 static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t want[2],
                             pi_error *err) {
-    return error_set(
-        err, PI_ERR_FORMAT,
-        "wrong shape: %s: tensor %s is [%llu, %llu, %llu, %llu], expected [%lld, %lld]",
-        gguf_path(m->file), t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
-        (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], (long long)want[0],
-        (long long)want[1]);
+    char is[96]; /* four numbers of 20 digits at most */
+    size_t used = 0;
+    for (int d = 0; d < t->n_dims; d++)
+        used += (size_t)snprintf(is + used, sizeof is - used, d ? ", %llu" : "%llu",
+                                 (unsigned long long)t->dims[d]);
+    return error_set(err, PI_ERR_FORMAT,
+                     "wrong shape: %s: tensor %s is [%s], the hyperparameters need [%lld%s%.0lld]",
+                     gguf_path(m->file), t->name, is, (long long)want[0], want[1] > 1 ? ", " : "",
+                     want[1] > 1 ? (long long)want[1] : 0);
 }
 
 /* Small vectors are wanted as F32: used in place when they are and aligned, else converted. */
@@ -50,15 +55,37 @@ static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, 
     return PI_OK;
 }
 
+/* Integers: signs one byte for eight weights, else 32 bits. */
+static pi_status bind_raw(model *m, const arch_tensor *row, const gguf_tensor *t, model_tensor *out,
+                          pi_error *err) {
+    quant_type want = row->dims[1] == DIM_NONE ? QUANT_I32 : QUANT_I8;
+    if (t->type != want)
+        return error_set(err, PI_ERR_FORMAT,
+                         "wrong type: %s: tensor %s must be %s, not %s; prepare the model again",
+                         gguf_path(m->file), t->name, quant_find(want)->name,
+                         quant_find(t->type) ? quant_find(t->type)->name : "unknown");
+    out->type = want;
+    out->n_bytes = t->n_bytes;
+    out->row_bytes = t->n_bytes / (size_t)out->n_out;
+    out->data = t->data;
+    if ((uintptr_t)t->data % _Alignof(int32_t) == 0) return PI_OK;
+    void *copy = arena_alloc(&m->arena, t->n_bytes);
+    if (!copy) return error_nomem(err, t->n_bytes, t->name);
+    memcpy(copy, t->data, t->n_bytes);
+    out->data = copy;
+    return PI_OK;
+}
+
 /* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one. */
-static pi_status read_scale(const model *m, const arch_tensor *row, const gguf_tensor *t,
-                            float *scale, pi_error *err) {
-    char name[GGUF_MAX_NAME];
+static pi_status read_scale(const model *m, const arch_tensor *row, int layer, float *scale,
+                            pi_error *err) {
+    char weight[64], name[64 + sizeof ".scale"];
     *scale = 1;
     if (row->flags & TENSOR_UNSCALED) return PI_OK;
-    const char *end = strstr(t->name, ".weight");
+    arch_tensor_name(row, layer, weight);
+    const char *end = strstr(weight, ".weight");
     if (!end) return PI_OK;
-    snprintf(name, sizeof name, "%.*s.scale", (int)(end - t->name), t->name);
+    snprintf(name, sizeof name, "%.*s.scale", (int)(end - weight), weight);
     const gguf_tensor *s = gguf_find_tensor(m->file, name);
     if (!s) return PI_OK;
     const quant_traits *traits = quant_find(s->type);
@@ -69,8 +96,8 @@ static pi_status read_scale(const model *m, const arch_tensor *row, const gguf_t
     return PI_OK;
 }
 
-static pi_status bind_matrix(const model *m, const arch_tensor *row, const gguf_tensor *t,
-                             model_tensor *out, pi_error *err) {
+static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor *out,
+                             pi_error *err) {
     const quant_traits *traits = quant_find(t->type);
     if (!traits || !traits->dequantize)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -83,7 +110,69 @@ static pi_status bind_matrix(const model *m, const arch_tensor *row, const gguf_
     if (!quant_row_bytes(t->type, t->dims[0], &out->row_bytes))
         return error_set(err, PI_ERR_FORMAT, "row does not fill blocks: %s: tensor %s of type %s",
                          gguf_path(m->file), t->name, traits->name);
-    return read_scale(m, row, t, &out->scale, err);
+    return PI_OK;
+}
+
+/* Tensors that may come in another form: then the file has that one instead. */
+static const struct {
+    tensor_role role, instead;
+} other_forms[] = {
+    {ROLE_FFN_UP, ROLE_FFN_UP_DOWN},
+    {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},
+    {ROLE_FFN_DOWN, ROLE_FFN_UP_DOWN},
+    {ROLE_FFN_DOWN_T, ROLE_FFN_UP_DOWN},
+    {ROLE_FFN_DOWN_BIAS, ROLE_FFN_DOWN_T_BIAS},
+};
+
+enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
+
+static const gguf_tensor *find_role(const model *m, tensor_role role, int layer, char name[64]) {
+    const arch_tensor *row = arch_tensor_of(m->arch, role);
+    if (!row) return NULL;
+    arch_tensor_name(row, layer, name);
+    return gguf_find_tensor(m->file, name);
+}
+
+/* A tensor that the file lacks: it may be optional, or there in another form. */
+static pi_status check_missing(const model *m, const arch_tensor *row, int layer, pi_error *err) {
+    char name[64], other[64];
+    if (row->flags & TENSOR_OPTIONAL) return PI_OK;
+    for (int i = 0; i < N_OTHER_FORMS; i++)
+        if (other_forms[i].role == row->role && find_role(m, other_forms[i].instead, layer, other))
+            return PI_OK;
+    arch_tensor_name(row, layer, name);
+    return error_set(err, PI_ERR_FORMAT,
+                     "missing tensor: %s: %s is not in the file; is it complete?",
+                     gguf_path(m->file), name);
+}
+
+/* Two forms of the same matrix may contradict each other. */
+static pi_status check_twice(const model *m, const arch_tensor *row, int layer, pi_error *err) {
+    char name[64], other[64];
+    for (int i = 0; i < N_OTHER_FORMS; i++) {
+        if (other_forms[i].role != row->role || !find_role(m, other_forms[i].instead, layer, other))
+            continue;
+        arch_tensor_name(row, layer, name);
+        return error_set(err, PI_ERR_FORMAT,
+                         "the same matrix twice: %s: %s and %s are both there; leave out one",
+                         gguf_path(m->file), name, other);
+    }
+    return PI_OK;
+}
+
+static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
+                             const gguf_tensor *t, model_tensor *out, pi_error *err) {
+    int64_t want[2];
+    bool fits = t->dims[2] == 1 && t->dims[3] == 1;
+    for (int i = 0; i < 2; i++) {
+        want[i] = resolve_dim(m, layer, row->dims[i]);
+        bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS;
+        if (open && want[i] == 0) want[i] = t->dims[i] <= MODEL_MAX_VOCAB ? (int64_t)t->dims[i] : 0;
+        if (t->dims[i] != (uint64_t)want[i]) fits = false;
+    }
+    out->n_in = want[0];
+    out->n_out = want[1];
+    return fits ? PI_OK : fail_shape(m, t, want, err);
 }
 
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
@@ -92,22 +181,72 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
                                                       : &m->t[row->role];
     const gguf_tensor *t = gguf_find_tensor(m->file, name);
-    if (!t) {
-        if (row->flags & TENSOR_OPTIONAL) return PI_OK;
-        return error_set(err, PI_ERR_FORMAT,
-                         "missing tensor: %s: %s is not in the file; is it complete?",
-                         gguf_path(m->file), name);
-    }
-    const int64_t want[2] = {resolve_dim(m, layer, row->dims[0]),
-                             resolve_dim(m, layer, row->dims[1])};
-    if (t->dims[0] != (uint64_t)want[0] || t->dims[1] != (uint64_t)want[1] || t->dims[2] != 1 ||
-        t->dims[3] != 1)
-        return fail_shape(m, t, want, err);
-    out->n_in = want[0];
-    out->n_out = want[1];
-    m->n_params += t->n_elems;
+    if (!t) return check_missing(m, row, layer, err);
+    pi_status status = check_shape(m, row, layer, t, out, err);
+    if (status == PI_OK) status = check_twice(m, row, layer, err);
+    if (status != PI_OK) return status;
+    bool sparse = row->flags & TENSOR_SPARSE;
+    if (!sparse || row->role == ROLE_FFN_DOWN_T || row->role == ROLE_FFN_UP_DOWN ||
+        row->role == ROLE_FFN_DOWN_T_BIAS)
+        m->n_params += t->n_elems;
     m->weight_bytes += t->n_bytes;
-    return row->flags & TENSOR_F32 ? bind_vector(m, t, out, err) : bind_matrix(m, row, t, out, err);
+    if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
+    if (row->flags & TENSOR_F32) return bind_vector(m, t, out, err);
+    status = bind_matrix(m, t, out, err);
+    return status == PI_OK ? read_scale(m, row, layer, &out->scale, err) : status;
+}
+
+/* Rows [first, first + n) of a matrix, or every `step`-th from `first` on. */
+static model_tensor row_view(const model_tensor *t, int64_t first, int64_t n, int64_t step) {
+    model_tensor view = *t;
+    view.data = (const uint8_t *)t->data + (size_t)first * t->row_bytes;
+    view.n_bytes = (size_t)n * t->row_bytes;
+    view.row_bytes = (size_t)step * t->row_bytes;
+    view.n_out = n;
+    return view;
+}
+
+/* Fused tensors become their parts; a bias goes by one name. */
+static pi_status bind_parts(model *m, int layer, pi_error *err) {
+    model_tensor *t = m->layers[layer].t;
+    const model_layer_hparams *lhp = &m->layers[layer].hp;
+    if (t[ROLE_ATTN_QKV].data) {
+        int64_t n_q = (int64_t)lhp->n_head * m->hp.head_dim;
+        int64_t n_kv = (int64_t)lhp->n_head_kv * m->hp.head_dim;
+        t[ROLE_ATTN_Q] = row_view(&t[ROLE_ATTN_QKV], 0, n_q, 1);
+        t[ROLE_ATTN_K] = row_view(&t[ROLE_ATTN_QKV], n_q, n_kv, 1);
+        t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_kv, 1);
+        t[ROLE_ATTN_QKV] = (model_tensor){0};
+    }
+    if (t[ROLE_FFN_DOWN_T_BIAS].data) {
+        t[ROLE_FFN_DOWN_BIAS] = t[ROLE_FFN_DOWN_T_BIAS];
+        t[ROLE_FFN_DOWN_T_BIAS] = (model_tensor){0};
+    }
+    if (!t[ROLE_FFN_UP_DOWN].data) return PI_OK;
+    t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_UP_DOWN], 0, lhp->n_ff, 2);
+    t[ROLE_FFN_DOWN_T] = row_view(&t[ROLE_FFN_UP_DOWN], 1, lhp->n_ff, 2);
+    t[ROLE_FFN_UP_DOWN] = (model_tensor){0};
+    const tensor_role parts[] = {ROLE_FFN_UP, ROLE_FFN_DOWN_T};
+    for (int i = 0; i < 2; i++) {
+        pi_status status = read_scale(m, arch_tensor_of(m->arch, parts[i]), layer,
+                                      &t[parts[i]].scale, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+/* Learned positions end somewhere. */
+static pi_status bind_positions(model *m, pi_error *err) {
+    const model_tensor *t = &m->t[ROLE_POS_EMBD];
+    if (!t->data) return PI_OK;
+    if (t->n_out <= m->arch->pos_offset)
+        return error_set(err, PI_ERR_FORMAT,
+                         "no positions: %s: the table of positions has %lld rows, of which the "
+                         "first %d are not used; is the file complete?",
+                         gguf_path(m->file), (long long)t->n_out, m->arch->pos_offset);
+    m->hp.n_pos = (int32_t)(t->n_out - m->arch->pos_offset);
+    if (m->hp.n_ctx_train > m->hp.n_pos) m->hp.n_ctx_train = m->hp.n_pos;
+    return PI_OK;
 }
 
 static pi_status bind_all(model *m, pi_error *err) {
@@ -119,8 +258,12 @@ static pi_status bind_all(model *m, pi_error *err) {
             if (status != PI_OK) return status;
         }
     }
+    for (int layer = 0; layer < m->hp.n_layer; layer++) {
+        pi_status status = bind_parts(m, layer, err);
+        if (status != PI_OK) return status;
+    }
     if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];
-    return PI_OK;
+    return bind_positions(m, err);
 }
 
 static bool ends_with(const char *s, const char *end) {
@@ -157,23 +300,33 @@ static pi_status refuse_unknown(const model *m, pi_error *err) {
     return PI_OK;
 }
 
+/* general.architecture of the original's lists of neurons for a GPU ("*.generated.gpuidx"). */
+static const char GPU_INDEX_ARCHITECTURE[] = "generic.gpu_index";
+
+static bool string_is(gguf_string s, const char *text) {
+    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
+}
+
 static pi_status find_arch(model *m, pi_error *err) {
     gguf_string name;
     const gguf_value *v = gguf_find(m->file, "general.architecture");
     if (!v || !gguf_as_string(v, &name))
         return error_set(err, PI_ERR_FORMAT,
-                         "no architecture: %s: key general.architecture is missing; is it a model?",
+                         "no architecture: %s: key general.architecture is missing or no text; is "
+                         "it a model?",
                          gguf_path(m->file));
-    if (gguf_is_pwri(m->file))
+    if (string_is(name, GPU_INDEX_ARCHITECTURE))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "a sparse PWRI model: %s: this version runs plain GGUF models only",
+                         "not a model: %s: it only says which neurons the original PowerInfer puts "
+                         "on a GPU; give the model that it belongs to",
                          gguf_path(m->file));
     m->arch = arch_find(name.data, name.n_bytes);
+    char known[ARCH_LIST_TEXT];
     if (!m->arch)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "unknown architecture '%.*s': %s: this version knows %s",
                          (int)(name.n_bytes < 64 ? name.n_bytes : 64), name.data,
-                         gguf_path(m->file), arch_list_names());
+                         gguf_path(m->file), arch_list_names(known));
     return PI_OK;
 }
 
@@ -211,6 +364,7 @@ static pi_status load(model *m, pi_error *err) {
     mem_free(hps);
     if (status == PI_OK) status = read_vocab_size(m, err);
     if (status == PI_OK) status = bind_all(m, err);
+    if (status == PI_OK) status = model_bind_sparse(m, err);
     if (status == PI_OK) status = refuse_unknown(m, err);
     return status;
 }

@@ -23,6 +23,8 @@ typedef enum rope_scaling {
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
+    int32_t n_pos;  /* learned positions, at least n_ctx_train: no context is longer; 0: any is
+                       possible */
     int32_t n_head; /* the largest over layers */
     int32_t head_dim;
     int32_t n_rot; /* rotated elements of a head, even, <= head_dim */

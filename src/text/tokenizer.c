@@ -194,7 +194,7 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
         after_special = !ordinary;
         const char *from = buffer + strip;
         n -= strip;
-        if (used <= capacity && n <= capacity - used) memcpy(text + used, from, n);
+        if (n && used <= capacity && n <= capacity - used) memcpy(text + used, from, n);
         used += n;
     }
     mem_free(buffer);

@@ -32,8 +32,9 @@ typedef struct bench {
     int32_t *tokens; /* [n_tokens] random ids */
     int32_t n_tokens;
     double read[MAX_SAMPLES], gather[MAX_SAMPLES]; /* GB/s */
-    int n_samples;
-    size_t row_bytes; /* of an FFN row */
+    int n_read, n_gather;
+    bool gathers;     /* a test read rows that lie apart: the samples of `gather` are theirs */
+    size_t row_bytes; /* of a neuron's row */
     int n_tests, tests_done;
 } bench;
 
@@ -93,11 +94,26 @@ static pi_status report_progress(bench *b, double part, pi_error *err) {
     return error_set(err, PI_ERR_CANCELLED, "cancelled: bench: as was asked for");
 }
 
-static void sample_bandwidth(bench *b, double density) {
-    if (b->n_samples == MAX_SAMPLES) return;
-    b->read[b->n_samples] = bandwidth_read(b->memory);
-    b->gather[b->n_samples] = bandwidth_gather(b->memory, b->row_bytes, density);
-    b->n_samples++;
+static double ffn_density(const pi_counters *n) {
+    return n->ffn_total_bytes ? (double)n->ffn_bytes / (double)n->ffn_total_bytes : 1;
+}
+
+/* Share of its rows that was read of matrices of which not all rows were. Those read as a whole
+ * (the gate in exact mode) are in ffn_bytes, but not in gathered_bytes. */
+static double gather_density(const pi_counters *n) {
+    uint64_t whole = n->ffn_bytes - n->gathered_bytes;
+    if (n->gathered_bytes == 0 || n->ffn_total_bytes <= whole) return 1;
+    return (double)n->gathered_bytes / (double)(n->ffn_total_bytes - whole);
+}
+
+/* Rows at the density of a test that gathers count rather than those of one that streams. */
+static void sample_bandwidth(bench *b, const pi_counters *done) {
+    bool gathers = done->gathered_bytes > 0;
+    if (b->n_read < MAX_SAMPLES) b->read[b->n_read++] = bandwidth_read(b->memory);
+    if (gathers && !b->gathers) b->n_gather = 0;
+    b->gathers = b->gathers || gathers;
+    if (gathers == b->gathers && b->n_gather < MAX_SAMPLES)
+        b->gather[b->n_gather++] = bandwidth_gather(b->memory, b->row_bytes, gather_density(done));
 }
 
 static pi_counters difference(const pi_counters *a, const pi_counters *b) {
@@ -105,17 +121,14 @@ static pi_counters difference(const pi_counters *a, const pi_counters *b) {
                          .weight_bytes = b->weight_bytes - a->weight_bytes,
                          .ffn_bytes = b->ffn_bytes - a->ffn_bytes,
                          .ffn_total_bytes = b->ffn_total_bytes - a->ffn_total_bytes,
+                         .gathered_bytes = b->gathered_bytes - a->gathered_bytes,
                          .kv_bytes = b->kv_bytes - a->kv_bytes};
-}
-
-static double ffn_density(const pi_counters *n) {
-    return n->ffn_total_bytes ? (double)n->ffn_bytes / (double)n->ffn_total_bytes : 1;
 }
 
 /* Repeats one test and fills in what does not depend on bandwidth. */
 static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_bench_result *r = &b->report->results[b->report->n_results];
-    *r = (pi_bench_result){.depth = t->depth, .mode = "dense", .device = "cpu"};
+    *r = (pi_bench_result){.depth = t->depth, .mode = pi_context_mode(b->context), .device = "cpu"};
     snprintf(r->test, sizeof r->test, "%s%d", t->generate ? "tg" : "pp", t->n);
     double seconds;
     int32_t warm_up = t->generate && t->n > WARM_UP_TOKENS ? WARM_UP_TOKENS : t->n;
@@ -131,7 +144,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
         tps[i] = t->n / seconds;
         pi_context_get_counters(b->context, &after);
         pi_counters done = difference(&before, &after);
-        if (status == PI_OK) sample_bandwidth(b, ffn_density(&done));
+        if (status == PI_OK) sample_bandwidth(b, &done);
         if (status == PI_OK) status = report_progress(b, (i + 1.0) / b->o->repetitions, err);
     }
     if (status == PI_OK) {
@@ -140,6 +153,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
         r->tps_min = tps[0];
         r->tps_max = tps[b->o->repetitions - 1];
         r->bytes_per_token = (double)(n.weight_bytes + n.kv_bytes) / (double)n.tokens;
+        r->gathered_per_token = (double)n.gathered_bytes / (double)n.tokens;
         r->gbps = r->bytes_per_token * r->tps / 1e9;
         r->ffn_density = ffn_density(&n);
         b->report->n_results++;
@@ -168,13 +182,16 @@ static void finish_report(bench *b) {
     pi_bench_report *r = b->report;
     r->threads = pi_context_threads(b->context);
     snprintf(r->cpu, sizeof r->cpu, "%s", cpu_model_name());
-    r->read_gbps = median(b->read, b->n_samples);
-    r->gather_gbps = median(b->gather, b->n_samples);
+    r->read_gbps = median(b->read, b->n_read);
+    r->gather_gbps = median(b->gather, b->n_gather);
     for (int i = 0; i < r->n_results; i++) {
         pi_bench_result *p = &r->results[i];
-        /* In dense mode everything streams; rows that are picked come at the gather rate. */
-        p->bandwidth_share = r->read_gbps > 0 ? p->gbps / r->read_gbps : 0;
-        p->floor_share = p->bandwidth_share;
+        if (!(r->read_gbps > 0 && r->gather_gbps > 0)) continue;
+        /* Seconds per token that memory allows: rows that lie apart come at their own rate. */
+        double streamed = p->bytes_per_token - p->gathered_per_token;
+        double floor = streamed / 1e9 / r->read_gbps + p->gathered_per_token / 1e9 / r->gather_gbps;
+        p->bandwidth_share = p->gbps / r->read_gbps;
+        p->floor_share = floor * p->tps;
     }
 }
 

@@ -139,6 +139,9 @@ static void read_activation(config_reader *r, const json_node *root, hf_config *
         return;
     }
     c->activation = hidden_acts[i].activation;
+    /* TurboSparse's checkpoints say relu and apply it to both sides, as their architecture does */
+    if (c->activation == ACTIVATION_RELU && c->arch->default_activation == ACTIVATION_DRELU)
+        c->activation = ACTIVATION_DRELU;
     if (strcmp(name, "gelu") == 0)
         talk_say(r->talk, "hidden_act gelu is computed in its tanh form, which differs by 0.001");
     if (c->activation == ACTIVATION_FATRELU) {
@@ -284,7 +287,8 @@ pi_status hf_config_parse(const json_node *root, const char *path, const talk *t
     config_reader r = {.path = path, .talk = t, .err = err, .status = PI_OK};
     *out = (hf_config){0};
     if (json_kind_of(root) != JSON_OBJECT)
-        return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s", path);
+        return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s: download the file again",
+                         path);
     read_model_type(&r, root, out);
     if (r.status == PI_OK) read_shape(&r, root, out);
     if (r.status == PI_OK) read_rope(&r, root, out);
@@ -310,7 +314,7 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
 pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_error *err) {
     char path[PATH_BYTES];
     if (!file_join(path, sizeof path, dir, "config.json"))
-        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s", dir);
+        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
     if (!file_exists(path))
         return error_set(err, PI_ERR_NOT_FOUND,
                          "no config.json: %.300s: expected a Hugging Face model folder", dir);

@@ -48,7 +48,7 @@ static const json_node *root_of(const folder *f, json_file file) {
 static pi_status folder_path(const folder *f, const char *name, char path[PATH_BYTES],
                              pi_error *err) {
     if (file_join(path, PATH_BYTES, f->dir, name)) return PI_OK;
-    return error_set(err, PI_ERR_LIMIT, "path too long: %.200s", f->dir);
+    return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", f->dir);
 }
 
 static pi_status read_json_files(folder *f, pi_error *err) {
@@ -60,7 +60,8 @@ static pi_status read_json_files(folder *f, pi_error *err) {
         status = json_parse_file(path, &f->docs[i], err);
         if (status != PI_OK) return status;
         if (json_kind_of(root_of(f, (json_file)i)) != JSON_OBJECT)
-            return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s", path);
+            return error_set(err, PI_ERR_FORMAT, "not a JSON object: %s: download the file again",
+                             path);
     }
     return PI_OK;
 }
@@ -275,7 +276,8 @@ static void choose_flags(const folder *f, vocab *v) {
 static pi_status add_template(vocab *v, const char *name, const char *text, size_t n_bytes,
                               pi_error *err) {
     if (v->n_templates == VOCAB_MAX_TEMPLATES)
-        return error_set(err, PI_ERR_LIMIT, "more than %d chat templates", VOCAB_MAX_TEMPLATES);
+        return error_set(err, PI_ERR_LIMIT, "more than %d chat templates: %s: leave some out",
+                         VOCAB_MAX_TEMPLATES, "tokenizer_config.json");
     char *text_copy = arena_strndup(&v->arena, text, n_bytes);
     char *name_copy = arena_strndup(&v->arena, name, strlen(name));
     if (!text_copy || !name_copy) return error_nomem(err, n_bytes, "chat template");

@@ -2,6 +2,7 @@
  * costs nothing but the pages that are read. */
 #include "imatrix.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,15 @@ pi_status imatrix_find(const imatrix *m, const gguf_tensor *t, const float **out
                          "%llu matrices of %llu columns: collect it with this model",
                          gguf_path(m->file), name, (unsigned long long)sums->n_elems,
                          (unsigned long long)n_matrices, (unsigned long long)t->dims[0]);
-    *out = (const float *)(const void *)sums->data;
+    const float *values = (const float *)(const void *)sums->data;
+    for (uint64_t i = 0; i < sums->n_elems; i++) {
+        if (values[i] >= 0 && isfinite(values[i])) continue;
+        return error_set(err, PI_ERR_FORMAT,
+                         "importance matrix is damaged: %.200s: %.80s has a sum of squares of %g: "
+                         "collect it again",
+                         gguf_path(m->file), name, (double)values[i]);
+    }
+    *out = values;
     return PI_OK;
 }
 

@@ -109,6 +109,8 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
 static pi_status read_tokens(collection *c, pi_error *err) {
     pi_status status = file_read(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
     if (status != PI_OK) return status;
+    if (c->n_text == 0) /* a BOS alone says nothing about columns */
+        return error_set(err, PI_ERR_ARG, "the text is empty: %.300s: give another", c->text_path);
     /* enough for well-formed UTF-8; others are counted first */
     size_t capacity = c->n_text + 8, n_bytes;
     for (int attempt = 0; attempt < 2; attempt++) {

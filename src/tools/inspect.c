@@ -8,6 +8,7 @@
 
 #include "arch.h"
 #include "inspect_plan.h"
+#include "inspect_svg.h"
 #include "mem.h"
 #include "model.h"
 #include "powerinfer_tools.h"
@@ -91,7 +92,7 @@ static void gather_types(const gguf_file *f, inspect_summary *s) {
     }
 }
 
-void inspect_gather(const gguf_file *f, bool complete, inspect_summary *s) {
+pi_status inspect_gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err) {
     *s = (inspect_summary){.complete = complete};
     gguf_string arch = find_string(f, "general.architecture");
     s->architecture = arch;
@@ -116,6 +117,7 @@ void inspect_gather(const gguf_file *f, bool complete, inspect_summary *s) {
     s->n_expert_used = arch_number(f, arch, "expert_used_count");
     s->n_vocab = find_vocabulary(f, arch);
     gather_types(f, s);
+    return inspect_neurons_gather(f, s->n_layer, &s->neurons, err);
 }
 
 /* Bytes of the KV cache at the default type for all of the context. */
@@ -169,16 +171,14 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
     pi_status status = open_any(path, &f, &complete, err);
     if (status) return status;
     inspect_summary s;
-    inspect_gather(f, complete, &s);
-    status = try_model(path, f, &s, err);
-    if (status) {
-        gguf_close(f);
-        return status;
-    }
-    if (options->json)
+    status = inspect_gather(f, complete, &s, err);
+    if (!status) status = try_model(path, f, &s, err);
+    if (!status && options->svg) status = inspect_write_svg(f, &s, options->svg, err);
+    if (!status && options->json)
         status = inspect_write_json(f, &s, options->verbose, out, err);
-    else
+    else if (!status)
         inspect_write_text(f, &s, options->verbose, out);
+    inspect_neurons_free(&s.neurons);
     gguf_close(f);
     if (!status && (fflush(out) != 0 || ferror(out))) {
         status = error_set(err, PI_ERR_IO, "the description of %.200s could not be written", path);

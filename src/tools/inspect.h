@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "gguf.h"
+#include "inspect_neurons.h"
 
 /* Smallest and largest value over the layers; both -1 when the file does not say. */
 typedef struct inspect_range {
@@ -33,9 +34,11 @@ typedef struct inspect_summary {
     uint64_t n_params, tensor_bytes;
     int n_types;
     inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first */
+    inspect_neurons neurons;
 } inspect_summary;
 
-void inspect_gather(const gguf_file *f, bool complete, inspect_summary *s);
+/* PI_ERR_NOMEM. inspect_neurons_free what it leaves in `neurons`, also after an error. */
+pi_status inspect_gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err);
 
 void inspect_write_text(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out);
 /* PI_ERR_NOMEM: a key could not be copied. */

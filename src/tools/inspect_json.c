@@ -4,11 +4,16 @@
  *   name, architecture, layers, n_embd, n_ff, n_head, n_head_kv, head_dim, experts, experts_used,
  *   context, vocabulary, tokenizer, pre, chat_template, activation, predictor: null where the file
  *     does not say; [min, max] where layers differ
+ *   neurons: null without statistics, else {tokens, loss, and as means over the layers density,
+ *     share_50, share_80, share_95, kind, rank, selected, recall}, with `verbose` also layers: the
+ *     last eight and neurons, for each
  *   parameters, tensor_bytes, types: [{type, tensors, bytes}], most bytes first
  *   kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"} unless `verbose`
  *   tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]
  *
  * Fields are only ever added. */
+
+#include <math.h>
 
 #include "inspect.h"
 #include "json_writer.h"
@@ -48,7 +53,48 @@ static void write_text(json_writer *w, const char *key, gguf_string s) {
         json_put_text(w, key, NULL);
 }
 
-static void write_summary(json_writer *w, const inspect_summary *s) {
+/* null for what is not known: JSON has no NaN. */
+static void write_share(json_writer *w, const char *key, double v) {
+    if (isnan(v))
+        json_put_text(w, key, NULL);
+    else
+        json_put_number(w, key, v);
+}
+
+static void write_layer(json_writer *w, const inspect_layer *l) {
+    const double nothing = (double)NAN;
+    bool known = l->n_neurons > 0;
+    write_share(w, "density", known ? l->density : nothing);
+    write_share(w, "share_50", known ? l->share_50 : nothing);
+    write_share(w, "share_80", known ? l->share_80 : nothing);
+    write_share(w, "share_95", known ? l->share_95 : nothing);
+    json_put_text(w, "kind", l->predictor[0] ? l->predictor : NULL);
+    write_u64(w, "rank", l->rank);
+    write_share(w, "selected", l->selected);
+    write_share(w, "recall", l->recall);
+}
+
+static void write_neurons(json_writer *w, const inspect_neurons *n, bool verbose) {
+    if (n->n_layers == 0) {
+        json_put_text(w, "neurons", NULL);
+        return;
+    }
+    json_put_object(w, "neurons");
+    write_known(w, "tokens", n->tokens);
+    write_share(w, "loss", n->loss);
+    write_layer(w, &n->mean);
+    if (verbose) json_put_array(w, "layers");
+    for (int i = 0; verbose && i < n->n_layers; i++) {
+        json_put_object(w, NULL);
+        write_u64(w, "neurons", n->layers[i].n_neurons);
+        write_layer(w, &n->layers[i]);
+        json_end_object(w);
+    }
+    if (verbose) json_end_array(w);
+    json_end_object(w);
+}
+
+static void write_summary(json_writer *w, const inspect_summary *s, bool verbose) {
     write_text(w, "name", s->name);
     write_text(w, "architecture", s->architecture);
     write_known(w, "layers", s->n_layer);
@@ -66,6 +112,7 @@ static void write_summary(json_writer *w, const inspect_summary *s) {
     json_put_bool(w, "chat_template", s->has_chat_template);
     json_put_text(w, "activation", s->activation);
     json_put_bool(w, "predictor", s->has_predictor);
+    write_neurons(w, &s->neurons, verbose);
     write_u64(w, "parameters", s->n_params);
     write_u64(w, "tensor_bytes", s->tensor_bytes);
     json_put_array(w, "types");
@@ -185,7 +232,7 @@ pi_status inspect_write_json(const gguf_file *f, const inspect_summary *s, bool 
     json_put_bool(&w, "complete", s->complete);
     json_put_bool(&w, "runs", s->runs);
     json_put_text(&w, "refusal", s->tried && !s->runs ? s->refusal : NULL);
-    write_summary(&w, s);
+    write_summary(&w, s, verbose);
     pi_status status = write_keys(&w, f, verbose, err);
     if (!status) write_tensors(&w, f);
     json_end_object(&w);

@@ -4,6 +4,7 @@
 #include "inspect.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 enum {
     SHOWN_STRING = 72, /* bytes of a string value */
@@ -124,6 +125,35 @@ static void print_weights(const gguf_file *f, const inspect_summary *s, FILE *ou
     fputs(" of the bytes\n", out);
 }
 
+/* What prepared files add. */
+static void print_neurons(const inspect_summary *s, FILE *out) {
+    const inspect_layer *m = &s->neurons.mean;
+    if (m->n_neurons > 0) {
+        label(out, "neurons");
+        fprintf(out,
+                "%.1f%% fire for a token; 50/80/95%% of the activations in %.1f/%.1f/%.1f%% of "
+                "them\n",
+                100 * m->density, 100 * m->share_50, 100 * m->share_80, 100 * m->share_95);
+    }
+    if (s->neurons.tokens > 0) {
+        label(out, "calibration");
+        fprintf(out, "%" PRId64 " tokens", s->neurons.tokens);
+        if (!isnan(s->neurons.loss))
+            fprintf(out, ", perplexity %+.2f%% in the mode that auto takes", 100 * s->neurons.loss);
+        fputc('\n', out);
+    }
+    if (s->has_predictor || m->predictor[0]) {
+        label(out, "predictor");
+        fputs(m->predictor[0] ? m->predictor : "says which neurons to compute (fc1, fc2)", out);
+        if (m->predictor[0] && m->rank > 0) fprintf(out, " of rank %" PRIu64, m->rank);
+        if (!isnan(m->selected) && m->selected > 0)
+            fprintf(out, ", selects %.1f%%", 100 * m->selected);
+        if (!isnan(m->recall) && m->recall > 0)
+            fprintf(out, ", contribution recall %.1f%%", 100 * m->recall);
+        fputc('\n', out);
+    }
+}
+
 static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *out) {
     if (s->name.n_bytes) {
         label(out, "name");
@@ -142,10 +172,7 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
         label(out, "activation");
         fprintf(out, "%s\n", s->activation);
     }
-    if (s->has_predictor) {
-        label(out, "predictor");
-        fputs("says which neurons to compute (fc1, fc2)\n", out);
-    }
+    print_neurons(s, out);
     if (s->n_ctx >= 0) {
         label(out, "context");
         print_number(out, "", s->n_ctx, " tokens");
@@ -248,9 +275,42 @@ static void print_tensors(const gguf_file *f, FILE *out) {
     }
 }
 
+static void print_percent(FILE *out, double share, int width) {
+    if (isnan(share))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.2f", width, 100 * share);
+}
+
+static void print_layers(const inspect_neurons *n, FILE *out) {
+    if (n->n_layers == 0) return;
+    fprintf(
+        out,
+        "\nneurons (%d layers): those with 50, 80, 95%% of the activations, those that fire for "
+        "a token,\npredictor, its rank, those it selects, contribution recall; in %%\n",
+        n->n_layers);
+    fprintf(out, "  %5s %6s %6s %6s %6s  %-10s %5s %6s %6s\n", "layer", "50", "80", "95", "fire",
+            "predictor", "rank", "select", "recall");
+    for (int i = 0; i < n->n_layers; i++) {
+        const inspect_layer *l = &n->layers[i];
+        const double nothing = (double)NAN;
+        bool known = l->n_neurons > 0;
+        fprintf(out, "  %5d", i);
+        print_percent(out, known ? l->share_50 : nothing, 6);
+        print_percent(out, known ? l->share_80 : nothing, 6);
+        print_percent(out, known ? l->share_95 : nothing, 6);
+        print_percent(out, known ? l->density : nothing, 6);
+        fprintf(out, "  %-10s %5" PRIu64, l->predictor[0] ? l->predictor : "-", l->rank);
+        print_percent(out, l->selected, 6);
+        print_percent(out, l->recall, 6);
+        fputc('\n', out);
+    }
+}
+
 void inspect_write_text(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out) {
     print_summary(f, s, out);
     if (!verbose) return;
+    print_layers(&s->neurons, out);
     print_keys(f, out);
     print_tensors(f, out);
 }

@@ -158,8 +158,8 @@ static pi_status parse_entries(safetensors *s, const json_node *root, const uint
         if (n_name == 0 || n_name > SAFETENSORS_MAX_NAME)
             return bad_file(err, file, "a tensor name is empty or longer than 512 bytes");
         if (s->n_items >= SAFETENSORS_MAX_TENSORS)
-            return error_set(err, PI_ERR_LIMIT, "more than %d tensors: %s", SAFETENSORS_MAX_TENSORS,
-                             file);
+            return error_set(err, PI_ERR_LIMIT, "more than %d tensors: %s: is it a model?",
+                             SAFETENSORS_MAX_TENSORS, file);
         if (!mem_grow((void **)&s->items, &s->items_capacity, s->n_items + 1, sizeof *s->items,
                       SAFETENSORS_MAX_TENSORS))
             return error_nomem(err, sizeof *s->items * (s->n_items + 1), "list of tensors");
@@ -250,12 +250,12 @@ static pi_status open_listed(safetensors *s, const json_node *map, const char *d
                                "the same folder",
                                index, name);
         } else if (!file_join(path, sizeof path, dir, shard)) {
-            status = error_set(err, PI_ERR_LIMIT, "path too long: %.200s", dir);
+            status = error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
         } else if (find_shard(s, files, path)) {
             continue;
         } else if (s->n_maps >= SAFETENSORS_MAX_SHARDS) {
-            status = error_set(err, PI_ERR_LIMIT, "more than %d files: %s", SAFETENSORS_MAX_SHARDS,
-                               index);
+            status = error_set(err, PI_ERR_LIMIT, "more than %d files: %s: is it a model?",
+                               SAFETENSORS_MAX_SHARDS, index);
         } else if (!file_exists(path)) {
             status = error_set(err, PI_ERR_NOT_FOUND,
                                "missing file: %s: named by model.safetensors.index.json: download "
@@ -339,7 +339,7 @@ pi_status safetensors_open(const char *dir, safetensors **out, pi_error *err) {
     char single[PATH_BYTES], index[PATH_BYTES];
     if (!file_join(single, sizeof single, dir, "model.safetensors") ||
         !file_join(index, sizeof index, dir, "model.safetensors.index.json"))
-        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s", dir);
+        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
     safetensors *s = new_safetensors(err);
     if (!s) return PI_ERR_NOMEM;
     pi_status status;

@@ -211,7 +211,8 @@ static pi_status read_model(proto *p, sentencepiece_model *m, size_t *capacity) 
         proto message = sub_message(p, &f);
         if (f.number == MODEL_PIECES) {
             if (m->n_pieces >= TOKENIZER_MAX_VOCAB)
-                return error_set(p->err, PI_ERR_LIMIT, "more than %d pieces: %s",
+                return error_set(p->err, PI_ERR_LIMIT,
+                                 "more than %d pieces: %s: is it a vocabulary?",
                                  TOKENIZER_MAX_VOCAB, p->name);
             if (!mem_grow((void **)&m->pieces, capacity, m->n_pieces + 1, sizeof *m->pieces,
                           TOKENIZER_MAX_VOCAB))

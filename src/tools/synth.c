@@ -2,7 +2,11 @@
  *
  * The header comes from the architecture's row; then tensor after tensor is made in blocks of rows:
  * workers make and quantize rows into a buffer, the calling thread writes it. Memory is a few
- * blocks, whatever the model. The bytes depend on the options, not on the number of threads. */
+ * blocks, whatever the model. The bytes depend on the options, not on the number of threads.
+ *
+ * A prepared file has the same network: its neurons hottest first, `down` transposed, and beside
+ * them frequencies, the order and a predictor, all known from the recipe instead of measured. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,21 +15,27 @@
 #include "pool.h"
 #include "powerinfer_tools.h"
 #include "progress.h"
+#include "sparse_keys.h"
 #include "synth.h"
 
 enum {
     BLOCK_BYTES = 4 << 20, /* of quantized rows: a write large enough to cost nothing */
     ROWS_AT_ONCE = 4,      /* a worker takes: enough to make the counter free */
-    NAME_BYTES = 128
+    NAME_BYTES = 128,
+    PREDICTOR_RANK_STEP = 32 /* of the file format */
 };
 
 static const float NORM_EPS = 1e-5f, ROPE_BASE = 10000.0f;
+/* Of contributions, what the predictor of a prepared model selects: the same that `prepare` aims
+ * at. */
+static const double RECALL = 0.98;
 
 typedef struct synth_job {
     const pi_synth_options *options;
     synth_recipe recipe;
-    const arch_row *arch;
-    const quant_traits *traits; /* of matrices */
+    const quant_traits *traits;     /* of matrices */
+    const quant_traits *fc2_traits; /* of the predictor's second one, whose rows may be short */
+    int32_t layer;                  /* that the recipe is set to; -1: none yet */
     gguf_writer *writer;
     pool *pool;
     progress progress;
@@ -66,10 +76,9 @@ static pi_status check_options(synth_job *job, pi_error *err) {
                          "shape '%.64s' cannot be written: choose one of %s",
                          o->shape ? o->shape : "", synth_shape_names());
     }
-    if (!o->plain) {
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "prepared output (neuron order, predictors) cannot be written: "
-                         "use --plain for an ordinary file");
+    if (o->bundle && o->plain) {
+        return error_set(err, PI_ERR_ARG,
+                         "bundle: synth: plain files have no bundled rows; leave out one of both");
     }
     job->traits = o->type ? quant_find_name(o->type) : NULL;
     if (!job->traits) {
@@ -87,11 +96,18 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "rank %d: shape %s has ranks from 1 to %d", o->rank,
                          r->shape->name, r->shape->n_embd);
     }
+    if (!o->plain && o->rank % PREDICTOR_RANK_STEP != 0) {
+        return error_set(err, PI_ERR_ARG,
+                         "rank %d: a predictor's is a multiple of %d; choose one or use --plain",
+                         o->rank, PREDICTOR_RANK_STEP);
+    }
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
     r->rank = o->rank;
     r->seed = o->seed;
-    job->arch = arch_find(r->shape->arch, strlen(r->shape->arch));
-    if (!job->arch) {
+    r->prepared = !o->plain;
+    job->layer = -1;
+    r->arch = arch_find(r->shape->arch, strlen(r->shape->arch));
+    if (!r->arch) {
         return error_set(err, PI_ERR_UNSUPPORTED, "architecture %s is not built in",
                          r->shape->arch);
     }
@@ -120,8 +136,40 @@ static uint32_t file_type_of(quant_type type) {
 }
 
 static const char *arch_key(const synth_job *job, const char *key, char name[NAME_BYTES]) {
-    snprintf(name, NAME_BYTES, "%s.%s", job->arch->name, key);
+    snprintf(name, NAME_BYTES, "%s.%s", job->recipe.arch->name, key);
     return name;
+}
+
+/* One item per layer, all the same. */
+static void put_layers(synth_job *job, const char *key, double value, const char *text) {
+    enum { LAYERS_MAX = 256 }; /* of any shape */
+    float numbers[LAYERS_MAX];
+    gguf_string texts[LAYERS_MAX];
+    uint64_t n = (uint64_t)job->recipe.n_layer;
+    for (uint64_t i = 0; i < n; i++) {
+        numbers[i] = (float)value;
+        if (text) texts[i] = (gguf_string){.data = text, .n_bytes = strlen(text)};
+    }
+    if (text)
+        gguf_put_strings(job->writer, key, texts, n);
+    else
+        gguf_put_array(job->writer, key, GGUF_F32, numbers, n);
+}
+
+/* No text was used, hence no checksum; random weights have no language to lose, hence a loss of
+ * nothing, with which mode `auto` takes the predictor. */
+static void put_prepared_keys(synth_job *job) {
+    const synth_predictor *p = &job->recipe.predictor;
+    gguf_put_u32(job->writer, SPARSE_KEY_VERSION, SPARSE_VERSION);
+    gguf_put_u32(job->writer, SPARSE_KEY_CALIBRATION_TOKENS, 0);
+    gguf_put_f32(job->writer, SPARSE_KEY_CALIBRATION_LOSS, 0);
+    put_layers(job, SPARSE_KEY_PREDICTOR_KIND, 0, "lowrank");
+    put_layers(job, SPARSE_KEY_PREDICTOR_INPUT, 0, "normed");
+    put_layers(job, SPARSE_KEY_PREDICTOR_RECALL, p->recall, NULL);
+    put_layers(job, SPARSE_KEY_PREDICTOR_DENSITY, p->density, NULL);
+    put_layers(job, SPARSE_KEY_THRESHOLD_CUT, (double)NAN, NULL);
+    gguf_put_f32(job->writer, SPARSE_KEY_THRESHOLD_LOSS, NAN);
+    put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
 }
 
 static void put_keys(synth_job *job) {
@@ -139,9 +187,8 @@ static void put_keys(synth_job *job) {
         {"feed_forward_length", s->n_ff},
         {"attention.head_count", s->n_head},
         {"attention.head_count_kv", s->n_head_kv},
-        {"rope.dimension_count", s->n_embd / s->n_head},
     };
-    gguf_put_string(w, "general.architecture", job->arch->name);
+    gguf_put_string(w, "general.architecture", job->recipe.arch->name);
     snprintf(text, sizeof text, "synthetic %s", s->name);
     gguf_put_string(w, "general.name", text);
     gguf_put_u32(w, "general.file_type", file_type_of(job->traits->type));
@@ -149,20 +196,58 @@ static void put_keys(synth_job *job) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
     }
-    gguf_put_f32(w, arch_key(job, "attention.layer_norm_rms_epsilon", text), NORM_EPS);
-    gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
+    bool rms = job->recipe.arch->norm == NORM_RMS;
+    const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+    gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);
+    if (job->recipe.arch->rope != ROPE_NONE) {
+        gguf_put_u32(w, arch_key(job, "rope.dimension_count", text),
+                     (uint32_t)(s->n_embd / s->n_head));
+        gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
+    }
     gguf_put_string(w, arch_key(job, "hidden_activation", text), activation_name(ACTIVATION_RELU));
     gguf_put_string(w, "tokenizer.ggml.model", "none");
+    if (job->recipe.prepared) put_prepared_keys(job);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static bool is_written(const arch_tensor *t) {
-    return !(t->flags & TENSOR_OPTIONAL) || t->role == ROLE_OUTPUT;
+static bool is_written(const synth_job *job, const arch_tensor *t) {
+    bool prepared = job->recipe.prepared, bundle = job->options->bundle;
+    switch (t->role) {
+    case ROLE_ATTN_NORM_2:
+    case ROLE_ATTN_NORM_2_BIAS:
+    case ROLE_OUTPUT:
+        return true;
+    case ROLE_FFN_UP:
+        return !bundle;
+    case ROLE_FFN_DOWN:
+        return !prepared;
+    case ROLE_FFN_UP_DOWN:
+        return bundle;
+    case ROLE_FFN_DOWN_T:
+        return prepared && !bundle;
+    case ROLE_FC1:
+    case ROLE_FC2:
+    case ROLE_FC2_BIAS:
+    case ROLE_FFN_FREQ:
+    case ROLE_FFN_PERM:
+        return prepared;
+    default:
+        return !(t->flags & TENSOR_OPTIONAL);
+    }
 }
 
 static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t) {
-    return t->flags & TENSOR_F32 ? quant_find(QUANT_F32) : job->traits;
+    if (t->flags & TENSOR_RAW) return quant_find(QUANT_I32); /* the order */
+    if (t->flags & TENSOR_F32) return quant_find(QUANT_F32);
+    return t->role == ROLE_FC2 ? job->fc2_traits : job->traits;
+}
+
+static uint64_t dim_of(const synth_job *job, arch_dim dim) {
+    const synth_recipe *r = &job->recipe;
+    if (dim == DIM_RANK) return (uint64_t)r->rank;
+    if (dim == DIM_POS) return (uint64_t)(r->shape->n_ctx + r->arch->pos_offset);
+    return synth_shape_dim(r->shape, dim);
 }
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
@@ -171,10 +256,11 @@ typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t lay
 static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
     for (int32_t layer = -1; layer <= job->recipe.n_layer; layer++) {
         bool inside = layer >= 0 && layer < job->recipe.n_layer;
-        for (int i = 0; i < job->arch->n_tensors; i++) {
-            const arch_tensor *t = &job->arch->tensors[i];
-            bool per_layer = t->flags & TENSOR_PER_LAYER, first = t->role == ROLE_TOKEN_EMBD;
-            if (!is_written(t) || per_layer != inside || (!inside && first != (layer < 0)))
+        for (int i = 0; i < job->recipe.arch->n_tensors; i++) {
+            const arch_tensor *t = &job->recipe.arch->tensors[i];
+            bool per_layer = t->flags & TENSOR_PER_LAYER;
+            bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
+            if (!is_written(job, t) || per_layer != inside || (!inside && first != (layer < 0)))
                 continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
@@ -187,9 +273,9 @@ static pi_status declare_tensor(synth_job *job, const arch_tensor *t, int32_t la
                                 pi_error *err) {
     char name[GGUF_MAX_NAME];
     arch_tensor_name(t, layer, name);
-    uint64_t dims[2] = {synth_shape_dim(job->recipe.shape, t->dims[0]), 1};
+    uint64_t dims[2] = {dim_of(job, t->dims[0]), 1};
     int n_dims = t->dims[1] == DIM_NONE ? 1 : 2;
-    if (n_dims == 2) dims[1] = synth_shape_dim(job->recipe.shape, t->dims[1]);
+    if (n_dims == 2) dims[1] = dim_of(job, t->dims[1]);
     const quant_traits *traits = traits_of(job, t);
     pi_status status = gguf_add_tensor(job->writer, name, traits->type, n_dims, dims, err);
     size_t row_bytes = 0;
@@ -210,22 +296,30 @@ static void make_block(void *arg, int ith, int nth) {
         if (at >= b->n_rows) break;
         uint64_t end = at + ROWS_AT_ONCE < b->n_rows ? at + ROWS_AT_ONCE : b->n_rows;
         for (; at < end; at++) {
+            void *out = job->block + at * b->row_bytes;
+            if (b->tensor->role == ROLE_FFN_PERM) {
+                memcpy(out, job->recipe.order, b->row_bytes);
+                continue;
+            }
             synth_make_row(&job->recipe, b->tensor->role, b->layer, b->first + at, b->n_in, row);
-            b->traits->quantize(row, job->block + at * b->row_bytes, (int64_t)b->n_in, NULL);
+            b->traits->quantize(row, out, (int64_t)b->n_in, NULL);
         }
     }
 }
 
 static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err) {
     synth_block b = {.job = job, .tensor = t, .layer = layer, .traits = traits_of(job, t)};
-    b.n_in = synth_shape_dim(job->recipe.shape, t->dims[0]);
+    b.n_in = dim_of(job, t->dims[0]);
     uint64_t n_out = 1;
-    if (t->dims[1] != DIM_NONE) n_out = synth_shape_dim(job->recipe.shape, t->dims[1]);
+    if (t->dims[1] != DIM_NONE) n_out = dim_of(job, t->dims[1]);
     if (!quant_row_bytes(b.traits->type, b.n_in, &b.row_bytes)) {
         return error_set(err, PI_ERR_ARG, "rows of %llu elements do not fit type %s",
                          (unsigned long long)b.n_in, b.traits->name);
     }
-    if (t->role == ROLE_FFN_GATE) synth_recipe_set_layer(&job->recipe, layer);
+    if (t->flags & TENSOR_PER_LAYER && layer != job->layer) {
+        synth_recipe_set_layer(&job->recipe, layer);
+        job->layer = layer;
+    }
     uint64_t rows_per_block = b.row_bytes < BLOCK_BYTES ? BLOCK_BYTES / b.row_bytes : 1;
     for (b.first = 0; b.first < n_out; b.first += b.n_rows) {
         uint64_t left = n_out - b.first;
@@ -257,10 +351,65 @@ static pi_status prepare_buffers(synth_job *job, pi_error *err) {
     return PI_OK;
 }
 
+/* ---- predictor ------------------------------------------------------------------------------- */
+
+/* Mean square that storing rows in a type loses, relative to the rows'. */
+static pi_status measure_error(const synth_recipe *r, const quant_traits *traits, uint64_t n,
+                               tensor_role role, double *error, pi_error *err) {
+    enum { ROWS = 64 };
+    size_t row_bytes = 0;
+    if (!quant_row_bytes(traits->type, n, &row_bytes)) {
+        return error_set(err, PI_ERR_ARG, "rows of %llu elements do not fit type %s",
+                         (unsigned long long)n, traits->name);
+    }
+    float *row = mem_calloc(2 * n, sizeof *row);
+    void *stored = mem_alloc(row_bytes);
+    double square = 0, lost = 0;
+    for (uint64_t i = 0; row && stored && i < ROWS; i++) {
+        synth_make_row(r, role, 0, i, n, row);
+        traits->quantize(row, stored, (int64_t)n, NULL);
+        traits->dequantize(stored, row + n, (int64_t)n);
+        for (uint64_t k = 0; k < n; k++) {
+            double difference = (double)(row[n + k] - row[k]);
+            square += (double)(row[k] * row[k]);
+            lost += difference * difference;
+        }
+    }
+    pi_status status = row && stored ? PI_OK : error_nomem(err, row_bytes, "a row");
+    mem_free(row);
+    mem_free(stored);
+    *error = lost / square;
+    return status;
+}
+
+/* The predictor allows for what quantization adds to gates and scores. */
+static pi_status plan_predictor(synth_job *job, pi_error *err) {
+    synth_recipe *r = &job->recipe;
+    double gate_error = 0, fc1_error = 0, fc2_error = 0;
+    uint64_t n_embd = (uint64_t)r->shape->n_embd, rank = (uint64_t)r->rank;
+    size_t row_bytes;
+    job->fc2_traits = job->traits;
+    if (!quant_row_bytes(job->traits->type, rank, &row_bytes))
+        job->fc2_traits = quant_find(QUANT_Q8_0); /* its blocks are of 32, like ranks */
+    if (!r->prepared) return PI_OK;
+    synth_recipe_set_layer(r, 0);
+    job->layer = 0;
+    r->predictor.slope = 1;
+    pi_status status = measure_error(r, job->traits, n_embd, r->gate, &gate_error, err);
+    if (!status) status = measure_error(r, job->traits, n_embd, ROLE_FC1, &fc1_error, err);
+    if (!status) status = measure_error(r, job->fc2_traits, rank, ROLE_FC2, &fc2_error, err);
+    if (!status)
+        r->predictor = synth_predictor_solve(&r->profile, RECALL, gate_error,
+                                             fc1_error + fc2_error);
+    return status;
+}
+
 static pi_status write_model(synth_job *job, pi_error *err) {
+    pi_status status = synth_recipe_create(&job->recipe, err);
+    if (!status) status = plan_predictor(job, err);
+    if (status) return status;
     put_keys(job);
-    pi_status status = for_each_tensor(job, declare_tensor, err);
-    if (!status) status = synth_recipe_create(&job->recipe, err);
+    status = for_each_tensor(job, declare_tensor, err);
     if (!status) status = prepare_buffers(job, err);
     if (!status) status = gguf_writer_begin_data(job->writer, err);
     if (!status) status = for_each_tensor(job, write_tensor, err);

@@ -5,10 +5,15 @@
  * vector of signs, the same for all tokens and layers, z is the token's own part with unit variance
  * per element. A gate row is  w = r + m v / n_embd  with r orthogonal to v and |r| chosen so that
  * r.norm(x) has variance 1. Then gate = t + (unit normal), where t follows from m, and the neuron
- * fires with probability Phi(t). Drawing t from a normal distribution N(mu, tau) gives any mean
+ * fires with probability Phi(t). Most of r lies in a space of low rank, shared by the rows of a
+ * layer: what a predictor can know. Drawing t from a normal distribution N(mu, tau) gives any mean
  * density and skew. Every other matrix that reads the stream is orthogonal to v, and what is added
  * to the stream is independent of v, so that layers do not disturb one another; b grows a little
- * from layer to layer by an amount that is known and allowed for. */
+ * from layer to layer by an amount that is known and allowed for.
+ *
+ * Where there is no gate, `up` takes its place, and what down reads, relu(up), has a mean that is
+ * the same for all tokens. Every row of down is made orthogonal to these means, so that it adds
+ * nothing that all tokens share. */
 #ifndef TOOLS_SYNTH_H
 #define TOOLS_SYNTH_H
 
@@ -35,17 +40,42 @@ uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 /* t = mu + tau * (standard normal); a neuron fires with probability Phi(t). */
 typedef struct synth_profile {
     double mu, tau;
-    double mean_square; /* E[relu(t + normal)^2] over all neurons */
+    /* Over all neurons, of h = relu(t + normal): E[h^2], and the mean of its variances. */
+    double mean_square, mean_variance;
 } synth_profile;
 
-double synth_phi(double x);    /* normal distribution function */
-double synth_probit(double p); /* its inverse, 0 < p < 1 */
+/* t within -+5: means beyond (Phi is within 3e-7 of 0 or 1) would only widen the range of weights.
+ */
+double synth_clamp_mean(double t);
+
+double synth_phi(double x);                 /* normal distribution function */
+double synth_probit(double p);              /* its inverse, 0 < p < 1 */
+double synth_relu_mean(double m, double s); /* E[relu(m + s * normal)] */
 
 /* The profile whose mean probability is `density` and in which the most active fraction `share` of
  * the neurons has the fraction `mass` of all activations. PI_ERR_ARG when no such profile exists.
  */
 pi_status synth_profile_solve(double density, double share, double mass, synth_profile *profile,
                               pi_error *err);
+
+/* ---- predictor ------------------------------------------------------------------------------- */
+
+/* Share of a gate row's variance that lies in the low-rank part; the rest is noise that no
+ * predictor of that rank can see. */
+static const double SYNTH_LOW_RANK_SHARE = 0.9;
+
+/* The best estimate of a gate from the stored fc1 and fc2 is  t + slope * (low-rank part, with the
+ * errors of its quantization);  a neuron is selected when that reaches `cut`. */
+typedef struct synth_predictor {
+    double slope, cut;
+    double recall;  /* of contributions relu(gate) |up| |down| */
+    double density; /* share of neurons selected, the mean over tokens */
+} synth_predictor;
+
+/* The cut that selects least among those that reach `recall`. The errors are those of quantization,
+ * mean squares relative to the weights': of the gate's rows, and of fc1 and fc2 together. */
+synth_predictor synth_predictor_solve(const synth_profile *profile, double recall,
+                                      double gate_error, double predictor_error);
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
@@ -56,19 +86,28 @@ enum {
 
 typedef struct synth_recipe {
     const synth_shape *shape;
+    const arch_row *arch;
     int32_t n_layer, rank;
+    bool prepared; /* neurons are stored hottest first */
     uint64_t seed;
     synth_profile profile;
+    synth_predictor predictor;    /* of prepared models */
     float normals[SYNTH_NORMALS]; /* quantiles of the standard normal distribution */
     float *sign;                  /* [n_embd], v */
     float *pre_mean;              /* [n_ff], t of neurons from the rarest to the most frequent */
     float *basis;                 /* [rank][n_embd], low-rank part of the gate of one layer */
     int32_t *neuron_rank;         /* [n_ff], place in pre_mean of each neuron of that layer */
+    int32_t *order;               /* [n_ff], the neuron in each place of the file */
+    tensor_role gate;             /* the matrix that decides which neurons fire */
+    /* Without a gate: the mean of what down reads [n_ff], and how much of it each row of that
+     * layer's down has lost [n_embd]. NULL with a gate. */
+    float *hidden_mean, *down_lost;
 } synth_recipe;
 
-pi_status synth_recipe_create(synth_recipe *r, pi_error *err); /* the first four fields are set */
+/* Everything before `normals` is set, but `predictor` may come later. */
+pi_status synth_recipe_create(synth_recipe *r, pi_error *err);
 void synth_recipe_free(synth_recipe *r);
-/* Makes `basis` and `neuron_rank` those of a layer. Not while rows are being made. */
+/* Makes `basis`, `neuron_rank` and `order` those of a layer. Not while rows are being made. */
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer);
 /* Writes row `row` of the tensor in `role` ([n_in] floats). The same for the same seed, whatever
  * else has been made; thread-safe. */

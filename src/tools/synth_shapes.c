@@ -11,6 +11,10 @@ static const synth_shape shapes[] = {
     {"llama-1b", "llama", 2048, 8192, 16, 32, 8, 32000, 8192},
     {"llama-7b", "llama", 4096, 11008, 32, 32, 32, 32000, 4096},
     {"bamboo-7b", "llama", 4096, 14336, 32, 32, 8, 32000, 4096},
+    {"tiny-opt", "opt", 256, 768, 4, 4, 4, 512, 2048},
+    {"tiny-falcon", "falcon", 256, 768, 4, 4, 2, 512, 2048},
+    {"opt-30b", "opt", 7168, 28672, 48, 56, 56, 50272, 2048},
+    {"falcon-40b", "falcon", 8192, 32768, 60, 128, 8, 65024, 2048},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -23,7 +27,7 @@ const synth_shape *synth_shape_find(const char *name) {
 }
 
 const char *synth_shape_names(void) {
-    return "tiny, llama-1b, llama-7b, bamboo-7b";
+    return "tiny, llama-1b, llama-7b, bamboo-7b, tiny-opt, opt-30b, tiny-falcon, falcon-40b";
 }
 
 uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
@@ -38,6 +42,11 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
 }
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
+
+double synth_clamp_mean(double t) {
+    const double most = 5;
+    return t < -most ? -most : t > most ? most : t;
+}
 
 double synth_phi(double x) {
     return 0.5 * erfc(-x * 0.70710678118654752); /* 1/sqrt(2) */
@@ -111,9 +120,12 @@ pi_status synth_profile_solve(double density, double share, double mass, synth_p
     }
     profile->tau = 0.5 * (low + high);
     profile->mu = mu_of(probit, profile->tau);
-    profile->mean_square = 0;
+    profile->mean_square = profile->mean_variance = 0;
     for (int i = 0; i < QUANTILES; i++) {
-        profile->mean_square += relu_square(profile->mu + profile->tau * quantiles[i]) / QUANTILES;
+        double t = synth_clamp_mean(profile->mu + profile->tau * quantiles[i]);
+        double square = relu_square(t), mean = synth_relu_mean(t, 1);
+        profile->mean_square += square / QUANTILES;
+        profile->mean_variance += (square - mean * mean) / QUANTILES;
     }
     return PI_OK;
 }

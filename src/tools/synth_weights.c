@@ -2,8 +2,14 @@
  *
  * A row depends on the seed, its tensor and its number only, so that any thread may make any row.
  * Weights are normally distributed by way of a table of quantiles: 12 random bits choose an entry,
- * several times faster than computing logarithms, and indistinguishable after quantization. */
+ * several times faster than computing logarithms, and indistinguishable after quantization.
+ *
+ * Rows of neurons are asked for by their place in the file; the random streams go by their place in
+ * the plain file, so that both files are the same network. Weights of `down` come from a hash of
+ * their place in the matrix instead of a stream, so that rows (plain) and columns (prepared) have
+ * the same numbers. */
 #include <math.h>
+#include <string.h>
 
 #include "mem.h"
 #include "synth.h"
@@ -12,32 +18,35 @@
  * the planted direction. Over all layers the feed-forward halves add one half, the attention halves
  * between nothing (long contexts average values away) and one fifth; half of that is assumed. */
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
-/* Share of a gate row's variance that lies in the low-rank part; the rest is noise that no
- * predictor of that rank can see. */
-static const double LOW_RANK_SHARE = 0.9;
-/* Means beyond this (Phi is within 3e-7 of 0 or 1) would only widen the range of the weights. */
-static const double PRE_MEAN_MAX = 5;
-
+/* Likewise, of learned positions, which are added to the embeddings. */
+static const double POSITION_VARIANCE = 0.1;
 /* Keys of the random streams that do not belong to a tensor. */
-enum { STREAM_SIGN = 1000, STREAM_BASIS, STREAM_ORDER };
+enum { STREAM_SIGN = 1000, STREAM_BASIS, STREAM_ORDER, STREAM_COEFFICIENTS, STREAM_DOWN };
+
+/* A number of one row that differs from that of all others. */
+static uint64_t row_seed(const synth_recipe *r, int stream, int32_t layer, uint64_t row) {
+    const uint64_t odd = UINT64_C(0xd1342543de82ef95); /* spreads numbers over 64 bits */
+    uint64_t place = ((uint64_t)stream << 48) ^ ((uint64_t)(layer + 1) << 32) ^ row;
+    return (r->seed + place * odd) ^ (place >> 7);
+}
 
 /* The generator of one row: seeds of different rows differ in all bits after splitmix. */
 static rng row_rng(const synth_recipe *r, int stream, int32_t layer, uint64_t row) {
-    const uint64_t odd = UINT64_C(0xd1342543de82ef95); /* spreads numbers over 64 bits */
-    uint64_t place = ((uint64_t)stream << 48) ^ ((uint64_t)(layer + 1) << 32) ^ row;
     rng g;
-    rng_seed(&g, (r->seed + place * odd) ^ (place >> 7));
+    rng_seed(&g, row_seed(r, stream, layer, row));
     return g;
 }
 
+enum { NORMAL_BITS = 12 };
+_Static_assert(SYNTH_NORMALS == 1 << NORMAL_BITS, "a sample takes NORMAL_BITS bits");
+
 static void fill_normals(const synth_recipe *r, rng *g, float *out, uint64_t n) {
-    enum { BITS = 12, PER_DRAW = 64 / BITS };
-    _Static_assert(SYNTH_NORMALS == 1 << BITS, "a sample takes BITS bits");
+    enum { PER_DRAW = 64 / NORMAL_BITS };
     uint64_t i = 0;
     for (; n - i >= PER_DRAW; i += PER_DRAW) {
         uint64_t bits = rng_u64(g);
         for (int k = 0; k < PER_DRAW; k++) {
-            out[i + (uint64_t)k] = r->normals[bits >> (BITS * k) & (SYNTH_NORMALS - 1)];
+            out[i + (uint64_t)k] = r->normals[bits >> (NORMAL_BITS * k) & (SYNTH_NORMALS - 1)];
         }
     }
     for (; i < n; i++) out[i] = r->normals[rng_u64(g) & (SYNTH_NORMALS - 1)];
@@ -48,9 +57,15 @@ pi_status synth_recipe_create(synth_recipe *r, pi_error *err) {
     r->sign = mem_calloc(n_embd, sizeof *r->sign);
     r->pre_mean = mem_calloc(n_ff, sizeof *r->pre_mean);
     r->neuron_rank = mem_calloc(n_ff, sizeof *r->neuron_rank);
+    r->order = mem_calloc(n_ff, sizeof *r->order);
     r->basis = size_mul(n_embd, (size_t)r->rank, &n_basis) ? mem_calloc(n_basis, sizeof *r->basis)
                                                            : NULL;
-    if (!r->sign || !r->pre_mean || !r->neuron_rank || !r->basis) {
+    r->gate = arch_tensor_of(r->arch, ROLE_FFN_GATE) ? ROLE_FFN_GATE : ROLE_FFN_UP;
+    bool gated = r->gate == ROLE_FFN_GATE;
+    r->hidden_mean = gated ? NULL : mem_calloc(n_ff, sizeof *r->hidden_mean);
+    r->down_lost = gated ? NULL : mem_calloc(n_embd, sizeof *r->down_lost);
+    if ((!gated && (!r->hidden_mean || !r->down_lost)) || !r->sign || !r->pre_mean ||
+        !r->neuron_rank || !r->order || !r->basis) {
         return error_nomem(err, n_embd * (size_t)r->rank * sizeof(float), "a synthetic model");
     }
     for (int i = 0; i < SYNTH_NORMALS; i++) {
@@ -60,7 +75,7 @@ pi_status synth_recipe_create(synth_recipe *r, pi_error *err) {
     for (size_t i = 0; i < n_embd; i++) r->sign[i] = rng_u64(&g) >> 63 ? 1.0f : -1.0f;
     for (size_t i = 0; i < n_ff; i++) {
         double t = r->profile.mu + r->profile.tau * synth_probit(((double)i + 0.5) / (double)n_ff);
-        r->pre_mean[i] = (float)fmin(fmax(t, -PRE_MEAN_MAX), PRE_MEAN_MAX);
+        r->pre_mean[i] = (float)synth_clamp_mean(t);
     }
     return PI_OK;
 }
@@ -70,26 +85,21 @@ void synth_recipe_free(synth_recipe *r) {
     mem_free(r->pre_mean);
     mem_free(r->basis);
     mem_free(r->neuron_rank);
+    mem_free(r->order);
+    mem_free(r->hidden_mean);
+    mem_free(r->down_lost);
     *r = (synth_recipe){0};
-}
-
-void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
-    uint64_t n_embd = (uint64_t)r->shape->n_embd, n_ff = (uint64_t)r->shape->n_ff;
-    for (uint64_t i = 0; i < (uint64_t)r->rank; i++) {
-        rng g = row_rng(r, STREAM_BASIS, layer, i);
-        fill_normals(r, &g, r->basis + i * n_embd, n_embd);
-    }
-    rng g = row_rng(r, STREAM_ORDER, layer, 0);
-    for (uint64_t i = 0; i < n_ff; i++) { /* a random order, built from the inside out */
-        uint64_t j = rng_u64(&g) % (i + 1);
-        r->neuron_rank[i] = r->neuron_rank[j];
-        r->neuron_rank[j] = (int32_t)i;
-    }
 }
 
 /* Variance of the token's own part of the stream when `attentions` and `ffns` halves have run. */
 static double token_variance(const synth_recipe *r, int32_t attentions, int32_t ffns) {
-    return 1 + (attentions * ATTENTION_ASSUMED + ffns * FFN_GROWTH) / r->n_layer;
+    double start = arch_tensor_of(r->arch, ROLE_POS_EMBD) ? 1 + POSITION_VARIANCE : 1;
+    return start + (attentions * ATTENTION_ASSUMED + ffns * FFN_GROWTH) / r->n_layer;
+}
+
+/* The same where the feed-forward half of a layer reads it. */
+static double ffn_variance(const synth_recipe *r, int32_t layer) {
+    return token_variance(r, r->arch->parallel ? layer : layer + 1, layer);
 }
 
 /* Takes the part along v out of a row and scales it to a length. */
@@ -110,66 +120,222 @@ static double reading_length(double b2) {
     return sqrt((1 + b2) / b2);
 }
 
-static void add_low_rank(const synth_recipe *r, rng *g, float *row) {
-    int32_t n = r->shape->n_embd;
-    int n_used = r->rank < SYNTH_COEFFICIENTS ? r->rank : SYNTH_COEFFICIENTS;
+/* Coefficients of a gate row's low-rank part, of length 1 together, and the rows of the basis they
+ * belong to: one out of each of n equal parts of it. Few per row, other ones in every row: together
+ * they still span the rank. Returns n. */
+static int draw_coefficients(const synth_recipe *r, int32_t layer, uint64_t neuron,
+                             float coefficients[SYNTH_COEFFICIENTS],
+                             int32_t rows[SYNTH_COEFFICIENTS]) {
+    int32_t n = r->rank < SYNTH_COEFFICIENTS ? r->rank : SYNTH_COEFFICIENTS;
+    rng g = row_rng(r, STREAM_COEFFICIENTS, layer, neuron);
+    fill_normals(r, &g, coefficients, (uint64_t)n);
+    float square = 0;
+    for (int k = 0; k < n; k++) square += coefficients[k] * coefficients[k];
+    for (int k = 0; k < n; k++) {
+        int64_t first = (int64_t)r->rank * k / n, end = (int64_t)r->rank * (k + 1) / n;
+        rows[k] = (int32_t)(first + (int64_t)(rng_u64(&g) % (uint64_t)(end - first)));
+        coefficients[k] /= sqrtf(square); /* quantiles are never 0 */
+    }
+    return n;
+}
+
+static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *row) {
+    rng g = row_rng(r, (int)r->gate, layer, neuron);
+    fill_normals(r, &g, row, (uint64_t)r->shape->n_embd);
+    int32_t n = r->shape->n_embd, rows[SYNTH_COEFFICIENTS];
     float coefficients[SYNTH_COEFFICIENTS];
-    fill_normals(r, g, coefficients, (uint64_t)n_used);
-    float noise = (float)sqrt(1 - LOW_RANK_SHARE), low_rank = (float)sqrt(LOW_RANK_SHARE / n_used);
+    int n_used = draw_coefficients(r, layer, neuron, coefficients, rows);
+    float noise = (float)sqrt(1 - SYNTH_LOW_RANK_SHARE),
+          low_rank = (float)sqrt(SYNTH_LOW_RANK_SHARE);
     for (int32_t i = 0; i < n; i++) row[i] *= noise;
-    /* Few coefficients per row, other ones in every row: together they still span the rank. */
     for (int k = 0; k < n_used; k++) {
-        const float *b = r->basis + rng_u64(g) % (uint64_t)r->rank * (uint64_t)n;
+        const float *b = r->basis + (int64_t)rows[k] * n;
         float c = coefficients[k] * low_rank;
         for (int32_t i = 0; i < n; i++) row[i] += c * b[i];
     }
-}
-
-static void make_gate_row(const synth_recipe *r, rng *g, int32_t layer, uint64_t neuron,
-                          float *row) {
-    double b2 = token_variance(r, layer + 1, layer);
-    add_low_rank(r, g, row);
+    double b2 = ffn_variance(r, layer);
     make_orthogonal(r, row, reading_length(b2));
     /* v.norm(x) = n_embd / sqrt(1 + b^2) for every token; this much of v gives a mean of t. */
     double t = (double)r->pre_mean[r->neuron_rank[neuron]];
-    float share = (float)(t * sqrt(1 + b2) / r->shape->n_embd);
-    for (int32_t i = 0; i < r->shape->n_embd; i++) row[i] += share * r->sign[i];
+    float share = (float)(t * sqrt(1 + b2) / n);
+    for (int32_t i = 0; i < n; i++) row[i] += share * r->sign[i];
 }
+
+/* ---- predictor ------------------------------------------------------------------------------- */
+
+/* Scaled so that its product with the normed stream has variance 1. */
+static void make_fc1_row(const synth_recipe *r, int32_t layer, uint64_t row, float *out) {
+    int32_t n = r->shape->n_embd;
+    double scale = reading_length(ffn_variance(r, layer)) / sqrt((double)n);
+    for (int32_t i = 0; i < n; i++) out[i] = (float)scale * r->basis[(int64_t)row * n + i];
+}
+
+static void make_fc2_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *out) {
+    int32_t rows[SYNTH_COEFFICIENTS];
+    float coefficients[SYNTH_COEFFICIENTS];
+    int n_used = draw_coefficients(r, layer, neuron, coefficients, rows);
+    float scale = (float)(r->predictor.slope * sqrt(SYNTH_LOW_RANK_SHARE));
+    memset(out, 0, (size_t)r->rank * sizeof *out);
+    for (int k = 0; k < n_used; k++) out[rows[k]] = scale * coefficients[k];
+}
+
+/* ---- down ------------------------------------------------------------------------------------ */
+
+/* Weights of `down` in tiles of two by two: one hash (the end of splitmix64) has bits for all. */
+static uint64_t down_tile(uint64_t seed, uint64_t row, uint64_t column) {
+    uint64_t z = seed + ((row >> 1 << 32) + (column >> 1)) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static float down_weight(const synth_recipe *r, uint64_t tile, uint64_t row, uint64_t column) {
+    unsigned place = (unsigned)(row & 1) * 2 + (unsigned)(column & 1);
+    return r->normals[tile >> (NORMAL_BITS * place) & (SYNTH_NORMALS - 1)];
+}
+
+/* Without a gate: how much of the means of what it reads is in each row of down. */
+static void center_down(synth_recipe *r, int32_t layer) {
+    int32_t n_ff = r->shape->n_ff, n_embd = r->shape->n_embd;
+    uint64_t seed = row_seed(r, STREAM_DOWN, layer, 0);
+    double square = 0;
+    for (int32_t j = 0; j < n_ff; j++) {
+        r->hidden_mean[j] = (float)synth_relu_mean((double)r->pre_mean[r->neuron_rank[j]], 1);
+        square += (double)(r->hidden_mean[j] * r->hidden_mean[j]);
+    }
+    for (int32_t i = 0; i < n_embd; i++) {
+        double along = 0;
+        for (int32_t j = 0; j < n_ff; j += 2) {
+            uint64_t row = (uint64_t)i, column = (uint64_t)j, tile = down_tile(seed, row, column);
+            along += (double)(r->hidden_mean[j] * down_weight(r, tile, row, column));
+            if (j + 1 < n_ff)
+                along += (double)(r->hidden_mean[j + 1] * down_weight(r, tile, row, column + 1));
+        }
+        r->down_lost[i] = (float)(along / square);
+    }
+}
+
+/* Row `at` of down, n = n_ff, or column `at`, n = n_embd. */
+static void make_down(const synth_recipe *r, int32_t layer, uint64_t at, bool column, uint64_t n,
+                      float *out) {
+    uint64_t seed = row_seed(r, STREAM_DOWN, layer, 0);
+    /* It reads relu(gate) * up, whose mean square is the profile's, or relu(up) less its mean. */
+    double read = r->hidden_mean ? r->profile.mean_variance : r->profile.mean_square;
+    float scale = (float)sqrt(FFN_GROWTH / r->n_layer / r->shape->n_ff / read);
+    for (uint64_t i = 0; i < n; i += 2) {
+        uint64_t tile = column ? down_tile(seed, i, at) : down_tile(seed, at, i);
+        for (uint64_t k = i; k < i + 2 && k < n; k++) {
+            uint64_t row = column ? k : at, neuron = column ? at : k;
+            float w = down_weight(r, tile, row, neuron);
+            if (r->hidden_mean) w -= r->down_lost[row] * r->hidden_mean[neuron];
+            out[k] = scale * w;
+        }
+    }
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
+    uint64_t n_embd = (uint64_t)r->shape->n_embd, n_ff = (uint64_t)r->shape->n_ff;
+    for (uint64_t i = 0; i < (uint64_t)r->rank; i++) {
+        rng g = row_rng(r, STREAM_BASIS, layer, i);
+        fill_normals(r, &g, r->basis + i * n_embd, n_embd);
+        make_orthogonal(r, r->basis + i * n_embd, sqrt((double)n_embd));
+    }
+    rng g = row_rng(r, STREAM_ORDER, layer, 0);
+    for (uint64_t i = 0; i < n_ff; i++) { /* a random order, built from the inside out */
+        uint64_t j = rng_u64(&g) % (i + 1);
+        r->neuron_rank[i] = r->neuron_rank[j];
+        r->neuron_rank[j] = (int32_t)i;
+    }
+    for (uint64_t j = 0; j < n_ff; j++) {
+        uint64_t place = r->prepared ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
+        r->order[place] = (int32_t)j;
+    }
+    if (r->hidden_mean) center_down(r, layer);
+}
+
+/* ---- any row --------------------------------------------------------------------------------- */
 
 static void scale_row(float *row, uint64_t n, double scale) {
     for (uint64_t i = 0; i < n; i++) row[i] *= (float)scale;
 }
 
+static void make_up_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *out) {
+    rng g = row_rng(r, ROLE_FFN_UP, layer, neuron);
+    fill_normals(r, &g, out, (uint64_t)r->shape->n_embd);
+    make_orthogonal(r, out, reading_length(ffn_variance(r, layer)));
+}
+
+/* Vectors with one element per neuron. */
+static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *out) {
+    for (int32_t i = 0; i < r->shape->n_ff; i++) {
+        double t = (double)r->pre_mean[r->neuron_rank[r->order[i]]];
+        out[i] = (float)(role == ROLE_FFN_FREQ ? synth_phi(t) : t - r->predictor.cut);
+    }
+}
+
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out) {
     rng g = row_rng(r, (int)role, layer, row);
-    fill_normals(r, &g, out, n_in);
+    if (role == r->gate) {
+        make_gate_row(r, layer, (uint64_t)r->order[row], out);
+        return;
+    }
     switch (role) {
     case ROLE_TOKEN_EMBD:
+        fill_normals(r, &g, out, n_in);
         for (uint64_t i = 0; i < n_in; i++) out[i] += r->sign[i];
         break;
+    case ROLE_POS_EMBD:
+        fill_normals(r, &g, out, n_in);
+        scale_row(out, n_in, sqrt(POSITION_VARIANCE));
+        break;
+    case ROLE_ATTN_QKV:
     case ROLE_ATTN_Q:
     case ROLE_ATTN_K:
     case ROLE_ATTN_V:
+        fill_normals(r, &g, out, n_in);
         make_orthogonal(r, out, reading_length(token_variance(r, layer, layer)));
         break;
     case ROLE_ATTN_OUT:
+        fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in));
         break;
-    case ROLE_FFN_GATE:
-        make_gate_row(r, &g, layer, row, out);
+    case ROLE_FC1:
+        make_fc1_row(r, layer, row, out);
+        break;
+    case ROLE_FC2:
+        make_fc2_row(r, layer, (uint64_t)r->order[row], out);
         break;
     case ROLE_FFN_UP:
-        make_orthogonal(r, out, reading_length(token_variance(r, layer + 1, layer)));
+        make_up_row(r, layer, (uint64_t)r->order[row], out);
         break;
-    case ROLE_FFN_DOWN: /* reads relu(gate) * up, whose mean square is the profile's */
-        scale_row(out, n_in, sqrt(FFN_GROWTH / r->n_layer / (double)n_in / r->profile.mean_square));
+    case ROLE_FFN_DOWN:
+        make_down(r, layer, row, false, n_in, out);
+        break;
+    case ROLE_FFN_DOWN_T:
+        make_down(r, layer, (uint64_t)r->order[row], true, n_in, out);
+        break;
+    case ROLE_FFN_UP_DOWN: /* by turns */
+        synth_make_row(r, row % 2 ? ROLE_FFN_DOWN_T : ROLE_FFN_UP, layer, row / 2, n_in, out);
+        break;
+    case ROLE_FC2_BIAS:
+    case ROLE_FFN_FREQ:
+        make_neuron_vector(r, role, out);
         break;
     case ROLE_OUTPUT:
+        fill_normals(r, &g, out, n_in);
         make_orthogonal(r, out, reading_length(token_variance(r, r->n_layer, r->n_layer)));
         break;
-    default: /* norms */
+    case ROLE_ATTN_NORM:
+    case ROLE_ATTN_NORM_2:
+    case ROLE_FFN_NORM:
+    case ROLE_OUTPUT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
+        break;
+    default: /* biases */
+        memset(out, 0, n_in * sizeof *out);
         break;
     }
 }

@@ -129,7 +129,8 @@ static void test_context_options(void **state) {
     REFUSE(n_logits, -1);
     REFUSE(kernels, (pi_kernels)5);
     REFUSE(kernels, (pi_kernels)-1);
-    REFUSE(mode, (pi_mode)2);
+    REFUSE(mode, (pi_mode)(PI_MODE_THRESHOLD + 1));
+    REFUSE(max_loss, -1);
     REFUSE(cache_k, (pi_cache_type)3);
     REFUSE(cache_v, (pi_cache_type)-1);
 #undef REFUSE

@@ -133,6 +133,14 @@ static void test_error_messages(void **state) {
     error_set(&err, PI_ERR_IO, "%s", longer);
     error_prefix(&err, PI_ERR_IO, "%s", longer);
     assert_int_equal(strlen(err.message), PI_ERROR_TEXT_MAX - 1);
+    /* What stands around a long name is still there, in whole characters. */
+    for (size_t i = 0; i + 2 < sizeof longer; i += 2) memcpy(longer + i, "\xC3\xA9", 3);
+    error_set(&err, PI_ERR_IO, "cannot do: %s: try harder", longer);
+    assert_memory_equal(err.message, "cannot do: \xC3\xA9", 13);
+    assert_non_null(strstr(err.message, "\xC3\xA9...\xC3\xA9"));
+    assert_non_null(strstr(err.message, "\xC3\xA9: try harder"));
+    error_set_errno(&err, ENOENT, "cannot open: %s", longer);
+    assert_non_null(strstr(err.message, ": No such file or directory"));
     assert_string_equal(pi_status_name(PI_ERR_LIMIT), "ERR_LIMIT");
     assert_string_equal(pi_status_text((pi_status)99), "unknown");
 }

@@ -155,6 +155,17 @@ static void test_inspect(void **state) {
     json_t *root = json_of("$PI inspect $M --json");
     assert_true(json_is_object(root));
     json_decref(root);
+    assert_int_equal(sh("$PI synth -o prepared.gguf --shape tiny --layers 2 -q"), 0);
+    root = json_of("$PI inspect prepared.gguf --json -v --svg neurons.svg");
+    const json_t *neurons = json_object_get(root, "neurons");
+    assert_int_equal(json_array_size(json_object_get(neurons, "layers")), 2);
+    assert_string_equal(text_of(neurons, "kind"), "lowrank");
+    assert_int_equal(json_integer_value(json_object_get(neurons, "rank")), 256);
+    json_decref(root);
+    assert_int_equal(sh("grep -q '</svg>' neurons.svg"), 0);
+    assert_int_equal(sh("$PI inspect $M --svg none.svg"), 1);
+    assert_non_null(strstr(shell_read("err", NULL), "powerinfer: no statistics of neurons: "));
+    assert_int_equal(sh("test ! -e none.svg"), 0);
     root = json_of("$PI inspect --devices --json");
     assert_members(root, "devices:a");
     const json_t *cpu = json_array_get(json_object_get(root, "devices"), 0);

@@ -96,6 +96,9 @@ static void test_wrong_options(void **state) {
     wrong("$PI synth -o x --skew 2:1",
           "powerinfer: \"2:1\" is not a pair in range: --skew: give two numbers of 0 to 1, like "
           "0.26:0.8\n");
+    wrong("$PI run --mode fast",
+          "powerinfer: \"fast\" is unknown: --mode: choose from auto, dense, exact, predict, "
+          "threshold\n");
     wrong("$PI eval", "powerinfer: no token ids: eval: name a file with --tokens\n");
     wrong("$PI eval --tokens x", "powerinfer: no output: eval: name a file with --logits-out\n");
     wrong("$PI convert -o x",
@@ -106,8 +109,6 @@ static void test_wrong_options(void **state) {
 
 static void test_features_of_later_versions(void **state) {
     (void)state;
-    wrong("$PI run --mode exact",
-          "powerinfer: \"exact\" is not in this version: --mode: choose from auto, dense\n");
     wrong("$PI eval --device cuda",
           "powerinfer: \"cuda\" is not in this version: --device: choose from auto, cpu\n");
     wrong("$PI run --mirostat 3",

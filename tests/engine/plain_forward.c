@@ -19,6 +19,7 @@
 
 typedef struct plain {
     const tiny_model *t;
+    plain_mode mode;
     gguf_file *file;
     int n_tokens;
     double *freq;  /* [n_rot/2] radians per position */
@@ -60,7 +61,8 @@ static double *load_weight(const plain *p, int layer, const char *name, const ch
 /* Whether the scale of a feed-forward matrix belongs to the bias too, and whether it is used at
  * all: architectures differ. */
 static bool scale_is_used(const plain *p, const char *name) {
-    return strcmp(p->t->arch, "qwen2") != 0 || strncmp(name, "ffn", 3) != 0;
+    bool not_in_ffn = strcmp(p->t->arch, "qwen2") == 0 || strcmp(p->t->arch, "falcon") == 0;
+    return !not_in_ffn || strncmp(name, "ffn", 3) != 0;
 }
 static bool scales_bias(const char *name) {
     return strncmp(name, "ffn", 3) == 0;
@@ -103,6 +105,25 @@ static double *rms_norm(const plain *p, int layer, const char *name, const doubl
     return y;
 }
 
+/* The norm of whole vectors: LayerNorm (Ba et al. 2016) takes the mean away first and adds a bias.
+ */
+static double *norm(const plain *p, int layer, const char *name, const double *x) {
+    int n = p->t->n_embd;
+    if (!tiny_has_layer_norm(p->t)) return rms_norm(p, layer, name, x, p->n_tokens, n);
+    double *bias = load_weight(p, layer, name, "bias"), *centred = zeros((int64_t)p->n_tokens * n);
+    assert_non_null(bias);
+    for (int i = 0; i < p->n_tokens; i++) {
+        double mean = 0;
+        for (int k = 0; k < n; k++) mean += x[i * n + k] / n;
+        for (int k = 0; k < n; k++) centred[i * n + k] = x[i * n + k] - mean;
+    }
+    double *y = rms_norm(p, layer, name, centred, p->n_tokens, n);
+    for (int i = 0; i < p->n_tokens * n; i++) y[i] += bias[i % n];
+    mem_free(bias);
+    mem_free(centred);
+    return y;
+}
+
 /* ---- rotary positions ----------------------------------------------------------------------- */
 
 /* Index of the pair that makes `turns` turns in the original context: solves
@@ -140,10 +161,10 @@ static void prepare_rotation(plain *p) {
     mem_free(divisors);
 }
 
-/* Turns the pairs of one head: neighbours in llama, halves apart in the others. */
+/* Turns the pairs of one head: neighbours in llama and bamboo, halves apart in the others. */
 static void rotate(const plain *p, double *head, int position) {
     int half = p->t->n_rot / 2;
-    bool neighbours = strcmp(p->t->arch, "llama") == 0;
+    bool neighbours = strcmp(p->t->arch, "llama") == 0 || strcmp(p->t->arch, "bamboo") == 0;
     for (int i = 0; i < half; i++) {
         double *a = neighbours ? &head[2 * i] : &head[i];
         double *b = neighbours ? &head[2 * i + 1] : &head[i + half];
@@ -154,6 +175,7 @@ static void rotate(const plain *p, double *head, int position) {
 }
 
 static void rotate_all(const plain *p, double *x, int n_heads) {
+    if (strcmp(p->t->arch, "opt") == 0) return;
     for (int i = 0; i < p->n_tokens; i++)
         for (int h = 0; h < n_heads; h++) rotate(p, x + (i * n_heads + h) * p->t->head_dim, i);
 }
@@ -192,13 +214,29 @@ static void norm_heads(const plain *p, int layer, const char *name, double **x, 
     *x = y;
 }
 
-static void attention_half(plain *p, int layer) {
+/* Q, K, or V of all tokens, [n_tokens][n]: from a matrix of its own, or from rows `first` on of one
+ * for all three. */
+static double *project(const plain *p, int layer, const char *name, const double *x, int first,
+                       int n) {
+    const tiny_model *t = p->t;
+    if (strcmp(t->arch, "falcon") != 0) return linear(p, layer, name, x, t->n_embd, n);
+    int width = (t->n_head[layer] + 2 * t->n_head_kv[layer]) * t->head_dim;
+    double *all = linear(p, layer, "attn_qkv", x, t->n_embd, width);
+    double *y = zeros((int64_t)p->n_tokens * n);
+    for (int i = 0; i < p->n_tokens; i++)
+        memcpy(y + i * n, all + i * width + first, (size_t)n * sizeof *y);
+    mem_free(all);
+    return y;
+}
+
+/* What attention adds to the stream. */
+static double *attention_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
     int d = t->head_dim, n_head = t->n_head[layer], n_kv = t->n_head_kv[layer];
-    double *normed = rms_norm(p, layer, "attn_norm", p->x, p->n_tokens, t->n_embd);
-    double *q = linear(p, layer, "attn_q", normed, t->n_embd, n_head * d);
-    double *k = linear(p, layer, "attn_k", normed, t->n_embd, n_kv * d);
-    double *v = linear(p, layer, "attn_v", normed, t->n_embd, n_kv * d);
+    double *normed = norm(p, layer, t->two_norms ? "attn_norm_2" : "attn_norm", p->x);
+    double *q = project(p, layer, "attn_q", normed, 0, n_head * d);
+    double *k = project(p, layer, "attn_k", normed, n_head * d, n_kv * d);
+    double *v = project(p, layer, "attn_v", normed, (n_head + n_kv) * d, n_kv * d);
     if (strcmp(t->arch, "qwen3") == 0) {
         norm_heads(p, layer, "attn_q_norm", &q, n_head);
         norm_heads(p, layer, "attn_k_norm", &k, n_kv);
@@ -213,43 +251,172 @@ static void attention_half(plain *p, int layer) {
             attend(q + at, k + shared, v + shared, i, d, n_kv * d, seen + at);
         }
     }
-    add_to_stream(p, linear(p, layer, "attn_output", seen, n_head * d, t->n_embd));
+    double *y = linear(p, layer, "attn_output", seen, n_head * d, t->n_embd);
     mem_free(normed);
     mem_free(q);
     mem_free(k);
     mem_free(v);
     mem_free(seen);
+    return y;
 }
 
-static double gated(const tiny_model *t, double gate, double up) {
-    const char *f = t->activation ? t->activation : "silu";
+/* f(gate) */
+static double activated(const tiny_model *t, double gate) {
+    const char *f = tiny_activation(t);
     double positive = gate > 0 ? gate : 0, pi = acos(-1);
-    if (strcmp(f, "relu") == 0) return positive * up;
-    if (strcmp(f, "relu_squared") == 0) return positive * positive * up;
-    if (strcmp(f, "drelu") == 0) return positive * (up > 0 ? up : 0);
-    if (strcmp(f, "fatrelu") == 0) return gate > (double)t->threshold ? gate * up : 0;
+    if (strcmp(f, "relu") == 0 || strcmp(f, "drelu") == 0) return positive;
+    if (strcmp(f, "relu_squared") == 0) return positive * positive;
+    if (strcmp(f, "fatrelu") == 0) return gate > (double)t->threshold ? gate : 0;
     if (strcmp(f, "gelu") == 0)
-        return gate / 2 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * pow(gate, 3)))) * up;
+        return gate / 2 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * pow(gate, 3))));
     assert_string_equal(f, "silu");
-    return gate / (1 + exp(-gate)) * up;
+    return gate / (1 + exp(-gate));
 }
 
-static void ffn_half(plain *p, int layer) {
+static double gated(const tiny_model *t, double activation, double up) {
+    bool both = strcmp(tiny_activation(t), "drelu") == 0;
+    return activation * (both && up < 0 ? 0 : up);
+}
+
+/* x as int8 in groups of 32 with one scale, and back: what the scores of signs are made of. */
+static double *rounded_to_int8(const double *x, int64_t n) {
+    enum { GROUP = 32 };
+    double *y = zeros(n);
+    for (int64_t g = 0; g < n; g += GROUP) {
+        float top = 0;
+        for (int i = 0; i < GROUP; i++) top = fmaxf(top, fabsf((float)x[g + i]));
+        float d = top / 127;
+        for (int i = 0; i < GROUP && d > 0; i++)
+            y[g + i] = (double)(d * rintf((float)x[g + i] / d));
+    }
+    return y;
+}
+
+static double *sign_scores(const plain *p, int layer, const double *normed) {
+    char name[GGUF_MAX_NAME];
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    snprintf(name, sizeof name, "blk.%d.ffn_sign", layer);
+    const gguf_tensor *g = gguf_find_tensor(p->file, name);
+    assert_non_null(g);
+    const uint8_t *bits = g->data;
+    double *x = rounded_to_int8(normed, (int64_t)p->n_tokens * n_embd);
+    double *score = zeros((int64_t)p->n_tokens * n_ff);
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int r = 0; r < n_ff; r++)
+            for (int k = 0; k < n_embd; k++) {
+                bool positive = bits[r * (n_embd / 8) + k / 8] >> (k % 8) & 1;
+                score[i * n_ff + r] += positive ? x[i * n_embd + k] : -x[i * n_embd + k];
+            }
+    mem_free(x);
+    return score;
+}
+
+static double *scores(const plain *p, int layer, const double *normed) {
+    const tiny_sparse *s = &p->t->sparse;
+    int n_ff = p->t->n_ff[layer];
+    if (strcmp(s->predictor, "sign") == 0) {
+        double *score = sign_scores(p, layer, normed), *bias = load(p, layer, "fc2.bias");
+        for (int i = 0; i < p->n_tokens * n_ff && bias; i++) score[i] += bias[i % n_ff];
+        mem_free(bias);
+        return score;
+    }
+    const double *input = s->residual ? p->x : normed;
+    double *hidden = linear(p, layer, "fc1", input, p->t->n_embd, s->rank);
+    if (strcmp(s->predictor, "relu_mlp") == 0)
+        for (int i = 0; i < p->n_tokens * s->rank; i++) hidden[i] = fmax(hidden[i], 0);
+    double *score = linear(p, layer, "fc2", hidden, s->rank, n_ff); /* adds fc2.bias */
+    mem_free(hidden);
+    return score;
+}
+
+/* Sets activations [n_tokens][n_ff] to zero that the mode leaves out. */
+static void leave_out(const plain *p, int layer, const double *normed, double *activation) {
+    int n = p->n_tokens * p->t->n_ff[layer];
+    if (p->mode == PLAIN_THRESHOLD)
+        for (int i = 0; i < n; i++)
+            if (fabs(activation[i]) <= (double)p->t->sparse.cut) activation[i] = 0;
+    if (p->mode != PLAIN_PREDICT) return;
+    double *score = scores(p, layer, normed);
+    for (int i = 0; i < n; i++)
+        if (score[i] < (double)p->t->sparse.threshold) activation[i] = 0;
+    mem_free(score);
+}
+
+/* Rows of a bundle alternate: every second one, from `first`. */
+static double *unbundle(const plain *p, int layer, int first) {
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    double *both = load(p, layer, "ffn_up_down.weight"), *rows = zeros((int64_t)n_ff * n_embd);
+    assert_non_null(both);
+    for (int r = 0; r < n_ff; r++)
+        memcpy(rows + r * n_embd, both + (2 * r + first) * n_embd, (size_t)n_embd * sizeof *rows);
+    mem_free(both);
+    return rows;
+}
+
+static double *up_product(const plain *p, int layer, const double *normed) {
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    if (!p->t->sparse.bundle) return linear(p, layer, "ffn_up", normed, n_embd, n_ff);
+    double *w = unbundle(p, layer, 0), *bias = load(p, layer, "ffn_up.bias");
+    double *y = zeros((int64_t)p->n_tokens * n_ff);
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int r = 0; r < n_ff; r++)
+            y[i * n_ff + r] = dot(w + r * n_embd, normed + i * n_embd, n_embd) +
+                              (bias ? bias[r] : 0);
+    mem_free(w);
+    mem_free(bias);
+    return y;
+}
+
+static double *down_product(const plain *p, int layer, const double *hidden) {
+    const tiny_sparse *s = &p->t->sparse;
+    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
+    if (!s->down_t && !s->bundle) return linear(p, layer, "ffn_down", hidden, n_ff, n_embd);
+    double *w = s->bundle ? unbundle(p, layer, 1) : load(p, layer, "ffn_down_t.weight");
+    double *bias = load(p, layer, s->pwri ? "ffn_down_t.bias" : "ffn_down.bias");
+    double *y = zeros((int64_t)p->n_tokens * n_embd);
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int k = 0; k < n_embd; k++) {
+            double sum = bias ? bias[k] : 0;
+            for (int r = 0; r < n_ff; r++) sum += hidden[i * n_ff + r] * w[r * n_embd + k];
+            y[i * n_embd + k] = sum;
+        }
+    mem_free(w);
+    mem_free(bias);
+    return y;
+}
+
+/* What the neurons add to the stream. Without a gate, up is what is activated. */
+static double *ffn_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
-    int n_ff = t->n_ff[layer];
-    double *normed = rms_norm(p, layer, "ffn_norm", p->x, p->n_tokens, t->n_embd);
-    double *gate = linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff);
-    double *up = linear(p, layer, "ffn_up", normed, t->n_embd, n_ff);
-    for (int i = 0; i < p->n_tokens * n_ff; i++) gate[i] = gated(t, gate[i], up[i]);
-    add_to_stream(p, linear(p, layer, "ffn_down", gate, n_ff, t->n_embd));
+    int n_ff = t->n_ff[layer], n = p->n_tokens * n_ff;
+    bool with_gate = tiny_is_gated(t);
+    double *normed = norm(p, layer, strcmp(t->arch, "falcon") == 0 ? "attn_norm" : "ffn_norm",
+                          p->x);
+    double *up = up_product(p, layer, normed);
+    double *gate = with_gate ? linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff) : up;
+    for (int i = 0; i < n; i++) gate[i] = activated(t, gate[i]);
+    leave_out(p, layer, normed, gate);
+    for (int i = 0; i < n && with_gate; i++) gate[i] = gated(t, gate[i], up[i]);
+    double *y = down_product(p, layer, gate);
     mem_free(normed);
-    mem_free(gate);
+    if (with_gate) mem_free(gate);
     mem_free(up);
+    return y;
 }
 
-void plain_forward(const tiny_model *t, const char *path, const int32_t *tokens, int n_tokens,
-                   double *logits) {
-    plain p = {.t = t, .n_tokens = n_tokens};
+/* One after the other; in falcon both see the stream as it was before. */
+static void run_layer(plain *p, int layer) {
+    bool parallel = strcmp(p->t->arch, "falcon") == 0;
+    double *seen = attention_half(p, layer);
+    if (!parallel) add_to_stream(p, seen);
+    double *thought = ffn_half(p, layer);
+    add_to_stream(p, thought);
+    if (parallel) add_to_stream(p, seen);
+}
+
+void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
+                   int n_tokens, double *logits) {
+    plain p = {.t = t, .mode = mode, .n_tokens = n_tokens};
     pi_error err;
     if (gguf_open(path, NULL, &p.file, &err) != PI_OK) fail_msg("%s", err.message);
     prepare_rotation(&p);
@@ -258,11 +425,12 @@ void plain_forward(const tiny_model *t, const char *path, const int32_t *tokens,
     for (int i = 0; i < n_tokens; i++)
         memcpy(p.x + i * t->n_embd, table + tokens[i] * t->n_embd,
                (size_t)t->n_embd * sizeof *table);
-    for (int i = 0; i < t->n_layer; i++) {
-        attention_half(&p, i);
-        ffn_half(&p, i);
-    }
-    double *normed = rms_norm(&p, -1, "output_norm", p.x, n_tokens, t->n_embd);
+    double *positions = t->n_pos ? load(&p, -1, "position_embd.weight") : NULL;
+    for (int i = 0; i < n_tokens * t->n_embd && positions; i++)
+        p.x[i] += positions[i + 2 * t->n_embd]; /* the first is that of row 2 */
+    mem_free(positions);
+    for (int i = 0; i < t->n_layer; i++) run_layer(&p, i);
+    double *normed = norm(&p, -1, "output_norm", p.x);
     double *y = linear(&p, -1, t->tied ? "token_embd" : "output", normed, t->n_embd, t->n_vocab);
     memcpy(logits, y, (size_t)n_tokens * (size_t)t->n_vocab * sizeof *y);
     mem_free(table);

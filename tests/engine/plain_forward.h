@@ -8,8 +8,14 @@
 
 #include "tiny_model.h"
 
+typedef enum plain_mode {
+    PLAIN_DENSE,
+    PLAIN_PREDICT,  /* neurons whose score is below the file's threshold are left out */
+    PLAIN_THRESHOLD /* activations of at most t->sparse.cut are left out */
+} plain_mode;
+
 /* Logits after every token of one sequence, [n_tokens][n_vocab]. */
-void plain_forward(const tiny_model *t, const char *path, const int32_t *tokens, int n_tokens,
-                   double *logits);
+void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
+                   int n_tokens, double *logits);
 
 #endif

@@ -67,7 +67,7 @@ static void check(const char *what, const tiny_model *t) {
     float *want = calloc(n, sizeof *want);
     tiny_write(t, MODEL_PATH);
     run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
-    plain_forward(t, MODEL_PATH, tokens, N_TOKENS, exact);
+    plain_forward(t, MODEL_PATH, PLAIN_DENSE, tokens, N_TOKENS, exact);
     for (size_t i = 0; i < n; i++) want[i] = (float)exact[i];
     for (int i = 0; i < N_KERNELS; i++)
         if (run_has_kernels(MODEL_PATH, all_kernels[i]))
@@ -222,7 +222,7 @@ static void test_far_positions(void **state) {
     float *want = calloc(n, sizeof *want), *got = calloc(n, sizeof *got);
     tiny_write(&t, MODEL_PATH);
     run_random_tokens(8, t.n_vocab, tokens, FAR);
-    plain_forward(&t, MODEL_PATH, tokens, FAR, exact);
+    plain_forward(&t, MODEL_PATH, PLAIN_DENSE, tokens, FAR, exact);
     for (size_t i = 0; i < n; i++) want[i] = (float)exact[i];
     for (int i = 0; i < N_KERNELS; i++) {
         if (!run_has_kernels(MODEL_PATH, all_kernels[i])) continue;

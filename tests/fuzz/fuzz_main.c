@@ -1,22 +1,23 @@
 /* fuzz_main.c: a small driver for fuzz targets, for compilers without libFuzzer.
  *
  *     fuzz_NAME [--seconds S] [--inputs N] [--seed S] [--max-bytes N] [FILE...]
+ *     fuzz_NAME --write-seeds FOLDER
  *
- * Seeds are the files named and whatever the target offers through fuzz_seed. Each round picks a
- * seed and changes it in one to eight places. It stops after S seconds or N inputs. The sequence of
+ * Seeds are the files named and whatever the target offers through fuzz_seed; the second form
+ * writes the latter as files. Each round picks a seed and changes it in one to eight places. It
+ * stops after S seconds or N inputs. The sequence of
  * inputs depends only on the seed and the files. When an input brings the target down, it is left
  * in fuzz_NAME.crash in the working folder, to be run again with --inputs 0 fuzz_NAME.crash. */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "clock.h"
-#include "file.h"
 #include "fuzz_target.h"
-#include "mem.h"
 #include "rng.h"
 
 enum { MAX_SEEDS = 256, DEFAULT_MAX_BYTES = 64 * 1024, MAX_CHANGES = 8 };
@@ -153,33 +154,43 @@ static size_t mutate_once(rng *r, uint8_t *data, size_t n, size_t max, const see
     return n;
 }
 
+/* With nothing of the library: a target may have replaced it. */
+static bool read_seed(const char *path, size_t max, seed *s) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return false;
+    s->data = malloc(max + 1);
+    s->n = s->data ? fread(s->data, 1, max + 1, f) : 0;
+    bool good = s->data && !ferror(f) && s->n <= max;
+    if (!good) free(s->data);
+    fclose(f);
+    return good;
+}
+
 static size_t add_seeds(seed *seeds, char **files, int n_files, size_t max) {
     size_t n = 0;
     for (int i = 0; i < n_files && n < MAX_SEEDS; i++) {
-        char *data;
-        if (file_read(files[i], max, &data, &seeds[n].n, NULL) != PI_OK) {
+        if (read_seed(files[i], max, &seeds[n]))
+            n++;
+        else
             fprintf(stderr, "seed not used (too long or not readable): %s\n", files[i]);
-            continue;
-        }
-        seeds[n++].data = (uint8_t *)data;
     }
-    uint8_t *buffer = mem_alloc(max);
+    uint8_t *buffer = malloc(max);
     for (size_t i = 0; buffer && n < MAX_SEEDS; i++) {
         size_t length = fuzz_seed(i, buffer, max);
         if (length == 0) break;
-        seeds[n].data = mem_alloc(length);
+        seeds[n].data = malloc(length);
         if (!seeds[n].data) break;
         memcpy(seeds[n].data, buffer, length);
         seeds[n++].n = length;
     }
-    mem_free(buffer);
-    if (n == 0) seeds[n++] = (seed){.data = mem_alloc(1), .n = 0};
+    free(buffer);
+    if (n == 0) seeds[n++] = (seed){.data = malloc(1), .n = 0};
     return n;
 }
 
 static uint64_t fuzz_loop(const seed *seeds, size_t n_seeds, uint64_t start, double seconds,
                           uint64_t inputs, size_t max) {
-    uint8_t *data = mem_alloc(max);
+    uint8_t *data = malloc(max);
     if (!data) return 0;
     rng r;
     rng_seed(&r, start);
@@ -195,8 +206,23 @@ static uint64_t fuzz_loop(const seed *seeds, size_t n_seeds, uint64_t start, dou
         run_one(data, n);
         n_inputs++;
     }
-    mem_free(data);
+    free(data);
     return n_inputs;
+}
+
+static int write_seeds(const char *folder) {
+    static uint8_t data[DEFAULT_MAX_BYTES];
+    for (size_t i = 0, n; (n = fuzz_seed(i, data, sizeof data)) > 0; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/seed_%02zu", folder, i);
+        FILE *f = fopen(path, "wb");
+        bool written = f && fwrite(data, 1, n, f) == n;
+        if ((f && fclose(f) != 0) || !written) {
+            perror(path);
+            return 1;
+        }
+    }
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -204,6 +230,7 @@ int main(int argc, char **argv) {
     double seconds = 10;
     uint64_t start = 1, inputs = UINT64_MAX;
     size_t max = DEFAULT_MAX_BYTES;
+    if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0) return write_seeds(argv[2]);
     int i = 1;
     for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         if (strcmp(argv[i], "--seconds") == 0)
@@ -228,6 +255,6 @@ int main(int argc, char **argv) {
     uint64_t n = fuzz_loop(seeds, n_seeds, start, seconds, inputs, max ? max : 1);
     printf("%llu inputs from %zu seeds, no crash (seed %llu)\n", (unsigned long long)n + n_seeds,
            n_seeds, (unsigned long long)start);
-    for (size_t k = 0; k < n_seeds; k++) mem_free(seeds[k].data);
+    for (size_t k = 0; k < n_seeds; k++) free(seeds[k].data);
     return 0;
 }

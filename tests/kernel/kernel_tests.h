@@ -17,7 +17,26 @@ void kernel_test_many_blocks(void **state);
 void kernel_test_split_rows(void **state);
 void kernel_test_hostile(void **state);
 
+/* kernel_mat_t.c: axpy_rows and matmul_t. */
+void kernel_test_mat_t_sizes(void **state);
+void kernel_test_mat_t_many_blocks(void **state);
+void kernel_test_mat_t_cuts(void **state);
+void kernel_test_mat_t_hostile(void **state);
+/* kernel_rows.c: matvec_rows, and matrices with rows of another one between theirs. */
+void kernel_test_rows(void **state);
+void kernel_test_rows_hostile(void **state);
+
+/* kernel_select.c: select, keep, sign_dot. */
+void kernel_test_select(void **state);
+void kernel_test_keep(void **state);
+void kernel_test_sign_dot(void **state);
+
 /* kernel_bench.c: `--bench [type] [rows] [cols]`; the exit status. */
 int kernel_bench(int argc, char **argv);
+/* kernel_bench_axpy.c: `--bench axpy|matmul_t [type] [rows] [cols]`. */
+int kernel_bench_mat_t(int argc, char **argv);
+
+/* kernel_gather.c: `--bench gather [type] [n_in] [density]`; the exit status. */
+int kernel_gather(int argc, char **argv);
 
 #endif

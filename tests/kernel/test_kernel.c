@@ -1,7 +1,10 @@
 /* test_kernel.c: compares every kernel of every tier that this processor can run, and times them.
  *
- *   test_kernel                               the tests
- *   test_kernel --bench [type] [rows] [cols]  a table of GB/s and GOP/s per tier and type */
+ *   test_kernel                                        the tests
+ *   test_kernel --bench [type] [rows] [cols]           GB/s and GOP/s per tier and type
+ *   test_kernel --bench gather [type] [n_in] [density] GB/s of chosen rows and of all from memory
+ *   test_kernel --bench axpy [type] [rows] [cols]      the same for matrices with a row per neuron:
+ *   test_kernel --bench matmul_t [type] [rows] [cols]  sums of chosen rows; many vectors */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,11 +37,15 @@ static void test_tiers(void **state) {
         assert_string_equal(k.name, cpu_tier_name((cpu_tier)tier));
         assert_non_null(k.act_encode);
         assert_non_null(k.stream_read);
+        assert_true(k.select != NULL && k.keep != NULL && k.sign_dot != NULL);
         for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
             const quant_traits *t = quant_find(type);
             bool wanted = t != NULL && t->dequantize != NULL;
             assert_int_equal(wanted, k.mat[type].matvec != NULL);
             assert_int_equal(wanted, k.mat[type].matmul != NULL);
+            assert_int_equal(wanted, k.mat_t[type].axpy_rows != NULL);
+            assert_int_equal(wanted, k.mat_t[type].matmul_t != NULL);
+            assert_int_equal(wanted, k.mat[type].matvec_rows != NULL);
         }
     }
 }
@@ -86,7 +93,12 @@ static void test_older_processors(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return kernel_bench(argc - 2, argv + 2);
+    if (argc > 2 && strcmp(argv[1], "--bench") == 0 && strcmp(argv[2], "gather") == 0)
+        return kernel_gather(argc - 3, argv + 3);
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+        bool mat_t = argc > 2 && (strcmp(argv[2], "axpy") == 0 || strcmp(argv[2], "matmul_t") == 0);
+        return (mat_t ? kernel_bench_mat_t : kernel_bench)(argc - 2, argv + 2);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiers),
         cmocka_unit_test(test_older_processors),
@@ -101,6 +113,15 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernel_test_many_blocks),
         cmocka_unit_test(kernel_test_split_rows),
         cmocka_unit_test(kernel_test_hostile),
+        cmocka_unit_test(kernel_test_mat_t_sizes),
+        cmocka_unit_test(kernel_test_mat_t_many_blocks),
+        cmocka_unit_test(kernel_test_mat_t_cuts),
+        cmocka_unit_test(kernel_test_mat_t_hostile),
+        cmocka_unit_test(kernel_test_rows),
+        cmocka_unit_test(kernel_test_rows_hostile),
+        cmocka_unit_test(kernel_test_select),
+        cmocka_unit_test(kernel_test_keep),
+        cmocka_unit_test(kernel_test_sign_dot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

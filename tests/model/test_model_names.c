@@ -14,14 +14,14 @@
 
 static void test_list(void **state) {
     (void)state;
-    char list[1024] = "";
+    char list[1024] = "", names[ARCH_LIST_TEXT];
     assert_true(arch_count() > 0);
     for (int i = 0; i < arch_count(); i++) {
         const char *comma = i ? ", " : "";
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", comma, arch_at(i)->name);
     }
-    assert_string_equal(arch_list_names(), list);
+    assert_string_equal(arch_list_names(names), list);
     assert_null(arch_at(-1));
     assert_null(arch_at(arch_count()));
 }
@@ -45,11 +45,21 @@ static void test_find(void **state) {
 /* What every pass needs, whatever the architecture. */
 static void test_required(void **state) {
     (void)state;
-    static const tensor_role roles[] = {ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT,
-                                        ROLE_ATTN_Q,     ROLE_FFN_UP,      ROLE_FFN_DOWN};
-    for (int i = 0; i < arch_count(); i++)
+    static const tensor_role roles[] = {
+        ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT,   ROLE_ATTN_NORM,   ROLE_ATTN_OUT,
+        ROLE_FFN_UP,     ROLE_FFN_DOWN,    ROLE_FC1,      ROLE_FC2,         ROLE_FC2_BIAS,
+        ROLE_FFN_SIGN,   ROLE_FFN_DOWN_T,  ROLE_FFN_FREQ, ROLE_FFN_UP_DOWN, ROLE_FFN_PERM};
+    for (int i = 0; i < arch_count(); i++) {
+        const arch_row *row = arch_at(i);
         for (size_t k = 0; k < sizeof roles / sizeof roles[0]; k++)
-            assert_non_null(arch_tensor_of(arch_at(i), roles[k]));
+            assert_non_null(arch_tensor_of(row, roles[k]));
+        /* Q, K and V are apart or one, positions are rotations or learned, a half that runs beside
+         * the other needs no norm of its own. */
+        assert_int_not_equal(arch_tensor_of(row, ROLE_ATTN_Q) != NULL,
+                             arch_tensor_of(row, ROLE_ATTN_QKV) != NULL);
+        assert_int_not_equal(row->rope != ROPE_NONE, arch_tensor_of(row, ROLE_POS_EMBD) != NULL);
+        assert_int_not_equal(row->parallel, arch_tensor_of(row, ROLE_FFN_NORM) != NULL);
+    }
 }
 
 static void check_row(const arch_row *row) {
@@ -65,8 +75,10 @@ static void check_row(const arch_row *row) {
         bool per_layer = t->flags & TENSOR_PER_LAYER;
         assert_int_equal(per_layer, strstr(t->name, "blk.%d.") == t->name);
         if (t->hf_name) assert_int_equal(per_layer, strstr(t->hf_name, "%d") != NULL);
-        /* Vectors are small floats and the other way round. */
-        assert_int_equal((t->flags & TENSOR_F32) != 0, t->dims[1] == DIM_NONE);
+        /* Vectors are small floats and the other way round, but for raw integers. */
+        if (!(t->flags & TENSOR_RAW))
+            assert_int_equal((t->flags & TENSOR_F32) != 0, t->dims[1] == DIM_NONE);
+        if (t->flags & TENSOR_SPARSE) assert_true(t->flags & TENSOR_OPTIONAL);
         arch_tensor_name(t, 1023, name);
         assert_true(strlen(name) < GGUF_MAX_NAME);
         assert_null(strchr(name, '%'));

@@ -324,6 +324,31 @@ static void test_kv_q8_0(void **state) {
     }
 }
 
+/* Tiles of every length of sum, set and added, in a matrix with guards around. */
+static void test_gemm_tile(void **state) {
+    (void)state;
+    enum { ROWS = CPU_GEMM_ROWS, COLS = CPU_GEMM_COLS, K_MAX = 40, LDC = COLS + 5 };
+    static _Alignas(64) float a[K_MAX * ROWS], b[K_MAX * COLS];
+    float c[(ROWS + 2) * LDC];
+    cpu_kernels k;
+    rng r;
+    rng_seed(&r, 9);
+    for (int i = 0; i < K_MAX * ROWS; i++) a[i] = rng_normal(&r);
+    for (int i = 0; i < K_MAX * COLS; i++) b[i] = rng_normal(&r);
+    EACH_TIER(k) for (int n_k = 0; n_k <= K_MAX; n_k++) for (int add = 0; add < 2; add++) {
+        for (int i = 0; i < (ROWS + 2) * LDC; i++) c[i] = guard_value / 1e4f;
+        k.gemm_tile(a, b, n_k, c + LDC, LDC, add);
+        for (int i = -1; i <= ROWS; i++)
+            for (int j = 0; j < LDC; j++) {
+                bool inside = i >= 0 && i < ROWS && j < COLS;
+                double want = inside && !add ? 0 : (double)(guard_value / 1e4f);
+                for (int l = 0; inside && l < n_k; l++)
+                    want += (double)a[l * ROWS + i] * (double)b[l * COLS + j];
+                near((double)c[(i + 1) * LDC + j], want, inside ? 1e-5 : 0, inside ? 1e-5 : 0);
+            }
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--bench") == 0) return ops_bench_run();
     const struct CMUnitTest tests[] = {
@@ -332,6 +357,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_exponential), cmocka_unit_test(test_add),
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_kv_f32_f16),  cmocka_unit_test(test_kv_q8_0),
+        cmocka_unit_test(test_gemm_tile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,10 @@ static bool prepare(void) {
     fclose(f);
     assert_in_range(n_text, 1, sizeof text - 1);
     if (access(F16_PATH, R_OK) == 0) return true;
+#ifndef TEST_HAS_JSON
+    fprintf(stderr, "*** SKIPPED: the model cannot be converted without jansson ***\n");
+    return false;
+#endif
     pi_convert_options o = pi_convert_default_options();
     o.type = "f16";
     o.n_threads = 2;

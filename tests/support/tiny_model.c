@@ -14,6 +14,7 @@
 #include "gguf_writer.h"
 #include "mem.h"
 #include "rng.h"
+#include "sparse_keys.h"
 
 enum { MAX_TENSORS = 96, MAX_VOCAB = 1024, NAME_BYTES = 96, SHORT_NAME = 32 };
 
@@ -54,6 +55,25 @@ void tiny_set_heads(tiny_model *t, int n_head, int n_head_kv) {
         t->n_head[i] = n_head;
         t->n_head_kv[i] = n_head_kv;
     }
+}
+
+static bool arch_is(const tiny_model *t, const char *arch) {
+    return strcmp(t->arch, arch) == 0;
+}
+
+bool tiny_has_layer_norm(const tiny_model *t) {
+    return arch_is(t, "falcon") || arch_is(t, "opt");
+}
+
+bool tiny_is_gated(const tiny_model *t) {
+    return !tiny_has_layer_norm(t);
+}
+
+const char *tiny_activation(const tiny_model *t) {
+    if (t->activation) return t->activation;
+    if (arch_is(t, "bamboo")) return "drelu";
+    if (t->sparse.pwri || arch_is(t, "opt")) return "relu";
+    return arch_is(t, "falcon") ? "gelu" : "silu";
 }
 
 /* ---- keys ----------------------------------------------------------------------------------- */
@@ -134,6 +154,31 @@ static void put_vocabulary(gguf_writer *w, const tiny_model *t) {
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 2);
 }
 
+static void put_sparse_keys(gguf_writer *w, const tiny_model *t) {
+    const tiny_sparse *s = &t->sparse;
+    gguf_string kinds[TINY_MAX_LAYERS], inputs[TINY_MAX_LAYERS];
+    float cuts[TINY_MAX_LAYERS], quality[TINY_MAX_LAYERS];
+    const char *kind = s->predictor ? s->predictor : "none";
+    const char *input = s->residual ? "residual" : "normed";
+    for (int i = 0; i < t->n_layer; i++) {
+        kinds[i] = (gguf_string){kind, strlen(kind)};
+        inputs[i] = (gguf_string){input, strlen(input)};
+        cuts[i] = s->cut != 0 ? s->cut : NAN;
+        quality[i] = 0.5f;
+    }
+    uint64_t n = (uint64_t)t->n_layer;
+    if (s->threshold != 0) gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, s->threshold);
+    if (s->pwri) return;
+    gguf_put_u32(w, SPARSE_KEY_VERSION, SPARSE_VERSION);
+    gguf_put_f32(w, SPARSE_KEY_CALIBRATION_LOSS, 0.004f);
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_KIND, kinds, n);
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_INPUT, inputs, n);
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_RECALL, GGUF_F32, quality, n);
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, quality, n);
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, cuts, n);
+    gguf_put_f32(w, SPARSE_KEY_THRESHOLD_LOSS, 0.004f);
+}
+
 static void put_keys(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
     gguf_put_string(w, "general.architecture", t->arch);
@@ -153,9 +198,12 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     }
     if (t->n_rot != t->head_dim)
         gguf_put_u32(w, key(t, "rope.dimension_count", name), (uint32_t)t->n_rot);
-    gguf_put_f32(w, key(t, "attention.layer_norm_rms_epsilon", name), t->eps);
+    const char *eps = tiny_has_layer_norm(t) ? "attention.layer_norm_epsilon"
+                                             : "attention.layer_norm_rms_epsilon";
+    gguf_put_f32(w, key(t, eps, name), t->eps);
     gguf_put_f32(w, key(t, "rope.freq_base", name), t->freq_base);
     put_scaling(w, t);
+    if (t->sparse.down_t || t->sparse.bundle) put_sparse_keys(w, t);
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
     if (t->vocabulary)
@@ -202,37 +250,84 @@ static void add_bias(tiny_list *l, bool wanted, int layer, const char *name, int
     if (wanted) add_vector(l, layer, name, n, 0, 0.3f);
 }
 
-static void add_layer(tiny_list *l, int i) {
+/* Up, down and the predictor. Scores have a deviation near one, so that a fair part of the neurons
+ * is chosen. */
+static void add_neurons(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    const tiny_sparse *s = &t->sparse;
+    if (s->bundle) {
+        add_matrix(l, i, "ffn_up_down", t->n_embd, 2 * t->n_ff[i]);
+    } else {
+        add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
+        if (s->down_t)
+            add_matrix(l, i, "ffn_down_t", t->n_embd, t->n_ff[i]);
+        else
+            add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
+    }
+    if (!s->predictor) return;
+    if (strcmp(s->predictor, "sign") == 0) {
+        tiny_tensor *x = add(l, i, "ffn_sign", "i8");
+        x->dims[0] = (uint64_t)t->n_embd / 8;
+        x->dims[1] = (uint64_t)t->n_ff[i];
+    } else {
+        add_matrix(l, i, "fc1", t->n_embd, s->rank);
+        add_matrix(l, i, "fc2", s->rank, t->n_ff[i]);
+    }
+    add_bias(l, !s->no_bias, i, "fc2.bias", t->n_ff[i]);
+}
+
+static void add_norm(tiny_list *l, int layer, const char *name) {
+    char full[SHORT_NAME];
+    const tiny_model *t = l->model;
+    snprintf(full, sizeof full, "%s.weight", name);
+    add_vector(l, layer, full, t->n_embd, 1, 0.2f);
+    snprintf(full, sizeof full, "%s.bias", name);
+    add_bias(l, tiny_has_layer_norm(t), layer, full, t->n_embd);
+}
+
+static void add_attention(tiny_list *l, int i) {
     const tiny_model *t = l->model;
     int q = t->n_head[i] * t->head_dim, kv = t->n_head_kv[i] * t->head_dim;
-    add_vector(l, i, "attn_norm.weight", t->n_embd, 1, 0.2f);
-    add_matrix(l, i, "attn_q", t->n_embd, q);
-    add_matrix(l, i, "attn_k", t->n_embd, kv);
-    add_matrix(l, i, "attn_v", t->n_embd, kv);
+    add_norm(l, i, "attn_norm");
+    if (t->two_norms) add_norm(l, i, "attn_norm_2");
+    if (arch_is(t, "falcon")) {
+        add_matrix(l, i, "attn_qkv", t->n_embd, q + 2 * kv);
+    } else {
+        add_matrix(l, i, "attn_q", t->n_embd, q);
+        add_matrix(l, i, "attn_k", t->n_embd, kv);
+        add_matrix(l, i, "attn_v", t->n_embd, kv);
+    }
     add_matrix(l, i, "attn_output", q, t->n_embd);
     add_bias(l, t->qkv_bias, i, "attn_q.bias", q);
     add_bias(l, t->qkv_bias, i, "attn_k.bias", kv);
     add_bias(l, t->qkv_bias, i, "attn_v.bias", kv);
     add_bias(l, t->out_bias, i, "attn_output.bias", t->n_embd);
-    if (strcmp(t->arch, "qwen3") == 0) {
-        add_vector(l, i, "attn_q_norm.weight", t->head_dim, 1.5f, 0.3f);
-        add_vector(l, i, "attn_k_norm.weight", t->head_dim, 1.5f, 0.3f);
-    }
-    add_vector(l, i, "ffn_norm.weight", t->n_embd, 1, 0.2f);
-    add_matrix(l, i, "ffn_gate", t->n_embd, t->n_ff[i]);
-    add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
-    add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
-    add_bias(l, t->ffn_bias, i, "ffn_gate.bias", t->n_ff[i]);
+    if (!arch_is(t, "qwen3")) return;
+    add_vector(l, i, "attn_q_norm.weight", t->head_dim, 1.5f, 0.3f);
+    add_vector(l, i, "attn_k_norm.weight", t->head_dim, 1.5f, 0.3f);
+}
+
+static void add_layer(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    bool gated = tiny_is_gated(t);
+    add_attention(l, i);
+    if (!arch_is(t, "falcon")) add_norm(l, i, "ffn_norm");
+    if (gated) add_matrix(l, i, "ffn_gate", t->n_embd, t->n_ff[i]);
+    add_neurons(l, i);
+    add_bias(l, t->ffn_bias && gated, i, "ffn_gate.bias", t->n_ff[i]);
     add_bias(l, t->ffn_bias, i, "ffn_up.bias", t->n_ff[i]);
-    add_bias(l, t->ffn_bias, i, "ffn_down.bias", t->n_embd);
+    add_bias(l, t->ffn_bias, i, t->sparse.pwri ? "ffn_down_t.bias" : "ffn_down.bias", t->n_embd);
 }
 
 static void list_tensors(tiny_list *l) {
     const tiny_model *t = l->model;
     add_matrix(l, -1, "token_embd", t->n_embd, t->n_vocab);
+    /* the table has two rows that no position uses */
+    if (t->n_pos) add_matrix(l, -1, "position_embd", t->n_embd, t->n_pos + 2);
     for (int i = 0; i < t->n_layer; i++) add_layer(l, i);
-    add_vector(l, -1, "output_norm.weight", t->n_embd, 1, 0.2f);
+    add_norm(l, -1, "output_norm");
     if (!t->tied) add_matrix(l, -1, "output", t->n_embd, t->n_vocab);
+    if (!t->tied && t->head_type) l->tensors[l->n - 1].traits = quant_find_name(t->head_type);
     add_bias(l, t->head_bias, -1, "output.bias", t->n_vocab);
     if (t->rope_freqs) add_vector(l, -1, "rope_freqs.weight", t->n_rot / 2, 3, 0.5f);
 }
@@ -247,11 +342,21 @@ static void write_tensor(gguf_writer *w, const tiny_tensor *x, rng *random) {
     uint8_t *row = mem_calloc(1, row_bytes);
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < n_in; i++) values[i] = x->mean + x->deviation * rng_normal(random);
-        x->traits->quantize(values, row, (int64_t)n_in, NULL);
+        if (x->traits->type == QUANT_I8)
+            for (size_t i = 0; i < n_in; i++) row[i] = (uint8_t)(rng_u64(random) >> 56);
+        else
+            x->traits->quantize(values, row, (int64_t)n_in, NULL);
         if (gguf_write_data(w, row, row_bytes, &err) != PI_OK) fail_msg("%s", err.message);
     }
     mem_free(values);
     mem_free(row);
+}
+
+static void set_pwri_magic(const char *path) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fwrite("PWRI", 1, 4, f), 4);
+    assert_int_equal(fclose(f), 0);
 }
 
 void tiny_write(const tiny_model *t, const char *path) {
@@ -272,4 +377,5 @@ void tiny_write(const tiny_model *t, const char *path) {
     if (gguf_writer_begin_data(w, &err) != PI_OK) fail_msg("%s", err.message);
     for (int i = 0; i < l.n; i++) write_tensor(w, &l.tensors[i], &random);
     if (gguf_writer_finish(w, &err) != PI_OK) fail_msg("%s", err.message);
+    if (t->sparse.pwri) set_pwri_magic(path);
 }

@@ -16,9 +16,23 @@ typedef enum tiny_scaling {
     TINY_SCALING_YARN
 } tiny_scaling;
 
+/* What `prepare` adds to a file; all zero: an ordinary model. */
+typedef struct tiny_sparse {
+    bool pwri;             /* a file of the original PowerInfer: its magic, no keys of ours */
+    bool down_t;           /* ffn_down_t in place of ffn_down */
+    bool bundle;           /* ffn_up_down in place of ffn_up and ffn_down */
+    const char *predictor; /* "sign", "lowrank", "relu_mlp"; NULL: none */
+    bool residual;         /* the predictor reads the residual stream */
+    bool no_bias;          /* no fc2.bias */
+    int rank;
+    float threshold; /* of scores, powerinfer.sparse_threshold; 0: no key */
+    float cut;       /* of threshold mode; 0: none */
+} tiny_sparse;
+
 typedef struct tiny_model {
-    const char *arch;        /* "llama", "qwen2", "qwen3" */
+    const char *arch;        /* "llama", "qwen2", "qwen3", "falcon", "opt", "bamboo" */
     const char *type;        /* of matrices: "f32", "q4_0", ... */
+    const char *head_type;   /* of output.weight; NULL: as the others */
     const char *vector_type; /* of norms and biases: "f32", "f16", "bf16" */
     int n_layer, n_embd, n_vocab;
     int head_dim, n_rot;         /* written as keys when they are not n_embd / n_head, head_dim */
@@ -27,6 +41,8 @@ typedef struct tiny_model {
     int n_ff[TINY_MAX_LAYERS];
     bool qkv_bias, out_bias, ffn_bias, head_bias;
     bool tied;       /* no output.weight */
+    bool two_norms;  /* falcon: attention has a norm of its own */
+    int n_pos;       /* opt: learned positions */
     bool rope_freqs; /* divisors per pair */
     bool scales;     /* a NAME.scale for every matrix of the layers */
     tiny_scaling scaling;
@@ -36,6 +52,7 @@ typedef struct tiny_model {
     const char *activation; /* NULL: the architecture's own */
     float threshold;        /* of fatrelu */
     float eps, freq_base;
+    tiny_sparse sparse;
     bool vocabulary; /* a SentencePiece one of n_vocab tokens */
     uint64_t seed;
 } tiny_model;
@@ -43,6 +60,12 @@ typedef struct tiny_model {
 /* llama, f32, 2 layers, n_embd 32, 4 heads of 8 in 2 groups, n_ff 64, vocabulary 40. */
 tiny_model tiny_default(void);
 void tiny_set_heads(tiny_model *t, int n_head, int n_head_kv); /* the same in every layer */
+
+/* LayerNorm with biases in place of RMSNorm. */
+bool tiny_has_layer_norm(const tiny_model *t);
+bool tiny_is_gated(const tiny_model *t);
+/* The activation that a reader must use. */
+const char *tiny_activation(const tiny_model *t);
 
 /* Fails the running test when it cannot. */
 void tiny_write(const tiny_model *t, const char *path);

@@ -288,6 +288,7 @@ static void test_same_bytes(void **state) {
     for (int i = 0; i < 3; i++) {
         pi_synth_options o = tiny_options();
         o.type = "q4_0";
+        o.plain = false;
         o.n_threads = threads[i];
         o.seed = seeds[i];
         synth(&o);
@@ -316,9 +317,10 @@ static void expect(const pi_synth_options *o, pi_status status, const char *frag
 static void test_bad_options(void **state) {
     (void)state;
     pi_synth_options o = tiny_options();
-    o.shape = "opt-30b", expect(&o, PI_ERR_UNSUPPORTED, "tiny, llama-1b, llama-7b, bamboo-7b");
+    o.shape = "mixtral-8x7b", expect(&o, PI_ERR_UNSUPPORTED, "tiny, llama-1b, llama-7b, bamboo-7b");
     o = tiny_options(), o.shape = NULL, expect(&o, PI_ERR_UNSUPPORTED, "choose one of");
-    o = tiny_options(), o.plain = false, expect(&o, PI_ERR_UNSUPPORTED, "--plain");
+    o = tiny_options(), o.bundle = true, expect(&o, PI_ERR_ARG, "plain files have no bundled");
+    o = tiny_options(), o.plain = false, o.rank = 40, expect(&o, PI_ERR_ARG, "multiple of 32");
     o = tiny_options(), o.type = "q4_9", expect(&o, PI_ERR_ARG, "unknown tensor type 'q4_9'");
     o = tiny_options(), o.type = "i32", expect(&o, PI_ERR_UNSUPPORTED, "cannot be written as i32");
     o = tiny_options(), o.n_layer = 5, expect(&o, PI_ERR_ARG, "shape tiny has 1 to 4");
@@ -359,17 +361,20 @@ static void test_cancel(void **state) {
 
 static void test_allocation_failures(void **state) {
     (void)state;
-    pi_synth_options o = tiny_options();
-    o.n_layer = 1;
-    int64_t before = mem_count();
-    synth(&o);
-    int64_t n = mem_count() - before;
-    assert_true(n > 10);
-    for (int64_t i = 1; i <= n; i++) {
-        mem_fail_at(i);
-        expect(&o, PI_ERR_NOMEM, "out of memory");
+    for (int prepared = 0; prepared < 2; prepared++) {
+        pi_synth_options o = tiny_options();
+        o.n_layer = 1;
+        o.plain = !prepared;
+        int64_t before = mem_count();
+        synth(&o);
+        int64_t n = mem_count() - before;
+        assert_true(n > 10);
+        for (int64_t i = 1; i <= n; i++) {
+            mem_fail_at(i);
+            expect(&o, PI_ERR_NOMEM, "out of memory");
+        }
+        mem_fail_at(0);
     }
-    mem_fail_at(0);
 }
 
 static void test_profile(void **state) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "avx2_mat.h"
+#include "rows.h"
 #include "tiers.h"
 
 typedef struct plain_format {
@@ -16,6 +17,7 @@ typedef struct plain_format {
 } plain_format;
 
 enum {
+    PLAIN_ROWS = 4,     /* streams for one column */
     PLAIN_COLS = 4,     /* columns that share loads */
     PLAIN_ACC = 2,      /* vectors in flight per column */
     PLAIN_AHEAD = 2048, /* bytes of prefetch */
@@ -55,38 +57,66 @@ AVX2_INLINE __m256i plain_words(const plain_format *f, const char *p, int64_t le
     return f->words(buffer);
 }
 
-AVX2_INLINE void plain_row(const plain_format *f, const int n_cols, const cpu_mat *w, int64_t row,
-                           const cpu_act *act, int64_t col, float *y, int64_t ldy) {
-    const char *p = (const char *)w->data + (size_t)row * w->row_bytes;
-    const char *x[PLAIN_COLS];
-    __m256 acc[PLAIN_COLS][PLAIN_ACC];
-    for (int c = 0; c < n_cols; c++) {
-        x[c] = act_column(act, col + c);
-        for (int i = 0; i < PLAIN_ACC; i++) acc[c][i] = _mm256_setzero_ps();
+/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). The prefetch is
+ * PLAIN_AHEAD bytes early and goes on in the stream's next row. */
+AVX2_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n_cols,
+                            const cpu_rows *s, int64_t i, int64_t stride, const cpu_act *act,
+                            int64_t col, float *y, int64_t ldy) {
+    const int64_t n_in = s->w->n_in;
+    const char *p[PLAIN_ROWS], *ahead[PLAIN_ROWS], *x[PLAIN_COLS];
+    __m256 acc[PLAIN_ROWS][PLAIN_COLS][PLAIN_ACC];
+    const int vector_bytes = f->elems * f->w_bytes, step_bytes = vector_bytes * PLAIN_ACC;
+    const int64_t step = (int64_t)f->elems * PLAIN_ACC, all = (n_in + step - 1) / step;
+    const int64_t near = PLAIN_AHEAD / step_bytes, lead = near < all ? near : all;
+    for (int c = 0; c < n_cols; c++) x[c] = act_column(act, col + c);
+    for (int r = 0; r < n_rows; r++) {
+        p[r] = (const char *)rows_at(s, i + r * stride);
+        ahead[r] = p[r] + lead * step_bytes;
+        for (int c = 0; c < n_cols; c++)
+            for (int v = 0; v < PLAIN_ACC; v++) acc[r][c][v] = _mm256_setzero_ps();
     }
-    const int64_t step = (int64_t)f->elems * PLAIN_ACC;
-    for (int64_t k = 0; k < w->n_in; k += step, p += step * f->w_bytes) {
-        _mm_prefetch(p + PLAIN_AHEAD, _MM_HINT_T0);
-        for (int i = 0; i < PLAIN_ACC; i++) {
-            int64_t at = (int64_t)i * f->elems;
-            if (k + at >= w->n_in) break;
-            __m256i v = plain_words(f, p + at * f->w_bytes, w->n_in - k - at);
-            for (int c = 0; c < n_cols; c++)
-                acc[c][i] = f->dot(acc[c][i], v, _mm256_loadu_si256((const void *)(x[c] + 32 * i)));
+    int64_t k = 0;
+    for (; k + step <= n_in; k += step) {
+        if (k == (all - lead) * step)
+            for (int r = 0; r < n_rows; r++)
+                ahead[r] = (const char *)rows_next(s, i + r * stride, n_rows);
+        for (int r = 0; r < n_rows; r++) {
+            for (int line = 0; line < step_bytes; line += 64)
+                _mm_prefetch(ahead[r] + line, _MM_HINT_T0);
+            for (int v = 0; v < PLAIN_ACC; v++) {
+                __m256i words = f->words(p[r] + v * vector_bytes);
+                for (int c = 0; c < n_cols; c++)
+                    acc[r][c][v] = f->dot(acc[r][c][v], words,
+                                          _mm256_loadu_si256((const void *)(x[c] + 32 * v)));
+            }
+            p[r] += step_bytes;
+            ahead[r] += step_bytes;
         }
         for (int c = 0; c < n_cols; c++) x[c] += 32 * PLAIN_ACC;
     }
-    for (int c = 0; c < n_cols; c++)
-        y[(col + c) * ldy + row] = avx2_sum(_mm256_add_ps(acc[c][0], acc[c][1]));
+    for (int v = 0; k < n_in; k += f->elems, v++)
+        for (int r = 0; r < n_rows; r++) {
+            __m256i words = plain_words(f, p[r] + v * vector_bytes, n_in - k);
+            for (int c = 0; c < n_cols; c++)
+                acc[r][c][v] = f->dot(acc[r][c][v], words,
+                                      _mm256_loadu_si256((const void *)(x[c] + 32 * v)));
+        }
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++)
+            y[(col + c) * ldy + i + r * stride] = avx2_sum(
+                _mm256_add_ps(acc[r][c][0], acc[r][c][1]));
 }
 
-AVX2_INLINE void plain_matvec(const plain_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                              const cpu_act *x, float *y, int64_t ldy) {
-    for (int64_t row = row0; row < row1; row++) {
+AVX2_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                              int64_t ldy) {
+    int64_t n_groups = x->n_cols == 1 ? s->n / PLAIN_ROWS : 0, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++)
+        plain_rows(f, PLAIN_ROWS, 1, s, rows_first(s, g, PLAIN_ROWS), stride, x, 0, y, ldy);
+    for (int64_t i = n_groups * PLAIN_ROWS; i < s->n; i++) {
         int64_t col = 0;
         for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
-            plain_row(f, PLAIN_COLS, w, row, x, col, y, ldy);
-        for (; col < x->n_cols; col++) plain_row(f, 1, w, row, x, col, y, ldy);
+            plain_rows(f, 1, PLAIN_COLS, s, i, 0, x, col, y, ldy);
+        for (; col < x->n_cols; col++) plain_rows(f, 1, 1, s, i, 0, x, col, y, ldy);
     }
 }
 
@@ -167,7 +197,13 @@ AVX2_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t r
 #define PLAIN_DEFINE(format)                                                                       \
     void avx2_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy) {                                             \
-        plain_matvec(&format##_format, w, row0, row1, x, y, ldy);                                  \
+        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
+        plain_matvec(&format##_format, &s, x, y + row0, ldy);                                      \
+    }                                                                                              \
+    void avx2_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
+                                   const cpu_act *x, float *y, int64_t ldy) {                      \
+        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
+        plain_matvec(&format##_format, &s, x, y, ldy);                                             \
     }                                                                                              \
     void avx2_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy, void *scratch) {                              \

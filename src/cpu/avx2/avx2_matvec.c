@@ -3,6 +3,7 @@
  * apart; lines are asked for some way ahead. Sums are formed in the same order whatever the
  * blocking is. */
 #include "avx2_quants.h"
+#include "rows.h"
 
 enum {
     MV_ROWS = 4,    /* streams for one column */
@@ -67,9 +68,12 @@ AVX2_INLINE __m256 mv_group_scale(const __m256 lane[2], int g) {
     return _mm256_permutevar_ps(lane[g / 4], _mm256_set1_epi32(g % 4));
 }
 
-/* A chunk of a row, of which `groups` are valid, times n_cols columns. */
-AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p, const int groups,
-                          const mv_col *x, const mv_part *part, __m256 acc[MV_COLS]) {
+/* A chunk of a row, of which `groups` are valid, times n_cols columns. Meanwhile the chunk at
+ * `ahead` is prefetched. */
+AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
+                          const uint8_t *ahead, const int groups, const mv_col *x,
+                          const mv_part *part, __m256 acc[MV_COLS]) {
+    const int lines = (f->chunk_bytes + 63) / 64;
     q_scales s;
     __m256 lane[MV_COLS][2];
     f->scales(p, &s);
@@ -77,6 +81,8 @@ AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
 #pragma GCC unroll 8
     for (int g = 0; g < groups; g++) {
         __m256i w = f->quants(p, g);
+        for (int line = lines * g / Q_GROUPS; line < lines * (g + 1) / Q_GROUPS; line++)
+            _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
         for (int c = 0; c < n_cols; c++) {
             __m256i xq = _mm256_loadu_si256((const void *)(x[c].q + g * CPU_ACT_GROUP));
             __m256i dot = f->is_signed ? q_dot16(w, xq) : _mm256_maddubs_epi16(w, xq);
@@ -86,11 +92,12 @@ AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
     }
 }
 
-/* Rows row, row + stride, ... (n_rows of them) times columns [col, col + n_cols). */
-AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
-                         int64_t row, int64_t stride, const cpu_act *act, int64_t col, float *y,
+/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). */
+AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
+                         int64_t i, int64_t stride, const cpu_act *act, int64_t col, float *y,
                          int64_t ldy) {
-    const uint8_t *p[MV_ROWS];
+    const cpu_mat *w = s->w;
+    const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m256 acc[MV_ROWS][MV_COLS];
     mv_col x[MV_COLS];
     mv_part part[MV_COLS];
@@ -98,17 +105,22 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
         const void *column = act_column(act, col + c);
         x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
     }
+    /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
+    const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK;
+    const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < chunks ? near : chunks;
     for (int r = 0; r < n_rows; r++) {
-        p[r] = (const uint8_t *)w->data + (size_t)(row + r * stride) * w->row_bytes;
+        p[r] = rows_at(s, i + r * stride);
+        ahead[r] = p[r] + lead * f->chunk_bytes;
         for (int c = 0; c < n_cols; c++) acc[r][c] = _mm256_setzero_ps();
     }
-    for (int64_t i = w->n_in / Q_CHUNK; i > 0; i--) {
+    for (int64_t k = 0; k < chunks; k++) {
+        if (k == chunks - lead)
+            for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
         for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c]);
         for (int r = 0; r < n_rows; r++) {
-            for (int line = 0; line < f->chunk_bytes; line += 64)
-                _mm_prefetch((const char *)p[r] + MV_AHEAD + line, _MM_HINT_T0);
-            mv_chunk(f, n_cols, p[r], Q_GROUPS, x, part, acc[r]);
+            mv_chunk(f, n_cols, p[r], ahead[r], Q_GROUPS, x, part, acc[r]);
             p[r] += f->chunk_bytes;
+            ahead[r] += f->chunk_bytes;
         }
         for (int c = 0; c < n_cols; c++) {
             x[c].q += Q_CHUNK;
@@ -116,35 +128,45 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
             x[c].sum += 2 * Q_GROUPS;
         }
     }
-    int64_t left = w->n_in % Q_CHUNK;
     if (left) {
         for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c]);
         for (int r = 0; r < n_rows; r++) {
             uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
             memcpy(tail, p[r], q_bytes(f, left));
-            mv_chunk(f, n_cols, tail, (int)left / CPU_ACT_GROUP, x, part, acc[r]);
+            mv_chunk(f, n_cols, tail, ahead[r], (int)left / CPU_ACT_GROUP, x, part, acc[r]);
         }
     }
     for (int r = 0; r < n_rows; r++)
-        for (int c = 0; c < n_cols; c++)
-            y[(col + c) * ldy + row + r * stride] = avx2_sum(acc[r][c]);
+        for (int c = 0; c < n_cols; c++) y[(col + c) * ldy + i + r * stride] = avx2_sum(acc[r][c]);
 }
 
-AVX2_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                        const cpu_act *x, float *y, int64_t ldy) {
-    int64_t row = row0, stride = x->n_cols == 1 ? (row1 - row0) / MV_ROWS : 0;
-    for (; row < row0 + stride; row++) mv_rows(f, MV_ROWS, 1, w, row, stride, x, 0, y, ldy);
-    for (row = row0 + stride * MV_ROWS; row < row1; row++) {
+AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                        int64_t ldy) {
+    int64_t n_groups = x->n_cols == 1 ? s->n / MV_ROWS : 0, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++)
+        mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, y, ldy);
+    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) {
         int64_t col = 0;
         for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-            mv_rows(f, 1, MV_COLS, w, row, 0, x, col, y, ldy);
-        for (; col < x->n_cols; col++) mv_rows(f, 1, 1, w, row, 0, x, col, y, ldy);
+            mv_rows(f, 1, MV_COLS, s, i, 0, x, col, y, ldy);
+        for (; col < x->n_cols; col++) mv_rows(f, 1, 1, s, i, 0, x, col, y, ldy);
     }
 }
 
+/* One body for both kernels: there are many of them, and they are long. */
 #define MV_DEFINE(type, format)                                                                    \
+    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
+                                                          float *y, int64_t ldy) {                 \
+        mv_run(&format##_format, s, x, y, ldy);                                                    \
+    }                                                                                              \
     void avx2_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy) {                                             \
-        mv_run(&format##_format, w, row0, row1, x, y, ldy);                                        \
+        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
+        mv_run_##format(&s, x, y + row0, ldy);                                                     \
+    }                                                                                              \
+    void avx2_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
+                                   const cpu_act *x, float *y, int64_t ldy) {                      \
+        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
+        mv_run_##format(&s, x, y, ldy);                                                            \
     }
 AVX2_Q_TYPES(MV_DEFINE)

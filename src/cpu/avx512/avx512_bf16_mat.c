@@ -17,5 +17,5 @@ PLAIN_DEFINE(bf16)
 
 void cpu_init_avx512_bf16_mat(cpu_kernels *k) {
     k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, avx512_matvec_bf16, avx512_matmul_bf16,
-                                           NULL};
+                                           avx512_matvec_rows_bf16};
 }

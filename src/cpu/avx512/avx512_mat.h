@@ -7,6 +7,8 @@
 #define AVX512_MAT_DECLARE(name)                                                                   \
     void avx512_matvec_##name(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy);                                              \
+    void avx512_matvec_rows_##name(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
+                                   const cpu_act *x, float *y, int64_t ldy);                       \
     void avx512_matmul_##name(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy, void *scratch);
 

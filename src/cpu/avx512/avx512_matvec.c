@@ -2,11 +2,12 @@
  *
  * Memory is the limit, so a row is read once, and everything else serves to keep requests to memory
  * in flight:
- *   - Four rows at a time, from the four quarters of the range, so that a thread is four sequential
+ *   - Four rows at a time, from the four quarters of a range, so that a thread is four sequential
  *     streams, far apart. (One stream does not fill what a core can have in flight; four
- *     neighbouring rows are short streams that start anew with every group.)
- *   - Lines are asked for MV_AHEAD bytes early, across the ends of pages and rows, a few
- *     instructions apart.
+ *     neighbouring rows are short streams that start anew with every group.) Of a list of rows,
+ *     four neighbours.
+ *   - Lines are asked for MV_AHEAD bytes early, across the ends of pages and into the row that
+ *     follows in the list, a few instructions apart.
  *   - Rows share what depends only on the activations, and scales of 16 groups are converted and
  *     multiplied as one vector, so that there are few instructions between loads.
  *
@@ -14,10 +15,11 @@
  * do not depend on how rows are split or how many columns there are. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
+#include "rows.h"
 
 enum {
     MV_ROWS = 4,    /* streams for one column; half as many for several columns */
-    MV_WIDE = 500,  /* bytes of a chunk from which two streams are enough, and faster: Q8_0 */
+    MV_WIDE = 500,  /* bytes of a chunk from which two streams of a range are faster: Q8_0 */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
 };
@@ -81,11 +83,12 @@ AVX512_INLINE void mv_mask_minima(const q_format *f, q_scales *s, int groups) {
 }
 
 /* A chunk's products of n_rows rows with n_cols columns; the first `groups` groups are valid, in
- * `steps` steps; what is behind them is read but does not count. `ahead` (0: none) is how far to
- * prefetch. */
+ * `steps` steps; what is behind them is read but does not count. A chunk at ahead[r] is prefetched
+ * meanwhile. */
 AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
-                            const uint8_t *const p[MV_ROWS], const size_t ahead, const mv_col *x,
-                            int groups, const int steps, __m512 acc[MV_ROWS][MV_COLS]) {
+                            const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
+                            const mv_col *x, int groups, const int steps,
+                            __m512 acc[MV_ROWS][MV_COLS]) {
     const __m512i lane_sum = _mm512_set_epi32(0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0);
     const int lines = (f->chunk_bytes + 63) / 64;
     const uint32_t valid = (uint32_t)((UINT64_C(1) << 2 * groups) - 1);
@@ -123,7 +126,7 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
         for (int r = 0; r < n_rows; r++) {
             __m512i w = f->quants(p[r], j);
             for (int line = lines * j / Q_STEPS; line < lines * (j + 1) / Q_STEPS; line++)
-                if (ahead) _mm_prefetch((const char *)p[r] + ahead + 64 * line, _MM_HINT_T0);
+                _mm_prefetch((const char *)ahead[r] + 64 * line, _MM_HINT_T0);
             for (int c = 0; c < n_cols; c++) {
                 __m512 t = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[c], w, xq[c]));
                 acc[r][c] = _mm512_fmadd_ps(t, mv_lane_scale(f, dd[r][c], j), acc[r][c]);
@@ -132,82 +135,119 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
     }
 }
 
-/* Rows row, row + stride, ... (n_rows of them) times columns [col, col + n_cols). */
-AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
-                           int64_t row, int64_t stride, const cpu_act *act, int64_t col, float *y,
+/* The rows whose first chunks are prefetched while the last ones of rows i, i + stride, ... are
+ * computed. */
+AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
+                           const uint8_t *ahead[MV_ROWS]) {
+    for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
+}
+
+/* What is left of rows behind their last whole chunk. */
+AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
+                           const uint8_t *p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
+                           const mv_col *x, __m512 acc[MV_ROWS][MV_COLS]) {
+    int64_t left = w->n_in % Q_CHUNK;
+    const uint8_t *end = (const uint8_t *)w->data + (size_t)(w->n_out - 1) * w->row_bytes +
+                         q_bytes(f, w->n_in);
+    if (left == Q_CHUNK / 2 && f->chunk_bytes <= end - p[n_rows - 1]) {
+        /* Half a chunk, as with n_ff of 11008, in place: what follows is still mapped. */
+        mv_chunk(f, n_rows, n_cols, p, ahead, x, Q_GROUPS / 2, Q_STEPS / 2, acc);
+        return;
+    }
+    uint8_t tail[MV_ROWS][Q_TAIL_BYTES];
+    for (int r = 0; r < n_rows; r++) {
+        memset(tail[r], 0, sizeof tail[r]);
+        memcpy(tail[r], p[r], q_bytes(f, left));
+        p[r] = tail[r];
+    }
+    int groups = (int)left / CPU_ACT_GROUP;
+    mv_chunk(f, n_rows, n_cols, p, ahead, x, groups, (groups + 1) / 2, acc);
+}
+
+/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). */
+AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
+                           int64_t i, int64_t stride, const cpu_act *act, int64_t col, float *y,
                            int64_t ldy) {
-    const uint8_t *p[MV_ROWS];
+    const cpu_mat *w = s->w;
+    const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m512 acc[MV_ROWS][MV_COLS];
     mv_col x[MV_COLS];
     for (int c = 0; c < n_cols; c++) {
         const void *column = act_column(act, col + c);
         x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
     }
+    /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
+    const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK, all = chunks + (left > 0);
+    const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < all ? near : all;
     for (int r = 0; r < n_rows; r++) {
-        p[r] = (const uint8_t *)w->data + (size_t)(row + r * stride) * w->row_bytes;
+        p[r] = rows_at(s, i + r * stride);
+        ahead[r] = p[r] + lead * f->chunk_bytes;
         for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
     }
-    for (int64_t i = w->n_in / Q_CHUNK; i > 0; i--) {
-        mv_chunk(f, n_rows, n_cols, p, MV_AHEAD, x, Q_GROUPS, Q_STEPS, acc);
-        for (int r = 0; r < n_rows; r++) p[r] += f->chunk_bytes;
+    for (int64_t k = 0; k < chunks; k++) {
+        if (k == all - lead) mv_turn(n_rows, s, i, stride, ahead);
+        mv_chunk(f, n_rows, n_cols, p, ahead, x, Q_GROUPS, Q_STEPS, acc);
+        for (int r = 0; r < n_rows; r++) {
+            p[r] += f->chunk_bytes;
+            ahead[r] += f->chunk_bytes;
+        }
         for (int c = 0; c < n_cols; c++) {
             x[c].q += Q_CHUNK;
             x[c].d += Q_GROUPS;
             x[c].sum += 2 * Q_GROUPS;
         }
     }
-    int64_t left = w->n_in % Q_CHUNK;
-    const uint8_t *end = (const uint8_t *)w->data + (size_t)w->n_out * w->row_bytes;
-    if (left == Q_CHUNK / 2 && f->chunk_bytes <= end - p[n_rows - 1]) {
-        /* Half a chunk, as with n_ff of 11008, in place: what follows is still the matrix. */
-        mv_chunk(f, n_rows, n_cols, p, MV_AHEAD, x, Q_GROUPS / 2, Q_STEPS / 2, acc);
-    } else if (left) {
-        uint8_t tail[MV_ROWS][Q_TAIL_BYTES];
-        for (int r = 0; r < n_rows; r++) {
-            memset(tail[r], 0, sizeof tail[r]);
-            memcpy(tail[r], p[r], q_bytes(f, left));
-            p[r] = tail[r];
-        }
-        int groups = (int)left / CPU_ACT_GROUP;
-        mv_chunk(f, n_rows, n_cols, p, 0, x, groups, (groups + 1) / 2, acc);
+    if (left) {
+        if (chunks == all - lead) mv_turn(n_rows, s, i, stride, ahead);
+        mv_tail(f, n_rows, n_cols, w, p, ahead, x, acc);
     }
     for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < n_cols; c++)
-            y[(col + c) * ldy + row + r * stride] = _mm512_reduce_add_ps(acc[r][c]);
+            y[(col + c) * ldy + i + r * stride] = _mm512_reduce_add_ps(acc[r][c]);
 }
 
 /* All columns of some rows, four, two or one at a time. */
-AVX512_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_mat *w, int64_t row,
+AVX512_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_rows *s, int64_t i,
                               int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
     int64_t col = 0;
     for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-        mv_rows(f, n_rows, MV_COLS, w, row, stride, x, col, y, ldy);
+        mv_rows(f, n_rows, MV_COLS, s, i, stride, x, col, y, ldy);
     if (col + 2 <= x->n_cols) {
-        mv_rows(f, n_rows, 2, w, row, stride, x, col, y, ldy);
+        mv_rows(f, n_rows, 2, s, i, stride, x, col, y, ldy);
         col += 2;
     }
-    if (col < x->n_cols) mv_rows(f, n_rows, 1, w, row, stride, x, col, y, ldy);
+    if (col < x->n_cols) mv_rows(f, n_rows, 1, s, i, stride, x, col, y, ldy);
 }
 
-AVX512_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                          const cpu_act *x, float *y, int64_t ldy) {
-    int64_t row = row0;
-    if (x->n_cols == 1) {
-        const int n_rows = f->chunk_bytes >= MV_WIDE ? 2 : MV_ROWS;
-        int64_t stride = (row1 - row0) / n_rows;
-        for (; row < row0 + stride; row++) mv_rows(f, n_rows, 1, w, row, stride, x, 0, y, ldy);
-        row = row0 + stride * n_rows;
-    } else {
-        int64_t stride = (row1 - row0) / 2;
-        for (; row < row0 + stride; row++) mv_columns(f, 2, w, row, stride, x, y, ldy);
-        row = row0 + stride * 2;
+AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                          int64_t ldy) {
+    const bool two = x->n_cols > 1 || (f->chunk_bytes >= MV_WIDE && s->list == NULL);
+    const int n_rows = two ? 2 : MV_ROWS;
+    int64_t n_groups = s->n / n_rows, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++) {
+        int64_t i = rows_first(s, g, n_rows);
+        if (two)
+            mv_columns(f, 2, s, i, stride, x, y, ldy);
+        else
+            mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, y, ldy);
     }
-    for (; row < row1; row++) mv_columns(f, 1, w, row, 0, x, y, ldy);
+    for (int64_t i = n_groups * n_rows; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
+/* One body for both kernels: there are many of them, and they are long. */
 #define MV_DEFINE(type, format)                                                                    \
+    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
+                                                          float *y, int64_t ldy) {                 \
+        mv_run(&format##_format, s, x, y, ldy);                                                    \
+    }                                                                                              \
     void avx512_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
                                 float *y, int64_t ldy) {                                           \
-        mv_run(&format##_format, w, row0, row1, x, y, ldy);                                        \
+        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
+        mv_run_##format(&s, x, y + row0, ldy);                                                     \
+    }                                                                                              \
+    void avx512_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,        \
+                                     const cpu_act *x, float *y, int64_t ldy) {                    \
+        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
+        mv_run_##format(&s, x, y, ldy);                                                            \
     }
 AVX512_Q_TYPES(MV_DEFINE)

@@ -13,6 +13,7 @@
 
 #include "act.h"
 #include "avx512_transpose.h"
+#include "rows.h"
 #include "tiers.h"
 
 #define PLAIN_INLINE static inline __attribute__((always_inline))
@@ -28,7 +29,7 @@ enum {
     PLAIN_ROWS = 4,     /* streams for one column; half as many for several */
     PLAIN_COLS = 4,     /* columns that share a row's loads */
     PLAIN_ACC = 2,      /* vectors in flight per column, to hide the latency of fma */
-    PLAIN_AHEAD = 4096, /* bytes of prefetch, as in avx512_matvec.c */
+    PLAIN_AHEAD = 2048, /* bytes of prefetch, as in avx512_matvec.c */
     PLAIN_TILES = 8,    /* rows of a block of matmul: 8 x 16 */
     PLAIN_STEPS = 512,  /* words of a row in a block: 32 KiB of a panel */
     PLAIN_TILE_BYTES = PLAIN_STEPS * 64
@@ -42,69 +43,78 @@ PLAIN_INLINE uint32_t plain_mask(int64_t left) {
 
 /* ---- few columns: as in avx512_matvec.c, rows of several quarters of the range at once ------- */
 
-/* Rows row, row + stride, ... (n_rows of them) times columns [col, col + n_cols). */
+/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). The prefetch is
+ * PLAIN_AHEAD bytes early and goes on in the stream's next row, as in avx512_matvec.c. */
 PLAIN_INLINE void plain_rows(const plain_format *f, const int n_rows, const int n_cols,
-                             const cpu_mat *w, int64_t row, int64_t stride, const cpu_act *act,
+                             const cpu_rows *s, int64_t i, int64_t stride, const cpu_act *act,
                              int64_t col, float *y, int64_t ldy) {
-    const char *p[PLAIN_ROWS], *x[PLAIN_COLS];
+    const int64_t n_in = s->w->n_in;
+    const char *p[PLAIN_ROWS], *ahead[PLAIN_ROWS], *x[PLAIN_COLS];
     __m512 acc[PLAIN_ROWS][PLAIN_COLS][PLAIN_ACC];
+    const int vector_bytes = f->elems * f->w_bytes, step_bytes = vector_bytes * PLAIN_ACC;
+    const int64_t step = (int64_t)f->elems * PLAIN_ACC, all = (n_in + step - 1) / step;
+    const int64_t near = PLAIN_AHEAD / step_bytes, lead = near < all ? near : all;
     for (int c = 0; c < n_cols; c++) x[c] = act_column(act, col + c);
     for (int r = 0; r < n_rows; r++) {
-        p[r] = (const char *)w->data + (size_t)(row + r * stride) * w->row_bytes;
+        p[r] = (const char *)rows_at(s, i + r * stride);
+        ahead[r] = p[r] + lead * step_bytes;
         for (int c = 0; c < n_cols; c++)
-            for (int i = 0; i < PLAIN_ACC; i++) acc[r][c][i] = _mm512_setzero_ps();
+            for (int v = 0; v < PLAIN_ACC; v++) acc[r][c][v] = _mm512_setzero_ps();
     }
-    const int vector_bytes = f->elems * f->w_bytes;
-    const int64_t step = (int64_t)f->elems * PLAIN_ACC;
     int64_t k = 0;
-    for (; k + step <= w->n_in; k += step) {
+    for (; k + step <= n_in; k += step) {
+        if (k == (all - lead) * step)
+            for (int r = 0; r < n_rows; r++)
+                ahead[r] = (const char *)rows_next(s, i + r * stride, n_rows);
         for (int r = 0; r < n_rows; r++) {
-            for (int line = 0; line < vector_bytes * PLAIN_ACC; line += 64)
-                _mm_prefetch(p[r] + PLAIN_AHEAD + line, _MM_HINT_T0);
-            for (int i = 0; i < PLAIN_ACC; i++) {
-                __m512i v = f->words(p[r] + i * vector_bytes, f->elems);
+            for (int line = 0; line < step_bytes; line += 64)
+                _mm_prefetch(ahead[r] + line, _MM_HINT_T0);
+            for (int v = 0; v < PLAIN_ACC; v++) {
+                __m512i words = f->words(p[r] + v * vector_bytes, f->elems);
                 for (int c = 0; c < n_cols; c++)
-                    acc[r][c][i] = f->dot(acc[r][c][i], v, _mm512_loadu_si512(x[c] + 64 * i));
+                    acc[r][c][v] = f->dot(acc[r][c][v], words, _mm512_loadu_si512(x[c] + 64 * v));
             }
-            p[r] += vector_bytes * PLAIN_ACC;
+            p[r] += step_bytes;
+            ahead[r] += step_bytes;
         }
         for (int c = 0; c < n_cols; c++) x[c] += 64 * PLAIN_ACC;
     }
-    for (; k < w->n_in; k += f->elems) {
+    for (; k < n_in; k += f->elems) {
         for (int r = 0; r < n_rows; r++) {
-            __m512i v = f->words(p[r], w->n_in - k);
+            __m512i words = f->words(p[r], n_in - k);
             for (int c = 0; c < n_cols; c++)
-                acc[r][c][0] = f->dot(acc[r][c][0], v, _mm512_loadu_si512(x[c]));
+                acc[r][c][0] = f->dot(acc[r][c][0], words, _mm512_loadu_si512(x[c]));
             p[r] += vector_bytes;
         }
         for (int c = 0; c < n_cols; c++) x[c] += 64;
     }
     for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < n_cols; c++)
-            y[(col + c) * ldy + row + r * stride] = _mm512_reduce_add_ps(
+            y[(col + c) * ldy + i + r * stride] = _mm512_reduce_add_ps(
                 _mm512_add_ps(acc[r][c][0], acc[r][c][1]));
 }
 
-PLAIN_INLINE void plain_columns(const plain_format *f, const int n_rows, const cpu_mat *w,
-                                int64_t row, int64_t stride, const cpu_act *x, float *y,
+PLAIN_INLINE void plain_columns(const plain_format *f, const int n_rows, const cpu_rows *s,
+                                int64_t i, int64_t stride, const cpu_act *x, float *y,
                                 int64_t ldy) {
     int64_t col = 0;
     for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
-        plain_rows(f, n_rows, PLAIN_COLS, w, row, stride, x, col, y, ldy);
-    for (; col < x->n_cols; col++) plain_rows(f, n_rows, 1, w, row, stride, x, col, y, ldy);
+        plain_rows(f, n_rows, PLAIN_COLS, s, i, stride, x, col, y, ldy);
+    for (; col < x->n_cols; col++) plain_rows(f, n_rows, 1, s, i, stride, x, col, y, ldy);
 }
 
-PLAIN_INLINE void plain_matvec(const plain_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                               const cpu_act *x, float *y, int64_t ldy) {
+PLAIN_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                               int64_t ldy) {
     const int n_rows = x->n_cols == 1 ? PLAIN_ROWS : 2;
-    int64_t stride = (row1 - row0) / n_rows, row = row0;
-    for (; row < row0 + stride; row++) {
+    int64_t n_groups = s->n / n_rows, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++) {
+        int64_t i = rows_first(s, g, n_rows);
         if (n_rows == PLAIN_ROWS)
-            plain_rows(f, PLAIN_ROWS, 1, w, row, stride, x, 0, y, ldy);
+            plain_rows(f, PLAIN_ROWS, 1, s, i, stride, x, 0, y, ldy);
         else
-            plain_columns(f, 2, w, row, stride, x, y, ldy);
+            plain_columns(f, 2, s, i, stride, x, y, ldy);
     }
-    for (row = row0 + stride * n_rows; row < row1; row++) plain_columns(f, 1, w, row, 0, x, y, ldy);
+    for (int64_t i = n_groups * n_rows; i < s->n; i++) plain_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
 /* ---- many columns: as in avx512_matmul.c, blocks of tiles against panels -------------------- */
@@ -172,7 +182,13 @@ PLAIN_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t 
 #define PLAIN_DEFINE(format)                                                                       \
     void avx512_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
                                 float *y, int64_t ldy) {                                           \
-        plain_matvec(&format##_format, w, row0, row1, x, y, ldy);                                  \
+        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
+        plain_matvec(&format##_format, &s, x, y + row0, ldy);                                      \
+    }                                                                                              \
+    void avx512_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,        \
+                                     const cpu_act *x, float *y, int64_t ldy) {                    \
+        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
+        plain_matvec(&format##_format, &s, x, y, ldy);                                             \
     }                                                                                              \
     void avx512_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
                                 float *y, int64_t ldy, void *scratch) {                            \

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "neon_mat.h"
+#include "rows.h"
 #include "tiers.h"
 
 typedef struct plain_format {
@@ -60,43 +61,50 @@ NEON_INLINE void plain_load(const plain_format *f, const char *p, int64_t left,
     f->load_w(p, out);
 }
 
-NEON_INLINE void plain_row(const plain_format *f, const int n_cols, const cpu_mat *w, int64_t row,
+/* Row i of s times columns [col, col + n_cols). The prefetch is PLAIN_AHEAD bytes early and goes on
+ * in the next row. */
+NEON_INLINE void plain_row(const plain_format *f, const int n_cols, const cpu_rows *s, int64_t i,
                            const cpu_act *act, int64_t col, float *y, int64_t ldy) {
-    const char *p = (const char *)w->data + (size_t)row * w->row_bytes;
+    const int64_t n_in = s->w->n_in, all = (n_in + PLAIN_STEP - 1) / PLAIN_STEP;
+    const int step_bytes = PLAIN_STEP * f->w_bytes, near = PLAIN_AHEAD / step_bytes;
+    const int64_t lead = near < all ? near : all;
+    const char *p = (const char *)rows_at(s, i), *ahead = p + lead * step_bytes;
     const char *x[PLAIN_COLS];
     float32x4_t acc[PLAIN_COLS][2 * PLAIN_LOADS];
     for (int c = 0; c < n_cols; c++) {
         x[c] = act_column(act, col + c);
-        for (int i = 0; i < 2 * PLAIN_LOADS; i++) acc[c][i] = vdupq_n_f32(0.0f);
+        for (int v = 0; v < 2 * PLAIN_LOADS; v++) acc[c][v] = vdupq_n_f32(0.0f);
     }
-    for (int64_t k = 0; k < w->n_in; k += PLAIN_STEP) {
-        NEON_PREFETCH(p + PLAIN_AHEAD);
-        for (int i = 0; i < PLAIN_LOADS; i++) {
-            int64_t at = k + (int64_t)i * PLAIN_LOAD;
-            if (at >= w->n_in) break;
-            float32x4_t v[2], u[2];
-            plain_load(f, p, w->n_in - at, v);
+    for (int64_t k = 0; k < n_in; k += PLAIN_STEP) {
+        if (k == (all - lead) * PLAIN_STEP) ahead = (const char *)rows_next(s, i, 1);
+        NEON_PREFETCH(ahead);
+        ahead += step_bytes;
+        for (int v = 0; v < PLAIN_LOADS; v++) {
+            int64_t at = k + (int64_t)v * PLAIN_LOAD;
+            if (at >= n_in) break;
+            float32x4_t w[2], u[2];
+            plain_load(f, p, n_in - at, w);
             p += PLAIN_LOAD * f->w_bytes;
             for (int c = 0; c < n_cols; c++) {
                 f->load_x(x[c] + at * f->x_bytes, u);
-                acc[c][2 * i] = vfmaq_f32(acc[c][2 * i], v[0], u[0]);
-                acc[c][2 * i + 1] = vfmaq_f32(acc[c][2 * i + 1], v[1], u[1]);
+                acc[c][2 * v] = vfmaq_f32(acc[c][2 * v], w[0], u[0]);
+                acc[c][2 * v + 1] = vfmaq_f32(acc[c][2 * v + 1], w[1], u[1]);
             }
         }
     }
     for (int c = 0; c < n_cols; c++) {
         float32x4_t low = vaddq_f32(acc[c][0], acc[c][1]), high = vaddq_f32(acc[c][2], acc[c][3]);
-        y[(col + c) * ldy + row] = vaddvq_f32(vaddq_f32(low, high));
+        y[(col + c) * ldy + i] = vaddvq_f32(vaddq_f32(low, high));
     }
 }
 
-NEON_INLINE void plain_matvec(const plain_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                              const cpu_act *x, float *y, int64_t ldy) {
-    for (int64_t row = row0; row < row1; row++) {
+NEON_INLINE void plain_matvec(const plain_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                              int64_t ldy) {
+    for (int64_t i = 0; i < s->n; i++) {
         int64_t col = 0;
         for (; col + PLAIN_COLS <= x->n_cols; col += PLAIN_COLS)
-            plain_row(f, PLAIN_COLS, w, row, x, col, y, ldy);
-        for (; col < x->n_cols; col++) plain_row(f, 1, w, row, x, col, y, ldy);
+            plain_row(f, PLAIN_COLS, s, i, x, col, y, ldy);
+        for (; col < x->n_cols; col++) plain_row(f, 1, s, i, x, col, y, ldy);
     }
 }
 
@@ -198,7 +206,13 @@ NEON_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t r
 #define PLAIN_DEFINE(format)                                                                       \
     void neon_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy) {                                             \
-        plain_matvec(&format##_format, w, row0, row1, x, y, ldy);                                  \
+        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
+        plain_matvec(&format##_format, &s, x, y + row0, ldy);                                      \
+    }                                                                                              \
+    void neon_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
+                                   const cpu_act *x, float *y, int64_t ldy) {                      \
+        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
+        plain_matvec(&format##_format, &s, x, y, ldy);                                             \
     }                                                                                              \
     void neon_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy, void *scratch) {                              \

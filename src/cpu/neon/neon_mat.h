@@ -19,7 +19,9 @@
 
 #define NEON_VEC_DECLARE(name)                                                                     \
     void neon_matvec_##name(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,        \
-                            float *y, int64_t ldy);
+                            float *y, int64_t ldy);                                                \
+    void neon_matvec_rows_##name(const cpu_mat *w, const int32_t *rows, int64_t n_rows,            \
+                                 const cpu_act *x, float *y, int64_t ldy);
 #define NEON_MUL_DECLARE(tier, name)                                                               \
     void tier##_matmul_##name(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy, void *scratch);

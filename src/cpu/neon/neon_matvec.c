@@ -3,6 +3,7 @@
  * apart; lines are asked for some way ahead. Sums are formed in the same order whatever the
  * blocking is. */
 #include "neon_quants.h"
+#include "rows.h"
 
 enum {
     MV_ROWS = 4,    /* streams for one column */
@@ -47,50 +48,67 @@ NEON_INLINE void mv_block(const q_format *f, const int n_cols, const uint8_t *p,
     }
 }
 
-/* Rows row, row + stride, ... (n_rows of them) times columns [col, col + n_cols). */
-NEON_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
-                         int64_t row, int64_t stride, const cpu_act *act, int64_t col, float *y,
+/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). */
+NEON_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
+                         int64_t i, int64_t stride, const cpu_act *act, int64_t col, float *y,
                          int64_t ldy) {
-    const uint8_t *p[MV_ROWS];
+    const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     mv_acc acc[MV_ROWS][MV_COLS];
     mv_col x[MV_COLS];
     for (int c = 0; c < n_cols; c++) {
         const void *column = act_column(act, col + c);
         x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
     }
+    /* The prefetch is `lead` blocks early: that much before a row's end it leaves for the next. */
+    const int64_t groups = s->w->n_in / CPU_ACT_GROUP, blocks = groups / f->groups;
+    const int64_t near = MV_AHEAD / f->block_bytes, lead = near < blocks ? near : blocks;
     for (int r = 0; r < n_rows; r++) {
-        p[r] = (const uint8_t *)w->data + (size_t)(row + r * stride) * w->row_bytes;
+        p[r] = rows_at(s, i + r * stride);
+        ahead[r] = p[r] + lead * f->block_bytes;
         for (int c = 0; c < n_cols; c++) acc[r][c] = (mv_acc){vdupq_n_f32(0.0f), 0.0f};
     }
-    int64_t groups = w->n_in / CPU_ACT_GROUP;
-    for (int64_t g = 0; g < groups; g += f->groups)
+    for (int64_t b = 0; b < blocks; b++) {
+        if (b == blocks - lead)
+            for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
         for (int r = 0; r < n_rows; r++) {
-            for (int line = 0; line < f->block_bytes; line += 64)
-                NEON_PREFETCH(p[r] + MV_AHEAD + line);
-            mv_block(f, n_cols, p[r], g, x, acc[r]);
+            for (int line = 0; line < f->block_bytes; line += 64) NEON_PREFETCH(ahead[r] + line);
+            mv_block(f, n_cols, p[r], b * f->groups, x, acc[r]);
             p[r] += f->block_bytes;
+            ahead[r] += f->block_bytes;
         }
+    }
     for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < n_cols; c++)
-            y[(col + c) * ldy + row + r * stride] = vaddvq_f32(acc[r][c].dot) - acc[r][c].lift;
+            y[(col + c) * ldy + i + r * stride] = vaddvq_f32(acc[r][c].dot) - acc[r][c].lift;
 }
 
-NEON_INLINE void mv_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                        const cpu_act *x, float *y, int64_t ldy) {
-    bool streams = x->n_cols == 1;
-    int64_t row = row0, stride = streams ? (row1 - row0) / MV_ROWS : 0;
-    for (; row < row0 + stride; row++) mv_rows(f, MV_ROWS, 1, w, row, stride, x, 0, y, ldy);
-    for (row = row0 + stride * MV_ROWS; row < row1; row++) {
+NEON_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                        int64_t ldy) {
+    int64_t n_groups = x->n_cols == 1 ? s->n / MV_ROWS : 0, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++)
+        mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, y, ldy);
+    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) {
         int64_t col = 0;
         for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-            mv_rows(f, 1, MV_COLS, w, row, 0, x, col, y, ldy);
-        for (; col < x->n_cols; col++) mv_rows(f, 1, 1, w, row, 0, x, col, y, ldy);
+            mv_rows(f, 1, MV_COLS, s, i, 0, x, col, y, ldy);
+        for (; col < x->n_cols; col++) mv_rows(f, 1, 1, s, i, 0, x, col, y, ldy);
     }
 }
 
+/* One body for both kernels: there are many of them, and they are long. */
 #define MV_DEFINE(type, format)                                                                    \
+    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
+                                                          float *y, int64_t ldy) {                 \
+        mv_run(&format##_format, s, x, y, ldy);                                                    \
+    }                                                                                              \
     void neon_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy) {                                             \
-        mv_run(&format##_format, w, row0, row1, x, y, ldy);                                        \
+        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
+        mv_run_##format(&s, x, y + row0, ldy);                                                     \
+    }                                                                                              \
+    void neon_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
+                                   const cpu_act *x, float *y, int64_t ldy) {                      \
+        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
+        mv_run_##format(&s, x, y, ldy);                                                            \
     }
 NEON_Q_TYPES(MV_DEFINE)

@@ -30,27 +30,35 @@ static double group_value(const decode_group *g, const int32_t dot[2], const int
     return value * (double)d;
 }
 
-static void q8_matvec(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
-                      int64_t ldy) {
+/* y[c * ldy] of one row for every column. */
+static void q8_row(const cpu_mat *w, int64_t r, const cpu_act *x, float *y, int64_t ldy) {
     assert(x->kind == CPU_ACT_Q8 && x->layout == CPU_ACT_COLUMNS && x->n == w->n_in);
     decode_fn decode = decode_find(w->type);
-    for (int64_t r = row0; r < row1; r++) {
-        for (int64_t c = 0; c < x->n_cols; c++) {
-            const void *column = act_column(x, c);
-            const int8_t *q = act_q8_q(column);
-            const float *d = act_q8_d(column, x->n);
-            const int32_t *sum = act_q8_sum(column, x->n);
-            double total = 0.0;
-            for (int64_t i = 0; i < w->n_in / DECODE_GROUP; i++, q += DECODE_GROUP) {
-                decode_group g;
-                decode(row_at(w, r), i, &g);
-                int32_t dot[2] = {0, 0};
-                for (int k = 0; k < DECODE_GROUP; k++) dot[k / DECODE_HALF] += g.q[k] * q[k];
-                total += group_value(&g, dot, sum + 2 * i, d[i]);
-            }
-            y[c * ldy + r] = (float)total;
+    for (int64_t c = 0; c < x->n_cols; c++) {
+        const void *column = act_column(x, c);
+        const int8_t *q = act_q8_q(column);
+        const float *d = act_q8_d(column, x->n);
+        const int32_t *sum = act_q8_sum(column, x->n);
+        double total = 0.0;
+        for (int64_t i = 0; i < w->n_in / DECODE_GROUP; i++, q += DECODE_GROUP) {
+            decode_group g;
+            decode(row_at(w, r), i, &g);
+            int32_t dot[2] = {0, 0};
+            for (int k = 0; k < DECODE_GROUP; k++) dot[k / DECODE_HALF] += g.q[k] * q[k];
+            total += group_value(&g, dot, sum + 2 * i, d[i]);
         }
+        y[c * ldy] = (float)total;
     }
+}
+
+static void q8_matvec(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
+                      int64_t ldy) {
+    for (int64_t r = row0; r < row1; r++) q8_row(w, r, x, y + r, ldy);
+}
+
+static void q8_matvec_rows(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const cpu_act *x,
+                           float *y, int64_t ldy) {
+    for (int64_t i = 0; i < n_rows; i++) q8_row(w, rows[i], x, y + i, ldy);
 }
 
 /* One row against one panel: total[c] for its 16 vectors. */
@@ -91,18 +99,25 @@ static double bf16_product(uint16_t a, uint16_t b) {
     return (double)quant_bf16_to_f32(a) * (double)quant_bf16_to_f32(b);
 }
 
+static void bf16_row(const cpu_mat *w, int64_t r, const cpu_act *x, float *y, int64_t ldy) {
+    assert(x->kind == CPU_ACT_BF16 && x->layout == CPU_ACT_COLUMNS && x->n == w->n_in);
+    const uint16_t *row = row_at(w, r);
+    for (int64_t c = 0; c < x->n_cols; c++) {
+        const uint16_t *column = act_column(x, c);
+        double total = 0.0;
+        for (int64_t k = 0; k < w->n_in; k++) total += bf16_product(row[k], column[k]);
+        y[c * ldy] = (float)total;
+    }
+}
+
 static void bf16_matvec(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                         int64_t ldy) {
-    assert(x->kind == CPU_ACT_BF16 && x->layout == CPU_ACT_COLUMNS && x->n == w->n_in);
-    for (int64_t r = row0; r < row1; r++) {
-        const uint16_t *row = row_at(w, r);
-        for (int64_t c = 0; c < x->n_cols; c++) {
-            const uint16_t *column = act_column(x, c);
-            double total = 0.0;
-            for (int64_t k = 0; k < w->n_in; k++) total += bf16_product(row[k], column[k]);
-            y[c * ldy + r] = (float)total;
-        }
-    }
+    for (int64_t r = row0; r < row1; r++) bf16_row(w, r, x, y + r, ldy);
+}
+
+static void bf16_matvec_rows(const cpu_mat *w, const int32_t *rows, int64_t n_rows,
+                             const cpu_act *x, float *y, int64_t ldy) {
+    for (int64_t i = 0; i < n_rows; i++) bf16_row(w, rows[i], x, y + i, ldy);
 }
 
 static void bf16_matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
@@ -124,7 +139,8 @@ static void bf16_matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_
 void cpu_init_reference_mat(cpu_kernels *k) {
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
         if (decode_find((quant_type)type) == NULL) continue;
-        k->mat[type] = (cpu_mat_kernels){CPU_ACT_Q8, q8_matvec, q8_matmul, NULL};
+        k->mat[type] = (cpu_mat_kernels){CPU_ACT_Q8, q8_matvec, q8_matmul, q8_matvec_rows};
     }
-    k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, bf16_matvec, bf16_matmul, NULL};
+    k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, bf16_matvec, bf16_matmul,
+                                           bf16_matvec_rows};
 }

@@ -25,22 +25,30 @@ static int64_t chunk_at(int64_t k0, int64_t n) {
     return n - k0 < CHUNK ? n - k0 : CHUNK;
 }
 
-static void matvec(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
-                   int64_t ldy) {
+/* y[c * ldy] of row r for every column. */
+static void matvec_row(const cpu_mat *w, int64_t r, const cpu_act *x, float *y, int64_t ldy) {
     assert(x->kind == CPU_ACT_F32 && x->layout == CPU_ACT_COLUMNS && x->n == w->n_in);
     float weights[CHUNK];
-    for (int64_t r = row0; r < row1; r++) {
-        for (int64_t c = 0; c < x->n_cols; c++) {
-            const float *column = act_column(x, c);
-            double sum = 0.0;
-            for (int64_t k0 = 0; k0 < w->n_in; k0 += CHUNK) {
-                int64_t n = chunk_at(k0, w->n_in);
-                load_weights(w, r, k0, n, weights);
-                for (int64_t k = 0; k < n; k++) sum += (double)weights[k] * (double)column[k0 + k];
-            }
-            y[c * ldy + r] = (float)sum;
+    for (int64_t c = 0; c < x->n_cols; c++) {
+        const float *column = act_column(x, c);
+        double sum = 0.0;
+        for (int64_t k0 = 0; k0 < w->n_in; k0 += CHUNK) {
+            int64_t n = chunk_at(k0, w->n_in);
+            load_weights(w, r, k0, n, weights);
+            for (int64_t k = 0; k < n; k++) sum += (double)weights[k] * (double)column[k0 + k];
         }
+        y[c * ldy] = (float)sum;
     }
+}
+
+static void matvec(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
+                   int64_t ldy) {
+    for (int64_t r = row0; r < row1; r++) matvec_row(w, r, x, y + r, ldy);
+}
+
+static void matvec_rows(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const cpu_act *x,
+                        float *y, int64_t ldy) {
+    for (int64_t i = 0; i < n_rows; i++) matvec_row(w, rows[i], x, y + i, ldy);
 }
 
 static void matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
@@ -179,7 +187,7 @@ void cpu_init_scalar_mat(cpu_kernels *k) {
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
         const quant_traits *t = quant_find(type);
         if (t == NULL || t->dequantize == NULL) continue;
-        k->mat[type] = (cpu_mat_kernels){CPU_ACT_F32, matvec, matmul, NULL};
+        k->mat[type] = (cpu_mat_kernels){CPU_ACT_F32, matvec, matmul, matvec_rows};
     }
     k->act_encode = act_encode;
     k->stream_read = stream_read;

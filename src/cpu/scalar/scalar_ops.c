@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "act.h"
 #include "quant_blocks.h"
 #include "scalar_attn.h"
 #include "tiers.h"
@@ -83,6 +84,20 @@ static void scalar_add(const float *a, const float *b, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
+static void scalar_gemm_tile(const float *a, const float *b, int64_t n_k, float *c, int64_t ldc,
+                             bool add) {
+    double sums[CPU_GEMM_ROWS][CPU_GEMM_COLS] = {{0}};
+    for (int64_t k = 0; k < n_k; k++)
+        for (int i = 0; i < CPU_GEMM_ROWS; i++)
+            for (int j = 0; j < CPU_GEMM_COLS; j++)
+                sums[i][j] += (double)a[k * CPU_GEMM_ROWS + i] * (double)b[k * CPU_GEMM_COLS + j];
+    for (int i = 0; i < CPU_GEMM_ROWS; i++)
+        for (int j = 0; j < CPU_GEMM_COLS; j++) {
+            float *y = c + i * ldc + j;
+            *y = (float)(add ? (double)*y + sums[i][j] : sums[i][j]);
+        }
+}
+
 /* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
  * costs nothing. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so
  * that it is not lost. The other tiers give the same bytes. */
@@ -117,12 +132,54 @@ static void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t 
     }
 }
 
+static int64_t scalar_select(const float *score, const float *bias, float threshold, int32_t first,
+                             int64_t n, int32_t *out) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float v = bias ? score[i] + bias[i] : score[i]; /* rounded, as in the other tiers */
+        if (!(v < threshold)) out[count++] = first + (int32_t)i;
+    }
+    return count;
+}
+
+static int64_t scalar_keep(float *v, int32_t *rows, float cut, int64_t n) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (fabsf(v[i]) <= cut) continue;
+        rows[count] = rows[i];
+        v[count++] = v[i];
+    }
+    return count;
+}
+
+static void scalar_sign_dot(const uint8_t *bits, int64_t row0, int64_t row1, const cpu_act *x,
+                            float *y, int64_t ldy) {
+    for (int64_t c = 0; c < x->n_cols; c++) {
+        const void *column = act_column(x, c);
+        const int8_t *q = act_q8_q(column);
+        const float *d = act_q8_d(column, x->n);
+        for (int64_t r = row0; r < row1; r++) {
+            const uint8_t *row = bits + r * (x->n / 8);
+            double sum = 0;
+            for (int64_t k = 0; k < x->n; k++) {
+                double v = (double)d[k / CPU_ACT_GROUP] * q[k];
+                sum += row[k / 8] >> k % 8 & 1 ? v : -v;
+            }
+            y[c * ldy + r] = (float)sum;
+        }
+    }
+}
+
 void cpu_init_scalar_ops(cpu_kernels *k) {
     k->rms_norm = scalar_rms_norm;
     k->layer_norm = scalar_layer_norm;
     k->rope = scalar_rope;
     k->activate = scalar_activate;
     k->add = scalar_add;
+    k->gemm_tile = scalar_gemm_tile;
     k->kv_store = scalar_kv_store;
+    k->select = scalar_select;
+    k->keep = scalar_keep;
+    k->sign_dot = scalar_sign_dot;
     k->attention = scalar_attention;
 }

@@ -1,0 +1,13 @@
+/* avx512_mat_t.c: the entries of this tier in the table of kernels for matrices with one row per
+ * neuron. */
+#include "avx512_mat_t.h"
+
+#include "tiers.h"
+
+#define ENTRY(type, format)                                                                        \
+    k->mat_t[QUANT_##type] = (cpu_mat_t_kernels){avx512_axpy_##format, CPU_ACT_F32,                \
+                                                 avx512_matmul_t_##format};
+
+void cpu_init_avx512_mat_t(cpu_kernels *k) {
+    AVX512_T_TYPES(ENTRY)
+}

@@ -1,0 +1,42 @@
+/* rows.h: which rows a matrix-vector kernel computes, in which order: a range (matvec) or an
+ * ascending list (matvec_rows). Both run through the same code, so that a row's result does not
+ * depend on how it was asked for. Private to src/cpu; everything is inlined into each tier. */
+#ifndef CPU_ROWS_H
+#define CPU_ROWS_H
+
+#include "cpu.h"
+
+#define ROWS_INLINE static inline __attribute__((always_inline))
+
+typedef struct cpu_rows {
+    const cpu_mat *w;
+    const int32_t *list; /* [n], or NULL: first, first + 1, ... */
+    int64_t first, n;
+} cpu_rows;
+
+/* Result i is row rows_index(s, i) of the matrix. */
+ROWS_INLINE int64_t rows_index(const cpu_rows *s, int64_t i) {
+    return s->list != NULL ? s->list[i] : s->first + i;
+}
+
+ROWS_INLINE const uint8_t *rows_at(const cpu_rows *s, int64_t i) {
+    return (const uint8_t *)s->w->data + (size_t)rows_index(s, i) * s->w->row_bytes;
+}
+
+/* Several rows are computed at once, as a group. Rows of a range come from far apart, so that each
+ * is a stream of its own through memory: group g is g, g + stride, ... Rows of a list lie apart
+ * anyway, and neighbours share a page now and then: they are taken one after the other. */
+ROWS_INLINE int64_t rows_first(const cpu_rows *s, int64_t group, int n_rows) {
+    return s->list != NULL ? group * n_rows : group;
+}
+ROWS_INLINE int64_t rows_stride(const cpu_rows *s, int64_t n_groups) {
+    return s->list != NULL ? 1 : n_groups;
+}
+
+/* What takes the place of row i in the next group, for prefetching; the last row at the end. */
+ROWS_INLINE const uint8_t *rows_next(const cpu_rows *s, int64_t i, int n_rows) {
+    int64_t next = s->list != NULL ? i + n_rows : i + 1;
+    return rows_at(s, next < s->n ? next : s->n - 1);
+}
+
+#endif

@@ -1,0 +1,307 @@
+/* model_sparse.c: what a prepared file, or one of the original PowerInfer, says about neurons: keys
+ * of sparse_keys.h and the tensors beside the network. Everything is checked here, so that the
+ * engine may trust it: kinds have their tensors, frequencies fall, permutations are permutations.
+ *
+ * Files without the version key and without the magic PWRI are ordinary ones: tensors of these
+ * names are then as any others (ffn_down_t), or unused (predictors). */
+#include "model_sparse.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mem.h"
+#include "sparse_keys.h"
+
+enum { RANK_MULTIPLE = 32 }; /* predictors' inner vectors fill whole groups of encoded input */
+
+const char *predictor_kind_name(predictor_kind kind) {
+    static const char *const names[PREDICTOR_KIND_COUNT] = {"none", "sign", "lowrank", "relu_mlp"};
+    return (unsigned)kind < PREDICTOR_KIND_COUNT ? names[kind] : "unknown";
+}
+
+pi_status perm_check(const int32_t *perm, int64_t n, const char *where, pi_error *err) {
+    uint8_t *seen = mem_calloc((size_t)n, sizeof *seen);
+    if (!seen) return error_nomem(err, (size_t)n, "marks of neurons");
+    pi_status status = PI_OK;
+    for (int64_t i = 0; i < n && status == PI_OK; i++) {
+        if (perm[i] < 0 || perm[i] >= n)
+            status = error_set(
+                err, PI_ERR_FORMAT,
+                "not a permutation: %s: item %lld is %d, not in 0..%lld; prepare the model "
+                "again",
+                where, (long long)i, perm[i], (long long)n - 1);
+        else if (seen[perm[i]]++)
+            status = error_set(
+                err, PI_ERR_FORMAT,
+                "not a permutation: %s: item %lld is %d, which came before; prepare the "
+                "model again",
+                where, (long long)i, perm[i]);
+    }
+    mem_free(seen);
+    return status;
+}
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+static pi_status fail_key(const model *m, const char *key, const char *problem, pi_error *err) {
+    return error_set(err, PI_ERR_FORMAT, "bad key: %s: %s %s; prepare the model again",
+                     gguf_path(m->file), key, problem);
+}
+
+/* A single number; NaN only where `nan_ok`. *value stays as it is when the key is missing. */
+static pi_status read_number(const model *m, const char *key, bool nan_ok, float *value,
+                             pi_error *err) {
+    double number;
+    const gguf_value *v = gguf_find(m->file, key);
+    if (!v) return PI_OK;
+    if (!gguf_as_f64(v, &number)) return fail_key(m, key, "is not a number", err);
+    if (isinf((float)number) || (isnan(number) && !nan_ok))
+        return fail_key(m, key, "is not a finite number", err);
+    *value = (float)number;
+    return PI_OK;
+}
+
+/* An array with one item of a kind per layer; *v is NULL when the key is missing. */
+static pi_status find_array(const model *m, const char *key, bool strings, const gguf_value **v,
+                            pi_error *err) {
+    char problem[128];
+    *v = gguf_find(m->file, key);
+    if (!*v) return PI_OK;
+    bool is_array = (*v)->type == GGUF_ARRAY;
+    bool fits = strings ? is_array && (*v)->item_type == GGUF_STRING
+                        : is_array && ((*v)->item_type == GGUF_F32 || (*v)->item_type == GGUF_F64);
+    if (!fits) {
+        snprintf(problem, sizeof problem, "is not an array of %s",
+                 strings ? "strings" : "floating-point numbers");
+        return fail_key(m, key, problem, err);
+    }
+    if ((*v)->count == (uint64_t)m->hp.n_layer) return PI_OK;
+    snprintf(problem, sizeof problem, "has %llu items for %d layers",
+             (unsigned long long)(*v)->count, m->hp.n_layer);
+    return fail_key(m, key, problem, err);
+}
+
+/* One float per layer into the member at `offset` of model_layer_sparse: NaN (unknown), or in
+ * [0, max]. */
+static pi_status read_floats(model *m, const char *key, double max, size_t offset, pi_error *err) {
+    const gguf_value *v;
+    pi_status status = find_array(m, key, false, &v, err);
+    if (status != PI_OK || !v) return status;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        char problem[96];
+        double number = NAN;
+        gguf_item_f64(v, (uint64_t)i, &number);
+        if (!isnan(number) && !(number >= 0 && number <= max)) {
+            snprintf(problem, sizeof problem, "is %g in layer %d, not in 0..%g", number, i, max);
+            return fail_key(m, key, problem, err);
+        }
+        float value = (float)number;
+        memcpy((char *)&m->layers[i].sparse + offset, &value, sizeof value);
+    }
+    return PI_OK;
+}
+
+static bool string_is(gguf_string s, const char *text) {
+    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
+}
+
+static pi_status fail_word(const model *m, const char *key, int layer, gguf_string word,
+                           const char *known, pi_error *err) {
+    char problem[160];
+    snprintf(problem, sizeof problem, "is '%.*s' in layer %d; this version knows %s",
+             (int)(word.n_bytes < 40 ? word.n_bytes : 40), word.data, layer, known);
+    return error_set(err, PI_ERR_FORMAT, "bad key: %s: %s %s", gguf_path(m->file), key, problem);
+}
+
+static pi_status read_kinds(model *m, pi_error *err) {
+    const gguf_value *v;
+    pi_status status = find_array(m, SPARSE_KEY_PREDICTOR_KIND, true, &v, err);
+    if (status != PI_OK || !v) return status;
+    const uint8_t *cursor = v->data;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        gguf_string word = gguf_next_string(&cursor);
+        int kind = 0;
+        while (kind < PREDICTOR_KIND_COUNT &&
+               !string_is(word, predictor_kind_name((predictor_kind)kind)))
+            kind++;
+        if (kind == PREDICTOR_KIND_COUNT)
+            return fail_word(m, SPARSE_KEY_PREDICTOR_KIND, i, word, "none, sign, lowrank, relu_mlp",
+                             err);
+        m->layers[i].sparse.predictor = (predictor_kind)kind;
+    }
+    return PI_OK;
+}
+
+static pi_status read_inputs(model *m, pi_error *err) {
+    const gguf_value *v;
+    pi_status status = find_array(m, SPARSE_KEY_PREDICTOR_INPUT, true, &v, err);
+    if (status != PI_OK || !v) return status;
+    const uint8_t *cursor = v->data;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        gguf_string word = gguf_next_string(&cursor);
+        bool residual = string_is(word, "residual");
+        if (!residual && !string_is(word, "normed"))
+            return fail_word(m, SPARSE_KEY_PREDICTOR_INPUT, i, word, "normed, residual", err);
+        m->layers[i].sparse.predictor_residual = residual;
+    }
+    return PI_OK;
+}
+
+/* Where the numbers come from: how much text, and which. */
+static pi_status read_calibration(model *m, pi_error *err) {
+    const gguf_value *v = gguf_find(m->file, SPARSE_KEY_CALIBRATION_TOKENS);
+    model_sparse *s = &m->sparse;
+    if (v && (!gguf_as_i64(v, &s->calibration_tokens) || s->calibration_tokens < 0))
+        return fail_key(m, SPARSE_KEY_CALIBRATION_TOKENS, "is not a number of tokens", err);
+    v = gguf_find(m->file, SPARSE_KEY_CALIBRATION_SHA256);
+    if (!v) return PI_OK;
+    gguf_string digits;
+    bool ok = gguf_as_string(v, &digits) && digits.n_bytes == sizeof s->calibration_sha256 - 1;
+    for (uint64_t i = 0; ok && i < digits.n_bytes; i++)
+        ok = memchr("0123456789abcdef", digits.data[i], 16) != NULL;
+    if (!ok) return fail_key(m, SPARSE_KEY_CALIBRATION_SHA256, "is not 64 hexadecimal digits", err);
+    memcpy(s->calibration_sha256, digits.data, digits.n_bytes);
+    return PI_OK;
+}
+
+static pi_status read_version(model *m, pi_error *err) {
+    const gguf_value *v = gguf_find(m->file, SPARSE_KEY_VERSION);
+    int64_t version;
+    if (!v) return PI_OK;
+    if (!gguf_as_i64(v, &version)) return fail_key(m, SPARSE_KEY_VERSION, "is not an integer", err);
+    if (version != SPARSE_VERSION)
+        return error_set(err, PI_ERR_FORMAT,
+                         "prepared by another version: %s: key %s is %lld, this program knows %d; "
+                         "prepare the model again",
+                         gguf_path(m->file), SPARSE_KEY_VERSION, (long long)version,
+                         SPARSE_VERSION);
+    m->sparse.prepared = true;
+    return PI_OK;
+}
+
+static pi_status read_keys(model *m, pi_error *err) {
+    model_sparse *s = &m->sparse;
+    pi_status status = read_version(m, err);
+    if (status == PI_OK && (s->prepared || s->pwri))
+        status = read_number(m, SPARSE_KEY_PREDICTOR_THRESHOLD, false, &s->predictor_threshold,
+                             err);
+    if (status != PI_OK || !s->prepared) return status;
+    status = read_calibration(m, err);
+    if (status == PI_OK)
+        status = read_number(m, SPARSE_KEY_CALIBRATION_LOSS, true, &s->predict_loss, err);
+    if (status == PI_OK)
+        status = read_number(m, SPARSE_KEY_THRESHOLD_LOSS, true, &s->threshold_loss, err);
+    if (status == PI_OK) status = read_kinds(m, err);
+    if (status == PI_OK) status = read_inputs(m, err);
+    if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_PREDICTOR_RECALL, 1,
+                             offsetof(model_layer_sparse, recall), err);
+    if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_PREDICTOR_DENSITY, 1,
+                             offsetof(model_layer_sparse, density), err);
+    if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_THRESHOLD_CUT, 1e30, offsetof(model_layer_sparse, cut),
+                             err);
+    return status;
+}
+
+/* ---- tensors of a layer --------------------------------------------------------------------- */
+
+static void role_name(const model *m, tensor_role role, int layer, char name[64]) {
+    arch_tensor_name(arch_tensor_of(m->arch, role), layer, name);
+}
+
+static pi_status check_freq(const model *m, int layer, const float *freq, pi_error *err) {
+    char name[64];
+    int n_ff = m->layers[layer].hp.n_ff;
+    role_name(m, ROLE_FFN_FREQ, layer, name);
+    for (int i = 0; i < n_ff; i++) {
+        if (!(freq[i] >= 0 && freq[i] <= 1))
+            return error_set(
+                err, PI_ERR_FORMAT,
+                "bad frequency: %s: tensor %s: item %d is %g, not in 0..1; prepare the "
+                "model again",
+                gguf_path(m->file), name, i, (double)freq[i]);
+        if (i > 0 && freq[i] > freq[i - 1])
+            return error_set(err, PI_ERR_FORMAT,
+                             "neurons out of order: %s: tensor %s: item %d is %g after %g, but the "
+                             "hottest come first; prepare the model again",
+                             gguf_path(m->file), name, i, (double)freq[i], (double)freq[i - 1]);
+    }
+    return PI_OK;
+}
+
+static pi_status check_perm(const model *m, int layer, const int32_t *perm, pi_error *err) {
+    char name[64], where[512];
+    role_name(m, ROLE_FFN_PERM, layer, name);
+    snprintf(where, sizeof where, "%s: tensor %s", gguf_path(m->file), name);
+    return perm_check(perm, m->layers[layer].hp.n_ff, where, err);
+}
+
+/* A kind needs its tensors; a rank must suit the kernels. */
+static pi_status check_predictor(model *m, int layer, pi_error *err) {
+    static const tensor_role sign[] = {ROLE_FFN_SIGN}, factors[] = {ROLE_FC1, ROLE_FC2};
+    const model_tensor *t = m->layers[layer].t;
+    model_layer_sparse *s = &m->layers[layer].sparse;
+    char name[64];
+    if (s->predictor == PREDICTOR_NONE) return PI_OK;
+    bool is_sign = s->predictor == PREDICTOR_SIGN;
+    const tensor_role *needed = is_sign ? sign : factors;
+    for (int i = 0; i < (is_sign ? 1 : 2); i++) {
+        if (t[needed[i]].data) continue;
+        role_name(m, needed[i], layer, name);
+        return error_set(err, PI_ERR_FORMAT,
+                         "missing tensor: %s: %s is not in the file, but the predictor of layer %d "
+                         "is of kind %s; prepare the model again",
+                         gguf_path(m->file), name, layer, predictor_kind_name(s->predictor));
+    }
+    if (is_sign && m->hp.n_embd % RANK_MULTIPLE != 0)
+        return error_set(err, PI_ERR_FORMAT,
+                         "bad predictor: %s: layer %d is of kind sign, which needs n_embd to be a "
+                         "multiple of %d, not %d; prepare the model again",
+                         gguf_path(m->file), layer, RANK_MULTIPLE, m->hp.n_embd);
+    if (is_sign) return PI_OK;
+    s->rank = (int32_t)t[ROLE_FC1].n_out;
+    role_name(m, ROLE_FC1, layer, name);
+    if (s->rank > MODEL_MAX_DIM || s->rank % RANK_MULTIPLE != 0)
+        return error_set(err, PI_ERR_FORMAT,
+                         "bad rank: %s: tensor %s has %d rows, which must be a multiple of %d and "
+                         "at most %d; prepare the model again",
+                         gguf_path(m->file), name, s->rank, RANK_MULTIPLE, MODEL_MAX_DIM);
+    return PI_OK;
+}
+
+static pi_status bind_layer(model *m, int layer, pi_error *err) {
+    const model_tensor *t = m->layers[layer].t;
+    model_layer_sparse *s = &m->layers[layer].sparse;
+    s->freq = t[ROLE_FFN_FREQ].data;
+    s->perm = t[ROLE_FFN_PERM].data;
+    pi_status status = check_predictor(m, layer, err);
+    if (status == PI_OK && s->freq) status = check_freq(m, layer, s->freq, err);
+    if (status == PI_OK && s->perm) status = check_perm(m, layer, s->perm, err);
+    return status;
+}
+
+/* The original's files have one kind of predictor and no keys about it. */
+static void assume_original(model *m) {
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        const model_tensor *t = m->layers[i].t;
+        model_layer_sparse *s = &m->layers[i].sparse;
+        if (!t[ROLE_FC1].data && !t[ROLE_FC2].data) continue;
+        s->predictor = PREDICTOR_RELU_MLP;
+        s->predictor_residual = true;
+    }
+}
+
+pi_status model_bind_sparse(model *m, pi_error *err) {
+    m->sparse = (model_sparse){
+        .pwri = gguf_is_pwri(m->file), .predict_loss = NAN, .threshold_loss = NAN};
+    for (int i = 0; i < m->hp.n_layer; i++)
+        m->layers[i].sparse = (model_layer_sparse){.recall = NAN, .density = NAN, .cut = NAN};
+    if (m->sparse.pwri) assume_original(m);
+    pi_status status = read_keys(m, err);
+    if (!m->sparse.pwri && !m->sparse.prepared) return status;
+    for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) status = bind_layer(m, i, err);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* threshold.h: one threshold per neuron for given scores. Private to src/sparse.
+ *
+ * For every neuron the candidates are THRESHOLD_BINS + 1 values from the lowest score at which it
+ * fired to the highest, and "never". Raising a threshold avoids selections and adds penalty: the
+ * sum of (a_i |down_i|)^2 over the training tokens whose firing would be missed. Per neuron only
+ * the lower convex hull of penalty over avoided selections matters; its pieces, cheapest penalty
+ * per avoided selection first over the whole layer, are the best thresholds for every budget: the
+ * pieces are taken in this order until the next one would leave less than `target` of the
+ * contributions, on the training tokens or on the held-out ones. Since a larger target takes a
+ * shorter part of the same list, thresholds never fall when the target does.
+ *
+ * Few samples: the lowest score of a neuron that fired twice says little. Every neuron therefore
+ * has, beside its own samples, the penalty of `prior_weight` samples spread over the scores at
+ * which neurons of like frequency fire (each in units of its own mean and deviation). They only
+ * raise the price of its rises, not the budget. A neuron that never fired lives on these alone. */
+#ifndef SPARSE_THRESHOLD_H
+#define SPARSE_THRESHOLD_H
+
+#include "linalg.h"
+#include "predictor.h"
+
+/* The active set by neurons: neuron i fired for token[start[i]] .. token[start[i + 1] - 1],
+ * ascending; those up to split[i] are training tokens. */
+typedef struct neuron_pairs {
+    int64_t *start;      /* [n_ff + 1] */
+    int64_t *split;      /* [n_ff] */
+    int32_t *token;      /* [start[n_ff]] */
+    float *contribution; /* likewise */
+} neuron_pairs;
+
+pi_status neuron_pairs_make(const predictor_data *data, neuron_pairs *out, pi_error *err);
+void neuron_pairs_free(neuron_pairs *p);
+
+/* scores[i][t] = sum over k < n_k of rows[i][k] * inputs[t][k]. */
+typedef struct score_source {
+    const float *rows; /* [n_ff][ld_rows] */
+    int64_t ld_rows;
+    const uint8_t
+        *bits; /* [n_ff][n_k / 8]: rows of +1 where a bit is set, else -1, when not NULL */
+    const float *inputs; /* [n_train + n_held][ld_inputs] */
+    int64_t ld_inputs;
+    int64_t n_k;
+} score_source;
+
+/* bias: [n_ff], minus the thresholds. quality: on held-out tokens (training tokens when there are
+ * none), as the histograms have it: within a bin of the true one. */
+pi_status threshold_fit(la_job *job, const predictor_data *data, const neuron_pairs *pairs,
+                        const score_source *source, double target, float *bias,
+                        predictor_quality *quality, pi_error *err);
+
+/* Calls fn(arg, i, scores) for every stride-th neuron i, in no order, on all threads: scores[t -
+ * t0] for t0 <= t < t1 are valid until fn returns. */
+typedef void (*score_fn)(void *arg, int64_t neuron, const float *scores);
+typedef struct score_range {
+    int64_t n_neurons, stride, t0, t1;
+} score_range;
+pi_status scores_visit(la_job *job, const score_source *source, score_range range, score_fn fn,
+                       void *arg, pi_error *err);
+
+/* The bias of a neuron that is never selected: finite, so that no score makes a NaN of it. */
+#define THRESHOLD_NEVER (-1e30f)
+
+#endif

@@ -1,0 +1,39 @@
+/* inspect_neurons.h: what a prepared file says about the neurons of its feed-forward layers: how
+ * unevenly they fire, and what its predictors select. Taken from keys and tensors by name; nothing
+ * is trusted: frequencies need not be sorted, per-layer arrays may be short or of other types. */
+#ifndef TOOLS_INSPECT_NEURONS_H
+#define TOOLS_INSPECT_NEURONS_H
+
+#include "gguf.h"
+
+enum {
+    NEURONS_CURVE = 100,      /* steps of the hot/cold curve */
+    NEURONS_MAX_LAYERS = 1024 /* more are left out: no model has as many */
+};
+
+typedef struct inspect_layer {
+    uint64_t n_neurons; /* 0: the layer has no frequencies */
+    double density;     /* share that fires per token: the mean frequency */
+    /* The most active share of the neurons that has 50%, 80%, 95% of all activations. */
+    double share_50, share_80, share_95;
+    /* curve[k]: what the most active k / NEURONS_CURVE of the neurons has of all activations. */
+    double curve[NEURONS_CURVE + 1];
+    char predictor[16];      /* "lowrank"; "" when not given */
+    uint64_t rank;           /* 0: none */
+    double recall, selected; /* contribution recall, share selected; NAN: not given */
+} inspect_layer;
+
+typedef struct inspect_neurons {
+    int n_layers;          /* 0: the file has no frequencies */
+    inspect_layer *layers; /* [n_layers] */
+    int64_t tokens;        /* of calibration; 0: none, -1: not given */
+    double loss;           /* relative rise of perplexity; NAN: not known */
+    inspect_layer mean;    /* over the layers that have something to say; predictor: of most */
+} inspect_neurons;
+
+/* n_layer: as the header says; below 1: there are none. PI_ERR_NOMEM. */
+pi_status inspect_neurons_gather(const gguf_file *f, int64_t n_layer, inspect_neurons *out,
+                                 pi_error *err);
+void inspect_neurons_free(inspect_neurons *n);
+
+#endif

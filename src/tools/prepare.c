@@ -1,0 +1,411 @@
+/* prepare.c: a model becomes a prepared one: calibration, neuron order, predictors or thresholds,
+ * the file, and what it lost. The output lies under a temporary name until everything about it is
+ * known, so that a run that fails or is stopped leaves nothing behind; intermediate files of a
+ * Hugging Face folder or of --type lie beside it and go the same way. */
+#include "prepare.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "file.h"
+#include "mem.h"
+#include "quant_mix.h"
+#include "sparse_keys.h"
+
+enum {
+    TOKENS_DEFAULT = 16384, /* where predictors stop getting better with more */
+    SHARE_STEPS = 32        /* shares of activations that are tried as cuts */
+};
+
+/* Rows that lie apart are read at about 25 GB/s where streams come at 40 (docs/performance.md), so
+ * that skipping up and down pays while 1/3 + 2/3 * density * 40/25 < 1: below 0.625. */
+static const double density_limit = 0.6;
+
+/* Where an input comes from, and the files on the way. */
+typedef struct source {
+    file_scratch *converted, *quantized;
+    const char *path; /* of the GGUF file to prepare */
+} source;
+
+pi_prepare_options pi_prepare_default_options(void) {
+    return (pi_prepare_options){
+        .calibration_tokens = TOKENS_DEFAULT, .recall = 0.98, .max_loss = 0.01, .seed = 1};
+}
+
+pi_status prepare_step(preparation *p, const char *stage, double fraction, pi_error *err) {
+    if (progress_step(&p->progress, stage, fraction)) return PI_OK;
+    return error_set(err, PI_ERR_CANCELLED, "cancelled: %.300s: nothing was written", p->out_path);
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+pi_status prepare_check_threads(const pi_prepare_options *o, pi_error *err) {
+    if (o->n_threads >= 0 && o->n_threads <= POOL_MAX_THREADS) return PI_OK;
+    return error_set(err, PI_ERR_ARG, "bad number of threads: %d: choose 0 to %d", o->n_threads,
+                     POOL_MAX_THREADS);
+}
+
+static pi_status check_predictor(const char *name, pi_error *err) {
+    if (!name || strcmp(name, "auto") == 0) return PI_OK;
+    for (int k = 0; k < PREDICTOR_KIND_COUNT; k++)
+        if (strcmp(name, predictor_kind_name((predictor_kind)k)) == 0) return PI_OK;
+    return error_set(err, PI_ERR_ARG,
+                     "unknown predictor: --predictor: %.40s: choose auto, none, sign, lowrank or "
+                     "relu_mlp",
+                     name);
+}
+
+static pi_status read_request(preparation *p, pi_error *err) {
+    const pi_prepare_options *o = p->options;
+    pi_status status = prepare_check_threads(o, err);
+    if (status == PI_OK) status = check_predictor(o->predictor, err);
+    if (status == PI_OK && !(o->recall > 0 && o->recall <= 1))
+        status = error_set(err, PI_ERR_ARG, "bad recall: --recall: %g: choose 0 to 1, such as 0.98",
+                           o->recall);
+    if (status == PI_OK && !(o->max_loss >= 0))
+        status = error_set(err, PI_ERR_ARG, "bad loss: --max-loss: choose 0 or more");
+    if (status == PI_OK && o->type && !quant_mix_find(o->type)) {
+        char known[256];
+        quant_mix_list(known, sizeof known);
+        status = error_set(err, PI_ERR_ARG, "unknown type: --type: %.40s: choose one of %s",
+                           o->type, known);
+    }
+    p->predictor_type = QUANT_Q4_0;
+    if (status == PI_OK && o->predictor_type)
+        status = quant_mix_find_type(o->predictor_type, "--predictor-type", &p->predictor_type,
+                                     err);
+    p->has_down_type = o->down_type != NULL;
+    if (status == PI_OK && o->down_type)
+        status = quant_mix_find_type(o->down_type, "--down-type", &p->down_type, err);
+    return status;
+}
+
+static pi_status refuse_same(const char *in, const char *out_path, pi_error *err) {
+    struct stat a, b;
+    if (stat(in, &a) != 0 || stat(out_path, &b) != 0) return PI_OK;
+    if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return PI_OK;
+    return error_set(err, PI_ERR_ARG,
+                     "output is the input: %.300s: give another name for the output", in);
+}
+
+/* The output is read again before it appears, which only a file allows. */
+pi_status prepare_open_output(preparation *p, pi_error *err) {
+    struct stat out;
+    pi_status status = refuse_same(p->in_path, p->out_path, err);
+    for (int i = 0; p->model && status == PI_OK && i < gguf_n_parts(p->model->file); i++)
+        status = refuse_same(gguf_part_path(p->model->file, i), p->out_path, err);
+    if (status != PI_OK) return status;
+    if (stat(p->out_path, &out) == 0 && !S_ISREG(out.st_mode) && !S_ISDIR(out.st_mode))
+        return error_set(err, PI_ERR_IO, "not a file: %.300s: name a file for the output",
+                         p->out_path);
+    return gguf_writer_create(p->out_path, &p->writer, err);
+}
+
+/* ---- the input ------------------------------------------------------------------------------- */
+
+static bool is_float_mix(const char *type) {
+    return type && !quant_find((uint32_t)quant_mix_find(type)->base)->is_quantized;
+}
+
+static pi_status convert_folder(preparation *p, source *s, pi_error *err) {
+    const pi_prepare_options *o = p->options;
+    pi_convert_options options = pi_convert_default_options();
+    if (is_float_mix(o->type)) options.type = o->type;
+    options.n_threads = o->n_threads;
+    options.progress = o->progress;
+    options.message = o->message;
+    options.user = o->user;
+    pi_status status = file_scratch_create(p->out_path, &s->converted, err);
+    if (status != PI_OK) return status;
+    s->path = file_scratch_path(s->converted);
+    return pi_convert(p->in_path, s->path, &options, err);
+}
+
+/* The down matrices keep their type here: ffn_down_t is made from what they are now. */
+static pi_status keep_downs(const gguf_file *f, pi_tensor_type **out, size_t *n, pi_error *err) {
+    size_t n_all = (size_t)gguf_n_tensors(f);
+    *n = 0;
+    *out = mem_calloc(n_all, sizeof **out);
+    if (!*out) return error_nomem(err, n_all * sizeof **out, "types of tensors");
+    for (uint64_t i = 0; i < n_all; i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        if (strstr(t->name, ".ffn_down.weight"))
+            (*out)[(*n)++] = (pi_tensor_type){t->name, quant_find((uint32_t)t->type)->name};
+    }
+    return PI_OK;
+}
+
+static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi_error *err) {
+    const pi_prepare_options *o = p->options;
+    pi_tensor_type *downs = NULL;
+    pi_quantize_options options = pi_quantize_default_options();
+    if (gguf_is_pwri(f) || gguf_find(f, SPARSE_KEY_VERSION))
+        return error_set(err, PI_ERR_ARG,
+                         "already prepared: %.300s: --type is for ordinary models: undo it first",
+                         p->in_path);
+    pi_status status = keep_downs(f, &downs, &options.n_tensor_types, err);
+    if (status == PI_OK) status = file_scratch_create(p->out_path, &s->quantized, err);
+    if (status == PI_OK) {
+        options.type = o->type;
+        options.allow_requantize = true;
+        options.tensor_types = downs;
+        options.n_threads = o->n_threads;
+        options.progress = o->progress;
+        options.message = o->message;
+        options.user = o->user;
+        const char *path = file_scratch_path(s->quantized);
+        status = pi_quantize(s->path, path, &options, NULL, err);
+        s->path = path;
+        p->quantized = true;
+    }
+    mem_free(downs);
+    return status;
+}
+
+static pi_status make_input(preparation *p, source *s, pi_error *err) {
+    struct stat st;
+    pi_status status = PI_OK;
+    bool folder = stat(p->in_path, &st) == 0 && S_ISDIR(st.st_mode);
+    s->path = p->in_path;
+    if (folder) status = convert_folder(p, s, err);
+    if (status != PI_OK || !p->options->type || (folder && is_float_mix(p->options->type)))
+        return status;
+    gguf_file *f = NULL;
+    status = gguf_open(s->path, NULL, &f, err);
+    if (status == PI_OK) status = quantize_file(p, s, f, err);
+    gguf_close(f);
+    if (status != PI_OK || !s->converted) return status;
+    file_scratch_remove(s->converted);
+    s->converted = NULL;
+    return PI_OK;
+}
+
+/* What ffn_down was before anything was done to it, so that undo can write it again. */
+static void note_down_type(preparation *p, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    quant_type type = l->t[ROLE_FFN_DOWN].data ? l->t[ROLE_FFN_DOWN].type
+                                               : prepare_source_down_type(p->model, layer);
+    size_t row;
+    if (p->quantized) {
+        quant_type base = quant_mix_find(p->options->type)->base;
+        if (quant_row_bytes(base, (uint64_t)l->hp.n_ff, &row)) type = base;
+    }
+    p->source_down_type[layer] = type;
+}
+
+static pi_status open_model(preparation *p, const source *s, pi_error *err) {
+    const char *wanted = p->options->predictor;
+    pi_status status = model_open(s->path, NULL, &p->model, err);
+    if (status != PI_OK) return status;
+    size_t n = (size_t)p->model->hp.n_layer;
+    p->thresholds = !prepare_is_sparse(p->model);
+    if (p->thresholds && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "no predictor for %s: %.300s: its activations are never exactly zero: "
+                         "leave --predictor out, and small ones are skipped by thresholds",
+                         activation_name(p->model->hp.activation), p->in_path);
+    p->layers = mem_calloc(n, sizeof *p->layers);
+    p->source_down_type = mem_calloc(n, sizeof *p->source_down_type);
+    if (!p->layers || !p->source_down_type)
+        return error_nomem(err, n * sizeof *p->layers, "layers");
+    for (size_t i = 0; i < n; i++) {
+        note_down_type(p, (int)i);
+        p->layers[i].keeps_predictor = !wanted && gguf_is_pwri(p->model->file) &&
+                                       p->model->layers[i].sparse.predictor != PREDICTOR_NONE;
+    }
+    return PI_OK;
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static double mean_density(const preparation *p) {
+    double sum = 0;
+    for (int i = 0; i < p->model->hp.n_layer; i++) sum += p->layers[i].density;
+    return sum / p->model->hp.n_layer;
+}
+
+/* A prepared model that would be slower than the plain one is only made by name. */
+static pi_status refuse_dense(const preparation *p, pi_error *err) {
+    const pi_prepare_options *o = p->options;
+    double density = mean_density(p);
+    bool by_name = o->predictor && strcmp(o->predictor, "auto") != 0;
+    if (density <= density_limit || by_name) return PI_OK;
+    if (p->thresholds)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "too little to skip: %.200s: within a loss of %.2g%% thresholds leave "
+                         "%.0f%% of the activations: stay with the dense model, or allow more with "
+                         "--max-loss",
+                         p->in_path, 100 * o->max_loss, 100 * density);
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "too little to skip: %.200s: %.0f%% of its neurons fire for a token: stay "
+                     "with the dense model, or prepare it all the same with --predictor none",
+                     p->in_path, 100 * density);
+}
+
+static bool has_predictor(const preparation *p) {
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        if (p->layers[i].keeps_predictor || p->layers[i].fit.kind != PREDICTOR_NONE) return true;
+    return false;
+}
+
+static double loss_of(const prepare_quality *q) {
+    return q->ppl_after / q->ppl_before - 1;
+}
+
+/* On text that a model does not know, a perplexity may fall while its answers get worse. Where it
+ * knows the text, the divergence is about as large as the rise, so that it makes no difference. */
+static bool is_within(const prepare_quality *q, double max_loss) {
+    return loss_of(q) <= max_loss && q->kl <= max_loss;
+}
+
+/* Tries shares of activations to cut, by halving, and stays with the largest that is within the
+ * budget. */
+static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
+    int good = 0, bad = SHARE_STEPS;
+    double from = 0;
+    pi_status status = PI_OK;
+    for (int gap = bad - good; gap > 1 && status == PI_OK; gap = bad - good) {
+        int middle = good + gap / 2;
+        prepare_quality q;
+        prepare_choose_cuts(p, (double)middle / SHARE_STEPS);
+        status = prepare_patch(p, NAN, err);
+        double to = from + (1 - from) / 2;
+        if (status == PI_OK) status = prepare_measure(p, FFN_THRESHOLD, from, to, &q, err);
+        if (status != PI_OK) return status;
+        from = to;
+        talk_say(&p->talk, "cutting %.0f%% of the activations: perplexity %+.2f%%, divergence %.4f",
+                 100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
+        if (is_within(&q, p->options->max_loss))
+            good = middle;
+        else
+            bad = middle;
+    }
+    prepare_choose_cuts(p, (double)good / SHARE_STEPS);
+    status = refuse_dense(p, err);
+    if (status == PI_OK) status = prepare_patch(p, NAN, err);
+    return status == PI_OK ? prepare_measure(p, FFN_THRESHOLD, from, 1, quality, err) : status;
+}
+
+/* The quality in the mode that `auto` will take, and the loss of the mode that it will judge. */
+static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
+    prepare_quality q;
+    ffn_mode mode = p->thresholds ? FFN_THRESHOLD : has_predictor(p) ? FFN_PREDICT : FFN_EXACT;
+    pi_status status = p->thresholds ? search_cuts(p, &q, err)
+                                     : prepare_measure(p, mode, 0, 1, &q, err);
+    if (status != PI_OK) return status;
+    double loss = loss_of(&q);
+    status = prepare_patch(p, loss, err);
+    if (status == PI_OK && mode == FFN_PREDICT && loss > p->options->max_loss) {
+        talk_say(&p->talk,
+                 "prediction raises the perplexity by %.2f%%, more than %.2g%%: --mode auto will "
+                 "run exact unless --max-loss allows it; a higher --recall loses less",
+                 100 * loss, 100 * p->options->max_loss);
+        mode = FFN_EXACT;
+        status = prepare_measure(p, mode, 0, 1, &q, err);
+    }
+    *result = (pi_prepare_result){.mode = ffn_mode_name(mode),
+                                  .tokens = prepare_text_count(&p->text),
+                                  .held_out = (int64_t)p->text.n_held * p->text.n_window,
+                                  .density = mean_density(p),
+                                  .ppl_before = q.ppl_before,
+                                  .ppl_after = q.ppl_after,
+                                  .kl = q.kl,
+                                  .bytes_out = p->bytes_out,
+                                  .predictor_bytes = p->predictor_bytes};
+    for (uint64_t i = 0; i < gguf_n_tensors(p->model->file); i++)
+        result->bytes_in += gguf_tensor_at(p->model->file, i)->n_bytes;
+    return status;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static pi_prepare_layer describe(const preparation *p, int layer) {
+    const prepare_layer *l = &p->layers[layer];
+    const model_layer_sparse *old = &p->model->layers[layer].sparse;
+    const predictor_quality *q = &l->fit.quality;
+    if (l->keeps_predictor)
+        return (pi_prepare_layer){.density = l->density,
+                                  .kind = predictor_kind_name(old->predictor),
+                                  .rank = old->rank,
+                                  .recall = NAN,
+                                  .contribution_recall = (double)old->recall,
+                                  .selected = (double)old->density};
+    pi_prepare_layer out = {.density = l->density,
+                            .kind = predictor_kind_name(l->fit.kind),
+                            .rank = l->fit.rank,
+                            .recall = 1,
+                            .contribution_recall = 1,
+                            .selected = 1};
+    if (l->fit.kind != PREDICTOR_NONE) {
+        out.density = q->active;
+        out.recall = q->recall;
+        out.contribution_recall = q->contribution_recall;
+        out.selected = q->selected;
+    } else if (p->thresholds) {
+        double cut = 0;
+        for (int bin = 0; bin < l->harm.taken; bin++) cut += l->harm.part[bin];
+        out.recall = out.selected = l->density;
+        out.contribution_recall = l->harm.total_part > 0 ? 1 - cut / l->harm.total_part : 1;
+    }
+    return out;
+}
+
+static void tell_layers(const preparation *p) {
+    for (int i = 0; p->options->layer && i < p->model->hp.n_layer; i++) {
+        pi_prepare_layer layer = describe(p, i);
+        p->options->layer(p->options->user, i, &layer);
+    }
+}
+
+void prepare_release(preparation *p) {
+    gguf_writer_abort(p->writer);
+    for (int i = 0; p->layers && i < p->model->hp.n_layer; i++) {
+        mem_free(p->layers[i].order);
+        mem_free(p->layers[i].freq);
+        predictor_fit_free(&p->layers[i].fit);
+        prepare_harm_free(&p->layers[i].harm);
+    }
+    mem_free(p->layers);
+    mem_free(p->source_down_type);
+    prepare_text_free(&p->text);
+    pool_destroy(p->pool);
+    model_close(p->model);
+}
+
+static pi_status run(preparation *p, source *s, pi_prepare_result *result, pi_error *err) {
+    int n = p->options->n_threads > 0 ? p->options->n_threads : cpu_count_physical();
+    pi_status status = read_request(p, err);
+    if (status == PI_OK) status = prepare_open_output(p, err);
+    if (status == PI_OK) status = pool_create(n, &p->pool, err);
+    if (status == PI_OK) status = make_input(p, s, err);
+    if (status == PI_OK) status = open_model(p, s, err);
+    if (status == PI_OK) status = prepare_text_read(p->model, p->options, &p->talk, &p->text, err);
+    if (status == PI_OK) status = prepare_run_layers(p, err);
+    if (status == PI_OK && !p->thresholds) status = refuse_dense(p, err);
+    if (status == PI_OK) status = prepare_write(p, err);
+    if (status == PI_OK) status = judge(p, result, err);
+    if (status != PI_OK) return status;
+    gguf_writer *writer = p->writer;
+    p->writer = NULL; /* finish frees it in every case */
+    return gguf_writer_finish(writer, err);
+}
+
+pi_status pi_prepare(const char *in, const char *out_path, const pi_prepare_options *options,
+                     pi_prepare_result *result, pi_error *err) {
+    assert(in && out_path);
+    pi_prepare_options defaults = pi_prepare_default_options();
+    pi_prepare_result own;
+    source s = {0};
+    preparation p = {.options = options ? options : &defaults, .in_path = in, .out_path = out_path};
+    p.talk = (talk){p.options->message, p.options->user};
+    p.progress = (progress){.fn = p.options->progress, .user = p.options->user};
+    pi_status status = run(&p, &s, result ? result : &own, err);
+    if (status == PI_OK) tell_layers(&p);
+    prepare_release(&p);
+    file_scratch_remove(s.quantized);
+    file_scratch_remove(s.converted);
+    return status;
+}

@@ -1,0 +1,204 @@
+/* prepare.h: the parts of `prepare`, which turns a model into one whose feed-forward neurons can be
+ * skipped. Private to src/tools.
+ *
+ *   prepare_text.c       calibration text -> windows of tokens
+ *   prepare_layers.c     the windows through one layer after another: what fires, predictors
+ *   prepare_threshold.c  for models without exact zeros: what a cut of small activations would harm
+ *   prepare_matrix.c     decoding, transposing, permuting matrices, on all threads
+ *   prepare_write.c      the prepared file
+ *   prepare_measure.c    quality of the file against its source
+ *   prepare_undo.c       the way back
+ *   prepare.c            the order of all that
+ *
+ * Neurons: `order[i]` is the index, in the input's tensors, of the neuron that is stored i-th.
+ * One thread calls all of this; the pool's workers help inside. */
+#ifndef TOOLS_PREPARE_H
+#define TOOLS_PREPARE_H
+
+#include "engine.h"
+#include "gguf_writer.h"
+#include "model.h"
+#include "pool.h"
+#include "powerinfer_tools.h"
+#include "predictor.h"
+#include "progress.h"
+#include "sha256.h"
+#include "talk.h"
+#include "tokenizer.h"
+
+/* ---- calibration text ------------------------------------------------------------------------ */
+
+typedef struct prepare_text {
+    int32_t n_window;            /* tokens of a window */
+    int32_t n_windows, n_held;   /* the last n_held are held out */
+    int32_t *tokens;             /* [n_windows][n_window] */
+    char sha256[SHA256_HEX + 1]; /* of the file */
+} prepare_text;
+
+/* Windows are taken from all over the text; each begins with BOS where the model wants one.
+ * PI_ERR_FORMAT: empty or no UTF-8 text; PI_ERR_LIMIT: shorter than two windows. */
+pi_status prepare_text_read(const model *m, const pi_prepare_options *options, const talk *t,
+                            prepare_text *out, pi_error *err);
+void prepare_text_free(prepare_text *t);
+static inline int64_t prepare_text_count(const prepare_text *t) {
+    return (int64_t)t->n_windows * t->n_window;
+}
+
+/* ---- matrices -------------------------------------------------------------------------------- */
+
+/* Element type, block, name and conversions of a tensor that is bound. */
+static inline const quant_traits *prepare_traits(const model_tensor *t) {
+    return quant_find((uint32_t)t->type);
+}
+/* out[i][k] = row order[i] (NULL: i) of t, decoded and scaled. [n_out][n_in] */
+void prepare_decode_rows(pool *p, const model_tensor *t, const int32_t *order, float *out);
+/* Rows of t, [n_out] of n_in elements, in another type. The scale is not applied. PI_ERR_NOMEM. */
+pi_status prepare_convert_rows(pool *p, const model_tensor *t, quant_type type, void *out,
+                               pi_error *err);
+/* |down_i| of every neuron: of column i of ffn_down, or of row i of ffn_down_t. norms: [n_ff] */
+pi_status prepare_down_norms(pool *p, const model_layer *layer, float *norms, pi_error *err);
+/* out, [t->n_in] rows of t->n_out elements in `type`, gets element (k, place[r]) from element
+ * (r, k) of t; place NULL: r. Types without blocks that stay the same are moved bit by bit. The
+ * scale of t is not applied. n_out must be whole blocks of `type`. PI_ERR_NOMEM. */
+pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place, quant_type type,
+                            void *out, pi_error *err);
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+enum { PREPARE_CUT_BINS = 1 << 13 }; /* magnitudes by exponent and 5 bits of the mantissa */
+
+/* What would be lost by taking activations |f(gate)| of one layer for zero, by magnitude. */
+typedef struct prepare_harm {
+    double *count; /* [PREPARE_CUT_BINS] pairs of token and neuron */
+    double *lost;  /* [PREPARE_CUT_BINS] their sum of (a_i |down_i|)^2 */
+    double *part;  /* [PREPARE_CUT_BINS] and of |a_i| |down_i| */
+    double total_count, total_lost, total_part;
+    int taken; /* bins below this are cut */
+} prepare_harm;
+
+typedef struct prepare_layer {
+    int32_t *order;    /* [n_ff] */
+    float *freq;       /* [n_ff], in stored order: non-increasing */
+    double density;    /* mean of freq */
+    predictor_fit fit; /* kind NONE: none, or the input's own is kept */
+    bool keeps_predictor;
+    prepare_harm harm; /* threshold mode only */
+    float cut;         /* threshold mode: see model_layer_sparse; NAN otherwise */
+} prepare_layer;
+
+/* Everything a run holds, so that one place frees it. */
+typedef struct preparation {
+    const pi_prepare_options *options;
+    const char *in_path, *out_path;
+    talk talk;
+    progress progress;
+    model *model; /* the input, or what was made of it */
+    pool *pool;
+    gguf_writer *writer;
+    prepare_text text;
+    prepare_layer *layers;        /* [n_layer] */
+    quant_type *source_down_type; /* [n_layer] of ffn_down, before anything was done to it */
+    bool has_down_type;
+    quant_type down_type;      /* that was asked for */
+    quant_type predictor_type; /* of fc1 and fc2 */
+    bool quantized;            /* its matrices, on the way in */
+    bool thresholds;           /* SiLU and its kin: cuts instead of zeros */
+    uint64_t bytes_out, predictor_bytes;
+} preparation;
+
+/* True when the activation gives exact zeros. */
+bool prepare_is_sparse(const model *m);
+/* Fills the layers. */
+pi_status prepare_run_layers(preparation *p, pi_error *err);
+/* Profiles one layer for thresholds: harm, freq and order. The arrays of `in` belong to the caller;
+ * hidden is used as working memory. */
+typedef struct prepare_sample {
+    int64_t n;              /* tokens */
+    const float *x;         /* [n][n_embd] what enters the feed-forward half */
+    float *hidden;          /* [n][n_ff] what enters down */
+    const float *down_norm; /* [n_ff] */
+} prepare_sample;
+pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *kernels,
+                               const prepare_sample *in, pi_error *err);
+void prepare_harm_free(prepare_harm *h);
+/* Sets every layer's cut so that together this share of all activations is taken for zero, where
+ * it harms least. */
+void prepare_choose_cuts(preparation *p, double share);
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+typedef enum prepare_part_kind {
+    PART_COPY,    /* of a tensor of the input */
+    PART_ROWS,    /* its rows in the layer's order */
+    PART_DOWN_T,  /* ffn_down_t, from either form of down */
+    PART_UP_DOWN, /* rows of up and of ffn_down_t by turns */
+    PART_DOWN,    /* ffn_down, from ffn_down_t: the way back */
+    PART_BYTES    /* of what was found out */
+} prepare_part_kind;
+
+/* A tensor of the output. */
+typedef struct prepare_part {
+    prepare_part_kind kind;
+    char name[GGUF_MAX_NAME];
+    quant_type type;
+    int n_dims;
+    uint64_t dims[GGUF_MAX_DIMS];
+    int layer;
+    const gguf_tensor *source; /* COPY */
+    model_tensor rows;         /* ROWS */
+    const void *bytes;         /* BYTES */
+} prepare_part;
+
+typedef struct prepare_parts {
+    preparation *p;
+    prepare_part *items; /* [n] */
+    size_t n, capacity;
+    uint64_t bytes_done, bytes_all;
+} prepare_parts;
+
+/* The layer and role of a tensor of a layer; NULL for others. */
+const arch_tensor *prepare_find_role(const model *m, const char *name, int *layer);
+/* name, with `ending` at its end replaced; false when it does not end so (and is copied). */
+bool prepare_rename(const char *name, const char *ending, const char *other,
+                    char out[GGUF_MAX_NAME]);
+/* A part named after a role, with two dimensions to be filled in. */
+prepare_part prepare_name_part(const preparation *p, prepare_part_kind kind, tensor_role role,
+                               int layer);
+pi_status prepare_add_part(prepare_parts *l, const prepare_part *item, pi_error *err);
+pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *name, pi_error *err);
+/* A tensor whose rows, or elements where it is a vector, are neurons of the layer. */
+pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err);
+/* A matrix of neurons' rows that is bound, under its role's name. */
+pi_status prepare_add_bound(prepare_parts *l, tensor_role role, int layer, pi_error *err);
+/* Declares and writes all parts, and frees the list, whatever happens. */
+pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
+
+/* Copies the input's keys, but those that prepare writes. */
+void prepare_copy_keys(const model *m, gguf_writer *w);
+pi_status prepare_write(preparation *p, pi_error *err);
+/* Puts what was measured in the place of what prepare_write left open. */
+pi_status prepare_patch(preparation *p, double loss, pi_error *err);
+
+/* ---- quality --------------------------------------------------------------------------------- */
+
+typedef struct prepare_quality {
+    double ppl_before, ppl_after, kl;
+} prepare_quality;
+
+/* The output, which must be complete, in `mode` against the input in dense mode, on the held-out
+ * windows. Progress goes from..to. */
+pi_status prepare_measure(preparation *p, ffn_mode mode, double from, double to,
+                          prepare_quality *out, pi_error *err);
+
+/* ---- shared ---------------------------------------------------------------------------------- */
+
+/* PI_ERR_CANCELLED when the user wants no more. */
+pi_status prepare_step(preparation *p, const char *stage, double fraction, pi_error *err);
+/* Opens p->writer after a look at what is at out_path. PI_ERR_ARG: it is the input. */
+pi_status prepare_open_output(preparation *p, pi_error *err);
+pi_status prepare_check_threads(const pi_prepare_options *o, pi_error *err);
+/* Of ffn_down in the file that a prepared one was made of. */
+quant_type prepare_source_down_type(const model *m, int layer);
+void prepare_release(preparation *p);
+
+#endif

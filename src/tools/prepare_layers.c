@@ -1,0 +1,308 @@
+/* prepare_layers.c: all calibration windows through layer l, then through layer l + 1, so that
+ * memory holds the residual stream of all tokens and what one layer is fitted from, but never more
+ * than a layer of decoded weights.
+ *
+ * The engine computes the layers, densely; its observer shows the feed-forward half's input and
+ * hidden vector, on the calling thread, while other threads go on. Windows come in order, so a
+ * token's number is its place in the text, and held-out tokens come last. A session serves one
+ * layer only: its cache of that layer is all that is ever touched of it. */
+#include <math.h>
+#include <string.h>
+
+#include "mem.h"
+#include "prepare.h"
+
+enum {
+    BATCH_MAX = 512,  /* tokens per pass: activations of wide models stay in cache */
+    CUT_SAMPLE = 1024 /* tokens that cuts are profiled on: n_ff values each */
+};
+
+static const double fit_share = 0.5; /* of a layer's time, where there is a predictor to fit */
+
+/* What the observer needs: where it is, and what to keep. */
+typedef struct layer_run {
+    preparation *p;
+    engine_context *context;
+    engine_session *session;
+    float *x;         /* [n_tokens][n_embd] residual stream */
+    float *input;     /* [n_tokens][n_embd] what enters the feed-forward half, or NULL */
+    float *hidden;    /* [n_sample][n_ff] what enters down, threshold mode only */
+    float *sample;    /* [n_sample][n_embd] likewise of the input */
+    int64_t n_sample; /* training tokens that are sampled */
+    float *down_norm; /* [n_ff] of the layer at hand */
+    float *gate;      /* [n_ff][n_embd], to fit from */
+    float *gate_bias; /* [n_ff] */
+    active_set active;
+    int64_t n_ff;                    /* of the layer at hand */
+    int64_t next_input, next_hidden; /* tokens that were seen */
+    pi_status seen;                  /* of the observer */
+    pi_error seen_err;
+} layer_run;
+
+bool prepare_is_sparse(const model *m) {
+    activation a = m->hp.activation;
+    return a == ACTIVATION_RELU || a == ACTIVATION_RELU_SQUARED || a == ACTIVATION_DRELU ||
+           a == ACTIVATION_FATRELU;
+}
+
+static const model_layer *layer_of(const preparation *p, int layer) {
+    return &p->model->layers[layer];
+}
+
+/* The matrix that decides whether a neuron fires. */
+static tensor_role gate_role(const model_layer *l) {
+    return l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
+}
+
+static int64_t n_train(const preparation *p) {
+    return (int64_t)(p->text.n_windows - p->text.n_held) * p->text.n_window;
+}
+
+/* ---- watching -------------------------------------------------------------------------------- */
+
+/* Place of token t in the sample, whose i-th token is training token i * n / n_sample; -1: t is not
+ * in it. */
+static int64_t sample_place(const layer_run *r, int64_t t) {
+    int64_t n = n_train(r->p), i = (t * r->n_sample + n - 1) / n;
+    return i < r->n_sample && i * n / r->n_sample == t ? i : -1;
+}
+
+static void see_input(layer_run *r, const float *x, int64_t ldx, int n_rows) {
+    size_t n_embd = (size_t)r->p->model->hp.n_embd;
+    for (int i = 0; i < n_rows; i++) {
+        int64_t t = r->next_input + i, place = r->sample ? sample_place(r, t) : -1;
+        if (r->input) memcpy(r->input + (size_t)t * n_embd, x + i * ldx, n_embd * sizeof *x);
+        if (place >= 0) memcpy(r->sample + (size_t)place * n_embd, x + i * ldx, n_embd * sizeof *x);
+    }
+    r->next_input += n_rows;
+}
+
+static void see_hidden(layer_run *r, const float *h, int64_t ldh, int n_rows) {
+    for (int i = 0; i < n_rows && r->seen == PI_OK; i++) {
+        int64_t t = r->next_hidden + i, place = r->hidden ? sample_place(r, t) : -1;
+        if (place >= 0)
+            memcpy(r->hidden + place * r->n_ff, h + i * ldh, (size_t)r->n_ff * sizeof *h);
+        if (!r->p->thresholds)
+            r->seen = active_add(&r->active, h + i * ldh, r->down_norm, &r->seen_err);
+    }
+    r->next_hidden += n_rows;
+}
+
+static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
+    layer_run *r = user;
+    tensor_role role = step->matrix[0].role;
+    if (step->op == OP_FFN_DOWN)
+        see_hidden(r, x, ldx, n_rows);
+    else if (step->n_matrices == 0)
+        return;
+    else if (role == gate_role(layer_of(r->p, step->layer)))
+        see_input(r, x, ldx, n_rows);
+    else if (role == ROLE_FFN_DOWN)
+        see_hidden(r, x, ldx, n_rows);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static bool wants_fit(const preparation *p) {
+    const char *name = p->options->predictor;
+    return !p->thresholds && !(name && strcmp(name, "none") == 0);
+}
+
+static float *take_floats(int64_t rows, int64_t columns, size_t *total) {
+    size_t n = 0, n_bytes = 0;
+    if (!size_mul((size_t)rows, (size_t)columns, &n) || !size_mul(n, sizeof(float), &n_bytes))
+        return NULL;
+    *total += n_bytes;
+    return mem_alloc(n_bytes);
+}
+
+static pi_status allocate(layer_run *r, pi_error *err) {
+    const preparation *p = r->p;
+    int64_t n_tokens = prepare_text_count(&p->text), n_embd = p->model->hp.n_embd, n_ff = 0;
+    for (int l = 0; l < p->model->hp.n_layer; l++)
+        if (layer_of(p, l)->hp.n_ff > n_ff) n_ff = layer_of(p, l)->hp.n_ff;
+    bool fit = wants_fit(p), ok = true;
+    size_t total = 0;
+    r->x = take_floats(n_tokens, n_embd, &total);
+    r->down_norm = take_floats(1, n_ff, &total);
+    ok = r->x && r->down_norm;
+    if (ok && fit) {
+        r->input = take_floats(n_tokens, n_embd, &total);
+        r->gate = take_floats(n_ff, n_embd, &total);
+        r->gate_bias = take_floats(1, n_ff, &total);
+        ok = r->input && r->gate && r->gate_bias;
+    }
+    if (ok && p->thresholds) {
+        r->n_sample = n_train(p) < CUT_SAMPLE ? n_train(p) : CUT_SAMPLE;
+        r->sample = take_floats(r->n_sample, n_embd, &total);
+        r->hidden = take_floats(r->n_sample, n_ff, &total);
+        ok = r->sample && r->hidden;
+    }
+    if (!ok) return error_nomem(err, total, "calibration");
+    talk_say(&p->talk,
+             "calibrating on %lld tokens in %d windows of %d, %d of them held out: %.0f MiB of "
+             "memory beside the model and the list of what fires",
+             (long long)n_tokens, p->text.n_windows, p->text.n_window, p->text.n_held,
+             (double)total / (1 << 20));
+    return PI_OK;
+}
+
+static void release(layer_run *r) {
+    active_free(&r->active);
+    engine_session_destroy(r->session);
+    engine_context_destroy(r->context);
+    mem_free(r->x);
+    mem_free(r->input);
+    mem_free(r->hidden);
+    mem_free(r->sample);
+    mem_free(r->down_norm);
+    mem_free(r->gate);
+    mem_free(r->gate_bias);
+}
+
+/* ---- one layer ------------------------------------------------------------------------------- */
+
+static pi_status say_progress(const layer_run *r, int layer, double part, pi_error *err) {
+    double n = r->p->model->hp.n_layer;
+    return prepare_step(r->p, "calibrating", (layer + part) / n, err);
+}
+
+/* One window through a layer; -1: its embeddings. */
+static pi_status run_window(layer_run *r, int layer, int window, pi_error *err) {
+    const prepare_text *text = &r->p->text;
+    int64_t first = (int64_t)window * text->n_window;
+    int n_pieces = (text->n_window + BATCH_MAX - 1) / BATCH_MAX;
+    int batch = (text->n_window + n_pieces - 1) / n_pieces; /* pieces alike: none is short */
+    pi_status status = PI_OK;
+    for (int pos = 0; pos < text->n_window && status == PI_OK; pos += batch) {
+        int n = text->n_window - pos < batch ? text->n_window - pos : batch;
+        float *x = r->x + (first + pos) * r->p->model->hp.n_embd;
+        const int32_t *tokens = layer < 0 ? text->tokens + first + pos : NULL;
+        status = engine_run_layer(r->context, r->session, layer, tokens, x, n, pos, err);
+    }
+    if (status == PI_OK && r->seen != PI_OK) {
+        if (err) *err = r->seen_err;
+        status = r->seen;
+    }
+    return status;
+}
+
+static pi_status run_windows(layer_run *r, int layer, double share, pi_error *err) {
+    const prepare_text *text = &r->p->text;
+    engine_session_destroy(r->session);
+    r->session = NULL;
+    r->next_input = r->next_hidden = 0;
+    pi_status status = engine_session_create(r->context, text->n_window, &r->session, err);
+    for (int w = 0; w < text->n_windows && status == PI_OK; w++) {
+        status = run_window(r, layer, w, err);
+        if (status == PI_OK && layer >= 0)
+            status = say_progress(r, layer, share * (w + 1) / text->n_windows, err);
+    }
+    return status;
+}
+
+/* A layer's progress while its predictor is fitted. */
+typedef struct fit_progress {
+    layer_run *r;
+    int layer;
+} fit_progress;
+
+static bool step_fit(void *user, const char *stage, double fraction) {
+    const fit_progress *f = user;
+    (void)stage;
+    return say_progress(f->r, f->layer, 1 - fit_share + fit_share * fraction, NULL) == PI_OK;
+}
+
+static predictor_kind kind_of(const char *name) {
+    for (int k = 0; name && k < PREDICTOR_KIND_COUNT; k++)
+        if (strcmp(name, predictor_kind_name((predictor_kind)k)) == 0) return (predictor_kind)k;
+    return PREDICTOR_KIND_COUNT; /* "auto": all of them */
+}
+
+static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
+    const pi_prepare_options *o = r->p->options;
+    const model_layer *l = layer_of(r->p, layer);
+    prepare_layer *out = &r->p->layers[layer];
+    tensor_role role = gate_role(l);
+    const float *bias = l->t[role == ROLE_FFN_GATE ? ROLE_FFN_GATE_BIAS : ROLE_FFN_UP_BIAS].data;
+    prepare_decode_rows(r->p->pool, &l->t[role], out->order, r->gate);
+    for (int64_t i = 0; bias && i < r->n_ff; i++) r->gate_bias[i] = bias[out->order[i]];
+    predictor_data data = {.n_embd = r->p->model->hp.n_embd,
+                           .n_ff = r->n_ff,
+                           .n_train = n_train(r->p),
+                           .n_held = prepare_text_count(&r->p->text) - n_train(r->p),
+                           .x = r->input,
+                           .gate = r->gate,
+                           .gate_bias = bias ? r->gate_bias : NULL,
+                           .active = &r->active,
+                           .gate_row_bytes = l->t[role].row_bytes};
+    predictor_options options = {.kind = kind_of(o->predictor),
+                                 .target = o->recall,
+                                 .type = r->p->predictor_type,
+                                 .seed = o->seed};
+    fit_progress at = {r, layer};
+    progress steps = {.fn = step_fit, .user = &at};
+    return predictor_fit_layer(r->p->pool, &data, &options, &steps, &out->fit, err);
+}
+
+/* Frequencies, order, and everything that is fitted in that order. */
+static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err) {
+    prepare_layer *out = &r->p->layers[layer];
+    float *freq = r->down_norm; /* which nobody needs any more */
+    active_frequencies(&r->active, freq);
+    pi_status status = neuron_order(freq, r->n_ff, out->order, err);
+    if (status != PI_OK) return status;
+    for (int64_t i = 0; i < r->n_ff; i++) {
+        out->freq[i] = freq[out->order[i]];
+        out->density += (double)out->freq[i] / (double)r->n_ff;
+    }
+    if (!fit) return PI_OK;
+    status = active_permute(&r->active, out->order, err);
+    return status == PI_OK ? fit_layer(r, layer, err) : status;
+}
+
+static pi_status give_layer(prepare_layer *out, int64_t n_ff, pi_error *err) {
+    out->order = mem_calloc((size_t)n_ff, sizeof *out->order);
+    out->freq = mem_calloc((size_t)n_ff, sizeof *out->freq);
+    out->cut = NAN;
+    if (out->order && out->freq) return PI_OK;
+    return error_nomem(err, (size_t)n_ff * 8, "the order of neurons");
+}
+
+static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
+    const model_layer *l = layer_of(r->p, layer);
+    prepare_layer *out = &r->p->layers[layer];
+    bool fit = wants_fit(r->p) && !out->keeps_predictor;
+    r->n_ff = l->hp.n_ff;
+    active_free(&r->active);
+    active_init(&r->active, r->n_ff);
+    pi_status status = give_layer(out, r->n_ff, err);
+    if (status == PI_OK) status = prepare_down_norms(r->p->pool, l, r->down_norm, err);
+    if (status == PI_OK) status = run_windows(r, layer, fit ? 1 - fit_share : 1, err);
+    if (status != PI_OK) return status;
+    if (r->p->thresholds) {
+        prepare_sample in = {r->n_sample, r->sample, r->hidden, r->down_norm};
+        return prepare_profile_cuts(r->p, layer, engine_kernels(r->context), &in, err);
+    }
+    return profile_zeros(r, layer, fit, err);
+}
+
+pi_status prepare_run_layers(preparation *p, pi_error *err) {
+    layer_run r = {.p = p};
+    int32_t n_window = p->text.n_window;
+    engine_options options = {.n_threads = p->options->n_threads,
+                              .n_batch = n_window < BATCH_MAX ? n_window : BATCH_MAX,
+                              .n_logits = 1,
+                              .tier = CPU_TIER_AUTO,
+                              .type_k = QUANT_F16,
+                              .type_v = QUANT_F16,
+                              .plan = {.mode = FFN_DENSE}};
+    pi_status status = allocate(&r, err);
+    if (status == PI_OK) status = engine_context_create(p->model, &options, &r.context, err);
+    if (status == PI_OK) status = run_windows(&r, -1, 0, err);
+    if (status == PI_OK) engine_observe(r.context, observe, &r);
+    for (int l = 0; l < p->model->hp.n_layer && status == PI_OK; l++)
+        status = run_layer(&r, l, err);
+    release(&r);
+    return status;
+}

@@ -1,0 +1,268 @@
+/* prepare_parts.c: the tensors of an output file, listed first, since a GGUF file begins with the
+ * list, then written one after the other. Memory: one matrix in the output's type, and a chunk. */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mem.h"
+#include "prepare.h"
+#include "sparse_keys.h"
+
+enum { CHUNK_BYTES = 16 << 20 }; /* of rows gathered before they are written */
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static bool is_own_key(gguf_string key) {
+    static const char *const keys[] = {
+        SPARSE_KEY_VERSION,          SPARSE_KEY_CALIBRATION_TOKENS, SPARSE_KEY_CALIBRATION_SHA256,
+        SPARSE_KEY_CALIBRATION_LOSS, SPARSE_KEY_PREDICTOR_KIND,     SPARSE_KEY_PREDICTOR_INPUT,
+        SPARSE_KEY_PREDICTOR_RECALL, SPARSE_KEY_PREDICTOR_DENSITY,  SPARSE_KEY_THRESHOLD_CUT,
+        SPARSE_KEY_THRESHOLD_LOSS,   SPARSE_KEY_SOURCE_DOWN_TYPE,   SPARSE_KEY_PREDICTOR_THRESHOLD,
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strlen(keys[i]) == key.n_bytes && memcmp(keys[i], key.data, key.n_bytes) == 0)
+            return true;
+    return false;
+}
+
+void prepare_copy_keys(const model *m, gguf_writer *w) {
+    static const char split[] = "split."; /* parts are joined */
+    for (uint64_t i = 0; i < gguf_n_values(m->file); i++) {
+        const gguf_value *v = gguf_value_at(m->file, i);
+        bool is_split = v->key.n_bytes >= sizeof split - 1 &&
+                        memcmp(v->key.data, split, sizeof split - 1) == 0;
+        if (!is_split && !is_own_key(v->key)) gguf_put_value(w, v);
+    }
+    /* What the magic PWRI implied must be said in an ordinary file. */
+    char key[2 * GGUF_MAX_NAME];
+    snprintf(key, sizeof key, "%s.hidden_activation", m->arch->name);
+    if (gguf_is_pwri(m->file)) gguf_put_string(w, key, activation_name(m->hp.activation));
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+const arch_tensor *prepare_find_role(const model *m, const char *name, int *layer) {
+    char expected[GGUF_MAX_NAME];
+    int used = 0;
+    if (sscanf(name, "blk.%9d.%n", layer, &used) != 1 || used == 0) return NULL;
+    if (*layer < 0 || *layer >= m->hp.n_layer) return NULL;
+    for (int i = 0; i < m->arch->n_tensors; i++) {
+        const arch_tensor *t = &m->arch->tensors[i];
+        if (!(t->flags & TENSOR_PER_LAYER)) continue;
+        arch_tensor_name(t, *layer, expected);
+        if (strcmp(expected, name) == 0) return t;
+    }
+    return NULL;
+}
+
+pi_status prepare_add_part(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    if (!mem_grow((void **)&l->items, &l->capacity, l->n + 1, sizeof *l->items, GGUF_MAX_TENSORS))
+        return error_nomem(err, (l->n + 1) * sizeof *l->items, "tensors of the output");
+    l->items[l->n++] = *item;
+    return PI_OK;
+}
+
+bool prepare_rename(const char *name, const char *ending, const char *other,
+                    char out[GGUF_MAX_NAME]) {
+    size_t n = strlen(name), m = strlen(ending);
+    bool fits = n >= m && strcmp(name + n - m, ending) == 0;
+    snprintf(out, GGUF_MAX_NAME, "%.*s%s", (int)(fits ? n - m : n), name, fits ? other : "");
+    return fits;
+}
+
+prepare_part prepare_name_part(const preparation *p, prepare_part_kind kind, tensor_role role,
+                               int layer) {
+    prepare_part item = {.kind = kind, .layer = layer, .n_dims = 2};
+    arch_tensor_name(arch_tensor_of(p->model->arch, role), layer, item.name);
+    return item;
+}
+
+pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *name,
+                           pi_error *err) {
+    prepare_part item = {.kind = PART_COPY, .type = t->type, .n_dims = t->n_dims, .source = t};
+    snprintf(item.name, sizeof item.name, "%s", name);
+    memcpy(item.dims, t->dims, sizeof item.dims);
+    return prepare_add_part(l, &item, err);
+}
+
+/* A tensor of the input whose rows, or elements where it is a vector, are neurons. */
+pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err) {
+    prepare_part item = {.kind = PART_ROWS, .type = t->type, .n_dims = t->n_dims, .layer = layer};
+    memcpy(item.name, t->name, sizeof item.name);
+    memcpy(item.dims, t->dims, sizeof item.dims);
+    int64_t n_ff = l->p->model->layers[layer].hp.n_ff;
+    item.rows = (model_tensor){.data = t->data,
+                               .n_bytes = t->n_bytes,
+                               .row_bytes = t->n_bytes / (size_t)n_ff,
+                               .n_in = (int64_t)t->n_elems / n_ff,
+                               .n_out = n_ff,
+                               .scale = 1,
+                               .type = t->type};
+    return prepare_add_part(l, &item, err);
+}
+
+/* A matrix that is bound, in the new order, under its own name. */
+pi_status prepare_add_bound(prepare_parts *l, tensor_role role, int layer, pi_error *err) {
+    const model_tensor *t = &l->p->model->layers[layer].t[role];
+    prepare_part item = prepare_name_part(l->p, PART_ROWS, role, layer);
+    item.rows = *t;
+    item.type = t->type;
+    item.dims[0] = (uint64_t)t->n_in;
+    item.dims[1] = (uint64_t)t->n_out;
+    return prepare_add_part(l, &item, err);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+static size_t part_bytes(const prepare_part *item) {
+    size_t row = 0;
+    bool fits = quant_row_bytes(item->type, item->dims[0], &row);
+    assert(fits); /* the writer has checked it */
+    (void)fits;
+    for (int d = 1; d < item->n_dims; d++) row *= item->dims[d];
+    return row;
+}
+
+static pi_status advance(prepare_parts *l, size_t n_bytes, pi_error *err) {
+    l->bytes_done += n_bytes;
+    return prepare_step(l->p, "writing", (double)l->bytes_done / (double)l->bytes_all, err);
+}
+
+static pi_status put_bytes(prepare_parts *l, const void *data, size_t n_bytes, pi_error *err) {
+    const uint8_t *p = data;
+    pi_status status = PI_OK;
+    for (size_t n; n_bytes && status == PI_OK; p += n, n_bytes -= n) {
+        n = n_bytes < CHUNK_BYTES ? n_bytes : CHUNK_BYTES;
+        status = gguf_write_data(l->p->writer, p, n, err);
+        if (status == PI_OK) status = advance(l, n, err);
+    }
+    return status;
+}
+
+/* Rows order[0..n_out) of a, each followed by that of b where there is one. */
+static pi_status put_rows(prepare_parts *l, const model_tensor *a, const model_tensor *b,
+                          const int32_t *order, pi_error *err) {
+    size_t row = 0, used = 0;
+    bool fits = quant_row_bytes(a->type, (uint64_t)a->n_in, &row);
+    assert(fits); /* as stored */
+    (void)fits;
+    uint8_t *chunk = mem_alloc(CHUNK_BYTES + 2 * row);
+    if (!chunk) return error_nomem(err, CHUNK_BYTES + 2 * row, "rows of a matrix");
+    pi_status status = PI_OK;
+    for (int64_t i = 0; i < a->n_out && status == PI_OK; i++) {
+        size_t at = (size_t)order[i];
+        memcpy(chunk + used, (const uint8_t *)a->data + at * a->row_bytes, row);
+        used += row;
+        if (b) {
+            memcpy(chunk + used, (const uint8_t *)b->data + at * b->row_bytes, row);
+            used += row;
+        }
+        if (used < CHUNK_BYTES && i + 1 < a->n_out) continue;
+        status = gguf_write_data(l->p->writer, chunk, used, err);
+        if (status == PI_OK) status = advance(l, used, err);
+        used = 0;
+    }
+    mem_free(chunk);
+    return status;
+}
+
+/* The layer's down as ffn_down_t in `type`, in the input's order of neurons. *own: mem_free. */
+static pi_status make_down_t(const preparation *p, int layer, quant_type type, model_tensor *out,
+                             void **own, pi_error *err) {
+    const model_layer *l = &p->model->layers[layer];
+    const model_tensor *down_t = &l->t[ROLE_FFN_DOWN_T], *down = &l->t[ROLE_FFN_DOWN];
+    size_t row = 0, n_bytes = 0, n_ff = (size_t)l->hp.n_ff;
+    if (down_t->data && down_t->type == type) {
+        *out = *down_t;
+        return PI_OK;
+    }
+    bool fits = quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row);
+    if (!fits || !size_mul(row, n_ff, &n_bytes)) n_bytes = SIZE_MAX;
+    *own = mem_alloc(n_bytes);
+    if (!*own) return error_nomem(err, n_bytes, "a transposed matrix");
+    *out = (model_tensor){.data = *own,
+                          .n_bytes = n_bytes,
+                          .row_bytes = row,
+                          .n_in = p->model->hp.n_embd,
+                          .n_out = l->hp.n_ff,
+                          .scale = 1,
+                          .type = type};
+    return down_t->data ? prepare_convert_rows(p->pool, down_t, type, *own, err)
+                        : prepare_transpose(p->pool, down, NULL, type, *own, err);
+}
+
+/* ffn_down again, in the source's order of neurons. */
+static pi_status put_plain_down(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    const model_layer *layer = &l->p->model->layers[item->layer];
+    size_t n_bytes = part_bytes(item);
+    void *bytes = mem_alloc(n_bytes);
+    if (!bytes) return error_nomem(err, n_bytes, "a transposed matrix");
+    pi_status status = prepare_transpose(l->p->pool, &layer->t[ROLE_FFN_DOWN_T], layer->sparse.perm,
+                                         item->type, bytes, err);
+    if (status == PI_OK) status = put_bytes(l, bytes, n_bytes, err);
+    mem_free(bytes);
+    return status;
+}
+
+static pi_status put_down(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    preparation *p = l->p;
+    const model_layer *layer = &p->model->layers[item->layer];
+    model_tensor down_t;
+    void *own = NULL;
+    pi_status status = make_down_t(p, item->layer, item->type, &down_t, &own, err);
+    const int32_t *order = p->layers[item->layer].order;
+    if (status == PI_OK && item->kind == PART_UP_DOWN)
+        status = put_rows(l, &layer->t[ROLE_FFN_UP], &down_t, order, err);
+    else if (status == PI_OK)
+        status = put_rows(l, &down_t, NULL, order, err);
+    mem_free(own);
+    return status;
+}
+
+static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    switch (item->kind) {
+    case PART_COPY: {
+        pi_status status = put_bytes(l, item->source->data, item->source->n_bytes, err);
+        gguf_forget(l->p->model->file, item->source, 0, item->source->n_bytes);
+        return status;
+    }
+    case PART_ROWS:
+        return put_rows(l, &item->rows, NULL, l->p->layers[item->layer].order, err);
+    case PART_BYTES:
+        return put_bytes(l, item->bytes, part_bytes(item), err);
+    case PART_DOWN:
+        return put_plain_down(l, item, err);
+    default:
+        return put_down(l, item, err);
+    }
+}
+
+static bool is_predictor(const prepare_part *item, const preparation *p) {
+    int layer;
+    const arch_tensor *row = prepare_find_role(p->model, item->name, &layer);
+    return row && (row->role == ROLE_FC1 || row->role == ROLE_FC2 || row->role == ROLE_FC2_BIAS ||
+                   row->role == ROLE_FFN_SIGN);
+}
+
+static pi_status declare(prepare_parts *l, pi_error *err) {
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < l->n && status == PI_OK; i++) {
+        const prepare_part *item = &l->items[i];
+        status = gguf_add_tensor(l->p->writer, item->name, item->type, item->n_dims, item->dims,
+                                 err);
+        if (status != PI_OK) return status;
+        l->bytes_all += part_bytes(item);
+        if (is_predictor(item, l->p)) l->p->predictor_bytes += part_bytes(item);
+    }
+    l->p->bytes_out = l->bytes_all;
+    return gguf_writer_begin_data(l->p->writer, err);
+}
+
+pi_status prepare_put_parts(prepare_parts *l, pi_error *err) {
+    pi_status status = declare(l, err);
+    for (size_t i = 0; i < l->n && status == PI_OK; i++) status = put_part(l, &l->items[i], err);
+    mem_free(l->items);
+    l->items = NULL;
+    return status;
+}

@@ -1,0 +1,137 @@
+/* prepare_undo.c: from a prepared file, or one of the original PowerInfer, back to an ordinary one:
+ * neurons in the source's order, ffn_down in place of ffn_down_t, nothing that only a sparse engine
+ * reads. All other tensors and keys are copied as they are. Where ffn_down was a float type, the
+ * result is the source; where it was quantized, it is quantized again from ffn_down_t. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mem.h"
+#include "prepare.h"
+#include "quant_mix.h"
+#include "sparse_keys.h"
+
+/* order[s] = where the neuron that the source has at s is stored. */
+static pi_status invert_orders(preparation *p, pi_error *err) {
+    size_t n_layer = (size_t)p->model->hp.n_layer;
+    p->layers = mem_calloc(n_layer, sizeof *p->layers);
+    if (!p->layers) return error_nomem(err, n_layer * sizeof *p->layers, "layers");
+    for (size_t l = 0; l < n_layer; l++) {
+        const model_layer *layer = &p->model->layers[l];
+        int32_t n_ff = layer->hp.n_ff, *order = mem_calloc((size_t)n_ff, sizeof *order);
+        if (!order) return error_nomem(err, (size_t)n_ff * sizeof *order, "the order of neurons");
+        p->layers[l].order = order;
+        for (int32_t i = 0; i < n_ff; i++)
+            order[layer->sparse.perm ? layer->sparse.perm[i] : i] = i;
+    }
+    return PI_OK;
+}
+
+/* As the file says, one name or one per layer; else, in PWRI files, as ffn_down_t is. */
+quant_type prepare_source_down_type(const model *m, int layer) {
+    const gguf_value *v = gguf_find(m->file, SPARSE_KEY_SOURCE_DOWN_TYPE);
+    gguf_string name = {.data = "", .n_bytes = 0};
+    if (v && v->type == GGUF_ARRAY && v->item_type == GGUF_STRING && v->count > (uint64_t)layer) {
+        const uint8_t *cursor = v->data;
+        for (int i = 0; i <= layer; i++) name = gguf_next_string(&cursor);
+    } else if (v) {
+        gguf_as_string(v, &name);
+    }
+    char text[16];
+    snprintf(text, sizeof text, "%.*s", (int)(name.n_bytes < 15 ? name.n_bytes : 15), name.data);
+    const quant_traits *traits = quant_find_name(text);
+    return traits && traits->quantize ? traits->type : m->layers[layer].t[ROLE_FFN_DOWN_T].type;
+}
+
+static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
+    const model *m = l->p->model;
+    size_t row;
+    prepare_part item = prepare_name_part(l->p, PART_DOWN, ROLE_FFN_DOWN, layer);
+    item.type = l->p->has_down_type ? l->p->down_type : prepare_source_down_type(m, layer);
+    item.dims[0] = (uint64_t)m->layers[layer].hp.n_ff;
+    item.dims[1] = (uint64_t)m->hp.n_embd;
+    if (!quant_row_bytes(item.type, item.dims[0], &row))
+        return error_set(err, PI_ERR_ARG,
+                         "%s does not fit: %s: its rows of %llu are not whole blocks: choose "
+                         "another type with --down-type",
+                         quant_find((uint32_t)item.type)->name, item.name,
+                         (unsigned long long)item.dims[0]);
+    return prepare_add_part(l, &item, err);
+}
+
+static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
+    int layer = 0;
+    const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
+    char name[GGUF_MAX_NAME];
+    pi_status status = PI_OK;
+    if (!row || row->role == ROLE_FFN_DOWN_T_BIAS) {
+        if (!prepare_rename(t->name, ".ffn_down_t.scale", ".ffn_down.scale", name))
+            prepare_rename(t->name, ".ffn_down_t.bias", ".ffn_down.bias", name);
+        return prepare_add_copy(l, t, name, err);
+    }
+    switch (row->role) {
+    case ROLE_FFN_FREQ:
+    case ROLE_FFN_PERM:
+    case ROLE_FC1:
+    case ROLE_FC2:
+    case ROLE_FC2_BIAS:
+    case ROLE_FFN_SIGN:
+        return PI_OK;
+    case ROLE_FFN_GATE:
+    case ROLE_FFN_UP:
+    case ROLE_FFN_GATE_BIAS:
+    case ROLE_FFN_UP_BIAS:
+        return prepare_add_moved(l, t, layer, err);
+    case ROLE_FFN_UP_DOWN:
+        status = prepare_add_bound(l, ROLE_FFN_UP, layer, err);
+        return status == PI_OK ? add_down(l, layer, err) : status;
+    case ROLE_FFN_DOWN_T:
+        return add_down(l, layer, err);
+    default:
+        return prepare_add_copy(l, t, t->name, err);
+    }
+}
+
+static pi_status open_input(preparation *p, pi_error *err) {
+    const pi_prepare_options *o = p->options;
+    pi_status status = prepare_check_threads(o, err);
+    if (status == PI_OK && o->down_type) {
+        status = quant_mix_find_type(o->down_type, "--down-type", &p->down_type, err);
+        p->has_down_type = true;
+    }
+    if (status == PI_OK) status = model_open(p->in_path, NULL, &p->model, err);
+    if (status != PI_OK) return status;
+    if (!p->model->sparse.prepared && !gguf_is_pwri(p->model->file))
+        return error_set(err, PI_ERR_ARG, "not a prepared model: %.300s: there is nothing to undo",
+                         p->in_path);
+    int n = o->n_threads > 0 ? o->n_threads : cpu_count_physical();
+    status = pool_create(n, &p->pool, err);
+    return status == PI_OK ? prepare_open_output(p, err) : status;
+}
+
+pi_status pi_prepare_undo(const char *in_path, const char *out_path,
+                          const pi_prepare_options *options, pi_error *err) {
+    assert(in_path && out_path);
+    pi_prepare_options defaults = pi_prepare_default_options();
+    preparation p = {
+        .options = options ? options : &defaults, .in_path = in_path, .out_path = out_path};
+    p.talk = (talk){p.options->message, p.options->user};
+    p.progress = (progress){.fn = p.options->progress, .user = p.options->user};
+    prepare_parts l = {.p = &p};
+    pi_status status = open_input(&p, err);
+    if (status == PI_OK) status = invert_orders(&p, err);
+    if (status == PI_OK) prepare_copy_keys(p.model, p.writer);
+    for (uint64_t i = 0; status == PI_OK && i < gguf_n_tensors(p.model->file); i++)
+        status = add_tensor(&l, gguf_tensor_at(p.model->file, i), err);
+    if (status == PI_OK)
+        status = prepare_put_parts(&l, err);
+    else
+        mem_free(l.items);
+    if (status == PI_OK) {
+        gguf_writer *writer = p.writer;
+        p.writer = NULL; /* finish frees it in every case */
+        status = gguf_writer_finish(writer, err);
+    }
+    prepare_release(&p);
+    return status;
+}

@@ -1,0 +1,226 @@
+/* prepare_write.c: the prepared file. Every tensor of the input that does not belong to neurons is
+ * copied byte for byte, in the input's order; rows of gate and up and elements of their biases are
+ * moved to the new order; ffn_down is transposed; what was found out is added at the end.
+ *
+ * The list of output tensors is made first, since a GGUF file begins with it. Memory: one layer's
+ * ffn_down_t and a chunk. Values that only a measurement can give are written as NaN and patched in
+ * before the file appears. */
+#include <math.h>
+#include <string.h>
+
+#include "mem.h"
+#include "prepare.h"
+#include "sparse_keys.h"
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static gguf_string text_of(const char *s) {
+    return (gguf_string){.data = s, .n_bytes = strlen(s)};
+}
+
+static predictor_kind kind_of(const preparation *p, int layer) {
+    const prepare_layer *l = &p->layers[layer];
+    return l->keeps_predictor ? p->model->layers[layer].sparse.predictor : l->fit.kind;
+}
+
+/* Per layer, in the order of the model. */
+static pi_status put_layer_keys(const preparation *p, pi_error *err) {
+    size_t n = (size_t)p->model->hp.n_layer;
+    gguf_string *texts = mem_calloc(3 * n, sizeof *texts);
+    float *numbers = mem_calloc(3 * n, sizeof *numbers);
+    if (!texts || !numbers) {
+        mem_free(texts);
+        mem_free(numbers);
+        return error_nomem(err, n * (3 * sizeof *texts + 3 * sizeof *numbers), "keys of layers");
+    }
+    for (size_t i = 0; i < n; i++) {
+        const prepare_layer *l = &p->layers[i];
+        const model_layer_sparse *old = &p->model->layers[i].sparse;
+        bool keeps = l->keeps_predictor, fitted = l->fit.kind != PREDICTOR_NONE;
+        texts[i] = text_of(predictor_kind_name(kind_of(p, (int)i)));
+        texts[n + i] = text_of(keeps && old->predictor_residual ? "residual" : "normed");
+        texts[2 * n + i] = text_of(quant_find((uint32_t)p->source_down_type[i])->name);
+        numbers[i] = keeps ? old->recall : fitted ? (float)l->fit.quality.contribution_recall : NAN;
+        numbers[n + i] = keeps ? old->density : fitted ? (float)l->fit.quality.selected : NAN;
+        numbers[2 * n + i] = l->cut;
+    }
+    gguf_put_strings(p->writer, SPARSE_KEY_PREDICTOR_KIND, texts, n);
+    gguf_put_strings(p->writer, SPARSE_KEY_PREDICTOR_INPUT, texts + n, n);
+    gguf_put_array(p->writer, SPARSE_KEY_PREDICTOR_RECALL, GGUF_F32, numbers, n);
+    gguf_put_array(p->writer, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, numbers + n, n);
+    if (p->thresholds)
+        gguf_put_array(p->writer, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, numbers + 2 * n, n);
+    gguf_put_strings(p->writer, SPARSE_KEY_SOURCE_DOWN_TYPE, texts + 2 * n, n);
+    mem_free(texts);
+    mem_free(numbers);
+    return PI_OK;
+}
+
+static pi_status put_keys(const preparation *p, pi_error *err) {
+    gguf_writer *w = p->writer;
+    prepare_copy_keys(p->model, w);
+    gguf_put_u32(w, SPARSE_KEY_VERSION, SPARSE_VERSION);
+    gguf_put_u32(w, SPARSE_KEY_CALIBRATION_TOKENS, (uint32_t)prepare_text_count(&p->text));
+    gguf_put_string(w, SPARSE_KEY_CALIBRATION_SHA256, p->text.sha256);
+    gguf_put_f32(w, p->thresholds ? SPARSE_KEY_THRESHOLD_LOSS : SPARSE_KEY_CALIBRATION_LOSS, NAN);
+    bool keeps = false;
+    for (int i = 0; i < p->model->hp.n_layer; i++) keeps = keeps || p->layers[i].keeps_predictor;
+    const gguf_value *threshold = gguf_find(p->model->file, SPARSE_KEY_PREDICTOR_THRESHOLD);
+    if (keeps && threshold) gguf_put_value(w, threshold);
+    return put_layer_keys(p, err);
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+/* From a quantized matrix, 8 bits keep what is there; only rows that are needed are read. */
+static quant_type choose_down_type(const preparation *p, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    const model_tensor *plain = &l->t[ROLE_FFN_DOWN];
+    size_t row;
+    quant_type type = plain->data ? plain->type : l->t[ROLE_FFN_DOWN_T].type;
+    if (plain->data && (p->quantized || prepare_traits(plain)->is_quantized)) type = QUANT_Q8_0;
+    if (p->has_down_type) type = p->down_type;
+    return quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row) ? type : QUANT_F16;
+}
+
+static pi_status add_down(prepare_parts *l, int layer, bool bundled, pi_error *err) {
+    const model *m = l->p->model;
+    prepare_part item = prepare_name_part(l->p, bundled ? PART_UP_DOWN : PART_DOWN_T,
+                                          bundled ? ROLE_FFN_UP_DOWN : ROLE_FFN_DOWN_T, layer);
+    item.type = choose_down_type(l->p, layer);
+    item.dims[0] = (uint64_t)m->hp.n_embd;
+    item.dims[1] = (uint64_t)m->layers[layer].hp.n_ff * (bundled ? 2 : 1);
+    return prepare_add_part(l, &item, err);
+}
+
+/* Rows can only alternate when they are alike. */
+static bool is_bundled(const preparation *p, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    const model_tensor *down = &l->t[l->t[ROLE_FFN_DOWN].data ? ROLE_FFN_DOWN : ROLE_FFN_DOWN_T];
+    return p->options->bundle && choose_down_type(p, layer) == l->t[ROLE_FFN_UP].type &&
+           l->t[ROLE_FFN_UP].scale == 1 && down->scale == 1;
+}
+
+static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, tensor_role role,
+                                      int layer, pi_error *err) {
+    if (!l->p->layers[layer].keeps_predictor) return PI_OK;
+    return role == ROLE_FC1 ? prepare_add_copy(l, t, t->name, err)
+                            : prepare_add_moved(l, t, layer, err);
+}
+
+static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
+    int layer = 0;
+    const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
+    if (!row) {
+        char name[GGUF_MAX_NAME];
+        prepare_rename(t->name, ".ffn_down.scale", ".ffn_down_t.scale", name);
+        return prepare_add_copy(l, t, name, err);
+    }
+    bool bundled = is_bundled(l->p, layer);
+    pi_status status = PI_OK;
+    switch (row->role) {
+    case ROLE_FFN_FREQ:
+    case ROLE_FFN_PERM:
+        return PI_OK; /* of an earlier preparation */
+    case ROLE_FC1:
+    case ROLE_FC2:
+    case ROLE_FC2_BIAS:
+    case ROLE_FFN_SIGN:
+        return add_predictor_tensor(l, t, row->role, layer, err);
+    case ROLE_FFN_UP:
+        return bundled ? PI_OK : prepare_add_moved(l, t, layer, err);
+    case ROLE_FFN_GATE:
+    case ROLE_FFN_GATE_BIAS:
+    case ROLE_FFN_UP_BIAS:
+        return prepare_add_moved(l, t, layer, err);
+    case ROLE_FFN_UP_DOWN:
+        if (!bundled) status = prepare_add_bound(l, ROLE_FFN_UP, layer, err);
+        return status == PI_OK ? add_down(l, layer, bundled, err) : status;
+    case ROLE_FFN_DOWN:
+    case ROLE_FFN_DOWN_T:
+        return add_down(l, layer, bundled, err);
+    default:
+        return prepare_add_copy(l, t, t->name, err);
+    }
+}
+
+static pi_status add_bytes(prepare_parts *l, tensor_role role, int layer, quant_type type,
+                           int64_t n_in, int64_t n_out, const void *bytes, pi_error *err) {
+    prepare_part item = prepare_name_part(l->p, PART_BYTES, role, layer);
+    item.type = type;
+    item.n_dims = n_out ? 2 : 1;
+    item.dims[0] = (uint64_t)n_in;
+    item.dims[1] = (uint64_t)n_out;
+    item.bytes = bytes;
+    return prepare_add_part(l, &item, err);
+}
+
+static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, pi_error *err) {
+    const preparation *p = l->p;
+    const prepare_layer *found = &p->layers[layer];
+    const predictor_fit *fit = &found->fit;
+    int64_t n_embd = p->model->hp.n_embd, n_ff = p->model->layers[layer].hp.n_ff;
+    pi_status status = PI_OK;
+    if (fit->kind == PREDICTOR_SIGN)
+        status = add_bytes(l, ROLE_FFN_SIGN, layer, QUANT_I8, n_embd / 8, n_ff, fit->sign, err);
+    if (fit->kind == PREDICTOR_LOWRANK || fit->kind == PREDICTOR_RELU_MLP) {
+        status = add_bytes(l, ROLE_FC1, layer, fit->type_fc1, n_embd, fit->rank, fit->fc1, err);
+        if (status == PI_OK)
+            status = add_bytes(l, ROLE_FC2, layer, fit->type_fc2, fit->rank, n_ff, fit->fc2, err);
+    }
+    if (status == PI_OK && fit->kind != PREDICTOR_NONE)
+        status = add_bytes(l, ROLE_FC2_BIAS, layer, QUANT_F32, n_ff, 0, fit->bias, err);
+    if (status == PI_OK)
+        status = add_bytes(l, ROLE_FFN_FREQ, layer, QUANT_F32, n_ff, 0, found->freq, err);
+    if (status == PI_OK) status = add_bytes(l, ROLE_FFN_PERM, layer, QUANT_I32, n_ff, 0, perm, err);
+    return status;
+}
+
+/* Source indices of the neurons as stored: those of the input, through its own permutation.
+ * perms: every layer's, one after the other. */
+static pi_status add_all_findings(prepare_parts *l, int32_t *perms, pi_error *err) {
+    const model *m = l->p->model;
+    pi_status status = PI_OK;
+    for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
+        const int32_t *old = m->layers[i].sparse.perm, *order = l->p->layers[i].order;
+        for (int32_t k = 0; k < m->layers[i].hp.n_ff; k++)
+            perms[k] = old ? old[order[k]] : order[k];
+        status = add_findings(l, i, perms, err);
+        perms += m->layers[i].hp.n_ff;
+    }
+    return status;
+}
+
+pi_status prepare_write(preparation *p, pi_error *err) {
+    prepare_parts l = {.p = p};
+    const model *m = p->model;
+    size_t n = 0;
+    for (int i = 0; i < m->hp.n_layer; i++) n += (size_t)m->layers[i].hp.n_ff;
+    int32_t *perms = mem_calloc(n, sizeof *perms);
+    if (!perms) return error_nomem(err, n * sizeof *perms, "permutations");
+    pi_status status = put_keys(p, err);
+    for (uint64_t i = 0; i < gguf_n_tensors(m->file) && status == PI_OK; i++)
+        status = add_tensor(&l, gguf_tensor_at(m->file, i), err);
+    if (status == PI_OK) status = add_all_findings(&l, perms, err);
+    if (status == PI_OK)
+        status = prepare_put_parts(&l, err);
+    else
+        mem_free(l.items);
+    mem_free(perms);
+    return status;
+}
+
+pi_status prepare_patch(preparation *p, double loss, pi_error *err) {
+    float value = (float)loss;
+    if (!p->thresholds)
+        return gguf_writer_patch(p->writer, SPARSE_KEY_CALIBRATION_LOSS, &value, sizeof value, err);
+    size_t n = (size_t)p->model->hp.n_layer, n_bytes = n * sizeof(float);
+    float *cuts = mem_alloc(n_bytes);
+    if (!cuts) return error_nomem(err, n_bytes, "cuts");
+    for (size_t i = 0; i < n; i++) cuts[i] = p->layers[i].cut;
+    pi_status status = gguf_writer_patch(p->writer, SPARSE_KEY_THRESHOLD_CUT, cuts, n_bytes, err);
+    if (status == PI_OK)
+        status = gguf_writer_patch(p->writer, SPARSE_KEY_THRESHOLD_LOSS, &value, sizeof value, err);
+    mem_free(cuts);
+    return status;
+}

@@ -1,0 +1,78 @@
+/* synth_predict.c: the predictor of a synthetic model, from the arithmetic instead of from data.
+ *
+ * Of a neuron's gate  G = t + L + N  (L the low-rank part, variance SYNTH_LOW_RANK_SHARE; N noise)
+ * the predictor sees L with an error. All are normal, so that the best estimate is
+ * M = t + slope * (what is seen)  and G given M is normal around M with one deviation for all
+ * neurons. What a neuron is expected to contribute grows with M alone: selecting those with
+ * M >= cut, one cut for all, reaches any recall with the fewest neurons. */
+#include <math.h>
+
+#include "synth.h"
+
+enum {
+    NEURONS = 512, /* points of the integral over neurons */
+    SCORES = 256,  /* points of the integral over scores, between -+ SCORE_MAX deviations */
+    HALVINGS = 40
+};
+
+static const double SCORE_MAX = 6;
+/* Estimates beyond are as good as certain: t is within -+5. */
+static const double CUT_MAX = 12;
+
+static double normal_density(double x) {
+    const double inverse_sqrt_two_pi = 0.39894228040143268;
+    return inverse_sqrt_two_pi * exp(-0.5 * x * x);
+}
+
+double synth_relu_mean(double m, double s) {
+    if (s <= 0) return m > 0 ? m : 0;
+    return m * synth_phi(m / s) + s * normal_density(m / s);
+}
+
+/* Deviations of M over tokens and of G given M. */
+typedef struct estimate {
+    double spread, rest;
+} estimate;
+
+/* Mean of relu(G) over the tokens where M >= cut, for one neuron, by the middle rule in M. */
+static double selected_mean(const estimate *e, double t, double cut) {
+    double low = (cut - t) / e->spread, sum = 0;
+    if (low < -SCORE_MAX) low = -SCORE_MAX;
+    if (low >= SCORE_MAX) return 0;
+    double step = (SCORE_MAX - low) / SCORES;
+    for (int i = 0; i < SCORES; i++) {
+        double z = low + (i + 0.5) * step;
+        sum += normal_density(z) * synth_relu_mean(t + e->spread * z, e->rest);
+    }
+    return sum * step;
+}
+
+static double recall_of(const estimate *e, const double *t, double cut) {
+    double selected = 0, all = 0;
+    for (int i = 0; i < NEURONS; i++) {
+        selected += selected_mean(e, t[i], cut);
+        all += synth_relu_mean(t[i], sqrt(e->spread * e->spread + e->rest * e->rest));
+    }
+    return selected / all;
+}
+
+synth_predictor synth_predictor_solve(const synth_profile *profile, double recall,
+                                      double gate_error, double predictor_error) {
+    synth_predictor p = {.slope = 1 / (1 + predictor_error)};
+    double seen = SYNTH_LOW_RANK_SHARE * p.slope; /* variance of M */
+    estimate e = {.spread = sqrt(seen), .rest = sqrt(1 + gate_error - seen)};
+    double t[NEURONS], low = -CUT_MAX, high = CUT_MAX;
+    for (int i = 0; i < NEURONS; i++)
+        t[i] = synth_clamp_mean(profile->mu + profile->tau * synth_probit((i + 0.5) / NEURONS));
+    for (int i = 0; i < HALVINGS; i++) {
+        double middle = 0.5 * (low + high);
+        if (recall_of(&e, t, middle) >= recall)
+            low = middle;
+        else
+            high = middle;
+    }
+    p.cut = low;
+    p.recall = recall_of(&e, t, low);
+    for (int i = 0; i < NEURONS; i++) p.density += synth_phi((t[i] - low) / e.spread) / NEURONS;
+    return p;
+}

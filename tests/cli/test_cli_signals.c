@@ -1,0 +1,238 @@
+/* test_cli_signals.c: SIGINT and SIGTERM at any moment of a command's life. What may be under the
+ * name of the output afterwards is what was there before, or the whole new file; no temporary file
+ * is left, and the terminal's next line starts at its beginning.
+ *
+ * A command is run once to see how long it takes and what it writes, then again and again with a
+ * signal after a random share of that time, half of the time on a terminal, for SECONDS or MAX
+ * rounds. The seed is printed; PI_TEST_SEED chooses another. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+#include "clock.h"
+#include "hf_folder.h"
+#include "rng.h"
+
+#define SECONDS 2.0
+
+enum { MIN_ROUNDS = 4, MAX_ROUNDS = 60, LINE_ROOM = 1024 };
+
+static rng random_source;
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+/* A terminal with nobody on it yet. */
+typedef struct terminal {
+    int screen, line; /* what a person looks at, and what the program has; -1: none */
+} terminal;
+
+static const terminal no_terminal = {-1, -1};
+
+static terminal open_terminal(void) {
+    terminal t = {.screen = posix_openpt(O_RDWR | O_NOCTTY)};
+    assert_true(t.screen >= 0);
+    assert_int_equal(grantpt(t.screen), 0);
+    assert_int_equal(unlockpt(t.screen), 0);
+    t.line = open(ptsname(t.screen), O_RDWR | O_NOCTTY);
+    assert_true(t.line >= 0);
+    return t;
+}
+
+static pid_t start(const char *line, const terminal *t) {
+    char whole[LINE_ROOM];
+    assert_true(snprintf(whole, sizeof whole, "exec $PI %s", line) < LINE_ROOM);
+    pid_t pid = fork();
+    assert_int_not_equal(pid, -1);
+    if (pid != 0) return pid;
+    int in = open("/dev/null", O_RDONLY);
+    int out = t->line >= 0 ? t->line : open("said", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (in < 0 || out < 0) _exit(127);
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    if (t->line >= 0) {
+        close(t->line);
+        close(t->screen);
+    }
+    execl("/bin/sh", "sh", "-c", whole, (char *)NULL);
+    _exit(127);
+}
+
+/* Reads what a terminal shows until the program has gone; its last byte, '\n' when there was
+ * nothing. */
+static char watch(terminal *t) {
+    char buffer[4096], last = '\n';
+    ssize_t n;
+    close(t->line);
+    while ((n = read(t->screen, buffer, sizeof buffer)) > 0) last = buffer[n - 1];
+    close(t->screen); /* EIO: nobody has the line open any more */
+    return last;
+}
+
+typedef struct ending {
+    int status; /* of waitpid */
+    char last;  /* byte on the terminal */
+} ending;
+
+/* `delay` seconds, then `number`; 0: no signal. */
+static ending run_once(const char *line, double delay, int number, bool on_terminal) {
+    ending e = {.last = '\n'};
+    terminal t = on_terminal ? open_terminal() : no_terminal;
+    pid_t pid = start(line, &t);
+    if (number) {
+        usleep((useconds_t)(delay * 1e6));
+        assert_int_equal(kill(pid, number), 0); /* one that has ended takes it too */
+    }
+    if (on_terminal) e.last = watch(&t);
+    assert_int_equal(waitpid(pid, &e.status, 0), pid);
+    return e;
+}
+
+/* ---- what must hold -------------------------------------------------------------------------- */
+
+static size_t file_bytes(const char *name) {
+    struct stat st;
+    assert_int_equal(stat(name, &st), 0);
+    return (size_t)st.st_size;
+}
+
+/* Ended by itself, with 128 + the signal after cleaning up, or, before there was anything to clean
+ * up, by the signal. */
+static bool is_fine(int status, int number) {
+    if (WIFSIGNALED(status)) return WTERMSIG(status) == number;
+    return WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 128 + number;
+}
+
+static const char old_content[] = "what was there before";
+
+static void interrupt(const char *line, double seconds, const char *check) {
+    static const int numbers[] = {SIGINT, SIGTERM};
+    uint64_t dice = rng_u64(&random_source);
+    int number = numbers[dice & 1];
+    bool was_there = !check && dice & 2, on_terminal = dice & 4;
+    double delay = seconds * (double)(dice >> 40) / (double)(1 << 24);
+    unlink("result");
+    if (was_there) shell_write("result", old_content, sizeof old_content);
+    ending e = run_once(line, delay, number, on_terminal);
+    if (!is_fine(e.status, number))
+        fail_msg("%s: signal %d after %.4f s: status %x", line, number, delay, (unsigned)e.status);
+    if (e.last != '\n') fail_msg("%s: signal %d after %.4f s: a line is left", line, number, delay);
+    if (shell_temporaries() != 0)
+        fail_msg("%s: signal %d after %.4f s: a temporary file is left", line, number, delay);
+    if (was_there) assert_true(shell_has("result"));
+    if (!shell_has("result")) return;
+    if (check) {
+        if (sh(check) != 0) fail_msg("%s: %s", line, shell_read("err", NULL));
+    } else if (was_there && file_bytes("result") == sizeof old_content) {
+        assert_memory_equal(shell_read("result", NULL), old_content, sizeof old_content);
+    } else {
+        assert_int_equal(file_bytes("result"), file_bytes("whole"));
+    }
+}
+
+/* `line` writes `result`. `check`: a command that accepts every valid output; NULL: they are all of
+ * one size. */
+static void torture(const char *line, const char *check) {
+    unlink("result");
+    double begin = clock_seconds();
+    if (run_once(line, 0, 0, false).status != 0) fail_msg("%s: %s", line, shell_read("said", NULL));
+    double seconds = clock_seconds() - begin;
+    assert_int_equal(rename("result", "whole"), 0);
+    int rounds = 0;
+    for (begin = clock_seconds(); rounds < MAX_ROUNDS; rounds++) {
+        if (rounds >= MIN_ROUNDS && clock_seconds() - begin > SECONDS) break;
+        interrupt(line, 1.1 * seconds, check);
+    }
+    print_message("%2d rounds over %.3f s: %s\n", rounds, seconds, line);
+    unlink("result");
+    unlink("whole");
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static void test_run(void **state) {
+    (void)state;
+    torture("run -m model.gguf -p abc -t 1 -n 300 -c 1024 --ignore-eos --prompt-cache result "
+            "--prompt-cache-all",
+            "$PI run -q -m model.gguf -p abc -t 1 -n 300 -c 1024 --prompt-cache result "
+            "--prompt-cache-ro");
+}
+
+static void test_synth(void **state) {
+    (void)state;
+    torture("synth -o result --plain -t 1", NULL);
+    torture("synth -o result --layers 1 --rank 32 -t 1", NULL);
+}
+
+static void test_quantize(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI synth -o big --plain --type f16"), 0);
+    torture("quantize big result Q4_0 1", NULL);
+}
+
+static void test_perplexity(void **state) {
+    (void)state;
+    torture("perplexity -t 1 -m model.gguf -f text -c 32 --kl-divergence-base result", NULL);
+}
+
+static void test_imatrix(void **state) {
+    (void)state;
+    torture("imatrix -t 1 -m model.gguf -f text -c 32 -o result", NULL);
+}
+
+static void test_eval(void **state) {
+    (void)state;
+    torture("eval -t 1 -m model.gguf --tokens ids --logits-out result --batch 1", NULL);
+}
+
+static void test_convert(void **state) {
+    (void)state;
+#ifdef TEST_HAS_JSON
+    hf_folder folder;
+    model_shape shape = shape_tiny("llama");
+    shape.n_ff = 2048;
+    char line[LINE_ROOM];
+    folder_open(&folder);
+    folder_write_model(&folder, &shape);
+    snprintf(line, sizeof line, "convert %.400s -o result --type q4_0 -t 1", folder.dir);
+    torture(line, NULL);
+    folder_close(&folder);
+#else
+    print_message("*** SKIPPED: built without jansson ***\n");
+#endif
+}
+
+static int setup(void **state) {
+    int status = shell_setup(state);
+    if (status != 0) return status;
+    const char *given = getenv("PI_TEST_SEED");
+    unsigned long long seed = given ? strtoull(given, NULL, 10) : (unsigned long long)getpid();
+    print_message("seed %llu\n", seed);
+    rng_seed(&random_source, seed);
+    static char text[5000];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i % 7 ? 'a' + i * i % 26 : ' ');
+    shell_write("text", text, sizeof text);
+    return sh("yes 261 | head -n 500 >ids");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),        cmocka_unit_test(test_synth),
+        cmocka_unit_test(test_quantize),   cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_perplexity), cmocka_unit_test(test_imatrix),
+        cmocka_unit_test(test_eval),
+    };
+    return cmocka_run_group_tests_name("cli_signals", tests, setup, shell_teardown);
+}

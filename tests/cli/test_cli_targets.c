@@ -1,0 +1,141 @@
+/* test_cli_targets.c: every command that writes a file, with a target that cannot take it: a full
+ * device, a disk that is full half way (a limit on the size of files), a name below a file, a
+ * folder, a folder without permission. Each time: status 1, one line that names the target and the
+ * reason, and a folder as it was. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli_inside.h"
+#include "cli_shell.h"
+#include "hf_folder.h"
+
+enum { LINE_ROOM = 1024 };
+
+/* %s: the target. What is written is more than a block of 512 bytes. */
+static const char *const writers[] = {
+    "$PI synth -q --plain -o %s",
+    "$PI synth -q --layers 1 --rank 32 -o %s",
+    "$PI inspect -q sparse.gguf --svg %s",
+    "$PI quantize -q model.gguf %s q8_0",
+    "$PI imatrix -q -t 1 -m model.gguf -f text -c 16 -o %s",
+    "$PI eval -q -t 1 -m model.gguf --tokens ids --logits-out %s",
+    "$PI perplexity -q -t 1 -m model.gguf -f text -c 16 --kl-divergence-base %s",
+    "$PI run -q -t 1 -m model.gguf -p abc -n 4 --prompt-cache %s --prompt-cache-all",
+#ifdef TEST_HAS_JSON
+    "$PI convert -q $F -o %s",
+#endif
+};
+enum { N_WRITERS = sizeof writers / sizeof *writers, RUN = 7 };
+
+static hf_folder folder;
+
+/* `before` goes before the command, in a shell of its own. */
+static void fails(int i, const char *before, const char *target, const char *reason) {
+    char command[LINE_ROOM], line[2 * LINE_ROOM], end[LINE_ROOM];
+    snprintf(command, sizeof command, writers[i], target);
+    snprintf(line, sizeof line,
+             "ls -A >../files_before; rm -f o e; (%s %s >../o 2>../e); status=$?; "
+             "ls -A >../files_after; cmp ../files_before ../files_after || exit 99; exit $status",
+             before, command);
+    int status = sh(line);
+    if (status != 1) fail_msg("%s %s: status %d", before, command, status);
+    const char *said = shell_read("../e", NULL);
+    said += *said == '\n';                                 /* of run's text */
+    snprintf(end, sizeof end, "%s: %s\n", target, reason); /* or all of its path */
+    size_t n = strlen(said), n_end = strlen(end);
+    if (!cli_is_message(said) || n < n_end || strcmp(said + n - n_end, end) != 0)
+        fail_msg("%s %s: expected \"...%s\", was: %s", before, command, end, said);
+}
+
+static void test_full_device(void **state) {
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) {
+        print_message("*** SKIPPED: no /dev/full here ***\n");
+        skip();
+    }
+    for (int i = 0; i < N_WRITERS; i++)
+        fails(i, "", "/dev/full", i == RUN ? "save it to disk first" : "No space left on device");
+}
+
+/* Writing beyond the limit fails as on a full disk once its signal is ignored. */
+static void test_full_disk(void **state) {
+    (void)state;
+    for (int i = 0; i < N_WRITERS; i++)
+        fails(i, "trap '' XFSZ; ulimit -f 1;", "result", "File too large");
+}
+
+/* The file that is there already stays. */
+static void test_full_disk_keeps_old_file(void **state) {
+    (void)state;
+    assert_int_equal(sh("echo precious >result"), 0);
+    for (int i = 0; i < N_WRITERS; i++) {
+        if (i == RUN) continue; /* it reads the file first */
+        fails(i, "trap '' XFSZ; ulimit -f 1;", "result", "File too large");
+    }
+    assert_int_equal(sh("test \"$(cat result)\" = precious && rm result"), 0);
+}
+
+static void test_below_a_file(void **state) {
+    (void)state;
+    for (int i = 0; i < N_WRITERS; i++) fails(i, "", "text/result", "Not a directory");
+}
+
+static void test_missing_folder(void **state) {
+    (void)state;
+    for (int i = 0; i < N_WRITERS; i++) fails(i, "", "none/result", "No such file or directory");
+}
+
+static void test_a_folder(void **state) {
+    (void)state;
+    for (int i = 0; i < N_WRITERS; i++) fails(i, "", "sub", "name a file in it");
+}
+
+static void test_no_permission(void **state) {
+    (void)state;
+    if (geteuid() == 0) {
+        print_message("*** SKIPPED: root may write anywhere ***\n");
+        skip();
+    }
+    assert_int_equal(sh("chmod 555 sub"), 0);
+    for (int i = 0; i < N_WRITERS; i++) fails(i, "", "sub/result", "Permission denied");
+    assert_int_equal(sh("chmod 755 sub"), 0);
+}
+
+static int setup(void **state) {
+    int status = shell_setup(state);
+    if (status != 0) return status;
+    char text[512];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i % 7 ? 'a' + i * i % 26 : ' ');
+    if (sh("mkdir work work/sub; mv model.gguf work") != 0 || chdir("work") != 0) return -1;
+    shell_write("text", text, sizeof text);
+    model_shape shape = shape_tiny("llama");
+    folder_open(&folder);
+    folder_write_model(&folder, &shape);
+    setenv("F", folder.dir, 1);
+    return sh("yes 261 | head -n 9 >ids; $PI synth -q --layers 1 --rank 32 -o sparse.gguf");
+}
+
+static int teardown(void **state) {
+    folder_close(&folder);
+    return shell_teardown(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full_device),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk_keeps_old_file),
+        cmocka_unit_test(test_below_a_file),
+        cmocka_unit_test(test_missing_folder),
+        cmocka_unit_test(test_a_folder),
+        cmocka_unit_test(test_no_permission),
+    };
+    return cmocka_run_group_tests_name("cli_targets", tests, setup, teardown);
+}

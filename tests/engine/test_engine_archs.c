@@ -1,0 +1,215 @@
+/* test_engine_archs.c: architectures that are not like llama: norms with means and biases, halves
+ * in parallel, one matrix for Q, K and V, learned positions, no gate; plain, prepared and as files
+ * of the original PowerInfer, against a plain pass in double precision under all kernels. Bounds as
+ * in test_engine_forward.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plain_forward.h"
+#include "run_model.h"
+#include "tiny_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_archs.gguf"
+
+enum { N_TOKENS = 37, MAX_VOCAB = 64 };
+
+static const double scalar_gate = 1e-12, float_gate = 1e-11, block_gate = 5e-4;
+
+static const pi_kernels all_kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
+                                         PI_KERNELS_NEON};
+enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
+
+static int32_t tokens[N_TOKENS];
+static double exact[N_TOKENS * MAX_VOCAB];
+static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
+
+static double gate_of(const tiny_model *t, pi_kernels kernels) {
+    if (kernels == PI_KERNELS_SCALAR) return scalar_gate;
+    return t->type[0] == 'q' ? block_gate : float_gate;
+}
+
+/* Every way of feeding the tokens to one mode gives what the plain pass gives. */
+static void check(const char *what, const tiny_model *t, pi_mode mode, plain_mode plain) {
+    static const int pieces[] = {0, 1, 5, 20};
+    int64_t n = (int64_t)N_TOKENS * t->n_vocab;
+    assert_true(t->n_vocab <= MAX_VOCAB);
+    tiny_write(t, MODEL_PATH);
+    run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
+    plain_forward(t, MODEL_PATH, plain, tokens, N_TOKENS, exact);
+    for (int64_t i = 0; i < n; i++) want[i] = (float)exact[i];
+    for (int k = 0; k < N_KERNELS; k++) {
+        if (!run_has_kernels(MODEL_PATH, all_kernels[k])) continue;
+        pi_context_options o = run_exact_options();
+        o.kernels = all_kernels[k];
+        o.mode = mode;
+        run_model r = run_open(MODEL_PATH, &o);
+        for (int i = 0; i < 4; i++) {
+            run_tokens(&r, tokens, N_TOKENS, pieces[i], got);
+            double nmse = run_nmse(got, want, n);
+            if (!(nmse <= gate_of(t, all_kernels[k])))
+                fail_msg("%s, %s, mode %d, pieces of %d: NMSE %g is above %g", what,
+                         pi_context_kernels(r.context), (int)mode, pieces[i], nmse,
+                         gate_of(t, all_kernels[k]));
+        }
+        run_close(&r);
+    }
+}
+
+static tiny_model base_model(const char *arch) {
+    tiny_model t = tiny_default();
+    t.arch = arch;
+    t.n_embd = 64;
+    t.head_dim = t.n_rot = 16;
+    t.n_ff[0] = 320;
+    t.n_ff[1] = 96;
+    if (strcmp(arch, "opt") == 0) {
+        t.qkv_bias = t.out_bias = t.ffn_bias = t.tied = true;
+        t.n_pos = 64;
+    }
+    return t;
+}
+
+/* As the original's converter writes it: rows per neuron, a predictor that reads the residual. */
+static tiny_model pwri_model(const char *arch) {
+    tiny_model t = base_model(arch);
+    t.sparse = (tiny_sparse){.pwri = true,
+                             .down_t = true,
+                             .predictor = "relu_mlp",
+                             .residual = true,
+                             .no_bias = true,
+                             .rank = 32,
+                             .threshold = 0.125f};
+    return t;
+}
+
+/* All forms of one architecture. `exact_zeros`: as ordinary GGUF it has an activation that makes
+ * some. */
+static void check_forms(const tiny_model *t, bool exact_zeros) {
+    check(t->arch, t, PI_MODE_DENSE, PLAIN_DENSE);
+    check(t->arch, t, PI_MODE_AUTO, PLAIN_DENSE);
+    tiny_model prepared = *t;
+    prepared.sparse.down_t = true;
+    prepared.sparse.predictor = exact_zeros ? "lowrank" : NULL;
+    prepared.sparse.rank = 32;
+    check("prepared", &prepared, PI_MODE_DENSE, PLAIN_DENSE);
+    check("prepared", &prepared, PI_MODE_EXACT, PLAIN_DENSE);
+    if (exact_zeros) check("prepared", &prepared, PI_MODE_PREDICT, PLAIN_PREDICT);
+    prepared.sparse.residual = true;
+    if (exact_zeros) check("residual", &prepared, PI_MODE_PREDICT, PLAIN_PREDICT);
+    prepared.sparse.down_t = false;
+    prepared.sparse.bundle = true;
+    check("bundle", &prepared, PI_MODE_EXACT, PLAIN_DENSE);
+}
+
+static void check_pwri(const tiny_model *t) {
+    tiny_model m = *t;
+    check("pwri", &m, PI_MODE_DENSE, PLAIN_DENSE);
+    check("pwri", &m, PI_MODE_EXACT, PLAIN_DENSE);
+    check("pwri", &m, PI_MODE_PREDICT, PLAIN_PREDICT);
+    check("pwri", &m, PI_MODE_AUTO, PLAIN_PREDICT);
+    m.type = "f16";
+    m.vector_type = "f16";
+    check("pwri f16", &m, PI_MODE_PREDICT, PLAIN_PREDICT);
+    m.type = "q4_0";
+    m.vector_type = "f32";
+    check("pwri q4_0", &m, PI_MODE_DENSE, PLAIN_DENSE);
+    check("pwri q4_0", &m, PI_MODE_EXACT, PLAIN_DENSE);
+    m.head_type = "q8_0";
+    check("pwri q4_0, q8_0", &m, PI_MODE_EXACT, PLAIN_DENSE);
+    m.n_embd = 256;
+    m.head_dim = m.n_rot = 64;
+    m.head_type = "q6_k";
+    check("pwri q4_0, q6_k", &m, PI_MODE_EXACT, PLAIN_DENSE);
+}
+
+static void test_falcon(void **state) {
+    (void)state;
+    tiny_model t = base_model("falcon");
+    t.two_norms = true;
+    check_forms(&t, false);
+    t.scales = true;
+    check("scales", &t, PI_MODE_DENSE, PLAIN_DENSE);
+    t.scales = false;
+    t.two_norms = false;
+    tiny_set_heads(&t, 4, 1);
+    check("one KV head, one norm", &t, PI_MODE_DENSE, PLAIN_DENSE);
+    t.activation = "relu";
+    check_forms(&t, true);
+}
+
+static void test_falcon_pwri(void **state) {
+    (void)state;
+    tiny_model t = pwri_model("falcon");
+    t.two_norms = true;
+    check_pwri(&t);
+    t.two_norms = false;
+    tiny_set_heads(&t, 4, 1);
+    check_pwri(&t);
+}
+
+static void test_opt(void **state) {
+    (void)state;
+    tiny_model t = base_model("opt");
+    check_forms(&t, true);
+    t.tied = false;
+    check("head of its own", &t, PI_MODE_DENSE, PLAIN_DENSE);
+    t = pwri_model("opt");
+    check_pwri(&t);
+}
+
+static void test_bamboo(void **state) {
+    (void)state;
+    tiny_model t = base_model("bamboo");
+    check_forms(&t, true);
+    t = pwri_model("bamboo");
+    t.freq_base = 50000;
+    check_pwri(&t);
+}
+
+static void test_llama_pwri(void **state) {
+    (void)state;
+    tiny_model t = pwri_model("llama");
+    check_pwri(&t);
+}
+
+/* Learned positions end: a session that could pass the end is refused when it is made. */
+static void test_positions_end(void **state) {
+    (void)state;
+    tiny_model t = base_model("opt");
+    t.n_pos = 40;
+    tiny_write(&t, MODEL_PATH);
+    pi_context_options o = run_exact_options();
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_model_info info;
+    pi_model_get_info(r.model, &info);
+    assert_int_equal(info.n_ctx_train, 40); /* the key says 256 */
+    pi_session *s;
+    pi_error err;
+    pi_status status = pi_session_create(r.context, 41, &s, &err);
+    assert_int_equal(status, PI_ERR_LIMIT);
+    run_check_message(&err, status);
+    assert_non_null(strstr(err.message, "41 tokens"));
+    assert_non_null(strstr(err.message, "has learned 40 positions"));
+    assert_null(s);
+    s = run_session(&r, 40);
+    run_random_tokens(3, t.n_vocab, tokens, N_TOKENS);
+    run_feed(&r, s, tokens, N_TOKENS, 0, got);
+    pi_session_destroy(s);
+    run_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_falcon),     cmocka_unit_test(test_falcon_pwri),
+        cmocka_unit_test(test_opt),        cmocka_unit_test(test_bamboo),
+        cmocka_unit_test(test_llama_pwri), cmocka_unit_test(test_positions_end),
+    };
+    return cmocka_run_group_tests_name("engine_archs", tests, NULL, NULL);
+}

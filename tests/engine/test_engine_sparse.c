@@ -1,0 +1,331 @@
+/* test_engine_sparse.c: feed-forward layers whose neurons are computed by need, against a plain
+ * pass in double precision, under all kernels, in one batch (tiles), a few tokens at a time and one
+ * by one; and the properties that hold between modes.
+ *
+ * Scores near the threshold may fall to either side after rounding; with float weights that takes
+ * a score within some 1e-6 of it, which the seeds here do not have. So choices are compared with
+ * float weights, block types by what does not depend on choices. Bounds as in
+ * test_engine_forward.c. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plain_forward.h"
+#include "run_model.h"
+#include "tiny_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_sparse.gguf"
+
+enum { N_TOKENS = 41, MAX_LOGITS = N_TOKENS * 64 };
+
+static const double scalar_gate = 1e-12, float_gate = 1e-11, bf16_gate = 5e-5, block_gate = 5e-4;
+
+static const pi_kernels all_kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
+                                         PI_KERNELS_NEON};
+enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
+
+static int32_t tokens[N_TOKENS];
+static float want[MAX_LOGITS], got[MAX_LOGITS];
+
+/* ReLU, two layers of unequal width, rows per neuron. */
+static tiny_model base_model(void) {
+    tiny_model t = tiny_default();
+    t.activation = "relu";
+    t.n_embd = 64;
+    t.head_dim = t.n_rot = 16;
+    t.n_ff[0] = 608; /* two parts, not whole tiles of 256 */
+    t.n_ff[1] = 96;
+    t.sparse.down_t = true;
+    return t;
+}
+
+static tiny_model with_predictor(const char *kind) {
+    tiny_model t = base_model();
+    t.sparse.predictor = kind;
+    t.sparse.rank = 32;
+    return t;
+}
+
+static double gate_of(const tiny_model *t, pi_kernels kernels) {
+    if (kernels == PI_KERNELS_SCALAR) return scalar_gate;
+    if (strcmp(t->type, "bf16") == 0) return bf16_gate;
+    return t->type[0] == 'f' ? float_gate : block_gate;
+}
+
+static pi_context_options options_for(pi_kernels kernels, pi_mode mode) {
+    pi_context_options o = run_exact_options();
+    o.kernels = kernels;
+    o.mode = mode;
+    o.n_threads = 2;
+    return o;
+}
+
+static void expect_near(const char *what, const tiny_model *t, pi_kernels kernels, int piece) {
+    double nmse = run_nmse(got, want, (int64_t)N_TOKENS * t->n_vocab);
+    if (!(nmse <= gate_of(t, kernels)))
+        fail_msg("%s, kernels %d, pieces of %d: NMSE %g is above %g", what, (int)kernels, piece,
+                 nmse, gate_of(t, kernels));
+}
+
+/* `want` is there; every way of cutting the tokens gives it, under all kernels. */
+static void compare_ways(const char *what, const tiny_model *t, pi_mode mode) {
+    static const int pieces[] = {0, 1, 5, 8};
+    for (int k = 0; k < N_KERNELS; k++) {
+        if (!run_has_kernels(MODEL_PATH, all_kernels[k])) continue;
+        pi_context_options o = options_for(all_kernels[k], mode);
+        run_model r = run_open(MODEL_PATH, &o);
+        for (int i = 0; i < 4; i++) {
+            run_tokens(&r, tokens, N_TOKENS, pieces[i], got);
+            expect_near(what, t, all_kernels[k], pieces[i]);
+        }
+        run_close(&r);
+    }
+}
+
+static void make(const tiny_model *t) {
+    assert_true(N_TOKENS * t->n_vocab <= MAX_LOGITS);
+    tiny_write(t, MODEL_PATH);
+    run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
+}
+
+static void plain_logits(const tiny_model *t, plain_mode mode) {
+    static double exact[MAX_LOGITS];
+    plain_forward(t, MODEL_PATH, mode, tokens, N_TOKENS, exact);
+    for (int i = 0; i < N_TOKENS * t->n_vocab; i++) want[i] = (float)exact[i];
+}
+
+static void check(const char *what, const tiny_model *t, plain_mode plain, pi_mode mode) {
+    make(t);
+    plain_logits(t, plain);
+    compare_ways(what, t, mode);
+}
+
+/* Logits of one mode, one token at a time, into `out`. */
+static void run_mode(pi_mode mode, pi_kernels kernels, float threshold, float *out) {
+    pi_context_options o = options_for(kernels, mode);
+    o.threshold = threshold;
+    run_model r = run_open(MODEL_PATH, &o);
+    run_tokens(&r, tokens, N_TOKENS, 1, out);
+    run_close(&r);
+}
+
+/* ---- modes against the plain pass ------------------------------------------------------------ */
+
+static void test_dense(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    check("dense, rows per neuron", &t, PLAIN_DENSE, PI_MODE_DENSE);
+    t.activation = "silu";
+    check("dense, silu", &t, PLAIN_DENSE, PI_MODE_DENSE);
+    t.sparse = (tiny_sparse){.bundle = true};
+    check("dense, bundle", &t, PLAIN_DENSE, PI_MODE_DENSE);
+}
+
+static void test_exact(void **state) {
+    (void)state;
+    static const char *const activations[] = {"relu", "drelu", "relu_squared", "fatrelu"};
+    for (int i = 0; i < 4; i++) {
+        tiny_model t = base_model();
+        t.activation = activations[i];
+        t.threshold = 0.3f;
+        t.ffn_bias = i % 2;
+        check(activations[i], &t, PLAIN_DENSE, PI_MODE_EXACT);
+        t.sparse = (tiny_sparse){.bundle = true};
+        check("exact, bundle", &t, PLAIN_DENSE, PI_MODE_EXACT);
+        t.sparse = (tiny_sparse){0};
+        check("exact, plain down", &t, PLAIN_DENSE, PI_MODE_EXACT);
+    }
+}
+
+static void test_predict(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"lowrank", "relu_mlp", "sign"};
+    static const char *const activations[] = {"relu", "drelu", "fatrelu"};
+    for (int k = 0; k < 3; k++) {
+        for (int a = 0; a < 3; a++) {
+            tiny_model t = with_predictor(kinds[k]);
+            t.activation = activations[a];
+            t.threshold = 0.2f;
+            t.ffn_bias = a == 1;
+            t.sparse.residual = a == 1 && k < 2;
+            t.sparse.no_bias = a == 2;
+            t.sparse.threshold = a == 2 ? -0.4f : a == 1 ? 0.25f : 0;
+            check(kinds[k], &t, PLAIN_PREDICT, PI_MODE_PREDICT);
+        }
+    }
+}
+
+static void test_threshold(void **state) {
+    (void)state;
+    static const char *const activations[] = {"silu", "gelu", "relu"};
+    for (int a = 0; a < 3; a++) {
+        for (int transposed = 0; transposed < 2; transposed++) {
+            tiny_model t = base_model();
+            t.activation = activations[a];
+            t.sparse.cut = 0.1f;
+            t.sparse.bundle = transposed == 0;
+            t.sparse.down_t = transposed == 1;
+            check(activations[a], &t, PLAIN_THRESHOLD, PI_MODE_THRESHOLD);
+        }
+    }
+}
+
+/* Any type of weights; `exact` does not depend on how scores round. */
+static void test_types(void **state) {
+    (void)state;
+    static const char *const types[] = {"f16",  "bf16", "q8_0",   "q4_0", "q4_1",
+                                        "q5_0", "q5_1", "iq4_nl", "mxfp4"};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        tiny_model t = base_model();
+        t.type = types[i];
+        check(types[i], &t, PLAIN_DENSE, PI_MODE_EXACT);
+        t.sparse = (tiny_sparse){.bundle = true};
+        check(types[i], &t, PLAIN_DENSE, PI_MODE_DENSE);
+    }
+    static const char *const k_types[] = {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"};
+    for (size_t i = 0; i < sizeof k_types / sizeof k_types[0]; i++) {
+        tiny_model t = base_model();
+        t.type = k_types[i];
+        t.n_embd = 256;
+        t.head_dim = t.n_rot = 64;
+        t.n_vocab = 40;
+        make(&t);
+        plain_logits(&t, PLAIN_DENSE);
+        compare_ways(k_types[i], &t, PI_MODE_EXACT);
+    }
+}
+
+/* ---- properties ------------------------------------------------------------------------------ */
+
+static void test_open_threshold_is_dense(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"lowrank", "relu_mlp", "sign"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = with_predictor(kinds[i]);
+        t.type = i == 1 ? "q8_0" : "f32";
+        make(&t);
+        plain_logits(&t, PLAIN_DENSE);
+        for (int k = 0; k < N_KERNELS; k++) {
+            if (!run_has_kernels(MODEL_PATH, all_kernels[k])) continue;
+            run_mode(PI_MODE_PREDICT, all_kernels[k], -1e30f, got);
+            expect_near("threshold -1e30", &t, all_kernels[k], 1);
+        }
+    }
+}
+
+/* Nothing is chosen: the feed-forward halves add nothing but the bias of down. */
+static void test_closed_threshold(void **state) {
+    (void)state;
+    tiny_model t = with_predictor("lowrank");
+    t.ffn_bias = true;
+    make(&t);
+    t.sparse.threshold = 1e30f;
+    plain_logits(&t, PLAIN_PREDICT);
+    run_mode(PI_MODE_PREDICT, PI_KERNELS_AUTO, 1e30f, got);
+    expect_near("threshold 1e30", &t, PI_KERNELS_AUTO, 1);
+}
+
+/* The same bits whatever the number of threads. */
+static void test_threads(void **state) {
+    (void)state;
+    static const pi_mode modes[] = {PI_MODE_EXACT, PI_MODE_PREDICT, PI_MODE_DENSE};
+    tiny_model t = with_predictor("lowrank");
+    make(&t);
+    for (int m = 0; m < 3; m++) {
+        for (int threads = 1; threads <= 5; threads += 2) {
+            pi_context_options o = options_for(PI_KERNELS_AUTO, modes[m]);
+            o.n_threads = threads;
+            run_model r = run_open(MODEL_PATH, &o);
+            run_tokens(&r, tokens, N_TOKENS, 1, threads == 1 ? want : got);
+            run_close(&r);
+            if (threads == 1) continue;
+            assert_memory_equal(got, want, (size_t)(N_TOKENS * t.n_vocab) * sizeof *got);
+        }
+    }
+}
+
+static const char *mode_of(const char *path, pi_mode mode, float max_loss) {
+    pi_context_options o = pi_context_default_options();
+    o.mode = mode;
+    o.max_loss = max_loss;
+    run_model r = run_open(path, &o);
+    const char *name = pi_context_mode(r.context);
+    run_close(&r);
+    return name;
+}
+
+/* What a model lacks the data for becomes something exact. */
+static void test_choice_of_mode(void **state) {
+    (void)state;
+    tiny_model t = with_predictor("lowrank"); /* with a measured loss of 0.4% */
+    tiny_write(&t, MODEL_PATH);
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "predict");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.001f), "exact");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_PREDICT, 0), "predict");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_DENSE, 0.01f), "dense");
+    t = base_model();
+    tiny_write(&t, MODEL_PATH);
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "exact");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_PREDICT, 0.01f), "exact");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_THRESHOLD, 0.01f), "exact");
+    t.activation = "silu";
+    tiny_write(&t, MODEL_PATH);
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "dense");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_EXACT, 0.01f), "dense");
+    t.sparse.cut = 0.1f;
+    tiny_write(&t, MODEL_PATH);
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "threshold");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.001f), "dense");
+}
+
+/* What is counted is what the plain pass says is needed. */
+static void test_counters(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    make(&t);
+    uint64_t row = (uint64_t)t.n_embd * sizeof(float), all = (uint64_t)(t.n_ff[0] + t.n_ff[1]);
+    for (int dense = 0; dense < 2; dense++) {
+        pi_context_options o = options_for(PI_KERNELS_AUTO, dense ? PI_MODE_DENSE : PI_MODE_EXACT);
+        pi_counters n;
+        run_model r = run_open(MODEL_PATH, &o);
+        run_tokens(&r, tokens, N_TOKENS, 1, got);
+        pi_context_get_counters(r.context, &n);
+        run_close(&r);
+        assert_int_equal(n.ffn_total_bytes, 3 * row * all * N_TOKENS);
+        if (dense) {
+            assert_int_equal(n.ffn_bytes, n.ffn_total_bytes);
+            assert_int_equal(n.gathered_bytes, 0);
+            continue;
+        }
+        /* Gates of random weights fire half of the time. */
+        uint64_t rows = (n.ffn_bytes - row * all * N_TOKENS) / row;
+        assert_true(rows > all * N_TOKENS * 8 / 10 && rows < all * N_TOKENS * 12 / 10);
+        assert_int_equal(n.gathered_bytes, rows * row);
+        assert_true(n.weight_bytes > n.ffn_bytes);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_open_threshold_is_dense),
+        cmocka_unit_test(test_closed_threshold),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_choice_of_mode),
+        cmocka_unit_test(test_counters),
+    };
+    int failed = cmocka_run_group_tests_name("engine_sparse", tests, NULL, NULL);
+    remove(MODEL_PATH);
+    return failed;
+}

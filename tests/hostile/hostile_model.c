@@ -1,0 +1,351 @@
+/* hostile_model.c: GGUF files that are in order as files and wrong as models or vocabularies: a
+ * working model, written anew with something changed. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli_test_model.h"
+#include "gguf.h"
+#include "gguf_writer.h"
+#include "hostile.h"
+
+#define N(array) (sizeof(array) / sizeof *(array))
+#define RUN      "run -q -m bad.gguf -p a -n 1"
+#define TOKENIZE "tokenize -q -m bad.gguf -p a"
+
+/* ---- writing anew ---------------------------------------------------------------------------- */
+
+/* What differs; unset fields change nothing. */
+typedef struct change {
+    const char *without_key, *without_tensor;
+    void (*keys)(gguf_writer *w, const char *argument);
+    const char *argument;
+    const char *extra_tensor;  /* of 8 floats */
+    const char *square_tensor; /* becomes [64, 64] */
+} change;
+
+static void must(pi_status status, const pi_error *err) {
+    if (status != PI_OK) fail_msg("%s", err->message);
+}
+
+static bool is(const char *a, const char *b) {
+    return a && strcmp(a, b) == 0;
+}
+
+static void add_tensors(gguf_writer *w, const gguf_file *f, const change *c) {
+    pi_error err;
+    const uint64_t square[2] = {64, 64}, few[1] = {8};
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        if (is(c->without_tensor, t->name)) continue;
+        bool odd = is(c->square_tensor, t->name);
+        must(
+            gguf_add_tensor(w, t->name, t->type, odd ? 2 : t->n_dims, odd ? square : t->dims, &err),
+            &err);
+    }
+    if (c->extra_tensor) must(gguf_add_tensor(w, c->extra_tensor, QUANT_F32, 1, few, &err), &err);
+    must(gguf_writer_begin_data(w, &err), &err);
+    static const float zeros[64 * 64];
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        if (is(c->without_tensor, t->name)) continue;
+        if (is(c->square_tensor, t->name))
+            must(gguf_write_data(w, zeros, sizeof zeros, &err), &err);
+        else
+            must(gguf_write_data(w, t->data, t->n_bytes, &err), &err);
+    }
+    if (c->extra_tensor) must(gguf_write_data(w, zeros, 8 * sizeof *zeros, &err), &err);
+}
+
+static void write_changed(const change *c) {
+    gguf_file *f;
+    gguf_writer *w;
+    pi_error err;
+    must(gguf_open("model.gguf", NULL, &f, &err), &err);
+    must(gguf_writer_create("bad.gguf", &w, &err), &err);
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
+    if (c->without_key) gguf_remove(w, c->without_key);
+    if (c->keys) c->keys(w, c->argument);
+    add_tensors(w, f, c);
+    must(gguf_writer_finish(w, &err), &err);
+    gguf_close(f);
+}
+
+/* ---- kinds of change ------------------------------------------------------------------------- */
+
+static void without_key(const char *key) {
+    write_changed(&(change){.without_key = key});
+}
+static void without_tensor(const char *name) {
+    write_changed(&(change){.without_tensor = name});
+}
+static void extra_tensor(const char *name) {
+    write_changed(&(change){.extra_tensor = name});
+}
+static void square_tensor(const char *name) {
+    write_changed(&(change){.square_tensor = name});
+}
+
+/* "key=value": the key becomes a string, an integer or a float. */
+static void split(const char *argument, char *key, size_t n_key, const char **value) {
+    *value = strchr(argument, '=') + 1;
+    snprintf(key, n_key, "%.*s", (int)(*value - argument - 1), argument);
+}
+static void put_text(gguf_writer *w, const char *argument) {
+    char key[80];
+    const char *value;
+    split(argument, key, sizeof key, &value);
+    gguf_put_string(w, key, value);
+}
+static void put_integer(gguf_writer *w, const char *argument) {
+    char key[80];
+    const char *value;
+    split(argument, key, sizeof key, &value);
+    gguf_put_i32(w, key, (int32_t)strtol(value, NULL, 10));
+}
+static void put_float(gguf_writer *w, const char *argument) {
+    char key[80];
+    const char *value;
+    split(argument, key, sizeof key, &value);
+    gguf_put_f32(w, key, strtof(value, NULL));
+}
+static void text_key(const char *argument) {
+    write_changed(&(change){.keys = put_text, .argument = argument});
+}
+static void integer_key(const char *argument) {
+    write_changed(&(change){.keys = put_integer, .argument = argument});
+}
+static void float_key(const char *argument) {
+    write_changed(&(change){.keys = put_float, .argument = argument});
+}
+
+/* ---- vocabularies ---------------------------------------------------------------------------- */
+
+/* Tokens, scores and types of the given number. */
+static void put_counts(gguf_writer *w, const char *argument) {
+    static gguf_string tokens[TEST_MODEL_VOCAB + 8];
+    static float scores[TEST_MODEL_VOCAB + 8];
+    char *end;
+    unsigned long n_tokens = strtoul(argument, &end, 10), n_scores = strtoul(end, NULL, 10);
+    for (size_t i = 0; i < N(tokens); i++) tokens[i] = (gguf_string){"t", 1};
+    gguf_remove(w, "tokenizer.ggml.token_type");
+    gguf_put_strings(w, "tokenizer.ggml.tokens", tokens, n_tokens);
+    gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, n_scores);
+}
+static void counts(const char *argument) {
+    write_changed(&(change){.keys = put_counts, .argument = argument});
+}
+
+static void put_tokens_of_numbers(gguf_writer *w, const char *argument) {
+    static const float numbers[TEST_MODEL_VOCAB];
+    (void)argument;
+    gguf_put_array(w, "tokenizer.ggml.tokens", GGUF_F32, numbers, TEST_MODEL_VOCAB);
+}
+static void tokens_of_numbers(const char *argument) {
+    write_changed(&(change){.keys = put_tokens_of_numbers, .argument = argument});
+}
+
+static void put_types_of_floats(gguf_writer *w, const char *argument) {
+    static const float numbers[TEST_MODEL_VOCAB] = {0.5f};
+    (void)argument;
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_F32, numbers, TEST_MODEL_VOCAB);
+}
+static void types_of_floats(const char *argument) {
+    write_changed(&(change){.keys = put_types_of_floats, .argument = argument});
+}
+
+/* A byte-level vocabulary whose merges are the argument's. */
+static void put_merges(gguf_writer *w, const char *argument) {
+    gguf_put_string(w, "tokenizer.ggml.model", "gpt2");
+    gguf_put_string(w, "tokenizer.ggml.pre", "llama-bpe");
+    gguf_string merges[] = {{argument, strlen(argument)}};
+    if (*argument) gguf_put_strings(w, "tokenizer.ggml.merges", merges, 1);
+}
+static void merges(const char *argument) {
+    write_changed(&(change){.keys = put_merges, .argument = argument});
+}
+
+static void put_pre(gguf_writer *w, const char *argument) {
+    put_merges(w, "a b");
+    gguf_put_string(w, "tokenizer.ggml.pre", argument);
+}
+static void pre(const char *argument) {
+    write_changed(&(change){.keys = put_pre, .argument = argument});
+}
+
+/* ---- splits ---------------------------------------------------------------------------------- */
+
+static void put_split(gguf_writer *w, const char *argument) {
+    int no = 0, count = 0, n_tensors = 0;
+    if (sscanf(argument, "%d %d %d", &no, &count, &n_tensors) != 3) abort();
+    gguf_put_i32(w, "split.no", no);
+    gguf_put_i32(w, "split.count", count);
+    gguf_put_i32(w, "split.tensors.count", n_tensors);
+}
+static void write_part(const char *name, const char *argument) {
+    write_changed(&(change){.keys = put_split, .argument = argument});
+    if (rename("bad.gguf", name) != 0) abort();
+}
+
+static void split_alone(const char *argument) {
+    write_part("part-00001-of-00002.gguf", argument);
+}
+static void split_renamed(const char *argument) {
+    write_part("part.gguf", argument);
+}
+static void split_alike(const char *argument) { /* the second has the same tensors */
+    write_part("part-00001-of-00002.gguf", argument);
+    write_part("part-00002-of-00002.gguf", "1 2 21");
+}
+static void split_disagreeing(const char *argument) {
+    write_part("part-00001-of-00002.gguf", argument);
+    write_part("part-00002-of-00002.gguf", "1 2 22");
+}
+
+#define FIRST "run -q -m part-00001-of-00002.gguf -p a -n 1"
+
+const hostile_case hostile_model[] = {
+    {"no architecture", without_key, "general.architecture", RUN, 1,
+     "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
+    {"unknown architecture", text_key, "general.architecture=mamba", RUN, 1,
+     "unknown architecture 'mamba': bad.gguf: this version knows *"},
+    {"architecture of escapes", text_key, "general.architecture=\x1b[1m\n", RUN, 1,
+     "unknown architecture '?[1m?': bad.gguf: this version knows *"},
+    {"architecture is a number", integer_key, "general.architecture=1", RUN, 1,
+     "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
+    {"no layers key", without_key, "llama.block_count", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.block_count is missing; is the file complete?"},
+    {"0 layers", integer_key, "llama.block_count=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.block_count is 0, not in 1..1024; is the file "
+     "complete?"},
+    {"-1 layers", integer_key, "llama.block_count=-1", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.block_count is -1, not in 1..1024; is the file "
+     "complete?"},
+    {"2147483647 layers", integer_key, "llama.block_count=2147483647", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.block_count is 2147483647, not in 1..1024; is the "
+     "file complete?"},
+    {"3 layers of 2", integer_key, "llama.block_count=3", RUN, 1,
+     "missing tensor: bad.gguf: blk.2.attn_norm.weight is not in the file; is it complete?"},
+    {"1 layer of 2", integer_key, "llama.block_count=1", RUN, 0, NULL},
+    {"layers in words", text_key, "llama.block_count=two", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.block_count is not an integer for every layer; is "
+     "the file complete?"},
+    {"0 heads", integer_key, "llama.attention.head_count=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.attention.head_count is 0, not in 1..1024; is the "
+     "file complete?"},
+    {"heads do not divide", integer_key, "llama.attention.head_count=3", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.attention.head_count_kv is 2 in layer 0, which does "
+     "not divide 3 heads; is the file complete?"},
+    {"3 KV heads for 4", integer_key, "llama.attention.head_count_kv=3", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.attention.head_count_kv is 3 in layer 0, which does "
+     "not divide 4 heads; is the file complete?"},
+    {"width of another model", integer_key, "llama.embedding_length=128", RUN, 1,
+     "wrong shape: bad.gguf: tensor token_embd.weight is [64, 286], the hyperparameters need [128, "
+     "286]"},
+    {"width 2^31 - 1", integer_key, "llama.embedding_length=2147483647", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.embedding_length is 2147483647, not in 1..1048576; "
+     "is the file complete?"},
+    {"epsilon is NaN", float_key, "llama.attention.layer_norm_rms_epsilon=nan", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.attention.layer_norm_rms_epsilon is nan, not in "
+     "0..1; is the file complete?"},
+    {"epsilon is negative", float_key, "llama.attention.layer_norm_rms_epsilon=-1", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.attention.layer_norm_rms_epsilon is -1, not in 0..1; "
+     "is the file complete?"},
+    {"no epsilon", without_key, "llama.attention.layer_norm_rms_epsilon", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.attention.layer_norm_rms_epsilon is missing; is the "
+     "file complete?"},
+    {"rope base is infinite", float_key, "llama.rope.freq_base=inf", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.rope.freq_base is inf, not above 0 and at most "
+     "1e+12; is the file complete?"},
+    {"rope base is NaN", float_key, "llama.rope.freq_base=nan", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.rope.freq_base is nan, not above 0 and at most "
+     "1e+12; is the file complete?"},
+    {"odd rotary dimensions", integer_key, "llama.rope.dimension_count=15", RUN, 1,
+     "bad head shape: bad.gguf: head_dim 16 with 15 rotated elements; both must be even, at least "
+     "2, and the second no larger"},
+    {"context of 0", integer_key, "llama.context_length=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.context_length is 0, not in 1..2147483647; is the "
+     "file complete?"},
+    {"unknown scaling", text_key, "llama.rope.scaling.type=magic", RUN, 1,
+     "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type knows none, linear, "
+     "yarn"},
+    {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,
+     "missing tensor: bad.gguf: blk.1.ffn_up.weight is not in the file; is it complete?"},
+    {"no embeddings", without_tensor, "token_embd.weight", RUN, 1,
+     "missing tensor: bad.gguf: token_embd.weight is not in the file; is it a vocabulary only?"},
+    {"a tensor too many", extra_tensor, "blk.0.attn_sinks.weight", RUN, 1,
+     "unknown tensor: bad.gguf: blk.0.attn_sinks.weight is no part of architecture llama as this "
+     "version knows it; without it the answers would be wrong"},
+    {"a tensor of another shape", square_tensor, "blk.0.ffn_down.weight", RUN, 1,
+     "wrong shape: bad.gguf: tensor blk.0.ffn_down.weight is [64, 64], the hyperparameters need "
+     "[96, 64]"},
+    {"embeddings of another shape", square_tensor, "token_embd.weight", RUN, 1,
+     "wrong shape: bad.gguf: tensor output.weight is [64, 286], the hyperparameters need [64, 64]"},
+
+    /* the padding is never drawn, however flat the distribution */
+    {"vocabulary smaller than embeddings", counts, "270 270",
+     RUN " -n 200 -c 300 --temp 20 --top-k 0 --top-p 1 --min-p 0 --ignore-eos", 0, NULL},
+    {"vocabulary larger than embeddings", counts, "288 288", RUN, 1,
+     "vocabulary does not fit: bad.gguf: 288 tokens, but token_embd.weight has 286 rows"},
+    {"fewer scores than tokens", counts, "286 285", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.scores: length differs from the number of tokens: convert the "
+     "model again"},
+    {"no tokens", counts, "0 0", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.tokens: no tokens or too many: convert the model again"},
+    {"tokens are missing", without_key, "tokenizer.ggml.tokens", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.tokens: missing: convert the model again"},
+    {"tokens are numbers", tokens_of_numbers, "", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.tokens: not an array of strings: convert the model again"},
+    {"types are fractions", types_of_floats, "", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.token_type: not integers: convert the model again"},
+    {"BOS beyond the vocabulary", integer_key, "tokenizer.ggml.bos_token_id=286", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.bos_token_id: not a token of the vocabulary: convert the "
+     "model again"},
+    {"EOS is -2", integer_key, "tokenizer.ggml.eos_token_id=-2", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.eos_token_id: not a token of the vocabulary: convert the "
+     "model again"},
+    {"unknown token in words", text_key, "tokenizer.ggml.unknown_token_id=none", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.unknown_token_id: not an integer: convert the model again"},
+    {"add BOS in words", text_key, "tokenizer.ggml.add_bos_token=yes", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.add_bos_token: not a boolean: convert the model again"},
+    {"unknown kind", text_key, "tokenizer.ggml.model=bert", TOKENIZE, 1,
+     "unknown kind of vocabulary: tokenizer.ggml.model = bert: known are llama and gpt2"},
+    {"kind is a number", integer_key, "tokenizer.ggml.model=5", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.model: not a string: convert the model again"},
+    {"no vocabulary", text_key, "tokenizer.ggml.model=none", TOKENIZE, 1,
+     "no vocabulary: bad.gguf: the file has no tokenizer"},
+#ifdef TEST_HAS_PCRE2
+    {"byte-level without merges", merges, "", TOKENIZE, 1,
+     "bad vocabulary: tokenizer.ggml.merges: missing, not an array of strings, or over 33554432: "
+     "convert the model again"},
+    {"merges of unknown tokens", merges, "qqq zzz", TOKENIZE, 0, NULL},
+    {"a merge of one part", merges, "qqq", TOKENIZE, 0, NULL},
+#endif
+    {"unknown pre-tokenizer", pre, "gpt-5", TOKENIZE, 1,
+     "unknown pre-tokenizer: gpt-5: use --pre with one of: *"},
+
+    {"second part is missing", split_alone, "0 2 21", FIRST, 1,
+     "part 2 of 2: cannot open file: part-00002-of-00002.gguf: No such file or directory"},
+    {"part has another name", split_renamed, "0 2 21", "run -q -m part.gguf -p a -n 1", 1,
+     "part 1 of a model split in 2 has another name: part.gguf: call it NAME-00001-of-00002.gguf "
+     "and keep all parts in one folder"},
+    {"part 2 of 2 says it is part 5", split_alone, "4 2 21", FIRST, 1,
+     "split.no is not a number from 0 to 1: part-00001-of-00002.gguf, byte 6964: split the model "
+     "again"},
+    {"a split of 2147483647", split_alone, "0 2147483647 21", FIRST, 1,
+     "split.count is not a number from 0 to 1024: part-00001-of-00002.gguf, byte 6991: split the "
+     "model again"},
+    {"parts with the same tensors", split_alike, "0 2 21", FIRST, 1,
+     "the parts have 42 tensors but split.tensors.count says 21: part-00001-of-00002.gguf: a part "
+     "is from another model"},
+    {"parts disagree", split_disagreeing, "0 2 21", FIRST, 1,
+     "split.* keys differ from those of part-00001-of-00002.gguf: part-00002-of-00002.gguf: the "
+     "parts are not of one model"},
+};
+const size_t hostile_n_model = N(hostile_model);

@@ -1,0 +1,493 @@
+/* test_model_sparse.c: what model_open makes of prepared files and of PowerInfer's own: which
+ * tensors are bound as what, what keys say, and, word for word, what is refused. Files are made by
+ * copying a good one with a change. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gguf_writer.h"
+#include "model.h"
+#include "sparse_keys.h"
+#include "tiny_model.h"
+
+#define GOOD_PATH  TEST_BINARY_DIR "/test_model_sparse_good.gguf"
+#define MODEL_PATH TEST_BINARY_DIR "/test_model_sparse.gguf"
+
+enum { N_LAYER = 2, N_EMBD = 64, N_FF = 96, RANK = 32, MAX_EXTRA = 4 };
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+typedef struct extra_tensor {
+    const char *name;
+    quant_type type;
+    uint64_t dims[2]; /* dims[1] 0: a vector */
+    const void *data; /* NULL: zeros */
+} extra_tensor;
+
+/* A change to the good file. */
+typedef struct change {
+    const char *drop[2]; /* tensors */
+    void (*keys)(gguf_writer *w);
+    extra_tensor extra[MAX_EXTRA];
+} change;
+
+static tiny_model prepared_model(const char *predictor) {
+    tiny_model t = tiny_default();
+    t.n_embd = N_EMBD;
+    t.head_dim = t.n_rot = 16;
+    t.n_ff[0] = t.n_ff[1] = N_FF;
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    t.sparse.predictor = predictor;
+    t.sparse.rank = RANK;
+    return t;
+}
+
+static bool is_dropped(const change *c, const char *name) {
+    for (int i = 0; i < 2; i++)
+        if (c->drop[i] && strcmp(c->drop[i], name) == 0) return true;
+    return false;
+}
+
+static void must(pi_status status, const pi_error *err) {
+    if (status != PI_OK) fail_msg("%s", err->message);
+}
+
+static void write_extra(gguf_writer *w, const extra_tensor *x) {
+    static const uint8_t zeros[1 << 16];
+    pi_error err;
+    size_t row_bytes, n_bytes;
+    assert_true(quant_row_bytes(x->type, x->dims[0], &row_bytes));
+    n_bytes = row_bytes * (x->dims[1] ? x->dims[1] : 1);
+    assert_true(n_bytes <= sizeof zeros);
+    must(gguf_write_data(w, x->data ? x->data : zeros, n_bytes, &err), &err);
+}
+
+static void write_changed(const change *c) {
+    gguf_file *f;
+    gguf_writer *w;
+    pi_error err;
+    must(gguf_open(GOOD_PATH, NULL, &f, &err), &err);
+    must(gguf_writer_create(MODEL_PATH, &w, &err), &err);
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
+    if (c->keys) c->keys(w);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        if (!is_dropped(c, t->name))
+            must(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err), &err);
+    }
+    for (int i = 0; i < MAX_EXTRA && c->extra[i].name; i++) {
+        const extra_tensor *x = &c->extra[i];
+        must(gguf_add_tensor(w, x->name, x->type, x->dims[1] ? 2 : 1, x->dims, &err), &err);
+    }
+    must(gguf_writer_begin_data(w, &err), &err);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        if (!is_dropped(c, t->name)) must(gguf_write_data(w, t->data, t->n_bytes, &err), &err);
+    }
+    for (int i = 0; i < MAX_EXTRA && c->extra[i].name; i++) write_extra(w, &c->extra[i]);
+    must(gguf_writer_finish(w, &err), &err);
+    gguf_close(f);
+}
+
+static model *open_changed(const change *c) {
+    model *m;
+    pi_error err;
+    write_changed(c);
+    must(model_open(MODEL_PATH, NULL, &m, &err), &err);
+    return m;
+}
+
+static void expect_refusal(const change *c, pi_status want, const char *message) {
+    model *m;
+    pi_error err = {0};
+    write_changed(c);
+    pi_status status = model_open(MODEL_PATH, NULL, &m, &err);
+    assert_null(m);
+    if (status != want || strcmp(err.message, message) != 0)
+        fail_msg("%s: %s\ninstead of\n%s", pi_status_name(status), err.message, message);
+}
+
+/* PowerInfer's own magic in place of GGUF's. */
+static void set_magic(const char *path) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fwrite("PWRI", 1, 4, f), 4);
+    assert_int_equal(fclose(f), 0);
+}
+
+static float freq[N_FF];
+static int32_t perm[N_FF];
+
+static void fill_statistics(void) {
+    for (int i = 0; i < N_FF; i++) {
+        freq[i] = 1 - (float)i / N_FF;
+        perm[i] = (i * 5 + 3) % N_FF; /* 5 and 96 have no common divisor */
+    }
+}
+
+/* ---- what is bound --------------------------------------------------------------------------- */
+
+static void put_quality(gguf_writer *w) {
+    const float recall[N_LAYER] = {0.97f, NAN}, density[N_LAYER] = {0.25f, 0.5f};
+    const float cuts[N_LAYER] = {NAN, 0.125f};
+    gguf_put_u32(w, SPARSE_KEY_CALIBRATION_TOKENS, 16384);
+    gguf_put_string(w, SPARSE_KEY_CALIBRATION_SHA256,
+                    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_RECALL, GGUF_F32, recall, N_LAYER);
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, density, N_LAYER);
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, cuts, N_LAYER);
+    gguf_put_f32(w, SPARSE_KEY_CALIBRATION_LOSS, NAN);
+    gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, -0.5f);
+}
+
+static void test_keys(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("lowrank");
+    tiny_write(&t, GOOD_PATH);
+    fill_statistics();
+    change c = {.keys = put_quality,
+                .extra = {{"blk.0.ffn_freq", QUANT_F32, {N_FF, 0}, freq},
+                          {"blk.0.ffn_perm", QUANT_I32, {N_FF, 0}, perm}}};
+    model *m = open_changed(&c);
+    assert_true(m->sparse.prepared);
+    assert_false(m->sparse.pwri);
+    assert_int_equal(m->sparse.calibration_tokens, 16384);
+    assert_string_equal(m->sparse.calibration_sha256,
+                        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    assert_true(isnan(m->sparse.predict_loss));
+    assert_true(m->sparse.threshold_loss == 0.004f);
+    assert_true(m->sparse.predictor_threshold == -0.5f);
+    const model_layer_sparse *s = &m->layers[0].sparse;
+    assert_int_equal(s->predictor, PREDICTOR_LOWRANK);
+    assert_false(s->predictor_residual);
+    assert_int_equal(s->rank, RANK);
+    assert_true(s->recall == 0.97f && s->density == 0.25f && isnan(s->cut));
+    assert_memory_equal(s->freq, freq, sizeof freq);
+    assert_memory_equal(s->perm, perm, sizeof perm);
+    s = &m->layers[1].sparse;
+    assert_true(isnan(s->recall) && s->density == 0.5f && s->cut == 0.125f);
+    assert_null(s->freq);
+    assert_null(s->perm);
+    model_close(m);
+}
+
+static void test_down_t(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("sign");
+    tiny_write(&t, GOOD_PATH);
+    model *m = open_changed(&(change){.drop = {NULL}});
+    const model_tensor *x = m->layers[1].t;
+    assert_null(x[ROLE_FFN_DOWN].data);
+    assert_int_equal(x[ROLE_FFN_DOWN_T].n_in, N_EMBD);
+    assert_int_equal(x[ROLE_FFN_DOWN_T].n_out, N_FF);
+    assert_int_equal(x[ROLE_FFN_SIGN].type, QUANT_I8);
+    assert_int_equal(x[ROLE_FFN_SIGN].row_bytes, N_EMBD / 8);
+    assert_int_equal(x[ROLE_FFN_SIGN].n_out, N_FF);
+    assert_int_equal(m->layers[1].sparse.predictor, PREDICTOR_SIGN);
+    assert_int_equal(m->layers[1].sparse.rank, 0);
+    assert_non_null(x[ROLE_FC2_BIAS].data);
+    /* signs and biases of scores are no parameters of the network */
+    uint64_t layer = 2 * N_EMBD + (2 * 64 + 2 * 32) * N_EMBD + 3 * N_EMBD * N_FF;
+    assert_int_equal(m->n_params, 2 * layer + N_EMBD + 2 * 40 * N_EMBD);
+    model_close(m);
+}
+
+/* Rows of up and down_t by turns. */
+static void test_bundle(void **state) {
+    (void)state;
+    tiny_model t = prepared_model(NULL);
+    t.sparse.down_t = false;
+    t.sparse.bundle = true;
+    tiny_write(&t, GOOD_PATH);
+    model *m = open_changed(&(change){.drop = {NULL}});
+    const gguf_tensor *both = gguf_find_tensor(m->file, "blk.1.ffn_up_down.weight");
+    const model_tensor *up = &m->layers[1].t[ROLE_FFN_UP];
+    const model_tensor *down = &m->layers[1].t[ROLE_FFN_DOWN_T];
+    assert_ptr_equal(up->data, both->data);
+    assert_ptr_equal(down->data, both->data + N_EMBD * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        const model_tensor *x = i ? down : up;
+        assert_int_equal(x->row_bytes, 2 * N_EMBD * sizeof(float));
+        assert_int_equal(x->n_bytes, N_FF * N_EMBD * sizeof(float));
+        assert_int_equal(x->n_in, N_EMBD);
+        assert_int_equal(x->n_out, N_FF);
+        assert_true(x->scale == 1);
+    }
+    assert_null(m->layers[1].t[ROLE_FFN_UP_DOWN].data);
+    assert_null(m->layers[1].t[ROLE_FFN_DOWN].data);
+    assert_int_equal(m->layers[1].sparse.predictor, PREDICTOR_NONE);
+    model_close(m);
+
+    const float scale = 2;
+    change scaled = {.extra = {{"blk.0.ffn_down_t.scale", QUANT_F32, {1, 0}, &scale}}};
+    m = open_changed(&scaled);
+    assert_true(m->layers[0].t[ROLE_FFN_DOWN_T].scale == 2);
+    assert_true(m->layers[0].t[ROLE_FFN_UP].scale == 1);
+    model_close(m);
+}
+
+/* Without the version key the same tensors are an ordinary model's. */
+static void drop_version(gguf_writer *w) {
+    gguf_remove(w, SPARSE_KEY_VERSION);
+}
+
+static void test_not_prepared(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("lowrank");
+    tiny_write(&t, GOOD_PATH);
+    model *m = open_changed(&(change){.keys = drop_version});
+    assert_false(m->sparse.prepared);
+    assert_int_equal(m->layers[0].sparse.predictor, PREDICTOR_NONE);
+    assert_true(isnan(m->layers[0].sparse.recall));
+    assert_non_null(m->layers[0].t[ROLE_FFN_DOWN_T].data);
+    model_close(m);
+}
+
+static void plain_activation(gguf_writer *w) {
+    drop_version(w);
+    gguf_remove(w, "llama.hidden_activation");
+    gguf_remove(w, SPARSE_KEY_PREDICTOR_KIND);
+    gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, 0.25f);
+}
+
+static void test_pwri(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("relu_mlp");
+    tiny_write(&t, GOOD_PATH);
+    write_changed(&(change){.keys = plain_activation});
+    for (int pwri = 0; pwri < 2; pwri++) {
+        model *m;
+        pi_error err;
+        if (pwri) set_magic(MODEL_PATH);
+        must(model_open(MODEL_PATH, NULL, &m, &err), &err);
+        assert_int_equal(m->sparse.pwri, pwri);
+        assert_int_equal(m->hp.activation, pwri ? ACTIVATION_RELU : ACTIVATION_SILU);
+        const model_layer_sparse *s = &m->layers[1].sparse;
+        assert_int_equal(s->predictor, pwri ? PREDICTOR_RELU_MLP : PREDICTOR_NONE);
+        assert_int_equal(s->predictor_residual, pwri);
+        assert_int_equal(s->rank, pwri ? RANK : 0);
+        assert_true(m->sparse.predictor_threshold == (pwri ? 0.25f : 0.0f));
+        model_close(m);
+    }
+}
+
+/* ---- what is refused --------------------------------------------------------------------------
+ */
+
+#define BAD_KEY "bad key: " MODEL_PATH ": powerinfer."
+
+static void other_version(gguf_writer *w) {
+    gguf_put_u32(w, SPARSE_KEY_VERSION, 2);
+}
+static void version_text(gguf_writer *w) {
+    gguf_put_string(w, SPARSE_KEY_VERSION, "1");
+}
+static void kinds_unknown(gguf_writer *w) {
+    const gguf_string kinds[] = {{"lowrank", 7}, {"guess", 5}};
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_KIND, kinds, 2);
+}
+static void kinds_short(gguf_writer *w) {
+    const gguf_string kinds[] = {{"lowrank", 7}};
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_KIND, kinds, 1);
+}
+static void kinds_single(gguf_writer *w) {
+    gguf_put_string(w, SPARSE_KEY_PREDICTOR_KIND, "lowrank");
+}
+static void kinds_sign(gguf_writer *w) {
+    const gguf_string kinds[] = {{"lowrank", 7}, {"sign", 4}};
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_KIND, kinds, 2);
+}
+static void inputs_unknown(gguf_writer *w) {
+    const gguf_string inputs[] = {{"raw", 3}, {"normed", 6}};
+    gguf_put_strings(w, SPARSE_KEY_PREDICTOR_INPUT, inputs, 2);
+}
+static void recall_integers(gguf_writer *w) {
+    const int32_t numbers[N_LAYER] = {1, 1};
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_RECALL, GGUF_I32, numbers, N_LAYER);
+}
+static void density_large(gguf_writer *w) {
+    const float numbers[N_LAYER] = {0.5f, 1.5f};
+    gguf_put_array(w, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, numbers, N_LAYER);
+}
+static void cuts_infinite(gguf_writer *w) {
+    const float numbers[N_LAYER] = {INFINITY, 1};
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, numbers, N_LAYER);
+}
+static void cuts_short(gguf_writer *w) {
+    const float numbers[1] = {1};
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, numbers, 1);
+}
+static void threshold_nan(gguf_writer *w) {
+    gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, NAN);
+}
+static void threshold_text(gguf_writer *w) {
+    gguf_put_string(w, SPARSE_KEY_PREDICTOR_THRESHOLD, "0");
+}
+static void loss_infinite(gguf_writer *w) {
+    gguf_put_f32(w, SPARSE_KEY_CALIBRATION_LOSS, INFINITY);
+}
+static void sum_short(gguf_writer *w) {
+    gguf_put_string(w, SPARSE_KEY_CALIBRATION_SHA256, "0123");
+}
+static void tokens_negative(gguf_writer *w) {
+    gguf_put_i32(w, SPARSE_KEY_CALIBRATION_TOKENS, -1);
+}
+
+static void test_bad_keys(void **state) {
+    (void)state;
+    static const struct {
+        void (*keys)(gguf_writer *w);
+        const char *message;
+    } cases[] = {
+        {other_version,
+         "prepared by another version: " MODEL_PATH ": key powerinfer.version is 2, this program "
+         "knows 1; prepare the model again"},
+        {version_text, BAD_KEY "version is not an integer; prepare the model again"},
+        {kinds_unknown, BAD_KEY "predictor.kind is 'guess' in layer 1; this version knows none, "
+                                "sign, lowrank, relu_mlp"},
+        {kinds_short, BAD_KEY "predictor.kind has 1 items for 2 layers; prepare the model again"},
+        {kinds_single,
+         BAD_KEY "predictor.kind is not an array of strings; prepare the model again"},
+        {kinds_sign, "missing tensor: " MODEL_PATH ": blk.1.ffn_sign is not in the file, but the "
+                     "predictor of layer 1 is of kind sign; prepare the model again"},
+        {inputs_unknown,
+         BAD_KEY "predictor.input is 'raw' in layer 0; this version knows normed, residual"},
+        {recall_integers, BAD_KEY "predictor.recall is not an array of floating-point numbers; "
+                                  "prepare the model again"},
+        {density_large,
+         BAD_KEY "predictor.density is 1.5 in layer 1, not in 0..1; prepare the model again"},
+        {cuts_infinite,
+         BAD_KEY "threshold.cut is inf in layer 0, not in 0..1e+30; prepare the model again"},
+        {cuts_short, BAD_KEY "threshold.cut has 1 items for 2 layers; prepare the model again"},
+        {threshold_nan, BAD_KEY "sparse_threshold is not a finite number; prepare the model again"},
+        {threshold_text, BAD_KEY "sparse_threshold is not a number; prepare the model again"},
+        {loss_infinite, BAD_KEY "calibration.loss is not a finite number; prepare the model again"},
+        {sum_short, BAD_KEY "calibration.sha256 is not 64 hexadecimal digits; prepare the model "
+                            "again"},
+        {tokens_negative,
+         BAD_KEY "calibration.tokens is not a number of tokens; prepare the model again"},
+    };
+    tiny_model t = prepared_model("lowrank");
+    tiny_write(&t, GOOD_PATH);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_refusal(&(change){.keys = cases[i].keys}, PI_ERR_FORMAT, cases[i].message);
+}
+
+static void test_bad_statistics(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("lowrank");
+    tiny_write(&t, GOOD_PATH);
+    fill_statistics();
+    change freqs = {.extra = {{"blk.1.ffn_freq", QUANT_F32, {N_FF, 0}, freq}}};
+    change perms = {.extra = {{"blk.1.ffn_perm", QUANT_I32, {N_FF, 0}, perm}}};
+    freq[7] = NAN;
+    expect_refusal(&freqs, PI_ERR_FORMAT,
+                   "bad frequency: " MODEL_PATH ": tensor blk.1.ffn_freq: item 7 is nan, not in "
+                   "0..1; prepare the model again");
+    freq[7] = -0.25f;
+    expect_refusal(&freqs, PI_ERR_FORMAT,
+                   "bad frequency: " MODEL_PATH ": tensor blk.1.ffn_freq: item 7 is -0.25, not in "
+                   "0..1; prepare the model again");
+    freq[0] = 1.25f;
+    expect_refusal(&freqs, PI_ERR_FORMAT,
+                   "bad frequency: " MODEL_PATH ": tensor blk.1.ffn_freq: item 0 is 1.25, not in "
+                   "0..1; prepare the model again");
+    for (int i = 0; i < N_FF; i++) freq[i] = i == 2 ? 0.75f : 0.5f;
+    expect_refusal(&freqs, PI_ERR_FORMAT,
+                   "neurons out of order: " MODEL_PATH ": tensor blk.1.ffn_freq: item 2 is 0.75 "
+                   "after 0.5, but the hottest come first; prepare the model again");
+    perm[4] = N_FF;
+    expect_refusal(&perms, PI_ERR_FORMAT,
+                   "not a permutation: " MODEL_PATH ": tensor blk.1.ffn_perm: item 4 is 96, not in "
+                   "0..95; prepare the model again");
+    perm[4] = -1;
+    expect_refusal(&perms, PI_ERR_FORMAT,
+                   "not a permutation: " MODEL_PATH ": tensor blk.1.ffn_perm: item 4 is -1, not in "
+                   "0..95; prepare the model again");
+    perm[4] = perm[3];
+    expect_refusal(&perms, PI_ERR_FORMAT,
+                   "not a permutation: " MODEL_PATH ": tensor blk.1.ffn_perm: item 4 is 18, which "
+                   "came before; prepare the model again");
+    perms.extra[0].type = QUANT_F32;
+    expect_refusal(&perms, PI_ERR_FORMAT,
+                   "wrong type: " MODEL_PATH ": tensor blk.1.ffn_perm must be i32, not f32; "
+                   "prepare the model again");
+}
+
+static void test_bad_predictors(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("lowrank");
+    tiny_write(&t, GOOD_PATH);
+    static const struct {
+        change change;
+        const char *message;
+    } cases[] = {
+        {{.drop = {"blk.0.fc1.weight"}},
+         "missing tensor: " MODEL_PATH ": blk.0.fc1.weight is not in the file, but the predictor "
+         "of layer 0 is of kind lowrank; prepare the model again"},
+        {{.drop = {"blk.1.fc2.weight"}},
+         "missing tensor: " MODEL_PATH ": blk.1.fc2.weight is not in the file, but the predictor "
+         "of layer 1 is of kind lowrank; prepare the model again"},
+        {{.drop = {"blk.1.fc2.weight"},
+          .extra = {{"blk.1.fc2.weight", QUANT_F32, {64, N_FF}, NULL}}},
+         "wrong shape: " MODEL_PATH ": tensor blk.1.fc2.weight is [64, 96], the "
+         "hyperparameters need [32, 96]"},
+        {{.drop = {"blk.0.fc1.weight", "blk.0.fc2.weight"},
+          .extra = {{"blk.0.fc1.weight", QUANT_F32, {N_EMBD, 40}, NULL},
+                    {"blk.0.fc2.weight", QUANT_F32, {40, N_FF}, NULL}}},
+         "bad rank: " MODEL_PATH ": tensor blk.0.fc1.weight has 40 rows, which must be a multiple "
+         "of 32 and at most 1048576; prepare the model again"},
+        {{.drop = {"blk.0.fc2.bias"},
+          .extra = {{"blk.0.fc2.bias", QUANT_F32, {N_FF - 1, 0}, NULL}}},
+         "wrong shape: " MODEL_PATH ": tensor blk.0.fc2.bias is [95], the "
+         "hyperparameters need [96]"},
+        {{.drop = {"blk.0.ffn_down_t.weight"}},
+         "missing tensor: " MODEL_PATH ": blk.0.ffn_down.weight is not in the file; is it "
+         "complete?"},
+        {{.extra = {{"blk.0.ffn_down.weight", QUANT_F32, {N_FF, N_EMBD}, NULL}}},
+         "the same matrix twice: " MODEL_PATH ": blk.0.ffn_down.weight and "
+         "blk.0.ffn_down_t.weight are both there; leave out one"},
+        {{.extra = {{"blk.1.ffn_sign", QUANT_I32, {N_EMBD / 8, N_FF}, NULL}}},
+         "wrong type: " MODEL_PATH ": tensor blk.1.ffn_sign must be i8, not i32; prepare the "
+         "model again"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_refusal(&cases[i].change, PI_ERR_FORMAT, cases[i].message);
+}
+
+static void test_perm_check(void **state) {
+    (void)state;
+    const int32_t good[] = {2, 0, 1}, twice[] = {0, 1, 1}, large[] = {0, 3, 1};
+    pi_error err;
+    assert_int_equal(perm_check(good, 3, "here", &err), PI_OK);
+    assert_int_equal(perm_check(good, 0, "here", &err), PI_OK);
+    assert_int_equal(perm_check(twice, 3, "here", &err), PI_ERR_FORMAT);
+    assert_string_equal(err.message, "not a permutation: here: item 2 is 1, which came before; "
+                                     "prepare the model again");
+    assert_int_equal(perm_check(large, 3, "here", &err), PI_ERR_FORMAT);
+}
+
+static void test_kind_names(void **state) {
+    (void)state;
+    assert_string_equal(predictor_kind_name(PREDICTOR_NONE), "none");
+    assert_string_equal(predictor_kind_name(PREDICTOR_RELU_MLP), "relu_mlp");
+    assert_string_equal(predictor_kind_name(PREDICTOR_KIND_COUNT), "unknown");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_down_t),
+        cmocka_unit_test(test_bundle),         cmocka_unit_test(test_not_prepared),
+        cmocka_unit_test(test_pwri),           cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_bad_statistics), cmocka_unit_test(test_bad_predictors),
+        cmocka_unit_test(test_perm_check),     cmocka_unit_test(test_kind_names),
+    };
+    return cmocka_run_group_tests_name("model_sparse", tests, NULL, NULL);
+}

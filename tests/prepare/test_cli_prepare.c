@@ -1,0 +1,93 @@
+/* test_cli_prepare.c: prepare as users type it, on the bundled model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+
+#define BUNDLED "../models/novella-7m.q8_0.gguf"
+
+static void assert_contains(const char *name, const char *text) {
+    const char *all = shell_read(name, NULL);
+    if (!strstr(all, text)) fail_msg("no \"%s\" in: %s", text, all);
+}
+
+static void wrong(const char *line, const char *message) {
+    assert_int_equal(sh(line), 2);
+    assert_err(message);
+    assert_out("");
+    assert_int_equal(shell_temporaries(), 0);
+    assert_false(shell_has("o.gguf"));
+}
+
+static void test_command_lines(void **state) {
+    (void)state;
+    wrong("$PI prepare", "powerinfer: no input: prepare: name one, as in prepare IN -o FILE\n");
+    wrong("$PI prepare $M", "powerinfer: no output: prepare: name a file with -o\n");
+    wrong("$PI prepare $M -o o.gguf -q --predictor best",
+          "powerinfer: unknown predictor: --predictor: best: choose auto, none, sign, lowrank or "
+          "relu_mlp\n");
+    wrong("cp $M a.gguf; $PI prepare --undo a.gguf -o o.gguf",
+          "powerinfer: not a prepared model: a.gguf: there is nothing to undo\n");
+    wrong("$PI prepare a.gguf -o a.gguf",
+          "powerinfer: output is the input: a.gguf: give another name for the output\n");
+    assert_int_equal(sh("$PI prepare -q missing.gguf -o o.gguf"), 1);
+    assert_contains("err", "missing.gguf");
+    assert_int_equal(sh("$PI prepare -q a.gguf -o o.gguf --calibration no.txt"), 1);
+    assert_contains("err", "no.txt");
+    assert_int_equal(sh(": >e.txt; $PI prepare -q a.gguf -o o.gguf --calibration e.txt"), 1);
+    assert_contains("err", "powerinfer: the calibration text is empty: e.txt: ");
+    assert_false(shell_has("o.gguf"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+/* The text and the model that come with the program; exact answers stay exact. */
+static void test_bundled(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI prepare $(dirname $PI)/" BUNDLED " -o p.gguf --json -q --predictor "
+                        "none --calibration-tokens 2048"),
+                     0);
+    assert_err("");
+    const char *json = shell_read("out", NULL);
+    static const char *const keys[] = {
+        "\"layers\"",     "\"density\"",  "\"kind\"", "\"rank\"",
+        "\"recall\"",     "\"selected\"", "\"kl\"",   "\"contribution_recall\"",
+        "\"ppl_before\"", "\"ppl_after\""};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) assert_contains("out", keys[i]);
+    assert_true(json[0] == '{');
+    assert_int_equal(sh("$PI run -m p.gguf -p 'The old man' -n 8 --temp 0 -q"), 0);
+    assert_int_equal(sh("$PI prepare --undo p.gguf -o u.gguf"), 0);
+    assert_out("");
+    assert_int_equal(sh("$PI inspect u.gguf --json | grep -c powerinfer"), 1);
+    assert_int_equal(sh("$PI prepare $(dirname $PI)/" BUNDLED " -o p.gguf --predictor none "
+                        "--calibration-tokens 2048"),
+                     0);
+    assert_contains("out", "mode exact: perplexity ");
+    assert_contains("err", "calibrating on 2048 tokens in 4 windows of 512, 1 of them held out");
+    assert_contains("err", "measuring: 100%");
+}
+
+static void test_interrupt(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI prepare -q $(dirname $PI)/" BUNDLED " -o i.gguf --type q4_0 "
+                        "--calibration-tokens 65536 & sleep 1; ls -A | grep -c tmp; kill -INT $!; "
+                        "wait $!"),
+                     130);
+    const char *count = shell_read("out", NULL);
+    assert_true(count[0] >= '1' && count[0] <= '9'); /* something was there to be removed */
+    assert_int_equal(shell_temporaries(), 0);
+    assert_false(shell_has("i.gguf"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_command_lines),
+        cmocka_unit_test(test_bundled),
+        cmocka_unit_test(test_interrupt),
+    };
+    return cmocka_run_group_tests_name("cli_prepare", tests, shell_setup, shell_teardown);
+}

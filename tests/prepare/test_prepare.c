@@ -1,0 +1,357 @@
+/* test_prepare.c: small models prepared, run, taken apart and brought back. Expected values come
+ * from the source file: rows by hand, answers by running it densely. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "mem.h"
+#include "prepare_files.h"
+#include "quant.h"
+#include "sparse_keys.h"
+
+#define IN_PATH    TEST_BINARY_DIR "/test_prepare.in.gguf"
+#define OUT_PATH   TEST_BINARY_DIR "/test_prepare.out.gguf"
+#define AGAIN_PATH TEST_BINARY_DIR "/test_prepare.again.gguf"
+#define BACK_PATH  TEST_BINARY_DIR "/test_prepare.back.gguf"
+#define TEXT_PATH  TEST_BINARY_DIR "/test_prepare.txt"
+
+/* Distances between runs that differ in the order of sums, and in ffn_down through 8 bits. */
+static const double same_sums = 1e-9, same_but_8_bits = 1e-3;
+
+static const gguf_tensor *layer_tensor(const gguf_file *f, int layer, const char *name) {
+    char full[GGUF_MAX_NAME];
+    snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    return files_find(f, full);
+}
+
+static const gguf_tensor *maybe_tensor(const gguf_file *f, int layer, const char *name) {
+    char full[GGUF_MAX_NAME];
+    snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    return gguf_find_tensor(f, full);
+}
+
+static const uint8_t *row_of(const gguf_tensor *t, int64_t row) {
+    return t->data + t->n_bytes / (t->n_elems / t->dims[0]) * (size_t)row;
+}
+
+/* Row i of `out` is row perm[i] of `in`; elements where they are vectors. */
+static void check_moved(const gguf_tensor *in, const gguf_tensor *out, const int32_t *perm) {
+    assert_int_equal(in->type, out->type);
+    assert_memory_equal(in->dims, out->dims, sizeof in->dims);
+    uint64_t n = in->n_dims == 1 ? in->dims[0] : in->dims[1];
+    size_t n_bytes = in->n_bytes / (size_t)n;
+    for (uint64_t i = 0; i < n; i++)
+        assert_memory_equal(out->data + i * n_bytes, in->data + (size_t)perm[i] * n_bytes, n_bytes);
+}
+
+/* Element k of row i of down_t is element perm[i] of row k of down. */
+static void check_down(const gguf_tensor *down, const gguf_tensor *down_t, const int32_t *perm) {
+    int64_t n_ff = (int64_t)down->dims[0], n_embd = (int64_t)down->dims[1];
+    const quant_traits *a = quant_find((uint32_t)down->type);
+    const quant_traits *b = quant_find((uint32_t)down_t->type);
+    static float x[512], y[512];
+    double error = 0, power = 0;
+    assert_int_equal(down_t->dims[0], n_embd);
+    assert_int_equal(down_t->dims[1], n_ff);
+    for (int64_t k = 0; k < n_embd; k++) {
+        a->dequantize(row_of(down, k), x, n_ff);
+        for (int64_t i = 0; i < n_ff; i++) {
+            b->dequantize(row_of(down_t, i), y, n_embd);
+            error += pow((double)y[k] - (double)x[perm[i]], 2);
+            power += pow((double)x[perm[i]], 2);
+        }
+    }
+    if (a == b && a->block_elems == 1)
+        assert_true(error == 0);
+    else
+        assert_true(error / power < 1e-4);
+}
+
+/* Everything about one layer of a prepared file that can be said without running it. */
+static void check_layer(const gguf_file *in, const gguf_file *out, int layer) {
+    const gguf_tensor *freq = layer_tensor(out, layer, "ffn_freq");
+    const gguf_tensor *perm = layer_tensor(out, layer, "ffn_perm");
+    const gguf_tensor *gate = layer_tensor(in, layer, "ffn_gate.weight");
+    uint64_t n_ff = gate->dims[1];
+    static const char *const moved[] = {"ffn_gate.weight", "ffn_up.weight", "ffn_gate.bias",
+                                        "ffn_up.bias"};
+    bool seen[512] = {false};
+    assert_int_equal(freq->type, QUANT_F32);
+    assert_int_equal(perm->type, QUANT_I32);
+    assert_int_equal(freq->n_elems, n_ff);
+    assert_int_equal(perm->n_elems, n_ff);
+    const float *f = (const float *)(const void *)freq->data;
+    const int32_t *p = (const int32_t *)(const void *)perm->data;
+    for (uint64_t i = 0; i < n_ff; i++) {
+        assert_in_range(p[i], 0, n_ff - 1);
+        assert_false(seen[p[i]]);
+        seen[p[i]] = true;
+        assert_true(f[i] >= 0 && f[i] <= 1);
+        assert_true(i == 0 || f[i] <= f[i - 1]);
+    }
+    assert_true(f[0] > f[n_ff - 1]);
+    for (size_t k = 0; k < 4; k++) {
+        const gguf_tensor *t = maybe_tensor(in, layer, moved[k]);
+        if (t) check_moved(t, layer_tensor(out, layer, moved[k]), p);
+    }
+    check_down(layer_tensor(in, layer, "ffn_down.weight"),
+               layer_tensor(out, layer, "ffn_down_t.weight"), p);
+    assert_null(maybe_tensor(out, layer, "ffn_down.weight"));
+}
+
+static double number(const gguf_file *f, const char *key) {
+    double x = 0;
+    const gguf_value *v = gguf_find(f, key);
+    if (!v || !gguf_as_f64(v, &x)) fail_msg("no number %s", key);
+    return x;
+}
+
+static void check_file(int n_layer, bool predictors) {
+    gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
+    for (int l = 0; l < n_layer; l++) check_layer(in, out, l);
+    assert_true(number(out, SPARSE_KEY_VERSION) == SPARSE_VERSION);
+    assert_true(number(out, SPARSE_KEY_CALIBRATION_TOKENS) == 1024);
+    double loss = number(out, SPARSE_KEY_CALIBRATION_LOSS);
+    assert_true(predictors ? fabs(loss) < 1 : fabs(loss) < 0.01);
+    gguf_string digest;
+    assert_true(gguf_as_string(gguf_find(out, SPARSE_KEY_CALIBRATION_SHA256), &digest));
+    assert_int_equal(digest.n_bytes, 64);
+    gguf_close(in);
+    gguf_close(out);
+}
+
+/* ---- exact ----------------------------------------------------------------------------------- */
+
+static void check_exact(const tiny_model *t, bool bundle) {
+    prepare_talk talk;
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    bool is_float = quant_find_name(t->type)->block_elems == 1;
+    double limit = is_float ? same_sums : same_but_8_bits;
+    o.predictor = "none";
+    tiny_write(t, IN_PATH);
+    pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
+    check_file(t->n_layer, false);
+    assert_string_equal(r.mode, "exact");
+    assert_true(r.kl >= 0 && r.kl < 0.01);
+    assert_true(r.density > 0.2 && r.density < 0.6);
+    assert_int_equal(talk.n_layers, t->n_layer);
+    for (int l = 0; l < t->n_layer; l++) {
+        assert_string_equal(talk.layers[l].kind, "none");
+        assert_true(talk.layers[l].recall == 1 && talk.layers[l].selected == 1);
+    }
+    for (int piece = 0; piece < 2; piece++) { /* all at once, one by one */
+        assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, piece, IN_PATH) < limit);
+        assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, OUT_PATH) < same_sums);
+        assert_true(files_distance(OUT_PATH, PI_MODE_AUTO, piece, IN_PATH) < limit);
+    }
+    files_undo(OUT_PATH, BACK_PATH);
+    if (is_float)
+        files_same(IN_PATH, BACK_PATH);
+    else
+        assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, IN_PATH) < 30 * limit);
+    if (!bundle) return;
+    o.bundle = true;
+    if (!is_float) o.down_type = t->type;
+    files_prepare(IN_PATH, AGAIN_PATH, &o);
+    gguf_file *f = files_open(AGAIN_PATH);
+    assert_int_equal(layer_tensor(f, 0, "ffn_up_down.weight")->dims[1], 2 * t->n_ff[0]);
+    assert_null(maybe_tensor(f, 0, "ffn_up.weight"));
+    assert_null(maybe_tensor(f, 0, "ffn_down_t.weight"));
+    gguf_close(f);
+    if (!is_float) return;
+    assert_true(files_distance(AGAIN_PATH, PI_MODE_EXACT, 1, IN_PATH) < limit);
+    files_prepare(AGAIN_PATH, OUT_PATH,
+                  &(pi_prepare_options){.calibration = TEXT_PATH,
+                                        .calibration_tokens = 1024,
+                                        .calibration_window = 64,
+                                        .predictor = "none",
+                                        .recall = 1,
+                                        .max_loss = 1});
+    check_file(t->n_layer, false); /* out of the bundle again */
+}
+
+static void test_types(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_0"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        tiny_model t = files_tiny(types[i]);
+        check_exact(&t, i < 2 || i == 3);
+    }
+}
+
+static void test_biases_and_scales(void **state) {
+    (void)state;
+    tiny_model t = files_tiny("f16");
+    t.ffn_bias = true;
+    check_exact(&t, true);
+    t.scales = true;
+    check_exact(&t, false);
+    t.activation = "relu_squared";
+    check_exact(&t, false);
+    t.activation = "drelu";
+    check_exact(&t, false);
+}
+
+/* Prepared from prepared: orders add up, so that undo still leads to the source. */
+static void test_again(void **state) {
+    (void)state;
+    prepare_talk talk;
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    tiny_model t = files_tiny("f16");
+    tiny_write(&t, IN_PATH);
+    files_prepare(IN_PATH, AGAIN_PATH, &o);
+    o.calibration_tokens = 512; /* other frequencies, another order */
+    files_prepare(AGAIN_PATH, OUT_PATH, &o);
+    gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH), *mid = files_open(AGAIN_PATH);
+    const gguf_tensor *a = layer_tensor(out, 0, "ffn_perm"), *b = layer_tensor(mid, 0, "ffn_perm");
+    assert_memory_not_equal(a->data, b->data, a->n_bytes);
+    for (int l = 0; l < t.n_layer; l++) check_layer(in, out, l);
+    gguf_close(in);
+    gguf_close(out);
+    gguf_close(mid);
+    files_undo(OUT_PATH, BACK_PATH);
+    files_same(IN_PATH, BACK_PATH);
+    pi_error err = {0};
+    assert_int_equal(pi_prepare_undo(IN_PATH, OUT_PATH, NULL, &err), PI_ERR_ARG);
+    assert_non_null(strstr(err.message, "not a prepared model"));
+}
+
+/* ---- predictors ------------------------------------------------------------------------------ */
+
+static void check_predictor(const char *kind, double recall) {
+    prepare_talk talk;
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    o.predictor = kind;
+    o.recall = recall;
+    files_prepare(IN_PATH, OUT_PATH, &o);
+    check_file(2, true);
+    gguf_file *f = files_open(OUT_PATH);
+    for (int l = 0; l < 2; l++) {
+        const pi_prepare_layer *layer = &talk.layers[l];
+        assert_string_equal(layer->kind, kind);
+        assert_true(layer->contribution_recall > recall - 0.1);
+        assert_true(layer->selected > 0 && layer->selected <= 1);
+        assert_true(layer->recall > 0 && layer->recall <= 1);
+        bool sign = strcmp(kind, "sign") == 0;
+        assert_int_equal(layer->rank > 0, !sign);
+        assert_int_equal(maybe_tensor(f, l, "ffn_sign") != NULL, sign);
+        assert_int_equal(maybe_tensor(f, l, "fc1.weight") != NULL, !sign);
+        assert_non_null(maybe_tensor(f, l, "fc2.bias"));
+    }
+    gguf_close(f);
+    for (int piece = 0; piece < 2; piece++) {
+        /* what is computed is computed right, so that all but what is missed is the same */
+        assert_true(files_distance(OUT_PATH, PI_MODE_PREDICT, piece, IN_PATH) < 0.3);
+        assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, IN_PATH) < same_sums);
+    }
+    files_undo(OUT_PATH, BACK_PATH);
+    files_same(IN_PATH, BACK_PATH);
+}
+
+static void test_predictors(void **state) {
+    (void)state;
+    tiny_model t = files_tiny("f16");
+    t.ffn_bias = true;
+    tiny_write(&t, IN_PATH);
+    check_predictor("sign", 0.95);
+    check_predictor("lowrank", 0.95);
+}
+
+/* ---- thresholds ------------------------------------------------------------------------------ */
+
+static void test_thresholds(void **state) {
+    (void)state;
+    static const char *const activations[] = {"silu", "gelu"};
+    for (int i = 0; i < 2; i++) {
+        prepare_talk talk;
+        pi_prepare_options o = files_options(TEXT_PATH, &talk);
+        tiny_model t = files_tiny("f16");
+        t.activation = activations[i];
+        t.ffn_bias = i == 1;
+        tiny_write(&t, IN_PATH);
+        o.max_loss = 0.02;
+        o.predictor = "none"; /* by name: whatever can be skipped within the budget */
+        pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
+        assert_string_equal(r.mode, "threshold");
+        assert_true(r.ppl_after / r.ppl_before - 1 <= 0.02 && r.kl <= 0.02);
+        assert_true(r.density > 0 && r.density < 1);
+        gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
+        double loss = number(out, SPARSE_KEY_THRESHOLD_LOSS), cut;
+        assert_true(fabs(loss - (r.ppl_after / r.ppl_before - 1)) < 1e-6);
+        for (uint64_t l = 0; l < 2; l++) {
+            check_layer(in, out, (int)l);
+            assert_true(gguf_item_f64(gguf_find(out, SPARSE_KEY_THRESHOLD_CUT), l, &cut));
+            assert_true(isnan(cut) ? talk.layers[l].selected == 1 : talk.layers[l].selected < 1);
+            assert_true(isnan(cut) || cut > 0);
+        }
+        gguf_close(in);
+        gguf_close(out);
+        assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, 0, IN_PATH) < same_sums);
+        double off = files_distance(OUT_PATH, PI_MODE_THRESHOLD, 0, IN_PATH);
+        assert_true(off > same_sums && off < 0.1); /* something is skipped, and little lost */
+        files_undo(OUT_PATH, BACK_PATH);
+        files_same(IN_PATH, BACK_PATH);
+    }
+}
+
+/* ---- types on the way in --------------------------------------------------------------------- */
+
+static void test_quantize_first(void **state) {
+    (void)state;
+    prepare_talk talk;
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    tiny_model t = files_tiny("f16");
+    tiny_write(&t, IN_PATH);
+    o.type = "q4_0";
+    o.predictor = "none";
+    files_prepare(IN_PATH, OUT_PATH, &o);
+    gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
+    const gguf_tensor *perm = layer_tensor(out, 0, "ffn_perm");
+    assert_int_equal(layer_tensor(out, 0, "ffn_gate.weight")->type, QUANT_Q4_0);
+    assert_int_equal(layer_tensor(out, 0, "ffn_down_t.weight")->type, QUANT_Q8_0);
+    /* from the F16 matrix, not by way of 4 bits */
+    check_down(layer_tensor(in, 0, "ffn_down.weight"), layer_tensor(out, 0, "ffn_down_t.weight"),
+               (const int32_t *)(const void *)perm->data);
+    gguf_close(in);
+    gguf_close(out);
+    assert_int_equal(files_count("test_prepare.out"), 1); /* no intermediate file is left */
+    files_undo(OUT_PATH, BACK_PATH);
+    gguf_file *back = files_open(BACK_PATH);
+    assert_int_equal(layer_tensor(back, 0, "ffn_down.weight")->type, QUANT_Q4_0);
+    gguf_close(back);
+    o.down_type = "f16";
+    files_prepare(IN_PATH, OUT_PATH, &o);
+    out = files_open(OUT_PATH);
+    assert_int_equal(layer_tensor(out, 0, "ffn_down_t.weight")->type, QUANT_F16);
+    gguf_close(out);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    files_write_text(TEXT_PATH, 4000);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    unlink(IN_PATH);
+    unlink(OUT_PATH);
+    unlink(AGAIN_PATH);
+    unlink(BACK_PATH);
+    unlink(TEXT_PATH);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),      cmocka_unit_test(test_biases_and_scales),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_predictors),
+        cmocka_unit_test(test_thresholds), cmocka_unit_test(test_quantize_first),
+    };
+    return cmocka_run_group_tests_name("prepare", tests, set_up, tear_down);
+}

@@ -1,0 +1,89 @@
+/* planted_layer.c: see planted_layer.h. Inputs are normal with one constant component, in which the
+ * gate has its mean unless a bias holds it. */
+#include "planted_layer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "mem.h"
+#include "rng.h"
+
+static float *floats(int64_t n) {
+    float *p = mem_calloc((size_t)n, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* Rows of variance 1 for inputs of variance 1: basis parts and noise; component 0 is kept free. */
+static void make_gate(const planted_shape *s, rng *r, planted_layer *p) {
+    float *basis = floats(s->rank * s->n_embd), *weight = floats(s->rank);
+    for (int64_t i = 0; i < s->rank * s->n_embd; i++) basis[i] = rng_normal(r);
+    for (int64_t i = 0; i < s->n_ff; i++) {
+        float *row = p->gate + i * s->n_embd;
+        for (int64_t k = 0; k < s->rank; k++) weight[k] = rng_normal(r);
+        double square = 0, low = 0;
+        for (int64_t j = 1; j < s->n_embd; j++) {
+            for (int64_t k = 0; k < s->rank; k++) row[j] += weight[k] * basis[k * s->n_embd + j];
+            low += (double)row[j] * (double)row[j];
+        }
+        float scale = (float)(sqrt(low / (double)s->n_embd) * sqrt(s->noise / (1 - s->noise)));
+        for (int64_t j = 1; j < s->n_embd; j++) {
+            row[j] += scale * rng_normal(r);
+            square += (double)row[j] * (double)row[j];
+        }
+        for (int64_t j = 1; j < s->n_embd; j++) row[j] /= (float)sqrt(square);
+        float mean = (float)(s->bias + s->spread * (double)rng_normal(r));
+        if (s->gate_bias)
+            p->bias[i] = mean;
+        else
+            row[0] = mean;
+    }
+    mem_free(basis);
+    mem_free(weight);
+}
+
+void planted_make(const planted_shape *s, planted_layer *p) {
+    int64_t tokens = s->n_train + s->n_held;
+    rng r;
+    rng_seed(&r, s->seed);
+    *p = (planted_layer){.x = floats(tokens * s->n_embd), .gate = floats(s->n_ff * s->n_embd)};
+    if (s->gate_bias) p->bias = floats(s->n_ff);
+    make_gate(s, &r, p);
+    float *hidden = floats(s->n_ff), *norm = floats(s->n_ff);
+    for (int64_t i = 0; i < s->n_ff; i++) norm[i] = (float)(0.5 + rng_uniform(&r));
+    active_init(&p->active, s->n_ff);
+    for (int64_t t = 0; t < tokens; t++) {
+        float *x = p->x + t * s->n_embd;
+        for (int64_t j = 0; j < s->n_embd; j++) x[j] = j == 0 ? 1 : rng_normal(&r);
+        for (int64_t i = 0; i < s->n_ff; i++) {
+            double sum = p->bias ? (double)p->bias[i] : 0;
+            for (int64_t j = 0; j < s->n_embd; j++)
+                sum += (double)p->gate[i * s->n_embd + j] * (double)x[j];
+            hidden[i] = sum > 0 ? (float)sum * fabsf(rng_normal(&r)) : 0;
+        }
+        assert_int_equal(active_add(&p->active, hidden, norm, NULL), PI_OK);
+    }
+    mem_free(hidden);
+    mem_free(norm);
+    p->data = (predictor_data){.n_embd = s->n_embd,
+                               .n_ff = s->n_ff,
+                               .n_train = s->n_train,
+                               .n_held = s->n_held,
+                               .x = p->x,
+                               .gate = p->gate,
+                               .gate_bias = p->bias,
+                               .active = &p->active,
+                               .gate_row_bytes = (size_t)s->n_embd / 32 * 34};
+}
+
+void planted_free(planted_layer *p) {
+    active_free(&p->active);
+    mem_free(p->x);
+    mem_free(p->gate);
+    mem_free(p->bias);
+}

@@ -1,0 +1,143 @@
+/* test_active.c: what fired is collected, counted and renumbered, against dense tables. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "active.h"
+#include "mem.h"
+#include "rng.h"
+
+enum { NEURONS = 37, TOKENS = 600 };
+
+/* hidden [TOKENS][NEURONS]: neuron i fires with probability i / NEURONS, both signs. */
+static void fill(float *hidden, float *norm) {
+    rng r;
+    rng_seed(&r, 3);
+    for (int i = 0; i < NEURONS; i++) norm[i] = (float)i / 4;
+    for (int k = 0; k < TOKENS * NEURONS; k++)
+        hidden[k] = rng_uniform(&r) * NEURONS < k % NEURONS ? rng_normal(&r) : 0.0f;
+}
+
+static void check(const active_set *a, const float *hidden, const float *norm,
+                  const int32_t *order) {
+    assert_int_equal(a->n_tokens, TOKENS);
+    for (int64_t t = 0; t < TOKENS; t++) {
+        int64_t at = a->start[t];
+        for (int32_t i = 0; i < NEURONS; i++) {
+            int32_t old = order ? order[i] : i;
+            float h = hidden[t * NEURONS + old];
+            if (h == 0) continue;
+            assert_true(at < a->start[t + 1]);
+            assert_int_equal(a->neuron[at], i);
+            assert_true(a->contribution[at] == fabsf(h) * norm[old]);
+            at++;
+        }
+        assert_int_equal(at, a->start[t + 1]);
+    }
+}
+
+static void collect(active_set *a, const float *hidden, const float *norm) {
+    for (int64_t t = 0; t < TOKENS; t++)
+        assert_int_equal(active_add(a, hidden + t * NEURONS, norm, NULL), PI_OK);
+}
+
+static void test_collect(void **state) {
+    (void)state;
+    static float hidden[TOKENS * NEURONS], norm[NEURONS], freq[NEURONS];
+    fill(hidden, norm);
+    active_set a;
+    active_init(&a, NEURONS);
+    active_frequencies(&a, freq);
+    for (int i = 0; i < NEURONS; i++) assert_true(freq[i] == 0);
+    collect(&a, hidden, norm);
+    check(&a, hidden, norm, NULL);
+    active_frequencies(&a, freq);
+    int32_t order[NEURONS], backwards[NEURONS];
+    for (int i = 0; i < NEURONS; i++) {
+        int count = 0;
+        for (int t = 0; t < TOKENS; t++) count += hidden[t * NEURONS + i] != 0;
+        assert_true(fabsf(freq[i] - (float)count / TOKENS) < 1e-6f);
+    }
+    assert_int_equal(neuron_order(freq, NEURONS, order, NULL), PI_OK);
+    for (int i = 1; i < NEURONS; i++) assert_true(freq[order[i]] <= freq[order[i - 1]]);
+    assert_int_equal(active_permute(&a, order, NULL), PI_OK);
+    check(&a, hidden, norm, order);
+    for (int i = 0; i < NEURONS; i++) backwards[order[i]] = i;
+    assert_int_equal(active_permute(&a, backwards, NULL), PI_OK);
+    check(&a, hidden, norm, NULL);
+    active_clear(&a);
+    collect(&a, hidden, norm);
+    check(&a, hidden, norm, NULL);
+    active_free(&a);
+}
+
+static void test_odd_values(void **state) {
+    (void)state;
+    const float hidden[4] = {NAN, -2, -0.0f, INFINITY}, norm[4] = {1, 0.5f, 1, 1};
+    active_set a;
+    active_init(&a, 4);
+    assert_int_equal(active_add(&a, hidden, norm, NULL), PI_OK);
+    assert_int_equal(a.start[1], 2);
+    assert_int_equal(a.neuron[0], 1);
+    assert_true(a.contribution[0] == 1);
+    assert_int_equal(a.neuron[1], 3);
+    active_free(&a);
+}
+
+static void test_order(void **state) {
+    (void)state;
+    const float freq[6] = {0.5f, NAN, 0.7f, 0.5f, 0, 0.7f};
+    static const int32_t expected[6] = {2, 5, 0, 3, 1, 4};
+    int32_t order[6];
+    assert_int_equal(neuron_order(freq, 6, order, NULL), PI_OK);
+    assert_memory_equal(order, expected, sizeof order);
+}
+
+/* Nothing is lost when memory runs out: the set is what it was, and goes on. */
+static void test_no_memory(void **state) {
+    (void)state;
+    static float hidden[TOKENS * NEURONS], norm[NEURONS];
+    fill(hidden, norm);
+    active_set a;
+    active_init(&a, NEURONS);
+    pi_error err;
+    int failures = 0;
+    for (int64_t t = 0; t < TOKENS; t++)
+        for (int n = 1;; n++) { /* until there are fewer allocations than that */
+            mem_fail_at(n);
+            pi_status status = active_add(&a, hidden + t * NEURONS, norm, &err);
+            mem_fail_at(0);
+            if (status == PI_OK) break;
+            assert_int_equal(status, PI_ERR_NOMEM);
+            failures++;
+        }
+    assert_true(failures >= 6);
+    check(&a, hidden, norm, NULL);
+    int32_t order[NEURONS];
+    float freq[NEURONS] = {0};
+    mem_fail_at(1);
+    assert_int_equal(neuron_order(freq, NEURONS, order, &err), PI_ERR_NOMEM);
+    assert_int_equal(neuron_order(freq, NEURONS, order, &err), PI_OK);
+    for (int n = 1; n <= 2; n++) {
+        mem_fail_at(n);
+        assert_int_equal(active_permute(&a, order, &err), PI_ERR_NOMEM);
+    }
+    mem_fail_at(0);
+    check(&a, hidden, norm, NULL);
+    active_free(&a);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collect),
+        cmocka_unit_test(test_odd_values),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* test_predictor.c: predictors of layers whose gate is known: they find its rank, keep what they
+ * promise on tokens they have not seen, and obey every option. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "mem.h"
+#include "planted_layer.h"
+#include "rng.h"
+
+static const planted_shape usual = {.n_embd = 96,
+                                    .n_ff = 256,
+                                    .n_train = 1500,
+                                    .n_held = 500,
+                                    .rank = 20,
+                                    .noise = 0.02,
+                                    .bias = -1.3,
+                                    .spread = 0.4,
+                                    .seed = 11};
+
+typedef struct fixture {
+    pool *pool;
+    planted_layer layer;
+} fixture;
+
+static int set_up(void **state) {
+    static fixture f;
+    assert_int_equal(pool_create(2, &f.pool, NULL), PI_OK);
+    planted_make(&usual, &f.layer);
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture *f = *state;
+    planted_free(&f->layer);
+    pool_destroy(f->pool);
+    return 0;
+}
+
+static predictor_options defaults(predictor_kind kind) {
+    return (predictor_options){.kind = kind, .target = 0.98, .type = QUANT_Q8_0, .seed = 5};
+}
+
+static predictor_fit fit(fixture *f, const predictor_options *o) {
+    predictor_fit out;
+    pi_error err = {0};
+    pi_status status = predictor_fit_layer(f->pool, &f->layer.data, o, NULL, &out, &err);
+    if (status != PI_OK) print_message("%s\n", err.message);
+    assert_int_equal(status, PI_OK);
+    return out;
+}
+
+/* Quality by its definition, from predictor_scores. */
+static predictor_quality plain_quality(fixture *f, const predictor_fit *p, int64_t t0, int64_t t1) {
+    const predictor_data *d = &f->layer.data;
+    const active_set *a = d->active;
+    float *scores = mem_alloc((size_t)((t1 - t0) * d->n_ff) * sizeof *scores);
+    assert_non_null(scores);
+    assert_int_equal(predictor_scores(f->pool, p, d, t0, t1, scores, NULL), PI_OK);
+    double selected = 0, kept = 0, part = 0, total = 0;
+    for (int64_t t = t0; t < t1; t++) {
+        const float *s = scores + (t - t0) * d->n_ff;
+        for (int64_t i = 0; i < d->n_ff; i++) selected += s[i] + p->bias[i] >= 0;
+        for (int64_t k = a->start[t]; k < a->start[t + 1]; k++) {
+            bool yes = s[a->neuron[k]] + p->bias[a->neuron[k]] >= 0;
+            kept += yes;
+            total += (double)a->contribution[k];
+            if (yes) part += (double)a->contribution[k];
+        }
+    }
+    double fired = (double)(a->start[t1] - a->start[t0]), cells = (double)((t1 - t0) * d->n_ff);
+    mem_free(scores);
+    return (predictor_quality){kept / fired, part / total, selected / cells, fired / cells};
+}
+
+static void assert_close(double a, double b, double tolerance) {
+    if (!(fabs(a - b) <= tolerance)) print_message("%g and %g\n", a, b);
+    assert_true(fabs(a - b) <= tolerance);
+}
+
+static void check_fit(fixture *f, const predictor_fit *p, double target) {
+    const predictor_data *d = &f->layer.data;
+    predictor_quality q = plain_quality(f, p, d->n_train, d->n_train + d->n_held), m;
+    /* A score at a threshold may fall on either side when sums are in another order. */
+    double few = 5.0 / (double)(d->n_ff * d->n_held) + 1e-5;
+    assert_close(q.selected, p->quality.selected, few);
+    assert_close(q.active, p->quality.active, 1e-9);
+    assert_close(q.recall, p->quality.recall, 20 * few);
+    assert_close(q.contribution_recall, p->quality.contribution_recall, 20 * few);
+    assert_true(q.contribution_recall >= target - 1e-3);
+    assert_int_equal(predictor_measure(f->pool, p, d, d->n_train, d->n_train + d->n_held, &m, NULL),
+                     PI_OK);
+    assert_close(m.selected, p->quality.selected, 1e-12);
+    assert_close(m.contribution_recall, p->quality.contribution_recall, 1e-12);
+    q = plain_quality(f, p, 0, d->n_train);
+    assert_true(q.contribution_recall >= target - 1e-6);
+    double bytes = p->kind == PREDICTOR_SIGN ? (double)(d->n_ff * (d->n_embd / 8 + 4))
+                                             : (double)(p->rank * d->n_embd / 32 * 34 +
+                                                        d->n_ff * (p->rank / 32 * 34 + 4));
+    assert_close((double)p->n_bytes, bytes, 0);
+    double rows = p->quality.selected * (double)d->n_ff * (double)d->gate_row_bytes;
+    assert_close(p->cost, bytes + rows, 1);
+}
+
+/* The planted rank is below 32, so that a rank of 32 tells all but the noise. */
+static void test_lowrank(void **state) {
+    fixture *f = *state;
+    predictor_options o = defaults(PREDICTOR_LOWRANK);
+    predictor_fit p = fit(f, &o);
+    assert_int_equal(p.kind, PREDICTOR_LOWRANK);
+    assert_int_equal(p.rank, 32);
+    assert_int_equal(p.type_fc1, QUANT_Q8_0);
+    assert_null(p.sign);
+    check_fit(f, &p, o.target);
+    assert_true(p.quality.selected < 1.25 * p.quality.active);
+    predictor_fit_free(&p);
+}
+
+static void test_sign(void **state) {
+    fixture *f = *state;
+    const predictor_data *d = &f->layer.data;
+    predictor_options o = defaults(PREDICTOR_SIGN);
+    predictor_fit p = fit(f, &o);
+    assert_int_equal(p.kind, PREDICTOR_SIGN);
+    assert_null(p.fc1);
+    for (int64_t i = 0; i < d->n_ff * d->n_embd; i++)
+        assert_int_equal(p.sign[i / 8] >> (i % 8) & 1, d->gate[i] > 0);
+    check_fit(f, &p, o.target);
+    assert_true(p.quality.selected < 4 * p.quality.active);
+    predictor_fit_free(&p);
+}
+
+/* More rank helps when the gate has it, and `only_rank` is obeyed. */
+static void test_rank(void **state) {
+    fixture *f = *state;
+    planted_shape shape = usual;
+    shape.rank = 60;
+    planted_layer usual_layer = f->layer;
+    planted_make(&shape, &f->layer);
+    predictor_options o = defaults(PREDICTOR_LOWRANK);
+    double selected = 1;
+    for (o.only_rank = 32; o.only_rank <= 96; o.only_rank += 32) {
+        predictor_fit p = fit(f, &o);
+        assert_int_equal(p.rank, o.only_rank);
+        check_fit(f, &p, o.target);
+        assert_true(p.quality.selected < selected);
+        selected = p.quality.selected;
+        predictor_fit_free(&p);
+    }
+    planted_free(&f->layer);
+    f->layer = usual_layer;
+}
+
+static void test_monotone(void **state) {
+    fixture *f = *state;
+    static const double targets[] = {0.5, 0.9, 0.95, 0.98, 0.99, 0.999, 1};
+    enum { N = sizeof targets / sizeof targets[0] };
+    for (predictor_kind kind = PREDICTOR_SIGN; kind <= PREDICTOR_LOWRANK; kind++) {
+        predictor_fit p[N];
+        for (int i = 0; i < N; i++) {
+            predictor_options o = defaults(kind);
+            o.target = targets[i];
+            o.only_rank = 32;
+            p[i] = fit(f, &o);
+            for (int64_t k = 0; i > 0 && k < f->layer.data.n_ff; k++)
+                assert_true(p[i].bias[k] >= p[i - 1].bias[k]);
+        }
+        assert_true(p[N - 1].quality.selected > p[0].quality.selected);
+        predictor_quality q = plain_quality(f, &p[N - 1], 0, f->layer.data.n_train);
+        assert_true(q.recall > 1 - 1e-4);
+        assert_true(q.contribution_recall > 1 - 1e-6);
+        for (int i = 0; i < N; i++) predictor_fit_free(&p[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lowrank),
+        cmocka_unit_test(test_sign),
+        cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_monotone),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,54 @@
+/* cli_inside.c: see cli_inside.h. The program's main() is compiled here under another name. */
+#include "cli_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int powerinfer_main(int argc, char **argv);
+
+enum { MAX_WORDS = 512 };
+
+/* A failure of the test's own tools, not of what is tested. */
+static void give_up(const char *what) {
+    perror(what);
+    abort();
+}
+
+cli_result cli_inside(int n, const char *const *words) {
+    static char name[] = "powerinfer";
+    char *argv[MAX_WORDS + 2] = {name};
+    cli_result r = {0};
+    if (n < 0 || n > MAX_WORDS) give_up("too many words");
+    /* As the kernel hands them over: in memory that the program may write to. */
+    for (int i = 0; i < n; i++)
+        if (!(argv[i + 1] = strdup(words[i]))) give_up("strdup");
+    FILE *old_out = stdout, *old_err = stderr;
+    FILE *out = open_memstream(&r.out, &r.n_out), *err = open_memstream(&r.err, &r.n_err);
+    if (!out || !err) give_up("open_memstream");
+    stdout = out;
+    stderr = err;
+    r.status = powerinfer_main(n + 1, argv);
+    stdout = old_out;
+    stderr = old_err;
+    if (fclose(out) != 0 || fclose(err) != 0) give_up("fclose");
+    for (int i = 0; i < n; i++) free(argv[i + 1]);
+    return r;
+}
+
+void cli_result_free(cli_result *r) {
+    free(r->out);
+    free(r->err);
+    *r = (cli_result){0};
+}
+
+bool cli_is_message(const char *text) {
+    static const char start[] = "powerinfer: ";
+    size_t n = strlen(text), n_start = sizeof start - 1;
+    if (n <= n_start || strncmp(text, start, n_start) != 0 || text[n - 1] != '\n') return false;
+    for (size_t i = 0; i + 1 < n; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) return false;
+    const char *where = strstr(text + n_start, ": ");
+    const char *what_to_do = where ? strstr(where + 2, ": ") : NULL;
+    return what_to_do && what_to_do[2] != '\n';
+}

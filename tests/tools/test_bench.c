@@ -1,0 +1,122 @@
+/* test_bench.c: what a measurement counts: bytes that follow from the shapes and types of a
+ * synthetic model, rows that lie apart, and shares of bandwidth and floor. Times themselves are not
+ * tested. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "mem.h"
+#include "powerinfer_tools.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_bench.gguf"
+
+enum { N_EMBD = 256, N_FF = 768, N_LAYER = 2, N_VOCAB = 512, N_KV = 128, N_GEN = 24 };
+
+static const double DENSITY = 0.1;
+
+static pi_bench_report *measure(pi_mode mode) {
+    pi_error err = {0};
+    pi_synth_options synth = pi_synth_default_options();
+    synth.type = "q8_0";
+    synth.n_layer = N_LAYER;
+    synth.plain = true;
+    synth.density = (float)DENSITY;
+    synth.n_threads = 1;
+    if (pi_synth(MODEL_PATH, &synth, &err)) fail_msg("%s", err.message);
+    pi_model *m;
+    if (pi_model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
+    pi_bench_options o = pi_bench_default_options();
+    o.context.mode = mode;
+    o.context.n_threads = 1;
+    o.prompts[0] = 64;
+    o.n_gen = N_GEN;
+    o.repetitions = 2;
+    pi_bench_report *r = mem_calloc(1, sizeof *r);
+    assert_non_null(r);
+    if (pi_bench(m, &o, r, &err)) fail_msg("%s", err.message);
+    pi_model_close(m);
+    assert_int_equal(r->n_results, 2);
+    assert_string_equal(r->results[0].test, "pp64");
+    assert_string_equal(r->results[1].test, "tg24");
+    return r;
+}
+
+static double q8_bytes(int rows, int n) {
+    return rows * (n / 32) * 34.0;
+}
+
+/* Of one layer's feed-forward matrices. */
+static double ffn_bytes(void) {
+    return 2 * q8_bytes(N_FF, N_EMBD) + q8_bytes(N_EMBD, N_FF);
+}
+
+/* Weights that every token reads: all but the feed-forward matrices, with one row of the
+ * embeddings. */
+static double always_bytes(void) {
+    double layer = 2 * q8_bytes(N_EMBD, N_EMBD) + 2 * q8_bytes(N_KV, N_EMBD);
+    return N_LAYER * (layer + 2 * N_EMBD * 4) + q8_bytes(N_VOCAB, N_EMBD) + N_EMBD * 4 +
+           q8_bytes(1, N_EMBD);
+}
+
+static void expect_near(double value, double expected, double tolerance) {
+    if (!(fabs(value - expected) <= tolerance * expected))
+        fail_msg("%.6g, expected %.6g within %g", value, expected, tolerance);
+}
+
+static void check_shares(const pi_bench_report *r) {
+    assert_true(r->read_gbps > 0 && r->gather_gbps > 0);
+    for (int i = 0; i < r->n_results; i++) {
+        const pi_bench_result *b = &r->results[i];
+        double apart = b->gathered_per_token, streamed = b->bytes_per_token - apart;
+        double floor = streamed / (r->read_gbps * 1e9) + apart / (r->gather_gbps * 1e9);
+        expect_near(b->gbps, b->bytes_per_token * b->tps / 1e9, 1e-9);
+        expect_near(b->bandwidth_share, b->gbps / r->read_gbps, 1e-9);
+        expect_near(b->floor_share, floor * b->tps, 1e-9);
+        assert_true(b->tps_min <= b->tps && b->tps <= b->tps_max);
+    }
+}
+
+static void test_dense(void **state) {
+    (void)state;
+    pi_bench_report *r = measure(PI_MODE_DENSE);
+    check_shares(r);
+    const pi_bench_result *tg = &r->results[1];
+    double kv = N_LAYER * 2 * N_KV * 2 * (N_GEN + 1) / 2.0; /* F16, half of the tokens on average */
+    expect_near(tg->bytes_per_token, always_bytes() + N_LAYER * ffn_bytes() + kv, 0.005);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(r->results[i].mode, "dense");
+        assert_true(r->results[i].ffn_density == 1);
+        assert_true(r->results[i].gathered_per_token == 0);
+    }
+    mem_free(r);
+}
+
+static void test_exact(void **state) {
+    (void)state;
+    pi_bench_report *r = measure(PI_MODE_EXACT);
+    check_shares(r);
+    const pi_bench_result *tg = &r->results[1];
+    assert_string_equal(tg->mode, "exact");
+    /* Without a transposed down, only rows of up are left out: gate and down are read. */
+    double up = q8_bytes(N_FF, N_EMBD);
+    expect_near(tg->gathered_per_token, N_LAYER * up * DENSITY, 0.25);
+    expect_near(tg->ffn_density, (2 + DENSITY) / 3, 0.02);
+    expect_near(tg->bytes_per_token, always_bytes() + N_LAYER * (ffn_bytes() - (1 - DENSITY) * up),
+                0.03);
+    mem_free(r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_exact),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(MODEL_PATH);
+    return failed;
+}
