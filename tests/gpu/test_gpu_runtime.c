@@ -497,10 +497,44 @@ static void test_loading(void **state) {
     assert_null(gpu_backend_name(-1));
 }
 
+/* The backends of real devices, where they are built: they open on a machine without a driver, and
+ * say that there is no device or describe it. */
+static void test_real_backends(void **state) {
+    (void)state;
+    static const char *const names[] = {"cuda", "hip"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        gpu_library l;
+        pi_error err = {.status = PI_OK};
+        pi_status status = gpu_library_open(names[i], TEST_BINARY_DIR, &l, &err);
+        if (status) {
+            print_message("*** SKIPPED: backend %s: %s ***\n", names[i], err.message);
+            continue;
+        }
+        assert_string_equal(l.backend->name, names[i]);
+        int n = -1;
+        status = l.backend->count(&n, &err);
+        if (status) {
+            assert_int_equal(status, PI_ERR_NOT_FOUND);
+            assert_int_equal(n, 0);
+            assert_int_equal(strncmp(err.message, "no device: ", 11), 0);
+            gpu_device *d = NULL;
+            assert_int_equal(l.backend->open(0, gpu_host_default(), NULL, &d, &err),
+                             PI_ERR_NOT_FOUND);
+        } else {
+            gpu_info info;
+            assert_true(n > 0);
+            assert_int_equal(l.backend->describe(0, &info, &err), PI_OK);
+            assert_true(info.memory_total > 0 && info.name[0] != '\0');
+        }
+        gpu_library_close(&l);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_poison),       CASE_TEST(test_copies),    CASE_TEST(test_pinned),
-    CASE_TEST(test_memory_limit), CASE_TEST(test_no_memory), CASE_TEST(test_events),
-    CASE_TEST(test_program),      CASE_TEST(test_exchange),  CASE_TEST(test_time_out),
-    CASE_TEST(test_lost),         CASE_TEST(test_bad_copy),  CASE_TEST(test_loading),
+    CASE_TEST(test_poison),        CASE_TEST(test_copies),    CASE_TEST(test_pinned),
+    CASE_TEST(test_memory_limit),  CASE_TEST(test_no_memory), CASE_TEST(test_events),
+    CASE_TEST(test_program),       CASE_TEST(test_exchange),  CASE_TEST(test_time_out),
+    CASE_TEST(test_lost),          CASE_TEST(test_bad_copy),  CASE_TEST(test_loading),
+    CASE_TEST(test_real_backends),
 };
 CASE_MAIN(tests)

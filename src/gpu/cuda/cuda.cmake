@@ -79,12 +79,6 @@ if(build_cuda)
     string(APPEND flags " -gencode arch=compute_${oldest},code=compute_${oldest}")
     gpu_backend(cuda ${PI_NVCC} "${flags}"
         "-shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs")
-    if(PI_TESTS)
-        add_test(NAME cuda_spills COMMAND ${CMAKE_COMMAND}
-            "-DLOGS=${CMAKE_CURRENT_BINARY_DIR}/cuda/op_matvec.o.log"
-            -P ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_spills.cmake)
-        set_tests_properties(cuda_spills PROPERTIES LABELS gpu)
-    endif()
 endif()
 
 # ---- HIP: the same files by one alias header
