@@ -18,7 +18,7 @@ void __tsan_release(void *addr);
 enum { TSAN_NO_SYNC = 1 };
 #endif
 
-#if defined(__x86_64__)
+#if defined(SIM_OWN_SWITCH)
 /* The System V ABI keeps rbx, rbp and r12..r15 across calls; everything else is the caller's to
  * save. rdi: where to store the old stack pointer; rsi: the new one. */
 extern "C" void sim_fiber_swap(void **save, void *load);
@@ -89,7 +89,7 @@ void sim_fiber_create(sim_fiber *f, void *stack, size_t n_stack, void (*entry)(v
     f->n_stack = n_stack;
     f->entry = entry;
     f->user = user;
-#if defined(__x86_64__)
+#if defined(SIM_OWN_SWITCH)
     /* As if fiber_main had been called: at its first instruction rsp is 8 below a multiple of 16,
      * where the return address would be. */
     uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + n_stack) & ~static_cast<uintptr_t>(15);
@@ -126,7 +126,7 @@ SIM_UNSEEN void sim_fiber_switch(sim_fiber *from, sim_fiber *to) {
 #if defined(SIM_TSAN)
     __tsan_switch_to_fiber(to->tsan_fiber, TSAN_NO_SYNC);
 #endif
-#if defined(__x86_64__)
+#if defined(SIM_OWN_SWITCH)
     sim_fiber_swap(&from->sp, to->sp);
 #else
     swapcontext(&from->context, &to->context);

@@ -10,7 +10,10 @@
 
 #include <stddef.h>
 
-#if !defined(__x86_64__)
+/* SIM_UCONTEXT: the portable switch on x86-64 too. */
+#if defined(__x86_64__) && !defined(SIM_UCONTEXT)
+#define SIM_OWN_SWITCH 1
+#else
 #include <ucontext.h>
 #endif
 
@@ -33,7 +36,7 @@
 #define SIM_UNSEEN __attribute__((no_sanitize("thread"), noinline))
 
 struct sim_fiber {
-#if defined(__x86_64__)
+#if defined(SIM_OWN_SWITCH)
     void *sp;
 #else
     ucontext_t context;
