@@ -73,12 +73,11 @@ static void test_bundled(void **state) {
 
 static void test_interrupt(void **state) {
     (void)state;
+    /* stopped as soon as something is there to be removed */
     assert_int_equal(sh("$PI prepare -q $(dirname $PI)/" BUNDLED " -o i.gguf --type q4_0 "
-                        "--calibration-tokens 65536 & sleep 1; ls -A | grep -c tmp; kill -INT $!; "
-                        "wait $!"),
+                        "--calibration-tokens 65536 & "
+                        "until ls -A | grep -q tmp; do sleep 0.1; done; kill -INT $!; wait $!"),
                      130);
-    const char *count = shell_read("out", NULL);
-    assert_true(count[0] >= '1' && count[0] <= '9'); /* something was there to be removed */
     assert_int_equal(shell_temporaries(), 0);
     assert_false(shell_has("i.gguf"));
 }
