@@ -6,6 +6,7 @@
 #   make asan | tsan  one of the two
 #   make test-arm     the tests built for 64-bit ARM, run under qemu (Debian, Ubuntu)
 #   make test-cpus    this build on emulated older x86 processors
+#   make cuda-all     the CUDA backend for every architecture that nvcc knows
 #   make fuzz         FUZZ_SECONDS (60) for each fuzz target, under ASan + UBSan
 #   make format | tidy | install [PREFIX=/usr/local] | clean
 
@@ -37,7 +38,7 @@ ARM_KERNELS = ^(kernel|ops|attention|novella)$$
 # Mostly double arithmetic of the references: far too slow emulated, and the same on any processor.
 ARM_SLOW = ^(golden|engine_session|api_nomem)$$
 
-.PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus fuzz \
+.PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus cuda-all fuzz \
         format tidy install clean
 
 # Without the tests, which need cmocka, unless they were asked for before.
@@ -96,6 +97,11 @@ test-cpus: test-deps
 	@$(call build,build)
 	@cd build && $(CTEST) -C cpus -L cpus
 
+# In a folder of its own: the everyday build keeps its few architectures.
+cuda-all: deps
+	@cmake -B build-cuda $(GENERATOR) -DPI_TESTS=OFF -DPI_CUDA=on -DPI_CUDA_ARCHS=all
+	@cmake --build build-cuda --parallel $(JOBS) --target powerinfer_cuda
+
 fuzz: test-deps
 	@$(call configure,asan,build-asan,)
 	@$(call build,build-asan)
@@ -117,4 +123,4 @@ install: all
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-asan build-tsan build-arm
+	rm -rf build build-debug build-asan build-tsan build-arm build-cuda
