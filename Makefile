@@ -43,7 +43,7 @@ ARM_SLOW = ^(golden|engine_session|api_nomem)$$
 
 # Without the tests, which need cmocka, unless they were asked for before.
 all: deps
-	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF)
+	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF -DPI_CUDA=off -DPI_HIP=off)
 	@$(call build,build)
 
 deps:
@@ -66,7 +66,7 @@ run: all
 test: test-release
 
 test-release: test-deps
-	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON)
+	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto)
 	@$(call build,build)
 	@cd build && $(CTEST)
 
@@ -93,7 +93,7 @@ test-arm:
 
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus
-	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON)
+	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto)
 	@$(call build,build)
 	@cd build && $(CTEST) -C cpus -L cpus
 
