@@ -34,9 +34,7 @@ TSAN_LEAVES_OUT = ^(golden|novella|perplexity_novella|quantize|kernel|attention|
 
 # On an ARM processor with everything, then what executes kernels on one without I8MM. What starts
 # the program itself (cli) would need the system to know how to run it.
-ARM_KERNELS = ^(kernel|ops|attention|novella)$$
-# Mostly double arithmetic of the references: far too slow emulated, and the same on any processor.
-ARM_SLOW = ^(golden|engine_session|api_nomem)$$
+ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
 .PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus cuda-all fuzz \
         format tidy install clean
@@ -87,9 +85,9 @@ test-arm:
 	@scripts/install-deps.sh --arm
 	@$(call configure,arm,build-arm,-DPI_QEMU_CPU=max)
 	@$(call build,build-arm)
-	@cd build-arm && $(CTEST) -LE 'tidy|fuzz|cli' -E '$(ARM_SLOW)'
+	@cd build-arm && $(CTEST) -j $(JOBS) -LE 'tidy|fuzz|cli'
 	@cmake build-arm -DPI_QEMU_CPU=neoverse-n1 >/dev/null
-	@cd build-arm && $(CTEST) -R '$(ARM_KERNELS)'
+	@cd build-arm && $(CTEST) -j $(JOBS) -R '$(ARM_KERNELS)'
 
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus

@@ -29,3 +29,28 @@ text=$(run "$build/powerinfer" run -m "$source/models/novella-7m.q8_0.powerinfer
     -p "The old lighthouse keeper" -n 8 --temp 0) || fail "run failed"
 [ -n "$text" ] || fail "run wrote nothing"
 echo "$text"
+
+# Chosen neurons: prepare with a trained predictor, and text by it; floors, and logits of another
+# type of weights, on a small synthetic model.
+model=$build/old_cpu_$cpu.gguf
+trap 'rm -f "$model" "$model".*' EXIT
+run "$build/powerinfer" prepare "$source/models/novella-7m.q8_0.gguf" -o "$model" -q \
+    --predictor lowrank --calibration "$source/models/calibration.txt" \
+    --calibration-tokens 128 --calibration-window 32 || fail "prepare failed"
+for mode in predict exact; do
+    text=$(run "$build/powerinfer" run -m "$model" --mode $mode -p "The old lighthouse keeper" \
+        -n 8 --temp 0) || fail "run --mode $mode failed"
+    [ -n "$text" ] || fail "run --mode $mode wrote nothing"
+    echo "$mode:$text"
+done
+run "$build/powerinfer" synth -o "$model" --shape tiny --type q4_0 -q || fail "synth failed"
+echo "1 2 3 5 8 13 21 34 55 89 144" >"$model.ids"
+for mode in dense predict; do
+    run "$build/powerinfer" eval -m "$model" --tokens "$model.ids" --logits-out "$model.$mode" \
+        --batch 1 --mode $mode || fail "eval --mode $mode failed"
+    [ -s "$model.$mode" ] || fail "eval --mode $mode wrote nothing"
+done
+! cmp -s "$model.dense" "$model.predict" || fail "the predictor changes nothing"
+run "$build/powerinfer" bench -m "$model" -p 16 -n 8 -r 1 --mode predict --json >"$model.json" ||
+    fail "bench failed"
+grep -q '"mode": "predict"' "$model.json" || fail "bench did not use the predictor"

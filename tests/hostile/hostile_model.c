@@ -326,6 +326,10 @@ const hostile_case hostile_model[] = {
      "convert the model again"},
     {"merges of unknown tokens", merges, "qqq zzz", TOKENIZE, 0, NULL},
     {"a merge of one part", merges, "qqq", TOKENIZE, 0, NULL},
+#else
+    {"byte-level without PCRE2", merges, "qqq zzz", TOKENIZE, 1,
+     "cannot cut text for pre-tokenizer llama-bpe: this program was built without PCRE2: build it "
+     "with PCRE2 to use byte-level BPE vocabularies"},
 #endif
     {"unknown pre-tokenizer", pre, "gpt-5", TOKENIZE, 1,
      "unknown pre-tokenizer: gpt-5: use --pre with one of: *"},

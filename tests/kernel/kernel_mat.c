@@ -230,13 +230,13 @@ void kernel_test_sizes(void **state) {
         int64_t block = quant_find((uint32_t)i)->block_elems;
         /* 1..70 elements of plain types, 1..9 or 1..4 blocks of the others */
         int64_t n_lengths = block == 1 ? 70 : block == CPU_ACT_GROUP ? 9 : 4;
-        for (int64_t n = 1; n <= n_lengths; n++) {
+        for (int64_t n = 1; n <= n_lengths; n += block == 1 ? KERNEL_STEP : 1) {
             shape.n_in = n * block;
             shape.n_out = one_to_40(&r);
             shape.n_cols = one_to_40(&r);
             make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
         }
-        for (int64_t n = 1; n <= 40; n++) {
+        for (int64_t n = 1; n <= 40; n += KERNEL_STEP) {
             shape.n_in = block == 1 ? 37 : block == CPU_ACT_GROUP ? 96 : 256;
             shape.n_out = n;
             shape.n_cols = 1 + n % 5;
@@ -258,7 +258,7 @@ void kernel_test_random_bits(void **state) {
     for (int i = 0; i < QUANT_TYPE_COUNT; i++) {
         kernel_shape shape = {0};
         if (!type_at(&tiers, i, &shape.type) || !quant_find((uint32_t)i)->is_quantized) continue;
-        for (int round = 0; round < 8; round++) {
+        for (int round = 0; round < 8; round += KERNEL_STEP) {
             shape.n_in = quant_find((uint32_t)i)->block_elems * (1 + round);
             shape.n_out = one_to_40(&r);
             shape.n_cols = 1 + one_to_40(&r) / 2;
@@ -282,7 +282,7 @@ void kernel_test_long_rows(void **state) {
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
         shape.n_in = 11008;
         shape.n_out = 18;
-        shape.n_cols = 17;
+        shape.n_cols = KERNEL_EMULATED ? 5 : 17;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
     }
 }
@@ -300,10 +300,10 @@ void kernel_test_many_blocks(void **state) {
         int64_t block = quant_find((uint32_t)i)->block_elems;
         shape.n_in = 2304 + (block == 1 ? 19 : block < QUANT_K ? block : 0);
         shape.n_out = 293;
-        shape.n_cols = 21;
+        shape.n_cols = KERNEL_EMULATED ? 5 : 21;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
         shape.n_in = 256 + (block < QUANT_K ? block : 0);
-        shape.n_out = 150;
+        shape.n_out = KERNEL_EMULATED ? 40 : 150;
         shape.n_cols = 131;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
     }
@@ -407,7 +407,7 @@ void kernel_test_hostile(void **state) {
     rng_seed(&r, 26);
     kernel_tiers_load(&tiers);
     for (int i = 0; i < QUANT_TYPE_COUNT; i++) {
-        for (int64_t n_cols = 1; n_cols <= 21; n_cols += 5) {
+        for (int64_t n_cols = 1; n_cols <= 21; n_cols += KERNEL_EMULATED ? 10 : 5) {
             kernel_shape shape = {.n_in = 256, .n_out = 21, .n_cols = n_cols, .ldy = 21};
             if (!type_at(&tiers, i, &shape.type)) continue;
             if (quant_find((uint32_t)i)->block_elems == 1) shape.n_in = 31 + n_cols;
