@@ -14,6 +14,7 @@
 #ifndef CPU_AVX2_QUANTS_H
 #define CPU_AVX2_QUANTS_H
 
+#include <stddef.h>
 #include <string.h>
 
 #include "avx2_mat.h"
@@ -69,15 +70,40 @@ AVX2_INLINE __m128i q_block_halfs(const uint8_t *p, int bytes) {
                           q_word(p + 6 * bytes), q_word(p + 7 * bytes));
 }
 
-/* Eight blocks that start with a scale. */
-AVX2_INLINE void q_scale_first(const uint8_t *chunk, int block_bytes, q_scales *out) {
-    out->d[0] = _mm256_cvtph_ps(q_block_halfs(chunk, block_bytes));
+/* The first four bytes of eight blocks (less for MXFP4), by windows of 32 bytes over two blocks: in
+ * the second lane a block starts two to eight bytes later than in the first. Lane 0: blocks 0 2 4
+ * 6, lane 1: the others, whose bytes are `bytes` - 16 further left in the same or the next word. */
+AVX2_INLINE __m256i q_block_words(const uint8_t *chunk, const int bytes) {
+    __m256i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm256_loadu_si256((const void *)(chunk + (ptrdiff_t)2 * bytes * i));
+    if (bytes == 24) { /* two words later */
+        __m256d a = _mm256_shuffle_pd(_mm256_castsi256_pd(v[0]), _mm256_castsi256_pd(v[1]), 12);
+        __m256d b = _mm256_shuffle_pd(_mm256_castsi256_pd(v[2]), _mm256_castsi256_pd(v[3]), 12);
+        return _mm256_castps_si256(
+            _mm256_shuffle_ps(_mm256_castpd_ps(a), _mm256_castpd_ps(b), 0x88));
+    }
+    __m256d a = _mm256_castsi256_pd(_mm256_unpacklo_epi32(v[0], v[1]));
+    __m256d b = _mm256_castsi256_pd(_mm256_unpacklo_epi32(v[2], v[3]));
+    return _mm256_castpd_si256(_mm256_shuffle_pd(a, b, bytes < 20 ? 0 : 12));
 }
 
-/* Eight blocks that start with a scale and an addend: a minimum with its sign changed. */
-AVX2_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scales *out) {
-    q_scale_first(chunk, block_bytes, out);
-    __m128i m = q_block_halfs(chunk + 2, block_bytes);
+/* Eight blocks of 18 or 22 bytes that start with a scale: in lane 1 it is the word's upper half. */
+AVX2_INLINE void q_scale_first(const uint8_t *chunk, const int bytes, q_scales *out) {
+    __m256i words = q_block_words(chunk, bytes);
+    __m128i d = _mm_blend_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1),
+                                0xaa);
+    out->d[0] = _mm256_cvtph_ps(d);
+}
+
+/* Eight blocks of 20 or 24 bytes that start with a scale and an addend: a minimum with its sign
+ * changed. */
+AVX2_INLINE void q_scale_addend(const uint8_t *chunk, const int bytes, q_scales *out) {
+    __m256i words = q_block_words(chunk, bytes);
+    __m128i a = _mm256_castsi256_si128(words), b = _mm256_extracti128_si256(words, 1);
+    __m128i d = _mm_blend_epi16(a, _mm_slli_epi32(b, 16), 0xaa);
+    __m128i m = _mm_blend_epi16(_mm_srli_epi32(a, 16), b, 0xaa);
+    out->d[0] = _mm256_cvtph_ps(d);
     out->m[0] = _mm256_cvtph_ps(_mm_xor_si128(m, _mm_set1_epi16(INT16_MIN)));
 }
 
@@ -208,7 +234,7 @@ AVX2_INLINE void q8_0_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
 }
 
 AVX2_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
-    q_scale_first(chunk, 34, out);
+    out->d[0] = _mm256_cvtph_ps(q_block_halfs(chunk, 34));
 }
 
 AVX2_INLINE __m256i iq4_nl_quants(const uint8_t *chunk, int group) {
@@ -234,23 +260,25 @@ AVX2_INLINE __m256i mxfp4_quants(const uint8_t *chunk, int group) {
     return q_look_up(q_nibble_block(chunk + 17 * group + 1), mxfp4_table());
 }
 
-/* The scale is 2^(e - 128); see quant_e8m0_half. */
 AVX2_INLINE void mxfp4_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 17 * pair;
     q_nibble_pair(block + 1, 17, out);
     q_look_up_pair(mxfp4_table(), out);
 }
 
+/* The scale is 2^(e - 128), see quant_e8m0_half: half of the float whose exponent is e, which for
+ * 255 would be infinite and for 0 is denormal. */
 AVX2_INLINE void mxfp4_scales(const uint8_t *p, q_scales *out) {
-    __m256i e = _mm256_cvtepu8_epi32(
-        _mm_setr_epi8((char)p[0], (char)p[17], (char)p[34], (char)p[51], (char)p[68], (char)p[85],
-                      (char)p[102], (char)p[119], 0, 0, 0, 0, 0, 0, 0, 0));
-    __m256i d = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1. */
+    __m256i words = q_block_words(p, 17);
+    __m128i odd = _mm_slli_epi32(_mm256_extracti128_si256(words, 1), 16);
+    __m256i e = _mm256_cvtepu16_epi32(_mm_blend_epi16(_mm256_castsi256_si128(words), odd, 0xaa));
+    e = _mm256_srlv_epi32(e, _mm256_set1_epi64x(INT64_C(8) << 32));
+    e = _mm256_and_si256(e, _mm256_set1_epi32(255));
     __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
-    d = _mm256_blendv_epi8(d, tiny, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
-    d = _mm256_or_si256(d, _mm256_and_si256(nan, _mm256_set1_epi32(0x7fc00000)));
-    out->d[0] = _mm256_castsi256_ps(d);
+    __m256i twice = _mm256_max_epi32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(0x00400000));
+    twice = _mm256_or_si256(twice, nan);
+    out->d[0] = _mm256_mul_ps(_mm256_castsi256_ps(twice), _mm256_set1_ps(0.5f));
 }
 
 /* ---- K types: planes of bits, see quant_blocks.h --------------------------------------------- */
