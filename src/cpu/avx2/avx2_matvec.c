@@ -17,79 +17,126 @@ typedef struct mv_col {
     const int32_t *sum;
 } mv_col;
 
-/* What a chunk of a column contributes to scales: dx, one per scale of a weight, and `lift`, dx
- * times the sum of the elements under that scale, for minima and offsets. */
+/* What a chunk of a column contributes, arranged for mv_dots and in the order of scales. */
 typedef struct mv_part {
-    __m256 dx[2], lift[2];
+    __m256i x[Q_GROUPS];    /* elements; of a pair's groups one per 128-bit lane */
+    __m256i size[Q_GROUPS]; /* their absolute values */
+    __m256 dx[2];           /* scales */
+    __m256i off[2];         /* offset of the weights times sums of elements */
+    __m256 lift[2];         /* dx times sums, for minima */
 } mv_part;
 
-/* Columns are padded, so that reading eight groups is fine where fewer are left. */
-AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x) {
+/* A chunk of which `groups` are valid. Scales and sums are padded with zeros; elements are not. */
+AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x, const int groups) {
+    mv_part part;
+    __m256i q[Q_GROUPS];
+    for (int g = 0; g < Q_GROUPS; g++)
+        q[g] = g < groups ? _mm256_loadu_si256((const void *)(x->q + g * CPU_ACT_GROUP))
+                          : _mm256_setzero_si256();
+    for (int g = 0; g < Q_GROUPS; g++) {
+        const int a = f->apart ? g / 4 * 4 + g / 2 % 2 : g / 2 * 2, b = a + (f->apart ? 2 : 1);
+        part.x[g] = q[g];
+        if (f->sub == 32) part.x[g] = _mm256_permute2x128_si256(q[a], q[b], g % 2 ? 0x31 : 0x20);
+        if (f->is_signed) part.size[g] = _mm256_abs_epi8(part.x[g]);
+    }
     __m256 dx = _mm256_loadu_ps(x->d);
-    mv_part part = {.dx = {dx, dx}, .lift = {dx, dx}};
     __m256i sum[2] = {_mm256_loadu_si256((const void *)x->sum),
                       _mm256_loadu_si256((const void *)(x->sum + Q_GROUPS))};
-    if (f->sub == 32) {
-        /* sums of pairs come out as groups 0 1 4 5 2 3 6 7 */
-        __m256i pairs = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum[0], sum[1]), 0xd8);
-        part.dx[0] = dx;
-        part.lift[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(pairs), dx);
-        return part;
-    }
-    for (int h = 0; h < 2; h++) {
+    if (f->sub == 32) /* sums of pairs come out as groups 0 1 4 5 2 3 6 7 */
+        sum[0] = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum[0], sum[1]), 0xd8);
+    for (int h = 0; h < 32 / f->sub; h++) {
         __m256i twice = _mm256_add_epi32(_mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3),
                                          _mm256_set1_epi32(4 * h));
-        part.dx[h] = _mm256_permutevar8x32_ps(dx, twice);
+        part.dx[h] = f->sub == 32 ? dx : _mm256_permutevar8x32_ps(dx, twice);
         part.lift[h] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[h]), part.dx[h]);
+        part.off[h] = _mm256_mullo_epi32(sum[h], _mm256_set1_epi32(f->offset));
     }
     return part;
 }
 
-/* Scales of a chunk arranged for mv_group_scale; minima and offsets go into the accumulator. */
-AVX2_INLINE __m256 mv_scale(const q_format *f, const q_scales *s, const mv_part *x, __m256 lane[2],
-                            __m256 acc) {
-    const __m256i even_odd = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-    for (int h = 0; h < 32 / f->sub; h++) {
-        __m256 dd = _mm256_mul_ps(s->d[h], x->dx[h]);
-        if (f->sub == 32) {
-            lane[0] = _mm256_permute2f128_ps(dd, dd, 0x00);
-            lane[1] = _mm256_permute2f128_ps(dd, dd, 0x11);
-        } else {
-            lane[h] = _mm256_permutevar8x32_ps(dd, even_odd);
-        }
-        __m256 m = f->has_min ? s->m[h] : _mm256_mul_ps(s->d[h], _mm256_set1_ps((float)f->offset));
-        if (f->has_min || f->offset != 0) acc = _mm256_fnmadd_ps(m, x->lift[h], acc);
-    }
-    return acc;
+/* Sums of products are words of 16 bits as long as the largest ones fit, then of 32. `n` is how
+ * many products a word holds, had it 16 bits, after the sum in question. */
+AVX2_INLINE bool mv_fits(const q_format *f, int n) {
+    return n * f->top * INT8_MAX <= INT16_MAX;
+}
+AVX2_INLINE __m256i mv_prepare(const q_format *f, int n, __m256i v) {
+    return !mv_fits(f, n) && mv_fits(f, n / 2) ? q_widen(v) : v;
+}
+AVX2_INLINE __m256i mv_add(const q_format *f, int n, __m256i a, __m256i b) {
+    return mv_fits(f, n) ? _mm256_add_epi16(a, b) : _mm256_add_epi32(a, b);
 }
 
-/* The scale of each 32-bit lane in group g: lane i belongs to elements 4i .. 4i + 3. */
-AVX2_INLINE __m256 mv_group_scale(const __m256 lane[2], int g) {
-    return _mm256_permutevar_ps(lane[g / 4], _mm256_set1_epi32(g % 4));
+/* Per 128-bit lane: half a lane of sums from each. */
+AVX2_INLINE __m256i mv_halve(const q_format *f, int n, __m256i a, __m256i b) {
+    a = mv_prepare(f, n, a);
+    b = mv_prepare(f, n, b);
+    return mv_add(f, n, _mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
 
-/* A chunk of a row, of which `groups` are valid, times n_cols columns. Meanwhile the chunk at
- * `ahead` is prefetched. */
-AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
-                          const uint8_t *ahead, const int groups, const mv_col *x,
-                          const mv_part *part, __m256 acc[MV_COLS]) {
-    const int lines = (f->chunk_bytes + 63) / 64;
-    q_scales s;
-    __m256 lane[MV_COLS][2];
-    f->scales(p, &s);
-    for (int c = 0; c < n_cols; c++) acc[c] = mv_scale(f, &s, &part[c], lane[c], acc[c]);
+/* Four vectors of products to one of 32-bit sums: per 128-bit lane, those of t[0], ..., t[3]. `n`
+ * is how many products a word of t holds. */
+AVX2_INLINE __m256i mv_sums(const q_format *f, int n, const __m256i t[4]) {
+    __m256i a = mv_prepare(f, 4 * n, mv_halve(f, 2 * n, t[0], t[1]));
+    __m256i b = mv_prepare(f, 4 * n, mv_halve(f, 2 * n, t[2], t[3]));
+    __m256 fa = _mm256_castsi256_ps(a), fb = _mm256_castsi256_ps(b);
+    __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0x88));
+    __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0xdd));
+    __m256i sum = mv_add(f, 4 * n, even, odd);
+    return mv_fits(f, 4 * n) ? q_widen(sum) : sum;
+}
+
+AVX2_INLINE __m256i mv_dot16(const q_format *f, __m256i w, const mv_part *x, int i) {
+    if (!f->is_signed) return _mm256_maddubs_epi16(w, x->x[i]);
+    if (f->top > INT8_MAX) return q_dot16(w, x->x[i]); /* -128 has no sign to change */
+    return _mm256_maddubs_epi16(x->size[i], _mm256_sign_epi8(w, x->x[i]));
+}
+
+/* Integer products of a chunk of a row with n_cols columns, one per scale, in the order of scales.
+ * Meanwhile the chunk at `ahead` is prefetched. */
+AVX2_INLINE void mv_dots(const q_format *f, const int n_cols, const uint8_t *p,
+                         const uint8_t *ahead, const mv_part *x, __m256i dots[MV_COLS][2]) {
+    const int lines = (f->chunk_bytes + 63) / 64, steps = f->sub == 32 ? 4 : Q_GROUPS;
+    const __m256i order = f->apart ? _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7)
+                                   : _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i t[MV_COLS][4];
 #pragma GCC unroll 8
-    for (int g = 0; g < groups; g++) {
-        __m256i w = f->quants(p, g);
-        for (int line = lines * g / Q_GROUPS; line < lines * (g + 1) / Q_GROUPS; line++)
+    for (int i = 0; i < steps; i++) {
+        __m256i w[2];
+        if (f->sub == 32)
+            f->pair(p, i, w);
+        else
+            w[0] = f->quants(p, i);
+        for (int line = lines * i / steps; line < lines * (i + 1) / steps; line++)
             _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
         for (int c = 0; c < n_cols; c++) {
-            __m256i xq = _mm256_loadu_si256((const void *)(x[c].q + g * CPU_ACT_GROUP));
-            __m256i dot = f->is_signed ? q_dot16(w, xq) : _mm256_maddubs_epi16(w, xq);
-            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(q_widen(dot)), mv_group_scale(lane[c], g),
-                                     acc[c]);
+            if (f->sub == 32) {
+                __m256i a = mv_prepare(f, 4, mv_dot16(f, w[0], &x[c], 2 * i));
+                __m256i b = mv_prepare(f, 4, mv_dot16(f, w[1], &x[c], 2 * i + 1));
+                t[c][i] = mv_add(f, 4, a, b);
+            } else {
+                t[c][i % 4] = mv_dot16(f, w[0], &x[c], i);
+            }
+            if (i % 4 == 3)
+                dots[c][i / 4] = _mm256_permutevar8x32_epi32(mv_sums(f, f->sub / 8, t[c]), order);
         }
     }
+}
+
+/* A chunk of a row times n_cols columns. */
+AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
+                          const uint8_t *ahead, const mv_part *x, __m256 acc[MV_COLS]) {
+    __m256i dots[MV_COLS][2];
+    q_scales s;
+    f->scales(p, &s);
+    mv_dots(f, n_cols, p, ahead, x, dots);
+    for (int c = 0; c < n_cols; c++)
+        for (int h = 0; h < 32 / f->sub; h++) {
+            __m256i dot = dots[c][h];
+            if (f->offset != 0) dot = _mm256_sub_epi32(dot, x[c].off[h]);
+            __m256 d = _mm256_mul_ps(s.d[h], x[c].dx[h]);
+            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, acc[c]);
+            if (f->has_min) acc[c] = _mm256_fnmadd_ps(s.m[h], x[c].lift[h], acc[c]);
+        }
 }
 
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). */
@@ -116,11 +163,11 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
     for (int64_t k = 0; k < chunks; k++) {
         if (k == chunks - lead)
             for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
-        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c]);
+        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c], Q_GROUPS);
             /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
-            mv_chunk(f, n_cols, p[r], ahead[r], Q_GROUPS, x, part, acc[r]);
+            mv_chunk(f, n_cols, p[r], ahead[r], part, acc[r]);
             p[r] += f->chunk_bytes;
             ahead[r] += f->chunk_bytes;
         }
@@ -131,11 +178,11 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
         }
     }
     if (left) {
-        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c]);
+        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c], (int)left / CPU_ACT_GROUP);
         for (int r = 0; r < n_rows; r++) {
             uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
             memcpy(tail, p[r], q_bytes(f, left));
-            mv_chunk(f, n_cols, tail, ahead[r], (int)left / CPU_ACT_GROUP, x, part, acc[r]);
+            mv_chunk(f, n_cols, tail, ahead[r], part, acc[r]);
         }
     }
     for (int r = 0; r < n_rows; r++)

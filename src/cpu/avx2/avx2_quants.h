@@ -6,11 +6,15 @@
  *
  *   value = d * (byte - offset) - m
  *
+ * Types with one scale per 32 also unpack two groups at once, one per 128-bit lane: that is cheaper
+ * than two groups in element order, and so is adding up their products.
+ *
  * Functions read only the bytes of the chunk; rows that are no multiple of 256 end in a copy padded
  * with zeros (a scale of 0 makes the padding vanish). */
 #ifndef CPU_AVX2_QUANTS_H
 #define CPU_AVX2_QUANTS_H
 
+#include <stddef.h>
 #include <string.h>
 
 #include "avx2_mat.h"
@@ -31,12 +35,16 @@ typedef struct q_format {
     int chunk_bytes;
     int sub; /* elements per scale: 16 or 32 */
     bool has_min;
-    bool is_signed; /* bytes are -127..127, else 0..127; signed ones have no offset */
+    bool is_signed; /* bytes are -top..top, else 0..top; signed ones have no offset */
+    bool apart;     /* pairs are groups g and g + 2 (0 2, 1 3, 4 6, 5 7), else neighbours */
+    int top;
     int offset;
     /* No sum of products |byte - offset| * 127 over a scale's elements, in pairs of 16 lanes,
      * leaves 16 bits: up to 16 with one scale per 32, up to 32 with one per 16. */
     bool narrow;
     __m256i (*quants)(const uint8_t *chunk, int group);
+    /* sub 32 only. Pair 0..3: elements 0..15 of its groups, then elements 16..31. */
+    void (*pair)(const uint8_t *chunk, int pair, __m256i out[2]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
 } q_format;
 
@@ -62,15 +70,40 @@ AVX2_INLINE __m128i q_block_halfs(const uint8_t *p, int bytes) {
                           q_word(p + 6 * bytes), q_word(p + 7 * bytes));
 }
 
-/* Eight blocks that start with a scale. */
-AVX2_INLINE void q_scale_first(const uint8_t *chunk, int block_bytes, q_scales *out) {
-    out->d[0] = _mm256_cvtph_ps(q_block_halfs(chunk, block_bytes));
+/* The first four bytes of eight blocks (less for MXFP4), by windows of 32 bytes over two blocks: in
+ * the second lane a block starts two to eight bytes later than in the first. Lane 0: blocks 0 2 4
+ * 6, lane 1: the others, whose bytes are `bytes` - 16 further left in the same or the next word. */
+AVX2_INLINE __m256i q_block_words(const uint8_t *chunk, const int bytes) {
+    __m256i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm256_loadu_si256((const void *)(chunk + (ptrdiff_t)2 * bytes * i));
+    if (bytes == 24) { /* two words later */
+        __m256d a = _mm256_shuffle_pd(_mm256_castsi256_pd(v[0]), _mm256_castsi256_pd(v[1]), 12);
+        __m256d b = _mm256_shuffle_pd(_mm256_castsi256_pd(v[2]), _mm256_castsi256_pd(v[3]), 12);
+        return _mm256_castps_si256(
+            _mm256_shuffle_ps(_mm256_castpd_ps(a), _mm256_castpd_ps(b), 0x88));
+    }
+    __m256d a = _mm256_castsi256_pd(_mm256_unpacklo_epi32(v[0], v[1]));
+    __m256d b = _mm256_castsi256_pd(_mm256_unpacklo_epi32(v[2], v[3]));
+    return _mm256_castpd_si256(_mm256_shuffle_pd(a, b, bytes < 20 ? 0 : 12));
 }
 
-/* Eight blocks that start with a scale and an addend: a minimum with its sign changed. */
-AVX2_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scales *out) {
-    q_scale_first(chunk, block_bytes, out);
-    __m128i m = q_block_halfs(chunk + 2, block_bytes);
+/* Eight blocks of 18 or 22 bytes that start with a scale: in lane 1 it is the word's upper half. */
+AVX2_INLINE void q_scale_first(const uint8_t *chunk, const int bytes, q_scales *out) {
+    __m256i words = q_block_words(chunk, bytes);
+    __m128i d = _mm_blend_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1),
+                                0xaa);
+    out->d[0] = _mm256_cvtph_ps(d);
+}
+
+/* Eight blocks of 20 or 24 bytes that start with a scale and an addend: a minimum with its sign
+ * changed. */
+AVX2_INLINE void q_scale_addend(const uint8_t *chunk, const int bytes, q_scales *out) {
+    __m256i words = q_block_words(chunk, bytes);
+    __m128i a = _mm256_castsi256_si128(words), b = _mm256_extracti128_si256(words, 1);
+    __m128i d = _mm_blend_epi16(a, _mm_slli_epi32(b, 16), 0xaa);
+    __m128i m = _mm_blend_epi16(_mm_srli_epi32(a, 16), b, 0xaa);
+    out->d[0] = _mm256_cvtph_ps(d);
     out->m[0] = _mm256_cvtph_ps(_mm_xor_si128(m, _mm_set1_epi16(INT16_MIN)));
 }
 
@@ -97,9 +130,46 @@ AVX2_INLINE __m256i q_clear_bits(const uint8_t *p) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), _mm256_setzero_si256());
 }
 
+/* 16 bytes each. */
+AVX2_INLINE __m256i q_two(const uint8_t *a, const uint8_t *b) {
+    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const void *)a));
+    return _mm256_inserti128_si256(low, _mm_loadu_si128((const void *)b), 1);
+}
+
+/* The nibbles of two blocks at p and p + bytes. */
+AVX2_INLINE void q_nibble_pair(const uint8_t *p, int bytes, __m256i out[2]) {
+    __m256i v = q_two(p, p + bytes);
+    out[0] = _mm256_and_si256(v, _mm256_set1_epi8(15));
+    out[1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+}
+
+AVX2_INLINE void q_look_up_pair(__m128i table, __m256i out[2]) {
+    out[0] = q_look_up(out[0], table);
+    out[1] = q_look_up(out[1], table);
+}
+
+/* Adds 16 where a bit is set; strings of 32 bits start at p and p + bytes, and 12 more bytes of the
+ * block follow each. */
+AVX2_INLINE void q_fifth_bits(const uint8_t *p, int bytes, __m256i out[2]) {
+    const __m256i bit = _mm256_set1_epi64x(INT64_C(-0x7fbfdfeff7fbfdff)); /* 0x8040201008040201 */
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);
+    __m256i bits = q_two(p, p + bytes);
+    for (int i = 0; i < 2; i++) {
+        __m256i at = _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * i)));
+        __m256i v = _mm256_and_si256(_mm256_shuffle_epi8(bits, at), bit);
+        v = _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), _mm256_set1_epi8(16));
+        out[i] = _mm256_or_si256(out[i], v);
+    }
+}
+
 AVX2_INLINE __m256i q4_0_quants(const uint8_t *chunk, int group) {
     const uint8_t *block = chunk + 18 * group;
     return q_nibble_block(block + 2);
+}
+
+AVX2_INLINE void q4_0_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 18 * pair;
+    q_nibble_pair(block + 2, 18, out);
 }
 
 AVX2_INLINE void q4_0_scales(const uint8_t *chunk, q_scales *out) {
@@ -109,6 +179,11 @@ AVX2_INLINE void q4_0_scales(const uint8_t *chunk, q_scales *out) {
 AVX2_INLINE __m256i q4_1_quants(const uint8_t *chunk, int group) {
     const uint8_t *block = chunk + 20 * group;
     return q_nibble_block(block + 4);
+}
+
+AVX2_INLINE void q4_1_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 20 * pair;
+    q_nibble_pair(block + 4, 20, out);
 }
 
 AVX2_INLINE void q4_1_scales(const uint8_t *chunk, q_scales *out) {
@@ -121,6 +196,12 @@ AVX2_INLINE __m256i q5_0_quants(const uint8_t *chunk, int group) {
     return _mm256_or_si256(q_nibble_block(block + 6), more);
 }
 
+AVX2_INLINE void q5_0_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 22 * pair;
+    q_nibble_pair(block + 6, 22, out);
+    q_fifth_bits(block + 2, 22, out);
+}
+
 AVX2_INLINE void q5_0_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_first(chunk, 22, out);
 }
@@ -129,6 +210,12 @@ AVX2_INLINE __m256i q5_1_quants(const uint8_t *chunk, int group) {
     const uint8_t *block = chunk + 24 * group;
     __m256i more = _mm256_andnot_si256(q_clear_bits(block + 4), _mm256_set1_epi8(16));
     return _mm256_or_si256(q_nibble_block(block + 8), more);
+}
+
+AVX2_INLINE void q5_1_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 24 * pair;
+    q_nibble_pair(block + 8, 24, out);
+    q_fifth_bits(block + 4, 24, out);
 }
 
 AVX2_INLINE void q5_1_scales(const uint8_t *chunk, q_scales *out) {
@@ -140,8 +227,14 @@ AVX2_INLINE __m256i q8_0_quants(const uint8_t *chunk, int group) {
     return _mm256_loadu_si256((const void *)(block + 2));
 }
 
+AVX2_INLINE void q8_0_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 34 * pair;
+    out[0] = q_two(block + 2, block + 36);
+    out[1] = q_two(block + 18, block + 52);
+}
+
 AVX2_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
-    q_scale_first(chunk, 34, out);
+    out->d[0] = _mm256_cvtph_ps(q_block_halfs(chunk, 34));
 }
 
 AVX2_INLINE __m256i iq4_nl_quants(const uint8_t *chunk, int group) {
@@ -149,26 +242,43 @@ AVX2_INLINE __m256i iq4_nl_quants(const uint8_t *chunk, int group) {
     return q_look_up(q_nibble_block(block + 2), _mm_setr_epi8(QUANT_IQ4_VALUES));
 }
 
+AVX2_INLINE void iq4_nl_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 18 * pair;
+    q_nibble_pair(block + 2, 18, out);
+    q_look_up_pair(_mm_setr_epi8(QUANT_IQ4_VALUES), out);
+}
+
 AVX2_INLINE void iq4_nl_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_first(chunk, 18, out);
 }
 
-AVX2_INLINE __m256i mxfp4_quants(const uint8_t *chunk, int group) {
-    const __m128i table = _mm_add_epi8(_mm_setr_epi8(QUANT_E2M1_VALUES), _mm_set1_epi8(12));
-    return q_look_up(q_nibble_block(chunk + 17 * group + 1), table);
+AVX2_INLINE __m128i mxfp4_table(void) {
+    return _mm_add_epi8(_mm_setr_epi8(QUANT_E2M1_VALUES), _mm_set1_epi8(12));
 }
 
-/* The scale is 2^(e - 128); see quant_e8m0_half. */
+AVX2_INLINE __m256i mxfp4_quants(const uint8_t *chunk, int group) {
+    return q_look_up(q_nibble_block(chunk + 17 * group + 1), mxfp4_table());
+}
+
+AVX2_INLINE void mxfp4_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 17 * pair;
+    q_nibble_pair(block + 1, 17, out);
+    q_look_up_pair(mxfp4_table(), out);
+}
+
+/* The scale is 2^(e - 128), see quant_e8m0_half: half of the float whose exponent is e, which for
+ * 255 would be infinite and for 0 is denormal. */
 AVX2_INLINE void mxfp4_scales(const uint8_t *p, q_scales *out) {
-    __m256i e = _mm256_cvtepu8_epi32(
-        _mm_setr_epi8((char)p[0], (char)p[17], (char)p[34], (char)p[51], (char)p[68], (char)p[85],
-                      (char)p[102], (char)p[119], 0, 0, 0, 0, 0, 0, 0, 0));
-    __m256i d = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1. */
+    __m256i words = q_block_words(p, 17);
+    __m128i odd = _mm_slli_epi32(_mm256_extracti128_si256(words, 1), 16);
+    __m256i e = _mm256_cvtepu16_epi32(_mm_blend_epi16(_mm256_castsi256_si128(words), odd, 0xaa));
+    e = _mm256_srlv_epi32(e, _mm256_set1_epi64x(INT64_C(8) << 32));
+    e = _mm256_and_si256(e, _mm256_set1_epi32(255));
     __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
-    d = _mm256_blendv_epi8(d, tiny, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
-    d = _mm256_or_si256(d, _mm256_and_si256(nan, _mm256_set1_epi32(0x7fc00000)));
-    out->d[0] = _mm256_castsi256_ps(d);
+    __m256i twice = _mm256_max_epi32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(0x00400000));
+    twice = _mm256_or_si256(twice, nan);
+    out->d[0] = _mm256_mul_ps(_mm256_castsi256_ps(twice), _mm256_set1_ps(0.5f));
 }
 
 /* ---- K types: planes of bits, see quant_blocks.h --------------------------------------------- */
@@ -220,6 +330,20 @@ AVX2_INLINE __m256i q4_K_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
 }
 
+/* Low (pairs 0, 2) or high nibbles of two runs of 32 bytes. */
+AVX2_INLINE void q_k_nibble_pair(const uint8_t *qs, int pair, __m256i out[2]) {
+    const uint8_t *p = qs + pair / 2 * 64;
+    for (int i = 0; i < 2; i++) {
+        __m256i v = q_two(p + 16 * i, p + 32 + 16 * i);
+        if (pair % 2 != 0) v = _mm256_srli_epi16(v, 4);
+        out[i] = _mm256_and_si256(v, _mm256_set1_epi8(15));
+    }
+}
+
+AVX2_INLINE void q4_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+    q_k_nibble_pair(block + 16, pair, out);
+}
+
 /* Q4_K and Q5_K: a block starts with d, dmin and three words u0, u1, u2 of 6-bit scales and minima.
  * The first four scales are the low six bits of u0's bytes; the others have their low nibbles in
  * u2 (low nibbles) and their high two bits on top of u0. Minima likewise with u1 and the high
@@ -246,6 +370,19 @@ AVX2_INLINE __m256i q5_K_quants(const uint8_t *block, int group) {
     return _mm256_or_si256(low, q_plane(block + 16, group, 4, 16));
 }
 
+AVX2_INLINE void q5_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+    const int g = pair / 2 * 4 + pair % 2;
+    q_k_nibble_pair(block + 48, pair, out);
+    for (int i = 0; i < 2; i++) {
+        /* bits of groups g and g + 2 at one place */
+        __m128i plane = _mm_loadu_si128((const void *)(block + 16 + 16 * i));
+        __m256i v = _mm256_srlv_epi64(_mm256_broadcastsi128_si256(plane),
+                                      _mm256_setr_epi64x(0, 0, 2, 2));
+        v = g > 4 ? _mm256_srli_epi16(v, g - 4) : _mm256_slli_epi16(v, 4 - g);
+        out[i] = _mm256_or_si256(out[i], _mm256_and_si256(v, _mm256_set1_epi8(16)));
+    }
+}
+
 /* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and a
  * plane of two bits. */
 AVX2_INLINE __m256i q6_K_quants(const uint8_t *block, int group) {
@@ -260,6 +397,11 @@ AVX2_INLINE void q6_K_scales(const uint8_t *block, q_scales *out) {
 
 AVX2_INLINE __m256i iq4_xs_quants(const uint8_t *block, int group) {
     return q_look_up(q_nibble_block(block + 8 + group * 16), _mm_setr_epi8(QUANT_IQ4_VALUES));
+}
+
+AVX2_INLINE void iq4_xs_pair(const uint8_t *block, int pair, __m256i out[2]) {
+    q_nibble_pair(block + 8 + 32 * pair, 16, out);
+    q_look_up_pair(_mm_setr_epi8(QUANT_IQ4_VALUES), out);
 }
 
 /* Scale j: nibble j of scales_l, above it bits 2j, 2j + 1 of scales_h; from -32. */
@@ -280,20 +422,21 @@ AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
 #define Q_FORMAT(name, ...)                                                                        \
     static const q_format name##_format = {                                                        \
         .quants = name##_quants, .scales = name##_scales, __VA_ARGS__}
+#define Q_FORMAT_PAIRS(name, ...) Q_FORMAT(name, .pair = name##_pair, .sub = 32, __VA_ARGS__)
 
-Q_FORMAT(q4_0, .chunk_bytes = 8 * 18, .sub = 32, .offset = 8, .narrow = true);
-Q_FORMAT(q4_1, .chunk_bytes = 8 * 20, .sub = 32, .has_min = true, .narrow = true);
-Q_FORMAT(q5_0, .chunk_bytes = 8 * 22, .sub = 32, .offset = 16, .narrow = true);
-Q_FORMAT(q5_1, .chunk_bytes = 8 * 24, .sub = 32, .has_min = true);
-Q_FORMAT(q8_0, .chunk_bytes = 8 * 34, .sub = 32, .is_signed = true);
-Q_FORMAT(iq4_nl, .chunk_bytes = 8 * 18, .sub = 32, .is_signed = true);
-Q_FORMAT(mxfp4, .chunk_bytes = 8 * 17, .sub = 32, .offset = 12, .narrow = true);
-Q_FORMAT(q2_K, .chunk_bytes = 84, .sub = 16, .has_min = true, .narrow = true);
-Q_FORMAT(q3_K, .chunk_bytes = 110, .sub = 16, .offset = 4, .narrow = true);
-Q_FORMAT(q4_K, .chunk_bytes = 144, .sub = 32, .has_min = true, .narrow = true);
-Q_FORMAT(q5_K, .chunk_bytes = 176, .sub = 32, .has_min = true);
-Q_FORMAT(q6_K, .chunk_bytes = 210, .sub = 16, .offset = 32, .narrow = true);
-Q_FORMAT(iq4_xs, .chunk_bytes = 136, .sub = 32, .is_signed = true);
+Q_FORMAT_PAIRS(q4_0, .chunk_bytes = 8 * 18, .top = 15, .offset = 8, .narrow = true);
+Q_FORMAT_PAIRS(q4_1, .chunk_bytes = 8 * 20, .top = 15, .has_min = true, .narrow = true);
+Q_FORMAT_PAIRS(q5_0, .chunk_bytes = 8 * 22, .top = 31, .offset = 16, .narrow = true);
+Q_FORMAT_PAIRS(q5_1, .chunk_bytes = 8 * 24, .top = 31, .has_min = true);
+Q_FORMAT_PAIRS(q8_0, .chunk_bytes = 8 * 34, .top = 128, .is_signed = true);
+Q_FORMAT_PAIRS(iq4_nl, .chunk_bytes = 8 * 18, .top = 127, .is_signed = true);
+Q_FORMAT_PAIRS(mxfp4, .chunk_bytes = 8 * 17, .top = 24, .offset = 12, .narrow = true);
+Q_FORMAT(q2_K, .chunk_bytes = 84, .sub = 16, .top = 3, .has_min = true, .narrow = true);
+Q_FORMAT(q3_K, .chunk_bytes = 110, .sub = 16, .top = 7, .offset = 4, .narrow = true);
+Q_FORMAT_PAIRS(q4_K, .chunk_bytes = 144, .apart = true, .top = 15, .has_min = true, .narrow = true);
+Q_FORMAT_PAIRS(q5_K, .chunk_bytes = 176, .apart = true, .top = 31, .has_min = true);
+Q_FORMAT(q6_K, .chunk_bytes = 210, .sub = 16, .top = 63, .offset = 32, .narrow = true);
+Q_FORMAT_PAIRS(iq4_xs, .chunk_bytes = 136, .top = 127, .is_signed = true);
 
 /* Products of signed bytes, pairs added: |w| <= 128 and |x| <= 127 keep this within 16 bits. */
 AVX2_INLINE __m256i q_dot16(__m256i w, __m256i x) {
