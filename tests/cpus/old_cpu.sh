@@ -34,7 +34,7 @@ echo "$text"
 # type of weights, on a small synthetic model.
 model=$build/old_cpu_$cpu.gguf
 trap 'rm -f "$model" "$model".*' EXIT
-run "$build/powerinfer" prepare "$source/models/novella-7m.q8_0.gguf" -o "$model" -q \
+run "$build/powerinfer" prepare "$source/models/novella-7m.q8_0.powerinfer.gguf" -o "$model" -q \
     --predictor lowrank --calibration "$source/models/calibration.txt" \
     --calibration-tokens 128 --calibration-window 32 || fail "prepare failed"
 for mode in predict exact; do
