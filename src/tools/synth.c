@@ -211,8 +211,7 @@ static void put_keys(synth_job *job) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static bool is_written(const synth_job *job, const arch_tensor *t) {
-    bool prepared = job->recipe.prepared, bundle = job->options->bundle;
+bool synth_has_tensor(const arch_tensor *t, bool prepared, bool bundle) {
     switch (t->role) {
     case ROLE_ATTN_NORM_2:
     case ROLE_ATTN_NORM_2_BIAS:
@@ -260,7 +259,8 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
             bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
-            if (!is_written(job, t) || per_layer != inside || (!inside && first != (layer < 0)))
+            bool written = synth_has_tensor(t, job->recipe.prepared, job->options->bundle);
+            if (!written || per_layer != inside || (!inside && first != (layer < 0)))
                 continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
