@@ -14,11 +14,11 @@
 
 #include "bandwidth.h"
 #include "cpu_features.h"
-#include "cpu_topology.h"
 #include "file.h"
 #include "json.h"
 #include "json_writer.h"
 #include "place_tool.h"
+#include "pool.h"
 
 enum {
     /* What gathering is measured with: a neuron's row in Q4_0 at n_embd 4096, one in ten. */
@@ -37,8 +37,9 @@ typedef struct number {
     bool required;
 } number;
 
+/* `others`: NULL-terminated keys of other kinds, or NULL. */
 static pi_status read_numbers(const json_node *object, const char *where, const number *numbers,
-                              size_t n, const char *others, pi_error *err) {
+                              size_t n, const char *const *others, pi_error *err) {
     void *iter = NULL;
     const char *key;
     const json_node *node;
@@ -47,8 +48,9 @@ static pi_status read_numbers(const json_node *object, const char *where, const 
         while (i < n && strcmp(key, numbers[i].key) != 0) i++;
         if (i < n && !json_as_double(node, numbers[i].value))
             return error_set(err, PI_ERR_FORMAT, "not a number: %s: correct %s", where, key);
-        const char *known = i < n ? NULL : strstr(others, key);
-        if (i == n && !(known && *key && (known[strlen(key)] == ' ')))
+        for (size_t k = 0; i == n && others && others[k]; k++)
+            if (strcmp(key, others[k]) == 0) i = n + 1;
+        if (i == n)
             return error_set(err, PI_ERR_FORMAT, "unknown key %.40s: %s: see docs/placement.md",
                              key, where);
     }
@@ -76,7 +78,7 @@ static pi_status read_device(const json_node *object, const char *where, place_d
         {"runtime_mib", &runtime, false},       {"margin_mib", &margin, false},
     };
     bool gpu = d == &m->device[PLACE_GPU];
-    pi_status status = read_numbers(object, where, numbers, gpu ? 6 : 4, "", err);
+    pi_status status = read_numbers(object, where, numbers, gpu ? 6 : 4, NULL, err);
     if (status != PI_OK) return status;
     d->overhead = overhead * MICRO;
     if (!to_bytes(memory, GIB, &d->memory_bytes) || !to_bytes(runtime, MIB, &m->runtime_bytes) ||
@@ -93,6 +95,7 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
     m->device[PLACE_CPU].memory_bytes = 0;
     double sync = m->sync / MICRO;
     const number numbers[] = {{"sync_us", &sync, false}};
+    static const char *const others[] = {"name", "cpu", "gpu", "shared", NULL};
     const char *name;
     size_t n_name;
     if (json_kind_of(root) != JSON_OBJECT)
@@ -100,7 +103,7 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
                          "not a machine's description: %s: see "
                          "docs/placement.md",
                          path);
-    pi_status status = read_numbers(root, path, numbers, 1, "name cpu gpu shared ", err);
+    pi_status status = read_numbers(root, path, numbers, 1, others, err);
     if (status != PI_OK) return status;
     m->sync = sync * MICRO;
     const json_node *gpu = json_get(root, "gpu"), *shared = json_get(root, "shared");
