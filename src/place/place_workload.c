@@ -30,6 +30,11 @@ static bool is_statistic(tensor_role role) {
     return role == ROLE_FFN_FREQ || role == ROLE_FFN_PERM;
 }
 
+/* `t`: the tensor's row; NULL: a part of a bound matrix, which has no row of its own. */
+static bool belongs_to_neurons(const arch_tensor *t) {
+    return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
+}
+
 static reading reading_of(const model_layer *l, const arch_tensor *t, place_ffn ffn) {
     bool gated = l->t[ROLE_FFN_GATE].data;
     bool decides = t->role == (gated ? ROLE_FFN_GATE : ROLE_FFN_UP);
@@ -44,14 +49,10 @@ static int64_t unit_of(const model *m, const model_layer *l) {
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const arch_tensor *t = &m->arch->tensors[i];
         const model_tensor *tensor = &l->t[t->role];
-        if (!(t->flags & TENSOR_PER_LAYER) || !(t->flags & TENSOR_NEURON_COLS)) continue;
-        if (tensor->data) unit = quant_find((uint32_t)tensor->type)->block_elems;
+        if ((t->flags & TENSOR_NEURON_COLS) && tensor->data)
+            unit = quant_find((uint32_t)tensor->type)->block_elems;
     }
     return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
-}
-
-static bool belongs_to_neurons(const arch_tensor *t) {
-    return t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
 }
 
 /* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
@@ -59,11 +60,11 @@ static void sum_layer(const model *m, const model_layer *l, place_ffn ffn, place
                       neuron_bytes *bytes) {
     out->n = l->hp.n_ff;
     out->unit = unit_of(m, l);
-    for (int i = 0; i < m->arch->n_tensors; i++) {
-        const arch_tensor *t = &m->arch->tensors[i];
-        const model_tensor *tensor = &l->t[t->role];
-        if (!(t->flags & TENSOR_PER_LAYER) || !tensor->data || is_statistic(t->role)) continue;
-        if (is_predictor(t->role)) {
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        const arch_tensor *t = arch_tensor_of(m->arch, (tensor_role)role);
+        const model_tensor *tensor = &l->t[role];
+        if (!tensor->data || is_statistic((tensor_role)role)) continue;
+        if (is_predictor((tensor_role)role)) {
             if (ffn == PLACE_FFN_PREDICT) out->predictor_bytes += tensor->n_bytes;
         } else if (belongs_to_neurons(t)) {
             uint64_t group = tensor->n_bytes / (uint64_t)(out->n / out->unit);

@@ -214,24 +214,30 @@ static pi_status load_named(const pi_place_options *o, place_machine *out, pi_er
                      o->profile, names);
 }
 
-/* What was measured on this very processor; others may share the folder. */
-static bool load_cached(const pi_place_options *o, place_machine *out) {
+/* What was measured on this very processor; others may share the folder. A file that cannot be read
+ * is said so and otherwise as none. */
+static pi_status load_cached(const pi_place_options *o, place_machine *out, bool *found,
+                             pi_error *err) {
     char name[PLACE_NAME_BYTES];
-    pi_error err;
+    pi_error why = {.status = PI_OK};
+    *found = false;
+    if (!o->cache || !file_exists(o->cache)) return PI_OK;
+    pi_status status = read_file(o->cache, out, &why);
+    if (status == PI_ERR_NOMEM) return error_set(err, status, "%s", why.message);
+    if (status != PI_OK) say(o, why.message);
     snprintf(name, sizeof name, "%s", cpu_model_name());
-    if (!o->cache || !file_exists(o->cache)) return false;
-    if (read_file(o->cache, out, &err) != PI_OK) {
-        say(o, err.message);
-        return false;
-    }
-    return strcmp(out->name, name) == 0;
+    *found = status == PI_OK && strcmp(out->name, name) == 0;
+    return PI_OK;
 }
 
 pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_error *err) {
+    bool found = false;
     pi_status status = PI_OK;
-    if (o->profile) {
+    if (o->profile)
         status = load_named(o, out, err);
-    } else if (o->measure || !load_cached(o, out)) {
+    else if (!o->measure)
+        status = load_cached(o, out, &found, err);
+    if (status == PI_OK && !o->profile && !found) {
         place_machine_find("cpu-only", out);
         if (!o->measure)
             say(o, "this machine was not measured: figures of a desktop with DDR4 are taken; "

@@ -260,8 +260,7 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             bool per_layer = t->flags & TENSOR_PER_LAYER;
             bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
             bool written = synth_has_tensor(t, job->recipe.prepared, job->options->bundle);
-            if (!written || per_layer != inside || (!inside && first != (layer < 0)))
-                continue;
+            if (!written || per_layer != inside || (!inside && first != (layer < 0))) continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
         }
