@@ -157,7 +157,7 @@ static void draw_bytes(picture *p) {
             svg_rect(&p->out, LEFT, y, fmin(budget, most) * scale, 24, "class=\"free\"");
         svg_rect(&p->out, LEFT, y, (double)t->resident[d] * scale, 24, home_class[d]);
         svg_label(&p->out, LEFT - 10, y + 17, d == PLACE_GPU ? "GPU" : "CPU", "class=\"end\"");
-        snprintf(text, sizeof text, "%.2f GiB, %.1f MB read per token",
+        snprintf(text, sizeof text, "%.2f GiB; %.1f MB read per token",
                  (double)t->resident[d] / gib, t->read[d] / 1e6);
         if (d == PLACE_GPU && budget < 1e15) {
             size_t n = strlen(text);

@@ -109,6 +109,14 @@ static void choose_budget(place_job *j) {
                             "larger one");
 }
 
+static void warn_of_memory(const place_job *j) {
+    uint64_t has = j->machine.device[PLACE_CPU].memory_bytes;
+    if (has && j->prediction.resident[PLACE_CPU] > has && j->options->message)
+        j->options->message(j->options->user,
+                            "the CPU's part is larger than this machine's memory: the predicted "
+                            "speed is that of a machine with more");
+}
+
 /* ---- output ---------------------------------------------------------------------------------- */
 
 static const char *name_of(const model *m, const char *path) {
@@ -158,6 +166,7 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     }
     if (status == PI_OK) {
         place_predict(&j.work, &j.machine, &j.plan, &j.prediction, j.layers);
+        warn_of_memory(&j);
         status = write_report(&j, path, out, err);
     }
     free_job(&j);

@@ -135,6 +135,8 @@ static void test_text(void **state) {
     assert_contains("plan.svg", "synthetic llama-7b");
     assert_int_equal(sh("$PI place --shape llama-7b --profile rtx-3060-ddr4 --vram-budget 20"), 0);
     assert_contains("err", "more than this machine's GPU has");
+    assert_int_equal(sh("$PI place --shape falcon-40b --type f16 --profile rtx-3060-ddr4"), 0);
+    assert_contains("err", "larger than this machine's memory");
     assert_int_equal(sh("env -u HOME -u XDG_CACHE_HOME $PI place -m $M"), 0);
     assert_contains("err", "no GPU: everything is on the CPU");
     assert_contains("err", "this machine was not measured");
