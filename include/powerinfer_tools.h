@@ -230,6 +230,26 @@ PI_API pi_place_options pi_place_default_options(void);
 PI_API pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
                           pi_error *err);
 
+/* ---- devices --------------------------------------------------------------------------------- */
+
+/* A GPU, or a backend that has none here: then `available` is false and `reason` says why. */
+typedef struct pi_device {
+    char backend[16]; /* "cuda", "hip", "sim": what --device calls it */
+    int32_t index;    /* among the backend's devices */
+    bool available;
+    bool shared_memory;                 /* its memory is the processor's */
+    char name[128], arch[32];           /* "NVIDIA GeForce RTX 4090", "sm_89" */
+    uint64_t memory_total, memory_free; /* bytes, at this moment */
+    double bandwidth; /* of its memory, bytes per second by the data sheet; 0: not known */
+    char reason[PI_ERROR_TEXT_MAX];
+} pi_device;
+
+/* Asks every backend that is built for what it finds; `sim`, the simulated GPU, comes last. Writes
+ * at most `capacity` entries; *n_devices is how many there are. folder: where the backends
+ * (libpowerinfer_NAME.so) lie; NULL: beside the program or where they were installed. */
+PI_API pi_status pi_devices(const char *folder, pi_device *devices, size_t capacity,
+                            size_t *n_devices, pi_error *err);
+
 /* ---- bench ----------------------------------------------------------------------------------- */
 
 enum { PI_BENCH_MAX_LIST = 32 };

@@ -11,7 +11,7 @@
 #include "file.h"
 #include "log.h"
 
-static const char bundled_model[] = "novella-7m.q8_0.gguf";
+static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 
 /* Beside the executable in a build folder, and where `make install` puts it. */
 static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};

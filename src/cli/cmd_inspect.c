@@ -11,7 +11,10 @@ typedef struct feature {
     bool present;
 } feature;
 
-static void print_devices(bool json) {
+enum { MAX_DEVICES = 64, MAX_FEATURES = 16 };
+
+/* Names of what the processor has; returns how many. */
+static size_t cpu_feature_names(const char *names[MAX_FEATURES]) {
     const cpu_features *f = cpu_features_get();
     const feature features[] = {
         {"avx2", f->avx2},
@@ -26,15 +29,47 @@ static void print_devices(bool json) {
         {"dotprod", f->dotprod},
         {"i8mm", f->i8mm},
     };
-    const size_t n = sizeof features / sizeof features[0];
-    if (!json) {
-        printf("cpu: %s, %d physical cores,", cpu_model_name(), cpu_count_physical());
-        for (size_t i = 0; i < n; i++) {
-            if (features[i].present) printf(" %s", features[i].name);
-        }
-        putchar('\n');
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        if (features[i].present) names[n++] = features[i].name;
+    }
+    return n;
+}
+
+/* "cuda 0: NVIDIA ..., sm_89, 23.6 GiB, 22.9 GiB free, 1008 GB/s", or "cuda: no device: why" */
+static void print_device(const pi_device *d) {
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    if (!d->available) {
+        printf("%s: %s\n", d->backend, d->reason);
         return;
     }
+    printf("%s %d: %s, %s, %.1f GiB, %.1f GiB free", d->backend, d->index, d->name, d->arch,
+           (double)d->memory_total / gib, (double)d->memory_free / gib);
+    if (d->bandwidth > 0) printf(", %.0f GB/s", d->bandwidth * 1e-9);
+    puts(d->shared_memory ? ", shared with the processor" : "");
+}
+
+static void write_device(json_writer *w, const pi_device *d) {
+    json_put_object(w, NULL);
+    json_put_text(w, "device", d->backend);
+    json_put_bool(w, "available", d->available);
+    if (d->available) {
+        json_put_int(w, "index", d->index);
+        json_put_text(w, "name", d->name);
+        json_put_text(w, "arch", d->arch);
+        json_put_int(w, "memory_total", (int64_t)d->memory_total);
+        json_put_int(w, "memory_free", (int64_t)d->memory_free);
+        json_put_number(w, "bandwidth", d->bandwidth);
+        json_put_bool(w, "shared_memory", d->shared_memory);
+    } else {
+        json_put_text(w, "reason", d->reason);
+    }
+    json_end_object(w);
+}
+
+static void write_devices(const pi_device *devices, size_t n) {
+    const char *names[MAX_FEATURES];
+    size_t n_names = cpu_feature_names(names);
     json_writer w;
     json_begin(&w, stdout);
     json_put_object(&w, NULL);
@@ -44,20 +79,35 @@ static void print_devices(bool json) {
     json_put_text(&w, "name", cpu_model_name());
     json_put_int(&w, "cores", cpu_count_physical());
     json_put_array(&w, "features");
-    for (size_t i = 0; i < n; i++) {
-        if (features[i].present) json_put_text(&w, NULL, features[i].name);
-    }
+    for (size_t i = 0; i < n_names; i++) json_put_text(&w, NULL, names[i]);
     json_end_array(&w);
     json_end_object(&w);
+    for (size_t i = 0; i < n; i++) write_device(&w, &devices[i]);
     json_end_array(&w);
     json_end_object(&w);
 }
 
-int cmd_inspect(const cli_options *o) {
-    if (o->devices) {
-        print_devices(o->json);
+static int list_devices(const cli_options *o) {
+    static pi_device devices[MAX_DEVICES];
+    const char *names[MAX_FEATURES];
+    size_t n = 0;
+    pi_error err;
+    if (pi_devices(o->backend_folder, devices, MAX_DEVICES, &n, &err)) return cli_failed(&err);
+    if (n > MAX_DEVICES) n = MAX_DEVICES;
+    if (o->json) {
+        write_devices(devices, n);
         return EXIT_DONE;
     }
+    printf("cpu: %s, %d physical cores,", cpu_model_name(), cpu_count_physical());
+    size_t n_names = cpu_feature_names(names);
+    for (size_t i = 0; i < n_names; i++) printf(" %s", names[i]);
+    putchar('\n');
+    for (size_t i = 0; i < n; i++) print_device(&devices[i]);
+    return EXIT_DONE;
+}
+
+int cmd_inspect(const cli_options *o) {
+    if (o->devices) return list_devices(o);
     if (o->n_positionals && options_typed(o, &o->model)) {
         return cli_wrong("two files: %.200s and -m %.200s: give one of them", o->positionals[0],
                          o->model);

@@ -118,6 +118,9 @@ const option option_table[] = {
         .help = "draw a prepared model's neurons: hot/cold curves, densities, predictors"),
     ROW(FLAG, COMMAND, COMMAND_INSPECT, devices, NAMES("devices", NULL),
         .help = "what this machine can compute on, in place of a file"),
+    ROW(TEXT, COMMAND, COMMAND_INSPECT, backend_folder, NAMES("backend-folder", NULL),
+        .argument = "DIR",
+        .help = "where the GPU backends are; beside the program or as installed when not given"),
     /* convert, synth */
     ROW(TEXT, COMMAND, OUTPUT, out, NAMES("output", "o"), .argument = "FILE",
         .aliases = {"--outfile"}, .help = "the GGUF file to write"),

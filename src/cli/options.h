@@ -98,6 +98,7 @@ typedef struct cli_options {
     int64_t n_gen, repetitions;
     /* inspect, convert, synth */
     bool plan, devices;
+    const char *backend_folder; /* NULL: the usual ones */
     const char *svg;
     const char *out, *type, *shape;
     double density;

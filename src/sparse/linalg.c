@@ -89,10 +89,18 @@ pi_status la_orthonormal_rows(la_job *job, float *q, int64_t rows, int64_t n, pi
 
 /* ---- eigenvectors ---------------------------------------------------------------------------- */
 
-/* Reduces a to tridiagonal form by reflections: a = Q T Q^T. diag [n], side [n] (side[k] couples k
- * and k + 1); row k of a becomes the vector v of reflection k, 1 - beta[k] v v^T. */
-static void tridiagonal(double *a, int64_t n, double *diag, double *side, double *beta, double *p) {
+typedef struct tridiagonal_form {
+    double *diag, *side; /* [n]; side[k] couples k and k + 1 */
+    double *beta;        /* [n] of the reflections */
+    double *scratch;     /* [n] */
+} tridiagonal_form;
+
+/* Reduces a to tridiagonal form by reflections: a = Q T Q^T. Row k of a becomes the vector v of
+ * reflection k, 1 - beta[k] v v^T. Like the next two, ends early when the job is to stop. */
+static void tridiagonal(la_job *job, double *a, int64_t n, const tridiagonal_form *form) {
+    double *diag = form->diag, *side = form->side, *beta = form->beta, *p = form->scratch;
     for (int64_t k = 0; k + 1 < n; k++) {
+        if (!la_job_step(job, 0, 0)) return;
         double *v = a + k * n; /* v[k + 1 .. n - 1]; symmetric, so row k is column k */
         diag[k] = v[k];
         double rest2 = 0;
@@ -125,13 +133,17 @@ static void tridiagonal(double *a, int64_t n, double *diag, double *side, double
 }
 
 /* z = Q^T of the reflections in a: row k of z will become eigenvector k. */
-static void accumulate(const double *a, int64_t n, const double *beta, double *z, double *p) {
+static void accumulate(la_job *job, const double *a, int64_t n, const tridiagonal_form *form,
+                       double *z) {
+    const double *beta = form->beta;
+    double *p = form->scratch;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) z[i * n + j] = i == j;
     /* Q = H_0 H_1 ...; Q^T's rows: apply the reflections from the last to the first on the right,
      * z <- z H_k. Rows and columns up to k are those of the unit matrix still. */
     for (int64_t k = n - 2; k >= 0; k--) {
         const double *v = a + k * n;
+        if (!la_job_step(job, 0, 0)) return;
         if (beta[k] == 0) continue;
         for (int64_t i = k + 1; i < n; i++) {
             double *row = z + i * n, sum = 0;
@@ -176,8 +188,7 @@ static void ql_step(double *diag, double *side, int64_t l, int64_t m, double *z,
     side[m] = 0;
 }
 
-/* Diagonalises in place, as far as STEPS_MAX goes (two or three steps are usual for a value). Ends
- * early when the job is to stop. */
+/* Diagonalises in place, as far as STEPS_MAX goes (two or three steps are usual for a value). */
 static void diagonalise(la_job *job, double *diag, double *side, int64_t n, double *z) {
     enum { STEPS_MAX = 60 };
     const double precision = 0x1p-52;
@@ -220,11 +231,12 @@ pi_status la_eigen(la_job *job, double *a, int64_t n, double *value, pi_error *e
     if (!z || !order) {
         status = error_nomem(err, bytes, "eigenvectors");
     } else {
-        double *diag = z + square, *side = diag + n, *beta = side + n, *p = beta + n;
-        tridiagonal(a, n, diag, side, beta, p);
-        accumulate(a, n, beta, z, p);
-        diagonalise(job, diag, side, n, z);
-        sort_descending(diag, z, n, order, value, a);
+        double *rest = z + square;
+        tridiagonal_form form = {rest, rest + n, rest + 2 * n, rest + 3 * n};
+        tridiagonal(job, a, n, &form);
+        accumulate(job, a, n, &form, z);
+        diagonalise(job, form.diag, form.side, n, z);
+        sort_descending(form.diag, z, n, order, value, a);
         status = la_job_status(job, err);
     }
     mem_free(order);

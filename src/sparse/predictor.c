@@ -118,6 +118,7 @@ typedef struct rank_try {
 
 typedef struct lowrank_search {
     fit_context *c;
+    predictor_kind kind; /* of the present factors: LOWRANK, and RELU_MLP once they are trained */
     lowrank_factors factors;
     float *hidden; /* [tokens][factors.rank], with fc1 as stored */
     float *fc2[2]; /* [n_ff][factors.rank] as stored in options.type, and in Q8_0; made on demand */
@@ -127,8 +128,8 @@ typedef struct lowrank_search {
     double to; /* the job's fraction when all is done */
 } lowrank_search;
 
-static void search_free(lowrank_search *s) {
-    lowrank_free(&s->factors);
+/* What was made of the factors. */
+static void search_forget(lowrank_search *s) {
     mem_free(s->hidden);
     mem_free(s->fc2[0]);
     mem_free(s->fc2[1]);
@@ -140,42 +141,48 @@ static void search_free(lowrank_search *s) {
 static pi_status round_rows(fit_context *c, quant_type type, const float_rows *from, float *to,
                             pi_error *err) {
     void *packed;
-    pi_status status = rows_pack(c->job.pool, type, from, &packed, err);
+    pi_status status = rows_pack(&c->job, type, from, &packed, err);
     if (status != PI_OK) return status;
     float_rows out = *from;
     out.data = to;
-    rows_unpack(c->job.pool, type, packed, &out);
+    rows_unpack(&c->job, type, packed, &out);
     mem_free(packed);
     return PI_OK;
 }
 
-/* Factors of `rank`, and the hidden values of all tokens. */
-static pi_status search_factorise(lowrank_search *s, int64_t rank, pi_error *err) {
+/* fc1 as stored, and with it the hidden values of all tokens. */
+static pi_status search_hidden(lowrank_search *s, pi_error *err) {
     fit_context *c = s->c;
     const predictor_data *data = c->data;
-    search_free(s);
-    double to = c->job.to + (s->to - c->job.to) * 0.5;
-    pi_status status = lowrank_factorise(&c->job, data, rank, c->options->seed, to, &s->factors,
-                                         err);
-    if (status != PI_OK) return status;
-    size_t tokens = (size_t)(data->n_train + data->n_held), n = (size_t)rank;
+    int64_t rank = s->factors.rank, tokens = data->n_train + data->n_held;
+    float *fc1 = mem_alloc((size_t)(rank * data->n_embd) * sizeof *fc1);
     s->bias = mem_alloc((size_t)data->n_ff * sizeof *s->bias);
-    s->hidden = mem_alloc(tokens * n * sizeof *s->hidden);
-    float *fc1 = mem_alloc(n * (size_t)data->n_embd * sizeof *fc1);
+    s->hidden = mem_alloc((size_t)(tokens * rank) * sizeof *s->hidden);
+    pi_status status = PI_OK;
     if (!s->bias || !s->hidden || !fc1) {
-        status = error_nomem(err, (tokens + (size_t)data->n_embd) * n * sizeof(float),
+        status = error_nomem(err, (size_t)((tokens + data->n_embd) * rank) * sizeof(float),
                              "a low-rank predictor");
     } else {
         float_rows rows = {s->factors.fc1, rank, data->n_embd, data->n_embd};
-        quant_type type = row_type(c->options->type, data->n_embd);
-        status = round_rows(c, type, &rows, fc1, err);
+        status = round_rows(c, row_type(c->options->type, data->n_embd), &rows, fc1, err);
     }
     if (status == PI_OK) {
-        hidden_args h = {data, fc1, rank, 0, (int64_t)tokens, false, s->hidden};
+        bool relu = s->kind == PREDICTOR_RELU_MLP;
+        hidden_args h = {data, fc1, rank, 0, tokens, relu, s->hidden};
         status = hidden_make(&c->job, &h, err);
     }
     mem_free(fc1);
     return status;
+}
+
+static pi_status search_factorise(lowrank_search *s, int64_t rank, pi_error *err) {
+    fit_context *c = s->c;
+    lowrank_free(&s->factors);
+    search_forget(s);
+    double to = c->job.to + (s->to - c->job.to) * 0.5;
+    pi_status status = lowrank_factorise(&c->job, c->data, rank, c->options->seed, to, &s->factors,
+                                         err);
+    return status == PI_OK ? search_hidden(s, err) : status;
 }
 
 /* Where fc2 with `rank` components, rounded, is; made when it is not there yet. Blocks of a row do
@@ -321,8 +328,8 @@ static pi_status search_store(lowrank_search *s, int64_t rank, predictor_fit *ou
     if (!out->bias) return error_nomem(err, (size_t)data->n_ff * sizeof(float), "a predictor");
     float_rows fc1 = {s->factors.fc1, rank, data->n_embd, data->n_embd};
     float_rows fc2 = {s->factors.fc2, data->n_ff, rank, s->factors.rank};
-    pi_status status = rows_pack(c->job.pool, out->type_fc1, &fc1, &out->fc1, err);
-    if (status == PI_OK) status = rows_pack(c->job.pool, out->type_fc2, &fc2, &out->fc2, err);
+    pi_status status = rows_pack(&c->job, out->type_fc1, &fc1, &out->fc1, err);
+    if (status == PI_OK) status = rows_pack(&c->job, out->type_fc2, &fc2, &out->fc2, err);
     score_source source;
     if (status == PI_OK) status = search_source(s, rank, &source, err);
     if (status != PI_OK) return status;
@@ -344,9 +351,26 @@ static int64_t largest_rank(const fit_context *c) {
     return rank > 0 ? rank : RANK_STEP;
 }
 
-static pi_status fit_lowrank(fit_context *c, double to, predictor_fit *out, pi_error *err) {
-    lowrank_search s = {.c = c, .to = to};
-    *out = (predictor_fit){.kind = PREDICTOR_LOWRANK};
+/* Trains the factors of a rank; `to`: the job's fraction when that is done. */
+static pi_status search_train(lowrank_search *s, int64_t rank, double to, pi_error *err) {
+    fit_context *c = s->c;
+    const predictor_options *o = c->options;
+    relu_mlp_options train = {rank, o->target, o->max_epochs, o->seed, to};
+    pi_status status = relu_mlp_train(&c->job, c->data, &c->pairs, &train, &s->factors, err);
+    if (status != PI_OK) return status;
+    s->kind = PREDICTOR_RELU_MLP;
+    search_forget(s);
+    return search_hidden(s, err);
+}
+
+/* lowrank and relu_mlp. The rank that is cheapest for the former is taken for the latter too: to
+ * train at many ranks would take many times as long. */
+static pi_status fit_factors(fit_context *c, predictor_kind kind, double to, predictor_fit *out,
+                             pi_error *err) {
+    double trained = kind == PREDICTOR_RELU_MLP ? c->job.to + 0.9 * (to - c->job.to) : to;
+    double searched = kind == PREDICTOR_RELU_MLP ? c->job.to + 0.4 * (to - c->job.to) : to;
+    lowrank_search s = {.c = c, .kind = PREDICTOR_LOWRANK, .to = searched};
+    *out = (predictor_fit){.kind = kind};
     int64_t rank = c->options->only_rank;
     pi_status status;
     if (rank > 0) {
@@ -356,8 +380,12 @@ static pi_status fit_lowrank(fit_context *c, double to, predictor_fit *out, pi_e
         if (status == PI_OK) status = search_refine(&s, err);
         if (status == PI_OK) rank = search_best(&s)->rank;
     }
+    if (status == PI_OK && kind == PREDICTOR_RELU_MLP)
+        status = search_train(&s, rank, trained, err);
+    s.to = to;
     if (status == PI_OK) status = search_store(&s, rank, out, err);
-    search_free(&s);
+    lowrank_free(&s.factors);
+    search_forget(&s);
     return status;
 }
 
@@ -404,7 +432,7 @@ static pi_status check_options(const predictor_data *d, const predictor_options 
 static pi_status fit_kind(fit_context *c, predictor_kind kind, double to, predictor_fit *out,
                           pi_error *err) {
     pi_status status = kind == PREDICTOR_SIGN ? fit_sign(c, to, out, err)
-                                              : fit_lowrank(c, to, out, err);
+                                              : fit_factors(c, kind, to, out, err);
     if (status != PI_OK) predictor_fit_free(out);
     return status;
 }
@@ -414,7 +442,7 @@ static pi_status fit_best(fit_context *c, predictor_fit *out, pi_error *err) {
     static const struct {
         predictor_kind kind;
         double to;
-    } recipes[] = {{PREDICTOR_SIGN, 0.3}, {PREDICTOR_LOWRANK, 1.0}};
+    } recipes[] = {{PREDICTOR_SIGN, 0.2}, {PREDICTOR_LOWRANK, 0.5}, {PREDICTOR_RELU_MLP, 1.0}};
     const predictor_data *data = c->data;
     double exact = (double)data->n_ff * (double)data->gate_row_bytes;
     for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {

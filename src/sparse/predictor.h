@@ -1,17 +1,22 @@
 /* predictor.h: fitting predictors for one layer: pure data in, data out.
  *
- * A predictor gives every neuron a score from the layer's normed input x (sparse.md of the
- * project's docs has the formulas); neuron i is computed when score_i + bias_i >= 0. Three recipes
- * behind one interface: sign      x . sign(W_gate)                      no data needed for the
- * scores lowrank   fc2 . fc1 . x, the rank-r SVD of W_gate S, S S^T = E[x x^T]: the best of its
- * rank for inputs of that distribution, closed form relu_mlp  fc2 . relu(fc1 . x), started from the
- * low-rank solution (a ReLU pair per direction or a shift that keeps inputs positive), refined by
- * logistic loss weighted with contributions, AdamW (Loshchilov and Hutter 2019), stopped early on
- * held-out recall Scores are computed with fc1, fc2 as they will be stored (quantized and decoded
- * again); then every neuron's bias is set on the training tokens: thresholds rise where the least
- * contribution sum (a_i |down_i|)^2 of what would be missed is lost, until the target of
- * contribution recall is just met. Quality is measured on the held-out tokens. Neurons are in
- * stored order (hottest first) everywhere here. */
+ * A predictor gives every neuron a score from the layer's normed input x; neuron i is computed when
+ * score_i + bias_i >= 0. Three recipes behind one interface:
+ *
+ *   sign      x . sign(W_gate): the scores need no data
+ *   lowrank   fc2 . fc1 . x, the rank-r SVD of W_gate S, S S^T = cov(x): the best of its rank for
+ *             inputs of that distribution, closed form; what means add is left to the bias
+ *   relu_mlp  fc2 . relu(fc1 . x), started from the low-rank solution (a pair of units for a
+ *             direction, or a lift that keeps inputs positive), refined by logistic loss weighted
+ *             with contributions, AdamW, stopped early on held-out tokens
+ *
+ * Scores are computed with fc1, fc2 as they will be stored (quantized and decoded again); then
+ * every neuron's bias is set: thresholds rise where the least contribution sum (a_i |down_i|)^2 of
+ * missed training tokens is lost per avoided selection, until the target of contribution recall is
+ * just met on the training tokens and on the held-out ones (threshold.h has the algorithm).
+ * Held-out tokens decide this one number, the rank and when training stops; quality is measured on
+ * them. Neurons are in stored order (hottest first) everywhere here. The result depends on data,
+ * options and the processor's instruction set, not on the number of threads. */
 #ifndef SPARSE_PREDICTOR_H
 #define SPARSE_PREDICTOR_H
 
@@ -30,7 +35,7 @@ typedef struct predictor_data {
     int64_t n_train, n_held;  /* tokens; the held-out ones follow the training ones */
     const float *x;           /* [n_train + n_held][n_embd] */
     const float *gate;        /* [n_ff][n_embd] W_gate, or W_up where there is no gate */
-    const float *gate_bias;   /* [n_ff] or NULL */
+    const float *gate_bias;   /* [n_ff] or NULL; a shift of scores, which thresholds take in */
     const active_set *active; /* of all n_train + n_held tokens */
     size_t gate_row_bytes;    /* as stored in the model: what a candidate costs */
 } predictor_data;
@@ -40,7 +45,8 @@ typedef struct predictor_options {
     double target;       /* of contribution recall, 0 < target <= 1; 0.98 */
     quant_type type;     /* of fc1 and fc2; rows that are not whole blocks of it become Q8_0 */
     int32_t max_rank;    /* 0: n_embd / 2 */
-    int32_t only_rank;   /* a multiple of 32: fit this rank and no other; 0: the cheapest */
+    int32_t only_rank;   /* a multiple of 32: fit this rank and no other; 0: the cheapest (relu_mlp:
+                            that which is cheapest for lowrank) */
     int32_t max_epochs;  /* of relu_mlp; 0: the default */
     uint64_t seed;
 } predictor_options;
@@ -67,8 +73,9 @@ typedef struct predictor_fit {
 
 /* Fits what the options ask for. `cost` decides between recipes and ranks that reach the target
  * (or come closest, when none does); exact mode, which costs n_ff * gate_row_bytes, wins over a
- * predictor that costs more unless `kind` names one. PI_ERR_ARG (no tokens, sizes that are no
- * multiples of 32), PI_ERR_NOMEM, PI_ERR_CANCELLED. */
+ * predictor that costs more unless `kind` names one. PI_ERR_ARG (no tokens, n_embd or ranks
+ * that are no multiples of 32), PI_ERR_RANGE (values that are not finite), PI_ERR_NOMEM,
+ * PI_ERR_CANCELLED. */
 pi_status predictor_fit_layer(pool *p, const predictor_data *data, const predictor_options *options,
                               progress *progress, predictor_fit *out, pi_error *err);
 void predictor_fit_free(predictor_fit *fit);

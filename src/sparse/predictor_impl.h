@@ -13,8 +13,9 @@ typedef struct float_rows {
 } float_rows;
 
 /* Quantizes into new memory (mem_free), and back. n is a multiple of the type's block. */
-pi_status rows_pack(pool *p, quant_type type, const float_rows *from, void **out, pi_error *err);
-void rows_unpack(pool *p, quant_type type, const void *packed, const float_rows *to);
+pi_status rows_pack(la_job *job, quant_type type, const float_rows *from, void **out,
+                    pi_error *err);
+void rows_unpack(la_job *job, quant_type type, const void *packed, const float_rows *to);
 
 /* out [t1 - t0][rank] = x fc1^T of tokens [t0, t1), negative ones 0 with relu. */
 typedef struct hidden_args {
@@ -44,5 +45,25 @@ typedef struct lowrank_factors {
 pi_status lowrank_factorise(la_job *job, const predictor_data *data, int64_t rank, uint64_t seed,
                             double to, lowrank_factors *out, pi_error *err);
 void lowrank_free(lowrank_factors *f);
+
+/* Hidden layers [rank] that do what `from` (of that rank or more) does: fc1 [rank][n_embd], fc2
+ * [n_ff][rank]. Pairs: the first half of its directions. Lifted: all but the last, roughly. */
+void relu_start_pairs(const predictor_data *data, const lowrank_factors *from, int64_t rank,
+                      float *fc1, float *fc2);
+pi_status relu_start_lifted(la_job *job, const predictor_data *data, const lowrank_factors *from,
+                            int64_t rank, float *fc1, float *fc2, pi_error *err);
+
+typedef struct relu_mlp_options {
+    int64_t rank; /* even, at most that of the start */
+    double target;
+    int epochs; /* at most; 0: the default */
+    uint64_t seed;
+    double to; /* the job's fraction when it is done */
+} relu_mlp_options;
+
+/* Trains fc2 relu(fc1 x), starting from `factors`, which it replaces. On failure they are as they
+ * were. PI_ERR_NOMEM, PI_ERR_CANCELLED, PI_ERR_RANGE. */
+pi_status relu_mlp_train(la_job *job, const predictor_data *data, const neuron_pairs *pairs,
+                         const relu_mlp_options *options, lowrank_factors *factors, pi_error *err);
 
 #endif

@@ -98,7 +98,7 @@ pi_status scores_visit(la_job *job, const score_source *source, score_range rang
 /* ---- rows of a type -------------------------------------------------------------------------- */
 
 typedef struct rows_run {
-    pool *pool;
+    la_job *job;
     const quant_traits *traits;
     int64_t rows, n, ld;
     size_t row_bytes;
@@ -110,19 +110,21 @@ typedef struct rows_run {
 enum { ROWS_AT_A_TIME = 16 };
 
 static void rows_work(void *arg, int ith, int nth) {
-    (void)ith;
     (void)nth;
     rows_run *r = arg;
     int64_t first;
-    while ((first = pool_take(r->pool, ROWS_AT_A_TIME)) < r->rows)
+    while ((first = pool_take(r->job->pool, ROWS_AT_A_TIME)) < r->rows) {
+        if (!la_job_step(r->job, ith, 0)) return;
         for (int64_t i = first; i < r->rows && i < first + ROWS_AT_A_TIME; i++) {
             char *packed = r->packed + (size_t)i * r->row_bytes;
             if (r->from) r->traits->quantize(r->from + i * r->ld, packed, r->n, NULL);
             if (r->to) r->traits->dequantize(packed, r->to + i * r->ld, r->n);
         }
+    }
 }
 
-pi_status rows_pack(pool *p, quant_type type, const float_rows *from, void **out, pi_error *err) {
+pi_status rows_pack(la_job *job, quant_type type, const float_rows *from, void **out,
+                    pi_error *err) {
     size_t row_bytes = 0;
     bool whole = quant_row_bytes(type, (uint64_t)from->n, &row_bytes);
     assert(whole);
@@ -130,7 +132,7 @@ pi_status rows_pack(pool *p, quant_type type, const float_rows *from, void **out
     size_t bytes = row_bytes * (size_t)from->rows;
     *out = mem_alloc(bytes);
     if (!*out) return error_nomem(err, bytes, "a predictor");
-    rows_run r = {.pool = p,
+    rows_run r = {.job = job,
                   .traits = quant_find((uint32_t)type),
                   .rows = from->rows,
                   .n = from->n,
@@ -138,12 +140,17 @@ pi_status rows_pack(pool *p, quant_type type, const float_rows *from, void **out
                   .row_bytes = row_bytes,
                   .packed = *out,
                   .from = from->data};
-    pool_run(p, pool_size(p), rows_work, &r);
-    return PI_OK;
+    pool_run(job->pool, pool_size(job->pool), rows_work, &r);
+    pi_status status = la_job_status(job, err);
+    if (status != PI_OK) {
+        mem_free(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
-void rows_unpack(pool *p, quant_type type, const void *packed, const float_rows *to) {
-    rows_run r = {.pool = p,
+void rows_unpack(la_job *job, quant_type type, const void *packed, const float_rows *to) {
+    rows_run r = {.job = job,
                   .traits = quant_find((uint32_t)type),
                   .rows = to->rows,
                   .n = to->n,
@@ -153,7 +160,7 @@ void rows_unpack(pool *p, quant_type type, const void *packed, const float_rows 
     bool whole = quant_row_bytes(type, (uint64_t)to->n, &r.row_bytes);
     assert(whole);
     (void)whole;
-    pool_run(p, pool_size(p), rows_work, &r);
+    pool_run(job->pool, pool_size(job->pool), rows_work, &r);
 }
 
 /* ---- a fit's scores -------------------------------------------------------------------------- */
@@ -209,8 +216,8 @@ static pi_status decode_fit(la_job *job, const predictor_fit *fit, const predict
     }
     float_rows fc1 = {out->fc1, fit->rank, data->n_embd, data->n_embd};
     float_rows fc2 = {out->fc2, data->n_ff, fit->rank, fit->rank};
-    rows_unpack(job->pool, fit->type_fc1, fit->fc1, &fc1);
-    rows_unpack(job->pool, fit->type_fc2, fit->fc2, &fc2);
+    rows_unpack(job, fit->type_fc1, fit->fc1, &fc1);
+    rows_unpack(job, fit->type_fc2, fit->fc2, &fc2);
     out->source = (score_source){.rows = out->fc2,
                                  .ld_rows = fit->rank,
                                  .inputs = out->hidden,

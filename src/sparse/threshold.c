@@ -70,8 +70,9 @@ enum {
 /* Edges of the shares that the points stand for: finer at the low end, where thresholds are. */
 static const double prior_edge[PRIOR_POINTS + 1] = {0,    0.004, 0.012, 0.03, 0.06, 0.1, 0.16,
                                                     0.24, 0.35,  0.5,   0.65, 0.8,  1};
-/* In samples. One: as if every neuron were about to fire once more. */
-static const double prior_weight = 1;
+/* In samples: as if every neuron were about to fire twice more. Between 1 and 8 it hardly matters.
+ */
+static const double prior_weight = 2;
 
 typedef struct prior {
     bool known;
@@ -212,7 +213,7 @@ static pi_status prior_make(la_job *job, const predictor_data *data, const neuro
 /* What is not selected below a threshold: counts of tokens, of firing ones, their contributions. */
 typedef struct missed {
     double train, held; /* contributions */
-    int32_t train_fired, held_fired, held_tokens;
+    int32_t train_fired, held_fired, train_tokens, held_tokens;
 } missed;
 
 /* One piece of a neuron's hull: raising its threshold from the piece before to point `to`. */
@@ -220,7 +221,7 @@ typedef struct piece {
     float price; /* penalty per avoided selection in training */
     int32_t neuron, to;
     float train, held; /* contributions that are missed in addition */
-    int32_t train_fired, held_fired, held_tokens;
+    int32_t train_fired, held_fired, train_tokens, held_tokens;
 } piece;
 
 typedef struct neuron_scale {
@@ -270,8 +271,9 @@ static bool find_scale(fit_run *r, int64_t neuron, const float *scores, moments 
         low = first < low ? first : low;
         high = last > high ? last : high;
     }
-    if (!isfinite(m.deviation)) atomic_store(&r->not_finite, true);
-    if (!isfinite(low) || !isfinite(high) || !isfinite(m.deviation)) return false;
+    bool finite = isfinite(m.mean) && isfinite(m.deviation);
+    if (!finite) atomic_store(&r->not_finite, true);
+    if (!isfinite(low) || !isfinite(high) || !finite) return false;
     float width = (high - low) / BINS;
     float least = fmaxf(fabsf(low), fabsf(high)) * 0x1p-20f; /* sixteen steps of a float */
     scale->low = low;
@@ -318,6 +320,7 @@ static void add_bin(const histogram *h, int k, missed *m) {
     m->held += h->held[k];
     m->train_fired += h->train_fired[k];
     m->held_fired += h->held_fired[k];
+    m->train_tokens += h->tokens[k];
     m->held_tokens += h->held_tokens[k];
 }
 
@@ -362,6 +365,7 @@ static void emit_pieces(fit_run *r, int64_t neuron, const histogram *h) {
                          .held = (float)(at[b].held - at[a].held),
                          .train_fired = at[b].train_fired - at[a].train_fired,
                          .held_fired = at[b].held_fired - at[a].held_fired,
+                         .train_tokens = at[b].train_tokens - at[a].train_tokens,
                          .held_tokens = at[b].held_tokens - at[a].held_tokens};
     }
 }
@@ -378,6 +382,7 @@ static void fit_visit(void *arg, int64_t neuron, const float *scores) {
             scale->below.held += (double)pairs->contribution[k];
             scale->below.held_fired++;
         }
+        scale->below.train_tokens = (int32_t)r->data->n_train;
         scale->below.held_tokens = (int32_t)r->data->n_held;
         return;
     }
@@ -396,30 +401,39 @@ static int cheapest_first(const void *pa, const void *pb) {
     return a->to - b->to;
 }
 
-/* All there is: contributions and firings, tokens times neurons. */
-static missed layer_total(const predictor_data *data, const neuron_pairs *pairs) {
-    missed all = {0};
+/* Sums over the layer. */
+typedef struct layer_sums {
+    double train, held; /* contributions */
+    int64_t train_fired, held_fired, train_tokens, held_tokens;
+} layer_sums;
+
+/* All there is: contributions, firings, and pairs of a token and a neuron. */
+static layer_sums layer_total(const predictor_data *data, const neuron_pairs *pairs) {
+    layer_sums all = {.train_tokens = data->n_train * data->n_ff,
+                      .held_tokens = data->n_held * data->n_ff};
     for (int64_t i = 0; i < data->n_ff; i++) {
         for (int64_t k = pairs->start[i]; k < pairs->split[i]; k++)
             all.train += (double)pairs->contribution[k];
         for (int64_t k = pairs->split[i]; k < pairs->start[i + 1]; k++)
             all.held += (double)pairs->contribution[k];
+        all.train_fired += pairs->split[i] - pairs->start[i];
+        all.held_fired += pairs->start[i + 1] - pairs->split[i];
     }
     return all;
 }
 
-/* Takes pieces until the budget is spent; the held-out share of what is left decides too. */
-static void take_pieces(fit_run *r, double target, predictor_quality *quality) {
-    const predictor_data *data = r->data;
-    missed all = layer_total(data, r->pairs), now = {0};
-    int64_t fired = 0, tokens = 0, held_pairs = 0;
-    for (int64_t i = 0; i < data->n_ff; i++) {
-        now.held += r->scale[i].below.held;
-        fired += r->scale[i].below.held_fired;
-        tokens += r->scale[i].below.held_tokens;
-        held_pairs += r->pairs->start[i + 1] - r->pairs->split[i];
+/* Takes pieces until the budget is spent, on training or on held-out tokens. Returns what is
+ * missed. */
+static layer_sums take_pieces(fit_run *r, double target, const layer_sums *all) {
+    layer_sums now = {0};
+    for (int64_t i = 0; i < r->data->n_ff; i++) {
+        const missed *m = &r->scale[i].below;
+        now.held += m->held;
+        now.held_fired += m->held_fired;
+        now.train_tokens += m->train_tokens;
+        now.held_tokens += m->held_tokens;
     }
-    double budget = (1 - target) * all.train, held_budget = (1 - target) * all.held;
+    double budget = (1 - target) * all->train, held_budget = (1 - target) * all->held;
     int64_t n = atomic_load(&r->n_pieces);
     qsort(r->pieces, (size_t)n, sizeof *r->pieces, cheapest_first);
     for (int64_t i = 0; i < n; i++) {
@@ -428,17 +442,32 @@ static void take_pieces(fit_run *r, double target, predictor_quality *quality) {
         if (p->held_fired > 0 && now.held + (double)p->held > held_budget) break;
         now.train += (double)p->train;
         now.held += (double)p->held;
-        fired += p->held_fired;
-        tokens += p->held_tokens;
+        now.train_fired += p->train_fired;
+        now.held_fired += p->held_fired;
+        now.train_tokens += p->train_tokens;
+        now.held_tokens += p->held_tokens;
         r->scale[p->neuron].point = p->to;
     }
-    double pairs = (double)data->n_ff * (double)data->n_held;
-    *quality = (predictor_quality){
-        .recall = held_pairs > 0 ? 1 - (double)fired / (double)held_pairs : 1,
-        .contribution_recall = all.held > 0 ? 1 - now.held / all.held : 1,
-        .selected = pairs > 0 ? 1 - (double)tokens / pairs : 0,
-        .active = pairs > 0 ? (double)held_pairs / pairs : 0,
-    };
+    return now;
+}
+
+static double share_left(double gone, double all) {
+    return all > 0 ? 1 - gone / all : 1;
+}
+
+static predictor_quality quality_of(const predictor_data *data, const layer_sums *all,
+                                    const layer_sums *lost) {
+    if (data->n_held > 0)
+        return (predictor_quality){
+            .recall = share_left((double)lost->held_fired, (double)all->held_fired),
+            .contribution_recall = share_left(lost->held, all->held),
+            .selected = share_left((double)lost->held_tokens, (double)all->held_tokens),
+            .active = (double)all->held_fired / (double)all->held_tokens};
+    return (predictor_quality){
+        .recall = share_left((double)lost->train_fired, (double)all->train_fired),
+        .contribution_recall = share_left(lost->train, all->train),
+        .selected = share_left((double)lost->train_tokens, (double)all->train_tokens),
+        .active = (double)all->train_fired / (double)all->train_tokens};
 }
 
 static float bias_of(const neuron_scale *s) {
@@ -471,7 +500,8 @@ pi_status threshold_fit(la_job *job, const predictor_data *data, const neuron_pa
                            "not a finite number: predictor: scores: the model does not work on "
                            "this text");
     if (status == PI_OK) {
-        take_pieces(&r, target, quality);
+        layer_sums all = layer_total(data, pairs), lost = take_pieces(&r, target, &all);
+        *quality = quality_of(data, &all, &lost);
         for (size_t i = 0; i < n_ff; i++) bias[i] = bias_of(&r.scale[i]);
     }
     mem_unmap(r.pieces, bytes);

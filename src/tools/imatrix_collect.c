@@ -77,11 +77,14 @@ static void observe(void *user, const plan_step *step, const float *x, int64_t l
     }
 }
 
-/* The name that the matrix has in the file: a head that is the embedding matrix goes by that. */
-static void name_row(const collection *c, int layer, tensor_role role, char name[GGUF_MAX_NAME]) {
+/* The tensor of the file that the matrix is, or is part of: a head may be the embedding matrix; of
+ * Q, K and V in one, Q stands for all, as they read the same input, and the others have none. */
+static const arch_tensor *tensor_of(const collection *c, tensor_role role) {
     const model *m = c->model;
     bool tied = role == ROLE_OUTPUT && m->t[ROLE_OUTPUT].data == m->t[ROLE_TOKEN_EMBD].data;
-    arch_tensor_name(arch_tensor_of(m->arch, tied ? ROLE_TOKEN_EMBD : role), layer, name);
+    if (tied) role = ROLE_TOKEN_EMBD;
+    const arch_tensor *t = arch_tensor_of(m->arch, role);
+    return !t && role == ROLE_ATTN_Q ? arch_tensor_of(m->arch, ROLE_ATTN_QKV) : t;
 }
 
 static pi_status prepare_sums(collection *c, pi_error *err) {
@@ -92,13 +95,14 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
     for (int i = 0; i < p->n_steps; i++) {
         const plan_step *s = &p->steps[i];
         for (int k = 0; k < s->n_matrices; k++) {
-            if (s->layer < 0 && !c->options->process_output) continue;
+            const arch_tensor *t = tensor_of(c, s->matrix[k].role);
+            if (!t || (s->layer < 0 && !c->options->process_output)) continue;
             column_sums *r = row_of(c, s->layer, s->matrix[k].role);
             uint64_t n_in = (uint64_t)s->matrix[k].w.n_in;
             r->sums = mem_calloc(n_in, sizeof *r->sums);
             if (!r->sums) return error_nomem(err, n_in * sizeof *r->sums, "sums of activations");
             r->n_in = n_in;
-            name_row(c, s->layer, s->matrix[k].role, r->name);
+            arch_tensor_name(t, s->layer, r->name);
         }
     }
     return PI_OK;

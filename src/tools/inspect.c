@@ -4,6 +4,7 @@
  * header only, and the description says so. */
 #include "inspect.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "arch.h"
@@ -12,6 +13,7 @@
 #include "mem.h"
 #include "model.h"
 #include "powerinfer_tools.h"
+#include "sparse_keys.h"
 
 enum { KEY_BYTES = 256 };
 
@@ -58,9 +60,9 @@ static const char *find_activation(const gguf_file *f, gguf_string arch) {
         }
         return NULL;
     }
-    /* PowerInfer's own files have architectures by these names with other activations. */
-    const arch_row *row = gguf_is_pwri(f) ? NULL : arch_find(arch.data, arch.n_bytes);
-    return row ? activation_name(row->default_activation) : NULL;
+    const arch_row *row = arch_find(arch.data, arch.n_bytes);
+    if (!row) return NULL;
+    return activation_name(gguf_is_pwri(f) ? row->pwri_activation : row->default_activation);
 }
 
 static int64_t find_vocabulary(const gguf_file *f, gguf_string arch) {
@@ -70,6 +72,50 @@ static int64_t find_vocabulary(const gguf_file *f, gguf_string arch) {
     if (n >= 0) return n;
     const gguf_tensor *t = gguf_find_tensor(f, "token_embd.weight");
     return t ? (int64_t)t->dims[1] : -1;
+}
+
+int64_t inspect_rank(const gguf_file *f, int64_t layer) {
+    char name[GGUF_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%lld.fc1.weight", (long long)layer);
+    const gguf_tensor *t = gguf_find_tensor(f, name);
+    return t ? (int64_t)t->dims[1] : -1;
+}
+
+static void gather_sparse(const gguf_file *f, inspect_summary *s) {
+    const gguf_value *v = gguf_find(f, SPARSE_KEY_VERSION);
+    s->prepared_version = -1;
+    if (v) gguf_as_i64(v, &s->prepared_version);
+    s->rank = (inspect_range){-1, -1};
+    for (int64_t i = 0; i < s->n_layer && i < MODEL_MAX_LAYERS; i++) {
+        int64_t rank = inspect_rank(f, i);
+        if (rank < 0) continue;
+        if (s->rank.max < 0 || rank < s->rank.min) s->rank.min = rank;
+        if (rank > s->rank.max) s->rank.max = rank;
+    }
+    s->predictor_threshold = (double)NAN;
+    v = gguf_find(f, SPARSE_KEY_PREDICTOR_THRESHOLD);
+    if (s->rank.max >= 0 && (gguf_is_pwri(f) || s->prepared_version >= 0))
+        s->predictor_threshold = 0; /* unless the file says otherwise */
+    if (v) gguf_as_f64(v, &s->predictor_threshold);
+}
+
+/* The original's "*.generated.gpuidx". */
+static void gather_gpu_index(const gguf_file *f, inspect_summary *s) {
+    static const char architecture[] = "generic.gpu_index";
+    gguf_string arch = s->architecture;
+    s->gpu_index = arch.n_bytes == sizeof architecture - 1 &&
+                   memcmp(arch.data, architecture, arch.n_bytes) == 0;
+    s->gpu_layers = s->gpu_bytes = -1;
+    if (!s->gpu_index) return;
+    s->gpu_layers = arch_number(f, arch, "block_count");
+    const gguf_value *v = gguf_find(f, "split.vram_capacity");
+    if (v) gguf_as_i64(v, &s->gpu_bytes);
+}
+
+const char *inspect_kind(const gguf_file *f, const inspect_summary *s) {
+    if (s->gpu_index) return "gpu_index";
+    if (gguf_is_pwri(f)) return "pwri";
+    return s->prepared_version >= 0 ? "prepared" : "model";
 }
 
 static void gather_types(const gguf_file *f, inspect_summary *s) {
@@ -117,6 +163,8 @@ pi_status inspect_gather(const gguf_file *f, bool complete, inspect_summary *s, 
     s->n_expert_used = arch_number(f, arch, "expert_used_count");
     s->n_vocab = find_vocabulary(f, arch);
     gather_types(f, s);
+    gather_sparse(f, s);
+    gather_gpu_index(f, s);
     return inspect_neurons_gather(f, s->n_layer, &s->neurons, err);
 }
 

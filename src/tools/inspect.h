@@ -35,7 +35,17 @@ typedef struct inspect_summary {
     int n_types;
     inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first */
     inspect_neurons neurons;
+    int64_t prepared_version;   /* powerinfer.version; -1: not prepared */
+    inspect_range rank;         /* of the layers' predictors (fc1) */
+    double predictor_threshold; /* scores below it are skipped; NAN: no predictor, or not known */
+    bool gpu_index;             /* one of the original's lists of neurons for a GPU, no model */
+    int64_t gpu_layers, gpu_bytes; /* that it is for; -1: not given */
 } inspect_summary;
+
+/* Rank of one layer's predictor; -1: it has none. */
+int64_t inspect_rank(const gguf_file *f, int64_t layer);
+/* "model", "prepared", "pwri", "gpu_index": for programs. */
+const char *inspect_kind(const gguf_file *f, const inspect_summary *s);
 
 /* PI_ERR_NOMEM. inspect_neurons_free what it leaves in `neurons`, also after an error. */
 pi_status inspect_gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err);

@@ -1,9 +1,13 @@
 /* inspect_json.c: a model file described for programs. One object:
  *
  *   file, bytes, parts, version, magic, alignment, complete
+ *   kind: "model"; "prepared" by this program; "pwri", made for the original PowerInfer; or
+ *     "gpu_index", one of its lists of neurons for a GPU
  *   name, architecture, layers, n_embd, n_ff, n_head, n_head_kv, head_dim, experts, experts_used,
  *   context, vocabulary, tokenizer, pre, chat_template, activation, predictor: null where the file
  *     does not say; [min, max] where layers differ
+ *   predictor_rank: null, or per layer the rank or null; predictor_threshold: null, or what scores
+ *     must reach; prepared_version, gpu_index_layers, gpu_index_bytes: null in other kinds of file
  *   neurons: null without statistics, else {tokens, loss, and as means over the layers density,
  *     share_50, share_80, share_95, kind, rank, selected, recall}, with `verbose` also layers: the
  *     last eight and neurons, for each
@@ -94,7 +98,27 @@ static void write_neurons(json_writer *w, const inspect_neurons *n, bool verbose
     json_end_object(w);
 }
 
-static void write_summary(json_writer *w, const inspect_summary *s, bool verbose) {
+/* Ranks layer by layer: they may all differ. */
+static void write_sparse(json_writer *w, const gguf_file *f, const inspect_summary *s) {
+    if (s->rank.max < 0) {
+        json_put_text(w, "predictor_rank", NULL);
+    } else {
+        json_put_array(w, "predictor_rank");
+        for (int64_t i = 0; i < s->n_layer && i < NEURONS_MAX_LAYERS; i++)
+            write_known(w, NULL, inspect_rank(f, i));
+        json_end_array(w);
+    }
+    if (isnan(s->predictor_threshold))
+        json_put_text(w, "predictor_threshold", NULL);
+    else
+        json_put_number(w, "predictor_threshold", s->predictor_threshold);
+    write_known(w, "prepared_version", s->prepared_version);
+    write_known(w, "gpu_index_layers", s->gpu_layers);
+    write_known(w, "gpu_index_bytes", s->gpu_bytes);
+}
+
+static void write_summary(json_writer *w, const gguf_file *f, const inspect_summary *s,
+                          bool verbose) {
     write_text(w, "name", s->name);
     write_text(w, "architecture", s->architecture);
     write_known(w, "layers", s->n_layer);
@@ -112,6 +136,7 @@ static void write_summary(json_writer *w, const inspect_summary *s, bool verbose
     json_put_bool(w, "chat_template", s->has_chat_template);
     json_put_text(w, "activation", s->activation);
     json_put_bool(w, "predictor", s->has_predictor);
+    write_sparse(w, f, s);
     write_neurons(w, &s->neurons, verbose);
     write_u64(w, "parameters", s->n_params);
     write_u64(w, "tensor_bytes", s->tensor_bytes);
@@ -232,7 +257,8 @@ pi_status inspect_write_json(const gguf_file *f, const inspect_summary *s, bool 
     json_put_bool(&w, "complete", s->complete);
     json_put_bool(&w, "runs", s->runs);
     json_put_text(&w, "refusal", s->tried && !s->runs ? s->refusal : NULL);
-    write_summary(&w, s, verbose);
+    json_put_text(&w, "kind", inspect_kind(f, s));
+    write_summary(&w, f, s, verbose);
     pi_status status = write_keys(&w, f, verbose, err);
     if (!status) write_tensors(&w, f);
     json_end_object(&w);

@@ -145,7 +145,12 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
     if (s->has_predictor || m->predictor[0]) {
         label(out, "predictor");
         fputs(m->predictor[0] ? m->predictor : "says which neurons to compute (fc1, fc2)", out);
-        if (m->predictor[0] && m->rank > 0) fprintf(out, " of rank %" PRIu64, m->rank);
+        if (m->predictor[0] && m->rank > 0)
+            fprintf(out, " of rank %" PRIu64, m->rank);
+        else
+            print_range(out, ", rank ", s->rank, "");
+        if (!isnan(s->predictor_threshold) && s->predictor_threshold != 0)
+            fprintf(out, ", threshold %g", s->predictor_threshold);
         if (!isnan(m->selected) && m->selected > 0)
             fprintf(out, ", selects %.1f%%", 100 * m->selected);
         if (!isnan(m->recall) && m->recall > 0)
@@ -161,6 +166,21 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
         fputc('\n', out);
     }
     print_file(f, s, out);
+    if (s->prepared_version >= 0) {
+        label(out, "prepared");
+        fprintf(out, "by PowerInfer in C, version %" PRId64 "\n", s->prepared_version);
+    }
+    if (s->gpu_index) {
+        label(out, "kind");
+        fputs("list of the neurons that the original PowerInfer puts on a GPU", out);
+        print_number(out, ", of ", s->gpu_layers, s->gpu_layers == 1 ? " layer" : " layers");
+        if (s->gpu_bytes >= 0) {
+            fputs(", for ", out);
+            print_bytes(out, (uint64_t)s->gpu_bytes);
+            fputs(" of its memory", out);
+        }
+        fputc('\n', out);
+    }
     label(out, "architecture");
     if (s->architecture.n_bytes)
         print_text(out, s->architecture, SHOWN_STRING);

@@ -13,8 +13,9 @@
 #include "prepare.h"
 
 enum {
-    BATCH_MAX = 512,  /* tokens per pass: activations of wide models stay in cache */
-    CUT_SAMPLE = 1024 /* tokens that cuts are profiled on: n_ff values each */
+    BATCH_MAX = 512,   /* tokens per pass: activations of wide models stay in cache */
+    CUT_SAMPLE = 1024, /* tokens that cuts are profiled on: n_ff values each */
+    PREDICTOR_BLOCK = 32
 };
 
 static const double fit_share = 0.5; /* of a layer's time, where there is a predictor to fit */
@@ -103,9 +104,16 @@ static void observe(void *user, const plan_step *step, const float *x, int64_t l
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Rows of predictors are whole blocks; other sizes only when one is asked for by name, which then
+ * says what is wrong. */
+static bool fits_predictors(const model *m) {
+    return m->hp.n_embd % PREDICTOR_BLOCK == 0;
+}
+
 static bool wants_fit(const preparation *p) {
     const char *name = p->options->predictor;
-    return !p->thresholds && !(name && strcmp(name, "none") == 0);
+    if (p->thresholds || (name && strcmp(name, "none") == 0)) return false;
+    return (name && strcmp(name, "auto") != 0) || fits_predictors(p->model);
 }
 
 static float *take_floats(int64_t rows, int64_t columns, size_t *total) {
@@ -139,6 +147,9 @@ static pi_status allocate(layer_run *r, pi_error *err) {
         ok = r->sample && r->hidden;
     }
     if (!ok) return error_nomem(err, total, "calibration");
+    if (!p->thresholds && !fits_predictors(p->model))
+        talk_say(&p->talk, "no predictors: the model's vectors of %d are no multiple of %d",
+                 p->model->hp.n_embd, PREDICTOR_BLOCK);
     talk_say(&p->talk,
              "calibrating on %lld tokens in %d windows of %d, %d of them held out: %.0f MiB of "
              "memory beside the model and the list of what fires",

@@ -1,7 +1,6 @@
 /* prepare_parts.c: the tensors of an output file, listed first, since a GGUF file begins with the
  * list, then written one after the other. Memory: one matrix in the output's type, and a chunk. */
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -87,6 +87,12 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
         return status == PI_OK ? add_down(l, layer, err) : status;
     case ROLE_FFN_DOWN_T:
         return add_down(l, layer, err);
+    case ROLE_FFN_DOWN:
+        if (!l->p->model->layers[layer].sparse.perm) return prepare_add_copy(l, t, t->name, err);
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "neurons were moved, but ffn_down was not transposed: %.200s: layer %d: "
+                         "no version of prepare writes that",
+                         l->p->in_path, layer);
     default:
         return prepare_add_copy(l, t, t->name, err);
     }

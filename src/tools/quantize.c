@@ -126,8 +126,18 @@ static void count_all(quantization *q) {
                  q->request.mix->name);
 }
 
+/* An output has GGUF's magic: what PWRI's implies, activations and predictors, would be lost. */
+static pi_status check_magic(const quantization *q, pi_error *err) {
+    if (!gguf_is_pwri(q->in)) return PI_OK;
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "made for the original PowerInfer: %s: files with the magic PWRI cannot be "
+                     "quantized; quantize the model that it was made from",
+                     q->in_path);
+}
+
 static pi_status read_input(quantization *q, pi_error *err) {
     pi_status status = gguf_open(q->in_path, NULL, &q->in, err);
+    if (status == PI_OK) status = check_magic(q, err);
     if (status == PI_OK && q->options->imatrix)
         status = imatrix_open(q->options->imatrix, &q->importance, err);
     if (status != PI_OK) return status;

@@ -171,6 +171,16 @@ static void test_inspect(void **state) {
     const json_t *cpu = json_array_get(json_object_get(root, "devices"), 0);
     assert_members(cpu, "device:s name:s cores:i features:a");
     assert_string_equal(text_of(cpu, "device"), "cpu");
+    /* Each backend has a device or a reason; the simulated one is always there when it is built. */
+    bool simulated = false;
+    for (size_t i = 1; i < json_array_size(json_object_get(root, "devices")); i++) {
+        const json_t *d = json_array_get(json_object_get(root, "devices"), i);
+        bool available = json_is_true(json_object_get(d, "available"));
+        assert_true(json_is_string(json_object_get(d, available ? "name" : "reason")));
+        if (available) assert_true(json_integer_value(json_object_get(d, "memory_total")) > 0);
+        simulated = simulated || (available && strcmp(text_of(d, "device"), "sim") == 0);
+    }
+    assert_int_equal(simulated, sh("test -e " TEST_BINARY_DIR "/libpowerinfer_sim.so") == 0);
     json_decref(root);
 }
 

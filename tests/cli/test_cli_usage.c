@@ -194,19 +194,20 @@ static void test_files_that_are_not_there(void **state) {
                      1);
     assert_contains("err", "bad.gguf");
     assert_int_equal(sh("mkdir lonely; cp $PI lonely/; lonely/powerinfer run -p a"), 1);
-    assert_err("powerinfer: no model given and the bundled one is missing: novella-7m.q8_0.gguf "
+    assert_err("powerinfer: no model given and the bundled one is missing: "
+               "novella-7m.q8_0.powerinfer.gguf "
                "beside the program: give one with -m FILE\n");
 }
 
 static void test_bundled_model_is_found(void **state) {
     (void)state;
     assert_int_equal(sh("mkdir -p built/bin built/models && cp $PI built/bin/ && "
-                        "cp $M built/models/novella-7m.q8_0.gguf && cd / && "
+                        "cp $M built/models/novella-7m.q8_0.powerinfer.gguf && cd / && "
                         "\"$OLDPWD\"/built/bin/powerinfer tokenize --ids -p ab"),
                      0);
     assert_out("259 260 261\n");
     assert_int_equal(sh("mkdir -p used/bin used/share/powerinfer/models && cp $PI used/bin/ && "
-                        "cp $M used/share/powerinfer/models/novella-7m.q8_0.gguf && "
+                        "cp $M used/share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf && "
                         "PATH=$PWD/used/bin powerinfer tokenize --ids -p ab"),
                      0);
     assert_out("259 260 261\n");
@@ -234,6 +235,9 @@ static void test_inspect(void **state) {
     (void)state;
     assert_int_equal(sh("$PI inspect --devices"), 0);
     assert_int_equal(strncmp(shell_read("out", NULL), "cpu: ", 5), 0);
+    assert_contains("out", "\ncuda");
+    assert_int_equal(sh("$PI inspect --devices --backend-folder /nowhere"), 0);
+    assert_contains("out", "\nsim: no backend sim: /nowhere: there is no libpowerinfer_sim.so\n");
     assert_int_equal(sh("$PI inspect -m $M"), 0);
     assert_contains("out", "llama");
     assert_int_equal(sh("$PI inspect $M >one; $PI inspect -m $M >two; cmp one two"), 0);

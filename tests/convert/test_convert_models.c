@@ -290,6 +290,17 @@ static void test_activations(void **state) {
     assert_null(gguf_find(g, "llama.hidden_activation"));
     assert_true(folder_said(&f, "looks back 128 tokens"));
     gguf_close(g);
+
+    /* what this type calls relu is applied to up too, as the architecture does by itself */
+    shape.model_type = "bamboo";
+    shape.extra = "\"hidden_act\":\"relu\",";
+    folder_write_config(&f, &shape);
+    g = convert_and_open(&f, "f16");
+    assert_text(g, "general.architecture", "bamboo");
+    assert_null(gguf_find(g, "bamboo.hidden_activation"));
+    assert_tensor(g, "blk.1.attn_q.weight", "model.layers.1.self_attn.q_proj.weight", QUANT_F16, 64,
+                  64, 16);
+    gguf_close(g);
     folder_close(&f);
 }
 

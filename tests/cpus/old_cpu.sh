@@ -25,7 +25,7 @@ tests=$(run "$build/test_kernel") || fail "test_kernel failed"
 echo "$tests" | grep "^tier "
 echo "$tests" | grep -qx "tier $tier: the best here" || fail "the best tier is not $tier"
 
-text=$(run "$build/powerinfer" run -m "$source/models/novella-7m.q8_0.gguf" \
+text=$(run "$build/powerinfer" run -m "$source/models/novella-7m.q8_0.powerinfer.gguf" \
     -p "The old lighthouse keeper" -n 8 --temp 0) || fail "run failed"
 [ -n "$text" ] || fail "run wrote nothing"
 echo "$text"

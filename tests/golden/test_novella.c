@@ -22,7 +22,7 @@
 
 #define FOLDER    "models/novella-7m"
 #define F16_PATH  TEST_BINARY_DIR "/test_novella.f16.gguf"
-#define Q8_0_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.gguf"
+#define Q8_0_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
 
 enum { N_VOCAB = 4096, MAX_TOKENS = 64, PATH_BYTES = 1024 };
 
@@ -145,6 +145,7 @@ static void test_q8_0_logits(void **state) {
         if (!run_has_kernels(Q8_0_PATH, all_kernels[i])) continue;
         pi_context_options o = run_exact_options();
         o.kernels = all_kernels[i];
+        o.mode = PI_MODE_DENSE;
         int same = compare("q8_0", Q8_0_PATH, &o, &want, 2e-4);
         assert_true(same >= want.n_tokens - 4); /* 3 near ties fall to the other side */
     }
@@ -188,9 +189,10 @@ static int32_t *read_text(const pi_model *m, size_t *n_tokens) {
 
 /* Mean surprise over the first windows: the text with one BOS at its start, cut without overlap;
  * every token after a window's first counts. */
-static double mean_surprise(const char *path, pi_kernels kernels, int n_windows) {
+static double mean_surprise(const char *path, pi_kernels kernels, pi_mode mode, int n_windows) {
     pi_context_options o = pi_context_default_options();
     o.kernels = kernels;
+    o.mode = mode;
     o.n_threads = 2;
     o.n_batch = WINDOW;
     run_model r = run_open(path, &o);
@@ -238,11 +240,40 @@ static void test_perplexity(void **state) {
     double want = reference_number("nll");
     assert_true(reference_number("windows") == N_WINDOWS && reference_number("c") == WINDOW);
     int n = WHOLE_TEXT ? N_WINDOWS : FEW_WINDOWS;
-    double f16 = mean_surprise(F16_PATH, PI_KERNELS_AUTO, n);
-    double q8_0 = mean_surprise(Q8_0_PATH, PI_KERNELS_AUTO, n);
+    double f16 = mean_surprise(F16_PATH, PI_KERNELS_AUTO, PI_MODE_DENSE, n);
+    double q8_0 = mean_surprise(Q8_0_PATH, PI_KERNELS_AUTO, PI_MODE_DENSE, n);
     if (!WHOLE_TEXT) want = f16;
     assert_true(fabs(f16 / want - 1) < 1e-5); /* the arithmetic and the F16 cache cost 1e-6 */
     assert_true(fabs(q8_0 / want - 1) < (WHOLE_TEXT ? 1e-3 : 5e-3));
+    /* With the predictors that prepare has fitted to other texts: within 1% of the perplexity. */
+    double predicted = mean_surprise(Q8_0_PATH, PI_KERNELS_AUTO, PI_MODE_PREDICT, n);
+    assert_true(exp(predicted - q8_0) < 1.01 && predicted != q8_0);
+}
+
+/* Skipping what is exactly zero changes no answer. */
+static void test_exact_equals_dense(void **state) {
+    (void)state;
+    if (!have_model()) skip();
+    reference want = read_reference();
+    size_t n = (size_t)want.n_tokens * N_VOCAB;
+    float *dense = calloc(n, sizeof *dense), *exact = calloc(n, sizeof *exact);
+    for (int i = 0; i < N_KERNELS; i++) {
+        if (!run_has_kernels(Q8_0_PATH, all_kernels[i])) continue;
+        pi_context_options o = run_exact_options();
+        o.kernels = all_kernels[i];
+        for (int mode = PI_MODE_DENSE; mode <= PI_MODE_EXACT; mode++) {
+            o.mode = (pi_mode)mode;
+            run_model r = run_open(Q8_0_PATH, &o);
+            run_tokens(&r, want.tokens, want.n_tokens, 1, mode == PI_MODE_DENSE ? dense : exact);
+            run_close(&r);
+        }
+        assert_true(run_nmse(exact, dense, (int64_t)n) < 1e-10);
+        for (int t = 0; t < want.n_tokens; t++)
+            assert_int_equal(argmax(exact + t * N_VOCAB), argmax(dense + t * N_VOCAB));
+    }
+    free(dense);
+    free(exact);
+    free(want.logits);
 }
 
 /* Slower kernels over the beginning, against the scalar ones. */
@@ -250,12 +281,12 @@ static void test_perplexity_of_kernels(void **state) {
     (void)state;
     if (!have_model()) skip();
     convert();
-    double exact = mean_surprise(F16_PATH, PI_KERNELS_SCALAR, SLOW_WINDOWS);
+    double exact = mean_surprise(F16_PATH, PI_KERNELS_SCALAR, PI_MODE_DENSE, SLOW_WINDOWS);
     for (int i = 1; i < N_KERNELS; i++) {
         if (!run_has_kernels(F16_PATH, all_kernels[i])) continue;
-        double got = mean_surprise(F16_PATH, all_kernels[i], SLOW_WINDOWS);
+        double got = mean_surprise(F16_PATH, all_kernels[i], PI_MODE_DENSE, SLOW_WINDOWS);
         assert_true(fabs(got / exact - 1) < 1e-4);
-        got = mean_surprise(Q8_0_PATH, all_kernels[i], SLOW_WINDOWS);
+        got = mean_surprise(Q8_0_PATH, all_kernels[i], PI_MODE_DENSE, SLOW_WINDOWS);
         assert_true(fabs(got / exact - 1) < 5e-3);
     }
 }
@@ -265,6 +296,7 @@ int main(void) {
         cmocka_unit_test(test_f16_logits),
         cmocka_unit_test(test_q8_0_logits),
         cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_exact_equals_dense),
         cmocka_unit_test(test_perplexity_of_kernels),
     };
     int failed = cmocka_run_group_tests_name("novella", tests, NULL, NULL);

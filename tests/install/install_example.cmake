@@ -14,11 +14,11 @@ execute_process(COMMAND ${CMAKE_COMMAND} --install ${BINARY_DIR} --prefix ${fold
                 OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME ${folder}/first ${prefix})
 
-set(model ${prefix}/share/powerinfer/models/novella-7m.q8_0.gguf)
+set(model ${prefix}/share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf)
 foreach(file bin/powerinfer include/powerinfer.h include/powerinfer_tools.h
         include/powerinfer_status.h ${LIBDIR}/libpowerinfer.a ${LIBDIR}/libpowerinfer.so
         ${LIBDIR}/libpowerinfer.so.${VERSION} ${LIBDIR}/pkgconfig/powerinfer.pc
-        share/powerinfer/models/novella-7m.q8_0.gguf)
+        share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf)
     if(NOT EXISTS "${prefix}/${file}")
         message(FATAL_ERROR "not installed: ${file}")
     endif()

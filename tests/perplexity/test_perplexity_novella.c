@@ -17,7 +17,7 @@
 #define FOLDER    "models/novella-7m"
 #define F16_PATH  TEST_BINARY_DIR "/test_perplexity.f16.gguf"
 #define BASE_PATH TEST_BINARY_DIR "/test_perplexity.klbase"
-#define Q8_0_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.gguf"
+#define Q8_0_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
 
 enum { PATH_BYTES = 1024, MAX_TEXT = 1 << 20 };
 
@@ -115,6 +115,7 @@ static void test_bundled_model(void **state) {
     assert_true(same.divergence.max < 1e-7 && same.divergence.mean > -1e-12);
     assert_true(same.divergence.top1 == 1);
     assert_true(fabs(same.divergence.base_nll - base.nll) < 1e-5);
+    o.context.mode = PI_MODE_DENSE;
     pi_perplexity_report q8_0 = measure(Q8_0_PATH, &o);
     const pi_divergence *d = &q8_0.divergence;
     printf("KL %.6f +- %.6f, 99%% %.6f, max %.6f, same best %.4f\n", d->mean, d->mean_stderr,

@@ -260,6 +260,7 @@ static void test_predictors(void **state) {
     tiny_write(&t, IN_PATH);
     check_predictor("sign", 0.95);
     check_predictor("lowrank", 0.95);
+    check_predictor("relu_mlp", 0.95);
 }
 
 /* ---- thresholds ------------------------------------------------------------------------------ */

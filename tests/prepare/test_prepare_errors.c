@@ -155,6 +155,19 @@ static void test_models(void **state) {
     o.predictor = "none"; /* by name, it is done */
     files_prepare(IN_PATH, OUT_PATH, &o);
     unlink(OUT_PATH);
+    /* sizes that predictors do not fit: done without, and said, unless one is named */
+    t = files_tiny("f32");
+    t.n_embd = 48;
+    t.head_dim = t.n_rot = 12;
+    tiny_write(&t, IN_PATH);
+    o = files_options(TEXT_PATH, &talk);
+    o.predictor = "lowrank";
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "32");
+    o.predictor = NULL;
+    pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
+    assert_string_equal(r.mode, "exact");
+    assert_true(files_said(&talk, "no multiple of 32"));
+    unlink(OUT_PATH);
     /* --type is for ordinary models */
     o.predictor = NULL;
     write_tiny("f32", "relu");

@@ -14,7 +14,7 @@
 #include "shared_data.h"
 #include "sparse_keys.h"
 
-#define MODEL_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.gguf"
+#define MODEL_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
 #define BOOKS_PATH TEST_SOURCE_DIR "/models/calibration.txt"
 #define OUT_PATH   TEST_BINARY_DIR "/test_prepare_models.out.gguf"
 #define BACK_PATH  TEST_BINARY_DIR "/test_prepare_models.back.gguf"

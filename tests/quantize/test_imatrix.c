@@ -171,6 +171,30 @@ static void test_form(void **state) {
 }
 
 /* Sums do not depend on the number of threads, nor windows on what came before them. */
+/* One matrix for Q, K and V has one row of sums, under its own name. */
+static void test_fused(void **state) {
+    (void)state;
+    tiny_model t = description();
+    t.arch = "falcon";
+    t.tied = false;
+    tiny_write(&t, MODEL_PATH);
+    pi_imatrix_options o = options();
+    o.n_chunks = 1;
+    collect(&o);
+    gguf_file *found = made_open(OUT_PATH);
+    for (int layer = 0; layer < t.n_layer; layer++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.attn_qkv.weight.in_sum2", layer);
+        const float *sums = floats_of(found, name);
+        for (int k = 0; k < N_EMBD; k++) assert_true(sums[k] > 0);
+    }
+    assert_non_null(gguf_find_tensor(found, "blk.1.attn_output.weight.in_sum2"));
+    assert_non_null(gguf_find_tensor(found, "blk.1.ffn_up.weight.in_sum2"));
+    assert_null(gguf_find_tensor(found, "blk.1.attn_q.weight.in_sum2"));
+    gguf_close(found);
+    assert_int_equal(set_up(NULL), 0);
+}
+
 static void test_repeatable(void **state) {
     (void)state;
     pi_imatrix_options o = options();
@@ -317,6 +341,7 @@ int main(void) {
         cmocka_unit_test(test_first_matrix), cmocka_unit_test(test_form),
         cmocka_unit_test(test_repeatable),   cmocka_unit_test(test_error_is_lower),
         cmocka_unit_test(test_errors),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_fused),
     };
     return cmocka_run_group_tests_name("imatrix", tests, set_up, tear_down);
 }

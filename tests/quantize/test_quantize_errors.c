@@ -157,6 +157,18 @@ static void test_values(void **state) {
     unlink(OUT_PATH);
 }
 
+/* A file of the original PowerInfer means more than its tensors say. */
+static void test_other_magic(void **state) {
+    (void)state;
+    made_write(IN_PATH, tensors, N_TENSORS, 1, NULL);
+    FILE *file = fopen(IN_PATH, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fwrite("PWRI", 1, 4, file), 4);
+    fclose(file);
+    pi_quantize_options o = options();
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "made for the original PowerInfer");
+}
+
 static void test_imatrix_files(void **state) {
     (void)state;
     static const char *const name = "blk.0.ffn_down.weight";
@@ -262,7 +274,7 @@ int main(void) {
         cmocka_unit_test(test_requests),      cmocka_unit_test(test_paths),
         cmocka_unit_test(test_truncated),     cmocka_unit_test(test_values),
         cmocka_unit_test(test_imatrix_files), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_other_magic),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("quantize_errors", tests, NULL, tear_down);
 }

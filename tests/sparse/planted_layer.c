@@ -47,29 +47,69 @@ static void make_gate(const planted_shape *s, rng *r, planted_layer *p) {
     mem_free(weight);
 }
 
+/* unit [rank][n_embd]: directions of variance 1; weight [n_ff][rank]: of unit length. */
+static void make_rectified(const planted_shape *s, rng *r, planted_layer *p, float *unit,
+                           float *weight) {
+    for (int64_t k = 0; k < s->rank; k++)
+        for (int64_t j = 1; j < s->n_embd; j++)
+            unit[k * s->n_embd + j] = rng_normal(r) / sqrtf((float)s->n_embd);
+    for (int64_t i = 0; i < s->n_ff; i++)
+        for (int64_t k = 0; k < s->rank; k++) {
+            float w = weight[i * s->rank + k] = rng_normal(r) / sqrtf((float)s->rank);
+            for (int64_t j = 0; j < s->n_embd; j++)
+                p->gate[i * s->n_embd + j] += w * unit[k * s->n_embd + j];
+        }
+}
+
+/* What the hidden layer makes of x: u + |u| - E|u| of every direction u: its linear part is u. */
+static void rectify(const planted_shape *s, const float *unit, const float *x, float *out) {
+    const float mean = 0.7978846f; /* of |u|, the root of 2 / pi */
+    for (int64_t k = 0; k < s->rank; k++) {
+        float u = 0;
+        for (int64_t j = 0; j < s->n_embd; j++) u += unit[k * s->n_embd + j] * x[j];
+        out[k] = u + fabsf(u) - mean;
+    }
+}
+
+static double dot(const float *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++) sum += (double)a[j] * (double)b[j];
+    return sum;
+}
+
 void planted_make(const planted_shape *s, planted_layer *p) {
     int64_t tokens = s->n_train + s->n_held;
     rng r;
     rng_seed(&r, s->seed);
     *p = (planted_layer){.x = floats(tokens * s->n_embd), .gate = floats(s->n_ff * s->n_embd)};
     if (s->gate_bias) p->bias = floats(s->n_ff);
-    make_gate(s, &r, p);
-    float *hidden = floats(s->n_ff), *norm = floats(s->n_ff);
+    float *hidden = floats(s->n_ff), *norm = floats(s->n_ff), *units = floats(s->rank);
+    float *unit = floats(s->rank * s->n_embd), *weight = floats(s->n_ff * s->rank);
+    if (s->rectified)
+        make_rectified(s, &r, p, unit, weight);
+    else
+        make_gate(s, &r, p);
     for (int64_t i = 0; i < s->n_ff; i++) norm[i] = (float)(0.5 + rng_uniform(&r));
     active_init(&p->active, s->n_ff);
     for (int64_t t = 0; t < tokens; t++) {
         float *x = p->x + t * s->n_embd;
         for (int64_t j = 0; j < s->n_embd; j++) x[j] = j == 0 ? 1 : rng_normal(&r);
+        if (s->rectified) rectify(s, unit, x, units);
         for (int64_t i = 0; i < s->n_ff; i++) {
             double sum = p->bias ? (double)p->bias[i] : 0;
-            for (int64_t j = 0; j < s->n_embd; j++)
-                sum += (double)p->gate[i * s->n_embd + j] * (double)x[j];
+            if (s->rectified)
+                sum = s->bias + dot(weight + i * s->rank, units, s->rank);
+            else
+                sum += dot(p->gate + i * s->n_embd, x, s->n_embd);
             hidden[i] = sum > 0 ? (float)sum * fabsf(rng_normal(&r)) : 0;
         }
         assert_int_equal(active_add(&p->active, hidden, norm, NULL), PI_OK);
     }
     mem_free(hidden);
     mem_free(norm);
+    mem_free(units);
+    mem_free(unit);
+    mem_free(weight);
     p->data = (predictor_data){.n_embd = s->n_embd,
                                .n_ff = s->n_ff,
                                .n_train = s->n_train,

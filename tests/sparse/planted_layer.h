@@ -12,6 +12,8 @@ typedef struct planted_shape {
     double bias;    /* mean of the gate, in deviations: -1.3 leaves about a tenth active */
     double spread;  /* of that mean over neurons */
     bool gate_bias; /* through a bias of the layer's, instead of a common part of the inputs */
+    bool rectified; /* what fires is a sum of `rank` rectified directions; the gate has only its
+                       linear part (noise, gate_bias and spread do not apply) */
     uint64_t seed;
 } planted_shape;
 

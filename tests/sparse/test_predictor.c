@@ -180,12 +180,186 @@ static void test_monotone(void **state) {
     }
 }
 
+/* Where rectified directions decide, training finds what no linear predictor can; where a linear
+ * one is the best there is, training loses little. */
+static void test_relu_mlp(void **state) {
+    fixture *f = *state;
+    planted_layer usual_layer = f->layer;
+    for (int rectified = 0; rectified < 2; rectified++) {
+        planted_shape shape = usual;
+        shape.rectified = rectified;
+        shape.rank = rectified ? 12 : 60;
+        shape.n_train = 4000;
+        planted_make(&shape, &f->layer);
+        predictor_options o = defaults(PREDICTOR_LOWRANK);
+        o.only_rank = 32;
+        predictor_fit linear = fit(f, &o);
+        o.kind = PREDICTOR_RELU_MLP;
+        predictor_fit p = fit(f, &o);
+        assert_int_equal(p.kind, PREDICTOR_RELU_MLP);
+        assert_int_equal(p.rank, 32);
+        check_fit(f, &p, o.target);
+        double limit = (rectified ? 0.8 : 1.1) * linear.quality.selected;
+        if (!(p.quality.selected < limit))
+            print_message("%g, linear %g\n", p.quality.selected, linear.quality.selected);
+        assert_true(p.quality.selected < limit);
+        predictor_fit_free(&p);
+        predictor_fit_free(&linear);
+        planted_free(&f->layer);
+    }
+    f->layer = usual_layer;
+}
+
+/* Inputs without a constant part: only pairs can start the hidden layer, and the gate's mean comes
+ * through its bias. */
+static void test_gate_bias(void **state) {
+    fixture *f = *state;
+    planted_shape shape = usual;
+    shape.gate_bias = true;
+    planted_layer usual_layer = f->layer;
+    planted_make(&shape, &f->layer);
+    for (int64_t t = 0; t < shape.n_train + shape.n_held; t++) f->layer.x[t * shape.n_embd] = 0;
+    predictor_options o = defaults(PREDICTOR_LOWRANK);
+    predictor_fit p = fit(f, &o);
+    assert_int_equal(p.rank, 32);
+    check_fit(f, &p, o.target);
+    assert_true(p.quality.selected < 1.25 * p.quality.active);
+    predictor_fit_free(&p);
+    o.kind = PREDICTOR_RELU_MLP;
+    o.only_rank = 64; /* 32 pairs */
+    p = fit(f, &o);
+    check_fit(f, &p, o.target);
+    assert_true(p.quality.selected < 1.3 * p.quality.active);
+    predictor_fit_free(&p);
+    planted_free(&f->layer);
+    f->layer = usual_layer;
+}
+
+/* Everything about neuron order[i] moves to neuron i. */
+static void permute(planted_layer *p, const int32_t *order) {
+    int64_t n_ff = p->data.n_ff, n = p->data.n_embd;
+    float *gate = mem_alloc((size_t)(n_ff * n) * sizeof *gate);
+    assert_non_null(gate);
+    for (int64_t i = 0; i < n_ff; i++)
+        memcpy(gate + i * n, p->gate + order[i] * n, (size_t)n * sizeof *gate);
+    mem_free(p->gate);
+    p->gate = gate;
+    p->data.gate = gate;
+    assert_int_equal(active_permute(&p->active, order, NULL), PI_OK);
+}
+
+static void test_permutation(void **state) {
+    fixture *f = *state;
+    enum { N_FF = 256 };
+    const predictor_data *d = &f->layer.data;
+    int32_t order[N_FF], back[N_FF];
+    for (int i = 0; i < N_FF; i++) back[order[i] = (i * 77 + 5) % N_FF] = i;
+    predictor_options o = defaults(PREDICTOR_SIGN), low = defaults(PREDICTOR_LOWRANK);
+    predictor_fit before = fit(f, &o), low_before = fit(f, &low);
+    permute(&f->layer, order);
+    predictor_fit after = fit(f, &o), low_after = fit(f, &low);
+    permute(&f->layer, back);
+    size_t row = (size_t)d->n_embd / 8;
+    int same = 0;
+    for (size_t i = 0; i < N_FF; i++) {
+        assert_memory_equal(after.sign + i * row, before.sign + (size_t)order[i] * row, row);
+        /* the prior looks at a sample of neurons in their order: biases are close, mostly equal */
+        same += fabsf(after.bias[i] - before.bias[order[i]]) <=
+                1e-3f * fabsf(before.bias[order[i]]);
+    }
+    assert_true(same > N_FF * 9 / 10);
+    assert_close(after.quality.selected, before.quality.selected, 2e-3);
+    assert_close(low_after.quality.selected, low_before.quality.selected, 4e-3);
+    predictor_fit_free(&before);
+    predictor_fit_free(&after);
+    predictor_fit_free(&low_before);
+    predictor_fit_free(&low_after);
+}
+
+/* The cheapest of all recipes wins; none does where a gate row costs next to nothing. */
+static void test_choice(void **state) {
+    fixture *f = *state;
+    double cost[PREDICTOR_KIND_COUNT];
+    predictor_options o = defaults(PREDICTOR_SIGN);
+    predictor_kind cheapest = PREDICTOR_SIGN;
+    for (o.kind = PREDICTOR_SIGN; o.kind < PREDICTOR_KIND_COUNT; o.kind++) {
+        predictor_fit p = fit(f, &o);
+        cost[o.kind] = p.cost;
+        if (p.cost < cost[cheapest]) cheapest = o.kind;
+        predictor_fit_free(&p);
+    }
+    predictor_fit p = fit(f, &o);
+    assert_int_equal(p.kind, cheapest);
+    assert_close(p.cost, cost[cheapest], 0);
+    predictor_fit_free(&p);
+    size_t row_bytes = f->layer.data.gate_row_bytes;
+    f->layer.data.gate_row_bytes = 1;
+    p = fit(f, &o);
+    assert_int_equal(p.kind, PREDICTOR_NONE);
+    assert_null(p.bias);
+    f->layer.data.gate_row_bytes = row_bytes;
+    o.kind = PREDICTOR_NONE;
+    p = fit(f, &o);
+    assert_int_equal(p.kind, PREDICTOR_NONE);
+}
+
+/* Types of 256 elements do not fit these rows; types of 32 do, and cost recall nothing but
+ * selections. */
+static void test_types(void **state) {
+    fixture *f = *state;
+    predictor_options o = defaults(PREDICTOR_LOWRANK);
+    o.only_rank = 32;
+    o.type = QUANT_Q4_K;
+    predictor_fit p = fit(f, &o);
+    assert_int_equal(p.type_fc1, QUANT_Q8_0);
+    assert_int_equal(p.type_fc2, QUANT_Q8_0);
+    check_fit(f, &p, o.target);
+    double fine = p.quality.selected;
+    predictor_fit_free(&p);
+    o.type = QUANT_Q4_0;
+    p = fit(f, &o);
+    assert_int_equal(p.type_fc1, QUANT_Q4_0);
+    assert_int_equal(p.type_fc2, QUANT_Q4_0);
+    assert_true(p.quality.contribution_recall >= o.target - 1e-3);
+    assert_true(p.quality.selected > fine && p.quality.selected < 2 * fine);
+    predictor_fit_free(&p);
+    o.type = QUANT_F32;
+    p = fit(f, &o);
+    assert_true(fabs(p.quality.selected - fine) < 0.05 * fine);
+    predictor_fit_free(&p);
+}
+
+/* Neurons that fire rarely or never among few tokens are not given up. */
+static void test_few_tokens(void **state) {
+    fixture *f = *state;
+    planted_layer all = f->layer;
+    predictor_data *d = &f->layer.data;
+    active_set part = f->layer.active;
+    d->active = &part;
+    d->n_train = 150;
+    d->n_held = part.n_tokens = 200;
+    part.n_tokens = d->n_train + d->n_held;
+    predictor_options o = defaults(PREDICTOR_LOWRANK);
+    o.only_rank = 32;
+    predictor_fit p = fit(f, &o);
+    check_fit(f, &p, o.target);
+    /* tokens that neither thresholds nor their correction have seen */
+    part = all.active;
+    predictor_quality q = plain_quality(f, &p, 400, 2000);
+    assert_true(q.contribution_recall > 0.95);
+    assert_true(q.selected < 3 * q.active);
+    predictor_fit_free(&p);
+    f->layer = all;
+    f->layer.data.active = &((fixture *)*state)->layer.active;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lowrank),
-        cmocka_unit_test(test_sign),
-        cmocka_unit_test(test_rank),
-        cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_lowrank),     cmocka_unit_test(test_sign),
+        cmocka_unit_test(test_rank),        cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_relu_mlp),    cmocka_unit_test(test_gate_bias),
+        cmocka_unit_test(test_permutation), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_types),       cmocka_unit_test(test_few_tokens),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

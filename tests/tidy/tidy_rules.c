@@ -160,7 +160,7 @@ static int columns(const char *line, size_t n) {
 
 static bool is_c(const char *path) {
     return path_ends(path, ".c") || path_ends(path, ".h") || path_ends(path, ".cu") ||
-           path_ends(path, ".inc");
+           path_ends(path, ".cpp") || path_ends(path, ".inc");
 }
 
 /* Generated tables are data: their length says nothing. They say so in their first line. */

@@ -228,10 +228,43 @@ static void test_shared_files(void **state) {
     expect(path, &as_text, "2 experts, 2 used");
     if (!shared_path(path, sizeof path, "conformance/pwri/llama-q4_0-sparse.pwri.gguf")) skip();
     expect(path, &as_text, "PowerInfer's magic PWRI");
-    expect(path, &as_text, "predictor     says which");
+    expect(
+        path, &as_text,
+        "predictor     says which neurons to compute (fc1, fc2), rank 64 to 96, threshold 0.5\n");
+    expect(path, &as_text, "activation    relu\n");
+    expect(path, &as_text, "can be run    yes\n");
+    expect(path, &as_json, "\"kind\": \"pwri\"");
+    expect(path, &as_json, "\"predictor_rank\": [64, 96]");
+    expect(path, &as_json, "\"predictor_threshold\": 0.5");
+    expect(path, &as_json, "\"prepared_version\": null");
     if (!shared_path(path, sizeof path, "conformance/tokenizer/ggml-vocab-qwen2.gguf")) skip();
     expect(path, &as_text, "vocabulary    151936 tokens, tokenizer gpt2, pre qwen2");
     expect(path, &all_json, "\"tokenizer.ggml.tokens\": [\"!\"");
+}
+
+/* The original's list of neurons for a GPU is shown, and refused as a model. */
+static void test_gpu_index(void **state) {
+    (void)state;
+    gguf_writer *w;
+    const uint64_t dims[] = {4};
+    const int32_t flags[4] = {1, 0, 1, 0};
+    assert_int_equal(gguf_writer_create(MODEL_PATH, &w, NULL), PI_OK);
+    gguf_put_string(w, "general.architecture", "generic.gpu_index");
+    gguf_put_u32(w, "generic.gpu_index.block_count", 1);
+    gguf_put_u64(w, "split.vram_capacity", 1 << 20);
+    assert_int_equal(gguf_add_tensor(w, "blk.0.gpu_idx", QUANT_I32, 1, dims, NULL), PI_OK);
+    assert_int_equal(gguf_writer_begin_data(w, NULL), PI_OK);
+    assert_int_equal(gguf_write_data(w, flags, sizeof flags, NULL), PI_OK);
+    assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
+    expect(MODEL_PATH, &as_text,
+           "kind          list of the neurons that the original PowerInfer puts on a GPU, of 1 "
+           "layer, for 1.00 MiB of its memory\n");
+    expect(MODEL_PATH, &as_text,
+           "can be run    no: not a model: " MODEL_PATH ": it only says which neurons the original "
+           "PowerInfer puts on a GPU; give the model that it belongs to\n");
+    expect(MODEL_PATH, &as_json, "\"kind\": \"gpu_index\"");
+    expect(MODEL_PATH, &as_json, "\"gpu_index_layers\": 1,");
+    expect(MODEL_PATH, &as_json, "\"gpu_index_bytes\": 1048576,");
 }
 
 static void test_allocation_failures(void **state) {
@@ -268,6 +301,7 @@ int main(void) {
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_shared_files),
+        cmocka_unit_test(test_gpu_index),
         cmocka_unit_test(test_allocation_failures),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,7 +176,7 @@ static void test_odd(void **state) {
     c.no_keys = true;
     write_model(&c);
     expect(false, true, "\n      0 100.00 100.00 100.00   0.00  -             64      -      -\n");
-    expect(false, false, "\npredictor     says which neurons to compute (fc1, fc2)\n");
+    expect(false, false, "\npredictor     says which neurons to compute (fc1, fc2), rank 64\n");
 
     c = usual();
     c.n_layer = UINT32_MAX; /* the header lies */

@@ -1,0 +1,98 @@
+# The CUDA backend, where there is nvcc. Each file is compiled by a command of its own rather than by
+# CMake's CUDA language, which stops the whole configuration when a toolkit does not fit its host
+# compiler. No toolkit: everything else builds the same.
+set(PI_CUDA auto CACHE STRING "CUDA backend: auto (where nvcc is), on, off")
+set(PI_CUDA_ARCHS "75 89 120" CACHE STRING "compute capabilities to build for, or `all`")
+set(PI_HIP auto CACHE STRING "HIP backend: auto (where hipcc is), on, off")
+file(GLOB GPU_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h
+    ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h ${CMAKE_CURRENT_SOURCE_DIR}/hip/*.h)
+set(GPU_DEVICE_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_device.cu
+    ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_stream.cu ${GPU_OP_SOURCES})
+add_library(pi_gpu_error OBJECT ${GPU_ERROR_SOURCE})
+set(GPU_INCLUDES "")
+foreach(folder IN LISTS GPU_FOLDERS)
+    string(APPEND GPU_INCLUDES " -I${folder}")
+endforeach()
+
+# gpu_backend(NAME compiler flags link_flags): libpowerinfer_NAME.so beside the program.
+function(gpu_backend name compiler flags link_flags)
+    set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name})
+    file(MAKE_DIRECTORY ${folder})
+    set(objects)
+    foreach(source IN LISTS GPU_DEVICE_SOURCES)
+        get_filename_component(file ${source} NAME_WE)
+        set(object ${folder}/${file}.o)
+        add_custom_command(OUTPUT ${object} DEPENDS ${source} ${GPU_HEADERS}
+            COMMAND ${CMAKE_COMMAND} -DCOMPILER=${compiler} "-DFLAGS=${flags} ${GPU_INCLUDES}"
+                    -DSOURCE=${source} -DOBJECT=${object}
+                    -P ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_compile.cmake
+            COMMENT "Building ${name} object ${file}.o" VERBATIM)
+        list(APPEND objects ${object})
+    endforeach()
+    set(library ${PROJECT_BINARY_DIR}/libpowerinfer_${name}.so)
+    separate_arguments(link_flags UNIX_COMMAND "${link_flags}")
+    add_custom_command(OUTPUT ${library} DEPENDS ${objects} pi_gpu_error
+        COMMAND ${compiler} ${link_flags} -o ${library} ${objects} $<TARGET_OBJECTS:pi_gpu_error>
+        COMMENT "Linking libpowerinfer_${name}.so" COMMAND_EXPAND_LISTS VERBATIM)
+    add_custom_target(powerinfer_${name} ALL DEPENDS ${library})
+    install(FILES ${library} DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer)
+endfunction()
+
+# gpu_wanted(VARIABLE option program what): whether to build, with a line why not.
+function(gpu_wanted variable option program what)
+    set(${variable} FALSE PARENT_SCOPE)
+    string(TOLOWER "${option}" option)
+    if(option STREQUAL "off")
+        message(STATUS "${what} is switched off")
+    elseif(NOT program AND option STREQUAL "on")
+        message(FATAL_ERROR "${what} was asked for, but its compiler is not there")
+    elseif(NOT program)
+        message(STATUS "*** ${what} is not built: no compiler for it on this machine ***")
+    elseif(option STREQUAL "auto" AND (PI_SANITIZE OR CMAKE_CROSSCOMPILING))
+        message(STATUS "${what} is not built with sanitizers or for other machines")
+    else()
+        set(${variable} TRUE PARENT_SCOPE)
+    endif()
+endfunction()
+
+# ---- CUDA
+find_program(PI_NVCC nvcc HINTS $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+gpu_wanted(build_cuda "${PI_CUDA}" "${PI_NVCC}" "the CUDA backend")
+if(build_cuda)
+    set(archs ${PI_CUDA_ARCHS})
+    if(archs STREQUAL "all")
+        execute_process(COMMAND ${PI_NVCC} --list-gpu-code OUTPUT_VARIABLE archs
+                        COMMAND_ERROR_IS_FATAL ANY)
+        string(REGEX MATCHALL "[0-9]+" archs "${archs}")
+    endif()
+    separate_arguments(archs UNIX_COMMAND "${archs}")
+    # Machine code runs on its own capability (and later minors of it); the PTX of the oldest lets
+    # the driver translate for every other one, newer ones included.
+    list(GET archs 0 oldest)
+    set(flags "-std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden,-Wall")
+    if(CMAKE_BUILD_TYPE STREQUAL "Release")
+        string(APPEND flags " -DNDEBUG")
+    endif()
+    foreach(arch IN LISTS archs)
+        string(APPEND flags " -gencode arch=compute_${arch},code=sm_${arch}")
+    endforeach()
+    string(APPEND flags " -gencode arch=compute_${oldest},code=compute_${oldest}")
+    gpu_backend(cuda ${PI_NVCC} "${flags}"
+        "-shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs")
+endif()
+
+# ---- HIP: the same files by one alias header
+find_program(PI_HIPCC hipcc HINTS /opt/rocm/bin)
+set(PI_HIP_ARCHS "gfx1030 gfx90a" CACHE STRING "AMD processors to build for")
+gpu_wanted(build_hip "${PI_HIP}" "${PI_HIPCC}" "the HIP backend")
+if(build_hip)
+    set(flags "-std=c++17 -O3 -x hip -DGPU_HIP -fPIC -fvisibility=hidden -Wall -Wno-unused-result")
+    set(link "-shared -fPIC")
+    separate_arguments(archs UNIX_COMMAND "${PI_HIP_ARCHS}")
+    foreach(arch IN LISTS archs)
+        string(APPEND flags " --offload-arch=${arch}")
+        string(APPEND link " --offload-arch=${arch}")
+    endforeach()
+    string(APPEND flags " -I${CMAKE_CURRENT_SOURCE_DIR}/hip")
+    gpu_backend(hip ${PI_HIPCC} "${flags}" "${link}")
+endif()

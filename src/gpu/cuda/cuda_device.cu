@@ -1,0 +1,323 @@
+/* cuda_device.cu: devices, memory and errors of the CUDA backend, and its table.
+ *
+ * The runtime library is linked statically; it looks for the driver when the first function is
+ * called, so that the backend opens on machines without one, and `count` can say so. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda_backend.h"
+
+/* ---- errors -----------------------------------------------------------------------------------
+ */
+
+pi_status cuda_error(pi_error *err, cudaError_t e, const char *doing) {
+    (void)cudaGetLastError(); /* an error that is not sticky is not to be seen again */
+    return error_set(err, e == cudaErrorMemoryAllocation ? PI_ERR_NOMEM : PI_ERR_DEVICE,
+                     "%s: " GPU_BACKEND_NAME ": %s", doing, cudaGetErrorString(e));
+}
+
+void cuda_stick(gpu_device *d, cudaError_t e, const char *doing) {
+    if (e == cudaSuccess) return;
+    pi_error err;
+    pi_status status = cuda_error(&err, e, doing);
+    pthread_mutex_lock(&d->mutex);
+    if (d->status == PI_OK) {
+        d->status = status;
+        memcpy(d->text, err.message, sizeof d->text);
+    }
+    pthread_mutex_unlock(&d->mutex);
+}
+
+bool cuda_use(gpu_device *d) {
+    pthread_mutex_lock(&d->mutex);
+    bool lost = d->status != PI_OK;
+    pthread_mutex_unlock(&d->mutex);
+    if (lost) return false;
+    cudaError_t e = cudaSetDevice(d->index);
+    cuda_stick(d, e, "the device is not there any more");
+    return e == cudaSuccess;
+}
+
+static gpu_fault *fault_of(gpu_device *d) {
+    return static_cast<gpu_fault *>(d->fault.host);
+}
+
+pi_status cuda_status(gpu_device *d, pi_error *err) {
+    pthread_mutex_lock(&d->mutex);
+    pi_status status = d->status;
+    if (status) error_set(err, status, "%s", d->text);
+    pthread_mutex_unlock(&d->mutex);
+    if (status) return status;
+    if (gpu_flag_get(&fault_of(d)->released)) {
+        return error_set(err, PI_ERR_CANCELLED,
+                         "device " GPU_BACKEND_NAME " was told to stop waiting: reset it");
+    }
+    if (gpu_flag_get(&fault_of(d)->timed_out)) {
+        return error_set(err, PI_ERR_DEVICE,
+                         "the host did not answer in time: device " GPU_BACKEND_NAME
+                         ": waited %.3g s",
+                         static_cast<double>(d->wait_ns) * 1e-9);
+    }
+    return PI_OK;
+}
+
+static void cuda_release(gpu_device *d) {
+    gpu_flag_raise(&fault_of(d)->released, 1);
+}
+
+static pi_status cuda_reset(gpu_device *d, pi_error *err) {
+    gpu_flag_raise(&fault_of(d)->released, 0);
+    gpu_flag_raise(&fault_of(d)->timed_out, 0);
+    return cuda_status(d, err);
+}
+
+gpu_fault *gpu_stream_fault(gpu_stream *s) {
+    return static_cast<gpu_fault *>(s->device->fault.device);
+}
+
+uint64_t gpu_stream_wait_ns(const gpu_stream *s) {
+    return s->device->wait_ns;
+}
+
+/* ---- devices ----------------------------------------------------------------------------------
+ */
+
+static pi_status cuda_count(int *n, pi_error *err) {
+    cudaError_t e = cudaGetDeviceCount(n);
+    if (e == cudaSuccess && *n > 0) return PI_OK;
+    (void)cudaGetLastError();
+    *n = 0;
+    const char *why = e == cudaErrorInsufficientDriver
+                          ? "no driver, or one too old for this build: install or update it"
+                      : e == cudaSuccess ? "none is there"
+                                         : cudaGetErrorString(e);
+    return error_set(err, PI_ERR_NOT_FOUND, "no device: " GPU_BACKEND_NAME ": %s", why);
+}
+
+static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
+    cudaDeviceProp p;
+    size_t free_bytes = 0, total = 0;
+    int clock_khz = 0, bus_bits = 0;
+    cudaError_t e = cudaGetDeviceProperties(&p, index);
+    if (e == cudaSuccess) e = cudaSetDevice(index);
+    if (e == cudaSuccess) e = cudaMemGetInfo(&free_bytes, &total);
+    if (e != cudaSuccess) return cuda_error(err, e, "the device cannot be described");
+    memset(info, 0, sizeof *info);
+    snprintf(info->name, sizeof info->name, "%.120s", p.name);
+    GPU_ARCH_NAME(info->arch, p);
+    info->memory_total = total;
+    info->memory_free = free_bytes;
+    info->n_units = p.multiProcessorCount;
+    info->capability_major = p.major;
+    info->capability_minor = p.minor;
+    info->shared_memory = p.integrated != 0;
+    info->tensor_cores = GPU_HAS_TENSOR_CORES(p);
+    /* Two transfers per clock: what data sheets count. */
+    if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
+        cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, index) == cudaSuccess)
+        info->bandwidth = 2.0 * 1000.0 * clock_khz * (bus_bits / 8.0);
+    (void)cudaGetLastError();
+    return PI_OK;
+}
+
+static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
+    gpu_pinned p = gpu_pinned();
+    cudaError_t e = cudaSetDevice(d->index);
+    if (e == cudaSuccess)
+        e = cudaHostAlloc(&p.host, n_bytes ? n_bytes : 1,
+                          cudaHostAllocMapped | cudaHostAllocPortable);
+    if (e == cudaSuccess) {
+        memset(p.host, 0, n_bytes);
+        e = cudaHostGetDevicePointer(&p.device, p.host, 0);
+        if (e != cudaSuccess) cudaFreeHost(p.host);
+    }
+    if (e != cudaSuccess) return cuda_error(err, e, "memory cannot be pinned");
+    p.n_bytes = n_bytes;
+    *out = p;
+    return PI_OK;
+}
+
+static void cuda_host_free(gpu_device *d, gpu_pinned *p) {
+    if (p->host && cudaSetDevice(d->index) == cudaSuccess) cudaFreeHost(p->host);
+    *p = gpu_pinned();
+}
+
+static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_options *options,
+                           gpu_device **out, pi_error *err) {
+    if (host->version != GPU_VERSION || host->size != sizeof *host) {
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "backend " GPU_BACKEND_NAME " is of version %d, its host of %u",
+                         GPU_VERSION, host->version);
+    }
+    int n = 0;
+    pi_status status = cuda_count(&n, err);
+    if (status) return status;
+    if (index < 0 || index >= n) {
+        return error_set(err, PI_ERR_RANGE, "no device %d: " GPU_BACKEND_NAME ": there are %d",
+                         index, n);
+    }
+    gpu_device *d = static_cast<gpu_device *>(host->alloc(sizeof *d));
+    if (!d) return error_nomem(err, sizeof *d, "device " GPU_BACKEND_NAME);
+    memset(d, 0, sizeof *d);
+    pthread_mutex_init(&d->mutex, nullptr);
+    d->host = host;
+    d->index = index;
+    const uint32_t standard_ms = GPU_WAIT_MS;
+    d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
+    d->limit = options ? options->memory_limit : 0;
+    status = cuda_host_alloc(d, sizeof(gpu_fault), &d->fault, err);
+    if (status) {
+        pthread_mutex_destroy(&d->mutex);
+        host->free(d);
+        return status;
+    }
+    *out = d;
+    return PI_OK;
+}
+
+static void cuda_close(gpu_device *d) {
+    if (!d) return;
+    cuda_host_free(d, &d->fault);
+    pthread_mutex_destroy(&d->mutex);
+    d->host->free(d);
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+/* Sizes are kept in front of what is handed out, so that `used` can shrink; alignment stays. */
+enum : size_t { HEAD = 256 };
+
+static bool reserve(gpu_device *d, size_t n_bytes) {
+    pthread_mutex_lock(&d->mutex);
+    bool fits = !d->limit || n_bytes <= d->limit - d->used;
+    if (fits) d->used += n_bytes;
+    pthread_mutex_unlock(&d->mutex);
+    return fits;
+}
+
+static void unreserve(gpu_device *d, size_t n_bytes) {
+    pthread_mutex_lock(&d->mutex);
+    d->used -= n_bytes;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static pi_status cuda_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
+                            pi_error *err) {
+    if (!cuda_use(d)) return cuda_status(d, err);
+    bool fits = n_bytes + HEAD > n_bytes && reserve(d, n_bytes);
+    void *p = nullptr;
+    cudaError_t e = fits ? cudaMalloc(&p, n_bytes + HEAD) : cudaErrorMemoryAllocation;
+    if (e == cudaSuccess) {
+        e = cudaMemcpy(p, &n_bytes, sizeof n_bytes, cudaMemcpyHostToDevice);
+        if (e != cudaSuccess) cudaFree(p);
+    }
+    if (e != cudaSuccess) {
+        if (fits) unreserve(d, n_bytes);
+        (void)cudaGetLastError();
+        if (e != cudaErrorMemoryAllocation) return cuda_error(err, e, what);
+        return error_set(err, PI_ERR_NOMEM,
+                         "out of device memory: %s: %zu bytes asked of " GPU_BACKEND_NAME, what,
+                         n_bytes);
+    }
+    *out = static_cast<uint8_t *>(p) + HEAD;
+    return PI_OK;
+}
+
+static void cuda_free(gpu_device *d, void *p) {
+    if (!p || !cuda_use(d)) return;
+    void *start = static_cast<uint8_t *>(p) - HEAD;
+    size_t n_bytes = 0;
+    cudaError_t e = cudaMemcpy(&n_bytes, start, sizeof n_bytes, cudaMemcpyDeviceToHost);
+    if (e == cudaSuccess) e = cudaFree(start);
+    if (e == cudaSuccess) unreserve(d, n_bytes);
+    cuda_stick(d, e, "memory was not freed");
+}
+
+static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes,
+                             pi_error *err) {
+    size_t available = 0, total = 0;
+    if (!cuda_use(d)) return cuda_status(d, err);
+    cudaError_t e = cudaMemGetInfo(&available, &total);
+    if (e != cudaSuccess) return cuda_error(err, e, "the device's memory is not known");
+    pthread_mutex_lock(&d->mutex);
+    uint64_t room = d->limit ? d->limit - d->used : available;
+    *free_bytes = room < available ? room : available;
+    *total_bytes = d->limit && d->limit < total ? d->limit : total;
+    pthread_mutex_unlock(&d->mutex);
+    return PI_OK;
+}
+
+static pi_status cuda_host_register(gpu_device *d, void *p, size_t n_bytes, gpu_pinned *out,
+                                    pi_error *err) {
+    gpu_pinned r = gpu_pinned();
+    cudaError_t e = cudaSetDevice(d->index);
+    if (e == cudaSuccess)
+        e = cudaHostRegister(p, n_bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
+    if (e == cudaSuccess) {
+        e = cudaHostGetDevicePointer(&r.device, p, 0);
+        if (e != cudaSuccess) cudaHostUnregister(p);
+    }
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "memory cannot be pinned: " GPU_BACKEND_NAME ": %s",
+                         cudaGetErrorString(e));
+    }
+    r.host = p;
+    r.n_bytes = n_bytes;
+    *out = r;
+    return PI_OK;
+}
+
+static void cuda_host_unregister(gpu_device *d, gpu_pinned *p) {
+    if (p->host && cudaSetDevice(d->index) == cudaSuccess) cudaHostUnregister(p->host);
+    *p = gpu_pinned();
+}
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+static const gpu_backend backend = {
+    GPU_VERSION,
+    sizeof(gpu_backend),
+    GPU_BACKEND_NAME,
+    cuda_count,
+    cuda_describe,
+    cuda_open,
+    cuda_close,
+    cuda_status,
+    cuda_release,
+    cuda_reset,
+    nullptr, /* a real device cannot be lost on demand */
+    cuda_alloc,
+    cuda_free,
+    cuda_memory,
+    cuda_host_alloc,
+    cuda_host_free,
+    cuda_host_register,
+    cuda_host_unregister,
+    cuda_stream_create,
+    cuda_stream_destroy,
+    cuda_stream_sync,
+    cuda_event_create,
+    cuda_event_destroy,
+    cuda_event_record,
+    cuda_event_wait,
+    cuda_event_done,
+    cuda_event_elapsed,
+    cuda_upload,
+    cuda_download,
+    cuda_copy,
+    cuda_fill,
+    cuda_record_begin,
+    cuda_record_end,
+    cuda_program_launch,
+    cuda_program_free,
+    GPU_OP_TABLE,
+};
+
+extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);
+const gpu_backend *powerinfer_gpu_backend(void) {
+    return &backend;
+}

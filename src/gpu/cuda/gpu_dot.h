@@ -1,0 +1,136 @@
+/* gpu_dot.h: rows times columns, by one warp: the inner loop of every matrix-vector kernel.
+ *
+ * Lanes take the units of a row by turns, so that a warp reads 512 contiguous bytes at a time. All
+ * R rows are loaded before any is used (more bytes in flight), and a lane's part of an input column
+ * is loaded once for all of them. The warp's sum is made by a fixed tree. */
+#ifndef GPU_CUDA_GPU_DOT_H
+#define GPU_CUDA_GPU_DOT_H
+
+#include "gpu_formats.h"
+
+/* Rows of a matrix, as kernels want them. */
+static __device__ __forceinline__ const uint8_t *gpu_row(const gpu_mat &w, int64_t r) {
+    return (const uint8_t *)w.data + (size_t)r * w.row_bytes;
+}
+
+template <bool quantized> struct gpu_dot_kind;
+
+template <> struct gpu_dot_kind<false> {
+    template <class F, int R, int C>
+    static __device__ __forceinline__ void run(const uint8_t *const (&row)[R], int64_t n,
+                                               const gpu_input &in, float (&acc)[R][C]) {
+        const int64_t units = (n + F::floats - 1) / F::floats;
+        for (int64_t unit = gpu_lane(); unit < units; unit += GPU_WARP) {
+            uint4 raw[R];
+            GPU_UNROLL
+            for (int r = 0; r < R; r++) raw[r] = gpu_load16(row[r] + 16 * unit);
+            const int64_t k = unit * F::floats;
+            GPU_UNROLL
+            for (int c = 0; c < C; c++) {
+                const float *x = in.x + (c < in.n_cols ? c : 0) * in.ldx + k;
+                float v[F::floats];
+                if (k + F::floats <= n) {
+                    GPU_UNROLL
+                    for (int i = 0; i < F::floats; i += 4) {
+                        const uint4 u = gpu_load16(x + i);
+                        v[i] = gpu_bits_float(u.x), v[i + 1] = gpu_bits_float(u.y);
+                        v[i + 2] = gpu_bits_float(u.z), v[i + 3] = gpu_bits_float(u.w);
+                    }
+                } else { /* what lies behind the column is none of its */
+                    GPU_UNROLL
+                    for (int i = 0; i < F::floats; i++) v[i] = k + i < n ? x[i] : 0.0f;
+                }
+                GPU_UNROLL
+                for (int r = 0; r < R; r++) {
+                    float w[F::floats];
+                    F::decode(raw[r], w);
+                    GPU_UNROLL
+                    for (int i = 0; i < F::floats; i++) acc[r][c] += w[i] * v[i];
+                }
+            }
+        }
+    }
+};
+
+template <> struct gpu_dot_kind<true> {
+    template <class F, int R, int C>
+    static __device__ __forceinline__ void run(const uint8_t *const (&row)[R], int64_t n,
+                                               const gpu_input &in, float (&acc)[R][C]) {
+        const int64_t units = F::units(n);
+        const size_t column = gpu_q8_bytes(n);
+        for (int64_t unit = gpu_lane(); unit < units; unit += GPU_WARP) {
+            gpu_unit u[R];
+            GPU_UNROLL
+            for (int r = 0; r < R; r++) F::load(row[r], n, unit, u[r]);
+            GPU_UNROLL
+            for (int c = 0; c < C; c++) {
+                const uint8_t *q8 = (const uint8_t *)in.q8 +
+                                    (size_t)(c < in.n_cols ? c : 0) * column;
+                const float *d = (const float *)(q8 + gpu_q8_d_offset(n));
+                const int32_t *sum = (const int32_t *)(q8 + gpu_q8_sum_offset(n));
+                GPU_UNROLL
+                for (int g = 0; g < F::groups; g++) {
+                    const int64_t k = F::first(unit) + g * F::distance;
+                    const uint4 x = gpu_load16(q8 + k);
+                    const float scale = d[k / 32];
+                    const float total = F::has_min ? (float)sum[k / 16] : 0.0f;
+                    GPU_UNROLL
+                    for (int r = 0; r < R; r++) {
+                        const int *q = u[r].q + 4 * g;
+                        int s = gpu_dp4a(q[0], (int)x.x, 0);
+                        s = gpu_dp4a(q[1], (int)x.y, s);
+                        s = gpu_dp4a(q[2], (int)x.z, s);
+                        s = gpu_dp4a(q[3], (int)x.w, s);
+                        float v = u[r].s[g] * (float)s;
+                        if (F::has_min) v -= u[r].m[g] * total;
+                        acc[r][c] += scale * v;
+                    }
+                }
+            }
+        }
+    }
+};
+
+/* out[r][c] = row r times column c of the input, n elements, for c < in.n_cols <= C; in all lanes.
+ */
+template <class F, int R, int C>
+static __device__ __forceinline__ void gpu_dot_rows(const uint8_t *const (&row)[R], int64_t n,
+                                                    const gpu_input &in, float (&out)[R][C]) {
+    GPU_UNROLL
+    for (int r = 0; r < R; r++) {
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) out[r][c] = 0.0f;
+    }
+    gpu_dot_kind<F::quantized>::template run<F, R, C>(row, n, in, out);
+    GPU_UNROLL
+    for (int r = 0; r < R; r++) {
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) out[r][c] = gpu_warp_sum(out[r][c]);
+    }
+}
+
+/* More columns than this at a time would spill registers: kernels take them in turns, and a row
+ * that has just been read comes from the cache. */
+enum { GPU_COLS_AT_ONCE = 4 };
+
+/* The input's columns from c0 on. */
+static __device__ __forceinline__ gpu_input gpu_input_from(const gpu_input &in, int c0, int64_t n) {
+    gpu_input rest = in;
+    rest.x = in.x + c0 * in.ldx;
+    rest.q8 = (const uint8_t *)in.q8 + (size_t)c0 * gpu_q8_bytes(n);
+    rest.n_cols = in.n_cols - c0;
+    return rest;
+}
+
+/* Calls DO(format, columns) with the smallest number of columns there are kernels for. */
+#define GPU_COLUMNS_SWITCH(F, n_cols, DO)                                                          \
+    do {                                                                                           \
+        if ((n_cols) == 1)                                                                         \
+            DO(F, 1);                                                                              \
+        else if ((n_cols) == 2)                                                                    \
+            DO(F, 2);                                                                              \
+        else                                                                                       \
+            DO(F, GPU_COLS_AT_ONCE);                                                               \
+    } while (0)
+
+#endif

@@ -1,0 +1,151 @@
+/* gpu_kernel.h: what kernels are written in: one small layer over CUDA, HIP and the simulation, so
+ * that every operation is one source. Everything that only one of them has goes through here.
+ *
+ * Rules that make one source do for three: a kernel takes one struct of arguments by value;
+ * blocks are one-dimensional, of whole warps of GPU_WARP threads; shared memory is one struct per
+ * kernel (GPU_SHARED); warp operations are called by all threads of a warp together. */
+#ifndef GPU_CUDA_GPU_KERNEL_H
+#define GPU_CUDA_GPU_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu.h"
+
+enum { GPU_WARP = 32 };
+
+/* Before a loop of few turns whose arrays are to be registers. */
+#if defined(GPU_SIM)
+#define GPU_UNROLL
+#else
+#define GPU_UNROLL _Pragma("unroll")
+#endif
+
+#if defined(GPU_SIM)
+#include "sim_kernel.h"
+#else
+#if defined(GPU_HIP)
+#include "hip_alias.h"
+#else
+#include "cuda_intrinsics.h"
+#endif
+
+/* Declares `name`, shared by the threads of a block; its contents are undefined at first. */
+#define GPU_SHARED(type, name) __shared__ type name
+
+static __device__ __forceinline__ float gpu_warp_sum(float v) {
+    GPU_UNROLL
+    for (int i = GPU_WARP / 2; i > 0; i /= 2) v += gpu_shuffle_xor(v, i);
+    return v;
+}
+
+static __device__ __forceinline__ float gpu_warp_max(float v) {
+    GPU_UNROLL
+    for (int i = GPU_WARP / 2; i > 0; i /= 2) v = fmaxf(v, gpu_shuffle_xor(v, i));
+    return v;
+}
+
+/* Over aligned groups of 8 lanes. */
+static __device__ __forceinline__ float gpu_group8_sum(float v) {
+    GPU_UNROLL
+    for (int i = 4; i > 0; i /= 2) v += gpu_shuffle_xor(v, i);
+    return v;
+}
+
+static __device__ __forceinline__ float gpu_group8_max(float v) {
+    GPU_UNROLL
+    for (int i = 4; i > 0; i /= 2) v = fmaxf(v, gpu_shuffle_xor(v, i));
+    return v;
+}
+
+/* Sixteen bytes at an aligned address. */
+static __device__ __forceinline__ uint4 gpu_load16(const void *p) {
+    return *(const uint4 *)p;
+}
+#endif
+
+/* ---- launching (one per backend) ------------------------------------------------------------- */
+
+struct gpu_grid {
+    unsigned x, y, z; /* blocks */
+    unsigned threads; /* per block, a multiple of GPU_WARP */
+};
+
+/* Where a stream's kernels report that a wait failed, and how long they wait. Pinned. */
+struct gpu_fault {
+    uint64_t released;  /* set by the host: no wait goes on */
+    uint64_t timed_out; /* set by a kernel */
+};
+struct gpu_fault *gpu_stream_fault(gpu_stream *s); /* device address */
+uint64_t gpu_stream_wait_ns(const gpu_stream *s);
+
+#if defined(GPU_SIM)
+typedef void (*gpu_any_kernel)(void);
+/* `call` calls the kernel with a copy of the arguments. */
+void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, gpu_any_kernel kernel,
+                    void (*call)(gpu_any_kernel kernel, const void *args), const void *args,
+                    size_t n_args);
+
+template <class A> static void gpu_call(gpu_any_kernel kernel, const void *args) {
+    reinterpret_cast<void (*)(A)>(kernel)(*static_cast<const A *>(args));
+}
+
+template <class A>
+static void gpu_launch(gpu_stream *s, const gpu_grid &grid, void (*kernel)(A), const A &args) {
+    gpu_launch_any(s, grid, reinterpret_cast<gpu_any_kernel>(kernel), gpu_call<A>, &args,
+                   sizeof args);
+}
+#else
+void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const void *kernel, void *args);
+
+template <class A>
+static void gpu_launch(gpu_stream *s, const gpu_grid &grid, void (*kernel)(A), const A &args) {
+    gpu_launch_any(s, grid, reinterpret_cast<const void *>(kernel), const_cast<A *>(&args));
+}
+#endif
+
+/* ---- small things that kernels share ----------------------------------------------------------
+ */
+
+static inline unsigned gpu_blocks(int64_t n, int64_t per_block) {
+    return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
+
+static __device__ __forceinline__ int gpu_lane() {
+    return static_cast<int>(threadIdx.x) % GPU_WARP;
+}
+static __device__ __forceinline__ int gpu_warp() {
+    return static_cast<int>(threadIdx.x) / GPU_WARP;
+}
+
+static __device__ __forceinline__ float gpu_bf16_float(uint32_t bits) {
+    return gpu_bits_float(bits << 16);
+}
+
+/* The activations of activation.h; NaN stays NaN. */
+static __device__ __forceinline__ float gpu_relu(float x) {
+    return x < 0.0f ? 0.0f : x;
+}
+
+static __device__ __forceinline__ float gpu_activation(activation f, float threshold, float x) {
+    const float sqrt_2_over_pi = 0.79788456080286536f;
+    switch (f) {
+    case ACTIVATION_SILU:
+        return x / (1.0f + expf(-x));
+    case ACTIVATION_GELU:
+        return 0.5f * x * (1.0f + tanhf(sqrt_2_over_pi * (x + 0.044715f * x * x * x)));
+    case ACTIVATION_RELU_SQUARED:
+        return gpu_relu(x) * gpu_relu(x);
+    case ACTIVATION_FATRELU:
+        return x > threshold ? x : 0.0f;
+    default: /* relu, drelu */
+        return gpu_relu(x);
+    }
+}
+
+/* f(gate) * up, with the second ReLU of dReLU. */
+static __device__ __forceinline__ float gpu_gated(activation f, float activated, float up) {
+    return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* op_exchange.cu: the two ends of a hand-off between device and host (gpu_publish, gpu_receive),
+ * over pinned memory. A hand-off is one crossing of the bus each way, no launch and no
+ * synchronization: the host spins on the flag that publish raises, receive on the host's. */
+#include <assert.h>
+
+#include "gpu_kernel.h"
+#include "op_table.h"
+
+enum { THREADS = 512 };
+
+/* One block: the flag has to follow all of the data, and a block can wait for its own threads. A
+ * few kilobytes do not need more. */
+static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
+    for (int c = 0; c < a.n_cols; c++) {
+        for (int64_t i = threadIdx.x; i < a.n; i += THREADS)
+            a.host_x[c * a.n + i] = a.x[c * a.ldx + i];
+    }
+    if (a.bits)
+        for (int64_t i = threadIdx.x; i < a.n_words; i += THREADS) a.host_bits[i] = a.bits[i];
+    gpu_fence_system();
+    gpu_sync();
+    if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch);
+}
+
+void gpu_op_publish(gpu_stream *s, const gpu_publish *a) {
+    assert(a->n_cols >= 1 && a->flag && a->epoch);
+    const gpu_grid grid = {1, 1, 1, THREADS};
+    gpu_launch(s, grid, publish_kernel, *a);
+}
+
+struct receive_args {
+    gpu_receive r;
+    gpu_fault *fault;
+    uint64_t wait_ns;
+};
+
+struct receive_shared {
+    int arrived;
+};
+
+/* True when the flag is up in time. Once a wait has failed, those behind it do not wait again: the
+ * pass is lost anyway, and time-outs would add up. */
+static __device__ bool wait_for(const receive_args &a) {
+    enum { POLLS = 64 }; /* between looks at the clock and the fault record */
+    const uint64_t epoch = *a.r.epoch, start = gpu_clock_ns();
+    for (bool first = true;; first = false) {
+        for (int i = 0; i < POLLS; i++) {
+            if (gpu_flag_load(a.r.flag) >= epoch) return true;
+            if (!first && i % 8 == 7) gpu_pause();
+        }
+        if (gpu_flag_load(&a.fault->released) || gpu_flag_load(&a.fault->timed_out)) return false;
+        if (gpu_clock_ns() - start > a.wait_ns) {
+            gpu_flag_store(&a.fault->timed_out, 1);
+            return false;
+        }
+    }
+}
+
+/* A block per column, each with its own wait. */
+static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a) {
+    GPU_SHARED(receive_shared, shared);
+    if (threadIdx.x == 0) shared.arrived = wait_for(a);
+    gpu_sync();
+    if (!shared.arrived) return;
+    const int64_t c = blockIdx.x;
+    const volatile float *x = a.r.host_x + c * a.r.n; /* not from a cache: the host wrote it */
+    for (int64_t i = threadIdx.x; i < a.r.n; i += THREADS) a.r.y[c * a.r.ldy + i] += x[i];
+}
+
+void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
+    assert(a->n_cols >= 1 && a->flag && a->epoch);
+    const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s)};
+    const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
+    gpu_launch(s, grid, receive_kernel, r);
+}

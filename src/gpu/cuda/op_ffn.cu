@@ -1,0 +1,178 @@
+/* op_ffn.cu: the first half of a feed-forward layer: h = f(gate x) * (up x), for all neurons of the
+ * device or for those of a list.
+ *
+ * A warp makes one neuron. Dense, it reads both rows at once; with `skip` or a list it reads the
+ * gate's first, and up's only where the activation is not zero for every column, which is the same
+ * for all lanes. */
+#include <assert.h>
+
+#include "gpu_dot.h"
+#include "op_table.h"
+
+enum {
+    WARPS = 4,
+    MIN_BLOCKS = 2 /* per multiprocessor: allows all the registers that a thread can have */
+};
+
+struct ffn_args {
+    gpu_mat gate, up; /* data NULL: none */
+    const float *gate_bias, *up_bias;
+    const float *values; /* activations of the gate that are there already, or NULL */
+    int64_t ldv;
+    bool values_by_item; /* of item i, not of the item's neuron */
+    bool skip;
+    activation f;
+    float threshold, cut;
+    gpu_input in;
+    const int32_t *list, *count; /* NULL: items are neurons */
+    int64_t n;                   /* items at most */
+    float *h;
+    int64_t ldh;
+};
+
+static __device__ __forceinline__ float activated(const ffn_args &a, float v) {
+    const float y = gpu_activation(a.f, a.threshold, v);
+    return fabsf(y) <= a.cut ? 0.0f : y;
+}
+
+/* What the gate makes of the columns; true when `up` is needed. */
+template <class F, int C>
+static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t item, int64_t neuron,
+                                                  float (&v)[C]) {
+    if (a.values) {
+        const int64_t at = a.values_by_item ? item : neuron;
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) v[c] = c < a.in.n_cols ? a.values[c * a.ldv + at] : 0.0f;
+    } else {
+        const uint8_t *row[1] = {gpu_row(a.gate, neuron)};
+        const float bias = a.gate_bias ? a.gate_bias[neuron] : 0.0f;
+        float sum[1][C];
+        gpu_dot_rows<F, 1, C>(row, a.gate.n_in, a.in, sum);
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) v[c] = activated(a, sum[0][c] + bias);
+    }
+    bool any = false;
+    GPU_UNROLL
+    for (int c = 0; c < C; c++) any = any || (c < a.in.n_cols && v[c] != 0.0f);
+    return any;
+}
+
+/* False when h is to be left as it is: it holds the zeros of these activations already. */
+template <class F, int C>
+static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item, float (&v)[C]) {
+    const int64_t neuron = a.list ? a.list[item] : item;
+    const float up_bias = a.up_bias ? a.up_bias[neuron] : 0.0f;
+    const bool gated = a.gate.data || a.values;
+    GPU_UNROLL
+    for (int c = 0; c < C; c++) v[c] = 0.0f;
+    if (gated && a.gate.data && a.up.data && !a.skip) {
+        const uint8_t *rows[2] = {gpu_row(a.gate, neuron), gpu_row(a.up, neuron)};
+        const float gate_bias = a.gate_bias ? a.gate_bias[neuron] : 0.0f;
+        float sum[2][C];
+        gpu_dot_rows<F, 2, C>(rows, a.up.n_in, a.in, sum);
+        GPU_UNROLL
+        for (int c = 0; c < C; c++)
+            v[c] = gpu_gated(a.f, activated(a, sum[0][c] + gate_bias), sum[1][c] + up_bias);
+        return true;
+    }
+    if (gated && !gate_first<F, C>(a, item, neuron, v)) return !a.values_by_item;
+    if (!a.up.data) return true;
+    const uint8_t *row[1] = {gpu_row(a.up, neuron)};
+    float sum[1][C];
+    gpu_dot_rows<F, 1, C>(row, a.up.n_in, a.in, sum);
+    GPU_UNROLL
+    for (int c = 0; c < C; c++) {
+        const float up = sum[0][c] + up_bias;
+        /* What is zero stays zero, whatever `up` is. */
+        v[c] = !gated ? activated(a, up) : v[c] == 0.0f ? 0.0f : gpu_gated(a.f, v[c], up);
+    }
+    return true;
+}
+
+template <class F, int C>
+static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel(ffn_args a) {
+    const int64_t n = a.count ? *a.count : a.n;
+    const int64_t step = (int64_t)gridDim.x * WARPS;
+    const int64_t n_in = a.up.data ? a.up.n_in : a.gate.n_in;
+    for (int64_t i = (int64_t)blockIdx.x * WARPS + gpu_warp(); i < n; i += step) {
+        for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
+            ffn_args part = a;
+            float v[C];
+            part.in = gpu_input_from(a.in, c0, n_in);
+            if (a.values) part.values = a.values + c0 * a.ldv;
+            if (!neuron_of<F, C>(part, i, v) || gpu_lane() != 0) continue;
+            GPU_UNROLL
+            for (int c = 0; c < C; c++)
+                if (c < part.in.n_cols) a.h[(c0 + c) * a.ldh + i] = v[c];
+        }
+    }
+}
+
+static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
+    /* A list is usually a tenth of its room: warps of a smaller grid take several turns. */
+    enum { LIST_BLOCKS = 1024 };
+    unsigned blocks = gpu_blocks(a.n, WARPS);
+    if (a.list && blocks > LIST_BLOCKS) blocks = LIST_BLOCKS;
+    assert(a.in.n_cols >= 1 && a.in.n_cols <= GPU_MAX_COLS);
+    assert(!gpu_type_wants_q8(type) || a.in.q8);
+    if (a.n == 0) return;
+    const gpu_grid grid = {blocks, 1, 1, WARPS * GPU_WARP};
+#define LAUNCH(F, C) gpu_launch(s, grid, ffn_kernel<F, C>, a)
+#define FORMAT(F)    GPU_COLUMNS_SWITCH(F, a.in.n_cols, LAUNCH)
+    GPU_FORMAT_SWITCH(type, FORMAT);
+#undef FORMAT
+#undef LAUNCH
+}
+
+/* Gate and up of different types take two kernels: the gate's leaves its activations in h. */
+static void run(gpu_stream *s, ffn_args a) {
+    if (a.gate.data && a.up.data && a.gate.type != a.up.type) {
+        const gpu_mat up = a.up;
+        a.up = gpu_mat();
+        launch(s, a.gate.type, a);
+        a.up = up;
+        a.gate = gpu_mat();
+        a.values = a.h;
+        a.ldv = a.ldh;
+        a.values_by_item = true;
+    }
+    launch(s, a.up.data ? a.up.type : a.gate.type, a);
+}
+
+void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
+    ffn_args f = ffn_args();
+    f.gate = a->gate;
+    f.up = a->up;
+    f.gate_bias = a->gate_bias;
+    f.up_bias = a->up_bias;
+    f.skip = a->skip;
+    f.f = a->f;
+    f.threshold = a->threshold;
+    f.cut = a->cut;
+    f.in = a->in;
+    f.n = a->n;
+    f.h = a->h;
+    f.ldh = a->ldh;
+    run(s, f);
+}
+
+void gpu_op_sparse_in(gpu_stream *s, const gpu_sparse_in *a) {
+    ffn_args f = ffn_args();
+    f.gate = a->gate_values ? gpu_mat() : a->gate;
+    f.up = a->up;
+    f.gate_bias = a->gate_bias;
+    f.up_bias = a->up_bias;
+    f.values = a->gate_values;
+    f.ldv = a->ldg;
+    f.skip = true;
+    f.f = a->f;
+    f.threshold = a->threshold;
+    f.cut = a->cut;
+    f.in = a->in;
+    f.list = a->list;
+    f.count = a->count;
+    f.n = a->n_max;
+    f.h = a->h;
+    f.ldh = a->ldh;
+    run(s, f);
+}

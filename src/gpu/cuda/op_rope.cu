@@ -1,0 +1,132 @@
+/* op_rope.cu: rotary angles of a pass, head norms and rotation, and appending keys and values to
+ * the cache. One block per head and column: queries first, then keys, then values. */
+#include <assert.h>
+
+#include "gpu_block.h"
+#include "op_table.h"
+
+enum { ANGLE_THREADS = 64, THREADS = 128, WARPS = THREADS / GPU_WARP };
+
+/* Angles in double, as on the processor: at position 100,000 a float angle is off by 0.004. Once
+ * per pass, so its price does not matter. */
+static __global__ void __launch_bounds__(ANGLE_THREADS) angles_kernel(gpu_rope_angles a) {
+    const int c = (int)blockIdx.y, i = (int)(blockIdx.x * ANGLE_THREADS + threadIdx.x);
+    if (i >= a.n_half) return;
+    const double angle = (double)a.cols[c].pos * (double)a.inv_freq[i];
+    float *cs = a.cs + 2 * ((int64_t)c * a.n_half + i);
+    cs[0] = (float)cos(angle) * a.scale;
+    cs[1] = (float)sin(angle) * a.scale;
+}
+
+void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a) {
+    assert(a->n_cols >= 1 && a->n_half >= 1);
+    const gpu_grid grid = {gpu_blocks(a->n_half, ANGLE_THREADS), (unsigned)a->n_cols, 1,
+                           ANGLE_THREADS};
+    gpu_launch(s, grid, angles_kernel, *a);
+}
+
+struct rope_shared {
+    float head[GPU_MAX_HEAD];
+    float squares[WARPS];
+};
+
+/* In place in shared memory. Ends with the block in step. */
+static __device__ __forceinline__ void norm_head(rope_shared &shared, const float *w, int n,
+                                                 float eps) {
+    float squares = 0.0f;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += shared.head[i] * shared.head[i];
+    const float scale = 1.0f /
+                        sqrtf(gpu_block_sum(squares, shared.squares, WARPS) / (float)n + eps);
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) shared.head[i] *= scale * w[i];
+    gpu_sync();
+}
+
+static __device__ __forceinline__ void rotate_head(float *head, const float *cs, int n_rot,
+                                                   bool neox) {
+    const int half = n_rot / 2;
+    for (int i = (int)threadIdx.x; i < half; i += THREADS) {
+        const int even = neox ? i : 2 * i, odd = neox ? i + half : 2 * i + 1;
+        const float c = cs[2 * i], s = cs[2 * i + 1], x = head[even], y = head[odd];
+        head[even] = x * c - y * s;
+        head[odd] = x * s + y * c;
+    }
+    gpu_sync();
+}
+
+/* One block of 32 as Q8_0, by one thread: q against the scale as stored, as on the processor. */
+static __device__ __forceinline__ void store_q8_0(const float *x, uint8_t *to) {
+    const float largest_half = 65504.0f;
+    float amax = 0.0f;
+    bool finite = true;
+    for (int i = 0; i < 32; i++) {
+        const float size = fabsf(x[i]);
+        finite = finite && size < INFINITY;
+        amax = fmaxf(amax, size);
+    }
+    const float scale = finite ? fminf(amax / 127.0f, largest_half) : gpu_bits_float(0x7fc00000u);
+    *(uint16_t *)to = gpu_float_half(scale);
+    const float d = gpu_half_float(*(uint16_t *)to);
+    for (int i = 0; i < 32; i++) {
+        const float q = d > 0.0f ? fmaxf(-127.0f, fminf(127.0f, x[i] / d)) : 0.0f;
+        to[2 + i] = (uint8_t)(gpu_round(q) & 0xff);
+    }
+}
+
+static __device__ __forceinline__ void store_head(const float *x, uint8_t *to, quant_type type,
+                                                  int n) {
+    enum { Q8_0_BYTES = 34 };
+    const int i = (int)threadIdx.x;
+    if (type == QUANT_Q8_0) {
+        if (i < n / 32) store_q8_0(x + 32 * i, to + Q8_0_BYTES * i);
+        return;
+    }
+    for (int j = i; j < n; j += THREADS) {
+        if (type == QUANT_F16)
+            ((uint16_t *)to)[j] = gpu_float_half(x[j]);
+        else
+            ((float *)to)[j] = x[j];
+    }
+}
+
+static __device__ __forceinline__ int head_bytes(quant_type type, int n) {
+    return type == QUANT_F32 ? 4 * n : type == QUANT_F16 ? 2 * n : n / 32 * 34;
+}
+
+static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) {
+    GPU_SHARED(rope_shared, shared);
+    const int c = (int)blockIdx.y, n_kv = a.kv.n_head_kv, n = a.kv.head_dim;
+    int h = (int)blockIdx.x;
+    const bool is_q = h < a.n_head, is_k = !is_q && h < a.n_head + n_kv;
+    float *q = a.q + c * a.ldq + (int64_t)h * n;
+    const float *x = q;
+    if (!is_q) {
+        h -= is_k ? a.n_head : a.n_head + n_kv;
+        x = (is_k ? a.k + c * a.ldk : a.v + c * a.ldv) + (int64_t)h * n;
+    }
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) shared.head[i] = x[i];
+    gpu_sync();
+    if (is_q || is_k) {
+        const float *w = is_q ? a.q_norm : a.k_norm;
+        if (w) norm_head(shared, w, n, a.eps);
+        if (a.cs) rotate_head(shared.head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
+    }
+    if (is_q) {
+        for (int i = (int)threadIdx.x; i < n; i += THREADS) q[i] = shared.head[i];
+        return;
+    }
+    const gpu_column col = a.cols[c];
+    const size_t offset = is_k ? a.kv.k_offset : a.kv.v_offset;
+    const size_t row = is_k ? a.kv.k_row : a.kv.v_row;
+    const quant_type type = is_k ? a.kv.type_k : a.kv.type_v;
+    store_head(shared.head,
+               col.kv + (size_t)col.n_ctx * offset + (size_t)col.pos * row +
+                   (size_t)h * (size_t)head_bytes(type, n),
+               type, n);
+}
+
+void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
+    assert(a->n_cols >= 1 && a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
+    const gpu_grid grid = {(unsigned)(a->n_head + 2 * a->kv.n_head_kv), (unsigned)a->n_cols, 1,
+                           THREADS};
+    gpu_launch(s, grid, rope_kernel, *a);
+}

@@ -1,0 +1,36 @@
+/* op_table.h: the functions behind gpu_ops, and the initializer of that part of a backend's table,
+ * in its order. They are the same sources for every backend. */
+#ifndef GPU_CUDA_OP_TABLE_H
+#define GPU_CUDA_OP_TABLE_H
+
+#include "gpu_ops.h"
+
+void gpu_op_pack(gpu_stream *s, const gpu_pack *a);
+void gpu_op_embed(gpu_stream *s, const gpu_embed *a);
+void gpu_op_encode(gpu_stream *s, const gpu_encode *a);
+void gpu_op_norm(gpu_stream *s, const gpu_norm *a);
+void gpu_op_matvec(gpu_stream *s, const gpu_matmul *a);
+void gpu_op_matmul(gpu_stream *s, const gpu_matmul *a);
+void gpu_op_matmul_t(gpu_stream *s, const gpu_matmul *a);
+void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a);
+void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a);
+void gpu_op_attention(gpu_stream *s, const gpu_attention *a);
+void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *a);
+void gpu_op_activate(gpu_stream *s, const gpu_activate *a);
+void gpu_op_sign_dot(gpu_stream *s, const gpu_sign_dot *a);
+void gpu_op_select(gpu_stream *s, const gpu_select *a);
+void gpu_op_sparse_in(gpu_stream *s, const gpu_sparse_in *a);
+void gpu_op_down_rows(gpu_stream *s, const gpu_down_rows *a);
+void gpu_op_add(gpu_stream *s, const gpu_add *a);
+void gpu_op_publish(gpu_stream *s, const gpu_publish *a);
+void gpu_op_receive(gpu_stream *s, const gpu_receive *a);
+
+#define GPU_OP_TABLE                                                                               \
+    {                                                                                              \
+        gpu_op_pack, gpu_op_embed, gpu_op_encode, gpu_op_norm, gpu_op_matvec, gpu_op_matmul,       \
+            gpu_op_matmul_t, gpu_op_rope_angles, gpu_op_rope_store, gpu_op_attention,              \
+            gpu_op_ffn_in, gpu_op_activate, gpu_op_sign_dot, gpu_op_select, gpu_op_sparse_in,      \
+            gpu_op_down_rows, gpu_op_add, gpu_op_publish, gpu_op_receive,                          \
+    }
+
+#endif

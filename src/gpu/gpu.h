@@ -1,0 +1,188 @@
+/* gpu.h: devices beside the processor, behind one versioned table of functions.
+ *
+ * A backend (cuda, hip, sim) is a shared object, libpowerinfer_NAME.so, that is opened at run time;
+ * so one program runs everywhere and picks a GPU up where backend and driver are there. A missing
+ * driver, file or device is an answer ("no device", with the reason), never something that keeps
+ * the processor from working.
+ *
+ * How an engine uses it. Once per context: open a device, allocate weights, KV caches, buffers and
+ * flags; record a program per number of columns: the operations (gpu_ops.h) of a whole token.
+ * Per token: upload the gpu_columns and the epoch, launch the program; for every split layer wait
+ * for the device's flag, compute the processor's part, raise the host's flag; download the logits
+ * and wait for the stream. Nothing in a program depends on the token but through device memory.
+ *
+ * Ownership: whoever creates something frees it, before the device is closed. Device addresses are
+ * plain pointers marked `device`; the host never follows them. Memory, streams, events and programs
+ * belong to one device.
+ * Threads: everything may be called from any thread, but a stream (and what is enqueued to it) only
+ * by one at a time. Work on a stream runs in order; streams run side by side; events order them.
+ * Errors: functions that return a pi_status say what went wrong. Enqueueing returns nothing: an
+ * error sticks to the device, work that follows is dropped, and the next function with a status
+ * reports it. A lost device stays lost; a wait that timed out ends with `reset`.
+ * Units: bytes, bytes per second, milliseconds, unless the name says otherwise. */
+#ifndef GPU_GPU_H
+#define GPU_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu_ops.h"
+#include "powerinfer_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised by every change of a struct here or in gpu_ops.h. */
+enum { GPU_VERSION = 1 };
+
+typedef struct gpu_device gpu_device;
+typedef struct gpu_event gpu_event;
+typedef struct gpu_program gpu_program;
+
+/* What a backend may use of its host: its allocations are counted, and made to fail by tests, like
+ * all others. */
+typedef struct gpu_host {
+    uint32_t version, size; /* GPU_VERSION, sizeof(gpu_host) */
+    void *(*alloc)(size_t n_bytes);
+    void (*free)(void *p);
+} gpu_host;
+
+typedef struct gpu_info {
+    char name[128];                     /* "NVIDIA GeForce RTX 4090" */
+    char arch[32];                      /* "sm_89", "gfx1100", "sim" */
+    uint64_t memory_total, memory_free; /* of the device */
+    double bandwidth;                   /* of its memory by the data sheet; 0: not known */
+    int32_t n_units;                    /* multiprocessors, compute units */
+    int32_t capability_major, capability_minor;
+    bool shared_memory; /* the device's memory is the host's: copies are not needed */
+    bool tensor_cores;
+} gpu_info;
+
+typedef struct gpu_open_options {
+    uint64_t memory_limit; /* allocate at most this much device memory; 0: what there is */
+    uint32_t wait_ms;      /* how long a kernel waits for a flag; 0: GPU_WAIT_MS */
+} gpu_open_options;
+
+/* A layer takes milliseconds, a page fault storm seconds; display drivers end kernels after 2 to 5
+ * seconds where they end them. */
+enum { GPU_WAIT_MS = 1500 };
+
+/* Host memory that the device reaches too. */
+typedef struct gpu_pinned {
+    void *host;
+    void *device; /* the same bytes as kernels see them */
+    size_t n_bytes;
+} gpu_pinned;
+
+/* Counters that only grow, each in a line of its own in pinned memory: one side raises it to the
+ * pass's epoch, the other waits until it is there. All start at 0. */
+enum { GPU_FLAG_BYTES = 64 };
+
+typedef struct gpu_backend {
+    uint32_t version, size; /* GPU_VERSION, sizeof(gpu_backend) */
+    const char *name;       /* "cuda" */
+
+    /* Devices. `count` also says why there are none: PI_ERR_NOT_FOUND, such as a missing driver.
+     * memory_free of `describe` is that of this moment. */
+    pi_status (*count)(int *n, pi_error *err);
+    pi_status (*describe)(int index, gpu_info *info, pi_error *err);
+    /* options NULL: defaults. host must outlive the device. PI_ERR_DEVICE, PI_ERR_NOMEM. */
+    pi_status (*open)(int index, const gpu_host *host, const gpu_open_options *options,
+                      gpu_device **out, pi_error *err);
+    void (*close)(gpu_device *d); /* NULL is fine */
+    /* PI_OK, or what stuck to the device. Does not wait. */
+    pi_status (*status)(gpu_device *d, pi_error *err);
+    /* Ends every wait for a flag, now and until `reset`: for a host that cannot go on. */
+    void (*release)(gpu_device *d);
+    /* After all streams are idle: forgets a wait that timed out or was released. PI_ERR_DEVICE when
+     * the device is lost all the same. */
+    pi_status (*reset)(gpu_device *d, pi_error *err);
+    /* Test hook: the device is lost when it comes to the n-th operation from now; 0: never. NULL
+     * where it cannot be done. */
+    void (*fail_at)(gpu_device *d, int64_t n);
+
+    /* Memory. alloc: aligned to 256 bytes, contents undefined (sim: NaN in every float type).
+     * PI_ERR_NOMEM names `what`. Freed memory must not be in use by work under way. */
+    pi_status (*alloc)(gpu_device *d, size_t n_bytes, const char *what, void **out, pi_error *err);
+    void (*free)(gpu_device *d, void *p); /* NULL is fine */
+    pi_status (*memory)(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes, pi_error *err);
+    /* Zeroed, aligned to a page. */
+    pi_status (*host_alloc)(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err);
+    void (*host_free)(gpu_device *d, gpu_pinned *p); /* a zeroed one is fine */
+    /* Pins memory that is there already, such as a mapped file's. PI_ERR_UNSUPPORTED where the
+     * system does not allow it: copies then work all the same, only slower. */
+    pi_status (*host_register)(gpu_device *d, void *p, size_t n_bytes, gpu_pinned *out,
+                               pi_error *err);
+    void (*host_unregister)(gpu_device *d, gpu_pinned *p);
+
+    /* Streams and events. */
+    pi_status (*stream_create)(gpu_device *d, gpu_stream **out, pi_error *err);
+    void (*stream_destroy)(gpu_stream *s); /* waits for its work; NULL is fine */
+    /* Waits until everything enqueued is done, and reports what stuck to the device. */
+    pi_status (*stream_sync)(gpu_stream *s, pi_error *err);
+    pi_status (*event_create)(gpu_device *d, gpu_event **out, pi_error *err);
+    void (*event_destroy)(gpu_event *e); /* NULL is fine */
+    void (*event_record)(gpu_stream *s, gpu_event *e);
+    void (*event_wait)(gpu_stream *s, gpu_event *e); /* for the record enqueued last */
+    bool (*event_done)(gpu_event *e);
+    /* Milliseconds between two records that are done; < 0 when they are not. */
+    double (*event_elapsed)(gpu_event *from, gpu_event *to);
+
+    /* Copies, in the order of the stream. Host memory stays valid until they are done. */
+    void (*upload)(gpu_stream *s, void *device, const void *host, size_t n_bytes);
+    void (*download)(gpu_stream *s, void *host, const void *device, size_t n_bytes);
+    void (*copy)(gpu_stream *s, void *device_to, const void *device_from, size_t n_bytes);
+    void (*fill)(gpu_stream *s, void *device, uint8_t value, size_t n_bytes);
+
+    /* Programs: what is enqueued between begin and end is kept instead of run; operations, copies
+     * and fills, no events. A program may be launched any number of times, on any stream of the
+     * device, one launch at a time. It is freed when no launch is under way. */
+    pi_status (*record_begin)(gpu_stream *s, pi_error *err);
+    pi_status (*record_end)(gpu_stream *s, gpu_program **out, pi_error *err);
+    void (*program_launch)(gpu_stream *s, gpu_program *p);
+    void (*program_free)(gpu_program *p); /* NULL is fine */
+
+    gpu_ops ops;
+} gpu_backend;
+
+/* The one symbol of a backend. */
+#define GPU_ENTRY "powerinfer_gpu_backend"
+typedef const gpu_backend *(*gpu_entry)(void);
+
+/* ---- flags, seen from the host -------------------------------------------------------------- */
+
+static inline uint64_t gpu_flag_get(const void *flag) {
+    return __atomic_load_n((const uint64_t *)flag, __ATOMIC_ACQUIRE);
+}
+
+/* What was written before is visible to the kernel that waits for the flag. */
+static inline void gpu_flag_raise(void *flag, uint64_t epoch) {
+    __atomic_store_n((uint64_t *)flag, epoch, __ATOMIC_RELEASE);
+}
+
+/* ---- loading (gpu_load.c) ------------------------------------------------------------------- */
+
+typedef struct gpu_library {
+    const gpu_backend *backend;
+    void *handle; /* of the shared object */
+} gpu_library;
+
+/* The names of backends, best first: "cuda", "hip", "sim". NULL behind the last. */
+const char *gpu_backend_name(int i);
+
+/* Opens libpowerinfer_NAME.so: in `folder` when that is not NULL, else beside the program or
+ * library, in the folder where it is installed relative to that, then in the one named at build
+ * time. PI_ERR_NOT_FOUND: no such file, or the system cannot load it; PI_ERR_UNSUPPORTED: it is of
+ * another version. */
+pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err);
+void gpu_library_close(gpu_library *l); /* all devices must be closed; a zeroed one is fine */
+
+/* mem_alloc and mem_free, for `open`. */
+const gpu_host *gpu_host_default(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+/* gpu_load.c: finds and opens backends. A backend's table is used only when it is of this very
+ * version: the structs of gpu.h are shared memory layout, and nothing else tells them apart. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "dynlib.h"
+#include "file.h"
+#include "gpu.h"
+#include "mem.h"
+
+#ifndef GPU_INSTALL_FOLDER
+#error "GPU_INSTALL_FOLDER and GPU_INSTALL_LIBDIR are set by the build"
+#endif
+
+const char *gpu_backend_name(int i) {
+    static const char *const names[] = {"cuda", "hip", "sim"};
+    return i >= 0 && i < (int)(sizeof names / sizeof names[0]) ? names[i] : NULL;
+}
+
+const gpu_host *gpu_host_default(void) {
+    static const gpu_host host = {
+        .version = GPU_VERSION, .size = sizeof host, .alloc = mem_alloc, .free = mem_free};
+    return &host;
+}
+
+static pi_status open_file(const char *path, const char *name, gpu_library *out, pi_error *err) {
+    void *handle = NULL;
+    pi_status status = dynlib_open(path, &handle, err);
+    if (status) return error_prefix(err, status, "backend %s cannot be loaded", name);
+    gpu_entry entry = (gpu_entry)dynlib_symbol(handle, GPU_ENTRY);
+    const gpu_backend *b = entry ? entry() : NULL;
+    if (!b) {
+        status = error_set(err, PI_ERR_UNSUPPORTED, "no backend: %s: it has no %s: remove it", path,
+                           GPU_ENTRY);
+    } else if (b->version != GPU_VERSION || b->size != sizeof *b) {
+        status = error_set(err, PI_ERR_UNSUPPORTED,
+                           "backend of another version: %s: it is %u (%u bytes), this program %d "
+                           "(%zu): install both from the same release",
+                           path, b->version, b->size, GPU_VERSION, sizeof *b);
+    }
+    if (status) {
+        dynlib_close(handle);
+        return status;
+    }
+    out->backend = b;
+    out->handle = handle;
+    return PI_OK;
+}
+
+/* Opens folder/below/file when that is there; *found tells. */
+static pi_status try_folder(const char *folder, const char *below, const char *name,
+                            gpu_library *out, bool *found, pi_error *err) {
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s%s/libpowerinfer_%s.so", folder, below, name);
+    if (n < 0 || (size_t)n >= sizeof path || !file_exists(path)) return PI_ERR_NOT_FOUND;
+    *found = true;
+    return open_file(path, name, out, err);
+}
+
+pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err) {
+    /* Beside the program or library (a build folder); where they are when it is in bin or lib. */
+    static const char *const below[] = {"", "/powerinfer", "/../" GPU_INSTALL_LIBDIR "/powerinfer"};
+    const int n_below = (int)(sizeof below / sizeof below[0]);
+    bool found = false;
+    *out = (gpu_library){0};
+    if (folder) {
+        pi_status status = try_folder(folder, "", name, out, &found, err);
+        if (found) return status;
+        return error_set(err, PI_ERR_NOT_FOUND,
+                         "no backend %s: %.200s: there is no libpowerinfer_%s.so", name, folder,
+                         name);
+    }
+    char near[2][PATH_MAX];
+    bool known[2] = {dynlib_program_folder(near[0], sizeof near[0]),
+                     dynlib_folder_of(below, near[1], sizeof near[1])};
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; known[i] && j < n_below; j++) {
+            pi_status status = try_folder(near[i], below[j], name, out, &found, err);
+            if (found) return status;
+        }
+    }
+    pi_status status = try_folder(GPU_INSTALL_FOLDER, "", name, out, &found, err);
+    if (found) return status;
+    return error_set(err, PI_ERR_NOT_FOUND,
+                     "no backend %s: libpowerinfer_%s.so is neither beside the program nor in %s",
+                     name, name, GPU_INSTALL_FOLDER);
+}
+
+void gpu_library_close(gpu_library *l) {
+    dynlib_close(l->handle);
+    *l = (gpu_library){0};
+}

@@ -1,0 +1,369 @@
+/* gpu_ops.h: the operations of a device: one function and one struct of arguments each.
+ *
+ * Pointers are device addresses unless marked `host` (pinned memory as kernels see it). Matrices
+ * are as on the host (row r holds the n_in weights of output r), but packed: see gpu_mat. Vectors
+ * are float32, column c of a batch at x + c * ld with ld a multiple of 4, aligned to 16 bytes.
+ * "Few columns" means 1..GPU_MAX_COLS.
+ *
+ * What differs from token to token (token, position, cache, epoch, list lengths) is read from
+ * device memory, so that a recorded program can be replayed; the rest is fixed when an operation is
+ * enqueued. Wrong arguments are programmer errors (asserted). Sums are made in a fixed order: the
+ * same program on the same data gives the same bits. */
+#ifndef GPU_GPU_OPS_H
+#define GPU_GPU_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "activation.h"
+#include "quant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* For the few functions here that kernels call too. */
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define GPU_BOTH static inline __host__ __device__
+#else
+#define GPU_BOTH static inline
+#endif
+
+typedef struct gpu_stream gpu_stream;
+
+enum {
+    GPU_MAX_COLS = 8,    /* of the matrix-vector operations */
+    GPU_ROW_ALIGN = 16,  /* bytes: rows are read by 16-byte loads */
+    GPU_MAX_HEAD = 256,  /* largest head_dim; it is a multiple of 8, of 32 with Q8_0 */
+    GPU_ATTN_TILE = 64,  /* positions that attention takes at a time */
+    GPU_ATTN_SPLITS = 32 /* parts of a long context that run side by side, at most */
+};
+
+/* ---- matrices and encoded vectors ------------------------------------------------------------ */
+
+/* A row is its blocks' quants, then their scales, then zeros up to row_bytes: as many bytes as on
+ * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows. By type:
+ *   F32 F16 BF16   as they are
+ *   Q8_0           int8 [n] | half d [n/32]
+ *   Q4_0           nibbles [n/2] | half d [n/32]
+ *   MXFP4          nibbles [n/2] | e [n/32]
+ *   Q4_K           qs [n/2] | {half d, half dmin, scales [12]} [n/256]
+ *   Q6_K           ql [n/2] | qh [n/4] | int8 scales [n/16] | half d [n/256] */
+typedef struct gpu_mat {
+    const void *data;
+    size_t row_bytes; /* gpu_mat_row_bytes */
+    int64_t n_in, n_out;
+    quant_type type;
+} gpu_mat;
+
+static inline bool gpu_type_supported(quant_type type) {
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 || type == QUANT_Q8_0 ||
+           type == QUANT_Q4_0 || type == QUANT_Q4_K || type == QUANT_Q6_K || type == QUANT_MXFP4;
+}
+/* Quantized weights meet int8 activations (encoded as on the processor: groups of 32 with a float
+ * scale amax / 127); float weights meet floats. */
+static inline bool gpu_type_wants_q8(quant_type type) {
+    return type != QUANT_F32 && type != QUANT_F16 && type != QUANT_BF16;
+}
+/* host_row_bytes: of the GGUF row (quant_row_bytes). */
+static inline size_t gpu_mat_row_bytes(size_t host_row_bytes) {
+    return (host_row_bytes + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
+}
+
+/* An encoded column, n a multiple of 32: int8 q[n] | float d[n/32] | int32 sum[n/16], each part
+ * padded to 16 bytes. The next column follows gpu_q8_bytes(n) further on. */
+GPU_BOTH size_t gpu_q8_d_offset(int64_t n) {
+    return (size_t)n;
+}
+GPU_BOTH size_t gpu_q8_sum_offset(int64_t n) {
+    return (size_t)n + ((size_t)n / 32 * 4 + 15) / 16 * 16;
+}
+GPU_BOTH size_t gpu_q8_bytes(int64_t n) {
+    return gpu_q8_sum_offset(n) + ((size_t)n / 16 * 4 + 15) / 16 * 16;
+}
+
+/* What enters a product. q8 may be NULL when no quantized weights read it. */
+typedef struct gpu_input {
+    const float *x; /* [n_cols][ldx] */
+    int64_t ldx;
+    const void *q8; /* [n_cols], by `encode` or a norm */
+    int32_t n_cols;
+} gpu_input;
+
+/* ---- what a pass reads of its tokens ----------------------------------------------------------
+ */
+
+/* One per column, in device memory, uploaded by the host before a launch. A session's cache holds,
+ * for every layer, keys and then values: position p of a layer's keys at
+ * kv + n_ctx * k_offset + p * k_row, heads side by side; k_offset is the bytes per position of
+ * everything before. So a program does not depend on which session it runs for. */
+typedef struct gpu_column {
+    uint8_t *kv;   /* device */
+    int64_t n_ctx; /* positions the cache has room for */
+    int32_t token;
+    int32_t pos; /* of this token: it sees positions [0, pos] */
+} gpu_column;
+
+/* Where a layer's keys and values lie in any session's cache. */
+typedef struct gpu_kv_layout {
+    size_t k_offset, v_offset; /* bytes per position before them */
+    size_t k_row, v_row;       /* bytes of all heads at one position */
+    quant_type type_k, type_v; /* F16, Q8_0, F32 */
+    int32_t n_head_kv, head_dim;
+} gpu_kv_layout;
+
+/* ---- arguments, one struct per operation
+ * -------------------------------------------------------*/
+
+/* GGUF rows -> packed rows, on the device. */
+typedef struct gpu_pack {
+    const void *src; /* [n_rows] rows, src_row_bytes apart */
+    size_t src_row_bytes;
+    gpu_mat dst;          /* its data is written */
+    int64_t row0, n_rows; /* rows of dst */
+} gpu_pack;
+
+/* x[c] = scale * row token[c] of table (+ row pos + pos_offset of pos_table). */
+typedef struct gpu_embed {
+    gpu_mat table, pos_table; /* pos_table.data NULL: none */
+    const gpu_column *cols;
+    int32_t n_cols, pos_offset;
+    float scale;
+    float *x;
+    int64_t ldx;
+} gpu_embed;
+
+/* int8 form of columns, n a multiple of 32. */
+typedef struct gpu_encode {
+    const float *x;
+    int64_t ldx, n;
+    int32_t n_cols;
+    void *q8;
+} gpu_encode;
+
+/* RMS (mean false) or layer norm; y and q8 may be NULL, w and b too. */
+typedef struct gpu_norm {
+    const float *x, *w, *b;
+    int64_t ldx, ldy, n;
+    float eps;
+    bool centred; /* layer norm */
+    int32_t n_cols;
+    float *y;
+    void *q8;
+} gpu_norm;
+
+/* y = scale * W x + bias (bias scaled too with scale_last), or added to what is in y. */
+typedef struct gpu_matmul {
+    gpu_mat w;
+    gpu_input in; /* x is needed for float weights and by matmul, q8 for quantized ones by matvec */
+    const float *bias; /* [w.n_out] or NULL */
+    float scale;
+    bool scale_last, add;
+    float *y;
+    int64_t ldy;
+} gpu_matmul;
+
+/* cs[c][i] = scale * (cos, sin)(pos[c] * inv_freq[i]) for i < n_half. Once per pass. */
+typedef struct gpu_rope_angles {
+    const gpu_column *cols;
+    const float *inv_freq; /* [n_half] radians per position */
+    float scale;
+    int32_t n_cols, n_half;
+    float *cs; /* [n_cols][n_half][2] */
+} gpu_rope_angles;
+
+/* Head norms (NULL: none), rotation of Q and K (cs NULL: none), K and V into the cache at pos. */
+typedef struct gpu_rope_store {
+    float *q; /* [n_cols][ldq], in place */
+    const float *k, *v;
+    int64_t ldq, ldk, ldv;
+    const float *q_norm, *k_norm; /* [head_dim] */
+    float eps;
+    const float *cs;
+    int32_t n_rot, n_head, n_cols;
+    bool neox;
+    const gpu_column *cols;
+    gpu_kv_layout kv;
+} gpu_rope_store;
+
+/* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos]. */
+typedef struct gpu_attention {
+    const float *q; /* [n_cols][ldq] */
+    int64_t ldq, ldo;
+    const gpu_column *cols;
+    gpu_kv_layout kv;
+    int32_t n_head, n_cols;
+    int32_t n_splits;     /* gpu_attention_splits of the longest context of the pass */
+    int32_t window;       /* 0: all */
+    float scale, softcap; /* softcap 0: off */
+    float *partial;       /* gpu_attention_partial floats; NULL when n_splits is 1 */
+    float *out;           /* [n_cols][ldo] */
+} gpu_attention;
+
+/* How many parts to split contexts of at most `length` positions into: a function of the power of
+ * two above it, so that a program can be kept until a context outgrows it. */
+static inline int32_t gpu_attention_splits(int64_t length) {
+    int32_t n = 1;
+    while (n < GPU_ATTN_SPLITS && (int64_t)n * 4 * GPU_ATTN_TILE < length) n *= 2;
+    return n;
+}
+static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32_t n_splits,
+                                           int32_t head_dim) {
+    return (size_t)n_cols * (size_t)n_head * (size_t)n_splits * ((size_t)head_dim + 2);
+}
+
+/* h = f(gate x + gate_bias) * (up x + up_bias) for rows [0, n); gate.data NULL: f(up x + up_bias).
+ * up.data NULL: f(gate x + gate_bias) alone. Activations f(..) of at most `cut` in magnitude count
+ * as zero. With `skip` a row of up is not read where the activations of all columns are zero:
+ * exact and threshold mode need nothing else here. Few columns. */
+typedef struct gpu_ffn_in {
+    gpu_mat gate, up;
+    const float *gate_bias, *up_bias;
+    activation f;
+    float threshold; /* FATReLU's */
+    float cut;       /* 0: exact */
+    bool skip;
+    gpu_input in;
+    int64_t n; /* rows: the neurons of this device */
+    float *h;
+    int64_t ldh;
+} gpu_ffn_in;
+
+/* y = f(gate) * up for n elements; up NULL: f(gate). In place is fine. */
+typedef struct gpu_activate {
+    const float *gate, *up;
+    int64_t ldg, ldu, ldy, n;
+    int32_t n_cols;
+    activation f;
+    float threshold;
+    float *y;
+} gpu_activate;
+
+/* Scores by signs: y[c][r] = sum_k x[c][k] * s, s = 1 where bit k % 8 of byte k / 8 of row r is
+ * set, else -1. Few columns. */
+typedef struct gpu_sign_dot {
+    const uint8_t *bits; /* [n_out][n_in / 8] */
+    int64_t n_in, n_out; /* n_in a multiple of 32 */
+    gpu_input in;        /* q8 */
+    float *y;
+    int64_t ldy;
+} gpu_sign_dot;
+
+/* Active neurons: the union over the columns of i with v[c][i] + bias[i] >= cut (NaN counts as
+ * yes), or with `magnitude` |v[c][i]| > cut or NaN. list: ascending those below n_list, *count of
+ * them. bitmap (NULL: none): a bit for each of the n, bit i % 32 of word i / 32. */
+typedef struct gpu_select {
+    const float *v, *bias;
+    int64_t ldv, n, n_list;
+    int32_t n_cols;
+    float cut;
+    bool magnitude;
+    int32_t *list;    /* room for n_list */
+    int32_t *count;   /* [1] */
+    uint32_t *bitmap; /* [(n + 31) / 32] */
+} gpu_select;
+
+/* h[c][i] for the neurons list[i], i < *count <= n_max. With gate_values [n_cols][ldg] the gate's
+ * activations (by neuron) are there already and are only multiplied by up; otherwise as ffn_in, and
+ * up is read only where the activation is not zero for every column. Few columns. */
+typedef struct gpu_sparse_in {
+    gpu_mat gate, up;
+    const float *gate_bias, *up_bias;
+    const float *gate_values;
+    int64_t ldg;
+    activation f;
+    float threshold, cut;
+    gpu_input in;
+    const int32_t *list, *count;
+    int64_t n_max;
+    float *h;
+    int64_t ldh;
+} gpu_sparse_in;
+
+/* y[c] = sum over i < *count of h[c][i] * row list[i] of w (a row per neuron: down_t), plus bias
+ * and, with `add`, what is in y. list and count NULL: rows [0, n_max). Rows whose h is zero in
+ * every column are not read. Few columns. */
+typedef struct gpu_down_rows {
+    gpu_mat w;
+    const int32_t *list, *count;
+    int64_t n_max;
+    const float *h;
+    int64_t ldh;
+    int32_t n_cols;
+    const float *bias; /* [w.n_in] or NULL */
+    bool add;
+    float *partial; /* gpu_down_partial floats */
+    float *y;
+    int64_t ldy;
+} gpu_down_rows;
+
+/* Rows are summed in this many parts, then the parts: enough blocks for any GPU, at 4096 outputs.
+ */
+enum { GPU_DOWN_PARTS = 64 };
+static inline size_t gpu_down_partial(int64_t n_in, int32_t n_cols) {
+    return (size_t)GPU_DOWN_PARTS * (size_t)n_cols * (size_t)n_in;
+}
+
+/* y[c][i] += x[c][i] + bias[i]; either may be NULL. */
+typedef struct gpu_add {
+    const float *x, *bias;
+    int64_t ldx, ldy, n;
+    int32_t n_cols;
+    float *y;
+} gpu_add;
+
+/* The exchange, towards the host: writes x (and bits) to pinned memory, then raises the flag to
+ * *epoch. */
+typedef struct gpu_publish {
+    const float *x;
+    int64_t ldx, n;
+    int32_t n_cols;
+    const uint32_t *bits; /* NULL: none */
+    int64_t n_words;
+    float *host_x; /* host: [n_cols][n] */
+    uint32_t *host_bits;
+    uint64_t *flag; /* host */
+    const uint64_t *epoch;
+} gpu_publish;
+
+/* The exchange, from the host: waits until the flag is at *epoch, then y += host_x. When the time
+ * is over the device has a fault (gpu.h) and y stays as it is. */
+typedef struct gpu_receive {
+    const float *host_x; /* host: [n_cols][n] */
+    int64_t n, ldy;
+    int32_t n_cols;
+    const uint64_t *flag; /* host */
+    const uint64_t *epoch;
+    float *y;
+} gpu_receive;
+
+/* ---- the table --------------------------------------------------------------------------------*/
+
+typedef struct gpu_ops {
+    void (*pack)(gpu_stream *s, const gpu_pack *a);
+    void (*embed)(gpu_stream *s, const gpu_embed *a);
+    void (*encode)(gpu_stream *s, const gpu_encode *a);
+    void (*norm)(gpu_stream *s, const gpu_norm *a);
+    void (*matvec)(gpu_stream *s, const gpu_matmul *a); /* few columns */
+    void (*matmul)(gpu_stream *s, const gpu_matmul *a); /* any number: prompts */
+    /* The product over rows: y[c][j] = sum_r x[c][r] W[r][j]; bias and y have n_in elements. */
+    void (*matmul_t)(gpu_stream *s, const gpu_matmul *a);
+    void (*rope_angles)(gpu_stream *s, const gpu_rope_angles *a);
+    void (*rope_store)(gpu_stream *s, const gpu_rope_store *a);
+    void (*attention)(gpu_stream *s, const gpu_attention *a);
+    void (*ffn_in)(gpu_stream *s, const gpu_ffn_in *a);
+    void (*activate)(gpu_stream *s, const gpu_activate *a);
+    void (*sign_dot)(gpu_stream *s, const gpu_sign_dot *a);
+    void (*select)(gpu_stream *s, const gpu_select *a);
+    void (*sparse_in)(gpu_stream *s, const gpu_sparse_in *a);
+    void (*down_rows)(gpu_stream *s, const gpu_down_rows *a);
+    void (*add)(gpu_stream *s, const gpu_add *a);
+    void (*publish)(gpu_stream *s, const gpu_publish *a);
+    void (*receive)(gpu_stream *s, const gpu_receive *a);
+} gpu_ops;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,131 @@
+/* hip_alias.h: the CUDA sources read as HIP: names, and the instructions of cuda_intrinsics.h.
+ *
+ * Kernels think in warps of 32 threads. On processors with waves of 64, two such warps share a
+ * wave: shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
+#ifndef GPU_HIP_HIP_ALIAS_H
+#define GPU_HIP_HIP_ALIAS_H
+
+#include <stdio.h>
+
+#include <hip/hip_fp16.h>
+#include <hip/hip_runtime.h>
+
+#define GPU_BACKEND_NAME "hip"
+#define GPU_ARCH_NAME(text, properties)                                                            \
+    snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
+#define GPU_HAS_TENSOR_CORES(properties) false /* matrix units differ by family: not used */
+
+#define cudaDevAttrGlobalMemoryBusWidth  hipDeviceAttributeMemoryBusWidth
+#define cudaDevAttrMemoryClockRate       hipDeviceAttributeMemoryClockRate
+#define cudaDeviceGetAttribute           hipDeviceGetAttribute
+#define cudaDeviceProp                   hipDeviceProp_t
+#define cudaErrorInsufficientDriver      hipErrorInsufficientDriver
+#define cudaErrorMemoryAllocation        hipErrorMemoryAllocation
+#define cudaErrorNotReady                hipErrorNotReady
+#define cudaError_t                      hipError_t
+#define cudaEventCreate                  hipEventCreate
+#define cudaEventDestroy                 hipEventDestroy
+#define cudaEventElapsedTime             hipEventElapsedTime
+#define cudaEventQuery                   hipEventQuery
+#define cudaEventRecord                  hipEventRecord
+#define cudaEvent_t                      hipEvent_t
+#define cudaFree                         hipFree
+#define cudaFreeHost                     hipHostFree
+#define cudaGetDeviceCount               hipGetDeviceCount
+#define cudaGetDeviceProperties          hipGetDeviceProperties
+#define cudaGetErrorString               hipGetErrorString
+#define cudaGetLastError                 hipGetLastError
+#define cudaGraphDestroy                 hipGraphDestroy
+#define cudaGraphExecDestroy             hipGraphExecDestroy
+#define cudaGraphExec_t                  hipGraphExec_t
+#define cudaGraphInstantiateWithFlags    hipGraphInstantiateWithFlags
+#define cudaGraphLaunch                  hipGraphLaunch
+#define cudaGraph_t                      hipGraph_t
+#define cudaHostAlloc                    hipHostMalloc
+#define cudaHostAllocMapped              hipHostMallocMapped
+#define cudaHostAllocPortable            hipHostMallocPortable
+#define cudaHostGetDevicePointer         hipHostGetDevicePointer
+#define cudaHostRegister                 hipHostRegister
+#define cudaHostRegisterMapped           hipHostRegisterMapped
+#define cudaHostRegisterPortable         hipHostRegisterPortable
+#define cudaHostUnregister               hipHostUnregister
+#define cudaLaunchKernel                 hipLaunchKernel
+#define cudaMalloc                       hipMalloc
+#define cudaMemGetInfo                   hipMemGetInfo
+#define cudaMemcpy                       hipMemcpy
+#define cudaMemcpyAsync                  hipMemcpyAsync
+#define cudaMemcpyDeviceToDevice         hipMemcpyDeviceToDevice
+#define cudaMemcpyDeviceToHost           hipMemcpyDeviceToHost
+#define cudaMemcpyHostToDevice           hipMemcpyHostToDevice
+#define cudaMemcpyKind                   hipMemcpyKind
+#define cudaMemsetAsync                  hipMemsetAsync
+#define cudaSetDevice                    hipSetDevice
+#define cudaStreamBeginCapture           hipStreamBeginCapture
+#define cudaStreamCaptureModeThreadLocal hipStreamCaptureModeThreadLocal
+#define cudaStreamCreateWithFlags        hipStreamCreateWithFlags
+#define cudaStreamDestroy                hipStreamDestroy
+#define cudaStreamEndCapture             hipStreamEndCapture
+#define cudaStreamNonBlocking            hipStreamNonBlocking
+#define cudaStreamSynchronize            hipStreamSynchronize
+#define cudaStreamWaitEvent              hipStreamWaitEvent
+#define cudaStream_t                     hipStream_t
+#define cudaSuccess                      hipSuccess
+
+static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
+    return __shfl_xor(v, mask, 32);
+}
+static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
+    return (uint32_t)(__ballot(v) >> (__lane_id() & 32u));
+}
+static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
+    return __popc(v);
+}
+static __device__ __forceinline__ void gpu_sync() {
+    __syncthreads();
+}
+
+static __device__ __forceinline__ float gpu_half_float(uint32_t bits) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+static __device__ __forceinline__ uint16_t gpu_float_half(float v) {
+    return __half_as_ushort(__float2half_rn(v));
+}
+static __device__ __forceinline__ float gpu_bits_float(uint32_t bits) {
+    return __uint_as_float(bits);
+}
+static __device__ __forceinline__ int gpu_round(float v) {
+    return __float2int_rn(v);
+}
+
+/* In C: the instruction for it has another name on every family, and compilers find it. */
+static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {
+    for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i & 0xff) * (int8_t)(b >> 8 * i & 0xff);
+    return c;
+}
+/* Bytes of (hi, lo) chosen by the nibbles of `selector`. */
+static __device__ __forceinline__ uint32_t gpu_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
+    const uint64_t all = (uint64_t)hi << 32 | lo;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (uint32_t)(all >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return out;
+}
+
+static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
+    return __hip_atomic_load(p, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
+    __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+static __device__ __forceinline__ void gpu_fence_system() {
+    __threadfence_system();
+}
+/* A counter of 100 MHz that does not depend on the processor's clock. */
+static __device__ __forceinline__ uint64_t gpu_clock_ns() {
+    return __builtin_amdgcn_s_memrealtime() * 10;
+}
+static __device__ __forceinline__ void gpu_pause() {
+    __builtin_amdgcn_s_sleep(2);
+}
+
+#endif

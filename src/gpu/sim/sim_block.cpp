@@ -1,0 +1,339 @@
+/* sim_block.cpp: runs thread blocks: fibers, barriers, warp operations, shared memory.
+ *
+ * The scheduler is the worker thread itself. It lets the threads of a warp run, one after the
+ * other, until each waits or is done; a warp operation is worked out when all threads of the warp
+ * have asked for it, and the warp goes on; a barrier opens when all threads of the block wait there
+ * or are done. Threads that wait for different things, or for others that have ended, would hang or
+ * be undefined on a GPU: here they end the kernel and the device is lost, with a message. Fibers of
+ * such a block stay where they are; the worker makes new ones. */
+#include "sim_fiber.h"
+#include "sim_runtime.h"
+
+#include <time.h>
+
+#include <sched.h>
+
+#if defined(SIM_ASAN)
+#include <sanitizer/asan_interface.h>
+#endif
+
+enum : size_t {
+/* Kernels keep a few hundred bytes on the stack; the sanitizers' frames are larger. */
+#if defined(SIM_ASAN) || defined(SIM_TSAN)
+    STACK_BYTES = 128 * 1024,
+#else
+    STACK_BYTES = 32 * 1024,
+#endif
+    STACK_SHIFT = 320, /* so that equal places on two stacks are in different sets of the cache */
+    SHARED_BYTES = 96 * 1024, /* the most that a block may have on sm_75 is 64 KiB */
+};
+
+enum thread_state { READY, AT_BARRIER, AT_WARP, DONE };
+enum warp_op { WARP_SUM, WARP_MAX, WARP_SUM8, WARP_MAX8, WARP_BALLOT };
+
+struct block_thread {
+    sim_thread self; /* first: sim_self points here */
+    sim_fiber fiber;
+    sim_worker *worker;
+    thread_state state;
+    warp_op op;
+    float value;
+    uint32_t bits;
+    unsigned barriers, warp_ops; /* that this thread came to */
+};
+
+struct sim_worker {
+    gpu_device *device;
+    block_thread *threads; /* [SIM_MAX_THREADS] */
+    uint8_t *stacks, *shared;
+    int n_made; /* fibers so far */
+    sim_fiber scheduler;
+    /* the kernel that runs */
+    gpu_any_kernel kernel;
+    void (*call)(gpu_any_kernel kernel, const void *args);
+    const void *args;
+    int n_threads;
+    size_t n_shared; /* asked for by this block; 0: not yet */
+    /* Tokens for sim_order: start and end of a block, barriers and warp operations by turns, since
+     * a thread may reach the next one before another has left this one. */
+    char start, end, barrier[2], warp[SIM_MAX_THREADS / GPU_WARP][2];
+};
+
+__thread sim_thread *sim_self;
+
+/* ---- inside of a kernel -----------------------------------------------------------------------
+ */
+
+SIM_UNSEEN static block_thread *current() {
+    return reinterpret_cast<block_thread *>(sim_self);
+}
+
+/* Back to the scheduler; returns when the thread may go on. */
+SIM_UNSEEN static void wait_in(block_thread *t, thread_state state) {
+    t->state = state;
+    sim_fiber_switch(&t->fiber, &t->worker->scheduler);
+}
+
+/* Which of two tokens a thread is at. */
+SIM_UNSEEN static void *barrier_token(block_thread *t) {
+    return &t->worker->barrier[t->barriers++ & 1];
+}
+
+SIM_UNSEEN static void *warp_token(block_thread *t) {
+    return &t->worker->warp[t->self.index.x / GPU_WARP][t->warp_ops++ & 1];
+}
+
+void gpu_sync() {
+    block_thread *t = current();
+    void *token = barrier_token(t);
+    sim_order_release(token);
+    wait_in(t, AT_BARRIER);
+    sim_order_acquire(token);
+}
+
+SIM_UNSEEN static void ask(block_thread *t, warp_op op, float value, uint32_t bits) {
+    t->op = op;
+    t->value = value;
+    t->bits = bits;
+    wait_in(t, AT_WARP);
+}
+
+SIM_UNSEEN static float answer(const block_thread *t) {
+    return t->value;
+}
+
+SIM_UNSEEN static uint32_t answer_bits(const block_thread *t) {
+    return t->bits;
+}
+
+static block_thread *warp_operation(warp_op op, float value, uint32_t bits) {
+    block_thread *t = current();
+    void *token = warp_token(t);
+    sim_order_release(token);
+    ask(t, op, value, bits);
+    sim_order_acquire(token);
+    return t;
+}
+
+float gpu_warp_sum(float v) {
+    return answer(warp_operation(WARP_SUM, v, 0));
+}
+float gpu_warp_max(float v) {
+    return answer(warp_operation(WARP_MAX, v, 0));
+}
+float gpu_group8_sum(float v) {
+    return answer(warp_operation(WARP_SUM8, v, 0));
+}
+float gpu_group8_max(float v) {
+    return answer(warp_operation(WARP_MAX8, v, 0));
+}
+uint32_t gpu_ballot(bool v) {
+    return answer_bits(warp_operation(WARP_BALLOT, 0, v));
+}
+
+SIM_UNSEEN static void *shared_of(sim_worker *w, size_t n_bytes) {
+    if (w->n_shared == 0) {
+        w->n_shared = n_bytes;
+        for (size_t i = 0; i < n_bytes; i++) w->shared[i] = SIM_POISON;
+#if defined(SIM_ASAN)
+        __asan_poison_memory_region(w->shared + n_bytes, SHARED_BYTES - n_bytes);
+#endif
+    }
+    return w->shared;
+}
+
+void *sim_shared(size_t n_bytes) {
+    return shared_of(current()->worker, n_bytes);
+}
+
+uint64_t gpu_clock_ns() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+void gpu_pause() {
+    sched_yield();
+}
+
+/* ---- the scheduler ----------------------------------------------------------------------------
+ */
+
+SIM_UNSEEN static void call_kernel(block_thread *t) {
+    sim_worker *w = t->worker;
+    w->call(w->kernel, w->args);
+}
+
+SIM_UNSEEN static void *start_token(block_thread *t) {
+    return &t->worker->start;
+}
+SIM_UNSEEN static void *end_token(block_thread *t) {
+    return &t->worker->end;
+}
+
+/* What a fiber does for good: one thread of a block after the other. */
+static void thread_main(void *user) {
+    block_thread *t = static_cast<block_thread *>(user);
+    for (;;) {
+        sim_order_acquire(start_token(t));
+        call_kernel(t);
+        sim_order_release(end_token(t));
+        wait_in(t, DONE);
+    }
+}
+
+SIM_UNSEEN static void make_fibers(sim_worker *w, int n) {
+    for (; w->n_made < n; w->n_made++) {
+        size_t i = static_cast<size_t>(w->n_made);
+        block_thread *t = &w->threads[i];
+        t->worker = w;
+        sim_fiber_create(&t->fiber, w->stacks + i * (STACK_BYTES + STACK_SHIFT), STACK_BYTES,
+                         thread_main, t);
+    }
+}
+
+SIM_UNSEEN static void drop_fibers(sim_worker *w) {
+    for (int i = 0; i < w->n_made; i++) sim_fiber_free(&w->threads[i].fiber);
+    w->n_made = 0;
+#if defined(SIM_ASAN)
+    if (w->stacks)
+        __asan_unpoison_memory_region(w->stacks, SIM_MAX_THREADS * (STACK_BYTES + STACK_SHIFT));
+#endif
+}
+
+/* The same tree of sums as shuffles make, so that results agree with a GPU's bit for bit. */
+SIM_UNSEEN static void sum_tree(block_thread *t, int width) {
+    float v[GPU_WARP], next[GPU_WARP];
+    for (int i = 0; i < GPU_WARP; i++) v[i] = t[i].value;
+    for (int step = width / 2; step > 0; step /= 2) {
+        for (int i = 0; i < GPU_WARP; i++) next[i] = v[i] + v[i ^ step];
+        memcpy(v, next, sizeof v);
+    }
+    for (int i = 0; i < GPU_WARP; i++) t[i].value = v[i];
+}
+
+SIM_UNSEEN static void max_groups(block_thread *t, int width) {
+    for (int i = 0; i < GPU_WARP; i += width) {
+        float largest = t[i].value;
+        for (int j = 1; j < width; j++) largest = fmaxf(largest, t[i + j].value);
+        for (int j = 0; j < width; j++) t[i + j].value = largest;
+    }
+}
+
+/* Works out the operation that all threads of a warp have asked for; false when they differ. */
+SIM_UNSEEN static bool answer_warp(block_thread *t) {
+    uint32_t ballot = 0;
+    for (int i = 0; i < GPU_WARP; i++) {
+        if (t[i].op != t[0].op) return false;
+        ballot |= t[i].bits << i;
+    }
+    if (t[0].op == WARP_SUM) sum_tree(t, GPU_WARP);
+    if (t[0].op == WARP_SUM8) sum_tree(t, 8);
+    if (t[0].op == WARP_MAX) max_groups(t, GPU_WARP);
+    if (t[0].op == WARP_MAX8) max_groups(t, 8);
+    for (int i = 0; i < GPU_WARP; i++) {
+        t[i].bits = ballot;
+        t[i].state = READY;
+    }
+    return true;
+}
+
+/* Lets a warp run until all of its threads are done or at a barrier. False: it never gets there. */
+SIM_UNSEEN static bool run_warp(sim_worker *w, block_thread *t) {
+    for (;;) {
+        int at_warp = 0;
+        for (int i = 0; i < GPU_WARP; i++) {
+            if (t[i].state == READY) {
+                sim_self = &t[i].self;
+                sim_fiber_switch(&w->scheduler, &t[i].fiber);
+            }
+            at_warp += t[i].state == AT_WARP;
+        }
+        if (at_warp == 0) return true;
+        if (at_warp != GPU_WARP || !answer_warp(t)) return false;
+    }
+}
+
+SIM_UNSEEN static bool run_block(sim_worker *w) {
+    for (int i = 0; i < w->n_threads; i++) {
+        w->threads[i].state = READY;
+        w->threads[i].barriers = w->threads[i].warp_ops = 0;
+    }
+#if defined(SIM_ASAN)
+    __asan_unpoison_memory_region(w->shared, SHARED_BYTES);
+#endif
+    w->n_shared = 0;
+    sim_order_release(&w->start);
+    for (;;) {
+        int done = 0;
+        for (int i = 0; i < w->n_threads; i += GPU_WARP)
+            if (!run_warp(w, w->threads + i)) return false;
+        for (int i = 0; i < w->n_threads; i++) done += w->threads[i].state == DONE;
+        if (done == w->n_threads) break;
+        if (done != 0) return false; /* some wait for threads that have ended */
+        for (int i = 0; i < w->n_threads; i++) w->threads[i].state = READY;
+    }
+    sim_order_acquire(&w->end);
+    return true;
+}
+
+SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
+                               void (*call)(gpu_any_kernel kernel, const void *args),
+                               const void *args) {
+    w->kernel = kernel;
+    w->call = call;
+    w->args = args;
+    w->n_threads = static_cast<int>(grid.threads);
+    sim_fiber_adopt(&w->scheduler);
+    make_fibers(w, w->n_threads);
+    for (int i = 0; i < w->n_threads; i++) {
+        w->threads[i].self = {{static_cast<unsigned>(i), 0, 0},
+                              {0, 0, 0},
+                              {grid.threads, 1, 1},
+                              {grid.x, grid.y, grid.z}};
+    }
+    for (unsigned z = 0; z < grid.z; z++) {
+        for (unsigned y = 0; y < grid.y; y++) {
+            for (unsigned x = 0; x < grid.x; x++) {
+                for (int i = 0; i < w->n_threads; i++) w->threads[i].self.block = {x, y, z};
+                if (run_block(w)) continue;
+                sim_device_stick(w->device, PI_ERR_DEVICE,
+                                 "a kernel hangs: sim: threads of block %u,%u,%u wait for "
+                                 "different things or for threads that have ended",
+                                 x, y, z);
+                drop_fibers(w);
+                return;
+            }
+        }
+    }
+}
+
+/* ---- making and freeing -----------------------------------------------------------------------
+ */
+
+void sim_worker_free(sim_worker *w) {
+    if (!w) return;
+    const gpu_host *host = w->device->host;
+    drop_fibers(w);
+#if defined(SIM_ASAN)
+    if (w->shared) __asan_unpoison_memory_region(w->shared, SHARED_BYTES);
+#endif
+    host->free(w->shared);
+    host->free(w->stacks);
+    host->free(w->threads);
+    host->free(w);
+}
+
+sim_worker *sim_worker_create(gpu_device *d) {
+    const gpu_host *host = d->host;
+    sim_worker *w = static_cast<sim_worker *>(host->alloc(sizeof *w));
+    if (!w) return nullptr;
+    memset(static_cast<void *>(w), 0, sizeof *w);
+    w->device = d;
+    w->threads = static_cast<block_thread *>(host->alloc(SIM_MAX_THREADS * sizeof *w->threads));
+    w->stacks = static_cast<uint8_t *>(host->alloc(SIM_MAX_THREADS * (STACK_BYTES + STACK_SHIFT)));
+    w->shared = static_cast<uint8_t *>(host->alloc(SHARED_BYTES));
+    if (w->threads && w->stacks && w->shared) return w;
+    sim_worker_free(w);
+    return nullptr;
+}

@@ -1,0 +1,293 @@
+/* sim_device.cpp: the simulated device itself: memory, what went wrong, and the backend's table.
+ *
+ * There is one device, as many times as it is opened. Its memory comes from the host's allocator,
+ * one block per allocation, so that AddressSanitizer sees every access out of bounds. Its time
+ * means nothing; its answers do. */
+#include "sim_fiber.h"
+#include "sim_runtime.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "op_table.h"
+
+#if defined(SIM_ASAN)
+#include <sanitizer/asan_interface.h>
+#endif
+
+/* ---- errors -----------------------------------------------------------------------------------
+ */
+
+void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...) {
+    pthread_mutex_lock(&d->mutex);
+    if (d->status == PI_OK) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(d->text, sizeof d->text, format, args);
+        va_end(args);
+        d->status = status;
+    }
+    pthread_mutex_unlock(&d->mutex);
+}
+
+bool sim_device_stuck(gpu_device *d) {
+    pthread_mutex_lock(&d->mutex);
+    bool stuck = d->status != PI_OK;
+    pthread_mutex_unlock(&d->mutex);
+    return stuck;
+}
+
+bool sim_device_tick(gpu_device *d) {
+    pthread_mutex_lock(&d->mutex);
+    bool lost = d->fail_at > 0 && --d->fail_at == 0;
+    pthread_mutex_unlock(&d->mutex);
+    if (lost) sim_device_stick(d, PI_ERR_DEVICE, "device lost: sim: as the test hook asked");
+    return !sim_device_stuck(d);
+}
+
+pi_status sim_device_status(gpu_device *d, pi_error *err) {
+    pthread_mutex_lock(&d->mutex);
+    pi_status status = d->status;
+    if (status) error_set(err, status, "%s", d->text);
+    pthread_mutex_unlock(&d->mutex);
+    if (status) return status;
+    if (gpu_flag_load(&d->fault.released))
+        return error_set(err, PI_ERR_CANCELLED, "device sim was told to stop waiting: reset it");
+    if (gpu_flag_load(&d->fault.timed_out)) {
+        return error_set(err, PI_ERR_DEVICE,
+                         "the host did not answer in time: device sim: waited %.3g s",
+                         static_cast<double>(d->wait_ns) * 1e-9);
+    }
+    return PI_OK;
+}
+
+static void sim_release(gpu_device *d) {
+    gpu_flag_store(&d->fault.released, 1);
+}
+
+static pi_status sim_reset(gpu_device *d, pi_error *err) {
+    gpu_flag_store(&d->fault.released, 0);
+    gpu_flag_store(&d->fault.timed_out, 0);
+    return sim_device_status(d, err);
+}
+
+static void sim_fail_at(gpu_device *d, int64_t n) {
+    pthread_mutex_lock(&d->mutex);
+    d->fail_at = n;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+gpu_fault *gpu_stream_fault(gpu_stream *s) {
+    return &s->device->fault;
+}
+
+uint64_t gpu_stream_wait_ns(const gpu_stream *s) {
+    return s->device->wait_ns;
+}
+
+/* ---- devices ----------------------------------------------------------------------------------
+ */
+
+static pi_status sim_count(int *n, pi_error *err) {
+    (void)err;
+    *n = 1;
+    return PI_OK;
+}
+
+static pi_status sim_describe(int index, gpu_info *info, pi_error *err) {
+    if (index != 0) return error_set(err, PI_ERR_RANGE, "no device %d: sim: there is one", index);
+    *info = gpu_info();
+    snprintf(info->name, sizeof info->name, "simulated GPU");
+    snprintf(info->arch, sizeof info->arch, "sim");
+    info->memory_total = info->memory_free = SIM_MEMORY;
+    info->n_units = 1;
+    return PI_OK;
+}
+
+static pi_status sim_open(int index, const gpu_host *host, const gpu_open_options *options,
+                          gpu_device **out, pi_error *err) {
+    if (index != 0) return error_set(err, PI_ERR_RANGE, "no device %d: sim: there is one", index);
+    if (host->version != GPU_VERSION || host->size != sizeof *host) {
+        return error_set(err, PI_ERR_UNSUPPORTED, "backend sim is of version %d, its host of %u",
+                         GPU_VERSION, host->version);
+    }
+    gpu_device *d = static_cast<gpu_device *>(host->alloc(sizeof *d));
+    if (!d) return error_nomem(err, sizeof *d, "device sim");
+    memset(static_cast<void *>(d), 0, sizeof *d);
+    pthread_mutex_init(&d->mutex, nullptr);
+    d->host = host;
+    d->limit = SIM_MEMORY;
+    if (options && options->memory_limit && options->memory_limit < SIM_MEMORY)
+        d->limit = options->memory_limit;
+    const uint32_t standard_ms = GPU_WAIT_MS;
+    d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
+    *out = d;
+    return PI_OK;
+}
+
+static void memory_release(gpu_device *d, sim_memory *m) {
+#if defined(SIM_ASAN)
+    __asan_unpoison_memory_region(m->raw, m->n_raw);
+#endif
+    d->host->free(m->raw);
+    d->host->free(m);
+}
+
+static void sim_close(gpu_device *d) {
+    if (!d) return;
+    while (d->memory) {
+        sim_memory *m = d->memory;
+        d->memory = m->next;
+        memory_release(d, m);
+    }
+    pthread_mutex_destroy(&d->mutex);
+    d->host->free(d);
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+/* Aligned memory with exactly n bytes to use: what alignment adds is out of bounds. */
+static sim_memory *memory_create(gpu_device *d, size_t n_bytes, size_t align) {
+    sim_memory *m = static_cast<sim_memory *>(d->host->alloc(sizeof *m));
+    if (!m) return nullptr;
+    m->n_bytes = n_bytes;
+    m->n_raw = n_bytes + align;
+    m->raw = static_cast<uint8_t *>(d->host->alloc(m->n_raw));
+    if (!m->raw) {
+        d->host->free(m);
+        return nullptr;
+    }
+    uintptr_t start = reinterpret_cast<uintptr_t>(m->raw);
+    uintptr_t aligned = (start + align - 1) / align * align;
+    m->data = m->raw + (aligned - start);
+#if defined(SIM_ASAN)
+    __asan_poison_memory_region(m->raw, aligned - start);
+    __asan_poison_memory_region(m->data + n_bytes, align - (aligned - start));
+#endif
+    return m;
+}
+
+static pi_status sim_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
+                           pi_error *err) {
+    pthread_mutex_lock(&d->mutex);
+    bool fits = n_bytes <= d->limit - d->used;
+    if (fits) d->used += n_bytes;
+    size_t room = d->limit - d->used;
+    pthread_mutex_unlock(&d->mutex);
+    sim_memory *m = fits ? memory_create(d, n_bytes, SIM_ALIGN) : nullptr;
+    if (!m) {
+        pthread_mutex_lock(&d->mutex);
+        if (fits) d->used -= n_bytes;
+        pthread_mutex_unlock(&d->mutex);
+        return error_set(err, PI_ERR_NOMEM,
+                         "out of device memory: %s: %zu bytes asked of sim, %zu free", what,
+                         n_bytes, room);
+    }
+    memset(m->data, SIM_POISON, n_bytes);
+    pthread_mutex_lock(&d->mutex);
+    m->next = d->memory;
+    d->memory = m;
+    pthread_mutex_unlock(&d->mutex);
+    *out = m->data;
+    return PI_OK;
+}
+
+static void sim_free(gpu_device *d, void *p) {
+    if (!p) return;
+    sim_memory *found = nullptr;
+    pthread_mutex_lock(&d->mutex);
+    for (sim_memory **at = &d->memory; *at; at = &(*at)->next) {
+        if ((*at)->data != p) continue;
+        found = *at;
+        *at = found->next;
+        d->used -= found->n_bytes;
+        break;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    if (found)
+        memory_release(d, found);
+    else
+        sim_device_stick(d, PI_ERR_ARG, "freed what was not allocated: device sim: %p", p);
+}
+
+bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes) {
+    const uint8_t *start = static_cast<const uint8_t *>(p);
+    bool owned = false;
+    pthread_mutex_lock(&d->mutex);
+    for (const sim_memory *m = d->memory; m && !owned; m = m->next) {
+        size_t offset = static_cast<size_t>(start - m->data);
+        owned = start >= m->data && offset <= m->n_bytes && n_bytes <= m->n_bytes - offset;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return owned;
+}
+
+static pi_status sim_memory_state(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes,
+                                  pi_error *err) {
+    (void)err;
+    pthread_mutex_lock(&d->mutex);
+    *free_bytes = d->limit - d->used;
+    *total_bytes = d->limit;
+    pthread_mutex_unlock(&d->mutex);
+    return PI_OK;
+}
+
+/* Pinned memory is host memory, aligned to a page; where it came from stands before it. */
+static pi_status sim_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
+    size_t n = n_bytes + SIM_PAGE + sizeof(void *);
+    void *raw = n > n_bytes ? d->host->alloc(n) : nullptr;
+    if (!raw) return error_nomem(err, n_bytes, "pinned memory of device sim");
+    uint8_t *from = static_cast<uint8_t *>(raw) + sizeof raw;
+    uint8_t *page = from + (SIM_PAGE - reinterpret_cast<uintptr_t>(from) % SIM_PAGE) % SIM_PAGE;
+    memcpy(page - sizeof raw, &raw, sizeof raw);
+    memset(page, 0, n_bytes);
+    out->host = out->device = page;
+    out->n_bytes = n_bytes;
+    return PI_OK;
+}
+
+static void sim_host_free(gpu_device *d, gpu_pinned *p) {
+    void *raw;
+    if (!p->host) return;
+    memcpy(&raw, static_cast<uint8_t *>(p->host) - sizeof raw, sizeof raw);
+    d->host->free(raw);
+    *p = gpu_pinned();
+}
+
+static pi_status sim_host_register(gpu_device *d, void *p, size_t n_bytes, gpu_pinned *out,
+                                   pi_error *err) {
+    (void)d;
+    (void)err;
+    out->host = out->device = p;
+    out->n_bytes = n_bytes;
+    return PI_OK;
+}
+
+static void sim_host_unregister(gpu_device *d, gpu_pinned *p) {
+    (void)d;
+    *p = gpu_pinned();
+}
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+static const gpu_backend backend = {
+    GPU_VERSION,        sizeof(gpu_backend), "sim",
+    sim_count,          sim_describe,        sim_open,
+    sim_close,          sim_device_status,   sim_release,
+    sim_reset,          sim_fail_at,         sim_alloc,
+    sim_free,           sim_memory_state,    sim_host_alloc,
+    sim_host_free,      sim_host_register,   sim_host_unregister,
+    sim_stream_create,  sim_stream_destroy,  sim_stream_sync,
+    sim_event_create,   sim_event_destroy,   sim_event_record,
+    sim_event_wait,     sim_event_done,      sim_event_elapsed,
+    sim_upload,         sim_download,        sim_copy,
+    sim_fill,           sim_record_begin,    sim_record_end,
+    sim_program_launch, sim_program_free,    GPU_OP_TABLE,
+};
+
+extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);
+const gpu_backend *powerinfer_gpu_backend(void) {
+    return &backend;
+}

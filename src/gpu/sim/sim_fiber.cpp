@@ -1,0 +1,151 @@
+/* sim_fiber.cpp: switching stacks. */
+#include "sim_fiber.h"
+
+#include <stdint.h>
+
+#if defined(SIM_ASAN)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(SIM_TSAN)
+extern "C" {
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void *fiber);
+void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+}
+enum { TSAN_NO_SYNC = 1 };
+#endif
+
+#if defined(SIM_OWN_SWITCH)
+/* The System V ABI keeps rbx, rbp and r12..r15 across calls; everything else is the caller's to
+ * save. rdi: where to store the old stack pointer; rsi: the new one. */
+extern "C" void sim_fiber_swap(void **save, void *load);
+asm(R"(
+    .text
+    .globl sim_fiber_swap
+    .hidden sim_fiber_swap
+    .type sim_fiber_swap, @function
+sim_fiber_swap:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size sim_fiber_swap, . - sim_fiber_swap
+)");
+enum { SAVED_REGISTERS = 6 };
+#endif
+
+/* The fiber that is being switched to, for its first steps on a new stack. */
+static __thread sim_fiber *arriving __attribute__((tls_model("initial-exec")));
+/* The one that was left. */
+static __thread sim_fiber *left __attribute__((tls_model("initial-exec")));
+
+/* Tells AddressSanitizer that the new stack is in use, and learns the old one's place. */
+SIM_UNSEEN static void arrived(sim_fiber *f) {
+#if defined(SIM_ASAN)
+    const void *bottom = nullptr;
+    size_t n = 0;
+    __sanitizer_finish_switch_fiber(f->asan_fake_stack, &bottom, &n);
+    if (left && !left->bottom) {
+        left->bottom = const_cast<void *>(bottom);
+        left->n_stack = n;
+    }
+#else
+    (void)f;
+#endif
+}
+
+SIM_UNSEEN static void fiber_main() {
+    sim_fiber *f = arriving;
+    arrived(f);
+    f->entry(f->user);
+    __builtin_trap(); /* entry returned */
+}
+
+SIM_UNSEEN void sim_fiber_adopt(sim_fiber *f) {
+    *f = sim_fiber();
+#if defined(SIM_TSAN)
+    f->tsan_fiber = __tsan_get_current_fiber();
+#endif
+}
+
+void sim_fiber_create(sim_fiber *f, void *stack, size_t n_stack, void (*entry)(void *),
+                      void *user) {
+    *f = sim_fiber();
+    f->bottom = stack;
+    f->n_stack = n_stack;
+    f->entry = entry;
+    f->user = user;
+#if defined(SIM_OWN_SWITCH)
+    /* As if fiber_main had been called: at its first instruction rsp is 8 below a multiple of 16,
+     * where the return address would be. */
+    uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + n_stack) & ~static_cast<uintptr_t>(15);
+    void **sp = reinterpret_cast<void **>(top);
+    *--sp = nullptr;
+    *--sp = reinterpret_cast<void *>(fiber_main);
+    for (int i = 0; i < SAVED_REGISTERS; i++) *--sp = nullptr;
+    f->sp = sp;
+#else
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = stack;
+    f->context.uc_stack.ss_size = n_stack;
+    f->context.uc_link = nullptr;
+    makecontext(&f->context, fiber_main, 0);
+#endif
+#if defined(SIM_TSAN)
+    f->tsan_fiber = __tsan_create_fiber(0);
+#endif
+}
+
+void sim_fiber_free(sim_fiber *f) {
+#if defined(SIM_TSAN)
+    if (f->tsan_fiber) __tsan_destroy_fiber(f->tsan_fiber);
+#endif
+    *f = sim_fiber();
+}
+
+SIM_UNSEEN void sim_fiber_switch(sim_fiber *from, sim_fiber *to) {
+    left = from;
+    arriving = to;
+#if defined(SIM_ASAN)
+    __sanitizer_start_switch_fiber(&from->asan_fake_stack, to->bottom, to->n_stack);
+#endif
+#if defined(SIM_TSAN)
+    __tsan_switch_to_fiber(to->tsan_fiber, TSAN_NO_SYNC);
+#endif
+#if defined(SIM_OWN_SWITCH)
+    sim_fiber_swap(&from->sp, to->sp);
+#else
+    swapcontext(&from->context, &to->context);
+#endif
+    arrived(from);
+}
+
+void sim_order_release(void *token) {
+#if defined(SIM_TSAN)
+    __tsan_release(token);
+#else
+    (void)token;
+#endif
+}
+
+void sim_order_acquire(void *token) {
+#if defined(SIM_TSAN)
+    __tsan_acquire(token);
+#else
+    (void)token;
+#endif
+}

@@ -1,0 +1,122 @@
+/* sim_kernel.h: kernels as plain C++: the words that CUDA adds to the language, and the
+ * instructions of gpu_kernel.h, for a host compiler. The other half is sim_block.cpp.
+ *
+ * A thread block runs on the stream's worker thread, each of its threads as a fiber; they switch
+ * only in gpu_sync and in warp operations, which makes all else as fast as ordinary code. */
+#ifndef GPU_SIM_SIM_KERNEL_H
+#define GPU_SIM_SIM_KERNEL_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+
+struct sim_dim {
+    unsigned x, y, z;
+};
+
+/* The fiber that runs; its block is the same for all threads of a worker. */
+struct sim_thread {
+    sim_dim index, block, block_dim, grid;
+};
+extern __thread sim_thread *sim_self __attribute__((tls_model("initial-exec")));
+
+#define threadIdx (sim_self->index)
+#define blockIdx  (sim_self->block)
+#define blockDim  (sim_self->block_dim)
+#define gridDim   (sim_self->grid)
+
+/* The block's shared memory: NaN in every float type when a block starts. */
+void *sim_shared(size_t n_bytes);
+#define GPU_SHARED(type, name) type &name = *static_cast<type *>(sim_shared(sizeof(type)))
+
+void gpu_sync();
+float gpu_warp_sum(float v);
+float gpu_warp_max(float v);
+float gpu_group8_sum(float v);
+float gpu_group8_max(float v);
+uint32_t gpu_ballot(bool v);
+
+struct uint4 {
+    uint32_t x, y, z, w;
+};
+/* Traps what the hardware would: an address that is not aligned. */
+static inline uint4 gpu_load16(const void *p) {
+    return *static_cast<const uint4 *>(__builtin_assume_aligned(p, 16));
+}
+
+static inline int gpu_popcount(uint32_t v) {
+    return __builtin_popcount(v);
+}
+static inline float gpu_bits_float(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+static inline uint32_t sim_float_bits(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* IEEE half: 5 bits of exponent (bias 15), 10 of mantissa. Scaling by 2^112 moves the exponent to
+ * float's bias and makes denormals normal. */
+static inline float gpu_half_float(uint32_t h) {
+    uint32_t sign = (h & 0x8000u) << 16, magnitude = (h & 0x7fffu) << 13;
+    if (magnitude >= 0x7c00u << 13) return gpu_bits_float(sign | magnitude | 0x7f800000u);
+    float scaled = gpu_bits_float(magnitude) * gpu_bits_float((112u + 127u) << 23);
+    return gpu_bits_float(sim_float_bits(scaled) | sign);
+}
+
+/* Round to nearest even. */
+static inline uint16_t gpu_float_half(float f) {
+    uint32_t bits = sim_float_bits(f), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7fffu);
+    if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u); /* >= 65520 */
+    if (magnitude < 0x38800000u) { /* below 2^-14: denormal; adding 0.5 leaves units of 2^-24 */
+        float shifted = gpu_bits_float(magnitude) + 0.5f;
+        return static_cast<uint16_t>(sign | (sim_float_bits(shifted) - 0x3f000000u));
+    }
+    uint32_t odd = magnitude >> 13 & 1;
+    return static_cast<uint16_t>(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+/* Saturating, NaN gives 0, as the hardware does. */
+static inline int gpu_round(float v) {
+    if (!(v == v)) return 0;
+    if (v >= 2147483648.0f) return INT32_MAX;
+    if (v <= -2147483648.0f) return INT32_MIN;
+    return static_cast<int>(rintf(v));
+}
+
+static inline int gpu_dp4a(int a, int b, int c) {
+    for (int i = 0; i < 4; i++)
+        c += static_cast<int8_t>(a >> 8 * i & 0xff) * static_cast<int8_t>(b >> 8 * i & 0xff);
+    return c;
+}
+
+static inline uint32_t gpu_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
+    uint64_t all = static_cast<uint64_t>(hi) << 32 | lo;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= static_cast<uint32_t>(all >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return out;
+}
+
+static inline uint64_t gpu_flag_load(const uint64_t *p) {
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+static inline void gpu_flag_store(uint64_t *p, uint64_t v) {
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+static inline void gpu_fence_system() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+uint64_t gpu_clock_ns();
+void gpu_pause(); /* lets other threads of the machine run */
+
+#endif

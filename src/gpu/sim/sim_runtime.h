@@ -1,0 +1,143 @@
+/* sim_runtime.h: inside of the simulated device.
+ *
+ * A device has a list of its allocations (so that copies can be checked) and what has gone wrong. A
+ * stream is a worker thread with a queue of commands. Blocks run one after the other on the worker
+ * (sim_block.cpp), with fibers that the worker makes once and keeps.
+ *
+ * Locks: gpu_device.mutex guards its fields; gpu_stream.mutex guards queue and counters;
+ * gpu_event.mutex guards its counters. None is held while another is taken, and none while a
+ * command runs. */
+#ifndef GPU_SIM_SIM_RUNTIME_H
+#define GPU_SIM_SIM_RUNTIME_H
+
+#include <pthread.h>
+
+extern "C" {
+#include "error.h"
+}
+#include "gpu_kernel.h"
+
+enum : size_t {
+    SIM_ALIGN = 256,
+    SIM_PAGE = 4096,
+    SIM_MEMORY = static_cast<size_t>(4) << 30, /* what the device says it has */
+};
+enum { SIM_MAX_THREADS = 512 }; /* per block: no kernel asks for more */
+
+/* What uninitialised memory holds: NaN as float, half and bfloat16, -1 as an integer. */
+enum { SIM_POISON = 0xff };
+
+struct sim_memory {
+    sim_memory *next;
+    uint8_t *raw, *data; /* as allocated; aligned */
+    size_t n_bytes, n_raw;
+};
+
+struct gpu_device {
+    pthread_mutex_t mutex;
+    const gpu_host *host;
+    size_t limit, used;
+    uint64_t wait_ns;
+    sim_memory *memory;
+    int64_t fail_at;  /* operations until the device is lost; 0: never */
+    pi_status status; /* what stuck */
+    char text[PI_ERROR_TEXT_MAX];
+    gpu_fault fault;
+};
+
+enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_FILL, SIM_RECORD, SIM_WAIT, SIM_PROGRAM };
+
+/* A queued command; kernels' arguments follow it. */
+struct sim_command {
+    sim_command *next;
+    sim_kind kind;
+    /* SIM_KERNEL */
+    gpu_grid grid;
+    gpu_any_kernel kernel;
+    void (*call)(gpu_any_kernel kernel, const void *args);
+    /* SIM_COPY, SIM_FILL; a side that is the device's is checked to be within an allocation */
+    void *to;
+    const void *from;
+    size_t n_bytes;
+    bool to_device, from_device;
+    uint8_t value;
+    /* SIM_RECORD, SIM_WAIT: the event's record of that number */
+    gpu_event *event;
+    uint64_t number;
+    /* SIM_PROGRAM */
+    gpu_program *program;
+};
+static inline void *sim_args(sim_command *c) {
+    return c + 1;
+}
+
+struct sim_queue {
+    sim_command *first, **end;
+};
+
+struct gpu_program {
+    gpu_device *device;
+    sim_queue commands;
+};
+
+struct gpu_event {
+    gpu_device *device;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    uint64_t enqueued, done; /* records */
+    uint64_t time_ns;        /* of the last one that is done */
+};
+
+struct sim_worker; /* fibers and shared memory of one stream */
+
+struct gpu_stream {
+    gpu_device *device;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t work, idle;
+    sim_queue queue;
+    gpu_program *recording; /* NULL: commands are run */
+    bool busy, stop;
+    sim_worker *worker;
+};
+
+/* The first thing that goes wrong stays. Any thread. */
+void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool sim_device_stuck(gpu_device *d);
+/* Counts an operation towards fail_at. False: the device is lost, and nothing is to be run. */
+bool sim_device_tick(gpu_device *d);
+bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes);
+
+void sim_queue_init(sim_queue *q);
+void sim_queue_clear(gpu_device *d, sim_queue *q);
+
+/* NULL when there is no memory. Made and freed by any thread, used by one. */
+sim_worker *sim_worker_create(gpu_device *d);
+void sim_worker_free(sim_worker *w);
+/* Runs all blocks of a kernel. A kernel that breaks the rules of gpu_kernel.h (threads of a block
+ * that wait for different things) makes the device lost. */
+void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
+                    void (*call)(gpu_any_kernel kernel, const void *args), const void *args);
+
+/* sim_stream.cpp: their places in the table. */
+pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);
+void sim_stream_destroy(gpu_stream *s);
+pi_status sim_stream_sync(gpu_stream *s, pi_error *err);
+pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err);
+void sim_event_destroy(gpu_event *e);
+void sim_event_record(gpu_stream *s, gpu_event *e);
+void sim_event_wait(gpu_stream *s, gpu_event *e);
+bool sim_event_done(gpu_event *e);
+double sim_event_elapsed(gpu_event *from, gpu_event *to);
+void sim_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes);
+void sim_download(gpu_stream *s, void *host, const void *device, size_t n_bytes);
+void sim_copy(gpu_stream *s, void *device_to, const void *device_from, size_t n_bytes);
+void sim_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes);
+pi_status sim_record_begin(gpu_stream *s, pi_error *err);
+pi_status sim_record_end(gpu_stream *s, gpu_program **out, pi_error *err);
+void sim_program_launch(gpu_stream *s, gpu_program *p);
+void sim_program_free(gpu_program *p);
+pi_status sim_device_status(gpu_device *d, pi_error *err);
+
+#endif

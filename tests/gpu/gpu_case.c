@@ -1,0 +1,183 @@
+/* gpu_case.c: see gpu_case.h. */
+#include "gpu_case.h"
+
+#include <stdlib.h>
+
+#include "quant.h"
+
+gpu_case the_case;
+const char *case_device = "sim";
+
+const quant_type case_types[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q8_0,
+                                 QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_MXFP4};
+const int case_n_types = sizeof case_types / sizeof case_types[0];
+
+/* ---- setting up -------------------------------------------------------------------------------
+ */
+
+static int open_device(gpu_case *c) {
+    pi_error err = {.status = PI_OK};
+    int n = 0;
+    pi_status status = gpu_library_open(case_device, NULL, &c->library, &err);
+    if (!status) status = c->library.backend->count(&n, &err);
+    if (!status) status = c->library.backend->open(0, gpu_host_default(), NULL, &c->device, &err);
+    if (!status) status = c->library.backend->stream_create(c->device, &c->stream, &err);
+    c->b = c->library.backend;
+    if (status) fprintf(stderr, "device %s: %s\n", case_device, err.message);
+    return status ? 1 : 0;
+}
+
+int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests) {
+    if (argc == 3 && strcmp(argv[1], "--device") == 0) case_device = argv[2];
+    if (open_device(&the_case)) {
+        if (strcmp(case_device, "sim") == 0) return 1;
+        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", case_device);
+        return 0;
+    }
+    int failed = _cmocka_run_group_tests("gpu", tests, n_tests, NULL, NULL);
+    the_case.b->stream_destroy(the_case.stream);
+    the_case.b->close(the_case.device);
+    gpu_library_close(&the_case.library);
+    return failed;
+}
+
+int case_setup(void **state) {
+    (void)state;
+    rng_seed(&the_case.r, 20);
+    return 0;
+}
+
+int case_teardown(void **state) {
+    (void)state;
+    gpu_case *c = &the_case;
+    pi_error err;
+    pi_status status = c->b->stream_sync(c->stream, &err);
+    for (int i = 0; i < c->n_memory; i++) c->b->free(c->device, c->memory[i]);
+    for (int i = 0; i < c->n_host; i++) free(c->host[i]);
+    c->n_memory = c->n_host = 0;
+    if (status) fprintf(stderr, "%s\n", err.message);
+    return status ? 1 : 0;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+void *case_alloc(size_t n_bytes) {
+    gpu_case *c = &the_case;
+    void *p = NULL;
+    pi_error err;
+    assert_true(c->n_memory < CASE_MAX_MEMORY);
+    if (c->b->alloc(c->device, n_bytes, "a test", &p, &err)) fail_msg("%s", err.message);
+    c->memory[c->n_memory++] = p;
+    return p;
+}
+
+void case_sync(void) {
+    pi_error err;
+    if (the_case.b->stream_sync(the_case.stream, &err)) fail_msg("%s", err.message);
+}
+
+void *case_upload(const void *data, size_t n_bytes) {
+    void *p = case_alloc(n_bytes);
+    the_case.b->upload(the_case.stream, p, data, n_bytes);
+    case_sync();
+    return p;
+}
+
+void case_download(void *to, const void *from, size_t n_bytes) {
+    the_case.b->download(the_case.stream, to, from, n_bytes);
+    case_sync();
+}
+
+void *case_host(size_t n_bytes) {
+    void *p = calloc(1, n_bytes ? n_bytes : 1);
+    assert_non_null(p);
+    assert_true(the_case.n_host < CASE_MAX_MEMORY);
+    the_case.host[the_case.n_host++] = p;
+    return p;
+}
+
+/* ---- data -------------------------------------------------------------------------------------
+ */
+
+float *case_random(int64_t n, float scale) {
+    float *x = case_host((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = rng_normal(&the_case.r) * scale;
+    return x;
+}
+
+int64_t case_width(quant_type type, int64_t n) {
+    int64_t block = quant_find((uint32_t)type)->block_elems;
+    return (n + block - 1) / block * block;
+}
+
+case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in) {
+    const quant_traits *t = quant_find((uint32_t)type);
+    size_t row = 0;
+    assert_true(quant_row_bytes(type, (uint64_t)n_in, &row));
+    case_mat m = {.values = case_host((size_t)(n_out * n_in) * sizeof(float))};
+    uint8_t *raw = case_host((size_t)n_out * row);
+    float *x = case_random(n_in, 1);
+    for (int64_t r = 0; r < n_out; r++) {
+        for (int64_t i = 0; i < n_in; i++) x[i] = rng_normal(&the_case.r);
+        if (type == QUANT_F32)
+            memcpy(raw + (size_t)r * row, x, row);
+        else
+            t->quantize(x, raw + (size_t)r * row, n_in, NULL);
+        t->dequantize(raw + (size_t)r * row, m.values + r * n_in, n_in);
+    }
+    size_t packed = gpu_mat_row_bytes(row);
+    m.mat = (gpu_mat){.data = case_alloc((size_t)n_out * packed),
+                      .row_bytes = packed,
+                      .n_in = n_in,
+                      .n_out = n_out,
+                      .type = type};
+    gpu_pack pack = {.src = case_upload(raw, (size_t)n_out * row),
+                     .src_row_bytes = row,
+                     .dst = m.mat,
+                     .n_rows = n_out};
+    the_case.b->ops.pack(the_case.stream, &pack);
+    case_sync();
+    return m;
+}
+
+/* d * q of an encoded column: what the bytes on the device say. */
+static void decode_column(const uint8_t *q8, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++) {
+        float d;
+        memcpy(&d, q8 + gpu_q8_d_offset(n) + 4 * (size_t)(i / 32), sizeof d);
+        out[i] = d * (float)(int8_t)q8[i];
+    }
+}
+
+case_columns case_input(int64_t n, int n_cols) {
+    case_columns c = {.ldx = (n + 3) / 4 * 4 + 4};
+    size_t n_bytes = (size_t)(c.ldx * n_cols) * sizeof(float);
+    c.x = case_host(n_bytes);
+    for (int64_t i = 0; i < c.ldx * n_cols; i++) {
+        c.x[i] = i % c.ldx < n ? rng_normal(&the_case.r) : (float)NAN; /* not to be read */
+    }
+    c.in = (gpu_input){.x = case_upload(c.x, n_bytes), .ldx = c.ldx, .n_cols = n_cols};
+    if (n % 32 != 0) return c;
+    size_t column = gpu_q8_bytes(n);
+    void *q8 = case_alloc(column * (size_t)n_cols);
+    gpu_encode e = {.x = c.in.x, .ldx = c.ldx, .n = n, .n_cols = n_cols, .q8 = q8};
+    the_case.b->ops.encode(the_case.stream, &e);
+    uint8_t *bytes = case_host(column * (size_t)n_cols);
+    case_download(bytes, q8, column * (size_t)n_cols);
+    c.known = case_host(n_bytes);
+    for (int i = 0; i < n_cols; i++)
+        decode_column(bytes + column * (size_t)i, n, c.known + i * c.ldx);
+    c.in.q8 = q8;
+    return c;
+}
+
+const float *case_seen(const case_columns *x, quant_type type, int c) {
+    return (gpu_type_wants_q8(type) ? x->known : x->x) + c * x->ldx;
+}
+
+void case_near(double got, double want, double scale, double tolerance, const char *what,
+               int64_t at) {
+    if (fabs(got - want) <= tolerance * scale) return;
+    fail_msg("%s %lld: %.9g, should be %.9g (of size %.3g)", what, (long long)at, got, want, scale);
+}

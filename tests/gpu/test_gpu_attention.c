@@ -1,0 +1,338 @@
+/* test_gpu_attention.c: norms, rotation, the cache and attention of a device, against the formulas
+ * in double. Caches belong to several sessions of different lengths, as in a batch. */
+#include "gpu_case.h"
+#include "quant_blocks.h"
+
+#define OPS (&the_case.b->ops)
+
+/* ---- norms ------------------------------------------------------------------------------------
+ */
+
+static void check_norm(int64_t n, bool centred, bool in_place) {
+    enum { COLS = 2 };
+    int64_t ld = n + 3;
+    float *x = case_random(ld * COLS, 3), *w = case_random(n, 1), *b = case_random(n, 1);
+    float *y = case_host((size_t)(ld * COLS) * 4);
+    for (int64_t i = 0; i < ld * COLS; i++) x[i] += centred ? 5 : 0;
+    float *device_x = case_upload(x, (size_t)(ld * COLS) * 4);
+    float *device_y = in_place ? device_x : case_upload(y, (size_t)(ld * COLS) * 4);
+    size_t column = n % 32 == 0 ? gpu_q8_bytes(n) : 0;
+    void *q8 = column ? case_alloc(column * COLS) : NULL, *again = NULL;
+    gpu_norm a = {.x = device_x,
+                  .w = n % 2 ? case_upload(w, (size_t)n * 4) : NULL,
+                  .b = centred ? case_upload(b, (size_t)n * 4) : NULL,
+                  .ldx = ld,
+                  .ldy = ld,
+                  .n = n,
+                  .eps = 1e-5f,
+                  .centred = centred,
+                  .n_cols = COLS,
+                  .y = device_y,
+                  .q8 = q8};
+    OPS->norm(the_case.stream, &a);
+    case_download(y, device_y, (size_t)(ld * COLS) * 4);
+    for (int c = 0; c < COLS; c++) {
+        double mean = 0, squares = 0;
+        for (int64_t i = 0; i < n; i++) mean += (double)x[c * ld + i] / (double)n;
+        if (!centred) mean = 0;
+        for (int64_t i = 0; i < n; i++) squares += pow((double)x[c * ld + i] - mean, 2);
+        double scale = 1 / sqrt(squares / (double)n + 1e-5);
+        for (int64_t i = 0; i < n; i++) {
+            double want = ((double)x[c * ld + i] - mean) * scale;
+            if (a.w) want *= (double)w[i];
+            if (a.b) want += (double)b[i];
+            case_near(y[c * ld + i], want, fabs(want) + 1, 1e-5, "norm", i);
+        }
+    }
+    if (!column) return;
+    /* The int8 form at the end of a norm is that of what the norm writes. */
+    uint8_t *got = case_host(column * COLS), *want = case_host(column * COLS);
+    again = case_alloc(column * COLS);
+    gpu_encode e = {.x = device_y, .ldx = ld, .n = n, .n_cols = COLS, .q8 = again};
+    OPS->encode(the_case.stream, &e);
+    case_download(got, q8, column * COLS);
+    case_download(want, again, column * COLS);
+    for (int c = 0; c < COLS; c++) { /* not the padding between parts */
+        size_t at = column * (size_t)c, sums = at + gpu_q8_sum_offset(n);
+        assert_memory_equal(got + at, want + at, (size_t)n + (size_t)n / 32 * 4);
+        assert_memory_equal(got + sums, want + sums, (size_t)n / 16 * 4);
+    }
+}
+
+static void test_norm(void **state) {
+    (void)state;
+    static const int64_t widths[] = {1, 7, 32, 65, 256, 800, 1001};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        for (int k = 0; k < 4; k++) {
+            case_teardown(NULL);
+            check_norm(widths[i], k % 2 == 1, k / 2 == 1);
+        }
+    }
+}
+
+static void test_add(void **state) {
+    (void)state;
+    enum { N = 300, COLS = 3 };
+    float *x = case_random(N * COLS, 1), *y = case_random(N * COLS, 1), *b = case_random(N, 1);
+    float *device_y = case_upload(y, N * COLS * 4), got[N * COLS];
+    gpu_add a = {.x = case_upload(x, N * COLS * 4),
+                 .bias = case_upload(b, N * 4),
+                 .ldx = N,
+                 .ldy = N,
+                 .n = N,
+                 .n_cols = COLS,
+                 .y = device_y};
+    OPS->add(the_case.stream, &a);
+    case_download(got, device_y, sizeof got);
+    for (int i = 0; i < N * COLS; i++) assert_true(got[i] == y[i] + x[i] + b[i % N]);
+}
+
+/* ---- rotation and cache ------------------------------------------------------------------------
+ */
+
+enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, N_CTX = 700, LAYERS = 2 };
+
+static size_t head_size(quant_type type) {
+    return type == QUANT_F32 ? 4 * DIM : type == QUANT_F16 ? 2 * DIM : DIM / 32 * 34;
+}
+
+/* Layer 1 of 2; a session per column, of different sizes. */
+typedef struct caches {
+    gpu_kv_layout kv;
+    gpu_column cols[COLS];
+    gpu_column *device_cols;
+    uint8_t *bytes[COLS]; /* on the host */
+    size_t n_bytes[COLS];
+} caches;
+
+static caches make_caches(quant_type type_k, quant_type type_v, const int32_t *pos) {
+    caches s = {0};
+    size_t k = head_size(type_k) * KV_HEADS, v = head_size(type_v) * KV_HEADS;
+    s.kv = (gpu_kv_layout){.k_offset = k + v,
+                           .v_offset = k + v + k,
+                           .k_row = k,
+                           .v_row = v,
+                           .type_k = type_k,
+                           .type_v = type_v,
+                           .n_head_kv = KV_HEADS,
+                           .head_dim = DIM};
+    for (int c = 0; c < COLS; c++) {
+        s.cols[c].n_ctx = N_CTX - 8 * c;
+        s.n_bytes[c] = (size_t)s.cols[c].n_ctx * (k + v) * LAYERS;
+        s.bytes[c] = case_host(s.n_bytes[c]);
+        s.cols[c].kv = case_alloc(s.n_bytes[c]);
+        s.cols[c].pos = pos[c];
+    }
+    s.device_cols = case_upload(s.cols, sizeof s.cols);
+    return s;
+}
+
+static double element(const uint8_t *head, quant_type type, int i) {
+    if (type == QUANT_F32) return (double)((const float *)(const void *)head)[i];
+    if (type == QUANT_F16)
+        return (double)quant_f16_to_f32(((const uint16_t *)(const void *)head)[i]);
+    const block_q8_0 *b = (const block_q8_0 *)(const void *)head + i / 32;
+    return (double)quant_f16_to_f32(b->d) * b->qs[i % 32];
+}
+
+static const uint8_t *head_at(const caches *s, int c, bool is_k, int64_t pos, int head) {
+    const gpu_kv_layout *kv = &s->kv;
+    size_t offset = is_k ? kv->k_offset : kv->v_offset, row = is_k ? kv->k_row : kv->v_row;
+    return s->bytes[c] + (size_t)s->cols[c].n_ctx * offset + (size_t)pos * row +
+           (size_t)head * head_size(is_k ? kv->type_k : kv->type_v);
+}
+
+/* What rope makes of a head, in double. */
+static void rotate(double *x, const float *norm, int n_rot, bool neox, double pos,
+                   const float *freq, double scale) {
+    double squares = 0;
+    for (int i = 0; i < DIM; i++) squares += x[i] * x[i] / DIM;
+    for (int i = 0; i < DIM && norm; i++) x[i] *= (double)norm[i] / sqrt(squares + 1e-6);
+    for (int i = 0; i < n_rot / 2; i++) {
+        int even = neox ? i : 2 * i, odd = neox ? i + n_rot / 2 : 2 * i + 1;
+        double c = cos(pos * (double)freq[i]) * scale, s = sin(pos * (double)freq[i]) * scale;
+        double a = x[even], b = x[odd];
+        x[even] = a * c - b * s;
+        x[odd] = a * s + b * c;
+    }
+}
+
+/* The largest of element i's block of 32. */
+static double block_size(const double *x, int i) {
+    double amax = 0;
+    for (int j = i / 32 * 32; j < i / 32 * 32 + 32; j++) amax = fmax(amax, fabs(x[j]));
+    return amax;
+}
+
+static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool norms, int n_rot) {
+    static const int32_t pos[COLS] = {0, 17, 650};
+    enum { LD = (HEADS + 2 * KV_HEADS) * DIM };
+    caches s = make_caches(type_k, type_v, pos);
+    float *x = case_random(COLS * LD, 1), *norm = case_random(DIM, 1), freq[DIM / 2];
+    for (int i = 0; i < n_rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
+    float *device_x = case_upload(x, COLS * LD * 4), got[COLS * LD];
+    float *cs = case_alloc(COLS * DIM * 4);
+    gpu_rope_angles angles = {.cols = s.device_cols,
+                              .inv_freq = case_upload(freq, sizeof freq),
+                              .scale = 1.25f,
+                              .n_cols = COLS,
+                              .n_half = n_rot / 2,
+                              .cs = cs};
+    OPS->rope_angles(the_case.stream, &angles);
+    gpu_rope_store a = {.q = device_x,
+                        .k = device_x + HEADS * DIM,
+                        .v = device_x + (HEADS + KV_HEADS) * DIM,
+                        .ldq = LD,
+                        .ldk = LD,
+                        .ldv = LD,
+                        .q_norm = norms ? case_upload(norm, DIM * 4) : NULL,
+                        .k_norm = norms ? case_upload(norm, DIM * 4) : NULL,
+                        .eps = 1e-6f,
+                        .cs = cs,
+                        .n_rot = n_rot,
+                        .n_head = HEADS,
+                        .n_cols = COLS,
+                        .neox = neox,
+                        .cols = s.device_cols,
+                        .kv = s.kv};
+    OPS->rope_store(the_case.stream, &a);
+    case_download(got, device_x, sizeof got);
+    for (int c = 0; c < COLS; c++) {
+        case_download(s.bytes[c], s.cols[c].kv, s.n_bytes[c]);
+        for (int h = 0; h < HEADS + 2 * KV_HEADS; h++) {
+            double want[DIM];
+            bool is_k = h >= HEADS && h < HEADS + KV_HEADS, is_v = h >= HEADS + KV_HEADS;
+            for (int i = 0; i < DIM; i++) want[i] = (double)x[c * LD + h * DIM + i];
+            if (!is_v) rotate(want, norms ? norm : NULL, n_rot, neox, pos[c], freq, 1.25);
+            quant_type type = is_k ? type_k : is_v ? type_v : QUANT_F32;
+            double error = type == QUANT_F32 ? 1e-5 : 6e-4; /* a half's rounding: 2^-11 */
+            int kv_head = is_k ? h - HEADS : h - HEADS - KV_HEADS;
+            for (int i = 0; i < DIM; i++) {
+                double v = (double)got[c * LD + h * DIM + i];
+                if (is_k || is_v) v = element(head_at(&s, c, is_k, pos[c], kv_head), type, i);
+                if (type == QUANT_Q8_0) /* half a step of amax / 127, and the scale's rounding */
+                    case_near(v, want[i], block_size(want, i), 0.5 / 127 + 6e-4, "rope", i);
+                else
+                    case_near(v, want[i], fabs(want[i]) + 1, error, "rope", h * DIM + i);
+            }
+        }
+    }
+}
+
+static void test_rope(void **state) {
+    (void)state;
+    check_rope(QUANT_F16, QUANT_F16, false, false, DIM);
+    check_rope(QUANT_Q8_0, QUANT_F16, true, true, DIM);
+    check_rope(QUANT_F32, QUANT_Q8_0, true, false, DIM / 2);
+}
+
+/* ---- attention ---------------------------------------------------------------------------------
+ */
+
+static void fill_cache(caches *s, int c) {
+    const gpu_kv_layout *kv = &s->kv;
+    for (size_t i = 0; i < s->n_bytes[c]; i++) s->bytes[c][i] = 0xff; /* NaN where nothing is */
+    for (int64_t p = 0; p <= s->cols[c].pos; p++) {
+        for (int h = 0; h < 2 * KV_HEADS; h++) {
+            bool is_k = h < KV_HEADS;
+            quant_type type = is_k ? kv->type_k : kv->type_v;
+            float x[DIM];
+            for (int i = 0; i < DIM; i++) x[i] = rng_normal(&the_case.r);
+            uint8_t *at = (uint8_t *)(uintptr_t)head_at(s, c, is_k, p, h % KV_HEADS);
+            if (type == QUANT_F32)
+                memcpy(at, x, sizeof x);
+            else
+                quant_find((uint32_t)type)->quantize(x, at, DIM, NULL);
+        }
+    }
+    the_case.b->upload(the_case.stream, s->cols[c].kv, s->bytes[c], s->n_bytes[c]);
+    case_sync();
+}
+
+static void attend(const caches *s, int c, int head, const float *q, int window, double softcap,
+                   double *out) {
+    static double p[N_CTX];
+    int64_t end = s->cols[c].pos + 1, begin = window && end > window ? end - window : 0;
+    int kv_head = head / (HEADS / KV_HEADS);
+    double top = -INFINITY, sum = 0;
+    for (int64_t j = begin; j < end; j++) {
+        const uint8_t *k = head_at(s, c, true, j, kv_head);
+        double score = 0;
+        for (int i = 0; i < DIM; i++) score += (double)q[i] * element(k, s->kv.type_k, i) * 0.3;
+        p[j] = softcap > 0 ? softcap * tanh(score / softcap) : score;
+        top = fmax(top, p[j]);
+    }
+    for (int i = 0; i < DIM; i++) out[i] = 0;
+    for (int64_t j = begin; j < end; j++) {
+        double weight = exp(p[j] - top);
+        sum += weight;
+        for (int i = 0; i < DIM; i++)
+            out[i] += weight * element(head_at(s, c, false, j, kv_head), s->kv.type_v, i);
+    }
+    for (int i = 0; i < DIM; i++) out[i] /= sum;
+}
+
+static void check_attention(quant_type type, const int32_t *pos, int n_splits, int window,
+                            float softcap) {
+    enum { LD = HEADS * DIM };
+    caches s = make_caches(type, type, pos);
+    for (int c = 0; c < COLS; c++) fill_cache(&s, c);
+    float *q = case_random(COLS * LD, 1), got[COLS * LD], *out = case_alloc(sizeof got);
+    gpu_attention a = {.q = case_upload(q, COLS * LD * 4),
+                       .ldq = LD,
+                       .ldo = LD,
+                       .cols = s.device_cols,
+                       .kv = s.kv,
+                       .n_head = HEADS,
+                       .n_cols = COLS,
+                       .n_splits = n_splits,
+                       .window = window,
+                       .scale = 0.3f,
+                       .softcap = softcap,
+                       .out = out};
+    a.partial = case_alloc(gpu_attention_partial(COLS, HEADS, n_splits, DIM) * 4);
+    OPS->attention(the_case.stream, &a);
+    case_download(got, out, sizeof got);
+    for (int c = 0; c < COLS; c++) {
+        for (int h = 0; h < HEADS; h++) {
+            double want[DIM];
+            attend(&s, c, h, q + c * LD + h * DIM, window, (double)softcap, want);
+            for (int i = 0; i < DIM; i++)
+                case_near(got[c * LD + h * DIM + i], want[i], 1, 2e-5, "attention", h * DIM + i);
+        }
+    }
+}
+
+static void test_attention(void **state) {
+    (void)state;
+    static const int32_t lengths[][COLS] = {{0, 1, 63}, {64, 65, 300}, {683, 2, 129}};
+    static const quant_type types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t t = 0; t < 3; t++) {
+            case_teardown(NULL);
+            check_attention(types[t], lengths[i], 1, 0, 0);
+            case_teardown(NULL);
+            check_attention(types[t], lengths[i], t == 1 ? 8 : 2, i == 1 ? 40 : 0,
+                            i == 2 ? 2.0f : 0);
+        }
+    }
+}
+
+/* More splits for longer contexts, never more than there is room for; the same within a bucket. */
+static void test_attention_splits(void **state) {
+    (void)state;
+    assert_int_equal(gpu_attention_splits(1), 1);
+    assert_int_equal(gpu_attention_splits(4 * GPU_ATTN_TILE), 1);
+    assert_int_equal(gpu_attention_splits(4 * GPU_ATTN_TILE + 1), 2);
+    assert_int_equal(gpu_attention_splits(16 * GPU_ATTN_TILE), 4);
+    assert_int_equal(gpu_attention_splits(1 << 20), GPU_ATTN_SPLITS);
+}
+
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_norm),
+    CASE_TEST(test_add),
+    CASE_TEST(test_rope),
+    CASE_TEST(test_attention),
+    CASE_TEST(test_attention_splits),
+};
+CASE_MAIN(tests)

@@ -1,0 +1,540 @@
+/* test_gpu_runtime.c: memory, streams, events, flags, programs and errors of a device, and finding
+ * backends. What ends a device (loss, time-outs) happens to devices that a test opens itself. */
+#include "gpu_case.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "mem.h"
+
+#define B   (the_case.b)
+#define OPS (&the_case.b->ops)
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+/* New memory is NaN in every float type on sim, and reading it shows up in results. */
+static void test_poison(void **state) {
+    (void)state;
+    if (strcmp(case_device, "sim") != 0) skip();
+    enum { N = 64 };
+    uint16_t halfs[N * 2];
+    float x[N], w[N], y;
+    float *device_x = case_alloc(sizeof x), *device_y = case_alloc(sizeof y);
+    case_download(x, device_x, sizeof x);
+    memcpy(halfs, x, sizeof x);
+    for (int i = 0; i < N; i++) assert_true(isnan(x[i]));
+    for (int i = 0; i < 2 * N; i++) assert_true(isnan(quant_f16_to_f32(halfs[i])));
+    for (int i = 0; i < N; i++) w[i] = 1;
+    gpu_matmul a = {.w = {.data = case_upload(w, sizeof w),
+                          .row_bytes = sizeof w,
+                          .n_in = N,
+                          .n_out = 1,
+                          .type = QUANT_F32},
+                    .in = {.x = device_x, .ldx = N, .n_cols = 1},
+                    .scale = 1,
+                    .y = device_y,
+                    .ldy = 1};
+    OPS->matvec(the_case.stream, &a);
+    case_download(&y, device_y, sizeof y);
+    assert_true(isnan(y));
+}
+
+static void test_copies(void **state) {
+    (void)state;
+    uint8_t from[1000], to[1000], *p = case_alloc(1000), *q = case_alloc(1000);
+    for (int i = 0; i < 1000; i++) from[i] = (uint8_t)(i * 7);
+    assert_int_equal((uintptr_t)p % 256, 0);
+    B->fill(the_case.stream, q, 0x5a, 1000);
+    B->upload(the_case.stream, p, from, 1000);
+    B->copy(the_case.stream, q + 10, p + 100, 500);
+    case_download(to, q, 1000);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(to[i], i < 10 || i >= 510 ? 0x5a : from[i + 90]);
+    uint64_t before, after, total;
+    pi_error err;
+    assert_int_equal(B->memory(the_case.device, &before, &total, &err), PI_OK);
+    assert_true(before <= total);
+    case_alloc(1 << 22);
+    assert_int_equal(B->memory(the_case.device, &after, &total, &err), PI_OK);
+    assert_true(after <= before - (1 << 22));
+}
+
+static void test_pinned(void **state) {
+    (void)state;
+    gpu_pinned p = {0}, own = {0};
+    pi_error err;
+    long page = sysconf(_SC_PAGESIZE);
+    assert_int_equal(B->host_alloc(the_case.device, 5000, &p, &err), PI_OK);
+    assert_int_equal((uintptr_t)p.host % (uintptr_t)page, 0);
+    for (int i = 0; i < 5000; i++) assert_int_equal(((uint8_t *)p.host)[i], 0);
+    B->host_free(the_case.device, &p);
+    assert_null(p.host);
+    B->host_free(the_case.device, &p);
+    void *mapped = mem_map((size_t)page * 2);
+    assert_non_null(mapped);
+    if (B->host_register(the_case.device, mapped, (size_t)page * 2, &own, &err) == PI_OK) {
+        assert_ptr_equal(own.host, mapped);
+        B->host_unregister(the_case.device, &own);
+    }
+    mem_unmap(mapped, (size_t)page * 2);
+}
+
+/* ---- devices of a test's own --------------------------------------------------------------------
+ */
+
+typedef struct own_device {
+    gpu_device *device;
+    gpu_stream *stream;
+    gpu_pinned flags; /* a page */
+} own_device;
+
+static pi_status own_open(own_device *o, const gpu_open_options *options, pi_error *err) {
+    *o = (own_device){0};
+    pi_status status = B->open(0, gpu_host_default(), options, &o->device, err);
+    if (!status) status = B->stream_create(o->device, &o->stream, err);
+    if (!status) status = B->host_alloc(o->device, 4096, &o->flags, err);
+    return status;
+}
+
+static void own_close(own_device *o) {
+    if (o->device) B->host_free(o->device, &o->flags);
+    B->stream_destroy(o->stream);
+    B->close(o->device);
+}
+
+static void test_memory_limit(void **state) {
+    (void)state;
+    own_device o;
+    pi_error err = {.status = PI_OK};
+    const gpu_open_options options = {.memory_limit = 1 << 20};
+    void *p = NULL, *q = NULL;
+    assert_int_equal(own_open(&o, &options, &err), PI_OK);
+    assert_int_equal(B->alloc(o.device, 600000, "weights", &p, &err), PI_OK);
+    assert_int_equal(B->alloc(o.device, 600000, "the KV cache", &q, &err), PI_ERR_NOMEM);
+    assert_non_null(strstr(err.message, "the KV cache"));
+    assert_int_equal(B->status(o.device, &err), PI_OK); /* nothing is broken */
+    B->free(o.device, p);
+    assert_int_equal(B->alloc(o.device, 600000, "the KV cache", &q, &err), PI_OK);
+    B->free(o.device, q);
+    own_close(&o);
+}
+
+/* Everything that allocates, with each allocation failing in turn. */
+static pi_status use_everything(own_device *o, pi_error *err) {
+    gpu_event *e = NULL;
+    gpu_program *program = NULL;
+    void *p = NULL;
+    pi_status status = own_open(o, NULL, err);
+    if (!status) status = B->alloc(o->device, 1000, "a test", &p, err);
+    if (!status) status = B->event_create(o->device, &e, err);
+    if (!status) status = B->record_begin(o->stream, err);
+    if (!status) {
+        B->fill(o->stream, p, 1, 1000);
+        status = B->record_end(o->stream, &program, err);
+    }
+    if (!status) {
+        B->program_launch(o->stream, program);
+        B->event_record(o->stream, e);
+        B->event_wait(o->stream, e);
+        status = B->stream_sync(o->stream, err);
+    }
+    if (o->stream && B->stream_sync(o->stream, NULL) == PI_OK && !status)
+        assert_true(B->event_done(e));
+    B->program_free(program);
+    B->event_destroy(e);
+    if (o->device) B->free(o->device, p);
+    own_close(o);
+    return status;
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    own_device o;
+    pi_error err;
+    int64_t before = mem_count();
+    assert_int_equal(use_everything(&o, &err), PI_OK);
+    int64_t n = mem_count() - before;
+    if (strcmp(case_device, "sim") == 0) assert_true(n > 8);
+    for (int64_t i = 1; i <= n; i++) {
+        err = (pi_error){.status = PI_OK};
+        mem_fail_at(i);
+        pi_status status = use_everything(&o, &err);
+        mem_fail_at(0);
+        if (status != PI_ERR_NOMEM) fail_msg("allocation %lld: %s", (long long)i, err.message);
+        assert_true(strlen(err.message) > 10);
+    }
+}
+
+/* ---- streams and events ------------------------------------------------------------------------
+ */
+
+/* y += x, over and over, on one stream: order within it. */
+static void add_many(gpu_stream *s, float *y, const float *x, int n, int times) {
+    gpu_add a = {.x = x, .y = y, .n = n, .n_cols = 1, .ldx = n, .ldy = n};
+    for (int i = 0; i < times; i++) OPS->add(s, &a);
+}
+
+static void test_events(void **state) {
+    (void)state;
+    enum { N = 512, ROUNDS = 20 };
+    float x[N], y[N];
+    for (int i = 0; i < N; i++) x[i] = (float)i;
+    float *device_x = case_upload(x, sizeof x), *device_y = case_alloc(sizeof y);
+    gpu_stream *other = NULL;
+    gpu_event *there = NULL, *back = NULL;
+    pi_error err;
+    assert_int_equal(B->stream_create(the_case.device, &other, &err), PI_OK);
+    assert_int_equal(B->event_create(the_case.device, &there, &err), PI_OK);
+    assert_int_equal(B->event_create(the_case.device, &back, &err), PI_OK);
+    B->fill(the_case.stream, device_y, 0, sizeof y);
+    for (int i = 0; i < ROUNDS; i++) { /* two streams by turns on the same memory */
+        add_many(the_case.stream, device_y, device_x, N, 3);
+        B->event_record(the_case.stream, there);
+        B->event_wait(other, there);
+        add_many(other, device_y, device_x, N, 2);
+        B->event_record(other, back);
+        B->event_wait(the_case.stream, back);
+    }
+    case_download(y, device_y, sizeof y);
+    for (int i = 0; i < N; i++) assert_true(y[i] == (float)(i * 5 * ROUNDS));
+    assert_true(B->event_done(there) && B->event_done(back));
+    assert_true(B->event_elapsed(there, back) >= 0);
+    B->event_destroy(there);
+    B->event_destroy(back);
+    B->stream_destroy(other);
+}
+
+/* ---- programs ----------------------------------------------------------------------------------
+ */
+
+/* A program reads from device memory what differs from launch to launch. */
+static void test_program(void **state) {
+    (void)state;
+    enum { N = 32, VOCAB = 5 };
+    float table[VOCAB][N], x[N];
+    for (int i = 0; i < VOCAB * N; i++) table[i / N][i % N] = (float)i;
+    gpu_column col = {.token = 1};
+    gpu_column *cols = case_upload(&col, sizeof col);
+    float *device_x = case_alloc(sizeof x);
+    gpu_program *program = NULL;
+    pi_error err;
+    B->fill(the_case.stream, device_x, 0, sizeof x);
+    assert_int_equal(B->record_begin(the_case.stream, &err), PI_OK);
+    gpu_embed e = {.table = {.data = case_alloc(sizeof table),
+                             .row_bytes = sizeof table[0],
+                             .n_in = N,
+                             .n_out = VOCAB,
+                             .type = QUANT_F32},
+                   .cols = cols,
+                   .n_cols = 1,
+                   .scale = 1,
+                   .x = device_x,
+                   .ldx = N};
+    OPS->embed(the_case.stream, &e);
+    add_many(the_case.stream, device_x, device_x, N, 1);
+    assert_int_equal(B->record_end(the_case.stream, &program, &err), PI_OK);
+    case_download(x, device_x, sizeof x);
+    for (int i = 0; i < N; i++) assert_true(x[i] == 0); /* recorded, not run */
+    B->upload(the_case.stream, (void *)(uintptr_t)e.table.data, table, sizeof table);
+    for (int token = VOCAB - 1; token >= 0; token--) {
+        col.token = token;
+        B->upload(the_case.stream, cols, &col, sizeof col);
+        B->program_launch(the_case.stream, program);
+        case_download(x, device_x, sizeof x);
+        for (int i = 0; i < N; i++) assert_true(x[i] == 2 * table[token][i]);
+    }
+    assert_int_not_equal(B->record_end(the_case.stream, &program, &err), PI_OK);
+    B->program_free(program);
+}
+
+/* ---- the exchange ------------------------------------------------------------------------------
+ */
+
+enum { WIDTH = 300, LAYERS = 3, TOKENS = 20 };
+
+typedef struct exchange {
+    own_device o;
+    gpu_pinned buffer[LAYERS]; /* x towards the host; then the answer */
+    uint32_t *bits[LAYERS];
+    atomic_bool stop;
+    int seen; /* hand-offs that the host has answered */
+} exchange;
+
+static void *flag_at(const exchange *e, int layer, bool to_host, bool on_device) {
+    uint8_t *base = on_device ? e->o.flags.device : e->o.flags.host;
+    return base + GPU_FLAG_BYTES * (2 * layer + to_host);
+}
+
+/* The processor's side: adds i to element i of what it is given. */
+static void *host_side(void *user) {
+    exchange *e = user;
+    for (uint64_t epoch = 1; epoch <= TOKENS; epoch++) {
+        for (int l = 0; l < LAYERS; l++) {
+            while (gpu_flag_get(flag_at(e, l, true, false)) < epoch) {
+                if (atomic_load(&e->stop)) return NULL;
+                sched_yield();
+            }
+            const float *x = e->buffer[l].host;
+            float *answer = (float *)e->buffer[l].host + WIDTH;
+            for (int i = 0; i < WIDTH; i++) answer[i] = x[i] * 0.5f + (float)i;
+            e->seen += e->bits[l][0] == 0xc0ffee;
+            gpu_flag_raise(flag_at(e, l, false, false), epoch);
+        }
+    }
+    return NULL;
+}
+
+/* Per layer: hand x over, work on, wait for the answer and add it. */
+static void enqueue_layers(exchange *e, float *x, const uint32_t *bits, const uint64_t *epoch) {
+    for (int l = 0; l < LAYERS; l++) {
+        float *there = e->buffer[l].device;
+        gpu_publish out = {.x = x,
+                           .ldx = WIDTH,
+                           .n = WIDTH,
+                           .n_cols = 1,
+                           .bits = bits,
+                           .n_words = 1,
+                           .host_x = there,
+                           .host_bits = (uint32_t *)(void *)(there + 2 * WIDTH),
+                           .flag = flag_at(e, l, true, true),
+                           .epoch = epoch};
+        OPS->publish(e->o.stream, &out);
+        gpu_receive in = {.host_x = there + WIDTH,
+                          .n = WIDTH,
+                          .ldy = WIDTH,
+                          .n_cols = 1,
+                          .flag = flag_at(e, l, false, true),
+                          .epoch = epoch,
+                          .y = x};
+        OPS->receive(e->o.stream, &in);
+    }
+}
+
+static void exchange_open(exchange *e, uint32_t wait_ms) {
+    pi_error err;
+    const gpu_open_options options = {.wait_ms = wait_ms};
+    memset(e, 0, sizeof *e);
+    assert_int_equal(own_open(&e->o, &options, &err), PI_OK);
+    for (int l = 0; l < LAYERS; l++) {
+        size_t n = (2 * WIDTH + 1) * sizeof(float);
+        assert_int_equal(B->host_alloc(e->o.device, n, &e->buffer[l], &err), PI_OK);
+        e->bits[l] = (uint32_t *)(void *)((float *)e->buffer[l].host + 2 * WIDTH);
+    }
+}
+
+static void exchange_close(exchange *e) {
+    for (int l = 0; l < LAYERS; l++) B->host_free(e->o.device, &e->buffer[l]);
+    own_close(&e->o);
+}
+
+/* Memory of the exchange's own device: x, epoch, bits. */
+typedef struct exchange_memory {
+    float *x;
+    uint64_t *epoch;
+    uint32_t *bits;
+    void *all;
+} exchange_memory;
+
+static exchange_memory exchange_alloc(exchange *e) {
+    exchange_memory m;
+    pi_error err;
+    static const uint32_t word = 0xc0ffee;
+    assert_int_equal(B->alloc(e->o.device, 8192, "a test", &m.all, &err), PI_OK);
+    m.x = m.all;
+    m.epoch = (uint64_t *)m.all + 512;
+    m.bits = (uint32_t *)m.all + 1536;
+    B->upload(e->o.stream, m.bits, &word, sizeof word);
+    return m;
+}
+
+/* A token is one launch; the hand-offs go by flags alone. */
+static void test_exchange(void **state) {
+    (void)state;
+    exchange e;
+    exchange_open(&e, 20000);
+    exchange_memory m = exchange_alloc(&e);
+    pthread_t host;
+    gpu_program *program = NULL;
+    pi_error err;
+    float x[WIDTH], want[WIDTH];
+    assert_int_equal(B->record_begin(e.o.stream, &err), PI_OK);
+    enqueue_layers(&e, m.x, m.bits, m.epoch);
+    assert_int_equal(B->record_end(e.o.stream, &program, &err), PI_OK);
+    for (int i = 0; i < WIDTH; i++) x[i] = want[i] = (float)(i % 5);
+    B->upload(e.o.stream, m.x, x, sizeof x);
+    assert_int_equal(pthread_create(&host, NULL, host_side, &e), 0);
+    for (uint64_t epoch = 1; epoch <= TOKENS; epoch++) {
+        B->upload(e.o.stream, m.epoch, &epoch, sizeof epoch);
+        B->program_launch(e.o.stream, program);
+        if (B->stream_sync(e.o.stream, &err)) fail_msg("%s", err.message);
+    }
+    pthread_join(host, NULL);
+    B->download(e.o.stream, x, m.x, sizeof x);
+    assert_int_equal(B->stream_sync(e.o.stream, &err), PI_OK);
+    for (int t = 0; t < TOKENS * LAYERS; t++) {
+        for (int i = 0; i < WIDTH; i++) want[i] += want[i] * 0.5f + (float)i;
+    }
+    for (int i = 0; i < WIDTH; i++) case_near(x[i], want[i], fabs(want[i]), 1e-5, "exchange", i);
+    assert_int_equal(e.seen, TOKENS * LAYERS);
+    B->program_free(program);
+    B->free(e.o.device, m.all);
+    exchange_close(&e);
+}
+
+/* Nobody answers: one wait runs out, the others do not add up, x stays, and reset mends it. */
+static void test_time_out(void **state) {
+    (void)state;
+    enum { WAIT_MS = 1000 };
+    exchange e;
+    exchange_open(&e, WAIT_MS);
+    exchange_memory m = exchange_alloc(&e);
+    pi_error err = {.status = PI_OK};
+    float x[WIDTH] = {1, 2, 3};
+    uint64_t epoch = 1;
+    B->upload(e.o.stream, m.x, x, sizeof x);
+    B->upload(e.o.stream, m.epoch, &epoch, sizeof epoch);
+    double start = clock_seconds();
+    enqueue_layers(&e, m.x, m.bits, m.epoch);
+    assert_int_equal(B->stream_sync(e.o.stream, &err), PI_ERR_DEVICE);
+    double took = clock_seconds() - start;
+    assert_non_null(strstr(err.message, "did not answer"));
+    assert_true(took > 0.9e-3 * WAIT_MS);
+    if (took > 2.5e-3 * WAIT_MS) fail_msg("%d waits of 1 s took %.2f s", LAYERS, took);
+    assert_int_equal(B->status(e.o.device, &err), PI_ERR_DEVICE); /* sticks */
+    assert_int_equal(B->reset(e.o.device, &err), PI_OK);
+    memset(x, 0, sizeof x);
+    B->download(e.o.stream, x, m.x, sizeof x);
+    assert_int_equal(B->stream_sync(e.o.stream, &err), PI_OK);
+    assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3);
+    /* release: a host that cannot go on ends the waits at once. */
+    epoch = 2;
+    B->upload(e.o.stream, m.epoch, &epoch, sizeof epoch);
+    enqueue_layers(&e, m.x, m.bits, m.epoch);
+    B->release(e.o.device);
+    assert_int_equal(B->stream_sync(e.o.stream, &err), PI_ERR_CANCELLED);
+    assert_int_equal(B->reset(e.o.device, &err), PI_OK);
+    B->free(e.o.device, m.all);
+    exchange_close(&e);
+}
+
+/* ---- what ends a device -------------------------------------------------------------------------
+ */
+
+static void test_lost(void **state) {
+    (void)state;
+    if (!B->fail_at) skip();
+    own_device o;
+    pi_error err = {.status = PI_OK};
+    uint8_t bytes[16], untouched[16];
+    void *p = NULL;
+    assert_int_equal(own_open(&o, NULL, &err), PI_OK);
+    assert_int_equal(B->alloc(o.device, sizeof bytes, "a test", &p, &err), PI_OK);
+    memset(bytes, 7, sizeof bytes);
+    memset(untouched, 7, sizeof untouched);
+    B->fail_at(o.device, 2);
+    B->fill(o.stream, p, 1, sizeof bytes);
+    B->fill(o.stream, p, 2, sizeof bytes);
+    B->download(o.stream, bytes, p, sizeof bytes);
+    assert_int_equal(B->stream_sync(o.stream, &err), PI_ERR_DEVICE);
+    assert_non_null(strstr(err.message, "lost"));
+    assert_memory_equal(bytes, untouched, sizeof bytes); /* what follows is dropped */
+    assert_int_equal(B->reset(o.device, &err), PI_ERR_DEVICE);
+    B->free(o.device, p);
+    own_close(&o);
+}
+
+/* The simulation says what a GPU would not: copies out of bounds. */
+static void test_bad_copy(void **state) {
+    (void)state;
+    if (strcmp(case_device, "sim") != 0) skip();
+    own_device o;
+    pi_error err = {.status = PI_OK};
+    uint8_t bytes[64] = {0};
+    void *p = NULL;
+    assert_int_equal(own_open(&o, NULL, &err), PI_OK);
+    assert_int_equal(B->alloc(o.device, 40, "a test", &p, &err), PI_OK);
+    B->upload(o.stream, p, bytes, 41);
+    assert_int_equal(B->stream_sync(o.stream, &err), PI_ERR_DEVICE);
+    assert_non_null(strstr(err.message, "outside of device memory"));
+    B->free(o.device, p);
+    own_close(&o);
+}
+
+/* ---- finding backends ---------------------------------------------------------------------------
+ */
+
+static void test_loading(void **state) {
+    (void)state;
+    gpu_library l;
+    pi_error err = {.status = PI_OK};
+    assert_int_equal(gpu_library_open("nothing", NULL, &l, &err), PI_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.message, "libpowerinfer_nothing.so"));
+    assert_null(l.backend);
+    assert_int_equal(gpu_library_open("sim", "/nowhere", &l, &err), PI_ERR_NOT_FOUND);
+    assert_int_equal(gpu_library_open("sim", TEST_BINARY_DIR "/old_backend", &l, &err),
+                     PI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "another version"));
+    assert_int_equal(gpu_library_open("sim", TEST_BINARY_DIR, &l, &err), PI_OK);
+    assert_string_equal(l.backend->name, "sim");
+    int n = 0;
+    assert_int_equal(l.backend->count(&n, &err), PI_OK);
+    assert_int_equal(n, 1);
+    gpu_info info;
+    assert_int_equal(l.backend->describe(0, &info, &err), PI_OK);
+    assert_true(info.memory_total > 0 && info.memory_free <= info.memory_total);
+    assert_int_equal(l.backend->describe(1, &info, &err), PI_ERR_RANGE);
+    gpu_host old = *gpu_host_default();
+    gpu_device *d = NULL;
+    old.version++;
+    assert_int_equal(l.backend->open(0, &old, NULL, &d, &err), PI_ERR_UNSUPPORTED);
+    gpu_library_close(&l);
+    gpu_library_close(&l);
+    assert_string_equal(gpu_backend_name(0), "cuda");
+    assert_null(gpu_backend_name(3));
+    assert_null(gpu_backend_name(-1));
+}
+
+/* The backends of real devices, where they are built: they open on a machine without a driver, and
+ * say that there is no device or describe it. */
+static void test_real_backends(void **state) {
+    (void)state;
+    static const char *const names[] = {"cuda", "hip"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        gpu_library l;
+        pi_error err = {.status = PI_OK};
+        pi_status status = gpu_library_open(names[i], TEST_BINARY_DIR, &l, &err);
+        if (status) {
+            print_message("*** SKIPPED: backend %s: %s ***\n", names[i], err.message);
+            continue;
+        }
+        assert_string_equal(l.backend->name, names[i]);
+        int n = -1;
+        status = l.backend->count(&n, &err);
+        if (status) {
+            assert_int_equal(status, PI_ERR_NOT_FOUND);
+            assert_int_equal(n, 0);
+            assert_int_equal(strncmp(err.message, "no device: ", 11), 0);
+            gpu_device *d = NULL;
+            assert_int_equal(l.backend->open(0, gpu_host_default(), NULL, &d, &err),
+                             PI_ERR_NOT_FOUND);
+        } else {
+            gpu_info info;
+            assert_true(n > 0);
+            assert_int_equal(l.backend->describe(0, &info, &err), PI_OK);
+            assert_true(info.memory_total > 0 && info.name[0] != '\0');
+        }
+        gpu_library_close(&l);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_poison),        CASE_TEST(test_copies),    CASE_TEST(test_pinned),
+    CASE_TEST(test_memory_limit),  CASE_TEST(test_no_memory), CASE_TEST(test_events),
+    CASE_TEST(test_program),       CASE_TEST(test_exchange),  CASE_TEST(test_time_out),
+    CASE_TEST(test_lost),          CASE_TEST(test_bad_copy),  CASE_TEST(test_loading),
+    CASE_TEST(test_real_backends),
+};
+CASE_MAIN(tests)
