@@ -195,6 +195,41 @@ typedef struct pi_inspect_options {
 PI_API pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *out,
                             pi_error *err);
 
+/* ---- place ----------------------------------------------------------------------------------- */
+
+typedef struct pi_place_options {
+    /* A described machine ("rtx-4090-ddr5", ...), or the path of a JSON file that describes one.
+     * NULL: this machine as measured before (cache), else "cpu-only". */
+    const char *profile;
+    bool measure;      /* measure this machine's memory first, and keep that in `cache` */
+    const char *cache; /* path of the file with what was measured; NULL: neither read nor written */
+    /* GPU memory that may be used, bytes; PI_PLACE_ALL: what the machine has. */
+    uint64_t vram_budget;
+    pi_mode mode;
+    float max_loss;  /* for PI_MODE_AUTO, as in pi_context_options */
+    int32_t n_ctx;   /* positions of the KV cache; 0: the smaller of trained and 8192 */
+    int32_t depth;   /* positions that the predicted token attends to */
+    int32_t n_batch; /* tokens per pass that buffers are sized for */
+    pi_cache_type cache_k, cache_v;
+    int32_t n_threads; /* for measuring; 0: physical cores */
+    /* Instead of a file: the prepared model that pi_synth would write for these, weights apart. */
+    const pi_synth_options *synth;
+    double density; /* share of neurons that fire in layers without statistics; 1 */
+    bool json;
+    const char *svg; /* draw the plan into this file; NULL: do not */
+    pi_message message;
+    void *user;
+} pi_place_options;
+
+#define PI_PLACE_ALL UINT64_MAX
+
+PI_API pi_place_options pi_place_default_options(void);
+/* Writes to `out` what would go where, bytes per device, and the predicted time of a token. Without
+ * a GPU, or with too small a budget, everything is on the CPU. `path` may be NULL with `synth`.
+ * PI_ERR_NOT_FOUND: no such profile; PI_ERR_FORMAT, PI_ERR_RANGE: a bad one. */
+PI_API pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
+                          pi_error *err);
+
 /* ---- devices --------------------------------------------------------------------------------- */
 
 /* A GPU, or a backend that has none here: then `available` is false and `reason` says why. */

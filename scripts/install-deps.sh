@@ -58,6 +58,7 @@ if have apt-get && have dpkg-query; then
     if [ "$tests" = yes ]; then
         want libcmocka-dev
         [ "$arm" = yes ] || want liblapacke-dev # what linear algebra is compared with
+        have glpsol || want glpk-utils # exact solver that placements are compared with
         have clang-format || have clang-format-14 || want clang-format
     fi
     [ -n "$missing" ] || exit 0

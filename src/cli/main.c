@@ -51,12 +51,19 @@ static const command commands[] = {
      "Feeds the text through the model in windows of -c tokens and writes how much every input "
      "column of every matrix carried.",
      0, cmd_imatrix},
+    {"place", COMMAND_PLACE,
+     "place [-m FILE | --shape NAME] [--vram-budget GIB] [--profile NAME] [options]",
+     "what would go where for a GPU memory budget, and how fast it would be",
+     "Works without a GPU: --profile describes another machine, as a JSON file or by name "
+     "(rtx-2080ti-ddr4, rtx-3060-ddr4, rtx-4090-ddr5, rtx-5090-ddr5, cpu-only, ...). Speeds are "
+     "predictions from bandwidths.",
+     0, cmd_place},
     {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
      "write a synthetic model of a named shape", NULL, 0, cmd_synth},
 };
 
 /* Promised by the documentation of the command line for later versions. */
-static const char *const later[] = {"chat", "serve", "place"};
+static const char *const later[] = {"chat", "serve"};
 
 enum {
     N_COMMANDS = sizeof commands / sizeof commands[0],

@@ -448,3 +448,16 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     }
     return PARSE_OK;
 }
+
+bool options_cache_path(const char *name, char *buf, size_t n_buf) {
+    static const char folder[] = "powerinfer";
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (base && base[0] == '/') /* the standard says: others are to be ignored */
+        n = snprintf(buf, n_buf, "%s/%s/%s", base, folder, name);
+    else if (home && home[0] == '/')
+        n = snprintf(buf, n_buf, "%s/.cache/%s/%s", home, folder, name);
+    else
+        return false;
+    return n > 0 && (size_t)n < n_buf;
+}

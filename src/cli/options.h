@@ -37,7 +37,8 @@ typedef enum command_bit {
     COMMAND_PERPLEXITY = 128,
     COMMAND_QUANTIZE = 256,
     COMMAND_IMATRIX = 512,
-    COMMAND_PREPARE = 1024
+    COMMAND_PREPARE = 1024,
+    COMMAND_PLACE = 2048
 } command_bit;
 
 typedef struct option_list {
@@ -115,6 +116,10 @@ typedef struct cli_options {
     const char *down_type, *predictor, *predictor_type;
     double recall;
     bool undo;
+    /* place */
+    const char *profile; /* NULL: this machine */
+    bool measure;
+    int64_t depth;
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;
@@ -170,6 +175,10 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
  * environment). */
 bool options_typed(const cli_options *o, const void *field);
 bool options_given(const cli_options *o, const void *field);
+
+/* A file of this program's own in the user's folder for caches (XDG_CACHE_HOME, else ~/.cache);
+ * false when there is no such folder. */
+bool options_cache_path(const char *name, char *buf, size_t n_buf);
 
 /* Of words[n], the one that `word` most likely was meant to be; NULL when none is close. */
 const char *options_closest(const char *word, const char *const *words, size_t n);

@@ -29,6 +29,8 @@ typedef struct plan_options {
 } plan_options;
 
 const char *ffn_mode_name(ffn_mode mode); /* "auto", "dense", ... */
+/* What a layer of the model runs in under these options; never FFN_AUTO. */
+ffn_mode plan_choose_mode(const model *m, int layer, const plan_options *options);
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {

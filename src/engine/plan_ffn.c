@@ -25,7 +25,7 @@ static ffn_mode choose_auto(const model *m, const plan_options *o, bool can_pred
     return can_cut && m->sparse.threshold_loss <= o->max_loss ? FFN_THRESHOLD : FFN_DENSE;
 }
 
-static ffn_mode choose_mode(const model *m, int layer, const plan_options *o) {
+ffn_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     const model_layer *l = &m->layers[layer];
     bool can_skip = has_exact_zeros(m->hp.activation);
     bool can_predict = can_skip && l->sparse.predictor != PREDICTOR_NONE &&
@@ -154,7 +154,7 @@ static void add_by_need(plan *p, int layer, ffn_mode mode, const plan_options *o
 }
 
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {
-    ffn_mode mode = choose_mode(p->model, layer, options);
+    ffn_mode mode = plan_choose_mode(p->model, layer, options);
     p->ffn[layer].mode = mode;
     if (mode == FFN_DENSE && p->model->layers[layer].t[ROLE_FFN_DOWN].data)
         add_dense(p, layer);

@@ -211,8 +211,7 @@ static void put_keys(synth_job *job) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static bool is_written(const synth_job *job, const arch_tensor *t) {
-    bool prepared = job->recipe.prepared, bundle = job->options->bundle;
+bool synth_has_tensor(const arch_tensor *t, bool prepared, bool bundle) {
     switch (t->role) {
     case ROLE_ATTN_NORM_2:
     case ROLE_ATTN_NORM_2_BIAS:
@@ -260,8 +259,8 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
             bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
-            if (!is_written(job, t) || per_layer != inside || (!inside && first != (layer < 0)))
-                continue;
+            bool written = synth_has_tensor(t, job->recipe.prepared, job->options->bundle);
+            if (!written || per_layer != inside || (!inside && first != (layer < 0))) continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
         }
@@ -357,6 +356,7 @@ static pi_status prepare_buffers(synth_job *job, pi_error *err) {
 static pi_status measure_error(const synth_recipe *r, const quant_traits *traits, uint64_t n,
                                tensor_role role, double *error, pi_error *err) {
     enum { ROWS = 64 };
+    uint64_t n_rows = role == ROLE_FC1 && r->rank < ROWS ? (uint64_t)r->rank : ROWS;
     size_t row_bytes = 0;
     if (!quant_row_bytes(traits->type, n, &row_bytes)) {
         return error_set(err, PI_ERR_ARG, "rows of %llu elements do not fit type %s",
@@ -365,7 +365,7 @@ static pi_status measure_error(const synth_recipe *r, const quant_traits *traits
     float *row = mem_calloc(2 * n, sizeof *row);
     void *stored = mem_alloc(row_bytes);
     double square = 0, lost = 0;
-    for (uint64_t i = 0; row && stored && i < ROWS; i++) {
+    for (uint64_t i = 0; row && stored && i < n_rows; i++) {
         synth_make_row(r, role, 0, i, n, row);
         traits->quantize(row, stored, (int64_t)n, NULL);
         traits->dequantize(stored, row + n, (int64_t)n);

@@ -184,12 +184,32 @@ static void test_inspect(void **state) {
     json_decref(root);
 }
 
+static void test_place(void **state) {
+    (void)state;
+    json_t *root = json_of("$PI place --shape llama-7b --profile rtx-3060-ddr4 --vram-budget 3 "
+                           "--json --svg plan.svg");
+    assert_members(root, "budget_bytes:i unit:s layers:a head:s kv:s predictor:s gpu_bytes:i "
+                         "cpu_bytes:i gpu_read:n cpu_read:n seconds_per_token:n terms:o");
+    assert_members(json_object_get(root, "terms"), "always:n gpu:n cpu:n sync:n head:n kv:n");
+    const json_t *layers = json_object_get(root, "layers");
+    assert_int_equal(json_array_size(layers), 32);
+    for (size_t i = 0; i < 32; i++) {
+        const json_t *layer = json_array_get(layers, i);
+        assert_members(layer, "attn:s hot:i of:i");
+        assert_int_equal(json_integer_value(json_object_get(layer, "of")), 11008);
+    }
+    assert_string_equal(json_string_value(json_object_get(root, "unit")), "neuron");
+    assert_int_equal(json_integer_value(json_object_get(root, "budget_bytes")), 3ll << 30);
+    assert_true(json_integer_value(json_object_get(root, "gpu_bytes")) <= 3ll << 30);
+    json_decref(root);
+    assert_true(shell_has("plan.svg"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_end_of_text),
-        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_run),   cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_bench), cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_place),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

@@ -188,6 +188,16 @@ static void test_bench(void **state) {
     torture_every("bench -q -m model.gguf -p 4 -n 2 -r 1 -t 1", SLOW_STRIDE);
 }
 
+static void test_place(void **state) {
+    (void)state;
+    torture("place -q -m sparse.gguf --profile rtx-3060-ddr4 --vram-budget 0.66 --svg out");
+    torture("place -q -m model.gguf --json");
+    torture("place -q --shape tiny --layers 1 --rank 32 --json --profile rtx-3060-ddr4");
+#ifdef TEST_HAS_JSON
+    torture("place -q -m model.gguf --json --profile machine");
+#endif
+}
+
 static void test_inspect(void **state) {
     (void)state;
     torture("inspect -q model.gguf -v");
@@ -206,17 +216,18 @@ static int setup(void **state) {
     shell_write("text", text, sizeof text);
     return sh("$PI perplexity -q -m model.gguf -f text -c 16 --kl-divergence-base base && "
               "$PI imatrix -q -m model.gguf -f text -c 16 -o importance && "
-              "$PI synth -q --layers 1 --rank 32 -o sparse.gguf");
+              "$PI synth -q --layers 1 --rank 32 -o sparse.gguf;"
+              "echo '{\"cpu\": {\"stream_gbps\": 40, \"gather_gbps\": 20}}' >machine");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),          cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_tokenize),     cmocka_unit_test(test_perplexity),
-        cmocka_unit_test(test_quantize),     cmocka_unit_test(test_imatrix),
-        cmocka_unit_test(test_synth),        cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_inspect),      cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_sparse_modes),
+        cmocka_unit_test(test_run),      cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_tokenize), cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_quantize), cmocka_unit_test(test_imatrix),
+        cmocka_unit_test(test_place),    cmocka_unit_test(test_synth),
+        cmocka_unit_test(test_convert),  cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_bench),    cmocka_unit_test(test_sparse_modes),
     };
     return cmocka_run_group_tests_name("cli_nomem", tests, setup, shell_teardown);
 }

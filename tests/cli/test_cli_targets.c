@@ -24,6 +24,7 @@ static const char *const writers[] = {
     "$PI synth -q --layers 1 --rank 32 -o %s",
     "$PI inspect -q sparse.gguf --svg %s",
     "$PI quantize -q model.gguf %s q8_0",
+    "$PI place -q --shape llama-7b --profile rtx-3060-ddr4 --svg %s",
     "$PI imatrix -q -t 1 -m model.gguf -f text -c 16 -o %s",
     "$PI eval -q -t 1 -m model.gguf --tokens ids --logits-out %s",
     "$PI perplexity -q -t 1 -m model.gguf -f text -c 16 --kl-divergence-base %s",
@@ -32,7 +33,7 @@ static const char *const writers[] = {
     "$PI convert -q $F -o %s",
 #endif
 };
-enum { N_WRITERS = sizeof writers / sizeof *writers, RUN = 7 };
+enum { N_WRITERS = sizeof writers / sizeof *writers, RUN = 8 };
 
 static hf_folder folder;
 

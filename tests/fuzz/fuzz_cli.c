@@ -35,6 +35,8 @@ pi_status __wrap_pi_imatrix(const char *model, const char *text, const char *out
 pi_status __wrap_pi_synth(const char *out, const pi_synth_options *options, pi_error *err);
 pi_status __wrap_pi_inspect(const char *path, const pi_inspect_options *options, FILE *out,
                             pi_error *err);
+pi_status __wrap_pi_place(const char *path, const pi_place_options *options, FILE *out,
+                          pi_error *err);
 int __wrap_isatty(int fd);
 
 pi_status __wrap_file_read(const char *path, size_t max, char **out, size_t *n, pi_error *err) {
@@ -73,6 +75,11 @@ pi_status __wrap_pi_synth(const char *out, const pi_synth_options *options, pi_e
 }
 pi_status __wrap_pi_inspect(const char *path, const pi_inspect_options *options, FILE *out,
                             pi_error *err) {
+    (void)path, (void)options, (void)out;
+    return refuse(err);
+}
+pi_status __wrap_pi_place(const char *path, const pi_place_options *options, FILE *out,
+                          pi_error *err) {
     (void)path, (void)options, (void)out;
     return refuse(err);
 }
@@ -186,6 +193,7 @@ size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
         {"quantize", COMMAND_QUANTIZE, "in.gguf\nout.gguf\nQ4_K_M\n4"},
         {"imatrix", COMMAND_IMATRIX, "-f\ntext"},
         {"synth", COMMAND_SYNTH, "-o\nfile\n--skew\n0.26:0.8"},
+        {"place", COMMAND_PLACE, "--shape\ntiny\n--vram-budget\n8"},
     };
     static const char *const others[] = {
         "--version\n",

@@ -153,7 +153,39 @@ static void odd_text(const char *text) {
     hostile_write_text("odd", text);
 }
 
+/* ---- descriptions of machines ---------------------------------------------------------------- */
+
+#define PLACE "place -q -m model.gguf --json --profile machine"
+
+#ifdef TEST_HAS_JSON
+static void machine(const char *text) {
+    hostile_write_text("machine", text);
+}
+#endif
+
 const hostile_case hostile_other[] = {
+#ifdef TEST_HAS_JSON
+    {"a machine of nothing", machine, "", PLACE, 1, "*"},
+    {"a machine that is a list", machine, "[]", PLACE, 1,
+     "not a machine's description: machine: see docs/placement.md"},
+    {"a machine without a processor", machine, "{}", PLACE, 1,
+     "machine: no stream_gbps: cpu: add it"},
+    {"a machine with a misspelt key", machine, "{\"cpus\": 1}", PLACE, 1,
+     "unknown key cpus: machine: see docs/placement.md"},
+    {"a machine with a word for a number", machine,
+     "{\"cpu\": {\"stream_gbps\": \"fast\", \"gather_gbps\": 1}}", PLACE, 1,
+     "machine: not a number: cpu: correct stream_gbps"},
+    {"a machine without any speed", machine,
+     "{\"name\": \"desk\", \"cpu\": {\"stream_gbps\": 0, \"gather_gbps\": 1}}", PLACE, 1,
+     "cpu stream_gbps of 0 makes no sense: profile desk: correct it"},
+    {"a machine of infinite memory", machine,
+     "{\"cpu\": {\"stream_gbps\": 1, \"gather_gbps\": 1}, \"gpu\": {\"stream_gbps\": 1, "
+     "\"gather_gbps\": 1, \"memory_gib\": 1e300}}",
+     PLACE, 1, "machine: an amount of memory makes no sense: gpu: correct it"},
+    {"a machine of negative time", machine,
+     "{\"sync_us\": -1, \"cpu\": {\"stream_gbps\": 1, \"gather_gbps\": 1}}", PLACE, 1,
+     "sync_us of -1e-06 makes no sense: profile machine: correct it"},
+#endif
     {"cache of text", cache_text, "once upon a time", CACHE, 1,
      "no saved session: cache: name another file"},
     {"empty cache", cache_text, "", CACHE, 1, "no saved session: cache: name another file"},

@@ -1,0 +1,150 @@
+/* place.h: what goes where when a model is shared between a CPU and a GPU. Pure data to data:
+ *
+ *   machine  + workload + budget  ->  plan     (place_solve)
+ *   machine  + workload + plan    ->  seconds  (place_predict)
+ *
+ * A workload is a model seen as bytes: per layer, what is read for every token (attention, norms,
+ * predictor, KV cache) and neurons with the probability that they are computed, hottest first. A
+ * plan gives every layer's always-read part a home and cuts its neurons in two: the GPU owns the
+ * first `hot`, the CPU the rest. docs/placement.md explains model and solver.
+ *
+ * Everything here is deterministic and without state. Bytes are bytes, times seconds, rates 1e9
+ * bytes per second. */
+#ifndef PLACE_PLACE_H
+#define PLACE_PLACE_H
+
+#include "model.h"
+
+/* ---- machines -------------------------------------------------------------------------------- */
+
+typedef enum place_home { PLACE_CPU, PLACE_GPU, PLACE_HOMES } place_home;
+
+typedef struct place_device {
+    uint64_t memory_bytes; /* 0: unknown */
+    double stream_gbps;    /* reading one after the other */
+    double gather_gbps;    /* reading rows of single neurons that lie apart */
+    double overhead;       /* seconds per half of a layer that has work there: launches, barriers */
+} place_device;
+
+enum { PLACE_NAME_BYTES = 64 };
+
+typedef struct place_machine {
+    char name[PLACE_NAME_BYTES];
+    bool has_gpu;
+    bool shared; /* one memory for both: nothing is stored twice, and both draw on the faster one's
+                    bandwidth together */
+    place_device device[PLACE_HOMES];
+    double sync;            /* seconds per crossing: x there and a partial sum back */
+    uint64_t runtime_bytes; /* of GPU memory that driver and kernels take */
+    uint64_t margin_bytes;  /* that are left free */
+} place_machine;
+
+/* Described machines, from published figures: "rtx-4090-ddr5", ..., "cpu-only". */
+int place_machine_count(void);
+place_machine place_machine_at(int i);
+bool place_machine_find(const char *name, place_machine *out);
+/* PI_ERR_RANGE when a figure makes no sense; the message names machine and field. */
+pi_status place_machine_check(const place_machine *m, pi_error *err);
+
+/* ---- workloads ------------------------------------------------------------------------------- */
+
+typedef enum place_kind { PLACE_NEURONS, PLACE_EXPERTS } place_kind;
+
+/* How a feed-forward layer is computed, as far as it decides what is read (docs/sparse.md). */
+typedef enum place_ffn {
+    PLACE_FFN_DENSE,  /* everything */
+    PLACE_FFN_SKIP,   /* modes exact and threshold: gate for all, the rest where it fires */
+    PLACE_FFN_PREDICT /* predictor for all, gate for those it selects, the rest where it fires */
+} place_ffn;
+
+typedef struct place_layer {
+    uint64_t always_bytes;    /* attention and norms */
+    uint64_t predictor_bytes; /* lives with attention */
+    uint64_t kv_bytes;        /* of the KV cache, which lives with attention */
+    uint64_t kv_read;         /* of these, per token */
+    int64_t n;                /* neurons (or experts) */
+    int64_t unit;             /* that move together; divides n */
+    uint64_t unit_bytes;      /* of such a group */
+    double unit_stream;       /* bytes of each group that every token reads in order */
+    /* [n / unit + 1]: expected bytes that a token gathers from the first k groups. Concave: hottest
+     * first. */
+    double *gather;
+} place_layer;
+
+typedef struct place_workload {
+    place_kind kind;
+    int n_layers;
+    place_layer *layers; /* [n_layers] */
+    bool has_predictor;
+    uint64_t head_bytes;  /* output matrix and norm, read for every token */
+    uint64_t table_bytes; /* embeddings: in host memory always, hardly read */
+    uint64_t tied_bytes;  /* of the head that are the embedding table's; 0: it has its own matrix */
+    uint64_t scratch_bytes; /* working buffers on the GPU, when it has any work */
+    arena arena;
+} place_workload;
+
+typedef struct place_use {
+    const place_ffn *ffn; /* [n_layer] */
+    int64_t n_ctx;        /* positions that the KV cache has room for */
+    int64_t depth;        /* positions that the predicted token attends to */
+    int64_t n_batch;      /* tokens per pass that scratch is sized for */
+    quant_type type_k, type_v;
+    double density; /* share that fires, in layers where nothing is known about neurons */
+} place_use;
+
+/* Only sizes and statistics of the model are read, no weights. PI_ERR_NOMEM; PI_ERR_RANGE when
+ * sizes overflow; PI_ERR_ARG when a head does not fit the cache's type. */
+pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,
+                                pi_error *err);
+void place_workload_free(place_workload *w); /* a zeroed one is fine */
+/* All weights and the whole KV cache. */
+uint64_t place_workload_bytes(const place_workload *w);
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+typedef struct place_cut {
+    place_home attention; /* of everything in the layer but its neurons */
+    int64_t hot;          /* the GPU owns neurons [0, hot), the CPU [hot, n) */
+} place_cut;
+
+typedef struct place_plan {
+    int n_layers;
+    place_cut *cuts; /* [n_layers] */
+    place_home head;
+    double bound; /* no placement within the budget is predicted to be faster: seconds per token */
+} place_plan;
+
+/* The plan with the least predicted time whose bytes are within `budget` (of GPU memory, margin
+ * included). Any budget will do: with too little for anything, or without a GPU, all is on the CPU.
+ * Machine and workload must have passed their checks. PI_ERR_NOMEM. */
+pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t budget,
+                      place_plan *out, pi_error *err);
+void place_plan_free(place_plan *p); /* a zeroed one is fine */
+
+typedef struct place_layer_time {
+    double always, kv, gpu, cpu; /* the last two at the same time */
+    double sync;
+    double total; /* always + kv + max(gpu, cpu) + sync */
+} place_layer_time;
+
+typedef struct place_prediction {
+    double seconds;                          /* per token */
+    double always, gpu, cpu, sync, head, kv; /* sums over layers; gpu and cpu overlap */
+    int64_t crossings;
+    uint64_t weights[PLACE_HOMES]; /* bytes resident */
+    uint64_t kv_cache[PLACE_HOMES];
+    uint64_t scratch, runtime, margin; /* of GPU memory; 0 when nothing is on the GPU */
+    uint64_t resident[PLACE_HOMES];    /* all of these but the margin */
+    double read[PLACE_HOMES];          /* bytes per token, expected */
+} place_prediction;
+
+/* `layers`: [n_layers] or NULL. */
+void place_predict(const place_workload *w, const place_machine *m, const place_plan *p,
+                   place_prediction *out, place_layer_time *layers);
+
+/* Of a plan, where most bytes of the KV cache are, or of the predictors. A machine-readable plan
+ * has one word for each; both follow the layers' attention. */
+place_home place_kv_home(const place_workload *w, const place_plan *p);
+place_home place_predictor_home(const place_workload *w, const place_plan *p);
+
+#endif

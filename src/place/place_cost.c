@@ -1,0 +1,180 @@
+/* place_cost.c: the predicted time of one token:
+ *
+ *   T = sum over layers [always / BW(home) + max(Tgpu(h), Tcpu(h)) + sync * crossings] + head + kv
+ *
+ * Tgpu and Tcpu are what the two sides' neurons take: bytes read in order at the streaming rate,
+ * gathered ones at the gather rate, and a fixed cost when there are any. A layer exchanges when
+ * neurons are away from its attention; a change of home from one layer to the next (or to the head)
+ * is a crossing too. */
+#include <assert.h>
+#include <math.h>
+
+#include "place_cost.h"
+
+static const double GIGA = 1e9;
+
+double place_gpu_time(const place_item *item, int64_t k) {
+    if (k == 0) return 0;
+    return item->overhead[PLACE_GPU] + (double)k * item->stream[PLACE_GPU] +
+           item->layer->gather[k] * item->gather[PLACE_GPU];
+}
+
+double place_cpu_time(const place_item *item, int64_t k) {
+    if (k == item->n_units) return 0;
+    const double *gather = item->layer->gather;
+    return item->overhead[PLACE_CPU] + (double)(item->n_units - k) * item->stream[PLACE_CPU] +
+           (gather[item->n_units] - gather[k]) * item->gather[PLACE_CPU];
+}
+
+bool place_exchanges(const place_item *item, place_home home, int64_t k) {
+    return home == PLACE_GPU ? k < item->n_units : k > 0;
+}
+
+double place_ffn_time(const place_item *item, place_home home, int64_t k) {
+    if (item->n_units == 0) return 0;
+    double both = fmax(place_gpu_time(item, k), place_cpu_time(item, k));
+    return fmax(both, item->floor) + (place_exchanges(item, home, k) ? item->sync : 0);
+}
+
+/* Tgpu grows and Tcpu falls with k. */
+static int64_t find_balance(const place_item *item) {
+    int64_t low = 0, high = item->n_units;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        double gpu = fmax(place_gpu_time(item, middle), item->floor);
+        if (gpu >= place_cpu_time(item, middle))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void fill_layer(const place_layer *l, const place_machine *m, place_item *item) {
+    *item = (place_item){.layer = l, .sync = m->sync, .unit_bytes = l->unit_bytes};
+    item->bytes = l->always_bytes + l->predictor_bytes + l->kv_bytes;
+    item->n_units = l->n / l->unit;
+    for (int d = 0; d < PLACE_HOMES; d++) {
+        const place_device *device = &m->device[d];
+        if (d == PLACE_GPU && !m->has_gpu) continue;
+        double streamed = (double)(l->always_bytes + l->predictor_bytes);
+        item->always[d] = streamed / (device->stream_gbps * GIGA) + device->overhead;
+        item->kv[d] = (double)l->kv_read / (device->stream_gbps * GIGA);
+        item->stream[d] = l->unit_stream / (device->stream_gbps * GIGA);
+        item->gather[d] = 1 / (device->gather_gbps * GIGA);
+        item->overhead[d] = device->overhead;
+    }
+    if (m->has_gpu && m->shared) {
+        double rate = fmax(m->device[PLACE_CPU].stream_gbps, m->device[PLACE_GPU].stream_gbps);
+        double all = (double)item->n_units * l->unit_stream + l->gather[item->n_units];
+        item->floor = all / (rate * GIGA);
+    }
+    if (m->has_gpu) item->balance = find_balance(item);
+}
+
+void place_items_fill(const place_workload *w, const place_machine *m, place_item *items) {
+    for (int i = 0; i < w->n_layers; i++) fill_layer(&w->layers[i], m, &items[i]);
+    place_item *head = &items[w->n_layers];
+    *head = (place_item){.sync = m->sync, .bytes = w->head_bytes};
+    for (int d = 0; d < PLACE_HOMES; d++) {
+        if (d == PLACE_GPU && !m->has_gpu) continue;
+        head->always[d] = (double)w->head_bytes / (m->device[d].stream_gbps * GIGA) +
+                          m->device[d].overhead;
+    }
+}
+
+/* ---- prediction ------------------------------------------------------------------------------ */
+
+static void add_reads(const place_item *item, place_home home, int64_t k, place_prediction *out) {
+    const place_layer *l = item->layer;
+    out->read[home] += (double)(l->always_bytes + l->predictor_bytes + l->kv_read);
+    out->read[PLACE_GPU] += (double)k * l->unit_stream + l->gather[k];
+    out->read[PLACE_CPU] += (double)(item->n_units - k) * l->unit_stream +
+                            (l->gather[item->n_units] - l->gather[k]);
+}
+
+static place_layer_time layer_time(const place_item *item, const place_cut *cut,
+                                   place_prediction *out) {
+    int64_t k = cut->hot / item->layer->unit;
+    assert(cut->hot >= 0 && cut->hot <= item->layer->n && cut->hot % item->layer->unit == 0);
+    bool exchanges = place_exchanges(item, cut->attention, k);
+    place_layer_time t = {.always = item->always[cut->attention],
+                          .kv = item->kv[cut->attention],
+                          .gpu = place_gpu_time(item, k),
+                          .cpu = place_cpu_time(item, k),
+                          .sync = exchanges ? item->sync : 0};
+    t.total = t.always + t.kv + place_ffn_time(item, cut->attention, k);
+    out->crossings += exchanges;
+    out->weights[cut->attention] += item->layer->always_bytes + item->layer->predictor_bytes;
+    out->kv_cache[cut->attention] += item->layer->kv_bytes;
+    out->weights[PLACE_GPU] += (uint64_t)k * item->unit_bytes;
+    out->weights[PLACE_CPU] += (uint64_t)(item->n_units - k) * item->unit_bytes;
+    add_reads(item, cut->attention, k, out);
+    return t;
+}
+
+/* A head that is the embedding table is stored once, unless it has to be in two memories. */
+static void add_head(const place_workload *w, const place_machine *m, place_home home,
+                     place_prediction *out) {
+    out->weights[PLACE_CPU] += w->table_bytes;
+    out->weights[home] += w->head_bytes;
+    if (home == PLACE_CPU || m->shared) out->weights[PLACE_CPU] -= w->tied_bytes;
+    out->read[home] += (double)w->head_bytes;
+}
+
+static void add_residence(const place_workload *w, const place_machine *m, place_prediction *out) {
+    for (int d = 0; d < PLACE_HOMES; d++) out->resident[d] = out->weights[d] + out->kv_cache[d];
+    if (out->resident[PLACE_GPU] == 0) return;
+    out->scratch = w->scratch_bytes;
+    out->runtime = m->runtime_bytes;
+    out->margin = m->margin_bytes;
+    out->resident[PLACE_GPU] += out->scratch + out->runtime;
+}
+
+static void predict_item(const place_item *item, const place_cut *cut, place_prediction *out,
+                         place_layer_time *kept) {
+    place_layer_time t = layer_time(item, cut, out);
+    out->always += t.always;
+    out->kv += t.kv;
+    out->gpu += t.gpu;
+    out->cpu += t.cpu;
+    out->sync += t.sync;
+    out->seconds += t.total;
+    if (kept) *kept = t;
+}
+
+void place_predict(const place_workload *w, const place_machine *m, const place_plan *p,
+                   place_prediction *out, place_layer_time *layers) {
+    assert(p->n_layers == w->n_layers);
+    *out = (place_prediction){0};
+    for (int i = 0; i < w->n_layers; i++) {
+        place_item item;
+        fill_layer(&w->layers[i], m, &item);
+        predict_item(&item, &p->cuts[i], out, layers ? &layers[i] : NULL);
+        place_home next = i + 1 < w->n_layers ? p->cuts[i + 1].attention : p->head;
+        if (next == p->cuts[i].attention) continue;
+        out->crossings++;
+        out->sync += m->sync;
+        out->seconds += m->sync;
+    }
+    const place_device *home = &m->device[p->head];
+    out->head = (double)w->head_bytes / (home->stream_gbps * GIGA) + home->overhead;
+    out->seconds += out->head;
+    add_head(w, m, p->head, out);
+    add_residence(w, m, out);
+}
+
+static place_home home_of_most(const place_workload *w, const place_plan *p, bool kv) {
+    uint64_t bytes[PLACE_HOMES] = {0};
+    for (int i = 0; i < w->n_layers; i++)
+        bytes[p->cuts[i].attention] += kv ? w->layers[i].kv_bytes : w->layers[i].predictor_bytes;
+    return bytes[PLACE_GPU] > bytes[PLACE_CPU] ? PLACE_GPU : PLACE_CPU;
+}
+
+place_home place_kv_home(const place_workload *w, const place_plan *p) {
+    return home_of_most(w, p, true);
+}
+
+place_home place_predictor_home(const place_workload *w, const place_plan *p) {
+    return w->has_predictor ? home_of_most(w, p, false) : place_kv_home(w, p);
+}

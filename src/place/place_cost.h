@@ -1,0 +1,32 @@
+/* place_cost.h: the cost of one item of a placement: a layer, or the head as a last layer without
+ * neurons. Private to src/place. Solver and prediction read the same items, so what is minimised is
+ * what is reported. */
+#ifndef PLACE_PLACE_COST_H
+#define PLACE_PLACE_COST_H
+
+#include "place.h"
+
+typedef struct place_item {
+    const place_layer *layer;   /* NULL: the head */
+    double always[PLACE_HOMES]; /* seconds for what every token reads, by home */
+    double kv[PLACE_HOMES];
+    uint64_t bytes;      /* of GPU memory, when this part is at home there */
+    int64_t n_units;     /* groups of neurons */
+    uint64_t unit_bytes; /* of GPU memory */
+    /* Seconds: per group, per gathered byte, and once when the device has neurons at all. */
+    double stream[PLACE_HOMES], gather[PLACE_HOMES], overhead[PLACE_HOMES];
+    double floor; /* with one memory for both, the neurons take at least this long */
+    double sync;
+    int64_t balance; /* the least k at which the GPU takes as long as the CPU */
+} place_item;
+
+/* [w->n_layers + 1]; the last one is the head. */
+void place_items_fill(const place_workload *w, const place_machine *m, place_item *items);
+
+double place_gpu_time(const place_item *item, int64_t k); /* of groups [0, k) */
+double place_cpu_time(const place_item *item, int64_t k); /* of groups [k, n_units) */
+/* Neurons and their exchange. */
+double place_ffn_time(const place_item *item, place_home home, int64_t k);
+bool place_exchanges(const place_item *item, place_home home, int64_t k);
+
+#endif

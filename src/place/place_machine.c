@@ -1,0 +1,103 @@
+/* place_machine.c: described machines, so that a placement can be planned for a machine that is not
+ * here. Memory sizes and bandwidths are the makers' (data sheets of the GPUs; dual-channel memory
+ * is 2 x 8 bytes x transfers per second). What programs reach of them is an assumption, the same
+ * for all: it stands here once, and `place --measure` replaces it for the machine at hand. */
+#include <math.h>
+#include <string.h>
+
+#include "place.h"
+
+/* Shares of the published bandwidth. GPU: the share that this project aims at for decoding
+ * (docs/placement.md); neurons' rows of 2 KiB and more are whole memory bursts there, so that
+ * gathering loses little. CPU: 41-47 GB/s streamed, 25 gathered in rows of 2 KiB is what was
+ * measured where kernels were tuned, which is 0.6. */
+static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU_GATHER = 0.52;
+/* About four kernels of a recorded graph per half layer at 1.5 microseconds each; and five barriers
+ * of worker threads at 1. */
+static const double GPU_OVERHEAD = 6e-6, CPU_OVERHEAD = 5e-6;
+/* A hand-off through flags in pinned memory, both ways, and two short vectors over the bus. */
+static const double SYNC = 10e-6;
+#define MIB         ((uint64_t)1 << 20)
+#define GIB         ((uint64_t)1 << 30)
+#define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
+#define GPU_MARGIN  (256 * MIB) /* a desktop's next window */
+#define HOST_MEMORY (64 * GIB)
+
+typedef struct described {
+    const char *name;
+    double gpu_gbps, cpu_gbps; /* published; 0: no GPU */
+    uint64_t gpu_gib;
+} described;
+
+/* DDR4-3200 and DDR5-5600, two channels. */
+#define DDR4 51.2
+#define DDR5 89.6
+
+static const described machines[] = {
+    {"cpu-only", 0, DDR4, 0},
+    {"cpu-only-ddr5", 0, DDR5, 0},
+    {"rtx-2080ti-ddr4", 616, DDR4, 11}, /* GDDR6, 352 bits at 14 Gbit/s */
+    {"rtx-2080ti-ddr5", 616, DDR5, 11},
+    {"rtx-3060-ddr4", 360, DDR4, 12}, /* GDDR6, 192 bits at 15 Gbit/s */
+    {"rtx-3060-ddr5", 360, DDR5, 12},
+    {"rtx-4090-ddr4", 1008, DDR4, 24}, /* GDDR6X, 384 bits at 21 Gbit/s */
+    {"rtx-4090-ddr5", 1008, DDR5, 24},
+    {"rtx-5090-ddr4", 1792, DDR4, 32}, /* GDDR7, 512 bits at 28 Gbit/s */
+    {"rtx-5090-ddr5", 1792, DDR5, 32},
+};
+
+int place_machine_count(void) {
+    return (int)(sizeof machines / sizeof *machines);
+}
+
+place_machine place_machine_at(int i) {
+    const described *d = &machines[i];
+    place_machine m = {.has_gpu = d->gpu_gbps > 0, .sync = SYNC};
+    memcpy(m.name, d->name, strlen(d->name) + 1);
+    m.device[PLACE_CPU] = (place_device){.memory_bytes = HOST_MEMORY,
+                                         .stream_gbps = CPU_STREAM * d->cpu_gbps,
+                                         .gather_gbps = CPU_GATHER * d->cpu_gbps,
+                                         .overhead = CPU_OVERHEAD};
+    if (!m.has_gpu) return m;
+    m.device[PLACE_GPU] = (place_device){.memory_bytes = d->gpu_gib * GIB,
+                                         .stream_gbps = GPU_STREAM * d->gpu_gbps,
+                                         .gather_gbps = GPU_GATHER * d->gpu_gbps,
+                                         .overhead = GPU_OVERHEAD};
+    m.runtime_bytes = GPU_RUNTIME;
+    m.margin_bytes = GPU_MARGIN;
+    return m;
+}
+
+bool place_machine_find(const char *name, place_machine *out) {
+    for (int i = 0; i < place_machine_count(); i++) {
+        if (strcmp(machines[i].name, name) != 0) continue;
+        *out = place_machine_at(i);
+        return true;
+    }
+    return false;
+}
+
+/* Wide enough for any machine of the coming decades, narrow enough that sums stay finite. */
+static const double RATE_MIN = 1e-3, RATE_MAX = 1e6, SECONDS_MAX = 10;
+
+static pi_status refuse(const place_machine *m, const char *device, const char *field, double value,
+                        pi_error *err) {
+    return error_set(err, PI_ERR_RANGE, "%s%s of %g makes no sense: profile %s: correct it", device,
+                     field, value, m->name);
+}
+
+pi_status place_machine_check(const place_machine *m, pi_error *err) {
+    static const char *const names[PLACE_HOMES] = {"cpu ", "gpu "};
+    if (!(m->sync >= 0 && m->sync <= SECONDS_MAX)) return refuse(m, "", "sync_us", m->sync, err);
+    for (int i = 0; i < PLACE_HOMES; i++) {
+        const place_device *d = &m->device[i];
+        if (i == PLACE_GPU && !m->has_gpu) continue;
+        if (!(d->stream_gbps >= RATE_MIN && d->stream_gbps <= RATE_MAX))
+            return refuse(m, names[i], "stream_gbps", d->stream_gbps, err);
+        if (!(d->gather_gbps >= RATE_MIN && d->gather_gbps <= RATE_MAX))
+            return refuse(m, names[i], "gather_gbps", d->gather_gbps, err);
+        if (!(d->overhead >= 0 && d->overhead <= SECONDS_MAX))
+            return refuse(m, names[i], "overhead_us", d->overhead, err);
+    }
+    return PI_OK;
+}

@@ -1,0 +1,160 @@
+/* place_relax.c: the relaxed problem: bytes on the GPU may be had at a price instead of within a
+ * budget. For one price the best placement is found exactly: per item and home the best cut by
+ * binary search, then homes by a walk along the layers, since only neighbours pay for a change of
+ * home. The best price is found by the line through the two placements that enclose the budget,
+ * which ends after finitely many steps (the dual is the upper hull of lines time + price * bytes).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "place_search.h"
+
+/* The least k in low..high where moving one more group to the GPU saves the CPU at most `least`
+ * seconds. Savings fall with k: the hottest come first. */
+static int64_t find_saving(const place_item *item, int64_t low, int64_t high, double least) {
+    const double *gather = item->layer->gather;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        double saving = item->stream[PLACE_CPU] +
+                        (gather[middle + 1] - gather[middle]) * item->gather[PLACE_CPU];
+        if (saving <= least)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void try_cut(const place_item *item, place_home home, double price, int64_t k, int64_t *best,
+                    double *least) {
+    double bytes = (double)k * (double)item->unit_bytes;
+    double value = place_ffn_time(item, home, k) + price * bytes;
+    if (*best >= 0 && (value > *least || (value == *least && k >= *best))) return;
+    *best = k;
+    *least = value;
+}
+
+/* Up to the balance time falls as the CPU's does, by less and less; from there it grows. The ends,
+ * where an exchange or a device's fixed cost is saved, stand apart. */
+int64_t place_best_cut(const place_item *item, place_home home, place_range range, double price) {
+    int64_t best = -1;
+    double least = 0;
+    try_cut(item, home, price, range.low, &best, &least);
+    try_cut(item, home, price, range.high, &best, &least);
+    int64_t low = range.low > 1 ? range.low : 1;
+    int64_t high = range.high < item->n_units - 1 ? range.high : item->n_units - 1;
+    if (low > high) return best;
+    int64_t turns[] = {find_saving(item, low, high, price * (double)item->unit_bytes),
+                       item->balance - 1, item->balance};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        int64_t k = turns[i] < low ? low : turns[i] > high ? high : turns[i];
+        try_cut(item, home, price, k, &best, &least);
+    }
+    return best;
+}
+
+static double bytes_of(const place_item *item, place_home home, int64_t k) {
+    double bytes = (double)k * (double)item->unit_bytes;
+    return home == PLACE_GPU ? bytes + (double)item->bytes : bytes;
+}
+
+static double time_of(const place_item *item, place_home home, int64_t k) {
+    return item->always[home] + item->kv[home] + place_ffn_time(item, home, k);
+}
+
+void place_choice_sum(const place_problem *p, place_choice *c) {
+    c->time = c->bytes = 0;
+    for (int i = 0; i < p->n; i++) {
+        c->time += time_of(&p->items[i], c->home[i], c->k[i]);
+        c->bytes += bytes_of(&p->items[i], c->home[i], c->k[i]);
+        if (i > 0 && c->home[i] != c->home[i - 1]) c->time += p->sync;
+    }
+}
+
+void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from) {
+    to->time = from->time;
+    to->bytes = from->bytes;
+    memcpy(to->home, from->home, (size_t)p->n * sizeof *to->home);
+    memcpy(to->k, from->k, (size_t)p->n * sizeof *to->k);
+}
+
+/* ---- one price ------------------------------------------------------------------------------- */
+
+static void step_item(place_problem *p, int i, place_home home, place_range range, double price) {
+    struct place_step *s = &p->steps[i][home];
+    *s = (struct place_step){.value = INFINITY};
+    if (range.low > range.high) return;
+    int64_t k = place_best_cut(&p->items[i], home, range, price);
+    s->k = k;
+    s->bytes = bytes_of(&p->items[i], home, k);
+    s->value = time_of(&p->items[i], home, k) + price * s->bytes;
+    if (i == 0) return;
+    const struct place_step *before = p->steps[i - 1];
+    double stay = before[home].value, change = before[!home].value + p->sync;
+    s->from = change < stay ? (place_home)!home : home;
+    s->value += fmin(stay, change);
+}
+
+static void minimise(place_problem *p, place_range (*ranges)[PLACE_HOMES], double price,
+                     place_choice *out) {
+    for (int i = 0; i < p->n; i++)
+        for (int home = 0; home < PLACE_HOMES; home++)
+            step_item(p, i, (place_home)home, ranges[i][home], price);
+    const struct place_step *last = p->steps[p->n - 1];
+    place_home home = last[PLACE_GPU].value < last[PLACE_CPU].value ? PLACE_GPU : PLACE_CPU;
+    for (int i = p->n - 1; i >= 0; i--) {
+        out->home[i] = home;
+        out->k[i] = p->steps[i][home].k;
+        home = p->steps[i][home].from;
+    }
+    place_choice_sum(p, out);
+}
+
+/* ---- the best price -------------------------------------------------------------------------- */
+
+static bool fits_at_all(const place_problem *p, place_range (*ranges)[PLACE_HOMES]) {
+    double least = 0;
+    for (int i = 0; i < p->n; i++) {
+        double item = INFINITY;
+        for (int home = 0; home < PLACE_HOMES; home++) {
+            place_range r = ranges[i][home];
+            if (r.low > r.high) continue;
+            item = fmin(item, bytes_of(&p->items[i], (place_home)home, r.low));
+        }
+        least += item;
+    }
+    return least <= p->budget;
+}
+
+place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLACE_HOMES], place_choice *below,
+                          place_choice *above, double *bound) {
+    /* Seconds per byte: the first is less than any memory's, the last more than anything is worth:
+     * an exchange of ten seconds saved by a byte. */
+    const double price_min = 1e-14, price_max = 1e3, same = 1e-12;
+    enum { MAX_STEPS = 100 }; /* some twenty are usual */
+    if (!fits_at_all(p, ranges)) return PLACE_EMPTY;
+    minimise(p, ranges, 0, above);
+    *bound = above->time;
+    if (above->bytes <= p->budget) {
+        place_choice_copy(p, below, above);
+        return PLACE_SOLVED;
+    }
+    for (double price = price_min;; price *= 4) {
+        if (price > price_max) return PLACE_EMPTY;
+        minimise(p, ranges, price, below);
+        *bound = fmax(*bound, below->time + price * (below->bytes - p->budget));
+        if (below->bytes <= p->budget) break;
+        place_choice_copy(p, above, below);
+    }
+    for (int step = 0; step < MAX_STEPS; step++) {
+        double price = (below->time - above->time) / (above->bytes - below->bytes);
+        double line = below->time + price * (below->bytes - p->budget);
+        if (!(price >= 0)) break;
+        minimise(p, ranges, price, &p->spare);
+        double value = p->spare.time + price * (p->spare.bytes - p->budget);
+        *bound = fmax(*bound, value);
+        if (value >= line - same * fabs(line)) break;
+        place_choice_copy(p, p->spare.bytes <= p->budget ? below : above, &p->spare);
+    }
+    return PLACE_OPEN;
+}

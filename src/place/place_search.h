@@ -1,0 +1,50 @@
+/* place_search.h: between the solver's halves: the relaxed problem (place_relax.c) and the search
+ * that closes its gap (place_solve.c). Private to src/place. */
+#ifndef PLACE_PLACE_SEARCH_H
+#define PLACE_PLACE_SEARCH_H
+
+#include "place_cost.h"
+
+/* One way to place everything. The last item is the head. */
+typedef struct place_choice {
+    double time, bytes;
+    place_home *home; /* [n] */
+    int64_t *k;       /* [n] groups on the GPU */
+} place_choice;
+
+/* A part of all placements: per item and home, k within low..high; low > high: not that home. */
+typedef struct place_range {
+    int64_t low, high;
+} place_range;
+
+typedef struct place_problem {
+    int n; /* items: layers and the head */
+    const place_item *items;
+    double sync, budget; /* bytes for items */
+    /* Room for place_relax. */
+    struct place_step {
+        double value, time, bytes;
+        int64_t k;
+        place_home from;
+    } (*steps)[PLACE_HOMES]; /* [n] */
+    place_choice spare;
+} place_problem;
+
+typedef enum place_relaxed {
+    PLACE_EMPTY,  /* nothing in the part fits the budget */
+    PLACE_SOLVED, /* `below` is the part's best */
+    PLACE_OPEN    /* `below` fits, `above` does not, the best is between bound and below->time */
+} place_relaxed;
+
+/* The Lagrangian dual of the part `ranges` ([n][PLACE_HOMES]): max over price >= 0 of min over
+ * placements of time + price * (bytes - budget). Fills the two placements that meet at the best
+ * price and the bound. */
+place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLACE_HOMES], place_choice *below,
+                          place_choice *above, double *bound);
+/* Sums of a choice's time and bytes, from its homes and cuts. */
+void place_choice_sum(const place_problem *p, place_choice *c);
+void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from);
+/* The best k within `range` for a price per byte; fewer bytes when equal. */
+int64_t place_best_cut(const place_item *item, place_home home, place_range range, double price);
+
+#endif

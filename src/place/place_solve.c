@@ -1,0 +1,300 @@
+/* place_solve.c: branch and bound over the relaxed problem. A part of all placements is a range of
+ * cuts per layer and home. Relaxing a part gives a lower bound and two placements that enclose the
+ * budget; where they differ most, the part is cut in two. Good placements come from mixing the two
+ * (layers from one up to some point, from the other behind it), relaxing again with the mixture's
+ * homes fixed, and filling what room is left with single steps.
+ *
+ * Layers are many and alike, so the first bound is nearly always within TOLERANCE of the first
+ * placement, and the search ends where it began. It always ends after MAX_PARTS: the plan's `bound`
+ * says how much better any placement could be. */
+#include <math.h>
+#include <string.h>
+
+#include "mem.h"
+#include "place_search.h"
+
+enum {
+    MAX_PARTS = 200 /* a millisecond each for 60 layers */
+};
+
+/* Relative: far below what the model of the machine is good for. */
+static const double TOLERANCE = 1e-5;
+
+typedef struct part {
+    double bound;
+    place_range (*ranges)[PLACE_HOMES]; /* [n] */
+} part;
+
+typedef struct search {
+    place_problem problem;
+    part parts[MAX_PARTS];
+    int n_parts, n_made;
+    double given_up; /* the least bound of what was not searched */
+    place_choice best, below, above, mixed, fixed_below, fixed_above;
+    place_range (*fixed)[PLACE_HOMES]; /* [n] */
+    arena arena;
+    bool no_memory;
+} search;
+
+static void choice_create(search *s, place_choice *c) {
+    c->home = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof *c->home);
+    c->k = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof *c->k);
+    if (!c->home || !c->k) s->no_memory = true;
+}
+
+static void *ranges_create(search *s) {
+    void *p = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof(place_range[PLACE_HOMES]));
+    if (!p) s->no_memory = true;
+    return p;
+}
+
+static void keep_if_better(search *s, const place_choice *c) {
+    if (c->bytes <= s->problem.budget && c->time < s->best.time)
+        place_choice_copy(&s->problem, &s->best, c);
+}
+
+/* ---- good placements ------------------------------------------------------------------------- */
+
+/* Spends what is left of the budget, each time on the item that gains most. */
+static void fill_up(search *s, place_choice *c) {
+    const place_problem *p = &s->problem;
+    for (int round = 0; round < 4 * p->n; round++) {
+        double left = p->budget - c->bytes, most = 0;
+        int gainer = -1;
+        int64_t to = 0;
+        for (int i = 0; i < p->n; i++) {
+            const place_item *item = &p->items[i];
+            if (c->k[i] == item->n_units) continue;
+            place_range range = {c->k[i], item->n_units};
+            double room = floor(left / (double)item->unit_bytes);
+            if (room < (double)(item->n_units - c->k[i])) range.high = c->k[i] + (int64_t)room;
+            int64_t k = place_best_cut(item, c->home[i], range, 0);
+            double gain = place_ffn_time(item, c->home[i], c->k[i]) -
+                          place_ffn_time(item, c->home[i], k);
+            if (gain <= most) continue;
+            most = gain;
+            gainer = i;
+            to = k;
+        }
+        if (gainer < 0) return;
+        c->k[gainer] = to;
+        place_choice_sum(p, c);
+    }
+}
+
+/* The best that can be done with a placement's homes, as far as the relaxed problem tells. A side
+ * that has no neurons of a layer, or all, keeps it so: those are the steps in the cost. */
+static void improve(search *s, const place_choice *c) {
+    place_problem *p = &s->problem;
+    double bound;
+    for (int i = 0; i < p->n; i++) {
+        int64_t n = p->items[i].n_units;
+        bool gpu = c->home[i] == PLACE_GPU;
+        place_range r = gpu ? (c->k[i] == n ? (place_range){n, n} : (place_range){0, n - 1})
+                            : (c->k[i] == 0 ? (place_range){0, 0} : (place_range){1, n});
+        s->fixed[i][c->home[i]] = r;
+        s->fixed[i][!c->home[i]] = (place_range){0, -1};
+    }
+    if (place_relax(p, s->fixed, &s->fixed_below, &s->fixed_above, &bound) == PLACE_EMPTY) return;
+    fill_up(s, &s->fixed_below);
+    keep_if_better(s, &s->fixed_below);
+}
+
+/* Items before `at` from a, the others from b. */
+static void mix(search *s, const place_choice *a, const place_choice *b, int at) {
+    for (int i = 0; i < s->problem.n; i++) {
+        const place_choice *from = i < at ? a : b;
+        s->mixed.home[i] = from->home[i];
+        s->mixed.k[i] = from->k[i];
+    }
+    place_choice_sum(&s->problem, &s->mixed);
+}
+
+static void try_mixtures(search *s, const place_choice *a, const place_choice *b) {
+    int at_best = -1;
+    double least = INFINITY;
+    for (int at = 0; at <= s->problem.n; at++) {
+        mix(s, a, b, at);
+        if (s->mixed.bytes > s->problem.budget || s->mixed.time >= least) continue;
+        least = s->mixed.time;
+        at_best = at;
+    }
+    if (at_best < 0) return;
+    mix(s, a, b, at_best);
+    keep_if_better(s, &s->mixed);
+    improve(s, &s->mixed);
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static double tolerated(const search *s) {
+    return s->best.time * (1 - TOLERANCE);
+}
+
+/* Takes over a copy of the ranges with those of one item changed; its arrays may be reused. */
+static void add_part(search *s, place_range (*ranges)[PLACE_HOMES], int item, place_range cpu,
+                     place_range gpu, double bound) {
+    if (s->n_made == MAX_PARTS) {
+        s->given_up = fmin(s->given_up, bound);
+        return;
+    }
+    part *t = &s->parts[s->n_parts];
+    t->ranges = ranges_create(s);
+    if (!t->ranges) return;
+    memcpy(t->ranges, ranges, (size_t)s->problem.n * sizeof *ranges);
+    t->ranges[item][PLACE_CPU] = cpu;
+    t->ranges[item][PLACE_GPU] = gpu;
+    t->bound = bound;
+    s->n_parts++;
+    s->n_made++;
+}
+
+/* Where the two placements differ by most bytes; -1: nowhere. */
+static int widest_difference(const search *s) {
+    int widest = -1;
+    double most = -1;
+    for (int i = 0; i < s->problem.n; i++) {
+        const place_item *item = &s->problem.items[i];
+        bool same_home = s->below.home[i] == s->above.home[i];
+        if (same_home && s->below.k[i] == s->above.k[i]) continue;
+        double bytes = fabs((double)(s->below.k[i] - s->above.k[i])) * (double)item->unit_bytes;
+        if (!same_home) bytes += (double)item->bytes;
+        if (bytes <= most) continue;
+        most = bytes;
+        widest = i;
+    }
+    return widest;
+}
+
+static void branch(search *s, place_range (*ranges)[PLACE_HOMES], double bound) {
+    const place_range none = {0, -1};
+    int i = widest_difference(s);
+    if (i < 0) return;
+    place_range cpu = ranges[i][PLACE_CPU], gpu = ranges[i][PLACE_GPU];
+    if (s->below.home[i] != s->above.home[i]) {
+        add_part(s, ranges, i, cpu, none, bound);
+        add_part(s, ranges, i, none, gpu, bound);
+        return;
+    }
+    place_home home = s->below.home[i];
+    int64_t a = s->below.k[i], b = s->above.k[i];
+    int64_t middle = a < b ? a + (b - a + 1) / 2 : b + (a - b + 1) / 2;
+    place_range *own = home == PLACE_CPU ? &cpu : &gpu, low = *own, high = *own;
+    low.high = middle - 1;
+    high.low = middle;
+    *own = low;
+    add_part(s, ranges, i, cpu, gpu, bound);
+    *own = high;
+    if (home == PLACE_CPU) /* the other home is in the first half */
+        add_part(s, ranges, i, high, none, bound);
+    else
+        add_part(s, ranges, i, none, high, bound);
+}
+
+static void explore(search *s, place_range (*ranges)[PLACE_HOMES], double parent) {
+    double bound;
+    place_relaxed result = place_relax(&s->problem, ranges, &s->below, &s->above, &bound);
+    if (result == PLACE_EMPTY) return;
+    keep_if_better(s, &s->below);
+    if (result == PLACE_SOLVED) return;
+    bound = fmax(bound, parent);
+    if (bound >= tolerated(s)) return;
+    try_mixtures(s, &s->below, &s->above);
+    try_mixtures(s, &s->above, &s->below);
+    if (bound < tolerated(s)) branch(s, ranges, bound);
+}
+
+/* The part whose best could be best of all. */
+static int next_part(const search *s) {
+    int next = 0;
+    for (int i = 1; i < s->n_parts; i++)
+        if (s->parts[i].bound < s->parts[next].bound) next = i;
+    return next;
+}
+
+/* Returns the least time that any placement could have. */
+static double run(search *s) {
+    place_range(*all)[PLACE_HOMES] = ranges_create(s);
+    if (s->no_memory) return 0;
+    for (int i = 0; i < s->problem.n; i++)
+        for (int home = 0; home < PLACE_HOMES; home++)
+            all[i][home] = (place_range){0, s->problem.items[i].n_units};
+    s->given_up = INFINITY;
+    explore(s, all, 0);
+    while (s->n_parts > 0 && !s->no_memory) {
+        int next = next_part(s);
+        part t = s->parts[next];
+        s->parts[next] = s->parts[--s->n_parts];
+        if (t.bound >= tolerated(s)) break;
+        explore(s, t.ranges, t.bound);
+    }
+    return fmin(s->given_up, tolerated(s));
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+static pi_status search_create(search **out, const place_item *items, int n, double sync,
+                               double budget, pi_error *err) {
+    search *s = mem_calloc(1, sizeof *s);
+    *out = s;
+    if (!s) return error_nomem(err, sizeof *s, "placement");
+    arena_init(&s->arena);
+    s->problem = (place_problem){.n = n, .items = items, .sync = sync, .budget = budget};
+    s->problem.steps = arena_calloc(&s->arena, (size_t)n, sizeof *s->problem.steps);
+    if (!s->problem.steps) s->no_memory = true;
+    place_choice *choices[] = {&s->best,  &s->below,       &s->above,      &s->problem.spare,
+                               &s->mixed, &s->fixed_below, &s->fixed_above};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) choice_create(s, choices[i]);
+    s->fixed = ranges_create(s);
+    if (s->no_memory) return error_nomem(err, (size_t)n * sizeof(place_item), "placement");
+    place_choice_sum(&s->problem, &s->best); /* zeroed: all on the CPU */
+    return PI_OK;
+}
+
+static void search_free(search *s) {
+    if (!s) return;
+    arena_free(&s->arena);
+    mem_free(s);
+}
+
+static void to_plan(const place_workload *w, const search *s, place_plan *out) {
+    for (int i = 0; i < w->n_layers; i++) {
+        out->cuts[i].attention = s->best.home[i];
+        out->cuts[i].hot = s->best.k[i] * w->layers[i].unit;
+    }
+    out->head = s->best.home[w->n_layers];
+}
+
+pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t budget,
+                      place_plan *out, pi_error *err) {
+    int n = w->n_layers + 1;
+    uint64_t fixed = w->scratch_bytes + m->runtime_bytes + m->margin_bytes;
+    search *s = NULL;
+    *out = (place_plan){.n_layers = w->n_layers};
+    out->cuts = mem_calloc((size_t)w->n_layers, sizeof *out->cuts);
+    place_item *items = mem_calloc((size_t)n, sizeof *items);
+    pi_status status = out->cuts && items ? PI_OK
+                                          : error_nomem(err, (size_t)n * sizeof *items, "layers");
+    if (status == PI_OK) {
+        place_items_fill(w, m, items);
+        double room = budget > fixed ? (double)(budget - fixed) : 0;
+        status = search_create(&s, items, n, m->sync, room, err);
+    }
+    if (status == PI_OK) {
+        out->bound = s->best.time;
+        if (m->has_gpu && budget > fixed) out->bound = run(s);
+        if (s->no_memory) status = error_nomem(err, sizeof *s, "placement");
+    }
+    if (status == PI_OK)
+        to_plan(w, s, out);
+    else
+        place_plan_free(out);
+    search_free(s);
+    mem_free(items);
+    return status;
+}
+
+void place_plan_free(place_plan *p) {
+    mem_free(p->cuts);
+    *p = (place_plan){0};
+}

@@ -1,0 +1,209 @@
+/* place_workload.c: a model as bytes and probabilities. The architecture's row says which tensors
+ * belong to neurons; everything else in a layer is read for every token.
+ *
+ * Probabilities, from what the file knows about neuron i of a layer with n of them:
+ *   fires      freq[i], or the same share for all where there are no statistics
+ *   selected   min(1, c freq[i]) with c such that the mean is the measured share of the predictor
+ * A matrix that decides (the gate, or up where there is none) is read for all neurons, or with a
+ * predictor for the selected ones; the others where the neuron fires. A down matrix with a row per
+ * neuron can be skipped; one with neurons along its rows is read as a whole, and neurons then move
+ * in groups of its blocks. */
+#include <math.h>
+#include <string.h>
+
+#include "mem.h"
+#include "place.h"
+
+/* What reading a neuron's part of a tensor depends on. */
+typedef enum reading { READ_ALWAYS, READ_SELECTED, READ_FIRED, READINGS } reading;
+
+typedef struct neuron_bytes {
+    uint64_t all;          /* of a group */
+    uint64_t by[READINGS]; /* of these, by when they are read */
+} neuron_bytes;
+
+static bool is_predictor(tensor_role role) {
+    return role == ROLE_FC1 || role == ROLE_FC2 || role == ROLE_FC2_BIAS || role == ROLE_FFN_SIGN;
+}
+
+static bool is_statistic(tensor_role role) {
+    return role == ROLE_FFN_FREQ || role == ROLE_FFN_PERM;
+}
+
+/* `t`: the tensor's row; NULL: a part of a bound matrix, which has no row of its own. */
+static bool belongs_to_neurons(const arch_tensor *t) {
+    return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
+}
+
+static reading reading_of(const model_layer *l, const arch_tensor *t, place_ffn ffn) {
+    bool gated = l->t[ROLE_FFN_GATE].data;
+    bool decides = t->role == (gated ? ROLE_FFN_GATE : ROLE_FFN_UP);
+    if (ffn == PLACE_FFN_DENSE || !(t->flags & TENSOR_NEURON_ROWS)) return READ_ALWAYS;
+    if (decides) return ffn == PLACE_FFN_PREDICT ? READ_SELECTED : READ_ALWAYS;
+    return READ_FIRED;
+}
+
+/* Neurons that cannot be parted: the blocks of matrices with neurons along their rows. */
+static int64_t unit_of(const model *m, const model_layer *l) {
+    int64_t unit = 1;
+    for (int i = 0; i < m->arch->n_tensors; i++) {
+        const arch_tensor *t = &m->arch->tensors[i];
+        const model_tensor *tensor = &l->t[t->role];
+        if ((t->flags & TENSOR_NEURON_COLS) && tensor->data)
+            unit = quant_find((uint32_t)tensor->type)->block_elems;
+    }
+    return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
+}
+
+/* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
+static void sum_layer(const model *m, const model_layer *l, place_ffn ffn, place_layer *out,
+                      neuron_bytes *bytes) {
+    out->n = l->hp.n_ff;
+    out->unit = unit_of(m, l);
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        const arch_tensor *t = arch_tensor_of(m->arch, (tensor_role)role);
+        const model_tensor *tensor = &l->t[role];
+        if (!tensor->data || is_statistic((tensor_role)role)) continue;
+        if (is_predictor((tensor_role)role)) {
+            if (ffn == PLACE_FFN_PREDICT) out->predictor_bytes += tensor->n_bytes;
+        } else if (belongs_to_neurons(t)) {
+            uint64_t group = tensor->n_bytes / (uint64_t)(out->n / out->unit);
+            bytes->all += group;
+            bytes->by[reading_of(l, t, ffn)] += group;
+        } else {
+            out->always_bytes += tensor->n_bytes;
+        }
+    }
+    out->unit_bytes = bytes->all;
+    out->unit_stream = (double)bytes->by[READ_ALWAYS];
+}
+
+/* The factor c for which the mean of min(1, c freq) is `selected`: the hottest neurons, those that
+ * c would lift above 1, are taken out one by one. */
+static double selection_factor(const model_layer *l, double selected) {
+    const float *freq = l->sparse.freq; /* non-increasing */
+    double left = selected * (double)l->hp.n_ff, sum = 0;
+    for (int64_t i = 0; i < l->hp.n_ff; i++) sum += (double)freq[i];
+    for (int64_t i = 0; i < l->hp.n_ff; i++) {
+        if (left <= 0 || left * (double)freq[i] <= sum) break;
+        left -= 1;
+        sum -= (double)freq[i];
+    }
+    return sum > 0 && left > 0 ? left / sum : left > 0 ? INFINITY : 0;
+}
+
+static bool fill_gather(const model_layer *l, const neuron_bytes *bytes, double density,
+                        place_layer *out, arena *a) {
+    int64_t n_units = out->n / out->unit;
+    out->gather = arena_calloc(a, (size_t)n_units + 1, sizeof *out->gather);
+    if (!out->gather) return false;
+    bool known = l->sparse.freq;
+    double selected = isnan(l->sparse.density) ? density : (double)l->sparse.density;
+    double factor = known && bytes->by[READ_SELECTED] ? selection_factor(l, selected) : 0;
+    double on_selected = (double)bytes->by[READ_SELECTED] / (double)out->unit;
+    double on_fired = (double)bytes->by[READ_FIRED] / (double)out->unit;
+    double sum = 0;
+    for (int64_t i = 0; i < out->n; i++) {
+        double fires = known ? (double)l->sparse.freq[i] : fmin(density, selected);
+        double chosen = selected;
+        if (known)
+            chosen = fires > 0 ? fmin(1, factor * fires) : 0; /* the factor may be infinite */
+        sum += on_selected * chosen;
+        sum += on_fired * (bytes->by[READ_SELECTED] ? fmin(fires, chosen) : fires);
+        if ((i + 1) % out->unit == 0) out->gather[(i + 1) / out->unit] = sum;
+    }
+    return true;
+}
+
+/* ---- KV cache and buffers -------------------------------------------------------------------- */
+
+static pi_status size_kv(const model *m, const model_layer *l, const place_use *use,
+                         place_layer *out, pi_error *err) {
+    size_t k, v, position, all;
+    uint64_t head_dim = (uint64_t)m->hp.head_dim;
+    if (!quant_row_bytes(use->type_k, head_dim, &k) || !quant_row_bytes(use->type_v, head_dim, &v))
+        return error_set(err, PI_ERR_ARG,
+                         "heads of %d elements are no whole blocks of the KV cache's type: place: "
+                         "choose f16 or f32",
+                         m->hp.head_dim);
+    if (!size_mul((size_t)l->hp.n_head_kv, k + v, &position) ||
+        !size_mul(position, (size_t)use->n_ctx, &all))
+        return error_set(err, PI_ERR_RANGE, "KV cache is too large: %lld positions: choose fewer",
+                         (long long)use->n_ctx);
+    out->kv_bytes = all;
+    out->kv_read = position * (uint64_t)(use->depth < use->n_ctx ? use->depth : use->n_ctx);
+    return PI_OK;
+}
+
+/* Buffers of a pass, as the CPU's plan has them: float32 rows of x, y, attention's input and
+ * output, gate and up, and a predictor's scores; one row of logits. */
+static uint64_t scratch_of(const model *m, const place_use *use) {
+    int64_t width = 0;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        const model_layer *l = &m->layers[i];
+        int64_t head_dim = m->hp.head_dim;
+        int64_t w = 2 * l->hp.n_head * head_dim + 2 * l->hp.n_head_kv * head_dim + 2 * l->hp.n_ff;
+        if (use->ffn[i] == PLACE_FFN_PREDICT) w += l->hp.n_ff + l->sparse.rank;
+        if (w > width) width = w;
+    }
+    width += 3 * (int64_t)m->hp.n_embd;
+    return sizeof(float) * ((uint64_t)use->n_batch * (uint64_t)width + (uint64_t)m->hp.n_vocab);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static void sum_ends(const model *m, place_workload *w) {
+    static const tensor_role ends[] = {ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS, ROLE_OUTPUT,
+                                       ROLE_OUTPUT_BIAS};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (m->t[ends[i]].data) w->head_bytes += m->t[ends[i]].n_bytes;
+    w->table_bytes = m->t[ROLE_TOKEN_EMBD].n_bytes;
+    if (m->t[ROLE_POS_EMBD].data) w->table_bytes += m->t[ROLE_POS_EMBD].n_bytes;
+    if (m->t[ROLE_OUTPUT].data == m->t[ROLE_TOKEN_EMBD].data)
+        w->tied_bytes = m->t[ROLE_TOKEN_EMBD].n_bytes;
+}
+
+static pi_status add_layer(const model *m, int i, const place_use *use, place_workload *w,
+                           pi_error *err) {
+    neuron_bytes bytes = {0};
+    place_layer *out = &w->layers[i];
+    sum_layer(m, &m->layers[i], use->ffn[i], out, &bytes);
+    w->has_predictor = w->has_predictor || out->predictor_bytes > 0;
+    if (!fill_gather(&m->layers[i], &bytes, use->density, out, &w->arena))
+        return error_nomem(err, (size_t)out->n * sizeof(double), "neurons");
+    return size_kv(m, &m->layers[i], use, out, err);
+}
+
+pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,
+                                pi_error *err) {
+    *out = (place_workload){.kind = PLACE_NEURONS, .n_layers = m->hp.n_layer};
+    arena_init(&out->arena);
+    out->layers = arena_calloc(&out->arena, (size_t)m->hp.n_layer, sizeof *out->layers);
+    pi_status status = PI_OK;
+    if (!out->layers)
+        status = error_nomem(err, (size_t)m->hp.n_layer * sizeof *out->layers, "layers");
+    for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++)
+        status = add_layer(m, i, use, out, err);
+    if (status != PI_OK) {
+        place_workload_free(out);
+        return status;
+    }
+    sum_ends(m, out);
+    out->scratch_bytes = scratch_of(m, use);
+    return PI_OK;
+}
+
+void place_workload_free(place_workload *w) {
+    arena_free(&w->arena);
+    *w = (place_workload){0};
+}
+
+uint64_t place_workload_bytes(const place_workload *w) {
+    uint64_t sum = w->table_bytes + w->head_bytes - w->tied_bytes;
+    for (int i = 0; i < w->n_layers; i++) {
+        const place_layer *l = &w->layers[i];
+        sum += l->always_bytes + l->predictor_bytes + l->kv_bytes;
+        sum += (uint64_t)(l->n / l->unit) * l->unit_bytes;
+    }
+    return sum;
+}

@@ -1,0 +1,255 @@
+/* place_profile.c: where a machine's description comes from: a name, a JSON file, or what was
+ * measured here and kept in a file. The form of both files is the same:
+ *
+ *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "overhead_us": 5},
+ *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "overhead_us": 6,
+ *            "runtime_mib": 400, "margin_mib": 256},
+ *    "sync_us": 10, "shared": false}
+ *
+ * Without "gpu" there is none. Unknown keys are refused: a misspelt one would be believed. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "bandwidth.h"
+#include "cpu_features.h"
+#include "file.h"
+#include "json.h"
+#include "json_writer.h"
+#include "place_tool.h"
+#include "pool.h"
+
+enum {
+    /* What gathering is measured with: a neuron's row in Q4_0 at n_embd 4096, one in ten. */
+    GATHER_ROW = 2304,
+    SAMPLES = 5,
+    CACHE_BYTES = 1024 /* of a file with what was measured; names are cut to fit */
+};
+
+static const double GATHER_DENSITY = 0.1, MICRO = 1e-6, MIB = 1048576, GIB = 1073741824;
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+typedef struct number {
+    const char *key;
+    double *value;
+    bool required;
+} number;
+
+/* `others`: NULL-terminated keys of other kinds, or NULL. */
+static pi_status read_numbers(const json_node *object, const char *where, const number *numbers,
+                              size_t n, const char *const *others, pi_error *err) {
+    void *iter = NULL;
+    const char *key;
+    const json_node *node;
+    while (json_next(object, &iter, &key, &node)) {
+        size_t i = 0;
+        while (i < n && strcmp(key, numbers[i].key) != 0) i++;
+        if (i < n && !json_as_double(node, numbers[i].value))
+            return error_set(err, PI_ERR_FORMAT, "not a number: %s: correct %s", where, key);
+        for (size_t k = 0; i == n && others && others[k]; k++)
+            if (strcmp(key, others[k]) == 0) i = n + 1;
+        if (i == n)
+            return error_set(err, PI_ERR_FORMAT, "unknown key %.40s: %s: see docs/placement.md",
+                             key, where);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (numbers[i].required && !json_get(object, numbers[i].key))
+            return error_set(err, PI_ERR_FORMAT, "no %s: %s: add it", numbers[i].key, where);
+    return PI_OK;
+}
+
+/* Bytes from a number in larger units; false when it is none. */
+static bool to_bytes(double value, double unit, uint64_t *out) {
+    const double most = 1ull << 52; /* petabytes; and whole numbers in a double */
+    if (!(value >= 0 && value * unit <= most)) return false;
+    *out = (uint64_t)(value * unit);
+    return true;
+}
+
+static pi_status read_device(const json_node *object, const char *where, place_device *d,
+                             place_machine *m, pi_error *err) {
+    double memory = 0, overhead = d->overhead / MICRO;
+    double runtime = (double)m->runtime_bytes / MIB, margin = (double)m->margin_bytes / MIB;
+    const number numbers[] = {
+        {"stream_gbps", &d->stream_gbps, true}, {"gather_gbps", &d->gather_gbps, true},
+        {"overhead_us", &overhead, false},      {"memory_gib", &memory, false},
+        {"runtime_mib", &runtime, false},       {"margin_mib", &margin, false},
+    };
+    bool gpu = d == &m->device[PLACE_GPU];
+    pi_status status = read_numbers(object, where, numbers, gpu ? 6 : 4, NULL, err);
+    if (status != PI_OK) return status;
+    d->overhead = overhead * MICRO;
+    if (!to_bytes(memory, GIB, &d->memory_bytes) || !to_bytes(runtime, MIB, &m->runtime_bytes) ||
+        !to_bytes(margin, MIB, &m->margin_bytes))
+        return error_set(err, PI_ERR_RANGE, "an amount of memory makes no sense: %s: correct it",
+                         where);
+    return PI_OK;
+}
+
+/* Keys that are missing are as in the described machines. */
+static pi_status read_machine(const json_node *root, const char *path, place_machine *m,
+                              pi_error *err) {
+    place_machine_find("rtx-4090-ddr5", m);
+    m->device[PLACE_CPU].memory_bytes = 0;
+    double sync = m->sync / MICRO;
+    const number numbers[] = {{"sync_us", &sync, false}};
+    static const char *const others[] = {"name", "cpu", "gpu", "shared", NULL};
+    const char *name;
+    size_t n_name;
+    if (json_kind_of(root) != JSON_OBJECT)
+        return error_set(err, PI_ERR_FORMAT,
+                         "not a machine's description: %s: see "
+                         "docs/placement.md",
+                         path);
+    pi_status status = read_numbers(root, path, numbers, 1, others, err);
+    if (status != PI_OK) return status;
+    m->sync = sync * MICRO;
+    const json_node *gpu = json_get(root, "gpu"), *shared = json_get(root, "shared");
+    if (shared && !json_as_bool(shared, &m->shared))
+        return error_set(err, PI_ERR_FORMAT, "not true or false: %s: correct shared", path);
+    m->has_gpu = json_kind_of(gpu) == JSON_OBJECT;
+    if (!json_as_string(json_get(root, "name"), &name, &n_name)) {
+        const char *slash = strrchr(path, '/');
+        name = slash ? slash + 1 : path;
+    }
+    snprintf(m->name, sizeof m->name, "%s", name);
+    status = read_device(json_get(root, "cpu"), "cpu", &m->device[PLACE_CPU], m, err);
+    if (status == PI_OK && m->has_gpu)
+        status = read_device(gpu, "gpu", &m->device[PLACE_GPU], m, err);
+    if (status != PI_OK) return error_prefix(err, status, "%.200s", path);
+    return place_machine_check(m, err);
+}
+
+static pi_status read_file(const char *path, place_machine *out, pi_error *err) {
+    json_doc *doc;
+    pi_status status = json_parse_file(path, &doc, err);
+    if (status != PI_OK) return status;
+    status = read_machine(json_root(doc), path, out, err);
+    json_free(doc);
+    return status;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+static pi_status measure(const pi_place_options *o, place_device *cpu, pi_error *err) {
+    bandwidth *b;
+    int n = o->n_threads ? o->n_threads : cpu_count_physical();
+    pi_status status = bandwidth_create(n, CPU_TIER_AUTO, &b, err);
+    if (status != PI_OK) return status;
+    cpu->stream_gbps = cpu->gather_gbps = 0; /* the best of some: others use this machine too */
+    for (int i = 0; i < SAMPLES; i++) {
+        cpu->stream_gbps = fmax(cpu->stream_gbps, bandwidth_read(b));
+        cpu->gather_gbps = fmax(cpu->gather_gbps, bandwidth_gather(b, GATHER_ROW, GATHER_DENSITY));
+    }
+    bandwidth_free(b);
+    return PI_OK;
+}
+
+static size_t describe(const place_device *cpu, double sync, char text[CACHE_BYTES]) {
+    char name[PLACE_NAME_BYTES];
+    snprintf(name, sizeof name, "%s", cpu_model_name());
+    FILE *file = fmemopen(text, CACHE_BYTES, "w");
+    if (!file) return 0;
+    json_writer w;
+    json_begin(&w, file);
+    json_put_object(&w, NULL);
+    json_put_text(&w, "name", name);
+    json_put_object(&w, "cpu");
+    json_put_number(&w, "stream_gbps", cpu->stream_gbps);
+    json_put_number(&w, "gather_gbps", cpu->gather_gbps);
+    json_put_number(&w, "overhead_us", cpu->overhead / MICRO);
+    json_end_object(&w);
+    json_put_number(&w, "sync_us", sync / MICRO);
+    json_end_object(&w);
+    long n = ftell(file);
+    return fclose(file) == 0 && n > 0 ? (size_t)n : 0;
+}
+
+/* Folders on the way to `path` that are missing. */
+static pi_status make_folders(const char *path, pi_error *err) {
+    char folder[4096];
+    if (strlen(path) >= sizeof folder)
+        return error_set(err, PI_ERR_ARG, "path is too long: cache: give a shorter one");
+    memcpy(folder, path, strlen(path) + 1);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+            return error_set_errno(err, errno, "cannot make folder %.200s", folder);
+        *slash = '/';
+    }
+    return PI_OK;
+}
+
+static pi_status write_cache(const char *path, const place_machine *m, pi_error *err) {
+    char text[CACHE_BYTES];
+    file_writer *w;
+    size_t n = describe(&m->device[PLACE_CPU], m->sync, text);
+    if (n == 0) return error_nomem(err, sizeof text, "what was measured");
+    pi_status status = make_folders(path, err);
+    if (status == PI_OK) status = file_writer_open(path, &w, err);
+    if (status != PI_OK) return status;
+    status = file_writer_write(w, text, n, err);
+    if (status == PI_OK) return file_writer_commit(w, err);
+    file_writer_abort(w);
+    return status;
+}
+
+/* ---- which one ------------------------------------------------------------------------------- */
+
+static void say(const pi_place_options *o, const char *line) {
+    if (o->message) o->message(o->user, line);
+}
+
+static pi_status load_named(const pi_place_options *o, place_machine *out, pi_error *err) {
+    char names[512] = "";
+    if (place_machine_find(o->profile, out)) return PI_OK;
+    if (file_exists(o->profile)) return read_file(o->profile, out, err);
+    for (int i = 0; i < place_machine_count(); i++) {
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "", place_machine_at(i).name);
+    }
+    return error_set(err, PI_ERR_NOT_FOUND, "unknown profile: %.200s: name a file, or one of %s",
+                     o->profile, names);
+}
+
+/* What was measured on this very processor; others may share the folder. A file that cannot be read
+ * is said so and otherwise as none. */
+static pi_status load_cached(const pi_place_options *o, place_machine *out, bool *found,
+                             pi_error *err) {
+    char name[PLACE_NAME_BYTES];
+    pi_error why = {.status = PI_OK};
+    *found = false;
+    if (!o->cache || !file_exists(o->cache)) return PI_OK;
+    pi_status status = read_file(o->cache, out, &why);
+    if (status == PI_ERR_NOMEM) return error_set(err, status, "%s", why.message);
+    if (status != PI_OK) say(o, why.message);
+    snprintf(name, sizeof name, "%s", cpu_model_name());
+    *found = status == PI_OK && strcmp(out->name, name) == 0;
+    return PI_OK;
+}
+
+pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_error *err) {
+    bool found = false;
+    pi_status status = PI_OK;
+    if (o->profile)
+        status = load_named(o, out, err);
+    else if (!o->measure)
+        status = load_cached(o, out, &found, err);
+    if (status == PI_OK && !o->profile && !found) {
+        place_machine_find("cpu-only", out);
+        if (!o->measure)
+            say(o, "this machine was not measured: figures of a desktop with DDR4 are taken; "
+                   "--measure finds its own");
+    }
+    if (status == PI_OK && o->measure) {
+        status = measure(o, &out->device[PLACE_CPU], err);
+        if (status == PI_OK && !o->profile)
+            snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
+        if (status == PI_OK && o->cache) status = write_cache(o->cache, out, err);
+    }
+    if (status == PI_OK && !out->has_gpu)
+        say(o, "no GPU: everything is on the CPU; --profile describes another machine");
+    return status;
+}

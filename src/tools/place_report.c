@@ -1,0 +1,134 @@
+/* place_report.c: a placement as JSON (the form is a contract, see docs/placement.md) and as text.
+ */
+#include <inttypes.h>
+
+#include "json_writer.h"
+#include "place_tool.h"
+
+static const char *const home_names[PLACE_HOMES] = {"cpu", "gpu"};
+
+void place_write_json(const place_report *r, FILE *out) {
+    const place_prediction *t = r->prediction;
+    json_writer w;
+    json_begin(&w, out);
+    json_put_object(&w, NULL);
+    json_put_int(&w, "budget_bytes", r->budget > INT64_MAX ? INT64_MAX : (int64_t)r->budget);
+    json_put_text(&w, "unit", r->work->kind == PLACE_EXPERTS ? "expert" : "neuron");
+    json_put_array(&w, "layers");
+    for (int i = 0; i < r->plan->n_layers; i++) {
+        const place_cut *cut = &r->plan->cuts[i];
+        json_put_object(&w, NULL);
+        json_put_text(&w, "attn", home_names[cut->attention]);
+        json_put_int(&w, "hot", cut->hot);
+        json_put_int(&w, "of", r->work->layers[i].n);
+        json_end_object(&w);
+    }
+    json_end_array(&w);
+    json_put_text(&w, "head", home_names[r->plan->head]);
+    json_put_text(&w, "kv", home_names[place_kv_home(r->work, r->plan)]);
+    json_put_text(&w, "predictor", home_names[place_predictor_home(r->work, r->plan)]);
+    json_put_int(&w, "gpu_bytes", (int64_t)t->resident[PLACE_GPU]);
+    json_put_int(&w, "cpu_bytes", (int64_t)t->resident[PLACE_CPU]);
+    json_put_number(&w, "gpu_read", t->read[PLACE_GPU]);
+    json_put_number(&w, "cpu_read", t->read[PLACE_CPU]);
+    json_put_number(&w, "seconds_per_token", t->seconds);
+    json_put_object(&w, "terms");
+    json_put_number(&w, "always", t->always);
+    json_put_number(&w, "gpu", t->gpu);
+    json_put_number(&w, "cpu", t->cpu);
+    json_put_number(&w, "sync", t->sync);
+    json_put_number(&w, "head", t->head);
+    json_put_number(&w, "kv", t->kv);
+    json_end_object(&w);
+    json_end_object(&w);
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static const double MIB = 1048576, MS = 1e3;
+
+/* Neurons on both sides run at the same time: the longer side bounds. */
+const char *place_bound_name(const place_prediction *p) {
+    const struct {
+        const char *name;
+        double seconds;
+    } terms[] = {
+        {"what is read for every token (attention, norms, predictor)", p->always},
+        {"neurons on the GPU", p->gpu >= p->cpu ? p->gpu : 0},
+        {"neurons on the CPU", p->cpu > p->gpu ? p->cpu : 0},
+        {"exchanges between CPU and GPU", p->sync},
+        {"the head", p->head},
+        {"the KV cache", p->kv},
+    };
+    size_t most = 0;
+    for (size_t i = 1; i < sizeof terms / sizeof *terms; i++)
+        if (terms[i].seconds > terms[most].seconds) most = i;
+    return terms[most].name;
+}
+
+static void write_machine(const place_report *r, FILE *out) {
+    const place_machine *m = r->machine;
+    for (int d = PLACE_HOMES - 1; d >= 0; d--) {
+        const place_device *device = &m->device[d];
+        if (d == PLACE_GPU && !m->has_gpu) continue;
+        fprintf(out, "%-8s%s: streams %.1f GB/s, gathers %.1f GB/s\n",
+                d == PLACE_GPU || !m->has_gpu ? "machine" : "", home_names[d], device->stream_gbps,
+                device->gather_gbps);
+    }
+    fprintf(out, "        profile %s%s\n", m->name, m->shared ? ", one memory for both" : "");
+}
+
+/* Alike layers share a line. */
+static void write_layers(const place_report *r, FILE *out) {
+    fprintf(out, "\n%-9s %-9s %-19s %10s %8s %8s %8s %8s\n", "layers", "attention",
+            "neurons on the GPU", "always ms", "kv ms", "gpu ms", "cpu ms", "sync ms");
+    for (int i = 0, end; i < r->plan->n_layers; i = end) {
+        const place_cut *c = &r->plan->cuts[i];
+        const place_layer_time *t = &r->layers[i];
+        int64_t n = r->work->layers[i].n;
+        for (end = i + 1; end < r->plan->n_layers; end++) {
+            const place_cut *next = &r->plan->cuts[end];
+            if (next->attention != c->attention || next->hot != c->hot) break;
+        }
+        char range[32], cut[48];
+        snprintf(range, sizeof range, end - i > 1 ? "%d-%d" : "%d", i, end - 1);
+        snprintf(cut, sizeof cut, "%" PRId64 " of %" PRId64, c->hot, n);
+        fprintf(out, "%-9s %-9s %-19s %10.3f %8.3f %8.3f %8.3f %8.3f\n", range,
+                home_names[c->attention], cut, MS * t->always, MS * t->kv, MS * t->gpu, MS * t->cpu,
+                MS * t->sync);
+    }
+    fprintf(out, "%-9s %-9s %-19s %10.3f\n", "head", home_names[r->plan->head], "",
+            MS * r->prediction->head);
+}
+
+static void write_bytes(const place_report *r, FILE *out) {
+    const place_prediction *t = r->prediction;
+    fprintf(out, "\n%-8s %12s %12s %12s %12s %12s %14s\n", "MiB", "weights", "KV cache", "buffers",
+            "runtime", "resident", "read per token");
+    for (int d = PLACE_HOMES - 1; d >= 0; d--) {
+        bool gpu = d == PLACE_GPU;
+        fprintf(out, "%-8s %12.1f %12.1f %12.1f %12.1f %12.1f %14.1f\n", home_names[d],
+                (double)t->weights[d] / MIB, (double)t->kv_cache[d] / MIB,
+                gpu ? (double)t->scratch / MIB : 0, gpu ? (double)t->runtime / MIB : 0,
+                (double)t->resident[d] / MIB, t->read[d] / MIB);
+    }
+    fprintf(out, "budget %.1f MiB, of which %.1f MiB are left free as a margin\n",
+            (double)r->budget / MIB, (double)t->margin / MIB);
+}
+
+void place_write_text(const place_report *r, FILE *out) {
+    const place_prediction *t = r->prediction;
+    double slack = 1 - r->plan->bound / t->seconds;
+    fprintf(out, "%-8s%s, mode %s, context %d\n", "model", r->model_name, r->mode, (int)r->n_ctx);
+    write_machine(r, out);
+    write_layers(r, out);
+    write_bytes(r, out);
+    fprintf(out,
+            "\npredicted: %.2f tokens/s (%.3f ms per token, %d tokens before it): always %.3f, "
+            "neurons gpu %.3f | cpu %.3f, sync %.3f (%" PRId64 " crossings), head %.3f, kv %.3f\n",
+            1 / t->seconds, MS * t->seconds, (int)r->depth, MS * t->always, MS * t->gpu,
+            MS * t->cpu, MS * t->sync, t->crossings, MS * t->head, MS * t->kv);
+    fprintf(out, "bound by: %s\n", place_bound_name(t));
+    fprintf(out, "no placement is predicted to be faster by more than %.3f%%\n",
+            slack > 0 ? 100 * slack : 0);
+}

@@ -1,0 +1,143 @@
+/* place_shape.c: a model without weights. Placement looks at sizes, types and statistics only, so
+ * that the shape of a model too large for this disk will do. Tensors, types and probabilities are
+ * those that pi_synth would write (docs/synth.md), for an error-free predictor of recall 0.98. */
+#include <math.h>
+#include <string.h>
+
+#include "mem.h"
+#include "place_tool.h"
+#include "synth.h"
+
+static const double RECALL = 0.98; /* as pi_synth plans its predictors */
+
+static const quant_traits *type_of(const arch_tensor *t, const quant_traits *matrix) {
+    if (t->flags & TENSOR_RAW) return quant_find(QUANT_I32);
+    return t->flags & TENSOR_F32 ? quant_find(QUANT_F32) : matrix;
+}
+
+static uint64_t dim_of(const synth_shape *s, const arch_row *arch, int32_t rank, arch_dim dim) {
+    if (dim == DIM_RANK) return (uint64_t)rank;
+    if (dim == DIM_POS) return (uint64_t)(s->n_ctx + arch->pos_offset);
+    return synth_shape_dim(s, dim);
+}
+
+static pi_status add_tensor(model *m, int layer, const arch_tensor *t, const synth_shape *s,
+                            const pi_synth_options *o, pi_error *err) {
+    static const uint8_t nowhere; /* data that is there, but never read */
+    const quant_traits *traits = type_of(t, quant_find_name(o->type));
+    model_tensor tensor = {.data = &nowhere, .n_out = 1, .scale = 1};
+    uint64_t n_in = dim_of(s, m->arch, o->rank, t->dims[0]);
+    if (t->dims[1] != DIM_NONE) tensor.n_out = (int64_t)dim_of(s, m->arch, o->rank, t->dims[1]);
+    if (!quant_row_bytes(traits->type, n_in, &tensor.row_bytes)) {
+        /* fc2 has short rows: Q8_0's blocks are as short as ranks */
+        traits = quant_find(QUANT_Q8_0);
+        if (t->role != ROLE_FC2 || !quant_row_bytes(traits->type, n_in, &tensor.row_bytes))
+            return error_set(err, PI_ERR_ARG,
+                             "rows of %llu elements do not fit type %s: place: "
+                             "choose another",
+                             (unsigned long long)n_in, o->type);
+    }
+    tensor.type = traits->type;
+    tensor.n_in = (int64_t)n_in;
+    tensor.n_bytes = tensor.row_bytes * (size_t)tensor.n_out;
+    m->weight_bytes += tensor.n_bytes;
+    if (layer < 0)
+        m->t[t->role] = tensor;
+    else
+        m->layers[layer].t[t->role] = tensor;
+    return PI_OK;
+}
+
+static pi_status add_tensors(model *m, int layer, const synth_shape *s, const pi_synth_options *o,
+                             pi_error *err) {
+    for (int i = 0; i < m->arch->n_tensors; i++) {
+        const arch_tensor *t = &m->arch->tensors[i];
+        bool per_layer = t->flags & TENSOR_PER_LAYER;
+        if (per_layer != (layer >= 0) || !synth_has_tensor(t, !o->plain, false)) continue;
+        pi_status status = add_tensor(m, layer, t, s, o, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+/* The neurons' probabilities, hottest first: Phi at the quantiles of their distribution. */
+static float *make_frequencies(model *m, const synth_profile *profile, int32_t n_ff) {
+    float *freq = arena_calloc(&m->arena, (size_t)n_ff, sizeof *freq);
+    for (int32_t i = 0; freq && i < n_ff; i++) {
+        double quantile = synth_probit(1 - (i + 0.5) / n_ff);
+        freq[i] = (float)synth_phi(synth_clamp_mean(profile->mu + profile->tau * quantile));
+    }
+    return freq;
+}
+
+static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_options *o,
+                            const synth_profile *profile, pi_error *err) {
+    synth_predictor predictor = synth_predictor_solve(profile, RECALL, 0, 0);
+    float *freq = make_frequencies(m, profile, s->n_ff);
+    m->layers = arena_calloc(&m->arena, (size_t)m->hp.n_layer, sizeof *m->layers);
+    if (!freq || !m->layers) return error_nomem(err, sizeof *m->layers, "layers of a shape");
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        model_layer *l = &m->layers[i];
+        l->hp = (model_layer_hparams){
+            .n_head = s->n_head, .n_head_kv = s->n_head_kv, .n_ff = s->n_ff};
+        l->sparse = (model_layer_sparse){.cut = NAN, .density = NAN, .recall = NAN};
+        if (!o->plain) {
+            l->sparse.predictor = PREDICTOR_LOWRANK;
+            l->sparse.rank = o->rank;
+            l->sparse.density = (float)predictor.density;
+            l->sparse.freq = freq;
+        }
+        pi_status status = add_tensors(m, i, s, o, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+static pi_status check(const pi_synth_options *o, const synth_shape **shape, pi_error *err) {
+    *shape = o->shape ? synth_shape_find(o->shape) : NULL;
+    if (!*shape)
+        return error_set(err, PI_ERR_ARG, "unknown shape: %.64s: choose one of %s",
+                         o->shape ? o->shape : "", synth_shape_names());
+    if (!o->type || !quant_find_name(o->type) || !quant_find_name(o->type)->quantize)
+        return error_set(err, PI_ERR_ARG, "unknown type of weights: %.64s: try q4_0 or f16",
+                         o->type ? o->type : "");
+    if (o->n_layer < 0 || o->n_layer > (*shape)->n_layer)
+        return error_set(err, PI_ERR_ARG, "%d layers: shape %s: give 1 to %d", (int)o->n_layer,
+                         o->shape, (int)(*shape)->n_layer);
+    if (o->rank < 32 || o->rank > (*shape)->n_embd || o->rank % 32 != 0)
+        return error_set(err, PI_ERR_ARG, "rank %d: shape %s: give a multiple of 32 up to %d",
+                         (int)o->rank, o->shape, (int)(*shape)->n_embd);
+    return PI_OK;
+}
+
+pi_status place_shape_create(const pi_synth_options *o, place_shape *out, pi_error *err) {
+    const synth_shape *s;
+    synth_profile profile;
+    model *m = &out->model;
+    *out = (place_shape){0};
+    arena_init(&m->arena);
+    pi_status status = check(o, &s, err);
+    if (status == PI_OK)
+        status = synth_profile_solve((double)o->density, (double)o->skew_share,
+                                     (double)o->skew_mass, &profile, err);
+    if (status != PI_OK) return status;
+    m->arch = arch_find(s->arch, strlen(s->arch));
+    m->hp = (model_hparams){.n_layer = o->n_layer ? o->n_layer : s->n_layer,
+                            .n_embd = s->n_embd,
+                            .n_vocab = s->n_vocab,
+                            .n_ctx_train = s->n_ctx,
+                            .n_head = s->n_head,
+                            .head_dim = s->n_embd / s->n_head,
+                            .activation = ACTIVATION_RELU};
+    m->sparse.prepared = !o->plain;
+    snprintf(m->name, sizeof m->name, "synthetic %s", s->name);
+    status = add_tensors(m, -1, s, o, err);
+    if (status == PI_OK) status = add_layers(m, s, o, &profile, err);
+    if (status != PI_OK) place_shape_free(out);
+    return status;
+}
+
+void place_shape_free(place_shape *s) {
+    arena_free(&s->model.arena);
+    *s = (place_shape){0};
+}

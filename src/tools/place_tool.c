@@ -1,0 +1,174 @@
+/* place_tool.c: pi_place: gathers what placement needs (a model's sizes, the modes its layers would
+ * run in, a machine, a budget), solves, and has the answer written. */
+#include <string.h>
+
+#include "mem.h"
+#include "place_tool.h"
+#include "plan.h"
+
+enum { DEFAULT_CONTEXT = 8192, DEFAULT_BATCH = 512, DEFAULT_DEPTH = 512, MAX_CONTEXT = 1 << 28 };
+
+pi_place_options pi_place_default_options(void) {
+    return (pi_place_options){
+        .vram_budget = PI_PLACE_ALL,
+        .max_loss = pi_context_default_options().max_loss,
+        .depth = DEFAULT_DEPTH,
+        .n_batch = DEFAULT_BATCH,
+        .density = 1,
+    };
+}
+
+typedef struct place_job {
+    const pi_place_options *options;
+    const model *model;
+    model *opened; /* from a file; NULL: the shape's */
+    place_shape shape;
+    place_ffn *ffn; /* [n_layer] */
+    place_machine machine;
+    place_workload work;
+    place_plan plan;
+    place_prediction prediction;
+    place_layer_time *layers; /* [n_layer] */
+    place_report report;
+} place_job;
+
+/* ---- input ----------------------------------------------------------------------------------- */
+
+static pi_status check_options(const pi_place_options *o, pi_error *err) {
+    if (o->n_ctx < 0 || o->n_ctx > MAX_CONTEXT || o->depth < 0 || o->n_batch < 1)
+        return error_set(err, PI_ERR_ARG, "context %d, depth %d, batch %d: place: correct them",
+                         (int)o->n_ctx, (int)o->depth, (int)o->n_batch);
+    if (!(o->density >= 0 && o->density <= 1))
+        return error_set(err, PI_ERR_ARG, "density %g: place: give 0 to 1", o->density);
+    return PI_OK;
+}
+
+static pi_status open_model(place_job *j, const char *path, pi_error *err) {
+    pi_status status;
+    if (j->options->synth) {
+        status = place_shape_create(j->options->synth, &j->shape, err);
+        j->model = &j->shape.model;
+        return status;
+    }
+    status = model_open(path, NULL, &j->opened, err);
+    j->model = j->opened;
+    return status;
+}
+
+/* The modes that a context would take, and the one of most layers. */
+static pi_status choose_modes(place_job *j, pi_error *err) {
+    static const ffn_mode modes[] = {[PI_MODE_AUTO] = FFN_AUTO,
+                                     [PI_MODE_DENSE] = FFN_DENSE,
+                                     [PI_MODE_EXACT] = FFN_EXACT,
+                                     [PI_MODE_PREDICT] = FFN_PREDICT,
+                                     [PI_MODE_THRESHOLD] = FFN_THRESHOLD};
+    const plan_options asked = {.mode = modes[j->options->mode], .max_loss = j->options->max_loss};
+    int n = j->model->hp.n_layer, count[FFN_MODE_COUNT] = {0}, most = FFN_DENSE;
+    j->ffn = mem_calloc((size_t)n, sizeof *j->ffn);
+    j->layers = mem_calloc((size_t)n, sizeof *j->layers);
+    if (!j->ffn || !j->layers) return error_nomem(err, (size_t)n * sizeof *j->layers, "layers");
+    for (int i = 0; i < n; i++) {
+        ffn_mode mode = plan_choose_mode(j->model, i, &asked);
+        j->ffn[i] = mode == FFN_DENSE     ? PLACE_FFN_DENSE
+                    : mode == FFN_PREDICT ? PLACE_FFN_PREDICT
+                                          : PLACE_FFN_SKIP;
+        if (++count[mode] > count[most]) most = mode;
+    }
+    j->report.mode = ffn_mode_name((ffn_mode)most);
+    return PI_OK;
+}
+
+static pi_status make_workload(place_job *j, pi_error *err) {
+    static const quant_type types[] = {
+        [PI_CACHE_F16] = QUANT_F16, [PI_CACHE_F32] = QUANT_F32, [PI_CACHE_Q8_0] = QUANT_Q8_0};
+    const pi_place_options *o = j->options;
+    int32_t trained = j->model->hp.n_ctx_train;
+    int32_t n_ctx = trained > 0 && trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    if (o->n_ctx > 0) n_ctx = o->n_ctx;
+    j->report.n_ctx = n_ctx;
+    j->report.depth = o->depth < n_ctx ? o->depth : n_ctx;
+    const place_use use = {.ffn = j->ffn,
+                           .n_ctx = n_ctx,
+                           .depth = o->depth,
+                           .n_batch = o->n_batch,
+                           .type_k = types[o->cache_k],
+                           .type_v = types[o->cache_v],
+                           .density = o->density};
+    return place_workload_create(j->model, &use, &j->work, err);
+}
+
+/* More than the card has can be asked for: the plan then says what a larger one would do. */
+static void choose_budget(place_job *j) {
+    const place_device *gpu = &j->machine.device[PLACE_GPU];
+    uint64_t has = j->machine.has_gpu ? gpu->memory_bytes : 0;
+    j->report.budget = j->options->vram_budget;
+    if (j->report.budget == PI_PLACE_ALL) j->report.budget = has;
+    if (has && j->report.budget > has && j->options->message)
+        j->options->message(j->options->user,
+                            "the budget is more than this machine's GPU has: the plan is for a "
+                            "larger one");
+}
+
+static void warn_of_memory(const place_job *j) {
+    uint64_t has = j->machine.device[PLACE_CPU].memory_bytes;
+    if (has && j->prediction.resident[PLACE_CPU] > has && j->options->message)
+        j->options->message(j->options->user,
+                            "the CPU's part is larger than this machine's memory: the predicted "
+                            "speed is that of a machine with more");
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static const char *name_of(const model *m, const char *path) {
+    if (m->name[0]) return m->name;
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static pi_status write_report(place_job *j, const char *path, FILE *out, pi_error *err) {
+    place_report *r = &j->report;
+    r->model_name = name_of(j->model, path);
+    r->machine = &j->machine;
+    r->work = &j->work;
+    r->plan = &j->plan;
+    r->prediction = &j->prediction;
+    r->layers = j->layers;
+    pi_status status = PI_OK;
+    if (j->options->svg) status = place_write_svg(r, j->options->svg, err);
+    if (status != PI_OK) return status;
+    if (j->options->json)
+        place_write_json(r, out);
+    else
+        place_write_text(r, out);
+    return PI_OK;
+}
+
+static void free_job(place_job *j) {
+    place_plan_free(&j->plan);
+    place_workload_free(&j->work);
+    mem_free(j->layers);
+    mem_free(j->ffn);
+    if (j->options->synth) place_shape_free(&j->shape);
+    model_close(j->opened);
+}
+
+pi_status pi_place(const char *path, const pi_place_options *options, FILE *out, pi_error *err) {
+    const pi_place_options defaults = pi_place_default_options();
+    place_job j = {.options = options ? options : &defaults};
+    pi_status status = check_options(j.options, err);
+    if (status == PI_OK) status = open_model(&j, path, err);
+    if (status == PI_OK) status = choose_modes(&j, err);
+    if (status == PI_OK) status = make_workload(&j, err);
+    if (status == PI_OK) status = place_profile_load(j.options, &j.machine, err);
+    if (status == PI_OK) {
+        choose_budget(&j);
+        status = place_solve(&j.work, &j.machine, j.report.budget, &j.plan, err);
+    }
+    if (status == PI_OK) {
+        place_predict(&j.work, &j.machine, &j.plan, &j.prediction, j.layers);
+        warn_of_memory(&j);
+        status = write_report(&j, path, out, err);
+    }
+    free_job(&j);
+    return status;
+}

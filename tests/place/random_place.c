@@ -1,0 +1,120 @@
+/* random_place.c: see random_place.h. */
+#include "random_place.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double between(rng *r, double low, double high) {
+    return low + (high - low) * (double)rng_uniform(r);
+}
+
+static int descending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+static void random_layer(rng *r, int max_units, place_workload *w, place_layer *l) {
+    int64_t units = 1 + (int64_t)(rng_u64(r) % (uint64_t)max_units);
+    l->unit = 1 + (int64_t)(rng_u64(r) % 4);
+    l->n = units * l->unit;
+    l->unit_bytes = 1000 + rng_u64(r) % 4000;
+    l->unit_stream = between(r, 0, 0.5) * (double)l->unit_bytes;
+    if (rng_u64(r) % 4 == 0) l->unit_stream = (double)l->unit_bytes;
+    l->always_bytes = 500 + rng_u64(r) % 8000;
+    if (w->has_predictor) l->predictor_bytes = rng_u64(r) % 2000;
+    l->kv_bytes = rng_u64(r) % 4000;
+    l->kv_read = l->kv_bytes / 2;
+    l->gather = arena_calloc(&w->arena, (size_t)units + 1, sizeof *l->gather);
+    if (!l->gather) abort();
+    for (int64_t i = 1; i <= units; i++)
+        l->gather[i] = between(r, 0, 1) * ((double)l->unit_bytes - l->unit_stream);
+    qsort(l->gather + 1, (size_t)units, sizeof *l->gather, descending);
+    for (int64_t i = 1; i <= units; i++) l->gather[i] += l->gather[i - 1];
+}
+
+void random_workload(rng *r, int n_layers, int max_units, place_workload *out) {
+    *out = (place_workload){.n_layers = n_layers, .has_predictor = rng_u64(r) % 2};
+    arena_init(&out->arena);
+    out->layers = arena_calloc(&out->arena, (size_t)n_layers, sizeof *out->layers);
+    if (!out->layers) abort();
+    for (int i = 0; i < n_layers; i++) random_layer(r, max_units, out, &out->layers[i]);
+    out->head_bytes = 1000 + rng_u64(r) % 20000;
+    out->table_bytes = out->head_bytes;
+    if (rng_u64(r) % 2) out->tied_bytes = out->head_bytes;
+    out->scratch_bytes = rng_u64(r) % 2000;
+}
+
+place_machine random_machine(rng *r) {
+    place_machine m = {.name = "random", .has_gpu = true, .shared = rng_u64(r) % 4 == 0};
+    double cpu = between(r, 5, 50), gpu = cpu * between(r, 0.7, 20);
+    /* Bytes of layers take about a microsecond at these rates. */
+    m.device[PLACE_CPU] = (place_device){.stream_gbps = cpu,
+                                         .gather_gbps = cpu * between(r, 0.3, 1),
+                                         .overhead = between(r, 0, 2e-7)};
+    m.device[PLACE_GPU] = (place_device){.stream_gbps = gpu,
+                                         .gather_gbps = gpu * between(r, 0.3, 1),
+                                         .overhead = between(r, 0, 2e-7)};
+    m.sync = between(r, 0, 3e-7);
+    m.runtime_bytes = rng_u64(r) % 2000;
+    m.margin_bytes = rng_u64(r) % 500;
+    return m;
+}
+
+uint64_t random_budget(rng *r, const place_workload *w, const place_machine *m) {
+    uint64_t all = place_workload_bytes(w) + w->scratch_bytes + m->runtime_bytes + m->margin_bytes;
+    return rng_u64(r) % (all + all / 10);
+}
+
+/* ---- the cost model, once more --------------------------------------------------------------- */
+
+static double side_seconds(const place_layer *l, const place_device *d, int64_t from, int64_t to) {
+    if (from == to) return 0;
+    double seconds = d->overhead;
+    for (int64_t u = from; u < to; u++) {
+        seconds += l->unit_stream / (d->stream_gbps * 1e9);
+        seconds += (l->gather[u + 1] - l->gather[u]) / (d->gather_gbps * 1e9);
+    }
+    return seconds;
+}
+
+static double bus_seconds(const place_layer *l, const place_machine *m) {
+    double rate = fmax(m->device[PLACE_CPU].stream_gbps, m->device[PLACE_GPU].stream_gbps) * 1e9;
+    double bytes = 0;
+    for (int64_t u = 0; u < l->n / l->unit; u++)
+        bytes += l->unit_stream + l->gather[u + 1] - l->gather[u];
+    return m->shared ? bytes / rate : 0;
+}
+
+double plain_seconds(const place_workload *w, const place_machine *m, const place_plan *p) {
+    double seconds = 0;
+    for (int i = 0; i < w->n_layers; i++) {
+        const place_layer *l = &w->layers[i];
+        place_home home = p->cuts[i].attention, next = p->head;
+        if (i + 1 < w->n_layers) next = p->cuts[i + 1].attention;
+        const place_device *d = &m->device[home];
+        int64_t units = l->n / l->unit, hot = p->cuts[i].hot / l->unit;
+        seconds += (double)(l->always_bytes + l->predictor_bytes + l->kv_read) /
+                   (d->stream_gbps * 1e9);
+        seconds += d->overhead;
+        double gpu = side_seconds(l, &m->device[PLACE_GPU], 0, hot);
+        double cpu = side_seconds(l, &m->device[PLACE_CPU], hot, units);
+        seconds += fmax(fmax(gpu, cpu), bus_seconds(l, m));
+        bool away = home == PLACE_GPU ? hot < units : hot > 0;
+        seconds += m->sync * ((away ? 1 : 0) + (next != home ? 1 : 0));
+    }
+    const place_device *d = &m->device[p->head];
+    return seconds + (double)w->head_bytes / (d->stream_gbps * 1e9) + d->overhead;
+}
+
+double plain_bytes(const place_workload *w, const place_machine *m, const place_plan *p) {
+    double bytes = 0;
+    for (int i = 0; i < w->n_layers; i++) {
+        const place_layer *l = &w->layers[i];
+        bytes += (double)(p->cuts[i].hot / l->unit) * (double)l->unit_bytes;
+        if (p->cuts[i].attention == PLACE_GPU)
+            bytes += (double)(l->always_bytes + l->predictor_bytes + l->kv_bytes);
+    }
+    if (p->head == PLACE_GPU) bytes += (double)w->head_bytes;
+    if (bytes > 0) bytes += (double)(w->scratch_bytes + m->runtime_bytes + m->margin_bytes);
+    return bytes;
+}

@@ -1,0 +1,205 @@
+/* test_cli_place.c: place as users type it: budgets, machines, measuring, what is wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+
+static void assert_contains(const char *name, const char *text) {
+    const char *all = shell_read(name, NULL);
+    if (!strstr(all, text)) fail_msg("no \"%s\" in: %s", text, all);
+}
+
+/* The number behind a key of the last document. */
+static double number(const char *key) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(shell_read("out", NULL), quoted);
+    if (!at) fail_msg("no %s", key);
+    return strtod(at + strlen(quoted), NULL);
+}
+
+static void place(const char *options) {
+    char line[1024];
+    snprintf(line, sizeof line, "$PI place -q --json %s", options);
+    if (sh(line) != 0) fail_msg("%s: %s", options, shell_read("err", NULL));
+    assert_err("");
+}
+
+/* From nothing to everything: always an answer, within the budget, and more is never slower. */
+static void test_budgets(void **state) {
+    (void)state;
+    const double gib = 1073741824;
+    static const char *const budgets[] = {"0",   "1e-9", "0.3", "0.8", "1",   "2.5",
+                                          "3.9", "8",    "12",  "100", "1e30"};
+    double before = 1e9, seconds = 0;
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        char options[256];
+        snprintf(options, sizeof options,
+                 "--shape opt-30b --type q4_0 --profile rtx-2080ti-ddr4 --vram-budget %s",
+                 budgets[i]);
+        place(options);
+        seconds = number("seconds_per_token");
+        assert_true(seconds <= before * (1 + 2e-5));
+        assert_true(number("gpu_bytes") <= strtod(budgets[i], NULL) * gib);
+        before = seconds;
+    }
+    assert_true(number("cpu_read") == 0); /* everything fits */
+    double on_gpu = seconds;
+    place("--shape opt-30b --profile rtx-2080ti-ddr4 --vram-budget 0");
+    assert_true(number("gpu_bytes") == 0 && number("gpu_read") == 0);
+    assert_true(number("seconds_per_token") > 5 * on_gpu);
+}
+
+/* The model that synth writes and its shape, without weights, are the same to placement. */
+static void test_shape_is_file(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"tiny", "tiny-opt", "tiny-falcon"};
+    static const char *const modes[] = {"dense", "exact", "predict"};
+    static const char *const keys[] = {"gpu_bytes", "cpu_bytes", "gpu_read",
+                                       "cpu_read",  "always",    "seconds_per_token"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    for (int s = 0; s < 3; s++) {
+        char line[512];
+        double file[KEYS];
+        snprintf(line, sizeof line, "$PI synth -q --type f16 --rank 32 --shape %s -o s.gguf",
+                 shapes[s]);
+        assert_int_equal(sh(line), 0);
+        for (int m = 0; m < 3; m++) {
+            snprintf(line, sizeof line,
+                     "-m s.gguf --mode %s --profile rtx-3060-ddr4 --vram-budget 0.662", modes[m]);
+            place(line);
+            for (int k = 0; k < KEYS; k++) file[k] = number(keys[k]);
+            snprintf(line, sizeof line,
+                     "--shape %s --type f16 --rank 32 --mode %s --profile rtx-3060-ddr4 "
+                     "--vram-budget 0.662",
+                     shapes[s], modes[m]);
+            place(line);
+            for (int k = 0; k < KEYS; k++) {
+                double off = number(keys[k]) - file[k];
+                if (!(off <= 0.02 * file[k] && -off <= 0.02 * file[k]))
+                    fail_msg("%s: %s is %g, of a file %g", line, keys[k], file[k] + off, file[k]);
+            }
+        }
+    }
+}
+
+/* What is read per token, as the engine counts it. */
+static void test_reads(void **state) {
+    (void)state;
+    static const struct {
+        const char *shape, *mode, *plain;
+        double within; /* relative: random tokens fire as often as planned only in the mean */
+    } cases[] = {
+        /* vectors, such as norms, are not counted by the engine */
+        {"tiny", "dense", "", 0.01},        {"tiny", "exact", "", 0.05},
+        {"tiny", "predict", "", 0.05},      {"tiny", "exact", "--plain --density 0.1", 0.05},
+        {"tiny-falcon", "dense", "", 0.01}, {"tiny-opt", "predict", "", 0.05},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$PI synth -q --type q8_0 --rank 32 --shape %s %s -o s.gguf",
+                 cases[i].shape, cases[i].plain);
+        assert_int_equal(sh(line), 0);
+        snprintf(line, sizeof line,
+                 "$PI bench -q -m s.gguf -t 1 -p 0 -n 100 -d 100 -r 1 --json --mode %s",
+                 cases[i].mode);
+        assert_int_equal(sh(line), 0);
+        double counted = number("bytes_per_token");
+        /* tokens at positions 100 to 199 */
+        snprintf(line, sizeof line, "-m s.gguf -d 150 --profile cpu-only --mode %s %s",
+                 cases[i].mode, cases[i].plain[0] ? "--density 0.1" : "");
+        place(line);
+        double off = number("cpu_read") / counted - 1;
+        if (!(off <= cases[i].within && -off <= cases[i].within))
+            fail_msg("%s, %s: %.0f bytes predicted, %.0f counted", cases[i].shape, cases[i].mode,
+                     number("cpu_read"), counted);
+    }
+}
+
+static void test_text(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI place --shape llama-7b --profile rtx-3060-ddr4 --vram-budget 2 "
+                        "--svg plan.svg"),
+                     0);
+    assert_contains("out", "predicted: ");
+    assert_contains("out", "tokens/s");
+    assert_contains("out", "bound by: ");
+    assert_contains("out", "budget 2048.0 MiB");
+    assert_contains("plan.svg", "</svg>");
+    assert_contains("plan.svg", "synthetic llama-7b");
+    assert_int_equal(sh("$PI place --shape llama-7b --profile rtx-3060-ddr4 --vram-budget 20"), 0);
+    assert_contains("err", "more than this machine's GPU has");
+    assert_int_equal(sh("$PI place --shape falcon-40b --type f16 --profile rtx-3060-ddr4"), 0);
+    assert_contains("err", "larger than this machine's memory");
+    assert_int_equal(sh("env -u HOME -u XDG_CACHE_HOME $PI place -m $M"), 0);
+    assert_contains("err", "no GPU: everything is on the CPU");
+    assert_contains("err", "this machine was not measured");
+    assert_contains("out", "profile cpu-only");
+}
+
+static void test_wrong(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI place -m $M --profile abacus"), 1);
+    assert_contains("err", "powerinfer: unknown profile: abacus: name a file, or one of cpu-only ");
+    assert_int_equal(sh("$PI place --shape pear --profile cpu-only"), 1);
+    assert_contains("err", "powerinfer: unknown shape: pear: choose one of ");
+    assert_int_equal(sh("$PI place --shape tiny --type q9 --profile cpu-only"), 1);
+    assert_err("powerinfer: unknown type of weights: q9: try q4_0 or f16\n");
+    assert_int_equal(sh("$PI place --shape tiny --layers 5 --profile cpu-only"), 1);
+    assert_err("powerinfer: 5 layers: shape tiny: give 1 to 4\n");
+    assert_int_equal(sh("$PI place --shape tiny -m a"), 2);
+    assert_err("powerinfer: a file and a shape: -m a and --shape tiny: give one of them\n");
+    assert_int_equal(sh("$PI place -m nowhere.gguf"), 1);
+    assert_contains("err", "nowhere.gguf");
+}
+
+#ifdef TEST_HAS_JSON
+/* Measured once, remembered, and used from then on; a damaged memory is none. */
+static void test_measure(void **state) {
+    (void)state;
+    assert_int_equal(sh("env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M --measure -t 1"), 0);
+    assert_contains("err", "no GPU: everything is on the CPU");
+    assert_contains("cache/deep/powerinfer/machine.json", "\"stream_gbps\": ");
+    assert_int_equal(sh("sed -i 's/\"stream_gbps\": [0-9.e+]*/\"stream_gbps\": 33/' "
+                        "cache/deep/powerinfer/machine.json; "
+                        "env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M"),
+                     0);
+    assert_contains("out", "cpu: streams 33.0 GB/s");
+    assert_int_equal(sh("echo '{' >cache/deep/powerinfer/machine.json; "
+                        "env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M"),
+                     0);
+    assert_contains("err", "machine.json");
+    assert_contains("err", "this machine was not measured");
+}
+
+static void test_file(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"name\": \"desk\", \"cpu\": {\"stream_gbps\": 45, \"gather_gbps\": 27},\n"
+        " \"gpu\": {\"memory_gib\": 6, \"stream_gbps\": 300, \"gather_gbps\": 270,\n"
+        "         \"overhead_us\": 0, \"runtime_mib\": 0, \"margin_mib\": 0}, \"sync_us\": 5}";
+    shell_write("desk.json", text, strlen(text));
+    assert_int_equal(sh("$PI place --shape llama-7b --profile desk.json"), 0);
+    assert_contains("out", "profile desk");
+    assert_contains("out", "gpu: streams 300.0 GB/s, gathers 270.0 GB/s");
+    assert_contains("out", "budget 6144.0 MiB, of which 0.0 MiB are left free");
+}
+#endif
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_budgets), cmocka_unit_test(test_shape_is_file),
+        cmocka_unit_test(test_reads),   cmocka_unit_test(test_text),
+        cmocka_unit_test(test_wrong),
+#ifdef TEST_HAS_JSON
+        cmocka_unit_test(test_measure), cmocka_unit_test(test_file),
+#endif
+    };
+    return cmocka_run_group_tests_name("cli_place", tests, shell_setup, shell_teardown);
+}

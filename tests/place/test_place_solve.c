@@ -1,0 +1,267 @@
+/* test_place_solve.c: the solver against brute force over every placement of tiny instances, and
+ * its properties on larger ones. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "mem.h"
+#include "random_place.h"
+
+enum { TINY = 150, LARGE = 5, BUDGETS = 12 };
+
+/* What the solver promises: within this of the best (relative), see place_solve.c. */
+static const double PROMISE = 2e-5, ROUNDING = 1e-9;
+
+static void solve(const place_workload *w, const place_machine *m, uint64_t budget,
+                  place_plan *plan) {
+    pi_error err = {.status = PI_OK};
+    if (place_solve(w, m, budget, plan, &err) != PI_OK) fail_msg("%s", err.message);
+}
+
+/* ---- brute force ----------------------------------------------------------------------------- */
+
+typedef struct odometer {
+    const place_workload *w;
+    const place_machine *m;
+    uint64_t budget;
+    place_plan plan;
+    double best;
+} odometer;
+
+static void try_all(odometer *o, int i) {
+    if (i == o->w->n_layers) {
+        for (int home = 0; home < PLACE_HOMES; home++) {
+            o->plan.head = (place_home)home;
+            if (plain_bytes(o->w, o->m, &o->plan) > (double)o->budget) continue;
+            o->best = fmin(o->best, plain_seconds(o->w, o->m, &o->plan));
+        }
+        return;
+    }
+    const place_layer *l = &o->w->layers[i];
+    for (int home = 0; home < PLACE_HOMES; home++) {
+        for (int64_t hot = 0; hot <= l->n; hot += l->unit) {
+            o->plan.cuts[i] = (place_cut){.attention = (place_home)home, .hot = hot};
+            try_all(o, i + 1);
+        }
+    }
+}
+
+static void test_brute_force(void **state) {
+    (void)state;
+    rng r;
+    rng_seed(&r, 11);
+    for (int round = 0; round < TINY; round++) {
+        place_cut cuts[3];
+        place_workload w;
+        random_workload(&r, 1 + (int)(rng_u64(&r) % 3), 5, &w);
+        place_machine m = random_machine(&r);
+        odometer o = {.w = &w, .m = &m, .best = INFINITY};
+        o.budget = random_budget(&r, &w, &m);
+        o.plan = (place_plan){.n_layers = w.n_layers, .cuts = cuts};
+        try_all(&o, 0);
+        place_plan plan;
+        solve(&w, &m, o.budget, &plan);
+        double seconds = plain_seconds(&w, &m, &plan);
+        assert_true(plain_bytes(&w, &m, &plan) <= (double)o.budget);
+        if (seconds > o.best * (1 + PROMISE))
+            fail_msg("round %d: %.9g, best %.9g (%.3g more)", round, seconds, o.best,
+                     seconds / o.best - 1);
+        if (plan.bound > o.best * (1 + ROUNDING))
+            fail_msg("round %d: bound %.9g above the best %.9g", round, plan.bound, o.best);
+        place_plan_free(&plan);
+        place_workload_free(&w);
+    }
+}
+
+/* ---- properties ------------------------------------------------------------------------------ */
+
+static void check_plan(const place_workload *w, const place_machine *m, uint64_t budget,
+                       const place_plan *plan) {
+    place_prediction t;
+    place_layer_time layers[64];
+    place_predict(w, m, plan, &t, layers);
+    double seconds = plain_seconds(w, m, plan), sum = t.head, homes = t.sync;
+    assert_true(fabs(t.seconds - seconds) <= ROUNDING * seconds);
+    assert_true(plan->bound <= seconds * (1 + ROUNDING));
+    for (int i = 0; i < w->n_layers; i++) {
+        assert_in_range((uintmax_t)plan->cuts[i].hot, 0, (uintmax_t)w->layers[i].n);
+        assert_int_equal(plan->cuts[i].hot % w->layers[i].unit, 0);
+        sum += layers[i].total;
+        homes -= layers[i].sync;
+    }
+    assert_true(fabs(sum + homes - seconds) <= ROUNDING * seconds);
+    assert_true(fabs(t.sync - (double)t.crossings * m->sync) <= ROUNDING * seconds);
+
+    double used = plain_bytes(w, m, plan);
+    assert_true(used <= (double)budget);
+    assert_true(used == (double)(t.resident[PLACE_GPU] + t.margin));
+    uint64_t twice = plan->head == PLACE_GPU && !m->shared ? w->tied_bytes : 0;
+    assert_int_equal(t.weights[PLACE_GPU] + t.weights[PLACE_CPU] + t.kv_cache[PLACE_GPU] +
+                         t.kv_cache[PLACE_CPU],
+                     place_workload_bytes(w) + twice);
+}
+
+/* Of rising budgets: within each, and never slower than with less. */
+static void test_budgets(void **state) {
+    (void)state;
+    rng r;
+    rng_seed(&r, 12);
+    for (int round = 0; round < LARGE; round++) {
+        place_workload w;
+        random_workload(&r, 4 + (int)(rng_u64(&r) % 40), 200, &w);
+        place_machine m = random_machine(&r);
+        uint64_t all = place_workload_bytes(&w) + w.scratch_bytes + m.runtime_bytes +
+                       m.margin_bytes;
+        double before = INFINITY;
+        for (uint64_t i = 0; i <= BUDGETS; i++) {
+            uint64_t budget = all * i / BUDGETS;
+            place_plan plan;
+            solve(&w, &m, budget, &plan);
+            check_plan(&w, &m, budget, &plan);
+            double seconds = plain_seconds(&w, &m, &plan);
+            if (seconds > before * (1 + PROMISE))
+                fail_msg("round %d: %.9g with %d/%d, %.9g with less", round, seconds, (int)i,
+                         BUDGETS, before);
+            /* Provably close, at any size. */
+            if (plan.bound < seconds * 0.999)
+                fail_msg("round %d, %d/%d: %.9g, bound only %.9g", round, (int)i, BUDGETS, seconds,
+                         plan.bound);
+            before = seconds;
+            place_plan_free(&plan);
+        }
+        place_workload_free(&w);
+    }
+}
+
+static bool all_at(const place_workload *w, const place_plan *p, place_home home) {
+    for (int i = 0; i < w->n_layers; i++) {
+        if (p->cuts[i].attention != home) return false;
+        if (p->cuts[i].hot != (home == PLACE_GPU ? w->layers[i].n : 0)) return false;
+    }
+    return p->head == home;
+}
+
+static void test_ends(void **state) {
+    (void)state;
+    rng r;
+    rng_seed(&r, 13);
+    place_workload w;
+    place_plan plan;
+    random_workload(&r, 6, 50, &w);
+    w.scratch_bytes = 1000;
+    place_machine m = random_machine(&r);
+    m.shared = false;
+    m.sync = 1e-7;
+    m.device[PLACE_GPU] = (place_device){.stream_gbps = 1e4, .gather_gbps = 1e4};
+    m.runtime_bytes = 5000;
+    m.margin_bytes = 4000;
+    uint64_t fixed = 10000, all = place_workload_bytes(&w) + fixed;
+    const uint64_t too_little[] = {0, 1, fixed - 1, fixed};
+    for (size_t i = 0; i < sizeof too_little / sizeof *too_little; i++) {
+        solve(&w, &m, too_little[i], &plan);
+        assert_true(all_at(&w, &plan, PLACE_CPU));
+        place_prediction t;
+        place_predict(&w, &m, &plan, &t, NULL);
+        assert_int_equal(t.resident[PLACE_GPU], 0);
+        assert_int_equal(t.margin, 0);
+        place_plan_free(&plan);
+    }
+    solve(&w, &m, all, &plan); /* the GPU is so fast that nothing is better elsewhere */
+    assert_true(all_at(&w, &plan, PLACE_GPU));
+    place_plan_free(&plan);
+    solve(&w, &m, UINT64_MAX, &plan);
+    assert_true(all_at(&w, &plan, PLACE_GPU));
+    place_plan_free(&plan);
+    m.has_gpu = false;
+    solve(&w, &m, all, &plan);
+    assert_true(all_at(&w, &plan, PLACE_CPU));
+    place_plan_free(&plan);
+    place_workload_free(&w);
+}
+
+/* A GPU that is slower than the CPU at everything, with dear exchanges: memory alone is no reason
+ * to use it. */
+static void test_useless_gpu(void **state) {
+    (void)state;
+    rng r;
+    rng_seed(&r, 14);
+    place_workload w;
+    place_plan plan;
+    random_workload(&r, 8, 50, &w);
+    place_machine m = random_machine(&r);
+    m.device[PLACE_CPU] = (place_device){.stream_gbps = 50, .gather_gbps = 50};
+    m.device[PLACE_GPU] = (place_device){.stream_gbps = 5, .gather_gbps = 5, .overhead = 1e-6};
+    m.sync = 1e-3;
+    solve(&w, &m, UINT64_MAX, &plan);
+    assert_true(all_at(&w, &plan, PLACE_CPU));
+    place_plan_free(&plan);
+    place_workload_free(&w);
+}
+
+/* Experts instead of neurons are units of their own with the router's shares. */
+static void test_experts(void **state) {
+    (void)state;
+    enum { EXPERTS = 8, LAYERS = 4 };
+    static const double shares[EXPERTS] = {0.6, 0.4, 0.3, 0.2, 0.2, 0.1, 0.1, 0.1}; /* sum 2 */
+    place_layer layers[LAYERS];
+    double gather[EXPERTS + 1] = {0};
+    const uint64_t expert = 100 << 20;
+    for (int i = 0; i < EXPERTS; i++) gather[i + 1] = gather[i] + shares[i] * (double)expert;
+    for (int i = 0; i < LAYERS; i++)
+        layers[i] = (place_layer){.always_bytes = 50 << 20,
+                                  .n = EXPERTS,
+                                  .unit = 1,
+                                  .unit_bytes = expert,
+                                  .gather = gather};
+    place_workload w = {.kind = PLACE_EXPERTS, .n_layers = LAYERS, .layers = layers};
+    place_machine m;
+    place_plan plan;
+    assert_true(place_machine_find("rtx-3060-ddr4", &m));
+    uint64_t fixed = m.runtime_bytes + m.margin_bytes;
+    solve(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * expert), &plan);
+    check_plan(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * expert), &plan);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_int_equal(plan.cuts[i].attention, PLACE_GPU);
+        assert_int_equal(plan.cuts[i].hot, 2); /* the two that are used most */
+    }
+    place_plan_free(&plan);
+}
+
+static void test_allocation_failures(void **state) {
+    (void)state;
+    rng r;
+    rng_seed(&r, 15);
+    place_workload w;
+    random_workload(&r, 5, 6, &w);
+    place_machine m = random_machine(&r);
+    uint64_t budget = place_workload_bytes(&w) / 2 + m.runtime_bytes + m.margin_bytes;
+    int64_t before = mem_count();
+    place_plan plan;
+    solve(&w, &m, budget, &plan);
+    place_plan_free(&plan);
+    int64_t n = mem_count() - before;
+    assert_true(n > 0);
+    for (int64_t at = 1; at <= n; at++) {
+        pi_error err = {.status = PI_OK};
+        mem_fail_at(at);
+        pi_status status = place_solve(&w, &m, budget, &plan, &err);
+        mem_fail_at(0);
+        assert_int_equal(status, PI_ERR_NOMEM);
+        assert_null(plan.cuts);
+    }
+    place_workload_free(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_ends),        cmocka_unit_test(test_useless_gpu),
+        cmocka_unit_test(test_experts),     cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests_name("place_solve", tests, NULL, NULL);
+}
