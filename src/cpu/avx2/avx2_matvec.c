@@ -36,7 +36,9 @@ AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x, const int groups
     for (int g = 0; g < Q_GROUPS; g++) {
         const int a = f->apart ? g / 4 * 4 + g / 2 % 2 : g / 2 * 2, b = a + (f->apart ? 2 : 1);
         part.x[g] = q[g];
-        if (f->sub == 32) part.x[g] = _mm256_permute2x128_si256(q[a], q[b], g % 2 ? 0x31 : 0x20);
+        if (f->sub == 32)
+            part.x[g] = g % 2 == 0 ? _mm256_permute2x128_si256(q[a], q[b], 0x20)
+                                   : _mm256_permute2x128_si256(q[a], q[b], 0x31);
         if (f->is_signed) part.size[g] = _mm256_abs_epi8(part.x[g]);
     }
     __m256 dx = _mm256_loadu_ps(x->d);
@@ -189,17 +191,21 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
         for (int c = 0; c < n_cols; c++) y[(col + c) * ldy + i + r * stride] = avx2_sum(acc[r][c]);
 }
 
+/* The same rows with every column, while they are in the cache. */
+AVX2_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_rows *s, int64_t i,
+                            int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
+    int64_t col = 0;
+    for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
+        mv_rows(f, n_rows, MV_COLS, s, i, stride, x, col, y, ldy);
+    for (; col < x->n_cols; col++) mv_rows(f, n_rows, 1, s, i, stride, x, col, y, ldy);
+}
+
 AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                         int64_t ldy) {
-    int64_t n_groups = x->n_cols == 1 ? s->n / MV_ROWS : 0, stride = rows_stride(s, n_groups);
+    int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups);
     for (int64_t g = 0; g < n_groups; g++)
-        mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, y, ldy);
-    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) {
-        int64_t col = 0;
-        for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-            mv_rows(f, 1, MV_COLS, s, i, 0, x, col, y, ldy);
-        for (; col < x->n_cols; col++) mv_rows(f, 1, 1, s, i, 0, x, col, y, ldy);
-    }
+        mv_columns(f, MV_ROWS, s, rows_first(s, g, MV_ROWS), stride, x, y, ldy);
+    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
 /* One body for both kernels: there are many of them, and they are long. */

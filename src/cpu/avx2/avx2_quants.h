@@ -85,7 +85,8 @@ AVX2_INLINE __m256i q_block_words(const uint8_t *chunk, const int bytes) {
     }
     __m256d a = _mm256_castsi256_pd(_mm256_unpacklo_epi32(v[0], v[1]));
     __m256d b = _mm256_castsi256_pd(_mm256_unpacklo_epi32(v[2], v[3]));
-    return _mm256_castpd_si256(_mm256_shuffle_pd(a, b, bytes < 20 ? 0 : 12));
+    a = bytes < 20 ? _mm256_unpacklo_pd(a, b) : _mm256_shuffle_pd(a, b, 12);
+    return _mm256_castpd_si256(a);
 }
 
 /* Eight blocks of 18 or 22 bytes that start with a scale: in lane 1 it is the word's upper half. */
