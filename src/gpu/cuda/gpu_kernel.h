@@ -143,9 +143,16 @@ static __device__ __forceinline__ float gpu_activation(activation f, float thres
     }
 }
 
-/* f(gate) * up, with the second ReLU of dReLU. */
+/* f(gate) * up, with the second ReLU of dReLU. What is zero stays zero whatever `up` is. */
 static __device__ __forceinline__ float gpu_gated(activation f, float activated, float up) {
+    if (activated == 0.0f) return 0.0f;
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
+}
+
+/* Bit i of column c of a bitmap [n_cols][n_words]; NULL: every bit is set. */
+static __device__ __forceinline__ bool gpu_chosen(const uint32_t *bitmap, int64_t n_words,
+                                                  int64_t c, int64_t i) {
+    return !bitmap || (bitmap[c * n_words + i / 32] >> (i % 32) & 1u) != 0;
 }
 
 #endif
