@@ -355,16 +355,11 @@ static pi_status check_paths(const quantization *q, pi_error *err) {
     return PI_OK;
 }
 
-static bool key_has_prefix(const gguf_value *v, const char *prefix) {
-    size_t n = strlen(prefix);
-    return v->key.n_bytes >= n && memcmp(v->key.data, prefix, n) == 0;
-}
-
 static void put_keys(quantization *q) {
     gguf_writer *w = q->writer;
     for (uint64_t i = 0; i < gguf_n_values(q->in); i++) {
         const gguf_value *v = gguf_value_at(q->in, i);
-        if (!key_has_prefix(v, "split.")) gguf_put_value(w, v); /* the parts are joined */
+        if (!gguf_string_starts(v->key, "split.")) gguf_put_value(w, v); /* the parts are joined */
     }
     if (q->request.mix->copy) return;
     gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
