@@ -120,7 +120,6 @@ typedef struct arch_row {
     bool parallel;                 /* both halves read the layer's input (Falcon) */
     activation default_activation; /* unless {arch}.hidden_activation says otherwise */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
-    bool in_gguf;                  /* other programs know it as GGUF; false: PWRI files have it */
     const arch_tensor *tensors;
     int n_tensors;
 } arch_row;
