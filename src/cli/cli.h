@@ -9,9 +9,8 @@
 
 enum {
     EXIT_DONE = 0,
-    EXIT_WORK = 1,         /* the work failed */
-    EXIT_USAGE = 2,        /* the command line was wrong */
-    EXIT_INTERRUPTED = 130 /* 128 + SIGINT, as shells have it */
+    EXIT_WORK = 1, /* the work failed */
+    EXIT_USAGE = 2 /* the command line was wrong */
 };
 
 enum { CLI_CONTEXT_DEFAULT = 8192 }; /* tokens; longer contexts only when asked for */

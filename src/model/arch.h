@@ -108,8 +108,6 @@ typedef struct arch_tensor {
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
 
-enum { ARCH_MAX_TENSORS = 64 };
-
 typedef struct arch_row {
     const char *name;            /* general.architecture: "llama" */
     const char *const *hf_types; /* model_type values converted to this row, NULL-terminated */

@@ -60,7 +60,7 @@ static pi_status load_tokens(tokenizer *t, const gguf_file *file, pi_error *err)
         if (scores && !gguf_item_f64(scores, i, &score)) {
             return bad_key(err, "tokenizer.ggml.scores", "not numbers");
         }
-        token->type = token->file_type = (uint8_t)type;
+        token->type = (uint8_t)type;
         token->score = (float)score;
         if (token->text.n_bytes > UINT32_MAX) return bad_key(err, key, "a token is too long");
         if (token->text.n_bytes > t->longest_token) t->longest_token = token->text.n_bytes;

@@ -135,7 +135,8 @@ static void gather_types(const gguf_file *f, inspect_summary *s) {
     }
 }
 
-pi_status inspect_gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err) {
+/* PI_ERR_NOMEM. inspect_neurons_free what it leaves in `neurons`, also after an error. */
+static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err) {
     *s = (inspect_summary){.complete = complete};
     gguf_string arch = find_string(f, "general.architecture");
     s->architecture = arch;
@@ -216,7 +217,7 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
     pi_status status = open_any(path, &f, &complete, err);
     if (status) return status;
     inspect_summary s;
-    status = inspect_gather(f, complete, &s, err);
+    status = gather(f, complete, &s, err);
     if (!status) status = try_model(path, f, &s, err);
     if (!status && options->svg) status = inspect_write_svg(f, &s, options->svg, err);
     if (!status && options->json)

@@ -217,12 +217,11 @@ static void test_sentencepiece_in_use(void **state) {
     const tokenizer_info *info = tokenizer_get_info(t);
     assert_int_equal(info->pad, 8);
     assert_false(info->add_space_prefix);
+    const gguf_value *types = gguf_find(g, "tokenizer.ggml.token_type");
+    uint64_t type;
+    assert_true(gguf_item_u64(types, 0, &type) && type == TOKEN_UNKNOWN);
+    assert_true(gguf_item_u64(types, 8, &type) && type == TOKEN_CONTROL);
     gguf_string text;
-    token_type type;
-    assert_true(tokenizer_entry(t, 0, &text, &type));
-    assert_int_equal(type, TOKEN_UNKNOWN);
-    assert_true(tokenizer_entry(t, 8, &text, &type));
-    assert_int_equal(type, TOKEN_CONTROL);
     assert_true(gguf_as_string(gguf_find(g, "tokenizer.chat_template"), &text));
     assert_true(gguf_string_is(text, "{{ new }}"));
     tokenizer_free(t);
