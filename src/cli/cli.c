@@ -116,6 +116,19 @@ pi_context_options cli_context_options(const cli_options *o) {
     return options;
 }
 
+pi_synth_options cli_synth_options(const cli_options *o) {
+    pi_synth_options options = pi_synth_default_options();
+    options.shape = o->shape;
+    options.type = o->type;
+    options.n_layer = (int32_t)o->layers;
+    options.density = (float)o->density;
+    options.skew_share = (float)o->skew.first;
+    options.skew_mass = (float)o->skew.second;
+    options.rank = (int32_t)o->rank;
+    options.plain = o->plain;
+    return options;
+}
+
 /* stdio forgets why an earlier write failed; the pipe itself still knows. */
 static bool reader_has_gone(void) {
     struct pollfd fd = {.fd = STDOUT_FILENO, .events = POLLOUT};

@@ -56,6 +56,8 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
 pi_context_options cli_context_options(const cli_options *o);
+/* The synthetic model that --shape and its companions describe. */
+pi_synth_options cli_synth_options(const cli_options *o);
 
 /* Writes to standard output what is left in its buffer. EXIT_DONE, or EXIT_WORK after a message
  * (none when the reader has gone: that is how `| head` ends). */
