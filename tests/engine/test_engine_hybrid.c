@@ -333,6 +333,39 @@ static void test_sessions(void **state) {
     model_close(m);
 }
 
+/* A session that was saved under one placement goes on under another. */
+static void test_session_file(void **state) {
+    (void)state;
+    static const char *const path = TEST_BINARY_DIR "/test_engine_hybrid.session";
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    int n_vocab = m->hp.n_vocab;
+    engine_options alone = options_for(FFN_DENSE), shared = alone;
+    place(&shared, choose_cuts(m, 1));
+    cuts[1].home = SIDE_CPU;
+    engine_context *c[] = {make_context(m, &alone), make_context(m, &shared)};
+    run(c[0], n_vocab, 1, want);
+    for (int from = 0; from < 2; from++) {
+        int32_t loaded[N_TOKENS];
+        int64_t n_loaded;
+        pi_error err;
+        engine_session *a = make_session(c[from]), *b = make_session(c[1 - from]);
+        feed(c[from], a, 0, 13, n_vocab, got);
+        if (engine_session_save(a, path, tokens, 13, &err)) fail_msg("%s", err.message);
+        if (engine_session_load(b, path, loaded, 11, &n_loaded, &err)) fail_msg("%s", err.message);
+        assert_int_equal(n_loaded, 11);
+        assert_memory_equal(loaded, tokens, 11 * sizeof *tokens);
+        feed(c[1 - from], b, 11, N_TOKENS - 11, n_vocab, got);
+        double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
+        if (!(nmse <= float_gate)) fail_msg("from %d: NMSE %g", from, nmse);
+        engine_session_destroy(a);
+        engine_session_destroy(b);
+    }
+    for (int i = 0; i < 2; i++) engine_context_destroy(c[i]);
+    model_close(m);
+    remove(path);
+}
+
 /* What a context takes of the device's memory is what was said before. */
 static void test_size(void **state) {
     (void)state;
@@ -396,11 +429,11 @@ static int open_device(void) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_archs),     cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_exact),     cmocka_unit_test(test_predict),
-        cmocka_unit_test(test_threshold), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_size),
-        cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_exact),        cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
+        cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
     };
     if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
     if (open_device()) {
