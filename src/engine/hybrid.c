@@ -343,26 +343,28 @@ static pi_status download_logits(hybrid *h, engine_context *c, pi_error *err) {
     return PI_OK;
 }
 
-/* A kernel that polls for a flag, and whatever waits behind it, is let go. */
-static pi_status give_up(hybrid *h, pi_error *err) {
-    h->b->release(h->d);
-    h->b->stream_sync(h->stream, NULL);
-    return h->b->reset(h->d, err);
+static pi_status finish(hybrid *h, engine_context *c, pi_error *err) {
+    h->b->download(h->stream, h->counts_host.host, h->count,
+                   3 * (size_t)h->model->hp.n_layer * sizeof *h->count);
+    pi_status status = PI_OK;
+    if (h->plan->head == SIDE_GPU) status = download_logits(h, c, err);
+    if (status == PI_OK) status = h->b->stream_sync(h->stream, err);
+    h->counted = status == PI_OK && c->pass.n_tokens <= GPU_MAX_COLS;
+    return status;
 }
 
 pi_status hybrid_end(hybrid *h, engine_context *c, bool failed, pi_error *err) {
-    pi_status status = PI_OK;
-    if (!failed) {
-        h->b->download(h->stream, h->counts_host.host, h->count,
-                       3 * (size_t)h->model->hp.n_layer * sizeof *h->count);
-        if (h->plan->head == SIDE_GPU) status = download_logits(h, c, err);
-        if (status == PI_OK) status = h->b->stream_sync(h->stream, err);
-        h->counted = status == PI_OK && c->pass.n_tokens <= GPU_MAX_COLS;
-        return status;
-    }
-    status = h->b->status(h->d, err);
-    pi_status after = give_up(h, status == PI_OK ? err : NULL);
+    pi_status status = failed ? h->b->status(h->d, err) : finish(h, c, err);
+    if (!failed && status == PI_OK) return PI_OK;
+    /* A kernel that polls for a flag, and whatever waits behind it, is let go. */
+    h->b->release(h->d);
+    h->b->stream_sync(h->stream, NULL);
+    pi_status after = h->b->reset(h->d, status == PI_OK ? err : NULL);
     return status == PI_OK ? after : status;
+}
+
+bool hybrid_is_alive(const hybrid *h) {
+    return h->b->status(h->d, NULL) == PI_OK;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

@@ -39,6 +39,8 @@ void hybrid_begin(hybrid *h, engine_context *c);
  * pass that did not run to its end (`failed`) waits are ended by force. PI_ERR_DEVICE. */
 pi_status hybrid_end(hybrid *h, engine_context *c, bool failed, pi_error *err);
 
+bool hybrid_is_alive(const hybrid *h); /* the device can go on after an error */
+
 /* Waits for message number `exchange` of the GPU; false when it does not come. */
 bool hybrid_wait(hybrid *h, int exchange);
 const float *hybrid_received(const hybrid *h); /* [n_tokens][n_embd] of the message */

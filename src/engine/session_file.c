@@ -391,6 +391,7 @@ pi_status engine_session_load(engine_session *s, const char *path, int32_t *toke
         for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
         status = read_cache(s, &view, n, err);
         s->length = status == PI_OK ? n : 0;
+        if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
         *n_tokens = s->length;
     }
     file_map_close(&map);
