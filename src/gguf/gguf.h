@@ -96,6 +96,8 @@ uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
 const char *gguf_part_path(const gguf_file *f, int part);
 /* Says that these bytes of a tensor's data will hardly be read again (file_map_forget). */
 void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes);
+/* The same for bytes of some tensor. */
+void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes);
 
 uint64_t gguf_n_values(const gguf_file *f);
 const gguf_value *gguf_value_at(const gguf_file *f, uint64_t i);

@@ -13,7 +13,7 @@
 #include "mem.h"
 #include "sparse_keys.h"
 
-enum { RANK_MULTIPLE = 32 }; /* predictors' inner vectors fill whole groups of encoded input */
+enum { SIGN_MULTIPLE = 32 }; /* inputs of signs are encoded in groups of this many */
 
 const char *predictor_kind_name(predictor_kind kind) {
     static const char *const names[PREDICTOR_KIND_COUNT] = {"none", "sign", "lowrank", "relu_mlp"};
@@ -235,7 +235,8 @@ static pi_status check_perm(const model *m, int layer, const int32_t *perm, pi_e
     return perm_check(perm, m->layers[layer].hp.n_ff, where, err);
 }
 
-/* A kind needs its tensors; a rank must suit the kernels. */
+/* A kind needs its tensors. Ranks may be any: fc2 in a type of blocks has whole ones, since its
+ * rows could not be stored otherwise, and types without blocks meet inputs of any length. */
 static pi_status check_predictor(model *m, int layer, pi_error *err) {
     static const tensor_role sign[] = {ROLE_FFN_SIGN}, factors[] = {ROLE_FC1, ROLE_FC2};
     const model_tensor *t = m->layers[layer].t;
@@ -252,19 +253,20 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
                          "is of kind %s; prepare the model again",
                          gguf_path(m->file), name, layer, predictor_kind_name(s->predictor));
     }
-    if (is_sign && m->hp.n_embd % RANK_MULTIPLE != 0)
+    if (is_sign && m->hp.n_embd % SIGN_MULTIPLE != 0)
         return error_set(err, PI_ERR_FORMAT,
                          "bad predictor: %s: layer %d is of kind sign, which needs n_embd to be a "
                          "multiple of %d, not %d; prepare the model again",
-                         gguf_path(m->file), layer, RANK_MULTIPLE, m->hp.n_embd);
+                         gguf_path(m->file), layer, SIGN_MULTIPLE, m->hp.n_embd);
     if (is_sign) return PI_OK;
-    s->rank = (int32_t)t[ROLE_FC1].n_out;
+    int64_t rank = t[ROLE_FC1].n_out;
     role_name(m, ROLE_FC1, layer, name);
-    if (s->rank > MODEL_MAX_DIM || s->rank % RANK_MULTIPLE != 0)
+    if (rank > MODEL_MAX_DIM)
         return error_set(err, PI_ERR_FORMAT,
-                         "bad rank: %s: tensor %s has %d rows, which must be a multiple of %d and "
-                         "at most %d; prepare the model again",
-                         gguf_path(m->file), name, s->rank, RANK_MULTIPLE, MODEL_MAX_DIM);
+                         "bad rank: %s: tensor %s has %lld rows, which must be at most %d; prepare "
+                         "the model again",
+                         gguf_path(m->file), name, (long long)rank, MODEL_MAX_DIM);
+    s->rank = (int32_t)rank;
     return PI_OK;
 }
 

@@ -277,6 +277,21 @@ static void test_pwri(void **state) {
     }
 }
 
+/* Any rank, another one in every layer; fc1 may be in blocks where fc2 is not. */
+static void test_ranks(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("relu_mlp");
+    tiny_write(&t, GOOD_PATH);
+    model *m = open_changed(
+        &(change){.drop = {"blk.0.fc1.weight", "blk.0.fc2.weight"},
+                  .extra = {{"blk.0.fc1.weight", QUANT_Q8_0, {N_EMBD, 37}, NULL},
+                            {"blk.0.fc2.weight", QUANT_F16, {37, N_FF}, NULL}}});
+    assert_int_equal(m->layers[0].sparse.rank, 37);
+    assert_int_equal(m->layers[0].t[ROLE_FC2].row_bytes, 37 * 2);
+    assert_int_equal(m->layers[1].sparse.rank, RANK);
+    model_close(m);
+}
+
 /* ---- what is refused --------------------------------------------------------------------------
  */
 
@@ -440,9 +455,9 @@ static void test_bad_predictors(void **state) {
          "hyperparameters need [32, 96]"},
         {{.drop = {"blk.0.fc1.weight", "blk.0.fc2.weight"},
           .extra = {{"blk.0.fc1.weight", QUANT_F32, {N_EMBD, 40}, NULL},
-                    {"blk.0.fc2.weight", QUANT_F32, {40, N_FF}, NULL}}},
-         "bad rank: " MODEL_PATH ": tensor blk.0.fc1.weight has 40 rows, which must be a multiple "
-         "of 32 and at most 1048576; prepare the model again"},
+                    {"blk.0.fc2.weight", QUANT_F32, {41, N_FF}, NULL}}},
+         "wrong shape: " MODEL_PATH ": tensor blk.0.fc2.weight is [41, 96], the "
+         "hyperparameters need [40, 96]"},
         {{.drop = {"blk.0.fc2.bias"},
           .extra = {{"blk.0.fc2.bias", QUANT_F32, {N_FF - 1, 0}, NULL}}},
          "wrong shape: " MODEL_PATH ": tensor blk.0.fc2.bias is [95], the "
@@ -487,6 +502,7 @@ int main(void) {
         cmocka_unit_test(test_pwri),           cmocka_unit_test(test_bad_keys),
         cmocka_unit_test(test_bad_statistics), cmocka_unit_test(test_bad_predictors),
         cmocka_unit_test(test_perm_check),     cmocka_unit_test(test_kind_names),
+        cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests_name("model_sparse", tests, NULL, NULL);
 }

@@ -56,6 +56,10 @@ static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
 static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+/* Adds to a counter that other blocks add to as well. */
+static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
+    atomicAdd(p, n);
+}
 /* Makes the writes of this thread visible to the host before those that follow. */
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();

@@ -117,6 +117,9 @@ static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
 static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
+    atomicAdd(p, n);
+}
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();
 }

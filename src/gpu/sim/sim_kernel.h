@@ -113,6 +113,9 @@ static inline uint64_t gpu_flag_load(const uint64_t *p) {
 static inline void gpu_flag_store(uint64_t *p, uint64_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
+static inline void gpu_count(int32_t *p, int32_t n) {
+    __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
+}
 static inline void gpu_fence_system() {
 #ifdef __SANITIZE_THREAD__
     /* That sanitizer does not know fences; a read-modify-write that every fence does orders the
