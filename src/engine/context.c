@@ -169,12 +169,29 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     }
     rope_init(c);
     context_measure_break_even(c);
+    if (c->plan->n_gpu_steps) status = hybrid_create(c, options, &c->gpu, err);
+    if (status != PI_OK) {
+        engine_context_destroy(c);
+        return status;
+    }
     *out = c;
     return PI_OK;
 }
 
+pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
+                          pi_error *err) {
+    engine_context c = {.model = m};
+    *out = (engine_gpu_bytes){0};
+    pi_status status = apply_options(&c, options, err);
+    if (status == PI_OK) status = plan_create(m, &c.kernels, &options->plan, &c.plan, err);
+    if (status == PI_OK && c.plan->n_gpu_steps) status = hybrid_size(&c, out, err);
+    plan_free(c.plan);
+    return status;
+}
+
 void engine_context_destroy(engine_context *c) {
     if (!c) return;
+    hybrid_destroy(c->gpu);
     pool_destroy(c->pool);
     mem_unmap(c->memory, c->n_memory);
     mem_free(c->scratch);
@@ -271,8 +288,10 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     engine_session *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "session");
     s->context = c;
-    pi_status status = kv_cache_create(&s->kv, c->model, c->type_k, c->type_v, n_ctx, err);
+    pi_status status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
+    if (status == PI_OK && c->gpu) status = hybrid_kv_create(c->gpu, n_ctx, &s->device_kv, err);
     if (status != PI_OK) {
+        kv_cache_free(&s->kv);
         mem_free(s);
         return status;
     }
@@ -282,6 +301,7 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
 
 void engine_session_destroy(engine_session *s) {
     if (!s) return;
+    hybrid_kv_destroy(s->context->gpu, s->device_kv);
     kv_cache_free(&s->kv);
     mem_free(s);
 }

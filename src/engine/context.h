@@ -10,13 +10,15 @@
 #include <stdatomic.h>
 
 #include "engine.h"
+#include "hybrid.h"
 #include "kv_cache.h"
 
 struct engine_session {
     engine_context *context;
-    kv_cache kv;
-    int64_t length; /* tokens fed */
-    int64_t fed;    /* during engine_forward: tokens of finished passes on top of length */
+    kv_cache kv;     /* of layers whose home is the processor */
+    void *device_kv; /* of the others, on the GPU; NULL: there are none */
+    int64_t length;  /* tokens fed */
+    int64_t fed;     /* during engine_forward: tokens of finished passes on top of length */
     bool in_call;
 };
 
@@ -34,7 +36,7 @@ typedef struct engine_pass {
     int nth;                  /* threads */
 } engine_pass;
 
-/* Bytes of weights that a thread read by need in this pass; a cache line apart from others'. */
+/* Bytes of weights that a thread read by need in this pass. */
 typedef struct pass_bytes {
     uint64_t ffn;       /* rows of gate, up and down */
     uint64_t gathered;  /* of these, rows that lay apart */
@@ -93,6 +95,8 @@ struct engine_context {
     engine_pass pass;
     int n_logits_rows; /* after a call */
     engine_counters counters;
+    hybrid *gpu;          /* NULL: everything is on the processor */
+    atomic_bool gpu_lost; /* during a pass: the GPU does not answer */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
 };
@@ -114,10 +118,19 @@ void step_attention(engine_context *c, const plan_step *s, int ith);
 void step_add(engine_context *c, const plan_step *s);
 void step_select_norm(engine_context *c, const plan_step *s);
 
+/* Exchange with the GPU (step_exchange.c). Sending and receiving are one piece of work. */
+void step_choose(engine_context *c, const plan_step *s, int ith);
+void step_send(engine_context *c, const plan_step *s);
+void step_receive(engine_context *c, const plan_step *s);
+
 void step_ffn_neurons(engine_context *c, const plan_step *s, int ith);
 void step_ffn_down(engine_context *c, const plan_step *s, int ith);
 /* Whether this pass computes all of a layer's neurons in tiles, rather than neuron by neuron. */
 bool step_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn);
+
+/* Predictor scores of a share's neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
+void step_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
+                 int64_t ldy, int ith);
 
 /* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
 void step_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,

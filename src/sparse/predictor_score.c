@@ -1,5 +1,4 @@
-/* predictor_score.c: scores of a predictor, and what they select: what fitting looks at, and the
- * float reference for the engine. */
+/* predictor_score.c: scores of a predictor, and what they select: what fitting looks at. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -163,8 +162,6 @@ void rows_unpack(la_job *job, quant_type type, const void *packed, const float_r
     pool_run(job->pool, pool_size(job->pool), rows_work, &r);
 }
 
-/* ---- a fit's scores -------------------------------------------------------------------------- */
-
 pi_status hidden_make(la_job *job, const hidden_args *h, pi_error *err) {
     gemm_args g = {.m = h->t1 - h->t0,
                    .n = h->rank,
@@ -180,92 +177,6 @@ pi_status hidden_make(la_job *job, const hidden_args *h, pi_error *err) {
     pi_status status = la_gemm(job, &g, err);
     if (status != PI_OK || !h->relu) return status;
     for (int64_t i = 0; i < g.m * g.n; i++) h->out[i] = fmaxf(h->out[i], 0.0f);
-    return status;
-}
-
-/* A fit, decoded for tokens [t0, t1): what scores_visit wants, with the memory behind it. */
-typedef struct decoded_fit {
-    score_source source;
-    float *fc1, *fc2, *hidden;
-} decoded_fit;
-
-static void decoded_free(decoded_fit *d) {
-    mem_free(d->fc1);
-    mem_free(d->fc2);
-    mem_free(d->hidden);
-}
-
-static pi_status decode_fit(la_job *job, const predictor_fit *fit, const predictor_data *data,
-                            int64_t t0, int64_t t1, decoded_fit *out, pi_error *err) {
-    *out = (decoded_fit){0};
-    if (fit->kind == PREDICTOR_SIGN) {
-        out->source = (score_source){.bits = fit->sign,
-                                     .inputs = data->x + t0 * data->n_embd,
-                                     .ld_inputs = data->n_embd,
-                                     .n_k = data->n_embd};
-        return PI_OK;
-    }
-    size_t rank = (size_t)fit->rank, n_embd = (size_t)data->n_embd, n_ff = (size_t)data->n_ff;
-    size_t tokens = (size_t)(t1 - t0);
-    out->fc1 = mem_alloc(rank * n_embd * sizeof(float));
-    out->fc2 = mem_alloc(rank * n_ff * sizeof(float));
-    out->hidden = mem_alloc(rank * tokens * sizeof(float));
-    if (!out->fc1 || !out->fc2 || !out->hidden) {
-        decoded_free(out);
-        return error_nomem(err, rank * (n_embd + n_ff + tokens) * sizeof(float), "a predictor");
-    }
-    float_rows fc1 = {out->fc1, fit->rank, data->n_embd, data->n_embd};
-    float_rows fc2 = {out->fc2, data->n_ff, fit->rank, fit->rank};
-    rows_unpack(job, fit->type_fc1, fit->fc1, &fc1);
-    rows_unpack(job, fit->type_fc2, fit->fc2, &fc2);
-    out->source = (score_source){.rows = out->fc2,
-                                 .ld_rows = fit->rank,
-                                 .inputs = out->hidden,
-                                 .ld_inputs = fit->rank,
-                                 .n_k = fit->rank};
-    hidden_args h = {data,       out->fc1, fit->rank, t0, t1, fit->kind == PREDICTOR_RELU_MLP,
-                     out->hidden};
-    pi_status status = hidden_make(job, &h, err);
-    if (status != PI_OK) decoded_free(out);
-    return status;
-}
-
-pi_status predictor_scores(pool *p, const predictor_fit *fit, const predictor_data *data,
-                           int64_t t0, int64_t t1, float *scores, pi_error *err) {
-    assert(fit->kind != PREDICTOR_NONE && 0 <= t0 && t0 <= t1);
-    la_job job;
-    decoded_fit d;
-    pi_status status = la_job_init(&job, p, NULL, err);
-    if (status != PI_OK) return status;
-    status = decode_fit(&job, fit, data, t0, t1, &d, err);
-    float *rows = NULL;
-    if (status == PI_OK && fit->kind == PREDICTOR_SIGN) {
-        size_t n = (size_t)(data->n_ff * data->n_embd);
-        rows = mem_alloc(n * sizeof *rows);
-        if (rows)
-            expand_signs(fit->sign, (int64_t)n, rows);
-        else
-            status = error_nomem(err, n * sizeof *rows, "predictor scores");
-        d.source.rows = rows;
-        d.source.ld_rows = data->n_embd;
-    }
-    if (status == PI_OK) {
-        gemm_args g = {.m = t1 - t0,
-                       .n = data->n_ff,
-                       .n_k = d.source.n_k,
-                       .a = d.source.inputs,
-                       .a_i = d.source.ld_inputs,
-                       .a_k = 1,
-                       .b = d.source.rows,
-                       .b_k = 1,
-                       .b_j = d.source.ld_rows,
-                       .c = scores,
-                       .ldc = data->n_ff};
-        status = la_gemm(&job, &g, err);
-        decoded_free(&d);
-    }
-    mem_free(rows);
-    la_job_free(&job);
     return status;
 }
 
@@ -350,22 +261,5 @@ pi_status quality_measure(la_job *job, const predictor_data *data, const score_s
     if (status == PI_OK || pairs.start) neuron_pairs_free(&pairs);
     mem_free(start);
     mem_free(r.neuron);
-    return status;
-}
-
-pi_status predictor_measure(pool *p, const predictor_fit *fit, const predictor_data *data,
-                            int64_t t0, int64_t t1, predictor_quality *out, pi_error *err) {
-    assert(fit->kind != PREDICTOR_NONE && 0 <= t0 && t0 < t1);
-    la_job job;
-    decoded_fit d;
-    pi_status status = la_job_init(&job, p, NULL, err);
-    if (status != PI_OK) return status;
-    status = decode_fit(&job, fit, data, t0, t1, &d, err);
-    if (status == PI_OK) {
-        const int64_t range[2] = {t0, t1};
-        status = quality_measure(&job, data, &d.source, fit->bias, range, out, err);
-        decoded_free(&d);
-    }
-    la_job_free(&job);
     return status;
 }

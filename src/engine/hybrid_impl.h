@@ -1,0 +1,91 @@
+/* hybrid_impl.h: inside of the GPU's side. Private to the hybrid_*.c files. */
+#ifndef ENGINE_HYBRID_IMPL_H
+#define ENGINE_HYBRID_IMPL_H
+
+#include "context.h"
+
+enum {
+    HYBRID_SPLIT_BUCKETS = 6, /* log2 of 1, 2, .. GPU_ATTN_SPLITS, and one for each */
+    HYBRID_LOGIT_ROWS = 8,    /* computed at a time */
+    HYBRID_STAGES = 2,
+    HYBRID_STAGE_BYTES = 8 << 20 /* on the way to the device: long enough to copy at full speed */
+};
+
+/* One plan step's operands; all addresses are the device's. */
+typedef struct hybrid_step {
+    gpu_mat w[PLAN_MAX_GROUP];
+    const float *bias[PLAN_MAX_GROUP];
+    const float *norm_weight, *norm_bias, *q_norm, *k_norm;
+    gpu_mat down, fc2;
+    const float *down_bias, *score_bias;
+    const uint8_t *sign;
+    gpu_kv_layout kv;
+} hybrid_step;
+
+/* What the host writes before a pass and the device reads in it. */
+typedef struct hybrid_header {
+    uint64_t epoch;
+    uint64_t unused; /* columns are aligned to 16 bytes */
+    gpu_column columns[];
+} hybrid_header;
+
+struct hybrid {
+    const gpu_backend *b;
+    gpu_device *d; /* NULL while sizes are only added up */
+    gpu_stream *stream;
+    const plan *plan;
+    const model *model;
+    quant_type type_k, type_v;
+    int n_batch;
+    float angle_scale; /* as the context's */
+
+    hybrid_step *steps; /* [plan->n_gpu_steps] */
+    void **blocks;      /* [max_blocks] device memory, to be freed */
+    int n_blocks, max_blocks;
+    uint64_t n_bytes; /* of what was allocated since the last look */
+    size_t kv_per_position;
+
+    /* Device memory of a pass. */
+    float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [HYBRID_LOGIT_ROWS] */
+    void *q8[PLAN_SLOTS];  /* [n_batch] encoded columns */
+    hybrid_header *header;
+    float *inv_freq, *angles; /* [n_rot / 2], [n_batch][n_rot / 2][2] */
+    float *attn_partial, *down_partial;
+    int32_t *list;  /* candidates of the layer under way */
+    int32_t *count; /* [n_layer] how many there were */
+    int32_t *read;  /* [n_layer][2] rows of up and of down that were read */
+    uint32_t *bits; /* [n_batch][words of the layer] */
+    uint8_t *stage; /* [HYBRID_STAGES][HYBRID_STAGE_BYTES] */
+
+    /* Pinned memory: of the host, as the device sees it too. */
+    gpu_pinned header_host, counts_host, logits_host, stage_host;
+    gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
+    gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
+    gpu_event *staged[HYBRID_STAGES]; /* the copy out of a stage is done */
+    int next_stage;
+
+    gpu_program *programs[GPU_MAX_COLS][HYBRID_SPLIT_BUCKETS];
+    uint64_t epoch;
+    int next_step;  /* of a pass in segments: the first that is not enqueued */
+    bool counted;   /* counts of the last pass are on the host */
+    bool streaming; /* in this pass cold rows are copied to the GPU */
+};
+
+/* hybrid_weights.c */
+/* Device memory that lives as long as the hybrid; *out stays NULL while sizes are added up. */
+pi_status hybrid_alloc(hybrid *h, size_t n_bytes, const char *what, void **out, pi_error *err);
+/* All operands of all steps. */
+pi_status hybrid_upload(hybrid *h, pi_error *err);
+
+/* hybrid_steps.c: one pass's shape, and enqueueing steps for it. */
+typedef struct hybrid_shape {
+    int n_cols;
+    int n_splits; /* of attention */
+    bool few;     /* matrix-vector operations, lists of neurons */
+} hybrid_shape;
+void hybrid_enqueue_start(hybrid *h, const hybrid_shape *shape);
+void hybrid_enqueue_step(hybrid *h, int index, const hybrid_shape *shape);
+/* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
+void hybrid_enqueue_head(hybrid *h, int first, int n);
+
+#endif
