@@ -191,7 +191,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
 
 pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
                           pi_error *err) {
-    engine_context c = {.model = m};
+    engine_context c = {.model = m, .options = *options};
     *out = (engine_gpu_bytes){0};
     pi_status status = apply_options(&c, options, err);
     if (status == PI_OK) status = plan_create(m, &c.kernels, &options->plan, &c.plan, err);
@@ -273,6 +273,30 @@ static int measure_kind(engine_context *c, cpu_act_kind kind) {
      * tomorrow would change answers. Only one that is clearly different from the usual counts. */
     bool usual = best >= USUAL_BREAK_EVEN / 2 && best <= USUAL_BREAK_EVEN * 2;
     return usual ? USUAL_BREAK_EVEN : best;
+}
+
+double context_seconds_per_product(engine_context *c) {
+    int64_t most = 0;
+    double seconds = 0;
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
+        const plan_matrix *pm = c->plan->typical[kind];
+        if (!pm || pm->w.n_in * pm->w.n_out < most) continue;
+        most = pm->w.n_in * pm->w.n_out;
+        float y[CPU_PANEL * PROBE_ROWS];
+        probe p = {.kernels = &c->kernels.mat[pm->w.type],
+                   .w = pm->w,
+                   .y = y,
+                   .scratch = c->scratch[0].kernel};
+        if (p.w.n_out > PROBE_ROWS) p.w.n_out = PROBE_ROWS;
+        const cpu_act x = {.kind = (cpu_act_kind)kind,
+                           .layout = CPU_ACT_PANELS,
+                           .n = p.w.n_in,
+                           .n_cols = c->n_batch < CPU_PANEL ? c->n_batch : CPU_PANEL,
+                           .data = c->encoded[PLAN_SLOT_MAIN][kind]};
+        seconds = time_product(&p, &x) /
+                  ((double)p.w.n_in * (double)p.w.n_out * CPU_PANEL * c->n_threads_batch);
+    }
+    return seconds;
 }
 
 void context_measure_break_even(engine_context *c) {

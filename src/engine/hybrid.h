@@ -17,7 +17,7 @@
 typedef struct hybrid hybrid;
 
 /* Uploads the weights of the plan's GPU steps. PI_ERR_NOMEM, PI_ERR_DEVICE. */
-pi_status hybrid_create(const engine_context *c, const engine_options *options, hybrid **out,
+pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid **out,
                         pi_error *err);
 void hybrid_destroy(hybrid *h); /* NULL is fine */
 /* What hybrid_create would allocate: nothing is, and no device is needed. */

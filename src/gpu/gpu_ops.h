@@ -284,7 +284,7 @@ typedef struct gpu_activate {
     activation f;
     float threshold, cut;
     const uint32_t *bitmap; /* NULL: all are chosen */
-    int64_t n_words;
+    int64_t n_words, first_bit; /* bit first_bit + i is element i's */
     float *y;
 } gpu_activate;
 

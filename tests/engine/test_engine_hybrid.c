@@ -154,7 +154,10 @@ static void describe_cuts(const model *m, plan_side head, char *text, size_t n_t
 
 static void compare(const char *what, const model *m, ffn_mode mode, plan_side head, double gate) {
     static const int pieces[] = {1, 0, 7};
+    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
+                                             ENGINE_PROMPTS_MEASURED};
     engine_options o = options_for(mode);
+    o.prompts = prompts[random_below(3)];
     place(&o, head);
     engine_context *c = make_context(m, &o);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
@@ -164,8 +167,8 @@ static void compare(const char *what, const model *m, ffn_mode mode, plan_side h
         double nmse = run_nmse(got, want, (int64_t)N_TOKENS * m->hp.n_vocab);
         describe_cuts(m, head, text, sizeof text);
         if (!(nmse <= gate))
-            fail_msg("%s, %s: %s, pieces of %d: NMSE %g is above %g", what, ffn_mode_name(mode),
-                     text, pieces[i], nmse, gate);
+            fail_msg("%s, %s: %s, pieces of %d, prompts %d: NMSE %g is above %g", what,
+                     ffn_mode_name(mode), text, pieces[i], (int)o.prompts, nmse, gate);
     }
     engine_context_destroy(c);
 }

@@ -29,7 +29,7 @@ static const struct {
     {"text", "base quant gguf"},
     {"model", "base quant gguf"},
     {"sparse", "base quant gguf model cpu"},
-    {"place", "base model sparse"},
+    {"place", "base gpu model sparse"},
     {"engine", "base quant gguf cpu gpu model sparse"},
     {"sample", "base text public"},
     {"tools", "* public"},
