@@ -299,14 +299,14 @@ AVX2_INLINE void mxfp4_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
 /* The scale is 2^(e - 128), see quant_e8m0_half: half of the float whose exponent is e, which for
  * 255 would be infinite and for 0 is denormal. */
 AVX2_INLINE void mxfp4_scales(const uint8_t *p, q_scales *out) {
-    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1. */
-    __m256i words = q_block_words(p, 17);
-    __m128i odd = _mm_slli_epi32(_mm256_extracti128_si256(words, 1), 16);
-    __m256i e = _mm256_cvtepu16_epi32(_mm_blend_epi16(_mm256_castsi256_si128(words), odd, 0xaa));
-    e = _mm256_srlv_epi32(e, _mm256_set1_epi64x(INT64_C(8) << 32));
-    e = _mm256_and_si256(e, _mm256_set1_epi32(255));
-    __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
-    __m256i twice = _mm256_max_epi32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(0x00400000));
+    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1: to the top byte. */
+    const __m256i place = _mm256_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080,
+                                            0x01808080, 0x05808080, 0x09808080, 0x0d808080);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i e = _mm256_shuffle_epi8(q_block_words(p, 17), place);
+    e = _mm256_permutevar8x32_epi32(e, order);
+    __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32((int32_t)0xff000000));
+    __m256i twice = _mm256_max_epi32(_mm256_srli_epi32(e, 1), _mm256_set1_epi32(0x00400000));
     twice = _mm256_or_si256(twice, nan);
     out->d[0] = _mm256_mul_ps(_mm256_castsi256_ps(twice), _mm256_set1_ps(0.5f));
 }
