@@ -1,4 +1,5 @@
-/* avx2_matvec.c: products of quantized rows with one or a few vectors, on any processor of this tier. */
+/* avx2_matvec.c: products of quantized rows with one or a few vectors, on any processor of this
+ * tier. */
 #include "avx2_matvec.h"
 
 #define DEFINE(type, format) MV_DEFINE(extern, avx2, format)

@@ -48,12 +48,24 @@ typedef struct mv_col {
 
 /* What a chunk of a column contributes, arranged for mv_dots and in the order of scales. */
 typedef struct mv_part {
-    __m256i x[Q_GROUPS];    /* elements; of a pair's groups one per 128-bit lane */
-    __m256i size[Q_GROUPS]; /* their absolute values */
-    __m256 dx;              /* scales */
-    __m256i sum;            /* sums of elements: of 16 as words, of 32 times the weights' offset */
-    __m256 lift;            /* dx times sums of 32, for minima */
+    __m256i x[Q_GROUPS]; /* elements; of a pair's groups one per 128-bit lane */
+    union {
+        __m256i size[Q_GROUPS];   /* their absolute values, for signed weights */
+        __m256i by_bit[Q_GROUPS]; /* they in the order of q_fifth_bits */
+    };
+    __m256 dx;   /* scales */
+    __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset */
+    __m256 lift; /* dx times sums of 32, for minima */
 } mv_part;
+
+/* Elements 0..15 and 16..31, per lane, to the order of q_fifth_bits. */
+AVX2_INLINE void mv_by_bit(const __m256i x[2], __m256i out[2]) {
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+    __m256i first = _mm256_shuffle_epi8(x[0], order), last = _mm256_shuffle_epi8(x[1], order);
+    out[0] = _mm256_unpacklo_epi16(first, last);
+    out[1] = _mm256_unpackhi_epi16(first, last);
+}
 
 /* A chunk of which `groups` are valid. Scales and sums are padded with zeros; elements are not. */
 AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x, const int groups) {
@@ -69,6 +81,7 @@ AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x, const int groups
         __m256i last = _mm256_permute2x128_si256(q[a], q[b], 0x31);
         part.x[2 * i] = f->sub == 16 ? _mm256_unpacklo_epi64(first, last) : first;
         part.x[2 * i + 1] = f->sub == 16 ? _mm256_unpackhi_epi64(first, last) : last;
+        if (f->bits != NULL) mv_by_bit(part.x + 2 * i, part.by_bit + 2 * i);
     }
     for (int i = 0; i < Q_GROUPS && f->is_signed; i++) part.size[i] = _mm256_abs_epi8(part.x[i]);
     __m256i low = _mm256_loadu_si256((const void *)x->sum);
@@ -109,14 +122,21 @@ AVX2_INLINE __m256i mv_dot16(const q_format *f, __m256i w, const mv_part *x, int
     return _mm256_maddubs_epi16(x->size[i], _mm256_sign_epi8(w, x->x[i]));
 }
 
-/* Products with the two vectors of pair i, four to a word. */
-AVX2_INLINE __m256i mv_pair(const q_format *f, const __m256i w[2], const mv_part *x, int i) {
-    if (mv_dots_four(f))
-        return mv_dot_four(mv_dot_four(_mm256_setzero_si256(), w[0], x->x[2 * i]), w[1],
-                           x->x[2 * i + 1]);
+/* Products with the two vectors of pair i, four to a word; w[2] and w[3] are its bits. */
+AVX2_INLINE __m256i mv_pair(const q_format *f, const __m256i w[4], const mv_part *x, int i) {
+    const __m256i *at = x->x + 2 * i, *by_bit = x->by_bit + 2 * i;
+    if (mv_dots_four(f)) {
+        __m256i sum = _mm256_setzero_si256();
+        for (int h = 0; h < 2; h++) sum = mv_dot_four(sum, w[h], at[h]);
+        for (int h = 0; h < 2 && f->bits != NULL; h++) sum = mv_dot_four(sum, w[2 + h], by_bit[h]);
+        return sum;
+    }
     __m256i a = mv_prepare(f, 4, mv_dot16(f, w[0], x, 2 * i));
     __m256i b = mv_prepare(f, 4, mv_dot16(f, w[1], x, 2 * i + 1));
-    return mv_add(f, 4, a, b);
+    __m256i sum = mv_add(f, 4, a, b);
+    for (int h = 0; h < 2 && f->bits != NULL; h++) /* within the same bounds */
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[2 + h], by_bit[h]));
+    return sum;
 }
 
 /* Per 128-bit lane: half a lane of sums from each. */
@@ -188,8 +208,9 @@ AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
         f->subs(p, &sub);
 #pragma GCC unroll 4
     for (int i = 0; i < steps; i++) {
-        __m256i w[2];
+        __m256i w[4];
         f->pair(p, i, w);
+        if (f->bits != NULL) f->bits(p, i, w + 2);
         for (int line = lines * i / steps; line < lines * (i + 1) / steps; line++)
             _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
         for (int c = 0; c < n_cols; c++) t[c][i] = mv_pair(f, w, &x[c], i);
@@ -204,7 +225,8 @@ AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
             dot = mv_sums_16(f, t[c], sub.scale);
             if (f->offset != 0) { /* a power of two */
                 __m256i off = _mm256_madd_epi16(sub.scale, x[c].sum);
-                dot = _mm256_sub_epi32(dot, _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
+                dot = _mm256_sub_epi32(dot,
+                                       _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
             }
             if (f->has_min) {
                 __m256 min = _mm256_cvtepi32_ps(_mm256_madd_epi16(sub.min, x[c].sum));
@@ -251,7 +273,7 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
             part[c] = mv_load(f, &x[c], Q_GROUPS);
             x[c] = mv_next(x[c]);
         }
-            /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
+        /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             mv_chunk(f, n_cols, p[r], ahead[r], ready != NULL ? ready + k : part, acc[r]);
@@ -297,8 +319,7 @@ AVX2_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const cp
 AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                         int64_t ldy) {
     int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups), i = 0;
-    if (x->n_cols == 1 && x->n / Q_CHUNK <= MV_READY && n_groups > 0)
-        i = mv_one_column(f, s, x, y);
+    if (x->n_cols == 1 && x->n / Q_CHUNK <= MV_READY && n_groups > 0) i = mv_one_column(f, s, x, y);
     for (int64_t g = i / MV_ROWS; g < n_groups; g++)
         mv_columns(f, MV_ROWS, s, rows_first(s, g, MV_ROWS), stride, x, y, ldy);
     for (i = n_groups * MV_ROWS; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);

@@ -1,5 +1,6 @@
-/* avx2_vnni_mat.c: products of quantized rows with one or a few vectors where AVX-VNNI is there. They
- * take and give the same as those of avx2_matvec.c; the integers in between are the same, too. */
+/* avx2_vnni_mat.c: products of quantized rows with one or a few vectors where AVX-VNNI is there.
+ * They take and give the same as those of avx2_matvec.c; the integers in between are the same, too.
+ */
 #include "avx2_matvec.h"
 #include "tiers.h"
 
