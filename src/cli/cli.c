@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dynlib.h"
 #include "file.h"
 #include "log.h"
 
@@ -66,20 +67,9 @@ void cli_log_start(const cli_options *o) {
     log_set_sink(print_log_line, NULL, o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN);
 }
 
-/* The folder of this executable, from the kernel: argv[0] may be anything. */
-static bool executable_folder(char *buf, size_t n_buf) {
-    ssize_t n = readlink("/proc/self/exe", buf, n_buf - 1);
-    if (n <= 0) return false;
-    buf[n] = 0;
-    char *slash = strrchr(buf, '/');
-    if (!slash) return false;
-    *slash = 0;
-    return true;
-}
-
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
     char program[PATH_MAX], folder[PATH_MAX];
-    if (!executable_folder(program, sizeof program)) return false;
+    if (!dynlib_program_folder(program, sizeof program)) return false;
     for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++)
         if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
             file_join(buf, n_buf, folder, name) && file_exists(buf))
@@ -139,6 +129,19 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.n_ctx = n_ctx;
     options.backend_folder = o->backend_folder;
     options.machine = o->machine[0] ? o->machine : NULL;
+    return options;
+}
+
+pi_synth_options cli_synth_options(const cli_options *o) {
+    pi_synth_options options = pi_synth_default_options();
+    options.shape = o->shape;
+    options.type = o->type;
+    options.n_layer = (int32_t)o->layers;
+    options.density = (float)o->density;
+    options.skew_share = (float)o->skew.first;
+    options.skew_mass = (float)o->skew.second;
+    options.rank = (int32_t)o->rank;
+    options.plain = o->plain;
     return options;
 }
 

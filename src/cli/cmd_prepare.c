@@ -1,7 +1,6 @@
 /* cmd_prepare.c: a model becomes a prepared one, or the other way round. What was found out is
  * printed when all of it has succeeded. */
 #include <limits.h>
-#include <math.h>
 
 #include "cli.h"
 #include "json_writer.h"
@@ -67,10 +66,7 @@ static void print_json(const job *j) {
 }
 
 static void print_share(double share) {
-    if (isnan(share))
-        printf(" %9s", "-");
-    else
-        printf(" %8.1f%%", 100 * share);
+    printf(" %8.1f%%", 100 * share);
 }
 
 static void print_text(const job *j) {

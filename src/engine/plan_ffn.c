@@ -220,7 +220,7 @@ static void add_choice(const ffn_share *h, const plan_options *o, bool split) {
     } else {
         describe_predictor(h, o, 0, n_ff, ffn);
     }
-    if (split && words > h->p->bits_words) h->p->bits_words = words;
+    if (words > h->p->bits_words) h->p->bits_words = words;
     plan_step *s = add_step(h, OP_CHOOSE, BUF_Y);
     s->ffn = ffn;
 }

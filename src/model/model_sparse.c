@@ -13,7 +13,7 @@
 #include "mem.h"
 #include "sparse_keys.h"
 
-enum { RANK_MULTIPLE = 32 }; /* predictors' inner vectors fill whole groups of encoded input */
+enum { SIGN_MULTIPLE = 32 }; /* inputs of signs are encoded in groups of this many */
 
 const char *predictor_kind_name(predictor_kind kind) {
     static const char *const names[PREDICTOR_KIND_COUNT] = {"none", "sign", "lowrank", "relu_mlp"};
@@ -102,10 +102,6 @@ static pi_status read_floats(model *m, const char *key, double max, size_t offse
     return PI_OK;
 }
 
-static bool string_is(gguf_string s, const char *text) {
-    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
-}
-
 static pi_status fail_word(const model *m, const char *key, int layer, gguf_string word,
                            const char *known, pi_error *err) {
     char problem[160];
@@ -123,7 +119,7 @@ static pi_status read_kinds(model *m, pi_error *err) {
         gguf_string word = gguf_next_string(&cursor);
         int kind = 0;
         while (kind < PREDICTOR_KIND_COUNT &&
-               !string_is(word, predictor_kind_name((predictor_kind)kind)))
+               !gguf_string_is(word, predictor_kind_name((predictor_kind)kind)))
             kind++;
         if (kind == PREDICTOR_KIND_COUNT)
             return fail_word(m, SPARSE_KEY_PREDICTOR_KIND, i, word, "none, sign, lowrank, relu_mlp",
@@ -140,8 +136,8 @@ static pi_status read_inputs(model *m, pi_error *err) {
     const uint8_t *cursor = v->data;
     for (int i = 0; i < m->hp.n_layer; i++) {
         gguf_string word = gguf_next_string(&cursor);
-        bool residual = string_is(word, "residual");
-        if (!residual && !string_is(word, "normed"))
+        bool residual = gguf_string_is(word, "residual");
+        if (!residual && !gguf_string_is(word, "normed"))
             return fail_word(m, SPARSE_KEY_PREDICTOR_INPUT, i, word, "normed, residual", err);
         m->layers[i].sparse.predictor_residual = residual;
     }
@@ -239,7 +235,8 @@ static pi_status check_perm(const model *m, int layer, const int32_t *perm, pi_e
     return perm_check(perm, m->layers[layer].hp.n_ff, where, err);
 }
 
-/* A kind needs its tensors; a rank must suit the kernels. */
+/* A kind needs its tensors. Ranks may be any: fc2 in a type of blocks has whole ones, since its
+ * rows could not be stored otherwise, and types without blocks meet inputs of any length. */
 static pi_status check_predictor(model *m, int layer, pi_error *err) {
     static const tensor_role sign[] = {ROLE_FFN_SIGN}, factors[] = {ROLE_FC1, ROLE_FC2};
     const model_tensor *t = m->layers[layer].t;
@@ -256,19 +253,20 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
                          "is of kind %s; prepare the model again",
                          gguf_path(m->file), name, layer, predictor_kind_name(s->predictor));
     }
-    if (is_sign && m->hp.n_embd % RANK_MULTIPLE != 0)
+    if (is_sign && m->hp.n_embd % SIGN_MULTIPLE != 0)
         return error_set(err, PI_ERR_FORMAT,
                          "bad predictor: %s: layer %d is of kind sign, which needs n_embd to be a "
                          "multiple of %d, not %d; prepare the model again",
-                         gguf_path(m->file), layer, RANK_MULTIPLE, m->hp.n_embd);
+                         gguf_path(m->file), layer, SIGN_MULTIPLE, m->hp.n_embd);
     if (is_sign) return PI_OK;
-    s->rank = (int32_t)t[ROLE_FC1].n_out;
+    int64_t rank = t[ROLE_FC1].n_out;
     role_name(m, ROLE_FC1, layer, name);
-    if (s->rank > MODEL_MAX_DIM || s->rank % RANK_MULTIPLE != 0)
+    if (rank > MODEL_MAX_DIM)
         return error_set(err, PI_ERR_FORMAT,
-                         "bad rank: %s: tensor %s has %d rows, which must be a multiple of %d and "
-                         "at most %d; prepare the model again",
-                         gguf_path(m->file), name, s->rank, RANK_MULTIPLE, MODEL_MAX_DIM);
+                         "bad rank: %s: tensor %s has %lld rows, which must be at most %d; prepare "
+                         "the model again",
+                         gguf_path(m->file), name, (long long)rank, MODEL_MAX_DIM);
+    s->rank = (int32_t)rank;
     return PI_OK;
 }
 

@@ -108,8 +108,6 @@ typedef struct place_use {
 pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,
                                 pi_error *err);
 void place_workload_free(place_workload *w); /* a zeroed one is fine */
-/* All weights and the whole KV cache. */
-uint64_t place_workload_bytes(const place_workload *w);
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 

@@ -15,27 +15,29 @@ static const double GIGA = 1e9;
 /* What cannot run on the GPU would take it this long: longer than anything else, and finite. */
 static const double NEVER = 1e6;
 
-double place_gpu_time(const place_item *item, int64_t k) {
+/* Of groups [0, k). */
+static double gpu_time(const place_item *item, int64_t k) {
     if (k == 0) return 0;
     return item->overhead[PLACE_GPU] + (double)k * item->stream[PLACE_GPU] +
            item->layer->gather[k] * item->gather[PLACE_GPU];
 }
 
-double place_cpu_time(const place_item *item, int64_t k) {
+/* Of groups [k, n_units). */
+static double cpu_time(const place_item *item, int64_t k) {
     if (k == item->n_units) return 0;
     const double *gather = item->layer->gather;
     return item->overhead[PLACE_CPU] + (double)(item->n_units - k) * item->stream[PLACE_CPU] +
            (gather[item->n_units] - gather[k]) * item->gather[PLACE_CPU];
 }
 
-bool place_exchanges(const place_item *item, place_home home, int64_t k) {
+static bool needs_exchange(const place_item *item, place_home home, int64_t k) {
     return home == PLACE_GPU ? k < item->n_units : k > 0;
 }
 
 double place_ffn_time(const place_item *item, place_home home, int64_t k) {
     if (item->n_units == 0) return 0;
-    double both = fmax(place_gpu_time(item, k), place_cpu_time(item, k));
-    return fmax(both, item->floor) + (place_exchanges(item, home, k) ? item->sync : 0);
+    double both = fmax(gpu_time(item, k), cpu_time(item, k));
+    return fmax(both, item->floor) + (needs_exchange(item, home, k) ? item->sync : 0);
 }
 
 /* Tgpu grows and Tcpu falls with k. */
@@ -43,8 +45,8 @@ static int64_t find_balance(const place_item *item) {
     int64_t low = 0, high = item->n_units;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        double gpu = fmax(place_gpu_time(item, middle), item->floor);
-        if (gpu >= place_cpu_time(item, middle))
+        double gpu = fmax(gpu_time(item, middle), item->floor);
+        if (gpu >= cpu_time(item, middle))
             high = middle;
         else
             low = middle + 1;
@@ -103,11 +105,11 @@ static place_layer_time layer_time(const place_item *item, const place_cut *cut,
                                    place_prediction *out) {
     int64_t k = cut->hot / item->layer->unit;
     assert(cut->hot >= 0 && cut->hot <= item->layer->n && cut->hot % item->layer->unit == 0);
-    bool exchanges = place_exchanges(item, cut->attention, k);
+    bool exchanges = needs_exchange(item, cut->attention, k);
     place_layer_time t = {.always = item->always[cut->attention],
                           .kv = item->kv[cut->attention],
-                          .gpu = place_gpu_time(item, k),
-                          .cpu = place_cpu_time(item, k),
+                          .gpu = gpu_time(item, k),
+                          .cpu = cpu_time(item, k),
                           .sync = exchanges ? item->sync : 0};
     t.total = t.always + t.kv + place_ffn_time(item, cut->attention, k);
     out->crossings += exchanges;

@@ -237,13 +237,3 @@ void place_workload_free(place_workload *w) {
     arena_free(&w->arena);
     *w = (place_workload){0};
 }
-
-uint64_t place_workload_bytes(const place_workload *w) {
-    uint64_t sum = w->table_bytes + w->head_bytes - w->tied_bytes;
-    for (int i = 0; i < w->n_layers; i++) {
-        const place_layer *l = &w->layers[i];
-        sum += l->always_bytes + l->predictor_bytes + l->kv_bytes;
-        sum += (uint64_t)(l->n / l->unit) * l->unit_bytes;
-    }
-    return sum;
-}

@@ -196,6 +196,14 @@ static void note_down_type(preparation *p, int layer) {
     p->source_down_type[layer] = type;
 }
 
+/* A predictor of the original's that can be used: beside rows of down, for activations that have
+ * zeros. Its converter makes nothing else. */
+static bool has_own_predictor(const preparation *p, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    return gguf_is_pwri(p->model->file) && !p->thresholds &&
+           l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
+}
+
 static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     const char *wanted = p->options->predictor;
     pi_status status = model_open(s->path, NULL, &p->model, err);
@@ -213,8 +221,7 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
         return error_nomem(err, n * sizeof *p->layers, "layers");
     for (size_t i = 0; i < n; i++) {
         note_down_type(p, (int)i);
-        p->layers[i].keeps_predictor = !wanted && gguf_is_pwri(p->model->file) &&
-                                       p->model->layers[i].sparse.predictor != PREDICTOR_NONE;
+        p->layers[i].keeps_predictor = !wanted && has_own_predictor(p, (int)i);
     }
     return PI_OK;
 }
@@ -247,7 +254,7 @@ static pi_status refuse_dense(const preparation *p, pi_error *err) {
 
 static bool has_predictor(const preparation *p) {
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        if (p->layers[i].keeps_predictor || p->layers[i].fit.kind != PREDICTOR_NONE) return true;
+        if (p->layers[i].fit.kind != PREDICTOR_NONE) return true;
     return false;
 }
 
@@ -324,15 +331,7 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
 
 static pi_prepare_layer describe(const preparation *p, int layer) {
     const prepare_layer *l = &p->layers[layer];
-    const model_layer_sparse *old = &p->model->layers[layer].sparse;
     const predictor_quality *q = &l->fit.quality;
-    if (l->keeps_predictor)
-        return (pi_prepare_layer){.density = l->density,
-                                  .kind = predictor_kind_name(old->predictor),
-                                  .rank = old->rank,
-                                  .recall = NAN,
-                                  .contribution_recall = (double)old->recall,
-                                  .selected = (double)old->density};
     pi_prepare_layer out = {.density = l->density,
                             .kind = predictor_kind_name(l->fit.kind),
                             .rank = l->fit.rank,
@@ -362,6 +361,7 @@ static void tell_layers(const preparation *p) {
 
 void prepare_release(preparation *p) {
     gguf_writer_abort(p->writer);
+    prepare_spill_free(p->spill);
     for (int i = 0; p->layers && i < p->model->hp.n_layer; i++) {
         mem_free(p->layers[i].order);
         mem_free(p->layers[i].freq);

@@ -4,6 +4,7 @@
  *   prepare_text.c       calibration text -> windows of tokens
  *   prepare_layers.c     the windows through one layer after another: what fires, predictors
  *   prepare_threshold.c  for models without exact zeros: what a cut of small activations would harm
+ *   prepare_spill.c      predictors that wait to be written
  *   prepare_matrix.c     decoding, transposing, permuting matrices, on all threads
  *   prepare_write.c      the prepared file
  *   prepare_measure.c    quality of the file against its source
@@ -80,11 +81,18 @@ typedef struct prepare_layer {
     int32_t *order;    /* [n_ff] */
     float *freq;       /* [n_ff], in stored order: non-increasing */
     double density;    /* mean of freq */
-    predictor_fit fit; /* kind NONE: none, or the input's own is kept */
+    predictor_fit fit; /* of the predictor, if any; its arrays are in the spill, or, with
+                          keeps_predictor, tensors of the input */
     bool keeps_predictor;
+    struct {
+        uint64_t fc1, fc2, sign, bias;
+    } at;              /* in the spill, those that the kind has */
     prepare_harm harm; /* threshold mode only */
     float cut;         /* threshold mode: see model_layer_sparse; NAN otherwise */
 } prepare_layer;
+
+/* A file without a name; NULL until something is put there. */
+typedef struct prepare_spill prepare_spill;
 
 /* Everything a run holds, so that one place frees it. */
 typedef struct preparation {
@@ -95,6 +103,7 @@ typedef struct preparation {
     model *model; /* the input, or what was made of it */
     pool *pool;
     gguf_writer *writer;
+    prepare_spill *spill;
     prepare_text text;
     prepare_layer *layers;        /* [n_layer] */
     quant_type *source_down_type; /* [n_layer] of ffn_down, before anything was done to it */
@@ -125,6 +134,12 @@ void prepare_harm_free(prepare_harm *h);
  * it harms least. */
 void prepare_choose_cuts(preparation *p, double share);
 
+/* Moves the layer's fitted arrays to the spill. PI_ERR_IO, PI_ERR_NOMEM. */
+pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err);
+pi_status prepare_spill_read(const preparation *p, uint64_t at, void *data, size_t n_bytes,
+                             pi_error *err);
+void prepare_spill_free(prepare_spill *s); /* NULL is fine */
+
 /* ---- output ---------------------------------------------------------------------------------- */
 
 typedef enum prepare_part_kind {
@@ -133,7 +148,8 @@ typedef enum prepare_part_kind {
     PART_DOWN_T,  /* ffn_down_t, from either form of down */
     PART_UP_DOWN, /* rows of up and of ffn_down_t by turns */
     PART_DOWN,    /* ffn_down, from ffn_down_t: the way back */
-    PART_BYTES    /* of what was found out */
+    PART_BYTES,   /* of what was found out */
+    PART_SPILLED  /* of that, what is in the spill */
 } prepare_part_kind;
 
 /* A tensor of the output. */
@@ -147,6 +163,7 @@ typedef struct prepare_part {
     const gguf_tensor *source; /* COPY */
     model_tensor rows;         /* ROWS */
     const void *bytes;         /* BYTES */
+    uint64_t at;               /* SPILLED */
 } prepare_part;
 
 typedef struct prepare_parts {

@@ -2,10 +2,12 @@
  * memory holds the residual stream of all tokens and what one layer is fitted from, but never more
  * than a layer of decoded weights.
  *
- * The engine computes the layers, densely; its observer shows the feed-forward half's input and
- * hidden vector, on the calling thread, while other threads go on. Windows come in order, so a
- * token's number is its place in the text, and held-out tokens come last. A session serves one
- * layer only: its cache of that layer is all that is ever touched of it. */
+ * The engine computes all neurons; where predictors are kept it does so in predict mode with a
+ * threshold that every score passes, so that what enters the predictor is seen. Its observer shows
+ * the feed-forward half's input and hidden vector, on the calling thread, while other threads go
+ * on. Windows come in order, so a token's number is its place in the text, and held-out tokens come
+ * last. A session serves one layer only: its cache of that layer is all that is ever touched of it.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -29,14 +31,15 @@ typedef struct layer_run {
     float *input;     /* [n_tokens][n_embd] what enters the feed-forward half, or NULL */
     float *hidden;    /* [n_sample][n_ff] what enters down, threshold mode only */
     float *sample;    /* [n_sample][n_embd] likewise of the input */
+    float *kept;      /* [n_held][n_embd] what enters predictors that are kept, held-out tokens */
     int64_t n_sample; /* training tokens that are sampled */
     float *down_norm; /* [n_ff] of the layer at hand */
     float *gate;      /* [n_ff][n_embd], to fit from */
     float *gate_bias; /* [n_ff] */
     active_set active;
-    int64_t n_ff;                    /* of the layer at hand */
-    int64_t next_input, next_hidden; /* tokens that were seen */
-    pi_status seen;                  /* of the observer */
+    int64_t n_ff;                               /* of the layer at hand */
+    int64_t next_input, next_hidden, next_kept; /* tokens that were seen */
+    pi_status seen;                             /* of the observer */
     pi_error seen_err;
 } layer_run;
 
@@ -78,6 +81,14 @@ static void see_input(layer_run *r, const float *x, int64_t ldx, int n_rows) {
     r->next_input += n_rows;
 }
 
+static void see_kept(layer_run *r, const float *x, int64_t ldx, int n_rows) {
+    int64_t n_embd = r->p->model->hp.n_embd, first = n_train(r->p);
+    for (int i = 0; i < n_rows; i++, r->next_kept++)
+        if (r->next_kept >= first)
+            memcpy(r->kept + (r->next_kept - first) * n_embd, x + i * ldx,
+                   (size_t)n_embd * sizeof *x);
+}
+
 static void see_hidden(layer_run *r, const float *h, int64_t ldh, int n_rows) {
     for (int i = 0; i < n_rows && r->seen == PI_OK; i++) {
         int64_t t = r->next_hidden + i, place = r->hidden ? sample_place(r, t) : -1;
@@ -98,6 +109,8 @@ static void observe(void *user, const plan_step *step, const float *x, int64_t l
         return;
     else if (role == gate_role(layer_of(r->p, step->layer)))
         see_input(r, x, ldx, n_rows);
+    else if (role == ROLE_FC1)
+        see_kept(r, x, ldx, n_rows);
     else if (role == ROLE_FFN_DOWN)
         see_hidden(r, x, ldx, n_rows);
 }
@@ -116,6 +129,12 @@ static bool wants_fit(const preparation *p) {
     return (name && strcmp(name, "auto") != 0) || fits_predictors(p->model);
 }
 
+static int count_kept(const preparation *p) {
+    int n = 0;
+    for (int i = 0; i < p->model->hp.n_layer; i++) n += p->layers[i].keeps_predictor;
+    return n;
+}
+
 static float *take_floats(int64_t rows, int64_t columns, size_t *total) {
     size_t n = 0, n_bytes = 0;
     if (!size_mul((size_t)rows, (size_t)columns, &n) || !size_mul(n, sizeof(float), &n_bytes))
@@ -129,7 +148,8 @@ static pi_status allocate(layer_run *r, pi_error *err) {
     int64_t n_tokens = prepare_text_count(&p->text), n_embd = p->model->hp.n_embd, n_ff = 0;
     for (int l = 0; l < p->model->hp.n_layer; l++)
         if (layer_of(p, l)->hp.n_ff > n_ff) n_ff = layer_of(p, l)->hp.n_ff;
-    bool fit = wants_fit(p), ok = true;
+    int n_kept = count_kept(p);
+    bool fit = wants_fit(p) && n_kept < p->model->hp.n_layer, ok = true;
     size_t total = 0;
     r->x = take_floats(n_tokens, n_embd, &total);
     r->down_norm = take_floats(1, n_ff, &total);
@@ -140,6 +160,10 @@ static pi_status allocate(layer_run *r, pi_error *err) {
         r->gate_bias = take_floats(1, n_ff, &total);
         ok = r->input && r->gate && r->gate_bias;
     }
+    if (ok && n_kept > 0) {
+        r->kept = take_floats(n_tokens - n_train(p), n_embd, &total);
+        ok = r->kept;
+    }
     if (ok && p->thresholds) {
         r->n_sample = n_train(p) < CUT_SAMPLE ? n_train(p) : CUT_SAMPLE;
         r->sample = take_floats(r->n_sample, n_embd, &total);
@@ -147,7 +171,7 @@ static pi_status allocate(layer_run *r, pi_error *err) {
         ok = r->sample && r->hidden;
     }
     if (!ok) return error_nomem(err, total, "calibration");
-    if (!p->thresholds && !fits_predictors(p->model))
+    if (!p->thresholds && !fits_predictors(p->model) && n_kept < p->model->hp.n_layer)
         talk_say(&p->talk, "no predictors: the model's vectors of %d are no multiple of %d",
                  p->model->hp.n_embd, PREDICTOR_BLOCK);
     talk_say(&p->talk,
@@ -166,6 +190,7 @@ static void release(layer_run *r) {
     mem_free(r->input);
     mem_free(r->hidden);
     mem_free(r->sample);
+    mem_free(r->kept);
     mem_free(r->down_norm);
     mem_free(r->gate);
     mem_free(r->gate_bias);
@@ -202,7 +227,7 @@ static pi_status run_windows(layer_run *r, int layer, double share, pi_error *er
     const prepare_text *text = &r->p->text;
     engine_session_destroy(r->session);
     r->session = NULL;
-    r->next_input = r->next_hidden = 0;
+    r->next_input = r->next_hidden = r->next_kept = 0;
     pi_status status = engine_session_create(r->context, text->n_window, &r->session, err);
     for (int w = 0; w < text->n_windows && status == PI_OK; w++) {
         status = run_window(r, layer, w, err);
@@ -253,8 +278,61 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
                                  .seed = o->seed};
     fit_progress at = {r, layer};
     progress steps = {.fn = step_fit, .user = &at};
-    return predictor_fit_layer(r->p->pool, &data, &options, &steps, &out->fit, err);
+    pi_status status = predictor_fit_layer(r->p->pool, &data, &options, &steps, &out->fit, err);
+    if (status != PI_OK) return status;
+    /* Beside layers that keep theirs, the file's threshold stays and holds for all. */
+    float threshold = count_kept(r->p) > 0 ? r->p->model->sparse.predictor_threshold : 0;
+    for (int64_t i = 0; out->fit.bias && i < r->n_ff; i++) out->fit.bias[i] += threshold;
+    return prepare_spill_fit(r->p, layer, err);
 }
+
+/* ---- predictors that are kept ---------------------------------------------------------------- */
+
+/* The file's predictor in float, neurons in the file's order, scales and threshold worked in: score
+ * + bias >= threshold is score + (bias - threshold) >= 0. The caller frees it in every case. */
+static pi_status decode_kept(const layer_run *r, int layer, predictor_fit *out, pi_error *err) {
+    const model *m = r->p->model;
+    const model_tensor *t = m->layers[layer].t;
+    const float *bias = t[ROLE_FC2_BIAS].data;
+    size_t total = 0;
+    *out = (predictor_fit){.kind = m->layers[layer].sparse.predictor,
+                           .rank = m->layers[layer].sparse.rank,
+                           .type_fc1 = QUANT_F32,
+                           .type_fc2 = QUANT_F32};
+    out->fc1 = take_floats(out->rank, m->hp.n_embd, &total);
+    out->fc2 = take_floats(out->rank, r->n_ff, &total);
+    out->bias = take_floats(1, r->n_ff, &total);
+    if (!out->fc1 || !out->fc2 || !out->bias) return error_nomem(err, total, "a predictor");
+    prepare_decode_rows(r->p->pool, &t[ROLE_FC1], NULL, out->fc1);
+    prepare_decode_rows(r->p->pool, &t[ROLE_FC2], NULL, out->fc2);
+    for (int64_t i = 0; i < r->n_ff; i++)
+        out->bias[i] = (bias ? bias[i] : 0) - m->sparse.predictor_threshold;
+    return PI_OK;
+}
+
+/* What it is worth on held-out tokens, as predictors of our own are measured. */
+static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
+    predictor_fit *out = &r->p->layers[layer].fit, decoded;
+    int64_t n_held = prepare_text_count(&r->p->text) - n_train(r->p);
+    active_set held = r->active;
+    held.start += n_train(r->p);
+    held.n_tokens = n_held;
+    predictor_data data = {.n_embd = r->p->model->hp.n_embd,
+                           .n_ff = r->n_ff,
+                           .n_held = n_held,
+                           .x = r->kept,
+                           .active = &held};
+    *out = (predictor_fit){0};
+    pi_status status = decode_kept(r, layer, &decoded, err);
+    if (status == PI_OK)
+        status = predictor_measure(r->p->pool, &decoded, &data, 0, n_held, &out->quality, err);
+    out->kind = decoded.kind;
+    out->rank = decoded.rank;
+    predictor_fit_free(&decoded);
+    return status;
+}
+
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 /* Frequencies, order, and everything that is fitted in that order. */
 static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err) {
@@ -267,6 +345,7 @@ static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err)
         out->freq[i] = freq[out->order[i]];
         out->density += (double)out->freq[i] / (double)r->n_ff;
     }
+    if (out->keeps_predictor) return measure_kept(r, layer, err);
     if (!fit) return PI_OK;
     status = active_permute(&r->active, out->order, err);
     return status == PI_OK ? fit_layer(r, layer, err) : status;
@@ -301,13 +380,15 @@ static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
 pi_status prepare_run_layers(preparation *p, pi_error *err) {
     layer_run r = {.p = p};
     int32_t n_window = p->text.n_window;
-    engine_options options = {.n_threads = p->options->n_threads,
-                              .n_batch = n_window < BATCH_MAX ? n_window : BATCH_MAX,
-                              .n_logits = 1,
-                              .tier = CPU_TIER_AUTO,
-                              .type_k = QUANT_F16,
-                              .type_v = QUANT_F16,
-                              .plan = {.mode = FFN_DENSE}};
+    ffn_mode mode = count_kept(p) > 0 ? FFN_PREDICT : FFN_DENSE;
+    engine_options options = {
+        .n_threads = p->options->n_threads,
+        .n_batch = n_window < BATCH_MAX ? n_window : BATCH_MAX,
+        .n_logits = 1,
+        .tier = CPU_TIER_AUTO,
+        .type_k = QUANT_F16,
+        .type_v = QUANT_F16,
+        .plan = {.mode = mode, .set_threshold = true, .threshold = -INFINITY}};
     pi_status status = allocate(&r, err);
     if (status == PI_OK) status = engine_context_create(p->model, &options, &r.context, err);
     if (status == PI_OK) status = run_windows(&r, -1, 0, err);

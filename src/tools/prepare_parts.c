@@ -20,17 +20,14 @@ static bool is_own_key(gguf_string key) {
         SPARSE_KEY_THRESHOLD_LOSS,   SPARSE_KEY_SOURCE_DOWN_TYPE,   SPARSE_KEY_PREDICTOR_THRESHOLD,
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strlen(keys[i]) == key.n_bytes && memcmp(keys[i], key.data, key.n_bytes) == 0)
-            return true;
+        if (gguf_string_is(key, keys[i])) return true;
     return false;
 }
 
 void prepare_copy_keys(const model *m, gguf_writer *w) {
-    static const char split[] = "split."; /* parts are joined */
     for (uint64_t i = 0; i < gguf_n_values(m->file); i++) {
         const gguf_value *v = gguf_value_at(m->file, i);
-        bool is_split = v->key.n_bytes >= sizeof split - 1 &&
-                        memcmp(v->key.data, split, sizeof split - 1) == 0;
+        bool is_split = gguf_string_starts(v->key, "split."); /* parts are joined */
         if (!is_split && !is_own_key(v->key)) gguf_put_value(w, v);
     }
     /* What the magic PWRI implied must be said in an ordinary file. */
@@ -139,6 +136,21 @@ static pi_status put_bytes(prepare_parts *l, const void *data, size_t n_bytes, p
     return status;
 }
 
+static pi_status put_spilled(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    size_t left = part_bytes(item), room = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+    uint64_t at = item->at;
+    void *chunk = mem_alloc(room);
+    if (!chunk) return error_nomem(err, room, "a predictor");
+    pi_status status = PI_OK;
+    for (size_t n; left && status == PI_OK; at += n, left -= n) {
+        n = left < room ? left : room;
+        status = prepare_spill_read(l->p, at, chunk, n, err);
+        if (status == PI_OK) status = put_bytes(l, chunk, n, err);
+    }
+    mem_free(chunk);
+    return status;
+}
+
 /* Rows order[0..n_out) of a, each followed by that of b where there is one. */
 static pi_status put_rows(prepare_parts *l, const model_tensor *a, const model_tensor *b,
                           const int32_t *order, pi_error *err) {
@@ -230,6 +242,8 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
         return put_rows(l, &item->rows, NULL, l->p->layers[item->layer].order, err);
     case PART_BYTES:
         return put_bytes(l, item->bytes, part_bytes(item), err);
+    case PART_SPILLED:
+        return put_spilled(l, item, err);
     case PART_DOWN:
         return put_plain_down(l, item, err);
     default:

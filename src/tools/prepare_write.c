@@ -18,11 +18,6 @@ static gguf_string text_of(const char *s) {
     return (gguf_string){.data = s, .n_bytes = strlen(s)};
 }
 
-static predictor_kind kind_of(const preparation *p, int layer) {
-    const prepare_layer *l = &p->layers[layer];
-    return l->keeps_predictor ? p->model->layers[layer].sparse.predictor : l->fit.kind;
-}
-
 /* Per layer, in the order of the model. */
 static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     size_t n = (size_t)p->model->hp.n_layer;
@@ -36,12 +31,13 @@ static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     for (size_t i = 0; i < n; i++) {
         const prepare_layer *l = &p->layers[i];
         const model_layer_sparse *old = &p->model->layers[i].sparse;
-        bool keeps = l->keeps_predictor, fitted = l->fit.kind != PREDICTOR_NONE;
-        texts[i] = text_of(predictor_kind_name(kind_of(p, (int)i)));
-        texts[n + i] = text_of(keeps && old->predictor_residual ? "residual" : "normed");
+        bool predicts = l->fit.kind != PREDICTOR_NONE;
+        bool residual = l->keeps_predictor && old->predictor_residual;
+        texts[i] = text_of(predictor_kind_name(l->fit.kind));
+        texts[n + i] = text_of(residual ? "residual" : "normed");
         texts[2 * n + i] = text_of(quant_find((uint32_t)p->source_down_type[i])->name);
-        numbers[i] = keeps ? old->recall : fitted ? (float)l->fit.quality.contribution_recall : NAN;
-        numbers[n + i] = keeps ? old->density : fitted ? (float)l->fit.quality.selected : NAN;
+        numbers[i] = predicts ? (float)l->fit.quality.contribution_recall : NAN;
+        numbers[n + i] = predicts ? (float)l->fit.quality.selected : NAN;
         numbers[2 * n + i] = l->cut;
     }
     gguf_put_strings(p->writer, SPARSE_KEY_PREDICTOR_KIND, texts, n);
@@ -144,35 +140,53 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     }
 }
 
-static pi_status add_bytes(prepare_parts *l, tensor_role role, int layer, quant_type type,
-                           int64_t n_in, int64_t n_out, const void *bytes, pi_error *err) {
+/* One number per neuron. */
+static pi_status add_vector(prepare_parts *l, tensor_role role, int layer, quant_type type,
+                            const void *bytes, pi_error *err) {
     prepare_part item = prepare_name_part(l->p, PART_BYTES, role, layer);
     item.type = type;
-    item.n_dims = n_out ? 2 : 1;
-    item.dims[0] = (uint64_t)n_in;
-    item.dims[1] = (uint64_t)n_out;
+    item.n_dims = 1;
+    item.dims[0] = (uint64_t)l->p->model->layers[layer].hp.n_ff;
     item.bytes = bytes;
     return prepare_add_part(l, &item, err);
 }
 
-static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, pi_error *err) {
-    const preparation *p = l->p;
-    const prepare_layer *found = &p->layers[layer];
+/* dims[1] 0: a vector. */
+static pi_status add_spilled(prepare_parts *l, tensor_role role, int layer, quant_type type,
+                             const int64_t dims[2], uint64_t at, pi_error *err) {
+    prepare_part item = prepare_name_part(l->p, PART_SPILLED, role, layer);
+    item.type = type;
+    item.n_dims = dims[1] ? 2 : 1;
+    item.dims[0] = (uint64_t)dims[0];
+    item.dims[1] = (uint64_t)dims[1];
+    item.at = at;
+    return prepare_add_part(l, &item, err);
+}
+
+static pi_status add_fitted(prepare_parts *l, int layer, pi_error *err) {
+    const prepare_layer *found = &l->p->layers[layer];
     const predictor_fit *fit = &found->fit;
-    int64_t n_embd = p->model->hp.n_embd, n_ff = p->model->layers[layer].hp.n_ff;
+    int64_t n_embd = l->p->model->hp.n_embd, n_ff = l->p->model->layers[layer].hp.n_ff;
+    const int64_t fc1[] = {n_embd, fit->rank}, fc2[] = {fit->rank, n_ff};
+    const int64_t sign[] = {n_embd / 8, n_ff}, bias[] = {n_ff, 0};
     pi_status status = PI_OK;
-    if (fit->kind == PREDICTOR_SIGN)
-        status = add_bytes(l, ROLE_FFN_SIGN, layer, QUANT_I8, n_embd / 8, n_ff, fit->sign, err);
-    if (fit->kind == PREDICTOR_LOWRANK || fit->kind == PREDICTOR_RELU_MLP) {
-        status = add_bytes(l, ROLE_FC1, layer, fit->type_fc1, n_embd, fit->rank, fit->fc1, err);
+    if (fit->kind == PREDICTOR_NONE || found->keeps_predictor) return PI_OK;
+    if (fit->kind == PREDICTOR_SIGN) {
+        status = add_spilled(l, ROLE_FFN_SIGN, layer, QUANT_I8, sign, found->at.sign, err);
+    } else {
+        status = add_spilled(l, ROLE_FC1, layer, fit->type_fc1, fc1, found->at.fc1, err);
         if (status == PI_OK)
-            status = add_bytes(l, ROLE_FC2, layer, fit->type_fc2, fit->rank, n_ff, fit->fc2, err);
+            status = add_spilled(l, ROLE_FC2, layer, fit->type_fc2, fc2, found->at.fc2, err);
     }
-    if (status == PI_OK && fit->kind != PREDICTOR_NONE)
-        status = add_bytes(l, ROLE_FC2_BIAS, layer, QUANT_F32, n_ff, 0, fit->bias, err);
+    if (status != PI_OK) return status;
+    return add_spilled(l, ROLE_FC2_BIAS, layer, QUANT_F32, bias, found->at.bias, err);
+}
+
+static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, pi_error *err) {
+    pi_status status = add_fitted(l, layer, err);
     if (status == PI_OK)
-        status = add_bytes(l, ROLE_FFN_FREQ, layer, QUANT_F32, n_ff, 0, found->freq, err);
-    if (status == PI_OK) status = add_bytes(l, ROLE_FFN_PERM, layer, QUANT_I32, n_ff, 0, perm, err);
+        status = add_vector(l, ROLE_FFN_FREQ, layer, QUANT_F32, l->p->layers[layer].freq, err);
+    if (status == PI_OK) status = add_vector(l, ROLE_FFN_PERM, layer, QUANT_I32, perm, err);
     return status;
 }
 

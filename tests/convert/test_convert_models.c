@@ -36,8 +36,8 @@ static void assert_text(const gguf_file *g, const char *key, const char *expecte
     gguf_string value;
     const gguf_value *v = gguf_find(g, key);
     if (!v || !gguf_as_string(v, &value)) fail_msg("no text %s", key);
-    assert_int_equal(value.n_bytes, strlen(expected));
-    assert_memory_equal(value.data, expected, value.n_bytes);
+    if (!gguf_string_is(value, expected))
+        fail_msg("%s is %.*s", key, (int)value.n_bytes, value.data);
 }
 
 static void assert_flag(const gguf_file *g, const char *key, bool expected) {

@@ -167,6 +167,32 @@ static void test_predict(void **state) {
     }
 }
 
+/* Files of the original PowerInfer have ranks of any size, in F16 or F32. Choices are compared in
+ * F32, other types with thresholds that all pass or none does. */
+static void test_odd_ranks(void **state) {
+    (void)state;
+    static const int ranks[] = {1, 7, 33, 100};
+    static const char *const types[] = {"f32", "f16", "bf16"};
+    for (int i = 0; i < 4; i++) {
+        tiny_model t = with_predictor("relu_mlp");
+        t.sparse.rank = ranks[i];
+        t.sparse.residual = true;
+        t.sparse.no_bias = true;
+        t.sparse.threshold = ranks[i] == 1 ? 0.05f : 0.25f; /* of one unit, half are exactly 0 */
+        check("odd rank", &t, PLAIN_PREDICT, PI_MODE_PREDICT);
+        for (int k = 0; k < 3; k++) {
+            t.type = types[k];
+            t.sparse.threshold = -1e30f;
+            check("odd rank, all pass", &t, PLAIN_DENSE, PI_MODE_PREDICT);
+        }
+        t.type = "f16";
+        t.sparse.threshold = 0.25f;
+        t.sparse.pwri = true;
+        t.activation = NULL;
+        check("odd rank, PWRI", &t, PLAIN_PREDICT, PI_MODE_AUTO);
+    }
+}
+
 static void test_threshold(void **state) {
     (void)state;
     static const char *const activations[] = {"silu", "gelu", "relu"};
@@ -322,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_odd_ranks),
         cmocka_unit_test(test_threshold),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_open_threshold_is_dense),

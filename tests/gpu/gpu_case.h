@@ -62,6 +62,8 @@ typedef struct case_mat {
     float *values; /* [n_out][n_in] */
 } case_mat;
 case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in);
+/* The same of random bytes: every bit of scales, minima and quants takes part. */
+case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in);
 
 /* Random columns, on both sides; encoded too when n is a multiple of 32. `known` are the values
  * that products see: the int8 ones for quantized weights. */

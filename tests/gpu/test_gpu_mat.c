@@ -22,8 +22,9 @@ typedef struct shape {
     int64_t n_out, n_in;
 } shape;
 
-static void check_matvec(quant_type type, int64_t n_out, int64_t n_in, int n_cols, bool full) {
-    case_mat w = case_weights(type, n_out, n_in);
+static void check_matvec(case_mat w, int n_cols, bool full) {
+    const int64_t n_out = w.mat.n_out, n_in = w.mat.n_in;
+    const quant_type type = w.mat.type;
     case_columns x = case_input(n_in, n_cols);
     int64_t ldy = n_out + 3;
     float *y = case_random(ldy * n_cols, 1), *before = case_host((size_t)(ldy * n_cols) * 4);
@@ -64,7 +65,8 @@ static void test_matvec(void **state) {
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             case_teardown(NULL);
             int64_t n_in = case_width(case_types[t], shapes[i].n_in);
-            check_matvec(case_types[t], shapes[i].n_out, n_in, 1 + (int)i * 2, i % 2 == 1);
+            case_mat w = case_weights(case_types[t], shapes[i].n_out, n_in);
+            check_matvec(w, 1 + (int)i * 2, i % 2 == 1);
         }
     }
 }
@@ -74,7 +76,37 @@ static void test_matvec_columns(void **state) {
     for (int t = 0; t < case_n_types; t++) {
         for (int n_cols = 1; n_cols <= GPU_MAX_COLS; n_cols++) {
             case_teardown(NULL);
-            check_matvec(case_types[t], 9, 256, n_cols, n_cols % 2 == 0);
+            check_matvec(case_weights(case_types[t], 9, 256), n_cols, n_cols % 2 == 0);
+        }
+    }
+}
+
+/* Every bit of a block has its meaning, in products and in single values. */
+static void test_patterns(void **state) {
+    (void)state;
+    enum { ROWS = 40 };
+    for (int t = 0; t < case_n_types; t++) {
+        case_teardown(NULL);
+        int64_t n = case_width(case_types[t], 256);
+        case_mat w = case_patterns(case_types[t], ROWS, n);
+        check_matvec(w, 2, false);
+        gpu_column cols[ROWS] = {{0}};
+        for (int c = 0; c < ROWS; c++) cols[c].token = c;
+        float *x = case_host((size_t)(ROWS * n) * 4),
+              *device_x = case_alloc((size_t)(ROWS * n) * 4);
+        gpu_embed a = {.table = w.mat,
+                       .cols = case_upload(cols, sizeof cols),
+                       .n_cols = ROWS,
+                       .scale = 1,
+                       .x = device_x,
+                       .ldx = n};
+        OPS->embed(the_case.stream, &a);
+        case_download(x, device_x, (size_t)(ROWS * n) * 4);
+        for (int64_t i = 0; i < ROWS * n; i++) {
+            double size = 1e-30; /* of the block: minima cancel */
+            for (int64_t k = i / 16 * 16; k < i / 16 * 16 + 16; k++)
+                size = fmax(size, fabs((double)w.values[k]));
+            case_near(x[i], (double)w.values[i], size, 1e-6, "pattern", i);
         }
     }
 }
@@ -292,8 +324,8 @@ static void test_sign_dot(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_encode), CASE_TEST(test_matvec), CASE_TEST(test_matvec_columns),
-    CASE_TEST(test_matmul), CASE_TEST(test_embed),  CASE_TEST(test_sign_dot),
-    CASE_TEST(test_slice),
+    CASE_TEST(test_encode),         CASE_TEST(test_patterns), CASE_TEST(test_matvec),
+    CASE_TEST(test_matvec_columns), CASE_TEST(test_matmul),   CASE_TEST(test_embed),
+    CASE_TEST(test_sign_dot),       CASE_TEST(test_slice),
 };
 CASE_MAIN(tests)

@@ -19,7 +19,7 @@
 #define GOOD_PATH  TEST_BINARY_DIR "/test_model_sparse_good.gguf"
 #define MODEL_PATH TEST_BINARY_DIR "/test_model_sparse.gguf"
 
-enum { N_LAYER = 2, N_EMBD = 64, N_FF = 96, RANK = 32, MAX_EXTRA = 4 };
+enum { N_LAYER = 2, N_EMBD = 64, N_FF = 96, RANK = 32, MAX_EXTRA = 4, MAX_DROPPED = 3 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ typedef struct extra_tensor {
 
 /* A change to the good file. */
 typedef struct change {
-    const char *drop[2]; /* tensors */
+    const char *drop[MAX_DROPPED]; /* tensors and keys */
     void (*keys)(gguf_writer *w);
     extra_tensor extra[MAX_EXTRA];
 } change;
@@ -49,9 +49,9 @@ static tiny_model prepared_model(const char *predictor) {
     return t;
 }
 
-static bool is_dropped(const change *c, const char *name) {
-    for (int i = 0; i < 2; i++)
-        if (c->drop[i] && strcmp(c->drop[i], name) == 0) return true;
+static bool is_dropped(const change *c, gguf_string name) {
+    for (int i = 0; i < MAX_DROPPED && c->drop[i]; i++)
+        if (gguf_string_is(name, c->drop[i])) return true;
     return false;
 }
 
@@ -75,11 +75,14 @@ static void write_changed(const change *c) {
     pi_error err;
     must(gguf_open(GOOD_PATH, NULL, &f, &err), &err);
     must(gguf_writer_create(MODEL_PATH, &w, &err), &err);
-    for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) {
+        const gguf_value *v = gguf_value_at(f, i);
+        if (!is_dropped(c, v->key)) gguf_put_value(w, v);
+    }
     if (c->keys) c->keys(w);
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
-        if (!is_dropped(c, t->name))
+        if (!is_dropped(c, (gguf_string){t->name, strlen(t->name)}))
             must(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err), &err);
     }
     for (int i = 0; i < MAX_EXTRA && c->extra[i].name; i++) {
@@ -89,7 +92,8 @@ static void write_changed(const change *c) {
     must(gguf_writer_begin_data(w, &err), &err);
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
-        if (!is_dropped(c, t->name)) must(gguf_write_data(w, t->data, t->n_bytes, &err), &err);
+        if (!is_dropped(c, (gguf_string){t->name, strlen(t->name)}))
+            must(gguf_write_data(w, t->data, t->n_bytes, &err), &err);
     }
     for (int i = 0; i < MAX_EXTRA && c->extra[i].name; i++) write_extra(w, &c->extra[i]);
     must(gguf_writer_finish(w, &err), &err);
@@ -234,15 +238,11 @@ static void test_bundle(void **state) {
 }
 
 /* Without the version key the same tensors are an ordinary model's. */
-static void drop_version(gguf_writer *w) {
-    gguf_remove(w, SPARSE_KEY_VERSION);
-}
-
 static void test_not_prepared(void **state) {
     (void)state;
     tiny_model t = prepared_model("lowrank");
     tiny_write(&t, GOOD_PATH);
-    model *m = open_changed(&(change){.keys = drop_version});
+    model *m = open_changed(&(change){.drop = {SPARSE_KEY_VERSION}});
     assert_false(m->sparse.prepared);
     assert_int_equal(m->layers[0].sparse.predictor, PREDICTOR_NONE);
     assert_true(isnan(m->layers[0].sparse.recall));
@@ -250,10 +250,7 @@ static void test_not_prepared(void **state) {
     model_close(m);
 }
 
-static void plain_activation(gguf_writer *w) {
-    drop_version(w);
-    gguf_remove(w, "llama.hidden_activation");
-    gguf_remove(w, SPARSE_KEY_PREDICTOR_KIND);
+static void put_threshold(gguf_writer *w) {
     gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, 0.25f);
 }
 
@@ -261,7 +258,9 @@ static void test_pwri(void **state) {
     (void)state;
     tiny_model t = prepared_model("relu_mlp");
     tiny_write(&t, GOOD_PATH);
-    write_changed(&(change){.keys = plain_activation});
+    write_changed(&(change){
+        .drop = {SPARSE_KEY_VERSION, "llama.hidden_activation", SPARSE_KEY_PREDICTOR_KIND},
+        .keys = put_threshold});
     for (int pwri = 0; pwri < 2; pwri++) {
         model *m;
         pi_error err;
@@ -276,6 +275,21 @@ static void test_pwri(void **state) {
         assert_true(m->sparse.predictor_threshold == (pwri ? 0.25f : 0.0f));
         model_close(m);
     }
+}
+
+/* Any rank, another one in every layer; fc1 may be in blocks where fc2 is not. */
+static void test_ranks(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("relu_mlp");
+    tiny_write(&t, GOOD_PATH);
+    model *m = open_changed(
+        &(change){.drop = {"blk.0.fc1.weight", "blk.0.fc2.weight"},
+                  .extra = {{"blk.0.fc1.weight", QUANT_Q8_0, {N_EMBD, 37}, NULL},
+                            {"blk.0.fc2.weight", QUANT_F16, {37, N_FF}, NULL}}});
+    assert_int_equal(m->layers[0].sparse.rank, 37);
+    assert_int_equal(m->layers[0].t[ROLE_FC2].row_bytes, 37 * 2);
+    assert_int_equal(m->layers[1].sparse.rank, RANK);
+    model_close(m);
 }
 
 /* ---- what is refused --------------------------------------------------------------------------
@@ -441,9 +455,9 @@ static void test_bad_predictors(void **state) {
          "hyperparameters need [32, 96]"},
         {{.drop = {"blk.0.fc1.weight", "blk.0.fc2.weight"},
           .extra = {{"blk.0.fc1.weight", QUANT_F32, {N_EMBD, 40}, NULL},
-                    {"blk.0.fc2.weight", QUANT_F32, {40, N_FF}, NULL}}},
-         "bad rank: " MODEL_PATH ": tensor blk.0.fc1.weight has 40 rows, which must be a multiple "
-         "of 32 and at most 1048576; prepare the model again"},
+                    {"blk.0.fc2.weight", QUANT_F32, {41, N_FF}, NULL}}},
+         "wrong shape: " MODEL_PATH ": tensor blk.0.fc2.weight is [41, 96], the "
+         "hyperparameters need [40, 96]"},
         {{.drop = {"blk.0.fc2.bias"},
           .extra = {{"blk.0.fc2.bias", QUANT_F32, {N_FF - 1, 0}, NULL}}},
          "wrong shape: " MODEL_PATH ": tensor blk.0.fc2.bias is [95], the "
@@ -488,6 +502,7 @@ int main(void) {
         cmocka_unit_test(test_pwri),           cmocka_unit_test(test_bad_keys),
         cmocka_unit_test(test_bad_statistics), cmocka_unit_test(test_bad_predictors),
         cmocka_unit_test(test_perm_check),     cmocka_unit_test(test_kind_names),
+        cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests_name("model_sparse", tests, NULL, NULL);
 }

@@ -195,14 +195,14 @@ static void test_paths(void **state) {
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
-/* A disk that is full at any point of the file, as a limit on the size of files shows it. */
-static void test_full_disk(void **state) {
-    (void)state;
+/* A disk that is full at any point of the file, as a limit on the size of files shows it; with a
+ * predictor the first file to meet it is the one where predictors wait. */
+static void check_full_disk(const char *predictor) {
     struct rlimit old, small;
     struct stat whole;
     write_tiny("f32", "relu");
     pi_prepare_options o = files_options(TEXT_PATH, &talk);
-    o.predictor = "none";
+    o.predictor = predictor;
     files_prepare(IN_PATH, OUT_PATH, &o);
     assert_int_equal(stat(OUT_PATH, &whole), 0);
     unlink(OUT_PATH);
@@ -218,9 +218,18 @@ static void test_full_disk(void **state) {
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         if (status != PI_ERR_IO) fail_msg("%s: %s", pi_status_name(status), err.message);
         assert_non_null(strstr(err.message, "cannot write file"));
+        bool waits = strstr(err.message, "a temporary one beside") != NULL;
+        assert_int_equal(waits, i == 0 && strcmp(predictor, "none") != 0);
         assert_int_equal(files_count(OUT_NAME), 0);
     }
     signal(SIGXFSZ, SIG_DFL);
+}
+
+static void test_full_disk(void **state) {
+    (void)state;
+    check_full_disk("none");
+    check_full_disk("sign");
+    check_full_disk("lowrank");
 }
 
 static void test_cancel(void **state) {
@@ -290,6 +299,18 @@ static void test_no_memory(void **state) {
     unlink(OUT_PATH);
     o.predictor = "lowrank";
     o.type = "q4_0";
+    check_no_memory(&o, false, SPREAD);
+    unlink(OUT_PATH);
+    /* a predictor that is kept */
+    tiny_model t = files_tiny("f16");
+    t.sparse = (tiny_sparse){.pwri = true,
+                             .down_t = true,
+                             .predictor = "relu_mlp",
+                             .residual = true,
+                             .no_bias = true,
+                             .rank = 33};
+    tiny_write(&t, IN_PATH);
+    o.predictor = o.type = NULL;
     check_no_memory(&o, false, SPREAD);
     unlink(OUT_PATH);
 }

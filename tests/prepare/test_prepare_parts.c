@@ -17,7 +17,8 @@
 #include "rng.h"
 #include "sha256.h"
 
-#define PATH TEST_BINARY_DIR "/test_prepare_parts.gguf"
+#define PATH      TEST_BINARY_DIR "/test_prepare_parts.gguf"
+#define TEXT_PATH TEST_BINARY_DIR "/test_prepare_parts.txt"
 
 /* ---- digests --------------------------------------------------------------------------------- */
 
@@ -242,11 +243,62 @@ static void test_rows_and_norms(void **state) {
     pool_destroy(p);
 }
 
+/* ---- predictors that wait ---------------------------------------------------------------------
+ */
+
+/* Once a layer is done, its predictor is on the disk, in a file without a name. */
+static void test_spill(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"sign", "lowrank"};
+    tiny_model t = files_tiny("f32");
+    tiny_write(&t, PATH);
+    files_write_text(TEXT_PATH, 4000);
+    for (int i = 0; i < 2; i++) {
+        prepare_talk told;
+        pi_error err = {0};
+        pi_prepare_options o = files_options(TEXT_PATH, &told);
+        o.predictor = kinds[i];
+        preparation p = {.options = &o, .in_path = PATH, .out_path = PATH};
+        p.predictor_type = QUANT_Q8_0;
+        assert_int_equal(pool_create(2, &p.pool, &err), PI_OK);
+        assert_int_equal(model_open(PATH, NULL, &p.model, &err), PI_OK);
+        p.layers = mem_calloc((size_t)t.n_layer, sizeof *p.layers);
+        assert_int_equal(prepare_text_read(p.model, &o, &p.talk, &p.text, &err), PI_OK);
+        assert_int_equal(prepare_run_layers(&p, &err), PI_OK);
+        assert_int_equal(files_count("test_prepare_parts.gguf"), 1);
+        for (int l = 0; l < t.n_layer; l++) {
+            const prepare_layer *layer = &p.layers[l];
+            const predictor_fit *fit = &layer->fit;
+            float bias[128];
+            uint8_t row[64 / 32 * 34];
+            assert_string_equal(predictor_kind_name(fit->kind), kinds[i]);
+            assert_true(!fit->fc1 && !fit->fc2 && !fit->sign && !fit->bias);
+            size_t n_bytes = (size_t)t.n_ff[l] * sizeof(float);
+            assert_int_equal(prepare_spill_read(&p, layer->at.bias, bias, n_bytes, &err), PI_OK);
+            for (int k = 0; k < t.n_ff[l]; k++) assert_true(isfinite(bias[k]) && bias[k] != 0);
+            /* signs of the hottest neuron's gate; of fc1 there is a first row */
+            uint64_t at = i ? layer->at.fc1 : layer->at.sign;
+            assert_int_equal(prepare_spill_read(&p, at, row, i ? sizeof row : 8, &err), PI_OK);
+            const model_tensor *gate = &p.model->layers[l].t[ROLE_FFN_GATE];
+            const float *w = (const float *)gate->data + layer->order[0] * gate->n_in;
+            for (int k = 0; k < 64 && i == 0; k++)
+                assert_int_equal(row[k / 8] >> (k % 8) & 1, w[k] > 0);
+        }
+        /* behind its end there is nothing */
+        uint8_t beyond;
+        assert_int_equal(prepare_spill_read(&p, 1 << 30, &beyond, 1, &err), PI_ERR_IO);
+        assert_non_null(strstr(err.message, "cannot read file"));
+        prepare_release(&p);
+    }
+    unlink(PATH);
+    unlink(TEXT_PATH);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_digests),        cmocka_unit_test(test_scratch),
         cmocka_unit_test(test_patch),          cmocka_unit_test(test_transpose),
-        cmocka_unit_test(test_rows_and_norms),
+        cmocka_unit_test(test_rows_and_norms), cmocka_unit_test(test_spill),
     };
     return cmocka_run_group_tests_name("prepare_parts", tests, NULL, NULL);
 }

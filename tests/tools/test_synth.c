@@ -252,8 +252,7 @@ static void expect_text(const gguf_file *f, const char *key, const char *text) {
     const gguf_value *value = gguf_find(f, key);
     assert_non_null(value);
     assert_true(gguf_as_string(value, &s));
-    assert_int_equal(s.n_bytes, strlen(text));
-    assert_memory_equal(s.data, text, s.n_bytes);
+    assert_true(gguf_string_is(s, text));
 }
 
 static void test_header(void **state) {

@@ -122,6 +122,12 @@ static __device__ __forceinline__ float gpu_bf16_float(uint32_t bits) {
     return gpu_bits_float(bits << 16);
 }
 
+/* Four bits as four bytes of 0 or 1: copies of them, 7 apart, have bit j at 8 j, and none overlap.
+ */
+static __device__ __forceinline__ uint32_t gpu_spread_bits(uint32_t bits) {
+    return bits * 0x00204081u & 0x01010101u;
+}
+
 /* The activations of activation.h; NaN stays NaN. */
 static __device__ __forceinline__ float gpu_relu(float x) {
     return x < 0.0f ? 0.0f : x;

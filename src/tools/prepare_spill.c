@@ -1,0 +1,111 @@
+/* prepare_spill.c: predictors of layers that are done, on the disk until the output's header can be
+ * written, which needs the ranks and types of all of them. So memory holds one layer's, however
+ * many there are. The file lies beside the output, where there must be room for them in any case,
+ * and has no name: nothing is left of it whatever happens to the program. */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "mem.h"
+#include "prepare.h"
+
+enum { PIECE_BYTES = 1 << 30 }; /* Linux moves less than 2 GiB in a call */
+
+struct prepare_spill {
+    int fd;
+    uint64_t n_bytes; /* that were put */
+};
+
+/* The name lives for a moment only; a signal in between finds it in the table of scratch files. */
+static pi_status open_spill(preparation *p, pi_error *err) {
+    file_scratch *name = NULL;
+    prepare_spill *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, p->out_path);
+    pi_status status = file_scratch_create(p->out_path, &name, err);
+    if (status == PI_OK) {
+        s->fd = open(file_scratch_path(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (s->fd < 0)
+            status = error_set_errno(
+                err, errno, "cannot create file: a temporary one beside %.300s", p->out_path);
+        file_scratch_remove(name);
+    }
+    if (status == PI_OK)
+        p->spill = s;
+    else
+        mem_free(s);
+    return status;
+}
+
+void prepare_spill_free(prepare_spill *s) {
+    if (!s) return;
+    close(s->fd);
+    mem_free(s);
+}
+
+static pi_status put(preparation *p, const void *data, size_t n_bytes, uint64_t *at,
+                     pi_error *err) {
+    const uint8_t *from = data;
+    *at = p->spill->n_bytes;
+    while (n_bytes > 0) {
+        size_t piece = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
+        ssize_t n = pwrite(p->spill->fd, from, piece, (off_t)p->spill->n_bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return error_set_errno(err, errno, "cannot write file: a temporary one beside %.300s",
+                                   p->out_path);
+        from += n;
+        n_bytes -= (size_t)n;
+        p->spill->n_bytes += (uint64_t)n;
+    }
+    return PI_OK;
+}
+
+pi_status prepare_spill_read(const preparation *p, uint64_t at, void *data, size_t n_bytes,
+                             pi_error *err) {
+    uint8_t *to = data;
+    while (n_bytes > 0) {
+        size_t piece = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
+        ssize_t n = pread(p->spill->fd, to, piece, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return error_set_errno(err, n < 0 ? errno : EIO,
+                                   "cannot read file: a temporary one beside %.300s", p->out_path);
+        to += n;
+        n_bytes -= (size_t)n;
+        at += (uint64_t)n;
+    }
+    return PI_OK;
+}
+
+/* What is given away is freed, so that release finds it in one place only. */
+static pi_status give(preparation *p, void **data, size_t row_bytes, int64_t rows, uint64_t *at,
+                      pi_error *err) {
+    if (!*data) return PI_OK;
+    pi_status status = put(p, *data, row_bytes * (size_t)rows, at, err);
+    mem_free(*data);
+    *data = NULL;
+    return status;
+}
+
+pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err) {
+    prepare_layer *l = &p->layers[layer];
+    predictor_fit *fit = &l->fit;
+    int64_t n_embd = p->model->hp.n_embd, n_ff = p->model->layers[layer].hp.n_ff;
+    size_t row1 = 0, row2 = 0;
+    if (fit->kind == PREDICTOR_NONE) return PI_OK;
+    pi_status status = p->spill ? PI_OK : open_spill(p, err);
+    if (status != PI_OK) return status;
+    (void)quant_row_bytes(fit->type_fc1, (uint64_t)n_embd, &row1); /* as the fit packed them */
+    (void)quant_row_bytes(fit->type_fc2, (uint64_t)fit->rank, &row2);
+    void *bias = fit->bias, *sign = fit->sign;
+    fit->bias = NULL;
+    fit->sign = NULL;
+    status = give(p, &fit->fc1, row1, fit->rank, &l->at.fc1, err);
+    if (status == PI_OK) status = give(p, &fit->fc2, row2, n_ff, &l->at.fc2, err);
+    if (status == PI_OK) status = give(p, &sign, (size_t)n_embd / 8, n_ff, &l->at.sign, err);
+    if (status == PI_OK) status = give(p, &bias, sizeof(float), n_ff, &l->at.bias, err);
+    mem_free(sign);
+    mem_free(bias);
+    return status;
+}
