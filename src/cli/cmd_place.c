@@ -15,12 +15,7 @@ int cmd_place(const cli_options *o) {
                          o->model, o->shape);
     char path[PATH_MAX] = "";
     pi_error err = {.status = PI_OK};
-<<<<<<< HEAD
-    pi_synth_options synth = shape_options(o);
-=======
-    const double gib = 1073741824, budget_max = 0x1p62; /* bytes */
     pi_synth_options synth = cli_synth_options(o);
->>>>>>> main
     pi_place_options options = pi_place_default_options();
     options.profile = o->profile;
     options.measure = o->measure;
