@@ -138,12 +138,21 @@ static pi_status pin_all(hybrid *h, pi_error *err) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Candidates, cuts and FATReLU make activations jump. */
+static bool can_jump(const plan *p) {
+    bool jumps = p->model->hp.activation == ACTIVATION_FATRELU;
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        jumps = jumps || p->ffn[i].mode == FFN_PREDICT || p->ffn[i].mode == FFN_THRESHOLD;
+    return jumps;
+}
+
 static void describe(hybrid *h, const engine_context *c) {
     *h = (hybrid){.plan = c->plan,
                   .model = c->model,
                   .type_k = c->type_k,
                   .type_v = c->type_v,
                   .n_batch = c->n_batch,
+                  .precise = can_jump(c->plan),
                   .angle_scale = c->angle_scale};
 }
 

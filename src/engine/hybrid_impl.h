@@ -46,6 +46,7 @@ struct hybrid {
     const model *model;
     quant_type type_k, type_v;
     int n_batch;
+    bool precise;      /* an activation may jump: rounding must not decide on which side it is */
     float angle_scale; /* as the context's */
 
     hybrid_step *steps; /* [plan->n_gpu_steps] */

@@ -193,6 +193,8 @@ typedef struct gpu_matmul {
     const float *bias; /* [w.n_out] or NULL */
     float scale;
     bool scale_last, add;
+    bool precise; /* matmul, matmul_t of F16 weights: x stays float, where a rounding error may
+                     decide what is computed; by float units */
     float *y;
     int64_t ldy;
     void *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept */
