@@ -26,10 +26,6 @@
 
 enum { N_VOCAB = 4096, MAX_TOKENS = 64, PATH_BYTES = 1024 };
 
-static const pi_kernels all_kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
-                                         PI_KERNELS_NEON};
-enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
-
 static pi_error err;
 
 static FILE *open_shared(const char *name) {
@@ -121,10 +117,10 @@ static void test_f16_logits(void **state) {
     (void)state;
     if (!have_model() || !convert()) skip();
     reference want = read_reference();
-    for (int i = 0; i < N_KERNELS; i++) {
-        if (!run_has_kernels(F16_PATH, all_kernels[i])) continue;
+    for (int i = 0; i < RUN_KERNELS; i++) {
+        if (!run_has_kernels(F16_PATH, run_kernels[i])) continue;
         pi_context_options o = run_exact_options();
-        o.kernels = all_kernels[i];
+        o.kernels = run_kernels[i];
         o.n_threads = 2;
         int same = compare("f16", F16_PATH, &o, &want, 1e-11);
         assert_int_equal(same, want.n_tokens);
@@ -142,10 +138,10 @@ static void test_q8_0_logits(void **state) {
     if (!have_model()) skip();
     assert_int_equal(access(Q8_0_PATH, R_OK), 0);
     reference want = read_reference();
-    for (int i = 0; i < N_KERNELS; i++) {
-        if (!run_has_kernels(Q8_0_PATH, all_kernels[i])) continue;
+    for (int i = 0; i < RUN_KERNELS; i++) {
+        if (!run_has_kernels(Q8_0_PATH, run_kernels[i])) continue;
         pi_context_options o = run_exact_options();
-        o.kernels = all_kernels[i];
+        o.kernels = run_kernels[i];
         o.mode = PI_MODE_DENSE;
         int same = compare("q8_0", Q8_0_PATH, &o, &want, 2e-4);
         assert_true(same >= want.n_tokens - 4); /* 3 near ties fall to the other side */
@@ -262,10 +258,10 @@ static void test_exact_equals_dense(void **state) {
     reference want = read_reference();
     size_t n = (size_t)want.n_tokens * N_VOCAB;
     float *dense = calloc(n, sizeof *dense), *exact = calloc(n, sizeof *exact);
-    for (int i = 0; i < N_KERNELS; i++) {
-        if (!run_has_kernels(Q8_0_PATH, all_kernels[i])) continue;
+    for (int i = 0; i < RUN_KERNELS; i++) {
+        if (!run_has_kernels(Q8_0_PATH, run_kernels[i])) continue;
         pi_context_options o = run_exact_options();
-        o.kernels = all_kernels[i];
+        o.kernels = run_kernels[i];
         for (int mode = PI_MODE_DENSE; mode <= PI_MODE_EXACT; mode++) {
             o.mode = (pi_mode)mode;
             run_model r = run_open(Q8_0_PATH, &o);
@@ -288,13 +284,13 @@ static void test_perplexity_of_kernels(void **state) {
     bool f16 = convert();
     const char *path = f16 ? F16_PATH : Q8_0_PATH;
     double got, exact = mean_surprise(path, PI_KERNELS_SCALAR, PI_MODE_DENSE, SLOW_WINDOWS);
-    for (int i = 1; i < N_KERNELS; i++) {
-        if (!run_has_kernels(path, all_kernels[i])) continue;
+    for (int i = 1; i < RUN_KERNELS; i++) {
+        if (!run_has_kernels(path, run_kernels[i])) continue;
         if (f16) {
-            got = mean_surprise(F16_PATH, all_kernels[i], PI_MODE_DENSE, SLOW_WINDOWS);
+            got = mean_surprise(F16_PATH, run_kernels[i], PI_MODE_DENSE, SLOW_WINDOWS);
             assert_true(fabs(got / exact - 1) < 1e-4);
         }
-        got = mean_surprise(Q8_0_PATH, all_kernels[i], PI_MODE_DENSE, SLOW_WINDOWS);
+        got = mean_surprise(Q8_0_PATH, run_kernels[i], PI_MODE_DENSE, SLOW_WINDOWS);
         assert_true(fabs(got / exact - 1) < 5e-3);
     }
 }

@@ -72,6 +72,13 @@ static void check_pwri(const char *name, bool is_float) {
     assert_int_equal(talk.layers[0].rank, 64);
     assert_int_equal(talk.layers[1].rank, 96);
     assert_true(r.kl >= 0);
+    for (int l = 0; l < 2; l++) { /* random ones: half of all, half of those that fire */
+        const pi_prepare_layer *layer = &talk.layers[l];
+        assert_true(layer->density > 0.2 && layer->density < 0.55); /* dReLU: a quarter */
+        assert_true(layer->recall > 0.4 && layer->recall < 0.6);
+        assert_true(layer->contribution_recall > 0.4 && layer->contribution_recall < 0.6);
+        assert_true(layer->selected > 0.4 && layer->selected < 0.6);
+    }
     for (int piece = 0; piece < 2; piece++) {
         assert_true(files_distance_of(OUT_PATH, PI_MODE_PREDICT, piece, path, PI_MODE_PREDICT) <
                     same_sums);
