@@ -94,8 +94,8 @@ test-arm:
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus
 	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto)
-	@$(call build,build)
-	@cd build && $(CTEST) -C cpus -L cpus
+	@$(call build,build) --target old_cpus
+	@cd build && $(CTEST) -j $(JOBS) -C cpus -L cpus
 
 # In a folder of its own: the everyday build keeps its few architectures.
 cuda-all: deps
