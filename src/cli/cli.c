@@ -22,6 +22,9 @@ _Static_assert(PI_CACHE_F16 == 0 && PI_CACHE_F32 == 1 && PI_CACHE_Q8_0 == 2,
 _Static_assert(PI_KERNELS_AUTO == 0 && PI_KERNELS_SCALAR == 1 && PI_KERNELS_AVX2 == 2 &&
                    PI_KERNELS_AVX512 == 3 && PI_KERNELS_NEON == 4,
                "choices of --kernels are in the order of pi_kernels");
+_Static_assert(PI_DEVICE_AUTO == 0 && PI_DEVICE_CPU == 1 && PI_DEVICE_CUDA == 2 &&
+                   PI_DEVICE_HIP == 3 && PI_DEVICE_SIM == 4,
+               "choices of --device are in the order of pi_device_choice");
 _Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
                    PI_MODE_PREDICT == 3 && PI_MODE_THRESHOLD == 4,
                "choices of --mode are in the order of pi_mode");
@@ -102,7 +105,14 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     return pi_model_open(path, &options, out, err);
 }
 
-pi_context_options cli_context_options(const cli_options *o) {
+uint64_t cli_vram_budget(const cli_options *o) {
+    const double gib = 1073741824, most = 0x1p62; /* bytes */
+    if (!options_given(o, &o->vram_budget)) return PI_VRAM_FREE;
+    double bytes = o->vram_budget * gib;
+    return bytes < most ? (uint64_t)bytes : (uint64_t)most;
+}
+
+pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;
     options.n_threads_batch = (int32_t)o->threads_batch;
@@ -113,6 +123,12 @@ pi_context_options cli_context_options(const cli_options *o) {
     if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
+    options.device = (pi_device_choice)o->device;
+    options.vram_budget = cli_vram_budget(o);
+    options.gpu_layers = (int32_t)o->gpu_layers;
+    options.n_ctx = n_ctx;
+    options.backend_folder = o->backend_folder;
+    options.machine = o->machine[0] ? o->machine : NULL;
     return options;
 }
 

@@ -55,7 +55,10 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
 /* A file that comes with the program: beside it in a build folder, or as installed. */
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
-pi_context_options cli_context_options(const cli_options *o);
+/* n_ctx: positions of the sessions to come, together; 0: not known. */
+pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
+/* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
+uint64_t cli_vram_budget(const cli_options *o);
 /* The synthetic model that --shape and its companions describe. */
 pi_synth_options cli_synth_options(const cli_options *o);
 

@@ -12,6 +12,8 @@
 #include "place_cost.h"
 
 static const double GIGA = 1e9;
+/* What cannot run on the GPU would take it this long: longer than anything else, and finite. */
+static const double NEVER = 1e6;
 
 /* Of groups [0, k). */
 static double gpu_time(const place_item *item, int64_t k) {
@@ -53,8 +55,9 @@ static int64_t find_balance(const place_item *item) {
 }
 
 static void fill_layer(const place_layer *l, const place_machine *m, place_item *item) {
-    *item = (place_item){.layer = l, .sync = m->sync, .unit_bytes = l->unit_bytes};
-    item->bytes = l->always_bytes + l->predictor_bytes + l->kv_bytes;
+    *item = (place_item){.layer = l, .sync = m->sync};
+    item->unit_bytes = l->unit_bytes + l->unit_padding;
+    item->bytes = l->always_bytes + l->predictor_bytes + l->always_padding + l->kv_bytes;
     item->n_units = l->n / l->unit;
     for (int d = 0; d < PLACE_HOMES; d++) {
         const place_device *device = &m->device[d];
@@ -66,6 +69,8 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
         item->gather[d] = 1 / (device->gather_gbps * GIGA);
         item->overhead[d] = device->overhead;
     }
+    if (l->always_stays) item->always[PLACE_GPU] = NEVER;
+    if (l->neurons_stay) item->overhead[PLACE_GPU] = NEVER;
     if (m->has_gpu && m->shared) {
         double rate = fmax(m->device[PLACE_CPU].stream_gbps, m->device[PLACE_GPU].stream_gbps);
         double all = (double)item->n_units * l->unit_stream + l->gather[item->n_units];
@@ -77,12 +82,13 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
 void place_items_fill(const place_workload *w, const place_machine *m, place_item *items) {
     for (int i = 0; i < w->n_layers; i++) fill_layer(&w->layers[i], m, &items[i]);
     place_item *head = &items[w->n_layers];
-    *head = (place_item){.sync = m->sync, .bytes = w->head_bytes};
+    *head = (place_item){.sync = m->sync, .bytes = w->head_bytes + w->head_padding};
     for (int d = 0; d < PLACE_HOMES; d++) {
         if (d == PLACE_GPU && !m->has_gpu) continue;
         head->always[d] = (double)w->head_bytes / (m->device[d].stream_gbps * GIGA) +
                           m->device[d].overhead;
     }
+    if (w->head_stays) head->always[PLACE_GPU] = NEVER;
 }
 
 /* ---- prediction ------------------------------------------------------------------------------ */
@@ -108,9 +114,10 @@ static place_layer_time layer_time(const place_item *item, const place_cut *cut,
     t.total = t.always + t.kv + place_ffn_time(item, cut->attention, k);
     out->crossings += exchanges;
     out->weights[cut->attention] += item->layer->always_bytes + item->layer->predictor_bytes;
+    if (cut->attention == PLACE_GPU) out->weights[PLACE_GPU] += item->layer->always_padding;
     out->kv_cache[cut->attention] += item->layer->kv_bytes;
     out->weights[PLACE_GPU] += (uint64_t)k * item->unit_bytes;
-    out->weights[PLACE_CPU] += (uint64_t)(item->n_units - k) * item->unit_bytes;
+    out->weights[PLACE_CPU] += (uint64_t)(item->n_units - k) * item->layer->unit_bytes;
     add_reads(item, cut->attention, k, out);
     return t;
 }
@@ -120,6 +127,7 @@ static void add_head(const place_workload *w, const place_machine *m, place_home
                      place_prediction *out) {
     out->weights[PLACE_CPU] += w->table_bytes;
     out->weights[home] += w->head_bytes;
+    if (home == PLACE_GPU) out->weights[PLACE_GPU] += w->head_padding;
     if (home == PLACE_CPU || m->shared) out->weights[PLACE_CPU] -= w->tied_bytes;
     out->read[home] += (double)w->head_bytes;
 }
