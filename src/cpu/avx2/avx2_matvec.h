@@ -36,7 +36,7 @@ AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
 enum {
     MV_ROWS = 4,    /* streams for one column */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_READY = 64,  /* chunks of a column arranged in advance: 44 KiB, n_in up to 16384 */
+    MV_READY = 64,  /* chunks of a column arranged in advance: 38 KiB, n_in up to 16384 */
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
 
