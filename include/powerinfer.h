@@ -139,6 +139,16 @@ typedef enum pi_mode { /* how the feed-forward layers are computed; see docs/spa
 
 typedef enum pi_cache_type { PI_CACHE_F16, PI_CACHE_F32, PI_CACHE_Q8_0 } pi_cache_type;
 
+typedef enum pi_device_choice {                 /* where to compute; see docs/gpu.md */
+                                PI_DEVICE_AUTO, /* the best GPU there is, never PI_DEVICE_SIM */
+                                PI_DEVICE_CPU,
+                                PI_DEVICE_CUDA,
+                                PI_DEVICE_HIP,
+                                PI_DEVICE_SIM /* a simulated GPU, for tests */
+} pi_device_choice;
+
+#define PI_VRAM_FREE UINT64_MAX
+
 typedef struct pi_context_options {
     int32_t n_threads;       /* for single tokens; 0: physical (performance) cores */
     int32_t n_threads_batch; /* for batches; 0: as n_threads */
@@ -149,15 +159,55 @@ typedef struct pi_context_options {
     float max_loss;  /* for PI_MODE_AUTO: relative rise of perplexity; default 0.01, 1% */
     float threshold; /* of predictor scores, instead of the model's; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the KV cache of sessions; default F16 */
+    /* Any GPU takes what fits; without one, or from when something goes wrong with it, the
+     * processor does all (see pi_context_get_placement). */
+    pi_device_choice device;
+    uint64_t vram_budget; /* bytes of GPU memory, 0: none; PI_VRAM_FREE (default): what is free now,
+                             less a margin */
+    int32_t gpu_layers; /* -1 (default): what is fastest; else so many layers, from the last one on,
+                           wholly on the GPU, and the head with them when there are more than
+                           layers; as many of these as fit */
+    int32_t n_ctx; /* positions of all sessions together that GPU memory is kept for; 0: the smaller
+                      of what the model was trained for and 8192 */
+    const char *backend_folder; /* of libpowerinfer_cuda.so and its like; NULL: the usual ones */
+    const char *machine; /* file with what `powerinfer place --measure` found; NULL, or when it is
+                            not there: published figures */
 } pi_context_options;
 
 PI_API pi_context_options pi_context_default_options(void);
 
-/* PI_ERR_ARG, PI_ERR_UNSUPPORTED (kernels this processor lacks), PI_ERR_NOMEM. */
+/* PI_ERR_ARG, PI_ERR_UNSUPPORTED (kernels this processor lacks), PI_ERR_NOMEM. What goes wrong with
+ * a GPU is no error. */
 PI_API pi_status pi_context_create(const pi_model *model, const pi_context_options *options,
                                    pi_context **out, pi_error *err);
 /* All sessions of the context must be gone. */
 PI_API void pi_context_destroy(pi_context *context);
+
+/* What became of the wish for a GPU. */
+typedef struct pi_placement {
+    const char *device;      /* what has work: "cpu", "cuda", "cpu+cuda", ...; a static string */
+    const char *device_name; /* "NVIDIA GeForce RTX 4090"; "" without a GPU */
+    const char *reason;      /* why no GPU is used; NULL: one is, or none was asked for */
+    pi_status status;        /* of that reason: PI_ERR_NOT_FOUND when there is none */
+    int32_t n_layers, gpu_layers; /* all; those whose attention and KV cache are on the GPU */
+    bool head_on_gpu;
+    double neuron_share;  /* of all feed-forward neurons, those that the GPU owns */
+    uint64_t gpu_weights; /* bytes of GPU memory, by what for: */
+    uint64_t gpu_scratch;
+    uint64_t gpu_kv;      /* of n_ctx positions; sessions allocate it */
+    uint64_t gpu_runtime; /* driver and kernels; an estimate */
+    uint64_t gpu_budget;  /* in which all of these are */
+} pi_placement;
+
+typedef struct pi_layer_placement {
+    bool attention_on_gpu;
+    int64_t n_hot, n_neurons; /* the GPU owns the first n_hot, the processor the others */
+} pi_layer_placement;
+
+/* Strings live as long as the context. A GPU that is lost later, or has no room for a session, is
+ * given up: sessions keep what they hold, and answers stay the same. */
+PI_API void pi_context_get_placement(const pi_context *context, pi_placement *out);
+PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_layer_placement *out);
 
 /* ---- session -------------------------------------------------------------------------------- */
 
@@ -199,7 +249,8 @@ typedef struct pi_input {
 
 /* Feeds every input's tokens; all inputs share the passes over the weights. Afterwards the sessions
  * are longer by their tokens. On any error no session has changed. PI_ERR_RANGE: a token id outside
- * the vocabulary; PI_ERR_LIMIT: a session or the logits have no room; PI_ERR_CANCELLED. */
+ * the vocabulary; PI_ERR_LIMIT: a session or the logits have no room; PI_ERR_CANCELLED;
+ * PI_ERR_DEVICE: the GPU was lost. */
 PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t n_inputs,
                             pi_error *err);
 

@@ -6,7 +6,11 @@
 #include "mem.h"
 
 pi_context_options pi_context_default_options(void) {
-    return (pi_context_options){.n_batch = 512, .max_loss = 0.01f, .threshold = NAN};
+    return (pi_context_options){.n_batch = 512,
+                                .max_loss = 0.01f,
+                                .threshold = NAN,
+                                .vram_budget = PI_VRAM_FREE,
+                                .gpu_layers = -1};
 }
 
 static const cpu_tier tiers[] = {
@@ -43,6 +47,11 @@ static pi_status check_options(const pi_model *m, const pi_context_options *o, p
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
+    if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0)
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
+                         "and more, 0 and more",
+                         (int)o->device, o->gpu_layers, o->n_ctx);
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
     return PI_OK;
@@ -57,18 +66,18 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     pi_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;
-    engine_options inner = {.n_threads = o.n_threads,
-                            .n_threads_batch = o.n_threads_batch,
-                            .n_batch = o.n_batch,
-                            .n_logits = o.n_logits,
-                            .tier = tiers[o.kernels],
-                            .type_k = cache_types[o.cache_k],
-                            .type_v = cache_types[o.cache_v],
-                            .plan = {.mode = modes[o.mode],
-                                     .max_loss = o.max_loss,
-                                     .set_threshold = !isnan(o.threshold),
-                                     .threshold = o.threshold}};
-    status = engine_context_create(m->weights, &inner, &c->engine, err);
+    c->options = (engine_options){.n_threads = o.n_threads,
+                                  .n_threads_batch = o.n_threads_batch,
+                                  .n_batch = o.n_batch,
+                                  .n_logits = o.n_logits,
+                                  .tier = tiers[o.kernels],
+                                  .type_k = cache_types[o.cache_k],
+                                  .type_v = cache_types[o.cache_v],
+                                  .plan = {.mode = modes[o.mode],
+                                           .max_loss = o.max_loss,
+                                           .set_threshold = !isnan(o.threshold),
+                                           .threshold = o.threshold}};
+    status = api_place(c, &o, err);
     if (status == PI_OK) {
         size_t n = (size_t)engine_batch(c->engine);
         c->inputs = mem_calloc(n, sizeof *c->inputs);
@@ -84,7 +93,7 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
 
 void pi_context_destroy(pi_context *c) {
     if (!c) return;
-    engine_context_destroy(c->engine);
+    api_close(c);
     mem_free(c->inputs);
     mem_free(c);
 }

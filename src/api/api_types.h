@@ -5,6 +5,7 @@
 
 #include "engine.h"
 #include "model.h"
+#include "place_device.h"
 #include "powerinfer.h"
 #include "sample.h"
 #include "tokenizer.h"
@@ -20,8 +21,19 @@ struct pi_model {
 struct pi_context {
     const pi_model *model;
     engine_context *engine;
-    engine_input *inputs; /* [n_batch], room to translate a request */
+    engine_input *inputs;   /* [n_batch], room to translate a request */
+    engine_options options; /* as created, without what concerns the GPU */
+    place_gpu gpu;          /* the engine's; nothing is open without one */
+    const char *device;     /* what has work */
+    engine_gpu_bytes gpu_bytes;
+    uint64_t gpu_kv;
+    pi_error reason; /* why no GPU was used from the start; PI_OK: there is nothing to say */
 };
+
+/* api_placement.c: the engine's context on the GPU that the options ask for, or on the processor
+ * alone, with the reason. */
+pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err);
+void api_close(pi_context *c); /* engine, device and backend */
 
 struct pi_sampler {
     sampler *chain;

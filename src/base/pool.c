@@ -74,7 +74,7 @@ struct pool {
     alignas(MEM_CACHE_LINE) worker workers[]; /* [size]; workers[0] is the caller, unused */
 };
 
-static void pause_cpu(void) {
+void pool_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__) || defined(__arm__)
@@ -82,11 +82,15 @@ static void pause_cpu(void) {
 #endif
 }
 
+void pool_yield(void) {
+    sched_yield();
+}
+
 /* One step of waiting; `round` counts them. */
 static void wait_step(const pool *p, int *round) {
     if (*round < p->spin_pauses) {
         ++*round;
-        pause_cpu();
+        pool_pause();
     } else {
         sched_yield();
     }

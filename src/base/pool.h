@@ -40,6 +40,11 @@ void pool_restart(pool *p);
  * the caller stops when it is >= its own total. */
 int64_t pool_take(pool *p, int64_t chunk);
 
+/* For loops that wait for something else than threads of a pool: a moment within the core, and a
+ * chance for other threads of it. */
+void pool_pause(void);
+void pool_yield(void);
+
 /* Physical cores this process may use (affinity respected, SMT siblings counted once; on hybrid
  * processors the performance cores only). At least 1. */
 int cpu_count_physical(void);

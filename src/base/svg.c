@@ -7,6 +7,18 @@
 
 #include "utf8_length.h"
 
+/* The look of words and grids in all charts. */
+static const char chart_style[] =
+    "text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;"
+    "font-size:13px;fill:#333}\n"
+    ".title{font-size:22px;font-weight:600;fill:#111}\n"
+    ".sub{font-size:14px;fill:#555}\n"
+    ".head{font-size:15px;font-weight:600;fill:#111}\n"
+    ".tick{font-size:12px;fill:#555}\n"
+    ".end{text-anchor:end}\n"
+    ".mid{text-anchor:middle}\n"
+    ".grid{stroke:#e4e4e4;stroke-width:1}\n";
+
 static void put(svg *s, const char *text, size_t n) {
     if (s->status == PI_OK) s->status = file_writer_write(s->file, text, n, s->err);
 }
@@ -57,6 +69,7 @@ pi_status svg_begin(svg *s, const char *path, double width, double height, const
     put_attribute(s, "width", width);
     put_attribute(s, "height", height);
     put_text(s, ">\n<style>\n");
+    put_text(s, chart_style);
     put_text(s, style);
     put_text(s, "</style>\n<rect width=\"100%\" height=\"100%\" fill=\"");
     put_text(s, background);
@@ -158,6 +171,11 @@ void svg_text(svg *s, double x, double y, bool quarter, const char *text, size_t
 
 void svg_label(svg *s, double x, double y, const char *text, const char *attributes) {
     svg_text(s, x, y, false, text, strlen(text), attributes);
+}
+
+void svg_points(char *text) {
+    for (; *text; text++)
+        if (*text == ',') *text = '.';
 }
 
 double svg_tick_step(double range, int most) {

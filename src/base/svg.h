@@ -17,7 +17,8 @@ typedef struct svg {
 } svg;
 
 /* Starts a picture on an opaque background, so that it reads the same in light and dark viewers.
- * `style` is CSS for the shapes' classes. The file appears when svg_end succeeds. */
+ * `style` is CSS for the shapes' classes; those of words and grids (title, sub, head, tick, end,
+ * mid, grid) are there. The file appears when svg_end succeeds. */
 pi_status svg_begin(svg *s, const char *path, double width, double height, const char *background,
                     const char *style, pi_error *err);
 /* Completes the file, or removes it when anything went wrong. */
@@ -33,8 +34,10 @@ void svg_text(svg *s, double x, double y, bool quarter, const char *text, size_t
               const char *attributes);
 void svg_label(svg *s, double x, double y, const char *text, const char *attributes);
 
-/* ---- axes ------------------------------------------------------------------------------------ */
+/* ---- charts ---------------------------------------------------------------------------------- */
 
+/* Numbers printed into `text` get points where the locale has commas. */
+void svg_points(char *text);
 /* A step of 1, 2 or 5 times a power of ten that cuts `range` into at most `most` parts. */
 double svg_tick_step(double range, int most);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dynlib.h"
 #include "file.h"
 #include "log.h"
 
@@ -21,6 +22,9 @@ _Static_assert(PI_CACHE_F16 == 0 && PI_CACHE_F32 == 1 && PI_CACHE_Q8_0 == 2,
 _Static_assert(PI_KERNELS_AUTO == 0 && PI_KERNELS_SCALAR == 1 && PI_KERNELS_AVX2 == 2 &&
                    PI_KERNELS_AVX512 == 3 && PI_KERNELS_NEON == 4,
                "choices of --kernels are in the order of pi_kernels");
+_Static_assert(PI_DEVICE_AUTO == 0 && PI_DEVICE_CPU == 1 && PI_DEVICE_CUDA == 2 &&
+                   PI_DEVICE_HIP == 3 && PI_DEVICE_SIM == 4,
+               "choices of --device are in the order of pi_device_choice");
 _Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
                    PI_MODE_PREDICT == 3 && PI_MODE_THRESHOLD == 4,
                "choices of --mode are in the order of pi_mode");
@@ -63,20 +67,9 @@ void cli_log_start(const cli_options *o) {
     log_set_sink(print_log_line, NULL, o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN);
 }
 
-/* The folder of this executable, from the kernel: argv[0] may be anything. */
-static bool executable_folder(char *buf, size_t n_buf) {
-    ssize_t n = readlink("/proc/self/exe", buf, n_buf - 1);
-    if (n <= 0) return false;
-    buf[n] = 0;
-    char *slash = strrchr(buf, '/');
-    if (!slash) return false;
-    *slash = 0;
-    return true;
-}
-
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
     char program[PATH_MAX], folder[PATH_MAX];
-    if (!executable_folder(program, sizeof program)) return false;
+    if (!dynlib_program_folder(program, sizeof program)) return false;
     for (size_t i = 0; i < sizeof bundled_folders / sizeof bundled_folders[0]; i++)
         if (file_join(folder, sizeof folder, program, bundled_folders[i]) &&
             file_join(buf, n_buf, folder, name) && file_exists(buf))
@@ -112,7 +105,22 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     return pi_model_open(path, &options, out, err);
 }
 
-pi_context_options cli_context_options(const cli_options *o) {
+uint64_t cli_vram_budget(const cli_options *o) {
+    const double gib = 1073741824, most = 0x1p62; /* bytes */
+    if (!options_given(o, &o->vram_budget)) return PI_VRAM_FREE;
+    double bytes = o->vram_budget * gib;
+    return bytes < most ? (uint64_t)bytes : (uint64_t)most;
+}
+
+void cli_device_options(const cli_options *o, pi_context_options *out) {
+    out->device = (pi_device_choice)o->device;
+    out->vram_budget = cli_vram_budget(o);
+    out->gpu_layers = (int32_t)o->gpu_layers;
+    out->backend_folder = o->backend_folder;
+    out->machine = o->machine[0] ? o->machine : NULL;
+}
+
+pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;
     options.n_threads_batch = (int32_t)o->threads_batch;
@@ -123,6 +131,21 @@ pi_context_options cli_context_options(const cli_options *o) {
     if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
+    options.n_ctx = n_ctx;
+    cli_device_options(o, &options);
+    return options;
+}
+
+pi_synth_options cli_synth_options(const cli_options *o) {
+    pi_synth_options options = pi_synth_default_options();
+    options.shape = o->shape;
+    options.type = o->type;
+    options.n_layer = (int32_t)o->layers;
+    options.density = (float)o->density;
+    options.skew_share = (float)o->skew.first;
+    options.skew_mass = (float)o->skew.second;
+    options.rank = (int32_t)o->rank;
+    options.plain = o->plain;
     return options;
 }
 

@@ -9,9 +9,8 @@
 
 enum {
     EXIT_DONE = 0,
-    EXIT_WORK = 1,         /* the work failed */
-    EXIT_USAGE = 2,        /* the command line was wrong */
-    EXIT_INTERRUPTED = 130 /* 128 + SIGINT, as shells have it */
+    EXIT_WORK = 1, /* the work failed */
+    EXIT_USAGE = 2 /* the command line was wrong */
 };
 
 enum { CLI_CONTEXT_DEFAULT = 8192 }; /* tokens; longer contexts only when asked for */
@@ -56,7 +55,14 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
 /* A file that comes with the program: beside it in a build folder, or as installed. */
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
-pi_context_options cli_context_options(const cli_options *o);
+/* n_ctx: positions of the sessions to come, together; 0: not known. */
+pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
+/* Of these, what concerns the GPU. */
+void cli_device_options(const cli_options *o, pi_context_options *out);
+/* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
+uint64_t cli_vram_budget(const cli_options *o);
+/* The synthetic model that --shape and its companions describe. */
+pi_synth_options cli_synth_options(const cli_options *o);
 
 /* Writes to standard output what is left in its buffer. EXIT_DONE, or EXIT_WORK after a message
  * (none when the reader has gone: that is how `| head` ends). */

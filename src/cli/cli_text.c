@@ -8,15 +8,6 @@
 
 enum { PIECE_GUESS = 256 }; /* bytes; longer tokens cost a second call */
 
-bool text_append(text_buffer *t, const char *data, size_t n_bytes) {
-    size_t need;
-    if (!size_add(t->used, n_bytes, &need)) return false;
-    if (!mem_grow((void **)&t->data, &t->capacity, need, 1, CLI_TEXT_MAX)) return false;
-    if (n_bytes) memcpy(t->data + t->used, data, n_bytes);
-    t->used = need;
-    return true;
-}
-
 void text_free(text_buffer *t) {
     mem_free(t->data);
     *t = (text_buffer){.data = NULL};

@@ -19,8 +19,7 @@ typedef struct text_buffer {
     size_t used, capacity;
 } text_buffer;
 
-bool text_append(text_buffer *t, const char *data, size_t n_bytes); /* false: no memory, or over */
-void text_free(text_buffer *t);                                     /* CLI_TEXT_MAX */
+void text_free(text_buffer *t);
 
 /* Texts of an option that may be repeated. */
 typedef struct text_list {

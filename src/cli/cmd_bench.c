@@ -82,7 +82,7 @@ static pi_status measure(const cli_options *o, const pi_model *model, pi_bench_r
                          pi_error *err) {
     terminal_progress progress;
     pi_bench_options options = pi_bench_default_options();
-    options.context = cli_context_options(o);
+    options.context = cli_context_options(o, 0);
     options.n_prompts = copy_list(&o->prompts, options.prompts, true);
     options.n_depths = copy_list(&o->depths, options.depths, false);
     options.n_gen = (int32_t)o->n_gen;

@@ -1,6 +1,5 @@
 /* cmd_place.c: what would go where on a machine with a GPU, as the library tells it. */
 #include <limits.h>
-#include <math.h>
 
 #include "cli.h"
 #include "signals.h"
@@ -9,33 +8,18 @@ static void show_message(void *user, const char *line) {
     cli_say(user, "%s", line);
 }
 
-static pi_synth_options shape_options(const cli_options *o) {
-    pi_synth_options s = pi_synth_default_options();
-    s.shape = o->shape;
-    s.type = o->type;
-    s.n_layer = (int32_t)o->layers;
-    s.density = (float)o->density;
-    s.skew_share = (float)o->skew.first;
-    s.skew_mass = (float)o->skew.second;
-    s.rank = (int32_t)o->rank;
-    s.plain = o->plain;
-    return s;
-}
-
 int cmd_place(const cli_options *o) {
     if (o->shape && options_typed(o, &o->model))
         return cli_wrong("a file and a shape: -m %.200s and --shape %.64s: give one of them",
                          o->model, o->shape);
-    char path[PATH_MAX] = "", cache[PATH_MAX];
+    char path[PATH_MAX] = "";
     pi_error err = {.status = PI_OK};
-    const double gib = 1073741824, budget_max = 0x1p62; /* bytes */
-    pi_synth_options synth = shape_options(o);
+    pi_synth_options synth = cli_synth_options(o);
     pi_place_options options = pi_place_default_options();
     options.profile = o->profile;
     options.measure = o->measure;
-    if (options_cache_path("machine.json", cache, sizeof cache)) options.cache = cache;
-    if (options_given(o, &o->vram_budget))
-        options.vram_budget = (uint64_t)fmin(o->vram_budget * gib, budget_max);
+    if (o->machine[0]) options.cache = o->machine;
+    options.vram_budget = cli_vram_budget(o);
     options.mode = (pi_mode)o->mode;
     options.max_loss = (float)(o->max_loss / 100);
     options.n_ctx = o->ctx_size > 0 ? (int32_t)o->ctx_size : 0;

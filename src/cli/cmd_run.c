@@ -110,7 +110,7 @@ static pi_status set_up(job *j, pi_error *err) {
     int32_t n_ctx = 0;
     status = choose_context(j, &n_ctx, err);
     if (status != PI_OK) return status;
-    pi_context_options context_options = cli_context_options(j->options);
+    pi_context_options context_options = cli_context_options(j->options, n_ctx);
     context_options.n_logits = 1;
     status = pi_context_create(j->model, &context_options, &j->context, err);
     if (status != PI_OK) return status;
@@ -141,8 +141,21 @@ static double rate(double count, double seconds) {
     return seconds > 0 ? count / seconds : 0;
 }
 
+/* "GPU:         NVIDIA ...: 20 of 32 layers, 61% of neurons, 7.20 of 8.00 GiB" */
+static void print_placement(const job *j) {
+    const double gib = 1073741824;
+    pi_placement p;
+    pi_context_get_placement(j->context, &p);
+    if (!p.device_name[0]) return;
+    uint64_t bytes = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_runtime;
+    cli_say(j->options, "GPU:         %s: %d of %d layers, %.0f%% of neurons, %.2f of %.2f GiB",
+            p.device_name, (int)p.gpu_layers, (int)p.n_layers, 100 * p.neuron_share,
+            (double)bytes / gib, (double)p.gpu_budget / gib);
+}
+
 static void print_settings(const job *j) {
     const cli_options *o = j->options;
+    print_placement(j);
     if (!o->verbose) return;
     cli_say(o, "model:       %s, %s, %s, %.1f million parameters",
             j->info.name[0] ? j->info.name : "(no name)", j->info.architecture, j->info.type,

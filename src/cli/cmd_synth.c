@@ -7,16 +7,8 @@ int cmd_synth(const cli_options *o) {
     if (!o->out) return cli_wrong("no output: synth: name a file with -o");
     terminal_progress progress;
     pi_error err = {.status = PI_OK};
-    pi_synth_options options = pi_synth_default_options();
-    options.shape = o->shape;
-    options.type = o->type;
-    options.n_layer = (int32_t)o->layers;
-    options.density = (float)o->density;
-    options.skew_share = (float)o->skew.first;
-    options.skew_mass = (float)o->skew.second;
-    options.rank = (int32_t)o->rank;
+    pi_synth_options options = cli_synth_options(o);
     options.seed = (uint64_t)o->seed;
-    options.plain = o->plain;
     options.bundle = o->bundle;
     options.n_threads = (int32_t)o->threads;
     options.progress = terminal_progress_step;

@@ -415,6 +415,21 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
     return value_set(out, o, value, word, err);
 }
 
+/* A file of this program's own in the user's folder for caches (XDG_CACHE_HOME, else ~/.cache);
+ * false when there is no such folder. */
+static bool cache_path(const char *name, char *buf, size_t n_buf) {
+    static const char folder[] = "powerinfer";
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (base && base[0] == '/') /* the standard says: others are to be ignored */
+        n = snprintf(buf, n_buf, "%s/%s/%s", base, folder, name);
+    else if (home && home[0] == '/')
+        n = snprintf(buf, n_buf, "%s/.cache/%s/%s", home, folder, name);
+    else
+        return false;
+    return n > 0 && (size_t)n < n_buf;
+}
+
 static bool wants_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
 }
@@ -425,6 +440,7 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     assert(max_positionals <= OPTION_MAX_POSITIONALS);
     if (read_defaults(out, command, err) != PI_OK) return PARSE_WRONG;
     if (read_environment(out, command, err) != PI_OK) return PARSE_WRONG;
+    if (!cache_path("machine.json", out->machine, sizeof out->machine)) out->machine[0] = 0;
     bool only_positionals = false;
     for (int at = 0; at < argc;) {
         const char *word = argv[at];
@@ -447,17 +463,4 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
         at++;
     }
     return PARSE_OK;
-}
-
-bool options_cache_path(const char *name, char *buf, size_t n_buf) {
-    static const char folder[] = "powerinfer";
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n;
-    if (base && base[0] == '/') /* the standard says: others are to be ignored */
-        n = snprintf(buf, n_buf, "%s/%s/%s", base, folder, name);
-    else if (home && home[0] == '/')
-        n = snprintf(buf, n_buf, "%s/.cache/%s/%s", home, folder, name);
-    else
-        return false;
-    return n > 0 && (size_t)n < n_buf;
 }

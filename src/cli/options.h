@@ -22,7 +22,8 @@ enum {
     OPTION_MAX_POSITIONALS = 4,
     OPTION_MAX_ALIASES = 3,
     OPTION_MAX_TEXTS = 256, /* values of one option that may be repeated */
-    OPTION_MARK_WORDS = 4   /* of 64 bits: a bit per row of the table */
+    OPTION_MARK_WORDS = 4,  /* of 64 bits: a bit per row of the table */
+    OPTION_PATH_BYTES = 4096
 };
 
 /* Bits: which commands have an option. */
@@ -63,9 +64,10 @@ typedef struct cli_options {
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
     bool no_mmap, mlock, verbose, quiet, json;
     /* engine */
-    int64_t mode, kernels, device; /* pi_mode, pi_kernels, 0 */
+    int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget;
     int64_t gpu_layers;
+    const char *backend_folder; /* NULL: the usual ones */
     /* sampling */
     double temp, dynatemp_range, dynatemp_exponent, top_p, min_p, typical;
     double repeat_penalty, presence_penalty, frequency_penalty;
@@ -98,7 +100,6 @@ typedef struct cli_options {
     int64_t n_gen, repetitions;
     /* inspect, convert, synth */
     bool plan, devices;
-    const char *backend_folder; /* NULL: the usual ones */
     const char *svg;
     const char *out, *type, *shape;
     double density;
@@ -123,6 +124,8 @@ typedef struct cli_options {
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;
+    char machine[OPTION_PATH_BYTES]; /* file with what `place --measure` found; "": no place for it
+                                      */
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
 } cli_options;
 
@@ -175,10 +178,6 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
  * environment). */
 bool options_typed(const cli_options *o, const void *field);
 bool options_given(const cli_options *o, const void *field);
-
-/* A file of this program's own in the user's folder for caches (XDG_CACHE_HOME, else ~/.cache);
- * false when there is no such folder. */
-bool options_cache_path(const char *name, char *buf, size_t n_buf);
 
 /* Of words[n], the one that `word` most likely was meant to be; NULL when none is close. */
 const char *options_closest(const char *word, const char *const *words, size_t n);

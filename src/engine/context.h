@@ -10,13 +10,18 @@
 #include <stdatomic.h>
 
 #include "engine.h"
+#include "hybrid.h"
 #include "kv_cache.h"
 
 struct engine_session {
     engine_context *context;
-    kv_cache kv;
-    int64_t length; /* tokens fed */
-    int64_t fed;    /* during engine_forward: tokens of finished passes on top of length */
+    kv_cache kv;     /* of layers whose home is the processor */
+    void *device_kv; /* of the others, on the GPU; NULL: there are none */
+    int32_t *tokens; /* [n_ctx] all that were fed, to feed them again without a GPU that is lost;
+                        NULL without one */
+    engine_session *next; /* of the context */
+    int64_t length;       /* tokens fed */
+    int64_t fed;          /* during engine_forward: tokens of finished passes on top of length */
     bool in_call;
 };
 
@@ -34,7 +39,7 @@ typedef struct engine_pass {
     int nth;                  /* threads */
 } engine_pass;
 
-/* Bytes of weights that a thread read by need in this pass; a cache line apart from others'. */
+/* Bytes of weights that a thread read by need in this pass. */
 typedef struct pass_bytes {
     uint64_t ffn;       /* rows of gate, up and down */
     uint64_t gathered;  /* of these, rows that lay apart */
@@ -63,7 +68,8 @@ enum {
 
 struct engine_context {
     const model *model;
-    plan *plan;
+    engine_options options;
+    plan *plan; /* NULL: what followed the loss of a GPU failed */
     cpu_kernels kernels;
     pool *pool;
     int n_threads, n_threads_batch, n_batch, n_logits;
@@ -93,6 +99,10 @@ struct engine_context {
     engine_pass pass;
     int n_logits_rows; /* after a call */
     engine_counters counters;
+    hybrid *gpu;                      /* NULL: everything is on the processor */
+    char gpu_loss[PI_ERROR_TEXT_MAX]; /* why there is no GPU any more; "": there is, or never was */
+    engine_session *sessions;
+    atomic_bool gpu_lost; /* during a pass: the GPU does not answer */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
 };
@@ -102,6 +112,18 @@ struct engine_context {
 cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
                     int64_t n_cols);
 void context_measure_break_even(engine_context *c);
+/* What one weight times one vector takes in tiled products by all threads, seconds: of the type
+ * that has the most bytes. */
+double context_seconds_per_product(engine_context *c);
+/* Plan and working memory for c->options, in place of what is there. */
+pi_status context_build(engine_context *c, pi_error *err);
+/* Feeds inputs that were checked, from where their sessions stand. */
+pi_status context_run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
+                             pi_error *err);
+/* Goes on without the GPU, with all sessions as they were (recover.c). `why` is kept for
+ * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
+pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
+pi_status context_unusable(const engine_context *c, pi_error *err);
 
 /* Steps: run by every thread of the pass. */
 void step_embed(engine_context *c);
@@ -114,10 +136,19 @@ void step_attention(engine_context *c, const plan_step *s, int ith);
 void step_add(engine_context *c, const plan_step *s);
 void step_select_norm(engine_context *c, const plan_step *s);
 
+/* Exchange with the GPU (step_exchange.c). Sending and receiving are one piece of work. */
+void step_choose(engine_context *c, const plan_step *s, int ith);
+void step_send(engine_context *c, const plan_step *s);
+void step_receive(engine_context *c, const plan_step *s);
+
 void step_ffn_neurons(engine_context *c, const plan_step *s, int ith);
 void step_ffn_down(engine_context *c, const plan_step *s, int ith);
 /* Whether this pass computes all of a layer's neurons in tiles, rather than neuron by neuron. */
 bool step_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn);
+
+/* Predictor scores of a share's neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
+void step_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
+                 int64_t ldy, int ith);
 
 /* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
 void step_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,

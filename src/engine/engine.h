@@ -1,15 +1,26 @@
 /* engine.h: contexts, sessions and the forward pass.
  *
  * A context owns the plan, the working buffers and the worker pool; a session owns a KV cache and a
- * position. One thread at a time uses a context and its sessions. Nothing is allocated after
- * creation. */
+ * position. One thread at a time uses a context and its sessions. Nothing is allocated on the host
+ * after creation.
+ *
+ * With a GPU, the caller opens the device and decides the placement; the context uploads the GPU's
+ * weights and enqueues its steps once per pass (hybrid.h). */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
 #include "cpu.h"
+#include "gpu.h"
 #include "model.h"
 #include "plan.h"
 #include "pool.h"
+
+/* How passes of many tokens treat neurons that are cold in layers whose home is the GPU. */
+typedef enum engine_prompts {
+    ENGINE_PROMPTS_MEASURED, /* whichever the measured rates favour for the pass's size */
+    ENGINE_PROMPTS_SPLIT,    /* the processor computes them, while the GPU computes the others */
+    ENGINE_PROMPTS_STREAMED  /* their rows are copied to the GPU, which computes all */
+} engine_prompts;
 
 typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
@@ -17,8 +28,21 @@ typedef struct engine_options {
     int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
     cpu_tier tier;
     quant_type type_k, type_v;
-    plan_options plan; /* mode of the feed-forward layers */
+    plan_options plan; /* mode of the feed-forward layers, placement */
+    /* With plan.cuts: where the GPU's part runs. Both outlive the context. */
+    const gpu_backend *gpu;
+    gpu_device *device;
+    engine_prompts prompts;
 } engine_options;
+
+/* What a context and its sessions take of the device's memory, bytes. */
+typedef struct engine_gpu_bytes {
+    uint64_t weights, scratch; /* of the context */
+    uint64_t kv_per_position;  /* of a session, times its n_ctx */
+} engine_gpu_bytes;
+/* Exactly what engine_context_create would allocate for these options; `device` is not used. */
+pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
+                          pi_error *err);
 
 enum { ENGINE_MAX_BATCH = 8192 };
 #define ENGINE_LOGITS_BYTES ((size_t)64 << 20)
@@ -26,6 +50,7 @@ enum { ENGINE_MAX_BATCH = 8192 };
 typedef struct engine_context engine_context;
 typedef struct engine_session engine_session;
 
+/* Also PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may go on without it. */
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
                                 pi_error *err);
 void engine_context_destroy(engine_context *c); /* NULL is fine */
@@ -51,6 +76,11 @@ typedef struct engine_input {
     engine_want want;
 } engine_input;
 
+/* Why a context that had a GPU goes on without it; NULL: it has it, or never had one. Whatever
+ * happens to the device, sessions keep their contents and forward passes their answers: the
+ * processor takes over, after it has fed all sessions again. */
+const char *engine_gpu_loss(const engine_context *c);
+
 /* As pi_forward (powerinfer.h). */
 pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
                          pi_error *err);
@@ -72,7 +102,7 @@ void engine_observe(engine_context *c, engine_observer observer, void *user);
  * session, whose cache it reads and writes for this layer only; the session's length stays as it
  * is. x: [n_tokens][n_embd], the residual stream before the layer, replaced by the one after it.
  * layer -1: fills x with the embeddings of `tokens` (else NULL). The observer is called. PI_ERR_ARG
- * for what does not fit, PI_ERR_CANCELLED. */
+ * for what does not fit, or a context with a GPU; PI_ERR_CANCELLED. */
 pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 

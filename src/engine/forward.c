@@ -6,6 +6,7 @@
 #include "context.h"
 
 static void run_step(engine_context *c, const plan_step *s, int ith) {
+    if (s->cold && hybrid_streams_cold(c->gpu)) return;
     switch (s->op) {
     case OP_EMBED:
         step_embed(c);
@@ -40,6 +41,15 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     case OP_SELECT_NORM:
         step_select_norm(c, s);
         break;
+    case OP_CHOOSE:
+        step_choose(c, s, ith);
+        break;
+    case OP_SEND:
+        step_send(c, s);
+        break;
+    case OP_RECEIVE:
+        step_receive(c, s);
+        break;
     case OP_COUNT:
         break;
     }
@@ -60,8 +70,9 @@ static void show_input(const engine_context *c, const plan_step *s) {
 }
 
 /* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
- * to finish the step before does them on its way through the barrier. */
+ * to finish the step before does them on its way through the barrier. So are messages. */
 static bool is_one_piece(const engine_context *c, const plan_step *s) {
+    if (s->op == OP_SEND || s->op == OP_RECEIVE) return true;
     bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_ADD ||
                        s->op == OP_SELECT_NORM;
     return vector_step && c->pass.n_tokens < CPU_PANEL;
@@ -90,7 +101,8 @@ static void run_pass(void *arg, int ith, int nth) {
     (void)nth;
     for (int i = c->pass.first_step, n_barriers = 0; i < end; n_barriers++) {
         atomic_bool *slot = &c->stop[n_barriers & 1];
-        if (ith == 0 && atomic_load_explicit(&c->cancelled, memory_order_relaxed))
+        if (ith == 0 && (atomic_load_explicit(&c->cancelled, memory_order_relaxed) ||
+                         atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)))
             atomic_store_explicit(slot, true, memory_order_relaxed);
         if (ith == 0 && c->observer) show_input(c, &c->plan->steps[i]);
         run_step(c, &c->plan->steps[i], ith);
@@ -108,7 +120,7 @@ static void count_pass(engine_context *c) {
     n->passes++;
     n->tokens += (uint64_t)c->pass.n_tokens;
     n->weight_bytes += p->fixed_bytes;
-    if (c->pass.n_out == 0) n->weight_bytes -= p->steps[p->n_steps - 1].weight_bytes;
+    if (c->pass.n_out == 0) n->weight_bytes -= p->head_bytes;
     n->weight_bytes += (uint64_t)c->pass.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
     n->ffn_bytes += p->fixed_ffn_bytes;
     n->ffn_total_bytes += p->ffn_bytes;
@@ -118,6 +130,11 @@ static void count_pass(engine_context *c) {
         n->ffn_bytes += b->ffn;
         n->gathered_bytes += b->gathered;
         *b = (pass_bytes){0};
+    }
+    if (c->gpu) {
+        uint64_t by_need = hybrid_take_bytes(c->gpu);
+        n->weight_bytes += by_need;
+        n->ffn_bytes += by_need;
     }
     for (int i = 0; i < c->pass.n_items; i++) {
         const pass_item *item = &c->items[i];
@@ -223,7 +240,7 @@ static bool next_pass(engine_context *c, const engine_input *inputs, int n_input
     return c->pass.n_tokens > 0;
 }
 
-/* Runs the steps of a pass that is set up. False when it was cancelled. */
+/* Runs the processor's steps of a pass that is set up. False when it was cancelled. */
 static bool run_steps(engine_context *c, int first_step, int end_step) {
     c->pass.first_step = first_step;
     c->pass.end_step = end_step;
@@ -234,13 +251,31 @@ static bool run_steps(engine_context *c, int first_step, int end_step) {
     return !atomic_exchange(&c->cancelled, false);
 }
 
-static pi_status run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
-                            pi_error *err) {
+static pi_status cancelled(pi_error *err) {
+    return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: as was asked for");
+}
+
+/* All steps on both sides. */
+static pi_status run_both(engine_context *c, pi_error *err) {
+    atomic_store(&c->gpu_lost, false);
+    if (c->gpu) hybrid_begin(c->gpu, c);
+    bool done = run_steps(c, 0, c->plan->n_steps);
+    bool lost = atomic_load(&c->gpu_lost);
+    if (!c->gpu) return done ? PI_OK : cancelled(err);
+    pi_status status = hybrid_end(c->gpu, c, !done || lost, err);
+    if (status != PI_OK) return status;
+    if (lost)
+        return error_set(err, PI_ERR_DEVICE, "the GPU does not answer: forward: try without it");
+    return done ? PI_OK : cancelled(err);
+}
+
+pi_status context_run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
+                             pi_error *err) {
     request_cursor at = {0};
     c->pass.first_logits_row = 0;
     while (next_pass(c, inputs, n_inputs, &at)) {
-        if (!run_steps(c, 0, c->plan->n_steps))
-            return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: as was asked for");
+        pi_status status = run_both(c, err);
+        if (status != PI_OK) return status;
         count_pass(c);
         c->pass.first_logits_row += c->pass.n_out;
         for (int i = 0; i < c->pass.n_items; i++) c->items[i].session->fed += c->items[i].n_tokens;
@@ -248,15 +283,46 @@ static pi_status run_passes(engine_context *c, const engine_input *inputs, int n
     return PI_OK;
 }
 
+static void remember_tokens(const engine_input *in) {
+    engine_session *s = in->session;
+    if (s->tokens)
+        memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
+}
+
+static pi_status feed_inputs(engine_context *c, const engine_input *inputs, int n_inputs,
+                             pi_error *err) {
+    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
+    return context_run_passes(c, inputs, n_inputs, err);
+}
+
+static bool is_gpu_failure(const engine_context *c, pi_status status) {
+    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED;
+}
+
 pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
                          pi_error *err) {
+    pi_error why;
     c->n_logits_rows = 0;
+    if (!c->plan) return context_unusable(c, err);
     pi_status status = check_request(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
-    status = run_passes(c, inputs, n_inputs, err);
-    if (status != PI_OK) return status;
-    for (int i = 0; i < n_inputs; i++) inputs[i].session->length += inputs[i].n_tokens;
+    status = feed_inputs(c, inputs, n_inputs, &why);
+    /* A wait that ran out, as when the program was stopped for a while, is worth another try. */
+    if (is_gpu_failure(c, status) && hybrid_is_alive(c->gpu))
+        status = feed_inputs(c, inputs, n_inputs, &why);
+    if (is_gpu_failure(c, status)) {
+        status = context_leave_gpu(c, &why, err);
+        if (status != PI_OK) return status;
+        status = feed_inputs(c, inputs, n_inputs, &why);
+    }
+    if (status != PI_OK) {
+        if (err) *err = why;
+        return status;
+    }
+    for (int i = 0; i < n_inputs; i++) {
+        remember_tokens(&inputs[i]);
+        inputs[i].session->length += inputs[i].n_tokens;
+    }
     c->n_logits_rows = c->pass.first_logits_row;
     return PI_OK;
 }
@@ -265,8 +331,9 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
 
 static pi_status check_layer(const engine_context *c, const engine_session *s, int layer,
                              int n_tokens, int64_t pos, pi_error *err) {
-    bool fits = s->context == c && layer >= -1 && layer < c->model->hp.n_layer && n_tokens >= 1 &&
-                n_tokens <= c->n_batch && pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
+    bool fits = !c->gpu && s->context == c && layer >= -1 && layer < c->model->hp.n_layer &&
+                n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
+                pos <= s->kv.n_ctx - n_tokens;
     if (fits) return PI_OK;
     return error_set(err, PI_ERR_ARG,
                      "bad request: layer %d: %d tokens at position %lld do not fit the session or "

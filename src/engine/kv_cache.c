@@ -10,8 +10,9 @@ static bool layer_bytes(int64_t n_head_kv, int64_t n_ctx, size_t row, size_t *ou
            size_align(n, MEM_CACHE_LINE, out);
 }
 
-pi_status kv_cache_create(kv_cache *kv, const model *m, quant_type type_k, quant_type type_v,
+pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err) {
+    const model *m = p->model;
     *kv = (kv_cache){.type_k = type_k, .type_v = type_v, .n_ctx = n_ctx};
     uint64_t head_dim = (uint64_t)m->hp.head_dim;
     if (!quant_row_bytes(type_k, head_dim, &kv->row_k) ||
@@ -29,7 +30,7 @@ pi_status kv_cache_create(kv_cache *kv, const model *m, quant_type type_k, quant
     bool fits = true;
     for (size_t i = 0; i < n_layer && fits; i++) {
         size_t k, v;
-        int64_t heads = m->layers[i].hp.n_head_kv;
+        int64_t heads = p->cuts[i].home == SIDE_CPU ? m->layers[i].hp.n_head_kv : 0;
         fits = layer_bytes(heads, n_ctx, kv->row_k, &k) && layer_bytes(heads, n_ctx, kv->row_v, &v);
         if (!fits) break;
         kv->offset_k[i] = total;
@@ -38,8 +39,8 @@ pi_status kv_cache_create(kv_cache *kv, const model *m, quant_type type_k, quant
         fits = fits && size_add(total, v, &total);
     }
     kv->n_bytes = total;
-    if (fits) kv->data = mem_map(total);
-    if (!kv->data) {
+    if (fits && total > 0) kv->data = mem_map(total);
+    if (!fits || (total > 0 && !kv->data)) {
         kv_cache_free(kv);
         return error_set(err, PI_ERR_NOMEM,
                          "out of memory: KV cache of %lld tokens: %zu bytes could not be "

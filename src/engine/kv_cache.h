@@ -4,7 +4,7 @@
 #ifndef ENGINE_KV_CACHE_H
 #define ENGINE_KV_CACHE_H
 
-#include "model.h"
+#include "plan.h"
 
 typedef struct kv_cache {
     quant_type type_k, type_v;
@@ -15,8 +15,9 @@ typedef struct kv_cache {
     size_t n_bytes;
 } kv_cache;
 
-/* PI_ERR_ARG when head_dim does not fit the type's blocks, PI_ERR_NOMEM. */
-pi_status kv_cache_create(kv_cache *kv, const model *m, quant_type type_k, quant_type type_v,
+/* For the layers whose home is the processor. PI_ERR_ARG when head_dim does not fit the type's
+ * blocks, PI_ERR_NOMEM. */
+pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err);
 void kv_cache_free(kv_cache *kv); /* a zeroed one is fine */
 

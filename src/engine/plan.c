@@ -4,16 +4,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "gpu_ops.h"
 #include "mem.h"
 #include "plan_build.h"
 
-enum {
-    STEPS_ATTENTION = 7, /* with the addition of parallel halves */
-    STEPS_GLOBAL = 3     /* embedding, final norm, head */
-};
-
-plan_step *plan_add_step(plan *p, plan_op op, int layer, plan_buffer in) {
-    plan_step *s = &p->steps[p->n_steps++];
+plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
+    plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
     *s = (plan_step){.op = op, .layer = layer, .in = in};
     return s;
 }
@@ -34,36 +30,95 @@ plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_
     };
 }
 
-void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
-                     plan_buffer out) {
-    plan_matrix *m = &s->matrix[s->n_matrices++];
-    *m = plan_make_matrix(p, s->layer, role, bias, out);
+plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n) {
+    plan_matrix part = *m;
+    part.w.data = (const uint8_t *)m->w.data + (size_t)first * m->w.row_bytes;
+    part.w.n_out = n;
+    if (m->bias && m->role != ROLE_FFN_DOWN_T) part.bias = m->bias + first;
+    return part;
+}
+
+plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n) {
+    const quant_traits *traits = quant_find(m->w.type);
+    size_t block_bytes = (size_t)traits->block_bytes;
+    plan_matrix part = *m;
+    part.w.data = (const uint8_t *)m->w.data + (size_t)(first / traits->block_elems) * block_bytes;
+    part.w.n_in = n;
+    part.row_size = (size_t)(n / traits->block_elems) * block_bytes;
+    return part;
+}
+
+void plan_set_matrix(plan_step *s, const plan_matrix *m) {
+    s->matrix[s->n_matrices++] = *m;
     s->weight_bytes += m->row_size * (uint64_t)m->w.n_out;
+}
+
+static void add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
+                       plan_buffer out) {
+    const plan_matrix m = plan_make_matrix(p, s->layer, role, bias, out);
+    plan_set_matrix(s, &m);
+}
+
+plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out) {
+    plan_side to = from == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    plan_message m = {.send = plan_add_step(p, from, OP_SEND, layer, in),
+                      .receive = plan_add_step(p, to, OP_RECEIVE, layer, out)};
+    m.send->exchange = m.receive->exchange = p->n_exchanges[from]++;
+    m.receive->out = out;
+    return m;
 }
 
 /* Q, K and V share one encoded input and one step. Where the halves run in parallel, the residual
  * stays as it was for the other half, and the result waits in a buffer of its own. */
-static void plan_attention(plan *p, int layer) {
+static void add_attention(plan *p, int layer) {
     const model_tensor *t = p->model->layers[layer].t;
+    plan_side side = p->cuts[layer].home;
     bool parallel = p->model->arch->parallel, own = t[ROLE_ATTN_NORM_2].data;
-    plan_step *s = plan_add_step(p, OP_NORM, layer, BUF_X);
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
     s->norm_weight = t[own ? ROLE_ATTN_NORM_2 : ROLE_ATTN_NORM].data;
     s->norm_bias = t[own ? ROLE_ATTN_NORM_2_BIAS : ROLE_ATTN_NORM_BIAS].data;
 
-    s = plan_add_step(p, OP_MATMUL, layer, BUF_Y);
-    plan_add_matrix(p, s, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
-    plan_add_matrix(p, s, ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K);
-    plan_add_matrix(p, s, ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
+    add_matrix(p, s, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
+    add_matrix(p, s, ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K);
+    add_matrix(p, s, ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V);
 
-    s = plan_add_step(p, OP_ROPE_STORE, layer, BUF_Q);
+    s = plan_add_step(p, side, OP_ROPE_STORE, layer, BUF_Q);
     s->q_norm = t[ROLE_ATTN_Q_NORM].data;
     s->k_norm = t[ROLE_ATTN_K_NORM].data;
-    plan_add_step(p, OP_ATTENTION, layer, BUF_Q);
+    plan_add_step(p, side, OP_ATTENTION, layer, BUF_Q);
 
-    plan_add_step(p, OP_ENCODE, layer, BUF_ATTN);
-    s = plan_add_step(p, OP_MATMUL, layer, BUF_ATTN);
-    plan_add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, parallel ? BUF_ATTN_OUT : BUF_Y);
+    plan_add_step(p, side, OP_ENCODE, layer, BUF_ATTN);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_ATTN);
+    add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, parallel ? BUF_ATTN_OUT : BUF_Y);
     s->add_to_x = !parallel;
+}
+
+static void add_head(plan *p) {
+    const model *m = p->model;
+    plan_step *s = plan_add_step(p, p->head, OP_SELECT_NORM, -1, BUF_X);
+    s->norm_weight = m->t[ROLE_OUTPUT_NORM].data;
+    s->norm_bias = m->t[ROLE_OUTPUT_NORM_BIAS].data;
+    s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
+    add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
+    p->head_bytes = s->weight_bytes;
+}
+
+/* The residual stream starts on the processor, which has the table of embeddings, and follows the
+ * layers' homes. */
+static void add_all(plan *p, const plan_options *options) {
+    plan_side at = SIDE_CPU;
+    plan_add_step(p, at, OP_EMBED, -1, BUF_X);
+    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
+        plan_side home = p->cuts[layer].home;
+        if (home != at) plan_add_message(p, at, layer, BUF_X, BUF_X);
+        at = home;
+        add_attention(p, layer);
+        plan_add_ffn(p, layer, options);
+        if (p->model->arch->parallel) plan_add_step(p, at, OP_ADD, layer, BUF_ATTN_OUT);
+    }
+    if (p->head != at) plan_add_message(p, at, -1, BUF_X, BUF_X);
+    add_head(p);
 }
 
 static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_error *err) {
@@ -73,41 +128,67 @@ static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_e
                      tensor_role_name(pm->role), layer);
 }
 
+/* How one side wants the inputs of its products. */
+typedef struct plan_forms {
+    const cpu_kernels *kernels; /* NULL: the GPU's */
+} plan_forms;
+
+/* The form in which products with a matrix want their input; -1: there is no such product. The GPU
+ * has two forms, floats and int8, whose names are the processor's. */
+static int form_of(const plan_forms *f, quant_type type) {
+    if (!f->kernels)
+        return !gpu_type_supported(type) ? -1 : gpu_type_wants_q8(type) ? CPU_ACT_Q8 : CPU_ACT_F32;
+    const cpu_mat_kernels *mk = &f->kernels->mat[type];
+    return mk->matvec ? (int)mk->act : -1;
+}
+
+static int form_of_rows(const plan_forms *f, quant_type type) {
+    if (!f->kernels) return gpu_type_supported(type) ? CPU_ACT_F32 : -1;
+    const cpu_mat_t_kernels *mk = &f->kernels->mat_t[type];
+    return mk->axpy_rows ? (int)mk->act : -1;
+}
+
+/* Whether a step makes a predictor's scores. On the GPU only OP_CHOOSE does. */
+static bool scores(const plan_step *s, bool on_cpu) {
+    return (s->op == OP_FFN_NEURONS && on_cpu) || (s->op == OP_CHOOSE && !s->bits);
+}
+
 /* `encoder` fills its slot with the input of this product too. */
-static void need_encoding(plan *p, plan_step *encoder, cpu_act_kind kind, int64_t width) {
-    encoder->encode_kinds |= 1u << kind;
+static void need_encoding(plan *p, plan_step *encoder, int form, int64_t width) {
+    encoder->encode_kinds |= 1u << form;
     encoder->encode_width = width;
-    p->slots[encoder->slot].kinds |= 1u << kind;
+    p->slots[encoder->slot].kinds |= 1u << form;
     if (width > p->slots[encoder->slot].width) p->slots[encoder->slot].width = width;
 }
 
 /* Every product's input is encoded by the nearest earlier step that writes the slot it reads. */
-static pi_status resolve_encodings(plan *p, const cpu_kernels *kernels, pi_error *err) {
+static pi_status resolve_encodings(plan *p, plan_step *steps, int n_steps, const plan_forms *forms,
+                                   pi_error *err) {
     plan_step *encoder[PLAN_SLOTS] = {NULL};
-    for (int i = 0; i < p->n_steps; i++) {
-        plan_step *s = &p->steps[i];
+    for (int i = 0; i < n_steps; i++) {
+        plan_step *s = &steps[i];
         if (s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM) {
             encoder[s->slot] = s;
             for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
-                if (s->encode_kinds & (1u << kind))
-                    need_encoding(p, s, (cpu_act_kind)kind, s->encode_width);
+                if (s->encode_kinds & (1u << kind)) need_encoding(p, s, kind, s->encode_width);
         }
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
-            const cpu_mat_kernels *mk = &kernels->mat[pm->w.type];
-            if (!mk->matvec) return fail_type(p, pm, s->layer, err);
-            need_encoding(p, encoder[PLAN_SLOT_MAIN], mk->act, pm->w.n_in);
+            int form = form_of(forms, pm->w.type);
+            if (form < 0) return fail_type(p, pm, s->layer, err);
+            need_encoding(p, encoder[PLAN_SLOT_MAIN], form, pm->w.n_in);
         }
-        if (s->op == OP_FFN_NEURONS && s->ffn->fc2.w.data) {
+        if (scores(s, forms->kernels != NULL) && s->ffn->fc2.w.data) {
             const plan_matrix *pm = &s->ffn->fc2;
-            if (!kernels->mat[pm->w.type].matvec) return fail_type(p, pm, s->layer, err);
-            need_encoding(p, encoder[PLAN_SLOT_PREDICTOR], kernels->mat[pm->w.type].act,
-                          pm->w.n_in);
+            int form = form_of(forms, pm->w.type);
+            if (form < 0) return fail_type(p, pm, s->layer, err);
+            need_encoding(p, encoder[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
         }
         if (s->op == OP_FFN_DOWN) {
             const plan_matrix *pm = &s->ffn->down;
-            if (!kernels->mat_t[pm->w.type].axpy_rows) return fail_type(p, pm, s->layer, err);
-            need_encoding(p, encoder[PLAN_SLOT_MAIN], kernels->mat_t[pm->w.type].act, pm->w.n_out);
+            int form = form_of_rows(forms, pm->w.type);
+            if (form < 0) return fail_type(p, pm, s->layer, err);
+            need_encoding(p, encoder[PLAN_SLOT_MAIN], form, pm->w.n_out);
         }
     }
     return PI_OK;
@@ -139,34 +220,39 @@ static void find_typical(plan *p, const cpu_kernels *kernels) {
     }
 }
 
-static void widen(plan *p, plan_buffer b, int64_t width) {
-    if (width > p->width[b]) p->width[b] = width;
-}
-
 static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
-static void set_widths(plan *p) {
-    const model *m = p->model;
-    p->width[BUF_X] = p->width[BUF_Y] = m->hp.n_embd;
-    p->width[BUF_LOGITS] = m->hp.n_vocab;
-    for (int i = 0; i < p->n_steps; i++) {
-        const plan_step *s = &p->steps[i];
+static void widen(int64_t *width, plan_buffer b, int64_t n) {
+    if (n > width[b]) width[b] = n;
+}
+
+static void set_widths(const plan *p, const plan_step *steps, int n_steps, int64_t *width) {
+    width[BUF_X] = width[BUF_Y] = p->model->hp.n_embd;
+    for (int i = 0; i < n_steps; i++) {
+        const plan_step *s = &steps[i];
+        for (int k = 0; k < s->n_matrices; k++)
+            widen(width, s->matrix[k].out, s->matrix[k].w.n_out);
+        if (scores(s, width == p->width) && s->ffn->predictor != PREDICTOR_NONE)
+            widen(width, BUF_SCORE, s->ffn->n_scored);
+    }
+    width[BUF_ATTN] = width[BUF_Q];
+}
+
+static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
+    for (int i = 0; i < n_steps; i++) {
+        const plan_step *s = &steps[i];
         bool fixed = s->op != OP_FFN_NEURONS && s->op != OP_FFN_DOWN;
         if (fixed) p->fixed_bytes += s->weight_bytes;
         if (!fixed) p->ffn_bytes += s->weight_bytes;
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
-            widen(p, pm->out, pm->w.n_out);
             if (!fixed || !is_ffn_weight(pm->role)) continue;
             p->ffn_bytes += pm->row_size * (uint64_t)pm->w.n_out;
             p->fixed_ffn_bytes += pm->row_size * (uint64_t)pm->w.n_out;
         }
-        if (s->op == OP_FFN_NEURONS && s->ffn->mode == FFN_PREDICT)
-            widen(p, BUF_SCORE, s->ffn->n_ff);
     }
-    p->width[BUF_ATTN] = p->width[BUF_Q];
 }
 
 /* The mode that most layers run in; of equally frequent ones the first in the list. */
@@ -178,49 +264,81 @@ static ffn_mode most_frequent_mode(const plan *p) {
     return (ffn_mode)best;
 }
 
+int64_t plan_cut_unit(const model *m, int layer) {
+    const model_layer *l = &m->layers[layer];
+    if (!l->t[ROLE_FFN_DOWN].data) return 1;
+    int64_t block = (int64_t)quant_find(l->t[ROLE_FFN_DOWN].type)->block_elems;
+    /* int8 inputs come in whole groups */
+    int64_t unit = block > 1 && block < CPU_ACT_GROUP ? CPU_ACT_GROUP : block;
+    return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
+}
+
+static pi_status set_cuts(plan *p, const plan_options *o, pi_error *err) {
+    for (int i = 0; i < p->model->hp.n_layer && o->cuts; i++) {
+        int64_t n = p->model->layers[i].hp.n_ff, hot = o->cuts[i].hot;
+        if (hot < 0 || hot > n || (hot < n && hot % plan_cut_unit(p->model, i)))
+            return error_set(err, PI_ERR_ARG,
+                             "bad placement: layer %d: a cut at %" PRId64 " of %" PRId64
+                             " neurons is not a multiple of %" PRId64,
+                             i, hot, n, plan_cut_unit(p->model, i));
+        p->cuts[i] = o->cuts[i];
+    }
+    p->head = o->cuts ? o->head : SIDE_CPU;
+    return PI_OK;
+}
+
+static pi_status allocate(const model *m, plan **out, pi_error *err) {
+    size_t n = (size_t)m->hp.n_layer;
+    size_t capacity = n * PLAN_LAYER_STEPS + PLAN_GLOBAL_STEPS;
+    plan *p = mem_calloc(1, sizeof *p);
+    *out = p;
+    if (!p) return error_nomem(err, sizeof *p, "plan");
+    p->model = m;
+    p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
+    p->ffn = mem_calloc(2 * n, sizeof *p->ffn);
+    p->cuts = mem_calloc(n, sizeof *p->cuts);
+    if (!p->steps || !p->ffn || !p->cuts)
+        return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
+    p->gpu_steps = p->steps + capacity;
+    p->gpu_ffn = p->ffn + n;
+    return PI_OK;
+}
+
+static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
+                       pi_error *err) {
+    const plan_forms cpu = {kernels}, gpu = {NULL};
+    pi_status status = set_cuts(p, options, err);
+    if (status != PI_OK) return status;
+    add_all(p, options);
+    p->mode = most_frequent_mode(p);
+    set_widths(p, p->steps, p->n_steps, p->width);
+    p->width[BUF_LOGITS] = p->model->hp.n_vocab;
+    if (p->n_gpu_steps) set_widths(p, p->gpu_steps, p->n_gpu_steps, p->gpu_width);
+    count_bytes(p, p->steps, p->n_steps);
+    count_bytes(p, p->gpu_steps, p->n_gpu_steps);
+    status = resolve_encodings(p, p->steps, p->n_steps, &cpu, err);
+    if (status == PI_OK) status = resolve_encodings(p, p->gpu_steps, p->n_gpu_steps, &gpu, err);
+    if (status == PI_OK) find_typical(p, kernels);
+    return status;
+}
+
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
                       plan **out, pi_error *err) {
+    plan *p;
     *out = NULL;
-    size_t n_layer = (size_t)m->hp.n_layer;
-    size_t capacity = n_layer * (STEPS_ATTENTION + PLAN_FFN_STEPS) + STEPS_GLOBAL;
-    plan *p = mem_calloc(1, sizeof *p);
-    plan_step *steps = mem_calloc(capacity, sizeof *steps);
-    plan_ffn *ffn = mem_calloc(n_layer, sizeof *ffn);
-    if (!p || !steps || !ffn) {
-        mem_free(p);
-        mem_free(steps);
-        mem_free(ffn);
-        return error_nomem(err, capacity * sizeof *steps, "plan");
-    }
-    p->model = m;
-    p->steps = steps;
-    p->ffn = ffn;
-    plan_add_step(p, OP_EMBED, -1, BUF_X);
-    for (int layer = 0; layer < m->hp.n_layer; layer++) {
-        plan_attention(p, layer);
-        plan_add_ffn(p, layer, options);
-        if (m->arch->parallel) plan_add_step(p, OP_ADD, layer, BUF_ATTN_OUT);
-    }
-    plan_step *s = plan_add_step(p, OP_SELECT_NORM, -1, BUF_X);
-    s->norm_weight = m->t[ROLE_OUTPUT_NORM].data;
-    s->norm_bias = m->t[ROLE_OUTPUT_NORM_BIAS].data;
-    s = plan_add_step(p, OP_MATMUL, -1, BUF_Y);
-    plan_add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
-
-    p->mode = most_frequent_mode(p);
-    set_widths(p);
-    pi_status status = resolve_encodings(p, kernels, err);
+    pi_status status = allocate(m, &p, err);
+    if (status == PI_OK) status = build(p, kernels, options, err);
     if (status != PI_OK) {
         plan_free(p);
         return status;
     }
-    find_typical(p, kernels);
     *out = p;
     return PI_OK;
 }
 
 void plan_free(plan *p) {
     if (!p) return;
+    mem_free(p->cuts);
     mem_free(p->ffn);
     mem_free(p->steps);
     mem_free(p);
@@ -245,6 +363,9 @@ const char *plan_op_name(plan_op op) {
         [OP_SELECT_NORM] = "select_norm",
         [OP_FFN_NEURONS] = "ffn_neurons",
         [OP_FFN_DOWN] = "ffn_down",
+        [OP_CHOOSE] = "choose",
+        [OP_SEND] = "send",
+        [OP_RECEIVE] = "receive",
     };
     return (unsigned)op < OP_COUNT ? names[op] : "unknown";
 }
@@ -283,24 +404,32 @@ static void print_ffn(const plan_step *s, FILE *out) {
     fprintf(out, ", %d parts", f->n_parts);
 }
 
-void plan_print(const plan *p, FILE *out) {
-    fprintf(out, "%-5s %-6s %-7s %-12s %-9s %10s  %s\n", "step", "device", "layer", "op", "in",
-            "MB", "operands");
-    for (int i = 0; i < p->n_steps; i++) {
-        const plan_step *s = &p->steps[i];
+static void print_steps(const plan *p, const plan_step *steps, int n_steps, const char *side,
+                        FILE *out) {
+    for (int i = 0; i < n_steps; i++) {
+        const plan_step *s = &steps[i];
         char layer[16] = "-";
         if (s->layer >= 0) snprintf(layer, sizeof layer, "%d", s->layer);
-        fprintf(out, "%-5d %-6s %-7s %-12s %-9s %10.2f ", i, "cpu", layer, plan_op_name(s->op),
+        fprintf(out, "%-5d %-6s %-7s %-12s %-9s %10.2f ", i, side, layer, plan_op_name(s->op),
                 buffer_name(s->in), (double)s->weight_bytes / 1e6);
         for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
         if (s->op == OP_FFN_IN || s->op == OP_FFN_NEURONS)
             fprintf(out, " %s", activation_name(p->model->hp.activation));
         if (s->ffn) print_ffn(s, out);
         if (s->relu) fprintf(out, " relu");
+        if (s->op == OP_SEND || s->op == OP_RECEIVE)
+            fprintf(out, " message %d%s", s->exchange, s->bits ? " with candidates" : "");
         if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
         if (s->q_norm) fprintf(out, " head norms");
         fputc('\n', out);
     }
+}
+
+void plan_print(const plan *p, FILE *out) {
+    fprintf(out, "%-5s %-6s %-7s %-12s %-9s %10s  %s\n", "step", "device", "layer", "op", "in",
+            "MB", "operands");
+    print_steps(p, p->steps, p->n_steps, "cpu", out);
+    print_steps(p, p->gpu_steps, p->n_gpu_steps, "gpu", out);
     fprintf(out,
             "weights read per pass: %.2f MB always; feed-forward layers have %.2f MB, of which "
             "%.2f MB are always read\n",

@@ -1,5 +1,13 @@
-/* plan.h: what will run for one model: a flat array of plain-struct steps, made once. All decisions
- * (which weights, which buffers, which activations) are made here; executing is a loop over steps.
+/* plan.h: what will run for one model: a flat array of plain-struct steps per side (processor,
+ * GPU), made once. All decisions (which weights, which buffers, which activations, what crosses
+ * from one side to the other) are made here; executing is a loop over steps.
+ *
+ * Sides. Every layer has a home, where everything but its neurons is computed, and a cut: the GPU
+ * owns neurons [0, hot), the processor the rest. Both sides compute their neurons from the same
+ * input and add up their rows of down; SEND and RECEIVE steps carry the input one way and the
+ * partial sum back, and the residual stream where the home changes. The sends of one side pair, in
+ * order, with the receives of the other. Messages alternate: nobody sends again before the other
+ * side has answered, so one buffer per direction is enough.
  *
  * A plan borrows the model's weights and is immutable. */
 #ifndef ENGINE_PLAN_H
@@ -21,11 +29,20 @@ typedef enum ffn_mode {
     FFN_MODE_COUNT
 } ffn_mode;
 
+typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
+
+typedef struct plan_cut {
+    plan_side home; /* of attention, norms, predictor and KV cache */
+    int64_t hot;    /* the GPU owns neurons [0, hot), the processor [hot, n_ff) */
+} plan_cut;
+
 typedef struct plan_options {
     ffn_mode mode;  /* a layer that lacks what the mode needs takes the next one that is exact */
     float max_loss; /* for FFN_AUTO: relative rise of perplexity, 0.01 for 1% */
     bool set_threshold;
-    float threshold; /* with set_threshold: instead of the model's predictor threshold */
+    float threshold;      /* with set_threshold: instead of the model's predictor threshold */
+    const plan_cut *cuts; /* [n_layer]; NULL: everything is on the processor */
+    plan_side head;       /* with cuts: of the last norm and the output matrix */
 } plan_options;
 
 const char *ffn_mode_name(ffn_mode mode); /* "auto", "dense", ... */
@@ -60,6 +77,10 @@ typedef enum plan_op {
     OP_ADD,         /* X += in */
     OP_FFN_NEURONS, /* neurons by need: candidates, gate, up; and their part of the down product */
     OP_FFN_DOWN,    /* X += the down product, which reads a row per neuron */
+    OP_CHOOSE,      /* candidates of all neurons, as bits of the next message; on the GPU also the
+                       list of its own, which may come from the message's bits */
+    OP_SEND,        /* message = in, and with `bits` the candidates; raises the exchange's flag */
+    OP_RECEIVE,     /* waits for the flag; out = message, or (add_to_x) X += message */
     OP_SELECT_NORM, /* Y = norm of the rows of X whose logits are wanted, and their encoded form */
     OP_COUNT
 } plan_op;
@@ -96,15 +117,20 @@ typedef struct plan_step plan_step;
 typedef struct plan_ffn {
     ffn_mode mode;
     const plan_step *neurons; /* its OP_FFN_NEURONS; NULL when there is none */
-    int64_t n_ff;
+    /* This side's neurons: n_ff of them from `first` on. All matrices and vectors below begin
+     * there. */
+    int64_t first, n_ff;
+    bool from_bits;   /* candidates come with the message, bit first + i for neuron i */
     plan_matrix down; /* [n_embd, n_ff], a row per neuron; w.data NULL: down is a plain matrix that
                          a step of its own multiplies with the hidden vector */
-    predictor_kind predictor; /* NONE unless mode is FFN_PREDICT */
-    plan_matrix fc2;          /* LOWRANK, RELU_MLP: [rank, n_ff] */
-    const uint8_t *sign;      /* SIGN: [n_ff][n_embd / 8] */
-    const float *score_bias;  /* [n_ff] or NULL */
-    float threshold;          /* neurons with score + bias >= this are computed */
-    float cut;                /* activations with |f(gate)| <= this count as zero; < 0: none do */
+    predictor_kind predictor; /* NONE unless scores are made here or for here, of n_scored neurons:
+                                 on the GPU of the whole layer */
+    int64_t n_scored;
+    plan_matrix fc2;         /* LOWRANK, RELU_MLP: [rank, n_ff] */
+    const uint8_t *sign;     /* SIGN: [n_ff][n_embd / 8] */
+    const float *score_bias; /* [n_ff] or NULL */
+    float threshold;         /* neurons with score + bias >= this are computed */
+    float cut;               /* activations with |f(gate)| <= this count as zero; < 0: none do */
     int n_parts;
     int64_t part_rows; /* of all parts but a shorter last one; a multiple of CPU_ROW_TILE */
 } plan_ffn;
@@ -133,8 +159,15 @@ struct plan_step {
     int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
     bool relu; /* OP_ENCODE: the vector is rectified first, in place */
     /* OP_FFN_NEURONS (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
-     * and the OP_ENCODE between them. NULL elsewhere. */
+     * the OP_ENCODE between them, and OP_CHOOSE. NULL elsewhere. */
     const plan_ffn *ffn;
+    /* OP_SEND, OP_RECEIVE */
+    plan_buffer out; /* OP_RECEIVE without add_to_x */
+    int exchange;    /* number of the message, counted per direction */
+    bool bits;       /* candidates travel with it; OP_CHOOSE: they came with the last one */
+    bool clear_x;    /* OP_RECEIVE: X = 0, to add this side's part to */
+    bool cold;       /* the processor's part of a layer whose home is the GPU: left out in passes
+                        in which the GPU computes all */
     int64_t encode_width;  /* elements of the vectors that it encodes */
     uint64_t weight_bytes; /* read by this step in one pass; OP_FFN_NEURONS and OP_FFN_DOWN: at
                               most, contexts count what is really read */
@@ -144,13 +177,22 @@ typedef struct plan {
     const model *model;
     ffn_mode mode; /* that most layers run in */
     int n_steps;
-    plan_step *steps;         /* [n_steps] */
-    int64_t width[BUF_COUNT]; /* floats per row */
-    plan_ffn *ffn;            /* [n_layer] */
+    plan_step *steps; /* [n_steps], of the processor */
+    int n_gpu_steps;
+    plan_step *gpu_steps;         /* [n_gpu_steps]; none without cuts */
+    int64_t width[BUF_COUNT];     /* floats per row */
+    int64_t gpu_width[BUF_COUNT]; /* of the GPU's buffers; 0: it has no such one */
+    plan_ffn *ffn;                /* [n_layer] */
+    plan_ffn *gpu_ffn;            /* [n_layer] */
+    plan_cut *cuts;               /* [n_layer], filled in for plans without a GPU too */
+    plan_side head;               /* where logits are computed */
+    int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a pass */
+    int64_t bits_words;           /* 32-bit words of candidates per token, at most */
     struct {
         int64_t width;  /* longest vector that is encoded */
         unsigned kinds; /* all that any step needs */
     } slots[PLAN_SLOTS];
+    uint64_t head_bytes;   /* of the output matrix: not read when no logits are wanted */
     int64_t max_part_rows; /* over layers; 0: no OP_FFN_NEURONS */
     /* The type with the most weight bytes per activation kind: what break-even is measured on. */
     const plan_matrix *typical[CPU_ACT_KIND_COUNT];
@@ -159,11 +201,15 @@ typedef struct plan {
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;
 
-/* PI_ERR_UNSUPPORTED when a weight's type has no kernels, PI_ERR_NOMEM. */
+/* PI_ERR_UNSUPPORTED when a weight's type has no kernels, PI_ERR_NOMEM; PI_ERR_ARG for a cut that
+ * is not within the layer, or parts a block of a down matrix with neurons along its rows. */
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
                       plan **out, pi_error *err);
 void plan_free(plan *p); /* NULL is fine */
-/* A line per step, for people. */
+/* Neurons that cannot be parted in a layer of this model: 1, or the blocks of a down matrix with
+ * neurons along its rows. A cut is a multiple of it, or all neurons. */
+int64_t plan_cut_unit(const model *m, int layer);
+/* A line per step, for people: in the order of execution on each side. */
 void plan_print(const plan *p, FILE *out);
 const char *plan_op_name(plan_op op);
 

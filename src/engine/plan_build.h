@@ -4,17 +4,30 @@
 
 #include "plan.h"
 
-enum { PLAN_FFN_STEPS = 8 }; /* of one layer's feed-forward half, at most */
+enum {
+    /* Steps of one layer on one side, at most. */
+    PLAN_ATTENTION_STEPS = 8, /* with the residual's arrival and the addition of parallel halves */
+    PLAN_FFN_STEPS = 12,
+    PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS,
+    PLAN_GLOBAL_STEPS = 6 /* embedding, crossings, final norm, head */
+};
 
-/* Appends a step; there is room. */
-plan_step *plan_add_step(plan *p, plan_op op, int layer, plan_buffer in);
+/* Appends a step to a side's list; there is room. */
+plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */
 plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
                              plan_buffer out);
-/* The same as the step's next matrix. */
-void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
-                     plan_buffer out);
-/* The feed-forward half of a layer. */
+/* Rows [first, first + n) of a matrix that has a row per neuron, bias included. */
+plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n);
+/* Elements [first, first + n) of every row; whole blocks. */
+plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n);
+void plan_set_matrix(plan_step *s, const plan_matrix *m); /* as the step's next one */
+/* One message from a side to the other: the SEND there and the RECEIVE here are returned. */
+typedef struct plan_message {
+    plan_step *send, *receive;
+} plan_message;
+plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out);
+/* The feed-forward half of a layer, on both sides. */
 void plan_add_ffn(plan *p, int layer, const plan_options *options);
 
 #endif

@@ -46,67 +46,114 @@ ffn_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     }
 }
 
-static void set_norm(plan *p, int layer) {
-    const model_tensor *t = p->model->layers[layer].t;
+/* ---- pieces -----------------------------------------------------------------------------------*/
+
+/* One side's share of a layer while its steps are made. */
+typedef struct ffn_share {
+    plan *p;
+    int layer;
+    plan_side side;
+    bool home;        /* of the layer */
+    bool biased;      /* adds the bias of down */
+    int64_t first, n; /* neurons */
+    plan_ffn *ffn;
+} ffn_share;
+
+static const model_tensor *tensors_of(const ffn_share *h) {
+    return h->p->model->layers[h->layer].t;
+}
+
+static plan_step *add_step(const ffn_share *h, plan_op op, plan_buffer in) {
+    plan_step *s = plan_add_step(h->p, h->side, op, h->layer, in);
+    s->cold = !h->home && h->side == SIDE_CPU;
+    return s;
+}
+
+static void add_norm(const ffn_share *h) {
+    const model_tensor *t = tensors_of(h);
     /* In parallel layers both halves may share one norm. */
     bool own = t[ROLE_FFN_NORM].data;
-    plan_step *s = plan_add_step(p, OP_NORM, layer, BUF_X);
+    plan_step *s = add_step(h, OP_NORM, BUF_X);
     s->norm_weight = own ? t[ROLE_FFN_NORM].data : t[ROLE_ATTN_NORM].data;
     s->norm_bias = own ? t[ROLE_FFN_NORM_BIAS].data : t[ROLE_ATTN_NORM_BIAS].data;
 }
 
-/* Gate and up, or up alone where there is no gate: what decides comes first. */
-static void add_neuron_matrices(plan *p, plan_step *s) {
-    if (p->model->layers[s->layer].t[ROLE_FFN_GATE].data)
-        plan_add_matrix(p, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
-    bool gated = s->n_matrices > 0;
-    plan_add_matrix(p, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
+static void add_neuron_matrix(const ffn_share *h, plan_step *s, tensor_role role, tensor_role bias,
+                              plan_buffer out) {
+    const plan_matrix whole = plan_make_matrix(h->p, h->layer, role, bias, out);
+    const plan_matrix part = plan_take_rows(&whole, h->first, h->n);
+    plan_set_matrix(s, &part);
 }
 
-static void add_plain_down(plan *p, int layer) {
-    plan_add_step(p, OP_ENCODE, layer, BUF_GATE);
-    plan_step *s = plan_add_step(p, OP_MATMUL, layer, BUF_GATE);
-    plan_add_matrix(p, s, ROLE_FFN_DOWN, ROLE_FFN_DOWN_BIAS, BUF_Y);
+/* Gate and up, or up alone where there is no gate: what decides comes first. */
+static void add_neuron_matrices(const ffn_share *h, plan_step *s) {
+    if (tensors_of(h)[ROLE_FFN_GATE].data)
+        add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
+    bool gated = s->n_matrices > 0;
+    add_neuron_matrix(h, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
+}
+
+static void add_plain_down(const ffn_share *h) {
+    add_step(h, OP_ENCODE, BUF_GATE);
+    plan_step *s = add_step(h, OP_MATMUL, BUF_GATE);
+    const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
+                                               h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);
+    const plan_matrix part = plan_take_columns(&whole, h->first, h->n);
+    plan_set_matrix(s, &part);
     s->add_to_x = true;
 }
 
-static void add_dense(plan *p, int layer) {
-    set_norm(p, layer);
-    add_neuron_matrices(p, plan_add_step(p, OP_FFN_IN, layer, BUF_Y));
-    add_plain_down(p, layer);
-}
+/* ---- candidates ------------------------------------------------------------------------------ */
 
-/* ---- neurons by need ------------------------------------------------------------------------- */
-
-static void add_first_product(plan *p, int layer, plan_buffer in, bool relu) {
-    plan_step *s = plan_add_step(p, OP_MATMUL, layer, in);
-    plan_add_matrix(p, s, ROLE_FC1, ROLE_COUNT, BUF_PRED);
-    s = plan_add_step(p, OP_ENCODE, layer, BUF_PRED);
+static void add_first_product(const ffn_share *h, plan_buffer in, bool relu) {
+    plan_step *s = add_step(h, OP_MATMUL, in);
+    const plan_matrix fc1 = plan_make_matrix(h->p, h->layer, ROLE_FC1, ROLE_COUNT, BUF_PRED);
+    plan_set_matrix(s, &fc1);
+    s = add_step(h, OP_ENCODE, BUF_PRED);
     s->slot = PLAN_SLOT_PREDICTOR;
     s->relu = relu;
 }
 
 /* The normed input is in BUF_Y, and encoded, when this returns; so is what the predictor needs. */
-static void add_predictor(plan *p, int layer, const plan_ffn *ffn) {
-    bool low_rank = ffn->predictor == PREDICTOR_LOWRANK || ffn->predictor == PREDICTOR_RELU_MLP;
-    bool relu = ffn->predictor == PREDICTOR_RELU_MLP;
-    bool residual = p->model->layers[layer].sparse.predictor_residual;
+static void add_predictor(const ffn_share *h, predictor_kind kind) {
+    bool low_rank = kind == PREDICTOR_LOWRANK || kind == PREDICTOR_RELU_MLP;
+    bool relu = kind == PREDICTOR_RELU_MLP;
+    bool residual = h->p->model->layers[h->layer].sparse.predictor_residual;
     if (low_rank && residual) {
-        plan_add_step(p, OP_ENCODE, layer, BUF_X);
-        add_first_product(p, layer, BUF_X, relu);
+        add_step(h, OP_ENCODE, BUF_X);
+        add_first_product(h, BUF_X, relu);
     }
-    set_norm(p, layer);
-    if (low_rank && !residual) add_first_product(p, layer, BUF_Y, relu);
-    if (ffn->predictor == PREDICTOR_SIGN) {
-        plan_step *s = plan_add_step(p, OP_ENCODE, layer, BUF_Y);
+    add_norm(h);
+    if (low_rank && !residual) add_first_product(h, BUF_Y, relu);
+    if (kind == PREDICTOR_SIGN) {
+        plan_step *s = add_step(h, OP_ENCODE, BUF_Y);
         s->slot = PLAN_SLOT_PREDICTOR;
         s->layout = LAYOUT_COLUMNS;
         s->encode_kinds = 1u << CPU_ACT_Q8;
-        s->encode_width = p->model->hp.n_embd;
+        s->encode_width = h->p->model->hp.n_embd;
     }
 }
 
+/* Scores for neurons [first, first + n). */
+static void describe_predictor(const ffn_share *h, const plan_options *o, int64_t first, int64_t n,
+                               plan_ffn *ffn) {
+    const model_layer *l = &h->p->model->layers[h->layer];
+    const float *bias = l->t[ROLE_FC2_BIAS].data;
+    const uint8_t *sign = l->t[ROLE_FFN_SIGN].data;
+    ffn->predictor = l->sparse.predictor;
+    ffn->n_scored = n;
+    ffn->threshold = o->set_threshold ? o->threshold : h->p->model->sparse.predictor_threshold;
+    if (bias) ffn->score_bias = bias + first;
+    if (sign) ffn->sign = sign + first * (h->p->model->hp.n_embd / 8);
+    if (ffn->predictor == PREDICTOR_SIGN) return;
+    const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FC2, ROLE_COUNT, BUF_SCORE);
+    ffn->fc2 = plan_take_rows(&whole, first, n);
+}
+
+/* ---- neurons by need ------------------------------------------------------------------------- */
+
 static void set_parts(plan_ffn *ffn) {
+    if (ffn->n_ff == 0) return;
     int64_t n = ffn->n_ff / PLAN_FFN_PART_ROWS;
     n = n < 1 ? 1 : n > PLAN_FFN_MAX_PARTS ? PLAN_FFN_MAX_PARTS : n;
     int64_t rows = (ffn->n_ff + n - 1) / n;
@@ -114,50 +161,113 @@ static void set_parts(plan_ffn *ffn) {
     ffn->n_parts = (int)((ffn->n_ff + ffn->part_rows - 1) / ffn->part_rows);
 }
 
-static void describe(plan *p, int layer, ffn_mode mode, const plan_options *o, plan_ffn *ffn) {
-    const model_layer *l = &p->model->layers[layer];
-    *ffn = (plan_ffn){.mode = mode, .n_ff = l->hp.n_ff, .cut = 0};
+static void describe(const ffn_share *h, ffn_mode mode) {
+    const model_layer *l = &h->p->model->layers[h->layer];
+    plan_ffn *ffn = h->ffn;
+    *ffn = (plan_ffn){.mode = mode, .first = h->first, .n_ff = h->n, .cut = 0};
     if (mode == FFN_DENSE) ffn->cut = -1;
     if (mode == FFN_THRESHOLD) ffn->cut = l->sparse.cut;
-    if (l->t[ROLE_FFN_DOWN_T].data)
-        ffn->down = plan_make_matrix(p, layer, ROLE_FFN_DOWN_T, ROLE_FFN_DOWN_BIAS, BUF_Y);
-    if (mode == FFN_PREDICT) {
-        ffn->predictor = l->sparse.predictor;
-        ffn->threshold = o->set_threshold ? o->threshold : p->model->sparse.predictor_threshold;
-        ffn->score_bias = l->t[ROLE_FC2_BIAS].data;
-        ffn->sign = l->t[ROLE_FFN_SIGN].data;
-        if (ffn->predictor != PREDICTOR_SIGN)
-            ffn->fc2 = plan_make_matrix(p, layer, ROLE_FC2, ROLE_COUNT, BUF_SCORE);
+    if (l->t[ROLE_FFN_DOWN_T].data) {
+        const plan_matrix whole = plan_make_matrix(
+            h->p, h->layer, ROLE_FFN_DOWN_T, h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);
+        ffn->down = plan_take_rows(&whole, h->first, h->n);
     }
     set_parts(ffn);
-    if (ffn->part_rows > p->max_part_rows) p->max_part_rows = ffn->part_rows;
+    if (h->side == SIDE_CPU && ffn->part_rows > h->p->max_part_rows)
+        h->p->max_part_rows = ffn->part_rows;
 }
 
-static void add_by_need(plan *p, int layer, ffn_mode mode, const plan_options *o) {
-    plan_ffn *ffn = &p->ffn[layer];
-    describe(p, layer, mode, o, ffn);
-    add_predictor(p, layer, ffn);
-    plan_step *s = plan_add_step(p, OP_FFN_NEURONS, layer, BUF_Y);
-    add_neuron_matrices(p, s);
-    s->ffn = ffn;
-    ffn->neurons = s;
-    if (!ffn->down.w.data) {
-        add_plain_down(p, layer);
+static void add_by_need(const ffn_share *h) {
+    plan_step *s = add_step(h, OP_FFN_NEURONS, BUF_Y);
+    add_neuron_matrices(h, s);
+    s->ffn = h->ffn;
+    h->ffn->neurons = s;
+    if (!h->ffn->down.w.data) {
+        add_plain_down(h);
         return;
     }
-    s = plan_add_step(p, OP_ENCODE, layer, BUF_GATE);
+    s = add_step(h, OP_ENCODE, BUF_GATE);
     s->layout = LAYOUT_TILED;
+    s->ffn = h->ffn;
+    s = add_step(h, OP_FFN_DOWN, BUF_GATE);
+    s->ffn = h->ffn;
+    s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
+}
+
+/* A share's neurons, from the encoded input in BUF_Y to X +=. */
+static void add_neurons(const ffn_share *h, ffn_mode mode) {
+    if (mode == FFN_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
+        add_neuron_matrices(h, add_step(h, OP_FFN_IN, BUF_Y));
+        add_plain_down(h);
+    } else {
+        add_by_need(h);
+    }
+}
+
+/* ---- the half, on both sides ----------------------------------------------------------------- */
+
+/* The scores that a step of their own makes before the input is sent: on the GPU of all neurons, on
+ * the processor of those that are away; its own it scores part by part. */
+static void add_choice(const ffn_share *h, const plan_options *o, bool split) {
+    int64_t n_ff = h->p->model->layers[h->layer].hp.n_ff;
+    int64_t words = (n_ff + 31) / 32;
+    plan_ffn *ffn = h->ffn;
+    if (h->side == SIDE_CPU) {
+        if (h->n > 0) describe_predictor(h, o, h->first, h->n, ffn);
+        if (!split) return;
+        ffn = &h->p->gpu_ffn[h->layer];
+        describe_predictor(h, o, ffn->first, ffn->n_ff, ffn);
+    } else {
+        describe_predictor(h, o, 0, n_ff, ffn);
+    }
+    if (words > h->p->bits_words) h->p->bits_words = words;
+    plan_step *s = add_step(h, OP_CHOOSE, BUF_Y);
     s->ffn = ffn;
-    s = plan_add_step(p, OP_FFN_DOWN, layer, BUF_GATE);
-    s->ffn = ffn;
-    s->weight_bytes = ffn->down.row_size * (uint64_t)ffn->n_ff;
+}
+
+/* Where the away side's share begins: its input arrives and X is cleared to add to. */
+static void add_arrival(const ffn_share *away, plan_side home, ffn_mode mode) {
+    plan_message m = plan_add_message(away->p, home, away->layer, BUF_Y, BUF_Y);
+    m.send->bits = m.receive->bits = mode == FFN_PREDICT;
+    m.receive->clear_x = true;
+    m.receive->cold = m.send->cold = home == SIDE_GPU;
+    away->ffn->from_bits = mode == FFN_PREDICT;
+    if (mode == FFN_PREDICT && away->side == SIDE_GPU) {
+        plan_step *s = add_step(away, OP_CHOOSE, BUF_Y);
+        s->ffn = away->ffn;
+        s->bits = true;
+    }
+    add_step(away, OP_ENCODE, BUF_Y);
 }
 
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     ffn_mode mode = plan_choose_mode(p->model, layer, options);
-    p->ffn[layer].mode = mode;
-    if (mode == FFN_DENSE && p->model->layers[layer].t[ROLE_FFN_DOWN].data)
-        add_dense(p, layer);
-    else
-        add_by_need(p, layer, mode, options);
+    const plan_cut *cut = &p->cuts[layer];
+    int64_t n_ff = p->model->layers[layer].hp.n_ff;
+    bool home_works = cut->home == SIDE_GPU ? cut->hot > 0 : cut->hot < n_ff;
+    bool split = cut->home == SIDE_GPU ? cut->hot < n_ff : cut->hot > 0;
+    ffn_share shares[PLAN_SIDES] = {
+        [SIDE_CPU] = {.first = cut->hot, .n = n_ff - cut->hot, .ffn = &p->ffn[layer]},
+        [SIDE_GPU] = {.first = 0, .n = cut->hot, .ffn = &p->gpu_ffn[layer]}};
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        ffn_share *h = &shares[side];
+        h->p = p;
+        h->layer = layer;
+        h->side = (plan_side)side;
+        h->home = h->side == cut->home;
+        h->biased = h->home == home_works; /* the away side does only when it is alone */
+        describe(h, mode);
+    }
+    const ffn_share *home = &shares[cut->home];
+    const ffn_share *away = &shares[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
+    add_predictor(home,
+                  mode == FFN_PREDICT ? p->model->layers[layer].sparse.predictor : PREDICTOR_NONE);
+    if (mode == FFN_PREDICT) add_choice(home, options, split);
+    if (split) add_arrival(away, cut->home, mode);
+    if (home_works) add_neurons(home, mode);
+    if (!split) return;
+    add_neurons(away, mode);
+    plan_message m = plan_add_message(p, away->side, layer, BUF_X, BUF_X);
+    m.send->cold = m.receive->cold = cut->home == SIDE_GPU;
+    m.receive->add_to_x = true;
 }

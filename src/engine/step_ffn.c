@@ -29,6 +29,45 @@ bool step_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn) {
     return false;
 }
 
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+/* Rows [r0, r0 + n) of a matrix as a matrix. */
+static cpu_mat row_range(const cpu_mat *w, int64_t r0, int64_t n) {
+    cpu_mat part = *w;
+    part.data = (const uint8_t *)w->data + (size_t)r0 * w->row_bytes;
+    part.n_out = n;
+    return part;
+}
+
+void step_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
+                 int64_t ldy, int ith) {
+    int64_t n = r1 - r0, n_cols = c->pass.n_tokens;
+    thread_scratch *t = &c->scratch[ith];
+    if (f->predictor == PREDICTOR_SIGN) {
+        int64_t n_in = c->model->hp.n_embd;
+        cpu_act x = context_act(c, PLAN_SLOT_PREDICTOR, CPU_ACT_Q8, n_in, n_cols);
+        x.layout = CPU_ACT_COLUMNS;
+        c->kernels.sign_dot(f->sign + r0 * (n_in / 8), 0, n, &x, y, ldy);
+        t->counts.predictor += (uint64_t)(n * (n_in / 8));
+        return;
+    }
+    const cpu_mat_kernels *mk = &c->kernels.mat[f->fc2.w.type];
+    cpu_act x = context_act(c, PLAN_SLOT_PREDICTOR, mk->act, f->fc2.w.n_in, n_cols);
+    cpu_mat part = row_range(&f->fc2.w, r0, n);
+    if (x.layout == CPU_ACT_PANELS)
+        mk->matmul(&part, 0, n, &x, y, ldy, t->kernel);
+    else
+        mk->matvec(&part, 0, n, &x, y, ldy);
+    for (int64_t col = 0; col < n_cols && f->fc2.scale != 1; col++)
+        step_finish_column(c, &f->fc2, y + col * ldy, r0, r1);
+    t->counts.predictor += (uint64_t)n * f->fc2.row_size;
+}
+
+/* Candidates that came with the message: whether token `col` chose this side's neuron r. */
+static bool is_candidate(const uint32_t *bits, int64_t r) {
+    return bits[r / 32] >> (r % 32) & 1;
+}
+
 /* ---- one part of the neurons ----------------------------------------------------------------- */
 
 /* A part in work. Columns are tokens; column k of gate starts at gate + k * ld. */
@@ -38,21 +77,13 @@ typedef struct part_work {
     const plan_ffn *ffn;
     thread_scratch *t;
     int64_t r0, n_rows, ld;
-    int n_cols;
+    int n_cols, ith;
     int64_t n; /* neurons left, t->rows[0 .. n) */
 } part_work;
 
 static cpu_act layer_input(const part_work *w, const plan_matrix *pm) {
     return context_act(w->c, PLAN_SLOT_MAIN, w->c->kernels.mat[pm->w.type].act, pm->w.n_in,
                        w->n_cols);
-}
-
-/* Rows [r0, r0 + n) of a matrix as a matrix. */
-static cpu_mat row_range(const cpu_mat *w, int64_t r0, int64_t n) {
-    cpu_mat part = *w;
-    part.data = (const uint8_t *)w->data + (size_t)r0 * w->row_bytes;
-    part.n_out = n;
-    return part;
 }
 
 /* Scale and bias of rows that lie apart. */
@@ -83,28 +114,6 @@ static void all_rows(part_work *w) {
     for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = (int32_t)(w->r0 + i);
 }
 
-/* Scores of the part's neurons into t->gate, which is free still. */
-static void part_scores(const part_work *w) {
-    const plan_ffn *f = w->ffn;
-    engine_context *c = w->c;
-    if (f->predictor == PREDICTOR_SIGN) {
-        int64_t n_in = w->s->matrix[0].w.n_in;
-        cpu_act x = context_act(c, PLAN_SLOT_PREDICTOR, CPU_ACT_Q8, n_in, w->n_cols);
-        x.layout = CPU_ACT_COLUMNS;
-        c->kernels.sign_dot(f->sign + w->r0 * (n_in / 8), 0, w->n_rows, &x, w->t->gate, w->ld);
-        w->t->counts.predictor += (uint64_t)(w->n_rows * (n_in / 8));
-        return;
-    }
-    const cpu_mat_kernels *mk = &c->kernels.mat[f->fc2.w.type];
-    cpu_act x = context_act(c, PLAN_SLOT_PREDICTOR, mk->act, f->fc2.w.n_in, w->n_cols);
-    cpu_mat part = row_range(&f->fc2.w, w->r0, w->n_rows);
-    if (x.layout == CPU_ACT_PANELS)
-        mk->matmul(&part, 0, w->n_rows, &x, w->t->gate, w->ld, w->t->kernel);
-    else
-        mk->matvec(&part, 0, w->n_rows, &x, w->t->gate, w->ld);
-    w->t->counts.predictor += (uint64_t)w->n_rows * f->fc2.row_size;
-}
-
 /* Candidates of several tokens: rows that any of them chose, with a bit per token in t->mark. */
 static void choose_together(part_work *w, const float *bias) {
     thread_scratch *t = w->t;
@@ -122,6 +131,22 @@ static void choose_together(part_work *w, const float *bias) {
     }
 }
 
+/* The same from the message's bits. */
+static void take_candidates(part_work *w) {
+    thread_scratch *t = w->t;
+    const uint32_t *bits[PLAN_FFN_MAX_COLS];
+    for (int c = 0; c < w->n_cols; c++) bits[c] = hybrid_candidates(w->c->gpu, w->s->layer, c);
+    w->n = 0;
+    for (int64_t i = 0; i < w->n_rows; i++) {
+        unsigned mark = 0;
+        for (int c = 0; c < w->n_cols; c++)
+            mark |= (unsigned)is_candidate(bits[c], w->ffn->first + w->r0 + i) << c;
+        if (!mark) continue;
+        t->mark[w->n] = (uint8_t)mark;
+        t->rows[w->n++] = (int32_t)(w->r0 + i);
+    }
+}
+
 static void choose_candidates(part_work *w) {
     const plan_ffn *f = w->ffn;
     if (f->mode != FFN_PREDICT) {
@@ -129,8 +154,12 @@ static void choose_candidates(part_work *w) {
         if (w->n_cols > 1) memset(w->t->mark, UINT8_MAX, (size_t)w->n);
         return;
     }
+    if (f->from_bits) {
+        take_candidates(w);
+        return;
+    }
     const float *bias = f->score_bias ? f->score_bias + w->r0 : NULL;
-    part_scores(w);
+    step_scores(w->c, f, w->r0, w->r0 + w->n_rows, w->t->gate, w->ld, w->ith);
     if (w->n_cols == 1)
         w->n = w->c->kernels.select(w->t->gate, bias, f->threshold, (int32_t)w->r0, w->n_rows,
                                     w->t->rows);
@@ -215,7 +244,8 @@ static void run_part(engine_context *c, const plan_step *s, int part, int ith) {
                    .t = &c->scratch[ith],
                    .r0 = part * f->part_rows,
                    .ld = c->plan->max_part_rows,
-                   .n_cols = c->pass.n_tokens};
+                   .n_cols = c->pass.n_tokens,
+                   .ith = ith};
     w.n_rows = f->n_ff - w.r0 < f->part_rows ? f->n_ff - w.r0 : f->part_rows;
     choose_candidates(&w);
     neuron_product(&w, &s->matrix[0], w.t->gate);
@@ -229,29 +259,20 @@ static void run_part(engine_context *c, const plan_step *s, int part, int ith) {
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Scores of rows [r0, r1) for all tokens. */
-static void tile_scores(engine_context *c, const plan_step *s, int64_t r0, int64_t r1, int ith) {
+/* Sets to zero what token `col` did not choose or what is too small. */
+static void drop_unchosen(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
+                          int64_t r1, float *a) {
     const plan_ffn *f = s->ffn;
-    int64_t n_cols = c->pass.n_tokens, ld = c->plan->width[BUF_SCORE];
-    if (f->predictor != PREDICTOR_SIGN) {
-        cpu_act x = context_act(c, PLAN_SLOT_PREDICTOR, c->kernels.mat[f->fc2.w.type].act,
-                                f->fc2.w.n_in, n_cols);
-        step_product(c, &f->fc2, &x, r0, r1, ith);
-        c->scratch[ith].counts.predictor += (uint64_t)(r1 - r0) * f->fc2.row_size;
-        return;
-    }
-    int64_t n_in = s->matrix[0].w.n_in;
-    cpu_act x = context_act(c, PLAN_SLOT_PREDICTOR, CPU_ACT_Q8, n_in, n_cols);
-    x.layout = CPU_ACT_COLUMNS;
-    c->kernels.sign_dot(f->sign, r0, r1, &x, c->buf[BUF_SCORE], ld);
-    c->scratch[ith].counts.predictor += (uint64_t)((r1 - r0) * (n_in / 8));
-}
-
-/* Sets to zero what the token did not choose or what is too small. */
-static void drop_unchosen(const plan_ffn *f, const float *score, int64_t r0, int64_t r1, float *a) {
     for (int64_t r = r0; r < r1; r++)
         if (fabsf(a[r]) <= f->cut) a[r] = 0;
     if (f->mode != FFN_PREDICT) return;
+    if (f->from_bits) {
+        const uint32_t *bits = hybrid_candidates(c->gpu, s->layer, col);
+        for (int64_t r = r0; r < r1; r++)
+            if (!is_candidate(bits, f->first + r)) a[r] = 0;
+        return;
+    }
+    const float *score = c->buf[BUF_SCORE] + col * c->plan->width[BUF_SCORE];
     for (int64_t r = r0; r < r1; r++) {
         float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
         if (value < f->threshold) a[r] = 0;
@@ -264,9 +285,8 @@ static void tile_hidden(engine_context *c, const plan_step *s, int64_t r0, int64
     int64_t n = r1 - r0;
     for (int64_t col = 0; col < c->pass.n_tokens; col++) {
         float *a = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE];
-        const float *score = c->buf[BUF_SCORE] + col * c->plan->width[BUF_SCORE];
         c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
-        drop_unchosen(s->ffn, score, r0, r1, a);
+        drop_unchosen(c, s, col, r0, r1, a);
         if (s->n_matrices == 1) continue;
         float *up = c->buf[BUF_UP] + col * c->plan->width[BUF_UP];
         if (hp->activation == ACTIVATION_DRELU)
@@ -287,7 +307,8 @@ static void run_tiles(engine_context *c, const plan_step *s, int ith) {
     row_chunks chunks = row_chunks_make(s->ffn->n_ff, row_bytes, c->pass.nth, true);
     int64_t r0, r1;
     while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
-        if (s->ffn->mode == FFN_PREDICT) tile_scores(c, s, r0, r1, ith);
+        if (s->ffn->predictor != PREDICTOR_NONE)
+            step_scores(c, s->ffn, r0, r1, c->buf[BUF_SCORE] + r0, c->plan->width[BUF_SCORE], ith);
         for (int k = 0; k < s->n_matrices; k++) step_product(c, &s->matrix[k], &x[k], r0, r1, ith);
         tile_hidden(c, s, r0, r1);
         c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * row_bytes;

@@ -225,6 +225,14 @@ void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t
     file_map_forget(&f->parts[t->part].map, t->data + offset, n_bytes);
 }
 
+void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes) {
+    for (int i = 0; i < f->n_parts; i++) {
+        const file_map *map = &f->parts[i].map;
+        const uint8_t *p = data;
+        if (p >= map->data && p < map->data + map->size) file_map_forget(map, data, n_bytes);
+    }
+}
+
 uint64_t gguf_file_bytes(const gguf_file *f) {
     return f->n_bytes;
 }

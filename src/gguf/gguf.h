@@ -96,6 +96,8 @@ uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
 const char *gguf_part_path(const gguf_file *f, int part);
 /* Says that these bytes of a tensor's data will hardly be read again (file_map_forget). */
 void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes);
+/* The same for bytes of some tensor. */
+void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes);
 
 uint64_t gguf_n_values(const gguf_file *f);
 const gguf_value *gguf_value_at(const gguf_file *f, uint64_t i);
@@ -112,6 +114,9 @@ bool gguf_as_i64(const gguf_value *v, int64_t *out);
 bool gguf_as_f64(const gguf_value *v, double *out);
 bool gguf_as_bool(const gguf_value *v, bool *out); /* bool or integer 0/1 */
 bool gguf_as_string(const gguf_value *v, gguf_string *out);
+/* Is it this text, does it begin with it? Never where there is none (data NULL). */
+bool gguf_string_is(gguf_string s, const char *text);
+bool gguf_string_starts(gguf_string s, const char *text);
 /* Item i of an array of fixed-size items, with the same conversions; bools count as the integers 0
  * and 1. O(1). */
 bool gguf_item_u64(const gguf_value *v, uint64_t i, uint64_t *out);

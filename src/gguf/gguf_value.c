@@ -62,6 +62,15 @@ bool gguf_as_string(const gguf_value *v, gguf_string *out) {
     return true;
 }
 
+bool gguf_string_starts(gguf_string s, const char *text) {
+    size_t n = strlen(text);
+    return s.data && s.n_bytes >= n && memcmp(s.data, text, n) == 0;
+}
+
+bool gguf_string_is(gguf_string s, const char *text) {
+    return s.n_bytes == strlen(text) && gguf_string_starts(s, text);
+}
+
 /* An integer of any type: *bits holds the two's complement value,
  * *negative tells how to read it. */
 static bool load_integer(gguf_value_type type, const uint8_t *p, uint64_t *bits, bool *negative) {

@@ -212,20 +212,6 @@ void gguf_put_value(gguf_writer *w, const gguf_value *v) {
     if (p && n_bytes) memcpy(p, v->data, n_bytes);
 }
 
-void gguf_remove(gguf_writer *w, const char *key) {
-    assert(!w->data_begun);
-    int64_t at = gguf_index_find(&w->key_index, gguf_string_of(key), name_of_key, w->keys);
-    if (at < 0) return;
-    mem_free(w->keys[at].bytes);
-    w->n_keys--;
-    memmove(&w->keys[at], &w->keys[at + 1], (w->n_keys - (size_t)at) * sizeof *w->keys);
-    /* Numbers after the gap have changed: enter them all again into the table that is there. */
-    memset(w->key_index.slots, 0, w->key_index.n_slots * sizeof *w->key_index.slots);
-    for (size_t i = 0; i < w->n_keys; i++) {
-        gguf_index_insert(&w->key_index, w->keys[i].value.key, (uint32_t)i);
-    }
-}
-
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static bool tensor_size(gguf_tensor *t, const uint64_t *dims) {

@@ -26,7 +26,6 @@ void gguf_put_array(gguf_writer *w, const char *key, gguf_value_type item_type, 
 void gguf_put_strings(gguf_writer *w, const char *key, const gguf_string *items, uint64_t count);
 /* Copies a value from an open file as it is. */
 void gguf_put_value(gguf_writer *w, const gguf_value *v);
-void gguf_remove(gguf_writer *w, const char *key);
 
 /* Tensor infos, in the order in which data will come. dims[0] is contiguous. PI_ERR_ARG for a name
  * that is too long or already there, or dims that do not fit the type. */

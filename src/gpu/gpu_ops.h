@@ -3,7 +3,11 @@
  * Pointers are device addresses unless marked `host` (pinned memory as kernels see it). Matrices
  * are as on the host (row r holds the n_in weights of output r), but packed: see gpu_mat. Vectors
  * are float32, column c of a batch at x + c * ld with ld a multiple of 4, aligned to 16 bytes.
- * "Few columns" means 1..GPU_MAX_COLS.
+ * "Few columns" means 1..GPU_MAX_COLS; where nothing is said a prompt's (GPU_MAX_BATCH) are fine.
+ *
+ * Neurons that columns chose are bitmaps, uint32 [n_cols][n_words] with n_words = (n + 31) / 32:
+ * bit i % 32 of word i / 32 of column c. What a column did not choose is zero for it, also where
+ * another column's choice has it computed.
  *
  * What differs from token to token (token, position, cache, epoch, list lengths) is read from
  * device memory, so that a recorded program can be replayed; the rest is fixed when an operation is
@@ -33,23 +37,32 @@ extern "C" {
 typedef struct gpu_stream gpu_stream;
 
 enum {
-    GPU_MAX_COLS = 8,    /* of the matrix-vector operations */
-    GPU_ROW_ALIGN = 16,  /* bytes: rows are read by 16-byte loads */
-    GPU_MAX_HEAD = 256,  /* largest head_dim; it is a multiple of 8, of 32 with Q8_0 */
-    GPU_ATTN_TILE = 64,  /* positions that attention takes at a time */
-    GPU_ATTN_SPLITS = 32 /* parts of a long context that run side by side, at most */
+    GPU_MAX_COLS = 8,     /* of the matrix-vector operations */
+    GPU_MAX_BATCH = 8192, /* columns of the others */
+    GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
+    GPU_MAX_HEAD = 256,   /* largest head_dim; it is a multiple of 8, of 32 with Q8_0 */
+    GPU_ATTN_TILE = 64,   /* positions that attention takes at a time */
+    GPU_ATTN_SPLITS = 32  /* parts of a long context that run side by side, at most */
 };
 
 /* ---- matrices and encoded vectors ------------------------------------------------------------ */
 
 /* A row is its blocks' quants, then their scales, then zeros up to row_bytes: as many bytes as on
- * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows. By type:
+ * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows. By type, with the names
+ * of quant_blocks.h and each part for all blocks of the row:
  *   F32 F16 BF16   as they are
- *   Q8_0           int8 [n] | half d [n/32]
- *   Q4_0           nibbles [n/2] | half d [n/32]
- *   MXFP4          nibbles [n/2] | e [n/32]
+ *   Q8_0           int8 qs [n] | half d [n/32]
+ *   Q4_0 IQ4_NL    qs [n/2] | half d [n/32]
+ *   Q4_1           qs [n/2] | {half d, half m} [n/32]
+ *   Q5_0           qs [n/2] | qh [n/8] | half d [n/32]
+ *   Q5_1           qs [n/2] | qh [n/8] | {half d, half m} [n/32]
+ *   MXFP4          qs [n/2] | e [n/32]
+ *   Q2_K           qs [n/4] | scales [n/16] | {half d, half dmin} [n/256]
+ *   Q3_K           qs [n/4] | hmask [n/8] | {scales [12], half d} [n/256]
  *   Q4_K           qs [n/2] | {half d, half dmin, scales [12]} [n/256]
- *   Q6_K           ql [n/2] | qh [n/4] | int8 scales [n/16] | half d [n/256] */
+ *   Q5_K           qs [n/2] | qh [n/8] | {half d, half dmin, scales [12]} [n/256]
+ *   Q6_K           ql [n/2] | qh [n/4] | int8 scales [n/16] | half d [n/256]
+ *   IQ4_XS         qs [n/2] | {half d, scales_h, scales_l [4]} [n/256] */
 typedef struct gpu_mat {
     const void *data;
     size_t row_bytes; /* gpu_mat_row_bytes */
@@ -57,9 +70,29 @@ typedef struct gpu_mat {
     quant_type type;
 } gpu_mat;
 
+/* All that the processor multiplies. */
 static inline bool gpu_type_supported(quant_type type) {
-    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 || type == QUANT_Q8_0 ||
-           type == QUANT_Q4_0 || type == QUANT_Q4_K || type == QUANT_Q6_K || type == QUANT_MXFP4;
+    switch (type) {
+    case QUANT_F32:
+    case QUANT_F16:
+    case QUANT_BF16:
+    case QUANT_Q8_0:
+    case QUANT_Q4_0:
+    case QUANT_Q4_1:
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+    case QUANT_IQ4_NL:
+    case QUANT_MXFP4:
+    case QUANT_Q2_K:
+    case QUANT_Q3_K:
+    case QUANT_Q4_K:
+    case QUANT_Q5_K:
+    case QUANT_Q6_K:
+    case QUANT_IQ4_XS:
+        return true;
+    default:
+        return false;
+    }
 }
 /* Quantized weights meet int8 activations (encoded as on the processor: groups of 32 with a float
  * scale amax / 127); float weights meet floats. */
@@ -160,9 +193,19 @@ typedef struct gpu_matmul {
     const float *bias; /* [w.n_out] or NULL */
     float scale;
     bool scale_last, add;
+    bool precise; /* matmul, matmul_t of F16 weights: x stays float, where a rounding error may
+                     decide what is computed; by float units */
     float *y;
     int64_t ldy;
+    void *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept */
 } gpu_matmul;
+
+/* Columns of x as 16-bit floats, for tensor cores, and the scale of each. n_sum: their length. */
+enum { GPU_SUM_ALIGN = 32 };
+static inline size_t gpu_matmul_scratch(int64_t n_sum, int32_t n_cols) {
+    size_t padded = ((size_t)n_sum + GPU_SUM_ALIGN - 1) / GPU_SUM_ALIGN * GPU_SUM_ALIGN;
+    return (size_t)n_cols * (2 * padded + sizeof(float));
+}
 
 /* cs[c][i] = scale * (cos, sin)(pos[c] * inv_freq[i]) for i < n_half. Once per pass. */
 typedef struct gpu_rope_angles {
@@ -215,8 +258,10 @@ static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32
 
 /* h = f(gate x + gate_bias) * (up x + up_bias) for rows [0, n); gate.data NULL: f(up x + up_bias).
  * up.data NULL: f(gate x + gate_bias) alone. Activations f(..) of at most `cut` in magnitude count
- * as zero. With `skip` a row of up is not read where the activations of all columns are zero:
- * exact and threshold mode need nothing else here. Few columns. */
+ * as zero (cut < 0: none do), and what is zero stays zero whatever up is. With `skip` a row of up
+ * is not read where the activations of all columns are zero (cut < 0: all are read): exact and
+ * threshold mode need nothing else here. *fired grows by the rows of up that were read. Few
+ * columns. */
 typedef struct gpu_ffn_in {
     gpu_mat gate, up;
     const float *gate_bias, *up_bias;
@@ -225,18 +270,23 @@ typedef struct gpu_ffn_in {
     float cut;       /* 0: exact */
     bool skip;
     gpu_input in;
-    int64_t n; /* rows: the neurons of this device */
+    int64_t n;      /* rows: the neurons of this device */
+    int32_t *fired; /* [1] or NULL */
     float *h;
     int64_t ldh;
 } gpu_ffn_in;
 
-/* y = f(gate) * up for n elements; up NULL: f(gate). In place is fine. */
+/* y = f(gate) * up for n elements; up NULL: f(gate). Activations f(gate) of at most `cut` in
+ * magnitude (cut < 0: none) and those that their column did not choose are zero, and stay zero
+ * whatever up is. In place is fine. */
 typedef struct gpu_activate {
     const float *gate, *up;
     int64_t ldg, ldu, ldy, n;
     int32_t n_cols;
     activation f;
-    float threshold;
+    float threshold, cut;
+    const uint32_t *bitmap;     /* NULL: all are chosen */
+    int64_t n_words, first_bit; /* bit first_bit + i is element i's */
     float *y;
 } gpu_activate;
 
@@ -250,23 +300,25 @@ typedef struct gpu_sign_dot {
     int64_t ldy;
 } gpu_sign_dot;
 
-/* Active neurons: the union over the columns of i with v[c][i] + bias[i] >= cut (NaN counts as
- * yes), or with `magnitude` |v[c][i]| > cut or NaN. list: ascending those below n_list, *count of
- * them. bitmap (NULL: none): a bit for each of the n, bit i % 32 of word i / 32. */
+/* Active neurons. Column c chooses i when v[c][i] + bias[i] >= cut, or with `magnitude` when
+ * |v[c][i] + bias[i]| > cut; NaN counts as yes. With v NULL the choices are there already, in
+ * bits_in. bitmap (NULL: none) gets the choices from v; list (NULL: none) ascending the neurons
+ * below n_list that any column chose, *count of them. A list is made faster from bitmaps. */
 typedef struct gpu_select {
     const float *v, *bias;
+    const uint32_t *bits_in; /* [n_cols][n_words], n_words of n */
     int64_t ldv, n, n_list;
     int32_t n_cols;
     float cut;
     bool magnitude;
     int32_t *list;    /* room for n_list */
     int32_t *count;   /* [1] */
-    uint32_t *bitmap; /* [(n + 31) / 32] */
+    uint32_t *bitmap; /* [n_cols][n_words] */
 } gpu_select;
 
-/* h[c][i] for the neurons list[i], i < *count <= n_max. With gate_values [n_cols][ldg] the gate's
- * activations (by neuron) are there already and are only multiplied by up; otherwise as ffn_in, and
- * up is read only where the activation is not zero for every column. Few columns. */
+/* h[c][i] for the neurons list[i], i < *count <= n_max; 0 where column c did not choose list[i].
+ * With gate_values [n_cols][ldg] the gate's activations (by neuron) are there already and are only
+ * multiplied by up; otherwise as ffn_in with `skip`. Few columns. */
 typedef struct gpu_sparse_in {
     gpu_mat gate, up;
     const float *gate_bias, *up_bias;
@@ -276,14 +328,16 @@ typedef struct gpu_sparse_in {
     float threshold, cut;
     gpu_input in;
     const int32_t *list, *count;
-    int64_t n_max;
+    const uint32_t *bitmap; /* NULL: all columns chose all of the list */
+    int64_t n_words, n_max;
+    int32_t *fired; /* [1] or NULL */
     float *h;
     int64_t ldh;
 } gpu_sparse_in;
 
 /* y[c] = sum over i < *count of h[c][i] * row list[i] of w (a row per neuron: down_t), plus bias
  * and, with `add`, what is in y. list and count NULL: rows [0, n_max). Rows whose h is zero in
- * every column are not read. Few columns. */
+ * every column are not read; *fired grows by those that were. Few columns. */
 typedef struct gpu_down_rows {
     gpu_mat w;
     const int32_t *list, *count;
@@ -293,6 +347,7 @@ typedef struct gpu_down_rows {
     int32_t n_cols;
     const float *bias; /* [w.n_in] or NULL */
     bool add;
+    int32_t *fired; /* [1] or NULL */
     float *partial; /* gpu_down_partial floats */
     float *y;
     int64_t ldy;
@@ -314,12 +369,12 @@ typedef struct gpu_add {
 } gpu_add;
 
 /* The exchange, towards the host: writes x (and bits) to pinned memory, then raises the flag to
- * *epoch. */
+ * *epoch. n may be 0. */
 typedef struct gpu_publish {
     const float *x;
     int64_t ldx, n;
     int32_t n_cols;
-    const uint32_t *bits; /* NULL: none */
+    const uint32_t *bits; /* [n_cols][n_words]; NULL: none */
     int64_t n_words;
     float *host_x; /* host: [n_cols][n] */
     uint32_t *host_bits;
@@ -327,12 +382,17 @@ typedef struct gpu_publish {
     const uint64_t *epoch;
 } gpu_publish;
 
-/* The exchange, from the host: waits until the flag is at *epoch, then y += host_x. When the time
- * is over the device has a fault (gpu.h) and y stays as it is. */
+/* The exchange, from the host: waits until the flag is at *epoch, then y += host_x, or y = host_x
+ * with `set`, and bits = host_bits. When the time is over the device has a fault (gpu.h) and y and
+ * bits stay as they are. n may be 0. */
 typedef struct gpu_receive {
     const float *host_x; /* host: [n_cols][n] */
     int64_t n, ldy;
     int32_t n_cols;
+    bool set;
+    const uint32_t *host_bits; /* host: [n_cols][n_words]; NULL: none */
+    uint32_t *bits;
+    int64_t n_words;
     const uint64_t *flag; /* host */
     const uint64_t *epoch;
     float *y;

@@ -108,8 +108,6 @@ typedef struct arch_tensor {
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
 
-enum { ARCH_MAX_TENSORS = 64 };
-
 typedef struct arch_row {
     const char *name;            /* general.architecture: "llama" */
     const char *const *hf_types; /* model_type values converted to this row, NULL-terminated */
@@ -120,7 +118,6 @@ typedef struct arch_row {
     bool parallel;                 /* both halves read the layer's input (Falcon) */
     activation default_activation; /* unless {arch}.hidden_activation says otherwise */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
-    bool in_gguf;                  /* other programs know it as GGUF; false: PWRI files have it */
     const arch_tensor *tensors;
     int n_tensors;
 } arch_row;

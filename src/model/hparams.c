@@ -1,7 +1,6 @@
 /* hparams.c: hyperparameters from a file's keys, every one checked against the caps of model.h. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "model.h"
 
@@ -82,10 +81,6 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
     return (float)value;
 }
 
-static bool string_is(gguf_string s, const char *text) {
-    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
-}
-
 static void read_activation(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->activation = gguf_is_pwri(r->file) ? arch->pwri_activation : arch->default_activation;
@@ -95,7 +90,7 @@ static void read_activation(key_reader *r, const arch_row *arch, model_hparams *
         int found = -1;
         if (gguf_as_string(v, &text)) {
             for (int i = 0; i < ACTIVATION_COUNT; i++)
-                if (string_is(text, activation_name((activation)i))) found = i;
+                if (gguf_string_is(text, activation_name((activation)i))) found = i;
         }
         if (found < 0) {
             r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
@@ -127,12 +122,12 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
         return;
     }
-    if (string_is(type, "none")) return;
+    if (gguf_string_is(type, "none")) return;
     hp->rope_scaling_factor = read_float(r, "rope.scaling.factor", 1, -1e-30, 1e6);
     if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' way to say none */
-    if (string_is(type, "linear")) {
+    if (gguf_string_is(type, "linear")) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
-    } else if (string_is(type, "yarn")) {
+    } else if (gguf_string_is(type, "yarn")) {
         hp->rope_scaling = ROPE_SCALING_YARN;
         hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
                                      1, INT32_MAX);

@@ -300,13 +300,6 @@ static pi_status refuse_unknown(const model *m, pi_error *err) {
     return PI_OK;
 }
 
-/* general.architecture of the original's lists of neurons for a GPU ("*.generated.gpuidx"). */
-static const char GPU_INDEX_ARCHITECTURE[] = "generic.gpu_index";
-
-static bool string_is(gguf_string s, const char *text) {
-    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
-}
-
 static pi_status find_arch(model *m, pi_error *err) {
     gguf_string name;
     const gguf_value *v = gguf_find(m->file, "general.architecture");
@@ -315,7 +308,7 @@ static pi_status find_arch(model *m, pi_error *err) {
                          "no architecture: %s: key general.architecture is missing or no text; is "
                          "it a model?",
                          gguf_path(m->file));
-    if (string_is(name, GPU_INDEX_ARCHITECTURE))
+    if (gguf_string_is(name, MODEL_GPU_INDEX_ARCHITECTURE))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not a model: %s: it only says which neurons the original PowerInfer puts "
                          "on a GPU; give the model that it belongs to",

@@ -42,6 +42,10 @@ typedef struct model_layer_hparams {
     int32_t n_head, n_head_kv, n_ff;
 } model_layer_hparams;
 
+/* general.architecture of the original's lists of neurons for a GPU ("*.generated.gpuidx"), which
+ * are no models. */
+#define MODEL_GPU_INDEX_ARCHITECTURE "generic.gpu_index"
+
 /* ---- sparsity -------------------------------------------------------------------------------
  * What a prepared file (docs/sparse.md), or one of the original PowerInfer, says about the neurons
  * of its feed-forward layers. Neurons are stored hottest first. */

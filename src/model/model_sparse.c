@@ -102,10 +102,6 @@ static pi_status read_floats(model *m, const char *key, double max, size_t offse
     return PI_OK;
 }
 
-static bool string_is(gguf_string s, const char *text) {
-    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
-}
-
 static pi_status fail_word(const model *m, const char *key, int layer, gguf_string word,
                            const char *known, pi_error *err) {
     char problem[160];
@@ -123,7 +119,7 @@ static pi_status read_kinds(model *m, pi_error *err) {
         gguf_string word = gguf_next_string(&cursor);
         int kind = 0;
         while (kind < PREDICTOR_KIND_COUNT &&
-               !string_is(word, predictor_kind_name((predictor_kind)kind)))
+               !gguf_string_is(word, predictor_kind_name((predictor_kind)kind)))
             kind++;
         if (kind == PREDICTOR_KIND_COUNT)
             return fail_word(m, SPARSE_KEY_PREDICTOR_KIND, i, word, "none, sign, lowrank, relu_mlp",
@@ -140,8 +136,8 @@ static pi_status read_inputs(model *m, pi_error *err) {
     const uint8_t *cursor = v->data;
     for (int i = 0; i < m->hp.n_layer; i++) {
         gguf_string word = gguf_next_string(&cursor);
-        bool residual = string_is(word, "residual");
-        if (!residual && !string_is(word, "normed"))
+        bool residual = gguf_string_is(word, "residual");
+        if (!residual && !gguf_string_is(word, "normed"))
             return fail_word(m, SPARSE_KEY_PREDICTOR_INPUT, i, word, "normed, residual", err);
         m->layers[i].sparse.predictor_residual = residual;
     }

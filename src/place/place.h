@@ -26,10 +26,11 @@ typedef struct place_device {
     double overhead;       /* seconds per half of a layer that has work there: launches, barriers */
 } place_device;
 
-enum { PLACE_NAME_BYTES = 64 };
+enum { PLACE_NAME_BYTES = 64, PLACE_GPU_NAME_BYTES = 128 };
 
 typedef struct place_machine {
     char name[PLACE_NAME_BYTES];
+    char gpu_name[PLACE_GPU_NAME_BYTES]; /* as its driver says it; empty: any */
     bool has_gpu;
     bool shared; /* one memory for both: nothing is stored twice, and both draw on the faster one's
                     bandwidth together */
@@ -43,6 +44,9 @@ typedef struct place_machine {
 int place_machine_count(void);
 place_machine place_machine_at(int i);
 bool place_machine_find(const char *name, place_machine *out);
+/* Gives a machine a GPU of which only the published bandwidth is known, bytes per second (0: not
+ * even that). What it shares with the described ones is assumed. */
+void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes);
 /* PI_ERR_RANGE when a figure makes no sense; the message names machine and field. */
 pi_status place_machine_check(const place_machine *m, pi_error *err);
 
@@ -62,10 +66,14 @@ typedef struct place_layer {
     uint64_t predictor_bytes; /* lives with attention */
     uint64_t kv_bytes;        /* of the KV cache, which lives with attention */
     uint64_t kv_read;         /* of these, per token */
-    int64_t n;                /* neurons (or experts) */
-    int64_t unit;             /* that move together; divides n */
-    uint64_t unit_bytes;      /* of such a group */
-    double unit_stream;       /* bytes of each group that every token reads in order */
+    /* What the GPU's copy takes beyond that: its rows are padded. Of attention, norms and predictor
+     * together; of a group of neurons. */
+    uint64_t always_padding, unit_padding;
+    bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types */
+    int64_t n;                       /* neurons (or experts) */
+    int64_t unit;                    /* that move together; divides n */
+    uint64_t unit_bytes;             /* of such a group */
+    double unit_stream;              /* bytes of each group that every token reads in order */
     /* [n / unit + 1]: expected bytes that a token gathers from the first k groups. Concave: hottest
      * first. */
     double *gather;
@@ -79,7 +87,10 @@ typedef struct place_workload {
     uint64_t head_bytes;  /* output matrix and norm, read for every token */
     uint64_t table_bytes; /* embeddings: in host memory always, hardly read */
     uint64_t tied_bytes;  /* of the head that are the embedding table's; 0: it has its own matrix */
-    uint64_t scratch_bytes; /* working buffers on the GPU, when it has any work */
+    uint64_t head_padding; /* as of a layer */
+    bool head_stays;
+    uint64_t scratch_bytes; /* working buffers on the GPU, when it has any work; an estimate that
+                               who knows better replaces */
     arena arena;
 } place_workload;
 
@@ -97,8 +108,6 @@ typedef struct place_use {
 pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,
                                 pi_error *err);
 void place_workload_free(place_workload *w); /* a zeroed one is fine */
-/* All weights and the whole KV cache. */
-uint64_t place_workload_bytes(const place_workload *w);
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 

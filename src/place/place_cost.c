@@ -12,28 +12,32 @@
 #include "place_cost.h"
 
 static const double GIGA = 1e9;
+/* What cannot run on the GPU would take it this long: longer than anything else, and finite. */
+static const double NEVER = 1e6;
 
-double place_gpu_time(const place_item *item, int64_t k) {
+/* Of groups [0, k). */
+static double gpu_time(const place_item *item, int64_t k) {
     if (k == 0) return 0;
     return item->overhead[PLACE_GPU] + (double)k * item->stream[PLACE_GPU] +
            item->layer->gather[k] * item->gather[PLACE_GPU];
 }
 
-double place_cpu_time(const place_item *item, int64_t k) {
+/* Of groups [k, n_units). */
+static double cpu_time(const place_item *item, int64_t k) {
     if (k == item->n_units) return 0;
     const double *gather = item->layer->gather;
     return item->overhead[PLACE_CPU] + (double)(item->n_units - k) * item->stream[PLACE_CPU] +
            (gather[item->n_units] - gather[k]) * item->gather[PLACE_CPU];
 }
 
-bool place_exchanges(const place_item *item, place_home home, int64_t k) {
+static bool needs_exchange(const place_item *item, place_home home, int64_t k) {
     return home == PLACE_GPU ? k < item->n_units : k > 0;
 }
 
 double place_ffn_time(const place_item *item, place_home home, int64_t k) {
     if (item->n_units == 0) return 0;
-    double both = fmax(place_gpu_time(item, k), place_cpu_time(item, k));
-    return fmax(both, item->floor) + (place_exchanges(item, home, k) ? item->sync : 0);
+    double both = fmax(gpu_time(item, k), cpu_time(item, k));
+    return fmax(both, item->floor) + (needs_exchange(item, home, k) ? item->sync : 0);
 }
 
 /* Tgpu grows and Tcpu falls with k. */
@@ -41,8 +45,8 @@ static int64_t find_balance(const place_item *item) {
     int64_t low = 0, high = item->n_units;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        double gpu = fmax(place_gpu_time(item, middle), item->floor);
-        if (gpu >= place_cpu_time(item, middle))
+        double gpu = fmax(gpu_time(item, middle), item->floor);
+        if (gpu >= cpu_time(item, middle))
             high = middle;
         else
             low = middle + 1;
@@ -51,8 +55,9 @@ static int64_t find_balance(const place_item *item) {
 }
 
 static void fill_layer(const place_layer *l, const place_machine *m, place_item *item) {
-    *item = (place_item){.layer = l, .sync = m->sync, .unit_bytes = l->unit_bytes};
-    item->bytes = l->always_bytes + l->predictor_bytes + l->kv_bytes;
+    *item = (place_item){.layer = l, .sync = m->sync};
+    item->unit_bytes = l->unit_bytes + l->unit_padding;
+    item->bytes = l->always_bytes + l->predictor_bytes + l->always_padding + l->kv_bytes;
     item->n_units = l->n / l->unit;
     for (int d = 0; d < PLACE_HOMES; d++) {
         const place_device *device = &m->device[d];
@@ -64,6 +69,8 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
         item->gather[d] = 1 / (device->gather_gbps * GIGA);
         item->overhead[d] = device->overhead;
     }
+    if (l->always_stays) item->always[PLACE_GPU] = NEVER;
+    if (l->neurons_stay) item->overhead[PLACE_GPU] = NEVER;
     if (m->has_gpu && m->shared) {
         double rate = fmax(m->device[PLACE_CPU].stream_gbps, m->device[PLACE_GPU].stream_gbps);
         double all = (double)item->n_units * l->unit_stream + l->gather[item->n_units];
@@ -75,12 +82,13 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
 void place_items_fill(const place_workload *w, const place_machine *m, place_item *items) {
     for (int i = 0; i < w->n_layers; i++) fill_layer(&w->layers[i], m, &items[i]);
     place_item *head = &items[w->n_layers];
-    *head = (place_item){.sync = m->sync, .bytes = w->head_bytes};
+    *head = (place_item){.sync = m->sync, .bytes = w->head_bytes + w->head_padding};
     for (int d = 0; d < PLACE_HOMES; d++) {
         if (d == PLACE_GPU && !m->has_gpu) continue;
         head->always[d] = (double)w->head_bytes / (m->device[d].stream_gbps * GIGA) +
                           m->device[d].overhead;
     }
+    if (w->head_stays) head->always[PLACE_GPU] = NEVER;
 }
 
 /* ---- prediction ------------------------------------------------------------------------------ */
@@ -97,18 +105,19 @@ static place_layer_time layer_time(const place_item *item, const place_cut *cut,
                                    place_prediction *out) {
     int64_t k = cut->hot / item->layer->unit;
     assert(cut->hot >= 0 && cut->hot <= item->layer->n && cut->hot % item->layer->unit == 0);
-    bool exchanges = place_exchanges(item, cut->attention, k);
+    bool exchanges = needs_exchange(item, cut->attention, k);
     place_layer_time t = {.always = item->always[cut->attention],
                           .kv = item->kv[cut->attention],
-                          .gpu = place_gpu_time(item, k),
-                          .cpu = place_cpu_time(item, k),
+                          .gpu = gpu_time(item, k),
+                          .cpu = cpu_time(item, k),
                           .sync = exchanges ? item->sync : 0};
     t.total = t.always + t.kv + place_ffn_time(item, cut->attention, k);
     out->crossings += exchanges;
     out->weights[cut->attention] += item->layer->always_bytes + item->layer->predictor_bytes;
+    if (cut->attention == PLACE_GPU) out->weights[PLACE_GPU] += item->layer->always_padding;
     out->kv_cache[cut->attention] += item->layer->kv_bytes;
     out->weights[PLACE_GPU] += (uint64_t)k * item->unit_bytes;
-    out->weights[PLACE_CPU] += (uint64_t)(item->n_units - k) * item->unit_bytes;
+    out->weights[PLACE_CPU] += (uint64_t)(item->n_units - k) * item->layer->unit_bytes;
     add_reads(item, cut->attention, k, out);
     return t;
 }
@@ -118,6 +127,7 @@ static void add_head(const place_workload *w, const place_machine *m, place_home
                      place_prediction *out) {
     out->weights[PLACE_CPU] += w->table_bytes;
     out->weights[home] += w->head_bytes;
+    if (home == PLACE_GPU) out->weights[PLACE_GPU] += w->head_padding;
     if (home == PLACE_CPU || m->shared) out->weights[PLACE_CPU] -= w->tied_bytes;
     out->read[home] += (double)w->head_bytes;
 }

@@ -23,10 +23,7 @@ typedef struct place_item {
 /* [w->n_layers + 1]; the last one is the head. */
 void place_items_fill(const place_workload *w, const place_machine *m, place_item *items);
 
-double place_gpu_time(const place_item *item, int64_t k); /* of groups [0, k) */
-double place_cpu_time(const place_item *item, int64_t k); /* of groups [k, n_units) */
 /* Neurons and their exchange. */
 double place_ffn_time(const place_item *item, place_home home, int64_t k);
-bool place_exchanges(const place_item *item, place_home home, int64_t k);
 
 #endif

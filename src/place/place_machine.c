@@ -22,6 +22,8 @@ static const double SYNC = 10e-6;
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
 #define GPU_MARGIN  (256 * MIB) /* a desktop's next window */
 #define HOST_MEMORY (64 * GIB)
+/* GB/s of a GPU that does not say: those of a small card. */
+static const double GPU_UNKNOWN = 250;
 
 typedef struct described {
     const char *name;
@@ -46,6 +48,17 @@ static const described machines[] = {
     {"rtx-5090-ddr5", 1792, DDR5, 32},
 };
 
+void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes) {
+    double gbps = bandwidth > 0 ? bandwidth / 1e9 : GPU_UNKNOWN;
+    m->has_gpu = true;
+    m->device[PLACE_GPU] = (place_device){.memory_bytes = memory_bytes,
+                                          .stream_gbps = GPU_STREAM * gbps,
+                                          .gather_gbps = GPU_GATHER * gbps,
+                                          .overhead = GPU_OVERHEAD};
+    m->runtime_bytes = GPU_RUNTIME;
+    m->margin_bytes = GPU_MARGIN;
+}
+
 int place_machine_count(void) {
     return (int)(sizeof machines / sizeof *machines);
 }
@@ -58,13 +71,7 @@ place_machine place_machine_at(int i) {
                                          .stream_gbps = CPU_STREAM * d->cpu_gbps,
                                          .gather_gbps = CPU_GATHER * d->cpu_gbps,
                                          .overhead = CPU_OVERHEAD};
-    if (!m.has_gpu) return m;
-    m.device[PLACE_GPU] = (place_device){.memory_bytes = d->gpu_gib * GIB,
-                                         .stream_gbps = GPU_STREAM * d->gpu_gbps,
-                                         .gather_gbps = GPU_GATHER * d->gpu_gbps,
-                                         .overhead = GPU_OVERHEAD};
-    m.runtime_bytes = GPU_RUNTIME;
-    m.margin_bytes = GPU_MARGIN;
+    if (m.has_gpu) place_machine_add_gpu(&m, d->gpu_gbps * 1e9, d->gpu_gib * GIB);
     return m;
 }
 

@@ -11,11 +11,17 @@
 #include <math.h>
 #include <string.h>
 
+#include "gpu_ops.h"
 #include "mem.h"
 #include "place.h"
 
 /* What reading a neuron's part of a tensor depends on. */
 typedef enum reading { READ_ALWAYS, READ_SELECTED, READ_FIRED, READINGS } reading;
+
+enum {
+    ACT_GROUP = 32,   /* elements of an int8 group */
+    HEAD_MULTIPLE = 8 /* heads on the GPU are loaded in such pieces */
+};
 
 typedef struct neuron_bytes {
     uint64_t all;          /* of a group */
@@ -43,16 +49,35 @@ static reading reading_of(const model_layer *l, const arch_tensor *t, place_ffn 
     return READ_FIRED;
 }
 
-/* Neurons that cannot be parted: the blocks of matrices with neurons along their rows. */
+/* Neurons that cannot be parted: the blocks of matrices with neurons along their rows, and of the
+ * int8 form of what such matrices read. */
 static int64_t unit_of(const model *m, const model_layer *l) {
     int64_t unit = 1;
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const arch_tensor *t = &m->arch->tensors[i];
         const model_tensor *tensor = &l->t[t->role];
-        if ((t->flags & TENSOR_NEURON_COLS) && tensor->data)
-            unit = quant_find((uint32_t)tensor->type)->block_elems;
+        if (!(t->flags & TENSOR_NEURON_COLS) || !tensor->data) continue;
+        unit = (int64_t)quant_find((uint32_t)tensor->type)->block_elems;
+        if (unit > 1 && unit < ACT_GROUP) unit = ACT_GROUP;
     }
     return l->hp.n_ff % unit == 0 ? unit : l->hp.n_ff;
+}
+
+/* Vectors, signs and lists of indices, in contrast to matrices, go to the GPU as they are. */
+static bool is_matrix(const arch_tensor *t, const model_tensor *tensor) {
+    return tensor->n_out > 1 && !(t && t->flags & TENSOR_RAW);
+}
+
+/* How much longer the GPU's copy of a tensor is, whose rows are packed there. (Of one that is cut
+ * across its rows this says nothing: that depends on where.) */
+static uint64_t padding_of(const arch_tensor *t, const model_tensor *tensor) {
+    if (!is_matrix(t, tensor) || (t && t->flags & TENSOR_NEURON_COLS)) return 0;
+    size_t row = tensor->n_bytes / (size_t)tensor->n_out;
+    return (uint64_t)tensor->n_out * (gpu_mat_row_bytes(row) - row);
+}
+
+static bool stays_on_cpu(const arch_tensor *t, const model_tensor *tensor) {
+    return is_matrix(t, tensor) && !gpu_type_supported(tensor->type);
 }
 
 /* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
@@ -65,16 +90,26 @@ static void sum_layer(const model *m, const model_layer *l, place_ffn ffn, place
         const model_tensor *tensor = &l->t[role];
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
         if (is_predictor((tensor_role)role)) {
-            if (ffn == PLACE_FFN_PREDICT) out->predictor_bytes += tensor->n_bytes;
+            if (ffn != PLACE_FFN_PREDICT) continue;
+            out->predictor_bytes += tensor->n_bytes;
+            out->always_padding += padding_of(t, tensor);
+            out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
         } else if (belongs_to_neurons(t)) {
-            uint64_t group = tensor->n_bytes / (uint64_t)(out->n / out->unit);
+            uint64_t n_groups = (uint64_t)(out->n / out->unit);
+            uint64_t group = tensor->n_bytes / n_groups;
             bytes->all += group;
             bytes->by[reading_of(l, t, ffn)] += group;
+            out->unit_padding += padding_of(t, tensor) / n_groups;
+            out->neurons_stay = out->neurons_stay || stays_on_cpu(t, tensor);
         } else {
             out->always_bytes += tensor->n_bytes;
+            out->always_padding += padding_of(t, tensor);
+            out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
         }
     }
     out->unit_bytes = bytes->all;
+    /* attention's kernels have limits of their own */
+    if (m->hp.head_dim > GPU_MAX_HEAD || m->hp.head_dim % HEAD_MULTIPLE) out->always_stays = true;
     out->unit_stream = (double)bytes->by[READ_ALWAYS];
 }
 
@@ -155,8 +190,13 @@ static uint64_t scratch_of(const model *m, const place_use *use) {
 static void sum_ends(const model *m, place_workload *w) {
     static const tensor_role ends[] = {ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS, ROLE_OUTPUT,
                                        ROLE_OUTPUT_BIAS};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (m->t[ends[i]].data) w->head_bytes += m->t[ends[i]].n_bytes;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const model_tensor *tensor = &m->t[ends[i]];
+        if (!tensor->data) continue;
+        w->head_bytes += tensor->n_bytes;
+        w->head_padding += padding_of(NULL, tensor);
+        w->head_stays = w->head_stays || stays_on_cpu(NULL, tensor);
+    }
     w->table_bytes = m->t[ROLE_TOKEN_EMBD].n_bytes;
     if (m->t[ROLE_POS_EMBD].data) w->table_bytes += m->t[ROLE_POS_EMBD].n_bytes;
     if (m->t[ROLE_OUTPUT].data == m->t[ROLE_TOKEN_EMBD].data)
@@ -196,14 +236,4 @@ pi_status place_workload_create(const model *m, const place_use *use, place_work
 void place_workload_free(place_workload *w) {
     arena_free(&w->arena);
     *w = (place_workload){0};
-}
-
-uint64_t place_workload_bytes(const place_workload *w) {
-    uint64_t sum = w->table_bytes + w->head_bytes - w->tied_bytes;
-    for (int i = 0; i < w->n_layers; i++) {
-        const place_layer *l = &w->layers[i];
-        sum += l->always_bytes + l->predictor_bytes + l->kv_bytes;
-        sum += (uint64_t)(l->n / l->unit) * l->unit_bytes;
-    }
-    return sum;
 }

@@ -5,6 +5,8 @@
  * are known by size only: their files open, can be listed and copied, but not computed with. */
 #include "quant.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -140,4 +142,26 @@ bool quant_has_nonfinite(quant_type type, const void *src, int64_t n) {
         if (place.count == 0 && plain_is_nonfinite(type, p)) return true;
     }
     return false;
+}
+
+static float largest_magnitude(const float *x, int64_t n) { /* infinity when one is not finite */
+    float largest = 0;
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) {
+        float a = fabsf(x[i]);
+        finite &= a <= FLT_MAX; /* false for NaN too */
+        if (a > largest) largest = a;
+    }
+    return finite ? largest : INFINITY;
+}
+
+quant_fault quant_quantize_checked(const quant_traits *traits, const float *src, void *dst,
+                                   int64_t n, const float *importance) {
+    float largest = largest_magnitude(src, n);
+    if (isinf(largest)) return QUANT_BAD_SOURCE;
+    traits->quantize(src, dst, n, importance);
+    /* Beyond this a half, or the scale of a block in halves, overflows; the exact test is on the
+     * result. */
+    bool risky = largest > QUANT_F16_MAX;
+    return risky && quant_has_nonfinite(traits->type, dst, n) ? QUANT_BAD_RESULT : QUANT_SOUND;
 }

@@ -57,9 +57,18 @@ const quant_traits *quant_find_name(const char *name);
 /* Bytes of a row of n elements; false when n is not a multiple of the block or it overflows. */
 bool quant_row_bytes(quant_type type, uint64_t n, size_t *out);
 
-/* True when any value of the n elements at src dequantizes to NaN or infinity, as bad scales do.
- * Used by --check and by tests; scans scales only for quantized types. */
+/* True when any value of the n elements at src dequantizes to NaN or infinity, as bad scales do;
+ * scans scales only for quantized types. */
 bool quant_has_nonfinite(quant_type type, const void *src, int64_t n);
+
+typedef enum quant_fault {
+    QUANT_SOUND,
+    QUANT_BAD_SOURCE, /* it has NaN or infinity; nothing was written */
+    QUANT_BAD_RESULT  /* finite numbers that the type's scales cannot hold */
+} quant_fault;
+/* traits->quantize, with both sides checked. */
+quant_fault quant_quantize_checked(const quant_traits *traits, const float *src, void *dst,
+                                   int64_t n, const float *importance);
 
 /* IEEE half and bfloat16, round to nearest even, NaN and infinity preserved. */
 float quant_f16_to_f32(uint16_t h);

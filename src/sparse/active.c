@@ -23,10 +23,6 @@ void active_free(active_set *a) {
     *a = (active_set){.n_neurons = a->n_neurons};
 }
 
-void active_clear(active_set *a) {
-    a->n_tokens = 0;
-}
-
 /* Grows one array to `capacity` items; on failure it is as it was. */
 static bool grow(void **items, int64_t capacity, size_t item_bytes) {
     size_t bytes;

@@ -22,8 +22,6 @@ typedef struct active_set {
 /* Empty, for layers of n_neurons. */
 void active_init(active_set *a, int64_t n_neurons);
 void active_free(active_set *a);
-/* Forgets all tokens, keeps the memory. */
-void active_clear(active_set *a);
 /* Appends one token. hidden: [n_neurons], what enters the down product, 0 where nothing fired.
  * down_norm: [n_neurons]. Entries that are NaN count as not fired. PI_ERR_NOMEM. */
 pi_status active_add(active_set *a, const float *hidden, const float *down_norm, pi_error *err);

@@ -80,10 +80,6 @@ pi_status predictor_fit_layer(pool *p, const predictor_data *data, const predict
                               progress *progress, predictor_fit *out, pi_error *err);
 void predictor_fit_free(predictor_fit *fit);
 
-/* Scores without bias of tokens [t0, t1) into scores [t1 - t0][n_ff]: the reference for the engine,
- * in float. */
-pi_status predictor_scores(pool *p, const predictor_fit *fit, const predictor_data *data,
-                           int64_t t0, int64_t t1, float *scores, pi_error *err);
 /* Quality of `fit` on tokens [t0, t1). */
 pi_status predictor_measure(pool *p, const predictor_fit *fit, const predictor_data *data,
                             int64_t t0, int64_t t1, predictor_quality *out, pi_error *err);

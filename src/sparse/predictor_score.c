@@ -1,5 +1,5 @@
-/* predictor_score.c: scores of a predictor, and what they select: what fitting looks at, and the
- * float reference for the engine. */
+/* predictor_score.c: scores of a predictor, and what they select: what fitting looks at, and how a
+ * predictor that is there already is measured. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -227,45 +227,6 @@ static pi_status decode_fit(la_job *job, const predictor_fit *fit, const predict
                      out->hidden};
     pi_status status = hidden_make(job, &h, err);
     if (status != PI_OK) decoded_free(out);
-    return status;
-}
-
-pi_status predictor_scores(pool *p, const predictor_fit *fit, const predictor_data *data,
-                           int64_t t0, int64_t t1, float *scores, pi_error *err) {
-    assert(fit->kind != PREDICTOR_NONE && 0 <= t0 && t0 <= t1);
-    la_job job;
-    decoded_fit d;
-    pi_status status = la_job_init(&job, p, NULL, err);
-    if (status != PI_OK) return status;
-    status = decode_fit(&job, fit, data, t0, t1, &d, err);
-    float *rows = NULL;
-    if (status == PI_OK && fit->kind == PREDICTOR_SIGN) {
-        size_t n = (size_t)(data->n_ff * data->n_embd);
-        rows = mem_alloc(n * sizeof *rows);
-        if (rows)
-            expand_signs(fit->sign, (int64_t)n, rows);
-        else
-            status = error_nomem(err, n * sizeof *rows, "predictor scores");
-        d.source.rows = rows;
-        d.source.ld_rows = data->n_embd;
-    }
-    if (status == PI_OK) {
-        gemm_args g = {.m = t1 - t0,
-                       .n = data->n_ff,
-                       .n_k = d.source.n_k,
-                       .a = d.source.inputs,
-                       .a_i = d.source.ld_inputs,
-                       .a_k = 1,
-                       .b = d.source.rows,
-                       .b_k = 1,
-                       .b_j = d.source.ld_rows,
-                       .c = scores,
-                       .ldc = data->n_ff};
-        status = la_gemm(&job, &g, err);
-        decoded_free(&d);
-    }
-    mem_free(rows);
-    la_job_free(&job);
     return status;
 }
 

@@ -208,10 +208,3 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
 bool tokenizer_is_end(const tokenizer *t, int32_t id) {
     return id >= 0 && id < t->info.n_vocab && (t->tokens[id].attributes & TOKEN_ENDS_TURN);
 }
-
-bool tokenizer_entry(const tokenizer *t, int32_t id, gguf_string *text, token_type *type) {
-    if (id < 0 || id >= t->info.n_vocab) return false;
-    *text = t->tokens[id].text;
-    *type = (token_type)t->tokens[id].file_type;
-    return true;
-}

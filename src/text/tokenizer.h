@@ -67,7 +67,5 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
 
 /* EOS, EOT and the tokens that chat models end a turn with ("<|im_end|>", "<|eot_id|>", ...). */
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
-/* Raw vocabulary entry (as in the file). False when out of range. */
-bool tokenizer_entry(const tokenizer *t, int32_t id, gguf_string *text, token_type *type);
 
 #endif

@@ -27,7 +27,6 @@ typedef struct token_entry {
     gguf_string text; /* in the file's memory */
     float score;
     uint8_t type;       /* token_type after overrides */
-    uint8_t file_type;  /* as in the file */
     uint8_t attributes; /* TOKEN_STRIP_LEFT ... */
 } token_entry;
 

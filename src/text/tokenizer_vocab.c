@@ -60,7 +60,7 @@ static pi_status load_tokens(tokenizer *t, const gguf_file *file, pi_error *err)
         if (scores && !gguf_item_f64(scores, i, &score)) {
             return bad_key(err, "tokenizer.ggml.scores", "not numbers");
         }
-        token->type = token->file_type = (uint8_t)type;
+        token->type = (uint8_t)type;
         token->score = (float)score;
         if (token->text.n_bytes > UINT32_MAX) return bad_key(err, key, "a token is too long");
         if (token->text.n_bytes > t->longest_token) t->longest_token = token->text.n_bytes;
@@ -272,21 +272,17 @@ static pi_status choose_pre(tokenizer *t, const gguf_file *file, const char *pre
     return pretokenizer_create(row, &t->pre, err);
 }
 
-static bool string_is(gguf_string s, const char *text) {
-    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
-}
-
 pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, pi_error *err) {
     const char *key = "tokenizer.ggml.model";
     const gguf_value *v = gguf_find(file, key);
     gguf_string model = {"none", strlen("none")};
     if (v && !gguf_as_string(v, &model)) return bad_key(err, key, "not a string");
-    if (string_is(model, "none")) {
+    if (gguf_string_is(model, "none")) {
         return error_set(err, PI_ERR_NOT_FOUND, "no vocabulary: %s: the file has no tokenizer",
                          gguf_path(file));
     }
-    t->is_spm = string_is(model, "llama");
-    if (!t->is_spm && !string_is(model, "gpt2")) {
+    t->is_spm = gguf_string_is(model, "llama");
+    if (!t->is_spm && !gguf_string_is(model, "gpt2")) {
         int shown = model.n_bytes < 64 ? (int)model.n_bytes : 64;
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "unknown kind of vocabulary: %s = %.*s: known are llama and gpt2", key,

@@ -128,7 +128,10 @@ static pi_counters difference(const pi_counters *a, const pi_counters *b) {
 /* Repeats one test and fills in what does not depend on bandwidth. */
 static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_bench_result *r = &b->report->results[b->report->n_results];
-    *r = (pi_bench_result){.depth = t->depth, .mode = pi_context_mode(b->context), .device = "cpu"};
+    pi_placement placement;
+    pi_context_get_placement(b->context, &placement);
+    *r = (pi_bench_result){
+        .depth = t->depth, .mode = pi_context_mode(b->context), .device = placement.device};
     snprintf(r->test, sizeof r->test, "%s%d", t->generate ? "tg" : "pp", t->n);
     double seconds;
     int32_t warm_up = t->generate && t->n > WARM_UP_TOKENS ? WARM_UP_TOKENS : t->n;
@@ -225,12 +228,14 @@ static pi_status set_up(bench *b, pi_error *err) {
     static const cpu_tier tiers[] = {CPU_TIER_AUTO, CPU_TIER_SCALAR, CPU_TIER_AVX2, CPU_TIER_AVX512,
                                      CPU_TIER_NEON};
     pi_model_get_info(b->model, &b->info);
-    pi_status status = pi_context_create(b->model, &o->context, &b->context, err);
-    if (status != PI_OK) return status;
     int32_t depth = largest(o->depths, o->n_depths), n = largest(o->prompts, o->n_prompts);
     if (o->n_gen > n) n = o->n_gen;
     if (depth > INT32_MAX - n)
         return error_set(err, PI_ERR_ARG, "too many tokens: bench: depth %d and %d more", depth, n);
+    pi_context_options context = o->context;
+    if (context.n_ctx == 0) context.n_ctx = depth + n;
+    pi_status status = pi_context_create(b->model, &context, &b->context, err);
+    if (status != PI_OK) return status;
     b->n_tokens = depth > n ? depth : n;
     b->tokens = mem_calloc((size_t)b->n_tokens, sizeof *b->tokens);
     if (!b->tokens) return error_nomem(err, (size_t)b->n_tokens * sizeof *b->tokens, "tokens");

@@ -6,7 +6,6 @@
 #include "convert_tensors.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -255,17 +254,6 @@ static void load_row(const convert_tensor *t, uint64_t row, float *out) {
         load_floats(t->source, permuted_row(i, t->permute), 1, &out[i]);
 }
 
-static float largest_magnitude(const float *x, uint64_t n) { /* infinity when one is not finite */
-    float largest = 0;
-    bool finite = true;
-    for (uint64_t i = 0; i < n; i++) {
-        float a = fabsf(x[i]);
-        finite &= a <= 3.4028235e38f; /* false for NaN too */
-        if (a > largest) largest = a;
-    }
-    return finite ? largest : INFINITY;
-}
-
 typedef struct row_job {
     const convert_tensor *tensor;
     const quant_traits *traits;
@@ -282,22 +270,14 @@ static void convert_rows(void *arg, int ith, int nth) {
     row_job *job = arg;
     uint64_t n = job->tensor->dims[0];
     float *row = job->scratch + (size_t)ith * n;
-    /* Beyond this a half, or the scale of a block in halves, overflows; the exact test is on the
-     * result. */
-    const float half_max = 65504;
     for (;;) {
         uint64_t i = (uint64_t)pool_take(job->workers, 1);
         if (i >= job->n_rows) return;
         load_row(job->tensor, job->first_row + i, row);
-        float largest = largest_magnitude(row, n);
-        if (isinf(largest)) {
-            atomic_store(&job->bad_source, job->first_row + i + 1);
-            continue;
-        }
         uint8_t *out = job->out + i * job->row_bytes;
-        job->traits->quantize(row, out, (int64_t)n, NULL);
-        if (largest > half_max && quant_has_nonfinite(job->traits->type, out, (int64_t)n))
-            atomic_store(&job->bad_result, job->first_row + i + 1);
+        quant_fault fault = quant_quantize_checked(job->traits, row, out, (int64_t)n, NULL);
+        if (fault == QUANT_BAD_SOURCE) atomic_store(&job->bad_source, job->first_row + i + 1);
+        if (fault == QUANT_BAD_RESULT) atomic_store(&job->bad_result, job->first_row + i + 1);
     }
 }
 

@@ -263,8 +263,7 @@ pi_status hf_tokenizer_added(const json_node *root, const char *path, const talk
 static bool template_item_is(const json_node *item, const vocab *v, int32_t id) {
     const char *text = text_of(json_get(item, "SpecialToken"), "id");
     if (!text || id < 0) return false;
-    const gguf_string *expected = &v->tokens[id].text;
-    return strlen(text) == expected->n_bytes && memcmp(text, expected->data, strlen(text)) == 0;
+    return gguf_string_is(v->tokens[id].text, text);
 }
 
 void hf_tokenizer_post_processor(const json_node *root, vocab *v) {

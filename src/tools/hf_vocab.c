@@ -225,10 +225,7 @@ static int32_t find_end_of_turn(const vocab *v, const json_node *object) {
         for (size_t i = 0; i < json_count(list); i++) {
             int32_t id = as_token(v, json_at(list, i));
             if (id < 0 || id == v->eos) continue;
-            const gguf_string *text = &v->tokens[id].text;
-            if (text->data && text->n_bytes == strlen(names[name]) &&
-                memcmp(text->data, names[name], text->n_bytes) == 0)
-                return id;
+            if (gguf_string_is(v->tokens[id].text, names[name])) return id;
         }
     }
     return -1;

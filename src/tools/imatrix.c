@@ -18,12 +18,9 @@ pi_status imatrix_open(const char *path, imatrix *out, pi_error *err) {
     if (status == PI_ERR_FORMAT)
         return error_prefix(err, status, "--imatrix takes the GGUF form of importance matrices");
     if (status != PI_OK) return status;
-    static const char expected[] = "imatrix";
     gguf_string type = {0};
     const gguf_value *v = gguf_find(f, "general.type");
-    bool good = v && gguf_as_string(v, &type) && type.n_bytes == sizeof expected - 1 &&
-                memcmp(type.data, expected, type.n_bytes) == 0;
-    if (!good) {
+    if (!v || !gguf_as_string(v, &type) || !gguf_string_is(type, "imatrix")) {
         status = error_set(
             err, PI_ERR_FORMAT,
             "not an importance matrix: %.300s: general.type is not imatrix; make one "

@@ -56,7 +56,7 @@ static const char *find_activation(const gguf_file *f, gguf_string arch) {
     if (v && gguf_as_string(v, &s)) {
         for (int i = 0; i < ACTIVATION_COUNT; i++) {
             const char *name = activation_name((activation)i);
-            if (strlen(name) == s.n_bytes && memcmp(name, s.data, s.n_bytes) == 0) return name;
+            if (gguf_string_is(s, name)) return name;
         }
         return NULL;
     }
@@ -99,12 +99,9 @@ static void gather_sparse(const gguf_file *f, inspect_summary *s) {
     if (v) gguf_as_f64(v, &s->predictor_threshold);
 }
 
-/* The original's "*.generated.gpuidx". */
 static void gather_gpu_index(const gguf_file *f, inspect_summary *s) {
-    static const char architecture[] = "generic.gpu_index";
     gguf_string arch = s->architecture;
-    s->gpu_index = arch.n_bytes == sizeof architecture - 1 &&
-                   memcmp(arch.data, architecture, arch.n_bytes) == 0;
+    s->gpu_index = gguf_string_is(arch, MODEL_GPU_INDEX_ARCHITECTURE);
     s->gpu_layers = s->gpu_bytes = -1;
     if (!s->gpu_index) return;
     s->gpu_layers = arch_number(f, arch, "block_count");
@@ -138,7 +135,8 @@ static void gather_types(const gguf_file *f, inspect_summary *s) {
     }
 }
 
-pi_status inspect_gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err) {
+/* PI_ERR_NOMEM. inspect_neurons_free what it leaves in `neurons`, also after an error. */
+static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err) {
     *s = (inspect_summary){.complete = complete};
     gguf_string arch = find_string(f, "general.architecture");
     s->architecture = arch;
@@ -213,13 +211,15 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
         return error_set(err, PI_ERR_ARG, "the plan is not written as JSON: %.200s: ask for one",
                          path);
     }
-    if (options->plan) return inspect_plan(path, out, err);
+    const pi_context_options defaults_of_plan = pi_context_default_options();
+    const pi_context_options *context = options->context ? options->context : &defaults_of_plan;
+    if (options->plan) return inspect_plan(path, context, out, err);
     gguf_file *f = NULL;
     bool complete;
     pi_status status = open_any(path, &f, &complete, err);
     if (status) return status;
     inspect_summary s;
-    status = inspect_gather(f, complete, &s, err);
+    status = gather(f, complete, &s, err);
     if (!status) status = try_model(path, f, &s, err);
     if (!status && options->svg) status = inspect_write_svg(f, &s, options->svg, err);
     if (!status && options->json)

@@ -47,9 +47,6 @@ int64_t inspect_rank(const gguf_file *f, int64_t layer);
 /* "model", "prepared", "pwri", "gpu_index": for programs. */
 const char *inspect_kind(const gguf_file *f, const inspect_summary *s);
 
-/* PI_ERR_NOMEM. inspect_neurons_free what it leaves in `neurons`, also after an error. */
-pi_status inspect_gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err);
-
 void inspect_write_text(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out);
 /* PI_ERR_NOMEM: a key could not be copied. */
 pi_status inspect_write_json(const gguf_file *f, const inspect_summary *s, bool verbose, FILE *out,

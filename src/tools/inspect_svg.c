@@ -23,25 +23,15 @@ enum {
     TEXT_BYTES = 256
 };
 
-static const char style[] =
-    "text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;"
-    "font-size:13px;fill:#333}\n"
-    ".title{font-size:22px;font-weight:600;fill:#111}\n"
-    ".sub{font-size:14px;fill:#555}\n"
-    ".head{font-size:15px;font-weight:600;fill:#111}\n"
-    ".tick{font-size:12px;fill:#555}\n"
-    ".start{text-anchor:start}\n"
-    ".end{text-anchor:end}\n"
-    ".mid{text-anchor:middle}\n"
-    ".grid{stroke:#e4e4e4;stroke-width:1}\n"
-    ".axis{stroke:#555;stroke-width:1}\n"
-    ".even{stroke:#999;stroke-width:1;stroke-dasharray:5 4}\n"
-    ".guide{stroke:#111;stroke-width:1;stroke-dasharray:2 3}\n"
-    ".median{stroke:#111;stroke-width:3;stroke-linejoin:round}\n"
-    ".fires{fill:#4878a8}\n"
-    ".selects{fill:#d1495b}\n"
-    ".recall{fill:#2e7d5b}\n"
-    ".recallline{stroke:#2e7d5b;stroke-width:1.5}\n";
+static const char style[] = ".start{text-anchor:start}\n"
+                            ".axis{stroke:#555;stroke-width:1}\n"
+                            ".even{stroke:#999;stroke-width:1;stroke-dasharray:5 4}\n"
+                            ".guide{stroke:#111;stroke-width:1;stroke-dasharray:2 3}\n"
+                            ".median{stroke:#111;stroke-width:3;stroke-linejoin:round}\n"
+                            ".fires{fill:#4878a8}\n"
+                            ".selects{fill:#d1495b}\n"
+                            ".recall{fill:#2e7d5b}\n"
+                            ".recallline{stroke:#2e7d5b;stroke-width:1.5}\n";
 
 /* ---- panels ---------------------------------------------------------------------------------- */
 
@@ -73,8 +63,7 @@ static double first_tick(double least, double step) {
 static void tick_text(double v, double step, const char *unit, char text[TEXT_BYTES]) {
     int decimals = step >= 1 ? 0 : step >= 0.1 ? 1 : 2;
     snprintf(text, TEXT_BYTES, "%.*f%s", decimals, v, unit);
-    for (char *c = text; *c; c++)
-        if (*c == ',') *c = '.'; /* the locale's decimal point */
+    svg_points(text);
 }
 
 static void draw_frame(const panel *p, const char *head, const char *x_label, const char *y_label) {

@@ -349,6 +349,7 @@ static void choose_group(run *r, pi_context_options *c) {
     /* Nothing more than this is ever asked for. */
     if (c->n_batch > r->n_group * n_fed) c->n_batch = r->n_group * n_fed;
     if (c->n_logits > r->n_group * n_fed) c->n_logits = r->n_group * n_fed;
+    if (c->n_ctx == 0) c->n_ctx = r->n_group * n_fed;
     r->n_batch = c->n_batch;
     r->n_rows = c->n_logits;
 }

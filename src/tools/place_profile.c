@@ -78,8 +78,13 @@ static pi_status read_device(const json_node *object, const char *where, place_d
         {"runtime_mib", &runtime, false},       {"margin_mib", &margin, false},
     };
     bool gpu = d == &m->device[PLACE_GPU];
-    pi_status status = read_numbers(object, where, numbers, gpu ? 6 : 4, NULL, err);
+    static const char *const others[] = {"name", NULL};
+    pi_status status = read_numbers(object, where, numbers, gpu ? 6 : 4, gpu ? others : NULL, err);
     if (status != PI_OK) return status;
+    const char *name;
+    size_t n_name;
+    if (gpu && json_as_string(json_get(object, "name"), &name, &n_name))
+        snprintf(m->gpu_name, sizeof m->gpu_name, "%s", name);
     d->overhead = overhead * MICRO;
     if (!to_bytes(memory, GIB, &d->memory_bytes) || !to_bytes(runtime, MIB, &m->runtime_bytes) ||
         !to_bytes(margin, MIB, &m->margin_bytes))
@@ -214,20 +219,41 @@ static pi_status load_named(const pi_place_options *o, place_machine *out, pi_er
                      o->profile, names);
 }
 
+static bool is_this_processor(const place_machine *m) {
+    char name[PLACE_NAME_BYTES];
+    snprintf(name, sizeof name, "%s", cpu_model_name());
+    return strcmp(m->name, name) == 0;
+}
+
 /* What was measured on this very processor; others may share the folder. A file that cannot be read
  * is said so and otherwise as none. */
 static pi_status load_cached(const pi_place_options *o, place_machine *out, bool *found,
                              pi_error *err) {
-    char name[PLACE_NAME_BYTES];
     pi_error why = {.status = PI_OK};
     *found = false;
     if (!o->cache || !file_exists(o->cache)) return PI_OK;
     pi_status status = read_file(o->cache, out, &why);
     if (status == PI_ERR_NOMEM) return error_set(err, status, "%s", why.message);
     if (status != PI_OK) say(o, why.message);
-    snprintf(name, sizeof name, "%s", cpu_model_name());
-    *found = status == PI_OK && strcmp(out->name, name) == 0;
+    *found = status == PI_OK && is_this_processor(out);
     return PI_OK;
+}
+
+void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out) {
+    place_machine measured;
+    bool found = false, gpu = false;
+    if (cache && file_exists(cache) && read_file(cache, &measured, NULL) == PI_OK) {
+        found = is_this_processor(&measured);
+        gpu = found && measured.has_gpu && strcmp(measured.gpu_name, info->name) == 0;
+    }
+    place_machine_find("cpu-only", out);
+    snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
+    snprintf(out->gpu_name, sizeof out->gpu_name, "%s", info->name);
+    place_machine_add_gpu(out, info->bandwidth, info->memory_total);
+    if (found) out->device[PLACE_CPU] = measured.device[PLACE_CPU];
+    if (!gpu) return;
+    out->device[PLACE_GPU] = measured.device[PLACE_GPU];
+    out->sync = measured.sync;
 }
 
 pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_error *err) {

@@ -22,22 +22,12 @@ enum {
     TEXT_BYTES = 256
 };
 
-static const char style[] =
-    "text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;"
-    "font-size:13px;fill:#333}\n"
-    ".title{font-size:22px;font-weight:600;fill:#111}\n"
-    ".sub{font-size:14px;fill:#555}\n"
-    ".head{font-size:15px;font-weight:600;fill:#111}\n"
-    ".tick{font-size:12px;fill:#555}\n"
-    ".end{text-anchor:end}\n"
-    ".mid{text-anchor:middle}\n"
-    ".grid{stroke:#e4e4e4;stroke-width:1}\n"
-    ".gpu{fill:#2e7d5b}\n"
-    ".cpu{fill:#d9a441}\n"
-    ".always{fill:#4878a8}\n"
-    ".kv{fill:#7e57a8}\n"
-    ".sync{fill:#d1495b}\n"
-    ".free{fill:#eeeeee}\n";
+static const char style[] = ".gpu{fill:#2e7d5b}\n"
+                            ".cpu{fill:#d9a441}\n"
+                            ".always{fill:#4878a8}\n"
+                            ".kv{fill:#7e57a8}\n"
+                            ".sync{fill:#d1495b}\n"
+                            ".free{fill:#eeeeee}\n";
 
 static const char *const home_class[PLACE_HOMES] = {"class=\"cpu\"", "class=\"gpu\""};
 
@@ -48,12 +38,6 @@ typedef struct picture {
     double scale;  /* pixels per second, on the right */
     double bottom; /* of the rows */
 } picture;
-
-/* Numbers with a point whatever the locale. */
-static void point(char *text) {
-    for (; *text; text++)
-        if (*text == ',') *text = '.';
-}
 
 static double top_of(const picture *p, int layer) {
     return TOP + p->row * layer;
@@ -116,7 +100,7 @@ static void draw_time_axis(picture *p, double most) {
         double x = TIME_LEFT + v * 1e-6 * p->scale;
         svg_line(&p->out, x, TOP - 6, x, p->bottom, "class=\"grid\"");
         snprintf(text, sizeof text, step >= 1 ? "%.0f" : "%.2f", v);
-        point(text);
+        svg_points(text);
         svg_label(&p->out, x, p->bottom + 18, text, "class=\"tick mid\"");
     }
     svg_label(&p->out, TIME_LEFT + TIME_WIDTH / 2.0, p->bottom + 38, "microseconds",
@@ -163,7 +147,7 @@ static void draw_bytes(picture *p) {
             size_t n = strlen(text);
             snprintf(text + n, sizeof text - n, "; budget %.2f GiB", budget / gib);
         }
-        point(text + strcspn(text, "0123456789"));
+        svg_points(text + strcspn(text, "0123456789"));
         svg_label(&p->out, LEFT + 8, y + 17, text,
                   "paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"3\"");
     }

@@ -3,11 +3,16 @@
 #ifndef TOOLS_PLACE_TOOL_H
 #define TOOLS_PLACE_TOOL_H
 
+#include "gpu.h"
 #include "place.h"
 #include "powerinfer_tools.h"
 
 /* A machine as the options ask for it (place_profile.c). */
 pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_error *err);
+
+/* This machine with a GPU: as measured and kept in the file `cache` (NULL: none), or as published.
+ */
+void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out);
 
 /* A model without weights: sizes, types and statistics of what pi_synth would write. Its tensors
  * point nowhere; only their presence and sizes may be looked at. */

@@ -20,17 +20,14 @@ static bool is_own_key(gguf_string key) {
         SPARSE_KEY_THRESHOLD_LOSS,   SPARSE_KEY_SOURCE_DOWN_TYPE,   SPARSE_KEY_PREDICTOR_THRESHOLD,
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strlen(keys[i]) == key.n_bytes && memcmp(keys[i], key.data, key.n_bytes) == 0)
-            return true;
+        if (gguf_string_is(key, keys[i])) return true;
     return false;
 }
 
 void prepare_copy_keys(const model *m, gguf_writer *w) {
-    static const char split[] = "split."; /* parts are joined */
     for (uint64_t i = 0; i < gguf_n_values(m->file); i++) {
         const gguf_value *v = gguf_value_at(m->file, i);
-        bool is_split = v->key.n_bytes >= sizeof split - 1 &&
-                        memcmp(v->key.data, split, sizeof split - 1) == 0;
+        bool is_split = gguf_string_starts(v->key, "split."); /* parts are joined */
         if (!is_split && !is_own_key(v->key)) gguf_put_value(w, v);
     }
     /* What the magic PWRI implied must be said in an ordinary file. */

@@ -307,16 +307,12 @@ static unsigned class_of(const char *name) {
     return C_OTHER;
 }
 
-static bool string_is(gguf_string s, const char *text) {
-    return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
-}
-
 static model_facts learn_facts(const gguf_file *f) {
     enum { LAYERS_OF_70B = 80 };
     gguf_string arch = {.data = "", .n_bytes = 0};
     const gguf_value *v = gguf_find(f, "general.architecture");
     if (v) gguf_as_string(v, &arch);
-    model_facts facts = {.tied = true, .is_falcon = string_is(arch, "falcon")};
+    model_facts facts = {.tied = true, .is_falcon = gguf_string_is(arch, "falcon")};
     uint64_t highest = 0;
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const char *name = gguf_tensor_at(f, i)->name;
@@ -332,7 +328,7 @@ static model_facts learn_facts(const gguf_file *f) {
     uint64_t n_head_kv = arch_number(f, arch, "attention.head_count_kv", n_head);
     facts.n_gqa = n_head_kv > 0 ? n_head / n_head_kv : 0;
     facts.is_70b = facts.n_layer == LAYERS_OF_70B && n_head != n_head_kv &&
-                   (string_is(arch, "llama") || string_is(arch, "qwen2"));
+                   (gguf_string_is(arch, "llama") || gguf_string_is(arch, "qwen2"));
     return facts;
 }
 

@@ -193,17 +193,6 @@ static size_t piece_offset(const piece_job *job, uint64_t piece) {
            bytes_of(job->to, piece % job->pieces_per_row * PIECE_ELEMS);
 }
 
-static float largest_magnitude(const float *x, uint64_t n) { /* infinity when one is not finite */
-    float largest = 0;
-    bool finite = true;
-    for (uint64_t i = 0; i < n; i++) {
-        float a = fabsf(x[i]);
-        finite &= a <= 3.4028235e38f; /* false for NaN too */
-        if (a > largest) largest = a;
-    }
-    return finite ? largest : INFINITY;
-}
-
 static void measure_piece(const piece_job *job, const float *x, const void *result, float *back,
                           uint64_t n, double *sums) {
     double error = 0, power = 0;
@@ -219,26 +208,17 @@ static void measure_piece(const piece_job *job, const float *x, const void *resu
 
 static void quantize_piece(piece_job *job, uint64_t piece, float *x, double *sums) {
     const gguf_tensor *t = job->tensor;
-    /* Beyond this a half, or the scale of a block in halves, overflows; the exact test is on the
-     * result. */
-    const float half_max = 65504;
     uint64_t row = piece / job->pieces_per_row, begin = piece % job->pieces_per_row * PIECE_ELEMS;
     uint64_t n = t->dims[0] - begin < PIECE_ELEMS ? t->dims[0] - begin : PIECE_ELEMS;
     const uint8_t *source = t->data + row * job->from_row + bytes_of(job->from, begin);
     uint8_t *out = job->q->chunk + (piece_offset(job, piece) - piece_offset(job, job->first));
     job->from->dequantize(source, x, (int64_t)n);
-    float largest = largest_magnitude(x, n);
-    if (isinf(largest)) {
-        atomic_store(&job->bad_source, row + 1);
-        return;
-    }
     const float *importance = job->importance;
     if (importance) importance += row / t->dims[1] * t->dims[0] + begin;
-    job->to->quantize(x, out, (int64_t)n, importance);
-    if (largest > half_max && quant_has_nonfinite(job->to->type, out, (int64_t)n))
-        atomic_store(&job->bad_result, row + 1);
-    else if (job->measure)
-        measure_piece(job, x, out, x + PIECE_ELEMS, n, sums);
+    quant_fault fault = quant_quantize_checked(job->to, x, out, (int64_t)n, importance);
+    if (fault == QUANT_BAD_SOURCE) atomic_store(&job->bad_source, row + 1);
+    if (fault == QUANT_BAD_RESULT) atomic_store(&job->bad_result, row + 1);
+    if (fault == QUANT_SOUND && job->measure) measure_piece(job, x, out, x + PIECE_ELEMS, n, sums);
 }
 
 static void run_pieces(void *arg, int ith, int nth) {
@@ -355,16 +335,11 @@ static pi_status check_paths(const quantization *q, pi_error *err) {
     return PI_OK;
 }
 
-static bool key_has_prefix(const gguf_value *v, const char *prefix) {
-    size_t n = strlen(prefix);
-    return v->key.n_bytes >= n && memcmp(v->key.data, prefix, n) == 0;
-}
-
 static void put_keys(quantization *q) {
     gguf_writer *w = q->writer;
     for (uint64_t i = 0; i < gguf_n_values(q->in); i++) {
         const gguf_value *v = gguf_value_at(q->in, i);
-        if (!key_has_prefix(v, "split.")) gguf_put_value(w, v); /* the parts are joined */
+        if (!gguf_string_starts(v->key, "split.")) gguf_put_value(w, v); /* the parts are joined */
     }
     if (q->request.mix->copy) return;
     gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);

@@ -19,7 +19,6 @@ enum {
     PIECE_SCORE = 2,
     PIECE_TYPE = 3,
     TRAINER_MODEL_TYPE = 3,
-    TRAINER_BYTE_FALLBACK = 35,
     TRAINER_UNK_ID = 40,
     TRAINER_BOS_ID = 41,
     TRAINER_EOS_ID = 42,
@@ -151,7 +150,7 @@ static pi_status read_trainer(proto p, sentencepiece_model *m) {
         proto_field f;
         pi_status status = read_field(&p, &f);
         if (status != PI_OK) return status;
-        if (f.number == TRAINER_MODEL_TYPE || f.number == TRAINER_BYTE_FALLBACK ||
+        if (f.number == TRAINER_MODEL_TYPE ||
             (f.number >= TRAINER_UNK_ID && f.number <= TRAINER_PAD_ID)) {
             status = expect_type(&p, &f, WIRE_VARINT);
             if (status != PI_OK) return status;
@@ -161,9 +160,6 @@ static pi_status read_trainer(proto p, sentencepiece_model *m) {
             if (f.value < SENTENCEPIECE_UNIGRAM || f.value > SENTENCEPIECE_CHAR)
                 return bad_proto(&p, "unknown kind of model");
             m->kind = (sentencepiece_kind)f.value;
-            break;
-        case TRAINER_BYTE_FALLBACK:
-            m->byte_fallback = f.value != 0;
             break;
         case TRAINER_UNK_ID:
             m->unk = as_id(f.value);

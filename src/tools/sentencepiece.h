@@ -33,7 +33,6 @@ typedef struct sentencepiece_model {
     sentencepiece_piece *pieces; /* [n_pieces] */
     size_t n_pieces;             /* >= 1 */
     sentencepiece_kind kind;
-    bool byte_fallback;
     bool add_dummy_prefix;
     int32_t unk, bos, eos, pad; /* ids; -1: none */
 } sentencepiece_model;

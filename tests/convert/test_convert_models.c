@@ -36,8 +36,8 @@ static void assert_text(const gguf_file *g, const char *key, const char *expecte
     gguf_string value;
     const gguf_value *v = gguf_find(g, key);
     if (!v || !gguf_as_string(v, &value)) fail_msg("no text %s", key);
-    assert_int_equal(value.n_bytes, strlen(expected));
-    assert_memory_equal(value.data, expected, value.n_bytes);
+    if (!gguf_string_is(value, expected))
+        fail_msg("%s is %.*s", key, (int)value.n_bytes, value.data);
 }
 
 static void assert_flag(const gguf_file *g, const char *key, bool expected) {
@@ -421,9 +421,7 @@ static void test_types(void **state) {
 static void test_default_options(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     pi_error err = {0};
     assert_int_equal(pi_convert(f.dir, f.out, NULL, &err), PI_OK);
     gguf_file *g = NULL;
@@ -444,9 +442,7 @@ static bool stop_at_once(void *user, const char *stage, double fraction) {
 static void test_cancel(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     int calls = 0;
     pi_convert_options options = pi_convert_default_options();
     options.progress = stop_at_once;
@@ -461,9 +457,7 @@ static void test_cancel(void **state) {
 static void test_vocabulary_bpe(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     folder_write_text(&f, "tokenizer.json", tiny_bpe_json);
     folder_write_text(&f, "tokenizer_config.json",
                       "{\"bos_token\":{\"content\":\"<|end|>\"},\"eos_token\":\"<|end|>\","

@@ -58,7 +58,6 @@ static void test_good_model(void **state) {
     assert_true(m.pieces[1].score == -1.5f);
     assert_int_equal(m.pieces[2].type, TOKEN_BYTE);
     assert_int_equal(m.kind, SENTENCEPIECE_BPE);
-    assert_true(m.byte_fallback);
     assert_false(m.add_dummy_prefix);
     assert_int_equal(m.unk, 0);
     assert_int_equal(m.bos, -1);

@@ -65,6 +65,12 @@ static void test_good_file(void **state) {
         assert_true(gguf_as_string(gguf_find(f, "general.architecture"), &s));
         assert_int_equal(s.n_bytes, 5);
         assert_memory_equal(s.data, "llama", 5);
+        assert_true(gguf_string_is(s, "llama") && gguf_string_starts(s, "llama"));
+        assert_true(gguf_string_starts(s, "lla") && gguf_string_starts(s, ""));
+        assert_false(gguf_string_is(s, "lla") || gguf_string_is(s, "llamb"));
+        assert_false(gguf_string_starts(s, "llama2") || gguf_string_starts(s, "ma"));
+        assert_false(gguf_string_is((gguf_string){0}, ""));
+        assert_true(gguf_string_is((gguf_string){"x", 0}, ""));
         assert_null(gguf_find(f, "a.u"));
         assert_null(gguf_find(f, ""));
         const gguf_value *words = gguf_find(f, "a.words");

@@ -7,9 +7,12 @@
 
 gpu_case the_case;
 const char *case_device = "sim";
+static const char *folder; /* of the backend; NULL: where it always is */
 
 const quant_type case_types[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q8_0,
-                                 QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_MXFP4};
+                                 QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_MXFP4,
+                                 QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL,
+                                 QUANT_Q2_K, QUANT_Q3_K, QUANT_Q5_K, QUANT_IQ4_XS};
 const int case_n_types = sizeof case_types / sizeof case_types[0];
 
 /* ---- setting up -------------------------------------------------------------------------------
@@ -18,7 +21,7 @@ const int case_n_types = sizeof case_types / sizeof case_types[0];
 static int open_device(gpu_case *c) {
     pi_error err = {.status = PI_OK};
     int n = 0;
-    pi_status status = gpu_library_open(case_device, NULL, &c->library, &err);
+    pi_status status = gpu_library_open(case_device, folder, &c->library, &err);
     if (!status) status = c->library.backend->count(&n, &err);
     if (!status) status = c->library.backend->open(0, gpu_host_default(), NULL, &c->device, &err);
     if (!status) status = c->library.backend->stream_create(c->device, &c->stream, &err);
@@ -28,7 +31,10 @@ static int open_device(gpu_case *c) {
 }
 
 int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests) {
-    if (argc == 3 && strcmp(argv[1], "--device") == 0) case_device = argv[2];
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--device") == 0) case_device = argv[i + 1];
+        if (strcmp(argv[i], "--folder") == 0) folder = argv[i + 1];
+    }
     if (open_device(&the_case)) {
         if (strcmp(case_device, "sim") == 0) return 1;
         fprintf(stderr, "*** SKIPPED: no device %s here ***\n", case_device);
@@ -111,21 +117,13 @@ int64_t case_width(quant_type type, int64_t n) {
     return (n + block - 1) / block * block;
 }
 
-case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in) {
+/* GGUF rows as a matrix of the device. */
+static case_mat pack_rows(quant_type type, int64_t n_out, int64_t n_in, const uint8_t *raw,
+                          size_t row) {
     const quant_traits *t = quant_find((uint32_t)type);
-    size_t row = 0;
-    assert_true(quant_row_bytes(type, (uint64_t)n_in, &row));
     case_mat m = {.values = case_host((size_t)(n_out * n_in) * sizeof(float))};
-    uint8_t *raw = case_host((size_t)n_out * row);
-    float *x = case_random(n_in, 1);
-    for (int64_t r = 0; r < n_out; r++) {
-        for (int64_t i = 0; i < n_in; i++) x[i] = rng_normal(&the_case.r);
-        if (type == QUANT_F32)
-            memcpy(raw + (size_t)r * row, x, row);
-        else
-            t->quantize(x, raw + (size_t)r * row, n_in, NULL);
+    for (int64_t r = 0; r < n_out; r++)
         t->dequantize(raw + (size_t)r * row, m.values + r * n_in, n_in);
-    }
     size_t packed = gpu_mat_row_bytes(row);
     m.mat = (gpu_mat){.data = case_alloc((size_t)n_out * packed),
                       .row_bytes = packed,
@@ -139,6 +137,44 @@ case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in) {
     the_case.b->ops.pack(the_case.stream, &pack);
     case_sync();
     return m;
+}
+
+case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in) {
+    const quant_traits *t = quant_find((uint32_t)type);
+    size_t row = 0;
+    assert_true(quant_row_bytes(type, (uint64_t)n_in, &row));
+    uint8_t *raw = case_host((size_t)n_out * row);
+    float *x = case_random(n_in, 1);
+    for (int64_t r = 0; r < n_out; r++) {
+        for (int64_t i = 0; i < n_in; i++) x[i] = rng_normal(&the_case.r);
+        if (type == QUANT_F32)
+            memcpy(raw + (size_t)r * row, x, row);
+        else
+            t->quantize(x, raw + (size_t)r * row, n_in, NULL);
+    }
+    return pack_rows(type, n_out, n_in, raw, row);
+}
+
+/* Whether the block's values are numbers, and not so large that products lose all others. */
+static bool is_tame(const quant_traits *t, const uint8_t *block) {
+    float v[256];
+    bool tame = true;
+    t->dequantize(block, v, t->block_elems);
+    for (int i = 0; i < t->block_elems; i++) tame = tame && fabsf(v[i]) < 1e6f; /* false for NaN */
+    return tame;
+}
+
+case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in) {
+    const quant_traits *t = quant_find((uint32_t)type);
+    size_t row = 0, block = (size_t)t->block_bytes;
+    assert_true(quant_row_bytes(type, (uint64_t)n_in, &row));
+    uint8_t *raw = case_host((size_t)n_out * row);
+    for (uint8_t *at = raw; at < raw + (size_t)n_out * row; at += block) {
+        do {
+            for (size_t i = 0; i < block; i++) at[i] = (uint8_t)rng_u64(&the_case.r);
+        } while (!is_tame(t, at));
+    }
+    return pack_rows(type, n_out, n_in, raw, row);
 }
 
 /* d * q of an encoded column: what the bytes on the device say. */

@@ -2,7 +2,7 @@
  * at the end, random data, and weights in every type with their values as floats.
  *
  * The backend is `sim`, or the one that --device names, so that the same tests run on a real GPU;
- * where there is no such device they are skipped, loudly. */
+ * where there is no such device they are skipped, loudly. --folder: another build of it. */
 #ifndef TESTS_GPU_CASE_H
 #define TESTS_GPU_CASE_H
 
@@ -62,6 +62,8 @@ typedef struct case_mat {
     float *values; /* [n_out][n_in] */
 } case_mat;
 case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in);
+/* The same of random bytes: every bit of scales, minima and quants takes part. */
+case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in);
 
 /* Random columns, on both sides; encoded too when n is a multiple of 32. `known` are the values
  * that products see: the int8 ones for quantized weights. */

@@ -8,16 +8,19 @@
 /* ---- norms ------------------------------------------------------------------------------------
  */
 
-static void check_norm(int64_t n, bool centred, bool in_place) {
-    enum { COLS = 2 };
+/* Few columns, the most of them, one more, a prompt. */
+static const int column_counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
+enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
+
+static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
     int64_t ld = n + 3;
-    float *x = case_random(ld * COLS, 3), *w = case_random(n, 1), *b = case_random(n, 1);
-    float *y = case_host((size_t)(ld * COLS) * 4);
-    for (int64_t i = 0; i < ld * COLS; i++) x[i] += centred ? 5 : 0;
-    float *device_x = case_upload(x, (size_t)(ld * COLS) * 4);
-    float *device_y = in_place ? device_x : case_upload(y, (size_t)(ld * COLS) * 4);
+    float *x = case_random(ld * n_cols, 3), *w = case_random(n, 1), *b = case_random(n, 1);
+    float *y = case_host((size_t)(ld * n_cols) * 4);
+    for (int64_t i = 0; i < ld * n_cols; i++) x[i] += centred ? 5 : 0;
+    float *device_x = case_upload(x, (size_t)(ld * n_cols) * 4);
+    float *device_y = in_place ? device_x : case_upload(y, (size_t)(ld * n_cols) * 4);
     size_t column = n % 32 == 0 ? gpu_q8_bytes(n) : 0;
-    void *q8 = column ? case_alloc(column * COLS) : NULL, *again = NULL;
+    void *q8 = column ? case_alloc(column * (size_t)n_cols) : NULL, *again = NULL;
     gpu_norm a = {.x = device_x,
                   .w = n % 2 ? case_upload(w, (size_t)n * 4) : NULL,
                   .b = centred ? case_upload(b, (size_t)n * 4) : NULL,
@@ -26,12 +29,12 @@ static void check_norm(int64_t n, bool centred, bool in_place) {
                   .n = n,
                   .eps = 1e-5f,
                   .centred = centred,
-                  .n_cols = COLS,
+                  .n_cols = n_cols,
                   .y = device_y,
                   .q8 = q8};
     OPS->norm(the_case.stream, &a);
-    case_download(y, device_y, (size_t)(ld * COLS) * 4);
-    for (int c = 0; c < COLS; c++) {
+    case_download(y, device_y, (size_t)(ld * n_cols) * 4);
+    for (int c = 0; c < n_cols; c++) {
         double mean = 0, squares = 0;
         for (int64_t i = 0; i < n; i++) mean += (double)x[c * ld + i] / (double)n;
         if (!centred) mean = 0;
@@ -46,13 +49,13 @@ static void check_norm(int64_t n, bool centred, bool in_place) {
     }
     if (!column) return;
     /* The int8 form at the end of a norm is that of what the norm writes. */
-    uint8_t *got = case_host(column * COLS), *want = case_host(column * COLS);
-    again = case_alloc(column * COLS);
-    gpu_encode e = {.x = device_y, .ldx = ld, .n = n, .n_cols = COLS, .q8 = again};
+    uint8_t *got = case_host(column * (size_t)n_cols), *want = case_host(column * (size_t)n_cols);
+    again = case_alloc(column * (size_t)n_cols);
+    gpu_encode e = {.x = device_y, .ldx = ld, .n = n, .n_cols = n_cols, .q8 = again};
     OPS->encode(the_case.stream, &e);
-    case_download(got, q8, column * COLS);
-    case_download(want, again, column * COLS);
-    for (int c = 0; c < COLS; c++) { /* not the padding between parts */
+    case_download(got, q8, column * (size_t)n_cols);
+    case_download(want, again, column * (size_t)n_cols);
+    for (int c = 0; c < n_cols; c++) { /* not the padding between parts */
         size_t at = column * (size_t)c, sums = at + gpu_q8_sum_offset(n);
         assert_memory_equal(got + at, want + at, (size_t)n + (size_t)n / 32 * 4);
         assert_memory_equal(got + sums, want + sums, (size_t)n / 16 * 4);
@@ -65,32 +68,44 @@ static void test_norm(void **state) {
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         for (int k = 0; k < 4; k++) {
             case_teardown(NULL);
-            check_norm(widths[i], k % 2 == 1, k / 2 == 1);
+            check_norm(widths[i], 2, k % 2 == 1, k / 2 == 1);
         }
+    }
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_norm(96, column_counts[i], i % 2 == 1, i % 2 == 0);
     }
 }
 
-static void test_add(void **state) {
-    (void)state;
-    enum { N = 300, COLS = 3 };
-    float *x = case_random(N * COLS, 1), *y = case_random(N * COLS, 1), *b = case_random(N, 1);
-    float *device_y = case_upload(y, N * COLS * 4), got[N * COLS];
-    gpu_add a = {.x = case_upload(x, N * COLS * 4),
+static void check_add(int n_cols) {
+    enum { N = 300 };
+    const size_t n_bytes = (size_t)n_cols * N * 4;
+    float *x = case_random(N * n_cols, 1), *y = case_random(N * n_cols, 1), *b = case_random(N, 1);
+    float *device_y = case_upload(y, n_bytes), *got = case_host(n_bytes);
+    gpu_add a = {.x = case_upload(x, n_bytes),
                  .bias = case_upload(b, N * 4),
                  .ldx = N,
                  .ldy = N,
                  .n = N,
-                 .n_cols = COLS,
+                 .n_cols = n_cols,
                  .y = device_y};
     OPS->add(the_case.stream, &a);
-    case_download(got, device_y, sizeof got);
-    for (int i = 0; i < N * COLS; i++) assert_true(got[i] == y[i] + x[i] + b[i % N]);
+    case_download(got, device_y, n_bytes);
+    for (int i = 0; i < N * n_cols; i++) assert_true(got[i] == y[i] + x[i] + b[i % N]);
+}
+
+static void test_add(void **state) {
+    (void)state;
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_add(column_counts[i]);
+    }
 }
 
 /* ---- rotation and cache ------------------------------------------------------------------------
  */
 
-enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, N_CTX = 700, LAYERS = 2 };
+enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, MAX_COLS = 70, N_CTX = 700, LAYERS = 2 };
 
 static size_t head_size(quant_type type) {
     return type == QUANT_F32 ? 4 * DIM : type == QUANT_F16 ? 2 * DIM : DIM / 32 * 34;
@@ -99,14 +114,20 @@ static size_t head_size(quant_type type) {
 /* Layer 1 of 2; a session per column, of different sizes. */
 typedef struct caches {
     gpu_kv_layout kv;
-    gpu_column cols[COLS];
+    int n_cols;
+    gpu_column cols[MAX_COLS];
     gpu_column *device_cols;
-    uint8_t *bytes[COLS]; /* on the host */
-    size_t n_bytes[COLS];
+    uint8_t *bytes[MAX_COLS]; /* on the host */
+    size_t n_bytes[MAX_COLS];
 } caches;
 
-static caches make_caches(quant_type type_k, quant_type type_v, const int32_t *pos) {
-    caches s = {0};
+/* Of the positions given for the first columns; for more, short ones. */
+static int32_t position_of(const int32_t *pos, int c) {
+    return c < COLS ? pos[c] : c * 37 % 80;
+}
+
+static caches make_caches(quant_type type_k, quant_type type_v, const int32_t *pos, int n_cols) {
+    caches s = {.n_cols = n_cols};
     size_t k = head_size(type_k) * KV_HEADS, v = head_size(type_v) * KV_HEADS;
     s.kv = (gpu_kv_layout){.k_offset = k + v,
                            .v_offset = k + v + k,
@@ -116,12 +137,12 @@ static caches make_caches(quant_type type_k, quant_type type_v, const int32_t *p
                            .type_v = type_v,
                            .n_head_kv = KV_HEADS,
                            .head_dim = DIM};
-    for (int c = 0; c < COLS; c++) {
-        s.cols[c].n_ctx = N_CTX - 8 * c;
+    for (int c = 0; c < n_cols; c++) {
+        s.cols[c].n_ctx = c < COLS ? N_CTX - 8 * c : 80 + c;
         s.n_bytes[c] = (size_t)s.cols[c].n_ctx * (k + v) * LAYERS;
         s.bytes[c] = case_host(s.n_bytes[c]);
         s.cols[c].kv = case_alloc(s.n_bytes[c]);
-        s.cols[c].pos = pos[c];
+        s.cols[c].pos = position_of(pos, c);
     }
     s.device_cols = case_upload(s.cols, sizeof s.cols);
     return s;
@@ -164,18 +185,20 @@ static double block_size(const double *x, int i) {
     return amax;
 }
 
-static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool norms, int n_rot) {
+static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool norms, int n_rot,
+                       int n_cols) {
     static const int32_t pos[COLS] = {0, 17, 650};
     enum { LD = (HEADS + 2 * KV_HEADS) * DIM };
-    caches s = make_caches(type_k, type_v, pos);
-    float *x = case_random(COLS * LD, 1), *norm = case_random(DIM, 1), freq[DIM / 2];
+    caches s = make_caches(type_k, type_v, pos, n_cols);
+    const size_t n_bytes = (size_t)n_cols * LD * 4;
+    float *x = case_random(n_cols * LD, 1), *norm = case_random(DIM, 1), freq[DIM / 2];
     for (int i = 0; i < n_rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
-    float *device_x = case_upload(x, COLS * LD * 4), got[COLS * LD];
-    float *cs = case_alloc(COLS * DIM * 4);
+    float *device_x = case_upload(x, n_bytes), *got = case_host(n_bytes);
+    float *cs = case_alloc((size_t)n_cols * DIM * 4);
     gpu_rope_angles angles = {.cols = s.device_cols,
                               .inv_freq = case_upload(freq, sizeof freq),
                               .scale = 1.25f,
-                              .n_cols = COLS,
+                              .n_cols = n_cols,
                               .n_half = n_rot / 2,
                               .cs = cs};
     OPS->rope_angles(the_case.stream, &angles);
@@ -191,25 +214,26 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool nor
                         .cs = cs,
                         .n_rot = n_rot,
                         .n_head = HEADS,
-                        .n_cols = COLS,
+                        .n_cols = n_cols,
                         .neox = neox,
                         .cols = s.device_cols,
                         .kv = s.kv};
     OPS->rope_store(the_case.stream, &a);
-    case_download(got, device_x, sizeof got);
-    for (int c = 0; c < COLS; c++) {
+    case_download(got, device_x, n_bytes);
+    for (int c = 0; c < n_cols; c++) {
         case_download(s.bytes[c], s.cols[c].kv, s.n_bytes[c]);
         for (int h = 0; h < HEADS + 2 * KV_HEADS; h++) {
             double want[DIM];
             bool is_k = h >= HEADS && h < HEADS + KV_HEADS, is_v = h >= HEADS + KV_HEADS;
             for (int i = 0; i < DIM; i++) want[i] = (double)x[c * LD + h * DIM + i];
-            if (!is_v) rotate(want, norms ? norm : NULL, n_rot, neox, pos[c], freq, 1.25);
+            if (!is_v) rotate(want, norms ? norm : NULL, n_rot, neox, s.cols[c].pos, freq, 1.25);
             quant_type type = is_k ? type_k : is_v ? type_v : QUANT_F32;
             double error = type == QUANT_F32 ? 1e-5 : 6e-4; /* a half's rounding: 2^-11 */
             int kv_head = is_k ? h - HEADS : h - HEADS - KV_HEADS;
             for (int i = 0; i < DIM; i++) {
                 double v = (double)got[c * LD + h * DIM + i];
-                if (is_k || is_v) v = element(head_at(&s, c, is_k, pos[c], kv_head), type, i);
+                if (is_k || is_v)
+                    v = element(head_at(&s, c, is_k, s.cols[c].pos, kv_head), type, i);
                 if (type == QUANT_Q8_0) /* half a step of amax / 127, and the scale's rounding */
                     case_near(v, want[i], block_size(want, i), 0.5 / 127 + 6e-4, "rope", i);
                 else
@@ -221,9 +245,13 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool nor
 
 static void test_rope(void **state) {
     (void)state;
-    check_rope(QUANT_F16, QUANT_F16, false, false, DIM);
-    check_rope(QUANT_Q8_0, QUANT_F16, true, true, DIM);
-    check_rope(QUANT_F32, QUANT_Q8_0, true, false, DIM / 2);
+    check_rope(QUANT_F16, QUANT_F16, false, false, DIM, COLS);
+    check_rope(QUANT_Q8_0, QUANT_F16, true, true, DIM, COLS);
+    check_rope(QUANT_F32, QUANT_Q8_0, true, false, DIM / 2, COLS);
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_rope(QUANT_F16, QUANT_Q8_0, i % 2 == 1, i % 2 == 1, DIM, column_counts[i]);
+    }
 }
 
 /* ---- attention ---------------------------------------------------------------------------------
@@ -272,28 +300,29 @@ static void attend(const caches *s, int c, int head, const float *q, int window,
     for (int i = 0; i < DIM; i++) out[i] /= sum;
 }
 
-static void check_attention(quant_type type, const int32_t *pos, int n_splits, int window,
-                            float softcap) {
+static void check_attention(quant_type type, const int32_t *pos, int n_cols, int n_splits,
+                            int window, float softcap) {
     enum { LD = HEADS * DIM };
-    caches s = make_caches(type, type, pos);
-    for (int c = 0; c < COLS; c++) fill_cache(&s, c);
-    float *q = case_random(COLS * LD, 1), got[COLS * LD], *out = case_alloc(sizeof got);
-    gpu_attention a = {.q = case_upload(q, COLS * LD * 4),
+    const size_t n_bytes = (size_t)n_cols * LD * 4;
+    caches s = make_caches(type, type, pos, n_cols);
+    for (int c = 0; c < n_cols; c++) fill_cache(&s, c);
+    float *q = case_random(n_cols * LD, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
+    gpu_attention a = {.q = case_upload(q, n_bytes),
                        .ldq = LD,
                        .ldo = LD,
                        .cols = s.device_cols,
                        .kv = s.kv,
                        .n_head = HEADS,
-                       .n_cols = COLS,
+                       .n_cols = n_cols,
                        .n_splits = n_splits,
                        .window = window,
                        .scale = 0.3f,
                        .softcap = softcap,
                        .out = out};
-    a.partial = case_alloc(gpu_attention_partial(COLS, HEADS, n_splits, DIM) * 4);
+    a.partial = case_alloc(gpu_attention_partial(n_cols, HEADS, n_splits, DIM) * 4);
     OPS->attention(the_case.stream, &a);
-    case_download(got, out, sizeof got);
-    for (int c = 0; c < COLS; c++) {
+    case_download(got, out, n_bytes);
+    for (int c = 0; c < n_cols; c++) {
         for (int h = 0; h < HEADS; h++) {
             double want[DIM];
             attend(&s, c, h, q + c * LD + h * DIM, window, (double)softcap, want);
@@ -310,11 +339,15 @@ static void test_attention(void **state) {
     for (size_t i = 0; i < 3; i++) {
         for (size_t t = 0; t < 3; t++) {
             case_teardown(NULL);
-            check_attention(types[t], lengths[i], 1, 0, 0);
+            check_attention(types[t], lengths[i], COLS, 1, 0, 0);
             case_teardown(NULL);
-            check_attention(types[t], lengths[i], t == 1 ? 8 : 2, i == 1 ? 40 : 0,
+            check_attention(types[t], lengths[i], COLS, t == 1 ? 8 : 2, i == 1 ? 40 : 0,
                             i == 2 ? 2.0f : 0);
         }
+    }
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_attention(types[i % 3], lengths[0], column_counts[i], 1 + i % 2, 0, 0);
     }
 }
 

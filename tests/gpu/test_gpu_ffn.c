@@ -1,5 +1,5 @@
-/* test_gpu_ffn.c: feed-forward layers on a device: dense, exact, by lists; choosing neurons; the
- * sum over rows of down_t. Against the formulas in double, for every type. */
+/* test_gpu_ffn.c: feed-forward layers on a device: dense, exact, by lists, the sum over rows
+ * of down_t. Against the formulas in double, for every type. */
 #include "gpu_case.h"
 
 #define OPS (&the_case.b->ops)
@@ -135,49 +135,57 @@ static void test_ffn_forms(void **state) {
     }
 }
 
-/* Scores with ties, NaN, and runs of both; n_list inside of a word. */
-static void test_select(void **state) {
+/* A counter on the device that stands at 5. */
+static int32_t *new_counter(void) {
+    static const int32_t five = 5;
+    return case_upload(&five, sizeof five);
+}
+
+static void check_counter(const int32_t *counter, int64_t want) {
+    int32_t n;
+    case_download(&n, counter, sizeof n);
+    assert_int_equal(n - 5, want);
+}
+
+/* Rows of up that are read: with `skip` those that fire for any column, when something may be
+ * dropped at all; without it all. What is zero stays zero when up is not finite. */
+static void check_counts(const layer *l, bool skip, int64_t silent, int64_t want) {
+    int64_t n_bytes = l->n * l->n_cols * 4;
+    float *h = case_host((size_t)n_bytes), *device_h = case_alloc((size_t)n_bytes);
+    gpu_ffn_in a = describe(l, device_h, l->n);
+    a.skip = skip;
+    a.fired = new_counter();
+    OPS->ffn_in(the_case.stream, &a);
+    case_download(h, device_h, (size_t)n_bytes);
+    check_counter(a.fired, want);
+    for (int c = 0; c < l->n_cols; c++) assert_true(h[c * l->n + silent] == 0);
+}
+
+static void test_ffn_counts(void **state) {
     (void)state;
-    enum { N = 1300, LIST = 1077, COLS = 2 };
-    static float v[COLS][N];
-    float *bias = case_random(N, 0.3f);
-    for (int magnitude = 0; magnitude < 2; magnitude++) {
-        for (int i = 0; i < N; i++) {
-            v[0][i] = i % 97 == 5 ? (float)NAN : rng_normal(&the_case.r) - 1;
-            v[1][i] = i > 500 && i < 700 ? 3 : -2.5f;
-            if (magnitude) v[1][i] = v[1][i] > 0 ? -3 : 0;
+    for (int n_cols = 1; n_cols <= GPU_MAX_COLS; n_cols++) {
+        case_teardown(NULL);
+        layer l = make_layer(QUANT_F32, QUANT_F32, 61, 32, n_cols);
+        int64_t fire = 0, silent = 7;
+        l.gate_bias = case_host((size_t)l.n * 4);
+        for (int64_t r = 0; r < l.n; r++) l.gate_bias[r] = -6;
+        l.gate_bias[silent] = -1e9f;
+        for (int64_t r = 0; r < l.n; r++) {
+            bool any = false;
+            double size;
+            for (int c = 0; c < n_cols; c++)
+                any = any || gate_value(&l, &l.gate, l.gate_bias, r, c, &size) > 0;
+            fire += any;
         }
-        int32_t list[LIST], count, want_count = 0;
-        uint32_t bitmap[(N + 31) / 32];
-        int32_t *device_list = case_alloc(sizeof list), *device_count = case_alloc(4);
-        uint32_t *device_bitmap = case_alloc(sizeof bitmap);
-        const float cut = magnitude ? 1.25f : 0;
-        gpu_select a = {.v = case_upload(v, sizeof v),
-                        .bias = magnitude ? NULL : case_upload(bias, N * 4),
-                        .ldv = N,
-                        .n = N,
-                        .n_list = LIST,
-                        .n_cols = COLS,
-                        .cut = cut,
-                        .magnitude = magnitude != 0,
-                        .list = device_list,
-                        .count = device_count,
-                        .bitmap = device_bitmap};
-        OPS->select(the_case.stream, &a);
-        case_download(list, device_list, sizeof list);
-        case_download(&count, device_count, 4);
-        case_download(bitmap, device_bitmap, sizeof bitmap);
-        for (int i = 0; i < N; i++) {
-            bool yes = false;
-            for (int c = 0; c < COLS; c++) {
-                float x = magnitude ? fabsf(v[c][i]) : v[c][i] + bias[i];
-                yes = yes || isnan(x) || (magnitude ? x > cut : x >= cut);
-            }
-            assert_int_equal(bitmap[i / 32] >> i % 32 & 1, yes);
-            if (yes && i < LIST) assert_int_equal(list[want_count++], i);
-        }
-        assert_int_equal(count, want_count);
-        assert_true(count > 200 && count < LIST);
+        static const float inf = (float)INFINITY;
+        the_case.b->upload(the_case.stream, (float *)(uintptr_t)l.up.mat.data + silent * l.n_in,
+                           &inf, sizeof inf);
+        case_sync();
+        assert_true(fire > 0 && fire < l.n);
+        check_counts(&l, true, silent, fire);
+        check_counts(&l, false, silent, l.n);
+        l.cut = -1; /* nothing is dropped */
+        check_counts(&l, true, silent, l.n);
     }
 }
 
@@ -226,6 +234,109 @@ static void test_sparse(void **state) {
     }
 }
 
+static bool choice(const uint32_t *bitmap, int64_t n_words, int c, int64_t r) {
+    return bitmap[c * n_words + r / 32] >> r % 32 & 1;
+}
+
+/* Each column has chosen other neurons of the list: the others' give it nothing. */
+static void check_choices(layer *l, bool given, float cut) {
+    enum { WORDS = 2 };
+    int32_t list[64], count = 0, n_read = 0;
+    uint32_t bitmap[GPU_MAX_COLS][WORDS] = {{0}};
+    size_t n_bytes = (size_t)(l->n * l->n_cols) * 4;
+    float *values = case_host(n_bytes), *h = case_host(n_bytes), *device_h = case_alloc(n_bytes);
+    l->cut = cut;
+    for (int32_t r = 0; r < l->n; r++) {
+        bool listed = false, fires = false;
+        for (int c = 0; c < l->n_cols; c++) {
+            bool chosen = (r * 7 + c * 5) % 3 == 0;
+            double size, v = gate_value(l, &l->gate, l->gate_bias, r, c, &size);
+            values[c * l->n + r] = (float)v;
+            bitmap[c][r / 32] |= (uint32_t)chosen << r % 32;
+            listed = listed || chosen;
+            fires = fires || (chosen && (float)v != 0);
+        }
+        if (listed) list[count++] = r;
+        n_read += listed && (fires || cut < 0);
+    }
+    gpu_sparse_in a = {.gate = l->gate.mat,
+                       .up = l->up.mat,
+                       .gate_bias = upload_or_null(l->gate_bias, l->n),
+                       .gate_values = given ? upload_or_null(values, l->n * l->n_cols) : NULL,
+                       .ldg = l->n,
+                       .f = l->f,
+                       .cut = cut,
+                       .in = l->x.in,
+                       .list = case_upload(list, sizeof list),
+                       .count = case_upload(&count, 4),
+                       .bitmap = case_upload(bitmap, sizeof bitmap),
+                       .n_words = WORDS,
+                       .n_max = l->n,
+                       .fired = new_counter(),
+                       .h = device_h,
+                       .ldh = l->n};
+    OPS->sparse_in(the_case.stream, &a);
+    case_download(h, device_h, n_bytes);
+    check_counter(a.fired, n_read);
+    for (int c = 0; c < l->n_cols; c++) {
+        for (int i = 0; i < count; i++) {
+            double size, want = neuron_value(l, list[i], c, &size);
+            float got = h[c * l->n + i];
+            if (choice(bitmap[0], WORDS, c, list[i]))
+                case_near(got, want, size + 1e-3, tolerance, "choices", i);
+            else
+                assert_true(got == 0);
+        }
+    }
+}
+
+static void test_sparse_choices(void **state) {
+    (void)state;
+    for (int n_cols = 1; n_cols <= GPU_MAX_COLS; n_cols++) {
+        for (int k = 0; k < 6; k++) {
+            case_teardown(NULL);
+            quant_type up = k % 3 == 2 ? QUANT_Q8_0 : QUANT_F16;
+            layer l = make_layer(QUANT_F16, up, 53, 64, n_cols);
+            l.gate_bias = case_random(l.n, 1);
+            if (k >= 3) l.f = ACTIVATION_SILU;
+            check_choices(&l, k % 3 == 1, k >= 3 ? -1 : 0.5f);
+        }
+    }
+}
+
+/* An ungated layer's list: the activation is all there is. */
+static void test_sparse_ungated(void **state) {
+    (void)state;
+    enum { N = 40, COLS = 5 };
+    case_mat up = case_weights(QUANT_Q8_0, N, 64);
+    case_columns x = case_input(64, COLS);
+    layer l = {.up = up, .x = x, .n = N, .n_in = 64, .n_cols = COLS, .f = ACTIVATION_RELU};
+    int32_t list[] = {3, 4, 9, 33, 39}, count = 5;
+    uint32_t bitmap[COLS][2] = {{1u << 3, 1u << 1}, {1u << 4, 0}, {1u << 9, 0}, {0, 1u << 7}, {0}};
+    float h[COLS][5], *device_h = case_alloc(sizeof h);
+    gpu_sparse_in a = {.up = up.mat,
+                       .in = x.in,
+                       .f = l.f,
+                       .list = case_upload(list, sizeof list),
+                       .count = case_upload(&count, 4),
+                       .bitmap = case_upload(bitmap, sizeof bitmap),
+                       .n_words = 2,
+                       .n_max = 5,
+                       .fired = new_counter(),
+                       .h = device_h,
+                       .ldh = 5};
+    OPS->sparse_in(the_case.stream, &a);
+    case_download(h, device_h, sizeof h);
+    check_counter(a.fired, count);
+    for (int c = 0; c < COLS; c++) {
+        for (int i = 0; i < count; i++) {
+            double size, want = neuron_value(&l, list[i], c, &size);
+            if (!choice(bitmap[0], 2, c, list[i])) want = 0;
+            case_near(h[c][i], want, size + 1e-3, tolerance, "ungated", i);
+        }
+    }
+}
+
 /* Rows of down_t: all of them or a list, some with h = 0 whose weights are NaN. */
 static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, bool by_list) {
     case_mat w = case_weights(type, n, n_in);
@@ -236,7 +347,7 @@ static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, boo
     if (!by_list) count = (int32_t)n;
     float *h = case_random(n * n_cols, 1), *y = case_random(n_in * n_cols, 1);
     for (int64_t i = 0; i < n * n_cols; i++) {
-        if (i % n % 5 == 2) h[i] = 0;
+        if (i % n % 5 == 2 || (i % n % 5 == 3 && i / n != n_cols - 1)) h[i] = 0;
     }
     if (type == QUANT_F32) { /* never read, or worth nothing */
         static const float nan = (float)NAN;
@@ -257,11 +368,19 @@ static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, boo
                        .n_cols = n_cols,
                        .bias = by_list ? NULL : case_upload(bias, (size_t)n_in * 4),
                        .add = by_list,
+                       .fired = new_counter(),
                        .partial = case_alloc(gpu_down_partial(n_in, n_cols) * 4),
                        .y = device_y,
                        .ldy = n_in};
     OPS->down_rows(the_case.stream, &a);
     case_download(y, device_y, (size_t)(n_in * n_cols) * 4);
+    int64_t n_read = 0;
+    for (int i = 0; i < count; i++) {
+        bool any = false;
+        for (int c = 0; c < n_cols; c++) any = any || h[c * n + i] != 0;
+        n_read += any;
+    }
+    check_counter(a.fired, n_read);
     for (int c = 0; c < n_cols; c++) {
         for (int64_t j = 0; j < n_in; j++) {
             double add = by_list ? (double)before[c * n_in + j] : (double)bias[j];
@@ -287,37 +406,9 @@ static void test_down(void **state) {
     }
 }
 
-static void test_activate(void **state) {
-    (void)state;
-    enum { N = 301, COLS = 2 };
-    for (int f = 0; f < ACTIVATION_COUNT; f++) {
-        float *gate = case_random(COLS * N, 2), *up = case_random(COLS * N, 2), y[COLS * N];
-        for (int gated = 0; gated < 2; gated++) {
-            float *device_y = case_upload(gate, COLS * N * 4);
-            gpu_activate a = {.gate = device_y,
-                              .up = gated ? case_upload(up, COLS * N * 4) : NULL,
-                              .ldg = N,
-                              .ldu = N,
-                              .ldy = N,
-                              .n = N,
-                              .n_cols = COLS,
-                              .f = (activation)f,
-                              .threshold = 0.25f,
-                              .y = device_y};
-            OPS->activate(the_case.stream, &a);
-            case_download(y, device_y, sizeof y);
-            for (int i = 0; i < COLS * N; i++) {
-                double want = reference_activation((activation)f, 0.25, (double)gate[i]);
-                double u = (double)up[i];
-                if (gated) want *= f == ACTIVATION_DRELU && u < 0 ? 0 : u;
-                case_near(y[i], want, fabs(want) + 0.1, 1e-5, "activate", i);
-            }
-        }
-    }
-}
-
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_ffn_types), CASE_TEST(test_ffn_forms), CASE_TEST(test_select),
-    CASE_TEST(test_sparse),    CASE_TEST(test_down),      CASE_TEST(test_activate),
+    CASE_TEST(test_ffn_types), CASE_TEST(test_ffn_forms),      CASE_TEST(test_ffn_counts),
+    CASE_TEST(test_sparse),    CASE_TEST(test_sparse_choices), CASE_TEST(test_sparse_ungated),
+    CASE_TEST(test_down),
 };
 CASE_MAIN(tests)

@@ -387,7 +387,7 @@ static void test_exchange(void **state) {
 /* Nobody answers: one wait runs out, the others do not add up, x stays, and reset mends it. */
 static void test_time_out(void **state) {
     (void)state;
-    enum { WAIT_MS = 1000 };
+    enum { WAIT_MS = 1000, MANY = GPU_MAX_COLS + 2 };
     exchange e;
     exchange_open(&e, WAIT_MS);
     exchange_memory m = exchange_alloc(&e);
@@ -413,9 +413,27 @@ static void test_time_out(void **state) {
     epoch = 2;
     B->upload(e.o.stream, m.epoch, &epoch, sizeof epoch);
     enqueue_layers(&e, m.x, m.bits, m.epoch);
+    gpu_receive prompt = {.host_x = (float *)e.buffer[0].device +
+                                    WIDTH, /* zeros, for more columns */
+                          .n = WIDTH / MANY,
+                          .ldy = WIDTH / MANY,
+                          .n_cols = MANY,
+                          .set = true,
+                          .host_bits = e.buffer[0].device,
+                          .bits = m.bits,
+                          .n_words = 1,
+                          .flag = flag_at(&e, 0, false, true),
+                          .epoch = m.epoch,
+                          .y = m.x};
+    OPS->receive(e.o.stream, &prompt);
     B->release(e.o.device);
     assert_int_equal(B->stream_sync(e.o.stream, &err), PI_ERR_CANCELLED);
     assert_int_equal(B->reset(e.o.device, &err), PI_OK);
+    uint32_t word = 0;
+    B->download(e.o.stream, x, m.x, sizeof x);
+    B->download(e.o.stream, &word, m.bits, sizeof word);
+    assert_int_equal(B->stream_sync(e.o.stream, &err), PI_OK);
+    assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3 && word == 0xc0ffee);
     B->free(e.o.device, m.all);
     exchange_close(&e);
 }

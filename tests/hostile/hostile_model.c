@@ -69,8 +69,10 @@ static void write_changed(const change *c) {
     pi_error err;
     must(gguf_open("model.gguf", NULL, &f, &err), &err);
     must(gguf_writer_create("bad.gguf", &w, &err), &err);
-    for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
-    if (c->without_key) gguf_remove(w, c->without_key);
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) {
+        const gguf_value *v = gguf_value_at(f, i);
+        if (!c->without_key || !gguf_string_is(v->key, c->without_key)) gguf_put_value(w, v);
+    }
     if (c->keys) c->keys(w, c->argument);
     add_tensors(w, f, c);
     must(gguf_writer_finish(w, &err), &err);
@@ -134,12 +136,12 @@ static void put_counts(gguf_writer *w, const char *argument) {
     char *end;
     unsigned long n_tokens = strtoul(argument, &end, 10), n_scores = strtoul(end, NULL, 10);
     for (size_t i = 0; i < N(tokens); i++) tokens[i] = (gguf_string){"t", 1};
-    gguf_remove(w, "tokenizer.ggml.token_type");
     gguf_put_strings(w, "tokenizer.ggml.tokens", tokens, n_tokens);
     gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, n_scores);
 }
 static void counts(const char *argument) {
-    write_changed(&(change){.keys = put_counts, .argument = argument});
+    write_changed(&(change){
+        .without_key = "tokenizer.ggml.token_type", .keys = put_counts, .argument = argument});
 }
 
 static void put_tokens_of_numbers(gguf_writer *w, const char *argument) {

@@ -39,4 +39,7 @@ int kernel_bench_mat_t(int argc, char **argv);
 /* kernel_gather.c: `--bench gather [type] [n_in] [density]`; the exit status. */
 int kernel_gather(int argc, char **argv);
 
+/* kernel_share.c: `--bench share [type] [tier]`. */
+int kernel_share(int argc, char **argv);
+
 #endif

@@ -64,7 +64,7 @@ static void test_required(void **state) {
 
 static void check_row(const arch_row *row) {
     bool seen[ROLE_COUNT] = {false};
-    assert_in_range(row->n_tensors, 1, ARCH_MAX_TENSORS);
+    assert_true(row->n_tensors > 0);
     for (int i = 0; i < row->n_tensors; i++) {
         const arch_tensor *t = &row->tensors[i];
         char name[64], other[64];

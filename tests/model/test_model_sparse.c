@@ -19,7 +19,7 @@
 #define GOOD_PATH  TEST_BINARY_DIR "/test_model_sparse_good.gguf"
 #define MODEL_PATH TEST_BINARY_DIR "/test_model_sparse.gguf"
 
-enum { N_LAYER = 2, N_EMBD = 64, N_FF = 96, RANK = 32, MAX_EXTRA = 4 };
+enum { N_LAYER = 2, N_EMBD = 64, N_FF = 96, RANK = 32, MAX_EXTRA = 4, MAX_DROPPED = 3 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ typedef struct extra_tensor {
 
 /* A change to the good file. */
 typedef struct change {
-    const char *drop[2]; /* tensors */
+    const char *drop[MAX_DROPPED]; /* tensors and keys */
     void (*keys)(gguf_writer *w);
     extra_tensor extra[MAX_EXTRA];
 } change;
@@ -49,9 +49,9 @@ static tiny_model prepared_model(const char *predictor) {
     return t;
 }
 
-static bool is_dropped(const change *c, const char *name) {
-    for (int i = 0; i < 2; i++)
-        if (c->drop[i] && strcmp(c->drop[i], name) == 0) return true;
+static bool is_dropped(const change *c, gguf_string name) {
+    for (int i = 0; i < MAX_DROPPED && c->drop[i]; i++)
+        if (gguf_string_is(name, c->drop[i])) return true;
     return false;
 }
 
@@ -75,11 +75,14 @@ static void write_changed(const change *c) {
     pi_error err;
     must(gguf_open(GOOD_PATH, NULL, &f, &err), &err);
     must(gguf_writer_create(MODEL_PATH, &w, &err), &err);
-    for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) {
+        const gguf_value *v = gguf_value_at(f, i);
+        if (!is_dropped(c, v->key)) gguf_put_value(w, v);
+    }
     if (c->keys) c->keys(w);
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
-        if (!is_dropped(c, t->name))
+        if (!is_dropped(c, (gguf_string){t->name, strlen(t->name)}))
             must(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err), &err);
     }
     for (int i = 0; i < MAX_EXTRA && c->extra[i].name; i++) {
@@ -89,7 +92,8 @@ static void write_changed(const change *c) {
     must(gguf_writer_begin_data(w, &err), &err);
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
-        if (!is_dropped(c, t->name)) must(gguf_write_data(w, t->data, t->n_bytes, &err), &err);
+        if (!is_dropped(c, (gguf_string){t->name, strlen(t->name)}))
+            must(gguf_write_data(w, t->data, t->n_bytes, &err), &err);
     }
     for (int i = 0; i < MAX_EXTRA && c->extra[i].name; i++) write_extra(w, &c->extra[i]);
     must(gguf_writer_finish(w, &err), &err);
@@ -234,15 +238,11 @@ static void test_bundle(void **state) {
 }
 
 /* Without the version key the same tensors are an ordinary model's. */
-static void drop_version(gguf_writer *w) {
-    gguf_remove(w, SPARSE_KEY_VERSION);
-}
-
 static void test_not_prepared(void **state) {
     (void)state;
     tiny_model t = prepared_model("lowrank");
     tiny_write(&t, GOOD_PATH);
-    model *m = open_changed(&(change){.keys = drop_version});
+    model *m = open_changed(&(change){.drop = {SPARSE_KEY_VERSION}});
     assert_false(m->sparse.prepared);
     assert_int_equal(m->layers[0].sparse.predictor, PREDICTOR_NONE);
     assert_true(isnan(m->layers[0].sparse.recall));
@@ -250,10 +250,7 @@ static void test_not_prepared(void **state) {
     model_close(m);
 }
 
-static void plain_activation(gguf_writer *w) {
-    drop_version(w);
-    gguf_remove(w, "llama.hidden_activation");
-    gguf_remove(w, SPARSE_KEY_PREDICTOR_KIND);
+static void put_threshold(gguf_writer *w) {
     gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, 0.25f);
 }
 
@@ -261,7 +258,9 @@ static void test_pwri(void **state) {
     (void)state;
     tiny_model t = prepared_model("relu_mlp");
     tiny_write(&t, GOOD_PATH);
-    write_changed(&(change){.keys = plain_activation});
+    write_changed(&(change){
+        .drop = {SPARSE_KEY_VERSION, "llama.hidden_activation", SPARSE_KEY_PREDICTOR_KIND},
+        .keys = put_threshold});
     for (int pwri = 0; pwri < 2; pwri++) {
         model *m;
         pi_error err;

@@ -60,8 +60,18 @@ place_machine random_machine(rng *r) {
     return m;
 }
 
+uint64_t workload_bytes(const place_workload *w) {
+    uint64_t sum = w->table_bytes + w->head_bytes - w->tied_bytes;
+    for (int i = 0; i < w->n_layers; i++) {
+        const place_layer *l = &w->layers[i];
+        sum += l->always_bytes + l->predictor_bytes + l->kv_bytes;
+        sum += (uint64_t)(l->n / l->unit) * l->unit_bytes;
+    }
+    return sum;
+}
+
 uint64_t random_budget(rng *r, const place_workload *w, const place_machine *m) {
-    uint64_t all = place_workload_bytes(w) + w->scratch_bytes + m->runtime_bytes + m->margin_bytes;
+    uint64_t all = workload_bytes(w) + w->scratch_bytes + m->runtime_bytes + m->margin_bytes;
     return rng_u64(r) % (all + all / 10);
 }
 

@@ -9,6 +9,8 @@
 /* n_layers layers of at most max_units groups of neurons. */
 void random_workload(rng *r, int n_layers, int max_units, place_workload *out);
 place_machine random_machine(rng *r);
+/* All weights and the whole KV cache. */
+uint64_t workload_bytes(const place_workload *w);
 /* Up to a little more than everything needs. */
 uint64_t random_budget(rng *r, const place_workload *w, const place_machine *m);
 

@@ -103,7 +103,7 @@ static void check_plan(const place_workload *w, const place_machine *m, uint64_t
     uint64_t twice = plan->head == PLACE_GPU && !m->shared ? w->tied_bytes : 0;
     assert_int_equal(t.weights[PLACE_GPU] + t.weights[PLACE_CPU] + t.kv_cache[PLACE_GPU] +
                          t.kv_cache[PLACE_CPU],
-                     place_workload_bytes(w) + twice);
+                     workload_bytes(w) + twice);
 }
 
 /* Of rising budgets: within each, and never slower than with less. */
@@ -115,8 +115,7 @@ static void test_budgets(void **state) {
         place_workload w;
         random_workload(&r, 4 + (int)(rng_u64(&r) % 40), 200, &w);
         place_machine m = random_machine(&r);
-        uint64_t all = place_workload_bytes(&w) + w.scratch_bytes + m.runtime_bytes +
-                       m.margin_bytes;
+        uint64_t all = workload_bytes(&w) + w.scratch_bytes + m.runtime_bytes + m.margin_bytes;
         double before = INFINITY;
         for (uint64_t i = 0; i <= BUDGETS; i++) {
             uint64_t budget = all * i / BUDGETS;
@@ -160,7 +159,7 @@ static void test_ends(void **state) {
     m.device[PLACE_GPU] = (place_device){.stream_gbps = 1e4, .gather_gbps = 1e4};
     m.runtime_bytes = 5000;
     m.margin_bytes = 4000;
-    uint64_t fixed = 10000, all = place_workload_bytes(&w) + fixed;
+    uint64_t fixed = 10000, all = workload_bytes(&w) + fixed;
     const uint64_t too_little[] = {0, 1, fixed - 1, fixed};
     for (size_t i = 0; i < sizeof too_little / sizeof *too_little; i++) {
         solve(&w, &m, too_little[i], &plan);
@@ -239,7 +238,7 @@ static void test_allocation_failures(void **state) {
     place_workload w;
     random_workload(&r, 5, 6, &w);
     place_machine m = random_machine(&r);
-    uint64_t budget = place_workload_bytes(&w) / 2 + m.runtime_bytes + m.margin_bytes;
+    uint64_t budget = workload_bytes(&w) / 2 + m.runtime_bytes + m.margin_bytes;
     int64_t before = mem_count();
     place_plan plan;
     solve(&w, &m, budget, &plan);

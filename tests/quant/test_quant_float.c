@@ -192,6 +192,29 @@ static void test_nonfinite_floats(void **state) {
     assert_false(quant_has_nonfinite(QUANT_I32, &all_ones, 1));
 }
 
+/* What a half cannot hold is found in the result, what no type should hold in the source. */
+static void test_checked(void **state) {
+    (void)state;
+    float x[32] = {1, -2, 3};
+    uint16_t halves[32];
+    uint8_t blocks[64];
+    const quant_traits *f16 = quant_find(QUANT_F16), *q8 = quant_find(QUANT_Q8_0);
+    const quant_traits *bf16 = quant_find(QUANT_BF16);
+    assert_int_equal(quant_quantize_checked(f16, x, halves, 32, NULL), QUANT_SOUND);
+    assert_true(quant_f16_to_f32(halves[1]) == -2);
+    x[5] = -65520; /* rounds to infinity */
+    assert_int_equal(quant_quantize_checked(f16, x, halves, 32, NULL), QUANT_BAD_RESULT);
+    assert_int_equal(quant_quantize_checked(q8, x, blocks, 32, NULL), QUANT_SOUND);
+    assert_int_equal(quant_quantize_checked(bf16, x, halves, 32, NULL), QUANT_SOUND);
+    halves[0] = 0x1234;
+    const float worst[] = {INFINITY, -INFINITY, NAN};
+    for (size_t i = 0; i < 3; i++) {
+        x[31] = worst[i];
+        assert_int_equal(quant_quantize_checked(bf16, x, halves, 32, NULL), QUANT_BAD_SOURCE);
+        assert_int_equal(halves[0], 0x1234);
+    }
+}
+
 /* Conversions of plain types go through rows at any address. */
 static void test_plain_rows_unaligned(void **state) {
     (void)state;
@@ -218,6 +241,7 @@ int main(void) {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_row_bytes),
         cmocka_unit_test(test_nonfinite_floats),
+        cmocka_unit_test(test_checked),
         cmocka_unit_test(test_plain_rows_unaligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

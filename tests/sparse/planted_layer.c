@@ -127,3 +127,20 @@ void planted_free(planted_layer *p) {
     mem_free(p->gate);
     mem_free(p->bias);
 }
+
+int planted_set_up(const planted_shape *shape, int n_threads, void **state) {
+    planted_fixture *f = mem_calloc(1, sizeof *f);
+    assert_non_null(f);
+    assert_int_equal(pool_create(n_threads, &f->pool, NULL), PI_OK);
+    planted_make(shape, &f->layer);
+    *state = f;
+    return 0;
+}
+
+int planted_tear_down(void **state) {
+    planted_fixture *f = *state;
+    planted_free(&f->layer);
+    pool_destroy(f->pool);
+    mem_free(f);
+    return 0;
+}

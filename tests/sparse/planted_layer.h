@@ -26,4 +26,12 @@ typedef struct planted_layer {
 void planted_make(const planted_shape *shape, planted_layer *out);
 void planted_free(planted_layer *p);
 
+/* A layer with a pool to fit on, as cmocka's fixture. */
+typedef struct planted_fixture {
+    pool *pool;
+    planted_layer layer;
+} planted_fixture;
+int planted_set_up(const planted_shape *shape, int n_threads, void **state);
+int planted_tear_down(void **state);
+
 #endif

@@ -170,11 +170,6 @@ static void limits(void **state) {
     assert_int_equal(tokenizer_decode(o.t, bad, 2, false, text, 4, &n, &err), PI_ERR_RANGE);
     assert_int_equal(tokenizer_decode(o.t, bad, 1, false, text, 1, &n, &err), PI_ERR_LIMIT);
     assert_int_equal(n, 2);
-    gguf_string entry;
-    token_type type;
-    assert_true(tokenizer_entry(o.t, F + 10, &entry, &type));
-    assert_int_equal(type, TOKEN_USER_DEFINED); /* as the file has it */
-    assert_false(tokenizer_entry(o.t, F + 12, &entry, &type));
     close_vocab(o);
 }
 

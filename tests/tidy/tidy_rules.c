@@ -29,16 +29,15 @@ static const struct {
     {"text", "base quant gguf"},
     {"model", "base quant gguf"},
     {"sparse", "base quant gguf model cpu"},
-    {"place", "base model sparse"},
+    {"place", "base gpu model sparse"},
     {"engine", "base quant gguf cpu gpu model sparse"},
     {"sample", "base text public"},
     {"tools", "* public"},
     {"api", "* public"},
-    {"server", "base text public"},
-    {"cli", "base server public"},
+    {"cli", "base public"},
     {"include", "base public"},
     {"examples", "base public"},
-    {"tests", "* server cli public"},
+    {"tests", "* cli public"},
 };
 enum { LAW_ROWS = sizeof law / sizeof law[0] };
 

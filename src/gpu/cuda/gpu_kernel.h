@@ -122,6 +122,12 @@ static __device__ __forceinline__ float gpu_bf16_float(uint32_t bits) {
     return gpu_bits_float(bits << 16);
 }
 
+/* Four bits as four bytes of 0 or 1: copies of them, 7 apart, have bit j at 8 j, and none overlap.
+ */
+static __device__ __forceinline__ uint32_t gpu_spread_bits(uint32_t bits) {
+    return bits * 0x00204081u & 0x01010101u;
+}
+
 /* The activations of activation.h; NaN stays NaN. */
 static __device__ __forceinline__ float gpu_relu(float x) {
     return x < 0.0f ? 0.0f : x;
@@ -143,9 +149,16 @@ static __device__ __forceinline__ float gpu_activation(activation f, float thres
     }
 }
 
-/* f(gate) * up, with the second ReLU of dReLU. */
+/* f(gate) * up, with the second ReLU of dReLU. What is zero stays zero whatever `up` is. */
 static __device__ __forceinline__ float gpu_gated(activation f, float activated, float up) {
+    if (activated == 0.0f) return 0.0f;
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
+}
+
+/* Bit i of column c of a bitmap [n_cols][n_words]; NULL: every bit is set. */
+static __device__ __forceinline__ bool gpu_chosen(const uint32_t *bitmap, int64_t n_words,
+                                                  int64_t c, int64_t i) {
+    return !bitmap || (bitmap[c * n_words + i / 32] >> (i % 32) & 1u) != 0;
 }
 
 #endif

@@ -9,7 +9,11 @@
 #include "gpu_dot.h"
 #include "op_table.h"
 
-enum { WARPS = 4, ADD_THREADS = 256 };
+enum {
+    WARPS = 4,
+    ADD_THREADS = 256,
+    MIN_BLOCKS = 3 /* per multiprocessor: with more, sums would not stay in registers */
+};
 
 /* Elements per unit, and the unit's values times a factor added to acc. */
 template <class F, bool quantized> struct unit_of;
@@ -48,8 +52,15 @@ template <class F, int C> struct down_shared {
     float sum[WARPS - 1][C][unit_of<F, F::quantized>::elems][GPU_WARP];
 };
 
+/* Whether item i is not zero for a column from c on. */
+static __device__ __forceinline__ bool any_from(const gpu_down_rows &a, int c, int64_t i) {
+    bool any = false;
+    for (; c < a.n_cols; c++) any = any || a.h[c * a.ldh + i] != 0.0f;
+    return any;
+}
+
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP) down_kernel(gpu_down_rows a) {
+static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
     typedef unit_of<F, F::quantized> unit_type;
     typedef down_shared<F, C> shared_type;
     GPU_SHARED(shared_type, shared);
@@ -58,6 +69,8 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) down_kernel(gpu_down_r
     const int64_t used = unit < units ? unit : units - 1;
     const int part = (int)blockIdx.y, c0 = (int)blockIdx.z * C;
     const int64_t count = a.count ? *a.count : a.n_max;
+    const bool counts = a.fired && blockIdx.x == 0 && blockIdx.z == 0; /* for all stretches */
+    int32_t n_read = 0;
     float acc[C][unit_type::elems];
     GPU_UNROLL
     for (int c = 0; c < C; c++) {
@@ -72,6 +85,7 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) down_kernel(gpu_down_r
             h[c] = c0 + c < a.n_cols ? a.h[(c0 + c) * a.ldh + i] : 0.0f;
             any = any || h[c] != 0.0f;
         }
+        if (counts) n_read += any || any_from(a, C, i);
         if (!any) continue;
         float w[unit_type::elems];
         unit_type::load(gpu_row(a.w, a.list ? a.list[i] : i), n, used, w);
@@ -82,6 +96,7 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) down_kernel(gpu_down_r
             for (int j = 0; j < unit_type::elems; j++) acc[c][j] += h[c] * w[j];
         }
     }
+    if (n_read > 0 && gpu_lane() == 0) gpu_count(a.fired, n_read);
     if (gpu_warp() > 0) {
         GPU_UNROLL
         for (int c = 0; c < C; c++) {

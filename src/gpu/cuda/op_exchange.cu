@@ -8,24 +8,39 @@
 
 enum { THREADS = 512 };
 
+/* Column c of what is handed over, by one block. */
+static __device__ __forceinline__ void publish_column(const gpu_publish &a, int64_t c) {
+    for (int64_t i = threadIdx.x; i < a.n; i += THREADS) a.host_x[c * a.n + i] = a.x[c * a.ldx + i];
+    if (!a.bits) return;
+    for (int64_t i = threadIdx.x; i < a.n_words; i += THREADS)
+        a.host_bits[c * a.n_words + i] = a.bits[c * a.n_words + i];
+}
+
 /* One block: the flag has to follow all of the data, and a block can wait for its own threads. A
  * few kilobytes do not need more. */
 static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
-    for (int c = 0; c < a.n_cols; c++) {
-        for (int64_t i = threadIdx.x; i < a.n; i += THREADS)
-            a.host_x[c * a.n + i] = a.x[c * a.ldx + i];
-    }
-    if (a.bits)
-        for (int64_t i = threadIdx.x; i < a.n_words; i += THREADS) a.host_bits[i] = a.bits[i];
+    for (int c = 0; c < a.n_cols; c++) publish_column(a, c);
     gpu_fence_system();
     gpu_sync();
     if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch);
 }
 
+/* A prompt's columns, a block each. */
+static __global__ void __launch_bounds__(THREADS) copy_kernel(gpu_publish a) {
+    publish_column(a, blockIdx.x);
+    gpu_fence_system();
+}
+
 void gpu_op_publish(gpu_stream *s, const gpu_publish *a) {
-    assert(a->n_cols >= 1 && a->flag && a->epoch);
+    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
+    gpu_publish last = *a;
+    if (a->n_cols > GPU_MAX_COLS) { /* what raises the flag is enqueued behind, with no data */
+        const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
+        gpu_launch(s, grid, copy_kernel, *a);
+        last.n_cols = 0;
+    }
     const gpu_grid grid = {1, 1, 1, THREADS};
-    gpu_launch(s, grid, publish_kernel, *a);
+    gpu_launch(s, grid, publish_kernel, last);
 }
 
 struct receive_args {
@@ -64,12 +79,27 @@ static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a)
     if (!shared.arrived) return;
     const int64_t c = blockIdx.x;
     const volatile float *x = a.r.host_x + c * a.r.n; /* not from a cache: the host wrote it */
-    for (int64_t i = threadIdx.x; i < a.r.n; i += THREADS) a.r.y[c * a.r.ldy + i] += x[i];
+    float *y = a.r.y + c * a.r.ldy;
+    for (int64_t i = threadIdx.x; i < a.r.n; i += THREADS) y[i] = a.r.set ? x[i] : y[i] + x[i];
+    if (!a.r.host_bits) return;
+    const volatile uint32_t *bits = a.r.host_bits + c * a.r.n_words;
+    for (int64_t i = threadIdx.x; i < a.r.n_words; i += THREADS)
+        a.r.bits[c * a.r.n_words + i] = bits[i];
+}
+
+/* One that waits for all, so that not every block of a prompt polls over the bus. */
+static __global__ void __launch_bounds__(GPU_WARP) wait_kernel(receive_args a) {
+    if (threadIdx.x == 0) wait_for(a);
 }
 
 void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
-    assert(a->n_cols >= 1 && a->flag && a->epoch);
+    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
+    assert(!a->host_bits || a->bits);
     const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s)};
+    if (a->n_cols > GPU_MAX_COLS) {
+        const gpu_grid one = {1, 1, 1, GPU_WARP};
+        gpu_launch(s, one, wait_kernel, r);
+    }
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
     gpu_launch(s, grid, receive_kernel, r);
 }

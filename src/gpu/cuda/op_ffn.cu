@@ -25,7 +25,10 @@ struct ffn_args {
     float threshold, cut;
     gpu_input in;
     const int32_t *list, *count; /* NULL: items are neurons */
-    int64_t n;                   /* items at most */
+    const uint32_t *bitmap;      /* by neuron, or NULL */
+    int64_t n_words;
+    int64_t n; /* items at most */
+    int32_t *fired;
     float *h;
     int64_t ldh;
 };
@@ -35,7 +38,7 @@ static __device__ __forceinline__ float activated(const ffn_args &a, float v) {
     return fabsf(y) <= a.cut ? 0.0f : y;
 }
 
-/* What the gate makes of the columns; true when `up` is needed. */
+/* What the gate makes of the columns, for those that chose the neuron; true when `up` is needed. */
 template <class F, int C>
 static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t item, int64_t neuron,
                                                   float (&v)[C]) {
@@ -51,15 +54,21 @@ static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t ite
         GPU_UNROLL
         for (int c = 0; c < C; c++) v[c] = activated(a, sum[0][c] + bias);
     }
-    bool any = false;
+    bool any = a.cut < 0.0f;
     GPU_UNROLL
-    for (int c = 0; c < C; c++) any = any || (c < a.in.n_cols && v[c] != 0.0f);
+    for (int c = 0; c < C; c++) {
+        if (c >= a.in.n_cols) break;
+        if (!gpu_chosen(a.bitmap, a.n_words, c, neuron)) v[c] = 0.0f;
+        any = any || v[c] != 0.0f;
+    }
     return any;
 }
 
-/* False when h is to be left as it is: it holds the zeros of these activations already. */
+/* False when h is to be left as it is: it holds the zeros of these activations already. `reads`
+ * becomes true when up's row is read. */
 template <class F, int C>
-static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item, float (&v)[C]) {
+static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item, float (&v)[C],
+                                                 bool &reads) {
     const int64_t neuron = a.list ? a.list[item] : item;
     const float up_bias = a.up_bias ? a.up_bias[neuron] : 0.0f;
     const bool gated = a.gate.data || a.values;
@@ -73,6 +82,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
         GPU_UNROLL
         for (int c = 0; c < C; c++)
             v[c] = gpu_gated(a.f, activated(a, sum[0][c] + gate_bias), sum[1][c] + up_bias);
+        reads = true;
         return true;
     }
     if (gated && !gate_first<F, C>(a, item, neuron, v)) return !a.values_by_item;
@@ -80,11 +90,14 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
     const uint8_t *row[1] = {gpu_row(a.up, neuron)};
     float sum[1][C];
     gpu_dot_rows<F, 1, C>(row, a.up.n_in, a.in, sum);
+    reads = true;
     GPU_UNROLL
     for (int c = 0; c < C; c++) {
         const float up = sum[0][c] + up_bias;
-        /* What is zero stays zero, whatever `up` is. */
-        v[c] = !gated ? activated(a, up) : v[c] == 0.0f ? 0.0f : gpu_gated(a.f, v[c], up);
+        if (gated)
+            v[c] = gpu_gated(a.f, v[c], up);
+        else if (c < a.in.n_cols && gpu_chosen(a.bitmap, a.n_words, c, neuron))
+            v[c] = activated(a, up);
     }
     return true;
 }
@@ -94,18 +107,23 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) ffn_kernel
     const int64_t n = a.count ? *a.count : a.n;
     const int64_t step = (int64_t)gridDim.x * WARPS;
     const int64_t n_in = a.up.data ? a.up.n_in : a.gate.n_in;
+    int32_t n_read = 0; /* rows of up */
     for (int64_t i = (int64_t)blockIdx.x * WARPS + gpu_warp(); i < n; i += step) {
+        bool reads = false;
         for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
             ffn_args part = a;
             float v[C];
             part.in = gpu_input_from(a.in, c0, n_in);
             if (a.values) part.values = a.values + c0 * a.ldv;
-            if (!neuron_of<F, C>(part, i, v) || gpu_lane() != 0) continue;
+            if (a.bitmap) part.bitmap = a.bitmap + c0 * a.n_words;
+            if (!neuron_of<F, C>(part, i, v, reads) || gpu_lane() != 0) continue;
             GPU_UNROLL
             for (int c = 0; c < C; c++)
                 if (c < part.in.n_cols) a.h[(c0 + c) * a.ldh + i] = v[c];
         }
+        n_read += reads;
     }
+    if (a.fired && n_read > 0 && gpu_lane() == 0) gpu_count(a.fired, n_read);
 }
 
 static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
@@ -151,6 +169,7 @@ void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
     f.cut = a->cut;
     f.in = a->in;
     f.n = a->n;
+    f.fired = a->fired;
     f.h = a->h;
     f.ldh = a->ldh;
     run(s, f);
@@ -171,7 +190,10 @@ void gpu_op_sparse_in(gpu_stream *s, const gpu_sparse_in *a) {
     f.in = a->in;
     f.list = a->list;
     f.count = a->count;
+    f.bitmap = a->bitmap;
+    f.n_words = a->n_words;
     f.n = a->n_max;
+    f.fired = a->fired;
     f.h = a->h;
     f.ldh = a->ldh;
     run(s, f);

@@ -1,119 +1,119 @@
 /* op_pack.cu: GGUF rows become packed rows (gpu_mat): quants first, then scales. Done once, when
- * weights are loaded: a thread moves one block. */
+ * weights are loaded: a thread moves one block, part by part. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
 #include "op_table.h"
 #include "quant_blocks.h"
 
-enum { THREADS = 128 };
+enum { THREADS = 128, MAX_PARTS = 4 };
 
-static __device__ __forceinline__ void move(uint8_t *to, const void *from, int n) {
-    for (int i = 0; i < n; i++) to[i] = ((const uint8_t *)from)[i];
-}
+/* Bytes of a block that stay together, in the order of the packed row. */
+struct pack_part {
+    int from, n_bytes;
+};
 
-/* Block `b` of a row of n elements. GGUF rows are aligned to 2 bytes at best: bytes are moved. */
-static __device__ __forceinline__ void pack_block(quant_type type, const uint8_t *src, uint8_t *row,
-                                                  int64_t n, int64_t b) {
+struct pack_layout {
+    int elems; /* per block */
+    size_t n_bytes;
+    pack_part part[MAX_PARTS];
+};
+
+/* Fields of a block, from the first to the end of the last, which lie side by side. */
+#define FIELDS(block, first, last)                                                                 \
+    {                                                                                              \
+        (int)offsetof(block, first),                                                               \
+            (int)(offsetof(block, last) + sizeof(block::last) - offsetof(block, first))            \
+    }
+#define FIELD(block, name) FIELDS(block, name, name)
+#define LAYOUT(elems, block, ...)                                                                  \
+    {                                                                                              \
+        elems, sizeof(block), {                                                                    \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static pack_layout layout_of(quant_type type) {
     switch (type) {
-    case QUANT_Q8_0: {
-        const block_q8_0 *q = (const block_q8_0 *)src + b;
-        move(row + 32 * b, q->qs, 32);
-        move(row + n + 2 * b, &q->d, 2);
-        break;
-    }
-    case QUANT_Q4_0: {
-        const block_q4_0 *q = (const block_q4_0 *)src + b;
-        move(row + 16 * b, q->qs, 16);
-        move(row + n / 2 + 2 * b, &q->d, 2);
-        break;
-    }
-    case QUANT_MXFP4: {
-        const block_mxfp4 *q = (const block_mxfp4 *)src + b;
-        move(row + 16 * b, q->qs, 16);
-        row[n / 2 + b] = q->e;
-        break;
-    }
-    case QUANT_Q4_K: {
-        const block_q4_K *q = (const block_q4_K *)src + b;
-        move(row + 128 * b, q->qs, 128);
-        move(row + n / 2 + 16 * b, q, 16); /* d, dmin, scales: the block's first 16 bytes */
-        break;
-    }
-    case QUANT_Q6_K: {
-        const block_q6_K *q = (const block_q6_K *)src + b;
-        move(row + 128 * b, q->ql, 128);
-        move(row + n / 2 + 64 * b, q->qh, 64);
-        move(row + n / 2 + n / 4 + 16 * b, q->scales, 16);
-        move(row + n / 2 + n / 4 + n / 16 + 2 * b, &q->d, 2);
-        break;
-    }
-    default: /* plain types: an element is a block */
-        if (type == QUANT_F32)
-            move(row + 4 * b, src + 4 * b, 4);
-        else
-            move(row + 2 * b, src + 2 * b, 2);
+    case QUANT_F32: /* plain types: an element is a block */
+        return {1, 4, {{0, 4}}};
+    case QUANT_F16:
+    case QUANT_BF16:
+        return {1, 2, {{0, 2}}};
+    case QUANT_Q8_0:
+        return LAYOUT(32, block_q8_0, FIELD(block_q8_0, qs), FIELD(block_q8_0, d));
+    case QUANT_Q4_0:
+        return LAYOUT(32, block_q4_0, FIELD(block_q4_0, qs), FIELD(block_q4_0, d));
+    case QUANT_Q4_1:
+        return LAYOUT(32, block_q4_1, FIELD(block_q4_1, qs), FIELDS(block_q4_1, d, m));
+    case QUANT_Q5_0:
+        return LAYOUT(32, block_q5_0, FIELD(block_q5_0, qs), FIELD(block_q5_0, qh),
+                      FIELD(block_q5_0, d));
+    case QUANT_Q5_1:
+        return LAYOUT(32, block_q5_1, FIELD(block_q5_1, qs), FIELD(block_q5_1, qh),
+                      FIELDS(block_q5_1, d, m));
+    case QUANT_IQ4_NL:
+        return LAYOUT(32, block_iq4_nl, FIELD(block_iq4_nl, qs), FIELD(block_iq4_nl, d));
+    case QUANT_MXFP4:
+        return LAYOUT(32, block_mxfp4, FIELD(block_mxfp4, qs), FIELD(block_mxfp4, e));
+    case QUANT_Q2_K:
+        return LAYOUT(QUANT_K, block_q2_K, FIELD(block_q2_K, qs), FIELD(block_q2_K, scales),
+                      FIELDS(block_q2_K, d, dmin));
+    case QUANT_Q3_K:
+        return LAYOUT(QUANT_K, block_q3_K, FIELD(block_q3_K, qs), FIELD(block_q3_K, hmask),
+                      FIELDS(block_q3_K, scales, d));
+    case QUANT_Q4_K:
+        return LAYOUT(QUANT_K, block_q4_K, FIELD(block_q4_K, qs), FIELDS(block_q4_K, d, scales));
+    case QUANT_Q5_K:
+        return LAYOUT(QUANT_K, block_q5_K, FIELD(block_q5_K, qs), FIELD(block_q5_K, qh),
+                      FIELDS(block_q5_K, d, scales));
+    case QUANT_Q6_K:
+        return LAYOUT(QUANT_K, block_q6_K, FIELD(block_q6_K, ql), FIELD(block_q6_K, qh),
+                      FIELD(block_q6_K, scales), FIELD(block_q6_K, d));
+    case QUANT_IQ4_XS:
+        return LAYOUT(QUANT_K, block_iq4_xs, FIELD(block_iq4_xs, qs),
+                      FIELDS(block_iq4_xs, d, scales_l));
+    default:
+        assert(!"a type without kernels");
+        return {};
     }
 }
 
 struct pack_args {
     gpu_pack p;
+    pack_layout layout;
     int64_t n_blocks; /* per row */
     size_t n_used;    /* bytes of a row; zeros follow */
 };
 
+/* GGUF rows are aligned to 2 bytes at best: bytes are moved. */
 static __global__ void __launch_bounds__(THREADS) pack_kernel(pack_args a) {
     const int64_t r = blockIdx.y + (int64_t)blockIdx.z * gridDim.y;
     const int64_t b = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (r >= a.p.n_rows) return;
-    const uint8_t *src = (const uint8_t *)a.p.src + (size_t)r * a.p.src_row_bytes;
+    if (r >= a.p.n_rows || b >= a.n_blocks) return;
+    const uint8_t *block = (const uint8_t *)a.p.src + (size_t)r * a.p.src_row_bytes +
+                           (size_t)b * a.layout.n_bytes;
     uint8_t *row = (uint8_t *)a.p.dst.data + (size_t)(a.p.row0 + r) * a.p.dst.row_bytes;
-    if (b < a.n_blocks) pack_block(a.p.dst.type, src, row, a.p.dst.n_in, b);
+    uint8_t *part = row; /* where it begins, for all blocks */
+    GPU_UNROLL
+    for (int i = 0; i < MAX_PARTS; i++) {
+        const int n = a.layout.part[i].n_bytes;
+        const uint8_t *from = block + a.layout.part[i].from;
+        for (int k = 0; k < n; k++) part[b * n + k] = from[k];
+        part += a.n_blocks * n;
+    }
     if (b != 0) return;
     for (size_t i = a.n_used; i < a.p.dst.row_bytes; i++) row[i] = 0;
 }
 
-static int block_elems(quant_type type) {
-    switch (type) {
-    case QUANT_F32:
-    case QUANT_F16:
-    case QUANT_BF16:
-        return 1;
-    case QUANT_Q4_K:
-    case QUANT_Q6_K:
-        return QUANT_K;
-    default:
-        return 32;
-    }
-}
-
-static size_t block_bytes(quant_type type) {
-    switch (type) {
-    case QUANT_F32:
-        return 4;
-    case QUANT_F16:
-    case QUANT_BF16:
-        return 2;
-    case QUANT_Q8_0:
-        return sizeof(block_q8_0);
-    case QUANT_Q4_0:
-        return sizeof(block_q4_0);
-    case QUANT_MXFP4:
-        return sizeof(block_mxfp4);
-    case QUANT_Q4_K:
-        return sizeof(block_q4_K);
-    default:
-        return sizeof(block_q6_K);
-    }
-}
-
 void gpu_op_pack(gpu_stream *s, const gpu_pack *a) {
     enum { MAX_Y = 32768 }; /* a grid's second dimension ends at 65535 */
-    assert(gpu_type_supported(a->dst.type) && a->dst.n_in % block_elems(a->dst.type) == 0);
+    const pack_layout layout = layout_of(a->dst.type);
+    assert(a->dst.n_in >= 1 && a->dst.n_in % layout.elems == 0);
     assert(a->row0 >= 0 && a->row0 + a->n_rows <= a->dst.n_out);
     if (a->n_rows == 0) return;
-    pack_args p = {*a, a->dst.n_in / block_elems(a->dst.type), 0};
-    p.n_used = (size_t)p.n_blocks * block_bytes(a->dst.type);
+    pack_args p = {*a, layout, a->dst.n_in / layout.elems, 0};
+    p.n_used = (size_t)p.n_blocks * layout.n_bytes;
     const unsigned y = a->n_rows < MAX_Y ? (unsigned)a->n_rows : (unsigned)MAX_Y;
     const gpu_grid grid = {gpu_blocks(p.n_blocks, THREADS), y, gpu_blocks(a->n_rows, y), THREADS};
     gpu_launch(s, grid, pack_kernel, p);

@@ -1,53 +1,86 @@
-/* op_select.cu: the list of active neurons, ascending, and their bitmap. One block: neurons are
- * taken in rounds of one per thread; a round's places come from ballots and a sum over warps. */
+/* op_select.cu: which neurons columns choose, as bitmaps, and the ascending list of those that any
+ * of them chose.
+ *
+ * Bitmaps are made by a thread per neuron and column. The list is made from words of them by one
+ * block, whose threads take a word each: 32 K neurons are two rounds. A round's places come from
+ * sums over the lanes and warps before. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
 #include "op_table.h"
 
-enum { WARPS = 16, THREADS = WARPS * GPU_WARP };
+enum { BIT_THREADS = 256, WARPS = 16, LIST_THREADS = WARPS * GPU_WARP };
+
+static __device__ __forceinline__ bool is_chosen(const gpu_select &a, int64_t c, int64_t i) {
+    const float v = a.v[c * a.ldv + i] + (a.bias ? a.bias[i] : 0.0f);
+    return !(a.magnitude ? fabsf(v) <= a.cut : v < a.cut); /* NaN counts */
+}
+
+static __global__ void __launch_bounds__(BIT_THREADS) bits_kernel(gpu_select a) {
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * BIT_THREADS + threadIdx.x;
+    const uint32_t word = gpu_ballot(i < a.n && is_chosen(a, c, i));
+    if (gpu_lane() == 0 && i < a.n) a.bitmap[c * ((a.n + 31) / 32) + i / 32] = word;
+}
 
 struct select_shared {
     int32_t count[2][WARPS]; /* by turns: a warp may be a round ahead */
 };
 
-static __device__ __forceinline__ bool is_active(const gpu_select &a, int64_t i) {
-    const float bias = a.bias ? a.bias[i] : 0.0f;
-    bool any = false;
-    for (int c = 0; c < a.n_cols; c++) {
-        const float v = a.v[c * a.ldv + i] + bias;
-        any = any || !(a.magnitude ? fabsf(v) <= a.cut : v < a.cut); /* NaN counts */
+/* Word w of the union, of neurons below n_list. */
+static __device__ __forceinline__ uint32_t union_word(const gpu_select &a, int64_t w) {
+    const uint32_t *bits = a.v ? a.bitmap : a.bits_in;
+    const int64_t n_words = (a.n + 31) / 32, left = a.n_list - 32 * w;
+    uint32_t word = 0;
+    for (int64_t c = 0; c < a.n_cols; c++) {
+        if (bits) {
+            word |= bits[c * n_words + w];
+            continue;
+        }
+        for (int j = 0; j < 32 && j < left; j++) word |= (uint32_t)is_chosen(a, c, 32 * w + j) << j;
     }
-    return any;
+    return left < 32 ? word & ((1u << left) - 1u) : word;
 }
 
-static __global__ void __launch_bounds__(THREADS) select_kernel(gpu_select a) {
+/* Sum of v, at most 32, over the lanes before this one. */
+static __device__ __forceinline__ int32_t sum_before(int32_t v) {
+    const uint32_t before = (1u << gpu_lane()) - 1u;
+    int32_t sum = 0;
+    GPU_UNROLL
+    for (int b = 0; b < 6; b++) sum += gpu_popcount(gpu_ballot((v >> b & 1) != 0) & before) << b;
+    return sum;
+}
+
+static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(gpu_select a) {
     GPU_SHARED(select_shared, shared);
+    const int64_t n_words = (a.n_list + 31) / 32;
     int32_t before = 0; /* listed in earlier rounds */
     int turn = 0;
-    for (int64_t first = 0; first < a.n; first += THREADS, turn ^= 1) {
-        const int64_t i = first + threadIdx.x;
-        const bool active = i < a.n && is_active(a, i);
-        const uint32_t all = gpu_ballot(active);
-        const uint32_t listed = gpu_ballot(active && i < a.n_list);
-        if (gpu_lane() == 0) {
-            if (a.bitmap && i < a.n) a.bitmap[i / 32] = all;
-            shared.count[turn][gpu_warp()] = gpu_popcount(listed);
-        }
+    for (int64_t first = 0; first < n_words; first += LIST_THREADS, turn ^= 1) {
+        const int64_t w = first + threadIdx.x;
+        const uint32_t word = w < n_words ? union_word(a, w) : 0;
+        const int32_t n = gpu_popcount(word), in_warp = sum_before(n);
+        if (gpu_lane() == GPU_WARP - 1) shared.count[turn][gpu_warp()] = in_warp + n;
         gpu_sync();
-        int32_t place = before;
-        for (int w = 0; w < WARPS; w++) {
-            if (w < gpu_warp()) place += shared.count[turn][w];
-            before += shared.count[turn][w];
+        int32_t place = before + in_warp;
+        for (int i = 0; i < WARPS; i++) {
+            if (i < gpu_warp()) place += shared.count[turn][i];
+            before += shared.count[turn][i];
         }
-        place += gpu_popcount(listed & ((1u << gpu_lane()) - 1u));
-        if (active && i < a.n_list) a.list[place] = (int32_t)i;
+        for (int j = 0; j < 32; j++)
+            if (word >> j & 1u) a.list[place++] = (int32_t)(32 * w) + j;
     }
     if (threadIdx.x == 0) *a.count = before;
 }
 
 void gpu_op_select(gpu_stream *s, const gpu_select *a) {
-    assert(a->n_cols >= 1 && a->n_list <= a->n && a->count);
-    const gpu_grid grid = {1, 1, 1, THREADS};
-    gpu_launch(s, grid, select_kernel, *a);
+    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->n_list <= a->n);
+    assert(a->v ? !a->bits_in : a->bits_in && !a->bitmap);
+    assert(!a->list || a->count);
+    if (a->v && a->bitmap && a->n > 0) {
+        const gpu_grid grid = {gpu_blocks(a->n, BIT_THREADS), (unsigned)a->n_cols, 1, BIT_THREADS};
+        gpu_launch(s, grid, bits_kernel, *a);
+    }
+    if (!a->list) return;
+    const gpu_grid grid = {1, 1, 1, LIST_THREADS};
+    gpu_launch(s, grid, list_kernel, *a);
 }

@@ -7,11 +7,6 @@
 
 enum { WARPS = 4 };
 
-/* Four bits as four bytes of 0 or 1. */
-static __device__ __forceinline__ int spread(uint32_t bits) {
-    return (int)((bits & 1) | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21);
-}
-
 static __global__ void __launch_bounds__(WARPS *GPU_WARP) sign_kernel(gpu_sign_dot a) {
     const int64_t r = (int64_t)blockIdx.x * WARPS + gpu_warp();
     if (r >= a.n_out) return;
@@ -28,8 +23,8 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) sign_kernel(gpu_sign_d
             for (int i = 0; i < 4; i++) {
                 const uint32_t bits = row[4 * g + i];
                 const int *q = (const int *)(q8 + 32 * g + 8 * i);
-                set = gpu_dp4a(spread(bits & 0xf), q[0], set);
-                set = gpu_dp4a(spread(bits >> 4), q[1], set);
+                set = gpu_dp4a((int)gpu_spread_bits(bits & 0xf), q[0], set);
+                set = gpu_dp4a((int)gpu_spread_bits(bits >> 4), q[1], set);
             }
             score += d[g] * (float)(2 * set - sum[2 * g] - sum[2 * g + 1]);
         }

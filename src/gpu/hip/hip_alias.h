@@ -14,6 +14,7 @@
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
 #define GPU_HAS_TENSOR_CORES(properties) false /* matrix units differ by family: not used */
+#define GPU_MMA                          0
 
 #define cudaDevAttrGlobalMemoryBusWidth  hipDeviceAttributeMemoryBusWidth
 #define cudaDevAttrMemoryClockRate       hipDeviceAttributeMemoryClockRate
@@ -116,6 +117,9 @@ static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
 }
 static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
+    atomicAdd(p, n);
 }
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();

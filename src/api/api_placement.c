@@ -1,0 +1,138 @@
+/* api_placement.c: from a user's wish for a GPU to a context that has one, or does without and
+ * knows why. Only what would be wrong on the processor too is an error here. */
+#include <assert.h>
+#include <string.h>
+
+#include "api_types.h"
+#include "log.h"
+
+static pi_status create_on_cpu(pi_context *c, pi_error *err) {
+    c->device = "cpu";
+    return engine_context_create(c->model->weights, &c->options, &c->engine, err);
+}
+
+void api_close(pi_context *c) {
+    engine_context_destroy(c->engine);
+    c->engine = NULL;
+    place_gpu_close(&c->gpu);
+    c->gpu_bytes = (engine_gpu_bytes){0};
+    c->gpu_kv = 0;
+}
+
+/* Gives the GPU up: an engine's context on the processor alone, because of `why`. */
+static pi_status leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
+    c->reason = *why;
+    if (why->status != PI_OK) log_line(LOG_LEVEL_WARN, "no GPU is used: %s", why->message);
+    api_close(c);
+    return create_on_cpu(c, err);
+}
+
+/* ---- cuts -------------------------------------------------------------------------------------*/
+
+/* Which sides have work, by the name that --device has for them. */
+static const char *name_devices(const pi_context *c, const place_fit *f) {
+    static const char *const names[][3] = {
+        {"cuda", "cuda", "cpu+cuda"}, {"hip", "hip", "cpu+hip"}, {"sim", "sim", "cpu+sim"}};
+    bool shared = f->head == SIDE_CPU;
+    for (int i = 0; i < c->model->weights->hp.n_layer; i++)
+        shared = shared || f->cuts[i].home == SIDE_CPU ||
+                 f->cuts[i].hot < c->model->weights->layers[i].hp.n_ff;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(c->gpu.library.backend->name, names[i][0]) == 0) return names[i][1 + shared];
+    return "gpu";
+}
+
+static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *err) {
+    engine_options options = c->options;
+    options.plan.cuts = f->cuts;
+    options.plan.head = f->head;
+    options.gpu = c->gpu.library.backend;
+    options.device = c->gpu.device;
+    pi_status status = engine_context_create(c->model->weights, &options, &c->engine, err);
+    if (status != PI_OK) return status;
+    c->device = name_devices(c, f);
+    c->gpu_bytes = f->bytes;
+    c->gpu_kv = f->kv_bytes;
+    return PI_OK;
+}
+
+/* Any status but PI_OK is a reason to go on without. */
+static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_error *why) {
+    place_fit fit;
+    pi_status status = place_gpu_open(o, &c->gpu, why);
+    if (status == PI_OK)
+        status = place_gpu_fit(&c->gpu, c->model->weights, &c->options, o, &fit, why);
+    if (status != PI_OK) return status;
+    status = create_with_cuts(c, &fit, why);
+    place_fit_free(&fit);
+    return status;
+}
+
+/* For those who want to know more: a line for layers that are alike. */
+static void log_layers(const pi_context *c) {
+    const plan *p = engine_plan(c->engine);
+    const char *const sides[PLAN_SIDES] = {[SIDE_CPU] = "cpu", [SIDE_GPU] = "gpu"};
+    for (int i = 0, end; i < p->model->hp.n_layer; i = end) {
+        const plan_cut *cut = &p->cuts[i];
+        for (end = i + 1; end < p->model->hp.n_layer; end++)
+            if (p->cuts[end].home != cut->home || p->cuts[end].hot != cut->hot) break;
+        log_line(LOG_LEVEL_DEBUG,
+                 "layers %d to %d: attention on the %s, %lld of %lld neurons on the gpu", i,
+                 end - 1, sides[cut->home], (long long)cut->hot,
+                 (long long)p->model->layers[i].hp.n_ff);
+    }
+    log_line(LOG_LEVEL_DEBUG, "head on the %s", sides[p->head]);
+}
+
+pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
+    if (!place_wants_gpu(o)) return create_on_cpu(c, err);
+    pi_error why = {.status = PI_OK};
+    if (create_on_gpu(c, o, &why) == PI_OK) {
+        log_layers(c);
+        return PI_OK;
+    }
+    /* By default a GPU is taken when there is one; that there is none needs no reason. */
+    bool by_name = o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE ||
+                   o->gpu_layers >= 0;
+    if (why.status == PI_ERR_NOT_FOUND && !by_name) why = (pi_error){.status = PI_OK};
+    return leave_gpu(c, &why, err);
+}
+
+/* ---- telling ----------------------------------------------------------------------------------*/
+
+void pi_context_get_placement(const pi_context *c, pi_placement *out) {
+    const plan *p = engine_plan(c->engine);
+    const char *loss = engine_gpu_loss(c->engine);
+    int64_t n = 0, hot = 0;
+    *out = (pi_placement){.device = c->device,
+                          .device_name = c->gpu.device ? c->gpu.info.name : "",
+                          .reason = c->reason.status == PI_OK ? NULL : c->reason.message,
+                          .status = c->reason.status,
+                          .n_layers = p->model->hp.n_layer,
+                          .head_on_gpu = p->head == SIDE_GPU,
+                          .gpu_weights = c->gpu_bytes.weights,
+                          .gpu_scratch = c->gpu_bytes.scratch,
+                          .gpu_kv = c->gpu_kv,
+                          .gpu_runtime = c->gpu.runtime,
+                          .gpu_budget = c->gpu.budget};
+    if (loss) {
+        out->device = "cpu";
+        out->reason = loss;
+        out->status = PI_ERR_DEVICE;
+        out->gpu_weights = out->gpu_scratch = out->gpu_kv = out->gpu_runtime = 0;
+    }
+    for (int i = 0; i < out->n_layers; i++) {
+        out->gpu_layers += p->cuts[i].home == SIDE_GPU;
+        hot += p->cuts[i].hot;
+        n += p->model->layers[i].hp.n_ff;
+    }
+    out->neuron_share = (double)hot / (double)n;
+}
+
+void pi_context_get_layer(const pi_context *c, int32_t layer, pi_layer_placement *out) {
+    const plan *p = engine_plan(c->engine);
+    assert(layer >= 0 && layer < p->model->hp.n_layer);
+    *out = (pi_layer_placement){.attention_on_gpu = p->cuts[layer].home == SIDE_GPU,
+                                .n_hot = p->cuts[layer].hot,
+                                .n_neurons = p->model->layers[layer].hp.n_ff};
+}

@@ -1,0 +1,122 @@
+/* hybrid_impl.h: inside of the GPU's side. Private to the hybrid_*.c files. */
+#ifndef ENGINE_HYBRID_IMPL_H
+#define ENGINE_HYBRID_IMPL_H
+
+#include "context.h"
+
+enum {
+    HYBRID_SPLIT_BUCKETS = 6, /* log2 of 1, 2, .. GPU_ATTN_SPLITS, and one for each */
+    HYBRID_LOGIT_ROWS = 8,    /* computed at a time */
+    HYBRID_TILE_ROWS = 1024,  /* cold neurons that are copied at a time: whole blocks of any type */
+    HYBRID_STAGES = 2,
+    HYBRID_STAGE_BYTES = 8 << 20 /* on the way to the device: long enough to copy at full speed */
+};
+
+/* One plan step's operands; all addresses are the device's. */
+typedef struct hybrid_step {
+    gpu_mat w[PLAN_MAX_GROUP];
+    const float *bias[PLAN_MAX_GROUP];
+    const float *norm_weight, *norm_bias, *q_norm, *k_norm;
+    gpu_mat down, fc2;
+    const float *down_bias, *score_bias;
+    const uint8_t *sign;
+    gpu_kv_layout kv;
+} hybrid_step;
+
+/* What the host writes before a pass and the device reads in it. */
+typedef struct hybrid_header {
+    uint64_t epoch;
+    uint64_t unused; /* columns are aligned to 16 bytes */
+    gpu_column columns[];
+} hybrid_header;
+
+/* The processor's share of a layer whose home is the GPU: all NULL where there is none. */
+typedef struct hybrid_cold {
+    const plan_step *in;               /* gate and up */
+    plan_matrix down;                  /* rows or columns of these neurons */
+    const float *bias[PLAN_MAX_GROUP]; /* of the device, as the step's matrices */
+    const float *down_bias;            /* [n_embd] */
+} hybrid_cold;
+
+struct hybrid {
+    const gpu_backend *b;
+    gpu_device *d; /* NULL while sizes are only added up */
+    gpu_stream *stream;
+    const plan *plan;
+    const model *model;
+    quant_type type_k, type_v;
+    int n_batch;
+    bool precise;      /* an activation may jump: rounding must not decide on which side it is */
+    float angle_scale; /* as the context's */
+
+    hybrid_step *steps; /* [plan->n_gpu_steps] */
+    void **blocks;      /* [max_blocks] device memory, to be freed */
+    int n_blocks, max_blocks;
+    uint64_t n_bytes; /* of what was allocated since the last look */
+    size_t kv_per_position;
+
+    /* Device memory of a pass. */
+    float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [HYBRID_LOGIT_ROWS] */
+    void *q8[PLAN_SLOTS];  /* [n_batch] encoded columns */
+    hybrid_header *header;
+    float *inv_freq, *angles; /* [n_rot / 2], [n_batch][n_rot / 2][2] */
+    float *attn_partial, *down_partial;
+    int32_t *list;  /* candidates of the layer under way */
+    int32_t *count; /* [n_layer] how many there were */
+    int32_t *read;  /* [n_layer][2] rows of up and of down that were read */
+    uint32_t *bits; /* [n_batch][words of the layer] */
+    void *halves;   /* inputs of prompt products */
+    uint8_t *stage; /* [HYBRID_STAGES][HYBRID_STAGE_BYTES] */
+
+    /* Pinned memory: of the host, as the device sees it too. */
+    gpu_pinned header_host, counts_host, logits_host, stage_host;
+    gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
+    gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
+    gpu_event *staged[HYBRID_STAGES]; /* the copy out of a stage is done */
+    int next_stage;
+
+    /* Passes of many tokens. */
+    hybrid_cold *cold;   /* [n_layer] */
+    uint64_t cold_bytes; /* of all shares; 0: there are none */
+    double cold_elems;
+    int stream_from;    /* tokens from which cold rows are copied to the GPU */
+    void *tile;         /* rows on their way */
+    float *tile_out[2]; /* their gate and up */
+
+    gpu_program *programs[GPU_MAX_COLS][HYBRID_SPLIT_BUCKETS];
+    uint64_t epoch;
+    int next_step;  /* of a pass in segments: the first that is not enqueued */
+    bool counted;   /* counts of the last pass are on the host */
+    bool streaming; /* in this pass cold rows are copied to the GPU */
+};
+
+/* hybrid_weights.c */
+/* Device memory that lives as long as the hybrid; *out stays NULL while sizes are added up. */
+pi_status hybrid_alloc(hybrid *h, size_t n_bytes, const char *what, void **out, pi_error *err);
+/* All operands of all steps. */
+pi_status hybrid_upload(hybrid *h, pi_error *err);
+/* from NULL: *out is NULL too. */
+pi_status hybrid_upload_floats(hybrid *h, const float *from, int64_t n, const char *what,
+                               const float **out, pi_error *err);
+/* Rows from the host into a packed matrix, by way of the stages. */
+void hybrid_pack_rows(hybrid *h, const plan_matrix *pm, const gpu_mat *to);
+
+/* hybrid_prompts.c */
+pi_status hybrid_prompts_create(hybrid *h, pi_error *err); /* device memory, biases */
+pi_status hybrid_prompts_measure(hybrid *h, engine_context *c, engine_prompts prompts,
+                                 pi_error *err);
+/* Adds the layer's cold neurons to X, computed on the GPU. */
+void hybrid_stream_cold(hybrid *h, int layer, int n_cols);
+
+/* hybrid_steps.c: one pass's shape, and enqueueing steps for it. */
+typedef struct hybrid_shape {
+    int n_cols;
+    int n_splits; /* of attention */
+    bool few;     /* matrix-vector operations, lists of neurons */
+} hybrid_shape;
+void hybrid_enqueue_start(hybrid *h, const hybrid_shape *shape);
+void hybrid_enqueue_step(hybrid *h, int index, const hybrid_shape *shape);
+/* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
+void hybrid_enqueue_head(hybrid *h, int first, int n);
+
+#endif

@@ -1,0 +1,167 @@
+/* gpu_formats_32.h: formats whose unit is 32 elements in a row: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL,
+ * IQ4_XS, MXFP4.
+ *
+ * All have elements i and i + 16 of a unit in byte i of 16, low and high nibble, and one scale.
+ * They differ in what integers the nibbles become and in what follows them in the row. Q8_0 is here
+ * too. */
+#ifndef GPU_CUDA_GPU_FORMATS_32_H
+#define GPU_CUDA_GPU_FORMATS_32_H
+
+#include "gpu_unit.h"
+
+struct gpu_q8_0 {
+    static const bool quantized = true;
+    static const int groups = 1;
+    static const bool has_min = false;
+    static __device__ __forceinline__ int64_t units(int64_t n) { return n / 16; }
+    static const int distance = 0;
+    static __device__ __forceinline__ int64_t first(int64_t unit) { return 16 * unit; }
+    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
+                                                gpu_unit &u) {
+        const uint4 v = gpu_load16(row + 16 * unit);
+        u.q[0] = (int)v.x, u.q[1] = (int)v.y, u.q[2] = (int)v.z, u.q[3] = (int)v.w;
+        u.s[0] = gpu_half_at(row + n + 2 * (unit / 2));
+        u.m[0] = 0;
+    }
+    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
+        return gpu_half_at(row + n + 2 * (i / 32)) * (float)((const int8_t *)row)[i];
+    }
+};
+
+/* ---- integers: `extra` bytes of the row follow the nibbles ------------------------------------
+ */
+
+struct gpu_bits_4 {
+    static __device__ __forceinline__ int64_t extra(int64_t n) {
+        (void)n;
+        return 0;
+    }
+    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
+                                                int *q) {
+        (void)n;
+        gpu_split_nibbles(gpu_load16(row + 16 * unit), q);
+    }
+    static __device__ __forceinline__ int at(const uint8_t *row, int64_t n, int64_t i) {
+        (void)n;
+        return (int)gpu_nibble32(row, i);
+    }
+};
+
+/* A fifth bit: that of element i is bit i of a word per unit. `centred`: around 16. */
+template <bool centred> struct gpu_bits_5 {
+    static const uint32_t above = centred ? 0xf0u : 0x10u;
+    static __device__ __forceinline__ int64_t extra(int64_t n) { return n / 8; }
+    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
+                                                int *q) {
+        gpu_split_nibbles(gpu_load16(row + 16 * unit), q);
+        const uint32_t bits = *(const uint32_t *)(row + n / 2 + 4 * unit);
+        GPU_UNROLL
+        for (int i = 0; i < 8; i++)
+            q[i] = gpu_add_bit<centred>(q[i], gpu_spread_bits(bits >> 4 * i & 0xfu), above);
+    }
+    static __device__ __forceinline__ int at(const uint8_t *row, int64_t n, int64_t i) {
+        const uint32_t bit = row[n / 2 + i / 8] >> i % 8 & 1u;
+        return (int)(gpu_nibble32(row, i) | bit << 4) - (centred ? 16 : 0);
+    }
+};
+
+template <class T> struct gpu_bits_table {
+    static __device__ __forceinline__ int64_t extra(int64_t n) {
+        (void)n;
+        return 0;
+    }
+    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
+                                                int *q) {
+        (void)n;
+        const uint4 v = gpu_load16(row + 16 * unit);
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        GPU_UNROLL
+        for (int i = 0; i < 4; i++) { /* low and high nibbles alternate: elements j and j + 16 */
+            const uint32_t a = gpu_look_up<T>(w[i] & 0xffffu), b = gpu_look_up<T>(w[i] >> 16);
+            q[i] = (int)gpu_bytes(a, b, 0x6420);
+            q[4 + i] = (int)gpu_bytes(a, b, 0x7531);
+        }
+    }
+    static __device__ __forceinline__ int at(const uint8_t *row, int64_t n, int64_t i) {
+        (void)n;
+        return (int8_t)(gpu_look_up<T>(gpu_nibble32(row, i)) & 0xff);
+    }
+};
+
+/* ---- scale and minimum of a unit, `p` where the row's scales begin ----------------------------
+ */
+
+template <int centre> struct gpu_scale_d {
+    static const bool has_min = centre != 0;
+    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+                                                float &m) {
+        s = gpu_half_at(p + 2 * unit);
+        m = has_min ? (float)centre * s : 0.0f;
+    }
+};
+
+struct gpu_scale_dm {
+    static const bool has_min = true;
+    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+                                                float &m) {
+        s = gpu_half_at(p + 4 * unit);
+        m = -gpu_half_at(p + 4 * unit + 2);
+    }
+};
+
+struct gpu_scale_e8m0 {
+    static const bool has_min = false;
+    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+                                                float &m) {
+        s = gpu_e8m0_half(p[unit]);
+        m = 0.0f;
+    }
+};
+
+/* Eight units share half d, two high bits of each scale, then its four low bits. */
+struct gpu_scale_iq4_xs {
+    static const bool has_min = false;
+    static __device__ __forceinline__ void load(const uint8_t *p, int64_t unit, float &s,
+                                                float &m) {
+        const uint8_t *head = p + unit / 8 * 8;
+        const int j = (int)(unit % 8);
+        const uint32_t high = *(const uint16_t *)(head + 2) >> 2 * j & 3u;
+        const uint32_t low = head[4 + j / 2] >> j % 2 * 4 & 0xfu;
+        s = gpu_half_at(head) * (float)((int)(low | high << 4) - 32);
+        m = 0.0f;
+    }
+};
+
+/* ---- formats ----------------------------------------------------------------------------------
+ */
+
+template <class B, class S> struct gpu_block32 {
+    static const bool quantized = true;
+    static const int groups = 2;
+    static const bool has_min = S::has_min;
+    static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
+    static const int distance = 16;
+    static __device__ __forceinline__ int64_t first(int64_t unit) { return 32 * unit; }
+    static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
+                                                gpu_unit &u) {
+        B::load(row, n, unit, u.q);
+        S::load(row + n / 2 + B::extra(n), unit, u.s[0], u.m[0]);
+        u.s[1] = u.s[0];
+        u.m[1] = u.m[0];
+    }
+    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
+        float s, m;
+        S::load(row + n / 2 + B::extra(n), i / 32, s, m);
+        return s * (float)B::at(row, n, i) - m;
+    }
+};
+
+typedef gpu_block32<gpu_bits_4, gpu_scale_d<8>> gpu_q4_0;
+typedef gpu_block32<gpu_bits_4, gpu_scale_dm> gpu_q4_1;
+typedef gpu_block32<gpu_bits_5<true>, gpu_scale_d<0>> gpu_q5_0;
+typedef gpu_block32<gpu_bits_5<false>, gpu_scale_dm> gpu_q5_1;
+typedef gpu_block32<gpu_bits_table<gpu_iq4_table>, gpu_scale_d<0>> gpu_iq4_nl;
+typedef gpu_block32<gpu_bits_table<gpu_iq4_table>, gpu_scale_iq4_xs> gpu_iq4_xs;
+typedef gpu_block32<gpu_bits_table<gpu_e2m1_table>, gpu_scale_e8m0> gpu_mxfp4;
+
+#endif

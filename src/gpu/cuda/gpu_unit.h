@@ -1,0 +1,89 @@
+/* gpu_unit.h: the pieces that quantized formats are read with: bits to bytes, tables, scales.
+ *
+ * Four small integers are handled at a time, one per byte of a register. */
+#ifndef GPU_CUDA_GPU_UNIT_H
+#define GPU_CUDA_GPU_UNIT_H
+
+#include "gpu_kernel.h"
+#include "quant_blocks.h"
+
+/* A decoded unit: `groups` groups of 16 values. The first starts at element first(unit) of the row,
+ * the second `distance` further on. */
+struct gpu_unit {
+    int q[8]; /* group g: q[4g .. 4g+3] */
+    float s[2], m[2];
+};
+
+static __device__ __forceinline__ float gpu_half_at(const uint8_t *p) {
+    return gpu_half_float(*(const uint16_t *)p);
+}
+
+/* 2^(e - 128), as quant_e8m0_half: E2M1's table is doubled. */
+static __device__ __forceinline__ float gpu_e8m0_half(uint32_t e) {
+    uint32_t bits = e < 2 ? 0x00200000u << e : e == 255 ? 0x7fc00000u : (e - 1) << 23;
+    return gpu_bits_float(bits);
+}
+
+/* ---- bits -------------------------------------------------------------------------------------
+ */
+
+/* Four bytes' low and high nibbles. */
+static __device__ __forceinline__ void gpu_split_nibbles(const uint4 &v, int *q) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++) {
+        q[i] = (int)(w[i] & 0x0f0f0f0fu);
+        q[4 + i] = (int)(w[i] >> 4 & 0x0f0f0f0fu);
+    }
+}
+
+/* Nibble of element i where a block of 32 has elements i and i + 16 in byte i. */
+static __device__ __forceinline__ uint32_t gpu_nibble32(const uint8_t *row, int64_t i) {
+    const uint8_t byte = row[i / 32 * 16 + i % 16];
+    return i % 32 < 16 ? byte & 0xfu : byte >> 4;
+}
+
+/* Puts one more bit above each of four integers, from bytes of 0 or 1. Where the integers are
+ * centred, the bit is their sign, upside down: `above` is all ones from it on. */
+template <bool centred>
+static __device__ __forceinline__ int gpu_add_bit(int q, uint32_t bits, uint32_t above) {
+    const uint32_t set = centred ? bits ^ 0x01010101u : bits;
+    return (int)((uint32_t)q | set * above);
+}
+
+/* ---- tables -----------------------------------------------------------------------------------
+ */
+
+/* Entries 4w .. 4w + 3 of a table of 16 signed bytes. */
+constexpr uint32_t gpu_table_word(const int8_t (&t)[16], int w) {
+    return (uint32_t)(t[4 * w] & 0xff) | (uint32_t)(t[4 * w + 1] & 0xff) << 8 |
+           (uint32_t)(t[4 * w + 2] & 0xff) << 16 | (uint32_t)(t[4 * w + 3] & 0xff) << 24;
+}
+
+constexpr int8_t gpu_iq4_values[16] = {QUANT_IQ4_VALUES};
+constexpr int8_t gpu_e2m1_values[16] = {QUANT_E2M1_VALUES};
+
+struct gpu_iq4_table {
+    static constexpr uint32_t w0 = gpu_table_word(gpu_iq4_values, 0);
+    static constexpr uint32_t w1 = gpu_table_word(gpu_iq4_values, 1);
+    static constexpr uint32_t w2 = gpu_table_word(gpu_iq4_values, 2);
+    static constexpr uint32_t w3 = gpu_table_word(gpu_iq4_values, 3);
+};
+
+struct gpu_e2m1_table {
+    static constexpr uint32_t w0 = gpu_table_word(gpu_e2m1_values, 0);
+    static constexpr uint32_t w1 = gpu_table_word(gpu_e2m1_values, 1);
+    static constexpr uint32_t w2 = gpu_table_word(gpu_e2m1_values, 2);
+    static constexpr uint32_t w3 = gpu_table_word(gpu_e2m1_values, 3);
+};
+
+/* Four entries, by four nibbles: from either half by the low three bits of each, then from one of
+ * these by the fourth. */
+template <class T> static __device__ __forceinline__ uint32_t gpu_look_up(uint32_t nibbles) {
+    const uint32_t index = nibbles & 0x7777u;
+    const uint32_t low = gpu_bytes(T::w0, T::w1, index), high = gpu_bytes(T::w2, T::w3, index);
+    const uint32_t mask = gpu_bytes(0, 0xffffffffu, nibbles >> 1 & 0x4444u);
+    return (low & ~mask) | (high & mask);
+}
+
+#endif

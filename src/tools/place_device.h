@@ -1,0 +1,39 @@
+/* place_device.h: the GPU that a context uses, from a user's wish to an opened device, a machine's
+ * description and cuts. What goes wrong on the way is a reason to compute on the processor alone,
+ * not an error: every function here says why and leaves nothing open. */
+#ifndef TOOLS_PLACE_DEVICE_H
+#define TOOLS_PLACE_DEVICE_H
+
+#include "gpu.h"
+#include "place_fit.h"
+#include "powerinfer.h"
+
+typedef struct place_gpu {
+    gpu_library library;
+    gpu_device *device;
+    gpu_info info;
+    place_machine machine;
+    uint64_t budget;  /* of the user, or what is free now less a margin, with `runtime` */
+    uint64_t runtime; /* of this, what driver and kernels take */
+} place_gpu;
+
+/* Whether these options ask for a GPU at all; and whether in so many words, not just by default. */
+bool place_wants_gpu(const pi_context_options *o);
+bool place_insists_on_gpu(const pi_context_options *o);
+
+/* The device that the options ask for, with their budget as its limit; they ask for one.
+ * PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for it to be
+ * opened; and what opening it ran into. */
+pi_status place_gpu_open(const pi_context_options *o, place_gpu *out, pi_error *err);
+void place_gpu_close(place_gpu *g); /* a zeroed one is fine */
+
+/* This machine, with this GPU: as measured (`cache`, NULL: none), or else from data sheets. */
+void place_gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
+                       place_machine *out);
+
+/* Cuts for a model on an opened device; `engine` is what the context is created with. PI_ERR_LIMIT:
+ * everything would be on the processor, because nothing fits or nothing is gained. */
+pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
+                        const pi_context_options *o, place_fit *out, pi_error *err);
+
+#endif

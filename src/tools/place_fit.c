@@ -1,0 +1,228 @@
+/* place_fit.c: asks the solver for a placement, the engine what it would allocate for it, and the
+ * solver again with a budget that is smaller by what was too much, or larger by what was spared.
+ * Both sums differ by rounding: of every allocation, of rows cut across, of buffers whose width
+ * depends on the cuts. */
+#include "place_fit.h"
+
+#include <inttypes.h>
+
+#include "mem.h"
+
+enum {
+    /* Rounds of asking. Most end after two; the later ones only ever go down. */
+    ROUNDS = 24,
+    ROUNDS_UP = 4
+};
+
+int64_t place_default_context(const model *m) {
+    int32_t trained = m->hp.n_ctx_train;
+    return trained > 0 && trained < PLACE_DEFAULT_CONTEXT ? trained : PLACE_DEFAULT_CONTEXT;
+}
+
+uint64_t place_fit_bytes(const place_fit *f) {
+    return f->bytes.weights + f->bytes.scratch + f->kv_bytes;
+}
+
+/* ---- the solver's view ----------------------------------------------------------------------- */
+
+/* The modes that a context would take, and the one of most layers. */
+static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_error *err) {
+    int n = o->model->hp.n_layer, count[FFN_MODE_COUNT] = {0}, most = FFN_DENSE;
+    place_ffn *ffn = mem_calloc((size_t)n, sizeof *ffn);
+    if (!ffn) return error_nomem(err, (size_t)n * sizeof *ffn, "layers");
+    for (int i = 0; i < n; i++) {
+        ffn_mode mode = plan_choose_mode(o->model, i, &o->engine->plan);
+        ffn[i] = mode == FFN_DENSE     ? PLACE_FFN_DENSE
+                 : mode == FFN_PREDICT ? PLACE_FFN_PREDICT
+                                       : PLACE_FFN_SKIP;
+        if (++count[mode] > count[most]) most = mode;
+    }
+    f->mode = ffn_mode_name((ffn_mode)most);
+    const place_use use = {.ffn = ffn,
+                           .n_ctx = o->n_ctx,
+                           .depth = o->depth,
+                           .n_batch = o->engine->n_batch,
+                           .type_k = o->engine->type_k,
+                           .type_v = o->engine->type_v,
+                           .density = o->density};
+    pi_status status = place_workload_create(o->model, &use, &f->work, err);
+    mem_free(ffn);
+    return status;
+}
+
+static void copy_cuts(const place_plan *from, place_fit *f) {
+    f->any = from->head == PLACE_GPU;
+    f->head = from->head == PLACE_GPU ? SIDE_GPU : SIDE_CPU;
+    for (int i = 0; i < from->n_layers; i++) {
+        const place_cut *cut = &from->cuts[i];
+        f->cuts[i] = (plan_cut){.home = cut->attention == PLACE_GPU ? SIDE_GPU : SIDE_CPU,
+                                .hot = cut->hot};
+        f->any = f->any || cut->attention == PLACE_GPU || cut->hot > 0;
+    }
+}
+
+/* ---- the engine's ---------------------------------------------------------------------------- */
+
+static pi_status measure(const place_fit_options *o, place_fit *f, pi_error *err) {
+    size_t kv;
+    f->bytes = (engine_gpu_bytes){0};
+    f->kv_bytes = 0;
+    if (!f->any) return PI_OK;
+    engine_options engine = *o->engine;
+    engine.plan.cuts = f->cuts;
+    engine.plan.head = f->head;
+    pi_status status = engine_gpu_size(o->model, &engine, &f->bytes, err);
+    if (status != PI_OK) return status;
+    if (!size_mul((size_t)f->bytes.kv_per_position, (size_t)o->n_ctx, &kv))
+        return error_set(err, PI_ERR_RANGE,
+                         "KV cache is too large: %" PRId64 " positions: choose fewer", o->n_ctx);
+    f->kv_bytes = kv;
+    return PI_OK;
+}
+
+static bool fits(const place_fit_options *o, const place_fit *f) {
+    return place_fit_bytes(f) <= o->budget;
+}
+
+/* ---- as is fastest --------------------------------------------------------------------------- */
+
+static pi_status solve(const place_fit_options *o, uint64_t budget, place_plan *found, place_fit *f,
+                       place_prediction *p, pi_error *err) {
+    pi_status status = place_solve(&f->work, o->machine, budget, found, err);
+    if (status != PI_OK) return status;
+    place_predict(&f->work, o->machine, found, p, NULL);
+    copy_cuts(found, f);
+    return measure(o, f, err);
+}
+
+/* Takes over a plan when it is better than what there was. */
+static void keep(place_plan *found, double seconds, place_fit *f, double *best) {
+    if (seconds < *best) {
+        place_plan_free(&f->plan);
+        f->plan = *found;
+        *best = seconds;
+    } else {
+        place_plan_free(found);
+    }
+    *found = (place_plan){0};
+}
+
+static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error *err) {
+    double best = 1e300;
+    uint64_t budget = o->budget;
+    pi_status status = PI_OK;
+    bool done = false;
+    for (int round = 0; round < ROUNDS && !done && status == PI_OK; round++) {
+        place_plan found = {0};
+        place_prediction p;
+        /* the last word is always a plan that fits: the processor's alone */
+        status = solve(o, round + 1 < ROUNDS ? budget : 0, &found, f, &p, err);
+        if (status != PI_OK) {
+            place_plan_free(&found);
+            break;
+        }
+        uint64_t engine = place_fit_bytes(f), solver = p.resident[PLACE_GPU];
+        if (fits(o, f)) {
+            keep(&found, p.seconds, f, &best);
+            done = !f->any || round >= ROUNDS_UP || engine >= solver;
+            /* The engine needs less than was thought: more may fit. */
+            if (!done) budget += solver - engine;
+        } else {
+            place_plan_free(&found);
+            uint64_t over = engine - o->budget;
+            done = f->plan.cuts != NULL; /* there is one that fits, and this was a try for more */
+            budget = budget > over ? budget - over : 0;
+        }
+    }
+    if (status != PI_OK) return status;
+    copy_cuts(&f->plan, f);
+    return measure(o, f, err);
+}
+
+/* Buffers' widths follow the cuts; those of a plan that has all on the GPU are the widest. */
+static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error *err) {
+    for (int i = 0; i < o->model->hp.n_layer; i++)
+        f->cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = o->model->layers[i].hp.n_ff};
+    f->head = SIDE_GPU;
+    f->any = true;
+    pi_status status = measure(o, f, err);
+    if (status == PI_ERR_UNSUPPORTED) return PI_OK; /* a type: the estimate stays */
+    f->work.scratch_bytes = f->bytes.scratch;
+    return status;
+}
+
+/* Nothing is on the GPU: what would the fewest neurons of one layer take there? */
+static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
+    place_fit one = {.cuts = f->cuts, .any = true};
+    f->cuts[0].hot = plan_cut_unit(o->model, 0);
+    pi_status status = measure(o, &one, err);
+    if (status == PI_OK) f->least = place_fit_bytes(&one);
+    f->cuts[0].hot = 0;
+    return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
+}
+
+/* ---- so many layers ---------------------------------------------------------------------------
+ */
+
+static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
+    int n_layer = o->model->hp.n_layer;
+    out->head = n > n_layer ? PLACE_GPU : PLACE_CPU;
+    for (int i = 0; i < n_layer; i++) {
+        bool gpu = n_layer - i <= n;
+        out->cuts[i] = (place_cut){.attention = gpu ? PLACE_GPU : PLACE_CPU,
+                                   .hot = gpu ? o->model->layers[i].hp.n_ff : 0};
+    }
+}
+
+/* The most layers up to what was asked for that fit: bytes grow with every one. */
+static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *err) {
+    int32_t n_layer = o->model->hp.n_layer;
+    int32_t most = o->gpu_layers > n_layer ? n_layer + 1 : o->gpu_layers, least = 0;
+    pi_status status = place_solve(&f->work, o->machine, 0, &f->plan, err);
+    for (int32_t n = most; status == PI_OK;) {
+        place_last(o, n, &f->plan);
+        copy_cuts(&f->plan, f);
+        status = measure(o, f, err);
+        if (status != PI_OK) break;
+        if (f->any) f->least = place_fit_bytes(f); /* in the end, of one layer */
+        f->gpu_layers = n;
+        if (fits(o, f))
+            least = n;
+        else
+            most = n - 1;
+        if (least == most && n == least) break;
+        n = least + (most - least + 1) / 2;
+    }
+    return status;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_error *err) {
+    place_machine machine = *options->machine;
+    place_fit_options o = *options;
+    size_t n = (size_t)o.model->hp.n_layer;
+    machine.runtime_bytes = machine.margin_bytes = 0;
+    o.machine = &machine;
+    *out = (place_fit){0};
+    out->cuts = mem_calloc(n, sizeof *out->cuts);
+    pi_status status = out->cuts ? make_workload(&o, out, err)
+                                 : error_nomem(err, n * sizeof *out->cuts, "cuts");
+    if (status == PI_OK && o.gpu_layers >= 0) {
+        status = fit_layers(&o, out, err);
+    } else if (status == PI_OK) {
+        status = size_buffers(&o, out, err);
+        if (status == PI_OK) status = fit_fastest(&o, out, err);
+        if (status == PI_OK && !out->any) status = find_least(&o, out, err);
+    }
+    if (status != PI_OK) place_fit_free(out);
+    return status;
+}
+
+void place_fit_free(place_fit *f) {
+    place_plan_free(&f->plan);
+    place_workload_free(&f->work);
+    mem_free(f->cuts);
+    *f = (place_fit){0};
+}

@@ -1,0 +1,49 @@
+/* place_fit.h: the cuts that a context gets: as fast as predicted, and within a budget of device
+ * memory to the byte. The solver's sums are close; what counts is what the engine would allocate
+ * (engine_gpu_size), and the solver is asked again until that fits. */
+#ifndef TOOLS_PLACE_FIT_H
+#define TOOLS_PLACE_FIT_H
+
+#include "engine.h"
+#include "place.h"
+
+enum {
+    PLACE_DEFAULT_CONTEXT = 8192, /* positions, for models that were trained for more */
+    PLACE_DEFAULT_DEPTH = 512     /* positions that the predicted token attends to */
+};
+
+typedef struct place_fit_options {
+    const model *model;
+    const engine_options *engine; /* its plan's cuts and head are not looked at */
+    const place_machine *machine; /* its runtime and margin are not counted */
+    uint64_t budget;              /* bytes that the context and its sessions may allocate */
+    int64_t n_ctx, depth;         /* positions of all sessions; those that a token attends to */
+    int32_t gpu_layers;           /* -1: as is fastest; else this many, from the last one on, wholly
+                                     on the GPU, and the head when there are more than layers */
+    double density;               /* as in place_use */
+} place_fit_options;
+
+typedef struct place_fit {
+    plan_cut *cuts; /* [n_layer] */
+    plan_side head;
+    bool any;               /* something is on the GPU */
+    engine_gpu_bytes bytes; /* all zero without anything */
+    uint64_t kv_bytes;      /* kv_per_position * n_ctx */
+    uint64_t least;         /* without anything: what the least of it would take; 0: not known */
+    int32_t gpu_layers;     /* with gpu_layers asked for: how many fitted */
+    place_workload work;
+    place_plan plan;  /* the same cuts, for place_predict */
+    const char *mode; /* of most layers */
+} place_fit;
+
+/* Nothing that fits is no error. PI_ERR_NOMEM, PI_ERR_ARG, PI_ERR_RANGE, and what
+ * engine_gpu_size finds wrong with the options. */
+pi_status place_fit_create(const place_fit_options *o, place_fit *out, pi_error *err);
+void place_fit_free(place_fit *f); /* a zeroed one is fine */
+/* Bytes of device memory. */
+uint64_t place_fit_bytes(const place_fit *f);
+
+/* Positions of a context when nobody says how many. */
+int64_t place_default_context(const model *m);
+
+#endif

@@ -1,0 +1,593 @@
+/* test_engine_hybrid.c: any placement gives the answer of the processor alone. Random placements of
+ * random models of every architecture, in every mode, with every kind of predictor, on the
+ * simulated GPU (or the one that --device names), in one batch, a few tokens at a time and one by
+ * one, several sessions at once, through rewinding.
+ *
+ * Choices are compared with float weights: scores from int8 inputs move by whole steps when an
+ * input is a rounding error away from another integer, and a neuron near the threshold may fall to
+ * either side. Signs always read int8 inputs; the seeds here have no such neuron. For block types
+ * the GPU's and the processor's integer arithmetic is the same, so dense and exact modes are
+ * compared. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine.h"
+#include "rng.h"
+#include "run_model.h"
+#include "tiny_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_hybrid.gguf"
+
+enum {
+    N_TOKENS = 21,
+    MAX_VOCAB = 64,
+    N_CTX = 64,
+    N_BATCH = 16,
+    WAIT_MS = 60000, /* a simulated device under a sanitizer is slow */
+    N_RANDOM = 2     /* placements per case, beside the special ones */
+};
+
+/* Of F16 and float weights; 1e-5 is what is promised. */
+static const double float_gate = 1e-6, block_gate = 1e-3;
+
+static const char *device_name = "sim";
+static gpu_library library;
+static gpu_device *device;
+static rng random_cuts;
+
+static int32_t tokens[N_TOKENS];
+static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
+static plan_cut cuts[TINY_MAX_LAYERS];
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static engine_options options_for(ffn_mode mode) {
+    return (engine_options){.n_threads = 2,
+                            .n_threads_batch = 2,
+                            .n_batch = N_BATCH,
+                            .n_logits = N_TOKENS,
+                            .tier = CPU_TIER_AUTO,
+                            .type_k = QUANT_F16,
+                            .type_v = QUANT_F16,
+                            .plan = {.mode = mode, .max_loss = 1}};
+}
+
+static void place(engine_options *o, plan_side head) {
+    o->plan.cuts = cuts;
+    o->plan.head = head;
+    o->gpu = library.backend;
+    o->device = device;
+}
+
+static engine_context *make_context(const model *m, const engine_options *o) {
+    engine_context *c;
+    pi_error err;
+    if (engine_context_create(m, o, &c, &err)) fail_msg("%s", err.message);
+    return c;
+}
+
+static engine_session *make_session(engine_context *c) {
+    engine_session *s;
+    pi_error err;
+    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
+    return s;
+}
+
+static void feed(engine_context *c, engine_session *s, int from, int n, int n_vocab, float *out) {
+    pi_error err;
+    const engine_input in = {
+        .session = s, .tokens = tokens + from, .n_tokens = n, .want = ENGINE_WANT_ALL};
+    if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < n; i++)
+        memcpy(out + (from + i) * n_vocab, engine_logits(c, i), (size_t)n_vocab * sizeof *out);
+}
+
+/* All tokens, `piece` at a time (0: in one call). */
+static void run(engine_context *c, int n_vocab, int piece, float *out) {
+    engine_session *s = make_session(c);
+    for (int done = 0; done < N_TOKENS;) {
+        int n = piece && piece < N_TOKENS - done ? piece : N_TOKENS - done;
+        feed(c, s, done, n, n_vocab, out);
+        done += n;
+    }
+    engine_session_destroy(s);
+}
+
+/* A device of its own in place of the shared one. */
+static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
+    pi_error err;
+    const gpu_open_options options = {.wait_ms = wait_ms, .memory_limit = memory_limit};
+    if (library.backend->open(0, gpu_host_default(), &options, &device, &err))
+        fail_msg("%s", err.message);
+}
+
+/* ---- placements ------------------------------------------------------------------------------ */
+
+static int64_t random_below(int64_t n) {
+    return (int64_t)(rng_u64(&random_cuts) % (uint64_t)n);
+}
+
+static int64_t random_hot(const model *m, int layer) {
+    int64_t n = m->layers[layer].hp.n_ff, unit = plan_cut_unit(m, layer);
+    switch (random_below(4)) {
+    case 0:
+        return 0;
+    case 1:
+        return n;
+    default:
+        return random_below(n / unit) * unit;
+    }
+}
+
+static plan_side random_side(void) {
+    return random_below(2) ? SIDE_GPU : SIDE_CPU;
+}
+
+/* Everything on the GPU, everything split on either home, then anything. */
+static plan_side choose_cuts(const model *m, int number) {
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        int64_t n = m->layers[i].hp.n_ff, unit = plan_cut_unit(m, i);
+        int64_t half = n / 2 / unit * unit;
+        if (number == 0) cuts[i] = (plan_cut){SIDE_GPU, n};
+        if (number == 1) cuts[i] = (plan_cut){SIDE_GPU, half};
+        if (number == 2) cuts[i] = (plan_cut){SIDE_CPU, half};
+        if (number > 2) cuts[i] = (plan_cut){random_side(), random_hot(m, i)};
+    }
+    return number <= 1 ? SIDE_GPU : number == 2 ? SIDE_CPU : random_side();
+}
+
+static void describe_cuts(const model *m, plan_side head, char *text, size_t n_text) {
+    size_t n = 0;
+    for (int i = 0; i < m->hp.n_layer && n < n_text; i++)
+        n += (size_t)snprintf(text + n, n_text - n, "%s %d/%d, ",
+                              cuts[i].home == SIDE_GPU ? "gpu" : "cpu", (int)cuts[i].hot,
+                              m->layers[i].hp.n_ff);
+    if (n < n_text) snprintf(text + n, n_text - n, "head %s", head == SIDE_GPU ? "gpu" : "cpu");
+}
+
+static void compare(const char *what, const model *m, ffn_mode mode, plan_side head, double gate) {
+    static const int pieces[] = {1, 0, 7};
+    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
+                                             ENGINE_PROMPTS_MEASURED};
+    engine_options o = options_for(mode);
+    o.prompts = prompts[random_below(3)];
+    place(&o, head);
+    engine_context *c = make_context(m, &o);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        char text[256];
+        memset(got, 0xff, sizeof got);
+        run(c, m->hp.n_vocab, pieces[i], got);
+        double nmse = run_nmse(got, want, (int64_t)N_TOKENS * m->hp.n_vocab);
+        describe_cuts(m, head, text, sizeof text);
+        if (!(nmse <= gate))
+            fail_msg("%s, %s: %s, pieces of %d, prompts %d: NMSE %g is above %g", what,
+                     ffn_mode_name(mode), text, pieces[i], (int)o.prompts, nmse, gate);
+    }
+    engine_context_destroy(c);
+}
+
+static model *open_model(const tiny_model *t) {
+    model *m;
+    pi_error err;
+    tiny_write(t, MODEL_PATH);
+    run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
+    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
+    return m;
+}
+
+static void check(const char *what, const tiny_model *t, ffn_mode mode) {
+    model *m = open_model(t);
+    double gate = t->type[0] == 'f' ? float_gate : block_gate;
+    engine_options o = options_for(mode);
+    engine_context *alone = make_context(m, &o);
+    assert_true(m->hp.n_vocab <= MAX_VOCAB);
+    if (mode != FFN_DENSE) assert_int_equal(engine_plan(alone)->mode, mode);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    for (int i = 0; i < 3 + N_RANDOM; i++) {
+        plan_side head = choose_cuts(m, i);
+        compare(what, m, mode, head, gate);
+    }
+    model_close(m);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static tiny_model base_model(const char *arch) {
+    tiny_model t = tiny_default();
+    t.arch = arch;
+    t.type = "f16";
+    t.n_embd = 64;
+    t.head_dim = t.n_rot = 16;
+    t.n_layer = 3;
+    t.n_head[2] = t.n_head[0];
+    t.n_head_kv[2] = t.n_head_kv[0];
+    t.n_ff[0] = 608;
+    t.n_ff[1] = 96;
+    t.n_ff[2] = 320;
+    if (strcmp(arch, "qwen2") == 0) t.qkv_bias = true;
+    if (strcmp(arch, "opt") == 0) {
+        t.qkv_bias = t.out_bias = t.ffn_bias = t.tied = true;
+        t.n_pos = N_CTX;
+    }
+    return t;
+}
+
+static void test_archs(void **state) {
+    (void)state;
+    for (int i = 0; i < arch_count(); i++) {
+        tiny_model t = base_model(arch_at(i)->name);
+        check(t.arch, &t, FFN_DENSE);
+        t.sparse.down_t = true;
+        check(t.arch, &t, FFN_DENSE);
+    }
+    tiny_model t = base_model("falcon");
+    t.two_norms = true;
+    check("falcon with two norms", &t, FFN_DENSE);
+}
+
+static void test_scales(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    t.scales = true;
+    check("scales", &t, FFN_DENSE);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check("scales", &t, FFN_EXACT);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check("scales", &t, FFN_PREDICT);
+}
+
+static void test_exact(void **state) {
+    (void)state;
+    static const char *const activations[] = {"relu", "drelu", "relu_squared", "fatrelu"};
+    for (int i = 0; i < 4; i++) {
+        tiny_model t = base_model("llama");
+        t.activation = activations[i];
+        t.threshold = 0.05f;
+        check(t.activation, &t, FFN_EXACT);
+        t.sparse.down_t = true;
+        check(t.activation, &t, FFN_EXACT);
+        t.sparse = (tiny_sparse){.bundle = true};
+        check(t.activation, &t, FFN_EXACT);
+    }
+    tiny_model t = base_model("opt");
+    t.sparse.down_t = true;
+    check("opt", &t, FFN_EXACT);
+    t = base_model("falcon");
+    t.activation = "relu";
+    check("falcon", &t, FFN_EXACT);
+}
+
+static void test_predict(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"sign", "lowrank", "relu_mlp"};
+    static const char *const archs[] = {"llama", "opt", "falcon"};
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 3; k++) {
+            if (k > 0 && i == 0) continue; /* signs are of a gate */
+            tiny_model t = base_model(archs[k]);
+            t.activation = "relu";
+            t.sparse = (tiny_sparse){
+                .down_t = true, .predictor = kinds[i], .rank = 32, .residual = i == 2};
+            t.seed += 3;
+            char what[64];
+            snprintf(what, sizeof what, "%s, %s", archs[k], kinds[i]);
+            check(what, &t, FFN_PREDICT);
+        }
+    }
+}
+
+static void test_threshold(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    t.sparse = (tiny_sparse){.down_t = true, .cut = 0.05f};
+    check("silu", &t, FFN_THRESHOLD);
+    t.sparse = (tiny_sparse){.bundle = true, .cut = 0.05f};
+    check("silu, bundle", &t, FFN_THRESHOLD);
+}
+
+static void test_types(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "bf16", "q8_0", "q4_0", "mxfp4"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        tiny_model t = base_model("llama");
+        t.type = types[i];
+        t.activation = "relu";
+        check(types[i], &t, FFN_EXACT);
+        t.sparse.down_t = true;
+        check(types[i], &t, FFN_EXACT);
+    }
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+/* Several sessions share passes; one is rewound and fed again. */
+static void test_sessions(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    model *m = open_model(&t);
+    int n_vocab = m->hp.n_vocab;
+    engine_options o = options_for(FFN_EXACT);
+    engine_context *alone = make_context(m, &o);
+    run(alone, n_vocab, 1, want);
+    engine_context_destroy(alone);
+    place(&o, choose_cuts(m, 1));
+    engine_context *c = make_context(m, &o);
+    engine_session *a = make_session(c), *b = make_session(c);
+    pi_error err;
+    for (int i = 0; i < 12; i += 4) {
+        const engine_input in[] = {{a, tokens + i, 4, ENGINE_WANT_ALL},
+                                   {b, tokens + i, 4, ENGINE_WANT_LAST}};
+        if (engine_forward(c, in, 2, &err)) fail_msg("%s", err.message);
+        double nmse = run_nmse(engine_logits(c, 0), want + i * n_vocab, 4 * n_vocab);
+        assert_true(nmse <= float_gate);
+        nmse = run_nmse(engine_logits(c, 4), want + (i + 3) * n_vocab, n_vocab);
+        assert_true(nmse <= float_gate);
+    }
+    assert_int_equal(engine_session_rewind(a, 5, &err), PI_OK);
+    feed(c, a, 5, 16, n_vocab, got);
+    assert_true(run_nmse(got + 5 * n_vocab, want + 5 * n_vocab, 16 * n_vocab) <= float_gate);
+    engine_session_destroy(a);
+    engine_session_destroy(b);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+/* A session that was saved under one placement goes on under another. */
+static void test_session_file(void **state) {
+    (void)state;
+    static const char *const path = TEST_BINARY_DIR "/test_engine_hybrid.session";
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    int n_vocab = m->hp.n_vocab;
+    engine_options alone = options_for(FFN_DENSE), shared = alone;
+    place(&shared, choose_cuts(m, 1));
+    cuts[1].home = SIDE_CPU;
+    engine_context *c[] = {make_context(m, &alone), make_context(m, &shared)};
+    run(c[0], n_vocab, 1, want);
+    for (int from = 0; from < 2; from++) {
+        int32_t loaded[N_TOKENS];
+        int64_t n_loaded;
+        pi_error err;
+        engine_session *a = make_session(c[from]), *b = make_session(c[1 - from]);
+        feed(c[from], a, 0, 13, n_vocab, got);
+        if (engine_session_save(a, path, tokens, 13, &err)) fail_msg("%s", err.message);
+        if (engine_session_load(b, path, loaded, 11, &n_loaded, &err)) fail_msg("%s", err.message);
+        assert_int_equal(n_loaded, 11);
+        assert_memory_equal(loaded, tokens, 11 * sizeof *tokens);
+        feed(c[1 - from], b, 11, N_TOKENS - 11, n_vocab, got);
+        double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
+        if (!(nmse <= float_gate)) fail_msg("from %d: NMSE %g", from, nmse);
+        engine_session_destroy(a);
+        engine_session_destroy(b);
+    }
+    for (int i = 0; i < 2; i++) engine_context_destroy(c[i]);
+    model_close(m);
+    remove(path);
+}
+
+/* The device is lost at any operation of any pass: answers and sessions stay. */
+static void test_lost_device(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
+    model *m = open_model(&t);
+    int n_vocab = m->hp.n_vocab, n_lost = 0;
+    engine_options o = options_for(FFN_PREDICT);
+    engine_context *alone = make_context(m, &o);
+    run(alone, n_vocab, 1, want);
+    engine_context_destroy(alone);
+    plan_side head = choose_cuts(m, 1);
+    cuts[2].home = SIDE_CPU;
+    place(&o, head);
+    gpu_device *shared = device;
+    for (int64_t n = 1, lost = 1; lost; n += n / 4 + 1) {
+        pi_error err;
+        open_another(0, WAIT_MS);
+        o.device = device;
+        engine_context *c = make_context(m, &o);
+        engine_session *a = make_session(c), *b = make_session(c);
+        feed(c, a, 0, 2, n_vocab, got);
+        feed(c, b, 0, 9, n_vocab, got);
+        library.backend->fail_at(device, n);
+        for (int i = 2; i < 8; i += 2) feed(c, a, i, 2, n_vocab, got);
+        feed(c, b, 9, N_TOKENS - 9, n_vocab, got);
+        lost = engine_gpu_loss(c) != NULL;
+        n_lost += (int)lost;
+        if (lost) assert_non_null(strstr(engine_gpu_loss(c), "device lost"));
+        double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
+        if (!(nmse <= float_gate)) fail_msg("lost at %d: NMSE %g", (int)n, nmse);
+        assert_int_equal(engine_session_rewind(a, 3, &err), PI_OK);
+        feed(c, a, 3, 4, n_vocab, got);
+        assert_true(run_nmse(got + 3 * n_vocab, want + 3 * n_vocab, 4 * n_vocab) <= float_gate);
+        engine_session_destroy(a);
+        engine_session_destroy(b);
+        engine_context_destroy(c);
+        library.backend->close(device);
+    }
+    device = shared;
+    assert_true(n_lost > 10);
+    model_close(m);
+}
+
+/* With too little of the device's memory a context says so; where only a cache does not fit, the
+ * processor takes over. */
+static void test_little_memory(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    place(&o, choose_cuts(m, 1));
+    engine_gpu_bytes bytes;
+    pi_error err;
+    if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+    uint64_t need = bytes.weights + bytes.scratch;
+    gpu_device *shared = device;
+    for (int i = 0; i <= 8; i++) { /* the last has room for all but a cache */
+        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, WAIT_MS);
+        o.device = device;
+        engine_context *c;
+        pi_status status = engine_context_create(m, &o, &c, &err);
+        assert_int_equal(status, i < 8 ? PI_ERR_NOMEM : PI_OK);
+        if (i == 8) {
+            run(c, m->hp.n_vocab, 3, got);
+            assert_non_null(engine_gpu_loss(c));
+            assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+            engine_context_destroy(c);
+        } else {
+            run_check_message(&err, status);
+        }
+        library.backend->close(device);
+    }
+    device = shared;
+    model_close(m);
+}
+
+/* A pass that is cancelled leaves nothing waiting, and the next one works. */
+static void test_cancel(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    for (int number = 0; number < 3; number++) {
+        place(&o, choose_cuts(m, number));
+        engine_context *c = make_context(m, &o);
+        engine_session *s = make_session(c);
+        for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
+            const engine_input in = {s, tokens, n, ENGINE_WANT_LAST};
+            pi_error err;
+            engine_cancel(c);
+            assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
+            assert_int_equal(engine_session_length(s), 0);
+        }
+        feed(c, s, 0, N_TOKENS, m->hp.n_vocab, got);
+        assert_null(engine_gpu_loss(c));
+        assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
+/* A device that hardly waits for the processor may be given up; answers stay. */
+static void test_impatient(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    gpu_device *shared = device;
+    open_another(0, 1);
+    place(&o, choose_cuts(m, 2));
+    engine_context *c = make_context(m, &o);
+    run(c, m->hp.n_vocab, 1, got);
+    assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+    engine_context_destroy(c);
+    library.backend->close(device);
+    device = shared;
+    model_close(m);
+}
+
+/* What a context takes of the device's memory is what was said before. */
+static void test_size(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
+    model *m = open_model(&t);
+    for (int i = 0; i < 6; i++) {
+        engine_options o = options_for(FFN_PREDICT);
+        place(&o, choose_cuts(m, i));
+        engine_gpu_bytes bytes;
+        uint64_t before, after, total;
+        pi_error err;
+        if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+        assert_int_equal(library.backend->memory(device, &before, &total, &err), PI_OK);
+        engine_context *c = make_context(m, &o);
+        engine_session *s = make_session(c);
+        assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
+        uint64_t kv = (bytes.kv_per_position * N_CTX + 255) / 256 * 256;
+        if (strcmp(device_name, "sim") == 0)
+            assert_int_equal(before - after, bytes.weights + bytes.scratch + kv);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+        assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
+        assert_int_equal(before, after);
+    }
+    model_close(m);
+}
+
+/* A cut through a block, or outside of the layer, is refused. */
+static void test_bad_cuts(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    t.type = "q4_0";
+    model *m = open_model(&t);
+    static const int64_t bad[] = {-32, 16, 640};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        engine_context *c;
+        pi_error err;
+        engine_options o = options_for(FFN_DENSE);
+        memset(cuts, 0, sizeof cuts);
+        cuts[0].hot = bad[i];
+        place(&o, SIDE_CPU);
+        pi_status status = engine_context_create(m, &o, &c, &err);
+        assert_int_equal(status, PI_ERR_ARG);
+        run_check_message(&err, status);
+    }
+    model_close(m);
+}
+
+static int open_device(void) {
+    pi_error err;
+    const gpu_open_options options = {.wait_ms = WAIT_MS};
+    int n = 0;
+    pi_status status = gpu_library_open(device_name, NULL, &library, &err);
+    if (!status) status = library.backend->count(&n, &err);
+    if (!status) status = library.backend->open(0, gpu_host_default(), &options, &device, &err);
+    if (status) fprintf(stderr, "device %s: %s\n", device_name, err.message);
+    return status ? 1 : 0;
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_exact),        cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_impatient),
+        cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
+        cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
+    };
+    if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
+    if (open_device()) {
+        if (strcmp(device_name, "sim") == 0) return 1;
+        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", device_name);
+        return 0;
+    }
+    rng_seed(&random_cuts, 11);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    library.backend->close(device);
+    gpu_library_close(&library);
+    return failed;
+}

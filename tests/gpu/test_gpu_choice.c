@@ -1,0 +1,348 @@
+/* test_gpu_choice.c: what neurons each column chooses, on a device: bitmaps and lists from scores,
+ * magnitudes and bits; activations that keep what was chosen; bits and columns handed to the host
+ * and back. For numbers of columns from one to a prompt's. */
+#include "gpu_case.h"
+
+#define OPS (&the_case.b->ops)
+
+static const int column_counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
+enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
+
+static bool bit_of(const uint32_t *bits, int64_t n_words, int c, int64_t i) {
+    return bits[c * n_words + i / 32] >> i % 32 & 1;
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
+/* n_list ends inside of a word; more words than threads of a block. */
+enum { N = 17003, N_LIST = 16410, N_WORDS = (N + 31) / 32, NAN_AT = 97 };
+
+/* Scores with ties, NaN, and runs of equal ones; what each column should choose. */
+static float *make_scores(int n_cols, bool magnitude, float cut, const float *bias,
+                          uint32_t *want) {
+    float *v = case_host((size_t)n_cols * N * sizeof *v);
+    for (int c = 0; c < n_cols; c++) {
+        for (int i = 0; i < N; i++) {
+            float x = rng_normal(&the_case.r) - 2.4f;
+            if (i % NAN_AT == c % NAN_AT) x = (float)NAN;
+            if (i % 50 == 7) x = cut; /* chosen by scores, not by magnitude */
+            if (i > 500 && i < 700) x = c == 1 ? 3 : -9;
+            v[c * N + i] = magnitude && i % 2 == 0 ? -x : x;
+            float seen = bias ? v[c * N + i] + bias[i] : v[c * N + i];
+            bool yes = isnan(seen) || (magnitude ? fabsf(seen) > cut : seen >= cut);
+            want[c * N_WORDS + i / 32] |= (uint32_t)yes << i % 32;
+        }
+    }
+    return v;
+}
+
+static void check_list(const gpu_select *a, const uint32_t *bits, int n_cols) {
+    int32_t *list = case_host(N_LIST * sizeof *list), count, want = 0;
+    case_download(list, a->list, N_LIST * sizeof *list);
+    case_download(&count, a->count, sizeof count);
+    for (int i = 0; i < N_LIST; i++) {
+        bool any = false;
+        for (int c = 0; c < n_cols; c++) any = any || bit_of(bits, N_WORDS, c, i);
+        if (any) assert_int_equal(list[want++], i);
+    }
+    assert_int_equal(count, want);
+    assert_true(want > 100 && want <= N_LIST);
+}
+
+static void check_select(int n_cols, bool magnitude, bool biased) {
+    const float cut = magnitude ? 3.25f : 0;
+    const size_t n_bytes = (size_t)n_cols * N_WORDS * sizeof(uint32_t);
+    float *bias = biased ? case_random(N, 0.3f) : NULL;
+    uint32_t *want = case_host(n_bytes), *got = case_host(n_bytes);
+    float *v = make_scores(n_cols, magnitude, cut, bias, want);
+    gpu_select a = {.v = case_upload(v, (size_t)n_cols * N * sizeof *v),
+                    .bias = bias ? case_upload(bias, N * sizeof *bias) : NULL,
+                    .ldv = N,
+                    .n = N,
+                    .n_list = N_LIST,
+                    .n_cols = n_cols,
+                    .cut = cut,
+                    .magnitude = magnitude,
+                    .list = case_alloc(N_LIST * sizeof(int32_t)),
+                    .count = case_alloc(sizeof(int32_t)),
+                    .bitmap = case_alloc(n_bytes)};
+    OPS->select(the_case.stream, &a);
+    case_download(got, a.bitmap, n_bytes);
+    assert_memory_equal(got, want, n_bytes);
+    check_list(&a, want, n_cols);
+    gpu_select only_bits = a, only_list = a, from_bits = a;
+    only_bits.list = only_bits.count = NULL;
+    only_bits.bitmap = case_alloc(n_bytes);
+    OPS->select(the_case.stream, &only_bits);
+    case_download(got, only_bits.bitmap, n_bytes);
+    assert_memory_equal(got, want, n_bytes);
+    only_list.bitmap = NULL;
+    only_list.list = case_alloc(N_LIST * sizeof(int32_t));
+    only_list.count = case_alloc(sizeof(int32_t));
+    OPS->select(the_case.stream, &only_list);
+    check_list(&only_list, want, n_cols);
+    for (int c = 0; c < n_cols; c++) /* behind the last neuron bits mean nothing */
+        want[c * N_WORDS + N_WORDS - 1] |= UINT32_MAX << N % 32;
+    from_bits.v = NULL;
+    from_bits.bits_in = case_upload(want, n_bytes);
+    from_bits.bitmap = NULL;
+    from_bits.list = case_alloc(N_LIST * sizeof(int32_t));
+    from_bits.count = case_alloc(sizeof(int32_t));
+    OPS->select(the_case.stream, &from_bits);
+    check_list(&from_bits, want, n_cols);
+}
+
+static void test_select(void **state) {
+    (void)state;
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_select(column_counts[i], i % 2 == 1, i % 3 == 0);
+    }
+}
+
+/* None at all, and every one; n_list of 0 and of whole words. */
+static void test_select_ends(void **state) {
+    (void)state;
+    enum { SMALL = 64 };
+    static const int64_t lengths[] = {0, 1, 32, 63, 64};
+    for (uint32_t all = 0; all < 2; all++) {
+        const uint32_t bits[2] = {0u - all, 0u - all};
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            int32_t list[SMALL] = {0}, count = -1;
+            gpu_select a = {.bits_in = case_upload(bits, sizeof bits),
+                            .n = SMALL,
+                            .n_list = lengths[k],
+                            .n_cols = 1,
+                            .list = case_upload(list, sizeof list),
+                            .count = case_upload(&count, sizeof count)};
+            OPS->select(the_case.stream, &a);
+            case_download(list, a.list, sizeof list);
+            case_download(&count, a.count, sizeof count);
+            assert_int_equal(count, all ? lengths[k] : 0);
+            for (int i = 0; i < count; i++) assert_int_equal(list[i], i);
+        }
+    }
+}
+
+/* ---- activations -------------------------------------------------------------------------------
+ */
+
+static double reference_activation(activation f, double threshold, double x) {
+    switch (f) {
+    case ACTIVATION_SILU:
+        return x / (1 + exp(-x));
+    case ACTIVATION_GELU:
+        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case ACTIVATION_RELU_SQUARED:
+        return x > 0 ? x * x : 0;
+    case ACTIVATION_FATRELU:
+        return x > threshold ? x : 0;
+    default:
+        return x > 0 ? x : 0;
+    }
+}
+
+/* In place. Up is not finite at some elements: zeros stay zero there. */
+static void check_activate(activation f, int n_cols, bool gated, bool by_bits, float cut) {
+    enum { WIDTH = 301, WORDS = (WIDTH + 31) / 32 };
+    const size_t n = (size_t)n_cols * WIDTH, n_bits = (size_t)n_cols * WORDS;
+    float *gate = case_random((int64_t)n, 2), *up = case_random((int64_t)n, 2);
+    float *y = case_host(n * sizeof *y);
+    uint32_t *bits = case_host(n_bits * sizeof *bits);
+    for (size_t i = 0; i < n_bits; i++) bits[i] = (uint32_t)rng_u64(&the_case.r);
+    for (size_t i = 3; i < n; i += 11) up[i] = i % 2 ? (float)INFINITY : (float)NAN;
+    gpu_activate a = {.gate = case_upload(gate, n * sizeof *gate),
+                      .up = gated ? case_upload(up, n * sizeof *up) : NULL,
+                      .ldg = WIDTH,
+                      .ldu = WIDTH,
+                      .ldy = WIDTH,
+                      .n = WIDTH,
+                      .n_cols = n_cols,
+                      .f = f,
+                      .threshold = 0.25f,
+                      .cut = cut,
+                      .bitmap = by_bits ? case_upload(bits, n_bits * sizeof *bits) : NULL,
+                      .n_words = WORDS};
+    a.y = (float *)(uintptr_t)a.gate;
+    OPS->activate(the_case.stream, &a);
+    case_download(y, a.y, n * sizeof *y);
+    int zeros = 0;
+    for (size_t i = 0; i < n; i++) {
+        int c = (int)(i / WIDTH);
+        double want = reference_activation(f, 0.25, (double)gate[i]), u = (double)up[i];
+        if (cut > 0 && fabs(fabs(want) - (double)cut) < 1e-5) continue; /* rounding decides */
+        if (fabs(want) <= (double)cut) want = 0;
+        if (by_bits && !bit_of(bits, WORDS, c, (int64_t)i % WIDTH)) want = 0;
+        if (want != 0 && gated) want *= f == ACTIVATION_DRELU && u < 0 ? 0 : u;
+        zeros += want == 0;
+        if (isnan(want))
+            assert_true(isnan(y[i]));
+        else if (isinf(want) || want == 0)
+            assert_true((double)y[i] == want);
+        else
+            case_near(y[i], want, fabs(want) + 0.1, 1e-5, "activate", (int64_t)i);
+    }
+    assert_true(zeros < (int)n && (!by_bits || zeros > (int)n / 4));
+}
+
+static void test_activate(void **state) {
+    (void)state;
+    for (int f = 0; f < ACTIVATION_COUNT; f++) {
+        for (int k = 0; k < 8; k++) {
+            case_teardown(NULL);
+            float cut = k / 2 % 2 ? 0.75f : f % 2 ? 0.0f : -1.0f;
+            check_activate((activation)f, 2, k % 2 == 1, k / 4 == 1, cut);
+        }
+    }
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_activate(ACTIVATION_DRELU, column_counts[i], true, true, 0.5f);
+    }
+}
+
+/* ---- hand-offs of many columns -----------------------------------------------------------------
+ */
+
+enum { ROW = 77, BIT_WORDS = 3 };
+
+/* One buffer of pinned memory: flag, columns, bits. */
+typedef struct handoff {
+    gpu_pinned pinned;
+    size_t x_at, bits_at;
+    uint64_t *epoch;
+} handoff;
+
+static handoff open_handoff(int n_cols) {
+    static const uint64_t epoch = 3;
+    const size_t n_x = (size_t)n_cols * ROW * sizeof(float);
+    handoff e = {.x_at = GPU_FLAG_BYTES, .bits_at = GPU_FLAG_BYTES + n_x};
+    pi_error err;
+    const size_t n_bytes = e.bits_at + (size_t)n_cols * BIT_WORDS * sizeof(uint32_t);
+    assert_int_equal(the_case.b->host_alloc(the_case.device, n_bytes, &e.pinned, &err), PI_OK);
+    e.epoch = case_upload(&epoch, sizeof epoch);
+    return e;
+}
+
+static void *there(const handoff *e, size_t at) {
+    return (uint8_t *)e->pinned.device + at;
+}
+static void *here(const handoff *e, size_t at) {
+    return (uint8_t *)e->pinned.host + at;
+}
+
+static uint32_t *random_bits(int n_cols) {
+    uint32_t *bits = case_host((size_t)n_cols * BIT_WORDS * sizeof *bits);
+    for (int i = 0; i < n_cols * BIT_WORDS; i++) bits[i] = (uint32_t)rng_u64(&the_case.r);
+    return bits;
+}
+
+static void check_publish(int n_cols, bool with_bits) {
+    enum { LD = 80 };
+    handoff e = open_handoff(n_cols);
+    const size_t n_bits = (size_t)n_cols * BIT_WORDS * sizeof(uint32_t);
+    float *x = case_random(n_cols * LD, 1);
+    uint32_t *bits = random_bits(n_cols);
+    gpu_publish a = {.x = case_upload(x, (size_t)n_cols * LD * sizeof *x),
+                     .ldx = LD,
+                     .n = with_bits ? ROW - 1 : ROW,
+                     .n_cols = n_cols,
+                     .bits = with_bits ? case_upload(bits, n_bits) : NULL,
+                     .n_words = BIT_WORDS,
+                     .host_x = there(&e, e.x_at),
+                     .host_bits = there(&e, e.bits_at),
+                     .flag = there(&e, 0),
+                     .epoch = e.epoch};
+    OPS->publish(the_case.stream, &a);
+    while (gpu_flag_get(here(&e, 0)) < 3) { /* the flag alone says that all is there */
+    }
+    const float *got = here(&e, e.x_at);
+    for (int c = 0; c < n_cols; c++)
+        assert_memory_equal(got + c * a.n, x + c * LD, (size_t)a.n * sizeof *x);
+    if (with_bits)
+        assert_memory_equal(here(&e, e.bits_at), bits, n_bits);
+    else
+        assert_true(*(const uint32_t *)here(&e, e.bits_at) == 0);
+    case_sync();
+    the_case.b->host_free(the_case.device, &e.pinned);
+}
+
+static void check_receive(int n_cols, bool set, bool with_bits) {
+    enum { LD = 84 };
+    handoff e = open_handoff(n_cols);
+    const size_t n_bits = (size_t)n_cols * BIT_WORDS * sizeof(uint32_t);
+    const size_t n_y = (size_t)n_cols * LD * sizeof(float);
+    float *y = case_random(n_cols * LD, 1), *x = case_random(n_cols * ROW, 1);
+    uint32_t *bits = random_bits(n_cols), *got_bits = case_host(n_bits);
+    gpu_receive a = {.host_x = there(&e, e.x_at),
+                     .n = ROW,
+                     .ldy = LD,
+                     .n_cols = n_cols,
+                     .set = set,
+                     .host_bits = with_bits ? there(&e, e.bits_at) : NULL,
+                     .bits = with_bits ? case_alloc(n_bits) : NULL,
+                     .n_words = BIT_WORDS,
+                     .flag = there(&e, 0),
+                     .epoch = e.epoch,
+                     .y = case_upload(y, n_y)};
+    OPS->receive(the_case.stream, &a);
+    memcpy(here(&e, e.x_at), x, (size_t)n_cols * ROW * sizeof *x);
+    memcpy(here(&e, e.bits_at), bits, n_bits);
+    gpu_flag_raise(here(&e, 0), 3);
+    float *got = case_host(n_y);
+    case_download(got, a.y, n_y);
+    for (int c = 0; c < n_cols; c++) {
+        for (int i = 0; i < LD; i++) {
+            float before = y[c * LD + i], answer = i < ROW ? x[c * ROW + i] : 0;
+            assert_true(got[c * LD + i] == (i >= ROW ? before : set ? answer : before + answer));
+        }
+    }
+    if (with_bits) {
+        case_download(got_bits, a.bits, n_bits);
+        assert_memory_equal(got_bits, bits, n_bits);
+    }
+    the_case.b->host_free(the_case.device, &e.pinned);
+}
+
+static void test_handoffs(void **state) {
+    (void)state;
+    for (int i = 0; i < COUNTS; i++) {
+        for (int k = 0; k < 4; k++) {
+            case_teardown(NULL);
+            check_publish(column_counts[i], k % 2 == 1);
+            check_receive(column_counts[i], k / 2 == 1, k % 2 == 1);
+        }
+    }
+}
+
+/* Bits alone, in both directions. */
+static void test_bits_alone(void **state) {
+    (void)state;
+    enum { N_COLS = 9 };
+    handoff e = open_handoff(N_COLS);
+    const size_t n_bits = N_COLS * BIT_WORDS * sizeof(uint32_t);
+    uint32_t *bits = random_bits(N_COLS), *got = case_host(n_bits);
+    gpu_publish out = {.n_cols = N_COLS,
+                       .bits = case_upload(bits, n_bits),
+                       .n_words = BIT_WORDS,
+                       .host_bits = there(&e, e.bits_at),
+                       .flag = there(&e, 0),
+                       .epoch = e.epoch};
+    gpu_receive in = {.n_cols = N_COLS,
+                      .host_bits = out.host_bits,
+                      .bits = case_alloc(n_bits),
+                      .n_words = BIT_WORDS,
+                      .flag = out.flag,
+                      .epoch = e.epoch};
+    OPS->publish(the_case.stream, &out);
+    OPS->receive(the_case.stream, &in);
+    case_download(got, in.bits, n_bits);
+    assert_memory_equal(got, bits, n_bits);
+    the_case.b->host_free(the_case.device, &e.pinned);
+}
+
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_select),   CASE_TEST(test_select_ends), CASE_TEST(test_activate),
+    CASE_TEST(test_handoffs), CASE_TEST(test_bits_alone),
+};
+CASE_MAIN(tests)
