@@ -159,8 +159,8 @@ typedef struct pi_context_options {
     float max_loss;  /* for PI_MODE_AUTO: relative rise of perplexity; default 0.01, 1% */
     float threshold; /* of predictor scores, instead of the model's; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the KV cache of sessions; default F16 */
-    /* Any GPU takes what fits; without one, or from when something goes wrong with it, the processor
-     * does all (see pi_context_get_placement). */
+    /* Any GPU takes what fits; without one, or from when something goes wrong with it, the
+     * processor does all (see pi_context_get_placement). */
     pi_device_choice device;
     uint64_t vram_budget; /* bytes of GPU memory, 0: none; PI_VRAM_FREE (default): what is free now,
                              less a margin */

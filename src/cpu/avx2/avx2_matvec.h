@@ -325,22 +325,4 @@ AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, 
     for (i = n_groups * MV_ROWS; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
-/* One body for both kernels: there are many of them, and they are long. */
-#define MV_DEFINE(storage, tier, format)                                                           \
-    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
-                                                          float *y, int64_t ldy) {                 \
-        mv_run(&format##_format, s, x, y, ldy);                                                    \
-    }                                                                                              \
-    storage void tier##_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1,              \
-                                        const cpu_act *x, float *y, int64_t ldy) {                 \
-        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        mv_run_##format(&s, x, y + row0, ldy);                                                     \
-    }                                                                                              \
-    storage void tier##_matvec_rows_##format(const cpu_mat *w, const int32_t *rows,                \
-                                             int64_t n_rows, const cpu_act *x, float *y,           \
-                                             int64_t ldy) {                                        \
-        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        mv_run_##format(&s, x, y, ldy);                                                            \
-    }
-
 #endif

@@ -4,13 +4,13 @@
 #include "avx2_matvec.h"
 #include "tiers.h"
 
-#define DEFINE(type, format) MV_DEFINE(static, avx2_vnni, format)
-AVX2_Q_TYPES(DEFINE)
+#define DEFINE(type, name) ROWS_DEFINE(static, avx2_vnni, name, mv_run)
+TIER_Q_TYPES(DEFINE)
 
 #define ENTRY(type, format)                                                                        \
     k->mat[QUANT_##type].matvec = avx2_vnni_matvec_##format;                                       \
     k->mat[QUANT_##type].matvec_rows = avx2_vnni_matvec_rows_##format;
 
 void cpu_init_avx2_vnni_mat(cpu_kernels *k) {
-    AVX2_Q_TYPES(ENTRY)
+    TIER_Q_TYPES(ENTRY)
 }
