@@ -10,9 +10,9 @@ void trace_end_pass(engine_context *c, bool done);
 /* The pass is filled in. */
 void trace_put(engine_trace *t, int row, const trace_event *e);
 
-/* Steps whose bytes are counted by those who read them. */
+/* Steps of the processor whose bytes are counted by the threads that read them. */
 static inline bool trace_reads_by_need(const plan_step *s) {
-    return s->op == OP_FFN_NEURONS || s->op == OP_FFN_DOWN;
+    return s->op == OP_FFN_NEURONS || s->op == OP_FFN_DOWN || s->op == OP_CHOOSE;
 }
 
 /* hybrid_trace.c: events of the device around the GPU's steps. */
