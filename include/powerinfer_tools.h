@@ -251,6 +251,33 @@ typedef struct pi_device {
 PI_API pi_status pi_devices(const char *folder, pi_device *devices, size_t capacity,
                             size_t *n_devices, pi_error *err);
 
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+/* How the processor and the GPU shared one pass. A side computes while any of its threads is in a
+ * step other than a message; waiting is no computing. */
+typedef struct pi_trace_summary {
+    int32_t n_tokens;                /* of the pass */
+    double seconds;                  /* that it took */
+    double cpu_seconds, gpu_seconds; /* in which a side computed */
+    double both_seconds;             /* in which both did */
+    double overlap;                  /* both_seconds over the shorter side's; 0 without a GPU */
+    int32_t n_split;                 /* layers with an exchange */
+    double split_overlap;            /* the same, over these layers' neurons only */
+    double exchange_seconds;         /* mean per layer with an exchange: from the message to the
+                                        answer's end, less the slower side's computing */
+    double clock_error;              /* seconds that the sides' clocks may differ by at most */
+} pi_trace_summary;
+
+/* Records the timeline of the next n_passes passes of the context (a pass is a pi_forward, or
+ * n_batch tokens of one); 0: forgets what was recorded. PI_ERR_ARG, PI_ERR_NOMEM. */
+PI_API pi_status pi_trace_start(pi_context *context, int32_t n_passes, pi_error *err);
+/* Writes what was recorded as Chrome trace events (JSON, for chrome://tracing or Perfetto), a row
+ * per thread and one for the GPU, and summarizes at most `capacity` passes; *n_passes is how many
+ * there are. PI_ERR_NOT_FOUND: no pass was recorded; PI_ERR_IO, PI_ERR_NOMEM. */
+PI_API pi_status pi_trace_write(const pi_context *context, const char *path,
+                                pi_trace_summary *summaries, int32_t capacity, int32_t *n_passes,
+                                pi_error *err);
+
 /* ---- bench ----------------------------------------------------------------------------------- */
 
 enum { PI_BENCH_MAX_LIST = 32 };
@@ -263,6 +290,8 @@ typedef struct pi_bench_options {
     int32_t depths[PI_BENCH_MAX_LIST]; /* tokens already in the context */
     int32_t n_depths;
     int32_t repetitions;
+    const char *trace; /* write the timeline of a prompt's pass (of the first length) and of one
+                          generated token into this file; NULL: do not */
     pi_progress progress;
     void *user;
 } pi_bench_options;
@@ -284,11 +313,15 @@ typedef struct pi_bench_result {
     double ffn_density; /* feed-forward bytes read / all feed-forward bytes */
 } pi_bench_result;
 
+enum { PI_BENCH_TRACED = 2 }; /* a prompt's pass, a token */
+
 typedef struct pi_bench_report {
     char cpu[128];
     int32_t threads;
     double read_gbps;   /* best streaming read over 1..threads, mapped and huge-page memory */
     double gather_gbps; /* the same for neurons' rows at random, at the density they are read at */
+    int32_t n_traced;   /* passes in the file `trace` */
+    pi_trace_summary traced[PI_BENCH_TRACED];
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
 } pi_bench_report;

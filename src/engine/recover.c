@@ -35,6 +35,7 @@ static pi_status feed_again(engine_session *s, pi_error *err) {
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
     log_line(LOG_LEVEL_WARN, "the GPU is not used any more: %s", c->gpu_loss);
+    engine_trace_stop(c);
     for (engine_session *s = c->sessions; s; s = s->next) hybrid_kv_destroy(c->gpu, s->device_kv);
     hybrid_destroy(c->gpu);
     c->gpu = NULL;

@@ -18,6 +18,7 @@
 
 enum {
     MAX_TOKENS = 64,
+    N_SINGLE = 12, /* every token costs many changes of threads on a simulated device */
     MAX_LAYERS = 16,
     PATH_BYTES = 2048,
     NAME_BYTES = 256,
@@ -86,14 +87,14 @@ static void place(const model *m, placement which, plan_cut cuts[MAX_LAYERS], pl
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* NMSE of all logits, fed `piece` at a time. */
-static double run(engine_context *c, const reference *r, int n_vocab, int piece) {
+/* NMSE of all logits. n_single tokens are fed one by one, the others together. */
+static double run(engine_context *c, const reference *r, int n_vocab, int n_single) {
     engine_session *s;
     pi_error err;
     double error = 0, norm = 0;
     if (engine_session_create(c, r->n_tokens, &s, &err)) fail_msg("%s", err.message);
-    for (int done = 0; done < r->n_tokens; done += piece) {
-        int n = piece < r->n_tokens - done ? piece : r->n_tokens - done;
+    for (int done = 0, n; done < r->n_tokens; done += n) {
+        n = done < n_single ? 1 : r->n_tokens - done;
         const engine_input in = {s, r->tokens + done, n, ENGINE_WANT_ALL};
         if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
         const float *want = r->logits + (int64_t)done * n_vocab, *got = engine_logits(c, 0);
@@ -125,7 +126,7 @@ static void check(const char *name, const model *m, const reference *r, plan_opt
                                   .device = device};
         if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
         for (int single = 0; single < 2; single++) {
-            double nmse = run(c, r, m->hp.n_vocab, single ? 1 : r->n_tokens);
+            double nmse = run(c, r, m->hp.n_vocab, single ? N_SINGLE : 0);
             printf("%-24s %-9s %-10s %-9s NMSE %.2e (gate %.0e)\n", name,
                    ffn_mode_name(options.mode), placement_names[which],
                    single ? "by token" : "in batch", nmse, gate);
