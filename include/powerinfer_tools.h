@@ -202,6 +202,9 @@ typedef struct pi_place_options {
     /* A described machine ("rtx-4090-ddr5", ...), or the path of a JSON file that describes one.
      * NULL: this machine as measured before (cache), else "cpu-only". */
     const char *profile;
+    /* Without a profile: the GPU whose memory and bandwidth count, and where its backend is. */
+    pi_device_choice device;
+    const char *backend_folder;
     bool measure;      /* measure this machine's memory first, and keep that in `cache` */
     const char *cache; /* path of the file with what was measured; NULL: neither read nor written */
     /* GPU memory that may be used, bytes; PI_PLACE_ALL: what the machine has. */
