@@ -280,7 +280,7 @@ typedef struct pi_bench_result {
     double bytes_per_token;       /* weights and KV cache really read */
     double gathered_per_token;    /* of these, rows of single neurons that lay apart in memory */
     double gbps;                  /* bytes_per_token * tps / 1e9 */
-    double bandwidth_share;       /* gbps / read_gbps */
+    double bandwidth_share;       /* gbps / read_gbps; this and the next are 0 with a GPU */
     /* Time that the floor allows over the time taken; the floor is what was gathered at gather_gbps
      * and the rest at read_gbps. */
     double floor_share;
