@@ -202,6 +202,9 @@ typedef struct pi_place_options {
     /* A described machine ("rtx-4090-ddr5", ...), or the path of a JSON file that describes one.
      * NULL: this machine as measured before (cache), else "cpu-only". */
     const char *profile;
+    /* Without a profile: the GPU whose memory and bandwidth count, and where its backend is. */
+    pi_device_choice device;
+    const char *backend_folder;
     bool measure;      /* measure this machine's memory first, and keep that in `cache` */
     const char *cache; /* path of the file with what was measured; NULL: neither read nor written */
     /* GPU memory that may be used, bytes; PI_PLACE_ALL: what the machine has. */
@@ -306,7 +309,7 @@ typedef struct pi_bench_result {
     double bytes_per_token;       /* weights and KV cache really read */
     double gathered_per_token;    /* of these, rows of single neurons that lay apart in memory */
     double gbps;                  /* bytes_per_token * tps / 1e9 */
-    double bandwidth_share;       /* gbps / read_gbps */
+    double bandwidth_share;       /* gbps / read_gbps; this and the next are 0 with a GPU */
     /* Time that the floor allows over the time taken; the floor is what was gathered at gather_gbps
      * and the rest at read_gbps. */
     double floor_share;

@@ -81,7 +81,12 @@ static void log_layers(const pi_context *c) {
                  end - 1, sides[cut->home], (long long)cut->hot,
                  (long long)p->model->layers[i].hp.n_ff);
     }
-    log_line(LOG_LEVEL_DEBUG, "head on the %s", sides[p->head]);
+    log_line(LOG_LEVEL_DEBUG,
+             "head on the %s; gpu memory: weights %llu, buffers %llu, KV cache %llu, runtime %llu "
+             "of %llu bytes",
+             sides[p->head], (unsigned long long)c->gpu_bytes.weights,
+             (unsigned long long)c->gpu_bytes.scratch, (unsigned long long)c->gpu_kv,
+             (unsigned long long)c->gpu.runtime, (unsigned long long)c->gpu.budget);
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {

@@ -208,6 +208,8 @@ static void finish_report(bench *b) {
     r->gather_gbps = median(b->gather, b->n_gather);
     for (int i = 0; i < r->n_results; i++) {
         pi_bench_result *p = &r->results[i];
+        /* What a GPU reads does not come from the memory that was measured. */
+        if (strcmp(p->device, "cpu") != 0) continue;
         if (!(r->read_gbps > 0 && r->gather_gbps > 0)) continue;
         /* Seconds per token that memory allows: rows that lie apart come at their own rate. */
         double streamed = p->bytes_per_token - p->gathered_per_token;
