@@ -285,7 +285,7 @@ typedef struct gpu_activate {
     int32_t n_cols;
     activation f;
     float threshold, cut;
-    const uint32_t *bitmap; /* NULL: all are chosen */
+    const uint32_t *bitmap;     /* NULL: all are chosen */
     int64_t n_words, first_bit; /* bit first_bit + i is element i's */
     float *y;
 } gpu_activate;
