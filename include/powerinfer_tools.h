@@ -183,8 +183,9 @@ PI_API pi_status pi_synth(const char *out_path, const pi_synth_options *options,
 
 typedef struct pi_inspect_options {
     bool json;
-    bool verbose; /* every key and tensor */
-    bool plan;    /* the steps that a context would run */
+    bool verbose;                      /* every key and tensor */
+    bool plan;                         /* the steps that a context would run */
+    const pi_context_options *context; /* for the plan, what concerns the GPU; NULL: the defaults */
     /* Draw hot/cold curves, densities and predictors of a prepared model's layers into this file;
      * NULL: do not. */
     const char *svg;
