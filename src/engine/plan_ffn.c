@@ -223,6 +223,9 @@ static void add_choice(const ffn_share *h, const plan_options *o, bool split) {
     if (words > h->p->bits_words) h->p->bits_words = words;
     plan_step *s = add_step(h, OP_CHOOSE, BUF_Y);
     s->ffn = ffn;
+    if (h->side == SIDE_CPU) return; /* its threads count what they read */
+    size_t row = ffn->sign ? (size_t)h->p->model->hp.n_embd / 8 : ffn->fc2.row_size;
+    s->weight_bytes = row * (uint64_t)n_ff;
 }
 
 /* Where the away side's share begins: its input arrives and X is cleared to add to. */

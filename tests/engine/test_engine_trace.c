@@ -122,6 +122,11 @@ static int count_events(const engine_trace *t, int row, int pass, int step, trac
     return n;
 }
 
+static int find_step(const plan_step *steps, int from, plan_op op, int layer) {
+    while (steps[from].op != op || steps[from].layer != layer) from++;
+    return from;
+}
+
 /* Times of the GPU may be off by as much as the clocks. */
 static void check_times(const engine_trace *t) {
     for (int row = 0; row <= t->n_threads; row++) {
@@ -193,6 +198,8 @@ static void test_both_sides(void **state) {
     uint64_t sum = bytes_of_pass(t, 0) + bytes_of_pass(t, 1);
     sum += N_TOKENS * m->t[ROLE_TOKEN_EMBD].row_bytes;
     assert_int_equal(sum, engine_get_counters(c).weight_bytes);
+    const plan_step *choose = &p->gpu_steps[find_step(p->gpu_steps, 0, OP_CHOOSE, 0)];
+    assert_int_equal(choose->weight_bytes, 320 * choose->ffn->fc2.row_size);
     engine_context_destroy(c);
     model_close(m);
 }
@@ -350,11 +357,6 @@ static void test_summary(void **state) {
     }
     engine_context_destroy(c);
     model_close(m);
-}
-
-static int find_step(const plan_step *steps, int from, plan_op op, int layer) {
-    while (steps[from].op != op || steps[from].layer != layer) from++;
-    return from;
 }
 
 static void put(engine_trace *t, int row, int step, double start, double end) {
