@@ -183,8 +183,9 @@ PI_API pi_status pi_synth(const char *out_path, const pi_synth_options *options,
 
 typedef struct pi_inspect_options {
     bool json;
-    bool verbose; /* every key and tensor */
-    bool plan;    /* the steps that a context would run */
+    bool verbose;                      /* every key and tensor */
+    bool plan;                         /* the steps that a context would run */
+    const pi_context_options *context; /* for the plan, what concerns the GPU; NULL: the defaults */
     /* Draw hot/cold curves, densities and predictors of a prepared model's layers into this file;
      * NULL: do not. */
     const char *svg;
@@ -201,6 +202,9 @@ typedef struct pi_place_options {
     /* A described machine ("rtx-4090-ddr5", ...), or the path of a JSON file that describes one.
      * NULL: this machine as measured before (cache), else "cpu-only". */
     const char *profile;
+    /* Without a profile: the GPU whose memory and bandwidth count, and where its backend is. */
+    pi_device_choice device;
+    const char *backend_folder;
     bool measure;      /* measure this machine's memory first, and keep that in `cache` */
     const char *cache; /* path of the file with what was measured; NULL: neither read nor written */
     /* GPU memory that may be used, bytes; PI_PLACE_ALL: what the machine has. */
@@ -250,6 +254,33 @@ typedef struct pi_device {
 PI_API pi_status pi_devices(const char *folder, pi_device *devices, size_t capacity,
                             size_t *n_devices, pi_error *err);
 
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+/* How the processor and the GPU shared one pass. A side computes while any of its threads is in a
+ * step other than a message; waiting is no computing. */
+typedef struct pi_trace_summary {
+    int32_t n_tokens;                /* of the pass */
+    double seconds;                  /* that it took */
+    double cpu_seconds, gpu_seconds; /* in which a side computed */
+    double both_seconds;             /* in which both did */
+    double overlap;                  /* both_seconds over the shorter side's; 0 without a GPU */
+    int32_t n_split;                 /* layers with an exchange */
+    double split_overlap;            /* the same, over these layers' neurons only */
+    double exchange_seconds;         /* mean per layer with an exchange: from the message to the
+                                        answer's end, less the slower side's computing */
+    double clock_error;              /* seconds that the sides' clocks may differ by at most */
+} pi_trace_summary;
+
+/* Records the timeline of the next n_passes passes of the context (a pass is a pi_forward, or
+ * n_batch tokens of one); 0: forgets what was recorded. PI_ERR_ARG, PI_ERR_NOMEM. */
+PI_API pi_status pi_trace_start(pi_context *context, int32_t n_passes, pi_error *err);
+/* Writes what was recorded as Chrome trace events (JSON, for chrome://tracing or Perfetto), a row
+ * per thread and one for the GPU, and summarizes at most `capacity` passes; *n_passes is how many
+ * there are. PI_ERR_NOT_FOUND: no pass was recorded; PI_ERR_IO, PI_ERR_NOMEM. */
+PI_API pi_status pi_trace_write(const pi_context *context, const char *path,
+                                pi_trace_summary *summaries, int32_t capacity, int32_t *n_passes,
+                                pi_error *err);
+
 /* ---- bench ----------------------------------------------------------------------------------- */
 
 enum { PI_BENCH_MAX_LIST = 32 };
@@ -262,6 +293,8 @@ typedef struct pi_bench_options {
     int32_t depths[PI_BENCH_MAX_LIST]; /* tokens already in the context */
     int32_t n_depths;
     int32_t repetitions;
+    const char *trace; /* write the timeline of a prompt's pass (of the first length) and of one
+                          generated token into this file; NULL: do not */
     pi_progress progress;
     void *user;
 } pi_bench_options;
@@ -276,18 +309,22 @@ typedef struct pi_bench_result {
     double bytes_per_token;       /* weights and KV cache really read */
     double gathered_per_token;    /* of these, rows of single neurons that lay apart in memory */
     double gbps;                  /* bytes_per_token * tps / 1e9 */
-    double bandwidth_share;       /* gbps / read_gbps */
+    double bandwidth_share;       /* gbps / read_gbps; this and the next are 0 with a GPU */
     /* Time that the floor allows over the time taken; the floor is what was gathered at gather_gbps
      * and the rest at read_gbps. */
     double floor_share;
     double ffn_density; /* feed-forward bytes read / all feed-forward bytes */
 } pi_bench_result;
 
+enum { PI_BENCH_TRACED = 2 }; /* a prompt's pass, a token */
+
 typedef struct pi_bench_report {
     char cpu[128];
     int32_t threads;
     double read_gbps;   /* best streaming read over 1..threads, mapped and huge-page memory */
     double gather_gbps; /* the same for neurons' rows at random, at the density they are read at */
+    int32_t n_traced;   /* passes in the file `trace` */
+    pi_trace_summary traced[PI_BENCH_TRACED];
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
 } pi_bench_report;

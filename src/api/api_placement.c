@@ -19,7 +19,8 @@ void api_close(pi_context *c) {
     c->gpu_kv = 0;
 }
 
-pi_status api_leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
+/* Gives the GPU up: an engine's context on the processor alone, because of `why`. */
+static pi_status leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
     c->reason = *why;
     if (why->status != PI_OK) log_line(LOG_LEVEL_WARN, "no GPU is used: %s", why->message);
     api_close(c);
@@ -41,20 +42,6 @@ static const char *name_devices(const pi_context *c, const place_fit *f) {
     return "gpu";
 }
 
-/* Nothing is on the GPU: because nothing fits, or because it would not be faster. */
-static pi_status explain_nothing(const pi_context *c, const place_fit *f, uint64_t room,
-                                 pi_error *err) {
-    const double mib = 1048576;
-    if (f->least > room)
-        return error_set(err, PI_ERR_LIMIT,
-                         "too little memory: %s: the budget leaves %.1f MiB, the least that is of "
-                         "use is %.1f MiB: use a larger one, or a smaller batch",
-                         c->gpu.info.name, (double)room / mib, (double)f->least / mib);
-    return error_set(err, PI_ERR_LIMIT,
-                     "nothing to gain: %s: this model is predicted to be faster without it",
-                     c->gpu.info.name);
-}
-
 static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *err) {
     engine_options options = c->options;
     options.plan.cuts = f->cuts;
@@ -71,30 +58,12 @@ static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *e
 
 /* Any status but PI_OK is a reason to go on without. */
 static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_error *why) {
-    static const char *const names[] = {[PI_DEVICE_AUTO] = NULL,
-                                        [PI_DEVICE_CUDA] = "cuda",
-                                        [PI_DEVICE_HIP] = "hip",
-                                        [PI_DEVICE_SIM] = "sim"};
-    const place_device_options device = {.name = names[o->device],
-                                         .folder = o->backend_folder,
-                                         .machine = o->machine,
-                                         .vram_budget = o->vram_budget};
-    pi_status status = place_gpu_open(&device, &c->gpu, why);
-    if (status != PI_OK) return status;
-    const model *m = c->model->weights;
-    uint64_t room = c->gpu.budget - c->gpu.runtime;
-    const place_fit_options wish = {.model = m,
-                                    .engine = &c->options,
-                                    .machine = &c->gpu.machine,
-                                    .budget = room,
-                                    .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
-                                    .depth = PLACE_DEFAULT_DEPTH,
-                                    .gpu_layers = o->gpu_layers,
-                                    .density = 1};
     place_fit fit;
-    status = place_fit_create(&wish, &fit, why);
+    pi_status status = place_gpu_open(o, &c->gpu, why);
+    if (status == PI_OK)
+        status = place_gpu_fit(&c->gpu, c->model->weights, &c->options, o, &fit, why);
     if (status != PI_OK) return status;
-    status = fit.any ? create_with_cuts(c, &fit, why) : explain_nothing(c, &fit, room, why);
+    status = create_with_cuts(c, &fit, why);
     place_fit_free(&fit);
     return status;
 }
@@ -112,12 +81,16 @@ static void log_layers(const pi_context *c) {
                  end - 1, sides[cut->home], (long long)cut->hot,
                  (long long)p->model->layers[i].hp.n_ff);
     }
-    log_line(LOG_LEVEL_DEBUG, "head on the %s", sides[p->head]);
+    log_line(LOG_LEVEL_DEBUG,
+             "head on the %s; gpu memory: weights %llu, buffers %llu, KV cache %llu, runtime %llu "
+             "of %llu bytes",
+             sides[p->head], (unsigned long long)c->gpu_bytes.weights,
+             (unsigned long long)c->gpu_bytes.scratch, (unsigned long long)c->gpu_kv,
+             (unsigned long long)c->gpu.runtime, (unsigned long long)c->gpu.budget);
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
-    bool asked = o->device != PI_DEVICE_CPU && o->vram_budget != 0 && o->gpu_layers != 0;
-    if (!asked) return create_on_cpu(c, err);
+    if (!place_wants_gpu(o)) return create_on_cpu(c, err);
     pi_error why = {.status = PI_OK};
     if (create_on_gpu(c, o, &why) == PI_OK) {
         log_layers(c);
@@ -127,13 +100,14 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
     bool by_name = o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE ||
                    o->gpu_layers >= 0;
     if (why.status == PI_ERR_NOT_FOUND && !by_name) why = (pi_error){.status = PI_OK};
-    return api_leave_gpu(c, &why, err);
+    return leave_gpu(c, &why, err);
 }
 
 /* ---- telling ----------------------------------------------------------------------------------*/
 
 void pi_context_get_placement(const pi_context *c, pi_placement *out) {
     const plan *p = engine_plan(c->engine);
+    const char *loss = engine_gpu_loss(c->engine);
     int64_t n = 0, hot = 0;
     *out = (pi_placement){.device = c->device,
                           .device_name = c->gpu.device ? c->gpu.info.name : "",
@@ -146,6 +120,12 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
                           .gpu_kv = c->gpu_kv,
                           .gpu_runtime = c->gpu.runtime,
                           .gpu_budget = c->gpu.budget};
+    if (loss) {
+        out->device = "cpu";
+        out->reason = loss;
+        out->status = PI_ERR_DEVICE;
+        out->gpu_weights = out->gpu_scratch = out->gpu_kv = out->gpu_runtime = 0;
+    }
     for (int i = 0; i < out->n_layers; i++) {
         out->gpu_layers += p->cuts[i].home == SIDE_GPU;
         hot += p->cuts[i].hot;

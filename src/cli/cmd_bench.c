@@ -16,6 +16,26 @@ static int32_t copy_list(const option_list *list, int32_t *out, bool drop_zeros)
     return n;
 }
 
+static void put_traced(json_writer *w, const pi_bench_report *r) {
+    json_put_array(w, "traced");
+    for (int32_t i = 0; i < r->n_traced; i++) {
+        const pi_trace_summary *t = &r->traced[i];
+        json_put_object(w, NULL);
+        json_put_int(w, "tokens", t->n_tokens);
+        json_put_number(w, "seconds", t->seconds);
+        json_put_number(w, "cpu_seconds", t->cpu_seconds);
+        json_put_number(w, "gpu_seconds", t->gpu_seconds);
+        json_put_number(w, "both_seconds", t->both_seconds);
+        json_put_number(w, "overlap", t->overlap);
+        json_put_int(w, "split_layers", t->n_split);
+        json_put_number(w, "split_overlap", t->split_overlap);
+        json_put_number(w, "exchange_seconds", t->exchange_seconds);
+        json_put_number(w, "clock_error", t->clock_error);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
 static void print_json(const char *name, const pi_bench_report *r) {
     json_writer w;
     json_begin(&w, stdout);
@@ -46,6 +66,7 @@ static void print_json(const char *name, const pi_bench_report *r) {
         json_end_object(&w);
     }
     json_end_array(&w);
+    if (r->n_traced > 0) put_traced(&w, r);
     json_end_object(&w);
 }
 
@@ -72,6 +93,25 @@ static void print_table(const pi_model_info *info, const pi_bench_report *r) {
     }
 }
 
+/* What the traced passes say of both sides. */
+static void print_traced(const char *path, const pi_bench_report *r) {
+    printf("\ntimeline in %s:\n", path);
+    for (int32_t i = 0; i < r->n_traced; i++) {
+        const pi_trace_summary *t = &r->traced[i];
+        printf("%5d %s in %.3f ms: CPU computes %.3f ms, GPU %.3f ms", (int)t->n_tokens,
+               t->n_tokens == 1 ? "token " : "tokens", 1e3 * t->seconds, 1e3 * t->cpu_seconds,
+               1e3 * t->gpu_seconds);
+        if (t->gpu_seconds > 0)
+            printf(", both %.3f ms (%.0f%% of the shorter side)", 1e3 * t->both_seconds,
+                   100 * t->overlap);
+        printf("\n");
+        if (t->n_split > 0)
+            printf("      %d layers are split: %.0f%% overlap in them, the exchange costs %.1f us "
+                   "per layer\n",
+                   (int)t->n_split, 100 * t->split_overlap, 1e6 * t->exchange_seconds);
+    }
+}
+
 static const char *model_name(const pi_model_info *info, const char *path) {
     if (info->name[0]) return info->name;
     const char *slash = strrchr(path, '/');
@@ -87,6 +127,7 @@ static pi_status measure(const cli_options *o, const pi_model *model, pi_bench_r
     options.n_depths = copy_list(&o->depths, options.depths, false);
     options.n_gen = (int32_t)o->n_gen;
     options.repetitions = (int32_t)o->repetitions;
+    options.trace = o->trace;
     options.progress = terminal_progress_step;
     options.user = &progress;
     terminal_progress_begin(&progress, o->quiet);
@@ -111,6 +152,7 @@ int cmd_bench(const cli_options *o) {
             print_json(model_name(&info, path), report);
         } else {
             print_table(&info, report);
+            if (report->n_traced > 0) print_traced(o->trace, report);
         }
     }
     pi_model_close(model);

@@ -116,8 +116,13 @@ int cmd_inspect(const cli_options *o) {
     pi_error err = {.status = PI_OK};
     cli_options named = *o;
     if (o->n_positionals) named.model = o->positionals[0];
-    pi_inspect_options options = {
-        .json = o->json, .verbose = o->verbose, .plan = o->plan, .svg = o->svg};
+    pi_context_options context = pi_context_default_options();
+    cli_device_options(o, &context);
+    pi_inspect_options options = {.json = o->json,
+                                  .verbose = o->verbose,
+                                  .plan = o->plan,
+                                  .context = &context,
+                                  .svg = o->svg};
     pi_status status = cli_model_path(&named, path, sizeof path, &err);
     if (status == PI_OK) status = pi_inspect(path, &options, stdout, &err);
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);

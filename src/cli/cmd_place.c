@@ -17,6 +17,8 @@ int cmd_place(const cli_options *o) {
     pi_synth_options synth = cli_synth_options(o);
     pi_place_options options = pi_place_default_options();
     options.profile = o->profile;
+    options.device = (pi_device_choice)o->device;
+    options.backend_folder = o->backend_folder;
     options.measure = o->measure;
     if (o->machine[0]) options.cache = o->machine;
     options.vram_budget = cli_vram_budget(o);

@@ -111,6 +111,8 @@ const option option_table[] = {
         .standard = "0", RANGE(0, MAX_TOKENS), .help = "tokens already in the context"),
     ROW(INTEGER, COMMAND, COMMAND_BENCH, repetitions, NAMES("repetitions", "r"), .argument = "N",
         .standard = "5", RANGE(1, 10000), .help = "times each test is run"),
+    ROW(TEXT, COMMAND, COMMAND_BENCH, trace, NAMES("trace", NULL), .argument = "FILE",
+        .help = "write the timeline of a prompt's pass and of one token, as Chrome trace events"),
     /* inspect */
     ROW(FLAG, COMMAND, COMMAND_INSPECT, plan, NAMES("plan", NULL),
         .help = "the steps that a forward pass would run"),

@@ -98,6 +98,7 @@ typedef struct cli_options {
     /* bench */
     option_list prompts, depths;
     int64_t n_gen, repetitions;
+    const char *trace; /* NULL: none */
     /* inspect, convert, synth */
     bool plan, devices;
     const char *svg;

@@ -202,6 +202,7 @@ pi_status engine_gpu_size(const model *m, const engine_options *options, engine_
 
 void engine_context_destroy(engine_context *c) {
     if (!c) return;
+    engine_trace_stop(c);
     hybrid_destroy(c->gpu);
     pool_destroy(c->pool);
     drop_built(c);

@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "hybrid.h"
 #include "kv_cache.h"
+#include "trace.h"
 
 struct engine_session {
     engine_context *context;
@@ -95,6 +96,7 @@ struct engine_context {
 
     engine_observer observer; /* NULL: none */
     void *observer_user;
+    engine_trace *trace; /* NULL: none */
 
     engine_pass pass;
     int n_logits_rows; /* after a call */

@@ -3,7 +3,9 @@
  */
 #include <string.h>
 
+#include "clock.h"
 #include "context.h"
+#include "trace_impl.h"
 
 static void run_step(engine_context *c, const plan_step *s, int ith) {
     if (s->cold && hybrid_streams_cold(c->gpu)) return;
@@ -55,6 +57,30 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
+static uint64_t read_by_need(const engine_context *c, int row) {
+    return c->scratch[row].counts.ffn + c->scratch[row].counts.predictor;
+}
+
+/* A step on thread `row`; `ith`: which part of the work is its own. */
+static void run_traced(engine_context *c, int index, int ith, int row) {
+    const plan_step *s = &c->plan->steps[index];
+    engine_trace *t = c->trace;
+    if (!t || !t->on || (s->cold && hybrid_streams_cold(c->gpu))) {
+        run_step(c, s, ith);
+        return;
+    }
+    trace_event e = {.step = index, .start = clock_seconds(), .bytes = read_by_need(c, row)};
+    run_step(c, s, ith);
+    e.end = clock_seconds();
+    e.bytes = trace_reads_by_need(s) ? read_by_need(c, row) - e.bytes : s->weight_bytes;
+    if (s->op == OP_RECEIVE) {
+        const trace_event wait = {
+            .step = index, .kind = TRACE_WAIT, .start = e.start, .end = t->wait_end};
+        trace_put(t, row, &wait);
+    }
+    trace_put(t, row, &e);
+}
+
 void engine_observe(engine_context *c, engine_observer observer, void *user) {
     c->observer = observer;
     c->observer_user = user;
@@ -81,13 +107,14 @@ static bool is_one_piece(const engine_context *c, const plan_step *s) {
 typedef struct step_range {
     engine_context *c;
     int first, end;
+    int ith; /* of the thread that runs them */
 } step_range;
 
 static void run_pieces(void *arg) {
     const step_range *range = arg;
     for (int i = range->first; i < range->end; i++) {
         pool_restart(range->c->pool);
-        run_step(range->c, &range->c->plan->steps[i], 0);
+        run_traced(range->c, i, 0, range->ith);
     }
 }
 
@@ -105,8 +132,8 @@ static void run_pass(void *arg, int ith, int nth) {
                          atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)))
             atomic_store_explicit(slot, true, memory_order_relaxed);
         if (ith == 0 && c->observer) show_input(c, &c->plan->steps[i]);
-        run_step(c, &c->plan->steps[i], ith);
-        step_range range = {.c = c, .first = i + 1, .end = i + 1};
+        run_traced(c, i, ith, ith);
+        step_range range = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
         while (range.end < end && is_one_piece(c, &c->plan->steps[range.end])) range.end++;
         pool_barrier_run(c->pool, run_pieces, &range);
         if (atomic_load_explicit(slot, memory_order_relaxed)) return;
@@ -274,7 +301,9 @@ pi_status context_run_passes(engine_context *c, const engine_input *inputs, int 
     request_cursor at = {0};
     c->pass.first_logits_row = 0;
     while (next_pass(c, inputs, n_inputs, &at)) {
+        if (c->trace) trace_begin_pass(c);
         pi_status status = run_both(c, err);
+        if (c->trace) trace_end_pass(c, status == PI_OK);
         if (status != PI_OK) return status;
         count_pass(c);
         c->pass.first_logits_row += c->pass.n_out;

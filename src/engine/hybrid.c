@@ -138,12 +138,21 @@ static pi_status pin_all(hybrid *h, pi_error *err) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Candidates, cuts and FATReLU make activations jump. */
+static bool can_jump(const plan *p) {
+    bool jumps = p->model->hp.activation == ACTIVATION_FATRELU;
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        jumps = jumps || p->ffn[i].mode == FFN_PREDICT || p->ffn[i].mode == FFN_THRESHOLD;
+    return jumps;
+}
+
 static void describe(hybrid *h, const engine_context *c) {
     *h = (hybrid){.plan = c->plan,
                   .model = c->model,
                   .type_k = c->type_k,
                   .type_v = c->type_v,
                   .n_batch = c->n_batch,
+                  .precise = can_jump(c->plan),
                   .angle_scale = c->angle_scale};
 }
 
@@ -305,23 +314,34 @@ static void write_header(hybrid *h, const engine_context *c) {
     h->b->upload(h->stream, h->header, to, header_bytes(h));
 }
 
+static void enqueue_step(hybrid *h, int index, const hybrid_shape *shape) {
+    hybrid_enqueue_step(h, index, shape);
+    /* The head's two steps come later, together. */
+    if (h->plan->head == SIDE_GPU && index >= h->plan->n_gpu_steps - 2) return;
+    hybrid_mark_step(h, index, false);
+}
+
 static void enqueue_all(hybrid *h, const hybrid_shape *shape) {
     hybrid_enqueue_start(h, shape);
-    for (int i = 0; i < h->plan->n_gpu_steps; i++) hybrid_enqueue_step(h, i, shape);
+    hybrid_mark_start(h);
+    for (int i = 0; i < h->plan->n_gpu_steps; i++) enqueue_step(h, i, shape);
 }
 
 /* Steps up to the next RECEIVE whose message is not there yet; it is the processor's SEND that
  * comes here for it. */
 static void enqueue_segment(hybrid *h, const hybrid_shape *shape) {
     bool first = true;
+    hybrid_mark_start(h);
     for (; h->next_step < h->plan->n_gpu_steps; h->next_step++) {
         const plan_step *s = &h->plan->gpu_steps[h->next_step];
         if (s->cold && h->streaming) {
-            if (s->op == OP_RECEIVE) hybrid_stream_cold(h, s->layer, shape->n_cols);
+            if (s->op != OP_RECEIVE) continue;
+            hybrid_stream_cold(h, s->layer, shape->n_cols);
+            hybrid_mark_step(h, h->next_step, true);
             continue;
         }
         if (s->op == OP_RECEIVE && !first) return;
-        hybrid_enqueue_step(h, h->next_step, shape);
+        enqueue_step(h, h->next_step, shape);
         first = false;
     }
 }
@@ -329,6 +349,10 @@ static void enqueue_segment(hybrid *h, const hybrid_shape *shape) {
 /* Recording that fails leaves no program; the pass then goes without, and says so at its end. */
 static void launch(hybrid *h, const hybrid_shape *shape) {
     int bucket = 0;
+    if (hybrid_is_marked(h)) {
+        enqueue_all(h, shape);
+        return;
+    }
     while (1 << bucket < shape->n_splits) bucket++;
     gpu_program **program = &h->programs[shape->n_cols - 1][bucket];
     if (!*program && h->b->record_begin(h->stream, NULL) == PI_OK) {
@@ -365,7 +389,9 @@ static pi_status download_logits(hybrid *h, engine_context *c, pi_error *err) {
                c->out_rows[done + n] == row + n)
             n++;
         size_t n_bytes = (size_t)(n * n_vocab) * sizeof *to;
+        hybrid_mark_start(h);
         hybrid_enqueue_head(h, row, n);
+        hybrid_mark_step(h, h->plan->n_gpu_steps - 1, false);
         h->b->download(h->stream, h->logits_host.host, h->buf[BUF_LOGITS], n_bytes);
         pi_status status = h->b->stream_sync(h->stream, err);
         if (status != PI_OK) return status;
@@ -451,26 +477,35 @@ uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col) {
 
 /* ---- what was read --------------------------------------------------------------------------- */
 
-uint64_t hybrid_take_bytes(hybrid *h) {
+static uint64_t bytes_by_need(const hybrid *h, const plan_step *s) {
     const int32_t *count = h->counts_host.host, *read = count + h->model->hp.n_layer;
+    uint64_t sum = 0;
+    if (s->op == OP_FFN_NEURONS) {
+        bool chosen = h->counted && s->ffn->mode == FFN_PREDICT;
+        uint64_t rows = (uint64_t)(chosen ? count[s->layer] : s->ffn->n_ff);
+        sum = rows * s->matrix[0].row_size;
+        rows = (uint64_t)(h->counted ? read[2 * s->layer] : s->ffn->n_ff);
+        if (s->n_matrices > 1) sum += rows * s->matrix[1].row_size;
+    } else if (s->op == OP_FFN_DOWN) {
+        uint64_t rows = (uint64_t)(h->counted ? read[2 * s->layer + 1] : s->ffn->n_ff);
+        sum = rows * s->ffn->down.row_size;
+    }
+    return sum;
+}
+
+uint64_t hybrid_step_bytes(const hybrid *h, int step) {
+    const plan_step *s = &h->plan->gpu_steps[step];
+    bool by_need = s->op == OP_FFN_NEURONS || s->op == OP_FFN_DOWN;
+    return by_need ? bytes_by_need(h, s) : s->weight_bytes;
+}
+
+uint64_t hybrid_take_bytes(hybrid *h) {
     uint64_t sum = 0;
     for (int i = 0; i < h->plan->n_steps && h->streaming; i++) {
         const plan_step *s = &h->plan->steps[i];
         if (s->cold && (s->op == OP_FFN_NEURONS || s->op == OP_FFN_DOWN)) sum += s->weight_bytes;
     }
-    for (int i = 0; i < h->plan->n_gpu_steps; i++) {
-        const plan_step *s = &h->plan->gpu_steps[i];
-        if (s->op == OP_FFN_NEURONS) {
-            bool chosen = h->counted && s->ffn->mode == FFN_PREDICT;
-            uint64_t rows = (uint64_t)(chosen ? count[s->layer] : s->ffn->n_ff);
-            sum += rows * s->matrix[0].row_size;
-            rows = (uint64_t)(h->counted ? read[2 * s->layer] : s->ffn->n_ff);
-            if (s->n_matrices > 1) sum += rows * s->matrix[1].row_size;
-        } else if (s->op == OP_FFN_DOWN) {
-            uint64_t rows = (uint64_t)(h->counted ? read[2 * s->layer + 1] : s->ffn->n_ff);
-            sum += rows * s->ffn->down.row_size;
-        }
-    }
+    for (int i = 0; i < h->plan->n_gpu_steps; i++) sum += bytes_by_need(h, &h->plan->gpu_steps[i]);
     return sum;
 }
 

@@ -38,6 +38,8 @@ typedef struct hybrid_cold {
     const float *down_bias;            /* [n_embd] */
 } hybrid_cold;
 
+typedef struct hybrid_marks hybrid_marks;
+
 struct hybrid {
     const gpu_backend *b;
     gpu_device *d; /* NULL while sizes are only added up */
@@ -46,6 +48,7 @@ struct hybrid {
     const model *model;
     quant_type type_k, type_v;
     int n_batch;
+    bool precise;      /* an activation may jump: rounding must not decide on which side it is */
     float angle_scale; /* as the context's */
 
     hybrid_step *steps; /* [plan->n_gpu_steps] */
@@ -82,6 +85,8 @@ struct hybrid {
     void *tile;         /* rows on their way */
     float *tile_out[2]; /* their gate and up */
 
+    hybrid_marks *marks; /* hybrid_trace.c; NULL: passes are not traced */
+
     gpu_program *programs[GPU_MAX_COLS][HYBRID_SPLIT_BUCKETS];
     uint64_t epoch;
     int next_step;  /* of a pass in segments: the first that is not enqueued */
@@ -106,6 +111,15 @@ pi_status hybrid_prompts_measure(hybrid *h, engine_context *c, engine_prompts pr
                                  pi_error *err);
 /* Adds the layer's cold neurons to X, computed on the GPU. */
 void hybrid_stream_cold(hybrid *h, int layer, int n_cols);
+
+/* hybrid_trace.c. The pass under way is traced: its steps are enqueued one by one. */
+bool hybrid_is_marked(const hybrid *h);
+/* Called where nothing was enqueued for a while, before the next step; and after each step, whose
+ * number this is. Nothing happens in passes that are not traced. */
+void hybrid_mark_start(hybrid *h);
+void hybrid_mark_step(hybrid *h, int step, bool streamed);
+/* hybrid.c: weights that a step of the last pass read. */
+uint64_t hybrid_step_bytes(const hybrid *h, int step);
 
 /* hybrid_steps.c: one pass's shape, and enqueueing steps for it. */
 typedef struct hybrid_shape {

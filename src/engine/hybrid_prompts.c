@@ -119,6 +119,7 @@ static void product(hybrid *h, const plan_matrix *pm, const gpu_input *in, const
                           .add = y == h->buf[BUF_X],
                           .y = y,
                           .ldy = ldy,
+                          .precise = h->precise,
                           .scratch = h->halves};
     if (transposed)
         h->b->ops.matmul_t(h->stream, &a);

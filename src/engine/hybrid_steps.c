@@ -83,6 +83,7 @@ static void enqueue_product(hybrid *h, const plan_matrix *pm, const gpu_mat *w, 
                                 .add = add,
                                 .y = h->buf[out],
                                 .ldy = width_of(h, out),
+                                .precise = h->precise,
                                 .scratch = h->halves};
     if (few)
         ops_of(h)->matvec(h->stream, &product);
@@ -288,6 +289,7 @@ static void enqueue_down(hybrid *h, const plan_step *s, const hybrid_step *w,
             .add = true,
             .y = h->buf[BUF_X],
             .ldy = width_of(h, BUF_X),
+            .precise = h->precise,
             .scratch = h->halves};
         ops_of(h)->matmul_t(h->stream, &product);
         return;

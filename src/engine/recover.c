@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "context.h"
+#include "log.h"
 
 /* The GPU is gone from every session, and each has an empty cache for all layers. */
 static pi_status empty_sessions(engine_context *c, pi_error *err) {
@@ -33,6 +34,8 @@ static pi_status feed_again(engine_session *s, pi_error *err) {
 
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
+    log_line(LOG_LEVEL_WARN, "the GPU is not used any more: %s", c->gpu_loss);
+    engine_trace_stop(c);
     for (engine_session *s = c->sessions; s; s = s->next) hybrid_kv_destroy(c->gpu, s->device_kv);
     hybrid_destroy(c->gpu);
     c->gpu = NULL;

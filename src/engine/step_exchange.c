@@ -1,6 +1,7 @@
 /* step_exchange.c: the processor's steps at the border to the GPU. */
 #include <string.h>
 
+#include "clock.h"
 #include "context.h"
 
 enum { CHOOSE_ROWS = 256 }; /* neurons that a thread scores at a time; whole words of bits */
@@ -48,6 +49,7 @@ void step_receive(engine_context *c, const plan_step *s) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }
+    if (c->trace) c->trace->wait_end = clock_seconds();
     int64_t n = c->model->hp.n_embd, ldx = c->plan->width[BUF_X];
     const float *from = hybrid_received(c->gpu);
     for (int64_t col = 0; col < c->pass.n_tokens; col++) {

@@ -193,6 +193,8 @@ typedef struct gpu_matmul {
     const float *bias; /* [w.n_out] or NULL */
     float scale;
     bool scale_last, add;
+    bool precise; /* matmul, matmul_t of F16 weights: x stays float, where a rounding error may
+                     decide what is computed; by float units */
     float *y;
     int64_t ldy;
     void *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept */
@@ -283,7 +285,7 @@ typedef struct gpu_activate {
     int32_t n_cols;
     activation f;
     float threshold, cut;
-    const uint32_t *bitmap; /* NULL: all are chosen */
+    const uint32_t *bitmap;     /* NULL: all are chosen */
     int64_t n_words, first_bit; /* bit first_bit + i is element i's */
     float *y;
 } gpu_activate;

@@ -181,6 +181,25 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
     return status;
 }
 
+/* At the last depth: a pass of the first prompt, as much of it as one pass takes, then a token. The
+ * session is as long as that depth. */
+static pi_status trace_passes(bench *b, pi_error *err) {
+    int32_t depth = pi_session_length(b->session), n_batch = b->o->context.n_batch;
+    int32_t n_passes = b->o->n_prompts > 0 ? 2 : 1;
+    double seconds;
+    bench_test token = {.generate = true, .n = 1, .depth = depth};
+    bench_test prompt = {.n = b->o->prompts[0] < n_batch ? b->o->prompts[0] : n_batch,
+                         .depth = depth};
+    pi_status status = run_once(b, &token, 1, &seconds, err); /* a warm-up */
+    if (status == PI_OK) status = pi_trace_start(b->context, n_passes, err);
+    if (status == PI_OK && n_passes > 1) status = run_once(b, &prompt, prompt.n, &seconds, err);
+    if (status == PI_OK) status = run_once(b, &token, 1, &seconds, err);
+    if (status == PI_OK)
+        status = pi_trace_write(b->context, b->o->trace, b->report->traced, PI_BENCH_TRACED,
+                                &b->report->n_traced, err);
+    return status;
+}
+
 static void finish_report(bench *b) {
     pi_bench_report *r = b->report;
     r->threads = pi_context_threads(b->context);
@@ -189,6 +208,8 @@ static void finish_report(bench *b) {
     r->gather_gbps = median(b->gather, b->n_gather);
     for (int i = 0; i < r->n_results; i++) {
         pi_bench_result *p = &r->results[i];
+        /* What a GPU reads does not come from the memory that was measured. */
+        if (strcmp(p->device, "cpu") != 0) continue;
         if (!(r->read_gbps > 0 && r->gather_gbps > 0)) continue;
         /* Seconds per token that memory allows: rows that lie apart come at their own rate. */
         double streamed = p->bytes_per_token - p->gathered_per_token;
@@ -268,6 +289,7 @@ pi_status pi_bench(const pi_model *model, const pi_bench_options *options, pi_be
     status = set_up(b, err);
     for (int i = 0; i < o->n_depths && status == PI_OK; i++)
         status = run_depth(b, o->depths[i], err);
+    if (status == PI_OK && o->trace) status = trace_passes(b, err);
     if (status == PI_OK) finish_report(b);
     bandwidth_free(b->memory);
     pi_session_destroy(b->session);

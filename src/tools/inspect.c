@@ -211,7 +211,9 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
         return error_set(err, PI_ERR_ARG, "the plan is not written as JSON: %.200s: ask for one",
                          path);
     }
-    if (options->plan) return inspect_plan(path, out, err);
+    const pi_context_options defaults_of_plan = pi_context_default_options();
+    const pi_context_options *context = options->context ? options->context : &defaults_of_plan;
+    if (options->plan) return inspect_plan(path, context, out, err);
     gguf_file *f = NULL;
     bool complete;
     pi_status status = open_any(path, &f, &complete, err);

@@ -4,10 +4,11 @@
 
 #include <stdio.h>
 
-#include "error.h"
+#include "powerinfer.h"
 
-/* Opens the model and prints its plan for this processor, a line per step. Errors of model_open and
+/* Opens the model and prints its plan, a line per step: of the processor, and of the GPU that the
+ * options ask for. Of these, what concerns the GPU and n_batch count. Errors of model_open and
  * plan_create. */
-pi_status inspect_plan(const char *path, FILE *out, pi_error *err);
+pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out, pi_error *err);
 
 #endif

@@ -60,7 +60,7 @@ static pi_status choose_index(const gpu_backend *b, int *index, gpu_info *info, 
 }
 
 /* What may be allocated: 0 when the budget does not even cover the runtime. */
-static uint64_t set_budget(const place_device_options *o, place_gpu *g) {
+static uint64_t set_budget(const pi_context_options *o, place_gpu *g) {
     const place_machine *m = &g->machine;
     uint64_t free = g->info.memory_free; /* the runtime is there already */
     uint64_t usable = free > m->margin_bytes ? free - m->margin_bytes : 0;
@@ -71,10 +71,10 @@ static uint64_t set_budget(const place_device_options *o, place_gpu *g) {
     return g->budget > g->runtime ? g->budget - g->runtime : 0;
 }
 
-static pi_status open_named(const place_device_options *o, const char *name, place_gpu *g,
+static pi_status open_named(const pi_context_options *o, const char *name, place_gpu *g,
                             pi_error *err) {
     int index;
-    pi_status status = gpu_library_open(name, o->folder, &g->library, err);
+    pi_status status = gpu_library_open(name, o->backend_folder, &g->library, err);
     if (status == PI_OK) status = choose_index(g->library.backend, &index, &g->info, err);
     if (status != PI_OK) return status;
     place_gpu_machine(g->library.backend, &g->info, o->machine, &g->machine);
@@ -87,30 +87,70 @@ static pi_status open_named(const place_device_options *o, const char *name, pla
     return g->library.backend->open(index, gpu_host_default(), &options, &g->device, err);
 }
 
-pi_status place_gpu_open(const place_device_options *o, place_gpu *out, pi_error *err) {
+bool place_wants_gpu(const pi_context_options *o) {
+    return o->device != PI_DEVICE_CPU && o->vram_budget != 0 && o->gpu_layers != 0;
+}
+
+bool place_insists_on_gpu(const pi_context_options *o) {
+    return o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE || o->gpu_layers >= 0;
+}
+
+/* The best there is. A backend that is there but has something wrong is more telling than one that
+ * is missing. */
+static pi_status open_best(const pi_context_options *o, place_gpu *out, pi_error *err) {
     pi_error why = {.status = PI_OK};
-    pi_status status = PI_ERR_NOT_FOUND, first = PI_OK;
-    *out = (place_gpu){0};
-    if (o->name) {
-        status = open_named(o, o->name, out, err);
-        if (status != PI_OK) place_gpu_close(out);
-        return status;
-    }
-    /* A backend that is there but has something wrong is more telling than one that is missing. */
     for (int i = 0; gpu_backend_name(i) && strcmp(gpu_backend_name(i), "sim") != 0; i++) {
         pi_error here = {.status = PI_OK};
-        status = open_named(o, gpu_backend_name(i), out, &here);
-        if (status == PI_OK) return PI_OK;
+        if (open_named(o, gpu_backend_name(i), out, &here) == PI_OK) return PI_OK;
         place_gpu_close(out);
-        if (first != PI_OK && (first != PI_ERR_NOT_FOUND || status == PI_ERR_NOT_FOUND)) continue;
-        first = status;
-        why = here;
+        if (i == 0 || (why.status == PI_ERR_NOT_FOUND && here.status != PI_ERR_NOT_FOUND))
+            why = here;
     }
-    return error_set(err, first, "%s", why.message);
+    return error_set(err, why.status, "%s", why.message);
+}
+
+pi_status place_gpu_open(const pi_context_options *o, place_gpu *out, pi_error *err) {
+    static const char *const names[] = {
+        [PI_DEVICE_CUDA] = "cuda", [PI_DEVICE_HIP] = "hip", [PI_DEVICE_SIM] = "sim"};
+    *out = (place_gpu){0};
+    if (o->device == PI_DEVICE_AUTO) return open_best(o, out, err);
+    pi_status status = open_named(o, names[o->device], out, err);
+    if (status != PI_OK) place_gpu_close(out);
+    return status;
 }
 
 void place_gpu_close(place_gpu *g) {
     if (g->device) g->library.backend->close(g->device);
     gpu_library_close(&g->library);
     *g = (place_gpu){0};
+}
+
+/* ---- cuts -------------------------------------------------------------------------------------
+ */
+
+pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
+                        const pi_context_options *o, place_fit *out, pi_error *err) {
+    const double mib = 1048576;
+    const place_fit_options wish = {.model = m,
+                                    .engine = engine,
+                                    .machine = &g->machine,
+                                    .budget = g->budget - g->runtime,
+                                    .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
+                                    .depth = PLACE_DEFAULT_DEPTH,
+                                    .gpu_layers = o->gpu_layers,
+                                    .density = 1};
+    pi_status status = place_fit_create(&wish, out, err);
+    if (status != PI_OK || out->any) return status;
+    if (out->least > wish.budget)
+        status = error_set(
+            err, PI_ERR_LIMIT,
+            "too little memory: %s: the budget leaves %.1f MiB, the least that is of "
+            "use is %.1f MiB: use a larger one, or a smaller batch",
+            g->info.name, (double)wish.budget / mib, (double)out->least / mib);
+    else
+        status = error_set(err, PI_ERR_LIMIT,
+                           "nothing to gain: %s: this model is predicted to be faster without it",
+                           g->info.name);
+    place_fit_free(out);
+    return status;
 }

@@ -8,13 +8,6 @@
 #include "place_fit.h"
 #include "powerinfer.h"
 
-typedef struct place_device_options {
-    const char *name;     /* "cuda", "hip", "sim"; NULL: the best there is but sim */
-    const char *folder;   /* of the backends; NULL: the usual ones */
-    const char *machine;  /* file with what place --measure found; NULL: none */
-    uint64_t vram_budget; /* bytes, what runtime and driver take included; PI_VRAM_FREE */
-} place_device_options;
-
 typedef struct place_gpu {
     gpu_library library;
     gpu_device *device;
@@ -24,13 +17,23 @@ typedef struct place_gpu {
     uint64_t runtime; /* of this, what driver and kernels take */
 } place_gpu;
 
-/* PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for it to be
+/* Whether these options ask for a GPU at all; and whether in so many words, not just by default. */
+bool place_wants_gpu(const pi_context_options *o);
+bool place_insists_on_gpu(const pi_context_options *o);
+
+/* The device that the options ask for, with their budget as its limit; they ask for one.
+ * PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for it to be
  * opened; and what opening it ran into. */
-pi_status place_gpu_open(const place_device_options *o, place_gpu *out, pi_error *err);
+pi_status place_gpu_open(const pi_context_options *o, place_gpu *out, pi_error *err);
 void place_gpu_close(place_gpu *g); /* a zeroed one is fine */
 
 /* This machine, with this GPU: as measured (`cache`, NULL: none), or else from data sheets. */
 void place_gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
                        place_machine *out);
+
+/* Cuts for a model on an opened device; `engine` is what the context is created with. PI_ERR_LIMIT:
+ * everything would be on the processor, because nothing fits or nothing is gained. */
+pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
+                        const pi_context_options *o, place_fit *out, pi_error *err);
 
 #endif

@@ -17,6 +17,7 @@
 #include "file.h"
 #include "json.h"
 #include "json_writer.h"
+#include "place_device.h"
 #include "place_tool.h"
 #include "pool.h"
 
@@ -256,6 +257,25 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     out->sync = measured.sync;
 }
 
+/* The GPU that is here, with the memory that is free now. */
+static void add_own_gpu(const pi_place_options *o, place_machine *m) {
+    pi_context_options wish = pi_context_default_options();
+    pi_error why = {.status = PI_OK};
+    place_gpu gpu;
+    m->has_gpu = false;
+    wish.device = o->device;
+    wish.backend_folder = o->backend_folder;
+    wish.machine = o->cache;
+    if (!place_wants_gpu(&wish)) return;
+    if (place_gpu_open(&wish, &gpu, &why) != PI_OK) {
+        if (why.status != PI_ERR_NOT_FOUND || place_insists_on_gpu(&wish)) say(o, why.message);
+        return;
+    }
+    *m = gpu.machine;
+    m->device[PLACE_GPU].memory_bytes = gpu.info.memory_free + gpu.machine.runtime_bytes;
+    place_gpu_close(&gpu);
+}
+
 pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_error *err) {
     bool found = false;
     pi_status status = PI_OK;
@@ -275,6 +295,7 @@ pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_e
             snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
         if (status == PI_OK && o->cache) status = write_cache(o->cache, out, err);
     }
+    if (status == PI_OK && !o->profile) add_own_gpu(o, out);
     if (status == PI_OK && !out->has_gpu)
         say(o, "no GPU: everything is on the CPU; --profile describes another machine");
     return status;

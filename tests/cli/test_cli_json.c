@@ -144,6 +144,18 @@ static void test_bench(void **state) {
     root = json_of("$PI bench -m $M -p 0 -n 2 -r 1 --json -q");
     assert_int_equal(json_array_size(json_object_get(root, "results")), 1);
     json_decref(root);
+    root = json_of("$PI bench -m $M -p 4 -n 2 -r 1 --json -q --trace t.json");
+    const json_t *traced = json_object_get(root, "traced");
+    assert_int_equal(json_array_size(traced), 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_members(json_array_get(traced, i),
+                       "tokens:i seconds:n cpu_seconds:n gpu_seconds:n both_seconds:n overlap:n "
+                       "split_layers:i split_overlap:n exchange_seconds:n clock_error:n");
+    json_decref(root);
+    root = json_of("cat t.json");
+    assert_members(root, "displayTimeUnit:s otherData:o traceEvents:a");
+    assert_true(json_array_size(json_object_get(root, "traceEvents")) > 10);
+    json_decref(root);
     assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -q"), 0);
     assert_int_equal(strncmp(shell_read("out", NULL), "model:   test model, llama, f32", 30), 0);
     assert_contains("out", "\n| pp4      |      0 | dense ");

@@ -104,8 +104,9 @@ static void test_wrong_options(void **state) {
 
 static void test_features_of_later_versions(void **state) {
     (void)state;
-    assert_wrong("$PI eval --device cuda",
-                 "powerinfer: \"cuda\" is not in this version: --device: choose from auto, cpu\n");
+    assert_wrong(
+        "$PI eval --device gpu",
+        "powerinfer: \"gpu\" is unknown: --device: choose from auto, cpu, cuda, hip, sim\n");
     assert_wrong("$PI run --mirostat 3",
                  "powerinfer: \"3\" is not a whole number in range: --mirostat: give 0 to 2\n");
     assert_wrong(

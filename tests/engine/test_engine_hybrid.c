@@ -101,9 +101,9 @@ static void run(engine_context *c, int n_vocab, int piece, float *out) {
 }
 
 /* A device of its own in place of the shared one. */
-static void open_another(uint64_t memory_limit) {
+static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
     pi_error err;
-    const gpu_open_options options = {.wait_ms = WAIT_MS, .memory_limit = memory_limit};
+    const gpu_open_options options = {.wait_ms = wait_ms, .memory_limit = memory_limit};
     if (library.backend->open(0, gpu_host_default(), &options, &device, &err))
         fail_msg("%s", err.message);
 }
@@ -395,7 +395,7 @@ static void test_lost_device(void **state) {
     gpu_device *shared = device;
     for (int64_t n = 1, lost = 1; lost; n += n / 4 + 1) {
         pi_error err;
-        open_another(0);
+        open_another(0, WAIT_MS);
         o.device = device;
         engine_context *c = make_context(m, &o);
         engine_session *a = make_session(c), *b = make_session(c);
@@ -439,7 +439,7 @@ static void test_little_memory(void **state) {
     uint64_t need = bytes.weights + bytes.scratch;
     gpu_device *shared = device;
     for (int i = 0; i <= 8; i++) { /* the last has room for all but a cache */
-        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need);
+        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, WAIT_MS);
         o.device = device;
         engine_context *c;
         pi_status status = engine_context_create(m, &o, &c, &err);
@@ -454,6 +454,56 @@ static void test_little_memory(void **state) {
         }
         library.backend->close(device);
     }
+    device = shared;
+    model_close(m);
+}
+
+/* A pass that is cancelled leaves nothing waiting, and the next one works. */
+static void test_cancel(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    for (int number = 0; number < 3; number++) {
+        place(&o, choose_cuts(m, number));
+        engine_context *c = make_context(m, &o);
+        engine_session *s = make_session(c);
+        for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
+            const engine_input in = {s, tokens, n, ENGINE_WANT_LAST};
+            pi_error err;
+            engine_cancel(c);
+            assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
+            assert_int_equal(engine_session_length(s), 0);
+        }
+        feed(c, s, 0, N_TOKENS, m->hp.n_vocab, got);
+        assert_null(engine_gpu_loss(c));
+        assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
+/* A device that hardly waits for the processor may be given up; answers stay. */
+static void test_impatient(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    gpu_device *shared = device;
+    open_another(0, 1);
+    place(&o, choose_cuts(m, 2));
+    engine_context *c = make_context(m, &o);
+    run(c, m->hp.n_vocab, 1, got);
+    assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+    engine_context_destroy(c);
+    library.backend->close(device);
     device = shared;
     model_close(m);
 }
@@ -524,6 +574,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
         cmocka_unit_test(test_exact),        cmocka_unit_test(test_predict),
         cmocka_unit_test(test_threshold),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_impatient),
         cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
         cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
         cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),

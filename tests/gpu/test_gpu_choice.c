@@ -143,9 +143,10 @@ static double reference_activation(activation f, double threshold, double x) {
     }
 }
 
-/* In place. Up is not finite at some elements: zeros stay zero there. */
+/* In place, by bits that begin inside of a word. Up is not finite at some elements: zeros stay zero
+ * there. */
 static void check_activate(activation f, int n_cols, bool gated, bool by_bits, float cut) {
-    enum { WIDTH = 301, WORDS = (WIDTH + 31) / 32 };
+    enum { WIDTH = 301, FIRST = 37, WORDS = (FIRST + WIDTH + 31) / 32 };
     const size_t n = (size_t)n_cols * WIDTH, n_bits = (size_t)n_cols * WORDS;
     float *gate = case_random((int64_t)n, 2), *up = case_random((int64_t)n, 2);
     float *y = case_host(n * sizeof *y);
@@ -163,7 +164,8 @@ static void check_activate(activation f, int n_cols, bool gated, bool by_bits, f
                       .threshold = 0.25f,
                       .cut = cut,
                       .bitmap = by_bits ? case_upload(bits, n_bits * sizeof *bits) : NULL,
-                      .n_words = WORDS};
+                      .n_words = WORDS,
+                      .first_bit = FIRST};
     a.y = (float *)(uintptr_t)a.gate;
     OPS->activate(the_case.stream, &a);
     case_download(y, a.y, n * sizeof *y);
@@ -173,7 +175,7 @@ static void check_activate(activation f, int n_cols, bool gated, bool by_bits, f
         double want = reference_activation(f, 0.25, (double)gate[i]), u = (double)up[i];
         if (cut > 0 && fabs(fabs(want) - (double)cut) < 1e-5) continue; /* rounding decides */
         if (fabs(want) <= (double)cut) want = 0;
-        if (by_bits && !bit_of(bits, WORDS, c, (int64_t)i % WIDTH)) want = 0;
+        if (by_bits && !bit_of(bits, WORDS, c, FIRST + (int64_t)i % WIDTH)) want = 0;
         if (want != 0 && gated) want *= f == ACTIVATION_DRELU && u < 0 ? 0 : u;
         zeros += want == 0;
         if (isnan(want))

@@ -64,7 +64,7 @@ typedef struct product {
     const float *x; /* [n_cols][ldx] */
     gpu_input in;
     int64_t n_sum, n_y, ldy;
-    bool transposed;
+    bool transposed, precise;
     float scale, *bias, *before; /* NULL: none; y before, which is added */
     bool scale_last;
     float *y; /* [n_cols][ldy] */
@@ -88,6 +88,7 @@ static void run_product(product *p) {
                     .in = p->in,
                     .scale = p->scale,
                     .scale_last = p->scale_last,
+                    .precise = p->precise,
                     .add = p->before != NULL,
                     .y = case_upload(p->y, n_bytes),
                     .ldy = p->ldy,
@@ -104,7 +105,7 @@ static double weight(const product *p, int64_t o, int64_t k) {
 
 /* Column c against both sums; the parts of its NMSE are added to *error and *power. */
 static void check_column(const product *p, int c, double *error, double *power) {
-    const rounding r = rounding_of(p->w.mat.type);
+    const rounding r = p->precise ? EXACT : rounding_of(p->w.mat.type);
     double *x = case_host((size_t)p->n_sum * sizeof *x);
     round_column(p->x + c * p->in.ldx, p->n_sum, r, x);
     for (int64_t o = 0; o < p->n_y; o++) {
@@ -218,6 +219,22 @@ static void test_range(void **state) {
     }
 }
 
+/* What was asked to be precise meets the columns as they are. */
+static void test_precise(void **state) {
+    (void)state;
+    static const double nmse_float = 1e-12;
+    for (int transposed = 0; transposed < 2; transposed++) {
+        case_teardown(NULL);
+        product p;
+        double error = 0, power = 0;
+        make_product(&p, QUANT_F16, 40, 96, 5, transposed != 0);
+        p.precise = true;
+        run_product(&p);
+        check_product(&p, &error, &power);
+        assert_true(error <= nmse_float * power);
+    }
+}
+
 /* bfloat16 weights have float's range: it is not lost on the way. */
 static void test_large_weights(void **state) {
     (void)state;
@@ -262,7 +279,7 @@ static void test_not_finite(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_shapes),        CASE_TEST(test_forms),      CASE_TEST(test_range),
-    CASE_TEST(test_large_weights), CASE_TEST(test_not_finite),
+    CASE_TEST(test_shapes),  CASE_TEST(test_forms),         CASE_TEST(test_range),
+    CASE_TEST(test_precise), CASE_TEST(test_large_weights), CASE_TEST(test_not_finite),
 };
 CASE_MAIN(tests)

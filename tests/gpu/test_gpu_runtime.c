@@ -384,10 +384,23 @@ static void test_exchange(void **state) {
     exchange_close(&e);
 }
 
+/* How long a pass takes that nobody answers. The fault sticks until reset. */
+static double unanswered_pass(exchange *e, const exchange_memory *m) {
+    pi_error err = {.status = PI_OK};
+    double start = clock_seconds();
+    enqueue_layers(e, m->x, m->bits, m->epoch);
+    assert_int_equal(B->stream_sync(e->o.stream, &err), PI_ERR_DEVICE);
+    double took = clock_seconds() - start;
+    assert_non_null(strstr(err.message, "did not answer"));
+    assert_int_equal(B->status(e->o.device, &err), PI_ERR_DEVICE);
+    assert_int_equal(B->reset(e->o.device, &err), PI_OK);
+    return took;
+}
+
 /* Nobody answers: one wait runs out, the others do not add up, x stays, and reset mends it. */
 static void test_time_out(void **state) {
     (void)state;
-    enum { WAIT_MS = 1000, MANY = GPU_MAX_COLS + 2 };
+    enum { WAIT_MS = 1000, MANY = GPU_MAX_COLS + 2, TRIES = 5 };
     exchange e;
     exchange_open(&e, WAIT_MS);
     exchange_memory m = exchange_alloc(&e);
@@ -396,15 +409,13 @@ static void test_time_out(void **state) {
     uint64_t epoch = 1;
     B->upload(e.o.stream, m.x, x, sizeof x);
     B->upload(e.o.stream, m.epoch, &epoch, sizeof epoch);
-    double start = clock_seconds();
-    enqueue_layers(&e, m.x, m.bits, m.epoch);
-    assert_int_equal(B->stream_sync(e.o.stream, &err), PI_ERR_DEVICE);
-    double took = clock_seconds() - start;
-    assert_non_null(strstr(err.message, "did not answer"));
+    double took = unanswered_pass(&e, &m);
+    for (int i = 1; i < TRIES && took > 2.5e-3 * WAIT_MS; i++) { /* a busy machine only adds */
+        assert_true(took > 0.9e-3 * WAIT_MS);
+        took = unanswered_pass(&e, &m);
+    }
     assert_true(took > 0.9e-3 * WAIT_MS);
     if (took > 2.5e-3 * WAIT_MS) fail_msg("%d waits of 1 s took %.2f s", LAYERS, took);
-    assert_int_equal(B->status(e.o.device, &err), PI_ERR_DEVICE); /* sticks */
-    assert_int_equal(B->reset(e.o.device, &err), PI_OK);
     memset(x, 0, sizeof x);
     B->download(e.o.stream, x, m.x, sizeof x);
     assert_int_equal(B->stream_sync(e.o.stream, &err), PI_OK);

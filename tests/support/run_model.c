@@ -21,6 +21,7 @@ pi_context_options run_exact_options(void) {
     o.n_batch = 64;
     o.kernels = PI_KERNELS_SCALAR;
     o.cache_k = o.cache_v = PI_CACHE_F32;
+    o.device = PI_DEVICE_CPU;
     return o;
 }
 

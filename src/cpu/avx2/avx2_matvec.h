@@ -36,7 +36,7 @@ AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
 enum {
     MV_ROWS = 4,    /* streams for one column */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_READY = 64,  /* chunks of a column arranged in advance: 44 KiB, n_in up to 16384 */
+    MV_READY = 64,  /* chunks of a column arranged in advance: 38 KiB, n_in up to 16384 */
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
 
@@ -324,23 +324,5 @@ AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, 
         mv_columns(f, MV_ROWS, s, rows_first(s, g, MV_ROWS), stride, x, y, ldy);
     for (i = n_groups * MV_ROWS; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
 }
-
-/* One body for both kernels: there are many of them, and they are long. */
-#define MV_DEFINE(storage, tier, format)                                                           \
-    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
-                                                          float *y, int64_t ldy) {                 \
-        mv_run(&format##_format, s, x, y, ldy);                                                    \
-    }                                                                                              \
-    storage void tier##_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1,              \
-                                        const cpu_act *x, float *y, int64_t ldy) {                 \
-        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        mv_run_##format(&s, x, y + row0, ldy);                                                     \
-    }                                                                                              \
-    storage void tier##_matvec_rows_##format(const cpu_mat *w, const int32_t *rows,                \
-                                             int64_t n_rows, const cpu_act *x, float *y,           \
-                                             int64_t ldy) {                                        \
-        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        mv_run_##format(&s, x, y, ldy);                                                            \
-    }
 
 #endif

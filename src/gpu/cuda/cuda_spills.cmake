@@ -1,4 +1,4 @@
-# Reads what ptxas said of the matrix-vector kernels, for every architecture: none may spill, since
+# Reads what ptxas said of the kernels of products, for every architecture: none may spill, since
 # a spilled register is memory traffic in kernels that are bound by memory.
 #   -DLOGS= (files separated by blanks)
 separate_arguments(LOGS UNIX_COMMAND "${LOGS}")

@@ -118,14 +118,23 @@ static __global__ void __launch_bounds__(TILE_THREADS, MIN_BLOCKS) matmul_kernel
     tile_way<F, transposed>::type::run(m.a, m.columns);
 }
 
+template <bool transposed>
+static __global__ void __launch_bounds__(TILE_THREADS, MIN_BLOCKS) precise_kernel(matmul_args m) {
+    tile_float<gpu_f16, transposed>::run(m.a, m.columns);
+}
+
 template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     const int64_t n_out = transposed ? a->w.n_in : a->w.n_out;
     const int64_t n_sum = transposed ? a->w.n_out : a->w.n_in;
     assert(a->in.n_cols >= 1 && a->in.x && a->scratch);
     const matmul_args m = {*a, columns_in(a->scratch, n_sum, a->in.n_cols)};
-    round_columns(s, m, n_sum);
     const gpu_grid grid = {gpu_blocks(a->in.n_cols, TILE_COLS), gpu_blocks(n_out, TILE_OUT), 1,
                            TILE_THREADS};
+    if (a->precise && a->w.type == QUANT_F16) {
+        gpu_launch(s, grid, precise_kernel<transposed>, m);
+        return;
+    }
+    round_columns(s, m, n_sum);
 #define FORMAT(F) gpu_launch(s, grid, matmul_kernel<F, transposed>, m)
     GPU_FORMAT_SWITCH(a->w.type, FORMAT);
 #undef FORMAT

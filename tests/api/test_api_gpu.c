@@ -1,0 +1,294 @@
+/* test_api_gpu.c: contexts on the simulated GPU: what they take of its memory is what was said, to
+ * the byte, and within the budget; answers are those of the processor; and whatever goes wrong with
+ * the GPU leaves a context that works and knows why. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api_types.h"
+#include "mem.h"
+#include "run_model.h"
+#include "tiny_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_api_gpu.gguf"
+
+enum {
+    N_TOKENS = 7,
+    N_CTX = 24,
+    FEED_EVERY = 8 /* of the contexts that differ in what failed */
+};
+
+/* Several units per layer: heads, bias, a predictor whose scores decide, rows that are padded. */
+static tiny_model test_model(bool sparse) {
+    tiny_model t = tiny_default();
+    t.arch = sparse ? "bamboo" : "llama";
+    t.n_layer = 3;
+    for (int i = 0; i < t.n_layer; i++) t.n_ff[i] = 96;
+    t.tied = sparse;
+    t.sparse.down_t = sparse;
+    return t;
+}
+
+static pi_context_options gpu_options(uint64_t budget, int32_t layers) {
+    pi_context_options o = run_exact_options();
+    o.device = PI_DEVICE_SIM;
+    o.vram_budget = budget;
+    o.gpu_layers = layers;
+    o.n_batch = 8;
+    o.n_ctx = N_CTX;
+    return o;
+}
+
+static uint64_t used(const pi_context *c) {
+    uint64_t free_bytes = 0, total = 0;
+    pi_error err;
+    const gpu_backend *b = c->gpu.library.backend;
+    if (b->memory(c->gpu.device, &free_bytes, &total, &err)) fail_msg("%s", err.message);
+    return total - free_bytes;
+}
+
+static void feed(run_model *r, pi_session *s, float *logits) {
+    int32_t tokens[N_TOKENS];
+    run_random_tokens(3, r->n_vocab, tokens, N_TOKENS);
+    run_feed(r, s, tokens, N_TOKENS, 0, logits);
+}
+
+static float *answer_of_cpu(void) {
+    pi_context_options o = run_exact_options();
+    run_model r = run_open(MODEL_PATH, &o);
+    float *logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
+    pi_session *s = run_session(&r, N_CTX);
+    feed(&r, s, logits);
+    pi_session_destroy(s);
+    run_close(&r);
+    return logits;
+}
+
+/* Returns whether the GPU is used. */
+static bool check(const pi_context_options *o, const float *expected, pi_placement *p) {
+    run_model r = run_open(MODEL_PATH, o);
+    pi_context_get_placement(r.context, p);
+    bool any = p->device_name[0] != 0;
+    assert_int_equal(any, p->reason == NULL);
+    if (any) {
+        assert_string_equal(p->device_name, "simulated GPU");
+        assert_int_equal(used(r.context), p->gpu_weights + p->gpu_scratch);
+    } else {
+        assert_string_equal(p->device, "cpu");
+        assert_int_equal(p->gpu_weights + p->gpu_scratch + p->gpu_kv + (uint64_t)p->gpu_layers, 0);
+    }
+    pi_session *s = run_session(&r, N_CTX);
+    if (any) {
+        uint64_t all = p->gpu_weights + p->gpu_scratch + p->gpu_kv + p->gpu_runtime;
+        assert_int_equal(used(r.context) + p->gpu_runtime, all);
+        assert_true(all <= p->gpu_budget);
+        assert_true(o->vram_budget == PI_VRAM_FREE || p->gpu_budget == o->vram_budget);
+    }
+    float *logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
+    feed(&r, s, logits);
+    assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
+    mem_free(logits);
+    pi_session_destroy(s);
+    int64_t hot = 0, n = 0;
+    for (int32_t i = 0; i < p->n_layers; i++) {
+        pi_layer_placement l;
+        pi_context_get_layer(r.context, i, &l);
+        hot += l.n_hot;
+        n += l.n_neurons;
+    }
+    assert_true(p->neuron_share * (double)n == (double)hot);
+    p->device_name = p->device = p->reason = NULL; /* they go with the context */
+    run_close(&r);
+    return any;
+}
+
+static void test_budgets_are_kept_to_the_byte(void **state) {
+    (void)state;
+    for (int sparse = 0; sparse < 2; sparse++) {
+        pi_placement all, p;
+        const tiny_model t = test_model(sparse);
+        tiny_write(&t, MODEL_PATH);
+        float *expected = answer_of_cpu();
+        pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+        assert_true(check(&o, expected, &all));
+        assert_int_equal(all.gpu_layers, all.n_layers);
+        assert_true(all.head_on_gpu && all.neuron_share == 1);
+        /* From what all of it takes down to less than buffers do. */
+        uint64_t top = all.gpu_weights + all.gpu_scratch + all.gpu_kv;
+        double last = 1;
+        int used_some = 0;
+        for (int step = 0; step <= 8; step++) {
+            o.vram_budget = top - all.gpu_weights * (uint64_t)step / 7;
+            if (!check(&o, expected, &p)) continue;
+            used_some++;
+            assert_true(p.neuron_share <= last + 0.35); /* layers may swap what they have there */
+            last = p.neuron_share;
+            if (step == 0) assert_true(p.neuron_share == 1 && p.head_on_gpu);
+            if (step > 0) assert_true(p.neuron_share < 1 || !p.head_on_gpu || p.gpu_layers < 3);
+        }
+        assert_in_range(used_some, 3, 9);
+        o.vram_budget = 4096;
+        assert_false(check(&o, expected, &p));
+        assert_int_equal(p.status, PI_ERR_LIMIT);
+        mem_free(expected);
+    }
+}
+
+static void test_layers_from_the_last(void **state) {
+    (void)state;
+    const tiny_model t = test_model(false);
+    tiny_write(&t, MODEL_PATH);
+    float *expected = answer_of_cpu();
+    for (int32_t n = 1; n <= 5; n++) {
+        pi_placement p;
+        pi_context_options o = gpu_options(PI_VRAM_FREE, n);
+        assert_true(check(&o, expected, &p));
+        assert_int_equal(p.gpu_layers, n < 3 ? n : 3);
+        assert_int_equal(p.head_on_gpu, n > 3);
+        assert_true(p.neuron_share == (n < 3 ? n : 3) / 3.0);
+        /* A byte less than they take: one layer fewer, or the head. */
+        o.vram_budget = p.gpu_weights + p.gpu_scratch + p.gpu_kv - 1;
+        bool any = check(&o, expected, &p);
+        assert_int_equal(any, n > 1);
+        if (any) assert_int_equal(p.gpu_layers, n > 3 ? 3 : n - 1);
+    }
+    mem_free(expected);
+}
+
+static void test_nothing_asked_for(void **state) {
+    (void)state;
+    const tiny_model t = test_model(false);
+    tiny_write(&t, MODEL_PATH);
+    pi_context_options options[] = {gpu_options(0, -1), gpu_options(PI_VRAM_FREE, 0),
+                                    gpu_options(PI_VRAM_FREE, -1)};
+    options[2].device = PI_DEVICE_CPU;
+    for (int i = 0; i < 3; i++) {
+        pi_placement p;
+        run_model r = run_open(MODEL_PATH, &options[i]);
+        pi_context_get_placement(r.context, &p);
+        assert_null(p.reason);
+        assert_int_equal(p.status, PI_OK);
+        assert_string_equal(p.device, "cpu");
+        run_close(&r);
+    }
+}
+
+static void test_a_backend_that_is_not_there(void **state) {
+    (void)state;
+    const tiny_model t = test_model(false);
+    tiny_write(&t, MODEL_PATH);
+    pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+    o.backend_folder = "/nowhere";
+    pi_placement p;
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_context_get_placement(r.context, &p);
+    assert_int_equal(p.status, PI_ERR_NOT_FOUND);
+    assert_non_null(strstr(p.reason, "/nowhere"));
+    run_close(&r);
+    o.device = PI_DEVICE_AUTO; /* without a wish in so many words there is nothing to say */
+    r = run_open(MODEL_PATH, &o);
+    pi_context_get_placement(r.context, &p);
+    assert_null(p.reason);
+    run_close(&r);
+}
+
+/* A first session that is longer than was planned for: the GPU has no room for its cache. */
+static void test_a_session_that_does_not_fit(void **state) {
+    (void)state;
+    const tiny_model t = test_model(false);
+    tiny_write(&t, MODEL_PATH);
+    pi_placement p;
+    float *expected = answer_of_cpu();
+    pi_context_options o = gpu_options(PI_VRAM_FREE, 99);
+    assert_true(check(&o, expected, &p));
+    o.vram_budget = p.gpu_weights + p.gpu_scratch + p.gpu_kv;
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_session *s = run_session(&r, N_CTX + 1);
+    pi_context_get_placement(r.context, &p);
+    assert_string_equal(p.device, "cpu");
+    assert_int_equal(p.status, PI_ERR_NOMEM);
+    assert_non_null(strstr(p.reason, "KV cache"));
+    float *logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
+    feed(&r, s, logits);
+    assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
+    pi_session_destroy(s);
+    run_close(&r);
+    /* When there is one already, a second one that does not fit is refused. */
+    r = run_open(MODEL_PATH, &o);
+    s = run_session(&r, N_CTX);
+    pi_session *second;
+    pi_error err;
+    assert_int_equal(pi_session_create(r.context, 1, &second, &err), PI_ERR_NOMEM);
+    run_check_message(&err, PI_ERR_NOMEM);
+    feed(&r, s, logits);
+    assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
+    pi_session_destroy(s);
+    run_close(&r);
+    mem_free(logits);
+    mem_free(expected);
+}
+
+/* Every allocation fails in turn, the device's among them: it comes from the same allocator. */
+static void test_no_memory_at_each_step(void **state) {
+    (void)state;
+    tiny_model t = test_model(false);
+    t.n_layer = 1;
+    tiny_write(&t, MODEL_PATH);
+    float *expected = answer_of_cpu();
+    pi_context_options o = gpu_options(PI_VRAM_FREE, 99);
+    pi_model *m;
+    pi_error err;
+    int on_cpu = 0, refused = 0;
+    if (pi_model_open(MODEL_PATH, NULL, &m, &err) != PI_OK) fail_msg("%s", err.message);
+    pi_model_info info;
+    pi_model_get_info(m, &info);
+    float *logits = mem_calloc((size_t)(N_TOKENS * info.n_vocab), sizeof *logits);
+    for (int64_t n = 1;; n++) {
+        run_model r = {.model = m, .n_vocab = info.n_vocab};
+        pi_session *s = NULL;
+        pi_placement p = {0};
+        mem_fail_at(n);
+        pi_status status = pi_context_create(m, &o, &r.context, &err);
+        if (status == PI_OK) status = pi_session_create(r.context, N_CTX, &s, &err);
+        mem_fail_at(0);
+        if (status != PI_OK) {
+            assert_int_equal(status, PI_ERR_NOMEM);
+            run_check_message(&err, PI_ERR_NOMEM);
+            refused++;
+        } else {
+            pi_context_get_placement(r.context, &p);
+            if (!p.reason || n % FEED_EVERY == 0) {
+                feed(&r, s, logits);
+                assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
+            }
+            if (p.reason) assert_int_equal(p.status, PI_ERR_NOMEM);
+            on_cpu += p.reason != NULL;
+        }
+        bool done = status == PI_OK && !p.reason;
+        pi_session_destroy(s);
+        pi_context_destroy(r.context);
+        if (done) break;
+    }
+    assert_true(on_cpu > 20);       /* more than that many pieces of device memory alone */
+    assert_in_range(refused, 1, 3); /* the context's own, after or before the device */
+    mem_free(logits);
+    mem_free(expected);
+    pi_model_close(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_budgets_are_kept_to_the_byte),
+        cmocka_unit_test(test_layers_from_the_last),
+        cmocka_unit_test(test_nothing_asked_for),
+        cmocka_unit_test(test_a_backend_that_is_not_there),
+        cmocka_unit_test(test_a_session_that_does_not_fit),
+        cmocka_unit_test(test_no_memory_at_each_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

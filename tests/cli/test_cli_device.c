@@ -1,0 +1,152 @@
+/* test_cli_device.c: --device, --vram-budget and -ngl as users type them, on the simulated GPU:
+ * answers are those of the processor, and whatever is wrong with a GPU is a warning. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+#include "cli_test_model.h"
+#include "mem.h"
+
+#define EVAL "$PI eval -m $M --tokens ids --kernels scalar -t 1 -b 4 "
+
+enum { N_TOKENS = 6, COUNT = N_TOKENS * TEST_MODEL_VOCAB };
+
+static float *read_logits(const char *name) {
+    size_t n_bytes;
+    const char *data = shell_read(name, &n_bytes);
+    assert_int_equal(n_bytes, COUNT * sizeof(float));
+    float *values = mem_alloc(n_bytes);
+    assert_non_null(values);
+    memcpy(values, data, n_bytes);
+    return values;
+}
+
+/* Runs eval with these options: its logits are the processor's. The messages are in `err`. */
+static void same_answer(const char *options) {
+    char line[1024];
+    double error = 0, power = 0;
+    snprintf(line, sizeof line, EVAL "--logits-out logits %s", options);
+    assert_int_equal(sh(line), 0);
+    assert_out("");
+    float *expected = read_logits("expected"), *logits = read_logits("logits");
+    for (int i = 0; i < COUNT; i++) {
+        double d = (double)logits[i] - (double)expected[i];
+        error += d * d;
+        power += (double)expected[i] * (double)expected[i];
+    }
+    assert_true(power > 0 && error / power < 1e-5);
+    mem_free(expected);
+    mem_free(logits);
+}
+
+static int make_expected(void **state) {
+    static const char ids[] = "1 260 261 262 263 264";
+    int failed = shell_setup(state);
+    if (failed) return failed;
+    shell_write("ids", ids, sizeof ids - 1);
+    return sh(EVAL "-q --device cpu --logits-out expected");
+}
+
+static bool says(const char *text) {
+    return strstr(shell_read("err", NULL), text) != NULL;
+}
+
+/* The number after `key` in the messages. */
+static double number_after(const char *key) {
+    const char *at = strstr(shell_read("err", NULL), key);
+    if (!at) fail_msg("no %s", key);
+    return strtod(at + strlen(key), NULL);
+}
+
+static void test_layers(void **state) {
+    (void)state;
+    same_answer("--device sim -ngl 0 -v");
+    assert_false(says("gpu"));
+    same_answer("--device sim -ngl 1 -v");
+    assert_true(says("layers 0 to 0: attention on the cpu, 0 of "));
+    assert_true(says("layers 1 to 1: attention on the gpu, "));
+    assert_true(says("head on the cpu"));
+    same_answer("--device sim --n-gpu-layers 2 -v");
+    assert_true(says("layers 0 to 1: attention on the gpu, ") && says("head on the cpu"));
+    same_answer("--device sim -ngl 99 -v");
+    assert_true(says("layers 0 to 1: attention on the gpu, ") && says("head on the gpu"));
+}
+
+/* None, less than buffers take, parts of the weights, all. */
+static void test_budgets(void **state) {
+    (void)state;
+    char options[128];
+    same_answer("--device sim -v");
+    double weights = number_after("weights "), other = number_after("buffers ");
+    other += number_after("KV cache ");
+    same_answer("--device sim --vram-budget 0 -v");
+    assert_false(says("gpu") || says("warning"));
+    same_answer("--device sim --vram-budget 0.0001");
+    assert_true(says("warning: no GPU is used: too little memory: simulated GPU: "));
+    for (int quarters = 1; quarters <= 4; quarters++) {
+        snprintf(options, sizeof options, "--device sim -v --vram-budget %.17g",
+                 (other + weights * quarters / 4 + 1) / 1073741824);
+        same_answer(options);
+        double taken = number_after("weights ") + number_after("buffers ");
+        taken += number_after("KV cache ");
+        assert_true(taken > other / 2 && taken <= other + weights * quarters / 4 + 1);
+        assert_true(number_after("weights ") >= weights * (quarters - 1) / 4);
+    }
+}
+
+static void test_a_gpu_that_cannot_be_used(void **state) {
+    (void)state;
+    same_answer("--device sim --backend-folder /nowhere");
+    assert_true(says("warning: no GPU is used: no backend sim: /nowhere: there is no "
+                     "libpowerinfer_sim.so\n"));
+    same_answer("--device sim --backend-folder " TEST_BINARY_DIR "/old_backend");
+    assert_true(says("warning: no GPU is used: backend of another version: "));
+    same_answer("-ngl 99 --backend-folder /nowhere");
+    assert_true(says("warning: no GPU is used: no backend cuda: /nowhere"));
+    same_answer("--backend-folder /nowhere");
+    assert_false(says("GPU"));
+    same_answer("-q -ngl 99 --backend-folder /nowhere");
+    assert_err("");
+    assert_int_equal(
+        sh("POWERINFER_DEVICE=sim POWERINFER_BACKEND_FOLDER=/nowhere " EVAL "--logits-out logits"),
+        0);
+    assert_true(says("warning: no GPU is used: no backend sim: /nowhere"));
+    assert_int_equal(sh(EVAL "--device gpu --logits-out logits"), 2);
+    assert_int_equal(sh(EVAL "-ngl -2 --logits-out logits"), 2);
+}
+
+static void test_other_commands(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI run -m $M -p ab -n 4 --temp 0 --device cpu -q >cpu"), 0);
+    assert_int_equal(sh("$PI run -m $M -p ab -n 4 --temp 0 --device sim -ngl 99 >gpu"), 0);
+    assert_true(says("GPU:         simulated GPU: 2 of 2 layers, 100% of neurons, 0."));
+    assert_int_equal(sh("cmp cpu gpu"), 0);
+    assert_int_equal(sh("$PI inspect --plan $M --device sim -ngl 1"), 0);
+    const char *text = shell_read("out", NULL);
+    assert_true(strstr(text, " gpu ") && strstr(text, " cpu ") && strstr(text, " receive "));
+    assert_int_equal(sh("$PI inspect --plan $M --device cpu"), 0);
+    assert_null(strstr(shell_read("out", NULL), " gpu "));
+    assert_int_equal(sh("$PI place -m $M --device sim --json"), 0);
+    assert_non_null(strstr(shell_read("out", NULL), "\"head\": \"gpu\""));
+    assert_int_equal(sh("$PI perplexity -m $M -f ids -c 8 --first 2 --device cpu -q >cpu && "
+                        "$PI perplexity -m $M -f ids -c 8 --first 2 --device sim -ngl 1 -q >gpu "
+                        "&& cut -c1-22 cpu >a && cut -c1-22 gpu >b && cmp a b"),
+                     0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_a_gpu_that_cannot_be_used),
+        cmocka_unit_test(test_other_commands),
+    };
+    return cmocka_run_group_tests(tests, make_expected, shell_teardown);
+}
