@@ -41,9 +41,15 @@ ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 .PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus cuda-all fuzz \
         format tidy install clean
 
-# Without the tests, which need cmocka, unless they were asked for before.
+# Where a driver says that there is a GPU.
+HAS_NVIDIA = $(wildcard /proc/driver/nvidia/version /dev/dxg)
+HAS_AMD    = $(wildcard /dev/kfd)
+
+# Without the tests, which need cmocka, unless they were asked for before; backends only of GPUs that are
+# there, as their compilers take minutes.
 all: deps
-	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF -DPI_CUDA=off -DPI_HIP=off)
+	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF \
+	    -DPI_CUDA=$(if $(HAS_NVIDIA),auto,off) -DPI_HIP=$(if $(HAS_AMD),auto,off))
 	@$(call build,build)
 
 deps:
@@ -94,8 +100,8 @@ test-arm:
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus
 	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto)
-	@$(call build,build)
-	@cd build && $(CTEST) -C cpus -L cpus
+	@$(call build,build) --target old_cpus
+	@cd build && $(CTEST) -j $(JOBS) -C cpus -L cpus
 
 # In a folder of its own: the everyday build keeps its few architectures.
 cuda-all: deps

@@ -23,8 +23,9 @@ function(pi_module name)
 endfunction()
 
 # pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest. It knows
-# by TEST_HAS_JSON whether there is conversion, and by TEST_EMULATED that it runs on another
-# processor's emulator, where long comparisons of numbers take a sample.
+# by TEST_HAS_JSON whether there is conversion, by TEST_EMULATED that it runs on another processor's
+# emulator, where long comparisons of numbers take a sample, and by TEST_SANITIZED that a sanitizer
+# slows it down.
 function(pi_test name)
     cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;SEES;USES" ${ARGN})
     add_executable(test_${name} ${T_SOURCES})
@@ -40,6 +41,9 @@ function(pi_test name)
     endif()
     if(CMAKE_CROSSCOMPILING)
         target_compile_definitions(test_${name} PRIVATE TEST_EMULATED)
+    endif()
+    if(PI_SANITIZE)
+        target_compile_definitions(test_${name} PRIVATE TEST_SANITIZED)
     endif()
     target_link_libraries(test_${name} PRIVATE powerinfer_static PkgConfig::CMOCKA ${T_USES})
     add_test(NAME ${name} COMMAND test_${name})

@@ -159,8 +159,8 @@ typedef struct pi_context_options {
     float max_loss;  /* for PI_MODE_AUTO: relative rise of perplexity; default 0.01, 1% */
     float threshold; /* of predictor scores, instead of the model's; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the KV cache of sessions; default F16 */
-    /* Any GPU takes what fits; without one, or when something goes wrong with it before the first
-     * session is made, the processor does all (see pi_context_get_placement). */
+    /* Any GPU takes what fits; without one, or from when something goes wrong with it, the
+     * processor does all (see pi_context_get_placement). */
     pi_device_choice device;
     uint64_t vram_budget; /* bytes of GPU memory, 0: none; PI_VRAM_FREE (default): what is free now,
                              less a margin */
@@ -204,8 +204,8 @@ typedef struct pi_layer_placement {
     int64_t n_hot, n_neurons; /* the GPU owns the first n_hot, the processor the others */
 } pi_layer_placement;
 
-/* Strings live as long as the context. Until the first session is made a context may still give up
- * its GPU. */
+/* Strings live as long as the context. A GPU that is lost later, or has no room for a session, is
+ * given up: sessions keep what they hold, and answers stay the same. */
 PI_API void pi_context_get_placement(const pi_context *context, pi_placement *out);
 PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_layer_placement *out);
 
@@ -213,8 +213,7 @@ PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_la
 
 typedef struct pi_session pi_session;
 
-/* Room for n_ctx tokens (>= 1), allocated here and never again. PI_ERR_ARG, PI_ERR_NOMEM; of later
- * sessions than the first also PI_ERR_DEVICE. */
+/* Room for n_ctx tokens (>= 1), allocated here and never again. PI_ERR_ARG, PI_ERR_NOMEM. */
 PI_API pi_status pi_session_create(pi_context *context, int32_t n_ctx, pi_session **out,
                                    pi_error *err);
 PI_API void pi_session_destroy(pi_session *session);

@@ -1,10 +1,14 @@
 #!/bin/sh
 # Prepares a model with each predictor recipe and writes a Markdown table: what the predictor
-# catches, what it costs to read, and what it loses on a text that nothing was fitted to.
+# catches, what it costs to read, what it loses on a text that nothing was fitted to, and how fast
+# it is.
 #   scripts/compare-predictors.sh MODEL.gguf TEXT [RECALL...]      (0.95 0.98 0.99)
 # POWERINFER names the program (build/powerinfer), RECIPES the recipes, WINDOWS how many windows of
-# 256 tokens of TEXT are scored (0: all); with TIMED=1 there is a column of speeds over the dense
-# model's. Intermediate files go to a folder that is removed.
+# 256 tokens of TEXT are scored (0: all). TIMED=N adds a column of speeds: the medians of N rounds,
+# in each of which every model generates 256 tokens once, so that what else the machine does in the
+# meantime meets all of them. Files go to a folder that is removed, or with KEEP=FOLDER to that
+# one, where a later call finds them again, and adds its rounds to those that are there: so speeds
+# can be taken when the machine has nothing else to do.
 set -eu
 
 model=$1
@@ -14,53 +18,96 @@ shift 2
 program=${POWERINFER:-build/powerinfer}
 recipes=${RECIPES:-sign lowrank relu_mlp}
 windows=${WINDOWS:-0}
-timed=${TIMED:-}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT INT TERM
+rounds=${TIMED:-0}
+if [ -n "${KEEP:-}" ]; then
+    folder=$KEEP
+    mkdir -p "$folder"
+else
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    trap 'exit 1' INT TERM
+fi
 
 # Mean of all numbers that go by a name in a JSON document on standard input.
 mean() {
     grep -o "\"$1\": *[-0-9.e+]*" | sed 's/.*: *//' |
         awk '{ s += $1; n++ } END { if (n) printf "%.10g", s / n; else printf "0" }'
 }
+# The middle one of the numbers on standard input; of an even count the lower one.
+median() {
+    sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)]; else print 0 }'
+}
+
+# once FILE COMMAND...: what the command prints, in a file that is not made twice
+once() {
+    once_file=$1
+    shift
+    [ -f "$once_file" ] && return
+    "$@" >"$once_file.part"
+    mv "$once_file.part" "$once_file"
+}
+prepare() { # RECIPE TARGET OUT -> JSON
+    "$program" prepare -q "$model" -o "$3" --predictor "$1" --recall "$2" --json
+}
 perplexity() { # MODEL MODE
     "$program" perplexity -q -m "$1" -f "$text" -c 256 --first "$windows" --mode "$2" --json |
         mean perplexity
 }
-read_mb() { # MODEL MODE -> MB read per token while 64 tokens are generated
-    "$program" run -m "$1" -p "It was" -n 64 --temp 0 --ignore-eos --mode "$2" 2>&1 >/dev/null |
-        sed -n 's/.* \([0-9.]*\) MB read per token.*/\1/p'
+generate() { # MODEL MODE TOKENS -> the report of a run
+    "$program" run -m "$1" -p "It was" -n "$3" --temp 0 --ignore-eos --mode "$2" 2>&1 >/dev/null
 }
-speed() { # MODEL MODE -> tokens per second, or 0 when nobody asked
-    [ -n "$timed" ] || { echo 0; return; }
-    "$program" bench -q -m "$1" -p 0 -n 64 -r 3 --mode "$2" --json | mean tps
+read_mb() { # MODEL MODE -> MB read per token while 64 tokens are generated
+    generate "$1" "$2" 64 | sed -n 's/.* \([0-9.]*\) MB read per token.*/\1/p'
+}
+speed() { # MODEL MODE -> tokens per second
+    generate "$1" "$2" 256 | sed -n 's/^generation: .* \([0-9.]*\) tokens\/s.*/\1/p'
 }
 
-row() { # NAME TARGET JSON MODEL MODE
-    set -- "$@" "$(read_mb "$4" "$5")" "$(speed "$4" "$5")" "$(perplexity "$4" "$5")"
-    awk -v name="$1" -v target="$2" -v mb="$6" -v tps="$7" -v ppl="$8" -v base="$dense_ppl" \
-        -v base_tps="$dense_tps" -v rank="$(mean rank <"$3")" -v recall="$(mean recall <"$3")" \
-        -v caught="$(mean contribution_recall <"$3")" -v chosen="$(mean selected <"$3")" 'BEGIN {
-        printf "| %s | %s | %.0f | %.1f%% | %.1f%% | %.1f%% | %.2f | %.3f (%+.2f%%) |",
-            name, target, rank, 100 * recall, 100 * caught, 100 * chosen, mb, ppl,
-            100 * (ppl / base - 1)
-        if (base_tps > 0) printf " %.2f |", tps / base_tps
+# Every line: name, model, mode, recipe, target.
+list() {
+    echo "dense $model dense - -"
+    echo "exact $folder/exact.gguf exact none 0.98"
+    for recipe in $recipes; do
+        for target in "$@"; do
+            echo "$recipe-$target $folder/$recipe-$target.gguf predict $recipe $target"
+        done
+    done
+}
+list "$@" >"$folder/list"
+
+while read -r name file mode recipe target; do
+    [ "$name" = dense ] || once "$folder/$name.json" prepare "$recipe" "$target" "$file" </dev/null
+    once "$folder/$name.mb" read_mb "$file" "$mode" </dev/null
+    once "$folder/$name.ppl" perplexity "$file" "$mode" </dev/null
+    touch "$folder/$name.tps"
+done <"$folder/list"
+for round in $(seq "$rounds"); do
+    while read -r name file mode recipe target; do
+        speed "$file" "$mode" </dev/null >>"$folder/$name.tps"
+    done <"$folder/list"
+done
+
+dense_ppl=$(cat "$folder/dense.ppl")
+dense_tps=$(median <"$folder/dense.tps")
+[ "$rounds" -eq 0 ] && timed= || timed=yes
+echo "| recipe | target | rank | recall | contribution recall | computed | MB per token | perplexity |${timed:+ tokens/s |}"
+echo "|---|---|---|---|---|---|---|---|${timed:+---|}"
+while read -r name file mode recipe target; do
+    json=$folder/$name.json
+    case $name in
+    dense) printf '| dense | - | - | - | - | 100%% |' ;;
+    exact) printf '| exact | - | 0 | 100%% | 100%% | 100%% |' ;;
+    *) awk -v recipe="$recipe" -v target="$target" -v rank="$(mean rank <"$json")" \
+        -v recall="$(mean recall <"$json")" -v caught="$(mean contribution_recall <"$json")" \
+        -v chosen="$(mean selected <"$json")" 'BEGIN {
+        printf "| %s | %s | %.0f | %.1f%% | %.1f%% | %.1f%% |",
+            recipe, target, rank, 100 * recall, 100 * caught, 100 * chosen
+    }' ;;
+    esac
+    awk -v mb="$(cat "$folder/$name.mb")" -v ppl="$(cat "$folder/$name.ppl")" -v base="$dense_ppl" \
+        -v rounds="$rounds" -v tps="$(median <"$folder/$name.tps")" -v dense="$dense_tps" 'BEGIN {
+        printf " %.2f | %.3f (%+.2f%%) |", mb, ppl, 100 * (ppl / base - 1)
+        if (rounds > 0) printf " %.0f (%.2f) |", tps, tps / dense
         printf "\n"
     }'
-}
-
-dense_ppl=$(perplexity "$model" dense)
-dense_tps=$(speed "$model" dense)
-echo "| recipe | target | rank | recall | contribution recall | computed | MB per token | perplexity |${timed:+ speed |}"
-echo "|---|---|---|---|---|---|---|---|${timed:+---|}"
-printf '| dense | - | - | - | - | 100%% | %.2f | %.3f |%s\n' "$(read_mb "$model" dense)" "$dense_ppl" \
-    "${timed:+ 1 |}"
-"$program" prepare -q "$model" -o "$folder/p.gguf" --predictor none --json >"$folder/json"
-row exact - "$folder/json" "$folder/p.gguf" exact
-for recipe in $recipes; do
-    for target in "$@"; do
-        "$program" prepare -q "$model" -o "$folder/p.gguf" --predictor "$recipe" \
-            --recall "$target" --json >"$folder/json"
-        row "$recipe" "$target" "$folder/json" "$folder/p.gguf" predict
-    done
-done
+done <"$folder/list"

@@ -102,15 +102,9 @@ void pi_context_destroy(pi_context *c) {
 
 pi_status pi_session_create(pi_context *c, int32_t n_ctx, pi_session **out, pi_error *err) {
     engine_session *s = NULL;
-    pi_error why = {.status = PI_OK};
-    pi_status status = engine_session_create(c->engine, n_ctx, &s, &why);
-    if (status != PI_OK && status != PI_ERR_ARG && c->gpu.device && !c->has_session) {
-        status = api_leave_gpu(c, &why, &why);
-        if (status == PI_OK) status = engine_session_create(c->engine, n_ctx, &s, &why);
-    }
-    c->has_session = c->has_session || status == PI_OK;
+    pi_status status = engine_session_create(c->engine, n_ctx, &s, err);
     *out = (pi_session *)s;
-    return status == PI_OK ? PI_OK : error_set(err, status, "%s", why.message);
+    return status;
 }
 void pi_session_destroy(pi_session *s) {
     engine_session_destroy(api_session(s));

@@ -19,7 +19,8 @@ void api_close(pi_context *c) {
     c->gpu_kv = 0;
 }
 
-pi_status api_leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
+/* Gives the GPU up: an engine's context on the processor alone, because of `why`. */
+static pi_status leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
     c->reason = *why;
     if (why->status != PI_OK) log_line(LOG_LEVEL_WARN, "no GPU is used: %s", why->message);
     api_close(c);
@@ -96,16 +97,16 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
         return PI_OK;
     }
     /* By default a GPU is taken when there is one; that there is none needs no reason. */
-    bool by_name = o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE ||
-                   o->gpu_layers >= 0;
-    if (why.status == PI_ERR_NOT_FOUND && !by_name) why = (pi_error){.status = PI_OK};
-    return api_leave_gpu(c, &why, err);
+    if (why.status == PI_ERR_NOT_FOUND && !place_insists_on_gpu(o))
+        why = (pi_error){.status = PI_OK};
+    return leave_gpu(c, &why, err);
 }
 
 /* ---- telling ----------------------------------------------------------------------------------*/
 
 void pi_context_get_placement(const pi_context *c, pi_placement *out) {
     const plan *p = engine_plan(c->engine);
+    const char *loss = engine_gpu_loss(c->engine);
     int64_t n = 0, hot = 0;
     *out = (pi_placement){.device = c->device,
                           .device_name = c->gpu.device ? c->gpu.info.name : "",
@@ -118,6 +119,14 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
                           .gpu_kv = c->gpu_kv,
                           .gpu_runtime = c->gpu.runtime,
                           .gpu_budget = c->gpu.budget};
+    if (loss) {
+        *out = (pi_placement){.device = "cpu",
+                              .device_name = "",
+                              .reason = loss,
+                              .status = PI_ERR_DEVICE,
+                              .n_layers = p->model->hp.n_layer};
+        return;
+    }
     for (int i = 0; i < out->n_layers; i++) {
         out->gpu_layers += p->cuts[i].home == SIDE_GPU;
         hot += p->cuts[i].hot;
@@ -129,7 +138,8 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
 void pi_context_get_layer(const pi_context *c, int32_t layer, pi_layer_placement *out) {
     const plan *p = engine_plan(c->engine);
     assert(layer >= 0 && layer < p->model->hp.n_layer);
-    *out = (pi_layer_placement){.attention_on_gpu = p->cuts[layer].home == SIDE_GPU,
-                                .n_hot = p->cuts[layer].hot,
-                                .n_neurons = p->model->layers[layer].hp.n_ff};
+    *out = (pi_layer_placement){.n_neurons = p->model->layers[layer].hp.n_ff};
+    if (engine_gpu_loss(c->engine)) return;
+    out->attention_on_gpu = p->cuts[layer].home == SIDE_GPU;
+    out->n_hot = p->cuts[layer].hot;
 }

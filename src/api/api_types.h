@@ -27,15 +27,12 @@ struct pi_context {
     const char *device;     /* what has work */
     engine_gpu_bytes gpu_bytes;
     uint64_t gpu_kv;
-    pi_error reason;  /* why no GPU is used; PI_OK: there is nothing to say */
-    bool has_session; /* one was made: the GPU is not given up any more */
+    pi_error reason; /* why no GPU was used from the start; PI_OK: there is nothing to say */
 };
 
 /* api_placement.c: the engine's context on the GPU that the options ask for, or on the processor
  * alone, with the reason. */
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err);
-/* Gives the GPU up: a new engine's context on the processor alone, because of `why`. */
-pi_status api_leave_gpu(pi_context *c, const pi_error *why, pi_error *err);
 void api_close(pi_context *c); /* engine, device and backend */
 
 struct pi_sampler {

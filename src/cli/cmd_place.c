@@ -1,6 +1,5 @@
 /* cmd_place.c: what would go where on a machine with a GPU, as the library tells it. */
 #include <limits.h>
-#include <math.h>
 
 #include "cli.h"
 #include "signals.h"

@@ -126,7 +126,7 @@ const option option_table[] = {
         .help = "of the matrices: f32 f16 bf16 q8_0 q4_0 ..."),
     ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
         .standard = "tiny",
-        .help = "tiny llama-1b llama-7b bamboo-7b opt-30b falcon-40b mixtral-8x7b qwen3-30b-a3b"),
+        .help = "tiny llama-1b llama-7b bamboo-7b tiny-opt opt-30b tiny-falcon falcon-40b"),
     ROW(TEXT, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, type, NAMES("type", NULL), .argument = "TYPE",
         .standard = "q4_0", .help = "of every matrix, head included"),
     ROW(NUMBER, COMMAND, COMMAND_SYNTH, density, NAMES("density", NULL), .argument = "X",
@@ -254,7 +254,7 @@ const option option_table[] = {
         COMMAND_RUN | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
             COMMAND_PREPARE | COMMAND_PLACE,
         json, NAMES("json", NULL), .help = "one JSON document on standard output"),
-    ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .help = "say more on standard error"),
+    ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .help = "say more"),
     ROW(FLAG, COMMON, ALL, quiet, NAMES("quiet", "q"),
         .help = "nothing but errors on standard error"),
     /* engine */
@@ -269,7 +269,7 @@ const option option_table[] = {
         .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
         .help = "instruction set; scalar keeps activations in float: slow and exact"),
     ROW(NUMBER, ENGINE, COMPUTE, threshold, NAMES("threshold", NULL), .argument = "X",
-        .standard = "0", RANGE(-MAX_FLOAT, MAX_FLOAT),
+        RANGE(-MAX_FLOAT, MAX_FLOAT),
         .help = "neurons with a lower score are skipped, in place of the model's own threshold; "
                 "-1e30 passes all"),
     ROW(NUMBER, ENGINE, COMPUTE | COMMAND_PLACE, max_loss, NAMES("max-loss", NULL),

@@ -63,6 +63,9 @@ static void init_avx2(cpu_kernels *k) {
 #ifdef CPU_HAVE_AVX2_MAT
     cpu_init_avx2_mat(k);
 #endif
+#ifdef CPU_HAVE_AVX2_VNNI_MAT
+    if (cpu_features_get()->avx_vnni) cpu_init_avx2_vnni_mat(k);
+#endif
 #ifdef CPU_HAVE_AVX2_MAT_T
     cpu_init_avx2_mat_t(k);
 #endif

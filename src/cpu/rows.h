@@ -39,4 +39,22 @@ ROWS_INLINE const uint8_t *rows_next(const cpu_rows *s, int64_t i, int n_rows) {
     return rows_at(s, next < s->n ? next : s->n - 1);
 }
 
+/* The two kernels of a tier for a type, which run(&NAME_format, rows, x, y, ldy) computes. One body
+ * for both: there are many of them, and they are long. */
+#define ROWS_DEFINE(storage, tier, name, run)                                                      \
+    static __attribute__((noinline)) void tier##_run_##name(const cpu_rows *s, const cpu_act *x,   \
+                                                            float *y, int64_t ldy) {               \
+        run(&name##_format, s, x, y, ldy);                                                         \
+    }                                                                                              \
+    storage void tier##_matvec_##name(const cpu_mat *w, int64_t row0, int64_t row1,                \
+                                      const cpu_act *x, float *y, int64_t ldy) {                   \
+        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
+        tier##_run_##name(&s, x, y + row0, ldy);                                                   \
+    }                                                                                              \
+    storage void tier##_matvec_rows_##name(const cpu_mat *w, const int32_t *rows, int64_t n_rows,  \
+                                           const cpu_act *x, float *y, int64_t ldy) {              \
+        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
+        tier##_run_##name(&s, x, y, ldy);                                                          \
+    }
+
 #endif

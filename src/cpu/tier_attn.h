@@ -1,4 +1,4 @@
-/* tier_attn.h: attention in vectors. A template: each tier's _ops.c includes it once.
+/* tier_attn.h: attention in vectors. A template: included once by tier_all.h.
  *
  * Positions go by in blocks (attn.h). For each block and each tile of up to ATTN_TILE queries:
  * scores, softmax weights, then sums of weighted values, with the state updated once per block.

@@ -1,5 +1,5 @@
-/* tier_gemm.h: one tile of a float matrix product in vectors. A template: each tier's _ops.c
- * includes it once.
+/* tier_gemm.h: one tile of a float matrix product in vectors. A template: included once by
+ * tier_all.h.
  *
  * A tile of CPU_GEMM_ROWS x CPU_GEMM_COLS is computed in parts whose sums fit into the registers:
  * the whole of it with 32 registers of 16 floats, quarters with 16 of 8. The sums of a part are

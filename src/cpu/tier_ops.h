@@ -1,5 +1,5 @@
-/* tier_ops.h: norms, rotary positions, activations, sums and KV rows in vectors. A template: each
- * tier's _ops.c includes it once and gets static functions for its own width.
+/* tier_ops.h: norms, rotary positions, activations, sums and KV rows in vectors. A template:
+ * included once by tier_all.h, it gives static functions for the tier's own width.
  *
  * Every element of an elementwise function takes the same vector instructions wherever it stands
  * (a rest of fewer than VF_N elements goes through partial loads), so results do not depend on how

@@ -1,5 +1,5 @@
 /* tier_select.h: choosing neurons, in vectors: lists of those above a threshold, and scores by the
- * signs of weights. A template like tier_ops.h: each tier's _ops.c includes it once.
+ * signs of weights. A template like tier_ops.h: included once by tier_all.h.
  *
  * What is stored behind the end of a list stays within what has been read already, so lists may be
  * made in place and need no room beyond n. */

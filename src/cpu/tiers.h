@@ -25,6 +25,7 @@ void cpu_init_scalar_ops(cpu_kernels *k);    /* norms, rope, activate, add, kv_s
 void cpu_init_reference_mat(cpu_kernels *k); /* mat only */
 
 void cpu_init_avx2_mat(cpu_kernels *k);
+void cpu_init_avx2_vnni_mat(cpu_kernels *k); /* after avx2_mat; needs AVX-VNNI */
 void cpu_init_avx2_mat_t(cpu_kernels *k);
 void cpu_init_avx2_ops(cpu_kernels *k);
 

@@ -146,30 +146,41 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     return PI_OK;
 }
 
+static void drop_built(engine_context *c) {
+    mem_unmap(c->memory, c->n_memory);
+    mem_free(c->scratch);
+    plan_free(c->plan);
+    c->memory = NULL;
+    c->scratch = NULL;
+    c->plan = NULL;
+}
+
+pi_status context_build(engine_context *c, pi_error *err) {
+    drop_built(c);
+    pi_status status = plan_create(c->model, &c->kernels, &c->options.plan, &c->plan, err);
+    if (status == PI_OK) status = allocate(c, err);
+    if (status != PI_OK) return status;
+    rope_init(c);
+    context_measure_break_even(c);
+    return PI_OK;
+}
+
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
                                 pi_error *err) {
     *out = NULL;
     engine_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;
+    c->options = *options;
     pi_status status = apply_options(c, options, err);
-    if (status == PI_OK) status = plan_create(m, &c->kernels, &options->plan, &c->plan, err);
     if (status == PI_OK) {
         int nth = c->n_threads > c->n_threads_batch ? c->n_threads : c->n_threads_batch;
         status = pool_create(nth, &c->pool, err);
     }
-    if (status == PI_OK) {
-        int group = max_group(m);
-        c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
-        status = allocate(c, err);
-    }
-    if (status != PI_OK) {
-        engine_context_destroy(c);
-        return status;
-    }
-    rope_init(c);
-    context_measure_break_even(c);
-    if (c->plan->n_gpu_steps) status = hybrid_create(c, options, &c->gpu, err);
+    int group = max_group(m);
+    c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
+    if (status == PI_OK) status = context_build(c, err);
+    if (status == PI_OK && c->plan->n_gpu_steps) status = hybrid_create(c, options, &c->gpu, err);
     if (status != PI_OK) {
         engine_context_destroy(c);
         return status;
@@ -180,7 +191,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
 
 pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
                           pi_error *err) {
-    engine_context c = {.model = m};
+    engine_context c = {.model = m, .options = *options};
     *out = (engine_gpu_bytes){0};
     pi_status status = apply_options(&c, options, err);
     if (status == PI_OK) status = plan_create(m, &c.kernels, &options->plan, &c.plan, err);
@@ -193,9 +204,7 @@ void engine_context_destroy(engine_context *c) {
     if (!c) return;
     hybrid_destroy(c->gpu);
     pool_destroy(c->pool);
-    mem_unmap(c->memory, c->n_memory);
-    mem_free(c->scratch);
-    plan_free(c->plan);
+    drop_built(c);
     mem_free(c);
 }
 
@@ -266,6 +275,30 @@ static int measure_kind(engine_context *c, cpu_act_kind kind) {
     return usual ? USUAL_BREAK_EVEN : best;
 }
 
+double context_seconds_per_product(engine_context *c) {
+    int64_t most = 0;
+    double seconds = 0;
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
+        const plan_matrix *pm = c->plan->typical[kind];
+        if (!pm || pm->w.n_in * pm->w.n_out < most) continue;
+        most = pm->w.n_in * pm->w.n_out;
+        float y[CPU_PANEL * PROBE_ROWS];
+        probe p = {.kernels = &c->kernels.mat[pm->w.type],
+                   .w = pm->w,
+                   .y = y,
+                   .scratch = c->scratch[0].kernel};
+        if (p.w.n_out > PROBE_ROWS) p.w.n_out = PROBE_ROWS;
+        const cpu_act x = {.kind = (cpu_act_kind)kind,
+                           .layout = CPU_ACT_PANELS,
+                           .n = p.w.n_in,
+                           .n_cols = c->n_batch < CPU_PANEL ? c->n_batch : CPU_PANEL,
+                           .data = c->encoded[PLAN_SLOT_MAIN][kind]};
+        seconds = time_product(&p, &x) /
+                  ((double)p.w.n_in * (double)p.w.n_out * CPU_PANEL * c->n_threads_batch);
+    }
+    return seconds;
+}
+
 void context_measure_break_even(engine_context *c) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
         c->break_even[kind] = c->plan->typical[kind] ? measure_kind(c, (cpu_act_kind)kind)
@@ -285,24 +318,44 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
                          "context too long: %lld tokens: %s has learned %d positions; use a "
                          "smaller context (-c)",
                          (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
+    if (!c->plan) return context_unusable(c, err);
     engine_session *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "session");
     s->context = c;
     pi_status status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
-    if (status == PI_OK && c->gpu) status = hybrid_kv_create(c->gpu, n_ctx, &s->device_kv, err);
+    if (status == PI_OK && c->gpu) {
+        s->tokens = mem_alloc((size_t)n_ctx * sizeof *s->tokens);
+        if (!s->tokens) status = error_nomem(err, (size_t)n_ctx * sizeof *s->tokens, "session");
+        if (status == PI_OK) status = hybrid_kv_create(c->gpu, n_ctx, &s->device_kv, err);
+        pi_error why = {.status = PI_OK};
+        if (s->tokens && status != PI_OK) { /* no room on the GPU */
+            if (err) why = *err;
+            status = context_leave_gpu(c, &why, err);
+            kv_cache_free(&s->kv);
+            if (status == PI_OK)
+                status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
+        }
+    }
     if (status != PI_OK) {
         kv_cache_free(&s->kv);
+        mem_free(s->tokens);
         mem_free(s);
         return status;
     }
+    s->next = c->sessions;
+    c->sessions = s;
     *out = s;
     return PI_OK;
 }
 
 void engine_session_destroy(engine_session *s) {
     if (!s) return;
-    hybrid_kv_destroy(s->context->gpu, s->device_kv);
+    engine_session **link = &s->context->sessions;
+    while (*link != s) link = &(*link)->next;
+    *link = s->next;
+    if (s->context->gpu) hybrid_kv_destroy(s->context->gpu, s->device_kv);
     kv_cache_free(&s->kv);
+    mem_free(s->tokens);
     mem_free(s);
 }
 

@@ -17,8 +17,11 @@ struct engine_session {
     engine_context *context;
     kv_cache kv;     /* of layers whose home is the processor */
     void *device_kv; /* of the others, on the GPU; NULL: there are none */
-    int64_t length;  /* tokens fed */
-    int64_t fed;     /* during engine_forward: tokens of finished passes on top of length */
+    int32_t *tokens; /* [n_ctx] all that were fed, to feed them again without a GPU that is lost;
+                        NULL without one */
+    engine_session *next; /* of the context */
+    int64_t length;       /* tokens fed */
+    int64_t fed;          /* during engine_forward: tokens of finished passes on top of length */
     bool in_call;
 };
 
@@ -65,7 +68,8 @@ enum {
 
 struct engine_context {
     const model *model;
-    plan *plan;
+    engine_options options;
+    plan *plan; /* NULL: what followed the loss of a GPU failed */
     cpu_kernels kernels;
     pool *pool;
     int n_threads, n_threads_batch, n_batch, n_logits;
@@ -95,7 +99,9 @@ struct engine_context {
     engine_pass pass;
     int n_logits_rows; /* after a call */
     engine_counters counters;
-    hybrid *gpu;          /* NULL: everything is on the processor */
+    hybrid *gpu;                      /* NULL: everything is on the processor */
+    char gpu_loss[PI_ERROR_TEXT_MAX]; /* why there is no GPU any more; "": there is, or never was */
+    engine_session *sessions;
     atomic_bool gpu_lost; /* during a pass: the GPU does not answer */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
@@ -106,6 +112,18 @@ struct engine_context {
 cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
                     int64_t n_cols);
 void context_measure_break_even(engine_context *c);
+/* What one weight times one vector takes in tiled products by all threads, seconds: of the type
+ * that has the most bytes. */
+double context_seconds_per_product(engine_context *c);
+/* Plan and working memory for c->options, in place of what is there. */
+pi_status context_build(engine_context *c, pi_error *err);
+/* Feeds inputs that were checked, from where their sessions stand. */
+pi_status context_run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
+                             pi_error *err);
+/* Goes on without the GPU, with all sessions as they were (recover.c). `why` is kept for
+ * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
+pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
+pi_status context_unusable(const engine_context *c, pi_error *err);
 
 /* Steps: run by every thread of the pass. */
 void step_embed(engine_context *c);

@@ -76,6 +76,11 @@ typedef struct engine_input {
     engine_want want;
 } engine_input;
 
+/* Why a context that had a GPU goes on without it; NULL: it has it, or never had one. Whatever
+ * happens to the device, sessions keep their contents and forward passes their answers: the
+ * processor takes over, after it has fed all sessions again. */
+const char *engine_gpu_loss(const engine_context *c);
+
 /* As pi_forward (powerinfer.h). */
 pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
                          pi_error *err);

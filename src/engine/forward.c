@@ -269,8 +269,8 @@ static pi_status run_both(engine_context *c, pi_error *err) {
     return done ? PI_OK : cancelled(err);
 }
 
-static pi_status run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
-                            pi_error *err) {
+pi_status context_run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
+                             pi_error *err) {
     request_cursor at = {0};
     c->pass.first_logits_row = 0;
     while (next_pass(c, inputs, n_inputs, &at)) {
@@ -283,15 +283,46 @@ static pi_status run_passes(engine_context *c, const engine_input *inputs, int n
     return PI_OK;
 }
 
+static void remember_tokens(const engine_input *in) {
+    engine_session *s = in->session;
+    if (s->tokens)
+        memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
+}
+
+static pi_status feed_inputs(engine_context *c, const engine_input *inputs, int n_inputs,
+                             pi_error *err) {
+    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
+    return context_run_passes(c, inputs, n_inputs, err);
+}
+
+static bool is_gpu_failure(const engine_context *c, pi_status status) {
+    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED;
+}
+
 pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
                          pi_error *err) {
+    pi_error why;
     c->n_logits_rows = 0;
+    if (!c->plan) return context_unusable(c, err);
     pi_status status = check_request(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
-    status = run_passes(c, inputs, n_inputs, err);
-    if (status != PI_OK) return status;
-    for (int i = 0; i < n_inputs; i++) inputs[i].session->length += inputs[i].n_tokens;
+    status = feed_inputs(c, inputs, n_inputs, &why);
+    /* A wait that ran out, as when the program was stopped for a while, is worth another try. */
+    if (is_gpu_failure(c, status) && hybrid_is_alive(c->gpu))
+        status = feed_inputs(c, inputs, n_inputs, &why);
+    if (is_gpu_failure(c, status)) {
+        status = context_leave_gpu(c, &why, err);
+        if (status != PI_OK) return status;
+        status = feed_inputs(c, inputs, n_inputs, &why);
+    }
+    if (status != PI_OK) {
+        if (err) *err = why;
+        return status;
+    }
+    for (int i = 0; i < n_inputs; i++) {
+        remember_tokens(&inputs[i]);
+        inputs[i].session->length += inputs[i].n_tokens;
+    }
     c->n_logits_rows = c->pass.first_logits_row;
     return PI_OK;
 }

@@ -37,6 +37,21 @@ static pi_status alloc_vectors(hybrid *h, pi_error *err) {
     return status;
 }
 
+/* Inputs of products of many columns; a layer's scales make them of few ones too. */
+static pi_status alloc_halves(hybrid *h, pi_error *err) {
+    int64_t n_embd = h->model->hp.n_embd;
+    int64_t longest = n_embd > HYBRID_TILE_ROWS ? n_embd : HYBRID_TILE_ROWS;
+    for (int i = 0; i < h->plan->n_gpu_steps; i++) {
+        const plan_step *s = &h->plan->gpu_steps[i];
+        for (int k = 0; k < s->n_matrices; k++)
+            if (s->matrix[k].w.n_in > longest) longest = s->matrix[k].w.n_in;
+        if (s->op == OP_FFN_DOWN && s->ffn->n_ff > longest) longest = s->ffn->n_ff;
+        if (s->op == OP_CHOOSE && s->ffn->fc2.w.n_in > longest) longest = s->ffn->fc2.w.n_in;
+    }
+    return hybrid_alloc(h, gpu_matmul_scratch(longest, h->n_batch), "products of prompts",
+                        &h->halves, err);
+}
+
 static pi_status alloc_attention(hybrid *h, pi_error *err) {
     const model_hparams *hp = &h->model->hp;
     int64_t half = h->model->arch->rope == ROPE_NONE ? 0 : hp->n_rot / 2;
@@ -84,6 +99,7 @@ static pi_status alloc_scratch(hybrid *h, pi_error *err) {
         status = hybrid_alloc(h, (size_t)HYBRID_STAGES * HYBRID_STAGE_BYTES, "copies", &p, err);
     h->stage = p;
     if (status == PI_OK) status = alloc_vectors(h, err);
+    if (status == PI_OK) status = alloc_halves(h, err);
     if (status == PI_OK) status = alloc_attention(h, err);
     if (status == PI_OK) status = alloc_neurons(h, err);
     return status;
@@ -122,21 +138,33 @@ static pi_status pin_all(hybrid *h, pi_error *err) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Candidates, cuts and FATReLU make activations jump. */
+static bool can_jump(const plan *p) {
+    bool jumps = p->model->hp.activation == ACTIVATION_FATRELU;
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        jumps = jumps || p->ffn[i].mode == FFN_PREDICT || p->ffn[i].mode == FFN_THRESHOLD;
+    return jumps;
+}
+
 static void describe(hybrid *h, const engine_context *c) {
     *h = (hybrid){.plan = c->plan,
                   .model = c->model,
                   .type_k = c->type_k,
                   .type_v = c->type_v,
                   .n_batch = c->n_batch,
+                  .precise = can_jump(c->plan),
                   .angle_scale = c->angle_scale};
 }
 
 /* Weights and the rest of device memory, in `out` what they take. */
-static pi_status fill(hybrid *h, engine_gpu_bytes *out, pi_error *err) {
+static pi_status fill(hybrid *h, engine_prompts prompts, engine_gpu_bytes *out, pi_error *err) {
     size_t n_steps = (size_t)h->plan->n_gpu_steps;
     h->steps = mem_calloc(n_steps ? n_steps : 1, sizeof *h->steps);
-    if (!h->steps) return error_nomem(err, n_steps * sizeof *h->steps, "the GPU's steps");
+    h->cold = mem_calloc((size_t)h->model->hp.n_layer, sizeof *h->cold);
+    if (!h->steps || !h->cold)
+        return error_nomem(err, n_steps * sizeof *h->steps, "the GPU's steps");
     pi_status status = alloc_scratch(h, err);
+    if (status == PI_OK && prompts != ENGINE_PROMPTS_SPLIT) status = hybrid_prompts_create(h, err);
     out->scratch = h->n_bytes;
     h->n_bytes = 0;
     if (status == PI_OK) status = hybrid_upload(h, err);
@@ -148,7 +176,8 @@ static pi_status fill(hybrid *h, engine_gpu_bytes *out, pi_error *err) {
 pi_status hybrid_size(const engine_context *c, engine_gpu_bytes *out, pi_error *err) {
     hybrid h;
     describe(&h, c);
-    pi_status status = fill(&h, out, err);
+    pi_status status = fill(&h, c->options.prompts, out, err);
+    mem_free(h.cold);
     mem_free(h.steps);
     return status;
 }
@@ -162,7 +191,7 @@ static pi_status make_streams(hybrid *h, pi_error *err) {
     return status;
 }
 
-pi_status hybrid_create(const engine_context *c, const engine_options *options, hybrid **out,
+pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid **out,
                         pi_error *err) {
     engine_gpu_bytes bytes;
     enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 32 }; /* more than any step has operands */
@@ -172,17 +201,19 @@ pi_status hybrid_create(const engine_context *c, const engine_options *options, 
     describe(h, c);
     h->b = options->gpu;
     h->d = options->device;
-    h->max_blocks = c->plan->n_gpu_steps * BLOCKS_PER_STEP + OTHER_BLOCKS;
+    h->max_blocks = c->plan->n_gpu_steps * BLOCKS_PER_STEP + OTHER_BLOCKS +
+                    c->model->hp.n_layer * PLAN_MAX_GROUP; /* biases of cold neurons */
     h->blocks = mem_calloc((size_t)h->max_blocks, sizeof *h->blocks);
     if (!h->blocks) return error_nomem(err, (size_t)h->max_blocks * sizeof *h->blocks, "blocks");
     pi_status status = make_streams(h, err);
     if (status == PI_OK) status = pin_all(h, err);
-    if (status == PI_OK) status = fill(h, &bytes, err);
+    if (status == PI_OK) status = fill(h, options->prompts, &bytes, err);
     if (status == PI_OK && h->inv_freq) {
         h->b->upload(h->stream, h->inv_freq, c->inv_freq,
                      (size_t)(h->model->hp.n_rot / 2) * sizeof(float));
         status = h->b->stream_sync(h->stream, err);
     }
+    if (status == PI_OK) status = hybrid_prompts_measure(h, c, options->prompts, err);
     return status;
 }
 
@@ -208,6 +239,7 @@ void hybrid_destroy(hybrid *h) {
     for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
         if (pinned[i]->host) h->b->host_free(h->d, pinned[i]);
     mem_free(h->blocks);
+    mem_free(h->cold);
     mem_free(h->steps);
     mem_free(h);
 }
@@ -287,12 +319,20 @@ static void enqueue_all(hybrid *h, const hybrid_shape *shape) {
     for (int i = 0; i < h->plan->n_gpu_steps; i++) hybrid_enqueue_step(h, i, shape);
 }
 
-/* From a RECEIVE, whose message is there, to the one after it. */
+/* Steps up to the next RECEIVE whose message is not there yet; it is the processor's SEND that
+ * comes here for it. */
 static void enqueue_segment(hybrid *h, const hybrid_shape *shape) {
-    do {
-        hybrid_enqueue_step(h, h->next_step++, shape);
-    } while (h->next_step < h->plan->n_gpu_steps &&
-             h->plan->gpu_steps[h->next_step].op != OP_RECEIVE);
+    bool first = true;
+    for (; h->next_step < h->plan->n_gpu_steps; h->next_step++) {
+        const plan_step *s = &h->plan->gpu_steps[h->next_step];
+        if (s->cold && h->streaming) {
+            if (s->op == OP_RECEIVE) hybrid_stream_cold(h, s->layer, shape->n_cols);
+            continue;
+        }
+        if (s->op == OP_RECEIVE && !first) return;
+        hybrid_enqueue_step(h, h->next_step, shape);
+        first = false;
+    }
 }
 
 /* Recording that fails leaves no program; the pass then goes without, and says so at its end. */
@@ -312,6 +352,7 @@ static void launch(hybrid *h, const hybrid_shape *shape) {
 
 void hybrid_begin(hybrid *h, engine_context *c) {
     const hybrid_shape shape = shape_of(c);
+    h->streaming = !shape.few && shape.n_cols >= h->stream_from;
     write_header(h, c);
     if (shape.few) {
         launch(h, &shape);
@@ -343,26 +384,28 @@ static pi_status download_logits(hybrid *h, engine_context *c, pi_error *err) {
     return PI_OK;
 }
 
-/* A kernel that polls for a flag, and whatever waits behind it, is let go. */
-static pi_status give_up(hybrid *h, pi_error *err) {
-    h->b->release(h->d);
-    h->b->stream_sync(h->stream, NULL);
-    return h->b->reset(h->d, err);
+static pi_status finish(hybrid *h, engine_context *c, pi_error *err) {
+    h->b->download(h->stream, h->counts_host.host, h->count,
+                   3 * (size_t)h->model->hp.n_layer * sizeof *h->count);
+    pi_status status = PI_OK;
+    if (h->plan->head == SIDE_GPU) status = download_logits(h, c, err);
+    if (status == PI_OK) status = h->b->stream_sync(h->stream, err);
+    h->counted = status == PI_OK && c->pass.n_tokens <= GPU_MAX_COLS;
+    return status;
 }
 
 pi_status hybrid_end(hybrid *h, engine_context *c, bool failed, pi_error *err) {
-    pi_status status = PI_OK;
-    if (!failed) {
-        h->b->download(h->stream, h->counts_host.host, h->count,
-                       3 * (size_t)h->model->hp.n_layer * sizeof *h->count);
-        if (h->plan->head == SIDE_GPU) status = download_logits(h, c, err);
-        if (status == PI_OK) status = h->b->stream_sync(h->stream, err);
-        h->counted = status == PI_OK && c->pass.n_tokens <= GPU_MAX_COLS;
-        return status;
-    }
-    status = h->b->status(h->d, err);
-    pi_status after = give_up(h, status == PI_OK ? err : NULL);
+    pi_status status = failed ? h->b->status(h->d, err) : finish(h, c, err);
+    if (!failed && status == PI_OK) return PI_OK;
+    /* A kernel that polls for a flag, and whatever waits behind it, is let go. */
+    h->b->release(h->d);
+    h->b->stream_sync(h->stream, NULL);
+    pi_status after = h->b->reset(h->d, status == PI_OK ? err : NULL);
     return status == PI_OK ? after : status;
+}
+
+bool hybrid_is_alive(const hybrid *h) {
+    return h->b->status(h->d, NULL) == PI_OK;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -420,6 +463,10 @@ uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col) {
 uint64_t hybrid_take_bytes(hybrid *h) {
     const int32_t *count = h->counts_host.host, *read = count + h->model->hp.n_layer;
     uint64_t sum = 0;
+    for (int i = 0; i < h->plan->n_steps && h->streaming; i++) {
+        const plan_step *s = &h->plan->steps[i];
+        if (s->cold && (s->op == OP_FFN_NEURONS || s->op == OP_FFN_DOWN)) sum += s->weight_bytes;
+    }
     for (int i = 0; i < h->plan->n_gpu_steps; i++) {
         const plan_step *s = &h->plan->gpu_steps[i];
         if (s->op == OP_FFN_NEURONS) {

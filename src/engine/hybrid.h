@@ -17,7 +17,7 @@
 typedef struct hybrid hybrid;
 
 /* Uploads the weights of the plan's GPU steps. PI_ERR_NOMEM, PI_ERR_DEVICE. */
-pi_status hybrid_create(const engine_context *c, const engine_options *options, hybrid **out,
+pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid **out,
                         pi_error *err);
 void hybrid_destroy(hybrid *h); /* NULL is fine */
 /* What hybrid_create would allocate: nothing is, and no device is needed. */
@@ -38,6 +38,8 @@ void hybrid_begin(hybrid *h, engine_context *c);
 /* Waits until it is done; logits, when they are made there, are in the context's buffer. After a
  * pass that did not run to its end (`failed`) waits are ended by force. PI_ERR_DEVICE. */
 pi_status hybrid_end(hybrid *h, engine_context *c, bool failed, pi_error *err);
+
+bool hybrid_is_alive(const hybrid *h); /* the device can go on after an error */
 
 /* Waits for message number `exchange` of the GPU; false when it does not come. */
 bool hybrid_wait(hybrid *h, int exchange);

@@ -7,6 +7,7 @@
 enum {
     HYBRID_SPLIT_BUCKETS = 6, /* log2 of 1, 2, .. GPU_ATTN_SPLITS, and one for each */
     HYBRID_LOGIT_ROWS = 8,    /* computed at a time */
+    HYBRID_TILE_ROWS = 1024,  /* cold neurons that are copied at a time: whole blocks of any type */
     HYBRID_STAGES = 2,
     HYBRID_STAGE_BYTES = 8 << 20 /* on the way to the device: long enough to copy at full speed */
 };
@@ -29,6 +30,14 @@ typedef struct hybrid_header {
     gpu_column columns[];
 } hybrid_header;
 
+/* The processor's share of a layer whose home is the GPU: all NULL where there is none. */
+typedef struct hybrid_cold {
+    const plan_step *in;               /* gate and up */
+    plan_matrix down;                  /* rows or columns of these neurons */
+    const float *bias[PLAN_MAX_GROUP]; /* of the device, as the step's matrices */
+    const float *down_bias;            /* [n_embd] */
+} hybrid_cold;
+
 struct hybrid {
     const gpu_backend *b;
     gpu_device *d; /* NULL while sizes are only added up */
@@ -37,6 +46,7 @@ struct hybrid {
     const model *model;
     quant_type type_k, type_v;
     int n_batch;
+    bool precise;      /* an activation may jump: rounding must not decide on which side it is */
     float angle_scale; /* as the context's */
 
     hybrid_step *steps; /* [plan->n_gpu_steps] */
@@ -55,6 +65,7 @@ struct hybrid {
     int32_t *count; /* [n_layer] how many there were */
     int32_t *read;  /* [n_layer][2] rows of up and of down that were read */
     uint32_t *bits; /* [n_batch][words of the layer] */
+    void *halves;   /* inputs of prompt products */
     uint8_t *stage; /* [HYBRID_STAGES][HYBRID_STAGE_BYTES] */
 
     /* Pinned memory: of the host, as the device sees it too. */
@@ -63,6 +74,14 @@ struct hybrid {
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
     gpu_event *staged[HYBRID_STAGES]; /* the copy out of a stage is done */
     int next_stage;
+
+    /* Passes of many tokens. */
+    hybrid_cold *cold;   /* [n_layer] */
+    uint64_t cold_bytes; /* of all shares; 0: there are none */
+    double cold_elems;
+    int stream_from;    /* tokens from which cold rows are copied to the GPU */
+    void *tile;         /* rows on their way */
+    float *tile_out[2]; /* their gate and up */
 
     gpu_program *programs[GPU_MAX_COLS][HYBRID_SPLIT_BUCKETS];
     uint64_t epoch;
@@ -76,6 +95,18 @@ struct hybrid {
 pi_status hybrid_alloc(hybrid *h, size_t n_bytes, const char *what, void **out, pi_error *err);
 /* All operands of all steps. */
 pi_status hybrid_upload(hybrid *h, pi_error *err);
+/* from NULL: *out is NULL too. */
+pi_status hybrid_upload_floats(hybrid *h, const float *from, int64_t n, const char *what,
+                               const float **out, pi_error *err);
+/* Rows from the host into a packed matrix, by way of the stages. */
+void hybrid_pack_rows(hybrid *h, const plan_matrix *pm, const gpu_mat *to);
+
+/* hybrid_prompts.c */
+pi_status hybrid_prompts_create(hybrid *h, pi_error *err); /* device memory, biases */
+pi_status hybrid_prompts_measure(hybrid *h, engine_context *c, engine_prompts prompts,
+                                 pi_error *err);
+/* Adds the layer's cold neurons to X, computed on the GPU. */
+void hybrid_stream_cold(hybrid *h, int layer, int n_cols);
 
 /* hybrid_steps.c: one pass's shape, and enqueueing steps for it. */
 typedef struct hybrid_shape {

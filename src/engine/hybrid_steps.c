@@ -82,7 +82,9 @@ static void enqueue_product(hybrid *h, const plan_matrix *pm, const gpu_mat *w, 
                                 .scale_last = pm->scale_last,
                                 .add = add,
                                 .y = h->buf[out],
-                                .ldy = width_of(h, out)};
+                                .ldy = width_of(h, out),
+                                .precise = h->precise,
+                                .scratch = h->halves};
     if (few)
         ops_of(h)->matvec(h->stream, &product);
     else
@@ -286,7 +288,9 @@ static void enqueue_down(hybrid *h, const plan_step *s, const hybrid_step *w,
             .scale_last = f->down.scale_last,
             .add = true,
             .y = h->buf[BUF_X],
-            .ldy = width_of(h, BUF_X)};
+            .ldy = width_of(h, BUF_X),
+            .precise = h->precise,
+            .scratch = h->halves};
         ops_of(h)->matmul_t(h->stream, &product);
         return;
     }

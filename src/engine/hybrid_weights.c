@@ -58,12 +58,12 @@ static pi_status upload_bytes(hybrid *h, const void *from, size_t n_bytes, const
     return PI_OK;
 }
 
-static pi_status upload_floats(hybrid *h, const float *from, int64_t n, const char *what,
+pi_status hybrid_upload_floats(hybrid *h, const float *from, int64_t n, const char *what,
                                const float **out, pi_error *err) {
     return upload_bytes(h, from, (size_t)n * sizeof *from, what, (const void **)out, err);
 }
 
-static void pack_rows(hybrid *h, const plan_matrix *pm, const gpu_mat *to) {
+void hybrid_pack_rows(hybrid *h, const plan_matrix *pm, const gpu_mat *to) {
     int64_t most = (int64_t)(HYBRID_STAGE_BYTES / pm->row_size);
     for (int64_t r = 0; r < pm->w.n_out;) {
         int64_t n = pm->w.n_out - r < most ? pm->w.n_out - r : most;
@@ -95,7 +95,7 @@ static pi_status upload_matrix(hybrid *h, const plan_matrix *pm, gpu_mat *out, p
     pi_status status = hybrid_alloc(h, n_bytes, tensor_role_name(pm->role), &data, err);
     if (status != PI_OK || !h->d) return status;
     out->data = data;
-    pack_rows(h, pm, out);
+    hybrid_pack_rows(h, pm, out);
     /* A table of embeddings that is the head's matrix too is still read on the host. */
     if (pm->w.data != h->model->t[ROLE_TOKEN_EMBD].data && pm->row_size == pm->w.row_bytes)
         gguf_forget_data(h->model->file, pm->w.data, pm->row_size * (size_t)pm->w.n_out);
@@ -111,12 +111,13 @@ static pi_status upload_ffn(hybrid *h, const plan_step *s, hybrid_step *out, pi_
     if (s->op == OP_FFN_DOWN) {
         status = upload_matrix(h, &f->down, &out->down, err);
         if (status == PI_OK)
-            status = upload_floats(h, f->down.bias, f->down.w.n_in, "a bias", &out->down_bias, err);
+            status = hybrid_upload_floats(h, f->down.bias, f->down.w.n_in, "a bias",
+                                          &out->down_bias, err);
     }
     if (s->op != OP_CHOOSE || s->bits) return status;
     status = upload_matrix(h, &f->fc2, &out->fc2, err);
     if (status == PI_OK)
-        status = upload_floats(h, f->score_bias, f->n_scored, what, &out->score_bias, err);
+        status = hybrid_upload_floats(h, f->score_bias, f->n_scored, what, &out->score_bias, err);
     if (status == PI_OK)
         status = upload_bytes(h, f->sign, (size_t)(f->n_scored * (h->model->hp.n_embd / 8)), what,
                               (const void **)&out->sign, err);
@@ -126,10 +127,13 @@ static pi_status upload_ffn(hybrid *h, const plan_step *s, hybrid_step *out, pi_
 static pi_status upload_norms(hybrid *h, const plan_step *s, hybrid_step *out, pi_error *err) {
     const char *what = "a norm";
     int64_t n = h->model->hp.n_embd, n_head = h->model->hp.head_dim;
-    pi_status status = upload_floats(h, s->norm_weight, n, what, &out->norm_weight, err);
-    if (status == PI_OK) status = upload_floats(h, s->norm_bias, n, what, &out->norm_bias, err);
-    if (status == PI_OK) status = upload_floats(h, s->q_norm, n_head, what, &out->q_norm, err);
-    if (status == PI_OK) status = upload_floats(h, s->k_norm, n_head, what, &out->k_norm, err);
+    pi_status status = hybrid_upload_floats(h, s->norm_weight, n, what, &out->norm_weight, err);
+    if (status == PI_OK)
+        status = hybrid_upload_floats(h, s->norm_bias, n, what, &out->norm_bias, err);
+    if (status == PI_OK)
+        status = hybrid_upload_floats(h, s->q_norm, n_head, what, &out->q_norm, err);
+    if (status == PI_OK)
+        status = hybrid_upload_floats(h, s->k_norm, n_head, what, &out->k_norm, err);
     return status;
 }
 
@@ -158,7 +162,7 @@ static pi_status upload_step(hybrid *h, int index, pi_error *err) {
         const plan_matrix *pm = &s->matrix[k];
         status = upload_matrix(h, pm, &out->w[k], err);
         if (status == PI_OK)
-            status = upload_floats(h, pm->bias, pm->w.n_out, "a bias", &out->bias[k], err);
+            status = hybrid_upload_floats(h, pm->bias, pm->w.n_out, "a bias", &out->bias[k], err);
     }
     if (status == PI_OK && s->ffn) status = upload_ffn(h, s, out, err);
     if (s->op == OP_ROPE_STORE) lay_out_cache(h, s, &out->kv);

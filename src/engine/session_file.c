@@ -2,7 +2,8 @@
  *
  * Only the rows of the tokens that are there are written, so a file fits any session of the same
  * model and cache types that has room, and a longer file gives its beginning to a shorter session.
- * Everything is checked before the session is touched. */
+ * Everything is checked before the session is touched; only a GPU or memory that fails in the
+ * middle leaves it empty. Which layers' caches are on the GPU makes no difference to the file. */
 #include "session_file.h"
 
 #include <string.h>
@@ -236,16 +237,66 @@ static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_
     return file_writer_write(p->file, data, n_bytes, err);
 }
 
-static pi_status write_cache(payload *p, const engine_session *s, int64_t n, pi_error *err) {
-    const model *m = s->context->model;
+static pi_status write_layer(payload *p, const engine_session *s, int layer, int64_t n,
+                             pi_error *err) {
     pi_status status = PI_OK;
-    for (int i = 0; i < m->hp.n_layer; i++) {
-        for (int h = 0; h < m->layers[i].hp.n_head_kv && status == PI_OK; h++) {
-            status = payload_write(p, kv_cache_k(&s->kv, i, h, 0), (size_t)n * s->kv.row_k, err);
-            if (status != PI_OK) break;
-            status = payload_write(p, kv_cache_v(&s->kv, i, h, 0), (size_t)n * s->kv.row_v, err);
-        }
+    for (int h = 0; h < s->context->model->layers[layer].hp.n_head_kv; h++) {
+        status = payload_write(p, kv_cache_k(&s->kv, layer, h, 0), (size_t)n * s->kv.row_k, err);
+        if (status == PI_OK)
+            status = payload_write(p, kv_cache_v(&s->kv, layer, h, 0), (size_t)n * s->kv.row_v,
+                                   err);
+        if (status != PI_OK) break;
     }
+    return status;
+}
+
+/* A layer whose cache is on the GPU, on the host: first keys, then values; there the heads of a
+ * position lie side by side, in the file the positions of a head do. */
+typedef struct device_layer {
+    uint8_t *data[2]; /* keys, values: [n][n_heads][row] */
+    size_t row[2];    /* bytes of one head at one position */
+    size_t n, n_heads;
+} device_layer;
+
+static pi_status device_layer_alloc(device_layer *d, const engine_session *s, int layer, int64_t n,
+                                    pi_error *err) {
+    *d = (device_layer){.row = {s->kv.row_k, s->kv.row_v},
+                        .n = (size_t)n,
+                        .n_heads = (size_t)s->context->model->layers[layer].hp.n_head_kv};
+    size_t keys = d->n * d->n_heads * d->row[0], values = d->n * d->n_heads * d->row[1];
+    d->data[0] = mem_alloc(keys + values + 1);
+    if (!d->data[0]) return error_nomem(err, keys + values, "a layer of the KV cache");
+    d->data[1] = d->data[0] + keys;
+    return PI_OK;
+}
+
+static uint8_t *device_row(const device_layer *d, int kind, size_t head, size_t pos) {
+    return d->data[kind] + (pos * d->n_heads + head) * d->row[kind];
+}
+
+static pi_status write_device_layer(payload *p, const engine_session *s, int layer, int64_t n,
+                                    pi_error *err) {
+    device_layer d;
+    pi_status status = device_layer_alloc(&d, s, layer, n, err);
+    for (int kind = 0; kind < 2 && status == PI_OK; kind++)
+        status = hybrid_kv_read(s->context->gpu, s, layer, kind == 1, n, d.data[kind], err);
+    for (size_t h = 0; h < d.n_heads; h++)
+        for (int kind = 0; kind < 2; kind++)
+            for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
+                status = payload_write(p, device_row(&d, kind, h, pos), d.row[kind], err);
+    mem_free(d.data[0]);
+    return status;
+}
+
+static bool on_device(const engine_session *s, int layer) {
+    return s->context->plan->cuts[layer].home == SIDE_GPU;
+}
+
+static pi_status write_cache(payload *p, const engine_session *s, int64_t n, pi_error *err) {
+    pi_status status = PI_OK;
+    for (int i = 0; i < s->context->model->hp.n_layer && status == PI_OK; i++)
+        status = on_device(s, i) ? write_device_layer(p, s, i, n, err)
+                                 : write_layer(p, s, i, n, err);
     return status;
 }
 
@@ -279,18 +330,48 @@ pi_status engine_session_save(const engine_session *s, const char *path, const i
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static void read_cache(engine_session *s, const session_view *v, int64_t n) {
-    const model *m = s->context->model;
+static void read_layer(engine_session *s, const session_view *v, int layer, const uint8_t *from,
+                       int64_t n) {
     size_t all_k = (size_t)v->n_tokens * s->kv.row_k, all_v = (size_t)v->n_tokens * s->kv.row_v;
-    const uint8_t *from = v->cache;
-    for (int i = 0; i < m->hp.n_layer; i++) {
-        for (int h = 0; h < m->layers[i].hp.n_head_kv; h++) {
-            memcpy(kv_cache_k(&s->kv, i, h, 0), from, (size_t)n * s->kv.row_k);
-            from += all_k;
-            memcpy(kv_cache_v(&s->kv, i, h, 0), from, (size_t)n * s->kv.row_v);
-            from += all_v;
+    for (int h = 0; h < s->context->model->layers[layer].hp.n_head_kv; h++) {
+        memcpy(kv_cache_k(&s->kv, layer, h, 0), from, (size_t)n * s->kv.row_k);
+        from += all_k;
+        memcpy(kv_cache_v(&s->kv, layer, h, 0), from, (size_t)n * s->kv.row_v);
+        from += all_v;
+    }
+}
+
+static pi_status read_device_layer(engine_session *s, const session_view *v, int layer,
+                                   const uint8_t *from, int64_t n, pi_error *err) {
+    device_layer d;
+    pi_status status = device_layer_alloc(&d, s, layer, n, err);
+    if (status != PI_OK) return status;
+    for (size_t h = 0; h < d.n_heads; h++) {
+        for (int kind = 0; kind < 2; kind++) {
+            for (size_t pos = 0; pos < d.n; pos++)
+                memcpy(device_row(&d, kind, h, pos), from + pos * d.row[kind], d.row[kind]);
+            from += (size_t)v->n_tokens * d.row[kind];
         }
     }
+    for (int kind = 0; kind < 2 && status == PI_OK; kind++)
+        status = hybrid_kv_write(s->context->gpu, s, layer, kind == 1, n, d.data[kind], err);
+    mem_free(d.data[0]);
+    return status;
+}
+
+static pi_status read_cache(engine_session *s, const session_view *v, int64_t n, pi_error *err) {
+    const model *m = s->context->model;
+    const uint8_t *from = v->cache;
+    pi_status status = PI_OK;
+    for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
+        if (on_device(s, i))
+            status = read_device_layer(s, v, i, from, n, err);
+        else
+            read_layer(s, v, i, from, n);
+        from += (size_t)v->n_tokens * (size_t)m->layers[i].hp.n_head_kv *
+                (s->kv.row_k + s->kv.row_v);
+    }
+    return status;
 }
 
 pi_status engine_session_load(engine_session *s, const char *path, int32_t *tokens,
@@ -308,9 +389,10 @@ pi_status engine_session_load(engine_session *s, const char *path, int32_t *toke
         if (n > capacity) n = capacity > 0 ? capacity : 0;
         if (n > s->kv.n_ctx) n = s->kv.n_ctx;
         for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
-        read_cache(s, &view, n);
-        s->length = n;
-        *n_tokens = n;
+        status = read_cache(s, &view, n, err);
+        s->length = status == PI_OK ? n : 0;
+        if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
+        *n_tokens = s->length;
     }
     file_map_close(&map);
     return status;

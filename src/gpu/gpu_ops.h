@@ -193,9 +193,19 @@ typedef struct gpu_matmul {
     const float *bias; /* [w.n_out] or NULL */
     float scale;
     bool scale_last, add;
+    bool precise; /* matmul, matmul_t of F16 weights: x stays float, where a rounding error may
+                     decide what is computed; by float units */
     float *y;
     int64_t ldy;
+    void *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept */
 } gpu_matmul;
+
+/* Columns of x as 16-bit floats, for tensor cores, and the scale of each. n_sum: their length. */
+enum { GPU_SUM_ALIGN = 32 };
+static inline size_t gpu_matmul_scratch(int64_t n_sum, int32_t n_cols) {
+    size_t padded = ((size_t)n_sum + GPU_SUM_ALIGN - 1) / GPU_SUM_ALIGN * GPU_SUM_ALIGN;
+    return (size_t)n_cols * (2 * padded + sizeof(float));
+}
 
 /* cs[c][i] = scale * (cos, sin)(pos[c] * inv_freq[i]) for i < n_half. Once per pass. */
 typedef struct gpu_rope_angles {
@@ -275,8 +285,8 @@ typedef struct gpu_activate {
     int32_t n_cols;
     activation f;
     float threshold, cut;
-    const uint32_t *bitmap; /* NULL: all are chosen */
-    int64_t n_words;
+    const uint32_t *bitmap;     /* NULL: all are chosen */
+    int64_t n_words, first_bit; /* bit first_bit + i is element i's */
     float *y;
 } gpu_activate;
 

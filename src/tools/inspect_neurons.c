@@ -136,6 +136,7 @@ static void choose_predictor(inspect_neurons *n) {
         memcpy(n->mean.predictor, n->layers[i].predictor, sizeof n->mean.predictor);
         n->mean.rank = n->layers[i].rank;
     }
+    n->n_same_predictor = most;
 }
 
 static void average(inspect_neurons *n) {

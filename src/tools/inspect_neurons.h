@@ -29,6 +29,7 @@ typedef struct inspect_neurons {
     int64_t tokens;        /* of calibration; 0: none, -1: not given */
     double loss;           /* relative rise of perplexity; NAN: not known */
     inspect_layer mean;    /* over the layers that have something to say; predictor: of most */
+    int n_same_predictor;  /* layers that have that predictor, of that rank */
 } inspect_neurons;
 
 /* n_layer: as the header says; below 1: there are none. PI_ERR_NOMEM. */

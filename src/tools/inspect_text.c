@@ -145,10 +145,10 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
     if (s->has_predictor || m->predictor[0]) {
         label(out, "predictor");
         fputs(m->predictor[0] ? m->predictor : "says which neurons to compute (fc1, fc2)", out);
-        if (m->predictor[0] && m->rank > 0)
-            fprintf(out, " of rank %" PRIu64, m->rank);
-        else
-            print_range(out, ", rank ", s->rank, "");
+        if (!m->predictor[0]) print_range(out, ", rank ", s->rank, "");
+        if (m->predictor[0] && m->rank > 0) fprintf(out, " of rank %" PRIu64, m->rank);
+        if (m->predictor[0] && s->neurons.n_same_predictor < s->neurons.n_layers)
+            fprintf(out, " in %d of %d layers", s->neurons.n_same_predictor, s->neurons.n_layers);
         if (!isnan(s->predictor_threshold) && s->predictor_threshold != 0)
             fprintf(out, ", threshold %g", s->predictor_threshold);
         if (!isnan(m->selected) && m->selected > 0)

@@ -109,3 +109,15 @@ void shell_write(const char *name, const void *data, size_t n_bytes) {
     assert_int_equal(fwrite(data, 1, n_bytes, file), n_bytes);
     assert_int_equal(fclose(file), 0);
 }
+
+void assert_contains(const char *name, const char *text) {
+    const char *all = shell_read(name, NULL);
+    if (!strstr(all, text)) fail_msg("no \"%s\" in: %s", text, all);
+}
+
+void assert_wrong(const char *line, const char *message) {
+    assert_int_equal(sh(line), 2);
+    assert_err(message);
+    assert_out("");
+    assert_int_equal(shell_temporaries(), 0);
+}

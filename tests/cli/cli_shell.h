@@ -27,4 +27,10 @@ void shell_write(const char *name, const void *data, size_t n_bytes);
 #define assert_out(text) assert_string_equal(shell_read("out", NULL), text)
 #define assert_err(text) assert_string_equal(shell_read("err", NULL), text)
 
+/* A file of the folder holds this text. */
+void assert_contains(const char *name, const char *text);
+/* The command line is wrong: status 2, exactly this message, nothing on standard output, nothing
+ * left behind. */
+void assert_wrong(const char *line, const char *message);
+
 #endif

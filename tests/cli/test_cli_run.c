@@ -51,7 +51,7 @@ static void test_streams(void **state) {
     assert_non_null(strstr(timings, " kernels, "));
     assert_null(strstr(timings, "seed"));
     assert_int_equal(sh(RUN "-p abc -n 5 -v -s 77"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "seed:        77\n"));
+    assert_contains("err", "seed:        77\n");
     assert_int_equal(sh(RUN "-p abc -n 5 -q"), 0);
     assert_err("");
 }
@@ -89,7 +89,7 @@ static void test_where_the_prompt_comes_from(void **state) {
     same_output(RUN "-q -n 20 --temp 0 --no-escape -p 'a\\nb'",
                 RUN "-q -n 20 --temp 0 -p 'a\\\\nb'");
     assert_int_equal(sh(RUN "-p 'a\\x62' -n 0"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "prompt:      4 tokens")); /* BOS, space, ab */
+    assert_contains("err", "prompt:      4 tokens"); /* BOS, space, ab */
     same_output(RUN "-q -n 5 --temp 0 -p ''", RUN "-q -n 5 --temp 0 </dev/null");
     assert_int_equal(sh(RUN "-n 5 <&-"), 1);
     assert_err("powerinfer: cannot read file: standard input: Bad file descriptor\n");
@@ -99,20 +99,20 @@ static void test_limits(void **state) {
     (void)state;
     assert_int_equal(sh(RUN "-p abc -n 0"), 0);
     assert_out("");
-    assert_non_null(strstr(shell_read("err", NULL), "generation:  0 tokens"));
+    assert_contains("err", "generation:  0 tokens");
     assert_int_equal(sh(RUN "-q -p abcdef -c 4"), 1);
     assert_err("powerinfer: the prompt has 8 tokens but the context holds 4: --ctx-size: give a "
                "larger one or a shorter prompt\n");
     assert_out("");
     /* The context the model was trained for, 64: 5 of the prompt, and the last is never fed. */
     assert_int_equal(sh(RUN "-p abc --ignore-eos"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "generation:  60 tokens"));
+    assert_contains("err", "generation:  60 tokens");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 100"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "generation:  96 tokens"));
+    assert_contains("err", "generation:  96 tokens");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 5"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "generation:  1 tokens"));
+    assert_contains("err", "generation:  1 tokens");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -n 7 -c 100"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "generation:  7 tokens"));
+    assert_contains("err", "generation:  7 tokens");
 }
 
 static void test_output_that_cannot_be_written(void **state) {
@@ -120,8 +120,7 @@ static void test_output_that_cannot_be_written(void **state) {
     assert_int_equal(sh(RUN "-p abc -n 8 >/dev/full"), 1);
     assert_err("powerinfer: writing failed: standard output: No space left on device\n");
     assert_int_equal(sh(RUN "-p abc -n 8 --json >/dev/full"), 1);
-    assert_non_null(strstr(shell_read("err", NULL),
-                           "powerinfer: writing failed: standard output: No space left on device"));
+    assert_contains("err", "powerinfer: writing failed: standard output: No space left on device");
     assert_int_equal(sh(RUN "-p abc -n 8 >&-"), 1);
     /* A reader that goes: quiet, long before the million tokens are there. */
     assert_int_equal(sh("{ " RUN "-p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
@@ -183,7 +182,7 @@ static void test_one_signal_ends_the_text(void **state) {
         assert_int_equal(kill(c.pid, signals[i]), 0);
         assert_int_equal(finish(&c), 0);
         assert_true(clock_seconds() - begin < 20);
-        assert_non_null(strstr(shell_read("err", NULL), "\ngeneration:  ")); /* timings are there */
+        assert_contains("err", "\ngeneration:  "); /* timings are there */
     }
 }
 
@@ -198,7 +197,7 @@ static void test_signal_in_json(void **state) {
     assert_true(begun);
     assert_int_equal(kill(c.pid, SIGINT), 0);
     assert_int_equal(finish(&c), 0);
-    assert_non_null(strstr(shell_read("json", NULL), "\"stop\": \"stop\""));
+    assert_contains("json", "\"stop\": \"stop\"");
 }
 
 /* Nobody reads, so writing blocks, the first signal changes nothing, and the second must end it.

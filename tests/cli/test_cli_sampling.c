@@ -76,11 +76,11 @@ static void test_bias_and_ends(void **state) {
     assert_out("yyyyy");
     snprintf(line, sizeof line, RUN "-p abc -n 5 --temp 0 -l %d+1000 --json", TEST_MODEL_EOS);
     assert_int_equal(sh(line), 0);
-    assert_non_null(strstr(shell_read("out", NULL), "\"stop\": \"eos\""));
+    assert_contains("out", "\"stop\": \"eos\"");
     snprintf(line, sizeof line, RUN "-p abc -n 5 --temp 0 -l %d+1000 --json --ignore-eos",
              TEST_MODEL_EOS);
     assert_int_equal(sh(line), 0);
-    assert_non_null(strstr(shell_read("out", NULL), "\"stop\": \"length\""));
+    assert_contains("out", "\"stop\": \"length\"");
     assert_int_equal(sh(RUN "-p abc -l 999999+1"), 1);
     assert_err("powerinfer: no such token: logit bias of token 999999: use 0 to 285\n");
     static const char *const bad[] = {"",
@@ -97,7 +97,7 @@ static void test_bias_and_ends(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(line, sizeof line, RUN "-p abc -l '%s'", bad[i]);
         assert_int_equal(sh(line), 2);
-        assert_non_null(strstr(shell_read("err", NULL), "is no token and bias: --logit-bias"));
+        assert_contains("err", "is no token and bias: --logit-bias");
     }
 }
 
@@ -116,7 +116,7 @@ static void test_breakers(void **state) {
     compare(dry, line, 0);
     snprintf(line, sizeof line, "%s --dry-sequence-breaker ''", dry);
     assert_int_equal(sh(line), 1);
-    assert_non_null(strstr(shell_read("err", NULL), "empty or too long: sequence breaker 1"));
+    assert_contains("err", "empty or too long: sequence breaker 1");
 }
 
 static void test_texts_that_end(void **state) {
@@ -139,18 +139,18 @@ static void test_texts_that_end(void **state) {
     assert_true(strlen(shell_read("out", NULL)) > 2);
     snprintf(line, sizeof line, "%s --json -r y", forced);
     assert_int_equal(sh(line), 0);
-    assert_non_null(strstr(shell_read("out", NULL), "\"text\": \"xy\""));
-    assert_non_null(strstr(shell_read("out", NULL), "\"stop\": \"stop\""));
+    assert_contains("out", "\"text\": \"xy\"");
+    assert_contains("out", "\"stop\": \"stop\"");
 }
 
 static void test_full_context(void **state) {
     (void)state;
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 --json"), 0);
-    assert_non_null(strstr(shell_read("out", NULL), "\"stop\": \"length\""));
-    assert_non_null(strstr(shell_read("err", NULL), "the context is full: 10 tokens: for a longer "
-                                                    "text give a larger one with -c\n"));
+    assert_contains("out", "\"stop\": \"length\"");
+    assert_contains("err", "the context is full: 10 tokens: for a longer "
+                           "text give a larger one with -c\n");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 20"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "the context is full"));
+    assert_contains("err", "the context is full");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"), 0); /* just what was asked for */
     assert_null(strstr(shell_read("err", NULL), "the context is full"));
     assert_int_equal(sh(RUN "-q -p abc --ignore-eos -c 10"), 0);
@@ -197,7 +197,7 @@ static void test_progress(void **state) {
         shown = strstr(shell_read("err", NULL), "reading the prompt: ") != NULL;
     }
     assert_true(shown);
-    assert_non_null(strstr(shell_read("err", NULL), "reading the prompt: 100%\nload: "));
+    assert_contains("err", "reading the prompt: 100%\nload: ");
     assert_null(strchr(shell_read("err", NULL), '\r'));
     snprintf(line, sizeof line, RUN "-q -f long -c %d -n 1 -b 1 -t 1", n);
     assert_int_equal(sh(line), 0);
@@ -216,13 +216,13 @@ static void test_prompt_cache(void **state) {
     assert_int_equal(sh("cp c first"), 0);
     assert_int_equal(sh(GREEDY "-p abcabc --prompt-cache c >got && cmp want got && cmp c first"),
                      0);
-    assert_non_null(strstr(shell_read("err", NULL), "prompt cache: 7 of 8 tokens\n"));
-    assert_non_null(strstr(shell_read("err", NULL), "\nprompt:      8 tokens"));
+    assert_contains("err", "prompt cache: 7 of 8 tokens\n");
+    assert_contains("err", "\nprompt:      8 tokens");
     /* Another prompt that begins alike; not written with -ro, else written. */
     assert_int_equal(sh(GREEDY "-p abcxyz --prompt-cache c --prompt-cache-ro >got && cmp other got "
                                "&& cmp c first"),
                      0);
-    assert_non_null(strstr(shell_read("err", NULL), "prompt cache: 5 of 8 tokens\n"));
+    assert_contains("err", "prompt cache: 5 of 8 tokens\n");
     assert_int_equal(sh(GREEDY "-p abcxyz --prompt-cache c >got && cmp other got && ! cmp -s c "
                                "first"),
                      0);
@@ -230,7 +230,7 @@ static void test_prompt_cache(void **state) {
     assert_int_equal(sh(GREEDY "-p abcabc --prompt-cache all --prompt-cache-all --json >json"), 0);
     assert_int_equal(sh("test $(wc -c <all) -gt $(wc -c <first)"), 0);
     assert_int_equal(sh(GREEDY "-p abcabc --prompt-cache all >got && cmp want got"), 0);
-    assert_non_null(strstr(shell_read("err", NULL), "prompt cache: 7 of 8 tokens\n"));
+    assert_contains("err", "prompt cache: 7 of 8 tokens\n");
     assert_int_equal(sh(GREEDY "-q -p abcabc --prompt-cache all"), 0);
     assert_err("");
     assert_int_equal(shell_temporaries(), 0);

@@ -13,18 +13,6 @@
 
 #define MODEL "$PI tokenize -m $M "
 
-static void assert_contains(const char *name, const char *text) {
-    const char *all = shell_read(name, NULL);
-    if (!strstr(all, text)) fail_msg("no \"%s\" in: %s", text, all);
-}
-
-/* The command line is wrong: status 2, exactly this message, nothing on standard output. */
-static void wrong(const char *line, const char *message) {
-    assert_int_equal(sh(line), 2);
-    assert_err(message);
-    assert_out("");
-}
-
 static void test_version_and_help(void **state) {
     (void)state;
     assert_int_equal(sh("$PI --version"), 0);
@@ -58,74 +46,83 @@ static void test_version_and_help(void **state) {
 
 static void test_unknown_commands(void **state) {
     (void)state;
-    wrong("$PI rum", "powerinfer: unknown command: rum: did you mean run?\n");
-    wrong("$PI frobnicate", "powerinfer: unknown command: frobnicate: see powerinfer --help\n");
-    wrong("$PI chat -m x",
-          "powerinfer: not in this version: chat: see powerinfer --help for what is\n");
-    wrong("$PI help serve",
-          "powerinfer: not in this version: serve: see powerinfer --help for what is\n");
-    wrong("$PI -m x", "powerinfer: no command: -m: name a command first, such as powerinfer run "
-                      "-m\n");
+    assert_wrong("$PI rum", "powerinfer: unknown command: rum: did you mean run?\n");
+    assert_wrong("$PI frobnicate",
+                 "powerinfer: unknown command: frobnicate: see powerinfer --help\n");
+    assert_wrong("$PI chat -m x",
+                 "powerinfer: not in this version: chat: see powerinfer --help for what is\n");
+    assert_wrong("$PI help serve",
+                 "powerinfer: not in this version: serve: see powerinfer --help for what is\n");
+    assert_wrong("$PI -m x",
+                 "powerinfer: no command: -m: name a command first, such as powerinfer run "
+                 "-m\n");
 }
 
 static void test_wrong_options(void **state) {
     (void)state;
-    wrong("$PI run --tmep 1", "powerinfer: unknown option: --tmep: did you mean --temp?\n");
-    wrong("$PI run --frobnicate",
-          "powerinfer: unknown option: --frobnicate: see powerinfer run --help\n");
-    wrong("$PI tokenize --temp 1",
-          "powerinfer: unknown option: --temp: see powerinfer tokenize --help\n");
-    wrong("$PI run -n", "powerinfer: value is missing: -n: give N after it\n");
-    wrong("$PI run -n 1x", "powerinfer: \"1x\" is not a whole number in range: -n: give -1 to "
-                           "2147483647\n");
-    wrong("$PI run -t 513 -p a",
-          "powerinfer: \"513\" is not a whole number in range: -t: give 0 to 512\n");
-    wrong("$PI run --top-p=1.5",
-          "powerinfer: \"1.5\" is not a number in range: --top-p: give 0 to 1\n");
-    wrong("$PI run --temp nan",
-          "powerinfer: \"nan\" is not a number in range: --temp: give a number\n");
-    wrong("$PI run -ctk q4_0",
-          "powerinfer: \"q4_0\" is unknown: -ctk: choose from f16, f32, q8_0\n");
-    wrong("$PI run --json=perhaps",
-          "powerinfer: \"perhaps\" is neither on nor off: --json: give 1 or 0\n");
-    wrong("$PI run hello", "powerinfer: unexpected argument: hello: see powerinfer run --help\n");
-    wrong("$PI run -p a -f b", "powerinfer: two prompts: -p and -f: give one of them\n");
-    wrong("$PI bench -p 512,x",
-          "powerinfer: \"512,x\" is not a list of whole numbers in range: -p: "
-          "give numbers like 512,128\n");
-    wrong("$PI synth -o x --skew 2:1",
-          "powerinfer: \"2:1\" is not a pair in range: --skew: give two numbers of 0 to 1, like "
-          "0.26:0.8\n");
-    wrong("$PI run --mode fast",
-          "powerinfer: \"fast\" is unknown: --mode: choose from auto, dense, exact, predict, "
-          "threshold\n");
-    wrong("$PI eval", "powerinfer: no token ids: eval: name a file with --tokens\n");
-    wrong("$PI eval --tokens x", "powerinfer: no output: eval: name a file with --logits-out\n");
-    wrong("$PI convert -o x",
-          "powerinfer: no folder: convert: name one, as in convert DIR -o FILE\n");
-    wrong("$PI convert x", "powerinfer: no output: convert: name a file with -o\n");
-    wrong("$PI synth", "powerinfer: no output: synth: name a file with -o\n");
+    assert_wrong("$PI run --tmep 1", "powerinfer: unknown option: --tmep: did you mean --temp?\n");
+    assert_wrong("$PI run --frobnicate",
+                 "powerinfer: unknown option: --frobnicate: see powerinfer run --help\n");
+    assert_wrong("$PI tokenize --temp 1",
+                 "powerinfer: unknown option: --temp: see powerinfer tokenize --help\n");
+    assert_wrong("$PI run -n", "powerinfer: value is missing: -n: give N after it\n");
+    assert_wrong("$PI run -n 1x",
+                 "powerinfer: \"1x\" is not a whole number in range: -n: give -1 to "
+                 "2147483647\n");
+    assert_wrong("$PI run -t 513 -p a",
+                 "powerinfer: \"513\" is not a whole number in range: -t: give 0 to 512\n");
+    assert_wrong("$PI run --top-p=1.5",
+                 "powerinfer: \"1.5\" is not a number in range: --top-p: give 0 to 1\n");
+    assert_wrong("$PI run --temp nan",
+                 "powerinfer: \"nan\" is not a number in range: --temp: give a number\n");
+    assert_wrong("$PI run -ctk q4_0",
+                 "powerinfer: \"q4_0\" is unknown: -ctk: choose from f16, f32, q8_0\n");
+    assert_wrong("$PI run --json=perhaps",
+                 "powerinfer: \"perhaps\" is neither on nor off: --json: give 1 or 0\n");
+    assert_wrong("$PI run hello",
+                 "powerinfer: unexpected argument: hello: see powerinfer run --help\n");
+    assert_wrong("$PI run -p a -f b", "powerinfer: two prompts: -p and -f: give one of them\n");
+    assert_wrong("$PI bench -p 512,x",
+                 "powerinfer: \"512,x\" is not a list of whole numbers in range: -p: "
+                 "give numbers like 512,128\n");
+    assert_wrong(
+        "$PI synth -o x --skew 2:1",
+        "powerinfer: \"2:1\" is not a pair in range: --skew: give two numbers of 0 to 1, like "
+        "0.26:0.8\n");
+    assert_wrong(
+        "$PI run --mode fast",
+        "powerinfer: \"fast\" is unknown: --mode: choose from auto, dense, exact, predict, "
+        "threshold\n");
+    assert_wrong("$PI eval", "powerinfer: no token ids: eval: name a file with --tokens\n");
+    assert_wrong("$PI eval --tokens x",
+                 "powerinfer: no output: eval: name a file with --logits-out\n");
+    assert_wrong("$PI convert -o x",
+                 "powerinfer: no folder: convert: name one, as in convert DIR -o FILE\n");
+    assert_wrong("$PI convert x", "powerinfer: no output: convert: name a file with -o\n");
+    assert_wrong("$PI synth", "powerinfer: no output: synth: name a file with -o\n");
 }
 
 static void test_features_of_later_versions(void **state) {
     (void)state;
-    wrong("$PI eval --device gpu",
-          "powerinfer: \"gpu\" is unknown: --device: choose from auto, cpu, cuda, hip, sim\n");
-    wrong("$PI run --mirostat 3",
-          "powerinfer: \"3\" is not a whole number in range: --mirostat: give 0 to 2\n");
-    wrong("$PI run -p a -l 5",
-          "powerinfer: \"5\" is no token and bias: --logit-bias: give an id, a sign and a number, "
-          "such as 15043+1 or 15043-inf\n");
-    wrong("$PI run -p a -r ''",
-          "powerinfer: the text is empty: --reverse-prompt: give the text to end at\n");
-    wrong("$PI run -j '{}'", "powerinfer: not in this version: -j: leave the option out\n");
+    assert_wrong(
+        "$PI eval --device gpu",
+        "powerinfer: \"gpu\" is unknown: --device: choose from auto, cpu, cuda, hip, sim\n");
+    assert_wrong("$PI run --mirostat 3",
+                 "powerinfer: \"3\" is not a whole number in range: --mirostat: give 0 to 2\n");
+    assert_wrong(
+        "$PI run -p a -l 5",
+        "powerinfer: \"5\" is no token and bias: --logit-bias: give an id, a sign and a number, "
+        "such as 15043+1 or 15043-inf\n");
+    assert_wrong("$PI run -p a -r ''",
+                 "powerinfer: the text is empty: --reverse-prompt: give the text to end at\n");
+    assert_wrong("$PI run -j '{}'", "powerinfer: not in this version: -j: leave the option out\n");
 }
 
 static void test_environment(void **state) {
     (void)state;
-    wrong("POWERINFER_TOP_K=x $PI run -p a",
-          "powerinfer: \"x\" is not a whole number in range: POWERINFER_TOP_K: give -1 to "
-          "2147483647\n");
+    assert_wrong("POWERINFER_TOP_K=x $PI run -p a",
+                 "powerinfer: \"x\" is not a whole number in range: POWERINFER_TOP_K: give -1 to "
+                 "2147483647\n");
     assert_int_equal(sh("POWERINFER_MODEL=$M $PI tokenize --ids -p ab"), 0);
     assert_out("259 260 261\n");
     assert_int_equal(sh("POWERINFER_MODEL=/nowhere " MODEL "--ids -p ab"), 0);
@@ -156,7 +153,7 @@ static void test_tokenize(void **state) {
     assert_out("   259 -> ' '\n   260 -> 'a'\n    42 -> '\\''\n");
     assert_int_equal(sh("printf '\\377' | " MODEL), 0);
     assert_out("   259 -> ' '\n   258 -> '\\xFF'\n");
-    wrong(MODEL "-p a --stdin", "powerinfer: two texts: -p and --stdin: give one of them\n");
+    assert_wrong(MODEL "-p a --stdin", "powerinfer: two texts: -p and --stdin: give one of them\n");
 }
 
 static void test_detokenize(void **state) {
@@ -241,7 +238,7 @@ static void test_inspect(void **state) {
     assert_int_equal(sh("$PI inspect -m $M"), 0);
     assert_contains("out", "llama");
     assert_int_equal(sh("$PI inspect $M >one; $PI inspect -m $M >two; cmp one two"), 0);
-    wrong("$PI inspect a -m b", "powerinfer: two files: a and -m b: give one of them\n");
+    assert_wrong("$PI inspect a -m b", "powerinfer: two files: a and -m b: give one of them\n");
 }
 
 int main(void) {

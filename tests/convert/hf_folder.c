@@ -238,6 +238,12 @@ void folder_write_model(const hf_folder *f, const model_shape *shape) {
     folder_write_config(f, shape);
 }
 
+void folder_open_model(hf_folder *f, const char *model_type) {
+    model_shape shape = shape_tiny(model_type);
+    folder_open(f);
+    folder_write_model(f, &shape);
+}
+
 #define LLAMA3_PATTERN                                                                             \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "         \
     "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"

@@ -67,6 +67,8 @@ void folder_write_config(const hf_folder *f, const model_shape *shape);
 void shard_add_layers(shard *s, const model_shape *shape, int first, int last);
 /* config.json and model.safetensors. */
 void folder_write_model(const hf_folder *f, const model_shape *shape);
+/* A new folder with the tiny model of that type. */
+void folder_open_model(hf_folder *f, const char *model_type);
 
 /* A byte-level BPE over bytes 'a'..'z' and the space, with a few merges and two added tokens:
  * 0..26 letters and space, then "he", "hel", "ll", then <|end|> (special) and <tool> (not). */

@@ -421,9 +421,7 @@ static void test_types(void **state) {
 static void test_default_options(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     pi_error err = {0};
     assert_int_equal(pi_convert(f.dir, f.out, NULL, &err), PI_OK);
     gguf_file *g = NULL;
@@ -444,9 +442,7 @@ static bool stop_at_once(void *user, const char *stage, double fraction) {
 static void test_cancel(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     int calls = 0;
     pi_convert_options options = pi_convert_default_options();
     options.progress = stop_at_once;
@@ -461,9 +457,7 @@ static void test_cancel(void **state) {
 static void test_vocabulary_bpe(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     folder_write_text(&f, "tokenizer.json", tiny_bpe_json);
     folder_write_text(&f, "tokenizer_config.json",
                       "{\"bos_token\":{\"content\":\"<|end|>\"},\"eos_token\":\"<|end|>\","

@@ -114,9 +114,7 @@ static void assert_ids(const tokenizer *t, const char *text, uint32_t flags, con
 static void test_byte_level_in_use(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     folder_write_text(&f, "tokenizer.json", tiny_bpe_json);
     folder_write_text(&f, "generation_config.json",
                       "{\"bos_token_id\":30,\"eos_token_id\":[31,30]}");
@@ -158,9 +156,7 @@ static const char metaspace_json[] =
 static void test_metaspace_in_use(void **state) {
     (void)state;
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     folder_write_text(&f, "tokenizer.json", metaspace_json);
     folder_write_text(&f, "special_tokens_map.json",
                       "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"}}");
@@ -196,9 +192,7 @@ static void test_sentencepiece_in_use(void **state) {
                                  "\x0a\x0a\x0a\x06\xe2\x96\x81\xe2\x96\x81\x18\x04"
                                  "\x12\x02\x18\x02";
     hf_folder f;
-    folder_open(&f);
-    model_shape shape = shape_tiny("llama");
-    folder_write_model(&f, &shape);
+    folder_open_model(&f, "llama");
     folder_write(&f, "tokenizer.model", pieces, sizeof pieces - 1);
     folder_write_text(&f, "tokenizer_config.json",
                       "{\"add_bos_token\":false,\"add_eos_token\":true,\"add_prefix_space\":false,"

@@ -440,3 +440,10 @@ void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const
     mem_free(p.freq);
     gguf_close(p.file);
 }
+
+double plain_gate(const tiny_model *t, pi_kernels kernels) {
+    const double scalar = 1e-12, floats = 1e-11, bf16 = 5e-5, blocks = 5e-4;
+    if (kernels == PI_KERNELS_SCALAR) return scalar;
+    if (strcmp(t->type, "bf16") == 0) return bf16;
+    return t->type[0] == 'f' ? floats : blocks;
+}

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "powerinfer.h"
 #include "tiny_model.h"
 
 typedef enum plain_mode {
@@ -17,5 +18,9 @@ typedef enum plain_mode {
 /* Logits after every token of one sequence, [n_tokens][n_vocab]. */
 void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
                    int n_tokens, double *logits);
+
+/* NMSE that an engine with these kernels may be away from it: what the order of sums gives, and
+ * how vectors are encoded for weights of this type. */
+double plain_gate(const tiny_model *t, pi_kernels kernels);
 
 #endif

@@ -24,20 +24,9 @@ enum { N_TOKENS = 19, N_WAYS = 3, MAX_VOCAB = 64 };
 enum { N_TOKENS = 37, N_WAYS = 4, MAX_VOCAB = 64 };
 #endif
 
-static const double scalar_gate = 1e-12, float_gate = 1e-11, block_gate = 5e-4;
-
-static const pi_kernels all_kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
-                                         PI_KERNELS_NEON};
-enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
-
 static int32_t tokens[N_TOKENS];
 static double exact[N_TOKENS * MAX_VOCAB];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
-
-static double gate_of(const tiny_model *t, pi_kernels kernels) {
-    if (kernels == PI_KERNELS_SCALAR) return scalar_gate;
-    return t->type[0] == 'q' ? block_gate : float_gate;
-}
 
 /* Every way of feeding the tokens to one mode gives what the plain pass gives. */
 static void check(const char *what, const tiny_model *t, pi_mode mode, plain_mode plain) {
@@ -48,19 +37,19 @@ static void check(const char *what, const tiny_model *t, pi_mode mode, plain_mod
     run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
     plain_forward(t, MODEL_PATH, plain, tokens, N_TOKENS, exact);
     for (int64_t i = 0; i < n; i++) want[i] = (float)exact[i];
-    for (int k = 0; k < N_KERNELS; k++) {
-        if (!run_has_kernels(MODEL_PATH, all_kernels[k])) continue;
+    for (int k = 0; k < RUN_KERNELS; k++) {
+        if (!run_has_kernels(MODEL_PATH, run_kernels[k])) continue;
         pi_context_options o = run_exact_options();
-        o.kernels = all_kernels[k];
+        o.kernels = run_kernels[k];
         o.mode = mode;
         run_model r = run_open(MODEL_PATH, &o);
         for (int i = 0; i < N_WAYS; i++) {
             run_tokens(&r, tokens, N_TOKENS, pieces[i], got);
             double nmse = run_nmse(got, want, n);
-            if (!(nmse <= gate_of(t, all_kernels[k])))
+            if (!(nmse <= plain_gate(t, run_kernels[k])))
                 fail_msg("%s, %s, mode %d, pieces of %d: NMSE %g is above %g", what,
                          pi_context_kernels(r.context), (int)mode, pieces[i], nmse,
-                         gate_of(t, all_kernels[k]));
+                         plain_gate(t, run_kernels[k]));
         }
         run_close(&r);
     }

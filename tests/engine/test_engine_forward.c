@@ -28,18 +28,6 @@ enum { N_TOKENS = 23, FAR = 1100 };
 enum { N_TOKENS = 45, FAR = 2500 };
 #endif
 
-static const double scalar_gate = 1e-12, float_gate = 1e-11, bf16_gate = 5e-5, block_gate = 5e-4;
-
-static const pi_kernels all_kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
-                                         PI_KERNELS_NEON};
-enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
-
-static double gate_of(const tiny_model *t, pi_kernels kernels) {
-    if (kernels == PI_KERNELS_SCALAR) return scalar_gate;
-    if (strcmp(t->type, "bf16") == 0) return bf16_gate;
-    return t->type[0] == 'q' ? block_gate : float_gate;
-}
-
 /* The difference of one model under one set of kernels, in one batch and token by token. */
 static void compare(const char *what, const tiny_model *t, const int32_t *tokens, const float *want,
                     pi_kernels kernels) {
@@ -54,9 +42,9 @@ static void compare(const char *what, const tiny_model *t, const int32_t *tokens
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         run_tokens(&r, tokens, N_TOKENS, pieces[i], got);
         double nmse = run_nmse(got, want, n);
-        if (!(nmse <= gate_of(t, kernels)))
+        if (!(nmse <= plain_gate(t, kernels)))
             fail_msg("%s, %s, pieces of %d: NMSE %g is above %g", what,
-                     pi_context_kernels(r.context), pieces[i], nmse, gate_of(t, kernels));
+                     pi_context_kernels(r.context), pieces[i], nmse, plain_gate(t, kernels));
         if (nmse > worst) worst = nmse;
     }
     printf("%-24s %-8s NMSE %.1e\n", what, pi_context_kernels(r.context), worst);
@@ -73,9 +61,9 @@ static void check(const char *what, const tiny_model *t) {
     run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
     plain_forward(t, MODEL_PATH, PLAIN_DENSE, tokens, N_TOKENS, exact);
     for (size_t i = 0; i < n; i++) want[i] = (float)exact[i];
-    for (int i = 0; i < N_KERNELS; i++)
-        if (run_has_kernels(MODEL_PATH, all_kernels[i]))
-            compare(what, t, tokens, want, all_kernels[i]);
+    for (int i = 0; i < RUN_KERNELS; i++)
+        if (run_has_kernels(MODEL_PATH, run_kernels[i]))
+            compare(what, t, tokens, want, run_kernels[i]);
     free(exact);
     free(want);
 }
@@ -228,10 +216,10 @@ static void test_far_positions(void **state) {
     run_random_tokens(8, t.n_vocab, tokens, FAR);
     plain_forward(&t, MODEL_PATH, PLAIN_DENSE, tokens, FAR, exact);
     for (size_t i = 0; i < n; i++) want[i] = (float)exact[i];
-    for (int i = 0; i < N_KERNELS; i++) {
-        if (!run_has_kernels(MODEL_PATH, all_kernels[i])) continue;
+    for (int i = 0; i < RUN_KERNELS; i++) {
+        if (!run_has_kernels(MODEL_PATH, run_kernels[i])) continue;
         pi_context_options o = run_exact_options();
-        o.kernels = all_kernels[i];
+        o.kernels = run_kernels[i];
         run_model r = run_open(MODEL_PATH, &o);
         for (int piece = 1; piece <= 61; piece += 60) {
             run_tokens(&r, tokens, FAR, piece, got);

@@ -100,6 +100,14 @@ static void run(engine_context *c, int n_vocab, int piece, float *out) {
     engine_session_destroy(s);
 }
 
+/* A device of its own in place of the shared one. */
+static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
+    pi_error err;
+    const gpu_open_options options = {.wait_ms = wait_ms, .memory_limit = memory_limit};
+    if (library.backend->open(0, gpu_host_default(), &options, &device, &err))
+        fail_msg("%s", err.message);
+}
+
 /* ---- placements ------------------------------------------------------------------------------ */
 
 static int64_t random_below(int64_t n) {
@@ -146,7 +154,10 @@ static void describe_cuts(const model *m, plan_side head, char *text, size_t n_t
 
 static void compare(const char *what, const model *m, ffn_mode mode, plan_side head, double gate) {
     static const int pieces[] = {1, 0, 7};
+    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
+                                             ENGINE_PROMPTS_MEASURED};
     engine_options o = options_for(mode);
+    o.prompts = prompts[random_below(3)];
     place(&o, head);
     engine_context *c = make_context(m, &o);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
@@ -156,8 +167,8 @@ static void compare(const char *what, const model *m, ffn_mode mode, plan_side h
         double nmse = run_nmse(got, want, (int64_t)N_TOKENS * m->hp.n_vocab);
         describe_cuts(m, head, text, sizeof text);
         if (!(nmse <= gate))
-            fail_msg("%s, %s: %s, pieces of %d: NMSE %g is above %g", what, ffn_mode_name(mode),
-                     text, pieces[i], nmse, gate);
+            fail_msg("%s, %s: %s, pieces of %d, prompts %d: NMSE %g is above %g", what,
+                     ffn_mode_name(mode), text, pieces[i], (int)o.prompts, nmse, gate);
     }
     engine_context_destroy(c);
 }
@@ -333,6 +344,170 @@ static void test_sessions(void **state) {
     model_close(m);
 }
 
+/* A session that was saved under one placement goes on under another. */
+static void test_session_file(void **state) {
+    (void)state;
+    static const char *const path = TEST_BINARY_DIR "/test_engine_hybrid.session";
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    int n_vocab = m->hp.n_vocab;
+    engine_options alone = options_for(FFN_DENSE), shared = alone;
+    place(&shared, choose_cuts(m, 1));
+    cuts[1].home = SIDE_CPU;
+    engine_context *c[] = {make_context(m, &alone), make_context(m, &shared)};
+    run(c[0], n_vocab, 1, want);
+    for (int from = 0; from < 2; from++) {
+        int32_t loaded[N_TOKENS];
+        int64_t n_loaded;
+        pi_error err;
+        engine_session *a = make_session(c[from]), *b = make_session(c[1 - from]);
+        feed(c[from], a, 0, 13, n_vocab, got);
+        if (engine_session_save(a, path, tokens, 13, &err)) fail_msg("%s", err.message);
+        if (engine_session_load(b, path, loaded, 11, &n_loaded, &err)) fail_msg("%s", err.message);
+        assert_int_equal(n_loaded, 11);
+        assert_memory_equal(loaded, tokens, 11 * sizeof *tokens);
+        feed(c[1 - from], b, 11, N_TOKENS - 11, n_vocab, got);
+        double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
+        if (!(nmse <= float_gate)) fail_msg("from %d: NMSE %g", from, nmse);
+        engine_session_destroy(a);
+        engine_session_destroy(b);
+    }
+    for (int i = 0; i < 2; i++) engine_context_destroy(c[i]);
+    model_close(m);
+    remove(path);
+}
+
+/* The device is lost at any operation of any pass: answers and sessions stay. */
+static void test_lost_device(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
+    model *m = open_model(&t);
+    int n_vocab = m->hp.n_vocab, n_lost = 0;
+    engine_options o = options_for(FFN_PREDICT);
+    engine_context *alone = make_context(m, &o);
+    run(alone, n_vocab, 1, want);
+    engine_context_destroy(alone);
+    plan_side head = choose_cuts(m, 1);
+    cuts[2].home = SIDE_CPU;
+    place(&o, head);
+    gpu_device *shared = device;
+    for (int64_t n = 1, lost = 1; lost; n += n / 4 + 1) {
+        pi_error err;
+        open_another(0, WAIT_MS);
+        o.device = device;
+        engine_context *c = make_context(m, &o);
+        engine_session *a = make_session(c), *b = make_session(c);
+        feed(c, a, 0, 2, n_vocab, got);
+        feed(c, b, 0, 9, n_vocab, got);
+        library.backend->fail_at(device, n);
+        for (int i = 2; i < 8; i += 2) feed(c, a, i, 2, n_vocab, got);
+        feed(c, b, 9, N_TOKENS - 9, n_vocab, got);
+        lost = engine_gpu_loss(c) != NULL;
+        n_lost += (int)lost;
+        if (lost) assert_non_null(strstr(engine_gpu_loss(c), "device lost"));
+        double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
+        if (!(nmse <= float_gate)) fail_msg("lost at %d: NMSE %g", (int)n, nmse);
+        assert_int_equal(engine_session_rewind(a, 3, &err), PI_OK);
+        feed(c, a, 3, 4, n_vocab, got);
+        assert_true(run_nmse(got + 3 * n_vocab, want + 3 * n_vocab, 4 * n_vocab) <= float_gate);
+        engine_session_destroy(a);
+        engine_session_destroy(b);
+        engine_context_destroy(c);
+        library.backend->close(device);
+    }
+    device = shared;
+    assert_true(n_lost > 10);
+    model_close(m);
+}
+
+/* With too little of the device's memory a context says so; where only a cache does not fit, the
+ * processor takes over. */
+static void test_little_memory(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    place(&o, choose_cuts(m, 1));
+    engine_gpu_bytes bytes;
+    pi_error err;
+    if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+    uint64_t need = bytes.weights + bytes.scratch;
+    gpu_device *shared = device;
+    for (int i = 0; i <= 8; i++) { /* the last has room for all but a cache */
+        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, WAIT_MS);
+        o.device = device;
+        engine_context *c;
+        pi_status status = engine_context_create(m, &o, &c, &err);
+        assert_int_equal(status, i < 8 ? PI_ERR_NOMEM : PI_OK);
+        if (i == 8) {
+            run(c, m->hp.n_vocab, 3, got);
+            assert_non_null(engine_gpu_loss(c));
+            assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+            engine_context_destroy(c);
+        } else {
+            run_check_message(&err, status);
+        }
+        library.backend->close(device);
+    }
+    device = shared;
+    model_close(m);
+}
+
+/* A pass that is cancelled leaves nothing waiting, and the next one works. */
+static void test_cancel(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    for (int number = 0; number < 3; number++) {
+        place(&o, choose_cuts(m, number));
+        engine_context *c = make_context(m, &o);
+        engine_session *s = make_session(c);
+        for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
+            const engine_input in = {s, tokens, n, ENGINE_WANT_LAST};
+            pi_error err;
+            engine_cancel(c);
+            assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
+            assert_int_equal(engine_session_length(s), 0);
+        }
+        feed(c, s, 0, N_TOKENS, m->hp.n_vocab, got);
+        assert_null(engine_gpu_loss(c));
+        assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
+/* A device that hardly waits for the processor may be given up; answers stay. */
+static void test_impatient(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 1, want);
+    engine_context_destroy(alone);
+    gpu_device *shared = device;
+    open_another(0, 1);
+    place(&o, choose_cuts(m, 2));
+    engine_context *c = make_context(m, &o);
+    run(c, m->hp.n_vocab, 1, got);
+    assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+    engine_context_destroy(c);
+    library.backend->close(device);
+    device = shared;
+    model_close(m);
+}
+
 /* What a context takes of the device's memory is what was said before. */
 static void test_size(void **state) {
     (void)state;
@@ -396,11 +571,13 @@ static int open_device(void) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_archs),     cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_exact),     cmocka_unit_test(test_predict),
-        cmocka_unit_test(test_threshold), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_size),
-        cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_exact),        cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_impatient),
+        cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
+        cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
     };
     if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
     if (open_device()) {

@@ -30,12 +30,6 @@ enum { N_TOKENS = 41, N_WAYS = 4 };
 #endif
 enum { MAX_LOGITS = N_TOKENS * 64 };
 
-static const double scalar_gate = 1e-12, float_gate = 1e-11, bf16_gate = 5e-5, block_gate = 5e-4;
-
-static const pi_kernels all_kernels[] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
-                                         PI_KERNELS_NEON};
-enum { N_KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
-
 static int32_t tokens[N_TOKENS];
 static float want[MAX_LOGITS], got[MAX_LOGITS];
 
@@ -58,12 +52,6 @@ static tiny_model with_predictor(const char *kind) {
     return t;
 }
 
-static double gate_of(const tiny_model *t, pi_kernels kernels) {
-    if (kernels == PI_KERNELS_SCALAR) return scalar_gate;
-    if (strcmp(t->type, "bf16") == 0) return bf16_gate;
-    return t->type[0] == 'f' ? float_gate : block_gate;
-}
-
 static pi_context_options options_for(pi_kernels kernels, pi_mode mode) {
     pi_context_options o = run_exact_options();
     o.kernels = kernels;
@@ -74,21 +62,21 @@ static pi_context_options options_for(pi_kernels kernels, pi_mode mode) {
 
 static void expect_near(const char *what, const tiny_model *t, pi_kernels kernels, int piece) {
     double nmse = run_nmse(got, want, (int64_t)N_TOKENS * t->n_vocab);
-    if (!(nmse <= gate_of(t, kernels)))
+    if (!(nmse <= plain_gate(t, kernels)))
         fail_msg("%s, kernels %d, pieces of %d: NMSE %g is above %g", what, (int)kernels, piece,
-                 nmse, gate_of(t, kernels));
+                 nmse, plain_gate(t, kernels));
 }
 
 /* `want` is there; every way of cutting the tokens gives it, under all kernels. */
 static void compare_ways(const char *what, const tiny_model *t, pi_mode mode) {
     static const int pieces[] = {0, 1, 5, 8}; /* the first N_WAYS */
-    for (int k = 0; k < N_KERNELS; k++) {
-        if (!run_has_kernels(MODEL_PATH, all_kernels[k])) continue;
-        pi_context_options o = options_for(all_kernels[k], mode);
+    for (int k = 0; k < RUN_KERNELS; k++) {
+        if (!run_has_kernels(MODEL_PATH, run_kernels[k])) continue;
+        pi_context_options o = options_for(run_kernels[k], mode);
         run_model r = run_open(MODEL_PATH, &o);
         for (int i = 0; i < N_WAYS; i++) {
             run_tokens(&r, tokens, N_TOKENS, pieces[i], got);
-            expect_near(what, t, all_kernels[k], pieces[i]);
+            expect_near(what, t, run_kernels[k], pieces[i]);
         }
         run_close(&r);
     }
@@ -243,10 +231,10 @@ static void test_open_threshold_is_dense(void **state) {
         t.type = i == 1 ? "q8_0" : "f32";
         make(&t);
         plain_logits(&t, PLAIN_DENSE);
-        for (int k = 0; k < N_KERNELS; k++) {
-            if (!run_has_kernels(MODEL_PATH, all_kernels[k])) continue;
-            run_mode(PI_MODE_PREDICT, all_kernels[k], -1e30f, got);
-            expect_near("threshold -1e30", &t, all_kernels[k], 1);
+        for (int k = 0; k < RUN_KERNELS; k++) {
+            if (!run_has_kernels(MODEL_PATH, run_kernels[k])) continue;
+            run_mode(PI_MODE_PREDICT, run_kernels[k], -1e30f, got);
+            expect_near("threshold -1e30", &t, run_kernels[k], 1);
         }
     }
 }

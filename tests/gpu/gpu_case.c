@@ -7,6 +7,7 @@
 
 gpu_case the_case;
 const char *case_device = "sim";
+static const char *folder; /* of the backend; NULL: where it always is */
 
 const quant_type case_types[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q8_0,
                                  QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_MXFP4,
@@ -20,7 +21,7 @@ const int case_n_types = sizeof case_types / sizeof case_types[0];
 static int open_device(gpu_case *c) {
     pi_error err = {.status = PI_OK};
     int n = 0;
-    pi_status status = gpu_library_open(case_device, NULL, &c->library, &err);
+    pi_status status = gpu_library_open(case_device, folder, &c->library, &err);
     if (!status) status = c->library.backend->count(&n, &err);
     if (!status) status = c->library.backend->open(0, gpu_host_default(), NULL, &c->device, &err);
     if (!status) status = c->library.backend->stream_create(c->device, &c->stream, &err);
@@ -30,7 +31,10 @@ static int open_device(gpu_case *c) {
 }
 
 int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests) {
-    if (argc == 3 && strcmp(argv[1], "--device") == 0) case_device = argv[2];
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--device") == 0) case_device = argv[i + 1];
+        if (strcmp(argv[i], "--folder") == 0) folder = argv[i + 1];
+    }
     if (open_device(&the_case)) {
         if (strcmp(case_device, "sim") == 0) return 1;
         fprintf(stderr, "*** SKIPPED: no device %s here ***\n", case_device);

@@ -2,7 +2,7 @@
  * at the end, random data, and weights in every type with their values as floats.
  *
  * The backend is `sim`, or the one that --device names, so that the same tests run on a real GPU;
- * where there is no such device they are skipped, loudly. */
+ * where there is no such device they are skipped, loudly. --folder: another build of it. */
 #ifndef TESTS_GPU_CASE_H
 #define TESTS_GPU_CASE_H
 

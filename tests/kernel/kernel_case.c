@@ -31,6 +31,11 @@ void kernel_tiers_load(kernel_tiers *tiers) {
     }
     cpu_kernels k;
     cpu_features without = *cpu_features_get();
+    if (without.avx_vnni && cpu_kernels_get(CPU_TIER_AVX2, &k)) {
+        without.avx_vnni = false;
+        load_variant(tiers, CPU_TIER_AVX2, &without, "avx2 without vnni");
+        without.avx_vnni = true;
+    }
     if (without.avx512_bf16 && cpu_kernels_get(CPU_TIER_AVX512, &k)) {
         without.avx512_bf16 = false;
         load_variant(tiers, CPU_TIER_AVX512, &without, "avx512 without bf16");

@@ -23,7 +23,7 @@ enum { KERNEL_EMULATED = 1, KERNEL_STEP = 3 };
 enum { KERNEL_EMULATED = 0, KERNEL_STEP = 1 };
 #endif
 
-enum { KERNEL_VARIANTS = 2 }; /* tables without an optional unit, where this processor has it */
+enum { KERNEL_VARIANTS = 3 }; /* tables without an optional unit, where this processor has it */
 
 typedef struct kernel_tiers {
     /* n of them, scalar first, then reference */

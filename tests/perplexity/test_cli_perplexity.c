@@ -65,12 +65,11 @@ static void test_text_and_progress(void **state) {
     write_text("text");
     assert_int_equal(sh("$PI perplexity -m $M -f text -c 16"), 0);
     assert_int_equal(strncmp(shell_read("out", NULL), "perplexity  ", 12), 0);
-    assert_non_null(strstr(shell_read("out", NULL), " windows of 16\n"));
-    assert_non_null(strstr(shell_read("err", NULL), "50%: perplexity "));
+    assert_contains("out", " windows of 16\n");
+    assert_contains("err", "50%: perplexity ");
     assert_int_equal(sh("$PI perplexity -m $M -f text -c 100 --first 1"), 0);
-    assert_non_null(strstr(shell_read("err", NULL),
-                           "windows of 100 tokens are longer than the 64 the model was trained "
-                           "for\n"));
+    assert_contains("err", "windows of 100 tokens are longer than the 64 the model was trained "
+                           "for\n");
 }
 
 static void test_base_runs(void **state) {
@@ -85,14 +84,14 @@ static void test_base_runs(void **state) {
     assert_true(number_after("out", "\"max\": ") < 1e-7);
     assert_true(number_after("out", "\"top1\": ") == 1);
     assert_int_equal(sh(RUN "-f text --kl-divergence-base base --kl-divergence"), 0);
-    assert_non_null(strstr(shell_read("out", NULL), "\nsame best token   100.000%\n"));
+    assert_contains("out", "\nsame best token   100.000%\n");
     fails(RUN "-c 33 --kl-divergence-base base --kl-divergence",
           "powerinfer: the base run has other windows: base: use -c 32 without --llama-windows\n");
     fails(RUN "--kl-divergence-base text --kl-divergence",
           "powerinfer: not a base run: text: make one with --kl-divergence-base alone\n");
     assert_int_equal(sh("head -c 5000 base >cut"), 0);
     assert_int_equal(sh(RUN "--kl-divergence-base cut --kl-divergence"), 1);
-    assert_non_null(strstr(shell_read("err", NULL), "powerinfer: base run is damaged: cut: 5000 "));
+    assert_contains("err", "powerinfer: base run is damaged: cut: 5000 ");
     fails(RUN "-f text -c 32 --kl-divergence-base nofolder/base",
           "powerinfer: cannot create file: nofolder/base: No such file or directory\n");
     assert_int_equal(shell_temporaries(), 0);

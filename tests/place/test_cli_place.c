@@ -10,11 +10,6 @@
 
 #include "cli_shell.h"
 
-static void assert_contains(const char *name, const char *text) {
-    const char *all = shell_read(name, NULL);
-    if (!strstr(all, text)) fail_msg("no \"%s\" in: %s", text, all);
-}
-
 /* The number behind a key of the last document. */
 static double number(const char *key) {
     char quoted[64];

@@ -11,30 +11,19 @@
 
 #define BUNDLED "../models/novella-7m.q8_0.powerinfer.gguf"
 
-static void assert_contains(const char *name, const char *text) {
-    const char *all = shell_read(name, NULL);
-    if (!strstr(all, text)) fail_msg("no \"%s\" in: %s", text, all);
-}
-
-static void wrong(const char *line, const char *message) {
-    assert_int_equal(sh(line), 2);
-    assert_err(message);
-    assert_out("");
-    assert_int_equal(shell_temporaries(), 0);
-    assert_false(shell_has("o.gguf"));
-}
-
 static void test_command_lines(void **state) {
     (void)state;
-    wrong("$PI prepare", "powerinfer: no input: prepare: name one, as in prepare IN -o FILE\n");
-    wrong("$PI prepare $M", "powerinfer: no output: prepare: name a file with -o\n");
-    wrong("$PI prepare $M -o o.gguf -q --predictor best",
-          "powerinfer: unknown predictor: --predictor: best: choose auto, none, sign, lowrank or "
-          "relu_mlp\n");
-    wrong("cp $M a.gguf; $PI prepare --undo a.gguf -o o.gguf",
-          "powerinfer: not a prepared model: a.gguf: there is nothing to undo\n");
-    wrong("$PI prepare a.gguf -o a.gguf",
-          "powerinfer: output is the input: a.gguf: give another name for the output\n");
+    assert_wrong("$PI prepare",
+                 "powerinfer: no input: prepare: name one, as in prepare IN -o FILE\n");
+    assert_wrong("$PI prepare $M", "powerinfer: no output: prepare: name a file with -o\n");
+    assert_wrong(
+        "$PI prepare $M -o o.gguf -q --predictor best",
+        "powerinfer: unknown predictor: --predictor: best: choose auto, none, sign, lowrank or "
+        "relu_mlp\n");
+    assert_wrong("cp $M a.gguf; $PI prepare --undo a.gguf -o o.gguf",
+                 "powerinfer: not a prepared model: a.gguf: there is nothing to undo\n");
+    assert_wrong("$PI prepare a.gguf -o a.gguf",
+                 "powerinfer: output is the input: a.gguf: give another name for the output\n");
     assert_int_equal(sh("$PI prepare -q missing.gguf -o o.gguf"), 1);
     assert_contains("err", "missing.gguf");
     assert_int_equal(sh("$PI prepare -q a.gguf -o o.gguf --calibration no.txt"), 1);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "failing.h"
 #include "mem.h"
 #include "prepare_files.h"
 #include "run_model.h"
@@ -256,25 +257,16 @@ static void test_cancel(void **state) {
 
 /* Every allocation of a run fails in turn; `stride` leaves some out where there are thousands. */
 static void check_no_memory(const pi_prepare_options *o, bool undo, int stride) {
-    int64_t n = 1;
-    for (;; n += stride) {
+    failing f = failing_each(stride);
+    while (failing_next(&f)) {
         pi_error err = {0};
-        int64_t before = mem_count();
-        mem_fail_at(n);
         pi_status status = undo ? pi_prepare_undo(IN_PATH, OUT_PATH, o, &err)
                                 : pi_prepare(IN_PATH, OUT_PATH, o, NULL, &err);
-        bool hit = mem_count() - before >= n;
-        mem_fail_at(0);
-        if (!hit) {
-            if (status != PI_OK) fail_msg("%s", err.message);
-            break;
-        }
-        if (status != PI_ERR_NOMEM)
-            fail_msg("allocation %d: %s: %s", (int)n, pi_status_name(status), err.message);
+        if (!failing_hit(&f, status, &err)) break;
         run_check_message(&err, PI_ERR_NOMEM);
         assert_int_equal(files_count(OUT_NAME), 0);
     }
-    assert_true(n > 50);
+    assert_true(f.n > 50);
     talk = (prepare_talk){0};
 }
 

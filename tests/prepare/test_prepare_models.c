@@ -19,17 +19,23 @@
 #define OUT_PATH   TEST_BINARY_DIR "/test_prepare_models.out.gguf"
 #define BACK_PATH  TEST_BINARY_DIR "/test_prepare_models.back.gguf"
 
+#ifdef TEST_EMULATED
+enum { TOKENS = 2048, HELD_OUT = 512, PWRI_STEP = 4 }; /* of the original's files below */
+#else
+enum { TOKENS = 8192, HELD_OUT = 1024, PWRI_STEP = 1 };
+#endif
+
 static const double same_sums = 1e-9;
 
 static void test_bundled(void **state) {
     (void)state;
     prepare_talk talk;
     pi_prepare_options o = files_options(BOOKS_PATH, &talk);
-    o.calibration_tokens = 8192;
+    o.calibration_tokens = TOKENS;
     o.calibration_window = 0;
     pi_prepare_result r = files_prepare(MODEL_PATH, OUT_PATH, &o);
-    assert_int_equal(r.tokens, 8192);
-    assert_int_equal(r.held_out, 1024);
+    assert_int_equal(r.tokens, TOKENS);
+    assert_int_equal(r.held_out, HELD_OUT);
     assert_string_equal(r.mode, "predict");
     assert_int_equal(talk.n_layers, 6);
     for (int l = 0; l < 6; l++) {
@@ -66,6 +72,13 @@ static void check_pwri(const char *name, bool is_float) {
     assert_int_equal(talk.layers[0].rank, 64);
     assert_int_equal(talk.layers[1].rank, 96);
     assert_true(r.kl >= 0);
+    for (int l = 0; l < 2; l++) { /* random ones: half of all, half of those that fire */
+        const pi_prepare_layer *layer = &talk.layers[l];
+        assert_true(layer->density > 0.2 && layer->density < 0.55); /* dReLU: a quarter */
+        assert_true(layer->recall > 0.4 && layer->recall < 0.6);
+        assert_true(layer->contribution_recall > 0.4 && layer->contribution_recall < 0.6);
+        assert_true(layer->selected > 0.4 && layer->selected < 0.6);
+    }
     for (int piece = 0; piece < 2; piece++) {
         assert_true(files_distance_of(OUT_PATH, PI_MODE_PREDICT, piece, path, PI_MODE_PREDICT) <
                     same_sums);
@@ -91,11 +104,16 @@ static void check_pwri(const char *name, bool is_float) {
 
 static void test_pwri(void **state) {
     (void)state;
-    check_pwri("llama-f16-sparse.pwri.gguf", true);
-    check_pwri("bamboo-f16-sparse.pwri.gguf", true);
-    check_pwri("falcon-f16-sparse.pwri.gguf", true);
-    check_pwri("opt-f16-sparse.pwri.gguf", true);
-    check_pwri("llama-q4_0-sparse.pwri.gguf", false);
+    static const struct {
+        const char *name;
+        bool is_float;
+    } files[] = {{"llama-f16-sparse.pwri.gguf", true},
+                 {"bamboo-f16-sparse.pwri.gguf", true},
+                 {"falcon-f16-sparse.pwri.gguf", true},
+                 {"opt-f16-sparse.pwri.gguf", true},
+                 {"llama-q4_0-sparse.pwri.gguf", false}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i += PWRI_STEP)
+        check_pwri(files[i].name, files[i].is_float);
 }
 
 static void test_folder(void **state) {

@@ -9,19 +9,6 @@
 
 #include "cli_shell.h"
 
-static void assert_contains(const char *name, const char *text) {
-    const char *all = shell_read(name, NULL);
-    if (!strstr(all, text)) fail_msg("no \"%s\" in: %s", text, all);
-}
-
-static void wrong(const char *line, const char *message) {
-    assert_int_equal(sh(line), 2);
-    assert_err(message);
-    assert_out("");
-    assert_int_equal(shell_temporaries(), 0);
-    assert_false(shell_has("o.gguf"));
-}
-
 static void test_command_lines(void **state) {
     (void)state;
     assert_int_equal(sh("$PI quantize $M a.gguf f16"), 0);
@@ -32,16 +19,16 @@ static void test_command_lines(void **state) {
                      0);
     assert_out("");
     assert_err("");
-    wrong("$PI quantize", "powerinfer: no input: quantize: as in quantize IN OUT TYPE\n");
-    wrong("$PI quantize a.gguf q4_0",
-          "powerinfer: no output or type: quantize: as in quantize IN OUT TYPE\n");
-    wrong("$PI quantize a.gguf o.gguf q8_0 many",
-          "powerinfer: not a number of threads: many: quantize IN OUT TYPE [THREADS]\n");
-    wrong("$PI quantize a.gguf a.gguf q8_0",
-          "powerinfer: output is the input: a.gguf: give another name for the output\n");
-    wrong("$PI quantize a.gguf o.gguf q8_0 --tensor-type ffn",
-          "powerinfer: \"ffn\" is no pattern and type: --tensor-type: give it like "
-          "ffn_down=q6_k\n");
+    assert_wrong("$PI quantize", "powerinfer: no input: quantize: as in quantize IN OUT TYPE\n");
+    assert_wrong("$PI quantize a.gguf q4_0",
+                 "powerinfer: no output or type: quantize: as in quantize IN OUT TYPE\n");
+    assert_wrong("$PI quantize a.gguf o.gguf q8_0 many",
+                 "powerinfer: not a number of threads: many: quantize IN OUT TYPE [THREADS]\n");
+    assert_wrong("$PI quantize a.gguf a.gguf q8_0",
+                 "powerinfer: output is the input: a.gguf: give another name for the output\n");
+    assert_wrong("$PI quantize a.gguf o.gguf q8_0 --tensor-type ffn",
+                 "powerinfer: \"ffn\" is no pattern and type: --tensor-type: give it like "
+                 "ffn_down=q6_k\n");
     assert_int_equal(sh("$PI quantize a.gguf o.gguf q8"), 2);
     assert_contains("err", "powerinfer: unknown type: q8: choose one of F32, F16, BF16, Q4_0, ");
     assert_int_equal(sh("$PI quantize b.gguf o.gguf q4_0"), 2);

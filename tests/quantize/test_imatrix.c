@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "failing.h"
 #include "imatrix.h"
 #include "mem.h"
 #include "quantize_files.h"
@@ -316,24 +317,15 @@ static void test_no_memory(void **state) {
     (void)state;
     pi_imatrix_options o = options();
     o.n_chunks = 1;
-    int64_t n = 1;
-    for (;; n++) {
+    unlink(OUT_PATH);
+    failing f = failing_each(1);
+    while (failing_next(&f)) {
         pi_error err = {0};
-        int64_t before = mem_count();
-        unlink(OUT_PATH);
-        mem_fail_at(n);
         pi_status status = pi_imatrix(MODEL_PATH, TEXT_PATH, OUT_PATH, &o, &err);
-        bool hit = mem_count() - before >= n;
-        mem_fail_at(0);
-        if (!hit) {
-            if (status != PI_OK) fail_msg("%s", err.message);
-            break;
-        }
-        if (status != PI_ERR_NOMEM)
-            fail_msg("allocation %d: %s: %s", (int)n, pi_status_name(status), err.message);
+        if (!failing_hit(&f, status, &err)) break;
         assert_false(made_exists(OUT_PATH));
     }
-    assert_true(n > 20);
+    assert_true(f.n > 20);
 }
 
 int main(void) {

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "failing.h"
 #include "file.h"
 #include "mem.h"
 #include "quantize_files.h"
@@ -237,24 +238,15 @@ static void test_no_memory(void **state) {
     made_imatrix(IMATRIX_PATH, IN_PATH, &name, 1);
     pi_quantize_options o = options();
     o.imatrix = IMATRIX_PATH;
-    int64_t n = 1;
-    for (;; n++) {
+    failing f = failing_each(1);
+    while (failing_next(&f)) {
         pi_error err = {0};
-        int64_t before = mem_count();
-        mem_fail_at(n);
         pi_status status = pi_quantize(IN_PATH, OUT_PATH, &o, NULL, &err);
-        bool hit = mem_count() - before >= n;
-        mem_fail_at(0);
-        if (!hit) {
-            if (status != PI_OK) fail_msg("%s", err.message);
-            break;
-        }
-        if (status != PI_ERR_NOMEM)
-            fail_msg("allocation %d: %s: %s", (int)n, pi_status_name(status), err.message);
+        if (!failing_hit(&f, status, &err)) break;
         run_check_message(&err, PI_ERR_NOMEM);
         assert_int_equal(count_outputs(), 0);
     }
-    assert_true(n > 10);
+    assert_true(f.n > 10);
     unlink(OUT_PATH);
     unlink(IMATRIX_PATH);
 }

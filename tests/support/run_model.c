@@ -12,6 +12,9 @@
 
 #include "rng.h"
 
+const pi_kernels run_kernels[RUN_KERNELS] = {PI_KERNELS_SCALAR, PI_KERNELS_AVX2, PI_KERNELS_AVX512,
+                                             PI_KERNELS_NEON};
+
 pi_context_options run_exact_options(void) {
     pi_context_options o = pi_context_default_options();
     o.n_threads = 1;

@@ -28,6 +28,9 @@ void run_tokens(const run_model *r, const int32_t *tokens, int n_tokens, int pie
 /* sum (a - b)^2 / sum b^2 */
 double run_nmse(const float *a, const float *b, int64_t n);
 
+/* Every choice of kernels, scalar ones first. */
+enum { RUN_KERNELS = 4 };
+extern const pi_kernels run_kernels[RUN_KERNELS];
 /* True when this processor has the kernels. */
 bool run_has_kernels(const char *path, pi_kernels kernels);
 

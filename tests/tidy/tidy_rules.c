@@ -34,11 +34,10 @@ static const struct {
     {"sample", "base text public"},
     {"tools", "* public"},
     {"api", "* public"},
-    {"server", "base text public"},
-    {"cli", "base server public"},
+    {"cli", "base public"},
     {"include", "base public"},
     {"examples", "base public"},
-    {"tests", "* server cli public"},
+    {"tests", "* cli public"},
 };
 enum { LAW_ROWS = sizeof law / sizeof law[0] };
 

@@ -125,7 +125,8 @@ static void test_text(void **state) {
            "\ncalibration   16384 tokens, perplexity +0.25% in the mode that auto "
            "takes\n");
     expect(false, false,
-           "\npredictor     lowrank of rank 64, selects 30.0%, contribution recall 98.0%\n");
+           "\npredictor     lowrank of rank 64 in 2 of 3 layers, selects 30.0%, contribution "
+           "recall 98.0%\n");
     expect_not(false, false, "neurons (3 layers)");
     expect(false, true, "\nneurons (3 layers)");
     expect(false, true, "\n      0  25.00  40.00  47.50  25.00  lowrank       64  30.00  98.00\n");

@@ -11,8 +11,9 @@
 #include "avx2_quants.h"
 
 enum {
-    W_CHUNK_BYTES_MAX = Q_CHUNK * (int)sizeof(float), /* F32, the widest */
-    W_VECTORS = 4                                     /* of a group */
+    W_ELEMS_MAX = Q_CHUNK,
+    W_BYTES_MAX = Q_CHUNK * (int)sizeof(float), /* F32, the widest */
+    W_VECTORS = 4                               /* of a group */
 };
 
 /* The scales of a chunk, stored: one per 32 elements (8 of them) or per 16 (16). */
@@ -28,6 +29,11 @@ typedef struct w_format {
     void (*group)(const uint8_t *chunk, int group, const w_scales *s, __m256 v[W_VECTORS]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
 } w_format;
+
+AVX2_INLINE int64_t w_elems(const w_format *f) {
+    (void)f;
+    return Q_CHUNK;
+}
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
 AVX2_INLINE size_t w_bytes(const w_format *f, int64_t n) {

@@ -9,39 +9,12 @@
 
 #include "act.h"
 #include "cpu.h"
+#include "tier_table.h"
 
 #define AVX2_INLINE static inline __attribute__((always_inline))
 
-#define AVX2_MAT_DECLARE(name)                                                                     \
-    void avx2_matvec_##name(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,        \
-                            float *y, int64_t ldy);                                                \
-    void avx2_matvec_rows_##name(const cpu_mat *w, const int32_t *rows, int64_t n_rows,            \
-                                 const cpu_act *x, float *y, int64_t ldy);                         \
-    void avx2_matmul_##name(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,        \
-                            float *y, int64_t ldy, void *scratch);
-
-AVX2_MAT_DECLARE(f32)
-AVX2_MAT_DECLARE(f16)
-AVX2_MAT_DECLARE(bf16)
-
-/* Every quantized type with kernels in this tier: X(type, format). */
-#define AVX2_Q_TYPES(X)                                                                            \
-    X(Q4_0, q4_0)                                                                                  \
-    X(Q4_1, q4_1)                                                                                  \
-    X(Q5_0, q5_0)                                                                                  \
-    X(Q5_1, q5_1)                                                                                  \
-    X(Q8_0, q8_0)                                                                                  \
-    X(IQ4_NL, iq4_nl)                                                                              \
-    X(MXFP4, mxfp4)                                                                                \
-    X(Q2_K, q2_K)                                                                                  \
-    X(Q3_K, q3_K)                                                                                  \
-    X(Q4_K, q4_K)                                                                                  \
-    X(Q5_K, q5_K)                                                                                  \
-    X(Q6_K, q6_K)                                                                                  \
-    X(IQ4_XS, iq4_xs)
-
-#define AVX2_Q_DECLARE(type, format) AVX2_MAT_DECLARE(format)
-AVX2_Q_TYPES(AVX2_Q_DECLARE)
+#define AVX2_DECLARE(type, name) TIER_DECLARE(avx2, name)
+TIER_TYPES(AVX2_DECLARE)
 
 void avx2_act_encode(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out);
 uint64_t avx2_stream_read(const void *p, size_t n_bytes);

@@ -153,4 +153,4 @@ AVX2_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64
                               float *y, int64_t ldy, void *scratch) {                              \
         mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \
     }
-AVX2_Q_TYPES(MM_DEFINE)
+TIER_Q_TYPES(MM_DEFINE)

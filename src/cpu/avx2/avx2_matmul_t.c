@@ -7,7 +7,7 @@
  *
  * scratch: tiles[MT_COLS / 16], each MT_ROWS lines and one unused (see MT_TILE). */
 #include "avx2_floats.h"
-#include "avx2_mat_t.h"
+#include "avx2_mat.h"
 #include "tiers.h"
 
 enum {
@@ -27,7 +27,7 @@ _Static_assert(MT_COLS / 16 * MT_TILE * (int)sizeof(float) <= (int)CPU_SCRATCH_B
 /* A row's piece of MT_COLS outputs, or of the last n_left of the row, into one line of each tile.
  */
 AVX2_INLINE void mt_row(const w_format *f, const uint8_t *p, int64_t n_left, float *line) {
-    uint8_t tail[W_CHUNK_BYTES_MAX];
+    uint8_t tail[W_BYTES_MAX];
     if (n_left < Q_CHUNK) {
         memset(tail, 0, (size_t)f->chunk_bytes);
         memcpy(tail, p, w_bytes(f, n_left));
@@ -112,4 +112,4 @@ AVX2_INLINE void mt_run(const w_format *f, const cpu_mat *w, int64_t col0, int64
                                 float *y, int64_t ldy, void *scratch) {                            \
         mt_run(&w_##format, w, col0, col1, h, y, ldy, scratch);                                    \
     }
-AVX2_T_TYPES(MT_DEFINE)
+TIER_TYPES(MT_DEFINE)

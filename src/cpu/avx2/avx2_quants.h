@@ -6,8 +6,15 @@
  *
  *   value = d * (byte - offset) - m
  *
- * Types with one scale per 32 also unpack two groups at once, one per 128-bit lane: that is cheaper
- * than two groups in element order, and so is adding up their products.
+ * Matvec takes two groups at once, one per 128-bit lane: that is cheaper than two groups in element
+ * order, and so is adding up their products. Types with one scale per 32 put elements 0..15 of both
+ * into one vector and 16..31 into another. Types with one per 16 put the first eight of either half
+ * into one and the last eight into another, so that 64 bits belong to one scale; their scales are
+ * small integers, and products are multiplied with them before they are added up any further.
+ *
+ * Instructions that multiply bytes want unsigned weights. Those of AVX-VNNI take all of 0..255, so
+ * where they are there signed bytes are raised by 128, and that is their offset. Without them sums
+ * of two products have 16 bits, which holds 128 * 127 twice: signed weights stay signed then.
  *
  * Functions read only the bytes of the chunk; rows that are no multiple of 256 end in a copy padded
  * with zeros (a scale of 0 makes the padding vanish). */
@@ -26,26 +33,42 @@ enum {
     Q_CHUNK_BYTES_MAX = Q_GROUPS * 34   /* q8_0, the widest */
 };
 
+#if defined(__AVXVNNI__)
+enum { Q_RAISE = 128 }; /* of signed bytes */
+#else
+enum { Q_RAISE = 0 };
+#endif
+
 /* Scales of a chunk. One per 32 elements: d[0], m[0] hold eight. One per 16: all hold 16. */
 typedef struct q_scales {
     __m256 d[2], m[2];
 } q_scales;
+
+/* The same where there is one per 16, as words in the order of elements: scale * d, min * dmin. */
+typedef struct q_subs {
+    __m256i scale, min;
+    __m256 d, dmin;
+} q_subs;
 
 typedef struct q_format {
     int chunk_bytes;
     int sub; /* elements per scale: 16 or 32 */
     bool has_min;
     bool is_signed; /* bytes are -top..top, else 0..top; signed ones have no offset */
-    bool apart;     /* pairs are groups g and g + 2 (0 2, 1 3, 4 6, 5 7), else neighbours */
+    bool apart;     /* pairs are groups g and g + 2 (0 2, 1 3, 4 6, 5 7), else neighbours; with
+                       one scale per 16 they are g and g + 4 */
     int top;
     int offset;
     /* No sum of products |byte - offset| * 127 over a scale's elements, in pairs of 16 lanes,
      * leaves 16 bits: up to 16 with one scale per 32, up to 32 with one per 16. */
     bool narrow;
     __m256i (*quants)(const uint8_t *chunk, int group);
-    /* sub 32 only. Pair 0..3: elements 0..15 of its groups, then elements 16..31. */
+    /* Pair 0..3: the two vectors. */
     void (*pair)(const uint8_t *chunk, int pair, __m256i out[2]);
+    /* What is to be added to them, in another order (see q_fifth_bits); NULL: nothing. */
+    void (*bits)(const uint8_t *chunk, int pair, __m256i out[2]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
+    void (*subs)(const uint8_t *chunk, q_subs *out); /* sub 16 only */
 } q_format;
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
@@ -113,6 +136,10 @@ AVX2_INLINE __m256i q_look_up(__m256i places, __m128i table) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), places);
 }
 
+AVX2_INLINE __m128i q_iq4_table(void) {
+    return _mm_add_epi8(_mm_setr_epi8(QUANT_IQ4_VALUES), _mm_set1_epi8((char)Q_RAISE));
+}
+
 /* 16 bytes: 32 elements, first the low nibbles. */
 AVX2_INLINE __m256i q_nibble_block(const uint8_t *p) {
     __m128i b = _mm_loadu_si128((const void *)p);
@@ -149,18 +176,17 @@ AVX2_INLINE void q_look_up_pair(__m128i table, __m256i out[2]) {
     out[1] = q_look_up(out[1], table);
 }
 
-/* Adds 16 where a bit is set; strings of 32 bits start at p and p + bytes, and 12 more bytes of the
- * block follow each. */
-AVX2_INLINE void q_fifth_bits(const uint8_t *p, int bytes, __m256i out[2]) {
-    const __m256i bit = _mm256_set1_epi64x(INT64_C(-0x7fbfdfeff7fbfdff)); /* 0x8040201008040201 */
-    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);
-    __m256i bits = q_two(p, p + bytes);
-    for (int i = 0; i < 2; i++) {
-        __m256i at = _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * i)));
-        __m256i v = _mm256_and_si256(_mm256_shuffle_epi8(bits, at), bit);
-        v = _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), _mm256_set1_epi8(16));
-        out[i] = _mm256_or_si256(out[i], v);
-    }
+/* 16 where a bit of a block's string of 32 is set, for two blocks: byte j of word k is bit 8 j + k
+ * in out[0], bit 8 j + 4 + k in out[1]. This is cheaper than the order of elements, and products
+ * with activations in the same order are added to those of the nibbles. */
+AVX2_INLINE void q_fifth_bits(const uint8_t *a, const uint8_t *b, __m256i out[2]) {
+    int32_t bits[2];
+    memcpy(&bits[0], a, sizeof bits[0]);
+    memcpy(&bits[1], b, sizeof bits[1]);
+    __m256i v = _mm256_blend_epi32(_mm256_set1_epi32(bits[0]), _mm256_set1_epi32(bits[1]), 0xf0);
+    v = _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3));
+    out[0] = _mm256_and_si256(_mm256_slli_epi16(v, 4), _mm256_set1_epi8(16));
+    out[1] = _mm256_and_si256(v, _mm256_set1_epi8(16));
 }
 
 AVX2_INLINE __m256i q4_0_quants(const uint8_t *chunk, int group) {
@@ -200,7 +226,11 @@ AVX2_INLINE __m256i q5_0_quants(const uint8_t *chunk, int group) {
 AVX2_INLINE void q5_0_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 22 * pair;
     q_nibble_pair(block + 6, 22, out);
-    q_fifth_bits(block + 2, 22, out);
+}
+
+AVX2_INLINE void q5_0_bits(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 22 * pair;
+    q_fifth_bits(block + 2, block + 24, out);
 }
 
 AVX2_INLINE void q5_0_scales(const uint8_t *chunk, q_scales *out) {
@@ -216,22 +246,30 @@ AVX2_INLINE __m256i q5_1_quants(const uint8_t *chunk, int group) {
 AVX2_INLINE void q5_1_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 24 * pair;
     q_nibble_pair(block + 8, 24, out);
-    q_fifth_bits(block + 4, 24, out);
+}
+
+AVX2_INLINE void q5_1_bits(const uint8_t *chunk, int pair, __m256i out[2]) {
+    const uint8_t *block = chunk + 2 * 24 * pair;
+    q_fifth_bits(block + 4, block + 28, out);
 }
 
 AVX2_INLINE void q5_1_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_addend(chunk, 24, out);
 }
 
+AVX2_INLINE __m256i q_raise(__m256i v) {
+    return Q_RAISE ? _mm256_xor_si256(v, _mm256_set1_epi8((char)Q_RAISE)) : v;
+}
+
 AVX2_INLINE __m256i q8_0_quants(const uint8_t *chunk, int group) {
     const uint8_t *block = chunk + 34 * group;
-    return _mm256_loadu_si256((const void *)(block + 2));
+    return q_raise(_mm256_loadu_si256((const void *)(block + 2)));
 }
 
 AVX2_INLINE void q8_0_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 34 * pair;
-    out[0] = q_two(block + 2, block + 36);
-    out[1] = q_two(block + 18, block + 52);
+    out[0] = q_raise(q_two(block + 2, block + 36));
+    out[1] = q_raise(q_two(block + 18, block + 52));
 }
 
 AVX2_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
@@ -240,13 +278,13 @@ AVX2_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
 
 AVX2_INLINE __m256i iq4_nl_quants(const uint8_t *chunk, int group) {
     const uint8_t *block = chunk + 18 * group;
-    return q_look_up(q_nibble_block(block + 2), _mm_setr_epi8(QUANT_IQ4_VALUES));
+    return q_look_up(q_nibble_block(block + 2), q_iq4_table());
 }
 
 AVX2_INLINE void iq4_nl_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 18 * pair;
     q_nibble_pair(block + 2, 18, out);
-    q_look_up_pair(_mm_setr_epi8(QUANT_IQ4_VALUES), out);
+    q_look_up_pair(q_iq4_table(), out);
 }
 
 AVX2_INLINE void iq4_nl_scales(const uint8_t *chunk, q_scales *out) {
@@ -270,14 +308,14 @@ AVX2_INLINE void mxfp4_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
 /* The scale is 2^(e - 128), see quant_e8m0_half: half of the float whose exponent is e, which for
  * 255 would be infinite and for 0 is denormal. */
 AVX2_INLINE void mxfp4_scales(const uint8_t *p, q_scales *out) {
-    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1. */
-    __m256i words = q_block_words(p, 17);
-    __m128i odd = _mm_slli_epi32(_mm256_extracti128_si256(words, 1), 16);
-    __m256i e = _mm256_cvtepu16_epi32(_mm_blend_epi16(_mm256_castsi256_si128(words), odd, 0xaa));
-    e = _mm256_srlv_epi32(e, _mm256_set1_epi64x(INT64_C(8) << 32));
-    e = _mm256_and_si256(e, _mm256_set1_epi32(255));
-    __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
-    __m256i twice = _mm256_max_epi32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(0x00400000));
+    /* Exponents are byte 0 of words in lane 0, byte 1 in lane 1: to the top byte. */
+    const __m256i place = _mm256_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080,
+                                            0x01808080, 0x05808080, 0x09808080, 0x0d808080);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i e = _mm256_shuffle_epi8(q_block_words(p, 17), place);
+    e = _mm256_permutevar8x32_epi32(e, order);
+    __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32((int32_t)0xff000000));
+    __m256i twice = _mm256_max_epi32(_mm256_srli_epi32(e, 1), _mm256_set1_epi32(0x00400000));
     twice = _mm256_or_si256(twice, nan);
     out->d[0] = _mm256_mul_ps(_mm256_castsi256_ps(twice), _mm256_set1_ps(0.5f));
 }
@@ -291,32 +329,76 @@ AVX2_INLINE __m256i q_plane(const uint8_t *p, int from, int to, int mask) {
     return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
 }
 
-/* 16 signed bytes times d. */
-AVX2_INLINE void q_scale_bytes(__m128i sc, __m256 d, __m256 out[2]) {
-    __m256 low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sc));
-    __m256 high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(sc, 8)));
-    out[0] = _mm256_mul_ps(d, low);
-    out[1] = _mm256_mul_ps(d, high);
+/* 16 words times d. */
+AVX2_INLINE void q_scale_words(__m256i sc, __m256 d, __m256 out[2]) {
+    __m256i low = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(sc));
+    __m256i high = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(sc, 1));
+    out[0] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(low));
+    out[1] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(high));
+}
+
+#define Q_SUB_SCALES(name, has_min)                                                                \
+    AVX2_INLINE void name##_scales(const uint8_t *block, q_scales *out) {                          \
+        q_subs s;                                                                                  \
+        name##_subs(block, &s);                                                                    \
+        q_scale_words(s.scale, s.d, out->d);                                                       \
+        if (has_min) q_scale_words(s.min, s.dmin, out->m);                                         \
+    }
+
+/* 32 bytes each at a and b, where planes of groups g and g + 4 lie, become vectors as pairs of
+ * groups want them. */
+AVX2_INLINE void q_interleave(const uint8_t *a, const uint8_t *b, __m256i out[2]) {
+    __m256i first = q_two(a, b), second = q_two(a + 16, b + 16);
+    out[0] = _mm256_unpacklo_epi64(first, second);
+    out[1] = _mm256_unpackhi_epi64(first, second);
+}
+
+AVX2_INLINE __m256i q_low_bits(__m256i v, int shift, int mask) {
+    return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8((char)mask));
 }
 
 AVX2_INLINE __m256i q2_K_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 4 * 32, group % 4 * 2, 0, 3);
 }
 
-AVX2_INLINE void q2_K_scales(const uint8_t *block, q_scales *out) {
-    const __m128i nibble = _mm_set1_epi8(15);
-    __m128i both = _mm_loadu_si128((const void *)block);
-    q_scale_bytes(_mm_and_si128(both, nibble), q_half(block + 80), out->d);
-    q_scale_bytes(_mm_and_si128(_mm_srli_epi16(both, 4), nibble), q_half(block + 82), out->m);
+AVX2_INLINE void q2_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+    q_interleave(block + 16, block + 48, out);
+    for (int i = 0; i < 2; i++) out[i] = q_low_bits(out[i], 2 * pair, 3);
 }
+
+AVX2_INLINE void q2_K_subs(const uint8_t *block, q_subs *out) {
+    __m256i both = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)block));
+    out->scale = _mm256_and_si256(both, _mm256_set1_epi16(15));
+    out->min = _mm256_srli_epi16(both, 4);
+    out->d = q_half(block + 80);
+    out->dmin = q_half(block + 82);
+}
+Q_SUB_SCALES(q2_K, true)
 
 AVX2_INLINE __m256i q3_K_quants(const uint8_t *block, int group) {
     __m256i low = q_plane(block + 32 + group / 4 * 32, group % 4 * 2, 0, 3);
     return _mm256_or_si256(low, q_plane(block, group, 2, 4));
 }
 
+/* A nibble of the plane of one bit has those of groups 0..3, or of 4..7. Two look-ups bring them
+ * above the two bits of groups 0 and 2 and of groups 1 and 3, which are unpacked together. */
+AVX2_INLINE void q3_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+    const __m128i even = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
+    const __m128i odd = _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68);
+    __m256i high = _mm256_loadu_si256((const void *)block);
+    __m256i of[2] = {_mm256_permute4x64_epi64(high, 0x88), _mm256_permute4x64_epi64(high, 0xdd)};
+    q_interleave(block + 32, block + 64, out);
+    for (int i = 0; i < 2; i++) {
+        of[i] = _mm256_srlv_epi64(of[i], _mm256_setr_epi64x(0, 0, 4, 4));
+        of[i] = _mm256_and_si256(of[i], _mm256_set1_epi8(15));
+        __m256i two = q_low_bits(out[i], pair % 2 * 2, 0x33);
+        two = _mm256_or_si256(two, q_look_up(of[i], pair % 2 ? odd : even));
+        out[i] = q_low_bits(two, pair / 2 * 4, 15);
+    }
+}
+
 /* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. */
-AVX2_INLINE void q3_K_scales(const uint8_t *block, q_scales *out) {
+AVX2_INLINE void q3_K_subs(const uint8_t *block, q_subs *out) {
     int32_t high;
     memcpy(&high, block + 104, sizeof high);
     __m128i nibbles = _mm_loadl_epi64((const void *)(block + 96));
@@ -324,8 +406,10 @@ AVX2_INLINE void q3_K_scales(const uint8_t *block, q_scales *out) {
     __m128i top = _mm_srlv_epi32(_mm_set1_epi32(high), _mm_setr_epi32(0, 2, 4, 6));
     top = _mm_slli_epi16(_mm_and_si128(top, _mm_set1_epi8(3)), 4);
     __m128i sc = _mm_or_si128(_mm_and_si128(nibbles, _mm_set1_epi8(15)), top);
-    q_scale_bytes(_mm_sub_epi8(sc, _mm_set1_epi8(32)), q_half(block + 108), out->d);
+    out->scale = _mm256_cvtepi8_epi16(_mm_sub_epi8(sc, _mm_set1_epi8(32)));
+    out->d = q_half(block + 108);
 }
+Q_SUB_SCALES(q3_K, false)
 
 AVX2_INLINE __m256i q4_K_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
@@ -392,17 +476,32 @@ AVX2_INLINE __m256i q6_K_quants(const uint8_t *block, int group) {
     return _mm256_or_si256(low, q_plane(block + 128 + 32 * half, 2 * g, 4, 0x30));
 }
 
-AVX2_INLINE void q6_K_scales(const uint8_t *block, q_scales *out) {
-    q_scale_bytes(_mm_loadu_si128((const void *)(block + 192)), q_half(block + 208), out->d);
+AVX2_INLINE void q6_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+    const uint8_t *low = block + pair % 2 * 32, *high = block + 128;
+    __m256i top[2];
+    q_interleave(low, low + 64, out);
+    q_interleave(high, high + 32, top);
+    for (int i = 0; i < 2; i++) {
+        top[i] = pair < 2 ? _mm256_slli_epi16(top[i], 4 - 2 * pair)
+                          : _mm256_srli_epi16(top[i], 2 * pair - 4);
+        top[i] = _mm256_and_si256(top[i], _mm256_set1_epi8(0x30));
+        out[i] = _mm256_or_si256(q_low_bits(out[i], pair / 2 * 4, 15), top[i]);
+    }
 }
 
+AVX2_INLINE void q6_K_subs(const uint8_t *block, q_subs *out) {
+    out->scale = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(block + 192)));
+    out->d = q_half(block + 208);
+}
+Q_SUB_SCALES(q6_K, false)
+
 AVX2_INLINE __m256i iq4_xs_quants(const uint8_t *block, int group) {
-    return q_look_up(q_nibble_block(block + 8 + group * 16), _mm_setr_epi8(QUANT_IQ4_VALUES));
+    return q_look_up(q_nibble_block(block + 8 + group * 16), q_iq4_table());
 }
 
 AVX2_INLINE void iq4_xs_pair(const uint8_t *block, int pair, __m256i out[2]) {
     q_nibble_pair(block + 8 + 32 * pair, 16, out);
-    q_look_up_pair(_mm_setr_epi8(QUANT_IQ4_VALUES), out);
+    q_look_up_pair(q_iq4_table(), out);
 }
 
 /* Scale j: nibble j of scales_l, above it bits 2j, 2j + 1 of scales_h; from -32. */
@@ -422,22 +521,26 @@ AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
 
 #define Q_FORMAT(name, ...)                                                                        \
     static const q_format name##_format = {                                                        \
-        .quants = name##_quants, .scales = name##_scales, __VA_ARGS__}
-#define Q_FORMAT_PAIRS(name, ...) Q_FORMAT(name, .pair = name##_pair, .sub = 32, __VA_ARGS__)
+        .quants = name##_quants, .pair = name##_pair, .scales = name##_scales, __VA_ARGS__}
+#define Q_FORMAT_32(name, ...) Q_FORMAT(name, .sub = 32, __VA_ARGS__)
+#define Q_FORMAT_16(name, ...) Q_FORMAT(name, .sub = 16, .subs = name##_subs, __VA_ARGS__)
+#define Q_FORMAT_SIGNED(name, ...)                                                                 \
+    Q_FORMAT_32(name, .is_signed = !Q_RAISE, .offset = Q_RAISE, __VA_ARGS__)
 
-Q_FORMAT_PAIRS(q4_0, .chunk_bytes = 8 * 18, .top = 15, .offset = 8, .narrow = true);
-Q_FORMAT_PAIRS(q4_1, .chunk_bytes = 8 * 20, .top = 15, .has_min = true, .narrow = true);
-Q_FORMAT_PAIRS(q5_0, .chunk_bytes = 8 * 22, .top = 31, .offset = 16, .narrow = true);
-Q_FORMAT_PAIRS(q5_1, .chunk_bytes = 8 * 24, .top = 31, .has_min = true);
-Q_FORMAT_PAIRS(q8_0, .chunk_bytes = 8 * 34, .top = 128, .is_signed = true);
-Q_FORMAT_PAIRS(iq4_nl, .chunk_bytes = 8 * 18, .top = 127, .is_signed = true);
-Q_FORMAT_PAIRS(mxfp4, .chunk_bytes = 8 * 17, .top = 24, .offset = 12, .narrow = true);
-Q_FORMAT(q2_K, .chunk_bytes = 84, .sub = 16, .top = 3, .has_min = true, .narrow = true);
-Q_FORMAT(q3_K, .chunk_bytes = 110, .sub = 16, .top = 7, .offset = 4, .narrow = true);
-Q_FORMAT_PAIRS(q4_K, .chunk_bytes = 144, .apart = true, .top = 15, .has_min = true, .narrow = true);
-Q_FORMAT_PAIRS(q5_K, .chunk_bytes = 176, .apart = true, .top = 31, .has_min = true);
-Q_FORMAT(q6_K, .chunk_bytes = 210, .sub = 16, .top = 63, .offset = 32, .narrow = true);
-Q_FORMAT_PAIRS(iq4_xs, .chunk_bytes = 136, .top = 127, .is_signed = true);
+Q_FORMAT_32(q4_0, .chunk_bytes = 8 * 18, .top = 15, .offset = 8, .narrow = true);
+Q_FORMAT_32(q4_1, .chunk_bytes = 8 * 20, .top = 15, .has_min = true, .narrow = true);
+Q_FORMAT_32(q5_0, .chunk_bytes = 8 * 22, .bits = q5_0_bits, .top = 31, .offset = 16,
+            .narrow = true);
+Q_FORMAT_32(q5_1, .chunk_bytes = 8 * 24, .bits = q5_1_bits, .top = 31, .has_min = true);
+Q_FORMAT_SIGNED(q8_0, .chunk_bytes = 8 * 34, .top = 128);
+Q_FORMAT_SIGNED(iq4_nl, .chunk_bytes = 8 * 18, .top = 127);
+Q_FORMAT_32(mxfp4, .chunk_bytes = 8 * 17, .top = 24, .offset = 12, .narrow = true);
+Q_FORMAT_16(q2_K, .chunk_bytes = 84, .top = 3, .has_min = true, .narrow = true);
+Q_FORMAT_16(q3_K, .chunk_bytes = 110, .top = 7, .offset = 4, .narrow = true);
+Q_FORMAT_32(q4_K, .chunk_bytes = 144, .apart = true, .top = 15, .has_min = true, .narrow = true);
+Q_FORMAT_32(q5_K, .chunk_bytes = 176, .apart = true, .top = 31, .has_min = true);
+Q_FORMAT_16(q6_K, .chunk_bytes = 210, .top = 63, .offset = 32, .narrow = true);
+Q_FORMAT_SIGNED(iq4_xs, .chunk_bytes = 136, .top = 127);
 
 /* Products of signed bytes, pairs added: |w| <= 128 and |x| <= 127 keep this within 16 bits. */
 AVX2_INLINE __m256i q_dot16(__m256i w, __m256i x) {

@@ -16,6 +16,5 @@ static const plain_format bf16_format = {32, 2, bf16_words, bf16_dot};
 PLAIN_DEFINE(bf16)
 
 void cpu_init_avx512_bf16_mat(cpu_kernels *k) {
-    k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, avx512_matvec_bf16, avx512_matmul_bf16,
-                                           avx512_matvec_rows_bf16};
+    TIER_MAT_ENTRY(avx512, BF16, BF16, bf16)
 }

@@ -1,7 +1,7 @@
 /* avx512_bf16_mat_t.c: products over the rows of a matrix with the bf16 dot unit (AVX512-BF16), for
  * BF16 and quantized rows: weights and factors are rounded to bfloat16, sums are floats. The unit
  * takes denormals as zero. */
-#include "avx512_mat_t.h"
+#include "avx512_mat.h"
 #include "avx512_matmul_t.h"
 
 PLAIN_INLINE __m512 bf16_dot(__m512 acc, __m512i w, __m512i x) {
@@ -22,7 +22,7 @@ AVX512_INLINE void bf16_pack(const __m512 a[W_VECTORS], const __m512 b[W_VECTORS
 }
 
 #define DEFINE(type, format) static MT_DEFINE(avx512_bf16, format, &bf16_pairs, bf16_pack)
-AVX512_Q_TYPES(DEFINE)
+TIER_Q_TYPES(DEFINE)
 DEFINE(BF16, bf16)
 
 #define ENTRY(type, format)                                                                        \
@@ -30,6 +30,6 @@ DEFINE(BF16, bf16)
     k->mat_t[QUANT_##type].matmul_t = avx512_bf16_matmul_t_##format;
 
 void cpu_init_avx512_bf16_mat_t(cpu_kernels *k) {
-    AVX512_Q_TYPES(ENTRY)
+    TIER_Q_TYPES(ENTRY)
     ENTRY(BF16, bf16)
 }

@@ -17,8 +17,9 @@
 #include "avx512_quants_k.h"
 
 enum {
-    W_CHUNK_BYTES_MAX = Q_CHUNK * (int)sizeof(float), /* F32, the widest */
-    W_VECTORS = 4                                     /* of a step */
+    W_ELEMS_MAX = Q_CHUNK,
+    W_BYTES_MAX = Q_CHUNK * (int)sizeof(float), /* F32, the widest */
+    W_VECTORS = 4                               /* of a step */
 };
 
 /* The scales of a chunk, stored: one per 32 elements (16 of them) or per 16 (32). */
@@ -34,6 +35,11 @@ typedef struct w_format {
     void (*step)(const uint8_t *chunk, int step, const w_scales *s, __m512 v[W_VECTORS]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
 } w_format;
+
+AVX512_INLINE int64_t w_elems(const w_format *f) {
+    (void)f;
+    return Q_CHUNK;
+}
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
 AVX512_INLINE size_t w_bytes(const w_format *f, int64_t n) {

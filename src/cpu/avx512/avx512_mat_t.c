@@ -1,13 +1,11 @@
 /* avx512_mat_t.c: the entries of this tier in the table of kernels for matrices with one row per
  * neuron. */
-#include "avx512_mat_t.h"
+#include "avx512_mat.h"
 
 #include "tiers.h"
 
-#define ENTRY(type, format)                                                                        \
-    k->mat_t[QUANT_##type] = (cpu_mat_t_kernels){avx512_axpy_##format, CPU_ACT_F32,                \
-                                                 avx512_matmul_t_##format};
+#define ENTRY(type, name) TIER_MAT_T_ENTRY(avx512, F32, type, name)
 
 void cpu_init_avx512_mat_t(cpu_kernels *k) {
-    AVX512_T_TYPES(ENTRY)
+    TIER_TYPES(ENTRY)
 }

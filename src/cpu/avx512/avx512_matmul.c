@@ -200,4 +200,4 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
                                 float *y, int64_t ldy, void *scratch) {                            \
         mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \
     }
-AVX512_Q_TYPES(MM_DEFINE)
+TIER_Q_TYPES(MM_DEFINE)

@@ -2,7 +2,7 @@
  * precision bfloat16 would lose, and for all types on processors without the bf16 unit. */
 #include "avx512_matmul_t.h"
 
-#include "avx512_mat_t.h"
+#include "avx512_mat.h"
 
 /* Words are what a tile holds; rows are read by avx512_floats.h. */
 PLAIN_INLINE __m512 f32_dot(__m512 acc, __m512i w, __m512i x) {
@@ -12,4 +12,4 @@ PLAIN_INLINE __m512 f32_dot(__m512 acc, __m512i w, __m512i x) {
 static const plain_format float_words = {.elems = 16, .w_bytes = 4, .dot = f32_dot};
 
 #define DEFINE(type, format) MT_DEFINE(avx512, format, &float_words, NULL)
-AVX512_T_TYPES(DEFINE)
+TIER_TYPES(DEFINE)

@@ -35,7 +35,7 @@ typedef void (*mt_pack)(const __m512 a[W_VECTORS], const __m512 b[W_VECTORS],
  */
 AVX512_INLINE void mt_row(const w_format *f, const uint8_t *p, int64_t n_left, int steps,
                           __m512 v[MT_STEPS][W_VECTORS]) {
-    uint8_t tail[W_CHUNK_BYTES_MAX];
+    uint8_t tail[W_BYTES_MAX];
     if (n_left < Q_CHUNK) {
         memset(tail, 0, (size_t)f->chunk_bytes);
         memcpy(tail, p, w_bytes(f, n_left));

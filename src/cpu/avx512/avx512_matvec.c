@@ -21,6 +21,7 @@ enum {
     MV_ROWS = 4,    /* streams for one column; half as many for several columns */
     MV_WIDE = 500,  /* bytes of a chunk from which two streams of a range are faster: Q8_0 */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
+    MV_READY = 32,  /* chunks of a column arranged in advance: 22 KiB, n_in up to 16384 */
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
 };
 
@@ -85,7 +86,7 @@ AVX512_INLINE void mv_mask_minima(const q_format *f, q_scales *s, int groups) {
 /* A chunk's products of n_rows rows with n_cols columns; the first `groups` groups are valid, in
  * `steps` steps; what is behind them is read but does not count. A chunk at ahead[r] is prefetched
  * meanwhile. */
-AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
+AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_cols,
                             const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
                             const mv_col *x, int groups, const int steps,
                             __m512 acc[MV_ROWS][MV_COLS]) {
@@ -135,6 +136,134 @@ AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_col
     }
 }
 
+/* ---- the same by quads ------------------------------------------------------------------------
+ */
+
+enum { MV_QUADS = Q_GROUPS / 4 };
+
+/* What a chunk of a column contributes, in the order of quads and of scales. */
+typedef struct mv_part {
+    __m512i x[2 * MV_QUADS]; /* elements */
+    __m512 dx;               /* scales */
+    __m512i sum;             /* sums of elements: of 16 as words, of 32 times the weights' offset */
+    __m512 lift;             /* dx times sums of 32, for minima */
+} mv_part;
+
+/* 64 bytes of groups g and g2; zeros for those that are not there. */
+AVX512_INLINE __m512i mv_groups(const mv_col *x, int g, int g2, int groups) {
+    __m256i v[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    if (g < groups) v[0] = _mm256_loadu_si256((const void *)(x->q + g * CPU_ACT_GROUP));
+    if (g2 < groups) v[1] = _mm256_loadu_si256((const void *)(x->q + g2 * CPU_ACT_GROUP));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(v[0]), v[1], 1);
+}
+
+AVX512_INLINE mv_part mv_load(const q_format *f, const mv_col *x, const int groups) {
+    const uint32_t valid = (uint32_t)((UINT64_C(1) << 2 * groups) - 1);
+    mv_part part;
+    for (int i = 0; i < MV_QUADS; i++) {
+        const int g = f->sub == 16 ? i : 4 * i, near = f->sub == 16 ? 4 : 1;
+        const int far = f->sub == 16 ? 8 : 2;
+        __m512i a = mv_groups(x, g, g + near, groups);
+        __m512i b = mv_groups(x, g + far, g + far + near, groups);
+        __m512i first = _mm512_shuffle_i32x4(a, b, 0x88), last = _mm512_shuffle_i32x4(a, b, 0xdd);
+        part.x[2 * i] = f->sub == 16 ? _mm512_unpacklo_epi64(first, last) : first;
+        part.x[2 * i + 1] = f->sub == 16 ? _mm512_unpackhi_epi64(first, last) : last;
+    }
+    part.dx = _mm512_maskz_loadu_ps((__mmask16)((1u << groups) - 1), x->d);
+    __m512i low = _mm512_maskz_loadu_epi32((__mmask16)valid, x->sum);
+    __m512i high = _mm512_maskz_loadu_epi32((__mmask16)(valid >> 16), x->sum + 16);
+    if (f->sub == 16) {
+        part.sum = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low)),
+                                      _mm512_cvtepi32_epi16(high), 1);
+        return part;
+    }
+    __m512i sum = mv_pair_sums(low, high);
+    part.lift = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), part.dx);
+    part.sum = f->offset_shift < 0 ? sum : _mm512_slli_epi32(sum, (unsigned)f->offset_shift & 31);
+    return part;
+}
+
+/* Per half of a 128-bit lane: the sum of its two words. */
+AVX512_INLINE __m512i mv_halves(__m512i a, __m512i b) {
+    __m512 fa = _mm512_castsi512_ps(a), fb = _mm512_castsi512_ps(b);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(fa, fb, 0x88)),
+                            _mm512_castps_si512(_mm512_shuffle_ps(fa, fb, 0xdd)));
+}
+
+/* Integer products of 16 groups, in their order, from those of the quads. */
+AVX512_INLINE __m512i mv_quad_sums(const q_format *f, const __m512i t[MV_QUADS], __m512i scale) {
+    __m512i a = mv_halves(t[0], t[1]), b = mv_halves(t[2], t[3]);
+    if (f->sub == 16) { /* sums of 16 fit into 16 bits: scales are words over words of 0 */
+        const __m512i zero = _mm512_setzero_si512();
+        a = _mm512_madd_epi16(a, _mm512_unpacklo_epi16(scale, zero));
+        b = _mm512_madd_epi16(b, _mm512_unpackhi_epi16(scale, zero));
+        return mv_halves(a, b);
+    }
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    return _mm512_permutexvar_epi32(order, mv_halves(a, b));
+}
+
+/* A chunk of a row times n_cols columns, of which `quads` quads and `groups` groups are there. */
+AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8_t *p,
+                                const uint8_t *ahead, const mv_part *x, int groups, const int quads,
+                                __m512 acc[MV_COLS]) {
+    const int lines = (f->chunk_bytes + 63) / 64;
+    const __mmask16 valid = (__mmask16)((1u << groups) - 1);
+    __m512i t[MV_COLS][MV_QUADS];
+    q_scales s;
+    q_subs sub;
+    if (f->sub == 32)
+        f->scales(p, &s);
+    else
+        f->subs(p, &sub);
+#pragma GCC unroll 4
+    for (int i = 0; i < MV_QUADS; i++) {
+        __m512i w[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        if (i < quads) f->quad(p, i, w);
+        for (int line = lines * i / MV_QUADS; line < lines * (i + 1) / MV_QUADS; line++)
+            _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
+        for (int c = 0; c < n_cols; c++) {
+            t[c][i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], x[c].x[2 * i]);
+            t[c][i] = _mm512_dpbusd_epi32(t[c][i], w[1], x[c].x[2 * i + 1]);
+        }
+    }
+    /* scales behind the valid groups are whatever lies there */
+    __m512 d = f->sub == 32 ? s.d[0] : sub.d, dmin = f->sub == 32 ? s.m[0] : sub.dmin;
+    if (groups < Q_GROUPS) d = _mm512_maskz_mov_ps(valid, d);
+    if (groups < Q_GROUPS && f->has_min) dmin = _mm512_maskz_mov_ps(valid, dmin);
+    for (int c = 0; c < n_cols; c++) {
+        __m512i dot = mv_quad_sums(f, t[c], sub.scale);
+        if (f->sub == 16 && f->offset_shift >= 0)
+            dot = _mm512_sub_epi32(dot, _mm512_slli_epi32(_mm512_madd_epi16(sub.scale, x[c].sum),
+                                                          (unsigned)f->offset_shift & 31));
+        else if (f->offset_shift >= 0)
+            dot = _mm512_sub_epi32(dot, x[c].sum);
+        if (f->has_min && f->sub == 32) acc[c] = _mm512_fnmadd_ps(dmin, x[c].lift, acc[c]);
+        if (f->has_min && f->sub == 16)
+            acc[c] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(_mm512_madd_epi16(sub.min, x[c].sum)),
+                                      _mm512_mul_ps(dmin, x[c].dx), acc[c]);
+        acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, x[c].dx), acc[c]);
+    }
+}
+
+/* A chunk's products. `ready`, unless it is NULL, is this chunk of the only column. */
+AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
+                            const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
+                            const mv_col *x, const mv_part *ready, int groups, const int steps,
+                            __m512 acc[MV_ROWS][MV_COLS]) {
+    if (f->quad == NULL) {
+        mv_steps(f, n_rows, n_cols, p, ahead, x, groups, steps, acc);
+        return;
+    }
+    mv_part part[MV_COLS];
+    for (int c = 0; c < n_cols && ready == NULL; c++) part[c] = mv_load(f, &x[c], groups);
+    const int quads = f->sub == 16 ? MV_QUADS : (steps + 1) / 2;
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+        mv_row_quads(f, n_cols, p[r], ahead[r], ready != NULL ? ready : part, groups, quads,
+                     acc[r]);
+}
+
 /* The rows whose first chunks are prefetched while the last ones of rows i, i + stride, ... are
  * computed. */
 AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64_t stride,
@@ -151,7 +280,7 @@ AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols
                          q_bytes(f, w->n_in);
     if (left == Q_CHUNK / 2 && f->chunk_bytes <= end - p[n_rows - 1]) {
         /* Half a chunk, as with n_ff of 11008, in place: what follows is still mapped. */
-        mv_chunk(f, n_rows, n_cols, p, ahead, x, Q_GROUPS / 2, Q_STEPS / 2, acc);
+        mv_chunk(f, n_rows, n_cols, p, ahead, x, NULL, Q_GROUPS / 2, Q_STEPS / 2, acc);
         return;
     }
     uint8_t tail[MV_ROWS][Q_TAIL_BYTES];
@@ -161,21 +290,28 @@ AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols
         p[r] = tail[r];
     }
     int groups = (int)left / CPU_ACT_GROUP;
-    mv_chunk(f, n_rows, n_cols, p, ahead, x, groups, (groups + 1) / 2, acc);
+    mv_chunk(f, n_rows, n_cols, p, ahead, x, NULL, groups, (groups + 1) / 2, acc);
 }
 
-/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). */
+AVX512_INLINE mv_col mv_column(const cpu_act *act, int64_t col) {
+    const void *column = act_column(act, col);
+    return (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
+}
+
+AVX512_INLINE mv_col mv_next(mv_col x) {
+    return (mv_col){x.q + Q_CHUNK, x.d + Q_GROUPS, x.sum + 2 * Q_GROUPS};
+}
+
+/* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready`, unless
+ * it is NULL, holds the whole chunks of the only column. */
 AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
-                           int64_t i, int64_t stride, const cpu_act *act, int64_t col, float *y,
-                           int64_t ldy) {
+                           int64_t i, int64_t stride, const cpu_act *act, int64_t col,
+                           const mv_part *ready, float *y, int64_t ldy) {
     const cpu_mat *w = s->w;
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m512 acc[MV_ROWS][MV_COLS];
     mv_col x[MV_COLS];
-    for (int c = 0; c < n_cols; c++) {
-        const void *column = act_column(act, col + c);
-        x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
-    }
+    for (int c = 0; c < n_cols; c++) x[c] = mv_column(act, col + c);
     /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK, all = chunks + (left > 0);
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < all ? near : all;
@@ -186,16 +322,13 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
     }
     for (int64_t k = 0; k < chunks; k++) {
         if (k == all - lead) mv_turn(n_rows, s, i, stride, ahead);
-        mv_chunk(f, n_rows, n_cols, p, ahead, x, Q_GROUPS, Q_STEPS, acc);
+        mv_chunk(f, n_rows, n_cols, p, ahead, x, ready != NULL ? ready + k : NULL, Q_GROUPS,
+                 Q_STEPS, acc);
         for (int r = 0; r < n_rows; r++) {
             p[r] += f->chunk_bytes;
             ahead[r] += f->chunk_bytes;
         }
-        for (int c = 0; c < n_cols; c++) {
-            x[c].q += Q_CHUNK;
-            x[c].d += Q_GROUPS;
-            x[c].sum += 2 * Q_GROUPS;
-        }
+        for (int c = 0; c < n_cols; c++) x[c] = mv_next(x[c]);
     }
     if (left) {
         if (chunks == all - lead) mv_turn(n_rows, s, i, stride, ahead);
@@ -211,43 +344,47 @@ AVX512_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_row
                               int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
     int64_t col = 0;
     for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-        mv_rows(f, n_rows, MV_COLS, s, i, stride, x, col, y, ldy);
+        mv_rows(f, n_rows, MV_COLS, s, i, stride, x, col, NULL, y, ldy);
     if (col + 2 <= x->n_cols) {
-        mv_rows(f, n_rows, 2, s, i, stride, x, col, y, ldy);
+        mv_rows(f, n_rows, 2, s, i, stride, x, col, NULL, y, ldy);
         col += 2;
     }
-    if (col < x->n_cols) mv_rows(f, n_rows, 1, s, i, stride, x, col, y, ldy);
+    if (col < x->n_cols) mv_rows(f, n_rows, 1, s, i, stride, x, col, NULL, y, ldy);
+}
+
+/* As many rows as can be taken four at a time with the only column, which is arranged for quads
+ * once for all of them; returns how many. */
+AVX512_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const cpu_act *x,
+                                    float *y) {
+    mv_part ready[MV_READY];
+    const int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups);
+    const bool arrange = f->quad != NULL && x->n / Q_CHUNK <= MV_READY;
+    mv_col col = mv_column(x, 0);
+    for (int64_t k = 0; k < x->n / Q_CHUNK && arrange; k++, col = mv_next(col))
+        ready[k] = mv_load(f, &col, Q_GROUPS);
+    for (int64_t g = 0; g < n_groups; g++) {
+        int64_t i = rows_first(s, g, MV_ROWS);
+        if (arrange)
+            mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, ready, y, 0);
+        else
+            mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, NULL, y, 0);
+    }
+    return n_groups * MV_ROWS;
 }
 
 AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                           int64_t ldy) {
-    const bool two = x->n_cols > 1 || (f->chunk_bytes >= MV_WIDE && s->list == NULL);
-    const int n_rows = two ? 2 : MV_ROWS;
-    int64_t n_groups = s->n / n_rows, stride = rows_stride(s, n_groups);
-    for (int64_t g = 0; g < n_groups; g++) {
-        int64_t i = rows_first(s, g, n_rows);
-        if (two)
-            mv_columns(f, 2, s, i, stride, x, y, ldy);
-        else
-            mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, y, ldy);
+    const bool wide = f->chunk_bytes >= MV_WIDE && s->list == NULL;
+    int64_t n_groups = s->n / 2, stride = rows_stride(s, n_groups), i = 0;
+    if (x->n_cols == 1 && !wide) {
+        i = mv_one_column(f, s, x, y);
+    } else {
+        for (int64_t g = 0; g < n_groups; g++)
+            mv_columns(f, 2, s, rows_first(s, g, 2), stride, x, y, ldy);
+        i = n_groups * 2;
     }
-    for (int64_t i = n_groups * n_rows; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
+    for (; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
-/* One body for both kernels: there are many of them, and they are long. */
-#define MV_DEFINE(type, format)                                                                    \
-    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
-                                                          float *y, int64_t ldy) {                 \
-        mv_run(&format##_format, s, x, y, ldy);                                                    \
-    }                                                                                              \
-    void avx512_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
-                                float *y, int64_t ldy) {                                           \
-        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        mv_run_##format(&s, x, y + row0, ldy);                                                     \
-    }                                                                                              \
-    void avx512_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,        \
-                                     const cpu_act *x, float *y, int64_t ldy) {                    \
-        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        mv_run_##format(&s, x, y, ldy);                                                            \
-    }
-AVX512_Q_TYPES(MV_DEFINE)
+#define DEFINE(type, name) ROWS_DEFINE(extern, avx512, name, mv_run)
+TIER_Q_TYPES(DEFINE)

@@ -180,16 +180,7 @@ PLAIN_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t 
 }
 
 #define PLAIN_DEFINE(format)                                                                       \
-    void avx512_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
-                                float *y, int64_t ldy) {                                           \
-        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        plain_matvec(&format##_format, &s, x, y + row0, ldy);                                      \
-    }                                                                                              \
-    void avx512_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,        \
-                                     const cpu_act *x, float *y, int64_t ldy) {                    \
-        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        plain_matvec(&format##_format, &s, x, y, ldy);                                             \
-    }                                                                                              \
+    ROWS_DEFINE(extern, avx512, format, plain_matvec)                                              \
     void avx512_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
                                 float *y, int64_t ldy, void *scratch) {                            \
         plain_matmul(&format##_format, w, row0, row1, x, y, ldy, scratch);                         \

@@ -7,6 +7,13 @@
  *
  *   value = d[group] * (byte - 2^offset_shift) - m[group]
  *
+ * Matvec takes some types another way: four groups at once (a quad), one per 128-bit lane, which is
+ * cheaper to unpack where groups are blocks apart, and cheaper to add up. With one scale per 32 a
+ * quad's vectors are elements 0..15 of its groups and elements 16..31. With one per 16 they are the
+ * first eight elements of either half and the last eight, so that 64 bits belong to one scale;
+ * scales are small integers there, and products are multiplied with them before they are added up
+ * any further.
+ *
  * The offset is taken off exactly, in integers, with the sums of the encoded activations; minima
  * are floats. Functions read only the chunk_bytes of the chunk: rows that are no multiple of 512
  * end in a copy padded with zeros (a scale of 0 makes the padding vanish).
@@ -36,6 +43,12 @@ typedef struct q_scales {
     __m512 d[2], m[2];
 } q_scales;
 
+/* The same where there is one per 16, as words in the order of elements: scale * d, min * dmin. */
+typedef struct q_subs {
+    __m512i scale, min;
+    __m512 d, dmin; /* the first block's in the lower half */
+} q_subs;
+
 typedef struct q_format {
     int chunk_bytes;
     int sub; /* elements per scale: 16 or 32 */
@@ -43,6 +56,10 @@ typedef struct q_format {
     int offset_shift; /* -1: no offset */
     __m512i (*quants)(const uint8_t *chunk, int step);
     void (*scales)(const uint8_t *chunk, q_scales *out);
+    /* Quad 0..3, or NULL: groups 4 i .. 4 i + 3; with one scale per 16, groups i and i + 4 of
+     * either block. */
+    void (*quad)(const uint8_t *chunk, int quad, __m512i out[2]);
+    void (*subs)(const uint8_t *chunk, q_subs *out); /* of quads, sub 16 only */
 } q_format;
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
@@ -100,6 +117,16 @@ AVX512_INLINE __m512i q_nibble_blocks(const uint8_t *a, const uint8_t *b) {
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
     v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
     return q_nibbles(v, shift);
+}
+
+/* 16 bytes of nibbles at p and at three places `bytes` apart: a quad. */
+AVX512_INLINE void q_nibble_quad(const uint8_t *p, int bytes, __m512i out[2]) {
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
+    for (int i = 1; i < 4; i++)
+        v = _mm512_mask_broadcast_i32x4(v, (__mmask16)(15u << 4 * i),
+                                        _mm_loadu_si128((const void *)(p + bytes * i)));
+    out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
+    out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
 
 /* Adds 16 where a bit of the two blocks' strings of 32 bits is set. */
@@ -214,10 +241,20 @@ AVX512_INLINE __m512i iq4_nl_quants(const uint8_t *chunk, int step) {
     return q_look_up(q_nibble_blocks(p + 2, p + 18 + 2), _mm_setr_epi8(QUANT_IQ4_VALUES), 128);
 }
 
+AVX512_INLINE void q_look_up_quad(__m128i table, int offset, __m512i out[2]) {
+    for (int i = 0; i < 2; i++) out[i] = q_look_up(out[i], table, offset);
+}
+
+AVX512_INLINE void iq4_nl_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+    q_nibble_quad(chunk + 4 * 18 * quad + 2, 18, out);
+    q_look_up_quad(_mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
+}
+
 static const q_format iq4_nl_format = {.chunk_bytes = 16 * 18,
                                        .sub = 32,
                                        .offset_shift = 7,
                                        .quants = iq4_nl_quants,
+                                       .quad = iq4_nl_quad,
                                        .scales = q4_0_scales};
 
 /* ---- MXFP4: 17 bytes per block, an exponent and 16 bytes of places in a table ---------------- */
@@ -225,6 +262,11 @@ static const q_format iq4_nl_format = {.chunk_bytes = 16 * 18,
 AVX512_INLINE __m512i mxfp4_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 17 * step;
     return q_look_up(q_nibble_blocks(p + 1, p + 17 + 1), _mm_setr_epi8(QUANT_E2M1_VALUES), 16);
+}
+
+AVX512_INLINE void mxfp4_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+    q_nibble_quad(chunk + 4 * 17 * quad + 1, 17, out);
+    q_look_up_quad(_mm_setr_epi8(QUANT_E2M1_VALUES), 16, out);
 }
 
 /* Exponents at bytes 0, 17, 34, 51 of four windows of 68 bytes: in words 0, 8, 17, 25, by turns the
@@ -250,6 +292,7 @@ static const q_format mxfp4_format = {.chunk_bytes = 16 * 17,
                                       .sub = 32,
                                       .offset_shift = 4,
                                       .quants = mxfp4_quants,
+                                      .quad = mxfp4_quad,
                                       .scales = mxfp4_scales};
 
 /* ---- Q8_0: 34 bytes = 17 words per block, the scale first ----------------------------------- */

@@ -30,6 +30,34 @@ AVX512_INLINE __m512 q_half(const uint8_t *p) {
     return _mm512_set1_ps(_cvtsh_ss(half));
 }
 
+/* 64 bytes each of both blocks, where planes of groups 0..3 and of 4..7 lie, become a quad. */
+AVX512_INLINE void q_interleave(const uint8_t *p, int block_bytes, __m512i out[2]) {
+    __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + block_bytes);
+    __m512i first = _mm512_shuffle_i32x4(a, b, 0x88), second = _mm512_shuffle_i32x4(a, b, 0xdd);
+    out[0] = _mm512_unpacklo_epi64(first, second);
+    out[1] = _mm512_unpackhi_epi64(first, second);
+}
+
+/* Words 0 and 1 at p and at p + block_bytes as halfs, to floats 0..3. */
+AVX512_INLINE __m512 q_four_halfs(const uint8_t *p, int block_bytes) {
+    int32_t a, b;
+    memcpy(&a, p, sizeof a);
+    memcpy(&b, p + block_bytes, sizeof b);
+    return _mm512_castps128_ps512(_mm_cvtph_ps(_mm_insert_epi32(_mm_cvtsi32_si128(a), b, 1)));
+}
+
+/* Of these the `i`th and the one two further, for the two blocks. */
+AVX512_INLINE __m512 q_of_blocks(__m512 halfs, int i) {
+    const __m512i blocks = _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm512_permutexvar_ps(_mm512_add_epi32(blocks, _mm512_set1_epi32(i)), halfs);
+}
+
+/* 16 bytes of both blocks. */
+AVX512_INLINE __m256i q_both(const uint8_t *p, int block_bytes) {
+    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const void *)p));
+    return _mm256_inserti128_si256(low, _mm_loadu_si128((const void *)(p + block_bytes)), 1);
+}
+
 /* 16 signed bytes times a scale. */
 AVX512_INLINE __m512 q_scaled(__m512 d, __m128i sc) {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)));
@@ -52,11 +80,31 @@ AVX512_INLINE void q2_K_scales(const uint8_t *chunk, q_scales *out) {
     }
 }
 
+AVX512_INLINE void q2_K_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+    q_interleave(chunk + 16, 84, out);
+    const __m512i shift = _mm512_set1_epi16((short)(2 * quad));
+    for (int i = 0; i < 2; i++) {
+        if (quad > 0) out[i] = _mm512_srlv_epi16(out[i], shift);
+        out[i] = _mm512_and_si512(out[i], _mm512_set1_epi8(3));
+    }
+}
+
+AVX512_INLINE void q2_K_subs(const uint8_t *chunk, q_subs *out) {
+    __m512i both = _mm512_cvtepu8_epi16(q_both(chunk, 84));
+    __m512 halfs = q_four_halfs(chunk + 80, 84);
+    out->scale = _mm512_and_si512(both, _mm512_set1_epi16(15));
+    out->min = _mm512_srli_epi16(both, 4);
+    out->d = q_of_blocks(halfs, 0);
+    out->dmin = q_of_blocks(halfs, 1);
+}
+
 static const q_format q2_K_format = {.chunk_bytes = 2 * 84,
                                      .sub = 16,
                                      .has_min = true,
                                      .offset_shift = -1,
                                      .quants = q2_K_quants,
+                                     .quad = q2_K_quad,
+                                     .subs = q2_K_subs,
                                      .scales = q2_K_scales};
 
 /* ---- Q3_K: 110 bytes per 256: hmask[32], qs[64], scales[12], d ------------------------------- */
@@ -67,29 +115,62 @@ AVX512_INLINE __m512i q3_K_quants(const uint8_t *chunk, int step) {
     return q_combine(low, 3, q_plane(block, 2 * (step & 3), 1, 2), 4);
 }
 
-/* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. */
-AVX512_INLINE __m128i q3_K_unpack_scales(const uint8_t *packed) {
-    int32_t high;
-    memcpy(&high, packed + 8, sizeof high);
-    __m128i nibbles = _mm_loadl_epi64((const void *)packed);
-    nibbles = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));
-    __m128i top = _mm_srlv_epi32(_mm_set1_epi32(high), _mm_setr_epi32(0, 2, 4, 6));
-    top = _mm_slli_epi16(_mm_and_si128(top, _mm_set1_epi8(3)), 4);
-    __m128i sc = _mm_or_si128(_mm_and_si128(nibbles, _mm_set1_epi8(15)), top);
-    return _mm_sub_epi8(sc, _mm_set1_epi8(32));
+/* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. The
+ * scales of both blocks. */
+AVX512_INLINE __m256i q3_K_unpack_scales(const uint8_t *chunk) {
+    const uint8_t *a = chunk + 96, *b = a + 110;
+    int32_t high[2];
+    memcpy(&high[0], a + 8, sizeof high[0]);
+    memcpy(&high[1], b + 8, sizeof high[1]);
+    __m256i nibbles = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadl_epi64((const void *)a)), _mm_loadl_epi64((const void *)b),
+        1);
+    nibbles = _mm256_unpacklo_epi64(nibbles, _mm256_srli_epi16(nibbles, 4));
+    __m256i top = _mm256_blend_epi32(_mm256_set1_epi32(high[0]), _mm256_set1_epi32(high[1]), 0xf0);
+    top = _mm256_srlv_epi32(top, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+    top = _mm256_slli_epi16(_mm256_and_si256(top, _mm256_set1_epi8(3)), 4);
+    __m256i sc = _mm256_or_si256(_mm256_and_si256(nibbles, _mm256_set1_epi8(15)), top);
+    return _mm256_sub_epi8(sc, _mm256_set1_epi8(32));
 }
 
 AVX512_INLINE void q3_K_scales(const uint8_t *chunk, q_scales *out) {
-    for (int b = 0; b < 2; b++) {
-        const uint8_t *block = chunk + 110 * b;
-        out->d[b] = q_scaled(q_half(block + 108), q3_K_unpack_scales(block + 96));
+    __m256i sc = q3_K_unpack_scales(chunk);
+    out->d[0] = q_scaled(q_half(chunk + 108), _mm256_castsi256_si128(sc));
+    out->d[1] = q_scaled(q_half(chunk + 110 + 108), _mm256_extracti128_si256(sc, 1));
+}
+
+/* A nibble of the plane of one bit has those of groups 0..3, or of 4..7. Two look-ups bring them
+ * above the two bits of groups 0 and 2 and of groups 1 and 3, which are unpacked together. */
+AVX512_INLINE void q3_K_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+    const __m128i even = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
+    const __m128i odd = _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68);
+    const __m512i shift = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
+    __m512i high = _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_loadu_si256((const void *)chunk)),
+        _mm256_loadu_si256((const void *)(chunk + 110)), 1);
+    __m512i of[2] = {_mm512_permutex_epi64(high, 0x88), _mm512_permutex_epi64(high, 0xdd)};
+    q_interleave(chunk + 32, 110, out);
+    for (int i = 0; i < 2; i++) {
+        of[i] = _mm512_and_si512(_mm512_srlv_epi64(of[i], shift), _mm512_set1_epi8(15));
+        of[i] = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(quad % 2 ? odd : even), of[i]);
+        __m512i low = quad % 2 ? _mm512_srli_epi16(out[i], 2) : out[i];
+        __m512i two = _mm512_ternarylogic_epi64(low, _mm512_set1_epi8(0x33), of[i], 0xea);
+        if (quad >= 2) two = _mm512_srli_epi16(two, 4);
+        out[i] = _mm512_and_si512(two, _mm512_set1_epi8(15));
     }
+}
+
+AVX512_INLINE void q3_K_subs(const uint8_t *chunk, q_subs *out) {
+    out->scale = _mm512_cvtepi8_epi16(q3_K_unpack_scales(chunk));
+    out->d = q_of_blocks(q_four_halfs(chunk + 106, 110), 1);
 }
 
 static const q_format q3_K_format = {.chunk_bytes = 2 * 110,
                                      .sub = 16,
                                      .offset_shift = 2,
                                      .quants = q3_K_quants,
+                                     .quad = q3_K_quad,
+                                     .subs = q3_K_subs,
                                      .scales = q3_K_scales};
 
 /* ---- Q4_K, Q5_K: d, dmin, 12 bytes of scales, (32 of fifth bits,) 128 of nibbles per 256 ----- */
@@ -187,6 +268,14 @@ AVX512_INLINE __m512i iq4_xs_quants(const uint8_t *chunk, int step) {
     return q_look_up(q_nibble_blocks(qs, qs + 16), _mm_setr_epi8(QUANT_IQ4_VALUES), 128);
 }
 
+/* The groups of a quad follow each other. */
+AVX512_INLINE void iq4_xs_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+    __m512i v = _mm512_loadu_si512(chunk + 136 * (quad / 2) + 8 + 64 * (quad % 2));
+    out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
+    out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+    q_look_up_quad(_mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
+}
+
 /* Scale j of a block: nibble j of scales_l, above it bits 2j, 2j + 1 of scales_h; from -32. */
 AVX512_INLINE void iq4_xs_scales(const uint8_t *chunk, q_scales *out) {
     const __m512i nibble_at = _mm512_set_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8,
@@ -211,6 +300,7 @@ static const q_format iq4_xs_format = {.chunk_bytes = 2 * 136,
                                        .sub = 32,
                                        .offset_shift = 7,
                                        .quants = iq4_xs_quants,
+                                       .quad = iq4_xs_quad,
                                        .scales = iq4_xs_scales};
 
 #endif

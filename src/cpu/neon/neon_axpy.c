@@ -1,29 +1,8 @@
-/* neon_axpy.c: sums of chosen rows times factors, for few columns.
- *
- * Memory is the limit: rows lie apart, each is a stream that ends after a few KiB. So rows are
- * taken AX_ROWS at a time, which are as many streams, the sums being loaded and stored once for all
- * of them; and while a group of rows is computed, the same places of the rows of a later group are
- * asked for, line by line between the arithmetic, so that requests are always in flight and the
- * first lines of a row have arrived when its turn comes.
- *
- * Each element's sum is one chain of multiply-adds in the order of the list, whatever the grouping:
- * a list may be cut anywhere. Rows with a factor of 0 are left out beforehand. Several columns take
- * turns on a block of the list, whose rows then come from the second cache for all but the first.
- */
+/* neon_axpy.c: sums of chosen rows times factors, for few columns: how tier_axpy.h does it in this
+ * tier. */
 #include "neon_floats.h"
-#include "neon_mat_t.h"
-
-enum {
-    AX_ROWS = 4,
-    AX_BLOCK = 64 /* rows that several columns take turns on: 272 KiB of Q8_0 at n_in 4096 */
-};
-
-/* Rows and their factors; n < AX_ROWS only in the last group of a list. */
-typedef struct ax_group {
-    const uint8_t *p[AX_ROWS];
-    float h[AX_ROWS];
-    int n;
-} ax_group;
+#include "neon_mat.h"
+#include "tier_axpy.h"
 
 /* A group of one row times its factor on to sum. */
 NEON_INLINE void ax_group_add(const w_format *f, const uint8_t *p, int g, const q_scales *s,
@@ -40,8 +19,7 @@ NEON_INLINE void ax_group_add(const w_format *f, const uint8_t *p, int g, const 
     }
 }
 
-/* A block of n_rows rows on to acc; lines at the same place of the rows `next` are prefetched. */
-NEON_INLINE void ax_block(const w_format *f, const int n_rows, const uint8_t *const p[AX_ROWS],
+SIMD_INLINE void ax_block(const w_format *f, const int n_rows, const uint8_t *const p[AX_ROWS],
                           const float h[AX_ROWS], const uint8_t *const next[AX_ROWS], float *acc) {
     q_scales scales[AX_ROWS];
     for (int r = 0; r < n_rows && f->sub; r++) f->scales(p[r], &scales[r]);
@@ -51,89 +29,14 @@ NEON_INLINE void ax_block(const w_format *f, const int n_rows, const uint8_t *co
         float *to = acc + W_GROUP * g;
         for (int i = 0; i < W_VECTORS; i++) sum[i] = vld1q_f32(to + 4 * i);
         for (int r = 0; r < n_rows; r++) {
-            const int lines = (f->block_bytes + W_LINE - 1) / W_LINE;
+            const int lines = (f->block_bytes + AX_LINE - 1) / AX_LINE;
             for (int l = lines * g / f->groups; l < lines * (g + 1) / f->groups; l++)
-                NEON_PREFETCH(next[r] + W_LINE * l);
+                NEON_PREFETCH(next[r] + AX_LINE * l);
             ax_group_add(f, p[r], g, &scales[r], h[r], sum);
         }
         for (int i = 0; i < W_VECTORS; i++) vst1q_f32(to + 4 * i, sum[i]);
     }
 }
 
-/* The last n < W_GROUP elements of rows of a plain type. */
-NEON_INLINE void ax_tail(const w_format *f, const int n_rows, const uint8_t *const p[AX_ROWS],
-                         const float h[AX_ROWS], const uint8_t *const next[AX_ROWS], float *acc,
-                         int64_t n) {
-    uint8_t tail[AX_ROWS][W_PLAIN_BYTES_MAX];
-    const uint8_t *at[AX_ROWS];
-    float sums[W_GROUP] = {0};
-    for (int r = 0; r < n_rows; r++) at[r] = w_block(f, p[r], n, tail[r]);
-    memcpy(sums, acc, (size_t)n * sizeof *acc);
-    ax_block(f, n_rows, at, h, next, sums);
-    memcpy(acc, sums, (size_t)n * sizeof *acc);
-}
-
-/* n_rows rows from row `first` of a group on. */
-NEON_INLINE void ax_rows(const w_format *f, const int n_rows, const cpu_mat *w,
-                         const ax_group *group, int first, const ax_group *after, float *acc) {
-    const uint8_t *p[AX_ROWS], *next[AX_ROWS];
-    for (int r = 0; r < n_rows; r++) {
-        p[r] = group->p[first + r];
-        next[r] = after->p[first + r];
-    }
-    int64_t j = 0;
-    for (; j + w_elems(f) <= w->n_in; j += w_elems(f)) {
-        ax_block(f, n_rows, p, group->h + first, next, acc + j);
-        for (int r = 0; r < n_rows; r++) {
-            p[r] += f->block_bytes;
-            next[r] += f->block_bytes;
-        }
-    }
-    if (!f->sub && j < w->n_in) ax_tail(f, n_rows, p, group->h + first, next, acc + j, w->n_in - j);
-}
-
-/* The next rows of the list whose factor is not 0; moves *i on. */
-NEON_INLINE void ax_take(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h,
-                         int64_t *i, ax_group *out) {
-    out->n = 0;
-    for (; *i < n_rows && out->n < AX_ROWS; ++*i) {
-        if (h[*i] == 0.0f) continue;
-        out->p[out->n] = (const uint8_t *)w->data + (size_t)rows[*i] * w->row_bytes;
-        out->h[out->n++] = h[*i];
-    }
-    /* prefetching needs some address */
-    for (int r = out->n; r < AX_ROWS; r++) out->p[r] = r ? out->p[r - 1] : w->data;
-}
-
-NEON_INLINE void ax_column(const w_format *f, const cpu_mat *w, const int32_t *rows, int64_t n_rows,
-                           const float *h, float *acc) {
-    ax_group group[2];
-    int64_t taken = 0;
-    ax_take(w, rows, n_rows, h, &taken, &group[0]);
-    for (int g = 0;; g ^= 1) {
-        ax_group *now = &group[g], *next = &group[g ^ 1];
-        ax_take(w, rows, n_rows, h, &taken, next);
-        if (now->n < AX_ROWS) {
-            for (int r = 0; r < now->n; r++) ax_rows(f, 1, w, now, r, next, acc);
-            return;
-        }
-        ax_rows(f, AX_ROWS, w, now, 0, next, acc);
-    }
-}
-
-NEON_INLINE void ax_run(const w_format *f, const cpu_mat *w, const int32_t *rows, int64_t n_rows,
-                        const float *h, int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc) {
-    const int64_t block = n_cols > 1 ? AX_BLOCK : n_rows;
-    for (int64_t i = 0; i < n_rows; i += block) {
-        int64_t n = n_rows - i < block ? n_rows - i : block;
-        for (int64_t c = 0; c < n_cols; c++)
-            ax_column(f, w, rows + i, n, h + c * ldh + i, acc + c * ldacc);
-    }
-}
-
-#define AX_DEFINE(type, format)                                                                    \
-    void neon_axpy_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h, \
-                            int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc) {              \
-        ax_run(&w_##format, w, rows, n_rows, h, ldh, n_cols, acc, ldacc);                          \
-    }
-NEON_T_TYPES(AX_DEFINE)
+#define DEFINE(type, format) AX_DEFINE(neon, format)
+TIER_TYPES(DEFINE)

@@ -204,16 +204,7 @@ NEON_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t r
 }
 
 #define PLAIN_DEFINE(format)                                                                       \
-    void neon_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
-                              float *y, int64_t ldy) {                                             \
-        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        plain_matvec(&format##_format, &s, x, y + row0, ldy);                                      \
-    }                                                                                              \
-    void neon_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
-                                   const cpu_act *x, float *y, int64_t ldy) {                      \
-        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        plain_matvec(&format##_format, &s, x, y, ldy);                                             \
-    }                                                                                              \
+    ROWS_DEFINE(extern, neon, format, plain_matvec)                                                \
     void neon_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
                               float *y, int64_t ldy, void *scratch) {                              \
         plain_matmul(&format##_format, w, row0, row1, x, y, ldy, scratch);                         \

@@ -14,6 +14,8 @@
 enum {
     W_GROUP = CPU_ACT_GROUP,                          /* elements */
     W_VECTORS = W_GROUP / 4,                          /* of a group */
+    W_ELEMS_MAX = QUANT_K,                            /* of a block */
+    W_BYTES_MAX = (int)sizeof(block_q6_K),            /* the widest block */
     W_PLAIN_BYTES_MAX = W_GROUP * (int)sizeof(float), /* of a group of F32 */
     W_LINE = 64                                       /* bytes from prefetch to prefetch */
 };

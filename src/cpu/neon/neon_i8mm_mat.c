@@ -8,10 +8,10 @@
                                    float *y, int64_t ldy, void *scratch) {                         \
         mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \
     }
-NEON_Q_TYPES(MM_DEFINE)
+TIER_Q_TYPES(MM_DEFINE)
 
 #define ENTRY(type, format) k->mat[QUANT_##type].matmul = neon_i8mm_matmul_##format;
 
 void cpu_init_neon_i8mm_mat(cpu_kernels *k) {
-    NEON_Q_TYPES(ENTRY)
+    TIER_Q_TYPES(ENTRY)
 }

@@ -7,4 +7,4 @@
                               float *y, int64_t ldy, void *scratch) {                              \
         mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \
     }
-NEON_Q_TYPES(MM_DEFINE)
+TIER_Q_TYPES(MM_DEFINE)

@@ -7,7 +7,7 @@
  *
  * scratch: tiles[MT_COLS / 16], each MT_ROWS lines and one unused (see MT_TILE). */
 #include "neon_floats.h"
-#include "neon_mat_t.h"
+#include "neon_mat.h"
 #include "tiers.h"
 
 enum {
@@ -113,4 +113,4 @@ NEON_INLINE void mt_run(const w_format *f, const cpu_mat *w, int64_t col0, int64
                                 float *y, int64_t ldy, void *scratch) {                            \
         mt_run(&w_##format, w, col0, col1, h, y, ldy, scratch);                                    \
     }
-NEON_T_TYPES(MT_DEFINE)
+TIER_TYPES(MT_DEFINE)

@@ -95,20 +95,5 @@ NEON_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, 
     }
 }
 
-/* One body for both kernels: there are many of them, and they are long. */
-#define MV_DEFINE(type, format)                                                                    \
-    static __attribute__((noinline)) void mv_run_##format(const cpu_rows *s, const cpu_act *x,     \
-                                                          float *y, int64_t ldy) {                 \
-        mv_run(&format##_format, s, x, y, ldy);                                                    \
-    }                                                                                              \
-    void neon_matvec_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
-                              float *y, int64_t ldy) {                                             \
-        const cpu_rows s = {w, NULL, row0, row1 - row0};                                           \
-        mv_run_##format(&s, x, y + row0, ldy);                                                     \
-    }                                                                                              \
-    void neon_matvec_rows_##format(const cpu_mat *w, const int32_t *rows, int64_t n_rows,          \
-                                   const cpu_act *x, float *y, int64_t ldy) {                      \
-        const cpu_rows s = {w, rows, 0, n_rows};                                                   \
-        mv_run_##format(&s, x, y, ldy);                                                            \
-    }
-NEON_Q_TYPES(MV_DEFINE)
+#define DEFINE(type, name) ROWS_DEFINE(extern, neon, name, mv_run)
+TIER_Q_TYPES(DEFINE)

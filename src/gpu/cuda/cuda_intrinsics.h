@@ -2,6 +2,7 @@
 #ifndef GPU_CUDA_CUDA_INTRINSICS_H
 #define GPU_CUDA_CUDA_INTRINSICS_H
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
@@ -32,6 +33,9 @@ static __device__ __forceinline__ uint16_t gpu_float_half(float v) {
 }
 static __device__ __forceinline__ float gpu_bits_float(uint32_t bits) {
     return __uint_as_float(bits);
+}
+static __device__ __forceinline__ uint32_t gpu_float_bits(float v) {
+    return __float_as_uint(v);
 }
 /* Nearest integer, ties to even. */
 static __device__ __forceinline__ int gpu_round(float v) {
@@ -71,6 +75,125 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns() {
 }
 static __device__ __forceinline__ void gpu_pause() {
     __nanosleep(100);
+}
+
+/* ---- tensor cores ----------------------------------------------------------------------------
+ *
+ * The matrices of a multiplication are spread over a warp in fragments. A fragment of 16 x 16
+ * 16-bit values is four registers per lane, one for each 8 x 8 part: rows 0..7, rows 8..15, then
+ * the same of the upper columns; lane l has of each part row l / 4, columns 2 (l % 4) and the next.
+ */
+#define GPU_MMA 1 /* for this backend */
+/* For the processor that is compiled for; the host's pass of the compiler takes part as well. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define GPU_MMA_BF16 1
+#else
+#define GPU_MMA_BF16 0
+#endif
+
+/* Two values, rounded to nearest even, the first in the low half. */
+static __device__ __forceinline__ uint32_t gpu_half_pair(float low, float high) {
+    const __half2 v = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&v);
+}
+static __device__ __forceinline__ uint32_t gpu_bf16_pair(float low, float high) {
+    const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&v);
+}
+
+static __device__ __forceinline__ void cuda_load_matrices(uint32_t (&f)[4], const uint16_t *line) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+                 : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(line)))
+                 : "memory");
+}
+
+/* The fragment at `tile`, in shared memory: 16 lines of 16 values, `stride` values apart, both
+ * aligned to 16 bytes. By all threads of a warp together. */
+static __device__ __forceinline__ void gpu_load_fragment(uint32_t (&f)[4], const uint16_t *tile,
+                                                         int stride) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    cuda_load_matrices(f, tile + lane % 16 * stride + lane / 16 * 8);
+}
+/* The same with the two parts in the middle exchanged: where lines are columns of b (gpu_mma), each
+ * two registers are eight of them. */
+static __device__ __forceinline__ void gpu_load_fragment_b(uint32_t (&f)[4], const uint16_t *tile,
+                                                           int stride) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    cuda_load_matrices(f, tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
+}
+/* As gpu_load_fragment where lines are the fragment's columns. */
+static __device__ __forceinline__ void gpu_load_fragment_t(uint32_t (&f)[4], const uint16_t *tile,
+                                                           int stride) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint16_t *line = tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+                 : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(line)))
+                 : "memory");
+}
+
+/* c += a b for 16 x 16 a, 16 x 8 b, in float. b0, b1: the first and last eight terms; lane l has
+ * column l / 4, terms 2 (l % 4) and the next. In c it has row l / 4, columns 2 (l % 4) and the
+ * next, then the same of row l / 4 + 8. */
+static __device__ __forceinline__ void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4],
+                                                   uint32_t b0, uint32_t b1) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* eight terms at a time */
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2]), "r"(a[3]), "r"(b1));
+#else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+#if GPU_MMA_BF16
+static __device__ __forceinline__ void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4],
+                                                    uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
+/* Sixteen bytes on their way from global to shared memory, zeros where there are none. They are
+ * there when `end` has returned and, for other threads, behind a barrier; `shared` is not to be
+ * used between the two. Asynchronous where the processor can, else by registers. */
+struct gpu_copy16 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    uint4 v;
+    void *to;
+#endif
+};
+static __device__ __forceinline__ void gpu_copy16_begin(gpu_copy16 &copy, void *shared,
+                                                        const void *global, bool there) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    copy.v = there ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+    copy.to = shared;
+#else
+    (void)copy;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+                 "l"(global), "r"(there ? 16 : 0)
+                 : "memory");
+#endif
+}
+/* Of all copies of this thread that have begun, `copy` among them. */
+template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy16 (&copy)[N]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    for (int i = 0; i < N; i++) *static_cast<uint4 *>(copy[i].to) = copy[i].v;
+#else
+    (void)copy;
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 #endif

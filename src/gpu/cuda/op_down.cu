@@ -9,7 +9,11 @@
 #include "gpu_dot.h"
 #include "op_table.h"
 
-enum { WARPS = 4, ADD_THREADS = 256 };
+enum {
+    WARPS = 4,
+    ADD_THREADS = 256,
+    MIN_BLOCKS = 3 /* per multiprocessor: with more, sums would not stay in registers */
+};
 
 /* Elements per unit, and the unit's values times a factor added to acc. */
 template <class F, bool quantized> struct unit_of;
@@ -56,7 +60,7 @@ static __device__ __forceinline__ bool any_from(const gpu_down_rows &a, int c, i
 }
 
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP) down_kernel(gpu_down_rows a) {
+static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
     typedef unit_of<F, F::quantized> unit_type;
     typedef down_shared<F, C> shared_type;
     GPU_SHARED(shared_type, shared);

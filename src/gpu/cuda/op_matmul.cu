@@ -1,103 +1,141 @@
-/* op_matmul.cu: products for prompts: tiles of weights are decoded to floats in shared memory once
- * and meet a tile of columns; a thread makes 4 x 4 results. `transposed` is the product over rows
- * (down_t): there outputs run along a row's elements. Inputs are floats for every type. */
+/* op_matmul.cu: products for prompts, y = W x for any number of columns, and the product over rows
+ * (down_t).
+ *
+ * With tensor cores columns are rounded to 16-bit floats first, by a kernel of their own, and tiles
+ * of weights are decoded to the same (gpu_tile_mma.h); float32 weights, and others where tensor
+ * cores do not know their type, take float units (gpu_tile_float.h). What a kernel does is settled
+ * when it is compiled for a processor, how it is launched is not: both ways have the same grid.
+ * Tiles of columns are the first dimension, so that blocks which run side by side share weights. */
 #include <assert.h>
 
-#include "gpu_formats.h"
+#include "gpu_tile_float.h"
+#include "gpu_tile_mma.h"
 #include "op_table.h"
 
 enum {
-    OUT_TILE = 64, /* outputs */
-    COL_TILE = 64, /* columns of x */
-    SUM_TILE = 32, /* elements of the sum */
-    THREADS = 256, /* 16 x 16, of 4 x 4 results */
-    SIDE = 4,
-    PAD = 4 /* words between lines, so that lines start in different banks, aligned to 16 bytes */
+    MIN_BLOCKS = 2, /* per multiprocessor: as many as Turing's shared memory is for */
+    ROUND_WARPS = 8
 };
 
-struct alignas(16) matmul_shared {
-    float w[SUM_TILE][OUT_TILE + PAD];
-    float x[SUM_TILE][COL_TILE + PAD];
+struct matmul_args {
+    gpu_matmul a;
+    tile_columns columns;
 };
 
-/* w[k][o] = weight of output o0 + o and element k0 + k; zero outside of the matrix. Neighbouring
- * threads take neighbouring elements of a row. */
-template <class F, bool transposed>
-static __device__ __forceinline__ void load_weights(const gpu_mat &m, matmul_shared &shared,
-                                                    int64_t o0, int64_t k0) {
-    const int along = transposed ? OUT_TILE : SUM_TILE;
-    for (int i = (int)threadIdx.x; i < OUT_TILE * SUM_TILE; i += THREADS) {
-        const int in_row = i % along, of_row = i / along;
-        const int o = transposed ? in_row : of_row, k = transposed ? of_row : in_row;
-        const int64_t row = transposed ? k0 + k : o0 + o, at = transposed ? o0 + o : k0 + k;
-        float v = 0.0f;
-        if (row < m.n_out && at < m.n_in)
-            v = F::value((const uint8_t *)m.data + (size_t)row * m.row_bytes, m.n_in, at);
-        shared.w[k][o] = v;
-    }
+/* ---- columns -----------------------------------------------------------------------------------
+ */
+
+static tile_columns columns_in(void *scratch, int64_t n_sum, int32_t n_cols) {
+    tile_columns c;
+    c.ld = (n_sum + TILE_SUM - 1) / TILE_SUM * TILE_SUM;
+    c.x = static_cast<uint16_t *>(scratch);
+    c.undo = reinterpret_cast<float *>(c.x + c.ld * n_cols);
+    return c;
 }
 
-static __device__ __forceinline__ void load_columns(const gpu_input &in, int64_t n,
-                                                    matmul_shared &shared, int64_t c0, int64_t k0) {
-    for (int i = (int)threadIdx.x; i < COL_TILE * SUM_TILE; i += THREADS) {
-        const int k = i % SUM_TILE, c = i / SUM_TILE;
-        const bool there = c0 + c < in.n_cols && k0 + k < n;
-        shared.x[k][c] = there ? in.x[(c0 + c) * in.ldx + k0 + k] : 0.0f;
-    }
+#if GPU_MMA
+struct round_args {
+    gpu_input in;
+    int64_t n;
+    tile_columns columns;
+};
+
+/* The power of two that brings `largest` to [2^14, 2^15), as bits of its exponent: half ends at
+ * 2^16. 1 where there is nothing to scale; no more than 2^126, whose inverse is a normal number. */
+static __device__ __forceinline__ uint32_t scale_exponent(float largest) {
+    const uint32_t one = 127, most = one + 126;
+    const uint32_t exponent = gpu_float_bits(largest) >> 23;
+    if (largest == 0.0f || !(largest < INFINITY)) return one;
+    const uint32_t wanted = 2 * one + 14 - exponent;
+    return wanted < most ? wanted : most;
 }
 
+/* A column per block. */
+template <bool bf16>
+static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(round_args a) {
+    struct shared_type {
+        float largest[ROUND_WARPS];
+    };
+    GPU_SHARED(shared_type, shared);
+    const int64_t c = blockIdx.x;
+    const float *x = a.in.x + c * a.in.ldx;
+    uint32_t *out = (uint32_t *)(a.columns.x + c * a.columns.ld);
+    float scale = 1.0f, undo = 1.0f;
+    if (!bf16) {
+        float largest = 0.0f;
+        for (int64_t i = threadIdx.x; i < a.n; i += ROUND_WARPS * GPU_WARP)
+            largest = fmaxf(largest, fabsf(x[i]));
+        largest = gpu_warp_max(largest);
+        if (gpu_lane() == 0) shared.largest[gpu_warp()] = largest;
+        gpu_sync();
+        for (int i = 0; i < ROUND_WARPS; i++) largest = fmaxf(largest, shared.largest[i]);
+        const uint32_t exponent = scale_exponent(largest);
+        scale = gpu_bits_float(exponent << 23);
+        undo = gpu_bits_float((254 - exponent) << 23);
+    }
+    for (int64_t i = threadIdx.x; i < a.columns.ld / 2; i += ROUND_WARPS * GPU_WARP) {
+        const float low = 2 * i < a.n ? scale * x[2 * i] : 0.0f;
+        const float high = 2 * i + 1 < a.n ? scale * x[2 * i + 1] : 0.0f;
+        out[i] = bf16 ? gpu_bf16_pair(low, high) : gpu_half_pair(low, high);
+    }
+    if (threadIdx.x == 0) a.columns.undo[c] = undo;
+}
+#endif
+
+static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
+#if GPU_MMA
+    if (m.a.w.type == QUANT_F32) return;
+    const round_args r = {m.a.in, n, m.columns};
+    const gpu_grid grid = {(unsigned)m.a.in.n_cols, 1, 1, ROUND_WARPS * GPU_WARP};
+    gpu_launch(s, grid, m.a.w.type == QUANT_BF16 ? round_kernel<true> : round_kernel<false>, r);
+#else
+    (void)s, (void)m, (void)n;
+#endif
+}
+
+/* ---- tiles -------------------------------------------------------------------------------------
+ */
+
+/* Which way this compilation has for a type. */
+template <class F, bool transposed> struct tile_way {
+#if GPU_MMA
+    typedef tile_mma<F, transposed> type;
+#else
+    typedef tile_float<F, transposed> type;
+#endif
+};
+template <bool transposed> struct tile_way<gpu_f32, transposed> {
+    typedef tile_float<gpu_f32, transposed> type;
+};
+#if GPU_MMA && !GPU_MMA_BF16
+template <bool transposed> struct tile_way<gpu_bf16, transposed> {
+    typedef tile_float<gpu_bf16, transposed> type;
+};
+#endif
+
 template <class F, bool transposed>
-static __global__ void __launch_bounds__(THREADS) matmul_kernel(gpu_matmul a) {
-    GPU_SHARED(matmul_shared, shared);
-    const int64_t o0 = (int64_t)blockIdx.x * OUT_TILE, c0 = (int64_t)blockIdx.y * COL_TILE;
-    const int64_t n_sum = transposed ? a.w.n_out : a.w.n_in;
-    const int64_t n_out = transposed ? a.w.n_in : a.w.n_out;
-    const int o = (int)threadIdx.x % 16 * SIDE, c = (int)threadIdx.x / 16 * SIDE;
-    float sum[SIDE][SIDE];
-    GPU_UNROLL
-    for (int i = 0; i < SIDE; i++) {
-        GPU_UNROLL
-        for (int j = 0; j < SIDE; j++) sum[i][j] = 0.0f;
-    }
-    for (int64_t k0 = 0; k0 < n_sum; k0 += SUM_TILE) {
-        load_weights<F, transposed>(a.w, shared, o0, k0);
-        load_columns(a.in, n_sum, shared, c0, k0);
-        gpu_sync();
-        GPU_UNROLL
-        for (int k = 0; k < SUM_TILE; k++) {
-            const uint4 w4 = gpu_load16(&shared.w[k][o]), x4 = gpu_load16(&shared.x[k][c]);
-            const float w[SIDE] = {gpu_bits_float(w4.x), gpu_bits_float(w4.y), gpu_bits_float(w4.z),
-                                   gpu_bits_float(w4.w)};
-            const float x[SIDE] = {gpu_bits_float(x4.x), gpu_bits_float(x4.y), gpu_bits_float(x4.z),
-                                   gpu_bits_float(x4.w)};
-            GPU_UNROLL
-            for (int i = 0; i < SIDE; i++) {
-                GPU_UNROLL
-                for (int j = 0; j < SIDE; j++) sum[i][j] += x[i] * w[j];
-            }
-        }
-        gpu_sync();
-    }
-    GPU_UNROLL
-    for (int i = 0; i < SIDE; i++) {
-        GPU_UNROLL
-        for (int j = 0; j < SIDE; j++) {
-            if (c0 + c + i >= a.in.n_cols || o0 + o + j >= n_out) continue;
-            const float bias = a.bias ? a.bias[o0 + o + j] : 0.0f;
-            const float v = a.scale_last ? a.scale * (sum[i][j] + bias)
-                                         : a.scale * sum[i][j] + bias;
-            float *y = a.y + (c0 + c + i) * a.ldy + o0 + o + j;
-            *y = a.add ? *y + v : v;
-        }
-    }
+static __global__ void __launch_bounds__(TILE_THREADS, MIN_BLOCKS) matmul_kernel(matmul_args m) {
+    tile_way<F, transposed>::type::run(m.a, m.columns);
+}
+
+template <bool transposed>
+static __global__ void __launch_bounds__(TILE_THREADS, MIN_BLOCKS) precise_kernel(matmul_args m) {
+    tile_float<gpu_f16, transposed>::run(m.a, m.columns);
 }
 
 template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     const int64_t n_out = transposed ? a->w.n_in : a->w.n_out;
-    assert(a->in.n_cols >= 1 && a->in.x);
-    const gpu_grid grid = {gpu_blocks(n_out, OUT_TILE), gpu_blocks(a->in.n_cols, COL_TILE), 1,
-                           THREADS};
-#define FORMAT(F) gpu_launch(s, grid, matmul_kernel<F, transposed>, *a)
+    const int64_t n_sum = transposed ? a->w.n_out : a->w.n_in;
+    assert(a->in.n_cols >= 1 && a->in.x && a->scratch);
+    const matmul_args m = {*a, columns_in(a->scratch, n_sum, a->in.n_cols)};
+    const gpu_grid grid = {gpu_blocks(a->in.n_cols, TILE_COLS), gpu_blocks(n_out, TILE_OUT), 1,
+                           TILE_THREADS};
+    if (a->precise && a->w.type == QUANT_F16) {
+        gpu_launch(s, grid, precise_kernel<transposed>, m);
+        return;
+    }
+    round_columns(s, m, n_sum);
+#define FORMAT(F) gpu_launch(s, grid, matmul_kernel<F, transposed>, m)
     GPU_FORMAT_SWITCH(a->w.type, FORMAT);
 #undef FORMAT
 }

@@ -14,6 +14,7 @@
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
 #define GPU_HAS_TENSOR_CORES(properties) false /* matrix units differ by family: not used */
+#define GPU_MMA                          0
 
 #define cudaDevAttrGlobalMemoryBusWidth  hipDeviceAttributeMemoryBusWidth
 #define cudaDevAttrMemoryClockRate       hipDeviceAttributeMemoryClockRate

@@ -29,7 +29,7 @@ enum : size_t {
 };
 
 enum thread_state { READY, AT_BARRIER, AT_WARP, DONE };
-enum warp_op { WARP_SUM, WARP_MAX, WARP_SUM8, WARP_MAX8, WARP_BALLOT };
+enum warp_op { WARP_SUM, WARP_MAX, WARP_SUM8, WARP_MAX8, WARP_BALLOT, WARP_MMA, WARP_MMA_BF16 };
 
 struct block_thread {
     sim_thread self; /* first: sim_self points here */
@@ -39,6 +39,9 @@ struct block_thread {
     warp_op op;
     float value;
     uint32_t bits;
+    /* WARP_MMA: the thread's parts of the matrices */
+    float *mma_c;
+    uint32_t mma_a[4], mma_b[2];
     unsigned barriers, warp_ops; /* that this thread came to */
 };
 
@@ -131,6 +134,23 @@ uint32_t gpu_ballot(bool v) {
     return answer_bits(warp_operation(WARP_BALLOT, 0, v));
 }
 
+SIM_UNSEEN static void set_parts(float *c, const uint32_t *a, uint32_t b0, uint32_t b1) {
+    block_thread *t = current();
+    t->mma_c = c;
+    memcpy(t->mma_a, a, sizeof t->mma_a);
+    t->mma_b[0] = b0;
+    t->mma_b[1] = b1;
+}
+
+void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    set_parts(c, a, b0, b1);
+    warp_operation(WARP_MMA, 0, 0);
+}
+void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    set_parts(c, a, b0, b1);
+    warp_operation(WARP_MMA_BF16, 0, 0);
+}
+
 SIM_UNSEEN static void *shared_of(sim_worker *w, size_t n_bytes) {
     if (w->n_shared == 0) {
         w->n_shared = n_bytes;
@@ -220,6 +240,35 @@ SIM_UNSEEN static void max_groups(block_thread *t, int width) {
     }
 }
 
+/* One of a register's two 16-bit floats. */
+static float part_of(uint32_t pair, int i, bool bf16) {
+    const uint32_t bits = i ? pair >> 16 : pair & 0xffff;
+    return bf16 ? gpu_bits_float(bits << 16) : gpu_half_float(bits);
+}
+
+/* c += a b: gathers the fragments (cuda_intrinsics.h says which lane has what), sums in float. */
+SIM_UNSEEN static void multiply(block_thread *t, bool bf16) {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < GPU_WARP; lane++) {
+        const int row = lane / 4, col = lane % 4 * 2;
+        for (int i = 0; i < 2; i++) {
+            for (int part = 0; part < 4; part++)
+                a[row + part % 2 * 8][col + part / 2 * 8 + i] = part_of(t[lane].mma_a[part], i,
+                                                                        bf16);
+            for (int part = 0; part < 2; part++)
+                b[col + part * 8 + i][row] = part_of(t[lane].mma_b[part], i, bf16);
+        }
+    }
+    for (int lane = 0; lane < GPU_WARP; lane++) {
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+            float sum = t[lane].mma_c[i];
+            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][col];
+            t[lane].mma_c[i] = sum;
+        }
+    }
+}
+
 /* Works out the operation that all threads of a warp have asked for; false when they differ. */
 SIM_UNSEEN static bool answer_warp(block_thread *t) {
     uint32_t ballot = 0;
@@ -231,6 +280,7 @@ SIM_UNSEEN static bool answer_warp(block_thread *t) {
     if (t[0].op == WARP_SUM8) sum_tree(t, 8);
     if (t[0].op == WARP_MAX) max_groups(t, GPU_WARP);
     if (t[0].op == WARP_MAX8) max_groups(t, 8);
+    if (t[0].op == WARP_MMA || t[0].op == WARP_MMA_BF16) multiply(t, t[0].op == WARP_MMA_BF16);
     for (int i = 0; i < GPU_WARP; i++) {
         t[i].bits = ballot;
         t[i].state = READY;

@@ -101,6 +101,7 @@ static pi_status sim_describe(int index, gpu_info *info, pi_error *err) {
     snprintf(info->arch, sizeof info->arch, "sim");
     info->memory_total = info->memory_free = SIM_MEMORY;
     info->n_units = 1;
+    info->tensor_cores = GPU_MMA;
     return PI_OK;
 }
 

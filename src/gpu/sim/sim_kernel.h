@@ -57,7 +57,7 @@ static inline float gpu_bits_float(uint32_t bits) {
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-static inline uint32_t sim_float_bits(float f) {
+static inline uint32_t gpu_float_bits(float f) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
@@ -69,17 +69,17 @@ static inline float gpu_half_float(uint32_t h) {
     uint32_t sign = (h & 0x8000u) << 16, magnitude = (h & 0x7fffu) << 13;
     if (magnitude >= 0x7c00u << 13) return gpu_bits_float(sign | magnitude | 0x7f800000u);
     float scaled = gpu_bits_float(magnitude) * gpu_bits_float((112u + 127u) << 23);
-    return gpu_bits_float(sim_float_bits(scaled) | sign);
+    return gpu_bits_float(gpu_float_bits(scaled) | sign);
 }
 
 /* Round to nearest even. */
 static inline uint16_t gpu_float_half(float f) {
-    uint32_t bits = sim_float_bits(f), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+    uint32_t bits = gpu_float_bits(f), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7fffu);
     if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u); /* >= 65520 */
     if (magnitude < 0x38800000u) { /* below 2^-14: denormal; adding 0.5 leaves units of 2^-24 */
         float shifted = gpu_bits_float(magnitude) + 0.5f;
-        return static_cast<uint16_t>(sign | (sim_float_bits(shifted) - 0x3f000000u));
+        return static_cast<uint16_t>(sign | (gpu_float_bits(shifted) - 0x3f000000u));
     }
     uint32_t odd = magnitude >> 13 & 1;
     return static_cast<uint16_t>(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
@@ -128,5 +128,70 @@ static inline void gpu_fence_system() {
 }
 uint64_t gpu_clock_ns();
 void gpu_pause(); /* lets other threads of the machine run */
+
+/* ---- tensor cores: see cuda_intrinsics.h for the layout of fragments --------------------------
+ *
+ * GPU_NO_MMA leaves them out, as on a processor that has none. */
+#if defined(GPU_NO_MMA)
+#define GPU_MMA 0
+#else
+#define GPU_MMA      1
+#define GPU_MMA_BF16 1
+
+static inline uint32_t gpu_half_pair(float low, float high) {
+    return gpu_float_half(low) | static_cast<uint32_t>(gpu_float_half(high)) << 16;
+}
+/* Round to nearest even; NaN stays NaN. */
+static inline uint32_t sim_float_bf16(float f) {
+    const uint32_t bits = gpu_float_bits(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40;
+    return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+static inline uint32_t gpu_bf16_pair(float low, float high) {
+    return sim_float_bf16(low) | sim_float_bf16(high) << 16;
+}
+
+static inline void gpu_load_fragment(uint32_t (&f)[4], const uint16_t *tile, int stride) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int i = 0; i < 4; i++) {
+        const uint16_t *p = tile + (lane / 4 + i % 2 * 8) * stride + lane % 4 * 2 + i / 2 * 8;
+        f[i] = p[0] | static_cast<uint32_t>(p[1]) << 16;
+    }
+}
+static inline void gpu_load_fragment_b(uint32_t (&f)[4], const uint16_t *tile, int stride) {
+    gpu_load_fragment(f, tile, stride);
+    const uint32_t second = f[1];
+    f[1] = f[2];
+    f[2] = second;
+}
+static inline void gpu_load_fragment_t(uint32_t (&f)[4], const uint16_t *tile, int stride) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int i = 0; i < 4; i++) {
+        const uint16_t *p = tile + (lane % 4 * 2 + i / 2 * 8) * stride + lane / 4 + i % 2 * 8;
+        f[i] = p[0] | static_cast<uint32_t>(p[stride]) << 16;
+    }
+}
+
+void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+
+/* Done as late as the hardware may: nobody sees the bytes before `end`. */
+struct gpu_copy16 {
+    void *to;
+    const void *from;
+    bool there;
+};
+static inline void gpu_copy16_begin(gpu_copy16 &copy, void *shared, const void *global,
+                                    bool there) {
+    copy = {shared, global, there};
+}
+template <int N> static inline void gpu_copy16_end(gpu_copy16 (&copy)[N]) {
+    for (int i = 0; i < N; i++) {
+        uint4 v = {0, 0, 0, 0};
+        if (copy[i].there) v = gpu_load16(copy[i].from);
+        *static_cast<uint4 *>(__builtin_assume_aligned(copy[i].to, 16)) = v;
+    }
+}
+#endif
 
 #endif

@@ -1,0 +1,196 @@
+/* hybrid_prompts.c: passes of many tokens in layers whose home is the GPU and whose cold neurons
+ * live on the host. Either the processor computes these, as it does for single tokens, or their
+ * rows are copied to the GPU tile by tile and it computes all of the layer. Computing takes the
+ * longer the more tokens there are, copying always takes the same; both rates are measured when the
+ * context is made, the second by copying rows of the model itself. */
+#include <limits.h>
+#include <math.h>
+
+#include "clock.h"
+#include "hybrid_impl.h"
+#include "plan_build.h"
+
+enum { RATE_TILES = 3 }; /* that are copied for measuring */
+
+/* ---- cold shares ----------------------------------------------------------------------------- */
+
+static bool is_in(const plan_step *s) {
+    return s->op == OP_FFN_NEURONS || s->op == OP_FFN_IN;
+}
+
+/* The processor's steps of the layer. */
+static bool find_cold(const plan *p, int layer, hybrid_cold *out) {
+    *out = (hybrid_cold){0};
+    for (int i = 0; i < p->n_steps; i++) {
+        const plan_step *s = &p->steps[i];
+        if (!s->cold || s->layer != layer) continue;
+        if (is_in(s)) out->in = s;
+        if (s->op == OP_FFN_DOWN) out->down = s->ffn->down;
+        if (s->op == OP_MATMUL) out->down = s->matrix[0];
+    }
+    return out->in;
+}
+
+static int64_t n_neurons(const hybrid_cold *cold) {
+    return cold->in->matrix[0].w.n_out;
+}
+
+static bool has_rows(const hybrid_cold *cold) { /* down has one per neuron */
+    return cold->down.role == ROLE_FFN_DOWN_T;
+}
+
+static void count_cold(const hybrid_cold *cold, uint64_t *bytes, double *elems) {
+    const plan_matrix *m[] = {&cold->in->matrix[0], &cold->down,
+                              cold->in->n_matrices > 1 ? &cold->in->matrix[1] : NULL};
+    for (int i = 0; i < 3 && m[i]; i++) {
+        *bytes += m[i]->row_size * (uint64_t)m[i]->w.n_out;
+        *elems += (double)m[i]->w.n_in * (double)m[i]->w.n_out;
+    }
+}
+
+/* Rows [r0, r0 + n) of what goes in, or of down. */
+static plan_matrix tile_of(const hybrid_cold *cold, int which, int64_t r0, int64_t n) {
+    if (which < cold->in->n_matrices) return plan_take_rows(&cold->in->matrix[which], r0, n);
+    return has_rows(cold) ? plan_take_rows(&cold->down, r0, n)
+                          : plan_take_columns(&cold->down, r0, n);
+}
+
+/* ---- device memory --------------------------------------------------------------------------- */
+
+static pi_status upload_biases(hybrid *h, hybrid_cold *cold, pi_error *err) {
+    pi_status status = PI_OK;
+    for (int k = 0; k < cold->in->n_matrices && status == PI_OK; k++)
+        status = hybrid_upload_floats(h, cold->in->matrix[k].bias, n_neurons(cold), "a bias",
+                                      &cold->bias[k], err);
+    if (status == PI_OK)
+        status = hybrid_upload_floats(h, cold->down.bias, h->model->hp.n_embd, "a bias",
+                                      &cold->down_bias, err);
+    return status;
+}
+
+pi_status hybrid_prompts_create(hybrid *h, pi_error *err) {
+    size_t tile_bytes = 0;
+    uint64_t bytes = 0;
+    pi_status status = PI_OK;
+    for (int i = 0; i < h->model->hp.n_layer && status == PI_OK; i++) {
+        hybrid_cold *cold = &h->cold[i];
+        if (!find_cold(h->plan, i, cold)) continue;
+        status = upload_biases(h, cold, err);
+        count_cold(cold, &bytes, &h->cold_elems);
+        for (int k = 0; k <= cold->in->n_matrices; k++) {
+            const plan_matrix m = tile_of(cold, k, 0,
+                                          n_neurons(cold) < HYBRID_TILE_ROWS ? n_neurons(cold)
+                                                                             : HYBRID_TILE_ROWS);
+            size_t n = gpu_mat_row_bytes(m.row_size) * (size_t)m.w.n_out;
+            if (n > tile_bytes) tile_bytes = n;
+        }
+    }
+    h->cold_bytes = bytes;
+    if (bytes == 0 || status != PI_OK) return status;
+    void *p;
+    status = hybrid_alloc(h, tile_bytes, "copied rows", &h->tile, err);
+    for (int i = 0; i < 2 && status == PI_OK; i++) {
+        status = hybrid_alloc(h, (size_t)h->n_batch * HYBRID_TILE_ROWS * sizeof(float),
+                              "copied neurons", &p, err);
+        h->tile_out[i] = p;
+    }
+    return status;
+}
+
+/* ---- streaming ------------------------------------------------------------------------------- */
+
+static gpu_mat send_tile(hybrid *h, const plan_matrix *pm) {
+    const gpu_mat to = {.data = h->tile,
+                        .row_bytes = gpu_mat_row_bytes(pm->row_size),
+                        .n_in = pm->w.n_in,
+                        .n_out = pm->w.n_out,
+                        .type = pm->w.type};
+    hybrid_pack_rows(h, pm, &to);
+    return to;
+}
+
+static void product(hybrid *h, const plan_matrix *pm, const gpu_input *in, const float *bias,
+                    float *y, int64_t ldy, bool transposed) {
+    const gpu_matmul a = {.w = send_tile(h, pm),
+                          .in = *in,
+                          .bias = bias,
+                          .scale = pm->scale,
+                          .scale_last = pm->scale_last,
+                          .add = y == h->buf[BUF_X],
+                          .y = y,
+                          .ldy = ldy,
+                          .precise = h->precise,
+                          .scratch = h->halves};
+    if (transposed)
+        h->b->ops.matmul_t(h->stream, &a);
+    else
+        h->b->ops.matmul(h->stream, &a);
+}
+
+static void stream_tile(hybrid *h, const hybrid_cold *cold, int64_t r0, int64_t n, int n_cols) {
+    const plan_step *s = cold->in;
+    const plan_ffn *f = s->ffn; /* NULL: dense */
+    const gpu_input in = {.x = h->buf[BUF_Y], .ldx = h->plan->gpu_width[BUF_Y], .n_cols = n_cols};
+    for (int k = 0; k < s->n_matrices; k++) {
+        const plan_matrix m = tile_of(cold, k, r0, n);
+        product(h, &m, &in, cold->bias[k] ? cold->bias[k] + r0 : NULL, h->tile_out[k],
+                HYBRID_TILE_ROWS, false);
+    }
+    bool chosen = f && f->mode == FFN_PREDICT;
+    const gpu_activate a = {.gate = h->tile_out[0],
+                            .up = s->n_matrices > 1 ? h->tile_out[1] : NULL,
+                            .ldg = HYBRID_TILE_ROWS,
+                            .ldu = HYBRID_TILE_ROWS,
+                            .ldy = HYBRID_TILE_ROWS,
+                            .n = n,
+                            .n_cols = n_cols,
+                            .f = h->model->hp.activation,
+                            .threshold = h->model->hp.activation_threshold,
+                            .cut = f ? f->cut : -1,
+                            .bitmap = chosen ? h->bits : NULL,
+                            .n_words = (h->model->layers[s->layer].hp.n_ff + 31) / 32,
+                            .first_bit = chosen ? f->first + r0 : 0,
+                            .y = h->tile_out[0]};
+    h->b->ops.activate(h->stream, &a);
+    const plan_matrix down = tile_of(cold, s->n_matrices, r0, n);
+    const gpu_input hidden = {.x = h->tile_out[0], .ldx = HYBRID_TILE_ROWS, .n_cols = n_cols};
+    product(h, &down, &hidden, r0 == 0 ? cold->down_bias : NULL, h->buf[BUF_X],
+            h->plan->gpu_width[BUF_X], has_rows(cold));
+}
+
+void hybrid_stream_cold(hybrid *h, int layer, int n_cols) {
+    const hybrid_cold *cold = &h->cold[layer];
+    int64_t total = n_neurons(cold);
+    for (int64_t r0 = 0; r0 < total; r0 += HYBRID_TILE_ROWS)
+        stream_tile(h, cold, r0, total - r0 < HYBRID_TILE_ROWS ? total - r0 : HYBRID_TILE_ROWS,
+                    n_cols);
+}
+
+/* ---- which way ------------------------------------------------------------------------------- */
+
+/* Bytes per second from the host's memory into packed rows. */
+static pi_status measure_rate(hybrid *h, double *rate, pi_error *err) {
+    const hybrid_cold *cold = h->cold;
+    while (!cold->in) cold++;
+    int64_t n = n_neurons(cold) < HYBRID_TILE_ROWS ? n_neurons(cold) : HYBRID_TILE_ROWS;
+    const plan_matrix m = tile_of(cold, 0, 0, n);
+    double start = clock_seconds();
+    for (int i = 0; i < RATE_TILES; i++) send_tile(h, &m);
+    pi_status status = h->b->stream_sync(h->stream, err);
+    *rate = RATE_TILES * (double)m.row_size * (double)n / (clock_seconds() - start);
+    return status;
+}
+
+pi_status hybrid_prompts_measure(hybrid *h, engine_context *c, engine_prompts prompts,
+                                 pi_error *err) {
+    double rate = 1;
+    h->stream_from = INT_MAX;
+    if (h->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return PI_OK;
+    h->stream_from = 1;
+    if (prompts == ENGINE_PROMPTS_STREAMED) return PI_OK;
+    pi_status status = measure_rate(h, &rate, err);
+    double per_token = h->cold_elems * context_seconds_per_product(c);
+    double tokens = ceil((double)h->cold_bytes / rate / per_token);
+    h->stream_from = tokens < INT_MAX ? (int)tokens : INT_MAX;
+    return status;
+}

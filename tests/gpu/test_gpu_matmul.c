@@ -1,0 +1,268 @@
+/* test_gpu_matmul.c: products for prompts, both ways round, for every type, over odd sizes.
+ *
+ * Two questions. Is a sum the right one: against sums in double of what tensor cores are given
+ * (weights and columns rounded to 16 bits), closely. Is what they are given good enough: against
+ * the values themselves, by the mean square of the error over that of the result. */
+#include <stdlib.h>
+
+#include "gpu_case.h"
+
+#define OPS (&the_case.b->ops)
+
+/* Sums of floats in another order: a few roundings of 2^-24 each, relative to the sizes summed. */
+static const double sum_tolerance = 4e-6;
+/* What halves, with 11 bits, are to be good for, and bfloat16, with 8. */
+static const double nmse_half = 1e-6, nmse_bf16 = 1e-5;
+
+/* ---- what the device sees ----------------------------------------------------------------------
+ */
+
+typedef enum rounding { EXACT, HALF, BF16 } rounding;
+
+/* Float units see everything as it is. */
+static rounding rounding_of(quant_type type) {
+    gpu_info info;
+    pi_error err;
+    if (the_case.b->describe(0, &info, &err)) fail_msg("%s", err.message);
+    if (!info.tensor_cores || type == QUANT_F32) return EXACT;
+    if (type != QUANT_BF16) return HALF;
+    const bool old = strcmp(case_device, "cuda") == 0 && info.capability_major < 8;
+    return old ? EXACT : BF16;
+}
+
+/* To n significant bits, ties to even, as far down as 2^lowest. */
+static double round_to(double v, int n_bits, int lowest) {
+    if (v == 0 || !isfinite(v)) return v;
+    int exponent;
+    frexp(v, &exponent);
+    int unit = exponent - n_bits < lowest ? lowest : exponent - n_bits;
+    return ldexp(nearbyint(ldexp(v, -unit)), unit);
+}
+
+static double rounded_weight(double w, rounding r) {
+    return r == EXACT ? w : r == HALF ? round_to(w, 11, -24) : round_to(w, 8, -133);
+}
+
+/* A column of x: halves are scaled so that the largest is in [2^14, 2^15). */
+static void round_column(const float *x, int64_t n, rounding r, double *out) {
+    double largest = 0;
+    int exponent;
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)x[i]));
+    frexp(largest, &exponent);
+    for (int64_t i = 0; i < n; i++) {
+        double v = (double)x[i];
+        if (r == HALF) v = ldexp(round_to(ldexp(v, 15 - exponent), 11, -24), exponent - 15);
+        out[i] = r == BF16 ? round_to(v, 8, -133) : v;
+    }
+}
+
+/* ---- products ----------------------------------------------------------------------------------
+ */
+
+typedef struct product {
+    case_mat w;
+    const float *x; /* [n_cols][ldx] */
+    gpu_input in;
+    int64_t n_sum, n_y, ldy;
+    bool transposed;
+    float scale, *bias, *before; /* NULL: none; y before, which is added */
+    bool scale_last;
+    float *y; /* [n_cols][ldy] */
+} product;
+
+static void make_product(product *p, quant_type type, int64_t n_out, int64_t n_in, int n_cols,
+                         bool transposed) {
+    *p = (product){.w = case_weights(type, n_out, n_in), .transposed = transposed, .scale = 1};
+    p->n_sum = transposed ? n_out : n_in;
+    p->n_y = transposed ? n_in : n_out;
+    p->ldy = p->n_y + 3;
+    case_columns x = case_input(p->n_sum, n_cols);
+    p->x = x.x;
+    p->in = x.in;
+    p->y = case_random(p->ldy * n_cols, 1);
+}
+
+static void run_product(product *p) {
+    const size_t n_bytes = (size_t)(p->ldy * p->in.n_cols) * sizeof(float);
+    gpu_matmul a = {.w = p->w.mat,
+                    .in = p->in,
+                    .scale = p->scale,
+                    .scale_last = p->scale_last,
+                    .add = p->before != NULL,
+                    .y = case_upload(p->y, n_bytes),
+                    .ldy = p->ldy,
+                    .scratch = case_alloc(gpu_matmul_scratch(p->n_sum, p->in.n_cols))};
+    if (p->bias) a.bias = case_upload(p->bias, (size_t)p->n_y * sizeof(float));
+    (p->transposed ? OPS->matmul_t : OPS->matmul)(the_case.stream, &a);
+    case_download(p->y, a.y, n_bytes);
+}
+
+static double weight(const product *p, int64_t o, int64_t k) {
+    const int64_t n_in = p->w.mat.n_in;
+    return (double)(p->transposed ? p->w.values[k * n_in + o] : p->w.values[o * n_in + k]);
+}
+
+/* Column c against both sums; the parts of its NMSE are added to *error and *power. */
+static void check_column(const product *p, int c, double *error, double *power) {
+    const rounding r = rounding_of(p->w.mat.type);
+    double *x = case_host((size_t)p->n_sum * sizeof *x);
+    round_column(p->x + c * p->in.ldx, p->n_sum, r, x);
+    for (int64_t o = 0; o < p->n_y; o++) {
+        double seen = 0, true_sum = 0, size = 1e-300, largest = 0;
+        for (int64_t k = 0; k < p->n_sum; k++) {
+            const double w = weight(p, o, k), term = rounded_weight(w, r) * x[k];
+            true_sum += w * (double)p->x[c * p->in.ldx + k];
+            seen += term;
+            size += fabs(term);
+            largest = fmax(largest, fabs(term));
+        }
+        double rest = 0; /* what is added to the sum */
+        const double bias = p->bias ? (double)p->bias[o] : 0;
+        rest += p->scale_last ? (double)p->scale * bias : bias;
+        if (p->before) rest += (double)p->before[c * p->ldy + o];
+        const double got = (double)p->y[c * p->ldy + o];
+        /* A weight halfway between two halves may have become the other one. */
+        const double allowed = size * (double)p->scale + fabs(rest) +
+                               (r == HALF ? largest * ldexp(1, -11) / sum_tolerance : 0);
+        case_near(got, (double)p->scale * seen + rest, allowed, sum_tolerance,
+                  p->transposed ? "matmul_t" : "matmul", c * p->ldy + o);
+        *error += pow(got - (double)p->scale * true_sum - rest, 2);
+        *power += pow((double)p->scale * true_sum + rest, 2);
+    }
+}
+
+static void check_nmse(quant_type type, double error, double power) {
+    const double limit = rounding_of(type) == BF16 ? nmse_bf16 : nmse_half;
+    if (error <= limit * power) return;
+    fail_msg("%s: NMSE %.3g", quant_find((uint32_t)type)->name, error / power);
+}
+
+/* Adds to *error and *power; a few outputs alone say nothing, since they may happen to be small. */
+static void check_product(const product *p, double *error, double *power) {
+    for (int c = 0; c < p->in.n_cols; c++) check_column(p, c, error, power);
+}
+
+/* ---- tests -------------------------------------------------------------------------------------
+ */
+
+/* Less than a tile, more than one, and exactly one, each way. */
+static void test_shapes(void **state) {
+    (void)state;
+    static const struct {
+        int64_t n_out, n_in;
+        int n_cols;
+    } shapes[] = {{1, 1, 1}, {3, 65, 1}, {130, 100, 67}, {70, 288, 5}, {128, 32, 64}, {33, 140, 2}};
+    for (int t = 0; t < case_n_types; t++) {
+        double error = 0, power = 0;
+        for (size_t i = 0; i < 2 * (sizeof shapes / sizeof *shapes); i++) {
+            case_teardown(NULL);
+            product p;
+            const size_t s = i / 2;
+            make_product(&p, case_types[t], shapes[s].n_out,
+                         case_width(case_types[t], shapes[s].n_in), shapes[s].n_cols, i % 2 == 1);
+            run_product(&p);
+            check_product(&p, &error, &power);
+        }
+        check_nmse(case_types[t], error, power);
+    }
+}
+
+/* Scale, bias and sum with what is there, by turns; what lies behind a column of y stays. */
+static void test_forms(void **state) {
+    (void)state;
+    double error = 0, power = 0;
+    for (int form = 0; form < 16; form++) {
+        case_teardown(NULL);
+        product p;
+        make_product(&p, QUANT_Q4_0, 37, 96, 9, form & 1);
+        if (form & 2) p.bias = case_random(p.n_y, 1);
+        p.scale = 0.75f;
+        p.scale_last = (form & 4) != 0;
+        const size_t n_bytes = (size_t)(p.ldy * p.in.n_cols) * sizeof(float);
+        float *before = case_host(n_bytes);
+        memcpy(before, p.y, n_bytes);
+        if (form & 8) p.before = before;
+        run_product(&p);
+        check_product(&p, &error, &power);
+        for (int c = 0; c < p.in.n_cols; c++)
+            assert_memory_equal(p.y + c * p.ldy + p.n_y, before + c * p.ldy + p.n_y, 3 * 4);
+    }
+    check_nmse(QUANT_Q4_0, error, power);
+}
+
+/* Replaces the input: column c is scaled by sizes[c]. */
+static void scale_columns(product *p, const float *sizes) {
+    float *x = case_host((size_t)(p->in.ldx * p->in.n_cols) * sizeof *x);
+    for (int64_t i = 0; i < p->in.ldx * p->in.n_cols; i++) x[i] = p->x[i] * sizes[i / p->in.ldx];
+    p->x = x;
+    p->in.x = case_upload(x, (size_t)(p->in.ldx * p->in.n_cols) * sizeof *x);
+}
+
+/* Columns far outside of half's range, each as good as any other. */
+static void test_range(void **state) {
+    (void)state;
+    enum { COLS = 8 };
+    static const float sizes[COLS] = {1, 1e6f, 1e-6f, 1e30f, 1e-30f, 0, 65504, 1e-36f};
+    static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0};
+    for (int i = 0; i < 8; i++) {
+        case_teardown(NULL);
+        product p;
+        make_product(&p, types[i / 2], 40, 96, COLS, i % 2 == 1);
+        scale_columns(&p, sizes);
+        run_product(&p);
+        for (int c = 0; c < COLS; c++) {
+            double error = 0, power = 0;
+            check_column(&p, c, &error, &power);
+            check_nmse(types[i / 2], error, power);
+        }
+    }
+}
+
+/* bfloat16 weights have float's range: it is not lost on the way. */
+static void test_large_weights(void **state) {
+    (void)state;
+    enum { N_OUT = 20, N_IN = 64, COLS = 3 };
+    product p;
+    make_product(&p, QUANT_BF16, N_OUT, N_IN, COLS, false);
+    uint16_t bits[N_OUT * N_IN];
+    for (int i = 0; i < N_OUT * N_IN; i++) {
+        const float v = (i / N_IN % 2 ? 1e-20f : 1e20f) * p.w.values[i];
+        bits[i] = quant_f32_to_bf16(v);
+        p.w.values[i] = quant_bf16_to_f32(bits[i]);
+    }
+    p.w.mat.data = case_upload(bits, sizeof bits);
+    run_product(&p);
+    double error = 0, power = 0;
+    check_product(&p, &error, &power);
+    check_nmse(QUANT_BF16, error, power);
+}
+
+/* A column that is not finite is its own misfortune. */
+static void test_not_finite(void **state) {
+    (void)state;
+    enum { COLS = 5 };
+    for (int i = 0; i < 2 * case_n_types; i++) {
+        double error = 0, power = 0;
+        case_teardown(NULL);
+        product p;
+        make_product(&p, case_types[i / 2], 35, case_width(case_types[i / 2], 64), COLS,
+                     i % 2 == 1);
+        float *x = case_host((size_t)(p.in.ldx * COLS) * sizeof *x);
+        memcpy(x, p.x, (size_t)(p.in.ldx * COLS) * sizeof *x);
+        x[p.in.ldx + 7] = (float)INFINITY;
+        x[3 * p.in.ldx] = (float)NAN;
+        p.in.x = case_upload(x, (size_t)(p.in.ldx * COLS) * sizeof *x);
+        run_product(&p);
+        for (int c = 0; c < COLS; c += 2) check_column(&p, c, &error, &power);
+        for (int64_t o = 0; o < p.n_y; o++) {
+            assert_true(!isfinite(p.y[p.ldy + o]));
+            assert_true(isnan(p.y[3 * p.ldy + o]));
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_shapes),        CASE_TEST(test_forms),      CASE_TEST(test_range),
+    CASE_TEST(test_large_weights), CASE_TEST(test_not_finite),
+};
+CASE_MAIN(tests)
