@@ -97,9 +97,8 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
         return PI_OK;
     }
     /* By default a GPU is taken when there is one; that there is none needs no reason. */
-    bool by_name = o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE ||
-                   o->gpu_layers >= 0;
-    if (why.status == PI_ERR_NOT_FOUND && !by_name) why = (pi_error){.status = PI_OK};
+    if (why.status == PI_ERR_NOT_FOUND && !place_insists_on_gpu(o))
+        why = (pi_error){.status = PI_OK};
     return leave_gpu(c, &why, err);
 }
 
@@ -121,10 +120,12 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
                           .gpu_runtime = c->gpu.runtime,
                           .gpu_budget = c->gpu.budget};
     if (loss) {
-        out->device = "cpu";
-        out->reason = loss;
-        out->status = PI_ERR_DEVICE;
-        out->gpu_weights = out->gpu_scratch = out->gpu_kv = out->gpu_runtime = 0;
+        *out = (pi_placement){.device = "cpu",
+                              .device_name = "",
+                              .reason = loss,
+                              .status = PI_ERR_DEVICE,
+                              .n_layers = p->model->hp.n_layer};
+        return;
     }
     for (int i = 0; i < out->n_layers; i++) {
         out->gpu_layers += p->cuts[i].home == SIDE_GPU;
@@ -137,7 +138,8 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
 void pi_context_get_layer(const pi_context *c, int32_t layer, pi_layer_placement *out) {
     const plan *p = engine_plan(c->engine);
     assert(layer >= 0 && layer < p->model->hp.n_layer);
-    *out = (pi_layer_placement){.attention_on_gpu = p->cuts[layer].home == SIDE_GPU,
-                                .n_hot = p->cuts[layer].hot,
-                                .n_neurons = p->model->layers[layer].hp.n_ff};
+    *out = (pi_layer_placement){.n_neurons = p->model->layers[layer].hp.n_ff};
+    if (engine_gpu_loss(c->engine)) return;
+    out->attention_on_gpu = p->cuts[layer].home == SIDE_GPU;
+    out->n_hot = p->cuts[layer].hot;
 }
