@@ -205,6 +205,7 @@ static void check_slice(quant_type type) {
     gpu_matmul a = {.w = w, .in = x.in, .scale = 1, .y = device_y, .ldy = N_OUT};
     OPS->matvec(the_case.stream, &a);
     a.y += COLS * N_OUT;
+    a.scratch = case_alloc(gpu_matmul_scratch(n_in, COLS));
     OPS->matmul(the_case.stream, &a);
     case_download(y, device_y, sizeof y);
     for (int c = 0; c < COLS; c++) {
