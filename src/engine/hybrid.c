@@ -121,7 +121,7 @@ static pi_status pin_all(hybrid *h, pi_error *err) {
     if (status == PI_OK)
         status = pin(h, (size_t)HYBRID_STAGES * HYBRID_STAGE_BYTES, &h->stage_host, err);
     if (status == PI_OK && head)
-        status = pin(h, (size_t)HYBRID_LOGIT_ROWS * (size_t)hp->n_vocab * sizeof(float),
+        status = pin(h, HYBRID_LOGIT_ROWS * (size_t)h->plan->gpu_width[BUF_LOGITS] * sizeof(float),
                      &h->logits_host, err);
     for (int side = 0; side < PLAN_SIDES && status == PI_OK; side++) {
         size_t n = (size_t)h->plan->n_exchanges[side];
@@ -380,7 +380,8 @@ void hybrid_begin(hybrid *h, engine_context *c) {
 }
 
 static pi_status download_logits(hybrid *h, engine_context *c, pi_error *err) {
-    int64_t n_vocab = h->model->hp.n_vocab;
+    int64_t n_vocab = h->model->hp.n_vocab, ld = h->plan->gpu_width[BUF_LOGITS];
+    const float *from = h->logits_host.host;
     float *to = c->buf[BUF_LOGITS] + c->pass.first_logits_row * n_vocab;
     for (int done = 0; done < c->pass.n_out;) {
         /* rows that follow each other in X */
@@ -388,14 +389,15 @@ static pi_status download_logits(hybrid *h, engine_context *c, pi_error *err) {
         while (n < HYBRID_LOGIT_ROWS && done + n < c->pass.n_out &&
                c->out_rows[done + n] == row + n)
             n++;
-        size_t n_bytes = (size_t)(n * n_vocab) * sizeof *to;
         hybrid_mark_start(h);
         hybrid_enqueue_head(h, row, n);
         hybrid_mark_step(h, h->plan->n_gpu_steps - 1, false);
-        h->b->download(h->stream, h->logits_host.host, h->buf[BUF_LOGITS], n_bytes);
+        h->b->download(h->stream, h->logits_host.host, h->buf[BUF_LOGITS],
+                       (size_t)(n * ld) * sizeof *to);
         pi_status status = h->b->stream_sync(h->stream, err);
         if (status != PI_OK) return status;
-        memcpy(to + done * n_vocab, h->logits_host.host, n_bytes);
+        for (int i = 0; i < n; i++)
+            memcpy(to + (done + i) * n_vocab, from + i * ld, (size_t)n_vocab * sizeof *to);
         done += n;
     }
     return PI_OK;

@@ -314,6 +314,8 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     set_widths(p, p->steps, p->n_steps, p->width);
     p->width[BUF_LOGITS] = p->model->hp.n_vocab;
     if (p->n_gpu_steps) set_widths(p, p->gpu_steps, p->n_gpu_steps, p->gpu_width);
+    for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
+        p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
     count_bytes(p, p->steps, p->n_steps);
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
     status = resolve_encodings(p, p->steps, p->n_steps, &cpu, err);

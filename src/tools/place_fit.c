@@ -1,5 +1,6 @@
 /* place_fit.c: asks the solver for a placement, the engine what it would allocate for it, and the
- * solver again with a budget that is smaller by what was too much, or larger by what was spared.
+ * solver again with a budget that is smaller by what was too much, or larger by what was spared, or
+ * between one that fitted and one that did not.
  * Both sums differ by rounding: of every allocation, of rows cut across, of buffers whose width
  * depends on the cuts. */
 #include "place_fit.h"
@@ -9,9 +10,8 @@
 #include "mem.h"
 
 enum {
-    /* Rounds of asking. Most end after two; the later ones only ever go down. */
-    ROUNDS = 24,
-    ROUNDS_UP = 4
+    ROUNDS = 24,            /* of asking; most end after three */
+    SMALLEST_STEP = 1 << 16 /* bytes of budget that are not worth another round */
 };
 
 int64_t place_default_context(const model *m) {
@@ -107,34 +107,53 @@ static void keep(place_plan *found, double seconds, place_fit *f, double *best) 
     *found = (place_plan){0};
 }
 
+/* Budgets between which the best one for the solver lies: the lower fits. */
+typedef struct budget_search {
+    uint64_t low, high;
+} budget_search;
+
+/* The next budget to try after one whose plan would take `engine` bytes where the solver thought of
+ * `solver`; false when there is nothing more to find. */
+static bool next_budget(const place_fit_options *o, budget_search *b, uint64_t engine,
+                        uint64_t solver, uint64_t *budget) {
+    if (engine > o->budget) {
+        uint64_t over = engine - o->budget;
+        b->high = *budget;
+        bool inside = *budget > over && *budget - over > b->low;
+        *budget = inside ? *budget - over : b->low + (b->high - b->low) / 2;
+    } else {
+        b->low = *budget;
+        if (b->high != UINT64_MAX)
+            *budget = b->low + (b->high - b->low) / 2;
+        else if (engine < solver)
+            *budget += solver - engine; /* the engine needs less: more may fit */
+        else
+            return false;
+    }
+    return b->high - b->low > SMALLEST_STEP;
+}
+
 static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error *err) {
     double best = 1e300;
-    uint64_t budget = o->budget;
-    pi_status status = PI_OK;
-    bool done = false;
-    for (int round = 0; round < ROUNDS && !done && status == PI_OK; round++) {
+    uint64_t budget = 0;
+    budget_search search = {.low = 0, .high = UINT64_MAX};
+    for (int round = 0; round < ROUNDS; round++) {
         place_plan found = {0};
         place_prediction p;
-        /* the last word is always a plan that fits: the processor's alone */
-        status = solve(o, round + 1 < ROUNDS ? budget : 0, &found, f, &p, err);
+        pi_status status = solve(o, budget, &found, f, &p, err);
         if (status != PI_OK) {
             place_plan_free(&found);
-            break;
+            return status;
         }
-        uint64_t engine = place_fit_bytes(f), solver = p.resident[PLACE_GPU];
-        if (fits(o, f)) {
+        if (fits(o, f))
             keep(&found, p.seconds, f, &best);
-            done = !f->any || round >= ROUNDS_UP || engine >= solver;
-            /* The engine needs less than was thought: more may fit. */
-            if (!done) budget += solver - engine;
-        } else {
+        else
             place_plan_free(&found);
-            uint64_t over = engine - o->budget;
-            done = f->plan.cuts != NULL; /* there is one that fits, and this was a try for more */
-            budget = budget > over ? budget - over : 0;
-        }
+        if (round == 0) /* the processor alone always fits */
+            budget = o->budget;
+        else if (!next_budget(o, &search, place_fit_bytes(f), p.resident[PLACE_GPU], &budget))
+            break;
     }
-    if (status != PI_OK) return status;
     copy_cuts(&f->plan, f);
     return measure(o, f, err);
 }
@@ -151,12 +170,16 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
     return status;
 }
 
-/* Nothing is on the GPU: what would the fewest neurons of one layer take there? */
+/* Nothing is on the GPU: what would the fewest neurons of one layer take there? The workload's
+ * buffers are those of that from then on. */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_fit one = {.cuts = f->cuts, .any = true};
     f->cuts[0].hot = plan_cut_unit(o->model, 0);
     pi_status status = measure(o, &one, err);
-    if (status == PI_OK) f->least = place_fit_bytes(&one);
+    if (status == PI_OK) {
+        f->least = place_fit_bytes(&one);
+        f->work.scratch_bytes = one.bytes.scratch;
+    }
     f->cuts[0].hot = 0;
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
 }
@@ -215,6 +238,12 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
         status = size_buffers(&o, out, err);
         if (status == PI_OK) status = fit_fastest(&o, out, err);
         if (status == PI_OK && !out->any) status = find_least(&o, out, err);
+        /* Buffers for a little need not be as wide as for all. */
+        if (status == PI_OK && !out->any && out->least > 0 && out->least <= o.budget) {
+            place_plan_free(&out->plan);
+            out->plan = (place_plan){0};
+            status = fit_fastest(&o, out, err);
+        }
     }
     if (status != PI_OK) place_fit_free(out);
     return status;
