@@ -219,12 +219,12 @@ pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid
 
 void hybrid_destroy(hybrid *h) {
     if (!h) return;
+    if (h->stream) h->b->stream_destroy(h->stream); /* waits for what uses all the rest */
     for (int i = 0; i < GPU_MAX_COLS; i++)
         for (int k = 0; k < HYBRID_SPLIT_BUCKETS; k++)
             if (h->programs[i][k]) h->b->program_free(h->programs[i][k]);
     for (int i = 0; i < HYBRID_STAGES; i++)
         if (h->staged[i]) h->b->event_destroy(h->staged[i]);
-    if (h->stream) h->b->stream_destroy(h->stream);
     for (int i = 0; i < h->n_blocks; i++) h->b->free(h->d, h->blocks[i]);
     gpu_pinned *pinned[] = {&h->header_host,
                             &h->counts_host,
