@@ -15,6 +15,7 @@
 #include "bandwidth.h"
 #include "cpu_features.h"
 #include "file.h"
+#include "gpu_rates.h"
 #include "json.h"
 #include "json_writer.h"
 #include "place_device.h"
@@ -153,7 +154,16 @@ static pi_status measure(const pi_place_options *o, place_device *cpu, pi_error 
     return PI_OK;
 }
 
-static size_t describe(const place_device *cpu, double sync, char text[CACHE_BYTES]) {
+static void put_rates(json_writer *w, const char *key, const char *name, const place_device *d) {
+    json_put_object(w, key);
+    if (name) json_put_text(w, "name", name);
+    json_put_number(w, "stream_gbps", d->stream_gbps);
+    json_put_number(w, "gather_gbps", d->gather_gbps);
+    json_put_number(w, "overhead_us", d->overhead / MICRO);
+    json_end_object(w);
+}
+
+static size_t describe(const place_machine *m, char text[CACHE_BYTES]) {
     char name[PLACE_NAME_BYTES];
     snprintf(name, sizeof name, "%s", cpu_model_name());
     FILE *file = fmemopen(text, CACHE_BYTES, "w");
@@ -162,12 +172,9 @@ static size_t describe(const place_device *cpu, double sync, char text[CACHE_BYT
     json_begin(&w, file);
     json_put_object(&w, NULL);
     json_put_text(&w, "name", name);
-    json_put_object(&w, "cpu");
-    json_put_number(&w, "stream_gbps", cpu->stream_gbps);
-    json_put_number(&w, "gather_gbps", cpu->gather_gbps);
-    json_put_number(&w, "overhead_us", cpu->overhead / MICRO);
-    json_end_object(&w);
-    json_put_number(&w, "sync_us", sync / MICRO);
+    put_rates(&w, "cpu", NULL, &m->device[PLACE_CPU]);
+    if (m->has_gpu) put_rates(&w, "gpu", m->gpu_name, &m->device[PLACE_GPU]);
+    json_put_number(&w, "sync_us", m->sync / MICRO);
     json_end_object(&w);
     long n = ftell(file);
     return fclose(file) == 0 && n > 0 ? (size_t)n : 0;
@@ -191,7 +198,7 @@ static pi_status make_folders(const char *path, pi_error *err) {
 static pi_status write_cache(const char *path, const place_machine *m, pi_error *err) {
     char text[CACHE_BYTES];
     file_writer *w;
-    size_t n = describe(&m->device[PLACE_CPU], m->sync, text);
+    size_t n = describe(m, text);
     if (n == 0) return error_nomem(err, sizeof text, "what was measured");
     pi_status status = make_folders(path, err);
     if (status == PI_OK) status = file_writer_open(path, &w, err);
@@ -257,22 +264,46 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     out->sync = measured.sync;
 }
 
-/* The GPU that is here, with the memory that is free now. */
-static void add_own_gpu(const pi_place_options *o, place_machine *m) {
+/* The GPU that is here, if one is wanted; false when there is none. */
+static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
     pi_context_options wish = pi_context_default_options();
     pi_error why = {.status = PI_OK};
-    place_gpu gpu;
-    m->has_gpu = false;
     wish.device = o->device;
     wish.backend_folder = o->backend_folder;
     wish.machine = o->cache;
-    if (!place_wants_gpu(&wish)) return;
-    if (place_gpu_open(&wish, &gpu, &why) != PI_OK) {
-        if (why.status != PI_ERR_NOT_FOUND || place_insists_on_gpu(&wish)) say(o, why.message);
-        return;
-    }
+    if (!place_wants_gpu(&wish)) return false;
+    if (place_gpu_open(&wish, gpu, &why) == PI_OK) return true;
+    if (why.status != PI_ERR_NOT_FOUND || place_insists_on_gpu(&wish)) say(o, why.message);
+    return false;
+}
+
+/* With the memory that is free now. */
+static void add_own_gpu(const pi_place_options *o, place_machine *m) {
+    place_gpu gpu;
+    m->has_gpu = false;
+    if (!open_own_gpu(o, &gpu)) return;
     *m = gpu.machine;
     m->device[PLACE_GPU].memory_bytes = gpu.info.memory_free + gpu.machine.runtime_bytes;
+    place_gpu_close(&gpu);
+}
+
+/* A GPU that cannot be measured counts as its data sheet says. */
+static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
+    place_gpu gpu;
+    gpu_rates rates;
+    pi_error why = {.status = PI_OK};
+    m->has_gpu = false;
+    if (!open_own_gpu(o, &gpu)) return;
+    if (gpu_rates_measure(gpu.library.backend, gpu.device, &rates, &why) == PI_OK) {
+        m->has_gpu = true;
+        snprintf(m->gpu_name, sizeof m->gpu_name, "%s", gpu.info.name);
+        m->device[PLACE_GPU] = (place_device){.stream_gbps = rates.stream_gbps,
+                                              .gather_gbps = rates.gather_gbps,
+                                              .overhead = rates.overhead};
+        m->sync = rates.sync;
+    } else {
+        say(o, why.message);
+    }
     place_gpu_close(&gpu);
 }
 
@@ -293,6 +324,7 @@ pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_e
         status = measure(o, &out->device[PLACE_CPU], err);
         if (status == PI_OK && !o->profile)
             snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
+        if (status == PI_OK && !o->profile) measure_own_gpu(o, out);
         if (status == PI_OK && o->cache) status = write_cache(o->cache, out, err);
     }
     if (status == PI_OK && !o->profile) add_own_gpu(o, out);
