@@ -324,6 +324,10 @@ static pi_status feed_inputs(engine_context *c, const engine_input *inputs, int 
     return context_run_passes(c, inputs, n_inputs, err);
 }
 
+/* Waits for the processor run out when the program was stopped for a while, or while weights come
+ * from a slow disk for the first time. Every try gets further with that, so that there are many. */
+enum { GPU_TRIES = 16 };
+
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
     return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED;
 }
@@ -336,8 +340,7 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
     pi_status status = check_request(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
     status = feed_inputs(c, inputs, n_inputs, &why);
-    /* A wait that ran out, as when the program was stopped for a while, is worth another try. */
-    if (is_gpu_failure(c, status) && hybrid_is_alive(c->gpu))
+    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && hybrid_is_alive(c->gpu); i++)
         status = feed_inputs(c, inputs, n_inputs, &why);
     if (is_gpu_failure(c, status)) {
         status = context_leave_gpu(c, &why, err);
