@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Drivers' libraries do not survive being unloaded: threads and exit handlers of theirs outlive the
+ * last use. So nothing is, and opening it again finds it there. */
 pi_status dynlib_open(const char *path, void **handle, pi_error *err) {
     dlerror();
-    void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!h) {
         const char *why = dlerror();
         return error_set(err, PI_ERR_NOT_FOUND, "%s", why ? why : path);
