@@ -23,6 +23,9 @@ cli_result cli_inside(int n, const char *const *words) {
     /* As the kernel hands them over: in memory that the program may write to. */
     for (int i = 0; i < n; i++)
         if (!(argv[i + 1] = strdup(words[i]))) give_up("strdup");
+    /* A GPU's libraries keep the stdout that they find when they are loaded, and flush it at the
+     * program's end: that must not be the one that lives for one command. */
+    setenv("POWERINFER_DEVICE", "cpu", 0);
     FILE *old_out = stdout, *old_err = stderr;
     FILE *out = open_memstream(&r.out, &r.n_out), *err = open_memstream(&r.err, &r.n_err);
     if (!out || !err) give_up("open_memstream");
