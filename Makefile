@@ -74,7 +74,7 @@ test: test-release
 test-release: test-deps
 	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto)
 	@$(call build,build)
-	@cd build && $(CTEST)
+	@cd build && $(CTEST) -j $(JOBS)
 
 test-sanitize: asan tsan
 
