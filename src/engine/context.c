@@ -74,8 +74,8 @@ static void carve_all(engine_context *c, carver *cv) {
     }
     for (int slot = 0; slot < PLAN_SLOTS; slot++) {
         for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
-            if (!(c->plan->slots[slot].kinds & (1u << kind))) continue;
-            int64_t n = c->plan->slots[slot].width;
+            if (!(c->plan->slots[SIDE_CPU][slot].kinds & (1u << kind))) continue;
+            int64_t n = c->plan->slots[SIDE_CPU][slot].width;
             size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
             size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
             c->encoded[slot][kind] = carve(cv, 1, max_size(columns, panels));

@@ -159,7 +159,7 @@ static void count_pass(engine_context *c) {
         *b = (pass_bytes){0};
     }
     if (c->gpu) {
-        uint64_t by_need = hybrid_take_bytes(c->gpu);
+        uint64_t by_need = hybrid_bytes_by_need(c->gpu);
         n->weight_bytes += by_need;
         n->ffn_bytes += by_need;
     }

@@ -29,8 +29,9 @@ static pi_status alloc_vectors(hybrid *h, pi_error *err) {
         status = alloc_floats(h, rows * p->gpu_width[b], "working buffers", &h->buf[b], err);
     }
     for (int i = 0; i < PLAN_SLOTS && status == PI_OK; i++) {
-        if (!(p->slots[i].kinds & (1u << CPU_ACT_Q8))) continue;
-        int64_t n = (p->slots[i].width + CPU_ACT_GROUP - 1) / CPU_ACT_GROUP * CPU_ACT_GROUP;
+        const plan_slot *slot = &p->slots[SIDE_GPU][i];
+        if (!(slot->kinds & (1u << CPU_ACT_Q8))) continue;
+        int64_t n = (slot->width + CPU_ACT_GROUP - 1) / CPU_ACT_GROUP * CPU_ACT_GROUP;
         status = hybrid_alloc(h, (size_t)h->n_batch * gpu_q8_bytes(n), "encoded vectors", &h->q8[i],
                               err);
     }
@@ -87,13 +88,13 @@ static pi_status alloc_neurons(hybrid *h, pi_error *err) {
     return status;
 }
 
-static size_t header_bytes(const hybrid *h) {
-    return sizeof *h->header + (size_t)h->n_batch * sizeof h->header->columns[0];
+static size_t header_bytes(const hybrid *h, int n_cols) {
+    return sizeof *h->header + (size_t)n_cols * sizeof h->header->columns[0];
 }
 
 static pi_status alloc_scratch(hybrid *h, pi_error *err) {
     void *p = NULL;
-    pi_status status = hybrid_alloc(h, header_bytes(h), "columns", &p, err);
+    pi_status status = hybrid_alloc(h, header_bytes(h, h->n_batch), "columns", &p, err);
     h->header = p;
     if (status == PI_OK)
         status = hybrid_alloc(h, (size_t)HYBRID_STAGES * HYBRID_STAGE_BYTES, "copies", &p, err);
@@ -115,7 +116,7 @@ static pi_status pin_all(hybrid *h, pi_error *err) {
     const model_hparams *hp = &h->model->hp;
     size_t n_batch = (size_t)h->n_batch;
     bool head = h->plan->head == SIDE_GPU;
-    pi_status status = pin(h, header_bytes(h), &h->header_host, err);
+    pi_status status = pin(h, header_bytes(h, h->n_batch), &h->header_host, err);
     if (status == PI_OK)
         status = pin(h, 3 * (size_t)hp->n_layer * sizeof *h->count, &h->counts_host, err);
     if (status == PI_OK)
@@ -311,7 +312,7 @@ static void write_header(hybrid *h, const engine_context *c) {
                                       .token = c->tokens[i],
                                       .pos = (int32_t)c->positions[i]};
     }
-    h->b->upload(h->stream, h->header, to, header_bytes(h));
+    h->b->upload(h->stream, h->header, to, header_bytes(h, c->pass.n_tokens));
 }
 
 static void enqueue_step(hybrid *h, int index, const hybrid_shape *shape) {
@@ -466,7 +467,7 @@ void hybrid_raise(hybrid *h, engine_context *c, int exchange) {
 
 /* Candidates of column `col` in a message of n neurons per token. */
 static uint32_t *bits_of(const hybrid *h, plan_side sender, int64_t n, int64_t col) {
-    return (uint32_t *)h->message_bits[sender].host + col * ((n + 31) / 32);
+    return (uint32_t *)h->message_bits[sender].host + col * plan_bits_words(n);
 }
 
 const uint32_t *hybrid_candidates(const hybrid *h, int layer, int64_t col) {
@@ -479,19 +480,16 @@ uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col) {
 
 /* ---- what was read --------------------------------------------------------------------------- */
 
+/* 0 for steps that always read all of their weights. */
 static uint64_t bytes_by_need(const hybrid *h, const plan_step *s) {
+    if (s->op != OP_FFN_NEURONS && s->op != OP_FFN_DOWN) return 0;
+    const plan_ffn *f = s->ffn;
+    if (!hybrid_by_neuron(f->neurons, h->counted)) return s->weight_bytes;
     const int32_t *count = h->counts_host.host, *read = count + h->model->hp.n_layer;
-    uint64_t sum = 0;
-    if (s->op == OP_FFN_NEURONS) {
-        bool chosen = h->counted && s->ffn->mode == FFN_PREDICT;
-        uint64_t rows = (uint64_t)(chosen ? count[s->layer] : s->ffn->n_ff);
-        sum = rows * s->matrix[0].row_size;
-        rows = (uint64_t)(h->counted ? read[2 * s->layer] : s->ffn->n_ff);
-        if (s->n_matrices > 1) sum += rows * s->matrix[1].row_size;
-    } else if (s->op == OP_FFN_DOWN) {
-        uint64_t rows = (uint64_t)(h->counted ? read[2 * s->layer + 1] : s->ffn->n_ff);
-        sum = rows * s->ffn->down.row_size;
-    }
+    if (s->op == OP_FFN_DOWN) return (uint64_t)read[2 * s->layer + 1] * f->down.row_size;
+    uint64_t rows = (uint64_t)(f->mode == FFN_PREDICT ? count[s->layer] : f->n_ff);
+    uint64_t sum = rows * s->matrix[0].row_size;
+    if (s->n_matrices > 1) sum += (uint64_t)read[2 * s->layer] * s->matrix[1].row_size;
     return sum;
 }
 
@@ -501,7 +499,7 @@ uint64_t hybrid_step_bytes(const hybrid *h, int step) {
     return by_need ? bytes_by_need(h, s) : s->weight_bytes;
 }
 
-uint64_t hybrid_take_bytes(hybrid *h) {
+uint64_t hybrid_bytes_by_need(const hybrid *h) {
     uint64_t sum = 0;
     for (int i = 0; i < h->plan->n_steps && h->streaming; i++) {
         const plan_step *s = &h->plan->steps[i];

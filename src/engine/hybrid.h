@@ -52,8 +52,8 @@ const uint32_t *hybrid_candidates(const hybrid *h, int layer, int64_t col);
 /* (any) Where a token's candidates among the GPU's neurons are put. */
 uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col);
 
-/* Bytes of feed-forward weights that the GPU read by need since the last call. */
-uint64_t hybrid_take_bytes(hybrid *h);
+/* Bytes of feed-forward weights that the GPU read by need in the last pass. */
+uint64_t hybrid_bytes_by_need(const hybrid *h);
 /* Whether this pass leaves out the processor's part of layers whose home is the GPU. */
 bool hybrid_streams_cold(const hybrid *h);
 

@@ -90,7 +90,7 @@ struct hybrid {
     gpu_program *programs[GPU_MAX_COLS][HYBRID_SPLIT_BUCKETS];
     uint64_t epoch;
     int next_step;  /* of a pass in segments: the first that is not enqueued */
-    bool counted;   /* counts of the last pass are on the host */
+    bool counted;   /* the last pass was of few tokens, and its counts are on the host */
     bool streaming; /* in this pass cold rows are copied to the GPU */
 };
 
@@ -129,6 +129,9 @@ typedef struct hybrid_shape {
 } hybrid_shape;
 void hybrid_enqueue_start(hybrid *h, const hybrid_shape *shape);
 void hybrid_enqueue_step(hybrid *h, int index, const hybrid_shape *shape);
+/* Whether a layer's neurons (its OP_FFN_NEURONS or OP_FFN_IN) go one by one, by lists and counts of
+ * rows, or in tiles. */
+bool hybrid_by_neuron(const plan_step *s, bool few);
 /* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
 void hybrid_enqueue_head(hybrid *h, int first, int n);
 

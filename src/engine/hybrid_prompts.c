@@ -148,7 +148,7 @@ static void stream_tile(hybrid *h, const hybrid_cold *cold, int64_t r0, int64_t 
                             .threshold = h->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
                             .bitmap = chosen ? h->bits : NULL,
-                            .n_words = (h->model->layers[s->layer].hp.n_ff + 31) / 32,
+                            .n_words = plan_bits_words(h->model->layers[s->layer].hp.n_ff),
                             .first_bit = chosen ? f->first + r0 : 0,
                             .y = h->tile_out[0]};
     h->b->ops.activate(h->stream, &a);

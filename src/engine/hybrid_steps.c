@@ -145,14 +145,14 @@ static void enqueue_attention(hybrid *h, const plan_step *s, const hybrid_step *
 static int64_t words_of(const hybrid *h, const plan_step *s) {
     bool home = h->plan->cuts[s->layer].home == SIDE_GPU;
     int64_t n = home ? h->model->layers[s->layer].hp.n_ff : h->plan->gpu_ffn[s->layer].n_ff;
-    return (n + 31) / 32;
+    return plan_bits_words(n);
 }
 
-/* Neuron by neuron, or tile by tile. */
-static bool by_neuron(const plan_step *s, const plan_ffn *f, const hybrid_shape *p) {
-    bool plain = p->few;
+bool hybrid_by_neuron(const plan_step *s, bool few) {
+    const plan_ffn *f = s->ffn;
+    bool plain = few && !(f && f->down.w.data && f->down.scale != 1);
     for (int k = 0; k < s->n_matrices; k++) plain = plain && s->matrix[k].scale == 1;
-    return plain && !(f && f->down.w.data && f->down.scale != 1);
+    return plain;
 }
 
 static void enqueue_scores(hybrid *h, const plan_step *s, const hybrid_step *w,
@@ -268,7 +268,7 @@ static void enqueue_candidates(hybrid *h, const plan_step *s, const hybrid_step 
 static void enqueue_neurons(hybrid *h, const plan_step *s, const hybrid_step *w,
                             const hybrid_shape *p) {
     bool chosen = s->ffn->mode == FFN_PREDICT;
-    if (!by_neuron(s, s->ffn, p))
+    if (!hybrid_by_neuron(s, p->few))
         enqueue_tiles(h, s, w, s->ffn->cut, chosen, p);
     else if (chosen)
         enqueue_candidates(h, s, w, p);
@@ -279,7 +279,7 @@ static void enqueue_neurons(hybrid *h, const plan_step *s, const hybrid_step *w,
 static void enqueue_down(hybrid *h, const plan_step *s, const hybrid_step *w,
                          const hybrid_shape *p) {
     const plan_ffn *f = s->ffn;
-    if (!by_neuron(f->neurons, f, p)) {
+    if (!hybrid_by_neuron(f->neurons, p->few)) {
         const gpu_matmul product = {
             .w = w->down,
             .in = {.x = h->buf[BUF_GATE], .ldx = width_of(h, BUF_GATE), .n_cols = p->n_cols},
@@ -364,7 +364,7 @@ static void enqueue_add(hybrid *h, const plan_step *s, const hybrid_shape *p) {
 
 static void enqueue_ffn_in(hybrid *h, const plan_step *s, const hybrid_step *w,
                            const hybrid_shape *p) {
-    if (by_neuron(s, NULL, p))
+    if (hybrid_by_neuron(s, p->few))
         enqueue_rows(h, s, w, -1, p);
     else
         enqueue_tiles(h, s, w, -1, false, p);

@@ -1,6 +1,7 @@
 /* hybrid_weights.c: what the plan's GPU steps read, from the model to the device. Rows pass through
  * two stages in pinned memory: while one is copied to the device and packed there, the next is
  * filled. Rows that have moved need not stay in host memory, so their pages are let go. */
+#include <assert.h>
 #include <string.h>
 
 #include "hybrid_impl.h"
@@ -17,8 +18,10 @@ pi_status hybrid_alloc(hybrid *h, size_t n_bytes, const char *what, void **out, 
     h->n_bytes += size;
     if (!h->d) return PI_OK;
     pi_status status = h->b->alloc(h->d, size, what, out, err);
-    if (status == PI_OK) h->blocks[h->n_blocks++] = *out;
-    return status;
+    if (status != PI_OK) return status;
+    assert(h->n_blocks < h->max_blocks);
+    h->blocks[h->n_blocks++] = *out;
+    return PI_OK;
 }
 
 /* A stage that nothing on the way to the device uses any more. */

@@ -128,67 +128,66 @@ static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_e
                      tensor_role_name(pm->role), layer);
 }
 
-/* How one side wants the inputs of its products. */
-typedef struct plan_forms {
-    const cpu_kernels *kernels; /* NULL: the GPU's */
-} plan_forms;
-
-/* The form in which products with a matrix want their input; -1: there is no such product. The GPU
- * has two forms, floats and int8, whose names are the processor's. */
-static int form_of(const plan_forms *f, quant_type type) {
-    if (!f->kernels)
+/* The form in which products with a matrix want their input; -1: there is no such product. kernels
+ * NULL: the GPU's, which have two forms, floats and int8, whose names are the processor's. */
+static int form_of(const cpu_kernels *kernels, quant_type type) {
+    if (!kernels)
         return !gpu_type_supported(type) ? -1 : gpu_type_wants_q8(type) ? CPU_ACT_Q8 : CPU_ACT_F32;
-    const cpu_mat_kernels *mk = &f->kernels->mat[type];
+    const cpu_mat_kernels *mk = &kernels->mat[type];
     return mk->matvec ? (int)mk->act : -1;
 }
 
-static int form_of_rows(const plan_forms *f, quant_type type) {
-    if (!f->kernels) return gpu_type_supported(type) ? CPU_ACT_F32 : -1;
-    const cpu_mat_t_kernels *mk = &f->kernels->mat_t[type];
+static int form_of_rows(const cpu_kernels *kernels, quant_type type) {
+    if (!kernels) return gpu_type_supported(type) ? CPU_ACT_F32 : -1;
+    const cpu_mat_t_kernels *mk = &kernels->mat_t[type];
     return mk->axpy_rows ? (int)mk->act : -1;
 }
 
 /* Whether a step makes a predictor's scores. On the GPU only OP_CHOOSE does. */
-static bool scores(const plan_step *s, bool on_cpu) {
-    return (s->op == OP_FFN_NEURONS && on_cpu) || (s->op == OP_CHOOSE && !s->bits);
+static bool scores(const plan_step *s, plan_side side) {
+    return (s->op == OP_FFN_NEURONS && side == SIDE_CPU) || (s->op == OP_CHOOSE && !s->bits);
 }
 
 /* `encoder` fills its slot with the input of this product too. */
-static void need_encoding(plan *p, plan_step *encoder, int form, int64_t width) {
+static void need_encoding(plan_slot *slots, plan_step *encoder, int form, int64_t width) {
+    plan_slot *slot = &slots[encoder->slot];
     encoder->encode_kinds |= 1u << form;
     encoder->encode_width = width;
-    p->slots[encoder->slot].kinds |= 1u << form;
-    if (width > p->slots[encoder->slot].width) p->slots[encoder->slot].width = width;
+    slot->kinds |= 1u << form;
+    if (width > slot->width) slot->width = width;
 }
 
 /* Every product's input is encoded by the nearest earlier step that writes the slot it reads. */
-static pi_status resolve_encodings(plan *p, plan_step *steps, int n_steps, const plan_forms *forms,
+static pi_status resolve_encodings(plan *p, plan_side side, const cpu_kernels *kernels,
                                    pi_error *err) {
+    plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
+    int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
+    plan_slot *slots = p->slots[side];
     plan_step *encoder[PLAN_SLOTS] = {NULL};
     for (int i = 0; i < n_steps; i++) {
         plan_step *s = &steps[i];
         if (s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM) {
             encoder[s->slot] = s;
             for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
-                if (s->encode_kinds & (1u << kind)) need_encoding(p, s, kind, s->encode_width);
+                if (s->encode_kinds & (1u << kind)) need_encoding(slots, s, kind, s->encode_width);
         }
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
-            int form = form_of(forms, pm->w.type);
+            int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_encoding(p, encoder[PLAN_SLOT_MAIN], form, pm->w.n_in);
+            need_encoding(slots, encoder[PLAN_SLOT_MAIN], form, pm->w.n_in);
         }
-        if (scores(s, forms->kernels != NULL) && s->ffn->fc2.w.data) {
+        if (scores(s, side) && s->ffn->fc2.w.data) {
             const plan_matrix *pm = &s->ffn->fc2;
-            int form = form_of(forms, pm->w.type);
+            int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_encoding(p, encoder[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
+            need_encoding(slots, encoder[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
         }
         if (s->op == OP_FFN_DOWN) {
             const plan_matrix *pm = &s->ffn->down;
-            int form = form_of_rows(forms, pm->w.type);
+            int form = form_of_rows(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_encoding(p, encoder[PLAN_SLOT_MAIN], form, pm->w.n_out);
+            need_encoding(slots, encoder[PLAN_SLOT_MAIN], form, pm->w.n_out);
         }
     }
     return PI_OK;
@@ -228,13 +227,16 @@ static void widen(int64_t *width, plan_buffer b, int64_t n) {
     if (n > width[b]) width[b] = n;
 }
 
-static void set_widths(const plan *p, const plan_step *steps, int n_steps, int64_t *width) {
+static void set_widths(plan *p, plan_side side) {
+    const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
+    int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
+    int64_t *width = side == SIDE_CPU ? p->width : p->gpu_width;
     width[BUF_X] = width[BUF_Y] = p->model->hp.n_embd;
     for (int i = 0; i < n_steps; i++) {
         const plan_step *s = &steps[i];
         for (int k = 0; k < s->n_matrices; k++)
             widen(width, s->matrix[k].out, s->matrix[k].w.n_out);
-        if (scores(s, width == p->width) && s->ffn->predictor != PREDICTOR_NONE)
+        if (scores(s, side) && s->ffn->predictor != PREDICTOR_NONE)
             widen(width, BUF_SCORE, s->ffn->n_scored);
     }
     width[BUF_ATTN] = width[BUF_Q];
@@ -306,20 +308,19 @@ static pi_status allocate(const model *m, plan **out, pi_error *err) {
 
 static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
                        pi_error *err) {
-    const plan_forms cpu = {kernels}, gpu = {NULL};
     pi_status status = set_cuts(p, options, err);
     if (status != PI_OK) return status;
     add_all(p, options);
     p->mode = most_frequent_mode(p);
-    set_widths(p, p->steps, p->n_steps, p->width);
+    set_widths(p, SIDE_CPU);
     p->width[BUF_LOGITS] = p->model->hp.n_vocab;
-    if (p->n_gpu_steps) set_widths(p, p->gpu_steps, p->n_gpu_steps, p->gpu_width);
+    if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
     for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
         p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
     count_bytes(p, p->steps, p->n_steps);
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
-    status = resolve_encodings(p, p->steps, p->n_steps, &cpu, err);
-    if (status == PI_OK) status = resolve_encodings(p, p->gpu_steps, p->n_gpu_steps, &gpu, err);
+    status = resolve_encodings(p, SIDE_CPU, kernels, err);
+    if (status == PI_OK) status = resolve_encodings(p, SIDE_GPU, NULL, err);
     if (status == PI_OK) find_typical(p, kernels);
     return status;
 }

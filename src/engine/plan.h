@@ -31,6 +31,11 @@ typedef enum ffn_mode {
 
 typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 
+/* 32-bit words of a bit for each of n neurons. */
+static inline int64_t plan_bits_words(int64_t n) {
+    return (n + 31) / 32;
+}
+
 typedef struct plan_cut {
     plan_side home; /* of attention, norms, predictor and KV cache */
     int64_t hot;    /* the GPU owns neurons [0, hot), the processor [hot, n_ff) */
@@ -173,6 +178,12 @@ struct plan_step {
                               most, contexts count what is really read */
 };
 
+/* Room for encoded vectors. */
+typedef struct plan_slot {
+    int64_t width;  /* longest vector that is encoded */
+    unsigned kinds; /* all that any step needs */
+} plan_slot;
+
 typedef struct plan {
     const model *model;
     ffn_mode mode; /* that most layers run in */
@@ -188,10 +199,7 @@ typedef struct plan {
     plan_side head;               /* where logits are computed */
     int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a pass */
     int64_t bits_words;           /* 32-bit words of candidates per token, at most */
-    struct {
-        int64_t width;  /* longest vector that is encoded */
-        unsigned kinds; /* all that any step needs */
-    } slots[PLAN_SLOTS];
+    plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
     uint64_t head_bytes;   /* of the output matrix: not read when no logits are wanted */
     int64_t max_part_rows; /* over layers; 0: no OP_FFN_NEURONS */
     /* The type with the most weight bytes per activation kind: what break-even is measured on. */

@@ -210,7 +210,7 @@ static void add_neurons(const ffn_share *h, ffn_mode mode) {
  * the processor of those that are away; its own it scores part by part. */
 static void add_choice(const ffn_share *h, const plan_options *o, bool split) {
     int64_t n_ff = h->p->model->layers[h->layer].hp.n_ff;
-    int64_t words = (n_ff + 31) / 32;
+    int64_t words = plan_bits_words(n_ff);
     plan_ffn *ffn = h->ffn;
     if (h->side == SIDE_CPU) {
         if (h->n > 0) describe_predictor(h, o, h->first, h->n, ffn);
@@ -247,27 +247,26 @@ void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     ffn_mode mode = plan_choose_mode(p->model, layer, options);
     const plan_cut *cut = &p->cuts[layer];
     int64_t n_ff = p->model->layers[layer].hp.n_ff;
-    bool home_works = cut->home == SIDE_GPU ? cut->hot > 0 : cut->hot < n_ff;
-    bool split = cut->home == SIDE_GPU ? cut->hot < n_ff : cut->hot > 0;
     ffn_share shares[PLAN_SIDES] = {
         [SIDE_CPU] = {.first = cut->hot, .n = n_ff - cut->hot, .ffn = &p->ffn[layer]},
         [SIDE_GPU] = {.first = 0, .n = cut->hot, .ffn = &p->gpu_ffn[layer]}};
+    const ffn_share *home = &shares[cut->home];
+    const ffn_share *away = &shares[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
+    bool split = away->n > 0;
     for (int side = 0; side < PLAN_SIDES; side++) {
         ffn_share *h = &shares[side];
         h->p = p;
         h->layer = layer;
         h->side = (plan_side)side;
-        h->home = h->side == cut->home;
-        h->biased = h->home == home_works; /* the away side does only when it is alone */
+        h->home = h == home;
+        h->biased = h->home == (home->n > 0); /* the away side does only when it is alone */
         describe(h, mode);
     }
-    const ffn_share *home = &shares[cut->home];
-    const ffn_share *away = &shares[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
     add_predictor(home,
                   mode == FFN_PREDICT ? p->model->layers[layer].sparse.predictor : PREDICTOR_NONE);
     if (mode == FFN_PREDICT) add_choice(home, options, split);
     if (split) add_arrival(away, cut->home, mode);
-    if (home_works) add_neurons(home, mode);
+    if (home->n > 0) add_neurons(home, mode);
     if (!split) return;
     add_neurons(away, mode);
     plan_message m = plan_add_message(p, away->side, layer, BUF_X, BUF_X);
