@@ -4,6 +4,7 @@
 
 #include "api_types.h"
 #include "mem.h"
+#include "option_types.h"
 
 pi_context_options pi_context_default_options(void) {
     return (pi_context_options){.n_batch = 512,
@@ -12,24 +13,6 @@ pi_context_options pi_context_default_options(void) {
                                 .vram_budget = PI_VRAM_FREE,
                                 .gpu_layers = -1};
 }
-
-static const cpu_tier tiers[] = {
-    [PI_KERNELS_AUTO] = CPU_TIER_AUTO, [PI_KERNELS_SCALAR] = CPU_TIER_SCALAR,
-    [PI_KERNELS_AVX2] = CPU_TIER_AVX2, [PI_KERNELS_AVX512] = CPU_TIER_AVX512,
-    [PI_KERNELS_NEON] = CPU_TIER_NEON,
-};
-
-static const ffn_mode modes[] = {
-    [PI_MODE_AUTO] = FFN_AUTO,           [PI_MODE_DENSE] = FFN_DENSE,
-    [PI_MODE_EXACT] = FFN_EXACT,         [PI_MODE_PREDICT] = FFN_PREDICT,
-    [PI_MODE_THRESHOLD] = FFN_THRESHOLD,
-};
-
-static const quant_type cache_types[] = {
-    [PI_CACHE_F16] = QUANT_F16,
-    [PI_CACHE_F32] = QUANT_F32,
-    [PI_CACHE_Q8_0] = QUANT_Q8_0,
-};
 
 static pi_status check_options(const pi_model *m, const pi_context_options *o, pi_error *err) {
     if (!m->weights)
@@ -70,10 +53,10 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
                                   .n_threads_batch = o.n_threads_batch,
                                   .n_batch = o.n_batch,
                                   .n_logits = o.n_logits,
-                                  .tier = tiers[o.kernels],
-                                  .type_k = cache_types[o.cache_k],
-                                  .type_v = cache_types[o.cache_v],
-                                  .plan = {.mode = modes[o.mode],
+                                  .tier = option_tier(o.kernels),
+                                  .type_k = option_cache_type(o.cache_k),
+                                  .type_v = option_cache_type(o.cache_v),
+                                  .plan = {.mode = option_mode(o.mode),
                                            .max_loss = o.max_loss,
                                            .set_threshold = !isnan(o.threshold),
                                            .threshold = o.threshold}};

@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "cpu_features.h"
 #include "mem.h"
+#include "option_types.h"
 #include "powerinfer_tools.h"
 #include "quant.h"
 #include "rng.h"
@@ -246,8 +247,6 @@ static int32_t largest(const int32_t *v, int32_t n) {
 
 static pi_status set_up(bench *b, pi_error *err) {
     const pi_bench_options *o = b->o;
-    static const cpu_tier tiers[] = {CPU_TIER_AUTO, CPU_TIER_SCALAR, CPU_TIER_AVX2, CPU_TIER_AVX512,
-                                     CPU_TIER_NEON};
     pi_model_get_info(b->model, &b->info);
     int32_t depth = largest(o->depths, o->n_depths), n = largest(o->prompts, o->n_prompts);
     if (o->n_gen > n) n = o->n_gen;
@@ -269,11 +268,11 @@ static pi_status set_up(bench *b, pi_error *err) {
         b->row_bytes = (size_t)b->info.n_embd;
     status = pi_session_create(b->context, depth + n, &b->session, err);
     if (status != PI_OK) return status;
-    return bandwidth_create(pi_context_threads(b->context), tiers[o->context.kernels], &b->memory,
-                            err);
+    return bandwidth_create(pi_context_threads(b->context), option_tier(o->context.kernels),
+                            &b->memory, err);
 }
 
-pi_status pi_bench(const pi_model *model, const pi_bench_options *options, pi_bench_report *report,
+pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_report *report,
                    pi_error *err) {
     pi_bench_options defaults = pi_bench_default_options();
     const pi_bench_options *o = options ? options : &defaults;
@@ -283,7 +282,7 @@ pi_status pi_bench(const pi_model *model, const pi_bench_options *options, pi_be
     bench *b = mem_calloc(1, sizeof *b);
     if (!b) return error_nomem(err, sizeof *b, "bench");
     b->o = o;
-    b->model = model;
+    b->model = m;
     b->report = report;
     b->n_tests = o->n_depths * (o->n_prompts + (o->n_gen > 0));
     status = set_up(b, err);

@@ -25,29 +25,33 @@ uint64_t place_fit_bytes(const place_fit *f) {
 
 /* ---- the solver's view ----------------------------------------------------------------------- */
 
-/* The modes that a context would take, and the one of most layers. */
-static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_error *err) {
-    int n = o->model->hp.n_layer, count[FFN_MODE_COUNT] = {0}, most = FFN_DENSE;
+pi_status place_make_workload(const model *m, const plan_options *asked, place_use use,
+                              place_workload *out, const char **mode, pi_error *err) {
+    int n = m->hp.n_layer, count[FFN_MODE_COUNT] = {0}, most = FFN_DENSE;
     place_ffn *ffn = mem_calloc((size_t)n, sizeof *ffn);
     if (!ffn) return error_nomem(err, (size_t)n * sizeof *ffn, "layers");
     for (int i = 0; i < n; i++) {
-        ffn_mode mode = plan_choose_mode(o->model, i, &o->engine->plan);
-        ffn[i] = mode == FFN_DENSE     ? PLACE_FFN_DENSE
-                 : mode == FFN_PREDICT ? PLACE_FFN_PREDICT
-                                       : PLACE_FFN_SKIP;
-        if (++count[mode] > count[most]) most = mode;
+        ffn_mode chosen = plan_choose_mode(m, i, asked);
+        ffn[i] = chosen == FFN_DENSE     ? PLACE_FFN_DENSE
+                 : chosen == FFN_PREDICT ? PLACE_FFN_PREDICT
+                                         : PLACE_FFN_SKIP;
+        if (++count[chosen] > count[most]) most = chosen;
     }
-    f->mode = ffn_mode_name((ffn_mode)most);
-    const place_use use = {.ffn = ffn,
-                           .n_ctx = o->n_ctx,
+    *mode = ffn_mode_name((ffn_mode)most);
+    use.ffn = ffn;
+    pi_status status = place_workload_create(m, &use, out, err);
+    mem_free(ffn);
+    return status;
+}
+
+static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_error *err) {
+    const place_use use = {.n_ctx = o->n_ctx,
                            .depth = o->depth,
                            .n_batch = o->engine->n_batch,
                            .type_k = o->engine->type_k,
                            .type_v = o->engine->type_v,
                            .density = o->density};
-    pi_status status = place_workload_create(o->model, &use, &f->work, err);
-    mem_free(ffn);
-    return status;
+    return place_make_workload(o->model, &o->engine->plan, use, &f->work, &f->mode, err);
 }
 
 static void copy_cuts(const place_plan *from, place_fit *f) {

@@ -43,6 +43,10 @@ void place_fit_free(place_fit *f); /* a zeroed one is fine */
 /* Bytes of device memory. */
 uint64_t place_fit_bytes(const place_fit *f);
 
+/* A model in the modes that a context would take under these options, the mode of most layers in
+ * *mode; `use` but for its ffn. As place_workload_create. */
+pi_status place_make_workload(const model *m, const plan_options *asked, place_use use,
+                              place_workload *out, const char **mode, pi_error *err);
 /* Positions of a context when nobody says how many. */
 int64_t place_default_context(const model *m);
 

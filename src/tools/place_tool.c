@@ -3,16 +3,17 @@
 #include <string.h>
 
 #include "mem.h"
+#include "option_types.h"
+#include "place_fit.h"
 #include "place_tool.h"
-#include "plan.h"
 
-enum { DEFAULT_CONTEXT = 8192, DEFAULT_BATCH = 512, DEFAULT_DEPTH = 512, MAX_CONTEXT = 1 << 28 };
+enum { DEFAULT_BATCH = 512, MAX_CONTEXT = 1 << 28 };
 
 pi_place_options pi_place_default_options(void) {
     return (pi_place_options){
         .vram_budget = PI_PLACE_ALL,
         .max_loss = pi_context_default_options().max_loss,
-        .depth = DEFAULT_DEPTH,
+        .depth = PLACE_DEFAULT_DEPTH,
         .n_batch = DEFAULT_BATCH,
         .density = 1,
     };
@@ -23,7 +24,6 @@ typedef struct place_job {
     const model *model;
     model *opened; /* from a file; NULL: the shape's */
     place_shape shape;
-    place_ffn *ffn; /* [n_layer] */
     place_machine machine;
     place_workload work;
     place_plan plan;
@@ -55,46 +55,22 @@ static pi_status open_model(place_job *j, const char *path, pi_error *err) {
     return status;
 }
 
-/* The modes that a context would take, and the one of most layers. */
-static pi_status choose_modes(place_job *j, pi_error *err) {
-    static const ffn_mode modes[] = {[PI_MODE_AUTO] = FFN_AUTO,
-                                     [PI_MODE_DENSE] = FFN_DENSE,
-                                     [PI_MODE_EXACT] = FFN_EXACT,
-                                     [PI_MODE_PREDICT] = FFN_PREDICT,
-                                     [PI_MODE_THRESHOLD] = FFN_THRESHOLD};
-    const plan_options asked = {.mode = modes[j->options->mode], .max_loss = j->options->max_loss};
-    int n = j->model->hp.n_layer, count[FFN_MODE_COUNT] = {0}, most = FFN_DENSE;
-    j->ffn = mem_calloc((size_t)n, sizeof *j->ffn);
-    j->layers = mem_calloc((size_t)n, sizeof *j->layers);
-    if (!j->ffn || !j->layers) return error_nomem(err, (size_t)n * sizeof *j->layers, "layers");
-    for (int i = 0; i < n; i++) {
-        ffn_mode mode = plan_choose_mode(j->model, i, &asked);
-        j->ffn[i] = mode == FFN_DENSE     ? PLACE_FFN_DENSE
-                    : mode == FFN_PREDICT ? PLACE_FFN_PREDICT
-                                          : PLACE_FFN_SKIP;
-        if (++count[mode] > count[most]) most = mode;
-    }
-    j->report.mode = ffn_mode_name((ffn_mode)most);
-    return PI_OK;
-}
-
 static pi_status make_workload(place_job *j, pi_error *err) {
-    static const quant_type types[] = {
-        [PI_CACHE_F16] = QUANT_F16, [PI_CACHE_F32] = QUANT_F32, [PI_CACHE_Q8_0] = QUANT_Q8_0};
     const pi_place_options *o = j->options;
-    int32_t trained = j->model->hp.n_ctx_train;
-    int32_t n_ctx = trained > 0 && trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
-    if (o->n_ctx > 0) n_ctx = o->n_ctx;
+    const plan_options asked = {.mode = option_mode(o->mode), .max_loss = o->max_loss};
+    size_t n = (size_t)j->model->hp.n_layer;
+    j->layers = mem_calloc(n, sizeof *j->layers);
+    if (!j->layers) return error_nomem(err, n * sizeof *j->layers, "layers");
+    int32_t n_ctx = o->n_ctx > 0 ? o->n_ctx : (int32_t)place_default_context(j->model);
     j->report.n_ctx = n_ctx;
     j->report.depth = o->depth < n_ctx ? o->depth : n_ctx;
-    const place_use use = {.ffn = j->ffn,
-                           .n_ctx = n_ctx,
+    const place_use use = {.n_ctx = n_ctx,
                            .depth = o->depth,
                            .n_batch = o->n_batch,
-                           .type_k = types[o->cache_k],
-                           .type_v = types[o->cache_v],
+                           .type_k = option_cache_type(o->cache_k),
+                           .type_v = option_cache_type(o->cache_v),
                            .density = o->density};
-    return place_workload_create(j->model, &use, &j->work, err);
+    return place_make_workload(j->model, &asked, use, &j->work, &j->report.mode, err);
 }
 
 /* More than the card has can be asked for: the plan then says what a larger one would do. */
@@ -147,7 +123,6 @@ static void free_job(place_job *j) {
     place_plan_free(&j->plan);
     place_workload_free(&j->work);
     mem_free(j->layers);
-    mem_free(j->ffn);
     if (j->options->synth) place_shape_free(&j->shape);
     model_close(j->opened);
 }
@@ -157,7 +132,6 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     place_job j = {.options = options ? options : &defaults};
     pi_status status = check_options(j.options, err);
     if (status == PI_OK) status = open_model(&j, path, err);
-    if (status == PI_OK) status = choose_modes(&j, err);
     if (status == PI_OK) status = make_workload(&j, err);
     if (status == PI_OK) status = place_profile_load(j.options, &j.machine, err);
     if (status == PI_OK) {
