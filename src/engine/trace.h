@@ -2,8 +2,8 @@
  * step of the plan, and when.
  *
  * A context owns its trace. engine_trace_start allocates room for some passes; the next passes that
- * succeed fill it, and recording ends by itself when it is full. While recording, the GPU writes its
- * clock between steps, in programs recorded for that. A context without a trace pays a test per
+ * succeed fill it, and recording ends by itself when it is full. While recording, the GPU writes
+ * its clock between steps, in programs recorded for that. A context without a trace pays a test per
  * step.
  *
  * A thread writes its own row only. Times are those of clock_seconds; the GPU's are set to it by a
