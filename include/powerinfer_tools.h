@@ -185,7 +185,7 @@ typedef struct pi_inspect_options {
     bool json;
     bool verbose;                      /* every key and tensor */
     bool plan;                         /* the steps that a context would run */
-    const pi_context_options *context; /* for the plan, what concerns the GPU; NULL: the defaults */
+    const pi_context_options *context; /* of the plan; NULL: the defaults */
     /* Draw hot/cold curves, densities and predictors of a prepared model's layers into this file;
      * NULL: do not. */
     const char *svg;

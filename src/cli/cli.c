@@ -112,14 +112,6 @@ uint64_t cli_vram_budget(const cli_options *o) {
     return bytes < most ? (uint64_t)bytes : (uint64_t)most;
 }
 
-void cli_device_options(const cli_options *o, pi_context_options *out) {
-    out->device = (pi_device_choice)o->device;
-    out->vram_budget = cli_vram_budget(o);
-    out->gpu_layers = (int32_t)o->gpu_layers;
-    out->backend_folder = o->backend_folder;
-    out->machine = o->machine[0] ? o->machine : NULL;
-}
-
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;
@@ -132,7 +124,11 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
     options.n_ctx = n_ctx;
-    cli_device_options(o, &options);
+    options.device = (pi_device_choice)o->device;
+    options.vram_budget = cli_vram_budget(o);
+    options.gpu_layers = (int32_t)o->gpu_layers;
+    options.backend_folder = o->backend_folder;
+    options.machine = o->machine[0] ? o->machine : NULL;
     return options;
 }
 

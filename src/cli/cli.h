@@ -57,8 +57,6 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
 /* n_ctx: positions of the sessions to come, together; 0: not known. */
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
-/* Of these, what concerns the GPU. */
-void cli_device_options(const cli_options *o, pi_context_options *out);
 /* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
 uint64_t cli_vram_budget(const cli_options *o);
 /* The synthetic model that --shape and its companions describe. */

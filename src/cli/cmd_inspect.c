@@ -116,8 +116,7 @@ int cmd_inspect(const cli_options *o) {
     pi_error err = {.status = PI_OK};
     cli_options named = *o;
     if (o->n_positionals) named.model = o->positionals[0];
-    pi_context_options context = pi_context_default_options();
-    cli_device_options(o, &context);
+    pi_context_options context = cli_context_options(o, o->ctx_size > 0 ? (int32_t)o->ctx_size : 0);
     pi_inspect_options options = {.json = o->json,
                                   .verbose = o->verbose,
                                   .plan = o->plan,

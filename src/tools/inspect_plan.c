@@ -4,6 +4,7 @@
 
 #include "log.h"
 #include "model.h"
+#include "option_types.h"
 #include "place_device.h"
 #include "plan.h"
 
@@ -29,15 +30,13 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     cpu_kernels kernels;
     plan *p = NULL;
     place_fit fit = {0};
-    engine_options engine = {.n_batch = o->n_batch,
-                             .tier = CPU_TIER_AUTO,
-                             .type_k = QUANT_F16,
-                             .type_v = QUANT_F16,
-                             .plan = {.mode = FFN_AUTO, .max_loss = o->max_loss}};
-    pi_status status = model_open(path, NULL, &m, err);
+    pi_status status = option_check(o, err);
+    if (status == PI_OK) status = model_open(path, NULL, &m, err);
     if (status != PI_OK) return status;
+    engine_options engine = option_engine(o);
     if (!cpu_kernels_get(engine.tier, &kernels))
-        status = error_set(err, PI_ERR_UNSUPPORTED, "no kernels: plan: this processor has none");
+        status = error_set(err, PI_ERR_UNSUPPORTED,
+                           "no kernels: plan: not on this processor: choose others (--kernels)");
     if (status == PI_OK) {
         choose_cuts(m, o, &engine, &fit);
         status = plan_create(m, &kernels, &engine.plan, &p, err);

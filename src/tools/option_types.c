@@ -1,6 +1,8 @@
 /* option_types.c: see option_types.h. */
 #include "option_types.h"
 
+#include <math.h>
+
 cpu_tier option_tier(pi_kernels kernels) {
     static const cpu_tier tiers[] = {
         [PI_KERNELS_AUTO] = CPU_TIER_AUTO, [PI_KERNELS_SCALAR] = CPU_TIER_SCALAR,
@@ -26,4 +28,41 @@ quant_type option_cache_type(pi_cache_type type) {
         [PI_CACHE_Q8_0] = QUANT_Q8_0,
     };
     return types[type];
+}
+
+pi_status option_check(const pi_context_options *o, pi_error *err) {
+    if (o->n_threads < 0 || o->n_threads > POOL_MAX_THREADS || o->n_threads_batch < 0 ||
+        o->n_threads_batch > POOL_MAX_THREADS)
+        return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
+                         o->n_threads, o->n_threads_batch, POOL_MAX_THREADS);
+    if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_THRESHOLD ||
+        (unsigned)o->cache_k > PI_CACHE_Q8_0 || (unsigned)o->cache_v > PI_CACHE_Q8_0)
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: context: kernels, mode or cache type is "
+                         "not in its list");
+    if (!(o->max_loss >= 0))
+        return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
+                         (double)o->max_loss);
+    if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0)
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
+                         "and more, 0 and more",
+                         (int)o->device, o->gpu_layers, o->n_ctx);
+    if (o->n_logits < 0)
+        return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
+    return PI_OK;
+}
+
+engine_options option_engine(const pi_context_options *o) {
+    return (engine_options){.n_threads = o->n_threads,
+                            .n_threads_batch = o->n_threads_batch,
+                            .n_batch = o->n_batch,
+                            .n_logits = o->n_logits,
+                            .tier = option_tier(o->kernels),
+                            .type_k = option_cache_type(o->cache_k),
+                            .type_v = option_cache_type(o->cache_v),
+                            .plan = {.mode = option_mode(o->mode),
+                                     .max_loss = o->max_loss,
+                                     .set_threshold = !isnan(o->threshold),
+                                     .threshold = o->threshold}};
 }

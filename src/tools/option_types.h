@@ -2,13 +2,17 @@
 #ifndef TOOLS_OPTION_TYPES_H
 #define TOOLS_OPTION_TYPES_H
 
-#include "cpu.h"
-#include "plan.h"
+#include "engine.h"
 #include "powerinfer.h"
 
 /* The values must be within their lists. */
 cpu_tier option_tier(pi_kernels kernels);
 ffn_mode option_mode(pi_mode mode);
 quant_type option_cache_type(pi_cache_type type);
+
+/* Whether a context's options are within their lists and limits; PI_ERR_ARG. */
+pi_status option_check(const pi_context_options *o, pi_error *err);
+/* All of them but what concerns the GPU. */
+engine_options option_engine(const pi_context_options *o);
 
 #endif

@@ -133,6 +133,8 @@ static void test_other_commands(void **state) {
     assert_true(strstr(text, " gpu ") && strstr(text, " cpu ") && strstr(text, " receive "));
     assert_int_equal(sh("$PI inspect --plan $M --device cpu"), 0);
     assert_null(strstr(shell_read("out", NULL), " gpu "));
+    assert_int_equal(sh("$PI inspect --plan --device cpu --mode exact"), 0); /* the bundled model */
+    assert_non_null(strstr(shell_read("out", NULL), "relu exact"));
     assert_int_equal(sh("$PI place -m $M --device sim --json"), 0);
     assert_non_null(strstr(shell_read("out", NULL), "\"head\": \"gpu\""));
     assert_int_equal(sh("$PI perplexity -m $M -f ids -c 8 --first 2 --device cpu -q >cpu && "

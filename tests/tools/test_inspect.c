@@ -217,8 +217,15 @@ static void test_errors(void **state) {
 static void test_plan(void **state) {
     (void)state;
     write_tiny();
-    const pi_inspect_options plan = {.plan = true};
-    expect(MODEL_PATH, &plan, "ffn_gate");
+    pi_context_options context = pi_context_default_options();
+    const pi_inspect_options plan = {.plan = true, .context = &context};
+    const pi_inspect_options by_default = {.plan = true};
+    pi_error err = {0};
+    expect(MODEL_PATH, &by_default, "q4_0 relu exact");
+    context.mode = PI_MODE_DENSE;
+    expect(MODEL_PATH, &plan, "q4_0 relu\n");
+    context.mode = (pi_mode)(PI_MODE_THRESHOLD + 1);
+    assert_int_equal(pi_inspect(MODEL_PATH, &plan, stderr, &err), PI_ERR_ARG);
 }
 
 static void test_shared_files(void **state) {
