@@ -585,6 +585,36 @@ static void test_one_piece(void **state) {
     model_close(m);
 }
 
+static pi_status record_nothing(gpu_stream *s, pi_error *err) {
+    (void)s;
+    return error_set(err, PI_ERR_DEVICE, "no programs here");
+}
+
+/* Where passes cannot be recorded they are enqueued in pieces, with the same answers. */
+static void test_no_programs(void **state) {
+    (void)state;
+    gpu_backend plain = *library.backend;
+    plain.record_begin = record_nothing;
+    tiny_model t = base_model("llama");
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_PREDICT);
+    engine_context *alone = make_context(m, &o);
+    run(alone, m->hp.n_vocab, 3, want);
+    engine_context_destroy(alone);
+    for (int i = 0; i < N_PLACEMENTS; i++) {
+        place(&o, choose_cuts(m, i));
+        o.gpu = &plain;
+        engine_context *c = make_context(m, &o);
+        run(c, m->hp.n_vocab, 3, got);
+        assert_null(engine_gpu_loss(c));
+        assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
 static void publish_nothing(gpu_stream *s, const gpu_publish *a) {
     (void)s;
     (void)a;
@@ -656,6 +686,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
         cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_one_piece),    cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_no_programs),
     };
     if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
     if (open_device()) {
