@@ -20,6 +20,7 @@
 
 #include "engine.h"
 #include "rng.h"
+#include "run_device.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
@@ -38,13 +39,11 @@ enum {
     MAX_VOCAB = 64,
     N_CTX = 64,
     N_BATCH = 16,
-    WAIT_MS = 60000, /* a simulated device under a sanitizer is slow */
 };
 
 /* Of F16 and float weights; 1e-5 is what is promised. */
 static const double float_gate = 1e-6, block_gate = 1e-3;
 
-static const char *device_name = "sim";
 static gpu_library library;
 static gpu_device *device;
 static rng random_cuts;
@@ -407,7 +406,7 @@ static void test_lost_device(void **state) {
     gpu_device *shared = device;
     for (int64_t n = 1, lost = 1; lost; n += n / 4 + 1) {
         pi_error err;
-        open_another(0, WAIT_MS);
+        open_another(0, RUN_DEVICE_WAIT_MS);
         o.device = device;
         engine_context *c = make_context(m, &o);
         engine_session *a = make_session(c), *b = make_session(c);
@@ -451,7 +450,7 @@ static void test_little_memory(void **state) {
     uint64_t need = bytes.weights + bytes.scratch;
     gpu_device *shared = device;
     for (int i = 0; i <= 8; i++) { /* the last has room for all but a cache */
-        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, WAIT_MS);
+        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, RUN_DEVICE_WAIT_MS);
         o.device = device;
         engine_context *c;
         pi_status status = engine_context_create(m, &o, &c, &err);
@@ -539,7 +538,7 @@ static void test_size(void **state) {
         engine_session *s = make_session(c);
         assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
         uint64_t kv = (bytes.kv_per_position * N_CTX + 255) / 256 * 256;
-        if (strcmp(device_name, "sim") == 0)
+        if (strcmp(library.backend->name, "sim") == 0)
             assert_int_equal(before - after, bytes.weights + bytes.scratch + kv);
         engine_session_destroy(s);
         engine_context_destroy(c);
@@ -570,17 +569,6 @@ static void test_bad_cuts(void **state) {
     model_close(m);
 }
 
-static int open_device(void) {
-    pi_error err;
-    const gpu_open_options options = {.wait_ms = WAIT_MS};
-    int n = 0;
-    pi_status status = gpu_library_open(device_name, NULL, &library, &err);
-    if (!status) status = library.backend->count(&n, &err);
-    if (!status) status = library.backend->open(0, gpu_host_default(), &options, &device, &err);
-    if (status) fprintf(stderr, "device %s: %s\n", device_name, err.message);
-    return status ? 1 : 0;
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
@@ -591,15 +579,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
         cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
     };
-    if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
-    if (open_device()) {
-        if (strcmp(device_name, "sim") == 0) return 1;
-        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", device_name);
-        return 0;
-    }
+    int failed;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     rng_seed(&random_cuts, 11);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    library.backend->close(device);
-    gpu_library_close(&library);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    run_device_close(&library, device);
     return failed;
 }

@@ -14,6 +14,7 @@
 
 #include "engine.h"
 #include "rng.h"
+#include "run_device.h"
 #include "shared_data.h"
 
 enum {
@@ -21,14 +22,12 @@ enum {
     N_SINGLE = 12, /* every token costs many changes of threads on a simulated device */
     MAX_LAYERS = 16,
     PATH_BYTES = 2048,
-    NAME_BYTES = 256,
-    WAIT_MS = 60000 /* a simulated device under a sanitizer is slow */
+    NAME_BYTES = 256
 };
 
 typedef enum placement { ALL_ON_GPU, ALL_SPLIT, AT_RANDOM, N_PLACEMENTS } placement;
 
 static const char *const placement_names[] = {"on the GPU", "split", "random"};
-static const char *device_name = "sim";
 static gpu_library library;
 static gpu_device *device;
 static rng random_cuts;
@@ -217,31 +216,15 @@ static void test_pwri(void **state) {
     assert_true(each_file(folder, "-sparse.pwri.gguf", visit_pwri) >= KNOWN);
 }
 
-static int open_device(void) {
-    pi_error err;
-    const gpu_open_options options = {.wait_ms = WAIT_MS};
-    int n = 0;
-    pi_status status = gpu_library_open(device_name, NULL, &library, &err);
-    if (!status) status = library.backend->count(&n, &err);
-    if (!status) status = library.backend->open(0, gpu_host_default(), &options, &device, &err);
-    if (status) fprintf(stderr, "device %s: %s\n", device_name, err.message);
-    return status ? 1 : 0;
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_architectures),
         cmocka_unit_test(test_pwri),
     };
-    if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
-    if (open_device()) {
-        if (strcmp(device_name, "sim") == 0) return 1;
-        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", device_name);
-        return 0;
-    }
+    int failed;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     rng_seed(&random_cuts, 5);
-    int failed = cmocka_run_group_tests_name("golden_hybrid", tests, NULL, NULL);
-    library.backend->close(device);
-    gpu_library_close(&library);
+    failed = cmocka_run_group_tests_name("golden_hybrid", tests, NULL, NULL);
+    run_device_close(&library, device);
     return failed;
 }
