@@ -106,6 +106,15 @@ static void run(engine_context *c, int n_vocab, int piece, float *out) {
     engine_session_destroy(s);
 }
 
+/* What the processor alone answers goes to `want`. */
+static void run_alone(const model *m, const engine_options *o) {
+    engine_context *c = make_context(m, o);
+    assert_true(m->hp.n_vocab <= MAX_VOCAB);
+    if (o->plan.mode != FFN_DENSE) assert_int_equal(engine_plan(c)->mode, o->plan.mode);
+    run(c, m->hp.n_vocab, 1, want);
+    engine_context_destroy(c);
+}
+
 /* A device of its own in place of the shared one. */
 static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
     pi_error err;
@@ -194,11 +203,7 @@ static void check(const char *what, const tiny_model *t, ffn_mode mode) {
     model *m = open_model(t);
     double gate = t->type[0] == 'f' ? float_gate : block_gate;
     engine_options o = options_for(mode);
-    engine_context *alone = make_context(m, &o);
-    assert_true(m->hp.n_vocab <= MAX_VOCAB);
-    if (mode != FFN_DENSE) assert_int_equal(engine_plan(alone)->mode, mode);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     for (int i = FIRST_PLACEMENT; i < FIRST_PLACEMENT + N_PLACEMENTS; i++) {
         plan_side head = choose_cuts(m, i);
         compare(what, m, mode, head, gate);
@@ -330,9 +335,7 @@ static void test_sessions(void **state) {
     model *m = open_model(&t);
     int n_vocab = m->hp.n_vocab;
     engine_options o = options_for(FFN_EXACT);
-    engine_context *alone = make_context(m, &o);
-    run(alone, n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     engine_context *c = make_context(m, &o);
     engine_session *a = make_session(c), *b = make_session(c);
@@ -397,9 +400,7 @@ static void test_lost_device(void **state) {
     model *m = open_model(&t);
     int n_vocab = m->hp.n_vocab, n_lost = 0;
     engine_options o = options_for(FFN_PREDICT);
-    engine_context *alone = make_context(m, &o);
-    run(alone, n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     plan_side head = choose_cuts(m, 1);
     cuts[2].home = SIDE_CPU;
     place(&o, head);
@@ -440,9 +441,7 @@ static void test_little_memory(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_options o = options_for(FFN_DENSE);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     engine_gpu_bytes bytes;
     pi_error err;
@@ -475,9 +474,7 @@ static void test_cancel(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_options o = options_for(FFN_DENSE);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     for (int number = 0; number < 3; number++) {
         place(&o, choose_cuts(m, number));
         engine_context *c = make_context(m, &o);
@@ -504,9 +501,7 @@ static void test_impatient(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_options o = options_for(FFN_DENSE);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     gpu_device *shared = device;
     open_another(0, 1);
     place(&o, choose_cuts(m, 2));
