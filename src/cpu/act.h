@@ -18,7 +18,7 @@
 
 #include "cpu.h"
 
-/* For what kernels call between products, however large they are. */
+/* Kernels are large; compilers would call even these from there. */
 #define ACT_INLINE static inline __attribute__((always_inline))
 
 typedef struct act_q8_panel_group { /* 32 elements of 16 vectors, 704 bytes */
@@ -71,6 +71,10 @@ static inline const int32_t *act_q8_sum(const void *column, int64_t n) {
 static inline const void *act_column(const cpu_act *a, int64_t c) {
     return (const char *)a->data + (size_t)c * act_column_bytes(a->kind, a->n);
 }
+static inline const void *act_panel(const cpu_act *a, int64_t p) {
+    return (const char *)a->data + (size_t)p * act_panel_bytes(a->kind, a->n);
+}
+
 /* The parts of a Q8 column, at one of its groups. */
 typedef struct act_q8_column {
     const int8_t *q;
@@ -84,10 +88,6 @@ ACT_INLINE act_q8_column act_q8_at(const cpu_act *a, int64_t c) {
 }
 ACT_INLINE act_q8_column act_q8_skip(act_q8_column x, int n_groups) {
     return (act_q8_column){x.q + n_groups * CPU_ACT_GROUP, x.d + n_groups, x.sum + 2 * n_groups};
-}
-
-static inline const void *act_panel(const cpu_act *a, int64_t p) {
-    return (const char *)a->data + (size_t)p * act_panel_bytes(a->kind, a->n);
 }
 
 #endif

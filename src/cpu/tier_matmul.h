@@ -45,11 +45,4 @@ SIMD_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64
         }
 }
 
-/* The kernel of a tier for a type. */
-#define MM_DEFINE(storage, tier, name)                                                             \
-    storage void tier##_matmul_##name(const cpu_mat *w, int64_t row0, int64_t row1,                \
-                                      const cpu_act *x, float *y, int64_t ldy, void *scratch) {    \
-        mm_run(&name##_format, w, row0, row1, x, y, ldy, scratch);                                 \
-    }
-
 #endif

@@ -3,7 +3,7 @@
 #define MM_I8MM 1
 #include "neon_matmul.h"
 
-#define DEFINE(type, name) MM_DEFINE(extern, neon_i8mm, name)
+#define DEFINE(type, name) TIER_MATMUL_DEFINE(extern, neon_i8mm, name, mm_run)
 TIER_Q_TYPES(DEFINE)
 
 #define ENTRY(type, name) k->mat[QUANT_##type].matmul = neon_i8mm_matmul_##name;
