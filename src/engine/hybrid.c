@@ -189,7 +189,16 @@ static pi_status make_streams(hybrid *h, pi_error *err) {
         status = h->b->event_create(h->d, &h->staged[i], err);
         if (status == PI_OK) h->b->event_record(h->stream, h->staged[i]);
     }
+    if (status == PI_OK) status = h->b->event_create(h->d, &h->ended, err);
     return status;
+}
+
+/* What is counted is what is taken: where a device gives memory away in large pieces only, all of
+ * it is one. */
+static pi_status reserve(hybrid *h, const engine_context *c, pi_error *err) {
+    engine_gpu_bytes bytes;
+    pi_status status = hybrid_size(c, &bytes, err);
+    return status == PI_OK ? hybrid_take_slab(h, bytes.scratch + bytes.weights, err) : status;
 }
 
 pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid **out,
@@ -208,6 +217,7 @@ pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid
     if (!h->blocks) return error_nomem(err, (size_t)h->max_blocks * sizeof *h->blocks, "blocks");
     pi_status status = make_streams(h, err);
     if (status == PI_OK) status = pin_all(h, err);
+    if (status == PI_OK) status = reserve(h, c, err);
     if (status == PI_OK) status = fill(h, options->prompts, &bytes, err);
     if (status == PI_OK && h->inv_freq) {
         h->b->upload(h->stream, h->inv_freq, c->inv_freq,
@@ -218,14 +228,19 @@ pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid
     return status;
 }
 
+void hybrid_programs_free(hybrid *h, hybrid_programs *p) {
+    for (int i = 0; i < GPU_MAX_COLS; i++)
+        for (int k = 0; k < HYBRID_SPLIT_BUCKETS; k++) h->b->program_free(p->of[i][k]);
+    *p = (hybrid_programs){0};
+}
+
 void hybrid_destroy(hybrid *h) {
     if (!h) return;
     if (h->stream) h->b->stream_destroy(h->stream); /* waits for what uses all the rest */
-    for (int i = 0; i < GPU_MAX_COLS; i++)
-        for (int k = 0; k < HYBRID_SPLIT_BUCKETS; k++)
-            if (h->programs[i][k]) h->b->program_free(h->programs[i][k]);
+    hybrid_programs_free(h, &h->programs);
     for (int i = 0; i < HYBRID_STAGES; i++)
         if (h->staged[i]) h->b->event_destroy(h->staged[i]);
+    if (h->ended) h->b->event_destroy(h->ended);
     for (int i = 0; i < h->n_blocks; i++) h->b->free(h->d, h->blocks[i]);
     gpu_pinned *pinned[] = {&h->header_host,
                             &h->counts_host,
@@ -315,17 +330,18 @@ static void write_header(hybrid *h, const engine_context *c) {
     h->b->upload(h->stream, h->header, to, header_bytes(h, c->pass.n_tokens));
 }
 
-static void enqueue_step(hybrid *h, int index, const hybrid_shape *shape) {
-    hybrid_enqueue_step(h, index, shape);
-    /* The head's two steps come later, together. */
-    if (h->plan->head == SIDE_GPU && index >= h->plan->n_gpu_steps - 2) return;
-    hybrid_mark_step(h, index, false);
+/* The head's two steps are enqueued when it is known whose logits are wanted. */
+static int end_of_layers(const hybrid *h) {
+    return h->plan->n_gpu_steps - (h->plan->head == SIDE_GPU ? 2 : 0);
 }
 
 static void enqueue_all(hybrid *h, const hybrid_shape *shape) {
     hybrid_enqueue_start(h, shape);
     hybrid_mark_start(h);
-    for (int i = 0; i < h->plan->n_gpu_steps; i++) enqueue_step(h, i, shape);
+    for (int i = 0; i < end_of_layers(h); i++) {
+        hybrid_enqueue_step(h, i, shape);
+        hybrid_mark_step(h, i, false);
+    }
 }
 
 /* Steps up to the next RECEIVE whose message is not there yet; it is the processor's SEND that
@@ -333,48 +349,44 @@ static void enqueue_all(hybrid *h, const hybrid_shape *shape) {
 static void enqueue_segment(hybrid *h, const hybrid_shape *shape) {
     bool first = true;
     hybrid_mark_start(h);
-    for (; h->next_step < h->plan->n_gpu_steps; h->next_step++) {
+    for (; h->next_step < end_of_layers(h); h->next_step++) {
         const plan_step *s = &h->plan->gpu_steps[h->next_step];
-        if (s->cold && h->streaming) {
-            if (s->op != OP_RECEIVE) continue;
+        bool stream = s->cold && h->streaming;
+        if (stream && s->op != OP_RECEIVE) continue;
+        if (s->op == OP_RECEIVE && !stream && !first) break;
+        if (stream)
             hybrid_stream_cold(h, s->layer, shape->n_cols);
-            hybrid_mark_step(h, h->next_step, true);
-            continue;
-        }
-        if (s->op == OP_RECEIVE && !first) return;
-        enqueue_step(h, h->next_step, shape);
-        first = false;
+        else
+            hybrid_enqueue_step(h, h->next_step, shape);
+        hybrid_mark_step(h, h->next_step, stream);
+        first = first && stream;
     }
+    h->b->event_record(h->stream, h->ended);
 }
 
-/* Recording that fails leaves no program; the pass then goes without, and says so at its end. */
-static void launch(hybrid *h, const hybrid_shape *shape) {
+/* The pass as a program, recorded when there is none; false when it cannot be. */
+static bool launch(hybrid *h, const hybrid_shape *shape) {
     int bucket = 0;
-    if (hybrid_is_marked(h)) {
-        enqueue_all(h, shape);
-        return;
-    }
     while (1 << bucket < shape->n_splits) bucket++;
-    gpu_program **program = &h->programs[shape->n_cols - 1][bucket];
+    hybrid_programs *all = hybrid_is_marked(h) ? hybrid_marked_programs(h) : &h->programs;
+    gpu_program **program = &all->of[shape->n_cols - 1][bucket];
     if (!*program && h->b->record_begin(h->stream, NULL) == PI_OK) {
         enqueue_all(h, shape);
         if (h->b->record_end(h->stream, program, NULL) != PI_OK) *program = NULL;
     }
-    if (*program)
-        h->b->program_launch(h->stream, *program);
-    else
-        enqueue_all(h, shape);
+    if (!*program) return false;
+    hybrid_mark_program(h, end_of_layers(h));
+    h->b->program_launch(h->stream, *program);
+    h->b->event_record(h->stream, h->ended);
+    return true;
 }
 
 void hybrid_begin(hybrid *h, engine_context *c) {
     const hybrid_shape shape = shape_of(c);
     h->streaming = !shape.few && shape.n_cols >= h->stream_from;
     write_header(h, c);
-    if (shape.few) {
-        launch(h, &shape);
-        h->next_step = h->plan->n_gpu_steps;
-        return;
-    }
+    h->next_step = end_of_layers(h);
+    if (shape.few && launch(h, &shape)) return;
     /* The first step is a RECEIVE: what the GPU begins with comes from the processor. */
     h->next_step = 0;
     hybrid_enqueue_start(h, &shape);
@@ -444,7 +456,10 @@ bool hybrid_wait(hybrid *h, int exchange) {
         }
         double now = clock_seconds();
         if (start == 0) start = now;
-        if (h->b->status(h->d, NULL) != PI_OK || now - start > WAIT_SECONDS) return false;
+        /* Asking for the event is what makes a device say that a kernel failed. */
+        bool over = h->b->event_done(h->ended) || h->b->status(h->d, NULL) != PI_OK ||
+                    now - start > WAIT_SECONDS;
+        if (over) return gpu_flag_get(flag) >= h->epoch;
         pool_yield();
     }
     return true;
@@ -460,7 +475,7 @@ float *hybrid_outgoing(const hybrid *h) {
 
 void hybrid_raise(hybrid *h, engine_context *c, int exchange) {
     gpu_flag_raise(host_flag(h, SIDE_CPU, exchange), h->epoch);
-    if (h->next_step >= h->plan->n_gpu_steps) return;
+    if (h->next_step >= end_of_layers(h)) return;
     const hybrid_shape shape = shape_of(c);
     enqueue_segment(h, &shape);
 }

@@ -38,6 +38,11 @@ typedef struct hybrid_cold {
     const float *down_bias;            /* [n_embd] */
 } hybrid_cold;
 
+/* One for every shape of a pass of few tokens; NULL: not recorded yet. */
+typedef struct hybrid_programs {
+    gpu_program *of[GPU_MAX_COLS][HYBRID_SPLIT_BUCKETS];
+} hybrid_programs;
+
 typedef struct hybrid_marks hybrid_marks;
 
 struct hybrid {
@@ -54,6 +59,8 @@ struct hybrid {
     hybrid_step *steps; /* [plan->n_gpu_steps] */
     void **blocks;      /* [max_blocks] device memory, to be freed */
     int n_blocks, max_blocks;
+    uint8_t *slab; /* one block that all others are parts of; NULL: there is none */
+    size_t slab_used;
     uint64_t n_bytes; /* of what was allocated since the last look */
     size_t kv_per_position;
 
@@ -76,6 +83,7 @@ struct hybrid {
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
     gpu_event *staged[HYBRID_STAGES]; /* the copy out of a stage is done */
     int next_stage;
+    gpu_event *ended; /* all that was enqueued for the pass is done */
 
     /* Passes of many tokens. */
     hybrid_cold *cold;   /* [n_layer] */
@@ -87,14 +95,19 @@ struct hybrid {
 
     hybrid_marks *marks; /* hybrid_trace.c; NULL: passes are not traced */
 
-    gpu_program *programs[GPU_MAX_COLS][HYBRID_SPLIT_BUCKETS];
+    hybrid_programs programs;
     uint64_t epoch;
     int next_step;  /* of a pass in segments: the first that is not enqueued */
     bool counted;   /* the last pass was of few tokens, and its counts are on the host */
     bool streaming; /* in this pass cold rows are copied to the GPU */
 };
 
+/* hybrid.c: no launch is under way. */
+void hybrid_programs_free(hybrid *h, hybrid_programs *p);
+
 /* hybrid_weights.c */
+/* Takes n_bytes (of hybrid_size) at once where many allocations would waste memory. */
+pi_status hybrid_take_slab(hybrid *h, uint64_t n_bytes, pi_error *err);
 /* Device memory that lives as long as the hybrid; *out stays NULL while sizes are added up. */
 pi_status hybrid_alloc(hybrid *h, size_t n_bytes, const char *what, void **out, pi_error *err);
 /* All operands of all steps. */
@@ -112,12 +125,17 @@ pi_status hybrid_prompts_measure(hybrid *h, engine_context *c, engine_prompts pr
 /* Adds the layer's cold neurons to X, computed on the GPU. */
 void hybrid_stream_cold(hybrid *h, int layer, int n_cols);
 
-/* hybrid_trace.c. The pass under way is traced: its steps are enqueued one by one. */
+/* hybrid_trace.c. The pass under way is traced. */
 bool hybrid_is_marked(const hybrid *h);
+/* Programs of such passes, with the marks in them. */
+hybrid_programs *hybrid_marked_programs(hybrid *h);
 /* Called where nothing was enqueued for a while, before the next step; and after each step, whose
  * number this is. Nothing happens in passes that are not traced. */
 void hybrid_mark_start(hybrid *h);
 void hybrid_mark_step(hybrid *h, int step, bool streamed);
+/* A program of the first n steps is launched: they are the pass's, as if each had just been marked.
+ */
+void hybrid_mark_program(hybrid *h, int n);
 /* hybrid.c: weights that a step of the last pass read. */
 uint64_t hybrid_step_bytes(const hybrid *h, int step);
 

@@ -394,7 +394,7 @@ void hybrid_enqueue_step(hybrid *h, int index, const hybrid_shape *p) {
         enqueue_encode(h, s, p);
         break;
     case OP_MATMUL:
-        if (s->matrix[0].out != BUF_LOGITS) enqueue_matmul(h, s, w, p);
+        enqueue_matmul(h, s, w, p);
         break;
     case OP_FFN_IN:
         enqueue_ffn_in(h, s, w, p);

@@ -17,10 +17,25 @@ pi_status hybrid_alloc(hybrid *h, size_t n_bytes, const char *what, void **out, 
         return error_set(err, PI_ERR_NOMEM, "out of memory: %s: too large for the GPU", what);
     h->n_bytes += size;
     if (!h->d) return PI_OK;
+    if (h->slab) {
+        *out = h->slab + h->slab_used;
+        h->slab_used += size;
+        return PI_OK;
+    }
     pi_status status = h->b->alloc(h->d, size, what, out, err);
     if (status != PI_OK) return status;
     assert(h->n_blocks < h->max_blocks);
     h->blocks[h->n_blocks++] = *out;
+    return PI_OK;
+}
+
+pi_status hybrid_take_slab(hybrid *h, uint64_t n_bytes, pi_error *err) {
+    void *p;
+    if (h->b->granularity <= ALIGN || n_bytes == 0) return PI_OK;
+    pi_status status = h->b->alloc(h->d, (size_t)n_bytes, "weights and buffers", &p, err);
+    if (status != PI_OK) return status;
+    h->blocks[h->n_blocks++] = p;
+    h->slab = p;
     return PI_OK;
 }
 

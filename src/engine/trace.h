@@ -2,12 +2,12 @@
  * step of the plan, and when.
  *
  * A context owns its trace. engine_trace_start allocates room for some passes; the next passes that
- * succeed fill it, and recording ends by itself when it is full. While recording, the GPU's steps
- * are enqueued one by one with an event of the device between them, in place of a recorded program,
- * which cannot hold events. A context without a trace pays a test per step.
+ * succeed fill it, and recording ends by itself when it is full. While recording, the GPU writes
+ * its clock between steps, in programs recorded for that. A context without a trace pays a test per
+ * step.
  *
- * A thread writes its own row only. Times are those of clock_seconds; the GPU's are set to it by
- * events whose enqueueing and end were seen on the host, which leaves clock_error. */
+ * A thread writes its own row only. Times are those of clock_seconds; the GPU's are set to it by a
+ * clock that was written between two looks of the host at its own, which leaves clock_error. */
 #ifndef ENGINE_TRACE_H
 #define ENGINE_TRACE_H
 

@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 2 };
+enum { GPU_VERSION = 3 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -83,6 +83,7 @@ enum { GPU_FLAG_BYTES = 64 };
 typedef struct gpu_backend {
     uint32_t version, size; /* GPU_VERSION, sizeof(gpu_backend) */
     const char *name;       /* "cuda" */
+    size_t granularity; /* every allocation takes a multiple of this from the device, in bytes */
 
     /* Devices. `count` also says why there are none: PI_ERR_NOT_FOUND, such as a missing driver.
      * memory_free of `describe` is that of this moment. */

@@ -398,6 +398,12 @@ typedef struct gpu_receive {
     float *y;
 } gpu_receive;
 
+/* The device's clock, once all that was enqueued before is done: the host may read it, as a flag,
+ * before the stream is idle. */
+typedef struct gpu_stamp {
+    uint64_t *ns; /* host: nanoseconds since some moment, never 0 */
+} gpu_stamp;
+
 /* ---- the table --------------------------------------------------------------------------------*/
 
 typedef struct gpu_ops {
@@ -421,6 +427,7 @@ typedef struct gpu_ops {
     void (*add)(gpu_stream *s, const gpu_add *a);
     void (*publish)(gpu_stream *s, const gpu_publish *a);
     void (*receive)(gpu_stream *s, const gpu_receive *a);
+    void (*stamp)(gpu_stream *s, const gpu_stamp *a);
 } gpu_ops;
 
 #ifdef __cplusplus

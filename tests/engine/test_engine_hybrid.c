@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "clock.h"
 #include "engine.h"
 #include "rng.h"
 #include "run_device.h"
@@ -543,6 +544,66 @@ static void test_size(void **state) {
     model_close(m);
 }
 
+/* On a device that gives memory away in large pieces a context takes one; answers are the same. */
+static void test_one_piece(void **state) {
+    (void)state;
+    gpu_backend coarse = *library.backend;
+    coarse.granularity = 2 << 20;
+    tiny_model t = base_model("llama");
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_PREDICT);
+    run_alone(m, &o);
+    gpu_device *shared = device;
+    for (int i = 0; i < N_PLACEMENTS; i++) {
+        engine_gpu_bytes bytes;
+        pi_error err;
+        place(&o, choose_cuts(m, i));
+        o.gpu = &coarse;
+        if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+        /* Not a byte more than that, and a cache; which is more than one piece leaves over. */
+        uint64_t cache = bytes.kv_per_position * N_CTX;
+        open_another(bytes.weights + bytes.scratch + cache, RUN_DEVICE_WAIT_MS);
+        o.device = device;
+        engine_context *c = make_context(m, &o);
+        run(c, m->hp.n_vocab, 3, got);
+        assert_null(engine_gpu_loss(c));
+        assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+        engine_context_destroy(c);
+        library.backend->close(device);
+    }
+    device = shared;
+    model_close(m);
+}
+
+static void publish_nothing(gpu_stream *s, const gpu_publish *a) {
+    (void)s;
+    (void)a;
+}
+
+/* A message that the device never sends, as when a kernel has crashed, is missed as soon as all of
+ * its work is over, long before the time is up. */
+static void test_silence(void **state) {
+    (void)state;
+    gpu_backend silent = *library.backend;
+    silent.ops.publish = publish_nothing;
+    tiny_model t = base_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(FFN_DENSE);
+    run_alone(m, &o);
+    place(&o, choose_cuts(m, 1));
+    o.gpu = &silent;
+    engine_context *c = make_context(m, &o);
+    double start = clock_seconds();
+    run(c, m->hp.n_vocab, 0, got);
+    assert_true(clock_seconds() - start < 1e-3 * RUN_DEVICE_WAIT_MS);
+    assert_non_null(strstr(engine_gpu_loss(c), "does not answer"));
+    assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
 /* A cut through a block, or outside of the layer, is refused. */
 static void test_bad_cuts(void **state) {
     (void)state;
@@ -573,6 +634,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
         cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
         cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_one_piece),    cmocka_unit_test(test_silence),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;

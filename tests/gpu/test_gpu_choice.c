@@ -303,6 +303,42 @@ static void test_handoffs(void **state) {
     }
 }
 
+/* The clock goes on, also in a program that is launched again, and is that of work before it. */
+static void test_stamps(void **state) {
+    (void)state;
+    enum { N_STAMPS = 3, N_LAUNCHES = 3 };
+    handoff e = open_handoff(1);
+    gpu_program *p;
+    pi_error err;
+    uint64_t last = 0;
+    const gpu_receive wait = {.flag = there(&e, 0), .epoch = e.epoch, .n_cols = 1};
+    case_sync();
+    assert_int_equal(the_case.b->record_begin(the_case.stream, &err), PI_OK);
+    for (size_t i = 0; i < N_STAMPS; i++) {
+        const gpu_stamp a = {.ns = there(&e, e.x_at + i * sizeof(uint64_t))};
+        if (i == 1) OPS->receive(the_case.stream, &wait);
+        OPS->stamp(the_case.stream, &a);
+    }
+    assert_int_equal(the_case.b->record_end(the_case.stream, &p, &err), PI_OK);
+    for (int k = 0; k < N_LAUNCHES; k++) {
+        gpu_flag_raise(here(&e, 0), 0);
+        memset(here(&e, e.x_at), 0, N_STAMPS * sizeof(uint64_t));
+        the_case.b->program_launch(the_case.stream, p);
+        while (gpu_flag_get(here(&e, e.x_at)) == 0) { /* seen while the program goes on */
+        }
+        assert_true(gpu_flag_get(here(&e, e.x_at + sizeof(uint64_t))) == 0);
+        gpu_flag_raise(here(&e, 0), 3);
+        case_sync();
+        for (size_t i = 0; i < N_STAMPS; i++) {
+            uint64_t now = gpu_flag_get(here(&e, e.x_at + i * sizeof now));
+            assert_true(now != 0 && now >= last);
+            last = now;
+        }
+    }
+    the_case.b->program_free(p);
+    the_case.b->host_free(the_case.device, &e.pinned);
+}
+
 /* Bits alone, in both directions. */
 static void test_bits_alone(void **state) {
     (void)state;
@@ -331,6 +367,6 @@ static void test_bits_alone(void **state) {
 
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_select),   CASE_TEST(test_select_ends), CASE_TEST(test_activate),
-    CASE_TEST(test_handoffs), CASE_TEST(test_bits_alone),
+    CASE_TEST(test_handoffs), CASE_TEST(test_bits_alone),  CASE_TEST(test_stamps),
 };
 CASE_MAIN(tests)

@@ -66,9 +66,14 @@ if(build_cuda)
         string(REGEX MATCHALL "[0-9]+" archs "${archs}")
     endif()
     separate_arguments(archs UNIX_COMMAND "${archs}")
-    # Machine code runs on its own capability (and later minors of it); the PTX of the oldest lets
-    # the driver translate for every other one, newer ones included.
+    # Machine code runs on its own capability (and later minors of it). For every other one the
+    # driver translates PTX: that of the oldest, or better that of Ampere, the first with all
+    # instructions that kernels use (bfloat16, asynchronous copies).
     list(GET archs 0 oldest)
+    set(ptx ${oldest})
+    if(oldest LESS 80)
+        list(APPEND ptx 80)
+    endif()
     set(flags "-std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden,-Wall")
     if(CMAKE_BUILD_TYPE STREQUAL "Release")
         string(APPEND flags " -DNDEBUG")
@@ -76,7 +81,9 @@ if(build_cuda)
     foreach(arch IN LISTS archs)
         string(APPEND flags " -gencode arch=compute_${arch},code=sm_${arch}")
     endforeach()
-    string(APPEND flags " -gencode arch=compute_${oldest},code=compute_${oldest}")
+    foreach(arch IN LISTS ptx)
+        string(APPEND flags " -gencode arch=compute_${arch},code=compute_${arch}")
+    endforeach()
     gpu_backend(cuda ${PI_NVCC} "${flags}"
         "-shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs")
 endif()

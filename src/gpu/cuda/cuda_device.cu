@@ -186,7 +186,10 @@ static void cuda_close(gpu_device *d) {
  */
 
 /* Sizes are kept in front of what is handed out, so that `used` can shrink; alignment stays. */
-enum : size_t { HEAD = 256 };
+enum : size_t {
+    HEAD = 256,
+    GRANULARITY = 2 << 20 /* pages of the driver, which only small allocations share */
+};
 
 static bool reserve(gpu_device *d, size_t n_bytes) {
     pthread_mutex_lock(&d->mutex);
@@ -282,6 +285,7 @@ static const gpu_backend backend = {
     GPU_VERSION,
     sizeof(gpu_backend),
     GPU_BACKEND_NAME,
+    GRANULARITY,
     cuda_count,
     cuda_describe,
     cuda_open,

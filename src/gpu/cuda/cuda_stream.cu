@@ -1,5 +1,9 @@
 /* cuda_stream.cu: streams, events, copies, launches and programs of the CUDA backend. Programs are
- * graphs captured from a stream (in the mode that lets other threads go on calling CUDA). */
+ * graphs captured from a stream, in the mode that forbids no thread anything.
+ *
+ * The driver loads a kernel when it is used for the first time, for which it may wait until the
+ * device is idle, or, in drivers before CUDA 12.3, end a capture. So whoever records a kernel has
+ * it loaded first: what waits for the host in a program never waits for a kernel behind it. */
 #include <string.h>
 
 #include "cuda_backend.h"
@@ -104,6 +108,10 @@ double cuda_event_elapsed(gpu_event *from, gpu_event *to) {
 void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const void *kernel, void *args) {
     if (!cuda_use(s->device)) return;
     void *params[] = {args};
+    if (s->recording) {
+        cudaFuncAttributes loaded;
+        cuda_stick(s->device, cudaFuncGetAttributes(&loaded, kernel), "a kernel was not loaded");
+    }
     cuda_stick(s->device,
                cudaLaunchKernel(kernel, dim3(grid.x, grid.y, grid.z), dim3(grid.threads, 1, 1),
                                 params, 0, s->stream),
@@ -139,7 +147,7 @@ pi_status cuda_record_begin(gpu_stream *s, pi_error *err) {
     if (s->recording)
         return error_set(err, PI_ERR_ARG, "a program is being recorded already: end it first");
     if (!cuda_use(s->device)) return cuda_status(s->device, err);
-    cudaError_t e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    cudaError_t e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed);
     if (e != cudaSuccess) return cuda_error(err, e, "a program cannot be recorded");
     s->recording = true;
     return PI_OK;

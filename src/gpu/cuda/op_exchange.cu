@@ -1,6 +1,7 @@
-/* op_exchange.cu: the two ends of a hand-off between device and host (gpu_publish, gpu_receive),
- * over pinned memory. A hand-off is one crossing of the bus each way, no launch and no
- * synchronization: the host spins on the flag that publish raises, receive on the host's. */
+/* op_exchange.cu: the two ends of a hand-off between device and host (gpu_publish, gpu_receive) and
+ * the device's clock (gpu_stamp), over pinned memory. A hand-off is one crossing of the bus each
+ * way, no launch and no synchronization: the host spins on the flag that publish raises, receive on
+ * the host's. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
@@ -102,4 +103,14 @@ void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     }
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
     gpu_launch(s, grid, receive_kernel, r);
+}
+
+static __global__ void __launch_bounds__(GPU_WARP) stamp_kernel(gpu_stamp a) {
+    if (threadIdx.x == 0) gpu_flag_store(a.ns, gpu_clock_ns());
+}
+
+void gpu_op_stamp(gpu_stream *s, const gpu_stamp *a) {
+    assert(a->ns);
+    const gpu_grid one = {1, 1, 1, GPU_WARP};
+    gpu_launch(s, one, stamp_kernel, *a);
 }
