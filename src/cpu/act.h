@@ -18,6 +18,9 @@
 
 #include "cpu.h"
 
+/* Kernels are large; compilers would call even these from there. */
+#define ACT_INLINE static inline __attribute__((always_inline))
+
 typedef struct act_q8_panel_group { /* 32 elements of 16 vectors, 704 bytes */
     int8_t q[CPU_ACT_GROUP / 4][CPU_PANEL][4];
     float d[CPU_PANEL];
@@ -70,6 +73,21 @@ static inline const void *act_column(const cpu_act *a, int64_t c) {
 }
 static inline const void *act_panel(const cpu_act *a, int64_t p) {
     return (const char *)a->data + (size_t)p * act_panel_bytes(a->kind, a->n);
+}
+
+/* The parts of a Q8 column, at one of its groups. */
+typedef struct act_q8_column {
+    const int8_t *q;
+    const float *d;
+    const int32_t *sum;
+} act_q8_column;
+
+ACT_INLINE act_q8_column act_q8_at(const cpu_act *a, int64_t c) {
+    const void *column = act_column(a, c);
+    return (act_q8_column){act_q8_q(column), act_q8_d(column, a->n), act_q8_sum(column, a->n)};
+}
+ACT_INLINE act_q8_column act_q8_skip(act_q8_column x, int n_groups) {
+    return (act_q8_column){x.q + n_groups * CPU_ACT_GROUP, x.d + n_groups, x.sum + 2 * n_groups};
 }
 
 #endif

@@ -51,6 +51,13 @@
     TIER_MATMUL_DECLARE(tier, name)                                                                \
     TIER_MAT_T_DECLARE(tier, name)
 
+/* The matmul of a tier for a type, which run(&NAME_format, w, ...) computes. */
+#define TIER_MATMUL_DEFINE(storage, tier, name, run)                                               \
+    storage void tier##_matmul_##name(const cpu_mat *w, int64_t row0, int64_t row1,                \
+                                      const cpu_act *x, float *y, int64_t ldy, void *scratch) {    \
+        run(&name##_format, w, row0, row1, x, y, ldy, scratch);                                    \
+    }
+
 /* Entries of the table `k`, with the form of activations that the kernels take. */
 #define TIER_MAT_ENTRY(tier, kind, type, name)                                                     \
     k->mat[QUANT_##type] = (cpu_mat_kernels){CPU_ACT_##kind, tier##_matvec_##name,                 \

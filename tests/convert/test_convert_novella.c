@@ -11,6 +11,8 @@
 
 #include "gguf.h"
 #include "hf_folder.h"
+#include "reference.h"
+#include "run_model.h"
 #include "safetensors.h"
 #include "tokenizer.h"
 
@@ -143,48 +145,20 @@ static void test_vocabulary(void **state) {
 static void test_logits(void **state) {
     (void)state;
     enum { N_TOKENS = 42, N_VOCAB = 4096 };
-    char path[FOLDER_PATH + 32];
-    pi_error err = {0};
-    int32_t tokens[N_TOKENS];
-    snprintf(path, sizeof path, "%s/reference.tokens.txt", model_dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    for (int i = 0; i < N_TOKENS; i++) assert_int_equal(fscanf(file, "%d", &tokens[i]), 1);
-    fclose(file);
-
-    pi_model *model = NULL;
-    pi_context *context = NULL;
-    pi_session *session = NULL;
-    if (pi_model_open(work.out, NULL, &model, &err) != PI_OK) fail_msg("%s", err.message);
-    pi_context_options options = pi_context_default_options();
-    options.kernels = PI_KERNELS_SCALAR;
-    options.cache_k = options.cache_v = PI_CACHE_F32;
+    char tokens[FOLDER_PATH + 32], logits[FOLDER_PATH + 32];
+    snprintf(tokens, sizeof tokens, "%s/reference.tokens.txt", model_dir);
+    snprintf(logits, sizeof logits, "%s/reference.logits.f32", model_dir);
+    reference want = reference_read(tokens, logits, N_VOCAB);
+    assert_int_equal(want.n_tokens, N_TOKENS);
+    pi_context_options options = run_exact_options();
     options.n_threads = 2;
-    assert_int_equal(pi_context_create(model, &options, &context, &err), PI_OK);
-    assert_int_equal(pi_session_create(context, 64, &session, &err), PI_OK);
-    pi_input input = {
-        .session = session, .tokens = tokens, .n_tokens = N_TOKENS, .logits = PI_LOGITS_ALL};
-    if (pi_forward(context, &input, 1, &err) != PI_OK) fail_msg("%s", err.message);
-
-    snprintf(path, sizeof path, "%s/reference.logits.f32", model_dir);
-    file = fopen(path, "rb");
-    assert_non_null(file);
-    double error = 0, power = 0;
-    for (int i = 0; i < N_TOKENS; i++) {
-        static float expected[N_VOCAB];
-        assert_int_equal(fread(expected, sizeof(float), N_VOCAB, file), N_VOCAB);
-        const float *found = pi_logits(context, i);
-        for (int k = 0; k < N_VOCAB; k++) {
-            double difference = (double)found[k] - (double)expected[k];
-            error += difference * difference;
-            power += (double)expected[k] * (double)expected[k];
-        }
-    }
-    fclose(file);
-    if (!(error <= 1e-6 * power)) fail_msg("NMSE %g", error / power);
-    pi_session_destroy(session);
-    pi_context_destroy(context);
-    pi_model_close(model);
+    run_model r = run_open(work.out, &options);
+    static float got[N_TOKENS * N_VOCAB];
+    run_tokens(&r, want.tokens, N_TOKENS, 0, got);
+    double nmse = run_nmse(got, want.logits, N_TOKENS * N_VOCAB);
+    if (!(nmse <= 1e-6)) fail_msg("NMSE %g", nmse);
+    run_close(&r);
+    reference_free(&want);
 }
 
 int main(void) {

@@ -21,6 +21,7 @@
 #include "clock.h"
 #include "engine.h"
 #include "rng.h"
+#include "run_device.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
@@ -39,13 +40,11 @@ enum {
     MAX_VOCAB = 64,
     N_CTX = 64,
     N_BATCH = 16,
-    WAIT_MS = 60000, /* a simulated device under a sanitizer is slow */
 };
 
 /* Of F16 and float weights; 1e-5 is what is promised. */
 static const double float_gate = 1e-6, block_gate = 1e-3;
 
-static const char *device_name = "sim";
 static gpu_library library;
 static gpu_device *device;
 static rng random_cuts;
@@ -106,6 +105,15 @@ static void run(engine_context *c, int n_vocab, int piece, float *out) {
         done += n;
     }
     engine_session_destroy(s);
+}
+
+/* What the processor alone answers goes to `want`. */
+static void run_alone(const model *m, const engine_options *o) {
+    engine_context *c = make_context(m, o);
+    assert_true(m->hp.n_vocab <= MAX_VOCAB);
+    if (o->plan.mode != FFN_DENSE) assert_int_equal(engine_plan(c)->mode, o->plan.mode);
+    run(c, m->hp.n_vocab, 1, want);
+    engine_context_destroy(c);
 }
 
 /* A device of its own in place of the shared one. */
@@ -196,11 +204,7 @@ static void check(const char *what, const tiny_model *t, ffn_mode mode) {
     model *m = open_model(t);
     double gate = t->type[0] == 'f' ? float_gate : block_gate;
     engine_options o = options_for(mode);
-    engine_context *alone = make_context(m, &o);
-    assert_true(m->hp.n_vocab <= MAX_VOCAB);
-    if (mode != FFN_DENSE) assert_int_equal(engine_plan(alone)->mode, mode);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     for (int i = FIRST_PLACEMENT; i < FIRST_PLACEMENT + N_PLACEMENTS; i++) {
         plan_side head = choose_cuts(m, i);
         compare(what, m, mode, head, gate);
@@ -332,9 +336,7 @@ static void test_sessions(void **state) {
     model *m = open_model(&t);
     int n_vocab = m->hp.n_vocab;
     engine_options o = options_for(FFN_EXACT);
-    engine_context *alone = make_context(m, &o);
-    run(alone, n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     engine_context *c = make_context(m, &o);
     engine_session *a = make_session(c), *b = make_session(c);
@@ -399,16 +401,14 @@ static void test_lost_device(void **state) {
     model *m = open_model(&t);
     int n_vocab = m->hp.n_vocab, n_lost = 0;
     engine_options o = options_for(FFN_PREDICT);
-    engine_context *alone = make_context(m, &o);
-    run(alone, n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     plan_side head = choose_cuts(m, 1);
     cuts[2].home = SIDE_CPU;
     place(&o, head);
     gpu_device *shared = device;
     for (int64_t n = 1, lost = 1; lost; n += n / 4 + 1) {
         pi_error err;
-        open_another(0, WAIT_MS);
+        open_another(0, RUN_DEVICE_WAIT_MS);
         o.device = device;
         engine_context *c = make_context(m, &o);
         engine_session *a = make_session(c), *b = make_session(c);
@@ -442,9 +442,7 @@ static void test_little_memory(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_options o = options_for(FFN_DENSE);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     engine_gpu_bytes bytes;
     pi_error err;
@@ -452,7 +450,7 @@ static void test_little_memory(void **state) {
     uint64_t need = bytes.weights + bytes.scratch;
     gpu_device *shared = device;
     for (int i = 0; i <= 8; i++) { /* the last has room for all but a cache */
-        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, WAIT_MS);
+        open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, RUN_DEVICE_WAIT_MS);
         o.device = device;
         engine_context *c;
         pi_status status = engine_context_create(m, &o, &c, &err);
@@ -477,9 +475,7 @@ static void test_cancel(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_options o = options_for(FFN_DENSE);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     for (int number = 0; number < 3; number++) {
         place(&o, choose_cuts(m, number));
         engine_context *c = make_context(m, &o);
@@ -506,9 +502,7 @@ static void test_impatient(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_options o = options_for(FFN_DENSE);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 1, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     gpu_device *shared = device;
     open_another(0, 1);
     place(&o, choose_cuts(m, 2));
@@ -540,7 +534,7 @@ static void test_size(void **state) {
         engine_session *s = make_session(c);
         assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
         uint64_t kv = (bytes.kv_per_position * N_CTX + 255) / 256 * 256;
-        if (strcmp(device_name, "sim") == 0)
+        if (strcmp(library.backend->name, "sim") == 0)
             assert_int_equal(before - after, bytes.weights + bytes.scratch + kv);
         engine_session_destroy(s);
         engine_context_destroy(c);
@@ -560,9 +554,7 @@ static void test_one_piece(void **state) {
     t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
     model *m = open_model(&t);
     engine_options o = options_for(FFN_PREDICT);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 3, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     gpu_device *shared = device;
     for (int i = 0; i < N_PLACEMENTS; i++) {
         engine_gpu_bytes bytes;
@@ -572,7 +564,7 @@ static void test_one_piece(void **state) {
         if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
         /* Not a byte more than that, and a cache; which is more than one piece leaves over. */
         uint64_t cache = bytes.kv_per_position * N_CTX;
-        open_another(bytes.weights + bytes.scratch + cache, WAIT_MS);
+        open_another(bytes.weights + bytes.scratch + cache, RUN_DEVICE_WAIT_MS);
         o.device = device;
         engine_context *c = make_context(m, &o);
         run(c, m->hp.n_vocab, 3, got);
@@ -629,15 +621,13 @@ static void test_silence(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_options o = options_for(FFN_DENSE);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 0, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     o.gpu = &silent;
     engine_context *c = make_context(m, &o);
     double start = clock_seconds();
     run(c, m->hp.n_vocab, 0, got);
-    assert_true(clock_seconds() - start < 1e-3 * WAIT_MS);
+    assert_true(clock_seconds() - start < 1e-3 * RUN_DEVICE_WAIT_MS);
     assert_non_null(strstr(engine_gpu_loss(c), "does not answer"));
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
     engine_context_destroy(c);
@@ -665,17 +655,6 @@ static void test_bad_cuts(void **state) {
     model_close(m);
 }
 
-static int open_device(void) {
-    pi_error err;
-    const gpu_open_options options = {.wait_ms = WAIT_MS};
-    int n = 0;
-    pi_status status = gpu_library_open(device_name, NULL, &library, &err);
-    if (!status) status = library.backend->count(&n, &err);
-    if (!status) status = library.backend->open(0, gpu_host_default(), &options, &device, &err);
-    if (status) fprintf(stderr, "device %s: %s\n", device_name, err.message);
-    return status ? 1 : 0;
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
@@ -688,15 +667,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_one_piece),    cmocka_unit_test(test_silence),
         cmocka_unit_test(test_no_programs),
     };
-    if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
-    if (open_device()) {
-        if (strcmp(device_name, "sim") == 0) return 1;
-        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", device_name);
-        return 0;
-    }
+    int failed;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     rng_seed(&random_cuts, 11);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    library.backend->close(device);
-    gpu_library_close(&library);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    run_device_close(&library, device);
     return failed;
 }

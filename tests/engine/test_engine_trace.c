@@ -15,6 +15,7 @@
 #include "engine.h"
 #include "failing.h"
 #include "json.h"
+#include "run_device.h"
 #include "run_model.h"
 #include "tiny_model.h"
 #include "trace_tool.h"
@@ -27,11 +28,9 @@ enum {
     N_TOKENS = N_PROMPT + 1,
     N_CTX = 32,
     MAX_VOCAB = 64,
-    N_THREADS = 2,
-    WAIT_MS = 60000
+    N_THREADS = 2
 };
 
-static const char *device_name = "sim";
 static gpu_library library;
 static gpu_device *device;
 static int32_t tokens[N_TOKENS];
@@ -486,17 +485,6 @@ static void test_errors(void **state) {
     model_close(m);
 }
 
-static int open_device(void) {
-    pi_error err;
-    const gpu_open_options options = {.wait_ms = WAIT_MS};
-    int n = 0;
-    pi_status status = gpu_library_open(device_name, NULL, &library, &err);
-    if (!status) status = library.backend->count(&n, &err);
-    if (!status) status = library.backend->open(0, gpu_host_default(), &options, &device, &err);
-    if (status) fprintf(stderr, "device %s: %s\n", device_name, err.message);
-    return status ? 1 : 0;
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_both_sides), cmocka_unit_test(test_processor_alone),
@@ -505,15 +493,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_answers),    cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_errors),
     };
-    if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
-    if (open_device()) {
-        if (strcmp(device_name, "sim") == 0) return 1;
-        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", device_name);
-        return 0;
-    }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    library.backend->close(device);
-    gpu_library_close(&library);
+    int failed;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    run_device_close(&library, device);
     unlink(MODEL_PATH);
     return failed;
 }

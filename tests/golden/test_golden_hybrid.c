@@ -2,62 +2,27 @@
  * test_golden_pwri.c, everything on the GPU, every layer split at half, and placed at random, in
  * one batch and token by token. On the simulated GPU, or on the one that --device names. Gates are
  * those of the processor alone. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "engine.h"
+#include "golden_case.h"
 #include "rng.h"
-#include "shared_data.h"
+#include "run_device.h"
 
-enum {
-    MAX_TOKENS = 64,
-    N_SINGLE = 12, /* every token costs many changes of threads on a simulated device */
-    MAX_LAYERS = 16,
-    PATH_BYTES = 2048,
-    NAME_BYTES = 256,
-    WAIT_MS = 60000 /* a simulated device under a sanitizer is slow */
-};
+enum { MAX_LAYERS = 16 };
 
 typedef enum placement { ALL_ON_GPU, ALL_SPLIT, AT_RANDOM, N_PLACEMENTS } placement;
 
 static const char *const placement_names[] = {"on the GPU", "split", "random"};
-static const char *device_name = "sim";
 static gpu_library library;
 static gpu_device *device;
 static rng random_cuts;
-
-typedef struct reference {
-    int32_t tokens[MAX_TOKENS];
-    int n_tokens;
-    float *logits; /* [n_tokens][n_vocab] */
-} reference;
-
-/* `folder` under the shared data; the files of `name` are NAME.tokens.txt and NAME.logits.f32. */
-static reference read_reference(const char *folder, const char *name, int n_vocab) {
-    char path[PATH_BYTES];
-    reference r = {.n_tokens = 0};
-    snprintf(path, sizeof path, "%s/%s.tokens.txt", folder, name);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    while (r.n_tokens < MAX_TOKENS && fscanf(f, "%d", &r.tokens[r.n_tokens]) == 1) r.n_tokens++;
-    fclose(f);
-    assert_true(r.n_tokens > 1);
-    size_t n = (size_t)r.n_tokens * (size_t)n_vocab;
-    r.logits = malloc(n * sizeof *r.logits);
-    snprintf(path, sizeof path, "%s/%s.logits.f32", folder, name);
-    f = fopen(path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fread(r.logits, sizeof *r.logits, n, f), n);
-    fclose(f);
-    return r;
-}
 
 /* ---- placements ------------------------------------------------------------------------------ */
 
@@ -87,37 +52,20 @@ static void place(const model *m, placement which, plan_cut cuts[MAX_LAYERS], pl
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* NMSE of all logits. n_single tokens are fed one by one, the others together. */
-static double run(engine_context *c, const reference *r, int n_vocab, int n_single) {
-    engine_session *s;
-    pi_error err;
-    double error = 0, norm = 0;
-    if (engine_session_create(c, r->n_tokens, &s, &err)) fail_msg("%s", err.message);
-    for (int done = 0, n; done < r->n_tokens; done += n) {
-        n = done < n_single ? 1 : r->n_tokens - done;
-        const engine_input in = {s, r->tokens + done, n, ENGINE_WANT_ALL};
-        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
-        const float *want = r->logits + (int64_t)done * n_vocab, *got = engine_logits(c, 0);
-        for (int64_t i = 0; i < (int64_t)n * n_vocab; i++) {
-            double d = (double)got[i] - (double)want[i];
-            error += d * d;
-            norm += (double)want[i] * (double)want[i];
-        }
-    }
-    engine_session_destroy(s);
-    return error / norm;
-}
-
 static void check(const char *name, const model *m, const reference *r, plan_options options,
                   double gate) {
+    static const int whole[] = {REFERENCE_MAX_TOKENS};
+    /* Then the rest: a token costs many changes of threads on a simulated device. */
+    static const int single[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, REFERENCE_MAX_TOKENS};
+    enum { N_SINGLE = sizeof single / sizeof single[0] };
     for (int which = 0; which < N_PLACEMENTS; which++) {
         plan_cut cuts[MAX_LAYERS];
         engine_context *c;
         pi_error err;
         place(m, (placement)which, cuts, &options);
         const engine_options o = {.n_threads = 2,
-                                  .n_batch = MAX_TOKENS,
-                                  .n_logits = MAX_TOKENS,
+                                  .n_batch = REFERENCE_MAX_TOKENS,
+                                  .n_logits = REFERENCE_MAX_TOKENS,
                                   .tier = CPU_TIER_AUTO,
                                   .type_k = QUANT_F32,
                                   .type_v = QUANT_F32,
@@ -125,11 +73,11 @@ static void check(const char *name, const model *m, const reference *r, plan_opt
                                   .gpu = library.backend,
                                   .device = device};
         if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
-        for (int single = 0; single < 2; single++) {
-            double nmse = run(c, r, m->hp.n_vocab, single ? N_SINGLE : 0);
+        for (int i = 0; i < 2; i++) {
+            double nmse = golden_nmse(c, r, i ? single : whole, i ? N_SINGLE : 1);
             printf("%-24s %-9s %-10s %-9s NMSE %.2e (gate %.0e)\n", name,
-                   ffn_mode_name(options.mode), placement_names[which],
-                   single ? "by token" : "in batch", nmse, gate);
+                   ffn_mode_name(options.mode), placement_names[which], i ? "by token" : "in batch",
+                   nmse, gate);
             if (!(nmse <= gate)) fail_msg("%s: NMSE %g is above %g", name, nmse, gate);
         }
         engine_context_destroy(c);
@@ -138,40 +86,13 @@ static void check(const char *name, const model *m, const reference *r, plan_opt
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Visits NAME + ending in a folder of the shared data, in no particular order; returns how many the
- * visitor took. */
-static int each_file(const char *folder, const char *ending,
-                     bool (*visit)(const char *folder, const char *name)) {
-    DIR *dir = opendir(folder);
-    int n_files = 0;
-    size_t n_ending = strlen(ending);
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));) {
-        size_t n = strlen(e->d_name);
-        if (n <= n_ending || strcmp(e->d_name + n - n_ending, ending) != 0) continue;
-        char name[NAME_BYTES];
-        snprintf(name, sizeof name, "%.*s", (int)(n - n_ending), e->d_name);
-        n_files += visit(folder, name);
-    }
-    closedir(dir);
-    return n_files;
-}
-
 static bool visit_arch(const char *folder, const char *name) {
     static const double gate = 1e-5;
-    char path[PATH_BYTES];
-    model *m;
-    pi_error err;
-    snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
-    pi_status status = model_open(path, NULL, &m, &err);
-    if (status == PI_ERR_UNSUPPORTED) {
-        printf("not supported yet: %s\n", err.message);
-        return false;
-    }
-    if (status != PI_OK) fail_msg("%s", err.message);
-    reference r = read_reference(folder, name, m->hp.n_vocab);
+    model *m = golden_open(folder, name, ".gguf");
+    if (!m) return false;
+    reference r = golden_read(folder, name, m->hp.n_vocab);
     check(name, m, &r, (plan_options){.mode = FFN_DENSE}, gate);
-    free(r.logits);
+    reference_free(&r);
     model_close(m);
     return true;
 }
@@ -179,32 +100,28 @@ static bool visit_arch(const char *folder, const char *name) {
 static void test_architectures(void **state) {
     (void)state;
     enum { KNOWN = 4 };
-    char folder[PATH_BYTES / 2];
-    if (!shared_path(folder, sizeof folder, "conformance/arch")) skip();
-    assert_true(each_file(folder, ".gguf", visit_arch) >= KNOWN);
+    assert_true(golden_each("arch", ".gguf", visit_arch) >= KNOWN);
 }
 
 /* With the file's threshold, with one that every neuron passes, and without the predictor. */
 static bool visit_pwri(const char *folder, const char *name) {
     static const double f16_gate = 1e-5, q4_0_gate = 1e-3;
-    char path[PATH_BYTES], sparse[NAME_BYTES], dense[NAME_BYTES];
+    char sparse[GOLDEN_NAME_BYTES], dense[GOLDEN_NAME_BYTES];
     snprintf(sparse, sizeof sparse, "%.200s-sparse", name);
     snprintf(dense, sizeof dense, "%.200s-dense", name);
-    snprintf(path, sizeof path, "%s/%s.pwri.gguf", folder, sparse);
     double gate = strstr(name, "q4_0") ? q4_0_gate : f16_gate;
-    model *m;
-    pi_error err;
-    if (model_open(path, NULL, &m, &err)) fail_msg("%s", err.message);
-    reference chosen = read_reference(folder, sparse, m->hp.n_vocab);
-    reference all = read_reference(folder, dense, m->hp.n_vocab);
+    model *m = golden_open(folder, sparse, ".pwri.gguf");
+    assert_non_null(m);
+    reference chosen = golden_read(folder, sparse, m->hp.n_vocab);
+    reference all = golden_read(folder, dense, m->hp.n_vocab);
     check(sparse, m, &chosen, (plan_options){.mode = FFN_PREDICT}, gate);
     check(dense, m, &all, (plan_options){.mode = FFN_EXACT}, gate);
 #ifndef TEST_SANITIZED /* the same steps once more */
     check(dense, m, &all,
           (plan_options){.mode = FFN_PREDICT, .set_threshold = true, .threshold = -1e30f}, gate);
 #endif
-    free(chosen.logits);
-    free(all.logits);
+    reference_free(&chosen);
+    reference_free(&all);
     model_close(m);
     return true;
 }
@@ -212,20 +129,7 @@ static bool visit_pwri(const char *folder, const char *name) {
 static void test_pwri(void **state) {
     (void)state;
     enum { KNOWN = 5 };
-    char folder[PATH_BYTES / 2];
-    if (!shared_path(folder, sizeof folder, "conformance/pwri")) skip();
-    assert_true(each_file(folder, "-sparse.pwri.gguf", visit_pwri) >= KNOWN);
-}
-
-static int open_device(void) {
-    pi_error err;
-    const gpu_open_options options = {.wait_ms = WAIT_MS};
-    int n = 0;
-    pi_status status = gpu_library_open(device_name, NULL, &library, &err);
-    if (!status) status = library.backend->count(&n, &err);
-    if (!status) status = library.backend->open(0, gpu_host_default(), &options, &device, &err);
-    if (status) fprintf(stderr, "device %s: %s\n", device_name, err.message);
-    return status ? 1 : 0;
+    assert_true(golden_each("pwri", "-sparse.pwri.gguf", visit_pwri) >= KNOWN);
 }
 
 int main(int argc, char **argv) {
@@ -233,15 +137,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_architectures),
         cmocka_unit_test(test_pwri),
     };
-    if (argc == 3 && strcmp(argv[1], "--device") == 0) device_name = argv[2];
-    if (open_device()) {
-        if (strcmp(device_name, "sim") == 0) return 1;
-        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", device_name);
-        return 0;
-    }
+    int failed;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     rng_seed(&random_cuts, 5);
-    int failed = cmocka_run_group_tests_name("golden_hybrid", tests, NULL, NULL);
-    library.backend->close(device);
-    gpu_library_close(&library);
+    failed = cmocka_run_group_tests_name("golden_hybrid", tests, NULL, NULL);
+    run_device_close(&library, device);
     return failed;
 }

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "powerinfer_tools.h"
+#include "reference.h"
 #include "run_model.h"
 #include "shared_data.h"
 
@@ -24,7 +25,7 @@
 #define F16_PATH  TEST_BINARY_DIR "/test_novella.f16.gguf"
 #define Q8_0_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
 
-enum { N_VOCAB = 4096, MAX_TOKENS = 64, PATH_BYTES = 1024 };
+enum { N_VOCAB = 4096, PATH_BYTES = 1024 };
 
 static pi_error err;
 
@@ -59,23 +60,12 @@ static bool convert(void) {
 
 /* ---- logits --------------------------------------------------------------------------------- */
 
-typedef struct reference {
-    int32_t tokens[MAX_TOKENS];
-    int n_tokens;
-    float *logits; /* [n_tokens][N_VOCAB] */
-} reference;
-
 static reference read_reference(void) {
-    reference r = {0};
-    FILE *f = open_shared(FOLDER "/reference.tokens.txt");
-    while (r.n_tokens < MAX_TOKENS && fscanf(f, "%d", &r.tokens[r.n_tokens]) == 1) r.n_tokens++;
-    fclose(f);
+    char tokens[PATH_BYTES], logits[PATH_BYTES];
+    assert_true(shared_path(tokens, sizeof tokens, FOLDER "/reference.tokens.txt"));
+    assert_true(shared_path(logits, sizeof logits, FOLDER "/reference.logits.f32"));
+    reference r = reference_read(tokens, logits, N_VOCAB);
     assert_int_equal(r.n_tokens, 42);
-    size_t n = (size_t)r.n_tokens * N_VOCAB;
-    r.logits = calloc(n, sizeof *r.logits);
-    f = open_shared(FOLDER "/reference.logits.f32");
-    assert_int_equal(fread(r.logits, sizeof(float), n, f), n);
-    fclose(f);
     return r;
 }
 
@@ -129,7 +119,7 @@ static void test_f16_logits(void **state) {
         o.cache_k = o.cache_v = PI_CACHE_Q8_0;
         compare("f16", F16_PATH, &o, &want, 2e-5);
     }
-    free(want.logits);
+    reference_free(&want);
 }
 
 /* Here the weights themselves are rounded. */
@@ -146,7 +136,7 @@ static void test_q8_0_logits(void **state) {
         int same = compare("q8_0", Q8_0_PATH, &o, &want, 2e-4);
         assert_true(same >= want.n_tokens - 4); /* 3 near ties fall to the other side */
     }
-    free(want.logits);
+    reference_free(&want);
 }
 
 /* ---- perplexity ----------------------------------------------------------------------------- */
@@ -274,7 +264,7 @@ static void test_exact_equals_dense(void **state) {
     }
     free(dense);
     free(exact);
-    free(want.logits);
+    reference_free(&want);
 }
 
 /* Slower kernels over the beginning, against the scalar ones. */

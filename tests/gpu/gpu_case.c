@@ -4,10 +4,9 @@
 #include <stdlib.h>
 
 #include "quant.h"
+#include "run_device.h"
 
 gpu_case the_case;
-const char *case_device = "sim";
-static const char *folder; /* of the backend; NULL: where it always is */
 
 const quant_type case_types[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q8_0,
                                  QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_MXFP4,
@@ -18,32 +17,19 @@ const int case_n_types = sizeof case_types / sizeof case_types[0];
 /* ---- setting up -------------------------------------------------------------------------------
  */
 
-static int open_device(gpu_case *c) {
-    pi_error err = {.status = PI_OK};
-    int n = 0;
-    pi_status status = gpu_library_open(case_device, folder, &c->library, &err);
-    if (!status) status = c->library.backend->count(&n, &err);
-    if (!status) status = c->library.backend->open(0, gpu_host_default(), NULL, &c->device, &err);
-    if (!status) status = c->library.backend->stream_create(c->device, &c->stream, &err);
-    c->b = c->library.backend;
-    if (status) fprintf(stderr, "device %s: %s\n", case_device, err.message);
-    return status ? 1 : 0;
-}
-
 int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests) {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--device") == 0) case_device = argv[i + 1];
-        if (strcmp(argv[i], "--folder") == 0) folder = argv[i + 1];
+    gpu_case *c = &the_case;
+    int failed;
+    if (!run_device_open(argc, argv, 0, &c->library, &c->device, &failed)) return failed;
+    pi_error err;
+    c->b = c->library.backend;
+    if (c->b->stream_create(c->device, &c->stream, &err)) {
+        fprintf(stderr, "%s\n", err.message);
+        return 1;
     }
-    if (open_device(&the_case)) {
-        if (strcmp(case_device, "sim") == 0) return 1;
-        fprintf(stderr, "*** SKIPPED: no device %s here ***\n", case_device);
-        return 0;
-    }
-    int failed = _cmocka_run_group_tests("gpu", tests, n_tests, NULL, NULL);
-    the_case.b->stream_destroy(the_case.stream);
-    the_case.b->close(the_case.device);
-    gpu_library_close(&the_case.library);
+    failed = _cmocka_run_group_tests("gpu", tests, n_tests, NULL, NULL);
+    c->b->stream_destroy(c->stream);
+    run_device_close(&c->library, c->device);
     return failed;
 }
 

@@ -1,8 +1,7 @@
 /* gpu_case.h: what the tests of src/gpu share: an open device with a stream, memory that is freed
  * at the end, random data, and weights in every type with their values as floats.
  *
- * The backend is `sim`, or the one that --device names, so that the same tests run on a real GPU;
- * where there is no such device they are skipped, loudly. --folder: another build of it. */
+ * Which device: run_device.h. */
 #ifndef TESTS_GPU_CASE_H
 #define TESTS_GPU_CASE_H
 
@@ -33,10 +32,9 @@ typedef struct gpu_case {
     rng r;
 } gpu_case;
 
-/* Opens what main was told to; all tests of a program share it. */
+/* On the device of the command line, which all tests of a program share. */
 int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests);
 extern gpu_case the_case;
-extern const char *case_device;
 /* Before and after every test: memory is given back, the random numbers start again. */
 int case_setup(void **state);
 int case_teardown(void **state);

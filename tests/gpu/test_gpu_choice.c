@@ -1,6 +1,7 @@
 /* test_gpu_choice.c: what neurons each column chooses, on a device: bitmaps and lists from scores,
  * magnitudes and bits; activations that keep what was chosen; bits and columns handed to the host
  * and back. For numbers of columns from one to a prompt's. */
+#include "activation_formula.h"
 #include "gpu_case.h"
 
 #define OPS (&the_case.b->ops)
@@ -128,21 +129,6 @@ static void test_select_ends(void **state) {
 /* ---- activations -------------------------------------------------------------------------------
  */
 
-static double reference_activation(activation f, double threshold, double x) {
-    switch (f) {
-    case ACTIVATION_SILU:
-        return x / (1 + exp(-x));
-    case ACTIVATION_GELU:
-        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-    case ACTIVATION_RELU_SQUARED:
-        return x > 0 ? x * x : 0;
-    case ACTIVATION_FATRELU:
-        return x > threshold ? x : 0;
-    default:
-        return x > 0 ? x : 0;
-    }
-}
-
 /* In place, by bits that begin inside of a word. Up is not finite at some elements: zeros stay zero
  * there. */
 static void check_activate(activation f, int n_cols, bool gated, bool by_bits, float cut) {
@@ -172,7 +158,7 @@ static void check_activate(activation f, int n_cols, bool gated, bool by_bits, f
     int zeros = 0;
     for (size_t i = 0; i < n; i++) {
         int c = (int)(i / WIDTH);
-        double want = reference_activation(f, 0.25, (double)gate[i]), u = (double)up[i];
+        double want = activation_formula(f, 0.25, (double)gate[i]), u = (double)up[i];
         if (cut > 0 && fabs(fabs(want) - (double)cut) < 1e-5) continue; /* rounding decides */
         if (fabs(want) <= (double)cut) want = 0;
         if (by_bits && !bit_of(bits, WORDS, c, FIRST + (int64_t)i % WIDTH)) want = 0;

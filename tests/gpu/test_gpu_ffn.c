@@ -1,25 +1,11 @@
 /* test_gpu_ffn.c: feed-forward layers on a device: dense, exact, by lists, the sum over rows
  * of down_t. Against the formulas in double, for every type. */
+#include "activation_formula.h"
 #include "gpu_case.h"
 
 #define OPS (&the_case.b->ops)
 
 static const double tolerance = 2e-5; /* sums of floats, and expf, tanhf of a GPU */
-
-static double reference_activation(activation f, double threshold, double x) {
-    switch (f) {
-    case ACTIVATION_SILU:
-        return x / (1 + exp(-x));
-    case ACTIVATION_GELU:
-        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-    case ACTIVATION_RELU_SQUARED:
-        return x > 0 ? x * x : 0;
-    case ACTIVATION_FATRELU:
-        return x > threshold ? x : 0;
-    default:
-        return x > 0 ? x : 0;
-    }
-}
 
 /* One layer's first half: everything that its operations may be told. */
 typedef struct layer {
@@ -47,7 +33,7 @@ static double gate_value(const layer *l, const case_mat *w, const float *bias, i
                          double *size) {
     *size = 1e-30;
     double v = product(w, l, r, c, size) + (bias ? (double)bias[r] : 0);
-    v = reference_activation(l->f, (double)l->threshold, v);
+    v = activation_formula(l->f, (double)l->threshold, v);
     return fabs(v) <= (double)l->cut ? 0 : v;
 }
 

@@ -26,7 +26,7 @@ static rounding rounding_of(quant_type type) {
     if (the_case.b->describe(0, &info, &err)) fail_msg("%s", err.message);
     if (!info.tensor_cores || type == QUANT_F32) return EXACT;
     if (type != QUANT_BF16) return HALF;
-    const bool old = strcmp(case_device, "cuda") == 0 && info.capability_major < 8;
+    const bool old = strcmp(the_case.b->name, "cuda") == 0 && info.capability_major < 8;
     return old ? EXACT : BF16;
 }
 

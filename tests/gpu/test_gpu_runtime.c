@@ -18,7 +18,7 @@
 /* New memory is NaN in every float type on sim, and reading it shows up in results. */
 static void test_poison(void **state) {
     (void)state;
-    if (strcmp(case_device, "sim") != 0) skip();
+    if (strcmp(B->name, "sim") != 0) skip();
     enum { N = 64 };
     uint16_t halfs[N * 2];
     float x[N], w[N], y;
@@ -157,7 +157,7 @@ static void test_no_memory(void **state) {
     int64_t before = mem_count();
     assert_int_equal(use_everything(&o, &err), PI_OK);
     int64_t n = mem_count() - before;
-    if (strcmp(case_device, "sim") == 0) assert_true(n > 8);
+    if (strcmp(B->name, "sim") == 0) assert_true(n > 8);
     for (int64_t i = 1; i <= n; i++) {
         err = (pi_error){.status = PI_OK};
         mem_fail_at(i);
@@ -478,7 +478,7 @@ static void test_lost(void **state) {
 /* The simulation says what a GPU would not: copies out of bounds. */
 static void test_bad_copy(void **state) {
     (void)state;
-    if (strcmp(case_device, "sim") != 0) skip();
+    if (strcmp(B->name, "sim") != 0) skip();
     own_device o;
     pi_error err = {.status = PI_OK};
     uint8_t bytes[64] = {0};

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "activation_formula.h"
 #include "cpu.h"
 #include "ops_bench.h"
 #include "quant_blocks.h"
@@ -129,21 +130,6 @@ static void test_rope(void **state) {
         }
 }
 
-static double formula(activation f, double threshold, double x) {
-    switch (f) {
-    case ACTIVATION_SILU:
-        return x / (1 + exp(-x));
-    case ACTIVATION_GELU:
-        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-    case ACTIVATION_RELU_SQUARED:
-        return x > 0 ? x * x : 0;
-    case ACTIVATION_FATRELU:
-        return x > threshold ? x : 0;
-    default:
-        return x > 0 ? x : 0;
-    }
-}
-
 static void test_activate(void **state) {
     (void)state;
     cpu_kernels k;
@@ -160,7 +146,7 @@ static void test_activate(void **state) {
                        n);
             check_guards(&b, n);
             for (int i = 0; i < n; i++) {
-                double want = formula((activation)f, (double)threshold, (double)b.x[i]);
+                double want = activation_formula((activation)f, (double)threshold, (double)b.x[i]);
                 double u = up ? (double)up[i] : 1;
                 if (f == ACTIVATION_DRELU) u = u > 0 ? u : 0;
                 /* exp(-20) and its like: an error of 1e-6 of the argument is one of the result */

@@ -1,18 +1,14 @@
 /* avx2_matmul.h: products of quantized rows with many vectors (prompts). A template: a file
  * includes it once, compiled with AVX-VNNI's dot products or without.
  *
- * A block of rows by MM_K elements is unpacked once into tiles of 8 rows, whose vectors hold the
- * same four elements of 8 rows, ready to meet four broadcast elements of a column. Panels of 16
- * columns sweep over the block; the innermost product is 8 rows x 4 columns, added to y once per
- * MM_K elements. Tiles hold weights with their offsets taken off; those for AVX-VNNI, which takes
- * unsigned weights, hold them as they are, and sums start from what the offsets come to.
- *
- * scratch: mm_group tiles[MM_TILES][MM_K / 32]. */
+ * The vectors of a tile hold the same four elements of 8 rows, ready to meet four broadcast
+ * elements of a column; the innermost product is 8 rows x 4 columns. Tiles hold weights with their
+ * offsets taken off; those for AVX-VNNI, which takes unsigned weights, hold them as they are, and
+ * sums start from what the offsets come to. How blocks and panels meet: tier_matmul.h. */
 #ifndef CPU_AVX2_MATMUL_H
 #define CPU_AVX2_MATMUL_H
 
 #include "avx2_quants.h"
-#include "tiers.h"
 
 enum {
     MM_ROWS = 8,   /* of a tile */
@@ -28,7 +24,7 @@ typedef struct mm_group {
     __m256 d[2], m[2];
 } mm_group;
 
-_Static_assert(MM_TILES *MM_K_GROUPS * sizeof(mm_group) <= CPU_SCRATCH_BYTES, "scratch");
+#include "tier_matmul.h"
 
 #if defined(__AVXVNNI__)
 enum { MM_DOTS_FOUR = 1 };
@@ -73,9 +69,7 @@ AVX2_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_RO
     }
 }
 
-/* Elements [k0, k1) of rows [row, row + 8) into a tile; rows from row1 on repeat the last one, so
- * that nothing outside of the range is read. */
-AVX2_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
+SIMD_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
                                 int64_t k0, int64_t k1, mm_group *tile) {
     const uint8_t *p[MM_ROWS];
     for (int r = 0; r < MM_ROWS; r++) {
@@ -138,8 +132,7 @@ AVX2_INLINE void mm_product(const q_format *f, const mm_group *w, const act_q8_p
         }
 }
 
-/* y += tile x panel (y = when `first`), for n_rows rows and n_cols columns. */
-AVX2_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_panel_group *x,
+SIMD_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_panel_group *x,
                          int64_t n_groups, float *y, int64_t ldy, int n_rows, int n_cols,
                          bool first) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -154,32 +147,5 @@ AVX2_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_p
             _mm256_maskstore_ps(y + (col + c) * ldy, mask, acc[c]);
     }
 }
-
-AVX2_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                        const cpu_act *x, float *y, int64_t ldy, mm_group *scratch) {
-    for (int64_t block = row0; block < row1; block += MM_TILES * MM_ROWS)
-        for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {
-            int64_t k1 = k0 + MM_K < w->n_in ? k0 + MM_K : w->n_in;
-            int64_t end = block + MM_TILES * MM_ROWS < row1 ? block + MM_TILES * MM_ROWS : row1;
-            mm_group *tile = scratch;
-            for (int64_t row = block; row < end; row += MM_ROWS, tile += MM_K_GROUPS)
-                mm_decode_tile(f, w, row, row1, k0, k1, tile);
-            for (int64_t col = 0; col < x->n_cols; col += CPU_PANEL) {
-                const act_q8_panel_group *panel = act_panel(x, col / CPU_PANEL);
-                panel += k0 / CPU_ACT_GROUP;
-                int n_cols = x->n_cols - col < CPU_PANEL ? (int)(x->n_cols - col) : CPU_PANEL;
-                tile = scratch;
-                for (int64_t row = block; row < end; row += MM_ROWS, tile += MM_K_GROUPS)
-                    mm_tile(f, tile, panel, (k1 - k0) / CPU_ACT_GROUP, y + col * ldy + row, ldy,
-                            end - row < MM_ROWS ? (int)(end - row) : MM_ROWS, n_cols, k0 == 0);
-            }
-        }
-}
-
-#define MM_DEFINE(storage, tier, name)                                                             \
-    storage void tier##_matmul_##name(const cpu_mat *w, int64_t row0, int64_t row1,                \
-                                      const cpu_act *x, float *y, int64_t ldy, void *scratch) {    \
-        mm_run(&name##_format, w, row0, row1, x, y, ldy, scratch);                                 \
-    }
 
 #endif

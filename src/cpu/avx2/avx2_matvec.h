@@ -40,12 +40,6 @@ enum {
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
 
-typedef struct mv_col {
-    const int8_t *q;
-    const float *d;
-    const int32_t *sum;
-} mv_col;
-
 /* What a chunk of a column contributes, arranged for mv_dots and in the order of scales. */
 typedef struct mv_part {
     __m256i x[Q_GROUPS]; /* elements; of a pair's groups one per 128-bit lane */
@@ -68,7 +62,7 @@ AVX2_INLINE void mv_by_bit(const __m256i x[2], __m256i out[2]) {
 }
 
 /* A chunk of which `groups` are valid. Scales and sums are padded with zeros; elements are not. */
-AVX2_INLINE mv_part mv_load(const q_format *f, const mv_col *x, const int groups) {
+AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int groups) {
     mv_part part;
     __m256i q[Q_GROUPS];
     for (int g = 0; g < Q_GROUPS; g++)
@@ -238,15 +232,6 @@ AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
     }
 }
 
-AVX2_INLINE mv_col mv_column(const cpu_act *act, int64_t col) {
-    const void *column = act_column(act, col);
-    return (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
-}
-
-AVX2_INLINE mv_col mv_next(mv_col x) {
-    return (mv_col){x.q + Q_CHUNK, x.d + Q_GROUPS, x.sum + 2 * Q_GROUPS};
-}
-
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready`, unless
  * it is NULL, holds the whole chunks of the only column. */
 AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
@@ -255,9 +240,9 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
     const cpu_mat *w = s->w;
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m256 acc[MV_ROWS][MV_COLS];
-    mv_col x[MV_COLS];
+    act_q8_column x[MV_COLS];
     mv_part part[MV_COLS];
-    for (int c = 0; c < n_cols; c++) x[c] = mv_column(act, col + c);
+    for (int c = 0; c < n_cols; c++) x[c] = act_q8_at(act, col + c);
     /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK;
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < chunks ? near : chunks;
@@ -271,7 +256,7 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
             for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
         for (int c = 0; c < n_cols && ready == NULL; c++) {
             part[c] = mv_load(f, &x[c], Q_GROUPS);
-            x[c] = mv_next(x[c]);
+            x[c] = act_q8_skip(x[c], Q_GROUPS);
         }
         /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
 #pragma GCC unroll 4
@@ -282,7 +267,7 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
         }
     }
     if (left) {
-        for (int64_t k = 0; k < chunks && ready != NULL; k++) x[0] = mv_next(x[0]);
+        for (int64_t k = 0; k < chunks && ready != NULL; k++) x[0] = act_q8_skip(x[0], Q_GROUPS);
         for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c], (int)left / CPU_ACT_GROUP);
         for (int r = 0; r < n_rows; r++) {
             uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
@@ -308,8 +293,8 @@ AVX2_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const cp
                                   float *y) {
     mv_part ready[MV_READY];
     const int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups);
-    mv_col col = mv_column(x, 0);
-    for (int64_t k = 0; k < x->n / Q_CHUNK; k++, col = mv_next(col))
+    act_q8_column col = act_q8_at(x, 0);
+    for (int64_t k = 0; k < x->n / Q_CHUNK; k++, col = act_q8_skip(col, Q_GROUPS))
         ready[k] = mv_load(f, &col, Q_GROUPS);
     for (int64_t g = 0; g < n_groups; g++)
         mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, ready, y, 0);

@@ -6,7 +6,7 @@
 
 #define DEFINE(type, name)                                                                         \
     ROWS_DEFINE(static, avx2_vnni, name, mv_run)                                                   \
-    MM_DEFINE(static, avx2_vnni, name)
+    TIER_MATMUL_DEFINE(static, avx2_vnni, name, mm_run)
 TIER_Q_TYPES(DEFINE)
 
 #define ENTRY(type, name) TIER_MAT_ENTRY(avx2_vnni, Q8, type, name)

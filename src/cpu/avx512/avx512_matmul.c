@@ -21,6 +21,7 @@ enum {
     MM_GROUP_MAX = 512 + 4 * 64, /* quants, two scales and two minima per row */
     MM_COLS_AT_ONCE = 4          /* independent chains of dot products */
 };
+_Static_assert(MM_TILES *MM_K_GROUPS *MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");
 
 /* A group of 32 elements of 16 rows: uint8_t q[8][16][4], float d[n_sub][16], then m[n_sub][16]
  * for formats that have minima. */
@@ -194,10 +195,5 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
         }
 }
 
-#define MM_DEFINE(type, format)                                                                    \
-    _Static_assert(MM_TILES * MM_K_GROUPS * MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");         \
-    void avx512_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
-                                float *y, int64_t ldy, void *scratch) {                            \
-        mm_run(&format##_format, w, row0, row1, x, y, ldy, scratch);                               \
-    }
-TIER_Q_TYPES(MM_DEFINE)
+#define DEFINE(type, name) TIER_MATMUL_DEFINE(extern, avx512, name, mm_run)
+TIER_Q_TYPES(DEFINE)

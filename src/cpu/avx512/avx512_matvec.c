@@ -25,13 +25,6 @@ enum {
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
 };
 
-/* One encoded column, at the chunk in work. */
-typedef struct mv_col {
-    const int8_t *q;
-    const float *d;
-    const int32_t *sum;
-} mv_col;
-
 /* 16 sums of 16 elements in a and in b -> 16 sums of 32. */
 AVX512_INLINE __m512i mv_pair_sums(__m512i a, __m512i b) {
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2,
@@ -88,7 +81,7 @@ AVX512_INLINE void mv_mask_minima(const q_format *f, q_scales *s, int groups) {
  * meanwhile. */
 AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_cols,
                             const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
-                            const mv_col *x, int groups, const int steps,
+                            const act_q8_column *x, int groups, const int steps,
                             __m512 acc[MV_ROWS][MV_COLS]) {
     const __m512i lane_sum = _mm512_set_epi32(0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0);
     const int lines = (f->chunk_bytes + 63) / 64;
@@ -150,14 +143,14 @@ typedef struct mv_part {
 } mv_part;
 
 /* 64 bytes of groups g and g2; zeros for those that are not there. */
-AVX512_INLINE __m512i mv_groups(const mv_col *x, int g, int g2, int groups) {
+AVX512_INLINE __m512i mv_groups(const act_q8_column *x, int g, int g2, int groups) {
     __m256i v[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     if (g < groups) v[0] = _mm256_loadu_si256((const void *)(x->q + g * CPU_ACT_GROUP));
     if (g2 < groups) v[1] = _mm256_loadu_si256((const void *)(x->q + g2 * CPU_ACT_GROUP));
     return _mm512_inserti64x4(_mm512_castsi256_si512(v[0]), v[1], 1);
 }
 
-AVX512_INLINE mv_part mv_load(const q_format *f, const mv_col *x, const int groups) {
+AVX512_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int groups) {
     const uint32_t valid = (uint32_t)((UINT64_C(1) << 2 * groups) - 1);
     mv_part part;
     for (int i = 0; i < MV_QUADS; i++) {
@@ -249,8 +242,8 @@ AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8
 /* A chunk's products. `ready`, unless it is NULL, is this chunk of the only column. */
 AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
                             const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
-                            const mv_col *x, const mv_part *ready, int groups, const int steps,
-                            __m512 acc[MV_ROWS][MV_COLS]) {
+                            const act_q8_column *x, const mv_part *ready, int groups,
+                            const int steps, __m512 acc[MV_ROWS][MV_COLS]) {
     if (f->quad == NULL) {
         mv_steps(f, n_rows, n_cols, p, ahead, x, groups, steps, acc);
         return;
@@ -274,7 +267,7 @@ AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64
 /* What is left of rows behind their last whole chunk. */
 AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
                            const uint8_t *p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
-                           const mv_col *x, __m512 acc[MV_ROWS][MV_COLS]) {
+                           const act_q8_column *x, __m512 acc[MV_ROWS][MV_COLS]) {
     int64_t left = w->n_in % Q_CHUNK;
     const uint8_t *end = (const uint8_t *)w->data + (size_t)(w->n_out - 1) * w->row_bytes +
                          q_bytes(f, w->n_in);
@@ -293,15 +286,6 @@ AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols
     mv_chunk(f, n_rows, n_cols, p, ahead, x, NULL, groups, (groups + 1) / 2, acc);
 }
 
-AVX512_INLINE mv_col mv_column(const cpu_act *act, int64_t col) {
-    const void *column = act_column(act, col);
-    return (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
-}
-
-AVX512_INLINE mv_col mv_next(mv_col x) {
-    return (mv_col){x.q + Q_CHUNK, x.d + Q_GROUPS, x.sum + 2 * Q_GROUPS};
-}
-
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready`, unless
  * it is NULL, holds the whole chunks of the only column. */
 AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
@@ -310,8 +294,8 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
     const cpu_mat *w = s->w;
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m512 acc[MV_ROWS][MV_COLS];
-    mv_col x[MV_COLS];
-    for (int c = 0; c < n_cols; c++) x[c] = mv_column(act, col + c);
+    act_q8_column x[MV_COLS];
+    for (int c = 0; c < n_cols; c++) x[c] = act_q8_at(act, col + c);
     /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK, all = chunks + (left > 0);
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < all ? near : all;
@@ -328,7 +312,7 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
             p[r] += f->chunk_bytes;
             ahead[r] += f->chunk_bytes;
         }
-        for (int c = 0; c < n_cols; c++) x[c] = mv_next(x[c]);
+        for (int c = 0; c < n_cols; c++) x[c] = act_q8_skip(x[c], Q_GROUPS);
     }
     if (left) {
         if (chunks == all - lead) mv_turn(n_rows, s, i, stride, ahead);
@@ -359,8 +343,8 @@ AVX512_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const 
     mv_part ready[MV_READY];
     const int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups);
     const bool arrange = f->quad != NULL && x->n / Q_CHUNK <= MV_READY;
-    mv_col col = mv_column(x, 0);
-    for (int64_t k = 0; k < x->n / Q_CHUNK && arrange; k++, col = mv_next(col))
+    act_q8_column col = act_q8_at(x, 0);
+    for (int64_t k = 0; k < x->n / Q_CHUNK && arrange; k++, col = act_q8_skip(col, Q_GROUPS))
         ready[k] = mv_load(f, &col, Q_GROUPS);
     for (int64_t g = 0; g < n_groups; g++) {
         int64_t i = rows_first(s, g, MV_ROWS);

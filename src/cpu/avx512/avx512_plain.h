@@ -14,6 +14,7 @@
 #include "act.h"
 #include "avx512_transpose.h"
 #include "rows.h"
+#include "tier_table.h"
 #include "tiers.h"
 
 #define PLAIN_INLINE static inline __attribute__((always_inline))
@@ -179,11 +180,8 @@ PLAIN_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t 
         }
 }
 
-#define PLAIN_DEFINE(format)                                                                       \
-    ROWS_DEFINE(extern, avx512, format, plain_matvec)                                              \
-    void avx512_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,    \
-                                float *y, int64_t ldy, void *scratch) {                            \
-        plain_matmul(&format##_format, w, row0, row1, x, y, ldy, scratch);                         \
-    }
+#define PLAIN_DEFINE(name)                                                                         \
+    ROWS_DEFINE(extern, avx512, name, plain_matvec)                                                \
+    TIER_MATMUL_DEFINE(extern, avx512, name, plain_matmul)
 
 #endif

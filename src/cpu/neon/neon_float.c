@@ -203,12 +203,9 @@ NEON_INLINE void plain_matmul(const plain_format *f, const cpu_mat *w, int64_t r
         }
 }
 
-#define PLAIN_DEFINE(format)                                                                       \
-    ROWS_DEFINE(extern, neon, format, plain_matvec)                                                \
-    void neon_matmul_##format(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \
-                              float *y, int64_t ldy, void *scratch) {                              \
-        plain_matmul(&format##_format, w, row0, row1, x, y, ldy, scratch);                         \
-    }
+#define PLAIN_DEFINE(name)                                                                         \
+    ROWS_DEFINE(extern, neon, name, plain_matvec)                                                  \
+    TIER_MATMUL_DEFINE(extern, neon, name, plain_matmul)
 PLAIN_DEFINE(f32)
 PLAIN_DEFINE(f16)
 PLAIN_DEFINE(bf16)

@@ -1,17 +1,13 @@
 /* neon_matmul.h: products of quantized rows with many vectors (prompts). A template, included once
  * with MM_I8MM 0 (dot products) and once with 1 (products of 8-bit matrices).
  *
- * A block of rows by MM_K elements is unpacked once into tiles of 8 rows, laid out for the
- * instruction. Panels of 16 columns sweep over the block; the innermost product is 8 rows x 4
- * columns, added to y once per MM_K elements. Integer sums leave mm_dot as vectors of 4 rows in
- * both variants, so that everything around it is shared.
- *
- * scratch: mm_group tiles[MM_TILES][MM_K / 32]. */
+ * Tiles of 8 rows are laid out for the instruction; the innermost product is 8 rows x 4 columns.
+ * Integer sums leave mm_dot as vectors of 4 rows in both variants, so that everything around it is
+ * shared. How blocks and panels meet: tier_matmul.h. */
 #ifndef CPU_NEON_MATMUL_H
 #define CPU_NEON_MATMUL_H
 
 #include "neon_quants.h"
-#include "tiers.h"
 
 enum {
     MM_ROWS = 8,   /* of a tile */
@@ -29,7 +25,7 @@ typedef struct mm_group {
     float d[2][MM_ROWS], m[2][MM_ROWS];
 } mm_group;
 
-_Static_assert(MM_TILES *MM_K_GROUPS * sizeof(mm_group) <= CPU_SCRATCH_BYTES, "scratch");
+#include "tier_matmul.h"
 
 /* A group of 8 rows in element order -> q. */
 NEON_INLINE void mm_arrange(const q_bytes v[MM_ROWS], uint32x4_t q[16]) {
@@ -61,9 +57,7 @@ NEON_INLINE void mm_arrange(const q_bytes v[MM_ROWS], uint32x4_t q[16]) {
 #endif
 }
 
-/* Elements [k0, k1) of rows [row, row + 8) into a tile; rows from row1 on repeat the last one, so
- * that nothing outside of the range is read. */
-NEON_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
+SIMD_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
                                 int64_t k0, int64_t k1, mm_group *tile) {
     int64_t block_elems = (int64_t)f->groups * CPU_ACT_GROUP;
     for (int64_t k = k0; k < k1; k += block_elems, tile += f->groups) {
@@ -153,8 +147,7 @@ NEON_INLINE void mm_product(const q_format *f, const mm_group *w, const act_q8_p
         }
 }
 
-/* y += tile x panel (y = when `first`), for n_rows rows and n_cols columns. */
-NEON_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_panel_group *x,
+SIMD_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_panel_group *x,
                          int64_t n_groups, float *y, int64_t ldy, int n_rows, int n_cols,
                          bool first) {
     for (int col = 0; col < n_cols; col += MM_COLS) {
@@ -172,27 +165,6 @@ NEON_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_p
             memcpy(y + (col + c) * ldy, to, (size_t)n_rows * sizeof *y);
         }
     }
-}
-
-NEON_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
-                        const cpu_act *x, float *y, int64_t ldy, mm_group *scratch) {
-    for (int64_t block = row0; block < row1; block += MM_TILES * MM_ROWS)
-        for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {
-            int64_t k1 = k0 + MM_K < w->n_in ? k0 + MM_K : w->n_in;
-            int64_t end = block + MM_TILES * MM_ROWS < row1 ? block + MM_TILES * MM_ROWS : row1;
-            mm_group *tile = scratch;
-            for (int64_t row = block; row < end; row += MM_ROWS, tile += MM_K_GROUPS)
-                mm_decode_tile(f, w, row, row1, k0, k1, tile);
-            for (int64_t col = 0; col < x->n_cols; col += CPU_PANEL) {
-                const act_q8_panel_group *panel = act_panel(x, col / CPU_PANEL);
-                panel += k0 / CPU_ACT_GROUP;
-                int n_cols = x->n_cols - col < CPU_PANEL ? (int)(x->n_cols - col) : CPU_PANEL;
-                tile = scratch;
-                for (int64_t row = block; row < end; row += MM_ROWS, tile += MM_K_GROUPS)
-                    mm_tile(f, tile, panel, (k1 - k0) / CPU_ACT_GROUP, y + col * ldy + row, ldy,
-                            end - row < MM_ROWS ? (int)(end - row) : MM_ROWS, n_cols, k0 == 0);
-            }
-        }
 }
 
 #endif

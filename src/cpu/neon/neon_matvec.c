@@ -11,12 +11,6 @@ enum {
     MV_AHEAD = 2048 /* bytes of prefetch */
 };
 
-typedef struct mv_col {
-    const int8_t *q;
-    const float *d;
-    const int32_t *sum;
-} mv_col;
-
 typedef struct mv_acc {
     float32x4_t dot;
     float lift; /* sum of minimum * activations */
@@ -24,7 +18,7 @@ typedef struct mv_acc {
 
 /* One block of a row, whose first group is g0, times n_cols columns. */
 NEON_INLINE void mv_block(const q_format *f, const int n_cols, const uint8_t *p, int64_t g0,
-                          const mv_col *x, mv_acc acc[MV_COLS]) {
+                          const act_q8_column *x, mv_acc acc[MV_COLS]) {
     const int32x4_t zero = vdupq_n_s32(0);
     q_scales s;
     f->scales(p, &s);
@@ -54,11 +48,8 @@ NEON_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
                          int64_t ldy) {
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     mv_acc acc[MV_ROWS][MV_COLS];
-    mv_col x[MV_COLS];
-    for (int c = 0; c < n_cols; c++) {
-        const void *column = act_column(act, col + c);
-        x[c] = (mv_col){act_q8_q(column), act_q8_d(column, act->n), act_q8_sum(column, act->n)};
-    }
+    act_q8_column x[MV_COLS];
+    for (int c = 0; c < n_cols; c++) x[c] = act_q8_at(act, col + c);
     /* The prefetch is `lead` blocks early: that much before a row's end it leaves for the next. */
     const int64_t groups = s->w->n_in / CPU_ACT_GROUP, blocks = groups / f->groups;
     const int64_t near = MV_AHEAD / f->block_bytes, lead = near < blocks ? near : blocks;

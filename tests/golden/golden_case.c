@@ -1,0 +1,87 @@
+/* golden_case.c: see golden_case.h. */
+#include "golden_case.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "run_model.h"
+#include "shared_data.h"
+
+int golden_each(const char *part, const char *ending,
+                bool (*visit)(const char *folder, const char *name)) {
+    char below[GOLDEN_NAME_BYTES], folder[GOLDEN_PATH_BYTES / 2];
+    snprintf(below, sizeof below, "conformance/%s", part);
+    if (!shared_path(folder, sizeof folder, below)) skip();
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    int n_files = 0;
+    size_t n_ending = strlen(ending);
+    for (struct dirent *e; (e = readdir(dir));) {
+        size_t n = strlen(e->d_name);
+        if (n <= n_ending || strcmp(e->d_name + n - n_ending, ending) != 0) continue;
+        char name[GOLDEN_NAME_BYTES];
+        snprintf(name, sizeof name, "%.*s", (int)(n - n_ending), e->d_name);
+        n_files += visit(folder, name);
+    }
+    closedir(dir);
+    printf("%s: %d models checked\n", folder, n_files);
+    return n_files;
+}
+
+model *golden_open(const char *folder, const char *name, const char *ending) {
+    char path[GOLDEN_PATH_BYTES];
+    model *m = NULL;
+    pi_error err;
+    snprintf(path, sizeof path, "%s/%s%s", folder, name, ending);
+    pi_status status = model_open(path, NULL, &m, &err);
+    if (status == PI_ERR_UNSUPPORTED) {
+        printf("not supported yet: %s\n", err.message);
+        return NULL;
+    }
+    if (status != PI_OK) fail_msg("%s", err.message);
+    return m;
+}
+
+reference golden_read(const char *folder, const char *name, int n_vocab) {
+    char tokens[GOLDEN_PATH_BYTES], logits[GOLDEN_PATH_BYTES];
+    snprintf(tokens, sizeof tokens, "%s/%s.tokens.txt", folder, name);
+    if (access(tokens, R_OK) != 0) snprintf(tokens, sizeof tokens, "%s/tokens.txt", folder);
+    snprintf(logits, sizeof logits, "%s/%s.logits.f32", folder, name);
+    return reference_read(tokens, logits, n_vocab);
+}
+
+void golden_feed(engine_context *c, const reference *r, const int *pieces, int n_pieces,
+                 float *logits) {
+    size_t n_vocab = (size_t)engine_plan(c)->model->hp.n_vocab;
+    engine_session *s;
+    pi_error err;
+    if (engine_session_create(c, r->n_tokens, &s, &err)) fail_msg("%s", err.message);
+    for (int done = 0, i = 0; done < r->n_tokens; i++) {
+        int left = r->n_tokens - done, piece = pieces[i % n_pieces],
+            n = piece < left ? piece : left;
+        const engine_input in = {s, r->tokens + done, n, ENGINE_WANT_ALL};
+        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+        assert_int_equal(engine_logits_rows(c), n);
+        memcpy(logits + (size_t)done * n_vocab, engine_logits(c, 0),
+               (size_t)n * n_vocab * sizeof *logits);
+        done += n;
+    }
+    engine_session_destroy(s);
+}
+
+double golden_nmse(engine_context *c, const reference *r, const int *pieces, int n_pieces) {
+    size_t n = (size_t)r->n_tokens * (size_t)engine_plan(c)->model->hp.n_vocab;
+    float *logits = malloc(n * sizeof *logits);
+    golden_feed(c, r, pieces, n_pieces, logits);
+    double nmse = run_nmse(logits, r->logits, (int64_t)n);
+    free(logits);
+    return nmse;
+}

@@ -1,0 +1,30 @@
+/* run_device.c: see run_device.h. */
+#include "run_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *library,
+                     gpu_device **device, int *status) {
+    const char *name = "sim", *folder = NULL;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--device") == 0) name = argv[i + 1];
+        if (strcmp(argv[i], "--folder") == 0) folder = argv[i + 1];
+    }
+    const gpu_open_options options = {.wait_ms = wait_ms};
+    pi_error err = {.status = PI_OK};
+    int n = 0;
+    pi_status opened = gpu_library_open(name, folder, library, &err);
+    if (!opened) opened = library->backend->count(&n, &err);
+    if (!opened) opened = library->backend->open(0, gpu_host_default(), &options, device, &err);
+    if (!opened) return true;
+    fprintf(stderr, "device %s: %s\n", name, err.message);
+    *status = strcmp(name, "sim") == 0;
+    if (!*status) fprintf(stderr, "*** SKIPPED: no device %s here ***\n", name);
+    return false;
+}
+
+void run_device_close(gpu_library *library, gpu_device *device) {
+    library->backend->close(device);
+    gpu_library_close(library);
+}
