@@ -6,6 +6,7 @@
 #   make asan | tsan  one of the two
 #   make test-arm     the tests built for 64-bit ARM, run under qemu (Debian, Ubuntu)
 #   make test-cpus    this build on emulated older x86 processors
+#   make test-gpu     the tests that a GPU can run, on a real one [DEVICE=cuda] [UNDER=compute-sanitizer]
 #   make cuda-all     the CUDA backend for every architecture that nvcc knows
 #   make fuzz         FUZZ_SECONDS (60) for each fuzz target, under ASan + UBSan
 #   make format | tidy | install [PREFIX=/usr/local] | clean
@@ -13,6 +14,8 @@
 MODEL        = models/novella-7m.q8_0.powerinfer.gguf
 PROMPT       = The old lighthouse keeper
 PREFIX       = /usr/local
+DEVICE       = cuda
+UNDER        =
 FUZZ_SECONDS = 60
 
 # Ninja where it is there; the generator of an existing build folder stays as it was.
@@ -38,8 +41,8 @@ ASAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|perplexity_novella|prepare_
 # the program itself (cli) would need the system to know how to run it.
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
-.PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus cuda-all fuzz \
-        format tidy install clean
+.PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus test-gpu cuda-all \
+        fuzz format tidy install clean
 
 # Where a driver says that there is a GPU.
 HAS_NVIDIA = $(wildcard /proc/driver/nvidia/version /dev/dxg)
@@ -69,10 +72,12 @@ run: all
 	@echo "All of its weights fit into a processor's cache, where reading less saves little; what"
 	@echo "sparsity gains for models that do not fit is in docs/performance.md."
 
+WITH_TESTS = -DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto
+
 test: test-release
 
 test-release: test-deps
-	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto)
+	@$(call configure,release,build,$(WITH_TESTS) -DPI_TEST_DEVICE=)
 	@$(call build,build)
 	@cd build && $(CTEST) -j $(JOBS)
 
@@ -99,9 +104,17 @@ test-arm:
 
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus
-	@$(call configure,release,build,-DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto)
+	@$(call configure,release,build,$(WITH_TESTS))
 	@$(call build,build) --target old_cpus
 	@cd build && $(CTEST) -j $(JOBS) -C cpus -L cpus
+
+# One after the other: they measure, and share the device. Without it this fails.
+test-gpu: test-deps
+	@$(call configure,release,build,$(WITH_TESTS) -DPI_TEST_DEVICE=$(DEVICE) -DPI_TEST_UNDER="$(UNDER)")
+	@$(call build,build)
+	@build/powerinfer inspect --devices | grep '^$(DEVICE)' | tee build/devices.txt
+	@grep -q '^$(DEVICE) [0-9]' build/devices.txt
+	@cd build && $(CTEST) -L '^device$$'
 
 # In a folder of its own: the everyday build keeps its few architectures.
 cuda-all: deps

@@ -55,5 +55,25 @@ function(pi_test name)
     elseif(PI_SANITIZE) # five to fifteen times
         math(EXPR T_TIMEOUT "10 * ${T_TIMEOUT}")
     endif()
-    set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})
+    # Those that may take long start first, so that none of them is left for the end.
+    set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
+        COST ${T_TIMEOUT})
+endfunction()
+
+# pi_device_test(NAME): a pi_test that takes --device. It runs on the simulated GPU; with
+# PI_TEST_DEVICE it runs on that one as well (label `device`), under the program PI_TEST_UNDER if
+# there is one, such as compute-sanitizer, which may take ten times as long.
+set(PI_TEST_DEVICE "" CACHE STRING "device of `make test-gpu`: cuda, hip, sim")
+set(PI_TEST_UNDER "" CACHE STRING "what runs these tests: a program and its arguments")
+function(pi_device_test name)
+    add_dependencies(test_${name} powerinfer_sim)
+    if(NOT PI_TEST_DEVICE)
+        return()
+    endif()
+    separate_arguments(under UNIX_COMMAND "${PI_TEST_UNDER}")
+    get_test_property(${name} TIMEOUT timeout)
+    math(EXPR timeout "10 * ${timeout}")
+    add_test(NAME ${PI_TEST_DEVICE}_${name}
+        COMMAND ${under} $<TARGET_FILE:test_${name}> --device ${PI_TEST_DEVICE})
+    set_tests_properties(${PI_TEST_DEVICE}_${name} PROPERTIES LABELS device TIMEOUT ${timeout})
 endfunction()

@@ -395,6 +395,7 @@ static void test_session_file(void **state) {
 /* The device is lost at any operation of any pass: answers and sessions stay. */
 static void test_lost_device(void **state) {
     (void)state;
+    if (!library.backend->fail_at) skip();
     tiny_model t = base_model("llama");
     t.activation = "relu";
     t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
@@ -522,6 +523,9 @@ static void test_size(void **state) {
     t.activation = "relu";
     t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
     model *m = open_model(&t);
+    gpu_device *shared = device;
+    /* With a limit only what was allocated counts, not what a driver keeps for itself. */
+    open_another(256 << 20, RUN_DEVICE_WAIT_MS);
     for (int i = 0; i < 6; i++) {
         engine_options o = options_for(FFN_PREDICT);
         place(&o, choose_cuts(m, i));
@@ -533,14 +537,15 @@ static void test_size(void **state) {
         engine_context *c = make_context(m, &o);
         engine_session *s = make_session(c);
         assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
-        uint64_t kv = (bytes.kv_per_position * N_CTX + 255) / 256 * 256;
-        if (strcmp(library.backend->name, "sim") == 0)
-            assert_int_equal(before - after, bytes.weights + bytes.scratch + kv);
+        uint64_t cache = bytes.kv_per_position * N_CTX;
+        assert_int_equal(before - after, bytes.weights + bytes.scratch + cache);
         engine_session_destroy(s);
         engine_context_destroy(c);
         assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
         assert_int_equal(before, after);
     }
+    library.backend->close(device);
+    device = shared;
     model_close(m);
 }
 
@@ -592,9 +597,7 @@ static void test_no_programs(void **state) {
     t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
     model *m = open_model(&t);
     engine_options o = options_for(FFN_PREDICT);
-    engine_context *alone = make_context(m, &o);
-    run(alone, m->hp.n_vocab, 3, want);
-    engine_context_destroy(alone);
+    run_alone(m, &o);
     for (int i = 0; i < N_PLACEMENTS; i++) {
         place(&o, choose_cuts(m, i));
         o.gpu = &plain;

@@ -64,8 +64,8 @@ static void check(const char *name, const model *m, const reference *r, plan_opt
         pi_error err;
         place(m, (placement)which, cuts, &options);
         const engine_options o = {.n_threads = 2,
-                                  .n_batch = REFERENCE_MAX_TOKENS,
-                                  .n_logits = REFERENCE_MAX_TOKENS,
+                                  .n_batch = r->n_tokens,
+                                  .n_logits = r->n_tokens,
                                   .tier = CPU_TIER_AUTO,
                                   .type_k = QUANT_F32,
                                   .type_v = QUANT_F32,

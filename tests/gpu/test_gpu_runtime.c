@@ -221,18 +221,18 @@ static void test_program(void **state) {
     float *device_x = case_alloc(sizeof x);
     gpu_program *program = NULL;
     pi_error err;
+    const gpu_embed e = {.table = {.data = case_alloc(sizeof table),
+                                   .row_bytes = sizeof table[0],
+                                   .n_in = N,
+                                   .n_out = VOCAB,
+                                   .type = QUANT_F32},
+                         .cols = cols,
+                         .n_cols = 1,
+                         .scale = 1,
+                         .x = device_x,
+                         .ldx = N};
     B->fill(the_case.stream, device_x, 0, sizeof x);
     assert_int_equal(B->record_begin(the_case.stream, &err), PI_OK);
-    gpu_embed e = {.table = {.data = case_alloc(sizeof table),
-                             .row_bytes = sizeof table[0],
-                             .n_in = N,
-                             .n_out = VOCAB,
-                             .type = QUANT_F32},
-                   .cols = cols,
-                   .n_cols = 1,
-                   .scale = 1,
-                   .x = device_x,
-                   .ldx = N};
     OPS->embed(the_case.stream, &e);
     add_many(the_case.stream, device_x, device_x, N, 1);
     assert_int_equal(B->record_end(the_case.stream, &program, &err), PI_OK);

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { REFERENCE_MAX_TOKENS = 64 };
+enum { REFERENCE_MAX_TOKENS = 4096 };
 
 typedef struct reference {
     int32_t tokens[REFERENCE_MAX_TOKENS];

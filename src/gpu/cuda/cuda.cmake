@@ -66,13 +66,13 @@ if(build_cuda)
         string(REGEX MATCHALL "[0-9]+" archs "${archs}")
     endif()
     separate_arguments(archs UNIX_COMMAND "${archs}")
-    # Machine code runs on its own capability (and later minors of it). For every other one the
-    # driver translates PTX: that of the oldest, or better that of Ampere, the first with all
-    # instructions that kernels use (bfloat16, asynchronous copies).
-    list(GET archs 0 oldest)
-    set(ptx ${oldest})
-    if(oldest LESS 80)
-        list(APPEND ptx 80)
+    # Machine code runs on its own capability (and later minors of it). For all others the driver
+    # translates PTX: that of Ampere, the first with all instructions that kernels use (bfloat16,
+    # asynchronous copies), or of the oldest if that is newer. Only Turing is older, and is one
+    # capability.
+    list(GET archs 0 ptx)
+    if(ptx LESS 80)
+        set(ptx 80)
     endif()
     set(flags "-std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden,-Wall")
     if(CMAKE_BUILD_TYPE STREQUAL "Release")
@@ -81,9 +81,7 @@ if(build_cuda)
     foreach(arch IN LISTS archs)
         string(APPEND flags " -gencode arch=compute_${arch},code=sm_${arch}")
     endforeach()
-    foreach(arch IN LISTS ptx)
-        string(APPEND flags " -gencode arch=compute_${arch},code=compute_${arch}")
-    endforeach()
+    string(APPEND flags " -gencode arch=compute_${ptx},code=compute_${ptx}")
     gpu_backend(cuda ${PI_NVCC} "${flags}"
         "-shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs")
 endif()
