@@ -364,8 +364,8 @@ static void enqueue_segment(hybrid *h, const hybrid_shape *shape) {
     h->b->event_record(h->stream, h->ended);
 }
 
-/* The pass as a program, recorded when there is none; false when it cannot be. */
-static bool launch(hybrid *h, const hybrid_shape *shape) {
+/* A pass of few tokens, recorded when it is not yet; NULL when it cannot be. */
+static gpu_program *program_for(hybrid *h, const hybrid_shape *shape) {
     int bucket = 0;
     while (1 << bucket < shape->n_splits) bucket++;
     hybrid_programs *all = hybrid_is_marked(h) ? hybrid_marked_programs(h) : &h->programs;
@@ -374,9 +374,19 @@ static bool launch(hybrid *h, const hybrid_shape *shape) {
         enqueue_all(h, shape);
         if (h->b->record_end(h->stream, program, NULL) != PI_OK) *program = NULL;
     }
-    if (!*program) return false;
+    return *program;
+}
+
+void hybrid_record(hybrid *h, const engine_context *c) {
+    const hybrid_shape shape = shape_of(c);
+    if (shape.few) program_for(h, &shape);
+}
+
+static bool launch(hybrid *h, const hybrid_shape *shape) {
+    gpu_program *program = program_for(h, shape);
+    if (!program) return false;
     hybrid_mark_program(h, end_of_layers(h));
-    h->b->program_launch(h->stream, *program);
+    h->b->program_launch(h->stream, program);
     h->b->event_record(h->stream, h->ended);
     return true;
 }

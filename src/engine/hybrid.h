@@ -33,6 +33,9 @@ pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool val
 pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t n,
                           const void *from, pi_error *err);
 
+/* Records the program of the pass that is set up in the context, if it has none yet; otherwise the
+ * pass does so when it begins. */
+void hybrid_record(hybrid *h, const engine_context *c);
 /* Starts the GPU's part of the pass that is set up in the context. */
 void hybrid_begin(hybrid *h, engine_context *c);
 /* Waits until it is done; logits, when they are made there, are in the context's buffer. After a

@@ -74,7 +74,8 @@ void hybrid_marks_begin(hybrid *h, engine_trace *t) {
         double before = clock_seconds(), after = before;
         gpu_flag_raise((uint64_t *)m->stamps.host + m->max_stamps, 0);
         stamp(h, m->max_stamps);
-        while (!stamped(m, m->max_stamps) && after - before < ANCHOR_SECONDS)
+        while (!stamped(m, m->max_stamps) && after - before < ANCHOR_SECONDS &&
+               h->b->status(h->d, NULL) == PI_OK)
             after = clock_seconds();
         if (after - before >= best) continue;
         best = after - before;

@@ -84,7 +84,10 @@ void trace_begin_pass(engine_context *c) {
     engine_trace *t = c->trace;
     t->on = t->n_passes < t->max_passes;
     if (!t->on) return;
-    if (c->gpu) hybrid_marks_begin(c->gpu, t);
+    if (c->gpu) {
+        hybrid_marks_begin(c->gpu, t);
+        hybrid_record(c->gpu, c); /* which is no part of the pass */
+    }
     t->passes[t->n_passes] = (trace_pass){.n_tokens = c->pass.n_tokens, .start = clock_seconds()};
 }
 

@@ -11,6 +11,7 @@
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
 #define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
+#define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
 
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);

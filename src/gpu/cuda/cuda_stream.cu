@@ -170,6 +170,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     p->device = d;
     p->graph = graph;
     e = cudaGraphInstantiateWithFlags(&p->exec, graph, 0);
+    if (e == cudaSuccess) e = GPU_GRAPH_UPLOAD(p->exec, s->stream);
     pi_status status = cuda_status(d, err); /* of what was enqueued */
     if (e != cudaSuccess) status = cuda_error(err, e, "a program was not made");
     if (status) {

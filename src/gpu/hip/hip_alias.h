@@ -14,7 +14,9 @@
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
 #define GPU_HAS_TENSOR_CORES(properties) false /* matrix units differ by family: not used */
-#define GPU_MMA                          0
+/* Not in all versions: the first launch does it. */
+#define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
+#define GPU_MMA                        0
 
 #define cudaDevAttrGlobalMemoryBusWidth hipDeviceAttributeMemoryBusWidth
 #define cudaDevAttrMemoryClockRate      hipDeviceAttributeMemoryClockRate
