@@ -369,7 +369,7 @@ typedef struct gpu_add {
 } gpu_add;
 
 /* The exchange, towards the host: writes x (and bits) to pinned memory, then raises the flag to
- * *epoch. n may be 0. */
+ * *epoch; nothing when that is 0. n may be 0. */
 typedef struct gpu_publish {
     const float *x;
     int64_t ldx, n;
@@ -383,8 +383,9 @@ typedef struct gpu_publish {
 } gpu_publish;
 
 /* The exchange, from the host: waits until the flag is at *epoch, then y += host_x, or y = host_x
- * with `set`, and bits = host_bits. When the time is over the device has a fault (gpu.h) and y and
- * bits stay as they are. n may be 0. */
+ * with `set`, and bits = host_bits. When the time is over the device has a fault (gpu.h), y and
+ * bits stay as they are, and *epoch becomes 0: the pass is over, nothing waits again, and what the
+ * host may still be reading is not written again. n may be 0. */
 typedef struct gpu_receive {
     const float *host_x; /* host: [n_cols][n] */
     int64_t n, ldy;
@@ -394,7 +395,7 @@ typedef struct gpu_receive {
     uint32_t *bits;
     int64_t n_words;
     const uint64_t *flag; /* host */
-    const uint64_t *epoch;
+    uint64_t *epoch;
     float *y;
 } gpu_receive;
 

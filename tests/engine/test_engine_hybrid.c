@@ -29,11 +29,11 @@
 
 /* Cases per placement are cut for sanitizers, whose findings do not depend on numbers: every sixth,
  * on two placements of choose_cuts in place of five (the last two of which are random), and not one
- * by one. */
+ * by one; and the device is lost at about half as many (LOSSES) moments. */
 #ifdef TEST_SANITIZED
-enum { STEP = 6, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2 };
+enum { STEP = 6, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 2 };
 #else
-enum { STEP = 1, FIRST_PLACEMENT = 0, N_PLACEMENTS = 5, N_PIECES = 3 };
+enum { STEP = 1, FIRST_PLACEMENT = 0, N_PLACEMENTS = 5, N_PIECES = 3, LOSSES = 4 };
 #endif
 enum {
     N_TOKENS = 21,
@@ -407,7 +407,7 @@ static void test_lost_device(void **state) {
     cuts[2].home = SIDE_CPU;
     place(&o, head);
     gpu_device *shared = device;
-    for (int64_t n = 1, lost = 1; lost; n += n / 4 + 1) {
+    for (int64_t n = 1, lost = 1; lost; n += n / LOSSES + 1) {
         pi_error err;
         open_another(0, RUN_DEVICE_WAIT_MS);
         o.device = device;

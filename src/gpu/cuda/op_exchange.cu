@@ -20,6 +20,7 @@ static __device__ __forceinline__ void publish_column(const gpu_publish &a, int6
 /* One block: the flag has to follow all of the data, and a block can wait for its own threads. A
  * few kilobytes do not need more. */
 static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
+    if (*a.epoch == 0) return;
     for (int c = 0; c < a.n_cols; c++) publish_column(a, c);
     gpu_fence_system();
     gpu_sync();
@@ -28,6 +29,7 @@ static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) 
 
 /* A prompt's columns, a block each. */
 static __global__ void __launch_bounds__(THREADS) copy_kernel(gpu_publish a) {
+    if (*a.epoch == 0) return;
     publish_column(a, blockIdx.x);
     gpu_fence_system();
 }
@@ -54,11 +56,9 @@ struct receive_shared {
     int arrived;
 };
 
-/* True when the flag is up in time. Once a wait has failed, those behind it do not wait again: the
- * pass is lost anyway, and time-outs would add up. */
-static __device__ bool wait_for(const receive_args &a) {
+static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
     enum { POLLS = 64 }; /* between looks at the clock and the fault record */
-    const uint64_t epoch = *a.r.epoch, start = gpu_clock_ns();
+    const uint64_t start = gpu_clock_ns();
     for (bool first = true;; first = false) {
         for (int i = 0; i < POLLS; i++) {
             if (gpu_flag_load(a.r.flag) >= epoch) return true;
@@ -70,6 +70,16 @@ static __device__ bool wait_for(const receive_args &a) {
             return false;
         }
     }
+}
+
+/* True when the flag is up in time. Otherwise the pass is lost, which its epoch says from now on;
+ * other blocks of this kernel may say the same. */
+static __device__ bool wait_for(const receive_args &a) {
+    const uint64_t epoch = gpu_flag_load(a.r.epoch);
+    if (epoch == 0) return false;
+    const bool there = arrives(a, epoch);
+    if (!there) gpu_flag_store(a.r.epoch, 0);
+    return there;
 }
 
 /* A block per column, each with its own wait. */
