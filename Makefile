@@ -35,7 +35,7 @@ CTEST = ctest --output-on-failure --no-tests=error
 # same code again and are checked by the other two suites.
 TSAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|novella|perplexity_novella|quantize|kernel|attention|ops|prepare_models|synth|synth_prepared|cli_json|cli_place|cli_prepare|cli_sampling|cli_nomem|samplers|prepare_errors|model_hostile|bench)$$
 # Whole models once more, minutes each: what they run is in the tests that stay.
-ASAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|perplexity_novella|prepare_models)$$
+ASAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|novella|perplexity_novella|prepare_models)$$
 
 # On an ARM processor with everything, then what executes kernels on one without I8MM. What starts
 # the program itself (cli) would need the system to know how to run it.
