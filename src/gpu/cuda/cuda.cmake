@@ -64,6 +64,7 @@ if(build_cuda)
         execute_process(COMMAND ${PI_NVCC} --list-gpu-code OUTPUT_VARIABLE archs
                         COMMAND_ERROR_IS_FATAL ANY)
         string(REGEX MATCHALL "[0-9]+" archs "${archs}")
+        string(REPLACE ";" " " archs "${archs}")
     endif()
     separate_arguments(archs UNIX_COMMAND "${archs}")
     # Machine code runs on its own capability (and later minors of it). For all others the driver
