@@ -392,14 +392,26 @@ static void test_session_file(void **state) {
     remove(path);
 }
 
+/* A model whose neurons are predicted, one by one. */
+static model *open_predicting(void) {
+    tiny_model t = base_model("llama");
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
+    return open_model(&t);
+}
+
+/* The GPU is used to the end, and `want` comes out. */
+static void expect_wanted(engine_context *c, int n_vocab) {
+    run(c, n_vocab, 3, got);
+    assert_null(engine_gpu_loss(c));
+    assert_true(run_nmse(got, want, N_TOKENS * n_vocab) <= float_gate);
+}
+
 /* The device is lost at any operation of any pass: answers and sessions stay. */
 static void test_lost_device(void **state) {
     (void)state;
     if (!library.backend->fail_at) skip();
-    tiny_model t = base_model("llama");
-    t.activation = "relu";
-    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
-    model *m = open_model(&t);
+    model *m = open_predicting();
     int n_vocab = m->hp.n_vocab, n_lost = 0;
     engine_options o = options_for(FFN_PREDICT);
     run_alone(m, &o);
@@ -519,10 +531,7 @@ static void test_impatient(void **state) {
 /* What a context takes of the device's memory is what was said before. */
 static void test_size(void **state) {
     (void)state;
-    tiny_model t = base_model("llama");
-    t.activation = "relu";
-    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
-    model *m = open_model(&t);
+    model *m = open_predicting();
     gpu_device *shared = device;
     /* With a limit only what was allocated counts, not what a driver keeps for itself. */
     open_another(256 << 20, RUN_DEVICE_WAIT_MS);
@@ -554,10 +563,7 @@ static void test_one_piece(void **state) {
     (void)state;
     gpu_backend coarse = *library.backend;
     coarse.granularity = 2 << 20;
-    tiny_model t = base_model("llama");
-    t.activation = "relu";
-    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
-    model *m = open_model(&t);
+    model *m = open_predicting();
     engine_options o = options_for(FFN_PREDICT);
     run_alone(m, &o);
     gpu_device *shared = device;
@@ -572,9 +578,7 @@ static void test_one_piece(void **state) {
         open_another(bytes.weights + bytes.scratch + cache, RUN_DEVICE_WAIT_MS);
         o.device = device;
         engine_context *c = make_context(m, &o);
-        run(c, m->hp.n_vocab, 3, got);
-        assert_null(engine_gpu_loss(c));
-        assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+        expect_wanted(c, m->hp.n_vocab);
         engine_context_destroy(c);
         library.backend->close(device);
     }
@@ -592,19 +596,14 @@ static void test_no_programs(void **state) {
     (void)state;
     gpu_backend plain = *library.backend;
     plain.record_begin = record_nothing;
-    tiny_model t = base_model("llama");
-    t.activation = "relu";
-    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
-    model *m = open_model(&t);
+    model *m = open_predicting();
     engine_options o = options_for(FFN_PREDICT);
     run_alone(m, &o);
     for (int i = 0; i < N_PLACEMENTS; i++) {
         place(&o, choose_cuts(m, i));
         o.gpu = &plain;
         engine_context *c = make_context(m, &o);
-        run(c, m->hp.n_vocab, 3, got);
-        assert_null(engine_gpu_loss(c));
-        assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
+        expect_wanted(c, m->hp.n_vocab);
         engine_context_destroy(c);
     }
     model_close(m);
