@@ -71,12 +71,13 @@ void hybrid_marks_begin(hybrid *h, engine_trace *t) {
     hybrid_marks *m = h->marks;
     double best = ANCHOR_SECONDS;
     for (int i = 0; i < ANCHORS; i++) {
-        double before = clock_seconds(), after = before;
         gpu_flag_raise((uint64_t *)m->stamps.host + m->max_stamps, 0);
+        double before = clock_seconds();
         stamp(h, m->max_stamps);
-        while (!stamped(m, m->max_stamps) && after - before < ANCHOR_SECONDS &&
+        while (!stamped(m, m->max_stamps) && clock_seconds() - before < ANCHOR_SECONDS &&
                h->b->status(h->d, NULL) == PI_OK)
-            after = clock_seconds();
+            continue;
+        double after = clock_seconds(); /* a look that saw the stamp came before */
         if (after - before >= best) continue;
         best = after - before;
         m->anchor = stamped(m, m->max_stamps);
