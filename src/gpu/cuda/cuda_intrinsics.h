@@ -19,6 +19,10 @@ static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
 static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
     return __ballot_sync(0xffffffffu, v);
 }
+/* The value is made here: a load it comes from is not put off into the branch that uses it. */
+static __device__ __forceinline__ void gpu_pin(uint32_t v) {
+    asm volatile("" ::"r"(v));
+}
 static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
     return __popc(v);
 }

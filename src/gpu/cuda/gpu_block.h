@@ -13,45 +13,38 @@ static __device__ __forceinline__ float gpu_block_sum(float v, float *part, int 
     return gpu_warp_sum(gpu_lane() < n_warps ? part[gpu_lane()] : 0.0f);
 }
 
-/* Encodes a column of n elements (a multiple of 32), value(i) each, into q8, by all threads of a
- * block: eight lanes take a group of 32. As on the processor: d = amax / 127, q = x / d rounded to
- * even; a group that is not finite has a scale of NaN. */
-template <class V>
-static __device__ __forceinline__ void gpu_encode_column(const V &value, int64_t n, uint8_t *q8,
-                                                         int n_warps) {
-    const int64_t groups = n / 32;
+/* Encodes a group of 32 of a column of n elements into q8, by eight lanes with four values each, in
+ * order; the other lanes of the warp take groups of their own, `valid` or not. As on the processor:
+ * d = amax / 127, q = x / d rounded to even; a group that is not finite has a scale of NaN. */
+static __device__ __forceinline__ void gpu_encode_group(const float (&x)[4], int64_t group,
+                                                        bool valid, int64_t n, uint8_t *q8) {
     const int lane8 = gpu_lane() % 8;
-    for (int64_t first = gpu_warp() * 4; first < groups; first += n_warps * 4) {
-        const int64_t group = first + gpu_lane() / 8;
-        const bool valid = group < groups;
-        float x[4], amax = 0.0f;
-        GPU_UNROLL
-        for (int i = 0; i < 4; i++) {
-            x[i] = valid ? value(group * 32 + lane8 * 4 + i) : 0.0f;
-            const float size = fabsf(x[i]);
-            amax = fmaxf(amax, size < INFINITY ? size : INFINITY); /* NaN is none of < */
-        }
-        amax = gpu_group8_max(amax);
-        const bool finite = amax < INFINITY;
-        const float d = finite ? amax / 127.0f : gpu_bits_float(0x7fc00000u);
-        uint32_t packed = 0;
-        int sum = 0;
-        GPU_UNROLL
-        for (int i = 0; i < 4; i++) {
-            int q = finite && d != 0.0f ? gpu_round(x[i] / d) : 0;
-            q = q > 127 ? 127 : q < -127 ? -127 : q; /* a scale of few bits may give more */
-            sum += q;
-            packed |= (uint32_t)(q & 0xff) << 8 * i;
-        }
-        const float low = gpu_group8_sum(lane8 < 4 ? (float)sum : 0.0f);
-        const float high = gpu_group8_sum(lane8 < 4 ? 0.0f : (float)sum);
-        if (!valid) continue;
-        ((uint32_t *)q8)[group * 8 + lane8] = packed;
-        if (lane8 != 0) continue;
-        ((float *)(q8 + gpu_q8_d_offset(n)))[group] = d;
-        ((int32_t *)(q8 + gpu_q8_sum_offset(n)))[2 * group] = (int32_t)low;
-        ((int32_t *)(q8 + gpu_q8_sum_offset(n)))[2 * group + 1] = (int32_t)high;
+    float amax = 0.0f;
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const float size = fabsf(x[i]);
+        amax = fmaxf(amax, size < INFINITY ? size : INFINITY); /* NaN is none of < */
     }
+    amax = gpu_group8_max(amax);
+    const bool finite = amax < INFINITY;
+    const float d = finite ? amax / 127.0f : gpu_bits_float(0x7fc00000u);
+    uint32_t packed = 0;
+    int sum = 0;
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++) {
+        int q = finite && d != 0.0f ? gpu_round(x[i] / d) : 0;
+        q = q > 127 ? 127 : q < -127 ? -127 : q; /* a scale of few bits may give more */
+        sum += q;
+        packed |= (uint32_t)(q & 0xff) << 8 * i;
+    }
+    const float low = gpu_group8_sum(lane8 < 4 ? (float)sum : 0.0f);
+    const float high = gpu_group8_sum(lane8 < 4 ? 0.0f : (float)sum);
+    if (!valid) return;
+    ((uint32_t *)q8)[group * 8 + lane8] = packed;
+    if (lane8 != 0) return;
+    ((float *)(q8 + gpu_q8_d_offset(n)))[group] = d;
+    ((int32_t *)(q8 + gpu_q8_sum_offset(n)))[2 * group] = (int32_t)low;
+    ((int32_t *)(q8 + gpu_q8_sum_offset(n)))[2 * group + 1] = (int32_t)high;
 }
 
 #endif

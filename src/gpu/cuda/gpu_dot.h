@@ -1,8 +1,10 @@
 /* gpu_dot.h: rows times columns, by one warp: the inner loop of every matrix-vector kernel.
  *
- * Lanes take the units of a row by turns, so that a warp reads 512 contiguous bytes at a time. All
- * R rows are loaded before any is used (more bytes in flight), and a lane's part of an input column
- * is loaded once for all of them. The warp's sum is made by a fixed tree. */
+ * Lanes take the units of a row by turns, so that a warp reads 512 contiguous bytes at a time.
+ * Several units of all R rows are loaded before any is used: a load takes some 700 ns to come, and
+ * a fast device needs three megabytes on their way to be busy, which is 100 bytes for each lane of
+ * 8 warps per multiprocessor. A lane's part of an input column is loaded once for all rows. The
+ * warp's sum is made by a fixed tree. */
 #ifndef GPU_CUDA_GPU_DOT_H
 #define GPU_CUDA_GPU_DOT_H
 
@@ -13,40 +15,63 @@ static __device__ __forceinline__ const uint8_t *gpu_row(const gpu_mat &w, int64
     return (const uint8_t *)w.data + (size_t)r * w.row_bytes;
 }
 
+/* Units of each row that a lane loads before it uses one. More columns need the registers. */
+template <int R, int C, int loads> struct gpu_ahead {
+    static const int units = C > 1 || loads < R ? 1 : loads / R;
+};
+
 template <bool quantized> struct gpu_dot_kind;
 
 template <> struct gpu_dot_kind<false> {
+    /* One unit of R rows, values [k, n) of it at most, times C columns. */
+    template <class F, int R, int C>
+    static __device__ __forceinline__ void add(const uint4 (&raw)[R], int64_t k, int64_t n,
+                                               const gpu_input &in, float (&acc)[R][C]) {
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) {
+            const float *x = in.x + (c < in.n_cols ? c : 0) * in.ldx + k;
+            float v[F::floats];
+            if (k + F::floats <= n) {
+                GPU_UNROLL
+                for (int i = 0; i < F::floats; i += 4) {
+                    const uint4 u = gpu_load16(x + i);
+                    v[i] = gpu_bits_float(u.x), v[i + 1] = gpu_bits_float(u.y);
+                    v[i + 2] = gpu_bits_float(u.z), v[i + 3] = gpu_bits_float(u.w);
+                }
+            } else { /* what lies behind the column is none of its */
+                GPU_UNROLL
+                for (int i = 0; i < F::floats; i++) v[i] = k + i < n ? x[i] : 0.0f;
+            }
+            GPU_UNROLL
+            for (int r = 0; r < R; r++) {
+                float w[F::floats];
+                F::decode(raw[r], w);
+                GPU_UNROLL
+                for (int i = 0; i < F::floats; i++) acc[r][c] += w[i] * v[i];
+            }
+        }
+    }
+
     template <class F, int R, int C>
     static __device__ __forceinline__ void run(const uint8_t *const (&row)[R], int64_t n,
                                                const gpu_input &in, float (&acc)[R][C]) {
+        const int AHEAD = gpu_ahead<R, C, 8>::units;
         const int64_t units = (n + F::floats - 1) / F::floats;
-        for (int64_t unit = gpu_lane(); unit < units; unit += GPU_WARP) {
-            uint4 raw[R];
+        for (int64_t unit = gpu_lane(); unit < units; unit += AHEAD * GPU_WARP) {
+            uint4 raw[AHEAD][R];
             GPU_UNROLL
-            for (int r = 0; r < R; r++) raw[r] = gpu_load16(row[r] + 16 * unit);
-            const int64_t k = unit * F::floats;
-            GPU_UNROLL
-            for (int c = 0; c < C; c++) {
-                const float *x = in.x + (c < in.n_cols ? c : 0) * in.ldx + k;
-                float v[F::floats];
-                if (k + F::floats <= n) {
-                    GPU_UNROLL
-                    for (int i = 0; i < F::floats; i += 4) {
-                        const uint4 u = gpu_load16(x + i);
-                        v[i] = gpu_bits_float(u.x), v[i + 1] = gpu_bits_float(u.y);
-                        v[i + 2] = gpu_bits_float(u.z), v[i + 3] = gpu_bits_float(u.w);
-                    }
-                } else { /* what lies behind the column is none of its */
-                    GPU_UNROLL
-                    for (int i = 0; i < F::floats; i++) v[i] = k + i < n ? x[i] : 0.0f;
-                }
+            for (int j = 0; j < AHEAD; j++) {
+                const int64_t at = unit + j * GPU_WARP;
                 GPU_UNROLL
                 for (int r = 0; r < R; r++) {
-                    float w[F::floats];
-                    F::decode(raw[r], w);
-                    GPU_UNROLL
-                    for (int i = 0; i < F::floats; i++) acc[r][c] += w[i] * v[i];
+                    raw[j][r] = gpu_load16(row[r] + 16 * (at < units ? at : unit));
+                    gpu_pin(raw[j][r].x);
                 }
+            }
+            GPU_UNROLL
+            for (int j = 0; j < AHEAD; j++) {
+                const int64_t at = unit + j * GPU_WARP;
+                if (at < units) add<F, R, C>(raw[j], at * F::floats, n, in, acc);
             }
         }
     }
@@ -54,38 +79,57 @@ template <> struct gpu_dot_kind<false> {
 
 template <> struct gpu_dot_kind<true> {
     template <class F, int R, int C>
+    static __device__ __forceinline__ void add(const gpu_unit (&u)[R], int64_t unit, int64_t n,
+                                               const gpu_input &in, float (&acc)[R][C]) {
+        const size_t column = gpu_q8_bytes(n);
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) {
+            const uint8_t *q8 = (const uint8_t *)in.q8 +
+                                (size_t)(c < in.n_cols ? c : 0) * column;
+            const float *d = (const float *)(q8 + gpu_q8_d_offset(n));
+            const int32_t *sum = (const int32_t *)(q8 + gpu_q8_sum_offset(n));
+            GPU_UNROLL
+            for (int g = 0; g < F::groups; g++) {
+                const int64_t k = F::first(unit) + g * F::distance;
+                const uint4 x = gpu_load16(q8 + k);
+                const float scale = d[k / 32];
+                const float total = F::has_min ? (float)sum[k / 16] : 0.0f;
+                GPU_UNROLL
+                for (int r = 0; r < R; r++) {
+                    const int *q = u[r].q + 4 * g;
+                    int s = gpu_dp4a(q[0], (int)x.x, 0);
+                    s = gpu_dp4a(q[1], (int)x.y, s);
+                    s = gpu_dp4a(q[2], (int)x.z, s);
+                    s = gpu_dp4a(q[3], (int)x.w, s);
+                    float v = u[r].s[g] * (float)s;
+                    if (F::has_min) v -= u[r].m[g] * total;
+                    acc[r][c] += scale * v;
+                }
+            }
+        }
+    }
+
+    template <class F, int R, int C>
     static __device__ __forceinline__ void run(const uint8_t *const (&row)[R], int64_t n,
                                                const gpu_input &in, float (&acc)[R][C]) {
+        const int AHEAD = gpu_ahead<R, C, 8 / F::groups>::units;
         const int64_t units = F::units(n);
-        const size_t column = gpu_q8_bytes(n);
-        for (int64_t unit = gpu_lane(); unit < units; unit += GPU_WARP) {
-            gpu_unit u[R];
+        for (int64_t unit = gpu_lane(); unit < units; unit += AHEAD * GPU_WARP) {
+            gpu_unit u[AHEAD][R];
             GPU_UNROLL
-            for (int r = 0; r < R; r++) F::load(row[r], n, unit, u[r]);
-            GPU_UNROLL
-            for (int c = 0; c < C; c++) {
-                const uint8_t *q8 = (const uint8_t *)in.q8 +
-                                    (size_t)(c < in.n_cols ? c : 0) * column;
-                const float *d = (const float *)(q8 + gpu_q8_d_offset(n));
-                const int32_t *sum = (const int32_t *)(q8 + gpu_q8_sum_offset(n));
+            for (int j = 0; j < AHEAD; j++) {
+                const int64_t at = unit + j * GPU_WARP;
                 GPU_UNROLL
-                for (int g = 0; g < F::groups; g++) {
-                    const int64_t k = F::first(unit) + g * F::distance;
-                    const uint4 x = gpu_load16(q8 + k);
-                    const float scale = d[k / 32];
-                    const float total = F::has_min ? (float)sum[k / 16] : 0.0f;
-                    GPU_UNROLL
-                    for (int r = 0; r < R; r++) {
-                        const int *q = u[r].q + 4 * g;
-                        int s = gpu_dp4a(q[0], (int)x.x, 0);
-                        s = gpu_dp4a(q[1], (int)x.y, s);
-                        s = gpu_dp4a(q[2], (int)x.z, s);
-                        s = gpu_dp4a(q[3], (int)x.w, s);
-                        float v = u[r].s[g] * (float)s;
-                        if (F::has_min) v -= u[r].m[g] * total;
-                        acc[r][c] += scale * v;
-                    }
+                for (int r = 0; r < R; r++) {
+                    F::load(row[r], n, at < units ? at : unit, u[j][r]);
+                    gpu_pin((uint32_t)u[j][r].q[0]);
+                    gpu_pin(gpu_float_bits(u[j][r].s[0]));
                 }
+            }
+            GPU_UNROLL
+            for (int j = 0; j < AHEAD; j++) {
+                const int64_t at = unit + j * GPU_WARP;
+                if (at < units) add<F, R, C>(u[j], at, n, in, acc);
             }
         }
     }

@@ -3,7 +3,11 @@
  *
  * In two phases instead of atomic additions, so that the same input gives the same bits. First a
  * block sums every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of
- * 32 units of outputs, a unit per lane; then the parts are added up in order. */
+ * 32 units of outputs, a unit per lane; then the parts are added up in order.
+ *
+ * A row is no more than one load per lane, which takes as long to come as hundreds of them take to
+ * pass: so a warp looks at several items at once, then loads all of their rows before it uses one.
+ */
 #include <assert.h>
 
 #include "gpu_dot.h"
@@ -11,31 +15,38 @@
 
 enum {
     WARPS = 4,
-    ADD_THREADS = 256,
+    ADD_THREADS = 64, /* few, so that the parts come from many multiprocessors */
     MIN_BLOCKS = 3 /* per multiprocessor: with more, sums would not stay in registers */
 };
 
-/* Elements per unit, and the unit's values times a factor added to acc. */
+/* A unit as it is loaded, and as values; rows that a lane loads at once. */
 template <class F, bool quantized> struct unit_of;
 
 template <class F> struct unit_of<F, false> {
-    static const int elems = F::floats;
+    typedef uint4 raw;
+    static const int elems = F::floats, ahead = 8;
     static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                float *w) {
+                                                uint4 &u) {
         (void)n;
-        F::decode(gpu_load16(row + 16 * unit), w);
+        u = gpu_load16(row + 16 * unit);
+        gpu_pin(u.x);
     }
+    static __device__ __forceinline__ void decode(const uint4 &u, float *w) { F::decode(u, w); }
     static __device__ __forceinline__ int64_t place(int64_t unit, int i) {
         return unit * elems + i;
     }
 };
 
 template <class F> struct unit_of<F, true> {
-    static const int elems = 16 * F::groups;
+    typedef gpu_unit raw;
+    static const int elems = 16 * F::groups, ahead = 4;
     static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
-                                                float *w) {
-        gpu_unit u;
+                                                gpu_unit &u) {
         F::load(row, n, unit, u);
+        gpu_pin((uint32_t)u.q[0]);
+        gpu_pin(gpu_float_bits(u.s[0]));
+    }
+    static __device__ __forceinline__ void decode(const gpu_unit &u, float *w) {
         GPU_UNROLL
         for (int i = 0; i < elems; i++) {
             const int q = (int8_t)(u.q[i / 4] >> 8 * (i % 4) & 0xff);
@@ -52,16 +63,29 @@ template <class F, int C> struct down_shared {
     float sum[WARPS - 1][C][unit_of<F, F::quantized>::elems][GPU_WARP];
 };
 
-/* Whether item i is not zero for a column from c on. */
-static __device__ __forceinline__ bool any_from(const gpu_down_rows &a, int c, int64_t i) {
+/* Items first, first + stride .. that are not zero for every column: a lane's part of them. */
+static __device__ __forceinline__ int32_t count_items(const gpu_down_rows &a, int64_t first,
+                                                      int64_t stride, int64_t count) {
+    int32_t n = 0;
+    for (int64_t i = first + gpu_lane() * stride; i < count; i += GPU_WARP * stride) {
+        bool any = false;
+        for (int c = 0; c < a.n_cols; c++) any = any || a.h[c * a.ldh + i] != 0.0f;
+        n += any;
+    }
+    return n;
+}
+
+template <int C> static __device__ __forceinline__ bool is_any(const float (&h)[C]) {
     bool any = false;
-    for (; c < a.n_cols; c++) any = any || a.h[c * a.ldh + i] != 0.0f;
+    GPU_UNROLL
+    for (int c = 0; c < C; c++) any = any || h[c] != 0.0f;
     return any;
 }
 
 template <class F, int C>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
     typedef unit_of<F, F::quantized> unit_type;
+    const int AHEAD = unit_type::ahead / C; /* what is loaded stays in registers */
     typedef down_shared<F, C> shared_type;
     GPU_SHARED(shared_type, shared);
     const int64_t n = a.w.n_in, units = (n + unit_type::elems - 1) / unit_type::elems;
@@ -69,34 +93,51 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kerne
     const int64_t used = unit < units ? unit : units - 1;
     const int part = (int)blockIdx.y, c0 = (int)blockIdx.z * C;
     const int64_t count = a.count ? *a.count : a.n_max;
-    const bool counts = a.fired && blockIdx.x == 0 && blockIdx.z == 0; /* for all stretches */
-    int32_t n_read = 0;
+    const int64_t first = part * WARPS + gpu_warp(), stride = GPU_DOWN_PARTS * WARPS;
     float acc[C][unit_type::elems];
     GPU_UNROLL
     for (int c = 0; c < C; c++) {
         GPU_UNROLL
         for (int i = 0; i < unit_type::elems; i++) acc[c][i] = 0.0f;
     }
-    for (int64_t i = part * WARPS + gpu_warp(); i < count; i += GPU_DOWN_PARTS * WARPS) {
-        float h[C];
-        bool any = false;
+    for (int64_t i = first; i < count; i += AHEAD * stride) {
+        float h[AHEAD][C];
+        int64_t row[AHEAD], any_row = -1;
         GPU_UNROLL
-        for (int c = 0; c < C; c++) {
-            h[c] = c0 + c < a.n_cols ? a.h[(c0 + c) * a.ldh + i] : 0.0f;
-            any = any || h[c] != 0.0f;
-        }
-        if (counts) n_read += any || any_from(a, C, i);
-        if (!any) continue;
-        float w[unit_type::elems];
-        unit_type::load(gpu_row(a.w, a.list ? a.list[i] : i), n, used, w);
-        GPU_UNROLL
-        for (int c = 0; c < C; c++) {
-            if (h[c] == 0.0f) continue; /* adds nothing, even to a weight that is not finite */
+        for (int j = 0; j < AHEAD; j++) {
+            const int64_t at = i + j * stride;
+            row[j] = at >= count ? 0 : a.list ? a.list[at] : at;
             GPU_UNROLL
-            for (int j = 0; j < unit_type::elems; j++) acc[c][j] += h[c] * w[j];
+            for (int c = 0; c < C; c++)
+                h[j][c] = at < count && c0 + c < a.n_cols ? a.h[(c0 + c) * a.ldh + at] : 0.0f;
+        }
+        GPU_UNROLL
+        for (int j = 0; j < AHEAD; j++)
+            if (is_any(h[j])) any_row = row[j];
+        if (any_row < 0) continue;
+        typename unit_type::raw u[AHEAD];
+        GPU_UNROLL
+        for (int j = 0; j < AHEAD; j++) { /* rows that add nothing are not read: another again */
+            const int64_t r = is_any(h[j]) ? row[j] : any_row;
+            unit_type::load(gpu_row(a.w, r), n, used, u[j]);
+        }
+        GPU_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            float w[unit_type::elems];
+            if (!is_any(h[j])) continue;
+            unit_type::decode(u[j], w);
+            GPU_UNROLL
+            for (int c = 0; c < C; c++) {
+                if (h[j][c] == 0.0f) continue; /* adds nothing, even to a weight not finite */
+                GPU_UNROLL
+                for (int k = 0; k < unit_type::elems; k++) acc[c][k] += h[j][c] * w[k];
+            }
         }
     }
-    if (n_read > 0 && gpu_lane() == 0) gpu_count(a.fired, n_read);
+    if (a.fired && blockIdx.x == 0 && blockIdx.z == 0) { /* for all stretches and columns */
+        const int32_t n_read = count_items(a, first, stride, count);
+        if (n_read > 0) gpu_count(a.fired, n_read);
+    }
     if (gpu_warp() > 0) {
         GPU_UNROLL
         for (int c = 0; c < C; c++) {
@@ -127,6 +168,7 @@ static __global__ void __launch_bounds__(ADD_THREADS) add_parts_kernel(gpu_down_
     const int64_t j = (int64_t)blockIdx.x * ADD_THREADS + threadIdx.x;
     if (j >= n) return;
     float v = 0.0f;
+    GPU_UNROLL
     for (int p = 0; p < GPU_DOWN_PARTS; p++) v += a.partial[((int64_t)p * a.n_cols + c) * n + j];
     if (a.bias) v += a.bias[j];
     float *y = a.y + c * a.ldy + j;

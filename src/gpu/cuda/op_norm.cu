@@ -1,73 +1,130 @@
-/* op_norm.cu: norms, and the int8 form of columns, alone or at the end of a norm. One block per
- * column: a column is a few kilobytes, which stay in the first cache between the passes. */
+/* op_norm.cu: norms, and the int8 form of columns, alone or at the end of a norm.
+ *
+ * A norm takes one block per column, as its sums are of the whole column. Nothing else runs
+ * meanwhile, so it is made of as few steps as can be: each thread holds four neighbours of every
+ * stretch of 4 * threads elements, all loaded at once, and what eight lanes hold is a group of the
+ * int8 form. Columns of more than HELD stretches are read again from the cache, HELD at a time. */
 #include <assert.h>
 
 #include "gpu_block.h"
 #include "op_table.h"
 
-enum { THREADS = 256, WARPS = THREADS / GPU_WARP };
+enum {
+    NORM_THREADS = 1024, /* at most: one column's threads, four elements each */
+    NORM_WARPS = NORM_THREADS / GPU_WARP,
+    HELD = 2, /* stretches that stay in registers: 8 K elements */
+    ENCODE_THREADS = 128
+};
 
 struct norm_shared {
-    float sum[WARPS], squares[WARPS];
+    float sum[NORM_WARPS], squares[NORM_WARPS];
 };
 
-struct normed_value {
-    const float *x, *w, *b;
-    float mean, scale;
-    __device__ __forceinline__ float operator()(int64_t i) const {
-        float v = (x[i] - mean) * scale;
-        if (w) v *= w[i];
-        if (b) v += b[i];
-        return v;
-    }
+/* What a thread holds of the stretches from `base` on: values, and weights, which come with them and
+ * not after the sums. Zero behind the column. */
+struct norm_held {
+    float x[HELD][4], w[HELD][4];
 };
+
+static __device__ __forceinline__ int64_t place_of(int64_t base, int stretch) {
+    return base + ((int64_t)stretch * blockDim.x + threadIdx.x) * 4;
+}
+
+static __device__ __forceinline__ void load4(const float *x, int64_t at, int64_t n,
+                                             float (&v)[4]) {
+    if (at + 4 <= n) {
+        const uint4 u = gpu_load16(x + at);
+        v[0] = gpu_bits_float(u.x), v[1] = gpu_bits_float(u.y);
+        v[2] = gpu_bits_float(u.z), v[3] = gpu_bits_float(u.w);
+        return;
+    }
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++) v[i] = at + i < n ? x[at + i] : 0.0f;
+}
+
+static __device__ __forceinline__ void load_held(const gpu_norm &a, const float *x, int64_t base,
+                                                 norm_held &held) {
+    GPU_UNROLL
+    for (int s = 0; s < HELD; s++) load4(x, place_of(base, s), a.n, held.x[s]);
+    if (!a.w) return;
+    GPU_UNROLL
+    for (int s = 0; s < HELD; s++) load4(a.w, place_of(base, s), a.n, held.w[s]);
+}
+
+/* The block's sum of values, or of the squares of their distance from `mean`. */
+static __device__ __forceinline__ float sum_column(const gpu_norm &a, const float *x,
+                                                   norm_held &held, bool squares, float mean,
+                                                   float *shared) {
+    const int64_t step = (int64_t)HELD * 4 * blockDim.x;
+    float sum = 0.0f;
+    for (int64_t base = 0; base < a.n; base += step) {
+        if (a.n > step) load_held(a, x, base, held);
+        GPU_UNROLL
+        for (int s = 0; s < HELD; s++) {
+            GPU_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const float v = place_of(base, s) + i < a.n ? held.x[s][i] - mean : 0.0f;
+                sum += squares ? v * v : v;
+            }
+        }
+    }
+    return gpu_block_sum(sum, shared, (int)blockDim.x / GPU_WARP);
+}
 
 /* The variance is taken from centred values: no cancellation. In place is fine: a thread writes
- * what it alone reads, after the int8 form has been made from x by all. */
-static __global__ void __launch_bounds__(THREADS) norm_kernel(gpu_norm a) {
+ * what it alone reads. */
+static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
     GPU_SHARED(norm_shared, shared);
-    const int64_t c = blockIdx.x;
-    normed_value value = {a.x + c * a.ldx, a.w, a.b, 0.0f, 1.0f};
-    if (a.centred) {
-        float sum = 0.0f;
-        for (int64_t i = threadIdx.x; i < a.n; i += THREADS) sum += value.x[i];
-        value.mean = gpu_block_sum(sum, shared.sum, WARPS) / (float)a.n;
+    const int64_t c = blockIdx.x, step = (int64_t)HELD * 4 * blockDim.x;
+    const float *x = a.x + c * a.ldx;
+    uint8_t *q8 = a.q8 ? (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n) : nullptr;
+    norm_held held;
+    load_held(a, x, 0, held);
+    float mean = 0.0f;
+    if (a.centred) mean = sum_column(a, x, held, false, 0.0f, shared.sum) / (float)a.n;
+    const float squares = sum_column(a, x, held, true, mean, shared.squares);
+    const float scale = 1.0f / sqrtf(squares / (float)a.n + a.eps);
+    for (int64_t base = 0; base < a.n; base += step) {
+        if (a.n > step) load_held(a, x, base, held);
+        GPU_UNROLL
+        for (int s = 0; s < HELD; s++) {
+            const int64_t at = place_of(base, s);
+            if (at - 4 * gpu_lane() >= a.n) break; /* the same for all of the warp */
+            float v[4];
+            GPU_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const bool there = at + i < a.n;
+                v[i] = there ? (held.x[s][i] - mean) * scale : 0.0f;
+                if (a.w) v[i] *= held.w[s][i];
+                if (a.b && there) v[i] += a.b[at + i];
+            }
+            if (q8) gpu_encode_group(v, at / 32, at < a.n, a.n, q8);
+            GPU_UNROLL
+            for (int i = 0; i < 4; i++)
+                if (a.y && at + i < a.n) a.y[c * a.ldy + at + i] = v[i];
+        }
     }
-    float squares = 0.0f;
-    for (int64_t i = threadIdx.x; i < a.n; i += THREADS) {
-        const float v = value.x[i] - value.mean;
-        squares += v * v;
-    }
-    const float mean_square = gpu_block_sum(squares, shared.squares, WARPS) / (float)a.n;
-    value.scale = 1.0f / sqrtf(mean_square + a.eps);
-    if (a.q8) {
-        gpu_encode_column(value, a.n, (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n), WARPS);
-        gpu_sync();
-    }
-    if (!a.y) return;
-    float *y = a.y + c * a.ldy;
-    for (int64_t i = threadIdx.x; i < a.n; i += THREADS) y[i] = value(i);
 }
 
 void gpu_op_norm(gpu_stream *s, const gpu_norm *a) {
-    assert(a->n_cols >= 1 && (!a->q8 || a->n % 32 == 0));
-    const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
+    assert(a->n_cols >= 1 && a->ldx % 4 == 0 && (!a->q8 || a->n % 32 == 0));
+    const unsigned warps = gpu_blocks(a->n, 4 * GPU_WARP);
+    const gpu_grid grid = {(unsigned)a->n_cols, 1, 1,
+                           (warps < NORM_WARPS ? warps : NORM_WARPS) * GPU_WARP};
     gpu_launch(s, grid, norm_kernel, *a);
 }
 
-struct plain_value {
-    const float *x;
-    __device__ __forceinline__ float operator()(int64_t i) const { return x[i]; }
-};
-
-static __global__ void __launch_bounds__(THREADS) encode_kernel(gpu_encode a) {
-    const int64_t c = blockIdx.x;
-    const plain_value value = {a.x + c * a.ldx};
-    gpu_encode_column(value, a.n, (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n), WARPS);
+static __global__ void __launch_bounds__(ENCODE_THREADS) encode_kernel(gpu_encode a) {
+    const int64_t c = blockIdx.y;
+    const int64_t at = ((int64_t)blockIdx.x * ENCODE_THREADS + threadIdx.x) * 4;
+    float v[4];
+    load4(a.x + c * a.ldx, at, a.n, v);
+    gpu_encode_group(v, at / 32, at < a.n, a.n, (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n));
 }
 
 void gpu_op_encode(gpu_stream *s, const gpu_encode *a) {
-    assert(a->n_cols >= 1 && a->n % 32 == 0);
-    const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
+    assert(a->n_cols >= 1 && a->ldx % 4 == 0 && a->n % 32 == 0);
+    const gpu_grid grid = {gpu_blocks(a->n, 4 * ENCODE_THREADS), (unsigned)a->n_cols, 1,
+                           ENCODE_THREADS};
     gpu_launch(s, grid, encode_kernel, *a);
 }

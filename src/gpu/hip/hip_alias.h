@@ -82,6 +82,9 @@ static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
 static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
     return (uint32_t)(__ballot(v) >> (__lane_id() & 32u));
 }
+static __device__ __forceinline__ void gpu_pin(uint32_t v) {
+    asm volatile("" ::"v"(v));
+}
 static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
     return __popc(v);
 }
@@ -97,6 +100,9 @@ static __device__ __forceinline__ uint16_t gpu_float_half(float v) {
 }
 static __device__ __forceinline__ float gpu_bits_float(uint32_t bits) {
     return __uint_as_float(bits);
+}
+static __device__ __forceinline__ uint32_t gpu_float_bits(float v) {
+    return __float_as_uint(v);
 }
 static __device__ __forceinline__ int gpu_round(float v) {
     return __float2int_rn(v);

@@ -49,6 +49,9 @@ static inline uint4 gpu_load16(const void *p) {
     return *static_cast<const uint4 *>(__builtin_assume_aligned(p, 16));
 }
 
+static inline void gpu_pin(uint32_t v) {
+    (void)v;
+}
 static inline int gpu_popcount(uint32_t v) {
     return __builtin_popcount(v);
 }
