@@ -64,7 +64,8 @@ static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
 
 static void test_norm(void **state) {
     (void)state;
-    static const int64_t widths[] = {1, 7, 32, 65, 256, 800, 1001};
+    /* 8,193 and more: beyond what threads of a block hold at once. */
+    static const int64_t widths[] = {1, 7, 32, 65, 256, 1001, 4160, 8193, 17024};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         for (int k = 0; k < 4; k++) {
             case_teardown(NULL);

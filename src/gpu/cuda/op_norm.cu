@@ -10,9 +10,9 @@
 #include "op_table.h"
 
 enum {
-    NORM_THREADS = 1024, /* at most: one column's threads, four elements each */
+    NORM_THREADS = 512, /* at most */
     NORM_WARPS = NORM_THREADS / GPU_WARP,
-    HELD = 2, /* stretches that stay in registers: 8 K elements */
+    HELD = 4, /* stretches that stay in registers: 8 K elements */
     ENCODE_THREADS = 128
 };
 
