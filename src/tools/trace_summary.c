@@ -70,9 +70,11 @@ static double length_of_both(const span_list *a, const span_list *b) {
     return sum;
 }
 
+/* Of the shorter of both; sums of the same spans may differ by rounding. */
 static double ratio(double part, double a, double b) {
     double shorter = a < b ? a : b;
-    return shorter > 0 ? part / shorter : 0;
+    if (shorter <= 0) return 0;
+    return part < shorter ? part / shorter : 1;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
