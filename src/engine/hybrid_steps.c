@@ -4,6 +4,7 @@
  * Few columns take the matrix-vector operations and lists of neurons. Many take tiled products of
  * all neurons, after which what a token did not choose is set to zero, as on the processor; so do
  * layers whose matrices come with a scale, which the neuron operations do not know. */
+#include <assert.h>
 #include <math.h>
 
 #include "hybrid_impl.h"
@@ -73,30 +74,38 @@ static gpu_input input_of(const hybrid *h, plan_buffer b, int slot, int n_cols) 
     return (gpu_input){.x = h->buf[b], .ldx = width_of(h, b), .q8 = h->q8[slot], .n_cols = n_cols};
 }
 
-static void enqueue_product(hybrid *h, const plan_matrix *pm, const gpu_mat *w, const float *bias,
-                            const gpu_input *in, plan_buffer out, bool add, bool few) {
-    const gpu_matmul product = {.w = *w,
-                                .in = *in,
-                                .bias = bias,
-                                .scale = pm->scale,
-                                .scale_last = pm->scale_last,
-                                .add = add,
-                                .y = h->buf[out],
-                                .ldy = width_of(h, out),
-                                .precise = h->precise,
-                                .scratch = h->halves};
-    if (few)
-        ops_of(h)->matvec(h->stream, &product);
-    else
-        ops_of(h)->matmul(h->stream, &product);
+static gpu_matmul product_of(const hybrid *h, const plan_matrix *pm, const gpu_mat *w,
+                             const float *bias, const gpu_input *in, plan_buffer out, bool add) {
+    return (gpu_matmul){.w = *w,
+                        .in = *in,
+                        .bias = bias,
+                        .scale = pm->scale,
+                        .scale_last = pm->scale_last,
+                        .add = add,
+                        .y = h->buf[out],
+                        .ldy = width_of(h, out),
+                        .precise = h->precise,
+                        .scratch = h->halves};
 }
 
+static void enqueue_products(hybrid *h, const gpu_matmul *products, int n, bool few) {
+    if (few) {
+        ops_of(h)->matvec(h->stream, products, n);
+        return;
+    }
+    for (int i = 0; i < n; i++) ops_of(h)->matmul(h->stream, &products[i]);
+}
+
+/* The matrices of a step, which read the same vector. */
 static void enqueue_matmul(hybrid *h, const plan_step *s, const hybrid_step *w,
                            const hybrid_shape *p) {
     const gpu_input in = input_of(h, s->in, PLAN_SLOT_MAIN, p->n_cols);
+    gpu_matmul products[GPU_MAX_PRODUCTS];
+    assert(s->n_matrices <= GPU_MAX_PRODUCTS);
     for (int k = 0; k < s->n_matrices; k++)
-        enqueue_product(h, &s->matrix[k], &w->w[k], w->bias[k], &in,
-                        s->add_to_x ? BUF_X : s->matrix[k].out, s->add_to_x, p->few);
+        products[k] = product_of(h, &s->matrix[k], &w->w[k], w->bias[k], &in,
+                                 s->add_to_x ? BUF_X : s->matrix[k].out, s->add_to_x);
+    enqueue_products(h, products, s->n_matrices, p->few);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -160,7 +169,8 @@ static void enqueue_scores(hybrid *h, const plan_step *s, const hybrid_step *w,
     const plan_ffn *f = s->ffn;
     if (f->predictor != PREDICTOR_SIGN) {
         const gpu_input in = input_of(h, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
-        enqueue_product(h, &f->fc2, &w->fc2, NULL, &in, BUF_SCORE, false, p->few);
+        const gpu_matmul scores = product_of(h, &f->fc2, &w->fc2, NULL, &in, BUF_SCORE, false);
+        enqueue_products(h, &scores, 1, p->few);
         return;
     }
     int64_t n_in = h->model->hp.n_embd, ld = width_of(h, BUF_SCORE);
@@ -204,10 +214,7 @@ static void enqueue_choose(hybrid *h, const plan_step *s, const hybrid_step *w,
 /* All neurons of all tokens, and zero for what is not wanted. */
 static void enqueue_tiles(hybrid *h, const plan_step *s, const hybrid_step *w, float cut,
                           bool chosen, const hybrid_shape *p) {
-    const gpu_input in = input_of(h, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
-    for (int k = 0; k < s->n_matrices; k++)
-        enqueue_product(h, &s->matrix[k], &w->w[k], w->bias[k], &in, s->matrix[k].out, false,
-                        p->few);
+    enqueue_matmul(h, s, w, p);
     const gpu_activate a = {.gate = h->buf[BUF_GATE],
                             .up = s->n_matrices > 1 ? h->buf[BUF_UP] : NULL,
                             .ldg = width_of(h, BUF_GATE),

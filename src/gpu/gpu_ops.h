@@ -39,6 +39,7 @@ typedef struct gpu_stream gpu_stream;
 enum {
     GPU_MAX_COLS = 8,     /* of the matrix-vector operations */
     GPU_MAX_BATCH = 8192, /* columns of the others */
+    GPU_MAX_PRODUCTS = 3, /* of one matvec: Q, K and V */
     GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
     GPU_MAX_HEAD = 256,   /* largest head_dim; it is a multiple of 8, of 32 with Q8_0 */
     GPU_ATTN_TILE = 64,   /* positions that attention takes at a time */
@@ -412,7 +413,8 @@ typedef struct gpu_ops {
     void (*embed)(gpu_stream *s, const gpu_embed *a);
     void (*encode)(gpu_stream *s, const gpu_encode *a);
     void (*norm)(gpu_stream *s, const gpu_norm *a);
-    void (*matvec)(gpu_stream *s, const gpu_matmul *a); /* few columns */
+    /* n products a[0..n-1] of the same few columns, GPU_MAX_PRODUCTS at most, side by side. */
+    void (*matvec)(gpu_stream *s, const gpu_matmul *a, int32_t n);
     void (*matmul)(gpu_stream *s, const gpu_matmul *a); /* any number: prompts */
     /* The product over rows: y[c][j] = sum_r x[c][r] W[r][j]; bias and y have n_in elements. */
     void (*matmul_t)(gpu_stream *s, const gpu_matmul *a);

@@ -114,7 +114,7 @@ static void read_all(rates_job *j, int64_t n_rows) {
                           .scale = 1,
                           .y = j->y,
                           .ldy = n_rows};
-    j->b->ops.matvec(j->stream, &a);
+    j->b->ops.matvec(j->stream, &a, 1);
 }
 
 /* Rows are read where h, here y, is not zero. */

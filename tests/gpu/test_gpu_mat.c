@@ -41,7 +41,7 @@ static void check_matvec(case_mat w, int n_cols, bool full) {
         a.add = true;
         a.scale_last = n_out % 2 == 0;
     }
-    OPS->matvec(the_case.stream, &a);
+    OPS->matvec(the_case.stream, &a, 1);
     case_download(y, device_y, (size_t)(ldy * n_cols) * 4);
     for (int c = 0; c < n_cols; c++) {
         for (int64_t r = 0; r < ldy; r++) {
@@ -57,6 +57,53 @@ static void check_matvec(case_mat w, int n_cols, bool full) {
                 size += fabs((double)bias[r]) + fabs((double)before[at]);
             }
             case_near(y[at], want, size, sum_tolerance, "matvec", at);
+        }
+    }
+}
+
+/* Three products at once are the same bits as one after the other, of one type or several. */
+static void check_joined(const quant_type types[GPU_MAX_PRODUCTS], int n_products, int n_cols) {
+    static const int64_t n_outs[GPU_MAX_PRODUCTS] = {70, 8, 33};
+    const int64_t n_in = case_width(QUANT_Q4_K, 300);
+    case_columns x = case_input(n_in, n_cols);
+    gpu_matmul a[GPU_MAX_PRODUCTS];
+    size_t n_bytes[GPU_MAX_PRODUCTS];
+    void *want[GPU_MAX_PRODUCTS];
+    for (int i = 0; i < n_products; i++) {
+        n_bytes[i] = (size_t)(n_outs[i] * n_cols) * sizeof(float);
+        float *y = case_random(n_outs[i] * n_cols, 1), *bias = case_random(n_outs[i], 1);
+        a[i] = (gpu_matmul){.w = case_weights(types[i], n_outs[i], n_in).mat,
+                            .in = x.in,
+                            .bias = i == 1 ? NULL : case_upload(bias, (size_t)n_outs[i] * 4),
+                            .scale = (float)(i + 1),
+                            .add = i == 2,
+                            .y = case_upload(y, n_bytes[i]),
+                            .ldy = n_outs[i]};
+        gpu_matmul alone = a[i];
+        alone.y = case_upload(y, n_bytes[i]);
+        OPS->matvec(the_case.stream, &alone, 1);
+        want[i] = case_host(n_bytes[i]);
+        case_download(want[i], alone.y, n_bytes[i]);
+    }
+    OPS->matvec(the_case.stream, a, n_products);
+    for (int i = 0; i < n_products; i++) {
+        void *got = case_host(n_bytes[i]);
+        case_download(got, a[i].y, n_bytes[i]);
+        assert_memory_equal(got, want[i], n_bytes[i]);
+    }
+}
+
+static void test_joined(void **state) {
+    (void)state;
+    static const quant_type types[][GPU_MAX_PRODUCTS] = {
+        {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0},
+        {QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K},
+        {QUANT_F16, QUANT_Q8_0, QUANT_F16},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        for (int n = 2; n <= GPU_MAX_PRODUCTS; n++) {
+            case_teardown(NULL);
+            check_joined(types[i], n, 2 * (int)i + 1);
         }
     }
 }
@@ -203,7 +250,7 @@ static void check_slice(quant_type type) {
     case_columns x = case_input(n_in, COLS);
     float y[2][COLS][N_OUT], *device_y = case_alloc(sizeof y);
     gpu_matmul a = {.w = w, .in = x.in, .scale = 1, .y = device_y, .ldy = N_OUT};
-    OPS->matvec(the_case.stream, &a);
+    OPS->matvec(the_case.stream, &a, 1);
     a.y += COLS * N_OUT;
     a.scratch = case_alloc(gpu_matmul_scratch(n_in, COLS));
     OPS->matmul(the_case.stream, &a);
@@ -295,6 +342,6 @@ static void test_sign_dot(void **state) {
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_encode),         CASE_TEST(test_patterns), CASE_TEST(test_matvec),
     CASE_TEST(test_matvec_columns), CASE_TEST(test_embed),    CASE_TEST(test_sign_dot),
-    CASE_TEST(test_slice),
+    CASE_TEST(test_slice),          CASE_TEST(test_joined),
 };
 CASE_MAIN(tests)

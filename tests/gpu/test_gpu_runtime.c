@@ -37,7 +37,7 @@ static void test_poison(void **state) {
                     .scale = 1,
                     .y = device_y,
                     .ldy = 1};
-    OPS->matvec(the_case.stream, &a);
+    OPS->matvec(the_case.stream, &a, 1);
     case_download(&y, device_y, sizeof y);
     assert_true(isnan(y));
 }

@@ -105,7 +105,7 @@ static void enqueue_attention(const network *n) {
     enqueue_norm(n);
     gpu_matmul qkv = {
         .w = n->qkv.mat, .in = input_of(n, n->y), .scale = 0.1f, .y = n->qkv_out, .ldy = QKV};
-    OPS->matvec(the_case.stream, &qkv);
+    OPS->matvec(the_case.stream, &qkv, 1);
     gpu_rope_store s = {.q = n->qkv_out,
                         .k = n->qkv_out + HEADS * HEAD,
                         .v = n->qkv_out + (HEADS + KV_HEADS) * HEAD,
@@ -137,7 +137,7 @@ static void enqueue_attention(const network *n) {
                       .add = true,
                       .y = n->x,
                       .ldy = EMBD};
-    OPS->matvec(the_case.stream, &out);
+    OPS->matvec(the_case.stream, &out, 1);
 }
 
 /* Publish first, so that the host works while the device does its own neurons. */

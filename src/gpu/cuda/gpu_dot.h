@@ -84,8 +84,7 @@ template <> struct gpu_dot_kind<true> {
         const size_t column = gpu_q8_bytes(n);
         GPU_UNROLL
         for (int c = 0; c < C; c++) {
-            const uint8_t *q8 = (const uint8_t *)in.q8 +
-                                (size_t)(c < in.n_cols ? c : 0) * column;
+            const uint8_t *q8 = (const uint8_t *)in.q8 + (size_t)(c < in.n_cols ? c : 0) * column;
             const float *d = (const float *)(q8 + gpu_q8_d_offset(n));
             const int32_t *sum = (const int32_t *)(q8 + gpu_q8_sum_offset(n));
             GPU_UNROLL

@@ -16,7 +16,7 @@
 enum {
     WARPS = 4,
     ADD_THREADS = 64, /* few, so that the parts come from many multiprocessors */
-    MIN_BLOCKS = 3 /* per multiprocessor: with more, sums would not stay in registers */
+    MIN_BLOCKS = 3    /* per multiprocessor: with more, sums would not stay in registers */
 };
 
 /* A unit as it is loaded, and as values; rows that a lane loads at once. */

@@ -1,6 +1,9 @@
 /* op_matvec.cu: y = W x for few columns: every weight is read once, for all of them.
  *
- * A warp makes two rows at a time: with one, half as many bytes are in flight. */
+ * A warp makes two rows at a time: with one, half as many bytes are in flight. Products of one
+ * input go together: small matrices fill the device better, and one start of a kernel is less than
+ * three.
+ */
 #include <assert.h>
 
 #include "gpu_dot.h"
@@ -31,9 +34,25 @@ static __device__ __forceinline__ void store(const gpu_matmul &a, int64_t first,
     }
 }
 
+/* Products with matrices of one type, whose blocks follow each other. */
+struct matvec_args {
+    gpu_matmul product[GPU_MAX_PRODUCTS];
+    unsigned first[GPU_MAX_PRODUCTS]; /* block of each; of none there is none */
+};
+
 template <class F, int C>
-static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) matvec_kernel(gpu_matmul a) {
-    const int64_t first = ((int64_t)blockIdx.x * WARPS + gpu_warp()) * ROWS;
+static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS)
+    matvec_kernel(matvec_args all) {
+    gpu_matmul a = all.product[0];
+    unsigned block = blockIdx.x;
+    GPU_UNROLL
+    for (int i = 1; i < GPU_MAX_PRODUCTS;
+         i++) { /* no index that is not known: arguments stay put */
+        if (blockIdx.x < all.first[i]) continue;
+        a = all.product[i];
+        block = blockIdx.x - all.first[i];
+    }
+    const int64_t first = ((int64_t)block * WARPS + gpu_warp()) * ROWS;
     if (first >= a.w.n_out) return;
     const uint8_t *row[ROWS];
     GPU_UNROLL
@@ -47,14 +66,41 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) matvec_ker
     }
 }
 
-void gpu_op_matvec(gpu_stream *s, const gpu_matmul *a) {
-    assert(a->in.n_cols >= 1 && a->in.n_cols <= GPU_MAX_COLS);
-    assert(!gpu_type_wants_q8(a->w.type) || a->in.q8);
-    assert(gpu_type_wants_q8(a->w.type) || (a->in.x && a->in.ldx % 4 == 0));
-    const gpu_grid grid = {gpu_blocks(a->w.n_out, WARPS * ROWS), 1, 1, WARPS * GPU_WARP};
-#define LAUNCH(F, C) gpu_launch(s, grid, matvec_kernel<F, C>, *a)
+/* How many of n products, from the first on, have matrices of its type. */
+static int32_t count_alike(const gpu_matmul *a, int32_t n) {
+    int32_t k = 1;
+    while (k < n && a[k].w.type == a[0].w.type) k++;
+    return k;
+}
+
+static void launch_alike(gpu_stream *s, const gpu_matmul *a, int32_t n) {
+    matvec_args all = {};
+    unsigned blocks = 0;
+    for (int i = 0; i < GPU_MAX_PRODUCTS; i++) {
+        all.first[i] = i < n ? blocks : UINT32_MAX;
+        if (i >= n) continue;
+        all.product[i] = a[i];
+        blocks += gpu_blocks(a[i].w.n_out, WARPS * ROWS);
+    }
+    const gpu_grid grid = {blocks, 1, 1, WARPS * GPU_WARP};
+#define LAUNCH(F, C) gpu_launch(s, grid, matvec_kernel<F, C>, all)
 #define FORMAT(F)    GPU_COLUMNS_SWITCH(F, a->in.n_cols, LAUNCH)
     GPU_FORMAT_SWITCH(a->w.type, FORMAT);
 #undef FORMAT
 #undef LAUNCH
+}
+
+void gpu_op_matvec(gpu_stream *s, const gpu_matmul *a, int32_t n) {
+    assert(n >= 1 && n <= GPU_MAX_PRODUCTS);
+    for (int32_t i = 0; i < n; i++) {
+        assert(a[i].in.n_cols >= 1 && a[i].in.n_cols <= GPU_MAX_COLS);
+        assert(a[i].in.n_cols == a->in.n_cols && a[i].w.n_in == a->w.n_in);
+        assert(!gpu_type_wants_q8(a[i].w.type) || a[i].in.q8);
+        assert(gpu_type_wants_q8(a[i].w.type) || (a[i].in.x && a[i].in.ldx % 4 == 0));
+    }
+    for (int32_t i = 0; i < n;) {
+        const int32_t k = count_alike(a + i, n - i);
+        launch_alike(s, a + i, k);
+        i += k;
+    }
 }

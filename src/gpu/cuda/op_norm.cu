@@ -20,8 +20,8 @@ struct norm_shared {
     float sum[NORM_WARPS], squares[NORM_WARPS];
 };
 
-/* What a thread holds of the stretches from `base` on: values, and weights, which come with them and
- * not after the sums. Zero behind the column. */
+/* What a thread holds of the stretches from `base` on: values, and weights, which come with them
+ * and not after the sums. Zero behind the column. */
 struct norm_held {
     float x[HELD][4], w[HELD][4];
 };
@@ -30,8 +30,7 @@ static __device__ __forceinline__ int64_t place_of(int64_t base, int stretch) {
     return base + ((int64_t)stretch * blockDim.x + threadIdx.x) * 4;
 }
 
-static __device__ __forceinline__ void load4(const float *x, int64_t at, int64_t n,
-                                             float (&v)[4]) {
+static __device__ __forceinline__ void load4(const float *x, int64_t at, int64_t n, float (&v)[4]) {
     if (at + 4 <= n) {
         const uint4 u = gpu_load16(x + at);
         v[0] = gpu_bits_float(u.x), v[1] = gpu_bits_float(u.y);
@@ -110,7 +109,7 @@ void gpu_op_norm(gpu_stream *s, const gpu_norm *a) {
     assert(a->n_cols >= 1 && a->ldx % 4 == 0 && (!a->q8 || a->n % 32 == 0));
     const unsigned warps = gpu_blocks(a->n, 4 * GPU_WARP);
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1,
-                           (warps < NORM_WARPS ? warps : NORM_WARPS) * GPU_WARP};
+                           (warps < NORM_WARPS ? warps : (unsigned)NORM_WARPS) * GPU_WARP};
     gpu_launch(s, grid, norm_kernel, *a);
 }
 

@@ -9,7 +9,7 @@ void gpu_op_pack(gpu_stream *s, const gpu_pack *a);
 void gpu_op_embed(gpu_stream *s, const gpu_embed *a);
 void gpu_op_encode(gpu_stream *s, const gpu_encode *a);
 void gpu_op_norm(gpu_stream *s, const gpu_norm *a);
-void gpu_op_matvec(gpu_stream *s, const gpu_matmul *a);
+void gpu_op_matvec(gpu_stream *s, const gpu_matmul *a, int32_t n);
 void gpu_op_matmul(gpu_stream *s, const gpu_matmul *a);
 void gpu_op_matmul_t(gpu_stream *s, const gpu_matmul *a);
 void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a);
