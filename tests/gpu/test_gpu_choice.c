@@ -192,7 +192,7 @@ static void test_activate(void **state) {
 /* ---- hand-offs of many columns -----------------------------------------------------------------
  */
 
-enum { ROW = 77, BIT_WORDS = 3 };
+enum { BIT_WORDS = 3 };
 
 /* One buffer of pinned memory: flag, columns, bits. */
 typedef struct handoff {
@@ -201,9 +201,9 @@ typedef struct handoff {
     uint64_t *epoch;
 } handoff;
 
-static handoff open_handoff(int n_cols) {
+static handoff open_handoff(int n_cols, int n) {
     static const uint64_t epoch = 3;
-    const size_t n_x = (size_t)n_cols * ROW * sizeof(float);
+    const size_t n_x = (size_t)n_cols * (size_t)n * sizeof(float);
     handoff e = {.x_at = GPU_FLAG_BYTES, .bits_at = GPU_FLAG_BYTES + n_x};
     pi_error err;
     const size_t n_bytes = e.bits_at + (size_t)n_cols * BIT_WORDS * sizeof(uint32_t);
@@ -225,15 +225,15 @@ static uint32_t *random_bits(int n_cols) {
     return bits;
 }
 
-static void check_publish(int n_cols, bool with_bits) {
-    enum { LD = 80 };
-    handoff e = open_handoff(n_cols);
+static void check_publish(int n_cols, int n, bool with_bits) {
+    const int ld = n / 4 * 4 + 4;
+    handoff e = open_handoff(n_cols, n);
     const size_t n_bits = (size_t)n_cols * BIT_WORDS * sizeof(uint32_t);
-    float *x = case_random(n_cols * LD, 1);
+    float *x = case_random(n_cols * ld, 1);
     uint32_t *bits = random_bits(n_cols);
-    gpu_publish a = {.x = case_upload(x, (size_t)n_cols * LD * sizeof *x),
-                     .ldx = LD,
-                     .n = with_bits ? ROW - 1 : ROW,
+    gpu_publish a = {.x = case_upload(x, (size_t)(n_cols * ld) * sizeof *x),
+                     .ldx = ld,
+                     .n = n,
                      .n_cols = n_cols,
                      .bits = with_bits ? case_upload(bits, n_bits) : NULL,
                      .n_words = BIT_WORDS,
@@ -246,7 +246,7 @@ static void check_publish(int n_cols, bool with_bits) {
     }
     const float *got = here(&e, e.x_at);
     for (int c = 0; c < n_cols; c++)
-        assert_memory_equal(got + c * a.n, x + c * LD, (size_t)a.n * sizeof *x);
+        assert_memory_equal(got + c * n, x + c * ld, (size_t)n * sizeof *x);
     if (with_bits)
         assert_memory_equal(here(&e, e.bits_at), bits, n_bits);
     else
@@ -255,16 +255,16 @@ static void check_publish(int n_cols, bool with_bits) {
     the_case.b->host_free(the_case.device, &e.pinned);
 }
 
-static void check_receive(int n_cols, bool set, bool with_bits) {
-    enum { LD = 84 };
-    handoff e = open_handoff(n_cols);
+static void check_receive(int n_cols, int n, bool set, bool with_bits) {
+    const int ld = n / 4 * 4 + 8;
+    handoff e = open_handoff(n_cols, n);
     const size_t n_bits = (size_t)n_cols * BIT_WORDS * sizeof(uint32_t);
-    const size_t n_y = (size_t)n_cols * LD * sizeof(float);
-    float *y = case_random(n_cols * LD, 1), *x = case_random(n_cols * ROW, 1);
+    const size_t n_y = (size_t)(n_cols * ld) * sizeof(float);
+    float *y = case_random(n_cols * ld, 1), *x = case_random(n_cols * n, 1);
     uint32_t *bits = random_bits(n_cols), *got_bits = case_host(n_bits);
     gpu_receive a = {.host_x = there(&e, e.x_at),
-                     .n = ROW,
-                     .ldy = LD,
+                     .n = n,
+                     .ldy = ld,
                      .n_cols = n_cols,
                      .set = set,
                      .host_bits = with_bits ? there(&e, e.bits_at) : NULL,
@@ -274,15 +274,15 @@ static void check_receive(int n_cols, bool set, bool with_bits) {
                      .epoch = e.epoch,
                      .y = case_upload(y, n_y)};
     OPS->receive(the_case.stream, &a);
-    memcpy(here(&e, e.x_at), x, (size_t)n_cols * ROW * sizeof *x);
+    memcpy(here(&e, e.x_at), x, (size_t)(n_cols * n) * sizeof *x);
     memcpy(here(&e, e.bits_at), bits, n_bits);
     gpu_flag_raise(here(&e, 0), 3);
     float *got = case_host(n_y);
     case_download(got, a.y, n_y);
     for (int c = 0; c < n_cols; c++) {
-        for (int i = 0; i < LD; i++) {
-            float before = y[c * LD + i], answer = i < ROW ? x[c * ROW + i] : 0;
-            assert_true(got[c * LD + i] == (i >= ROW ? before : set ? answer : before + answer));
+        for (int i = 0; i < ld; i++) {
+            float before = y[c * ld + i], answer = i < n ? x[c * n + i] : 0;
+            assert_true(got[c * ld + i] == (i >= n ? before : set ? answer : before + answer));
         }
     }
     if (with_bits) {
@@ -297,8 +297,9 @@ static void test_handoffs(void **state) {
     for (int i = 0; i < COUNTS; i++) {
         for (int k = 0; k < 4; k++) {
             case_teardown(NULL);
-            check_publish(column_counts[i], k % 2 == 1);
-            check_receive(column_counts[i], k / 2 == 1, k % 2 == 1);
+            const int n = i == 1 ? 9000 + k : 76 + (k + 1) / 2; /* by fours and one by one */
+            check_publish(column_counts[i], n, k % 2 == 1);
+            check_receive(column_counts[i], n, k / 2 == 1, k % 2 == 1);
         }
     }
 }
@@ -307,7 +308,7 @@ static void test_handoffs(void **state) {
 static void test_stamps(void **state) {
     (void)state;
     enum { N_STAMPS = 3, N_LAUNCHES = 3 };
-    handoff e = open_handoff(1);
+    handoff e = open_handoff(1, 8);
     gpu_program *p;
     pi_error err;
     uint64_t last = 0;
@@ -343,7 +344,7 @@ static void test_stamps(void **state) {
 static void test_bits_alone(void **state) {
     (void)state;
     enum { N_COLS = 9 };
-    handoff e = open_handoff(N_COLS);
+    handoff e = open_handoff(N_COLS, 1);
     const size_t n_bits = N_COLS * BIT_WORDS * sizeof(uint32_t);
     uint32_t *bits = random_bits(N_COLS), *got = case_host(n_bits);
     gpu_publish out = {.n_cols = N_COLS,

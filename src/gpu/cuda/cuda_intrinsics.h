@@ -65,6 +65,15 @@ static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
 static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+/* Sixteen bytes of pinned host memory, which the host may have written since: not from a cache. */
+static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
+    uint4 v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
 /* Adds to a counter that other blocks add to as well. */
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);

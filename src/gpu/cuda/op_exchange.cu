@@ -7,11 +7,33 @@
 #include "gpu_kernel.h"
 #include "op_table.h"
 
-enum { THREADS = 512 };
+enum { THREADS = 512, HELD = 4 };
+
+/* Four elements at a time where a column's length allows it. All of a thread's reads are on their
+ * way before the first is used: one after the other, each would take its time, over the bus more
+ * than a microsecond. */
+static __device__ __forceinline__ bool by_fours(int64_t n) {
+    return n % 4 == 0;
+}
 
 /* Column c of what is handed over, by one block. */
 static __device__ __forceinline__ void publish_column(const gpu_publish &a, int64_t c) {
-    for (int64_t i = threadIdx.x; i < a.n; i += THREADS) a.host_x[c * a.n + i] = a.x[c * a.ldx + i];
+    const float *x = a.x + c * a.ldx;
+    float *to = a.host_x + c * a.n;
+    for (int64_t base = threadIdx.x; by_fours(a.n) && base < a.n / 4; base += HELD * THREADS) {
+        uint4 v[HELD];
+        GPU_UNROLL
+        for (int k = 0; k < HELD; k++) {
+            const int64_t i = base + k * THREADS;
+            v[k] = gpu_load16(x + 4 * (i < a.n / 4 ? i : base));
+        }
+        GPU_UNROLL
+        for (int k = 0; k < HELD; k++) {
+            const int64_t i = base + k * THREADS;
+            if (i < a.n / 4) ((uint4 *)to)[i] = v[k];
+        }
+    }
+    for (int64_t i = threadIdx.x; !by_fours(a.n) && i < a.n; i += THREADS) to[i] = x[i];
     if (!a.bits) return;
     for (int64_t i = threadIdx.x; i < a.n_words; i += THREADS)
         a.host_bits[c * a.n_words + i] = a.bits[c * a.n_words + i];
@@ -82,6 +104,36 @@ static __device__ bool wait_for(const receive_args &a) {
     return there;
 }
 
+/* y[i] = x, or added to it. */
+static __device__ __forceinline__ void take(float *y, bool set, float x) {
+    *y = set ? x : *y + x;
+}
+
+static __device__ __forceinline__ void receive_column(const gpu_receive &a, int64_t c) {
+    const float *x = a.host_x + c * a.n;
+    float *y = a.y + c * a.ldy;
+    for (int64_t base = threadIdx.x; by_fours(a.n) && base < a.n / 4; base += HELD * THREADS) {
+        uint4 v[HELD];
+        GPU_UNROLL
+        for (int k = 0; k < HELD; k++) {
+            const int64_t i = base + k * THREADS;
+            if (i < a.n / 4) v[k] = gpu_host_load16(x + 4 * i);
+        }
+        GPU_UNROLL
+        for (int k = 0; k < HELD; k++) {
+            const int64_t i = base + k * THREADS;
+            if (i >= a.n / 4) break;
+            take(y + 4 * i, a.set, gpu_bits_float(v[k].x));
+            take(y + 4 * i + 1, a.set, gpu_bits_float(v[k].y));
+            take(y + 4 * i + 2, a.set, gpu_bits_float(v[k].z));
+            take(y + 4 * i + 3, a.set, gpu_bits_float(v[k].w));
+        }
+    }
+    const volatile float *one = x; /* not from a cache: the host wrote it */
+    for (int64_t i = threadIdx.x; !by_fours(a.n) && i < a.n; i += THREADS)
+        take(y + i, a.set, one[i]);
+}
+
 /* A block per column, each with its own wait. */
 static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a) {
     GPU_SHARED(receive_shared, shared);
@@ -89,9 +141,7 @@ static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a)
     gpu_sync();
     if (!shared.arrived) return;
     const int64_t c = blockIdx.x;
-    const volatile float *x = a.r.host_x + c * a.r.n; /* not from a cache: the host wrote it */
-    float *y = a.r.y + c * a.r.ldy;
-    for (int64_t i = threadIdx.x; i < a.r.n; i += THREADS) y[i] = a.r.set ? x[i] : y[i] + x[i];
+    receive_column(a.r, c);
     if (!a.r.host_bits) return;
     const volatile uint32_t *bits = a.r.host_bits + c * a.r.n_words;
     for (int64_t i = threadIdx.x; i < a.r.n_words; i += THREADS)

@@ -128,6 +128,10 @@ static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
 static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
+    const volatile uint32_t *words = static_cast<const volatile uint32_t *>(p);
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);
 }

@@ -116,6 +116,9 @@ static inline uint64_t gpu_flag_load(const uint64_t *p) {
 static inline void gpu_flag_store(uint64_t *p, uint64_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
+static inline uint4 gpu_host_load16(const void *p) {
+    return gpu_load16(p);
+}
 static inline void gpu_count(int32_t *p, int32_t n) {
     __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
 }
