@@ -363,8 +363,9 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* Two blocks of 256 threads per multiprocessor would leave 128 registers: too few. */
 template <class K, class V, int H, int DIM>
-static __global__ void __launch_bounds__(DIM) attention_kernel(gpu_attention a) {
+static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_attention a) {
     typedef attn_shared<H, DIM> shared_type;
     GPU_SHARED(shared_type, shared);
     const gpu_column col = a.cols[blockIdx.z];
