@@ -27,6 +27,11 @@ enum {
     SUM_HEADS = 4 /* whose groups are added up at a time: 32 KiB of shared memory at most */
 };
 
+/* Room for the int8 form of up to n elements: gpu_q8_bytes, a constant. */
+static constexpr int q8_room(int n) {
+    return n + (n / 32 * 4 + 15) / 16 * 16 + (n / 16 * 4 + 15) / 16 * 16;
+}
+
 /* ---- types of a cache ------------------------------------------------------------------------ */
 
 /* Eight elements: as they are loaded, without a look at them, and as values. `head` is where
@@ -112,7 +117,7 @@ template <int H, int DIM> struct attn_shared {
     float m[H], l[H], shrink[2][H];
     static const int sum_heads = H < SUM_HEADS ? H : SUM_HEADS;
     alignas(16) float sums[sum_heads][GROUPS][DIM];
-    alignas(16) uint8_t q8[H * DIM + H * DIM / 32 * 4 + H * DIM / 16 * 4];
+    alignas(16) uint8_t q8[q8_room(H * DIM)];
 };
 
 struct attn_task {
@@ -142,8 +147,7 @@ static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int3
     return t;
 }
 
-/* A thread's share of a tile of keys (lanes by eights, T per pass) or values. Positions and
- * elements that are not there are others that are; their scores and results are not used. */
+/* Which positions of a tile, and which eights of elements there, are a thread's. */
 template <int DIM> struct key_share {
     static const int slabs = DIM / 64, per_pass = DIM / 8;
     static __device__ __forceinline__ int position(int x) {
@@ -166,6 +170,8 @@ static __device__ __forceinline__ int tile_length(uint32_t left) {
     return left < TILE ? (int)left : (int)TILE;
 }
 
+/* Where there are fewer positions or elements, a thread takes others that are there: what it makes
+ * of them has weight zero or is not stored. */
 template <class S>
 static __device__ __forceinline__ const uint8_t *head_of(const uint8_t *tile, size_t row, int n,
                                                          int x) {
@@ -300,7 +306,7 @@ static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c,
     }
 }
 
-/* Parts of column c, head h, from split on: sums [dim], and (m, l) behind all sums. */
+/* In `partial`: a part's sums [dim], and behind the sums of all parts its (m, l). */
 static __device__ __forceinline__ float *sums_of(const gpu_attention &a, int64_t c, int64_t head,
                                                  int split) {
     return a.partial + ((c * a.n_head + head) * a.n_splits + split) * a.kv.head_dim;
@@ -425,7 +431,7 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
 struct merge_shared {
     float w[GPU_ATTN_SPLITS], l;
     alignas(16) float x[GPU_MAX_HEAD];
-    alignas(16) uint8_t q8[GPU_MAX_HEAD + GPU_MAX_HEAD / 32 * 4 + GPU_MAX_HEAD / 16 * 4];
+    alignas(16) uint8_t q8[q8_room(GPU_MAX_HEAD)];
 };
 
 /* Joins the up to N parts of one head of one column: a thread per element, which has its elements
