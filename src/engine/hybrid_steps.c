@@ -143,7 +143,8 @@ static void enqueue_attention(hybrid *h, const plan_step *s, const hybrid_step *
                              .n_splits = p->n_splits,
                              .scale = 1 / sqrtf((float)h->model->hp.head_dim),
                              .partial = p->n_splits > 1 ? h->attn_partial : NULL,
-                             .out = h->buf[BUF_ATTN]};
+                             .out = h->buf[BUF_ATTN],
+                             .q8 = encoded(h, s, p)};
     ops_of(h)->attention(h->stream, &a);
 }
 

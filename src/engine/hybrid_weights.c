@@ -155,21 +155,29 @@ static pi_status upload_norms(hybrid *h, const plan_step *s, hybrid_step *out, p
     return status;
 }
 
+/* Whatever the number of positions, heads that are read by 16-byte loads are aligned: others may
+ * lie before them in a cache of mixed types. */
+static size_t cache_offset(size_t at, quant_type type) {
+    return type == QUANT_Q8_0 ? at : (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
+}
+
 /* Keys and values of the layers whose home is the GPU, in the order of the layers. */
 static void lay_out_cache(hybrid *h, const plan_step *s, gpu_kv_layout *kv) {
     uint64_t head_dim = (uint64_t)h->model->hp.head_dim;
     size_t n_heads = (size_t)h->model->layers[s->layer].hp.n_head_kv, row_k = 0, row_v = 0;
     quant_row_bytes(h->type_k, head_dim, &row_k);
     quant_row_bytes(h->type_v, head_dim, &row_v);
-    *kv = (gpu_kv_layout){.k_offset = h->kv_per_position,
-                          .v_offset = h->kv_per_position + n_heads * row_k,
+    size_t k_offset = cache_offset(h->kv_per_position, h->type_k);
+    size_t v_offset = cache_offset(k_offset + n_heads * row_k, h->type_v);
+    *kv = (gpu_kv_layout){.k_offset = k_offset,
+                          .v_offset = v_offset,
                           .k_row = n_heads * row_k,
                           .v_row = n_heads * row_v,
                           .type_k = h->type_k,
                           .type_v = h->type_v,
                           .n_head_kv = (int32_t)n_heads,
                           .head_dim = h->model->hp.head_dim};
-    h->kv_per_position += n_heads * (row_k + row_v);
+    h->kv_per_position = v_offset + n_heads * row_v;
 }
 
 static pi_status upload_step(hybrid *h, int index, pi_error *err) {

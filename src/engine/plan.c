@@ -88,7 +88,7 @@ static void add_attention(plan *p, int layer) {
     s->k_norm = t[ROLE_ATTN_K_NORM].data;
     plan_add_step(p, side, OP_ATTENTION, layer, BUF_Q);
 
-    plan_add_step(p, side, OP_ENCODE, layer, BUF_ATTN);
+    if (side == SIDE_CPU) plan_add_step(p, side, OP_ENCODE, layer, BUF_ATTN);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_ATTN);
     add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, parallel ? BUF_ATTN_OUT : BUF_Y);
     s->add_to_x = !parallel;
@@ -148,6 +148,12 @@ static bool scores(const plan_step *s, plan_side side) {
     return (s->op == OP_FFN_NEURONS && side == SIDE_CPU) || (s->op == OP_CHOOSE && !s->bits);
 }
 
+/* Whether a step makes an encoded form of what it writes. On the GPU attention does. */
+static bool encodes(const plan_step *s, plan_side side) {
+    return s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM ||
+           (s->op == OP_ATTENTION && side == SIDE_GPU);
+}
+
 /* `encoder` fills its slot with the input of this product too. */
 static void need_encoding(plan_slot *slots, plan_step *encoder, int form, int64_t width) {
     plan_slot *slot = &slots[encoder->slot];
@@ -166,7 +172,7 @@ static pi_status resolve_encodings(plan *p, plan_side side, const cpu_kernels *k
     plan_step *encoder[PLAN_SLOTS] = {NULL};
     for (int i = 0; i < n_steps; i++) {
         plan_step *s = &steps[i];
-        if (s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM) {
+        if (encodes(s, side)) {
             encoder[s->slot] = s;
             for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
                 if (s->encode_kinds & (1u << kind)) need_encoding(slots, s, kind, s->encode_width);

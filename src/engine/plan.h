@@ -78,7 +78,7 @@ typedef enum plan_op {
     OP_MATMUL,      /* out_i = W_i * encoded input (+ bias) (+= add_to) */
     OP_FFN_IN,      /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
     OP_ROPE_STORE,  /* head norms, rotation, append K and V to the cache */
-    OP_ATTENTION,   /* ATTN = softmax(Q K^T) V over the cache */
+    OP_ATTENTION,   /* ATTN = softmax(Q K^T) V over the cache; on the GPU its encoded form too */
     OP_ADD,         /* X += in */
     OP_FFN_NEURONS, /* neurons by need: candidates, gate, up; and their part of the down product */
     OP_FFN_DOWN,    /* X += the down product, which reads a row per neuron */
@@ -158,7 +158,8 @@ struct plan_step {
     const float *norm_weight, *norm_bias;
     /* OP_ROPE_STORE: [head_dim] or NULL */
     const float *q_norm, *k_norm;
-    /* OP_NORM, OP_ENCODE, OP_SELECT_NORM: forms that later steps read, bits 1 << cpu_act_kind */
+    /* OP_NORM, OP_ENCODE, OP_SELECT_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
+     * 1 << cpu_act_kind */
     unsigned encode_kinds;
     plan_layout layout;
     int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */

@@ -141,7 +141,8 @@ typedef struct gpu_column {
 
 /* Where a layer's keys and values lie in any session's cache. */
 typedef struct gpu_kv_layout {
-    size_t k_offset, v_offset; /* bytes per position before them */
+    size_t k_offset, v_offset; /* bytes per position before them; before F16 and F32 a multiple of
+                                  GPU_ROW_ALIGN */
     size_t k_row, v_row;       /* bytes of all heads at one position */
     quant_type type_k, type_v; /* F16, Q8_0, F32 */
     int32_t n_head_kv, head_dim;
@@ -243,13 +244,16 @@ typedef struct gpu_attention {
     float scale, softcap; /* softcap 0: off */
     float *partial;       /* gpu_attention_partial floats; NULL when n_splits is 1 */
     float *out;           /* [n_cols][ldo] */
+    void *q8;             /* [n_cols] int8 form of out, as `encode` makes it; NULL: none */
 } gpu_attention;
 
 /* How many parts to split contexts of at most `length` positions into: a function of the power of
- * two above it, so that a program can be kept until a context outgrows it. */
+ * two above it, so that a program can be kept until a context outgrows it. Parts run side by side,
+ * and of two tiles a part loads the second while it works on the first: shorter ones would save
+ * little. */
 static inline int32_t gpu_attention_splits(int64_t length) {
     int32_t n = 1;
-    while (n < GPU_ATTN_SPLITS && (int64_t)n * 4 * GPU_ATTN_TILE < length) n *= 2;
+    while (n < GPU_ATTN_SPLITS && (int64_t)n * 2 * GPU_ATTN_TILE < length) n *= 2;
     return n;
 }
 static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32_t n_splits,

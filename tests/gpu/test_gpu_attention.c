@@ -12,6 +12,23 @@
 static const int column_counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
 enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
 
+/* An int8 form is that of x: what `encode` makes of it, but for the padding between parts. */
+static void check_encoded(const void *q8, const float *device_x, int64_t ld, int64_t n,
+                          int n_cols) {
+    size_t column = gpu_q8_bytes(n), n_bytes = column * (size_t)n_cols;
+    uint8_t *got = case_host(n_bytes), *want = case_host(n_bytes);
+    void *again = case_alloc(n_bytes);
+    gpu_encode e = {.x = device_x, .ldx = ld, .n = n, .n_cols = n_cols, .q8 = again};
+    OPS->encode(the_case.stream, &e);
+    case_download(got, q8, n_bytes);
+    case_download(want, again, n_bytes);
+    for (int c = 0; c < n_cols; c++) {
+        size_t at = column * (size_t)c, sums = at + gpu_q8_sum_offset(n);
+        assert_memory_equal(got + at, want + at, (size_t)n + (size_t)n / 32 * 4);
+        assert_memory_equal(got + sums, want + sums, (size_t)n / 16 * 4);
+    }
+}
+
 static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
     int64_t ld = n + 3;
     float *x = case_random(ld * n_cols, 3), *w = case_random(n, 1), *b = case_random(n, 1);
@@ -20,7 +37,7 @@ static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
     float *device_x = case_upload(x, (size_t)(ld * n_cols) * 4);
     float *device_y = in_place ? device_x : case_upload(y, (size_t)(ld * n_cols) * 4);
     size_t column = n % 32 == 0 ? gpu_q8_bytes(n) : 0;
-    void *q8 = column ? case_alloc(column * (size_t)n_cols) : NULL, *again = NULL;
+    void *q8 = column ? case_alloc(column * (size_t)n_cols) : NULL;
     gpu_norm a = {.x = device_x,
                   .w = n % 2 ? case_upload(w, (size_t)n * 4) : NULL,
                   .b = centred ? case_upload(b, (size_t)n * 4) : NULL,
@@ -47,19 +64,7 @@ static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
             case_near(y[c * ld + i], want, fabs(want) + 1, 1e-5, "norm", i);
         }
     }
-    if (!column) return;
-    /* The int8 form at the end of a norm is that of what the norm writes. */
-    uint8_t *got = case_host(column * (size_t)n_cols), *want = case_host(column * (size_t)n_cols);
-    again = case_alloc(column * (size_t)n_cols);
-    gpu_encode e = {.x = device_y, .ldx = ld, .n = n, .n_cols = n_cols, .q8 = again};
-    OPS->encode(the_case.stream, &e);
-    case_download(got, q8, column * (size_t)n_cols);
-    case_download(want, again, column * (size_t)n_cols);
-    for (int c = 0; c < n_cols; c++) { /* not the padding between parts */
-        size_t at = column * (size_t)c, sums = at + gpu_q8_sum_offset(n);
-        assert_memory_equal(got + at, want + at, (size_t)n + (size_t)n / 32 * 4);
-        assert_memory_equal(got + sums, want + sums, (size_t)n / 16 * 4);
-    }
+    if (column) check_encoded(q8, device_y, ld, n, n_cols);
 }
 
 static void test_norm(void **state) {
@@ -106,10 +111,11 @@ static void test_add(void **state) {
 /* ---- rotation and cache ------------------------------------------------------------------------
  */
 
-enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, MAX_COLS = 70, N_CTX = 700, LAYERS = 2 };
+enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, MAX_COLS = 70, N_CTX = 701, LAYERS = 2 };
 
-static size_t head_size(quant_type type) {
-    return type == QUANT_F32 ? 4 * DIM : type == QUANT_F16 ? 2 * DIM : DIM / 32 * 34;
+static size_t head_size(quant_type type, int dim) {
+    size_t n = (size_t)dim;
+    return type == QUANT_F32 ? 4 * n : type == QUANT_F16 ? 2 * n : n / 32 * 34;
 }
 
 /* Layer 1 of 2; a session per column, of different sizes. */
@@ -127,20 +133,29 @@ static int32_t position_of(const int32_t *pos, int c) {
     return c < COLS ? pos[c] : c * 37 % 80;
 }
 
-static caches make_caches(quant_type type_k, quant_type type_v, const int32_t *pos, int n_cols) {
+static size_t aligned(size_t at, quant_type type) {
+    return type == QUANT_Q8_0 ? at : (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
+}
+
+static caches make_caches(quant_type type_k, quant_type type_v, int dim, const int32_t *pos,
+                          int n_cols) {
     caches s = {.n_cols = n_cols};
-    size_t k = head_size(type_k) * KV_HEADS, v = head_size(type_v) * KV_HEADS;
-    s.kv = (gpu_kv_layout){.k_offset = k + v,
-                           .v_offset = k + v + k,
-                           .k_row = k,
+    size_t k = head_size(type_k, dim) * KV_HEADS, v = head_size(type_v, dim) * KV_HEADS;
+    s.kv = (gpu_kv_layout){.k_row = k,
                            .v_row = v,
                            .type_k = type_k,
                            .type_v = type_v,
                            .n_head_kv = KV_HEADS,
-                           .head_dim = DIM};
+                           .head_dim = dim};
+    size_t end = 0;
+    for (int i = 0; i < LAYERS; i++) {
+        s.kv.k_offset = aligned(end, type_k);
+        s.kv.v_offset = aligned(s.kv.k_offset + k, type_v);
+        end = s.kv.v_offset + v;
+    }
     for (int c = 0; c < n_cols; c++) {
-        s.cols[c].n_ctx = c < COLS ? N_CTX - 8 * c : 80 + c;
-        s.n_bytes[c] = (size_t)s.cols[c].n_ctx * (k + v) * LAYERS;
+        s.cols[c].n_ctx = c < COLS ? N_CTX - 9 * c : 80 + c;
+        s.n_bytes[c] = (size_t)s.cols[c].n_ctx * end;
         s.bytes[c] = case_host(s.n_bytes[c]);
         s.cols[c].kv = case_alloc(s.n_bytes[c]);
         s.cols[c].pos = position_of(pos, c);
@@ -161,7 +176,7 @@ static const uint8_t *head_at(const caches *s, int c, bool is_k, int64_t pos, in
     const gpu_kv_layout *kv = &s->kv;
     size_t offset = is_k ? kv->k_offset : kv->v_offset, row = is_k ? kv->k_row : kv->v_row;
     return s->bytes[c] + (size_t)s->cols[c].n_ctx * offset + (size_t)pos * row +
-           (size_t)head * head_size(is_k ? kv->type_k : kv->type_v);
+           (size_t)head * head_size(is_k ? kv->type_k : kv->type_v, kv->head_dim);
 }
 
 /* What rope makes of a head, in double. */
@@ -190,7 +205,7 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool nor
                        int n_cols) {
     static const int32_t pos[COLS] = {0, 17, 650};
     enum { LD = (HEADS + 2 * KV_HEADS) * DIM };
-    caches s = make_caches(type_k, type_v, pos, n_cols);
+    caches s = make_caches(type_k, type_v, DIM, pos, n_cols);
     const size_t n_bytes = (size_t)n_cols * LD * 4;
     float *x = case_random(n_cols * LD, 1), *norm = case_random(DIM, 1), freq[DIM / 2];
     for (int i = 0; i < n_rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
@@ -265,90 +280,146 @@ static void fill_cache(caches *s, int c) {
         for (int h = 0; h < 2 * KV_HEADS; h++) {
             bool is_k = h < KV_HEADS;
             quant_type type = is_k ? kv->type_k : kv->type_v;
-            float x[DIM];
-            for (int i = 0; i < DIM; i++) x[i] = rng_normal(&the_case.r);
+            size_t n = (size_t)kv->head_dim;
+            float x[GPU_MAX_HEAD];
+            for (size_t i = 0; i < n; i++) x[i] = rng_normal(&the_case.r);
             uint8_t *at = (uint8_t *)(uintptr_t)head_at(s, c, is_k, p, h % KV_HEADS);
             if (type == QUANT_F32)
-                memcpy(at, x, sizeof x);
+                memcpy(at, x, n * sizeof *x);
             else
-                quant_find((uint32_t)type)->quantize(x, at, DIM, NULL);
+                quant_find((uint32_t)type)->quantize(x, at, (int64_t)n, NULL);
         }
     }
     the_case.b->upload(the_case.stream, s->cols[c].kv, s->bytes[c], s->n_bytes[c]);
     case_sync();
 }
 
-static void attend(const caches *s, int c, int head, const float *q, int window, double softcap,
+typedef struct attention_case {
+    quant_type type_k, type_v;
+    int dim, group, n_splits, window;
+    float softcap;
+} attention_case;
+
+static const float q_scale = 0.3f;
+
+static void attend(const caches *s, const attention_case *t, int c, int head, const float *q,
                    double *out) {
     static double p[N_CTX];
-    int64_t end = s->cols[c].pos + 1, begin = window && end > window ? end - window : 0;
-    int kv_head = head / (HEADS / KV_HEADS);
-    double top = -INFINITY, sum = 0;
+    int64_t end = s->cols[c].pos + 1, begin = t->window && end > t->window ? end - t->window : 0;
+    int kv_head = head / t->group, dim = t->dim;
+    double top = -INFINITY, sum = 0, cap = (double)t->softcap;
     for (int64_t j = begin; j < end; j++) {
         const uint8_t *k = head_at(s, c, true, j, kv_head);
         double score = 0;
-        for (int i = 0; i < DIM; i++) score += (double)q[i] * element(k, s->kv.type_k, i) * 0.3;
-        p[j] = softcap > 0 ? softcap * tanh(score / softcap) : score;
+        for (int i = 0; i < dim; i++) score += (double)q[i] * element(k, t->type_k, i);
+        score *= (double)q_scale;
+        p[j] = cap > 0 ? cap * tanh(score / cap) : score;
         top = fmax(top, p[j]);
     }
-    for (int i = 0; i < DIM; i++) out[i] = 0;
+    for (int i = 0; i < dim; i++) out[i] = 0;
     for (int64_t j = begin; j < end; j++) {
+        const uint8_t *v = head_at(s, c, false, j, kv_head);
         double weight = exp(p[j] - top);
         sum += weight;
-        for (int i = 0; i < DIM; i++)
-            out[i] += weight * element(head_at(s, c, false, j, kv_head), s->kv.type_v, i);
+        for (int i = 0; i < dim; i++) out[i] += weight * element(v, t->type_v, i);
     }
-    for (int i = 0; i < DIM; i++) out[i] /= sum;
+    for (int i = 0; i < dim; i++) out[i] /= sum;
 }
 
-static void check_attention(quant_type type, const int32_t *pos, int n_cols, int n_splits,
-                            int window, float softcap) {
-    enum { LD = HEADS * DIM };
-    const size_t n_bytes = (size_t)n_cols * LD * 4;
-    caches s = make_caches(type, type, pos, n_cols);
+static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
+    case_teardown(NULL);
+    const int n_head = t.group * KV_HEADS, n = n_head * t.dim, ldq = n + 8, ldo = n + 4;
+    const size_t n_bytes = (size_t)(n_cols * ldo) * 4;
+    caches s = make_caches(t.type_k, t.type_v, t.dim, pos, n_cols);
     for (int c = 0; c < n_cols; c++) fill_cache(&s, c);
-    float *q = case_random(n_cols * LD, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
-    gpu_attention a = {.q = case_upload(q, n_bytes),
-                       .ldq = LD,
-                       .ldo = LD,
+    float *q = case_random(n_cols * ldq, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
+    size_t partial = gpu_attention_partial(n_cols, n_head, t.n_splits, t.dim) * 4;
+    bool encoded = n % 32 == 0;
+    gpu_attention a = {.q = case_upload(q, (size_t)(n_cols * ldq) * 4),
+                       .ldq = ldq,
+                       .ldo = ldo,
                        .cols = s.device_cols,
                        .kv = s.kv,
-                       .n_head = HEADS,
+                       .n_head = n_head,
                        .n_cols = n_cols,
-                       .n_splits = n_splits,
-                       .window = window,
-                       .scale = 0.3f,
-                       .softcap = softcap,
-                       .out = out};
-    a.partial = case_alloc(gpu_attention_partial(n_cols, HEADS, n_splits, DIM) * 4);
+                       .n_splits = t.n_splits,
+                       .window = t.window,
+                       .scale = q_scale,
+                       .softcap = t.softcap,
+                       .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
+                       .out = out,
+                       .q8 = encoded ? case_alloc(gpu_q8_bytes(n) * (size_t)n_cols) : NULL};
     OPS->attention(the_case.stream, &a);
     case_download(got, out, n_bytes);
     for (int c = 0; c < n_cols; c++) {
-        for (int h = 0; h < HEADS; h++) {
-            double want[DIM];
-            attend(&s, c, h, q + c * LD + h * DIM, window, (double)softcap, want);
-            for (int i = 0; i < DIM; i++)
-                case_near(got[c * LD + h * DIM + i], want[i], 1, 2e-5, "attention", h * DIM + i);
+        for (int h = 0; h < n_head; h++) {
+            double want[GPU_MAX_HEAD];
+            attend(&s, &t, c, h, q + c * ldq + h * t.dim, want);
+            for (int i = 0; i < t.dim; i++)
+                case_near((double)got[c * ldo + h * t.dim + i], want[i], 1, 2e-5, "attention",
+                          h * t.dim + i);
+        }
+    }
+    if (encoded) check_encoded(a.q8, out, ldo, n, n_cols);
+}
+
+static const quant_type cache_types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};
+static const int32_t lengths[][COLS] = {{0, 1, 63}, {64, 65, 300}, {683, 2, 129}};
+
+/* Windows, caps and parts, of which some are empty. */
+static void test_attention(void **state) {
+    (void)state;
+    static const int splits[] = {2, 8, 3, 32, 5, 16};
+    for (int i = 0; i < 6; i++) {
+        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1, 0, 0};
+        check_attention(t, lengths[i % 3], COLS);
+        t.n_splits = splits[i];
+        check_attention(t, lengths[(i + 2) % 3], COLS);
+        t.window = i % 2 ? 40 : 200;
+        t.softcap = i < 3 ? 2 : 0;
+        check_attention(t, lengths[2 - i % 2], COLS);
+    }
+    for (int i = 0; i < COUNTS; i++) {
+        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1 + i % 2, 0, 0};
+        check_attention(t, lengths[0], column_counts[i]);
+    }
+}
+
+/* Keys and values of different types, and every number of queries that blocks are made for. */
+static void test_attention_types(void **state) {
+    (void)state;
+    static const int groups[] = {1, 2, 3, 4, 5, 8, 9}, dims[] = {32, 96, 128, 160, 256};
+    for (int i = 0; i < 9; i++) {
+        for (int g = 0; g < 3; g++) {
+            int at = 3 * i + g; /* all pairs of types and kinds of groups, of both by turns */
+            attention_case t = {cache_types[i % 3],
+                                cache_types[i / 3],
+                                dims[at % 5],
+                                groups[at % 7],
+                                1 + at % 3,
+                                0,
+                                0};
+            check_attention(t, lengths[at % 2], 2);
+        }
+    }
+    for (int g = 0; g < 7; g++) {
+        for (int d = 0; d < 5; d++) {
+            attention_case t = {
+                cache_types[g % 2], cache_types[d % 2], dims[d], groups[g], 1 + d, 0, 0};
+            check_attention(t, lengths[1], 1);
         }
     }
 }
 
-static void test_attention(void **state) {
+/* Heads of every size; in int8 form also where groups of 32 cross them. */
+static void test_attention_heads(void **state) {
     (void)state;
-    static const int32_t lengths[][COLS] = {{0, 1, 63}, {64, 65, 300}, {683, 2, 129}};
-    static const quant_type types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};
-    for (size_t i = 0; i < 3; i++) {
-        for (size_t t = 0; t < 3; t++) {
-            case_teardown(NULL);
-            check_attention(types[t], lengths[i], COLS, 1, 0, 0);
-            case_teardown(NULL);
-            check_attention(types[t], lengths[i], COLS, t == 1 ? 8 : 2, i == 1 ? 40 : 0,
-                            i == 2 ? 2.0f : 0);
-        }
-    }
-    for (int i = 0; i < COUNTS; i++) {
-        case_teardown(NULL);
-        check_attention(types[i % 3], lengths[0], column_counts[i], 1 + i % 2, 0, 0);
+    for (int dim = 8; dim <= GPU_MAX_HEAD; dim += 8) {
+        int i = dim / 8;
+        quant_type k = cache_types[dim % 32 ? 2 * (i % 2) : i % 3];
+        quant_type v = cache_types[dim % 32 ? 2 * (i / 2 % 2) : i / 2 % 3];
+        attention_case t = {k, v, dim, 1 + i % 4, 1 + i % 2, 0, 0};
+        check_attention(t, lengths[0], COLS);
     }
 }
 
@@ -356,9 +427,11 @@ static void test_attention(void **state) {
 static void test_attention_splits(void **state) {
     (void)state;
     assert_int_equal(gpu_attention_splits(1), 1);
-    assert_int_equal(gpu_attention_splits(4 * GPU_ATTN_TILE), 1);
-    assert_int_equal(gpu_attention_splits(4 * GPU_ATTN_TILE + 1), 2);
-    assert_int_equal(gpu_attention_splits(16 * GPU_ATTN_TILE), 4);
+    assert_int_equal(gpu_attention_splits(2 * GPU_ATTN_TILE), 1);
+    assert_int_equal(gpu_attention_splits(2 * GPU_ATTN_TILE + 1), 2);
+    assert_int_equal(gpu_attention_splits(4 * GPU_ATTN_TILE), 2);
+    assert_int_equal(gpu_attention_splits(16 * GPU_ATTN_TILE), 8);
+    assert_int_equal(gpu_attention_splits(2 * GPU_ATTN_SPLITS * GPU_ATTN_TILE), GPU_ATTN_SPLITS);
     assert_int_equal(gpu_attention_splits(1 << 20), GPU_ATTN_SPLITS);
 }
 
@@ -367,6 +440,8 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_add),
     CASE_TEST(test_rope),
     CASE_TEST(test_attention),
+    CASE_TEST(test_attention_types),
+    CASE_TEST(test_attention_heads),
     CASE_TEST(test_attention_splits),
 };
 CASE_MAIN(tests)

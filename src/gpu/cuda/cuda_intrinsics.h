@@ -90,6 +90,11 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns() {
 static __device__ __forceinline__ void gpu_pause() {
     __nanosleep(100);
 }
+/* An address that was read from memory is known to be one of global memory after this. */
+static __device__ __forceinline__ const void *gpu_global(const void *p) {
+    __builtin_assume(__isGlobal(p));
+    return p;
+}
 
 /* ---- tensor cores ----------------------------------------------------------------------------
  *

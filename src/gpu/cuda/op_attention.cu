@@ -2,244 +2,543 @@
  * (Milakov and Gimelshein 2018; Dao 2022), long contexts in parts that run side by side and are
  * merged (Dao 2023, flash decoding).
  *
- * A block takes up to HEADS queries that share a KV head, and one part of the positions: so a key
- * is read once for all of them. Its threads take scores by groups of eight lanes per position, and
- * values by elements. Parts depend on pos, read from device memory, and on n_splits. */
+ * A block takes up to H queries that share a KV head, and one part of the positions: so a key is
+ * read once for all of them. It has as many threads as a head has room for elements (DIM). Eight
+ * lanes share a key, and sum its scores; DIM / 8 lanes share a value, eight elements each, so that
+ * eight groups of threads sum eight values each of a tile, and are added up at the end. Both ways a
+ * thread takes eight eights of elements of a tile.
+ *
+ * What a token waits for here is latency: a load takes some 700 ns to come, and there are few
+ * blocks. So everything that a thread takes of a tile is loaded before any of it is used: keys and
+ * values of the first tile at once, keys of the next one before the softmax, its values after the
+ * sums. A part of two tiles waits for memory once, and for what its work on the first tile (half a
+ * microsecond) did not hide of the second. Types, heads and lengths are compile-time for that.
+ *
+ * Parts depend on pos, read from device memory, and on n_splits. */
 #include <assert.h>
 
-#include "gpu_kernel.h"
+#include "gpu_block.h"
 #include "op_table.h"
 
-enum { THREADS = 128, WARPS = THREADS / GPU_WARP, HEADS = 8, TILE = GPU_ATTN_TILE };
-enum { PER_THREAD = GPU_MAX_HEAD / THREADS }; /* elements of a value that a thread sums */
-
-struct attn_shared {
-    float q[HEADS][GPU_MAX_HEAD]; /* scaled */
-    float p[HEADS][TILE];         /* scores, then weights */
-    float m[HEADS], l[HEADS], shrink[HEADS];
+enum {
+    TILE = GPU_ATTN_TILE,
+    EIGHTS = 8,   /* of a tile's keys, and of its values, that a thread takes */
+    GROUPS = 8,   /* of threads, that sum values apart */
+    SUM_HEADS = 4 /* whose groups are added up at a time: 32 KiB of shared memory at most */
 };
 
-/* Eight elements from i (a multiple of 8) of a head at one position. */
-static __device__ __forceinline__ void load8(const uint8_t *head, quant_type type, int i,
-                                             float *v) {
-    if (type == QUANT_F16) {
-        const uint4 u = gpu_load16(head + 2 * i);
-        const uint32_t w[4] = {u.x, u.y, u.z, u.w};
+/* Room for the int8 form of up to n elements: gpu_q8_bytes, a constant. */
+static constexpr int q8_room(int n) {
+    return n + (n / 32 * 4 + 15) / 16 * 16 + (n / 16 * 4 + 15) / 16 * 16;
+}
+
+/* ---- types of a cache ------------------------------------------------------------------------ */
+
+/* Eight elements: as they are loaded, without a look at them, and as values. `head` is where
+ * element 0 lies, `i` the number of the eight. */
+struct cache_f16 {
+    typedef uint4 raw;
+    static __device__ __forceinline__ size_t head_bytes(int n) { return 2 * (size_t)n; }
+    static __device__ __forceinline__ void load(const uint8_t *head, int i, raw &r) {
+        r = gpu_load16(head + 16 * i);
+    }
+    static __device__ __forceinline__ void decode(const raw &r, const uint8_t *, int,
+                                                  float (&v)[8]) {
+        const uint32_t w[4] = {r.x, r.y, r.z, r.w};
         GPU_UNROLL
         for (int j = 0; j < 4; j++) {
             v[2 * j] = gpu_half_float(w[j] & 0xffff);
             v[2 * j + 1] = gpu_half_float(w[j] >> 16);
         }
-    } else if (type == QUANT_Q8_0) {
-        const uint8_t *block = head + 34 * (i / 32);
-        const float d = gpu_half_float(*(const uint16_t *)block);
-        GPU_UNROLL
-        for (int j = 0; j < 8; j++) v[j] = d * (float)(int8_t)block[2 + i % 32 + j];
-    } else {
-        GPU_UNROLL
-        for (int j = 0; j < 8; j++) v[j] = ((const float *)head)[i + j];
     }
+};
+
+static __device__ __forceinline__ void load_floats(const float *p, float *v) {
+    const uint4 u = gpu_load16(p);
+    v[0] = gpu_bits_float(u.x), v[1] = gpu_bits_float(u.y);
+    v[2] = gpu_bits_float(u.z), v[3] = gpu_bits_float(u.w);
 }
 
-static __device__ __forceinline__ float load1(const uint8_t *head, quant_type type, int i) {
-    if (type == QUANT_F16) return gpu_half_float(((const uint16_t *)head)[i]);
-    if (type != QUANT_Q8_0) return ((const float *)head)[i];
-    const uint8_t *block = head + 34 * (i / 32);
-    return gpu_half_float(*(const uint16_t *)block) * (float)(int8_t)block[2 + i % 32];
-}
-
-static __device__ __forceinline__ size_t head_bytes(quant_type type, int n) {
-    return (size_t)(type == QUANT_F32 ? 4 * n : type == QUANT_F16 ? 2 * n : n / 32 * 34);
-}
-
-/* Scores of the tile's n positions for n_heads queries; eight lanes share a position. */
-static __device__ __forceinline__ void score_tile(const gpu_attention &a, attn_shared &shared,
-                                                  const uint8_t *k, int n, int n_heads) {
-    const int lane8 = gpu_lane() % 8;
-    for (int first = gpu_warp() * 4; first < n; first += WARPS * 4) {
-        const int j = first + gpu_lane() / 8;
-        const uint8_t *head = k + (size_t)(j < n ? j : n - 1) * a.kv.k_row;
-        float s[HEADS];
+struct cache_f32 {
+    struct raw {
+        float v[8];
+    };
+    static __device__ __forceinline__ size_t head_bytes(int n) { return 4 * (size_t)n; }
+    static __device__ __forceinline__ void load(const uint8_t *head, int i, raw &r) {
+        load_floats((const float *)head + 8 * i, r.v);
+        load_floats((const float *)head + 8 * i + 4, r.v + 4);
+    }
+    static __device__ __forceinline__ void decode(const raw &r, const uint8_t *, int,
+                                                  float (&v)[8]) {
         GPU_UNROLL
-        for (int h = 0; h < HEADS; h++) s[h] = 0.0f;
-        for (int i = 8 * lane8; i < a.kv.head_dim; i += 64) {
-            float v[8];
-            load8(head, a.kv.type_k, i, v);
+        for (int j = 0; j < 8; j++) v[j] = r.v[j];
+    }
+};
+
+/* Blocks of 34 bytes are aligned to 2 only, the cache to 4: eight quants are in two aligned words,
+ * or begin in the middle of the first of three. The third address is never beyond them. */
+struct cache_q8 {
+    struct raw {
+        uint32_t w[3];
+        uint16_t d;
+    };
+    static __device__ __forceinline__ size_t head_bytes(int n) { return (size_t)(n / 32 * 34); }
+    static __device__ __forceinline__ const uint8_t *quants(const uint8_t *head, int i) {
+        return head + 34 * (i / 4) + 2 + 8 * (i % 4);
+    }
+    static __device__ __forceinline__ void load(const uint8_t *head, int i, raw &r) {
+        const uint8_t *q = quants(head, i);
+        const uint32_t odd = (uint32_t)((uintptr_t)q & 2);
+        const uint32_t *w = (const uint32_t *)(q - odd);
+        r.w[0] = w[0];
+        r.w[1] = w[1];
+        r.w[2] = w[1 + odd / 2];
+        r.d = *(const uint16_t *)(head + 34 * (i / 4));
+    }
+    static __device__ __forceinline__ void decode(const raw &r, const uint8_t *head, int i,
+                                                  float (&v)[8]) {
+        const uint32_t shift = (uint32_t)((uintptr_t)quants(head, i) & 2) * 8;
+        const float d = gpu_half_float(r.d);
+        GPU_UNROLL
+        for (int j = 0; j < 2; j++) {
+            const uint64_t both = (uint64_t)r.w[j + 1] << 32 | r.w[j];
+            const uint32_t q = (uint32_t)(both >> shift);
             GPU_UNROLL
-            for (int h = 0; h < HEADS; h++) {
-                if (h >= n_heads) break;
-                GPU_UNROLL
-                for (int d = 0; d < 8; d++) s[h] += shared.q[h][i + d] * v[d];
-            }
+            for (int b = 0; b < 4; b++) v[4 * j + b] = d * (float)(int8_t)(q >> 8 * b & 0xff);
         }
+    }
+};
+
+/* ---- a block --------------------------------------------------------------------------------- */
+
+template <int H, int DIM> struct attn_shared {
+    alignas(16) float q[H][DIM];     /* scaled, zero behind the head; at the end the result */
+    alignas(16) float p[2][H][TILE]; /* scores, then weights, of tiles by turns */
+    float m[H], l[H], shrink[2][H];
+    static const int sum_heads = H < SUM_HEADS ? H : SUM_HEADS;
+    alignas(16) float sums[sum_heads][GROUPS][DIM];
+    alignas(16) uint8_t q8[q8_room(H * DIM)];
+};
+
+struct attn_task {
+    int first_head, n_heads, kv_head, split;
+    int64_t c;
+    uint32_t first, n; /* positions; there is a first one also where there are none */
+};
+
+/* Of parts of whole tiles, but the last ones, which may be empty. */
+template <int H>
+static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int32_t pos) {
+    attn_task t;
+    const unsigned group = (unsigned)a.n_head / (unsigned)a.kv.n_head_kv;
+    const unsigned chunks = (group + H - 1) / H, chunk = blockIdx.x % chunks;
+    t.c = blockIdx.z;
+    t.split = (int)blockIdx.y;
+    t.kv_head = (int)(blockIdx.x / chunks);
+    t.first_head = t.kv_head * (int)group + (int)chunk * H;
+    t.n_heads = H == 1 ? 1 : (int)(group - chunk * H < H ? group - chunk * H : H);
+    const uint32_t end = (uint32_t)pos + 1, window = (uint32_t)a.window;
+    const uint32_t begin = window > 0 && end > window ? end - window : 0;
+    const uint32_t tiles = (end - begin + TILE - 1) / TILE, n_splits = (uint32_t)a.n_splits;
+    const uint32_t part = (tiles + n_splits - 1) / n_splits * TILE;
+    const uint32_t before = blockIdx.y * part, length = end - begin;
+    t.first = begin + (before < length ? before : length - 1);
+    t.n = before >= length ? 0 : length - before < part ? length - before : part;
+    return t;
+}
+
+/* Which positions of a tile, and which eights of elements there, are a thread's. */
+template <int DIM> struct key_share {
+    static const int slabs = DIM / 64, per_pass = DIM / 8;
+    static __device__ __forceinline__ int position(int x) {
+        return (int)threadIdx.x / 8 + x / slabs * per_pass;
+    }
+    static __device__ __forceinline__ int eight(int x) {
+        return (int)threadIdx.x % 8 + x % slabs * 8;
+    }
+};
+
+template <int DIM> struct value_share {
+    static const int lanes = DIM / 8;
+    static __device__ __forceinline__ int position(int x) {
+        return (int)threadIdx.x / lanes * EIGHTS + x;
+    }
+    static __device__ __forceinline__ int eight(int) { return (int)threadIdx.x % lanes; }
+};
+
+static __device__ __forceinline__ int tile_length(uint32_t left) {
+    return left < TILE ? (int)left : (int)TILE;
+}
+
+/* Where there are fewer positions or elements, a thread takes others that are there: what it makes
+ * of them has weight zero or is not stored. */
+template <class S>
+static __device__ __forceinline__ const uint8_t *head_of(const uint8_t *tile, size_t row, int n,
+                                                         int x) {
+    const int j = S::position(x);
+    return tile + (size_t)(uint32_t)(j < n ? j : n - 1) * row;
+}
+
+template <class S> static __device__ __forceinline__ int eight_of(int dim, int x) {
+    const int i = S::eight(x);
+    return i < dim / 8 ? i : dim / 8 - 1;
+}
+
+template <class S, class C>
+static __device__ __forceinline__ void load_tile(const uint8_t *tile, size_t row, int n, int dim,
+                                                 typename C::raw (&raw)[EIGHTS]) {
+    GPU_UNROLL
+    for (int x = 0; x < EIGHTS; x++)
+        C::load(head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
+}
+
+/* One query's scores of a tile. */
+template <class C, int DIM>
+static __device__ __forceinline__ void score_head(const gpu_attention &a, const uint8_t *tile,
+                                                  int n, const typename C::raw (&raw)[EIGHTS],
+                                                  const float (&q)[DIM], float (&p)[TILE]) {
+    typedef key_share<DIM> share;
+    const int keys = EIGHTS / share::slabs;
+    float s[EIGHTS / share::slabs];
+    GPU_UNROLL
+    for (int k = 0; k < keys; k++) s[k] = 0.0f;
+    GPU_UNROLL
+    for (int b = 0; b < share::slabs; b++) {
+        float w[8];
+        load_floats(q + 8 * share::eight(b), w);
+        load_floats(q + 8 * share::eight(b) + 4, w + 4);
         GPU_UNROLL
-        for (int h = 0; h < HEADS; h++) {
-            if (h >= n_heads) break;
-            float sum = gpu_group8_sum(s[h]);
-            if (a.softcap > 0.0f) sum = a.softcap * tanhf(sum / a.softcap);
-            if (lane8 == 0 && j < n) shared.p[h][j] = sum;
+        for (int k = 0; k < keys; k++) {
+            const int x = k * share::slabs + b;
+            float v[8];
+            C::decode(raw[x], head_of<share>(tile, a.kv.k_row, n, x),
+                      eight_of<share>(a.kv.head_dim, x), v);
+            GPU_UNROLL
+            for (int d = 0; d < 8; d++) s[k] += w[d] * v[d];
         }
+    }
+    GPU_UNROLL
+    for (int k = 0; k < keys; k++) {
+        const float sum = gpu_group8_sum(s[k]);
+        if (gpu_lane() % 8 == 0) p[share::position(k * share::slabs)] = sum;
     }
 }
 
-/* Turns scores into weights; what was summed before shrinks by shrink[h]. A warp takes a head. */
-static __device__ __forceinline__ void soften_tile(attn_shared &shared, int n, int n_heads) {
-    for (int h = gpu_warp(); h < n_heads; h += WARPS) {
-        float top = -INFINITY;
-        for (int j = gpu_lane(); j < n; j += GPU_WARP) top = fmaxf(top, shared.p[h][j]);
-        top = fmaxf(gpu_warp_max(top), shared.m[h]);
-        float sum = 0.0f;
-        for (int j = gpu_lane(); j < n; j += GPU_WARP) {
-            const float p = expf(shared.p[h][j] - top);
-            shared.p[h][j] = p;
-            sum += p;
+/* Turns scores into weights, 0 from n on; what was summed before shrinks by shrink[h]. A warp takes
+ * a head. */
+template <int H, int DIM>
+static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, int turn, int n,
+                                                   int n_heads, float softcap) {
+    const int per_lane = TILE / GPU_WARP;
+    for (int h = gpu_warp(); h < n_heads; h += DIM / GPU_WARP) {
+        float *p = shared.p[turn][h], s[TILE / GPU_WARP];
+        float top = shared.m[h], sum = 0.0f;
+        const float before = top;
+        GPU_UNROLL
+        for (int i = 0; i < per_lane; i++) {
+            s[i] = p[gpu_lane() + i * GPU_WARP];
+            if (softcap > 0.0f) s[i] = softcap * tanhf(s[i] / softcap);
+            if (gpu_lane() + i * GPU_WARP < n) top = fmaxf(top, s[i]);
+        }
+        top = gpu_warp_max(top);
+        GPU_UNROLL
+        for (int i = 0; i < per_lane; i++) {
+            const float w = gpu_lane() + i * GPU_WARP < n ? expf(s[i] - top) : 0.0f;
+            p[gpu_lane() + i * GPU_WARP] = w;
+            sum += w;
         }
         sum = gpu_warp_sum(sum);
         if (gpu_lane() == 0) {
-            const float shrink = expf(shared.m[h] - top); /* 0 at first: m is -inf */
-            shared.shrink[h] = shrink;
+            const float shrink = expf(before - top); /* 0 at first: before is -inf */
+            shared.shrink[turn][h] = shrink;
             shared.l[h] = shared.l[h] * shrink + sum;
             shared.m[h] = top;
         }
     }
 }
 
-/* acc[h][e] += weights times element threadIdx.x + e * THREADS of the values. */
-static __device__ __forceinline__ void sum_tile(const gpu_attention &a, const attn_shared &shared,
-                                                const uint8_t *v, int n, int n_heads,
-                                                float (&acc)[HEADS][PER_THREAD]) {
+/* acc: one query's sums of this thread's group, for its eight elements. */
+template <class C, int DIM>
+static __device__ __forceinline__ void
+sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::raw (&raw)[EIGHTS],
+         const float (&p)[TILE], float shrink, float (&acc)[8]) {
+    typedef value_share<DIM> share;
+    float w[EIGHTS];
+    load_floats(p + share::position(0), w);
+    load_floats(p + share::position(4), w + 4);
     GPU_UNROLL
-    for (int e = 0; e < PER_THREAD; e++) {
-        const int d = (int)threadIdx.x + e * THREADS;
-        if (d >= a.kv.head_dim) break;
+    for (int d = 0; d < 8; d++) acc[d] *= shrink;
+    GPU_UNROLL
+    for (int x = 0; x < EIGHTS; x++) {
+        float v[8];
+        C::decode(raw[x], head_of<share>(tile, a.kv.v_row, n, x), eight_of<share>(a.kv.head_dim, x),
+                  v);
         GPU_UNROLL
-        for (int h = 0; h < HEADS; h++)
-            if (h < n_heads) acc[h][e] *= shared.shrink[h];
-        for (int j = 0; j < n; j++) {
-            const float x = load1(v + (size_t)j * a.kv.v_row, a.kv.type_v, d);
-            GPU_UNROLL
-            for (int h = 0; h < HEADS; h++)
-                if (h < n_heads) acc[h][e] += shared.p[h][j] * x;
-        }
+        for (int d = 0; d < 8; d++) acc[d] += w[x] * v[d];
     }
 }
 
-struct attn_task {
-    int first_head, n_heads, kv_head, split;
-    int64_t c, k0, k1;
+/* ---- results --------------------------------------------------------------------------------- */
+
+struct shared_value {
+    const float *x;
+    __device__ __forceinline__ float operator()(int64_t i) const { return x[i]; }
 };
 
-static __device__ __forceinline__ attn_task task_of(const gpu_attention &a) {
-    attn_task t;
-    const int group = a.n_head / a.kv.n_head_kv, chunks = (group + HEADS - 1) / HEADS;
-    t.c = blockIdx.z;
-    t.split = (int)blockIdx.y;
-    t.kv_head = (int)blockIdx.x / chunks;
-    const int chunk = (int)blockIdx.x % chunks;
-    t.first_head = t.kv_head * group + chunk * HEADS;
-    t.n_heads = group - chunk * HEADS < HEADS ? group - chunk * HEADS : HEADS;
-    const int64_t end = (int64_t)a.cols[t.c].pos + 1;
-    const int64_t begin = a.window > 0 && end > a.window ? end - a.window : 0;
-    int64_t part = (end - begin + a.n_splits - 1) / a.n_splits;
-    part = (part + TILE - 1) / TILE * TILE;
-    t.k0 = begin + t.split * part;
-    t.k1 = t.k0 + part < end ? t.k0 + part : end;
-    return t;
+/* Elements [first, first + n) of column c in int8 form, both multiples of 32. x and `code`, of
+ * gpu_q8_bytes(n), are shared memory. */
+static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c, int64_t first,
+                                              int n, const float *x, uint8_t *code) {
+    const int64_t total = (int64_t)a.n_head * a.kv.head_dim;
+    uint8_t *q8 = (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(total);
+    uint32_t *q = (uint32_t *)(q8 + first);
+    uint32_t *d = (uint32_t *)(q8 + gpu_q8_d_offset(total)) + first / 32;
+    uint32_t *sum = (uint32_t *)(q8 + gpu_q8_sum_offset(total)) + first / 16;
+    const uint32_t *code_d = (const uint32_t *)(code + gpu_q8_d_offset(n));
+    const uint32_t *code_sum = (const uint32_t *)(code + gpu_q8_sum_offset(n));
+    const shared_value value = {x};
+    gpu_encode_column(value, n, code, (int)blockDim.x / GPU_WARP);
+    gpu_sync();
+    for (int i = (int)threadIdx.x; i < n / 4; i += (int)blockDim.x) {
+        q[i] = ((const uint32_t *)code)[i];
+        if (i < n / 32) d[i] = code_d[i];
+        if (i < n / 16) sum[i] = code_sum[i];
+    }
 }
 
-/* The result, or this part's state (m, l, sums) for the merge. */
+/* In `partial`: a part's sums [dim], and behind the sums of all parts its (m, l). */
+static __device__ __forceinline__ float *sums_of(const gpu_attention &a, int64_t c, int64_t head,
+                                                 int split) {
+    return a.partial + ((c * a.n_head + head) * a.n_splits + split) * a.kv.head_dim;
+}
+
+static __device__ __forceinline__ float *state_of(const gpu_attention &a, int64_t c, int64_t head,
+                                                  int split) {
+    const int64_t n = (int64_t)a.n_cols * a.n_head * a.n_splits;
+    return a.partial + n * a.kv.head_dim + 2 * ((c * a.n_head + head) * a.n_splits + split);
+}
+
+/* Element d of head h: the result, or the sum of a part and what the merge must know of it. */
+template <int H, int DIM>
+static __device__ __forceinline__ void put(const gpu_attention &a, const attn_task &t,
+                                           attn_shared<H, DIM> &shared, int h, int d, float sum) {
+    const int64_t head = t.first_head + h;
+    if (a.n_splits == 1) {
+        const float x = shared.l[h] > 0.0f ? sum / shared.l[h] : 0.0f;
+        a.out[t.c * a.ldo + head * a.kv.head_dim + d] = x;
+        (&shared.q[0][0])[h * a.kv.head_dim + d] = x;
+        return;
+    }
+    sums_of(a, t.c, head, t.split)[d] = sum;
+    if (d > 0) return;
+    float *state = state_of(a, t.c, head, t.split);
+    state[0] = shared.m[h];
+    state[1] = shared.l[h];
+}
+
+/* Adds up the groups, in their order. */
+template <int H, int DIM>
 static __device__ __forceinline__ void finish(const gpu_attention &a, const attn_task &t,
-                                              const attn_shared &shared,
-                                              const float (&acc)[HEADS][PER_THREAD]) {
-    const int dim = a.kv.head_dim;
+                                              attn_shared<H, DIM> &shared,
+                                              const float (&acc)[H][8]) {
+    typedef value_share<DIM> share;
+    const int at_once = attn_shared<H, DIM>::sum_heads, dim = a.kv.head_dim;
+    const int d = (int)threadIdx.x, group = d / share::lanes;
     GPU_UNROLL
-    for (int h = 0; h < HEADS; h++) {
-        if (h >= t.n_heads) break;
-        const int64_t head = t.first_head + h;
-        const float scale = shared.l[h] > 0.0f ? 1.0f / shared.l[h] : 0.0f;
-        float *state = a.partial + ((t.c * a.n_head + head) * a.n_splits + t.split) * (dim + 2);
+    for (int h0 = 0; h0 < H; h0 += at_once) {
+        gpu_sync(); /* what is summed has been read, or the last tile's work is done */
         GPU_UNROLL
-        for (int e = 0; e < PER_THREAD; e++) {
-            const int d = (int)threadIdx.x + e * THREADS;
-            if (d >= dim) break;
-            if (a.n_splits == 1)
-                a.out[t.c * a.ldo + head * dim + d] = acc[h][e] * scale;
-            else
-                state[2 + d] = acc[h][e];
+        for (int r = 0; r < at_once; r++) {
+            GPU_UNROLL
+            for (int e = 0; e < 8; e++)
+                shared.sums[r][group][8 * share::eight(0) + e] = acc[h0 + r][e];
         }
-        if (a.n_splits > 1 && threadIdx.x == 0) {
-            state[0] = shared.m[h];
-            state[1] = shared.l[h];
+        gpu_sync();
+        GPU_UNROLL
+        for (int r = 0; r < at_once; r++) {
+            float sum = 0.0f;
+            GPU_UNROLL
+            for (int g = 0; g < GROUPS; g++) sum += shared.sums[r][g][d];
+            if (h0 + r < t.n_heads && d < dim) put(a, t, shared, h0 + r, d, sum);
         }
     }
+    if (a.n_splits > 1 || !a.q8) return;
+    gpu_sync();
+    put_q8(a, t.c, (int64_t)t.first_head * dim, t.n_heads * dim, &shared.q[0][0], shared.q8);
 }
 
-static __global__ void __launch_bounds__(THREADS) attention_kernel(gpu_attention a) {
-    GPU_SHARED(attn_shared, shared);
-    const attn_task t = task_of(a);
-    const gpu_column col = a.cols[t.c];
-    const int dim = a.kv.head_dim;
-    const uint8_t *k = col.kv + (size_t)col.n_ctx * a.kv.k_offset +
-                       (size_t)t.kv_head * head_bytes(a.kv.type_k, dim);
-    const uint8_t *v = col.kv + (size_t)col.n_ctx * a.kv.v_offset +
-                       (size_t)t.kv_head * head_bytes(a.kv.type_v, dim);
-    for (int i = (int)threadIdx.x; i < t.n_heads * dim; i += THREADS) {
-        const int h = i / dim, d = i % dim;
-        shared.q[h][d] = a.q[t.c * a.ldq + (int64_t)(t.first_head + h) * dim + d] * a.scale;
-    }
-    if ((int)threadIdx.x < HEADS) {
-        shared.m[threadIdx.x] = -INFINITY;
-        shared.l[threadIdx.x] = 0.0f;
-    }
-    float acc[HEADS][PER_THREAD];
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* Two blocks of 256 threads per multiprocessor would leave 128 registers: too few. */
+template <class K, class V, int H, int DIM>
+static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kernel(gpu_attention a) {
+    typedef attn_shared<H, DIM> shared_type;
+    GPU_SHARED(shared_type, shared);
+    const gpu_column col = a.cols[blockIdx.z];
+    const attn_task t = task_of<H>(a, col.pos);
+    const int dim = a.kv.head_dim, d = (int)threadIdx.x;
+    const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
+    const uint8_t *k = cache + (size_t)col.n_ctx * a.kv.k_offset +
+                       (size_t)t.kv_head * K::head_bytes(dim) + (size_t)t.first * a.kv.k_row;
+    const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset +
+                       (size_t)t.kv_head * V::head_bytes(dim) + (size_t)t.first * a.kv.v_row;
+    typename K::raw keys[EIGHTS];
+    typename V::raw values[EIGHTS];
+    int n = tile_length(t.n > 0 ? t.n : 1);
+    load_tile<key_share<DIM>, K>(k, a.kv.k_row, n, dim, keys);
+    load_tile<value_share<DIM>, V>(v, a.kv.v_row, n, dim, values);
+    const float *q = a.q + t.c * a.ldq + (int64_t)t.first_head * dim + (d < dim ? d : dim - 1);
     GPU_UNROLL
-    for (int h = 0; h < HEADS; h++) {
+    for (int h = 0; h < H; h++) {
+        const float x = q[(h < t.n_heads ? h : t.n_heads - 1) * dim];
+        shared.q[h][d] = d < dim ? x * a.scale : 0.0f;
+    }
+    if (d < H) {
+        shared.m[d] = -INFINITY;
+        shared.l[d] = 0.0f;
+    }
+    float acc[H][8];
+    GPU_UNROLL
+    for (int h = 0; h < H; h++) {
         GPU_UNROLL
-        for (int e = 0; e < PER_THREAD; e++) acc[h][e] = 0.0f;
+        for (int e = 0; e < 8; e++) acc[h][e] = 0.0f;
     }
     gpu_sync();
-    for (int64_t j = t.k0; j < t.k1; j += TILE) {
-        const int n = t.k1 - j < TILE ? (int)(t.k1 - j) : (int)TILE;
-        score_tile(a, shared, k + (size_t)j * a.kv.k_row, n, t.n_heads);
+    int turn = 0;
+    for (uint32_t left = t.n; left > 0; turn ^= 1) {
+        left -= (uint32_t)n;
+        const int next = tile_length(left);
+        GPU_UNROLL
+        for (int h = 0; h < H; h++)
+            if (h < t.n_heads) score_head<K, DIM>(a, k, n, keys, shared.q[h], shared.p[turn][h]);
+        k += TILE * a.kv.k_row;
+        if (next > 0) load_tile<key_share<DIM>, K>(k, a.kv.k_row, next, dim, keys);
         gpu_sync();
-        soften_tile(shared, n, t.n_heads);
+        soften_tile(shared, turn, n, t.n_heads, a.softcap);
         gpu_sync();
-        sum_tile(a, shared, v + (size_t)j * a.kv.v_row, n, t.n_heads, acc);
-        gpu_sync();
+        GPU_UNROLL
+        for (int h = 0; h < H; h++)
+            if (h < t.n_heads)
+                sum_head<V, DIM>(a, v, n, values, shared.p[turn][h], shared.shrink[turn][h],
+                                 acc[h]);
+        v += TILE * a.kv.v_row;
+        if (next > 0) load_tile<value_share<DIM>, V>(v, a.kv.v_row, next, dim, values);
+        n = next;
     }
     finish(a, t, shared, acc);
 }
 
-/* Joins the parts of one head of one column. */
-static __global__ void __launch_bounds__(THREADS) merge_kernel(gpu_attention a) {
+struct merge_shared {
+    float w[GPU_ATTN_SPLITS], l;
+    alignas(16) float x[GPU_MAX_HEAD];
+    alignas(16) uint8_t q8[q8_room(GPU_MAX_HEAD)];
+};
+
+/* Joins the up to N parts of one head of one column: a thread per element, which has its elements
+ * of all parts on their way while the first warp works out how they count. */
+template <int N>
+static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attention a) {
+    GPU_SHARED(merge_shared, shared);
     const int64_t head = blockIdx.x, c = blockIdx.y;
-    const int dim = a.kv.head_dim;
-    const float *states = a.partial + (c * a.n_head + head) * a.n_splits * (dim + 2);
-    float top = -INFINITY, l = 0.0f;
-    for (int s = 0; s < a.n_splits; s++) top = fmaxf(top, states[(int64_t)s * (dim + 2)]);
-    for (int s = 0; s < a.n_splits; s++) {
-        const float *state = states + (int64_t)s * (dim + 2);
-        if (state[1] > 0.0f) l += expf(state[0] - top) * state[1];
+    const int dim = a.kv.head_dim, d = (int)threadIdx.x, last = a.n_splits - 1;
+    const float *sums = sums_of(a, c, head, 0) + (d < dim ? d : dim - 1);
+    float x[N];
+    GPU_UNROLL
+    for (int s = 0; s < N; s++) x[s] = sums[(s < last ? s : last) * dim];
+    if (gpu_warp() == 0) {
+        const int s = gpu_lane();
+        const float *state = state_of(a, c, head, s < last ? s : last);
+        const float m = state[0], l = s <= last ? state[1] : 0.0f; /* 0: an empty part */
+        const float top = gpu_warp_max(m);
+        const float w = l > 0.0f ? expf(m - top) : 0.0f;
+        const float sum = gpu_warp_sum(w * l);
+        shared.w[s] = w;
+        if (s == 0) shared.l = sum;
     }
-    for (int d = (int)threadIdx.x; d < dim; d += THREADS) {
-        float sum = 0.0f;
-        for (int s = 0; s < a.n_splits; s++) {
-            const float *state = states + (int64_t)s * (dim + 2);
-            if (state[1] > 0.0f) sum += expf(state[0] - top) * state[2 + d];
+    gpu_sync();
+    float sum = 0.0f;
+    GPU_UNROLL
+    for (int s = 0; s < N; s++) sum += shared.w[s] * x[s];
+    sum = shared.l > 0.0f ? sum / shared.l : 0.0f;
+    if (d < dim) a.out[c * a.ldo + head * dim + d] = sum;
+    if (!a.q8) return;
+    shared.x[d] = sum;
+    gpu_sync();
+    put_q8(a, c, head * dim, dim, shared.x, shared.q8);
+}
+
+/* ---- which of them --------------------------------------------------------------------------- */
+
+/* Queries per block at most, so that what the threads hold stays in registers. */
+template <class K, class V, int DIM> static constexpr int heads_at_most() {
+    return sizeof(typename K::raw) > 16 || sizeof(typename V::raw) > 16 || DIM > 128 ? 4 : 8;
+}
+
+template <class K, class V, int H, int DIM>
+static void launch(gpu_stream *s, const gpu_attention &a) {
+    const int group = a.n_head / a.kv.n_head_kv;
+    if constexpr (2 * H <= heads_at_most<K, V, DIM>()) {
+        if (group > H) {
+            launch<K, V, 2 * H, DIM>(s, a);
+            return;
         }
-        a.out[c * a.ldo + head * dim + d] = l > 0.0f ? sum / l : 0.0f;
     }
+    const int chunks = (group + H - 1) / H;
+    const gpu_grid grid = {(unsigned)(a.kv.n_head_kv * chunks), (unsigned)a.n_splits,
+                           (unsigned)a.n_cols, DIM};
+    gpu_launch(s, grid, attention_kernel<K, V, H, DIM>, a);
+}
+
+template <class K, class V> static void launch_types(gpu_stream *s, const gpu_attention &a) {
+    if (a.kv.head_dim <= 64)
+        launch<K, V, 1, 64>(s, a);
+    else if (a.kv.head_dim <= 128)
+        launch<K, V, 1, 128>(s, a);
+    else
+        launch<K, V, 1, GPU_MAX_HEAD>(s, a);
+}
+
+template <class K> static void launch_key(gpu_stream *s, const gpu_attention &a) {
+    if (a.kv.type_v == QUANT_F16)
+        launch_types<K, cache_f16>(s, a);
+    else if (a.kv.type_v == QUANT_Q8_0)
+        launch_types<K, cache_q8>(s, a);
+    else
+        launch_types<K, cache_f32>(s, a);
+}
+
+static void merge(gpu_stream *s, const gpu_attention &a) {
+    const unsigned threads = gpu_blocks(a.kv.head_dim, GPU_WARP) * GPU_WARP;
+    const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, threads};
+    if (a.n_splits == 2)
+        gpu_launch(s, heads, merge_kernel<2>, a);
+    else if (a.n_splits <= 4)
+        gpu_launch(s, heads, merge_kernel<4>, a);
+    else if (a.n_splits <= 8)
+        gpu_launch(s, heads, merge_kernel<8>, a);
+    else if (a.n_splits <= 16)
+        gpu_launch(s, heads, merge_kernel<16>, a);
+    else
+        gpu_launch(s, heads, merge_kernel<GPU_ATTN_SPLITS>, a);
 }
 
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
-    const int group = a->n_head / a->kv.n_head_kv, chunks = (group + HEADS - 1) / HEADS;
+    gpu_attention inner = *a;
     assert(a->n_cols >= 1 && a->n_head % a->kv.n_head_kv == 0);
     assert(a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
     assert(a->n_splits >= 1 && (a->n_splits == 1 || a->partial));
-    const gpu_grid grid = {(unsigned)(a->kv.n_head_kv * chunks), (unsigned)a->n_splits,
-                           (unsigned)a->n_cols, THREADS};
-    gpu_launch(s, grid, attention_kernel, *a);
-    if (a->n_splits == 1) return;
-    const gpu_grid heads = {(unsigned)a->n_head, (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, heads, merge_kernel, *a);
+    assert(a->n_splits <= GPU_ATTN_SPLITS);
+    const bool by_heads = a->kv.head_dim % 32 == 0; /* no group of 32 crosses them */
+    if (!by_heads) inner.q8 = NULL;
+    if (a->kv.type_k == QUANT_F16)
+        launch_key<cache_f16>(s, inner);
+    else if (a->kv.type_k == QUANT_Q8_0)
+        launch_key<cache_q8>(s, inner);
+    else
+        launch_key<cache_f32>(s, inner);
+    if (a->n_splits > 1) merge(s, inner);
+    if (!a->q8 || by_heads) return;
+    const gpu_encode encode = {a->out, a->ldo, (int64_t)a->n_head * a->kv.head_dim, a->n_cols,
+                               a->q8};
+    gpu_op_encode(s, &encode);
 }

@@ -145,5 +145,9 @@ static __device__ __forceinline__ uint64_t gpu_clock_ns() {
 static __device__ __forceinline__ void gpu_pause() {
     __builtin_amdgcn_s_sleep(2);
 }
+/* An address that was read from memory is known to be one of global memory after this. */
+static __device__ __forceinline__ const void *gpu_global(const void *p) {
+    return (const void *)(const __attribute__((address_space(1))) void *)p;
+}
 
 #endif

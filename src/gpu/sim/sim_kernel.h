@@ -134,6 +134,9 @@ static inline void gpu_fence_system() {
 }
 uint64_t gpu_clock_ns();
 void gpu_pause(); /* lets other threads of the machine run */
+static inline const void *gpu_global(const void *p) {
+    return p;
+}
 
 /* ---- tensor cores: see cuda_intrinsics.h for the layout of fragments --------------------------
  *
