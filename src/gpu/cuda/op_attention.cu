@@ -22,15 +22,10 @@
 
 enum {
     TILE = GPU_ATTN_TILE,
-    EIGHTS = 8,   /* of a tile's keys, and of its values, that a thread takes */
-    GROUPS = 8,   /* of threads, that sum values apart */
-    SUM_HEADS = 4 /* whose groups are added up at a time: 32 KiB of shared memory at most */
+    EIGHTS = 8, /* of a tile's keys, and of its values, that a thread takes */
+    GROUPS = 8, /* of threads, that sum values apart */
+    HEADS = 4   /* queries of a block: with more, what its threads hold would not fit registers */
 };
-
-/* Room for the int8 form of up to n elements: gpu_q8_bytes, a constant. */
-static constexpr int q8_room(int n) {
-    return n + (n / 32 * 4 + 15) / 16 * 16 + (n / 16 * 4 + 15) / 16 * 16;
-}
 
 /* ---- types of a cache ------------------------------------------------------------------------ */
 
@@ -115,9 +110,7 @@ template <int H, int DIM> struct attn_shared {
     alignas(16) float q[H][DIM];     /* scaled, zero behind the head; at the end the result */
     alignas(16) float p[2][H][TILE]; /* scores, then weights, of tiles by turns */
     float m[H], l[H], shrink[2][H];
-    static const int sum_heads = H < SUM_HEADS ? H : SUM_HEADS;
-    alignas(16) float sums[sum_heads][GROUPS][DIM];
-    alignas(16) uint8_t q8[q8_room(H * DIM)];
+    alignas(16) float sums[H][GROUPS][DIM];
 };
 
 struct attn_task {
@@ -280,29 +273,16 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-struct shared_value {
-    const float *x;
-    __device__ __forceinline__ float operator()(int64_t i) const { return x[i]; }
-};
-
-/* Elements [first, first + n) of column c in int8 form, both multiples of 32. x and `code`, of
- * gpu_q8_bytes(n), are shared memory. */
+/* Elements [first, first + n) of column c in int8 form, both multiples of 32; x is shared memory.
+ */
 static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c, int64_t first,
-                                              int n, const float *x, uint8_t *code) {
+                                              int n, const float *x) {
     const int64_t total = (int64_t)a.n_head * a.kv.head_dim;
     uint8_t *q8 = (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(total);
-    uint32_t *q = (uint32_t *)(q8 + first);
-    uint32_t *d = (uint32_t *)(q8 + gpu_q8_d_offset(total)) + first / 32;
-    uint32_t *sum = (uint32_t *)(q8 + gpu_q8_sum_offset(total)) + first / 16;
-    const uint32_t *code_d = (const uint32_t *)(code + gpu_q8_d_offset(n));
-    const uint32_t *code_sum = (const uint32_t *)(code + gpu_q8_sum_offset(n));
-    const shared_value value = {x};
-    gpu_encode_column(value, n, code, (int)blockDim.x / GPU_WARP);
-    gpu_sync();
-    for (int i = (int)threadIdx.x; i < n / 4; i += (int)blockDim.x) {
-        q[i] = ((const uint32_t *)code)[i];
-        if (i < n / 32) d[i] = code_d[i];
-        if (i < n / 16) sum[i] = code_sum[i];
+    for (int at = 4 * (int)threadIdx.x; at - 4 * gpu_lane() < n; at += 4 * (int)blockDim.x) {
+        float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (at < n) load_floats(x + at, v);
+        gpu_encode_group(v, (first + at) / 32, at < n, total, q8);
     }
 }
 
@@ -342,29 +322,23 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
                                               attn_shared<H, DIM> &shared,
                                               const float (&acc)[H][8]) {
     typedef value_share<DIM> share;
-    const int at_once = attn_shared<H, DIM>::sum_heads, dim = a.kv.head_dim;
-    const int d = (int)threadIdx.x, group = d / share::lanes;
+    const int dim = a.kv.head_dim, d = (int)threadIdx.x, group = d / share::lanes;
     GPU_UNROLL
-    for (int h0 = 0; h0 < H; h0 += at_once) {
-        gpu_sync(); /* what is summed has been read, or the last tile's work is done */
+    for (int h = 0; h < H; h++) {
         GPU_UNROLL
-        for (int r = 0; r < at_once; r++) {
-            GPU_UNROLL
-            for (int e = 0; e < 8; e++)
-                shared.sums[r][group][8 * share::eight(0) + e] = acc[h0 + r][e];
-        }
-        gpu_sync();
+        for (int e = 0; e < 8; e++) shared.sums[h][group][8 * share::eight(0) + e] = acc[h][e];
+    }
+    gpu_sync();
+    GPU_UNROLL
+    for (int h = 0; h < H; h++) {
+        float sum = 0.0f;
         GPU_UNROLL
-        for (int r = 0; r < at_once; r++) {
-            float sum = 0.0f;
-            GPU_UNROLL
-            for (int g = 0; g < GROUPS; g++) sum += shared.sums[r][g][d];
-            if (h0 + r < t.n_heads && d < dim) put(a, t, shared, h0 + r, d, sum);
-        }
+        for (int g = 0; g < GROUPS; g++) sum += shared.sums[h][g][d];
+        if (h < t.n_heads && d < dim) put(a, t, shared, h, d, sum);
     }
     if (a.n_splits > 1 || !a.q8) return;
     gpu_sync();
-    put_q8(a, t.c, (int64_t)t.first_head * dim, t.n_heads * dim, &shared.q[0][0], shared.q8);
+    put_q8(a, t.c, (int64_t)t.first_head * dim, t.n_heads * dim, &shared.q[0][0]);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -431,7 +405,6 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
 struct merge_shared {
     float w[GPU_ATTN_SPLITS], l;
     alignas(16) float x[GPU_MAX_HEAD];
-    alignas(16) uint8_t q8[q8_room(GPU_MAX_HEAD)];
 };
 
 /* Joins the up to N parts of one head of one column: a thread per element, which has its elements
@@ -464,38 +437,39 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
     if (!a.q8) return;
     shared.x[d] = sum;
     gpu_sync();
-    put_q8(a, c, head * dim, dim, shared.x, shared.q8);
+    put_q8(a, c, head * dim, dim, shared.x);
 }
 
 /* ---- which of them --------------------------------------------------------------------------- */
 
-/* Queries per block at most, so that what the threads hold stays in registers. */
-template <class K, class V, int DIM> static constexpr int heads_at_most() {
-    return sizeof(typename K::raw) > 16 || sizeof(typename V::raw) > 16 || DIM > 128 ? 4 : 8;
-}
+template <class A, class B> struct is_same { static const bool yes = false; };
+template <class A> struct is_same<A, A> { static const bool yes = true; };
 
 template <class K, class V, int H, int DIM>
 static void launch(gpu_stream *s, const gpu_attention &a) {
-    const int group = a.n_head / a.kv.n_head_kv;
-    if constexpr (2 * H <= heads_at_most<K, V, DIM>()) {
-        if (group > H) {
-            launch<K, V, 2 * H, DIM>(s, a);
-            return;
-        }
-    }
-    const int chunks = (group + H - 1) / H;
+    const int chunks = (a.n_head / a.kv.n_head_kv + H - 1) / H;
     const gpu_grid grid = {(unsigned)(a.kv.n_head_kv * chunks), (unsigned)a.n_splits,
                            (unsigned)a.n_cols, DIM};
     gpu_launch(s, grid, attention_kernel<K, V, H, DIM>, a);
 }
 
+/* Caches of two types are rare: one kernel does for them. */
+template <class K, class V, int DIM>
+static void launch_heads(gpu_stream *s, const gpu_attention &a) {
+    if constexpr (is_same<K, V>::yes) {
+        if (a.n_head == a.kv.n_head_kv) {
+            launch<K, V, 1, DIM>(s, a);
+            return;
+        }
+    }
+    launch<K, V, HEADS, DIM>(s, a);
+}
+
 template <class K, class V> static void launch_types(gpu_stream *s, const gpu_attention &a) {
-    if (a.kv.head_dim <= 64)
-        launch<K, V, 1, 64>(s, a);
-    else if (a.kv.head_dim <= 128)
-        launch<K, V, 1, 128>(s, a);
+    if (a.kv.head_dim <= 128)
+        launch_heads<K, V, 128>(s, a);
     else
-        launch<K, V, 1, GPU_MAX_HEAD>(s, a);
+        launch_heads<K, V, GPU_MAX_HEAD>(s, a);
 }
 
 template <class K> static void launch_key(gpu_stream *s, const gpu_attention &a) {
