@@ -4,24 +4,20 @@
  * lines are asked for some way ahead. Sums are formed in the same order whatever the blocking is.
  *
  * Eight groups are a chunk. Its products become four vectors, one per pair of groups, that are
- * turned into one vector with the eight groups' sums; so conversion and the scales of activations
- * are paid once for all. Which elements lie where in these vectors is up to the weights
- * (avx2_quants.h); a column is brought into the same order once for all rows. */
+ * turned into one vector with the eight groups' sums (fields of bytes give such vectors at once);
+ * so conversion and the scales of activations are paid once for all. Which elements lie where in
+ * these vectors is up to the weights (avx2_quants.h); columns are brought into the same order once
+ * for all rows, as long as there is room. */
 #ifndef CPU_AVX2_MATVEC_H
 #define CPU_AVX2_MATVEC_H
 
 #include "avx2_quants.h"
 #include "rows.h"
 
-/* Whether products of bytes are added up four at a time, to words of 32 bits. Where sums of 16
- * elements are to be multiplied with scales they must fit into 16 bits. */
+/* Whether products of bytes of pairs are added up four at a time, to words of 32 bits. Those with a
+ * scale per 16 are multiplied with it while they have 16. */
 AVX2_INLINE bool mv_dots_four(const q_format *f) {
-#if defined(__AVXVNNI__)
-    return f->sub == 32 || 16 * f->top * INT8_MAX <= INT16_MAX;
-#else
-    (void)f;
-    return false;
-#endif
+    return Q_DOTS_FOUR && f->sub == 32;
 }
 
 AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
@@ -46,6 +42,7 @@ typedef struct mv_part {
     union {
         __m256i size[Q_GROUPS];   /* their absolute values, for signed weights */
         __m256i by_bit[Q_GROUPS]; /* they in the order of q_fifth_bits */
+        __m256i start[4];         /* of fields: what sums start from, for the weights' offset */
     };
     __m256 dx;   /* scales */
     __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset */
@@ -61,6 +58,44 @@ AVX2_INLINE void mv_by_bit(const __m256i x[2], __m256i out[2]) {
     out[1] = _mm256_unpackhi_epi16(first, last);
 }
 
+/* ---- fields of bytes ------------------------------------------------------------------------- */
+
+/* The vectors of a half (see q_spread) of which products are added up before they are multiplied
+ * with the half's scales. Dot products of four have room for all; others have 16 bits. */
+AVX2_INLINE int mv_run_length(const q_format *f) {
+    const int largest = f->offset != 0 ? f->offset : f->top, highest = f->at[1];
+    return Q_DOTS_FOUR || (largest << highest) * INT8_MAX * 2 * 4 <= INT16_MAX ? 4 : 2;
+}
+
+AVX2_INLINE __m256i mv_add_dot(__m256i sum, __m256i w, __m256i x) {
+    return Q_DOTS_FOUR ? mv_dot_four(sum, w, x) : _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+}
+
+AVX2_INLINE __m256i mv_places(const q_format *f) {
+    return _mm256_setr_epi32(f->at[0], f->at[1], f->at[2], f->at[3], f->at[0], f->at[1], f->at[2],
+                             f->at[3]);
+}
+
+/* The byte in all elements, as fields lie. */
+AVX2_INLINE __m256i mv_in_fields(const q_format *f, int byte) {
+    return _mm256_sllv_epi32(_mm256_set1_epi8((char)byte), mv_places(f));
+}
+
+/* Vector j of half h: elements 16 h + 4 j .. + 3 of all groups. */
+AVX2_INLINE void mv_load_fields(const q_format *f, const __m256i q[Q_GROUPS], mv_part *part) {
+    const int n = mv_run_length(f);
+    for (int g = 0; g < Q_GROUPS; g++)
+        part->x[g] = q[f->crossed ? g / 4 * 4 + g % 2 * 2 + g % 4 / 2 : g];
+    avx2_transpose8(part->x);
+    for (int i = 0; i < Q_GROUPS / n && f->offset != 0; i++) {
+        __m256i sum = _mm256_setzero_si256();
+        for (int j = 0; j < n; j++)
+            sum = mv_add_dot(sum, mv_in_fields(f, f->offset), part->x[i * n + j]);
+        part->start[i] = Q_DOTS_FOUR ? _mm256_sub_epi32(_mm256_setzero_si256(), sum)
+                                     : _mm256_sub_epi16(_mm256_setzero_si256(), sum);
+    }
+}
+
 /* A chunk of which `groups` are valid. Scales and sums are padded with zeros; elements are not. */
 AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int groups) {
     mv_part part;
@@ -68,7 +103,7 @@ AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int
     for (int g = 0; g < Q_GROUPS; g++)
         q[g] = g < groups ? _mm256_loadu_si256((const void *)(x->q + g * CPU_ACT_GROUP))
                           : _mm256_setzero_si256();
-    for (int i = 0; i < Q_GROUPS / 2; i++) {
+    for (int i = 0; i < Q_GROUPS / 2 && f->fields == NULL; i++) {
         const int near = f->apart ? i / 2 * 4 + i % 2 : 2 * i, a = f->sub == 16 ? i : near;
         const int b = a + (f->sub == 16 ? 4 : f->apart ? 2 : 1);
         __m256i first = _mm256_permute2x128_si256(q[a], q[b], 0x20);
@@ -78,11 +113,17 @@ AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int
         if (f->bits != NULL) mv_by_bit(part.x + 2 * i, part.by_bit + 2 * i);
     }
     for (int i = 0; i < Q_GROUPS && f->is_signed; i++) part.size[i] = _mm256_abs_epi8(part.x[i]);
+    if (f->fields != NULL) mv_load_fields(f, q, &part);
     __m256i low = _mm256_loadu_si256((const void *)x->sum);
     __m256i high = _mm256_loadu_si256((const void *)(x->sum + Q_GROUPS));
     part.dx = _mm256_loadu_ps(x->d);
     if (f->sub == 16) {
         part.sum = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+        if (f->crossed) {
+            const __m256i order = _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7);
+            part.dx = _mm256_permutevar8x32_ps(part.dx, order);
+        }
+        part.dx = _mm256_mul_ps(part.dx, _mm256_set1_ps(1.0f / (float)(1 << f->scale_shift)));
         return part;
     }
     /* sums of pairs come out as groups 0 1 4 5 2 3 6 7 */
@@ -165,59 +206,109 @@ AVX2_INLINE __m256i mv_sums_32(const q_format *f, const __m256i t[4]) {
     return _mm256_permutevar8x32_epi32(mv_narrow(f, 16) ? q_widen(sum) : sum, order);
 }
 
-/* The same with two scales per group, which are multiplied with sums of 16 bits: pairs of such
- * sums, or those of 32 bits that would fit. */
-AVX2_INLINE __m256i mv_sums_16(const q_format *f, const __m256i t[4], __m256i scale) {
-    const __m256i zero = _mm256_setzero_si256();
-    const bool four = mv_dots_four(f);
-    __m256i low = _mm256_unpacklo_epi16(scale, four ? zero : scale);
-    __m256i high = _mm256_unpackhi_epi16(scale, four ? zero : scale);
-    __m256i a, b;
-    if (mv_fits(f, 8)) {
-        a = _mm256_madd_epi16(mv_quarter(f, 8, t[0], t[1]), low);
-        b = _mm256_madd_epi16(mv_quarter(f, 8, t[2], t[3]), high);
-    } else {
-        __m256i p[4];
-        for (int i = 0; i < 4; i++) {
-            __m256i two = i < 2 ? low : high;
-            two = i % 2 == 0 ? _mm256_unpacklo_epi32(two, two) : _mm256_unpackhi_epi32(two, two);
-            p[i] = _mm256_madd_epi16(t[i], two);
-        }
-        a = mv_quarter_32(p[0], p[1]);
-        b = mv_quarter_32(p[2], p[3]);
+/* The same with two scales per group, which are multiplied with sums of 16 bits. */
+AVX2_INLINE __m256i mv_sums_16(const __m256i t[4], __m256i scale) {
+    __m256i low = _mm256_unpacklo_epi16(scale, scale), high = _mm256_unpackhi_epi16(scale, scale);
+    __m256i p[4];
+    for (int i = 0; i < 4; i++) {
+        __m256i two = i < 2 ? low : high;
+        two = i % 2 == 0 ? _mm256_unpacklo_epi32(two, two) : _mm256_unpackhi_epi32(two, two);
+        p[i] = _mm256_madd_epi16(t[i], two);
     }
-    return mv_quarter_32(a, b);
+    return mv_quarter_32(mv_quarter_32(p[0], p[1]), mv_quarter_32(p[2], p[3]));
+}
+
+AVX2_INLINE void mv_prefetch(const q_format *f, const uint8_t *ahead, int step, int n_steps) {
+    const int lines = (f->chunk_bytes + 63) / 64;
+    for (int line = lines * step / n_steps; line < lines * (step + 1) / n_steps; line++)
+        _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
+}
+
+/* Sums of products with a chunk's pairs, without the weights' offset. */
+AVX2_INLINE void mv_dots_pairs(const q_format *f, const int n_cols, const uint8_t *p,
+                               const uint8_t *ahead, const mv_part *x, const q_subs *sub,
+                               __m256i dot[MV_COLS]) {
+    const int steps = Q_GROUPS / 2;
+    __m256i t[MV_COLS][4];
+#pragma GCC unroll 4
+    for (int i = 0; i < steps; i++) {
+        __m256i w[4];
+        f->pair(p, i, w);
+        if (f->bits != NULL) f->bits(p, i, w + 2);
+        mv_prefetch(f, ahead, i, steps);
+        for (int c = 0; c < n_cols; c++) t[c][i] = mv_pair(f, w, &x[c], i);
+    }
+    for (int c = 0; c < n_cols; c++)
+        dot[c] = f->sub == 32 ? mv_sums_32(f, t[c]) : mv_sums_16(t[c], sub->scale);
+}
+
+/* Picks a half's scale from words in the order of elements, twice. */
+AVX2_INLINE __m256i mv_twice(int half) {
+    const __m256i first = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+    return _mm256_add_epi8(first, _mm256_set1_epi8((char)(2 * half)));
+}
+
+/* Sums of products with a chunk's fields, times the scales, and with the offset. Sums of both halfs
+ * that have 32 bits each but fit into 16 meet their scales together; others, pairs of 16 bits, one
+ * after the other. */
+AVX2_INLINE void mv_dots_fields(const q_format *f, const int n_cols, const uint8_t *p,
+                                const uint8_t *ahead, const mv_part *x, __m256i scale,
+                                __m256i dot[MV_COLS]) {
+    const __m256i at = mv_places(f), mask = mv_in_fields(f, f->top);
+    const int n = mv_run_length(f);
+    __m256i t[MV_COLS][2];
+    for (int c = 0; c < n_cols; c++) dot[c] = _mm256_setzero_si256();
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        __m256i from[2], w[4], both;
+        f->fields(p, half, from);
+        q_spread(from, mask, w);
+        both = _mm256_shuffle_epi8(scale, mv_twice(half));
+        mv_prefetch(f, ahead, half, 2);
+        for (int c = 0; c < n_cols; c++)
+            for (int i = half * 4 / n; i < (half + 1) * 4 / n; i++) {
+                __m256i sum = f->offset != 0 ? x[c].start[i] : _mm256_setzero_si256();
+                for (int j = i * n; j < (i + 1) * n; j++)
+                    sum = mv_add_dot(sum, w[j % 4], x[c].x[j]);
+                if (Q_DOTS_FOUR)
+                    t[c][half] = sum;
+                else
+                    dot[c] = _mm256_add_epi32(dot[c], _mm256_madd_epi16(sum, both));
+            }
+    }
+    for (int c = 0; c < n_cols; c++) {
+        if (!Q_DOTS_FOUR) {
+            dot[c] = _mm256_srav_epi32(dot[c], at);
+            continue;
+        }
+        __m256i low = _mm256_srav_epi32(t[c][0], at);
+        __m256i high = _mm256_sllv_epi32(t[c][1], _mm256_sub_epi32(_mm256_set1_epi32(16), at));
+        dot[c] = _mm256_madd_epi16(_mm256_blend_epi16(low, high, 0xaa), scale);
+    }
 }
 
 /* A chunk of a row times n_cols columns. Meanwhile the chunk at `ahead` is prefetched. */
 AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
                           const uint8_t *ahead, const mv_part *x, __m256 acc[MV_COLS]) {
-    const int lines = (f->chunk_bytes + 63) / 64, steps = Q_GROUPS / 2;
-    __m256i t[MV_COLS][4];
+    __m256i dots[MV_COLS];
     q_scales s;
     q_subs sub;
     if (f->sub == 32)
         f->scales(p, &s);
     else
         f->subs(p, &sub);
-#pragma GCC unroll 4
-    for (int i = 0; i < steps; i++) {
-        __m256i w[4];
-        f->pair(p, i, w);
-        if (f->bits != NULL) f->bits(p, i, w + 2);
-        for (int line = lines * i / steps; line < lines * (i + 1) / steps; line++)
-            _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
-        for (int c = 0; c < n_cols; c++) t[c][i] = mv_pair(f, w, &x[c], i);
-    }
+    if (f->fields != NULL)
+        mv_dots_fields(f, n_cols, p, ahead, x, sub.scale, dots);
+    else
+        mv_dots_pairs(f, n_cols, p, ahead, x, &sub, dots);
     for (int c = 0; c < n_cols; c++) {
-        __m256i dot;
+        __m256i dot = dots[c];
         if (f->sub == 32) {
-            dot = mv_sums_32(f, t[c]);
             if (f->offset != 0) dot = _mm256_sub_epi32(dot, x[c].sum);
             if (f->has_min) acc[c] = _mm256_fnmadd_ps(s.m[0], x[c].lift, acc[c]);
         } else {
-            dot = mv_sums_16(f, t[c], sub.scale);
-            if (f->offset != 0) { /* a power of two */
+            if (f->offset != 0 && f->fields == NULL) { /* a power of two */
                 __m256i off = _mm256_madd_epi16(sub.scale, x[c].sum);
                 dot = _mm256_sub_epi32(dot,
                                        _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
