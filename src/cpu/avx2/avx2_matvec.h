@@ -32,7 +32,8 @@ AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
 enum {
     MV_ROWS = 4,    /* streams for one column */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_READY = 64,  /* chunks of a column arranged in advance: 38 KiB, n_in up to 16384 */
+    MV_BLOCK = 8,   /* groups of rows that are kept in the cache for all columns */
+    MV_READY = 256, /* chunks arranged in advance: 152 KiB, four columns of 16384 */
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
 
@@ -96,12 +97,15 @@ AVX2_INLINE void mv_load_fields(const q_format *f, const __m256i q[Q_GROUPS], mv
     }
 }
 
-/* A chunk of which `groups` are valid. Scales and sums are padded with zeros; elements are not. */
-AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int groups) {
+/* Chunk k of column `col`, of which `groups` are valid. Scales and sums are padded with zeros;
+ * elements are not. */
+AVX2_INLINE mv_part mv_load(const q_format *f, const cpu_act *act, int64_t col, int64_t k,
+                            const int groups) {
+    const act_q8_column x = act_q8_skip(act_q8_at(act, col), (int)k * Q_GROUPS);
     mv_part part;
     __m256i q[Q_GROUPS];
     for (int g = 0; g < Q_GROUPS; g++)
-        q[g] = g < groups ? _mm256_loadu_si256((const void *)(x->q + g * CPU_ACT_GROUP))
+        q[g] = g < groups ? _mm256_loadu_si256((const void *)(x.q + g * CPU_ACT_GROUP))
                           : _mm256_setzero_si256();
     for (int i = 0; i < Q_GROUPS / 2 && f->fields == NULL; i++) {
         const int near = f->apart ? i / 2 * 4 + i % 2 : 2 * i, a = f->sub == 16 ? i : near;
@@ -114,9 +118,9 @@ AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int
     }
     for (int i = 0; i < Q_GROUPS && f->is_signed; i++) part.size[i] = _mm256_abs_epi8(part.x[i]);
     if (f->fields != NULL) mv_load_fields(f, q, &part);
-    __m256i low = _mm256_loadu_si256((const void *)x->sum);
-    __m256i high = _mm256_loadu_si256((const void *)(x->sum + Q_GROUPS));
-    part.dx = _mm256_loadu_ps(x->d);
+    __m256i low = _mm256_loadu_si256((const void *)x.sum);
+    __m256i high = _mm256_loadu_si256((const void *)(x.sum + Q_GROUPS));
+    part.dx = _mm256_loadu_ps(x.d);
     if (f->sub == 16) {
         part.sum = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
         if (f->crossed) {
@@ -324,16 +328,14 @@ AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
 }
 
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready`, unless
- * it is NULL, holds the whole chunks of the only column. */
+ * it is NULL, holds the columns' whole chunks: [chunk][n_cols]. y is column `col`'s. */
 AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
                          int64_t i, int64_t stride, const cpu_act *act, int64_t col,
                          const mv_part *ready, float *y, int64_t ldy) {
     const cpu_mat *w = s->w;
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m256 acc[MV_ROWS][MV_COLS];
-    act_q8_column x[MV_COLS];
     mv_part part[MV_COLS];
-    for (int c = 0; c < n_cols; c++) x[c] = act_q8_at(act, col + c);
     /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK;
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < chunks ? near : chunks;
@@ -345,21 +347,19 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
     for (int64_t k = 0; k < chunks; k++) {
         if (k == chunks - lead)
             for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
-        for (int c = 0; c < n_cols && ready == NULL; c++) {
-            part[c] = mv_load(f, &x[c], Q_GROUPS);
-            x[c] = act_q8_skip(x[c], Q_GROUPS);
-        }
-        /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
+        for (int c = 0; c < n_cols && ready == NULL; c++)
+            part[c] = mv_load(f, act, col + c, k, Q_GROUPS);
+            /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
-            mv_chunk(f, n_cols, p[r], ahead[r], ready != NULL ? ready + k : part, acc[r]);
+            mv_chunk(f, n_cols, p[r], ahead[r], ready != NULL ? ready + k * n_cols : part, acc[r]);
             p[r] += f->chunk_bytes;
             ahead[r] += f->chunk_bytes;
         }
     }
     if (left) {
-        for (int64_t k = 0; k < chunks && ready != NULL; k++) x[0] = act_q8_skip(x[0], Q_GROUPS);
-        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c], (int)left / CPU_ACT_GROUP);
+        for (int c = 0; c < n_cols; c++)
+            part[c] = mv_load(f, act, col + c, chunks, (int)left / CPU_ACT_GROUP);
         for (int r = 0; r < n_rows; r++) {
             uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
             memcpy(tail, p[r], q_bytes(f, left));
@@ -367,38 +367,65 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
         }
     }
     for (int r = 0; r < n_rows; r++)
-        for (int c = 0; c < n_cols; c++) y[(col + c) * ldy + i + r * stride] = avx2_sum(acc[r][c]);
+        for (int c = 0; c < n_cols; c++) y[c * ldy + i + r * stride] = avx2_sum(acc[r][c]);
 }
 
-/* The same rows with every column, while they are in the cache. */
-AVX2_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_rows *s, int64_t i,
-                            int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
+/* A row with every column, while it is in the cache. */
+AVX2_INLINE void mv_row(const q_format *f, const cpu_rows *s, int64_t i, const cpu_act *x, float *y,
+                        int64_t ldy) {
     int64_t col = 0;
     for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-        mv_rows(f, n_rows, MV_COLS, s, i, stride, x, col, NULL, y, ldy);
-    for (; col < x->n_cols; col++) mv_rows(f, n_rows, 1, s, i, stride, x, col, NULL, y, ldy);
+        mv_rows(f, 1, MV_COLS, s, i, 0, x, col, NULL, y + col * ldy, ldy);
+    for (; col < x->n_cols; col++) mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y + col * ldy, ldy);
 }
 
-/* As many rows as can be taken four at a time with the only column; returns how many. */
-AVX2_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const cpu_act *x,
-                                  float *y) {
+AVX2_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, const int n_cols,
+                            mv_part *ready) {
+    for (int c = 0; c < n_cols; c++)
+        for (int64_t k = 0; k < x->n / Q_CHUNK; k++)
+            ready[k * n_cols + c] = mv_load(f, x, col + c, k, Q_GROUPS);
+}
+
+/* Groups [g0, g1) of n_groups with columns [col, col + n_cols), of which `ready` holds the chunks.
+ */
+AVX2_INLINE void mv_groups(const q_format *f, const int n_cols, const cpu_rows *s, int64_t n_groups,
+                           int64_t g0, int64_t g1, const cpu_act *x, int64_t col,
+                           const mv_part *ready, float *y, int64_t ldy) {
+    const int64_t stride = rows_stride(s, n_groups);
+    y += col * ldy;
+    for (int64_t g = g0; g < g1; g++)
+        mv_rows(f, MV_ROWS, n_cols, s, rows_first(s, g, MV_ROWS), stride, x, col, ready, y, ldy);
+}
+
+/* n_groups of rows with columns [col0, col1), which are arranged in advance. Some rows go with all
+ * columns before the next ones do: they are in the cache then. */
+AVX2_INLINE void mv_run_ready(const q_format *f, const cpu_rows *s, int64_t n_groups,
+                              const cpu_act *x, int64_t col0, int64_t col1, float *y, int64_t ldy) {
     mv_part ready[MV_READY];
-    const int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups);
-    act_q8_column col = act_q8_at(x, 0);
-    for (int64_t k = 0; k < x->n / Q_CHUNK; k++, col = act_q8_skip(col, Q_GROUPS))
-        ready[k] = mv_load(f, &col, Q_GROUPS);
-    for (int64_t g = 0; g < n_groups; g++)
-        mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, ready, y, 0);
-    return n_groups * MV_ROWS;
+    const int64_t chunks = x->n / Q_CHUNK;
+    const int64_t last = col1 - (col1 - col0) % MV_COLS; /* from here on they go alone */
+    for (int64_t c = col0; c < last; c += MV_COLS)
+        mv_arrange(f, x, c, MV_COLS, ready + (c - col0) * chunks);
+    for (int64_t c = last; c < col1; c++) mv_arrange(f, x, c, 1, ready + (c - col0) * chunks);
+    for (int64_t g = 0; g < n_groups; g += MV_BLOCK) {
+        const int64_t end = g + MV_BLOCK < n_groups ? g + MV_BLOCK : n_groups;
+        for (int64_t c = col0; c < last; c += MV_COLS)
+            mv_groups(f, MV_COLS, s, n_groups, g, end, x, c, ready + (c - col0) * chunks, y, ldy);
+        for (int64_t c = last; c < col1; c++)
+            mv_groups(f, 1, s, n_groups, g, end, x, c, ready + (c - col0) * chunks, y, ldy);
+    }
 }
 
 AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                         int64_t ldy) {
-    int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups), i = 0;
-    if (x->n_cols == 1 && x->n / Q_CHUNK <= MV_READY && n_groups > 0) i = mv_one_column(f, s, x, y);
-    for (int64_t g = i / MV_ROWS; g < n_groups; g++)
-        mv_columns(f, MV_ROWS, s, rows_first(s, g, MV_ROWS), stride, x, y, ldy);
-    for (i = n_groups * MV_ROWS; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
+    const int64_t chunks = x->n / Q_CHUNK, fit = chunks > 0 ? MV_READY / chunks : x->n_cols;
+    const int64_t at_once = fit > MV_COLS ? fit - fit % MV_COLS : fit;
+    const int64_t n_groups = at_once > 0 ? s->n / MV_ROWS : 0;
+    for (int64_t col = 0; col < x->n_cols && n_groups > 0; col += at_once) {
+        const int64_t end = col + at_once < x->n_cols ? col + at_once : x->n_cols;
+        mv_run_ready(f, s, n_groups, x, col, end, y, ldy);
+    }
+    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) mv_row(f, s, i, x, y, ldy);
 }
 
 #endif
