@@ -95,7 +95,8 @@ AVX2_INLINE __m256 q_half(const uint8_t *p) {
 AVX2_INLINE void q_two_halfs(const uint8_t *p, __m256 *first, __m256 *second) {
     int32_t halfs;
     memcpy(&halfs, p, sizeof halfs);
-    __m256 both = _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_set1_epi32(halfs)));
+    __m128d two = _mm_castps_pd(_mm_cvtph_ps(_mm_cvtsi32_si128(halfs)));
+    __m256 both = _mm256_castpd_ps(_mm256_broadcastsd_pd(two));
     *first = _mm256_moveldup_ps(both);
     *second = _mm256_movehdup_ps(both);
 }
