@@ -478,8 +478,10 @@ AVX2_INLINE void q4_K_scales(const uint8_t *block, q_scales *out) {
     __m128i both = _mm_or_si128(low, high);
     __m256 sc = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(both));
     __m256 m = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(both, 8)));
-    out->d[0] = _mm256_mul_ps(q_half(block), sc);
-    out->m[0] = _mm256_mul_ps(q_half(block + 2), m);
+    __m256 d, dmin;
+    q_two_halfs(block, &d, &dmin);
+    out->d[0] = _mm256_mul_ps(d, sc);
+    out->m[0] = _mm256_mul_ps(dmin, m);
 }
 
 AVX2_INLINE void q5_K_scales(const uint8_t *block, q_scales *out) {
