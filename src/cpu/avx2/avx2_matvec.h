@@ -257,7 +257,7 @@ AVX2_INLINE void mv_dots_pairs(const q_format *f, const int n_cols, const uint8_
         dot[c] = f->sub == 32 ? mv_sums_32(f, t[c]) : mv_sums_16(t[c], sub->scale);
 }
 
-/* Picks a half's scale from words in the order of elements, twice. */
+/* For words of 16 bits: places of a half's scales, each twice, as sums of 16 bits are pairs. */
 AVX2_INLINE __m256i mv_twice(int half) {
     const __m256i first = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
@@ -276,10 +276,10 @@ AVX2_INLINE void mv_dots_fields(const q_format *f, const int n_cols, const uint8
     for (int c = 0; c < n_cols; c++) dot[c] = _mm256_setzero_si256();
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
-        __m256i from[2], w[4], both;
+        const __m256i twice = _mm256_shuffle_epi8(scale, mv_twice(half));
+        __m256i from[2], w[4];
         f->fields(p, half, from);
         q_spread(from, mask, w);
-        both = _mm256_shuffle_epi8(scale, mv_twice(half));
         mv_prefetch(f, ahead, half, 2);
         for (int c = 0; c < n_cols; c++)
             for (int i = half * 4 / n; i < (half + 1) * 4 / n; i++) {
@@ -289,7 +289,7 @@ AVX2_INLINE void mv_dots_fields(const q_format *f, const int n_cols, const uint8
                 if (Q_DOTS_FOUR)
                     t[c][half] = sum;
                 else
-                    dot[c] = _mm256_add_epi32(dot[c], _mm256_madd_epi16(sum, both));
+                    dot[c] = _mm256_add_epi32(dot[c], _mm256_madd_epi16(sum, twice));
             }
     }
     for (int c = 0; c < n_cols; c++) {

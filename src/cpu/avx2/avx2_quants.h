@@ -74,7 +74,8 @@ typedef struct q_format {
     void (*fields)(const uint8_t *chunk, int half, __m256i out[2]);
     int at[4];       /* first bits of the fields in the four words of a lane */
     bool crossed;    /* words of a lane are groups 0 2 1 3 (4 6 5 7), else 0 1 2 3 */
-    int scale_shift; /* scales that subs gives are that many bits to the left */
+    int scale_shift; /* scales that subs gives are that many bits to the left; for Q3_K 2 * 16
+                        products of 32 << 8, 4 << 4 and 127 still have 32 bits */
 } q_format;
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
