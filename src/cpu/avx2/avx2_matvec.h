@@ -4,24 +4,20 @@
  * lines are asked for some way ahead. Sums are formed in the same order whatever the blocking is.
  *
  * Eight groups are a chunk. Its products become four vectors, one per pair of groups, that are
- * turned into one vector with the eight groups' sums; so conversion and the scales of activations
- * are paid once for all. Which elements lie where in these vectors is up to the weights
- * (avx2_quants.h); a column is brought into the same order once for all rows. */
+ * turned into one vector with the eight groups' sums (fields of bytes give such vectors at once);
+ * so conversion and the scales of activations are paid once for all. Which elements lie where in
+ * these vectors is up to the weights (avx2_quants.h); columns are brought into the same order once
+ * for all rows, as long as there is room. */
 #ifndef CPU_AVX2_MATVEC_H
 #define CPU_AVX2_MATVEC_H
 
 #include "avx2_quants.h"
 #include "rows.h"
 
-/* Whether products of bytes are added up four at a time, to words of 32 bits. Where sums of 16
- * elements are to be multiplied with scales they must fit into 16 bits. */
+/* Whether products of bytes of pairs are added up four at a time, to words of 32 bits. Those with a
+ * scale per 16 are multiplied with it while they have 16. */
 AVX2_INLINE bool mv_dots_four(const q_format *f) {
-#if defined(__AVXVNNI__)
-    return f->sub == 32 || 16 * f->top * INT8_MAX <= INT16_MAX;
-#else
-    (void)f;
-    return false;
-#endif
+    return Q_DOTS_FOUR && f->sub == 32;
 }
 
 AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
@@ -36,7 +32,8 @@ AVX2_INLINE __m256i mv_dot_four(__m256i sum, __m256i w, __m256i x) {
 enum {
     MV_ROWS = 4,    /* streams for one column */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_READY = 64,  /* chunks of a column arranged in advance: 38 KiB, n_in up to 16384 */
+    MV_BLOCK = 8,   /* groups of rows that are kept in the cache for all columns */
+    MV_READY = 256, /* chunks arranged in advance: 152 KiB, four columns of 16384 */
     MV_AHEAD = 4096 /* bytes of prefetch */
 };
 
@@ -46,6 +43,7 @@ typedef struct mv_part {
     union {
         __m256i size[Q_GROUPS];   /* their absolute values, for signed weights */
         __m256i by_bit[Q_GROUPS]; /* they in the order of q_fifth_bits */
+        __m256i start[4];         /* of fields: what sums start from, for the weights' offset */
     };
     __m256 dx;   /* scales */
     __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset */
@@ -61,14 +59,55 @@ AVX2_INLINE void mv_by_bit(const __m256i x[2], __m256i out[2]) {
     out[1] = _mm256_unpackhi_epi16(first, last);
 }
 
-/* A chunk of which `groups` are valid. Scales and sums are padded with zeros; elements are not. */
-AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int groups) {
+/* ---- fields of bytes ------------------------------------------------------------------------- */
+
+/* The vectors of a half (see q_spread) of which products are added up before they are multiplied
+ * with the half's scales. Dot products of four have room for all; others have 16 bits. */
+AVX2_INLINE int mv_run_length(const q_format *f) {
+    const int largest = f->offset != 0 ? f->offset : f->top, highest = f->at[1];
+    return Q_DOTS_FOUR || (largest << highest) * INT8_MAX * 2 * 4 <= INT16_MAX ? 4 : 2;
+}
+
+AVX2_INLINE __m256i mv_add_dot(__m256i sum, __m256i w, __m256i x) {
+    return Q_DOTS_FOUR ? mv_dot_four(sum, w, x) : _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+}
+
+AVX2_INLINE __m256i mv_places(const q_format *f) {
+    return _mm256_setr_epi32(f->at[0], f->at[1], f->at[2], f->at[3], f->at[0], f->at[1], f->at[2],
+                             f->at[3]);
+}
+
+/* The byte in all elements, as fields lie. */
+AVX2_INLINE __m256i mv_in_fields(const q_format *f, int byte) {
+    return _mm256_sllv_epi32(_mm256_set1_epi8((char)byte), mv_places(f));
+}
+
+/* Vector j of half h: elements 16 h + 4 j .. + 3 of all groups. */
+AVX2_INLINE void mv_load_fields(const q_format *f, const __m256i q[Q_GROUPS], mv_part *part) {
+    const int n = mv_run_length(f);
+    for (int g = 0; g < Q_GROUPS; g++)
+        part->x[g] = q[f->crossed ? g / 4 * 4 + g % 2 * 2 + g % 4 / 2 : g];
+    avx2_transpose8(part->x);
+    for (int i = 0; i < Q_GROUPS / n && f->offset != 0; i++) {
+        __m256i sum = _mm256_setzero_si256();
+        for (int j = 0; j < n; j++)
+            sum = mv_add_dot(sum, mv_in_fields(f, f->offset), part->x[i * n + j]);
+        part->start[i] = Q_DOTS_FOUR ? _mm256_sub_epi32(_mm256_setzero_si256(), sum)
+                                     : _mm256_sub_epi16(_mm256_setzero_si256(), sum);
+    }
+}
+
+/* Chunk k of column `col`, of which `groups` are valid. Scales and sums are padded with zeros;
+ * elements are not. */
+AVX2_INLINE mv_part mv_load(const q_format *f, const cpu_act *act, int64_t col, int64_t k,
+                            const int groups) {
+    const act_q8_column x = act_q8_skip(act_q8_at(act, col), (int)k * Q_GROUPS);
     mv_part part;
     __m256i q[Q_GROUPS];
     for (int g = 0; g < Q_GROUPS; g++)
-        q[g] = g < groups ? _mm256_loadu_si256((const void *)(x->q + g * CPU_ACT_GROUP))
+        q[g] = g < groups ? _mm256_loadu_si256((const void *)(x.q + g * CPU_ACT_GROUP))
                           : _mm256_setzero_si256();
-    for (int i = 0; i < Q_GROUPS / 2; i++) {
+    for (int i = 0; i < Q_GROUPS / 2 && f->fields == NULL; i++) {
         const int near = f->apart ? i / 2 * 4 + i % 2 : 2 * i, a = f->sub == 16 ? i : near;
         const int b = a + (f->sub == 16 ? 4 : f->apart ? 2 : 1);
         __m256i first = _mm256_permute2x128_si256(q[a], q[b], 0x20);
@@ -78,11 +117,17 @@ AVX2_INLINE mv_part mv_load(const q_format *f, const act_q8_column *x, const int
         if (f->bits != NULL) mv_by_bit(part.x + 2 * i, part.by_bit + 2 * i);
     }
     for (int i = 0; i < Q_GROUPS && f->is_signed; i++) part.size[i] = _mm256_abs_epi8(part.x[i]);
-    __m256i low = _mm256_loadu_si256((const void *)x->sum);
-    __m256i high = _mm256_loadu_si256((const void *)(x->sum + Q_GROUPS));
-    part.dx = _mm256_loadu_ps(x->d);
+    if (f->fields != NULL) mv_load_fields(f, q, &part);
+    __m256i low = _mm256_loadu_si256((const void *)x.sum);
+    __m256i high = _mm256_loadu_si256((const void *)(x.sum + Q_GROUPS));
+    part.dx = _mm256_loadu_ps(x.d);
     if (f->sub == 16) {
         part.sum = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+        if (f->crossed) {
+            const __m256i order = _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7);
+            part.dx = _mm256_permutevar8x32_ps(part.dx, order);
+        }
+        part.dx = _mm256_mul_ps(part.dx, _mm256_set1_ps(1.0f / (float)(1 << f->scale_shift)));
         return part;
     }
     /* sums of pairs come out as groups 0 1 4 5 2 3 6 7 */
@@ -157,67 +202,128 @@ AVX2_INLINE __m256i mv_quarter_32(__m256i a, __m256i b) {
     return _mm256_add_epi32(s[0], s[1]);
 }
 
+/* Per lane: neighbours of a, then those of b. Sums of 32 bits that have n products each and would
+ * fit into 16 are packed, which takes fewer instructions than adding them up as they are. */
+AVX2_INLINE bool mv_packs(const q_format *f, int n) {
+    return mv_dots_four(f) && mv_fits(f, n);
+}
+AVX2_INLINE __m256i mv_pack(__m256i a, __m256i b) {
+    return q_widen(_mm256_packs_epi32(a, b));
+}
+
 /* Sums of eight groups, one scale each, in the order of scales. */
 AVX2_INLINE __m256i mv_sums_32(const q_format *f, const __m256i t[4]) {
     const __m256i order = f->apart ? _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7)
                                    : _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    __m256i sum = mv_quarter(f, 16, mv_halve(f, 8, t[0], t[1]), mv_halve(f, 8, t[2], t[3]));
+    __m256i a = mv_packs(f, 8) ? mv_pack(t[0], t[1]) : mv_halve(f, 8, t[0], t[1]);
+    __m256i b = mv_packs(f, 8) ? mv_pack(t[2], t[3]) : mv_halve(f, 8, t[2], t[3]);
+    __m256i sum = mv_packs(f, 16) ? mv_pack(a, b) : mv_quarter(f, 16, a, b);
     return _mm256_permutevar8x32_epi32(mv_narrow(f, 16) ? q_widen(sum) : sum, order);
 }
 
-/* The same with two scales per group, which are multiplied with sums of 16 bits: pairs of such
- * sums, or those of 32 bits that would fit. */
-AVX2_INLINE __m256i mv_sums_16(const q_format *f, const __m256i t[4], __m256i scale) {
-    const __m256i zero = _mm256_setzero_si256();
-    const bool four = mv_dots_four(f);
-    __m256i low = _mm256_unpacklo_epi16(scale, four ? zero : scale);
-    __m256i high = _mm256_unpackhi_epi16(scale, four ? zero : scale);
-    __m256i a, b;
-    if (mv_fits(f, 8)) {
-        a = _mm256_madd_epi16(mv_quarter(f, 8, t[0], t[1]), low);
-        b = _mm256_madd_epi16(mv_quarter(f, 8, t[2], t[3]), high);
-    } else {
-        __m256i p[4];
-        for (int i = 0; i < 4; i++) {
-            __m256i two = i < 2 ? low : high;
-            two = i % 2 == 0 ? _mm256_unpacklo_epi32(two, two) : _mm256_unpackhi_epi32(two, two);
-            p[i] = _mm256_madd_epi16(t[i], two);
-        }
-        a = mv_quarter_32(p[0], p[1]);
-        b = mv_quarter_32(p[2], p[3]);
+/* The same with two scales per group, which are multiplied with sums of 16 bits. */
+AVX2_INLINE __m256i mv_sums_16(const __m256i t[4], __m256i scale) {
+    __m256i low = _mm256_unpacklo_epi16(scale, scale), high = _mm256_unpackhi_epi16(scale, scale);
+    __m256i p[4];
+    for (int i = 0; i < 4; i++) {
+        __m256i two = i < 2 ? low : high;
+        two = i % 2 == 0 ? _mm256_unpacklo_epi32(two, two) : _mm256_unpackhi_epi32(two, two);
+        p[i] = _mm256_madd_epi16(t[i], two);
     }
-    return mv_quarter_32(a, b);
+    return mv_quarter_32(mv_quarter_32(p[0], p[1]), mv_quarter_32(p[2], p[3]));
+}
+
+AVX2_INLINE void mv_prefetch(const q_format *f, const uint8_t *ahead, int step, int n_steps) {
+    const int lines = (f->chunk_bytes + 63) / 64;
+    for (int line = lines * step / n_steps; line < lines * (step + 1) / n_steps; line++)
+        _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
+}
+
+/* Sums of products with a chunk's pairs, without the weights' offset. */
+AVX2_INLINE void mv_dots_pairs(const q_format *f, const int n_cols, const uint8_t *p,
+                               const uint8_t *ahead, const mv_part *x, const q_subs *sub,
+                               __m256i dot[MV_COLS]) {
+    const int steps = Q_GROUPS / 2;
+    __m256i t[MV_COLS][4];
+#pragma GCC unroll 4
+    for (int i = 0; i < steps; i++) {
+        __m256i w[4];
+        f->pair(p, i, w);
+        if (f->bits != NULL) f->bits(p, i, w + 2);
+        mv_prefetch(f, ahead, i, steps);
+        for (int c = 0; c < n_cols; c++) t[c][i] = mv_pair(f, w, &x[c], i);
+    }
+    for (int c = 0; c < n_cols; c++)
+        dot[c] = f->sub == 32 ? mv_sums_32(f, t[c]) : mv_sums_16(t[c], sub->scale);
+}
+
+/* For words of 16 bits: places of a half's scales, each twice, as sums of 16 bits are pairs. */
+AVX2_INLINE __m256i mv_twice(int half) {
+    const __m256i first = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+    return _mm256_add_epi8(first, _mm256_set1_epi8((char)(2 * half)));
+}
+
+/* Sums of products with a chunk's fields, times the scales, and with the offset. Sums of both halfs
+ * that have 32 bits each but fit into 16 meet their scales together; others, pairs of 16 bits, one
+ * after the other. */
+AVX2_INLINE void mv_dots_fields(const q_format *f, const int n_cols, const uint8_t *p,
+                                const uint8_t *ahead, const mv_part *x, __m256i scale,
+                                __m256i dot[MV_COLS]) {
+    const __m256i at = mv_places(f), mask = mv_in_fields(f, f->top);
+    const int n = mv_run_length(f);
+    __m256i t[MV_COLS][2];
+    for (int c = 0; c < n_cols; c++) dot[c] = _mm256_setzero_si256();
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const __m256i twice = _mm256_shuffle_epi8(scale, mv_twice(half));
+        __m256i from[2], w[4];
+        f->fields(p, half, from);
+        q_spread(from, mask, w);
+        mv_prefetch(f, ahead, half, 2);
+        for (int c = 0; c < n_cols; c++)
+            for (int i = half * 4 / n; i < (half + 1) * 4 / n; i++) {
+                __m256i sum = f->offset != 0 ? x[c].start[i] : _mm256_setzero_si256();
+                for (int j = i * n; j < (i + 1) * n; j++)
+                    sum = mv_add_dot(sum, w[j % 4], x[c].x[j]);
+                if (Q_DOTS_FOUR)
+                    t[c][half] = sum;
+                else
+                    dot[c] = _mm256_add_epi32(dot[c], _mm256_madd_epi16(sum, twice));
+            }
+    }
+    for (int c = 0; c < n_cols; c++) {
+        if (!Q_DOTS_FOUR) {
+            dot[c] = _mm256_srav_epi32(dot[c], at);
+            continue;
+        }
+        __m256i low = _mm256_srav_epi32(t[c][0], at);
+        __m256i high = _mm256_sllv_epi32(t[c][1], _mm256_sub_epi32(_mm256_set1_epi32(16), at));
+        dot[c] = _mm256_madd_epi16(_mm256_blend_epi16(low, high, 0xaa), scale);
+    }
 }
 
 /* A chunk of a row times n_cols columns. Meanwhile the chunk at `ahead` is prefetched. */
 AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
                           const uint8_t *ahead, const mv_part *x, __m256 acc[MV_COLS]) {
-    const int lines = (f->chunk_bytes + 63) / 64, steps = Q_GROUPS / 2;
-    __m256i t[MV_COLS][4];
+    __m256i dots[MV_COLS];
     q_scales s;
     q_subs sub;
     if (f->sub == 32)
         f->scales(p, &s);
     else
         f->subs(p, &sub);
-#pragma GCC unroll 4
-    for (int i = 0; i < steps; i++) {
-        __m256i w[4];
-        f->pair(p, i, w);
-        if (f->bits != NULL) f->bits(p, i, w + 2);
-        for (int line = lines * i / steps; line < lines * (i + 1) / steps; line++)
-            _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
-        for (int c = 0; c < n_cols; c++) t[c][i] = mv_pair(f, w, &x[c], i);
-    }
+    if (f->fields != NULL)
+        mv_dots_fields(f, n_cols, p, ahead, x, sub.scale, dots);
+    else
+        mv_dots_pairs(f, n_cols, p, ahead, x, &sub, dots);
     for (int c = 0; c < n_cols; c++) {
-        __m256i dot;
+        __m256i dot = dots[c];
         if (f->sub == 32) {
-            dot = mv_sums_32(f, t[c]);
             if (f->offset != 0) dot = _mm256_sub_epi32(dot, x[c].sum);
             if (f->has_min) acc[c] = _mm256_fnmadd_ps(s.m[0], x[c].lift, acc[c]);
         } else {
-            dot = mv_sums_16(f, t[c], sub.scale);
-            if (f->offset != 0) { /* a power of two */
+            if (f->offset != 0 && f->fields == NULL) { /* a power of two */
                 __m256i off = _mm256_madd_epi16(sub.scale, x[c].sum);
                 dot = _mm256_sub_epi32(dot,
                                        _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
@@ -233,16 +339,14 @@ AVX2_INLINE void mv_chunk(const q_format *f, const int n_cols, const uint8_t *p,
 }
 
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready`, unless
- * it is NULL, holds the whole chunks of the only column. */
+ * it is NULL, holds the columns' whole chunks: [chunk][n_cols]. y is column `col`'s. */
 AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
                          int64_t i, int64_t stride, const cpu_act *act, int64_t col,
                          const mv_part *ready, float *y, int64_t ldy) {
     const cpu_mat *w = s->w;
     const uint8_t *p[MV_ROWS], *ahead[MV_ROWS];
     __m256 acc[MV_ROWS][MV_COLS];
-    act_q8_column x[MV_COLS];
     mv_part part[MV_COLS];
-    for (int c = 0; c < n_cols; c++) x[c] = act_q8_at(act, col + c);
     /* The prefetch is `lead` chunks early: that much before a row's end it leaves for the next. */
     const int64_t chunks = w->n_in / Q_CHUNK, left = w->n_in % Q_CHUNK;
     const int64_t near = MV_AHEAD / f->chunk_bytes, lead = near < chunks ? near : chunks;
@@ -254,21 +358,19 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
     for (int64_t k = 0; k < chunks; k++) {
         if (k == chunks - lead)
             for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
-        for (int c = 0; c < n_cols && ready == NULL; c++) {
-            part[c] = mv_load(f, &x[c], Q_GROUPS);
-            x[c] = act_q8_skip(x[c], Q_GROUPS);
-        }
-        /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
+        for (int c = 0; c < n_cols && ready == NULL; c++)
+            part[c] = mv_load(f, act, col + c, k, Q_GROUPS);
+            /* Unrolled, pointers and sums stay in registers: 21 instead of 16 GB/s for Q4_0. */
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
-            mv_chunk(f, n_cols, p[r], ahead[r], ready != NULL ? ready + k : part, acc[r]);
+            mv_chunk(f, n_cols, p[r], ahead[r], ready != NULL ? ready + k * n_cols : part, acc[r]);
             p[r] += f->chunk_bytes;
             ahead[r] += f->chunk_bytes;
         }
     }
     if (left) {
-        for (int64_t k = 0; k < chunks && ready != NULL; k++) x[0] = act_q8_skip(x[0], Q_GROUPS);
-        for (int c = 0; c < n_cols; c++) part[c] = mv_load(f, &x[c], (int)left / CPU_ACT_GROUP);
+        for (int c = 0; c < n_cols; c++)
+            part[c] = mv_load(f, act, col + c, chunks, (int)left / CPU_ACT_GROUP);
         for (int r = 0; r < n_rows; r++) {
             uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
             memcpy(tail, p[r], q_bytes(f, left));
@@ -276,38 +378,65 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
         }
     }
     for (int r = 0; r < n_rows; r++)
-        for (int c = 0; c < n_cols; c++) y[(col + c) * ldy + i + r * stride] = avx2_sum(acc[r][c]);
+        for (int c = 0; c < n_cols; c++) y[c * ldy + i + r * stride] = avx2_sum(acc[r][c]);
 }
 
-/* The same rows with every column, while they are in the cache. */
-AVX2_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_rows *s, int64_t i,
-                            int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
+/* A row with every column, while it is in the cache. */
+AVX2_INLINE void mv_row(const q_format *f, const cpu_rows *s, int64_t i, const cpu_act *x, float *y,
+                        int64_t ldy) {
     int64_t col = 0;
     for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-        mv_rows(f, n_rows, MV_COLS, s, i, stride, x, col, NULL, y, ldy);
-    for (; col < x->n_cols; col++) mv_rows(f, n_rows, 1, s, i, stride, x, col, NULL, y, ldy);
+        mv_rows(f, 1, MV_COLS, s, i, 0, x, col, NULL, y + col * ldy, ldy);
+    for (; col < x->n_cols; col++) mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y + col * ldy, ldy);
 }
 
-/* As many rows as can be taken four at a time with the only column; returns how many. */
-AVX2_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const cpu_act *x,
-                                  float *y) {
+AVX2_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, const int n_cols,
+                            mv_part *ready) {
+    for (int c = 0; c < n_cols; c++)
+        for (int64_t k = 0; k < x->n / Q_CHUNK; k++)
+            ready[k * n_cols + c] = mv_load(f, x, col + c, k, Q_GROUPS);
+}
+
+/* Groups [g0, g1) of n_groups with columns [col, col + n_cols), of which `ready` holds the chunks.
+ */
+AVX2_INLINE void mv_groups(const q_format *f, const int n_cols, const cpu_rows *s, int64_t n_groups,
+                           int64_t g0, int64_t g1, const cpu_act *x, int64_t col,
+                           const mv_part *ready, float *y, int64_t ldy) {
+    const int64_t stride = rows_stride(s, n_groups);
+    y += col * ldy;
+    for (int64_t g = g0; g < g1; g++)
+        mv_rows(f, MV_ROWS, n_cols, s, rows_first(s, g, MV_ROWS), stride, x, col, ready, y, ldy);
+}
+
+/* n_groups of rows with columns [col0, col1), which are arranged in advance. Some rows go with all
+ * columns before the next ones do: they are in the cache then. */
+AVX2_INLINE void mv_run_ready(const q_format *f, const cpu_rows *s, int64_t n_groups,
+                              const cpu_act *x, int64_t col0, int64_t col1, float *y, int64_t ldy) {
     mv_part ready[MV_READY];
-    const int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups);
-    act_q8_column col = act_q8_at(x, 0);
-    for (int64_t k = 0; k < x->n / Q_CHUNK; k++, col = act_q8_skip(col, Q_GROUPS))
-        ready[k] = mv_load(f, &col, Q_GROUPS);
-    for (int64_t g = 0; g < n_groups; g++)
-        mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, ready, y, 0);
-    return n_groups * MV_ROWS;
+    const int64_t chunks = x->n / Q_CHUNK;
+    const int64_t last = col1 - (col1 - col0) % MV_COLS; /* from here on they go alone */
+    for (int64_t c = col0; c < last; c += MV_COLS)
+        mv_arrange(f, x, c, MV_COLS, ready + (c - col0) * chunks);
+    for (int64_t c = last; c < col1; c++) mv_arrange(f, x, c, 1, ready + (c - col0) * chunks);
+    for (int64_t g = 0; g < n_groups; g += MV_BLOCK) {
+        const int64_t end = g + MV_BLOCK < n_groups ? g + MV_BLOCK : n_groups;
+        for (int64_t c = col0; c < last; c += MV_COLS)
+            mv_groups(f, MV_COLS, s, n_groups, g, end, x, c, ready + (c - col0) * chunks, y, ldy);
+        for (int64_t c = last; c < col1; c++)
+            mv_groups(f, 1, s, n_groups, g, end, x, c, ready + (c - col0) * chunks, y, ldy);
+    }
 }
 
 AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                         int64_t ldy) {
-    int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups), i = 0;
-    if (x->n_cols == 1 && x->n / Q_CHUNK <= MV_READY && n_groups > 0) i = mv_one_column(f, s, x, y);
-    for (int64_t g = i / MV_ROWS; g < n_groups; g++)
-        mv_columns(f, MV_ROWS, s, rows_first(s, g, MV_ROWS), stride, x, y, ldy);
-    for (i = n_groups * MV_ROWS; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
+    const int64_t chunks = x->n / Q_CHUNK, fit = chunks > 0 ? MV_READY / chunks : x->n_cols;
+    const int64_t at_once = fit > MV_COLS ? fit - fit % MV_COLS : fit;
+    const int64_t n_groups = at_once > 0 ? s->n / MV_ROWS : 0;
+    for (int64_t col = 0; col < x->n_cols && n_groups > 0; col += at_once) {
+        const int64_t end = col + at_once < x->n_cols ? col + at_once : x->n_cols;
+        mv_run_ready(f, s, n_groups, x, col, end, y, ldy);
+    }
+    for (int64_t i = n_groups * MV_ROWS; i < s->n; i++) mv_row(f, s, i, x, y, ldy);
 }
 
 #endif

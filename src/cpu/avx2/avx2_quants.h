@@ -8,9 +8,10 @@
  *
  * Matvec takes two groups at once, one per 128-bit lane: that is cheaper than two groups in element
  * order, and so is adding up their products. Types with one scale per 32 put elements 0..15 of both
- * into one vector and 16..31 into another. Types with one per 16 put the first eight of either half
- * into one and the last eight into another, so that 64 bits belong to one scale; their scales are
- * small integers, and products are multiplied with them before they are added up any further.
+ * into one vector and 16..31 into another. Q6_K, with one per 16, puts the first eight of either
+ * half into one and the last eight into another, so that 64 bits belong to one scale; its scales
+ * are small integers, and products are multiplied with them before they are added up any further.
+ * Where elements of several groups share a byte (Q2_K, Q3_K), they are not unpacked: see q_spread.
  *
  * Instructions that multiply bytes want unsigned weights. Those of AVX-VNNI take all of 0..255, so
  * where they are there signed bytes are raised by 128, and that is their offset. Without them sums
@@ -34,9 +35,9 @@ enum {
 };
 
 #if defined(__AVXVNNI__)
-enum { Q_RAISE = 128 }; /* of signed bytes */
+enum { Q_DOTS_FOUR = 1, Q_RAISE = 128 /* of signed bytes */ };
 #else
-enum { Q_RAISE = 0 };
+enum { Q_DOTS_FOUR = 0, Q_RAISE = 0 };
 #endif
 
 /* Scales of a chunk. One per 32 elements: d[0], m[0] hold eight. One per 16: all hold 16. */
@@ -69,6 +70,12 @@ typedef struct q_format {
     void (*bits)(const uint8_t *chunk, int pair, __m256i out[2]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
     void (*subs)(const uint8_t *chunk, q_subs *out); /* sub 16 only */
+    /* Fields of bytes, instead of pairs: see q_spread. Half 0: elements 0..15 of all groups. */
+    void (*fields)(const uint8_t *chunk, int half, __m256i out[2]);
+    int at[4];       /* first bits of the fields in the four words of a lane */
+    bool crossed;    /* words of a lane are groups 0 2 1 3 (4 6 5 7), else 0 1 2 3 */
+    int scale_shift; /* scales that subs gives are that many bits to the left; for Q3_K 2 * 16
+                        products of 32 << 8, 4 << 4 and 127 still have 32 bits */
 } q_format;
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
@@ -84,6 +91,15 @@ AVX2_INLINE int16_t q_word(const uint8_t *p) {
 
 AVX2_INLINE __m256 q_half(const uint8_t *p) {
     return _mm256_cvtph_ps(_mm_set1_epi16(q_word(p)));
+}
+
+AVX2_INLINE void q_two_halfs(const uint8_t *p, __m256 *first, __m256 *second) {
+    int32_t halfs;
+    memcpy(&halfs, p, sizeof halfs);
+    __m128d two = _mm_castps_pd(_mm_cvtph_ps(_mm_cvtsi32_si128(halfs)));
+    __m256 both = _mm256_castpd_ps(_mm256_broadcastsd_pd(two));
+    *first = _mm256_moveldup_ps(both);
+    *second = _mm256_movehdup_ps(both);
 }
 
 /* Halfs at the same place p of eight blocks, as they are. */
@@ -345,6 +361,18 @@ AVX2_INLINE void q_scale_words(__m256i sc, __m256 d, __m256 out[2]) {
         if (has_min) q_scale_words(s.min, s.dmin, out->m);                                         \
     }
 
+/* Four elements of each of four groups, as fields of the same four bytes, are a word of 32 bits. It
+ * is copied to all words of a lane, and each copy keeps the field of one group where it is: sums of
+ * products need no adding up across words, and come out as many bits to the left as the field lies.
+ * Words 0 and 1 are copies from one vector, words 2 and 3 from another. */
+AVX2_INLINE void q_spread(const __m256i from[2], __m256i mask, __m256i out[4]) {
+    __m256 a = _mm256_castsi256_ps(from[0]), b = _mm256_castsi256_ps(from[1]);
+    out[0] = _mm256_and_si256(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x00)), mask);
+    out[1] = _mm256_and_si256(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x55)), mask);
+    out[2] = _mm256_and_si256(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xaa)), mask);
+    out[3] = _mm256_and_si256(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xff)), mask);
+}
+
 /* 32 bytes each at a and b, where planes of groups g and g + 4 lie, become vectors as pairs of
  * groups want them. */
 AVX2_INLINE void q_interleave(const uint8_t *a, const uint8_t *b, __m256i out[2]) {
@@ -361,17 +389,16 @@ AVX2_INLINE __m256i q2_K_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 4 * 32, group % 4 * 2, 0, 3);
 }
 
-AVX2_INLINE void q2_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
-    q_interleave(block + 16, block + 48, out);
-    for (int i = 0; i < 2; i++) out[i] = q_low_bits(out[i], 2 * pair, 3);
+AVX2_INLINE void q2_K_fields(const uint8_t *block, int half, __m256i out[2]) {
+    out[0] = q_two(block + 16 + 16 * half, block + 48 + 16 * half);
+    out[1] = Q_DOTS_FOUR ? out[0] : _mm256_srli_epi16(out[0], 4);
 }
 
 AVX2_INLINE void q2_K_subs(const uint8_t *block, q_subs *out) {
     __m256i both = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)block));
     out->scale = _mm256_and_si256(both, _mm256_set1_epi16(15));
     out->min = _mm256_srli_epi16(both, 4);
-    out->d = q_half(block + 80);
-    out->dmin = q_half(block + 82);
+    q_two_halfs(block + 80, &out->d, &out->dmin);
 }
 Q_SUB_SCALES(q2_K, true)
 
@@ -381,35 +408,45 @@ AVX2_INLINE __m256i q3_K_quants(const uint8_t *block, int group) {
 }
 
 /* A nibble of the plane of one bit has those of groups 0..3, or of 4..7. Two look-ups bring them
- * above the two bits of groups 0 and 2 and of groups 1 and 3, which are unpacked together. */
-AVX2_INLINE void q3_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+ * above the two bits of groups 0 and 2 and of groups 1 and 3. */
+AVX2_INLINE void q3_K_fields(const uint8_t *block, int half, __m256i out[2]) {
     const __m128i even = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
     const __m128i odd = _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68);
-    __m256i high = _mm256_loadu_si256((const void *)block);
-    __m256i of[2] = {_mm256_permute4x64_epi64(high, 0x88), _mm256_permute4x64_epi64(high, 0xdd)};
-    q_interleave(block + 32, block + 64, out);
-    for (int i = 0; i < 2; i++) {
-        of[i] = _mm256_srlv_epi64(of[i], _mm256_setr_epi64x(0, 0, 4, 4));
-        of[i] = _mm256_and_si256(of[i], _mm256_set1_epi8(15));
-        __m256i two = q_low_bits(out[i], pair % 2 * 2, 0x33);
-        two = _mm256_or_si256(two, q_look_up(of[i], pair % 2 ? odd : even));
-        out[i] = q_low_bits(two, pair / 2 * 4, 15);
-    }
+    __m256i low = q_two(block + 32 + 16 * half, block + 64 + 16 * half);
+    __m256i high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(block + 16 * half)));
+    high = _mm256_srlv_epi64(high, _mm256_setr_epi64x(0, 0, 4, 4));
+    high = _mm256_and_si256(high, _mm256_set1_epi8(15));
+    out[0] = _mm256_or_si256(q_low_bits(low, 0, 0x33), q_look_up(high, even));
+    out[1] = _mm256_or_si256(q_low_bits(low, 2, 0x33), q_look_up(high, odd));
 }
 
-/* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. */
-AVX2_INLINE void q3_K_subs(const uint8_t *block, q_subs *out) {
+/* The first eight bytes of lane 0 (1): scales 0..7 (8..15). Low nibbles of both share 8 bytes; the
+ * high two bits of all share the next 4. */
+AVX2_INLINE __m256i q3_K_scale_bytes(const uint8_t *block) {
+    const __m128i tops = _mm_setr_epi8(-32, -16, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    int64_t low;
     int32_t high;
+    memcpy(&low, block + 96, sizeof low);
     memcpy(&high, block + 104, sizeof high);
-    __m128i nibbles = _mm_loadl_epi64((const void *)(block + 96));
-    nibbles = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));
-    __m128i top = _mm_srlv_epi32(_mm_set1_epi32(high), _mm_setr_epi32(0, 2, 4, 6));
-    top = _mm_slli_epi16(_mm_and_si128(top, _mm_set1_epi8(3)), 4);
-    __m128i sc = _mm_or_si128(_mm_and_si128(nibbles, _mm_set1_epi8(15)), top);
-    out->scale = _mm256_cvtepi8_epi16(_mm_sub_epi8(sc, _mm_set1_epi8(32)));
+    __m256i l = _mm256_srlv_epi64(_mm256_set1_epi64x(low), _mm256_setr_epi64x(0, 0, 4, 4));
+    __m256i h = _mm256_srlv_epi32(_mm256_set1_epi32(high),
+                                  _mm256_setr_epi32(0, 2, 0, 2, 4, 6, 4, 6));
+    h = q_look_up(_mm256_and_si256(h, _mm256_set1_epi8(3)), tops);
+    return _mm256_or_si256(_mm256_and_si256(l, _mm256_set1_epi8(15)), h);
+}
+
+AVX2_INLINE void q3_K_scales(const uint8_t *block, q_scales *out) {
+    __m256i sc = _mm256_permute4x64_epi64(q3_K_scale_bytes(block), 0x08);
+    q_scale_words(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(sc)), q_half(block + 108), out->d);
+}
+
+/* For fields: the order is theirs, and bytes become the upper halfs of words. */
+AVX2_INLINE void q3_K_subs(const uint8_t *block, q_subs *out) {
+    const __m256i place = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 2, -1, 3, -1, 6, -1, 7));
+    out->scale = _mm256_shuffle_epi8(q3_K_scale_bytes(block), place);
     out->d = q_half(block + 108);
 }
-Q_SUB_SCALES(q3_K, false)
 
 AVX2_INLINE __m256i q4_K_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
@@ -442,8 +479,10 @@ AVX2_INLINE void q4_K_scales(const uint8_t *block, q_scales *out) {
     __m128i both = _mm_or_si128(low, high);
     __m256 sc = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(both));
     __m256 m = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(both, 8)));
-    out->d[0] = _mm256_mul_ps(q_half(block), sc);
-    out->m[0] = _mm256_mul_ps(q_half(block + 2), m);
+    __m256 d, dmin;
+    q_two_halfs(block, &d, &dmin);
+    out->d[0] = _mm256_mul_ps(d, sc);
+    out->m[0] = _mm256_mul_ps(dmin, m);
 }
 
 AVX2_INLINE void q5_K_scales(const uint8_t *block, q_scales *out) {
@@ -521,9 +560,10 @@ AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
 
 #define Q_FORMAT(name, ...)                                                                        \
     static const q_format name##_format = {                                                        \
-        .quants = name##_quants, .pair = name##_pair, .scales = name##_scales, __VA_ARGS__}
-#define Q_FORMAT_32(name, ...) Q_FORMAT(name, .sub = 32, __VA_ARGS__)
-#define Q_FORMAT_16(name, ...) Q_FORMAT(name, .sub = 16, .subs = name##_subs, __VA_ARGS__)
+        .quants = name##_quants, .scales = name##_scales, __VA_ARGS__}
+#define Q_FORMAT_32(name, ...)     Q_FORMAT(name, .sub = 32, .pair = name##_pair, __VA_ARGS__)
+#define Q_FORMAT_16(name, ...)     Q_FORMAT(name, .sub = 16, .subs = name##_subs, __VA_ARGS__)
+#define Q_FORMAT_FIELDS(name, ...) Q_FORMAT_16(name, .fields = name##_fields, __VA_ARGS__)
 #define Q_FORMAT_SIGNED(name, ...)                                                                 \
     Q_FORMAT_32(name, .is_signed = !Q_RAISE, .offset = Q_RAISE, __VA_ARGS__)
 
@@ -535,11 +575,13 @@ Q_FORMAT_32(q5_1, .chunk_bytes = 8 * 24, .bits = q5_1_bits, .top = 31, .has_min 
 Q_FORMAT_SIGNED(q8_0, .chunk_bytes = 8 * 34, .top = 128);
 Q_FORMAT_SIGNED(iq4_nl, .chunk_bytes = 8 * 18, .top = 127);
 Q_FORMAT_32(mxfp4, .chunk_bytes = 8 * 17, .top = 24, .offset = 12, .narrow = true);
-Q_FORMAT_16(q2_K, .chunk_bytes = 84, .top = 3, .has_min = true, .narrow = true);
-Q_FORMAT_16(q3_K, .chunk_bytes = 110, .top = 7, .offset = 4, .narrow = true);
+Q_FORMAT_FIELDS(q2_K, .chunk_bytes = 84, .top = 3, .has_min = true, .narrow = true,
+                .at = {0, 2, Q_DOTS_FOUR ? 4 : 0, Q_DOTS_FOUR ? 6 : 2});
+Q_FORMAT_FIELDS(q3_K, .chunk_bytes = 110, .top = 7, .offset = 4, .narrow = true, .at = {0, 4, 0, 4},
+                .crossed = true, .scale_shift = 8);
 Q_FORMAT_32(q4_K, .chunk_bytes = 144, .apart = true, .top = 15, .has_min = true, .narrow = true);
 Q_FORMAT_32(q5_K, .chunk_bytes = 176, .apart = true, .top = 31, .has_min = true);
-Q_FORMAT_16(q6_K, .chunk_bytes = 210, .top = 63, .offset = 32, .narrow = true);
+Q_FORMAT_16(q6_K, .pair = q6_K_pair, .chunk_bytes = 210, .top = 63, .offset = 32, .narrow = true);
 Q_FORMAT_SIGNED(iq4_xs, .chunk_bytes = 136, .top = 127);
 
 /* Products of signed bytes, pairs added: |w| <= 128 and |x| <= 127 keep this within 16 bits. */
