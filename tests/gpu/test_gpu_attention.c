@@ -30,7 +30,7 @@ static void check_encoded(const void *q8, const float *device_x, int64_t ld, int
 }
 
 static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
-    int64_t ld = n + 3;
+    int64_t ld = n / 4 * 4 + 8;
     float *x = case_random(ld * n_cols, 3), *w = case_random(n, 1), *b = case_random(n, 1);
     float *y = case_host((size_t)(ld * n_cols) * 4);
     for (int64_t i = 0; i < ld * n_cols; i++) x[i] += centred ? 5 : 0;
