@@ -33,7 +33,7 @@ TSAN = TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1
 CTEST = ctest --output-on-failure --no-tests=error
 # Under TSan everything that starts threads, but not the long comparisons of numbers, which run the
 # same code again and are checked by the other two suites.
-TSAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|novella|perplexity_novella|quantize|kernel|attention|ops|prepare_models|synth|synth_prepared|cli_json|cli_place|cli_prepare|cli_sampling|cli_nomem|samplers?|imatrix|gpu_matmul_float|prepare_errors|model_hostile|bench)$$
+TSAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|novella|perplexity_novella|quantize|kernel|attention|ops|prepare_models|synth|synth_prepared|cli_json|cli_place|cli_prepare|cli_sampling|cli_nomem|samplers?|imatrix|predictor|prepare_errors|model_hostile|bench)$$
 # Whole models once more, minutes each: what they run is in the tests that stay.
 ASAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|novella|perplexity_novella|prepare_models)$$
 
