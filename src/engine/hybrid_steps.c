@@ -288,17 +288,10 @@ static void enqueue_down(hybrid *h, const plan_step *s, const hybrid_step *w,
                          const hybrid_shape *p) {
     const plan_ffn *f = s->ffn;
     if (!hybrid_by_neuron(f->neurons, p->few)) {
-        const gpu_matmul product = {
-            .w = w->down,
-            .in = {.x = h->buf[BUF_GATE], .ldx = width_of(h, BUF_GATE), .n_cols = p->n_cols},
-            .bias = w->down_bias,
-            .scale = f->down.scale,
-            .scale_last = f->down.scale_last,
-            .add = true,
-            .y = h->buf[BUF_X],
-            .ldy = width_of(h, BUF_X),
-            .precise = h->precise,
-            .scratch = h->halves};
+        const gpu_input in = {
+            .x = h->buf[BUF_GATE], .ldx = width_of(h, BUF_GATE), .n_cols = p->n_cols};
+        const gpu_matmul product = product_of(h, &f->down, &w->down, w->down_bias, &in, BUF_X,
+                                              true);
         ops_of(h)->matmul_t(h->stream, &product);
         return;
     }

@@ -33,11 +33,7 @@ template <> struct gpu_dot_kind<false> {
             float v[F::floats];
             if (k + F::floats <= n) {
                 GPU_UNROLL
-                for (int i = 0; i < F::floats; i += 4) {
-                    const uint4 u = gpu_load16(x + i);
-                    v[i] = gpu_bits_float(u.x), v[i + 1] = gpu_bits_float(u.y);
-                    v[i + 2] = gpu_bits_float(u.z), v[i + 3] = gpu_bits_float(u.w);
-                }
+                for (int i = 0; i < F::floats; i += 4) gpu_load4(x + i, v + i);
             } else { /* what lies behind the column is none of its */
                 GPU_UNROLL
                 for (int i = 0; i < F::floats; i++) v[i] = k + i < n ? x[i] : 0.0f;

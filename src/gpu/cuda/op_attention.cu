@@ -17,7 +17,10 @@
  * Parts depend on pos, read from device memory, and on n_splits. */
 #include <assert.h>
 
+#include <type_traits>
+
 #include "gpu_block.h"
+#include "gpu_formats.h"
 #include "op_table.h"
 
 enum {
@@ -39,20 +42,9 @@ struct cache_f16 {
     }
     static __device__ __forceinline__ void decode(const raw &r, const uint8_t *, int,
                                                   float (&v)[8]) {
-        const uint32_t w[4] = {r.x, r.y, r.z, r.w};
-        GPU_UNROLL
-        for (int j = 0; j < 4; j++) {
-            v[2 * j] = gpu_half_float(w[j] & 0xffff);
-            v[2 * j + 1] = gpu_half_float(w[j] >> 16);
-        }
+        gpu_f16::decode(r, v);
     }
 };
-
-static __device__ __forceinline__ void load_floats(const float *p, float *v) {
-    const uint4 u = gpu_load16(p);
-    v[0] = gpu_bits_float(u.x), v[1] = gpu_bits_float(u.y);
-    v[2] = gpu_bits_float(u.z), v[3] = gpu_bits_float(u.w);
-}
 
 struct cache_f32 {
     struct raw {
@@ -60,8 +52,8 @@ struct cache_f32 {
     };
     static __device__ __forceinline__ size_t head_bytes(int n) { return 4 * (size_t)n; }
     static __device__ __forceinline__ void load(const uint8_t *head, int i, raw &r) {
-        load_floats((const float *)head + 8 * i, r.v);
-        load_floats((const float *)head + 8 * i + 4, r.v + 4);
+        gpu_load4((const float *)head + 8 * i, r.v);
+        gpu_load4((const float *)head + 8 * i + 4, r.v + 4);
     }
     static __device__ __forceinline__ void decode(const raw &r, const uint8_t *, int,
                                                   float (&v)[8]) {
@@ -198,8 +190,8 @@ static __device__ __forceinline__ void score_head(const gpu_attention &a, const 
     GPU_UNROLL
     for (int b = 0; b < share::slabs; b++) {
         float w[8];
-        load_floats(q + 8 * share::eight(b), w);
-        load_floats(q + 8 * share::eight(b) + 4, w + 4);
+        gpu_load4(q + 8 * share::eight(b), w);
+        gpu_load4(q + 8 * share::eight(b) + 4, w + 4);
         GPU_UNROLL
         for (int k = 0; k < keys; k++) {
             const int x = k * share::slabs + b;
@@ -257,8 +249,8 @@ sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::r
          const float (&p)[TILE], float shrink, float (&acc)[8]) {
     typedef value_share<DIM> share;
     float w[EIGHTS];
-    load_floats(p + share::position(0), w);
-    load_floats(p + share::position(4), w + 4);
+    gpu_load4(p + share::position(0), w);
+    gpu_load4(p + share::position(4), w + 4);
     GPU_UNROLL
     for (int d = 0; d < 8; d++) acc[d] *= shrink;
     GPU_UNROLL
@@ -281,7 +273,7 @@ static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c,
     uint8_t *q8 = (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(total);
     for (int at = 4 * (int)threadIdx.x; at - 4 * gpu_lane() < n; at += 4 * (int)blockDim.x) {
         float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (at < n) load_floats(x + at, v);
+        if (at < n) gpu_load4(x + at, v);
         gpu_encode_group(v, (first + at) / 32, at < n, total, q8);
     }
 }
@@ -442,9 +434,6 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
 
 /* ---- which of them --------------------------------------------------------------------------- */
 
-template <class A, class B> struct is_same { static const bool yes = false; };
-template <class A> struct is_same<A, A> { static const bool yes = true; };
-
 template <class K, class V, int H, int DIM>
 static void launch(gpu_stream *s, const gpu_attention &a) {
     const int chunks = (a.n_head / a.kv.n_head_kv + H - 1) / H;
@@ -456,7 +445,7 @@ static void launch(gpu_stream *s, const gpu_attention &a) {
 /* Caches of two types are rare: one kernel does for them. */
 template <class K, class V, int DIM>
 static void launch_heads(gpu_stream *s, const gpu_attention &a) {
-    if constexpr (is_same<K, V>::yes) {
+    if constexpr (std::is_same<K, V>::value) {
         if (a.n_head == a.kv.n_head_kv) {
             launch<K, V, 1, DIM>(s, a);
             return;

@@ -32,9 +32,7 @@ static __device__ __forceinline__ int64_t place_of(int64_t base, int stretch) {
 
 static __device__ __forceinline__ void load4(const float *x, int64_t at, int64_t n, float (&v)[4]) {
     if (at + 4 <= n) {
-        const uint4 u = gpu_load16(x + at);
-        v[0] = gpu_bits_float(u.x), v[1] = gpu_bits_float(u.y);
-        v[2] = gpu_bits_float(u.z), v[3] = gpu_bits_float(u.w);
+        gpu_load4(x + at, v);
         return;
     }
     GPU_UNROLL
