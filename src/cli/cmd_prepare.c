@@ -5,7 +5,6 @@
 #include "cli.h"
 #include "json_writer.h"
 #include "mem.h"
-#include "signals.h"
 #include "terminal.h"
 
 enum { MAX_LAYERS = 1 << 16 };
@@ -132,9 +131,7 @@ int cmd_prepare(const cli_options *o) {
     job j = {.options = o};
     pi_error err = {.status = PI_OK};
     terminal_progress_begin(&j.progress, o->quiet);
-    signals_remove_output();
     pi_status status = work(&j, &err);
-    signals_restore();
     terminal_progress_end(&j.progress);
     int result = EXIT_DONE;
     if (status == PI_OK && j.no_memory)

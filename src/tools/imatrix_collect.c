@@ -111,7 +111,7 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
 /* ---- the text -------------------------------------------------------------------------------- */
 
 static pi_status read_tokens(collection *c, pi_error *err) {
-    pi_status status = file_read(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
+    pi_status status = file_read_stream(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
     if (status != PI_OK) return status;
     if (c->n_text == 0) /* a BOS alone says nothing about columns */
         return error_set(err, PI_ERR_ARG, "the text is empty: %.300s: give another", c->text_path);
@@ -271,7 +271,8 @@ pi_status pi_imatrix(const char *model_path, const char *text_path, const char *
     if (c.options->n_threads < 0 || c.options->n_threads > POOL_MAX_THREADS)
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d: choose 0 to %d",
                          c.options->n_threads, POOL_MAX_THREADS);
-    pi_status status = open_all(&c, model_path, err);
+    pi_status status = file_writer_probe(out_path, err);
+    if (status == PI_OK) status = open_all(&c, model_path, err);
     if (status == PI_OK) status = feed_all(&c, err);
     if (status == PI_OK) status = write_file(&c, out_path, err);
     release(&c);

@@ -393,6 +393,7 @@ static pi_status set_up(run *r, const char *text, size_t n_text, pi_error *err) 
     if (!text && !o->base_in)
         return error_set(err, PI_ERR_ARG, "no text: perplexity: give one, or a base run");
     if (o->base_in) status = kl_base_open(&r->base, o->base_in, err);
+    if (status == PI_OK && o->base_out) status = file_writer_probe(o->base_out, err);
     if (status != PI_OK) return status;
     pi_model_get_info(r->model, &r->info);
     r->windows = (kl_base_info){.n_vocab = r->info.n_vocab,
