@@ -91,6 +91,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
         report_mapping(path, offset);
         _exit(EXIT_WORK);
     }
+    leave_line();
     sigaction(SIGBUS, &earlier_bus, NULL);
     if (info->si_code <= 0) raise(number);
 }
