@@ -100,6 +100,7 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     pi_model_options options = pi_model_default_options();
     options.no_mmap = o->no_mmap;
     options.mlock = o->mlock;
+    options.check_tensors = o->check_tensors;
     options.vocab_only = vocab_only;
     options.pre = o->pre;
     return pi_model_open(path, &options, out, err);

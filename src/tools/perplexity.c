@@ -103,7 +103,7 @@ static double sum_stderr(const mean_sum *s) {
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return (x > y) - (x < y) + (isnan(x) != 0) - (isnan(y) != 0); /* NaN last */
 }
 
 /* Of sorted[n]; share in 0..1, between two values in proportion. */

@@ -207,6 +207,7 @@ static bool has_own_predictor(const preparation *p, int layer) {
 static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     const char *wanted = p->options->predictor;
     pi_status status = model_open(s->path, NULL, &p->model, err);
+    if (status == PI_OK) status = gguf_check_tensors(p->model->file, p->options->n_threads, err);
     if (status != PI_OK) return status;
     size_t n = (size_t)p->model->hp.n_layer;
     p->thresholds = !prepare_is_sparse(p->model);
