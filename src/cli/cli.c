@@ -31,7 +31,7 @@ _Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
 
 int cli_failed(const pi_error *err) {
     fprintf(stderr, "powerinfer: %s\n", err->message);
-    return EXIT_WORK;
+    return err->status == PI_ERR_ARG ? EXIT_USAGE : EXIT_WORK;
 }
 
 /* Through a pi_error, which keeps what was typed on one line. */

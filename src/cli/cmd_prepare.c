@@ -136,9 +136,7 @@ int cmd_prepare(const cli_options *o) {
     int result = EXIT_DONE;
     if (status == PI_OK && j.no_memory)
         status = error_nomem(&err, j.n_layers * sizeof *j.layers, "results of layers");
-    if (status == PI_ERR_ARG)
-        result = cli_wrong("%s", err.message);
-    else if (status != PI_OK)
+    if (status != PI_OK)
         result = cli_failed(&err);
     else if (o->json && !o->undo)
         print_json(&j);

@@ -170,7 +170,6 @@ static int work(job *j) {
         error_nomem(&err, j->n_tensors * sizeof *j->tensors, "results of tensors");
         return cli_failed(&err);
     }
-    if (status == PI_ERR_ARG) return cli_wrong("%s", err.message);
     if (status != PI_OK) return cli_failed(&err);
     if (o->json)
         print_json(j);

@@ -72,7 +72,7 @@ static pi_status tokenize_prompt(job *j, pi_error *err) {
                                      &j->n_tokens, err);
     if (status != PI_OK) return status;
     if (j->n_tokens == 0) {
-        return error_set(err, PI_ERR_ARG,
+        return error_set(err, PI_ERR_NOT_FOUND,
                          "the prompt is empty: this model has no BOS token to begin with: give a "
                          "text with -p");
     }
@@ -275,7 +275,7 @@ int cmd_run(const cli_options *o) {
     job j = {.options = o};
     int result;
     pi_status status = sampling_create(o, &j.sampling, &err);
-    if (status == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (status != PI_OK) return cli_failed(&err);
     if (status == PI_OK && o->prompt_cache && !o->prompt_cache_ro)
         status = file_writer_probe(o->prompt_cache, &err);
     if (status == PI_OK) status = read_prompt(&j, &err);

@@ -114,7 +114,8 @@ static pi_status read_tokens(collection *c, pi_error *err) {
     pi_status status = file_read_stream(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
     if (status != PI_OK) return status;
     if (c->n_text == 0) /* a BOS alone says nothing about columns */
-        return error_set(err, PI_ERR_ARG, "the text is empty: %.300s: give another", c->text_path);
+        return error_set(err, PI_ERR_FORMAT, "the text is empty: %.300s: give another",
+                         c->text_path);
     /* enough for well-formed UTF-8; others are counted first */
     size_t capacity = c->n_text + 8, n_bytes;
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -138,7 +139,7 @@ static pi_status cut_windows(collection *c, pi_error *err) {
     c->chunk = c->options->chunk;
     if (c->n_tokens < (size_t)c->chunk) c->chunk = (int)c->n_tokens;
     if (c->chunk < 1)
-        return error_set(err, PI_ERR_ARG, "no tokens: %.300s: give a text", c->text_path);
+        return error_set(err, PI_ERR_FORMAT, "no tokens: %.300s: give a text", c->text_path);
     c->n_windows = c->n_tokens / (size_t)c->chunk;
     if (c->options->n_chunks > 0 && c->n_windows > (size_t)c->options->n_chunks)
         c->n_windows = (size_t)c->options->n_chunks;

@@ -279,7 +279,7 @@ static pi_status check_windows(const run *r, pi_error *err) {
                          o->base_in, base->n_ctx,
                          base->llama_windows ? " --llama-windows" : " without --llama-windows");
     if (base->n_vocab != r->info.n_vocab)
-        return error_set(err, PI_ERR_ARG,
+        return error_set(err, PI_ERR_FORMAT,
                          "the base run is of another vocabulary: %s: %d tokens, the model has %d",
                          o->base_in, base->n_vocab, r->info.n_vocab);
     return PI_OK;
@@ -325,7 +325,7 @@ static pi_status choose_tokens(run *r, const char *text, size_t n_text, pi_error
     size_t n = (size_t)r->windows.n_windows * (size_t)r->windows.n_ctx;
     for (size_t i = 0; i < n; i++)
         if (r->tokens[i] != r->base.tokens[i])
-            return error_set(err, PI_ERR_ARG,
+            return error_set(err, PI_ERR_FORMAT,
                              "the base run is of another text: %s: token %zu is %d there, %d here: "
                              "leave the text out to use the base run's",
                              r->o->base_in, i, r->base.tokens[i], r->tokens[i]);

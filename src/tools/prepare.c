@@ -143,7 +143,7 @@ static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi
     pi_tensor_type *downs = NULL;
     pi_quantize_options options = pi_quantize_default_options();
     if (gguf_is_pwri(f) || gguf_find(f, SPARSE_KEY_VERSION))
-        return error_set(err, PI_ERR_ARG,
+        return error_set(err, PI_ERR_UNSUPPORTED,
                          "already prepared: %.300s: --type is for ordinary models: undo it first",
                          p->in_path);
     pi_status status = keep_downs(f, &downs, &options.n_tensor_types, err);

@@ -31,12 +31,10 @@ static const bad_number bad_bfloat[N_BAD] = {
     {2, {0xc0, 0x7f}}, {2, {0x80, 0x7f}}, {2, {0x80, 0xff}}};
 static const bad_number bad_half[N_BAD] = {{2, {0, 0x7e}}, {2, {0, 0x7c}}, {2, {0, 0xfc}}};
 
-/* `said` is one message that ends like this, and nothing has been written. */
-static void check_refusal(const char *line, const cli_result *r, const char *end) {
-    size_t n = strlen(r->err), n_end = strlen(end);
-    if (r->status != 1 || !cli_is_message(r->err) || n < n_end ||
-        strcmp(r->err + n - n_end, end) != 0)
-        fail_msg("%s: status %d: expected \"...%s\", was: %s", line, r->status, end, r->err);
+/* One message with this in it, and nothing has been written. */
+static void check_refusal(const char *line, const cli_result *r, const char *part) {
+    if (r->status != 1 || !cli_is_message(r->err) || !strstr(r->err, part))
+        fail_msg("%s: status %d: expected \"...%s\", was: %s", line, r->status, part, r->err);
     if (shell_has("result") || shell_temporaries() != 0) fail_msg("%s: a file is left", line);
 }
 
@@ -98,6 +96,8 @@ static void spoil_each(const char *path, bool undo) {
             snprintf(end, sizeof end,
                      "not a finite number: bad.gguf: tensor %s, row %llu: get the file again\n",
                      t->name, (unsigned long long)row);
+            if (strstr(t->name, "ffn_freq")) /* models are opened with a look at these */
+                snprintf(end, sizeof end, ": bad.gguf: tensor %s", t->name);
             static const char *const undoing[] = {"prepare -q --undo bad.gguf -o result -t 1"};
             if (undo) refuse_all(undoing, 1, end);
             refuse_all(refusing, N(refusing), end);
