@@ -78,8 +78,8 @@ static void report_mapping(const char *path, uint64_t offset) {
     put("\n", 1);
 }
 
-/* A page of a mapped file that is not there any more. Whatever else it is goes to the earlier
- * handler: returning runs the same instruction again. */
+/* A page of a mapped file that is not there any more. Another fault goes to the earlier handler:
+ * returning runs the same instruction again. */
 static void on_bus(int number, siginfo_t *info, void *context) {
     static atomic_flag reported = ATOMIC_FLAG_INIT;
     (void)context;
@@ -92,8 +92,12 @@ static void on_bus(int number, siginfo_t *info, void *context) {
         _exit(EXIT_WORK);
     }
     leave_line();
-    sigaction(SIGBUS, &earlier_bus, NULL);
-    if (info->si_code <= 0) raise(number);
+    if (info->si_code <= 0) { /* somebody sent it */
+        signal(number, SIG_DFL);
+        raise(number);
+    } else {
+        sigaction(number, &earlier_bus, NULL);
+    }
 }
 
 static void handle(int number, void (*handler)(int)) {
