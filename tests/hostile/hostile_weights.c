@@ -83,6 +83,8 @@ static void spoil_each(const char *path, bool undo) {
     assert_int_equal(gguf_open_memory(data, n_bytes, path, &f, NULL), PI_OK);
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
+        const quant_traits *traits = quant_find((uint32_t)t->type);
+        if (!traits->dequantize) continue; /* integers */
         uint64_t row = t->n_elems / t->dims[0] - 1;
         size_t at = (size_t)t->file_offset + (size_t)row * (t->n_bytes / (row + 1));
         for (int k = 0; k < N_BAD; k++) {
