@@ -63,7 +63,7 @@ static int stream_number(const char *path) {
         if (strncmp(path, folders[i], n) != 0) continue;
         const char *digits = path + n;
         size_t n_digits = strspn(digits, "0123456789");
-        if (n_digits > 0 && n_digits < 7 && !digits[n_digits]) return atoi(digits);
+        if (n_digits > 0 && n_digits < 7 && !digits[n_digits]) return (int)strtol(digits, NULL, 10);
     }
     return -1;
 }
