@@ -56,21 +56,27 @@ PI_API const char *pi_version(void);
 typedef struct pi_model pi_model;
 
 typedef struct pi_model_options {
-    bool no_mmap;    /* copy the weights into huge pages instead of mapping the file */
-    bool mlock;      /* keep the weights in memory */
-    bool vocab_only; /* tokenizer only: no tensors needed; such a model has no contexts */
-    const char *pre; /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    bool no_mmap;       /* copy the weights into huge pages instead of mapping the file */
+    bool mlock;         /* keep the weights in memory */
+    bool vocab_only;    /* tokenizer only: no tensors needed; such a model has no contexts */
+    const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    bool check_tensors; /* read all weights and refuse NaN and infinity; not with vocab_only */
 } pi_model_options;
 
 PI_API pi_model_options pi_model_default_options(void);
 
 /* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
  * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOT_FOUND (vocab_only
- * of a file without a vocabulary), PI_ERR_NOMEM. */
+ * of a file without a vocabulary), PI_ERR_RANGE (check_tensors), PI_ERR_NOMEM. */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
 /* All contexts of the model must be gone. */
 PI_API void pi_model_close(pi_model *model);
+/* Weights are mapped. When somebody cuts the file meanwhile, reading them raises SIGBUS in the
+ * thread that does; the library installs no handler. A host's handler can ask here which open
+ * model's file holds the address (si_addr); NULL: none, so that the signal is the host's own.
+ * Async-signal-safe. pi_model_options.no_mmap avoids all this. */
+PI_API const char *pi_mapped_file(const void *address);
 
 typedef struct pi_model_info {
     const char *name;         /* general.name, or "" */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api_types.h"
+#include "file.h"
 #include "mem.h"
 
 #define TEXT(x)          #x
@@ -42,8 +43,10 @@ static const char *main_type(const gguf_file *f) {
 static pi_status open_file(pi_model *m, const char *path, const pi_model_options *o,
                            pi_error *err) {
     gguf_open_options file = {.copy = o->no_mmap, .lock = o->mlock, .header_only = o->vocab_only};
-    return o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
-                         : model_open(path, &file, &m->weights, err);
+    if (o->vocab_only) return gguf_open(path, &file, &m->vocab_file, err);
+    pi_status status = model_open(path, &file, &m->weights, err);
+    if (status != PI_OK || !o->check_tensors) return status;
+    return gguf_check_tensors(m->weights->file, 0, err);
 }
 
 /* A vocabulary that disagrees with the embedding table would index out of it. */
@@ -95,6 +98,10 @@ void pi_model_close(pi_model *m) {
     mem_free(m->architecture);
     mem_free(m->type);
     mem_free(m);
+}
+
+const char *pi_mapped_file(const void *address) {
+    return file_map_path_at(address, NULL);
 }
 
 void pi_model_get_info(const pi_model *m, pi_model_info *info) {

@@ -2,11 +2,16 @@
  *
  * Ownership: a file_map owns its mapping (or its copy) until file_map_close; the descriptor is
  * closed as soon as the bytes are reachable, so an open model holds no descriptor. A file_map is
- * immutable after opening and may be read from any number of threads. */
+ * immutable after opening and may be read from any number of threads.
+ *
+ * Live mappings stand in a fixed table that a handler of SIGBUS can read at any moment. An entry's
+ * address is written last and cleared first; a path is read only by whoever faults inside its
+ * mapping, which therefore is not being closed. */
 #include "file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,6 +27,54 @@ enum { READ_PIECE = 1 << 30 };      /* bytes */
 enum { HEAD_READAHEAD = 16 << 20 }; /* bytes; metadata and vocabulary of a model, parsed at once */
 
 static const uint8_t empty_file[1] = {0};
+
+/* ---- live mappings --------------------------------------------------------------------------- */
+
+/* A split model is a mapping per part. Those that find no room work as well; a handler of SIGBUS
+ * then does not know them. */
+enum { MAPPINGS_LISTED = 1024 };
+
+typedef struct listed_mapping {
+    atomic_uintptr_t begin; /* 0: free; 1: being written */
+    size_t size;            /* bytes */
+    char *path;             /* owned */
+} listed_mapping;
+
+static listed_mapping listed[MAPPINGS_LISTED];
+
+static void list_mapping(const void *data, size_t size, char *path) {
+    for (int i = 0; i < MAPPINGS_LISTED; i++) {
+        uintptr_t expected = 0;
+        if (!atomic_compare_exchange_strong(&listed[i].begin, &expected, 1)) continue;
+        listed[i].size = size;
+        listed[i].path = path;
+        atomic_store(&listed[i].begin, (uintptr_t)data);
+        return;
+    }
+    mem_free(path);
+}
+
+static void unlist_mapping(const void *data) {
+    for (int i = 0; i < MAPPINGS_LISTED; i++) {
+        if (atomic_load(&listed[i].begin) != (uintptr_t)data) continue;
+        char *path = listed[i].path;
+        atomic_store(&listed[i].begin, 0);
+        mem_free(path);
+        return;
+    }
+}
+
+const char *file_map_path_at(const void *address, uint64_t *offset) {
+    for (int i = 0; i < MAPPINGS_LISTED; i++) {
+        uintptr_t begin = atomic_load(&listed[i].begin);
+        if (begin <= 1 || (uintptr_t)address - begin >= listed[i].size) continue;
+        if (offset) *offset = (uintptr_t)address - begin;
+        return listed[i].path;
+    }
+    return NULL;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int open_regular(const char *path, struct stat *st, pi_error *err, pi_status *status) {
     /* O_NONBLOCK: opening a pipe without a writer must fail the type check, not hang. */
@@ -67,21 +120,25 @@ static pi_status map_copy(file_map *map, int fd, size_t size, const char *path, 
     if (problem || n_read < size) {
         mem_unmap(data, size);
         if (problem) return error_set_errno(err, problem, "cannot read file: %s", path);
-        return error_set(err, PI_ERR_IO,
-                         "file became shorter while it was read: %s: %zu of %zu bytes are left",
-                         path, n_read, size);
+        return error_set(err, PI_ERR_IO, FILE_MAP_CUT "%s", path);
     }
     *map = (file_map){.data = data, .size = size, .copied = true};
     return PI_OK;
 }
 
 static pi_status map_shared(file_map *map, int fd, size_t size, const char *path, pi_error *err) {
+    char *name = mem_strdup(path);
+    if (!name) return error_nomem(err, strlen(path), path);
     void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) return error_set_errno(err, errno, "cannot map file: %s", path);
-        /* Two hints whose refusal does not matter. Huge pages: kernels that cache this file system
-         * in large folios then read 2 MiB per fault instead of 128 KiB and need fewer TLB entries.
-         * And only the head is asked for ahead of time: asking for everything would block on the
-         * disk, and would evict other data when the model is larger than memory. */
+    if (data == MAP_FAILED) {
+        mem_free(name);
+        return error_set_errno(err, errno, "cannot map file: %s", path);
+    }
+    list_mapping(data, size, name);
+    /* Two hints whose refusal does not matter. Huge pages: kernels that cache this file system
+     * in large folios then read 2 MiB per fault instead of 128 KiB and need fewer TLB entries.
+     * And only the head is asked for ahead of time: asking for everything would block on the
+     * disk, and would evict other data when the model is larger than memory. */
 #ifdef MADV_HUGEPAGE
     (void)madvise(data, size, MADV_HUGEPAGE);
 #endif
@@ -116,6 +173,7 @@ void file_map_close(file_map *map) {
         if (map->copied) {
             mem_unmap(data, map->size);
         } else {
+            unlist_mapping(data);
             munmap(data, map->size);
         }
     }
@@ -177,6 +235,17 @@ static pi_status read_all(int fd, const char *name, size_t max_bytes, char **dat
 
 pi_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
                     pi_error *err) {
+    struct stat st;
+    pi_status status = PI_ERR_IO;
+    int fd = open_regular(path, &st, err, &status);
+    if (fd < 0) return status;
+    status = read_all(fd, path, max_bytes, data, n_bytes, err);
+    close(fd);
+    return status;
+}
+
+pi_status file_read_stream(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
+                           pi_error *err) {
     if (strcmp(path, "-") == 0) {
         return read_all(STDIN_FILENO, "standard input", max_bytes, data, n_bytes, err);
     }

@@ -1,7 +1,8 @@
-/* file.h: whole files in (mapped or copied), files out (atomically).
+/* file.h: whole files in (mapped or copied), files out (atomically). Messages name the path.
  *
- * Messages name the path. Nothing here trusts a file's size to stay what it was: a mapping that
- * loses its tail raises SIGBUS as for every program that maps files; --no-mmap avoids that. */
+ * A mapping that loses its tail raises SIGBUS, as for every program that maps files. The library
+ * leaves that signal alone; a program's handler can ask file_map_path_at what it was. Copies
+ * (--no-mmap) are safe from it. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -27,17 +28,28 @@ pi_status file_map_lock(const file_map *map, pi_error *err);
 /* Says that bytes of the map will hardly be read again: pages that lie wholly within leave memory,
  * and come back from the file when they are read after all. Copies stay. */
 void file_map_forget(const file_map *map, const void *data, size_t n_bytes);
+/* The path of the mapped file that holds an address, valid while it is open, and where in the file
+ * that is (offset may be NULL). NULL: none does. Async-signal-safe. */
+const char *file_map_path_at(const void *address, uint64_t *offset);
+/* What is said of such a file when its bytes have gone, before its path. */
+#define FILE_MAP_CUT "file became shorter while it was in use: "
 
-/* Reads a whole file (or "-": standard input) of at most max_bytes into *data (mem_free), with a
- * NUL added that is not counted. PI_ERR_LIMIT when longer. */
+/* Reads a whole regular file of at most max_bytes into *data (mem_free), with a NUL added that is
+ * not counted. PI_ERR_LIMIT when longer. */
 pi_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
                     pi_error *err);
+/* The same for what a person names: also a pipe or a terminal, and "-": standard input. Waits for
+ * whoever writes there. */
+pi_status file_read_stream(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
+                           pi_error *err);
 
-/* A file that exists completely or not at all: written under a temporary name in the same folder,
- * then fsync and rename in file_writer_commit. Ending the program by a signal leaves at most the
- * temporary file, which file_writer_signal_cleanup (async-signal-safe) unlinks. */
+/* A file that exists completely or not at all: a temporary one in the same folder, which takes the
+ * name in file_writer_commit. Its exceptions (streams, targets that nothing can be renamed over)
+ * and how a target is checked stand in file_writer.c. */
 typedef struct file_writer file_writer;
 pi_status file_writer_open(const char *path, file_writer **out, pi_error *err);
+/* Whether a later file_writer_open could write there; for before long work. */
+pi_status file_writer_probe(const char *path, pi_error *err);
 pi_status file_writer_write(file_writer *w, const void *data, size_t n_bytes, pi_error *err);
 pi_status file_writer_zeros(file_writer *w, size_t n_bytes, pi_error *err); /* padding */
 uint64_t file_writer_offset(const file_writer *w);                          /* bytes written */
@@ -50,15 +62,17 @@ pi_status file_writer_flush(file_writer *w, pi_error *err);
 /* Both free the writer. A failed commit leaves nothing behind. NULL is fine for abort. */
 pi_status file_writer_commit(file_writer *w, pi_error *err);
 void file_writer_abort(file_writer *w);
-void file_writer_signal_cleanup(void);
+/* Unlinks temporary files before the program ends by a signal (async-signal-safe). False: a
+ * finished file is being copied onto its target; do not end yet. The second call never says so. */
+bool file_writer_signal_cleanup(void);
 
-/* A name beside a target for a file that others write and that must not outlive the work: an
- * intermediate result. Nothing is made here. remove unlinks the file if there is one, and so does
- * file_writer_signal_cleanup. */
+/* An empty file on the disk of a target that must not outlive the work: an intermediate result. It
+ * has no name that others see; the path leads to it as long as it is open. */
 typedef struct file_scratch file_scratch;
 pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *err);
 const char *file_scratch_path(const file_scratch *s);
-void file_scratch_remove(file_scratch *s); /* frees; NULL is fine */
+int file_scratch_descriptor(const file_scratch *s); /* for reading and writing */
+void file_scratch_remove(file_scratch *s);          /* frees; NULL is fine */
 
 bool file_exists(const char *path);
 /* dir + "/" + name into buf; false when it does not fit. */

@@ -1,14 +1,18 @@
 /* file_writer.c: files that appear complete or not at all.
  *
- * The bytes go to ".NAME.PID.SERIAL.tmp" beside the target, then fsync, rename over the target and
- * fsync of the folder. A target that exists and is not a regular file (a terminal, a pipe,
- * /dev/null) is written in place: nothing could be renamed over it.
+ * The bytes go to a temporary file in the target's folder (file_temporary.h), then fsync, rename
+ * over the target and fsync of the folder. There are two exceptions.
  *
- * Threads: one writer belongs to one thread at a time; different writers are independent.
- * Signals: names of open temporary files stand in a fixed table whose entries never move, so that
- * file_writer_signal_cleanup can read them at any moment. An entry is LIVE from before its file
- * exists until after it was renamed or unlinked; unlinking a name that is not there does no harm.
- */
+ * - Streams are written in place: /dev/stdout, /dev/stderr and /dev/fd/N, which are descriptors
+ *   that the program was given, and every target that exists and is no regular file (a terminal, a
+ *   pipe, a device).
+ * - Over a file that cannot be renamed over (one that is mounted by itself, another's file in a
+ *   sticky folder) the finished bytes are copied. Room for them is reserved first, and signals wait
+ *   for the copy, so only SIGKILL, a crash or a failing disk during the copy can leave a mixture.
+ *
+ * Whatever can be known of the target's refusal is found out in file_writer_open.
+ *
+ * Threads: one writer belongs to one thread at a time; different writers are independent. */
 #include "file.h"
 
 #include <assert.h>
@@ -22,120 +26,97 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file_temporary.h"
 #include "mem.h"
 
 enum { BUFFER_BYTES = 256 * 1024 }; /* large enough that a system call costs under a percent */
 enum { WRITE_PIECE = 1 << 30 };     /* bytes; one write() moves less than 2 GiB on Linux */
-enum { NAME_KEPT = 200 };           /* bytes of the target's name; NAME_MAX is 255 */
-/* Files written at one time that a signal cleans up. More are written just as well, but a signal
- * leaves their temporary file behind. */
-enum { TEMPORARY_SLOTS = 8 };
-enum { OPEN_ATTEMPTS = 100 }; /* names tried when leftovers of an earlier process are in the way */
 
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_LIVE };
-
-typedef struct temporary_slot {
-    atomic_int state;
-    char path[PATH_MAX];
-} temporary_slot;
-
-static temporary_slot slots[TEMPORARY_SLOTS];
-static atomic_uint next_serial; /* makes names of one process differ */
+static atomic_int copies_running; /* onto targets, see above */
 
 struct file_writer {
     int fd;
     bool direct;       /* written in place, no temporary file */
     bool failed;       /* a write failed: commit must not publish the file */
-    int slot;          /* in slots, or -1 */
     size_t n_buffered; /* bytes in buffer */
     uint64_t offset;   /* bytes written, buffered ones included */
+    off_t start;       /* in place: where in the stream that is a file byte 0 is */
     char target[PATH_MAX];
-    char temporary[PATH_MAX];
+    file_temporary temporary; /* fd is the writer's, too; not with `direct` */
     uint8_t buffer[BUFFER_BYTES];
 };
 
-static int slot_claim(const char *path) {
-    for (int i = 0; i < TEMPORARY_SLOTS; i++) {
-        int expected = SLOT_FREE;
-        if (atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_FILLING)) {
-            snprintf(slots[i].path, sizeof slots[i].path, "%s", path);
-            atomic_store(&slots[i].state, SLOT_LIVE);
-            return i;
-        }
+bool file_writer_signal_cleanup(void) {
+    static atomic_flag asked = ATOMIC_FLAG_INIT;
+    if (atomic_load(&copies_running) > 0 && !atomic_flag_test_and_set(&asked)) return false;
+    file_temporary_unlink_all();
+    return true;
+}
+
+/* The descriptor that a path names; -1: the path is an ordinary one. */
+static int stream_number(const char *path) {
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    if (strcmp(path, "/dev/stdout") == 0) return STDOUT_FILENO;
+    if (strcmp(path, "/dev/stderr") == 0) return STDERR_FILENO;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        size_t n = strlen(folders[i]);
+        if (strncmp(path, folders[i], n) != 0) continue;
+        const char *digits = path + n;
+        size_t n_digits = strspn(digits, "0123456789");
+        if (n_digits > 0 && n_digits < 7 && !digits[n_digits]) return (int)strtol(digits, NULL, 10);
     }
     return -1;
 }
 
-static void slot_release(int slot) {
-    if (slot >= 0) atomic_store(&slots[slot].state, SLOT_FREE);
-}
-
-void file_writer_signal_cleanup(void) {
-    int saved = errno;
-    for (int i = 0; i < TEMPORARY_SLOTS; i++) {
-        if (atomic_load(&slots[i].state) == SLOT_LIVE) unlink(slots[i].path);
+/* The descriptor itself and not what it leads to: a file that the shell opened is written on where
+ * the shell's other commands left off. */
+static pi_status open_stream(file_writer *w, int number, const char *path, pi_error *err) {
+    int flags = fcntl(number, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) {
+        flags = -1;
+        errno = EBADF;
     }
-    errno = saved;
+    w->fd = flags < 0 ? -1 : fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (w->fd < 0) return error_set_errno(err, errno, "cannot open file for writing: %s", path);
+    off_t at = lseek(w->fd, 0, SEEK_CUR);
+    w->start = at < 0 ? 0 : at;
+    return PI_OK;
 }
 
-/* Length of the folder part of a path, with its slash; 0: the working folder. */
-static size_t folder_length(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? (size_t)(slash - path) + 1 : 0;
+static pi_status open_device(file_writer *w, const char *path, pi_error *err) {
+    w->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (w->fd < 0) return error_set_errno(err, errno, "cannot open file for writing: %s", path);
+    return PI_OK;
 }
 
-/* A name for a temporary file beside `target`; false when it does not fit. */
-static bool name_temporary(const char *target, char path[PATH_MAX]) {
-    size_t n_folder = folder_length(target);
-    unsigned serial = atomic_fetch_add(&next_serial, 1);
-    int n = snprintf(path, PATH_MAX, "%.*s.%.*s.%ld.%u.tmp", (int)n_folder, target, NAME_KEPT,
-                     target + n_folder, (long)getpid(), serial);
-    return n >= 0 && n < PATH_MAX;
-}
-
-static pi_status open_temporary(file_writer *w, pi_error *err) {
-    for (int i = 0; i < OPEN_ATTEMPTS; i++) {
-        if (!name_temporary(w->target, w->temporary)) {
-            return error_set_errno(err, ENAMETOOLONG, "cannot create file: %s", w->target);
-        }
-        /* Claimed first: a signal between open and claim would leave the file. Should the name
-         * belong to someone else, the entry is withdrawn again below. */
-        w->slot = slot_claim(w->temporary);
-        w->fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (w->fd >= 0) return PI_OK;
-        int problem = errno;
-        slot_release(w->slot);
-        w->slot = -1;
-        if (problem != EEXIST) {
-            return error_set_errno(err, problem, "cannot create file: %s", w->target);
-        }
-    }
-    return error_set_errno(err, EEXIST, "cannot create a temporary file: %s", w->temporary);
+/* Opened for writing and closed again: that says more than access() does (immutable and append-only
+ * files, running programs). */
+static pi_status check_replaceable(const char *path, pi_error *err) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return error_set_errno(err, errno, "cannot overwrite file: %s", path);
+    close(fd);
+    return PI_OK;
 }
 
 /* Decides between in place and temporary, and opens. `path` fits w->target. */
 static pi_status open_target(file_writer *w, const char *path, pi_error *err) {
     struct stat st;
+    int number = stream_number(path);
     bool exists = stat(path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode)) {
+    if (!exists && errno != ENOENT && number < 0)
+        return error_set_errno(err, errno, "cannot create file: %s", path);
+    if (exists && S_ISDIR(st.st_mode))
         return error_set(err, PI_ERR_IO, "cannot write to a folder: %s: name a file in it", path);
-    }
-    /* /dev/stdout may lead to a regular file that the shell opened: that one must be written to,
-     * not replaced by another file of its name. */
-    if (exists && (!S_ISREG(st.st_mode) || strncmp(path, "/dev/", 5) == 0)) {
-        w->direct = true;
-        w->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-        if (w->fd < 0) return error_set_errno(err, errno, "cannot open file for writing: %s", path);
-        return PI_OK;
-    }
-    if (exists && access(path, W_OK) != 0) {
-        return error_set_errno(err, errno, "cannot overwrite file: %s", path);
-    }
+    snprintf(w->target, sizeof w->target, "%s", path);
+    w->direct = number >= 0 || (exists && !S_ISREG(st.st_mode));
+    if (w->direct)
+        return number >= 0 ? open_stream(w, number, path, err) : open_device(w, path, err);
+    pi_status status = exists ? check_replaceable(path, err) : PI_OK;
+    if (status != PI_OK) return status;
     /* A link stays a link: what it names is replaced. */
-    if (!exists || !realpath(path, w->target)) {
-        snprintf(w->target, sizeof w->target, "%s", path);
-    }
-    pi_status status = open_temporary(w, err);
+    if (exists && !realpath(path, w->target)) snprintf(w->target, sizeof w->target, "%s", path);
+    status = file_temporary_open(&w->temporary, w->target, err);
+    w->fd = w->temporary.fd;
     if (status == PI_OK && exists) (void)fchmod(w->fd, st.st_mode & 0777);
     return status;
 }
@@ -149,25 +130,41 @@ pi_status file_writer_open(const char *path, file_writer **out, pi_error *err) {
     if (n_path >= PATH_MAX) return error_set_errno(err, ENAMETOOLONG, "cannot create: %s", path);
     file_writer *w = mem_calloc(1, sizeof *w);
     if (!w) return error_nomem(err, sizeof *w, path);
-    w->slot = -1;
     pi_status status = open_target(w, path, err);
     if (status != PI_OK) {
         mem_free(w);
         return status;
     }
-    if (w->direct) snprintf(w->target, sizeof w->target, "%s", path);
     *out = w;
     return PI_OK;
+}
+
+pi_status file_writer_probe(const char *path, pi_error *err) {
+    struct stat st;
+    if (stream_number(path) < 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISDIR(st.st_mode)) /* opening a pipe would wait for a reader, and closing it end him */
+        return access(path, W_OK) == 0
+                   ? PI_OK
+                   : error_set_errno(err, errno, "cannot open file for writing: %s", path);
+    file_writer *w;
+    pi_status status = file_writer_open(path, &w, err);
+    if (status == PI_OK) file_writer_abort(w);
+    return status;
+}
+
+/* Bytes of a mapped file that was cut cannot be written: that is the other file's failure. */
+static pi_status write_failed(file_writer *w, const void *data, int problem, pi_error *err) {
+    const char *source = problem == EFAULT ? file_map_path_at(data, NULL) : NULL;
+    w->failed = true;
+    if (source) return error_set(err, PI_ERR_IO, FILE_MAP_CUT "%s", source);
+    return error_set_errno(err, problem, "cannot write file: %s", w->target);
 }
 
 static pi_status write_out(file_writer *w, const uint8_t *data, size_t n, pi_error *err) {
     while (n) {
         ssize_t got = write(w->fd, data, n < WRITE_PIECE ? n : WRITE_PIECE);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
-            w->failed = true;
-            return error_set_errno(err, errno, "cannot write file: %s", w->target);
-        }
+        if (got < 0) return write_failed(w, data, errno, err);
         data += got;
         n -= (size_t)got;
     }
@@ -214,15 +211,15 @@ pi_status file_writer_patch(file_writer *w, uint64_t offset, const void *data, s
     assert(offset <= w->offset && n_bytes <= w->offset - offset);
     pi_status status = flush(w, err);
     if (status != PI_OK) return status;
+    if (w->direct && fcntl(w->fd, F_GETFL) & O_APPEND)
+        return error_set(err, PI_ERR_IO,
+                         "cannot write file: %s: it is open for appending: name a file", w->target);
     const uint8_t *p = data;
     while (n_bytes) {
         size_t piece = n_bytes < WRITE_PIECE ? n_bytes : WRITE_PIECE;
-        ssize_t got = pwrite(w->fd, p, piece, (off_t)offset);
+        ssize_t got = pwrite(w->fd, p, piece, w->start + (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
-            w->failed = true;
-            return error_set_errno(err, errno, "cannot write file: %s", w->target);
-        }
+        if (got < 0) return write_failed(w, p, errno, err);
         p += got;
         offset += (uint64_t)got;
         n_bytes -= (size_t)got;
@@ -231,7 +228,7 @@ pi_status file_writer_patch(file_writer *w, uint64_t offset, const void *data, s
 }
 
 const char *file_writer_path(const file_writer *w) {
-    return w->direct ? w->target : w->temporary;
+    return w->direct ? w->target : w->temporary.path;
 }
 
 pi_status file_writer_flush(file_writer *w, pi_error *err) {
@@ -242,12 +239,88 @@ pi_status file_writer_flush(file_writer *w, pi_error *err) {
  * the same, so a refusal is not an error. */
 static void sync_folder(const char *path) {
     char folder[PATH_MAX];
-    size_t n = folder_length(path);
+    size_t n = file_folder_length(path);
     snprintf(folder, sizeof folder, "%.*s", n ? (int)n : 1, n ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
     (void)fsync(fd);
     close(fd);
+}
+
+/* Network file systems report a full disk only when a descriptor is closed; the lock stays with the
+ * other one. 0 or errno. */
+static int close_copy(int fd) {
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return copy < 0 || close(copy) == 0 || errno == EINTR ? 0 : errno;
+}
+
+/* ---- over a file that stays ------------------------------------------------------------------ */
+
+static int copy_bytes(file_writer *w, off_t size, int to) {
+    off_t at = 0;
+    while (at < size) {
+        ssize_t n = pread(w->fd, w->buffer, BUFFER_BYTES, at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n < 0 ? errno : EIO;
+        for (ssize_t done = 0; done < n;) {
+            ssize_t put = pwrite(to, w->buffer + done, (size_t)(n - done), at + done);
+            if (put < 0 && errno == EINTR) continue;
+            if (put < 0) return errno;
+            done += put;
+        }
+        at += n;
+    }
+    return ftruncate(to, size) != 0 || fsync(to) != 0 ? errno : 0;
+}
+
+/* The old bytes are touched only when there is room for the new ones; a file system that cannot
+ * reserve room is written to all the same. */
+static pi_status copy_onto(file_writer *w, int to, pi_error *err) {
+    struct stat from, old;
+    if (fstat(w->fd, &from) != 0 || fstat(to, &old) != 0)
+        return error_set_errno(err, errno, "cannot write file: %s", w->target);
+    if (old.st_size < from.st_size && fallocate(to, 0, 0, from.st_size) != 0 &&
+        errno != EOPNOTSUPP && errno != ENOSYS) {
+        int problem = errno;
+        (void)!ftruncate(to, old.st_size);
+        return error_set_errno(err, problem, "cannot write file: %s", w->target);
+    }
+    int problem = copy_bytes(w, from.st_size, to);
+    if (problem)
+        return error_set_errno(err, problem, "file is incomplete, write it again: %s", w->target);
+    return PI_OK;
+}
+
+static pi_status publish_as_copy(file_writer *w, int why, pi_error *err) {
+    int to = open(w->target, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (to < 0) return error_set_errno(err, why, "cannot replace file: %s", w->target);
+    atomic_fetch_add(&copies_running, 1);
+    pi_status status = copy_onto(w, to, err);
+    atomic_fetch_sub(&copies_running, 1);
+    if (close(to) != 0 && errno != EINTR && status == PI_OK)
+        status = error_set_errno(err, errno, "cannot write file: %s", w->target);
+    return status;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static pi_status publish(file_writer *w, pi_error *err) {
+    int problem = fsync(w->fd) != 0 ? errno : close_copy(w->fd);
+    if (problem) return error_set_errno(err, problem, "cannot write file: %s", w->target);
+    problem = file_temporary_publish(&w->temporary, w->target);
+    if (problem == EBUSY || problem == EXDEV || problem == EPERM || problem == EACCES)
+        return publish_as_copy(w, problem, err);
+    if (problem) return error_set_errno(err, problem, "cannot replace file: %s", w->target);
+    sync_folder(w->target);
+    return PI_OK;
+}
+
+static void release(file_writer *w) {
+    if (!w->direct)
+        file_temporary_close(&w->temporary);
+    else if (w->fd >= 0)
+        close(w->fd);
+    mem_free(w);
 }
 
 pi_status file_writer_commit(file_writer *w, pi_error *err) {
@@ -256,72 +329,51 @@ pi_status file_writer_commit(file_writer *w, pi_error *err) {
         status = error_set(err, PI_ERR_IO, "an earlier write failed: %s", w->target);
     }
     if (status == PI_OK) status = flush(w, err);
-    if (status == PI_OK && !w->direct && fsync(w->fd) != 0) {
-        status = error_set_errno(err, errno, "cannot write file: %s", w->target);
+    if (status == PI_OK && !w->direct) status = publish(w, err);
+    if (status == PI_OK && w->direct) {
+        int closed = close(w->fd);
+        w->fd = -1;
+        if (closed != 0 && errno != EINTR)
+            status = error_set_errno(err, errno, "cannot write file: %s", w->target);
     }
-    if (status != PI_OK) {
-        file_writer_abort(w);
-        return status;
-    }
-    /* Network file systems report a full disk only here. */
-    int closed = close(w->fd);
-    w->fd = -1;
-    if (closed != 0 && errno != EINTR) {
-        status = error_set_errno(err, errno, "cannot write file: %s", w->target);
-    } else if (!w->direct && rename(w->temporary, w->target) != 0) {
-        status = error_set_errno(err, errno, "cannot replace file: %s", w->target);
-    }
-    if (status != PI_OK) {
-        file_writer_abort(w);
-        return status;
-    }
-    slot_release(w->slot);
-    if (!w->direct) sync_folder(w->target);
-    mem_free(w);
-    return PI_OK;
+    release(w);
+    return status;
 }
 
 void file_writer_abort(file_writer *w) {
-    if (!w) return;
-    if (w->fd >= 0) close(w->fd);
-    if (!w->direct) unlink(w->temporary);
-    slot_release(w->slot);
-    mem_free(w);
+    if (w) release(w);
 }
 
 /* ---- scratch files --------------------------------------------------------------------------- */
 
 struct file_scratch {
-    int slot; /* in slots, or -1 */
-    char path[PATH_MAX];
+    file_temporary temporary;
 };
 
 pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *err) {
     *out = NULL;
     file_scratch *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, beside);
-    for (int i = 0; i < OPEN_ATTEMPTS; i++) {
-        if (!name_temporary(beside, s->path)) {
-            mem_free(s);
-            return error_set_errno(err, ENAMETOOLONG, "cannot create file: %s", beside);
-        }
-        if (!file_exists(s->path)) {
-            s->slot = slot_claim(s->path);
-            *out = s;
-            return PI_OK;
-        }
+    pi_status status = file_temporary_open(&s->temporary, beside, err);
+    if (status != PI_OK) {
+        mem_free(s);
+        return status;
     }
-    mem_free(s);
-    return error_set_errno(err, EEXIST, "cannot create a temporary file: %s", beside);
+    file_temporary_hide(&s->temporary);
+    *out = s;
+    return PI_OK;
 }
 
 const char *file_scratch_path(const file_scratch *s) {
-    return s->path;
+    return s->temporary.path;
+}
+
+int file_scratch_descriptor(const file_scratch *s) {
+    return s->temporary.fd;
 }
 
 void file_scratch_remove(file_scratch *s) {
     if (!s) return;
-    unlink(s->path);
-    slot_release(s->slot);
+    file_temporary_close(&s->temporary);
     mem_free(s);
 }

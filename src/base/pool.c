@@ -170,10 +170,13 @@ static int start_worker(pool *p, int i) {
         pthread_mutex_destroy(&w->mutex);
         return problem;
     }
-    /* Signals are for the program's own threads. */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    /* Signals are for the program's own threads, but for those that say what this one did: a fault
+     * whose signal is blocked ends the program without a handler. */
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGILL, SIGFPE};
+    sigset_t blocked, old;
+    sigfillset(&blocked);
+    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) sigdelset(&blocked, faults[k]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &old);
     problem = pthread_create(&w->thread, NULL, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (problem) {

@@ -31,7 +31,7 @@ _Static_assert(PI_MODE_AUTO == 0 && PI_MODE_DENSE == 1 && PI_MODE_EXACT == 2 &&
 
 int cli_failed(const pi_error *err) {
     fprintf(stderr, "powerinfer: %s\n", err->message);
-    return EXIT_WORK;
+    return err->status == PI_ERR_ARG ? EXIT_USAGE : EXIT_WORK;
 }
 
 /* Through a pi_error, which keeps what was typed on one line. */
@@ -100,6 +100,7 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     pi_model_options options = pi_model_default_options();
     options.no_mmap = o->no_mmap;
     options.mlock = o->mlock;
+    options.check_tensors = o->check_tensors;
     options.vocab_only = vocab_only;
     options.pre = o->pre;
     return pi_model_open(path, &options, out, err);

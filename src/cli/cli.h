@@ -43,7 +43,8 @@ void help_program(FILE *out, const command *commands, size_t n);
 void help_command(FILE *out, const command *c);
 
 /* "powerinfer: message" on standard error. Return the status that the command ends with. */
-int cli_failed(const pi_error *err);                      /* EXIT_WORK */
+int cli_failed(const pi_error *err); /* EXIT_USAGE for PI_ERR_ARG, which came from the command line;
+                                      * else EXIT_WORK */
 int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
 /* A line on standard error, unless -q. */
 void cli_say(const cli_options *o, const char *format, ...) BASE_PRINTF(2, 3);

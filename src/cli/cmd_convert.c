@@ -1,6 +1,5 @@
 /* cmd_convert.c: a Hugging Face folder becomes a GGUF file. */
 #include "cli.h"
-#include "signals.h"
 #include "terminal.h"
 
 int cmd_convert(const cli_options *o) {
@@ -16,9 +15,7 @@ int cmd_convert(const cli_options *o) {
     options.message = terminal_progress_message;
     options.user = &progress;
     terminal_progress_begin(&progress, o->quiet);
-    signals_remove_output();
     pi_status status = pi_convert(o->positionals[0], o->out, &options, &err);
     terminal_progress_end(&progress);
-    signals_restore();
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

@@ -8,7 +8,6 @@
 #include "clock.h"
 #include "file.h"
 #include "mem.h"
-#include "signals.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "logits are written as they lie in memory, and the format is little-endian");
@@ -28,7 +27,7 @@ typedef struct job {
 static pi_status read_tokens(job *j, pi_error *err) {
     size_t n_text;
     const char *path = j->options->tokens;
-    pi_status status = file_read(path, CLI_TEXT_MAX, &j->text, &n_text, err);
+    pi_status status = file_read_stream(path, CLI_TEXT_MAX, &j->text, &n_text, err);
     if (status != PI_OK) return status;
     const char *where = strcmp(path, "-") == 0 ? "standard input" : path;
     return text_parse_ids(j->text, n_text, where, j->info.n_vocab, &j->tokens, &j->n_tokens, err);
@@ -81,9 +80,9 @@ static pi_status write_logits(job *j, pi_error *err) {
 static pi_status evaluate(job *j, pi_error *err) {
     const char *out = j->options->logits_out;
     if (strcmp(out, "-") == 0) out = "/dev/stdout";
-    pi_status status = set_up(j, err);
+    pi_status status = file_writer_probe(out, err);
+    if (status == PI_OK) status = set_up(j, err);
     if (status != PI_OK) return status;
-    signals_remove_output();
     status = file_writer_open(out, &j->writer, err);
     if (status != PI_OK) return status;
     double start = clock_seconds();
@@ -109,7 +108,6 @@ int cmd_eval(const cli_options *o) {
     job j = {.options = o};
     int result = EXIT_DONE;
     if (evaluate(&j, &err) != PI_OK) result = cli_failed(&err);
-    signals_restore();
     pi_session_destroy(j.session);
     pi_context_destroy(j.context);
     pi_model_close(j.model);

@@ -2,7 +2,6 @@
 #include <limits.h>
 
 #include "cli.h"
-#include "signals.h"
 #include "terminal.h"
 
 int cmd_imatrix(const cli_options *o) {
@@ -20,9 +19,7 @@ int cmd_imatrix(const cli_options *o) {
     options.message = terminal_progress_message;
     options.user = &progress;
     terminal_progress_begin(&progress, o->quiet);
-    signals_remove_output();
     pi_status status = pi_imatrix(model, o->file, o->out, &options, &err);
     terminal_progress_end(&progress);
-    signals_restore();
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

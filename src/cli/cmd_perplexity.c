@@ -8,7 +8,6 @@
 #include "file.h"
 #include "json_writer.h"
 #include "mem.h"
-#include "signals.h"
 #include "terminal.h"
 
 /* A bar on a terminal; elsewhere the messages with the perplexity so far tell enough. */
@@ -99,11 +98,9 @@ static pi_status measure(job *j, pi_error *err) {
     options.progress = show_progress;
     options.message = terminal_progress_message;
     options.user = &progress;
-    signals_remove_output();
     terminal_progress_begin(&progress, o->quiet);
     pi_status status = pi_perplexity(j->model, j->text, j->n_text, &options, &j->report, err);
     terminal_progress_end(&progress);
-    signals_restore();
     return status;
 }
 
@@ -111,7 +108,7 @@ static pi_status work(job *j, pi_error *err) {
     const cli_options *o = j->options;
     pi_status status = PI_OK;
     if (o->file || !o->kl_divergence)
-        status = file_read(o->file ? o->file : "-", CLI_TEXT_MAX, &j->text, &j->n_text, err);
+        status = file_read_stream(o->file ? o->file : "-", CLI_TEXT_MAX, &j->text, &j->n_text, err);
     if (status == PI_OK) status = cli_model_open(o, false, &j->model, err);
     return status == PI_OK ? measure(j, err) : status;
 }

@@ -2,7 +2,6 @@
 #include <limits.h>
 
 #include "cli.h"
-#include "signals.h"
 
 static void show_message(void *user, const char *line) {
     cli_say(user, "%s", line);
@@ -36,10 +35,8 @@ int cmd_place(const cli_options *o) {
     options.svg = o->svg;
     options.message = show_message;
     options.user = (void *)(uintptr_t)o;
-    signals_remove_output();
     pi_status status = PI_OK;
     if (!o->shape) status = cli_model_path(o, path, sizeof path, &err);
     if (status == PI_OK) status = pi_place(path, &options, stdout, &err);
-    signals_restore();
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

@@ -5,7 +5,6 @@
 #include "cli.h"
 #include "json_writer.h"
 #include "mem.h"
-#include "signals.h"
 #include "terminal.h"
 
 enum { MAX_LAYERS = 1 << 16 };
@@ -132,16 +131,12 @@ int cmd_prepare(const cli_options *o) {
     job j = {.options = o};
     pi_error err = {.status = PI_OK};
     terminal_progress_begin(&j.progress, o->quiet);
-    signals_remove_output();
     pi_status status = work(&j, &err);
-    signals_restore();
     terminal_progress_end(&j.progress);
     int result = EXIT_DONE;
     if (status == PI_OK && j.no_memory)
         status = error_nomem(&err, j.n_layers * sizeof *j.layers, "results of layers");
-    if (status == PI_ERR_ARG)
-        result = cli_wrong("%s", err.message);
-    else if (status != PI_OK)
+    if (status != PI_OK)
         result = cli_failed(&err);
     else if (o->json && !o->undo)
         print_json(&j);

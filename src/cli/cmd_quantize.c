@@ -6,7 +6,6 @@
 #include "cli.h"
 #include "json_writer.h"
 #include "mem.h"
-#include "signals.h"
 #include "terminal.h"
 
 enum { MAX_TENSORS = 1 << 20, TYPES_BYTES = 256 };
@@ -165,15 +164,12 @@ static int work(job *j) {
     options.message = show_message;
     options.user = j;
     terminal_progress_begin(&j->progress, o->quiet);
-    signals_remove_output();
     pi_status status = pi_quantize(j->in, j->out, &options, &j->result, &err);
     terminal_progress_end(&j->progress);
-    signals_restore();
     if (j->no_memory) {
         error_nomem(&err, j->n_tensors * sizeof *j->tensors, "results of tensors");
         return cli_failed(&err);
     }
-    if (status == PI_ERR_ARG) return cli_wrong("%s", err.message);
     if (status != PI_OK) return cli_failed(&err);
     if (o->json)
         print_json(j);

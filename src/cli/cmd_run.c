@@ -57,7 +57,7 @@ static pi_status read_prompt(job *j, pi_error *err) {
         return PI_OK;
     }
     const char *path = source == FROM_FILE ? o->file : "-";
-    pi_status status = file_read(path, CLI_TEXT_MAX, &j->prompt, &j->n_prompt_bytes, err);
+    pi_status status = file_read_stream(path, CLI_TEXT_MAX, &j->prompt, &j->n_prompt_bytes, err);
     if (status != PI_OK) return status;
     /* The newline that editors and echo put at the end is no part of what is to be continued. */
     if (j->n_prompt_bytes && j->prompt[j->n_prompt_bytes - 1] == '\n') j->n_prompt_bytes--;
@@ -72,7 +72,7 @@ static pi_status tokenize_prompt(job *j, pi_error *err) {
                                      &j->n_tokens, err);
     if (status != PI_OK) return status;
     if (j->n_tokens == 0) {
-        return error_set(err, PI_ERR_ARG,
+        return error_set(err, PI_ERR_NOT_FOUND,
                          "the prompt is empty: this model has no BOS token to begin with: give a "
                          "text with -p");
     }
@@ -238,10 +238,8 @@ static int generate(const job *j) {
     signals_restore();
     int result = EXIT_DONE;
     if (status == PI_OK) {
-        signals_remove_output(); /* half a file is not left behind */
         status = prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens, g.tokens,
                                    &err);
-        signals_restore();
     }
     end_line(&g, o->quiet && status == PI_OK && !g.output_failed);
     if (status != PI_OK) {
@@ -277,7 +275,9 @@ int cmd_run(const cli_options *o) {
     job j = {.options = o};
     int result;
     pi_status status = sampling_create(o, &j.sampling, &err);
-    if (status == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (status != PI_OK) return cli_failed(&err);
+    if (status == PI_OK && o->prompt_cache && !o->prompt_cache_ro)
+        status = file_writer_probe(o->prompt_cache, &err);
     if (status == PI_OK) status = read_prompt(&j, &err);
     if (status == PI_OK && o->reverse_prompts.count) {
         status = text_list_create(&j.stops, o->reverse_prompts.values, o->reverse_prompts.count,

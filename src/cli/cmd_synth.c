@@ -1,6 +1,5 @@
 /* cmd_synth.c: a model of a named shape with random weights, for benchmarks and tests. */
 #include "cli.h"
-#include "signals.h"
 #include "terminal.h"
 
 int cmd_synth(const cli_options *o) {
@@ -14,9 +13,7 @@ int cmd_synth(const cli_options *o) {
     options.progress = terminal_progress_step;
     options.user = &progress;
     terminal_progress_begin(&progress, o->quiet);
-    signals_remove_output();
     pi_status status = pi_synth(o->out, &options, &err);
     terminal_progress_end(&progress);
-    signals_restore();
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

@@ -91,7 +91,7 @@ int cmd_tokenize(const cli_options *o) {
     pi_model *model = NULL;
     pi_status status = cli_model_open(o, true, &model, &err);
     if (status == PI_OK && from_stdin) {
-        status = file_read("-", CLI_TEXT_MAX, &text, &n_text, &err);
+        status = file_read_stream("-", CLI_TEXT_MAX, &text, &n_text, &err);
     }
     if (status == PI_OK) {
         const char *source = from_stdin ? text : o->prompt;

@@ -251,6 +251,8 @@ const option option_table[] = {
     ROW(FLAG, COMMON, COMPUTE, no_mmap, NAMES("no-mmap", NULL),
         .help = "copy the weights into huge pages instead of mapping the file"),
     ROW(FLAG, COMMON, COMPUTE, mlock, NAMES("mlock", NULL), .help = "keep the weights in memory"),
+    ROW(FLAG, COMMON, COMPUTE, check_tensors, NAMES("check-tensors", NULL),
+        .help = "read all weights first and refuse NaN and infinity"),
     ROW(FLAG, COMMON,
         COMMAND_RUN | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
             COMMAND_PREPARE | COMMAND_PLACE,

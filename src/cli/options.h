@@ -62,7 +62,7 @@ typedef struct cli_options {
     const char *model; /* NULL: the bundled one */
     int64_t threads, threads_batch, ctx_size, batch_size, seed;
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
-    bool no_mmap, mlock, verbose, quiet, json;
+    bool no_mmap, mlock, check_tensors, verbose, quiet, json;
     /* engine */
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget;

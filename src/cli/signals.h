@@ -1,5 +1,6 @@
-/* signals.h: Ctrl-C and SIGTERM, for commands that have something to put in order first. Without a
- * call from here the signals end the program as usual.
+/* signals.h: what happens when the program is asked to end (SIGINT, SIGTERM, SIGHUP) or is ended
+ * (SIGQUIT, SIGXCPU, SIGBUS). Unless a command has something to put in order first, unfinished
+ * output files are removed and the program ends as the signal would have ended it.
  *
  * Signals are the one thing in the program that needs state outside of any function: the handler
  * can be given nothing. It lives in signals.c and is written before handlers are installed. */
@@ -8,16 +9,14 @@
 
 #include "powerinfer.h"
 
-/* Makes up for descriptors 0..2 that the caller closed, so that no file opened later takes their
- * place, and turns SIGPIPE into a write error. Once, at the very start. */
+/* Once, at the very start. Installs the handlers; a mapped file that loses its pages ends the
+ * program with one line and status 1. Makes up for descriptors 0..2 that the caller closed, so that
+ * no file opened later takes their place, and turns SIGPIPE and SIGXFSZ into write errors. */
 void signals_prepare(void);
 
-/* The first signal cancels `context` and is remembered; the second ends the program with
- * 128 + its number. */
+/* The first signal that asks cancels `context` and is remembered; the second ends the program. */
 void signals_cancel_context(pi_context *context);
-/* The first signal removes unfinished output files and ends the program with 128 + its number. */
-void signals_remove_output(void);
-/* Back to the usual; before the context is destroyed. */
+/* Ends that; before the context is destroyed. */
 void signals_restore(void);
 
 /* Number of the signal that was remembered; 0: none. */

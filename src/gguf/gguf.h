@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "pool.h"
 #include "quant.h"
 
 enum {
@@ -106,6 +107,11 @@ const gguf_value *gguf_find(const gguf_file *f, const char *key); /* NULL when a
 uint64_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i);         /* file order */
 const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL; O(1) */
+
+/* Reads all tensor data of a file that was not opened header_only. PI_ERR_RANGE: a weight is NaN or
+ * infinite; the message has tensor and row, the first in file order. n_threads 0: all cores. */
+pi_status gguf_check_tensors(const gguf_file *f, int n_threads, pi_error *err);
+pi_status gguf_check_tensor(const gguf_file *f, const gguf_tensor *t, pool *workers, pi_error *err);
 
 /* Typed access to a value. Each returns false when the type does not fit (any integer type fits an
  * integer getter when the number is in range; any number fits a float getter). */

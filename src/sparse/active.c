@@ -53,22 +53,28 @@ static bool make_room(active_set *a, int64_t tokens, int64_t pairs) {
     return true;
 }
 
-/* 0 and NaN have not fired. */
-static bool fired(float hidden) {
-    return hidden < 0.0f || hidden > 0.0f;
+static float contribution_of(float hidden, float down_norm) {
+    return fabsf(hidden) * fabsf(down_norm);
 }
 
 pi_status active_add(active_set *a, const float *hidden, const float *down_norm, pi_error *err) {
     int64_t n = 0, first = a->n_tokens > 0 ? a->start[a->n_tokens] : 0;
-    for (int64_t i = 0; i < a->n_neurons; i++) n += fired(hidden[i]);
+    for (int64_t i = 0; i < a->n_neurons; i++) {
+        if (!isfinite(contribution_of(hidden[i], down_norm[i])))
+            return error_set(err, PI_ERR_RANGE,
+                             "not a finite number: what neuron %lld contributes: the model does "
+                             "not work on this text",
+                             (long long)i);
+        n += hidden[i] != 0;
+    }
     if (!make_room(a, a->n_tokens + 1, first + n))
         return error_nomem(err, (size_t)(first + n) * (sizeof(int32_t) + sizeof(float)),
                            "the active neurons of calibration tokens");
     int64_t at = first;
     for (int64_t i = 0; i < a->n_neurons; i++) {
-        if (!fired(hidden[i])) continue;
+        if (hidden[i] == 0) continue;
         a->neuron[at] = (int32_t)i;
-        a->contribution[at++] = fabsf(hidden[i]) * fabsf(down_norm[i]);
+        a->contribution[at++] = contribution_of(hidden[i], down_norm[i]);
     }
     a->start[a->n_tokens] = first;
     a->start[++a->n_tokens] = at;
@@ -124,8 +130,8 @@ pi_status active_permute(active_set *a, const int32_t *order, pi_error *err) {
     for (int64_t t = 0; t < a->n_tokens; t++) {
         int64_t begin = a->start[t], end = a->start[t + 1], at = begin;
         for (int64_t i = begin; i < end; i++) row[new_index[a->neuron[i]]] = a->contribution[i];
-        for (size_t i = 0; at < end; i++) {
-            if (!(row[i] >= 0)) continue;
+        for (size_t i = 0; i < n && at < end; i++) {
+            if (row[i] < 0) continue;
             a->neuron[at] = (int32_t)i;
             a->contribution[at++] = row[i];
             row[i] = -1;

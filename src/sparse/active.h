@@ -15,7 +15,7 @@ typedef struct active_set {
     int64_t n_tokens, token_capacity;
     int64_t *start;      /* [n_tokens + 1] */
     int32_t *neuron;     /* [start[n_tokens]] */
-    float *contribution; /* likewise; >= 0 */
+    float *contribution; /* likewise; >= 0 and finite */
     int64_t capacity;
 } active_set;
 
@@ -23,7 +23,8 @@ typedef struct active_set {
 void active_init(active_set *a, int64_t n_neurons);
 void active_free(active_set *a);
 /* Appends one token. hidden: [n_neurons], what enters the down product, 0 where nothing fired.
- * down_norm: [n_neurons]. Entries that are NaN count as not fired. PI_ERR_NOMEM. */
+ * down_norm: [n_neurons]. PI_ERR_NOMEM; PI_ERR_RANGE: a contribution is no number, and
+ * nothing was added. */
 pi_status active_add(active_set *a, const float *hidden, const float *down_norm, pi_error *err);
 /* freq[i] = share of the tokens for which neuron i fired. 0 tokens: all 0. */
 void active_frequencies(const active_set *a, float *freq);

@@ -137,7 +137,7 @@ static void prior_visit(void *arg, int64_t neuron, const float *scores) {
 
 static int ascending(const void *pa, const void *pb) {
     float a = *(const float *)pa, b = *(const float *)pb;
-    return (a > b) - (a < b);
+    return (a > b) - (a < b) + (isnan(a) != 0) - (isnan(b) != 0); /* NaN last: an order even so */
 }
 
 /* Scores of class c, joined by those of its neighbours in both directions until there are enough.

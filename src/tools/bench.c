@@ -10,6 +10,7 @@
 #include "bandwidth.h"
 #include "clock.h"
 #include "cpu_features.h"
+#include "file.h"
 #include "mem.h"
 #include "option_types.h"
 #include "powerinfer_tools.h"
@@ -278,6 +279,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     const pi_bench_options *o = options ? options : &defaults;
     *report = (pi_bench_report){0};
     pi_status status = check_options(o, err);
+    if (status == PI_OK && o->trace) status = file_writer_probe(o->trace, err);
     if (status != PI_OK) return status;
     bench *b = mem_calloc(1, sizeof *b);
     if (!b) return error_nomem(err, sizeof *b, "bench");

@@ -111,10 +111,11 @@ static pi_status prepare_sums(collection *c, pi_error *err) {
 /* ---- the text -------------------------------------------------------------------------------- */
 
 static pi_status read_tokens(collection *c, pi_error *err) {
-    pi_status status = file_read(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
+    pi_status status = file_read_stream(c->text_path, TEXT_MAX_BYTES, &c->text, &c->n_text, err);
     if (status != PI_OK) return status;
     if (c->n_text == 0) /* a BOS alone says nothing about columns */
-        return error_set(err, PI_ERR_ARG, "the text is empty: %.300s: give another", c->text_path);
+        return error_set(err, PI_ERR_FORMAT, "the text is empty: %.300s: give another",
+                         c->text_path);
     /* enough for well-formed UTF-8; others are counted first */
     size_t capacity = c->n_text + 8, n_bytes;
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -138,7 +139,7 @@ static pi_status cut_windows(collection *c, pi_error *err) {
     c->chunk = c->options->chunk;
     if (c->n_tokens < (size_t)c->chunk) c->chunk = (int)c->n_tokens;
     if (c->chunk < 1)
-        return error_set(err, PI_ERR_ARG, "no tokens: %.300s: give a text", c->text_path);
+        return error_set(err, PI_ERR_FORMAT, "no tokens: %.300s: give a text", c->text_path);
     c->n_windows = c->n_tokens / (size_t)c->chunk;
     if (c->options->n_chunks > 0 && c->n_windows > (size_t)c->options->n_chunks)
         c->n_windows = (size_t)c->options->n_chunks;
@@ -152,6 +153,7 @@ static pi_status cut_windows(collection *c, pi_error *err) {
 
 static pi_status open_all(collection *c, const char *model_path, pi_error *err) {
     pi_status status = model_open(model_path, NULL, &c->model, err);
+    if (status == PI_OK) status = gguf_check_tensors(c->model->file, c->options->n_threads, err);
     if (status == PI_OK) status = tokenizer_create(c->model->file, NULL, &c->vocabulary, err);
     if (status == PI_OK) status = read_tokens(c, err);
     if (status == PI_OK) status = cut_windows(c, err);
@@ -271,7 +273,8 @@ pi_status pi_imatrix(const char *model_path, const char *text_path, const char *
     if (c.options->n_threads < 0 || c.options->n_threads > POOL_MAX_THREADS)
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d: choose 0 to %d",
                          c.options->n_threads, POOL_MAX_THREADS);
-    pi_status status = open_all(&c, model_path, err);
+    pi_status status = file_writer_probe(out_path, err);
+    if (status == PI_OK) status = open_all(&c, model_path, err);
     if (status == PI_OK) status = feed_all(&c, err);
     if (status == PI_OK) status = write_file(&c, out_path, err);
     release(&c);

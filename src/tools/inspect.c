@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "arch.h"
+#include "file.h"
 #include "inspect_plan.h"
 #include "inspect_svg.h"
 #include "mem.h"
@@ -216,7 +217,8 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
     if (options->plan) return inspect_plan(path, context, out, err);
     gguf_file *f = NULL;
     bool complete;
-    pi_status status = open_any(path, &f, &complete, err);
+    pi_status status = options->svg ? file_writer_probe(options->svg, err) : PI_OK;
+    if (!status) status = open_any(path, &f, &complete, err);
     if (status) return status;
     inspect_summary s;
     status = gather(f, complete, &s, err);

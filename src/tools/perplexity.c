@@ -103,7 +103,7 @@ static double sum_stderr(const mean_sum *s) {
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return (x > y) - (x < y) + (isnan(x) != 0) - (isnan(y) != 0); /* NaN last */
 }
 
 /* Of sorted[n]; share in 0..1, between two values in proportion. */
@@ -279,7 +279,7 @@ static pi_status check_windows(const run *r, pi_error *err) {
                          o->base_in, base->n_ctx,
                          base->llama_windows ? " --llama-windows" : " without --llama-windows");
     if (base->n_vocab != r->info.n_vocab)
-        return error_set(err, PI_ERR_ARG,
+        return error_set(err, PI_ERR_FORMAT,
                          "the base run is of another vocabulary: %s: %d tokens, the model has %d",
                          o->base_in, base->n_vocab, r->info.n_vocab);
     return PI_OK;
@@ -325,7 +325,7 @@ static pi_status choose_tokens(run *r, const char *text, size_t n_text, pi_error
     size_t n = (size_t)r->windows.n_windows * (size_t)r->windows.n_ctx;
     for (size_t i = 0; i < n; i++)
         if (r->tokens[i] != r->base.tokens[i])
-            return error_set(err, PI_ERR_ARG,
+            return error_set(err, PI_ERR_FORMAT,
                              "the base run is of another text: %s: token %zu is %d there, %d here: "
                              "leave the text out to use the base run's",
                              r->o->base_in, i, r->base.tokens[i], r->tokens[i]);
@@ -393,6 +393,7 @@ static pi_status set_up(run *r, const char *text, size_t n_text, pi_error *err) 
     if (!text && !o->base_in)
         return error_set(err, PI_ERR_ARG, "no text: perplexity: give one, or a base run");
     if (o->base_in) status = kl_base_open(&r->base, o->base_in, err);
+    if (status == PI_OK && o->base_out) status = file_writer_probe(o->base_out, err);
     if (status != PI_OK) return status;
     pi_model_get_info(r->model, &r->info);
     r->windows = (kl_base_info){.n_vocab = r->info.n_vocab,

@@ -2,6 +2,7 @@
  * run in, a machine, a budget), solves, and has the answer written. */
 #include <string.h>
 
+#include "file.h"
 #include "mem.h"
 #include "option_types.h"
 #include "place_fit.h"
@@ -131,6 +132,7 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     const pi_place_options defaults = pi_place_default_options();
     place_job j = {.options = options ? options : &defaults};
     pi_status status = check_options(j.options, err);
+    if (status == PI_OK && j.options->svg) status = file_writer_probe(j.options->svg, err);
     if (status == PI_OK) status = open_model(&j, path, err);
     if (status == PI_OK) status = make_workload(&j, err);
     if (status == PI_OK) status = place_profile_load(j.options, &j.machine, err);

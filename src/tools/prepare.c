@@ -143,7 +143,7 @@ static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi
     pi_tensor_type *downs = NULL;
     pi_quantize_options options = pi_quantize_default_options();
     if (gguf_is_pwri(f) || gguf_find(f, SPARSE_KEY_VERSION))
-        return error_set(err, PI_ERR_ARG,
+        return error_set(err, PI_ERR_UNSUPPORTED,
                          "already prepared: %.300s: --type is for ordinary models: undo it first",
                          p->in_path);
     pi_status status = keep_downs(f, &downs, &options.n_tensor_types, err);
@@ -207,6 +207,7 @@ static bool has_own_predictor(const preparation *p, int layer) {
 static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     const char *wanted = p->options->predictor;
     pi_status status = model_open(s->path, NULL, &p->model, err);
+    if (status == PI_OK) status = gguf_check_tensors(p->model->file, p->options->n_threads, err);
     if (status != PI_OK) return status;
     size_t n = (size_t)p->model->hp.n_layer;
     p->thresholds = !prepare_is_sparse(p->model);

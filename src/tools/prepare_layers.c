@@ -219,6 +219,7 @@ static pi_status run_window(layer_run *r, int layer, int window, pi_error *err) 
     if (status == PI_OK && r->seen != PI_OK) {
         if (err) *err = r->seen_err;
         status = r->seen;
+        if (status == PI_ERR_RANGE) error_prefix(err, status, "layer %d", layer);
     }
     return status;
 }

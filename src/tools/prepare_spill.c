@@ -3,7 +3,6 @@
  * many there are. The file lies beside the output, where there must be room for them in any case,
  * and has no name: nothing is left of it whatever happens to the program. */
 #include <errno.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "file.h"
@@ -13,23 +12,14 @@
 enum { PIECE_BYTES = 1 << 30 }; /* Linux moves less than 2 GiB in a call */
 
 struct prepare_spill {
-    int fd;
+    file_scratch *file;
     uint64_t n_bytes; /* that were put */
 };
 
-/* The name lives for a moment only; a signal in between finds it in the table of scratch files. */
 static pi_status open_spill(preparation *p, pi_error *err) {
-    file_scratch *name = NULL;
     prepare_spill *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, p->out_path);
-    pi_status status = file_scratch_create(p->out_path, &name, err);
-    if (status == PI_OK) {
-        s->fd = open(file_scratch_path(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (s->fd < 0)
-            status = error_set_errno(
-                err, errno, "cannot create file: a temporary one beside %.300s", p->out_path);
-        file_scratch_remove(name);
-    }
+    pi_status status = file_scratch_create(p->out_path, &s->file, err);
     if (status == PI_OK)
         p->spill = s;
     else
@@ -39,7 +29,7 @@ static pi_status open_spill(preparation *p, pi_error *err) {
 
 void prepare_spill_free(prepare_spill *s) {
     if (!s) return;
-    close(s->fd);
+    file_scratch_remove(s->file);
     mem_free(s);
 }
 
@@ -49,7 +39,8 @@ static pi_status put(preparation *p, const void *data, size_t n_bytes, uint64_t 
     *at = p->spill->n_bytes;
     while (n_bytes > 0) {
         size_t piece = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
-        ssize_t n = pwrite(p->spill->fd, from, piece, (off_t)p->spill->n_bytes);
+        ssize_t n = pwrite(file_scratch_descriptor(p->spill->file), from, piece,
+                           (off_t)p->spill->n_bytes);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
             return error_set_errno(err, errno, "cannot write file: a temporary one beside %.300s",
@@ -66,7 +57,7 @@ pi_status prepare_spill_read(const preparation *p, uint64_t at, void *data, size
     uint8_t *to = data;
     while (n_bytes > 0) {
         size_t piece = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
-        ssize_t n = pread(p->spill->fd, to, piece, (off_t)at);
+        ssize_t n = pread(file_scratch_descriptor(p->spill->file), to, piece, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
             return error_set_errno(err, n < 0 ? errno : EIO,

@@ -119,7 +119,7 @@ pi_status prepare_text_read(const model *m, const pi_prepare_options *o, const t
     if (status != PI_OK) return status;
     char *text = NULL;
     size_t n_text = 0;
-    status = file_read(o->calibration, TEXT_MAX_BYTES, &text, &n_text, err);
+    status = file_read_stream(o->calibration, TEXT_MAX_BYTES, &text, &n_text, err);
     if (status == PI_OK) status = check_text(o->calibration, text, n_text, err);
     if (status != PI_OK) {
         mem_free(text);

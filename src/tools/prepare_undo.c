@@ -106,10 +106,11 @@ static pi_status open_input(preparation *p, pi_error *err) {
         p->has_down_type = true;
     }
     if (status == PI_OK) status = model_open(p->in_path, NULL, &p->model, err);
+    if (status == PI_OK) status = gguf_check_tensors(p->model->file, o->n_threads, err);
     if (status != PI_OK) return status;
     if (!p->model->sparse.prepared && !gguf_is_pwri(p->model->file))
-        return error_set(err, PI_ERR_ARG, "not a prepared model: %.300s: there is nothing to undo",
-                         p->in_path);
+        return error_set(err, PI_ERR_FORMAT,
+                         "not a prepared model: %.300s: there is nothing to undo", p->in_path);
     int n = o->n_threads > 0 ? o->n_threads : cpu_count_physical();
     status = pool_create(n, &p->pool, err);
     return status == PI_OK ? prepare_open_output(p, err) : status;

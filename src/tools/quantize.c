@@ -257,7 +257,7 @@ static pi_status advance(quantization *q, uint64_t n_bytes, pi_error *err) {
 }
 
 static pi_status copy_tensor(quantization *q, const gguf_tensor *t, pi_error *err) {
-    pi_status status = PI_OK;
+    pi_status status = gguf_check_tensor(q->in, t, q->workers, err);
     for (size_t at = 0; at < t->n_bytes && status == PI_OK; at += CHUNK_BYTES) {
         size_t n = t->n_bytes - at < CHUNK_BYTES ? t->n_bytes - at : CHUNK_BYTES;
         status = gguf_write_data(q->writer, t->data + at, n, err);

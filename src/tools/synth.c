@@ -72,8 +72,7 @@ static pi_status check_options(synth_job *job, pi_error *err) {
     const pi_synth_options *o = job->options;
     synth_recipe *r = &job->recipe;
     if (!o->shape || !(r->shape = synth_shape_find(o->shape))) {
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "shape '%.64s' cannot be written: choose one of %s",
+        return error_set(err, PI_ERR_ARG, "shape '%.64s' cannot be written: choose one of %s",
                          o->shape ? o->shape : "", synth_shape_names());
     }
     if (o->bundle && o->plain) {
@@ -85,8 +84,7 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "unknown tensor type '%.64s'", o->type ? o->type : "");
     }
     if (!job->traits->quantize) {
-        return error_set(err, PI_ERR_UNSUPPORTED, "weights cannot be written as %s",
-                         job->traits->name);
+        return error_set(err, PI_ERR_ARG, "weights cannot be written as %s", job->traits->name);
     }
     if (o->n_layer < 0 || o->n_layer > r->shape->n_layer) {
         return error_set(err, PI_ERR_ARG, "%d layers: shape %s has 1 to %d", o->n_layer,

@@ -105,11 +105,15 @@ static void put_all(const engine_trace *t, FILE *file) {
     json_end_object(&w);
 }
 
+static ssize_t write_piece(void *cookie, const char *data, size_t n_bytes) {
+    return file_writer_write(cookie, data, n_bytes, NULL) == PI_OK ? (ssize_t)n_bytes : 0;
+}
+
 pi_status trace_write(const engine_trace *t, const char *path, pi_error *err) {
     file_writer *w;
     pi_status status = file_writer_open(path, &w, err);
     if (status != PI_OK) return status;
-    FILE *file = fopen(file_writer_path(w), "wb");
+    FILE *file = fopencookie(w, "w", (cookie_io_functions_t){.write = write_piece});
     bool written = file != NULL;
     if (file) {
         put_all(t, file);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -201,6 +202,40 @@ static void test_models(void **state) {
     run_close(&r);
 }
 
+/* An address in the mapping of the file, as the kernel tells; NULL: it is not mapped. */
+static void *mapped_at(const char *path) {
+    char line[8192];
+    unsigned long begin = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (!begin && fgets(line, sizeof line, maps))
+        if (strstr(line, path)) sscanf(line, "%lx", &begin);
+    fclose(maps);
+    return (void *)begin;
+}
+
+/* What a handler of SIGBUS asks. */
+static void test_mapped_file(void **state) {
+    (void)state;
+    run_model r = open_small(); /* writes the file */
+    run_close(&r);
+    pi_model_options o = pi_model_default_options();
+    pi_model *m = NULL;
+    assert_null(mapped_at(MODEL_PATH));
+    o.check_tensors = true;
+    assert_int_equal(pi_model_open(MODEL_PATH, &o, &m, &err), PI_OK);
+    void *inside = mapped_at(MODEL_PATH);
+    assert_non_null(inside);
+    assert_string_equal(pi_mapped_file((char *)inside + 100), MODEL_PATH);
+    assert_null(pi_mapped_file(&o));
+    pi_model_close(m);
+    assert_null(pi_mapped_file((char *)inside + 100));
+    o.no_mmap = true;
+    assert_int_equal(pi_model_open(MODEL_PATH, &o, &m, &err), PI_OK);
+    assert_null(mapped_at(MODEL_PATH));
+    pi_model_close(m);
+}
+
 static void test_text(void **state) {
     (void)state;
     run_model r = open_small();
@@ -309,10 +344,10 @@ static void test_cancel(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),  cmocka_unit_test(test_context_options),
-        cmocka_unit_test(test_sessions), cmocka_unit_test(test_models),
-        cmocka_unit_test(test_text),     cmocka_unit_test(test_sampler_options),
-        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_forward),         cmocka_unit_test(test_context_options),
+        cmocka_unit_test(test_sessions),        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_mapped_file),     cmocka_unit_test(test_text),
+        cmocka_unit_test(test_sampler_options), cmocka_unit_test(test_cancel),
     };
     return cmocka_run_group_tests_name("api_errors", tests, NULL, NULL);
 }

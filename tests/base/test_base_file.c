@@ -138,7 +138,7 @@ static void test_abort_leaves_the_old_file(void **state) {
     file_writer *w = NULL;
     assert_int_equal(file_writer_open(path, &w, NULL), PI_OK);
     assert_int_equal(file_writer_write(w, "half", 4, NULL), PI_OK);
-    assert_int_equal(count_entries(), 2);
+    expect_content(path, "old");
     file_writer_abort(w);
     file_writer_abort(NULL);
     assert_int_equal(count_entries(), 1);
@@ -212,26 +212,6 @@ static void test_failed_rename(void **state) {
     assert_int_equal(count_entries(), 1);
 }
 
-static void test_signal_cleanup(void **state) {
-    (void)state;
-    /* More writers than the table has room for: those beyond it work all the same. */
-    enum { N = 12 };
-    file_writer *writers[N];
-    for (int i = 0; i < N; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "f%d", i);
-        assert_int_equal(file_writer_open(in_folder(name), &writers[i], NULL), PI_OK);
-    }
-    assert_int_equal(count_entries(), N);
-    file_writer_signal_cleanup();
-    assert_true(count_entries() < N);
-    for (int i = 0; i < N; i++) file_writer_abort(writers[i]);
-    assert_int_equal(count_entries(), 0);
-    write_file(in_folder("later"), "x");
-    file_writer_signal_cleanup();
-    expect_content(in_folder("later"), "x");
-}
-
 static void test_each_allocation_fails(void **state) {
     (void)state;
     const char *path = in_folder("file");
@@ -289,6 +269,10 @@ static void test_map_refusals(void **state) {
     const char *fifo = in_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_int_equal(file_map_open(&map, fifo, false, &err), PI_ERR_IO); /* and does not hang */
+    char *data = NULL;
+    size_t n = 0;
+    assert_int_equal(file_read(fifo, 10, &data, &n, &err), PI_ERR_IO); /* nor here */
+    assert_non_null(strstr(err.message, "fifo: save it to disk first"));
     const char *empty = in_folder("empty");
     write_file(empty, "");
     assert_int_equal(file_map_open(&map, empty, false, NULL), PI_OK);
@@ -296,6 +280,67 @@ static void test_map_refusals(void **state) {
     assert_non_null(map.data);
     assert_int_equal(file_map_lock(&map, NULL), PI_OK);
     file_map_close(&map);
+}
+
+/* A pipe is read to its end where a person may name one. */
+static void test_read_pipe(void **state) {
+    (void)state;
+    int ends[2];
+    char path[32], *data = NULL;
+    size_t n = 0;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "piped", 5), 5);
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    assert_int_equal(file_read_stream(path, 10, &data, &n, NULL), PI_OK);
+    assert_int_equal(n, 5);
+    assert_string_equal(data, "piped");
+    mem_free(data);
+    close(ends[0]);
+}
+
+/* What a handler of SIGBUS asks. */
+static void test_path_of_a_mapping(void **state) {
+    (void)state;
+    file_map a, b;
+    uint64_t offset = 0;
+    write_file(in_folder("a"), "aaaaaaaaaa");
+    write_file(in_folder("b"), "bbbbb");
+    assert_int_equal(file_map_open(&a, in_folder("a"), false, NULL), PI_OK);
+    assert_int_equal(file_map_open(&b, in_folder("b"), false, NULL), PI_OK);
+    assert_string_equal(file_map_path_at(a.data + 9, &offset), in_folder("a"));
+    assert_int_equal(offset, 9);
+    assert_string_equal(file_map_path_at(b.data, &offset), in_folder("b"));
+    assert_int_equal(offset, 0);
+    assert_null(file_map_path_at(a.data + 10, NULL)); /* the end of its last page */
+    assert_null(file_map_path_at(&a, NULL));
+    assert_null(file_map_path_at(NULL, NULL));
+    const uint8_t *gone = a.data;
+    file_map_close(&a);
+    assert_null(file_map_path_at(gone, NULL));
+    assert_string_equal(file_map_path_at(b.data + 4, NULL), in_folder("b"));
+    file_map_close(&b);
+}
+
+/* Its bytes go to another file after they have gone themselves. */
+static void test_write_from_a_file_that_was_cut(void **state) {
+    (void)state;
+    enum { N = 1 << 20 };
+    pi_error err = {0};
+    file_writer *w = NULL;
+    file_map map;
+    assert_int_equal(file_writer_open(in_folder("source"), &w, NULL), PI_OK);
+    assert_int_equal(file_writer_zeros(w, N, NULL), PI_OK);
+    assert_int_equal(file_writer_commit(w, NULL), PI_OK);
+    assert_int_equal(file_map_open(&map, in_folder("source"), false, NULL), PI_OK);
+    assert_int_equal(truncate(in_folder("source"), 0), 0);
+    assert_int_equal(file_writer_open(in_folder("copy"), &w, NULL), PI_OK);
+    assert_int_equal(file_writer_write(w, map.data, N, &err), PI_ERR_IO);
+    assert_non_null(strstr(err.message, "became shorter while it was in use: "));
+    assert_non_null(strstr(err.message, "/source"));
+    file_writer_abort(w);
+    file_map_close(&map);
+    assert_int_equal(count_entries(), 1);
 }
 
 static void test_join(void **state) {
@@ -319,10 +364,12 @@ int main(void) {
         IN_FOLDER(test_failures_to_open),
         IN_FOLDER(test_full_device),
         IN_FOLDER(test_failed_rename),
-        IN_FOLDER(test_signal_cleanup),
         IN_FOLDER(test_each_allocation_fails),
         IN_FOLDER(test_read_limits),
         IN_FOLDER(test_map_refusals),
+        IN_FOLDER(test_read_pipe),
+        IN_FOLDER(test_path_of_a_mapping),
+        IN_FOLDER(test_write_from_a_file_that_was_cut),
         IN_FOLDER(test_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ static void test_bias_and_ends(void **state) {
              TEST_MODEL_EOS);
     assert_int_equal(sh(line), 0);
     assert_contains("out", "\"stop\": \"length\"");
-    assert_int_equal(sh(RUN "-p abc -l 999999+1"), 1);
+    assert_int_equal(sh(RUN "-p abc -l 999999+1"), 2);
     assert_err("powerinfer: no such token: logit bias of token 999999: use 0 to 285\n");
     static const char *const bad[] = {"",
                                       "5",
@@ -115,7 +115,7 @@ static void test_breakers(void **state) {
     snprintf(line, sizeof line, "%s --dry-sequence-breaker '\\x61' --dry-sequence-breaker b", dry);
     compare(dry, line, 0);
     snprintf(line, sizeof line, "%s --dry-sequence-breaker ''", dry);
-    assert_int_equal(sh(line), 1);
+    assert_int_equal(sh(line), 2);
     assert_contains("err", "empty or too long: sequence breaker 1");
 }
 

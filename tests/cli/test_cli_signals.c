@@ -1,6 +1,7 @@
-/* test_cli_signals.c: SIGINT and SIGTERM at any moment of a command's life. What may be under the
- * name of the output afterwards is what was there before, or the whole new file; no temporary file
- * is left, and the terminal's next line starts at its beginning.
+/* test_cli_signals.c: signals at any moment of a command's life. What may be under the name of the
+ * output afterwards is what was there before, or the whole new file; no temporary file is left, and
+ * the terminal's next line starts at its beginning. Half of the runs find no unnamed temporary
+ * files (names_only.h); SIGKILL may leave one then, which the next run removes.
  *
  * A command is run once to see how long it takes and what it writes, then again and again with a
  * signal after a random share of that time, half of the time on a terminal, for SECONDS or MAX
@@ -23,9 +24,10 @@
 #include "cli_shell.h"
 #include "clock.h"
 #include "hf_folder.h"
+#include "names_only.h"
 #include "rng.h"
 
-#define SECONDS 2.0
+#define SECONDS 1.5
 
 enum { MIN_ROUNDS = 4, MAX_ROUNDS = 60, LINE_ROOM = 1024 };
 
@@ -50,12 +52,20 @@ static terminal open_terminal(void) {
     return t;
 }
 
-static pid_t start(const char *line, const terminal *t) {
+static pid_t start(const char *line, const terminal *t, bool names) {
     char whole[LINE_ROOM];
     assert_true(snprintf(whole, sizeof whole, "exec $PI %s", line) < LINE_ROOM);
+    /* The tests' own handler of faults goes on with the tests: not in a child. */
+    sigset_t fault, old;
+    sigemptyset(&fault);
+    sigaddset(&fault, SIGBUS);
+    sigprocmask(SIG_BLOCK, &fault, &old);
     pid_t pid = fork();
+    if (pid == 0) signal(SIGBUS, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &old, NULL);
     assert_int_not_equal(pid, -1);
     if (pid != 0) return pid;
+    if (names) (void)names_only();
     int in = open("/dev/null", O_RDONLY);
     int out = t->line >= 0 ? t->line : open("said", O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (in < 0 || out < 0) _exit(127);
@@ -87,10 +97,10 @@ typedef struct ending {
 } ending;
 
 /* `delay` seconds, then `number`; 0: no signal. */
-static ending run_once(const char *line, double delay, int number, bool on_terminal) {
+static ending run_once(const char *line, double delay, int number, bool on_terminal, bool names) {
     ending e = {.last = '\n'};
     terminal t = on_terminal ? open_terminal() : no_terminal;
-    pid_t pid = start(line, &t);
+    pid_t pid = start(line, &t, names);
     if (number) {
         usleep((useconds_t)(delay * 1e6));
         assert_int_equal(kill(pid, number), 0); /* one that has ended takes it too */
@@ -117,20 +127,8 @@ static bool is_fine(int status, int number) {
 
 static const char old_content[] = "what was there before";
 
-static void interrupt(const char *line, double seconds, const char *check) {
-    static const int numbers[] = {SIGINT, SIGTERM};
-    uint64_t dice = rng_u64(&random_source);
-    int number = numbers[dice & 1];
-    bool was_there = !check && dice & 2, on_terminal = dice & 4;
-    double delay = seconds * (double)(dice >> 40) / (double)(1 << 24);
-    unlink("result");
-    if (was_there) shell_write("result", old_content, sizeof old_content);
-    ending e = run_once(line, delay, number, on_terminal);
-    if (!is_fine(e.status, number))
-        fail_msg("%s: signal %d after %.4f s: status %x", line, number, delay, (unsigned)e.status);
-    if (e.last != '\n') fail_msg("%s: signal %d after %.4f s: a line is left", line, number, delay);
-    if (shell_temporaries() != 0)
-        fail_msg("%s: signal %d after %.4f s: a temporary file is left", line, number, delay);
+/* What is under the name of the output. */
+static void judge(const char *line, const char *check, bool was_there) {
     if (was_there) assert_true(shell_has("result"));
     if (!shell_has("result")) return;
     if (check) {
@@ -142,12 +140,34 @@ static void interrupt(const char *line, double seconds, const char *check) {
     }
 }
 
+static void interrupt(const char *line, double seconds, const char *check) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGBUS, SIGKILL};
+    uint64_t dice = rng_u64(&random_source);
+    int number = numbers[(dice >> 8) % (sizeof numbers / sizeof *numbers)];
+    bool was_there = !check && dice & 2, on_terminal = dice & 4 && number != SIGKILL;
+    double delay = seconds * (double)(dice >> 40) / (double)(1 << 24);
+    unlink("result");
+    if (was_there) shell_write("result", old_content, sizeof old_content);
+    ending e = run_once(line, delay, number, on_terminal, dice & 8);
+    if (!is_fine(e.status, number))
+        fail_msg("%s: signal %d after %.4f s: status %x", line, number, delay, (unsigned)e.status);
+    if (e.last != '\n') fail_msg("%s: signal %d after %.4f s: a line is left", line, number, delay);
+    judge(line, check, was_there);
+    if (number == SIGKILL && shell_temporaries() != 0) { /* the next run removes it */
+        unlink("result");
+        assert_int_equal(run_once(line, 0, 0, false, true).status, 0);
+    }
+    if (shell_temporaries() != 0)
+        fail_msg("%s: signal %d after %.4f s: a temporary file is left", line, number, delay);
+}
+
 /* `line` writes `result`. `check`: a command that accepts every valid output; NULL: they are all of
  * one size. */
 static void torture(const char *line, const char *check) {
     unlink("result");
     double begin = clock_seconds();
-    if (run_once(line, 0, 0, false).status != 0) fail_msg("%s: %s", line, shell_read("said", NULL));
+    if (run_once(line, 0, 0, false, false).status != 0)
+        fail_msg("%s: %s", line, shell_read("said", NULL));
     double seconds = clock_seconds() - begin;
     assert_int_equal(rename("result", "whole"), 0);
     int rounds = 0;
@@ -214,6 +234,54 @@ static void test_convert(void **state) {
 #endif
 }
 
+/* ---- what else ends a program ---------------------------------------------------------------- */
+
+/* A limit on processor time, and a terminal that goes away from a program that was told not to
+ * mind. */
+static void test_limits(void **state) {
+    (void)state;
+    static const char line[] = "synth -o result --shape llama-1b --plain -t 1";
+    char limited[LINE_ROOM];
+    snprintf(limited, sizeof limited, "ulimit -c 0; ulimit -S -t 1; $PI %s", line);
+    assert_int_equal(sh(limited), 128 + SIGXCPU);
+    assert_int_equal(shell_temporaries(), 0);
+    assert_false(shell_has("result"));
+    assert_int_equal(
+        sh("trap '' HUP; $PI eval -q -t 1 -m model.gguf --tokens ids --logits-out result"
+           " --batch 1 & pid=$!; kill -HUP $pid; wait $pid"),
+        0);
+    assert_true(shell_has("result"));
+    unlink("result");
+}
+
+/* The model loses its pages while text is generated from it. */
+static void cut_while(const char *line) {
+    assert_int_equal(sh("cp model.gguf cut.gguf"), 0);
+    pid_t pid = start(line, &no_terminal, true);
+    int status;
+    usleep(100000);
+    if (waitpid(pid, &status, WNOHANG) != 0)
+        fail_msg("%s: ended by itself: %x: %s", line, (unsigned)status, shell_read("said", NULL));
+    assert_int_equal(truncate("cut.gguf", 4096), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    static const char last[] = "powerinfer: file became shorter while it was in use: cut.gguf\n";
+    size_t n, n_last = sizeof last - 1;
+    const char *said = shell_read("said", &n); /* a text first, of any bytes */
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || n < n_last ||
+        memcmp(said + n - n_last, last, n_last) != 0)
+        fail_msg("%s: status %x: %s", line, (unsigned)status,
+                 n < n_last ? said : said + n - n_last);
+    assert_int_equal(shell_temporaries(), 0);
+    assert_false(shell_has("result"));
+}
+
+static void test_model_that_is_cut(void **state) {
+    (void)state;
+    assert_int_equal(sh("yes 261 | head -n 100000 >many"), 0);
+    cut_while("run -q -m cut.gguf -p abc -t 2 -c 100000 --ignore-eos");
+    cut_while("eval -q -m cut.gguf --tokens many --logits-out result --batch 1 -t 2");
+}
+
 static int setup(void **state) {
     int status = shell_setup(state);
     if (status != 0) return status;
@@ -229,10 +297,15 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),        cmocka_unit_test(test_synth),
-        cmocka_unit_test(test_quantize),   cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_perplexity), cmocka_unit_test(test_imatrix),
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_synth),
+        cmocka_unit_test(test_quantize),
+        cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_imatrix),
         cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_model_that_is_cut),
     };
     return cmocka_run_group_tests_name("cli_signals", tests, setup, shell_teardown);
 }

@@ -2,6 +2,7 @@
  * device, a disk that is full half way (a limit on the size of files), a name below a file, a
  * folder, a folder without permission. Each time: status 1, one line that names the target and the
  * reason, and a folder as it was. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,11 +66,10 @@ static void test_full_device(void **state) {
         fails(i, "", "/dev/full", i == RUN ? "save it to disk first" : "No space left on device");
 }
 
-/* Writing beyond the limit fails as on a full disk once its signal is ignored. */
+/* Writing beyond the limit fails as on a full disk: its signal ends nothing. */
 static void test_full_disk(void **state) {
     (void)state;
-    for (int i = 0; i < N_WRITERS; i++)
-        fails(i, "trap '' XFSZ; ulimit -f 1;", "result", "File too large");
+    for (int i = 0; i < N_WRITERS; i++) fails(i, "ulimit -f 1;", "result", "File too large");
 }
 
 /* The file that is there already stays. */
@@ -78,7 +78,7 @@ static void test_full_disk_keeps_old_file(void **state) {
     assert_int_equal(sh("echo precious >result"), 0);
     for (int i = 0; i < N_WRITERS; i++) {
         if (i == RUN) continue; /* it reads the file first */
-        fails(i, "trap '' XFSZ; ulimit -f 1;", "result", "File too large");
+        fails(i, "ulimit -f 1;", "result", "File too large");
     }
     assert_int_equal(sh("test \"$(cat result)\" = precious && rm result"), 0);
 }
@@ -91,6 +91,62 @@ static void test_below_a_file(void **state) {
 static void test_missing_folder(void **state) {
     (void)state;
     for (int i = 0; i < N_WRITERS; i++) fails(i, "", "none/result", "No such file or directory");
+}
+
+/* Known before any work, so that nothing is said and no text is written first. */
+static void test_long_name(void **state) {
+    (void)state;
+    char name[NAME_MAX + 2];
+    memset(name, 'n', sizeof name);
+    name[NAME_MAX + 1] = 0;
+    for (int i = 0; i < N_WRITERS; i++) {
+        fails(i, "", name, "File name too long");
+        assert_string_equal(shell_read("../o", NULL), "");
+    }
+}
+
+/* A file that is mounted by itself, as containers have them, cannot be renamed over. */
+static void test_mounted_file(void **state) {
+    (void)state;
+    char command[LINE_ROOM], line[2 * LINE_ROOM];
+    if (sh("unshare -m true") != 0) {
+        print_message("*** SKIPPED: no mounts of its own for a test here ***\n");
+        skip();
+    }
+    for (int i = 0; i < N_WRITERS; i++) {
+        snprintf(command, sizeof command, writers[i], "outside");
+        snprintf(line, sizeof line,
+                 "rm -f inside outside plain; : >inside; : >outside; ls -A >../files_before;"
+                 "unshare -m sh -c 'mount --bind inside outside || exit 9; exec %s' || exit;"
+                 "ls -A >../files_after; cmp ../files_before ../files_after || exit 99;",
+                 command);
+        if (i == RUN) continue; /* an empty file is no saved session */
+        assert_int_equal(sh(line), 0);
+        snprintf(line, sizeof line, "rm outside; %s && cmp inside outside", command);
+        assert_int_equal(sh(line), 0);
+    }
+    assert_int_equal(sh("rm -f inside outside"), 0);
+}
+
+/* As in any other folder: what was there is cut, whatever the name begins with. */
+static void test_below_dev(void **state) {
+    (void)state;
+    char target[64], command[LINE_ROOM], line[2 * LINE_ROOM];
+    if (access("/dev/shm", W_OK) != 0) {
+        print_message("*** SKIPPED: no /dev/shm here ***\n");
+        skip();
+    }
+    snprintf(target, sizeof target, "/dev/shm/cli-targets-%ld", (long)getpid());
+    for (int i = 0; i < N_WRITERS; i++) {
+        if (i == RUN) continue;
+        snprintf(command, sizeof command, writers[i], target);
+        snprintf(line, sizeof line, "head -c 30000000 /dev/zero >%s; %s", target, command);
+        assert_int_equal(sh(line), 0);
+        snprintf(command, sizeof command, writers[i], "here");
+        snprintf(line, sizeof line, "%s && cmp %s here; s=$?; rm -f %s here; exit $s", command,
+                 target, target);
+        assert_int_equal(sh(line), 0);
+    }
 }
 
 static void test_a_folder(void **state) {
@@ -135,6 +191,9 @@ int main(void) {
         cmocka_unit_test(test_full_disk_keeps_old_file),
         cmocka_unit_test(test_below_a_file),
         cmocka_unit_test(test_missing_folder),
+        cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_mounted_file),
+        cmocka_unit_test(test_below_dev),
         cmocka_unit_test(test_a_folder),
         cmocka_unit_test(test_no_permission),
     };

@@ -241,6 +241,59 @@ static void test_inspect(void **state) {
     assert_wrong("$PI inspect a -m b", "powerinfer: two files: a and -m b: give one of them\n");
 }
 
+/* 2: the command line was wrong; 1: it was right and the work failed. */
+static void test_statuses(void **state) {
+    (void)state;
+    static const struct {
+        int status;
+        const char *line;
+    } cases[] = {
+        {1, "run -m none -p a"},
+        {1, "run -m $M -f none"},
+        {1, "eval -m none --tokens ids --logits-out o"},
+        {1, "eval -m $M --tokens none --logits-out o"},
+        {1, "tokenize -m none -p a"},
+        {1, "perplexity -m none -f text"},
+        {1, "perplexity -m $M -f none"},
+        {1, "bench -m none"},
+        {1, "inspect none"},
+        {1, "place -m none"},
+        {1, "place --shape llama-7b --profile none.json"},
+        {1, "prepare none -o o"},
+        {1, "prepare --undo $M -o o"},
+        {1, "convert none -o o"},
+        {1, "quantize none o q8_0"},
+        {1, "quantize $M o q8_0 --imatrix none"},
+        {1, "imatrix -m none -f text -o o"},
+        {1, "imatrix -m $M -f none -o o"},
+        {1, "synth -o none/o --plain"},
+        {2, "run -m $M -p a --temp hot"},
+        {2, "eval -m $M --tokens ids"},
+        {2, "perplexity -m $M -f text -c 1"},
+        {2, "place --shape none"},
+        {2, "place --shape llama-7b --type none"},
+        {2, "prepare $M -o o --predictor none-such"},
+        {2, "prepare $M -o o --type none"},
+        {2, "prepare $M -o $M"},
+        {2, "convert . -o o --type none"},
+        {2, "quantize $M o none"},
+        {2, "quantize $M $M q8_0"},
+        {2, "imatrix -m $M -f text -o o -c 0"},
+        {2, "synth -o o --shape none"},
+        {2, "synth -o o --type none"},
+        {2, "synth -o o --rank 40"},
+    };
+    assert_int_equal(sh("echo some words >text; echo 260 >ids"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$PI %s", cases[i].line);
+        int status = sh(line);
+        if (status != cases[i].status)
+            fail_msg("%s: status %d: %s", line, status, shell_read("err", NULL));
+        assert_false(shell_has("o"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_version_and_help),
@@ -254,6 +307,7 @@ int main(void) {
         cmocka_unit_test(test_bundled_model_is_found),
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_statuses),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

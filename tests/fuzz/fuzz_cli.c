@@ -23,7 +23,8 @@ static pi_status refuse(pi_error *err) {
 }
 
 /* What the linker calls in place of the real ones. */
-pi_status __wrap_file_read(const char *path, size_t max, char **out, size_t *n, pi_error *err);
+pi_status __wrap_file_read_stream(const char *path, size_t max, char **out, size_t *n,
+                                  pi_error *err);
 pi_status __wrap_pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
 pi_status __wrap_pi_convert(const char *dir, const char *out, const pi_convert_options *options,
@@ -39,7 +40,8 @@ pi_status __wrap_pi_place(const char *path, const pi_place_options *options, FIL
                           pi_error *err);
 int __wrap_isatty(int fd);
 
-pi_status __wrap_file_read(const char *path, size_t max, char **out, size_t *n, pi_error *err) {
+pi_status __wrap_file_read_stream(const char *path, size_t max, char **out, size_t *n,
+                                  pi_error *err) {
     (void)path, (void)max;
     *out = NULL;
     *n = 0;

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 
+#include "cli_inside.h"
 #include "gguf_bytes.h"
 
 typedef struct hostile_case {
@@ -24,6 +25,15 @@ typedef struct hostile_case {
 
 extern const hostile_case hostile_gguf[], hostile_model[], hostile_folder[], hostile_other[];
 extern const size_t hostile_n_gguf, hostile_n_model, hostile_n_folder, hostile_n_other;
+
+/* hostile_weights.c */
+void test_weights(void **state);
+void test_folder_weights(void **state);
+void test_found_weights(void **state);
+
+void hostile_enter_fresh_folder(void);
+/* The words after "powerinfer", separated by spaces. */
+cli_result hostile_run(const char *line);
 
 /* Writing files; failures fail the running test. */
 void hostile_write(const char *name, const void *data, size_t n_bytes);

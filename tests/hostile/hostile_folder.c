@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "hf_folder.h"
@@ -20,6 +21,12 @@ static void config(const char *text) {
 
 static void no_file(const char *path) {
     if (unlink(path) != 0) abort();
+}
+
+/* Nobody writes into it: opening it must not wait for that. */
+static void a_pipe(const char *path) {
+    unlink(path);
+    if (mkfifo(path, 0600) != 0) abort();
 }
 
 /* A good configuration with "was>is" done to it. */
@@ -121,6 +128,12 @@ const hostile_case hostile_folder[] = {
      "not a folder: nowhere: convert needs a Hugging Face model folder"},
     {"a file in place of a folder", config, "{}", "convert -q text -o result", 1,
      "not a folder: text: convert needs a Hugging Face model folder"},
+    {"a pipe for config.json", a_pipe, "hf/config.json", LINE, 1,
+     "is not a regular file: hf/config.json: save it to disk first"},
+    {"a pipe for weights", a_pipe, "hf/model.safetensors", LINE, 1,
+     "is not a regular file: hf/model.safetensors: save it to disk first"},
+    {"a pipe for the vocabulary", a_pipe, "hf/tokenizer.model", LINE, 1,
+     "is not a regular file: hf/tokenizer.model: save it to disk first"},
     {"no config.json", no_file, "hf/config.json", LINE, 1,
      "no config.json: hf: expected a Hugging Face model folder"},
     {"no weights", no_file, "hf/model.safetensors", LINE, 1,

@@ -43,13 +43,13 @@ unsigned char *hostile_read(const char *name, size_t *n_bytes) {
 
 /* ---- one case -------------------------------------------------------------------------------- */
 
-static void enter_fresh_folder(void) {
+void hostile_enter_fresh_folder(void) {
     assert_int_equal(chdir(home), 0);
     assert_int_equal(system("rm -rf case && cp -R fresh case"), 0);
     assert_int_equal(chdir("case"), 0);
 }
 
-static cli_result run_line(const char *line) {
+cli_result hostile_run(const char *line) {
     char text[LINE_ROOM];
     const char *words[MAX_WORDS];
     int n = 0;
@@ -90,9 +90,9 @@ static bool check(const hostile_case *c, const cli_result *r) {
 static void go_through(const hostile_case *cases, size_t n) {
     int n_bad = 0;
     for (size_t i = 0; i < n; i++) {
-        enter_fresh_folder();
+        hostile_enter_fresh_folder();
         cases[i].make(cases[i].argument);
-        cli_result r = run_line(cases[i].line);
+        cli_result r = hostile_run(cases[i].line);
         n_bad += !check(&cases[i], &r);
         cli_result_free(&r);
         if (shell_temporaries() != 0 || shell_has("result")) {
@@ -156,10 +156,10 @@ static int setup(void **state) {
 int main(int argc, char **argv) {
     print_only = argc > 1 && strcmp(argv[1], "--print") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gguf),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_other),
+        cmocka_unit_test(test_gguf),          cmocka_unit_test(test_model),
+        cmocka_unit_test(test_folder),        cmocka_unit_test(test_other),
+        cmocka_unit_test(test_weights),       cmocka_unit_test(test_folder_weights),
+        cmocka_unit_test(test_found_weights),
     };
     return cmocka_run_group_tests_name("hostile", tests, setup, shell_teardown);
 }

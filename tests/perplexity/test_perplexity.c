@@ -334,7 +334,7 @@ static void test_base_runs_that_do_not_fit(void **state) {
     char other[sizeof text];
     memcpy(other, text, sizeof text);
     other[100] = '#';
-    assert_int_equal(refuse(other, n, &o), PI_ERR_ARG);
+    assert_int_equal(refuse(other, n, &o), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "another text"));
     /* A shorter text, or fewer windows, is a part of the same one. */
     o.n_windows = 2;
@@ -364,7 +364,7 @@ static void test_base_runs_that_do_not_fit(void **state) {
     unlink(BASE_PATH ".gguf");
     o.base_out = NULL;
     o.base_in = BASE_PATH;
-    assert_int_equal(refuse(text, n, &o), PI_ERR_ARG);
+    assert_int_equal(refuse(text, n, &o), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "another vocabulary"));
 }
 

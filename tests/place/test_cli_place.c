@@ -142,11 +142,11 @@ static void test_wrong(void **state) {
     (void)state;
     assert_int_equal(sh("$PI place -m $M --profile abacus"), 1);
     assert_contains("err", "powerinfer: unknown profile: abacus: name a file, or one of cpu-only ");
-    assert_int_equal(sh("$PI place --shape pear --profile cpu-only"), 1);
+    assert_int_equal(sh("$PI place --shape pear --profile cpu-only"), 2);
     assert_contains("err", "powerinfer: unknown shape: pear: choose one of ");
-    assert_int_equal(sh("$PI place --shape tiny --type q9 --profile cpu-only"), 1);
+    assert_int_equal(sh("$PI place --shape tiny --type q9 --profile cpu-only"), 2);
     assert_err("powerinfer: unknown type of weights: q9: try q4_0 or f16\n");
-    assert_int_equal(sh("$PI place --shape tiny --layers 5 --profile cpu-only"), 1);
+    assert_int_equal(sh("$PI place --shape tiny --layers 5 --profile cpu-only"), 2);
     assert_err("powerinfer: 5 layers: shape tiny: give 1 to 4\n");
     assert_int_equal(sh("$PI place --shape tiny -m a"), 2);
     assert_err("powerinfer: a file and a shape: -m a and --shape tiny: give one of them\n");

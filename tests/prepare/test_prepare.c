@@ -217,7 +217,7 @@ static void test_again(void **state) {
     files_undo(OUT_PATH, BACK_PATH);
     files_same(IN_PATH, BACK_PATH);
     pi_error err = {0};
-    assert_int_equal(pi_prepare_undo(IN_PATH, OUT_PATH, NULL, &err), PI_ERR_ARG);
+    assert_int_equal(pi_prepare_undo(IN_PATH, OUT_PATH, NULL, &err), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "not a prepared model"));
 }
 

@@ -176,7 +176,7 @@ static void test_models(void **state) {
     assert_int_equal(rename(OUT_PATH, IN_PATH), 0);
     o = files_options(TEXT_PATH, &talk);
     o.type = "q8_0";
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "undo it first");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "undo it first");
 }
 
 static void test_paths(void **state) {

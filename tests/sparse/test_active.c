@@ -1,9 +1,11 @@
 /* test_active.c: what fired is collected, counted and renumbered, against dense tables. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -75,14 +77,31 @@ static void test_collect(void **state) {
 
 static void test_odd_values(void **state) {
     (void)state;
-    const float hidden[4] = {NAN, -2, -0.0f, INFINITY}, norm[4] = {1, 0.5f, 1, 1};
+    const float hidden[4] = {0, -2, -0.0f, 3}, norm[4] = {1, 0.5f, 1, 0};
+    const int32_t order[4] = {3, 2, 1, 0};
     active_set a;
     active_init(&a, 4);
     assert_int_equal(active_add(&a, hidden, norm, NULL), PI_OK);
+    /* What is no number is refused, and leaves the set as it was. */
+    const float bad[] = {NAN, INFINITY, -INFINITY, FLT_MAX};
+    for (int i = 0; i < 4; i++)
+        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+            float wrong[4] = {1, 1, 1, 1}, large[4] = {2, 2, 2, 2};
+            char neuron[16];
+            pi_error err = {0};
+            wrong[i] = bad[k];
+            snprintf(neuron, sizeof neuron, "neuron %d ", i);
+            assert_int_equal(active_add(&a, wrong, large, &err), PI_ERR_RANGE);
+            assert_non_null(strstr(err.message, neuron));
+            assert_int_equal(active_add(&a, large, wrong, &err), PI_ERR_RANGE);
+        }
+    assert_int_equal(a.n_tokens, 1);
+    assert_int_equal(active_permute(&a, order, NULL), PI_OK);
     assert_int_equal(a.start[1], 2);
-    assert_int_equal(a.neuron[0], 1);
-    assert_true(a.contribution[0] == 1);
-    assert_int_equal(a.neuron[1], 3);
+    assert_int_equal(a.neuron[0], 0);
+    assert_true(a.contribution[0] == 0);
+    assert_int_equal(a.neuron[1], 2);
+    assert_true(a.contribution[1] == 1);
     active_free(&a);
 }
 

@@ -322,12 +322,12 @@ static void expect(const pi_synth_options *o, pi_status status, const char *frag
 static void test_bad_options(void **state) {
     (void)state;
     pi_synth_options o = tiny_options();
-    o.shape = "mixtral-8x7b", expect(&o, PI_ERR_UNSUPPORTED, "tiny, llama-1b, llama-7b, bamboo-7b");
-    o = tiny_options(), o.shape = NULL, expect(&o, PI_ERR_UNSUPPORTED, "choose one of");
+    o.shape = "mixtral-8x7b", expect(&o, PI_ERR_ARG, "tiny, llama-1b, llama-7b, bamboo-7b");
+    o = tiny_options(), o.shape = NULL, expect(&o, PI_ERR_ARG, "choose one of");
     o = tiny_options(), o.bundle = true, expect(&o, PI_ERR_ARG, "plain files have no bundled");
     o = tiny_options(), o.plain = false, o.rank = 40, expect(&o, PI_ERR_ARG, "multiple of 32");
     o = tiny_options(), o.type = "q4_9", expect(&o, PI_ERR_ARG, "unknown tensor type 'q4_9'");
-    o = tiny_options(), o.type = "i32", expect(&o, PI_ERR_UNSUPPORTED, "cannot be written as i32");
+    o = tiny_options(), o.type = "i32", expect(&o, PI_ERR_ARG, "cannot be written as i32");
     o = tiny_options(), o.n_layer = 5, expect(&o, PI_ERR_ARG, "shape tiny has 1 to 4");
     o = tiny_options(), o.n_layer = -1, expect(&o, PI_ERR_ARG, "-1 layers");
     o = tiny_options(), o.rank = 0, expect(&o, PI_ERR_ARG, "rank 0");
