@@ -175,7 +175,7 @@ const option option_table[] = {
     ROW(INTEGER, COMMAND, COMMAND_PREPARE, seed, NAMES("seed", "s"), .argument = "N",
         .standard = "1", RANGE(0, MAX_SEED), .help = "of predictor training"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
-        .help = "the way back: an ordinary GGUF file from a prepared one"),
+        .help = "make an ordinary GGUF file, which llama.cpp runs too, from a prepared one"),
     /* place */
     ROW(TEXT, COMMAND, COMMAND_PLACE, profile, NAMES("profile", NULL), .argument = "NAME|FILE",
         .help = "a described machine; without it, this one as it was measured"),
