@@ -551,7 +551,9 @@ static void run_command(const char *text) {
     const char *words[MAX_WORDS];
     int n = 0, n_files = count_files();
     snprintf(line, sizeof line, "%s", text);
-    for (char *word = strtok(line, " "); word && n < MAX_WORDS; word = strtok(NULL, " ")) {
+    for (char *word = line, *next; *word && n < MAX_WORDS; word = next) {
+        next = word + strcspn(word, " ");
+        if (*next) *next++ = 0;
         bool path = word[1] == 0 && strchr("MOTI", *word);
         words[n++] = !path          ? word
                      : *word == 'M' ? model_path
