@@ -89,6 +89,10 @@ static void print_text(const job *j) {
         (long long)r->held_out);
     printf("%.2f MiB -> %.2f MiB, %.2f MiB of them predictors\n", (double)r->bytes_in / mib,
            (double)r->bytes_out / mib, (double)r->predictor_bytes / mib);
+    printf(
+        "only PowerInfer runs this file; for llama.cpp, make an ordinary one: powerinfer prepare "
+        "--undo %s -o FILE\n",
+        j->options->out);
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

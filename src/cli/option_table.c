@@ -175,7 +175,7 @@ const option option_table[] = {
     ROW(INTEGER, COMMAND, COMMAND_PREPARE, seed, NAMES("seed", "s"), .argument = "N",
         .standard = "1", RANGE(0, MAX_SEED), .help = "of predictor training"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
-        .help = "the way back: an ordinary GGUF file from a prepared one"),
+        .help = "make an ordinary GGUF file, which llama.cpp runs too, from a prepared one"),
     /* place */
     ROW(TEXT, COMMAND, COMMAND_PLACE, profile, NAMES("profile", NULL), .argument = "NAME|FILE",
         .help = "a described machine; without it, this one as it was measured"),
@@ -280,7 +280,7 @@ const option option_table[] = {
         .help = "rise of the perplexity, as measured by prepare, that --mode auto accepts"),
     ROW(NUMBER, ENGINE, PLANNED, vram_budget, NAMES("vram-budget", NULL), .argument = "GIB",
         .standard = "0", RANGE(0, MAX_FLOAT),
-        .help = "GPU memory to use; what is free, less a margin, when not given; 0: none"),
+        .help = "GPU memory to use; 0: no GPU; without it, what is free, less a margin"),
     ROW(INTEGER, ENGINE, COMPUTE | COMMAND_INSPECT, gpu_layers, NAMES("gpu-layers", "ngl"),
         .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-gpu-layers"},
         .help = "layers wholly on the GPU, from the last one on, and with more than there are the "

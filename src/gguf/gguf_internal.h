@@ -10,6 +10,7 @@
 
 #include "file.h"
 #include "gguf.h"
+#include "hash.h"
 #include "mem.h"
 
 /* Sizes in files are 64 bits wide and are used as sizes in memory without further ado. */
@@ -35,12 +36,12 @@ static inline void gguf_store_u64(uint8_t *p, uint64_t v) {
 
 /* ---- index: name -> number, O(1) ------------------------------------------------------------- */
 
-/* Open addressing over numbers; the names stay with their owner. The hash is seeded per index, so
- * that a file cannot be built to make all its names collide. */
+/* Open addressing over numbers; the names stay with their owner. Names of a
+ * file cannot be chosen to collide (hash.h). */
 typedef struct gguf_index {
     uint32_t *slots; /* [n_slots], number + 1; 0 is empty */
     size_t n_slots;  /* a power of two, at least twice the names */
-    uint64_t seed;
+    hash_key key;
 } gguf_index;
 
 typedef gguf_string (*gguf_index_name)(const void *owner, uint32_t number);

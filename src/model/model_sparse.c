@@ -166,6 +166,9 @@ static pi_status read_version(model *m, pi_error *err) {
     int64_t version;
     if (!v) return PI_OK;
     if (!gguf_as_i64(v, &version)) return fail_key(m, SPARSE_KEY_VERSION, "is not an integer", err);
+    if (m->sparse.pwri)
+        return fail_key(m, SPARSE_KEY_VERSION, "is in a file with the magic PWRI, which has none",
+                        err);
     if (version != SPARSE_VERSION)
         return error_set(err, PI_ERR_FORMAT,
                          "prepared by another version: %s: key %s is %lld, this program knows %d; "

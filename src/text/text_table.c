@@ -6,22 +6,8 @@
 
 #include "mem.h"
 
-/* Odd 64-bit constant with balanced bits (2^64 divided by the golden ratio). */
-#define HASH_FACTOR 0x9E3779B97F4A7C15u
-
-static uint32_t hash_bytes(const char *data, size_t n) {
-    uint64_t h = n * HASH_FACTOR, word;
-    for (; n >= sizeof word; data += sizeof word, n -= sizeof word) {
-        memcpy(&word, data, sizeof word);
-        h = (h ^ word) * HASH_FACTOR;
-        h ^= h >> 32;
-    }
-    word = 0;
-    for (size_t i = 0; i < n; i++) word = word << 8 | (unsigned char)data[i];
-    h = (h ^ word) * HASH_FACTOR;
-    h ^= h >> 29;
-    h *= HASH_FACTOR;
-    return (uint32_t)(h >> 32);
+static uint32_t hash_text(const text_table *t, const char *data, size_t n) {
+    return (uint32_t)hash_bytes(t->key, data, n);
 }
 
 /* The slot that holds the string, or the free one where it would go. */
@@ -51,7 +37,7 @@ static bool resize_slots(text_table *t, size_t n_slots) {
 }
 
 bool text_table_init(text_table *t, size_t expected) {
-    *t = (text_table){0};
+    *t = (text_table){.key = hash_key_random()};
     if (expected > TEXT_TABLE_MAX) return false;
     size_t n_slots = 64;
     while (n_slots < expected * 2) n_slots *= 2;
@@ -66,14 +52,14 @@ void text_table_free(text_table *t) {
 }
 
 uint32_t text_table_find(const text_table *t, const char *data, size_t n_bytes) {
-    uint32_t entry = t->slots[probe(t, hash_bytes(data, n_bytes), data, n_bytes)].entry;
+    uint32_t entry = t->slots[probe(t, hash_text(t, data, n_bytes), data, n_bytes)].entry;
     return entry ? entry - 1 : TEXT_TABLE_NONE;
 }
 
 uint32_t text_table_add(text_table *t, const char *data, size_t n_bytes) {
     if (n_bytes > UINT32_MAX) return TEXT_TABLE_NONE;
     if (t->count >= t->n_slots / 2 && !resize_slots(t, t->n_slots * 2)) return TEXT_TABLE_NONE;
-    uint32_t hash = hash_bytes(data, n_bytes);
+    uint32_t hash = hash_text(t, data, n_bytes);
     size_t i = probe(t, hash, data, n_bytes);
     if (t->slots[i].entry) return t->slots[i].entry - 1;
     if (!mem_grow((void **)&t->entries, &t->capacity, t->count + 1, sizeof *t->entries,

@@ -1,12 +1,14 @@
 /* text_table.h: interning of byte strings: each different string gets a number, 0, 1, 2 …, in the
  * order of arrival. The strings are borrowed: they must outlive the table. Lookups are thread-safe
- * as long as nobody adds. */
+ * as long as nobody adds. Strings of a file cannot be chosen to collide (hash.h). */
 #ifndef TEXT_TEXT_TABLE_H
 #define TEXT_TEXT_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "hash.h"
 
 #define TEXT_TABLE_NONE UINT32_MAX
 
@@ -26,6 +28,7 @@ typedef struct text_table {
     size_t count, capacity;
     text_slot *slots; /* [n_slots], a power of two, at most half full */
     size_t n_slots;
+    hash_key key;
 } text_table;
 
 /* Room for `expected` strings without rehashing; false when out of memory. A zeroed table may be

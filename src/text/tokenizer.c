@@ -26,6 +26,7 @@ pi_status tokenizer_create(const gguf_file *file, const char *pre, tokenizer **o
 void tokenizer_free(tokenizer *t) {
     if (!t) return;
     pretokenizer_free(t->pre);
+    tokenizer_special_free(&t->special);
     mem_free(t->merges);
     mem_free(t->symbol_token);
     text_table_free(&t->table);
@@ -81,7 +82,6 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
                                          &fragments, err);
         if (!status) status = encode_fragments(t, text, &fragments, &sink, err);
         mem_free(fragments.items);
-        mem_free(fragments.spare);
     }
     if (status) return status;
     if (add && t->info.add_eos && t->info.eos >= 0) token_sink_put(&sink, t->info.eos);

@@ -74,9 +74,7 @@ static bool add_bytes(tokenizer *t, size_t *capacity) {
 }
 
 static size_t merge_index(const tokenizer *t, uint64_t pair) {
-    /* multiplicative hashing (2^64 over the golden ratio); the high half is well mixed */
-    uint64_t h = pair * 0x9E3779B97F4A7C15u;
-    size_t mask = t->n_merge_slots - 1, i = (size_t)((h ^ h >> 32) & mask);
+    size_t mask = t->n_merge_slots - 1, i = (size_t)hash_u64(t->merge_key, pair) & mask;
     while (t->merges[i].result && t->merges[i].pair != pair) i = (i + 1) & mask;
     return i;
 }
@@ -146,6 +144,7 @@ pi_status tokenizer_bpe_load(tokenizer *t, const gguf_value *merges, pi_error *e
     }
     t->n_merge_slots = TOKENIZER_BYTES;
     while (t->n_merge_slots < merges->count * 2) t->n_merge_slots *= 2;
+    t->merge_key = hash_key_random();
     t->merges = mem_calloc(t->n_merge_slots, sizeof *t->merges);
     size_t capacity = (size_t)t->info.n_vocab; /* of symbol_token */
     merge_buffer buffer = {.in_order = t->table.count == capacity};

@@ -37,14 +37,41 @@ typedef struct merge_slot {
     uint32_t result; /* symbol + 1; 0: free slot */
 } merge_slot;
 
-/* Tokens matched before tokenization. `by_text` is sorted by bytes; bucket[c] .. bucket[c + 1] are
- * those that start with byte c. */
-typedef struct special_index {
-    int32_t *by_text;     /* [n] */
-    int32_t *by_priority; /* [n] longest first, then by id */
-    uint32_t *rank;       /* [n] position in by_priority of by_text[i] */
+/* Tokens matched before tokenization, see tokenizer_special.c. Texts of tokens have numbers. */
+#define SPECIAL_NONE UINT32_MAX
+
+/* A node of the automaton, which reads texts from their end. Its children are the nodes
+ * [children, children of the next node), ordered by byte. */
+typedef struct special_node {
+    uint32_t children;
+    uint32_t fail; /* where to go on when there is no child */
+    uint32_t text; /* the longest one that begins where the automaton stands, or SPECIAL_NONE */
+    uint8_t byte;  /* that leads here */
+} special_node;
+
+/* A token in the order of priority of a view. */
+typedef struct special_token {
+    int32_t id;
+    uint32_t n_bytes;
+    uint32_t up;   /* the longest shorter token that this one begins with, or SPECIAL_NONE */
+    uint32_t jump; /* one further up */
+    uint32_t depth;
+} special_token;
+
+enum { SPECIAL_ALL, SPECIAL_USER_DEFINED, SPECIAL_VIEWS };
+
+/* Which tokens count. */
+typedef struct special_view {
+    special_token *tokens; /* [n] */
     uint32_t n;
-    uint32_t bucket[TOKENIZER_BYTES + 1];
+    uint32_t *of_text; /* [texts] the longest token that the text begins with, itself included */
+} special_view;
+
+typedef struct special_index {
+    special_node *nodes; /* [n_nodes + 1], the root first; none without tokens */
+    uint32_t n_nodes;
+    uint32_t first[TOKENIZER_BYTES]; /* children of the root by byte, 0: none */
+    special_view views[SPECIAL_VIEWS];
 } special_index;
 
 struct tokenizer {
@@ -63,6 +90,7 @@ struct tokenizer {
     uint32_t byte_symbol[TOKENIZER_BYTES]; /* the character that stands for a byte */
     merge_slot *merges;                    /* [n_merge_slots], a power of two */
     size_t n_merge_slots;
+    hash_key merge_key;
     bool ignore_merges;
     pretokenizer *pre;
 };
@@ -95,12 +123,13 @@ typedef struct text_fragment {
 typedef struct fragment_list {
     text_fragment *items; /* [n] */
     size_t n, capacity;
-    text_fragment *spare; /* scratch */
-    size_t spare_capacity;
+    size_t steps; /* of looking for them, O(n log n) for a text of n bytes */
 } fragment_list;
 
 pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, pi_error *err);
+bool tokenizer_is_special(const token_entry *token);
 pi_status tokenizer_special_build(tokenizer *t, pi_error *err);
+void tokenizer_special_free(special_index *index);
 pi_status tokenizer_special_split(const tokenizer *t, const char *text, size_t n_bytes,
                                   bool parse_special, fragment_list *fragments, pi_error *err);
 pi_status tokenizer_spm_load(tokenizer *t, pi_error *err);

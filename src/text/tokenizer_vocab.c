@@ -228,8 +228,8 @@ static void apply_strip_rules(tokenizer *t, const gguf_file *file) {
         set_attribute(t, find_text(t, "<mask>"), TOKEN_STRIP_LEFT, true);
     } else if (v && gguf_as_string(v, &name) &&
                (contains_ignoring_case(name, "phi-3") || contains_ignoring_case(name, "phi3"))) {
-        for (uint32_t i = 0; i < t->special.n; i++) {
-            set_attribute(t, t->special.by_text[i], TOKEN_STRIP_RIGHT, true);
+        for (int32_t i = 0; i < t->info.n_vocab; i++) {
+            if (tokenizer_is_special(&t->tokens[i])) set_attribute(t, i, TOKEN_STRIP_RIGHT, true);
         }
         set_attribute(t, find_text(t, "<unk>"), TOKEN_STRIP_RIGHT, false);
         set_attribute(t, find_text(t, "<s>"), TOKEN_STRIP_RIGHT, false);

@@ -3,6 +3,10 @@
  * calling thread, so that sums need no locks; they are kept in double, since a column's sum grows
  * over millions of terms.
  *
+ * A prepared file has ffn_down transposed, in another order of the neurons. What enters it is
+ * written as the ordinary file names and orders it, so that an importance matrix is as good for one
+ * as for the other. Everything runs in dense mode: nothing that is collected is an approximation.
+ *
  * Windows are independent: each starts with an empty cache, and where the vocabulary wants BOS, BOS
  * takes the place of its first token. */
 #include <assert.h>
@@ -28,9 +32,10 @@ enum {
 /* One matrix of the model. */
 typedef struct column_sums {
     char name[GGUF_MAX_NAME];
-    double *sums;   /* [n_in] of squares */
-    uint64_t n_in;  /* 0: not collected */
-    uint64_t count; /* inputs seen */
+    double *sums;        /* [n_in] of squares */
+    uint64_t n_in;       /* 0: not collected */
+    uint64_t count;      /* inputs seen */
+    const int32_t *perm; /* [n_in] where a sum goes in the file; NULL: where it is */
 } column_sums;
 
 typedef struct collection {
@@ -64,17 +69,20 @@ static column_sums *row_of(const collection *c, int layer, tensor_role role) {
     return &c->rows[at * ROLE_COUNT + (size_t)role];
 }
 
+static void add_rows(column_sums *r, const float *x, int64_t ldx, int n_rows) {
+    for (int row = 0; row < n_rows && r->n_in > 0; row++) {
+        const float *v = x + row * ldx;
+        for (uint64_t i = 0; i < r->n_in; i++) r->sums[i] += (double)v[i] * (double)v[i];
+        r->count++;
+    }
+}
+
 static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
     const collection *c = user;
-    for (int k = 0; k < step->n_matrices; k++) {
-        column_sums *r = row_of(c, step->layer, step->matrix[k].role);
-        if (r->n_in == 0) continue;
-        for (int row = 0; row < n_rows; row++) {
-            const float *v = x + row * ldx;
-            for (uint64_t i = 0; i < r->n_in; i++) r->sums[i] += (double)v[i] * (double)v[i];
-        }
-        r->count += (uint64_t)n_rows;
-    }
+    for (int k = 0; k < step->n_matrices; k++)
+        add_rows(row_of(c, step->layer, step->matrix[k].role), x, ldx, n_rows);
+    if (step->op == OP_FFN_DOWN) /* ffn_down_t */
+        add_rows(row_of(c, step->layer, ROLE_FFN_DOWN), x, ldx, n_rows);
 }
 
 /* The tensor of the file that the matrix is, or is part of: a head may be the embedding matrix; of
@@ -87,25 +95,34 @@ static const arch_tensor *tensor_of(const collection *c, tensor_role role) {
     return !t && role == ROLE_ATTN_Q ? arch_tensor_of(m->arch, ROLE_ATTN_QKV) : t;
 }
 
+static pi_status prepare_row(collection *c, int layer, tensor_role role, uint64_t n_in,
+                             pi_error *err) {
+    const arch_tensor *t = tensor_of(c, role);
+    if (!t || (layer < 0 && !c->options->process_output)) return PI_OK;
+    column_sums *r = row_of(c, layer, role);
+    r->sums = mem_calloc(n_in, sizeof *r->sums);
+    if (!r->sums) return error_nomem(err, n_in * sizeof *r->sums, "sums of activations");
+    r->n_in = n_in;
+    if (role == ROLE_FFN_DOWN) r->perm = c->model->layers[layer].sparse.perm;
+    arch_tensor_name(t, layer, r->name);
+    return PI_OK;
+}
+
 static pi_status prepare_sums(collection *c, pi_error *err) {
     const plan *p = engine_plan(c->context);
     c->n_rows = ((size_t)c->model->hp.n_layer + 1) * ROLE_COUNT;
     c->rows = mem_calloc(c->n_rows, sizeof *c->rows);
     if (!c->rows) return error_nomem(err, c->n_rows * sizeof *c->rows, "sums of activations");
-    for (int i = 0; i < p->n_steps; i++) {
+    pi_status status = PI_OK;
+    for (int i = 0; i < p->n_steps && status == PI_OK; i++) {
         const plan_step *s = &p->steps[i];
-        for (int k = 0; k < s->n_matrices; k++) {
-            const arch_tensor *t = tensor_of(c, s->matrix[k].role);
-            if (!t || (s->layer < 0 && !c->options->process_output)) continue;
-            column_sums *r = row_of(c, s->layer, s->matrix[k].role);
-            uint64_t n_in = (uint64_t)s->matrix[k].w.n_in;
-            r->sums = mem_calloc(n_in, sizeof *r->sums);
-            if (!r->sums) return error_nomem(err, n_in * sizeof *r->sums, "sums of activations");
-            r->n_in = n_in;
-            arch_tensor_name(t, s->layer, r->name);
-        }
+        for (int k = 0; k < s->n_matrices && status == PI_OK; k++)
+            status = prepare_row(c, s->layer, s->matrix[k].role, (uint64_t)s->matrix[k].w.n_in,
+                                 err);
+        if (s->op == OP_FFN_DOWN && status == PI_OK)
+            status = prepare_row(c, s->layer, ROLE_FFN_DOWN, (uint64_t)s->ffn->n_ff, err);
     }
-    return PI_OK;
+    return status;
 }
 
 /* ---- the text -------------------------------------------------------------------------------- */
@@ -161,6 +178,7 @@ static pi_status open_all(collection *c, const char *model_path, pi_error *err) 
     engine_options options = {.n_threads = c->options->n_threads,
                               .n_batch = c->chunk < BATCH_MAX ? c->chunk : BATCH_MAX,
                               .tier = CPU_TIER_AUTO,
+                              .plan = {.mode = FFN_DENSE},
                               .type_k = QUANT_F16,
                               .type_v = QUANT_F16};
     status = engine_context_create(c->model, &options, &c->context, err);
@@ -201,6 +219,17 @@ static pi_status feed_all(collection *c, pi_error *err) {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+/* Passes of a few tokens go neuron by neuron: nobody sees all that enters ffn_down_t. */
+static void drop_unseen(const collection *c) {
+    for (size_t i = 0; i < c->n_rows; i++) {
+        column_sums *r = &c->rows[i];
+        if (r->n_in == 0 || r->count > 0) continue;
+        talk_say(&c->talk, "no entry for %s: windows of more than %d tokens are needed for it",
+                 r->name, PLAN_FFN_MAX_COLS);
+        r->n_in = 0;
+    }
+}
+
 static pi_status declare_rows(const collection *c, gguf_writer *w, pi_error *err) {
     char name[GGUF_MAX_NAME + sizeof IMATRIX_SUMS];
     for (size_t i = 0; i < c->n_rows; i++) {
@@ -217,22 +246,28 @@ static pi_status declare_rows(const collection *c, gguf_writer *w, pi_error *err
 }
 
 static pi_status write_row(const column_sums *r, gguf_writer *w, pi_error *err) {
-    for (uint64_t i = 0; i < r->n_in; i++) {
+    float *values = mem_calloc(r->n_in, sizeof *values); /* in the file's order */
+    if (!values) return error_nomem(err, r->n_in * sizeof *values, "sums of activations");
+    pi_status status = PI_OK;
+    for (uint64_t i = 0; i < r->n_in && status == PI_OK; i++) {
         float sum = (float)r->sums[i];
+        values[r->perm ? (uint64_t)r->perm[i] : i] = sum;
         if (!isfinite(sum))
-            return error_set(err, PI_ERR_RANGE,
-                             "not a finite number: imatrix: input %llu of %s: the model does not "
-                             "work on this text",
-                             (unsigned long long)i, r->name);
-        pi_status status = gguf_write_data(w, &sum, sizeof sum, err);
-        if (status != PI_OK) return status;
+            status = error_set(err, PI_ERR_RANGE,
+                               "not a finite number: imatrix: input %llu of %s: the model does not "
+                               "work on this text",
+                               (unsigned long long)i, r->name);
     }
-    float count = (float)r->count;
-    return gguf_write_data(w, &count, sizeof count, err);
+    const float count = (float)r->count;
+    if (status == PI_OK) status = gguf_write_data(w, values, r->n_in * sizeof *values, err);
+    if (status == PI_OK) status = gguf_write_data(w, &count, sizeof count, err);
+    mem_free(values);
+    return status;
 }
 
 static pi_status write_file(const collection *c, const char *out_path, pi_error *err) {
     gguf_writer *w = NULL;
+    drop_unseen(c);
     pi_status status = gguf_writer_create(out_path, &w, err);
     if (status != PI_OK) return status;
     gguf_string dataset = {.data = c->text_path, .n_bytes = strlen(c->text_path)};

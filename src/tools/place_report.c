@@ -66,16 +66,32 @@ const char *place_bound_name(const place_prediction *p) {
     return terms[most].name;
 }
 
+static void write_rates(const place_machine *m, int d, FILE *out) {
+    fprintf(out, "%s: streams %.1f GB/s, gathers %.1f GB/s", home_names[d],
+            m->device[d].stream_gbps, m->device[d].gather_gbps);
+}
+
 static void write_machine(const place_report *r, FILE *out) {
-    const place_machine *m = r->machine;
-    for (int d = PLACE_HOMES - 1; d >= 0; d--) {
-        const place_device *device = &m->device[d];
-        if (d == PLACE_GPU && !m->has_gpu) continue;
-        fprintf(out, "%-8s%s: streams %.1f GB/s, gathers %.1f GB/s\n",
-                d == PLACE_GPU || !m->has_gpu ? "machine" : "", home_names[d], device->stream_gbps,
-                device->gather_gbps);
-    }
-    fprintf(out, "        profile %s%s\n", m->name, m->shared ? ", one memory for both" : "");
+    fprintf(out, "machine ");
+    write_rates(r->machine, PLACE_GPU, out);
+    fprintf(out, "\n        ");
+    write_rates(r->machine, PLACE_CPU, out);
+    fprintf(out, "\n        profile %s%s\n", r->machine->name,
+            r->machine->shared ? ", one memory for both" : "");
+}
+
+/* There is nothing to place. */
+static void write_without_gpu(const place_report *r, FILE *out) {
+    const place_prediction *t = r->prediction;
+    fprintf(out,
+            "no GPU: all of %s (%.1f MiB with its KV cache) is on the CPU, predicted %.2f "
+            "tokens/s in mode %s (",
+            r->model_name, (double)t->resident[PLACE_CPU] / MIB, 1 / t->seconds, r->mode);
+    write_rates(r->machine, PLACE_CPU, out);
+    fprintf(out,
+            "; profile %s)\nwith --profile NAME, such as rtx-4090-ddr5, this shows what the GPU "
+            "of that machine would hold, and the speed\n",
+            r->machine->name);
 }
 
 /* Alike layers share a line. */
@@ -119,6 +135,10 @@ static void write_bytes(const place_report *r, FILE *out) {
 void place_write_text(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
     double slack = 1 - r->plan->bound / t->seconds;
+    if (!r->machine->has_gpu) {
+        write_without_gpu(r, out);
+        return;
+    }
     fprintf(out, "%-8s%s, mode %s, context %d\n", "model", r->model_name, r->mode, (int)r->n_ctx);
     write_machine(r, out);
     write_layers(r, out);

@@ -130,20 +130,21 @@ static void draw_bytes(picture *p) {
     const place_prediction *t = p->r->prediction;
     const double gib = 1073741824;
     double budget = p->r->machine->has_gpu ? (double)p->r->budget : 0;
+    bool bounded = budget < 1e15; /* a PiB: more is "all of it" */
     double most = fmax(fmax((double)t->resident[PLACE_CPU], (double)t->resident[PLACE_GPU]),
-                       fmin(budget, 2 * (double)t->resident[PLACE_GPU]));
+                       bounded ? budget : 0);
     double y = p->bottom + 72, scale = (ATTENTION + 8 + BAR) / fmax(most, 1);
     char text[TEXT_BYTES];
     svg_label(&p->out, LEFT, y - 12, "Memory", "class=\"head\"");
     for (int d = PLACE_HOMES - 1; d >= 0; d--, y += 36) {
         if (d == PLACE_GPU && !p->r->machine->has_gpu) continue;
-        if (d == PLACE_GPU)
-            svg_rect(&p->out, LEFT, y, fmin(budget, most) * scale, 24, "class=\"free\"");
+        if (d == PLACE_GPU && bounded)
+            svg_rect(&p->out, LEFT, y, budget * scale, 24, "class=\"free\"");
         svg_rect(&p->out, LEFT, y, (double)t->resident[d] * scale, 24, home_class[d]);
         svg_label(&p->out, LEFT - 10, y + 17, d == PLACE_GPU ? "GPU" : "CPU", "class=\"end\"");
         snprintf(text, sizeof text, "%.2f GiB; %.1f MB read per token",
                  (double)t->resident[d] / gib, t->read[d] / 1e6);
-        if (d == PLACE_GPU && budget < 1e15) {
+        if (d == PLACE_GPU && bounded) {
             size_t n = strlen(text);
             snprintf(text + n, sizeof text - n, "; budget %.2f GiB", budget / gib);
         }

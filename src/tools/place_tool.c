@@ -1,5 +1,6 @@
 /* place_tool.c: pi_place: gathers what placement needs (a model's sizes, the modes its layers would
  * run in, a machine, a budget), solves, and has the answer written. */
+#include <stdio.h>
 #include <string.h>
 
 #include "file.h"
@@ -86,6 +87,23 @@ static void choose_budget(place_job *j) {
                             "larger one");
 }
 
+/* What the GPU takes before it holds anything is more than the budget. */
+static void warn_of_budget(const place_job *j) {
+    const double mib = 1048576;
+    const place_machine *m = &j->machine;
+    uint64_t fixed = m->runtime_bytes + m->margin_bytes + j->work.scratch_bytes;
+    char line[256];
+    if (!m->has_gpu || j->report.budget == 0 || j->report.budget > fixed || !j->options->message)
+        return;
+    snprintf(line, sizeof line,
+             "nothing fits on the GPU: a budget of %.1f MiB: its runtime takes %.1f MiB, buffers "
+             "%.1f MiB, and %.1f MiB are left free: give more than %.2f GiB",
+             (double)j->report.budget / mib, (double)m->runtime_bytes / mib,
+             (double)j->work.scratch_bytes / mib, (double)m->margin_bytes / mib,
+             (double)fixed / mib / 1024);
+    j->options->message(j->options->user, line);
+}
+
 static void warn_of_memory(const place_job *j) {
     uint64_t has = j->machine.device[PLACE_CPU].memory_bytes;
     if (has && j->prediction.resident[PLACE_CPU] > has && j->options->message)
@@ -142,6 +160,7 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     }
     if (status == PI_OK) {
         place_predict(&j.work, &j.machine, &j.plan, &j.prediction, j.layers);
+        warn_of_budget(&j);
         warn_of_memory(&j);
         status = write_report(&j, path, out, err);
     }

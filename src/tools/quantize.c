@@ -19,6 +19,7 @@
 #include "pool.h"
 #include "progress.h"
 #include "quant_mix.h"
+#include "sparse_keys.h"
 #include "talk.h"
 
 enum {
@@ -42,6 +43,7 @@ typedef struct quantization {
     gguf_writer *writer;
     progress report;
     pi_quantize_result result;
+    bool forget_losses;  /* that prepare measured: they are of other weights */
     uint64_t bytes_done; /* of input */
 } quantization;
 
@@ -126,6 +128,59 @@ static void count_all(quantization *q) {
                  q->request.mix->name);
 }
 
+static bool is_measured_loss(gguf_string key) {
+    return gguf_string_is(key, SPARSE_KEY_CALIBRATION_LOSS) ||
+           gguf_string_is(key, SPARSE_KEY_THRESHOLD_LOSS) ||
+           gguf_string_is(key, SPARSE_KEY_PREDICTOR_RECALL);
+}
+
+/* What prepare measured holds for the weights as they were; to F32 nothing changes them. */
+static void check_losses(quantization *q) {
+    bool has_losses = false, changes = false;
+    for (uint64_t i = 0; i < gguf_n_values(q->in); i++)
+        has_losses = has_losses || is_measured_loss(gguf_value_at(q->in, i)->key);
+    for (uint64_t i = 0; i < gguf_n_tensors(q->in); i++) {
+        quant_type to = q->choices[i].type;
+        changes = changes || (to != gguf_tensor_at(q->in, i)->type && to != QUANT_F32);
+    }
+    q->forget_losses = has_losses && changes;
+    if (q->forget_losses)
+        talk_say(&q->talk,
+                 "the losses that prepare measured are left out, as the weights change: mode auto "
+                 "stays lossless until prepare has measured the new file");
+}
+
+/* Of the matrices that are quantized, how many have an entry in the importance matrix? */
+static pi_status count_importance(const quantization *q, pi_error *err) {
+    enum { NAMES = 3 };
+    uint64_t n = 0, n_without = 0;
+    char names[NAMES * (GGUF_MAX_NAME + 2) + 1] = "";
+    bool transposed = false;
+    for (uint64_t i = 0; i < gguf_n_tensors(q->in) && q->importance.file; i++) {
+        const gguf_tensor *t = gguf_tensor_at(q->in, i);
+        const float *importance;
+        quant_type to = q->choices[i].type;
+        if (to == t->type || !quant_find((uint32_t)to)->is_quantized) continue;
+        pi_status status = imatrix_find(&q->importance, t, &importance, err);
+        if (status != PI_OK) return status;
+        n++;
+        if (importance) continue;
+        transposed = transposed || strstr(t->name, "ffn_down_t.");
+        size_t used = strlen(names);
+        if (n_without++ < NAMES)
+            snprintf(names + used, sizeof names - used, "%s %s", n_without == 1 ? "" : ",",
+                     t->name);
+    }
+    if (n == 0) return PI_OK;
+    talk_say(&q->talk, "importance matrix: %llu of %llu matrices%s%s%s",
+             (unsigned long long)(n - n_without), (unsigned long long)n,
+             n_without ? ", none for" : "", names, n_without > NAMES ? ", ..." : "");
+    if (transposed)
+        talk_say(&q->talk, "importance is of columns: ffn_down_t, which has a row per neuron, is "
+                           "quantized without it");
+    return PI_OK;
+}
+
 /* An output has GGUF's magic: what PWRI's implies, activations and predictors, would be lost. */
 static pi_status check_magic(const quantization *q, pi_error *err) {
     if (!gguf_is_pwri(q->in)) return PI_OK;
@@ -146,8 +201,11 @@ static pi_status read_input(quantization *q, pi_error *err) {
     if (!q->choices) return error_nomem(err, n * sizeof *q->choices, "types of tensors");
     status = quant_mix_choose(q->in, &q->request, q->choices, err);
     if (status == PI_OK) status = check_requantize(q, err);
-    if (status == PI_OK) count_all(q);
-    return status;
+    if (status == PI_OK) status = count_importance(q, err);
+    if (status != PI_OK) return status;
+    count_all(q);
+    check_losses(q);
+    return PI_OK;
 }
 
 static void tell_tensor(const quantization *q, uint64_t i, float relative_rmse) {
@@ -339,7 +397,9 @@ static void put_keys(quantization *q) {
     gguf_writer *w = q->writer;
     for (uint64_t i = 0; i < gguf_n_values(q->in); i++) {
         const gguf_value *v = gguf_value_at(q->in, i);
-        if (!gguf_string_starts(v->key, "split.")) gguf_put_value(w, v); /* the parts are joined */
+        if (gguf_string_starts(v->key, "split.")) continue; /* the parts are joined */
+        if (q->forget_losses && is_measured_loss(v->key)) continue;
+        gguf_put_value(w, v);
     }
     if (q->request.mix->copy) return;
     gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);

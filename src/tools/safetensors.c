@@ -13,6 +13,7 @@
 #include "file.h"
 #include "json.h"
 #include "mem.h"
+#include "text_table.h"
 
 enum { LENGTH_BYTES = 8, PATH_BYTES = 4096 };
 
@@ -225,52 +226,44 @@ static bool shard_name_is_safe(const char *name) {
            strcmp(name + n - n_suffix, suffix) == 0;
 }
 
-/* Path of the shard if it is already open, else NULL. Shards are few, so a walk will do. */
-static const char *find_shard(const safetensors *s, const char *const *files, const char *path) {
-    for (size_t i = 0; i < s->n_maps; i++)
-        if (strcmp(files[i], path) == 0) return files[i];
-    return NULL;
+/* Opens the file that the index names for a tensor, unless it is among the `seen`. */
+static pi_status open_named(safetensors *s, text_table *seen, const char *dir, const char *index,
+                            const char *tensor, const json_node *file, pi_error *err) {
+    const char *shard;
+    size_t n_shard, before = seen->count;
+    char path[PATH_BYTES];
+    if (!json_as_string(file, &shard, &n_shard) || !shard_name_is_safe(shard))
+        return error_set(err, PI_ERR_FORMAT,
+                         "bad file name: %s: tensor %.100s must be in a .safetensors file of "
+                         "the same folder",
+                         index, tensor);
+    if (text_table_add(seen, shard, n_shard) == TEXT_TABLE_NONE)
+        return error_nomem(err, n_shard, "file name");
+    if (seen->count == before) return PI_OK;
+    if (!file_join(path, sizeof path, dir, shard))
+        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
+    if (s->n_maps >= SAFETENSORS_MAX_SHARDS)
+        return error_set(err, PI_ERR_LIMIT, "more than %d files: %s: is it a model?",
+                         SAFETENSORS_MAX_SHARDS, index);
+    if (!file_exists(path))
+        return error_set(err, PI_ERR_NOT_FOUND,
+                         "missing file: %s: named by model.safetensors.index.json: download "
+                         "it too",
+                         path);
+    return open_shard(s, path, err);
 }
 
 static pi_status open_listed(safetensors *s, const json_node *map, const char *dir,
                              const char *index, pi_error *err) {
-    const char **files = mem_calloc(SAFETENSORS_MAX_SHARDS, sizeof *files); /* [n_maps] */
-    if (!files) return error_nomem(err, SAFETENSORS_MAX_SHARDS * sizeof *files, "list of files");
-    pi_status status = PI_OK;
+    text_table seen; /* names of files */
+    pi_status status = text_table_init(&seen, 0) ? PI_OK
+                                                 : error_nomem(err, sizeof seen, "list of files");
     void *iter = NULL;
     const char *name;
     const json_node *value;
-    while (status == PI_OK && json_next(map, &iter, &name, &value)) {
-        const char *shard;
-        size_t n_shard;
-        char path[PATH_BYTES];
-        if (!json_as_string(value, &shard, &n_shard) || !shard_name_is_safe(shard)) {
-            status = error_set(err, PI_ERR_FORMAT,
-                               "bad file name: %s: tensor %.100s must be in a .safetensors file of "
-                               "the same folder",
-                               index, name);
-        } else if (!file_join(path, sizeof path, dir, shard)) {
-            status = error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
-        } else if (find_shard(s, files, path)) {
-            continue;
-        } else if (s->n_maps >= SAFETENSORS_MAX_SHARDS) {
-            status = error_set(err, PI_ERR_LIMIT, "more than %d files: %s: is it a model?",
-                               SAFETENSORS_MAX_SHARDS, index);
-        } else if (!file_exists(path)) {
-            status = error_set(err, PI_ERR_NOT_FOUND,
-                               "missing file: %s: named by model.safetensors.index.json: download "
-                               "it too",
-                               path);
-        } else {
-            size_t at = s->n_maps;
-            status = open_shard(s, path, err);
-            if (status == PI_OK) {
-                files[at] = arena_strndup(&s->names, path, strlen(path));
-                if (!files[at]) status = error_nomem(err, strlen(path), "file name");
-            }
-        }
-    }
-    mem_free((void *)files);
+    while (status == PI_OK && json_next(map, &iter, &name, &value))
+        status = open_named(s, &seen, dir, index, name, value, err);
+    text_table_free(&seen);
     return status;
 }
 

@@ -65,10 +65,8 @@ pi_status vocab_add_merge(vocab *v, const char *left, size_t n_left, const char 
 
 /* ---- finding a text -------------------------------------------------------------------------- */
 
-static uint64_t hash_text(const char *text, size_t n) { /* FNV-1a, 64 bits, folded */
-    uint64_t hash = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++) hash = (hash ^ (uint8_t)text[i]) * 0x100000001B3u;
-    return hash ^ (hash >> 32);
+static size_t first_slot(const vocab *v, const char *text, size_t n) {
+    return (size_t)hash_bytes(v->index_key, text, n) & v->index_mask;
 }
 
 static bool token_is(const vocab_token *t, const char *text, size_t n) {
@@ -82,10 +80,11 @@ pi_status vocab_build_index(vocab *v, const char *source, pi_error *err) {
     v->index = mem_calloc(n_slots, sizeof *v->index);
     if (!v->index) return error_nomem(err, n_slots * sizeof *v->index, "vocabulary index");
     v->index_mask = n_slots - 1;
+    v->index_key = hash_key_random();
     for (int32_t id = 0; id < v->n_tokens; id++) {
         const gguf_string *text = &v->tokens[id].text;
         if (!text->data) continue;
-        size_t slot = hash_text(text->data, text->n_bytes) & v->index_mask;
+        size_t slot = first_slot(v, text->data, text->n_bytes);
         for (; v->index[slot]; slot = (slot + 1) & v->index_mask) {
             int32_t other = (int32_t)v->index[slot] - 1;
             if (token_is(&v->tokens[other], text->data, text->n_bytes))
@@ -100,7 +99,7 @@ pi_status vocab_build_index(vocab *v, const char *source, pi_error *err) {
 
 int32_t vocab_find(const vocab *v, const char *text, size_t n_bytes) {
     assert(v->index);
-    size_t slot = hash_text(text, n_bytes) & v->index_mask;
+    size_t slot = first_slot(v, text, n_bytes);
     for (; v->index[slot]; slot = (slot + 1) & v->index_mask) {
         int32_t id = (int32_t)v->index[slot] - 1;
         if (token_is(&v->tokens[id], text, n_bytes)) return id;

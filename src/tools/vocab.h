@@ -7,6 +7,7 @@
 
 #include "arena.h"
 #include "gguf_writer.h"
+#include "hash.h"
 #include "talk.h"
 #include "tokenizer.h"
 
@@ -43,6 +44,7 @@ typedef struct vocab {
     int n_templates;
     uint32_t *index; /* hash table of ids + 1, see vocab_find; NULL: not built */
     size_t index_mask;
+    hash_key index_key;
 } vocab;
 
 /* Scores of tokens that text never becomes by merging. */

@@ -12,6 +12,7 @@
 
 #include "arena.h"
 #include "error.h"
+#include "hash.h"
 #include "log.h"
 #include "mem.h"
 #include "progress.h"
@@ -161,6 +162,39 @@ static void test_rng_known_answers(void **state) {
 }
 
 /* Moments of 100,000 values; the bounds are five standard errors. */
+/* SipHash as its paper words it, with any numbers of rounds. */
+static uint64_t plain_siphash(hash_key key, const uint8_t *p, size_t n, int c_rounds,
+                              int d_rounds) {
+    hash_state s = hash_begin(key);
+    for (size_t word = 0; word <= n / 8; word++) {
+        uint64_t m = word == n / 8 ? (uint64_t)(n & 255) << 56 : 0;
+        for (size_t i = word * 8; i < n && i < word * 8 + 8; i++)
+            m |= (uint64_t)p[i] << (8 * (i % 8));
+        s.v[3] ^= m;
+        for (int i = 0; i < c_rounds; i++) hash_round(&s);
+        s.v[0] ^= m;
+    }
+    s.v[2] ^= 0xff;
+    for (int i = 0; i < d_rounds; i++) hash_round(&s);
+    return s.v[0] ^ s.v[1] ^ s.v[2] ^ s.v[3];
+}
+
+static void test_hash(void **state) {
+    (void)state;
+    hash_key key = {{0x0706050403020100u, 0x0f0e0d0c0b0a0908u}};
+    uint8_t bytes[64];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)i;
+    /* the published vectors are of SipHash-2-4 */
+    assert_int_equal(plain_siphash(key, bytes, 0, 2, 4), 0x726fdb47dd0e0e31u);
+    assert_int_equal(plain_siphash(key, bytes, 15, 2, 4), 0xa129ca6149be45e5u);
+    for (size_t n = 0; n <= sizeof bytes; n++)
+        assert_int_equal(hash_bytes(key, bytes, n), plain_siphash(key, bytes, n, 1, 3));
+    hash_key one = hash_key_random(), other = hash_key_random();
+    assert_true(one.k[0] != other.k[0] && one.k[1] != other.k[1]);
+    assert_true(hash_bytes(one, bytes, 8) != hash_bytes(other, bytes, 8));
+    assert_true(hash_u64(one, 5) != hash_u64(other, 5));
+}
+
 static void test_rng_distributions(void **state) {
     (void)state;
     enum { N = 100000 };
@@ -241,6 +275,7 @@ int main(void) {
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_error_messages),
         cmocka_unit_test(test_rng_known_answers),
+        cmocka_unit_test(test_hash),
         cmocka_unit_test(test_rng_distributions),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_progress),

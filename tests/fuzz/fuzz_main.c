@@ -48,14 +48,17 @@ static void on_crash(int number) {
     raise(number);
 }
 
-/* Sanitizers print their report and then abort, which comes here; their own handlers stay. */
-const char *__asan_default_options(void);
+/* Sanitizers print their report and then abort, which comes here; their own handlers stay. Their
+ * libraries must see these functions, whatever the build hides. */
+#define SEEN __attribute__((visibility("default")))
+SEEN const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
-    return "abort_on_error=1";
+    /* a size from a file that is too much is an error, as it is without a sanitizer */
+    return "abort_on_error=1:allocator_may_return_null=1:max_allocation_size_mb=4096";
 }
-const char *__ubsan_default_options(void);
+SEEN const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) {
-    return "abort_on_error=1:print_stacktrace=1";
+    return "halt_on_error=1:abort_on_error=1:print_stacktrace=1";
 }
 
 static void catch_crashes(void) {

@@ -254,6 +254,8 @@ static void put_threshold(gguf_writer *w) {
     gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, 0.25f);
 }
 
+#define BAD_KEY "bad key: " MODEL_PATH ": powerinfer."
+
 static void test_pwri(void **state) {
     (void)state;
     tiny_model t = prepared_model("relu_mlp");
@@ -275,6 +277,16 @@ static void test_pwri(void **state) {
         assert_true(m->sparse.predictor_threshold == (pwri ? 0.25f : 0.0f));
         model_close(m);
     }
+
+    /* keys of ours and that magic contradict each other */
+    tiny_model both = prepared_model("sign");
+    tiny_write(&both, MODEL_PATH);
+    set_magic(MODEL_PATH);
+    pi_error err = {0};
+    model *none;
+    assert_int_equal(model_open(MODEL_PATH, NULL, &none, &err), PI_ERR_FORMAT);
+    assert_string_equal(err.message, BAD_KEY "version is in a file with the magic PWRI, which has "
+                                             "none; prepare the model again");
 }
 
 /* Any rank, another one in every layer; fc1 may be in blocks where fc2 is not. */
@@ -294,8 +306,6 @@ static void test_ranks(void **state) {
 
 /* ---- what is refused --------------------------------------------------------------------------
  */
-
-#define BAD_KEY "bad key: " MODEL_PATH ": powerinfer."
 
 static void other_version(gguf_writer *w) {
     gguf_put_u32(w, SPARSE_KEY_VERSION, 2);

@@ -133,9 +133,48 @@ static void test_text(void **state) {
     assert_int_equal(sh("$PI place --shape falcon-40b --type f16 --profile rtx-3060-ddr4"), 0);
     assert_contains("err", "larger than this machine's memory");
     assert_int_equal(sh("env -u HOME -u XDG_CACHE_HOME $PI place -m $M"), 0);
-    assert_contains("err", "no GPU: everything is on the CPU");
     assert_contains("err", "this machine was not measured");
+    assert_contains("out", "no GPU: all of ");
     assert_contains("out", "profile cpu-only");
+    assert_contains("out", "--profile NAME");
+    const char *second = strchr(shell_read("out", NULL), '\n') + 1;
+    assert_string_equal(strchr(second, '\n'), "\n"); /* two lines */
+}
+
+/* The runtime alone takes more than the budget; with enough for it, that is not said. */
+static void test_small_budget(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI place --shape tiny --profile rtx-4090-ddr5 --vram-budget 0.1"), 0);
+    assert_contains("err",
+                    "nothing fits on the GPU: a budget of 102.4 MiB: its runtime takes 400.0 "
+                    "MiB, ");
+    assert_int_equal(sh("$PI place --shape tiny --profile rtx-4090-ddr5 --vram-budget 2"), 0);
+    assert_err("");
+}
+
+/* Width of the first rectangle of a class after the heading of memory. */
+static double width_of(const char *class) {
+    const char *at = strstr(shell_read("plan.svg", NULL), ">Memory<");
+    char quoted[32];
+    snprintf(quoted, sizeof quoted, "class=\"%s\"", class);
+    while (at && (at = strstr(at + 1, "<rect "))) {
+        const char *end = strchr(at, '>'), *found = strstr(at, quoted);
+        if (found && found < end) return strtod(strstr(at, "width=\"") + strlen("width=\""), NULL);
+    }
+    fail_msg("no %s", class);
+    return 0;
+}
+
+/* Bars of memory have one scale: bytes over the budget is their width over its. */
+static void test_memory_bar(void **state) {
+    (void)state;
+    const double gib = 1073741824;
+    assert_int_equal(sh("$PI place -q --json --shape tiny --profile rtx-4090-ddr5 --vram-budget 8 "
+                        "--svg plan.svg"),
+                     0);
+    double share = number("gpu_bytes") / (8 * gib), shown = width_of("gpu") / width_of("free");
+    assert_true(share > 0.03 && share < 0.1);
+    assert_true(shown > share - 0.005 && shown < share + 0.005);
 }
 
 static void test_wrong(void **state) {
@@ -159,7 +198,7 @@ static void test_wrong(void **state) {
 static void test_measure(void **state) {
     (void)state;
     assert_int_equal(sh("env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M --measure -t 1"), 0);
-    assert_contains("err", "no GPU: everything is on the CPU");
+    assert_contains("out", "no GPU: all of ");
     assert_contains("cache/deep/powerinfer/machine.json", "\"stream_gbps\": ");
     assert_int_equal(sh("sed -i 's/\"stream_gbps\": [0-9.e+]*/\"stream_gbps\": 33/' "
                         "cache/deep/powerinfer/machine.json; "
@@ -189,11 +228,12 @@ static void test_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budgets), cmocka_unit_test(test_shape_is_file),
-        cmocka_unit_test(test_reads),   cmocka_unit_test(test_text),
-        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_budgets),    cmocka_unit_test(test_shape_is_file),
+        cmocka_unit_test(test_reads),      cmocka_unit_test(test_text),
+        cmocka_unit_test(test_wrong),      cmocka_unit_test(test_small_budget),
+        cmocka_unit_test(test_memory_bar),
 #ifdef TEST_HAS_JSON
-        cmocka_unit_test(test_measure), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_measure),    cmocka_unit_test(test_file),
 #endif
     };
     return cmocka_run_group_tests_name("cli_place", tests, shell_setup, shell_teardown);

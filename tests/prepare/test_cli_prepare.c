@@ -55,6 +55,7 @@ static void test_bundled(void **state) {
                         "--calibration-tokens 2048"),
                      0);
     assert_contains("out", "mode exact: perplexity ");
+    assert_contains("out", "powerinfer prepare --undo p.gguf -o FILE");
     assert_contains("err", "calibrating on 2048 tokens in 4 windows of 512, 1 of them held out");
     assert_contains("err", "measuring: 100%");
 }

@@ -33,6 +33,21 @@ static pi_quantize_options options(const char *type) {
     return o;
 }
 
+/* What was said, a line each. */
+static char said[2048];
+
+static void hear(void *user, const char *line) {
+    (void)user;
+    size_t used = strlen(said);
+    snprintf(said + used, sizeof said - used, "%s\n", line);
+}
+
+static void quantize_and_hear(const char *in, const char *out, pi_quantize_options o) {
+    said[0] = 0;
+    o.message = hear;
+    quantize(in, out, &o);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* Rows longer than a piece, several chunks, stacks of experts, short rows, other source types. */
@@ -116,7 +131,9 @@ static void test_importance(void **state) {
         pi_quantize_options o = options(mixes[i]);
         o.pure = o.allow_requantize = true;
         o.imatrix = IMATRIX_PATH;
-        quantize(IN_PATH, OUT_PATH, &o);
+        quantize_and_hear(IN_PATH, OUT_PATH, o);
+        assert_non_null(strstr(said, "importance matrix: 3 of 5 matrices, none for "
+                                     "blk.0.attn_q.weight, blk.1.ffn_up.weight\n"));
         gguf_file *in = made_open(IN_PATH), *out = made_open(OUT_PATH);
         gguf_file *weights = made_open(IMATRIX_PATH);
         for (int k = 0; k < N_ODD; k++) {
@@ -159,6 +176,33 @@ static void test_keys(void **state) {
 }
 
 /* Parts are joined. */
+/* What prepare measured is of other weights, once these change; its statistics stay. */
+static void test_losses(void **state) {
+    (void)state;
+    static const struct {
+        const char *type;
+        bool keeps;
+    } cases[] = {{"F32", true}, {"COPY", true}, {"Q4_0", false}};
+    static const char *const measured[] = {"powerinfer.calibration.loss",
+                                           "powerinfer.predictor.recall"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pi_quantize_options o = options(cases[i].type);
+        o.allow_requantize = true;
+        quantize_and_hear(BUNDLED_PATH, OUT_PATH, o);
+        gguf_file *f = made_open(OUT_PATH);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(gguf_find(f, measured[k]) != NULL, cases[i].keeps);
+        assert_non_null(gguf_find(f, "powerinfer.predictor.density"));
+        assert_non_null(gguf_find(f, "powerinfer.version"));
+        assert_int_equal(strstr(said, "prepare measured are left out") == NULL, cases[i].keeps);
+        gguf_close(f);
+    }
+    pi_model *model;
+    pi_error err;
+    if (pi_model_open(OUT_PATH, NULL, &model, &err) != PI_OK) fail_msg("%s", err.message);
+    pi_model_close(model);
+}
+
 static void put_part_keys(gguf_writer *w, int no) {
     gguf_put_u32(w, "split.no", (uint32_t)no);
     gguf_put_u32(w, "split.count", 2);
@@ -357,10 +401,15 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),          cmocka_unit_test(test_importance),
-        cmocka_unit_test(test_keys),          cmocka_unit_test(test_split),
-        cmocka_unit_test(test_reports),       cmocka_unit_test(test_tiny_model),
-        cmocka_unit_test(test_bundled_model), cmocka_unit_test(test_convert_then_quantize),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_importance),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_tiny_model),
+        cmocka_unit_test(test_bundled_model),
+        cmocka_unit_test(test_convert_then_quantize),
     };
     return cmocka_run_group_tests_name("quantize", tests, NULL, tear_down);
 }
