@@ -51,11 +51,16 @@ void tokenizer_free(tokenizer *t); /* NULL is fine */
 const tokenizer_info *tokenizer_get_info(const tokenizer *t);
 
 /* Any bytes are accepted. Writes at most `capacity` ids; *n_tokens is how many there are, stored or
- * not. n_text + 8 are enough for well-formed UTF-8 and a sane vocabulary; an ill-formed byte counts
- * as U+FFFD in a `gpt2` vocabulary and may take three. PI_ERR_LIMIT when they did not fit,
+ * not: ask with capacity 0. A byte may take three: one that is no UTF-8 counts as U+FFFD in a
+ * `gpt2` vocabulary, a space as U+2581 in a `llama` one. PI_ERR_LIMIT when they did not fit,
  * PI_ERR_NOMEM. Time is O(n log n). */
 pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
+
+/* The same into an array of the right size (mem_free); NULL after an error. `what` the text is, for
+ * the message about memory. */
+pi_status tokenizer_encode_new(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
+                               const char *what, int32_t **tokens, size_t *n_tokens, pi_error *err);
 
 /* The bytes that a token stands for inside a text; control tokens give none unless `special`.
  * *n_bytes is always set; PI_ERR_LIMIT when capacity is below it; PI_ERR_RANGE. */
