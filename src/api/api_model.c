@@ -135,6 +135,7 @@ static pi_status need_tokenizer(const pi_model *m, pi_error *err) {
 pi_status pi_tokenize(const pi_model *m, const char *text, size_t n_text, uint32_t flags,
                       int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err) {
     pi_status status = need_tokenizer(m, err);
+    *n_tokens = 0;
     if (status != PI_OK) return status;
     uint32_t inner = 0;
     if (flags & PI_TOKENIZE_BOS) inner |= TOKENIZER_ADD_SPECIAL;

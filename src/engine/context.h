@@ -126,6 +126,14 @@ pi_status context_run_passes(engine_context *c, const engine_input *inputs, int 
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
 pi_status context_unusable(const engine_context *c, pi_error *err);
+/* PI_ERR_ARG in a process that was forked from the one that made the context. `call` for the
+ * message. */
+pi_status context_check_process(const engine_context *c, const char *call, pi_error *err);
+
+/* Whether a layer's part of a KV cache is on the GPU. */
+static inline bool context_kv_on_gpu(const engine_context *c, int layer) {
+    return c->plan->cuts[layer].home == SIDE_GPU;
+}
 
 /* Steps: run by every thread of the pass. */
 void step_embed(engine_context *c);

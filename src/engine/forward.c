@@ -337,7 +337,8 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
     pi_error why;
     c->n_logits_rows = 0;
     if (!c->plan) return context_unusable(c, err);
-    pi_status status = check_request(c, inputs, n_inputs, err);
+    pi_status status = context_check_process(c, "forward", err);
+    if (status == PI_OK) status = check_request(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
     status = feed_inputs(c, inputs, n_inputs, &why);
     for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && hybrid_is_alive(c->gpu); i++)
@@ -363,6 +364,8 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
 
 static pi_status check_layer(const engine_context *c, const engine_session *s, int layer,
                              int n_tokens, int64_t pos, pi_error *err) {
+    pi_status status = context_check_process(c, "layer", err);
+    if (status != PI_OK) return status;
     bool fits = !c->gpu && s->context == c && layer >= -1 && layer < c->model->hp.n_layer &&
                 n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
                 pos <= s->kv.n_ctx - n_tokens;

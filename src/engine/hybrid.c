@@ -289,19 +289,32 @@ static uint8_t *kv_rows(const hybrid *h, const engine_session *s, int layer, boo
     return NULL;
 }
 
-pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool values, int64_t n,
-                         void *out, pi_error *err) {
+pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool values, int64_t first,
+                         int64_t n, void *out, pi_error *err) {
     size_t row;
     const uint8_t *from = kv_rows(h, s, layer, values, &row);
-    h->b->download(h->stream, out, from, (size_t)n * row);
+    h->b->download(h->stream, out, from + (size_t)first * row, (size_t)n * row);
     return h->b->stream_sync(h->stream, err);
 }
 
-pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t n,
-                          const void *from, pi_error *err) {
+pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t first,
+                          int64_t n, const void *from, pi_error *err) {
     size_t row;
     uint8_t *to = kv_rows(h, s, layer, values, &row);
-    h->b->upload(h->stream, to, from, (size_t)n * row);
+    h->b->upload(h->stream, to + (size_t)first * row, from, (size_t)n * row);
+    return h->b->stream_sync(h->stream, err);
+}
+
+pi_status hybrid_kv_copy(hybrid *h, engine_session *to, const engine_session *from, int64_t n,
+                         pi_error *err) {
+    for (int layer = 0; layer < h->model->hp.n_layer; layer++) {
+        for (int values = 0; values < 2; values++) {
+            size_t row;
+            uint8_t *there = kv_rows(h, to, layer, values, &row);
+            const uint8_t *here = kv_rows(h, from, layer, values, &row);
+            if (row) h->b->copy(h->stream, there, here, (size_t)n * row);
+        }
+    }
     return h->b->stream_sync(h->stream, err);
 }
 
