@@ -1,6 +1,7 @@
 /* forward.c: feeding tokens: checks the request, cuts it into passes of at most n_batch tokens, and
  * runs the plan's steps on all threads for each. Sessions only grow when every pass has succeeded.
  */
+#include <limits.h>
 #include <string.h>
 
 #include "clock.h"
@@ -274,6 +275,7 @@ static bool run_steps(engine_context *c, int first_step, int end_step) {
     c->pass.nth = c->pass.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
     atomic_store(&c->stop[0], false);
     atomic_store(&c->stop[1], false);
+    atomic_store(&c->bad_step, INT_MAX);
     pool_run(c->pool, c->pass.nth, run_pass, c);
     return !atomic_exchange(&c->cancelled, false);
 }
@@ -303,6 +305,7 @@ pi_status context_run_passes(engine_context *c, const engine_input *inputs, int 
     while (next_pass(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_pass(c);
         pi_status status = run_both(c, err);
+        if (status == PI_OK) status = context_check_finite(c, err);
         if (c->trace) trace_end_pass(c, status == PI_OK);
         if (status != PI_OK) return status;
         count_pass(c);
@@ -329,7 +332,7 @@ static pi_status feed_inputs(engine_context *c, const engine_input *inputs, int 
 enum { GPU_TRIES = 16 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
-    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED;
+    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED && status != PI_ERR_RANGE;
 }
 
 pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,

@@ -58,6 +58,8 @@ const uint32_t *hybrid_candidates(const hybrid *h, int layer, int64_t col);
 /* (any) Where a token's candidates among the GPU's neurons are put. */
 uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col);
 
+/* The first of the plan's GPU steps that found its input not finite in the last pass; -1: none. */
+int hybrid_bad_step(const hybrid *h);
 /* Bytes of feed-forward weights that the GPU read by need in the last pass. */
 uint64_t hybrid_bytes_by_need(const hybrid *h);
 /* Whether this pass leaves out the processor's part of layers whose home is the GPU. */
