@@ -41,6 +41,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "powerinfer_metadata.h"
 #include "powerinfer_session.h"
 #include "powerinfer_status.h"
 
@@ -59,20 +60,31 @@ PI_API const char *pi_version(void);
 
 typedef struct pi_model pi_model;
 
+/* Called on the calling thread a few times a second; fraction in 0..1. False: stop. */
+typedef bool (*pi_progress)(void *user, const char *stage, double fraction);
+
 typedef struct pi_model_options {
-    bool no_mmap;    /* copy the weights into huge pages instead of mapping the file */
-    bool mlock;      /* keep the weights in memory */
-    bool vocab_only; /* tokenizer only: no tensors needed; such a model has no contexts */
-    const char *pre; /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    bool no_mmap;         /* copy the weights into huge pages instead of mapping the file */
+    bool mlock;           /* keep the weights in memory */
+    bool vocab_only;      /* tokenizer only: no tensors needed; such a model has no contexts */
+    const char *pre;      /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    pi_progress progress; /* of copying and locking, the long part, by bytes; NULL: none */
+    void *progress_user;
 } pi_model_options;
 
 PI_API pi_model_options pi_model_default_options(void);
 
 /* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
  * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOT_FOUND (vocab_only
- * of a file without a vocabulary), PI_ERR_NOMEM. */
+ * of a file without a vocabulary), PI_ERR_NOMEM, PI_ERR_CANCELLED (by `progress`). */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
+/* The same from the bytes of a file, not split, which the caller keeps until the model is closed.
+ * Their address is a multiple of 32, else PI_ERR_ARG. With no_mmap they are copied, and neither of
+ * these is needed. */
+PI_API pi_status pi_model_open_memory(const void *data, size_t n_bytes,
+                                      const pi_model_options *options, pi_model **out,
+                                      pi_error *err);
 /* All contexts of the model must be gone. */
 PI_API void pi_model_close(pi_model *model);
 

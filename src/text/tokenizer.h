@@ -25,6 +25,26 @@ typedef enum token_type {
     TOKEN_BYTE
 } token_type;
 
+/* As pi_token_role (powerinfer_metadata.h). */
+typedef enum token_role {
+    TOKEN_ROLE_BOS,
+    TOKEN_ROLE_EOS,
+    TOKEN_ROLE_EOT,
+    TOKEN_ROLE_EOM,
+    TOKEN_ROLE_UNK,
+    TOKEN_ROLE_SEP,
+    TOKEN_ROLE_PAD,
+    TOKEN_ROLE_MASK,
+    TOKEN_ROLE_NL,
+    TOKEN_ROLE_FIM_PRE,
+    TOKEN_ROLE_FIM_SUF,
+    TOKEN_ROLE_FIM_MID,
+    TOKEN_ROLE_FIM_PAD,
+    TOKEN_ROLE_FIM_REP,
+    TOKEN_ROLE_FIM_SEP,
+    TOKEN_ROLE_COUNT
+} token_role;
+
 enum {
     TOKENIZER_ADD_SPECIAL = 1, /* BOS / EOS where the vocabulary asks for them */
     TOKENIZER_FORCE_BOS = 2,
@@ -72,5 +92,8 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
 
 /* EOS, EOT and the tokens that chat models end a turn with ("<|im_end|>", "<|eot_id|>", ...). */
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
+
+/* The token that has a role; -1: none. */
+int32_t tokenizer_role(const tokenizer *t, token_role role);
 
 #endif

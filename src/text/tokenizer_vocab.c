@@ -300,6 +300,8 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
     status = t->is_spm ? tokenizer_spm_load(t, err)
                        : tokenizer_bpe_load(t, gguf_find(file, "tokenizer.ggml.merges"), err);
     if (!status) status = tokenizer_special_build(t, err);
-    if (!status) apply_strip_rules(t, file);
-    return status;
+    if (status) return status;
+    apply_strip_rules(t, file);
+    tokenizer_roles_load(t, file);
+    return PI_OK;
 }

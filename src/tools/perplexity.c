@@ -289,8 +289,8 @@ static pi_status check_windows(const run *r, pi_error *err) {
 static pi_status read_text(run *r, const char *text, size_t n_text, pi_error *err) {
     pi_status status = check_text(text, n_text, err);
     size_t n_bytes, capacity, n_tokens = n_text; /* most texts have fewer */
+    if (status != PI_OK) return status;
     do {
-        if (status != PI_OK && status != PI_ERR_LIMIT) return status;
         capacity = n_tokens;
         mem_free(r->own_tokens);
         if (!size_mul(capacity, sizeof *r->own_tokens, &n_bytes)) n_bytes = SIZE_MAX;

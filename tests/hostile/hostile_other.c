@@ -202,7 +202,7 @@ const hostile_case hostile_other[] = {
     {"cache with a bit flipped", cache_of, "flip -5", CACHE, 1,
      "saved session is damaged: cache: delete it"},
     {"cache of other types", cache_of_other_types, "", CACHE, 1,
-     "saved with other cache types: cache: use the same -ctk and -ctv, or name another file"},
+     "saved with other cache types: cache: use the same types or another file"},
     {"cache of another model", cache_of_other_model, "",
      "run -q -m other.gguf -p abc -n 1 -t 1 -ctk f32 --prompt-cache cache", 1,
      "saved with another model: cache: delete it or name another file"},
