@@ -51,8 +51,10 @@ static void put_float(text_out *out, double value, bool single) {
     put_text(out, text);
 }
 
-static void put_scalar(text_out *out, gguf_value_type type, const gguf_value *v, uint64_t i) {
-    char text[24];
+/* Item i of an array. */
+static void put_item(text_out *out, const gguf_value *v, uint64_t i) {
+    gguf_value_type type = v->item_type;
+    char text[24] = "";
     uint64_t u = 0;
     int64_t n = 0;
     double f = 0;
@@ -85,7 +87,7 @@ static void put_array(text_out *out, const gguf_value *v) {
             const gguf_value inner = gguf_next_array(&cursor);
             put_array(out, &inner);
         } else {
-            put_scalar(out, v->item_type, v, i);
+            put_item(out, v, i);
         }
     }
     put_text(out, "]");
@@ -126,12 +128,13 @@ pi_status pi_model_metadata(const pi_model *m, const char *key, char *text, size
                          gguf_path(f), key);
     text_out out = {.text = text, .capacity = capacity};
     gguf_string s;
+    const gguf_value one = {.type = GGUF_ARRAY, .item_type = v->type, .count = 1, .data = v->data};
     if (v->type == GGUF_ARRAY)
         put_array(&out, v);
     else if (gguf_as_string(v, &s))
         put(&out, s.data, (size_t)s.n_bytes);
     else
-        put_scalar(&out, v->type, v, 0);
+        put_item(&out, &one, 0);
     return finish(&out, n_bytes, err);
 }
 
