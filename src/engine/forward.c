@@ -198,7 +198,7 @@ static pi_status check_input(const engine_context *c, const engine_input *in, pi
         return error_set(
             err, PI_ERR_LIMIT,
             "context is full: forward: %lld tokens there and %d new ones do not fit into "
-            "%lld; use a larger context (-c)",
+            "%lld; use a larger context",
             (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
     return check_tokens(c, in, err);
 }
@@ -281,7 +281,7 @@ static bool run_steps(engine_context *c, int first_step, int end_step) {
 }
 
 static pi_status cancelled(pi_error *err) {
-    return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: as was asked for");
+    return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: no session has changed");
 }
 
 /* All steps on both sides. */
@@ -293,8 +293,7 @@ static pi_status run_both(engine_context *c, pi_error *err) {
     if (!c->gpu) return done ? PI_OK : cancelled(err);
     pi_status status = hybrid_end(c->gpu, c, !done || lost, err);
     if (status != PI_OK) return status;
-    if (lost)
-        return error_set(err, PI_ERR_DEVICE, "the GPU does not answer: forward: try without it");
+    if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: try without it");
     return done ? PI_OK : cancelled(err);
 }
 
@@ -403,7 +402,7 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
     }
     if (layer >= 0) memcpy(c->buf[BUF_X], x, n_bytes);
     if (!run_steps(c, first, end))
-        return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: as was asked for", layer);
+        return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: it is not complete", layer);
     memcpy(x, c->buf[BUF_X], n_bytes);
     return PI_OK;
 }

@@ -95,12 +95,12 @@ void session_header_write(uint8_t header[SESSION_HEADER_BYTES], const session_sh
 static pi_status check_header(const uint8_t *h, size_t n, const char *name,
                               const session_shape *shape, pi_error *err) {
     if (n < sizeof magic || memcmp(h, magic, sizeof magic) != 0)
-        return error_set(err, PI_ERR_FORMAT, "no saved session: %s: name another file", name);
+        return error_set(err, PI_ERR_FORMAT, "not a saved session: %s: name another file", name);
     if (n < SESSION_HEADER_BYTES)
         return error_set(err, PI_ERR_FORMAT, "saved session is cut off: %s: delete it", name);
     if (get_u32(h + AT_VERSION) != SESSION_VERSION)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "saved session has version %u: %s: this program reads version %d; delete "
+                         "saved session has version %u: %s: this library reads version %d; delete "
                          "it",
                          get_u32(h + AT_VERSION), name, SESSION_VERSION);
     if (get_u64(h + AT_HEADER_HASH) != hash_of(h, AT_HEADER_HASH))
@@ -143,9 +143,10 @@ pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
     for (int32_t i = 0; i < view->n_tokens; i++) {
         int32_t id = token_at(view, i);
         if (id < 0 || id >= shape->n_vocab)
-            return error_set(err, PI_ERR_FORMAT,
-                             "saved session has no such token: %s: id %d at %d: delete it", name,
-                             id, i);
+            return error_set(
+                err, PI_ERR_FORMAT,
+                "saved session has a token outside the vocabulary: %s: id %d at %d: delete it",
+                name, id, i);
     }
     return PI_OK;
 }

@@ -177,8 +177,8 @@ typedef struct gpu_encode {
     void *q8;
 } gpu_encode;
 
-/* RMS (mean false) or layer norm; y and q8 may be NULL, w and b too. Where a column's squares add up
- * to no finite number, *bad becomes at least `mark`. */
+/* RMS (mean false) or layer norm; y and q8 may be NULL, w and b too. Where a column's squares add
+ * up to no finite number, *bad becomes at least `mark`. */
 typedef struct gpu_norm {
     const float *x, *w, *b;
     int64_t ldx, ldy, n;

@@ -249,7 +249,7 @@ static void test_prompt_caches_that_are_refused(void **state) {
                  names[i]);
         assert_int_equal(sh(line), 1);
         const char *message = shell_read("err", NULL);
-        assert_true(strstr(message, "powerinfer: no saved session: ") == message ||
+        assert_true(strstr(message, "powerinfer: not a saved session: ") == message ||
                     strstr(message, "powerinfer: saved session ") == message);
         assert_out("");
         snprintf(line, sizeof line, "cmp before %s", names[i]); /* and it is still there */
