@@ -80,7 +80,8 @@ static pi_status open_part(gguf_part *p, const char *path, int part, int n_done,
 static int count_parts(const char *path, const gguf_open_options *options) {
     gguf_part p = {.path = path};
     gguf_split split = {.count = 1};
-    if (!options->copy || options->header_only || !options->report) return 1;
+    if (!options->copy || options->header_only || !options->report || !options->report->fn)
+        return 1;
     if (file_map_open(&p.map, path, false, NULL) != PI_OK) return 1;
     p.data = p.map.data;
     p.size = p.map.size;
