@@ -20,8 +20,13 @@ FUZZ_SECONDS = 60
 
 # Ninja where it is there; the generator of an existing build folder stays as it was.
 GENERATOR = $$(command -v ninja >/dev/null 2>&1 && echo -G Ninja)
-configure = if [ -f $(2)/CMakeCache.txt ]; then cmake $(2) $(3) >/dev/null; \
+configure = $(call drop_foreign,$(2)); \
+            if [ -f $(2)/CMakeCache.txt ]; then cmake $(2) $(3) >/dev/null; \
             else cmake --preset $(1) $(GENERATOR) $(3); fi
+# A build folder that came along when the tree was copied or moved would build the old tree.
+drop_foreign = from=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $(1)/CMakeCache.txt 2>/dev/null); \
+            if [ -n "$$from" ] && ! [ "$$from" -ef . ]; then \
+                echo "$(1) was made for $$from: making it anew"; rm -rf $(1); fi
 JOBS      = $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 build     = cmake --build $(1) --parallel $(JOBS)
 
@@ -46,6 +51,7 @@ HAS_AMD    = $(wildcard /dev/kfd)
 # Without the tests, which need cmocka, unless they were asked for before; backends only of GPUs that are
 # there, as their compilers take minutes.
 all: deps
+	@$(call drop_foreign,build)
 	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF \
 	    -DPI_CUDA=$(if $(HAS_NVIDIA),auto,off) -DPI_HIP=$(if $(HAS_AMD),auto,off))
 	@$(call build,build)
@@ -135,7 +141,7 @@ tidy: test-deps
 	@build/tidy --self-test && build/tidy .
 
 install: all
-	cmake --install build --prefix $(PREFIX)
+	cmake --install build --strip --prefix "$(PREFIX)"
 
 clean:
 	rm -rf build build-debug build-asan build-tsan build-arm build-cuda

@@ -2,25 +2,25 @@
 # bundled model.
 include(GNUInstallDirs)
 
-install(TARGETS powerinfer_static powerinfer_shared
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS powerinfer_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET powerinfer_archive)
+    install(FILES ${PI_ARCHIVE} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 if(TARGET powerinfer)
     install(TARGETS powerinfer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-install(FILES include/powerinfer.h include/powerinfer_tools.h src/base/powerinfer_status.h
+install(FILES include/powerinfer.h include/powerinfer_metadata.h include/powerinfer_session.h include/powerinfer_tools.h src/base/powerinfer_status.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/powerinfer/models
     OPTIONAL FILES_MATCHING PATTERN "*.gguf" PATTERN "calibration.txt")
 
-# For programs that link the static library: what it was built with.
-set(PC_REQUIRES_PRIVATE)
-foreach(pair PCRE2:libpcre2-8 UTF8PROC:libutf8proc JANSSON:jansson)
-    string(REPLACE ":" ";" pair ${pair})
-    list(GET pair 0 name)
-    list(GET pair 1 package)
+# For programs that link the static library: what it was built with. As libraries, not as packages
+# that it requires: pkg-config would hand the packages' definitions to every program.
+set(PC_LIBS_PRIVATE "-lm -lpthread -ldl")
+foreach(name PCRE2 UTF8PROC JANSSON)
     if(${name}_FOUND)
-        string(APPEND PC_REQUIRES_PRIVATE " ${package}")
+        string(REPLACE ";" " " flags "${${name}_STATIC_LDFLAGS}")
+        string(PREPEND PC_LIBS_PRIVATE "${flags} ")
     endif()
 endforeach()
 # The way from the .pc file to the prefix: libdir may have one level (lib) or two (lib/<triplet>).

@@ -25,6 +25,9 @@
  *         input.tokens = &next; input.n_tokens = 1;
  *     }
  *
+ * After fork() the child can use models; contexts and sessions it can only destroy, because their
+ * threads stay with the parent (other calls give PI_ERR_ARG).
+ *
  * Errors: functions that can fail return a pi_status and fill an optional pi_error; see
  * powerinfer_status.h. Wrong pointers and other programmer errors assert. The library never prints,
  * exits or aborts for a problem of its input. Strings are NUL-terminated UTF-8 unless a length is
@@ -38,6 +41,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "powerinfer_metadata.h"
+#include "powerinfer_session.h"
 #include "powerinfer_status.h"
 
 #ifdef __cplusplus
@@ -55,21 +60,33 @@ PI_API const char *pi_version(void);
 
 typedef struct pi_model pi_model;
 
+/* Called on the calling thread a few times a second; fraction in 0..1. False: stop. */
+typedef bool (*pi_progress)(void *user, const char *stage, double fraction);
+
 typedef struct pi_model_options {
-    bool no_mmap;       /* copy the weights into huge pages instead of mapping the file */
-    bool mlock;         /* keep the weights in memory */
-    bool vocab_only;    /* tokenizer only: no tensors needed; such a model has no contexts */
-    const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: as the file says */
-    bool check_tensors; /* read all weights and refuse NaN and infinity; not with vocab_only */
+    bool no_mmap;         /* copy the weights into huge pages instead of mapping the file */
+    bool mlock;           /* keep the weights in memory */
+    bool vocab_only;      /* tokenizer only: no tensors needed; such a model has no contexts */
+    bool check_tensors;   /* read all weights and refuse NaN and infinity; not with vocab_only */
+    const char *pre;      /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    pi_progress progress; /* of copying and locking, the long part, by bytes; NULL: none */
+    void *progress_user;
 } pi_model_options;
 
 PI_API pi_model_options pi_model_default_options(void);
 
 /* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
  * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOT_FOUND (vocab_only
- * of a file without a vocabulary), PI_ERR_RANGE (check_tensors), PI_ERR_NOMEM. */
+ * of a file without a vocabulary), PI_ERR_RANGE (check_tensors), PI_ERR_NOMEM, PI_ERR_CANCELLED (by
+ * `progress`). */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
+/* The same from the bytes of a file, not split, which the caller keeps until the model is closed.
+ * Their address is a multiple of 32, else PI_ERR_ARG. With no_mmap they are copied, and neither of
+ * these is needed. */
+PI_API pi_status pi_model_open_memory(const void *data, size_t n_bytes,
+                                      const pi_model_options *options, pi_model **out,
+                                      pi_error *err);
 /* All contexts of the model must be gone. */
 PI_API void pi_model_close(pi_model *model);
 /* Weights are mapped. When somebody cuts the file meanwhile, reading them raises SIGBUS in the
@@ -102,9 +119,10 @@ enum {
     PI_TOKENIZE_SPECIAL = 4 /* control tokens written in the text ("<|im_end|>") are recognised */
 };
 
-/* Writes at most `capacity` ids; *n_tokens is how many the text has. PI_ERR_LIMIT when they did not
- * fit (n_text + 8 always fits), PI_ERR_UNSUPPORTED when the model has no tokenizer. Any bytes are
- * accepted as text. Thread-safe. */
+/* Writes at most `capacity` ids; *n_tokens is how many the text has, so that a call with capacity 0
+ * counts them. Most texts have fewer than bytes, but some have up to three per byte. PI_ERR_LIMIT
+ * when they did not fit, PI_ERR_UNSUPPORTED when the model has no tokenizer. Any bytes are accepted
+ * as text. Thread-safe. */
 PI_API pi_status pi_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
                              int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
 
@@ -215,32 +233,7 @@ typedef struct pi_layer_placement {
 PI_API void pi_context_get_placement(const pi_context *context, pi_placement *out);
 PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_layer_placement *out);
 
-/* ---- session -------------------------------------------------------------------------------- */
-
-typedef struct pi_session pi_session;
-
-/* Room for n_ctx tokens (>= 1), allocated here and never again. PI_ERR_ARG, PI_ERR_NOMEM. */
-PI_API pi_status pi_session_create(pi_context *context, int32_t n_ctx, pi_session **out,
-                                   pi_error *err);
-PI_API void pi_session_destroy(pi_session *session);
-PI_API int32_t pi_session_length(const pi_session *session);   /* tokens fed so far */
-PI_API int32_t pi_session_capacity(const pi_session *session); /* n_ctx */
-/* Forgets everything after the first `length` tokens. PI_ERR_RANGE when length is not in
- * 0..pi_session_length. */
-PI_API pi_status pi_session_rewind(pi_session *session, int32_t length, pi_error *err);
-
-/* Writes what the first n_tokens tokens left in the session to a file, which appears complete or
- * not at all. tokens: [n_tokens], the ones that were fed; they are kept beside. PI_ERR_RANGE when
- * n_tokens is not in 1..pi_session_length, PI_ERR_IO. */
-PI_API pi_status pi_session_save(const pi_session *session, const char *path, const int32_t *tokens,
-                                 int32_t n_tokens, pi_error *err);
-/* Replaces what is in the session by what a file holds: its tokens, or as many of the first ones as
- * the session and `tokens` [capacity] have room for; *n_tokens is how many. The model must be the
- * same file and the cache types the same; context size, threads and kernels may differ. A file that
- * is refused changes nothing: PI_ERR_NOT_FOUND (there is none), PI_ERR_FORMAT (no saved session, or
- * a damaged one), PI_ERR_UNSUPPORTED (other version, model or cache types), PI_ERR_IO. */
-PI_API pi_status pi_session_load(pi_session *session, const char *path, int32_t *tokens,
-                                 int32_t capacity, int32_t *n_tokens, pi_error *err);
+/* Sessions: powerinfer_session.h. */
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
@@ -255,7 +248,9 @@ typedef struct pi_input {
 
 /* Feeds every input's tokens; all inputs share the passes over the weights. Afterwards the sessions
  * are longer by their tokens. On any error no session has changed. PI_ERR_RANGE: a token id outside
- * the vocabulary; PI_ERR_LIMIT: a session or the logits have no room; PI_ERR_CANCELLED;
+ * the vocabulary, or the model gave values that are NaN or infinite (the message names the layer);
+ * PI_ERR_ARG: no tokens, `logits` is none of the above, a session of another context or twice, a
+ * forked process; PI_ERR_LIMIT: a session or the logits have no room; PI_ERR_CANCELLED;
  * PI_ERR_DEVICE: the GPU was lost. */
 PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t n_inputs,
                             pi_error *err);

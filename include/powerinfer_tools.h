@@ -13,9 +13,6 @@
 extern "C" {
 #endif
 
-/* Called on the calling thread a few times a second; fraction in 0..1. False: stop. */
-typedef bool (*pi_progress)(void *user, const char *stage, double fraction);
-
 /* Messages the user should see ("vocabulary has no scores"), one line each. NULL drops them. */
 typedef void (*pi_message)(void *user, const char *line);
 

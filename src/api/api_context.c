@@ -52,41 +52,6 @@ void pi_context_destroy(pi_context *c) {
     mem_free(c);
 }
 
-/* ---- sessions ------------------------------------------------------------------------------- */
-
-pi_status pi_session_create(pi_context *c, int32_t n_ctx, pi_session **out, pi_error *err) {
-    engine_session *s = NULL;
-    pi_status status = engine_session_create(c->engine, n_ctx, &s, err);
-    *out = (pi_session *)s;
-    return status;
-}
-void pi_session_destroy(pi_session *s) {
-    engine_session_destroy(api_session(s));
-}
-int32_t pi_session_length(const pi_session *s) {
-    return (int32_t)engine_session_length(api_const_session(s));
-}
-int32_t pi_session_capacity(const pi_session *s) {
-    return (int32_t)engine_session_capacity(api_const_session(s));
-}
-pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {
-    return engine_session_rewind(api_session(s), length, err);
-}
-
-pi_status pi_session_save(const pi_session *s, const char *path, const int32_t *tokens,
-                          int32_t n_tokens, pi_error *err) {
-    return engine_session_save(api_const_session(s), path, tokens, n_tokens, err);
-}
-
-pi_status pi_session_load(pi_session *s, const char *path, int32_t *tokens, int32_t capacity,
-                          int32_t *n_tokens, pi_error *err) {
-    int64_t n = 0;
-    *n_tokens = 0;
-    pi_status status = engine_session_load(api_session(s), path, tokens, capacity, &n, err);
-    if (status == PI_OK) *n_tokens = (int32_t)n;
-    return status;
-}
-
 /* ---- forward -------------------------------------------------------------------------------- */
 
 pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
@@ -97,7 +62,10 @@ pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi
         return error_set(err, PI_ERR_LIMIT, "bad number of inputs: forward: %d is not in 1..%d",
                          n_inputs, engine_batch(c->engine));
     for (int32_t i = 0; i < n_inputs; i++) {
-        assert((unsigned)inputs[i].logits <= PI_LOGITS_ALL);
+        if ((unsigned)inputs[i].logits > PI_LOGITS_ALL)
+            return error_set(err, PI_ERR_ARG,
+                             "bad choice of logits: input %d: %d is no PI_LOGITS_...", i,
+                             (int)inputs[i].logits);
         c->inputs[i] = (engine_input){.session = api_session(inputs[i].session),
                                       .tokens = inputs[i].tokens,
                                       .n_tokens = inputs[i].n_tokens,

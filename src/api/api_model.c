@@ -4,6 +4,7 @@
 #include "api_types.h"
 #include "file.h"
 #include "mem.h"
+#include "progress.h"
 
 #define TEXT(x)          #x
 #define VERSION(a, b, c) TEXT(a) "." TEXT(b) "." TEXT(c)
@@ -14,10 +15,6 @@ const char *pi_version(void) {
 
 pi_model_options pi_model_default_options(void) {
     return (pi_model_options){0};
-}
-
-static const gguf_file *file_of(const pi_model *m) {
-    return m->weights ? m->weights->file : m->vocab_file;
 }
 
 /* A NUL-terminated copy of a string key, or of `fallback`. */
@@ -40,13 +37,44 @@ static const char *main_type(const gguf_file *f) {
     return gguf_n_tensors(f) ? quant_find(best)->name : "none";
 }
 
+/* Bytes in memory, or a file where `data` is NULL. */
+typedef struct model_source {
+    const char *path; /* or a name for messages */
+    const void *data;
+    size_t n_bytes;
+} model_source;
+
+static pi_status open_memory(pi_model *m, const model_source *from, const pi_model_options *o,
+                             pi_error *err) {
+    file_map map = {.data = from->data, .size = from->n_bytes, .copied = true};
+    progress report = {.fn = o->progress, .user = o->progress_user};
+    if (o->no_mmap && from->n_bytes) {
+        m->n_memory = from->n_bytes;
+        m->memory = mem_map(m->n_memory);
+        if (!m->memory) return error_nomem(err, m->n_memory, from->path);
+        memcpy(m->memory, from->data, m->n_memory);
+        map.data = m->memory;
+    }
+    pi_status status = o->mlock ? file_map_lock(&map, &report, err) : PI_OK;
+    gguf_file *file = NULL;
+    if (status == PI_OK) status = gguf_open_memory(map.data, map.size, from->path, &file, err);
+    if (status == PI_OK && !progress_step(&report, PROGRESS_LOADED, 1)) {
+        gguf_close(file);
+        return error_set(err, PI_ERR_CANCELLED, "cancelled: %s: loading the model", from->path);
+    }
+    if (status != PI_OK) return status;
+    if (!o->vocab_only) return model_open_file(file, &m->weights, err);
+    m->vocab_file = file;
+    return PI_OK;
+}
+
 static pi_status open_file(pi_model *m, const char *path, const pi_model_options *o,
                            pi_error *err) {
-    gguf_open_options file = {.copy = o->no_mmap, .lock = o->mlock, .header_only = o->vocab_only};
-    if (o->vocab_only) return gguf_open(path, &file, &m->vocab_file, err);
-    pi_status status = model_open(path, &file, &m->weights, err);
-    if (status != PI_OK || !o->check_tensors) return status;
-    return gguf_check_tensors(m->weights->file, 0, err);
+    progress report = {.fn = o->progress, .user = o->progress_user};
+    gguf_open_options file = {
+        .copy = o->no_mmap, .lock = o->mlock, .header_only = o->vocab_only, .report = &report};
+    return o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
+                         : model_open(path, &file, &m->weights, err);
 }
 
 /* A vocabulary that disagrees with the embedding table would index out of it. */
@@ -59,34 +87,57 @@ static pi_status check_vocab(const pi_model *m, const char *path, pi_error *err)
                      path, n_text, n_rows);
 }
 
-static pi_status load(pi_model *m, const char *path, const pi_model_options *o, pi_error *err) {
-    pi_status status = open_file(m, path, o, err);
+static pi_status load(pi_model *m, const model_source *from, const pi_model_options *o,
+                      pi_error *err) {
+    pi_status status = from->data ? open_memory(m, from, o, err) : open_file(m, from->path, o, err);
+    if (status == PI_OK && o->check_tensors && m->weights)
+        status = gguf_check_tensors(m->weights->file, 0, err);
     if (status != PI_OK) return status;
     /* A model whose vocabulary is missing or unknown still runs on token ids. */
-    status = tokenizer_create(file_of(m), o->pre, &m->text, &m->no_text);
+    status = tokenizer_create(api_file(m), o->pre, &m->text, &m->no_text);
     bool optional = status == PI_ERR_NOT_FOUND || status == PI_ERR_UNSUPPORTED;
     if (status != PI_OK && (o->vocab_only || !optional))
         return error_set(err, status, "%s", m->no_text.message);
-    m->name = copy_key(file_of(m), "general.name", "");
-    m->architecture = copy_key(file_of(m), "general.architecture", "unknown");
-    m->type = mem_strdup(main_type(file_of(m)));
+    m->name = copy_key(api_file(m), "general.name", "");
+    m->architecture = copy_key(api_file(m), "general.architecture", "unknown");
+    m->type = mem_strdup(main_type(api_file(m)));
     if (!m->name || !m->architecture || !m->type) return error_nomem(err, 64, "names");
-    return check_vocab(m, path, err);
+    return check_vocab(m, from->path, err);
 }
 
-pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
-                        pi_error *err) {
+static pi_status open_from(const model_source *from, const pi_model_options *options,
+                           pi_model **out, pi_error *err) {
     pi_model_options defaults = pi_model_default_options();
     *out = NULL;
     pi_model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(err, sizeof *m, "model");
-    pi_status status = load(m, path, options ? options : &defaults, err);
+    pi_status status = load(m, from, options ? options : &defaults, err);
     if (status != PI_OK) {
         pi_model_close(m);
         return status;
     }
     *out = m;
     return PI_OK;
+}
+
+pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
+                        pi_error *err) {
+    const model_source from = {.path = path};
+    return open_from(&from, options, out, err);
+}
+
+pi_status pi_model_open_memory(const void *data, size_t n_bytes, const pi_model_options *options,
+                               pi_model **out, pi_error *err) {
+    enum { ALIGNMENT = 32 }; /* GGUF's own: kernels rely on it */
+    const model_source from = {.path = "model in memory", .data = data, .n_bytes = n_bytes};
+    *out = NULL;
+    if ((uintptr_t)data % ALIGNMENT != 0 && !(options && options->no_mmap))
+        return error_set(
+            err, PI_ERR_ARG,
+            "not aligned: %s: its address is no multiple of %d; align it, or ask for a "
+            "copy",
+            from.path, ALIGNMENT);
+    return open_from(&from, options, out, err);
 }
 
 void pi_model_close(pi_model *m) {
@@ -97,6 +148,7 @@ void pi_model_close(pi_model *m) {
     mem_free(m->name);
     mem_free(m->architecture);
     mem_free(m->type);
+    mem_unmap(m->memory, m->n_memory);
     mem_free(m);
 }
 
@@ -142,6 +194,7 @@ static pi_status need_tokenizer(const pi_model *m, pi_error *err) {
 pi_status pi_tokenize(const pi_model *m, const char *text, size_t n_text, uint32_t flags,
                       int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err) {
     pi_status status = need_tokenizer(m, err);
+    *n_tokens = 0;
     if (status != PI_OK) return status;
     uint32_t inner = 0;
     if (flags & PI_TOKENIZE_BOS) inner |= TOKENIZER_ADD_SPECIAL;

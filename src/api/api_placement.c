@@ -12,9 +12,13 @@ static pi_status create_on_cpu(pi_context *c, pi_error *err) {
 }
 
 void api_close(pi_context *c) {
+    bool forked = c->engine && !engine_has_threads(c->engine);
     engine_context_destroy(c->engine);
     c->engine = NULL;
-    place_gpu_close(&c->gpu);
+    if (forked) /* the device is the parent's */
+        c->gpu = (place_gpu){0};
+    else
+        place_gpu_close(&c->gpu);
     c->gpu_bytes = (engine_gpu_bytes){0};
     c->gpu_kv = 0;
 }

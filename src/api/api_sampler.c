@@ -71,12 +71,18 @@ static bool is_blank(const pi_model *m, int32_t token) {
 static pi_status add_breaker(const pi_model *m, int32_t token, const char *rest, vocab_lists *l,
                              pi_error *err) {
     sample_breaker b = {.tokens = {token}, .n = 1};
-    int32_t tail[BREAKER_BYTES_MAX + 8]; /* as many as pi_tokenize may want */
+    int32_t tail[SAMPLE_BREAKER_MAX + 1]; /* a blank before those that count */
     size_t n_tail = 0;
     if (*rest) {
-        pi_status status = pi_tokenize(m, rest, strlen(rest), 0, tail, BREAKER_BYTES_MAX + 8,
-                                       &n_tail, err);
-        if (status != PI_OK) return status;
+        pi_error why;
+        pi_status status = pi_tokenize(m, rest, strlen(rest), 0, tail, SAMPLE_BREAKER_MAX + 1,
+                                       &n_tail, &why);
+        bool cut = status == PI_ERR_LIMIT && n_tail > SAMPLE_BREAKER_MAX + 1;
+        if (cut) n_tail = SAMPLE_BREAKER_MAX + 1;
+        if (status != PI_OK && !cut) {
+            if (err) *err = why;
+            return status;
+        }
     }
     size_t first = n_tail > 0 && *rest != ' ' && is_blank(m, tail[0]);
     for (size_t i = first; i < n_tail && b.n < SAMPLE_BREAKER_MAX; i++) b.tokens[b.n++] = tail[i];

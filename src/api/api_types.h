@@ -16,7 +16,13 @@ struct pi_model {
     tokenizer *text;                  /* NULL when the file has none that can be used */
     pi_error no_text;                 /* why, for those who ask for text */
     char *name, *architecture, *type; /* NUL-terminated copies */
+    void *memory; /* copy of the bytes that the model was opened from; NULL: there is none */
+    size_t n_memory;
 };
+
+static inline const gguf_file *api_file(const pi_model *m) {
+    return m->weights ? m->weights->file : m->vocab_file;
+}
 
 struct pi_context {
     const pi_model *model;

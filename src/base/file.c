@@ -20,10 +20,12 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "progress.h"
 
 /* One read() moves at most this much: Linux caps a call just under 2 GiB, and a gibibyte at a time
  * keeps the call count of the largest model below a few hundred. */
 enum { READ_PIECE = 1 << 30 };      /* bytes */
+enum { REPORT_PIECE = 16 << 20 };   /* bytes between two reports of progress */
 enum { HEAD_READAHEAD = 16 << 20 }; /* bytes; metadata and vocabulary of a model, parsed at once */
 
 static const uint8_t empty_file[1] = {0};
@@ -112,13 +114,22 @@ static int read_fully(int fd, void *data, size_t n, size_t *n_read) {
     return 0;
 }
 
-static pi_status map_copy(file_map *map, int fd, size_t size, const char *path, pi_error *err) {
-    void *data = mem_map(size);
+static pi_status map_copy(file_map *map, int fd, size_t size, const char *path, progress *report,
+                          pi_error *err) {
+    uint8_t *data = mem_map(size);
     if (!data) return error_nomem(err, size, path);
-    size_t n_read = 0;
-    int problem = read_fully(fd, data, size, &n_read);
-    if (problem || n_read < size) {
+    size_t n_read = 0, piece = REPORT_PIECE, got = REPORT_PIECE;
+    int problem = 0;
+    bool stop = false;
+    while (n_read < size && got == piece && !problem && !stop) {
+        piece = size - n_read < REPORT_PIECE ? size - n_read : REPORT_PIECE;
+        problem = read_fully(fd, data + n_read, piece, &got);
+        n_read += got;
+        stop = !progress_step(report, "reading the model", (double)n_read / (double)size);
+    }
+    if (problem || stop || n_read < size) {
         mem_unmap(data, size);
+        if (stop) return error_set(err, PI_ERR_CANCELLED, "cancelled: %s: loading the model", path);
         if (problem) return error_set_errno(err, problem, "cannot read file: %s", path);
         return error_set(err, PI_ERR_IO, FILE_MAP_CUT "%s", path);
     }
@@ -147,7 +158,8 @@ static pi_status map_shared(file_map *map, int fd, size_t size, const char *path
     return PI_OK;
 }
 
-pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err) {
+static pi_status open_map(file_map *map, const char *path, bool copy, progress *report,
+                          pi_error *err) {
     *map = (file_map){0};
     struct stat st;
     pi_status status = PI_ERR_IO;
@@ -159,12 +171,20 @@ pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *er
         *map = (file_map){.data = empty_file};
         status = PI_OK;
     } else if (copy) {
-        status = map_copy(map, fd, (size_t)st.st_size, path, err);
+        status = map_copy(map, fd, (size_t)st.st_size, path, report, err);
     } else {
         status = map_shared(map, fd, (size_t)st.st_size, path, err);
     }
     close(fd);
     return status;
+}
+
+pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err) {
+    return open_map(map, path, copy, NULL, err);
+}
+
+pi_status file_map_copy(file_map *map, const char *path, progress *report, pi_error *err) {
+    return open_map(map, path, true, report, err);
 }
 
 void file_map_close(file_map *map) {
@@ -188,8 +208,17 @@ void file_map_forget(const file_map *map, const void *data, size_t n_bytes) {
         madvise((void *)begin, end - begin, MADV_DONTNEED); /* a hint: failing does no harm */
 }
 
-pi_status file_map_lock(const file_map *map, pi_error *err) {
-    if (map->size == 0 || mlock(map->data, map->size) == 0) return PI_OK;
+pi_status file_map_lock(const file_map *map, progress *report, pi_error *err) {
+    size_t done = 0;
+    while (done < map->size) { /* reads the pages, which may take as long as a copy */
+        size_t piece = map->size - done < REPORT_PIECE ? map->size - done : REPORT_PIECE;
+        if (mlock(map->data + done, piece) != 0) break;
+        done += piece;
+        if (!progress_step(report, "locking the model", (double)done / (double)map->size))
+            return error_set(err, PI_ERR_CANCELLED,
+                             "cancelled: loading the model: %zu of %zu bytes", done, map->size);
+    }
+    if (done == map->size) return PI_OK;
     if (errno != ENOMEM && errno != EPERM && errno != EAGAIN) {
         return error_set_errno(err, errno, "cannot lock weights in memory: %zu bytes", map->size);
     }
@@ -197,7 +226,7 @@ pi_status file_map_lock(const file_map *map, pi_error *err) {
     (void)getrlimit(RLIMIT_MEMLOCK, &limit);
     return error_set(err, PI_ERR_IO,
                      "cannot lock %zu bytes in memory: the limit is %llu KiB: raise it with "
-                     "`ulimit -l` or run without --mlock",
+                     "`ulimit -l`, or do not lock them",
                      map->size, (unsigned long long)limit.rlim_cur / 1024);
 }
 

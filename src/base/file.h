@@ -12,6 +12,8 @@
 
 #include "error.h"
 
+struct progress; /* progress.h */
+
 typedef struct file_map {
     const uint8_t *data; /* [size], read-only */
     size_t size;         /* bytes */
@@ -22,9 +24,12 @@ typedef struct file_map {
  * bytes are read into huge-page memory instead (--no-mmap). PI_ERR_IO: cannot be opened or read, or
  * is a directory or a device; PI_ERR_NOMEM. */
 pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err);
+/* The copy with reports (NULL: none). PI_ERR_CANCELLED. */
+pi_status file_map_copy(file_map *map, const char *path, struct progress *report, pi_error *err);
 void file_map_close(file_map *map); /* a zeroed map is fine */
-/* Locks the pages in memory (--mlock). PI_ERR_IO with advice on `ulimit -l` when not allowed. */
-pi_status file_map_lock(const file_map *map, pi_error *err);
+/* Locks the pages in memory (--mlock). PI_ERR_IO with advice on `ulimit -l` when not allowed,
+ * PI_ERR_CANCELLED. */
+pi_status file_map_lock(const file_map *map, struct progress *report, pi_error *err);
 /* Says that bytes of the map will hardly be read again: pages that lie wholly within leave memory,
  * and come back from the file when they are read after all. Copies stay. */
 void file_map_forget(const file_map *map, const void *data, size_t n_bytes);

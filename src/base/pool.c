@@ -60,6 +60,7 @@ struct pool {
     int size;
     int spin_pauses;
     size_t n_bytes; /* of this allocation */
+    pid_t process;  /* that made it */
 
     /* The run. Written by the caller while no worker is in one; fn NULL: end of the thread. */
     pool_fn fn;
@@ -197,6 +198,7 @@ pi_status pool_create(int n_threads, pool **out, pi_error *err) {
     pool *p = mem_map(n_bytes); /* page-aligned, which covers the cache lines; zeroed */
     if (!p) return error_nomem(err, n_bytes, "worker pool");
     p->n_bytes = n_bytes;
+    p->process = getpid();
     p->size = 1;
     p->spin_pauses = n_threads > cpu_count_available() ? SPIN_PAUSES_CROWDED : SPIN_PAUSES;
     while (p->size < n_threads) {
@@ -216,14 +218,19 @@ pi_status pool_create(int n_threads, pool **out, pi_error *err) {
 
 void pool_destroy(pool *p) {
     if (!p) return;
+    bool joins = pool_has_threads(p);
     p->fn = NULL;
-    for (int i = 1; i < p->size; i++) send_mail(&p->workers[i]);
-    for (int i = 1; i < p->size; i++) {
+    for (int i = 1; i < p->size && joins; i++) send_mail(&p->workers[i]);
+    for (int i = 1; i < p->size && joins; i++) {
         pthread_join(p->workers[i].thread, NULL);
         pthread_cond_destroy(&p->workers[i].wake);
         pthread_mutex_destroy(&p->workers[i].mutex);
     }
     mem_unmap(p, p->n_bytes);
+}
+
+bool pool_has_threads(const pool *p) {
+    return p->process == getpid();
 }
 
 int pool_size(const pool *p) {

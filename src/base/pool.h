@@ -20,7 +20,10 @@ enum { POOL_MAX_THREADS = 512 };
 /* n_threads in 1..POOL_MAX_THREADS; PI_ERR_ARG otherwise, PI_ERR_NOMEM when threads cannot be made.
  */
 pi_status pool_create(int n_threads, pool **out, pi_error *err);
-void pool_destroy(pool *p); /* joins; not from inside a run; NULL is fine */
+/* Joins; not from inside a run; NULL is fine. In a child that was forked only memory is freed. */
+void pool_destroy(pool *p);
+/* False in a process that was forked from the one that made the pool: threads stay behind. */
+bool pool_has_threads(const pool *p);
 int pool_size(const pool *p);
 
 /* Runs fn(arg, ith, nth) on the first nth threads (1..pool_size), returns when all are done. One

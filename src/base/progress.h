@@ -7,6 +7,9 @@
 
 typedef bool (*progress_fn)(void *user, const char *stage, double fraction /* 0..1 */);
 
+/* The last report about a model. */
+#define PROGRESS_LOADED "model loaded"
+
 typedef struct progress {
     progress_fn fn; /* NULL: silent */
     void *user;

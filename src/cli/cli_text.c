@@ -230,10 +230,17 @@ pi_status text_parse_ids(const char *text, size_t n_text, const char *where, int
 
 pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
                         int32_t **tokens, size_t *n_tokens, pi_error *err) {
-    size_t capacity = n_text + 8; /* always enough, says pi_tokenize */
-    *tokens = mem_calloc(capacity, sizeof **tokens);
-    if (!*tokens) return error_nomem(err, capacity * sizeof **tokens, "token ids");
-    pi_status status = pi_tokenize(model, text, n_text, flags, *tokens, capacity, n_tokens, err);
+    size_t capacity;
+    pi_status status;
+    *tokens = NULL;
+    *n_tokens = n_text + 8; /* enough for most texts; PI_ERR_LIMIT says how many there are */
+    do {
+        capacity = *n_tokens;
+        mem_free(*tokens);
+        *tokens = mem_calloc(capacity, sizeof **tokens);
+        if (!*tokens) return error_nomem(err, capacity * sizeof **tokens, "token ids");
+        status = pi_tokenize(model, text, n_text, flags, *tokens, capacity, n_tokens, err);
+    } while (status == PI_ERR_LIMIT && *n_tokens > capacity);
     if (status != PI_OK) {
         mem_free(*tokens);
         *tokens = NULL;

@@ -158,11 +158,12 @@ typedef struct cpu_kernels {
      * undefined behaviour. */
     void (*act_encode)(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out);
 
-    /* y = x / sqrt(mean(x^2) + eps) * w; w may be NULL (1). x and y may be the same. */
-    void (*rms_norm)(const float *x, const float *w, float *y, int64_t n, float eps);
+    /* Both norms return the sum of squares, which is not finite when an x is not.
+     * y = x / sqrt(mean(x^2) + eps) * w; w may be NULL (1). x and y may be the same. */
+    float (*rms_norm)(const float *x, const float *w, float *y, int64_t n, float eps);
     /* y = (x - mean) / sqrt(var + eps) * w + b; w, b may be NULL. */
-    void (*layer_norm)(const float *x, const float *w, const float *b, float *y, int64_t n,
-                       float eps);
+    float (*layer_norm)(const float *x, const float *w, const float *b, float *y, int64_t n,
+                        float eps);
     /* Rotates the first n_rot elements of a head in place. cs: [n_rot/2][2] = (cos, sin). Pairs are
      * (2i, 2i+1), or with `neox` (i, i + n_rot/2). */
     void (*rope)(float *x, int n_rot, const float *cs, bool neox);

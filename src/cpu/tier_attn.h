@@ -346,6 +346,8 @@ static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, flo
     }
     for (int j = from; j < to; j += VF_N) tops = vf_max(tops, vf_load(s + j));
     float top = vf_hmax(tops), old = a->m[i];
+    for (int j = lo; j < hi && top == -INFINITY; j++) /* the largest of NaN and -inf may be -inf */
+        if (isnan(s[j])) top = s[j];
     if (top == -INFINITY) return false;
     float m = top <= old ? old : top; /* a NaN is taken over */
     for (int j = from; j < to; j += VF_N) {

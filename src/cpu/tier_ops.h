@@ -57,19 +57,21 @@ static float tier_squares(const float *x, int64_t n, float mean) {
     return rest + vf_hsum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
 }
 
-static void tier_rms_norm(const float *x, const float *w, float *y, int64_t n, float eps) {
-    vf scale = vf_set1(1.0f / sqrtf(tier_squares(x, n, 0) / (float)n + eps));
+static float tier_rms_norm(const float *x, const float *w, float *y, int64_t n, float eps) {
+    float squares = tier_squares(x, n, 0);
+    vf scale = vf_set1(1.0f / sqrtf(squares / (float)n + eps));
     for (int64_t i = 0; i < n; i += VF_N) {
         int c = tier_count(i, n);
         vf v = vf_mul(tier_get(x + i, c), scale);
         tier_put(y + i, w ? vf_mul(v, tier_get(w + i, c)) : v, c);
     }
+    return squares;
 }
 
-static void tier_layer_norm(const float *x, const float *w, const float *b, float *y, int64_t n,
-                            float eps) {
-    float mean = tier_sum(x, n) / (float)n;
-    vf mu = vf_set1(mean), scale = vf_set1(1.0f / sqrtf(tier_squares(x, n, mean) / (float)n + eps));
+static float tier_layer_norm(const float *x, const float *w, const float *b, float *y, int64_t n,
+                             float eps) {
+    float mean = tier_sum(x, n) / (float)n, squares = tier_squares(x, n, mean);
+    vf mu = vf_set1(mean), scale = vf_set1(1.0f / sqrtf(squares / (float)n + eps));
     for (int64_t i = 0; i < n; i += VF_N) {
         int c = tier_count(i, n);
         vf v = vf_mul(vf_sub(tier_get(x + i, c), mu), scale);
@@ -77,6 +79,7 @@ static void tier_layer_norm(const float *x, const float *w, const float *b, floa
         if (b) v = vf_add(v, tier_get(b + i, c));
         tier_put(y + i, v, c);
     }
+    return squares;
 }
 
 static void tier_rope(float *x, int n_rot, const float *cs, bool neox) {

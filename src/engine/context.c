@@ -108,7 +108,7 @@ static pi_status allocate(engine_context *c, pi_error *err) {
     if (!c->memory)
         return error_set(err, PI_ERR_NOMEM,
                          "out of memory: working buffers for batches of %d tokens: %zu bytes could "
-                         "not be allocated; use a smaller batch (-b)",
+                         "not be allocated; use a smaller batch",
                          c->n_batch, c->n_memory);
     carver real = {.base = c->memory};
     carve_all(c, &real);
@@ -140,8 +140,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     c->type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->kernels))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "no such instructions: %s kernels: this processor cannot run them; use "
-                         "--kernels auto",
+                         "not supported by this CPU: %s kernels: leave the choice to the library",
                          cpu_tier_name(o->tier));
     return PI_OK;
 }
@@ -202,11 +201,25 @@ pi_status engine_gpu_size(const model *m, const engine_options *options, engine_
 
 void engine_context_destroy(engine_context *c) {
     if (!c) return;
-    engine_trace_stop(c);
-    hybrid_destroy(c->gpu);
+    if (engine_has_threads(c)) { /* a GPU belongs to the process that opened it */
+        engine_trace_stop(c);
+        hybrid_destroy(c->gpu);
+    }
     pool_destroy(c->pool);
     drop_built(c);
     mem_free(c);
+}
+
+bool engine_has_threads(const engine_context *c) {
+    return c->pool && pool_has_threads(c->pool);
+}
+
+pi_status context_check_process(const engine_context *c, const char *call, pi_error *err) {
+    if (engine_has_threads(c)) return PI_OK;
+    return error_set(err, PI_ERR_ARG,
+                     "context of another process: %s: fork() leaves its threads behind; create a "
+                     "context after the fork",
+                     call);
 }
 
 cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
@@ -312,18 +325,20 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
                                 pi_error *err) {
     *out = NULL;
     if (n_ctx < 1 || n_ctx > INT32_MAX)
-        return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more (-c)",
+        return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more",
                          (long long)n_ctx);
     if (c->model->hp.n_pos && n_ctx > c->model->hp.n_pos)
         return error_set(err, PI_ERR_LIMIT,
                          "context too long: %lld tokens: %s has learned %d positions; use a "
-                         "smaller context (-c)",
+                         "smaller context",
                          (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
     if (!c->plan) return context_unusable(c, err);
+    pi_status status = context_check_process(c, "session", err);
+    if (status != PI_OK) return status;
     engine_session *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "session");
     s->context = c;
-    pi_status status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
+    status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
     if (status == PI_OK && c->gpu) {
         s->tokens = mem_alloc((size_t)n_ctx * sizeof *s->tokens);
         if (!s->tokens) status = error_nomem(err, (size_t)n_ctx * sizeof *s->tokens, "session");
@@ -354,7 +369,8 @@ void engine_session_destroy(engine_session *s) {
     engine_session **link = &s->context->sessions;
     while (*link != s) link = &(*link)->next;
     *link = s->next;
-    if (s->context->gpu) hybrid_kv_destroy(s->context->gpu, s->device_kv);
+    if (s->context->gpu && engine_has_threads(s->context))
+        hybrid_kv_destroy(s->context->gpu, s->device_kv);
     kv_cache_free(&s->kv);
     mem_free(s->tokens);
     mem_free(s);

@@ -107,6 +107,7 @@ struct engine_context {
     atomic_bool gpu_lost; /* during a pass: the GPU does not answer */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
+    atomic_int bad_step; /* of a pass: the first norm whose input was not finite; INT_MAX: none */
 };
 
 /* The encoded form of n_cols vectors of n elements in a slot, in the layout that their number asks
@@ -126,6 +127,18 @@ pi_status context_run_passes(engine_context *c, const engine_input *inputs, int 
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
 pi_status context_unusable(const engine_context *c, pi_error *err);
+/* PI_ERR_ARG in a process that was forked from the one that made the context. `call` for the
+ * message. */
+pi_status context_check_process(const engine_context *c, const char *call, pi_error *err);
+
+/* Whether a layer's part of a KV cache is on the GPU. */
+static inline bool context_kv_on_gpu(const engine_context *c, int layer) {
+    return c->plan->cuts[layer].home == SIDE_GPU;
+}
+
+/* finite.c: PI_ERR_RANGE when the pass that has run computed values that are not finite; the
+ * message names the layer where they began. */
+pi_status context_check_finite(const engine_context *c, pi_error *err);
 
 /* Steps: run by every thread of the pass. */
 void step_embed(engine_context *c);

@@ -54,6 +54,8 @@ typedef struct engine_session engine_session;
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
                                 pi_error *err);
 void engine_context_destroy(engine_context *c); /* NULL is fine */
+/* False in a process that was forked from the one that made the context: only destroying works. */
+bool engine_has_threads(const engine_context *c);
 
 pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session **out,
                                 pi_error *err);
@@ -66,6 +68,17 @@ pi_status engine_session_save(const engine_session *s, const char *path, const i
                               int64_t n_tokens, pi_error *err);
 pi_status engine_session_load(engine_session *s, const char *path, int32_t *tokens,
                               int64_t capacity, int64_t *n_tokens, pi_error *err);
+
+/* The same in memory. */
+pi_status engine_session_get_state(const engine_session *s, const int32_t *tokens, int64_t n_tokens,
+                                   void *data, size_t capacity, size_t *n_bytes, pi_error *err);
+pi_status engine_session_set_state(engine_session *s, const void *data, size_t n_bytes,
+                                   int32_t *tokens, int64_t capacity, int64_t *n_tokens,
+                                   pi_error *err);
+/* As pi_session_copy and pi_session_remove; session_edit.c. */
+pi_status engine_session_copy(engine_session *to, const engine_session *from, int64_t length,
+                              pi_error *err);
+pi_status engine_session_remove(engine_session *s, int64_t first, int64_t end, pi_error *err);
 
 typedef enum engine_want { ENGINE_WANT_NONE, ENGINE_WANT_LAST, ENGINE_WANT_ALL } engine_want;
 

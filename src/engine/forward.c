@@ -1,6 +1,7 @@
 /* forward.c: feeding tokens: checks the request, cuts it into passes of at most n_batch tokens, and
  * runs the plan's steps on all threads for each. Sessions only grow when every pass has succeeded.
  */
+#include <limits.h>
 #include <string.h>
 
 #include "clock.h"
@@ -197,7 +198,7 @@ static pi_status check_input(const engine_context *c, const engine_input *in, pi
         return error_set(
             err, PI_ERR_LIMIT,
             "context is full: forward: %lld tokens there and %d new ones do not fit into "
-            "%lld; use a larger context (-c)",
+            "%lld; use a larger context",
             (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
     return check_tokens(c, in, err);
 }
@@ -274,12 +275,13 @@ static bool run_steps(engine_context *c, int first_step, int end_step) {
     c->pass.nth = c->pass.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
     atomic_store(&c->stop[0], false);
     atomic_store(&c->stop[1], false);
+    atomic_store(&c->bad_step, INT_MAX);
     pool_run(c->pool, c->pass.nth, run_pass, c);
     return !atomic_exchange(&c->cancelled, false);
 }
 
 static pi_status cancelled(pi_error *err) {
-    return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: as was asked for");
+    return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: no session has changed");
 }
 
 /* All steps on both sides. */
@@ -291,8 +293,7 @@ static pi_status run_both(engine_context *c, pi_error *err) {
     if (!c->gpu) return done ? PI_OK : cancelled(err);
     pi_status status = hybrid_end(c->gpu, c, !done || lost, err);
     if (status != PI_OK) return status;
-    if (lost)
-        return error_set(err, PI_ERR_DEVICE, "the GPU does not answer: forward: try without it");
+    if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: try without it");
     return done ? PI_OK : cancelled(err);
 }
 
@@ -303,6 +304,7 @@ pi_status context_run_passes(engine_context *c, const engine_input *inputs, int 
     while (next_pass(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_pass(c);
         pi_status status = run_both(c, err);
+        if (status == PI_OK) status = context_check_finite(c, err);
         if (c->trace) trace_end_pass(c, status == PI_OK);
         if (status != PI_OK) return status;
         count_pass(c);
@@ -329,7 +331,7 @@ static pi_status feed_inputs(engine_context *c, const engine_input *inputs, int 
 enum { GPU_TRIES = 16 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
-    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED;
+    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED && status != PI_ERR_RANGE;
 }
 
 pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
@@ -337,7 +339,8 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
     pi_error why;
     c->n_logits_rows = 0;
     if (!c->plan) return context_unusable(c, err);
-    pi_status status = check_request(c, inputs, n_inputs, err);
+    pi_status status = context_check_process(c, "forward", err);
+    if (status == PI_OK) status = check_request(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
     status = feed_inputs(c, inputs, n_inputs, &why);
     for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && hybrid_is_alive(c->gpu); i++)
@@ -363,6 +366,8 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
 
 static pi_status check_layer(const engine_context *c, const engine_session *s, int layer,
                              int n_tokens, int64_t pos, pi_error *err) {
+    pi_status status = context_check_process(c, "layer", err);
+    if (status != PI_OK) return status;
     bool fits = !c->gpu && s->context == c && layer >= -1 && layer < c->model->hp.n_layer &&
                 n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
                 pos <= s->kv.n_ctx - n_tokens;
@@ -397,7 +402,7 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
     }
     if (layer >= 0) memcpy(c->buf[BUF_X], x, n_bytes);
     if (!run_steps(c, first, end))
-        return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: as was asked for", layer);
+        return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: it is not complete", layer);
     memcpy(x, c->buf[BUF_X], n_bytes);
     return PI_OK;
 }

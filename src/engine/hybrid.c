@@ -79,9 +79,10 @@ static pi_status alloc_neurons(hybrid *h, pi_error *err) {
     if (status == PI_OK) status = hybrid_alloc(h, (size_t)most * sizeof *h->list, what, &p, err);
     h->list = p;
     if (status == PI_OK)
-        status = hybrid_alloc(h, 3 * (size_t)n_layer * sizeof *h->count, what, &p, err);
+        status = hybrid_alloc(h, hybrid_counts(h) * sizeof *h->count, what, &p, err);
     h->count = p;
     if (p) h->read = h->count + n_layer;
+    if (p) h->bad = h->read + 2 * n_layer;
     int64_t words = h->plan->bits_words * h->n_batch;
     if (status == PI_OK) status = hybrid_alloc(h, (size_t)words * sizeof *h->bits, what, &p, err);
     h->bits = p;
@@ -117,8 +118,7 @@ static pi_status pin_all(hybrid *h, pi_error *err) {
     size_t n_batch = (size_t)h->n_batch;
     bool head = h->plan->head == SIDE_GPU;
     pi_status status = pin(h, header_bytes(h, h->n_batch), &h->header_host, err);
-    if (status == PI_OK)
-        status = pin(h, 3 * (size_t)hp->n_layer * sizeof *h->count, &h->counts_host, err);
+    if (status == PI_OK) status = pin(h, hybrid_counts(h) * sizeof *h->count, &h->counts_host, err);
     if (status == PI_OK)
         status = pin(h, (size_t)HYBRID_STAGES * HYBRID_STAGE_BYTES, &h->stage_host, err);
     if (status == PI_OK && head)
@@ -289,19 +289,32 @@ static uint8_t *kv_rows(const hybrid *h, const engine_session *s, int layer, boo
     return NULL;
 }
 
-pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool values, int64_t n,
-                         void *out, pi_error *err) {
+pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool values, int64_t first,
+                         int64_t n, void *out, pi_error *err) {
     size_t row;
     const uint8_t *from = kv_rows(h, s, layer, values, &row);
-    h->b->download(h->stream, out, from, (size_t)n * row);
+    h->b->download(h->stream, out, from + (size_t)first * row, (size_t)n * row);
     return h->b->stream_sync(h->stream, err);
 }
 
-pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t n,
-                          const void *from, pi_error *err) {
+pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t first,
+                          int64_t n, const void *from, pi_error *err) {
     size_t row;
     uint8_t *to = kv_rows(h, s, layer, values, &row);
-    h->b->upload(h->stream, to, from, (size_t)n * row);
+    h->b->upload(h->stream, to + (size_t)first * row, from, (size_t)n * row);
+    return h->b->stream_sync(h->stream, err);
+}
+
+pi_status hybrid_kv_copy(hybrid *h, engine_session *to, const engine_session *from, int64_t n,
+                         pi_error *err) {
+    for (int layer = 0; layer < h->model->hp.n_layer; layer++) {
+        for (int values = 0; values < 2; values++) {
+            size_t row;
+            uint8_t *there = kv_rows(h, to, layer, values, &row);
+            const uint8_t *here = kv_rows(h, from, layer, values, &row);
+            if (row) h->b->copy(h->stream, there, here, (size_t)n * row);
+        }
+    }
     return h->b->stream_sync(h->stream, err);
 }
 
@@ -427,10 +440,9 @@ static pi_status download_logits(hybrid *h, engine_context *c, pi_error *err) {
 }
 
 static pi_status finish(hybrid *h, engine_context *c, pi_error *err) {
-    h->b->download(h->stream, h->counts_host.host, h->count,
-                   3 * (size_t)h->model->hp.n_layer * sizeof *h->count);
     pi_status status = PI_OK;
     if (h->plan->head == SIDE_GPU) status = download_logits(h, c, err);
+    h->b->download(h->stream, h->counts_host.host, h->count, hybrid_counts(h) * sizeof *h->count);
     if (status == PI_OK) status = h->b->stream_sync(h->stream, err);
     h->counted = status == PI_OK && c->pass.n_tokens <= GPU_MAX_COLS;
     return status;
@@ -501,6 +513,12 @@ const uint32_t *hybrid_candidates(const hybrid *h, int layer, int64_t col) {
 
 uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col) {
     return bits_of(h, SIDE_CPU, h->plan->gpu_ffn[layer].n_ff, col);
+}
+
+int hybrid_bad_step(const hybrid *h) {
+    const int32_t *count = h->counts_host.host;
+    int32_t mark = count[hybrid_counts(h) - 1];
+    return mark ? h->plan->n_gpu_steps - mark : -1;
 }
 
 /* ---- what was read --------------------------------------------------------------------------- */

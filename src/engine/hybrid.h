@@ -26,12 +26,15 @@ pi_status hybrid_size(const engine_context *c, engine_gpu_bytes *out, pi_error *
 /* The part of a session's cache that is on the GPU; *out is NULL when no layer is. */
 pi_status hybrid_kv_create(hybrid *h, int64_t n_ctx, void **out, pi_error *err);
 void hybrid_kv_destroy(hybrid *h, void *kv); /* NULL is fine */
-/* Copies the first n positions of a layer's keys or values, [n][n_head_kv][row bytes], from or to
- * the GPU. */
-pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool values, int64_t n,
-                         void *out, pi_error *err);
-pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t n,
-                          const void *from, pi_error *err);
+/* Copies positions [first, first + n) of a layer's keys or values, [n][n_head_kv][row bytes], from
+ * or to the GPU. */
+pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool values, int64_t first,
+                         int64_t n, void *out, pi_error *err);
+pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t first,
+                          int64_t n, const void *from, pi_error *err);
+/* Copies the first n positions of all layers on the GPU from one session to another. */
+pi_status hybrid_kv_copy(hybrid *h, engine_session *to, const engine_session *from, int64_t n,
+                         pi_error *err);
 
 /* Records the program of the pass that is set up in the context, if it has none yet; otherwise the
  * pass does so when it begins. */
@@ -55,6 +58,8 @@ const uint32_t *hybrid_candidates(const hybrid *h, int layer, int64_t col);
 /* (any) Where a token's candidates among the GPU's neurons are put. */
 uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col);
 
+/* The first of the plan's GPU steps that found its input not finite in the last pass; -1: none. */
+int hybrid_bad_step(const hybrid *h);
 /* Bytes of feed-forward weights that the GPU read by need in the last pass. */
 uint64_t hybrid_bytes_by_need(const hybrid *h);
 /* Whether this pass leaves out the processor's part of layers whose home is the GPU. */

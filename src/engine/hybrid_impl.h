@@ -73,6 +73,7 @@ struct hybrid {
     int32_t *list;  /* candidates of the layer under way */
     int32_t *count; /* [n_layer] how many there were */
     int32_t *read;  /* [n_layer][2] rows of up and of down that were read */
+    int32_t *bad;   /* 0, or n_gpu_steps less the first norm whose input was not finite */
     uint32_t *bits; /* [n_batch][words of the layer] */
     void *halves;   /* inputs of prompt products */
     uint8_t *stage; /* [HYBRID_STAGES][HYBRID_STAGE_BYTES] */
@@ -101,6 +102,11 @@ struct hybrid {
     bool counted;   /* the last pass was of few tokens, and its counts are on the host */
     bool streaming; /* in this pass cold rows are copied to the GPU */
 };
+
+/* Numbers that a pass counts on the device: `count`, `read` and `bad` lie one behind the other. */
+static inline size_t hybrid_counts(const hybrid *h) {
+    return 3 * (size_t)h->model->hp.n_layer + 1;
+}
 
 /* hybrid.c: no launch is under way. */
 void hybrid_programs_free(hybrid *h, hybrid_programs *p);

@@ -41,6 +41,8 @@ static void enqueue_norm(hybrid *h, const plan_step *s, const hybrid_step *w, co
                            .eps = h->model->hp.norm_eps,
                            .centred = h->model->arch->norm != NORM_RMS,
                            .n_cols = n_cols,
+                           .mark = (int32_t)(h->plan->n_gpu_steps - (s - h->plan->gpu_steps)),
+                           .bad = h->bad,
                            .y = h->buf[BUF_Y],
                            .q8 = q8};
     ops_of(h)->norm(h->stream, &norm);
@@ -372,8 +374,7 @@ static void enqueue_ffn_in(hybrid *h, const plan_step *s, const hybrid_step *w,
 }
 
 void hybrid_enqueue_start(hybrid *h, const hybrid_shape *p) {
-    size_t n_counts = (size_t)h->model->hp.n_layer * sizeof *h->count;
-    h->b->fill(h->stream, h->count, 0, 3 * n_counts); /* and `read`, behind it */
+    h->b->fill(h->stream, h->count, 0, hybrid_counts(h) * sizeof *h->count);
     if (!h->angles || h->kv_per_position == 0) return;
     const gpu_rope_angles a = {.cols = columns_of(h),
                                .inv_freq = h->inv_freq,

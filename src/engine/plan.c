@@ -286,7 +286,7 @@ static pi_status set_cuts(plan *p, const plan_options *o, pi_error *err) {
         int64_t n = p->model->layers[i].hp.n_ff, hot = o->cuts[i].hot;
         if (hot < 0 || hot > n || (hot < n && hot % plan_cut_unit(p->model, i)))
             return error_set(err, PI_ERR_ARG,
-                             "bad placement: layer %d: a cut at %" PRId64 " of %" PRId64
+                             "bad placement: layer %d: the split point %" PRId64 " of %" PRId64
                              " neurons is not a multiple of %" PRId64,
                              i, hot, n, plan_cut_unit(p->model, i));
         p->cuts[i] = o->cuts[i];

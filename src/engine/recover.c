@@ -54,7 +54,8 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
 }
 
 pi_status context_unusable(const engine_context *c, pi_error *err) {
-    return error_set(err, PI_ERR_DEVICE, "no way to go on without the GPU: %s", c->gpu_loss);
+    return error_set(err, PI_ERR_DEVICE, "the context cannot go on without the GPU: %s",
+                     c->gpu_loss);
 }
 
 const char *engine_gpu_loss(const engine_context *c) {

@@ -95,12 +95,12 @@ void session_header_write(uint8_t header[SESSION_HEADER_BYTES], const session_sh
 static pi_status check_header(const uint8_t *h, size_t n, const char *name,
                               const session_shape *shape, pi_error *err) {
     if (n < sizeof magic || memcmp(h, magic, sizeof magic) != 0)
-        return error_set(err, PI_ERR_FORMAT, "no saved session: %s: name another file", name);
+        return error_set(err, PI_ERR_FORMAT, "not a saved session: %s: name another file", name);
     if (n < SESSION_HEADER_BYTES)
         return error_set(err, PI_ERR_FORMAT, "saved session is cut off: %s: delete it", name);
     if (get_u32(h + AT_VERSION) != SESSION_VERSION)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "saved session has version %u: %s: this program reads version %d; delete "
+                         "saved session has version %u: %s: this library reads version %d; delete "
                          "it",
                          get_u32(h + AT_VERSION), name, SESSION_VERSION);
     if (get_u64(h + AT_HEADER_HASH) != hash_of(h, AT_HEADER_HASH))
@@ -112,8 +112,7 @@ static pi_status check_header(const uint8_t *h, size_t n, const char *name,
     if (get_u32(h + AT_TYPE_K) != shape->type_k || get_u32(h + AT_TYPE_V) != shape->type_v ||
         get_u64(h + AT_TOKEN_BYTES) != shape->token_bytes)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "saved with other cache types: %s: use the same -ctk and -ctv, or name "
-                         "another file",
+                         "saved with other cache types: %s: use the same types or another file",
                          name);
     return PI_OK;
 }
@@ -144,9 +143,10 @@ pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
     for (int32_t i = 0; i < view->n_tokens; i++) {
         int32_t id = token_at(view, i);
         if (id < 0 || id >= shape->n_vocab)
-            return error_set(err, PI_ERR_FORMAT,
-                             "saved session has no such token: %s: id %d at %d: delete it", name,
-                             id, i);
+            return error_set(
+                err, PI_ERR_FORMAT,
+                "saved session has a token outside the vocabulary: %s: id %d at %d: delete it",
+                name, id, i);
     }
     return PI_OK;
 }
@@ -198,27 +198,41 @@ static uint64_t fingerprint(const model *m) {
     return state;
 }
 
-static session_shape shape_of(const engine_session *s) {
+/* Bytes of one token in the cache, all layers. */
+static uint64_t token_bytes(const engine_session *s) {
     const model *m = s->context->model;
     uint64_t heads = 0;
     for (int i = 0; i < m->hp.n_layer; i++) heads += (uint64_t)m->layers[i].hp.n_head_kv;
+    return heads * (s->kv.row_k + s->kv.row_v);
+}
+
+static session_shape shape_of(const engine_session *s) {
+    const model *m = s->context->model;
     return (session_shape){.fingerprint = fingerprint(m),
                            .type_k = (uint32_t)s->kv.type_k,
                            .type_v = (uint32_t)s->kv.type_v,
-                           .token_bytes = heads * (s->kv.row_k + s->kv.row_v),
+                           .token_bytes = token_bytes(s),
                            .n_vocab = m->hp.n_vocab};
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-/* Bytes on their way to the file and into the hash. Pieces of the cache have any length, so the
- * hash sees them joined into words. */
+/* Bytes on their way to a file or memory, and into the hash. Pieces of the cache have any length,
+ * so the hash sees them joined into words. */
 typedef struct payload {
-    file_writer *file;
+    file_writer *file; /* NULL: to memory */
+    uint8_t *memory;   /* where the next bytes go */
     session_hash hash;
     uint8_t word[8];
     size_t n_word;
 } payload;
+
+static pi_status put_bytes(payload *p, const void *data, size_t n_bytes, pi_error *err) {
+    if (p->file) return file_writer_write(p->file, data, n_bytes, err);
+    memcpy(p->memory, data, n_bytes);
+    p->memory += n_bytes;
+    return PI_OK;
+}
 
 static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_error *err) {
     const uint8_t *at = data;
@@ -234,7 +248,7 @@ static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_
     session_hash_add(&p->hash, at, whole);
     memcpy(p->word, at + whole, left - whole);
     if (left > whole) p->n_word = left - whole;
-    return file_writer_write(p->file, data, n_bytes, err);
+    return put_bytes(p, data, n_bytes, err);
 }
 
 static pi_status write_layer(payload *p, const engine_session *s, int layer, int64_t n,
@@ -279,7 +293,7 @@ static pi_status write_device_layer(payload *p, const engine_session *s, int lay
     device_layer d;
     pi_status status = device_layer_alloc(&d, s, layer, n, err);
     for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = hybrid_kv_read(s->context->gpu, s, layer, kind == 1, n, d.data[kind], err);
+        status = hybrid_kv_read(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
     for (size_t h = 0; h < d.n_heads; h++)
         for (int kind = 0; kind < 2; kind++)
             for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
@@ -288,44 +302,79 @@ static pi_status write_device_layer(payload *p, const engine_session *s, int lay
     return status;
 }
 
-static bool on_device(const engine_session *s, int layer) {
-    return s->context->plan->cuts[layer].home == SIDE_GPU;
-}
-
 static pi_status write_cache(payload *p, const engine_session *s, int64_t n, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < s->context->model->hp.n_layer && status == PI_OK; i++)
-        status = on_device(s, i) ? write_device_layer(p, s, i, n, err)
-                                 : write_layer(p, s, i, n, err);
+        status = context_kv_on_gpu(s->context, i) ? write_device_layer(p, s, i, n, err)
+                                                  : write_layer(p, s, i, n, err);
     return status;
 }
 
-static pi_status write_all(payload *p, const engine_session *s, const int32_t *tokens, int64_t n,
-                           pi_error *err) {
-    uint8_t header[SESSION_HEADER_BYTES] = {0};
-    pi_status status = file_writer_write(p->file, header, sizeof header, err);
-    if (status == PI_OK) status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
+/* What follows the header, which becomes known with it. */
+static pi_status write_payload(payload *p, const engine_session *s, const int32_t *tokens,
+                               int64_t n, uint8_t header[SESSION_HEADER_BYTES], pi_error *err) {
+    pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
     if (status == PI_OK) status = write_cache(p, s, n, err);
     if (status != PI_OK) return status;
     if (p->n_word) session_hash_add(&p->hash, p->word, p->n_word);
     session_shape shape = shape_of(s);
     session_header_write(header, &shape, (int32_t)n, session_hash_end(&p->hash));
-    return file_writer_patch(p->file, 0, header, sizeof header, err);
+    return PI_OK;
 }
 
-pi_status engine_session_save(const engine_session *s, const char *path, const int32_t *tokens,
-                              int64_t n_tokens, pi_error *err) {
+/* What loading would refuse is not saved. */
+static pi_status check_save(const engine_session *s, const int32_t *tokens, int64_t n_tokens,
+                            pi_error *err) {
+    pi_status status = context_check_process(s->context, "save", err);
+    if (status != PI_OK) return status;
     if (n_tokens < 1 || n_tokens > s->length)
         return error_set(err, PI_ERR_RANGE,
                          "cannot save: %lld tokens: the session has %lld; give 1 or more of them",
                          (long long)n_tokens, (long long)s->length);
-    payload p = {.n_word = 0};
-    pi_status status = file_writer_open(path, &p.file, err);
-    if (status != PI_OK) return status;
-    status = write_all(&p, s, tokens, n_tokens, err);
-    if (status == PI_OK) return file_writer_commit(p.file, err);
-    file_writer_abort(p.file);
+    for (int64_t i = 0; tokens && i < n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->context->model->hp.n_vocab)
+            return error_set(err, PI_ERR_RANGE,
+                             "cannot save: token %lld has id %d: ids of this model go from 0 to %d",
+                             (long long)i, tokens[i], s->context->model->hp.n_vocab - 1);
+    return PI_OK;
+}
+
+static pi_status save_to_file(const engine_session *s, file_writer *file, const int32_t *tokens,
+                              int64_t n_tokens, pi_error *err) {
+    payload p = {.file = file};
+    uint8_t header[SESSION_HEADER_BYTES] = {0};
+    pi_status status = file_writer_write(file, header, sizeof header, err);
+    if (status == PI_OK) status = write_payload(&p, s, tokens, n_tokens, header, err);
+    if (status == PI_OK) status = file_writer_patch(file, 0, header, sizeof header, err);
     return status;
+}
+
+pi_status engine_session_save(const engine_session *s, const char *path, const int32_t *tokens,
+                              int64_t n_tokens, pi_error *err) {
+    file_writer *file;
+    pi_status status = check_save(s, tokens, n_tokens, err);
+    if (status == PI_OK) status = file_writer_open(path, &file, err);
+    if (status != PI_OK) return status;
+    status = save_to_file(s, file, tokens, n_tokens, err);
+    if (status == PI_OK) return file_writer_commit(file, err);
+    file_writer_abort(file);
+    return status;
+}
+
+pi_status engine_session_get_state(const engine_session *s, const int32_t *tokens, int64_t n_tokens,
+                                   void *data, size_t capacity, size_t *n_bytes, pi_error *err) {
+    *n_bytes = 0;
+    pi_status status = check_save(s, tokens, n_tokens, err);
+    if (status != PI_OK) return status;
+    size_t need = SESSION_HEADER_BYTES +
+                  (size_t)n_tokens * (sizeof *tokens + (size_t)token_bytes(s)); /* in memory now */
+    *n_bytes = need;
+    if (capacity < need)
+        return error_set(err, PI_ERR_LIMIT,
+                         "no room for the session: it is %zu bytes: there is room for %zu", need,
+                         capacity);
+    payload p = {.memory = (uint8_t *)data + SESSION_HEADER_BYTES};
+    return write_payload(&p, s, tokens, n_tokens, data, err);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -354,7 +403,7 @@ static pi_status read_device_layer(engine_session *s, const session_view *v, int
         }
     }
     for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = hybrid_kv_write(s->context->gpu, s, layer, kind == 1, n, d.data[kind], err);
+        status = hybrid_kv_write(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
     mem_free(d.data[0]);
     return status;
 }
@@ -364,7 +413,7 @@ static pi_status read_cache(engine_session *s, const session_view *v, int64_t n,
     const uint8_t *from = v->cache;
     pi_status status = PI_OK;
     for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
-        if (on_device(s, i))
+        if (context_kv_on_gpu(s->context, i))
             status = read_device_layer(s, v, i, from, n, err);
         else
             read_layer(s, v, i, from, n);
@@ -374,26 +423,42 @@ static pi_status read_cache(engine_session *s, const session_view *v, int64_t n,
     return status;
 }
 
+/* `name` of the bytes, for messages. */
+static pi_status load_bytes(engine_session *s, const uint8_t *data, size_t n_bytes,
+                            const char *name, int32_t *tokens, int64_t capacity, int64_t *n_tokens,
+                            pi_error *err) {
+    session_view view;
+    session_shape shape = shape_of(s);
+    pi_status status = session_parse(data, n_bytes, name, &shape, &view, err);
+    if (status != PI_OK) return status;
+    int64_t n = view.n_tokens;
+    if (n > capacity) n = capacity > 0 ? capacity : 0;
+    if (n > s->kv.n_ctx) n = s->kv.n_ctx;
+    for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
+    status = read_cache(s, &view, n, err);
+    s->length = status == PI_OK ? n : 0;
+    if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
+    *n_tokens = s->length;
+    return status;
+}
+
+pi_status engine_session_set_state(engine_session *s, const void *data, size_t n_bytes,
+                                   int32_t *tokens, int64_t capacity, int64_t *n_tokens,
+                                   pi_error *err) {
+    pi_status status = context_check_process(s->context, "load", err);
+    if (status != PI_OK) return status;
+    return load_bytes(s, data, n_bytes, "session in memory", tokens, capacity, n_tokens, err);
+}
+
 pi_status engine_session_load(engine_session *s, const char *path, int32_t *tokens,
                               int64_t capacity, int64_t *n_tokens, pi_error *err) {
     file_map map = {0};
-    session_view view;
     if (!file_exists(path))
         return error_set(err, PI_ERR_NOT_FOUND, "no such file: %s: save a session first", path);
-    pi_status status = file_map_open(&map, path, false, err);
+    pi_status status = context_check_process(s->context, "load", err);
+    if (status == PI_OK) status = file_map_open(&map, path, false, err);
     if (status != PI_OK) return status;
-    session_shape shape = shape_of(s);
-    status = session_parse(map.data, map.size, path, &shape, &view, err);
-    if (status == PI_OK) {
-        int64_t n = view.n_tokens;
-        if (n > capacity) n = capacity > 0 ? capacity : 0;
-        if (n > s->kv.n_ctx) n = s->kv.n_ctx;
-        for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
-        status = read_cache(s, &view, n, err);
-        s->length = status == PI_OK ? n : 0;
-        if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
-        *n_tokens = s->length;
-    }
+    status = load_bytes(s, map.data, map.size, path, tokens, capacity, n_tokens, err);
     file_map_close(&map);
     return status;
 }

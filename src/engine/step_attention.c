@@ -76,8 +76,9 @@ static float *split_state(const engine_context *c, const attn_layer *a, int64_t 
     return c->split_state + (index + (size_t)split) * ((size_t)a->head_dim + 2);
 }
 
+/* Nothing was attended to where l is 0; a NaN stays one. */
 static void finish_query(float *out, const float *acc, float l, int head_dim) {
-    float scale = l > 0 ? 1 / l : 0;
+    float scale = l != 0 ? 1 / l : 0;
     for (int i = 0; i < head_dim; i++) out[i] = acc[i] * scale;
 }
 
@@ -163,7 +164,7 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
     memset(out, 0, (size_t)a->head_dim * sizeof(float));
     for (int s = 0; s < n_splits; s++) {
         const float *state = split_state(c, a, row, head, s);
-        float weight = state[1] > 0 ? expf(state[0] - m) : 0;
+        float weight = state[1] != 0 ? expf(state[0] - m) : 0;
         l += weight * state[1];
         for (int d = 0; d < a->head_dim; d++) out[d] += weight * state[2 + d];
     }

@@ -1,6 +1,8 @@
 /* step_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
  * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
  * panels, by whole panels. */
+#include <math.h>
+
 #include "context.h"
 
 static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
@@ -51,12 +53,17 @@ static int64_t encode_chunk(int64_t n_cols) {
     return n_cols >= CPU_PANEL ? CPU_PANEL : n_cols;
 }
 
-static void norm_row(const engine_context *c, const plan_step *s, const float *x, float *y) {
+/* Every value that is not finite stays in the residual stream to its end, so the sums that norms
+ * need anyhow tell where the first one came from (finite.c). */
+static void norm_row(engine_context *c, const plan_step *s, const float *x, float *y) {
     const model_hparams *hp = &c->model->hp;
-    if (c->model->arch->norm == NORM_RMS)
-        c->kernels.rms_norm(x, s->norm_weight, y, hp->n_embd, hp->norm_eps);
-    else
-        c->kernels.layer_norm(x, s->norm_weight, s->norm_bias, y, hp->n_embd, hp->norm_eps);
+    float squares = c->model->arch->norm == NORM_RMS
+                        ? c->kernels.rms_norm(x, s->norm_weight, y, hp->n_embd, hp->norm_eps)
+                        : c->kernels.layer_norm(x, s->norm_weight, s->norm_bias, y, hp->n_embd,
+                                                hp->norm_eps);
+    if (squares < INFINITY) return;
+    int step = (int)(s - c->plan->steps), first = atomic_load(&c->bad_step);
+    while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
 
 void step_norm(engine_context *c, const plan_step *s) {

@@ -4,6 +4,7 @@
  * those of the first part; the others have only split.* keys that matter. Nothing changes after
  * opening, so that threads can share a gguf_file without locks. */
 #include "gguf_internal.h"
+#include "progress.h"
 
 struct gguf_file {
     gguf_part *parts; /* [n_parts] */
@@ -43,19 +44,51 @@ void gguf_close(gguf_file *f) {
     mem_free(f);
 }
 
-/* Maps and parses the file at `path` (which must live as long as the part). */
-static pi_status open_part(gguf_part *p, const char *path, int part,
+/* Progress of one part as that of all. */
+typedef struct part_report {
+    progress *all;
+    int n_done, n_parts;
+} part_report;
+
+static bool report_part(void *user, const char *stage, double fraction) {
+    const part_report *r = user;
+    return progress_step(r->all, stage, (r->n_done + fraction) / r->n_parts);
+}
+
+/* Maps and parses the file at `path` (which must live as long as the part). `n_done` of n_parts are
+ * open already. */
+static pi_status open_part(gguf_part *p, const char *path, int part, int n_done, int n_parts,
                            const gguf_open_options *options, pi_error *err) {
     /* Without data there is nothing to gain from a copy of all the bytes. */
     bool copy = options->copy && !options->header_only;
-    pi_status status = file_map_open(&p->map, path, copy, err);
+    part_report user = {.all = options->report, .n_done = n_done, .n_parts = n_parts};
+    progress report = {.fn = report_part, .user = &user};
+    pi_status status = copy ? file_map_copy(&p->map, path, &report, err)
+                            : file_map_open(&p->map, path, false, err);
     if (status) return status;
     p->path = path;
     p->data = p->map.data;
     p->size = p->map.size;
     status = gguf_parse_part(p, part, options->header_only, err);
-    if (!status && options->lock && !options->header_only) status = file_map_lock(&p->map, err);
+    if (!status && options->lock && !options->header_only)
+        status = file_map_lock(&p->map, &report, err);
     return status;
+}
+
+/* How many parts the file at `path` says there are; 1 where it cannot be read. Copying reports what
+ * share of all parts is done, and begins before the copy can be parsed. */
+static int count_parts(const char *path, const gguf_open_options *options) {
+    gguf_part p = {.path = path};
+    gguf_split split = {.count = 1};
+    if (!options->copy || options->header_only || !options->report || !options->report->fn)
+        return 1;
+    if (file_map_open(&p.map, path, false, NULL) != PI_OK) return 1;
+    p.data = p.map.data;
+    p.size = p.map.size;
+    bool known = gguf_parse_part(&p, 0, true, NULL) == PI_OK &&
+                 gguf_split_read(&p, &split, NULL) == PI_OK;
+    gguf_part_free(&p);
+    return known ? split.count : 1;
 }
 
 /* One part: its tensors become the file's. */
@@ -101,11 +134,12 @@ static pi_status join_tensors(gguf_file *f, uint64_t expected, pi_error *err) {
 
 static pi_status open_others(gguf_file *f, int known, const gguf_split *split,
                              const gguf_open_options *options, pi_error *err) {
-    for (int i = 0; i < f->n_parts; i++) {
+    for (int i = 0, n_done = 1; i < f->n_parts; i++) {
         if (i == known) continue;
         f->paths[i] = gguf_split_path(f->paths[known], split, i);
         if (!f->paths[i]) return error_nomem(err, strlen(f->paths[known]), "a path");
-        pi_status status = open_part(&f->parts[i], f->paths[i], i, options, err);
+        pi_status status = open_part(&f->parts[i], f->paths[i], i, n_done++, f->n_parts, options,
+                                     err);
         if (status) {
             return error_prefix(err, status, "part %d of %d", i + 1, split->count);
         }
@@ -143,7 +177,8 @@ static pi_status open_all(gguf_file *f, const char *path, const gguf_open_option
                           pi_error *err) {
     f->paths[0] = mem_strdup(path);
     if (!f->paths[0]) return error_nomem(err, strlen(path), "a path");
-    pi_status status = open_part(&f->parts[0], f->paths[0], 0, options, err);
+    pi_status status = open_part(&f->parts[0], f->paths[0], 0, 0, count_parts(path, options),
+                                 options, err);
     gguf_split split;
     if (!status) status = gguf_split_read(&f->parts[0], &split, err);
     if (status) return status;
@@ -155,6 +190,8 @@ static pi_status open_all(gguf_file *f, const char *path, const gguf_open_option
         if (status) return status;
     }
     for (int i = 0; i < f->n_parts; i++) f->n_bytes += f->parts[i].size;
+    if (!progress_step(options->report, PROGRESS_LOADED, 1))
+        return error_set(err, PI_ERR_CANCELLED, "cancelled: %s: loading the model", path);
     return PI_OK;
 }
 

@@ -73,14 +73,17 @@ typedef struct gguf_tensor {
 
 typedef struct gguf_file gguf_file;
 
+struct progress; /* progress.h */
+
 typedef struct gguf_open_options {
-    bool copy;        /* read into huge-page memory instead of mapping (--no-mmap) */
-    bool lock;        /* mlock */
-    bool header_only; /* accept a file whose tensor data is missing (vocabulary, inspect) */
+    bool copy;               /* read into huge-page memory instead of mapping (--no-mmap) */
+    bool lock;               /* mlock */
+    bool header_only;        /* accept a file whose tensor data is missing (vocabulary, inspect) */
+    struct progress *report; /* of copying and locking, and once at the end; NULL: nobody asks */
 } gguf_open_options;
 
 /* `options` may be NULL. Errors: PI_ERR_IO, PI_ERR_FORMAT (message has the byte offset),
- * PI_ERR_UNSUPPORTED (version, tensor type, big-endian), PI_ERR_NOMEM. */
+ * PI_ERR_UNSUPPORTED (version, tensor type, big-endian), PI_ERR_NOMEM, PI_ERR_CANCELLED. */
 pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,
                     pi_error *err);
 /* The same over bytes in memory, which must outlive the file; `name` is for messages. No splits. */

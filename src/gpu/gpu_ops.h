@@ -177,13 +177,16 @@ typedef struct gpu_encode {
     void *q8;
 } gpu_encode;
 
-/* RMS (mean false) or layer norm; y and q8 may be NULL, w and b too. */
+/* RMS (mean false) or layer norm; y and q8 may be NULL, w and b too. Where a column's squares add
+ * up to no finite number, *bad becomes at least `mark`. */
 typedef struct gpu_norm {
     const float *x, *w, *b;
     int64_t ldx, ldy, n;
     float eps;
     bool centred; /* layer norm */
     int32_t n_cols;
+    int32_t mark;
+    int32_t *bad; /* NULL: not looked at */
     float *y;
     void *q8;
 } gpu_norm;

@@ -362,14 +362,16 @@ static pi_status load(model *m, pi_error *err) {
     return status;
 }
 
-pi_status model_open(const char *path, const gguf_open_options *options, model **out,
-                     pi_error *err) {
+pi_status model_open_file(gguf_file *file, model **out, pi_error *err) {
     *out = NULL;
     model *m = mem_calloc(1, sizeof *m);
-    if (!m) return error_nomem(err, sizeof *m, "model");
+    if (!m) {
+        gguf_close(file);
+        return error_nomem(err, sizeof *m, "model");
+    }
     arena_init(&m->arena);
-    pi_status status = gguf_open(path, options, &m->file, err);
-    if (status == PI_OK) status = load(m, err);
+    m->file = file;
+    pi_status status = load(m, err);
     if (status != PI_OK) {
         model_close(m);
         return status;
@@ -381,6 +383,14 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
                  name.data);
     *out = m;
     return PI_OK;
+}
+
+pi_status model_open(const char *path, const gguf_open_options *options, model **out,
+                     pi_error *err) {
+    gguf_file *file = NULL;
+    *out = NULL;
+    pi_status status = gguf_open(path, options, &file, err);
+    return status == PI_OK ? model_open_file(file, out, err) : status;
 }
 
 void model_close(model *m) {

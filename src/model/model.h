@@ -124,6 +124,8 @@ typedef struct model {
  * what was expected); also everything of gguf_open. */
 pi_status model_open(const char *path, const gguf_open_options *options, model **out,
                      pi_error *err);
+/* The same of a file that is open; it belongs to the model, or is closed after an error. */
+pi_status model_open_file(gguf_file *file, model **out, pi_error *err);
 void model_close(model *m); /* NULL is fine */
 /* Reads the hyperparameters only. */
 pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,

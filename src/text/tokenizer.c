@@ -94,6 +94,30 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
     return PI_OK;
 }
 
+pi_status tokenizer_encode_new(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
+                               const char *what, int32_t **tokens, size_t *n_tokens,
+                               pi_error *err) {
+    enum { EXTRA = 8 }; /* BOS, EOS and a prefix: most texts are tokenized once */
+    size_t capacity, n_bytes;
+    *tokens = NULL;
+    if (!size_add(n_text, EXTRA, &capacity)) return error_nomem(err, SIZE_MAX, what);
+    for (;;) {
+        if (!size_mul(capacity, sizeof **tokens, &n_bytes)) return error_nomem(err, SIZE_MAX, what);
+        *tokens = mem_alloc(n_bytes);
+        if (!*tokens) return error_nomem(err, n_bytes, what);
+        pi_error why;
+        pi_status status = tokenizer_encode(t, text, n_text, flags, *tokens, capacity, n_tokens,
+                                            &why);
+        if (status == PI_OK) return PI_OK;
+        mem_free(*tokens);
+        *tokens = NULL;
+        bool too_small = status == PI_ERR_LIMIT && *n_tokens > capacity;
+        if (!too_small && err) *err = why;
+        if (!too_small) return status;
+        capacity = *n_tokens;
+    }
+}
+
 static int hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }

@@ -25,6 +25,26 @@ typedef enum token_type {
     TOKEN_BYTE
 } token_type;
 
+/* As pi_token_role (powerinfer_metadata.h). */
+typedef enum token_role {
+    TOKEN_ROLE_BOS,
+    TOKEN_ROLE_EOS,
+    TOKEN_ROLE_EOT,
+    TOKEN_ROLE_EOM,
+    TOKEN_ROLE_UNK,
+    TOKEN_ROLE_SEP,
+    TOKEN_ROLE_PAD,
+    TOKEN_ROLE_MASK,
+    TOKEN_ROLE_NL,
+    TOKEN_ROLE_FIM_PRE,
+    TOKEN_ROLE_FIM_SUF,
+    TOKEN_ROLE_FIM_MID,
+    TOKEN_ROLE_FIM_PAD,
+    TOKEN_ROLE_FIM_REP,
+    TOKEN_ROLE_FIM_SEP,
+    TOKEN_ROLE_COUNT
+} token_role;
+
 enum {
     TOKENIZER_ADD_SPECIAL = 1, /* BOS / EOS where the vocabulary asks for them */
     TOKENIZER_FORCE_BOS = 2,
@@ -51,11 +71,16 @@ void tokenizer_free(tokenizer *t); /* NULL is fine */
 const tokenizer_info *tokenizer_get_info(const tokenizer *t);
 
 /* Any bytes are accepted. Writes at most `capacity` ids; *n_tokens is how many there are, stored or
- * not. n_text + 8 are enough for well-formed UTF-8 and a sane vocabulary; an ill-formed byte counts
- * as U+FFFD in a `gpt2` vocabulary and may take three. PI_ERR_LIMIT when they did not fit,
+ * not: ask with capacity 0. A byte may take three: one that is no UTF-8 counts as U+FFFD in a
+ * `gpt2` vocabulary, a space as U+2581 in a `llama` one. PI_ERR_LIMIT when they did not fit,
  * PI_ERR_NOMEM. Time is O(n log n). */
 pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
+
+/* The same into an array of the right size (mem_free); NULL after an error. `what` the text is, for
+ * the message about memory. */
+pi_status tokenizer_encode_new(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
+                               const char *what, int32_t **tokens, size_t *n_tokens, pi_error *err);
 
 /* The bytes that a token stands for inside a text; control tokens give none unless `special`.
  * *n_bytes is always set; PI_ERR_LIMIT when capacity is below it; PI_ERR_RANGE. */
@@ -67,5 +92,8 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
 
 /* EOS, EOT and the tokens that chat models end a turn with ("<|im_end|>", "<|eot_id|>", ...). */
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
+
+/* The token that has a role; -1: none. */
+int32_t tokenizer_role(const tokenizer *t, token_role role);
 
 #endif

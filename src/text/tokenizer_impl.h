@@ -1,6 +1,7 @@
 /* tokenizer_impl.h: what the parts of the tokenizer share. See tokenizer.h for the interface.
  *
  *   tokenizer_vocab.c    fills in a tokenizer from a GGUF file
+ *   tokenizer_roles.c    tokens that have a role, by key or text
  *   tokenizer_special.c  finds the tokens that are matched in text before anything else
  *   tokenizer_spm.c      tokenizes the text between them, by scores
  *   tokenizer_bpe.c      the same, by pieces and merges
@@ -77,6 +78,7 @@ typedef struct special_index {
 struct tokenizer {
     arena memory;
     tokenizer_info info;
+    int32_t roles[TOKEN_ROLE_COUNT]; /* -1: none */
     bool is_spm;
     token_entry *tokens; /* [n_vocab] */
     /* Symbols are strings: the texts of all tokens and, for BPE, all sides of merges. */
@@ -128,6 +130,7 @@ typedef struct fragment_list {
 
 pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, pi_error *err);
 bool tokenizer_is_special(const token_entry *token);
+void tokenizer_roles_load(tokenizer *t, const gguf_file *file);
 pi_status tokenizer_special_build(tokenizer *t, pi_error *err);
 void tokenizer_special_free(special_index *index);
 pi_status tokenizer_special_split(const tokenizer *t, const char *text, size_t n_bytes,

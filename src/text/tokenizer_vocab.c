@@ -249,9 +249,8 @@ static pi_status unknown_pre(gguf_string name, pi_error *err) {
     }
     known[used] = '\0';
     int shown = name.n_bytes < 64 ? (int)name.n_bytes : 64;
-    return error_set(err, PI_ERR_UNSUPPORTED,
-                     "unknown pre-tokenizer: %.*s: use --pre with one of: %s", shown, name.data,
-                     known);
+    return error_set(err, PI_ERR_UNSUPPORTED, "unknown pre-tokenizer: %.*s: use one of: %s", shown,
+                     name.data, known);
 }
 
 /* Which patterns: the override, what the file says, or the default. */
@@ -300,6 +299,8 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
     status = t->is_spm ? tokenizer_spm_load(t, err)
                        : tokenizer_bpe_load(t, gguf_find(file, "tokenizer.ggml.merges"), err);
     if (!status) status = tokenizer_special_build(t, err);
-    if (!status) apply_strip_rules(t, file);
-    return status;
+    if (status) return status;
+    apply_strip_rules(t, file);
+    tokenizer_roles_load(t, file);
+    return PI_OK;
 }

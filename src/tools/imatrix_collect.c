@@ -133,19 +133,8 @@ static pi_status read_tokens(collection *c, pi_error *err) {
     if (c->n_text == 0) /* a BOS alone says nothing about columns */
         return error_set(err, PI_ERR_FORMAT, "the text is empty: %.300s: give another",
                          c->text_path);
-    /* enough for well-formed UTF-8; others are counted first */
-    size_t capacity = c->n_text + 8, n_bytes;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        mem_free(c->tokens);
-        c->tokens = NULL;
-        if (!size_mul(capacity, sizeof *c->tokens, &n_bytes)) n_bytes = SIZE_MAX;
-        c->tokens = mem_alloc(n_bytes);
-        if (!c->tokens) return error_nomem(err, n_bytes, "tokens of the text");
-        status = tokenizer_encode(c->vocabulary, c->text, c->n_text, TOKENIZER_ADD_SPECIAL,
-                                  c->tokens, capacity, &c->n_tokens, err);
-        if (status != PI_ERR_LIMIT) break;
-        capacity = c->n_tokens;
-    }
+    status = tokenizer_encode_new(c->vocabulary, c->text, c->n_text, TOKENIZER_ADD_SPECIAL,
+                                  "tokens of the text", &c->tokens, &c->n_tokens, err);
     mem_free(c->text);
     c->text = NULL;
     return status;

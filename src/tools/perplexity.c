@@ -288,14 +288,17 @@ static pi_status check_windows(const run *r, pi_error *err) {
 /* Into own_tokens, cut to whole windows. */
 static pi_status read_text(run *r, const char *text, size_t n_text, pi_error *err) {
     pi_status status = check_text(text, n_text, err);
-    size_t capacity, n_bytes, n_tokens;
+    size_t n_bytes, capacity, n_tokens = n_text; /* most texts have fewer */
     if (status != PI_OK) return status;
-    if (!size_add(n_text, 8, &capacity) || !size_mul(capacity, sizeof *r->own_tokens, &n_bytes))
-        return error_nomem(err, SIZE_MAX, "tokens");
-    r->own_tokens = mem_alloc(n_bytes);
-    if (!r->own_tokens) return error_nomem(err, n_bytes, "tokens");
-    status = pi_tokenize(r->model, text, n_text, PI_TOKENIZE_BOS, r->own_tokens, capacity,
-                         &n_tokens, err);
+    do {
+        capacity = n_tokens;
+        mem_free(r->own_tokens);
+        if (!size_mul(capacity, sizeof *r->own_tokens, &n_bytes)) n_bytes = SIZE_MAX;
+        r->own_tokens = mem_alloc(n_bytes);
+        if (!r->own_tokens) return error_nomem(err, n_bytes, "tokens");
+        status = pi_tokenize(r->model, text, n_text, PI_TOKENIZE_BOS, r->own_tokens, capacity,
+                             &n_tokens, err);
+    } while (status == PI_ERR_LIMIT && n_tokens > capacity);
     if (status != PI_OK) return status;
     size_t n_ctx = (size_t)r->windows.n_ctx, n_windows = n_tokens / n_ctx;
     if (n_windows == 0)

@@ -34,16 +34,6 @@ static pi_status check_text(const char *path, const char *text, size_t n_text, p
     return PI_OK;
 }
 
-static pi_status encode(const tokenizer *vocabulary, const char *text, size_t n_text,
-                        int32_t **tokens, size_t *n_tokens, pi_error *err) {
-    size_t capacity, n_bytes;
-    if (!size_add(n_text, 8, &capacity) || !size_mul(capacity, sizeof **tokens, &n_bytes))
-        return error_nomem(err, SIZE_MAX, "tokens of the calibration text");
-    *tokens = mem_alloc(n_bytes);
-    if (!*tokens) return error_nomem(err, n_bytes, "tokens of the calibration text");
-    return tokenizer_encode(vocabulary, text, n_text, 0, *tokens, capacity, n_tokens, err);
-}
-
 static pi_status choose_window(const model *m, const pi_prepare_options *o, prepare_text *out,
                                pi_error *err) {
     int32_t n = o->calibration_window;
@@ -102,7 +92,8 @@ static pi_status read_windows(const model *m, const tokenizer *vocabulary,
                          "vocabulary does not fit: %.300s: %d tokens, but the embedding matrix has "
                          "%d rows",
                          gguf_path(m->file), info->n_vocab, m->hp.n_vocab);
-    pi_status status = encode(vocabulary, text, n_text, &tokens, &n_tokens, err);
+    pi_status status = tokenizer_encode_new(
+        vocabulary, text, n_text, 0, "tokens of the calibration text", &tokens, &n_tokens, err);
     if (status == PI_OK)
         status = cut_windows(tokens, n_tokens, info->add_bos ? info->bos : -1,
                              (size_t)(o->calibration_tokens / out->n_window), o, t, out, err);

@@ -69,6 +69,9 @@ static void test_forward(void **state) {
     refuse(r.context, &(pi_input){s[0], ids, INT32_MAX, PI_LOGITS_LAST}, 1, PI_ERR_LIMIT);
     refuse(r.context, &(pi_input){s[0], ids, N_LOGITS + 1, PI_LOGITS_ALL}, 1, PI_ERR_LIMIT);
     refuse(r.context, &(pi_input){foreign, ids, 1, PI_LOGITS_LAST}, 1, PI_ERR_ARG);
+    static const int choices[] = {-1, PI_LOGITS_ALL + 1, INT32_MAX, INT32_MIN};
+    for (int i = 0; i < 4; i++)
+        refuse(r.context, &(pi_input){s[0], ids, 1, (pi_logits_wanted)choices[i]}, 1, PI_ERR_ARG);
     pi_input twice[] = {{s[0], ids, 1, PI_LOGITS_LAST}, {s[0], ids, 1, PI_LOGITS_LAST}};
     refuse(r.context, twice, 2, PI_ERR_ARG);
     pi_input good_then_bad[] = {{s[1], ids, 2, PI_LOGITS_LAST}, {s[0], bad, 3, PI_LOGITS_LAST}};

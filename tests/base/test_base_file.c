@@ -278,7 +278,7 @@ static void test_map_refusals(void **state) {
     assert_int_equal(file_map_open(&map, empty, false, NULL), PI_OK);
     assert_int_equal(map.size, 0);
     assert_non_null(map.data);
-    assert_int_equal(file_map_lock(&map, NULL), PI_OK);
+    assert_int_equal(file_map_lock(&map, NULL, NULL), PI_OK);
     file_map_close(&map);
 }
 

@@ -249,7 +249,7 @@ static void test_prompt_caches_that_are_refused(void **state) {
                  names[i]);
         assert_int_equal(sh(line), 1);
         const char *message = shell_read("err", NULL);
-        assert_true(strstr(message, "powerinfer: no saved session: ") == message ||
+        assert_true(strstr(message, "powerinfer: not a saved session: ") == message ||
                     strstr(message, "powerinfer: saved session ") == message);
         assert_out("");
         snprintf(line, sizeof line, "cmp before %s", names[i]); /* and it is still there */
@@ -257,8 +257,7 @@ static void test_prompt_caches_that_are_refused(void **state) {
     }
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache good -ctk f32"), 1);
     assert_err(
-        "powerinfer: saved with other cache types: good: use the same -ctk and -ctv, or name "
-        "another file\n");
+        "powerinfer: saved with other cache types: good: use the same types or another file\n");
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache no/such/folder"), 1);
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache ."), 1);
 }

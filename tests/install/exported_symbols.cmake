@@ -1,11 +1,12 @@
-# The shared library exports the functions that the public headers declare with PI_API, all of them
-# and nothing else: a name that slips out can clash with one of the program that embeds the library.
+# A library (shared with DYNAMIC=-D, or the archive) exports the functions that the public headers
+# declare with PI_API, all of them and nothing else: a name that slips out can clash with one of the
+# program that embeds the library.
 cmake_minimum_required(VERSION 3.22)
 if(NOT TOOL)
     message("*** SKIPPED: no nm on this machine; the exported symbols were not looked at ***")
     return()
 endif()
-execute_process(COMMAND ${TOOL} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE table
+execute_process(COMMAND ${TOOL} ${DYNAMIC} -g --defined-only ${LIBRARY} OUTPUT_VARIABLE table
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[A-Za-z] [A-Za-z0-9_.@]+(\n|$)" rows "${table}")
 set(exported)
@@ -19,7 +20,7 @@ foreach(row IN LISTS rows)
 endforeach()
 
 set(declared)
-foreach(header include/powerinfer.h include/powerinfer_tools.h src/base/powerinfer_status.h)
+foreach(header include/powerinfer.h include/powerinfer_metadata.h include/powerinfer_session.h include/powerinfer_tools.h src/base/powerinfer_status.h)
     file(READ ${SOURCE_DIR}/${header} text)
     string(REGEX MATCHALL "\nPI_API [^;(]*[ *]pi_[a-z0-9_]+\\(" functions "${text}")
     foreach(function IN LISTS functions)

@@ -10,12 +10,12 @@ set(folder ${BINARY_DIR}/test_install)
 set(prefix "${folder}/a moved prefix")
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${BINARY_DIR} --prefix ${folder}/first
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BINARY_DIR} --strip --prefix ${folder}/first
                 OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME ${folder}/first ${prefix})
 
 set(model ${prefix}/share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf)
-foreach(file bin/powerinfer include/powerinfer.h include/powerinfer_tools.h
+foreach(file bin/powerinfer include/powerinfer.h include/powerinfer_metadata.h include/powerinfer_session.h include/powerinfer_tools.h
         include/powerinfer_status.h ${LIBDIR}/libpowerinfer.a ${LIBDIR}/libpowerinfer.so
         ${LIBDIR}/libpowerinfer.so.${VERSION} ${LIBDIR}/pkgconfig/powerinfer.pc
         share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf)
@@ -41,14 +41,43 @@ ask(libs --libs)
 ask(static_libs --static --libs)
 list(REMOVE_ITEM static_libs -lpowerinfer)
 
+foreach(flag IN LISTS cflags)
+    if(NOT flag MATCHES "^-I") # definitions of libraries inside are nobody's business
+        message(FATAL_ERROR "pkg-config --cflags gives ${flag}")
+    endif()
+endforeach()
+
+# Installed without symbols; the build folder keeps them.
+if(NM)
+    execute_process(COMMAND ${NM} "${prefix}/bin/powerinfer" OUTPUT_VARIABLE table ERROR_QUIET)
+    execute_process(COMMAND ${NM} ${BINARY_DIR}/powerinfer OUTPUT_VARIABLE kept ERROR_QUIET)
+    if(NOT table STREQUAL "" OR NOT kept MATCHES " main\n")
+        message(FATAL_ERROR "the installed program is not stripped, or the built one is")
+    endif()
+endif()
+
+# A program with names of its own that the library has inside: they neither clash nor meet. (The
+# first is jansson's too.)
+file(WRITE ${folder}/names.c "#include <stdlib.h>
+void utf8_encode(void);
+void mem_alloc(void);
+void error_set(void);
+void pool_run(void);
+void utf8_encode(void) { abort(); }
+void mem_alloc(void) { abort(); }
+void error_set(void) { abort(); }
+void pool_run(void) { abort(); }
+")
+
 set(flags -std=c11 -Wall -Wextra -Wpedantic -Wconversion -Werror)
 if(SANITIZE)
     list(APPEND flags -fsanitize=${SANITIZE})
 endif()
-execute_process(COMMAND ${C_COMPILER} ${flags} ${SOURCE_DIR}/examples/generate.c ${cflags} ${libs}
+execute_process(COMMAND ${C_COMPILER} ${flags} ${SOURCE_DIR}/examples/generate.c ${folder}/names.c
+                ${cflags} ${libs}
                 -o ${folder}/generate COMMAND_ERROR_IS_FATAL ANY)
-execute_process(COMMAND ${C_COMPILER} ${flags} ${SOURCE_DIR}/examples/generate.c ${cflags}
-                ${prefix}/${LIBDIR}/libpowerinfer.a ${static_libs} -o ${folder}/generate_static
+execute_process(COMMAND ${C_COMPILER} ${flags} ${SOURCE_DIR}/examples/generate.c ${folder}/names.c
+                ${cflags} ${prefix}/${LIBDIR}/libpowerinfer.a ${static_libs} -o ${folder}/generate_static
                 COMMAND_ERROR_IS_FATAL ANY)
 
 # The installed program finds the model beside itself; its greedy text is what the examples print.

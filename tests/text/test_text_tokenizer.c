@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -103,6 +104,54 @@ static void spm_by_hand(void **state) {
     EXPECT(o.t, "ab", TOKENIZER_ADD_SPECIAL, F + 6, F + 2);
     EXPECT(o.t, "ab", TOKENIZER_FORCE_BOS, F + 1, F + 6);
     close_vocab(o);
+}
+
+/* A byte can take three ids: one that is no UTF-8 is U+FFFD to byte-level vocabularies, and a space
+ * is U+2581 to the others. Counting comes first, or an array of the right size. */
+static void more_ids_than_bytes(void **state) {
+    (void)state;
+    enum { N_TEXT = 100 };
+    char text[N_TEXT];
+    for (int kind = 0; kind < 2; kind++) {
+        if (kind == 1 && !have_pcre2()) continue;
+        if (kind == 0) {
+            /* no token for U+2581 */
+            vocab_begin(&bytes);
+            vocab_string(&bytes, "tokenizer.ggml.model", "llama");
+            const vocab_token letters[] = {{"ab", TOKEN_NORMAL, -1}};
+            vocab_tokens(&bytes, vocab_hex_byte, TOKEN_BYTE, letters, 1);
+            memset(text, ' ', N_TEXT);
+        } else {
+            vocab_bpe(&bytes, "gpt-2");
+            memset(text, '\xFF', N_TEXT);
+        }
+        opened o = open_vocab(NULL);
+        size_t counted = 0, n = 0;
+        int32_t *ids = NULL;
+        pi_error err = {0};
+        assert_int_equal(tokenizer_encode(o.t, text, N_TEXT, 0, NULL, 0, &counted, &err),
+                         PI_ERR_LIMIT);
+        assert_int_equal(counted, 3 * N_TEXT + 3 * (kind == 0)); /* with the prefix */
+        assert_int_equal(tokenizer_encode_new(o.t, text, N_TEXT, 0, "a text", &ids, &n, &err),
+                         PI_OK);
+        assert_int_equal(n, counted);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(ids[i],
+                             (unsigned char)(kind ? "\xEF\xBF\xBD" : "\xE2\x96\x81")[i % 3]);
+        mem_free(ids);
+        int64_t before = mem_count();
+        tokenizer_encode_new(o.t, text, N_TEXT, 0, "a text", &ids, &n, &err);
+        int64_t needed = mem_count() - before;
+        mem_free(ids);
+        for (int64_t i = 1; i <= needed; i++) {
+            mem_fail_at(i);
+            pi_status status = tokenizer_encode_new(o.t, text, N_TEXT, 0, "a text", &ids, &n, &err);
+            mem_fail_at(0);
+            assert_int_equal(status, PI_ERR_NOMEM);
+            assert_null(ids);
+        }
+        close_vocab(o);
+    }
 }
 
 /* The special tokens of one family of models swallow the blanks after them. */
@@ -413,6 +462,7 @@ int main(void) {
         cmocka_unit_test(round_trips),          cmocka_unit_test(long_runs),
         cmocka_unit_test(hostile_vocabularies), cmocka_unit_test(odd_vocabulary),
         cmocka_unit_test(allocations_fail),     cmocka_unit_test(damaged),
+        cmocka_unit_test(more_ids_than_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

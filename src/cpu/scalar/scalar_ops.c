@@ -4,6 +4,7 @@
  *
  * Pure functions without state; any thread. NaN and infinity go through the formulas as they are.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +15,12 @@
 
 enum { Q8_0_ELEMS = 32 };
 
-static void scalar_rms_norm(const float *x, const float *w, float *y, int64_t n, float eps) {
+/* A sum as float, infinite where it does not fit or is NaN. */
+static float sum_of(double sum) {
+    return sum <= (double)FLT_MAX ? (float)sum : INFINITY;
+}
+
+static float scalar_rms_norm(const float *x, const float *w, float *y, int64_t n, float eps) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
     double scale = 1.0 / sqrt(sum / (double)n + (double)eps);
@@ -22,11 +28,12 @@ static void scalar_rms_norm(const float *x, const float *w, float *y, int64_t n,
         double v = x[i] * scale;
         y[i] = (float)(w ? v * w[i] : v);
     }
+    return sum_of(sum);
 }
 
 /* The variance is taken from centred values: no cancellation, at the price of a second pass. */
-static void scalar_layer_norm(const float *x, const float *w, const float *b, float *y, int64_t n,
-                              float eps) {
+static float scalar_layer_norm(const float *x, const float *w, const float *b, float *y, int64_t n,
+                               float eps) {
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i];
     double mean = sum / (double)n;
@@ -38,6 +45,7 @@ static void scalar_layer_norm(const float *x, const float *w, const float *b, fl
         if (b) v += b[i];
         y[i] = (float)v;
     }
+    return sum_of(squares);
 }
 
 static void scalar_rope(float *x, int n_rot, const float *cs, bool neox) {

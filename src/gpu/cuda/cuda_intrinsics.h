@@ -78,6 +78,10 @@ static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);
 }
+/* Raises a number that other blocks raise as well to at least n. */
+static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
+    atomicMax(p, n);
+}
 /* Makes the writes of this thread visible to the host before those that follow. */
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();

@@ -296,7 +296,7 @@ static __device__ __forceinline__ void put(const gpu_attention &a, const attn_ta
                                            attn_shared<H, DIM> &shared, int h, int d, float sum) {
     const int64_t head = t.first_head + h;
     if (a.n_splits == 1) {
-        const float x = shared.l[h] > 0.0f ? sum / shared.l[h] : 0.0f;
+        const float x = shared.l[h] != 0.0f ? sum / shared.l[h] : 0.0f;
         a.out[t.c * a.ldo + head * a.kv.head_dim + d] = x;
         (&shared.q[0][0])[h * a.kv.head_dim + d] = x;
         return;
@@ -413,9 +413,9 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
     if (gpu_warp() == 0) {
         const int s = gpu_lane();
         const float *state = state_of(a, c, head, s < last ? s : last);
-        const float m = state[0], l = s <= last ? state[1] : 0.0f; /* 0: an empty part */
+        const float m = state[0], l = s <= last ? state[1] : 0.0f; /* 0: an empty part; NaN stays */
         const float top = gpu_warp_max(m);
-        const float w = l > 0.0f ? expf(m - top) : 0.0f;
+        const float w = l != 0.0f ? expf(m - top) : 0.0f;
         const float sum = gpu_warp_sum(w * l);
         shared.w[s] = w;
         if (s == 0) shared.l = sum;
@@ -424,7 +424,7 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
     float sum = 0.0f;
     GPU_UNROLL
     for (int s = 0; s < N; s++) sum += shared.w[s] * x[s];
-    sum = shared.l > 0.0f ? sum / shared.l : 0.0f;
+    sum = shared.l != 0.0f ? sum / shared.l : 0.0f;
     if (d < dim) a.out[c * a.ldo + head * dim + d] = sum;
     if (!a.q8) return;
     shared.x[d] = sum;

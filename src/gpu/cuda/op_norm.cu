@@ -80,6 +80,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
     float mean = 0.0f;
     if (a.centred) mean = sum_column(a, x, held, false, 0.0f, shared.sum) / (float)a.n;
     const float squares = sum_column(a, x, held, true, mean, shared.squares);
+    if (a.bad && threadIdx.x == 0 && !(squares < INFINITY)) gpu_raise(a.bad, a.mark);
     const float scale = 1.0f / sqrtf(squares / (float)a.n + a.eps);
     for (int64_t base = 0; base < a.n; base += step) {
         if (a.n > step) load_held(a, x, base, held);

@@ -135,6 +135,9 @@ static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);
 }
+static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
+    atomicMax(p, n);
+}
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();
 }

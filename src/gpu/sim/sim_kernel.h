@@ -122,6 +122,11 @@ static inline uint4 gpu_host_load16(const void *p) {
 static inline void gpu_count(int32_t *p, int32_t n) {
     __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
 }
+static inline void gpu_raise(int32_t *p, int32_t n) {
+    int32_t is = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (is < n &&
+           !__atomic_compare_exchange_n(p, &is, n, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
 static inline void gpu_fence_system() {
 #ifdef __SANITIZE_THREAD__
     /* That sanitizer does not know fences; a read-modify-write that every fence does orders the

@@ -1,0 +1,56 @@
+/* powerinfer_metadata.h: what a model file says about itself: its metadata, and which tokens have a
+ * role. Included by powerinfer.h.
+ *
+ * Texts go into the caller's buffer, not NUL-terminated: *n_bytes is always set to their length, so
+ * that a call with capacity 0 asks for it, and PI_ERR_LIMIT says that they did not fit. Functions
+ * are thread-safe. */
+#ifndef POWERINFER_METADATA_H
+#define POWERINFER_METADATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "powerinfer_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pi_model;
+
+/* Number of keys, those of the first part of a split file. */
+PI_API size_t pi_model_n_metadata(const struct pi_model *model);
+/* Key number `index`, in the order of the file. PI_ERR_RANGE: there is none; PI_ERR_LIMIT. */
+PI_API pi_status pi_model_metadata_key(const struct pi_model *model, size_t index, char *text,
+                                       size_t capacity, size_t *n_bytes, pi_error *err);
+/* The value of a key as text: "llama", "4096", "0.000001", "true"; arrays as "[1, 2]" and
+ * ["a", "b"] with JSON's escapes. PI_ERR_NOT_FOUND: no such key; PI_ERR_LIMIT. */
+PI_API pi_status pi_model_metadata(const struct pi_model *model, const char *key, char *text,
+                                   size_t capacity, size_t *n_bytes, pi_error *err);
+
+typedef enum pi_token_role {
+    PI_TOKEN_BOS,     /* beginning of a text */
+    PI_TOKEN_EOS,     /* end of a text */
+    PI_TOKEN_EOT,     /* end of a turn in a chat */
+    PI_TOKEN_EOM,     /* end of a message that a tool answers */
+    PI_TOKEN_UNK,     /* unknown */
+    PI_TOKEN_SEP,     /* separator */
+    PI_TOKEN_PAD,     /* padding */
+    PI_TOKEN_MASK,    /* mask */
+    PI_TOKEN_NL,      /* newline */
+    PI_TOKEN_FIM_PRE, /* fill in the middle: prefix, suffix, middle, padding, */
+    PI_TOKEN_FIM_SUF,
+    PI_TOKEN_FIM_MID,
+    PI_TOKEN_FIM_PAD,
+    PI_TOKEN_FIM_REP, /* repository, file separator */
+    PI_TOKEN_FIM_SEP,
+    PI_TOKEN_ROLES /* how many there are */
+} pi_token_role;
+
+/* The token of a role; -1: the model has none, or no tokenizer. */
+PI_API int32_t pi_model_token(const struct pi_model *model, pi_token_role role);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+/* finite.c: values that are NaN or infinite, and where they came from.
+ *
+ * The residual stream keeps them: what a layer adds to a NaN or an infinity is one again. So it is
+ * enough that norms, which sum up the squares of the stream anyhow, note when the sum is not
+ * finite, and that the logits are looked at. The first such norm of a pass names what wrote the
+ * stream before it. A logit of -infinity is a model's way to forbid a token. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "context.h"
+
+/* A place in a model, by depth: what is computed earlier has the smaller number. */
+enum {
+    PLACE_EMBEDDING = 0,
+    PLACE_LAYERS = 1, /* then three for each layer: */
+    PLACE_ATTENTION = 0,
+    PLACE_FFN = 1,
+    PLACE_LAYER = 2, /* both halves at once, where they run in parallel */
+    PLACES_PER_LAYER = 3
+};
+
+static const plan_step *step_at(const plan *p, plan_side side, int index) {
+    return side == SIDE_CPU ? &p->steps[index] : &p->gpu_steps[index];
+}
+
+static int place_in(const plan_step *s, int part) {
+    return PLACE_LAYERS + s->layer * PLACES_PER_LAYER + part;
+}
+
+/* What wrote the residual stream last before a step of this side. Where it came from the other side
+ * as a whole, the search goes on before its sending. */
+static int writer_of(const plan *p, plan_side side, int index) {
+    while (--index >= 0) {
+        const plan_step *s = step_at(p, side, index);
+        if (s->op == OP_EMBED) break;
+        if (s->op == OP_ADD) return place_in(s, PLACE_LAYER);
+        if (s->op == OP_FFN_DOWN) return place_in(s, PLACE_FFN);
+        if (s->op == OP_MATMUL && s->add_to_x)
+            return place_in(s, s->matrix[0].role == ROLE_ATTN_OUT ? PLACE_ATTENTION : PLACE_FFN);
+        if (s->op != OP_RECEIVE) continue;
+        if (s->add_to_x) return place_in(s, PLACE_FFN);
+        if (s->out != BUF_X) continue;
+        side = side == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+        index = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
+        const plan_step *sender;
+        do sender = step_at(p, side, --index);
+        while (sender->op != OP_SEND || sender->exchange != s->exchange);
+    }
+    return PLACE_EMBEDDING;
+}
+
+static bool logits_are_finite(const engine_context *c) {
+    int64_t n = (int64_t)c->pass.n_out * c->model->hp.n_vocab;
+    const float *logits = c->buf[BUF_LOGITS] +
+                          (int64_t)c->pass.first_logits_row * c->model->hp.n_vocab;
+    int bad = 0; /* no way out of the loop: compilers make vectors of it */
+    for (int64_t i = 0; i < n; i++) bad |= !(logits[i] < INFINITY);
+    return !bad;
+}
+
+pi_status context_check_finite(const engine_context *c, pi_error *err) {
+    const plan *p = c->plan;
+    int place = INT_MAX, gpu_step = c->gpu ? hybrid_bad_step(c->gpu) : -1;
+    int step = atomic_load(&c->bad_step);
+    if (step < INT_MAX) place = writer_of(p, SIDE_CPU, step);
+    if (gpu_step >= 0) {
+        int there = writer_of(p, SIDE_GPU, gpu_step);
+        if (there < place) place = there;
+    }
+    if (place == INT_MAX && logits_are_finite(c)) return PI_OK;
+    static const char *const parts[] = {"attention of ", "feed-forward network of ", ""};
+    int part = (place - PLACE_LAYERS) % PLACES_PER_LAYER;
+    int layer = (place - PLACE_LAYERS) / PLACES_PER_LAYER;
+    char where[64];
+    if (place == INT_MAX)
+        snprintf(where, sizeof where, "output matrix");
+    else if (place == PLACE_EMBEDDING)
+        snprintf(where, sizeof where, "token embeddings");
+    else
+        snprintf(where, sizeof where, "%slayer %d", parts[part], layer);
+    return error_set(
+        err, PI_ERR_RANGE,
+        "values are NaN or infinite: %s: they begin in the %s; check the weights of the "
+        "model",
+        gguf_path(c->model->file), where);
+}

@@ -1,0 +1,169 @@
+/* session_edit.c: copying a session, and taking tokens out of its middle.
+ *
+ * A key in the cache is rotated by its position, so a token that moves up by `gap` positions has
+ * its keys rotated back by gap times the frequencies: rotations add up, and a factor that YaRN put
+ * on the key stays on it. Values do not depend on the position. What a token took from those that
+ * are removed stays in it: the rest is not computed again, which is the point. */
+#include <math.h>
+#include <string.h>
+
+#include "context.h"
+#include "mem.h"
+
+/* ---- copying --------------------------------------------------------------------------------- */
+
+static void copy_layer(engine_session *to, const engine_session *from, int layer, size_t n) {
+    for (int h = 0; h < to->context->model->layers[layer].hp.n_head_kv; h++) {
+        memcpy(kv_cache_k(&to->kv, layer, h, 0), kv_cache_k(&from->kv, layer, h, 0),
+               n * to->kv.row_k);
+        memcpy(kv_cache_v(&to->kv, layer, h, 0), kv_cache_v(&from->kv, layer, h, 0),
+               n * to->kv.row_v);
+    }
+}
+
+static pi_status check_copy(const engine_session *to, const engine_session *from, int64_t length,
+                            pi_error *err) {
+    if (to->context != from->context)
+        return error_set(err, PI_ERR_ARG,
+                         "cannot copy: sessions of two contexts: save the session and load it");
+    if (length < 0 || length > from->length)
+        return error_set(err, PI_ERR_RANGE, "cannot copy: %lld tokens: the session has %lld",
+                         (long long)length, (long long)from->length);
+    if (length > to->kv.n_ctx)
+        return error_set(err, PI_ERR_LIMIT,
+                         "cannot copy: %lld tokens: the other session has room for %lld",
+                         (long long)length, (long long)to->kv.n_ctx);
+    return context_check_process(to->context, "copy", err);
+}
+
+pi_status engine_session_copy(engine_session *to, const engine_session *from, int64_t length,
+                              pi_error *err) {
+    const engine_context *c = to->context;
+    pi_status status = check_copy(to, from, length, err);
+    if (status == PI_OK && !c->plan) status = context_unusable(c, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < c->model->hp.n_layer && to != from; i++)
+        if (!context_kv_on_gpu(c, i)) copy_layer(to, from, i, (size_t)length);
+    if (c->gpu && to != from) status = hybrid_kv_copy(c->gpu, to, from, length, err);
+    to->length = status == PI_OK ? length : 0;
+    if (to->tokens && to != from)
+        memcpy(to->tokens, from->tokens, (size_t)to->length * sizeof *to->tokens);
+    return status;
+}
+
+/* ---- removing -------------------------------------------------------------------------------- */
+
+/* Positions [end, end + n) move to first = end - gap. */
+typedef struct removal {
+    engine_session *session;
+    int64_t first, end, n;
+    float *turn;   /* [n_rot / 2][2]: cos, sin of the way back by the gap */
+    uint8_t *rows; /* of a layer on the GPU: [n][n_head_kv] keys or values; NULL: there is none */
+    float *key;    /* [n_threads][head_dim] */
+} removal;
+
+/* Rotates keys that lie one after the other. */
+static void turn_keys(const removal *r, uint8_t *keys, int64_t n, float *key) {
+    const engine_context *c = r->session->context;
+    const kv_cache *kv = &r->session->kv;
+    const model_hparams *hp = &c->model->hp;
+    if (c->model->arch->rope == ROPE_NONE) return;
+    for (int64_t i = 0; i < n; i++, keys += kv->row_k) {
+        quant_find(kv->type_k)->dequantize(keys, key, hp->head_dim);
+        c->kernels.rope(key, hp->n_rot, r->turn, c->model->arch->rope == ROPE_NEOX);
+        c->kernels.kv_store(key, keys, kv->type_k, hp->head_dim);
+    }
+}
+
+/* Every thread takes heads of layers in the host's memory. */
+static void move_heads(void *arg, int ith, int nth) {
+    const removal *r = arg;
+    engine_context *c = r->session->context;
+    const kv_cache *kv = &r->session->kv;
+    (void)nth;
+    int64_t before = 0; /* heads of earlier layers */
+    int64_t mine = pool_take(c->pool, 1);
+    for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
+        int64_t n_head = context_kv_on_gpu(c, layer) ? 0 : c->model->layers[layer].hp.n_head_kv;
+        for (; mine < before + n_head; mine = pool_take(c->pool, 1)) {
+            int h = (int)(mine - before);
+            uint8_t *keys = kv_cache_k(kv, layer, h, r->first);
+            memmove(keys, kv_cache_k(kv, layer, h, r->end), (size_t)r->n * kv->row_k);
+            turn_keys(r, keys, r->n, r->key + ith * c->model->hp.head_dim);
+            memmove(kv_cache_v(kv, layer, h, r->first), kv_cache_v(kv, layer, h, r->end),
+                    (size_t)r->n * kv->row_v);
+        }
+        before += n_head;
+    }
+}
+
+static pi_status move_device_layer(const removal *r, int layer, pi_error *err) {
+    engine_session *s = r->session;
+    hybrid *gpu = s->context->gpu;
+    int64_t rows = r->n * s->context->model->layers[layer].hp.n_head_kv;
+    for (int values = 0; values < 2; values++) {
+        pi_status status = hybrid_kv_read(gpu, s, layer, values, r->end, r->n, r->rows, err);
+        if (status != PI_OK) return status;
+        if (!values) turn_keys(r, r->rows, rows, r->key);
+        status = hybrid_kv_write(gpu, s, layer, values, r->first, r->n, r->rows, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+static pi_status allocate(removal *r, pi_error *err) {
+    const engine_context *c = r->session->context;
+    const model_hparams *hp = &c->model->hp;
+    const kv_cache *kv = &r->session->kv;
+    int64_t heads = 0;
+    for (int i = 0; i < hp->n_layer; i++)
+        if (context_kv_on_gpu(c, i) && c->model->layers[i].hp.n_head_kv > heads)
+            heads = c->model->layers[i].hp.n_head_kv;
+    size_t row = kv->row_k > kv->row_v ? kv->row_k : kv->row_v;
+    size_t n_floats = (size_t)hp->n_rot + (size_t)pool_size(c->pool) * (size_t)hp->head_dim;
+    size_t n_bytes = n_floats * sizeof(float) + (size_t)(heads * r->n) * row;
+    r->turn = mem_alloc(n_bytes);
+    if (!r->turn) return error_nomem(err, n_bytes, "moving tokens of a session");
+    r->key = r->turn + hp->n_rot;
+    r->rows = (uint8_t *)(r->turn + n_floats);
+    for (int i = 0; i < hp->n_rot / 2; i++) {
+        double angle = -(double)(r->end - r->first) * (double)c->inv_freq[i];
+        r->turn[2 * i] = (float)cos(angle);
+        r->turn[2 * i + 1] = (float)sin(angle);
+    }
+    return PI_OK;
+}
+
+static pi_status check_remove(const engine_session *s, int64_t first, int64_t end, pi_error *err) {
+    if (first < 0 || first > end || end > s->length)
+        return error_set(err, PI_ERR_RANGE,
+                         "cannot remove: tokens %lld to %lld: the session has %lld",
+                         (long long)first, (long long)end, (long long)s->length);
+    if (s->context->model->hp.n_pos && first < end && end < s->length)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot remove: tokens %lld to %lld of %lld: a model with learned "
+                         "positions cannot move those behind; rewind and feed them again",
+                         (long long)first, (long long)end, (long long)s->length);
+    if (!s->context->plan) return context_unusable(s->context, err);
+    return context_check_process(s->context, "remove", err);
+}
+
+pi_status engine_session_remove(engine_session *s, int64_t first, int64_t end, pi_error *err) {
+    engine_context *c = s->context;
+    pi_status status = check_remove(s, first, end < 0 ? s->length : end, err);
+    if (status != PI_OK) return status;
+    if (end < 0) end = s->length;
+    removal r = {.session = s, .first = first, .end = end, .n = s->length - end};
+    if (r.n > 0 && first < end) {
+        status = allocate(&r, err);
+        if (status != PI_OK) return status;
+        pool_run(c->pool, c->n_threads_batch, move_heads, &r);
+        for (int i = 0; i < c->model->hp.n_layer && status == PI_OK; i++)
+            if (context_kv_on_gpu(c, i)) status = move_device_layer(&r, i, err);
+        mem_free(r.turn);
+    }
+    s->length = status == PI_OK ? first + r.n : 0; /* half of it moved: of no use */
+    if (s->tokens && status == PI_OK)
+        memmove(s->tokens + first, s->tokens + end, (size_t)r.n * sizeof *s->tokens);
+    return status;
+}
