@@ -18,7 +18,7 @@ static pi_status check(const pi_model *m, const pi_context_options *o, pi_error 
     if (!m->weights)
         return error_set(err, PI_ERR_ARG,
                          "no weights: context: the model was opened for its vocabulary only");
-    return option_check(o, err);
+    return option_check(m->weights, o, err);
 }
 
 pi_status pi_context_create(const pi_model *m, const pi_context_options *options, pi_context **out,

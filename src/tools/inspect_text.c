@@ -139,7 +139,8 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
         label(out, "calibration");
         fprintf(out, "%" PRId64 " tokens", s->neurons.tokens);
         if (!isnan(s->neurons.loss))
-            fprintf(out, ", perplexity %+.2f%% in the mode that auto takes", 100 * s->neurons.loss);
+            fprintf(out, ", perplexity %+.2f%% in mode %s", 100 * s->neurons.loss,
+                    m->predictor[0] && strcmp(m->predictor, "none") != 0 ? "predict" : "exact");
         fputc('\n', out);
     }
     if (s->has_predictor || m->predictor[0]) {

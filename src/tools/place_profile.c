@@ -273,7 +273,7 @@ static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
     wish.machine = o->cache;
     if (!place_wants_gpu(&wish)) return false;
     if (place_gpu_open(&wish, gpu, &why) == PI_OK) return true;
-    if (why.status != PI_ERR_NOT_FOUND || place_insists_on_gpu(&wish)) say(o, why.message);
+    if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&wish)) say(o, why.message);
     return false;
 }
 

@@ -296,7 +296,7 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
     return status == PI_OK ? prepare_measure(p, FFN_THRESHOLD, from, 1, quality, err) : status;
 }
 
-/* The quality in the mode that `auto` will take, and the loss of the mode that it will judge. */
+/* The quality with what was fitted, unless it loses too much, and the loss that `auto` goes by. */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
     ffn_mode mode = p->thresholds ? FFN_THRESHOLD : has_predictor(p) ? FFN_PREDICT : FFN_EXACT;
