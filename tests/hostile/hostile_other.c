@@ -274,7 +274,7 @@ const hostile_case hostile_other[] = {
     {"a NUL", list_with_nul, "", EVAL, 1,
      "\"260\" is not a token id: list, line 1: give whole numbers separated by white space"},
     {"an escape", list, "\x1b[2J", EVAL, 1,
-     "\"?[2J\" is not a token id: list, line 1: give whole numbers separated by white space"},
+     "\"\\x1B[2J\" is not a token id: list, line 1: give whole numbers separated by white space"},
     {"a text that is no UTF-8", odd_text, "abc \xff\xfe def and so on and on",
      "perplexity -q -m model.gguf -t 1 -f odd -c 8", 1,
      "not a text: byte 4 is not UTF-8: give a file of UTF-8 text"},
