@@ -120,6 +120,18 @@ const char *pi_context_mode(const pi_context *c) {
     return ffn_mode_name(engine_plan(c->engine)->mode);
 }
 
+double pi_context_loss(const pi_context *c) {
+    const plan *p = engine_plan(c->engine);
+    const model_sparse *s = &c->model->weights->sparse;
+    double loss = 0;
+    for (int i = 0; i < p->model->hp.n_layer; i++) {
+        if (p->ffn[i].mode == FFN_THRESHOLD) loss = (double)s->threshold_loss;
+        if (p->ffn[i].mode != FFN_PREDICT) continue;
+        return c->options.plan.set_threshold ? (double)NAN : (double)s->predict_loss;
+    }
+    return loss;
+}
+
 const char *pi_context_kernels(const pi_context *c) {
     return engine_kernels(c->engine)->name;
 }

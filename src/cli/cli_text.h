@@ -49,6 +49,10 @@ void text_print_escaped(FILE *out, const char *s, size_t n_bytes);
 pi_status text_parse_ids(const char *text, size_t n_text, const char *where, int32_t n_vocab,
                          int32_t **tokens, size_t *n_tokens, pi_error *err);
 
+/* A line per token: id and text. */
+pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
+                            pi_error *err);
+
 /* Tokens of a text. *tokens: mem_free. */
 pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
                         int32_t **tokens, size_t *n_tokens, pi_error *err);
