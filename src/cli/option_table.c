@@ -49,15 +49,14 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt, NAMES("prompt", "p"), .argument = "TEXT",
         .help = "prompt; \\n \\r \\t \\\\ \\' \\\" \\xHH are escapes"),
     ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
-        .help =
-            "prompt from a file, without its last newline; standard input when neither is given"),
+        .help = "prompt from a file, less its last newline (default, without -p: standard input)"),
     ROW(FLAG, COMMAND, COMMAND_RUN, no_escape, NAMES("no-escape", NULL),
         .help = "take -p byte for byte"),
     ROW(FLAG, COMMAND, COMMAND_RUN, escape, NAMES("escape", "e"),
         .help = "process escapes in -p (the default)"),
     ROW(INTEGER, COMMAND, COMMAND_RUN, predict, NAMES("predict", "n"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-predict"},
-        .help = "tokens to generate; -1: to the end of text or context"),
+        .help = "tokens to generate; -1: until the text ends or the context is full"),
     ROW(FLAG, COMMAND, COMMAND_RUN, context_shift, NAMES("context-shift", NULL),
         .help = "continue when the context is full: keep the first --keep tokens, drop half of the "
                 "others and compute what is left again (default: the text ends)"),
@@ -67,14 +66,15 @@ const option option_table[] = {
     ROW(FLAG, COMMAND, COMMAND_RUN, verbose_prompt, NAMES("verbose-prompt", NULL),
         .help = "print the prompt's token ids and texts to standard error"),
     ROW(TEXTS, COMMAND, COMMAND_RUN, reverse_prompts, NAMES("reverse-prompt", "r"),
-        .argument = "TEXT", .help = "end after this text, which is shown; may be given repeatedly"),
+        .argument = "TEXT",
+        .help = "stop after this text, which is printed too; may be given several times"),
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt_cache, NAMES("prompt-cache", NULL), .argument = "FILE",
-        .help = "keep what reading the prompt gave in a file: a later prompt that begins alike is "
-                "read from where it differs"),
+        .help = "save the KV state of the prompt in a file; a later run loads the longest common "
+                "prefix and computes only the rest"),
     ROW(FLAG, COMMAND, COMMAND_RUN, prompt_cache_all, NAMES("prompt-cache-all", NULL),
-        .help = "keep the generated tokens in --prompt-cache as well"),
+        .help = "save the generated tokens to --prompt-cache as well"),
     ROW(FLAG, COMMAND, COMMAND_RUN, prompt_cache_ro, NAMES("prompt-cache-ro", NULL),
-        .help = "use --prompt-cache, but do not write it"),
+        .help = "load --prompt-cache, but do not write it"),
     /* eval */
     ROW(TEXT, COMMAND, COMMAND_EVAL, tokens, NAMES("tokens", NULL), .argument = "FILE",
         .help = "token ids separated by white space; - is standard input"),

@@ -108,7 +108,7 @@ static pi_status allocate(engine_context *c, pi_error *err) {
     if (!c->memory)
         return error_set(err, PI_ERR_NOMEM,
                          "out of memory: working buffers for batches of %d tokens: %zu bytes could "
-                         "not be allocated; use a smaller batch (-b)",
+                         "not be allocated; use a smaller batch",
                          c->n_batch, c->n_memory);
     carver real = {.base = c->memory};
     carve_all(c, &real);
@@ -140,8 +140,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     c->type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->kernels))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "no such instructions: %s kernels: this processor cannot run them; use "
-                         "--kernels auto",
+                         "%s kernels are not supported by this CPU",
                          cpu_tier_name(o->tier));
     return PI_OK;
 }
@@ -312,12 +311,12 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
                                 pi_error *err) {
     *out = NULL;
     if (n_ctx < 1 || n_ctx > INT32_MAX)
-        return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more (-c)",
+        return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more",
                          (long long)n_ctx);
     if (c->model->hp.n_pos && n_ctx > c->model->hp.n_pos)
         return error_set(err, PI_ERR_LIMIT,
                          "context too long: %lld tokens: %s has learned %d positions; use a "
-                         "smaller context (-c)",
+                         "smaller context",
                          (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
     if (!c->plan) return context_unusable(c, err);
     engine_session *s = mem_calloc(1, sizeof *s);

@@ -197,7 +197,7 @@ static pi_status check_input(const engine_context *c, const engine_input *in, pi
         return error_set(
             err, PI_ERR_LIMIT,
             "context is full: forward: %lld tokens there and %d new ones do not fit into "
-            "%lld; use a larger context (-c)",
+            "%lld; use a larger context",
             (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
     return check_tokens(c, in, err);
 }

@@ -44,7 +44,7 @@ pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_
         kv_cache_free(kv);
         return error_set(err, PI_ERR_NOMEM,
                          "out of memory: KV cache of %lld tokens: %zu bytes could not be "
-                         "allocated; use a smaller context (-c)",
+                         "allocated; use a smaller context",
                          (long long)n_ctx, total);
     }
     return PI_OK;

@@ -250,7 +250,7 @@ static pi_status unknown_pre(gguf_string name, pi_error *err) {
     known[used] = '\0';
     int shown = name.n_bytes < 64 ? (int)name.n_bytes : 64;
     return error_set(err, PI_ERR_UNSUPPORTED,
-                     "unknown pre-tokenizer: %.*s: use --pre with one of: %s", shown, name.data,
+                     "unknown pre-tokenizer: %.*s: override it with one of: %s", shown, name.data,
                      known);
 }
 

@@ -318,7 +318,7 @@ pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_e
         place_machine_find("cpu-only", out);
         if (!o->measure)
             say(o, "this machine was not measured: figures of a desktop with DDR4 are taken; "
-                   "--measure finds its own");
+                   "measuring it gives its own");
     }
     if (status == PI_OK && o->measure) {
         status = measure(o, &out->device[PLACE_CPU], err);
@@ -329,6 +329,6 @@ pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_e
     }
     if (status == PI_OK && !o->profile) add_own_gpu(o, out);
     if (status == PI_OK && !out->has_gpu)
-        say(o, "no GPU: everything is on the CPU; --profile describes another machine");
+        say(o, "no GPU: everything is on the CPU; a profile describes another machine");
     return status;
 }

@@ -257,7 +257,7 @@ static void test_prompt_caches_that_are_refused(void **state) {
     }
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache good -ctk f32"), 1);
     assert_err(
-        "powerinfer: saved with other cache types: good: use the same -ctk and -ctv, or name "
+        "powerinfer: saved with other cache types: good: use the same types, or name "
         "another file\n");
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache no/such/folder"), 1);
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache ."), 1);

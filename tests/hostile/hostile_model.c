@@ -334,7 +334,7 @@ const hostile_case hostile_model[] = {
      "with PCRE2 to use byte-level BPE vocabularies"},
 #endif
     {"unknown pre-tokenizer", pre, "gpt-5", TOKENIZE, 1,
-     "unknown pre-tokenizer: gpt-5: use --pre with one of: *"},
+     "unknown pre-tokenizer: gpt-5: override it with one of: *"},
 
     {"second part is missing", split_alone, "0 2 21", FIRST, 1,
      "part 2 of 2: cannot open file: part-00002-of-00002.gguf: No such file or directory"},

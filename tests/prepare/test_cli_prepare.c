@@ -18,7 +18,7 @@ static void test_command_lines(void **state) {
     assert_wrong("$PI prepare $M", "powerinfer: no output: prepare: name a file with -o\n");
     assert_wrong(
         "$PI prepare $M -o o.gguf -q --predictor best",
-        "powerinfer: unknown predictor: --predictor: best: choose auto, none, sign, lowrank or "
+        "powerinfer: unknown predictor: best: choose auto, none, sign, lowrank or "
         "relu_mlp\n");
     assert_wrong("cp $M a.gguf; $PI prepare --undo a.gguf -o o.gguf",
                  "powerinfer: not a prepared model: a.gguf: there is nothing to undo\n");
