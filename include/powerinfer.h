@@ -280,8 +280,8 @@ PI_API void pi_context_get_counters(const pi_context *context, pi_counters *coun
 PI_API const char *pi_context_kernels(const pi_context *context);
 /* The mode that most feed-forward layers run in: "dense", "exact", "predict", "threshold". */
 PI_API const char *pi_context_mode(const pi_context *context);
-/* Relative rise of the perplexity in the mode in use, as measured when the model was prepared: 0.004
- * for 0.4%; 0: lossless; NAN: not known (not measured, or not with this threshold). */
+/* Relative rise of the perplexity in the mode in use, as measured when the model was prepared:
+ * 0.004 for 0.4%; 0: lossless; NAN: not known (not measured, or not with this threshold). */
 PI_API double pi_context_loss(const pi_context *context);
 PI_API int32_t pi_context_threads(const pi_context *context);
 

@@ -39,7 +39,8 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     engine_options engine = {0};
     if (status == PI_OK) engine = option_engine(o);
     if (status == PI_OK && !cpu_kernels_get(engine.tier, &kernels))
-        status = error_set(err, PI_ERR_UNSUPPORTED, "%s kernels are not supported by this CPU",
+        status = error_set(err, PI_ERR_UNSUPPORTED,
+                           "not supported by this CPU: %s kernels: choose auto",
                            cpu_tier_name(engine.tier));
     if (status == PI_OK) status = choose_cuts(m, o, &engine, &fit, err);
     if (status == PI_OK) status = plan_create(m, &kernels, &engine.plan, &p, err);

@@ -66,12 +66,12 @@ static pi_status read_request(preparation *p, pi_error *err) {
         status = error_set(err, PI_ERR_ARG, "bad recall: %g: choose 0 to 1, such as 0.98",
                            o->recall);
     if (status == PI_OK && !(o->max_loss >= 0))
-        status = error_set(err, PI_ERR_ARG, "bad largest loss: choose 0 or more");
+        status = error_set(err, PI_ERR_ARG, "bad loss: %g: choose 0 or more", o->max_loss);
     if (status == PI_OK && o->type && !quant_mix_find(o->type)) {
         char known[256];
         quant_mix_list(known, sizeof known);
-        status = error_set(err, PI_ERR_ARG, "unknown type: %.40s: choose one of %s",
-                           o->type, known);
+        status = error_set(err, PI_ERR_ARG, "unknown type: %.40s: choose one of %s", o->type,
+                           known);
     }
     p->predictor_type = QUANT_Q4_0;
     if (status == PI_OK && o->predictor_type)
@@ -144,7 +144,8 @@ static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi
     pi_quantize_options options = pi_quantize_default_options();
     if (gguf_is_pwri(f) || gguf_find(f, SPARSE_KEY_VERSION))
         return error_set(err, PI_ERR_ARG,
-                         "already prepared: %.300s: only ordinary models can be quantized on the way: undo it first",
+                         "already prepared: %.300s: only ordinary models can be quantized on the "
+                         "way: undo it first",
                          p->in_path);
     pi_status status = keep_downs(f, &downs, &options.n_tensor_types, err);
     if (status == PI_OK) status = file_scratch_create(p->out_path, &s->quantized, err);

@@ -73,7 +73,8 @@ static pi_status read_request(quantization *q, pi_error *err) {
     r->has_output_type = o->output_type != NULL;
     r->has_embedding_type = o->embedding_type != NULL;
     if (o->output_type)
-        status = quant_mix_find_type(o->output_type, "type of the output matrix", &r->output_type, err);
+        status = quant_mix_find_type(o->output_type, "type of the output matrix", &r->output_type,
+                                     err);
     if (o->embedding_type && status == PI_OK)
         status = quant_mix_find_type(o->embedding_type, "type of the embeddings",
                                      &r->embedding_type, err);

@@ -257,7 +257,8 @@ static void test_output_that_cannot_be_written(void **state) {
     assert_contains("err", "powerinfer: writing failed: standard output: No space left on device");
     assert_int_equal(sh(RUN "-p abc -n 8 >&-"), 1);
     /* A reader that goes: quiet, long before the million tokens are there. */
-    assert_int_equal(sh("{ " RUN "-q -p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
+    assert_int_equal(sh("{ " RUN
+                        "-q -p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
                         ">ten"),
                      0);
     assert_err("");

@@ -209,8 +209,7 @@ const hostile_case hostile_other[] = {
 
     {"base run of text", base_text, "once upon a time, and no base run", KL, 1,
      "not a base run: base: write one first"},
-    {"empty base run", base_text, "", KL, 1,
-     "not a base run: base: 0 bytes: write one first"},
+    {"empty base run", base_text, "", KL, 1, "not a base run: base: 0 bytes: write one first"},
     {"base run cut in its header", base_of, "cut 20", KL, 1,
      "not a base run: base: 20 bytes: write one first"},
     {"base run cut in its data", base_of, "cut -2", KL, 1,

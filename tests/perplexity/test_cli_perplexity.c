@@ -86,7 +86,8 @@ static void test_base_runs(void **state) {
     assert_int_equal(sh(RUN "-f text --kl-divergence-base base --kl-divergence"), 0);
     assert_contains("out", "\nsame best token   100.000%\n");
     fails(RUN "-c 33 --kl-divergence-base base --kl-divergence",
-          "powerinfer: the base run has other windows: base: it was made with 32 tokens, not as llama.cpp's\n");
+          "powerinfer: the base run has other windows: base: it was made with 32 tokens, not as "
+          "llama.cpp's\n");
     fails(RUN "--kl-divergence-base text --kl-divergence",
           "powerinfer: not a base run: text: write one first\n");
     assert_int_equal(sh("head -c 5000 base >cut"), 0);

@@ -115,7 +115,7 @@ static void test_requests(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "bad recall");
     o = good;
     o.max_loss = -1;
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "bad largest loss");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "bad loss");
     o = good;
     o.n_threads = -1;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "threads");
