@@ -124,7 +124,7 @@ static void test_requests(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "bad calibration window");
     o = good;
     o.calibration_tokens = 100;
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "--calibration-tokens");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "too few calibration tokens");
     /* Q4_K has blocks of 256, rows of ffn_down_t 64: F16 takes its place, as in quantize */
     o = good;
     o.down_type = "q4_k";
