@@ -269,11 +269,13 @@ const option option_table[] = {
     /* engine */
     ROW(CHOICE, ENGINE, PLANNED, mode, NAMES("mode", NULL), .argument = "MODE",
         .choices = "auto|dense|exact|predict|threshold", .standard = "auto",
-        .help = "how feed-forward layers are computed; auto: the fastest within --max-loss"),
+        .help = "how feed-forward layers are computed; auto: the fastest within --max-loss; any "
+                "other is an error when the model has no data for it"),
     ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", NULL), .argument = "DEVICE",
         .choices = "auto|cpu|cuda|hip|sim", .standard = "auto",
         .help = "where to compute; auto: on the GPU, if there is one, what fits there, the rest on "
-                "the CPU; sim: a simulated GPU, for tests"),
+                "the CPU; a device that is named but cannot be used is an error; sim: a simulated "
+                "GPU, for tests"),
     ROW(CHOICE, ENGINE, COMPUTE | COMMAND_INSPECT, kernels, NAMES("kernels", NULL),
         .argument = "TIER", .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
         .help = "instruction set; scalar keeps activations in float: slow and exact"),
