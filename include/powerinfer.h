@@ -154,7 +154,7 @@ typedef enum pi_kernels {
 } pi_kernels;
 
 typedef enum pi_mode { /* how the feed-forward layers are computed; see docs/sparse.md */
-                       PI_MODE_AUTO,     /* the fastest whose measured loss is within max_loss */
+                       PI_MODE_AUTO,     /* the fastest by a fixed cost, loss within max_loss */
                        PI_MODE_DENSE,    /* everything */
                        PI_MODE_EXACT,    /* skips what an activation of zero makes useless */
                        PI_MODE_PREDICT,  /* computes the neurons that a predictor chooses */
@@ -179,12 +179,13 @@ typedef struct pi_context_options {
     int32_t n_batch;         /* most tokens in one pass over the weights; default 512 */
     int32_t n_logits;        /* most rows of logits kept at once; 0: n_batch, within 64 MB */
     pi_kernels kernels;
-    pi_mode mode;    /* a model that lacks what a mode needs runs in an exact one */
+    pi_mode mode;    /* layers that lack what a mode needs run in an exact one */
     float max_loss;  /* for PI_MODE_AUTO: relative rise of perplexity; default 0.01, 1% */
     float threshold; /* of predictor scores, instead of the model's; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the KV cache of sessions; default F16 */
-    /* Any GPU takes what fits; without one, or from when something goes wrong with it, the
-     * processor does all (see pi_context_get_placement). */
+    /* The GPU takes what fits. With PI_DEVICE_AUTO the CPU does all when there is none or it cannot
+     * be used (see pi_context_get_placement); a device that is named is used or is an error. One
+     * that is lost later is given up in both cases. */
     pi_device_choice device;
     uint64_t vram_budget; /* bytes of GPU memory, 0: none; PI_VRAM_FREE (default): what is free now,
                              less a margin */
@@ -200,8 +201,10 @@ typedef struct pi_context_options {
 
 PI_API pi_context_options pi_context_default_options(void);
 
-/* PI_ERR_ARG, PI_ERR_UNSUPPORTED (kernels this processor lacks), PI_ERR_NOMEM. What goes wrong with
- * a GPU is no error. */
+/* PI_ERR_ARG, PI_ERR_NOMEM. What was asked for by name and cannot be had is an error, never
+ * replaced in silence: PI_ERR_UNSUPPORTED for kernels that this CPU lacks and for a mode that no
+ * layer of the model has the data for; PI_ERR_NOT_FOUND, PI_ERR_LIMIT (memory), PI_ERR_DEVICE and
+ * their like for a device. The auto choices never fail for these reasons. */
 PI_API pi_status pi_context_create(const pi_model *model, const pi_context_options *options,
                                    pi_context **out, pi_error *err);
 /* All sessions of the context must be gone. */
@@ -278,6 +281,9 @@ PI_API void pi_context_get_counters(const pi_context *context, pi_counters *coun
 PI_API const char *pi_context_kernels(const pi_context *context);
 /* The mode that most feed-forward layers run in: "dense", "exact", "predict", "threshold". */
 PI_API const char *pi_context_mode(const pi_context *context);
+/* Relative rise of the perplexity in the mode in use, as measured when the model was prepared:
+ * 0.004 for 0.4%; 0: lossless; NAN: not known (not measured, or not with this threshold). */
+PI_API double pi_context_loss(const pi_context *context);
 PI_API int32_t pi_context_threads(const pi_context *context);
 
 /* ---- sampling ------------------------------------------------------------------------------- */

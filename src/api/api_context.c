@@ -18,7 +18,7 @@ static pi_status check(const pi_model *m, const pi_context_options *o, pi_error 
     if (!m->weights)
         return error_set(err, PI_ERR_ARG,
                          "no weights: context: the model was opened for its vocabulary only");
-    return option_check(o, err);
+    return option_check(m->weights, o, err);
 }
 
 pi_status pi_context_create(const pi_model *m, const pi_context_options *options, pi_context **out,
@@ -86,6 +86,18 @@ void pi_context_cancel(pi_context *c) {
 }
 const char *pi_context_mode(const pi_context *c) {
     return ffn_mode_name(engine_plan(c->engine)->mode);
+}
+
+double pi_context_loss(const pi_context *c) {
+    const plan *p = engine_plan(c->engine);
+    const model_sparse *s = &c->model->weights->sparse;
+    double loss = 0;
+    for (int i = 0; i < p->model->hp.n_layer; i++) {
+        if (p->ffn[i].mode == FFN_THRESHOLD) loss = (double)s->threshold_loss;
+        if (p->ffn[i].mode != FFN_PREDICT) continue;
+        return c->options.plan.set_threshold ? (double)NAN : (double)s->predict_loss;
+    }
+    return loss;
 }
 
 const char *pi_context_kernels(const pi_context *c) {

@@ -1,5 +1,6 @@
 /* api_placement.c: from a user's wish for a GPU to a context that has one, or does without and
- * knows why. Only what would be wrong on the processor too is an error here. */
+ * knows why. Without one is an error only when the device was named: `auto`, a budget and a number
+ * of layers say what to do with a GPU if there is one. */
 #include <assert.h>
 #include <string.h>
 
@@ -100,9 +101,9 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
         log_layers(c);
         return PI_OK;
     }
+    if (o->device != PI_DEVICE_AUTO) return error_set(err, why.status, "%s", why.message);
     /* By default a GPU is taken when there is one; that there is none needs no reason. */
-    if (why.status == PI_ERR_NOT_FOUND && !place_insists_on_gpu(o))
-        why = (pi_error){.status = PI_OK};
+    if (why.status == PI_ERR_NOT_FOUND && !place_expects_gpu(o)) why = (pi_error){.status = PI_OK};
     return leave_gpu(c, &why, err);
 }
 

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
 
 #include "pool.h"
 
@@ -149,6 +152,36 @@ static int own_quota(void) {
     }
     fclose(f);
     return quota;
+}
+
+/* Files count in KiB ("107520K"). A cache of instructions alone holds no weights. */
+uint64_t cpu_topology_cache(const char *devices) {
+    enum { LEVELS = 8 }; /* index0 and up; four today */
+    uint64_t largest = 0;
+    for (int i = 0; i < LEVELS; i++) {
+        char path[TOPOLOGY_PATH_MAX], line[64];
+        snprintf(path, sizeof path, "%s/system/cpu/cpu0/cache/index%d/type", devices, i);
+        if (!read_line(path, line, sizeof line) || strncmp(line, "Instruction", 11) == 0) continue;
+        snprintf(path, sizeof path, "%s/system/cpu/cpu0/cache/index%d/size", devices, i);
+        if (!read_line(path, line, sizeof line)) continue;
+        char *end;
+        uint64_t bytes = strtoull(line, &end, 10);
+        bytes *= *end == 'K' ? 1024 : *end == 'M' ? 1048576 : 1;
+        if (bytes > largest) largest = bytes;
+    }
+    return largest;
+}
+
+uint64_t cpu_cache_bytes(void) {
+#ifdef __APPLE__
+    static const char *const names[] = {"hw.l3cachesize", "hw.perflevel0.l2cachesize"};
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes = 0;
+        size_t n = sizeof bytes;
+        if (sysctlbyname(names[i], &bytes, &n, NULL, 0) == 0 && bytes > 0) return bytes;
+    }
+#endif
+    return cpu_topology_cache("/sys/devices");
 }
 
 static void own_affinity(cpu_set *set) {

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { CPU_TOPOLOGY_MAX = 4096 }; /* logical processors; NR_CPUS of large kernels is 8192 at most */
 
@@ -23,6 +24,12 @@ int cpu_topology_cores(const char *devices, const cpu_set *allowed);
 /* CPU time that the group `group` ("/a/b") below `root` (/sys/fs/cgroup) and the groups above it
  * grant, in processors rounded down, at least 1; 0: no limit. */
 int cpu_topology_quota(const char *root, const char *group);
+
+/* Bytes of the largest data cache that the first core reads through (the last level is shared by
+ * several), described by the folder `devices`; 0: unknown. */
+uint64_t cpu_topology_cache(const char *devices);
+/* The same of this machine. */
+uint64_t cpu_cache_bytes(void);
 
 /* Logical processors that this process may use, quota respected; at least 1. */
 int cpu_count_available(void);

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "printable.h"
+
 static const char *const status_names[] = {
 #define STATUS_NAME(name, text) #name,
     PI_STATUS_LIST(STATUS_NAME)
@@ -31,28 +33,23 @@ const char *pi_status_text(pi_status status) {
     return (unsigned)status < PI_STATUS_COUNT ? status_texts[status] : "unknown";
 }
 
-/* One line, printable: names from files may hold anything. Bytes >= 0x80 are kept (UTF-8). */
-static void make_printable(char *s) {
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c < 0x20 || c == 0x7f) *s = '?';
-    }
-}
-
 enum {
     LONG_MESSAGE = 8192, /* bytes; two paths of PATH_MAX nearly */
-    REASON_ROOM = 128    /* what strerror says */
+    REASON_ROOM = 128,   /* what strerror says */
+    MESSAGE_ROOM = LONG_MESSAGE + sizeof((pi_error *)0)->message + REASON_ROOM
 };
 
 static bool continues_character(char c) {
     return ((unsigned char)c & 0xC0) == 0x80; /* UTF-8 */
 }
 
-/* Keeps the beginning and the end of a text that is too long, whole characters of both. */
-static void store_message(pi_error *err, pi_status status, char *text) {
+/* On one line and printable: names from files may hold anything. Keeps the beginning and the end of
+ * a text that is too long, whole characters of both. */
+static void store_message(pi_error *err, pi_status status, const char *unescaped) {
     static const char gap[] = "...";
-    size_t n = strlen(text), room = sizeof err->message - 1;
-    make_printable(text);
+    char text[4 * MESSAGE_ROOM];
+    size_t n = printable_copy(text, sizeof text, unescaped, strlen(unescaped));
+    size_t room = sizeof err->message - 1;
     err->status = status;
     if (n <= room) {
         memcpy(err->message, text, n + 1);

@@ -13,8 +13,8 @@
 #endif
 
 /* Stores status and message when `err` is not NULL, and returns `status`, so that a failing
- * function can end with `return error_set(err, ...)`. Control bytes in the formatted text become
- * '?', so that a hostile name from a file cannot break the line. */
+ * function can end with `return error_set(err, ...)`. What is not
+ * printable in the formatted text is escaped, so that a hostile name cannot break the line. */
 pi_status error_set(pi_error *err, pi_status status, const char *format, ...) BASE_PRINTF(3, 4);
 
 /* As error_set, with ": strerror(errno_value)" appended; PI_ERR_IO (ENOMEM gives PI_ERR_NOMEM). */

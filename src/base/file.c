@@ -226,7 +226,7 @@ pi_status file_map_lock(const file_map *map, progress *report, pi_error *err) {
     (void)getrlimit(RLIMIT_MEMLOCK, &limit);
     return error_set(err, PI_ERR_IO,
                      "cannot lock %zu bytes in memory: the limit is %llu KiB: raise it with "
-                     "`ulimit -l`, or do not lock them",
+                     "`ulimit -l` or do not lock them",
                      map->size, (unsigned long long)limit.rlim_cur / 1024);
 }
 

@@ -4,6 +4,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "printable.h"
 
 enum { LOG_LINE_MAX = 1024 }; /* bytes, the NUL included */
 
@@ -26,9 +29,7 @@ void log_line(log_level level, const char *format, ...) {
     va_end(args);
     if (n < 0) return;
     /* Names from files end up here: they must not forge lines or move the cursor. */
-    for (char *p = line; *p; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c < 0x20 || c == 0x7f) *p = '?';
-    }
-    current_sink(current_user, level, line);
+    char shown[4 * LOG_LINE_MAX];
+    printable_copy(shown, sizeof shown, line, strlen(line));
+    current_sink(current_user, level, shown);
 }

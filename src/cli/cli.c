@@ -11,6 +11,7 @@
 #include "dynlib.h"
 #include "file.h"
 #include "log.h"
+#include "printable.h"
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 
@@ -49,12 +50,15 @@ int cli_wrong(const char *format, ...) {
 }
 
 void cli_say(const cli_options *o, const char *format, ...) {
+    enum { ROOM = 4096 };
+    char line[ROOM];
     if (o->quiet) return;
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    printable_print(stderr, line, strlen(line));
+    fputc('\n', stderr);
 }
 
 static void print_log_line(void *user, log_level level, const char *line) {

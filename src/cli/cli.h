@@ -9,8 +9,9 @@
 
 enum {
     EXIT_DONE = 0,
-    EXIT_WORK = 1, /* the work failed */
-    EXIT_USAGE = 2 /* the command line was wrong */
+    EXIT_WORK = 1,    /* the work failed */
+    EXIT_USAGE = 2,   /* the command line was wrong */
+    EXIT_SIGNAL = 128 /* plus the number of the signal that ended the work, as shells count */
 };
 
 enum { CLI_CONTEXT_DEFAULT = 8192 }; /* tokens; longer contexts only when asked for */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "printable.h"
 
 enum { PIECE_GUESS = 256 }; /* bytes; longer tokens cost a second call */
 
@@ -68,26 +69,6 @@ static bool is_continuation(char c) {
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* Overlong forms, surrogates and code points above U+10FFFF have a second byte that gives them away
- * (Unicode table 3-7). */
-static bool is_second_byte(unsigned char lead, unsigned char second) {
-    if (lead == 0xe0) return second >= 0xa0;
-    if (lead == 0xed) return second <= 0x9f;
-    if (lead == 0xf0) return second >= 0x90;
-    if (lead == 0xf4) return second <= 0x8f;
-    return true;
-}
-
-size_t text_sequence(const char *s, size_t n_bytes) {
-    size_t length = sequence_length((unsigned char)s[0]);
-    if (length == 0 || length > n_bytes) return 0;
-    for (size_t i = 1; i < length; i++) {
-        if (!is_continuation(s[i])) return 0;
-    }
-    if (length > 1 && !is_second_byte((unsigned char)s[0], (unsigned char)s[1])) return 0;
-    return length;
-}
-
 size_t text_complete(const char *s, size_t n_bytes) {
     for (size_t back = 1; back <= 3 && back <= n_bytes; back++) {
         size_t at = n_bytes - back;
@@ -145,25 +126,14 @@ size_t text_unescape(char *s, size_t n_bytes) {
 }
 
 void text_print_escaped(FILE *out, const char *s, size_t n_bytes) {
-    for (size_t i = 0; i < n_bytes;) {
-        size_t length = text_sequence(s + i, n_bytes - i);
-        unsigned char c = (unsigned char)s[i];
-        if (c == '\n') {
-            fputs("\\n", out);
-        } else if (c == '\r') {
-            fputs("\\r", out);
-        } else if (c == '\t') {
-            fputs("\\t", out);
-        } else if (c == '\'' || c == '\\') {
-            fprintf(out, "\\%c", c);
-        } else if (length == 0 || c < 0x20 || c == 0x7f) {
-            fprintf(out, "\\x%02X", c);
-            length = 1;
-        } else {
-            fwrite(s + i, 1, length, out);
-        }
-        i += length;
+    size_t from = 0;
+    for (size_t i = 0; i < n_bytes; i++) {
+        if (s[i] != '\'' && s[i] != '\\') continue;
+        printable_print(out, s + from, i - from);
+        fputc('\\', out);
+        from = i;
     }
+    printable_print(out, s + from, n_bytes - from);
 }
 
 static bool is_space(char c) {
@@ -245,5 +215,21 @@ pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, 
         mem_free(*tokens);
         *tokens = NULL;
     }
+    return status;
+}
+
+pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
+                            pi_error *err) {
+    text_buffer piece = {.data = NULL};
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < n && status == PI_OK; i++) {
+        piece.used = 0;
+        status = text_append_token(&piece, model, tokens[i], true, err);
+        if (status != PI_OK) break;
+        fprintf(out, "%6d -> '", (int)tokens[i]);
+        text_print_escaped(out, piece.data, piece.used);
+        fputs("'\n", out);
+    }
+    text_free(&piece);
     return status;
 }

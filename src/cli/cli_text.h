@@ -36,20 +36,22 @@ void text_list_free(text_list *l); /* a zeroed one is fine */
 pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
                             pi_error *err);
 
-/* Bytes of the UTF-8 sequence that begins at s[0], n >= 1; 0: none begins here, or not whole. */
-size_t text_sequence(const char *s, size_t n_bytes);
 /* How many bytes can be shown now: all but a sequence at the end that has only begun. */
 size_t text_complete(const char *s, size_t n_bytes);
 
 /* Replaces \n \r \t \\ \' \" \xHH in place and returns the new length; others stay as they are. */
 size_t text_unescape(char *s, size_t n_bytes);
-/* Writes text on one line: quotes, control bytes and bad UTF-8 as escapes. */
+/* Writes text on one line: quotes, and what is not printable, as escapes. */
 void text_print_escaped(FILE *out, const char *s, size_t n_bytes);
 
 /* Token ids separated by white space, each within [0, n_vocab). `where` names the text in messages.
  * *tokens: mem_free. At least one id. PI_ERR_FORMAT, PI_ERR_RANGE, PI_ERR_NOMEM. */
 pi_status text_parse_ids(const char *text, size_t n_text, const char *where, int32_t n_vocab,
                          int32_t **tokens, size_t *n_tokens, pi_error *err);
+
+/* A line per token: id and text. */
+pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
+                            pi_error *err);
 
 /* Tokens of a text. *tokens: mem_free. */
 pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,

@@ -45,8 +45,8 @@ static pi_status set_up(job *j, pi_error *err) {
     if (n_ctx == 0) n_ctx = j->info.n_ctx_train > 0 ? j->info.n_ctx_train : CLI_CONTEXT_DEFAULT;
     if ((int64_t)j->n_tokens > n_ctx) {
         return error_set(err, PI_ERR_LIMIT,
-                         "%zu tokens do not fit a context of %" PRId64
-                         ": --ctx-size: give a larger one or fewer tokens",
+                         "%zu tokens do not fit into a context of %" PRId64
+                         ": give a larger one with -c, or fewer tokens",
                          j->n_tokens, n_ctx);
     }
     pi_context_options options = cli_context_options(o, (int32_t)j->n_tokens);
@@ -94,9 +94,11 @@ static pi_status evaluate(job *j, pi_error *err) {
     status = file_writer_commit(j->writer, err);
     double seconds = clock_seconds() - start;
     if (status == PI_OK) {
-        cli_say(j->options, "%zu tokens, %.1f tokens/s, %s kernels, %d threads", j->n_tokens,
-                seconds > 0 ? (double)j->n_tokens / seconds : 0, pi_context_kernels(j->context),
-                (int)pi_context_threads(j->context));
+        cli_say(j->options, "%zu token%s, %.1f tokens/s, mode %s, %s kernels, %d thread%s",
+                j->n_tokens, j->n_tokens == 1 ? "" : "s",
+                seconds > 0 ? (double)j->n_tokens / seconds : 0, pi_context_mode(j->context),
+                pi_context_kernels(j->context), (int)pi_context_threads(j->context),
+                pi_context_threads(j->context) == 1 ? "" : "s");
     }
     return status;
 }

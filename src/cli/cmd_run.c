@@ -3,16 +3,15 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "clock.h"
 #include "file.h"
 #include "generate.h"
-#include "json_writer.h"
 #include "mem.h"
 #include "prompt_cache.h"
+#include "run_report.h"
 #include "sampling.h"
 #include "signals.h"
 
@@ -30,6 +29,7 @@ typedef struct job {
     pi_sampler *sampler;
     prompt_cache cache;
     int32_t n_cached; /* tokens of the prompt that came from the cache */
+    int32_t n_ctx;    /* tokens of the context */
     text_list stops;
     double load_seconds;
 } job;
@@ -79,8 +79,9 @@ static pi_status tokenize_prompt(job *j, pi_error *err) {
     return PI_OK;
 }
 
-/* Tokens that the session has room for: the context, or less when fewer will be needed. */
-static pi_status choose_context(const job *j, int32_t *n_ctx, pi_error *err) {
+/* The size of the context, and how many tokens the session is made for: as many, or fewer when no
+ * more will be needed. */
+static pi_status choose_context(job *j, int32_t *n_session, pi_error *err) {
     const cli_options *o = j->options;
     int64_t size = o->ctx_size;
     if (size <= 0) {
@@ -89,15 +90,25 @@ static pi_status choose_context(const job *j, int32_t *n_ctx, pi_error *err) {
     }
     if ((int64_t)j->n_tokens > size) {
         return error_set(err, PI_ERR_LIMIT,
-                         "the prompt has %zu tokens but the context holds %lld: --ctx-size: give a "
-                         "larger one or a shorter prompt",
+                         "the prompt has %zu tokens but the context holds %lld: give a larger one "
+                         "with -c, or a shorter prompt",
                          j->n_tokens, (long long)size);
     }
+    j->n_ctx = (int32_t)size;
     if (o->predict >= 0 && (int64_t)j->n_tokens + o->predict < size) {
         size = (int64_t)j->n_tokens + o->predict;
     }
-    *n_ctx = (int32_t)size;
+    *n_session = (int32_t)size;
     return PI_OK;
+}
+
+/* Tokens that a shift of the context keeps, as llama.cpp counts them: BOS on top of N, and never
+ * more than the prompt. */
+static int32_t keep_count(const job *j) {
+    int64_t n_prompt = (int64_t)j->n_tokens, keep = j->options->keep;
+    if (keep < 0 || keep > n_prompt) return (int32_t)n_prompt;
+    bool bos = j->info.add_bos && j->tokens[0] == j->info.token_bos;
+    return (int32_t)(bos && keep < n_prompt ? keep + 1 : keep);
 }
 
 static pi_status set_up(job *j, pi_error *err) {
@@ -107,14 +118,17 @@ static pi_status set_up(job *j, pi_error *err) {
     pi_model_get_info(j->model, &j->info);
     status = tokenize_prompt(j, err);
     if (status != PI_OK) return status;
-    int32_t n_ctx = 0;
-    status = choose_context(j, &n_ctx, err);
+    if (j->options->verbose_prompt)
+        status = text_print_tokens(stderr, j->model, j->tokens, j->n_tokens, err);
     if (status != PI_OK) return status;
-    pi_context_options context_options = cli_context_options(j->options, n_ctx);
+    int32_t n_session = 0;
+    status = choose_context(j, &n_session, err);
+    if (status != PI_OK) return status;
+    pi_context_options context_options = cli_context_options(j->options, n_session);
     context_options.n_logits = 1;
     status = pi_context_create(j->model, &context_options, &j->context, err);
     if (status != PI_OK) return status;
-    status = pi_session_create(j->context, n_ctx, &j->session, err);
+    status = pi_session_create(j->context, n_session, &j->session, err);
     if (status != PI_OK) return status;
     status = prompt_cache_load(&j->cache, j->options, j->session, j->tokens, (int32_t)j->n_tokens,
                                &j->n_cached, err);
@@ -135,84 +149,37 @@ static void tear_down(job *j) {
     mem_free(j->prompt);
 }
 
-/* ---- reporting ------------------------------------------------------------------------------- */
+/* ---- the text -------------------------------------------------------------------------------- */
 
-static double rate(double count, double seconds) {
-    return seconds > 0 ? count / seconds : 0;
+/* Ends the text's line, so that neither a message nor a shell's prompt begins in it. */
+static void end_line(generation *g) {
+    if (!g->stream || g->output_failed || !g->text.used) return;
+    if (g->text.data[g->text.used - 1] == '\n') return;
+    errno = 0;
+    if (fputc('\n', stdout) == EOF || fflush(stdout) != 0) {
+        g->output_failed = true;
+        g->output_errno = errno;
+    }
 }
 
-/* "GPU:         NVIDIA ...: 20 of 32 layers, 61% of neurons, 7.20 of 8.00 GiB" */
-static void print_placement(const job *j) {
-    const double gib = 1073741824;
-    pi_placement p;
-    pi_context_get_placement(j->context, &p);
-    if (!p.device_name[0]) return;
-    uint64_t bytes = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_runtime;
-    cli_say(j->options, "GPU:         %s: %d of %d layers, %.0f%% of neurons, %.2f of %.2f GiB",
-            p.device_name, (int)p.gpu_layers, (int)p.n_layers, 100 * p.neuron_share,
-            (double)bytes / gib, (double)p.gpu_budget / gib);
-}
-
-static void print_settings(const job *j) {
+static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
     const cli_options *o = j->options;
-    print_placement(j);
-    if (!o->verbose) return;
-    cli_say(o, "model:       %s, %s, %s, %.1f million parameters",
-            j->info.name[0] ? j->info.name : "(no name)", j->info.architecture, j->info.type,
-            (double)j->info.n_params / 1e6);
-    cli_say(o, "context:     %d tokens, batches of %lld", (int)pi_session_capacity(j->session),
-            (long long)o->batch_size);
-    sampling_print(o);
-    cli_say(o, "seed:        %llu", (unsigned long long)pi_sampler_seed(j->sampler));
+    if (g->n_shifts > 0) {
+        if (o->prompt_cache) cli_say(o, "prompt cache: not written: the context was shifted");
+        return PI_OK;
+    }
+    signals_remove_output(); /* half a file is not left behind */
+    pi_status status = prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens,
+                                         g->tokens, err);
+    signals_restore();
+    return status;
 }
 
-static void print_timings(const job *j, const generation *g) {
-    const cli_options *o = j->options;
-    cli_say(o, "load:        %.3f s", j->load_seconds);
-    cli_say(o, "prompt:      %d tokens, %.1f tokens/s", (int)g->n_prompt,
-            rate(g->n_prompt - g->n_cached, g->prompt_seconds));
-    cli_say(o, "generation:  %zu tokens, %.1f tokens/s", g->n_tokens,
-            rate(g->n_decoded, g->decode_seconds));
-    const pi_counters *n = &g->decode_counters;
-    if (n->tokens > 0 && n->ffn_total_bytes > 0)
-        cli_say(o, "mode:        %s, %.1f%% of feed-forward weights, %.2f MB read per token",
-                pi_context_mode(j->context),
-                100 * (double)n->ffn_bytes / (double)n->ffn_total_bytes,
-                (double)(n->weight_bytes + n->kv_bytes) / (double)n->tokens / 1e6);
-    cli_say(o, "computed by: %s kernels, %d thread%s", pi_context_kernels(j->context),
-            (int)pi_context_threads(j->context), pi_context_threads(j->context) == 1 ? "" : "s");
-}
-
-static void print_json(const generation *g) {
-    static const char *const reasons[] = {
-        [STOP_EOS] = "eos", [STOP_LENGTH] = "length", [STOP_TEXT] = "stop", [STOP_SIGNAL] = "stop"};
-    json_writer w;
-    json_begin(&w, stdout);
-    json_put_object(&w, NULL);
-    json_put_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
-    json_put_int(&w, "prompt_tokens", g->n_prompt);
-    json_put_array(&w, "tokens");
-    for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
-    json_end_array(&w);
-    json_put_text(&w, "stop", reasons[g->stop]);
-    json_put_number(&w, "prompt_tps", rate(g->n_prompt - g->n_cached, g->prompt_seconds));
-    json_put_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
-    json_end_object(&w);
-}
-
-/* True when what goes to either stream appears in one place: `2>&1`, or a terminal. */
-static bool streams_are_one(void) {
-    struct stat out, err;
-    if (isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1) return true;
-    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-           out.st_dev == err.st_dev && out.st_ino == err.st_ino;
-}
-
-/* What comes next, a message or a terminal's prompt, must not begin in the middle of a line. */
-static void end_line(const generation *g, bool silent) {
-    if (!g->stream || !g->text.used || g->text.data[g->text.used - 1] == '\n') return;
-    if (!streams_are_one() || (silent && isatty(STDERR_FILENO) != 1)) return;
-    fputc('\n', stderr);
+static int finish(const job *j, const run_report *report, const generation *g) {
+    if (g->output_failed) return cli_output_failed(g->output_errno);
+    if (j->options->json) run_report_json(g, j->context);
+    run_report_end(report, g);
+    return g->stop == STOP_SIGNAL ? EXIT_SIGNAL + g->signal : EXIT_DONE;
 }
 
 static int generate(const job *j) {
@@ -226,35 +193,30 @@ static int generate(const job *j) {
                     .n_cached = j->n_cached,
                     .n_predict = (int32_t)o->predict,
                     .n_batch = (int32_t)o->batch_size,
+                    .n_keep = keep_count(j),
+                    .shift = o->context_shift,
                     .ignore_eos = o->ignore_eos,
                     .stream = !o->json,
+                    .terminal = isatty(STDOUT_FILENO) == 1,
                     .quiet = o->quiet,
                     .stops = &j->stops};
+    const run_report report = {.options = o,
+                               .info = &j->info,
+                               .context = j->context,
+                               .session = j->session,
+                               .sampler = j->sampler,
+                               .n_ctx = j->n_ctx,
+                               .n_prompt = (int32_t)j->n_tokens,
+                               .load_seconds = j->load_seconds};
     pi_error err = {.status = PI_OK};
     /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
     signals_cancel_context(j->context);
-    print_settings(j);
+    run_report_begin(&report);
     pi_status status = generation_run(&g, &err);
     signals_restore();
-    int result = EXIT_DONE;
-    if (status == PI_OK) {
-        status = prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens, g.tokens,
-                                   &err);
-    }
-    end_line(&g, o->quiet && status == PI_OK && !g.output_failed);
-    if (status != PI_OK) {
-        result = cli_failed(&err);
-    } else if (g.output_failed) {
-        result = cli_output_failed(g.output_errno);
-    } else {
-        if (o->json) print_json(&g);
-        if (g.context_full) {
-            cli_say(o,
-                    "the context is full: %d tokens: for a longer text give a larger one with -c",
-                    (int)pi_session_capacity(j->session));
-        }
-        print_timings(j, &g);
-    }
+    if (status == PI_OK) status = save_cache(j, &g, &err);
+    end_line(&g);
+    int result = status == PI_OK ? finish(j, &report, &g) : cli_failed(&err);
     generation_free(&g);
     return result;
 }

@@ -2,7 +2,12 @@
  *
  * A token that is sampled last is never fed: its logits would not be used. So a context of n tokens
  * holds a prompt of n and still gives one token. Text is streamed up to the last complete
- * character; what is left at the end is written as it is. */
+ * character; what is left at the end is written as it is. On a terminal what is not printable is
+ * escaped, so that no model can send it commands.
+ *
+ * A shift makes room in a full context as llama.cpp does: the first n_keep tokens stay, half of the
+ * others are dropped. What is left behind the gap is fed again at its new positions, which costs a
+ * prefill, and is right for every kind of position and cache. */
 #include "generate.h"
 
 #include <errno.h>
@@ -10,11 +15,25 @@
 
 #include "clock.h"
 #include "mem.h"
+#include "printable.h"
 #include "signals.h"
 #include "terminal.h"
 
 /* Seconds after which reading a prompt is worth a report. */
 #define PROGRESS_AFTER 0.5
+
+static void write_text(const generation *g, const char *s, size_t n) {
+    for (size_t i = 0; i < n && g->terminal;) {
+        size_t length = printable_length(s + i, n - i);
+        if (length == 0 && (s[i] == '\n' || s[i] == '\t')) length = 1;
+        if (length == 0)
+            printable_print(stdout, s + i, 1);
+        else
+            fwrite(s + i, 1, length, stdout);
+        i += length ? length : 1;
+    }
+    if (!g->terminal) fwrite(s, 1, n, stdout);
+}
 
 /* Streams text that is complete, or all that is left. */
 static void show(generation *g, bool all) {
@@ -22,8 +41,8 @@ static void show(generation *g, bool all) {
     size_t end = all ? g->text.used : text_complete(g->text.data, g->text.used);
     if (end <= g->n_shown) return;
     errno = 0;
-    size_t n = end - g->n_shown;
-    if (fwrite(g->text.data + g->n_shown, 1, n, stdout) != n || fflush(stdout) != 0) {
+    write_text(g, g->text.data + g->n_shown, end - g->n_shown);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         g->output_failed = true;
         g->output_errno = errno;
     }
@@ -45,9 +64,35 @@ static pi_status feed(generation *g, const int32_t *tokens, int32_t n, pi_logits
     pi_input input = {.session = g->session, .tokens = tokens, .n_tokens = n, .logits = wanted};
     pi_status status = signals_caught() ? PI_ERR_CANCELLED : pi_forward(g->context, &input, 1, err);
     *stopped = status == PI_ERR_CANCELLED && signals_caught();
-    if (!*stopped) return status;
-    g->stop = STOP_SIGNAL;
-    return PI_OK;
+    if (*stopped) {
+        g->stop = STOP_SIGNAL;
+        g->signal = signals_caught();
+        return PI_OK;
+    }
+    if (status == PI_OK && g->fed) {
+        int32_t at = pi_session_length(g->session) - n;
+        memmove(g->fed + at, tokens, (size_t)n * sizeof *tokens);
+    }
+    return status;
+}
+
+/* Tokens that a shift would drop. */
+static int32_t shift_size(const generation *g) {
+    return g->shift ? (pi_session_length(g->session) - g->n_keep) / 2 : 0;
+}
+
+static pi_status shift_context(generation *g, bool *stopped, pi_error *err) {
+    int32_t n = pi_session_length(g->session), dropped = shift_size(g);
+    const int32_t *left = g->fed + g->n_keep + dropped;
+    pi_status status = pi_session_rewind(g->session, g->n_keep, err);
+    for (int32_t rest = n - g->n_keep - dropped; rest > 0 && status == PI_OK && !*stopped;) {
+        int32_t piece = rest < g->n_batch ? rest : g->n_batch;
+        status = feed(g, left, piece, PI_LOGITS_NONE, stopped, err);
+        left += piece;
+        rest -= piece;
+    }
+    g->n_shifts++;
+    return status;
 }
 
 /* Looks for a text that ends the generation in what came from `from` on, and cuts what follows the
@@ -71,7 +116,8 @@ static bool cut_at_stop(generation *g, size_t from) {
 static bool is_last(generation *g, size_t text_before) {
     if (cut_at_stop(g, text_before)) return true;
     bool enough = g->n_predict >= 0 && g->n_tokens >= (size_t)g->n_predict;
-    g->context_full = !enough && pi_session_length(g->session) == pi_session_capacity(g->session);
+    bool full = pi_session_length(g->session) == pi_session_capacity(g->session);
+    g->context_full = !enough && full && shift_size(g) == 0;
     g->stop = STOP_LENGTH;
     return enough || g->context_full;
 }
@@ -90,7 +136,10 @@ static pi_status decode(generation *g, pi_error *err) {
         bool last = is_last(g, before);
         show(g, false);
         if (last || g->output_failed) break;
-        bool stopped;
+        bool stopped = false;
+        if (pi_session_length(g->session) == pi_session_capacity(g->session))
+            status = shift_context(g, &stopped, err);
+        if (status != PI_OK || stopped) return status;
         status = feed(g, &token, 1, PI_LOGITS_LAST, &stopped, err);
         if (status != PI_OK || stopped) return status;
         g->n_decoded++;
@@ -134,6 +183,12 @@ static pi_counters counted_since(const generation *g, const pi_counters *before)
 }
 
 pi_status generation_run(generation *g, pi_error *err) {
+    if (g->shift) {
+        size_t n_bytes = (size_t)pi_session_capacity(g->session) * sizeof *g->fed;
+        g->fed = mem_alloc(n_bytes);
+        if (!g->fed) return error_nomem(err, n_bytes, "context shift");
+        memcpy(g->fed, g->prompt, (size_t)g->n_cached * sizeof *g->fed);
+    }
     for (int32_t i = 0; i < g->n_prompt; i++) pi_sampler_accept(g->sampler, g->prompt[i]);
     double start = clock_seconds();
     bool stopped;
@@ -152,5 +207,6 @@ pi_status generation_run(generation *g, pi_error *err) {
 
 void generation_free(generation *g) {
     text_free(&g->text);
+    mem_free(g->fed);
     mem_free(g->tokens);
 }

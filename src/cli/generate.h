@@ -23,7 +23,10 @@ typedef struct generation {
     int32_t n_cached;      /* < n_prompt */
     int32_t n_predict;     /* -1: to the end of text or context */
     int32_t n_batch;       /* tokens per step of the progress report */
+    int32_t n_keep;        /* tokens that a shift keeps; <= n_prompt */
+    bool shift;            /* go on when the context is full */
     bool ignore_eos;
+    bool terminal;          /* standard output is one: what it would obey is escaped */
     bool stream;            /* write the text to standard output as it comes */
     bool quiet;             /* no progress on standard error */
     const text_list *stops; /* texts that end it, the last thing that is shown; none empty */
@@ -32,6 +35,8 @@ typedef struct generation {
     int32_t *tokens; /* [n_tokens], the end token is not among them */
     size_t n_tokens, tokens_capacity;
     stop_reason stop;
+    int signal;                            /* of STOP_SIGNAL */
+    int n_shifts;                          /* of the context */
     bool context_full;                     /* the reason of STOP_LENGTH */
     double prompt_seconds, decode_seconds; /* decode: everything after the prompt */
     int32_t n_decoded;                     /* forward passes after the prompt */
@@ -40,6 +45,7 @@ typedef struct generation {
     int output_errno;                      /* why */
     /* own */
     size_t n_shown; /* bytes of text already streamed */
+    int32_t *fed;   /* [capacity of the session]: the tokens in it; only with `shift` */
 } generation;
 
 /* Runs to a stop. A signal and a failing standard output are no errors: see stop and

@@ -9,7 +9,10 @@ static const command commands[] = {
     {"run", COMMAND_RUN, "run [-m FILE] [-p TEXT | -f FILE] [options]",
      "complete a prompt: streams the text, then timings",
      "Without -p and -f the prompt is read from standard input. Only the completion goes to "
-     "standard output. Ctrl-C ends the text; a second one ends the program.",
+     "standard output, with a newline at its end if it has none; on a terminal, control characters "
+     "in it are printed as escapes. Ctrl-C stops the generation and the exit status is 130 (143 "
+     "for "
+     "SIGTERM); a second one ends the program.",
      0, cmd_run},
     {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
      "forward pass over given token ids, writes logits",

@@ -49,24 +49,32 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt, NAMES("prompt", "p"), .argument = "TEXT",
         .help = "prompt; \\n \\r \\t \\\\ \\' \\\" \\xHH are escapes"),
     ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
-        .help =
-            "prompt from a file, without its last newline; standard input when neither is given"),
+        .help = "prompt from a file, less its last newline (default, without -p: standard input)"),
     ROW(FLAG, COMMAND, COMMAND_RUN, no_escape, NAMES("no-escape", NULL),
         .help = "take -p byte for byte"),
     ROW(FLAG, COMMAND, COMMAND_RUN, escape, NAMES("escape", "e"),
         .help = "process escapes in -p (the default)"),
     ROW(INTEGER, COMMAND, COMMAND_RUN, predict, NAMES("predict", "n"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-predict"},
-        .help = "tokens to generate; -1: to the end of text or context"),
+        .help = "tokens to generate; -1: until the text ends or the context is full"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, context_shift, NAMES("context-shift", NULL),
+        .help = "continue when the context is full: keep the first --keep tokens, drop half of the "
+                "others and compute what is left again (default: the text ends)"),
+    ROW(INTEGER, COMMAND, COMMAND_RUN, keep, NAMES("keep", NULL), .argument = "N", .standard = "0",
+        RANGE(-1, MAX_TOKENS),
+        .help = "tokens of the prompt that --context-shift keeps, BOS not counted; -1: all"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, verbose_prompt, NAMES("verbose-prompt", NULL),
+        .help = "print the prompt's token ids and texts to standard error"),
     ROW(TEXTS, COMMAND, COMMAND_RUN, reverse_prompts, NAMES("reverse-prompt", "r"),
-        .argument = "TEXT", .help = "end after this text, which is shown; may be given repeatedly"),
+        .argument = "TEXT",
+        .help = "stop after this text, which is printed too; may be given several times"),
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt_cache, NAMES("prompt-cache", NULL), .argument = "FILE",
-        .help = "keep what reading the prompt gave in a file: a later prompt that begins alike is "
-                "read from where it differs"),
+        .help = "save the KV state of the prompt in a file; a later run loads the longest common "
+                "prefix and computes only the rest"),
     ROW(FLAG, COMMAND, COMMAND_RUN, prompt_cache_all, NAMES("prompt-cache-all", NULL),
-        .help = "keep the generated tokens in --prompt-cache as well"),
+        .help = "save the generated tokens to --prompt-cache as well"),
     ROW(FLAG, COMMAND, COMMAND_RUN, prompt_cache_ro, NAMES("prompt-cache-ro", NULL),
-        .help = "use --prompt-cache, but do not write it"),
+        .help = "load --prompt-cache, but do not write it"),
     /* eval */
     ROW(TEXT, COMMAND, COMMAND_EVAL, tokens, NAMES("tokens", NULL), .argument = "FILE",
         .help = "token ids separated by white space; - is standard input"),
@@ -263,11 +271,13 @@ const option option_table[] = {
     /* engine */
     ROW(CHOICE, ENGINE, PLANNED, mode, NAMES("mode", NULL), .argument = "MODE",
         .choices = "auto|dense|exact|predict|threshold", .standard = "auto",
-        .help = "how feed-forward layers are computed; auto: the fastest within --max-loss"),
+        .help = "how feed-forward layers are computed; auto: the fastest within --max-loss; any "
+                "other is an error when the model has no data for it"),
     ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", NULL), .argument = "DEVICE",
         .choices = "auto|cpu|cuda|hip|sim", .standard = "auto",
         .help = "where to compute; auto: on the GPU, if there is one, what fits there, the rest on "
-                "the CPU; sim: a simulated GPU, for tests"),
+                "the CPU; a device that is named but cannot be used is an error; sim: a simulated "
+                "GPU, for tests"),
     ROW(CHOICE, ENGINE, COMPUTE | COMMAND_INSPECT, kernels, NAMES("kernels", NULL),
         .argument = "TIER", .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
         .help = "instruction set; scalar keeps activations in float: slow and exact"),

@@ -83,7 +83,8 @@ typedef struct cli_options {
     /* run, tokenize */
     const char *prompt, *file;
     bool escape, no_escape;
-    int64_t predict;
+    int64_t predict, keep;
+    bool context_shift, verbose_prompt;
     option_texts reverse_prompts;
     const char *prompt_cache; /* NULL: none */
     bool prompt_cache_all, prompt_cache_ro;

@@ -1,4 +1,4 @@
-/* prompt_cache.h: --prompt-cache: what reading a prompt gave, kept in a file for the next run. */
+/* prompt_cache.h: --prompt-cache: the KV state of a prompt, kept in a file for the next run. */
 #ifndef CLI_PROMPT_CACHE_H
 #define CLI_PROMPT_CACHE_H
 

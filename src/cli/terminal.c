@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "printable.h"
 
 enum {
     BAR_WIDTH = 32,    /* cells */
@@ -71,7 +72,8 @@ void terminal_progress_message(void *user, const char *line) {
     terminal_progress *p = user;
     if (p->silent) return;
     terminal_progress_end(p);
-    fprintf(stderr, "%s\n", line);
+    printable_print(stderr, line, strlen(line));
+    fputc('\n', stderr);
 }
 
 void terminal_progress_end(terminal_progress *p) {

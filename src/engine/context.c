@@ -140,7 +140,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     c->type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->kernels))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "not supported by this CPU: %s kernels: leave the choice to the library",
+                         "not supported by this CPU: %s kernels: choose auto",
                          cpu_tier_name(o->tier));
     return PI_OK;
 }

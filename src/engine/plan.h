@@ -21,7 +21,7 @@
 
 /* How feed-forward layers are computed (docs/sparse.md). */
 typedef enum ffn_mode {
-    FFN_AUTO,      /* per layer the fastest whose measured loss is within max_loss */
+    FFN_AUTO,      /* per layer the fastest by plan_mode.c's cost, with a loss within max_loss */
     FFN_DENSE,     /* everything */
     FFN_EXACT,     /* gate for all neurons, the rest where the activation is not zero */
     FFN_PREDICT,   /* gate for the predictor's candidates, the rest where it is not zero */
@@ -48,11 +48,14 @@ typedef struct plan_options {
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
     const plan_cut *cuts; /* [n_layer]; NULL: everything is on the processor */
     plan_side head;       /* with cuts: of the last norm and the output matrix */
+    uint64_t cache_bytes; /* for FFN_AUTO: last-level cache of the CPU; 0: of this machine */
 } plan_options;
 
 const char *ffn_mode_name(ffn_mode mode); /* "auto", "dense", ... */
 /* What a layer of the model runs in under these options; never FFN_AUTO. */
 ffn_mode plan_choose_mode(const model *m, int layer, const plan_options *options);
+/* PI_ERR_UNSUPPORTED when no layer can run in `mode`; the message says what the model lacks. */
+pi_status plan_check_mode(const model *m, ffn_mode mode, pi_error *err);
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {

@@ -1,50 +1,12 @@
-/* plan_ffn.c: the feed-forward half of a layer: which mode it runs in and the steps for it.
+/* plan_ffn.c: the feed-forward half of a layer: the steps for the mode that it runs in.
  *
  * Dense with a plain down matrix:   norm, FFN_IN (gate, up, activation), encode, matmul down
  * Everything else:                  [predictor: first product, encode], norm, FFN_NEURONS, then
  *   with a row of down per neuron:  encode (passes of many tokens only), FFN_DOWN
  *   with a plain down matrix:       encode, matmul down
  *
- * A mode that a layer lacks the data for becomes one that gives the exact answer: `exact` where
- * activations have exact zeros, else `dense`. */
-#include <math.h>
-
+ * Which mode that is: plan_mode.c. */
 #include "plan_build.h"
-
-static bool has_exact_zeros(activation a) {
-    return a == ACTIVATION_RELU || a == ACTIVATION_DRELU || a == ACTIVATION_RELU_SQUARED ||
-           a == ACTIVATION_FATRELU;
-}
-
-/* NaN, a loss that was not measured, is not within any limit. */
-static ffn_mode choose_auto(const model *m, const plan_options *o, bool can_predict, bool can_skip,
-                            bool can_cut) {
-    if (can_predict && (m->sparse.pwri || m->sparse.predict_loss <= o->max_loss))
-        return FFN_PREDICT;
-    if (can_skip) return FFN_EXACT;
-    return can_cut && m->sparse.threshold_loss <= o->max_loss ? FFN_THRESHOLD : FFN_DENSE;
-}
-
-ffn_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
-    const model_layer *l = &m->layers[layer];
-    bool can_skip = has_exact_zeros(m->hp.activation);
-    bool can_predict = can_skip && l->sparse.predictor != PREDICTOR_NONE &&
-                       l->t[ROLE_FFN_DOWN_T].data;
-    bool can_cut = !isnan(l->sparse.cut);
-    ffn_mode exact = can_skip ? FFN_EXACT : FFN_DENSE;
-    switch (o->mode) {
-    case FFN_EXACT:
-        return exact;
-    case FFN_PREDICT:
-        return can_predict ? FFN_PREDICT : exact;
-    case FFN_THRESHOLD:
-        return can_cut ? FFN_THRESHOLD : exact;
-    case FFN_AUTO:
-        return choose_auto(m, o, can_predict, can_skip, can_cut);
-    default:
-        return FFN_DENSE;
-    }
-}
 
 /* ---- pieces -----------------------------------------------------------------------------------*/
 

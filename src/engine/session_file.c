@@ -112,7 +112,8 @@ static pi_status check_header(const uint8_t *h, size_t n, const char *name,
     if (get_u32(h + AT_TYPE_K) != shape->type_k || get_u32(h + AT_TYPE_V) != shape->type_v ||
         get_u64(h + AT_TOKEN_BYTES) != shape->token_bytes)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "saved with other cache types: %s: use the same types or another file",
+                         "saved with other cache types: %s: use the same types, or name "
+                         "another file",
                          name);
     return PI_OK;
 }

@@ -249,8 +249,9 @@ static pi_status unknown_pre(gguf_string name, pi_error *err) {
     }
     known[used] = '\0';
     int shown = name.n_bytes < 64 ? (int)name.n_bytes : 64;
-    return error_set(err, PI_ERR_UNSUPPORTED, "unknown pre-tokenizer: %.*s: use one of: %s", shown,
-                     name.data, known);
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "unknown pre-tokenizer: %.*s: override it with one of: %s", shown, name.data,
+                     known);
 }
 
 /* Which patterns: the override, what the file says, or the default. */

@@ -234,8 +234,8 @@ static pi_status check_options(const pi_bench_options *o, pi_error *err) {
                          MAX_REPETITIONS);
     if (o->n_prompts == 0 && o->n_gen == 0)
         return error_set(err, PI_ERR_ARG,
-                         "nothing to measure: bench: ask for a prompt (-p) or a "
-                         "generation (-n) test");
+                         "nothing to measure: bench: ask for a prompt or a "
+                         "generation test");
     return PI_OK;
 }
 

@@ -47,8 +47,7 @@ static pi_status find_type(const char *name, const quant_traits **out, pi_error 
         memcpy(known + used, row->name, n + 1);
         used += n;
     }
-    return error_set(err, PI_ERR_ARG, "unknown type '%.40s': --type: choose one of %s", name,
-                     known);
+    return error_set(err, PI_ERR_ARG, "unknown type '%.40s': choose one of %s", name, known);
 }
 
 static void put_general(gguf_writer *w, quant_type type) {

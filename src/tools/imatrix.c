@@ -16,7 +16,7 @@ pi_status imatrix_open(const char *path, imatrix *out, pi_error *err) {
     gguf_file *f = NULL;
     pi_status status = gguf_open(path, NULL, &f, err);
     if (status == PI_ERR_FORMAT)
-        return error_prefix(err, status, "--imatrix takes the GGUF form of importance matrices");
+        return error_prefix(err, status, "importance matrices are read in their GGUF form");
     if (status != PI_OK) return status;
     gguf_string type = {0};
     const gguf_value *v = gguf_find(f, "general.type");

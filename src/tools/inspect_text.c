@@ -5,6 +5,9 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
+
+#include "printable.h"
 
 enum {
     SHOWN_STRING = 72, /* bytes of a string value */
@@ -13,18 +16,13 @@ enum {
     LABEL = 14         /* columns before the facts of the summary */
 };
 
-/* At most `max` bytes, cut between UTF-8 sequences; control bytes become spaces or '?'. */
+/* At most `max` bytes, cut between UTF-8 sequences, and what is not printable as escapes. */
 static void print_text(FILE *out, gguf_string s, uint64_t max) {
     uint64_t n = s.n_bytes < max ? s.n_bytes : max;
     if (n < s.n_bytes) {
         while (n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* not inside a sequence */
     }
-    for (uint64_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)s.data[i];
-        if (c == '\n' || c == '\t' || c == '\r') c = ' ';
-        if (c < 0x20 || c == 0x7f) c = '?';
-        fputc(c, out);
-    }
+    printable_print(out, s.data, (size_t)n);
     if (n < s.n_bytes) fprintf(out, "... (%" PRIu64 " bytes)", s.n_bytes);
 }
 
@@ -64,7 +62,8 @@ static void print_number(FILE *out, const char *before, int64_t n, const char *a
 
 static void print_file(const gguf_file *f, const inspect_summary *s, FILE *out) {
     label(out, "file");
-    fprintf(out, "%s, ", gguf_path(f));
+    printable_print(out, gguf_path(f), strlen(gguf_path(f)));
+    fputs(", ", out);
     print_bytes(out, gguf_file_bytes(f));
     if (gguf_n_parts(f) > 1) fprintf(out, " in %d parts", gguf_n_parts(f));
     fprintf(out, ", GGUF version %u%s\n", gguf_version(f),
@@ -139,7 +138,8 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
         label(out, "calibration");
         fprintf(out, "%" PRId64 " tokens", s->neurons.tokens);
         if (!isnan(s->neurons.loss))
-            fprintf(out, ", perplexity %+.2f%% in the mode that auto takes", 100 * s->neurons.loss);
+            fprintf(out, ", perplexity %+.2f%% in mode %s", 100 * s->neurons.loss,
+                    m->predictor[0] && strcmp(m->predictor, "none") != 0 ? "predict" : "exact");
         fputc('\n', out);
     }
     if (s->has_predictor || m->predictor[0]) {

@@ -111,8 +111,7 @@ pi_status kl_base_create(const char *path, const kl_base_info *info, const int32
 
 static pi_status check_header(const file_header *h, const char *path, pi_error *err) {
     if (memcmp(h->magic, magic, sizeof magic) != 0)
-        return error_set(err, PI_ERR_FORMAT,
-                         "not a base run: %s: make one with --kl-divergence-base alone", path);
+        return error_set(err, PI_ERR_FORMAT, "not a base run: %s: write one first", path);
     if (h->version != VERSION || (h->flags & ~(uint32_t)FLAG_LLAMA_WINDOWS) || h->reserved)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "base run of another version: %s: version %u, flags %x: make it again "
@@ -137,9 +136,8 @@ pi_status kl_base_parse(kl_base *b, const uint8_t *data, size_t n_data, const ch
                         pi_error *err) {
     file_header h;
     if (n_data < sizeof h)
-        return error_set(err, PI_ERR_FORMAT,
-                         "not a base run: %s: %zu bytes: make one with --kl-divergence-base alone",
-                         name, n_data);
+        return error_set(err, PI_ERR_FORMAT, "not a base run: %s: %zu bytes: write one first", name,
+                         n_data);
     memcpy(&h, data, sizeof h);
     pi_status status = check_header(&h, name, err);
     if (status != PI_OK) return status;

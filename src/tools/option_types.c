@@ -30,7 +30,7 @@ quant_type option_cache_type(pi_cache_type type) {
     return types[type];
 }
 
-pi_status option_check(const pi_context_options *o, pi_error *err) {
+pi_status option_check(const model *m, const pi_context_options *o, pi_error *err) {
     if (o->n_threads < 0 || o->n_threads > POOL_MAX_THREADS || o->n_threads_batch < 0 ||
         o->n_threads_batch > POOL_MAX_THREADS)
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
@@ -50,7 +50,7 @@ pi_status option_check(const pi_context_options *o, pi_error *err) {
                          (int)o->device, o->gpu_layers, o->n_ctx);
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
-    return PI_OK;
+    return plan_check_mode(m, option_mode(o->mode), err);
 }
 
 engine_options option_engine(const pi_context_options *o) {

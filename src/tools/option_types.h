@@ -10,8 +10,9 @@ cpu_tier option_tier(pi_kernels kernels);
 ffn_mode option_mode(pi_mode mode);
 quant_type option_cache_type(pi_cache_type type);
 
-/* Whether a context's options are within their lists and limits; PI_ERR_ARG. */
-pi_status option_check(const pi_context_options *o, pi_error *err);
+/* Whether a context's options are within their lists and limits, PI_ERR_ARG, and the model has what
+ * the mode needs, PI_ERR_UNSUPPORTED. */
+pi_status option_check(const model *m, const pi_context_options *o, pi_error *err);
 /* All of them but what concerns the GPU. */
 engine_options option_engine(const pi_context_options *o);
 

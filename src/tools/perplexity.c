@@ -275,9 +275,9 @@ static pi_status check_windows(const run *r, pi_error *err) {
     if (!o->base_in) return PI_OK;
     const kl_base_info *base = &r->base.info;
     if (base->n_ctx != r->windows.n_ctx || base->llama_windows != r->windows.llama_windows)
-        return error_set(err, PI_ERR_ARG, "the base run has other windows: %s: use -c %d%s",
-                         o->base_in, base->n_ctx,
-                         base->llama_windows ? " --llama-windows" : " without --llama-windows");
+        return error_set(
+            err, PI_ERR_ARG, "the base run has other windows: %s: it was made with %d tokens, %s",
+            o->base_in, base->n_ctx, base->llama_windows ? "as llama.cpp's" : "not as llama.cpp's");
     if (base->n_vocab != r->info.n_vocab)
         return error_set(err, PI_ERR_FORMAT,
                          "the base run is of another vocabulary: %s: %d tokens, the model has %d",

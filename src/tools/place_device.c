@@ -91,7 +91,7 @@ bool place_wants_gpu(const pi_context_options *o) {
     return o->device != PI_DEVICE_CPU && o->vram_budget != 0 && o->gpu_layers != 0;
 }
 
-bool place_insists_on_gpu(const pi_context_options *o) {
+bool place_expects_gpu(const pi_context_options *o) {
     return o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE || o->gpu_layers >= 0;
 }
 
@@ -131,15 +131,20 @@ void place_gpu_close(place_gpu *g) {
 pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
                         const pi_context_options *o, place_fit *out, pi_error *err) {
     const double mib = 1048576;
-    const place_fit_options wish = {.model = m,
-                                    .engine = engine,
-                                    .machine = &g->machine,
-                                    .budget = g->budget - g->runtime,
-                                    .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
-                                    .depth = PLACE_DEFAULT_DEPTH,
-                                    .gpu_layers = o->gpu_layers,
-                                    .density = 1};
+    place_fit_options wish = {.model = m,
+                              .engine = engine,
+                              .machine = &g->machine,
+                              .budget = g->budget - g->runtime,
+                              .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
+                              .depth = PLACE_DEFAULT_DEPTH,
+                              .gpu_layers = o->gpu_layers,
+                              .density = 1};
     pi_status status = place_fit_create(&wish, out, err);
+    if (status == PI_OK && !out->any && out->least <= wish.budget && o->device != PI_DEVICE_AUTO) {
+        place_fit_free(out);
+        wish.gpu_layers = m->hp.n_layer + 1;
+        status = place_fit_create(&wish, out, err);
+    }
     if (status != PI_OK || out->any) return status;
     if (out->least > wish.budget)
         status = error_set(

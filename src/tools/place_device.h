@@ -19,7 +19,7 @@ typedef struct place_gpu {
 
 /* Whether these options ask for a GPU at all; and whether in so many words, not just by default. */
 bool place_wants_gpu(const pi_context_options *o);
-bool place_insists_on_gpu(const pi_context_options *o);
+bool place_expects_gpu(const pi_context_options *o);
 
 /* The device that the options ask for, with their budget as its limit; they ask for one.
  * PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for it to be
@@ -32,7 +32,8 @@ void place_gpu_machine(const gpu_backend *b, const gpu_info *info, const char *c
                        place_machine *out);
 
 /* Cuts for a model on an opened device; `engine` is what the context is created with. PI_ERR_LIMIT:
- * everything would be on the processor, because nothing fits or nothing is gained. */
+ * everything would be on the CPU, because nothing fits or, when no device was named, nothing is
+ * gained: a device that was named takes as many layers as fit then. */
 pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
                         const pi_context_options *o, place_fit *out, pi_error *err);
 

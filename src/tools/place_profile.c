@@ -273,7 +273,7 @@ static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
     wish.machine = o->cache;
     if (!place_wants_gpu(&wish)) return false;
     if (place_gpu_open(&wish, gpu, &why) == PI_OK) return true;
-    if (why.status != PI_ERR_NOT_FOUND || place_insists_on_gpu(&wish)) say(o, why.message);
+    if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&wish)) say(o, why.message);
     return false;
 }
 
@@ -318,7 +318,7 @@ pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_e
         place_machine_find("cpu-only", out);
         if (!o->measure)
             say(o, "this machine was not measured: figures of a desktop with DDR4 are taken; "
-                   "--measure finds its own");
+                   "measuring it gives its own");
     }
     if (status == PI_OK && o->measure) {
         status = measure(o, &out->device[PLACE_CPU], err);

@@ -1,9 +1,11 @@
 /* place_report.c: a placement as JSON (the form is a contract, see docs/placement.md) and as text.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "json_writer.h"
 #include "place_tool.h"
+#include "printable.h"
 
 static const char *const home_names[PLACE_HOMES] = {"cpu", "gpu"};
 
@@ -139,7 +141,9 @@ void place_write_text(const place_report *r, FILE *out) {
         write_without_gpu(r, out);
         return;
     }
-    fprintf(out, "%-8s%s, mode %s, context %d\n", "model", r->model_name, r->mode, (int)r->n_ctx);
+    fprintf(out, "%-8s", "model");
+    printable_print(out, r->model_name, strlen(r->model_name));
+    fprintf(out, ", mode %s, context %d\n", r->mode, (int)r->n_ctx);
     write_machine(r, out);
     write_layers(r, out);
     write_bytes(r, out);

@@ -53,7 +53,7 @@ static pi_status check_predictor(const char *name, pi_error *err) {
     for (int k = 0; k < PREDICTOR_KIND_COUNT; k++)
         if (strcmp(name, predictor_kind_name((predictor_kind)k)) == 0) return PI_OK;
     return error_set(err, PI_ERR_ARG,
-                     "unknown predictor: --predictor: %.40s: choose auto, none, sign, lowrank or "
+                     "unknown predictor: %.40s: choose auto, none, sign, lowrank or "
                      "relu_mlp",
                      name);
 }
@@ -63,23 +63,23 @@ static pi_status read_request(preparation *p, pi_error *err) {
     pi_status status = prepare_check_threads(o, err);
     if (status == PI_OK) status = check_predictor(o->predictor, err);
     if (status == PI_OK && !(o->recall > 0 && o->recall <= 1))
-        status = error_set(err, PI_ERR_ARG, "bad recall: --recall: %g: choose 0 to 1, such as 0.98",
+        status = error_set(err, PI_ERR_ARG, "bad recall: %g: choose 0 to 1, such as 0.98",
                            o->recall);
     if (status == PI_OK && !(o->max_loss >= 0))
-        status = error_set(err, PI_ERR_ARG, "bad loss: --max-loss: choose 0 or more");
+        status = error_set(err, PI_ERR_ARG, "bad loss: %g: choose 0 or more", o->max_loss);
     if (status == PI_OK && o->type && !quant_mix_find(o->type)) {
         char known[256];
         quant_mix_list(known, sizeof known);
-        status = error_set(err, PI_ERR_ARG, "unknown type: --type: %.40s: choose one of %s",
-                           o->type, known);
+        status = error_set(err, PI_ERR_ARG, "unknown type: %.40s: choose one of %s", o->type,
+                           known);
     }
     p->predictor_type = QUANT_Q4_0;
     if (status == PI_OK && o->predictor_type)
-        status = quant_mix_find_type(o->predictor_type, "--predictor-type", &p->predictor_type,
+        status = quant_mix_find_type(o->predictor_type, "type of predictors", &p->predictor_type,
                                      err);
     p->has_down_type = o->down_type != NULL;
     if (status == PI_OK && o->down_type)
-        status = quant_mix_find_type(o->down_type, "--down-type", &p->down_type, err);
+        status = quant_mix_find_type(o->down_type, "type of ffn_down", &p->down_type, err);
     return status;
 }
 
@@ -144,7 +144,8 @@ static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi
     pi_quantize_options options = pi_quantize_default_options();
     if (gguf_is_pwri(f) || gguf_find(f, SPARSE_KEY_VERSION))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "already prepared: %.300s: --type is for ordinary models: undo it first",
+                         "already prepared: %.300s: only ordinary models can be quantized on the "
+                         "way: undo it first",
                          p->in_path);
     pi_status status = keep_downs(f, &downs, &options.n_tensor_types, err);
     if (status == PI_OK) status = file_scratch_create(p->out_path, &s->quantized, err);
@@ -214,7 +215,7 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     if (p->thresholds && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "no predictor for %s: %.300s: its activations are never exactly zero: "
-                         "leave --predictor out, and small ones are skipped by thresholds",
+                         "without a named predictor, small ones are skipped by thresholds",
                          activation_name(p->model->hp.activation), p->in_path);
     p->layers = mem_calloc(n, sizeof *p->layers);
     p->source_down_type = mem_calloc(n, sizeof *p->source_down_type);
@@ -244,12 +245,12 @@ static pi_status refuse_dense(const preparation *p, pi_error *err) {
     if (p->thresholds)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "too little to skip: %.200s: within a loss of %.2g%% thresholds leave "
-                         "%.0f%% of the activations: stay with the dense model, or allow more with "
-                         "--max-loss",
+                         "%.0f%% of the activations: stay with the dense model, or allow a larger "
+                         "loss",
                          p->in_path, 100 * o->max_loss, 100 * density);
     return error_set(err, PI_ERR_UNSUPPORTED,
                      "too little to skip: %.200s: %.0f%% of its neurons fire for a token: stay "
-                     "with the dense model, or prepare it all the same with --predictor none",
+                     "with the dense model, or prepare it all the same without predictors (none)",
                      p->in_path, 100 * density);
 }
 
@@ -297,7 +298,7 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
     return status == PI_OK ? prepare_measure(p, FFN_THRESHOLD, from, 1, quality, err) : status;
 }
 
-/* The quality in the mode that `auto` will take, and the loss of the mode that it will judge. */
+/* The quality with what was fitted, unless it loses too much, and the loss that `auto` goes by. */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
     ffn_mode mode = p->thresholds ? FFN_THRESHOLD : has_predictor(p) ? FFN_PREDICT : FFN_EXACT;
@@ -308,8 +309,8 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
     status = prepare_patch(p, loss, err);
     if (status == PI_OK && mode == FFN_PREDICT && loss > p->options->max_loss) {
         talk_say(&p->talk,
-                 "prediction raises the perplexity by %.2f%%, more than %.2g%%: --mode auto will "
-                 "run exact unless --max-loss allows it; a higher --recall loses less",
+                 "prediction raises the perplexity by %.2f%%, more than %.2g%%: mode auto will "
+                 "run exact unless that loss is allowed; a higher recall loses less",
                  100 * loss, 100 * p->options->max_loss);
         mode = FFN_EXACT;
         status = prepare_measure(p, mode, 0, 1, &q, err);

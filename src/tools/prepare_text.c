@@ -40,13 +40,12 @@ static pi_status choose_window(const model *m, const pi_prepare_options *o, prep
     if (n == 0) n = WINDOW_DEFAULT;
     if (n > m->hp.n_ctx_train && o->calibration_window == 0) n = m->hp.n_ctx_train;
     if (n < WINDOW_MIN || n > ENGINE_MAX_BATCH)
-        return error_set(err, PI_ERR_ARG,
-                         "bad window: --calibration-window: %d tokens: use %d to %d", n, WINDOW_MIN,
-                         ENGINE_MAX_BATCH);
+        return error_set(err, PI_ERR_ARG, "bad calibration window: %d tokens: use %d to %d", n,
+                         WINDOW_MIN, ENGINE_MAX_BATCH);
     if (o->calibration_tokens < WINDOWS_MIN * n)
         return error_set(err, PI_ERR_ARG,
-                         "too few tokens: --calibration-tokens: %d, but two windows have %d: give "
-                         "more, or smaller windows with --calibration-window",
+                         "too few calibration tokens: %d, but two windows have %d: give "
+                         "more, or smaller windows",
                          o->calibration_tokens, WINDOWS_MIN * n);
     out->n_window = n;
     return PI_OK;

@@ -53,7 +53,7 @@ static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
     if (!quant_row_bytes(item.type, item.dims[0], &row))
         return error_set(err, PI_ERR_ARG,
                          "%s does not fit: %s: its rows of %llu are not whole blocks: choose "
-                         "another type with --down-type",
+                         "another type for ffn_down",
                          quant_find((uint32_t)item.type)->name, item.name,
                          (unsigned long long)item.dims[0]);
     return prepare_add_part(l, &item, err);
@@ -102,7 +102,7 @@ static pi_status open_input(preparation *p, pi_error *err) {
     const pi_prepare_options *o = p->options;
     pi_status status = prepare_check_threads(o, err);
     if (status == PI_OK && o->down_type) {
-        status = quant_mix_find_type(o->down_type, "--down-type", &p->down_type, err);
+        status = quant_mix_find_type(o->down_type, "type of ffn_down", &p->down_type, err);
         p->has_down_type = true;
     }
     if (status == PI_OK) status = model_open(p->in_path, NULL, &p->model, err);

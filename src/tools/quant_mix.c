@@ -416,7 +416,7 @@ static pi_status choose_one(const gguf_tensor *t, const quant_mix_request *r,
         chosen = false;
     for (size_t k = 0; k < r->n_overrides && !chosen; k++) {
         if (!pattern_matches(r->overrides[k].pattern, t->name)) continue;
-        pi_status status = quant_mix_find_type(r->overrides[k].type, "--tensor-type", &type, err);
+        pi_status status = quant_mix_find_type(r->overrides[k].type, "type of tensors", &type, err);
         if (status != PI_OK) return status;
         chosen = true;
     }

@@ -75,13 +75,14 @@ static pi_status read_request(quantization *q, pi_error *err) {
     r->has_output_type = o->output_type != NULL;
     r->has_embedding_type = o->embedding_type != NULL;
     if (o->output_type)
-        status = quant_mix_find_type(o->output_type, "--output-tensor-type", &r->output_type, err);
+        status = quant_mix_find_type(o->output_type, "type of the output matrix", &r->output_type,
+                                     err);
     if (o->embedding_type && status == PI_OK)
-        status = quant_mix_find_type(o->embedding_type, "--token-embedding-type",
+        status = quant_mix_find_type(o->embedding_type, "type of the embeddings",
                                      &r->embedding_type, err);
     quant_type unused;
     for (size_t i = 0; i < o->n_tensor_types && status == PI_OK; i++)
-        status = quant_mix_find_type(o->tensor_types[i].type, "--tensor-type", &unused, err);
+        status = quant_mix_find_type(o->tensor_types[i].type, "type of tensors", &unused, err);
     return status;
 }
 
@@ -95,7 +96,7 @@ static pi_status check_requantize(const quantization *q, pi_error *err) {
         if (from != to && from->is_quantized && to->is_quantized)
             return error_set(err, PI_ERR_ARG,
                              "already quantized: %.200s: %s is %s and would become %s: start from "
-                             "the F16 or F32 model, or allow it with --allow-requantize",
+                             "the F16 or F32 model, or allow requantizing",
                              q->in_path, t->name, from->name, to->name);
     }
     return PI_OK;
@@ -300,10 +301,10 @@ static pi_status check_pieces(piece_job *job, pi_error *err) {
                          job->q->in_path, job->tensor->name, (unsigned long long)source - 1);
     if (result)
         return error_set(err, PI_ERR_RANGE,
-                         "weights too large for %s: %.200s: tensor %s, row %llu: keep it with "
-                         "--tensor-type %s=bf16",
+                         "weights too large for %s: %.200s: tensor %s, row %llu: keep it in "
+                         "bf16",
                          job->to->name, job->q->in_path, job->tensor->name,
-                         (unsigned long long)result - 1, job->tensor->name);
+                         (unsigned long long)result - 1);
     return PI_OK;
 }
 

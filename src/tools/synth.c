@@ -96,7 +96,7 @@ static pi_status check_options(synth_job *job, pi_error *err) {
     }
     if (!o->plain && o->rank % PREDICTOR_RANK_STEP != 0) {
         return error_set(err, PI_ERR_ARG,
-                         "rank %d: a predictor's is a multiple of %d; choose one or use --plain",
+                         "rank %d: a predictor's is a multiple of %d; choose one, or a plain file",
                          o->rank, PREDICTOR_RANK_STEP);
     }
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;

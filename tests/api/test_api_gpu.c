@@ -69,26 +69,36 @@ static float *answer_of_cpu(void) {
     return logits;
 }
 
-/* Returns whether the GPU is used. */
+/* The status of a context for a device that was named. */
+static pi_status refused(const pi_context_options *o, const char *why) {
+    pi_model *m;
+    pi_context *c;
+    pi_error err;
+    if (pi_model_open(MODEL_PATH, NULL, &m, &err) != PI_OK) fail_msg("%s", err.message);
+    pi_status status = pi_context_create(m, o, &c, &err);
+    if (status != PI_OK) {
+        run_check_message(&err, status);
+        assert_non_null(strstr(err.message, why));
+        assert_null(c);
+    }
+    pi_context_destroy(c);
+    pi_model_close(m);
+    return status;
+}
+
+/* Returns whether the GPU is used: false when the context was refused for its memory. */
 static bool check(const pi_context_options *o, const float *expected, pi_placement *p) {
+    if (refused(o, "too little memory: simulated GPU: ") == PI_ERR_LIMIT) return false;
     run_model r = run_open(MODEL_PATH, o);
     pi_context_get_placement(r.context, p);
-    bool any = p->device_name[0] != 0;
-    assert_int_equal(any, p->reason == NULL);
-    if (any) {
-        assert_string_equal(p->device_name, "simulated GPU");
-        assert_int_equal(used(r.context), p->gpu_weights + p->gpu_scratch);
-    } else {
-        assert_string_equal(p->device, "cpu");
-        assert_int_equal(p->gpu_weights + p->gpu_scratch + p->gpu_kv + (uint64_t)p->gpu_layers, 0);
-    }
+    assert_null(p->reason);
+    assert_string_equal(p->device_name, "simulated GPU");
+    assert_int_equal(used(r.context), p->gpu_weights + p->gpu_scratch);
     pi_session *s = run_session(&r, N_CTX);
-    if (any) {
-        uint64_t all = p->gpu_weights + p->gpu_scratch + p->gpu_kv + p->gpu_runtime;
-        assert_int_equal(used(r.context) + p->gpu_runtime, all);
-        assert_true(all <= p->gpu_budget);
-        assert_true(o->vram_budget == PI_VRAM_FREE || p->gpu_budget == o->vram_budget);
-    }
+    uint64_t all = p->gpu_weights + p->gpu_scratch + p->gpu_kv + p->gpu_runtime;
+    assert_int_equal(used(r.context) + p->gpu_runtime, all);
+    assert_true(all <= p->gpu_budget);
+    assert_true(o->vram_budget == PI_VRAM_FREE || p->gpu_budget == o->vram_budget);
     float *logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
     feed(&r, s, logits);
     assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
@@ -104,7 +114,7 @@ static bool check(const pi_context_options *o, const float *expected, pi_placeme
     assert_true(p->neuron_share * (double)n == (double)hot);
     p->device_name = p->device = p->reason = NULL; /* they go with the context */
     run_close(&r);
-    return any;
+    return true;
 }
 
 static void test_budgets_are_kept_to_the_byte(void **state) {
@@ -134,7 +144,6 @@ static void test_budgets_are_kept_to_the_byte(void **state) {
         assert_in_range(used_some, 3, 9);
         o.vram_budget = 4096;
         assert_false(check(&o, expected, &p));
-        assert_int_equal(p.status, PI_ERR_LIMIT);
         mem_free(expected);
     }
 }
@@ -184,16 +193,18 @@ static void test_a_backend_that_is_not_there(void **state) {
     tiny_write(&t, MODEL_PATH);
     pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
     o.backend_folder = "/nowhere";
+    assert_int_equal(refused(&o, "/nowhere"), PI_ERR_NOT_FOUND);
     pi_placement p;
+    o.device = PI_DEVICE_AUTO; /* never an error; without a wish there is nothing to say either */
     run_model r = run_open(MODEL_PATH, &o);
+    pi_context_get_placement(r.context, &p);
+    assert_null(p.reason);
+    run_close(&r);
+    o.gpu_layers = 1;
+    r = run_open(MODEL_PATH, &o);
     pi_context_get_placement(r.context, &p);
     assert_int_equal(p.status, PI_ERR_NOT_FOUND);
     assert_non_null(strstr(p.reason, "/nowhere"));
-    run_close(&r);
-    o.device = PI_DEVICE_AUTO; /* without a wish in so many words there is nothing to say */
-    r = run_open(MODEL_PATH, &o);
-    pi_context_get_placement(r.context, &p);
-    assert_null(p.reason);
     run_close(&r);
 }
 
@@ -258,8 +269,8 @@ static void test_no_memory_at_each_step(void **state) {
         if (status == PI_OK) status = pi_session_create(r.context, N_CTX, &s, &err);
         mem_fail_at(0);
         if (status != PI_OK) {
-            assert_int_equal(status, PI_ERR_NOMEM);
-            run_check_message(&err, PI_ERR_NOMEM);
+            assert_true(status == PI_ERR_NOMEM || status == PI_ERR_DEVICE);
+            run_check_message(&err, status);
             refused++;
         } else {
             pi_context_get_placement(r.context, &p);
@@ -275,8 +286,8 @@ static void test_no_memory_at_each_step(void **state) {
         pi_context_destroy(r.context);
         if (done) break;
     }
-    assert_true(on_cpu > 20);       /* more than that many pieces of device memory alone */
-    assert_in_range(refused, 1, 6); /* the context's own and the session's on the host */
+    assert_true(refused > 20); /* more than that many pieces of device memory alone */
+    assert_true(on_cpu > 0);   /* the session's on the device */
     mem_free(logits);
     mem_free(expected);
     pi_model_close(m);

@@ -108,6 +108,22 @@ static void test_hybrid_intel(void **state) {
     assert_int_equal(cores_of("3-6"), 1);
 }
 
+static void test_largest_data_cache(void **state) {
+    (void)state;
+    static const char *const types[] = {"Data\n", "Instruction\n", "Unified\n", "Unified\n"};
+    static const char *const sizes[] = {"48K\n", "900000K\n", "2048K\n", "105M\n"};
+    assert_int_equal(cpu_topology_cache(root), 0); /* not described */
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "cache/index%d/type", i);
+        put_cpu(0, name, types[i]);
+        snprintf(name, sizeof name, "cache/index%d/size", i);
+        put_cpu(0, name, sizes[i]);
+        if (i == 2) assert_int_equal(cpu_topology_cache(root), 2048 * 1024);
+    }
+    assert_int_equal(cpu_topology_cache(root), 105 * 1048576);
+}
+
 static void test_hybrid_arm(void **state) {
     (void)state;
     static const char *const capacities[] = {"300\n", "300\n", "760\n", "760\n", "1024\n"};
@@ -159,9 +175,10 @@ static void test_this_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse), WITH_ROOT(test_siblings_count_once),
-        WITH_ROOT(test_hybrid_intel), WITH_ROOT(test_hybrid_arm),
-        WITH_ROOT(test_quota),        cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_parse),        WITH_ROOT(test_siblings_count_once),
+        WITH_ROOT(test_hybrid_intel),        WITH_ROOT(test_largest_data_cache),
+        WITH_ROOT(test_hybrid_arm),          WITH_ROOT(test_quota),
+        cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

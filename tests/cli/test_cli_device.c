@@ -1,5 +1,5 @@
 /* test_cli_device.c: --device, --vram-budget and -ngl as users type them, on the simulated GPU:
- * answers are those of the processor, and whatever is wrong with a GPU is a warning. */
+ * answers are those of the CPU, and a device that was named is used or an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -58,6 +58,18 @@ static bool says(const char *text) {
     return strstr(shell_read("err", NULL), text) != NULL;
 }
 
+/* eval with these options fails with one line that begins like this. */
+static void refused(const char *options, const char *message) {
+    char line[1024];
+    snprintf(line, sizeof line, EVAL "--logits-out refused %s", options);
+    assert_int_equal(sh(line), 1);
+    assert_out("");
+    const char *err = shell_read("err", NULL);
+    assert_int_equal(strncmp(err, message, strlen(message)), 0);
+    assert_ptr_equal(strchr(err, '\n') + 1, err + strlen(err));
+    assert_false(shell_has("refused"));
+}
+
 /* The number after `key` in the messages. */
 static double number_after(const char *key) {
     const char *at = strstr(shell_read("err", NULL), key);
@@ -88,8 +100,7 @@ static void test_budgets(void **state) {
     other += number_after("KV cache ");
     same_answer("--device sim --vram-budget 0 -v");
     assert_false(says("gpu") || says("warning"));
-    same_answer("--device sim --vram-budget 0.0001");
-    assert_true(says("warning: no GPU is used: too little memory: simulated GPU: "));
+    refused("--device sim --vram-budget 0.0001", "powerinfer: too little memory: simulated GPU: ");
     for (int quarters = 1; quarters <= 4; quarters++) {
         snprintf(options, sizeof options, "--device sim -v --vram-budget %.17g",
                  (other + weights * quarters / 4 + 1) / 1073741824);
@@ -103,11 +114,24 @@ static void test_budgets(void **state) {
 
 static void test_a_gpu_that_cannot_be_used(void **state) {
     (void)state;
-    same_answer("--device sim --backend-folder /nowhere");
-    assert_true(says("warning: no GPU is used: no backend sim: /nowhere: there is no "
-                     "libpowerinfer_sim.so\n"));
-    same_answer("--device sim --backend-folder " TEST_BINARY_DIR "/old_backend");
-    assert_true(says("warning: no GPU is used: backend of another version: "));
+    /* A device that was named has to be there, in every command that computes. */
+    static const char no_sim[] = "powerinfer: no backend sim: /nowhere: there is no "
+                                 "libpowerinfer_sim.so\n";
+    refused("--device sim --backend-folder /nowhere", no_sim);
+    refused("-q --device sim --backend-folder /nowhere", no_sim);
+    refused("--device sim --backend-folder " TEST_BINARY_DIR "/old_backend",
+            "powerinfer: backend of another version: ");
+    static const char *const others[] = {"run -p ab -n 1", "bench -p 0 -n 1 -r 1",
+                                         "perplexity -f ids -c 8", "inspect --plan"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$PI %s -m $M --device sim --backend-folder /nowhere",
+                 others[i]);
+        assert_int_equal(sh(line), 1);
+        assert_out("");
+        assert_true(says(no_sim));
+    }
+    /* Otherwise the CPU does, and says so when a GPU was expected. */
     same_answer("-ngl 99 --backend-folder /nowhere");
     assert_true(says("warning: no GPU is used: no backend cuda: /nowhere"));
     same_answer("--backend-folder /nowhere");
@@ -116,8 +140,8 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
     assert_err("");
     assert_int_equal(
         sh("POWERINFER_DEVICE=sim POWERINFER_BACKEND_FOLDER=/nowhere " EVAL "--logits-out logits"),
-        0);
-    assert_true(says("warning: no GPU is used: no backend sim: /nowhere"));
+        1);
+    assert_err(no_sim);
     assert_int_equal(sh(EVAL "--device gpu --logits-out logits"), 2);
     assert_int_equal(sh(EVAL "-ngl -2 --logits-out logits"), 2);
 }

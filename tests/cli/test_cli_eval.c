@@ -89,7 +89,7 @@ static void test_progress_goes_to_standard_error(void **state) {
     assert_out("");
     const char *line = shell_read("err", NULL);
     assert_int_equal(strncmp(line, "2 tokens, ", 10), 0);
-    assert_non_null(strstr(line, "scalar kernels, 1 threads\n"));
+    assert_non_null(strstr(line, "scalar kernels, 1 thread\n"));
 }
 
 static void test_bad_ids(void **state) {
@@ -120,9 +120,10 @@ static void test_bad_ids(void **state) {
 static void test_context_limits(void **state) {
     (void)state;
     write_ids("1 2 3 4 5");
-    fails(EVAL "--logits-out logits -c 4",
-          "powerinfer: 5 tokens do not fit a context of 4: --ctx-size: give a larger one or fewer "
-          "tokens\n");
+    fails(
+        EVAL "--logits-out logits -c 4",
+        "powerinfer: 5 tokens do not fit into a context of 4: give a larger one with -c, or fewer "
+        "tokens\n");
     assert_int_equal(sh(EVAL "--logits-out logits -c 5"), 0);
     mem_free(read_floats("logits", 5 * TEST_MODEL_VOCAB));
     /* More than the model was trained for is the caller's business. */
@@ -136,10 +137,9 @@ static void test_context_limits(void **state) {
     assert_int_equal(sh(EVAL "--logits-out logits"), 0);
     mem_free(read_floats("logits", (TEST_MODEL_CONTEXT + 10) * TEST_MODEL_VOCAB));
     assert_int_equal(sh("rm logits"), 0);
-    fails(
-        EVAL "--logits-out logits -c 0",
-        "powerinfer: 74 tokens do not fit a context of 64: --ctx-size: give a larger one or fewer "
-        "tokens\n");
+    fails(EVAL "--logits-out logits -c 0", "powerinfer: 74 tokens do not fit into a context of 64: "
+                                           "give a larger one with -c, or fewer "
+                                           "tokens\n");
 }
 
 static void test_output_that_cannot_be_written(void **state) {

@@ -47,6 +47,9 @@ static void assert_members(const json_t *object, const char *types) {
         case 'n':
             assert_true(json_is_number(value));
             break;
+        case 'b':
+            assert_true(json_is_boolean(value));
+            break;
         case 'a':
             assert_true(json_is_array(value));
             break;
@@ -63,7 +66,8 @@ static void assert_members(const json_t *object, const char *types) {
     assert_int_equal(json_object_size(object), count);
 }
 
-static const char run_members[] = "text:s prompt_tokens:i tokens:a stop:s prompt_tps:n tps:n";
+static const char run_members[] = "text:s prompt_tokens:i cached_tokens:i "
+                                  "tokens:a stop:s context_full:b mode:s prompt_tps:n tps:n";
 
 static const char *text_of(const json_t *root, const char *name) {
     return json_string_value(json_object_get(root, name));

@@ -130,7 +130,7 @@ static void test_sparse_modes(void **state) {
     (void)state;
     torture("eval -q -m sparse.gguf --tokens ids --logits-out out -t 1 --mode exact");
     torture("eval -q -m sparse.gguf --tokens ids --logits-out out -t 1 --mode predict");
-    torture("eval -q -m sparse.gguf --tokens ids --logits-out out -t 2 --mode threshold");
+    torture("eval -q -m sparse.gguf --tokens ids --logits-out out -t 2 --mode exact");
     torture("inspect -q sparse.gguf --svg out");
 }
 

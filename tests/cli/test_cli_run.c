@@ -49,6 +49,10 @@ static void test_streams(void **state) {
     assert_non_null(strstr(timings, "\nprompt:      5 tokens, "));
     assert_non_null(strstr(timings, "\ngeneration:  5 tokens, "));
     assert_non_null(strstr(timings, " kernels, "));
+    assert_non_null(strstr(timings, "\nmodel:       test model, llama, f32, "));
+    assert_non_null(strstr(timings, "\nmode:        dense\n"));
+    assert_non_null(strstr(timings, "\nKV cache:    9 of 64 tokens, K f16, V f16\n"));
+    assert_non_null(strstr(timings, " ms/token\n"));
     assert_null(strstr(timings, "seed"));
     assert_int_equal(sh(RUN "-p abc -n 5 -v -s 77"), 0);
     assert_contains("err", "seed:        77\n");
@@ -101,18 +105,148 @@ static void test_limits(void **state) {
     assert_out("");
     assert_contains("err", "generation:  0 tokens");
     assert_int_equal(sh(RUN "-q -p abcdef -c 4"), 1);
-    assert_err("powerinfer: the prompt has 8 tokens but the context holds 4: --ctx-size: give a "
-               "larger one or a shorter prompt\n");
+    assert_err(
+        "powerinfer: the prompt has 8 tokens but the context holds 4: give a larger one with "
+        "-c, or a shorter prompt\n");
     assert_out("");
     /* The context the model was trained for, 64: 5 of the prompt, and the last is never fed. */
     assert_int_equal(sh(RUN "-p abc --ignore-eos"), 0);
     assert_contains("err", "generation:  60 tokens");
+    assert_contains("err", "the context is full: 64 tokens: ");
+    assert_null(strstr(shell_read("err", NULL), "warning"));
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 100"), 0);
     assert_contains("err", "generation:  96 tokens");
+    assert_contains("err",
+                    "warning: a context of 100 tokens is longer than the 64 that the model was "
+                    "trained for\n");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 5"), 0);
-    assert_contains("err", "generation:  1 tokens");
+    assert_contains("err", "generation:  1 token\n");
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 20 -n 17 --json"), 0);
+    assert_contains("err", "the prompt and -n 17 need a context of 21 tokens, this one has 20: ");
+    assert_contains("out", "\"stop\": \"length\",\n  \"context_full\": true,");
+    assert_int_equal(sh(RUN "-p abc --ignore-eos -c 20 -n 16 --json"), 0);
+    assert_null(strstr(shell_read("err", NULL), "context of"));
+    assert_contains("out", "\"stop\": \"length\",\n  \"context_full\": false,");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -n 7 -c 100"), 0);
     assert_contains("err", "generation:  7 tokens");
+}
+
+/* Whatever the model is called and however it runs, no row of the summary wraps or sends commands.
+ */
+static void test_summary_fits(void **state) {
+    (void)state;
+    static const char name[] = "test model", hostile[] = "\x1b[2J\xe2\x80\xae\xc2\x9b!";
+    size_t n;
+    char file[256];
+    snprintf(file, sizeof file,
+             "cp $M named && printf '%%s' '%s' | dd of=named bs=1 conv=notrunc "
+             "seek=$(grep -abo '%s' named | head -n 1 | cut -d: -f1) 2>dd",
+             hostile, name);
+    assert_int_equal(sizeof hostile, sizeof name);
+    assert_int_equal(sh(file), 0);
+    assert_int_equal(sh("$PI run -m named -p abc -n 5 -c 60000 --ignore-eos -v"), 0);
+    const char *text = shell_read("err", &n);
+    assert_non_null(strstr(text, "\nmodel:       \\x1B[2J\\xE2\\x80\\xAE\\xC2\\x9B!, llama, "));
+    assert_null(memchr(text, 0x1b, n));
+    assert_int_equal(sh("$PI inspect named -v"), 0);
+    text = shell_read("out", &n);
+    assert_non_null(strstr(text, "name          \\x1B[2J\\xE2\\x80\\xAE\\xC2\\x9B!\n"));
+    assert_non_null(strstr(text, "general.name (string) = \\x1B[2J"));
+    assert_true(!memchr(text, 0x1b, n) && !memchr(text, 0xae, n));
+    assert_int_equal(sh("$PI run -p abc -n 5 --temp 0"), 0); /* the bundled model */
+    assert_contains("err", "\nmodel:       novella-7m, llama, q8_0, 7.3 MiB\n");
+    assert_contains("err", "\nmode:        exact: lossless\n");
+    assert_int_equal(sh("$PI run -p abc -n 5 --temp 0 --mode predict --prompt-cache saved"), 0);
+    assert_contains("err", "\nmode:        predict: +0.39% perplexity, measured by prepare\n");
+    assert_int_equal(sh("$PI run -p abc -n 5 --temp 0 --threshold -1 --mode predict "
+                        "--prompt-cache saved"),
+                     0);
+    assert_contains("err", "\nmode:        predict: its loss was not measured\n");
+    assert_contains("err", " from the cache), ");
+    int columns = 0;
+    for (const char *c = shell_read("err", NULL); *c; c++) {
+        columns = *c == '\n' ? 0 : columns + 1;
+        assert_true(columns <= 80);
+    }
+}
+
+/* A text ends with exactly one newline, wherever it goes; none is added to nothing. */
+static void test_last_line_ends(void **state) {
+    (void)state;
+    static const char *const lines[] = {RUN "-q -p abc -n 5 --temp 0 -l 260+100",
+                                        RUN "-q -p abc -n 5 --temp 0 -l 260+100 | cat",
+                                        RUN "-q -p abc -n 5 --temp 0 -l 260+100 >out 2>&1"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        assert_int_equal(sh(lines[i]), 0);
+        assert_out("aaaaa\n");
+    }
+    assert_int_equal(sh(RUN "-q -p abc -n 2 --temp 0 -l 13+100"), 0); /* newlines themselves */
+    assert_out("\n\n");
+    assert_int_equal(sh(RUN "-q -p abc -n 5 --temp 0 -l 260+100 --json"), 0);
+    assert_contains("out", "\"text\": \"aaaaa\",");
+}
+
+/* ---- a full context -------------------------------------------------------------------------- */
+
+enum { SHIFT_CONTEXT = 12, SHIFT_TOKENS = 24, SHIFT_KEPT = 3 /* BOS and --keep 2 */ };
+
+/* The token that eval finds most likely after `ids`. */
+static int best_after(const int *ids, int n) {
+    char text[256];
+    int used = 0, best = 0;
+    for (int i = 0; i < n; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%d ", ids[i]);
+    shell_write("window", text, (size_t)used);
+    assert_int_equal(sh("$PI eval -m $M --tokens window --kernels scalar --logits-out logits"), 0);
+    size_t n_bytes;
+    const char *data = shell_read("logits", &n_bytes);
+    float logits[TEST_MODEL_VOCAB];
+    assert_int_equal(n_bytes, (size_t)n * sizeof logits);
+    memcpy(logits, data + n_bytes - sizeof logits, sizeof logits);
+    logits[TEST_MODEL_EOS] = -1e30f;
+    for (int i = 0; i < TEST_MODEL_VOCAB; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+/* After a shift every token is what the model says after the tokens that are left. */
+static void test_context_shift(void **state) {
+    (void)state;
+    int window[SHIFT_CONTEXT] = {TEST_MODEL_BOS, TEST_MODEL_SPACE, TEST_MODEL_LETTER_A,
+                                 TEST_MODEL_LETTER_A + 1, TEST_MODEL_LETTER_A + 2};
+    int n = 5, shifts = 0;
+    assert_int_equal(sh(RUN "-p abc -n 24 -c 12 --keep 2 --context-shift --temp 0 --ignore-eos "
+                            "--kernels scalar --json --verbose-prompt"),
+                     0);
+    assert_contains("err", "     1 -> '<s>'\n   259 -> ' '\n   260 -> 'a'\n   261 -> 'b'\n");
+    assert_contains("out", "\"context_full\": false");
+    char json[4096];
+    snprintf(json, sizeof json, "%s", shell_read("out", NULL));
+    char *at = strstr(json, "\"tokens\": [");
+    assert_non_null(at);
+    at += strlen("\"tokens\": [");
+    for (int i = 0; i < SHIFT_TOKENS; i++) {
+        int token = (int)strtol(at, &at, 10);
+        at += *at == ',';
+        assert_int_equal(token, best_after(window, n));
+        if (n == SHIFT_CONTEXT) {
+            int dropped = (n - SHIFT_KEPT) / 2;
+            memmove(window + SHIFT_KEPT, window + SHIFT_KEPT + dropped,
+                    (size_t)(n - SHIFT_KEPT - dropped) * sizeof *window);
+            n -= dropped;
+            shifts++;
+        }
+        window[n++] = token;
+    }
+    assert_true(shifts >= 3);
+    /* All of it kept leaves nothing to drop. */
+    assert_int_equal(sh(RUN "-p abc -c 5 --keep -1 --context-shift --ignore-eos"), 0);
+    assert_contains("err", "the context is full: 5 tokens");
+    assert_int_equal(sh(RUN "-p abc -n 24 -c 12 --context-shift --ignore-eos --prompt-cache all "
+                            "--prompt-cache-all"),
+                     0);
+    assert_contains("err", "prompt cache: not written: the context was shifted");
+    assert_false(shell_has("all"));
 }
 
 static void test_output_that_cannot_be_written(void **state) {
@@ -123,7 +257,8 @@ static void test_output_that_cannot_be_written(void **state) {
     assert_contains("err", "powerinfer: writing failed: standard output: No space left on device");
     assert_int_equal(sh(RUN "-p abc -n 8 >&-"), 1);
     /* A reader that goes: quiet, long before the million tokens are there. */
-    assert_int_equal(sh("{ " RUN "-p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
+    assert_int_equal(sh("{ " RUN
+                        "-q -p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
                         ">ten"),
                      0);
     assert_err("");
@@ -180,8 +315,9 @@ static void test_one_signal_ends_the_text(void **state) {
         wait_for_output(c.out);
         double begin = clock_seconds();
         assert_int_equal(kill(c.pid, signals[i]), 0);
-        assert_int_equal(finish(&c), 0);
+        assert_int_equal(finish(&c), 128 + signals[i]);
         assert_true(clock_seconds() - begin < 20);
+        assert_contains("err", "cancelled\n");
         assert_contains("err", "\ngeneration:  "); /* timings are there */
     }
 }
@@ -196,8 +332,8 @@ static void test_signal_in_json(void **state) {
     }
     assert_true(begun);
     assert_int_equal(kill(c.pid, SIGINT), 0);
-    assert_int_equal(finish(&c), 0);
-    assert_contains("json", "\"stop\": \"stop\"");
+    assert_int_equal(finish(&c), 130);
+    assert_contains("json", "\"stop\": \"cancelled\"");
 }
 
 /* Nobody reads, so writing blocks, the first signal changes nothing, and the second must end it.
@@ -246,6 +382,28 @@ static void test_nothing_waits_on_a_terminal(void **state) {
     close(terminal);
 }
 
+/* A model that says ESC [ to a terminal is shown, not obeyed. */
+static void test_no_commands_to_a_terminal(void **state) {
+    (void)state;
+    char shown[256] = "";
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0);
+    assert_true(grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    int out = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    assert_true(out >= 0);
+    char line[256];
+    snprintf(line, sizeof line, RUN "-q -p abc -n 4 --temp 0 -l 30+100 >%s", ptsname(terminal));
+    assert_int_equal(sh(line), 0);
+    wait_for_output(terminal);
+    ssize_t n = read(terminal, shown, sizeof shown - 1);
+    assert_true(n > 0);
+    assert_string_equal(shown, "\\x1B\\x1B\\x1B\\x1B\r\n");
+    close(out);
+    close(terminal);
+    assert_int_equal(sh(RUN "-q -p abc -n 4 --temp 0 -l 30+100"), 0); /* a file gets the bytes */
+    assert_out("\x1b\x1b\x1b\x1b\n");
+}
+
 /* Whatever bytes the tokens are, the stream arrives in whole characters: each write of the program
  * ends at the end of one, unless the bytes never make one. Here only the sum is looked at:
  * streaming loses and adds nothing against the text in one piece. */
@@ -256,7 +414,9 @@ static void test_stream_is_the_detokenized_text(void **state) {
                             "$PI tokenize -m $M --detok <ids >text; " RUN
                             "-q -p abc -n 60 --temp 0 >stream; test -s ids && test -s stream"),
                      0);
-    assert_int_equal(sh("sed 's/^ //' stream | cmp - text || cmp stream text"), 0);
+    assert_int_equal(sh("tail -c 1 text | grep -q . && echo >>text; "
+                        "sed 's/^ //' stream | cmp - text || cmp stream text"),
+                     0);
 }
 
 int main(void) {
@@ -265,11 +425,15 @@ int main(void) {
         cmocka_unit_test(test_determinism),
         cmocka_unit_test(test_where_the_prompt_comes_from),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_summary_fits),
+        cmocka_unit_test(test_last_line_ends),
+        cmocka_unit_test(test_context_shift),
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_one_signal_ends_the_text),
         cmocka_unit_test(test_signal_in_json),
         cmocka_unit_test(test_second_signal_ends_the_program),
         cmocka_unit_test(test_nothing_waits_on_a_terminal),
+        cmocka_unit_test(test_no_commands_to_a_terminal),
         cmocka_unit_test(test_stream_is_the_detokenized_text),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

@@ -69,11 +69,11 @@ static void test_bias_and_ends(void **state) {
     char line[256];
     snprintf(line, sizeof line, RUN "-q -p abc -n 5 --temp 0 -l %d+1000", TEST_MODEL_LETTER_A + 23);
     assert_int_equal(sh(line), 0);
-    assert_out("xxxxx");
+    assert_out("xxxxx\n");
     snprintf(line, sizeof line, RUN "-q -p abc -n 5 -s 1 -l %d+1000 -l %d-inf -l %d+900",
              TEST_MODEL_LETTER_A + 23, TEST_MODEL_LETTER_A + 23, TEST_MODEL_LETTER_A + 24);
     assert_int_equal(sh(line), 0);
-    assert_out("yyyyy");
+    assert_out("yyyyy\n");
     snprintf(line, sizeof line, RUN "-p abc -n 5 --temp 0 -l %d+1000 --json", TEST_MODEL_EOS);
     assert_int_equal(sh(line), 0);
     assert_contains("out", "\"stop\": \"eos\"");
@@ -130,10 +130,10 @@ static void test_texts_that_end(void **state) {
     assert_int_equal(strncmp(text, "xy", 2), 0);
     snprintf(line, sizeof line, "%s -q -r never -r y -r xyz", forced);
     assert_int_equal(sh(line), 0);
-    assert_out("xy"); /* the text that ends it is shown */
+    assert_out("xy\n"); /* the text that ends it is shown */
     snprintf(line, sizeof line, "%s -q --reverse-prompt 'x\\x79'", forced);
     assert_int_equal(sh(line), 0);
-    assert_out("xy");
+    assert_out("xy\n");
     snprintf(line, sizeof line, "%s -q -r abc -r bcx", forced); /* the prompt does not count */
     assert_int_equal(sh(line), 0);
     assert_true(strlen(shell_read("out", NULL)) > 2);
@@ -148,7 +148,7 @@ static void test_full_context(void **state) {
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 --json"), 0);
     assert_contains("out", "\"stop\": \"length\"");
     assert_contains("err", "the context is full: 10 tokens: for a longer "
-                           "text give a larger one with -c\n");
+                           "text give a larger one with -c, or --context-shift\n");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 20"), 0);
     assert_contains("err", "the context is full");
     assert_int_equal(sh(RUN "-p abc --ignore-eos -c 10 -n 6"), 0); /* just what was asked for */
@@ -157,7 +157,7 @@ static void test_full_context(void **state) {
     assert_err("");
 }
 
-/* Text and messages in one stream never share a line; apart, nothing is added. */
+/* Text and messages in one stream never share a line: the text ends its own. */
 static void test_where_messages_begin(void **state) {
     (void)state;
     char line[256];
@@ -170,11 +170,11 @@ static void test_where_messages_begin(void **state) {
     assert_int_equal(sh(both), 0);
     assert_int_equal(strncmp(shell_read("both", NULL), "aaa\nload: ", 10), 0);
     assert_int_equal(sh(line), 0);
-    assert_out("aaa");
+    assert_out("aaa\n");
     assert_int_equal(strncmp(shell_read("err", NULL), "load: ", 6), 0);
     snprintf(both, sizeof both, "%s -q >both 2>&1", line);
     assert_int_equal(sh(both), 0);
-    assert_string_equal(shell_read("both", NULL), "aaa");
+    assert_string_equal(shell_read("both", NULL), "aaa\n");
     snprintf(line, sizeof line, RUN "-p abc -n 3 --temp 0 -l %d+1000 >both 2>&1",
              TEST_MODEL_BYTE0 + '\n');
     assert_int_equal(sh(line), 0);
@@ -256,8 +256,8 @@ static void test_prompt_caches_that_are_refused(void **state) {
         assert_int_equal(sh(line), 0);
     }
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache good -ctk f32"), 1);
-    assert_err(
-        "powerinfer: saved with other cache types: good: use the same types or another file\n");
+    assert_err("powerinfer: saved with other cache types: good: use the same types, or name "
+               "another file\n");
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache no/such/folder"), 1);
     assert_int_equal(sh(GREEDY "-p abc --prompt-cache ."), 1);
 }

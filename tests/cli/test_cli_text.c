@@ -10,6 +10,7 @@
 
 #include "cli_text.h"
 #include "mem.h"
+#include "printable.h"
 
 static void test_complete(void **state) {
     (void)state;
@@ -36,12 +37,26 @@ static void test_complete(void **state) {
     }
 }
 
-static void test_sequence(void **state) {
+/* What a terminal would obey, and what is not UTF-8, is escaped; letters of any script are not. */
+static void test_printable(void **state) {
     (void)state;
-    assert_int_equal(text_sequence("a", 1), 1);
-    assert_int_equal(text_sequence("\xc3\xb6x", 3), 2);
-    assert_int_equal(text_sequence("\xf4\x8f\xbf\xbf", 4), 4);
-    static const char *const bad[] = {"\x80",
+    static const char *const fine[] = {"a",        "\xc3\xb6",        "\xd7\x90", "\xe2\x82\xac",
+                                       "\xc2\xa0", "\xf4\x8f\xbf\xbf"};
+    for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++) {
+        assert_int_equal(printable_length(fine[i], strlen(fine[i])), strlen(fine[i]));
+    }
+    static const char *const bad[] = {"\x1b[2J", /* ESC */
+                                      "\x7f",
+                                      "\xc2\x9b"
+                                      "2J", /* CSI as U+009B */
+                                      "\x9b"
+                                      "2J",           /* and as a byte */
+                                      "\xd8\x9c",     /* Arabic letter mark */
+                                      "\xe2\x80\x8f", /* right-to-left mark */
+                                      "\xe2\x80\xa8", /* line separator */
+                                      "\xe2\x80\xae", /* right-to-left override */
+                                      "\xe2\x81\xa6", /* left-to-right isolate */
+                                      "\x80",
                                       "\xc3",
                                       "\xc3x",
                                       "\xc0\x80",
@@ -51,8 +66,13 @@ static void test_sequence(void **state) {
                                       "\xf4\x90\x80\x80",
                                       "\xe2\x82"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_int_equal(text_sequence(bad[i], strlen(bad[i])), 0);
+        assert_int_equal(printable_length(bad[i], strlen(bad[i])), 0);
     }
+    char out[32];
+    assert_int_equal(printable_copy(out, sizeof out, "a\x1b\xe2\x80\xae\n", 6), 19);
+    assert_string_equal(out, "a\\x1B\\xE2\\x80\\xAE\\n");
+    assert_int_equal(printable_copy(out, 8, "a\x1b\xe2\x80\xae\n", 6), 5); /* whole escapes */
+    assert_string_equal(out, "a\\x1B");
 }
 
 static void assert_unescaped(const char *in, const char *out, size_t n_out) {
@@ -115,7 +135,7 @@ static void test_parse_ids(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),  cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_complete),  cmocka_unit_test(test_printable),
         cmocka_unit_test(test_unescape),  cmocka_unit_test(test_print_escaped),
         cmocka_unit_test(test_parse_ids),
     };

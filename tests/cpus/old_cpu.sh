@@ -44,14 +44,14 @@ generate() { # MODEL MODE
     how=$2
     set -- run -m "$1" --mode "$how" -p "The old lighthouse keeper" -n 8 --temp 0
     text=$(run "$program" "$@") || fail "run --mode $how failed"
-    grep -q "^computed by: .*kernels" "$log" || fail "run does not tell its kernels"
+    grep -q "^CPU: .*kernels" "$log" || fail "run does not tell its kernels"
     want=$("$program" "$@" --kernels scalar 2>/dev/null) || fail "the run to compare with failed"
     [ "$text" = "$want" ] || fail "--mode $how: wrote '$text' in place of '$want'"
     [ -n "$text" ] || fail "run --mode $how wrote nothing"
     echo "$how:$text"
 }
 generate "$bundled" auto
-grep "^computed by: " "$log"
+grep "^CPU: " "$log"
 
 # An ordinary file again, which is prepared with a trained predictor.
 run "$program" prepare --undo "$bundled" -o "$work.plain.gguf" -q || fail "prepare --undo failed"

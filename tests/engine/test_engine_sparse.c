@@ -280,24 +280,36 @@ static const char *mode_of(const char *path, pi_mode mode, float max_loss) {
     return name;
 }
 
-/* What a model lacks the data for becomes something exact. */
+static void refused(const char *path, pi_mode mode, const char *why) {
+    pi_context_options o = pi_context_default_options();
+    pi_model *model;
+    pi_context *context;
+    pi_error err;
+    o.mode = mode;
+    assert_int_equal(pi_model_open(path, NULL, &model, &err), PI_OK);
+    assert_int_equal(pi_context_create(model, &o, &context, &err), PI_ERR_UNSUPPORTED);
+    assert_null(context);
+    assert_non_null(strstr(err.message, why));
+    pi_model_close(model);
+}
+
+/* A mode that no layer has the data for is refused; auto never is. */
 static void test_choice_of_mode(void **state) {
     (void)state;
-    tiny_model t = with_predictor("lowrank"); /* with a measured loss of 0.4% */
+    tiny_model t = with_predictor("lowrank"); /* with a measured loss of 0.4%, but no statistics */
     tiny_write(&t, MODEL_PATH);
-    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "predict");
-    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.001f), "exact");
+    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "exact");
     assert_string_equal(mode_of(MODEL_PATH, PI_MODE_PREDICT, 0), "predict");
     assert_string_equal(mode_of(MODEL_PATH, PI_MODE_DENSE, 0.01f), "dense");
     t = base_model();
     tiny_write(&t, MODEL_PATH);
     assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "exact");
-    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_PREDICT, 0.01f), "exact");
-    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_THRESHOLD, 0.01f), "exact");
+    refused(MODEL_PATH, PI_MODE_PREDICT, "mode predict does not apply: activation relu: ");
+    refused(MODEL_PATH, PI_MODE_THRESHOLD, "mode threshold does not apply: ");
     t.activation = "silu";
     tiny_write(&t, MODEL_PATH);
     assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "dense");
-    assert_string_equal(mode_of(MODEL_PATH, PI_MODE_EXACT, 0.01f), "dense");
+    refused(MODEL_PATH, PI_MODE_EXACT, "activation silu: its values are never exactly zero");
     t.sparse.cut = 0.1f;
     tiny_write(&t, MODEL_PATH);
     assert_string_equal(mode_of(MODEL_PATH, PI_MODE_AUTO, 0.01f), "threshold");

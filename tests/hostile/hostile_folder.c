@@ -165,7 +165,7 @@ const hostile_case hostile_folder[] = {
     {"type is a number", config, "{\"model_type\":7}", LINE, 1,
      "bad configuration: hf/config.json: model_type is missing or not a string"},
     {"type is unknown", config, "{\"model_type\":\"mamba\\u001b[2J\"}", LINE, 1,
-     "unknown model type 'mamba?[2J': hf/config.json: this version converts *"},
+     "unknown model type 'mamba\\x1B[2J': hf/config.json: this version converts *"},
     {"a size is missing", config_edit, "\"hidden_size\":64,>", LINE, 1,
      "bad configuration: hf/config.json: hidden_size is missing"},
     {"a size is text", config_edit, "\"hidden_size\":64>\"hidden_size\":\"64\"", LINE, 1,

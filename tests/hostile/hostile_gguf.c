@@ -281,7 +281,8 @@ const hostile_case hostile_gguf[] = {
      "key 'general.name' is there twice: bad.gguf, byte 49: fetch the file again, or convert it "
      "again"},
     {"a key with escapes, twice", make_escapes, "\x1b[2Jname\r\n", LINE, 1,
-     "key '?[2Jname?\?' is there twice: bad.gguf, byte 47: fetch the file again, or convert it "
+     "key '\\x1B[2Jname\\r\\n' is there twice: bad.gguf, byte 47: fetch the file again, or convert "
+     "it "
      "again"},
     {"a key without letters", make_no_key, "", LINE, 1,
      "a key has 0 bytes instead of 1 to 65535: bad.gguf, byte 24: fetch the file again, or convert "

@@ -218,7 +218,7 @@ const hostile_case hostile_model[] = {
     {"unknown architecture", text_key, "general.architecture=mamba", RUN, 1,
      "unknown architecture 'mamba': bad.gguf: this version knows *"},
     {"architecture of escapes", text_key, "general.architecture=\x1b[1m\n", RUN, 1,
-     "unknown architecture '?[1m?': bad.gguf: this version knows *"},
+     "unknown architecture '\\x1B[1m\\n': bad.gguf: this version knows *"},
     {"architecture is a number", integer_key, "general.architecture=1", RUN, 1,
      "no architecture: bad.gguf: key general.architecture is missing or no text; is it a model?"},
     {"no layers key", without_key, "llama.block_count", RUN, 1,
@@ -334,7 +334,7 @@ const hostile_case hostile_model[] = {
      "with PCRE2 to use byte-level BPE vocabularies"},
 #endif
     {"unknown pre-tokenizer", pre, "gpt-5", TOKENIZE, 1,
-     "unknown pre-tokenizer: gpt-5: use one of: *"},
+     "unknown pre-tokenizer: gpt-5: override it with one of: *"},
 
     {"second part is missing", split_alone, "0 2 21", FIRST, 1,
      "part 2 of 2: cannot open file: part-00002-of-00002.gguf: No such file or directory"},

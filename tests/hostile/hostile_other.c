@@ -202,17 +202,16 @@ const hostile_case hostile_other[] = {
     {"cache with a bit flipped", cache_of, "flip -5", CACHE, 1,
      "saved session is damaged: cache: delete it"},
     {"cache of other types", cache_of_other_types, "", CACHE, 1,
-     "saved with other cache types: cache: use the same types or another file"},
+     "saved with other cache types: cache: use the same types, or name another file"},
     {"cache of another model", cache_of_other_model, "",
      "run -q -m other.gguf -p abc -n 1 -t 1 -ctk f32 --prompt-cache cache", 1,
      "saved with another model: cache: delete it or name another file"},
 
     {"base run of text", base_text, "once upon a time, and no base run", KL, 1,
-     "not a base run: base: make one with --kl-divergence-base alone"},
-    {"empty base run", base_text, "", KL, 1,
-     "not a base run: base: 0 bytes: make one with --kl-divergence-base alone"},
+     "not a base run: base: write one first"},
+    {"empty base run", base_text, "", KL, 1, "not a base run: base: 0 bytes: write one first"},
     {"base run cut in its header", base_of, "cut 20", KL, 1,
-     "not a base run: base: 20 bytes: make one with --kl-divergence-base alone"},
+     "not a base run: base: 20 bytes: write one first"},
     {"base run cut in its data", base_of, "cut -2", KL, 1,
      "base run is damaged: base: 140254 bytes do not hold 16 windows of 16 tokens and 286 "
      "probabilities: make it again"},
@@ -233,11 +232,11 @@ const hostile_case hostile_other[] = {
      "base run is damaged: base: probabilities of window 15, token 15: make it again"},
 
     {"matrix of text", matrix_text, "once upon a time, and no matrix", QUANTIZE, 1,
-     "--imatrix takes the GGUF form of importance matrices: not a GGUF file (it begins 6f 6e 63 "
+     "importance matrices are read in their GGUF form: not a GGUF file (it begins 6f 6e 63 "
      "65): matrix, byte 0: fetch the file again, or convert it again"},
     {"no matrix", odd_text, "", QUANTIZE, 1, "cannot open file: matrix: No such file or directory"},
     {"matrix cut off", matrix_of, "cut -40", QUANTIZE, 1,
-     "--imatrix takes the GGUF form of importance matrices: tensor 'blk.1.ffn_down.weight.in_sum2' "
+     "importance matrices are read in their GGUF form: tensor 'blk.1.ffn_down.weight.in_sum2' "
      "ends at byte 6368 but the file has 6360: matrix, byte 5984: it is incomplete or damaged, "
      "fetch it again"},
     {"a model in place of a matrix", matrix_is_model, "model.gguf", QUANTIZE, 1,
@@ -274,7 +273,7 @@ const hostile_case hostile_other[] = {
     {"a NUL", list_with_nul, "", EVAL, 1,
      "\"260\" is not a token id: list, line 1: give whole numbers separated by white space"},
     {"an escape", list, "\x1b[2J", EVAL, 1,
-     "\"?[2J\" is not a token id: list, line 1: give whole numbers separated by white space"},
+     "\"\\x1B[2J\" is not a token id: list, line 1: give whole numbers separated by white space"},
     {"a text that is no UTF-8", odd_text, "abc \xff\xfe def and so on and on",
      "perplexity -q -m model.gguf -t 1 -f odd -c 8", 1,
      "not a text: byte 4 is not UTF-8: give a file of UTF-8 text"},

@@ -87,9 +87,10 @@ static void test_base_runs(void **state) {
     assert_contains("out", "\nsame best token   100.000%\n");
     assert_wrong(
         RUN "-c 33 --kl-divergence-base base --kl-divergence",
-        "powerinfer: the base run has other windows: base: use -c 32 without --llama-windows\n");
+        "powerinfer: the base run has other windows: base: it was made with 32 tokens, not as "
+        "llama.cpp's\n");
     fails(RUN "--kl-divergence-base text --kl-divergence",
-          "powerinfer: not a base run: text: make one with --kl-divergence-base alone\n");
+          "powerinfer: not a base run: text: write one first\n");
     assert_int_equal(sh("head -c 5000 base >cut"), 0);
     assert_int_equal(sh(RUN "--kl-divergence-base cut --kl-divergence"), 1);
     assert_contains("err", "powerinfer: base run is damaged: cut: 5000 ");

@@ -16,10 +16,9 @@ static void test_command_lines(void **state) {
     assert_wrong("$PI prepare",
                  "powerinfer: no input: prepare: name one, as in prepare IN -o FILE\n");
     assert_wrong("$PI prepare $M", "powerinfer: no output: prepare: name a file with -o\n");
-    assert_wrong(
-        "$PI prepare $M -o o.gguf -q --predictor best",
-        "powerinfer: unknown predictor: --predictor: best: choose auto, none, sign, lowrank or "
-        "relu_mlp\n");
+    assert_wrong("$PI prepare $M -o o.gguf -q --predictor best",
+                 "powerinfer: unknown predictor: best: choose auto, none, sign, lowrank or "
+                 "relu_mlp\n");
     assert_int_equal(sh("cp $M a.gguf; $PI prepare --undo a.gguf -o o.gguf"), 1);
     assert_err("powerinfer: not a prepared model: a.gguf: there is nothing to undo\n");
     assert_wrong("$PI prepare a.gguf -o a.gguf",

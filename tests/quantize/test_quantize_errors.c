@@ -67,15 +67,15 @@ static void test_requests(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "choose one of F32, F16");
     o = options();
     o.output_type = "q9";
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "--output-tensor-type");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "type of the output matrix");
     o = options();
     o.embedding_type = "i8";
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "--token-embedding-type");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "type of the embeddings");
     static const pi_tensor_type bad = {"no_such_tensor", "q4_k_m"};
     o = options();
     o.tensor_types = &bad;
     o.n_tensor_types = 1;
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "--tensor-type");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "type of tensors");
     o = options();
     o.n_threads = -1;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "threads");

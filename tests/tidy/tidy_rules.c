@@ -333,6 +333,31 @@ static void check_module_known(source_tree *tree, const source_file *f) {
     tidy_report(tree, f->path, 1, "module %s is not in the dependency law", f->module);
 }
 
+/* "--name", or a short one in parentheses. */
+static bool names_flag(const char *s, size_t n) {
+    for (size_t i = 0; i + 3 < n; i++) {
+        bool begins = i == 0 || !is_word(s[i - 1]);
+        if (begins && s[i] == '-' && s[i + 1] == '-' && islower((unsigned char)s[i + 2]))
+            return true;
+        if (s[i] == '(' && s[i + 1] == '-' && islower((unsigned char)s[i + 2])) return true;
+    }
+    return false;
+}
+
+/* The library is used by other programs, too: its messages speak of its own options. */
+static void check_messages(source_tree *tree, const source_file *f, const char *code) {
+    if (!path_starts(f->path, "src/") || path_starts(f->path, "src/cli/")) return;
+    int line = 1;
+    for (size_t i = 0; code[i]; i++) {
+        line += code[i] == '\n';
+        if (code[i] != '"') continue;
+        size_t n = strcspn(code + i + 1, "\"\n");
+        if (names_flag(f->text + i + 1, n))
+            tidy_report(tree, f->path, line, "a flag of the program in the library's text");
+        i += n + (code[i + 1 + n] == '"');
+    }
+}
+
 void tidy_check_file(source_tree *tree, const source_file *f) {
     check_lines(tree, f);
     if (!is_c(f->path)) return;
@@ -345,6 +370,7 @@ void tidy_check_file(source_tree *tree, const source_file *f) {
     blank_comments_and_strings(code);
     check_functions(tree, f, code);
     check_calls(tree, f, code);
+    check_messages(tree, f, code);
     check_includes(tree, f);
     check_module_known(tree, f);
     free(code);

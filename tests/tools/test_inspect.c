@@ -138,13 +138,13 @@ static void test_odd_file(void **state) {
         assert_true((unsigned char)*p >= 0x20 || *p == '\n');
     }
     free(text);
-    expect(MODEL_PATH, &as_text, "architecture  martian?]0;x\n");
+    expect(MODEL_PATH, &as_text, "architecture  martian\\x1B]0;x\n");
     expect(MODEL_PATH, &as_text, "can be run    no: ");
     expect(MODEL_PATH, &all_json, "\"runs\": false");
-    expect(MODEL_PATH, &as_text, "name          line one line two\n");
+    expect(MODEL_PATH, &as_text, "name          line one\\nline two\n");
     expect(MODEL_PATH, &all_text,
            "numbers (array) = 100 x i16: 0, -1, -2, -3, -4, -5, -6, -7, ...");
-    expect(MODEL_PATH, &all_text, "words (array) = 2 x string: \"one\", \"t\"wo?[31m\"\n");
+    expect(MODEL_PATH, &all_text, "words (array) = 2 x string: \"one\", \"t\"wo\\x1B[31m\"\n");
     expect(MODEL_PATH, &all_text, "flag (bool) = true\n");
     expect(MODEL_PATH, &all_text, "large (u64) = 18446744073709551615\n");
     expect(MODEL_PATH, &all_text, "xxx... (500 bytes)\n");

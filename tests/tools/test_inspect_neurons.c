@@ -121,9 +121,7 @@ static void test_text(void **state) {
     expect(false, false,
            "\nneurons       20.0% fire for a token; 50/80/95% of the activations in "
            "27.1/43.3/51.5% of them\n");
-    expect(false, false,
-           "\ncalibration   16384 tokens, perplexity +0.25% in the mode that auto "
-           "takes\n");
+    expect(false, false, "\ncalibration   16384 tokens, perplexity +0.25% in mode predict\n");
     expect(false, false,
            "\npredictor     lowrank of rank 64 in 2 of 3 layers, selects 30.0%, contribution "
            "recall 98.0%\n");

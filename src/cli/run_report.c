@@ -1,0 +1,182 @@
+/* run_report.c: rows of the summary are cut to RUN_COLUMNS, so that a long name wraps nothing. */
+#include "run_report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "json_writer.h"
+#include "printable.h"
+#include "sampling.h"
+
+enum { RUN_COLUMNS = 80 };
+
+static const double MIB = 1048576, GIB = 1073741824;
+
+/* "label:       text", cut to the width. */
+static void row(const cli_options *o, const char *label, const char *format, ...) BASE_PRINTF(3, 4);
+
+static void row(const cli_options *o, const char *label, const char *format, ...) {
+    enum { ROOM = 1024 };
+    char text[ROOM], shown[4 * ROOM], line[16 + sizeof shown];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    printable_copy(shown, sizeof shown, text, strlen(text));
+    snprintf(line, sizeof line, "%-12s %s", label, shown);
+    int columns = 0;
+    for (char *c = line; *c; c++) {
+        if (((unsigned char)*c & 0xc0) == 0x80) continue; /* inside a character */
+        if (++columns == RUN_COLUMNS - 2 && strlen(c) > 3) memcpy(c, "...", 4);
+    }
+    cli_say(o, "%s", line);
+}
+
+static const char *plural(int64_t n) {
+    return n == 1 ? "" : "s";
+}
+
+static double rate(double count, double seconds) {
+    return seconds > 0 ? count / seconds : 0;
+}
+
+/* ---- before ---------------------------------------------------------------------------------- */
+
+static void report_context(const run_report *r) {
+    const cli_options *o = r->options;
+    int32_t trained = r->info->n_ctx_train;
+    if (trained > 0 && r->n_ctx > trained)
+        cli_say(o,
+                "warning: a context of %d tokens is longer than the %d that the model was trained "
+                "for",
+                (int)r->n_ctx, (int)trained);
+    /* The last token is sampled but never fed. */
+    int64_t needed = (int64_t)r->n_prompt + o->predict - 1;
+    if (o->predict > 0 && needed > r->n_ctx && !o->context_shift)
+        cli_say(o,
+                "the prompt and -n %lld need a context of %lld tokens, this one has %d: the text "
+                "ends when it is full",
+                (long long)o->predict, (long long)needed, (int)r->n_ctx);
+}
+
+void run_report_begin(const run_report *r) {
+    const cli_options *o = r->options;
+    report_context(r);
+    if (!o->verbose) return;
+    cli_say(o, "context:     %d tokens, batches of %lld", (int)r->n_ctx, (long long)o->batch_size);
+    sampling_print(o);
+    cli_say(o, "seed:        %llu", (unsigned long long)pi_sampler_seed(r->sampler));
+}
+
+/* ---- after ----------------------------------------------------------------------------------- */
+
+static void report_model(const run_report *r) {
+    char path[OPTION_PATH_BYTES];
+    const char *name = r->info->name;
+    pi_error ignored;
+    if (!name[0] && cli_model_path(r->options, path, sizeof path, &ignored) == PI_OK) {
+        name = strrchr(path, '/');
+        name = name ? name + 1 : path;
+    }
+    row(r->options, "model:", "%.40s, %.20s, %s, %.1f MiB", name, r->info->architecture,
+        r->info->type, (double)r->info->weight_bytes / MIB);
+}
+
+/* "simulated GPU: 20 of 32 layers, 61% of neurons, 7.20 of 8.00 GiB" */
+static void report_device(const run_report *r) {
+    pi_placement p;
+    pi_context_get_placement(r->context, &p);
+    if (p.device_name[0]) {
+        uint64_t bytes = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_runtime;
+        row(r->options, "GPU:", "%.24s: %d of %d layers, %.0f%% of neurons, %.2f of %.2f GiB",
+            p.device_name, (int)p.gpu_layers, (int)p.n_layers, 100 * p.neuron_share,
+            (double)bytes / GIB, (double)p.gpu_budget / GIB);
+    }
+    int threads = (int)pi_context_threads(r->context);
+    row(r->options, "CPU:", "%s kernels, %d thread%s", pi_context_kernels(r->context), threads,
+        plural(threads));
+}
+
+static void report_mode(const run_report *r, const pi_counters *n) {
+    const cli_options *o = r->options;
+    const char *mode = pi_context_mode(r->context);
+    double loss = pi_context_loss(r->context);
+    if (strcmp(mode, "dense") == 0)
+        row(o, "mode:", "dense");
+    else if (loss == 0)
+        row(o, "mode:", "%s: lossless", mode);
+    else if (isnan(loss))
+        row(o, "mode:", "%s: its loss was not measured", mode);
+    else
+        row(o, "mode:", "%s: %+.2f%% perplexity, measured by prepare", mode, 100 * loss);
+    if (n->tokens > 0 && n->ffn_total_bytes > 0)
+        row(o, "read:", "%.2f MB per token, %.1f%% of the FFN weights",
+            (double)(n->weight_bytes + n->kv_bytes) / (double)n->tokens / 1e6,
+            100 * (double)n->ffn_bytes / (double)n->ffn_total_bytes);
+}
+
+static void report_cache(const run_report *r) {
+    static const char *const types[] = {
+        [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
+    const cli_options *o = r->options;
+    const char *more = "";
+    char trained[64] = "";
+    if (r->info->n_ctx_train > r->n_ctx && o->ctx_size < 0) {
+        snprintf(trained, sizeof trained, " (trained for %d: -c)", (int)r->info->n_ctx_train);
+        more = trained;
+    }
+    row(o, "KV cache:", "%d of %d tokens%s, K %s, V %s", (int)pi_session_length(r->session),
+        (int)r->n_ctx, more, types[o->cache_type_k], types[o->cache_type_v]);
+}
+
+/* `computed` of n tokens took `seconds`. */
+static void report_speed(const cli_options *o, const char *label, int64_t n, int32_t cached,
+                         int64_t computed, double seconds) {
+    char from_cache[48] = "", speed[64] = "";
+    if (cached > 0) snprintf(from_cache, sizeof from_cache, " (%d from the cache)", (int)cached);
+    if (computed > 0 && seconds > 0)
+        snprintf(speed, sizeof speed, ", %.1f tokens/s, %.2f ms/token",
+                 rate((double)computed, seconds), 1000 * seconds / (double)computed);
+    row(o, label, "%lld token%s%s%s", (long long)n, plural(n), from_cache, speed);
+}
+
+void run_report_end(const run_report *r, const generation *g) {
+    const cli_options *o = r->options;
+    if (g->stop == STOP_SIGNAL) cli_say(o, "cancelled");
+    if (g->context_full)
+        cli_say(o,
+                "the context is full: %d tokens: for a longer text give a larger one with -c, or "
+                "--context-shift",
+                (int)r->n_ctx);
+    row(o, "load:", "%.3f s", r->load_seconds);
+    report_model(r);
+    report_device(r);
+    report_mode(r, &g->decode_counters);
+    report_cache(r);
+    report_speed(o, "prompt:", g->n_prompt, g->n_cached, g->n_prompt - g->n_cached,
+                 g->prompt_seconds);
+    report_speed(o, "generation:", (int64_t)g->n_tokens, 0, g->n_decoded, g->decode_seconds);
+}
+
+void run_report_json(const generation *g, const pi_context *context) {
+    static const char *const reasons[] = {[STOP_EOS] = "eos",
+                                          [STOP_LENGTH] = "length",
+                                          [STOP_TEXT] = "stop",
+                                          [STOP_SIGNAL] = "cancelled"};
+    json_writer w;
+    json_begin(&w, stdout);
+    json_put_object(&w, NULL);
+    json_put_string(&w, "text", g->text.data ? g->text.data : "", g->text.used);
+    json_put_int(&w, "prompt_tokens", g->n_prompt);
+    json_put_int(&w, "cached_tokens", g->n_cached);
+    json_put_array(&w, "tokens");
+    for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
+    json_end_array(&w);
+    json_put_text(&w, "stop", reasons[g->stop]);
+    json_put_bool(&w, "context_full", g->context_full);
+    json_put_text(&w, "mode", pi_context_mode(context));
+    json_put_number(&w, "prompt_tps", rate(g->n_prompt - g->n_cached, g->prompt_seconds));
+    json_put_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
+    json_end_object(&w);
+}

@@ -1,0 +1,24 @@
+/* run_report.h: what run says about itself beside the text: settings, context, summary, JSON. */
+#ifndef CLI_RUN_REPORT_H
+#define CLI_RUN_REPORT_H
+
+#include "generate.h"
+
+typedef struct run_report {
+    const cli_options *options;
+    const pi_model_info *info;
+    const pi_context *context;
+    const pi_session *session;
+    const pi_sampler *sampler;
+    int32_t n_ctx; /* tokens of the context; the session has room for fewer when fewer will do */
+    int32_t n_prompt;
+    double load_seconds;
+} run_report;
+
+/* Before the text: what about the context is not as one may expect; with -v, the settings. */
+void run_report_begin(const run_report *r);
+/* After it: a row per fact, 80 columns at most. */
+void run_report_end(const run_report *r, const generation *g);
+void run_report_json(const generation *g, const pi_context *context);
+
+#endif

@@ -1,0 +1,81 @@
+/* test_engine_mode.c: the mode that auto takes follows from sizes and statistics: layers of known
+ * shape, without weights. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plan.h"
+
+/* A gated ReLU layer of Q4_0 in a prepared file, as far as its cost goes. */
+typedef struct costed_layer {
+    int64_t n_embd, n_ff, rank; /* rank 0: signs */
+    float fired, selected;      /* shares of the neurons; NAN: unknown */
+} costed_layer;
+
+static void set_tensor(model_layer *l, tensor_role role, int64_t n_in, int64_t n_out) {
+    static const uint8_t never_read;
+    l->t[role] = (model_tensor){.data = &never_read,
+                                .n_bytes = (size_t)(n_in * n_out) * 9 / 16,
+                                .n_in = n_in,
+                                .n_out = n_out,
+                                .type = QUANT_Q4_0};
+}
+
+/* What auto takes with these weights in all and this cache. */
+static ffn_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t cache) {
+    enum { MOST = 16384 };
+    static float freq[MOST];
+    model_layer l = {.hp = {.n_ff = (int32_t)from->n_ff}};
+    model m = {.layers = &l, .weight_bytes = weights, .sparse.predict_loss = 0.005f};
+    plan_options o = {.mode = FFN_AUTO, .max_loss = 0.01f, .cache_bytes = cache};
+    for (int64_t i = 0; i < from->n_ff; i++) freq[i] = from->fired;
+    m.hp.n_layer = 1;
+    m.hp.activation = ACTIVATION_RELU;
+    l.sparse = (model_layer_sparse){.predictor = from->rank ? PREDICTOR_LOWRANK : PREDICTOR_SIGN,
+                                    .density = from->selected,
+                                    .cut = NAN,
+                                    .freq = isnan(from->fired) ? NULL : freq};
+    set_tensor(&l, ROLE_FFN_GATE, from->n_embd, from->n_ff);
+    set_tensor(&l, ROLE_FFN_UP, from->n_embd, from->n_ff);
+    set_tensor(&l, ROLE_FFN_DOWN_T, from->n_embd, from->n_ff);
+    if (from->rank) set_tensor(&l, ROLE_FC1, from->n_embd, from->rank);
+    if (from->rank) set_tensor(&l, ROLE_FC2, from->rank, from->n_ff);
+    if (!from->rank) set_tensor(&l, ROLE_FFN_SIGN, from->n_embd * 2 / 9, from->n_ff);
+    ffn_mode mode = plan_choose_mode(&m, 0, &o);
+    o.max_loss = 0.004f;
+    assert_int_not_equal(plan_choose_mode(&m, 0, &o), FFN_PREDICT);
+    return mode;
+}
+
+/* The lossless mode where a score costs more than the short rows it saves, or the prediction saves
+ * little; the predictor in large layers; everything where nearly everything fires. */
+static void test_auto_takes_what_is_faster(void **state) {
+    (void)state;
+    const uint64_t mib = 1048576, cache = 100 * mib;
+    const costed_layer small = {256, 1024, 0, 0.1f, 0.25f};
+    const costed_layer large = {4096, 14336, 256, 0.1f, 0.12f};
+    const costed_layer vague = {4096, 14336, 256, 0.1f, 0.95f};
+    const costed_layer busy = {4096, 14336, 256, 0.97f, 0.99f};
+    const costed_layer unknown = {4096, 14336, 256, NAN, NAN};
+    assert_int_equal(mode_by_cost(&small, 7 * mib, cache), FFN_EXACT);
+    assert_int_equal(mode_by_cost(&small, 4000 * mib, cache), FFN_EXACT);
+    assert_int_equal(mode_by_cost(&large, 4000 * mib, cache), FFN_PREDICT);
+    assert_int_equal(mode_by_cost(&vague, 4000 * mib, cache), FFN_EXACT);
+    assert_int_equal(mode_by_cost(&busy, 4000 * mib, cache), FFN_DENSE);
+    assert_int_equal(mode_by_cost(&unknown, 4000 * mib, cache), FFN_EXACT);
+    /* Rows that lie apart cost more from memory than from the cache. */
+    const costed_layer short_rows = {256, 8192, 0, 0.18f, 0.9f};
+    assert_int_equal(mode_by_cost(&short_rows, 10 * mib, cache), FFN_EXACT);
+    assert_int_equal(mode_by_cost(&short_rows, 10 * mib, 8 * mib), FFN_DENSE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_auto_takes_what_is_faster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
