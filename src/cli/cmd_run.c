@@ -168,7 +168,6 @@ static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
         if (o->prompt_cache) cli_say(o, "prompt cache: not written: the context was shifted");
         return PI_OK;
     }
-    signals_remove_output(); /* half a file is not left behind */
     pi_status status = prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens,
                                          g->tokens, err);
     signals_restore();
