@@ -289,18 +289,40 @@ typedef struct pi_logit_bias {
     float bias;
 } pi_logit_bias;
 
-/* Names, meanings, defaults and order are llama.cpp's: logit bias, penalties, DRY, top-k, typical,
- * top-p, min-p, XTC, temperature, draw; with mirostat: logit bias, temperature, mirostat. A
- * temperature of 0 takes the best score after logit bias, penalties and DRY. At least one token is
- * always left. Arrays and strings are copied by pi_sampler_create. */
+/* The samplers between logit bias, which is always first, and the draw; in llama.cpp's order. */
+typedef enum pi_sampler_kind {
+    PI_SAMPLER_PENALTIES,
+    PI_SAMPLER_DRY,
+    PI_SAMPLER_TOP_N_SIGMA,
+    PI_SAMPLER_TOP_K,
+    PI_SAMPLER_TYPICAL,
+    PI_SAMPLER_TOP_P,
+    PI_SAMPLER_MIN_P,
+    PI_SAMPLER_XTC,
+    PI_SAMPLER_TEMPERATURE,
+    PI_SAMPLER_KINDS /* how many there are */
+} pi_sampler_kind;
+
+enum { PI_SAMPLER_CHAIN_MAX = 32 };
+
+/* Names, meanings, defaults and order are llama.cpp's: logit bias, the samplers of `samplers`, a
+ * draw; with mirostat: logit bias, temperature, mirostat. A temperature of 0 takes the best score
+ * after logit bias, penalties and DRY. At least one token is always left. Arrays and strings are
+ * copied by pi_sampler_create. */
 typedef struct pi_sampler_options {
-    float temp;              /* 0.8; <= 0: the most likely token, deterministic */
-    float dynatemp_range;    /* 0: off; else temp -+ this, by the entropy of the distribution */
+    /* [n_samplers], in the order in which they are applied; one that is left out is off, whatever
+     * its own options say, and one may come twice. NULL: all, in the order of pi_sampler_kind. */
+    const pi_sampler_kind *samplers;
+    size_t n_samplers;    /* <= PI_SAMPLER_CHAIN_MAX; 0 with an array: logit bias and draw only */
+    float temp;           /* 0.8; <= 0: the most likely token, deterministic */
+    float dynatemp_range; /* 0: off; else temp -+ this, by the entropy of the distribution */
     float dynatemp_exponent; /* 1; of the share of the greatest entropy */
     int32_t top_k;           /* 40: the most likely tokens; <= 0: off */
     float top_p;             /* 0.95: the most likely tokens that hold this mass; >= 1: off */
     float min_p;             /* 0.05: tokens at least so likely, relative to the best; 0: off */
     float typical_p;         /* 1: off; below, the most typical tokens that hold this mass */
+    float top_n_sigma;       /* -1: tokens whose logit is at most so many standard deviations of all
+                                logits       below the best; <= 0: off */
 
     /* Penalties on the tokens of the last repeat_last_n. */
     float repeat_penalty;    /* 1: off; divides positive scores, multiplies negative ones */
