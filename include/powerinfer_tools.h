@@ -76,6 +76,8 @@ typedef struct pi_quantize_result {
 } pi_quantize_result;
 
 PI_API pi_quantize_options pi_quantize_default_options(void); /* Q4_K_M */
+/* "Q4_K_M" for "q4_k_m", "Q4_K" or "15": how a type is written; NULL when it is unknown. */
+PI_API const char *pi_quantize_type_name(const char *name);
 /* `result` may be NULL; out_path too in a dry run. All keys are copied, parts of a split model are
  * joined. PI_ERR_ARG: an unknown type (the message lists the known ones), the output is the input,
  * or a quantized matrix without allow_requantize; PI_ERR_RANGE: a value that is not finite. */

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dynlib.h"
@@ -57,6 +58,14 @@ void cli_say(const cli_options *o, const char *format, ...) {
     va_end(args);
 }
 
+void cli_say_written(const cli_options *o, const char *path, const char *what) {
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        cli_say(o, "wrote %s: %.2f MiB, %s", path, (double)st.st_size / (1024 * 1024), what);
+    else
+        cli_say(o, "wrote %s: %s", path, what);
+}
+
 static void print_log_line(void *user, log_level level, const char *line) {
     (void)user;
     fprintf(stderr, "%s%s\n", level == LOG_LEVEL_WARN ? "warning: " : "", line);
@@ -77,13 +86,38 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
     return false;
 }
 
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), n_end = strlen(end);
+    return n >= n_end && strcmp(s + n - n_end, end) == 0;
+}
+
+pi_status cli_refuse_hf(const char *path, pi_error *err) {
+    static const char *const endings[] = {".safetensors", "config.json", ".safetensors.index.json"};
+    struct stat st;
+    bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    size_t n = strlen(path);
+    if (!is_folder) {
+        bool is_part = false;
+        for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+            is_part = is_part || ends_with(path, endings[i]);
+        if (!is_part) return PI_OK;
+        while (n > 0 && path[n - 1] != '/') n--; /* its folder is what is converted */
+    }
+    while (n > 1 && path[n - 1] == '/') n--;
+    return error_set(err, PI_ERR_FORMAT,
+                     "not a GGUF file but %s: %.400s: convert it with powerinfer convert %.*s -o "
+                     "model.gguf",
+                     is_folder ? "a folder" : "part of a Hugging Face model", path,
+                     n > 0 ? (int)n : 1, n > 0 ? path : ".");
+}
+
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
     if (o->model) {
         if (strlen(o->model) >= n_buf) {
             return error_set(err, PI_ERR_ARG, "path is too long: --model: give a shorter one");
         }
         memcpy(buf, o->model, strlen(o->model) + 1);
-        return PI_OK;
+        return cli_refuse_hf(buf, err);
     }
     if (cli_bundled_path(bundled_model, buf, n_buf)) return PI_OK;
     return error_set(err, PI_ERR_NOT_FOUND,

@@ -20,5 +20,8 @@ int cmd_convert(const cli_options *o) {
     pi_status status = pi_convert(o->positionals[0], o->out, &options, &err);
     terminal_progress_end(&progress);
     signals_restore();
-    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+    if (status == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (status != PI_OK) return cli_failed(&err);
+    cli_say_written(o, o->out, o->type);
+    return EXIT_DONE;
 }

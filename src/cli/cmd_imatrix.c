@@ -24,5 +24,7 @@ int cmd_imatrix(const cli_options *o) {
     pi_status status = pi_imatrix(model, o->file, o->out, &options, &err);
     terminal_progress_end(&progress);
     signals_restore();
-    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+    if (status != PI_OK) return cli_failed(&err);
+    cli_say_written(o, o->out, "importance matrix for quantize --imatrix");
+    return EXIT_DONE;
 }

@@ -16,22 +16,6 @@ static void print_ids(const int32_t *tokens, size_t n) {
     putchar('\n');
 }
 
-static pi_status print_pieces(const pi_model *model, const int32_t *tokens, size_t n,
-                              pi_error *err) {
-    text_buffer piece = {.data = NULL};
-    pi_status status = PI_OK;
-    for (size_t i = 0; i < n && status == PI_OK; i++) {
-        piece.used = 0;
-        status = text_append_token(&piece, model, tokens[i], true, err);
-        if (status != PI_OK) break;
-        printf("%6d -> '", (int)tokens[i]);
-        text_print_escaped(stdout, piece.data, piece.used);
-        puts("'");
-    }
-    text_free(&piece);
-    return status;
-}
-
 static pi_status encode(const cli_options *o, const pi_model *model, const char *text,
                         size_t n_text, pi_error *err) {
     uint32_t flags = 0;
@@ -44,7 +28,7 @@ static pi_status encode(const cli_options *o, const pi_model *model, const char 
     if (o->ids) {
         print_ids(tokens, n);
     } else {
-        status = print_pieces(model, tokens, n, err);
+        status = text_print_tokens(stdout, model, tokens, n, err);
     }
     mem_free(tokens);
     return status;

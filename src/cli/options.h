@@ -69,6 +69,8 @@ typedef struct cli_options {
     int64_t gpu_layers;
     const char *backend_folder; /* NULL: the usual ones */
     /* sampling */
+    const char *samplers, *sampling_seq; /* NULL: the usual order */
+    double top_n_sigma;
     double temp, dynatemp_range, dynatemp_exponent, top_p, min_p, typical;
     double repeat_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, repeat_last_n;
@@ -87,6 +89,7 @@ typedef struct cli_options {
     option_texts reverse_prompts;
     const char *prompt_cache; /* NULL: none */
     bool prompt_cache_all, prompt_cache_ro;
+    bool display_prompt, verbose_prompt;
     bool ids, from_stdin, bos, special, detok;
     const char *pre;
     /* eval */
@@ -138,8 +141,7 @@ typedef enum option_type {
     OPTION_TEXTS,   /* option_texts: may be given several times, in order */
     OPTION_CHOICE,  /* int64_t, the index in `choices` */
     OPTION_LIST,    /* option_list of integers within min..max, separated by commas */
-    OPTION_PAIR,    /* option_pair, "a:b", both within min..max */
-    OPTION_NEUTRAL  /* nothing: a feature of later versions, fixed at its default */
+    OPTION_PAIR     /* option_pair, "a:b", both within min..max */
 } option_type;
 
 typedef enum option_group {
@@ -159,13 +161,32 @@ typedef struct option {
     double min, max;
     const char *argument; /* "N", as help shows it; NULL for flags */
     const char *standard; /* the default, as it would be typed; NULL: the zero of the type */
-    const char *choices;  /* "auto|dense|!exact": `!` marks what later versions will have */
+    const char *choices;  /* "auto|dense|exact" */
+    const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
 } option;
 
 extern const option option_table[];
 extern const size_t option_count;
+
+/* An option of llama.cpp's programs that does nothing here, for scripts that carry it. Exactly one
+ * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` beside
+ * `accepted` says why other values are refused. */
+typedef struct option_habit {
+    const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */
+    uint32_t commands;    /* command_bit */
+    const char *argument; /* as the documentation shows it; NULL: takes no value */
+    bool may_be_bare;     /* the value may be left out, as older versions had it */
+    const char *accepted; /* values without effect: "on|off", "#": any whole number, "*": anything;
+                             "" without an argument */
+    const char *later;    /* the feature that it belongs to, "chat (...)" */
+    const char *refused;  /* why, and what to do */
+    const char *meant;    /* the name that it has here: "--first" */
+} option_habit;
+
+extern const option_habit habit_table[];
+extern const size_t habit_count;
 
 typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
 
@@ -180,7 +201,11 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
 bool options_typed(const cli_options *o, const void *field);
 bool options_given(const cli_options *o, const void *field);
 
-/* Of words[n], the one that `word` most likely was meant to be; NULL when none is close. */
+/* The row of habit_table for `word`, with its dashes; NULL: none. */
+const option_habit *habit_find(uint32_t command, const char *word);
+
+/* Of words[n], the one that `word` most likely was meant to be, dashes aside; NULL when none is
+ * close. */
 const char *options_closest(const char *word, const char *const *words, size_t n);
 
 #endif

@@ -67,7 +67,7 @@ static void test_wrong_options(void **state) {
                  "powerinfer: unknown option: --temp: see powerinfer tokenize --help\n");
     assert_wrong("$PI run -n", "powerinfer: value is missing: -n: give N after it\n");
     assert_wrong("$PI run -n 1x",
-                 "powerinfer: \"1x\" is not a whole number in range: -n: give -1 to "
+                 "powerinfer: \"1x\" is not a whole number in range: -n: give -2 to "
                  "2147483647\n");
     assert_wrong("$PI run -t 513 -p a",
                  "powerinfer: \"513\" is not a whole number in range: -t: give 0 to 512\n");
@@ -80,7 +80,13 @@ static void test_wrong_options(void **state) {
     assert_wrong("$PI run --json=perhaps",
                  "powerinfer: \"perhaps\" is neither on nor off: --json: give 1 or 0\n");
     assert_wrong("$PI run hello",
+                 "powerinfer: no such file: hello: name a model here or with -m, a text with -p\n");
+    assert_wrong("$PI run $M hello",
                  "powerinfer: unexpected argument: hello: see powerinfer run --help\n");
+    assert_wrong("$PI run --keep-it", "powerinfer: unknown option: --keep-it: see powerinfer run "
+                                      "--help\n");
+    assert_wrong("$PI run --repeat-l 3",
+                 "powerinfer: unknown option: --repeat-l: did you mean --repeat-last-n?\n");
     assert_wrong("$PI run -p a -f b", "powerinfer: two prompts: -p and -f: give one of them\n");
     assert_wrong("$PI bench -p 512,x",
                  "powerinfer: \"512,x\" is not a list of whole numbers in range: -p: "
@@ -115,7 +121,67 @@ static void test_features_of_later_versions(void **state) {
         "such as 15043+1 or 15043-inf\n");
     assert_wrong("$PI run -p a -r ''",
                  "powerinfer: the text is empty: --reverse-prompt: give the text to end at\n");
-    assert_wrong("$PI run -j '{}'", "powerinfer: not in this version: -j: leave the option out\n");
+    assert_wrong("$PI run -j '{}'",
+                 "powerinfer: -j is not supported yet: grammars (constrained output)\n");
+    assert_wrong("$PI run --jinja", "powerinfer: --jinja is not supported yet: chat (conversations "
+                                    "by the model's chat template)\n");
+    assert_wrong("$PI run -hf ggml-org/gemma-3-1b-it-GGUF",
+                 "powerinfer: -hf is not supported: nothing is downloaded: fetch the GGUF file "
+                 "yourself and name it with -m FILE\n");
+    assert_wrong("$PI run -np 4", "powerinfer: -np 4 is not supported: run completes one prompt; "
+                                  "perplexity and imatrix batch their windows by themselves\n");
+}
+
+/* A command line as scripts for llama.cpp have it: the text is that of the plain one. */
+static void test_habits(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI run -q -m $M -p abc -n 5 --temp 0 --ignore-eos >want"), 0);
+    static const char *const habits[] = {
+        "-fa on -ub 512 --no-warmup --mmap -np 1 --no-perf -no-cnv --no-display-prompt "
+        "--color auto -t -1 -ngl all --device none -dev none --simple-io --log-colors off -lv 1",
+        "-fa --color -ngl auto -tb -1 --flash-attn=auto --warmup --perf --parallel 1 -co",
+        "-c 64 --poll 0 --offline --log-disable --ubatch_size 64",
+    };
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
+        char line[1024];
+        snprintf(line, sizeof line,
+                 "$PI run -q -m $M -p abc -n 5 --temp 0 --ignore-eos %s >got; cmp want got",
+                 habits[i]);
+        assert_int_equal(sh(line), 0);
+    }
+    /* -2: to the end of the context, here ten tokens; the model is an argument or -m. */
+    assert_int_equal(sh("$PI run -q $M -p abc -n -2 --temp 0 --ignore-eos -c 10 >got; "
+                        "$PI run -q -m $M -p abc -n 6 --temp 0 --ignore-eos >want; cmp want got"),
+                     0);
+    assert_wrong("$PI run one -m two", "powerinfer: two files: one and -m two: give one of them\n");
+    assert_int_equal(sh("$PI run -q -m $M -p abc -n 2 --temp 0 --display-prompt"), 0);
+    assert_int_equal(strncmp(shell_read("out", NULL), "abc", 3), 0);
+    assert_int_equal(sh("$PI run -m $M -p abc -n 2 --temp 0 --verbose-prompt"), 0);
+    assert_contains(
+        "err", "prompt:      'abc', 5 tokens\n     1 -> '<s>'\n   259 -> ' '\n   260 -> 'a'\n");
+    assert_int_equal(sh("$PI bench --list-devices >a; $PI inspect --devices >b; cmp a b"), 0);
+}
+
+/* What is given to -m is no GGUF file: the line that converts it. */
+static void test_hugging_face_models(void **state) {
+    (void)state;
+    assert_int_equal(sh("mkdir -p hf; : >hf/config.json; : >hf/model.safetensors"), 0);
+    static const char *const commands[] = {"run -p a -m", "inspect", "quantize -m",
+                                           "imatrix -f x -m"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$PI %s hf/%s", commands[i], i == 2 ? " out Q8_0" : "");
+        assert_int_equal(sh(line), 1);
+        assert_err("powerinfer: not a GGUF file but a folder: hf/: convert it with powerinfer "
+                   "convert hf -o model.gguf\n");
+        snprintf(line, sizeof line, "$PI %s hf/model.safetensors%s", commands[i],
+                 i == 2 ? " out Q8_0" : "");
+        assert_int_equal(sh(line), 1);
+        assert_err("powerinfer: not a GGUF file but part of a Hugging Face model: "
+                   "hf/model.safetensors: convert it with powerinfer convert hf -o model.gguf\n");
+    }
+    assert_int_equal(sh("cd hf && $PI run -p a config.json"), 1);
+    assert_contains("err", "convert it with powerinfer convert . -o model.gguf\n");
 }
 
 static void test_environment(void **state) {
@@ -247,6 +313,8 @@ int main(void) {
         cmocka_unit_test(test_unknown_commands),
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_features_of_later_versions),
+        cmocka_unit_test(test_habits),
+        cmocka_unit_test(test_hugging_face_models),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_detokenize),
