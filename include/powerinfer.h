@@ -55,18 +55,39 @@ PI_API const char *pi_version(void);
 
 typedef struct pi_model pi_model;
 
+typedef enum pi_value_type {
+    PI_VALUE_INT,
+    PI_VALUE_FLOAT,
+    PI_VALUE_BOOL,
+    PI_VALUE_TEXT
+} pi_value_type;
+
+/* A value that counts instead of what the file's metadata says: a context length, a RoPE base, ...
+ * Of the fields after `type`, the one that it names. */
+typedef struct pi_metadata_override {
+    const char *key; /* "llama.rope.freq_base" */
+    pi_value_type type;
+    int64_t integer;
+    double number;
+    bool truth;
+    const char *text;
+} pi_metadata_override;
+
 typedef struct pi_model_options {
     bool no_mmap;    /* copy the weights into huge pages instead of mapping the file */
     bool mlock;      /* keep the weights in memory */
     bool vocab_only; /* tokenizer only: no tensors needed; such a model has no contexts */
     const char *pre; /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    const pi_metadata_override *overrides; /* [n_overrides]; of one key the last one counts */
+    size_t n_overrides;                    /* <= 1024 */
 } pi_model_options;
 
 PI_API pi_model_options pi_model_default_options(void);
 
 /* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
  * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOT_FOUND (vocab_only
- * of a file without a vocabulary), PI_ERR_NOMEM. */
+ * of a file without a vocabulary), PI_ERR_ARG (an override of another type than the file's value),
+ * PI_ERR_NOMEM. */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
 /* All contexts of the model must be gone. */

@@ -1,4 +1,5 @@
 /* api_model.c: the public model: opened weights plus tokenizer. */
+#include <assert.h>
 #include <string.h>
 
 #include "api_types.h"
@@ -39,11 +40,34 @@ static const char *main_type(const gguf_file *f) {
     return gguf_n_tensors(f) ? quant_find(best)->name : "none";
 }
 
+static gguf_override inner_override(const pi_metadata_override *o) {
+    static const gguf_value_type types[] = {[PI_VALUE_INT] = GGUF_I64,
+                                            [PI_VALUE_FLOAT] = GGUF_F64,
+                                            [PI_VALUE_BOOL] = GGUF_BOOL,
+                                            [PI_VALUE_TEXT] = GGUF_STRING};
+    assert((unsigned)o->type <= PI_VALUE_TEXT && o->key && (o->type != PI_VALUE_TEXT || o->text));
+    return (gguf_override){.key = o->key,
+                           .type = types[o->type],
+                           .integer = o->type == PI_VALUE_BOOL ? o->truth : o->integer,
+                           .number = o->number,
+                           .text = o->text};
+}
+
 static pi_status open_file(pi_model *m, const char *path, const pi_model_options *o,
                            pi_error *err) {
     gguf_open_options file = {.copy = o->no_mmap, .lock = o->mlock, .header_only = o->vocab_only};
-    return o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
-                         : model_open(path, &file, &m->weights, err);
+    gguf_override *overrides = NULL;
+    if (o->n_overrides) {
+        overrides = mem_calloc(o->n_overrides, sizeof *overrides);
+        if (!overrides) return error_nomem(err, o->n_overrides * sizeof *overrides, "overrides");
+        for (size_t i = 0; i < o->n_overrides; i++) overrides[i] = inner_override(&o->overrides[i]);
+        file.overrides = overrides;
+        file.n_overrides = o->n_overrides;
+    }
+    pi_status status = o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
+                                     : model_open(path, &file, &m->weights, err);
+    mem_free(overrides);
+    return status;
 }
 
 /* A vocabulary that disagrees with the embedding table would index out of it. */

@@ -132,6 +132,7 @@ static int run_command(const command *c, int argc, char *const *argv) {
     }
     int status = take_model(c, &options);
     if (status != EXIT_DONE) return status;
+    if (cli_check_overrides(&options, &err) != PI_OK) return cli_wrong("%s", err.message);
     cli_log_start(&options);
     return options.devices ? cmd_inspect(&options) : c->run(&options);
 }

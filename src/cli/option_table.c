@@ -252,6 +252,10 @@ const option option_table[] = {
         .choices = "f16|f32|q8_0", .standard = "f16", .help = "KV cache type of the keys"),
     ROW(CHOICE, COMMON, PLANNED, cache_type_v, NAMES("cache-type-v", "ctv"), .argument = "TYPE",
         .choices = "f16|f32|q8_0", .standard = "f16", .help = "KV cache type of the values"),
+    ROW(TEXTS, COMMON, COMPUTE | COMMAND_TOKENIZE, override_kv, NAMES("override-kv", NULL),
+        .argument = "KEY=TYPE:VALUE",
+        .help = "override a key of the model file's metadata, such as "
+                "llama.context_length=int:8192; TYPE is int, float, bool or str; may be repeated"),
     ROW(FLAG, COMMON, COMPUTE, no_mmap, NAMES("no-mmap", NULL),
         .help = "copy the weights into huge pages, do not map the file"),
     ROW(FLAG, COMMON, COMPUTE, mlock, NAMES("mlock", NULL), .help = "lock the weights in memory"),

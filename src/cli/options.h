@@ -59,7 +59,8 @@ typedef struct option_pair {
 /* Parsed values. Strings belong to argv or the environment. */
 typedef struct cli_options {
     /* common */
-    const char *model; /* NULL: the bundled one */
+    const char *model;        /* NULL: the bundled one */
+    option_texts override_kv; /* "KEY=TYPE:VALUE" */
     int64_t threads, threads_batch, ctx_size, batch_size, seed;
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
     bool no_mmap, mlock, verbose, quiet, json;

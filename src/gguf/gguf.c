@@ -13,6 +13,7 @@ struct gguf_file {
     uint64_t n_tensors;
     gguf_index names;
     uint64_t n_bytes;
+    uint8_t *overrides; /* what overridden keys and values point to; NULL: none */
 };
 
 static pi_status file_alloc(int n_parts, gguf_file **out, pi_error *err) {
@@ -40,6 +41,7 @@ void gguf_close(gguf_file *f) {
     mem_free(f->paths);
     mem_free(f->tensors);
     gguf_index_free(&f->names);
+    mem_free(f->overrides);
     mem_free(f);
 }
 
@@ -155,7 +157,8 @@ static pi_status open_all(gguf_file *f, const char *path, const gguf_open_option
         if (status) return status;
     }
     for (int i = 0; i < f->n_parts; i++) f->n_bytes += f->parts[i].size;
-    return PI_OK;
+    return gguf_part_override(&f->parts[0], options->overrides, options->n_overrides, &f->overrides,
+                              err);
 }
 
 pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,

@@ -93,6 +93,11 @@ pi_status gguf_parse_part(gguf_part *p, int part, bool header_only, pi_error *er
 void gguf_part_free(gguf_part *p);
 const gguf_value *gguf_part_find(const gguf_part *p, const char *key);
 
+/* Puts values in place of the part's keys, or adds them. *memory is what they lie in: mem_free it
+ * after the part, also after an error. PI_ERR_ARG: a value is of another kind in the file. */
+pi_status gguf_part_override(gguf_part *p, const gguf_override *overrides, size_t n,
+                             uint8_t **memory, pi_error *err);
+
 /* PI_ERR_UNSUPPORTED/PI_ERR_FORMAT about a general.alignment that cannot be used. */
 bool gguf_alignment_ok(uint64_t alignment);
 
