@@ -173,6 +173,7 @@ typedef enum pi_device_choice {                 /* where to compute; see docs/gp
 typedef struct pi_context_options {
     int32_t n_threads;       /* for single tokens; 0: physical (performance) cores */
     int32_t n_threads_batch; /* for batches; 0: as n_threads */
+    bool pin_threads;        /* keep each worker thread on one CPU of those that may be used */
     int32_t n_batch;         /* most tokens in one pass over the weights; default 512 */
     int32_t n_logits;        /* most rows of logits kept at once; 0: n_batch, within 64 MB */
     pi_kernels kernels;

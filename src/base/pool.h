@@ -22,6 +22,9 @@ enum { POOL_MAX_THREADS = 512 };
 pi_status pool_create(int n_threads, pool **out, pi_error *err);
 void pool_destroy(pool *p); /* joins; not from inside a run; NULL is fine */
 int pool_size(const pool *p);
+/* Keeps every worker on one CPU of those that the caller may use, one after the other; the caller,
+ * which is thread 0, stays as it is. Not from inside a run. */
+void pool_pin(pool *p);
 
 /* Runs fn(arg, ith, nth) on the first nth threads (1..pool_size), returns when all are done. One
  * run at a time per pool. */

@@ -214,6 +214,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;
     options.n_threads_batch = (int32_t)o->threads_batch;
+    options.pin_threads = o->cpu_strict != 0;
     options.n_batch = (int32_t)o->batch_size;
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;

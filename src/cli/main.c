@@ -2,6 +2,7 @@
  * options into calls of the public headers; this program has no other way into the library. */
 #include <string.h>
 
+#include "affinity.h"
 #include "cli.h"
 #include "file.h"
 #include "signals.h"
@@ -134,6 +135,9 @@ static int run_command(const command *c, int argc, char *const *argv) {
     if (status != EXIT_DONE) return status;
     if (cli_check_overrides(&options, &err) != PI_OK) return cli_wrong("%s", err.message);
     cli_log_start(&options);
+    pi_status placed = affinity_apply(&options, &err);
+    if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (placed != PI_OK) return cli_failed(&err);
     return options.devices ? cmd_inspect(&options) : c->run(&options);
 }
 

@@ -234,6 +234,21 @@ const option option_table[] = {
     ROW(INTEGER, COMMON, COMPUTE, threads_batch, NAMES("threads-batch", "tb"), .argument = "N",
         .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS),
         .help = "threads for prefill; 0 or -1: as -t"),
+    ROW(TEXT, COMMON, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_mask, NAMES("cpu-mask", "C"),
+        .argument = "HEX", .help = "run on these CPUs only: bit N is CPU N"),
+    ROW(TEXT, COMMON, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_range,
+        NAMES("cpu-range", "Cr"), .argument = "LO-HI",
+        .help = "run on this range of CPUs; with -C, on both"),
+    ROW(INTEGER, COMMON, COMPUTE, cpu_strict, NAMES("cpu-strict", NULL), .argument = "0|1",
+        .standard = "0", RANGE(0, 1), .help = "1: keep each worker thread on one of these CPUs"),
+    ROW(INTEGER, COMMON, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, prio, NAMES("prio", NULL),
+        .argument = "N", .standard = "0", RANGE(-1, 3),
+        .help = "scheduling priority: -1 low, 0 normal, 1 medium, 2 high, 3 highest (nice 10, 0, "
+                "-5, -10, -20)"),
+    ROW(CHOICE, COMMON, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, numa, NAMES("numa", NULL),
+        .argument = "POLICY", .choices = "none|distribute|isolate|numactl", .standard = "none",
+        .help = "NUMA: distribute memory over all nodes, isolate threads on the starting node, or "
+                "keep what numactl set"),
     ROW(INTEGER, COMMON, COMMAND_RUN | COMMAND_INSPECT | COMMAND_PLACE, ctx_size,
         NAMES("ctx-size", "c"), .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "context size in tokens; 0: the model's training context; -1: the smaller of that "

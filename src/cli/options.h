@@ -64,6 +64,8 @@ typedef struct cli_options {
     int64_t threads, threads_batch, ctx_size, batch_size, seed;
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
     bool no_mmap, mlock, verbose, quiet, json;
+    const char *cpu_mask, *cpu_range; /* NULL: no restriction */
+    int64_t cpu_strict, prio, numa;
     /* engine */
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget;

@@ -162,6 +162,41 @@ static void test_habits(void **state) {
     assert_int_equal(sh("$PI bench --list-devices >a; $PI inspect --devices >b; cmp a b"), 0);
 }
 
+/* The program has opened the FIFO `prompt`, so what concerns its threads is done: `look` sees them,
+ * $! is the program. */
+static void assert_while_running(const char *options, const char *look) {
+    char line[1024];
+    snprintf(line, sizeof line,
+             "cpu=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/self/status); "
+             "rm -f prompt; mkfifo prompt; $PI run -m $M -f prompt -n 1 %s >text 2>message & "
+             "exec 3>prompt; %s; seen=$?; echo abc >&3; exec 3>&-; wait $! && test $seen = 0",
+             options, look);
+    if (sh(line) != 0) fail_msg("%s: %s", options, shell_read("message", NULL));
+}
+
+static void test_cpus_and_priority(void **state) {
+    (void)state;
+    static const char only[] = "test \"$(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' "
+                               "/proc/$!/status)\" = $cpu";
+    assert_while_running("-C $(printf %x $((1 << cpu)))", only);
+    assert_contains("message", " kernels, 1 thread\n");
+    assert_while_running("-Cr $cpu-$cpu --cpu-strict 1 -t 2", only);
+    assert_while_running("--cpu-range 0-4095 --prio -1",
+                         "test $(sed 's/.*) //' /proc/$!/stat | cut -d ' ' -f 17) -ge 10");
+    assert_while_running("--numa isolate --cpu-mask 0xffffffffffffffff", "true");
+    assert_while_running("--numa numactl --prio 0", "true");
+    assert_wrong("$PI run -m $M -p a -C xyz",
+                 "powerinfer: \"xyz\" is not a set of CPUs: --cpu-mask: give a hexadecimal number, "
+                 "bit N for CPU N\n");
+    assert_wrong("$PI run -m $M -p a -Cr 3-1",
+                 "powerinfer: \"3-1\" is not a range of CPUs: --cpu-range: give it like 0-3\n");
+    assert_wrong("$PI run -m $M -p a -Cr -",
+                 "powerinfer: \"-\" is not a range of CPUs: --cpu-range: give it like 0-3\n");
+    assert_int_equal(sh("$PI run -m $M -p a -Cr 4095-"), 1);
+    assert_contains("err",
+                    "powerinfer: none of these CPUs is available: --cpu-mask, --cpu-range: ");
+}
+
 /* What is given to -m is no GGUF file: the line that converts it. */
 static void test_hugging_face_models(void **state) {
     (void)state;
@@ -314,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_features_of_later_versions),
         cmocka_unit_test(test_habits),
+        cmocka_unit_test(test_cpus_and_priority),
         cmocka_unit_test(test_hugging_face_models),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_tokenize),
