@@ -345,6 +345,10 @@ typedef struct pi_perplexity_options {
     /* As llama.cpp: a BOS that the model wants replaces the first token of every window, and only
      * the second half of a window is scored. */
     bool llama_windows;
+    /* Overlapping windows, as llama.cpp's --ppl-stride has them: each begins `stride` tokens after
+     * the one before and has n_ctx + stride / 2 tokens, of which the last `stride` are scored. 0:
+     * windows without overlap. Goes with neither llama_windows nor a base run. */
+    int32_t stride;
     const char *base_out; /* write a base run here; NULL: none */
     const char *base_in;  /* compare with this base run; NULL: none */
     pi_progress progress;

@@ -93,6 +93,10 @@ const option option_table[] = {
         .help =
             "score as llama.cpp does: BOS replaces each window's first token, only its second half "
             "counts"),
+    ROW(INTEGER, COMMAND, COMMAND_PERPLEXITY, ppl_stride, NAMES("ppl-stride", NULL),
+        .argument = "N", .standard = "0", RANGE(0, MAX_TOKENS),
+        .help = "overlapping windows of -c + N/2 tokens, N apart, of which the last N tokens are "
+                "scored; 0: no overlap"),
     ROW(TEXT, COMMAND, COMMAND_PERPLEXITY, kl_base, NAMES("kl-divergence-base", NULL),
         .argument = "FILE", .aliases = {"--save-all-logits"},
         .help = "write the base model's logits, or read them with --kl-divergence"),

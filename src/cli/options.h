@@ -98,7 +98,7 @@ typedef struct cli_options {
     /* eval */
     const char *tokens, *logits_out;
     /* perplexity */
-    int64_t first;
+    int64_t first, ppl_stride;
     bool llama_windows, kl_divergence;
     const char *kl_base;
     /* bench */
