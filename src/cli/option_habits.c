@@ -158,7 +158,10 @@ const option_habit habit_table[] = {
     REFUSED("-sp --special", RUN,
             "control tokens are not printed: see tokens in the JSON of --json"),
     REFUSED("-bf --binary-file", RUN | PERPLEXITY, "give the text with -f or on standard input"),
+    CALLED("--version", MODELS | QUANTIZE, "powerinfer --version"),
+    CALLED("--memory-f32", TEXTS, "-ctk f32 -ctv f32"),
     /* perplexity */
+    VALUE("-s --seed", PERPLEXITY | IMATRIX, "N", "#"),
     FLAG("--all-logits --logits-all", PERPLEXITY),
     ONLY("--ppl-output-type", PERPLEXITY, "0|1", "0", "use --json for figures to read by program"),
     REFUSED("--hellaswag", PERPLEXITY, "only texts are scored"),
@@ -182,6 +185,8 @@ const option_habit habit_table[] = {
     /* tokenize */
     FLAG("--no-bos", COMMAND_TOKENIZE),
     FLAG("--no-parse-special", COMMAND_TOKENIZE),
+    FLAG("--no-escape", COMMAND_TOKENIZE),
+    CALLED("-f --file", COMMAND_TOKENIZE, "--stdin <FILE"),
     /* quantize */
     REFUSED("--keep-split", QUANTIZE, "one file is written: parts of a split model are joined"),
     REFUSED("--include-weights", QUANTIZE, "all entries of --imatrix are used"),

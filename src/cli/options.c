@@ -388,9 +388,7 @@ static pi_status habit_refuses(const option_habit *h, const char *text, const ch
 static pi_status read_habit(const option_habit *h, const char *word, const char *value, int argc,
                             char *const *argv, int *at, pi_error *err) {
     if (h->later) return error_set(err, PI_ERR_ARG, "%s is not supported yet: %s", word, h->later);
-    if (h->meant)
-        return error_set(err, PI_ERR_ARG, "unknown option: %s: it is called %s here", word,
-                         h->meant);
+    if (h->meant) return error_set(err, PI_ERR_ARG, "unknown option: %s: use %s", word, h->meant);
     if (!h->accepted)
         return error_set(err, PI_ERR_ARG, "%s is not supported: %s", word, h->refused);
     if (!h->argument) {

@@ -185,7 +185,7 @@ typedef struct option_habit {
                              "" without an argument */
     const char *later;    /* the feature that it belongs to, "chat (...)" */
     const char *refused;  /* why, and what to do */
-    const char *meant;    /* the name that it has here: "--first" */
+    const char *meant;    /* what does the same here: "-ctk f32" */
 } option_habit;
 
 extern const option_habit habit_table[];
