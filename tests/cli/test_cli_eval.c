@@ -231,6 +231,8 @@ static void test_synth_writes_a_model(void **state) {
     assert_out("");
     assert_err("");
     assert_int_equal(sh("$PI synth -o again.gguf --shape tiny --type f16 --seed 3 --plain"), 0);
+    assert_contains("err", "wrote again.gguf: ");
+    assert_contains("err", " MiB, shape tiny, f16\n");
     assert_out("");
     assert_int_equal(sh("cmp tiny.gguf again.gguf"), 0);
     assert_int_equal(sh("$PI synth -o other.gguf --shape tiny --type f16 --seed 4 --plain -q"), 0);

@@ -128,6 +128,15 @@ static int teardown(void **state) {
     return shell_teardown(state);
 }
 
+#ifdef TEST_HAS_JSON
+static void test_converted(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI convert $F -o ../made.gguf --type bf16 2>../e"), 0);
+    assert_contains("../e", "wrote ../made.gguf: ");
+    assert_contains("../e", " MiB, bf16\n");
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_device),
@@ -137,6 +146,9 @@ int main(void) {
         cmocka_unit_test(test_missing_folder),
         cmocka_unit_test(test_a_folder),
         cmocka_unit_test(test_no_permission),
+#ifdef TEST_HAS_JSON
+        cmocka_unit_test(test_converted),
+#endif
     };
     return cmocka_run_group_tests_name("cli_targets", tests, setup, teardown);
 }

@@ -105,6 +105,11 @@ static void test_wrong_options(void **state) {
     assert_wrong("$PI convert -o x",
                  "powerinfer: no folder: convert: name one, as in convert DIR -o FILE\n");
     assert_wrong("$PI convert x", "powerinfer: no output: convert: name a file with -o\n");
+    assert_wrong("$PI convert x -o y --type q4_k_m",
+                 "powerinfer: Q4_K_M is a mix of types: convert gives all matrices one type: "
+                 "convert to f16, then quantize that file to Q4_K_M\n");
+    assert_wrong("$PI convert x -m z -o y",
+                 "powerinfer: two inputs: x and -m z: give one of them\n");
     assert_wrong("$PI synth", "powerinfer: no output: synth: name a file with -o\n");
 }
 
