@@ -50,9 +50,10 @@ static void test_unknown_commands(void **state) {
     assert_wrong("$PI frobnicate",
                  "powerinfer: unknown command: frobnicate: see powerinfer --help\n");
     assert_wrong("$PI chat -m x",
-                 "powerinfer: not in this version: chat: see powerinfer --help for what is\n");
-    assert_wrong("$PI help serve",
-                 "powerinfer: not in this version: serve: see powerinfer --help for what is\n");
+                 "powerinfer: chat is not supported yet: see powerinfer --help for the commands\n");
+    assert_wrong(
+        "$PI help serve",
+        "powerinfer: serve is not supported yet: see powerinfer --help for the commands\n");
     assert_wrong("$PI -m x",
                  "powerinfer: no command: -m: name a command first, such as powerinfer run "
                  "-m\n");
