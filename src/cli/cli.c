@@ -95,8 +95,8 @@ static bool ends_with(const char *s, const char *end) {
 
 pi_status cli_refuse_hf(const char *path, pi_error *err) {
     static const char *const endings[] = {".safetensors", "config.json", ".safetensors.index.json"};
-    struct stat st;
-    bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    char config[PATH_MAX];
+    bool is_folder = file_join(config, sizeof config, path, "config.json") && file_exists(config);
     size_t n = strlen(path);
     if (!is_folder) {
         bool is_part = false;
@@ -109,7 +109,7 @@ pi_status cli_refuse_hf(const char *path, pi_error *err) {
     return error_set(err, PI_ERR_FORMAT,
                      "not a GGUF file but %s: %.400s: convert it with powerinfer convert %.*s -o "
                      "model.gguf",
-                     is_folder ? "a folder" : "part of a Hugging Face model", path,
+                     is_folder ? "a Hugging Face folder" : "part of a Hugging Face model", path,
                      n > 0 ? (int)n : 1, n > 0 ? path : ".");
 }
 

@@ -213,7 +213,7 @@ static void test_hugging_face_models(void **state) {
         char line[256];
         snprintf(line, sizeof line, "$PI %s hf/%s", commands[i], i == 2 ? " out Q8_0" : "");
         assert_int_equal(sh(line), 1);
-        assert_err("powerinfer: not a GGUF file but a folder: hf/: convert it with powerinfer "
+        assert_err("powerinfer: not a GGUF file but a Hugging Face folder: hf/: convert it with powerinfer "
                    "convert hf -o model.gguf\n");
         snprintf(line, sizeof line, "$PI %s hf/model.safetensors%s", commands[i],
                  i == 2 ? " out Q8_0" : "");
