@@ -43,6 +43,11 @@ enum {
     }
 #define LATER(names_, commands_, feature_)                                                         \
     { .names = (names_), .commands = (commands_), .later = (feature_) }
+#define EMPTY(names_, commands_, argument_, feature_)                                              \
+    {                                                                                              \
+        .names = (names_), .commands = (commands_), .argument = (argument_), .accepted = "",       \
+        .later = (feature_)                                                                        \
+    }
 #define REFUSED(names_, commands_, why_)                                                           \
     { .names = (names_), .commands = (commands_), .refused = (why_) }
 #define CALLED(names_, commands_, meant_)                                                          \
@@ -119,9 +124,9 @@ const option_habit habit_table[] = {
     LATER("--reasoning-format", RUN, CHAT),
     LATER("--reasoning-budget", RUN, CHAT),
     /* other features */
-    LATER("--grammar", RUN, GRAMMARS),
+    EMPTY("--grammar", RUN, "GRAMMAR", GRAMMARS),
     LATER("--grammar-file", RUN, GRAMMARS),
-    LATER("-j --json-schema", RUN, GRAMMARS),
+    EMPTY("-j --json-schema", RUN, "SCHEMA", GRAMMARS),
     LATER("-jf --json-schema-file", RUN, GRAMMARS),
     LATER("--lora", MODELS, ADAPTERS),
     LATER("--lora-scaled", MODELS, ADAPTERS),

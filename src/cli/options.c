@@ -358,6 +358,7 @@ static bool habit_accepts(const option_habit *h, const char *text) {
     char item[NAME_MAX_BYTES];
     int64_t number;
     if (*h->accepted == '*') return true;
+    if (!*h->accepted) return !*text;
     for (;; text++) {
         size_t length = strcspn(text, ",");
         if (length >= sizeof item) return false;
@@ -374,6 +375,7 @@ static bool habit_accepts(const option_habit *h, const char *text) {
 static pi_status habit_refuses(const option_habit *h, const char *text, const char *word,
                                pi_error *err) {
     char known[128];
+    if (h->later) return error_set(err, PI_ERR_ARG, "%s is not supported yet: %s", word, h->later);
     if (h->refused)
         return error_set(err, PI_ERR_ARG, "%s %.200s is not supported: %s", word, text, h->refused);
     if (*h->accepted == '#')
@@ -387,7 +389,7 @@ static pi_status habit_refuses(const option_habit *h, const char *text, const ch
 /* An option of llama.cpp's without a row of its own; `value` stood behind a `=`. */
 static pi_status read_habit(const option_habit *h, const char *word, const char *value, int argc,
                             char *const *argv, int *at, pi_error *err) {
-    if (h->later) return error_set(err, PI_ERR_ARG, "%s is not supported yet: %s", word, h->later);
+    if (h->later && !h->accepted) return habit_refuses(h, "", word, err);
     if (h->meant) return error_set(err, PI_ERR_ARG, "unknown option: %s: use %s", word, h->meant);
     if (!h->accepted)
         return error_set(err, PI_ERR_ARG, "%s is not supported: %s", word, h->refused);

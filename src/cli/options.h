@@ -174,15 +174,15 @@ extern const option option_table[];
 extern const size_t option_count;
 
 /* An option of llama.cpp's programs that does nothing here, for scripts that carry it. Exactly one
- * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` beside
- * `accepted` says why other values are refused. */
+ * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` or `later`
+ * beside `accepted` says why other values are refused. */
 typedef struct option_habit {
     const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */
     uint32_t commands;    /* command_bit */
     const char *argument; /* as the documentation shows it; NULL: takes no value */
     bool may_be_bare;     /* the value may be left out, as older versions had it */
     const char *accepted; /* values without effect: "on|off", "#": any whole number, "*": anything;
-                             "" without an argument */
+                             "": the empty one, or that there is no argument */
     const char *later;    /* the feature that it belongs to, "chat (...)" */
     const char *refused;  /* why, and what to do */
     const char *meant;    /* what does the same here: "-ctk f32" */
