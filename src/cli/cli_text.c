@@ -166,22 +166,6 @@ void text_print_escaped(FILE *out, const char *s, size_t n_bytes) {
     }
 }
 
-pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
-                            pi_error *err) {
-    text_buffer piece = {.data = NULL};
-    pi_status status = PI_OK;
-    for (size_t i = 0; i < n && status == PI_OK; i++) {
-        piece.used = 0;
-        status = text_append_token(&piece, model, tokens[i], true, err);
-        if (status != PI_OK) break;
-        fprintf(out, "%6d -> '", (int)tokens[i]);
-        text_print_escaped(out, piece.data, piece.used);
-        fputs("'\n", out);
-    }
-    text_free(&piece);
-    return status;
-}
-
 static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -254,5 +238,21 @@ pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, 
         mem_free(*tokens);
         *tokens = NULL;
     }
+    return status;
+}
+
+pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
+                            pi_error *err) {
+    text_buffer piece = {.data = NULL};
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < n && status == PI_OK; i++) {
+        piece.used = 0;
+        status = text_append_token(&piece, model, tokens[i], true, err);
+        if (status != PI_OK) break;
+        fprintf(out, "%6d -> '", (int)tokens[i]);
+        text_print_escaped(out, piece.data, piece.used);
+        fputs("'\n", out);
+    }
+    text_free(&piece);
     return status;
 }

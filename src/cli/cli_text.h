@@ -45,14 +45,15 @@ size_t text_complete(const char *s, size_t n_bytes);
 size_t text_unescape(char *s, size_t n_bytes);
 /* Writes text on one line: quotes, control bytes and bad UTF-8 as escapes. */
 void text_print_escaped(FILE *out, const char *s, size_t n_bytes);
-/* A line per token: its id and its escaped text, control tokens too. */
-pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
-                            pi_error *err);
 
 /* Token ids separated by white space, each within [0, n_vocab). `where` names the text in messages.
  * *tokens: mem_free. At least one id. PI_ERR_FORMAT, PI_ERR_RANGE, PI_ERR_NOMEM. */
 pi_status text_parse_ids(const char *text, size_t n_text, const char *where, int32_t n_vocab,
                          int32_t **tokens, size_t *n_tokens, pi_error *err);
+
+/* A line per token: id and text. */
+pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tokens, size_t n,
+                            pi_error *err);
 
 /* Tokens of a text. *tokens: mem_free. */
 pi_status text_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,

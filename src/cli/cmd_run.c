@@ -107,6 +107,9 @@ static pi_status set_up(job *j, pi_error *err) {
     pi_model_get_info(j->model, &j->info);
     status = tokenize_prompt(j, err);
     if (status != PI_OK) return status;
+    if (j->options->verbose_prompt)
+        status = text_print_tokens(stderr, j->model, j->tokens, j->n_tokens, err);
+    if (status != PI_OK) return status;
     int32_t n_ctx = 0;
     status = choose_context(j, &n_ctx, err);
     if (status != PI_OK) return status;
@@ -164,15 +167,6 @@ static void print_settings(const job *j) {
             (long long)o->batch_size);
     sampling_print(o);
     cli_say(o, "seed:        %llu", (unsigned long long)pi_sampler_seed(j->sampler));
-}
-
-/* With --verbose-prompt: the prompt as the model gets it. */
-static pi_status print_prompt(const job *j, pi_error *err) {
-    if (!j->options->verbose_prompt) return PI_OK;
-    fputs("prompt:      '", stderr);
-    text_print_escaped(stderr, j->prompt, j->n_prompt_bytes);
-    fprintf(stderr, "', %zu token%s\n", j->n_tokens, j->n_tokens == 1 ? "" : "s");
-    return text_print_tokens(stderr, j->model, j->tokens, j->n_tokens, err);
 }
 
 static void print_timings(const job *j, const generation *g) {
@@ -243,9 +237,8 @@ static int generate(const job *j) {
     /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
     signals_cancel_context(j->context);
     print_settings(j);
-    pi_status status = print_prompt(j, &err);
     if (o->display_prompt && g.stream) fwrite(j->prompt, 1, j->n_prompt_bytes, stdout);
-    if (status == PI_OK) status = generation_run(&g, &err);
+    pi_status status = generation_run(&g, &err);
     signals_restore();
     int result = EXIT_DONE;
     if (status == PI_OK) {

@@ -102,8 +102,6 @@ const option_habit habit_table[] = {
     FLAG("--no-log-timestamps", TEXTS),
     VALUE("-lv --verbosity --log-verbosity", TEXTS, "N", "#"),
     REFUSED("--log-file", TEXTS, "messages go to standard error: redirect it with 2>FILE"),
-    FLAG("--progress", BENCH),
-    ONLY("--delay", BENCH, "N", "0", "tests follow each other without a pause"),
     /* chat */
     FLAG("-no-cnv --no-conversation", RUN),
     FLAG("--no-jinja", RUN),
@@ -154,6 +152,7 @@ const option_habit habit_table[] = {
     LATER("--yarn-beta-fast", MODELS, ROPE),
     /* where models come from */
     FLAG("--offline", TEXTS),
+    FLAG("--no-context-shift", TEXTS),
     REFUSED("-hf -hfr --hf-repo", MODELS, OFFLINE),
     REFUSED("-hff --hf-file", MODELS, OFFLINE),
     REFUSED("-hft --hf-token", MODELS, OFFLINE),

@@ -50,6 +50,8 @@ const option option_table[] = {
         .standard = "-1", RANGE(-2, MAX_TOKENS), .aliases = {"--n-predict"},
         .help = "tokens to generate; -1: until the model ends the text or the context is full; "
                 "-2: until the context is full"),
+    ROW(FLAG, COMMAND, COMMAND_RUN, verbose_prompt, NAMES("verbose-prompt", NULL),
+        .help = "print the prompt's token ids and texts to standard error"),
     ROW(TEXTS, COMMAND, COMMAND_RUN, reverse_prompts, NAMES("reverse-prompt", "r"),
         .argument = "TEXT", .help = "stop after this text; may be repeated"),
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt_cache, NAMES("prompt-cache", NULL), .argument = "FILE",
@@ -61,8 +63,6 @@ const option option_table[] = {
         .help = "read --prompt-cache, do not write it"),
     ROW(FLAG, COMMAND, COMMAND_RUN, display_prompt, NAMES("display-prompt", NULL),
         .help = "print the prompt before the completion"),
-    ROW(FLAG, COMMAND, COMMAND_RUN, verbose_prompt, NAMES("verbose-prompt", NULL),
-        .help = "print the prompt's tokens to standard error"),
     /* eval */
     ROW(TEXT, COMMAND, COMMAND_EVAL, tokens, NAMES("tokens", NULL), .argument = "FILE",
         .help = "token ids separated by white space; - is standard input"),

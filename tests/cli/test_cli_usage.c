@@ -163,8 +163,7 @@ static void test_habits(void **state) {
     assert_int_equal(sh("$PI run -q -m $M -p abc -n 2 --temp 0 --display-prompt"), 0);
     assert_int_equal(strncmp(shell_read("out", NULL), "abc", 3), 0);
     assert_int_equal(sh("$PI run -m $M -p abc -n 2 --temp 0 --verbose-prompt"), 0);
-    assert_contains(
-        "err", "prompt:      'abc', 5 tokens\n     1 -> '<s>'\n   259 -> ' '\n   260 -> 'a'\n");
+    assert_contains("err", "     1 -> '<s>'\n   259 -> ' '\n   260 -> 'a'\n");
     assert_int_equal(sh("$PI bench --list-devices >a; $PI inspect --devices >b; cmp a b"), 0);
 }
 
@@ -213,7 +212,8 @@ static void test_hugging_face_models(void **state) {
         char line[256];
         snprintf(line, sizeof line, "$PI %s hf/%s", commands[i], i == 2 ? " out Q8_0" : "");
         assert_int_equal(sh(line), 1);
-        assert_err("powerinfer: not a GGUF file but a Hugging Face folder: hf/: convert it with powerinfer "
+        assert_err("powerinfer: not a GGUF file but a Hugging Face folder: hf/: convert it with "
+                   "powerinfer "
                    "convert hf -o model.gguf\n");
         snprintf(line, sizeof line, "$PI %s hf/model.safetensors%s", commands[i],
                  i == 2 ? " out Q8_0" : "");
