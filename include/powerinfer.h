@@ -63,12 +63,32 @@ typedef struct pi_model pi_model;
 /* Called on the calling thread a few times a second; fraction in 0..1. False: stop. */
 typedef bool (*pi_progress)(void *user, const char *stage, double fraction);
 
+typedef enum pi_value_type {
+    PI_VALUE_INT,
+    PI_VALUE_FLOAT,
+    PI_VALUE_BOOL,
+    PI_VALUE_TEXT
+} pi_value_type;
+
+/* A value that counts instead of what the file's metadata says: a context length, a RoPE base, ...
+ * Of the fields after `type`, the one that it names. */
+typedef struct pi_metadata_override {
+    const char *key; /* "llama.rope.freq_base" */
+    pi_value_type type;
+    int64_t integer;
+    double number;
+    bool truth;
+    const char *text;
+} pi_metadata_override;
+
 typedef struct pi_model_options {
-    bool no_mmap;         /* copy the weights into huge pages instead of mapping the file */
-    bool mlock;           /* keep the weights in memory */
-    bool vocab_only;      /* tokenizer only: no tensors needed; such a model has no contexts */
-    bool check_tensors;   /* read all weights and refuse NaN and infinity; not with vocab_only */
-    const char *pre;      /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    bool no_mmap;       /* copy the weights into huge pages instead of mapping the file */
+    bool mlock;         /* keep the weights in memory */
+    bool vocab_only;    /* tokenizer only: no tensors needed; such a model has no contexts */
+    bool check_tensors; /* read all weights and refuse NaN and infinity; not with vocab_only */
+    const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: as the file says */
+    const pi_metadata_override *overrides; /* [n_overrides]; of one key the last one counts */
+    size_t n_overrides;                    /* <= 1024 */
     pi_progress progress; /* of copying and locking, the long part, by bytes; NULL: none */
     void *progress_user;
 } pi_model_options;
@@ -77,8 +97,8 @@ PI_API pi_model_options pi_model_default_options(void);
 
 /* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
  * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOT_FOUND (vocab_only
- * of a file without a vocabulary), PI_ERR_RANGE (check_tensors), PI_ERR_NOMEM, PI_ERR_CANCELLED (by
- * `progress`). */
+ * of a file without a vocabulary), PI_ERR_RANGE (check_tensors), PI_ERR_ARG (an override of another
+ * type than the file's value), PI_ERR_NOMEM, PI_ERR_CANCELLED (by `progress`). */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
 /* The same from the bytes of a file, not split, which the caller keeps until the model is closed.
@@ -176,6 +196,7 @@ typedef enum pi_device_choice {                 /* where to compute; see docs/gp
 typedef struct pi_context_options {
     int32_t n_threads;       /* for single tokens; 0: physical (performance) cores */
     int32_t n_threads_batch; /* for batches; 0: as n_threads */
+    bool pin_threads;        /* keep each worker thread on one CPU of those that may be used */
     int32_t n_batch;         /* most tokens in one pass over the weights; default 512 */
     int32_t n_logits;        /* most rows of logits kept at once; 0: n_batch, within 64 MB */
     pi_kernels kernels;
@@ -296,18 +317,40 @@ typedef struct pi_logit_bias {
     float bias;
 } pi_logit_bias;
 
-/* Names, meanings, defaults and order are llama.cpp's: logit bias, penalties, DRY, top-k, typical,
- * top-p, min-p, XTC, temperature, draw; with mirostat: logit bias, temperature, mirostat. A
- * temperature of 0 takes the best score after logit bias, penalties and DRY. At least one token is
- * always left. Arrays and strings are copied by pi_sampler_create. */
+/* The samplers between logit bias, which is always first, and the draw; in llama.cpp's order. */
+typedef enum pi_sampler_kind {
+    PI_SAMPLER_PENALTIES,
+    PI_SAMPLER_DRY,
+    PI_SAMPLER_TOP_N_SIGMA,
+    PI_SAMPLER_TOP_K,
+    PI_SAMPLER_TYPICAL,
+    PI_SAMPLER_TOP_P,
+    PI_SAMPLER_MIN_P,
+    PI_SAMPLER_XTC,
+    PI_SAMPLER_TEMPERATURE,
+    PI_SAMPLER_KINDS /* how many there are */
+} pi_sampler_kind;
+
+enum { PI_SAMPLER_CHAIN_MAX = 32 };
+
+/* Names, meanings, defaults and order are llama.cpp's: logit bias, the samplers of `samplers`, a
+ * draw; with mirostat: logit bias, temperature, mirostat. A temperature of 0 takes the best score
+ * after logit bias, penalties and DRY. At least one token is always left. Arrays and strings are
+ * copied by pi_sampler_create. */
 typedef struct pi_sampler_options {
-    float temp;              /* 0.8; <= 0: the most likely token, deterministic */
-    float dynatemp_range;    /* 0: off; else temp -+ this, by the entropy of the distribution */
+    /* [n_samplers], in the order in which they are applied; one that is left out is off, whatever
+     * its own options say, and one may come twice. NULL: all, in the order of pi_sampler_kind. */
+    const pi_sampler_kind *samplers;
+    size_t n_samplers;    /* <= PI_SAMPLER_CHAIN_MAX; 0 with an array: logit bias and draw only */
+    float temp;           /* 0.8; <= 0: the most likely token, deterministic */
+    float dynatemp_range; /* 0: off; else temp -+ this, by the entropy of the distribution */
     float dynatemp_exponent; /* 1; of the share of the greatest entropy */
     int32_t top_k;           /* 40: the most likely tokens; <= 0: off */
     float top_p;             /* 0.95: the most likely tokens that hold this mass; >= 1: off */
     float min_p;             /* 0.05: tokens at least so likely, relative to the best; 0: off */
     float typical_p;         /* 1: off; below, the most typical tokens that hold this mass */
+    float top_n_sigma;       /* -1: tokens whose logit is at most so many standard deviations of all
+                                logits       below the best; <= 0: off */
 
     /* Penalties on the tokens of the last repeat_last_n. */
     float repeat_penalty;    /* 1: off; divides positive scores, multiplies negative ones */

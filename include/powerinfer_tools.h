@@ -73,6 +73,8 @@ typedef struct pi_quantize_result {
 } pi_quantize_result;
 
 PI_API pi_quantize_options pi_quantize_default_options(void); /* Q4_K_M */
+/* "Q4_K_M" for "q4_k_m", "Q4_K" or "15": how a type is written; NULL when it is unknown. */
+PI_API const char *pi_quantize_type_name(const char *name);
 /* `result` may be NULL; out_path too in a dry run. All keys are copied, parts of a split model are
  * joined. PI_ERR_ARG: an unknown type (the message lists the known ones), the output is the input,
  * or a quantized matrix without allow_requantize; PI_ERR_RANGE: a value that is not finite. */
@@ -340,6 +342,10 @@ typedef struct pi_perplexity_options {
     /* As llama.cpp: a BOS that the model wants replaces the first token of every window, and only
      * the second half of a window is scored. */
     bool llama_windows;
+    /* Overlapping windows, as llama.cpp's --ppl-stride has them: each begins `stride` tokens after
+     * the one before and has n_ctx + stride / 2 tokens, of which the last `stride` are scored. 0:
+     * windows without overlap. Goes with neither llama_windows nor a base run. */
+    int32_t stride;
     const char *base_out; /* write a base run here; NULL: none */
     const char *base_in;  /* compare with this base run; NULL: none */
     pi_progress progress;

@@ -1,4 +1,5 @@
 /* api_model.c: the public model: opened weights plus tokenizer. */
+#include <assert.h>
 #include <string.h>
 
 #include "api_types.h"
@@ -37,6 +38,29 @@ static const char *main_type(const gguf_file *f) {
     return gguf_n_tensors(f) ? quant_find(best)->name : "none";
 }
 
+static gguf_override inner_override(const pi_metadata_override *o) {
+    static const gguf_value_type types[] = {[PI_VALUE_INT] = GGUF_I64,
+                                            [PI_VALUE_FLOAT] = GGUF_F64,
+                                            [PI_VALUE_BOOL] = GGUF_BOOL,
+                                            [PI_VALUE_TEXT] = GGUF_STRING};
+    assert((unsigned)o->type <= PI_VALUE_TEXT && o->key && (o->type != PI_VALUE_TEXT || o->text));
+    return (gguf_override){.key = o->key,
+                           .type = types[o->type],
+                           .integer = o->type == PI_VALUE_BOOL ? o->truth : o->integer,
+                           .number = o->number,
+                           .text = o->text};
+}
+
+/* NULL, freed by the caller with mem_free, where there are none. */
+static pi_status inner_overrides(const pi_model_options *o, gguf_override **out, pi_error *err) {
+    *out = NULL;
+    if (!o->n_overrides) return PI_OK;
+    *out = mem_calloc(o->n_overrides, sizeof **out);
+    if (!*out) return error_nomem(err, o->n_overrides * sizeof **out, "overrides");
+    for (size_t i = 0; i < o->n_overrides; i++) (*out)[i] = inner_override(&o->overrides[i]);
+    return PI_OK;
+}
+
 /* Bytes in memory, or a file where `data` is NULL. */
 typedef struct model_source {
     const char *path; /* or a name for messages */
@@ -55,14 +79,19 @@ static pi_status open_memory(pi_model *m, const model_source *from, const pi_mod
         memcpy(m->memory, from->data, m->n_memory);
         map.data = m->memory;
     }
-    pi_status status = o->mlock ? file_map_lock(&map, &report, err) : PI_OK;
+    gguf_override *overrides;
     gguf_file *file = NULL;
+    pi_status status = inner_overrides(o, &overrides, err);
+    if (status == PI_OK && o->mlock) status = file_map_lock(&map, &report, err);
     if (status == PI_OK) status = gguf_open_memory(map.data, map.size, from->path, &file, err);
-    if (status == PI_OK && !progress_step(&report, PROGRESS_LOADED, 1)) {
+    if (status == PI_OK) status = gguf_override_values(file, overrides, o->n_overrides, err);
+    mem_free(overrides);
+    if (status == PI_OK && !progress_step(&report, PROGRESS_LOADED, 1))
+        status = error_set(err, PI_ERR_CANCELLED, "cancelled: %s: loading the model", from->path);
+    if (status != PI_OK) {
         gguf_close(file);
-        return error_set(err, PI_ERR_CANCELLED, "cancelled: %s: loading the model", from->path);
+        return status;
     }
-    if (status != PI_OK) return status;
     if (!o->vocab_only) return model_open_file(file, &m->weights, err);
     m->vocab_file = file;
     return PI_OK;
@@ -71,10 +100,19 @@ static pi_status open_memory(pi_model *m, const model_source *from, const pi_mod
 static pi_status open_file(pi_model *m, const char *path, const pi_model_options *o,
                            pi_error *err) {
     progress report = {.fn = o->progress, .user = o->progress_user};
-    gguf_open_options file = {
-        .copy = o->no_mmap, .lock = o->mlock, .header_only = o->vocab_only, .report = &report};
-    return o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
-                         : model_open(path, &file, &m->weights, err);
+    gguf_open_options file = {.copy = o->no_mmap,
+                              .lock = o->mlock,
+                              .header_only = o->vocab_only,
+                              .n_overrides = o->n_overrides,
+                              .report = &report};
+    gguf_override *overrides;
+    pi_status status = inner_overrides(o, &overrides, err);
+    if (status != PI_OK) return status;
+    file.overrides = overrides;
+    status = o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
+                           : model_open(path, &file, &m->weights, err);
+    mem_free(overrides);
+    return status;
 }
 
 /* A vocabulary that disagrees with the embedding table would index out of it. */

@@ -28,6 +28,7 @@ pi_sampler_options pi_sampler_default_options(void) {
                                 .top_p = 0.95f,
                                 .min_p = 0.05f,
                                 .typical_p = 1,
+                                .top_n_sigma = -1,
                                 .repeat_penalty = 1,
                                 .repeat_last_n = 64,
                                 .xtc_threshold = 0.1f,

@@ -42,6 +42,22 @@ bool cpu_set_parse(cpu_set *set, const char *list) {
     return true;
 }
 
+bool cpu_set_parse_mask(cpu_set *set, const char *mask) {
+    if (mask[0] == '0' && (mask[1] == 'x' || mask[1] == 'X')) mask += 2;
+    size_t n = strspn(mask, "0123456789abcdefABCDEF");
+    if (n == 0 || mask[n] || n > CPU_TOPOLOGY_MAX / 4) return false;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) { /* the last digit is processors 0 to 3 */
+        char digit[2] = {mask[n - 1 - i], '\0'};
+        unsigned long bits = strtoul(digit, NULL, 16);
+        for (size_t b = 0; b < 4; b++) {
+            if (!(bits >> b & 1)) continue;
+            set->has[4 * i + b] = any = true;
+        }
+    }
+    return any;
+}
+
 int cpu_set_count(const cpu_set *set) {
     int n = 0;
     for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) n += set->has[i];
@@ -114,6 +130,28 @@ int cpu_topology_cores(const char *devices, const cpu_set *allowed) {
     return n ? n : 1;
 }
 
+int cpu_topology_nodes(const char *devices, cpu_set *nodes) {
+    char path[TOPOLOGY_PATH_MAX], line[LIST_MAX];
+    *nodes = (cpu_set){0};
+    snprintf(path, sizeof path, "%s/system/node/online", devices);
+    return read_line(path, line, sizeof line) && cpu_set_parse(nodes, line) ? cpu_set_count(nodes)
+                                                                            : 0;
+}
+
+bool cpu_topology_node(const char *devices, int cpu, cpu_set *set) {
+    char path[TOPOLOGY_PATH_MAX], line[LIST_MAX];
+    cpu_set nodes;
+    cpu_topology_nodes(devices, &nodes);
+    for (int i = 0; i < CPU_TOPOLOGY_MAX && cpu >= 0; i++) {
+        if (!nodes.has[i]) continue;
+        *set = (cpu_set){0};
+        snprintf(path, sizeof path, "%s/system/node/node%d/cpulist", devices, i);
+        if (read_line(path, line, sizeof line) && cpu_set_parse(set, line) && set->has[cpu])
+            return true;
+    }
+    return false;
+}
+
 int cpu_topology_quota(const char *root, const char *group) {
     char folder[TOPOLOGY_PATH_MAX], path[TOPOLOGY_PATH_MAX + 16], line[128];
     int n = snprintf(folder, sizeof folder, "%s%s", root, group);
@@ -184,7 +222,7 @@ uint64_t cpu_cache_bytes(void) {
     return cpu_topology_cache("/sys/devices");
 }
 
-static void own_affinity(cpu_set *set) {
+void cpu_set_own(cpu_set *set) {
     *set = (cpu_set){0};
 #ifdef __linux__
     cpu_set_t *mask = CPU_ALLOC(CPU_TOPOLOGY_MAX);
@@ -202,18 +240,36 @@ static void own_affinity(cpu_set *set) {
     set->has[0] = true;
 }
 
+int cpu_set_use(const cpu_set *set) {
+#ifdef __linux__
+    cpu_set_t *mask = CPU_ALLOC(CPU_TOPOLOGY_MAX);
+    size_t n_mask = CPU_ALLOC_SIZE(CPU_TOPOLOGY_MAX);
+    if (!mask) return ENOMEM;
+    CPU_ZERO_S(n_mask, mask);
+    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
+        if (set->has[i]) CPU_SET_S((size_t)i, n_mask, mask);
+    }
+    int problem = sched_setaffinity(0, n_mask, mask) == 0 ? 0 : errno;
+    CPU_FREE(mask);
+    return problem;
+#else
+    (void)set;
+    return ENOTSUP;
+#endif
+}
+
 static int cap(int n, int quota) {
     return quota && quota < n ? quota : n;
 }
 
 int cpu_count_available(void) {
     cpu_set set;
-    own_affinity(&set);
+    cpu_set_own(&set);
     return cap(cpu_set_count(&set), own_quota());
 }
 
 int cpu_count_physical(void) {
     cpu_set set;
-    own_affinity(&set);
+    cpu_set_own(&set);
     return cap(cpu_topology_cores("/sys/devices", &set), own_quota());
 }

@@ -15,11 +15,22 @@ typedef struct cpu_set {
 
 /* Adds the processors of a list such as "0-3,8,10-11"; false when it is malformed. */
 bool cpu_set_parse(cpu_set *set, const char *list);
+/* The same for a hexadecimal number, "0xff00": bit i is processor i. False also when it is 0. */
+bool cpu_set_parse_mask(cpu_set *set, const char *mask);
 int cpu_set_count(const cpu_set *set);
+/* What the calling thread may use. */
+void cpu_set_own(cpu_set *set);
+/* Restricts the calling thread, and those that it creates, to `set`. 0 or an errno. */
+int cpu_set_use(const cpu_set *set);
 
 /* Physical performance cores among `allowed`, described by the folder `devices` (/sys/devices).
  * Without a description every allowed processor counts. At least 1. */
 int cpu_topology_cores(const char *devices, const cpu_set *allowed);
+
+/* NUMA nodes that are online; 0: the system does not say. */
+int cpu_topology_nodes(const char *devices, cpu_set *nodes);
+/* Processors of the node that `cpu` belongs to; false when there are no nodes. */
+bool cpu_topology_node(const char *devices, int cpu, cpu_set *set);
 
 /* CPU time that the group `group` ("/a/b") below `root` (/sys/fs/cgroup) and the groups above it
  * grant, in processors rounded down, at least 1; 0: no limit. */

@@ -229,6 +229,24 @@ void pool_destroy(pool *p) {
     mem_unmap(p, p->n_bytes);
 }
 
+static void pin_worker(void *arg, int ith, int nth) {
+    const cpu_set *allowed = arg;
+    cpu_set one = {{false}};
+    (void)nth;
+    if (ith == 0) return;
+    int n = ith % cpu_set_count(allowed), cpu = 0;
+    for (;; cpu++)
+        if (allowed->has[cpu] && n-- == 0) break;
+    one.has[cpu] = true;
+    (void)cpu_set_use(&one); /* a system that refuses leaves the thread where it may be */
+}
+
+void pool_pin(pool *p) {
+    cpu_set allowed;
+    cpu_set_own(&allowed);
+    pool_run(p, p->size, pin_worker, &allowed);
+}
+
 bool pool_has_threads(const pool *p) {
     return p->process == getpid();
 }

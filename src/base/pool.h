@@ -25,6 +25,9 @@ void pool_destroy(pool *p);
 /* False in a process that was forked from the one that made the pool: threads stay behind. */
 bool pool_has_threads(const pool *p);
 int pool_size(const pool *p);
+/* Keeps every worker on one CPU of those that the caller may use, one after the other; the caller,
+ * which is thread 0, stays as it is. Not from inside a run. */
+void pool_pin(pool *p);
 
 /* Runs fn(arg, ith, nth) on the first nth threads (1..pool_size), returns when all are done. One
  * run at a time per pool. */

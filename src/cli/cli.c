@@ -5,12 +5,15 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dynlib.h"
 #include "file.h"
 #include "log.h"
+#include "mem.h"
 #include "printable.h"
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
@@ -61,6 +64,14 @@ void cli_say(const cli_options *o, const char *format, ...) {
     fputc('\n', stderr);
 }
 
+void cli_say_written(const cli_options *o, const char *path, const char *what) {
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        cli_say(o, "wrote %s: %.2f MiB, %s", path, (double)st.st_size / (1024 * 1024), what);
+    else
+        cli_say(o, "wrote %s: %s", path, what);
+}
+
 static void print_log_line(void *user, log_level level, const char *line) {
     (void)user;
     fprintf(stderr, "%s%s\n", level == LOG_LEVEL_WARN ? "warning: " : "", line);
@@ -81,13 +92,38 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
     return false;
 }
 
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), n_end = strlen(end);
+    return n >= n_end && strcmp(s + n - n_end, end) == 0;
+}
+
+pi_status cli_refuse_hf(const char *path, pi_error *err) {
+    static const char *const endings[] = {".safetensors", "config.json", ".safetensors.index.json"};
+    char config[PATH_MAX];
+    bool is_folder = file_join(config, sizeof config, path, "config.json") && file_exists(config);
+    size_t n = strlen(path);
+    if (!is_folder) {
+        bool is_part = false;
+        for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+            is_part = is_part || ends_with(path, endings[i]);
+        if (!is_part) return PI_OK;
+        while (n > 0 && path[n - 1] != '/') n--; /* its folder is what is converted */
+    }
+    while (n > 1 && path[n - 1] == '/') n--;
+    return error_set(err, PI_ERR_FORMAT,
+                     "not a GGUF file but %s: %.400s: convert it with powerinfer convert %.*s -o "
+                     "model.gguf",
+                     is_folder ? "a Hugging Face folder" : "part of a Hugging Face model", path,
+                     n > 0 ? (int)n : 1, n > 0 ? path : ".");
+}
+
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err) {
     if (o->model) {
         if (strlen(o->model) >= n_buf) {
             return error_set(err, PI_ERR_ARG, "path is too long: --model: give a shorter one");
         }
         memcpy(buf, o->model, strlen(o->model) + 1);
-        return PI_OK;
+        return cli_refuse_hf(buf, err);
     }
     if (cli_bundled_path(bundled_model, buf, n_buf)) return PI_OK;
     return error_set(err, PI_ERR_NOT_FOUND,
@@ -96,8 +132,57 @@ pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error
                      bundled_model);
 }
 
+enum { KEY_BYTES = 128 }; /* of --override-kv; llama.cpp's limit */
+
+/* KEY=TYPE:VALUE, as llama.cpp has it. `key` [n_key] receives the key. */
+static pi_status parse_override(const char *text, char *key, size_t n_key,
+                                pi_metadata_override *out, pi_error *err) {
+    static const char *const types[] = {"int:", "float:", "bool:", "str:"};
+    const char *equals = strchr(text, '='), *value = NULL;
+    size_t n = equals ? (size_t)(equals - text) : 0;
+    *out = (pi_metadata_override){.key = key};
+    for (int i = 0; i < 4 && n > 0 && n < n_key; i++) {
+        if (strncmp(equals + 1, types[i], strlen(types[i])) != 0) continue;
+        out->type = (pi_value_type)i;
+        value = equals + 1 + strlen(types[i]);
+    }
+    if (!value)
+        return error_set(err, PI_ERR_ARG,
+                         "\"%.200s\" is not an override: --override-kv: expected KEY=TYPE:VALUE "
+                         "with TYPE int, float, bool or str",
+                         text);
+    memcpy(key, text, n);
+    key[n] = 0;
+    char *end = NULL;
+    errno = 0;
+    if (out->type == PI_VALUE_INT) out->integer = strtoll(value, &end, 10);
+    if (out->type == PI_VALUE_FLOAT) out->number = strtod(value, &end);
+    out->truth = strcmp(value, "true") == 0;
+    out->text = value;
+    bool good = end ? end != value && !*end && !errno
+                    : out->type == PI_VALUE_TEXT || out->truth || strcmp(value, "false") == 0;
+    if (good) return PI_OK;
+    return error_set(err, PI_ERR_ARG, "\"%.200s\" is not %s: --override-kv: value of %.200s", value,
+                     out->type == PI_VALUE_INT     ? "a whole number"
+                     : out->type == PI_VALUE_FLOAT ? "a number"
+                                                   : "true or false",
+                     key);
+}
+
+pi_status cli_check_overrides(const cli_options *o, pi_error *err) {
+    char key[KEY_BYTES];
+    pi_metadata_override ignored;
+    pi_status status = PI_OK;
+    for (int i = 0; i < o->override_kv.count && status == PI_OK; i++)
+        status = parse_override(o->override_kv.values[i], key, sizeof key, &ignored, err);
+    return status;
+}
+
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {
     char path[PATH_MAX];
+    char(*keys)[KEY_BYTES] = NULL;
+    pi_metadata_override *overrides = NULL;
+    size_t n = (size_t)o->override_kv.count;
     *out = NULL;
     pi_status status = cli_model_path(o, path, sizeof path, err);
     if (status != PI_OK) return status;
@@ -107,7 +192,20 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     options.check_tensors = o->check_tensors;
     options.vocab_only = vocab_only;
     options.pre = o->pre;
-    return pi_model_open(path, &options, out, err);
+    if (n > 0) {
+        keys = mem_calloc(n, sizeof *keys);
+        overrides = mem_calloc(n, sizeof *overrides);
+        if (!keys || !overrides) status = error_nomem(err, n * sizeof *keys, "overrides");
+    }
+    for (size_t i = 0; i < n && status == PI_OK; i++)
+        status = parse_override(o->override_kv.values[i], keys[i], sizeof keys[i], &overrides[i],
+                                err);
+    options.overrides = overrides;
+    options.n_overrides = n;
+    if (status == PI_OK) status = pi_model_open(path, &options, out, err);
+    mem_free(keys);
+    mem_free(overrides);
+    return status;
 }
 
 uint64_t cli_vram_budget(const cli_options *o) {
@@ -121,6 +219,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;
     options.n_threads_batch = (int32_t)o->threads_batch;
+    options.pin_threads = o->cpu_strict != 0;
     options.n_batch = (int32_t)o->batch_size;
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;

@@ -23,6 +23,7 @@ typedef struct command {
     const char *title;  /* one line for the list of commands */
     const char *detail; /* paragraph for its own help; NULL: none */
     int max_positionals;
+    bool model_argument;              /* the only argument is the model, as with -m */
     int (*run)(const cli_options *o); /* returns an exit status */
 } command;
 
@@ -49,13 +50,19 @@ int cli_failed(const pi_error *err); /* EXIT_USAGE for PI_ERR_ARG, which came fr
 int cli_wrong(const char *format, ...) BASE_PRINTF(1, 2); /* EXIT_USAGE */
 /* A line on standard error, unless -q. */
 void cli_say(const cli_options *o, const char *format, ...) BASE_PRINTF(2, 3);
+/* "wrote FILE: 12.34 MiB, WHAT" on standard error, unless -q. */
+void cli_say_written(const cli_options *o, const char *path, const char *what);
 /* With -v, what the library logs goes to standard error. */
 void cli_log_start(const cli_options *o);
 
 /* The model of -m, or the bundled one; the name of the file it is. */
 pi_status cli_model_path(const cli_options *o, char *buf, size_t n_buf, pi_error *err);
+/* PI_ERR_FORMAT when `path` is a Hugging Face model, with the command line that converts it. */
+pi_status cli_refuse_hf(const char *path, pi_error *err);
 /* A file that comes with the program: beside it in a build folder, or as installed. */
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
+/* PI_ERR_ARG when an --override-kv is not of the form KEY=TYPE:VALUE. */
+pi_status cli_check_overrides(const cli_options *o, pi_error *err);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
 /* n_ctx: positions of the sessions to come, together; 0: not known. */
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);

@@ -17,5 +17,7 @@ int cmd_convert(const cli_options *o) {
     terminal_progress_begin(&progress, o->quiet);
     pi_status status = pi_convert(o->positionals[0], o->out, &options, &err);
     terminal_progress_end(&progress);
-    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+    if (status != PI_OK) return cli_failed(&err);
+    cli_say_written(o, o->out, o->type);
+    return EXIT_DONE;
 }

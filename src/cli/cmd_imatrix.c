@@ -21,5 +21,7 @@ int cmd_imatrix(const cli_options *o) {
     terminal_progress_begin(&progress, o->quiet);
     pi_status status = pi_imatrix(model, o->file, o->out, &options, &err);
     terminal_progress_end(&progress);
-    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+    if (status != PI_OK) return cli_failed(&err);
+    cli_say_written(o, o->out, "importance matrix for quantize --imatrix");
+    return EXIT_DONE;
 }

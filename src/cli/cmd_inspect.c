@@ -108,21 +108,15 @@ static int list_devices(const cli_options *o) {
 
 int cmd_inspect(const cli_options *o) {
     if (o->devices) return list_devices(o);
-    if (o->n_positionals && options_typed(o, &o->model)) {
-        return cli_wrong("two files: %.200s and -m %.200s: give one of them", o->positionals[0],
-                         o->model);
-    }
     char path[PATH_MAX];
     pi_error err = {.status = PI_OK};
-    cli_options named = *o;
-    if (o->n_positionals) named.model = o->positionals[0];
     pi_context_options context = cli_context_options(o, o->ctx_size > 0 ? (int32_t)o->ctx_size : 0);
     pi_inspect_options options = {.json = o->json,
                                   .verbose = o->verbose,
                                   .plan = o->plan,
                                   .context = &context,
                                   .svg = o->svg};
-    pi_status status = cli_model_path(&named, path, sizeof path, &err);
+    pi_status status = cli_model_path(o, path, sizeof path, &err);
     if (status == PI_OK) status = pi_inspect(path, &options, stdout, &err);
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

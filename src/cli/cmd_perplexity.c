@@ -93,6 +93,7 @@ static pi_status measure(job *j, pi_error *err) {
     }
     options.n_windows = (int32_t)o->first;
     options.llama_windows = o->llama_windows;
+    options.stride = (int32_t)o->ppl_stride;
     options.base_in = o->kl_divergence ? o->kl_base : NULL;
     options.base_out = o->kl_divergence ? NULL : o->kl_base;
     options.progress = show_progress;
@@ -116,6 +117,9 @@ static pi_status work(job *j, pi_error *err) {
 int cmd_perplexity(const cli_options *o) {
     if (o->kl_divergence && !o->kl_base)
         return cli_wrong("no base run: --kl-divergence: name its file with --kl-divergence-base");
+    if (o->ppl_stride && (o->llama_windows || o->kl_base))
+        return cli_wrong("--ppl-stride with %s: perplexity: give one of them",
+                         o->llama_windows ? "--llama-windows" : "--kl-divergence-base");
     if (!o->file && !o->kl_divergence && isatty(STDIN_FILENO))
         return cli_wrong("no text: perplexity: name a file with -f");
     pi_error err = {.status = PI_OK};

@@ -146,6 +146,8 @@ int cmd_prepare(const cli_options *o) {
         print_json(&j);
     else if (!o->quiet && !o->undo)
         print_text(&j);
+    if (status == PI_OK)
+        cli_say_written(o, o->out, o->undo ? "ordinary GGUF file" : "prepared model");
     mem_free(j.layers);
     return result;
 }

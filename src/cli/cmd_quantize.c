@@ -1,5 +1,6 @@
 /* cmd_quantize.c: a GGUF file becomes one of another type. Results are printed when the whole work
  * has succeeded: a summary, with -v or --dry-run a line per tensor, or JSON. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ typedef struct job {
     pi_quantize_tensor *tensors; /* [n_tensors] */
     size_t n_tensors, capacity;
     bool no_memory;
+    char derived[PATH_MAX];                       /* out, when it was not named */
     char patterns[OPTION_MAX_TEXTS][TYPES_BYTES]; /* PATTERN of --tensor-type */
     pi_tensor_type tensor_types[OPTION_MAX_TEXTS];
     pi_quantize_result result;
@@ -34,24 +36,36 @@ static bool parse_threads(const char *word, int32_t *out) {
     return true;
 }
 
-/* IN [OUT] TYPE [THREADS]; only a dry run may lack OUT. */
+/* As llama-quantize names it: ggml-model-TYPE.gguf beside the input. */
+static int derive_output(job *j) {
+    const char *slash = strrchr(j->in, '/'), *type = pi_quantize_type_name(j->type);
+    int n = snprintf(j->derived, sizeof j->derived, "%.*sggml-model-%s.gguf",
+                     slash ? (int)(slash + 1 - j->in) : 0, j->in, type ? type : j->type);
+    if (n < 0 || (size_t)n >= sizeof j->derived)
+        return cli_wrong("path is too long: quantize: name a shorter output");
+    j->out = j->derived;
+    return EXIT_DONE;
+}
+
+/* IN [OUT] TYPE [THREADS]: OUT is missing when a type stands in its place. */
 static int read_words(job *j) {
     const cli_options *o = j->options;
+    const char *const *words = o->positionals;
     int n = o->n_positionals;
     j->n_threads = (int32_t)o->threads;
     if (n == 0) return cli_wrong("no input: quantize: as in quantize IN OUT TYPE");
-    j->in = o->positionals[0];
-    if (o->dry_run && n == 2) {
-        j->type = o->positionals[1];
-        return EXIT_DONE;
-    }
-    if (n < 3) return cli_wrong("no output or type: quantize: as in quantize IN OUT TYPE");
-    j->out = o->positionals[1];
-    j->type = o->positionals[2];
-    if (n == 4 && !parse_threads(o->positionals[3], &j->n_threads))
+    j->in = words[0];
+    if (n == 1) return cli_wrong("no type: quantize: as in quantize IN OUT TYPE");
+    int32_t ignored;
+    bool no_out = n == 2 ||
+                  (n == 3 && pi_quantize_type_name(words[1]) && parse_threads(words[2], &ignored));
+    int at = no_out ? 1 : 2;
+    j->out = no_out ? NULL : words[1];
+    j->type = words[at];
+    if (n > at + 1 && !parse_threads(words[at + 1], &j->n_threads))
         return cli_wrong("not a number of threads: %.200s: quantize IN OUT TYPE [THREADS]",
-                         o->positionals[3]);
-    return EXIT_DONE;
+                         words[at + 1]);
+    return no_out && !o->dry_run ? derive_output(j) : EXIT_DONE;
 }
 
 static int read_tensor_types(job *j) {
@@ -115,6 +129,7 @@ static void print_text(const job *j) {
                    (double)t->bytes_out / mib, t->fallback ? "  (rows do not fit the type)" : "");
         }
     }
+    if (j->out == j->derived) cli_say(j->options, "output: %s", j->out);
     printf("%s: %.2f MiB -> %.2f MiB, %.2f bits per weight, %llu of %llu tensors changed\n",
            j->type, (double)j->result.bytes_in / mib, (double)j->result.bytes_out / mib,
            bits_per_weight(&j->result), (unsigned long long)j->result.n_quantized,
@@ -188,6 +203,7 @@ int cmd_quantize(const cli_options *o) {
     j->options = o;
     int status = read_words(j);
     if (status == EXIT_DONE) status = read_tensor_types(j);
+    if (status == EXIT_DONE && cli_refuse_hf(j->in, &err) != PI_OK) status = cli_failed(&err);
     if (status == EXIT_DONE) status = work(j);
     mem_free(j->tensors);
     mem_free(j);

@@ -168,10 +168,8 @@ static pi_status save_cache(const job *j, const generation *g, pi_error *err) {
         if (o->prompt_cache) cli_say(o, "prompt cache: not written: the context was shifted");
         return PI_OK;
     }
-    pi_status status = prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens,
-                                         g->tokens, err);
-    signals_restore();
-    return status;
+    return prompt_cache_save(&j->cache, j->session, j->tokens, (int32_t)j->n_tokens, g->tokens,
+                             err);
 }
 
 static int finish(const job *j, const run_report *report, const generation *g) {
@@ -211,6 +209,7 @@ static int generate(const job *j) {
     /* From here on Ctrl-C stops the text; what follows the settings is generation already. */
     signals_cancel_context(j->context);
     run_report_begin(&report);
+    if (o->display_prompt && g.stream) fwrite(j->prompt, 1, j->n_prompt_bytes, stdout);
     pi_status status = generation_run(&g, &err);
     signals_restore();
     if (status == PI_OK) status = save_cache(j, &g, &err);

@@ -15,5 +15,10 @@ int cmd_synth(const cli_options *o) {
     terminal_progress_begin(&progress, o->quiet);
     pi_status status = pi_synth(o->out, &options, &err);
     terminal_progress_end(&progress);
-    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+    if (status != PI_OK) return cli_failed(&err);
+    char what[128];
+    snprintf(what, sizeof what, "shape %.40s, %.40s%s", o->shape, o->type,
+             o->plain ? "" : ", prepared");
+    cli_say_written(o, o->out, what);
+    return EXIT_DONE;
 }

@@ -44,17 +44,17 @@ static void print_option(FILE *out, const option *o) {
     }
     if (o->argument) n += snprintf(left + n, sizeof left - (size_t)n, " %s", o->argument);
     int m = snprintf(right, sizeof right, "%s", o->help);
-    if (o->choices) {
-        m += snprintf(right + m, sizeof right - (size_t)m, ":");
-        for (const char *c = o->choices; *c;) {
-            int length = (int)strcspn(c, "|");
-            if (*c != '!') {
-                m += snprintf(right + m, sizeof right - (size_t)m, " %.*s", length, c);
-            }
-            c += length + (c[length] == '|');
-        }
+    const char *sign = " (";
+    for (const char *c = o->choices ? o->choices : ""; *c;) {
+        int length = (int)strcspn(c, "|");
+        m += snprintf(right + m, sizeof right - (size_t)m, "%s%.*s", sign, length, c);
+        sign = ", ";
+        c += length + (c[length] == '|');
     }
-    if (o->standard) snprintf(right + m, sizeof right - (size_t)m, " (default %s)", o->standard);
+    if (o->standard)
+        m += snprintf(right + m, sizeof right - (size_t)m, "%sdefault %s", o->choices ? "; " : " (",
+                      o->standard);
+    if (o->choices || o->standard) snprintf(right + m, sizeof right - (size_t)m, ")");
     fputs(left, out);
     if (n + 2 > HELP_COLUMN) {
         fputc('\n', out);
@@ -68,25 +68,27 @@ static void print_group(FILE *out, uint32_t bit, option_group group, const char 
     bool headed = false;
     for (size_t i = 0; i < option_count; i++) {
         const option *o = &option_table[i];
-        if (!(o->commands & bit) || o->group != group || o->type == OPTION_NEUTRAL) continue;
+        if (!(o->commands & bit) || o->group != group) continue;
         if (!headed) print_heading(out, heading);
         headed = true;
         print_option(out, o);
     }
 }
 
-static void print_neutral(FILE *out, uint32_t bit) {
-    char list[1024];
-    int n = 0;
-    for (size_t i = 0; i < option_count; i++) {
-        const option *o = &option_table[i];
-        if (!(o->commands & bit) || o->type != OPTION_NEUTRAL || !*o->standard) continue;
-        n += snprintf(list + n, sizeof list - (size_t)n, "%s--%s %s", n ? ", " : "", o->long_name,
-                      o->standard);
+/* The first name of everything that is accepted for llama.cpp's sake. */
+static void print_habits(FILE *out, uint32_t bit) {
+    char list[2048] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < habit_count; i++) {
+        const option_habit *h = &habit_table[i];
+        if (!(h->commands & bit) || !h->accepted || n + LEFT_MAX > sizeof list) continue;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", n ? " " : "",
+                              (int)strcspn(h->names, " "), h->names);
     }
     if (n == 0) return;
-    fputs("  Not in this version, accepted at these values:\n    ", out);
-    print_wrapped(out, list, 4, 4);
+    print_heading(out, "Accepted from llama.cpp's scripts, without effect");
+    fputs("  ", out);
+    print_wrapped(out, list, 2, 2);
 }
 
 void help_command(FILE *out, const command *c) {
@@ -100,7 +102,7 @@ void help_command(FILE *out, const command *c) {
     print_group(out, c->bit, GROUP_COMMON, "Common options");
     print_group(out, c->bit, GROUP_ENGINE, "Engine");
     print_group(out, c->bit, GROUP_SAMPLING, "Sampling");
-    print_neutral(out, c->bit);
+    print_habits(out, c->bit);
     fputc('\n', out);
     print_wrapped(out,
                   "Every option may also come from the environment: POWERINFER_ and its long name "

@@ -2,7 +2,9 @@
  * options into calls of the public headers; this program has no other way into the library. */
 #include <string.h>
 
+#include "affinity.h"
 #include "cli.h"
+#include "file.h"
 #include "signals.h"
 
 static const command commands[] = {
@@ -13,56 +15,56 @@ static const command commands[] = {
      "in it are printed as escapes. Ctrl-C stops the generation and the exit status is 130 (143 "
      "for "
      "SIGTERM); a second one ends the program.",
-     0, cmd_run},
+     1, true, cmd_run},
     {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
-     "forward pass over given token ids, writes logits",
-     "No BOS is added. --batch 1 feeds the tokens one by one.", 0, cmd_eval},
+     "write the logits of a forward pass over token ids",
+     "No BOS is added. --batch 1 feeds the tokens one by one.", 1, true, cmd_eval},
     {"tokenize", COMMAND_TOKENIZE, "tokenize [-m FILE] [--ids] [-p TEXT | --stdin] [options]",
-     "text to token ids, ids to text",
+     "convert text to token ids and back",
      "No BOS or EOS is added, and control tokens in the text are plain text, unless asked for. A "
      "vocabulary-only file is enough.",
-     0, cmd_tokenize},
+     1, true, cmd_tokenize},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
-     "how well a model predicts a text; distance from a base run",
-     "The text is cut into windows of -c tokens; every token after a window's first is scored, and "
-     "a "
-     "last short window is dropped. To compare two models, write a base run with the first and "
-     "read "
-     "it with the second.",
-     0, cmd_perplexity},
+     "perplexity over a text; KL divergence from a base model",
+     "The text is cut into windows of -c tokens; every token of a window but the first is scored, "
+     "and a last short window is dropped. To compare two models, write the logits of the first "
+     "with --kl-divergence-base FILE and read them for the second with --kl-divergence as well.",
+     1, true, cmd_perplexity},
     {"bench", COMMAND_BENCH, "bench [-m FILE] [-p N,...] [-n N] [-d N,...] [-r N] [options]",
-     "prompt and generation speed, bytes touched, bandwidth reached", NULL, 0, cmd_bench},
+     "prefill and decode speed, bytes read, share of the memory bandwidth", NULL, 1, true,
+     cmd_bench},
     {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
-     "what is in a model file, what would run, what this machine has", NULL, 1, cmd_inspect},
+     "show a model file, the steps of its plan, or this machine's devices", NULL, 1, true,
+     cmd_inspect},
     {"prepare", COMMAND_PREPARE, "prepare IN -o FILE [--calibration TEXT] [options]",
-     "make a model whose feed-forward neurons can be skipped",
-     "IN is a GGUF file, one of the original PowerInfer, or a Hugging Face folder. Finds out on a "
-     "text which neurons fire, sorts them, fits predictors (or thresholds for models whose "
-     "activations are never zero), and measures what the result loses on held-out text. With "
-     "--undo, an ordinary file comes out of a prepared one.",
-     1, cmd_prepare},
-    {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]", "Hugging Face folder to GGUF",
-     NULL, 1, cmd_convert},
-    {"quantize", COMMAND_QUANTIZE, "quantize IN OUT TYPE [THREADS] [options]",
-     "GGUF to GGUF of another type",
+     "make a sparse model: profile, order and predict its FFN neurons",
+     "IN is a GGUF file, a file of the original PowerInfer, or a Hugging Face folder. Profiles on "
+     "a calibration text which neurons are active, sorts them, trains predictors (or finds "
+     "thresholds for models whose activations are never zero), and measures perplexity before and "
+     "after on held-out text. --undo writes an ordinary GGUF file from a prepared one.",
+     1, false, cmd_prepare},
+    {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]",
+     "convert a Hugging Face folder to GGUF", NULL, 1, false, cmd_convert},
+    {"quantize", COMMAND_QUANTIZE, "quantize IN [OUT] TYPE [THREADS] [options]",
+     "convert a GGUF file to another quantization type",
      "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
      "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
-     "or COPY. With --dry-run OUT may be left out.",
-     4, cmd_quantize},
+     "or COPY. OUT is ggml-model-TYPE.gguf beside IN when it is left out.",
+     4, false, cmd_quantize},
     {"imatrix", COMMAND_IMATRIX, "imatrix [-m FILE] -f TEXT [-o FILE] [options]",
-     "importance matrix for quantize, from a text",
-     "Feeds the text through the model in windows of -c tokens and writes how much every input "
-     "column of every matrix carried.",
-     0, cmd_imatrix},
+     "compute an importance matrix for quantize from a text",
+     "Feeds the text through the model in windows of -c tokens and writes, for every matrix, the "
+     "sums of squares of its input activations.",
+     1, true, cmd_imatrix},
     {"place", COMMAND_PLACE,
      "place [-m FILE | --shape NAME] [--vram-budget GIB] [--profile NAME] [options]",
-     "what would go where for a GPU memory budget, and how fast it would be",
+     "CPU/GPU placement for a VRAM budget, and the speed it predicts",
      "Works without a GPU: --profile describes another machine, as a JSON file or by name "
      "(rtx-2080ti-ddr4, rtx-3060-ddr4, rtx-4090-ddr5, rtx-5090-ddr5, cpu-only, ...). Speeds are "
      "predictions from bandwidths.",
-     0, cmd_place},
+     1, true, cmd_place},
     {"synth", COMMAND_SYNTH, "synth -o FILE [--shape NAME] [--type TYPE] [options]",
-     "write a synthetic model of a named shape", NULL, 0, cmd_synth},
+     "write a random model of a named shape, for benchmarks and tests", NULL, 0, false, cmd_synth},
 };
 
 /* Promised by the documentation of the command line for later versions. */
@@ -85,7 +87,8 @@ static int command_unknown(const char *name) {
     for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
     for (size_t i = 0; i < N_LATER; i++) {
         if (strcmp(name, later[i]) == 0) {
-            return cli_wrong("not in this version: %s: see powerinfer --help for what is", name);
+            return cli_wrong("%s is not supported yet: see powerinfer --help for the commands",
+                             name);
         }
     }
     if (name[0] == '-') {
@@ -95,6 +98,29 @@ static int command_unknown(const char *name) {
     const char *closest = options_closest(name, names, N_COMMANDS);
     if (closest) return cli_wrong("unknown command: %.200s: did you mean %s?", name, closest);
     return cli_wrong("unknown command: %.200s: see powerinfer --help", name);
+}
+
+/* The words that stand alone are the model where a command takes one, and -m is the first of them
+ * where it takes an input. A message when they contradict each other. */
+static int take_model(const command *c, cli_options *o) {
+    bool typed = options_typed(o, &o->model);
+    if (c->model_argument && o->n_positionals) {
+        const char *word = o->positionals[0];
+        if (typed)
+            return cli_wrong("two files: %.200s and -m %.200s: give one of them", word, o->model);
+        if (c->bit != COMMAND_INSPECT && !file_exists(word))
+            return cli_wrong("no such file: %.200s: name a model here or with -m%s", word,
+                             c->bit & (COMMAND_RUN | COMMAND_TOKENIZE) ? ", a text with -p" : "");
+        o->model = word;
+    } else if (!c->model_argument && typed) {
+        if (o->n_positionals >= c->max_positionals)
+            return cli_wrong("two inputs: %.200s and -m %.200s: give one of them",
+                             o->positionals[0], o->model);
+        memmove(o->positionals + 1, o->positionals, sizeof o->positionals - sizeof(char *));
+        o->positionals[0] = o->model;
+        o->n_positionals++;
+    }
+    return EXIT_DONE;
 }
 
 static int run_command(const command *c, int argc, char *const *argv) {
@@ -109,8 +135,14 @@ static int run_command(const command *c, int argc, char *const *argv) {
     case PARSE_OK:
         break;
     }
+    int status = take_model(c, &options);
+    if (status != EXIT_DONE) return status;
+    if (cli_check_overrides(&options, &err) != PI_OK) return cli_wrong("%s", err.message);
     cli_log_start(&options);
-    return c->run(&options);
+    pi_status placed = affinity_apply(&options, &err);
+    if (placed == PI_ERR_ARG) return cli_wrong("%s", err.message);
+    if (placed != PI_OK) return cli_failed(&err);
+    return options.devices ? cmd_inspect(&options) : c->run(&options);
 }
 
 static bool is_word(const char *word, const char *a, const char *b, const char *c) {

@@ -88,44 +88,34 @@ static pi_status set_number(const option *o, double *out, const char *text, cons
     return PI_OK;
 }
 
-/* "auto|dense|!exact" shown as "auto, dense"; cut when the buffer is full. */
+/* "auto|dense" shown as "auto, dense"; cut when the buffer is full. */
 static void describe_choices(const char *choices, char *buf, size_t n_buf) {
     size_t used = 0;
-    buf[0] = 0;
-    while (*choices) {
+    for (; *choices && used + 3 < n_buf; choices++) {
+        if (*choices == '|') buf[used++] = ',';
+        buf[used++] = *choices == '|' ? ' ' : *choices;
+    }
+    buf[used] = 0;
+}
+
+/* Index of `text` among words separated by `|`; -1: not there. */
+static int choice_index(const char *choices, const char *text) {
+    size_t n = strlen(text);
+    for (int i = 0; *choices; i++) {
         size_t length = strcspn(choices, "|");
-        if (*choices != '!' && used + length + 3 < n_buf) {
-            if (used) {
-                memcpy(buf + used, ", ", 2);
-                used += 2;
-            }
-            memcpy(buf + used, choices, length);
-            used += length;
-            buf[used] = 0;
-        }
+        if (n == length && strncmp(choices, text, length) == 0) return i;
         choices += length + (choices[length] == '|');
     }
+    return -1;
 }
 
 static pi_status set_choice(const option *o, int64_t *out, const char *text, const char *where,
                             pi_error *err) {
     char known[128];
-    const char *choice = o->choices;
-    for (int64_t i = 0; *choice; i++) {
-        bool later = *choice == '!';
-        const char *name = choice + later;
-        size_t length = strcspn(name, "|");
-        if (strlen(text) == length && strncmp(name, text, length) == 0) {
-            if (!later) {
-                *out = i;
-                return PI_OK;
-            }
-            describe_choices(o->choices, known, sizeof known);
-            return error_set(err, PI_ERR_ARG,
-                             "\"%.200s\" is not in this version: %s: choose from %s", text, where,
-                             known);
-        }
-        choice = name + length + (name[length] == '|');
+    int i = choice_index(o->choices, text);
+    if (i >= 0) {
+        *out = i;
+        return PI_OK;
     }
     describe_choices(o->choices, known, sizeof known);
     return error_set(err, PI_ERR_ARG, "\"%.200s\" is unknown: %s: choose from %s", text, where,
@@ -196,24 +186,25 @@ static pi_status add_text(option_texts *out, const char *text, const char *where
     return PI_OK;
 }
 
-/* A feature of later versions: the value that switches it off is fine, whatever its spelling. */
-static pi_status check_neutral(const option *o, const char *text, const char *where,
-                               pi_error *err) {
-    double value, neutral;
-    if (strcmp(text, o->standard) == 0) return PI_OK;
-    if (parse_number(text, &value) && parse_number(o->standard, &neutral) && value == neutral) {
-        return PI_OK;
+/* What `text` stands for, by the option's own words ("all=99"); `text` itself when it is none. */
+static const char *translate(const option *o, const char *text, char *buf, size_t n_buf) {
+    size_t n = strlen(text);
+    for (const char *w = o->words; w && *w;) {
+        size_t length = strcspn(w, "|"), equals = strcspn(w, "=");
+        if (n == equals && strncmp(w, text, n) == 0) {
+            snprintf(buf, n_buf, "%.*s", (int)(length - equals - 1), w + equals + 1);
+            return buf;
+        }
+        w += length + (w[length] == '|');
     }
-    if (!*o->standard) {
-        return error_set(err, PI_ERR_ARG, "not in this version: %s: leave the option out", where);
-    }
-    return error_set(err, PI_ERR_ARG, "\"%.200s\" is not in this version: %s: leave it at %s", text,
-                     where, o->standard);
+    return text;
 }
 
 static pi_status value_set(cli_options *out, const option *o, const char *text, const char *where,
                            pi_error *err) {
     void *field = (char *)out + o->offset;
+    char meant[NAME_MAX_BYTES];
+    if (o->words) text = translate(o, text, meant, sizeof meant); /* never of a text option */
     switch (o->type) {
     case OPTION_FLAG:
         if (parse_bool(text, field)) return PI_OK;
@@ -234,8 +225,6 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
         return set_list(o, field, text, where, err);
     case OPTION_PAIR:
         return set_pair(o, field, text, where, err);
-    case OPTION_NEUTRAL:
-        return check_neutral(o, text, where, err);
     }
     return error_set(err, PI_ERR_ARG, "unknown type of option: %s: this is a bug", where);
 }
@@ -265,12 +254,32 @@ static size_t edit_distance(const char *a, const char *b) {
     return d[n][m];
 }
 
-const char *options_closest(const char *word, const char *const *words, size_t n) {
-    const char *closest = NULL;
+static const char *without_dashes(const char *word) {
+    return word + strspn(word, "-");
+}
+
+/* The only word that begins with `word`; NULL: there is none, or several. */
+static const char *only_completion(const char *word, const char *const *words, size_t n) {
+    const char *found = NULL;
     size_t length = strlen(word);
-    size_t best = length < 4 ? 1 : length < 8 ? 2 : 3; /* about one slip in three letters */
     for (size_t i = 0; i < n; i++) {
-        size_t distance = edit_distance(word, words[i]);
+        if (strncmp(without_dashes(words[i]), word, length) != 0) continue;
+        if (found) return NULL;
+        found = words[i];
+    }
+    return found;
+}
+
+const char *options_closest(const char *word, const char *const *words, size_t n) {
+    enum { COMPLETED = 3 }; /* letters from which on a beginning says what is meant */
+    word = without_dashes(word);
+    size_t length = strlen(word);
+    const char *closest = length >= COMPLETED ? only_completion(word, words, n) : NULL;
+    if (closest) return closest;
+    /* A slip in a short word makes another word: one in three to five letters, two up to nine. */
+    size_t best = length < 3 ? 0 : length < 6 ? 1 : length < 10 ? 2 : 3;
+    for (size_t i = 0; i < n && best > 0; i++) {
+        size_t distance = edit_distance(word, without_dashes(words[i]));
         if (distance < best || (distance == best && !closest)) {
             best = distance;
             closest = words[i];
@@ -324,6 +333,79 @@ static pi_status unknown_option(uint32_t command, const char *name, const char *
     return error_set(err, PI_ERR_ARG, "unknown option: %s: see powerinfer %s --help", word, name);
 }
 
+/* ---- habits ---------------------------------------------------------------------------------- */
+
+static bool has_word(const char *words, const char *word) {
+    size_t n = strlen(word);
+    while (*words) {
+        size_t length = strcspn(words, " ");
+        if (length == n && strncmp(words, word, n) == 0) return true;
+        words += length + (words[length] == ' ');
+    }
+    return false;
+}
+
+const option_habit *habit_find(uint32_t command, const char *word) {
+    for (size_t i = 0; i < habit_count; i++) {
+        const option_habit *h = &habit_table[i];
+        if ((h->commands & command) && has_word(h->names, word)) return h;
+    }
+    return NULL;
+}
+
+/* Whether all values of a list such as "0,1" (llama-bench takes lists) change nothing. */
+static bool habit_accepts(const option_habit *h, const char *text) {
+    char item[NAME_MAX_BYTES];
+    int64_t number;
+    if (*h->accepted == '*') return true;
+    if (!*h->accepted) return !*text;
+    for (;; text++) {
+        size_t length = strcspn(text, ",");
+        if (length >= sizeof item) return false;
+        memcpy(item, text, length);
+        item[length] = 0;
+        bool good = *h->accepted == '#' ? parse_integer(item, &number)
+                                        : choice_index(h->accepted, item) >= 0;
+        if (!good) return false;
+        text += length;
+        if (!*text) return true;
+    }
+}
+
+static pi_status habit_refuses(const option_habit *h, const char *text, const char *word,
+                               pi_error *err) {
+    char known[128];
+    if (h->later) return error_set(err, PI_ERR_ARG, "%s is not supported yet: %s", word, h->later);
+    if (h->refused)
+        return error_set(err, PI_ERR_ARG, "%s %.200s is not supported: %s", word, text, h->refused);
+    if (*h->accepted == '#')
+        return error_set(err, PI_ERR_ARG, "\"%.200s\" is not a whole number: %s: give one", text,
+                         word);
+    describe_choices(h->accepted, known, sizeof known);
+    return error_set(err, PI_ERR_ARG, "\"%.200s\" is unknown: %s: choose from %s", text, word,
+                     known);
+}
+
+/* An option of llama.cpp's without a row of its own; `value` stood behind a `=`. */
+static pi_status read_habit(const option_habit *h, const char *word, const char *value, int argc,
+                            char *const *argv, int *at, pi_error *err) {
+    if (h->later && !h->accepted) return habit_refuses(h, "", word, err);
+    if (h->meant) return error_set(err, PI_ERR_ARG, "unknown option: %s: use %s", word, h->meant);
+    if (!h->accepted)
+        return error_set(err, PI_ERR_ARG, "%s is not supported: %s", word, h->refused);
+    if (!h->argument) {
+        if (!value) return PI_OK;
+        return error_set(err, PI_ERR_ARG, "a value too many: %s=%.200s: leave the value out", word,
+                         value);
+    }
+    if (!value && h->may_be_bare && (*at >= argc || !habit_accepts(h, argv[*at]))) return PI_OK;
+    if (!value && *at >= argc)
+        return error_set(err, PI_ERR_ARG, "value is missing: %s: give %s after it", word,
+                         h->argument);
+    if (!value) value = argv[(*at)++];
+    return habit_accepts(h, value) ? PI_OK : habit_refuses(h, value, word, err);
+}
+
 /* ---- sources --------------------------------------------------------------------------------- */
 
 static void mark(uint64_t bits[OPTION_MARK_WORDS], const option *o) {
@@ -335,9 +417,7 @@ static bool marked(const uint64_t bits[OPTION_MARK_WORDS], const cli_options *o,
                    const void *field) {
     size_t offset = (size_t)((const char *)field - (const char *)o);
     for (size_t row = 0; row < option_count; row++) {
-        if (option_table[row].type == OPTION_NEUTRAL || option_table[row].offset != offset) {
-            continue;
-        }
+        if (option_table[row].offset != offset) continue;
         if (bits[row / 64] >> (row % 64) & 1) return true;
     }
     return false;
@@ -399,7 +479,11 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
         if (*c == '_') *c = '-';
     }
     const option *o = option_find(command, word);
-    if (!o) return unknown_option(command, name, word, err);
+    if (!o) {
+        const option_habit *h = habit_find(command, word);
+        return h ? read_habit(h, word, value, argc, argv, at, err)
+                 : unknown_option(command, name, word, err);
+    }
     if (!value && o->type == OPTION_FLAG) value = "1";
     if (!value) {
         if (*at >= argc) {

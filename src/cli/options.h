@@ -59,16 +59,21 @@ typedef struct option_pair {
 /* Parsed values. Strings belong to argv or the environment. */
 typedef struct cli_options {
     /* common */
-    const char *model; /* NULL: the bundled one */
+    const char *model;        /* NULL: the bundled one */
+    option_texts override_kv; /* "KEY=TYPE:VALUE" */
     int64_t threads, threads_batch, ctx_size, batch_size, seed;
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
     bool no_mmap, mlock, check_tensors, verbose, quiet, json;
+    const char *cpu_mask, *cpu_range; /* NULL: no restriction */
+    int64_t cpu_strict, prio, numa;
     /* engine */
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget;
     int64_t gpu_layers;
     const char *backend_folder; /* NULL: the usual ones */
     /* sampling */
+    const char *samplers, *sampling_seq; /* NULL: the usual order */
+    double top_n_sigma;
     double temp, dynatemp_range, dynatemp_exponent, top_p, min_p, typical;
     double repeat_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, repeat_last_n;
@@ -88,12 +93,13 @@ typedef struct cli_options {
     option_texts reverse_prompts;
     const char *prompt_cache; /* NULL: none */
     bool prompt_cache_all, prompt_cache_ro;
+    bool display_prompt;
     bool ids, from_stdin, bos, special, detok;
     const char *pre;
     /* eval */
     const char *tokens, *logits_out;
     /* perplexity */
-    int64_t first;
+    int64_t first, ppl_stride;
     bool llama_windows, kl_divergence;
     const char *kl_base;
     /* bench */
@@ -139,8 +145,7 @@ typedef enum option_type {
     OPTION_TEXTS,   /* option_texts: may be given several times, in order */
     OPTION_CHOICE,  /* int64_t, the index in `choices` */
     OPTION_LIST,    /* option_list of integers within min..max, separated by commas */
-    OPTION_PAIR,    /* option_pair, "a:b", both within min..max */
-    OPTION_NEUTRAL  /* nothing: a feature of later versions, fixed at its default */
+    OPTION_PAIR     /* option_pair, "a:b", both within min..max */
 } option_type;
 
 typedef enum option_group {
@@ -160,13 +165,32 @@ typedef struct option {
     double min, max;
     const char *argument; /* "N", as help shows it; NULL for flags */
     const char *standard; /* the default, as it would be typed; NULL: the zero of the type */
-    const char *choices;  /* "auto|dense|!exact": `!` marks what later versions will have */
+    const char *choices;  /* "auto|dense|exact" */
+    const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
 } option;
 
 extern const option option_table[];
 extern const size_t option_count;
+
+/* An option of llama.cpp's programs that does nothing here, for scripts that carry it. Exactly one
+ * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` or `later`
+ * beside `accepted` says why other values are refused. */
+typedef struct option_habit {
+    const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */
+    uint32_t commands;    /* command_bit */
+    const char *argument; /* as the documentation shows it; NULL: takes no value */
+    bool may_be_bare;     /* the value may be left out, as older versions had it */
+    const char *accepted; /* values without effect: "on|off", "#": any whole number, "*": anything;
+                             "": the empty one, or that there is no argument */
+    const char *later;    /* the feature that it belongs to, "chat (...)" */
+    const char *refused;  /* why, and what to do */
+    const char *meant;    /* what does the same here: "-ctk f32" */
+} option_habit;
+
+extern const option_habit habit_table[];
+extern const size_t habit_count;
 
 typedef enum parse_result { PARSE_OK, PARSE_HELP, PARSE_WRONG } parse_result;
 
@@ -181,7 +205,11 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
 bool options_typed(const cli_options *o, const void *field);
 bool options_given(const cli_options *o, const void *field);
 
-/* Of words[n], the one that `word` most likely was meant to be; NULL when none is close. */
+/* The row of habit_table for `word`, with its dashes; NULL: none. */
+const option_habit *habit_find(uint32_t command, const char *word);
+
+/* Of words[n], the one that `word` most likely was meant to be, dashes aside; NULL when none is
+ * close. */
 const char *options_closest(const char *word, const char *const *words, size_t n);
 
 #endif

@@ -43,6 +43,70 @@ static pi_status set_breakers(const cli_options *o, sampling *s, pi_error *err) 
     return PI_OK;
 }
 
+/* Names and letters are llama.cpp's; the first name is what messages show. */
+static const struct {
+    char letter;
+    const char *names[4];
+} sampler_words[PI_SAMPLER_KINDS] = {
+    [PI_SAMPLER_PENALTIES] = {'e', {"penalties"}},
+    [PI_SAMPLER_DRY] = {'d', {"dry"}},
+    [PI_SAMPLER_TOP_N_SIGMA] = {'s', {"top_n_sigma", "top-n-sigma"}},
+    [PI_SAMPLER_TOP_K] = {'k', {"top_k", "top-k"}},
+    [PI_SAMPLER_TYPICAL] = {'y', {"typ_p", "typ-p", "typical_p", "typical"}},
+    [PI_SAMPLER_TOP_P] = {'p', {"top_p", "top-p", "nucleus"}},
+    [PI_SAMPLER_MIN_P] = {'m', {"min_p", "min-p"}},
+    [PI_SAMPLER_XTC] = {'x', {"xtc"}},
+    [PI_SAMPLER_TEMPERATURE] = {'t', {"temperature", "temp"}},
+};
+
+/* Kind by its name of n bytes, or by its letter; -1: there is none. */
+static int find_sampler(const char *word, size_t n, bool letters) {
+    for (int kind = 0; kind < PI_SAMPLER_KINDS; kind++) {
+        if (letters && sampler_words[kind].letter == *word) return kind;
+        for (int i = 0; i < 4 && sampler_words[kind].names[i] && !letters; i++) {
+            const char *name = sampler_words[kind].names[i];
+            if (strlen(name) == n && strncmp(name, word, n) == 0) return kind;
+        }
+    }
+    return -1;
+}
+
+static pi_status no_sampler(const char *word, size_t n, bool letters, pi_error *err) {
+    char known[256] = "";
+    size_t used = 0;
+    for (size_t kind = 0; kind < PI_SAMPLER_KINDS; kind++) {
+        const char *name = sampler_words[kind].names[0], *comma = kind ? ", " : "";
+        int more = letters ? snprintf(known + used, sizeof known - used, "%s%c %s", comma,
+                                      sampler_words[kind].letter, name)
+                           : snprintf(known + used, sizeof known - used, "%s%s", comma, name);
+        used += (size_t)more;
+    }
+    return error_set(err, PI_ERR_ARG, "no sampler \"%.*s\": %s: choose from %s", (int)n, word,
+                     letters ? "--sampling-seq" : "--samplers", known);
+}
+
+/* The order of --samplers or --sampling-seq; what is typed counts before the environment. */
+static pi_status set_chain(const cli_options *o, sampling *s, pi_error *err) {
+    if (options_typed(o, &o->samplers) && options_typed(o, &o->sampling_seq))
+        return error_set(err, PI_ERR_ARG,
+                         "two orders: --samplers and --sampling-seq: give one of them");
+    bool letters = options_typed(o, &o->sampling_seq) || !o->samplers;
+    const char *text = letters ? o->sampling_seq : o->samplers;
+    if (!text) return PI_OK;
+    s->options.samplers = s->chain;
+    while (*text) {
+        size_t n = letters ? 1 : strcspn(text, ";");
+        int kind = find_sampler(text, n, letters);
+        if (kind < 0) return no_sampler(text, n < 64 ? n : 64, letters, err);
+        if (s->options.n_samplers == PI_SAMPLER_CHAIN_MAX)
+            return error_set(err, PI_ERR_ARG, "too many samplers: give at most %d",
+                             PI_SAMPLER_CHAIN_MAX);
+        s->chain[s->options.n_samplers++] = (pi_sampler_kind)kind;
+        text += n + (!letters && text[n] == ';');
+    }
+    return PI_OK;
+}
+
 pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
     *s = (sampling){.options = pi_sampler_default_options()};
     pi_sampler_options *p = &s->options;
@@ -53,6 +117,7 @@ pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
     p->top_p = (float)o->top_p;
     p->min_p = (float)o->min_p;
     p->typical_p = (float)o->typical;
+    p->top_n_sigma = (float)o->top_n_sigma;
     p->repeat_penalty = (float)o->repeat_penalty;
     p->repeat_last_n = (int32_t)o->repeat_last_n;
     p->presence_penalty = (float)o->presence_penalty;
@@ -74,7 +139,8 @@ pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
         if (status != PI_OK) return status;
         p->n_logit_bias++;
     }
-    return set_breakers(o, s, err);
+    pi_status status = set_chain(o, s, err);
+    return status == PI_OK ? set_breakers(o, s, err) : status;
 }
 
 void sampling_free(sampling *s) {

@@ -11,9 +11,11 @@ typedef struct sampling {
     pi_logit_bias bias[OPTION_MAX_TEXTS];
     text_list breakers;
     const char *breaker_texts[OPTION_MAX_TEXTS];
+    pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
 } sampling;
 
-/* PI_ERR_ARG when a logit bias is not of the form ID+BIAS. `s` must stay where it is. */
+/* PI_ERR_ARG when a logit bias is not of the form ID+BIAS, or there is no sampler of a name. `s`
+ * must stay where it is. */
 pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err);
 void sampling_free(sampling *s);
 

@@ -6,13 +6,17 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "printable.h"
 
 enum {
-    BAR_WIDTH = 32,    /* cells */
+    BAR_WIDTH = 32,     /* cells, in a wide terminal */
+    BAR_LEAST = 8,      /* a shorter bar says nothing */
+    NUMBERS_WIDTH = 18, /* of " 100%, 1234 s left" */
+    COLUMNS_UNKNOWN = 80,
     PLAIN_STEPS = 10,  /* lines per stage when there is no terminal */
     ESTIMATE_AFTER = 2 /* seconds of a stage before its time left means anything */
 };
@@ -22,24 +26,46 @@ void terminal_progress_begin(terminal_progress *p, bool quiet) {
         .silent = quiet, .is_terminal = isatty(STDERR_FILENO) == 1, .shown = -1};
 }
 
-static void show_time_left(double seconds) {
-    if (seconds < 100)
-        fprintf(stderr, ", %.0f s left", ceil(seconds));
-    else
-        fprintf(stderr, ", %.0f min left", ceil(seconds / 60));
+/* Columns of the terminal now: it may have been resized. */
+static int terminal_columns(void) {
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return COLUMNS_UNKNOWN;
+    return size.ws_col;
 }
 
-static void draw_bar(terminal_progress *p, double fraction) {
-    char cells[BAR_WIDTH + 1];
-    int filled = (int)(fraction * BAR_WIDTH);
-    memset(cells, '-', BAR_WIDTH);
-    memset(cells, '#', (size_t)filled);
-    cells[BAR_WIDTH] = 0;
-    fprintf(stderr, "\r\033[K%s \033[32m%.*s\033[0m%s %3d%%", p->stage, filled, cells,
-            cells + filled, (int)(fraction * 100));
+/* " 42%, 3 min left" */
+static int describe(const terminal_progress *p, double fraction, char *buf, size_t n_buf) {
+    int n = snprintf(buf, n_buf, " %3d%%", (int)(fraction * 100));
     double spent = clock_seconds() - p->started;
-    if (spent > ESTIMATE_AFTER && fraction > 0 && fraction < 1)
-        show_time_left(spent * (1 - fraction) / fraction);
+    if (spent <= ESTIMATE_AFTER || fraction <= 0 || fraction >= 1) return n;
+    double seconds = spent * (1 - fraction) / fraction;
+    bool minutes = seconds >= 100;
+    return n + snprintf(buf + n, n_buf - (size_t)n, ", %.0f %s left",
+                        ceil(minutes ? seconds / 60 : seconds), minutes ? "min" : "s");
+}
+
+/* One line, whatever the width: a line that wraps cannot be drawn again in its place. What does not
+ * fit goes: first cells of the bar, then all of it, then the end of the stage's name. */
+static void draw_bar(terminal_progress *p, double fraction) {
+    char cells[BAR_WIDTH + 1], numbers[64];
+    int room = terminal_columns() - 1; /* some terminals wrap after the last column */
+    int n_numbers = describe(p, fraction, numbers, sizeof numbers);
+    int n_stage = (int)strlen(p->stage);
+    /* The bar keeps its width when the time left appears. */
+    int width = room - n_stage - 1 - (n_numbers > NUMBERS_WIDTH ? n_numbers : NUMBERS_WIDTH);
+    if (width > BAR_WIDTH) width = BAR_WIDTH;
+    fputs("\r\033[K", stderr);
+    if (width >= BAR_LEAST) {
+        int filled = (int)(fraction * width);
+        memset(cells, '-', (size_t)width);
+        memset(cells, '#', (size_t)filled);
+        fprintf(stderr, "%s \033[32m%.*s\033[0m%.*s%s", p->stage, filled, cells, width - filled,
+                cells + filled, numbers);
+    } else {
+        if (n_numbers > room) n_numbers = room;
+        if (n_stage > room - n_numbers) n_stage = room - n_numbers;
+        fprintf(stderr, "%.*s%.*s", n_stage, p->stage, n_numbers, numbers);
+    }
     fflush(stderr);
     p->bar_shown = true;
 }

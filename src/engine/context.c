@@ -175,6 +175,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     if (status == PI_OK) {
         int nth = c->n_threads > c->n_threads_batch ? c->n_threads : c->n_threads_batch;
         status = pool_create(nth, &c->pool, err);
+        if (status == PI_OK && options->pin_threads) pool_pin(c->pool);
     }
     int group = max_group(m);
     c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;

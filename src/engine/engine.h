@@ -24,6 +24,7 @@ typedef enum engine_prompts {
 
 typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
+    bool pin_threads;               /* pool_pin */
     int n_batch;                    /* tokens per pass, 1..ENGINE_MAX_BATCH */
     int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
     cpu_tier tier;

@@ -14,6 +14,7 @@ struct gguf_file {
     uint64_t n_tensors;
     gguf_index names;
     uint64_t n_bytes;
+    uint8_t *overrides; /* what overridden keys and values point to; NULL: none */
 };
 
 static pi_status file_alloc(int n_parts, gguf_file **out, pi_error *err) {
@@ -41,6 +42,7 @@ void gguf_close(gguf_file *f) {
     mem_free(f->paths);
     mem_free(f->tensors);
     gguf_index_free(&f->names);
+    mem_free(f->overrides);
     mem_free(f);
 }
 
@@ -173,6 +175,11 @@ static pi_status spread_parts(gguf_file *f, const gguf_split *split, pi_error *e
     return PI_OK;
 }
 
+pi_status gguf_override_values(gguf_file *f, const gguf_override *overrides, size_t n,
+                               pi_error *err) {
+    return gguf_part_override(&f->parts[0], overrides, n, &f->overrides, err);
+}
+
 static pi_status open_all(gguf_file *f, const char *path, const gguf_open_options *options,
                           pi_error *err) {
     f->paths[0] = mem_strdup(path);
@@ -192,7 +199,7 @@ static pi_status open_all(gguf_file *f, const char *path, const gguf_open_option
     for (int i = 0; i < f->n_parts; i++) f->n_bytes += f->parts[i].size;
     if (!progress_step(options->report, PROGRESS_LOADED, 1))
         return error_set(err, PI_ERR_CANCELLED, "cancelled: %s: loading the model", path);
-    return PI_OK;
+    return gguf_override_values(f, options->overrides, options->n_overrides, err);
 }
 
 pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,

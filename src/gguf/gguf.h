@@ -25,6 +25,7 @@ enum {
     GGUF_MAX_TENSORS = 1 << 20,
     GGUF_MAX_KEYS = 1 << 20,
     GGUF_MAX_PARTS = 1 << 10,
+    GGUF_MAX_OVERRIDES = 1 << 10,
     GGUF_MAX_ARRAY_DEPTH = 4, /* arrays of arrays */
     GGUF_DEFAULT_ALIGNMENT = 32
 };
@@ -75,20 +76,37 @@ typedef struct gguf_file gguf_file;
 
 struct progress; /* progress.h */
 
+/* A value that counts instead of what the file says under `key`. */
+typedef struct gguf_override {
+    const char *key;
+    gguf_value_type type; /* GGUF_I64, GGUF_F64, GGUF_BOOL, GGUF_STRING: any of these kinds in the
+                             file */
+    int64_t integer;      /* also for GGUF_BOOL */
+    double number;
+    const char *text;
+} gguf_override;
+
 typedef struct gguf_open_options {
     bool copy;               /* read into huge-page memory instead of mapping (--no-mmap) */
     bool lock;               /* mlock */
     bool header_only;        /* accept a file whose tensor data is missing (vocabulary, inspect) */
     struct progress *report; /* of copying and locking, and once at the end; NULL: nobody asks */
+    const gguf_override *overrides; /* [n_overrides]; copied; of one key the last one counts */
+    size_t n_overrides;
 } gguf_open_options;
 
 /* `options` may be NULL. Errors: PI_ERR_IO, PI_ERR_FORMAT (message has the byte offset),
- * PI_ERR_UNSUPPORTED (version, tensor type, big-endian), PI_ERR_NOMEM, PI_ERR_CANCELLED. */
+ * PI_ERR_UNSUPPORTED (version, tensor type, big-endian), PI_ERR_ARG (an override of another kind
+ * than the file's value), PI_ERR_NOMEM, PI_ERR_CANCELLED. */
 pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,
                     pi_error *err);
 /* The same over bytes in memory, which must outlive the file; `name` is for messages. No splits. */
 pi_status gguf_open_memory(const void *data, size_t n_bytes, const char *name, gguf_file **out,
                            pi_error *err);
+/* Puts values in place of the file's, once, before anything else is asked; the values are copied.
+ */
+pi_status gguf_override_values(gguf_file *f, const gguf_override *overrides, size_t n,
+                               pi_error *err);
 void gguf_close(gguf_file *f); /* NULL is fine */
 
 uint32_t gguf_version(const gguf_file *f);

@@ -110,4 +110,9 @@ pi_status gguf_split_read(const gguf_part *p, gguf_split *split, pi_error *err);
 /* Path of part `no` of a file one of whose parts is at `path`; mem_free. NULL: out of memory. */
 char *gguf_split_path(const char *path, const gguf_split *split, int no);
 
+/* Puts values in place of the part's keys, or adds them. *memory is what they lie in: mem_free it
+ * after the part, also after an error. PI_ERR_ARG: a value is of another kind in the file. */
+pi_status gguf_part_override(gguf_part *p, const gguf_override *overrides, size_t n,
+                             uint8_t **memory, pi_error *err);
+
 #endif

@@ -7,7 +7,7 @@
  *            entry. O(n + k log k) in practice
  *   mass     (top-p, typical) a heap of everything, best on top, from which entries are taken until
  *            they hold the mass p. O(n + m log n) for m entries taken; nothing when already sorted
- *   min-p, XTC  thresholds: one or two passes in the order that is there
+ *   min-p, XTC, top-n sigma   thresholds: one to three passes in the order that is there
  *
  * `better` is a strict total order (ties go to the lower id), which makes the kept set, and with it
  * the drawn token, independent of how a heap happens to be laid out. */
@@ -85,6 +85,19 @@ void candidates_collect(candidates *c, const float *scores, int32_t n_vocab, int
     for (int32_t i = 0; i < n_vocab; i++) c->n += candidate_make(&c->items[c->n], scores, i);
 }
 
+void candidates_to_scores(const candidates *c, float *scores, int32_t n_vocab) {
+    for (int32_t i = 0; i < n_vocab; i++) scores[i] = -INFINITY;
+    for (int32_t i = 0; i < c->n; i++) scores[c->items[i].id] = c->items[i].logit;
+}
+
+void candidates_from_scores(candidates *c, const float *scores) {
+    for (int32_t i = 0; i < c->n; i++) {
+        candidate *item = &c->items[i];
+        item->logit = item->key = fmaxf(fminf(scores[item->id], FLT_MAX), -FLT_MAX);
+    }
+    c->sorted = false;
+}
+
 float candidates_best(const candidates *c) {
     assert(c->n > 0);
     float best = c->items[0].logit;
@@ -134,6 +147,12 @@ void candidates_sort(candidates *c, int32_t wanted) {
     if (wanted >= c->n) c->sorted = true;
 }
 
+void candidates_top_k(candidates *c, int32_t k) {
+    if (k >= c->n) return;
+    c->n = take_best(c, INFINITY, k);
+    c->sorted = true;
+}
+
 /* The smallest number of best entries whose probabilities sum to at least p (Holtzman et al. 2020,
  * The Curious Case of Neural Text Degeneration). */
 void candidates_top_p(candidates *c, float p) {
@@ -163,6 +182,24 @@ void candidates_typical(candidates *c, float p) {
  * Min-p Sampling). Keeps the order. */
 void candidates_min_p(candidates *c, float min_p) {
     double floor = (double)candidates_best(c) + fmin(log((double)min_p), 0);
+    int32_t kept = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        if ((double)c->items[i].logit >= floor) c->items[kept++] = c->items[i];
+    }
+    c->n = kept;
+}
+
+/* Entries whose logit is at most n standard deviations below the best one (Tang et al. 2024,
+ * Top-n sigma: Not All Logits Are You Need). The deviation is that of all entries, as if they were
+ * a whole population. Keeps the order. */
+void candidates_top_n_sigma(candidates *c, float n) {
+    double mean = 0, squares = 0;
+    for (int32_t i = 0; i < c->n; i++) mean += (double)c->items[i].logit / c->n;
+    for (int32_t i = 0; i < c->n; i++) {
+        double away = (double)c->items[i].logit - mean;
+        squares += away * away / c->n;
+    }
+    double floor = (double)candidates_best(c) - (double)n * sqrt(squares);
     int32_t kept = 0;
     for (int32_t i = 0; i < c->n; i++) {
         if ((double)c->items[i].logit >= floor) c->items[kept++] = c->items[i];

@@ -27,6 +27,9 @@ typedef struct candidates {
 /* The k best of scores[n_vocab] that have a chance at all, best first; all of them, in the order of
  * ids, when k is 0. NaN counts as -inf, +inf as FLT_MAX. Ties go to the lower id. */
 void candidates_collect(candidates *c, const float *scores, int32_t n_vocab, int32_t k);
+/* Puts logits into scores[n_vocab], -inf for ids that are not there, and takes them back. */
+void candidates_to_scores(const candidates *c, float *scores, int32_t n_vocab);
+void candidates_from_scores(candidates *c, const float *scores);
 /* Puts the `wanted` best items first, best first, and keeps all. */
 void candidates_sort(candidates *c, int32_t wanted);
 float candidates_best(const candidates *c); /* the highest logit; n >= 1 */
@@ -36,6 +39,8 @@ void candidates_typical(candidates *c, float p);
 void candidates_top_p(candidates *c, float p);
 void candidates_min_p(candidates *c, float min_p);
 void candidates_xtc(candidates *c, float threshold);
+void candidates_top_k(candidates *c, int32_t k); /* k >= 1 */
+void candidates_top_n_sigma(candidates *c, float n);
 void candidates_keep_best(candidates *c);
 
 /* logit = (logit - best) / temp; temp > 0. */

@@ -1,8 +1,8 @@
-/* sample.c: the chain from logits to a token, in the order that llama.cpp has made the custom.
+/* sample.c: the chain from logits to a token: logit bias, samplers in the order that the options
+ * ask for, a draw by probability.
  *
- *   scores (of the whole vocabulary)      logit bias, penalties, DRY
- *   candidates (those still running)      top-k, typical, top-p, min-p, XTC, temperature
- *   the end                               a draw by probability
+ *   scores (of the whole vocabulary)      logit bias; penalties and DRY, where they come first
+ *   candidates (those still running)      from the first filter on
  *
  * With Mirostat the middle is: logit bias, temperature, Mirostat. With a temperature of 0 or less
  * nothing is drawn: the best score wins, whatever the filters would have said.
@@ -22,7 +22,10 @@
 #include "rng.h"
 
 struct sampler {
-    pi_sampler_options options; /* logit_bias and dry_breakers are not kept: see below */
+    pi_sampler_options options; /* logit_bias, dry_breakers and samplers are not kept: see below */
+    pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
+    size_t n_chain;
+    bool greedy; /* the best score, no draw */
     int32_t n_vocab;
     rng random;
     candidates running; /* items: [n_vocab] */
@@ -39,13 +42,22 @@ struct sampler {
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
+static bool in_chain(const pi_sampler_options *o, pi_sampler_kind kind) {
+    if (!o->samplers) return true;
+    for (size_t i = 0; i < o->n_samplers; i++) {
+        if (o->samplers[i] == kind) return true;
+    }
+    return false;
+}
+
 static bool wants_penalties(const pi_sampler_options *o) {
     bool any = o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0;
-    return any && o->repeat_last_n != 0 && o->mirostat == 0;
+    return any && o->repeat_last_n != 0 && o->mirostat == 0 && in_chain(o, PI_SAMPLER_PENALTIES);
 }
 
 bool sampler_wants_breakers(const pi_sampler_options *o) {
-    return o->dry_multiplier > 0 && o->dry_base >= 1 && o->dry_last_n != 0 && o->mirostat == 0;
+    return o->dry_multiplier > 0 && o->dry_base >= 1 && o->dry_last_n != 0 && o->mirostat == 0 &&
+           in_chain(o, PI_SAMPLER_DRY);
 }
 
 static void score_bias(sampler *s) {
@@ -70,9 +82,15 @@ static void score_dry(sampler *s) {
     if (s->dry) dry_apply(s->dry, s->scores);
 }
 
-static void (*const score_chain[])(sampler *s) = {score_bias, score_penalties, score_dry};
-
 /* ---- candidates ------------------------------------------------------------------------------ */
+
+static void filter_top_k(sampler *s) {
+    if (s->options.top_k > 0) candidates_top_k(&s->running, s->options.top_k);
+}
+
+static void filter_top_n_sigma(sampler *s) {
+    if (s->options.top_n_sigma > 0) candidates_top_n_sigma(&s->running, s->options.top_n_sigma);
+}
 
 static void filter_typical(sampler *s) {
     if (s->options.typical_p < 1) candidates_typical(&s->running, s->options.typical_p);
@@ -109,9 +127,49 @@ static void filter_temperature(sampler *s) {
         candidates_keep_best(&s->running);
 }
 
-/* After top-k, which is how candidates are collected. */
-static void (*const filter_chain[])(sampler *s) = {filter_typical, filter_top_p, filter_min_p,
-                                                   filter_xtc, filter_temperature};
+typedef struct stage {
+    void (*apply)(sampler *s);
+    bool of_scores; /* works on scores, the others on candidates */
+} stage;
+
+static const stage stages[PI_SAMPLER_KINDS] = {
+    [PI_SAMPLER_PENALTIES] = {score_penalties, true},
+    [PI_SAMPLER_DRY] = {score_dry, true},
+    [PI_SAMPLER_TOP_N_SIGMA] = {filter_top_n_sigma, false},
+    [PI_SAMPLER_TOP_K] = {filter_top_k, false},
+    [PI_SAMPLER_TYPICAL] = {filter_typical, false},
+    [PI_SAMPLER_TOP_P] = {filter_top_p, false},
+    [PI_SAMPLER_MIN_P] = {filter_min_p, false},
+    [PI_SAMPLER_XTC] = {filter_xtc, false},
+    [PI_SAMPLER_TEMPERATURE] = {filter_temperature, false},
+};
+
+/* Whether a stage of this kind changes anything; only those of scores need buffers. */
+static bool is_on(const sampler *s, pi_sampler_kind kind) {
+    if (kind == PI_SAMPLER_PENALTIES) return s->counts != NULL;
+    if (kind == PI_SAMPLER_DRY) return s->dry != NULL;
+    return kind != PI_SAMPLER_TOP_N_SIGMA || s->options.top_n_sigma > 0;
+}
+
+/* From `at` on: top-k as the first filter is how candidates are collected. Returns the next stage.
+ */
+static size_t collect(sampler *s, const float *scores, size_t at) {
+    int32_t top_k = s->options.top_k > 0 ? s->options.top_k : 0;
+    bool first = at < s->n_chain && s->chain[at] == PI_SAMPLER_TOP_K;
+    candidates_collect(&s->running, scores, s->n_vocab, first ? top_k : 0);
+    return at + first;
+}
+
+/* Runs the chain from `at` on over candidates. */
+static void run_filters(sampler *s, size_t at) {
+    for (; at < s->n_chain && s->running.n > 0; at++) {
+        const stage *next = &stages[s->chain[at]];
+        if (!is_on(s, s->chain[at])) continue;
+        if (next->of_scores) candidates_to_scores(&s->running, s->scores, s->n_vocab);
+        next->apply(s);
+        if (next->of_scores) candidates_from_scores(&s->running, s->scores);
+    }
+}
 
 static int32_t most_likely(const float *scores, int32_t n_vocab) {
     float best = -INFINITY;
@@ -125,28 +183,43 @@ static int32_t most_likely(const float *scores, int32_t n_vocab) {
     return id;
 }
 
+/* Penalties and DRY wherever they are in the chain: for a choice without filters. */
+static void run_all_scores(sampler *s) {
+    for (size_t i = 0; i < s->n_chain; i++) {
+        if (stages[s->chain[i]].of_scores && is_on(s, s->chain[i])) stages[s->chain[i]].apply(s);
+    }
+}
+
+static int32_t draw_filtered(sampler *s, const float *scores) {
+    size_t at = 0;
+    double probability;
+    for (; at < s->n_chain; at++) {
+        if (!is_on(s, s->chain[at])) continue;
+        if (!stages[s->chain[at]].of_scores) break;
+        stages[s->chain[at]].apply(s);
+    }
+    at = collect(s, scores, at);
+    run_filters(s, at);
+    if (s->running.n == 0) return 0;
+    return s->running.items[candidates_draw(&s->running, &s->random, &probability)].id;
+}
+
 static int32_t choose(sampler *s, const float *logits) {
-    const pi_sampler_options *o = &s->options;
     const float *scores = logits;
     if (s->scores) {
         memcpy(s->scores, logits, (size_t)s->n_vocab * sizeof *logits);
-        for (size_t i = 0; i < sizeof score_chain / sizeof *score_chain; i++) score_chain[i](s);
+        score_bias(s);
         scores = s->scores;
     }
-    if (o->temp <= 0) return most_likely(scores, s->n_vocab);
-    bool filtered = s->miro.version == 0;
-    candidates_collect(&s->running, scores, s->n_vocab, filtered && o->top_k > 0 ? o->top_k : 0);
-    if (s->running.n == 0) return 0;
-    int32_t chosen;
-    if (filtered) {
-        double probability;
-        for (size_t i = 0; i < sizeof filter_chain / sizeof *filter_chain; i++) filter_chain[i](s);
-        chosen = candidates_draw(&s->running, &s->random, &probability);
-    } else {
-        filter_temperature(s);
-        chosen = mirostat_draw(&s->miro, &s->running, &s->random);
+    if (s->greedy) {
+        run_all_scores(s);
+        return most_likely(scores, s->n_vocab);
     }
-    return s->running.items[chosen].id;
+    if (s->miro.version == 0) return draw_filtered(s, scores);
+    candidates_collect(&s->running, scores, s->n_vocab, 0);
+    if (s->running.n == 0) return 0;
+    filter_temperature(s);
+    return s->running.items[mirostat_draw(&s->miro, &s->running, &s->random)].id;
 }
 
 int32_t sampler_sample(sampler *s, const float *logits) {
@@ -196,6 +269,15 @@ static const char *find_bad_penalty(const pi_sampler_options *o) {
     return NULL;
 }
 
+static const char *find_bad_chain(const pi_sampler_options *o) {
+    if (!o->samplers) return NULL;
+    if (o->n_samplers > PI_SAMPLER_CHAIN_MAX) return "too many samplers in a row";
+    for (size_t i = 0; i < o->n_samplers; i++) {
+        if ((unsigned)o->samplers[i] >= PI_SAMPLER_KINDS) return "no such sampler";
+    }
+    return NULL;
+}
+
 static const char *find_bad_option(const pi_sampler_options *o) {
     if (isnan(o->temp)) return "temperature is not a number";
     if (not_in(o->dynatemp_range, 0, INFINITY) || not_in(o->dynatemp_exponent, 0, INFINITY))
@@ -208,7 +290,9 @@ static const char *find_bad_option(const pi_sampler_options *o) {
     if (o->mirostat < 0 || o->mirostat > 2) return "mirostat is not 0, 1 or 2";
     if (not_in(o->mirostat_tau, 0, 1e6f) || not_in(o->mirostat_eta, 0, 1e6f))
         return "mirostat's entropy or learning rate is negative or too large";
-    return find_bad_penalty(o);
+    if (isnan(o->top_n_sigma)) return "top-n-sigma is not a number";
+    const char *bad = find_bad_chain(o);
+    return bad ? bad : find_bad_penalty(o);
 }
 
 static pi_status check_options(const pi_sampler_options *o, int32_t n_vocab, pi_error *err) {
@@ -265,6 +349,13 @@ static bool buffers_create(sampler *s, const sample_vocab *vocab) {
     return s->scores != NULL;
 }
 
+static void chain_create(sampler *s, const pi_sampler_options *o) {
+    s->n_chain = o->samplers ? o->n_samplers : PI_SAMPLER_KINDS;
+    for (size_t i = 0; i < s->n_chain; i++)
+        s->chain[i] = o->samplers ? o->samplers[i] : (pi_sampler_kind)i;
+    s->greedy = o->temp <= 0 && (o->mirostat > 0 || in_chain(o, PI_SAMPLER_TEMPERATURE));
+}
+
 pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *vocab,
                          sampler **out, pi_error *err) {
     *out = NULL;
@@ -286,7 +377,9 @@ pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *
         return error_nomem(err, (size_t)vocab->n_vocab * sizeof(candidate),
                            "buffers of the sampler");
     }
-    s->options.logit_bias = NULL; /* the caller's; s->bias is the copy */
+    chain_create(s, options);
+    s->options.samplers = NULL;   /* the caller's; s->chain is the copy */
+    s->options.logit_bias = NULL; /* likewise; s->bias */
     s->options.dry_breakers = NULL;
     *out = s;
     return PI_OK;

@@ -7,6 +7,7 @@
 
 #include "convert_tensors.h"
 #include "hf_vocab.h"
+#include "quant_mix.h"
 
 pi_convert_options pi_convert_default_options(void) {
     return (pi_convert_options){.type = "f16"};
@@ -32,6 +33,12 @@ static pi_status find_type(const char *name, const quant_traits **out, pi_error 
         *out = traits;
         return PI_OK;
     }
+    const quant_mix *mix = quant_mix_find(name);
+    if (mix && !mix->copy)
+        return error_set(err, PI_ERR_ARG,
+                         "%s is a mix of types: convert gives all matrices one type: convert to "
+                         "f16, then quantize that file to %s",
+                         mix->name, mix->name);
     char known[256];
     size_t used = 0;
     known[0] = 0;

@@ -56,6 +56,7 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
 engine_options option_engine(const pi_context_options *o) {
     return (engine_options){.n_threads = o->n_threads,
                             .n_threads_batch = o->n_threads_batch,
+                            .pin_threads = o->pin_threads,
                             .n_batch = o->n_batch,
                             .n_logits = o->n_logits,
                             .tier = option_tier(o->kernels),

@@ -45,8 +45,9 @@ typedef struct run {
     pi_model_info info;
     kl_base_info windows;  /* what is fed and scored, and what a base run's header says */
     int32_t first, scored; /* rows of a window: fed without logits, then scored */
+    int32_t step;          /* tokens from one window to the next: n_ctx, or the stride */
     int32_t *own_tokens;
-    const int32_t *tokens; /* [n_windows][n_ctx]: own_tokens, or the base run's */
+    const int32_t *tokens; /* windows, `step` apart: own_tokens, or the base run's */
 
     pi_context *context;
     pool *pool;
@@ -132,7 +133,7 @@ static void score_row(const scoring *s, int32_t i) {
     row_score *out = &r->scores[i];
     int32_t window = s->window + i / s->n_piece, row = s->row + i % s->n_piece;
     int32_t n_vocab = r->info.n_vocab;
-    int32_t target = r->tokens[(size_t)window * (size_t)r->windows.n_ctx + (size_t)row + 1];
+    int32_t target = r->tokens[(size_t)window * (size_t)r->step + (size_t)row + 1];
     const float *logits = pi_logits(r->context, i);
     float most;
     double log_sum = log_sum_exp(logits, n_vocab, &most);
@@ -213,7 +214,7 @@ static pi_status feed_piece(run *r, int32_t window, int32_t n, int32_t row, int3
                             pi_error *err) {
     bool scored = row >= r->first;
     for (int32_t i = 0; i < n; i++) {
-        size_t at = (size_t)(window + i) * (size_t)r->windows.n_ctx + (size_t)row;
+        size_t at = (size_t)(window + i) * (size_t)r->step + (size_t)row;
         r->inputs[i] = (pi_input){.session = r->sessions[i],
                                   .tokens = r->tokens + at,
                                   .n_tokens = n_piece,
@@ -265,6 +266,15 @@ static pi_status check_windows(const run *r, pi_error *err) {
         return error_set(err, PI_ERR_ARG,
                          "windows of %d tokens are too small: perplexity: use %d or more",
                          r->windows.n_ctx, least);
+    if (o->stride < 0 || (o->stride && r->first < 0))
+        return error_set(err, PI_ERR_ARG,
+                         "the stride does not fit: perplexity: %d tokens, windows of %d: use a "
+                         "smaller one",
+                         o->stride, r->windows.n_ctx);
+    if (o->stride && (o->llama_windows || o->base_in || o->base_out))
+        return error_set(err, PI_ERR_ARG,
+                         "windows with a stride: perplexity: they go with neither a base run nor "
+                         "windows that are scored by halves");
     if (o->n_windows < 0)
         return error_set(err, PI_ERR_ARG,
                          "bad option: perplexity: n_windows is %d: use 0 (all) or more",
@@ -301,11 +311,13 @@ static pi_status read_text(run *r, const char *text, size_t n_text, pi_error *er
     } while (status == PI_ERR_LIMIT && n_tokens > capacity);
     if (status != PI_OK) return status;
     size_t n_ctx = (size_t)r->windows.n_ctx, n_windows = n_tokens / n_ctx;
+    size_t step = (size_t)r->step;
+    if (r->o->stride) n_windows = n_tokens > n_ctx ? (n_tokens - n_ctx + step - 1) / step : 0;
     if (n_windows == 0)
         return error_set(err, PI_ERR_LIMIT,
                          "the text is too short: perplexity: it has %zu tokens, a window %zu: give "
                          "a longer text or smaller windows",
-                         n_tokens, n_ctx);
+                         n_tokens, n_ctx + (r->o->stride > 0));
     if (n_windows > INT32_MAX) n_windows = INT32_MAX;
     r->windows.n_windows = (int32_t)n_windows;
     if (!r->windows.llama_windows || !r->info.add_bos || r->info.token_bos < 0) return PI_OK;
@@ -390,6 +402,16 @@ static pi_status make_context(run *r, pi_error *err) {
     return status;
 }
 
+/* With a stride, windows are half of one longer, and the last `stride` tokens of each are scored.
+ */
+static void set_rows(run *r) {
+    int32_t stride = r->o->stride;
+    if (stride > 0 && r->windows.n_ctx < INT32_MAX - stride) r->windows.n_ctx += stride / 2;
+    r->step = stride > 0 ? stride : r->windows.n_ctx;
+    r->first = stride > 0 ? r->windows.n_ctx - 1 - stride : kl_base_first(&r->windows);
+    r->scored = r->windows.n_ctx - 1 - r->first;
+}
+
 static pi_status set_up(run *r, const char *text, size_t n_text, pi_error *err) {
     const pi_perplexity_options *o = r->o;
     pi_status status = PI_OK;
@@ -403,10 +425,9 @@ static pi_status set_up(run *r, const char *text, size_t n_text, pi_error *err) 
                                 .n_ctx = o->n_ctx ? o->n_ctx : DEFAULT_WINDOW,
                                 .llama_windows = o->llama_windows || r->base.info.llama_windows};
     if (o->base_in && o->n_ctx == 0) r->windows.n_ctx = r->base.info.n_ctx;
+    set_rows(r);
     status = check_windows(r, err);
     if (status != PI_OK) return status;
-    r->first = kl_base_first(&r->windows);
-    r->scored = kl_base_scored(&r->windows);
     status = choose_tokens(r, text, n_text, err);
     if (status == PI_OK) status = make_context(r, err);
     if (status != PI_OK) return status;

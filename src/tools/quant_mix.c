@@ -5,6 +5,7 @@
  * The rules are llama.cpp's (src/llama-quant.cpp), whose file names promise these mixes. */
 #include "quant_mix.h"
 
+#include <ctype.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,6 +234,24 @@ const quant_mix *quant_mix_find(const char *name) {
         if (strcasecmp(name, mixes[i].name) == 0) return &mixes[i];
         if (is_number && !mixes[i].copy && mixes[i].file_type == number) return &mixes[i];
     }
+    return NULL;
+}
+
+/* Compares letters and digits, whatever their case. */
+static bool same_letters(const char *a, const char *b) {
+    for (;;) {
+        while (*a && !isalnum((unsigned char)*a)) a++;
+        while (*b && !isalnum((unsigned char)*b)) b++;
+        if (toupper((unsigned char)*a) != toupper((unsigned char)*b)) return false;
+        if (!*a) return true;
+        a++;
+        b++;
+    }
+}
+
+const quant_mix *quant_mix_guess(const char *name) {
+    for (size_t i = 0; i < COUNT(mixes); i++)
+        if (same_letters(name, mixes[i].name)) return &mixes[i];
     return NULL;
 }
 

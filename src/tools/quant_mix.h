@@ -18,6 +18,8 @@ typedef struct quant_mix {
 /* By name in any case, by an alias ("Q4_K"), or by its file type's number, as llama.cpp accepts
  * them. NULL when unknown. */
 const quant_mix *quant_mix_find(const char *name);
+/* The mix whose name has the same letters and digits ("q4km"); NULL: none. */
+const quant_mix *quant_mix_guess(const char *name);
 /* "F32, F16, ..., COPY": for messages. */
 void quant_mix_list(char *buf, size_t n_buf);
 /* A type that tensors can be written in, by name; PI_ERR_ARG lists the known ones. `where` is the

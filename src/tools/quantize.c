@@ -69,6 +69,10 @@ static pi_status read_request(quantization *q, pi_error *err) {
     if (!r->mix) {
         char known[256];
         quant_mix_list(known, sizeof known);
+        const quant_mix *guess = quant_mix_guess(name);
+        if (guess)
+            return error_set(err, PI_ERR_ARG, "unknown type: %.40s: did you mean %s?", name,
+                             guess->name);
         return error_set(err, PI_ERR_ARG, "unknown type: %.40s: choose one of %s", name, known);
     }
     pi_status status = PI_OK;
@@ -455,6 +459,11 @@ static pi_status write_output(quantization *q, pi_error *err) {
     gguf_writer *writer = q->writer;
     q->writer = NULL; /* finish frees it in every case */
     return gguf_writer_finish(writer, err);
+}
+
+const char *pi_quantize_type_name(const char *name) {
+    const quant_mix *mix = quant_mix_find(name);
+    return mix ? mix->name : NULL;
 }
 
 pi_status pi_quantize(const char *in_path, const char *out_path, const pi_quantize_options *options,

@@ -132,6 +132,45 @@ static void test_hybrid_arm(void **state) {
     assert_int_equal(cores_of("0-1"), 2);
 }
 
+static void test_masks(void **state) {
+    (void)state;
+    static cpu_set set;
+    set = (cpu_set){0};
+    assert_true(cpu_set_parse_mask(&set, "0x8000000000000000A1"));
+    assert_int_equal(cpu_set_count(&set), 4);
+    assert_true(set.has[0] && set.has[5] && set.has[7] && set.has[71]);
+    set = (cpu_set){0};
+    assert_true(cpu_set_parse_mask(&set, "f0"));
+    assert_true(cpu_set_count(&set) == 4 && set.has[4] && set.has[7]);
+    static const char *const bad[] = {"", "0x", "0", "g", "0x1 ", "-1", "1,2"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_false(cpu_set_parse_mask(&set, bad[i]));
+    char longest[CPU_TOPOLOGY_MAX / 4 + 2];
+    memset(longest, 'f', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    assert_false(cpu_set_parse_mask(&set, longest));
+    assert_true(cpu_set_parse_mask(&set, longest + 1));
+    assert_int_equal(cpu_set_count(&set), CPU_TOPOLOGY_MAX);
+}
+
+static void test_nodes(void **state) {
+    (void)state;
+    static cpu_set set;
+    assert_int_equal(cpu_topology_nodes(root, &set), 0);
+    assert_false(cpu_topology_node(root, 0, &set));
+    put("system/node/online", "0,2\n");
+    put("system/node/node0/cpulist", "0-3,8-11\n");
+    put("system/node/node2/cpulist", "4-7\n");
+    assert_int_equal(cpu_topology_nodes(root, &set), 2);
+    assert_true(set.has[0] && set.has[2]);
+    assert_true(cpu_topology_node(root, 9, &set));
+    assert_true(cpu_set_count(&set) == 8 && set.has[3] && set.has[8] && !set.has[4]);
+    assert_true(cpu_topology_node(root, 4, &set));
+    assert_true(cpu_set_count(&set) == 4 && set.has[7] && !set.has[8]);
+    assert_false(cpu_topology_node(root, 12, &set));
+    assert_false(cpu_topology_node(root, -1, &set));
+}
+
 static void test_quota(void **state) {
     (void)state;
     assert_int_equal(cpu_topology_quota(root, "/a/b"), 0);
@@ -175,9 +214,10 @@ static void test_this_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),        WITH_ROOT(test_siblings_count_once),
-        WITH_ROOT(test_hybrid_intel),        WITH_ROOT(test_largest_data_cache),
-        WITH_ROOT(test_hybrid_arm),          WITH_ROOT(test_quota),
+        cmocka_unit_test(test_parse), WITH_ROOT(test_siblings_count_once),
+        WITH_ROOT(test_hybrid_intel), WITH_ROOT(test_largest_data_cache),
+        WITH_ROOT(test_hybrid_arm),   cmocka_unit_test(test_masks),
+        WITH_ROOT(test_nodes),        WITH_ROOT(test_quota),
         cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cpu_topology.h"
 #include "mem.h"
 #include "pool.h"
 
@@ -157,6 +158,35 @@ static void test_create_and_destroy(void **state) {
     assert_null(p);
 }
 
+typedef struct seats {
+    cpu_set of[3]; /* what thread i may use */
+} seats;
+
+static void note_seat(void *arg, int ith, int nth) {
+    (void)nth;
+    cpu_set_own(&((seats *)arg)->of[ith]);
+}
+
+static void test_pinned_workers(void **state) {
+    (void)state;
+    static seats before, after;
+    pool *p = NULL;
+    assert_int_equal(pool_create(3, &p, NULL), PI_OK);
+    pool_run(p, 3, note_seat, &before);
+    pool_pin(p);
+    pool_run(p, 3, note_seat, &after);
+    pool_destroy(p);
+    int n = cpu_set_count(&before.of[0]);
+    assert_int_equal(cpu_set_count(&after.of[0]), n); /* the caller */
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(cpu_set_count(&before.of[i]), n);
+        assert_int_equal(cpu_set_count(&after.of[i]), 1);
+        for (int cpu = 0; cpu < CPU_TOPOLOGY_MAX; cpu++)
+            assert_true(!after.of[i].has[cpu] || before.of[0].has[cpu]);
+    }
+    assert_int_equal(memcmp(&after.of[1], &after.of[2], sizeof after.of[1]) == 0, n == 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_barrier_orders_memory),
@@ -164,6 +194,7 @@ int main(void) {
         cmocka_unit_test(test_runs_of_changing_width),
         cmocka_unit_test(test_wakes_after_sleep),
         cmocka_unit_test(test_create_and_destroy),
+        cmocka_unit_test(test_pinned_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,50 @@ static void test_any_split_gives_the_same_logits(void **state) {
     mem_free(whole);
 }
 
+/* Keys of the file by other values: what depends on them changes, and nothing else. */
+static void test_overridden_keys(void **state) {
+    (void)state;
+    write_ids("1 260 261 262 263 264 259 265 266 267 268 3");
+    assert_int_equal(sh(EVAL "--logits-out plain"), 0);
+    assert_int_equal(sh("$PI eval -m $M --tokens ids --logits-out other --override-kv "
+                        "llama.rope.freq_base=float:10000 && cmp plain other"),
+                     0); /* what it is when the file does not say */
+    assert_contains("err", "warning: override of llama.rope.freq_base: the file has no such key: ");
+    assert_int_equal(sh(EVAL "-q --logits-out other --override-kv llama.rope.freq_base=float:5e5"),
+                     0);
+    assert_err("");
+    assert_int_equal(sh("! cmp -s plain other"), 0);
+    assert_int_equal(sh("$PI run -m $M -v -p abc -n -1 -r a -c 0 --override-kv "
+                        "llama.context_length=int:17 --ignore-eos --temp 0"),
+                     0);
+    assert_contains("err", "context:     17 tokens");
+    assert_int_equal(sh("$PI tokenize -m $M --ids -p ab --override-kv "
+                        "tokenizer.ggml.add_space_prefix=bool:false"),
+                     0);
+    assert_out("260 261\n");
+    assert_int_equal(sh("$PI tokenize -m $M --ids -p ab --override-kv "
+                        "tokenizer.ggml.model=str:nonesuch"),
+                     1);
+    assert_int_equal(sh(EVAL "-q --logits-out x --override-kv llama.block_count=float:1"), 1);
+    assert_contains("err", "powerinfer: cannot override llama.block_count: it is an integer in ");
+    static const char *const bad[][2] = {
+        {"a", "\"a\" is not an override: --override-kv: expected KEY=TYPE:VALUE with TYPE int, "
+              "float, bool or str"},
+        {"=int:5",
+         "\"=int:5\" is not an override: --override-kv: expected KEY=TYPE:VALUE with TYPE "
+         "int, float, bool or str"},
+        {"a=int:5x", "\"5x\" is not a whole number: --override-kv: value of a"},
+        {"a=float:", "\"\" is not a number: --override-kv: value of a"},
+        {"a=bool:1", "\"1\" is not true or false: --override-kv: value of a"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char line[256], message[256];
+        snprintf(line, sizeof line, "$PI run -m $M -p a --override-kv '%s'", bad[i][0]);
+        snprintf(message, sizeof message, "powerinfer: %s\n", bad[i][1]);
+        assert_wrong(line, message);
+    }
+}
+
 static void test_progress_goes_to_standard_error(void **state) {
     (void)state;
     write_ids("1 260");
@@ -190,6 +234,8 @@ static void test_synth_writes_a_model(void **state) {
     assert_out("");
     assert_err("");
     assert_int_equal(sh("$PI synth -o again.gguf --shape tiny --type f16 --seed 3 --plain"), 0);
+    assert_contains("err", "wrote again.gguf: ");
+    assert_contains("err", " MiB, shape tiny, f16\n");
     assert_out("");
     assert_int_equal(sh("cmp tiny.gguf again.gguf"), 0);
     assert_int_equal(sh("$PI synth -o other.gguf --shape tiny --type f16 --seed 4 --plain -q"), 0);
@@ -228,6 +274,7 @@ static void test_convert_and_reference(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_split_gives_the_same_logits),
+        cmocka_unit_test(test_overridden_keys),
         cmocka_unit_test(test_progress_goes_to_standard_error),
         cmocka_unit_test(test_bad_ids),
         cmocka_unit_test(test_context_limits),

@@ -123,7 +123,8 @@ static void test_run(void **state) {
 static void test_eval(void **state) {
     (void)state;
     torture("eval -q -m model.gguf --tokens ids --logits-out out -t 1");
-    torture("eval -q -m model.gguf --tokens ids --logits-out out -t 2 --batch 1 -ctk f32");
+    torture("eval -q -m model.gguf --tokens ids --logits-out out -t 2 --batch 1 -ctk f32 "
+            "--override-kv llama.context_length=int:77 --override-kv x.new=str:text");
 }
 
 static void test_sparse_modes(void **state) {

@@ -57,7 +57,7 @@ static void test_names_are_unique(void **state) {
             if (!(a->commands & commands[c])) continue;
             assert_true(a->type == OPTION_FLAG || a->argument);
             assert_true(a->type != OPTION_CHOICE || (a->choices && a->standard));
-            assert_true(a->type == OPTION_NEUTRAL || a->help);
+            assert_non_null(a->help);
             for (size_t j = i + 1; j < option_count; j++) {
                 const option *b = &option_table[j];
                 if (!(b->commands & commands[c])) continue;
@@ -104,7 +104,7 @@ static void test_bad_values(void **state) {
                                          {"-n", "2147483648", NULL},
                                          {"-n", "0x10", NULL},
                                          {"-n", "1.5", NULL},
-                                         {"-n", "-2", NULL},
+                                         {"-n", "-3", NULL},
                                          {"--temp", "", NULL},
                                          {"--temp", "1,5", NULL},
                                          {"--temp", "inf", NULL},

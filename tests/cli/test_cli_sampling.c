@@ -47,6 +47,10 @@ static void test_every_sampler(void **state) {
          "POWERINFER_DRY_MULTIPLIER=50 POWERINFER_DRY_ALLOWED_LENGTH=1 POWERINFER_DRY_BASE=1"},
         {"--dry-multiplier 50 --dry-penalty-last-n 0", "--dry-multiplier 50 --dry-allowed-length 1",
          "POWERINFER_DRY_MULTIPLIER=50 POWERINFER_DRY_ALLOWED_LENGTH=1"},
+        {"--top-nsigma 0", "--top-nsigma 0.5", "POWERINFER_TOP_NSIGMA=0.5"},
+        {"--samplers 'penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature'",
+         "--samplers 'top_k'", "POWERINFER_SAMPLERS=top-k"},
+        {"--sampling-seq edskypmxt", "--sampler-seq k", "POWERINFER_SAMPLING_SEQ=k"},
         {"-l 260+0", "-l 260+20", "POWERINFER_LOGIT_BIAS=260+20"},
         {"-l 260-0", "--logit-bias=260+inf", "POWERINFER_LOGIT_BIAS=260+inf"},
     };
@@ -99,6 +103,20 @@ static void test_bias_and_ends(void **state) {
         assert_int_equal(sh(line), 2);
         assert_contains("err", "is no token and bias: --logit-bias");
     }
+}
+
+static void test_orders_that_are_wrong(void **state) {
+    (void)state;
+    assert_wrong(RUN "-p abc --samplers 'top_k;top_q'",
+                 "powerinfer: no sampler \"top_q\": --samplers: choose from penalties, dry, "
+                 "top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature\n");
+    assert_wrong(RUN "-p abc --sampling-seq kz",
+                 "powerinfer: no sampler \"z\": --sampling-seq: choose from e penalties, d dry, s "
+                 "top_n_sigma, k top_k, y typ_p, p top_p, m min_p, x xtc, t temperature\n");
+    assert_wrong(RUN "-p abc --sampling-seq k --samplers top_k",
+                 "powerinfer: two orders: --samplers and --sampling-seq: give one of them\n");
+    assert_wrong(RUN "-p abc --sampling-seq kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
+                 "powerinfer: too many samplers: give at most 32\n");
 }
 
 static void test_breakers(void **state) {
@@ -266,6 +284,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_sampler),
         cmocka_unit_test(test_bias_and_ends),
+        cmocka_unit_test(test_orders_that_are_wrong),
         cmocka_unit_test(test_breakers),
         cmocka_unit_test(test_texts_that_end),
         cmocka_unit_test(test_full_context),

@@ -184,6 +184,15 @@ static int teardown(void **state) {
     return shell_teardown(state);
 }
 
+#ifdef TEST_HAS_JSON
+static void test_converted(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI convert $F -o ../made.gguf --type bf16 2>../e"), 0);
+    assert_contains("../e", "wrote ../made.gguf: ");
+    assert_contains("../e", " MiB, bf16\n");
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_device),
@@ -196,6 +205,9 @@ int main(void) {
         cmocka_unit_test(test_below_dev),
         cmocka_unit_test(test_a_folder),
         cmocka_unit_test(test_no_permission),
+#ifdef TEST_HAS_JSON
+        cmocka_unit_test(test_converted),
+#endif
     };
     return cmocka_run_group_tests_name("cli_targets", tests, setup, teardown);
 }

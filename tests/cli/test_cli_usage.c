@@ -50,9 +50,10 @@ static void test_unknown_commands(void **state) {
     assert_wrong("$PI frobnicate",
                  "powerinfer: unknown command: frobnicate: see powerinfer --help\n");
     assert_wrong("$PI chat -m x",
-                 "powerinfer: not in this version: chat: see powerinfer --help for what is\n");
-    assert_wrong("$PI help serve",
-                 "powerinfer: not in this version: serve: see powerinfer --help for what is\n");
+                 "powerinfer: chat is not supported yet: see powerinfer --help for the commands\n");
+    assert_wrong(
+        "$PI help serve",
+        "powerinfer: serve is not supported yet: see powerinfer --help for the commands\n");
     assert_wrong("$PI -m x",
                  "powerinfer: no command: -m: name a command first, such as powerinfer run "
                  "-m\n");
@@ -67,7 +68,7 @@ static void test_wrong_options(void **state) {
                  "powerinfer: unknown option: --temp: see powerinfer tokenize --help\n");
     assert_wrong("$PI run -n", "powerinfer: value is missing: -n: give N after it\n");
     assert_wrong("$PI run -n 1x",
-                 "powerinfer: \"1x\" is not a whole number in range: -n: give -1 to "
+                 "powerinfer: \"1x\" is not a whole number in range: -n: give -2 to "
                  "2147483647\n");
     assert_wrong("$PI run -t 513 -p a",
                  "powerinfer: \"513\" is not a whole number in range: -t: give 0 to 512\n");
@@ -80,7 +81,13 @@ static void test_wrong_options(void **state) {
     assert_wrong("$PI run --json=perhaps",
                  "powerinfer: \"perhaps\" is neither on nor off: --json: give 1 or 0\n");
     assert_wrong("$PI run hello",
+                 "powerinfer: no such file: hello: name a model here or with -m, a text with -p\n");
+    assert_wrong("$PI run $M hello",
                  "powerinfer: unexpected argument: hello: see powerinfer run --help\n");
+    assert_wrong("$PI run --keep-it", "powerinfer: unknown option: --keep-it: see powerinfer run "
+                                      "--help\n");
+    assert_wrong("$PI run --repeat-l 3",
+                 "powerinfer: unknown option: --repeat-l: did you mean --repeat-last-n?\n");
     assert_wrong("$PI run -p a -f b", "powerinfer: two prompts: -p and -f: give one of them\n");
     assert_wrong("$PI bench -p 512,x",
                  "powerinfer: \"512,x\" is not a list of whole numbers in range: -p: "
@@ -99,6 +106,11 @@ static void test_wrong_options(void **state) {
     assert_wrong("$PI convert -o x",
                  "powerinfer: no folder: convert: name one, as in convert DIR -o FILE\n");
     assert_wrong("$PI convert x", "powerinfer: no output: convert: name a file with -o\n");
+    assert_wrong("$PI convert x -o y --type q4_k_m",
+                 "powerinfer: Q4_K_M is a mix of types: convert gives all matrices one type: "
+                 "convert to f16, then quantize that file to Q4_K_M\n");
+    assert_wrong("$PI convert x -m z -o y",
+                 "powerinfer: two inputs: x and -m z: give one of them\n");
     assert_wrong("$PI synth", "powerinfer: no output: synth: name a file with -o\n");
 }
 
@@ -115,7 +127,102 @@ static void test_features_of_later_versions(void **state) {
         "such as 15043+1 or 15043-inf\n");
     assert_wrong("$PI run -p a -r ''",
                  "powerinfer: the text is empty: --reverse-prompt: give the text to end at\n");
-    assert_wrong("$PI run -j '{}'", "powerinfer: not in this version: -j: leave the option out\n");
+    assert_wrong("$PI run -j '{}'",
+                 "powerinfer: -j is not supported yet: grammars (constrained output)\n");
+    assert_wrong("$PI run --jinja", "powerinfer: --jinja is not supported yet: chat (conversations "
+                                    "by the model's chat template)\n");
+    assert_wrong("$PI run -hf ggml-org/gemma-3-1b-it-GGUF",
+                 "powerinfer: -hf is not supported: nothing is downloaded: fetch the GGUF file "
+                 "yourself and name it with -m FILE\n");
+    assert_wrong("$PI run -np 4", "powerinfer: -np 4 is not supported: run completes one prompt; "
+                                  "perplexity and imatrix batch their windows by themselves\n");
+}
+
+/* A command line as scripts for llama.cpp have it: the text is that of the plain one. */
+static void test_habits(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI run -q -m $M -p abc -n 5 --temp 0 --ignore-eos >want"), 0);
+    static const char *const habits[] = {
+        "-fa on -ub 512 --no-warmup --mmap -np 1 --no-perf -no-cnv --no-display-prompt "
+        "--color auto -t -1 -ngl all --device none -dev none --simple-io --log-colors off -lv 1",
+        "-fa --color -ngl auto -tb -1 --flash-attn=auto --warmup --perf --parallel 1 -co",
+        "-c 64 --poll 0 --offline --log-disable --ubatch_size 64",
+    };
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
+        char line[1024];
+        snprintf(line, sizeof line,
+                 "$PI run -q -m $M -p abc -n 5 --temp 0 --ignore-eos %s >got; cmp want got",
+                 habits[i]);
+        assert_int_equal(sh(line), 0);
+    }
+    /* -2: to the end of the context, here ten tokens; the model is an argument or -m. */
+    assert_int_equal(sh("$PI run -q $M -p abc -n -2 --temp 0 --ignore-eos -c 10 >got; "
+                        "$PI run -q -m $M -p abc -n 6 --temp 0 --ignore-eos >want; cmp want got"),
+                     0);
+    assert_wrong("$PI run one -m two", "powerinfer: two files: one and -m two: give one of them\n");
+    assert_int_equal(sh("$PI run -q -m $M -p abc -n 2 --temp 0 --display-prompt"), 0);
+    assert_int_equal(strncmp(shell_read("out", NULL), "abc", 3), 0);
+    assert_int_equal(sh("$PI run -m $M -p abc -n 2 --temp 0 --verbose-prompt"), 0);
+    assert_contains("err", "     1 -> '<s>'\n   259 -> ' '\n   260 -> 'a'\n");
+    assert_int_equal(sh("$PI bench --list-devices >a; $PI inspect --devices >b; cmp a b"), 0);
+}
+
+/* The program has opened the FIFO `prompt`, so what concerns its threads is done: `look` sees them,
+ * $! is the program. */
+static void assert_while_running(const char *options, const char *look) {
+    char line[1024];
+    snprintf(line, sizeof line,
+             "cpu=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/self/status); "
+             "rm -f prompt; mkfifo prompt; $PI run -m $M -f prompt -n 1 %s >text 2>message & "
+             "exec 3>prompt; %s; seen=$?; echo abc >&3; exec 3>&-; wait $! && test $seen = 0",
+             options, look);
+    if (sh(line) != 0) fail_msg("%s: %s", options, shell_read("message", NULL));
+}
+
+static void test_cpus_and_priority(void **state) {
+    (void)state;
+    static const char only[] = "test \"$(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' "
+                               "/proc/$!/status)\" = $cpu";
+    assert_while_running("-C $(printf %x $((1 << cpu)))", only);
+    assert_contains("message", " kernels, 1 thread\n");
+    assert_while_running("-Cr $cpu-$cpu --cpu-strict 1 -t 2", only);
+    assert_while_running("--cpu-range 0-4095 --prio -1",
+                         "test $(sed 's/.*) //' /proc/$!/stat | cut -d ' ' -f 17) -ge 10");
+    assert_while_running("--numa isolate --cpu-mask 0xffffffffffffffff", "true");
+    assert_while_running("--numa numactl --prio 0", "true");
+    assert_wrong("$PI run -m $M -p a -C xyz",
+                 "powerinfer: \"xyz\" is not a set of CPUs: --cpu-mask: give a hexadecimal number, "
+                 "bit N for CPU N\n");
+    assert_wrong("$PI run -m $M -p a -Cr 3-1",
+                 "powerinfer: \"3-1\" is not a range of CPUs: --cpu-range: give it like 0-3\n");
+    assert_wrong("$PI run -m $M -p a -Cr -",
+                 "powerinfer: \"-\" is not a range of CPUs: --cpu-range: give it like 0-3\n");
+    assert_int_equal(sh("$PI run -m $M -p a -Cr 4095-"), 1);
+    assert_contains("err",
+                    "powerinfer: none of these CPUs is available: --cpu-mask, --cpu-range: ");
+}
+
+/* What is given to -m is no GGUF file: the line that converts it. */
+static void test_hugging_face_models(void **state) {
+    (void)state;
+    assert_int_equal(sh("mkdir -p hf; : >hf/config.json; : >hf/model.safetensors"), 0);
+    static const char *const commands[] = {"run -p a -m", "inspect", "quantize -m",
+                                           "imatrix -f x -m"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$PI %s hf/%s", commands[i], i == 2 ? " out Q8_0" : "");
+        assert_int_equal(sh(line), 1);
+        assert_err("powerinfer: not a GGUF file but a Hugging Face folder: hf/: convert it with "
+                   "powerinfer "
+                   "convert hf -o model.gguf\n");
+        snprintf(line, sizeof line, "$PI %s hf/model.safetensors%s", commands[i],
+                 i == 2 ? " out Q8_0" : "");
+        assert_int_equal(sh(line), 1);
+        assert_err("powerinfer: not a GGUF file but part of a Hugging Face model: "
+                   "hf/model.safetensors: convert it with powerinfer convert hf -o model.gguf\n");
+    }
+    assert_int_equal(sh("cd hf && $PI run -p a config.json"), 1);
+    assert_contains("err", "convert it with powerinfer convert . -o model.gguf\n");
 }
 
 static void test_environment(void **state) {
@@ -300,6 +407,9 @@ int main(void) {
         cmocka_unit_test(test_unknown_commands),
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_features_of_later_versions),
+        cmocka_unit_test(test_habits),
+        cmocka_unit_test(test_cpus_and_priority),
+        cmocka_unit_test(test_hugging_face_models),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_detokenize),

@@ -3,6 +3,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -95,6 +97,62 @@ static void test_good_file(void **state) {
         assert_null(gguf_find_tensor(f, "fourth"));
         gguf_close(f);
     }
+}
+
+/* Values of the caller's in place of the file's, and beside them. */
+static void test_overrides(void **state) {
+    (void)state;
+    char path[] = TEST_BINARY_DIR "/gguf_override_XXXXXX";
+    build_good(&file, "GGUF", 3);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, file.data, file.n), file.n);
+    assert_int_equal(close(fd), 0);
+    enum { NEW = 20 };
+    char keys[NEW][16];
+    gguf_override overrides[5 + NEW] = {
+        {.key = "a.u8", .type = GGUF_I64, .integer = -12345678901},
+        {.key = "a.f32", .type = GGUF_F64, .number = 0.1},
+        {.key = "a.bool", .type = GGUF_BOOL, .integer = 0},
+        {.key = "general.architecture", .type = GGUF_STRING, .text = ""},
+        {.key = "general.architecture", .type = GGUF_STRING, .text = "falcon"}, /* the last */
+    };
+    for (int i = 0; i < NEW; i++) {
+        snprintf(keys[i], sizeof keys[i], "new.%d", i);
+        overrides[5 + i] = (gguf_override){.key = keys[i], .type = GGUF_I64, .integer = i};
+    }
+    gguf_open_options options = {.overrides = overrides, .n_overrides = 5 + NEW};
+    gguf_file *f = NULL;
+    pi_error err = {0};
+    assert_int_equal(gguf_open(path, &options, &f, &err), PI_OK);
+    memset(overrides, 0, sizeof overrides); /* they were copied */
+    int64_t i64;
+    double number;
+    bool truth;
+    gguf_string s;
+    assert_true(gguf_as_i64(gguf_find(f, "a.u8"), &i64) && i64 == -12345678901);
+    assert_true(gguf_as_f64(gguf_find(f, "a.f32"), &number) && number == 0.1);
+    assert_true(gguf_as_bool(gguf_find(f, "a.bool"), &truth) && !truth);
+    assert_true(gguf_as_string(gguf_find(f, "general.architecture"), &s));
+    assert_true(gguf_string_is(s, "falcon"));
+    assert_true(gguf_as_i64(gguf_find(f, "a.i32"), &i64) && i64 == -7);
+    assert_int_equal(gguf_n_values(f), 8 + NEW);
+    for (int i = 0; i < NEW; i++) {
+        snprintf(keys[0], sizeof keys[0], "new.%d", i);
+        assert_true(gguf_as_i64(gguf_find(f, keys[0]), &i64) && i64 == i);
+    }
+    gguf_close(f);
+    static const gguf_override wrong[] = {
+        {.key = "a.u8", .type = GGUF_F64},      {.key = "a.f32", .type = GGUF_I64},
+        {.key = "a.bool", .type = GGUF_I64},    {.key = "general.architecture", .type = GGUF_BOOL},
+        {.key = "a.numbers", .type = GGUF_I64}, {.key = "a.u8", .type = GGUF_STRING, .text = "1"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        options = (gguf_open_options){.overrides = &wrong[i], .n_overrides = 1};
+        assert_int_equal(gguf_open(path, &options, &f, &err), PI_ERR_ARG);
+        assert_non_null(strstr(err.message, wrong[i].key));
+    }
+    assert_int_equal(unlink(path), 0);
 }
 
 static void test_getters(void **state) {
@@ -397,12 +455,13 @@ static void test_allocation_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_file),      cmocka_unit_test(test_getters),
-        cmocka_unit_test(test_pwri_types),     cmocka_unit_test(test_bad_headers),
-        cmocka_unit_test(test_bad_keys),       cmocka_unit_test(test_long_keys),
-        cmocka_unit_test(test_bad_alignment),  cmocka_unit_test(test_bad_tensors),
-        cmocka_unit_test(test_bad_pairs),      cmocka_unit_test(test_every_truncation),
-        cmocka_unit_test(test_every_bit_flip), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_good_file),           cmocka_unit_test(test_getters),
+        cmocka_unit_test(test_overrides),           cmocka_unit_test(test_pwri_types),
+        cmocka_unit_test(test_bad_headers),         cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_long_keys),           cmocka_unit_test(test_bad_alignment),
+        cmocka_unit_test(test_bad_tensors),         cmocka_unit_test(test_bad_pairs),
+        cmocka_unit_test(test_every_truncation),    cmocka_unit_test(test_every_bit_flip),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,11 @@ static void test_json(void **state) {
                      0);
     assert_int_equal(sh(RUN "-f text -c 32 --chunks 3 --llama-windows --json"), 0);
     assert_int_equal((int)number_after("out", "\"tokens\": "), 3 * 15);
+    /* Overlapping windows of 32 + 2 tokens, of which 4 count. */
+    assert_int_equal(sh(RUN "-f text -c 32 --ppl-stride 4 --first 5"), 0);
+    assert_contains("out", "tokens scored     20 in 5 windows of 34\n");
+    assert_int_equal(sh(RUN "-f text -c 32 --ppl-stride 4 --llama-windows"), 2);
+    assert_err("powerinfer: --ppl-stride with --llama-windows: perplexity: give one of them\n");
     /* 0: what the model was trained for, 64 here */
     assert_int_equal(sh(RUN "-f text -c 0 --first 1 --json"), 0);
     assert_int_equal((int)number_after("out", "\"tokens\": "), 63);

@@ -85,6 +85,32 @@ static void work_out(by_hand *h, const char *path, int c, bool llama) {
     run_close(&r);
 }
 
+/* The same for windows of c + stride / 2 tokens that begin every `stride` tokens; the last `stride`
+ * tokens of each count. */
+static void work_out_strided(by_hand *h, const char *path, int c, int stride) {
+    static int32_t tokens[MAX_TEXT_TOKENS];
+    static float logits[MAX_TEXT_TOKENS * VOCAB];
+    pi_context_options o = run_exact_options();
+    run_model r = run_open(path, &o);
+    size_t n;
+    assert_int_equal(pi_tokenize(r.model, text, strlen(text), PI_TOKENIZE_BOS, tokens,
+                                 MAX_TEXT_TOKENS, &n, &err),
+                     PI_OK);
+    h->n = 0;
+    int length = c + stride / 2;
+    for (int start = 0; start < (int)n - length; start += stride) {
+        run_tokens(&r, tokens + start, length, 1, logits);
+        for (int i = start + length - stride; i < start + length; i++) {
+            const float *row = logits + (i - start - 1) * VOCAB;
+            long double sum = 0;
+            for (int k = 0; k < VOCAB; k++) sum += expl((long double)row[k]);
+            for (int k = 0; k < VOCAB; k++) h->log_p[h->n][k] = (long double)row[k] - logl(sum);
+            h->targets[h->n++] = tokens[i];
+        }
+    }
+    run_close(&r);
+}
+
 static void check_against(const by_hand *h, const pi_perplexity_report *r) {
     long double sum = 0, squares = 0;
     assert_int_equal(r->tokens, h->n);
@@ -142,6 +168,25 @@ static void test_every_split_against_hand(void **state) {
                 assert_false(r.has_divergence);
             }
         }
+    }
+    free(h);
+}
+
+static void test_strides_against_hand(void **state) {
+    (void)state;
+    static const int cases[][3] = {
+        {8, 4, 512}, {16, 5, 7}, {16, 16, 64}, {20, 1, 512}, {9, 10, 64}};
+    by_hand *h = calloc(1, sizeof *h);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        work_out_strided(h, MODEL_A, cases[i][0], cases[i][1]);
+        assert_true(h->n > 20);
+        pi_perplexity_options o = exact(cases[i][0]);
+        o.stride = cases[i][1];
+        o.context.n_batch = cases[i][2];
+        pi_perplexity_report r = measure(MODEL_A, &o);
+        check_against(h, &r);
+        assert_int_equal(r.n_ctx, cases[i][0] + cases[i][1] / 2);
+        assert_int_equal(r.n_windows, h->n / cases[i][1]);
     }
     free(h);
 }
@@ -306,6 +351,19 @@ static void test_options_that_do_not_fit(void **state) {
     o = exact(16);
     o.base_in = o.base_out = BASE_PATH;
     assert_int_equal(refuse(text, n, &o), PI_ERR_ARG);
+    static const int32_t strides[] = {-1, 32, INT32_MAX};
+    for (int i = 0; i < 3; i++) {
+        o = exact(16);
+        o.stride = strides[i];
+        assert_int_equal(refuse(text, n, &o), PI_ERR_ARG);
+    }
+    o = exact(16);
+    o.stride = 4;
+    o.llama_windows = true;
+    assert_int_equal(refuse(text, n, &o), PI_ERR_ARG);
+    o.llama_windows = false;
+    o.base_out = BASE_PATH;
+    assert_int_equal(refuse(text, n, &o), PI_ERR_ARG);
 }
 
 static void flip_byte(const char *path, long at) {
@@ -467,6 +525,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_split_against_hand),
         cmocka_unit_test(test_first_windows),
+        cmocka_unit_test(test_strides_against_hand),
         cmocka_unit_test(test_divergence_against_hand),
         cmocka_unit_test(test_texts_that_cannot_be_scored),
         cmocka_unit_test(test_options_that_do_not_fit),

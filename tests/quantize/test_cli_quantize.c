@@ -20,8 +20,8 @@ static void test_command_lines(void **state) {
     assert_out("");
     assert_err("");
     assert_wrong("$PI quantize", "powerinfer: no input: quantize: as in quantize IN OUT TYPE\n");
-    assert_wrong("$PI quantize a.gguf q4_0",
-                 "powerinfer: no output or type: quantize: as in quantize IN OUT TYPE\n");
+    assert_wrong("$PI quantize a.gguf",
+                 "powerinfer: no type: quantize: as in quantize IN OUT TYPE\n");
     assert_wrong("$PI quantize a.gguf o.gguf q8_0 many",
                  "powerinfer: not a number of threads: many: quantize IN OUT TYPE [THREADS]\n");
     assert_wrong("$PI quantize a.gguf a.gguf q8_0",
@@ -31,12 +31,34 @@ static void test_command_lines(void **state) {
                  "ffn_down=q6_k\n");
     assert_int_equal(sh("$PI quantize a.gguf o.gguf q8"), 2);
     assert_contains("err", "powerinfer: unknown type: q8: choose one of F32, F16, BF16, Q4_0, ");
+    assert_wrong("$PI quantize a.gguf o.gguf Q4_KM",
+                 "powerinfer: unknown type: Q4_KM: did you mean Q4_K_M?\n");
+    assert_wrong("$PI quantize a.gguf q5-k-s",
+                 "powerinfer: unknown type: q5-k-s: did you mean Q5_K_S?\n");
     assert_int_equal(sh("$PI quantize b.gguf o.gguf q4_0"), 2);
     assert_contains("err", "powerinfer: already quantized: b.gguf: ");
     assert_int_equal(sh("$PI quantize missing.gguf o.gguf q4_0"), 1);
     assert_false(shell_has("o.gguf"));
     assert_int_equal(sh("$PI quantize -q a.gguf /dev/full q4_0"), 1);
     assert_contains("err", "/dev/full");
+}
+
+/* As llama-quantize does it: a name of its own beside the input. */
+static void test_output_left_out(void **state) {
+    (void)state;
+    assert_int_equal(sh("mkdir -p sub && $PI quantize -q $M sub/a.gguf f16 && "
+                        "$PI quantize -q sub/a.gguf want.gguf q8_0"),
+                     0);
+    assert_int_equal(sh("$PI quantize sub/a.gguf q8_0"), 0);
+    assert_contains("err", "output: sub/ggml-model-Q8_0.gguf\n");
+    assert_int_equal(sh("cmp want.gguf sub/ggml-model-Q8_0.gguf && rm sub/ggml-model-Q8_0.gguf"),
+                     0);
+    assert_int_equal(sh("cd sub && $PI quantize -q a.gguf 7 1 && cmp ../want.gguf "
+                        "ggml-model-Q8_0.gguf"),
+                     0);
+    assert_err("");
+    assert_int_equal(sh("$PI quantize -q -m sub/a.gguf x.gguf q8_0 && cmp x.gguf want.gguf"), 0);
+    assert_int_equal(sh("$PI quantize sub/a.gguf q8_0 --dry-run && ! ls sub/*Q4*"), 0);
 }
 
 static void test_types(void **state) {
@@ -78,6 +100,10 @@ static void test_imatrix(void **state) {
     assert_int_equal(sh("$PI imatrix -m $M"), 2);
     assert_err("powerinfer: no text: imatrix: name a file with -f\n");
     assert_int_equal(sh("for i in 1 2 3 4 5 6 7 8 9; do echo some text $i; done >text"), 0);
+    assert_int_equal(sh("$PI imatrix -m $M -f text -c 8 --chunks 3 -o i.gguf -fa -ub 8 -ngl 99"),
+                     0);
+    assert_contains("err", "wrote i.gguf: 0.0");
+    assert_contains("err", " MiB, importance matrix for quantize --imatrix\n");
     assert_int_equal(sh("$PI imatrix -q -m $M -f text -c 8 --chunks 3 -o i.gguf"), 0);
     assert_out("");
     assert_err("");
@@ -91,9 +117,8 @@ static void test_imatrix(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_command_lines),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_dry_run_and_json),
+        cmocka_unit_test(test_command_lines), cmocka_unit_test(test_output_left_out),
+        cmocka_unit_test(test_types),         cmocka_unit_test(test_dry_run_and_json),
         cmocka_unit_test(test_imatrix),
     };
     return cmocka_run_group_tests_name("cli_quantize", tests, shell_setup, shell_teardown);

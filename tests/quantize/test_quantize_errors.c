@@ -64,6 +64,8 @@ static void test_requests(void **state) {
     made_write(IN_PATH, tensors, N_TENSORS, 1, NULL);
     pi_quantize_options o = options();
     o.type = "Q4_KM";
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "did you mean Q4_K_M?");
+    o.type = "Q4_X";
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "choose one of F32, F16");
     o = options();
     o.output_type = "q9";

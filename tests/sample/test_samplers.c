@@ -450,6 +450,154 @@ static void test_nothing_breaks_the_chain(void **state) {
     }
 }
 
+/* ---- top-n sigma, order of samplers ---------------------------------------------------------- */
+
+/* Second formulation: variance as the mean of squares less the square of the mean, and the kept
+ * ones by their distance from the best in deviations. */
+static void test_top_n_sigma(void **state) {
+    (void)state;
+    enum { N = 40 };
+    rng random;
+    rng_seed(&random, 7);
+    for (int round = 0; round < 6; round++) {
+        float logits[N];
+        double sum = 0, squares = 0, best = -1e30, total = 0, expected[N];
+        for (int i = 0; i < N; i++) {
+            logits[i] = (float)(8 * rng_uniform(&random) - 4);
+            sum += (double)logits[i];
+            squares += (double)logits[i] * (double)logits[i];
+            best = fmax(best, (double)logits[i]);
+        }
+        double deviation = sqrt(squares / N - sum / N * (sum / N)), n = 0.25 + 0.5 * round;
+        int kept = 0;
+        for (int i = 0; i < N; i++) {
+            bool stays = (best - (double)logits[i]) / deviation <= n;
+            expected[i] = stays ? exp((double)logits[i]) : 0;
+            total += expected[i];
+            kept += stays;
+        }
+        for (int i = 0; i < N; i++) expected[i] /= total;
+        assert_in_range(kept, 1, N);
+        assert_true(round > 2 || kept < N);
+        pi_sampler_options o = plain_options();
+        o.top_n_sigma = (float)n;
+        check_distribution(&o, logits, expected, N);
+    }
+    /* Banned tokens do not count; one token, or equal ones, are all kept; 0 and less are off. */
+    const float banned[] = {1, -INFINITY, 0, -INFINITY};
+    pi_sampler_options o = plain_options();
+    o.top_n_sigma = 1.5f; /* the deviation of 1 and 0 is a half: 0 is two of them below */
+    check_distribution(&o, banned, (const double[]){1, 0, 0, 0}, 4);
+    o.top_n_sigma = 2;
+    const double e = exp(1);
+    check_distribution(&o, banned, (const double[]){e / (e + 1), 0, 1 / (e + 1), 0}, 4);
+    const float equal[] = {3, 3, 3, 3};
+    o.top_n_sigma = 0.01f;
+    check_distribution(&o, equal, (const double[]){0.25, 0.25, 0.25, 0.25}, 4);
+    o.top_n_sigma = 0;
+    check_distribution(&o, banned, (const double[]){e / (e + 1), 0, 1 / (e + 1), 0}, 4);
+}
+
+static void use_chain(pi_sampler_options *o, const pi_sampler_kind *kinds, size_t n) {
+    o->samplers = kinds;
+    o->n_samplers = n;
+}
+
+static void test_order_of_samplers(void **state) {
+    (void)state;
+    const double p[] = {0.5, 0.25, 0.15, 0.1};
+    float logits[4];
+    to_logits(p, logits, 4);
+    pi_sampler_options o = plain_options();
+    o.top_p = 0.7f;
+    o.temp = 2;
+    o.top_k = 1;
+    /* By hand: a temperature of 2 takes the square root of probabilities. */
+    double root[4], sum = 0;
+    for (int i = 0; i < 4; i++) root[i] = sqrt(p[i]);
+    const pi_sampler_kind top_p_first[] = {PI_SAMPLER_TOP_P, PI_SAMPLER_TEMPERATURE};
+    use_chain(&o, top_p_first, 2); /* 0.5 + 0.25 reach 0.7; top-k is not in the chain */
+    sum = root[0] + root[1];
+    check_distribution(&o, logits, (const double[]){root[0] / sum, root[1] / sum, 0, 0}, 4);
+    const pi_sampler_kind temp_first[] = {PI_SAMPLER_TEMPERATURE, PI_SAMPLER_TOP_P};
+    use_chain(&o, temp_first, 2); /* 0.37 + 0.26 + 0.20 reach 0.7 */
+    sum = root[0] + root[1] + root[2];
+    check_distribution(&o, logits, (const double[]){root[0] / sum, root[1] / sum, root[2] / sum, 0},
+                       4);
+    use_chain(&o, temp_first, 0); /* the draw alone */
+    check_distribution(&o, logits, p, 4);
+    o.temp = 0; /* there is no temperature in the chain */
+    check_distribution(&o, logits, p, 4);
+    const pi_sampler_kind twice[] = {PI_SAMPLER_TEMPERATURE, PI_SAMPLER_TEMPERATURE};
+    o.temp = 0.5f;
+    use_chain(&o, twice, 2); /* the fourth power */
+    double fourth[4];
+    for (int i = 0; i < 4; i++) fourth[i] = pow(p[i], 4);
+    sum = fourth[0] + fourth[1] + fourth[2] + fourth[3];
+    for (int i = 0; i < 4; i++) fourth[i] /= sum;
+    check_distribution(&o, logits, fourth, 4);
+    o.top_k = 2;
+    const pi_sampler_kind last[] = {PI_SAMPLER_TEMPERATURE, PI_SAMPLER_TOP_K};
+    use_chain(&o, last, 2);
+    sum = p[0] * p[0] + p[1] * p[1];
+    check_distribution(&o, logits, (const double[]){p[0] * p[0] / sum, p[1] * p[1] / sum, 0, 0}, 4);
+}
+
+/* Penalties and DRY behind a filter see only what it has left. */
+static void test_scores_after_filters(void **state) {
+    (void)state;
+    const double p[] = {0.4, 0.3, 0.2, 0.1};
+    float logits[4];
+    to_logits(p, logits, 4);
+    const pi_sampler_kind filter_first[] = {PI_SAMPLER_TOP_K, PI_SAMPLER_PENALTIES, PI_SAMPLER_DRY};
+    pi_sampler_options o = plain_options();
+    o.top_k = 2;
+    o.presence_penalty = 20;
+    o.repeat_last_n = 1; /* only the last token is penalized: it never comes twice */
+    for (int by_chain = 0; by_chain < 2; by_chain++) {
+        if (by_chain) use_chain(&o, filter_first, 3);
+        sampler *s = make_sampler(&o, 4);
+        bool seen[4] = {false};
+        sampler_accept(s, 0);
+        for (int i = 0, before = 0; i < 200; i++) {
+            int32_t token = sampler_sample(s, logits);
+            assert_int_not_equal(token, before);
+            seen[token] = true;
+            before = token;
+        }
+        assert_true(seen[0] && seen[1] && !seen[3]);
+        assert_int_equal(seen[2], !by_chain); /* moves up only when the penalty comes first */
+        sampler_free(s);
+    }
+    o = plain_options();
+    o.dry_multiplier = 20;
+    o.dry_allowed_length = 1;
+    o.top_k = 2;
+    use_chain(&o, filter_first, 3);
+    sampler *s = make_sampler(&o, 4);
+    const int32_t history[] = {3, 0, 2, 3}; /* after 3 came 0 */
+    for (int i = 0; i < 4; i++) sampler_accept(s, history[i]);
+    assert_int_equal(sampler_sample(s, logits), 1);
+    sampler_free(s);
+}
+
+static void test_bad_chains(void **state) {
+    (void)state;
+    pi_sampler_kind kinds[PI_SAMPLER_CHAIN_MAX + 1] = {PI_SAMPLER_TOP_K};
+    const sample_vocab vocab = {.n_vocab = 4, .n_history = 8};
+    pi_sampler_options o = plain_options();
+    sampler *s = NULL;
+    use_chain(&o, kinds, PI_SAMPLER_CHAIN_MAX + 1);
+    assert_int_equal(sampler_create(&o, &vocab, &s, NULL), PI_ERR_ARG);
+    use_chain(&o, kinds, PI_SAMPLER_CHAIN_MAX);
+    kinds[5] = PI_SAMPLER_KINDS;
+    assert_int_equal(sampler_create(&o, &vocab, &s, NULL), PI_ERR_ARG);
+    assert_null(s);
+    o = plain_options();
+    o.top_n_sigma = NAN;
+    assert_int_equal(sampler_create(&o, &vocab, &s, NULL), PI_ERR_ARG);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logit_bias),
@@ -466,6 +614,10 @@ int main(void) {
         cmocka_unit_test(test_mirostat_2_by_hand),
         cmocka_unit_test(test_mirostat_1_by_hand),
         cmocka_unit_test(test_nothing_breaks_the_chain),
+        cmocka_unit_test(test_top_n_sigma),
+        cmocka_unit_test(test_order_of_samplers),
+        cmocka_unit_test(test_scores_after_filters),
+        cmocka_unit_test(test_bad_chains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

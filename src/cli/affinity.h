@@ -1,0 +1,12 @@
+/* affinity.h: where the program's threads may run, how urgent they are, and which memory they take:
+ * --cpu-mask, --cpu-range, --numa, --prio. */
+#ifndef CLI_AFFINITY_H
+#define CLI_AFFINITY_H
+
+#include "options.h"
+
+/* For the calling thread and all that it creates, so before any of them. PI_ERR_ARG: malformed;
+ * PI_ERR_UNSUPPORTED: the system refuses, or has no such CPUs. */
+pi_status affinity_apply(const cli_options *o, pi_error *err);
+
+#endif

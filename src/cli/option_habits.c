@@ -1,0 +1,202 @@
+/* option_habits.c: options of llama.cpp's programs that do nothing here, as data: accepted where no
+ * value of them would change a result, otherwise refused with one line that says what to do.
+ * docs/llama-flags.md is the same list for people; a test holds one against the other. */
+#include "options.h"
+
+enum {
+    RUN = COMMAND_RUN,
+    BENCH = COMMAND_BENCH,
+    PERPLEXITY = COMMAND_PERPLEXITY,
+    IMATRIX = COMMAND_IMATRIX,
+    QUANTIZE = COMMAND_QUANTIZE,
+    TEXTS = RUN | COMMAND_EVAL | PERPLEXITY | IMATRIX, /* what takes llama.cpp's common options */
+    MODELS = TEXTS | BENCH
+};
+
+/* Features that come later, by the names that the messages give them. */
+#define ADAPTERS   "adapters (LoRA, control vectors)"
+#define CHAT       "chat (conversations by the model's chat template)"
+#define DRAFT      "speculative decoding (a draft model)"
+#define EXPERTS    "mixtures of experts"
+#define GRAMMARS   "grammars (constrained output)"
+#define MULTIMODAL "multimodal models (images, audio)"
+#define ROPE       "rope scaling by options (--override-kv changes what the file says)"
+
+#define SWITCHES "on|off|auto|0|1|true|false|enabled|disabled|-1"
+#define OFFLINE  "nothing is downloaded: fetch the GGUF file yourself and name it with -m FILE"
+#define ONE_MASK "one set of CPUs serves prefill and decode: give it with -C or -Cr"
+#define ONE_GPU  "one GPU is used: choose it with CUDA_VISIBLE_DEVICES"
+
+#define FLAG(names_, commands_)                                                                    \
+    { .names = (names_), .commands = (commands_), .accepted = "" }
+#define VALUE(names_, commands_, argument_, accepted_)                                             \
+    { .names = (names_), .commands = (commands_), .argument = (argument_), .accepted = (accepted_) }
+#define BARE(names_, commands_, argument_, accepted_)                                              \
+    {                                                                                              \
+        .names = (names_), .commands = (commands_), .argument = (argument_),                       \
+        .accepted = (accepted_), .may_be_bare = true                                               \
+    }
+#define ONLY(names_, commands_, argument_, accepted_, refused_)                                    \
+    {                                                                                              \
+        .names = (names_), .commands = (commands_), .argument = (argument_),                       \
+        .accepted = (accepted_), .refused = (refused_)                                             \
+    }
+#define LATER(names_, commands_, feature_)                                                         \
+    { .names = (names_), .commands = (commands_), .later = (feature_) }
+#define EMPTY(names_, commands_, argument_, feature_)                                              \
+    {                                                                                              \
+        .names = (names_), .commands = (commands_), .argument = (argument_), .accepted = "",       \
+        .later = (feature_)                                                                        \
+    }
+#define REFUSED(names_, commands_, why_)                                                           \
+    { .names = (names_), .commands = (commands_), .refused = (why_) }
+#define CALLED(names_, commands_, meant_)                                                          \
+    { .names = (names_), .commands = (commands_), .meant = (meant_) }
+
+const option_habit habit_table[] = {
+    /* accepted: speed and memory */
+    BARE("-fa --flash-attn", MODELS, "on|off|auto", SWITCHES),
+    VALUE("-ub --ubatch-size", MODELS, "N", "#"),
+    FLAG("--warmup", MODELS),
+    FLAG("--no-warmup", MODELS),
+    FLAG("--mmap", TEXTS),
+    ONLY("-mmp --mmap", BENCH, "0|1", "1", "use --no-mmap to copy the weights"),
+    ONLY("-np --parallel", RUN | PERPLEXITY | IMATRIX, "N", "1",
+         "run completes one prompt; perplexity and imatrix batch their windows by themselves"),
+    FLAG("-kvu --kv-unified", TEXTS),
+    FLAG("-kvo --kv-offload", TEXTS),
+    REFUSED("-nkvo --no-kv-offload", MODELS,
+            "the KV cache of a layer is where its attention is computed"),
+    FLAG("--repack", TEXTS),
+    FLAG("-nr --no-repack", TEXTS),
+    FLAG("--op-offload", TEXTS),
+    FLAG("--swa-full", TEXTS),
+    VALUE("-fit --fit", MODELS, "on|off", "on|off"),
+    VALUE("-dt --defrag-thold", TEXTS, "X", "*"),
+    VALUE("--poll", MODELS, "N", "#"),
+    VALUE("--poll-batch", TEXTS, "N", "#"),
+    ONLY("-sm --split-mode", MODELS, "none|layer|row", "none|layer", ONE_GPU),
+    ONLY("-mg --main-gpu", MODELS, "N", "0", ONE_GPU),
+    REFUSED("-ts --tensor-split", MODELS, ONE_GPU),
+    REFUSED("-ot --override-tensor", MODELS,
+            "neurons are placed, not tensors: set --vram-budget or -ngl"),
+    REFUSED("--rpc", MODELS, "the model runs on one machine"),
+    LATER("-cmoe --cpu-moe", MODELS, EXPERTS),
+    LATER("-ncmoe --n-cpu-moe", MODELS, EXPERTS),
+    ONLY("--prio-batch", TEXTS, "N", "0", "one priority serves prefill and decode: use --prio"),
+    REFUSED("-Cb --cpu-mask-batch", TEXTS, ONE_MASK),
+    REFUSED("-Crb --cpu-range-batch", TEXTS, ONE_MASK),
+    ONLY("--cpu-strict-batch", TEXTS, "0|1", "0", ONE_MASK),
+    /* accepted: what is printed */
+    FLAG("--perf", TEXTS),
+    FLAG("--no-perf", TEXTS),
+    FLAG("--show-timings", RUN),
+    FLAG("--no-show-timings", RUN),
+    FLAG("--no-display-prompt", RUN),
+    BARE("-co --color", RUN, "on|off|auto", SWITCHES),
+    FLAG("--simple-io", RUN),
+    BARE("--log-colors", MODELS, "on|off|auto", SWITCHES),
+    FLAG("--log-prefix", TEXTS),
+    FLAG("--no-log-prefix", TEXTS),
+    FLAG("--log-timestamps", TEXTS),
+    FLAG("--no-log-timestamps", TEXTS),
+    VALUE("-lv --verbosity --log-verbosity", TEXTS, "N", "#"),
+    REFUSED("--log-file", TEXTS, "messages go to standard error: redirect it with 2>FILE"),
+    /* chat */
+    FLAG("-no-cnv --no-conversation", RUN),
+    FLAG("--no-jinja", RUN),
+    LATER("-cnv --conversation", RUN, CHAT),
+    LATER("-sys --system-prompt", RUN, CHAT),
+    LATER("-sysf --system-prompt-file", RUN, CHAT),
+    LATER("--chat-template", RUN, CHAT),
+    LATER("--chat-template-file", RUN, CHAT),
+    LATER("--chat-template-kwargs", RUN, CHAT),
+    LATER("--jinja", RUN, CHAT),
+    LATER("-st --single-turn", RUN, CHAT),
+    LATER("-i --interactive", RUN, CHAT),
+    LATER("-if --interactive-first", RUN, CHAT),
+    LATER("-mli --multiline-input", RUN, CHAT),
+    LATER("--in-prefix", RUN, CHAT),
+    LATER("--in-prefix-bos", RUN, CHAT),
+    LATER("--in-suffix", RUN, CHAT),
+    LATER("--reasoning-format", RUN, CHAT),
+    LATER("--reasoning-budget", RUN, CHAT),
+    /* other features */
+    EMPTY("--grammar", RUN, "GRAMMAR", GRAMMARS),
+    LATER("--grammar-file", RUN, GRAMMARS),
+    EMPTY("-j --json-schema", RUN, "SCHEMA", GRAMMARS),
+    LATER("-jf --json-schema-file", RUN, GRAMMARS),
+    LATER("--lora", MODELS, ADAPTERS),
+    LATER("--lora-scaled", MODELS, ADAPTERS),
+    LATER("--control-vector", MODELS, ADAPTERS),
+    LATER("--control-vector-scaled", MODELS, ADAPTERS),
+    LATER("--control-vector-layer-range", MODELS, ADAPTERS),
+    LATER("-md --model-draft", RUN, DRAFT),
+    LATER("--draft --draft-max --draft-n", RUN, DRAFT),
+    LATER("--draft-min --draft-n-min", RUN, DRAFT),
+    LATER("--draft-p-min", RUN, DRAFT),
+    LATER("-ngld --gpu-layers-draft --n-gpu-layers-draft", RUN, DRAFT),
+    LATER("-devd --device-draft", RUN, DRAFT),
+    LATER("-cd --ctx-size-draft", RUN, DRAFT),
+    FLAG("--no-mmproj", RUN),
+    LATER("-mm --mmproj", RUN, MULTIMODAL),
+    LATER("--image", RUN, MULTIMODAL),
+    LATER("--rope-scaling", MODELS, ROPE),
+    LATER("--rope-scale", MODELS, ROPE),
+    LATER("--rope-freq-base", MODELS, ROPE),
+    LATER("--rope-freq-scale", MODELS, ROPE),
+    LATER("--yarn-orig-ctx", MODELS, ROPE),
+    LATER("--yarn-ext-factor", MODELS, ROPE),
+    LATER("--yarn-attn-factor", MODELS, ROPE),
+    LATER("--yarn-beta-slow", MODELS, ROPE),
+    LATER("--yarn-beta-fast", MODELS, ROPE),
+    /* where models come from */
+    FLAG("--offline", TEXTS),
+    FLAG("--no-context-shift", TEXTS),
+    REFUSED("-hf -hfr --hf-repo", MODELS, OFFLINE),
+    REFUSED("-hff --hf-file", MODELS, OFFLINE),
+    REFUSED("-hft --hf-token", MODELS, OFFLINE),
+    REFUSED("-mu --model-url", MODELS, OFFLINE),
+    REFUSED("-dr --docker-repo", MODELS, OFFLINE),
+    /* the text */
+    REFUSED("-sp --special", RUN,
+            "control tokens are not printed: see tokens in the JSON of --json"),
+    REFUSED("-bf --binary-file", RUN | PERPLEXITY, "give the text with -f or on standard input"),
+    CALLED("--version", MODELS | QUANTIZE, "powerinfer --version"),
+    CALLED("--memory-f32", TEXTS, "-ctk f32 -ctv f32"),
+    /* perplexity */
+    VALUE("-s --seed", PERPLEXITY | IMATRIX, "N", "#"),
+    FLAG("--all-logits --logits-all", PERPLEXITY),
+    ONLY("--ppl-output-type", PERPLEXITY, "0|1", "0", "use --json for figures to read by program"),
+    REFUSED("--hellaswag", PERPLEXITY, "only texts are scored"),
+    REFUSED("--winogrande", PERPLEXITY, "only texts are scored"),
+    REFUSED("--multiple-choice", PERPLEXITY, "only texts are scored"),
+    /* imatrix */
+    FLAG("--no-ppl", IMATRIX),
+    VALUE("-ofreq --output-frequency", IMATRIX, "N", "#"),
+    ONLY("--save-frequency", IMATRIX, "N", "0", "the file is written once, at the end"),
+    ONLY("--output-format", IMATRIX, "gguf|dat", "gguf", "the file is GGUF"),
+    ONLY("--chunk --from-chunk", IMATRIX, "N", "0", "cut the text file instead"),
+    REFUSED("--in-file", IMATRIX, "files are not merged: use one longer text"),
+    REFUSED("--parse-special", IMATRIX, "the text is plain text"),
+    REFUSED("--show-statistics", IMATRIX, "powerinfer inspect shows what is in the file"),
+    VALUE("-ngl --gpu-layers --n-gpu-layers", IMATRIX, "N", "*"),
+    VALUE("-b --batch-size", IMATRIX, "N", "#"),
+    /* bench */
+    REFUSED("-pg", BENCH, "time prefill with -p and decode with -n"),
+    ONLY("-embd --embeddings", BENCH, "0|1", "0", "embeddings are not computed"),
+    ONLY("-oe --output-err", BENCH, "FORMAT", "none", "results go to standard output only"),
+    /* tokenize */
+    FLAG("--no-bos", COMMAND_TOKENIZE),
+    FLAG("--no-parse-special", COMMAND_TOKENIZE),
+    FLAG("--no-escape", COMMAND_TOKENIZE),
+    CALLED("-f --file", COMMAND_TOKENIZE, "--stdin <FILE"),
+    /* quantize */
+    REFUSED("--keep-split", QUANTIZE, "one file is written: parts of a split model are joined"),
+    REFUSED("--include-weights", QUANTIZE, "all entries of --imatrix are used"),
+    REFUSED("--exclude-weights", QUANTIZE, "all entries of --imatrix are used"),
+    REFUSED("--prune-layers", QUANTIZE, "all layers are kept"),
+    REFUSED("--override-kv", QUANTIZE, "all keys are copied: override them when the model is run"),
+};
+
+const size_t habit_count = sizeof habit_table / sizeof habit_table[0];
