@@ -111,6 +111,44 @@ int cpu_topology_cores(const char *devices, const cpu_set *allowed) {
     return n ? n : 1;
 }
 
+/* Size of a cache as the kernel writes it ("32768K") at `index`, and who shares it. */
+static bool read_cache(const char *devices, int cpu, int index, size_t *n_bytes, long *level,
+                       cpu_set *sharers) {
+    static const char *const names[] = {"level", "type", "size", "shared_cpu_list"};
+    char path[TOPOLOGY_PATH_MAX], line[4][LIST_MAX], *unit;
+    for (int k = 0; k < 4; k++) {
+        snprintf(path, sizeof path, "%s/system/cpu/cpu%d/cache/index%d/%s", devices, cpu, index,
+                 names[k]);
+        if (!read_line(path, line[k], LIST_MAX)) return false;
+    }
+    *level = strcmp(line[1], "Instruction\n") == 0 ? 0 : strtol(line[0], NULL, 10);
+    *n_bytes = strtoul(line[2], &unit, 10);
+    *n_bytes <<= *unit == 'K' ? 10 : *unit == 'M' ? 20 : 0;
+    *sharers = (cpu_set){0};
+    return cpu_set_parse(sharers, line[3]);
+}
+
+size_t cpu_topology_cache(const char *devices, const cpu_set *allowed) {
+    enum { MAX_INDEX = 16 };
+    size_t total = 0;
+    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
+        if (!allowed->has[i]) continue;
+        size_t last = 0, n_bytes;
+        long last_level = 0, level;
+        int first = i; /* of those that share the last cache */
+        cpu_set sharers;
+        for (int k = 0; k < MAX_INDEX; k++) {
+            if (!read_cache(devices, i, k, &n_bytes, &level, &sharers)) break;
+            if (level <= last_level) continue;
+            last = n_bytes;
+            last_level = level;
+            for (first = 0; first < i && !(sharers.has[first] && allowed->has[first]);) first++;
+        }
+        if (first == i) total += last;
+    }
+    return total;
+}
+
 int cpu_topology_quota(const char *root, const char *group) {
     char folder[TOPOLOGY_PATH_MAX], path[TOPOLOGY_PATH_MAX + 16], line[128];
     int n = snprintf(folder, sizeof folder, "%s%s", root, group);
@@ -167,6 +205,14 @@ static void own_affinity(cpu_set *set) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     for (long i = 0; i < n && i < CPU_TOPOLOGY_MAX; i++) set->has[i] = true;
     set->has[0] = true;
+}
+
+size_t cpu_last_cache(void) {
+    const size_t usual = (size_t)32 << 20;
+    cpu_set set;
+    own_affinity(&set);
+    size_t n_bytes = cpu_topology_cache("/sys/devices", &set);
+    return n_bytes ? n_bytes : usual;
 }
 
 static int cap(int n, int quota) {

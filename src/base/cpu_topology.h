@@ -24,6 +24,12 @@ int cpu_topology_cores(const char *devices, const cpu_set *allowed);
  * grant, in processors rounded down, at least 1; 0: no limit. */
 int cpu_topology_quota(const char *root, const char *group);
 
+/* Bytes of last-level cache that the processors of `allowed` have together; 0: not described. */
+size_t cpu_topology_cache(const char *devices, const cpu_set *allowed);
+
+/* The same for this process; what most machines have at least when nothing is known. */
+size_t cpu_last_cache(void);
+
 /* Logical processors that this process may use, quota respected; at least 1. */
 int cpu_count_available(void);
 

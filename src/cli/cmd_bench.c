@@ -118,8 +118,8 @@ static const char *model_name(const pi_model_info *info, const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static pi_status measure(const cli_options *o, const pi_model *model, pi_bench_report *report,
-                         pi_error *err) {
+static pi_status measure(const cli_options *o, const pi_model *model, const char *path,
+                         pi_bench_report *report, pi_error *err) {
     terminal_progress progress;
     pi_bench_options options = pi_bench_default_options();
     options.context = cli_context_options(o, 0);
@@ -128,6 +128,7 @@ static pi_status measure(const cli_options *o, const pi_model *model, pi_bench_r
     options.n_gen = (int32_t)o->n_gen;
     options.repetitions = (int32_t)o->repetitions;
     options.trace = o->trace;
+    options.model_path = path;
     options.progress = terminal_progress_step;
     options.user = &progress;
     terminal_progress_begin(&progress, o->quiet);
@@ -142,12 +143,12 @@ int cmd_bench(const cli_options *o) {
     pi_bench_report *report = mem_calloc(1, sizeof *report);
     pi_status status = report ? cli_model_open(o, false, &model, &err)
                               : error_nomem(&err, sizeof *report, "report");
-    if (status == PI_OK) status = measure(o, model, report, &err);
+    char path[OPTION_PATH_BYTES] = "";
+    if (status == PI_OK) status = cli_model_path(o, path, sizeof path, &err);
+    if (status == PI_OK) status = measure(o, model, path, report, &err);
     if (status == PI_OK) {
-        char path[4096] = "";
         pi_model_info info;
         pi_model_get_info(model, &info);
-        cli_model_path(o, path, sizeof path, NULL);
         if (o->json) {
             print_json(model_name(&info, path), report);
         } else {
