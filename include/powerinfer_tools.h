@@ -289,10 +289,12 @@ typedef struct pi_bench_options {
     pi_context_options context;
     int32_t prompts[PI_BENCH_MAX_LIST]; /* prompt lengths to time; 0 entries: no prompt test */
     int32_t n_prompts;
-    int32_t n_gen;                     /* tokens to generate; 0: no generation test */
+    int32_t gens[PI_BENCH_MAX_LIST]; /* numbers of tokens to generate; 0 entries: no such test */
+    int32_t n_gens;
     int32_t depths[PI_BENCH_MAX_LIST]; /* tokens already in the context */
     int32_t n_depths;
     int32_t repetitions;
+    int32_t delay_seconds;  /* before each test */
     const char *model_path; /* of the file: which neurons fire how often; NULL: all alike */
     const char *trace; /* write the timeline of a prompt's pass (of the first length) and of one
                           generated token into this file; NULL: do not */

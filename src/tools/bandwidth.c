@@ -20,8 +20,11 @@ enum {
     STREAMS_LOG2 = 2, /* 1, 2, 4 */
     MAX_AHEAD = 4,    /* rows */
     LINE = MEM_CACHE_LINE,
-    BLOCK = 1 << 20,  /* bytes that a thread takes at a time when it reads in order */
-    UNIT = 2048,      /* bytes of a "row" when all are read in order */
+    BLOCK = 1 << 20, /* bytes that buffers are multiples of */
+    /* All rows in order are read as rows of 33 lines, 500 at a time: streams that lie powers of two
+     * apart are 5% slower, smaller blocks up to 10%. */
+    UNIT = 33 * LINE,
+    UNITS_BLOCK = 500,
     ROWS_BLOCK = 512, /* rows that a thread takes at a time */
     ROOM_PART = 4,    /* takes at most this part of what is left */
     NEIGHBOURS = 8,   /* ways that differ in one thing from another */
@@ -373,7 +376,7 @@ pi_status bandwidth_create(const bandwidth_options *options, bandwidth **out, pi
         return status;
     }
     pool_run(b->pool, options->n_threads, touch, b);
-    b->stream = (reading){.row_bytes = UNIT, .n_rows = b->n_bytes / UNIT, .block = BLOCK / UNIT};
+    b->stream = (reading){.row_bytes = UNIT, .n_rows = b->n_bytes / UNIT, .block = UNITS_BLOCK};
     b->gather = (reading){.rows = b->rows, .row_bytes = b->row_bytes, .block = ROWS_BLOCK};
     *out = b;
     return PI_OK;

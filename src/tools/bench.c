@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bandwidth.h"
 #include "clock.h"
@@ -59,7 +60,8 @@ pi_bench_options pi_bench_default_options(void) {
     return (pi_bench_options){.context = pi_context_default_options(),
                               .prompts = {512},
                               .n_prompts = 1,
-                              .n_gen = 128,
+                              .gens = {128},
+                              .n_gens = 1,
                               .depths = {0},
                               .n_depths = 1,
                               .repetitions = 5};
@@ -213,6 +215,8 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     snprintf(r->test, sizeof r->test, "%s%d", t->generate ? "tg" : "pp", t->n);
     pi_counters before, after;
     double seconds;
+    const struct timespec delay = {.tv_sec = b->o->delay_seconds};
+    (void)nanosleep(&delay, NULL);
     int32_t warm_up = t->generate && t->n > WARM_UP_TOKENS ? WARM_UP_TOKENS : t->n;
     pi_context_get_counters(b->context, &before);
     pi_status status = run_once(b, t, warm_up, &seconds, err);
@@ -250,8 +254,8 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
         bench_test t = {.n = b->o->prompts[i], .depth = depth};
         status = run_test(b, &t, err);
     }
-    if (status == PI_OK && b->o->n_gen > 0) {
-        bench_test t = {.generate = true, .n = b->o->n_gen, .depth = depth};
+    for (int i = 0; i < b->o->n_gens && status == PI_OK; i++) {
+        bench_test t = {.generate = true, .n = b->o->gens[i], .depth = depth};
         status = run_test(b, &t, err);
     }
     return status;
@@ -301,19 +305,20 @@ static void finish_report(bench *b) {
 
 static pi_status check_options(const pi_bench_options *o, pi_error *err) {
     bool ok = o->n_prompts >= 0 && o->n_prompts <= PI_BENCH_MAX_LIST && o->n_depths >= 1 &&
-              o->n_depths <= PI_BENCH_MAX_LIST && o->n_gen >= 0 && o->repetitions >= 1 &&
+              o->n_depths <= PI_BENCH_MAX_LIST && o->n_gens >= 0 &&
+              o->n_gens <= PI_BENCH_MAX_LIST && o->delay_seconds >= 0 && o->repetitions >= 1 &&
               o->repetitions <= MAX_REPETITIONS;
     for (int i = 0; ok && i < o->n_prompts; i++) ok = o->prompts[i] >= 1;
+    for (int i = 0; ok && i < o->n_gens; i++) ok = o->gens[i] >= 1;
     for (int i = 0; ok && i < o->n_depths; i++) ok = o->depths[i] >= 0;
     if (!ok)
         return error_set(err, PI_ERR_ARG,
-                         "bad measurement: bench: prompts of 1 and more tokens, depths of 0 and "
-                         "more, 1 to %d repetitions are possible",
+                         "bad measurement: bench: prompts and generations of 1 and more tokens, "
+                         "depths of 0 and more, 1 to %d repetitions are possible",
                          MAX_REPETITIONS);
-    if (o->n_prompts == 0 && o->n_gen == 0)
+    if (o->n_prompts == 0 && o->n_gens == 0)
         return error_set(err, PI_ERR_ARG,
-                         "nothing to measure: bench: ask for a prompt (-p) or a "
-                         "generation (-n) test");
+                         "nothing to measure: bench: ask for a prompt or a generation test");
     return PI_OK;
 }
 
@@ -372,7 +377,8 @@ static pi_status set_up(bench *b, pi_error *err) {
     const pi_bench_options *o = b->o;
     pi_model_get_info(b->model, &b->info);
     int32_t depth = largest(o->depths, o->n_depths), n = largest(o->prompts, o->n_prompts);
-    if (o->n_gen > n) n = o->n_gen;
+    int32_t n_gen = largest(o->gens, o->n_gens);
+    if (n_gen > n) n = n_gen;
     if (depth > INT32_MAX - n)
         return error_set(err, PI_ERR_ARG, "too many tokens: bench: depth %d and %d more", depth, n);
     pi_context_options context = o->context;
@@ -402,7 +408,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     b->o = o;
     b->model = m;
     b->report = report;
-    b->n_tests = o->n_depths * (o->n_prompts + (o->n_gen > 0));
+    b->n_tests = o->n_depths * (o->n_prompts + o->n_gens);
     status = set_up(b, err);
     for (int i = 0; i < o->n_depths && status == PI_OK; i++)
         status = run_depth(b, o->depths[i], err);

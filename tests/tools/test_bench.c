@@ -34,7 +34,7 @@ static pi_bench_report *measure(pi_mode mode) {
     o.context.mode = mode;
     o.context.n_threads = 1;
     o.prompts[0] = 64;
-    o.n_gen = N_GEN;
+    o.gens[0] = N_GEN;
     o.repetitions = 2;
     pi_bench_report *r = mem_calloc(1, sizeof *r);
     assert_non_null(r);
