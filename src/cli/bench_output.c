@@ -254,7 +254,8 @@ static void share_text(const bench_row *row, double share, char buf[16]) {
 static void print_row(FILE *out, const bench_row *row, bool verbose) {
     const pi_bench_result *b = &row->result;
     char speed[64], floor[16], bandwidth[16];
-    snprintf(speed, sizeof speed, "%.2f ± %.2f", b->tps, b->tps_stddev);
+    int digits = b->tps_max < 1000 ? 2 : 0; /* so that thousands fit, too */
+    snprintf(speed, sizeof speed, "%.*f ± %.*f", digits, b->tps, digits, b->tps_stddev);
     share_text(row, b->floor_share, floor);
     share_text(row, b->bandwidth_share, bandwidth);
     fprintf(out, "| %-8s | %6d | %3d | %-9s |", b->test, (int)b->depth, (int)row->threads, b->mode);
@@ -291,7 +292,10 @@ static void print_table(FILE *out, const bench_results *r, bool verbose) {
     bool options = verbose;
     char rest[96];
     for (size_t i = 1; i < r->n; i++) options = options || !same_section(&r->rows[0], &r->rows[i]);
-    snprintf(rest, sizeof rest, ", reads %.1f GB/s, rows %.1f GB/s", m->read_gbps, m->gather_gbps);
+    rest[0] = 0;
+    if (m->read_gbps > 0)
+        snprintf(rest, sizeof rest, ", reads %.1f GB/s, rows %.1f GB/s", m->read_gbps,
+                 m->gather_gbps);
     print_head(out, "machine: ", m->cpu, rest, verbose);
     for (size_t i = 0; i < r->n; i++) {
         if (i == 0 || !same_section(&r->rows[i - 1], &r->rows[i])) {

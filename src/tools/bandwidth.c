@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -194,31 +195,44 @@ static bool neighbour(const bandwidth *b, way w, int k, way *out) {
            out->ahead <= MAX_AHEAD && memcmp(out, &w, sizeof w) != 0;
 }
 
-/* All ways with all threads, in two rounds so that a moment's disturbance does not decide; then
- * fewer threads. */
+typedef struct tried_way {
+    way way;
+    double rate;
+} tried_way;
+
+static int compare_ways(const void *a, const void *b) {
+    double x = ((const tried_way *)a)->rate, y = ((const tried_way *)b)->rate;
+    return (x < y) - (x > y);
+}
+
+/* All ways with all threads, those that did best again, so that a moment's disturbance does not
+ * decide; then fewer threads. */
 static void find_best(bandwidth *b, reading *r) {
-    enum { ROUNDS = 2 };
-    double best = 0, seen[PAGES_COUNT][STREAMS_LOG2 + 1][MAX_AHEAD + 1] = {{{0}}};
-    int most = pool_size(b->pool);
+    enum { FINALISTS = 6, ROUNDS = 2 };
+    tried_way tried[PAGES_COUNT * (STREAMS_LOG2 + 1) * (MAX_AHEAD + 1)];
+    int n = 0, most = pool_size(b->pool);
+    for (int pages = 0; pages < PAGES_COUNT; pages++)
+        for (int streams = 0; streams <= STREAMS_LOG2; streams++)
+            for (int ahead = 0; ahead <= MAX_AHEAD; ahead++, n++) {
+                tried[n].way = (way){pages, streams, ahead, most};
+                tried[n].rate = time_piece(b, r, tried[n].way);
+                r->rate = tried[n].rate;
+            }
+    qsort(tried, (size_t)n, sizeof *tried, compare_ways);
     for (int round = 0; round < ROUNDS; round++)
-        for (int pages = 0; pages < PAGES_COUNT; pages++)
-            for (int streams = 0; streams <= STREAMS_LOG2; streams++)
-                for (int ahead = 0; ahead <= MAX_AHEAD; ahead++) {
-                    way w = {pages, streams, ahead, most};
-                    double rate = time_piece(b, r, w), *sum = &seen[pages][streams][ahead];
-                    if (!r->rate) r->rate = rate;
-                    *sum += rate / ROUNDS;
-                    if (round < ROUNDS - 1 || *sum <= best) continue;
-                    best = *sum;
-                    r->best = w;
-                }
-    r->rate = best;
+        for (int i = 0; i < FINALISTS; i++) {
+            if (round == 0) tried[i].rate = 0;
+            tried[i].rate += time_piece(b, r, tried[i].way) / ROUNDS;
+        }
+    qsort(tried, FINALISTS, sizeof *tried, compare_ways);
+    r->best = tried[0].way;
+    r->rate = tried[0].rate;
     for (int threads = most / 2; threads >= 1; threads /= 2) {
         way w = r->best;
         w.threads = threads;
         double rate = (time_piece(b, r, w) + time_piece(b, r, w)) / 2;
-        if (rate < best * BETTER) continue;
-        best = r->rate = rate;
+        if (rate < r->rate * BETTER) continue;
+        r->rate = rate;
         r->best = w;
     }
     r->found = true;
