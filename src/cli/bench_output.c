@@ -2,13 +2,15 @@
  * BENCH_COLUMNS, and all of it with -v. */
 #include "bench_output.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "json_writer.h"
 #include "utf8_length.h"
 
-enum { MIB = 1 << 20 };
+enum {
+    MIB = 1 << 20,
+    ROW_BYTES = 8192 /* a row as JSON: a name of 255 bytes, six each escaped, and numbers */
+};
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
@@ -136,23 +138,20 @@ static void print_json(FILE *out, const bench_results *r) {
 /* The writer's layout (a newline and spaces, neither of which occurs within a string as such) is
  * left out. */
 static void print_jsonl(FILE *out, const bench_row *row) {
-    char *text = NULL;
-    size_t n_text = 0;
-    FILE *f = open_memstream(&text, &n_text);
+    char text[ROW_BYTES] = "";
+    FILE *f = fmemopen(text, sizeof text, "w");
     if (!f) return;
     json_writer w;
     json_begin(&w, f);
     put_row(&w, row);
-    if (fclose(f) == 0) {
-        for (const char *p = text; *p; p++) {
-            if (*p == '\n')
-                p += strspn(p + 1, " ");
-            else
-                fputc(*p, out);
-        }
-        fputc('\n', out);
+    fclose(f);
+    for (const char *p = text; *p; p++) {
+        if (*p == '\n')
+            p += strspn(p + 1, " ");
+        else
+            fputc(*p, out);
     }
-    free(text);
+    fputc('\n', out);
 }
 
 /* RFC 4180: quoted, quotes doubled. */
@@ -221,8 +220,10 @@ static bool same_section(const bench_row *a, const bench_row *b) {
 
 static void print_section(FILE *out, const bench_row *row, bool options, bool verbose) {
     char rest[160];
-    snprintf(rest, sizeof rest, ", %.20s %.12s, %.1f MiB, %.1fM params", row->architecture,
-             row->type, (double)row->weight_bytes / MIB, (double)row->n_params / 1e6);
+    double mib = (double)row->weight_bytes / MIB, millions = (double)row->n_params / 1e6;
+    snprintf(rest, sizeof rest, ", %.14s %.12s, %.1f %s, %.1f%s params", row->architecture,
+             row->type, mib < 1e4 ? mib : mib / 1024, mib < 1e4 ? "MiB" : "GiB",
+             millions < 1e4 ? millions : millions / 1e3, millions < 1e4 ? "M" : "B");
     print_head(out, "model:   ", row->model, rest, verbose);
     if (options) {
         fprintf(out, "options: batch %d, KV cache %s and %s", (int)row->n_batch, row->cache_type_k,
