@@ -197,8 +197,8 @@ static void test_bench_table(void **state) {
     assert_contains("out", "\n| tg3      |      0 |   2 | dense ");
     assert_contains("out", "| in cache |\n");
     assert_true(widest_line() <= 80);
-    assert_int_equal(sh("$PI bench -m $M -p 4 -n 0 -r 1 -q -ctk f16,q8_0"), 0);
-    assert_contains("out", "\noptions: batch 512, KV cache q8_0 and f16\n");
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 0 -r 1 -q -b 16,32"), 0);
+    assert_contains("out", "\noptions: batch 32, KV cache f16 and f16\n");
     assert_true(widest_line() <= 80);
     assert_int_equal(sh("$PI bench -m $M -p 0 -n 2 -r 1 -q -v"), 0);
     assert_contains("out", "MB/token");
