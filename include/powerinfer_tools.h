@@ -288,10 +288,13 @@ typedef struct pi_bench_options {
     pi_context_options context;
     int32_t prompts[PI_BENCH_MAX_LIST]; /* prompt lengths to time; 0 entries: no prompt test */
     int32_t n_prompts;
-    int32_t n_gen;                     /* tokens to generate; 0: no generation test */
+    int32_t gens[PI_BENCH_MAX_LIST]; /* numbers of tokens to generate; 0 entries: no such test */
+    int32_t n_gens;
     int32_t depths[PI_BENCH_MAX_LIST]; /* tokens already in the context */
     int32_t n_depths;
     int32_t repetitions;
+    int32_t delay_seconds;  /* before each test */
+    const char *model_path; /* of the file: which neurons fire how often; NULL: all alike */
     const char *trace; /* write the timeline of a prompt's pass (of the first length) and of one
                           generated token into this file; NULL: do not */
     pi_progress progress;
@@ -305,10 +308,13 @@ typedef struct pi_bench_result {
     int32_t depth;
     const char *mode, *device;    /* static strings */
     double tps, tps_min, tps_max; /* tokens per second: median and range over repetitions */
+    double tps_stddev;            /* of the sample of repetitions; 0 for a single one */
     double bytes_per_token;       /* weights and KV cache really read */
     double gathered_per_token;    /* of these, rows of single neurons that lay apart in memory */
     double gbps;                  /* bytes_per_token * tps / 1e9 */
-    double bandwidth_share;       /* gbps / read_gbps; this and the next are 0 with a GPU */
+    /* What memory delivered during the median repetition, sampled before, between and after. */
+    double read_gbps, gather_gbps;
+    double bandwidth_share; /* gbps / read_gbps; this and the next are 0 with a GPU */
     /* Time that the floor allows over the time taken; the floor is what was gathered at gather_gbps
      * and the rest at read_gbps. */
     double floor_share;
@@ -320,9 +326,14 @@ enum { PI_BENCH_TRACED = 2 }; /* a prompt's pass, a token */
 typedef struct pi_bench_report {
     char cpu[128];
     int32_t threads;
-    double read_gbps;   /* best streaming read over 1..threads, mapped and huge-page memory */
-    double gather_gbps; /* the same for neurons' rows at random, at the density they are read at */
-    int32_t n_traced;   /* passes in the file `trace` */
+    /* Medians over the results: the best of several plain loops that read in order, with 1..threads
+     * threads, and that read neurons' rows at the density at which they are read. 0: there was no
+     * memory to measure with. */
+    double read_gbps, gather_gbps;
+    uint64_t yardstick_bytes, yardstick_wanted; /* of memory that was taken, and that was wanted */
+    uint64_t cache_bytes;                       /* last-level cache */
+    bool in_cache; /* the weights are below twice that: shares of memory bandwidth mean nothing */
+    int32_t n_traced; /* passes in the file `trace` */
     pi_trace_summary traced[PI_BENCH_TRACED];
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];

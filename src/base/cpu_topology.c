@@ -152,6 +152,44 @@ bool cpu_topology_node(const char *devices, int cpu, cpu_set *set) {
     return false;
 }
 
+/* Size of a cache as the kernel writes it ("32768K") at `index`, and who shares it. */
+static bool read_cache(const char *devices, int cpu, int index, size_t *n_bytes, long *level,
+                       cpu_set *sharers) {
+    static const char *const names[] = {"level", "type", "size", "shared_cpu_list"};
+    char path[TOPOLOGY_PATH_MAX], line[4][LIST_MAX], *unit;
+    for (int k = 0; k < 4; k++) {
+        snprintf(path, sizeof path, "%s/system/cpu/cpu%d/cache/index%d/%s", devices, cpu, index,
+                 names[k]);
+        if (!read_line(path, line[k], LIST_MAX)) return false;
+    }
+    *level = strcmp(line[1], "Instruction\n") == 0 ? 0 : strtol(line[0], NULL, 10);
+    *n_bytes = strtoul(line[2], &unit, 10);
+    *n_bytes <<= *unit == 'K' ? 10 : *unit == 'M' ? 20 : 0;
+    *sharers = (cpu_set){0};
+    return cpu_set_parse(sharers, line[3]);
+}
+
+size_t cpu_topology_cache(const char *devices, const cpu_set *allowed) {
+    enum { MAX_INDEX = 16 };
+    size_t total = 0;
+    for (int i = 0; i < CPU_TOPOLOGY_MAX; i++) {
+        if (!allowed->has[i]) continue;
+        size_t last = 0, n_bytes;
+        long last_level = 0, level;
+        int first = i; /* of those that share the last cache */
+        cpu_set sharers;
+        for (int k = 0; k < MAX_INDEX; k++) {
+            if (!read_cache(devices, i, k, &n_bytes, &level, &sharers)) break;
+            if (level <= last_level) continue;
+            last = n_bytes;
+            last_level = level;
+            for (first = 0; first < i && !(sharers.has[first] && allowed->has[first]);) first++;
+        }
+        if (first == i) total += last;
+    }
+    return total;
+}
+
 int cpu_topology_quota(const char *root, const char *group) {
     char folder[TOPOLOGY_PATH_MAX], path[TOPOLOGY_PATH_MAX + 16], line[128];
     int n = snprintf(folder, sizeof folder, "%s%s", root, group);
@@ -192,36 +230,6 @@ static int own_quota(void) {
     return quota;
 }
 
-/* Files count in KiB ("107520K"). A cache of instructions alone holds no weights. */
-uint64_t cpu_topology_cache(const char *devices) {
-    enum { LEVELS = 8 }; /* index0 and up; four today */
-    uint64_t largest = 0;
-    for (int i = 0; i < LEVELS; i++) {
-        char path[TOPOLOGY_PATH_MAX], line[64];
-        snprintf(path, sizeof path, "%s/system/cpu/cpu0/cache/index%d/type", devices, i);
-        if (!read_line(path, line, sizeof line) || strncmp(line, "Instruction", 11) == 0) continue;
-        snprintf(path, sizeof path, "%s/system/cpu/cpu0/cache/index%d/size", devices, i);
-        if (!read_line(path, line, sizeof line)) continue;
-        char *end;
-        uint64_t bytes = strtoull(line, &end, 10);
-        bytes *= *end == 'K' ? 1024 : *end == 'M' ? 1048576 : 1;
-        if (bytes > largest) largest = bytes;
-    }
-    return largest;
-}
-
-uint64_t cpu_cache_bytes(void) {
-#ifdef __APPLE__
-    static const char *const names[] = {"hw.l3cachesize", "hw.perflevel0.l2cachesize"};
-    for (int i = 0; i < 2; i++) {
-        uint64_t bytes = 0;
-        size_t n = sizeof bytes;
-        if (sysctlbyname(names[i], &bytes, &n, NULL, 0) == 0 && bytes > 0) return bytes;
-    }
-#endif
-    return cpu_topology_cache("/sys/devices");
-}
-
 void cpu_set_own(cpu_set *set) {
     *set = (cpu_set){0};
 #ifdef __linux__
@@ -256,6 +264,22 @@ int cpu_set_use(const cpu_set *set) {
     (void)set;
     return ENOTSUP;
 #endif
+}
+
+size_t cpu_last_cache(void) {
+    const size_t usual = (size_t)32 << 20;
+#ifdef __APPLE__
+    static const char *const names[] = {"hw.l3cachesize", "hw.perflevel0.l2cachesize"};
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes = 0;
+        size_t n = sizeof bytes;
+        if (sysctlbyname(names[i], &bytes, &n, NULL, 0) == 0 && bytes > 0) return (size_t)bytes;
+    }
+#endif
+    cpu_set set;
+    cpu_set_own(&set);
+    size_t n_bytes = cpu_topology_cache("/sys/devices", &set);
+    return n_bytes ? n_bytes : usual;
 }
 
 static int cap(int n, int quota) {

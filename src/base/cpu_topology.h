@@ -36,11 +36,11 @@ bool cpu_topology_node(const char *devices, int cpu, cpu_set *set);
  * grant, in processors rounded down, at least 1; 0: no limit. */
 int cpu_topology_quota(const char *root, const char *group);
 
-/* Bytes of the largest data cache that the first core reads through (the last level is shared by
- * several), described by the folder `devices`; 0: unknown. */
-uint64_t cpu_topology_cache(const char *devices);
-/* The same of this machine. */
-uint64_t cpu_cache_bytes(void);
+/* Bytes of last-level cache that the processors of `allowed` have together; 0: not described. */
+size_t cpu_topology_cache(const char *devices, const cpu_set *allowed);
+
+/* The same for this process; what most machines have at least when nothing is known. */
+size_t cpu_last_cache(void);
 
 /* Logical processors that this process may use, quota respected; at least 1. */
 int cpu_count_available(void);

@@ -1,11 +1,13 @@
-/* cmd_bench.c: prompt and generation speed as a table, or as JSON. The measuring itself is the
- * library's; here is only how it is asked for and shown. */
+/* cmd_bench.c: prompt and generation speed of every combination of the options that were given as
+ * lists. The measuring itself is the library's; here is only how it is asked for. */
 #include <string.h>
 
+#include "bench_output.h"
 #include "cli.h"
-#include "json_writer.h"
 #include "mem.h"
 #include "terminal.h"
+
+enum { MAX_ROWS = 1 << 20 };
 
 /* `-p 0` means no prompt test; a zero among other lengths is left out. */
 static int32_t copy_list(const option_list *list, int32_t *out, bool drop_zeros) {
@@ -16,118 +18,24 @@ static int32_t copy_list(const option_list *list, int32_t *out, bool drop_zeros)
     return n;
 }
 
-static void put_traced(json_writer *w, const pi_bench_report *r) {
-    json_put_array(w, "traced");
-    for (int32_t i = 0; i < r->n_traced; i++) {
-        const pi_trace_summary *t = &r->traced[i];
-        json_put_object(w, NULL);
-        json_put_int(w, "tokens", t->n_tokens);
-        json_put_number(w, "seconds", t->seconds);
-        json_put_number(w, "cpu_seconds", t->cpu_seconds);
-        json_put_number(w, "gpu_seconds", t->gpu_seconds);
-        json_put_number(w, "both_seconds", t->both_seconds);
-        json_put_number(w, "overlap", t->overlap);
-        json_put_int(w, "split_layers", t->n_split);
-        json_put_number(w, "split_overlap", t->split_overlap);
-        json_put_number(w, "exchange_seconds", t->exchange_seconds);
-        json_put_number(w, "clock_error", t->clock_error);
-        json_end_object(w);
-    }
-    json_end_array(w);
-}
-
-static void print_json(const char *name, const pi_bench_report *r) {
-    json_writer w;
-    json_begin(&w, stdout);
-    json_put_object(&w, NULL);
-    json_put_text(&w, "model", name);
-    json_put_object(&w, "machine");
-    json_put_text(&w, "cpu", r->cpu);
-    json_put_int(&w, "threads", r->threads);
-    json_put_number(&w, "read_gbps", r->read_gbps);
-    json_put_number(&w, "gather_gbps", r->gather_gbps);
-    json_end_object(&w);
-    json_put_array(&w, "results");
-    for (int32_t i = 0; i < r->n_results; i++) {
-        const pi_bench_result *b = &r->results[i];
-        json_put_object(&w, NULL);
-        json_put_text(&w, "test", b->test);
-        json_put_int(&w, "depth", b->depth);
-        json_put_text(&w, "mode", b->mode);
-        json_put_text(&w, "device", b->device);
-        json_put_number(&w, "tps", b->tps);
-        json_put_number(&w, "tps_min", b->tps_min);
-        json_put_number(&w, "tps_max", b->tps_max);
-        json_put_number(&w, "bytes_per_token", b->bytes_per_token);
-        json_put_number(&w, "gbps", b->gbps);
-        json_put_number(&w, "bandwidth_share", b->bandwidth_share);
-        json_put_number(&w, "floor_share", b->floor_share);
-        json_put_number(&w, "ffn_density", b->ffn_density);
-        json_end_object(&w);
-    }
-    json_end_array(&w);
-    if (r->n_traced > 0) put_traced(&w, r);
-    json_end_object(&w);
-}
-
-static void print_table(const pi_model_info *info, const pi_bench_report *r) {
-    printf("model:   %s, %s, %s, %.1f MiB, %.1f million parameters\n",
-           info->name[0] ? info->name : "(no name)", info->architecture, info->type,
-           (double)info->weight_bytes / (1 << 20), (double)info->n_params / 1e6);
-    printf("machine: %s, %d threads, reads %.1f GB/s, gathers rows at %.1f GB/s\n\n", r->cpu,
-           (int)r->threads, r->read_gbps, r->gather_gbps);
-    printf("| %-8s | %6s | %-8s | %-6s | %21s | %9s | %7s | %9s | %8s | %8s |\n", "test", "depth",
-           "mode", "device", "tokens/s", "MB/token", "GB/s", "bandwidth", "of floor", "ffn read");
-    printf("|----------|-------:|----------|--------|----------------------:|----------:|--------:|"
-           "----------:|---------:|---------:|\n");
-    for (int32_t i = 0; i < r->n_results; i++) {
-        const pi_bench_result *b = &r->results[i];
-        char speed[64]; /* the median and how far the repetitions were from it */
-        double above = b->tps_max - b->tps, below = b->tps - b->tps_min;
-        snprintf(speed, sizeof speed, "%.2f ± %.2f", b->tps, above > below ? above : below);
-        /* "±" is two bytes and one column. */
-        printf(
-            "| %-8s | %6d | %-8s | %-6s | %22s | %9.1f | %7.2f | %8.1f%% | %7.1f%% | %7.1f%% |\n",
-            b->test, (int)b->depth, b->mode, b->device, speed, b->bytes_per_token / 1e6, b->gbps,
-            100 * b->bandwidth_share, 100 * b->floor_share, 100 * b->ffn_density);
-    }
-}
-
-/* What the traced passes say of both sides. */
-static void print_traced(const char *path, const pi_bench_report *r) {
-    printf("\ntimeline in %s:\n", path);
-    for (int32_t i = 0; i < r->n_traced; i++) {
-        const pi_trace_summary *t = &r->traced[i];
-        printf("%5d %s in %.3f ms: CPU computes %.3f ms, GPU %.3f ms", (int)t->n_tokens,
-               t->n_tokens == 1 ? "token " : "tokens", 1e3 * t->seconds, 1e3 * t->cpu_seconds,
-               1e3 * t->gpu_seconds);
-        if (t->gpu_seconds > 0)
-            printf(", both %.3f ms (%.0f%% of the shorter side)", 1e3 * t->both_seconds,
-                   100 * t->overlap);
-        printf("\n");
-        if (t->n_split > 0)
-            printf("      %d layers are split: %.0f%% overlap in them, the exchange costs %.1f us "
-                   "per layer\n",
-                   (int)t->n_split, 100 * t->split_overlap, 1e6 * t->exchange_seconds);
-    }
-}
-
 static const char *model_name(const pi_model_info *info, const char *path) {
     if (info->name[0]) return info->name;
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-static pi_status measure(const cli_options *o, const pi_model *model, pi_bench_report *report,
-                         pi_error *err) {
+static pi_status measure(const cli_options *o, const pi_model *model, const char *path,
+                         pi_bench_report *report, pi_error *err) {
     terminal_progress progress;
     pi_bench_options options = pi_bench_default_options();
     options.context = cli_context_options(o, 0);
     options.n_prompts = copy_list(&o->prompts, options.prompts, true);
     options.n_depths = copy_list(&o->depths, options.depths, false);
-    options.n_gen = (int32_t)o->n_gen;
+    options.n_gens = copy_list(&o->n_gen, options.gens, true);
     options.repetitions = (int32_t)o->repetitions;
+    options.delay_seconds = (int32_t)o->delay;
     options.trace = o->trace;
+    options.model_path = path;
     options.progress = terminal_progress_step;
     options.user = &progress;
     terminal_progress_begin(&progress, o->quiet);
@@ -136,26 +44,67 @@ static pi_status measure(const cli_options *o, const pi_model *model, pi_bench_r
     return status;
 }
 
-int cmd_bench(const cli_options *o) {
-    pi_error err = {.status = PI_OK};
+static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model_info *info,
+                          const char *path, pi_error *err) {
+    static const char *const cache_types[] = {
+        [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
+    const pi_bench_report *report = &r->last;
+    void *rows = r->rows;
+    size_t need = r->n + (size_t)report->n_results;
+    if (!mem_grow(&rows, &r->capacity, need, sizeof *r->rows, MAX_ROWS))
+        return error_nomem(err, need * sizeof *r->rows, "results");
+    r->rows = rows;
+    for (int32_t i = 0; i < report->n_results; i++) {
+        bench_row *row = &r->rows[r->n++];
+        *row = (bench_row){.result = report->results[i],
+                           .cache_type_k = cache_types[o->cache_type_k],
+                           .cache_type_v = cache_types[o->cache_type_v],
+                           .weight_bytes = info->weight_bytes,
+                           .n_params = info->n_params,
+                           .threads = report->threads,
+                           .n_batch = (int32_t)o->batch_size,
+                           .gpu_layers = (int32_t)o->gpu_layers,
+                           .in_cache = report->in_cache};
+        snprintf(row->model, sizeof row->model, "%s", model_name(info, path));
+        snprintf(row->architecture, sizeof row->architecture, "%s", info->architecture);
+        snprintf(row->type, sizeof row->type, "%s", info->type);
+    }
+    return PI_OK;
+}
+
+/* A model is opened again for every combination, which costs little: its file is mapped. */
+static pi_status run_combination(const cli_options *o, bench_results *r, pi_error *err) {
+    char path[OPTION_PATH_BYTES] = "";
     pi_model *model = NULL;
-    pi_bench_report *report = mem_calloc(1, sizeof *report);
-    pi_status status = report ? cli_model_open(o, false, &model, &err)
-                              : error_nomem(&err, sizeof *report, "report");
-    if (status == PI_OK) status = measure(o, model, report, &err);
+    pi_model_info info;
+    pi_status status = cli_model_path(o, path, sizeof path, err);
+    if (status == PI_OK) status = cli_model_open(o, false, &model, err);
+    if (status == PI_OK) status = measure(o, model, path, &r->last, err);
     if (status == PI_OK) {
-        char path[4096] = "";
-        pi_model_info info;
         pi_model_get_info(model, &info);
-        cli_model_path(o, path, sizeof path, NULL);
-        if (o->json) {
-            print_json(model_name(&info, path), report);
-        } else {
-            print_table(&info, report);
-            if (report->n_traced > 0) print_traced(o->trace, report);
-        }
+        status = add_rows(r, o, &info, path, err);
     }
     pi_model_close(model);
-    mem_free(report);
+    return status;
+}
+
+int cmd_bench(const cli_options *o) {
+    pi_error err = {.status = PI_OK};
+    bench_format format = o->json ? BENCH_JSON : (bench_format)o->format;
+    bench_results *r = mem_calloc(1, sizeof *r);
+    cli_options *one = mem_alloc(sizeof *one);
+    pi_status status = r && one ? PI_OK : error_nomem(&err, sizeof *r, "results");
+    for (int64_t k = 0; status == PI_OK && k < options_combinations(o); k++) {
+        status = options_combination(o, k, one, &err);
+        if (status == PI_OK) status = run_combination(one, r, &err);
+    }
+    if (status == PI_OK) {
+        bench_print(stdout, r, format, o->verbose);
+        if (format == BENCH_MD && r->last.n_traced > 0)
+            bench_print_traced(stdout, o->trace, &r->last);
+    }
+    if (r) mem_free(r->rows);
+    mem_free(r);
+    mem_free(one);
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "error.h"
 
@@ -227,6 +228,102 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
         return set_pair(o, field, text, where, err);
     }
     return error_set(err, PI_ERR_ARG, "unknown type of option: %s: this is a bug", where);
+}
+
+/* ---- variants -------------------------------------------------------------------------------- */
+
+/* Options of which bench takes several values, in the order in which combinations change: the first
+ * of them most quickly. */
+static const size_t varied[] = {
+    offsetof(cli_options, threads),      offsetof(cli_options, threads_batch),
+    offsetof(cli_options, mode),         offsetof(cli_options, gpu_layers),
+    offsetof(cli_options, cache_type_v), offsetof(cli_options, cache_type_k),
+    offsetof(cli_options, batch_size),   offsetof(cli_options, model),
+};
+enum { N_VARIED = sizeof varied / sizeof varied[0] };
+
+static bool is_varied(uint32_t command, const option *o) {
+    if (command != COMMAND_BENCH) return false;
+    for (int i = 0; i < N_VARIED; i++)
+        if (o->offset == varied[i]) return true;
+    return false;
+}
+
+static pi_status add_variant(cli_options *out, const option *o, const char *text, const char *where,
+                             pi_error *err) {
+    if (out->n_variants == OPTION_MAX_VARIANTS)
+        return error_set(err, PI_ERR_ARG, "too many values: %s: at most %d can be combined", where,
+                         OPTION_MAX_VARIANTS);
+    out->variants[out->n_variants++] = (option_variant){(size_t)(o - option_table), text};
+    return value_set(out, o, text, where, err);
+}
+
+/* A list of values; a file whose name has a comma in it is one. */
+static pi_status add_variants(cli_options *out, const option *o, const char *text,
+                              const char *where, pi_error *err) {
+    if (!strchr(text, ',') || (o->type == OPTION_TEXT && access(text, F_OK) == 0))
+        return add_variant(out, o, text, where, err);
+    pi_status status = PI_OK;
+    while (status == PI_OK) {
+        size_t n = strcspn(text, ",");
+        char *copy = out->variant_text + out->variant_used;
+        if (n >= sizeof out->variant_text - out->variant_used)
+            return error_set(err, PI_ERR_ARG, "too long a list: %s: give fewer values", where);
+        memcpy(copy, text, n);
+        copy[n] = 0;
+        out->variant_used += n + 1;
+        status = add_variant(out, o, copy, where, err);
+        if (!text[n]) break;
+        text += n + 1;
+    }
+    return status;
+}
+
+static int count_variants(const cli_options *o, size_t offset) {
+    int n = 0;
+    for (int i = 0; i < o->n_variants; i++) n += option_table[o->variants[i].row].offset == offset;
+    return n;
+}
+
+int64_t options_combinations(const cli_options *o) {
+    int64_t all = 1; /* n values in k groups: at most (n / k)^k */
+    for (int i = 0; i < N_VARIED; i++) {
+        int n = count_variants(o, varied[i]);
+        if (n > 1) all *= n;
+    }
+    return all;
+}
+
+pi_status options_combination(const cli_options *o, int64_t k, cli_options *out, pi_error *err) {
+    *out = *o;
+    for (int i = 0; i < N_VARIED; i++) {
+        int n = count_variants(o, varied[i]);
+        if (n < 2) continue;
+        int64_t wanted = k % n;
+        k /= n;
+        for (int v = 0; v < o->n_variants; v++) {
+            const option *row = &option_table[o->variants[v].row];
+            if (row->offset != varied[i] || wanted-- != 0) continue;
+            pi_status status = value_set(out, row, o->variants[v].text, row->long_name, err);
+            if (status != PI_OK) return status;
+        }
+    }
+    return PI_OK;
+}
+
+/* What was typed before comes first. */
+static pi_status extend_list(const option *o, option_list *list, const char *text,
+                             const char *where, pi_error *err) {
+    option_list before = *list;
+    pi_status status = set_list(o, list, text, where, err);
+    if (status != PI_OK) return status;
+    if (before.count + list->count > PI_BENCH_MAX_LIST)
+        return error_set(err, PI_ERR_ARG, "too many numbers: %s: give at most %d", where,
+                         PI_BENCH_MAX_LIST);
+    memcpy(before.values + before.count, list->values, (size_t)list->count * sizeof *list->values);
+    before.count += list->count;
+    *list = before;
+    return PI_OK;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -495,7 +592,11 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
     if (o->type == OPTION_TEXTS && !options_typed(out, (char *)out + o->offset)) {
         ((option_texts *)(void *)((char *)out + o->offset))->count = 0; /* of the environment */
     }
+    void *field = (char *)out + o->offset;
+    bool again = o->type == OPTION_LIST && options_typed(out, field);
     mark(out->on_command_line, o);
+    if (again) return extend_list(o, field, value, word, err);
+    if (is_varied(command, o)) return add_variants(out, o, value, word, err);
     return value_set(out, o, value, word, err);
 }
 

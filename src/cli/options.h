@@ -5,8 +5,9 @@
  * underscores), error messages, suggestions and --help all read that row, so they cannot disagree.
  *
  * Order of precedence: command line, environment, default of the row. An option given twice on the
- * command line: the last one counts, as in llama.cpp, but for those that collect (OPTION_TEXTS),
- * where typed values together take the place of the environment's one. */
+ * command line: the last one counts, as in llama.cpp, but for those that collect (OPTION_TEXTS,
+ * OPTION_LIST), where typed values together take the place of the environment's one, and for bench,
+ * which measures all combinations of repeated ones. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -21,6 +22,7 @@
 enum {
     OPTION_MAX_POSITIONALS = 4,
     OPTION_MAX_ALIASES = 3,
+    OPTION_MAX_VARIANTS = 128,
     OPTION_MAX_TEXTS = 256, /* values of one option that may be repeated */
     OPTION_MARK_WORDS = 4,  /* of 64 bits: a bit per row of the table */
     OPTION_PATH_BYTES = 4096
@@ -51,6 +53,12 @@ typedef struct option_texts {
     const char *values[OPTION_MAX_TEXTS];
     int32_t count;
 } option_texts;
+
+/* One of several values of an option of which bench measures all combinations. */
+typedef struct option_variant {
+    size_t row; /* of option_table */
+    const char *text;
+} option_variant;
 
 typedef struct option_pair {
     double first, second;
@@ -104,7 +112,9 @@ typedef struct cli_options {
     const char *kl_base;
     /* bench */
     option_list prompts, depths;
-    int64_t n_gen, repetitions;
+    option_list n_gen;
+    int64_t repetitions, delay, format; /* bench_format */
+    bool show_progress;
     const char *trace; /* NULL: none */
     /* inspect, convert, synth */
     bool plan, devices;
@@ -129,6 +139,11 @@ typedef struct cli_options {
     const char *profile; /* NULL: this machine */
     bool measure;
     int64_t depth;
+
+    option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */
+    int n_variants;
+    char variant_text[OPTION_PATH_BYTES]; /* of those that were parts of a list */
+    size_t variant_used;
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;
@@ -207,6 +222,11 @@ bool options_given(const cli_options *o, const void *field);
 
 /* The row of habit_table for `word`, with its dashes; NULL: none. */
 const option_habit *habit_find(uint32_t command, const char *word);
+
+/* Combinations of the values that bench was given, and the options of the k-th: threads change
+ * first, models last. `out` refers to texts of `o`. */
+int64_t options_combinations(const cli_options *o);
+pi_status options_combination(const cli_options *o, int64_t k, cli_options *out, pi_error *err);
 
 /* Of words[n], the one that `word` most likely was meant to be, dashes aside; NULL when none is
  * close. */

@@ -115,7 +115,7 @@ static bool loss_allowed(const model *m, ffn_mode mode, float max_loss) {
 /* Without statistics costs are NaN and no comparison holds: then `exact` stands where there are
  * exact zeros, and where there are none a threshold within the limit is taken. */
 static ffn_mode choose_auto(const model *m, const model_layer *l, const plan_options *o) {
-    uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_cache_bytes();
+    uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
     bool cached = (double)m->weight_bytes <= CACHE_SHARE * (double)cache;
     const read_cost *c = cached ? &from_cache : &from_memory;
     ffn_mode best = can_run(m, l, FFN_EXACT) ? FFN_EXACT : FFN_DENSE;

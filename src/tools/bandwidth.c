@@ -1,144 +1,397 @@
-/* bandwidth.c: timed passes over memory with the tier's own reading loop. */
+/* bandwidth.c: timed passes of plain loops over memory of its own. */
 #include "bandwidth.h"
 
-#include <errno.h>
+#include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "clock.h"
+#include "cpu_topology.h"
 #include "mem.h"
+#include "memory_room.h"
+#include "pool.h"
 #include "rng.h"
 
 enum {
-    KIND_HUGE,
-    KIND_MAPPED,
-    KIND_COUNT,
-    STREAM_CHUNK = 1 << 20, /* bytes a thread takes at a time when streaming */
-    GATHER_CHUNK = 64       /* rows, likewise */
+    PAGES_HUGE,
+    PAGES_SMALL,
+    PAGES_COUNT,
+    STREAMS_LOG2 = 2, /* 1, 2, 4 */
+    MAX_AHEAD = 4,    /* rows */
+    LINE = MEM_CACHE_LINE,
+    BLOCK = 1 << 20, /* bytes that buffers are multiples of */
+    /* All rows in order are read as rows of 33 lines, 500 at a time: streams that lie powers of two
+     * apart are 5% slower, smaller blocks up to 10%. */
+    UNIT = 33 * LINE,
+    UNITS_BLOCK = 500,
+    ROWS_BLOCK = 512, /* rows that a thread takes at a time */
+    ROOM_PART = 4,    /* takes at most this part of what is left */
+    NEIGHBOURS = 8,   /* ways that differ in one thing from another */
+    TRIED = 2,        /* of them beside every sample */
+    PIECES = 4        /* of the best way in a sample */
 };
+
+static const size_t MIB = 1 << 20;
+static const double PIECE_SECONDS = 0.005;
+static const double FIRST_RATE = 8e9; /* bytes per second and thread: a guess for the first piece */
+static const double BETTER = 1.03;    /* what noise does not do twice in a row */
+static const double SAME_DENSITY = 0.03; /* relative: the list of rows serves for both */
+
+/* One way of reading. */
+typedef struct way {
+    int pages, streams_log2, ahead, threads;
+} way;
+
+typedef struct reading {
+    const uint32_t *rows; /* NULL: all rows in order */
+    size_t n_rows, row_bytes;
+    size_t block; /* rows that a thread takes at a time */
+    size_t at;    /* the next piece begins with this block */
+    way best;
+    double rate; /* bytes per second, last seen */
+    bool found;
+    int turn; /* of neighbours */
+} reading;
 
 struct bandwidth {
     pool *pool;
-    cpu_kernels kernels;
-    uint8_t *memory[KIND_COUNT]; /* [BANDWIDTH_BYTES] */
-    int mapped_file;
-    uint32_t *rows; /* chosen rows of the last gather */
-    size_t n_rows, rows_capacity, row_bytes;
-    double density;
+    uint8_t *memory[PAGES_COUNT]; /* [n_bytes] each */
+    size_t n_bytes;
+    reading stream, gather;
+    uint32_t *rows; /* [capacity] */
+    size_t capacity, row_bytes;
+    float *share; /* [n_share] of passes in which a row is taken */
+    float *freq;  /* [n_share] */
+    int64_t n_share;
+    double density;            /* of the list; 0: there is none yet */
     atomic_uint_fast64_t sink; /* what was read, so that reading cannot be optimised away */
 };
 
-typedef struct read_job {
-    bandwidth *b;
-    const uint8_t *memory;
-    bool gather;
-} read_job;
+/* ---- loops ----------------------------------------------------------------------------------- */
 
-static void read_all(void *arg, int ith, int nth) {
-    read_job *job = arg;
-    bandwidth *b = job->b;
+static inline uint64_t word_at(const uint8_t *p) {
+    uint64_t word;
+    memcpy(&word, p, sizeof word);
+    return word;
+}
+
+static inline const uint8_t *row_at(const uint8_t *base, const reading *r, size_t i) {
+    return base + (r->rows ? r->rows[i] : i) * r->row_bytes;
+}
+
+/* A word of every line of rows [from, to), as `streams` parts at a time. */
+static inline __attribute__((always_inline)) uint64_t read_rows(const uint8_t *base,
+                                                                const reading *r, size_t from,
+                                                                size_t to, size_t streams,
+                                                                size_t ahead) {
+    size_t part = (to - from) / streams, last_word = r->row_bytes - sizeof(uint64_t);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < part; i++) {
+        const uint8_t *row[1 << STREAMS_LOG2], *next[1 << STREAMS_LOG2];
+        for (size_t s = 0; s < streams; s++) {
+            size_t at = from + s * part + i;
+            row[s] = row_at(base, r, at);
+            next[s] = row_at(base, r, i + ahead < part ? at + ahead : at);
+        }
+        for (size_t at = 0; at < r->row_bytes; at += LINE)
+            for (size_t s = 0; s < streams; s++) {
+                if (ahead) __builtin_prefetch(next[s] + at, 0, 3);
+                sum += word_at(row[s] + (at < last_word ? at : last_word));
+            }
+        for (size_t s = 0; s < streams; s++) sum += word_at(row[s] + last_word); /* its last line */
+    }
+    return sum;
+}
+
+static uint64_t read_block(const uint8_t *base, const reading *r, size_t from, size_t to, way w) {
+    size_t streams = (size_t)1 << w.streams_log2, rest = to - (to - from) % streams;
+    size_t ahead = (size_t)w.ahead;
+    uint64_t sum = read_rows(base, r, rest, to, 1, 0);
+    if (streams == 1)
+        return sum + (ahead ? read_rows(base, r, from, rest, 1, ahead)
+                            : read_rows(base, r, from, rest, 1, 0));
+    if (streams == 2)
+        return sum + (ahead ? read_rows(base, r, from, rest, 2, ahead)
+                            : read_rows(base, r, from, rest, 2, 0));
+    return sum + (ahead ? read_rows(base, r, from, rest, 4, ahead)
+                        : read_rows(base, r, from, rest, 4, 0));
+}
+
+typedef struct piece {
+    bandwidth *b;
+    const reading *r;
+    way way;
+    int64_t n_blocks;
+} piece;
+
+static void read_piece(void *arg, int ith, int nth) {
+    piece *p = arg;
+    const reading *r = p->r;
+    size_t n_blocks = (r->n_rows + r->block - 1) / r->block;
     uint64_t sum = 0;
     (void)ith;
     (void)nth;
-    if (!job->gather) {
-        for (;;) {
-            int64_t at = pool_take(b->pool, STREAM_CHUNK);
-            if (at >= (int64_t)BANDWIDTH_BYTES) break;
-            sum += b->kernels.stream_read(job->memory + at, STREAM_CHUNK);
-        }
-    } else {
-        for (;;) {
-            int64_t at = pool_take(b->pool, GATHER_CHUNK);
-            if (at >= (int64_t)b->n_rows) break;
-            for (int64_t i = at; i < at + GATHER_CHUNK && i < (int64_t)b->n_rows; i++)
-                sum += b->kernels.stream_read(job->memory + (size_t)b->rows[i] * b->row_bytes,
-                                              b->row_bytes);
-        }
+    for (;;) {
+        int64_t i = pool_take(p->b->pool, 1);
+        if (i >= p->n_blocks) break;
+        size_t from = (r->at + (size_t)i) % n_blocks * r->block;
+        size_t to = from + r->block < r->n_rows ? from + r->block : r->n_rows;
+        sum += read_block(p->b->memory[p->way.pages], r, from, to, p->way);
     }
-    atomic_fetch_add(&b->sink, sum);
+    atomic_fetch_add(&p->b->sink, sum);
 }
 
-/* The best rate of `bytes` over kinds of memory and thread counts, in GB/s. */
-static double best_rate(bandwidth *b, bool gather, double bytes) {
-    double best = 0;
+/* Bytes per second over about PIECE_SECONDS. */
+static double time_piece(bandwidth *b, reading *r, way w) {
+    size_t n_blocks = (r->n_rows + r->block - 1) / r->block;
+    double rate = r->rate > 0 ? r->rate : FIRST_RATE * w.threads;
+    double blocks = ceil(rate * PIECE_SECONDS / (double)(r->block * r->row_bytes));
+    piece p = {b, r, w, (int64_t)fmax(blocks, w.threads)};
+    double start = clock_seconds();
+    pool_run(b->pool, w.threads, read_piece, &p);
+    double seconds = clock_seconds() - start;
+    /* The last block of all may be a short one. */
+    size_t short_rows = n_blocks * r->block - r->n_rows;
+    size_t wraps = (r->at + (size_t)p.n_blocks) / n_blocks;
+    double rows = (double)p.n_blocks * (double)r->block - (double)(wraps * short_rows);
+    r->at = (r->at + (size_t)p.n_blocks) % n_blocks;
+    return rows * (double)r->row_bytes / seconds;
+}
+
+/* ---- the best way ---------------------------------------------------------------------------- */
+
+/* The k-th way that differs from `w` in one thing; false when there is none. */
+static bool neighbour(const bandwidth *b, way w, int k, way *out) {
     int most = pool_size(b->pool);
-    for (int kind = 0; kind < KIND_COUNT; kind++) {
-        read_job job = {.b = b, .memory = b->memory[kind], .gather = gather};
-        for (int nth = 1;; nth = nth * 2 < most ? nth * 2 : most) {
-            double start = clock_seconds();
-            pool_run(b->pool, nth, read_all, &job);
-            double rate = bytes / (clock_seconds() - start) / 1e9;
-            if (rate > best) best = rate;
-            if (nth == most) break;
-        }
+    *out = w;
+    switch (k) {
+    case 0:
+        out->streams_log2++;
+        break;
+    case 1:
+        out->streams_log2--;
+        break;
+    case 2:
+        out->ahead++;
+        break;
+    case 3:
+        out->ahead--;
+        break;
+    case 4:
+        out->pages = !w.pages;
+        break;
+    case 5:
+        out->threads = w.threads * 2 < most ? w.threads * 2 : most;
+        break;
+    case 6:
+        out->threads = (w.threads + 1) / 2;
+        break;
+    default: /* any number of rows ahead, or none */
+        out->ahead = w.ahead ? 0 : 2;
     }
-    return best;
+    return out->streams_log2 >= 0 && out->streams_log2 <= STREAMS_LOG2 && out->ahead >= 0 &&
+           out->ahead <= MAX_AHEAD && memcmp(out, &w, sizeof w) != 0;
+}
+
+typedef struct tried_way {
+    way way;
+    double rate;
+} tried_way;
+
+static int compare_ways(const void *a, const void *b) {
+    double x = ((const tried_way *)a)->rate, y = ((const tried_way *)b)->rate;
+    return (x < y) - (x > y);
+}
+
+/* All ways with all threads, those that did best again, so that a moment's disturbance does not
+ * decide; then fewer threads. */
+static void find_best(bandwidth *b, reading *r) {
+    enum { FINALISTS = 6, ROUNDS = 2 };
+    tried_way tried[PAGES_COUNT * (STREAMS_LOG2 + 1) * (MAX_AHEAD + 1)];
+    int n = 0, most = pool_size(b->pool);
+    for (int pages = 0; pages < PAGES_COUNT; pages++)
+        for (int streams = 0; streams <= STREAMS_LOG2; streams++)
+            for (int ahead = 0; ahead <= MAX_AHEAD; ahead++, n++) {
+                tried[n].way = (way){pages, streams, ahead, most};
+                tried[n].rate = time_piece(b, r, tried[n].way);
+                r->rate = tried[n].rate;
+            }
+    qsort(tried, (size_t)n, sizeof *tried, compare_ways);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < FINALISTS; i++) {
+            if (round == 0) tried[i].rate = 0;
+            tried[i].rate += time_piece(b, r, tried[i].way) / ROUNDS;
+        }
+    qsort(tried, FINALISTS, sizeof *tried, compare_ways);
+    r->best = tried[0].way;
+    r->rate = tried[0].rate;
+    for (int threads = most / 2; threads >= 1; threads /= 2) {
+        way w = r->best;
+        w.threads = threads;
+        double rate = (time_piece(b, r, w) + time_piece(b, r, w)) / 2;
+        if (rate < r->rate * BETTER) continue;
+        r->rate = rate;
+        r->best = w;
+    }
+    r->found = true;
+}
+
+static double sample(bandwidth *b, reading *r) {
+    if (!r->found) find_best(b, r);
+    double sum = 0, others[TRIED];
+    way tried[TRIED];
+    for (int i = 0; i < PIECES; i++) {
+        sum += time_piece(b, r, r->best);
+        if (i >= TRIED) continue;
+        while (!neighbour(b, r->best, r->turn++ % NEIGHBOURS, &tried[i])) continue;
+        others[i] = time_piece(b, r, tried[i]);
+    }
+    r->rate = sum / PIECES;
+    for (int i = 0; i < TRIED; i++) {
+        if (others[i] < r->rate * BETTER) continue;
+        double again = 0, old = time_piece(b, r, r->best);
+        for (int k = 0; k < PIECES; k++) again += time_piece(b, r, tried[i]) / PIECES;
+        if (again < fmax(old, r->rate) * BETTER) continue;
+        r->best = tried[i];
+        r->rate = again;
+        break;
+    }
+    return r->rate / 1e9;
 }
 
 double bandwidth_read(bandwidth *b) {
-    return best_rate(b, false, (double)BANDWIDTH_BYTES);
+    return sample(b, &b->stream);
 }
 
-double bandwidth_gather(bandwidth *b, size_t row_bytes, double density) {
-    size_t padded = (row_bytes + MEM_CACHE_LINE - 1) / MEM_CACHE_LINE * MEM_CACHE_LINE;
-    if (padded != b->row_bytes || density != b->density) {
-        rng r;
-        rng_seed(&r, 1);
-        b->row_bytes = padded;
-        b->density = density;
-        b->n_rows = 0;
-        for (uint32_t i = 0; i < BANDWIDTH_BYTES / padded && b->n_rows < b->rows_capacity; i++)
-            if (rng_uniform(&r) < density) b->rows[b->n_rows++] = i;
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* share = min(1, c freq) with c such that the mean is `density`. */
+static void set_shares(bandwidth *b, double density) {
+    double low = 0, high = 1e9; /* c */
+    for (int step = 0; step < 100; step++) {
+        double c = step < 60 ? sqrt(fmax(low, 1e-9) * high) : (low + high) / 2, sum = 0;
+        for (int64_t i = 0; i < b->n_share; i++) sum += fmin(1, c * (double)b->freq[i]);
+        if (sum < density * (double)b->n_share)
+            low = c;
+        else
+            high = c;
     }
-    return best_rate(b, true, (double)b->n_rows * (double)b->row_bytes);
+    for (int64_t i = 0; i < b->n_share; i++)
+        b->share[i] = (float)fmin(1, high * (double)b->freq[i]);
 }
+
+/* A list of all rows, in passes as over a layer's matrix: pass k takes each row with its share, and
+ * the hot end moves on from pass to pass. A row is taken when its shares so far reach a whole
+ * number, so that it comes again late. */
+static void list_rows(bandwidth *b, double density) {
+    const double golden = 0.6180339887498949;
+    size_t n_all = b->n_bytes / b->row_bytes;
+    float *sum = mem_alloc(n_all * sizeof *sum);
+    reading *r = &b->gather;
+    rng random;
+    rng_seed(&random, 1);
+    r->n_rows = 0;
+    if (!sum) return;
+    for (size_t i = 0; i < n_all; i++) sum[i] = (float)rng_uniform(&random);
+    set_shares(b, density);
+    const size_t max_passes = 1000;
+    for (size_t pass = 0; pass < max_passes && r->n_rows < n_all; pass++) {
+        double shift = golden * (double)pass;
+        size_t j = (size_t)((shift - floor(shift)) * (double)b->n_share);
+        for (size_t i = 0; i < n_all && r->n_rows < n_all; i++) {
+            if (j >= (size_t)b->n_share) j = 0;
+            sum[i] += b->share[j++];
+            if (sum[i] < 1) continue;
+            sum[i] -= 1;
+            b->rows[r->n_rows++] = (uint32_t)i;
+        }
+    }
+    mem_free(sum);
+    r->block = ROWS_BLOCK;
+    r->at = 0;
+    b->density = density;
+}
+
+double bandwidth_gather(bandwidth *b, double density) {
+    if (!(fabs(density - b->density) <= SAME_DENSITY * b->density)) list_rows(b, density);
+    return b->gather.n_rows > 0 ? sample(b, &b->gather) : 0;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void touch(void *arg, int ith, int nth) {
     bandwidth *b = arg;
     (void)ith;
     (void)nth;
     for (;;) {
-        int64_t at = pool_take(b->pool, STREAM_CHUNK);
-        if (at >= (int64_t)BANDWIDTH_BYTES) break;
-        for (int kind = 0; kind < KIND_COUNT; kind++)
-            memset(b->memory[kind] + at, (int)(at >> 20) + 1, STREAM_CHUNK);
+        size_t at = (size_t)pool_take(b->pool, BLOCK);
+        if (at >= b->n_bytes) break;
+        for (int pages = 0; pages < PAGES_COUNT; pages++)
+            memset(b->memory[pages] + at, (int)(at / BLOCK) + 1, BLOCK);
     }
 }
 
-/* A file that exists in the page cache only: mapped in small pages as a model's file is. */
-static pi_status map_file(bandwidth *b, pi_error *err) {
-    b->mapped_file = memfd_create("bandwidth", MFD_CLOEXEC);
-    if (b->mapped_file < 0 || ftruncate(b->mapped_file, (off_t)BANDWIDTH_BYTES) != 0)
-        return error_set_errno(err, errno, "cannot make a file in memory: bandwidth test");
-    void *p = mmap(NULL, BANDWIDTH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, b->mapped_file, 0);
-    if (p == MAP_FAILED) return error_nomem(err, BANDWIDTH_BYTES, "bandwidth test");
-    b->memory[KIND_MAPPED] = p;
+size_t bandwidth_wanted(void) {
+    size_t four = 4 * cpu_last_cache(), least = 256 * MIB;
+    return (four > least ? four : least) / (PAGES_COUNT * BLOCK) * (PAGES_COUNT * BLOCK);
+}
+
+static void unmap(bandwidth *b) {
+    for (int pages = 0; pages < PAGES_COUNT; pages++) {
+        mem_unmap(b->memory[pages], b->n_bytes);
+        b->memory[pages] = NULL;
+    }
+}
+
+/* Less, and less again, where the address space is short. */
+static bool map(bandwidth *b, size_t most) {
+    for (size_t n = most / PAGES_COUNT; n * PAGES_COUNT >= BANDWIDTH_LEAST; n /= 2) {
+        b->n_bytes = n / BLOCK * BLOCK;
+        for (int pages = 0; pages < PAGES_COUNT; pages++) b->memory[pages] = mem_map(b->n_bytes);
+        if (b->memory[PAGES_HUGE] && b->memory[PAGES_SMALL]) {
+            (void)madvise(b->memory[PAGES_SMALL], b->n_bytes, MADV_NOHUGEPAGE);
+            return true;
+        }
+        unmap(b);
+    }
+    return false;
+}
+
+static pi_status take_memory(bandwidth *b, const bandwidth_options *o, pi_error *err) {
+    uint64_t room = memory_room(), most = bandwidth_wanted();
+    room = room > o->keep_bytes ? (room - o->keep_bytes) / ROOM_PART : 0;
+    if (room < most) most = room;
+    bool ok = map(b, (size_t)most);
+    b->capacity = b->n_bytes / b->row_bytes;
+    b->n_share = o->freq ? o->n_freq : 1;
+    b->rows = ok ? mem_alloc(b->capacity * sizeof *b->rows) : NULL;
+    b->share = mem_alloc((size_t)b->n_share * sizeof *b->share);
+    b->freq = mem_alloc((size_t)b->n_share * sizeof *b->freq);
+    if (!ok || !b->rows || !b->share || !b->freq)
+        return error_nomem(err, BANDWIDTH_LEAST, "bandwidth test");
+    double sum = 0;
+    for (int64_t i = 0; i < b->n_share && o->freq; i++) sum += (double)o->freq[i];
+    for (int64_t i = 0; i < b->n_share; i++) b->freq[i] = sum > 0 ? o->freq[i] : 1;
     return PI_OK;
 }
 
-pi_status bandwidth_create(int n_threads, cpu_tier tier, bandwidth **out, pi_error *err) {
+pi_status bandwidth_create(const bandwidth_options *options, bandwidth **out, pi_error *err) {
     *out = NULL;
     bandwidth *b = mem_calloc(1, sizeof *b);
     if (!b) return error_nomem(err, sizeof *b, "bandwidth test");
-    b->mapped_file = -1;
-    b->rows_capacity = BANDWIDTH_BYTES / MEM_CACHE_LINE / 4; /* rows of 256 bytes and more */
-    b->rows = mem_alloc(b->rows_capacity * sizeof *b->rows);
-    b->memory[KIND_HUGE] = mem_map(BANDWIDTH_BYTES);
-    pi_status status = PI_OK;
-    if (!cpu_kernels_get(tier, &b->kernels))
-        status = error_set(err, PI_ERR_UNSUPPORTED, "no such instructions: kernels %s",
-                           cpu_tier_name(tier));
-    else if (!b->rows || !b->memory[KIND_HUGE])
-        status = error_nomem(err, BANDWIDTH_BYTES, "bandwidth test");
-    if (status == PI_OK) status = map_file(b, err);
-    if (status == PI_OK) status = pool_create(n_threads, &b->pool, err);
+    b->row_bytes = options->row_bytes < LINE ? LINE : options->row_bytes;
+    if (b->row_bytes > BLOCK) b->row_bytes = BLOCK;
+    pi_status status = take_memory(b, options, err);
+    if (status == PI_OK) status = pool_create(options->n_threads, &b->pool, err);
     if (status != PI_OK) {
         bandwidth_free(b);
         return status;
     }
-    pool_run(b->pool, n_threads, touch, b);
+    pool_run(b->pool, options->n_threads, touch, b);
+    b->stream = (reading){.row_bytes = UNIT, .n_rows = b->n_bytes / UNIT, .block = UNITS_BLOCK};
+    b->gather = (reading){.rows = b->rows, .row_bytes = b->row_bytes, .block = ROWS_BLOCK};
     *out = b;
     return PI_OK;
 }
@@ -146,9 +399,13 @@ pi_status bandwidth_create(int n_threads, cpu_tier tier, bandwidth **out, pi_err
 void bandwidth_free(bandwidth *b) {
     if (!b) return;
     pool_destroy(b->pool);
-    mem_unmap(b->memory[KIND_HUGE], BANDWIDTH_BYTES);
-    if (b->memory[KIND_MAPPED]) munmap(b->memory[KIND_MAPPED], BANDWIDTH_BYTES);
-    if (b->mapped_file >= 0) close(b->mapped_file);
+    unmap(b);
     mem_free(b->rows);
+    mem_free(b->share);
+    mem_free(b->freq);
     mem_free(b);
+}
+
+size_t bandwidth_bytes(const bandwidth *b) {
+    return PAGES_COUNT * b->n_bytes;
 }

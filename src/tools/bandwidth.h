@@ -1,27 +1,47 @@
-/* bandwidth.h: what this machine's memory can deliver, for comparison with what kernels reach.
+/* bandwidth.h: what this machine's memory can deliver, as the yardstick for what kernels reach.
  *
- * Two kinds of memory (huge pages, and small pages of a mapped file in the page cache), each of
- * BANDWIDTH_BYTES, read by 1, 2, 4, ... t threads. Samples are meant to be taken between the runs
- * that they are compared with, since machines are shared and drift. */
+ * Plain loops that use one word of every cache line: 1, 2 or 4 streams per thread, software
+ * prefetch of 0 to 4 rows ahead, huge or small pages, 1, 2, 4, ... t threads. The best way is
+ * looked for once and measured again with every sample, beside ways next to it that take its place
+ * when they are faster. A sample takes some 30 ms; samples are meant to be taken between the runs
+ * that they are compared with, since machines are shared and drift.
+ *
+ * The memory is its own and anonymous: nothing of the model is read, and no more is taken than a
+ * quarter of what memory and limits leave beside it. A byte comes again only after all others, so
+ * that little is read from cache. */
 #ifndef TOOLS_BANDWIDTH_H
 #define TOOLS_BANDWIDTH_H
 
-#include "cpu.h"
-#include "pool.h"
+#include <stddef.h>
+#include <stdint.h>
 
-/* Far beyond any last-level cache; TLBs behave as they do under a model of this size. */
-#define BANDWIDTH_BYTES ((size_t)1 << 30)
+#include "error.h"
 
 typedef struct bandwidth bandwidth;
 
-/* Allocates and touches both kinds of memory. PI_ERR_NOMEM. */
-pi_status bandwidth_create(int n_threads, cpu_tier tier, bandwidth **out, pi_error *err);
-void bandwidth_free(bandwidth *b); /* NULL is fine */
+typedef struct bandwidth_options {
+    int n_threads;
+    size_t row_bytes; /* of a neuron, at least 1 */
+    /* How often neurons fire, in the order of their rows: rows at a density are taken in
+     * proportion, as a sparse layer takes them. NULL: all alike. Copied. */
+    const float *freq; /* [n_freq] */
+    int64_t n_freq;
+    size_t keep_bytes; /* of page cache that is to stay: the model's */
+} bandwidth_options;
 
-/* GB/s of one pass of streaming: the best over kinds of memory and numbers of threads. */
+/* Memory that is wanted: four times the last-level cache, at least 256 MiB. */
+size_t bandwidth_wanted(void);
+/* Takes and touches at most that; less when memory or limits leave little. PI_ERR_NOMEM: not even
+ * BANDWIDTH_LEAST are left. */
+pi_status bandwidth_create(const bandwidth_options *options, bandwidth **out, pi_error *err);
+void bandwidth_free(bandwidth *b);          /* NULL is fine */
+size_t bandwidth_bytes(const bandwidth *b); /* of memory that it took */
+
+enum { BANDWIDTH_LEAST = 8 << 20 }; /* bytes */
+
+/* GB/s of a sample of reading in order. */
 double bandwidth_read(bandwidth *b);
-/* The same for rows of row_bytes (rounded up to cache lines), each chosen with probability
- * `density`, read in ascending order. Counts the bytes of the chosen rows. */
-double bandwidth_gather(bandwidth *b, size_t row_bytes, double density);
+/* GB/s of a sample of reading single rows, in ascending order, of which `density` are taken. */
+double bandwidth_gather(bandwidth *b, double density);
 
 #endif

@@ -1,44 +1,55 @@
 /* bench.c: prompt and generation speed, bytes touched, and how close that is to what memory can
  * deliver. Written against the public interface, so that it measures what users get.
  *
- * Order of work per test: a warm-up, then repetitions; after each repetition a sample of bandwidth,
- * so that both see the same machine. Speeds and bandwidths are medians. */
+ * Order of work per test: a warm-up, then repetitions. Generation is cut into slices of half a
+ * second; before and after every slice memory is sampled, outside of what is timed, so that both
+ * see the same machine. What is reported is the median repetition with the samples around it. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bandwidth.h"
 #include "clock.h"
 #include "cpu_features.h"
+#include "cpu_topology.h"
 #include "file.h"
+#include "gguf.h"
+#include "inspect_neurons.h"
 #include "mem.h"
-#include "option_types.h"
 #include "powerinfer_tools.h"
 #include "quant.h"
 #include "rng.h"
 
-enum {
-    MAX_REPETITIONS = 1000,
-    WARM_UP_TOKENS = 8,
-    MAX_SAMPLES = 4096 /* of bandwidth; more are not kept */
-};
+enum { MAX_REPETITIONS = 1000, WARM_UP_TOKENS = 8 };
+
+static const double SLICE_SECONDS = 0.5;
 
 typedef struct bench {
     const pi_bench_options *o;
     const pi_model *model;
     pi_context *context;
     pi_session *session;
-    bandwidth *memory;
+    bandwidth *memory; /* NULL: there is none for it */
     pi_model_info info;
     pi_bench_report *report;
     int32_t *tokens; /* [n_tokens] random ids */
     int32_t n_tokens;
-    double read[MAX_SAMPLES], gather[MAX_SAMPLES]; /* GB/s */
-    int n_read, n_gather;
-    bool gathers;     /* a test read rows that lie apart: the samples of `gather` are theirs */
-    size_t row_bytes; /* of a neuron's row */
+    float *freq;    /* [n_ff] relatively, how often a layer's neurons fire; NULL: unknown */
+    double density; /* share that fires; 1: unknown */
     int n_tests, tests_done;
 } bench;
+
+/* GB/s. */
+typedef struct rates {
+    double read, gather;
+} rates;
+
+typedef struct repetition {
+    double tps;
+    rates memory;
+} repetition;
 
 typedef struct bench_test {
     bool generate; /* one token at a time */
@@ -50,7 +61,8 @@ pi_bench_options pi_bench_default_options(void) {
     return (pi_bench_options){.context = pi_context_default_options(),
                               .prompts = {512},
                               .n_prompts = 1,
-                              .n_gen = 128,
+                              .gens = {128},
+                              .n_gens = 1,
                               .depths = {0},
                               .n_depths = 1,
                               .repetitions = 5};
@@ -61,11 +73,8 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts `v`. */
-static double median(double *v, int n) {
-    if (n == 0) return 0;
-    qsort(v, (size_t)n, sizeof *v, compare_doubles);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+static int compare_repetitions(const void *a, const void *b) {
+    return compare_doubles(&((const repetition *)a)->tps, &((const repetition *)b)->tps);
 }
 
 static pi_status feed(bench *b, const int32_t *tokens, int32_t n, pi_logits_wanted logits,
@@ -74,20 +83,29 @@ static pi_status feed(bench *b, const int32_t *tokens, int32_t n, pi_logits_want
     return pi_forward(b->context, &in, 1, err);
 }
 
-/* Feeds the test's tokens behind its depth and forgets them again. Returns the seconds taken. */
-static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seconds,
-                          pi_error *err) {
+/* Feeds tokens [*at, n) of the test behind its depth, of generation as many as `most` seconds take,
+ * and moves *at on. */
+static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most, int32_t *at,
+                           double *seconds, pi_error *err) {
     pi_status status = PI_OK;
     double start = clock_seconds();
-    if (t->generate) {
-        for (int32_t i = 0; i < n && status == PI_OK; i++)
-            status = feed(b, b->tokens + i, 1, PI_LOGITS_LAST, err);
-    } else {
+    if (!t->generate) {
         status = feed(b, b->tokens, n, PI_LOGITS_LAST, err);
+        *at = n;
     }
-    *seconds = clock_seconds() - start;
-    if (status != PI_OK) return status;
-    return pi_session_rewind(b->session, t->depth, err);
+    do {
+        if (*at < n) status = feed(b, b->tokens + (*at)++, 1, PI_LOGITS_LAST, err);
+        *seconds = clock_seconds() - start;
+    } while (*at < n && *seconds < most && status == PI_OK);
+    return status;
+}
+
+/* All at once, and forgets it again. Returns the seconds taken. */
+static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seconds,
+                          pi_error *err) {
+    int32_t at = 0;
+    pi_status status = run_slice(b, t, n, INFINITY, &at, seconds, err);
+    return status == PI_OK ? pi_session_rewind(b->session, t->depth, err) : status;
 }
 
 static pi_status report_progress(bench *b, double part, pi_error *err) {
@@ -108,16 +126,6 @@ static double gather_density(const pi_counters *n) {
     return (double)n->gathered_bytes / (double)(n->ffn_total_bytes - whole);
 }
 
-/* Rows at the density of a test that gathers count rather than those of one that streams. */
-static void sample_bandwidth(bench *b, const pi_counters *done) {
-    bool gathers = done->gathered_bytes > 0;
-    if (b->n_read < MAX_SAMPLES) b->read[b->n_read++] = bandwidth_read(b->memory);
-    if (gathers && !b->gathers) b->n_gather = 0;
-    b->gathers = b->gathers || gathers;
-    if (gathers == b->gathers && b->n_gather < MAX_SAMPLES)
-        b->gather[b->n_gather++] = bandwidth_gather(b->memory, b->row_bytes, gather_density(done));
-}
-
 static pi_counters difference(const pi_counters *a, const pi_counters *b) {
     return (pi_counters){.tokens = b->tokens - a->tokens,
                          .weight_bytes = b->weight_bytes - a->weight_bytes,
@@ -127,7 +135,78 @@ static pi_counters difference(const pi_counters *a, const pi_counters *b) {
                          .kv_bytes = b->kv_bytes - a->kv_bytes};
 }
 
-/* Repeats one test and fills in what does not depend on bandwidth. */
+/* Without rows that lie apart, the rate of gathering is not needed. */
+static rates sample_memory(bench *b, const pi_counters *done) {
+    rates r = {0};
+    if (!b->memory) return r;
+    r.read = bandwidth_read(b->memory);
+    if (done->gathered_bytes > 0) r.gather = bandwidth_gather(b->memory, gather_density(done));
+    return r;
+}
+
+/* `before`: as sampled last; sampled anew, with `sampled`, after every slice. */
+static pi_status run_repetition(bench *b, const bench_test *t, bool sampled, rates *before,
+                                repetition *out, pi_error *err) {
+    double total = 0, streamed = 0, gathered = 0; /* seconds, bytes */
+    double stream_time = 0, gather_time = 0;      /* that memory takes for these, times 1e9 */
+    *out = (repetition){.memory = *before};
+    for (int32_t at = 0; at < t->n;) {
+        pi_counters c0, c1;
+        double seconds;
+        pi_context_get_counters(b->context, &c0);
+        pi_status status = run_slice(b, t, t->n, sampled ? SLICE_SECONDS : INFINITY, &at, &seconds,
+                                     err);
+        if (status != PI_OK) return status;
+        pi_context_get_counters(b->context, &c1);
+        pi_counters done = difference(&c0, &c1);
+        rates after = sampled ? sample_memory(b, &done) : *before;
+        double apart = (double)done.gathered_bytes;
+        double in_order = (double)(done.weight_bytes + done.kv_bytes) - apart;
+        total += seconds;
+        streamed += in_order;
+        gathered += apart;
+        stream_time += in_order / ((before->read + after.read) / 2);
+        if (apart > 0) gather_time += apart / ((before->gather + after.gather) / 2);
+        *before = after;
+    }
+    out->tps = t->n / total;
+    if (before->read > 0 && streamed > 0) out->memory.read = streamed / stream_time;
+    if (before->gather > 0 && gathered > 0) out->memory.gather = gathered / gather_time;
+    return pi_session_rewind(b->session, t->depth, err);
+}
+
+static double deviation(const repetition *v, int n) {
+    double mean = 0, sum = 0;
+    for (int i = 0; i < n; i++) mean += v[i].tps / n;
+    for (int i = 0; i < n; i++) sum += (v[i].tps - mean) * (v[i].tps - mean);
+    return n > 1 ? sqrt(sum / (n - 1)) : 0;
+}
+
+/* Median and range, and what follows from the median; sorts the repetitions. */
+static void fill_result(const bench *b, repetition *v, const pi_counters *n, pi_bench_result *r) {
+    int count = b->o->repetitions;
+    qsort(v, (size_t)count, sizeof *v, compare_repetitions);
+    const repetition *low = &v[(count - 1) / 2], *high = &v[count / 2];
+    r->tps = (low->tps + high->tps) / 2;
+    r->tps_min = v[0].tps;
+    r->tps_max = v[count - 1].tps;
+    r->tps_stddev = deviation(v, count);
+    r->read_gbps = (low->memory.read + high->memory.read) / 2;
+    r->gather_gbps = (low->memory.gather + high->memory.gather) / 2;
+    r->bytes_per_token = (double)(n->weight_bytes + n->kv_bytes) / (double)n->tokens;
+    r->gathered_per_token = (double)n->gathered_bytes / (double)n->tokens;
+    r->gbps = r->bytes_per_token * r->tps / 1e9;
+    r->ffn_density = ffn_density(n);
+    /* What a GPU reads does not come from the memory that was measured. */
+    if (strcmp(r->device, "cpu") != 0 || !(r->read_gbps > 0)) return;
+    /* Seconds per token that memory allows: rows that lie apart come at their own rate. */
+    double floor = (r->bytes_per_token - r->gathered_per_token) / 1e9 / r->read_gbps;
+    if (r->gathered_per_token > 0) floor += r->gathered_per_token / 1e9 / r->gather_gbps;
+    r->bandwidth_share = r->gbps / r->read_gbps;
+    r->floor_share = floor * r->tps;
+}
+
+/* A warm-up, then the repetitions of one test. */
 static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_bench_result *r = &b->report->results[b->report->n_results];
     pi_placement placement;
@@ -135,36 +214,36 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     *r = (pi_bench_result){
         .depth = t->depth, .mode = pi_context_mode(b->context), .device = placement.device};
     snprintf(r->test, sizeof r->test, "%s%d", t->generate ? "tg" : "pp", t->n);
+    pi_counters before, after;
     double seconds;
+    const struct timespec delay = {.tv_sec = b->o->delay_seconds};
+    (void)nanosleep(&delay, NULL);
     int32_t warm_up = t->generate && t->n > WARM_UP_TOKENS ? WARM_UP_TOKENS : t->n;
+    pi_context_get_counters(b->context, &before);
     pi_status status = run_once(b, t, warm_up, &seconds, err);
     if (status != PI_OK) return status;
+    pi_context_get_counters(b->context, &after);
+    pi_counters n = difference(&before, &after);
 
-    double *tps = mem_calloc((size_t)b->o->repetitions, sizeof *tps);
-    if (!tps) return error_nomem(err, sizeof *tps, "bench");
-    pi_counters before, after;
+    /* Samples would push out of the cache what fits into it, and mean nothing then. */
+    bool sampled = b->memory && !b->report->in_cache && strcmp(r->device, "cpu") == 0;
+    repetition *v = mem_calloc((size_t)b->o->repetitions, sizeof *v);
+    if (!v) return error_nomem(err, sizeof *v, "bench");
+    rates memory = sample_memory(b, &n);
+    if (b->report->in_cache) status = run_once(b, t, warm_up, &seconds, err);
     pi_context_get_counters(b->context, &before);
     for (int i = 0; i < b->o->repetitions && status == PI_OK; i++) {
-        status = run_once(b, t, t->n, &seconds, err);
-        tps[i] = t->n / seconds;
-        pi_context_get_counters(b->context, &after);
-        pi_counters done = difference(&before, &after);
-        if (status == PI_OK) sample_bandwidth(b, &done);
+        status = run_repetition(b, t, sampled, &memory, &v[i], err);
         if (status == PI_OK) status = report_progress(b, (i + 1.0) / b->o->repetitions, err);
     }
     if (status == PI_OK) {
-        pi_counters n = difference(&before, &after);
-        r->tps = median(tps, b->o->repetitions);
-        r->tps_min = tps[0];
-        r->tps_max = tps[b->o->repetitions - 1];
-        r->bytes_per_token = (double)(n.weight_bytes + n.kv_bytes) / (double)n.tokens;
-        r->gathered_per_token = (double)n.gathered_bytes / (double)n.tokens;
-        r->gbps = r->bytes_per_token * r->tps / 1e9;
-        r->ffn_density = ffn_density(&n);
+        pi_context_get_counters(b->context, &after);
+        n = difference(&before, &after);
+        fill_result(b, v, &n, r);
         b->report->n_results++;
         b->tests_done++;
     }
-    mem_free(tps);
+    mem_free(v);
     return status;
 }
 
@@ -176,8 +255,8 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
         bench_test t = {.n = b->o->prompts[i], .depth = depth};
         status = run_test(b, &t, err);
     }
-    if (status == PI_OK && b->o->n_gen > 0) {
-        bench_test t = {.generate = true, .n = b->o->n_gen, .depth = depth};
+    for (int i = 0; i < b->o->n_gens && status == PI_OK; i++) {
+        bench_test t = {.generate = true, .n = b->o->gens[i], .depth = depth};
         status = run_test(b, &t, err);
     }
     return status;
@@ -202,40 +281,45 @@ static pi_status trace_passes(bench *b, pi_error *err) {
     return status;
 }
 
+/* Of one of the rates over all results that have it; sorts nothing but a copy. */
+static double median_rate(const pi_bench_report *r, bool gather) {
+    double v[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
+    int n = 0;
+    for (int i = 0; i < r->n_results; i++) {
+        double rate = gather ? r->results[i].gather_gbps : r->results[i].read_gbps;
+        if (rate > 0) v[n++] = rate;
+    }
+    if (n == 0) return 0;
+    qsort(v, (size_t)n, sizeof *v, compare_doubles);
+    return (v[(n - 1) / 2] + v[n / 2]) / 2;
+}
+
 static void finish_report(bench *b) {
     pi_bench_report *r = b->report;
     r->threads = pi_context_threads(b->context);
     snprintf(r->cpu, sizeof r->cpu, "%s", cpu_model_name());
-    r->read_gbps = median(b->read, b->n_read);
-    r->gather_gbps = median(b->gather, b->n_gather);
-    for (int i = 0; i < r->n_results; i++) {
-        pi_bench_result *p = &r->results[i];
-        /* What a GPU reads does not come from the memory that was measured. */
-        if (strcmp(p->device, "cpu") != 0) continue;
-        if (!(r->read_gbps > 0 && r->gather_gbps > 0)) continue;
-        /* Seconds per token that memory allows: rows that lie apart come at their own rate. */
-        double streamed = p->bytes_per_token - p->gathered_per_token;
-        double floor = streamed / 1e9 / r->read_gbps + p->gathered_per_token / 1e9 / r->gather_gbps;
-        p->bandwidth_share = p->gbps / r->read_gbps;
-        p->floor_share = floor * p->tps;
-    }
+    r->read_gbps = median_rate(r, false);
+    r->gather_gbps = median_rate(r, true);
+    if (r->gather_gbps > 0 || !b->memory) return;
+    r->gather_gbps = bandwidth_gather(b->memory, b->density); /* no test took single rows */
 }
 
 static pi_status check_options(const pi_bench_options *o, pi_error *err) {
     bool ok = o->n_prompts >= 0 && o->n_prompts <= PI_BENCH_MAX_LIST && o->n_depths >= 1 &&
-              o->n_depths <= PI_BENCH_MAX_LIST && o->n_gen >= 0 && o->repetitions >= 1 &&
+              o->n_depths <= PI_BENCH_MAX_LIST && o->n_gens >= 0 &&
+              o->n_gens <= PI_BENCH_MAX_LIST && o->delay_seconds >= 0 && o->repetitions >= 1 &&
               o->repetitions <= MAX_REPETITIONS;
     for (int i = 0; ok && i < o->n_prompts; i++) ok = o->prompts[i] >= 1;
+    for (int i = 0; ok && i < o->n_gens; i++) ok = o->gens[i] >= 1;
     for (int i = 0; ok && i < o->n_depths; i++) ok = o->depths[i] >= 0;
     if (!ok)
         return error_set(err, PI_ERR_ARG,
-                         "bad measurement: bench: prompts of 1 and more tokens, depths of 0 and "
-                         "more, 1 to %d repetitions are possible",
+                         "bad measurement: bench: prompts and generations of 1 and more tokens, "
+                         "depths of 0 and more, 1 to %d repetitions are possible",
                          MAX_REPETITIONS);
-    if (o->n_prompts == 0 && o->n_gen == 0)
+    if (o->n_prompts == 0 && o->n_gens == 0)
         return error_set(err, PI_ERR_ARG,
-                         "nothing to measure: bench: ask for a prompt or a "
-                         "generation test");
+                         "nothing to measure: bench: ask for a prompt or a generation test");
     return PI_OK;
 }
 
@@ -246,11 +330,56 @@ static int32_t largest(const int32_t *v, int32_t n) {
     return m;
 }
 
+/* From the hot/cold curve of the file, which is the mean over its layers. */
+static pi_status read_freq(bench *b, pi_error *err) {
+    gguf_file *f;
+    inspect_neurons neurons = {0};
+    b->density = 1;
+    if (!b->o->model_path) return PI_OK;
+    pi_status status = gguf_open(b->o->model_path, NULL, &f, err);
+    if (status != PI_OK) return status;
+    status = inspect_neurons_gather(f, b->info.n_layer, &neurons, err);
+    if (status == PI_OK && neurons.mean.density > 0) {
+        const double *curve = neurons.mean.curve;
+        b->freq = mem_alloc((size_t)b->info.n_ff * sizeof *b->freq);
+        if (!b->freq) status = error_nomem(err, (size_t)b->info.n_ff * sizeof *b->freq, "bench");
+        for (int64_t i = 0; b->freq && i < b->info.n_ff; i++) {
+            int64_t k = i * NEURONS_CURVE / b->info.n_ff;
+            b->freq[i] = (float)(curve[k + 1] - curve[k]);
+        }
+        b->density = neurons.mean.density;
+    }
+    inspect_neurons_free(&neurons);
+    gguf_close(f);
+    return status;
+}
+
+/* Without memory for it, speeds are measured all the same. */
+static pi_status open_memory(bench *b, pi_error *err) {
+    pi_bench_report *r = b->report;
+    pi_status status = read_freq(b, err);
+    if (status != PI_OK) return status;
+    bandwidth_options options = {.n_threads = pi_context_threads(b->context),
+                                 .row_bytes = (size_t)b->info.n_embd,
+                                 .freq = b->freq,
+                                 .n_freq = b->info.n_ff,
+                                 .keep_bytes = b->info.weight_bytes};
+    const quant_traits *type = quant_find_name(b->info.type);
+    if (type) (void)quant_row_bytes(type->type, (uint64_t)b->info.n_embd, &options.row_bytes);
+    r->cache_bytes = cpu_last_cache();
+    r->in_cache = b->info.weight_bytes < 2 * r->cache_bytes;
+    r->yardstick_wanted = bandwidth_wanted();
+    status = bandwidth_create(&options, &b->memory, err);
+    if (status == PI_OK) r->yardstick_bytes = bandwidth_bytes(b->memory);
+    return status == PI_ERR_NOMEM ? PI_OK : status;
+}
+
 static pi_status set_up(bench *b, pi_error *err) {
     const pi_bench_options *o = b->o;
     pi_model_get_info(b->model, &b->info);
     int32_t depth = largest(o->depths, o->n_depths), n = largest(o->prompts, o->n_prompts);
-    if (o->n_gen > n) n = o->n_gen;
+    int32_t n_gen = largest(o->gens, o->n_gens);
+    if (n_gen > n) n = n_gen;
     if (depth > INT32_MAX - n)
         return error_set(err, PI_ERR_ARG, "too many tokens: bench: depth %d and %d more", depth, n);
     pi_context_options context = o->context;
@@ -264,13 +393,8 @@ static pi_status set_up(bench *b, pi_error *err) {
     rng_seed(&r, 1);
     for (int32_t i = 0; i < b->n_tokens; i++)
         b->tokens[i] = (int32_t)(rng_u64(&r) % (uint64_t)b->info.n_vocab);
-    const quant_traits *type = quant_find_name(b->info.type);
-    if (!type || !quant_row_bytes(type->type, (uint64_t)b->info.n_embd, &b->row_bytes))
-        b->row_bytes = (size_t)b->info.n_embd;
     status = pi_session_create(b->context, depth + n, &b->session, err);
-    if (status != PI_OK) return status;
-    return bandwidth_create(pi_context_threads(b->context), option_tier(o->context.kernels),
-                            &b->memory, err);
+    return status == PI_OK ? open_memory(b, err) : status;
 }
 
 pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_report *report,
@@ -286,7 +410,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     b->o = o;
     b->model = m;
     b->report = report;
-    b->n_tests = o->n_depths * (o->n_prompts + (o->n_gen > 0));
+    b->n_tests = o->n_depths * (o->n_prompts + o->n_gens);
     status = set_up(b, err);
     for (int i = 0; i < o->n_depths && status == PI_OK; i++)
         status = run_depth(b, o->depths[i], err);
@@ -296,6 +420,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     pi_session_destroy(b->session);
     pi_context_destroy(b->context);
     mem_free(b->tokens);
+    mem_free(b->freq);
     mem_free(b);
     return status;
 }

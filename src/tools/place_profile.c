@@ -142,13 +142,14 @@ static pi_status read_file(const char *path, place_machine *out, pi_error *err) 
 
 static pi_status measure(const pi_place_options *o, place_device *cpu, pi_error *err) {
     bandwidth *b;
-    int n = o->n_threads ? o->n_threads : cpu_count_physical();
-    pi_status status = bandwidth_create(n, CPU_TIER_AUTO, &b, err);
+    bandwidth_options options = {.n_threads = o->n_threads ? o->n_threads : cpu_count_physical(),
+                                 .row_bytes = GATHER_ROW};
+    pi_status status = bandwidth_create(&options, &b, err);
     if (status != PI_OK) return status;
     cpu->stream_gbps = cpu->gather_gbps = 0; /* the best of some: others use this machine too */
     for (int i = 0; i < SAMPLES; i++) {
         cpu->stream_gbps = fmax(cpu->stream_gbps, bandwidth_read(b));
-        cpu->gather_gbps = fmax(cpu->gather_gbps, bandwidth_gather(b, GATHER_ROW, GATHER_DENSITY));
+        cpu->gather_gbps = fmax(cpu->gather_gbps, bandwidth_gather(b, GATHER_DENSITY));
     }
     bandwidth_free(b);
     return PI_OK;

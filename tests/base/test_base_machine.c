@@ -17,6 +17,7 @@
 #include "cpu_features.h"
 #include "cpu_topology.h"
 #include "file.h"
+#include "memory_room.h"
 #include "pool.h"
 
 static char root[PATH_MAX - 512];
@@ -108,22 +109,6 @@ static void test_hybrid_intel(void **state) {
     assert_int_equal(cores_of("3-6"), 1);
 }
 
-static void test_largest_data_cache(void **state) {
-    (void)state;
-    static const char *const types[] = {"Data\n", "Instruction\n", "Unified\n", "Unified\n"};
-    static const char *const sizes[] = {"48K\n", "900000K\n", "2048K\n", "105M\n"};
-    assert_int_equal(cpu_topology_cache(root), 0); /* not described */
-    for (int i = 0; i < 4; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "cache/index%d/type", i);
-        put_cpu(0, name, types[i]);
-        snprintf(name, sizeof name, "cache/index%d/size", i);
-        put_cpu(0, name, sizes[i]);
-        if (i == 2) assert_int_equal(cpu_topology_cache(root), 2048 * 1024);
-    }
-    assert_int_equal(cpu_topology_cache(root), 105 * 1048576);
-}
-
 static void test_hybrid_arm(void **state) {
     (void)state;
     static const char *const capacities[] = {"300\n", "300\n", "760\n", "760\n", "1024\n"};
@@ -184,6 +169,73 @@ static void test_quota(void **state) {
     assert_int_equal(cpu_topology_quota(root, "/a/b"), 1); /* half a processor is one thread */
 }
 
+static void put_cache(int cpu, int index, const char *level, const char *type, const char *size,
+                      const char *sharers) {
+    const char *const files[][2] = {
+        {"level", level}, {"type", type}, {"size", size}, {"shared_cpu_list", sharers}};
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "cache/index%d/%s", index, files[i][0]);
+        put_cpu(cpu, name, files[i][1]);
+    }
+}
+
+static void test_last_cache(void **state) {
+    (void)state;
+    static cpu_set set;
+    for (int i = 0; i < 8; i++) { /* two dies of four cores with a cache each */
+        put_cache(i, 0, "1\n", "Data\n", "48K\n", i < 4 ? "0-3\n" : "4-7\n");
+        put_cache(i, 1, "2\n", "Unified\n", "2M\n", "0\n");
+        put_cache(i, 2, "3\n", "Unified\n", "32768K\n", i < 4 ? "0-3\n" : "4-7\n");
+    }
+    assert_true(cpu_set_parse(&set, "0-7"));
+    assert_int_equal(cpu_topology_cache(root, &set), 64 << 20);
+    set = (cpu_set){0};
+    assert_true(cpu_set_parse(&set, "2-3"));
+    assert_int_equal(cpu_topology_cache(root, &set), 32 << 20);
+    set = (cpu_set){0};
+    assert_true(cpu_set_parse(&set, "9"));
+    assert_int_equal(cpu_topology_cache(root, &set), 0);
+    assert_true(cpu_last_cache() > 0);
+}
+
+static uint64_t group_room(const char *group) {
+    return memory_room_group(root, group);
+}
+
+static void test_memory_room(void **state) {
+    (void)state;
+    char path[PATH_MAX];
+    put("meminfo", "MemTotal:       24682416 kB\nMemFree: 1 kB\nMemAvailable:    1024 kB\n");
+    assert_true(file_join(path, sizeof path, root, "meminfo"));
+    assert_true(memory_room_machine(path) == 1 << 20);
+    assert_true(memory_room_machine("/nowhere") == UINT64_MAX);
+    /* version 2: a limit above the group counts, too */
+    put("memory.max", "max\n");
+    put("memory.current", "5000\n");
+    put("a/memory.max", "10000\n");
+    put("a/memory.current", "7000\n");
+    put("a/memory.stat", "anon 1\nfile 99999\ninactive_file 500\nactive_file 1500\n");
+    put("a/b/memory.max", "max\n");
+    put("a/b/memory.current", "100\n");
+    assert_true(group_room("") == UINT64_MAX);
+    assert_true(group_room("/a") == 5000);
+    assert_true(group_room("/a/b") == 5000);
+    /* version 1 */
+    put("c/memory.limit_in_bytes", "9000\n");
+    put("c/memory.usage_in_bytes", "8000\n");
+    put("c/memory.stat", "inactive_file 1\nactive_file 1\ntotal_inactive_file 1000\n"
+                         "total_active_file 2000\n");
+    put("d/memory.limit_in_bytes", "9223372036854771712\n");
+    put("d/memory.usage_in_bytes", "8000\n");
+    put("e/memory.max", "100\n");
+    put("e/memory.current", "300\n");
+    assert_true(group_room("/c") == 4000);
+    assert_true(group_room("/d") > UINT64_C(1) << 62);
+    assert_true(group_room("/e") == 0); /* over its limit */
+    assert_true(group_room("/none") == UINT64_MAX);
+}
+
 static void test_this_machine(void **state) {
     (void)state;
     int physical = cpu_count_physical(), available = cpu_count_available();
@@ -215,10 +267,10 @@ static void test_this_machine(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse), WITH_ROOT(test_siblings_count_once),
-        WITH_ROOT(test_hybrid_intel), WITH_ROOT(test_largest_data_cache),
-        WITH_ROOT(test_hybrid_arm),   cmocka_unit_test(test_masks),
-        WITH_ROOT(test_nodes),        WITH_ROOT(test_quota),
-        cmocka_unit_test(test_this_machine),
+        WITH_ROOT(test_hybrid_intel), WITH_ROOT(test_hybrid_arm),
+        cmocka_unit_test(test_masks), WITH_ROOT(test_nodes),
+        WITH_ROOT(test_quota),        WITH_ROOT(test_last_cache),
+        WITH_ROOT(test_memory_room),  cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

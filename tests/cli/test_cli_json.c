@@ -25,7 +25,8 @@ static json_t *json_of(const char *line) {
     return root;
 }
 
-/* `types`: "name:type ..." with types s(tring) i(nteger) n(umber) a(rray) o(bject), all members. */
+/* `types`: "name:type ..." with types s(tring) i(nteger) n(umber) b(oolean) a(rray) o(bject), all
+ * members. */
 static void assert_members(const json_t *object, const char *types) {
     assert_true(json_is_object(object));
     size_t count = 0;
@@ -124,6 +125,20 @@ static void test_end_of_text(void **state) {
     assert_true(found);
 }
 
+#define BENCH_RESULT                                                                               \
+    "test:s depth:i mode:s device:s tps:n tps_min:n tps_max:n tps_stddev:n bytes_per_token:n "     \
+    "gbps:n read_gbps:n gather_gbps:n bandwidth_share:n floor_share:n ffn_density:n model:s "      \
+    "threads:i n_batch:i cache_type_k:s cache_type_v:s gpu_layers:i in_cache:b"
+
+/* Of one repetition, or of two: |a - b| / sqrt 2. */
+static void assert_deviation(const json_t *r, int repetitions) {
+    double low = json_number_value(json_object_get(r, "tps_min"));
+    double high = json_number_value(json_object_get(r, "tps_max"));
+    double expected = repetitions == 2 ? (high - low) * 0.70710678118654752 : 0;
+    double difference = json_number_value(json_object_get(r, "tps_stddev")) - expected;
+    assert_true(difference <= 1e-9 * high && -difference <= 1e-9 * high);
+}
+
 static void test_bench(void **state) {
     (void)state;
     json_t *root = json_of("$PI bench -m $M -p 8,0,4 -n 3 -d 0,5 -r 2 --json -q -t 1");
@@ -131,16 +146,17 @@ static void test_bench(void **state) {
     assert_members(root, "model:s machine:o results:a");
     assert_string_equal(text_of(root, "model"), "test model");
     const json_t *machine = json_object_get(root, "machine");
-    assert_members(machine, "cpu:s threads:i read_gbps:n gather_gbps:n");
+    assert_members(machine, "cpu:s threads:i read_gbps:n gather_gbps:n cache_bytes:i "
+                            "yardstick_bytes:i yardstick_wanted:i");
     assert_int_equal(json_integer_value(json_object_get(machine, "threads")), 1);
     const json_t *results = json_object_get(root, "results");
     assert_int_equal(json_array_size(results), 6);
     int generation = 0;
     for (size_t i = 0; i < 6; i++) {
         const json_t *r = json_array_get(results, i);
-        assert_members(r, "test:s depth:i mode:s device:s tps:n tps_min:n tps_max:n "
-                          "bytes_per_token:n gbps:n bandwidth_share:n floor_share:n ffn_density:n");
+        assert_members(r, BENCH_RESULT);
         assert_true(json_number_value(json_object_get(r, "tps")) > 0);
+        assert_deviation(r, 2);
         generation += strcmp(text_of(r, "test"), "tg3") == 0;
     }
     assert_int_equal(generation, 2);
@@ -160,10 +176,118 @@ static void test_bench(void **state) {
     assert_members(root, "displayTimeUnit:s otherData:o traceEvents:a");
     assert_true(json_array_size(json_object_get(root, "traceEvents")) > 10);
     json_decref(root);
-    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -q"), 0);
-    assert_int_equal(strncmp(shell_read("out", NULL), "model:   test model, llama, f32", 30), 0);
-    assert_contains("out", "\n| pp4      |      0 | dense ");
-    assert_contains("out", "\n| tg2      |      0 | dense ");
+}
+
+/* Columns of the widest line of `out`. */
+static size_t widest_line(void) {
+    size_t widest = 0, columns = 0;
+    for (const char *p = shell_read("out", NULL); *p; p++) {
+        if (((unsigned char)*p & 0xC0) != 0x80 && *p != '\n') columns++;
+        if (columns > widest) widest = columns;
+        if (*p == '\n') columns = 0;
+    }
+    return widest;
+}
+
+static void test_bench_table(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2,3 -r 2 -t 1,2 -q"), 0);
+    assert_contains("out", "\nmodel:   test model, llama f32, ");
+    assert_contains("out", "\n| pp4      |      0 |   1 | dense ");
+    assert_contains("out", "\n| tg2      |      0 |   1 | dense ");
+    assert_contains("out", "\n| tg3      |      0 |   2 | dense ");
+    assert_contains("out", "| in cache |\n");
+    assert_true(widest_line() <= 80);
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 0 -r 1 -q -b 16,32"), 0);
+    assert_contains("out", "\noptions: batch 32, KV cache f16 and f16\n");
+    assert_true(widest_line() <= 80);
+    assert_int_equal(sh("$PI bench -m $M -p 0 -n 2 -r 1 -q -v"), 0);
+    assert_contains("out", "MB/token");
+    assert_wrong("$PI bench -m $M -t 1,x", "powerinfer: \"x\" is not a whole number in range: -t: "
+                                           "give 0 to 512\n");
+    assert_wrong("$PI bench -o sql", "powerinfer: \"sql\" is unknown: -o: choose from md, json, "
+                                     "jsonl, csv\n");
+}
+
+/* All combinations, in the order of models, cache types, threads; tests within. */
+static void test_bench_combinations(void **state) {
+    (void)state;
+    assert_int_equal(sh("cp $M b.gguf"), 0);
+    static const char *const lines[] = {
+        "$PI bench -m $M -m b.gguf -p 4 -p 2 -n 2 -r 1 -t 1,2 -b 8 -o json -q --progress --delay 0",
+        "$PI bench -m $M,b.gguf -p 4,2 -n 2 -r 1 -t 1 -t 2 -b 8 --json -q"};
+    for (int k = 0; k < 2; k++) {
+        json_t *root = json_of(lines[k]);
+        const json_t *results = json_object_get(root, "results");
+        assert_int_equal(json_array_size(results), 12);
+        for (size_t i = 0; i < 12; i++) {
+            static const char *const names[] = {"pp4", "pp2", "tg2"};
+            const json_t *r = json_array_get(results, i);
+            assert_string_equal(text_of(r, "test"), names[i % 3]);
+            assert_int_equal(json_integer_value(json_object_get(r, "threads")), 1 + i / 3 % 2);
+            assert_int_equal(json_integer_value(json_object_get(r, "n_batch")), 8);
+            assert_string_equal(text_of(r, "cache_type_k"), "f16");
+            assert_deviation(r, 1);
+        }
+        json_decref(root);
+    }
+}
+
+static void test_bench_formats(void **state) {
+    (void)state;
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q -o jsonl --mode dense,auto"), 0);
+    const char *line = shell_read("out", NULL);
+    int n_lines = 0;
+    for (const char *end; (end = strchr(line, '\n')); line = end + 1, n_lines++) {
+        json_error_t error;
+        json_t *r = json_loadb(line, (size_t)(end - line), JSON_REJECT_DUPLICATES, &error);
+        if (!r) fail_msg("%s: %s", error.text, line);
+        assert_members(r, BENCH_RESULT);
+        assert_string_equal(text_of(r, "model"), "test model");
+        json_decref(r);
+    }
+    assert_int_equal(n_lines, 4);
+    assert_int_equal(*line, 0);
+
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q -o csv"), 0);
+    line = shell_read("out", NULL);
+    assert_int_equal(strncmp(line, "model,threads,", 14), 0);
+    int commas[3] = {0}, rows = 0;
+    bool quoted = false;
+    for (; *line; line++) {
+        if (*line == '"') quoted = !quoted;
+        if (*line == ',' && !quoted) commas[rows]++;
+        if (*line == '\n' && !quoted) assert_true(++rows <= 3);
+        if (rows == 3) break;
+    }
+    assert_int_equal(rows, 3);
+    assert_int_equal(commas[0], 21);
+    assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
+    assert_contains("out",
+                    "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,\"dense\",\"cpu\",");
+}
+
+/* Its own buffers take less where limits leave little, and the work goes on. */
+static void test_bench_limits(void **state) {
+    (void)state;
+    static const int kib[] = {200000, 60000};
+    for (int i = 0; i < 2; i++) {
+        char line[128];
+        snprintf(line, sizeof line,
+                 "ulimit -v %d; $PI bench -m $M -p 4 -n 2 -r 1 -t 2 -q --json || test $? = 1",
+                 kib[i]);
+#ifdef TEST_SANITIZED
+        print_message("*** SKIPPED: sanitizers need address space ***\n");
+        return;
+#endif
+        json_t *root = json_of(line);
+        const json_t *machine = json_object_get(root, "machine");
+        json_int_t bytes = json_integer_value(json_object_get(machine, "yardstick_bytes"));
+        assert_true(bytes < (json_int_t)kib[i] * 1024 / 4);
+        assert_true(bytes < json_integer_value(json_object_get(machine, "yardstick_wanted")));
+        assert_int_equal(json_array_size(json_object_get(root, "results")), 2);
+        json_decref(root);
+    }
 }
 
 static void test_inspect(void **state) {
@@ -223,8 +347,14 @@ static void test_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),   cmocka_unit_test(test_end_of_text),
-        cmocka_unit_test(test_bench), cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_table),
+        cmocka_unit_test(test_bench_combinations),
+        cmocka_unit_test(test_bench_formats),
+        cmocka_unit_test(test_bench_limits),
+        cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_place),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

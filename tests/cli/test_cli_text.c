@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "bench_output.h"
 #include "cli_text.h"
 #include "mem.h"
 #include "printable.h"
@@ -133,11 +134,71 @@ static void test_parse_ids(void **state) {
     mem_fail_at(0);
 }
 
+/* Columns of the widest line. */
+static size_t widest_line(const char *text) {
+    size_t widest = 0, columns = 0;
+    for (; *text; text++) {
+        if (((unsigned char)*text & 0xC0) != 0x80 && *text != '\n') columns++;
+        if (columns > widest) widest = columns;
+        if (*text == '\n') columns = 0;
+    }
+    return widest;
+}
+
+static void test_bench_width(void **state) {
+    (void)state;
+    static bench_row rows[2];
+    static bench_results r = {.rows = rows, .n = 2};
+    rows[0] = (bench_row){.result = {.test = "pp131072",
+                                     .depth = 131072,
+                                     .mode = "threshold",
+                                     .device = "cpu+cuda",
+                                     .tps = 1234567,
+                                     .tps_max = 1234567,
+                                     .tps_stddev = 123456,
+                                     .gbps = 1234.5,
+                                     .floor_share = 1},
+                          .architecture = "a-very-long-architecture-name",
+                          .type = "iq4_nl_4_4_long",
+                          .weight_bytes = UINT64_C(1) << 42,
+                          .n_params = 1000000000000,
+                          .cache_type_k = "q8_0",
+                          .cache_type_v = "q8_0",
+                          .n_batch = 65536,
+                          .gpu_layers = 1000,
+                          .threads = 512};
+    rows[1] = rows[0];
+    rows[1].gpu_layers = -1;
+    for (size_t i = 0; i + 2 < sizeof rows[0].model; i += 2)
+        memcpy(rows[0].model + i, "\xC3\x84", 2);
+    memset(rows[1].model, 'x', sizeof rows[1].model - 1);
+    memset(r.last.cpu, 'c', sizeof r.last.cpu - 1);
+    r.last.read_gbps = r.last.gather_gbps = 1234.5;
+    r.last.yardstick_bytes = 1 << 20;
+    r.last.yardstick_wanted = r.last.cache_bytes = UINT64_C(1) << 32;
+    rows[1].in_cache = true;
+    for (int verbose = 0; verbose < 2; verbose++) {
+        char *text = NULL;
+        size_t n = 0;
+        FILE *f = open_memstream(&text, &n);
+        assert_non_null(f);
+        bench_print(f, &r, BENCH_MD, verbose);
+        assert_int_equal(fclose(f), 0);
+        if (!verbose && widest_line(text) > BENCH_COLUMNS) fail_msg("%s", text);
+        assert_int_equal(strstr(text, rows[1].model) != NULL, verbose);
+        assert_int_equal(strstr(text, rows[0].model) != NULL, verbose);
+        const char *cut = strstr(text, "...");
+        if (!verbose) /* whole characters */
+            assert_true(cut && ((unsigned char)strstr(text, "\xC3")[1] & 0xC0) == 0x80);
+        free(text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete),  cmocka_unit_test(test_printable),
         cmocka_unit_test(test_unescape),  cmocka_unit_test(test_print_escaped),
-        cmocka_unit_test(test_parse_ids),
+        cmocka_unit_test(test_parse_ids), cmocka_unit_test(test_bench_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

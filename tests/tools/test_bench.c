@@ -4,12 +4,16 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "bandwidth.h"
+#include "cpu_topology.h"
 #include "mem.h"
 #include "powerinfer_tools.h"
 
@@ -34,7 +38,7 @@ static pi_bench_report *measure(pi_mode mode) {
     o.context.mode = mode;
     o.context.n_threads = 1;
     o.prompts[0] = 64;
-    o.n_gen = N_GEN;
+    o.gens[0] = N_GEN;
     o.repetitions = 2;
     pi_bench_report *r = mem_calloc(1, sizeof *r);
     assert_non_null(r);
@@ -73,9 +77,10 @@ static void check_shares(const pi_bench_report *r) {
     for (int i = 0; i < r->n_results; i++) {
         const pi_bench_result *b = &r->results[i];
         double apart = b->gathered_per_token, streamed = b->bytes_per_token - apart;
-        double floor = streamed / (r->read_gbps * 1e9) + apart / (r->gather_gbps * 1e9);
+        double floor = streamed / (b->read_gbps * 1e9);
+        if (apart > 0) floor += apart / (b->gather_gbps * 1e9);
         expect_near(b->gbps, b->bytes_per_token * b->tps / 1e9, 1e-9);
-        expect_near(b->bandwidth_share, b->gbps / r->read_gbps, 1e-9);
+        expect_near(b->bandwidth_share, b->gbps / b->read_gbps, 1e-9);
         expect_near(b->floor_share, floor * b->tps, 1e-9);
         assert_true(b->tps_min <= b->tps && b->tps <= b->tps_max);
     }
@@ -111,10 +116,80 @@ static void test_exact(void **state) {
     mem_free(r);
 }
 
+/* Bytes of physical memory that this process has. */
+static uint64_t resident(void) {
+    unsigned long long size = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%llu %llu", &size, &pages), 2);
+    fclose(f);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Little memory, and twice the last-level cache in each kind of pages. */
+static void test_yardstick(void **state) {
+    (void)state;
+    enum { N_FREQ = 100 };
+    float freq[N_FREQ];
+    for (int i = 0; i < N_FREQ; i++) freq[i] = 1.0f / (float)(i + 1);
+    bandwidth_options o = {.n_threads = 2, .row_bytes = 1000, .freq = freq, .n_freq = N_FREQ};
+    size_t wanted = bandwidth_wanted(), slack = wanted / 4;
+    assert_true(wanted >= 4 * cpu_last_cache() - (2 << 20) && wanted >= 256 << 20);
+    assert_true(wanted <= 4 * cpu_last_cache() || wanted == 256 << 20);
+    uint64_t before = resident();
+    bandwidth *b;
+    pi_error err;
+    if (bandwidth_create(&o, &b, &err)) fail_msg("%s", err.message);
+    assert_true(bandwidth_bytes(b) <= wanted);
+    for (int i = 0; i < 3; i++) {
+        double read = bandwidth_read(b), gather = bandwidth_gather(b, 0.1 * (i + 1));
+        assert_true(isfinite(read) && read > 0 && isfinite(gather) && gather > 0);
+    }
+    assert_true(bandwidth_gather(b, 1) > 0 && bandwidth_gather(b, 1e-4) >= 0);
+    assert_true(resident() - before <= wanted + slack);
+    bandwidth_free(b);
+    assert_true(resident() <= before + slack);
+}
+
+/* A quarter of what a limit leaves, beside what is to be kept; none below the least. */
+static void test_yardstick_limits(void **state) {
+    (void)state;
+    bandwidth_options o = {.n_threads = 1, .row_bytes = 2304};
+    struct rlimit old, limit;
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    bandwidth *b;
+    pi_error err;
+    static const size_t mib[][2] = {{400, 0}, {200, 0}, {400, 300}, {20, 0}, {100, 100}};
+    for (size_t i = 0; i < sizeof mib / sizeof mib[0]; i++) {
+        unsigned long long pages = 0;
+        FILE *f = fopen("/proc/self/statm", "re");
+        assert_non_null(f);
+        assert_int_equal(fscanf(f, "%llu", &pages), 1);
+        fclose(f);
+        limit = old;
+        limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (mib[i][0] << 20);
+        o.keep_bytes = mib[i][1] << 20;
+        assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+        pi_status status = bandwidth_create(&o, &b, &err);
+        assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+        size_t most = (mib[i][0] - mib[i][1]) << 18;
+        if (most < BANDWIDTH_LEAST) {
+            assert_int_equal(status, PI_ERR_NOMEM);
+            continue;
+        }
+        if (status) fail_msg("%s", err.message);
+        assert_true(bandwidth_bytes(b) <= most && bandwidth_bytes(b) >= BANDWIDTH_LEAST / 2);
+        assert_true(bandwidth_read(b) > 0);
+        bandwidth_free(b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_yardstick),
+        cmocka_unit_test(test_yardstick_limits),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(MODEL_PATH);

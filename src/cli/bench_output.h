@@ -1,0 +1,36 @@
+/* bench_output.h: results of bench as a table for people (Markdown), as JSON, as JSON lines and as
+ * CSV. */
+#ifndef CLI_BENCH_OUTPUT_H
+#define CLI_BENCH_OUTPUT_H
+
+#include <stddef.h>
+
+#include "powerinfer.h"
+#include "powerinfer_tools.h"
+
+enum { BENCH_COLUMNS = 80 }; /* that tables keep to without -v */
+
+/* Order of --output's choices. */
+typedef enum bench_format { BENCH_MD, BENCH_JSON, BENCH_JSONL, BENCH_CSV } bench_format;
+
+/* A result and what it was measured with. */
+typedef struct bench_row {
+    pi_bench_result result;
+    char model[256], architecture[32], type[32];
+    const char *cache_type_k, *cache_type_v; /* static strings */
+    uint64_t weight_bytes, n_params;
+    int32_t threads, n_batch, gpu_layers;
+    bool in_cache;
+} bench_row;
+
+typedef struct bench_results {
+    bench_row *rows; /* [n], in the order they were measured; owned */
+    size_t n, capacity;
+    pi_bench_report last; /* of the last combination: the machine, and its timeline */
+} bench_results;
+
+void bench_print(FILE *out, const bench_results *r, bench_format format, bool verbose);
+/* What the traced passes say of both sides, as text. */
+void bench_print_traced(FILE *out, const char *path, const pi_bench_report *r);
+
+#endif
