@@ -19,6 +19,15 @@ static const command commands[] = {
      "No BOS or EOS is added, and control tokens in the text are plain text, unless asked for. A "
      "vocabulary-only file is enough.",
      0, cmd_tokenize},
+    {"template", COMMAND_TEMPLATE,
+     "template [-m FILE | --chat-template NAME | --chat-template-file FILE] -f REQUEST.json",
+     "print the prompt that a chat template makes of a request",
+     "The template sees messages, tools, documents, add_generation_prompt and enable_thinking of "
+     "the "
+     "request, and everything under chat_template_kwargs. The prompt is printed byte for byte. "
+     "When "
+     "the template refuses the request, the status is 1 and the message is the template's own.",
+     0, cmd_template},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "how well a model predicts a text; distance from a base run",
      "The text is cut into windows of -c tokens; every token after a window's first is scored, and "

@@ -47,32 +47,24 @@ static void assign(tpl *t, const tpl_node *target, tpl_value v, tpl_scope *s) {
     for (size_t i = 0; i < items->n; i++) assign(t, target->list.items[i], items->items[i], s);
 }
 
+/* The text of a block through its filters, of which the innermost one comes first; NULL: none. */
+static tpl_value through(tpl *t, const tpl_node *filter, tpl_value text, tpl_scope *s) {
+    if (!filter) return text;
+    tpl_enter(t);
+    text = through(t, filter->a, text, s);
+    tpl_leave(t);
+    return tpl_apply_filter(t, filter, text, s);
+}
+
 static void exec_set_block(tpl *t, const tpl_node *node, tpl_scope *s) {
     tpl_value text = captured(t, node->list.items[0], tpl_scope_new(t, s));
-    /* Filters are nested: the innermost one takes the text. */
-    const tpl_node *chain[64];
-    size_t n = 0;
-    for (const tpl_node *f = node->b; f; f = f->a) {
-        if (n == sizeof chain / sizeof chain[0])
-            tpl_fail(t, PI_ERR_LIMIT, "more than %zu filters in a row", n);
-        chain[n++] = f;
-    }
-    while (n) text = tpl_apply_filter(t, chain[--n], text, s);
-    assign(t, node->a, text, s);
+    assign(t, node->a, through(t, node->b, text, s), s);
 }
 
 static void exec_filter_block(tpl *t, const tpl_node *node, tpl_scope *s) {
     tpl_scope *inner = tpl_scope_new(t, s);
     tpl_value text = captured(t, node->list.items[0], inner);
-    const tpl_node *chain[64];
-    size_t n = 0;
-    for (const tpl_node *f = node->a; f; f = f->a) {
-        if (n == sizeof chain / sizeof chain[0])
-            tpl_fail(t, PI_ERR_LIMIT, "more than %zu filters in a row", n);
-        chain[n++] = f;
-    }
-    while (n) text = tpl_apply_filter(t, chain[--n], text, inner);
-    write_value(t, text);
+    write_value(t, through(t, node->a, text, inner));
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */

@@ -131,14 +131,14 @@ FILTER(format) {
 FILTER(truncate) {
     tpl_value a[4];
     tpl_bind(t, "truncate", args, "length killwords end leeway", 0, a);
-    tpl_string_arg(t, v, "the text to truncate");
     tpl_value end = given(a[2]) ? tpl_string_arg(t, a[2], "end") : tpl_text(t, "...");
     int64_t length = tpl_int_arg(t, a[0], 255), n_end = (int64_t)tpl_chars(t, end);
-    int64_t leeway = tpl_int_arg(t, a[3], 5), n = (int64_t)tpl_chars(t, v);
+    int64_t leeway = tpl_int_arg(t, a[3], 5), n = (int64_t)tpl_length(t, v);
     if (length < n_end)
         tpl_type_error(t, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     if (leeway < 0) tpl_type_error(t, "expected leeway >= 0, got %lld", (long long)leeway);
     if (n <= length || n - length <= leeway) return v;
+    tpl_string_arg(t, v, "the text to truncate");
     tpl_value kept = tpl_substring(t, v, 0, (size_t)(length - n_end));
     if (!tpl_bool_arg(a[1], false)) {
         const char *blank = memrchr(kept.str->s, ' ', kept.str->n);

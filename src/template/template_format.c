@@ -257,7 +257,9 @@ tpl_value tpl_format_percent(tpl *t, tpl_value format, tpl_value values) {
         p.at = end + 1;
         if (mark) percent_spec(&p);
     }
-    bool mapping = values.kind == TPL_DICT || values.kind == TPL_LIST;
+    /* Whatever has items may serve as a mapping, so it need not be used. */
+    bool mapping = values.kind == TPL_DICT || values.kind == TPL_LIST || values.kind == TPL_RANGE ||
+                   values.kind == TPL_UNDEFINED;
     if ((values.kind == TPL_TUPLE && p.used < values.list->n) ||
         (values.kind != TPL_TUPLE && !mapping && p.used == 0))
         tpl_type_error(t, "not all arguments converted during string formatting");

@@ -267,10 +267,8 @@ static size_t word_end(const tpl_str *s, size_t at) {
 static void split_words(tpl *t, tpl_value self, int64_t most, tpl_list *list) {
     const tpl_str *s = self.str;
     for (size_t at = space_end(s, 0); at < s->n;) {
-        if (most == 0) { /* the rest, without the blanks at its end */
-            tpl_value rest = tpl_string(t, s->s + at, s->n - at);
-            rest.str->safe = s->safe;
-            tpl_list_add(t, list, tpl_strip(t, rest, missing, SIDE_RIGHT));
+        if (most == 0) { /* the rest, with the blanks at its end */
+            add_part(t, list, self, at, s->n);
             return;
         }
         size_t end = word_end(s, at);

@@ -40,6 +40,11 @@ static outside enter_function(tpl_parser *p, tpl_signature *signature) {
     return o;
 }
 
+/* The same for a body whose text is caught; names in it still belong to the macro around it. */
+static outside enter_text(tpl_parser *p) {
+    return enter_function(p, p->signature);
+}
+
 static void leave_function(tpl_parser *p, outside o) {
     if (o.signature && p->signature) {
         o.signature->uses_varargs |= p->signature->uses_varargs;
@@ -101,7 +106,9 @@ static tpl_node *parse_set(tpl_parser *p) {
     node->kind = NODE_SET_BLOCK;
     node->b = tpl_parse_filters(p, NULL, false);
     check_known(p);
+    outside o = enter_text(p);
     tpl_nodes_add(p, &node->list, body_until(p, "endset"));
+    leave_function(p, o);
     return node;
 }
 
@@ -174,7 +181,9 @@ static tpl_node *parse_filter_block(tpl_parser *p) {
     tpl_node *node = tpl_node_new(p, NODE_FILTER_BLOCK);
     node->a = tpl_parse_filters(p, NULL, true);
     check_known(p);
+    outside o = enter_text(p);
     tpl_nodes_add(p, &node->list, body_until(p, "endfilter"));
+    leave_function(p, o);
     return node;
 }
 
@@ -197,8 +206,7 @@ static tpl_node *parse_with(tpl_parser *p) {
 /* generation: marks what the model wrote, for training; the text stays as it is. */
 static tpl_node *parse_scope(tpl_parser *p, const char *end) {
     tpl_node *node = tpl_node_new(p, NODE_SCOPE);
-    outside o = enter_function(p, NULL);
-    p->signature = o.signature;
+    outside o = enter_text(p);
     node->a = body_until(p, end);
     leave_function(p, o);
     return node;
@@ -220,6 +228,18 @@ static tpl_node *parse_jump(tpl_parser *p, tpl_node_kind kind) {
     return tpl_node_new(p, kind);
 }
 
+/* print A, B: one after the other, without anything between them. */
+static tpl_node *parse_print(tpl_parser *p) {
+    tpl_node *body = tpl_node_new(p, NODE_BODY);
+    while (tpl_peek(p)->type != TOKEN_BLOCK_END) {
+        if (body->list.n) tpl_expect_op(p, ',');
+        tpl_node *node = tpl_node_new(p, NODE_PRINT);
+        node->a = tpl_parse_expression(p, true);
+        tpl_nodes_add(p, &body->list, node);
+    }
+    return body;
+}
+
 static tpl_node *statement(tpl_parser *p) {
     static const char *const files[] = {"include", "import", "from", "extends"};
     const tpl_token *token = tpl_peek(p);
@@ -237,11 +257,7 @@ static tpl_node *statement(tpl_parser *p) {
     if (tpl_skip_name(p, "block")) return parse_block(p);
     if (tpl_skip_name(p, "break")) return parse_jump(p, NODE_BREAK);
     if (tpl_skip_name(p, "continue")) return parse_jump(p, NODE_CONTINUE);
-    if (tpl_skip_name(p, "print")) {
-        tpl_node *node = tpl_node_new(p, NODE_PRINT);
-        node->a = tpl_parse_tuple(p, true, NULL, false);
-        return node;
-    }
+    if (tpl_skip_name(p, "print")) return parse_print(p);
     if (token->type != TOKEN_NAME) tpl_unexpected(p, "the name of a tag");
     tpl_type_error(p->t, "Encountered unknown tag %s.",
                    tpl_cstr(p->t, tpl_string(p->t, token->s, token->n)));
@@ -290,6 +306,7 @@ static tpl_node *statements(tpl_parser *p, const char *const *ends) {
             expect_block_end(p);
             check_known(p);
         } else if (ends) {
+            while (ends[1]) ends++; /* the last one always ends the block */
             tpl_type_error(p->t, "unexpected end of template, expected '%s'", ends[0]);
         } else {
             break;

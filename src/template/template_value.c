@@ -24,6 +24,8 @@ noreturn void tpl_fail(tpl *t, pi_status status, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    size_t n = strlen(text);
+    if (n && text[n - 1] == '.') text[n - 1] = 0; /* some of Jinja's messages are sentences */
     t->status = error_set(t->err, status, "%s: template line %d", text, t->line);
     longjmp(t->fail, 1);
 }
