@@ -30,7 +30,7 @@ typedef struct template_limits {
     uint64_t output; /* bytes */
 } template_limits;
 
-#define TEMPLATE_DEFAULT_STEPS  ((uint64_t)50000000)
+#define TEMPLATE_DEFAULT_STEPS  ((uint64_t)20000000)
 #define TEMPLATE_DEFAULT_MEMORY ((uint64_t)512 << 20)
 #define TEMPLATE_DEFAULT_OUTPUT ((uint64_t)64 << 20)
 

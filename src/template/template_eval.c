@@ -225,10 +225,10 @@ static tpl_value eval_compare(tpl *t, const tpl_node *node, tpl_scope *s) {
 }
 
 static tpl_value eval_concat(tpl *t, const tpl_node *node, tpl_scope *s) {
-    tpl_buffer b = {0};
-    for (size_t i = 0; i < node->list.n; i++)
-        tpl_put_str(t, &b, tpl_eval(t, node->list.items[i], s));
-    return tpl_buffer_string(t, &b);
+    tpl_value v = tpl_str_of(t, tpl_eval(t, node->list.items[0], s));
+    for (size_t i = 1; i < node->list.n; i++)
+        v = tpl_append(t, v, tpl_str_of(t, tpl_eval(t, node->list.items[i], s)));
+    return v;
 }
 
 static tpl_value eval_condition(tpl *t, const tpl_node *node, tpl_scope *s) {

@@ -133,12 +133,7 @@ static tpl_value add_strings(tpl *t, tpl_value a, tpl_value b) {
         a = tpl_escape(t, a);
         b = tpl_escape(t, b);
     }
-    size_t n = a.str->n + b.str->n;
-    char *s = tpl_alloc(t, n);
-    tpl_work(t, n);
-    if (a.str->n) memcpy(s, a.str->s, a.str->n);
-    if (b.str->n) memcpy(s + a.str->n, b.str->s, b.str->n);
-    tpl_value v = tpl_string(t, s, n);
+    tpl_value v = tpl_append(t, a, b);
     v.str->safe = safe;
     return v;
 }

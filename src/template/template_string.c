@@ -123,9 +123,14 @@ tpl_value tpl_repeat(tpl *t, tpl_value v, int64_t times) {
     size_t n;
     if (times <= 0 || v.str->n == 0) return tpl_with_safety(t, tpl_text(t, ""), v.str->safe);
     if (!size_mul(v.str->n, (size_t)times, &n)) n = SIZE_MAX;
-    char *s = tpl_alloc(t, n);
     tpl_work(t, n);
-    for (size_t i = 0; i < (size_t)times; i++) memcpy(s + i * v.str->n, v.str->s, v.str->n);
+    char *s = tpl_alloc(t, n);
+    memcpy(s, v.str->s, v.str->n);
+    for (size_t done = v.str->n; done < n;) { /* twice as much each time */
+        size_t more = done < n - done ? done : n - done;
+        memcpy(s + done, s, more);
+        done += more;
+    }
     tpl_value out = tpl_string(t, s, n);
     out.str->safe = v.str->safe;
     return out;

@@ -121,6 +121,19 @@ void tpl_put_char(tpl *t, tpl_buffer *b, uint32_t code_point) {
     tpl_put(t, b, bytes, utf8_encode(code_point, bytes));
 }
 
+tpl_value tpl_append(tpl *t, tpl_value a, tpl_value b) {
+    tpl_buffer *tail = NULL;
+    for (size_t i = 0; i < TPL_TAILS; i++)
+        if (t->tails[i].data == a.str->s && t->tails[i].n == a.str->n) tail = &t->tails[i];
+    if (!tail || a.str->n == 0) {
+        tail = &t->tails[t->next_tail++ % TPL_TAILS];
+        *tail = (tpl_buffer){0};
+        tpl_put(t, tail, a.str->s, a.str->n);
+    }
+    tpl_put(t, tail, b.str->s, b.str->n);
+    return tpl_buffer_string(t, tail);
+}
+
 tpl_value tpl_buffer_string(tpl *t, const tpl_buffer *b) {
     return tpl_string(t, b->data, b->n);
 }

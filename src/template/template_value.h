@@ -127,6 +127,8 @@ typedef struct tpl_buffer {
     size_t n, capacity;
 } tpl_buffer;
 
+enum { TPL_TAILS = 4 };
+
 struct tpl {
     arena small, large;
     uint64_t memory_left, steps_left, output_left;
@@ -136,7 +138,9 @@ struct tpl {
     pi_status status;
     pi_error *err;
     struct tm now;
-    tpl_buffer *out; /* where text goes */
+    tpl_buffer *out;             /* where text goes */
+    tpl_buffer tails[TPL_TAILS]; /* strings that were added up last: see tpl_append */
+    unsigned next_tail;
     const struct template_program *program;
     tpl_value *globals; /* [names of the program]; TPL_MISSING: not set */
 };
@@ -162,6 +166,9 @@ void tpl_leave(tpl *t);
 void tpl_put(tpl *t, tpl_buffer *b, const char *s, size_t n);
 void tpl_put_text(tpl *t, tpl_buffer *b, const char *s);
 void tpl_put_char(tpl *t, tpl_buffer *b, uint32_t code_point);
+/* a + b. When `a` was made by this and is the last of its line, b is written behind it, where it
+ * has room: templates that build a text piece by piece take linear time and memory. */
+tpl_value tpl_append(tpl *t, tpl_value a, tpl_value b);
 tpl_value tpl_buffer_string(tpl *t, const tpl_buffer *b); /* shares the bytes */
 
 /* ---- making values --------------------------------------------------------------------------- */
