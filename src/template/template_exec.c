@@ -72,8 +72,9 @@ static void exec_filter_block(tpl *t, const tpl_node *node, tpl_scope *s) {
 /* The items that the loop's condition lets pass. */
 static const tpl_list *filtered(tpl *t, const tpl_node *node, const tpl_list *items, tpl_scope *s) {
     tpl_list *list = tpl_list_new(t, 0);
+    tpl_scope *inner = tpl_scope_new(t, s);
     for (size_t i = 0; i < items->n; i++) {
-        tpl_scope *inner = tpl_scope_new(t, s);
+        inner->n = 0;
         assign(t, node->a, items->items[i], inner);
         if (tpl_truth(tpl_eval(t, node->c, inner))) tpl_list_add(t, list, items->items[i]);
     }
@@ -88,9 +89,10 @@ static tpl_flow run_loop(tpl *t, const tpl_node *node, tpl_value over, tpl_scope
     if (items->n == 0) return otherwise ? tpl_exec(t, otherwise, tpl_scope_new(t, s)) : FLOW_ON;
     tpl_loop *loop = tpl_alloc(t, sizeof *loop);
     *loop = (tpl_loop){.items = items, .depth0 = depth0, .node = node, .scope = s};
+    tpl_scope *inner = tpl_scope_new(t, s);
     for (size_t i = 0; i < items->n; i++) {
         tpl_step(t);
-        tpl_scope *inner = tpl_scope_new(t, s);
+        inner->n = 0; /* what an iteration sets ends with it, also for macros defined in it */
         loop->index0 = i;
         tpl_scope_set(t, inner, t->program->loop, (tpl_value){.kind = TPL_LOOP, .loop = loop});
         assign(t, node->a, items->items[i], inner);

@@ -116,7 +116,10 @@ static void test_depth(void **state) {
     refused_chain("{{ a", ".b", 5000, " }}", DEPTH);
     refused_chain("{{ f", "()", 5000, " }}", DEPTH);
     refused_chain("{{ 1", " if 1 else 2", 5000, " }}", DEPTH);
-    refused_chain("{{ ", "(", 400, "1", DEPTH);
+    char close[400 + sizeof "1 }}"] = "1";
+    memset(close + 1, ')', 400);
+    memcpy(close + 401, " }}", 4);
+    refused_chain("{{ ", "(", 400, close, DEPTH);
     refused_chain("{{ ", "[", 10000, "", "more than 512 brackets are open: template line 1");
     refused_chain("", "{% if 1 %}", 5000, "", DEPTH);
     refused_chain("", "{% set x %}", 5000, "", DEPTH);

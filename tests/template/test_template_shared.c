@@ -37,7 +37,7 @@ static bool check(const char *name, const template_program *program, const json_
 
 /* NAME.jinja with NAME.cases.json; returns the number of cases. */
 static size_t check_template(const char *folder, const char *name, size_t *failed) {
-    char path[PATH_ROOM], *source;
+    char path[2 * PATH_ROOM], *source;
     size_t n_source;
     pi_error err = {.status = PI_OK};
     json_doc *doc;
