@@ -123,8 +123,8 @@ tpl_value tpl_repeat(tpl *t, tpl_value v, int64_t times) {
     size_t n;
     if (times <= 0 || v.str->n == 0) return tpl_with_safety(t, tpl_text(t, ""), v.str->safe);
     if (!size_mul(v.str->n, (size_t)times, &n)) n = SIZE_MAX;
-    tpl_work(t, n);
     char *s = tpl_alloc(t, n);
+    tpl_work(t, n);
     memcpy(s, v.str->s, v.str->n);
     for (size_t done = v.str->n; done < n;) { /* twice as much each time */
         size_t more = done < n - done ? done : n - done;

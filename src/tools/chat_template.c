@@ -28,8 +28,7 @@ static pi_status token_text(const gguf_file *f, const char *key, char **out, pi_
     const gguf_value *tokens = gguf_find(f, "tokenizer.ggml.tokens");
     uint64_t id;
     if (!id_value || !gguf_as_u64(id_value, &id)) return PI_OK;
-    if (!tokens || tokens->type != GGUF_ARRAY || tokens->item_type != GGUF_STRING)
-        return PI_OK;
+    if (!tokens || tokens->type != GGUF_ARRAY || tokens->item_type != GGUF_STRING) return PI_OK;
     if (id >= tokens->count) return PI_OK;
     const uint8_t *cursor = tokens->data;
     gguf_string text = {0};
