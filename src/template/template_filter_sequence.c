@@ -305,7 +305,7 @@ FILTER(reverse) {
     const tpl_list *from = tpl_iterate(t, v);
     tpl_list *list = tpl_list_new(t, from->n);
     for (size_t i = from->n; i-- > 0;) tpl_list_add(t, list, from->items[i]);
-    return iterator(list);
+    return tpl_of_list(v.kind == TPL_ITERATOR ? TPL_LIST : TPL_ITERATOR, list);
 }
 
 FILTER(batch) {
