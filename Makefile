@@ -31,11 +31,6 @@ ASAN = ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
 UBSAN = UBSAN_OPTIONS=print_stacktrace=1
 TSAN = TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1
 CTEST = ctest --output-on-failure --no-tests=error
-# Under TSan everything that starts threads, but not the long comparisons of numbers, which run the
-# same code again and are checked by the other two suites.
-TSAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|novella|perplexity_novella|quantize|kernel|attention|ops|prepare_models|synth|synth_prepared|cli_json|cli_place|cli_prepare|cli_sampling|cli_nomem|samplers?|imatrix|predictor|prepare_errors|model_hostile|bench)$$
-# Whole models once more, minutes each: what they run is in the tests that stay.
-ASAN_LEAVES_OUT = ^(golden|golden_hybrid|golden_pwri|novella|perplexity_novella|prepare_models)$$
 
 # On an ARM processor with everything, then what executes kernels on one without I8MM. What starts
 # the program itself (cli) would need the system to know how to run it.
@@ -83,16 +78,17 @@ test-release: test-deps
 
 test-sanitize: asan tsan
 
-# The house rules were checked by `make test`; they do not depend on the build.
+# The house rules were checked by `make test`; they do not depend on the build. Tests labelled
+# no-asan or no-tsan say beside their pi_test why (pi_not_under).
 asan: test-deps
 	@$(call configure,asan,build-asan,)
 	@$(call build,build-asan)
-	@cd build-asan && $(ASAN) $(UBSAN) $(CTEST) -j $(JOBS) -LE tidy -E '$(ASAN_LEAVES_OUT)'
+	@cd build-asan && $(ASAN) $(UBSAN) $(CTEST) -j $(JOBS) -LE 'tidy|no-asan'
 
 tsan: test-deps
 	@$(call configure,tsan,build-tsan,)
 	@$(call build,build-tsan)
-	@cd build-tsan && $(TSAN) $(CTEST) -j $(JOBS) -LE 'tidy|fuzz|install' -E '$(TSAN_LEAVES_OUT)'
+	@cd build-tsan && $(TSAN) $(CTEST) -j $(JOBS) -LE 'tidy|fuzz|install|no-tsan'
 
 test-arm:
 	@scripts/install-deps.sh --arm

@@ -25,7 +25,8 @@ endfunction()
 # pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest. It knows
 # by TEST_HAS_JSON whether there is conversion, by TEST_EMULATED that it runs on another processor's
 # emulator, where long comparisons of numbers take a sample, and by TEST_SANITIZED that a sanitizer
-# slows it down.
+# slows it down. A program whose tests were all skipped ends with 77 (tests/support/shared_data.h),
+# which CTest shows as skipped.
 function(pi_test name)
     cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;SEES;USES" ${ARGN})
     add_executable(test_${name} ${T_SOURCES})
@@ -57,7 +58,17 @@ function(pi_test name)
     endif()
     # Those that may take long start first, so that none of them is left for the end.
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
-        COST ${T_TIMEOUT})
+        COST ${T_TIMEOUT} SKIP_RETURN_CODE 77)
+endfunction()
+
+# pi_not_under(SANITIZER "reason" TESTS...): what one of the sanitizer suites leaves out, `asan` or
+# `tsan`, with the label no-SANITIZER. The reason is for readers: every test has one.
+function(pi_not_under sanitizer reason)
+    foreach(name IN LISTS ARGN)
+        if(TEST ${name}) # not every build has every test
+            set_property(TEST ${name} APPEND PROPERTY LABELS no-${sanitizer})
+        endif()
+    endforeach()
 endfunction()
 
 # pi_device_test(NAME): a pi_test that takes --device. It runs on the simulated GPU; with

@@ -15,25 +15,36 @@
 #include "run_model.h"
 #include "shared_data.h"
 
-int golden_each(const char *part, const char *ending,
-                bool (*visit)(const char *folder, const char *name)) {
-    char below[GOLDEN_NAME_BYTES], folder[GOLDEN_PATH_BYTES / 2];
-    snprintf(below, sizeof below, "conformance/%s", part);
-    if (!shared_path(folder, sizeof folder, below)) skip();
+/* Visits what is in `folder`, but not what is in the folder `besides` (NULL: none) as well. */
+static int visit_folder(const char *folder, const char *besides, const char *ending,
+                        golden_visit *visit) {
     DIR *dir = opendir(folder);
     assert_non_null(dir);
     int n_files = 0;
     size_t n_ending = strlen(ending);
     for (struct dirent *e; (e = readdir(dir));) {
+        char name[GOLDEN_NAME_BYTES], twin[GOLDEN_PATH_BYTES];
         size_t n = strlen(e->d_name);
         if (n <= n_ending || strcmp(e->d_name + n - n_ending, ending) != 0) continue;
-        char name[GOLDEN_NAME_BYTES];
+        snprintf(twin, sizeof twin, "%s/%s", besides ? besides : "", e->d_name);
+        if (besides && access(twin, R_OK) == 0) continue;
         snprintf(name, sizeof name, "%.*s", (int)(n - n_ending), e->d_name);
         n_files += visit(folder, name);
     }
     closedir(dir);
     printf("%s: %d models checked\n", folder, n_files);
     return n_files;
+}
+
+void golden_each(const char *part, const char *ending, int n_own, int n_shared,
+                 golden_visit *visit) {
+    char own[GOLDEN_PATH_BYTES / 2], below[GOLDEN_NAME_BYTES], shared[GOLDEN_PATH_BYTES / 2];
+    snprintf(own, sizeof own, TEST_SOURCE_DIR "/tests/golden/reference/%s", part);
+    int n = visit_folder(own, NULL, ending, visit);
+    assert_true(n >= n_own);
+    snprintf(below, sizeof below, "conformance/%s", part);
+    if (!shared_path(shared, sizeof shared, below)) return;
+    assert_true(n + visit_folder(shared, own, ending, visit) >= n_shared);
 }
 
 model *golden_open(const char *folder, const char *name, const char *ending) {

@@ -8,10 +8,14 @@
 
 enum { GOLDEN_PATH_BYTES = 2048, GOLDEN_NAME_BYTES = 256 };
 
-/* Visits NAME + ending in conformance/`part` of the shared data, in no particular order; returns
- * how many the visitor took. Skips the running test without the data. */
-int golden_each(const char *part, const char *ending,
-                bool (*visit)(const char *folder, const char *name));
+/* True when the visitor has checked the model. */
+typedef bool golden_visit(const char *folder, const char *name);
+
+/* Visits NAME + ending of the committed references (reference/PART), then of the shared data where
+ * it is there, in no particular order. Fails when fewer than n_own of the committed ones, or with
+ * the shared data fewer than n_shared of all, were checked. */
+void golden_each(const char *part, const char *ending, int n_own, int n_shared,
+                 golden_visit *visit);
 
 /* NULL, with a line, for what is not supported. */
 model *golden_open(const char *folder, const char *name, const char *ending);

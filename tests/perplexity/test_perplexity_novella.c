@@ -69,7 +69,6 @@ static pi_perplexity_report measure(const char *path, const pi_perplexity_option
 /* Recorded: 3.4914970 nats, perplexity 32.835 over 200 windows of 256. */
 static void test_windows_of_256(void **state) {
     (void)state;
-    if (!prepare()) skip();
     pi_perplexity_options o = windows(256, 200);
     o.context.cache_k = o.context.cache_v = PI_CACHE_F32;
     pi_perplexity_report r = measure(F16_PATH, &o);
@@ -82,7 +81,6 @@ static void test_windows_of_256(void **state) {
 /* Recorded: 3.3667284 nats over 40 windows of 1024; windows longer than a batch, rows in pieces. */
 static void test_windows_of_1024(void **state) {
     (void)state;
-    if (!prepare()) skip();
     pi_perplexity_options o = windows(1024, 40);
     pi_perplexity_report r = measure(F16_PATH, &o);
     assert_int_equal(r.tokens, 40 * 1023);
@@ -93,7 +91,6 @@ static void test_windows_of_1024(void **state) {
  * ones are the same number. */
 static void test_scalar_kernels(void **state) {
     (void)state;
-    if (!prepare()) skip();
     pi_perplexity_options o = windows(256, 2);
     o.context.cache_k = o.context.cache_v = PI_CACHE_F32;
     double fast = measure(F16_PATH, &o).nll;
@@ -104,7 +101,6 @@ static void test_scalar_kernels(void **state) {
 /* The committed file: 8 bits per weight cost less than 0.1%, and little divergence. */
 static void test_bundled_model(void **state) {
     (void)state;
-    if (!prepare()) skip();
     pi_perplexity_options o = windows(256, 20);
     o.base_out = BASE_PATH;
     pi_perplexity_report base = measure(F16_PATH, &o);
@@ -134,6 +130,7 @@ int main(void) {
         cmocka_unit_test(test_bundled_model),
     };
     unlink(F16_PATH);
+    if (!prepare()) return SHARED_SKIPPED;
     int failed = cmocka_run_group_tests_name("perplexity_novella", tests, NULL, NULL);
     unlink(F16_PATH);
     unlink(BASE_PATH);

@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* What main returns when nothing but such data would have been tested: CTest's SKIPPED. */
+enum { SHARED_SKIPPED = 77 };
+
 /* Path of a file under ../shared into buf; false (and a loud line on stderr) when it is absent. */
 static inline bool shared_path(char *buf, size_t n_buf, const char *relative) {
     snprintf(buf, n_buf, "%s/../shared/%s", TEST_SOURCE_DIR, relative);

@@ -102,5 +102,7 @@ int main(void) {
         cmocka_unit_test(llama_spm), cmocka_unit_test(llama_bpe), cmocka_unit_test(gpt_2),
         cmocka_unit_test(falcon),    cmocka_unit_test(qwen2),
     };
+    char folder[1024];
+    if (!shared_path(folder, sizeof folder, "conformance/tokenizer")) return SHARED_SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
