@@ -6,6 +6,7 @@
 #define POWERINFER_TOOLS_H
 
 #include <stdio.h>
+#include <time.h>
 
 #include "powerinfer.h"
 
@@ -232,6 +233,29 @@ PI_API pi_place_options pi_place_default_options(void);
  * PI_ERR_NOT_FOUND: no such profile; PI_ERR_FORMAT, PI_ERR_RANGE: a bad one. */
 PI_API pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
                           pi_error *err);
+
+/* ---- template: chat request -> prompt ---------------------------------------------------------
+ */
+
+/* The template is `source`, or the built-in one `name`, or the model's own. */
+typedef struct pi_template_options {
+    const char *model;  /* path of a GGUF file: its template, BOS and EOS; NULL: none */
+    const char *source; /* Jinja, n_source bytes of UTF-8; NULL: none */
+    size_t n_source;
+    const char *name;      /* "chatml", "llama3", ...; NULL: none */
+    const char *bos, *eos; /* bos_token and eos_token; NULL: the model's, if there is one */
+    const struct tm *now;  /* what strftime_now shows; NULL: the local time */
+} pi_template_options;
+
+/* Names of the built-in templates, by index; NULL after the last one. */
+PI_API const char *pi_template_name(size_t index);
+/* Writes the prompt for a request (JSON: messages, tools, add_generation_prompt, ...) to `out`, or
+ * nothing when it fails. Rendering has budgets of steps, memory, depth and output.
+ * PI_ERR_ARG: the template refuses the request, in its own words; PI_ERR_FORMAT: an error in the
+ * template or bad JSON; PI_ERR_LIMIT: a budget; PI_ERR_NOT_FOUND: the model has no template, or
+ * there is no such name. */
+PI_API pi_status pi_template(const char *request, size_t n_request,
+                             const pi_template_options *options, FILE *out, pi_error *err);
 
 /* ---- devices --------------------------------------------------------------------------------- */
 

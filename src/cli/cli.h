@@ -39,6 +39,7 @@ int cmd_quantize(const cli_options *o);
 int cmd_imatrix(const cli_options *o);
 int cmd_prepare(const cli_options *o);
 int cmd_place(const cli_options *o);
+int cmd_template(const cli_options *o);
 
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);

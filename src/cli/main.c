@@ -24,6 +24,13 @@ static const command commands[] = {
      "No BOS or EOS is added, and control tokens in the text are plain text, unless asked for. A "
      "vocabulary-only file is enough.",
      1, true, cmd_tokenize},
+    {"template", COMMAND_TEMPLATE,
+     "template [-m FILE | --chat-template NAME | --chat-template-file FILE] -f REQUEST.json",
+     "print the prompt that a chat template makes of a request",
+     "The template sees messages, tools, documents, add_generation_prompt and enable_thinking of "
+     "the request, and everything under chat_template_kwargs. The prompt is printed byte for byte. "
+     "When the template refuses the request, the status is 1 and the message is the template's own.",
+     1, true, cmd_template},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "perplexity over a text; KL divergence from a base model",
      "The text is cut into windows of -c tokens; every token of a window but the first is scored, "

@@ -14,7 +14,7 @@ enum {
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
     OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH | COMMAND_PREPARE,
     WRITERS = OUTPUT | COMMAND_QUANTIZE | COMMAND_IMATRIX,
-    ALL = MODEL | WRITERS | COMMAND_PLACE
+    ALL = MODEL | WRITERS | COMMAND_PLACE | COMMAND_TEMPLATE
 };
 
 /* Ranges. Threads: the pool's limit. Tokens: positions are int32_t. Float options end where a
@@ -240,11 +240,26 @@ const option option_table[] = {
         .help = "windows of the text to use at most; 0: all"),
     ROW(FLAG, COMMAND, COMMAND_IMATRIX, process_output, NAMES("process-output", NULL),
         .help = "collect for the output head, too"),
+    /* template */
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, file, NAMES("file", "f"), .argument = "FILE",
+        .help = "the request, a JSON object as for /v1/chat/completions; - is standard input"),
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, chat_template, NAMES("chat-template", NULL),
+        .argument = "NAME",
+        .help = "a built-in template, in place of the model's; list: print their names"),
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, chat_template_file, NAMES("chat-template-file", NULL),
+        .argument = "FILE", .help = "a Jinja template, in place of the model's"),
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, bos_text, NAMES("bos", NULL), .argument = "TEXT",
+        .help = "bos_token, in place of the model's"),
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, eos_text, NAMES("eos", NULL), .argument = "TEXT",
+        .help = "eos_token, in place of the model's"),
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, now, NAMES("now", NULL), .argument = "TIME",
+        .help = "the time that the template sees, such as 2025-07-26T09:05:03; default: the clock"),
     /* common */
     ROW(TEXT, COMMON, COMMAND_PREPARE | COMMAND_CONVERT | COMMAND_QUANTIZE, model,
         NAMES("model", "m"), .argument = "IN", .help = "the input, as other commands name theirs"),
-    ROW(TEXT, COMMON, MODEL | COMMAND_IMATRIX | COMMAND_PLACE, model, NAMES("model", "m"),
-        .argument = "FILE", .help = "model file, GGUF; default: the bundled model"),
+    ROW(TEXT, COMMON, MODEL | COMMAND_IMATRIX | COMMAND_PLACE | COMMAND_TEMPLATE, model,
+        NAMES("model", "m"), .argument = "FILE",
+        .help = "model file, GGUF; default: the bundled model"),
     ROW(INTEGER, COMMON, COMPUTE | WRITERS | COMMAND_PLACE, threads, NAMES("threads", "t"),
         .argument = "N", .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS),
         .help = "threads; 0 or -1: one per physical (performance) core"),

@@ -41,7 +41,8 @@ typedef enum command_bit {
     COMMAND_QUANTIZE = 256,
     COMMAND_IMATRIX = 512,
     COMMAND_PREPARE = 1024,
-    COMMAND_PLACE = 2048
+    COMMAND_PLACE = 2048,
+    COMMAND_TEMPLATE = 4096
 } command_bit;
 
 typedef struct option_list {
@@ -139,6 +140,10 @@ typedef struct cli_options {
     const char *profile; /* NULL: this machine */
     bool measure;
     int64_t depth;
+    /* template */
+    const char *chat_template, *chat_template_file;
+    const char *bos_text, *eos_text; /* NULL: the model's */
+    const char *now;                 /* NULL: the clock */
 
     option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */
     int n_variants;

@@ -207,6 +207,12 @@ static void test_inspect(void **state) {
     torture("inspect -q importance");
 }
 
+static void test_template(void **state) {
+    (void)state;
+    torture("template -q --chat-template llama2-sys -m model.gguf -f request");
+    torture("template -q --chat-template-file jinja -f request");
+}
+
 static int setup(void **state) {
     int status = shell_setup(state);
     if (status != 0) return status;
@@ -215,6 +221,10 @@ static int setup(void **state) {
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i % 7 ? 'a' + i * i % 26 : ' ');
     shell_write("ids", ids, sizeof ids - 1);
     shell_write("text", text, sizeof text);
+    static const char request[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
+    static const char jinja[] = "{{ messages|tojson(indent=2) }}{% set x %}a{% endset %}{{ x }}";
+    shell_write("request", request, sizeof request - 1);
+    shell_write("jinja", jinja, sizeof jinja - 1);
     return sh("$PI perplexity -q -m model.gguf -f text -c 16 --kl-divergence-base base && "
               "$PI imatrix -q -m model.gguf -f text -c 16 -o importance && "
               "$PI synth -q --layers 1 --rank 32 -o sparse.gguf;"
@@ -229,6 +239,7 @@ int main(void) {
         cmocka_unit_test(test_place),    cmocka_unit_test(test_synth),
         cmocka_unit_test(test_convert),  cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_bench),    cmocka_unit_test(test_sparse_modes),
+        cmocka_unit_test(test_template),
     };
     return cmocka_run_group_tests_name("cli_nomem", tests, setup, shell_teardown);
 }

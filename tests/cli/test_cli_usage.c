@@ -21,7 +21,7 @@ static void test_version_and_help(void **state) {
     assert_int_equal(sh("$PI --help"), 0);
     assert_err("");
     static const char *const commands[] = {"run",     "eval",    "tokenize", "bench",
-                                           "inspect", "convert", "synth"};
+                                           "inspect", "convert", "synth",    "template"};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char text[64], line[64];
         snprintf(text, sizeof text, "\n  %-10s ", commands[i]);
@@ -35,7 +35,7 @@ static void test_version_and_help(void **state) {
         assert_contains("help", "POWERINFER_");
         sh("$PI --help");
     }
-    assert_null(strstr(shell_read("out", NULL), "chat"));
+    assert_null(strstr(shell_read("out", NULL), "\n  chat "));
     assert_int_equal(sh("$PI run --help"), 0);
     assert_contains("out", "-n, --predict, --n-predict N");
     assert_contains("out", "(default 0.8)");

@@ -38,6 +38,8 @@ pi_status __wrap_pi_inspect(const char *path, const pi_inspect_options *options,
                             pi_error *err);
 pi_status __wrap_pi_place(const char *path, const pi_place_options *options, FILE *out,
                           pi_error *err);
+pi_status __wrap_pi_template(const char *request, size_t n, const pi_template_options *options,
+                             FILE *out, pi_error *err);
 int __wrap_isatty(int fd);
 
 pi_status __wrap_file_read_stream(const char *path, size_t max, char **out, size_t *n,
@@ -83,6 +85,11 @@ pi_status __wrap_pi_inspect(const char *path, const pi_inspect_options *options,
 pi_status __wrap_pi_place(const char *path, const pi_place_options *options, FILE *out,
                           pi_error *err) {
     (void)path, (void)options, (void)out;
+    return refuse(err);
+}
+pi_status __wrap_pi_template(const char *request, size_t n, const pi_template_options *options,
+                             FILE *out, pi_error *err) {
+    (void)request, (void)n, (void)options, (void)out;
     return refuse(err);
 }
 /* The same answers wherever the fuzzer was started from. */

@@ -27,6 +27,7 @@ static const struct {
     {"cpu", "base quant"},
     {"gpu", "base quant"},
     {"text", "base quant gguf"},
+    {"template", "base text"},
     {"model", "base quant gguf"},
     {"sparse", "base quant gguf model cpu"},
     {"place", "base gpu model sparse"},

@@ -1,0 +1,67 @@
+/* template.h: chat templates: Jinja2 as Hugging Face renders them (trim_blocks, lstrip_blocks, the
+ * immutable sandbox, loop controls, `generation` blocks, raise_exception, strftime_now, tojson
+ * without escapes for other scripts and without sorting).
+ *
+ *     source --lexer, parser--> template --evaluator, request--> text
+ *
+ * A template is immutable once parsed: any number of threads may render it at the same time. What a
+ * rendering allocates lives in an arena of its own, which has a budget and goes away at its end.
+ *
+ * Errors carry Jinja's or Python's words and the line of the template; what the template says with
+ * raise_exception is passed on as it is. Built without jansson there are no requests to render. */
+#ifndef TEMPLATE_TEMPLATE_H
+#define TEMPLATE_TEMPLATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "error.h"
+#include "json.h"
+
+typedef struct template_program template_program;
+
+enum { TEMPLATE_MAX_BYTES = 4 << 20 }; /* of a template's source; published ones have up to 20 kB */
+
+/* What one rendering may cost; 0: the default. */
+typedef struct template_limits {
+    uint64_t steps;  /* expressions and statements, and every 16 bytes that they look at */
+    uint64_t memory; /* bytes of all values, also of those that are no longer used */
+    uint64_t output; /* bytes */
+} template_limits;
+
+#define TEMPLATE_DEFAULT_STEPS  ((uint64_t)20000000)
+#define TEMPLATE_DEFAULT_MEMORY ((uint64_t)512 << 20)
+#define TEMPLATE_DEFAULT_OUTPUT ((uint64_t)64 << 20)
+
+typedef struct template_input {
+    /* An object. The template sees its members messages, tools, documents, add_generation_prompt
+     * and enable_thinking where they are there, and all members of chat_template_kwargs, which
+     * count more. */
+    const json_node *request;
+    const char *bos, *eos; /* bos_token and eos_token, UTF-8; NULL: undefined */
+    struct tm now;         /* what strftime_now shows */
+    template_limits limits;
+} template_input;
+
+/* PI_ERR_FORMAT: not UTF-8, or a syntax error; PI_ERR_UNSUPPORTED: include, import and extends;
+ * PI_ERR_LIMIT: too long or nested too deeply; PI_ERR_NOMEM. */
+pi_status template_parse(const char *source, size_t n_bytes, template_program **out, pi_error *err);
+void template_free(template_program *t); /* NULL is fine */
+
+/* *text: n_bytes bytes and a NUL (mem_free). PI_ERR_ARG: the template refuses the request
+ * (raise_exception), or the request is no object; PI_ERR_FORMAT: an error in the template;
+ * PI_ERR_LIMIT: a budget; PI_ERR_NOMEM. */
+pi_status template_render(const template_program *t, const template_input *input, char **text,
+                          size_t *n_bytes, pi_error *err);
+
+/* Templates of well-known formats, by the names that llama.cpp gives them. */
+typedef struct template_builtin {
+    const char *name, *source;
+} template_builtin;
+
+extern const template_builtin template_builtins[];
+extern const size_t template_builtin_count;
+const char *template_find_builtin(const char *name); /* its source; NULL: none of that name */
+
+#endif

@@ -1,0 +1,51 @@
+/* template_lexer.h: a template's source as tokens: text between tags, and what is inside tags.
+ * Whitespace control (-, +, trim_blocks, lstrip_blocks) is done here, so that the parser sees text
+ * as it will be written. */
+#ifndef TEMPLATE_LEXER_H
+#define TEMPLATE_LEXER_H
+
+#include "template_value.h"
+
+typedef enum tpl_token_type {
+    TOKEN_END,
+    TOKEN_DATA,        /* text: s, n */
+    TOKEN_PRINT_BEGIN, /* {{ */
+    TOKEN_PRINT_END,
+    TOKEN_BLOCK_BEGIN, /* {% */
+    TOKEN_BLOCK_END,
+    TOKEN_NAME,   /* s, n */
+    TOKEN_STRING, /* s, n: decoded */
+    TOKEN_INTEGER,
+    TOKEN_FLOAT,
+    TOKEN_OPERATOR /* op: the character, or one of tpl_operator */
+} tpl_token_type;
+
+typedef enum tpl_operator {
+    OP_EQ = 256,
+    OP_NE,
+    OP_GE,
+    OP_LE,
+    OP_FLOORDIV,
+    OP_POW,
+    OP_IN, /* comparisons that are no tokens of their own */
+    OP_NOT_IN
+} tpl_operator;
+
+typedef struct tpl_token {
+    tpl_token_type type;
+    int op, line;
+    const char *s;
+    size_t n;
+    int64_t integer;
+    double real;
+} tpl_token;
+
+typedef struct tpl_tokens {
+    tpl_token *items; /* [n], the last one is TOKEN_END */
+    size_t n, capacity;
+} tpl_tokens;
+
+/* `source` is valid UTF-8 and outlives the tokens, which lie in t's arena. */
+void tpl_tokenize(tpl *t, const char *source, size_t n, tpl_tokens *out);
+
+#endif
