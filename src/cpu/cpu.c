@@ -25,12 +25,6 @@ size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_
     return panels * act_panel_bytes(kind, n);
 }
 
-/* Tiers decode blocks of rows and elements that fit into a fixed size, whatever the matrix. */
-size_t cpu_matmul_scratch_bytes(const cpu_mat *w) {
-    (void)w;
-    return CPU_SCRATCH_BYTES;
-}
-
 /* Whether the tier was compiled in and this processor has its instructions. */
 static bool tier_is_there(cpu_tier tier) {
     const cpu_features *f = cpu_features_get();

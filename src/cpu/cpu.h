@@ -81,7 +81,7 @@ typedef struct cpu_mat_kernels {
                    int64_t ldy);
 
     /* The same for many columns (layout PANELS): rows are decoded tile by tile into `scratch`
-     * (cpu_matmul_scratch_bytes, 64-byte aligned, one per thread). row0 is a multiple of
+     * (CPU_SCRATCH_BYTES, 64-byte aligned, one per thread). row0 is a multiple of
      * CPU_ROW_TILE, row1 too or n_out. */
     void (*matmul)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                    int64_t ldy, void *scratch);
@@ -110,9 +110,18 @@ typedef struct cpu_mat_t_kernels {
                      int64_t ldy, void *scratch);
 } cpu_mat_t_kernels;
 
-/* Bytes of scratch that matmul and matmul_t of any tier may use for this matrix, at most about
- * 2 MB. */
-size_t cpu_matmul_scratch_bytes(const cpu_mat *w);
+/* Bytes of scratch that matmul and matmul_t of any tier may use for any matrix: a block of decoded
+ * rows that lies in the second cache (of 512 KiB or more) beside the activations that pass through.
+ * The last part is for gaps between tiles. A multiple of 64. */
+enum { CPU_SCRATCH_BYTES = 256 * 1024 + 4096 };
+
+/* Which product is the faster one, per tier and form of activations. Constants: matvec and matmul
+ * round differently, so nothing that is measured while a program runs may choose between them.
+ * Where they come from: docs/performance.md, "Columns from which tiled products win". */
+typedef struct cpu_tiled {
+    int from;               /* columns from which matmul is taken */
+    double products_per_ns; /* of matmul on one core: weights times columns, of many columns */
+} cpu_tiled;
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
@@ -152,6 +161,7 @@ typedef struct cpu_kernels {
 
     cpu_mat_kernels mat[QUANT_TYPE_COUNT];     /* matvec is NULL for types without kernels */
     cpu_mat_t_kernels mat_t[QUANT_TYPE_COUNT]; /* for the same types */
+    cpu_tiled tiled[CPU_ACT_KIND_COUNT];
 
     /* Encodes columns [col0, col1) of x (column c at x + c * ldx) into `out`. For PANELS col0 is a
      * multiple of CPU_PANEL, and col1 too or n_cols. Non-finite input gives non-finite output, not

@@ -14,15 +14,10 @@
 
 #include "cpu.h"
 
-/* What matmul and matmul_t of a tier may use as scratch: a block of decoded rows that lies in the
- * second cache (of 512 KiB or more) beside the activations that pass through. The last part is for
- * gaps between tiles. */
-enum { CPU_SCRATCH_BYTES = 256 * 1024 + 4096 };
-
-void cpu_init_scalar_mat(cpu_kernels *k);    /* mat, act_encode, stream_read */
+void cpu_init_scalar_mat(cpu_kernels *k);    /* mat, tiled, act_encode, stream_read */
 void cpu_init_scalar_mat_t(cpu_kernels *k);  /* mat_t */
 void cpu_init_scalar_ops(cpu_kernels *k);    /* norms, rope, activate, add, kv_store, attention */
-void cpu_init_reference_mat(cpu_kernels *k); /* mat only */
+void cpu_init_reference_mat(cpu_kernels *k); /* mat, tiled */
 
 void cpu_init_avx2_mat(cpu_kernels *k);
 void cpu_init_avx2_vnni_mat(cpu_kernels *k); /* after avx2_mat; needs AVX-VNNI */

@@ -2,10 +2,8 @@
  * in one mapping, carved up in order; pages that a small batch never touches cost nothing. */
 #include "context.h"
 
-#include <limits.h>
 #include <stdio.h>
 
-#include "clock.h"
 #include "mem.h"
 
 /* Hands out aligned pieces of the mapping. Run twice: first with base NULL to learn the size. */
@@ -30,25 +28,13 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* Bytes that any kernel may ask for as scratch. */
-static size_t kernel_scratch_bytes(const engine_context *c) {
-    size_t n = cpu_attn_scratch_bytes(c->attn_queries, c->model->hp.head_dim);
-    for (int i = 0; i < c->plan->n_steps; i++) {
-        const plan_step *s = &c->plan->steps[i];
-        for (int k = 0; k < s->n_matrices; k++)
-            n = max_size(n, cpu_matmul_scratch_bytes(&s->matrix[k].w));
-        if (!s->ffn) continue;
-        if (s->ffn->fc2.w.data) n = max_size(n, cpu_matmul_scratch_bytes(&s->ffn->fc2.w));
-        if (s->ffn->down.w.data) n = max_size(n, cpu_matmul_scratch_bytes(&s->ffn->down.w));
-    }
-    return n;
-}
-
 static void carve_scratch(engine_context *c, carver *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
     size_t part_rows = (size_t)c->plan->max_part_rows;
-    size_t kernel_bytes = kernel_scratch_bytes(c);
+    /* of any kernel */
+    size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->attn_queries, c->model->hp.head_dim),
+                                   CPU_SCRATCH_BYTES);
     for (int i = 0; i < pool_size(c->pool); i++) {
         thread_scratch *t = &c->scratch[i];
         t->kernel = carve(cv, 1, kernel_bytes);
@@ -160,7 +146,6 @@ pi_status context_build(engine_context *c, pi_error *err) {
     if (status == PI_OK) status = allocate(c, err);
     if (status != PI_OK) return status;
     rope_init(c);
-    context_measure_break_even(c);
     return PI_OK;
 }
 
@@ -225,99 +210,12 @@ pi_status context_check_process(const engine_context *c, const char *call, pi_er
 
 cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
                     int64_t n_cols) {
+    bool tiled = n_cols >= c->kernels.tiled[kind].from;
     return (cpu_act){.kind = kind,
-                     .layout = n_cols >= c->break_even[kind] ? CPU_ACT_PANELS : CPU_ACT_COLUMNS,
+                     .layout = tiled ? CPU_ACT_PANELS : CPU_ACT_COLUMNS,
                      .n = n,
                      .n_cols = n_cols,
                      .data = c->encoded[slot][kind]};
-}
-
-/* ---- break-even ----------------------------------------------------------------------------- */
-
-enum {
-    USUAL_BREAK_EVEN = 8, /* columns; what most types and tiers come to (docs/performance.md) */
-    PROBE_ROWS = 64,      /* of a real matrix: enough to time, small enough to stay in cache */
-    PROBE_REPEATS = 5     /* the fastest counts */
-};
-
-typedef struct probe {
-    const cpu_mat_kernels *kernels;
-    cpu_mat w; /* PROBE_ROWS rows at most */
-    float *y;  /* [CPU_PANEL][PROBE_ROWS] */
-    void *scratch;
-} probe;
-
-static double time_product(const probe *p, const cpu_act *x) {
-    double best = 1e30;
-    for (int i = 0; i < PROBE_REPEATS; i++) {
-        double start = clock_seconds();
-        if (x->layout == CPU_ACT_COLUMNS)
-            p->kernels->matvec(&p->w, 0, p->w.n_out, x, p->y, PROBE_ROWS);
-        else
-            p->kernels->matmul(&p->w, 0, p->w.n_out, x, p->y, PROBE_ROWS, p->scratch);
-        double seconds = clock_seconds() - start;
-        if (seconds < best) best = seconds;
-    }
-    return best;
-}
-
-/* The fewest columns for which a tiled product (whose cost is that of a whole panel) beats taking
- * the columns one by one; more than the batch when it never does within a panel. The encoded input
- * is whatever the fresh buffer holds (zeros): kernels take the same time for any values. */
-static int measure_kind(engine_context *c, cpu_act_kind kind) {
-    static const int candidates[] = {2, 3, 4, 6, 8, 12, CPU_PANEL};
-    probe p = {.w = c->plan->typical[kind]->w, .scratch = c->scratch[0].kernel};
-    p.kernels = &c->kernels.mat[p.w.type];
-    if (p.w.n_out > PROBE_ROWS) p.w.n_out = PROBE_ROWS;
-    float y[CPU_PANEL * PROBE_ROWS];
-    p.y = y;
-    int best = c->n_batch + 1;
-    cpu_act x = {.kind = kind, .n = p.w.n_in, .data = c->encoded[PLAN_SLOT_MAIN][kind]};
-    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
-        if (candidates[i] > c->n_batch) break;
-        x.n_cols = candidates[i];
-        x.layout = CPU_ACT_COLUMNS;
-        double columns = time_product(&p, &x);
-        x.layout = CPU_ACT_PANELS;
-        if (time_product(&p, &x) < columns) {
-            best = candidates[i];
-            break;
-        }
-    }
-    /* The two kinds of product round differently, so a measurement that comes out as 6 today and 7
-     * tomorrow would change answers. Only one that is clearly different from the usual counts. */
-    bool usual = best >= USUAL_BREAK_EVEN / 2 && best <= USUAL_BREAK_EVEN * 2;
-    return usual ? USUAL_BREAK_EVEN : best;
-}
-
-double context_seconds_per_product(engine_context *c) {
-    int64_t most = 0;
-    double seconds = 0;
-    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
-        const plan_matrix *pm = c->plan->typical[kind];
-        if (!pm || pm->w.n_in * pm->w.n_out < most) continue;
-        most = pm->w.n_in * pm->w.n_out;
-        float y[CPU_PANEL * PROBE_ROWS];
-        probe p = {.kernels = &c->kernels.mat[pm->w.type],
-                   .w = pm->w,
-                   .y = y,
-                   .scratch = c->scratch[0].kernel};
-        if (p.w.n_out > PROBE_ROWS) p.w.n_out = PROBE_ROWS;
-        const cpu_act x = {.kind = (cpu_act_kind)kind,
-                           .layout = CPU_ACT_PANELS,
-                           .n = p.w.n_in,
-                           .n_cols = c->n_batch < CPU_PANEL ? c->n_batch : CPU_PANEL,
-                           .data = c->encoded[PLAN_SLOT_MAIN][kind]};
-        seconds = time_product(&p, &x) /
-                  ((double)p.w.n_in * (double)p.w.n_out * CPU_PANEL * c->n_threads_batch);
-    }
-    return seconds;
-}
-
-void context_measure_break_even(engine_context *c) {
-    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
-        c->break_even[kind] = c->plan->typical[kind] ? measure_kind(c, (cpu_act_kind)kind)
-                                                     : INT_MAX;
 }
 
 /* ---- sessions ------------------------------------------------------------------------------- */

@@ -75,7 +75,6 @@ struct engine_context {
     pool *pool;
     int n_threads, n_threads_batch, n_batch, n_logits;
     quant_type type_k, type_v;
-    int break_even[CPU_ACT_KIND_COUNT]; /* columns from which panels and matmul are used */
 
     /* One mapping holds everything below that has pages. */
     uint8_t *memory;
@@ -114,10 +113,6 @@ struct engine_context {
  * for. */
 cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
                     int64_t n_cols);
-void context_measure_break_even(engine_context *c);
-/* What one weight times one vector takes in tiled products by all threads, seconds: of the type
- * that has the most bytes. */
-double context_seconds_per_product(engine_context *c);
 /* Plan and working memory for c->options, in place of what is there. */
 pi_status context_build(engine_context *c, pi_error *err);
 /* Feeds inputs that were checked, from where their sessions stand. */

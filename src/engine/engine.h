@@ -17,9 +17,9 @@
 
 /* How passes of many tokens treat neurons that are cold in layers whose home is the GPU. */
 typedef enum engine_prompts {
-    ENGINE_PROMPTS_MEASURED, /* whichever the measured rates favour for the pass's size */
-    ENGINE_PROMPTS_SPLIT,    /* the processor computes them, while the GPU computes the others */
-    ENGINE_PROMPTS_STREAMED  /* their rows are copied to the GPU, which computes all */
+    ENGINE_PROMPTS_AUTO,    /* whichever is expected to be faster for the pass's size */
+    ENGINE_PROMPTS_SPLIT,   /* the processor computes them, while the GPU computes the others */
+    ENGINE_PROMPTS_STREAMED /* their rows are copied to the GPU, which computes all */
 } engine_prompts;
 
 typedef struct engine_options {

@@ -224,7 +224,7 @@ pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid
                      (size_t)(h->model->hp.n_rot / 2) * sizeof(float));
         status = h->b->stream_sync(h->stream, err);
     }
-    if (status == PI_OK) status = hybrid_prompts_measure(h, c, options->prompts, err);
+    if (status == PI_OK) hybrid_prompts_choose(h, c, options->prompts);
     return status;
 }
 

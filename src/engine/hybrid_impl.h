@@ -89,10 +89,9 @@ struct hybrid {
     /* Passes of many tokens. */
     hybrid_cold *cold;   /* [n_layer] */
     uint64_t cold_bytes; /* of all shares; 0: there are none */
-    double cold_elems;
-    int stream_from;    /* tokens from which cold rows are copied to the GPU */
-    void *tile;         /* rows on their way */
-    float *tile_out[2]; /* their gate and up */
+    int stream_from;     /* tokens from which cold rows are copied to the GPU */
+    void *tile;          /* rows on their way */
+    float *tile_out[2];  /* their gate and up */
 
     hybrid_marks *marks; /* hybrid_trace.c; NULL: passes are not traced */
 
@@ -126,8 +125,7 @@ void hybrid_pack_rows(hybrid *h, const plan_matrix *pm, const gpu_mat *to);
 
 /* hybrid_prompts.c */
 pi_status hybrid_prompts_create(hybrid *h, pi_error *err); /* device memory, biases */
-pi_status hybrid_prompts_measure(hybrid *h, engine_context *c, engine_prompts prompts,
-                                 pi_error *err);
+void hybrid_prompts_choose(hybrid *h, const engine_context *c, engine_prompts prompts);
 /* Adds the layer's cold neurons to X, computed on the GPU. */
 void hybrid_stream_cold(hybrid *h, int layer, int n_cols);
 

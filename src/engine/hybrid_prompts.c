@@ -1,16 +1,18 @@
 /* hybrid_prompts.c: passes of many tokens in layers whose home is the GPU and whose cold neurons
  * live on the host. Either the processor computes these, as it does for single tokens, or their
  * rows are copied to the GPU tile by tile and it computes all of the layer. Computing takes the
- * longer the more tokens there are, copying always takes the same; both rates are measured when the
- * context is made, the second by copying rows of the model itself. */
+ * longer the more tokens there are, copying always takes the same. The two ways round differently,
+ * so the choice between them comes from constants alone: the same context gives the same answers.
+ */
 #include <limits.h>
 #include <math.h>
 
-#include "clock.h"
 #include "hybrid_impl.h"
 #include "plan_build.h"
 
-enum { RATE_TILES = 3 }; /* that are copied for measuring */
+/* Bytes per second from the host's memory into packed rows: PCIe 4.0 with 16 lanes moves 26 GB/s
+ * from pinned memory, and every byte is first copied there by one thread. */
+static const double copy_rate = 10e9;
 
 /* ---- cold shares ----------------------------------------------------------------------------- */
 
@@ -39,13 +41,24 @@ static bool has_rows(const hybrid_cold *cold) { /* down has one per neuron */
     return cold->down.role == ROLE_FFN_DOWN_T;
 }
 
-static void count_cold(const hybrid_cold *cold, uint64_t *bytes, double *elems) {
-    const plan_matrix *m[] = {&cold->in->matrix[0], &cold->down,
-                              cold->in->n_matrices > 1 ? &cold->in->matrix[1] : NULL};
-    for (int i = 0; i < 3 && m[i]; i++) {
-        *bytes += m[i]->row_size * (uint64_t)m[i]->w.n_out;
-        *elems += (double)m[i]->w.n_in * (double)m[i]->w.n_out;
-    }
+static uint64_t cold_bytes(const hybrid_cold *cold) {
+    uint64_t n = cold->down.row_size * (uint64_t)cold->down.w.n_out;
+    for (int k = 0; k < cold->in->n_matrices; k++)
+        n += cold->in->matrix[k].row_size * (uint64_t)cold->in->matrix[k].w.n_out;
+    return n;
+}
+
+static double product_seconds(const cpu_kernels *k, const plan_matrix *pm, bool transposed) {
+    cpu_act_kind kind = transposed ? k->mat_t[pm->w.type].act : k->mat[pm->w.type].act;
+    return (double)pm->w.n_in * (double)pm->w.n_out / k->tiled[kind].products_per_ns * 1e-9;
+}
+
+/* What one token more takes one thread of the processor. */
+static double cold_seconds(const cpu_kernels *k, const hybrid_cold *cold) {
+    double seconds = product_seconds(k, &cold->down, has_rows(cold));
+    for (int i = 0; i < cold->in->n_matrices; i++)
+        seconds += product_seconds(k, &cold->in->matrix[i], false);
+    return seconds;
 }
 
 /* Rows [r0, r0 + n) of what goes in, or of down. */
@@ -76,7 +89,7 @@ pi_status hybrid_prompts_create(hybrid *h, pi_error *err) {
         hybrid_cold *cold = &h->cold[i];
         if (!find_cold(h->plan, i, cold)) continue;
         status = upload_biases(h, cold, err);
-        count_cold(cold, &bytes, &h->cold_elems);
+        bytes += cold_bytes(cold);
         for (int k = 0; k <= cold->in->n_matrices; k++) {
             const plan_matrix m = tile_of(cold, k, 0,
                                           n_neurons(cold) < HYBRID_TILE_ROWS ? n_neurons(cold)
@@ -168,29 +181,14 @@ void hybrid_stream_cold(hybrid *h, int layer, int n_cols) {
 
 /* ---- which way ------------------------------------------------------------------------------- */
 
-/* Bytes per second from the host's memory into packed rows. */
-static pi_status measure_rate(hybrid *h, double *rate, pi_error *err) {
-    const hybrid_cold *cold = h->cold;
-    while (!cold->in) cold++;
-    int64_t n = n_neurons(cold) < HYBRID_TILE_ROWS ? n_neurons(cold) : HYBRID_TILE_ROWS;
-    const plan_matrix m = tile_of(cold, 0, 0, n);
-    double start = clock_seconds();
-    for (int i = 0; i < RATE_TILES; i++) send_tile(h, &m);
-    pi_status status = h->b->stream_sync(h->stream, err);
-    *rate = RATE_TILES * (double)m.row_size * (double)n / (clock_seconds() - start);
-    return status;
-}
-
-pi_status hybrid_prompts_measure(hybrid *h, engine_context *c, engine_prompts prompts,
-                                 pi_error *err) {
-    double rate = 1;
+void hybrid_prompts_choose(hybrid *h, const engine_context *c, engine_prompts prompts) {
     h->stream_from = INT_MAX;
-    if (h->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return PI_OK;
+    if (h->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return;
     h->stream_from = 1;
-    if (prompts == ENGINE_PROMPTS_STREAMED) return PI_OK;
-    pi_status status = measure_rate(h, &rate, err);
-    double per_token = h->cold_elems * context_seconds_per_product(c);
-    double tokens = ceil((double)h->cold_bytes / rate / per_token);
+    if (prompts == ENGINE_PROMPTS_STREAMED) return;
+    double per_token = 0;
+    for (int i = 0; i < h->model->hp.n_layer; i++)
+        if (h->cold[i].in) per_token += cold_seconds(&c->kernels, &h->cold[i]);
+    double tokens = ceil((double)h->cold_bytes / copy_rate * c->n_threads_batch / per_token);
     h->stream_from = tokens < INT_MAX ? (int)tokens : INT_MAX;
-    return status;
 }

@@ -199,32 +199,6 @@ static pi_status resolve_encodings(plan *p, plan_side side, const cpu_kernels *k
     return PI_OK;
 }
 
-/* The largest matrix of the type that has the most bytes, per kind of encoded input. */
-static void find_typical(plan *p, const cpu_kernels *kernels) {
-    uint64_t bytes[QUANT_TYPE_COUNT] = {0};
-    const plan_matrix *largest[QUANT_TYPE_COUNT] = {0};
-    uint64_t best[CPU_ACT_KIND_COUNT] = {0};
-    for (int i = 0; i < p->n_steps; i++) {
-        const plan_step *s = &p->steps[i];
-        for (int k = 0; k < s->n_matrices; k++) {
-            const plan_matrix *pm = &s->matrix[k];
-            quant_type type = pm->w.type;
-            bytes[type] += pm->row_size * (uint64_t)pm->w.n_out;
-            if (!largest[type] ||
-                pm->w.n_in * pm->w.n_out > largest[type]->w.n_in * largest[type]->w.n_out)
-                largest[type] = pm;
-        }
-    }
-    for (int type = 0; type < QUANT_TYPE_COUNT; type++) {
-        if (!largest[type]) continue;
-        cpu_act_kind kind = kernels->mat[type].act;
-        if (bytes[type] >= best[kind]) {
-            best[kind] = bytes[type];
-            p->typical[kind] = largest[type];
-        }
-    }
-}
-
 static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
@@ -327,7 +301,6 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
     status = resolve_encodings(p, SIDE_CPU, kernels, err);
     if (status == PI_OK) status = resolve_encodings(p, SIDE_GPU, NULL, err);
-    if (status == PI_OK) find_typical(p, kernels);
     return status;
 }
 

@@ -206,8 +206,6 @@ typedef struct plan {
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
     uint64_t head_bytes;   /* of the output matrix: not read when no logits are wanted */
     int64_t max_part_rows; /* over layers; 0: no OP_FFN_NEURONS */
-    /* The type with the most weight bytes per activation kind: what break-even is measured on. */
-    const plan_matrix *typical[CPU_ACT_KIND_COUNT];
     /* Bytes per pass: of steps that always read all of their weights (head included), of
      * feed-forward weights among these, and of all feed-forward weights (predictors apart). */
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;

@@ -122,7 +122,7 @@ static pi_status allocate(cut_profile *c, pi_error *err) {
     c->act = (cpu_act){
         .kind = c->kernels->mat[t->type].act, .layout = CPU_ACT_PANELS, .n = t->n_in};
     c->act_bytes = cpu_act_bytes(c->act.kind, CPU_ACT_PANELS, t->n_in, GROUP);
-    c->scratch_bytes = cpu_matmul_scratch_bytes(&c->gate);
+    c->scratch_bytes = CPU_SCRATCH_BYTES;
     size_align(c->scratch_bytes, MEM_CACHE_LINE, &c->scratch_bytes);
     c->act.data = mem_map(c->act_bytes);
     c->scratch = mem_map(c->scratch_bytes * (size_t)pool_size(c->p->pool));

@@ -6,8 +6,10 @@
  * costs another digit. For bfloat16 weights they round inputs to bfloat16 (2^-9 per element), for
  * blocks to 8 bits per 32 elements (1/254 of the largest element), each about eight times in a row.
  * A wrong formula gives 1e-3 and more. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,9 +25,9 @@
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_forward.gguf"
 
 #if defined(TEST_EMULATED) || defined(TEST_SANITIZED)
-enum { N_TOKENS = 23, FAR = 1100 };
+enum { N_TOKENS = 23, FAR = 1100, FRESH = 50 };
 #else
-enum { N_TOKENS = 45, FAR = 2500 };
+enum { N_TOKENS = 45, FAR = 2500, FRESH = 500 };
 #endif
 
 /* The difference of one model under one set of kernels, in one batch and token by token. */
@@ -235,6 +237,69 @@ static void test_far_positions(void **state) {
     free(got);
 }
 
+/* ---- fresh contexts -------------------------------------------------------------------------- */
+
+static void *keep_busy(void *arg) {
+    atomic_bool *end = arg;
+    while (!atomic_load_explicit(end, memory_order_relaxed)) continue;
+    return NULL;
+}
+
+/* Batches on both sides of every tier's crossing between the two kinds of product. */
+static const int fresh_sizes[] = {2, 4, 5, 7, 8, 9, 11, 12, 13, 16, 17};
+enum { FRESH_SIZES = sizeof fresh_sizes / sizeof *fresh_sizes, FRESH_TOKENS = 17 };
+
+/* The last logits of every size, [FRESH_SIZES][n_vocab]. */
+static void run_fresh(int n_threads, const int32_t *tokens, float *logits) {
+    pi_context_options o = pi_context_default_options();
+    o.device = PI_DEVICE_CPU;
+    o.n_threads = n_threads;
+    run_model r = run_open(MODEL_PATH, &o);
+    for (int i = 0; i < FRESH_SIZES; i++) {
+        pi_error err;
+        pi_session *s = run_session(&r, FRESH_TOKENS);
+        const pi_input in = {
+            .session = s, .tokens = tokens, .n_tokens = fresh_sizes[i], .logits = PI_LOGITS_LAST};
+        assert_int_equal(pi_forward(r.context, &in, 1, &err), PI_OK);
+        memcpy(logits + (size_t)i * (size_t)r.n_vocab, pi_logits(r.context, 0),
+               (size_t)r.n_vocab * sizeof *logits);
+        pi_session_destroy(s);
+    }
+    run_close(&r);
+}
+
+/* The same tokens give the same bits in every context, whatever else the machine does while it is
+ * made: no clock has a say in how a product is computed. */
+static void test_fresh_contexts(void **state) {
+    (void)state;
+    static const char *const types[] = {"q4_0", "f16"};
+    int32_t tokens[FRESH_TOKENS];
+    pthread_t busy;
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        tiny_model t = tiny_default();
+        t.type = types[k];
+        t.n_embd = t.n_ff[0] = t.n_ff[1] = 256;
+        t.head_dim = t.n_rot = 64;
+        tiny_write(&t, MODEL_PATH);
+        run_random_tokens(9, t.n_vocab, tokens, FRESH_TOKENS);
+        size_t n = FRESH_SIZES * (size_t)t.n_vocab;
+        float *first = calloc(n, sizeof *first), *again = calloc(n, sizeof *again);
+        run_fresh(1, tokens, first);
+        atomic_bool end = false;
+        assert_int_equal(pthread_create(&busy, NULL, keep_busy, &end), 0);
+        int differ = 0;
+        for (int i = 1; i < FRESH; i++) {
+            run_fresh(1 + i % 2, tokens, again);
+            differ += memcmp(first, again, n * sizeof *first) != 0;
+        }
+        atomic_store(&end, true);
+        pthread_join(busy, NULL);
+        if (differ) fail_msg("%s: %d of %d contexts give other logits", types[k], differ, FRESH);
+        free(first);
+        free(again);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups),
@@ -246,6 +311,7 @@ int main(void) {
         cmocka_unit_test(test_positions),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_far_positions),
+        cmocka_unit_test(test_fresh_contexts),
     };
     return cmocka_run_group_tests_name("engine_forward", tests, NULL, NULL);
 }

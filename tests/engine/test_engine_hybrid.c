@@ -171,7 +171,7 @@ static void describe_cuts(const model *m, plan_side head, char *text, size_t n_t
 static void compare(const char *what, const model *m, ffn_mode mode, plan_side head, double gate) {
     static const int pieces[] = {0, 7, 1}; /* the first N_PIECES */
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
-                                             ENGINE_PROMPTS_MEASURED};
+                                             ENGINE_PROMPTS_AUTO};
     engine_options o = options_for(mode);
     o.prompts = prompts[random_below(3)];
     place(&o, head);

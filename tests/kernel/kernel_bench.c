@@ -24,6 +24,9 @@ enum {
     BENCH_REPEATS = 5
 };
 
+/* Columns: rows that stay in cache, as with chunks of a prompt's tiles. */
+enum { CROSS_ROWS = 64, CROSS_COLS = 4096, CROSS_REPEATS = 15 };
+
 /* A run is repeated until it has taken this long, or once when it is slower. Seconds. */
 #define BENCH_SECONDS 0.05
 
@@ -116,7 +119,7 @@ static bool bench_type(const kernel_tiers *tiers, quant_type type, int64_t rows,
     for (int64_t row = 1; row < rows; row++)
         memcpy((char *)weights + (size_t)row * row_bytes, weights, row_bytes);
     for (size_t i = 0; i < n_x; i++) x[i] = rng_normal(&r);
-    b.scratch = kernel_aligned(act_pad64(cpu_matmul_scratch_bytes(&b.w)));
+    b.scratch = kernel_aligned(CPU_SCRATCH_BYTES);
     for (int t = 0; t < tiers->n; t++) {
         b.k = &tiers->table[t];
         bench_row(&b, x);
@@ -126,6 +129,86 @@ static bool bench_type(const kernel_tiers *tiers, quant_type type, int64_t rows,
     mem_free(x);
     mem_unmap(weights, w_bytes);
     return true;
+}
+
+/* ---- columns --------------------------------------------------------------------------------- */
+
+/* Seconds of one product, the best of the repeats: other programs only ever slow it down. */
+static double time_columns(bench *b, int64_t n_cols) {
+    double best = 1e30;
+    b->a.layout = b->matmul ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
+    b->a.n_cols = n_cols;
+    for (int i = 0; i < CROSS_REPEATS; i++) {
+        double start = clock_seconds();
+        bench_once(b);
+        double seconds = clock_seconds() - start;
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+/* What one vector costs, what a panel does (in vectors), and the fewest vectors for which the panel
+ * is cheaper. The values do not matter: they are zeros. */
+static void cross_row(bench *b) {
+    double vec[CPU_PANEL + 1] = {0};
+    b->matmul = false;
+    for (int n = 1; n <= CPU_PANEL; n++) vec[n] = time_columns(b, n);
+    b->matmul = true;
+    double panel = time_columns(b, CPU_PANEL);
+    int from = 1;
+    while (from <= CPU_PANEL && vec[from] < panel) from++;
+    double ops = 2.0 * (double)b->w.n_in * (double)b->w.n_out * 1e-9;
+    printf("%-8s %-20s %9.1f %9.1f %9.1f", quant_find((uint32_t)b->w.type)->name, b->k->name,
+           ops / vec[1], 8 * ops / vec[8], CPU_PANEL * ops / panel);
+    if (from <= CPU_PANEL)
+        printf(" %6d\n", from);
+    else
+        printf("  never\n");
+    fflush(stdout);
+}
+
+static void cross_type(const kernel_tiers *tiers, quant_type type) {
+    bench b = {.w = {NULL, 0, CROSS_COLS, CROSS_ROWS, type}};
+    if (!quant_row_bytes(type, CROSS_COLS, &b.w.row_bytes)) return;
+    void *weights = kernel_aligned(b.w.row_bytes * CROSS_ROWS);
+    rng r;
+    rng_seed(&r, 34);
+    b.w.data = weights;
+    kernel_fill_weights(&b.w, KERNEL_NORMAL, &r);
+    b.y = mem_alloc(CROSS_ROWS * CPU_PANEL * sizeof *b.y);
+    b.scratch = kernel_aligned(CPU_SCRATCH_BYTES);
+    for (int t = 0; t < tiers->n && b.y != NULL; t++) {
+        b.k = &tiers->table[t];
+        b.a = (cpu_act){.kind = b.k->mat[type].act, .n = CROSS_COLS};
+        size_t columns = cpu_act_bytes(b.a.kind, CPU_ACT_COLUMNS, CROSS_COLS, CPU_PANEL);
+        size_t panels = cpu_act_bytes(b.a.kind, CPU_ACT_PANELS, CROSS_COLS, CPU_PANEL);
+        size_t n_bytes = columns > panels ? columns : panels;
+        b.a.data = kernel_aligned(n_bytes);
+        memset(b.a.data, 0, n_bytes);
+        cross_row(&b);
+        free(b.a.data);
+    }
+    free(b.scratch);
+    mem_free(b.y);
+    free(weights);
+}
+
+int kernel_bench_columns(int argc, char **argv) {
+    kernel_tiers tiers;
+    kernel_tiers_load(&tiers);
+    const quant_traits *only = argc > 0 ? quant_find_name(argv[0]) : NULL;
+    bool all = argc == 0 || strcmp(argv[0], "all") == 0;
+    if (!all && (only == NULL || tiers.table[0].mat[only->type].matvec == NULL)) {
+        fprintf(stderr, "usage: test_kernel --bench columns [type|all]\n");
+        return 2;
+    }
+    printf("%d rows of %d in cache, one thread, GOP/s; the panel wins from\n", CROSS_ROWS,
+           CROSS_COLS);
+    printf("%-8s %-20s %9s %9s %9s %6s\n", "type", "tier", "vec 1", "vec 8", "panel", "from");
+    for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++)
+        if (tiers.table[0].mat[type].matvec != NULL && (all || only->type == (quant_type)type))
+            cross_type(&tiers, (quant_type)type);
+    return 0;
 }
 
 int kernel_bench(int argc, char **argv) {

@@ -246,8 +246,8 @@ static bool bench_matmul_t(const kernel_tiers *tiers, quant_type type, int64_t n
     for (size_t at = short_bytes; at + short_bytes <= n_bytes; at += short_bytes)
         memcpy((char *)data + at, data, short_bytes);
     for (int64_t i = 0; i < n_ff * MUL_VECTORS; i++) across.x[i] = rng_normal(&r);
-    straight.scratch = kernel_aligned(act_pad64(cpu_matmul_scratch_bytes(&straight.w)));
-    across.scratch = kernel_aligned(act_pad64(cpu_matmul_scratch_bytes(&across.w)));
+    straight.scratch = kernel_aligned(CPU_SCRATCH_BYTES);
+    across.scratch = kernel_aligned(CPU_SCRATCH_BYTES);
     double ops = 2.0 * (double)n_ff * (double)n_embd * MUL_VECTORS;
     for (int t = 0; t < tiers->n; t++) {
         const cpu_kernels *k = &tiers->table[t];

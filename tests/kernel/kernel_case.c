@@ -92,7 +92,7 @@ void kernel_case_make(kernel_case *c, const kernel_shape *shape, kernel_fill fil
     for (size_t i = 0; i < n_x; i++) c->x[i] = rng_normal(r);
     c->n_y = (size_t)(shape->n_cols - 1) * (size_t)shape->ldy + (size_t)shape->n_out;
     c->y = need(mem_alloc(c->n_y * sizeof *c->y));
-    size_t scratch_bytes = act_pad64(cpu_matmul_scratch_bytes(&c->w));
+    size_t scratch_bytes = CPU_SCRATCH_BYTES;
     c->scratch = kernel_aligned(scratch_bytes);
     memset(c->scratch, 0xff,
            scratch_bytes); /* NaNs, should anything be read before it is written */

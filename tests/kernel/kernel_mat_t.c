@@ -160,7 +160,7 @@ static void matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_t col1
     cpu_act a = {m->act, CPU_ACT_PANELS, c->w.n_out, c->n_cols, kernel_aligned(act_bytes)};
     memset(a.data, 0xa5, act_bytes);
     k->act_encode(c->h, c->ldh, 0, c->n_cols, &a);
-    size_t scratch_bytes = act_pad64(cpu_matmul_scratch_bytes(&c->w));
+    size_t scratch_bytes = CPU_SCRATCH_BYTES;
     void *scratch = kernel_aligned(scratch_bytes);
     memset(scratch, 0xff, scratch_bytes);
     m->matmul_t(&c->w, col0, col1, &a, c->out, c->ld, scratch);

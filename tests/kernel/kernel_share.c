@@ -118,7 +118,7 @@ static double share_matmul_seconds(share *s, void *scratch) {
 /* Time of the type's matmul over that of Q4_0. */
 static double share_matmul(share *s, share *q4_0) {
     double best[2] = {0.0, 0.0};
-    void *scratch = kernel_aligned(act_pad64(cpu_matmul_scratch_bytes(&s->layer)));
+    void *scratch = kernel_aligned(CPU_SCRATCH_BYTES);
     q4_0->k = s->k;
     for (int i = 0; i < SHARE_MUL_TURNS; i++)
         for (int j = 0; j < 2; j++) {

@@ -33,6 +33,8 @@ void kernel_test_sign_dot(void **state);
 
 /* kernel_bench.c: `--bench [type] [rows] [cols]`; the exit status. */
 int kernel_bench(int argc, char **argv);
+/* `--bench columns [type]`: from how many vectors on the tiled product is the faster one. */
+int kernel_bench_columns(int argc, char **argv);
 /* kernel_bench_axpy.c: `--bench axpy|matmul_t [type] [rows] [cols]`. */
 int kernel_bench_mat_t(int argc, char **argv);
 

@@ -2,6 +2,7 @@
  *
  *   test_kernel                                        the tests
  *   test_kernel --bench [type] [rows] [cols]           GB/s and GOP/s per tier and type
+ *   test_kernel --bench columns [type]                 vectors from which the tiled product wins
  *   test_kernel --bench gather [type] [n_in] [density] GB/s of chosen rows and of all from memory
  *   test_kernel --bench share [type] [tier]            share of read bandwidth, matmul over Q4_0's
  *   test_kernel --bench axpy [type] [rows] [cols]      the same for matrices with a row per neuron:
@@ -96,6 +97,8 @@ static void test_older_processors(void **state) {
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "--bench") == 0 && strcmp(argv[2], "gather") == 0)
         return kernel_gather(argc - 3, argv + 3);
+    if (argc > 2 && strcmp(argv[1], "--bench") == 0 && strcmp(argv[2], "columns") == 0)
+        return kernel_bench_columns(argc - 3, argv + 3);
     if (argc > 2 && strcmp(argv[1], "--bench") == 0 && strcmp(argv[2], "share") == 0)
         return kernel_share(argc - 3, argv + 3);
     if (argc > 1 && strcmp(argv[1], "--bench") == 0) {

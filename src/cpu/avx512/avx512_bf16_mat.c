@@ -17,4 +17,5 @@ PLAIN_DEFINE(bf16)
 
 void cpu_init_avx512_bf16_mat(cpu_kernels *k) {
     TIER_MAT_ENTRY(avx512, BF16, BF16, bf16)
+    k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 160};
 }

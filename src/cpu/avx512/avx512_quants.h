@@ -73,6 +73,16 @@ AVX512_INLINE __m512i q_nibbles(__m512i twice, __m512i shift) {
     return _mm512_and_si512(_mm512_srlv_epi16(twice, shift), _mm512_set1_epi8(15));
 }
 
+/* 16 bytes of nibbles at p and at three places `bytes` apart: a quad. */
+AVX512_INLINE void q_nibble_quad(const uint8_t *p, int bytes, __m512i out[2]) {
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
+    for (int i = 1; i < 4; i++)
+        v = _mm512_mask_broadcast_i32x4(v, (__mmask16)(15u << 4 * i),
+                                        _mm_loadu_si128((const void *)(p + bytes * i)));
+    out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
+    out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
 /* ---- Q4_0: 18 bytes = 9 words per block, the scale first ------------------------------------ */
 
 AVX512_INLINE __m512i q4_0_quants(const uint8_t *chunk, int step) {
@@ -102,10 +112,15 @@ AVX512_INLINE void q4_0_scales(const uint8_t *chunk, q_scales *out) {
     out->d[0] = q4_0_block_scales(chunk);
 }
 
+AVX512_INLINE void q4_0_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+    q_nibble_quad(chunk + 4 * 18 * quad + 2, 18, out);
+}
+
 static const q_format q4_0_format = {.chunk_bytes = 16 * 18,
                                      .sub = 32,
                                      .offset_shift = 3,
                                      .quants = q4_0_quants,
+                                     .quad = q4_0_quad,
                                      .scales = q4_0_scales};
 
 /* ---- Q4_1, Q5_0, Q5_1: 20, 22, 24 bytes per block ------------------------------------------- */
@@ -117,16 +132,6 @@ AVX512_INLINE __m512i q_nibble_blocks(const uint8_t *a, const uint8_t *b) {
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
     v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
     return q_nibbles(v, shift);
-}
-
-/* 16 bytes of nibbles at p and at three places `bytes` apart: a quad. */
-AVX512_INLINE void q_nibble_quad(const uint8_t *p, int bytes, __m512i out[2]) {
-    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
-    for (int i = 1; i < 4; i++)
-        v = _mm512_mask_broadcast_i32x4(v, (__mmask16)(15u << 4 * i),
-                                        _mm_loadu_si128((const void *)(p + bytes * i)));
-    out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
-    out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
 
 /* Adds 16 where a bit of the two blocks' strings of 32 bits is set. */
@@ -190,11 +195,16 @@ AVX512_INLINE void q4_1_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_addend(chunk, 20, out);
 }
 
+AVX512_INLINE void q4_1_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+    q_nibble_quad(chunk + 4 * 20 * quad + 4, 20, out);
+}
+
 static const q_format q4_1_format = {.chunk_bytes = 16 * 20,
                                      .sub = 32,
                                      .has_min = true,
                                      .offset_shift = -1,
                                      .quants = q4_1_quants,
+                                     .quad = q4_1_quad,
                                      .scales = q4_1_scales};
 
 AVX512_INLINE __m512i q5_0_quants(const uint8_t *chunk, int step) {

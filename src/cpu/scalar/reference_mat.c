@@ -141,6 +141,9 @@ void cpu_init_reference_mat(cpu_kernels *k) {
         if (decode_find((quant_type)type) == NULL) continue;
         k->mat[type] = (cpu_mat_kernels){CPU_ACT_Q8, q8_matvec, q8_matmul, q8_matvec_rows};
     }
+    /* both go column by column: a whole panel, so that tests see either */
+    k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 0.5};
+    k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 0.5};
     k->mat[QUANT_BF16] = (cpu_mat_kernels){CPU_ACT_BF16, bf16_matvec, bf16_matmul,
                                            bf16_matvec_rows};
 }

@@ -189,6 +189,9 @@ void cpu_init_scalar_mat(cpu_kernels *k) {
         if (t == NULL || t->dequantize == NULL) continue;
         k->mat[type] = (cpu_mat_kernels){CPU_ACT_F32, matvec, matmul, matvec_rows};
     }
+    /* matvec decodes a row anew for every column */
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
+        k->tiled[kind] = (cpu_tiled){.from = 5, .products_per_ns = 4};
     k->act_encode = act_encode;
     k->stream_read = stream_read;
 }
