@@ -81,8 +81,8 @@ static void carve_all(engine_context *c, carver *cv) {
             c->encoded[slot][kind] = carve(cv, 1, max_size(columns, panels));
         }
     }
-    c->angles = carve(cv, n_batch * (size_t)hp->n_rot, sizeof(float));
-    c->inv_freq = carve(cv, (size_t)hp->n_rot / 2, sizeof(float));
+    c->angles = carve(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
+    c->inv_freq = carve(cv, (ROPE_SETS + 1) * (size_t)hp->n_rot / 2, sizeof(float));
     c->tokens = carve(cv, n_batch, sizeof(int32_t));
     c->out_rows = carve(cv, n_batch, sizeof(int32_t));
     c->positions = carve(cv, n_batch, sizeof(int64_t));

@@ -82,14 +82,16 @@ struct engine_context {
     size_t n_memory;
     float *buf[BUF_COUNT];                         /* [n_batch][plan->width], LOGITS [n_logits] */
     void *encoded[PLAN_SLOTS][CPU_ACT_KIND_COUNT]; /* both layouts fit */
-    float *angles;                                 /* [n_batch][n_rot/2][2]: cos, sin */
-    float *inv_freq;                               /* [n_rot/2] radians per position */
-    float angle_scale;                             /* YaRN's factor on cos and sin; else 1 */
-    int32_t *tokens, *out_rows;                    /* [n_batch] */
-    int64_t *positions;                            /* [n_batch] */
-    pass_item *items, **item_of_row;               /* [n_batch] */
-    int attn_queries;                              /* rows of Q a task can hold */
-    thread_scratch *scratch;                       /* [pool_size] */
+    float *angles;                                 /* [n_batch][ROPE_SETS][n_rot/2][2]: cos, sin */
+    /* [ROPE_SETS + 1][n_rot/2] radians per position; the last are the global ones of sessions that
+     * are longer than the model's original context, where these differ (LongRoPE). */
+    float *inv_freq;
+    float angle_scale;               /* of the global set's cos and sin */
+    int32_t *tokens, *out_rows;      /* [n_batch] */
+    int64_t *positions;              /* [n_batch] */
+    pass_item *items, **item_of_row; /* [n_batch] */
+    int attn_queries;                /* rows of Q a task can hold */
+    thread_scratch *scratch;         /* [pool_size] */
     float *partial; /* [PLAN_FFN_MAX_PARTS][PLAN_FFN_MAX_COLS][n_embd]: sums of down rows */
     bool partial_used[PLAN_FFN_MAX_PARTS];
     float *split_state; /* [SPLIT_TOKENS][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
@@ -136,6 +138,7 @@ void step_ffn_in(engine_context *c, const plan_step *s, int ith);
 void step_rope_store(engine_context *c, const plan_step *s);
 void step_attention(engine_context *c, const plan_step *s, int ith);
 void step_add(engine_context *c, const plan_step *s);
+void step_softcap(engine_context *c, const plan_step *s);
 void step_select_norm(engine_context *c, const plan_step *s);
 
 /* Exchange with the GPU (step_exchange.c). Sending and receiving are one piece of work. */

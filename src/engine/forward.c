@@ -34,6 +34,9 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     case OP_ADD:
         step_add(c, s);
         break;
+    case OP_SOFTCAP:
+        step_softcap(c, s);
+        break;
     case OP_FFN_NEURONS:
         step_ffn_neurons(c, s, ith);
         break;
@@ -166,10 +169,14 @@ static void count_pass(engine_context *c) {
     for (int i = 0; i < c->pass.n_items; i++) {
         const pass_item *item = &c->items[i];
         uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
-        uint64_t heads = 0;
-        for (int l = 0; l < c->model->hp.n_layer; l++)
-            heads += (uint64_t)c->model->layers[l].hp.n_head_kv;
-        n->kv_bytes += positions * heads * (item->session->kv.row_k + item->session->kv.row_v);
+        uint64_t rows = 0;
+        for (int l = 0; l < c->model->hp.n_layer; l++) {
+            const model_layer_hparams *lhp = &c->model->layers[l].hp;
+            uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
+            if (lhp->window == 0 || seen > positions) seen = positions;
+            rows += seen * (uint64_t)lhp->n_head_kv;
+        }
+        n->kv_bytes += rows * (item->session->kv.row_k + item->session->kv.row_v);
     }
 }
 

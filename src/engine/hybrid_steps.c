@@ -125,7 +125,7 @@ static void enqueue_rope_store(hybrid *h, const plan_step *s, const hybrid_step 
                               .n_rot = h->model->hp.n_rot,
                               .n_head = h->model->layers[s->layer].hp.n_head,
                               .n_cols = p->n_cols,
-                              .neox = h->model->arch->rope == ROPE_NEOX,
+                              .neox = h->model->hp.rope == ROPE_NEOX,
                               .cols = columns_of(h),
                               .kv = w->kv};
     ops_of(h)->rope_store(h->stream, &a);
@@ -424,7 +424,8 @@ void hybrid_enqueue_step(hybrid *h, int index, const hybrid_shape *p) {
     case OP_RECEIVE:
         enqueue_receive(h, s, p);
         break;
-    case OP_EMBED:       /* the processor's */
+    case OP_EMBED: /* the processor's */
+    case OP_SOFTCAP:
     case OP_SELECT_NORM: /* hybrid_enqueue_head */
     case OP_COUNT:
         break;

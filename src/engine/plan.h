@@ -73,19 +73,20 @@ typedef enum plan_buffer {
 
 typedef enum plan_op {
     OP_EMBED,       /* X = rows of the embedding table; rotary angles of the positions */
-    OP_NORM,        /* out = norm(in), and its encoded form */
+    OP_NORM,        /* out = norm(in), and its encoded form if a product reads it */
     OP_ENCODE,      /* encoded form of `in` */
     OP_MATMUL,      /* out_i = W_i * encoded input (+ bias) (+= add_to) */
     OP_FFN_IN,      /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
     OP_ROPE_STORE,  /* head norms, rotation, append K and V to the cache */
     OP_ATTENTION,   /* ATTN = softmax(Q K^T) V over the cache; on the GPU its encoded form too */
-    OP_ADD,         /* X += in */
+    OP_ADD,         /* X += add_scale * norm(in) */
     OP_FFN_NEURONS, /* neurons by need: candidates, gate, up; and their part of the down product */
     OP_FFN_DOWN,    /* X += the down product, which reads a row per neuron */
     OP_CHOOSE,      /* candidates of all neurons, as bits of the next message; on the GPU also the
                        list of its own, which may come from the message's bits */
     OP_SEND,        /* message = in, and with `bits` the candidates; raises the exchange's flag */
     OP_RECEIVE,     /* waits for the flag; out = message, or (add_to_x) X += message */
+    OP_SOFTCAP,     /* in = cap * tanh(in / cap), the logits */
     OP_SELECT_NORM, /* Y = norm of the rows of X whose logits are wanted, and their encoded form */
     OP_COUNT
 } plan_op;
@@ -153,11 +154,21 @@ struct plan_step {
     /* OP_MATMUL, OP_FFN_IN: matrices that share one encoded input */
     int n_matrices;
     plan_matrix matrix[PLAN_MAX_GROUP];
-    bool add_to_x; /* the product is added to X afterwards */
-    /* OP_NORM, OP_SELECT_NORM */
+    bool add_to_x; /* OP_FFN_DOWN too: the product is added to X afterwards */
+    /* OP_NORM, OP_SELECT_NORM, OP_ADD */
+    norm_kind norm;     /* NORM_NONE: as it is */
+    int64_t norm_width; /* elements */
     const float *norm_weight, *norm_bias;
-    /* OP_ROPE_STORE: [head_dim] or NULL */
+    float add_scale;
+    /* OP_ROPE_STORE: norms of heads, whose weights are at q_norm + head * norm_stride; or NULL */
     const float *q_norm, *k_norm;
+    int64_t norm_stride; /* 0: all heads have the same weight */
+    bool norm_late;      /* after the rotation */
+    rope_set rope;       /* which angles */
+    /* OP_ATTENTION, OP_SOFTCAP */
+    int32_t window; /* positions that a token attends to, its own among them; 0: all */
+    float scale;    /* of the scores */
+    float softcap;  /* 0: none */
     /* OP_NORM, OP_ENCODE, OP_SELECT_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
     unsigned encode_kinds;
@@ -168,7 +179,7 @@ struct plan_step {
      * the OP_ENCODE between them, and OP_CHOOSE. NULL elsewhere. */
     const plan_ffn *ffn;
     /* OP_SEND, OP_RECEIVE */
-    plan_buffer out; /* OP_RECEIVE without add_to_x */
+    plan_buffer out; /* OP_RECEIVE without add_to_x; OP_NORM */
     int exchange;    /* number of the message, counted per direction */
     bool bits;       /* candidates travel with it; OP_CHOOSE: they came with the last one */
     bool clear_x;    /* OP_RECEIVE: X = 0, to add this side's part to */
@@ -215,6 +226,9 @@ typedef struct plan {
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
                       plan **out, pi_error *err);
 void plan_free(plan *p); /* NULL is fine */
+/* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a
+ * model has no cuts. */
+const char *plan_gpu_lacks(const model *m);
 /* Neurons that cannot be parted in a layer of this model: 1, or the blocks of a down matrix with
  * neurons along its rows. A cut is a multiple of it, or all neurons. */
 int64_t plan_cut_unit(const model *m, int layer);

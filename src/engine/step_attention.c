@@ -10,7 +10,9 @@
 
 typedef struct attn_layer {
     int layer, n_head, n_head_kv, group, head_dim;
-    int block; /* tokens per task */
+    int block;      /* tokens per task */
+    int64_t window; /* 0: none */
+    float scale, softcap;
     bool may_split;
 } attn_layer;
 
@@ -21,9 +23,12 @@ typedef struct attn_task {
     int64_t k0, k1;
 } attn_task;
 
-static attn_layer describe(const engine_context *c, int layer) {
-    const model_layer_hparams *lhp = &c->model->layers[layer].hp;
-    attn_layer a = {.layer = layer,
+static attn_layer describe(const engine_context *c, const plan_step *s) {
+    const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
+    attn_layer a = {.layer = s->layer,
+                    .window = s->window,
+                    .scale = s->scale,
+                    .softcap = s->softcap,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
@@ -51,6 +56,11 @@ static int64_t item_tasks(const attn_layer *a, const pass_item *item) {
     return blocks * a->n_head_kv * split_count(a, item);
 }
 
+/* The first position that a token at `pos` attends to. */
+static int64_t first_seen(const attn_layer *a, int64_t pos) {
+    return a->window > 0 && pos >= a->window ? pos + 1 - a->window : 0;
+}
+
 /* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
 static attn_task make_task(const attn_layer *a, const pass_item *item, int64_t index) {
     int n_splits = split_count(a, item);
@@ -66,6 +76,8 @@ static attn_task make_task(const attn_layer *a, const pass_item *item, int64_t i
     t.k0 = t.split * split_length(a, item);
     t.k1 = t.k0 + split_length(a, item);
     if (t.k1 > end) t.k1 = end;
+    int64_t first = first_seen(a, item->pos + t.token0);
+    if (t.k0 < first) t.k0 = first;
     return t;
 }
 
@@ -86,20 +98,29 @@ static float *attn_out(const engine_context *c, int64_t row, int head) {
            (int64_t)head * c->model->hp.head_dim;
 }
 
-/* Gathers the task's queries, scaled by 1/sqrt(head_dim), with fresh states. */
+/* What scores of a token are multiplied by; it may grow with the position (Llama 4, Ministral). */
+static float score_scale(const engine_context *c, const attn_layer *a, int64_t pos) {
+    const model_hparams *hp = &c->model->hp;
+    if (hp->attn_temperature == 0) return a->scale;
+    double turns = floor((double)pos / hp->attn_temperature_length);
+    return a->scale * (float)(1 + (double)hp->attn_temperature * log(1 + turns));
+}
+
+/* Gathers the task's queries, scaled, with fresh states. */
 static int load_queries(const engine_context *c, const attn_layer *a, const attn_task *t,
                         thread_scratch *ts) {
-    float scale = 1 / sqrtf((float)a->head_dim);
     int n = 0;
     for (int i = 0; i < t->n_tokens; i++) {
         int64_t row = t->item->row + t->token0 + i;
         const float *q = c->buf[BUF_Q] + row * c->plan->width[BUF_Q];
+        int64_t pos = t->item->pos + t->token0 + i;
+        float scale = score_scale(c, a, pos);
         for (int g = 0; g < a->group; g++, n++) {
             const float *src = q + (int64_t)(t->kv_head * a->group + g) * a->head_dim;
             float *dst = ts->q + (int64_t)n * a->head_dim;
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
-            ts->first[n] = 0;
-            ts->limit[n] = (int32_t)(t->item->pos + t->token0 + i + 1);
+            ts->first[n] = (int32_t)first_seen(a, pos);
+            ts->limit[n] = (int32_t)(pos + 1);
             ts->m[n] = -INFINITY;
             ts->l[n] = 0;
         }
@@ -145,6 +166,7 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
                      .k1 = t->k1,
                      .first = ts->first,
                      .limit = ts->limit,
+                     .softcap = a->softcap,
                      .m = ts->m,
                      .l = ts->l,
                      .acc = ts->acc,
@@ -171,7 +193,7 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
 }
 
 void step_attention(engine_context *c, const plan_step *s, int ith) {
-    attn_layer a = describe(c, s->layer);
+    attn_layer a = describe(c, s);
     bool any_split = false;
     int64_t total = 0;
     for (int i = 0; i < c->pass.n_items; i++) {

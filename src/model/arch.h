@@ -9,7 +9,7 @@
 
 #include "activation.h"
 
-typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind;
+typedef enum norm_kind { NORM_NONE, NORM_RMS, NORM_LAYER } norm_kind;
 typedef enum rope_kind {
     ROPE_NONE,
     ROPE_INTERLEAVED, /* pairs (2i, 2i+1): Q and K rows are permuted by converters */
@@ -24,7 +24,8 @@ typedef enum tensor_role {
     ROLE_ATTN_NORM_BIAS,
     ROLE_ATTN_NORM_2, /* attention's own norm where the halves run in parallel (Falcon 40B) */
     ROLE_ATTN_NORM_2_BIAS,
-    ROLE_ATTN_QKV, /* rows of Q, K and V in one matrix; bound as three */
+    ROLE_ATTN_QKV,      /* rows of Q, K and V in one matrix; bound as three */
+    ROLE_ATTN_QKV_BIAS, /* of these; bound as three */
     ROLE_ATTN_Q,
     ROLE_ATTN_Q_BIAS,
     ROLE_ATTN_K,
@@ -35,12 +36,14 @@ typedef enum tensor_role {
     ROLE_ATTN_K_NORM,
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
+    ROLE_ATTN_POST_NORM, /* of attention's result, before it is added to the residual stream */
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
-    ROLE_FC1,      /* predictor: residual or normed input -> rank */
-    ROLE_FC2,      /* predictor: rank -> one score per neuron */
-    ROLE_FC2_BIAS, /* added to the scores */
-    ROLE_FFN_SIGN, /* signs of the gate's weights, one bit each */
+    ROLE_FC1,         /* predictor: residual or normed input -> rank */
+    ROLE_FC2,         /* predictor: rank -> one score per neuron */
+    ROLE_FC2_BIAS,    /* added to the scores */
+    ROLE_FFN_SIGN,    /* signs of the gate's weights, one bit each */
+    ROLE_FFN_GATE_UP, /* rows of gate, then of up; bound as these two */
     ROLE_FFN_GATE,
     ROLE_FFN_GATE_BIAS,
     ROLE_FFN_UP,
@@ -50,13 +53,16 @@ typedef enum tensor_role {
     ROLE_FFN_UP_DOWN, /* rows of up and of down_t by turns; bound as these two */
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
+    ROLE_FFN_POST_NORM,   /* of the feed-forward half's result, before it is added */
     ROLE_FFN_FREQ,        /* how often each neuron fires, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
-    ROLE_ROPE_FREQS,
+    ROLE_ROPE_FREQS, /* divisors of the rotary frequencies */
+    ROLE_ROPE_LONG,  /* the same, for contexts longer than the original one */
+    ROLE_ROPE_SHORT, /* the same, for others */
     ROLE_COUNT
 } tensor_role;
 
@@ -69,6 +75,8 @@ typedef enum arch_dim {
     DIM_Q,        /* n_head * head_dim */
     DIM_KV,       /* n_head_kv * head_dim */
     DIM_HEAD,     /* head_dim */
+    DIM_HEADS,    /* n_head */
+    DIM_HEADS_KV, /* n_head_kv */
     DIM_HALF_ROT, /* n_rot / 2 */
     DIM_QKV,      /* DIM_Q + 2 * DIM_KV */
     DIM_2FF,      /* 2 * n_ff */
@@ -92,7 +100,7 @@ enum {
     TENSOR_NEURON_VEC = 16, /* a bias with one element per neuron */
     TENSOR_F32 = 32,        /* small vectors: F32 (or any float type, converted on loading) */
     TENSOR_SCALE_LAST = 64, /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
-    TENSOR_UNSCALED = 128,  /* a scale in the file is not applied, as in llama.cpp */
+    TENSOR_UNSCALED = 128,  /* its parts have the scales */
     TENSOR_RAW = 256,       /* integers: bound as they are; I8 (sign) or I32 (perm) */
     TENSOR_SPARSE = 512     /* written by `prepare`, or part of a PWRI file: a predictor, what was
                                measured, or another form of a matrix of the network */
@@ -108,14 +116,51 @@ typedef struct arch_tensor {
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
 
+/* What an architecture has of what only some have. A key that its row does not name is not read:
+ * programs write keys with values that they never use. */
+enum {
+    ARCH_EMBD_SQRT = 1,          /* embeddings times sqrt(n_embd) */
+    ARCH_EMBD_SCALE = 2,         /* embeddings times embedding_scale */
+    ARCH_RESIDUAL_SCALE = 4,     /* each half's result times residual_scale, then added */
+    ARCH_LOGIT_MULTIPLIED = 8,   /* logits times logit_scale */
+    ARCH_LOGIT_DIVIDED = 16,     /* logits over logit_scale */
+    ARCH_LOGIT_SOFTCAP = 32,     /* final_logit_softcapping: cap * tanh(logit / cap) */
+    ARCH_ATTN_SOFTCAP = 64,      /* attn_logit_softcapping, the same for attention's scores */
+    ARCH_ATTN_SCALE = 128,       /* scores times attention.scale; 1 / sqrt(head_dim) without it */
+    ARCH_ATTN_TEMPERATURE = 256, /* scores grow with the logarithm of the position
+                                    (attention.temperature_scale) */
+    ARCH_QK_NORM_LATE = 512,     /* heads of Q and K are normed after the rotation */
+    ARCH_ROPE_WINDOWED = 1024,   /* only layers with a window rotate, where there are windows */
+    ARCH_ROPE_LOCAL = 2048,      /* layers with a window have a base of their own
+                                    (rope.freq_base_swa) and no scaling */
+    ARCH_ROPE_SWITCH = 4096,     /* rope.scaling.finetuned = false: nothing is rotated */
+    ARCH_FFN_UNSCALED = 16384,   /* "NAME.scale" of gate, up and down is not applied, as in
+                                    llama.cpp */
+    ARCH_ROPE_SECTIONS = 8192    /* ROPE_NEOX where rope.dimension_sections has positive ones: for
+                                    text the sections' positions are equal */
+};
+
 typedef struct arch_row {
     const char *name;            /* general.architecture: "llama" */
     const char *const *hf_types; /* model_type values converted to this row, NULL-terminated */
     norm_kind norm;
     float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
     rope_kind rope;
-    int pos_offset;                /* rows of ROLE_POS_EMBD before that of position 0 */
-    bool parallel;                 /* both halves read the layer's input (Falcon) */
+    int pos_offset;            /* rows of ROLE_POS_EMBD before that of position 0 */
+    bool parallel;             /* both halves read the layer's input (Falcon) */
+    uint32_t has;              /* ARCH_* */
+    norm_kind qk_norm;         /* of ROLE_ATTN_Q_NORM and K_NORM, which may be per head (a
+                                  shared or an own weight) or over all heads */
+    int window_period;         /* attention.sliding_window: the last of so many layers has none,
+                                  unless attention.sliding_window_pattern says otherwise; 1: all
+                                  layers have one; 0: none has */
+    int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
+    float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
+    float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
+    float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
+    float default_logit_width; /* this / n_embd. 0: none */
+    int wide_scale_layers;     /* in models of so many layers, scores are times
+                                  sqrt(n_head / n_embd) where attention.scale is missing */
     activation default_activation; /* unless {arch}.hidden_activation says otherwise */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
     const arch_tensor *tensors;
@@ -128,7 +173,7 @@ const arch_row *arch_find_hf(const char *model_type); /* NULL when unknown */
 int arch_count(void);
 const arch_row *arch_at(int i);
 /* "falcon, llama, qwen2": for messages. */
-enum { ARCH_LIST_TEXT = 512 };
+enum { ARCH_LIST_TEXT = 1024 };
 const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
 
 /* Row of a role, NULL when the architecture has no such tensor. */

@@ -81,7 +81,9 @@ static pi_status read_scale(const model *m, const arch_tensor *row, int layer, f
                             pi_error *err) {
     char weight[64], name[64 + sizeof ".scale"];
     *scale = 1;
-    if (row->flags & TENSOR_UNSCALED) return PI_OK;
+    bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
+               row->role == ROLE_FFN_GATE_UP;
+    if (row->flags & TENSOR_UNSCALED || (ffn && m->arch->has & ARCH_FFN_UNSCALED)) return PI_OK;
     arch_tensor_name(row, layer, weight);
     const char *end = strstr(weight, ".weight");
     if (!end) return PI_OK;
@@ -117,6 +119,12 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
 static const struct {
     tensor_role role, instead;
 } other_forms[] = {
+    {ROLE_ATTN_Q, ROLE_ATTN_QKV},
+    {ROLE_ATTN_K, ROLE_ATTN_QKV},
+    {ROLE_ATTN_V, ROLE_ATTN_QKV},
+    {ROLE_ATTN_Q_BIAS, ROLE_ATTN_QKV_BIAS},
+    {ROLE_ATTN_K_BIAS, ROLE_ATTN_QKV_BIAS},
+    {ROLE_ATTN_V_BIAS, ROLE_ATTN_QKV_BIAS},
     {ROLE_FFN_UP, ROLE_FFN_UP_DOWN},
     {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},
     {ROLE_FFN_DOWN, ROLE_FFN_UP_DOWN},
@@ -206,6 +214,17 @@ static model_tensor row_view(const model_tensor *t, int64_t first, int64_t n, in
     return view;
 }
 
+static model_tensor vector_view(const float *data, int64_t n) {
+    size_t n_bytes = (size_t)n * sizeof *data;
+    return (model_tensor){.data = data,
+                          .n_bytes = n_bytes,
+                          .row_bytes = n_bytes,
+                          .n_in = n,
+                          .n_out = 1,
+                          .scale = 1,
+                          .type = QUANT_F32};
+}
+
 /* Fused tensors become their parts; a bias goes by one name. */
 static pi_status bind_parts(model *m, int layer, pi_error *err) {
     model_tensor *t = m->layers[layer].t;
@@ -217,6 +236,20 @@ static pi_status bind_parts(model *m, int layer, pi_error *err) {
         t[ROLE_ATTN_K] = row_view(&t[ROLE_ATTN_QKV], n_q, n_kv, 1);
         t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_kv, 1);
         t[ROLE_ATTN_QKV] = (model_tensor){0};
+    }
+    if (t[ROLE_ATTN_QKV_BIAS].data) {
+        const float *bias = t[ROLE_ATTN_QKV_BIAS].data;
+        int64_t n_q = (int64_t)lhp->n_head * m->hp.head_dim;
+        int64_t n_kv = (int64_t)lhp->n_head_kv * m->hp.head_dim;
+        t[ROLE_ATTN_Q_BIAS] = vector_view(bias, n_q);
+        t[ROLE_ATTN_K_BIAS] = vector_view(bias + n_q, n_kv);
+        t[ROLE_ATTN_V_BIAS] = vector_view(bias + n_q + n_kv, n_kv);
+        t[ROLE_ATTN_QKV_BIAS] = (model_tensor){0};
+    }
+    if (t[ROLE_FFN_GATE_UP].data) {
+        t[ROLE_FFN_GATE] = row_view(&t[ROLE_FFN_GATE_UP], 0, lhp->n_ff, 1);
+        t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_GATE_UP], lhp->n_ff, lhp->n_ff, 1);
+        t[ROLE_FFN_GATE_UP] = (model_tensor){0};
     }
     if (t[ROLE_FFN_DOWN_T_BIAS].data) {
         t[ROLE_FFN_DOWN_BIAS] = t[ROLE_FFN_DOWN_T_BIAS];
@@ -264,6 +297,11 @@ static pi_status bind_all(model *m, pi_error *err) {
     }
     if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];
     return bind_positions(m, err);
+}
+
+bool model_layer_is_parallel(const model *m, int layer) {
+    return m->arch->parallel ||
+           (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);
 }
 
 static bool ends_with(const char *s, const char *end) {

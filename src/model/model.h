@@ -18,8 +18,17 @@ enum {
 typedef enum rope_scaling {
     ROPE_SCALING_NONE,
     ROPE_SCALING_LINEAR,
-    ROPE_SCALING_YARN
+    ROPE_SCALING_YARN,
+    ROPE_SCALING_LONGROPE /* divisors for long and for short contexts: tensors */
 } rope_scaling;
+
+/* Which rotation a layer uses. */
+typedef enum rope_set {
+    ROPE_SET_GLOBAL, /* rope_freq_base with the model's scaling */
+    ROPE_SET_LOCAL,  /* rope_local_base, unscaled: layers with a window */
+    ROPE_SET_NONE,
+    ROPE_SETS = ROPE_SET_NONE
+} rope_set;
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
@@ -29,10 +38,16 @@ typedef struct model_hparams {
     int32_t head_dim;
     int32_t n_rot; /* rotated elements of a head, even, <= head_dim */
     float norm_eps;
-    float rope_freq_base;
+    float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has none */
+    float logit_softcap, attn_softcap;             /* 0: none */
+    float attn_scale;                              /* of scores, before the soft cap */
+    float attn_temperature; /* scores of position p times 1 + this * ln(1 + floor(p / length)) */
+    int32_t attn_temperature_length;
+    rope_kind rope;
+    float rope_freq_base, rope_local_base;
     rope_scaling rope_scaling;
     float rope_scaling_factor; /* > 0 */
-    int32_t rope_orig_ctx;     /* YaRN: original context */
+    int32_t rope_orig_ctx;     /* YaRN, LongRoPE: original context */
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     activation activation;
     float activation_threshold; /* FATReLU */
@@ -40,6 +55,8 @@ typedef struct model_hparams {
 
 typedef struct model_layer_hparams {
     int32_t n_head, n_head_kv, n_ff;
+    int32_t window; /* a token attends to so many positions, its own among them; 0: to all */
+    rope_set rope;
 } model_layer_hparams;
 
 /* general.architecture of the original's lists of neurons for a GPU ("*.generated.gpuidx"), which
@@ -118,6 +135,10 @@ typedef struct model {
     char name[256];
     arena arena;
 } model;
+
+/* Both halves of the layer read its input: in all layers of an architecture, or in those that lack
+ * the second half's norm. */
+bool model_layer_is_parallel(const model *m, int layer);
 
 /* PI_ERR_UNSUPPORTED: architecture (the message lists the known ones) or rope scaling;
  * PI_ERR_FORMAT: a missing key or tensor, a shape that does not fit (the message names it and says
