@@ -154,6 +154,7 @@ typedef struct arch_row {
     int window_period;         /* attention.sliding_window: the last of so many layers has none,
                                   unless attention.sliding_window_pattern says otherwise; 1: all
                                   layers have one; 0: none has */
+    int window_layers;         /* only models of so many layers have windows; 0: any */
     int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
     float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
     float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */

@@ -438,6 +438,7 @@ const arch_row arch_table[] = {
      .pwri_activation = ACTIVATION_SILU,
      .has = ARCH_FFN_UNSCALED | ARCH_ROPE_WINDOWED,
      .window_period = 4,
+     .window_layers = 64, /* the 32B */
      .qk_norm = NORM_RMS,
      TENSORS(exaone4_tensors)},
     {.name = "gemma",

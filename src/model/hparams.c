@@ -206,7 +206,7 @@ static bool never_rotates(key_reader *r, const arch_row *arch) {
 static void read_patterns(key_reader *r, const arch_row *arch, const model_hparams *hp,
                           model_layer_hparams *layers) {
     int32_t window = 0;
-    if (arch->window_period > 0)
+    if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
         window = read_int(r, "attention.sliding_window", 0, 0, 0, INT32_MAX);
     bool none = never_rotates(r, arch);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
