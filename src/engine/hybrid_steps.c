@@ -426,6 +426,13 @@ void hybrid_enqueue_step(hybrid *h, int index, const hybrid_shape *p) {
         break;
     case OP_EMBED: /* the processor's */
     case OP_SOFTCAP:
+    case OP_ROUTE:
+    case OP_GROUP:
+    case OP_EXPERTS_GATHER:
+    case OP_EXPERTS_IN:
+    case OP_EXPERTS_ENCODE:
+    case OP_EXPERTS_DOWN:
+    case OP_EXPERTS_SUM:
     case OP_SELECT_NORM: /* hybrid_enqueue_head */
     case OP_COUNT:
         break;

@@ -128,6 +128,8 @@ static void add_attention(plan *p, int layer) {
     plan_side side = p->cuts[layer].home;
     bool parallel = model_layer_is_parallel(p->model, layer);
     bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
+    if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
+        plan_add_router(p, layer, BUF_X);
     if (l->t[ROLE_ATTN_NORM_2].data)
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
     else
@@ -143,6 +145,8 @@ static void add_attention(plan *p, int layer) {
     s->window = l->hp.window;
     s->scale = p->model->hp.attn_scale;
     s->softcap = p->model->hp.attn_softcap;
+    s->sinks = l->t[ROLE_ATTN_SINKS].data;
+    s->chunks = p->model->arch->has & ARCH_CHUNKS;
 
     if (side == SIDE_CPU) plan_add_step(p, side, OP_ENCODE, layer, BUF_ATTN);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_ATTN);
@@ -153,6 +157,7 @@ static void add_attention(plan *p, int layer) {
 
 const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
+    if (hp->n_expert > 0) return "mixtures of experts";
     if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
         return "scaled residuals and soft caps";
     if (hp->attn_temperature != 0 ||
@@ -162,7 +167,7 @@ const char *plan_gpu_lacks(const model *m) {
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
         const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM];
-        if (l->hp.window > 0) return "sliding windows";
+        if (l->hp.window > 0 || l->t[ROLE_ATTN_SINKS].data) return "sliding windows and sinks";
         if (l->hp.rope != ROPE_SET_GLOBAL && hp->rope != ROPE_NONE)
             return "layers without rotation";
         if (l->t[ROLE_ATTN_POST_NORM].data || l->t[ROLE_FFN_POST_NORM].data ||
@@ -198,7 +203,10 @@ static void add_all(plan *p, const plan_options *options) {
         if (home != at) plan_add_message(p, at, layer, BUF_X, BUF_X);
         at = home;
         add_attention(p, layer);
-        plan_add_ffn(p, layer, options);
+        if (p->model->layers[layer].t[ROLE_ROUTER].data)
+            plan_add_experts(p, layer);
+        else
+            plan_add_ffn(p, layer, options);
         if (model_layer_is_parallel(p->model, layer))
             plan_add_addition(p, at, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
     }
@@ -314,6 +322,29 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
+/* Experts' matrices have fixed places in their buffers, and encoded inputs of their own. */
+static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
+    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
+        plan_experts *e = &p->experts[layer];
+        const plan_matrix *all[] = {&e->gate, &e->up, &e->down};
+        if (!e->n_expert) continue;
+        for (int k = 0; k < 3; k++) {
+            if (!all[k]->w.data) continue;
+            int form = form_of(kernels, all[k]->w.type);
+            if (form < 0) return fail_type(p, all[k], layer, err);
+            *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
+            /* single tokens read what the norm has encoded */
+            if (k < 2) e->norm_step->encode_kinds |= 1u << form;
+        }
+        if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
+        if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
+        p->width[BUF_EXPERT_IN] = p->width[BUF_EXPERT_OUT] = p->model->hp.n_embd;
+        if (p->width[BUF_EXPERT_GATE] < e->n_ff) p->width[BUF_EXPERT_GATE] = e->n_ff;
+        p->width[BUF_EXPERT_UP] = p->width[BUF_EXPERT_GATE];
+    }
+    return PI_OK;
+}
+
 static void widen(int64_t *width, plan_buffer b, int64_t n) {
     if (n > width[b]) width[b] = n;
 }
@@ -351,7 +382,8 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
 /* The mode that most layers run in; of equally frequent ones the first in the list. */
 static ffn_mode most_frequent_mode(const plan *p) {
     int count[FFN_MODE_COUNT] = {0}, best = FFN_DENSE;
-    for (int i = 0; i < p->model->hp.n_layer; i++) count[p->ffn[i].mode]++;
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        if (!p->experts[i].n_expert) count[p->ffn[i].mode]++;
     for (int mode = 0; mode < FFN_MODE_COUNT; mode++)
         if (count[mode] > count[best]) best = mode;
     return (ffn_mode)best;
@@ -393,7 +425,8 @@ static pi_status allocate(const model *m, plan **out, pi_error *err) {
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
     p->ffn = mem_calloc(2 * n, sizeof *p->ffn);
     p->cuts = mem_calloc(n, sizeof *p->cuts);
-    if (!p->steps || !p->ffn || !p->cuts)
+    p->experts = mem_calloc(n, sizeof *p->experts);
+    if (!p->steps || !p->ffn || !p->cuts || !p->experts)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
     p->gpu_steps = p->steps + capacity;
     p->gpu_ffn = p->ffn + n;
@@ -407,11 +440,14 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     add_all(p, options);
     p->mode = most_frequent_mode(p);
     set_widths(p, SIDE_CPU);
+    status = set_experts(p, kernels, err);
+    if (status != PI_OK) return status;
     p->width[BUF_LOGITS] = p->model->hp.n_vocab;
     if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
     for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
         p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
     count_bytes(p, p->steps, p->n_steps);
+    p->ffn_bytes += p->expert_bytes;
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
     status = resolve_encodings(p, SIDE_CPU, kernels, err);
     if (status == PI_OK) status = resolve_encodings(p, SIDE_GPU, NULL, err);
@@ -436,6 +472,7 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
 void plan_free(plan *p) {
     if (!p) return;
     mem_free(p->cuts);
+    mem_free(p->experts);
     mem_free(p->ffn);
     mem_free(p->steps);
     mem_free(p);
@@ -461,6 +498,13 @@ const char *plan_op_name(plan_op op) {
         [OP_SELECT_NORM] = "select_norm",
         [OP_FFN_NEURONS] = "ffn_neurons",
         [OP_FFN_DOWN] = "ffn_down",
+        [OP_ROUTE] = "route",
+        [OP_GROUP] = "group",
+        [OP_EXPERTS_GATHER] = "experts_gather",
+        [OP_EXPERTS_IN] = "experts_in",
+        [OP_EXPERTS_ENCODE] = "experts_encode",
+        [OP_EXPERTS_DOWN] = "experts_down",
+        [OP_EXPERTS_SUM] = "experts_sum",
         [OP_CHOOSE] = "choose",
         [OP_SEND] = "send",
         [OP_RECEIVE] = "receive",
@@ -480,6 +524,12 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_UP] = "up",
                                                  [BUF_PRED] = "predictor",
                                                  [BUF_SCORE] = "score",
+                                                 [BUF_ROUTER] = "router",
+                                                 [BUF_SHARED] = "shared",
+                                                 [BUF_EXPERT_IN] = "expert_in",
+                                                 [BUF_EXPERT_GATE] = "expert_gate",
+                                                 [BUF_EXPERT_UP] = "expert_up",
+                                                 [BUF_EXPERT_OUT] = "expert_out",
                                                  [BUF_LOGITS] = "logits"};
     return names[b];
 }
@@ -514,6 +564,10 @@ static void print_steps(const plan *p, const plan_step *steps, int n_steps, cons
         if (s->op == OP_FFN_IN || s->op == OP_FFN_NEURONS)
             fprintf(out, " %s", activation_name(p->model->hp.activation));
         if (s->ffn) print_ffn(s, out);
+        if (s->op == OP_EXPERTS_IN && s->experts->gate.w.data) print_matrix(&s->experts->gate, out);
+        if (s->op == OP_EXPERTS_IN) print_matrix(&s->experts->up, out);
+        if (s->op == OP_EXPERTS_DOWN) print_matrix(&s->experts->down, out);
+        if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
         if (s->relu) fprintf(out, " relu");
         if (s->op == OP_SEND || s->op == OP_RECEIVE)
             fprintf(out, " message %d%s", s->exchange, s->bits ? " with candidates" : "");

@@ -12,7 +12,9 @@ typedef struct attn_layer {
     int layer, n_head, n_head_kv, group, head_dim;
     int block;      /* tokens per task */
     int64_t window; /* 0: none */
+    bool chunks;
     float scale, softcap;
+    const float *sinks;
     bool may_split;
 } attn_layer;
 
@@ -29,6 +31,8 @@ static attn_layer describe(const engine_context *c, const plan_step *s) {
                     .window = s->window,
                     .scale = s->scale,
                     .softcap = s->softcap,
+                    .chunks = s->chunks,
+                    .sinks = s->sinks,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
@@ -58,7 +62,9 @@ static int64_t item_tasks(const attn_layer *a, const pass_item *item) {
 
 /* The first position that a token at `pos` attends to. */
 static int64_t first_seen(const attn_layer *a, int64_t pos) {
-    return a->window > 0 && pos >= a->window ? pos + 1 - a->window : 0;
+    if (a->window == 0) return 0;
+    if (a->chunks) return pos / a->window * a->window;
+    return pos >= a->window ? pos + 1 - a->window : 0;
 }
 
 /* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
@@ -88,9 +94,15 @@ static float *split_state(const engine_context *c, const attn_layer *a, int64_t 
     return c->split_state + (index + (size_t)split) * ((size_t)a->head_dim + 2);
 }
 
-static void finish_query(float *out, const float *acc, float l, int head_dim) {
+/* A sink is a position more, with this score and a value of zero. */
+static void finish_query(const attn_layer *a, int head, float *out, const float *acc, float m,
+                         float l) {
     float scale = l > 0 ? 1 / l : 0;
-    for (int i = 0; i < head_dim; i++) out[i] = acc[i] * scale;
+    if (a->sinks && l > 0) {
+        float top = fmaxf(m, a->sinks[head]), keep = expf(m - top);
+        scale = keep / (l * keep + expf(a->sinks[head] - top));
+    }
+    for (int i = 0; i < a->head_dim; i++) out[i] = acc[i] * scale;
 }
 
 static float *attn_out(const engine_context *c, int64_t row, int head) {
@@ -138,7 +150,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
             int head = t->kv_head * a->group + g;
             const float *acc = ts->acc + (int64_t)n * a->head_dim;
             if (t->n_splits == 1) {
-                finish_query(attn_out(c, row, head), acc, ts->l[n], a->head_dim);
+                finish_query(a, head, attn_out(c, row, head), acc, ts->m[n], ts->l[n]);
                 continue;
             }
             float *state = split_state(c, a, row, head, t->split);
@@ -189,7 +201,7 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
         l += weight * state[1];
         for (int d = 0; d < a->head_dim; d++) out[d] += weight * state[2 + d];
     }
-    finish_query(out, out, l, a->head_dim);
+    finish_query(a, head, out, out, m, l);
 }
 
 void step_attention(engine_context *c, const plan_step *s, int ith) {

@@ -64,6 +64,14 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return 2 * s->n_ff;
     case DIM_EMBD_8:
         return s->n_embd / 8;
+    case DIM_EXPERTS:
+        return s->n_expert;
+    case DIM_EXPERT_FF:
+        return s->n_ff_expert;
+    case DIM_EXPERT_2FF:
+        return 2 * s->n_ff_expert;
+    case DIM_SHARED_FF:
+        return s->n_ff_shared;
     case DIM_RANK:
         return s->n_rank;
     case DIM_POS:
@@ -78,6 +86,11 @@ const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role) {
     for (int i = 0; i < row->n_tensors; i++)
         if (row->tensors[i].role == role) return &row->tensors[i];
     return NULL;
+}
+
+bool arch_is_gated(const arch_row *row) {
+    return arch_tensor_of(row, ROLE_FFN_GATE) || arch_tensor_of(row, ROLE_FFN_GATE_UP) ||
+           arch_tensor_of(row, ROLE_EXPERT_GATE);
 }
 
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
@@ -130,6 +143,21 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_FFN_DOWN] = "ffn_down",
         [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
         [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
+        [ROLE_ATTN_SINKS] = "attn_sinks",
+        [ROLE_ROUTER] = "ffn_gate_inp",
+        [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",
+        [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
+        [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",
+        [ROLE_EXPERT_GATE] = "ffn_gate_exps",
+        [ROLE_EXPERT_GATE_BIAS] = "ffn_gate_exps.bias",
+        [ROLE_EXPERT_UP] = "ffn_up_exps",
+        [ROLE_EXPERT_UP_BIAS] = "ffn_up_exps.bias",
+        [ROLE_EXPERT_DOWN] = "ffn_down_exps",
+        [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
+        [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
+        [ROLE_SHARED_GATE] = "ffn_gate_shexp",
+        [ROLE_SHARED_UP] = "ffn_up_shexp",
+        [ROLE_SHARED_DOWN] = "ffn_down_shexp",
         [ROLE_OUTPUT_NORM] = "output_norm",
         [ROLE_OUTPUT] = "output",
         [ROLE_OUTPUT_BIAS] = "output.bias",

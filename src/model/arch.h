@@ -34,6 +34,7 @@ typedef enum tensor_role {
     ROLE_ATTN_V_BIAS,
     ROLE_ATTN_Q_NORM,
     ROLE_ATTN_K_NORM,
+    ROLE_ATTN_SINKS, /* a score per head that no position has */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
     ROLE_ATTN_POST_NORM, /* of attention's result, before it is added to the residual stream */
@@ -56,6 +57,21 @@ typedef enum tensor_role {
     ROLE_FFN_POST_NORM,   /* of the feed-forward half's result, before it is added */
     ROLE_FFN_FREQ,        /* how often each neuron fires, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
+    ROLE_ROUTER, /* scores of the experts; where it is, the layer is a mixture of experts */
+    ROLE_ROUTER_BIAS,
+    ROLE_ROUTER_SELECT_BIAS, /* counts for the choice of experts, not for their weights */
+    /* Matrices of all experts, one after the other; biases a row per expert. */
+    ROLE_EXPERT_GATE_UP, /* per expert rows of gate, then of up */
+    ROLE_EXPERT_GATE,
+    ROLE_EXPERT_GATE_BIAS,
+    ROLE_EXPERT_UP,
+    ROLE_EXPERT_UP_BIAS,
+    ROLE_EXPERT_DOWN,
+    ROLE_EXPERT_DOWN_BIAS,
+    ROLE_SHARED_ROUTER, /* the shared expert's weight: sigmoid of a product */
+    ROLE_SHARED_GATE,   /* an expert that every token uses */
+    ROLE_SHARED_UP,
+    ROLE_SHARED_DOWN,
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
@@ -68,26 +84,31 @@ typedef enum tensor_role {
 
 /* Symbolic sizes for shapes; resolved against a model's hyperparameters. */
 typedef enum arch_dim {
-    DIM_NONE,     /* no such dimension */
-    DIM_EMBD,     /* n_embd */
-    DIM_VOCAB,    /* n_vocab */
-    DIM_FF,       /* n_ff of the layer */
-    DIM_Q,        /* n_head * head_dim */
-    DIM_KV,       /* n_head_kv * head_dim */
-    DIM_HEAD,     /* head_dim */
-    DIM_HEADS,    /* n_head */
-    DIM_HEADS_KV, /* n_head_kv */
-    DIM_HALF_ROT, /* n_rot / 2 */
-    DIM_QKV,      /* DIM_Q + 2 * DIM_KV */
-    DIM_2FF,      /* 2 * n_ff */
-    DIM_EMBD_8,   /* n_embd / 8: bytes of one bit per element */
-    DIM_RANK,     /* of the layer's predictor: as the file has it, a multiple of 32 */
-    DIM_POS       /* rows of the table of positions: as the file has it */
+    DIM_NONE,       /* no such dimension */
+    DIM_EMBD,       /* n_embd */
+    DIM_VOCAB,      /* n_vocab */
+    DIM_FF,         /* n_ff of the layer */
+    DIM_Q,          /* n_head * head_dim */
+    DIM_KV,         /* n_head_kv * head_dim */
+    DIM_HEAD,       /* head_dim */
+    DIM_HEADS,      /* n_head */
+    DIM_HEADS_KV,   /* n_head_kv */
+    DIM_HALF_ROT,   /* n_rot / 2 */
+    DIM_QKV,        /* DIM_Q + 2 * DIM_KV */
+    DIM_2FF,        /* 2 * n_ff */
+    DIM_EMBD_8,     /* n_embd / 8: bytes of one bit per element */
+    DIM_RANK,       /* of the layer's predictor: as the file has it, a multiple of 32 */
+    DIM_EXPERTS,    /* n_expert */
+    DIM_EXPERT_FF,  /* n_ff of an expert of the layer */
+    DIM_EXPERT_2FF, /* twice that */
+    DIM_SHARED_FF,  /* n_ff of the layer's shared expert */
+    DIM_POS         /* rows of the table of positions: as the file has it */
 } arch_dim;
 
 /* What symbolic sizes stand for, in one layer of one model. */
 typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
+    int64_t n_expert, n_ff_expert, n_ff_shared;
     int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
 } arch_sizes;
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE */
@@ -112,9 +133,18 @@ typedef struct arch_tensor {
     tensor_role role;
     const char *name;    /* "blk.%d.ffn_up.weight", or without %d */
     const char *hf_name; /* Hugging Face name, "model.layers.%d.mlp.up_proj.weight" */
-    arch_dim dims[2];    /* contiguous first; [1] is DIM_NONE for vectors */
+    arch_dim dims[3];    /* contiguous first; [1] is DIM_NONE for vectors, [2] unless experts */
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
+
+/* From a router's scores to probabilities; the numbers are those of expert_gating_func. */
+typedef enum expert_gating {
+    GATING_NONE,
+    GATING_SOFTMAX,
+    GATING_SIGMOID,
+    GATING_SOFTMAX_CHOSEN, /* experts are chosen by score; the softmax is over the chosen */
+    GATING_COUNT
+} expert_gating;
 
 /* What an architecture has of what only some have. A key that its row does not name is not read:
  * programs write keys with values that they never use. */
@@ -136,6 +166,13 @@ enum {
     ARCH_ROPE_SWITCH = 4096,     /* rope.scaling.finetuned = false: nothing is rotated */
     ARCH_FFN_UNSCALED = 16384,   /* "NAME.scale" of gate, up and down is not applied, as in
                                     llama.cpp */
+    ARCH_EXPERT_KEYS = 32768,    /* expert_weights_norm and expert_weights_scale are read */
+    ARCH_EXPERT_NORM = 65536,    /* the weights of a token's experts are divided by their sum */
+    ARCH_EXPERT_INPUT = 131072,  /* weights multiply the experts' input, not their output */
+    ARCH_ROUTER_EARLY = 262144,  /* the router reads the layer's input */
+    ARCH_EXPERT_CLAMP = 1048576, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
+                                    7), g / (1 + e^-1.702g) * (u + 1) */
+    ARCH_CHUNKS = 524288,        /* windows are fixed ranges of positions, not the last ones */
     ARCH_ROPE_SECTIONS = 8192    /* ROPE_NEOX where rope.dimension_sections has positive ones: for
                                     text the sections' positions are equal */
 };
@@ -149,6 +186,7 @@ typedef struct arch_row {
     int pos_offset;            /* rows of ROLE_POS_EMBD before that of position 0 */
     bool parallel;             /* both halves read the layer's input (Falcon) */
     uint32_t has;              /* ARCH_* */
+    expert_gating gating;      /* unless expert_gating_func says otherwise */
     norm_kind qk_norm;         /* of ROLE_ATTN_Q_NORM and K_NORM, which may be per head (a
                                   shared or an own weight) or over all heads */
     int window_period;         /* attention.sliding_window: the last of so many layers has none,
@@ -179,6 +217,7 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
 
 /* Row of a role, NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
+bool arch_is_gated(const arch_row *row); /* feed-forward layers have a gate */
 /* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */

@@ -73,22 +73,6 @@
                       TENSOR_NEURON_VEC | TENSOR_F32),                                             \
         SPARSE_TENSOR(ROLE_FFN_PERM, "ffn_perm", DIM_FF, DIM_NONE, TENSOR_NEURON_VEC | TENSOR_RAW)
 
-static const arch_tensor llama_tensors[] = {
-    GLOBAL_TENSORS,
-    ATTENTION_TENSORS,
-    ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
-    LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,
-                 TENSOR_OPTIONAL),
-    GATED_FFN_TENSORS,
-    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
-                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
-    LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,
-                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
-    LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD,
-                 TENSOR_OPTIONAL),
-    SPARSE_TENSORS,
-};
-
 static const arch_tensor qwen2_tensors[] = {
     GLOBAL_TENSORS,
     ATTENTION_TENSORS,
@@ -251,6 +235,49 @@ static const arch_tensor opt_tensors[] = {
                  (flags) | TENSOR_NEURON_VEC),                                                     \
         LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD, flags)
 
+/* Feed-forward networks in some layers, experts in others. */
+#define OPTIONAL_GATED_FFN                                                                         \
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                        \
+        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                    \
+        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                    \
+        SPARSE_TENSORS
+#define EXPERT_MATRIX(role, name, dim_in, dim_out)                                                 \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_EXPERTS},                      \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL                                                     \
+    }
+#define EXPERT_BIAS(role, name, dim)                                                               \
+    {                                                                                              \
+        role, "blk.%d." name ".bias", NULL, {dim, DIM_EXPERTS},                                    \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_F32                                        \
+    }
+#define ROUTER                                                                                     \
+    LAYER_MATRIX(ROLE_ROUTER, "ffn_gate_inp", "mlp.gate", DIM_EMBD, DIM_EXPERTS, TENSOR_OPTIONAL), \
+        LAYER_VECTOR(ROLE_ROUTER_BIAS, "ffn_gate_inp.bias", "mlp.gate.bias", DIM_EXPERTS,          \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_VECTOR(ROLE_ROUTER_SELECT_BIAS, "exp_probs_b.bias",                                  \
+                     "mlp.gate.e_score_correction_bias", DIM_EXPERTS, TENSOR_OPTIONAL)
+#define EXPERTS                                                                                    \
+    ROUTER, EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EMBD, DIM_EXPERT_2FF),      \
+        EXPERT_MATRIX(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EMBD, DIM_EXPERT_FF),                 \
+        EXPERT_BIAS(ROLE_EXPERT_GATE_BIAS, "ffn_gate_exps", DIM_EXPERT_FF),                        \
+        EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF),                     \
+        EXPERT_BIAS(ROLE_EXPERT_UP_BIAS, "ffn_up_exps", DIM_EXPERT_FF),                            \
+        EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD),                 \
+        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD)
+#define SHARED_EXPERT                                                                              \
+    LAYER_VECTOR(ROLE_SHARED_ROUTER, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", \
+                 DIM_EMBD, TENSOR_OPTIONAL),                                                       \
+        LAYER_MATRIX(ROLE_SHARED_GATE, "ffn_gate_shexp", "mlp.shared_expert.gate_proj", DIM_EMBD,  \
+                     DIM_SHARED_FF, TENSOR_OPTIONAL),                                              \
+        LAYER_MATRIX(ROLE_SHARED_UP, "ffn_up_shexp", "mlp.shared_expert.up_proj", DIM_EMBD,        \
+                     DIM_SHARED_FF, TENSOR_OPTIONAL),                                              \
+        LAYER_MATRIX(ROLE_SHARED_DOWN, "ffn_down_shexp", "mlp.shared_expert.down_proj",            \
+                     DIM_SHARED_FF, DIM_EMBD, TENSOR_OPTIONAL)
+
 #define ROPE_FACTORS                                                                               \
     {ROLE_ROPE_LONG,                                                                               \
      "rope_factors_long.weight",                                                                   \
@@ -338,6 +365,80 @@ static const arch_tensor stablelm_tensors[] = {
     GATED_FFN,
 };
 
+static const arch_tensor moe_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), OPTIONAL_GATED_FFN, EXPERTS, SHARED_EXPERT,
+};
+
+static const arch_tensor moe_head_norms_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,          PROJECTIONS, HEAD_NORMS(TENSOR_OPTIONAL),
+    FFN_NORM(0),    OPTIONAL_GATED_FFN, EXPERTS,     SHARED_EXPERT,
+};
+
+static const arch_tensor moe_wide_norms_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,          PROJECTIONS, WIDE_NORMS,
+    FFN_NORM(0),    OPTIONAL_GATED_FFN, EXPERTS,     SHARED_EXPERT,
+};
+
+/* The norm between the halves goes by another name. */
+static const arch_tensor glm4moe_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
+                 DIM_EMBD, 0),
+    OPTIONAL_GATED_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+static const arch_tensor gpt_oss_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS, 0),
+    LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
+                 DIM_EMBD, 0),
+    EXPERTS,
+};
+
+static const arch_tensor mimo2_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS,
+                 TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    OPTIONAL_GATED_FFN,
+    EXPERTS,
+};
+
+static const arch_tensor phimoe_tensors[] = {
+    GLOBAL_TENSORS, HEAD_NORM_BIAS, HEAD_BIAS,        ROPE_FACTORS,       ATTN_NORM, ATTN_NORM_BIAS,
+    PROJECTIONS,    FFN_NORM(0),    FFN_NORM_BIAS(0), OPTIONAL_GATED_FFN, EXPERTS,
+};
+
+static const arch_tensor cohere2moe_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, OPTIONAL_GATED_FFN, EXPERTS, SHARED_EXPERT,
+};
+
+static const arch_tensor llama_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTENTION_TENSORS,
+    ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,
+                 TENSOR_OPTIONAL),
+    OPTIONAL_GATED_FFN,
+    FFN_NORM(0),
+    EXPERTS,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD,
+                 TENSOR_OPTIONAL),
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 /* Not converted from Hugging Face folders yet: as GGUF only. */
@@ -352,6 +453,8 @@ const arch_row arch_table[] = {
      .rope = ROPE_INTERLEAVED,
      .default_activation = ACTIVATION_SILU,
      .pwri_activation = ACTIVATION_RELU,
+     .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERT_NORM,
      TENSORS(llama_tensors)},
     {.name = "qwen2",
      .hf_types = (const char *const[]){"qwen2", NULL},
@@ -605,6 +708,176 @@ const arch_row arch_table[] = {
      .pwri_activation = ACTIVATION_GELU,
      .has = ARCH_FFN_UNSCALED,
      TENSORS(biased_tensors)},
+    {.name = "bailingmoe2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "cohere2moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .parallel = true,
+     .window_period = 4,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED | ARCH_ROPE_WINDOWED,
+     TENSORS(cohere2moe_tensors)},
+    {.name = "dots1",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "ernie4_5-moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     TENSORS(moe_tensors)},
+    {.name = "exaone-moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_WINDOWED,
+     .qk_norm = NORM_RMS,
+     .window_period = 4,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "glm4moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS,
+     .qk_norm = NORM_RMS,
+     TENSORS(glm4moe_tensors)},
+    {.name = "gpt-oss",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX_CHOSEN,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .window_period = 2,
+     .has = ARCH_EXPERT_CLAMP,
+     TENSORS(gpt_oss_tensors)},
+    {.name = "granitemoe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE |
+            ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+     TENSORS(moe_tensors)},
+    {.name = "hunyuan-moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_QK_NORM_LATE,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "llama4",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .window_period = 4,
+     .no_rope_period = 4,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_INPUT | ARCH_CHUNKS,
+     TENSORS(moe_tensors)},
+    {.name = "mimo2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .window_period = 1,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROPE_LOCAL,
+     TENSORS(mimo2_tensors)},
+    {.name = "minimax-m2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_wide_norms_tensors)},
+    {.name = "olmoe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_wide_norms_tensors)},
+    {.name = "phimoe",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     TENSORS(phimoe_tensors)},
+    {.name = "qwen2moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(moe_tensors)},
+    {.name = "qwen3moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "smallthinker",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_RELU,
+     .pwri_activation = ACTIVATION_RELU,
+     .window_period = 4,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROUTER_EARLY | ARCH_ROPE_WINDOWED,
+     TENSORS(moe_tensors)},
 };
 
 const int arch_table_count = sizeof arch_table / sizeof arch_table[0];

@@ -180,6 +180,36 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
                                                hp->n_ctx_train, 1, INT32_MAX);
 }
 
+static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->expert_scale = 1;
+    hp->n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
+    if (hp->n_expert == 0 || arch->gating == GATING_NONE) {
+        hp->n_expert = 0; /* a key that a dense architecture does not read */
+        return;
+    }
+    hp->n_expert_used = read_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
+    hp->n_expert_group = read_int(r, "expert_group_count", 0, 0, 0, hp->n_expert);
+    hp->n_group_used = read_int(r, "expert_group_used_count", 0, 0, 0, hp->n_expert);
+    int32_t gating = read_int(r, "expert_gating_func", 0, 0, 0, GATING_COUNT - 1);
+    hp->gating = gating == 0 ? arch->gating : (expert_gating)gating;
+    hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
+    if (r->status != PI_OK) return;
+    if (hp->n_expert_group > 1 &&
+        (hp->n_expert % hp->n_expert_group != 0 || hp->n_group_used < 1 ||
+         hp->n_group_used > hp->n_expert_group ||
+         hp->n_expert / hp->n_expert_group * hp->n_group_used < hp->n_expert_used)) {
+        find_key(r, "expert_group_count", key);
+        fail_key(r, key, "does not fit the number of experts and of those used");
+        return;
+    }
+    if (!(arch->has & ARCH_EXPERT_KEYS)) return;
+    const gguf_value *v = find_key(r, "expert_weights_norm", key);
+    if (v && !gguf_as_bool(v, &hp->expert_norm)) fail_key(r, key, "is neither true nor false");
+    float scale = read_float(r, "expert_weights_scale", 0, -1e-30, 1e6);
+    if (scale > 0) hp->expert_scale = scale;
+}
+
 /* Whether a layer attends within a window only: as the file says, by an entry per layer or by the
  * number of layers of which the last one does not, or else as the architecture does. */
 static bool has_window(key_reader *r, const arch_row *arch, int layer) {
@@ -255,10 +285,6 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
-    if (read_int(&r, "expert_count", 0, 0, 0, 1 << 16) > 0 && r.status == PI_OK)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "mixture of experts: %s: this version runs dense models of %s only",
-                         gguf_path(f), arch->name);
     read_layers(&r, hp, layers);
     if (r.status != PI_OK) return r.status;
 
@@ -276,6 +302,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
         (double)(arch->local_rope_base > 0 ? arch->local_rope_base : hp->rope_freq_base), 0, 1e12);
     read_rope_scaling(&r, hp);
     read_scales(&r, arch, hp);
+    read_experts(&r, arch, hp);
     if (layers) read_patterns(&r, arch, hp, layers);
     read_activation(&r, arch, hp);
     if (r.status != PI_OK) return r.status;

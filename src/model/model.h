@@ -11,6 +11,7 @@
 enum {
     MODEL_MAX_LAYERS = 1024,
     MODEL_MAX_HEADS = 1024,
+    MODEL_MAX_EXPERTS = 1024,
     MODEL_MAX_DIM = 1 << 20, /* n_embd, n_ff, head_dim */
     MODEL_MAX_VOCAB = 1 << 22
 };
@@ -49,12 +50,19 @@ typedef struct model_hparams {
     float rope_scaling_factor; /* > 0 */
     int32_t rope_orig_ctx;     /* YaRN, LongRoPE: original context */
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+    /* Mixtures of experts. */
+    int32_t n_expert, n_expert_used;      /* of all layers; a token uses so many; 0: dense */
+    int32_t n_expert_group, n_group_used; /* experts are chosen among the best groups; 0: all */
+    expert_gating gating;
+    bool expert_norm;   /* a token's weights are divided by their sum */
+    float expert_scale; /* then multiplied by this */
     activation activation;
     float activation_threshold; /* FATReLU */
 } model_hparams;
 
 typedef struct model_layer_hparams {
     int32_t n_head, n_head_kv, n_ff;
+    int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; then n_ff is 0 where experts are */
     int32_t window; /* a token attends to so many positions, its own among them; 0: to all */
     rope_set rope;
 } model_layer_hparams;
@@ -107,10 +115,11 @@ typedef struct model_sparse {
 typedef struct model_tensor {
     const void *data; /* NULL: absent (optional) */
     size_t n_bytes, row_bytes;
-    int64_t n_in;    /* elements per row */
-    int64_t n_out;   /* rows; 1 for vectors */
-    float scale;     /* of a matrix: its product is multiplied by this; 1 unless the file says so */
-    quant_type type; /* F32 for vectors; I8, I32 for raw ones */
+    int64_t n_in;  /* elements per row */
+    int64_t n_out; /* rows; 1 for vectors */
+    float scale;   /* of a matrix: its product is multiplied by this; 1 unless the file says so */
+    const float *scales; /* the same for every expert's part of it, [n_expert]; NULL: 1 */
+    quant_type type;     /* F32 for vectors; I8, I32 for raw ones */
 } model_tensor;
 
 /* Rows of up and of down_t may alternate in one tensor (ffn_up_down): then both have this many
