@@ -57,9 +57,10 @@ static int64_t encode_chunk(int64_t n_cols) {
 
 static void norm_row(const engine_context *c, const plan_step *s, const float *x, float *y) {
     float eps = c->model->hp.norm_eps;
-    if (s->norm == NORM_RMS)
+    if (s->norm == NORM_RMS) {
         c->kernels.rms_norm(x, s->norm_weight, y, s->norm_width, eps);
-    else if (s->norm == NORM_LAYER)
+        if (s->norm_bias) c->kernels.add(y, s->norm_bias, y, s->norm_width);
+    } else if (s->norm == NORM_LAYER)
         c->kernels.layer_norm(x, s->norm_weight, s->norm_bias, y, s->norm_width, eps);
     else if (x != y)
         memcpy(y, x, (size_t)s->norm_width * sizeof *y);

@@ -172,9 +172,10 @@ enum {
     ARCH_ROUTER_EARLY = 262144,  /* the router reads the layer's input */
     ARCH_EXPERT_CLAMP = 1048576, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
                                     7), g / (1 + e^-1.702g) * (u + 1) */
-    ARCH_CHUNKS = 524288,        /* windows are fixed ranges of positions, not the last ones */
-    ARCH_ROPE_SECTIONS = 8192    /* ROPE_NEOX where rope.dimension_sections has positive ones: for
-                                    text the sections' positions are equal */
+    ARCH_EXPERTS_UNSCALED = 2097152, /* "NAME.scale" of experts is not applied, as in llama.cpp */
+    ARCH_CHUNKS = 524288,            /* windows are fixed ranges of positions, not the last ones */
+    ARCH_ROPE_SECTIONS = 8192 /* ROPE_NEOX where rope.dimension_sections has positive ones: for
+                                 text the sections' positions are equal */
 };
 
 typedef struct arch_row {

@@ -90,6 +90,8 @@ static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_t
     out->scale = 1;
     bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
                row->role == ROLE_FFN_GATE_UP;
+    bool of_expert = row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_SHARED_DOWN;
+    if (of_expert && m->arch->has & ARCH_EXPERTS_UNSCALED) return PI_OK;
     if (row->flags & TENSOR_UNSCALED || (ffn && m->arch->has & ARCH_FFN_UNSCALED)) return PI_OK;
     arch_tensor_name(row, layer, weight);
     const char *end = strstr(weight, ".weight");
