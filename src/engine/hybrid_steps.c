@@ -39,7 +39,7 @@ static void enqueue_norm(hybrid *h, const plan_step *s, const hybrid_step *w, co
                            .ldy = width_of(h, BUF_Y),
                            .n = h->model->hp.n_embd,
                            .eps = h->model->hp.norm_eps,
-                           .centred = h->model->arch->norm != NORM_RMS,
+                           .centred = h->model->hp.norm != NORM_RMS,
                            .n_cols = n_cols,
                            .y = h->buf[BUF_Y],
                            .q8 = q8};

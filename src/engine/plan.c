@@ -71,7 +71,7 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
 
 static void set_norm(const plan *p, plan_step *s, const model_tensor *weight,
                      const model_tensor *bias) {
-    s->norm = weight->data ? p->model->arch->norm : NORM_NONE;
+    s->norm = weight->data ? p->model->hp.norm : NORM_NONE;
     s->norm_width = p->model->hp.n_embd;
     s->norm_weight = weight->data;
     s->norm_bias = bias ? bias->data : NULL;
@@ -121,6 +121,19 @@ static void add_rotation(plan *p, plan_side side, int layer) {
     s->norm_late = p->model->arch->has & ARCH_QK_NORM_LATE;
 }
 
+static void add_projections(const plan *p, plan_step *s) {
+    static const tensor_role roles[][2] = {{ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS},
+                                           {ROLE_ATTN_K, ROLE_ATTN_K_BIAS},
+                                           {ROLE_ATTN_V, ROLE_ATTN_V_BIAS}};
+    static const plan_buffer out[] = {BUF_Q, BUF_K, BUF_V};
+    bool bare = p->model->arch->has & ARCH_QKV_BARE;
+    for (int i = 0; i < 3; i++) {
+        add_matrix(p, s, roles[i][0], bare ? ROLE_COUNT : roles[i][1], out[i]);
+        if (bare) s->matrix[i].scale = 1;
+    }
+    s->matrix[2].scale *= p->model->hp.value_scale;
+}
+
 /* Q, K and V share one encoded input and one step. Where the halves run in parallel, the residual
  * stays as it was for the other half, and the result waits in a buffer of its own. */
 static void add_attention(plan *p, int layer) {
@@ -136,9 +149,7 @@ static void add_attention(plan *p, int layer) {
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
 
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
-    add_matrix(p, s, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
-    add_matrix(p, s, ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K);
-    add_matrix(p, s, ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V);
+    add_projections(p, s);
     add_rotation(p, side, layer);
 
     s = plan_add_step(p, side, OP_ATTENTION, layer, BUF_Q);

@@ -164,6 +164,7 @@ typedef struct plan_experts {
     bool norm;                /* weights are divided by their sum */
     float scale;              /* then multiplied by this */
     bool weigh_input;         /* weights multiply the input, not the output */
+    bool half;                /* of the sum counts */
     bool clamped;             /* gpt-oss's SwiGLU */
     const float *select_bias; /* the same, for the choice only */
     const float
@@ -199,11 +200,13 @@ struct plan_step {
     const float *q_norm, *k_norm;
     int64_t norm_stride; /* 0: all heads have the same weight */
     bool norm_late;      /* after the rotation */
+    bool norm_bare;      /* without weights */
     rope_set rope;       /* which angles */
     /* OP_ATTENTION, OP_SOFTCAP */
-    int32_t window; /* positions that a token attends to, its own among them; 0: all */
-    float scale;    /* of the scores */
-    float softcap;  /* 0: none */
+    int32_t window;   /* positions that a token attends to, its own among them; 0: all */
+    float scale;      /* of the scores */
+    bool temperature; /* scores grow with the position (model_hparams) */
+    float softcap;    /* 0: none */
     /* OP_NORM, OP_ENCODE, OP_SELECT_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
     unsigned encode_kinds;

@@ -12,7 +12,7 @@ typedef struct attn_layer {
     int layer, n_head, n_head_kv, group, head_dim;
     int block;      /* tokens per task */
     int64_t window; /* 0: none */
-    bool chunks;
+    bool chunks, temperature;
     float scale, softcap;
     const float *sinks;
     bool may_split;
@@ -32,6 +32,7 @@ static attn_layer describe(const engine_context *c, const plan_step *s) {
                     .scale = s->scale,
                     .softcap = s->softcap,
                     .chunks = s->chunks,
+                    .temperature = s->temperature,
                     .sinks = s->sinks,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
@@ -113,8 +114,8 @@ static float *attn_out(const engine_context *c, int64_t row, int head) {
 /* What scores of a token are multiplied by; it may grow with the position (Llama 4, Ministral). */
 static float score_scale(const engine_context *c, const attn_layer *a, int64_t pos) {
     const model_hparams *hp = &c->model->hp;
-    if (hp->attn_temperature == 0) return a->scale;
-    double turns = floor((double)pos / hp->attn_temperature_length);
+    if (!a->temperature) return a->scale;
+    double turns = floor((double)(pos + hp->attn_temperature_offset) / hp->attn_temperature_length);
     return a->scale * (float)(1 + (double)hp->attn_temperature * log(1 + turns));
 }
 

@@ -250,6 +250,7 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
         const float *out = c->buf[BUF_SHARED] + row * c->plan->width[BUF_SHARED];
         for (int64_t i = 0; i < n; i++) y[i] += x->shared[row] * out[i];
     }
+    for (int64_t i = 0; e->half && i < n; i++) y[i] *= 0.5f;
     float *residual = c->buf[BUF_X] + row * c->plan->width[BUF_X];
     if (s->add_to_x) c->kernels.add(residual, y, residual, n);
 }

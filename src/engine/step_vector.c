@@ -138,8 +138,8 @@ void step_softcap(engine_context *c, const plan_step *s) {
 static void norm_head(const engine_context *c, const plan_step *s, const float *weight, int h,
                       float *x) {
     const model_hparams *hp = &c->model->hp;
-    if (!weight) return;
-    weight += h * s->norm_stride;
+    if (!weight && !s->norm_bare) return;
+    if (weight) weight += h * s->norm_stride;
     if (s->norm == NORM_RMS)
         c->kernels.rms_norm(x, weight, x, hp->head_dim, hp->norm_eps);
     else

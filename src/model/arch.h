@@ -173,9 +173,16 @@ enum {
     ARCH_EXPERT_CLAMP = 1048576, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
                                     7), g / (1 + e^-1.702g) * (u + 1) */
     ARCH_EXPERTS_UNSCALED = 2097152, /* "NAME.scale" of experts is not applied, as in llama.cpp */
-    ARCH_CHUNKS = 524288,            /* windows are fixed ranges of positions, not the last ones */
-    ARCH_ROPE_SECTIONS = 8192 /* ROPE_NEOX where rope.dimension_sections has positive ones: for
-                                 text the sections' positions are equal */
+    ARCH_BARE_QK_NORM = 4194304,     /* rotated heads of Q and K are normed without weights, in all
+                                        models     but those of 128 experts (Llama 4) */
+    ARCH_OUT_UNBIASED = 8388608, /* the bias of attention's output is not added, as in llama.cpp */
+    ARCH_QKV_BARE = 67108864,    /* biases and scales of Q, K and V do not count, as in llama.cpp */
+    ARCH_NORM_EITHER = 134217728, /* RMS norms where attention.layer_norm_rms_epsilon is positive */
+    ARCH_EXPERT_HALF = 16777216,  /* half of the sum of the experts and the shared one */
+    ARCH_VALUE_SCALE = 33554432,  /* values times attention.value_scale */
+    ARCH_CHUNKS = 524288,         /* windows are fixed ranges of positions, not the last ones */
+    ARCH_ROPE_SECTIONS = 8192     /* ROPE_NEOX where rope.dimension_sections has positive ones: for
+                                     text the sections' positions are equal */
 };
 
 typedef struct arch_row {
@@ -199,6 +206,9 @@ typedef struct arch_row {
     float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
     float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
     float default_logit_width; /* this / n_embd. 0: none */
+    int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers that do not
+                                  rotate; 0: the original context, in all layers */
+    int temperature_offset;    /* added to the position */
     int wide_scale_layers;     /* in models of so many layers, scores are times
                                   sqrt(n_head / n_embd) where attention.scale is missing */
     activation default_activation; /* unless {arch}.hidden_activation says otherwise */

@@ -172,10 +172,14 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
                                                             : 1 / sqrt((double)hp->head_dim);
     hp->attn_scale = read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale", 0, by_head);
+    hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
                                     0, 0);
     hp->attn_temperature_length = 1;
-    if (hp->attn_temperature != 0)
+    hp->attn_temperature_offset = arch->temperature_offset;
+    if (hp->attn_temperature != 0 && arch->temperature_length > 0)
+        hp->attn_temperature_length = arch->temperature_length;
+    else if (hp->attn_temperature != 0)
         hp->attn_temperature_length = read_int(r, "rope.scaling.original_context_length", 0,
                                                hp->n_ctx_train, 1, INT32_MAX);
 }
@@ -239,12 +243,13 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
     if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
         window = read_int(r, "attention.sliding_window", 0, 0, 0, INT32_MAX);
     bool none = never_rotates(r, arch);
+    int32_t n_dense = read_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         bool windowed = window > 0 && has_window(r, arch, i);
         l->window = windowed ? window : 0;
         l->rope = windowed && arch->has & ARCH_ROPE_LOCAL ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
-        if (none || (window > 0 && !windowed && arch->has & ARCH_ROPE_WINDOWED) ||
+        if (none || (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
             (arch->no_rope_period > 0 && (i + 1) % arch->no_rope_period == 0))
             l->rope = ROPE_SET_NONE;
     }
@@ -291,8 +296,12 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->head_dim = read_int(&r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, 4096);
     int32_t value_dim = read_int(&r, "attention.value_length", 0, hp->head_dim, 1, 4096);
     hp->n_rot = read_int(&r, "rope.dimension_count", 0, hp->head_dim, 2, 4096);
-    const char *eps_key = arch->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                                 : "attention.layer_norm_epsilon";
+    hp->norm = arch->norm;
+    if (arch->has & ARCH_NORM_EITHER &&
+        read_float(&r, "attention.layer_norm_rms_epsilon", 0, -1e-30, 1) > 0)
+        hp->norm = NORM_RMS;
+    const char *eps_key = hp->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                               : "attention.layer_norm_epsilon";
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     hp->rope = read_rope_kind(&r, arch);

@@ -38,12 +38,14 @@ typedef struct model_hparams {
     int32_t n_head; /* the largest over layers */
     int32_t head_dim;
     int32_t n_rot; /* rotated elements of a head, even, <= head_dim */
+    norm_kind norm;
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has none */
     float logit_softcap, attn_softcap;             /* 0: none */
+    float value_scale;                             /* of V; 1 */
     float attn_scale;                              /* of scores, before the soft cap */
     float attn_temperature; /* scores of position p times 1 + this * ln(1 + floor(p / length)) */
-    int32_t attn_temperature_length;
+    int32_t attn_temperature_length, attn_temperature_offset;
     rope_kind rope;
     float rope_freq_base, rope_local_base;
     rope_scaling rope_scaling;
