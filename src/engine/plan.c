@@ -118,7 +118,9 @@ static void add_rotation(plan *p, plan_side side, int layer) {
     s->k_norm = wide ? NULL : k->data;
     s->norm = p->model->arch->qk_norm;
     s->norm_stride = q->n_out > 1 ? q->n_in : 0;
-    s->norm_late = p->model->arch->has & ARCH_QK_NORM_LATE;
+    s->norm_bare = p->model->arch->has & ARCH_BARE_QK_NORM && s->rope != ROPE_SET_NONE &&
+                   p->model->hp.n_expert != 128;
+    s->norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || s->norm_bare;
 }
 
 static void add_projections(const plan *p, plan_step *s) {
@@ -156,12 +158,16 @@ static void add_attention(plan *p, int layer) {
     s->window = l->hp.window;
     s->scale = p->model->hp.attn_scale;
     s->softcap = p->model->hp.attn_softcap;
+    s->temperature = p->model->hp.attn_temperature != 0 &&
+                     (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE);
     s->sinks = l->t[ROLE_ATTN_SINKS].data;
     s->chunks = p->model->arch->has & ARCH_CHUNKS;
 
     if (side == SIDE_CPU) plan_add_step(p, side, OP_ENCODE, layer, BUF_ATTN);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_ATTN);
-    add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, parallel ? BUF_ATTN_OUT : BUF_Y);
+    add_matrix(p, s, ROLE_ATTN_OUT,
+               p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
+               parallel ? BUF_ATTN_OUT : BUF_Y);
     s->add_to_x = !late;
     if (late && !parallel) plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
 }
