@@ -182,6 +182,7 @@ typedef struct cpu_kernels {
     void (*activate)(activation f, float threshold, const float *gate, const float *up, float *y,
                      int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
+    void (*softcap)(float *x, float cap, int64_t n);                  /* x = cap * tanh(x / cap) */
 
     /* One tile of a float matrix product, for src/sparse: c[i * ldc + j] = sum over k < n_k of
      * a[k][i] * b[k][j] for i < CPU_GEMM_ROWS, j < CPU_GEMM_COLS; with `add` it is added to what c

@@ -14,6 +14,7 @@ static void tier_enter(cpu_kernels *k) {
     k->rope = tier_rope;
     k->activate = tier_activate;
     k->add = tier_add;
+    k->softcap = tier_softcap;
     k->select = tier_select;
     k->keep = tier_keep;
     k->sign_dot = tier_sign_dot;

@@ -104,6 +104,14 @@ static void tier_rope(float *x, int n_rot, const float *cs, bool neox) {
     }
 }
 
+static void tier_softcap(float *x, float cap, int64_t n) {
+    vf by = vf_set1(cap), inverse = vf_set1(1.0f / cap);
+    for (int64_t i = 0; i < n; i += VF_N) {
+        int c = tier_count(i, n);
+        tier_put(x + i, vf_mul(by, vf_tanh(vf_mul(tier_get(x + i, c), inverse))), c);
+    }
+}
+
 SIMD_INLINE vf tier_activation(activation f, vf threshold, vf x) {
     /* gelu: 0.5 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
     const float minus_2_sqrt_2_over_pi = -1.5957691216057308f;

@@ -51,11 +51,56 @@ static void carve_scratch(engine_context *c, carver *cv) {
     }
 }
 
+/* Encoded vectors of n elements for all pairs: every expert's are padded to whole panels, but only
+ * where it has more than half a panel of them, and aligned. */
+static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n) {
+    enum { ALIGN = 64 };
+    int64_t n_pairs = (int64_t)c->n_batch * c->plan->n_expert_used;
+    int64_t n_padded = n_pairs + (int64_t)c->plan->n_expert * CPU_PANEL;
+    if (n_padded > n_pairs * CPU_PANEL) n_padded = n_pairs * CPU_PANEL;
+    return max_size(cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, n_pairs),
+                    cpu_act_bytes(kind, CPU_ACT_PANELS, n, n_padded)) +
+           (size_t)c->plan->n_expert * ALIGN;
+}
+
+static void carve_experts(engine_context *c, carver *cv) {
+    pass_experts *e = &c->experts;
+    size_t n_experts = (size_t)c->plan->n_expert;
+    size_t n_pairs = (size_t)c->n_batch * (size_t)c->plan->n_expert_used;
+    if (!n_experts) return;
+    e->chosen = carve(cv, n_pairs, sizeof(int32_t));
+    e->weight = carve(cv, n_pairs, sizeof(float));
+    e->shared = carve(cv, (size_t)c->n_batch, sizeof(float));
+    e->pair = carve(cv, n_pairs, sizeof(int32_t));
+    e->token = carve(cv, n_pairs, sizeof(int32_t));
+    e->first = carve(cv, n_experts + 1, sizeof(int32_t));
+    e->active = carve(cv, n_experts, sizeof(int32_t));
+    unsigned in_kinds = 0, down_kinds = 0;
+    for (int i = 0; i < c->model->hp.n_layer; i++) {
+        in_kinds |= c->plan->experts[i].in_kinds;
+        down_kinds |= c->plan->experts[i].down_kinds;
+    }
+    for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
+        cpu_act_kind kind = (cpu_act_kind)k;
+        e->in_at[k] = carve(cv, n_experts, sizeof(size_t));
+        e->hidden_at[k] = carve(cv, n_experts, sizeof(size_t));
+        if (in_kinds & (1u << k)) e->in[k] = carve(cv, 1, pair_bytes(c, kind, c->model->hp.n_embd));
+        if (down_kinds & (1u << k))
+            e->hidden[k] = carve(cv, 1, pair_bytes(c, kind, c->plan->width[BUF_EXPERT_GATE]));
+    }
+}
+
+static size_t buffer_rows(const engine_context *c, int b) {
+    bool of_pairs = b >= BUF_EXPERT_IN && b <= BUF_EXPERT_OUT;
+    if (of_pairs) return (size_t)c->n_batch * (size_t)c->plan->n_expert_used;
+    return b == BUF_LOGITS ? (size_t)c->n_logits : (size_t)c->n_batch;
+}
+
 static void carve_all(engine_context *c, carver *cv) {
     const model_hparams *hp = &c->model->hp;
     size_t n_batch = (size_t)c->n_batch;
     for (int b = 0; b < BUF_COUNT; b++) {
-        size_t rows = b == BUF_LOGITS ? (size_t)c->n_logits : n_batch;
+        size_t rows = buffer_rows(c, b);
         c->buf[b] = carve(cv, rows * (size_t)c->plan->width[b], sizeof(float));
     }
     for (int slot = 0; slot < PLAN_SLOTS; slot++) {
@@ -67,8 +112,8 @@ static void carve_all(engine_context *c, carver *cv) {
             c->encoded[slot][kind] = carve(cv, 1, max_size(columns, panels));
         }
     }
-    c->angles = carve(cv, n_batch * (size_t)hp->n_rot, sizeof(float));
-    c->inv_freq = carve(cv, (size_t)hp->n_rot / 2, sizeof(float));
+    c->angles = carve(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
+    c->inv_freq = carve(cv, (ROPE_SETS + 1) * (size_t)hp->n_rot / 2, sizeof(float));
     c->tokens = carve(cv, n_batch, sizeof(int32_t));
     c->out_rows = carve(cv, n_batch, sizeof(int32_t));
     c->positions = carve(cv, n_batch, sizeof(int64_t));
@@ -81,6 +126,7 @@ static void carve_all(engine_context *c, carver *cv) {
     if (c->plan->max_part_rows)
         c->partial = carve(cv, (size_t)PLAN_FFN_MAX_PARTS * PLAN_FFN_MAX_COLS * (size_t)hp->n_embd,
                            sizeof(float));
+    carve_experts(c, cv);
     carve_scratch(c, cv);
 }
 
@@ -208,11 +254,14 @@ pi_status context_check_process(const engine_context *c, const char *call, pi_er
                      call);
 }
 
+cpu_act_layout context_layout(const engine_context *c, cpu_act_kind kind, int64_t n_cols) {
+    return n_cols >= c->kernels.tiled[kind].from ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
+}
+
 cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
                     int64_t n_cols) {
-    bool tiled = n_cols >= c->kernels.tiled[kind].from;
     return (cpu_act){.kind = kind,
-                     .layout = tiled ? CPU_ACT_PANELS : CPU_ACT_COLUMNS,
+                     .layout = context_layout(c, kind, n_cols),
                      .n = n,
                      .n_cols = n_cols,
                      .data = c->encoded[slot][kind]};

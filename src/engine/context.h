@@ -67,6 +67,22 @@ enum {
     ATTN_QUERIES = 128 /* rows of Q per task: amortizes decoding K and V over a prompt's tokens */
 };
 
+/* Which experts the tokens of a pass use. A pair is a token and one of its experts; pairs are
+ * numbered by expert, then by token. */
+typedef struct pass_experts {
+    int32_t *chosen; /* [n_batch][n_used] experts of a token */
+    float *weight;   /* [n_batch][n_used] */
+    float *shared;   /* [n_batch] weight of the shared expert */
+    int32_t *pair;   /* [n_batch][n_used] */
+    int32_t *token;  /* [n_batch * n_used] of a pair */
+    int32_t *first;  /* [n_expert + 1] first pair of an expert */
+    int32_t *active; /* [n_expert] those with pairs, ascending */
+    int n_active;
+    /* Encoded inputs and hidden vectors: those of an expert at byte `at` of its form. */
+    size_t *in_at[CPU_ACT_KIND_COUNT], *hidden_at[CPU_ACT_KIND_COUNT]; /* [n_expert] */
+    uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT];
+} pass_experts;
+
 struct engine_context {
     const model *model;
     engine_options options;
@@ -81,16 +97,19 @@ struct engine_context {
     size_t n_memory;
     float *buf[BUF_COUNT];                         /* [n_batch][plan->width], LOGITS [n_logits] */
     void *encoded[PLAN_SLOTS][CPU_ACT_KIND_COUNT]; /* both layouts fit */
-    float *angles;                                 /* [n_batch][n_rot/2][2]: cos, sin */
-    float *inv_freq;                               /* [n_rot/2] radians per position */
-    float angle_scale;                             /* YaRN's factor on cos and sin; else 1 */
-    int32_t *tokens, *out_rows;                    /* [n_batch] */
-    int64_t *positions;                            /* [n_batch] */
-    pass_item *items, **item_of_row;               /* [n_batch] */
-    int attn_queries;                              /* rows of Q a task can hold */
-    thread_scratch *scratch;                       /* [pool_size] */
+    float *angles;                                 /* [n_batch][ROPE_SETS][n_rot/2][2]: cos, sin */
+    /* [ROPE_SETS + 1][n_rot/2] radians per position; the last are the global ones of sessions that
+     * are longer than the model's original context, where these differ (LongRoPE). */
+    float *inv_freq;
+    float angle_scale;               /* of the global set's cos and sin */
+    int32_t *tokens, *out_rows;      /* [n_batch] */
+    int64_t *positions;              /* [n_batch] */
+    pass_item *items, **item_of_row; /* [n_batch] */
+    int attn_queries;                /* rows of Q a task can hold */
+    thread_scratch *scratch;         /* [pool_size] */
     float *partial; /* [PLAN_FFN_MAX_PARTS][PLAN_FFN_MAX_COLS][n_embd]: sums of down rows */
     bool partial_used[PLAN_FFN_MAX_PARTS];
+    pass_experts experts;
     float *split_state; /* [SPLIT_TOKENS][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
 
     engine_observer observer; /* NULL: none */
@@ -144,7 +163,19 @@ void step_ffn_in(engine_context *c, const plan_step *s, int ith);
 void step_rope_store(engine_context *c, const plan_step *s);
 void step_attention(engine_context *c, const plan_step *s, int ith);
 void step_add(engine_context *c, const plan_step *s);
+void step_softcap(engine_context *c, const plan_step *s);
 void step_select_norm(engine_context *c, const plan_step *s);
+
+/* Mixtures of experts: step_route.c, step_experts.c. */
+void step_route(engine_context *c, const plan_step *s);
+void step_group(engine_context *c, const plan_step *s);
+void step_experts_gather(engine_context *c, const plan_step *s);
+void step_experts_in(engine_context *c, const plan_step *s, int ith);
+void step_experts_encode(engine_context *c, const plan_step *s);
+void step_experts_down(engine_context *c, const plan_step *s, int ith);
+void step_experts_sum(engine_context *c, const plan_step *s);
+/* The layout in which so many vectors are encoded. */
+cpu_act_layout context_layout(const engine_context *c, cpu_act_kind kind, int64_t n_cols);
 
 /* Exchange with the GPU (step_exchange.c). Sending and receiving are one piece of work. */
 void step_choose(engine_context *c, const plan_step *s, int ith);
@@ -180,6 +211,8 @@ bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1);
 
 /* Fills inv_freq and angle_scale. */
 void rope_init(engine_context *c);
+/* [n_rot/2] radians per position of a set, in a session of this length. */
+const float *rope_frequencies(const engine_context *c, const engine_session *s, rope_set set);
 /* Rotary angles of the position of a row of the batch. */
 void rope_fill_angles(engine_context *c, int64_t row);
 

@@ -28,14 +28,22 @@ static int place_in(const plan_step *s, int part) {
     return PLACE_LAYERS + s->layer * PLACES_PER_LAYER + part;
 }
 
+/* What an addition of its own adds: both halves, or the one whose product stands before it. */
+static int half_added(const plan_step *s) {
+    if (s->in == BUF_ATTN_OUT) return PLACE_LAYER;
+    bool attention = s[-1].op == OP_MATMUL && s[-1].matrix[0].role == ROLE_ATTN_OUT;
+    return attention ? PLACE_ATTENTION : PLACE_FFN;
+}
+
 /* What wrote the residual stream last before a step of this side. Where it came from the other side
  * as a whole, the search goes on before its sending. */
 static int writer_of(const plan *p, plan_side side, int index) {
     while (--index >= 0) {
         const plan_step *s = step_at(p, side, index);
         if (s->op == OP_EMBED) break;
-        if (s->op == OP_ADD) return place_in(s, PLACE_LAYER);
-        if (s->op == OP_FFN_DOWN) return place_in(s, PLACE_FFN);
+        if (s->op == OP_ADD) return place_in(s, half_added(s));
+        if (s->op == OP_EXPERTS_SUM && s->add_to_x) return place_in(s, PLACE_FFN);
+        if (s->op == OP_FFN_DOWN && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_MATMUL && s->add_to_x)
             return place_in(s, s->matrix[0].role == ROLE_ATTN_OUT ? PLACE_ATTENTION : PLACE_FFN);
         if (s->op != OP_RECEIVE) continue;

@@ -35,6 +35,9 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
     case OP_ADD:
         step_add(c, s);
         break;
+    case OP_SOFTCAP:
+        step_softcap(c, s);
+        break;
     case OP_FFN_NEURONS:
         step_ffn_neurons(c, s, ith);
         break;
@@ -43,6 +46,27 @@ static void run_step(engine_context *c, const plan_step *s, int ith) {
         break;
     case OP_SELECT_NORM:
         step_select_norm(c, s);
+        break;
+    case OP_ROUTE:
+        step_route(c, s);
+        break;
+    case OP_GROUP:
+        step_group(c, s);
+        break;
+    case OP_EXPERTS_GATHER:
+        step_experts_gather(c, s);
+        break;
+    case OP_EXPERTS_IN:
+        step_experts_in(c, s, ith);
+        break;
+    case OP_EXPERTS_ENCODE:
+        step_experts_encode(c, s);
+        break;
+    case OP_EXPERTS_DOWN:
+        step_experts_down(c, s, ith);
+        break;
+    case OP_EXPERTS_SUM:
+        step_experts_sum(c, s);
         break;
     case OP_CHOOSE:
         step_choose(c, s, ith);
@@ -99,9 +123,10 @@ static void show_input(const engine_context *c, const plan_step *s) {
 /* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
  * to finish the step before does them on its way through the barrier. So are messages. */
 static bool is_one_piece(const engine_context *c, const plan_step *s) {
-    if (s->op == OP_SEND || s->op == OP_RECEIVE) return true;
+    if (s->op == OP_SEND || s->op == OP_RECEIVE || s->op == OP_GROUP) return true;
     bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_ADD ||
-                       s->op == OP_SELECT_NORM;
+                       s->op == OP_SELECT_NORM || s->op == OP_ROUTE || s->op == OP_EXPERTS_GATHER ||
+                       s->op == OP_EXPERTS_ENCODE || s->op == OP_EXPERTS_SUM;
     return vector_step && c->pass.n_tokens < CPU_PANEL;
 }
 
@@ -167,10 +192,14 @@ static void count_pass(engine_context *c) {
     for (int i = 0; i < c->pass.n_items; i++) {
         const pass_item *item = &c->items[i];
         uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
-        uint64_t heads = 0;
-        for (int l = 0; l < c->model->hp.n_layer; l++)
-            heads += (uint64_t)c->model->layers[l].hp.n_head_kv;
-        n->kv_bytes += positions * heads * (item->session->kv.row_k + item->session->kv.row_v);
+        uint64_t rows = 0;
+        for (int l = 0; l < c->model->hp.n_layer; l++) {
+            const model_layer_hparams *lhp = &c->model->layers[l].hp;
+            uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
+            if (lhp->window == 0 || seen > positions) seen = positions;
+            rows += seen * (uint64_t)lhp->n_head_kv;
+        }
+        n->kv_bytes += rows * (item->session->kv.row_k + item->session->kv.row_v);
     }
 }
 

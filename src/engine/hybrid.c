@@ -55,7 +55,7 @@ static pi_status alloc_halves(hybrid *h, pi_error *err) {
 
 static pi_status alloc_attention(hybrid *h, pi_error *err) {
     const model_hparams *hp = &h->model->hp;
-    int64_t half = h->model->arch->rope == ROPE_NONE ? 0 : hp->n_rot / 2;
+    int64_t half = h->model->hp.rope == ROPE_NONE ? 0 : hp->n_rot / 2;
     const char *what = "attention's buffers";
     size_t partial = gpu_attention_partial(GPU_MAX_COLS, hp->n_head, GPU_ATTN_SPLITS, hp->head_dim);
     pi_status status = alloc_floats(h, half, what, &h->inv_freq, err);

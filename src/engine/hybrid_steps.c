@@ -39,7 +39,7 @@ static void enqueue_norm(hybrid *h, const plan_step *s, const hybrid_step *w, co
                            .ldy = width_of(h, BUF_Y),
                            .n = h->model->hp.n_embd,
                            .eps = h->model->hp.norm_eps,
-                           .centred = h->model->arch->norm != NORM_RMS,
+                           .centred = h->model->hp.norm != NORM_RMS,
                            .n_cols = n_cols,
                            .mark = (int32_t)(h->plan->n_gpu_steps - (s - h->plan->gpu_steps)),
                            .bad = h->bad,
@@ -127,7 +127,7 @@ static void enqueue_rope_store(hybrid *h, const plan_step *s, const hybrid_step 
                               .n_rot = h->model->hp.n_rot,
                               .n_head = h->model->layers[s->layer].hp.n_head,
                               .n_cols = p->n_cols,
-                              .neox = h->model->arch->rope == ROPE_NEOX,
+                              .neox = h->model->hp.rope == ROPE_NEOX,
                               .cols = columns_of(h),
                               .kv = w->kv};
     ops_of(h)->rope_store(h->stream, &a);
@@ -425,7 +425,15 @@ void hybrid_enqueue_step(hybrid *h, int index, const hybrid_shape *p) {
     case OP_RECEIVE:
         enqueue_receive(h, s, p);
         break;
-    case OP_EMBED:       /* the processor's */
+    case OP_EMBED: /* the processor's */
+    case OP_SOFTCAP:
+    case OP_ROUTE:
+    case OP_GROUP:
+    case OP_EXPERTS_GATHER:
+    case OP_EXPERTS_IN:
+    case OP_EXPERTS_ENCODE:
+    case OP_EXPERTS_DOWN:
+    case OP_EXPERTS_SUM:
     case OP_SELECT_NORM: /* hybrid_enqueue_head */
     case OP_COUNT:
         break;

@@ -2,6 +2,7 @@
  * (norm, QKV, rotation and cache, attention, output) and its feed-forward half (norm, gate and up,
  * down); both end by adding to the residual stream. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "gpu_ops.h"
@@ -68,40 +69,145 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
     return m;
 }
 
+static void set_norm(const plan *p, plan_step *s, const model_tensor *weight,
+                     const model_tensor *bias) {
+    s->norm = weight->data ? p->model->hp.norm : NORM_NONE;
+    s->norm_width = p->model->hp.n_embd;
+    s->norm_weight = weight->data;
+    s->norm_bias = bias ? bias->data : NULL;
+}
+
+plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias) {
+    const model_tensor *t = p->model->layers[layer].t;
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
+    set_norm(p, s, &t[weight], &t[bias]);
+    s->out = BUF_Y;
+    return s;
+}
+
+bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
+    return p->model->hp.residual_scale != 1 || p->model->layers[layer].t[post_norm].data;
+}
+
+void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tensor_role post_norm) {
+    plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
+    set_norm(p, s, &p->model->layers[layer].t[post_norm], NULL);
+    s->add_scale = p->model->hp.residual_scale;
+}
+
+/* A norm over all heads of Q or K is a step of its own; those of single heads go with the rotation.
+ */
+static void add_wide_norm(plan *p, plan_side side, int layer, plan_buffer b, tensor_role role) {
+    const model_tensor *t = &p->model->layers[layer].t[role];
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, b);
+    s->norm = p->model->arch->qk_norm;
+    s->norm_width = t->n_in;
+    s->norm_weight = t->data;
+    s->out = b;
+}
+
+static void add_rotation(plan *p, plan_side side, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
+    bool wide = q->data && q->n_in > p->model->hp.head_dim;
+    if (wide) add_wide_norm(p, side, layer, BUF_Q, ROLE_ATTN_Q_NORM);
+    if (wide) add_wide_norm(p, side, layer, BUF_K, ROLE_ATTN_K_NORM);
+    plan_step *s = plan_add_step(p, side, OP_ROPE_STORE, layer, BUF_Q);
+    s->rope = l->hp.rope;
+    s->q_norm = wide ? NULL : q->data;
+    s->k_norm = wide ? NULL : k->data;
+    s->norm = p->model->arch->qk_norm;
+    s->norm_stride = q->n_out > 1 ? q->n_in : 0;
+    s->norm_bare = p->model->arch->has & ARCH_BARE_QK_NORM && s->rope != ROPE_SET_NONE &&
+                   p->model->hp.n_expert != 128;
+    s->norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || s->norm_bare;
+}
+
+static void add_projections(const plan *p, plan_step *s) {
+    static const tensor_role roles[][2] = {{ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS},
+                                           {ROLE_ATTN_K, ROLE_ATTN_K_BIAS},
+                                           {ROLE_ATTN_V, ROLE_ATTN_V_BIAS}};
+    static const plan_buffer out[] = {BUF_Q, BUF_K, BUF_V};
+    bool bare = p->model->arch->has & ARCH_QKV_BARE;
+    for (int i = 0; i < 3; i++) {
+        add_matrix(p, s, roles[i][0], bare ? ROLE_COUNT : roles[i][1], out[i]);
+        if (bare) s->matrix[i].scale = 1;
+    }
+    s->matrix[2].scale *= p->model->hp.value_scale;
+}
+
 /* Q, K and V share one encoded input and one step. Where the halves run in parallel, the residual
  * stays as it was for the other half, and the result waits in a buffer of its own. */
 static void add_attention(plan *p, int layer) {
-    const model_tensor *t = p->model->layers[layer].t;
+    const model_layer *l = &p->model->layers[layer];
     plan_side side = p->cuts[layer].home;
-    bool parallel = p->model->arch->parallel, own = t[ROLE_ATTN_NORM_2].data;
-    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
-    s->norm_weight = t[own ? ROLE_ATTN_NORM_2 : ROLE_ATTN_NORM].data;
-    s->norm_bias = t[own ? ROLE_ATTN_NORM_2_BIAS : ROLE_ATTN_NORM_BIAS].data;
+    bool parallel = model_layer_is_parallel(p->model, layer);
+    bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
+    if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
+        plan_add_router(p, layer, BUF_X);
+    if (l->t[ROLE_ATTN_NORM_2].data)
+        plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
+    else
+        plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
 
-    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
-    add_matrix(p, s, ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, BUF_Q);
-    add_matrix(p, s, ROLE_ATTN_K, ROLE_ATTN_K_BIAS, BUF_K);
-    add_matrix(p, s, ROLE_ATTN_V, ROLE_ATTN_V_BIAS, BUF_V);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
+    add_projections(p, s);
+    add_rotation(p, side, layer);
 
-    s = plan_add_step(p, side, OP_ROPE_STORE, layer, BUF_Q);
-    s->q_norm = t[ROLE_ATTN_Q_NORM].data;
-    s->k_norm = t[ROLE_ATTN_K_NORM].data;
-    plan_add_step(p, side, OP_ATTENTION, layer, BUF_Q);
+    s = plan_add_step(p, side, OP_ATTENTION, layer, BUF_Q);
+    s->window = l->hp.window;
+    s->scale = p->model->hp.attn_scale;
+    s->softcap = p->model->hp.attn_softcap;
+    s->temperature = p->model->hp.attn_temperature != 0 &&
+                     (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE);
+    s->sinks = l->t[ROLE_ATTN_SINKS].data;
+    s->chunks = p->model->arch->has & ARCH_CHUNKS;
 
     if (side == SIDE_CPU) plan_add_step(p, side, OP_ENCODE, layer, BUF_ATTN);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_ATTN);
-    add_matrix(p, s, ROLE_ATTN_OUT, ROLE_ATTN_OUT_BIAS, parallel ? BUF_ATTN_OUT : BUF_Y);
-    s->add_to_x = !parallel;
+    add_matrix(p, s, ROLE_ATTN_OUT,
+               p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
+               parallel ? BUF_ATTN_OUT : BUF_Y);
+    s->add_to_x = !late;
+    if (late && !parallel) plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
+}
+
+const char *plan_gpu_lacks(const model *m) {
+    const model_hparams *hp = &m->hp;
+    if (hp->n_expert > 0) return "mixtures of experts";
+    if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
+        return "scaled residuals and soft caps";
+    if (hp->attn_temperature != 0 ||
+        fabs((double)hp->attn_scale * sqrt((double)hp->head_dim) - 1) > 1e-6)
+        return "scaled attention scores";
+    if (m->t[ROLE_ROPE_LONG].data) return "LongRoPE";
+    for (int i = 0; i < hp->n_layer; i++) {
+        const model_layer *l = &m->layers[i];
+        const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM];
+        if (l->hp.window > 0 || l->t[ROLE_ATTN_SINKS].data) return "sliding windows and sinks";
+        if (l->hp.rope != ROPE_SET_GLOBAL && hp->rope != ROPE_NONE)
+            return "layers without rotation";
+        if (l->t[ROLE_ATTN_POST_NORM].data || l->t[ROLE_FFN_POST_NORM].data ||
+            (!l->t[ROLE_ATTN_NORM].data && !l->t[ROLE_ATTN_NORM_2].data))
+            return "norms after a half";
+        if (q->data && (q->n_in != hp->head_dim || q->n_out > 1 || m->arch->qk_norm != NORM_RMS ||
+                        m->arch->has & ARCH_QK_NORM_LATE))
+            return "this form of head norms";
+    }
+    return NULL;
 }
 
 static void add_head(plan *p) {
     const model *m = p->model;
     plan_step *s = plan_add_step(p, p->head, OP_SELECT_NORM, -1, BUF_X);
-    s->norm_weight = m->t[ROLE_OUTPUT_NORM].data;
-    s->norm_bias = m->t[ROLE_OUTPUT_NORM_BIAS].data;
+    set_norm(p, s, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
     s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
     add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
+    s->matrix[0].scale *= m->hp.logit_scale;
     p->head_bytes = s->weight_bytes;
+    if (m->hp.logit_softcap == 0) return;
+    s = plan_add_step(p, p->head, OP_SOFTCAP, -1, BUF_LOGITS);
+    s->softcap = m->hp.logit_softcap;
 }
 
 /* The residual stream starts on the processor, which has the table of embeddings, and follows the
@@ -114,8 +220,12 @@ static void add_all(plan *p, const plan_options *options) {
         if (home != at) plan_add_message(p, at, layer, BUF_X, BUF_X);
         at = home;
         add_attention(p, layer);
-        plan_add_ffn(p, layer, options);
-        if (p->model->arch->parallel) plan_add_step(p, at, OP_ADD, layer, BUF_ATTN_OUT);
+        if (p->model->layers[layer].t[ROLE_ROUTER].data)
+            plan_add_experts(p, layer);
+        else
+            plan_add_ffn(p, layer, options);
+        if (model_layer_is_parallel(p->model, layer))
+            plan_add_addition(p, at, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
     }
     if (p->head != at) plan_add_message(p, at, -1, BUF_X, BUF_X);
     add_head(p);
@@ -203,6 +313,29 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
+/* Experts' matrices have fixed places in their buffers, and encoded inputs of their own. */
+static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
+    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
+        plan_experts *e = &p->experts[layer];
+        const plan_matrix *all[] = {&e->gate, &e->up, &e->down};
+        if (!e->n_expert) continue;
+        for (int k = 0; k < 3; k++) {
+            if (!all[k]->w.data) continue;
+            int form = form_of(kernels, all[k]->w.type);
+            if (form < 0) return fail_type(p, all[k], layer, err);
+            *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
+            /* single tokens read what the norm has encoded */
+            if (k < 2) e->norm_step->encode_kinds |= 1u << form;
+        }
+        if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
+        if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
+        p->width[BUF_EXPERT_IN] = p->width[BUF_EXPERT_OUT] = p->model->hp.n_embd;
+        if (p->width[BUF_EXPERT_GATE] < e->n_ff) p->width[BUF_EXPERT_GATE] = e->n_ff;
+        p->width[BUF_EXPERT_UP] = p->width[BUF_EXPERT_GATE];
+    }
+    return PI_OK;
+}
+
 static void widen(int64_t *width, plan_buffer b, int64_t n) {
     if (n > width[b]) width[b] = n;
 }
@@ -240,7 +373,8 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
 /* The mode that most layers run in; of equally frequent ones the first in the list. */
 static ffn_mode most_frequent_mode(const plan *p) {
     int count[FFN_MODE_COUNT] = {0}, best = FFN_DENSE;
-    for (int i = 0; i < p->model->hp.n_layer; i++) count[p->ffn[i].mode]++;
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        if (!p->experts[i].n_expert) count[p->ffn[i].mode]++;
     for (int mode = 0; mode < FFN_MODE_COUNT; mode++)
         if (count[mode] > count[best]) best = mode;
     return (ffn_mode)best;
@@ -256,6 +390,9 @@ int64_t plan_cut_unit(const model *m, int layer) {
 }
 
 static pi_status set_cuts(plan *p, const plan_options *o, pi_error *err) {
+    if (o->cuts && plan_gpu_lacks(p->model))
+        return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s: %s",
+                         gguf_path(p->model->file), plan_gpu_lacks(p->model));
     for (int i = 0; i < p->model->hp.n_layer && o->cuts; i++) {
         int64_t n = p->model->layers[i].hp.n_ff, hot = o->cuts[i].hot;
         if (hot < 0 || hot > n || (hot < n && hot % plan_cut_unit(p->model, i)))
@@ -279,7 +416,8 @@ static pi_status allocate(const model *m, plan **out, pi_error *err) {
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
     p->ffn = mem_calloc(2 * n, sizeof *p->ffn);
     p->cuts = mem_calloc(n, sizeof *p->cuts);
-    if (!p->steps || !p->ffn || !p->cuts)
+    p->experts = mem_calloc(n, sizeof *p->experts);
+    if (!p->steps || !p->ffn || !p->cuts || !p->experts)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
     p->gpu_steps = p->steps + capacity;
     p->gpu_ffn = p->ffn + n;
@@ -293,11 +431,14 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     add_all(p, options);
     p->mode = most_frequent_mode(p);
     set_widths(p, SIDE_CPU);
+    status = set_experts(p, kernels, err);
+    if (status != PI_OK) return status;
     p->width[BUF_LOGITS] = p->model->hp.n_vocab;
     if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
     for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
         p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
     count_bytes(p, p->steps, p->n_steps);
+    p->ffn_bytes += p->expert_bytes;
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
     status = resolve_encodings(p, SIDE_CPU, kernels, err);
     if (status == PI_OK) status = resolve_encodings(p, SIDE_GPU, NULL, err);
@@ -321,6 +462,7 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
 void plan_free(plan *p) {
     if (!p) return;
     mem_free(p->cuts);
+    mem_free(p->experts);
     mem_free(p->ffn);
     mem_free(p->steps);
     mem_free(p);
@@ -342,9 +484,17 @@ const char *plan_op_name(plan_op op) {
         [OP_ROPE_STORE] = "rope_store",
         [OP_ATTENTION] = "attention",
         [OP_ADD] = "add",
+        [OP_SOFTCAP] = "softcap",
         [OP_SELECT_NORM] = "select_norm",
         [OP_FFN_NEURONS] = "ffn_neurons",
         [OP_FFN_DOWN] = "ffn_down",
+        [OP_ROUTE] = "route",
+        [OP_GROUP] = "group",
+        [OP_EXPERTS_GATHER] = "experts_gather",
+        [OP_EXPERTS_IN] = "experts_in",
+        [OP_EXPERTS_ENCODE] = "experts_encode",
+        [OP_EXPERTS_DOWN] = "experts_down",
+        [OP_EXPERTS_SUM] = "experts_sum",
         [OP_CHOOSE] = "choose",
         [OP_SEND] = "send",
         [OP_RECEIVE] = "receive",
@@ -364,6 +514,12 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_UP] = "up",
                                                  [BUF_PRED] = "predictor",
                                                  [BUF_SCORE] = "score",
+                                                 [BUF_ROUTER] = "router",
+                                                 [BUF_SHARED] = "shared",
+                                                 [BUF_EXPERT_IN] = "expert_in",
+                                                 [BUF_EXPERT_GATE] = "expert_gate",
+                                                 [BUF_EXPERT_UP] = "expert_up",
+                                                 [BUF_EXPERT_OUT] = "expert_out",
                                                  [BUF_LOGITS] = "logits"};
     return names[b];
 }
@@ -398,11 +554,21 @@ static void print_steps(const plan *p, const plan_step *steps, int n_steps, cons
         if (s->op == OP_FFN_IN || s->op == OP_FFN_NEURONS)
             fprintf(out, " %s", activation_name(p->model->hp.activation));
         if (s->ffn) print_ffn(s, out);
+        if (s->op == OP_EXPERTS_IN && s->experts->gate.w.data) print_matrix(&s->experts->gate, out);
+        if (s->op == OP_EXPERTS_IN) print_matrix(&s->experts->up, out);
+        if (s->op == OP_EXPERTS_DOWN) print_matrix(&s->experts->down, out);
+        if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
         if (s->relu) fprintf(out, " relu");
         if (s->op == OP_SEND || s->op == OP_RECEIVE)
             fprintf(out, " message %d%s", s->exchange, s->bits ? " with candidates" : "");
         if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
+        if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
+        if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);
         if (s->q_norm) fprintf(out, " head norms");
+        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_LOCAL) fprintf(out, " local angles");
+        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_NONE) fprintf(out, " no rotation");
+        if (s->window > 0) fprintf(out, " window %d", (int)s->window);
+        if (s->softcap > 0) fprintf(out, " soft cap %g", (double)s->softcap);
         fputc('\n', out);
     }
 }

@@ -70,25 +70,41 @@ typedef enum plan_buffer {
     BUF_UP,       /* [n_ff] */
     BUF_PRED,     /* the predictor's hidden vector [rank] */
     BUF_SCORE,    /* its scores [n_ff]; only in passes of many tokens */
-    BUF_LOGITS,   /* [n_vocab], one row per wanted row of logits */
+    BUF_ROUTER,   /* scores of experts [n_expert] */
+    BUF_SHARED,   /* result of the shared expert [n_embd] */
+    /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
+     */
+    BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
+    BUF_EXPERT_GATE, /* [n_ff_expert]; after the activation: the hidden vector */
+    BUF_EXPERT_UP,   /* [n_ff_expert] */
+    BUF_EXPERT_OUT,  /* [n_embd] */
+    BUF_LOGITS,      /* [n_vocab], one row per wanted row of logits */
     BUF_COUNT
 } plan_buffer;
 
 typedef enum plan_op {
     OP_EMBED,       /* X = rows of the embedding table; rotary angles of the positions */
-    OP_NORM,        /* out = norm(in), and its encoded form */
+    OP_NORM,        /* out = norm(in), and its encoded form if a product reads it */
     OP_ENCODE,      /* encoded form of `in` */
     OP_MATMUL,      /* out_i = W_i * encoded input (+ bias) (+= add_to) */
     OP_FFN_IN,      /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
     OP_ROPE_STORE,  /* head norms, rotation, append K and V to the cache */
     OP_ATTENTION,   /* ATTN = softmax(Q K^T) V over the cache; on the GPU its encoded form too */
-    OP_ADD,         /* X += in */
+    OP_ADD,         /* X += add_scale * norm(in) */
     OP_FFN_NEURONS, /* neurons by need: candidates, gate, up; and their part of the down product */
     OP_FFN_DOWN,    /* X += the down product, which reads a row per neuron */
+    OP_ROUTE,       /* from BUF_ROUTER: the experts of every token and their weights */
+    OP_GROUP,       /* pairs of token and expert sorted by expert */
+    OP_EXPERTS_GATHER, /* encoded inputs of experts that several tokens use */
+    OP_EXPERTS_IN,     /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
+    OP_EXPERTS_ENCODE, /* encoded form of EXPERT_GATE */
+    OP_EXPERTS_DOWN,   /* EXPERT_OUT = down * hidden */
+    OP_EXPERTS_SUM,    /* X += (or Y =) the weighted sum of a token's experts, and the shared one */
     OP_CHOOSE,      /* candidates of all neurons, as bits of the next message; on the GPU also the
                        list of its own, which may come from the message's bits */
     OP_SEND,        /* message = in, and with `bits` the candidates; raises the exchange's flag */
     OP_RECEIVE,     /* waits for the flag; out = message, or (add_to_x) X += message */
+    OP_SOFTCAP,     /* in = cap * tanh(in / cap), the logits */
     OP_SELECT_NORM, /* Y = norm of the rows of X whose logits are wanted, and their encoded form */
     OP_COUNT
 } plan_op;
@@ -143,6 +159,27 @@ typedef struct plan_ffn {
     int64_t part_rows; /* of all parts but a shorter last one; a multiple of CPU_ROW_TILE */
 } plan_ffn;
 
+/* The experts of a layer. Matrices have the rows of all experts, one expert's after the other's. */
+typedef struct plan_experts {
+    int n_expert, n_used, n_group, n_group_used;
+    int64_t n_ff;
+    expert_gating gating;
+    bool norm;                /* weights are divided by their sum */
+    float scale;              /* then multiplied by this */
+    bool weigh_input;         /* weights multiply the input, not the output */
+    bool half;                /* of the sum counts */
+    bool clamped;             /* gpt-oss's SwiGLU */
+    const float *select_bias; /* the same, for the choice only */
+    const float
+        *shared_router; /* [n_embd]: the shared expert's result times sigmoid(w . y); NULL: 1 */
+    bool shared;        /* there is a shared expert, in BUF_SHARED */
+    plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
+    int64_t up_rows;            /* from an expert's rows of gate and up to the next one's */
+    const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
+    plan_step *norm_step;                               /* encodes the input of single tokens */
+    unsigned in_kinds, down_kinds;                      /* encoded forms that the products read */
+} plan_experts;
+
 typedef enum plan_layout {
     LAYOUT_BY_COUNT, /* as the number of vectors asks for */
     LAYOUT_COLUMNS,
@@ -156,11 +193,23 @@ struct plan_step {
     /* OP_MATMUL, OP_FFN_IN: matrices that share one encoded input */
     int n_matrices;
     plan_matrix matrix[PLAN_MAX_GROUP];
-    bool add_to_x; /* the product is added to X afterwards */
-    /* OP_NORM, OP_SELECT_NORM */
+    bool add_to_x; /* OP_FFN_DOWN too: the product is added to X afterwards */
+    /* OP_NORM, OP_SELECT_NORM, OP_ADD */
+    norm_kind norm;     /* NORM_NONE: as it is */
+    int64_t norm_width; /* elements */
     const float *norm_weight, *norm_bias;
-    /* OP_ROPE_STORE: [head_dim] or NULL */
+    float add_scale;
+    /* OP_ROPE_STORE: norms of heads, whose weights are at q_norm + head * norm_stride; or NULL */
     const float *q_norm, *k_norm;
+    int64_t norm_stride; /* 0: all heads have the same weight */
+    bool norm_late;      /* after the rotation */
+    bool norm_bare;      /* without weights */
+    rope_set rope;       /* which angles */
+    /* OP_ATTENTION, OP_SOFTCAP */
+    int32_t window;   /* positions that a token attends to, its own among them; 0: all */
+    float scale;      /* of the scores */
+    bool temperature; /* scores grow with the position (model_hparams) */
+    float softcap;    /* 0: none */
     /* OP_NORM, OP_ENCODE, OP_SELECT_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
     unsigned encode_kinds;
@@ -170,8 +219,11 @@ struct plan_step {
     /* OP_FFN_NEURONS (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
      * the OP_ENCODE between them, and OP_CHOOSE. NULL elsewhere. */
     const plan_ffn *ffn;
+    const plan_experts *experts; /* OP_ROUTE to OP_EXPERTS_SUM */
+    const float *sinks;          /* OP_ATTENTION: [n_head] scores that no position has; NULL */
+    bool chunks;                 /* OP_ATTENTION: `window` is a fixed range of positions */
     /* OP_SEND, OP_RECEIVE */
-    plan_buffer out; /* OP_RECEIVE without add_to_x */
+    plan_buffer out; /* OP_RECEIVE without add_to_x; OP_NORM */
     int exchange;    /* number of the message, counted per direction */
     bool bits;       /* candidates travel with it; OP_CHOOSE: they came with the last one */
     bool clear_x;    /* OP_RECEIVE: X = 0, to add this side's part to */
@@ -199,6 +251,9 @@ typedef struct plan {
     int64_t gpu_width[BUF_COUNT]; /* of the GPU's buffers; 0: it has no such one */
     plan_ffn *ffn;                /* [n_layer] */
     plan_ffn *gpu_ffn;            /* [n_layer] */
+    plan_experts *experts;        /* [n_layer] */
+    int n_expert, n_expert_used;  /* 0: no layer has experts */
+    uint64_t expert_bytes;        /* of all experts of all layers */
     plan_cut *cuts;               /* [n_layer], filled in for plans without a GPU too */
     plan_side head;               /* where logits are computed */
     int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a pass */
@@ -216,6 +271,9 @@ typedef struct plan {
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
                       plan **out, pi_error *err);
 void plan_free(plan *p); /* NULL is fine */
+/* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a
+ * model has no cuts. */
+const char *plan_gpu_lacks(const model *m);
 /* Neurons that cannot be parted in a layer of this model: 1, or the blocks of a down matrix with
  * neurons along its rows. A cut is a multiple of it, or all neurons. */
 int64_t plan_cut_unit(const model *m, int layer);

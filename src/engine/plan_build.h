@@ -6,14 +6,20 @@
 
 enum {
     /* Steps of one layer on one side, at most. */
-    PLAN_ATTENTION_STEPS = 8, /* with the residual's arrival and the addition of parallel halves */
-    PLAN_FFN_STEPS = 12,
+    PLAN_ATTENTION_STEPS = 11, /* with the residual's arrival, norms and the addition */
+    PLAN_FFN_STEPS = 13,
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS,
-    PLAN_GLOBAL_STEPS = 6 /* embedding, crossings, final norm, head */
+    PLAN_GLOBAL_STEPS = 7 /* embedding, crossings, final norm, head, soft cap */
 };
 
 /* Appends a step to a side's list; there is room. */
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
+/* Y = norm of X with the weights of a role, or X as it is where the model has no such tensor. */
+plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
+/* A half's result is not added to X by its last product: it is scaled or normed first. */
+bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
+/* X += the scaled, normed `in`. */
+void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tensor_role post_norm);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */
 plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
                              plan_buffer out);
@@ -27,6 +33,9 @@ typedef struct plan_message {
     plan_step *send, *receive;
 } plan_message;
 plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out);
+/* The feed-forward half of a layer that is a mixture of experts; the router may come earlier. */
+void plan_add_router(plan *p, int layer, plan_buffer in);
+void plan_add_experts(plan *p, int layer);
 /* The feed-forward half of a layer, on both sides. */
 void plan_add_ffn(plan *p, int layer, const plan_options *options);
 

@@ -32,12 +32,11 @@ static plan_step *add_step(const ffn_share *h, plan_op op, plan_buffer in) {
 }
 
 static void add_norm(const ffn_share *h) {
-    const model_tensor *t = tensors_of(h);
     /* In parallel layers both halves may share one norm. */
-    bool own = t[ROLE_FFN_NORM].data;
-    plan_step *s = add_step(h, OP_NORM, BUF_X);
-    s->norm_weight = own ? t[ROLE_FFN_NORM].data : t[ROLE_ATTN_NORM].data;
-    s->norm_bias = own ? t[ROLE_FFN_NORM_BIAS].data : t[ROLE_ATTN_NORM_BIAS].data;
+    bool own = tensors_of(h)[ROLE_FFN_NORM].data;
+    plan_step *s = plan_add_norm(h->p, h->side, h->layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
+                                 own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
+    s->cold = !h->home && h->side == SIDE_CPU;
 }
 
 static void add_neuron_matrix(const ffn_share *h, plan_step *s, tensor_role role, tensor_role bias,
@@ -62,7 +61,7 @@ static void add_plain_down(const ffn_share *h) {
                                                h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);
     const plan_matrix part = plan_take_columns(&whole, h->first, h->n);
     plan_set_matrix(s, &part);
-    s->add_to_x = true;
+    s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
@@ -153,6 +152,7 @@ static void add_by_need(const ffn_share *h) {
     s->ffn = h->ffn;
     s = add_step(h, OP_FFN_DOWN, BUF_GATE);
     s->ffn = h->ffn;
+    s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
 }
 
@@ -229,6 +229,8 @@ void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     if (mode == FFN_PREDICT) add_choice(home, options, split);
     if (split) add_arrival(away, cut->home, mode);
     if (home->n > 0) add_neurons(home, mode);
+    if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
+        plan_add_addition(p, home->side, layer, BUF_Y, ROLE_FFN_POST_NORM);
     if (!split) return;
     add_neurons(away, mode);
     plan_message m = plan_add_message(p, away->side, layer, BUF_X, BUF_X);

@@ -24,34 +24,57 @@ static double yarn_keep(const model_hparams *hp, int i) {
     return (1 - fmin(1, fmax(0, y))) * hp->yarn_ext_factor;
 }
 
-void rope_init(engine_context *c) {
-    const model_hparams *hp = &c->model->hp;
-    const float *divisors = c->model->t[ROLE_ROPE_FREQS].data; /* [n_rot/2] or NULL */
-    c->angle_scale = 1;
+/* divisors: [n_rot/2] or NULL. */
+static void fill_global(const model_hparams *hp, const float *divisors, float *inv_freq) {
     for (int i = 0; i < hp->n_rot / 2; i++) {
         double freq = pow(hp->rope_freq_base, -2.0 * i / hp->n_rot);
-        if (divisors) freq /= divisors[i];
-        double scaled = freq / hp->rope_scaling_factor;
+        if (divisors) freq /= (double)divisors[i];
+        double scaled = freq / (double)hp->rope_scaling_factor;
         if (hp->rope_scaling == ROPE_SCALING_YARN) {
             double keep = yarn_keep(hp, i);
             scaled = scaled * (1 - keep) + freq * keep;
         }
-        c->inv_freq[i] = (float)scaled;
+        inv_freq[i] = (float)scaled;
     }
-    if (hp->rope_scaling == ROPE_SCALING_YARN) {
-        double temperature = hp->yarn_ext_factor != 0
-                                 ? 1 + 0.1 * log((double)hp->rope_scaling_factor)
-                                 : 1;
-        c->angle_scale = (float)(hp->yarn_attn_factor * temperature);
+}
+
+static float *frequencies(const engine_context *c, int set) {
+    return c->inv_freq + (int64_t)set * (c->model->hp.n_rot / 2);
+}
+
+void rope_init(engine_context *c) {
+    const model_hparams *hp = &c->model->hp;
+    const model_tensor *t = c->model->t;
+    const float *divisors = t[ROLE_ROPE_FREQS].data;
+    const float *small = t[ROLE_ROPE_SHORT].data, *big = t[ROLE_ROPE_LONG].data;
+    fill_global(hp, small ? small : divisors, frequencies(c, ROPE_SET_GLOBAL));
+    fill_global(hp, big ? big : divisors, frequencies(c, ROPE_SETS));
+    for (int i = 0; i < hp->n_rot / 2; i++)
+        frequencies(c, ROPE_SET_LOCAL)[i] = (float)pow(hp->rope_local_base, -2.0 * i / hp->n_rot);
+    c->angle_scale = hp->yarn_attn_factor;
+    if (hp->rope_scaling == ROPE_SCALING_YARN && hp->yarn_ext_factor != 0)
+        c->angle_scale *= (float)(1 + 0.1 * log((double)hp->rope_scaling_factor));
+}
+
+const float *rope_frequencies(const engine_context *c, const engine_session *s, rope_set set) {
+    bool beyond = set == ROPE_SET_GLOBAL && s->kv.n_ctx > c->model->hp.rope_orig_ctx;
+    return frequencies(c, beyond ? ROPE_SETS : (int)set);
+}
+
+static void fill_set(const engine_context *c, int64_t row, const float *inv_freq, float scale,
+                     float *cs) {
+    for (int i = 0; i < c->model->hp.n_rot / 2; i++) {
+        double angle = (double)c->positions[row] * (double)inv_freq[i];
+        cs[2 * i] = (float)cos(angle) * scale;
+        cs[2 * i + 1] = (float)sin(angle) * scale;
     }
 }
 
 void rope_fill_angles(engine_context *c, int64_t row) {
-    int half = c->model->hp.n_rot / 2;
-    float *cs = c->angles + row * 2 * half;
-    for (int i = 0; i < half; i++) {
-        double angle = (double)c->positions[row] * (double)c->inv_freq[i];
-        cs[2 * i] = (float)cos(angle) * c->angle_scale;
-        cs[2 * i + 1] = (float)sin(angle) * c->angle_scale;
-    }
+    const model_hparams *hp = &c->model->hp;
+    float *cs = c->angles + row * ROPE_SETS * hp->n_rot;
+    const engine_session *s = c->item_of_row[row]->session;
+    fill_set(c, row, rope_frequencies(c, s, ROPE_SET_GLOBAL), c->angle_scale, cs);
+    if (c->model->arch->has & ARCH_ROPE_LOCAL)
+        fill_set(c, row, rope_frequencies(c, s, ROPE_SET_LOCAL), 1, cs + hp->n_rot);
 }

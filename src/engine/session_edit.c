@@ -33,6 +33,12 @@ static pi_status check_copy(const engine_session *to, const engine_session *from
         return error_set(err, PI_ERR_LIMIT,
                          "cannot copy: %lld tokens: the other session has room for %lld",
                          (long long)length, (long long)to->kv.n_ctx);
+    bool differ = rope_frequencies(to->context, to, ROPE_SET_GLOBAL) !=
+                  rope_frequencies(to->context, from, ROPE_SET_GLOBAL);
+    if (differ && to->context->model->hp.rope_scaling == ROPE_SCALING_LONGROPE)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot copy: LongRoPE: one session is longer than the model's original "
+                         "context and the other is not");
     return context_check_process(to->context, "copy", err);
 }
 
@@ -57,20 +63,21 @@ pi_status engine_session_copy(engine_session *to, const engine_session *from, in
 typedef struct removal {
     engine_session *session;
     int64_t first, end, n;
-    float *turn;   /* [n_rot / 2][2]: cos, sin of the way back by the gap */
+    float *turn;   /* [ROPE_SETS][n_rot / 2][2]: cos, sin of the way back by the gap */
     uint8_t *rows; /* of a layer on the GPU: [n][n_head_kv] keys or values; NULL: there is none */
     float *key;    /* [n_threads][head_dim] */
 } removal;
 
-/* Rotates keys that lie one after the other. */
-static void turn_keys(const removal *r, uint8_t *keys, int64_t n, float *key) {
+/* Rotates keys of a layer that lie one after the other. */
+static void turn_keys(const removal *r, int layer, uint8_t *keys, int64_t n, float *key) {
     const engine_context *c = r->session->context;
     const kv_cache *kv = &r->session->kv;
     const model_hparams *hp = &c->model->hp;
-    if (c->model->arch->rope == ROPE_NONE) return;
+    rope_set set = c->model->layers[layer].hp.rope;
+    if (set == ROPE_SET_NONE) return;
     for (int64_t i = 0; i < n; i++, keys += kv->row_k) {
         quant_find(kv->type_k)->dequantize(keys, key, hp->head_dim);
-        c->kernels.rope(key, hp->n_rot, r->turn, c->model->arch->rope == ROPE_NEOX);
+        c->kernels.rope(key, hp->n_rot, r->turn + (int64_t)set * hp->n_rot, hp->rope == ROPE_NEOX);
         c->kernels.kv_store(key, keys, kv->type_k, hp->head_dim);
     }
 }
@@ -89,7 +96,7 @@ static void move_heads(void *arg, int ith, int nth) {
             int h = (int)(mine - before);
             uint8_t *keys = kv_cache_k(kv, layer, h, r->first);
             memmove(keys, kv_cache_k(kv, layer, h, r->end), (size_t)r->n * kv->row_k);
-            turn_keys(r, keys, r->n, r->key + ith * c->model->hp.head_dim);
+            turn_keys(r, layer, keys, r->n, r->key + ith * c->model->hp.head_dim);
             memmove(kv_cache_v(kv, layer, h, r->first), kv_cache_v(kv, layer, h, r->end),
                     (size_t)r->n * kv->row_v);
         }
@@ -104,7 +111,7 @@ static pi_status move_device_layer(const removal *r, int layer, pi_error *err) {
     for (int values = 0; values < 2; values++) {
         pi_status status = hybrid_kv_read(gpu, s, layer, values, r->end, r->n, r->rows, err);
         if (status != PI_OK) return status;
-        if (!values) turn_keys(r, r->rows, rows, r->key);
+        if (!values) turn_keys(r, layer, r->rows, rows, r->key);
         status = hybrid_kv_write(gpu, s, layer, values, r->first, r->n, r->rows, err);
         if (status != PI_OK) return status;
     }
@@ -120,18 +127,30 @@ static pi_status allocate(removal *r, pi_error *err) {
         if (context_kv_on_gpu(c, i) && c->model->layers[i].hp.n_head_kv > heads)
             heads = c->model->layers[i].hp.n_head_kv;
     size_t row = kv->row_k > kv->row_v ? kv->row_k : kv->row_v;
-    size_t n_floats = (size_t)hp->n_rot + (size_t)pool_size(c->pool) * (size_t)hp->head_dim;
+    size_t n_floats = ROPE_SETS * (size_t)hp->n_rot +
+                      (size_t)pool_size(c->pool) * (size_t)hp->head_dim;
     size_t n_bytes = n_floats * sizeof(float) + (size_t)(heads * r->n) * row;
     r->turn = mem_alloc(n_bytes);
     if (!r->turn) return error_nomem(err, n_bytes, "moving tokens of a session");
-    r->key = r->turn + hp->n_rot;
+    r->key = r->turn + ROPE_SETS * hp->n_rot;
     r->rows = (uint8_t *)(r->turn + n_floats);
-    for (int i = 0; i < hp->n_rot / 2; i++) {
-        double angle = -(double)(r->end - r->first) * (double)c->inv_freq[i];
-        r->turn[2 * i] = (float)cos(angle);
-        r->turn[2 * i + 1] = (float)sin(angle);
+    for (int set = 0; set < ROPE_SETS; set++) {
+        const float *inv_freq = rope_frequencies(c, r->session, (rope_set)set);
+        float *turn = r->turn + set * hp->n_rot;
+        for (int i = 0; i < hp->n_rot / 2; i++) {
+            double angle = -(double)(r->end - r->first) * (double)inv_freq[i];
+            turn[2 * i] = (float)cos(angle);
+            turn[2 * i + 1] = (float)sin(angle);
+        }
     }
     return PI_OK;
+}
+
+/* Keys that were normed with weights after their rotation do not turn back, and where windows are
+ * fixed ranges, what a token attends to depends on where it is. */
+static bool cannot_move(const model *m) {
+    bool late = m->arch->has & ARCH_QK_NORM_LATE && m->layers[0].t[ROLE_ATTN_K_NORM].data;
+    return late || m->arch->has & ARCH_CHUNKS;
 }
 
 static pi_status check_remove(const engine_session *s, int64_t first, int64_t end, pi_error *err) {
@@ -143,6 +162,11 @@ static pi_status check_remove(const engine_session *s, int64_t first, int64_t en
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "cannot remove: tokens %lld to %lld of %lld: a model with learned "
                          "positions cannot move those behind; rewind and feed them again",
+                         (long long)first, (long long)end, (long long)s->length);
+    if (cannot_move(s->context->model) && first < end && end < s->length)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot remove: tokens %lld to %lld of %lld: keys of this architecture "
+                         "cannot move to other positions; rewind and feed the tokens behind again",
                          (long long)first, (long long)end, (long long)s->length);
     if (!s->context->plan) return context_unusable(s->context, err);
     return context_check_process(s->context, "remove", err);

@@ -10,7 +10,11 @@
 
 typedef struct attn_layer {
     int layer, n_head, n_head_kv, group, head_dim;
-    int block; /* tokens per task */
+    int block;      /* tokens per task */
+    int64_t window; /* 0: none */
+    bool chunks, temperature;
+    float scale, softcap;
+    const float *sinks;
     bool may_split;
 } attn_layer;
 
@@ -21,9 +25,15 @@ typedef struct attn_task {
     int64_t k0, k1;
 } attn_task;
 
-static attn_layer describe(const engine_context *c, int layer) {
-    const model_layer_hparams *lhp = &c->model->layers[layer].hp;
-    attn_layer a = {.layer = layer,
+static attn_layer describe(const engine_context *c, const plan_step *s) {
+    const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
+    attn_layer a = {.layer = s->layer,
+                    .window = s->window,
+                    .scale = s->scale,
+                    .softcap = s->softcap,
+                    .chunks = s->chunks,
+                    .temperature = s->temperature,
+                    .sinks = s->sinks,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
@@ -51,6 +61,13 @@ static int64_t item_tasks(const attn_layer *a, const pass_item *item) {
     return blocks * a->n_head_kv * split_count(a, item);
 }
 
+/* The first position that a token at `pos` attends to. */
+static int64_t first_seen(const attn_layer *a, int64_t pos) {
+    if (a->window == 0) return 0;
+    if (a->chunks) return pos / a->window * a->window;
+    return pos >= a->window ? pos + 1 - a->window : 0;
+}
+
 /* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
 static attn_task make_task(const attn_layer *a, const pass_item *item, int64_t index) {
     int n_splits = split_count(a, item);
@@ -66,6 +83,8 @@ static attn_task make_task(const attn_layer *a, const pass_item *item, int64_t i
     t.k0 = t.split * split_length(a, item);
     t.k1 = t.k0 + split_length(a, item);
     if (t.k1 > end) t.k1 = end;
+    int64_t first = first_seen(a, item->pos + t.token0);
+    if (t.k0 < first) t.k0 = first;
     return t;
 }
 
@@ -76,10 +95,16 @@ static float *split_state(const engine_context *c, const attn_layer *a, int64_t 
     return c->split_state + (index + (size_t)split) * ((size_t)a->head_dim + 2);
 }
 
-/* Nothing was attended to where l is 0; a NaN stays one. */
-static void finish_query(float *out, const float *acc, float l, int head_dim) {
+/* Nothing was attended to where l is 0; a NaN stays one. A sink is a position more, with this score
+ * and a value of zero. */
+static void finish_query(const attn_layer *a, int head, float *out, const float *acc, float m,
+                         float l) {
     float scale = l != 0 ? 1 / l : 0;
-    for (int i = 0; i < head_dim; i++) out[i] = acc[i] * scale;
+    if (a->sinks && l != 0) {
+        float top = fmaxf(m, a->sinks[head]), keep = expf(m - top);
+        scale = keep / (l * keep + expf(a->sinks[head] - top));
+    }
+    for (int i = 0; i < a->head_dim; i++) out[i] = acc[i] * scale;
 }
 
 static float *attn_out(const engine_context *c, int64_t row, int head) {
@@ -87,20 +112,29 @@ static float *attn_out(const engine_context *c, int64_t row, int head) {
            (int64_t)head * c->model->hp.head_dim;
 }
 
-/* Gathers the task's queries, scaled by 1/sqrt(head_dim), with fresh states. */
+/* What scores of a token are multiplied by; it may grow with the position (Llama 4, Ministral). */
+static float score_scale(const engine_context *c, const attn_layer *a, int64_t pos) {
+    const model_hparams *hp = &c->model->hp;
+    if (!a->temperature) return a->scale;
+    double turns = floor((double)(pos + hp->attn_temperature_offset) / hp->attn_temperature_length);
+    return a->scale * (float)(1 + (double)hp->attn_temperature * log(1 + turns));
+}
+
+/* Gathers the task's queries, scaled, with fresh states. */
 static int load_queries(const engine_context *c, const attn_layer *a, const attn_task *t,
                         thread_scratch *ts) {
-    float scale = 1 / sqrtf((float)a->head_dim);
     int n = 0;
     for (int i = 0; i < t->n_tokens; i++) {
         int64_t row = t->item->row + t->token0 + i;
         const float *q = c->buf[BUF_Q] + row * c->plan->width[BUF_Q];
+        int64_t pos = t->item->pos + t->token0 + i;
+        float scale = score_scale(c, a, pos);
         for (int g = 0; g < a->group; g++, n++) {
             const float *src = q + (int64_t)(t->kv_head * a->group + g) * a->head_dim;
             float *dst = ts->q + (int64_t)n * a->head_dim;
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
-            ts->first[n] = 0;
-            ts->limit[n] = (int32_t)(t->item->pos + t->token0 + i + 1);
+            ts->first[n] = (int32_t)first_seen(a, pos);
+            ts->limit[n] = (int32_t)(pos + 1);
             ts->m[n] = -INFINITY;
             ts->l[n] = 0;
         }
@@ -118,7 +152,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
             int head = t->kv_head * a->group + g;
             const float *acc = ts->acc + (int64_t)n * a->head_dim;
             if (t->n_splits == 1) {
-                finish_query(attn_out(c, row, head), acc, ts->l[n], a->head_dim);
+                finish_query(a, head, attn_out(c, row, head), acc, ts->m[n], ts->l[n]);
                 continue;
             }
             float *state = split_state(c, a, row, head, t->split);
@@ -146,6 +180,7 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
                      .k1 = t->k1,
                      .first = ts->first,
                      .limit = ts->limit,
+                     .softcap = a->softcap,
                      .m = ts->m,
                      .l = ts->l,
                      .acc = ts->acc,
@@ -168,11 +203,11 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
         l += weight * state[1];
         for (int d = 0; d < a->head_dim; d++) out[d] += weight * state[2 + d];
     }
-    finish_query(out, out, l, a->head_dim);
+    finish_query(a, head, out, out, m, l);
 }
 
 void step_attention(engine_context *c, const plan_step *s, int ith) {
-    attn_layer a = describe(c, s->layer);
+    attn_layer a = describe(c, s);
     bool any_split = false;
     int64_t total = 0;
     for (int i = 0; i < c->pass.n_items; i++) {

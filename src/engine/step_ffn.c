@@ -346,7 +346,7 @@ static void finish_down(engine_context *c, const plan_step *s, int64_t col, int6
     float *y = c->buf[BUF_Y] + col * c->plan->width[BUF_Y] + j0;
     float *x = c->buf[BUF_X] + col * c->plan->width[BUF_X] + j0;
     step_finish_column(c, &s->ffn->down, y, j0, j1);
-    c->kernels.add(x, y, x, j1 - j0);
+    if (s->add_to_x) c->kernels.add(x, y, x, j1 - j0);
 }
 
 static void down_by_parts(engine_context *c, const plan_step *s) {

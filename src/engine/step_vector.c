@@ -2,6 +2,7 @@
  * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
  * panels, by whole panels. */
 #include <math.h>
+#include <string.h>
 
 #include "context.h"
 
@@ -28,7 +29,9 @@ void step_embed(engine_context *c) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->pass.n_tokens) break;
-        decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], row_of(c, BUF_X, row));
+        float *x = row_of(c, BUF_X, row), scale = c->model->hp.embd_scale;
+        decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], x);
+        for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) x[i] *= scale;
         if (c->model->hp.n_pos) add_position(c, row);
         rope_fill_angles(c, row);
     }
@@ -53,15 +56,26 @@ static int64_t encode_chunk(int64_t n_cols) {
     return n_cols >= CPU_PANEL ? CPU_PANEL : n_cols;
 }
 
-/* Every value that is not finite stays in the residual stream to its end, so the sums that norms
- * need anyhow tell where the first one came from (finite.c). */
+static float sum_of_squares(const float *x, int64_t n) {
+    float sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sum;
+}
+
+/* Every value that is not finite stays in the residual stream to its end, so the sums that norms of
+ * it need anyhow tell where the first one came from (finite.c). */
 static void norm_row(engine_context *c, const plan_step *s, const float *x, float *y) {
-    const model_hparams *hp = &c->model->hp;
-    float squares = c->model->arch->norm == NORM_RMS
-                        ? c->kernels.rms_norm(x, s->norm_weight, y, hp->n_embd, hp->norm_eps)
-                        : c->kernels.layer_norm(x, s->norm_weight, s->norm_bias, y, hp->n_embd,
-                                                hp->norm_eps);
-    if (squares < INFINITY) return;
+    float eps = c->model->hp.norm_eps, squares = 0;
+    if (s->norm == NORM_RMS) {
+        squares = c->kernels.rms_norm(x, s->norm_weight, y, s->norm_width, eps);
+        if (s->norm_bias) c->kernels.add(y, s->norm_bias, y, s->norm_width);
+    } else if (s->norm == NORM_LAYER) {
+        squares = c->kernels.layer_norm(x, s->norm_weight, s->norm_bias, y, s->norm_width, eps);
+    } else if (x != y) {
+        squares = sum_of_squares(x, s->norm_width);
+        memcpy(y, x, (size_t)s->norm_width * sizeof *y);
+    }
+    if (squares < INFINITY || s->in != BUF_X) return;
     int step = (int)(s - c->plan->steps), first = atomic_load(&c->bad_step);
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
@@ -72,8 +86,8 @@ void step_norm(engine_context *c, const plan_step *s) {
         int64_t c0 = pool_take(c->pool, chunk);
         if (c0 >= n) break;
         int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
-        for (int64_t i = c0; i < c1; i++) norm_row(c, s, row_of(c, s->in, i), row_of(c, BUF_Y, i));
-        encode(c, s, BUF_Y, c0, c1, n);
+        for (int64_t i = c0; i < c1; i++) norm_row(c, s, row_of(c, s->in, i), row_of(c, s->out, i));
+        encode(c, s, s->out, c0, c1, n);
     }
 }
 
@@ -112,33 +126,62 @@ void step_add(engine_context *c, const plan_step *s) {
         if (c0 >= n) break;
         int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
         for (int64_t i = c0; i < c1; i++) {
-            float *x = row_of(c, BUF_X, i);
-            c->kernels.add(x, row_of(c, s->in, i), x, c->model->hp.n_embd);
+            float *x = row_of(c, BUF_X, i), *y = row_of(c, s->in, i);
+            norm_row(c, s, y, y);
+            for (int64_t k = 0; s->add_scale != 1 && k < s->norm_width; k++) y[k] *= s->add_scale;
+            c->kernels.add(x, y, x, s->norm_width);
         }
+    }
+}
+
+void step_softcap(engine_context *c, const plan_step *s) {
+    enum { PART = 4096 };
+    int64_t width = c->plan->width[s->in], parts = (width + PART - 1) / PART;
+    for (;;) {
+        int64_t i = pool_take(c->pool, 1);
+        if (i >= parts * c->pass.n_out) break;
+        int64_t first = i % parts * PART, n = width - first < PART ? width - first : PART;
+        float *row = row_of(c, s->in, c->pass.first_logits_row + i / parts);
+        c->kernels.softcap(row + first, s->softcap, n);
     }
 }
 
 /* ---- rotation and cache --------------------------------------------------------------------- */
 
+/* A head of Q or K. weight: of all heads, or NULL. */
+static void norm_head(const engine_context *c, const plan_step *s, const float *weight, int h,
+                      float *x) {
+    const model_hparams *hp = &c->model->hp;
+    if (!weight && !s->norm_bare) return;
+    if (weight) weight += h * s->norm_stride;
+    if (s->norm == NORM_RMS)
+        c->kernels.rms_norm(x, weight, x, hp->head_dim, hp->norm_eps);
+    else
+        c->kernels.layer_norm(x, weight, NULL, x, hp->head_dim, hp->norm_eps);
+}
+
+static void rotate_head(const engine_context *c, const plan_step *s, int64_t row,
+                        const float *weight, int h, float *x) {
+    const model_hparams *hp = &c->model->hp;
+    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)s->rope) * hp->n_rot;
+    if (!s->norm_late) norm_head(c, s, weight, h, x);
+    if (s->rope != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rot, cs, hp->rope == ROPE_NEOX);
+    if (s->norm_late) norm_head(c, s, weight, h, x);
+}
+
 /* One head of one token: index h counts queries, then keys, then values. */
 static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
     const model_hparams *hp = &c->model->hp;
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
-    const float *cs = c->angles + row * hp->n_rot;
-    bool rotate = c->model->arch->rope != ROPE_NONE;
-    bool neox = c->model->arch->rope == ROPE_NEOX;
     if (h < lhp->n_head) {
-        float *q = row_of(c, BUF_Q, row) + (int64_t)h * hp->head_dim;
-        if (s->q_norm) c->kernels.rms_norm(q, s->q_norm, q, hp->head_dim, hp->norm_eps);
-        if (rotate) c->kernels.rope(q, hp->n_rot, cs, neox);
+        rotate_head(c, s, row, s->q_norm, h, row_of(c, BUF_Q, row) + (int64_t)h * hp->head_dim);
         return;
     }
     kv_cache *kv = &c->item_of_row[row]->session->kv;
     h -= lhp->n_head;
     if (h < lhp->n_head_kv) {
         float *k = row_of(c, BUF_K, row) + (int64_t)h * hp->head_dim;
-        if (s->k_norm) c->kernels.rms_norm(k, s->k_norm, k, hp->head_dim, hp->norm_eps);
-        if (rotate) c->kernels.rope(k, hp->n_rot, cs, neox);
+        rotate_head(c, s, row, s->k_norm, h, k);
         c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->positions[row]), kv->type_k,
                             hp->head_dim);
         return;

@@ -9,7 +9,7 @@
 
 #include "activation.h"
 
-typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind;
+typedef enum norm_kind { NORM_NONE, NORM_RMS, NORM_LAYER } norm_kind;
 typedef enum rope_kind {
     ROPE_NONE,
     ROPE_INTERLEAVED, /* pairs (2i, 2i+1): Q and K rows are permuted by converters */
@@ -24,7 +24,8 @@ typedef enum tensor_role {
     ROLE_ATTN_NORM_BIAS,
     ROLE_ATTN_NORM_2, /* attention's own norm where the halves run in parallel (Falcon 40B) */
     ROLE_ATTN_NORM_2_BIAS,
-    ROLE_ATTN_QKV, /* rows of Q, K and V in one matrix; bound as three */
+    ROLE_ATTN_QKV,      /* rows of Q, K and V in one matrix; bound as three */
+    ROLE_ATTN_QKV_BIAS, /* of these; bound as three */
     ROLE_ATTN_Q,
     ROLE_ATTN_Q_BIAS,
     ROLE_ATTN_K,
@@ -33,14 +34,17 @@ typedef enum tensor_role {
     ROLE_ATTN_V_BIAS,
     ROLE_ATTN_Q_NORM,
     ROLE_ATTN_K_NORM,
+    ROLE_ATTN_SINKS, /* a score per head that no position has */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
+    ROLE_ATTN_POST_NORM, /* of attention's result, before it is added to the residual stream */
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
-    ROLE_FC1,      /* predictor: residual or normed input -> rank */
-    ROLE_FC2,      /* predictor: rank -> one score per neuron */
-    ROLE_FC2_BIAS, /* added to the scores */
-    ROLE_FFN_SIGN, /* signs of the gate's weights, one bit each */
+    ROLE_FC1,         /* predictor: residual or normed input -> rank */
+    ROLE_FC2,         /* predictor: rank -> one score per neuron */
+    ROLE_FC2_BIAS,    /* added to the scores */
+    ROLE_FFN_SIGN,    /* signs of the gate's weights, one bit each */
+    ROLE_FFN_GATE_UP, /* rows of gate, then of up; bound as these two */
     ROLE_FFN_GATE,
     ROLE_FFN_GATE_BIAS,
     ROLE_FFN_UP,
@@ -50,36 +54,61 @@ typedef enum tensor_role {
     ROLE_FFN_UP_DOWN, /* rows of up and of down_t by turns; bound as these two */
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
+    ROLE_FFN_POST_NORM,   /* of the feed-forward half's result, before it is added */
     ROLE_FFN_FREQ,        /* how often each neuron fires, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
+    ROLE_ROUTER, /* scores of the experts; where it is, the layer is a mixture of experts */
+    ROLE_ROUTER_BIAS,
+    ROLE_ROUTER_SELECT_BIAS, /* counts for the choice of experts, not for their weights */
+    /* Matrices of all experts, one after the other; biases a row per expert. */
+    ROLE_EXPERT_GATE_UP, /* per expert rows of gate, then of up */
+    ROLE_EXPERT_GATE,
+    ROLE_EXPERT_GATE_BIAS,
+    ROLE_EXPERT_UP,
+    ROLE_EXPERT_UP_BIAS,
+    ROLE_EXPERT_DOWN,
+    ROLE_EXPERT_DOWN_BIAS,
+    ROLE_SHARED_ROUTER, /* the shared expert's weight: sigmoid of a product */
+    ROLE_SHARED_GATE,   /* an expert that every token uses */
+    ROLE_SHARED_UP,
+    ROLE_SHARED_DOWN,
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
-    ROLE_ROPE_FREQS,
+    ROLE_ROPE_FREQS, /* divisors of the rotary frequencies */
+    ROLE_ROPE_LONG,  /* the same, for contexts longer than the original one */
+    ROLE_ROPE_SHORT, /* the same, for others */
     ROLE_COUNT
 } tensor_role;
 
 /* Symbolic sizes for shapes; resolved against a model's hyperparameters. */
 typedef enum arch_dim {
-    DIM_NONE,     /* no such dimension */
-    DIM_EMBD,     /* n_embd */
-    DIM_VOCAB,    /* n_vocab */
-    DIM_FF,       /* n_ff of the layer */
-    DIM_Q,        /* n_head * head_dim */
-    DIM_KV,       /* n_head_kv * head_dim */
-    DIM_HEAD,     /* head_dim */
-    DIM_HALF_ROT, /* n_rot / 2 */
-    DIM_QKV,      /* DIM_Q + 2 * DIM_KV */
-    DIM_2FF,      /* 2 * n_ff */
-    DIM_EMBD_8,   /* n_embd / 8: bytes of one bit per element */
-    DIM_RANK,     /* of the layer's predictor: as the file has it, a multiple of 32 */
-    DIM_POS       /* rows of the table of positions: as the file has it */
+    DIM_NONE,       /* no such dimension */
+    DIM_EMBD,       /* n_embd */
+    DIM_VOCAB,      /* n_vocab */
+    DIM_FF,         /* n_ff of the layer */
+    DIM_Q,          /* n_head * head_dim */
+    DIM_KV,         /* n_head_kv * head_dim */
+    DIM_HEAD,       /* head_dim */
+    DIM_HEADS,      /* n_head */
+    DIM_HEADS_KV,   /* n_head_kv */
+    DIM_HALF_ROT,   /* n_rot / 2 */
+    DIM_QKV,        /* DIM_Q + 2 * DIM_KV */
+    DIM_2FF,        /* 2 * n_ff */
+    DIM_EMBD_8,     /* n_embd / 8: bytes of one bit per element */
+    DIM_RANK,       /* of the layer's predictor: as the file has it, a multiple of 32 */
+    DIM_EXPERTS,    /* n_expert */
+    DIM_EXPERT_FF,  /* n_ff of an expert of the layer */
+    DIM_EXPERT_2FF, /* twice that */
+    DIM_SHARED_FF,  /* n_ff of the layer's shared expert */
+    DIM_POS         /* rows of the table of positions: as the file has it */
 } arch_dim;
 
 /* What symbolic sizes stand for, in one layer of one model. */
 typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
+    int64_t n_expert, n_ff_expert, n_ff_shared;
     int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
 } arch_sizes;
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE */
@@ -92,7 +121,7 @@ enum {
     TENSOR_NEURON_VEC = 16, /* a bias with one element per neuron */
     TENSOR_F32 = 32,        /* small vectors: F32 (or any float type, converted on loading) */
     TENSOR_SCALE_LAST = 64, /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
-    TENSOR_UNSCALED = 128,  /* a scale in the file is not applied, as in llama.cpp */
+    TENSOR_UNSCALED = 128,  /* its parts have the scales */
     TENSOR_RAW = 256,       /* integers: bound as they are; I8 (sign) or I32 (perm) */
     TENSOR_SPARSE = 512     /* written by `prepare`, or part of a PWRI file: a predictor, what was
                                measured, or another form of a matrix of the network */
@@ -104,9 +133,57 @@ typedef struct arch_tensor {
     tensor_role role;
     const char *name;    /* "blk.%d.ffn_up.weight", or without %d */
     const char *hf_name; /* Hugging Face name, "model.layers.%d.mlp.up_proj.weight" */
-    arch_dim dims[2];    /* contiguous first; [1] is DIM_NONE for vectors */
+    arch_dim dims[3];    /* contiguous first; [1] is DIM_NONE for vectors, [2] unless experts */
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
+
+/* From a router's scores to probabilities; the numbers are those of expert_gating_func. */
+typedef enum expert_gating {
+    GATING_NONE,
+    GATING_SOFTMAX,
+    GATING_SIGMOID,
+    GATING_SOFTMAX_CHOSEN, /* experts are chosen by score; the softmax is over the chosen */
+    GATING_COUNT
+} expert_gating;
+
+/* What an architecture has of what only some have. A key that its row does not name is not read:
+ * programs write keys with values that they never use. */
+enum {
+    ARCH_EMBD_SQRT = 1,          /* embeddings times sqrt(n_embd) */
+    ARCH_EMBD_SCALE = 2,         /* embeddings times embedding_scale */
+    ARCH_RESIDUAL_SCALE = 4,     /* each half's result times residual_scale, then added */
+    ARCH_LOGIT_MULTIPLIED = 8,   /* logits times logit_scale */
+    ARCH_LOGIT_DIVIDED = 16,     /* logits over logit_scale */
+    ARCH_LOGIT_SOFTCAP = 32,     /* final_logit_softcapping: cap * tanh(logit / cap) */
+    ARCH_ATTN_SOFTCAP = 64,      /* attn_logit_softcapping, the same for attention's scores */
+    ARCH_ATTN_SCALE = 128,       /* scores times attention.scale; 1 / sqrt(head_dim) without it */
+    ARCH_ATTN_TEMPERATURE = 256, /* scores grow with the logarithm of the position
+                                    (attention.temperature_scale) */
+    ARCH_QK_NORM_LATE = 512,     /* heads of Q and K are normed after the rotation */
+    ARCH_ROPE_WINDOWED = 1024,   /* only layers with a window rotate, where there are windows */
+    ARCH_ROPE_LOCAL = 2048,      /* layers with a window have a base of their own
+                                    (rope.freq_base_swa) and no scaling */
+    ARCH_ROPE_SWITCH = 4096,     /* rope.scaling.finetuned = false: nothing is rotated */
+    ARCH_FFN_UNSCALED = 16384,   /* "NAME.scale" of gate, up and down is not applied, as in
+                                    llama.cpp */
+    ARCH_EXPERT_KEYS = 32768,    /* expert_weights_norm and expert_weights_scale are read */
+    ARCH_EXPERT_NORM = 65536,    /* the weights of a token's experts are divided by their sum */
+    ARCH_EXPERT_INPUT = 131072,  /* weights multiply the experts' input, not their output */
+    ARCH_ROUTER_EARLY = 262144,  /* the router reads the layer's input */
+    ARCH_EXPERT_CLAMP = 1048576, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
+                                    7), g / (1 + e^-1.702g) * (u + 1) */
+    ARCH_EXPERTS_UNSCALED = 2097152, /* "NAME.scale" of experts is not applied, as in llama.cpp */
+    ARCH_BARE_QK_NORM = 4194304,     /* rotated heads of Q and K are normed without weights, in all
+                                        models     but those of 128 experts (Llama 4) */
+    ARCH_OUT_UNBIASED = 8388608, /* the bias of attention's output is not added, as in llama.cpp */
+    ARCH_QKV_BARE = 67108864,    /* biases and scales of Q, K and V do not count, as in llama.cpp */
+    ARCH_NORM_EITHER = 134217728, /* RMS norms where attention.layer_norm_rms_epsilon is positive */
+    ARCH_EXPERT_HALF = 16777216,  /* half of the sum of the experts and the shared one */
+    ARCH_VALUE_SCALE = 33554432,  /* values times attention.value_scale */
+    ARCH_CHUNKS = 524288,         /* windows are fixed ranges of positions, not the last ones */
+    ARCH_ROPE_SECTIONS = 8192     /* ROPE_NEOX where rope.dimension_sections has positive ones: for
+                                     text the sections' positions are equal */
+};
 
 typedef struct arch_row {
     const char *name;            /* general.architecture: "llama" */
@@ -114,8 +191,26 @@ typedef struct arch_row {
     norm_kind norm;
     float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
     rope_kind rope;
-    int pos_offset;                /* rows of ROLE_POS_EMBD before that of position 0 */
-    bool parallel;                 /* both halves read the layer's input (Falcon) */
+    int pos_offset;            /* rows of ROLE_POS_EMBD before that of position 0 */
+    bool parallel;             /* both halves read the layer's input (Falcon) */
+    uint32_t has;              /* ARCH_* */
+    expert_gating gating;      /* unless expert_gating_func says otherwise */
+    norm_kind qk_norm;         /* of ROLE_ATTN_Q_NORM and K_NORM, which may be per head (a
+                                  shared or an own weight) or over all heads */
+    int window_period;         /* attention.sliding_window: the last of so many layers has none,
+                                  unless attention.sliding_window_pattern says otherwise; 1: all
+                                  layers have one; 0: none has */
+    int window_layers;         /* only models of so many layers have windows; 0: any */
+    int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
+    float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
+    float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
+    float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
+    float default_logit_width; /* this / n_embd. 0: none */
+    int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers that do not
+                                  rotate; 0: the original context, in all layers */
+    int temperature_offset;    /* added to the position */
+    int wide_scale_layers;     /* in models of so many layers, scores are times
+                                  sqrt(n_head / n_embd) where attention.scale is missing */
     activation default_activation; /* unless {arch}.hidden_activation says otherwise */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
     const arch_tensor *tensors;
@@ -128,11 +223,12 @@ const arch_row *arch_find_hf(const char *model_type); /* NULL when unknown */
 int arch_count(void);
 const arch_row *arch_at(int i);
 /* "falcon, llama, qwen2": for messages. */
-enum { ARCH_LIST_TEXT = 512 };
+enum { ARCH_LIST_TEXT = 1024 };
 const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
 
 /* Row of a role, NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
+bool arch_is_gated(const arch_row *row); /* feed-forward layers have a gate */
 /* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */

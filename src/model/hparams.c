@@ -111,6 +111,10 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->rope_scaling = ROPE_SCALING_NONE;
     hp->rope_scaling_factor = 1;
+    hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train, 0,
+                                 INT32_MAX);
+    if (hp->rope_orig_ctx == 0) hp->rope_orig_ctx = hp->n_ctx_train;
+    hp->yarn_attn_factor = read_float(r, "rope.scaling.attn_factor", 1, 0, 1e3);
     const gguf_value *v = find_key(r, "rope.scaling.type", key);
     gguf_string type = {"none", 4};
     if (v && !gguf_as_string(v, &type)) {
@@ -129,25 +133,141 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
     } else if (gguf_string_is(type, "yarn")) {
         hp->rope_scaling = ROPE_SCALING_YARN;
-        hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
-                                     1, INT32_MAX);
         hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1, 1e3);
-        hp->yarn_attn_factor = read_float(r, "rope.scaling.attn_factor", 1, 0, 1e3);
         hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
         hp->yarn_beta_slow = read_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);
+    } else if (gguf_string_is(type, "longrope")) {
+        hp->rope_scaling = ROPE_SCALING_LONGROPE;
     } else if (r->status == PI_OK) {
         find_key(r, "rope.scaling.type", key);
-        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                              "unknown rope scaling '%.*s': %s: key %s knows none, linear, yarn",
-                              (int)(type.n_bytes < 40 ? type.n_bytes : 40), type.data,
-                              gguf_path(r->file), key);
+        r->status = error_set(
+            r->err, PI_ERR_UNSUPPORTED,
+            "unknown rope scaling '%.*s': %s: key %s knows none, linear, yarn, longrope",
+            (int)(type.n_bytes < 40 ? type.n_bytes : 40), type.data, gguf_path(r->file), key);
     }
+}
+
+/* A number that only architectures with `bit` have. Writers say 0 for none. */
+static float read_own(key_reader *r, const arch_row *arch, uint32_t bit, const char *suffix,
+                      double fallback, double none) {
+    if (!(arch->has & bit)) return (float)none;
+    double value = (double)read_float(r, suffix, fallback, -1e-30, 1e6);
+    return (float)(value == 0 ? none : value);
+}
+
+/* Scales and soft caps. Scores of models that say nothing are over sqrt(head_dim). */
+static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    double root = sqrt((double)hp->n_embd);
+    hp->embd_scale = arch->has & ARCH_EMBD_SQRT
+                         ? (float)root
+                         : read_own(r, arch, ARCH_EMBD_SCALE, "embedding_scale",
+                                    (double)arch->default_embd_scale, 1);
+    hp->residual_scale = read_own(r, arch, ARCH_RESIDUAL_SCALE, "residual_scale",
+                                  arch->default_depth_scale / sqrt((double)hp->n_layer), 1);
+    hp->logit_scale = read_own(r, arch, ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_DIVIDED, "logit_scale",
+                               (double)(arch->default_logit_width / (float)hp->n_embd), 1);
+    if (arch->has & ARCH_LOGIT_DIVIDED) hp->logit_scale = 1 / hp->logit_scale;
+    hp->logit_softcap = read_own(r, arch, ARCH_LOGIT_SOFTCAP, "final_logit_softcapping", 0, 0);
+    hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping", 0, 0);
+    double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
+                                                            : 1 / sqrt((double)hp->head_dim);
+    hp->attn_scale = read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale", 0, by_head);
+    hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
+    hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
+                                    0, 0);
+    hp->attn_temperature_length = 1;
+    hp->attn_temperature_offset = arch->temperature_offset;
+    if (hp->attn_temperature != 0 && arch->temperature_length > 0)
+        hp->attn_temperature_length = arch->temperature_length;
+    else if (hp->attn_temperature != 0)
+        hp->attn_temperature_length = read_int(r, "rope.scaling.original_context_length", 0,
+                                               hp->n_ctx_train, 1, INT32_MAX);
+}
+
+static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->expert_scale = 1;
+    hp->n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
+    if (hp->n_expert == 0 || arch->gating == GATING_NONE) {
+        hp->n_expert = 0; /* a key that a dense architecture does not read */
+        return;
+    }
+    hp->n_expert_used = read_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
+    hp->n_expert_group = read_int(r, "expert_group_count", 0, 0, 0, hp->n_expert);
+    hp->n_group_used = read_int(r, "expert_group_used_count", 0, 0, 0, hp->n_expert);
+    int32_t gating = read_int(r, "expert_gating_func", 0, 0, 0, GATING_COUNT - 1);
+    hp->gating = gating == 0 ? arch->gating : (expert_gating)gating;
+    hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
+    if (r->status != PI_OK) return;
+    if (hp->n_expert_group > 1 &&
+        (hp->n_expert % hp->n_expert_group != 0 || hp->n_group_used < 1 ||
+         hp->n_group_used > hp->n_expert_group ||
+         hp->n_expert / hp->n_expert_group * hp->n_group_used < hp->n_expert_used)) {
+        find_key(r, "expert_group_count", key);
+        fail_key(r, key, "does not fit the number of experts and of those used");
+        return;
+    }
+    if (!(arch->has & ARCH_EXPERT_KEYS)) return;
+    const gguf_value *v = find_key(r, "expert_weights_norm", key);
+    if (v && !gguf_as_bool(v, &hp->expert_norm)) fail_key(r, key, "is neither true nor false");
+    float scale = read_float(r, "expert_weights_scale", 0, -1e-30, 1e6);
+    if (scale > 0) hp->expert_scale = scale;
+}
+
+/* Whether a layer attends within a window only: as the file says, by an entry per layer or by the
+ * number of layers of which the last one does not, or else as the architecture does. */
+static bool has_window(key_reader *r, const arch_row *arch, int layer) {
+    char key[KEY_TEXT];
+    int period = arch->window_period;
+    const gguf_value *v = find_key(r, "attention.sliding_window_pattern", key);
+    int64_t of_layer;
+    if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &of_layer))
+        return of_layer != 0;
+    if (v && v->type != GGUF_ARRAY)
+        period = read_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
+    return period == 1 || (period > 1 && (layer + 1) % period != 0);
+}
+
+static bool never_rotates(key_reader *r, const arch_row *arch) {
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, "rope.scaling.finetuned", key);
+    bool on = true;
+    return arch->rope == ROPE_NONE ||
+           (arch->has & ARCH_ROPE_SWITCH && v && gguf_as_bool(v, &on) && !on);
+}
+
+/* The window and the rotation of every layer. */
+static void read_patterns(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                          model_layer_hparams *layers) {
+    int32_t window = 0;
+    if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
+        window = read_int(r, "attention.sliding_window", 0, 0, 0, INT32_MAX);
+    bool none = never_rotates(r, arch);
+    int32_t n_dense = read_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
+    for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
+        model_layer_hparams *l = &layers[i];
+        bool windowed = window > 0 && has_window(r, arch, i);
+        l->window = windowed ? window : 0;
+        l->rope = windowed && arch->has & ARCH_ROPE_LOCAL ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
+        if (none || (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
+            (arch->no_rope_period > 0 && (i + 1) % arch->no_rope_period == 0))
+            l->rope = ROPE_SET_NONE;
+    }
+}
+
+/* Text that goes through a model with rotary sections has one position in all of them. */
+static rope_kind read_rope_kind(const key_reader *r, const arch_row *arch) {
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, "rope.dimension_sections", key);
+    int64_t first;
+    bool sections = v && v->type == GGUF_ARRAY && gguf_item_i64(v, 0, &first) && first > 0;
+    return sections && arch->has & ARCH_ROPE_SECTIONS ? ROPE_NEOX : arch->rope;
 }
 
 static void read_layers(key_reader *r, model_hparams *hp, model_layer_hparams *layers) {
     hp->n_head = 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
-        model_layer_hparams l;
+        model_layer_hparams l = {0};
         l.n_head = read_int(r, "attention.head_count", i, -1, 1, MODEL_MAX_HEADS);
         l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, 1, MODEL_MAX_HEADS);
         l.n_ff = read_int(r, "feed_forward_length", i, -1, 1, MODEL_MAX_DIM);
@@ -170,22 +290,29 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
-    if (read_int(&r, "expert_count", 0, 0, 0, 1 << 16) > 0 && r.status == PI_OK)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "mixture of experts: %s: this version runs dense models of %s only",
-                         gguf_path(f), arch->name);
     read_layers(&r, hp, layers);
     if (r.status != PI_OK) return r.status;
 
     hp->head_dim = read_int(&r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, 4096);
     int32_t value_dim = read_int(&r, "attention.value_length", 0, hp->head_dim, 1, 4096);
     hp->n_rot = read_int(&r, "rope.dimension_count", 0, hp->head_dim, 2, 4096);
-    const char *eps_key = arch->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                                 : "attention.layer_norm_epsilon";
+    hp->norm = arch->norm;
+    if (arch->has & ARCH_NORM_EITHER &&
+        read_float(&r, "attention.layer_norm_rms_epsilon", 0, -1e-30, 1) > 0)
+        hp->norm = NORM_RMS;
+    const char *eps_key = hp->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                               : "attention.layer_norm_epsilon";
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
+    hp->rope = read_rope_kind(&r, arch);
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
+    hp->rope_local_base = read_float(
+        &r, "rope.freq_base_swa",
+        (double)(arch->local_rope_base > 0 ? arch->local_rope_base : hp->rope_freq_base), 0, 1e12);
     read_rope_scaling(&r, hp);
+    read_scales(&r, arch, hp);
+    read_experts(&r, arch, hp);
+    if (layers) read_patterns(&r, arch, hp, layers);
     read_activation(&r, arch, hp);
     if (r.status != PI_OK) return r.status;
     if (value_dim != hp->head_dim)

@@ -14,6 +14,9 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
     arch_sizes sizes = {.n_embd = m->hp.n_embd,
                         .n_vocab = m->hp.n_vocab,
                         .n_ff = l ? l->hp.n_ff : 0,
+                        .n_expert = m->hp.n_expert,
+                        .n_ff_expert = l ? l->hp.n_ff_expert : 0,
+                        .n_ff_shared = l ? l->hp.n_ff_shared : 0,
                         .n_head = l ? l->hp.n_head : 0,
                         .n_head_kv = l ? l->hp.n_head_kv : 0,
                         .head_dim = m->hp.head_dim,
@@ -22,7 +25,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
     return arch_dim_size(dim, &sizes);
 }
 
-static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t want[2],
+static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t want[3],
                             pi_error *err) {
     char is[96]; /* four numbers of 20 digits at most */
     size_t used = 0;
@@ -30,9 +33,11 @@ static pi_status fail_shape(const model *m, const gguf_tensor *t, const int64_t 
         used += (size_t)snprintf(is + used, sizeof is - used, d ? ", %llu" : "%llu",
                                  (unsigned long long)t->dims[d]);
     return error_set(err, PI_ERR_FORMAT,
-                     "wrong shape: %s: tensor %s is [%s], the hyperparameters need [%lld%s%.0lld]",
+                     "wrong shape: %s: tensor %s is [%s], the hyperparameters need "
+                     "[%lld%s%.0lld%s%.0lld]",
                      gguf_path(m->file), t->name, is, (long long)want[0], want[1] > 1 ? ", " : "",
-                     want[1] > 1 ? (long long)want[1] : 0);
+                     want[1] > 1 ? (long long)want[1] : 0, want[2] > 1 ? ", " : "",
+                     want[2] > 1 ? (long long)want[2] : 0);
 }
 
 /* Small vectors are wanted as F32: used in place when they are and aligned, else converted. */
@@ -76,12 +81,18 @@ static pi_status bind_raw(model *m, const arch_tensor *row, const gguf_tensor *t
     return PI_OK;
 }
 
-/* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one. */
-static pi_status read_scale(const model *m, const arch_tensor *row, int layer, float *scale,
+/* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one; of experts'
+ * matrices one number each. */
+static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_tensor *out,
                             pi_error *err) {
     char weight[64], name[64 + sizeof ".scale"];
-    *scale = 1;
-    if (row->flags & TENSOR_UNSCALED) return PI_OK;
+    bool experts = row->dims[2] == DIM_EXPERTS;
+    out->scale = 1;
+    bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
+               row->role == ROLE_FFN_GATE_UP;
+    bool of_expert = row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_SHARED_DOWN;
+    if (of_expert && m->arch->has & ARCH_EXPERTS_UNSCALED) return PI_OK;
+    if (row->flags & TENSOR_UNSCALED || (ffn && m->arch->has & ARCH_FFN_UNSCALED)) return PI_OK;
     arch_tensor_name(row, layer, weight);
     const char *end = strstr(weight, ".weight");
     if (!end) return PI_OK;
@@ -89,11 +100,18 @@ static pi_status read_scale(const model *m, const arch_tensor *row, int layer, f
     const gguf_tensor *s = gguf_find_tensor(m->file, name);
     if (!s) return PI_OK;
     const quant_traits *traits = quant_find(s->type);
-    if (s->n_elems != 1 || !traits || traits->is_quantized || !traits->dequantize)
-        return error_set(err, PI_ERR_FORMAT, "bad scale: %s: tensor %s must be one float",
-                         gguf_path(m->file), name);
-    traits->dequantize(s->data, scale, 1);
-    return PI_OK;
+    uint64_t n = experts ? (uint64_t)m->hp.n_expert : 1;
+    if (s->n_elems != n || !traits || traits->is_quantized || !traits->dequantize)
+        return error_set(err, PI_ERR_FORMAT, "bad scale: %s: tensor %s must be %llu float%s",
+                         gguf_path(m->file), name, (unsigned long long)n, n == 1 ? "" : "s");
+    if (!experts) {
+        traits->dequantize(s->data, &out->scale, 1);
+        return PI_OK;
+    }
+    model_tensor vector = {0};
+    pi_status status = bind_vector(m, s, &vector, err);
+    out->scales = vector.data;
+    return status;
 }
 
 static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor *out,
@@ -117,6 +135,12 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
 static const struct {
     tensor_role role, instead;
 } other_forms[] = {
+    {ROLE_ATTN_Q, ROLE_ATTN_QKV},
+    {ROLE_ATTN_K, ROLE_ATTN_QKV},
+    {ROLE_ATTN_V, ROLE_ATTN_QKV},
+    {ROLE_ATTN_Q_BIAS, ROLE_ATTN_QKV_BIAS},
+    {ROLE_ATTN_K_BIAS, ROLE_ATTN_QKV_BIAS},
+    {ROLE_ATTN_V_BIAS, ROLE_ATTN_QKV_BIAS},
     {ROLE_FFN_UP, ROLE_FFN_UP_DOWN},
     {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},
     {ROLE_FFN_DOWN, ROLE_FFN_UP_DOWN},
@@ -162,16 +186,16 @@ static pi_status check_twice(const model *m, const arch_tensor *row, int layer, 
 
 static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
                              const gguf_tensor *t, model_tensor *out, pi_error *err) {
-    int64_t want[2];
-    bool fits = t->dims[2] == 1 && t->dims[3] == 1;
-    for (int i = 0; i < 2; i++) {
+    int64_t want[3];
+    bool fits = t->dims[3] == 1;
+    for (int i = 0; i < 3; i++) {
         want[i] = resolve_dim(m, layer, row->dims[i]);
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS;
         if (open && want[i] == 0) want[i] = t->dims[i] <= MODEL_MAX_VOCAB ? (int64_t)t->dims[i] : 0;
         if (t->dims[i] != (uint64_t)want[i]) fits = false;
     }
     out->n_in = want[0];
-    out->n_out = want[1];
+    out->n_out = want[1] * want[2];
     return fits ? PI_OK : fail_shape(m, t, want, err);
 }
 
@@ -193,7 +217,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
     if (row->flags & TENSOR_F32) return bind_vector(m, t, out, err);
     status = bind_matrix(m, t, out, err);
-    return status == PI_OK ? read_scale(m, row, layer, &out->scale, err) : status;
+    return status == PI_OK ? read_scale(m, row, layer, out, err) : status;
 }
 
 /* Rows [first, first + n) of a matrix, or every `step`-th from `first` on. */
@@ -204,6 +228,17 @@ static model_tensor row_view(const model_tensor *t, int64_t first, int64_t n, in
     view.row_bytes = (size_t)step * t->row_bytes;
     view.n_out = n;
     return view;
+}
+
+static model_tensor vector_view(const float *data, int64_t n) {
+    size_t n_bytes = (size_t)n * sizeof *data;
+    return (model_tensor){.data = data,
+                          .n_bytes = n_bytes,
+                          .row_bytes = n_bytes,
+                          .n_in = n,
+                          .n_out = 1,
+                          .scale = 1,
+                          .type = QUANT_F32};
 }
 
 /* Fused tensors become their parts; a bias goes by one name. */
@@ -218,6 +253,20 @@ static pi_status bind_parts(model *m, int layer, pi_error *err) {
         t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_kv, 1);
         t[ROLE_ATTN_QKV] = (model_tensor){0};
     }
+    if (t[ROLE_ATTN_QKV_BIAS].data) {
+        const float *bias = t[ROLE_ATTN_QKV_BIAS].data;
+        int64_t n_q = (int64_t)lhp->n_head * m->hp.head_dim;
+        int64_t n_kv = (int64_t)lhp->n_head_kv * m->hp.head_dim;
+        t[ROLE_ATTN_Q_BIAS] = vector_view(bias, n_q);
+        t[ROLE_ATTN_K_BIAS] = vector_view(bias + n_q, n_kv);
+        t[ROLE_ATTN_V_BIAS] = vector_view(bias + n_q + n_kv, n_kv);
+        t[ROLE_ATTN_QKV_BIAS] = (model_tensor){0};
+    }
+    if (t[ROLE_FFN_GATE_UP].data) {
+        t[ROLE_FFN_GATE] = row_view(&t[ROLE_FFN_GATE_UP], 0, lhp->n_ff, 1);
+        t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_GATE_UP], lhp->n_ff, lhp->n_ff, 1);
+        t[ROLE_FFN_GATE_UP] = (model_tensor){0};
+    }
     if (t[ROLE_FFN_DOWN_T_BIAS].data) {
         t[ROLE_FFN_DOWN_BIAS] = t[ROLE_FFN_DOWN_T_BIAS];
         t[ROLE_FFN_DOWN_T_BIAS] = (model_tensor){0};
@@ -228,8 +277,8 @@ static pi_status bind_parts(model *m, int layer, pi_error *err) {
     t[ROLE_FFN_UP_DOWN] = (model_tensor){0};
     const tensor_role parts[] = {ROLE_FFN_UP, ROLE_FFN_DOWN_T};
     for (int i = 0; i < 2; i++) {
-        pi_status status = read_scale(m, arch_tensor_of(m->arch, parts[i]), layer,
-                                      &t[parts[i]].scale, err);
+        pi_status status = read_scale(m, arch_tensor_of(m->arch, parts[i]), layer, &t[parts[i]],
+                                      err);
         if (status != PI_OK) return status;
     }
     return PI_OK;
@@ -249,7 +298,41 @@ static pi_status bind_positions(model *m, pi_error *err) {
     return PI_OK;
 }
 
+/* The widths of experts are those of their tensors: programs do not agree on the keys. */
+static void read_expert_widths(model *m) {
+    for (int layer = 0; layer < m->hp.n_layer && m->hp.n_expert > 0; layer++) {
+        char name[64];
+        model_layer_hparams *hp = &m->layers[layer].hp;
+        const gguf_tensor *down = find_role(m, ROLE_EXPERT_DOWN, layer, name);
+        const gguf_tensor *shared = find_role(m, ROLE_SHARED_DOWN, layer, name);
+        if (!find_role(m, ROLE_ROUTER, layer, name)) continue;
+        if (down && down->dims[0] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down->dims[0];
+        if (shared && shared->dims[0] <= MODEL_MAX_DIM) hp->n_ff_shared = (int32_t)shared->dims[0];
+    }
+}
+
+/* A layer has a router, and then experts, or a feed-forward network. */
+static pi_status check_ffn(const model *m, int layer, pi_error *err) {
+    const model_tensor *t = m->layers[layer].t;
+    if (m->arch->gating == GATING_NONE) return PI_OK; /* none of these is optional */
+    bool up = t[ROLE_EXPERT_UP].data && (t[ROLE_EXPERT_GATE].data || !arch_is_gated(m->arch));
+    tensor_role missing = ROLE_COUNT;
+    if (t[ROLE_ROUTER].data) {
+        if (!up && !t[ROLE_EXPERT_GATE_UP].data) missing = ROLE_EXPERT_UP;
+        if (!t[ROLE_EXPERT_DOWN].data) missing = ROLE_EXPERT_DOWN;
+    } else {
+        if (!t[ROLE_FFN_UP].data) missing = ROLE_FFN_UP;
+        if (!t[ROLE_FFN_GATE].data && arch_is_gated(m->arch)) missing = ROLE_FFN_GATE;
+        if (!t[ROLE_FFN_DOWN].data && !t[ROLE_FFN_DOWN_T].data) missing = ROLE_FFN_DOWN;
+    }
+    if (missing == ROLE_COUNT) return PI_OK;
+    return error_set(err, PI_ERR_FORMAT,
+                     "missing tensor: %s: %s of layer %d is not in the file; is it complete?",
+                     gguf_path(m->file), tensor_role_name(missing), layer);
+}
+
 static pi_status bind_all(model *m, pi_error *err) {
+    read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const arch_tensor *row = &m->arch->tensors[i];
         int n = row->flags & TENSOR_PER_LAYER ? m->hp.n_layer : 1;
@@ -260,10 +343,16 @@ static pi_status bind_all(model *m, pi_error *err) {
     }
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
         pi_status status = bind_parts(m, layer, err);
+        if (status == PI_OK) status = check_ffn(m, layer, err);
         if (status != PI_OK) return status;
     }
     if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];
     return bind_positions(m, err);
+}
+
+bool model_layer_is_parallel(const model *m, int layer) {
+    return m->arch->parallel ||
+           (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);
 }
 
 static bool ends_with(const char *s, const char *end) {

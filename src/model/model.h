@@ -11,6 +11,7 @@
 enum {
     MODEL_MAX_LAYERS = 1024,
     MODEL_MAX_HEADS = 1024,
+    MODEL_MAX_EXPERTS = 1024,
     MODEL_MAX_DIM = 1 << 20, /* n_embd, n_ff, head_dim */
     MODEL_MAX_VOCAB = 1 << 22
 };
@@ -18,8 +19,17 @@ enum {
 typedef enum rope_scaling {
     ROPE_SCALING_NONE,
     ROPE_SCALING_LINEAR,
-    ROPE_SCALING_YARN
+    ROPE_SCALING_YARN,
+    ROPE_SCALING_LONGROPE /* divisors for long and for short contexts: tensors */
 } rope_scaling;
+
+/* Which rotation a layer uses. */
+typedef enum rope_set {
+    ROPE_SET_GLOBAL, /* rope_freq_base with the model's scaling */
+    ROPE_SET_LOCAL,  /* rope_local_base, unscaled: layers with a window */
+    ROPE_SET_NONE,
+    ROPE_SETS = ROPE_SET_NONE
+} rope_set;
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
@@ -28,18 +38,35 @@ typedef struct model_hparams {
     int32_t n_head; /* the largest over layers */
     int32_t head_dim;
     int32_t n_rot; /* rotated elements of a head, even, <= head_dim */
+    norm_kind norm;
     float norm_eps;
-    float rope_freq_base;
+    float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has none */
+    float logit_softcap, attn_softcap;             /* 0: none */
+    float value_scale;                             /* of V; 1 */
+    float attn_scale;                              /* of scores, before the soft cap */
+    float attn_temperature; /* scores of position p times 1 + this * ln(1 + floor(p / length)) */
+    int32_t attn_temperature_length, attn_temperature_offset;
+    rope_kind rope;
+    float rope_freq_base, rope_local_base;
     rope_scaling rope_scaling;
     float rope_scaling_factor; /* > 0 */
-    int32_t rope_orig_ctx;     /* YaRN: original context */
+    int32_t rope_orig_ctx;     /* YaRN, LongRoPE: original context */
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+    /* Mixtures of experts. */
+    int32_t n_expert, n_expert_used;      /* of all layers; a token uses so many; 0: dense */
+    int32_t n_expert_group, n_group_used; /* experts are chosen among the best groups; 0: all */
+    expert_gating gating;
+    bool expert_norm;   /* a token's weights are divided by their sum */
+    float expert_scale; /* then multiplied by this */
     activation activation;
     float activation_threshold; /* FATReLU */
 } model_hparams;
 
 typedef struct model_layer_hparams {
     int32_t n_head, n_head_kv, n_ff;
+    int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; then n_ff is 0 where experts are */
+    int32_t window; /* a token attends to so many positions, its own among them; 0: to all */
+    rope_set rope;
 } model_layer_hparams;
 
 /* general.architecture of the original's lists of neurons for a GPU ("*.generated.gpuidx"), which
@@ -90,10 +117,11 @@ typedef struct model_sparse {
 typedef struct model_tensor {
     const void *data; /* NULL: absent (optional) */
     size_t n_bytes, row_bytes;
-    int64_t n_in;    /* elements per row */
-    int64_t n_out;   /* rows; 1 for vectors */
-    float scale;     /* of a matrix: its product is multiplied by this; 1 unless the file says so */
-    quant_type type; /* F32 for vectors; I8, I32 for raw ones */
+    int64_t n_in;  /* elements per row */
+    int64_t n_out; /* rows; 1 for vectors */
+    float scale;   /* of a matrix: its product is multiplied by this; 1 unless the file says so */
+    const float *scales; /* the same for every expert's part of it, [n_expert]; NULL: 1 */
+    quant_type type;     /* F32 for vectors; I8, I32 for raw ones */
 } model_tensor;
 
 /* Rows of up and of down_t may alternate in one tensor (ffn_up_down): then both have this many
@@ -118,6 +146,10 @@ typedef struct model {
     char name[256];
     arena arena;
 } model;
+
+/* Both halves of the layer read its input: in all layers of an architecture, or in those that lack
+ * the second half's norm. */
+bool model_layer_is_parallel(const model *m, int layer);
 
 /* PI_ERR_UNSUPPORTED: architecture (the message lists the known ones) or rope scaling;
  * PI_ERR_FORMAT: a missing key or tensor, a shape that does not fit (the message names it and says

@@ -106,6 +106,10 @@ static void scalar_gemm_tile(const float *a, const float *b, int64_t n_k, float 
         }
 }
 
+static void scalar_softcap(float *x, float cap, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
+}
+
 /* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
  * costs nothing. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so
  * that it is not lost. The other tiers give the same bytes. */
@@ -184,6 +188,7 @@ void cpu_init_scalar_ops(cpu_kernels *k) {
     k->rope = scalar_rope;
     k->activate = scalar_activate;
     k->add = scalar_add;
+    k->softcap = scalar_softcap;
     k->gemm_tile = scalar_gemm_tile;
     k->kv_store = scalar_kv_store;
     k->select = scalar_select;

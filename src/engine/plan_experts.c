@@ -1,0 +1,119 @@
+/* plan_experts.c: the feed-forward half of a layer that is a mixture of experts.
+ *
+ *   matmul router -> route -> group -> experts_in (gate, up, activation) -> experts_encode
+ *   -> experts_down -> experts_sum (X +=)
+ *
+ * with the shared expert, an ordinary feed-forward network, before the sum. A router that reads the
+ * layer's input stands at the beginning of the layer. */
+#include "plan_build.h"
+
+static const model_tensor *tensors_of(const plan *p, int layer) {
+    return p->model->layers[layer].t;
+}
+
+static void add_product(plan *p, plan_step *s, tensor_role role, tensor_role bias,
+                        plan_buffer out) {
+    const plan_matrix m = plan_make_matrix(p, s->layer, role, bias, out);
+    plan_set_matrix(s, &m);
+}
+
+void plan_add_router(plan *p, int layer, plan_buffer in) {
+    if (in == BUF_X) plan_add_step(p, SIDE_CPU, OP_ENCODE, layer, BUF_X);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, in);
+    add_product(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
+}
+
+static const float *scales_of(const plan *p, int layer, tensor_role role) {
+    return tensors_of(p, layer)[role].scales;
+}
+
+/* A matrix of all experts as that of the first one; biases of the others follow. */
+static plan_matrix first_expert(const plan *p, int layer, tensor_role role, tensor_role bias,
+                                int64_t rows, plan_buffer out) {
+    plan_matrix m = plan_make_matrix(p, layer, role, bias, out);
+    m.w.n_out = rows;
+    return m;
+}
+
+/* Gate and up in one tensor lie side by side for every expert. */
+static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
+    const model_tensor *t = tensors_of(p, layer);
+    bool fused = t[ROLE_EXPERT_GATE_UP].data;
+    tensor_role gate = fused ? ROLE_EXPERT_GATE_UP : ROLE_EXPERT_GATE;
+    tensor_role up = fused ? ROLE_EXPERT_GATE_UP : ROLE_EXPERT_UP;
+    e->up_rows = fused ? 2 * e->n_ff : e->n_ff;
+    if (t[gate].data)
+        e->gate = first_expert(p, layer, gate, fused ? ROLE_COUNT : ROLE_EXPERT_GATE_BIAS, e->n_ff,
+                               BUF_EXPERT_GATE);
+    e->up = first_expert(p, layer, up, fused ? ROLE_COUNT : ROLE_EXPERT_UP_BIAS, e->n_ff,
+                         t[gate].data ? BUF_EXPERT_UP : BUF_EXPERT_GATE);
+    if (fused) e->up.w.data = (const uint8_t *)e->up.w.data + (size_t)e->n_ff * e->up.w.row_bytes;
+    e->gate_scales = scales_of(p, layer, gate);
+    e->up_scales = scales_of(p, layer, up);
+}
+
+static void describe(const plan *p, int layer, plan_experts *e) {
+    const model_hparams *hp = &p->model->hp;
+    const model_tensor *t = tensors_of(p, layer);
+    *e = (plan_experts){.n_expert = hp->n_expert,
+                        .n_used = hp->n_expert_used,
+                        .n_group = hp->n_expert_group,
+                        .n_group_used = hp->n_group_used,
+                        .n_ff = p->model->layers[layer].hp.n_ff_expert,
+                        .gating = hp->gating,
+                        .norm = hp->expert_norm,
+                        .scale = hp->expert_scale,
+                        .weigh_input = p->model->arch->has & ARCH_EXPERT_INPUT,
+                        .clamped = p->model->arch->has & ARCH_EXPERT_CLAMP,
+                        .half = p->model->arch->has & ARCH_EXPERT_HALF && t[ROLE_SHARED_DOWN].data,
+                        .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
+                        .shared_router = t[ROLE_SHARED_ROUTER].data,
+                        .shared = t[ROLE_SHARED_DOWN].data};
+    set_gate_and_up(p, layer, e);
+    e->down = first_expert(p, layer, ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_BIAS, hp->n_embd,
+                           BUF_EXPERT_OUT);
+    e->down_scales = scales_of(p, layer, ROLE_EXPERT_DOWN);
+}
+
+static void add_shared(plan *p, int layer) {
+    bool gated = tensors_of(p, layer)[ROLE_SHARED_GATE].data;
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_FFN_IN, layer, BUF_Y);
+    if (gated) add_product(p, s, ROLE_SHARED_GATE, ROLE_COUNT, BUF_GATE);
+    add_product(p, s, ROLE_SHARED_UP, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
+    plan_add_step(p, SIDE_CPU, OP_ENCODE, layer, BUF_GATE);
+    s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_GATE);
+    add_product(p, s, ROLE_SHARED_DOWN, ROLE_COUNT, BUF_SHARED);
+}
+
+static uint64_t bytes_of_all(const plan_experts *e) {
+    uint64_t in = (uint64_t)(e->gate.w.data ? 2 : 1) * e->up.w.row_bytes * (uint64_t)e->n_ff;
+    return (in + e->down.w.row_bytes * (uint64_t)e->down.w.n_out) * (uint64_t)e->n_expert;
+}
+
+void plan_add_experts(plan *p, int layer) {
+    static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_ENCODE,
+                                  OP_EXPERTS_DOWN};
+    plan_experts *e = &p->experts[layer];
+    bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
+    bool own = tensors_of(p, layer)[ROLE_FFN_NORM].data;
+    bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    describe(p, layer, e);
+    e->norm_step = plan_add_norm(p, SIDE_CPU, layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
+                                 own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
+    e->norm_step->encode_width = p->model->hp.n_embd;
+    if (!early) plan_add_router(p, layer, BUF_Y);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_ROUTE, layer, BUF_ROUTER);
+    s->experts = e;
+    s = plan_add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
+    s->experts = e;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        s = plan_add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
+        s->experts = e;
+    }
+    if (e->shared) add_shared(p, layer);
+    s = plan_add_step(p, SIDE_CPU, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
+    s->experts = e;
+    s->add_to_x = !late;
+    if (late) plan_add_addition(p, SIDE_CPU, layer, BUF_Y, ROLE_FFN_POST_NORM);
+    p->expert_bytes += bytes_of_all(e);
+}

@@ -1,0 +1,264 @@
+/* step_experts.c: the products of a mixture of experts, over the pairs of tokens and experts that
+ * step_route.c has sorted. The rows of all active experts form one range, which the threads share
+ * in chunks, so that none waits for the last expert and there is no barrier between experts. An
+ * expert that many tokens use takes the tiled kernels, as a prompt's products do; one that a single
+ * token uses reads the vector that the norm has encoded. */
+#include <math.h>
+#include <string.h>
+
+#include "context.h"
+
+/* ---- encoded inputs -------------------------------------------------------------------------- */
+
+static int pairs_of(const pass_experts *x, int expert) {
+    return x->first[expert + 1] - x->first[expert];
+}
+
+/* Inputs are where the norm put them, unless tokens are encoded in panels or weighed. */
+static bool reads_norm(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
+                       int expert) {
+    return pairs_of(&c->experts, expert) == 1 && !e->weigh_input &&
+           context_layout(c, kind, c->pass.n_tokens) == CPU_ACT_COLUMNS;
+}
+
+static cpu_act pairs_act(const engine_context *c, cpu_act_kind kind, int64_t n, int expert,
+                         uint8_t *base, size_t at) {
+    int n_cols = pairs_of(&c->experts, expert);
+    return (cpu_act){.kind = kind,
+                     .layout = context_layout(c, kind, n_cols),
+                     .n = n,
+                     .n_cols = n_cols,
+                     .data = base + at};
+}
+
+static cpu_act input_of(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
+                        int expert) {
+    const pass_experts *x = &c->experts;
+    int64_t n = c->model->hp.n_embd;
+    if (!reads_norm(c, e, kind, expert))
+        return pairs_act(c, kind, n, expert, x->in[kind], x->in_at[kind][expert]);
+    cpu_act act = context_act(c, PLAN_SLOT_MAIN, kind, n, c->pass.n_tokens);
+    size_t column = cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, 1);
+    act.data = (uint8_t *)act.data + (size_t)x->token[x->first[expert]] * column;
+    act.n_cols = 1;
+    return act;
+}
+
+static cpu_act hidden_of(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
+                         int expert) {
+    const pass_experts *x = &c->experts;
+    return pairs_act(c, kind, e->n_ff, expert, x->hidden[kind], x->hidden_at[kind][expert]);
+}
+
+/* A panel's worth of an expert's pairs. */
+typedef struct pair_range {
+    int expert, begin, end; /* among the expert's pairs */
+} pair_range;
+
+static bool take_pairs(engine_context *c, pair_range *r) {
+    const pass_experts *x = &c->experts;
+    int64_t index = pool_take(c->pool, 1);
+    for (int i = 0; i < x->n_active; i++) {
+        int n = pairs_of(x, x->active[i]), pieces = (n + CPU_PANEL - 1) / CPU_PANEL;
+        if (index < pieces) {
+            int begin = (int)index * CPU_PANEL;
+            *r = (pair_range){x->active[i], begin, begin + CPU_PANEL < n ? begin + CPU_PANEL : n};
+            return true;
+        }
+        index -= pieces;
+    }
+    return false;
+}
+
+static float *pair_row(const engine_context *c, plan_buffer b, int pair) {
+    return c->buf[b] + (int64_t)pair * c->plan->width[b];
+}
+
+/* The weight of a pair, found among the token's few. */
+static float weight_of(const engine_context *c, const plan_experts *e, int pair) {
+    const pass_experts *x = &c->experts;
+    const int32_t *pairs = x->pair + (int64_t)x->token[pair] * e->n_used;
+    int k = 0;
+    while (pairs[k] != pair) k++;
+    return x->weight[(int64_t)x->token[pair] * e->n_used + k];
+}
+
+static void gather(engine_context *c, const plan_experts *e, int pair) {
+    int64_t n = c->model->hp.n_embd;
+    const float *y = c->buf[BUF_Y] + c->experts.token[pair] * c->plan->width[BUF_Y];
+    float *to = pair_row(c, BUF_EXPERT_IN, pair),
+          weight = e->weigh_input ? weight_of(c, e, pair) : 1;
+    for (int64_t i = 0; i < n; i++) to[i] = y[i] * weight;
+}
+
+void step_experts_gather(engine_context *c, const plan_step *s) {
+    const plan_experts *e = s->experts;
+    pair_range r;
+    while (take_pairs(c, &r)) {
+        int first = c->experts.first[r.expert];
+        bool gathered = false;
+        for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
+            cpu_act_kind kind = (cpu_act_kind)k;
+            if (!(e->in_kinds & (1u << k)) || reads_norm(c, e, kind, r.expert)) continue;
+            for (int i = r.begin; i < r.end && !gathered; i++) gather(c, e, first + i);
+            gathered = true;
+            cpu_act act = input_of(c, e, kind, r.expert);
+            c->kernels.act_encode(pair_row(c, BUF_EXPERT_IN, first), c->plan->width[BUF_EXPERT_IN],
+                                  r.begin, r.end, &act);
+        }
+    }
+}
+
+void step_experts_encode(engine_context *c, const plan_step *s) {
+    const plan_experts *e = s->experts;
+    pair_range r;
+    while (take_pairs(c, &r)) {
+        for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
+            if (!(e->down_kinds & (1u << k))) continue;
+            cpu_act act = hidden_of(c, e, (cpu_act_kind)k, r.expert);
+            c->kernels.act_encode(pair_row(c, s->in, c->experts.first[r.expert]),
+                                  c->plan->width[s->in], r.begin, r.end, &act);
+        }
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+static int64_t padded(int64_t rows) {
+    return (rows + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
+}
+
+/* The active experts' rows as one range. */
+static row_chunks chunks_of(const engine_context *c, int64_t rows, size_t row_bytes,
+                            cpu_act_kind kind) {
+    const pass_experts *x = &c->experts;
+    int64_t mean = x->n_active ? x->first[c->plan->n_expert] / x->n_active : 0;
+    return row_chunks_make(padded(rows) * x->n_active, row_bytes, c->pass.nth,
+                           context_layout(c, kind, mean) == CPU_ACT_PANELS);
+}
+
+/* Rows [r0, r1) of one expert for all its pairs, with scale and bias. `step`: from an expert's rows
+ * to the next one's. */
+static void product(engine_context *c, const plan_matrix *m, int64_t step, const float *scales,
+                    int expert, const cpu_act *x, int64_t r0, int64_t r1, int ith) {
+    const cpu_mat_kernels *mk = &c->kernels.mat[m->w.type];
+    cpu_mat w = m->w;
+    int64_t ldy = c->plan->width[m->out];
+    float *y = pair_row(c, m->out, c->experts.first[expert]);
+    w.data = (const uint8_t *)w.data + (size_t)(expert * step) * w.row_bytes;
+    if (x->layout == CPU_ACT_PANELS)
+        mk->matmul(&w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
+    else
+        mk->matvec(&w, r0, r1, x, y, ldy);
+    c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * m->row_size;
+    if (!m->bias && !scales) return;
+    float scale = scales ? scales[expert] : 1;
+    const float *bias = m->bias ? m->bias + expert * m->w.n_out : NULL;
+    for (int64_t col = 0; col < x->n_cols; col++)
+        for (int64_t r = r0; r < r1; r++)
+            y[col * ldy + r] = y[col * ldy + r] * scale + (bias ? bias[r] : 0);
+}
+
+/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
+ * a.
+ */
+static void clamp_pair(float *gate, float *up, int64_t n) {
+    const float limit = 7, alpha = 1.702f;
+    for (int64_t i = 0; i < n; i++) {
+        gate[i] = alpha * fminf(gate[i], limit);
+        up[i] = (fmaxf(-limit, fminf(up[i], limit)) + 1) / alpha;
+    }
+}
+
+static void activate(engine_context *c, const plan_experts *e, int expert, int64_t r0, int64_t r1) {
+    const model_hparams *hp = &c->model->hp;
+    const pass_experts *x = &c->experts;
+    for (int pair = x->first[expert]; pair < x->first[expert + 1]; pair++) {
+        float *gate = pair_row(c, BUF_EXPERT_GATE, pair) + r0;
+        float *up = e->gate.w.data ? pair_row(c, BUF_EXPERT_UP, pair) + r0 : NULL;
+        if (e->clamped) clamp_pair(gate, up, r1 - r0);
+        c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
+    }
+}
+
+/* The part of a chunk [begin, end) of the range that is the i-th active expert's. */
+static bool part_of(int64_t begin, int64_t end, int i, int64_t rows, int64_t *r0, int64_t *r1) {
+    int64_t base = i * padded(rows);
+    *r0 = begin > base ? begin - base : 0;
+    *r1 = end - base < rows ? end - base : rows;
+    return *r0 < *r1;
+}
+
+void step_experts_in(engine_context *c, const plan_step *s, int ith) {
+    const plan_experts *e = s->experts;
+    cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
+    cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
+    row_chunks chunks = chunks_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
+    int64_t begin, end, r0, r1;
+    while (row_chunks_take(c->pool, &chunks, &begin, &end)) {
+        for (int i = (int)(begin / padded(e->n_ff)); i < c->experts.n_active; i++) {
+            int expert = c->experts.active[i];
+            if (!part_of(begin, end, i, e->n_ff, &r0, &r1)) {
+                if (i * padded(e->n_ff) >= end) break;
+                continue;
+            }
+            if (e->gate.w.data) {
+                cpu_act x = input_of(c, e, gate_kind, expert);
+                product(c, &e->gate, e->up_rows, e->gate_scales, expert, &x, r0, r1, ith);
+            }
+            cpu_act x = input_of(c, e, up_kind, expert);
+            product(c, &e->up, e->up_rows, e->up_scales, expert, &x, r0, r1, ith);
+            activate(c, e, expert, r0, r1);
+        }
+    }
+}
+
+void step_experts_down(engine_context *c, const plan_step *s, int ith) {
+    const plan_experts *e = s->experts;
+    cpu_act_kind kind = c->kernels.mat[e->down.w.type].act;
+    int64_t rows = e->down.w.n_out;
+    row_chunks chunks = chunks_of(c, rows, e->down.w.row_bytes, kind);
+    int64_t begin, end, r0, r1;
+    while (row_chunks_take(c->pool, &chunks, &begin, &end)) {
+        for (int i = (int)(begin / padded(rows)); i < c->experts.n_active; i++) {
+            int expert = c->experts.active[i];
+            if (!part_of(begin, end, i, rows, &r0, &r1)) {
+                if (i * padded(rows) >= end) break;
+                continue;
+            }
+            cpu_act x = hidden_of(c, e, kind, expert);
+            product(c, &e->down, rows, e->down_scales, expert, &x, r0, r1, ith);
+        }
+    }
+}
+
+/* ---- the sum --------------------------------------------------------------------------------- */
+
+/* Terms are added in the order in which the experts were chosen. */
+static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
+    const plan_experts *e = s->experts;
+    const pass_experts *x = &c->experts;
+    int64_t n = c->model->hp.n_embd;
+    float *y = c->buf[BUF_Y] + row * c->plan->width[BUF_Y];
+    memset(y, 0, (size_t)n * sizeof *y);
+    for (int k = 0; k < e->n_used; k++) {
+        const float *out = pair_row(c, BUF_EXPERT_OUT, x->pair[row * e->n_used + k]);
+        float weight = e->weigh_input ? 1 : x->weight[row * e->n_used + k];
+        for (int64_t i = 0; i < n; i++) y[i] += weight * out[i];
+    }
+    if (e->shared) {
+        const float *out = c->buf[BUF_SHARED] + row * c->plan->width[BUF_SHARED];
+        for (int64_t i = 0; i < n; i++) y[i] += x->shared[row] * out[i];
+    }
+    for (int64_t i = 0; e->half && i < n; i++) y[i] *= 0.5f;
+    float *residual = c->buf[BUF_X] + row * c->plan->width[BUF_X];
+    if (s->add_to_x) c->kernels.add(residual, y, residual, n);
+}
+
+void step_experts_sum(engine_context *c, const plan_step *s) {
+    for (;;) {
+        int64_t row = pool_take(c->pool, 1);
+        if (row >= c->pass.n_tokens) break;
+        sum_token(c, s, row);
+    }
+}

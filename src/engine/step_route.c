@@ -1,0 +1,147 @@
+/* step_route.c: which experts a token uses, and how much each counts.
+ *
+ * Softmax or sigmoid of the router's scores; the best n_used by probability plus the selection bias
+ * (only of the best groups, where there are groups: a group is as good as its two best experts;
+ * DeepSeek-V3, arXiv 2412.19437); weights are the probabilities without that bias. */
+#include <math.h>
+#include <string.h>
+
+#include "context.h"
+
+/* What an unused expert's score is. */
+#define NEVER (-INFINITY)
+/* llama.cpp's least sum of weights, the smallest normal half: keeps a division finite. */
+#define LEAST_SUM 6.103515625e-5f
+
+static float sigmoid(float x) {
+    return 1 / (1 + expf(-x));
+}
+
+static void softmax(float *x, int n) {
+    float top = NEVER, sum = 0;
+    for (int i = 0; i < n; i++) top = fmaxf(top, x[i]);
+    for (int i = 0; i < n; i++) sum += x[i] = expf(x[i] - top);
+    for (int i = 0; i < n; i++) x[i] /= sum;
+}
+
+/* The first of the best; NaN counts as the worst. */
+static int best_of(const float *x, int n) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (x[i] > x[best] || (isnan(x[best]) && !isnan(x[i]))) best = i;
+    return best;
+}
+
+static float group_score(const float *score, int n) {
+    int best = best_of(score, n);
+    float second = NEVER;
+    for (int i = 0; i < n; i++)
+        if (i != best && score[i] > second) second = score[i];
+    return n > 1 ? score[best] + second : score[best];
+}
+
+/* Experts outside the best groups are out. */
+static void keep_groups(const plan_experts *e, float *score) {
+    int n = e->n_expert / e->n_group;
+    float of_group[MODEL_MAX_EXPERTS];
+    bool kept[MODEL_MAX_EXPERTS] = {false};
+    for (int g = 0; g < e->n_group; g++) of_group[g] = group_score(score + g * n, n);
+    for (int i = 0; i < e->n_group_used; i++) {
+        int best = best_of(of_group, e->n_group);
+        kept[best] = true;
+        of_group[best] = NEVER;
+    }
+    for (int i = 0; i < e->n_expert; i++)
+        if (!kept[i / n]) score[i] = NEVER;
+}
+
+static void choose(const plan_experts *e, float *score, int32_t *chosen) {
+    if (e->n_group > 1) keep_groups(e, score);
+    for (int i = 0; i < e->n_used; i++) {
+        chosen[i] = best_of(score, e->n_expert);
+        score[chosen[i]] = NAN; /* not again, whatever the others are */
+    }
+}
+
+static void weigh(const plan_experts *e, const float *probability, const int32_t *chosen,
+                  float *weight) {
+    float sum = 0;
+    for (int i = 0; i < e->n_used; i++) weight[i] = probability[chosen[i]];
+    if (e->gating == GATING_SOFTMAX_CHOSEN) softmax(weight, e->n_used);
+    for (int i = 0; i < e->n_used; i++) sum += weight[i];
+    if (e->norm)
+        for (int i = 0; i < e->n_used; i++) weight[i] /= fmaxf(sum, LEAST_SUM);
+    for (int i = 0; i < e->n_used; i++) weight[i] *= e->scale;
+}
+
+static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
+    float *probability = c->buf[BUF_ROUTER] + row * c->plan->width[BUF_ROUTER];
+    float score[MODEL_MAX_EXPERTS];
+    int32_t *chosen = c->experts.chosen + row * e->n_used;
+    if (e->gating == GATING_SOFTMAX) softmax(probability, e->n_expert);
+    if (e->gating == GATING_SIGMOID)
+        for (int i = 0; i < e->n_expert; i++) probability[i] = sigmoid(probability[i]);
+    for (int i = 0; i < e->n_expert; i++)
+        score[i] = e->select_bias ? probability[i] + e->select_bias[i] : probability[i];
+    choose(e, score, chosen);
+    weigh(e, probability, chosen, c->experts.weight + row * e->n_used);
+    c->experts.shared[row] = 1;
+    if (!e->shared_router) return;
+    const float *y = c->buf[BUF_Y] + row * c->plan->width[BUF_Y];
+    double sum = 0;
+    for (int64_t i = 0; i < c->model->hp.n_embd; i++)
+        sum += (double)y[i] * (double)e->shared_router[i];
+    c->experts.shared[row] = sigmoid((float)sum);
+}
+
+void step_route(engine_context *c, const plan_step *s) {
+    for (;;) {
+        int64_t row = pool_take(c->pool, 1);
+        if (row >= c->pass.n_tokens) break;
+        route_token(c, s->experts, row);
+    }
+}
+
+/* ---- pairs by expert ------------------------------------------------------------------------- */
+
+/* Where every active expert's encoded vectors are. */
+static void place_encoded(const engine_context *c, unsigned kinds, int64_t n,
+                          size_t *const at[CPU_ACT_KIND_COUNT]) {
+    const pass_experts *x = &c->experts;
+    enum { ALIGN = 64 };
+    for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
+        cpu_act_kind kind = (cpu_act_kind)k;
+        size_t used = 0;
+        if (!(kinds & (1u << k))) continue;
+        for (int i = 0; i < x->n_active; i++) {
+            int expert = x->active[i], n_cols = x->first[expert + 1] - x->first[expert];
+            at[k][expert] = used;
+            used += cpu_act_bytes(kind, context_layout(c, kind, n_cols), n, n_cols);
+            used = (used + ALIGN - 1) / ALIGN * ALIGN;
+        }
+    }
+}
+
+/* A counting sort. One thread does it, while the others wait. */
+void step_group(engine_context *c, const plan_step *s) {
+    const plan_experts *e = s->experts;
+    pass_experts *x = &c->experts;
+    int n_pairs = c->pass.n_tokens * e->n_used;
+    if (pool_take(c->pool, 1) > 0) return;
+    memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
+    for (int i = 0; i < n_pairs; i++) x->first[x->chosen[i] + 1]++;
+    x->n_active = 0;
+    for (int i = 0; i < e->n_expert; i++) {
+        if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
+        x->first[i + 1] += x->first[i];
+    }
+    for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
+        int32_t pair = x->first[x->chosen[i]]++;
+        x->pair[i] = pair;
+        x->token[pair] = i / e->n_used;
+    }
+    for (int i = e->n_expert; i > 0; i--) x->first[i] = x->first[i - 1];
+    x->first[0] = 0;
+    place_encoded(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
+    place_encoded(c, e->down_kinds, e->n_ff, x->hidden_at);
+}

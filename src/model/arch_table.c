@@ -1,0 +1,891 @@
+/* arch_table.c: the architecture table. To add an architecture, add a row; when something does not
+ * fit, extend the vocabulary of arch.h rather than asking for the architecture's name elsewhere. */
+#include "arch_table.h"
+
+#include <stddef.h>
+
+/* ---- tensor lists, composed from pieces that architectures share ---------------------------- */
+
+#define HF_LAYER "model.layers.%d."
+
+#define GLOBAL_TENSORS                                                                             \
+    {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0}, \
+        {ROLE_OUTPUT_NORM,                                                                         \
+         "output_norm.weight",                                                                     \
+         "model.norm.weight",                                                                      \
+         {DIM_EMBD, DIM_NONE},                                                                     \
+         TENSOR_F32},                                                                              \
+        {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},  \
+    {                                                                                              \
+        ROLE_ROPE_FREQS, "rope_freqs.weight", NULL, {DIM_HALF_ROT, DIM_NONE},                      \
+            TENSOR_OPTIONAL | TENSOR_F32                                                           \
+    }
+
+#define LAYER_VECTOR(role, name, hf, dim, flags)                                                   \
+    { role, "blk.%d." name, HF_LAYER hf, {dim, DIM_NONE}, TENSOR_PER_LAYER | TENSOR_F32 | (flags) }
+#define LAYER_MATRIX(role, name, hf, dim_in, dim_out, flags)                                       \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", HF_LAYER hf ".weight", {dim_in, dim_out},                  \
+            TENSOR_PER_LAYER | (flags)                                                             \
+    }
+
+#define ATTENTION_TENSORS                                                                          \
+    LAYER_VECTOR(ROLE_ATTN_NORM, "attn_norm.weight", "input_layernorm.weight", DIM_EMBD, 0),       \
+        LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),               \
+        LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, 0),              \
+        LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, 0),              \
+        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0)
+
+#define ATTENTION_QKV_BIASES(flags)                                                                \
+    LAYER_VECTOR(ROLE_ATTN_Q_BIAS, "attn_q.bias", "self_attn.q_proj.bias", DIM_Q, flags),          \
+        LAYER_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", "self_attn.k_proj.bias", DIM_KV, flags),     \
+        LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_KV, flags)
+
+#define GATED_FFN_TENSORS                                                                          \
+    LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm.weight", "post_attention_layernorm.weight", DIM_EMBD,    \
+                 0),                                                                               \
+        LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                 \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
+        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
+        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST)
+
+#define SPARSE_TENSOR(role, name, dim_in, dim_out, flags)                                          \
+    {                                                                                              \
+        role, "blk.%d." name, NULL, {dim_in, dim_out},                                             \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE | (flags)                           \
+    }
+
+/* What `prepare` adds, and what files of the original PowerInfer have, in any architecture. */
+#define SPARSE_TENSORS                                                                             \
+    SPARSE_TENSOR(ROLE_FC1, "fc1.weight", DIM_EMBD, DIM_RANK, 0),                                  \
+        SPARSE_TENSOR(ROLE_FC2, "fc2.weight", DIM_RANK, DIM_FF, TENSOR_NEURON_ROWS),               \
+        SPARSE_TENSOR(ROLE_FC2_BIAS, "fc2.bias", DIM_FF, DIM_NONE,                                 \
+                      TENSOR_NEURON_VEC | TENSOR_F32),                                             \
+        SPARSE_TENSOR(ROLE_FFN_SIGN, "ffn_sign", DIM_EMBD_8, DIM_FF,                               \
+                      TENSOR_NEURON_ROWS | TENSOR_RAW),                                            \
+        SPARSE_TENSOR(ROLE_FFN_DOWN_T, "ffn_down_t.weight", DIM_EMBD, DIM_FF,                      \
+                      TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                     \
+        SPARSE_TENSOR(ROLE_FFN_DOWN_T_BIAS, "ffn_down_t.bias", DIM_EMBD, DIM_NONE, TENSOR_F32),    \
+        SPARSE_TENSOR(ROLE_FFN_UP_DOWN, "ffn_up_down.weight", DIM_EMBD, DIM_2FF, TENSOR_UNSCALED), \
+        SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_FF, DIM_NONE,                                 \
+                      TENSOR_NEURON_VEC | TENSOR_F32),                                             \
+        SPARSE_TENSOR(ROLE_FFN_PERM, "ffn_perm", DIM_FF, DIM_NONE, TENSOR_NEURON_VEC | TENSOR_RAW)
+
+static const arch_tensor qwen2_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTENTION_TENSORS,
+    ATTENTION_QKV_BIASES(0),
+    GATED_FFN_TENSORS,
+    {ROLE_OUTPUT_BIAS,
+     "output.bias",
+     "lm_head.bias",
+     {DIM_VOCAB, DIM_NONE},
+     TENSOR_OPTIONAL | TENSOR_F32},
+    SPARSE_TENSORS,
+};
+
+static const arch_tensor qwen3_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTENTION_TENSORS,
+    ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
+    LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD, 0),
+    GATED_FFN_TENSORS,
+    SPARSE_TENSORS,
+};
+
+/* Of Falcon and OPT, whose checkpoints other programs rearrange (Falcon's heads of Q, K and V take
+ * turns; OPT's table of positions is longer): they come as GGUF or PWRI files only and have no
+ * Hugging Face names here. */
+#define PLAIN_VECTOR(role, name, dim, flags)                                                       \
+    { role, "blk.%d." name, NULL, {dim, DIM_NONE}, TENSOR_PER_LAYER | TENSOR_F32 | (flags) }
+#define PLAIN_MATRIX(role, name, dim_in, dim_out, flags)                                           \
+    { role, "blk.%d." name ".weight", NULL, {dim_in, dim_out}, TENSOR_PER_LAYER | (flags) }
+#define PLAIN_NORM(role, bias_role, name, flags)                                                   \
+    PLAIN_VECTOR(role, name ".weight", DIM_EMBD, flags),                                           \
+        PLAIN_VECTOR(bias_role, name ".bias", DIM_EMBD, flags)
+#define PLAIN_GLOBALS                                                                              \
+    {ROLE_TOKEN_EMBD, "token_embd.weight", NULL, {DIM_EMBD, DIM_VOCAB}, 0},                        \
+        {ROLE_OUTPUT_NORM, "output_norm.weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32}, {        \
+        ROLE_OUTPUT_NORM_BIAS, "output_norm.bias", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32          \
+    }
+
+static const arch_tensor falcon_tensors[] = {
+    PLAIN_GLOBALS,
+    {ROLE_OUTPUT, "output.weight", NULL, {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    PLAIN_NORM(ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS, "attn_norm", 0),
+    PLAIN_NORM(ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS, "attn_norm_2", TENSOR_OPTIONAL),
+    PLAIN_MATRIX(ROLE_ATTN_QKV, "attn_qkv", DIM_EMBD, DIM_QKV, 0),
+    PLAIN_MATRIX(ROLE_ATTN_OUT, "attn_output", DIM_Q, DIM_EMBD, 0),
+    PLAIN_MATRIX(ROLE_FFN_UP, "ffn_up", DIM_EMBD, DIM_FF, TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),
+    PLAIN_MATRIX(ROLE_FFN_DOWN, "ffn_down", DIM_FF, DIM_EMBD,
+                 TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),
+    SPARSE_TENSORS,
+};
+
+static const arch_tensor opt_tensors[] = {
+    PLAIN_GLOBALS,
+    {ROLE_POS_EMBD, "position_embd.weight", NULL, {DIM_EMBD, DIM_POS}, 0},
+    {ROLE_OUTPUT, "output.weight", NULL, {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    PLAIN_NORM(ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS, "attn_norm", 0),
+    PLAIN_MATRIX(ROLE_ATTN_Q, "attn_q", DIM_EMBD, DIM_Q, 0),
+    PLAIN_VECTOR(ROLE_ATTN_Q_BIAS, "attn_q.bias", DIM_Q, 0),
+    PLAIN_MATRIX(ROLE_ATTN_K, "attn_k", DIM_EMBD, DIM_KV, 0),
+    PLAIN_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", DIM_KV, 0),
+    PLAIN_MATRIX(ROLE_ATTN_V, "attn_v", DIM_EMBD, DIM_KV, 0),
+    PLAIN_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", DIM_KV, 0),
+    PLAIN_MATRIX(ROLE_ATTN_OUT, "attn_output", DIM_Q, DIM_EMBD, 0),
+    PLAIN_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", DIM_EMBD, 0),
+    PLAIN_NORM(ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS, "ffn_norm", 0),
+    PLAIN_MATRIX(ROLE_FFN_UP, "ffn_up", DIM_EMBD, DIM_FF, TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),
+    PLAIN_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", DIM_FF, TENSOR_NEURON_VEC),
+    PLAIN_MATRIX(ROLE_FFN_DOWN, "ffn_down", DIM_FF, DIM_EMBD,
+                 TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),
+    PLAIN_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", DIM_EMBD, 0),
+    SPARSE_TENSORS,
+};
+
+/* ---- further pieces -------------------------------------------------------------------------- */
+
+#define HEAD_BIAS                                                                                  \
+    {                                                                                              \
+        ROLE_OUTPUT_BIAS, "output.bias", "lm_head.bias", {DIM_VOCAB, DIM_NONE},                    \
+            TENSOR_OPTIONAL | TENSOR_F32                                                           \
+    }
+#define HEAD_NORM_BIAS                                                                             \
+    {                                                                                              \
+        ROLE_OUTPUT_NORM_BIAS, "output_norm.bias", "model.norm.bias", {DIM_EMBD, DIM_NONE},        \
+            TENSOR_F32                                                                             \
+    }
+
+/* Q, K and V, separate or in one, and the output, all of which may have biases. */
+#define PROJECTIONS                                                                                \
+    LAYER_MATRIX(ROLE_ATTN_QKV, "attn_qkv", "self_attn.qkv_proj", DIM_EMBD, DIM_QKV,               \
+                 TENSOR_OPTIONAL),                                                                 \
+        LAYER_VECTOR(ROLE_ATTN_QKV_BIAS, "attn_qkv.bias", "self_attn.qkv_proj.bias", DIM_QKV,      \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),               \
+        LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, 0),              \
+        LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, 0),              \
+        ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),                                                     \
+        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0),        \
+        LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,    \
+                     TENSOR_OPTIONAL)
+
+#define ATTN_NORM                                                                                  \
+    LAYER_VECTOR(ROLE_ATTN_NORM, "attn_norm.weight", "input_layernorm.weight", DIM_EMBD, 0)
+#define ATTN_NORM_BIAS                                                                             \
+    LAYER_VECTOR(ROLE_ATTN_NORM_BIAS, "attn_norm.bias", "input_layernorm.bias", DIM_EMBD, 0)
+#define FFN_NORM(flags)                                                                            \
+    LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm.weight", "post_attention_layernorm.weight", DIM_EMBD,    \
+                 flags)
+#define FFN_NORM_BIAS(flags)                                                                       \
+    LAYER_VECTOR(ROLE_FFN_NORM_BIAS, "ffn_norm.bias", "post_attention_layernorm.bias", DIM_EMBD,   \
+                 flags)
+#define POST_NORMS                                                                                 \
+    LAYER_VECTOR(ROLE_ATTN_POST_NORM, "post_attention_norm.weight",                                \
+                 "post_attention_layernorm.weight", DIM_EMBD, 0),                                  \
+        LAYER_VECTOR(ROLE_FFN_POST_NORM, "post_ffw_norm.weight",                                   \
+                     "post_feedforward_layernorm.weight", DIM_EMBD, 0)
+
+#define HEAD_NORMS(flags)                                                                          \
+    LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD,      \
+                 flags),                                                                           \
+        LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD,  \
+                     flags)
+/* A weight for every head. */
+#define EACH_HEAD_NORMS                                                                            \
+    {ROLE_ATTN_Q_NORM,                                                                             \
+     "blk.%d.attn_q_norm.weight",                                                                  \
+     HF_LAYER "self_attn.q_norm.weight",                                                           \
+     {DIM_HEAD, DIM_HEADS},                                                                        \
+     TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_OPTIONAL},                                             \
+    {                                                                                              \
+        ROLE_ATTN_K_NORM, "blk.%d.attn_k_norm.weight", HF_LAYER "self_attn.k_norm.weight",         \
+            {DIM_HEAD, DIM_HEADS_KV}, TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_OPTIONAL              \
+    }
+/* Over all heads at once. */
+#define WIDE_NORMS                                                                                 \
+    LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_Q, 0),     \
+        LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_KV, 0)
+
+#define GATED_FFN                                                                                  \
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
+        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                      \
+        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),                                      \
+        SPARSE_TENSORS
+#define FUSED_FFN                                                                                  \
+    LAYER_MATRIX(ROLE_FFN_GATE_UP, "ffn_up", "mlp.gate_up_proj", DIM_EMBD, DIM_2FF,                \
+                 TENSOR_SCALE_LAST),                                                               \
+        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST)
+#define PLAIN_FFN                                                                                  \
+    LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                           \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                          \
+        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),                                      \
+        SPARSE_TENSORS
+#define FFN_BIASES(flags)                                                                          \
+    LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,                      \
+                 (flags) | TENSOR_NEURON_VEC),                                                     \
+        LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD, flags)
+
+/* Feed-forward networks in some layers, experts in others. */
+#define OPTIONAL_GATED_FFN                                                                         \
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                        \
+        LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                    \
+        LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                    \
+        SPARSE_TENSORS
+#define EXPERT_MATRIX(role, name, dim_in, dim_out)                                                 \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_EXPERTS},                      \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL                                                     \
+    }
+#define EXPERT_BIAS(role, name, dim)                                                               \
+    {                                                                                              \
+        role, "blk.%d." name ".bias", NULL, {dim, DIM_EXPERTS},                                    \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_F32                                        \
+    }
+#define ROUTER                                                                                     \
+    LAYER_MATRIX(ROLE_ROUTER, "ffn_gate_inp", "mlp.gate", DIM_EMBD, DIM_EXPERTS, TENSOR_OPTIONAL), \
+        LAYER_VECTOR(ROLE_ROUTER_BIAS, "ffn_gate_inp.bias", "mlp.gate.bias", DIM_EXPERTS,          \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_VECTOR(ROLE_ROUTER_SELECT_BIAS, "exp_probs_b.bias",                                  \
+                     "mlp.gate.e_score_correction_bias", DIM_EXPERTS, TENSOR_OPTIONAL)
+#define EXPERTS                                                                                    \
+    ROUTER, EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EMBD, DIM_EXPERT_2FF),      \
+        EXPERT_MATRIX(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EMBD, DIM_EXPERT_FF),                 \
+        EXPERT_BIAS(ROLE_EXPERT_GATE_BIAS, "ffn_gate_exps", DIM_EXPERT_FF),                        \
+        EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF),                     \
+        EXPERT_BIAS(ROLE_EXPERT_UP_BIAS, "ffn_up_exps", DIM_EXPERT_FF),                            \
+        EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD),                 \
+        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD)
+#define SHARED_EXPERT                                                                              \
+    LAYER_VECTOR(ROLE_SHARED_ROUTER, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", \
+                 DIM_EMBD, TENSOR_OPTIONAL),                                                       \
+        LAYER_MATRIX(ROLE_SHARED_GATE, "ffn_gate_shexp", "mlp.shared_expert.gate_proj", DIM_EMBD,  \
+                     DIM_SHARED_FF, TENSOR_OPTIONAL),                                              \
+        LAYER_MATRIX(ROLE_SHARED_UP, "ffn_up_shexp", "mlp.shared_expert.up_proj", DIM_EMBD,        \
+                     DIM_SHARED_FF, TENSOR_OPTIONAL),                                              \
+        LAYER_MATRIX(ROLE_SHARED_DOWN, "ffn_down_shexp", "mlp.shared_expert.down_proj",            \
+                     DIM_SHARED_FF, DIM_EMBD, TENSOR_OPTIONAL)
+
+#define ROPE_FACTORS                                                                               \
+    {ROLE_ROPE_LONG,                                                                               \
+     "rope_factors_long.weight",                                                                   \
+     NULL,                                                                                         \
+     {DIM_HALF_ROT, DIM_NONE},                                                                     \
+     TENSOR_OPTIONAL | TENSOR_F32},                                                                \
+    {                                                                                              \
+        ROLE_ROPE_SHORT, "rope_factors_short.weight", NULL, {DIM_HALF_ROT, DIM_NONE},              \
+            TENSOR_OPTIONAL | TENSOR_F32                                                           \
+    }
+
+static const arch_tensor arcee_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), PLAIN_FFN,
+};
+
+static const arch_tensor cohere_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, EACH_HEAD_NORMS, GATED_FFN,
+};
+
+static const arch_tensor gated_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), GATED_FFN,
+};
+
+/* The same with norms of heads. */
+static const arch_tensor gated_head_norms_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, HEAD_NORMS(0), FFN_NORM(0), GATED_FFN,
+};
+
+/* Norms before and after each half. */
+static const arch_tensor gemma2_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), POST_NORMS, GATED_FFN,
+};
+
+static const arch_tensor gemma3_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, HEAD_NORMS(0), FFN_NORM(0), POST_NORMS, GATED_FFN,
+};
+
+static const arch_tensor glm4_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), POST_NORMS, FUSED_FFN,
+};
+
+/* Norms after each half only. */
+static const arch_tensor exaone4_tensors[] = {
+    GLOBAL_TENSORS, PROJECTIONS, HEAD_NORMS(0), POST_NORMS, GATED_FFN,
+};
+
+static const arch_tensor olmo2_tensors[] = {
+    GLOBAL_TENSORS, PROJECTIONS, WIDE_NORMS, POST_NORMS, GATED_FFN,
+};
+
+/* Layer norms, biases, no gate. */
+static const arch_tensor biased_tensors[] = {
+    GLOBAL_TENSORS,   HEAD_NORM_BIAS, ATTN_NORM,
+    ATTN_NORM_BIAS,   PROJECTIONS,    FFN_NORM(0),
+    FFN_NORM_BIAS(0), PLAIN_FFN,      FFN_BIASES(TENSOR_OPTIONAL),
+};
+
+static const arch_tensor phi2_tensors[] = {
+    GLOBAL_TENSORS, HEAD_NORM_BIAS, HEAD_BIAS, ATTN_NORM,
+    ATTN_NORM_BIAS, PROJECTIONS,    PLAIN_FFN, FFN_BIASES(0),
+};
+
+static const arch_tensor phi3_tensors[] = {
+    GLOBAL_TENSORS, ROPE_FACTORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), FUSED_FFN,
+};
+
+static const arch_tensor seed_oss_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
+                 DIM_EMBD, 0),
+    GATED_FFN,
+};
+
+static const arch_tensor stablelm_tensors[] = {
+    GLOBAL_TENSORS,
+    HEAD_NORM_BIAS,
+    ATTN_NORM,
+    ATTN_NORM_BIAS,
+    PROJECTIONS,
+    EACH_HEAD_NORMS,
+    FFN_NORM(TENSOR_OPTIONAL),
+    FFN_NORM_BIAS(TENSOR_OPTIONAL),
+    GATED_FFN,
+};
+
+static const arch_tensor moe_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), OPTIONAL_GATED_FFN, EXPERTS, SHARED_EXPERT,
+};
+
+static const arch_tensor moe_head_norms_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,          PROJECTIONS, HEAD_NORMS(TENSOR_OPTIONAL),
+    FFN_NORM(0),    OPTIONAL_GATED_FFN, EXPERTS,     SHARED_EXPERT,
+};
+
+static const arch_tensor moe_wide_norms_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,          PROJECTIONS, WIDE_NORMS,
+    FFN_NORM(0),    OPTIONAL_GATED_FFN, EXPERTS,     SHARED_EXPERT,
+};
+
+/* The norm between the halves goes by another name. */
+static const arch_tensor glm4moe_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
+                 DIM_EMBD, 0),
+    OPTIONAL_GATED_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+static const arch_tensor gpt_oss_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS, 0),
+    LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
+                 DIM_EMBD, 0),
+    EXPERTS,
+};
+
+static const arch_tensor mimo2_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS,
+                 TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    OPTIONAL_GATED_FFN,
+    EXPERTS,
+};
+
+static const arch_tensor phimoe_tensors[] = {
+    GLOBAL_TENSORS, HEAD_NORM_BIAS, HEAD_BIAS,        ROPE_FACTORS,       ATTN_NORM, ATTN_NORM_BIAS,
+    PROJECTIONS,    FFN_NORM(0),    FFN_NORM_BIAS(0), OPTIONAL_GATED_FFN, EXPERTS,
+};
+
+static const arch_tensor cohere2moe_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, OPTIONAL_GATED_FFN, EXPERTS, SHARED_EXPERT,
+};
+
+static const arch_tensor llama_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTENTION_TENSORS,
+    ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,
+                 TENSOR_OPTIONAL),
+    OPTIONAL_GATED_FFN,
+    FFN_NORM(0),
+    EXPERTS,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD,
+                 TENSOR_OPTIONAL),
+};
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+/* Not converted from Hugging Face folders yet: as GGUF only. */
+static const char *const no_hf_types[] = {NULL};
+
+#define TENSORS(list) .tensors = (list), .n_tensors = (int)(sizeof(list) / sizeof((list)[0]))
+
+const arch_row arch_table[] = {
+    {.name = "llama", /* Llama 1-3, Mistral, ProSparse */
+     .hf_types = (const char *const[]){"llama", "sparsellama", "mistral", NULL},
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_RELU,
+     .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERT_NORM,
+     TENSORS(llama_tensors)},
+    {.name = "qwen2",
+     .hf_types = (const char *const[]){"qwen2", NULL},
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_RELU,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(qwen2_tensors)},
+    {.name = "qwen3",
+     .hf_types = (const char *const[]){"qwen3", NULL},
+     .norm = NORM_RMS,
+     .qk_norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_RELU,
+     TENSORS(qwen3_tensors)},
+    {.name = "falcon",
+     .hf_types = (const char *const[]){NULL},
+     .norm = NORM_LAYER,
+     .rope = ROPE_NEOX,
+     .parallel = true,
+     .default_activation = ACTIVATION_GELU,
+     .pwri_activation = ACTIVATION_RELU,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(falcon_tensors)},
+    {.name = "opt",
+     .hf_types = (const char *const[]){NULL},
+     .norm = NORM_LAYER,
+     .default_norm_eps = 1e-5f, /* as trained; the original's files have no key */
+     .rope = ROPE_NONE,
+     .pos_offset = 2,
+     .default_activation = ACTIVATION_RELU,
+     .pwri_activation = ACTIVATION_RELU,
+     TENSORS(opt_tensors)},
+    {.name = "bamboo",
+     .hf_types = (const char *const[]){"bamboo", NULL},
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_DRELU,
+     .pwri_activation = ACTIVATION_DRELU,
+     TENSORS(llama_tensors)},
+    {.name = "arcee",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_RELU_SQUARED,
+     .pwri_activation = ACTIVATION_RELU_SQUARED,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(arcee_tensors)},
+    {.name = "cohere2",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .parallel = true,
+     .has = ARCH_LOGIT_MULTIPLIED | ARCH_ROPE_WINDOWED,
+     .window_period = 4,
+     .qk_norm = NORM_LAYER,
+     TENSORS(cohere_tensors)},
+    {.name = "command-r",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .parallel = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_LOGIT_MULTIPLIED,
+     .qk_norm = NORM_LAYER,
+     TENSORS(cohere_tensors)},
+    {.name = "ernie4_5",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED,
+     TENSORS(gated_tensors)},
+    {.name = "exaone4",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_ROPE_WINDOWED,
+     .window_period = 4,
+     .window_layers = 64, /* the 32B */
+     .qk_norm = NORM_RMS,
+     TENSORS(exaone4_tensors)},
+    {.name = "gemma",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_GELU,
+     .pwri_activation = ACTIVATION_GELU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SQRT,
+     TENSORS(gated_tensors)},
+    {.name = "gemma2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_GELU,
+     .pwri_activation = ACTIVATION_GELU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SQRT | ARCH_ATTN_SOFTCAP | ARCH_LOGIT_SOFTCAP |
+            ARCH_ATTN_SCALE,
+     .window_period = 2,
+     .wide_scale_layers = 46,
+     TENSORS(gemma2_tensors)},
+    {.name = "gemma3",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_GELU,
+     .pwri_activation = ACTIVATION_GELU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SQRT | ARCH_LOGIT_SOFTCAP | ARCH_ATTN_SCALE |
+            ARCH_ROPE_LOCAL,
+     .qk_norm = NORM_RMS,
+     .window_period = 6,
+     .local_rope_base = 10000,
+     .wide_scale_layers = 62,
+     TENSORS(gemma3_tensors)},
+    {.name = "glm4",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_ROPE_SECTIONS,
+     TENSORS(glm4_tensors)},
+    {.name = "granite",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
+            ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+     TENSORS(llama_tensors)},
+    {.name = "hunyuan-dense",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE,
+     .qk_norm = NORM_RMS,
+     TENSORS(gated_head_norms_tensors)},
+    {.name = "internlm2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(gated_tensors)},
+    {.name = "jais2",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_RELU_SQUARED,
+     .pwri_activation = ACTIVATION_RELU_SQUARED,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(biased_tensors)},
+    {.name = "minicpm",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .default_embd_scale = 12,
+     .default_depth_scale = 1.4f,
+     .default_logit_width = 256,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
+            ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+     TENSORS(llama_tensors)},
+    {.name = "mistral3",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_ATTN_TEMPERATURE,
+     TENSORS(llama_tensors)},
+    {.name = "nemotron",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_RELU_SQUARED,
+     .pwri_activation = ACTIVATION_RELU_SQUARED,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(biased_tensors)},
+    {.name = "olmo2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_ROPE_LOCAL,
+     .window_period = 4,
+     .qk_norm = NORM_RMS,
+     TENSORS(olmo2_tensors)},
+    {.name = "phi2",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_GELU,
+     .pwri_activation = ACTIVATION_GELU,
+     .parallel = true,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(phi2_tensors)},
+    {.name = "phi3",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .window_period = 1,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(phi3_tensors)},
+    {.name = "seed_oss",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(seed_oss_tensors)},
+    {.name = "smollm3",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .no_rope_period = 4,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(gated_tensors)},
+    {.name = "stablelm",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .qk_norm = NORM_LAYER,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(stablelm_tensors)},
+    {.name = "starcoder2",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_NEOX,
+     .default_activation = ACTIVATION_GELU,
+     .pwri_activation = ACTIVATION_GELU,
+     .has = ARCH_FFN_UNSCALED,
+     TENSORS(biased_tensors)},
+    {.name = "bailingmoe2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "cohere2moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_LAYER,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .parallel = true,
+     .window_period = 4,
+     .has = ARCH_NORM_EITHER | ARCH_EXPERT_HALF | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED |
+            ARCH_ROPE_WINDOWED,
+     TENSORS(cohere2moe_tensors)},
+    {.name = "dots1",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "ernie4_5-moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_OUT_UNBIASED | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     TENSORS(moe_tensors)},
+    {.name = "exaone-moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_WINDOWED,
+     .qk_norm = NORM_RMS,
+     .window_period = 4,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "glm4moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS,
+     .qk_norm = NORM_RMS,
+     TENSORS(glm4moe_tensors)},
+    {.name = "gpt-oss",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX_CHOSEN,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .window_period = 2,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_CLAMP,
+     TENSORS(gpt_oss_tensors)},
+    {.name = "granitemoe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE |
+            ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+     TENSORS(moe_tensors)},
+    {.name = "hunyuan-moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_QK_NORM_LATE,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "llama4",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_INTERLEAVED,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .window_period = 4,
+     .no_rope_period = 4,
+     .has = ARCH_ATTN_TEMPERATURE | ARCH_BARE_QK_NORM | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED |
+            ARCH_EXPERT_INPUT | ARCH_CHUNKS,
+     .qk_norm = NORM_RMS,
+     .temperature_length = 8192,
+     .temperature_offset = 1,
+     TENSORS(moe_tensors)},
+    {.name = "mimo2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .window_period = 1,
+     .has = ARCH_QKV_BARE | ARCH_VALUE_SCALE | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED |
+            ARCH_EXPERT_NORM | ARCH_ROPE_LOCAL,
+     TENSORS(mimo2_tensors)},
+    {.name = "minimax-m2",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SIGMOID,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_wide_norms_tensors)},
+    {.name = "olmoe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_wide_norms_tensors)},
+    {.name = "phimoe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     TENSORS(phimoe_tensors)},
+    {.name = "qwen2moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED,
+     TENSORS(moe_tensors)},
+    {.name = "qwen3moe",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_SILU,
+     .pwri_activation = ACTIVATION_SILU,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM,
+     .qk_norm = NORM_RMS,
+     TENSORS(moe_head_norms_tensors)},
+    {.name = "smallthinker",
+     .hf_types = no_hf_types,
+     .norm = NORM_RMS,
+     .rope = ROPE_NEOX,
+     .gating = GATING_SOFTMAX,
+     .default_activation = ACTIVATION_RELU,
+     .pwri_activation = ACTIVATION_RELU,
+     .window_period = 4,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROUTER_EARLY |
+            ARCH_ROPE_WINDOWED,
+     TENSORS(moe_tensors)},
+};
+
+const int arch_table_count = sizeof arch_table / sizeof arch_table[0];
