@@ -59,10 +59,11 @@ static pi_status print_prompt(const cli_options *o, const struct tm *now, pi_err
         options.model = path;
     }
     if (!status && o->chat_template_file) {
-        status = file_read(o->chat_template_file, CLI_TEXT_MAX, &source, &options.n_source, err);
+        status = file_read_stream(o->chat_template_file, CLI_TEXT_MAX, &source, &options.n_source,
+                                  err);
         options.source = source;
     }
-    if (!status) status = file_read(o->file, CLI_TEXT_MAX, &request, &n_request, err);
+    if (!status) status = file_read_stream(o->file, CLI_TEXT_MAX, &request, &n_request, err);
     if (!status) status = pi_template(request, n_request, &options, stdout, err);
     if (status == PI_ERR_NOT_FOUND && own) {
         pi_error why = *err;
@@ -86,5 +87,6 @@ int cmd_template(const cli_options *o) {
     int wrong = check(o, &now);
     if (wrong) return wrong;
     pi_status status = print_prompt(o, o->now ? &now : NULL, &err);
+    if (status == PI_ERR_ARG) err.status = PI_ERR_FORMAT; /* a refusal is no wrong command line */
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);
 }

@@ -29,7 +29,7 @@ static const command commands[] = {
      "print the prompt that a chat template makes of a request",
      "The template sees messages, tools, documents, add_generation_prompt and enable_thinking of "
      "the request, and everything under chat_template_kwargs. The prompt is printed byte for byte. "
-     "When the template refuses the request, the status is 1 and the message is the template's own.",
+     "When the template refuses the request, the status is 1 and the message is its own.",
      1, true, cmd_template},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "perplexity over a text; KL divergence from a base model",

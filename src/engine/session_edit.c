@@ -35,7 +35,7 @@ static pi_status check_copy(const engine_session *to, const engine_session *from
                          (long long)length, (long long)to->kv.n_ctx);
     bool differ = rope_frequencies(to->context, to, ROPE_SET_GLOBAL) !=
                   rope_frequencies(to->context, from, ROPE_SET_GLOBAL);
-    if (differ && to->context->model->hp.rope_scaling == ROPE_SCALING_LONGROPE)
+    if (differ && to->context->model->t[ROLE_ROPE_LONG].data)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "cannot copy: LongRoPE: one session is longer than the model's original "
                          "context and the other is not");

@@ -88,11 +88,6 @@ const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role) {
     return NULL;
 }
 
-bool arch_is_gated(const arch_row *row) {
-    return arch_tensor_of(row, ROLE_FFN_GATE) || arch_tensor_of(row, ROLE_FFN_GATE_UP) ||
-           arch_tensor_of(row, ROLE_EXPERT_GATE);
-}
-
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
     if (t->flags & TENSOR_PER_LAYER) {
         const char *rest = strstr(t->name, "%d");

@@ -116,15 +116,16 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE 
 enum {
     TENSOR_PER_LAYER = 1,
     TENSOR_OPTIONAL = 2,
-    TENSOR_NEURON_ROWS = 4, /* row i belongs to neuron i */
-    TENSOR_NEURON_COLS = 8, /* element i of each row belongs to neuron i (down) */
-    TENSOR_NEURON_VEC = 16, /* a bias with one element per neuron */
-    TENSOR_F32 = 32,        /* small vectors: F32 (or any float type, converted on loading) */
-    TENSOR_SCALE_LAST = 64, /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
-    TENSOR_UNSCALED = 128,  /* its parts have the scales */
-    TENSOR_RAW = 256,       /* integers: bound as they are; I8 (sign) or I32 (perm) */
-    TENSOR_SPARSE = 512     /* written by `prepare`, or part of a PWRI file: a predictor, what was
-                               measured, or another form of a matrix of the network */
+    TENSOR_NEURON_ROWS = 4,   /* row i belongs to neuron i */
+    TENSOR_NEURON_COLS = 8,   /* element i of each row belongs to neuron i (down) */
+    TENSOR_NEURON_VEC = 16,   /* a bias with one element per neuron */
+    TENSOR_F32 = 32,          /* small vectors: F32 (or any float type, converted on loading) */
+    TENSOR_SCALE_LAST = 64,   /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
+    TENSOR_UNSCALED = 128,    /* its parts have the scales */
+    TENSOR_RAW = 256,         /* integers: bound as they are; I8 (sign) or I32 (perm) */
+    TENSOR_NO_EXPERTS = 1024, /* only of layers without a router */
+    TENSOR_SPARSE = 512       /* written by `prepare`, or part of a PWRI file: a predictor, what was
+                                 measured, or another form of a matrix of the network */
 };
 
 /* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that its product is multiplied
@@ -228,7 +229,6 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */
 
 /* Row of a role, NULL when the architecture has no such tensor. */
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
-bool arch_is_gated(const arch_row *row); /* feed-forward layers have a gate */
 /* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */

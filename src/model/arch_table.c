@@ -236,13 +236,13 @@ static const arch_tensor opt_tensors[] = {
         LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD, flags)
 
 /* Feed-forward networks in some layers, experts in others. */
-#define OPTIONAL_GATED_FFN                                                                         \
+#define DENSE_LAYERS_FFN                                                                           \
     LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
-                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                        \
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),                      \
         LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,                       \
-                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                    \
+                     TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),                  \
         LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,                 \
-                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST | TENSOR_OPTIONAL),                    \
+                     TENSOR_NEURON_COLS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),                  \
         SPARSE_TENSORS
 #define EXPERT_MATRIX(role, name, dim_in, dim_out)                                                 \
     {                                                                                              \
@@ -366,17 +366,17 @@ static const arch_tensor stablelm_tensors[] = {
 };
 
 static const arch_tensor moe_tensors[] = {
-    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), OPTIONAL_GATED_FFN, EXPERTS, SHARED_EXPERT,
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS, SHARED_EXPERT,
 };
 
 static const arch_tensor moe_head_norms_tensors[] = {
-    GLOBAL_TENSORS, ATTN_NORM,          PROJECTIONS, HEAD_NORMS(TENSOR_OPTIONAL),
-    FFN_NORM(0),    OPTIONAL_GATED_FFN, EXPERTS,     SHARED_EXPERT,
+    GLOBAL_TENSORS, ATTN_NORM,        PROJECTIONS, HEAD_NORMS(TENSOR_OPTIONAL),
+    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
 };
 
 static const arch_tensor moe_wide_norms_tensors[] = {
-    GLOBAL_TENSORS, ATTN_NORM,          PROJECTIONS, WIDE_NORMS,
-    FFN_NORM(0),    OPTIONAL_GATED_FFN, EXPERTS,     SHARED_EXPERT,
+    GLOBAL_TENSORS, ATTN_NORM,        PROJECTIONS, WIDE_NORMS,
+    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
 };
 
 /* The norm between the halves goes by another name. */
@@ -387,7 +387,7 @@ static const arch_tensor glm4moe_tensors[] = {
     HEAD_NORMS(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
                  DIM_EMBD, 0),
-    OPTIONAL_GATED_FFN,
+    DENSE_LAYERS_FFN,
     EXPERTS,
     SHARED_EXPERT,
 };
@@ -409,17 +409,17 @@ static const arch_tensor mimo2_tensors[] = {
     LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS,
                  TENSOR_OPTIONAL),
     FFN_NORM(0),
-    OPTIONAL_GATED_FFN,
+    DENSE_LAYERS_FFN,
     EXPERTS,
 };
 
 static const arch_tensor phimoe_tensors[] = {
-    GLOBAL_TENSORS, HEAD_NORM_BIAS, HEAD_BIAS,        ROPE_FACTORS,       ATTN_NORM, ATTN_NORM_BIAS,
-    PROJECTIONS,    FFN_NORM(0),    FFN_NORM_BIAS(0), OPTIONAL_GATED_FFN, EXPERTS,
+    GLOBAL_TENSORS, HEAD_NORM_BIAS, HEAD_BIAS,        ROPE_FACTORS,     ATTN_NORM, ATTN_NORM_BIAS,
+    PROJECTIONS,    FFN_NORM(0),    FFN_NORM_BIAS(0), DENSE_LAYERS_FFN, EXPERTS,
 };
 
 static const arch_tensor cohere2moe_tensors[] = {
-    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, OPTIONAL_GATED_FFN, EXPERTS, SHARED_EXPERT,
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, DENSE_LAYERS_FFN, EXPERTS, SHARED_EXPERT,
 };
 
 static const arch_tensor llama_tensors[] = {
@@ -428,7 +428,7 @@ static const arch_tensor llama_tensors[] = {
     ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,
                  TENSOR_OPTIONAL),
-    OPTIONAL_GATED_FFN,
+    DENSE_LAYERS_FFN,
     FFN_NORM(0),
     EXPERTS,
     LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,

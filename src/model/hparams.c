@@ -133,6 +133,8 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
     } else if (gguf_string_is(type, "yarn")) {
         hp->rope_scaling = ROPE_SCALING_YARN;
+        hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
+                                     1, INT32_MAX);
         hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1, 1e3);
         hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
         hp->yarn_beta_slow = read_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);

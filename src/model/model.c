@@ -161,6 +161,7 @@ static const gguf_tensor *find_role(const model *m, tensor_role role, int layer,
 static pi_status check_missing(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
     if (row->flags & TENSOR_OPTIONAL) return PI_OK;
+    if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     for (int i = 0; i < N_OTHER_FORMS; i++)
         if (other_forms[i].role == row->role && find_role(m, other_forms[i].instead, layer, other))
             return PI_OK;
@@ -311,24 +312,20 @@ static void read_expert_widths(model *m) {
     }
 }
 
-/* A layer has a router, and then experts, or a feed-forward network. */
-static pi_status check_ffn(const model *m, int layer, pi_error *err) {
+/* A layer that has a router has experts. */
+static pi_status check_experts(const model *m, int layer, pi_error *err) {
     const model_tensor *t = m->layers[layer].t;
-    if (m->arch->gating == GATING_NONE) return PI_OK; /* none of these is optional */
-    bool up = t[ROLE_EXPERT_UP].data && (t[ROLE_EXPERT_GATE].data || !arch_is_gated(m->arch));
+    char name[64];
+    if (!t[ROLE_ROUTER].data) return PI_OK;
     tensor_role missing = ROLE_COUNT;
-    if (t[ROLE_ROUTER].data) {
-        if (!up && !t[ROLE_EXPERT_GATE_UP].data) missing = ROLE_EXPERT_UP;
-        if (!t[ROLE_EXPERT_DOWN].data) missing = ROLE_EXPERT_DOWN;
-    } else {
-        if (!t[ROLE_FFN_UP].data) missing = ROLE_FFN_UP;
-        if (!t[ROLE_FFN_GATE].data && arch_is_gated(m->arch)) missing = ROLE_FFN_GATE;
-        if (!t[ROLE_FFN_DOWN].data && !t[ROLE_FFN_DOWN_T].data) missing = ROLE_FFN_DOWN;
-    }
+    if (!t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_GATE].data) missing = ROLE_EXPERT_GATE;
+    if (!t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_UP].data) missing = ROLE_EXPERT_UP;
+    if (!t[ROLE_EXPERT_DOWN].data) missing = ROLE_EXPERT_DOWN;
     if (missing == ROLE_COUNT) return PI_OK;
+    arch_tensor_name(arch_tensor_of(m->arch, missing), layer, name);
     return error_set(err, PI_ERR_FORMAT,
-                     "missing tensor: %s: %s of layer %d is not in the file; is it complete?",
-                     gguf_path(m->file), tensor_role_name(missing), layer);
+                     "missing tensor: %s: %s is not in the file; is it complete?",
+                     gguf_path(m->file), name);
 }
 
 static pi_status bind_all(model *m, pi_error *err) {
@@ -343,7 +340,7 @@ static pi_status bind_all(model *m, pi_error *err) {
     }
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
         pi_status status = bind_parts(m, layer, err);
-        if (status == PI_OK) status = check_ffn(m, layer, err);
+        if (status == PI_OK) status = check_experts(m, layer, err);
         if (status != PI_OK) return status;
     }
     if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];

@@ -91,8 +91,8 @@ static void write_without_gpu(const place_report *r, FILE *out) {
             r->model_name, (double)t->resident[PLACE_CPU] / MIB, 1 / t->seconds, r->mode);
     write_rates(r->machine, PLACE_CPU, out);
     fprintf(out,
-            "; profile %s)\nwith --profile NAME, such as rtx-4090-ddr5, this shows what the GPU "
-            "of that machine would hold, and the speed\n",
+            "; profile %s)\nwith the profile of another machine, such as rtx-4090-ddr5, this shows "
+            "what its GPU would hold, and the speed\n",
             r->machine->name);
 }
 

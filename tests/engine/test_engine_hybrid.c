@@ -237,8 +237,10 @@ static tiny_model base_model(const char *arch) {
 
 static void test_archs(void **state) {
     (void)state;
-    for (int i = 0; i < arch_count(); i++) {
-        tiny_model t = base_model(arch_at(i)->name);
+    /* what the GPU's side knows in different words */
+    static const char *const names[] = {"llama", "qwen2", "qwen3", "falcon", "opt", "bamboo"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        tiny_model t = base_model(names[i]);
         check(t.arch, &t, FFN_DENSE);
         t.sparse.down_t = true;
         check(t.arch, &t, FFN_DENSE);

@@ -276,7 +276,7 @@ const hostile_case hostile_model[] = {
      "file complete?"},
     {"unknown scaling", text_key, "llama.rope.scaling.type=magic", RUN, 1,
      "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type knows none, linear, "
-     "yarn"},
+     "yarn, longrope"},
     {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,
      "missing tensor: bad.gguf: blk.1.ffn_up.weight is not in the file; is it complete?"},
     {"no embeddings", without_tensor, "token_embd.weight", RUN, 1,

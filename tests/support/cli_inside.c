@@ -51,7 +51,6 @@ bool cli_is_message(const char *text) {
     if (n <= n_start || strncmp(text, start, n_start) != 0 || text[n - 1] != '\n') return false;
     for (size_t i = 0; i + 1 < n; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) return false;
-    const char *where = strstr(text + n_start, ": ");
-    const char *what_to_do = where ? strstr(where + 2, ": ") : NULL;
-    return what_to_do && what_to_do[2] != '\n';
+    const char *more = strstr(text + n_start, ": "); /* where it is, or what to do */
+    return more && more[2] != '\n';
 }

@@ -22,7 +22,7 @@ typedef struct cli_result {
 cli_result cli_inside(int n, const char *const *words);
 void cli_result_free(cli_result *r);
 
-/* True when `text` is exactly one line "powerinfer: what was wrong: where: what to do", without
+/* True when `text` is exactly one line "powerinfer: what was wrong: where, or what to do", without
  * control characters. */
 bool cli_is_message(const char *text);
 
