@@ -72,8 +72,9 @@ static void remove_outputs(void) {
     unlink("out");
 }
 
-/* `text`: words separated by spaces; whatever it writes is called `out`. */
-static void torture_every(const char *text, int stride) {
+/* `text`: words separated by spaces; whatever it writes is called `out`. shrinks: where there is
+ * less memory, some of it is done without. */
+static void torture_every(const char *text, int stride, bool shrinks) {
     cli_line l;
     cli_result r;
     split(&l, text);
@@ -92,6 +93,7 @@ static void torture_every(const char *text, int stride) {
         const char *said = r.err + (r.err[0] == '\n');
         bool good = r.status == 1 && cli_is_message(said) && strstr(said, "out of memory") &&
                     folder_content() == content;
+        good = good || (shrinks && r.status == 0 && r.err[0] == 0);
         if (!good)
             fail_msg("%s: allocation %lld of %lld failed: status %d, folder %s, said: %s", text,
                      (long long)n, (long long)total, r.status,
@@ -107,7 +109,7 @@ static void torture_every(const char *text, int stride) {
 }
 
 static void torture(const char *text) {
-    torture_every(text, 1);
+    torture_every(text, 1, false);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -164,7 +166,7 @@ static void test_imatrix(void **state) {
 static void test_synth(void **state) {
     (void)state;
     torture("synth -q -o out --layers 1 --plain -t 1");
-    torture_every("synth -q -o out --layers 1 --rank 32 -t 1", SLOW_STRIDE);
+    torture_every("synth -q -o out --layers 1 --rank 32 -t 1", SLOW_STRIDE, false);
 }
 
 static void test_convert(void **state) {
@@ -186,7 +188,7 @@ static void test_convert(void **state) {
 
 static void test_bench(void **state) {
     (void)state;
-    torture_every("bench -q -m model.gguf -p 4 -n 2 -r 1 -t 1", SLOW_STRIDE);
+    torture_every("bench -q -m model.gguf -p 4 -n 2 -r 1 -t 1", SLOW_STRIDE, true);
 }
 
 static void test_place(void **state) {

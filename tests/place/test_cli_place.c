@@ -136,7 +136,7 @@ static void test_text(void **state) {
     assert_contains("err", "this machine was not measured");
     assert_contains("out", "no GPU: all of ");
     assert_contains("out", "profile cpu-only");
-    assert_contains("out", "--profile NAME");
+    assert_contains("out", "with the profile of another machine");
     const char *second = strchr(shell_read("out", NULL), '\n') + 1;
     assert_string_equal(strchr(second, '\n'), "\n"); /* two lines */
 }
