@@ -65,7 +65,8 @@ static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model
                            .n_batch = (int32_t)o->batch_size,
                            .gpu_layers = (int32_t)o->gpu_layers,
                            .in_cache = report->in_cache};
-        snprintf(row->model, sizeof row->model, "%s", model_name(info, path));
+        snprintf(row->model, sizeof row->model, "%.*s", (int)sizeof row->model - 1,
+                 model_name(info, path));
         snprintf(row->architecture, sizeof row->architecture, "%s", info->architecture);
         snprintf(row->type, sizeof row->type, "%s", info->type);
     }

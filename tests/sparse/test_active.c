@@ -87,7 +87,7 @@ static void test_odd_values(void **state) {
     for (int i = 0; i < 4; i++)
         for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
             float wrong[4] = {1, 1, 1, 1}, large[4] = {2, 2, 2, 2};
-            char neuron[16];
+            char neuron[32];
             pi_error err = {0};
             wrong[i] = bad[k];
             snprintf(neuron, sizeof neuron, "neuron %d ", i);
