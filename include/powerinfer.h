@@ -63,24 +63,6 @@ typedef struct pi_model pi_model;
 /* Called on the calling thread a few times a second; fraction in 0..1. False: stop. */
 typedef bool (*pi_progress)(void *user, const char *stage, double fraction);
 
-typedef enum pi_value_type {
-    PI_VALUE_INT,
-    PI_VALUE_FLOAT,
-    PI_VALUE_BOOL,
-    PI_VALUE_TEXT
-} pi_value_type;
-
-/* A value that counts instead of what the file's metadata says: a context length, a RoPE base, ...
- * Of the fields after `type`, the one that it names. */
-typedef struct pi_metadata_override {
-    const char *key; /* "llama.rope.freq_base" */
-    pi_value_type type;
-    int64_t integer;
-    double number;
-    bool truth;
-    const char *text;
-} pi_metadata_override;
-
 typedef struct pi_model_options {
     bool no_mmap;       /* copy the weights into huge pages instead of mapping the file */
     bool mlock;         /* keep the weights in memory */

@@ -7,6 +7,7 @@
 #ifndef POWERINFER_METADATA_H
 #define POWERINFER_METADATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,24 @@ extern "C" {
 #endif
 
 struct pi_model;
+
+typedef enum pi_value_type {
+    PI_VALUE_INT,
+    PI_VALUE_FLOAT,
+    PI_VALUE_BOOL,
+    PI_VALUE_TEXT
+} pi_value_type;
+
+/* A value that counts instead of what the file's metadata says: a context length, a RoPE base, ...
+ * Of the fields after `type`, the one that it names. */
+typedef struct pi_metadata_override {
+    const char *key; /* "llama.rope.freq_base" */
+    pi_value_type type;
+    int64_t integer;
+    double number;
+    bool truth;
+    const char *text;
+} pi_metadata_override;
 
 /* Number of keys, those of the first part of a split file. */
 PI_API size_t pi_model_n_metadata(const struct pi_model *model);

@@ -191,7 +191,7 @@ static int generate(const job *j) {
                     .n_predict = (int32_t)o->predict,
                     .n_batch = (int32_t)o->batch_size,
                     .n_keep = keep_count(j),
-                    .shift = o->context_shift,
+                    .shift = o->context_shift && o->predict != -2, /* -2: until it is full */
                     .ignore_eos = o->ignore_eos,
                     .stream = !o->json,
                     .terminal = isatty(STDOUT_FILENO) == 1,

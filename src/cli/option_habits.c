@@ -17,7 +17,7 @@ enum {
 #define ADAPTERS   "adapters (LoRA, control vectors)"
 #define CHAT       "chat (conversations by the model's chat template)"
 #define DRAFT      "speculative decoding (a draft model)"
-#define EXPERTS    "mixtures of experts"
+#define EXPERTS    "experts on a GPU"
 #define GRAMMARS   "grammars (constrained output)"
 #define MULTIMODAL "multimodal models (images, audio)"
 #define ROPE       "rope scaling by options (--override-kv changes what the file says)"
