@@ -267,12 +267,13 @@ static rope_kind read_rope_kind(const key_reader *r, const arch_row *arch) {
 }
 
 static void read_layers(key_reader *r, model_hparams *hp, model_layer_hparams *layers) {
+    int32_t n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     hp->n_head = 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams l = {0};
         l.n_head = read_int(r, "attention.head_count", i, -1, 1, MODEL_MAX_HEADS);
         l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, 1, MODEL_MAX_HEADS);
-        l.n_ff = read_int(r, "feed_forward_length", i, -1, 1, MODEL_MAX_DIM);
+        l.n_ff = read_int(r, "feed_forward_length", i, n_expert > 0 ? 1 : -1, 1, MODEL_MAX_DIM);
         if (r->status == PI_OK && l.n_head % l.n_head_kv != 0) {
             char problem[96], key[KEY_TEXT];
             snprintf(problem, sizeof problem, "is %d in layer %d, which does not divide %d heads",

@@ -86,18 +86,29 @@ static void observe(void *user, const plan_step *step, const float *x, int64_t l
 }
 
 /* The tensor of the file that the matrix is, or is part of: a head may be the embedding matrix; of
- * Q, K and V in one, Q stands for all, as they read the same input, and the others have none. */
-static const arch_tensor *tensor_of(const collection *c, tensor_role role) {
+ * several in one the first stands for all, as they read the same input, and the others have none.
+ */
+static const arch_tensor *tensor_of(const collection *c, int layer, tensor_role role) {
+    static const struct {
+        tensor_role first, last, fused;
+    } groups[] = {{ROLE_ATTN_Q, ROLE_ATTN_V, ROLE_ATTN_QKV},
+                  {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_GATE_UP}};
     const model *m = c->model;
     bool tied = role == ROLE_OUTPUT && m->t[ROLE_OUTPUT].data == m->t[ROLE_TOKEN_EMBD].data;
     if (tied) role = ROLE_TOKEN_EMBD;
-    const arch_tensor *t = arch_tensor_of(m->arch, role);
-    return !t && role == ROLE_ATTN_Q ? arch_tensor_of(m->arch, ROLE_ATTN_QKV) : t;
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        const arch_tensor *fused = arch_tensor_of(m->arch, groups[i].fused);
+        char name[64];
+        if (!fused || role < groups[i].first || role > groups[i].last) continue;
+        arch_tensor_name(fused, layer, name);
+        if (gguf_find_tensor(m->file, name)) return role == groups[i].first ? fused : NULL;
+    }
+    return arch_tensor_of(m->arch, role);
 }
 
 static pi_status prepare_row(collection *c, int layer, tensor_role role, uint64_t n_in,
                              pi_error *err) {
-    const arch_tensor *t = tensor_of(c, role);
+    const arch_tensor *t = tensor_of(c, layer, role);
     if (!t || (layer < 0 && !c->options->process_output)) return PI_OK;
     column_sums *r = row_of(c, layer, role);
     r->sums = mem_calloc(n_in, sizeof *r->sums);
@@ -206,6 +217,11 @@ static pi_status feed_all(collection *c, pi_error *err) {
     return PI_OK;
 }
 
+static void tell_of_experts(const collection *c) {
+    if (c->model->hp.n_expert > 0)
+        talk_say(&c->talk, "no entries for experts: only the other matrices are collected");
+}
+
 /* ---- the file -------------------------------------------------------------------------------- */
 
 /* Passes of a few tokens go neuron by neuron: nobody sees all that enters ffn_down_t. */
@@ -256,6 +272,7 @@ static pi_status write_row(const column_sums *r, gguf_writer *w, pi_error *err) 
 
 static pi_status write_file(const collection *c, const char *out_path, pi_error *err) {
     gguf_writer *w = NULL;
+    tell_of_experts(c);
     drop_unseen(c);
     pi_status status = gguf_writer_create(out_path, &w, err);
     if (status != PI_OK) return status;

@@ -54,7 +54,9 @@ static pi_status open_model(place_job *j, const char *path, pi_error *err) {
     }
     status = model_open(path, NULL, &j->opened, err);
     j->model = j->opened;
-    return status;
+    if (status != PI_OK || !plan_gpu_lacks(j->model)) return status;
+    return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %.300s: %s", path,
+                     plan_gpu_lacks(j->model));
 }
 
 static pi_status make_workload(place_job *j, pi_error *err) {

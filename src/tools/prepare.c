@@ -210,6 +210,11 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     pi_status status = model_open(s->path, NULL, &p->model, err);
     if (status == PI_OK) status = gguf_check_tensors(p->model->file, p->options->n_threads, err);
     if (status != PI_OK) return status;
+    if (p->model->hp.n_expert > 0 || !arch_tensor_of(p->model->arch, ROLE_FFN_DOWN_T))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot be prepared yet: %.300s: %s: run the file as it is", p->in_path,
+                         p->model->hp.n_expert > 0 ? "a mixture of experts"
+                                                   : "gate and up are one tensor");
     size_t n = (size_t)p->model->hp.n_layer;
     p->thresholds = !prepare_is_sparse(p->model);
     if (p->thresholds && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
