@@ -150,40 +150,44 @@ typedef enum expert_gating {
 /* What an architecture has of what only some have. A key that its row does not name is not read:
  * programs write keys with values that they never use. */
 enum {
-    ARCH_EMBD_SQRT = 1,          /* embeddings times sqrt(n_embd) */
-    ARCH_EMBD_SCALE = 2,         /* embeddings times embedding_scale */
-    ARCH_RESIDUAL_SCALE = 4,     /* each half's result times residual_scale, then added */
-    ARCH_LOGIT_MULTIPLIED = 8,   /* logits times logit_scale */
-    ARCH_LOGIT_DIVIDED = 16,     /* logits over logit_scale */
-    ARCH_LOGIT_SOFTCAP = 32,     /* final_logit_softcapping: cap * tanh(logit / cap) */
-    ARCH_ATTN_SOFTCAP = 64,      /* attn_logit_softcapping, the same for attention's scores */
-    ARCH_ATTN_SCALE = 128,       /* scores times attention.scale; 1 / sqrt(head_dim) without it */
-    ARCH_ATTN_TEMPERATURE = 256, /* scores grow with the logarithm of the position
-                                    (attention.temperature_scale) */
-    ARCH_QK_NORM_LATE = 512,     /* heads of Q and K are normed after the rotation */
-    ARCH_ROPE_WINDOWED = 1024,   /* only layers with a window rotate, where there are windows */
-    ARCH_ROPE_LOCAL = 2048,      /* layers with a window have a base of their own
-                                    (rope.freq_base_swa) and no scaling */
-    ARCH_ROPE_SWITCH = 4096,     /* rope.scaling.finetuned = false: nothing is rotated */
-    ARCH_FFN_UNSCALED = 16384,   /* "NAME.scale" of gate, up and down is not applied, as in
-                                    llama.cpp */
-    ARCH_EXPERT_KEYS = 32768,    /* expert_weights_norm and expert_weights_scale are read */
-    ARCH_EXPERT_NORM = 65536,    /* the weights of a token's experts are divided by their sum */
-    ARCH_EXPERT_INPUT = 131072,  /* weights multiply the experts' input, not their output */
-    ARCH_ROUTER_EARLY = 262144,  /* the router reads the layer's input */
-    ARCH_EXPERT_CLAMP = 1048576, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
-                                    7), g / (1 + e^-1.702g) * (u + 1) */
-    ARCH_EXPERTS_UNSCALED = 2097152, /* "NAME.scale" of experts is not applied, as in llama.cpp */
-    ARCH_BARE_QK_NORM = 4194304,     /* rotated heads of Q and K are normed without weights, in all
-                                        models     but those of 128 experts (Llama 4) */
-    ARCH_OUT_UNBIASED = 8388608, /* the bias of attention's output is not added, as in llama.cpp */
-    ARCH_QKV_BARE = 67108864,    /* biases and scales of Q, K and V do not count, as in llama.cpp */
-    ARCH_NORM_EITHER = 134217728, /* RMS norms where attention.layer_norm_rms_epsilon is positive */
-    ARCH_EXPERT_HALF = 16777216,  /* half of the sum of the experts and the shared one */
-    ARCH_VALUE_SCALE = 33554432,  /* values times attention.value_scale */
-    ARCH_CHUNKS = 524288,         /* windows are fixed ranges of positions, not the last ones */
-    ARCH_ROPE_SECTIONS = 8192     /* ROPE_NEOX where rope.dimension_sections has positive ones: for
+    /* The residual stream and the logits. */
+    ARCH_EMBD_SQRT = 1 << 0,      /* embeddings times sqrt(n_embd) */
+    ARCH_EMBD_SCALE = 1 << 1,     /* embeddings times embedding_scale */
+    ARCH_RESIDUAL_SCALE = 1 << 2, /* each half's result times residual_scale, then added */
+    ARCH_NORM_EITHER = 1 << 3,    /* RMS norms where attention.layer_norm_rms_epsilon is positive */
+    ARCH_LOGIT_MULTIPLIED = 1 << 4, /* logits times logit_scale */
+    ARCH_LOGIT_DIVIDED = 1 << 5,    /* logits over logit_scale */
+    ARCH_LOGIT_SOFTCAP = 1 << 6,    /* final_logit_softcapping: cap * tanh(logit / cap) */
+    /* Attention. */
+    ARCH_ATTN_SOFTCAP = 1 << 7, /* attn_logit_softcapping, the same for attention's scores */
+    ARCH_ATTN_SCALE = 1 << 8,   /* scores times attention.scale; 1 / sqrt(head_dim) without it */
+    ARCH_ATTN_TEMPERATURE =
+        1 << 9, /* scores grow with the logarithm of the position (attention.temperature_scale) */
+    ARCH_VALUE_SCALE = 1 << 10,  /* values times attention.value_scale */
+    ARCH_CHUNKS = 1 << 11,       /* windows are fixed ranges of positions, not the last ones */
+    ARCH_QK_NORM_LATE = 1 << 12, /* heads of Q and K are normed after the rotation */
+    ARCH_BARE_QK_NORM = 1 << 13, /* rotated heads of Q and K are normed without weights, in all
+                                    models but those of 128 experts (Llama 4) */
+    ARCH_QKV_BARE = 1 << 14,     /* biases and scales of Q, K and V do not count, as in llama.cpp */
+    ARCH_OUT_UNBIASED = 1 << 15, /* the bias of attention's output is not added, as in llama.cpp */
+    /* Rotation. */
+    ARCH_ROPE_WINDOWED = 1 << 16, /* only layers with a window rotate, where there are windows */
+    ARCH_ROPE_LOCAL = 1 << 17, /* layers with a window have a base of their own (rope.freq_base_swa)
+                                  and no scaling */
+    ARCH_ROPE_SWITCH = 1 << 18,   /* rope.scaling.finetuned = false: nothing is rotated */
+    ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive ones: for
                                      text the sections' positions are equal */
+    /* Feed-forward networks and experts. */
+    ARCH_FFN_UNSCALED =
+        1 << 20, /* "NAME.scale" of gate, up and down is not applied, as in llama.cpp */
+    ARCH_EXPERTS_UNSCALED = 1 << 21, /* "NAME.scale" of experts is not applied, as in llama.cpp */
+    ARCH_EXPERT_KEYS = 1 << 22,      /* expert_weights_norm and expert_weights_scale are read */
+    ARCH_EXPERT_NORM = 1 << 23,      /* the weights of a token's experts are divided by their sum */
+    ARCH_EXPERT_INPUT = 1 << 24,     /* weights multiply the experts' input, not their output */
+    ARCH_EXPERT_HALF = 1 << 25,      /* half of the sum of the experts and the shared one */
+    ARCH_EXPERT_CLAMP = 1 << 26, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
+                                    7), g / (1 + e^-1.702g) * (u + 1) */
+    ARCH_ROUTER_EARLY = 1 << 27  /* the router reads the layer's input */
 };
 
 typedef struct arch_row {
