@@ -128,13 +128,39 @@ static int64_t padded(int64_t rows) {
     return (rows + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-/* The active experts' rows as one range. */
-static row_chunks chunks_of(const engine_context *c, int64_t rows, size_t row_bytes,
-                            cpu_act_kind kind) {
+/* The active experts' rows as one range, of which a thread takes chunks: the part of a chunk that
+ * is the i-th expert's is rows [r0, r1) of it. */
+typedef struct expert_rows {
+    row_chunks chunks;
+    int64_t n;          /* rows of an expert; each begins at a whole tile of the range */
+    int64_t begin, end; /* the chunk */
+    int i;              /* the next expert in it */
+    int expert;
+    int64_t r0, r1;
+} expert_rows;
+
+static expert_rows rows_of(const engine_context *c, int64_t n, size_t row_bytes,
+                           cpu_act_kind kind) {
     const pass_experts *x = &c->experts;
     int64_t mean = x->n_active ? x->first[c->plan->n_expert] / x->n_active : 0;
-    return row_chunks_make(padded(rows) * x->n_active, row_bytes, c->pass.nth,
-                           context_layout(c, kind, mean) == CPU_ACT_PANELS);
+    bool tiled = context_layout(c, kind, mean) == CPU_ACT_PANELS;
+    return (expert_rows){
+        .chunks = row_chunks_make(padded(n) * x->n_active, row_bytes, c->pass.nth, tiled), .n = n};
+}
+
+static bool take_rows(engine_context *c, expert_rows *w) {
+    for (;;) {
+        for (; w->i < c->experts.n_active && w->i * padded(w->n) < w->end; w->i++) {
+            int64_t base = w->i * padded(w->n);
+            w->r0 = w->begin > base ? w->begin - base : 0;
+            w->r1 = w->end - base < w->n ? w->end - base : w->n;
+            if (w->r0 >= w->r1) continue; /* only what fills up a tile */
+            w->expert = c->experts.active[w->i++];
+            return true;
+        }
+        if (!row_chunks_take(c->pool, &w->chunks, &w->begin, &w->end)) return false;
+        w->i = (int)(w->begin / padded(w->n));
+    }
 }
 
 /* Rows [r0, r1) of one expert for all its pairs, with scale and bias. `step`: from an expert's rows
@@ -181,54 +207,30 @@ static void activate(engine_context *c, const plan_experts *e, int expert, int64
     }
 }
 
-/* The part of a chunk [begin, end) of the range that is the i-th active expert's. */
-static bool part_of(int64_t begin, int64_t end, int i, int64_t rows, int64_t *r0, int64_t *r1) {
-    int64_t base = i * padded(rows);
-    *r0 = begin > base ? begin - base : 0;
-    *r1 = end - base < rows ? end - base : rows;
-    return *r0 < *r1;
-}
-
 void step_experts_in(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
     cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
-    row_chunks chunks = chunks_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
-    int64_t begin, end, r0, r1;
-    while (row_chunks_take(c->pool, &chunks, &begin, &end)) {
-        for (int i = (int)(begin / padded(e->n_ff)); i < c->experts.n_active; i++) {
-            int expert = c->experts.active[i];
-            if (!part_of(begin, end, i, e->n_ff, &r0, &r1)) {
-                if (i * padded(e->n_ff) >= end) break;
-                continue;
-            }
-            if (e->gate.w.data) {
-                cpu_act x = input_of(c, e, gate_kind, expert);
-                product(c, &e->gate, e->up_rows, e->gate_scales, expert, &x, r0, r1, ith);
-            }
-            cpu_act x = input_of(c, e, up_kind, expert);
-            product(c, &e->up, e->up_rows, e->up_scales, expert, &x, r0, r1, ith);
-            activate(c, e, expert, r0, r1);
+    expert_rows w = rows_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
+    while (take_rows(c, &w)) {
+        if (e->gate.w.data) {
+            cpu_act x = input_of(c, e, gate_kind, w.expert);
+            product(c, &e->gate, e->up_rows, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
         }
+        cpu_act x = input_of(c, e, up_kind, w.expert);
+        product(c, &e->up, e->up_rows, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
+        activate(c, e, w.expert, w.r0, w.r1);
     }
 }
 
 void step_experts_down(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
     cpu_act_kind kind = c->kernels.mat[e->down.w.type].act;
-    int64_t rows = e->down.w.n_out;
-    row_chunks chunks = chunks_of(c, rows, e->down.w.row_bytes, kind);
-    int64_t begin, end, r0, r1;
-    while (row_chunks_take(c->pool, &chunks, &begin, &end)) {
-        for (int i = (int)(begin / padded(rows)); i < c->experts.n_active; i++) {
-            int expert = c->experts.active[i];
-            if (!part_of(begin, end, i, rows, &r0, &r1)) {
-                if (i * padded(rows) >= end) break;
-                continue;
-            }
-            cpu_act x = hidden_of(c, e, kind, expert);
-            product(c, &e->down, rows, e->down_scales, expert, &x, r0, r1, ith);
-        }
+    int64_t n = e->down.w.n_out;
+    expert_rows w = rows_of(c, n, e->down.w.row_bytes, kind);
+    while (take_rows(c, &w)) {
+        cpu_act x = hidden_of(c, e, kind, w.expert);
+        product(c, &e->down, n, e->down_scales, w.expert, &x, w.r0, w.r1, ith);
     }
 }
 
