@@ -66,10 +66,7 @@ run: all
 	build/powerinfer run -m $(MODEL) -p "$(PROMPT)" -n 100
 	@echo
 	@echo "Decoding with the same model, sparse and dense:"
-	@for mode in auto exact dense; do \
-	    build/powerinfer bench -q -m $(MODEL) -p 0 -n 200 -r 3 --mode $$mode >build/run.txt || exit; \
-	    if [ $$mode = auto ]; then cat build/run.txt; else tail -n 1 build/run.txt; fi; \
-	done; rm -f build/run.txt
+	@build/powerinfer bench -q -m $(MODEL) -p 0 -n 200 -r 3 --mode predict,exact,dense
 	@echo "All of its weights fit into a processor's cache, where reading less saves little; what"
 	@echo "sparsity gains for models that do not fit is in docs/performance.md."
 
