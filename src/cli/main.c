@@ -38,8 +38,10 @@ static const command commands[] = {
      "with --kl-divergence-base FILE and read them for the second with --kl-divergence as well.",
      1, true, cmd_perplexity},
     {"bench", COMMAND_BENCH, "bench [-m FILE] [-p N,...] [-n N] [-d N,...] [-r N] [options]",
-     "prefill and decode speed, bytes read, share of the memory bandwidth", NULL, 1, true,
-     cmd_bench},
+     "prefill and decode speed, bytes read, share of the memory bandwidth",
+     "-m, -b, -t, -tb, -ctk, -ctv, --mode and -ngl take several values too, separated by commas or "
+     "as a repeated option; every combination is run.",
+     1, true, cmd_bench},
     {"inspect", COMMAND_INSPECT, "inspect [FILE | -m FILE] [options]",
      "show a model file, the steps of its plan, or this machine's devices", NULL, 1, true,
      cmd_inspect},
