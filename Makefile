@@ -91,7 +91,7 @@ asan: test-deps
 tsan: test-deps
 	@$(call configure,tsan,build-tsan,)
 	@$(call build,build-tsan)
-	@cd build-tsan && $(TSAN) $(CTEST) -j $(JOBS) -LE 'tidy|fuzz|install|no-tsan'
+	@cd build-tsan && $(TSAN) $(CTEST) -j $(JOBS) -LE 'tidy|install|no-tsan'
 
 test-arm:
 	@scripts/install-deps.sh --arm

@@ -23,9 +23,8 @@ function(pi_module name)
 endfunction()
 
 # pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest. It knows
-# by TEST_HAS_JSON whether there is conversion, by TEST_EMULATED that it runs on another processor's
-# emulator, where long comparisons of numbers take a sample, and by TEST_SANITIZED that a sanitizer
-# slows it down. A program whose tests were all skipped ends with 77 (tests/support/shared_data.h),
+# by TEST_HAS_JSON whether there is conversion, by TEST_SAMPLED that an emulator or a sanitizer slows
+# it down, where long comparisons of numbers take a sample, and by TEST_SANITIZED which of the two. A program whose tests were all skipped ends with 77 (tests/support/shared_data.h),
 # which CTest shows as skipped.
 function(pi_test name)
     cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;SEES;USES" ${ARGN})
@@ -40,8 +39,8 @@ function(pi_test name)
     if(TARGET PkgConfig::JANSSON)
         target_compile_definitions(test_${name} PRIVATE TEST_HAS_JSON)
     endif()
-    if(CMAKE_CROSSCOMPILING)
-        target_compile_definitions(test_${name} PRIVATE TEST_EMULATED)
+    if(CMAKE_CROSSCOMPILING OR PI_SANITIZE)
+        target_compile_definitions(test_${name} PRIVATE TEST_SAMPLED)
     endif()
     if(PI_SANITIZE)
         target_compile_definitions(test_${name} PRIVATE TEST_SANITIZED)
@@ -62,11 +61,17 @@ function(pi_test name)
 endfunction()
 
 # pi_not_under(SANITIZER "reason" TESTS...): what one of the sanitizer suites leaves out, `asan` or
-# `tsan`, with the label no-SANITIZER. The reason is for readers: every test has one.
+# `tsan`, with the label no-SANITIZER; it is not built there either. The reason is for readers: every
+# test has one.
 function(pi_not_under sanitizer reason)
+    set(asan_is address)
+    set(tsan_is thread)
     foreach(name IN LISTS ARGN)
         if(TEST ${name}) # not every build has every test
             set_property(TEST ${name} APPEND PROPERTY LABELS no-${sanitizer})
+            if(PI_SANITIZE MATCHES "${${sanitizer}_is}" AND TARGET test_${name})
+                set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+            endif()
         endif()
     endforeach()
 endfunction()

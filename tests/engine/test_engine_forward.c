@@ -24,7 +24,7 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_forward.gguf"
 
-#if defined(TEST_EMULATED) || defined(TEST_SANITIZED)
+#ifdef TEST_SAMPLED
 enum { N_TOKENS = 23, FAR = 1100, FRESH = 50 };
 #else
 enum { N_TOKENS = 45, FAR = 2500, FRESH = 500 };

@@ -27,10 +27,10 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_hybrid.gguf"
 
-/* Cases per placement are cut for sanitizers, whose findings do not depend on numbers: every sixth,
+/* Cases per placement are cut for sanitizers and emulators: every sixth,
  * on two placements of choose_cuts in place of five (the last two of which are random), and not one
  * by one; and the device is lost at about half as many (LOSSES) moments. */
-#ifdef TEST_SANITIZED
+#ifdef TEST_SAMPLED
 enum { STEP = 6, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 2 };
 #else
 enum { STEP = 1, FIRST_PLACEMENT = 0, N_PLACEMENTS = 5, N_PIECES = 3, LOSSES = 4 };

@@ -22,8 +22,8 @@
 
 enum { N_TOKENS = 70, MAX_VOCAB = 64, MAX_ROWS = 256 };
 
-/* Emulated, every second split and every third length has to do. */
-#ifdef TEST_EMULATED
+/* Sampled, every second split and every third length has to do. */
+#ifdef TEST_SAMPLED
 enum { EVERY_SPLIT = 2, EVERY_LENGTH = 3 };
 #else
 enum { EVERY_SPLIT = 1, EVERY_LENGTH = 1 };
@@ -292,8 +292,9 @@ static void test_long_contexts(void **state) {
 /* Beyond 32 ranges of 1,024 positions the ranges grow. */
 static void test_very_long_context(void **state) {
     (void)state;
-#ifdef TEST_EMULATED
-    fprintf(stderr, "*** SKIPPED: 32,768 positions take minutes on an emulator ***\n");
+#ifdef TEST_SAMPLED
+    fprintf(stderr,
+            "*** SKIPPED: 32,768 positions take minutes on an emulator or under a sanitizer ***\n");
     skip();
 #endif
     check_long(PI_KERNELS_AUTO, PI_CACHE_F16, 32 * 1024 - 10, 1e-6);

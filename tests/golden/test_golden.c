@@ -61,7 +61,7 @@ static void check_model(const char *name, const model *m, const reference *r, do
     for (int i = 0; i < N_TIERS; i++) {
         if (!tier_available(tiers[i])) continue;
         double gate = tiers[i] == CPU_TIER_SCALAR ? gate_scalar : gate_f32;
-#ifdef TEST_EMULATED
+#ifdef TEST_SAMPLED
         check(name, m, r, options(tiers[i], QUANT_F32, 2), gate, SPLIT_WHOLE, SPLIT_SINGLE);
         if (tiers[i] > CPU_TIER_REFERENCE)
             check(name, m, r, options(tiers[i], QUANT_F16, 1), gate_f16, SPLIT_SINGLE,

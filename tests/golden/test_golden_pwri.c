@@ -55,7 +55,7 @@ static void check(const char *folder, const char *name, const model *m,
     for (int i = 0; i < N_TIERS; i++) {
         cpu_kernels kernels;
         if (!cpu_kernels_get(tiers[i], &kernels)) continue;
-#ifdef TEST_EMULATED
+#ifdef TEST_SAMPLED
         size_t n_ways = tiers[i] == CPU_TIER_SCALAR ? 1 : 2;
 #else
         size_t n_ways = sizeof pieces / sizeof pieces[0];
@@ -98,7 +98,7 @@ static bool check_file(const char *folder, const char *name) {
     assert_int_equal(m->layers[0].sparse.rank, 64);
     assert_int_equal(m->layers[1].sparse.rank, 96);
     check(folder, sparse, m, &(plan_options){.mode = FFN_AUTO});
-#ifndef TEST_EMULATED /* the mode that `auto` has taken */
+#ifndef TEST_SAMPLED /* the mode that `auto` has taken */
     check(folder, sparse, m, &(plan_options){.mode = FFN_PREDICT});
 #endif
     plan_options all = {.mode = FFN_PREDICT, .set_threshold = true, .threshold = -1e30f};

@@ -15,12 +15,12 @@
 /* Marks elements of y that no kernel may write. */
 #define KERNEL_GUARD 12345.75f
 
-/* An emulator is ten to thirty times slower: every type and tier still runs there, with every third
- * size and fewer columns where it is rows that matter. */
-#ifdef TEST_EMULATED
-enum { KERNEL_EMULATED = 1, KERNEL_STEP = 3 };
+/* Emulators and sanitizers are ten to thirty times slower: every type and tier still runs there,
+ * with every third size and fewer columns where it is rows that matter. */
+#ifdef TEST_SAMPLED
+enum { KERNEL_SAMPLED = 1, KERNEL_STEP = 3 };
 #else
-enum { KERNEL_EMULATED = 0, KERNEL_STEP = 1 };
+enum { KERNEL_SAMPLED = 0, KERNEL_STEP = 1 };
 #endif
 
 enum { KERNEL_VARIANTS = 3 }; /* tables without an optional unit, where this processor has it */

@@ -282,7 +282,7 @@ void kernel_test_long_rows(void **state) {
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
         shape.n_in = 11008;
         shape.n_out = 18;
-        shape.n_cols = KERNEL_EMULATED ? 5 : 17;
+        shape.n_cols = KERNEL_SAMPLED ? 5 : 17;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
     }
 }
@@ -300,10 +300,10 @@ void kernel_test_many_blocks(void **state) {
         int64_t block = quant_find((uint32_t)i)->block_elems;
         shape.n_in = 2304 + (block == 1 ? 19 : block < QUANT_K ? block : 0);
         shape.n_out = 293;
-        shape.n_cols = KERNEL_EMULATED ? 5 : 21;
+        shape.n_cols = KERNEL_SAMPLED ? 5 : 21;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
         shape.n_in = 256 + (block < QUANT_K ? block : 0);
-        shape.n_out = KERNEL_EMULATED ? 40 : 150;
+        shape.n_out = KERNEL_SAMPLED ? 40 : 150;
         shape.n_cols = 131;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
     }
@@ -407,7 +407,7 @@ void kernel_test_hostile(void **state) {
     rng_seed(&r, 26);
     kernel_tiers_load(&tiers);
     for (int i = 0; i < QUANT_TYPE_COUNT; i++) {
-        for (int64_t n_cols = 1; n_cols <= 21; n_cols += KERNEL_EMULATED ? 10 : 5) {
+        for (int64_t n_cols = 1; n_cols <= 21; n_cols += KERNEL_SAMPLED ? 10 : 5) {
             kernel_shape shape = {.n_in = 256, .n_out = 21, .n_cols = n_cols, .ldy = 21};
             if (!type_at(&tiers, i, &shape.type)) continue;
             if (quant_find((uint32_t)i)->block_elems == 1) shape.n_in = 31 + n_cols;

@@ -262,8 +262,8 @@ void kernel_test_mat_t_many_blocks(void **state) {
                     1100, 3, false, KERNEL_NORMAL, &r);
         check_case(&tiers, &c, &r);
         t_case_free(&c);
-        t_case_make(&c, type, 256 + (block < 256 ? block : 0), KERNEL_EMULATED ? 40 : 150, 131,
-                    true, KERNEL_NORMAL, &r);
+        t_case_make(&c, type, 256 + (block < 256 ? block : 0), KERNEL_SAMPLED ? 40 : 150, 131, true,
+                    KERNEL_NORMAL, &r);
         check_case(&tiers, &c, &r);
         t_case_free(&c);
     }

@@ -194,7 +194,7 @@ void kernel_test_rows(void **state) {
         /* up to 65 elements of plain types, up to 34 or 6 blocks of the others */
         int64_t last = block == 1 ? 65 : block < QUANT_K ? 34 : 6;
         int64_t step = block == 1 ? 4 : block < QUANT_K ? 3 : 1;
-        for (int64_t n = 1; n <= last; n += KERNEL_EMULATED ? 2 * step : step) {
+        for (int64_t n = 1; n <= last; n += KERNEL_SAMPLED ? 2 * step : step) {
             shape.n_in = n * block;
             shape.n_out = 1 + (int64_t)(rng_u64(&r) % 50);
             shape.n_cols = 1 + n % 9;

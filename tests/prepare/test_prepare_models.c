@@ -19,7 +19,7 @@
 #define OUT_PATH   TEST_BINARY_DIR "/test_prepare_models.out.gguf"
 #define BACK_PATH  TEST_BINARY_DIR "/test_prepare_models.back.gguf"
 
-#ifdef TEST_EMULATED
+#ifdef TEST_SAMPLED
 enum { TOKENS = 2048, HELD_OUT = 512, PWRI_STEP = 4 }; /* of the original's files below */
 #else
 enum { TOKENS = 8192, HELD_OUT = 1024, PWRI_STEP = 1 };

@@ -302,7 +302,7 @@ static void test_reports(void **state) {
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-#if defined(TEST_EMULATED) || defined(TEST_SANITIZED)
+#ifdef TEST_SAMPLED
 enum { N_TOKENS = 12, EVERY = 4 }; /* how many of the mixes below */
 #else
 enum { N_TOKENS = 48, EVERY = 1 };

@@ -34,7 +34,7 @@ enum {
     N_TOKENS = 96
 };
 
-#ifdef TEST_EMULATED
+#ifdef TEST_SAMPLED
 enum { CASE_STEP = 3, FAILURE_STEP = 9 };
 #else
 enum { CASE_STEP = 1, FAILURE_STEP = 1 };

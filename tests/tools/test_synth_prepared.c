@@ -302,7 +302,7 @@ static void test_predictor(void **state) {
     (void)state;
     check_predictor(&llama, "q8_0", 128, 0.05f);
     check_predictor(&opt, "f16", 128, 0.1f);
-#ifndef TEST_EMULATED
+#ifndef TEST_SAMPLED
     check_predictor(&llama, "f16", 64, 0.1f);
     check_predictor(&llama, "f16", 256, 0.2f);
     check_predictor(&llama, "q4_0", 256, 0.1f);

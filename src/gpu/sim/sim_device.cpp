@@ -120,7 +120,7 @@ static pi_status sim_open(int index, const gpu_host *host, const gpu_open_option
     d->limit = SIM_MEMORY;
     if (options && options->memory_limit && options->memory_limit < SIM_MEMORY)
         d->limit = options->memory_limit;
-    const uint32_t standard_ms = GPU_WAIT_MS;
+    const uint32_t standard_ms = SIM_WAIT_MS;
     d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
     *out = d;
     return PI_OK;
