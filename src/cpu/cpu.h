@@ -184,7 +184,7 @@ typedef struct cpu_kernels {
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
     void (*softcap)(float *x, float cap, int64_t n);                  /* x = cap * tanh(x / cap) */
 
-    /* One tile of a float matrix product, for src/sparse: c[i * ldc + j] = sum over k < n_k of
+    /* One tile of a float matrix product, for src/prepare: c[i * ldc + j] = sum over k < n_k of
      * a[k][i] * b[k][j] for i < CPU_GEMM_ROWS, j < CPU_GEMM_COLS; with `add` it is added to what c
      * holds. a [n_k][CPU_GEMM_ROWS] and b [n_k][CPU_GEMM_COLS] are packed, 64-byte aligned. */
     void (*gemm_tile)(const float *a, const float *b, int64_t n_k, float *c, int64_t ldc, bool add);

@@ -1,4 +1,4 @@
-/* predictor_impl.h: what the files of predictor fitting share. Private to src/sparse. */
+/* predictor_impl.h: what the files of predictor fitting share. Private to src/prepare. */
 #ifndef SPARSE_PREDICTOR_IMPL_H
 #define SPARSE_PREDICTOR_IMPL_H
 

@@ -1,5 +1,5 @@
 /* prepare.h: the parts of `prepare`, which turns a model into one whose feed-forward neurons can be
- * skipped. Private to src/tools.
+ * skipped. Private to src/prepare.
  *
  *   prepare_text.c       calibration text -> windows of tokens
  *   prepare_layers.c     the windows through one layer after another: what fires, predictors

@@ -1,4 +1,4 @@
-/* threshold.h: one threshold per neuron for given scores. Private to src/sparse.
+/* threshold.h: one threshold per neuron for given scores. Private to src/prepare.
  *
  * For every neuron the candidates are THRESHOLD_BINS + 1 values from the lowest score at which it
  * fired to the highest, and "never". Raising a threshold avoids selections and adds penalty: the

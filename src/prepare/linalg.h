@@ -1,5 +1,5 @@
 /* linalg.h: the linear algebra of fitting predictors: float matrix products over the worker pool,
- * orthonormal bases, eigenvectors of small symmetric matrices. Private to src/sparse.
+ * orthonormal bases, eigenvectors of small symmetric matrices. Private to src/prepare.
  *
  * All matrices are dense. Everything runs within a job: the pool, per-thread work space that is
  * allocated once, and what has to be reported. Results do not depend on the number of threads: an
