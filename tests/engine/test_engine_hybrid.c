@@ -27,11 +27,11 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_hybrid.gguf"
 
-/* Cases per placement are cut for sanitizers and emulators: every sixth,
- * on two placements of choose_cuts in place of five (the last two of which are random), and not one
- * by one; and the device is lost at about half as many (LOSSES) moments. */
+/* Sanitizers and emulators take every twelfth case, on two placements of choose_cuts in place of
+ * five (the last two of which are random), and not one by one; and the device is lost at fewer
+ * moments, whose distance grows by a LOSSES-th of their number. */
 #ifdef TEST_SAMPLED
-enum { STEP = 6, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 2 };
+enum { STEP = 12, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 1 };
 #else
 enum { STEP = 1, FIRST_PLACEMENT = 0, N_PLACEMENTS = 5, N_PIECES = 3, LOSSES = 4 };
 #endif
@@ -631,7 +631,7 @@ static void test_silence(void **state) {
     engine_context *c = make_context(m, &o);
     double start = clock_seconds();
     run(c, m->hp.n_vocab, 0, got);
-    assert_true(clock_seconds() - start < 1e-3 * RUN_DEVICE_WAIT_MS);
+    assert_true(clock_seconds() - start < 1.5e-3 * RUN_DEVICE_WAIT_MS); /* 120 s would be */
     assert_non_null(strstr(engine_gpu_loss(c), "timed out"));
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
     engine_context_destroy(c);
