@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 #include "engine.h"
-#include "hybrid.h"
+#include "gpu_exec.h"
 #include "kv_cache.h"
 #include "trace.h"
 
@@ -166,7 +166,7 @@ void step_add(engine_context *c, const plan_step *s);
 void step_softcap(engine_context *c, const plan_step *s);
 void step_select_norm(engine_context *c, const plan_step *s);
 
-/* Mixtures of experts: step_route.c, step_experts.c. */
+/* Mixtures of experts: cpu_route.c, cpu_experts.c. */
 void step_route(engine_context *c, const plan_step *s);
 void step_group(engine_context *c, const plan_step *s);
 void step_experts_gather(engine_context *c, const plan_step *s);
@@ -177,7 +177,7 @@ void step_experts_sum(engine_context *c, const plan_step *s);
 /* The layout in which so many vectors are encoded. */
 cpu_act_layout context_layout(const engine_context *c, cpu_act_kind kind, int64_t n_cols);
 
-/* Exchange with the GPU (step_exchange.c). Sending and receiving are one piece of work. */
+/* Exchange with the GPU (cpu_exchange.c). Sending and receiving are one piece of work. */
 void step_choose(engine_context *c, const plan_step *s, int ith);
 void step_send(engine_context *c, const plan_step *s);
 void step_receive(engine_context *c, const plan_step *s);

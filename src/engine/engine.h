@@ -5,7 +5,7 @@
  * after creation.
  *
  * With a GPU, the caller opens the device and decides the placement; the context uploads the GPU's
- * weights and enqueues its steps once per pass (hybrid.h). */
+ * weights and enqueues its steps once per pass (gpu_exec.h). */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 

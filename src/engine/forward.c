@@ -120,7 +120,7 @@ static void show_input(const engine_context *c, const plan_step *s) {
     if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
 }
 
-/* Norms and encodings of a few vectors are one piece of work (see step_vector.c): the last thread
+/* Norms and encodings of a few vectors are one piece of work (see cpu_vector.c): the last thread
  * to finish the step before does them on its way through the barrier. So are messages. */
 static bool is_one_piece(const engine_context *c, const plan_step *s) {
     if (s->op == OP_SEND || s->op == OP_RECEIVE || s->op == OP_GROUP) return true;

@@ -15,7 +15,7 @@ static inline bool trace_reads_by_need(const plan_step *s) {
     return s->op == OP_FFN_NEURONS || s->op == OP_FFN_DOWN || s->op == OP_CHOOSE;
 }
 
-/* hybrid_trace.c: stamps of the device's clock around the GPU's steps. */
+/* gpu_trace.c: stamps of the device's clock around the GPU's steps. */
 int hybrid_marks_capacity(const hybrid *h); /* steps that a pass may have */
 pi_status hybrid_marks_create(hybrid *h, pi_error *err);
 void hybrid_marks_destroy(hybrid *h); /* none: fine */

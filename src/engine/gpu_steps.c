@@ -1,4 +1,4 @@
-/* hybrid_steps.c: plan steps as operations of the device. Nothing here waits or allocates; what
+/* gpu_steps.c: plan steps as operations of the device. Nothing here waits or allocates; what
  * differs between passes of one shape is read from device memory.
  *
  * Few columns take the matrix-vector operations and lists of neurons. Many take tiled products of
@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "hybrid_impl.h"
+#include "gpu_exec_impl.h"
 
 static const gpu_ops *ops_of(const hybrid *h) {
     return &h->b->ops;

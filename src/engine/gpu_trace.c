@@ -1,4 +1,4 @@
-/* hybrid_trace.c: when the GPU ran which step: stamps of the device's clock between the steps of a
+/* gpu_trace.c: when the GPU ran which step: stamps of the device's clock between the steps of a
  * pass that is traced. They are operations, so that such a pass is a recorded program as well and
  * takes as long as others, but for a small kernel per step.
  *
@@ -6,7 +6,7 @@
  * idle stream and polled for. It was made between the look at the clock before and the one after;
  * of several tries the shortest tells best. */
 #include "clock.h"
-#include "hybrid_impl.h"
+#include "gpu_exec_impl.h"
 #include "mem.h"
 #include "trace_impl.h"
 

@@ -1,5 +1,5 @@
-/* step_experts.c: the products of a mixture of experts, over the pairs of tokens and experts that
- * step_route.c has sorted. The rows of all active experts form one range, which the threads share
+/* cpu_experts.c: the products of a mixture of experts, over the pairs of tokens and experts that
+ * cpu_route.c has sorted. The rows of all active experts form one range, which the threads share
  * in chunks, so that none waits for the last expert and there is no barrier between experts. An
  * expert that many tokens use takes the tiled kernels, as a prompt's products do; one that a single
  * token uses reads the vector that the norm has encoded. */

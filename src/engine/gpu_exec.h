@@ -1,5 +1,5 @@
-/* hybrid.h: the GPU's side of a context: its weights and buffers, the plan's GPU steps as programs
- * of the device, and the messages between both sides. Private to src/engine.
+/* gpu_exec.h: the GPU's side of a context: its weights and buffers, the plan's GPU steps as
+ * programs of the device, and the messages between both sides. Private to src/engine.
  *
  * A pass of few tokens is one recorded program, launched once: where it needs something from the
  * processor, a kernel polls a flag. A pass of many tokens, whose parts take longer than a kernel
@@ -9,8 +9,8 @@
  *
  * Flags hold the number of the last pass that raised them (the epoch), so nothing is cleared.
  * Functions for passes are called by one thread at a time, those marked (any) by all. */
-#ifndef ENGINE_HYBRID_H
-#define ENGINE_HYBRID_H
+#ifndef ENGINE_GPU_EXEC_H
+#define ENGINE_GPU_EXEC_H
 
 #include "engine.h"
 

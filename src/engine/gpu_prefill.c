@@ -1,4 +1,4 @@
-/* hybrid_prompts.c: passes of many tokens in layers whose home is the GPU and whose cold neurons
+/* gpu_prefill.c: passes of many tokens in layers whose home is the GPU and whose cold neurons
  * live on the host. Either the processor computes these, as it does for single tokens, or their
  * rows are copied to the GPU tile by tile and it computes all of the layer. Computing takes the
  * longer the more tokens there are, copying always takes the same. The two ways round differently,
@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <math.h>
 
-#include "hybrid_impl.h"
+#include "gpu_exec_impl.h"
 #include "plan_build.h"
 
 /* Bytes per second from the host's memory into packed rows: PCIe 4.0 with 16 lanes moves 26 GB/s

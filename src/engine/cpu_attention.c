@@ -1,4 +1,4 @@
-/* step_attention.c: softmax(Q K^T) V over each session's cache. A task is one KV head, a block of
+/* cpu_attention.c: softmax(Q K^T) V over each session's cache. A task is one KV head, a block of
  * tokens with all query heads that share it, and a range of positions. Only small passes split the
  * range (so that one token over a long context keeps all threads busy); their softmax states are
  * merged in a second phase. Splits depend on lengths only, so answers do not depend on the number

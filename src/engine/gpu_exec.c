@@ -1,10 +1,10 @@
-/* hybrid.c: making the GPU's side of a context, and running its part of a pass. */
-#include "hybrid.h"
+/* gpu_exec.c: making the GPU's side of a context, and running its part of a pass. */
+#include "gpu_exec.h"
 
 #include <string.h>
 
 #include "clock.h"
-#include "hybrid_impl.h"
+#include "gpu_exec_impl.h"
 #include "mem.h"
 
 enum {

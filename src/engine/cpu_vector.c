@@ -1,4 +1,4 @@
-/* step_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
+/* cpu_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
  * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
  * panels, by whole panels. */
 #include <math.h>

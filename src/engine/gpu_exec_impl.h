@@ -1,6 +1,6 @@
-/* hybrid_impl.h: inside of the GPU's side. Private to the hybrid_*.c files. */
-#ifndef ENGINE_HYBRID_IMPL_H
-#define ENGINE_HYBRID_IMPL_H
+/* gpu_exec_impl.h: inside of the GPU's side. Private to the gpu_*.c files. */
+#ifndef ENGINE_GPU_EXEC_IMPL_H
+#define ENGINE_GPU_EXEC_IMPL_H
 
 #include "context.h"
 
@@ -93,7 +93,7 @@ struct hybrid {
     void *tile;          /* rows on their way */
     float *tile_out[2];  /* their gate and up */
 
-    hybrid_marks *marks; /* hybrid_trace.c; NULL: passes are not traced */
+    hybrid_marks *marks; /* gpu_trace.c; NULL: passes are not traced */
 
     hybrid_programs programs;
     uint64_t epoch;
@@ -107,10 +107,10 @@ static inline size_t hybrid_counts(const hybrid *h) {
     return 3 * (size_t)h->model->hp.n_layer + 1;
 }
 
-/* hybrid.c: no launch is under way. */
+/* gpu_exec.c: no launch is under way. */
 void hybrid_programs_free(hybrid *h, hybrid_programs *p);
 
-/* hybrid_weights.c */
+/* gpu_upload.c */
 /* Takes n_bytes (of hybrid_size) at once where many allocations would waste memory. */
 pi_status hybrid_take_slab(hybrid *h, uint64_t n_bytes, pi_error *err);
 /* Device memory that lives as long as the hybrid; *out stays NULL while sizes are added up. */
@@ -123,13 +123,13 @@ pi_status hybrid_upload_floats(hybrid *h, const float *from, int64_t n, const ch
 /* Rows from the host into a packed matrix, by way of the stages. */
 void hybrid_pack_rows(hybrid *h, const plan_matrix *pm, const gpu_mat *to);
 
-/* hybrid_prompts.c */
+/* gpu_prefill.c */
 pi_status hybrid_prompts_create(hybrid *h, pi_error *err); /* device memory, biases */
 void hybrid_prompts_choose(hybrid *h, const engine_context *c, engine_prompts prompts);
 /* Adds the layer's cold neurons to X, computed on the GPU. */
 void hybrid_stream_cold(hybrid *h, int layer, int n_cols);
 
-/* hybrid_trace.c. The pass under way is traced. */
+/* gpu_trace.c. The pass under way is traced. */
 bool hybrid_is_marked(const hybrid *h);
 /* Programs of such passes, with the marks in them. */
 hybrid_programs *hybrid_marked_programs(hybrid *h);
@@ -140,10 +140,10 @@ void hybrid_mark_step(hybrid *h, int step, bool streamed);
 /* A program of the first n steps is launched: they are the pass's, as if each had just been marked.
  */
 void hybrid_mark_program(hybrid *h, int n);
-/* hybrid.c: weights that a step of the last pass read. */
+/* gpu_exec.c: weights that a step of the last pass read. */
 uint64_t hybrid_step_bytes(const hybrid *h, int step);
 
-/* hybrid_steps.c: one pass's shape, and enqueueing steps for it. */
+/* gpu_steps.c: one pass's shape, and enqueueing steps for it. */
 typedef struct hybrid_shape {
     int n_cols;
     int n_splits; /* of attention */

@@ -1,4 +1,4 @@
-/* step_matmul.c: products of weights with the batch's vectors. Rows are handed out in chunks that
+/* cpu_matmul.c: products of weights with the batch's vectors. Rows are handed out in chunks that
  * shrink towards the end of a step: large ones stream well, small ones let all threads finish
  * together. A row's result does not depend on the chunks. */
 #include "context.h"

@@ -1,4 +1,4 @@
-/* step_exchange.c: the processor's steps at the border to the GPU. */
+/* cpu_exchange.c: the processor's steps at the border to the GPU. */
 #include <string.h>
 
 #include "clock.h"

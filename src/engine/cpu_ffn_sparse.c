@@ -1,4 +1,4 @@
-/* step_ffn.c: feed-forward layers whose neurons are computed by need.
+/* cpu_ffn_sparse.c: feed-forward layers whose neurons are computed by need.
  *
  * Passes of few tokens go neuron by neuron. A layer's neurons are cut into parts; a thread takes a
  * part and does everything for it without a barrier: scores, candidates, gate rows, activations,

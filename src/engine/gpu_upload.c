@@ -1,10 +1,10 @@
-/* hybrid_weights.c: what the plan's GPU steps read, from the model to the device. Rows pass through
+/* gpu_upload.c: what the plan's GPU steps read, from the model to the device. Rows pass through
  * two stages in pinned memory: while one is copied to the device and packed there, the next is
  * filled. Rows that have moved need not stay in host memory, so their pages are let go. */
 #include <assert.h>
 #include <string.h>
 
-#include "hybrid_impl.h"
+#include "gpu_exec_impl.h"
 #include "mem.h"
 
 enum { ALIGN = 256 }; /* of device memory, as the device hands it out */
