@@ -64,7 +64,7 @@ static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n) 
 }
 
 static void carve_experts(engine_context *c, carver *cv) {
-    pass_experts *e = &c->experts;
+    ubatch_experts *e = &c->experts;
     size_t n_experts = (size_t)c->plan->n_expert;
     size_t n_pairs = (size_t)c->n_batch * (size_t)c->plan->n_expert_used;
     if (!n_experts) return;
@@ -109,7 +109,7 @@ static void carve_all(engine_context *c, carver *cv) {
             int64_t n = c->plan->slots[SIDE_CPU][slot].width;
             size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
             size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
-            c->encoded[slot][kind] = carve(cv, 1, max_size(columns, panels));
+            c->act[slot][kind] = carve(cv, 1, max_size(columns, panels));
         }
     }
     c->angles = carve(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
@@ -117,8 +117,8 @@ static void carve_all(engine_context *c, carver *cv) {
     c->tokens = carve(cv, n_batch, sizeof(int32_t));
     c->out_rows = carve(cv, n_batch, sizeof(int32_t));
     c->positions = carve(cv, n_batch, sizeof(int64_t));
-    c->items = carve(cv, n_batch, sizeof(pass_item));
-    c->item_of_row = carve(cv, n_batch, sizeof(pass_item *));
+    c->items = carve(cv, n_batch, sizeof(ubatch_item));
+    c->item_of_row = carve(cv, n_batch, sizeof(ubatch_item *));
     c->split_state = carve(cv,
                            (size_t)ATTN_SPLIT_TOKENS * (size_t)hp->n_head * ATTN_MAX_SPLITS *
                                ((size_t)hp->head_dim + 2),
@@ -211,7 +211,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     int group = max_group(m);
     c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
-    if (status == PI_OK && c->plan->n_gpu_steps) status = hybrid_create(c, options, &c->gpu, err);
+    if (status == PI_OK && c->plan->n_gpu_steps) status = gpu_exec_create(c, options, &c->gpu, err);
     if (status != PI_OK) {
         engine_context_destroy(c);
         return status;
@@ -226,7 +226,7 @@ pi_status engine_gpu_size(const model *m, const engine_options *options, engine_
     *out = (engine_gpu_bytes){0};
     pi_status status = apply_options(&c, options, err);
     if (status == PI_OK) status = plan_create(m, &c.kernels, &options->plan, &c.plan, err);
-    if (status == PI_OK && c.plan->n_gpu_steps) status = hybrid_size(&c, out, err);
+    if (status == PI_OK && c.plan->n_gpu_steps) status = gpu_exec_size(&c, out, err);
     plan_free(c.plan);
     return status;
 }
@@ -235,7 +235,7 @@ void engine_context_destroy(engine_context *c) {
     if (!c) return;
     if (engine_has_threads(c)) { /* a GPU belongs to the process that opened it */
         engine_trace_stop(c);
-        hybrid_destroy(c->gpu);
+        gpu_exec_destroy(c->gpu);
     }
     pool_destroy(c->pool);
     drop_built(c);
@@ -264,7 +264,7 @@ cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_
                      .layout = context_layout(c, kind, n_cols),
                      .n = n,
                      .n_cols = n_cols,
-                     .data = c->encoded[slot][kind]};
+                     .data = c->act[slot][kind]};
 }
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -290,7 +290,7 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     if (status == PI_OK && c->gpu) {
         s->tokens = mem_alloc((size_t)n_ctx * sizeof *s->tokens);
         if (!s->tokens) status = error_nomem(err, (size_t)n_ctx * sizeof *s->tokens, "session");
-        if (status == PI_OK) status = hybrid_kv_create(c->gpu, n_ctx, &s->device_kv, err);
+        if (status == PI_OK) status = gpu_exec_kv_create(c->gpu, n_ctx, &s->device_kv, err);
         pi_error why = {.status = PI_OK};
         if (s->tokens && status != PI_OK) { /* no room on the GPU */
             if (err) why = *err;
@@ -318,7 +318,7 @@ void engine_session_destroy(engine_session *s) {
     while (*link != s) link = &(*link)->next;
     *link = s->next;
     if (s->context->gpu && engine_has_threads(s->context))
-        hybrid_kv_destroy(s->context->gpu, s->device_kv);
+        gpu_exec_kv_destroy(s->context->gpu, s->device_kv);
     kv_cache_free(&s->kv);
     mem_free(s->tokens);
     mem_free(s);

@@ -1,9 +1,9 @@
 /* context.h: inside of a context. Private to src/engine.
  *
- * A pass feeds up to n_batch tokens, of one or several sessions, through all steps of the plan. All
- * worker threads run the same loop over steps; each step hands out its work with pool_take and ends
- * with a barrier. Fields of `pass` are written by the calling thread before the workers start and
- * are constant while they run. */
+ * A ubatch feeds up to n_batch tokens, of one or several sessions, through all steps of the plan.
+ * All worker threads run the same loop over steps; each step hands out its work with pool_take and
+ * ends with a barrier. Fields of `ubatch` are written by the calling thread before the workers
+ * start and are constant while they run. */
 #ifndef ENGINE_CONTEXT_H
 #define ENGINE_CONTEXT_H
 
@@ -16,60 +16,60 @@
 
 struct engine_session {
     engine_context *context;
-    kv_cache kv;     /* of layers whose home is the processor */
+    kv_cache kv;     /* of layers whose home is the CPU */
     void *device_kv; /* of the others, on the GPU; NULL: there are none */
     int32_t *tokens; /* [n_ctx] all that were fed, to feed them again without a GPU that is lost;
                         NULL without one */
     engine_session *next; /* of the context */
     int64_t length;       /* tokens fed */
-    int64_t fed;          /* during engine_forward: tokens of finished passes on top of length */
+    int64_t fed;          /* during engine_forward: tokens of finished ubatches on top of length */
     bool in_call;
 };
 
 /* Consecutive rows of the batch that belong to one session. */
-typedef struct pass_item {
+typedef struct ubatch_item {
     engine_session *session;
     int row, n_tokens;
     int64_t pos; /* of its first token */
-} pass_item;
+} ubatch_item;
 
-typedef struct engine_pass {
+typedef struct engine_ubatch {
     int n_tokens, n_items, n_out;
     int first_step, end_step; /* of the plan */
-    int first_logits_row;     /* where this pass's logits go */
+    int first_logits_row;     /* where this ubatch's logits go */
     int nth;                  /* threads */
-} engine_pass;
+} engine_ubatch;
 
-/* Bytes of weights that a thread read by need in this pass. */
-typedef struct pass_bytes {
+/* Bytes of weights that a thread read of active neurons in this ubatch. */
+typedef struct ubatch_bytes {
     uint64_t ffn;       /* rows of gate, up and down */
     uint64_t gathered;  /* of these, rows that lay apart */
     uint64_t predictor; /* second products, signs */
-} pass_bytes;
+} ubatch_bytes;
 
 /* What a thread needs for itself: decoded weight tiles, or queries and softmax states. */
 typedef struct thread_scratch {
     void *kernel;           /* for matmul and attention kernels */
     float *q, *m, *l, *acc; /* attn_queries rows */
     int32_t *first, *limit; /* [attn_queries] */
-    /* Of one part of a feed-forward layer; tokens of the pass in columns. */
+    /* Of one part of a feed-forward layer; tokens of the ubatch in columns. */
     float *gate, *up; /* [PLAN_FFN_MAX_COLS][max_part_rows] */
     int32_t *rows;    /* [max_part_rows], chosen neurons */
     uint8_t *mark;    /* [max_part_rows], bit c: token c chose it */
-    pass_bytes counts;
+    ubatch_bytes counts;
 } thread_scratch;
 
 enum {
     /* Decode splits long contexts over threads; states of split ranges are kept and merged. */
-    ATTN_SPLIT_TOKENS = 8,    /* passes with at most this many tokens may split */
+    ATTN_SPLIT_TOKENS = 8,    /* ubatches with at most this many tokens may split */
     ATTN_SPLIT_LENGTH = 1024, /* positions per task at least, so that merging stays negligible */
     ATTN_MAX_SPLITS = 32,
     ATTN_QUERIES = 128 /* rows of Q per task: amortizes decoding K and V over a prompt's tokens */
 };
 
-/* Which experts the tokens of a pass use. A pair is a token and one of its experts; pairs are
+/* Which experts the tokens of a ubatch use. A pair is a token and one of its experts; pairs are
  * numbered by expert, then by token. */
-typedef struct pass_experts {
+typedef struct ubatch_experts {
     int32_t *chosen; /* [n_batch][n_used] experts of a token */
     float *weight;   /* [n_batch][n_used] */
     float *shared;   /* [n_batch] weight of the shared expert */
@@ -81,7 +81,7 @@ typedef struct pass_experts {
     /* Encoded inputs and hidden vectors: those of an expert at byte `at` of its form. */
     size_t *in_at[CPU_ACT_KIND_COUNT], *hidden_at[CPU_ACT_KIND_COUNT]; /* [n_expert] */
     uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT];
-} pass_experts;
+} ubatch_experts;
 
 struct engine_context {
     const model *model;
@@ -95,48 +95,47 @@ struct engine_context {
     /* One mapping holds everything below that has pages. */
     uint8_t *memory;
     size_t n_memory;
-    float *buf[BUF_COUNT];                         /* [n_batch][plan->width], LOGITS [n_logits] */
-    void *encoded[PLAN_SLOTS][CPU_ACT_KIND_COUNT]; /* both layouts fit */
-    float *angles;                                 /* [n_batch][ROPE_SETS][n_rot/2][2]: cos, sin */
+    float *buf[BUF_COUNT];                     /* [n_batch][plan->width], LOGITS [n_logits] */
+    void *act[PLAN_SLOTS][CPU_ACT_KIND_COUNT]; /* both layouts fit */
+    float *angles;                             /* [n_batch][ROPE_SETS][n_rot/2][2]: cos, sin */
     /* [ROPE_SETS + 1][n_rot/2] radians per position; the last are the global ones of sessions that
      * are longer than the model's original context, where these differ (LongRoPE). */
     float *inv_freq;
-    float angle_scale;               /* of the global set's cos and sin */
-    int32_t *tokens, *out_rows;      /* [n_batch] */
-    int64_t *positions;              /* [n_batch] */
-    pass_item *items, **item_of_row; /* [n_batch] */
-    int attn_queries;                /* rows of Q a task can hold */
-    thread_scratch *scratch;         /* [pool_size] */
+    float angle_scale;                 /* of the global set's cos and sin */
+    int32_t *tokens, *out_rows;        /* [n_batch] */
+    int64_t *positions;                /* [n_batch] */
+    ubatch_item *items, **item_of_row; /* [n_batch] */
+    int attn_queries;                  /* rows of Q a task can hold */
+    thread_scratch *scratch;           /* [pool_size] */
     float *partial; /* [PLAN_FFN_MAX_PARTS][PLAN_FFN_MAX_COLS][n_embd]: sums of down rows */
     bool partial_used[PLAN_FFN_MAX_PARTS];
-    pass_experts experts;
+    ubatch_experts experts;
     float *split_state; /* [SPLIT_TOKENS][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
 
     engine_observer observer; /* NULL: none */
     void *observer_user;
     engine_trace *trace; /* NULL: none */
 
-    engine_pass pass;
+    engine_ubatch ubatch;
     int n_logits_rows; /* after a call */
     engine_counters counters;
-    hybrid *gpu;                      /* NULL: everything is on the processor */
+    gpu_exec *gpu;                    /* NULL: everything is on the CPU */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why there is no GPU any more; "": there is, or never was */
     engine_session *sessions;
-    atomic_bool gpu_lost; /* during a pass: the GPU does not answer */
+    atomic_bool gpu_lost; /* during a ubatch: the GPU does not answer */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
-    atomic_int bad_step; /* of a pass: the first norm whose input was not finite; INT_MAX: none */
+    atomic_int bad_step; /* of a ubatch: the first norm whose input was not finite; INT_MAX: none */
 };
 
-/* The encoded form of n_cols vectors of n elements in a slot, in the layout that their number asks
- * for. */
+/* The quantized form of n_cols vectors of n elements in a slot, in the layout that their number
+ * asks for. */
 cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
                     int64_t n_cols);
 /* Plan and working memory for c->options, in place of what is there. */
 pi_status context_build(engine_context *c, pi_error *err);
 /* Feeds inputs that were checked, from where their sessions stand. */
-pi_status context_run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
-                             pi_error *err);
+pi_status context_feed(engine_context *c, const engine_input *inputs, int n_inputs, pi_error *err);
 /* Goes on without the GPU, with all sessions as they were (recover.c). `why` is kept for
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
@@ -150,53 +149,53 @@ static inline bool context_kv_on_gpu(const engine_context *c, int layer) {
     return c->plan->cuts[layer].home == SIDE_GPU;
 }
 
-/* finite.c: PI_ERR_RANGE when the pass that has run computed values that are not finite; the
+/* finite.c: PI_ERR_RANGE when the ubatch that has run computed values that are not finite; the
  * message names the layer where they began. */
 pi_status context_check_finite(const engine_context *c, pi_error *err);
 
-/* Steps: run by every thread of the pass. */
-void step_embed(engine_context *c);
-void step_norm(engine_context *c, const plan_step *s);
-void step_encode(engine_context *c, const plan_step *s);
-void step_matmul(engine_context *c, const plan_step *s, int ith);
-void step_ffn_in(engine_context *c, const plan_step *s, int ith);
-void step_rope_store(engine_context *c, const plan_step *s);
-void step_attention(engine_context *c, const plan_step *s, int ith);
-void step_add(engine_context *c, const plan_step *s);
-void step_softcap(engine_context *c, const plan_step *s);
-void step_select_norm(engine_context *c, const plan_step *s);
+/* Steps: run by every thread of the ubatch. */
+void cpu_exec_embed(engine_context *c);
+void cpu_exec_norm(engine_context *c, const plan_step *s);
+void cpu_exec_quantize(engine_context *c, const plan_step *s);
+void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith);
+void cpu_exec_ffn_in(engine_context *c, const plan_step *s, int ith);
+void cpu_exec_rope_store(engine_context *c, const plan_step *s);
+void cpu_exec_attention(engine_context *c, const plan_step *s, int ith);
+void cpu_exec_add(engine_context *c, const plan_step *s);
+void cpu_exec_softcap(engine_context *c, const plan_step *s);
+void cpu_exec_head_norm(engine_context *c, const plan_step *s);
 
 /* Mixtures of experts: cpu_route.c, cpu_experts.c. */
-void step_route(engine_context *c, const plan_step *s);
-void step_group(engine_context *c, const plan_step *s);
-void step_experts_gather(engine_context *c, const plan_step *s);
-void step_experts_in(engine_context *c, const plan_step *s, int ith);
-void step_experts_encode(engine_context *c, const plan_step *s);
-void step_experts_down(engine_context *c, const plan_step *s, int ith);
-void step_experts_sum(engine_context *c, const plan_step *s);
-/* The layout in which so many vectors are encoded. */
+void cpu_exec_route(engine_context *c, const plan_step *s);
+void cpu_exec_group(engine_context *c, const plan_step *s);
+void cpu_exec_experts_gather(engine_context *c, const plan_step *s);
+void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith);
+void cpu_exec_experts_quantize(engine_context *c, const plan_step *s);
+void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith);
+void cpu_exec_experts_sum(engine_context *c, const plan_step *s);
+/* The layout in which so many vectors are quantized. */
 cpu_act_layout context_layout(const engine_context *c, cpu_act_kind kind, int64_t n_cols);
 
 /* Exchange with the GPU (cpu_exchange.c). Sending and receiving are one piece of work. */
-void step_choose(engine_context *c, const plan_step *s, int ith);
-void step_send(engine_context *c, const plan_step *s);
-void step_receive(engine_context *c, const plan_step *s);
+void cpu_exec_select(engine_context *c, const plan_step *s, int ith);
+void cpu_exec_send(engine_context *c, const plan_step *s);
+void cpu_exec_receive(engine_context *c, const plan_step *s);
 
-void step_ffn_neurons(engine_context *c, const plan_step *s, int ith);
-void step_ffn_down(engine_context *c, const plan_step *s, int ith);
-/* Whether this pass computes all of a layer's neurons in tiles, rather than neuron by neuron. */
-bool step_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn);
+void cpu_exec_ffn_sparse(engine_context *c, const plan_step *s, int ith);
+void cpu_exec_ffn_down(engine_context *c, const plan_step *s, int ith);
+/* Whether this ubatch computes all of a layer's neurons in tiles, rather than neuron by neuron. */
+bool cpu_exec_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn);
 
 /* Predictor scores of a share's neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
-void step_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
-                 int64_t ldy, int ith);
+void cpu_exec_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
+                     int64_t ldy, int ith);
 
 /* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
-void step_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
-                  int64_t r1, int ith);
+void cpu_exec_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
+                      int64_t r1, int ith);
 /* Scale and bias of rows [r0, r1) of one product; y points at row r0. */
-void step_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
-                        int64_t r1);
+void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+                            int64_t r1);
 
 /* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
  * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */

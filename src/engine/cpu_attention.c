@@ -1,8 +1,8 @@
 /* cpu_attention.c: softmax(Q K^T) V over each session's cache. A task is one KV head, a block of
- * tokens with all query heads that share it, and a range of positions. Only small passes split the
- * range (so that one token over a long context keeps all threads busy); their softmax states are
- * merged in a second phase. Splits depend on lengths only, so answers do not depend on the number
- * of threads. */
+ * tokens with all query heads that share it, and a range of positions. Only small ubatches split
+ * the range (so that one token over a long context keeps all threads busy); their softmax states
+ * are merged in a second phase. Splits depend on lengths only, so answers do not depend on the
+ * number of threads. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct attn_layer {
 } attn_layer;
 
 typedef struct attn_task {
-    const pass_item *item;
+    const ubatch_item *item;
     int kv_head, token0, n_tokens; /* within the item */
     int split, n_splits;
     int64_t k0, k1;
@@ -38,25 +38,25 @@ static attn_layer describe(const engine_context *c, const plan_step *s) {
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
                     .head_dim = c->model->hp.head_dim,
-                    .may_split = c->pass.n_tokens <= ATTN_SPLIT_TOKENS};
+                    .may_split = c->ubatch.n_tokens <= ATTN_SPLIT_TOKENS};
     a.block = c->attn_queries / a.group;
     return a;
 }
 
-/* Positions per split of an item of the pass. */
-static int64_t split_length(const attn_layer *a, const pass_item *item) {
+/* Positions per split of an item of the ubatch. */
+static int64_t split_length(const attn_layer *a, const ubatch_item *item) {
     int64_t length = item->pos + item->n_tokens;
     if (!a->may_split) return length;
     int64_t share = (length + ATTN_MAX_SPLITS - 1) / ATTN_MAX_SPLITS;
     return share > ATTN_SPLIT_LENGTH ? share : ATTN_SPLIT_LENGTH;
 }
 
-static int split_count(const attn_layer *a, const pass_item *item) {
+static int split_count(const attn_layer *a, const ubatch_item *item) {
     int64_t length = item->pos + item->n_tokens, part = split_length(a, item);
     return (int)((length + part - 1) / part);
 }
 
-static int64_t item_tasks(const attn_layer *a, const pass_item *item) {
+static int64_t item_tasks(const attn_layer *a, const ubatch_item *item) {
     int64_t blocks = (item->n_tokens + a->block - 1) / a->block;
     return blocks * a->n_head_kv * split_count(a, item);
 }
@@ -69,7 +69,7 @@ static int64_t first_seen(const attn_layer *a, int64_t pos) {
 }
 
 /* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
-static attn_task make_task(const attn_layer *a, const pass_item *item, int64_t index) {
+static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t index) {
     int n_splits = split_count(a, item);
     int n_blocks = (item->n_tokens + a->block - 1) / a->block;
     attn_task t = {.item = item, .n_splits = n_splits};
@@ -206,30 +206,30 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
     finish_query(a, head, out, out, m, l);
 }
 
-void step_attention(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_attention(engine_context *c, const plan_step *s, int ith) {
     attn_layer a = describe(c, s);
     bool any_split = false;
     int64_t total = 0;
-    for (int i = 0; i < c->pass.n_items; i++) {
+    for (int i = 0; i < c->ubatch.n_items; i++) {
         total += item_tasks(&a, &c->items[i]);
         any_split = any_split || split_count(&a, &c->items[i]) > 1;
     }
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= total) break;
-        const pass_item *item = c->items;
+        const ubatch_item *item = c->items;
         while (index >= item_tasks(&a, item)) index -= item_tasks(&a, item++);
         attn_task t = make_task(&a, item, index);
         if (t.k0 < t.k1) {
             run_task(c, &a, &t, ith);
-        } else { /* an early block of a small pass that ends before this split */
+        } else { /* an early block of a small ubatch that ends before this split */
             load_queries(c, &a, &t, &c->scratch[ith]);
             store_results(c, &a, &t, &c->scratch[ith]);
         }
     }
     if (!any_split) return;
     pool_barrier(c->pool);
-    total = (int64_t)c->pass.n_tokens * a.n_head;
+    total = (int64_t)c->ubatch.n_tokens * a.n_head;
     for (;;) {
         int64_t i = pool_take(c->pool, 1);
         if (i >= total) break;

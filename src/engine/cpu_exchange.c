@@ -1,4 +1,4 @@
-/* cpu_exchange.c: the processor's steps at the border to the GPU. */
+/* cpu_exchange.c: the CPU's steps at the border to the GPU. */
 #include <string.h>
 
 #include "clock.h"
@@ -20,39 +20,39 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
     }
 }
 
-void step_choose(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_select(engine_context *c, const plan_step *s, int ith) {
     const plan_ffn *f = s->ffn;
     int64_t ld = c->plan->width[BUF_SCORE];
     for (;;) {
         int64_t r0 = pool_take(c->pool, CHOOSE_ROWS);
         if (r0 >= f->n_scored) break;
         int64_t r1 = r0 + CHOOSE_ROWS < f->n_scored ? r0 + CHOOSE_ROWS : f->n_scored;
-        step_scores(c, f, r0, r1, c->buf[BUF_SCORE] + r0, ld, ith);
-        for (int64_t col = 0; col < c->pass.n_tokens; col++)
+        cpu_exec_scores(c, f, r0, r1, c->buf[BUF_SCORE] + r0, ld, ith);
+        for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
             write_bits(f, c->buf[BUF_SCORE] + col * ld, r0, r1,
-                       hybrid_chosen(c->gpu, s->layer, col));
+                       gpu_exec_outgoing_bits(c->gpu, s->layer, col));
     }
 }
 
-void step_send(engine_context *c, const plan_step *s) {
+void cpu_exec_send(engine_context *c, const plan_step *s) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     int64_t n = c->model->hp.n_embd, ld = c->plan->width[s->in];
-    float *to = hybrid_outgoing(c->gpu);
-    for (int64_t col = 0; col < c->pass.n_tokens; col++)
+    float *to = gpu_exec_outgoing(c->gpu);
+    for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
-    hybrid_raise(c->gpu, c, s->exchange);
+    gpu_exec_raise(c->gpu, c, s->exchange);
 }
 
-void step_receive(engine_context *c, const plan_step *s) {
+void cpu_exec_receive(engine_context *c, const plan_step *s) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
-    if (!hybrid_wait(c->gpu, s->exchange)) {
+    if (!gpu_exec_wait(c->gpu, s->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }
     if (c->trace) c->trace->wait_end = clock_seconds();
     int64_t n = c->model->hp.n_embd, ldx = c->plan->width[BUF_X];
-    const float *from = hybrid_received(c->gpu);
-    for (int64_t col = 0; col < c->pass.n_tokens; col++) {
+    const float *from = gpu_exec_received(c->gpu);
+    for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *x = c->buf[BUF_X] + col * ldx;
         float *out = c->buf[s->out] + col * c->plan->width[s->out];
         if (s->add_to_x)

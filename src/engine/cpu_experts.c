@@ -2,23 +2,24 @@
  * cpu_route.c has sorted. The rows of all active experts form one range, which the threads share
  * in chunks, so that none waits for the last expert and there is no barrier between experts. An
  * expert that many tokens use takes the tiled kernels, as a prompt's products do; one that a single
- * token uses reads the vector that the norm has encoded. */
+ * token uses reads the vector that the norm has quantized. */
 #include <math.h>
 #include <string.h>
 
 #include "context.h"
 
-/* ---- encoded inputs -------------------------------------------------------------------------- */
+/* ---- quantized inputs --------------------------------------------------------------------------
+ */
 
-static int pairs_of(const pass_experts *x, int expert) {
+static int pairs_of(const ubatch_experts *x, int expert) {
     return x->first[expert + 1] - x->first[expert];
 }
 
-/* Inputs are where the norm put them, unless tokens are encoded in panels or weighed. */
+/* Inputs are where the norm put them, unless tokens are quantized in panels or weighed. */
 static bool reads_norm(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
                        int expert) {
     return pairs_of(&c->experts, expert) == 1 && !e->weigh_input &&
-           context_layout(c, kind, c->pass.n_tokens) == CPU_ACT_COLUMNS;
+           context_layout(c, kind, c->ubatch.n_tokens) == CPU_ACT_COLUMNS;
 }
 
 static cpu_act pairs_act(const engine_context *c, cpu_act_kind kind, int64_t n, int expert,
@@ -33,11 +34,11 @@ static cpu_act pairs_act(const engine_context *c, cpu_act_kind kind, int64_t n, 
 
 static cpu_act input_of(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
                         int expert) {
-    const pass_experts *x = &c->experts;
+    const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
     if (!reads_norm(c, e, kind, expert))
         return pairs_act(c, kind, n, expert, x->in[kind], x->in_at[kind][expert]);
-    cpu_act act = context_act(c, PLAN_SLOT_MAIN, kind, n, c->pass.n_tokens);
+    cpu_act act = context_act(c, PLAN_SLOT_MAIN, kind, n, c->ubatch.n_tokens);
     size_t column = cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, 1);
     act.data = (uint8_t *)act.data + (size_t)x->token[x->first[expert]] * column;
     act.n_cols = 1;
@@ -46,7 +47,7 @@ static cpu_act input_of(const engine_context *c, const plan_experts *e, cpu_act_
 
 static cpu_act hidden_of(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
                          int expert) {
-    const pass_experts *x = &c->experts;
+    const ubatch_experts *x = &c->experts;
     return pairs_act(c, kind, e->n_ff, expert, x->hidden[kind], x->hidden_at[kind][expert]);
 }
 
@@ -56,7 +57,7 @@ typedef struct pair_range {
 } pair_range;
 
 static bool take_pairs(engine_context *c, pair_range *r) {
-    const pass_experts *x = &c->experts;
+    const ubatch_experts *x = &c->experts;
     int64_t index = pool_take(c->pool, 1);
     for (int i = 0; i < x->n_active; i++) {
         int n = pairs_of(x, x->active[i]), pieces = (n + CPU_PANEL - 1) / CPU_PANEL;
@@ -76,7 +77,7 @@ static float *pair_row(const engine_context *c, plan_buffer b, int pair) {
 
 /* The weight of a pair, found among the token's few. */
 static float weight_of(const engine_context *c, const plan_experts *e, int pair) {
-    const pass_experts *x = &c->experts;
+    const ubatch_experts *x = &c->experts;
     const int32_t *pairs = x->pair + (int64_t)x->token[pair] * e->n_used;
     int k = 0;
     while (pairs[k] != pair) k++;
@@ -91,7 +92,7 @@ static void gather(engine_context *c, const plan_experts *e, int pair) {
     for (int64_t i = 0; i < n; i++) to[i] = y[i] * weight;
 }
 
-void step_experts_gather(engine_context *c, const plan_step *s) {
+void cpu_exec_experts_gather(engine_context *c, const plan_step *s) {
     const plan_experts *e = s->experts;
     pair_range r;
     while (take_pairs(c, &r)) {
@@ -109,7 +110,7 @@ void step_experts_gather(engine_context *c, const plan_step *s) {
     }
 }
 
-void step_experts_encode(engine_context *c, const plan_step *s) {
+void cpu_exec_experts_quantize(engine_context *c, const plan_step *s) {
     const plan_experts *e = s->experts;
     pair_range r;
     while (take_pairs(c, &r)) {
@@ -141,11 +142,12 @@ typedef struct expert_rows {
 
 static expert_rows rows_of(const engine_context *c, int64_t n, size_t row_bytes,
                            cpu_act_kind kind) {
-    const pass_experts *x = &c->experts;
+    const ubatch_experts *x = &c->experts;
     int64_t mean = x->n_active ? x->first[c->plan->n_expert] / x->n_active : 0;
     bool tiled = context_layout(c, kind, mean) == CPU_ACT_PANELS;
     return (expert_rows){
-        .chunks = row_chunks_make(padded(n) * x->n_active, row_bytes, c->pass.nth, tiled), .n = n};
+        .chunks = row_chunks_make(padded(n) * x->n_active, row_bytes, c->ubatch.nth, tiled),
+        .n = n};
 }
 
 static bool take_rows(engine_context *c, expert_rows *w) {
@@ -198,7 +200,7 @@ static void clamp_pair(float *gate, float *up, int64_t n) {
 
 static void activate(engine_context *c, const plan_experts *e, int expert, int64_t r0, int64_t r1) {
     const model_hparams *hp = &c->model->hp;
-    const pass_experts *x = &c->experts;
+    const ubatch_experts *x = &c->experts;
     for (int pair = x->first[expert]; pair < x->first[expert + 1]; pair++) {
         float *gate = pair_row(c, BUF_EXPERT_GATE, pair) + r0;
         float *up = e->gate.w.data ? pair_row(c, BUF_EXPERT_UP, pair) + r0 : NULL;
@@ -207,7 +209,7 @@ static void activate(engine_context *c, const plan_experts *e, int expert, int64
     }
 }
 
-void step_experts_in(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
     cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
@@ -223,7 +225,7 @@ void step_experts_in(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
-void step_experts_down(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
     cpu_act_kind kind = c->kernels.mat[e->down.w.type].act;
     int64_t n = e->down.w.n_out;
@@ -239,7 +241,7 @@ void step_experts_down(engine_context *c, const plan_step *s, int ith) {
 /* Terms are added in the order in which the experts were chosen. */
 static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
     const plan_experts *e = s->experts;
-    const pass_experts *x = &c->experts;
+    const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
     float *y = c->buf[BUF_Y] + row * c->plan->width[BUF_Y];
     memset(y, 0, (size_t)n * sizeof *y);
@@ -257,10 +259,10 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
     if (s->add_to_x) c->kernels.add(residual, y, residual, n);
 }
 
-void step_experts_sum(engine_context *c, const plan_step *s) {
+void cpu_exec_experts_sum(engine_context *c, const plan_step *s) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
-        if (row >= c->pass.n_tokens) break;
+        if (row >= c->ubatch.n_tokens) break;
         sum_token(c, s, row);
     }
 }

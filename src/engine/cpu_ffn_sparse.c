@@ -1,12 +1,12 @@
 /* cpu_ffn_sparse.c: feed-forward layers whose neurons are computed by need.
  *
- * Passes of few tokens go neuron by neuron. A layer's neurons are cut into parts; a thread takes a
- * part and does everything for it without a barrier: scores, candidates, gate rows, activations,
- * up rows of what fired, and the sum of its rows of down into a vector of the part's own. FFN_DOWN
- * adds these vectors in order. Several tokens share the rows that any of them needs.
+ * Ubatches of few tokens go neuron by neuron. A layer's neurons are cut into parts; a thread takes
+ * a part and does everything for it without a barrier: scores, selected neurons, gate rows,
+ * activations, up rows of what fired, and the sum of its rows of down into a vector of the part's
+ * own. FFN_DOWN adds these vectors in order. Several tokens share the rows that any of them needs.
  *
- * Passes of many tokens need nearly every neuron for one of them: tiled products compute all, then
- * what a token did not choose is set to zero, so that both ways give the same answer.
+ * Ubatches of many tokens need nearly every neuron for one of them: tiled products compute all,
+ * then what a token did not choose is set to zero, so that both ways give the same answer.
  *
  * Activations are zero outside of the chosen neurons by definition, not approximately: a neuron
  * that a token did not choose adds nothing to it even when another token's choice computed it. */
@@ -17,13 +17,13 @@
 
 enum { DOWN_SLICE = 512 }; /* floats of the output that a thread adds up at a time */
 
-bool step_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn) {
+bool cpu_exec_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn) {
     const plan_step *neurons = ffn->neurons;
-    if (c->pass.n_tokens > PLAN_FFN_MAX_COLS) return true;
+    if (c->ubatch.n_tokens > PLAN_FFN_MAX_COLS) return true;
     for (int k = 0; k < neurons->n_matrices; k++) {
         const cpu_mat *w = &neurons->matrix[k].w;
         cpu_act x = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[w->type].act, w->n_in,
-                                c->pass.n_tokens);
+                                c->ubatch.n_tokens);
         if (x.layout == CPU_ACT_PANELS) return true;
     }
     return false;
@@ -39,9 +39,9 @@ static cpu_mat row_range(const cpu_mat *w, int64_t r0, int64_t n) {
     return part;
 }
 
-void step_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
-                 int64_t ldy, int ith) {
-    int64_t n = r1 - r0, n_cols = c->pass.n_tokens;
+void cpu_exec_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
+                     int64_t ldy, int ith) {
+    int64_t n = r1 - r0, n_cols = c->ubatch.n_tokens;
     thread_scratch *t = &c->scratch[ith];
     if (f->predictor == PREDICTOR_SIGN) {
         int64_t n_in = c->model->hp.n_embd;
@@ -59,12 +59,12 @@ void step_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, f
     else
         mk->matvec(&part, 0, n, &x, y, ldy);
     for (int64_t col = 0; col < n_cols && f->fc2.scale != 1; col++)
-        step_finish_column(c, &f->fc2, y + col * ldy, r0, r1);
+        cpu_exec_finish_column(c, &f->fc2, y + col * ldy, r0, r1);
     t->counts.predictor += (uint64_t)n * f->fc2.row_size;
 }
 
 /* Candidates that came with the message: whether token `col` chose this side's neuron r. */
-static bool is_candidate(const uint32_t *bits, int64_t r) {
+static bool is_selected(const uint32_t *bits, int64_t r) {
     return bits[r / 32] >> (r % 32) & 1;
 }
 
@@ -115,7 +115,7 @@ static void all_rows(part_work *w) {
 }
 
 /* Candidates of several tokens: rows that any of them chose, with a bit per token in t->mark. */
-static void choose_together(part_work *w, const float *bias) {
+static void select_union(part_work *w, const float *bias) {
     thread_scratch *t = w->t;
     memset(t->mark, 0, (size_t)w->n_rows);
     for (int c = 0; c < w->n_cols; c++) {
@@ -132,22 +132,22 @@ static void choose_together(part_work *w, const float *bias) {
 }
 
 /* The same from the message's bits. */
-static void take_candidates(part_work *w) {
+static void selected_by_message(part_work *w) {
     thread_scratch *t = w->t;
     const uint32_t *bits[PLAN_FFN_MAX_COLS];
-    for (int c = 0; c < w->n_cols; c++) bits[c] = hybrid_candidates(w->c->gpu, w->s->layer, c);
+    for (int c = 0; c < w->n_cols; c++) bits[c] = gpu_exec_received_bits(w->c->gpu, w->s->layer, c);
     w->n = 0;
     for (int64_t i = 0; i < w->n_rows; i++) {
         unsigned mark = 0;
         for (int c = 0; c < w->n_cols; c++)
-            mark |= (unsigned)is_candidate(bits[c], w->ffn->first + w->r0 + i) << c;
+            mark |= (unsigned)is_selected(bits[c], w->ffn->first + w->r0 + i) << c;
         if (!mark) continue;
         t->mark[w->n] = (uint8_t)mark;
         t->rows[w->n++] = (int32_t)(w->r0 + i);
     }
 }
 
-static void choose_candidates(part_work *w) {
+static void select_neurons(part_work *w) {
     const plan_ffn *f = w->ffn;
     if (f->mode != FFN_PREDICT) {
         all_rows(w);
@@ -155,20 +155,20 @@ static void choose_candidates(part_work *w) {
         return;
     }
     if (f->from_bits) {
-        take_candidates(w);
+        selected_by_message(w);
         return;
     }
     const float *bias = f->score_bias ? f->score_bias + w->r0 : NULL;
-    step_scores(w->c, f, w->r0, w->r0 + w->n_rows, w->t->gate, w->ld, w->ith);
+    cpu_exec_scores(w->c, f, w->r0, w->r0 + w->n_rows, w->t->gate, w->ld, w->ith);
     if (w->n_cols == 1)
         w->n = w->c->kernels.select(w->t->gate, bias, f->threshold, (int32_t)w->r0, w->n_rows,
                                     w->t->rows);
     else
-        choose_together(w, bias);
+        select_union(w, bias);
 }
 
 /* Keeps neurons that fired for any token; for the others' columns they are zero. */
-static void keep_together(part_work *w) {
+static void keep_union(part_work *w) {
     thread_scratch *t = w->t;
     int64_t kept = 0;
     for (int64_t i = 0; i < w->n; i++) {
@@ -193,7 +193,7 @@ static void activate_gate(part_work *w) {
         w->c->kernels.activate(hp->activation, hp->activation_threshold, a, NULL, a, w->n);
     }
     if (w->n_cols > 1)
-        keep_together(w);
+        keep_union(w);
     else if (w->ffn->cut >= 0)
         w->n = w->c->kernels.keep(w->t->gate, w->t->rows, w->ffn->cut, w->n);
 }
@@ -244,10 +244,10 @@ static void run_part(engine_context *c, const plan_step *s, int part, int ith) {
                    .t = &c->scratch[ith],
                    .r0 = part * f->part_rows,
                    .ld = c->plan->max_part_rows,
-                   .n_cols = c->pass.n_tokens,
+                   .n_cols = c->ubatch.n_tokens,
                    .ith = ith};
     w.n_rows = f->n_ff - w.r0 < f->part_rows ? f->n_ff - w.r0 : f->part_rows;
-    choose_candidates(&w);
+    select_neurons(&w);
     neuron_product(&w, &s->matrix[0], w.t->gate);
     activate_gate(&w);
     if (s->n_matrices > 1) multiply_up(&w);
@@ -260,16 +260,16 @@ static void run_part(engine_context *c, const plan_step *s, int part, int ith) {
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Sets to zero what token `col` did not choose or what is too small. */
-static void drop_unchosen(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
-                          int64_t r1, float *a) {
+static void drop_unselected(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
+                            int64_t r1, float *a) {
     const plan_ffn *f = s->ffn;
     for (int64_t r = r0; r < r1; r++)
         if (fabsf(a[r]) <= f->cut) a[r] = 0;
     if (f->mode != FFN_PREDICT) return;
     if (f->from_bits) {
-        const uint32_t *bits = hybrid_candidates(c->gpu, s->layer, col);
+        const uint32_t *bits = gpu_exec_received_bits(c->gpu, s->layer, col);
         for (int64_t r = r0; r < r1; r++)
-            if (!is_candidate(bits, f->first + r)) a[r] = 0;
+            if (!is_selected(bits, f->first + r)) a[r] = 0;
         return;
     }
     const float *score = c->buf[BUF_SCORE] + col * c->plan->width[BUF_SCORE];
@@ -283,10 +283,10 @@ static void drop_unchosen(const engine_context *c, const plan_step *s, int64_t c
 static void tile_hidden(engine_context *c, const plan_step *s, int64_t r0, int64_t r1) {
     const model_hparams *hp = &c->model->hp;
     int64_t n = r1 - r0;
-    for (int64_t col = 0; col < c->pass.n_tokens; col++) {
+    for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *a = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE];
         c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
-        drop_unchosen(c, s, col, r0, r1, a);
+        drop_unselected(c, s, col, r0, r1, a);
         if (s->n_matrices == 1) continue;
         float *up = c->buf[BUF_UP] + col * c->plan->width[BUF_UP];
         if (hp->activation == ACTIVATION_DRELU)
@@ -302,21 +302,23 @@ static void run_tiles(engine_context *c, const plan_step *s, int ith) {
         const cpu_mat *w = &s->matrix[k].w;
         row_bytes += s->matrix[k].row_size;
         x[k] = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[w->type].act, w->n_in,
-                           c->pass.n_tokens);
+                           c->ubatch.n_tokens);
     }
-    row_chunks chunks = row_chunks_make(s->ffn->n_ff, row_bytes, c->pass.nth, true);
+    row_chunks chunks = row_chunks_make(s->ffn->n_ff, row_bytes, c->ubatch.nth, true);
     int64_t r0, r1;
     while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
         if (s->ffn->predictor != PREDICTOR_NONE)
-            step_scores(c, s->ffn, r0, r1, c->buf[BUF_SCORE] + r0, c->plan->width[BUF_SCORE], ith);
-        for (int k = 0; k < s->n_matrices; k++) step_product(c, &s->matrix[k], &x[k], r0, r1, ith);
+            cpu_exec_scores(c, s->ffn, r0, r1, c->buf[BUF_SCORE] + r0, c->plan->width[BUF_SCORE],
+                            ith);
+        for (int k = 0; k < s->n_matrices; k++)
+            cpu_exec_product(c, &s->matrix[k], &x[k], r0, r1, ith);
         tile_hidden(c, s, r0, r1);
         c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * row_bytes;
     }
 }
 
-void step_ffn_neurons(engine_context *c, const plan_step *s, int ith) {
-    if (step_ffn_is_tiled(c, s->ffn)) {
+void cpu_exec_ffn_sparse(engine_context *c, const plan_step *s, int ith) {
+    if (cpu_exec_ffn_is_tiled(c, s->ffn)) {
         run_tiles(c, s, ith);
         return;
     }
@@ -345,7 +347,7 @@ static void finish_down(engine_context *c, const plan_step *s, int64_t col, int6
                         int64_t j1) {
     float *y = c->buf[BUF_Y] + col * c->plan->width[BUF_Y] + j0;
     float *x = c->buf[BUF_X] + col * c->plan->width[BUF_X] + j0;
-    step_finish_column(c, &s->ffn->down, y, j0, j1);
+    cpu_exec_finish_column(c, &s->ffn->down, y, j0, j1);
     if (s->add_to_x) c->kernels.add(x, y, x, j1 - j0);
 }
 
@@ -353,7 +355,7 @@ static void down_by_parts(engine_context *c, const plan_step *s) {
     int64_t n_embd = s->ffn->down.w.n_in, slices = (n_embd + DOWN_SLICE - 1) / DOWN_SLICE;
     for (;;) {
         int64_t i = pool_take(c->pool, 1);
-        if (i >= slices * c->pass.n_tokens) break;
+        if (i >= slices * c->ubatch.n_tokens) break;
         int64_t col = i / slices, j0 = i % slices * DOWN_SLICE;
         int64_t j1 = j0 + DOWN_SLICE < n_embd ? j0 + DOWN_SLICE : n_embd;
         add_parts(c, s, col, j0, j1);
@@ -361,14 +363,14 @@ static void down_by_parts(engine_context *c, const plan_step *s) {
     }
 }
 
-void step_ffn_down(engine_context *c, const plan_step *s, int ith) {
-    if (!step_ffn_is_tiled(c, s->ffn)) {
+void cpu_exec_ffn_down(engine_context *c, const plan_step *s, int ith) {
+    if (!cpu_exec_ffn_is_tiled(c, s->ffn)) {
         down_by_parts(c, s);
         return;
     }
     const plan_matrix *down = &s->ffn->down;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[down->w.type];
-    cpu_act h = context_act(c, PLAN_SLOT_MAIN, mk->act, down->w.n_out, c->pass.n_tokens);
+    cpu_act h = context_act(c, PLAN_SLOT_MAIN, mk->act, down->w.n_out, c->ubatch.n_tokens);
     h.layout = CPU_ACT_PANELS;
     for (;;) {
         int64_t j0 = pool_take(c->pool, CPU_COL_TILE);
@@ -376,7 +378,7 @@ void step_ffn_down(engine_context *c, const plan_step *s, int ith) {
         int64_t j1 = j0 + CPU_COL_TILE < down->w.n_in ? j0 + CPU_COL_TILE : down->w.n_in;
         mk->matmul_t(&down->w, j0, j1, &h, c->buf[BUF_Y], c->plan->width[BUF_Y],
                      c->scratch[ith].kernel);
-        for (int64_t col = 0; col < c->pass.n_tokens; col++) finish_down(c, s, col, j0, j1);
+        for (int64_t col = 0; col < c->ubatch.n_tokens; col++) finish_down(c, s, col, j0, j1);
         c->scratch[ith].counts.ffn += (uint64_t)down->row_size * (uint64_t)down->w.n_out *
                                       (uint64_t)(j1 - j0) / (uint64_t)down->w.n_in;
     }

@@ -41,12 +41,12 @@ bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1) {
 }
 
 static float *out_rows(const engine_context *c, plan_buffer b) {
-    size_t first = b == BUF_LOGITS ? (size_t)c->pass.first_logits_row : 0;
+    size_t first = b == BUF_LOGITS ? (size_t)c->ubatch.first_logits_row : 0;
     return c->buf[b] + first * (size_t)c->plan->width[b];
 }
 
-void step_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
-                        int64_t r1) {
+void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+                            int64_t r1) {
     int64_t n = r1 - r0;
     if (!pm->scale_last)
         for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
@@ -55,8 +55,8 @@ void step_finish_column(const engine_context *c, const plan_matrix *pm, float *y
         for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
 }
 
-void step_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
-                  int64_t r1, int ith) {
+void cpu_exec_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
+                      int64_t r1, int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
     float *y = out_rows(c, pm->out);
     int64_t ldy = c->plan->width[pm->out];
@@ -66,7 +66,7 @@ void step_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, in
         mk->matvec(&pm->w, r0, r1, x, y, ldy);
     if (!pm->bias && pm->scale == 1) return;
     for (int64_t col = 0; col < x->n_cols; col++)
-        step_finish_column(c, pm, y + col * ldy + r0, r0, r1);
+        cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
 }
 
 static void add_to_residual(engine_context *c, plan_buffer from, int64_t n_cols, int64_t r0,
@@ -81,9 +81,9 @@ static int64_t padded_rows(const plan_matrix *pm) {
     return (pm->w.n_out + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-void step_matmul(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith) {
     bool head = s->matrix[0].out == BUF_LOGITS;
-    int64_t n_cols = head ? c->pass.n_out : c->pass.n_tokens;
+    int64_t n_cols = head ? c->ubatch.n_out : c->ubatch.n_tokens;
     if (n_cols == 0) return;
     /* The matrices' rows form one range, each matrix padded to whole tiles. */
     int64_t total = 0;
@@ -95,7 +95,7 @@ void step_matmul(engine_context *c, const plan_step *s, int ith) {
     const cpu_mat *first = &s->matrix[0].w;
     cpu_act probe = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[first->type].act, first->n_in,
                                 n_cols);
-    row_chunks chunks = row_chunks_make(total, row_bytes, c->pass.nth,
+    row_chunks chunks = row_chunks_make(total, row_bytes, c->ubatch.nth,
                                         probe.layout == CPU_ACT_PANELS);
     int64_t begin, end;
     while (row_chunks_take(c->pool, &chunks, &begin, &end)) {
@@ -108,16 +108,16 @@ void step_matmul(engine_context *c, const plan_step *s, int ith) {
             if (r0 >= r1) continue;
             cpu_act x = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[pm->w.type].act, pm->w.n_in,
                                     n_cols);
-            step_product(c, pm, &x, r0, r1, ith);
+            cpu_exec_product(c, pm, &x, r0, r1, ith);
             if (s->add_to_x) add_to_residual(c, pm->out, n_cols, r0, r1);
         }
     }
 }
 
 /* Gate and up of the same neurons in one chunk, so that the activation finds both in cache. */
-void step_ffn_in(engine_context *c, const plan_step *s, int ith) {
+void cpu_exec_ffn_in(engine_context *c, const plan_step *s, int ith) {
     const model_hparams *hp = &c->model->hp;
-    int64_t n_cols = c->pass.n_tokens, n_ff = s->matrix[0].w.n_out;
+    int64_t n_cols = c->ubatch.n_tokens, n_ff = s->matrix[0].w.n_out;
     size_t row_bytes = 0;
     for (int k = 0; k < s->n_matrices; k++) row_bytes += s->matrix[k].w.row_bytes;
     cpu_act x[PLAN_MAX_GROUP];
@@ -125,11 +125,12 @@ void step_ffn_in(engine_context *c, const plan_step *s, int ith) {
         const cpu_mat *w = &s->matrix[k].w;
         x[k] = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[w->type].act, w->n_in, n_cols);
     }
-    row_chunks chunks = row_chunks_make(n_ff, row_bytes, c->pass.nth,
+    row_chunks chunks = row_chunks_make(n_ff, row_bytes, c->ubatch.nth,
                                         x[0].layout == CPU_ACT_PANELS);
     int64_t r0, r1;
     while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
-        for (int k = 0; k < s->n_matrices; k++) step_product(c, &s->matrix[k], &x[k], r0, r1, ith);
+        for (int k = 0; k < s->n_matrices; k++)
+            cpu_exec_product(c, &s->matrix[k], &x[k], r0, r1, ith);
         for (int64_t col = 0; col < n_cols; col++) {
             float *gate = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE] + r0;
             const float *up = s->n_matrices > 1 ? c->buf[BUF_UP] + col * c->plan->width[BUF_UP] + r0

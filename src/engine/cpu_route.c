@@ -94,20 +94,20 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
     c->experts.shared[row] = sigmoid((float)sum);
 }
 
-void step_route(engine_context *c, const plan_step *s) {
+void cpu_exec_route(engine_context *c, const plan_step *s) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
-        if (row >= c->pass.n_tokens) break;
+        if (row >= c->ubatch.n_tokens) break;
         route_token(c, s->experts, row);
     }
 }
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
 
-/* Where every active expert's encoded vectors are. */
-static void place_encoded(const engine_context *c, unsigned kinds, int64_t n,
-                          size_t *const at[CPU_ACT_KIND_COUNT]) {
-    const pass_experts *x = &c->experts;
+/* Where every active expert's quantized vectors are. */
+static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
+                       size_t *const at[CPU_ACT_KIND_COUNT]) {
+    const ubatch_experts *x = &c->experts;
     enum { ALIGN = 64 };
     for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
         cpu_act_kind kind = (cpu_act_kind)k;
@@ -123,10 +123,10 @@ static void place_encoded(const engine_context *c, unsigned kinds, int64_t n,
 }
 
 /* A counting sort. One thread does it, while the others wait. */
-void step_group(engine_context *c, const plan_step *s) {
+void cpu_exec_group(engine_context *c, const plan_step *s) {
     const plan_experts *e = s->experts;
-    pass_experts *x = &c->experts;
-    int n_pairs = c->pass.n_tokens * e->n_used;
+    ubatch_experts *x = &c->experts;
+    int n_pairs = c->ubatch.n_tokens * e->n_used;
     if (pool_take(c->pool, 1) > 0) return;
     memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
     for (int i = 0; i < n_pairs; i++) x->first[x->chosen[i] + 1]++;
@@ -142,6 +142,6 @@ void step_group(engine_context *c, const plan_step *s) {
     }
     for (int i = e->n_expert; i > 0; i--) x->first[i] = x->first[i - 1];
     x->first[0] = 0;
-    place_encoded(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
-    place_encoded(c, e->down_kinds, e->n_ff, x->hidden_at);
+    place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
+    place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
 }

@@ -1,5 +1,5 @@
 /* cpu_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
- * appending to the cache. Work is handed out by rows of the batch; when inputs are encoded into
+ * appending to the cache. Work is handed out by rows of the batch; when inputs are quantized into
  * panels, by whole panels. */
 #include <math.h>
 #include <string.h>
@@ -25,10 +25,10 @@ static void add_position(engine_context *c, int64_t row) {
     c->kernels.add(x, y, x, m->hp.n_embd);
 }
 
-void step_embed(engine_context *c) {
+void cpu_exec_embed(engine_context *c) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
-        if (row >= c->pass.n_tokens) break;
+        if (row >= c->ubatch.n_tokens) break;
         float *x = row_of(c, BUF_X, row), scale = c->model->hp.embd_scale;
         decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], x);
         for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) x[i] *= scale;
@@ -40,19 +40,19 @@ void step_embed(engine_context *c) {
 /* ---- norms and encoding --------------------------------------------------------------------- */
 
 /* Encodes columns [c0, c1) of `from` in every form that is asked for. */
-static void encode(engine_context *c, const plan_step *s, plan_buffer from, int64_t c0, int64_t c1,
-                   int64_t n_cols) {
+static void quantize(engine_context *c, const plan_step *s, plan_buffer from, int64_t c0,
+                     int64_t c1, int64_t n_cols) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
-        if (!(s->encode_kinds & (1u << kind))) continue;
-        cpu_act x = context_act(c, s->slot, (cpu_act_kind)kind, s->encode_width, n_cols);
+        if (!(s->act_kinds & (1u << kind))) continue;
+        cpu_act x = context_act(c, s->slot, (cpu_act_kind)kind, s->act_width, n_cols);
         if (s->layout == LAYOUT_COLUMNS) x.layout = CPU_ACT_COLUMNS;
         if (s->layout == LAYOUT_TILED) x.layout = CPU_ACT_PANELS;
         c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
     }
 }
 
-/* Rows per piece of work: panels must be encoded whole. A single vector is one piece. */
-static int64_t encode_chunk(int64_t n_cols) {
+/* Rows per piece of work: panels must be quantized whole. A single vector is one piece. */
+static int64_t rows_at_once(int64_t n_cols) {
     return n_cols >= CPU_PANEL ? CPU_PANEL : n_cols;
 }
 
@@ -80,19 +80,19 @@ static void norm_row(engine_context *c, const plan_step *s, const float *x, floa
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
 
-void step_norm(engine_context *c, const plan_step *s) {
-    int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+void cpu_exec_norm(engine_context *c, const plan_step *s) {
+    int64_t n = c->ubatch.n_tokens, chunk = rows_at_once(n);
     for (;;) {
         int64_t c0 = pool_take(c->pool, chunk);
         if (c0 >= n) break;
         int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
         for (int64_t i = c0; i < c1; i++) norm_row(c, s, row_of(c, s->in, i), row_of(c, s->out, i));
-        encode(c, s, s->out, c0, c1, n);
+        quantize(c, s, s->out, c0, c1, n);
     }
 }
 
-void step_select_norm(engine_context *c, const plan_step *s) {
-    int64_t n = c->pass.n_out, chunk = encode_chunk(n);
+void cpu_exec_head_norm(engine_context *c, const plan_step *s) {
+    int64_t n = c->ubatch.n_out, chunk = rows_at_once(n);
     if (n == 0) return;
     for (;;) {
         int64_t c0 = pool_take(c->pool, chunk);
@@ -100,27 +100,27 @@ void step_select_norm(engine_context *c, const plan_step *s) {
         int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
         for (int64_t i = c0; i < c1; i++)
             norm_row(c, s, row_of(c, BUF_X, c->out_rows[i]), row_of(c, BUF_Y, i));
-        encode(c, s, BUF_Y, c0, c1, n);
+        quantize(c, s, BUF_Y, c0, c1, n);
     }
 }
 
-void step_encode(engine_context *c, const plan_step *s) {
-    int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
-    if (s->layout == LAYOUT_TILED && !step_ffn_is_tiled(c, s->ffn)) return;
+void cpu_exec_quantize(engine_context *c, const plan_step *s) {
+    int64_t n = c->ubatch.n_tokens, chunk = rows_at_once(n);
+    if (s->layout == LAYOUT_TILED && !cpu_exec_ffn_is_tiled(c, s->ffn)) return;
     for (;;) {
         int64_t c0 = pool_take(c->pool, chunk);
         if (c0 >= n) break;
         int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
         for (int64_t i = c0; i < c1 && s->relu; i++) {
             float *v = row_of(c, s->in, i);
-            c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->encode_width);
+            c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
-        encode(c, s, s->in, c0, c1, n);
+        quantize(c, s, s->in, c0, c1, n);
     }
 }
 
-void step_add(engine_context *c, const plan_step *s) {
-    int64_t n = c->pass.n_tokens, chunk = encode_chunk(n);
+void cpu_exec_add(engine_context *c, const plan_step *s) {
+    int64_t n = c->ubatch.n_tokens, chunk = rows_at_once(n);
     for (;;) {
         int64_t c0 = pool_take(c->pool, chunk);
         if (c0 >= n) break;
@@ -134,14 +134,14 @@ void step_add(engine_context *c, const plan_step *s) {
     }
 }
 
-void step_softcap(engine_context *c, const plan_step *s) {
+void cpu_exec_softcap(engine_context *c, const plan_step *s) {
     enum { PART = 4096 };
     int64_t width = c->plan->width[s->in], parts = (width + PART - 1) / PART;
     for (;;) {
         int64_t i = pool_take(c->pool, 1);
-        if (i >= parts * c->pass.n_out) break;
+        if (i >= parts * c->ubatch.n_out) break;
         int64_t first = i % parts * PART, n = width - first < PART ? width - first : PART;
-        float *row = row_of(c, s->in, c->pass.first_logits_row + i / parts);
+        float *row = row_of(c, s->in, c->ubatch.first_logits_row + i / parts);
         c->kernels.softcap(row + first, s->softcap, n);
     }
 }
@@ -192,11 +192,11 @@ static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, 
                         hp->head_dim);
 }
 
-void step_rope_store(engine_context *c, const plan_step *s) {
+void cpu_exec_rope_store(engine_context *c, const plan_step *s) {
     enum { HEADS_PER_TAKE = 8 }; /* a head takes tens of nanoseconds, a take about twenty */
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int64_t heads = lhp->n_head + 2 * lhp->n_head_kv;
-    int64_t total = heads * c->pass.n_tokens;
+    int64_t total = heads * c->ubatch.n_tokens;
     for (;;) {
         int64_t begin = pool_take(c->pool, HEADS_PER_TAKE);
         if (begin >= total) break;

@@ -5,7 +5,7 @@
  * after creation.
  *
  * With a GPU, the caller opens the device and decides the placement; the context uploads the GPU's
- * weights and enqueues its steps once per pass (gpu_exec.h). */
+ * weights and enqueues its steps once per ubatch (gpu_exec.h). */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -15,17 +15,17 @@
 #include "plan.h"
 #include "pool.h"
 
-/* How passes of many tokens treat neurons that are cold in layers whose home is the GPU. */
+/* How ubatches of many tokens treat neurons that are cold in layers whose home is the GPU. */
 typedef enum engine_prompts {
-    ENGINE_PROMPTS_AUTO,    /* whichever is expected to be faster for the pass's size */
-    ENGINE_PROMPTS_SPLIT,   /* the processor computes them, while the GPU computes the others */
+    ENGINE_PROMPTS_AUTO,    /* whichever is expected to be faster for the ubatch's size */
+    ENGINE_PROMPTS_SPLIT,   /* the CPU computes them, while the GPU computes the others */
     ENGINE_PROMPTS_STREAMED /* their rows are copied to the GPU, which computes all */
 } engine_prompts;
 
 typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
     bool pin_threads;               /* pool_pin */
-    int n_batch;                    /* tokens per pass, 1..ENGINE_MAX_BATCH */
+    int n_batch;                    /* tokens per ubatch, 1..ENGINE_MAX_BATCH */
     int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
     cpu_tier tier;
     quant_type type_k, type_v;
@@ -92,7 +92,7 @@ typedef struct engine_input {
 
 /* Why a context that had a GPU goes on without it; NULL: it has it, or never had one. Whatever
  * happens to the device, sessions keep their contents and forward passes their answers: the
- * processor takes over, after it has fed all sessions again. */
+ * CPU takes over, after it has fed all sessions again. */
 const char *engine_gpu_loss(const engine_context *c);
 
 /* As pi_forward (powerinfer.h). */
@@ -100,13 +100,13 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
                          pi_error *err);
 const float *engine_logits(const engine_context *c, int row); /* [n_vocab] */
 int engine_logits_rows(const engine_context *c);
-int engine_batch(const engine_context *c); /* tokens per pass; also the most inputs per call */
+int engine_batch(const engine_context *c); /* tokens per ubatch; also the most inputs per call */
 void engine_cancel(engine_context *c);     /* async-signal-safe */
 
-/* Sees what enters the products of a pass, before they are computed: the float rows [n_rows] of the
- * step's input, row r at x + r * ldx, of which each matrix of the step reads its n_in elements. On
- * the calling thread, while others compute: it must not touch the context. NULL: none, which costs
- * a test per step. */
+/* Sees what enters the products of a ubatch, before they are computed: the float rows [n_rows] of
+ * the step's input, row r at x + r * ldx, of which each matrix of the step reads its n_in elements.
+ * On the calling thread, while others compute: it must not touch the context. NULL: none, which
+ * costs a test per step. */
 typedef void (*engine_observer)(void *user, const plan_step *step, const float *x, int64_t ldx,
                                 int n_rows);
 void engine_observe(engine_context *c, engine_observer observer, void *user);

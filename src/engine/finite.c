@@ -2,7 +2,7 @@
  *
  * The residual stream keeps them: what a layer adds to a NaN or an infinity is one again. So it is
  * enough that norms, which sum up the squares of the stream anyhow, note when the sum is not
- * finite, and that the logits are looked at. The first such norm of a pass names what wrote the
+ * finite, and that the logits are looked at. The first such norm of a ubatch names what wrote the
  * stream before it. A logit of -infinity is a model's way to forbid a token. */
 #include <limits.h>
 #include <math.h>
@@ -59,9 +59,9 @@ static int writer_of(const plan *p, plan_side side, int index) {
 }
 
 static bool logits_are_finite(const engine_context *c) {
-    int64_t n = (int64_t)c->pass.n_out * c->model->hp.n_vocab;
+    int64_t n = (int64_t)c->ubatch.n_out * c->model->hp.n_vocab;
     const float *logits = c->buf[BUF_LOGITS] +
-                          (int64_t)c->pass.first_logits_row * c->model->hp.n_vocab;
+                          (int64_t)c->ubatch.first_logits_row * c->model->hp.n_vocab;
     int bad = 0; /* no way out of the loop: compilers make vectors of it */
     for (int64_t i = 0; i < n; i++) bad |= !(logits[i] < INFINITY);
     return !bad;
@@ -69,7 +69,7 @@ static bool logits_are_finite(const engine_context *c) {
 
 pi_status context_check_finite(const engine_context *c, pi_error *err) {
     const plan *p = c->plan;
-    int place = INT_MAX, gpu_step = c->gpu ? hybrid_bad_step(c->gpu) : -1;
+    int place = INT_MAX, gpu_step = c->gpu ? gpu_exec_bad_step(c->gpu) : -1;
     int step = atomic_load(&c->bad_step);
     if (step < INT_MAX) place = writer_of(p, SIDE_CPU, step);
     if (gpu_step >= 0) {

@@ -1,5 +1,6 @@
-/* forward.c: feeding tokens: checks the request, cuts it into passes of at most n_batch tokens, and
- * runs the plan's steps on all threads for each. Sessions only grow when every pass has succeeded.
+/* forward.c: feeding tokens: checks the request, cuts it into ubatches of at most n_batch tokens,
+ * and runs the plan's steps on all threads for each. Sessions only grow when every ubatch has
+ * succeeded.
  */
 #include <limits.h>
 #include <string.h>
@@ -9,73 +10,73 @@
 #include "trace_impl.h"
 
 static void run_step(engine_context *c, const plan_step *s, int ith) {
-    if (s->cold && hybrid_streams_cold(c->gpu)) return;
+    if (s->cold && gpu_exec_is_streaming(c->gpu)) return;
     switch (s->op) {
     case OP_EMBED:
-        step_embed(c);
+        cpu_exec_embed(c);
         break;
     case OP_NORM:
-        step_norm(c, s);
+        cpu_exec_norm(c, s);
         break;
-    case OP_ENCODE:
-        step_encode(c, s);
+    case OP_QUANTIZE:
+        cpu_exec_quantize(c, s);
         break;
     case OP_MATMUL:
-        step_matmul(c, s, ith);
+        cpu_exec_matmul(c, s, ith);
         break;
     case OP_FFN_IN:
-        step_ffn_in(c, s, ith);
+        cpu_exec_ffn_in(c, s, ith);
         break;
     case OP_ROPE_STORE:
-        step_rope_store(c, s);
+        cpu_exec_rope_store(c, s);
         break;
     case OP_ATTENTION:
-        step_attention(c, s, ith);
+        cpu_exec_attention(c, s, ith);
         break;
     case OP_ADD:
-        step_add(c, s);
+        cpu_exec_add(c, s);
         break;
     case OP_SOFTCAP:
-        step_softcap(c, s);
+        cpu_exec_softcap(c, s);
         break;
-    case OP_FFN_NEURONS:
-        step_ffn_neurons(c, s, ith);
+    case OP_FFN_SPARSE:
+        cpu_exec_ffn_sparse(c, s, ith);
         break;
     case OP_FFN_DOWN:
-        step_ffn_down(c, s, ith);
+        cpu_exec_ffn_down(c, s, ith);
         break;
-    case OP_SELECT_NORM:
-        step_select_norm(c, s);
+    case OP_HEAD_NORM:
+        cpu_exec_head_norm(c, s);
         break;
     case OP_ROUTE:
-        step_route(c, s);
+        cpu_exec_route(c, s);
         break;
     case OP_GROUP:
-        step_group(c, s);
+        cpu_exec_group(c, s);
         break;
     case OP_EXPERTS_GATHER:
-        step_experts_gather(c, s);
+        cpu_exec_experts_gather(c, s);
         break;
     case OP_EXPERTS_IN:
-        step_experts_in(c, s, ith);
+        cpu_exec_experts_in(c, s, ith);
         break;
-    case OP_EXPERTS_ENCODE:
-        step_experts_encode(c, s);
+    case OP_EXPERTS_QUANTIZE:
+        cpu_exec_experts_quantize(c, s);
         break;
     case OP_EXPERTS_DOWN:
-        step_experts_down(c, s, ith);
+        cpu_exec_experts_down(c, s, ith);
         break;
     case OP_EXPERTS_SUM:
-        step_experts_sum(c, s);
+        cpu_exec_experts_sum(c, s);
         break;
-    case OP_CHOOSE:
-        step_choose(c, s, ith);
+    case OP_SELECT:
+        cpu_exec_select(c, s, ith);
         break;
     case OP_SEND:
-        step_send(c, s);
+        cpu_exec_send(c, s);
         break;
     case OP_RECEIVE:
-        step_receive(c, s);
+        cpu_exec_receive(c, s);
         break;
     case OP_COUNT:
         break;
@@ -90,14 +91,14 @@ static uint64_t read_by_need(const engine_context *c, int row) {
 static void run_traced(engine_context *c, int index, int ith, int row) {
     const plan_step *s = &c->plan->steps[index];
     engine_trace *t = c->trace;
-    if (!t || !t->on || (s->cold && hybrid_streams_cold(c->gpu))) {
+    if (!t || !t->on || (s->cold && gpu_exec_is_streaming(c->gpu))) {
         run_step(c, s, ith);
         return;
     }
     trace_event e = {.step = index, .start = clock_seconds(), .bytes = read_by_need(c, row)};
     run_step(c, s, ith);
     e.end = clock_seconds();
-    e.bytes = trace_reads_by_need(s) ? read_by_need(c, row) - e.bytes : s->weight_bytes;
+    e.bytes = trace_counts_reads(s) ? read_by_need(c, row) - e.bytes : s->weight_bytes;
     if (s->op == OP_RECEIVE) {
         const trace_event wait = {
             .step = index, .kind = TRACE_WAIT, .start = e.start, .end = t->wait_end};
@@ -114,9 +115,9 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
 /* No product writes the buffer that it reads, so that looking needs no barrier. The hidden vector
  * of a layer that goes neuron by neuron is never whole. */
 static void show_input(const engine_context *c, const plan_step *s) {
-    bool whole = s->op == OP_FFN_DOWN && step_ffn_is_tiled(c, s->ffn);
-    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_NEURONS && !whole) return;
-    int n_rows = s->matrix[0].out == BUF_LOGITS ? c->pass.n_out : c->pass.n_tokens;
+    bool whole = s->op == OP_FFN_DOWN && cpu_exec_ffn_is_tiled(c, s->ffn);
+    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole) return;
+    int n_rows = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
     if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
 }
 
@@ -124,10 +125,10 @@ static void show_input(const engine_context *c, const plan_step *s) {
  * to finish the step before does them on its way through the barrier. So are messages. */
 static bool is_one_piece(const engine_context *c, const plan_step *s) {
     if (s->op == OP_SEND || s->op == OP_RECEIVE || s->op == OP_GROUP) return true;
-    bool vector_step = s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_ADD ||
-                       s->op == OP_SELECT_NORM || s->op == OP_ROUTE || s->op == OP_EXPERTS_GATHER ||
-                       s->op == OP_EXPERTS_ENCODE || s->op == OP_EXPERTS_SUM;
-    return vector_step && c->pass.n_tokens < CPU_PANEL;
+    bool vector_step = s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_ADD ||
+                       s->op == OP_HEAD_NORM || s->op == OP_ROUTE || s->op == OP_EXPERTS_GATHER ||
+                       s->op == OP_EXPERTS_QUANTIZE || s->op == OP_EXPERTS_SUM;
+    return vector_step && c->ubatch.n_tokens < CPU_PANEL;
 }
 
 typedef struct step_range {
@@ -148,11 +149,11 @@ static void run_pieces(void *arg) {
  * in slot n & 1, and everyone reads that slot after the barrier: the slot is not written again
  * before barrier n + 1, which nobody passes before all have read it. So all threads leave at the
  * same step. */
-static void run_pass(void *arg, int ith, int nth) {
+static void run_worker(void *arg, int ith, int nth) {
     engine_context *c = arg;
-    int end = c->pass.end_step;
+    int end = c->ubatch.end_step;
     (void)nth;
-    for (int i = c->pass.first_step, n_barriers = 0; i < end; n_barriers++) {
+    for (int i = c->ubatch.first_step, n_barriers = 0; i < end; n_barriers++) {
         atomic_bool *slot = &c->stop[n_barriers & 1];
         if (ith == 0 && (atomic_load_explicit(&c->cancelled, memory_order_relaxed) ||
                          atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)))
@@ -167,30 +168,30 @@ static void run_pass(void *arg, int ith, int nth) {
     }
 }
 
-static void count_pass(engine_context *c) {
+static void count_ubatch(engine_context *c) {
     const plan *p = c->plan;
     engine_counters *n = &c->counters;
     n->passes++;
-    n->tokens += (uint64_t)c->pass.n_tokens;
+    n->tokens += (uint64_t)c->ubatch.n_tokens;
     n->weight_bytes += p->fixed_bytes;
-    if (c->pass.n_out == 0) n->weight_bytes -= p->head_bytes;
-    n->weight_bytes += (uint64_t)c->pass.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
+    if (c->ubatch.n_out == 0) n->weight_bytes -= p->head_bytes;
+    n->weight_bytes += (uint64_t)c->ubatch.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
     n->ffn_bytes += p->fixed_ffn_bytes;
     n->ffn_total_bytes += p->ffn_bytes;
-    for (int i = 0; i < c->pass.nth; i++) {
-        pass_bytes *b = &c->scratch[i].counts;
+    for (int i = 0; i < c->ubatch.nth; i++) {
+        ubatch_bytes *b = &c->scratch[i].counts;
         n->weight_bytes += b->ffn + b->predictor;
         n->ffn_bytes += b->ffn;
         n->gathered_bytes += b->gathered;
-        *b = (pass_bytes){0};
+        *b = (ubatch_bytes){0};
     }
     if (c->gpu) {
-        uint64_t by_need = hybrid_bytes_by_need(c->gpu);
+        uint64_t by_need = gpu_exec_sparse_bytes(c->gpu);
         n->weight_bytes += by_need;
         n->ffn_bytes += by_need;
     }
-    for (int i = 0; i < c->pass.n_items; i++) {
-        const pass_item *item = &c->items[i];
+    for (int i = 0; i < c->ubatch.n_items; i++) {
+        const ubatch_item *item = &c->items[i];
         uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
         uint64_t rows = 0;
         for (int l = 0; l < c->model->hp.n_layer; l++) {
@@ -256,20 +257,21 @@ static pi_status check_request(const engine_context *c, const engine_input *inpu
     return PI_OK;
 }
 
-/* ---- passes --------------------------------------------------------------------------------- */
+/* ---- ubatches ---------------------------------------------------------------------------------
+ */
 
-/* Where the request stands: input `index`, of which `done` tokens were fed by earlier passes. */
+/* Where the request stands: input `index`, of which `done` tokens were fed by earlier ubatches. */
 typedef struct request_cursor {
     int index, done;
 } request_cursor;
 
 static void add_rows(engine_context *c, const engine_input *in, int done, int n) {
-    engine_pass *p = &c->pass;
-    pass_item *item = &c->items[p->n_items++];
-    *item = (pass_item){.session = in->session,
-                        .row = p->n_tokens,
-                        .n_tokens = n,
-                        .pos = in->session->length + in->session->fed};
+    engine_ubatch *p = &c->ubatch;
+    ubatch_item *item = &c->items[p->n_items++];
+    *item = (ubatch_item){.session = in->session,
+                          .row = p->n_tokens,
+                          .n_tokens = n,
+                          .pos = in->session->length + in->session->fed};
     for (int i = 0; i < n; i++) {
         int row = p->n_tokens + i;
         c->tokens[row] = in->tokens[done + i];
@@ -282,30 +284,30 @@ static void add_rows(engine_context *c, const engine_input *in, int done, int n)
     p->n_tokens += n;
 }
 
-/* Gathers the next pass; false when all tokens have been fed. */
-static bool next_pass(engine_context *c, const engine_input *inputs, int n_inputs,
-                      request_cursor *at) {
-    c->pass.n_tokens = c->pass.n_items = c->pass.n_out = 0;
-    while (at->index < n_inputs && c->pass.n_tokens < c->n_batch) {
+/* Gathers the next ubatch; false when all tokens have been fed. */
+static bool next_ubatch(engine_context *c, const engine_input *inputs, int n_inputs,
+                        request_cursor *at) {
+    c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = 0;
+    while (at->index < n_inputs && c->ubatch.n_tokens < c->n_batch) {
         const engine_input *in = &inputs[at->index];
-        int room = c->n_batch - c->pass.n_tokens;
+        int room = c->n_batch - c->ubatch.n_tokens;
         int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
         add_rows(c, in, at->done, n);
         at->done += n;
         if (at->done == in->n_tokens) *at = (request_cursor){.index = at->index + 1};
     }
-    return c->pass.n_tokens > 0;
+    return c->ubatch.n_tokens > 0;
 }
 
-/* Runs the processor's steps of a pass that is set up. False when it was cancelled. */
+/* Runs the CPU's steps of a ubatch that is set up. False when it was cancelled. */
 static bool run_steps(engine_context *c, int first_step, int end_step) {
-    c->pass.first_step = first_step;
-    c->pass.end_step = end_step;
-    c->pass.nth = c->pass.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
+    c->ubatch.first_step = first_step;
+    c->ubatch.end_step = end_step;
+    c->ubatch.nth = c->ubatch.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
     atomic_store(&c->stop[0], false);
     atomic_store(&c->stop[1], false);
     atomic_store(&c->bad_step, INT_MAX);
-    pool_run(c->pool, c->pass.nth, run_pass, c);
+    pool_run(c->pool, c->ubatch.nth, run_worker, c);
     return !atomic_exchange(&c->cancelled, false);
 }
 
@@ -316,29 +318,29 @@ static pi_status cancelled(pi_error *err) {
 /* All steps on both sides. */
 static pi_status run_both(engine_context *c, pi_error *err) {
     atomic_store(&c->gpu_lost, false);
-    if (c->gpu) hybrid_begin(c->gpu, c);
+    if (c->gpu) gpu_exec_begin(c->gpu, c);
     bool done = run_steps(c, 0, c->plan->n_steps);
     bool lost = atomic_load(&c->gpu_lost);
     if (!c->gpu) return done ? PI_OK : cancelled(err);
-    pi_status status = hybrid_end(c->gpu, c, !done || lost, err);
+    pi_status status = gpu_exec_end(c->gpu, c, !done || lost, err);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: try without it");
     return done ? PI_OK : cancelled(err);
 }
 
-pi_status context_run_passes(engine_context *c, const engine_input *inputs, int n_inputs,
-                             pi_error *err) {
+pi_status context_feed(engine_context *c, const engine_input *inputs, int n_inputs, pi_error *err) {
     request_cursor at = {0};
-    c->pass.first_logits_row = 0;
-    while (next_pass(c, inputs, n_inputs, &at)) {
+    c->ubatch.first_logits_row = 0;
+    while (next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_pass(c);
         pi_status status = run_both(c, err);
         if (status == PI_OK) status = context_check_finite(c, err);
         if (c->trace) trace_end_pass(c, status == PI_OK);
         if (status != PI_OK) return status;
-        count_pass(c);
-        c->pass.first_logits_row += c->pass.n_out;
-        for (int i = 0; i < c->pass.n_items; i++) c->items[i].session->fed += c->items[i].n_tokens;
+        count_ubatch(c);
+        c->ubatch.first_logits_row += c->ubatch.n_out;
+        for (int i = 0; i < c->ubatch.n_items; i++)
+            c->items[i].session->fed += c->items[i].n_tokens;
     }
     return PI_OK;
 }
@@ -352,10 +354,10 @@ static void remember_tokens(const engine_input *in) {
 static pi_status feed_inputs(engine_context *c, const engine_input *inputs, int n_inputs,
                              pi_error *err) {
     for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
-    return context_run_passes(c, inputs, n_inputs, err);
+    return context_feed(c, inputs, n_inputs, err);
 }
 
-/* Waits for the processor run out when the program was stopped for a while, or while weights come
+/* Waits for the CPU run out when the program was stopped for a while, or while weights come
  * from a slow disk for the first time. Every try gets further with that, so that there are many. */
 enum { GPU_TRIES = 16 };
 
@@ -372,7 +374,7 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
     if (status == PI_OK) status = check_request(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
     status = feed_inputs(c, inputs, n_inputs, &why);
-    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && hybrid_is_alive(c->gpu); i++)
+    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && gpu_exec_is_alive(c->gpu); i++)
         status = feed_inputs(c, inputs, n_inputs, &why);
     if (is_gpu_failure(c, status)) {
         status = context_leave_gpu(c, &why, err);
@@ -387,7 +389,7 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
         remember_tokens(&inputs[i]);
         inputs[i].session->length += inputs[i].n_tokens;
     }
-    c->n_logits_rows = c->pass.first_logits_row;
+    c->n_logits_rows = c->ubatch.first_logits_row;
     return PI_OK;
 }
 
@@ -419,10 +421,10 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
         if (c->plan->steps[i].layer != layer) end = i;
 
     size_t n_bytes = (size_t)n_tokens * (size_t)c->model->hp.n_embd * sizeof *x;
-    c->pass.n_tokens = n_tokens;
-    c->pass.n_items = 1;
-    c->pass.n_out = 0;
-    c->items[0] = (pass_item){.session = s, .n_tokens = n_tokens, .pos = pos};
+    c->ubatch.n_tokens = n_tokens;
+    c->ubatch.n_items = 1;
+    c->ubatch.n_out = 0;
+    c->items[0] = (ubatch_item){.session = s, .n_tokens = n_tokens, .pos = pos};
     for (int i = 0; i < n_tokens; i++) {
         c->tokens[i] = layer < 0 ? tokens[i] : 0;
         c->positions[i] = pos + i;

@@ -1,68 +1,69 @@
 /* gpu_exec.h: the GPU's side of a context: its weights and buffers, the plan's GPU steps as
  * programs of the device, and the messages between both sides. Private to src/engine.
  *
- * A pass of few tokens is one recorded program, launched once: where it needs something from the
- * processor, a kernel polls a flag. A pass of many tokens, whose parts take longer than a kernel
- * may wait, is enqueued in segments: each ends before a RECEIVE, and the processor's SEND that
- * feeds it enqueues the next one. Either way the processor polls flags of the GPU's messages, and
+ * A ubatch of few tokens is one recorded program, launched once: where it needs something from the
+ * CPU, a kernel polls a flag. A ubatch of many tokens, whose parts take longer than a kernel
+ * may wait, is enqueued in segments: each ends before a RECEIVE, and the CPU's SEND that
+ * feeds it enqueues the next one. Either way the CPU polls flags of the GPU's messages, and
  * both sides compute at the same time.
  *
- * Flags hold the number of the last pass that raised them (the epoch), so nothing is cleared.
- * Functions for passes are called by one thread at a time, those marked (any) by all. */
+ * Flags hold the number of the last ubatch that raised them (the epoch), so nothing is cleared.
+ * Functions for ubatches are called by one thread at a time, those marked (any) by all. */
 #ifndef ENGINE_GPU_EXEC_H
 #define ENGINE_GPU_EXEC_H
 
 #include "engine.h"
 
-typedef struct hybrid hybrid;
+typedef struct gpu_exec gpu_exec;
 
 /* Uploads the weights of the plan's GPU steps. PI_ERR_NOMEM, PI_ERR_DEVICE. */
-pi_status hybrid_create(engine_context *c, const engine_options *options, hybrid **out,
-                        pi_error *err);
-void hybrid_destroy(hybrid *h); /* NULL is fine */
-/* What hybrid_create would allocate: nothing is, and no device is needed. */
-pi_status hybrid_size(const engine_context *c, engine_gpu_bytes *out, pi_error *err);
+pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_exec **out,
+                          pi_error *err);
+void gpu_exec_destroy(gpu_exec *g); /* NULL is fine */
+/* What gpu_exec_create would allocate: nothing is, and no device is needed. */
+pi_status gpu_exec_size(const engine_context *c, engine_gpu_bytes *out, pi_error *err);
 
 /* The part of a session's cache that is on the GPU; *out is NULL when no layer is. */
-pi_status hybrid_kv_create(hybrid *h, int64_t n_ctx, void **out, pi_error *err);
-void hybrid_kv_destroy(hybrid *h, void *kv); /* NULL is fine */
+pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err);
+void gpu_exec_kv_destroy(gpu_exec *g, void *kv); /* NULL is fine */
 /* Copies positions [first, first + n) of a layer's keys or values, [n][n_head_kv][row bytes], from
  * or to the GPU. */
-pi_status hybrid_kv_read(hybrid *h, const engine_session *s, int layer, bool values, int64_t first,
-                         int64_t n, void *out, pi_error *err);
-pi_status hybrid_kv_write(hybrid *h, engine_session *s, int layer, bool values, int64_t first,
-                          int64_t n, const void *from, pi_error *err);
+pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, bool values,
+                           int64_t first, int64_t n, void *out, pi_error *err);
+pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, bool values, int64_t first,
+                            int64_t n, const void *from, pi_error *err);
 /* Copies the first n positions of all layers on the GPU from one session to another. */
-pi_status hybrid_kv_copy(hybrid *h, engine_session *to, const engine_session *from, int64_t n,
-                         pi_error *err);
+pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session *from, int64_t n,
+                           pi_error *err);
 
-/* Records the program of the pass that is set up in the context, if it has none yet; otherwise the
- * pass does so when it begins. */
-void hybrid_record(hybrid *h, const engine_context *c);
-/* Starts the GPU's part of the pass that is set up in the context. */
-void hybrid_begin(hybrid *h, engine_context *c);
+/* Records the program of the ubatch that is set up in the context, if it has none yet; otherwise
+ * the pass does so when it begins. */
+void gpu_exec_record(gpu_exec *g, const engine_context *c);
+/* Starts the GPU's part of the ubatch that is set up in the context. */
+void gpu_exec_begin(gpu_exec *g, engine_context *c);
 /* Waits until it is done; logits, when they are made there, are in the context's buffer. After a
- * pass that did not run to its end (`failed`) waits are ended by force. PI_ERR_DEVICE. */
-pi_status hybrid_end(hybrid *h, engine_context *c, bool failed, pi_error *err);
+ * ubatch that did not run to its end (`failed`) waits are ended by force. PI_ERR_DEVICE. */
+pi_status gpu_exec_end(gpu_exec *g, engine_context *c, bool failed, pi_error *err);
 
-bool hybrid_is_alive(const hybrid *h); /* the device can go on after an error */
+bool gpu_exec_is_alive(const gpu_exec *g); /* the device can go on after an error */
 
 /* Waits for message number `exchange` of the GPU; false when it does not come. */
-bool hybrid_wait(hybrid *h, int exchange);
-const float *hybrid_received(const hybrid *h); /* [n_tokens][n_embd] of the message */
-float *hybrid_outgoing(const hybrid *h);       /* where the next message is put, likewise */
+bool gpu_exec_wait(gpu_exec *g, int exchange);
+const float *gpu_exec_received(const gpu_exec *g); /* [n_tokens][n_embd] of the message */
+float *gpu_exec_outgoing(const gpu_exec *g);       /* where the next message is put, likewise */
 /* Message number `exchange` is complete. */
-void hybrid_raise(hybrid *h, engine_context *c, int exchange);
+void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange);
 /* (any) Candidates of a token among all neurons of a layer, as they came from the GPU. */
-const uint32_t *hybrid_candidates(const hybrid *h, int layer, int64_t col);
-/* (any) Where a token's candidates among the GPU's neurons are put. */
-uint32_t *hybrid_chosen(const hybrid *h, int layer, int64_t col);
+const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col);
+/* (any) Where a token's selected neurons among the GPU's neurons are put. */
+uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col);
 
-/* The first of the plan's GPU steps that found its input not finite in the last pass; -1: none. */
-int hybrid_bad_step(const hybrid *h);
-/* Bytes of feed-forward weights that the GPU read by need in the last pass. */
-uint64_t hybrid_bytes_by_need(const hybrid *h);
-/* Whether this pass leaves out the processor's part of layers whose home is the GPU. */
-bool hybrid_streams_cold(const hybrid *h);
+/* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.
+ */
+int gpu_exec_bad_step(const gpu_exec *g);
+/* Bytes of feed-forward weights that the GPU read of active neurons in the last ubatch. */
+uint64_t gpu_exec_sparse_bytes(const gpu_exec *g);
+/* Whether this ubatch leaves out the CPU's part of layers whose home is the GPU. */
+bool gpu_exec_is_streaming(const gpu_exec *g);
 
 #endif

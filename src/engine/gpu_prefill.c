@@ -1,5 +1,5 @@
-/* gpu_prefill.c: passes of many tokens in layers whose home is the GPU and whose cold neurons
- * live on the host. Either the processor computes these, as it does for single tokens, or their
+/* gpu_prefill.c: ubatches of many tokens in layers whose home is the GPU and whose cold neurons
+ * live on the host. Either the CPU computes these, as it does for single tokens, or their
  * rows are copied to the GPU tile by tile and it computes all of the layer. Computing takes the
  * longer the more tokens there are, copying always takes the same. The two ways round differently,
  * so the choice between them comes from constants alone: the same context gives the same answers.
@@ -17,12 +17,12 @@ static const double copy_rate = 10e9;
 /* ---- cold shares ----------------------------------------------------------------------------- */
 
 static bool is_in(const plan_step *s) {
-    return s->op == OP_FFN_NEURONS || s->op == OP_FFN_IN;
+    return s->op == OP_FFN_SPARSE || s->op == OP_FFN_IN;
 }
 
-/* The processor's steps of the layer. */
-static bool find_cold(const plan *p, int layer, hybrid_cold *out) {
-    *out = (hybrid_cold){0};
+/* The CPU's steps of the layer. */
+static bool find_cold(const plan *p, int layer, gpu_exec_cold *out) {
+    *out = (gpu_exec_cold){0};
     for (int i = 0; i < p->n_steps; i++) {
         const plan_step *s = &p->steps[i];
         if (!s->cold || s->layer != layer) continue;
@@ -33,15 +33,15 @@ static bool find_cold(const plan *p, int layer, hybrid_cold *out) {
     return out->in;
 }
 
-static int64_t n_neurons(const hybrid_cold *cold) {
+static int64_t n_neurons(const gpu_exec_cold *cold) {
     return cold->in->matrix[0].w.n_out;
 }
 
-static bool has_rows(const hybrid_cold *cold) { /* down has one per neuron */
+static bool has_rows(const gpu_exec_cold *cold) { /* down has one per neuron */
     return cold->down.role == ROLE_FFN_DOWN_T;
 }
 
-static uint64_t cold_bytes(const hybrid_cold *cold) {
+static uint64_t cold_bytes(const gpu_exec_cold *cold) {
     uint64_t n = cold->down.row_size * (uint64_t)cold->down.w.n_out;
     for (int k = 0; k < cold->in->n_matrices; k++)
         n += cold->in->matrix[k].row_size * (uint64_t)cold->in->matrix[k].w.n_out;
@@ -53,8 +53,8 @@ static double product_seconds(const cpu_kernels *k, const plan_matrix *pm, bool 
     return (double)pm->w.n_in * (double)pm->w.n_out / k->tiled[kind].products_per_ns * 1e-9;
 }
 
-/* What one token more takes one thread of the processor. */
-static double cold_seconds(const cpu_kernels *k, const hybrid_cold *cold) {
+/* What one token more takes one thread of the CPU. */
+static double cold_seconds(const cpu_kernels *k, const gpu_exec_cold *cold) {
     double seconds = product_seconds(k, &cold->down, has_rows(cold));
     for (int i = 0; i < cold->in->n_matrices; i++)
         seconds += product_seconds(k, &cold->in->matrix[i], false);
@@ -62,7 +62,7 @@ static double cold_seconds(const cpu_kernels *k, const hybrid_cold *cold) {
 }
 
 /* Rows [r0, r0 + n) of what goes in, or of down. */
-static plan_matrix tile_of(const hybrid_cold *cold, int which, int64_t r0, int64_t n) {
+static plan_matrix tile_of(const gpu_exec_cold *cold, int which, int64_t r0, int64_t n) {
     if (which < cold->in->n_matrices) return plan_take_rows(&cold->in->matrix[which], r0, n);
     return has_rows(cold) ? plan_take_rows(&cold->down, r0, n)
                           : plan_take_columns(&cold->down, r0, n);
@@ -70,125 +70,125 @@ static plan_matrix tile_of(const hybrid_cold *cold, int which, int64_t r0, int64
 
 /* ---- device memory --------------------------------------------------------------------------- */
 
-static pi_status upload_biases(hybrid *h, hybrid_cold *cold, pi_error *err) {
+static pi_status upload_biases(gpu_exec *g, gpu_exec_cold *cold, pi_error *err) {
     pi_status status = PI_OK;
     for (int k = 0; k < cold->in->n_matrices && status == PI_OK; k++)
-        status = hybrid_upload_floats(h, cold->in->matrix[k].bias, n_neurons(cold), "a bias",
-                                      &cold->bias[k], err);
+        status = gpu_exec_upload_floats(g, cold->in->matrix[k].bias, n_neurons(cold), "a bias",
+                                        &cold->bias[k], err);
     if (status == PI_OK)
-        status = hybrid_upload_floats(h, cold->down.bias, h->model->hp.n_embd, "a bias",
-                                      &cold->down_bias, err);
+        status = gpu_exec_upload_floats(g, cold->down.bias, g->model->hp.n_embd, "a bias",
+                                        &cold->down_bias, err);
     return status;
 }
 
-pi_status hybrid_prompts_create(hybrid *h, pi_error *err) {
+pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
     size_t tile_bytes = 0;
     uint64_t bytes = 0;
     pi_status status = PI_OK;
-    for (int i = 0; i < h->model->hp.n_layer && status == PI_OK; i++) {
-        hybrid_cold *cold = &h->cold[i];
-        if (!find_cold(h->plan, i, cold)) continue;
-        status = upload_biases(h, cold, err);
+    for (int i = 0; i < g->model->hp.n_layer && status == PI_OK; i++) {
+        gpu_exec_cold *cold = &g->cold[i];
+        if (!find_cold(g->plan, i, cold)) continue;
+        status = upload_biases(g, cold, err);
         bytes += cold_bytes(cold);
         for (int k = 0; k <= cold->in->n_matrices; k++) {
-            const plan_matrix m = tile_of(cold, k, 0,
-                                          n_neurons(cold) < HYBRID_TILE_ROWS ? n_neurons(cold)
-                                                                             : HYBRID_TILE_ROWS);
+            const plan_matrix m = tile_of(
+                cold, k, 0,
+                n_neurons(cold) < GPU_EXEC_TILE_ROWS ? n_neurons(cold) : GPU_EXEC_TILE_ROWS);
             size_t n = gpu_mat_row_bytes(m.row_size) * (size_t)m.w.n_out;
             if (n > tile_bytes) tile_bytes = n;
         }
     }
-    h->cold_bytes = bytes;
+    g->cold_bytes = bytes;
     if (bytes == 0 || status != PI_OK) return status;
     void *p;
-    status = hybrid_alloc(h, tile_bytes, "copied rows", &h->tile, err);
+    status = gpu_exec_alloc(g, tile_bytes, "copied rows", &g->tile, err);
     for (int i = 0; i < 2 && status == PI_OK; i++) {
-        status = hybrid_alloc(h, (size_t)h->n_batch * HYBRID_TILE_ROWS * sizeof(float),
-                              "copied neurons", &p, err);
-        h->tile_out[i] = p;
+        status = gpu_exec_alloc(g, (size_t)g->n_batch * GPU_EXEC_TILE_ROWS * sizeof(float),
+                                "copied neurons", &p, err);
+        g->tile_out[i] = p;
     }
     return status;
 }
 
 /* ---- streaming ------------------------------------------------------------------------------- */
 
-static gpu_mat send_tile(hybrid *h, const plan_matrix *pm) {
-    const gpu_mat to = {.data = h->tile,
+static gpu_mat send_tile(gpu_exec *g, const plan_matrix *pm) {
+    const gpu_mat to = {.data = g->tile,
                         .row_bytes = gpu_mat_row_bytes(pm->row_size),
                         .n_in = pm->w.n_in,
                         .n_out = pm->w.n_out,
                         .type = pm->w.type};
-    hybrid_pack_rows(h, pm, &to);
+    gpu_exec_pack_rows(g, pm, &to);
     return to;
 }
 
-static void product(hybrid *h, const plan_matrix *pm, const gpu_input *in, const float *bias,
+static void product(gpu_exec *g, const plan_matrix *pm, const gpu_input *in, const float *bias,
                     float *y, int64_t ldy, bool transposed) {
-    const gpu_matmul a = {.w = send_tile(h, pm),
+    const gpu_matmul a = {.w = send_tile(g, pm),
                           .in = *in,
                           .bias = bias,
                           .scale = pm->scale,
                           .scale_last = pm->scale_last,
-                          .add = y == h->buf[BUF_X],
+                          .add = y == g->buf[BUF_X],
                           .y = y,
                           .ldy = ldy,
-                          .precise = h->precise,
-                          .scratch = h->halves};
+                          .precise = g->precise,
+                          .scratch = g->halves};
     if (transposed)
-        h->b->ops.matmul_t(h->stream, &a);
+        g->b->ops.matmul_t(g->stream, &a);
     else
-        h->b->ops.matmul(h->stream, &a);
+        g->b->ops.matmul(g->stream, &a);
 }
 
-static void stream_tile(hybrid *h, const hybrid_cold *cold, int64_t r0, int64_t n, int n_cols) {
+static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, int64_t r0, int64_t n, int n_cols) {
     const plan_step *s = cold->in;
     const plan_ffn *f = s->ffn; /* NULL: dense */
-    const gpu_input in = {.x = h->buf[BUF_Y], .ldx = h->plan->gpu_width[BUF_Y], .n_cols = n_cols};
+    const gpu_input in = {.x = g->buf[BUF_Y], .ldx = g->plan->gpu_width[BUF_Y], .n_cols = n_cols};
     for (int k = 0; k < s->n_matrices; k++) {
         const plan_matrix m = tile_of(cold, k, r0, n);
-        product(h, &m, &in, cold->bias[k] ? cold->bias[k] + r0 : NULL, h->tile_out[k],
-                HYBRID_TILE_ROWS, false);
+        product(g, &m, &in, cold->bias[k] ? cold->bias[k] + r0 : NULL, g->tile_out[k],
+                GPU_EXEC_TILE_ROWS, false);
     }
-    bool chosen = f && f->mode == FFN_PREDICT;
-    const gpu_activate a = {.gate = h->tile_out[0],
-                            .up = s->n_matrices > 1 ? h->tile_out[1] : NULL,
-                            .ldg = HYBRID_TILE_ROWS,
-                            .ldu = HYBRID_TILE_ROWS,
-                            .ldy = HYBRID_TILE_ROWS,
+    bool selected = f && f->mode == FFN_PREDICT;
+    const gpu_activate a = {.gate = g->tile_out[0],
+                            .up = s->n_matrices > 1 ? g->tile_out[1] : NULL,
+                            .ldg = GPU_EXEC_TILE_ROWS,
+                            .ldu = GPU_EXEC_TILE_ROWS,
+                            .ldy = GPU_EXEC_TILE_ROWS,
                             .n = n,
                             .n_cols = n_cols,
-                            .f = h->model->hp.activation,
-                            .threshold = h->model->hp.activation_threshold,
+                            .f = g->model->hp.activation,
+                            .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
-                            .bitmap = chosen ? h->bits : NULL,
-                            .n_words = plan_bits_words(h->model->layers[s->layer].hp.n_ff),
-                            .first_bit = chosen ? f->first + r0 : 0,
-                            .y = h->tile_out[0]};
-    h->b->ops.activate(h->stream, &a);
+                            .bitmap = selected ? g->bits : NULL,
+                            .n_words = plan_bits_words(g->model->layers[s->layer].hp.n_ff),
+                            .first_bit = selected ? f->first + r0 : 0,
+                            .y = g->tile_out[0]};
+    g->b->ops.activate(g->stream, &a);
     const plan_matrix down = tile_of(cold, s->n_matrices, r0, n);
-    const gpu_input hidden = {.x = h->tile_out[0], .ldx = HYBRID_TILE_ROWS, .n_cols = n_cols};
-    product(h, &down, &hidden, r0 == 0 ? cold->down_bias : NULL, h->buf[BUF_X],
-            h->plan->gpu_width[BUF_X], has_rows(cold));
+    const gpu_input hidden = {.x = g->tile_out[0], .ldx = GPU_EXEC_TILE_ROWS, .n_cols = n_cols};
+    product(g, &down, &hidden, r0 == 0 ? cold->down_bias : NULL, g->buf[BUF_X],
+            g->plan->gpu_width[BUF_X], has_rows(cold));
 }
 
-void hybrid_stream_cold(hybrid *h, int layer, int n_cols) {
-    const hybrid_cold *cold = &h->cold[layer];
+void gpu_exec_stream_cold(gpu_exec *g, int layer, int n_cols) {
+    const gpu_exec_cold *cold = &g->cold[layer];
     int64_t total = n_neurons(cold);
-    for (int64_t r0 = 0; r0 < total; r0 += HYBRID_TILE_ROWS)
-        stream_tile(h, cold, r0, total - r0 < HYBRID_TILE_ROWS ? total - r0 : HYBRID_TILE_ROWS,
+    for (int64_t r0 = 0; r0 < total; r0 += GPU_EXEC_TILE_ROWS)
+        stream_tile(g, cold, r0, total - r0 < GPU_EXEC_TILE_ROWS ? total - r0 : GPU_EXEC_TILE_ROWS,
                     n_cols);
 }
 
 /* ---- which way ------------------------------------------------------------------------------- */
 
-void hybrid_prompts_choose(hybrid *h, const engine_context *c, engine_prompts prompts) {
-    h->stream_from = INT_MAX;
-    if (h->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return;
-    h->stream_from = 1;
+void gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts) {
+    g->stream_from = INT_MAX;
+    if (g->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return;
+    g->stream_from = 1;
     if (prompts == ENGINE_PROMPTS_STREAMED) return;
     double per_token = 0;
-    for (int i = 0; i < h->model->hp.n_layer; i++)
-        if (h->cold[i].in) per_token += cold_seconds(&c->kernels, &h->cold[i]);
-    double tokens = ceil((double)h->cold_bytes / copy_rate * c->n_threads_batch / per_token);
-    h->stream_from = tokens < INT_MAX ? (int)tokens : INT_MAX;
+    for (int i = 0; i < g->model->hp.n_layer; i++)
+        if (g->cold[i].in) per_token += cold_seconds(&c->kernels, &g->cold[i]);
+    double tokens = ceil((double)g->cold_bytes / copy_rate * c->n_threads_batch / per_token);
+    g->stream_from = tokens < INT_MAX ? (int)tokens : INT_MAX;
 }

@@ -15,7 +15,7 @@ typedef struct kv_cache {
     size_t n_bytes;
 } kv_cache;
 
-/* For the layers whose home is the processor. PI_ERR_ARG when head_dim does not fit the type's
+/* For the layers whose home is the CPU. PI_ERR_ARG when head_dim does not fit the type's
  * blocks, PI_ERR_NOMEM. */
 pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err);

@@ -136,7 +136,7 @@ static void add_projections(const plan *p, plan_step *s) {
     s->matrix[2].scale *= p->model->hp.value_scale;
 }
 
-/* Q, K and V share one encoded input and one step. Where the halves run in parallel, the residual
+/* Q, K and V share one quantized input and one step. Where the halves run in parallel, the residual
  * stays as it was for the other half, and the result waits in a buffer of its own. */
 static void add_attention(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
@@ -163,7 +163,7 @@ static void add_attention(plan *p, int layer) {
     s->sinks = l->t[ROLE_ATTN_SINKS].data;
     s->chunks = p->model->arch->has & ARCH_CHUNKS;
 
-    if (side == SIDE_CPU) plan_add_step(p, side, OP_ENCODE, layer, BUF_ATTN);
+    if (side == SIDE_CPU) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_ATTN);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_ATTN);
     add_matrix(p, s, ROLE_ATTN_OUT,
                p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
@@ -199,7 +199,7 @@ const char *plan_gpu_lacks(const model *m) {
 
 static void add_head(plan *p) {
     const model *m = p->model;
-    plan_step *s = plan_add_step(p, p->head, OP_SELECT_NORM, -1, BUF_X);
+    plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
     set_norm(p, s, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
     s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
     add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
@@ -210,7 +210,7 @@ static void add_head(plan *p) {
     s->softcap = m->hp.logit_softcap;
 }
 
-/* The residual stream starts on the processor, which has the table of embeddings, and follows the
+/* The residual stream starts on the CPU, which has the table of embeddings, and follows the
  * layers' homes. */
 static void add_all(plan *p, const plan_options *options) {
     plan_side at = SIDE_CPU;
@@ -239,7 +239,7 @@ static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_e
 }
 
 /* The form in which products with a matrix want their input; -1: there is no such product. kernels
- * NULL: the GPU's, which have two forms, floats and int8, whose names are the processor's. */
+ * NULL: the GPU's, which have two forms, floats and int8, whose names are the CPU's. */
 static int form_of(const cpu_kernels *kernels, quant_type type) {
     if (!kernels)
         return !gpu_type_supported(type) ? -1 : gpu_type_wants_q8(type) ? CPU_ACT_Q8 : CPU_ACT_F32;
@@ -253,57 +253,56 @@ static int form_of_rows(const cpu_kernels *kernels, quant_type type) {
     return mk->axpy_rows ? (int)mk->act : -1;
 }
 
-/* Whether a step makes a predictor's scores. On the GPU only OP_CHOOSE does. */
+/* Whether a step makes a predictor's scores. On the GPU only OP_SELECT does. */
 static bool scores(const plan_step *s, plan_side side) {
-    return (s->op == OP_FFN_NEURONS && side == SIDE_CPU) || (s->op == OP_CHOOSE && !s->bits);
+    return (s->op == OP_FFN_SPARSE && side == SIDE_CPU) || (s->op == OP_SELECT && !s->bits);
 }
 
-/* Whether a step makes an encoded form of what it writes. On the GPU attention does. */
-static bool encodes(const plan_step *s, plan_side side) {
-    return s->op == OP_NORM || s->op == OP_ENCODE || s->op == OP_SELECT_NORM ||
+/* Whether a step makes an quantized form of what it writes. On the GPU attention does. */
+static bool quantizes(const plan_step *s, plan_side side) {
+    return s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_HEAD_NORM ||
            (s->op == OP_ATTENTION && side == SIDE_GPU);
 }
 
-/* `encoder` fills its slot with the input of this product too. */
-static void need_encoding(plan_slot *slots, plan_step *encoder, int form, int64_t width) {
-    plan_slot *slot = &slots[encoder->slot];
-    encoder->encode_kinds |= 1u << form;
-    encoder->encode_width = width;
+/* `source` fills its slot with the input of this product too. */
+static void need_act(plan_slot *slots, plan_step *source, int form, int64_t width) {
+    plan_slot *slot = &slots[source->slot];
+    source->act_kinds |= 1u << form;
+    source->act_width = width;
     slot->kinds |= 1u << form;
     if (width > slot->width) slot->width = width;
 }
 
-/* Every product's input is encoded by the nearest earlier step that writes the slot it reads. */
-static pi_status resolve_encodings(plan *p, plan_side side, const cpu_kernels *kernels,
-                                   pi_error *err) {
+/* Every product's input is quantized by the nearest earlier step that writes the slot it reads. */
+static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernels, pi_error *err) {
     plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
     int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
     plan_slot *slots = p->slots[side];
-    plan_step *encoder[PLAN_SLOTS] = {NULL};
+    plan_step *source[PLAN_SLOTS] = {NULL};
     for (int i = 0; i < n_steps; i++) {
         plan_step *s = &steps[i];
-        if (encodes(s, side)) {
-            encoder[s->slot] = s;
+        if (quantizes(s, side)) {
+            source[s->slot] = s;
             for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
-                if (s->encode_kinds & (1u << kind)) need_encoding(slots, s, kind, s->encode_width);
+                if (s->act_kinds & (1u << kind)) need_act(slots, s, kind, s->act_width);
         }
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_encoding(slots, encoder[PLAN_SLOT_MAIN], form, pm->w.n_in);
+            need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_in);
         }
         if (scores(s, side) && s->ffn->fc2.w.data) {
             const plan_matrix *pm = &s->ffn->fc2;
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_encoding(slots, encoder[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
+            need_act(slots, source[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
         }
         if (s->op == OP_FFN_DOWN) {
             const plan_matrix *pm = &s->ffn->down;
             int form = form_of_rows(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_encoding(slots, encoder[PLAN_SLOT_MAIN], form, pm->w.n_out);
+            need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_out);
         }
     }
     return PI_OK;
@@ -313,7 +312,7 @@ static bool is_ffn_weight(tensor_role role) {
     return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
 }
 
-/* Experts' matrices have fixed places in their buffers, and encoded inputs of their own. */
+/* Experts' matrices have fixed places in their buffers, and quantized inputs of their own. */
 static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         plan_experts *e = &p->experts[layer];
@@ -324,8 +323,8 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
             int form = form_of(kernels, all[k]->w.type);
             if (form < 0) return fail_type(p, all[k], layer, err);
             *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
-            /* single tokens read what the norm has encoded */
-            if (k < 2) e->norm_step->encode_kinds |= 1u << form;
+            /* single tokens read what the norm has quantized */
+            if (k < 2) e->norm_step->act_kinds |= 1u << form;
         }
         if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
         if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
@@ -358,7 +357,7 @@ static void set_widths(plan *p, plan_side side) {
 static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
     for (int i = 0; i < n_steps; i++) {
         const plan_step *s = &steps[i];
-        bool fixed = s->op != OP_FFN_NEURONS && s->op != OP_FFN_DOWN;
+        bool fixed = s->op != OP_FFN_SPARSE && s->op != OP_FFN_DOWN;
         if (fixed) p->fixed_bytes += s->weight_bytes;
         if (!fixed) p->ffn_bytes += s->weight_bytes;
         for (int k = 0; k < s->n_matrices; k++) {
@@ -440,8 +439,8 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     count_bytes(p, p->steps, p->n_steps);
     p->ffn_bytes += p->expert_bytes;
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
-    status = resolve_encodings(p, SIDE_CPU, kernels, err);
-    if (status == PI_OK) status = resolve_encodings(p, SIDE_GPU, NULL, err);
+    status = resolve_acts(p, SIDE_CPU, kernels, err);
+    if (status == PI_OK) status = resolve_acts(p, SIDE_GPU, NULL, err);
     return status;
 }
 
@@ -478,24 +477,24 @@ const char *plan_op_name(plan_op op) {
     static const char *const names[OP_COUNT] = {
         [OP_EMBED] = "embed",
         [OP_NORM] = "norm",
-        [OP_ENCODE] = "encode",
+        [OP_QUANTIZE] = "quantize",
         [OP_MATMUL] = "matmul",
         [OP_FFN_IN] = "ffn_in",
         [OP_ROPE_STORE] = "rope_store",
         [OP_ATTENTION] = "attention",
         [OP_ADD] = "add",
         [OP_SOFTCAP] = "softcap",
-        [OP_SELECT_NORM] = "select_norm",
-        [OP_FFN_NEURONS] = "ffn_neurons",
+        [OP_HEAD_NORM] = "head_norm",
+        [OP_FFN_SPARSE] = "ffn_sparse",
         [OP_FFN_DOWN] = "ffn_down",
         [OP_ROUTE] = "route",
         [OP_GROUP] = "group",
         [OP_EXPERTS_GATHER] = "experts_gather",
         [OP_EXPERTS_IN] = "experts_in",
-        [OP_EXPERTS_ENCODE] = "experts_encode",
+        [OP_EXPERTS_QUANTIZE] = "experts_quant",
         [OP_EXPERTS_DOWN] = "experts_down",
         [OP_EXPERTS_SUM] = "experts_sum",
-        [OP_CHOOSE] = "choose",
+        [OP_SELECT] = "select",
         [OP_SEND] = "send",
         [OP_RECEIVE] = "receive",
     };
@@ -533,7 +532,7 @@ static void print_matrix(const plan_matrix *pm, FILE *out) {
 static void print_ffn(const plan_step *s, FILE *out) {
     const plan_ffn *f = s->ffn;
     if (s->op == OP_FFN_DOWN) print_matrix(&f->down, out);
-    if (s->op != OP_FFN_NEURONS) return;
+    if (s->op != OP_FFN_SPARSE) return;
     if (f->fc2.w.data) print_matrix(&f->fc2, out);
     fprintf(out, " %s", ffn_mode_name(f->mode));
     if (f->mode == FFN_PREDICT)
@@ -551,7 +550,7 @@ static void print_steps(const plan *p, const plan_step *steps, int n_steps, cons
         fprintf(out, "%-5d %-6s %-7s %-12s %-9s %10.2f ", i, side, layer, plan_op_name(s->op),
                 buffer_name(s->in), (double)s->weight_bytes / 1e6);
         for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
-        if (s->op == OP_FFN_IN || s->op == OP_FFN_NEURONS)
+        if (s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE)
             fprintf(out, " %s", activation_name(p->model->hp.activation));
         if (s->ffn) print_ffn(s, out);
         if (s->op == OP_EXPERTS_IN && s->experts->gate.w.data) print_matrix(&s->experts->gate, out);
@@ -560,7 +559,7 @@ static void print_steps(const plan *p, const plan_step *steps, int n_steps, cons
         if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
         if (s->relu) fprintf(out, " relu");
         if (s->op == OP_SEND || s->op == OP_RECEIVE)
-            fprintf(out, " message %d%s", s->exchange, s->bits ? " with candidates" : "");
+            fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
         if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
         if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
         if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);
@@ -579,7 +578,7 @@ void plan_print(const plan *p, FILE *out) {
     print_steps(p, p->steps, p->n_steps, "cpu", out);
     print_steps(p, p->gpu_steps, p->n_gpu_steps, "gpu", out);
     fprintf(out,
-            "weights read per pass: %.2f MB always; feed-forward layers have %.2f MB, of which "
+            "weights read per ubatch: %.2f MB always; feed-forward layers have %.2f MB, of which "
             "%.2f MB are always read\n",
             (double)p->fixed_bytes / 1e6, (double)p->ffn_bytes / 1e6,
             (double)p->fixed_ffn_bytes / 1e6);

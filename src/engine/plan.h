@@ -1,9 +1,9 @@
-/* plan.h: what will run for one model: a flat array of plain-struct steps per side (processor,
+/* plan.h: what will run for one model: a flat array of plain-struct steps per side (CPU,
  * GPU), made once. All decisions (which weights, which buffers, which activations, what crosses
  * from one side to the other) are made here; executing is a loop over steps.
  *
  * Sides. Every layer has a home, where everything but its neurons is computed, and a cut: the GPU
- * owns neurons [0, hot), the processor the rest. Both sides compute their neurons from the same
+ * owns neurons [0, hot), the CPU the rest. Both sides compute their neurons from the same
  * input and add up their rows of down; SEND and RECEIVE steps carry the input one way and the
  * partial sum back, and the residual stream where the home changes. The sends of one side pair, in
  * order, with the receives of the other. Messages alternate: nobody sends again before the other
@@ -24,7 +24,7 @@ typedef enum ffn_mode {
     FFN_AUTO,      /* per layer the fastest by plan_mode.c's cost, with a loss within max_loss */
     FFN_DENSE,     /* everything */
     FFN_EXACT,     /* gate for all neurons, the rest where the activation is not zero */
-    FFN_PREDICT,   /* gate for the predictor's candidates, the rest where it is not zero */
+    FFN_PREDICT,   /* gate for the predictor's selected neurons, the rest where it is not zero */
     FFN_THRESHOLD, /* as exact, but small activations count as zero */
     FFN_MODE_COUNT
 } ffn_mode;
@@ -38,7 +38,7 @@ static inline int64_t plan_bits_words(int64_t n) {
 
 typedef struct plan_cut {
     plan_side home; /* of attention, norms, predictor and KV cache */
-    int64_t hot;    /* the GPU owns neurons [0, hot), the processor [hot, n_ff) */
+    int64_t hot;    /* the GPU owns neurons [0, hot), the CPU [hot, n_ff) */
 } plan_cut;
 
 typedef struct plan_options {
@@ -46,7 +46,7 @@ typedef struct plan_options {
     float max_loss; /* for FFN_AUTO: relative rise of perplexity, 0.01 for 1% */
     bool set_threshold;
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
-    const plan_cut *cuts; /* [n_layer]; NULL: everything is on the processor */
+    const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
     plan_side head;       /* with cuts: of the last norm and the output matrix */
     uint64_t cache_bytes; /* for FFN_AUTO: last-level cache of the CPU; 0: of this machine */
 } plan_options;
@@ -69,7 +69,7 @@ typedef enum plan_buffer {
     BUF_GATE,     /* [n_ff]; after the activation: the hidden vector */
     BUF_UP,       /* [n_ff] */
     BUF_PRED,     /* the predictor's hidden vector [rank] */
-    BUF_SCORE,    /* its scores [n_ff]; only in passes of many tokens */
+    BUF_SCORE,    /* its scores [n_ff]; only in ubatches of many tokens */
     BUF_ROUTER,   /* scores of experts [n_expert] */
     BUF_SHARED,   /* result of the shared expert [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
@@ -83,29 +83,30 @@ typedef enum plan_buffer {
 } plan_buffer;
 
 typedef enum plan_op {
-    OP_EMBED,       /* X = rows of the embedding table; rotary angles of the positions */
-    OP_NORM,        /* out = norm(in), and its encoded form if a product reads it */
-    OP_ENCODE,      /* encoded form of `in` */
-    OP_MATMUL,      /* out_i = W_i * encoded input (+ bias) (+= add_to) */
-    OP_FFN_IN,      /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
-    OP_ROPE_STORE,  /* head norms, rotation, append K and V to the cache */
-    OP_ATTENTION,   /* ATTN = softmax(Q K^T) V over the cache; on the GPU its encoded form too */
-    OP_ADD,         /* X += add_scale * norm(in) */
-    OP_FFN_NEURONS, /* neurons by need: candidates, gate, up; and their part of the down product */
-    OP_FFN_DOWN,    /* X += the down product, which reads a row per neuron */
-    OP_ROUTE,       /* from BUF_ROUTER: the experts of every token and their weights */
-    OP_GROUP,       /* pairs of token and expert sorted by expert */
-    OP_EXPERTS_GATHER, /* encoded inputs of experts that several tokens use */
-    OP_EXPERTS_IN,     /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
-    OP_EXPERTS_ENCODE, /* encoded form of EXPERT_GATE */
-    OP_EXPERTS_DOWN,   /* EXPERT_OUT = down * hidden */
-    OP_EXPERTS_SUM,    /* X += (or Y =) the weighted sum of a token's experts, and the shared one */
-    OP_CHOOSE,      /* candidates of all neurons, as bits of the next message; on the GPU also the
-                       list of its own, which may come from the message's bits */
-    OP_SEND,        /* message = in, and with `bits` the candidates; raises the exchange's flag */
-    OP_RECEIVE,     /* waits for the flag; out = message, or (add_to_x) X += message */
-    OP_SOFTCAP,     /* in = cap * tanh(in / cap), the logits */
-    OP_SELECT_NORM, /* Y = norm of the rows of X whose logits are wanted, and their encoded form */
+    OP_EMBED,      /* X = rows of the embedding table; rotary angles of the positions */
+    OP_NORM,       /* out = norm(in), and its quantized form if a product reads it */
+    OP_QUANTIZE,   /* quantized form of `in` */
+    OP_MATMUL,     /* out_i = W_i * quantized input (+ bias) (+= add_to) */
+    OP_FFN_IN,     /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
+    OP_ROPE_STORE, /* head norms, rotation, append K and V to the cache */
+    OP_ATTENTION,  /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
+    OP_ADD,        /* X += add_scale * norm(in) */
+    OP_FFN_SPARSE, /* neurons by need: selected neurons, gate, up; and their part of the down
+                      product */
+    OP_FFN_DOWN,   /* X += the down product, which reads a row per neuron */
+    OP_ROUTE,      /* from BUF_ROUTER: the experts of every token and their weights */
+    OP_GROUP,      /* pairs of token and expert sorted by expert */
+    OP_EXPERTS_GATHER,   /* quantized inputs of experts that several tokens use */
+    OP_EXPERTS_IN,       /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
+    OP_EXPERTS_QUANTIZE, /* quantized form of EXPERT_GATE */
+    OP_EXPERTS_DOWN,     /* EXPERT_OUT = down * hidden */
+    OP_EXPERTS_SUM, /* X += (or Y =) the weighted sum of a token's experts, and the shared one */
+    OP_SELECT,  /* selected neurons of all neurons, as bits of the next message; on the GPU also the
+                   list of its own, which may come from the message's bits */
+    OP_SEND,    /* message = in, and with `bits` the selected neurons; raises the exchange's flag */
+    OP_RECEIVE, /* waits for the flag; out = message, or (add_to_x) X += message */
+    OP_SOFTCAP, /* in = cap * tanh(in / cap), the logits */
+    OP_HEAD_NORM, /* Y = norm of the rows of X whose logits are wanted, and their quantized form */
     OP_COUNT
 } plan_op;
 
@@ -127,12 +128,12 @@ enum {
     PLAN_SLOT_PREDICTOR = 1,
     PLAN_SLOTS = 2,
 
-    /* Parts into which a layer's neurons are cut for OP_FFN_NEURONS. Each part's sum of down rows
+    /* Parts into which a layer's neurons are cut for OP_FFN_SPARSE. Each part's sum of down rows
      * is kept apart and the sums are added in order, so that results do not depend on which thread
      * took what: more parts balance better, but each costs a vector of n_embd. */
     PLAN_FFN_MAX_PARTS = 32,
     PLAN_FFN_PART_ROWS = 256, /* at least */
-    PLAN_FFN_MAX_COLS = 8     /* tokens of a pass that are computed neuron by neuron at most */
+    PLAN_FFN_MAX_COLS = 8     /* tokens of a ubatch that are computed neuron by neuron at most */
 };
 
 /* A feed-forward layer whose neurons are computed by need (mode exact, predict or threshold), or
@@ -140,11 +141,11 @@ enum {
 typedef struct plan_step plan_step;
 typedef struct plan_ffn {
     ffn_mode mode;
-    const plan_step *neurons; /* its OP_FFN_NEURONS; NULL when there is none */
+    const plan_step *neurons; /* its OP_FFN_SPARSE; NULL when there is none */
     /* This side's neurons: n_ff of them from `first` on. All matrices and vectors below begin
      * there. */
     int64_t first, n_ff;
-    bool from_bits;   /* candidates come with the message, bit first + i for neuron i */
+    bool from_bits;   /* selected neurons come with the message, bit first + i for neuron i */
     plan_matrix down; /* [n_embd, n_ff], a row per neuron; w.data NULL: down is a plain matrix that
                          a step of its own multiplies with the hidden vector */
     predictor_kind predictor; /* NONE unless scores are made here or for here, of n_scored neurons:
@@ -176,25 +177,25 @@ typedef struct plan_experts {
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
     int64_t up_rows;            /* from an expert's rows of gate and up to the next one's */
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
-    plan_step *norm_step;                               /* encodes the input of single tokens */
-    unsigned in_kinds, down_kinds;                      /* encoded forms that the products read */
+    plan_step *norm_step;                               /* quantizes the input of single tokens */
+    unsigned in_kinds, down_kinds;                      /* quantized forms that the products read */
 } plan_experts;
 
 typedef enum plan_layout {
     LAYOUT_BY_COUNT, /* as the number of vectors asks for */
     LAYOUT_COLUMNS,
-    LAYOUT_TILED /* panels, in passes of many tokens; nothing is encoded in others */
+    LAYOUT_TILED /* panels, in ubatches of many tokens; nothing is quantized in others */
 } plan_layout;
 
 struct plan_step {
     plan_op op;
     int layer; /* -1: before or after the layers */
     plan_buffer in;
-    /* OP_MATMUL, OP_FFN_IN: matrices that share one encoded input */
+    /* OP_MATMUL, OP_FFN_IN: matrices that share one quantized input */
     int n_matrices;
     plan_matrix matrix[PLAN_MAX_GROUP];
     bool add_to_x; /* OP_FFN_DOWN too: the product is added to X afterwards */
-    /* OP_NORM, OP_SELECT_NORM, OP_ADD */
+    /* OP_NORM, OP_HEAD_NORM, OP_ADD */
     norm_kind norm;     /* NORM_NONE: as it is */
     int64_t norm_width; /* elements */
     const float *norm_weight, *norm_bias;
@@ -210,33 +211,33 @@ struct plan_step {
     float scale;      /* of the scores */
     bool temperature; /* scores grow with the position (model_hparams) */
     float softcap;    /* 0: none */
-    /* OP_NORM, OP_ENCODE, OP_SELECT_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
+    /* OP_NORM, OP_QUANTIZE, OP_HEAD_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
-    unsigned encode_kinds;
+    unsigned act_kinds;
     plan_layout layout;
     int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
-    bool relu; /* OP_ENCODE: the vector is rectified first, in place */
-    /* OP_FFN_NEURONS (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
-     * the OP_ENCODE between them, and OP_CHOOSE. NULL elsewhere. */
+    bool relu; /* OP_QUANTIZE: the vector is rectified first, in place */
+    /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
+     * the OP_QUANTIZE between them, and OP_SELECT. NULL elsewhere. */
     const plan_ffn *ffn;
     const plan_experts *experts; /* OP_ROUTE to OP_EXPERTS_SUM */
     const float *sinks;          /* OP_ATTENTION: [n_head] scores that no position has; NULL */
     bool chunks;                 /* OP_ATTENTION: `window` is a fixed range of positions */
     /* OP_SEND, OP_RECEIVE */
-    plan_buffer out; /* OP_RECEIVE without add_to_x; OP_NORM */
-    int exchange;    /* number of the message, counted per direction */
-    bool bits;       /* candidates travel with it; OP_CHOOSE: they came with the last one */
-    bool clear_x;    /* OP_RECEIVE: X = 0, to add this side's part to */
-    bool cold;       /* the processor's part of a layer whose home is the GPU: left out in passes
-                        in which the GPU computes all */
-    int64_t encode_width;  /* elements of the vectors that it encodes */
-    uint64_t weight_bytes; /* read by this step in one pass; OP_FFN_NEURONS and OP_FFN_DOWN: at
+    plan_buffer out;   /* OP_RECEIVE without add_to_x; OP_NORM */
+    int exchange;      /* number of the message, counted per direction */
+    bool bits;         /* selected neurons travel with it; OP_SELECT: they came with the last one */
+    bool clear_x;      /* OP_RECEIVE: X = 0, to add this side's part to */
+    bool cold;         /* the CPU's part of a layer whose home is the GPU: left out in ubatches
+                          in which the GPU computes all */
+    int64_t act_width; /* elements of the vectors that it quantizes */
+    uint64_t weight_bytes; /* read by this step in one ubatch; OP_FFN_SPARSE and OP_FFN_DOWN: at
                               most, contexts count what is really read */
 };
 
-/* Room for encoded vectors. */
+/* Room for quantized vectors. */
 typedef struct plan_slot {
-    int64_t width;  /* longest vector that is encoded */
+    int64_t width;  /* longest vector that is quantized */
     unsigned kinds; /* all that any step needs */
 } plan_slot;
 
@@ -244,7 +245,7 @@ typedef struct plan {
     const model *model;
     ffn_mode mode; /* that most layers run in */
     int n_steps;
-    plan_step *steps; /* [n_steps], of the processor */
+    plan_step *steps; /* [n_steps], of the CPU */
     int n_gpu_steps;
     plan_step *gpu_steps;         /* [n_gpu_steps]; none without cuts */
     int64_t width[BUF_COUNT];     /* floats per row */
@@ -256,12 +257,12 @@ typedef struct plan {
     uint64_t expert_bytes;        /* of all experts of all layers */
     plan_cut *cuts;               /* [n_layer], filled in for plans without a GPU too */
     plan_side head;               /* where logits are computed */
-    int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a pass */
-    int64_t bits_words;           /* 32-bit words of candidates per token, at most */
+    int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a ubatch */
+    int64_t bits_words;           /* 32-bit words of selected neurons per token, at most */
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
     uint64_t head_bytes;   /* of the output matrix: not read when no logits are wanted */
-    int64_t max_part_rows; /* over layers; 0: no OP_FFN_NEURONS */
-    /* Bytes per pass: of steps that always read all of their weights (head included), of
+    int64_t max_part_rows; /* over layers; 0: no OP_FFN_SPARSE */
+    /* Bytes per ubatch: of steps that always read all of their weights (head included), of
      * feed-forward weights among these, and of all feed-forward weights (predictors apart). */
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;

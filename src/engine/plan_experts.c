@@ -1,6 +1,6 @@
 /* plan_experts.c: the feed-forward half of a layer that is a mixture of experts.
  *
- *   matmul router -> route -> group -> experts_in (gate, up, activation) -> experts_encode
+ *   matmul router -> route -> group -> experts_in (gate, up, activation) -> experts_quantize
  *   -> experts_down -> experts_sum (X +=)
  *
  * with the shared expert, an ordinary feed-forward network, before the sum. A router that reads the
@@ -18,7 +18,7 @@ static void add_product(plan *p, plan_step *s, tensor_role role, tensor_role bia
 }
 
 void plan_add_router(plan *p, int layer, plan_buffer in) {
-    if (in == BUF_X) plan_add_step(p, SIDE_CPU, OP_ENCODE, layer, BUF_X);
+    if (in == BUF_X) plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_X);
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, in);
     add_product(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
 }
@@ -80,7 +80,7 @@ static void add_shared(plan *p, int layer) {
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_FFN_IN, layer, BUF_Y);
     if (gated) add_product(p, s, ROLE_SHARED_GATE, ROLE_COUNT, BUF_GATE);
     add_product(p, s, ROLE_SHARED_UP, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
-    plan_add_step(p, SIDE_CPU, OP_ENCODE, layer, BUF_GATE);
+    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_GATE);
     s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_GATE);
     add_product(p, s, ROLE_SHARED_DOWN, ROLE_COUNT, BUF_SHARED);
 }
@@ -91,7 +91,7 @@ static uint64_t bytes_of_all(const plan_experts *e) {
 }
 
 void plan_add_experts(plan *p, int layer) {
-    static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_ENCODE,
+    static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_QUANTIZE,
                                   OP_EXPERTS_DOWN};
     plan_experts *e = &p->experts[layer];
     bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
@@ -100,7 +100,7 @@ void plan_add_experts(plan *p, int layer) {
     describe(p, layer, e);
     e->norm_step = plan_add_norm(p, SIDE_CPU, layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
                                  own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
-    e->norm_step->encode_width = p->model->hp.n_embd;
+    e->norm_step->act_width = p->model->hp.n_embd;
     if (!early) plan_add_router(p, layer, BUF_Y);
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_ROUTE, layer, BUF_ROUTER);
     s->experts = e;

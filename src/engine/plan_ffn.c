@@ -1,9 +1,9 @@
 /* plan_ffn.c: the feed-forward half of a layer: the steps for the mode that it runs in.
  *
- * Dense with a plain down matrix:   norm, FFN_IN (gate, up, activation), encode, matmul down
- * Everything else:                  [predictor: first product, encode], norm, FFN_NEURONS, then
- *   with a row of down per neuron:  encode (passes of many tokens only), FFN_DOWN
- *   with a plain down matrix:       encode, matmul down
+ * Dense with a plain down matrix:   norm, FFN_IN (gate, up, activation), quantize, matmul down
+ * Everything else:                  [predictor: first product, quantize], norm, FFN_NEURONS, then
+ *   with a row of down per neuron:  quantize (ubatches of many tokens only), FFN_DOWN
+ *   with a plain down matrix:       quantize, matmul down
  *
  * Which mode that is: plan_mode.c. */
 #include "plan_build.h"
@@ -11,7 +11,7 @@
 /* ---- pieces -----------------------------------------------------------------------------------*/
 
 /* One side's share of a layer while its steps are made. */
-typedef struct ffn_share {
+typedef struct ffn_slice {
     plan *p;
     int layer;
     plan_side side;
@@ -19,19 +19,19 @@ typedef struct ffn_share {
     bool biased;      /* adds the bias of down */
     int64_t first, n; /* neurons */
     plan_ffn *ffn;
-} ffn_share;
+} ffn_slice;
 
-static const model_tensor *tensors_of(const ffn_share *h) {
+static const model_tensor *tensors_of(const ffn_slice *h) {
     return h->p->model->layers[h->layer].t;
 }
 
-static plan_step *add_step(const ffn_share *h, plan_op op, plan_buffer in) {
+static plan_step *add_step(const ffn_slice *h, plan_op op, plan_buffer in) {
     plan_step *s = plan_add_step(h->p, h->side, op, h->layer, in);
     s->cold = !h->home && h->side == SIDE_CPU;
     return s;
 }
 
-static void add_norm(const ffn_share *h) {
+static void add_norm(const ffn_slice *h) {
     /* In parallel layers both halves may share one norm. */
     bool own = tensors_of(h)[ROLE_FFN_NORM].data;
     plan_step *s = plan_add_norm(h->p, h->side, h->layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
@@ -39,7 +39,7 @@ static void add_norm(const ffn_share *h) {
     s->cold = !h->home && h->side == SIDE_CPU;
 }
 
-static void add_neuron_matrix(const ffn_share *h, plan_step *s, tensor_role role, tensor_role bias,
+static void add_neuron_matrix(const ffn_slice *h, plan_step *s, tensor_role role, tensor_role bias,
                               plan_buffer out) {
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, role, bias, out);
     const plan_matrix part = plan_take_rows(&whole, h->first, h->n);
@@ -47,15 +47,15 @@ static void add_neuron_matrix(const ffn_share *h, plan_step *s, tensor_role role
 }
 
 /* Gate and up, or up alone where there is no gate: what decides comes first. */
-static void add_neuron_matrices(const ffn_share *h, plan_step *s) {
+static void add_neuron_matrices(const ffn_slice *h, plan_step *s) {
     if (tensors_of(h)[ROLE_FFN_GATE].data)
         add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
     bool gated = s->n_matrices > 0;
     add_neuron_matrix(h, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
 }
 
-static void add_plain_down(const ffn_share *h) {
-    add_step(h, OP_ENCODE, BUF_GATE);
+static void add_plain_down(const ffn_slice *h) {
+    add_step(h, OP_QUANTIZE, BUF_GATE);
     plan_step *s = add_step(h, OP_MATMUL, BUF_GATE);
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
                                                h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);
@@ -64,39 +64,41 @@ static void add_plain_down(const ffn_share *h) {
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
 }
 
-/* ---- candidates ------------------------------------------------------------------------------ */
+/* ---- selected neurons
+ * ------------------------------------------------------------------------------ */
 
-static void add_first_product(const ffn_share *h, plan_buffer in, bool relu) {
+static void add_first_product(const ffn_slice *h, plan_buffer in, bool relu) {
     plan_step *s = add_step(h, OP_MATMUL, in);
     const plan_matrix fc1 = plan_make_matrix(h->p, h->layer, ROLE_FC1, ROLE_COUNT, BUF_PRED);
     plan_set_matrix(s, &fc1);
-    s = add_step(h, OP_ENCODE, BUF_PRED);
+    s = add_step(h, OP_QUANTIZE, BUF_PRED);
     s->slot = PLAN_SLOT_PREDICTOR;
     s->relu = relu;
 }
 
-/* The normed input is in BUF_Y, and encoded, when this returns; so is what the predictor needs. */
-static void add_predictor(const ffn_share *h, predictor_kind kind) {
+/* The normed input is in BUF_Y, and quantized, when this returns; so is what the predictor needs.
+ */
+static void add_predictor(const ffn_slice *h, predictor_kind kind) {
     bool low_rank = kind == PREDICTOR_LOWRANK || kind == PREDICTOR_RELU_MLP;
     bool relu = kind == PREDICTOR_RELU_MLP;
     bool residual = h->p->model->layers[h->layer].sparse.predictor_residual;
     if (low_rank && residual) {
-        add_step(h, OP_ENCODE, BUF_X);
+        add_step(h, OP_QUANTIZE, BUF_X);
         add_first_product(h, BUF_X, relu);
     }
     add_norm(h);
     if (low_rank && !residual) add_first_product(h, BUF_Y, relu);
     if (kind == PREDICTOR_SIGN) {
-        plan_step *s = add_step(h, OP_ENCODE, BUF_Y);
+        plan_step *s = add_step(h, OP_QUANTIZE, BUF_Y);
         s->slot = PLAN_SLOT_PREDICTOR;
         s->layout = LAYOUT_COLUMNS;
-        s->encode_kinds = 1u << CPU_ACT_Q8;
-        s->encode_width = h->p->model->hp.n_embd;
+        s->act_kinds = 1u << CPU_ACT_Q8;
+        s->act_width = h->p->model->hp.n_embd;
     }
 }
 
 /* Scores for neurons [first, first + n). */
-static void describe_predictor(const ffn_share *h, const plan_options *o, int64_t first, int64_t n,
+static void describe_predictor(const ffn_slice *h, const plan_options *o, int64_t first, int64_t n,
                                plan_ffn *ffn) {
     const model_layer *l = &h->p->model->layers[h->layer];
     const float *bias = l->t[ROLE_FC2_BIAS].data;
@@ -122,7 +124,7 @@ static void set_parts(plan_ffn *ffn) {
     ffn->n_parts = (int)((ffn->n_ff + ffn->part_rows - 1) / ffn->part_rows);
 }
 
-static void describe(const ffn_share *h, ffn_mode mode) {
+static void describe(const ffn_slice *h, ffn_mode mode) {
     const model_layer *l = &h->p->model->layers[h->layer];
     plan_ffn *ffn = h->ffn;
     *ffn = (plan_ffn){.mode = mode, .first = h->first, .n_ff = h->n, .cut = 0};
@@ -138,8 +140,8 @@ static void describe(const ffn_share *h, ffn_mode mode) {
         h->p->max_part_rows = ffn->part_rows;
 }
 
-static void add_by_need(const ffn_share *h) {
-    plan_step *s = add_step(h, OP_FFN_NEURONS, BUF_Y);
+static void add_by_need(const ffn_slice *h) {
+    plan_step *s = add_step(h, OP_FFN_SPARSE, BUF_Y);
     add_neuron_matrices(h, s);
     s->ffn = h->ffn;
     h->ffn->neurons = s;
@@ -147,7 +149,7 @@ static void add_by_need(const ffn_share *h) {
         add_plain_down(h);
         return;
     }
-    s = add_step(h, OP_ENCODE, BUF_GATE);
+    s = add_step(h, OP_QUANTIZE, BUF_GATE);
     s->layout = LAYOUT_TILED;
     s->ffn = h->ffn;
     s = add_step(h, OP_FFN_DOWN, BUF_GATE);
@@ -156,8 +158,8 @@ static void add_by_need(const ffn_share *h) {
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
 }
 
-/* A share's neurons, from the encoded input in BUF_Y to X +=. */
-static void add_neurons(const ffn_share *h, ffn_mode mode) {
+/* A share's neurons, from the quantized input in BUF_Y to X +=. */
+static void add_neurons(const ffn_slice *h, ffn_mode mode) {
     if (mode == FFN_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
         add_neuron_matrices(h, add_step(h, OP_FFN_IN, BUF_Y));
         add_plain_down(h);
@@ -169,8 +171,8 @@ static void add_neurons(const ffn_share *h, ffn_mode mode) {
 /* ---- the half, on both sides ----------------------------------------------------------------- */
 
 /* The scores that a step of their own makes before the input is sent: on the GPU of all neurons, on
- * the processor of those that are away; its own it scores part by part. */
-static void add_choice(const ffn_share *h, const plan_options *o, bool split) {
+ * the CPU of those that are away; its own it scores part by part. */
+static void add_choice(const ffn_slice *h, const plan_options *o, bool split) {
     int64_t n_ff = h->p->model->layers[h->layer].hp.n_ff;
     int64_t words = plan_bits_words(n_ff);
     plan_ffn *ffn = h->ffn;
@@ -183,57 +185,57 @@ static void add_choice(const ffn_share *h, const plan_options *o, bool split) {
         describe_predictor(h, o, 0, n_ff, ffn);
     }
     if (words > h->p->bits_words) h->p->bits_words = words;
-    plan_step *s = add_step(h, OP_CHOOSE, BUF_Y);
+    plan_step *s = add_step(h, OP_SELECT, BUF_Y);
     s->ffn = ffn;
     if (h->side == SIDE_CPU) return; /* its threads count what they read */
     size_t row = ffn->sign ? (size_t)h->p->model->hp.n_embd / 8 : ffn->fc2.row_size;
     s->weight_bytes = row * (uint64_t)n_ff;
 }
 
-/* Where the away side's share begins: its input arrives and X is cleared to add to. */
-static void add_arrival(const ffn_share *away, plan_side home, ffn_mode mode) {
-    plan_message m = plan_add_message(away->p, home, away->layer, BUF_Y, BUF_Y);
+/* Where the remote device's share begins: its input arrives and X is cleared to add to. */
+static void add_arrival(const ffn_slice *remote, plan_side home, ffn_mode mode) {
+    plan_message m = plan_add_message(remote->p, home, remote->layer, BUF_Y, BUF_Y);
     m.send->bits = m.receive->bits = mode == FFN_PREDICT;
     m.receive->clear_x = true;
     m.receive->cold = m.send->cold = home == SIDE_GPU;
-    away->ffn->from_bits = mode == FFN_PREDICT;
-    if (mode == FFN_PREDICT && away->side == SIDE_GPU) {
-        plan_step *s = add_step(away, OP_CHOOSE, BUF_Y);
-        s->ffn = away->ffn;
+    remote->ffn->from_bits = mode == FFN_PREDICT;
+    if (mode == FFN_PREDICT && remote->side == SIDE_GPU) {
+        plan_step *s = add_step(remote, OP_SELECT, BUF_Y);
+        s->ffn = remote->ffn;
         s->bits = true;
     }
-    add_step(away, OP_ENCODE, BUF_Y);
+    add_step(remote, OP_QUANTIZE, BUF_Y);
 }
 
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     ffn_mode mode = plan_choose_mode(p->model, layer, options);
     const plan_cut *cut = &p->cuts[layer];
     int64_t n_ff = p->model->layers[layer].hp.n_ff;
-    ffn_share shares[PLAN_SIDES] = {
+    ffn_slice shares[PLAN_SIDES] = {
         [SIDE_CPU] = {.first = cut->hot, .n = n_ff - cut->hot, .ffn = &p->ffn[layer]},
         [SIDE_GPU] = {.first = 0, .n = cut->hot, .ffn = &p->gpu_ffn[layer]}};
-    const ffn_share *home = &shares[cut->home];
-    const ffn_share *away = &shares[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
-    bool split = away->n > 0;
+    const ffn_slice *home = &shares[cut->home];
+    const ffn_slice *remote = &shares[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
+    bool split = remote->n > 0;
     for (int side = 0; side < PLAN_SIDES; side++) {
-        ffn_share *h = &shares[side];
+        ffn_slice *h = &shares[side];
         h->p = p;
         h->layer = layer;
         h->side = (plan_side)side;
         h->home = h == home;
-        h->biased = h->home == (home->n > 0); /* the away side does only when it is alone */
+        h->biased = h->home == (home->n > 0); /* the remote device does only when it is alone */
         describe(h, mode);
     }
     add_predictor(home,
                   mode == FFN_PREDICT ? p->model->layers[layer].sparse.predictor : PREDICTOR_NONE);
     if (mode == FFN_PREDICT) add_choice(home, options, split);
-    if (split) add_arrival(away, cut->home, mode);
+    if (split) add_arrival(remote, cut->home, mode);
     if (home->n > 0) add_neurons(home, mode);
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
         plan_add_addition(p, home->side, layer, BUF_Y, ROLE_FFN_POST_NORM);
     if (!split) return;
-    add_neurons(away, mode);
-    plan_message m = plan_add_message(p, away->side, layer, BUF_X, BUF_X);
+    add_neurons(remote, mode);
+    plan_message m = plan_add_message(p, remote->side, layer, BUF_X, BUF_X);
     m.send->cold = m.receive->cold = cut->home == SIDE_GPU;
     m.receive->add_to_x = true;
 }

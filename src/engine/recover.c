@@ -1,6 +1,6 @@
 /* recover.c: going on without the GPU. A device that is lost, or has no memory for another cache,
  * takes its part of every cache with it; weights are still in the file, and sessions remember their
- * tokens. So the context makes a plan for the processor alone and feeds every session again. */
+ * tokens. So the context makes a plan for the CPU alone and feeds every session again. */
 #include <stdio.h>
 
 #include "context.h"
@@ -27,7 +27,7 @@ static pi_status feed_again(engine_session *s, pi_error *err) {
                              .want = ENGINE_WANT_NONE};
     if (s->length == 0) return PI_OK;
     s->length = s->fed = 0;
-    pi_status status = context_run_passes(s->context, &in, 1, err);
+    pi_status status = context_feed(s->context, &in, 1, err);
     if (status == PI_OK) s->length = in.n_tokens;
     return status;
 }
@@ -36,8 +36,8 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
     log_line(LOG_LEVEL_WARN, "the GPU is not used any more: %s", c->gpu_loss);
     engine_trace_stop(c);
-    for (engine_session *s = c->sessions; s; s = s->next) hybrid_kv_destroy(c->gpu, s->device_kv);
-    hybrid_destroy(c->gpu);
+    for (engine_session *s = c->sessions; s; s = s->next) gpu_exec_kv_destroy(c->gpu, s->device_kv);
+    gpu_exec_destroy(c->gpu);
     c->gpu = NULL;
     c->options.plan.cuts = NULL;
     pi_status status = context_build(c, err);

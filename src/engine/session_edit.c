@@ -50,7 +50,7 @@ pi_status engine_session_copy(engine_session *to, const engine_session *from, in
     if (status != PI_OK) return status;
     for (int i = 0; i < c->model->hp.n_layer && to != from; i++)
         if (!context_kv_on_gpu(c, i)) copy_layer(to, from, i, (size_t)length);
-    if (c->gpu && to != from) status = hybrid_kv_copy(c->gpu, to, from, length, err);
+    if (c->gpu && to != from) status = gpu_exec_kv_copy(c->gpu, to, from, length, err);
     to->length = status == PI_OK ? length : 0;
     if (to->tokens && to != from)
         memcpy(to->tokens, from->tokens, (size_t)to->length * sizeof *to->tokens);
@@ -106,13 +106,13 @@ static void move_heads(void *arg, int ith, int nth) {
 
 static pi_status move_device_layer(const removal *r, int layer, pi_error *err) {
     engine_session *s = r->session;
-    hybrid *gpu = s->context->gpu;
+    gpu_exec *gpu = s->context->gpu;
     int64_t rows = r->n * s->context->model->layers[layer].hp.n_head_kv;
     for (int values = 0; values < 2; values++) {
-        pi_status status = hybrid_kv_read(gpu, s, layer, values, r->end, r->n, r->rows, err);
+        pi_status status = gpu_exec_kv_read(gpu, s, layer, values, r->end, r->n, r->rows, err);
         if (status != PI_OK) return status;
         if (!values) turn_keys(r, layer, r->rows, rows, r->key);
-        status = hybrid_kv_write(gpu, s, layer, values, r->first, r->n, r->rows, err);
+        status = gpu_exec_kv_write(gpu, s, layer, values, r->first, r->n, r->rows, err);
         if (status != PI_OK) return status;
     }
     return PI_OK;

@@ -294,7 +294,7 @@ static pi_status write_device_layer(payload *p, const engine_session *s, int lay
     device_layer d;
     pi_status status = device_layer_alloc(&d, s, layer, n, err);
     for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = hybrid_kv_read(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
+        status = gpu_exec_kv_read(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
     for (size_t h = 0; h < d.n_heads; h++)
         for (int kind = 0; kind < 2; kind++)
             for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
@@ -404,7 +404,7 @@ static pi_status read_device_layer(engine_session *s, const session_view *v, int
         }
     }
     for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = hybrid_kv_write(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
+        status = gpu_exec_kv_write(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
     mem_free(d.data[0]);
     return status;
 }

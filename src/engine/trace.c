@@ -1,4 +1,4 @@
-/* trace.c: recording the timeline of passes. All memory is allocated when a trace is started. */
+/* trace.c: recording the timeline of ubatches. All memory is allocated when a trace is started. */
 #include "trace.h"
 
 #include "clock.h"
@@ -14,11 +14,11 @@ static int count_receives(const plan *p) {
     return p->n_exchanges[SIDE_GPU];
 }
 
-/* The processor's threads have an event per step and one per wait; the GPU's stream has one per
+/* The CPU's threads have an event per step and one per wait; the GPU's stream has one per
  * step, and one per batch of logits. */
 static int events_per_pass(const engine_context *c) {
     int cpu = c->plan->n_steps + count_receives(c->plan);
-    int gpu = c->gpu ? hybrid_marks_capacity(c->gpu) : 0;
+    int gpu = c->gpu ? gpu_exec_marks_capacity(c->gpu) : 0;
     return cpu > gpu ? cpu : gpu;
 }
 
@@ -39,8 +39,8 @@ pi_status engine_trace_start(engine_context *c, int n_passes, pi_error *err) {
     engine_trace_stop(c);
     if (!c->plan) return context_unusable(c, err);
     if (n_passes < 1 || n_passes > MAX_PASSES)
-        return error_set(err, PI_ERR_ARG, "bad number of passes: trace: %d: use 1 to %d", n_passes,
-                         MAX_PASSES);
+        return error_set(err, PI_ERR_ARG, "bad number of ubatches: trace: %d: use 1 to %d",
+                         n_passes, MAX_PASSES);
     engine_trace *t = mem_calloc(1, sizeof *t);
     if (!t) return error_nomem(err, sizeof *t, "a trace");
     c->trace = t;
@@ -50,7 +50,7 @@ pi_status engine_trace_start(engine_context *c, int n_passes, pi_error *err) {
     t->max_passes = n_passes;
     t->capacity = n_passes * events_per_pass(c);
     pi_status status = allocate(t, err);
-    if (status == PI_OK && c->gpu) status = hybrid_marks_create(c->gpu, err);
+    if (status == PI_OK && c->gpu) status = gpu_exec_marks_create(c->gpu, err);
     if (status != PI_OK) engine_trace_stop(c);
     return status;
 }
@@ -58,7 +58,7 @@ pi_status engine_trace_start(engine_context *c, int n_passes, pi_error *err) {
 void engine_trace_stop(engine_context *c) {
     engine_trace *t = c->trace;
     if (!t) return;
-    if (c->gpu) hybrid_marks_destroy(c->gpu);
+    if (c->gpu) gpu_exec_marks_destroy(c->gpu);
     mem_free(t->rows);
     mem_free(t->events);
     mem_free(t->passes);
@@ -85,13 +85,13 @@ void trace_begin_pass(engine_context *c) {
     t->on = t->n_passes < t->max_passes;
     if (!t->on) return;
     if (c->gpu) {
-        hybrid_marks_begin(c->gpu, t);
-        hybrid_record(c->gpu, c); /* which is no part of the pass */
+        gpu_exec_marks_begin(c->gpu, t);
+        gpu_exec_record(c->gpu, c); /* which is no part of the ubatch */
     }
-    t->passes[t->n_passes] = (trace_pass){.n_tokens = c->pass.n_tokens, .start = clock_seconds()};
+    t->passes[t->n_passes] = (trace_pass){.n_tokens = c->ubatch.n_tokens, .start = clock_seconds()};
 }
 
-/* Threads have counted what each read by need; an event shows the sum. */
+/* Threads have counted what each read of active neurons; an event shows the sum. */
 static void add_up_bytes(engine_trace *t) {
     for (int i = 0; i < t->plan->n_steps; i++) t->bytes[i] = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -99,7 +99,7 @@ static void add_up_bytes(engine_trace *t) {
             for (int k = t->rows[row].n; k-- > 0;) {
                 trace_event *e = &t->rows[row].events[k];
                 if (e->pass != t->n_passes) break;
-                if (!trace_reads_by_need(&t->plan->steps[e->step])) continue;
+                if (!trace_counts_reads(&t->plan->steps[e->step])) continue;
                 if (pass == 0) t->bytes[e->step] += e->bytes;
                 if (pass == 1) e->bytes = t->bytes[e->step];
             }
@@ -107,7 +107,7 @@ static void add_up_bytes(engine_trace *t) {
     }
 }
 
-/* Of a pass that failed, nothing is kept. */
+/* Of a ubatch that failed, nothing is kept. */
 static void forget_pass(engine_trace *t) {
     for (int row = 0; row <= t->n_threads; row++) {
         trace_row *r = &t->rows[row];
@@ -120,7 +120,7 @@ void trace_end_pass(engine_context *c, bool done) {
     if (!t->on) return;
     t->on = false;
     t->passes[t->n_passes].end = clock_seconds();
-    if (c->gpu) hybrid_marks_end(c->gpu, done ? t : NULL);
+    if (c->gpu) gpu_exec_marks_end(c->gpu, done ? t : NULL);
     if (!done) {
         forget_pass(t);
         return;

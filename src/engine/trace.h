@@ -1,4 +1,4 @@
-/* trace.h: the timeline of passes: which thread of the processor, and the GPU's stream, ran which
+/* trace.h: the timeline of ubatches: which thread of the CPU, and the GPU's stream, ran which
  * step of the plan, and when.
  *
  * A context owns its trace. engine_trace_start allocates room for some passes; the next passes that
@@ -15,7 +15,7 @@
 
 typedef enum trace_kind {
     TRACE_STEP,
-    TRACE_WAIT,  /* within a RECEIVE of the processor: until the GPU's message was there */
+    TRACE_WAIT,  /* within a RECEIVE of the CPU: until the GPU's message was there */
     TRACE_STREAM /* on the GPU, in place of a RECEIVE: the layer's cold neurons, copied there */
 } trace_kind;
 
@@ -44,13 +44,13 @@ typedef struct engine_trace {
     int capacity;
     trace_pass *passes; /* [max_passes] */
     int n_passes, max_passes;
-    double clock_error; /* of the GPU's times against the processor's, seconds at most */
+    double clock_error; /* of the GPU's times against the CPU's, seconds at most */
 
     /* While recording. */
     bool on;
     double wait_end;     /* of the RECEIVE under way */
     trace_event *events; /* of all rows */
-    uint64_t *bytes;     /* [steps of the processor] read by need in the pass */
+    uint64_t *bytes;     /* [steps of the CPU] read of active neurons in the ubatch */
 } engine_trace;
 
 /* Replaces the trace that the context has. PI_ERR_ARG, PI_ERR_NOMEM, PI_ERR_DEVICE. */

@@ -195,12 +195,12 @@ static void test_both_sides(void **state) {
         check_processor(t, pass);
         for (int i = 0; i < p->n_gpu_steps; i++) /* the last norm goes with the head's product */
             assert_int_equal(count_events(t, N_THREADS, pass, i, TRACE_STEP),
-                             p->gpu_steps[i].op != OP_SELECT_NORM);
+                             p->gpu_steps[i].op != OP_HEAD_NORM);
     }
     uint64_t sum = bytes_of_pass(t, 0) + bytes_of_pass(t, 1);
     sum += N_TOKENS * m->t[ROLE_TOKEN_EMBD].row_bytes;
     assert_int_equal(sum, engine_get_counters(c).weight_bytes);
-    const plan_step *choose = &p->gpu_steps[find_step(p->gpu_steps, 0, OP_CHOOSE, 0)];
+    const plan_step *choose = &p->gpu_steps[find_step(p->gpu_steps, 0, OP_SELECT, 0)];
     assert_int_equal(choose->weight_bytes, 320 * choose->ffn->fc2.row_size);
     engine_context_destroy(c);
     model_close(m);
@@ -387,12 +387,12 @@ static void test_figures(void **state) {
                       .clock_error = 0.5};
     int send = find_step(p->gpu_steps, 0, OP_SEND, 0);
     put(&t, N_THREADS, send, 0, 1);
-    put(&t, N_THREADS, find_step(p->gpu_steps, send, OP_FFN_NEURONS, 0), 1, 3);
+    put(&t, N_THREADS, find_step(p->gpu_steps, send, OP_FFN_SPARSE, 0), 1, 3);
     put(&t, N_THREADS, find_step(p->gpu_steps, send, OP_FFN_DOWN, 0), 3, 5);
     put(&t, N_THREADS, find_step(p->gpu_steps, send, OP_RECEIVE, 0), 5, 10);
     put(&t, N_THREADS, find_step(p->gpu_steps, send, OP_ATTENTION, 2), 12, 14);
     int receive = find_step(p->steps, 0, OP_RECEIVE, 0);
-    int neurons = find_step(p->steps, receive, OP_FFN_NEURONS, 0);
+    int neurons = find_step(p->steps, receive, OP_FFN_SPARSE, 0);
     put(&t, 0, receive, 0, 2);
     put(&t, 0, neurons, 2, 7);
     put(&t, 1, neurons, 3, 8);
