@@ -96,6 +96,12 @@ static size_t buffer_rows(const engine_context *c, int b) {
     return b == BUF_LOGITS ? (size_t)c->n_logits : (size_t)c->n_batch;
 }
 
+/* Tokens of a ubatch whose attention may be split: of FORM_FEW at most. */
+static size_t split_rows(const engine_context *c) {
+    int few = c->plan->many_from[SIDE_CPU] - 1;
+    return (size_t)(few < c->n_batch ? few : c->n_batch);
+}
+
 static void carve_all(engine_context *c, carver *cv) {
     const model_hparams *hp = &c->model->hp;
     size_t n_batch = (size_t)c->n_batch;
@@ -119,10 +125,9 @@ static void carve_all(engine_context *c, carver *cv) {
     c->positions = carve(cv, n_batch, sizeof(int64_t));
     c->items = carve(cv, n_batch, sizeof(ubatch_item));
     c->item_of_row = carve(cv, n_batch, sizeof(ubatch_item *));
-    c->split_state = carve(cv,
-                           (size_t)ATTN_SPLIT_TOKENS * (size_t)hp->n_head * ATTN_MAX_SPLITS *
-                               ((size_t)hp->head_dim + 2),
-                           sizeof(float));
+    c->split_state = carve(
+        cv, split_rows(c) * (size_t)hp->n_head * ATTN_MAX_SPLITS * ((size_t)hp->head_dim + 2),
+        sizeof(float));
     if (c->plan->max_part_rows)
         c->partial = carve(cv, (size_t)PLAN_FFN_MAX_PARTS * PLAN_FFN_MAX_COLS * (size_t)hp->n_embd,
                            sizeof(float));
@@ -254,19 +259,6 @@ pi_status context_check_process(const engine_context *c, const char *call, pi_er
                      call);
 }
 
-cpu_act_layout context_layout(const engine_context *c, cpu_act_kind kind, int64_t n_cols) {
-    return n_cols >= c->kernels.tiled[kind].from ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
-}
-
-cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
-                    int64_t n_cols) {
-    return (cpu_act){.kind = kind,
-                     .layout = context_layout(c, kind, n_cols),
-                     .n = n,
-                     .n_cols = n_cols,
-                     .data = c->act[slot][kind]};
-}
-
 /* ---- sessions ------------------------------------------------------------------------------- */
 
 pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session **out,
@@ -352,9 +344,6 @@ int engine_batch(const engine_context *c) {
 }
 void engine_cancel(engine_context *c) {
     atomic_store(&c->cancelled, true);
-}
-engine_counters engine_get_counters(const engine_context *c) {
-    return c->counters;
 }
 const plan *engine_plan(const engine_context *c) {
     return c->plan;

@@ -35,9 +35,11 @@ typedef struct ubatch_item {
 
 typedef struct engine_ubatch {
     int n_tokens, n_items, n_out;
-    int first_step, end_step; /* of the plan */
-    int first_logits_row;     /* where this ubatch's logits go */
-    int nth;                  /* threads */
+    plan_form form, head_form; /* of the layers by n_tokens, of the head by n_out */
+    bool streaming;            /* the CPU's part of layers whose home is the GPU is left out */
+    int first_step, end_step;  /* of the plan */
+    int first_logits_row;      /* where this ubatch's logits go */
+    int nth;                   /* threads */
 } engine_ubatch;
 
 /* Bytes of weights that a thread read of active neurons in this ubatch. */
@@ -61,7 +63,6 @@ typedef struct thread_scratch {
 
 enum {
     /* Decode splits long contexts over threads; states of split ranges are kept and merged. */
-    ATTN_SPLIT_TOKENS = 8,    /* ubatches with at most this many tokens may split */
     ATTN_SPLIT_LENGTH = 1024, /* positions per task at least, so that merging stays negligible */
     ATTN_MAX_SPLITS = 32,
     ATTN_QUERIES = 128 /* rows of Q per task: amortizes decoding K and V over a prompt's tokens */
@@ -78,6 +79,7 @@ typedef struct ubatch_experts {
     int32_t *first;  /* [n_expert + 1] first pair of an expert */
     int32_t *active; /* [n_expert] those with pairs, ascending */
     int n_active;
+    bool from_norm; /* experts of a single token read what the norm has quantized */
     /* Encoded inputs and hidden vectors: those of an expert at byte `at` of its form. */
     size_t *in_at[CPU_ACT_KIND_COUNT], *hidden_at[CPU_ACT_KIND_COUNT]; /* [n_expert] */
     uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT];
@@ -110,7 +112,8 @@ struct engine_context {
     float *partial; /* [PLAN_FFN_MAX_PARTS][PLAN_FFN_MAX_COLS][n_embd]: sums of down rows */
     bool partial_used[PLAN_FFN_MAX_PARTS];
     ubatch_experts experts;
-    float *split_state; /* [SPLIT_TOKENS][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
+    float *
+        split_state; /* [tokens of FORM_FEW at most][n_head][MAX_SPLITS][2 + head_dim]: m, l, acc */
 
     engine_observer observer; /* NULL: none */
     void *observer_user;
@@ -128,14 +131,13 @@ struct engine_context {
     atomic_int bad_step; /* of a ubatch: the first norm whose input was not finite; INT_MAX: none */
 };
 
-/* The quantized form of n_cols vectors of n elements in a slot, in the layout that their number
- * asks for. */
-cpu_act context_act(const engine_context *c, int slot, cpu_act_kind kind, int64_t n,
-                    int64_t n_cols);
 /* Plan and working memory for c->options, in place of what is there. */
 pi_status context_build(engine_context *c, pi_error *err);
 /* Feeds inputs that were checked, from where their sessions stand. */
-pi_status context_feed(engine_context *c, const engine_input *inputs, int n_inputs, pi_error *err);
+pi_status context_forward(engine_context *c, const engine_input *inputs, int n_inputs,
+                          pi_error *err);
+/* Adds what the last ubatch read to the counters. */
+void context_count(engine_context *c);
 /* Goes on without the GPU, with all sessions as they were (recover.c). `why` is kept for
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
@@ -152,61 +154,6 @@ static inline bool context_kv_on_gpu(const engine_context *c, int layer) {
 /* finite.c: PI_ERR_RANGE when the ubatch that has run computed values that are not finite; the
  * message names the layer where they began. */
 pi_status context_check_finite(const engine_context *c, pi_error *err);
-
-/* Steps: run by every thread of the ubatch. */
-void cpu_exec_embed(engine_context *c);
-void cpu_exec_norm(engine_context *c, const plan_step *s);
-void cpu_exec_quantize(engine_context *c, const plan_step *s);
-void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith);
-void cpu_exec_ffn_in(engine_context *c, const plan_step *s, int ith);
-void cpu_exec_rope_store(engine_context *c, const plan_step *s);
-void cpu_exec_attention(engine_context *c, const plan_step *s, int ith);
-void cpu_exec_add(engine_context *c, const plan_step *s);
-void cpu_exec_softcap(engine_context *c, const plan_step *s);
-void cpu_exec_head_norm(engine_context *c, const plan_step *s);
-
-/* Mixtures of experts: cpu_route.c, cpu_experts.c. */
-void cpu_exec_route(engine_context *c, const plan_step *s);
-void cpu_exec_group(engine_context *c, const plan_step *s);
-void cpu_exec_experts_gather(engine_context *c, const plan_step *s);
-void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith);
-void cpu_exec_experts_quantize(engine_context *c, const plan_step *s);
-void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith);
-void cpu_exec_experts_sum(engine_context *c, const plan_step *s);
-/* The layout in which so many vectors are quantized. */
-cpu_act_layout context_layout(const engine_context *c, cpu_act_kind kind, int64_t n_cols);
-
-/* Exchange with the GPU (cpu_exchange.c). Sending and receiving are one piece of work. */
-void cpu_exec_select(engine_context *c, const plan_step *s, int ith);
-void cpu_exec_send(engine_context *c, const plan_step *s);
-void cpu_exec_receive(engine_context *c, const plan_step *s);
-
-void cpu_exec_ffn_sparse(engine_context *c, const plan_step *s, int ith);
-void cpu_exec_ffn_down(engine_context *c, const plan_step *s, int ith);
-/* Whether this ubatch computes all of a layer's neurons in tiles, rather than neuron by neuron. */
-bool cpu_exec_ffn_is_tiled(const engine_context *c, const plan_ffn *ffn);
-
-/* Predictor scores of a share's neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
-void cpu_exec_scores(engine_context *c, const plan_ffn *f, int64_t r0, int64_t r1, float *y,
-                     int64_t ldy, int ith);
-
-/* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
-void cpu_exec_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
-                      int64_t r1, int ith);
-/* Scale and bias of rows [r0, r1) of one product; y points at row r0. */
-void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
-                            int64_t r1);
-
-/* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
- * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
-typedef struct row_chunks {
-    int64_t total, least, most;
-    int nth;
-    int64_t index, next; /* chunk `index` starts at row `next` */
-} row_chunks;
-row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, bool tiled);
-/* Takes the next chunk [*r0, *r1) of the step; false when all are taken. */
-bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1);
 
 /* Fills inv_freq and angle_scale. */
 void rope_init(engine_context *c);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "context.h"
+#include "cpu_exec.h"
 
 typedef struct attn_layer {
     int layer, n_head, n_head_kv, group, head_dim;
@@ -25,7 +25,7 @@ typedef struct attn_task {
     int64_t k0, k1;
 } attn_task;
 
-static attn_layer describe(const engine_context *c, const plan_step *s) {
+static attn_layer describe(const engine_context *c, const plan_step *s, bool may_split) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
                     .window = s->window,
@@ -38,7 +38,7 @@ static attn_layer describe(const engine_context *c, const plan_step *s) {
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
                     .head_dim = c->model->hp.head_dim,
-                    .may_split = c->ubatch.n_tokens <= ATTN_SPLIT_TOKENS};
+                    .may_split = may_split};
     a.block = c->attn_queries / a.group;
     return a;
 }
@@ -206,30 +206,38 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
     finish_query(a, head, out, out, m, l);
 }
 
-void cpu_exec_attention(engine_context *c, const plan_step *s, int ith) {
-    attn_layer a = describe(c, s);
-    bool any_split = false;
+static void run_tasks(engine_context *c, const attn_layer *a, int ith) {
     int64_t total = 0;
-    for (int i = 0; i < c->ubatch.n_items; i++) {
-        total += item_tasks(&a, &c->items[i]);
-        any_split = any_split || split_count(&a, &c->items[i]) > 1;
-    }
+    for (int i = 0; i < c->ubatch.n_items; i++) total += item_tasks(a, &c->items[i]);
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
-        if (index >= total) break;
+        if (index >= total) return;
         const ubatch_item *item = c->items;
-        while (index >= item_tasks(&a, item)) index -= item_tasks(&a, item++);
-        attn_task t = make_task(&a, item, index);
+        while (index >= item_tasks(a, item)) index -= item_tasks(a, item++);
+        attn_task t = make_task(a, item, index);
         if (t.k0 < t.k1) {
-            run_task(c, &a, &t, ith);
+            run_task(c, a, &t, ith);
         } else { /* an early block of a small ubatch that ends before this split */
-            load_queries(c, &a, &t, &c->scratch[ith]);
-            store_results(c, &a, &t, &c->scratch[ith]);
+            load_queries(c, a, &t, &c->scratch[ith]);
+            store_results(c, a, &t, &c->scratch[ith]);
         }
     }
+}
+
+void cpu_exec_attention_whole(engine_context *c, const plan_step *s, int ith) {
+    attn_layer a = describe(c, s, false);
+    run_tasks(c, &a, ith);
+}
+
+void cpu_exec_attention_split(engine_context *c, const plan_step *s, int ith) {
+    attn_layer a = describe(c, s, true);
+    bool any_split = false;
+    for (int i = 0; i < c->ubatch.n_items; i++)
+        any_split = any_split || split_count(&a, &c->items[i]) > 1;
+    run_tasks(c, &a, ith);
     if (!any_split) return;
     pool_barrier(c->pool);
-    total = (int64_t)c->ubatch.n_tokens * a.n_head;
+    int64_t total = (int64_t)c->ubatch.n_tokens * a.n_head;
     for (;;) {
         int64_t i = pool_take(c->pool, 1);
         if (i >= total) break;

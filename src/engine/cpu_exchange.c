@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "clock.h"
-#include "context.h"
+#include "cpu_exec.h"
 
-enum { CHOOSE_ROWS = 256 }; /* neurons that a thread scores at a time; whole words of bits */
+enum { SELECT_ROWS = 256 }; /* neurons that a thread scores at a time; whole words of bits */
 
 /* Bits of neurons [r0, r1), r0 a multiple of 32, from a token's scores. */
 static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_t r1,
@@ -20,21 +20,31 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
     }
 }
 
-void cpu_exec_select(engine_context *c, const plan_step *s, int ith) {
+static void select_neurons(engine_context *c, const cpu_exec_product *by, const plan_step *s,
+                           int ith) {
     const plan_ffn *f = s->ffn;
     int64_t ld = c->plan->width[BUF_SCORE];
     for (;;) {
-        int64_t r0 = pool_take(c->pool, CHOOSE_ROWS);
+        int64_t r0 = pool_take(c->pool, SELECT_ROWS);
         if (r0 >= f->n_scored) break;
-        int64_t r1 = r0 + CHOOSE_ROWS < f->n_scored ? r0 + CHOOSE_ROWS : f->n_scored;
-        cpu_exec_scores(c, f, r0, r1, c->buf[BUF_SCORE] + r0, ld, ith);
+        int64_t r1 = r0 + SELECT_ROWS < f->n_scored ? r0 + SELECT_ROWS : f->n_scored;
+        cpu_exec_scores(c, by, f, r0, r1, c->buf[BUF_SCORE] + r0, ld, ith);
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
             write_bits(f, c->buf[BUF_SCORE] + col * ld, r0, r1,
                        gpu_exec_outgoing_bits(c->gpu, s->layer, col));
     }
 }
 
-void cpu_exec_send(engine_context *c, const plan_step *s) {
+void cpu_exec_select_vector(engine_context *c, const plan_step *s, int ith) {
+    select_neurons(c, &cpu_exec_by_vector, s, ith);
+}
+
+void cpu_exec_select_tiled(engine_context *c, const plan_step *s, int ith) {
+    select_neurons(c, &cpu_exec_by_tile, s, ith);
+}
+
+void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     int64_t n = c->model->hp.n_embd, ld = c->plan->width[s->in];
     float *to = gpu_exec_outgoing(c->gpu);
@@ -43,7 +53,8 @@ void cpu_exec_send(engine_context *c, const plan_step *s) {
     gpu_exec_raise(c->gpu, c, s->exchange);
 }
 
-void cpu_exec_receive(engine_context *c, const plan_step *s) {
+void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (!gpu_exec_wait(c->gpu, s->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "context.h"
+#include "cpu_exec.h"
 
 /* ---- quantized inputs --------------------------------------------------------------------------
  */
@@ -15,33 +15,34 @@ static int pairs_of(const ubatch_experts *x, int expert) {
     return x->first[expert + 1] - x->first[expert];
 }
 
-/* Inputs are where the norm put them, unless tokens are quantized in panels or weighed. */
-static bool reads_norm(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
-                       int expert) {
-    return pairs_of(&c->experts, expert) == 1 && !e->weigh_input &&
-           context_layout(c, kind, c->ubatch.n_tokens) == CPU_ACT_COLUMNS;
+/* An expert's own choice, by its number of tokens: it differs from expert to expert of a ubatch. */
+cpu_act_layout cpu_exec_expert_layout(const engine_context *c, cpu_act_kind kind, int64_t n_pairs) {
+    return n_pairs >= c->kernels.tiled[kind].from ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
+}
+
+/* The input of an expert of a single token is where the norm put it, in a column of its own. */
+static bool reads_norm(const engine_context *c, int expert) {
+    return c->experts.from_norm && pairs_of(&c->experts, expert) == 1;
 }
 
 static cpu_act pairs_act(const engine_context *c, cpu_act_kind kind, int64_t n, int expert,
                          uint8_t *base, size_t at) {
     int n_cols = pairs_of(&c->experts, expert);
     return (cpu_act){.kind = kind,
-                     .layout = context_layout(c, kind, n_cols),
+                     .layout = cpu_exec_expert_layout(c, kind, n_cols),
                      .n = n,
                      .n_cols = n_cols,
                      .data = base + at};
 }
 
-static cpu_act input_of(const engine_context *c, const plan_experts *e, cpu_act_kind kind,
-                        int expert) {
+static cpu_act input_of(const engine_context *c, cpu_act_kind kind, int expert) {
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
-    if (!reads_norm(c, e, kind, expert))
+    if (!reads_norm(c, expert))
         return pairs_act(c, kind, n, expert, x->in[kind], x->in_at[kind][expert]);
-    cpu_act act = context_act(c, PLAN_SLOT_MAIN, kind, n, c->ubatch.n_tokens);
+    cpu_act act = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, kind, CPU_ACT_COLUMNS, n, 1);
     size_t column = cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, 1);
     act.data = (uint8_t *)act.data + (size_t)x->token[x->first[expert]] * column;
-    act.n_cols = 1;
     return act;
 }
 
@@ -92,27 +93,27 @@ static void gather(engine_context *c, const plan_experts *e, int pair) {
     for (int64_t i = 0; i < n; i++) to[i] = y[i] * weight;
 }
 
-void cpu_exec_experts_gather(engine_context *c, const plan_step *s) {
+void cpu_exec_experts_gather(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
     pair_range r;
+    (void)ith;
     while (take_pairs(c, &r)) {
         int first = c->experts.first[r.expert];
-        bool gathered = false;
+        if (reads_norm(c, r.expert)) continue;
+        for (int i = r.begin; i < r.end; i++) gather(c, e, first + i);
         for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
-            cpu_act_kind kind = (cpu_act_kind)k;
-            if (!(e->in_kinds & (1u << k)) || reads_norm(c, e, kind, r.expert)) continue;
-            for (int i = r.begin; i < r.end && !gathered; i++) gather(c, e, first + i);
-            gathered = true;
-            cpu_act act = input_of(c, e, kind, r.expert);
+            if (!(e->in_kinds & (1u << k))) continue;
+            cpu_act act = input_of(c, (cpu_act_kind)k, r.expert);
             c->kernels.act_encode(pair_row(c, BUF_EXPERT_IN, first), c->plan->width[BUF_EXPERT_IN],
                                   r.begin, r.end, &act);
         }
     }
 }
 
-void cpu_exec_experts_quantize(engine_context *c, const plan_step *s) {
+void cpu_exec_experts_quantize(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
     pair_range r;
+    (void)ith;
     while (take_pairs(c, &r)) {
         for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
             if (!(e->down_kinds & (1u << k))) continue;
@@ -144,9 +145,9 @@ static expert_rows rows_of(const engine_context *c, int64_t n, size_t row_bytes,
                            cpu_act_kind kind) {
     const ubatch_experts *x = &c->experts;
     int64_t mean = x->n_active ? x->first[c->plan->n_expert] / x->n_active : 0;
-    bool tiled = context_layout(c, kind, mean) == CPU_ACT_PANELS;
+    cpu_act_layout layout = cpu_exec_expert_layout(c, kind, mean);
     return (expert_rows){
-        .chunks = row_chunks_make(padded(n) * x->n_active, row_bytes, c->ubatch.nth, tiled),
+        .chunks = row_chunks_make(padded(n) * x->n_active, row_bytes, c->ubatch.nth, layout),
         .n = n};
 }
 
@@ -174,10 +175,9 @@ static void product(engine_context *c, const plan_matrix *m, int64_t step, const
     int64_t ldy = c->plan->width[m->out];
     float *y = pair_row(c, m->out, c->experts.first[expert]);
     w.data = (const uint8_t *)w.data + (size_t)(expert * step) * w.row_bytes;
-    if (x->layout == CPU_ACT_PANELS)
-        mk->matmul(&w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
-    else
-        mk->matvec(&w, r0, r1, x, y, ldy);
+    const cpu_exec_product *by = x->layout == CPU_ACT_PANELS ? &cpu_exec_by_tile
+                                                             : &cpu_exec_by_vector;
+    by->run(mk, &w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
     c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * m->row_size;
     if (!m->bias && !scales) return;
     float scale = scales ? scales[expert] : 1;
@@ -216,10 +216,10 @@ void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
     expert_rows w = rows_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
     while (take_rows(c, &w)) {
         if (e->gate.w.data) {
-            cpu_act x = input_of(c, e, gate_kind, w.expert);
+            cpu_act x = input_of(c, gate_kind, w.expert);
             product(c, &e->gate, e->up_rows, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
         }
-        cpu_act x = input_of(c, e, up_kind, w.expert);
+        cpu_act x = input_of(c, up_kind, w.expert);
         product(c, &e->up, e->up_rows, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
         activate(c, e, w.expert, w.r0, w.r1);
     }
@@ -259,7 +259,8 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
     if (s->add_to_x) c->kernels.add(residual, y, residual, n);
 }
 
-void cpu_exec_experts_sum(engine_context *c, const plan_step *s) {
+void cpu_exec_experts_sum(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;

@@ -1,7 +1,7 @@
 /* cpu_matmul.c: products of weights with the batch's vectors. Rows are handed out in chunks that
  * shrink towards the end of a step: large ones stream well, small ones let all threads finish
  * together. A row's result does not depend on the chunks. */
-#include "context.h"
+#include "cpu_exec.h"
 
 enum {
     CHUNK_BYTES = 1 << 20, /* of weights in the smallest chunk of matrix-vector work: a core's
@@ -10,7 +10,8 @@ enum {
     CHUNK_TILES = 8        /* row tiles per chunk of tiled work at most: what kernels block by */
 };
 
-row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, bool tiled) {
+row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, cpu_act_layout layout) {
+    bool tiled = layout == CPU_ACT_PANELS;
     int64_t least = tiled ? CPU_ROW_TILE : (int64_t)(CHUNK_BYTES / row_bytes);
     int64_t fair = total / ((int64_t)nth * CHUNKS_PER_THREAD);
     if (!tiled && least > fair) least = fair;
@@ -40,6 +41,28 @@ bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1) {
     return true;
 }
 
+/* ---- one product ----------------------------------------------------------------------------- */
+
+static void run_matvec(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, int64_t r1,
+                       const cpu_act *x, float *y, int64_t ldy, void *scratch) {
+    (void)scratch;
+    mk->matvec(w, r0, r1, x, y, ldy);
+}
+
+static void run_matmul(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, int64_t r1,
+                       const cpu_act *x, float *y, int64_t ldy, void *scratch) {
+    mk->matmul(w, r0, r1, x, y, ldy, scratch);
+}
+
+const cpu_exec_product cpu_exec_by_vector = {CPU_ACT_COLUMNS, run_matvec};
+const cpu_exec_product cpu_exec_by_tile = {CPU_ACT_PANELS, run_matmul};
+
+cpu_act cpu_exec_slot_act(const engine_context *c, int slot, cpu_act_kind kind,
+                          cpu_act_layout layout, int64_t n, int64_t n_cols) {
+    return (cpu_act){
+        .kind = kind, .layout = layout, .n = n, .n_cols = n_cols, .data = c->act[slot][kind]};
+}
+
 static float *out_rows(const engine_context *c, plan_buffer b) {
     size_t first = b == BUF_LOGITS ? (size_t)c->ubatch.first_logits_row : 0;
     return c->buf[b] + first * (size_t)c->plan->width[b];
@@ -55,19 +78,17 @@ void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, floa
         for (int64_t i = 0; i < n; i++) y[i] *= pm->scale;
 }
 
-void cpu_exec_product(engine_context *c, const plan_matrix *pm, const cpu_act *x, int64_t r0,
-                      int64_t r1, int ith) {
-    const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
+void cpu_exec_multiply(engine_context *c, const cpu_exec_product *by, const plan_matrix *pm,
+                       const cpu_act *x, int64_t r0, int64_t r1, int ith) {
     float *y = out_rows(c, pm->out);
     int64_t ldy = c->plan->width[pm->out];
-    if (x->layout == CPU_ACT_PANELS)
-        mk->matmul(&pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
-    else
-        mk->matvec(&pm->w, r0, r1, x, y, ldy);
+    by->run(&c->kernels.mat[pm->w.type], &pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
     if (!pm->bias && pm->scale == 1) return;
     for (int64_t col = 0; col < x->n_cols; col++)
         cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
 }
+
+/* ---- the matrices of a step ------------------------------------------------------------------ */
 
 static void add_to_residual(engine_context *c, plan_buffer from, int64_t n_cols, int64_t r0,
                             int64_t r1) {
@@ -81,22 +102,17 @@ static int64_t padded_rows(const plan_matrix *pm) {
     return (pm->w.n_out + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith) {
-    bool head = s->matrix[0].out == BUF_LOGITS;
-    int64_t n_cols = head ? c->ubatch.n_out : c->ubatch.n_tokens;
-    if (n_cols == 0) return;
-    /* The matrices' rows form one range, each matrix padded to whole tiles. */
+/* The matrices' rows form one range, each matrix padded to whole tiles. */
+static void multiply_all(engine_context *c, const cpu_exec_product *by, const plan_step *s,
+                         int ith) {
+    int64_t n_cols = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
     int64_t total = 0;
     size_t row_bytes = 1;
     for (int k = 0; k < s->n_matrices; k++) {
         total += padded_rows(&s->matrix[k]);
         if (s->matrix[k].w.row_bytes > row_bytes) row_bytes = s->matrix[k].w.row_bytes;
     }
-    const cpu_mat *first = &s->matrix[0].w;
-    cpu_act probe = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[first->type].act, first->n_in,
-                                n_cols);
-    row_chunks chunks = row_chunks_make(total, row_bytes, c->ubatch.nth,
-                                        probe.layout == CPU_ACT_PANELS);
+    row_chunks chunks = row_chunks_make(total, row_bytes, c->ubatch.nth, by->layout);
     int64_t begin, end;
     while (row_chunks_take(c->pool, &chunks, &begin, &end)) {
         int64_t base = 0;
@@ -106,36 +122,18 @@ void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith) {
             int64_t r1 = end - base < pm->w.n_out ? end - base : pm->w.n_out;
             base += padded_rows(pm);
             if (r0 >= r1) continue;
-            cpu_act x = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[pm->w.type].act, pm->w.n_in,
-                                    n_cols);
-            cpu_exec_product(c, pm, &x, r0, r1, ith);
+            cpu_act x = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, c->kernels.mat[pm->w.type].act,
+                                          by->layout, pm->w.n_in, n_cols);
+            cpu_exec_multiply(c, by, pm, &x, r0, r1, ith);
             if (s->add_to_x) add_to_residual(c, pm->out, n_cols, r0, r1);
         }
     }
 }
 
-/* Gate and up of the same neurons in one chunk, so that the activation finds both in cache. */
-void cpu_exec_ffn_in(engine_context *c, const plan_step *s, int ith) {
-    const model_hparams *hp = &c->model->hp;
-    int64_t n_cols = c->ubatch.n_tokens, n_ff = s->matrix[0].w.n_out;
-    size_t row_bytes = 0;
-    for (int k = 0; k < s->n_matrices; k++) row_bytes += s->matrix[k].w.row_bytes;
-    cpu_act x[PLAN_MAX_GROUP];
-    for (int k = 0; k < s->n_matrices; k++) {
-        const cpu_mat *w = &s->matrix[k].w;
-        x[k] = context_act(c, PLAN_SLOT_MAIN, c->kernels.mat[w->type].act, w->n_in, n_cols);
-    }
-    row_chunks chunks = row_chunks_make(n_ff, row_bytes, c->ubatch.nth,
-                                        x[0].layout == CPU_ACT_PANELS);
-    int64_t r0, r1;
-    while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
-        for (int k = 0; k < s->n_matrices; k++)
-            cpu_exec_product(c, &s->matrix[k], &x[k], r0, r1, ith);
-        for (int64_t col = 0; col < n_cols; col++) {
-            float *gate = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE] + r0;
-            const float *up = s->n_matrices > 1 ? c->buf[BUF_UP] + col * c->plan->width[BUF_UP] + r0
-                                                : NULL;
-            c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
-        }
-    }
+void cpu_exec_matvec(engine_context *c, const plan_step *s, int ith) {
+    multiply_all(c, &cpu_exec_by_vector, s, ith);
+}
+
+void cpu_exec_matmul(engine_context *c, const plan_step *s, int ith) {
+    multiply_all(c, &cpu_exec_by_tile, s, ith);
 }

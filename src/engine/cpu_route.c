@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "context.h"
+#include "cpu_exec.h"
 
 /* What an unused expert's score is. */
 #define NEVER (-INFINITY)
@@ -94,7 +94,8 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
     c->experts.shared[row] = sigmoid((float)sum);
 }
 
-void cpu_exec_route(engine_context *c, const plan_step *s) {
+void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
@@ -116,14 +117,14 @@ static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
         for (int i = 0; i < x->n_active; i++) {
             int expert = x->active[i], n_cols = x->first[expert + 1] - x->first[expert];
             at[k][expert] = used;
-            used += cpu_act_bytes(kind, context_layout(c, kind, n_cols), n, n_cols);
+            used += cpu_act_bytes(kind, cpu_exec_expert_layout(c, kind, n_cols), n, n_cols);
             used = (used + ALIGN - 1) / ALIGN * ALIGN;
         }
     }
 }
 
 /* A counting sort. One thread does it, while the others wait. */
-void cpu_exec_group(engine_context *c, const plan_step *s) {
+static void group(engine_context *c, const plan_step *s) {
     const plan_experts *e = s->experts;
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
@@ -144,4 +145,16 @@ void cpu_exec_group(engine_context *c, const plan_step *s) {
     x->first[0] = 0;
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
+}
+
+void cpu_exec_group_columns(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    c->experts.from_norm = !s->experts->weigh_input;
+    group(c, s);
+}
+
+void cpu_exec_group_panels(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    c->experts.from_norm = false;
+    group(c, s);
 }

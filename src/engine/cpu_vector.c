@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "context.h"
+#include "cpu_exec.h"
 
 static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
     return c->buf[b] + row * c->plan->width[b];
@@ -25,7 +25,9 @@ static void add_position(engine_context *c, int64_t row) {
     c->kernels.add(x, y, x, m->hp.n_embd);
 }
 
-void cpu_exec_embed(engine_context *c) {
+void cpu_exec_embed(engine_context *c, const plan_step *s, int ith) {
+    (void)s;
+    (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
@@ -37,23 +39,25 @@ void cpu_exec_embed(engine_context *c) {
     }
 }
 
-/* ---- norms and encoding --------------------------------------------------------------------- */
+/* ---- norms and quantization ------------------------------------------------------------------ */
 
-/* Encodes columns [c0, c1) of `from` in every form that is asked for. */
-static void quantize(engine_context *c, const plan_step *s, plan_buffer from, int64_t c0,
-                     int64_t c1, int64_t n_cols) {
-    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
-        if (!(s->act_kinds & (1u << kind))) continue;
-        cpu_act x = context_act(c, s->slot, (cpu_act_kind)kind, s->act_width, n_cols);
-        if (s->layout == LAYOUT_COLUMNS) x.layout = CPU_ACT_COLUMNS;
-        if (s->layout == LAYOUT_TILED) x.layout = CPU_ACT_PANELS;
-        c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
-    }
+/* Rows per piece of work: panels are quantized whole. Few tokens are one piece. */
+enum { ROWS_PER_TAKE = CPU_PANEL };
+
+static bool take_rows(engine_context *c, int64_t n, int64_t *c0, int64_t *c1) {
+    *c0 = pool_take(c->pool, ROWS_PER_TAKE);
+    *c1 = *c0 + ROWS_PER_TAKE < n ? *c0 + ROWS_PER_TAKE : n;
+    return *c0 < n;
 }
 
-/* Rows per piece of work: panels must be quantized whole. A single vector is one piece. */
-static int64_t rows_at_once(int64_t n_cols) {
-    return n_cols >= CPU_PANEL ? CPU_PANEL : n_cols;
+/* Quantizes columns [c0, c1) of `from` to every kind that is read later. */
+static void quantize(engine_context *c, const plan_step *s, cpu_act_layout layout, plan_buffer from,
+                     int64_t c0, int64_t c1, int64_t n_cols) {
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
+        if (!(s->act_kinds & (1u << kind))) continue;
+        cpu_act x = cpu_exec_slot_act(c, s->slot, (cpu_act_kind)kind, layout, s->act_width, n_cols);
+        c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
+    }
 }
 
 static float sum_of_squares(const float *x, int64_t n) {
@@ -80,51 +84,68 @@ static void norm_row(engine_context *c, const plan_step *s, const float *x, floa
     while (step < first && !atomic_compare_exchange_weak(&c->bad_step, &first, step)) {}
 }
 
-void cpu_exec_norm(engine_context *c, const plan_step *s) {
-    int64_t n = c->ubatch.n_tokens, chunk = rows_at_once(n);
-    for (;;) {
-        int64_t c0 = pool_take(c->pool, chunk);
-        if (c0 >= n) break;
-        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+static void norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+    int64_t n = c->ubatch.n_tokens, c0, c1;
+    while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) norm_row(c, s, row_of(c, s->in, i), row_of(c, s->out, i));
-        quantize(c, s, s->out, c0, c1, n);
+        quantize(c, s, layout, s->out, c0, c1, n);
     }
 }
 
-void cpu_exec_head_norm(engine_context *c, const plan_step *s) {
-    int64_t n = c->ubatch.n_out, chunk = rows_at_once(n);
-    if (n == 0) return;
-    for (;;) {
-        int64_t c0 = pool_take(c->pool, chunk);
-        if (c0 >= n) break;
-        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+void cpu_exec_norm_columns(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    norm(c, s, CPU_ACT_COLUMNS);
+}
+
+void cpu_exec_norm_panels(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    norm(c, s, CPU_ACT_PANELS);
+}
+
+static void head_norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+    int64_t n = c->ubatch.n_out, c0, c1;
+    while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
             norm_row(c, s, row_of(c, BUF_X, c->out_rows[i]), row_of(c, BUF_Y, i));
-        quantize(c, s, BUF_Y, c0, c1, n);
+        quantize(c, s, layout, BUF_Y, c0, c1, n);
     }
 }
 
-void cpu_exec_quantize(engine_context *c, const plan_step *s) {
-    int64_t n = c->ubatch.n_tokens, chunk = rows_at_once(n);
-    if (s->layout == LAYOUT_TILED && !cpu_exec_ffn_is_tiled(c, s->ffn)) return;
-    for (;;) {
-        int64_t c0 = pool_take(c->pool, chunk);
-        if (c0 >= n) break;
-        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+void cpu_exec_head_norm_columns(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    head_norm(c, s, CPU_ACT_COLUMNS);
+}
+
+void cpu_exec_head_norm_panels(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    head_norm(c, s, CPU_ACT_PANELS);
+}
+
+static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+    int64_t n = c->ubatch.n_tokens, c0, c1;
+    while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1 && s->relu; i++) {
             float *v = row_of(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
-        quantize(c, s, s->in, c0, c1, n);
+        quantize(c, s, layout, s->in, c0, c1, n);
     }
 }
 
-void cpu_exec_add(engine_context *c, const plan_step *s) {
-    int64_t n = c->ubatch.n_tokens, chunk = rows_at_once(n);
-    for (;;) {
-        int64_t c0 = pool_take(c->pool, chunk);
-        if (c0 >= n) break;
-        int64_t c1 = c0 + chunk < n ? c0 + chunk : n;
+void cpu_exec_quantize_columns(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    quantize_step(c, s, CPU_ACT_COLUMNS);
+}
+
+void cpu_exec_quantize_panels(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    quantize_step(c, s, CPU_ACT_PANELS);
+}
+
+void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
+    int64_t c0, c1;
+    (void)ith;
+    while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) {
             float *x = row_of(c, BUF_X, i), *y = row_of(c, s->in, i);
             norm_row(c, s, y, y);
@@ -134,7 +155,8 @@ void cpu_exec_add(engine_context *c, const plan_step *s) {
     }
 }
 
-void cpu_exec_softcap(engine_context *c, const plan_step *s) {
+void cpu_exec_softcap(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
     enum { PART = 4096 };
     int64_t width = c->plan->width[s->in], parts = (width + PART - 1) / PART;
     for (;;) {
@@ -192,7 +214,8 @@ static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, 
                         hp->head_dim);
 }
 
-void cpu_exec_rope_store(engine_context *c, const plan_step *s) {
+void cpu_exec_rope_store(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
     enum { HEADS_PER_TAKE = 8 }; /* a head takes tens of nanoseconds, a take about twenty */
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     int64_t heads = lhp->n_head + 2 * lhp->n_head_kv;

@@ -1,110 +1,89 @@
-/* forward.c: feeding tokens: checks the request, cuts it into ubatches of at most n_batch tokens,
- * and runs the plan's steps on all threads for each. Sessions only grow when every ubatch has
- * succeeded.
- */
+/* forward.c: the forward pass: a loop over the plan's steps, run by all threads, for each ubatch of
+ * at most n_batch tokens. What a step runs as is looked up by the ubatch's form (plan.h); the
+ * functions are those of cpu_exec.h, in the order in which a layer needs them. The GPU runs its own
+ * steps at the same time (gpu_exec.h). Sessions only grow when every ubatch has succeeded. */
+#include <assert.h>
 #include <limits.h>
 #include <string.h>
 
 #include "clock.h"
-#include "context.h"
+#include "cpu_exec.h"
+#include "request.h"
 #include "trace_impl.h"
 
-static void run_step(engine_context *c, const plan_step *s, int ith) {
-    if (s->cold && gpu_exec_is_streaming(c->gpu)) return;
-    switch (s->op) {
-    case OP_EMBED:
-        cpu_exec_embed(c);
-        break;
-    case OP_NORM:
-        cpu_exec_norm(c, s);
-        break;
-    case OP_QUANTIZE:
-        cpu_exec_quantize(c, s);
-        break;
-    case OP_MATMUL:
-        cpu_exec_matmul(c, s, ith);
-        break;
-    case OP_FFN_IN:
-        cpu_exec_ffn_in(c, s, ith);
-        break;
-    case OP_ROPE_STORE:
-        cpu_exec_rope_store(c, s);
-        break;
-    case OP_ATTENTION:
-        cpu_exec_attention(c, s, ith);
-        break;
-    case OP_ADD:
-        cpu_exec_add(c, s);
-        break;
-    case OP_SOFTCAP:
-        cpu_exec_softcap(c, s);
-        break;
-    case OP_FFN_SPARSE:
-        cpu_exec_ffn_sparse(c, s, ith);
-        break;
-    case OP_FFN_DOWN:
-        cpu_exec_ffn_down(c, s, ith);
-        break;
-    case OP_HEAD_NORM:
-        cpu_exec_head_norm(c, s);
-        break;
-    case OP_ROUTE:
-        cpu_exec_route(c, s);
-        break;
-    case OP_GROUP:
-        cpu_exec_group(c, s);
-        break;
-    case OP_EXPERTS_GATHER:
-        cpu_exec_experts_gather(c, s);
-        break;
-    case OP_EXPERTS_IN:
-        cpu_exec_experts_in(c, s, ith);
-        break;
-    case OP_EXPERTS_QUANTIZE:
-        cpu_exec_experts_quantize(c, s);
-        break;
-    case OP_EXPERTS_DOWN:
-        cpu_exec_experts_down(c, s, ith);
-        break;
-    case OP_EXPERTS_SUM:
-        cpu_exec_experts_sum(c, s);
-        break;
-    case OP_SELECT:
-        cpu_exec_select(c, s, ith);
-        break;
-    case OP_SEND:
-        cpu_exec_send(c, s);
-        break;
-    case OP_RECEIVE:
-        cpu_exec_receive(c, s);
-        break;
-    case OP_COUNT:
-        break;
-    }
+#define ONE_WAY(f)                                                                                 \
+    { [KERNEL_PLAIN] = (f) }
+#define BY_SIZE(few, many)                                                                         \
+    { [KERNEL_VECTOR] = (few), [KERNEL_TILED] = (many) }
+
+static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
+    [OP_EMBED] = ONE_WAY(cpu_exec_embed),
+    /* attention */
+    [OP_NORM] = BY_SIZE(cpu_exec_norm_columns, cpu_exec_norm_panels),
+    [OP_MATMUL] = BY_SIZE(cpu_exec_matvec, cpu_exec_matmul),
+    [OP_ROPE_STORE] = ONE_WAY(cpu_exec_rope_store),
+    [OP_ATTENTION] = BY_SIZE(cpu_exec_attention_split, cpu_exec_attention_whole),
+    [OP_QUANTIZE] = BY_SIZE(cpu_exec_quantize_columns, cpu_exec_quantize_panels),
+    /* dense FFN */
+    [OP_FFN_IN] = BY_SIZE(cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled),
+    /* sparse FFN */
+    [OP_FFN_SPARSE] = {[KERNEL_VECTOR] = cpu_exec_ffn_sparse_one,
+                       [KERNEL_UNION] = cpu_exec_ffn_sparse_union,
+                       [KERNEL_TILED] = cpu_exec_ffn_masked},
+    [OP_FFN_DOWN] = BY_SIZE(cpu_exec_ffn_down_rows, cpu_exec_ffn_down_tiled),
+    [OP_SELECT] = BY_SIZE(cpu_exec_select_vector, cpu_exec_select_tiled),
+    [OP_SEND] = ONE_WAY(cpu_exec_send),
+    [OP_RECEIVE] = ONE_WAY(cpu_exec_receive),
+    /* mixture of experts */
+    [OP_ROUTE] = BY_SIZE(cpu_exec_route, cpu_exec_route),
+    [OP_GROUP] = BY_SIZE(cpu_exec_group_columns, cpu_exec_group_panels),
+    [OP_EXPERTS_GATHER] = BY_SIZE(cpu_exec_experts_gather, cpu_exec_experts_gather),
+    [OP_EXPERTS_IN] = ONE_WAY(cpu_exec_experts_in),
+    [OP_EXPERTS_QUANTIZE] = BY_SIZE(cpu_exec_experts_quantize, cpu_exec_experts_quantize),
+    [OP_EXPERTS_DOWN] = ONE_WAY(cpu_exec_experts_down),
+    [OP_EXPERTS_SUM] = BY_SIZE(cpu_exec_experts_sum, cpu_exec_experts_sum),
+    /* residual stream, head */
+    [OP_ADD] = BY_SIZE(cpu_exec_add, cpu_exec_add),
+    [OP_HEAD_NORM] = BY_SIZE(cpu_exec_head_norm_columns, cpu_exec_head_norm_panels),
+    [OP_SOFTCAP] = ONE_WAY(cpu_exec_softcap),
+};
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static plan_form form_of(const engine_context *c, int index) {
+    return index < c->plan->n_layer_steps ? c->ubatch.form : c->ubatch.head_form;
 }
 
-static uint64_t read_by_need(const engine_context *c, int row) {
-    return c->scratch[row].counts.ffn + c->scratch[row].counts.predictor;
-}
-
-/* A step on thread `row`; `ith`: which part of the work is its own. */
-static void run_traced(engine_context *c, int index, int ith, int row) {
+static plan_kernel kernel_of(const engine_context *c, int index) {
     const plan_step *s = &c->plan->steps[index];
-    engine_trace *t = c->trace;
-    if (!t || !t->on || (s->cold && gpu_exec_is_streaming(c->gpu))) {
-        run_step(c, s, ith);
-        return;
-    }
-    trace_event e = {.step = index, .start = clock_seconds(), .bytes = read_by_need(c, row)};
-    run_step(c, s, ith);
+    return s->cold && c->ubatch.streaming ? KERNEL_SKIP : s->kernel[form_of(c, index)];
+}
+
+/* Bytes that a thread has read so far in steps that do not always read all of their weights. */
+static uint64_t bytes_read(const engine_context *c, int ith) {
+    const ubatch_bytes *b = &c->scratch[ith].counts;
+    return b->ffn + b->predictor;
+}
+
+static void run_step(engine_context *c, int index, int ith) {
+    const plan_step *s = &c->plan->steps[index];
+    plan_kernel kernel = kernel_of(c, index);
+    engine_trace *t = c->trace && c->trace->on ? c->trace : NULL;
+    if (kernel == KERNEL_SKIP) return;
+    trace_event e = {.step = index};
+    if (t) e.start = clock_seconds();
+    if (t) e.bytes = bytes_read(c, ith);
+    assert(functions[s->op][kernel]);
+    functions[s->op][kernel](c, s, ith);
+    if (!t) return;
     e.end = clock_seconds();
-    e.bytes = trace_counts_reads(s) ? read_by_need(c, row) - e.bytes : s->weight_bytes;
+    e.bytes = trace_counts_reads(s) ? bytes_read(c, ith) - e.bytes : s->weight_bytes;
     if (s->op == OP_RECEIVE) {
         const trace_event wait = {
             .step = index, .kind = TRACE_WAIT, .start = e.start, .end = t->wait_end};
-        trace_put(t, row, &wait);
+        trace_put(t, ith, &wait);
     }
-    trace_put(t, row, &e);
+    trace_put(t, ith, &e);
 }
 
 void engine_observe(engine_context *c, engine_observer observer, void *user) {
@@ -113,23 +92,16 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
 }
 
 /* No product writes the buffer that it reads, so that looking needs no barrier. The hidden vector
- * of a layer that goes neuron by neuron is never whole. */
-static void show_input(const engine_context *c, const plan_step *s) {
-    bool whole = s->op == OP_FFN_DOWN && cpu_exec_ffn_is_tiled(c, s->ffn);
+ * of selected neurons is never whole. */
+static void show_input(const engine_context *c, int index) {
+    const plan_step *s = &c->plan->steps[index];
+    bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole) return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
     if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
 }
 
-/* Norms and encodings of a few vectors are one piece of work (see cpu_vector.c): the last thread
- * to finish the step before does them on its way through the barrier. So are messages. */
-static bool is_one_piece(const engine_context *c, const plan_step *s) {
-    if (s->op == OP_SEND || s->op == OP_RECEIVE || s->op == OP_GROUP) return true;
-    bool vector_step = s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_ADD ||
-                       s->op == OP_HEAD_NORM || s->op == OP_ROUTE || s->op == OP_EXPERTS_GATHER ||
-                       s->op == OP_EXPERTS_QUANTIZE || s->op == OP_EXPERTS_SUM;
-    return vector_step && c->ubatch.n_tokens < CPU_PANEL;
-}
+/* ---- the loop over steps --------------------------------------------------------------------- */
 
 typedef struct step_range {
     engine_context *c;
@@ -137,19 +109,20 @@ typedef struct step_range {
     int ith; /* of the thread that runs them */
 } step_range;
 
-static void run_pieces(void *arg) {
+/* Steps that are one piece of work: the last thread to finish the step before runs them on its way
+ * through the barrier. */
+static void run_alone(void *arg) {
     const step_range *range = arg;
     for (int i = range->first; i < range->end; i++) {
         pool_restart(range->c->pool);
-        run_traced(range->c, i, 0, range->ith);
+        run_step(range->c, i, range->ith);
     }
 }
 
-/* The loop over steps, on every thread. Thread 0 publishes a cancellation before its n-th barrier
- * in slot n & 1, and everyone reads that slot after the barrier: the slot is not written again
- * before barrier n + 1, which nobody passes before all have read it. So all threads leave at the
- * same step. */
-static void run_worker(void *arg, int ith, int nth) {
+/* On every thread. Thread 0 publishes a cancellation before its n-th barrier in slot n & 1, and
+ * everyone reads that slot after the barrier: the slot is not written again before barrier n + 1,
+ * which nobody passes before all have read it. So all threads leave at the same step. */
+static void run_steps(void *arg, int ith, int nth) {
     engine_context *c = arg;
     int end = c->ubatch.end_step;
     (void)nth;
@@ -158,186 +131,57 @@ static void run_worker(void *arg, int ith, int nth) {
         if (ith == 0 && (atomic_load_explicit(&c->cancelled, memory_order_relaxed) ||
                          atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)))
             atomic_store_explicit(slot, true, memory_order_relaxed);
-        if (ith == 0 && c->observer) show_input(c, &c->plan->steps[i]);
-        run_traced(c, i, ith, ith);
-        step_range range = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
-        while (range.end < end && is_one_piece(c, &c->plan->steps[range.end])) range.end++;
-        pool_barrier_run(c->pool, run_pieces, &range);
+        if (ith == 0 && c->observer) show_input(c, i);
+        run_step(c, i, ith);
+        step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
+        while (alone.end < end && c->plan->steps[alone.end].alone[form_of(c, alone.end)])
+            alone.end++;
+        pool_barrier_run(c->pool, run_alone, &alone);
         if (atomic_load_explicit(slot, memory_order_relaxed)) return;
-        i = range.end;
+        i = alone.end;
     }
 }
 
-static void count_ubatch(engine_context *c) {
-    const plan *p = c->plan;
-    engine_counters *n = &c->counters;
-    n->passes++;
-    n->tokens += (uint64_t)c->ubatch.n_tokens;
-    n->weight_bytes += p->fixed_bytes;
-    if (c->ubatch.n_out == 0) n->weight_bytes -= p->head_bytes;
-    n->weight_bytes += (uint64_t)c->ubatch.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
-    n->ffn_bytes += p->fixed_ffn_bytes;
-    n->ffn_total_bytes += p->ffn_bytes;
-    for (int i = 0; i < c->ubatch.nth; i++) {
-        ubatch_bytes *b = &c->scratch[i].counts;
-        n->weight_bytes += b->ffn + b->predictor;
-        n->ffn_bytes += b->ffn;
-        n->gathered_bytes += b->gathered;
-        *b = (ubatch_bytes){0};
-    }
-    if (c->gpu) {
-        uint64_t by_need = gpu_exec_sparse_bytes(c->gpu);
-        n->weight_bytes += by_need;
-        n->ffn_bytes += by_need;
-    }
-    for (int i = 0; i < c->ubatch.n_items; i++) {
-        const ubatch_item *item = &c->items[i];
-        uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
-        uint64_t rows = 0;
-        for (int l = 0; l < c->model->hp.n_layer; l++) {
-            const model_layer_hparams *lhp = &c->model->layers[l].hp;
-            uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
-            if (lhp->window == 0 || seen > positions) seen = positions;
-            rows += seen * (uint64_t)lhp->n_head_kv;
-        }
-        n->kv_bytes += rows * (item->session->kv.row_k + item->session->kv.row_v);
-    }
-}
-
-/* ---- checking a request --------------------------------------------------------------------- */
-
-static pi_status check_tokens(const engine_context *c, const engine_input *in, pi_error *err) {
-    for (int i = 0; i < in->n_tokens; i++)
-        if (in->tokens[i] < 0 || in->tokens[i] >= c->model->hp.n_vocab)
-            return error_set(err, PI_ERR_RANGE,
-                             "token out of range: id %d at position %lld: the vocabulary has %d",
-                             in->tokens[i], (long long)(in->session->length + i),
-                             c->model->hp.n_vocab);
-    return PI_OK;
-}
-
-static pi_status check_input(const engine_context *c, const engine_input *in, pi_error *err) {
-    const engine_session *s = in->session;
-    if (in->n_tokens < 1)
-        return error_set(err, PI_ERR_ARG, "no tokens: forward: give every input at least one");
-    if (s->context != c || s->in_call)
-        return error_set(err, PI_ERR_ARG,
-                         "bad session: forward: a session must belong to the context and appear "
-                         "once");
-    if (in->n_tokens > s->kv.n_ctx - s->length)
-        return error_set(
-            err, PI_ERR_LIMIT,
-            "context is full: forward: %lld tokens there and %d new ones do not fit into "
-            "%lld; use a larger context",
-            (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
-    return check_tokens(c, in, err);
-}
-
-/* Marks sessions as it goes, so that one that appears twice is found; the caller clears the marks.
- */
-static pi_status check_request(const engine_context *c, const engine_input *inputs, int n_inputs,
-                               pi_error *err) {
-    int64_t rows = 0;
-    if (n_inputs < 1 || n_inputs > c->n_batch)
-        return error_set(err, PI_ERR_LIMIT, "bad number of inputs: %d: use 1 to %d", n_inputs,
-                         c->n_batch);
-    for (int i = 0; i < n_inputs; i++) inputs[i].session->in_call = false;
-    for (int i = 0; i < n_inputs; i++) {
-        pi_status status = check_input(c, &inputs[i], err);
-        if (status != PI_OK) return status;
-        inputs[i].session->in_call = true;
-        if (inputs[i].want == ENGINE_WANT_LAST) rows += 1;
-        if (inputs[i].want == ENGINE_WANT_ALL) rows += inputs[i].n_tokens;
-    }
-    if (rows > c->n_logits)
-        return error_set(
-            err, PI_ERR_LIMIT,
-            "too many logits: forward: %lld rows wanted, %d fit; ask for fewer per call",
-            (long long)rows, c->n_logits);
-    return PI_OK;
-}
-
-/* ---- ubatches ---------------------------------------------------------------------------------
- */
-
-/* Where the request stands: input `index`, of which `done` tokens were fed by earlier ubatches. */
-typedef struct request_cursor {
-    int index, done;
-} request_cursor;
-
-static void add_rows(engine_context *c, const engine_input *in, int done, int n) {
-    engine_ubatch *p = &c->ubatch;
-    ubatch_item *item = &c->items[p->n_items++];
-    *item = (ubatch_item){.session = in->session,
-                          .row = p->n_tokens,
-                          .n_tokens = n,
-                          .pos = in->session->length + in->session->fed};
-    for (int i = 0; i < n; i++) {
-        int row = p->n_tokens + i;
-        c->tokens[row] = in->tokens[done + i];
-        c->positions[row] = item->pos + i;
-        c->item_of_row[row] = item;
-        bool last = done + i == in->n_tokens - 1;
-        if (in->want == ENGINE_WANT_ALL || (in->want == ENGINE_WANT_LAST && last))
-            c->out_rows[p->n_out++] = row;
-    }
-    p->n_tokens += n;
-}
-
-/* Gathers the next ubatch; false when all tokens have been fed. */
-static bool next_ubatch(engine_context *c, const engine_input *inputs, int n_inputs,
-                        request_cursor *at) {
-    c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = 0;
-    while (at->index < n_inputs && c->ubatch.n_tokens < c->n_batch) {
-        const engine_input *in = &inputs[at->index];
-        int room = c->n_batch - c->ubatch.n_tokens;
-        int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
-        add_rows(c, in, at->done, n);
-        at->done += n;
-        if (at->done == in->n_tokens) *at = (request_cursor){.index = at->index + 1};
-    }
-    return c->ubatch.n_tokens > 0;
-}
-
-/* Runs the CPU's steps of a ubatch that is set up. False when it was cancelled. */
-static bool run_steps(engine_context *c, int first_step, int end_step) {
+static void begin_steps(engine_context *c, int first_step, int end_step) {
+    c->ubatch.form = plan_form_of(c->plan, SIDE_CPU, c->ubatch.n_tokens);
+    c->ubatch.head_form = plan_form_of(c->plan, SIDE_CPU, c->ubatch.n_out);
     c->ubatch.first_step = first_step;
     c->ubatch.end_step = end_step;
-    c->ubatch.nth = c->ubatch.n_tokens > 1 ? c->n_threads_batch : c->n_threads;
+    c->ubatch.nth = c->ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
     atomic_store(&c->stop[0], false);
     atomic_store(&c->stop[1], false);
-    atomic_store(&c->bad_step, INT_MAX);
-    pool_run(c->pool, c->ubatch.nth, run_worker, c);
-    return !atomic_exchange(&c->cancelled, false);
-}
-
-static pi_status cancelled(pi_error *err) {
-    return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: no session has changed");
-}
-
-/* All steps on both sides. */
-static pi_status run_both(engine_context *c, pi_error *err) {
     atomic_store(&c->gpu_lost, false);
-    if (c->gpu) gpu_exec_begin(c->gpu, c);
-    bool done = run_steps(c, 0, c->plan->n_steps);
-    bool lost = atomic_load(&c->gpu_lost);
-    if (!c->gpu) return done ? PI_OK : cancelled(err);
-    pi_status status = gpu_exec_end(c->gpu, c, !done || lost, err);
+    atomic_store(&c->bad_step, INT_MAX);
+}
+
+/* ---- ubatches -------------------------------------------------------------------------------- */
+
+/* What became of a ubatch whose steps have run. */
+static pi_status end_ubatch(engine_context *c, pi_error *err) {
+    bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->gpu_lost);
+    pi_status status = PI_OK;
+    if (c->gpu) status = gpu_exec_end(c->gpu, c, cancelled || lost, err);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: try without it");
-    return done ? PI_OK : cancelled(err);
+    if (cancelled)
+        return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: no session has changed");
+    return context_check_finite(c, err);
 }
 
-pi_status context_feed(engine_context *c, const engine_input *inputs, int n_inputs, pi_error *err) {
+pi_status context_forward(engine_context *c, const engine_input *inputs, int n_inputs,
+                          pi_error *err) {
     request_cursor at = {0};
     c->ubatch.first_logits_row = 0;
-    while (next_ubatch(c, inputs, n_inputs, &at)) {
+    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
+    while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_pass(c);
-        pi_status status = run_both(c, err);
-        if (status == PI_OK) status = context_check_finite(c, err);
+        if (c->gpu) gpu_exec_begin(c->gpu, c);
+        begin_steps(c, 0, c->ubatch.n_out > 0 ? c->plan->n_steps : c->plan->n_layer_steps);
+        pool_run(c->pool, c->ubatch.nth, run_steps, c);
+        pi_status status = end_ubatch(c, err);
         if (c->trace) trace_end_pass(c, status == PI_OK);
         if (status != PI_OK) return status;
-        count_ubatch(c);
+        context_count(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;
         for (int i = 0; i < c->ubatch.n_items; i++)
             c->items[i].session->fed += c->items[i].n_tokens;
@@ -345,24 +189,21 @@ pi_status context_feed(engine_context *c, const engine_input *inputs, int n_inpu
     return PI_OK;
 }
 
-static void remember_tokens(const engine_input *in) {
-    engine_session *s = in->session;
-    if (s->tokens)
-        memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
-}
+/* ---- the call -------------------------------------------------------------------------------- */
 
-static pi_status feed_inputs(engine_context *c, const engine_input *inputs, int n_inputs,
-                             pi_error *err) {
-    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
-    return context_feed(c, inputs, n_inputs, err);
-}
-
-/* Waits for the CPU run out when the program was stopped for a while, or while weights come
- * from a slow disk for the first time. Every try gets further with that, so that there are many. */
+/* Waits for the CPU run out when the program was stopped for a while, or while weights come from a
+ * slow disk for the first time. Every try gets further with that, so that there are many. */
 enum { GPU_TRIES = 16 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
     return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED && status != PI_ERR_RANGE;
+}
+
+static void grow_session(const engine_input *in) {
+    engine_session *s = in->session;
+    if (s->tokens)
+        memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
+    s->length += in->n_tokens;
 }
 
 pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
@@ -371,24 +212,21 @@ pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_in
     c->n_logits_rows = 0;
     if (!c->plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "forward", err);
-    if (status == PI_OK) status = check_request(c, inputs, n_inputs, err);
+    if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
-    status = feed_inputs(c, inputs, n_inputs, &why);
+    status = context_forward(c, inputs, n_inputs, &why);
     for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && gpu_exec_is_alive(c->gpu); i++)
-        status = feed_inputs(c, inputs, n_inputs, &why);
+        status = context_forward(c, inputs, n_inputs, &why);
     if (is_gpu_failure(c, status)) {
         status = context_leave_gpu(c, &why, err);
         if (status != PI_OK) return status;
-        status = feed_inputs(c, inputs, n_inputs, &why);
+        status = context_forward(c, inputs, n_inputs, &why);
     }
     if (status != PI_OK) {
         if (err) *err = why;
         return status;
     }
-    for (int i = 0; i < n_inputs; i++) {
-        remember_tokens(&inputs[i]);
-        inputs[i].session->length += inputs[i].n_tokens;
-    }
+    for (int i = 0; i < n_inputs; i++) grow_session(&inputs[i]);
     c->n_logits_rows = c->ubatch.first_logits_row;
     return PI_OK;
 }
@@ -413,7 +251,7 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
                            float *x, int n_tokens, int64_t pos, pi_error *err) {
     pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
     engine_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
-    if (status == PI_OK && layer < 0) status = check_tokens(c, &in, err);
+    if (status == PI_OK && layer < 0) status = request_check_tokens(c, &in, err);
     if (status != PI_OK) return status;
     int first = 0, end = c->plan->n_steps;
     while (c->plan->steps[first].layer != layer) first++;
@@ -424,6 +262,7 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
     c->ubatch.n_tokens = n_tokens;
     c->ubatch.n_items = 1;
     c->ubatch.n_out = 0;
+    c->ubatch.streaming = false;
     c->items[0] = (ubatch_item){.session = s, .n_tokens = n_tokens, .pos = pos};
     for (int i = 0; i < n_tokens; i++) {
         c->tokens[i] = layer < 0 ? tokens[i] : 0;
@@ -432,7 +271,9 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
         rope_fill_angles(c, i);
     }
     if (layer >= 0) memcpy(c->buf[BUF_X], x, n_bytes);
-    if (!run_steps(c, first, end))
+    begin_steps(c, first, end);
+    pool_run(c->pool, c->ubatch.nth, run_steps, c);
+    if (atomic_exchange(&c->cancelled, false))
         return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: it is not complete", layer);
     memcpy(x, c->buf[BUF_X], n_bytes);
     return PI_OK;

@@ -330,10 +330,10 @@ static gpu_exec_shape shape_of(const engine_context *c) {
     int64_t longest = 0;
     for (int i = 0; i < c->ubatch.n_tokens; i++)
         if (c->positions[i] + 1 > longest) longest = c->positions[i] + 1;
-    bool few = c->ubatch.n_tokens <= GPU_MAX_COLS;
+    plan_form form = plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens);
     return (gpu_exec_shape){.n_cols = c->ubatch.n_tokens,
-                            .n_splits = few ? gpu_attention_splits(longest) : 1,
-                            .few = few};
+                            .n_splits = form != FORM_MANY ? gpu_attention_splits(longest) : 1,
+                            .form = form};
 }
 
 static void write_header(gpu_exec *g, const engine_context *c) {
@@ -398,7 +398,7 @@ static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
 
 void gpu_exec_record(gpu_exec *g, const engine_context *c) {
     const gpu_exec_shape shape = shape_of(c);
-    if (shape.few) program_for(g, &shape);
+    if (shape.form != FORM_MANY) program_for(g, &shape);
 }
 
 static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
@@ -412,10 +412,11 @@ static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
 
 void gpu_exec_begin(gpu_exec *g, engine_context *c) {
     const gpu_exec_shape shape = shape_of(c);
-    g->streaming = !shape.few && shape.n_cols >= g->stream_from;
+    c->ubatch.streaming = shape.form == FORM_MANY && shape.n_cols >= g->stream_from;
+    g->streaming = c->ubatch.streaming;
     write_header(g, c);
     g->next_step = end_of_layers(g);
-    if (shape.few && launch(g, &shape)) return;
+    if (shape.form != FORM_MANY && launch(g, &shape)) return;
     /* The first step is a RECEIVE: what the GPU begins with comes from the CPU. */
     g->next_step = 0;
     gpu_exec_enqueue_start(g, &shape);
@@ -450,7 +451,8 @@ static pi_status finish(gpu_exec *g, engine_context *c, pi_error *err) {
     if (g->plan->head == SIDE_GPU) status = download_logits(g, c, err);
     g->b->download(g->stream, g->counts_host.host, g->count, gpu_exec_counts(g) * sizeof *g->count);
     if (status == PI_OK) status = g->b->stream_sync(g->stream, err);
-    g->counted = status == PI_OK && c->ubatch.n_tokens <= GPU_MAX_COLS;
+    g->counted = status == PI_OK &&
+                 plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens) != FORM_MANY;
     return status;
 }
 
@@ -533,10 +535,10 @@ int gpu_exec_bad_step(const gpu_exec *g) {
 static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
     if (s->op != OP_FFN_SPARSE && s->op != OP_FFN_DOWN) return 0;
     const plan_ffn *f = s->ffn;
-    if (!gpu_exec_is_sparse(f->neurons, g->counted)) return s->weight_bytes;
+    if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return s->weight_bytes;
     const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
     if (s->op == OP_FFN_DOWN) return (uint64_t)read[2 * s->layer + 1] * f->down.row_size;
-    uint64_t rows = (uint64_t)(f->mode == FFN_PREDICT ? count[s->layer] : f->n_ff);
+    uint64_t rows = (uint64_t)(f->selection != SELECT_ALL ? count[s->layer] : f->n_ff);
     uint64_t sum = rows * s->matrix[0].row_size;
     if (s->n_matrices > 1) sum += (uint64_t)read[2 * s->layer] * s->matrix[1].row_size;
     return sum;
@@ -556,8 +558,4 @@ uint64_t gpu_exec_sparse_bytes(const gpu_exec *g) {
     }
     for (int i = 0; i < g->plan->n_gpu_steps; i++) sum += sparse_bytes(g, &g->plan->gpu_steps[i]);
     return sum;
-}
-
-bool gpu_exec_is_streaming(const gpu_exec *g) {
-    return g->streaming;
 }

@@ -63,7 +63,5 @@ uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col);
 int gpu_exec_bad_step(const gpu_exec *g);
 /* Bytes of feed-forward weights that the GPU read of active neurons in the last ubatch. */
 uint64_t gpu_exec_sparse_bytes(const gpu_exec *g);
-/* Whether this ubatch leaves out the CPU's part of layers whose home is the GPU. */
-bool gpu_exec_is_streaming(const gpu_exec *g);
 
 #endif

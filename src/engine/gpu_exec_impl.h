@@ -150,14 +150,28 @@ uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step);
 typedef struct gpu_exec_shape {
     int n_cols;
     int n_splits; /* of attention */
-    bool few;     /* matrix-vector operations, lists of neurons */
+    plan_form form;
 } gpu_exec_shape;
 void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
-/* Whether a layer's neurons (its OP_FFN_SPARSE or OP_FFN_IN) go one by one, by lists and counts of
- * rows, or in tiles. */
-bool gpu_exec_is_sparse(const plan_step *s, bool few);
 /* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
+
+/* A step as operations of the device. */
+typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                              const gpu_exec_shape *p);
+/* gpu_ffn.c */
+gpu_exec_enqueue gpu_exec_select_vector, gpu_exec_select_tiled, gpu_exec_list_message;
+gpu_exec_enqueue gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked, gpu_exec_ffn_tiled;
+gpu_exec_enqueue gpu_exec_down_rows, gpu_exec_down_listed, gpu_exec_down_tiled;
+/* Words of a token's selected neurons: of the layer's where they are predicted, of the GPU's where
+ * they come in a message. */
+int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s);
+
+/* Products of a step's matrices, which read the same vector; of few tokens and of many. */
+gpu_exec_enqueue gpu_exec_matvec, gpu_exec_matmul;
+gpu_input gpu_exec_input(const gpu_exec *g, plan_buffer b, int slot, int n_cols);
+gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_mat *w,
+                            const float *bias, const gpu_input *in, plan_buffer out, bool add);
 
 #endif

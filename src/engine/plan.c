@@ -12,6 +12,7 @@
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
     *s = (plan_step){.op = op, .layer = layer, .in = in};
+    plan_set_default_kernel(s, side);
     return s;
 }
 
@@ -199,6 +200,7 @@ const char *plan_gpu_lacks(const model *m) {
 
 static void add_head(plan *p) {
     const model *m = p->model;
+    p->n_layer_steps = p->n_steps;
     plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
     set_norm(p, s, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
     s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
@@ -429,6 +431,7 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     if (status != PI_OK) return status;
     add_all(p, options);
     p->mode = most_frequent_mode(p);
+    plan_set_forms(p, kernels);
     set_widths(p, SIDE_CPU);
     status = set_experts(p, kernels, err);
     if (status != PI_OK) return status;
@@ -471,115 +474,4 @@ const char *ffn_mode_name(ffn_mode mode) {
     static const char *const names[FFN_MODE_COUNT] = {"auto", "dense", "exact", "predict",
                                                       "threshold"};
     return (unsigned)mode < FFN_MODE_COUNT ? names[mode] : "unknown";
-}
-
-const char *plan_op_name(plan_op op) {
-    static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed",
-        [OP_NORM] = "norm",
-        [OP_QUANTIZE] = "quantize",
-        [OP_MATMUL] = "matmul",
-        [OP_FFN_IN] = "ffn_in",
-        [OP_ROPE_STORE] = "rope_store",
-        [OP_ATTENTION] = "attention",
-        [OP_ADD] = "add",
-        [OP_SOFTCAP] = "softcap",
-        [OP_HEAD_NORM] = "head_norm",
-        [OP_FFN_SPARSE] = "ffn_sparse",
-        [OP_FFN_DOWN] = "ffn_down",
-        [OP_ROUTE] = "route",
-        [OP_GROUP] = "group",
-        [OP_EXPERTS_GATHER] = "experts_gather",
-        [OP_EXPERTS_IN] = "experts_in",
-        [OP_EXPERTS_QUANTIZE] = "experts_quant",
-        [OP_EXPERTS_DOWN] = "experts_down",
-        [OP_EXPERTS_SUM] = "experts_sum",
-        [OP_SELECT] = "select",
-        [OP_SEND] = "send",
-        [OP_RECEIVE] = "receive",
-    };
-    return (unsigned)op < OP_COUNT ? names[op] : "unknown";
-}
-
-static const char *buffer_name(plan_buffer b) {
-    static const char *const names[BUF_COUNT] = {[BUF_X] = "x",
-                                                 [BUF_Y] = "y",
-                                                 [BUF_Q] = "q",
-                                                 [BUF_K] = "k",
-                                                 [BUF_V] = "v",
-                                                 [BUF_ATTN] = "attn",
-                                                 [BUF_ATTN_OUT] = "attn_out",
-                                                 [BUF_GATE] = "gate",
-                                                 [BUF_UP] = "up",
-                                                 [BUF_PRED] = "predictor",
-                                                 [BUF_SCORE] = "score",
-                                                 [BUF_ROUTER] = "router",
-                                                 [BUF_SHARED] = "shared",
-                                                 [BUF_EXPERT_IN] = "expert_in",
-                                                 [BUF_EXPERT_GATE] = "expert_gate",
-                                                 [BUF_EXPERT_UP] = "expert_up",
-                                                 [BUF_EXPERT_OUT] = "expert_out",
-                                                 [BUF_LOGITS] = "logits"};
-    return names[b];
-}
-
-static void print_matrix(const plan_matrix *pm, FILE *out) {
-    fprintf(out, " %s = %s[%" PRId64 ", %" PRId64 "] %s%s", buffer_name(pm->out),
-            tensor_role_name(pm->role), pm->w.n_in, pm->w.n_out, quant_find(pm->w.type)->name,
-            pm->bias ? " + bias" : "");
-}
-
-static void print_ffn(const plan_step *s, FILE *out) {
-    const plan_ffn *f = s->ffn;
-    if (s->op == OP_FFN_DOWN) print_matrix(&f->down, out);
-    if (s->op != OP_FFN_SPARSE) return;
-    if (f->fc2.w.data) print_matrix(&f->fc2, out);
-    fprintf(out, " %s", ffn_mode_name(f->mode));
-    if (f->mode == FFN_PREDICT)
-        fprintf(out, " by %s >= %g", predictor_kind_name(f->predictor), (double)f->threshold);
-    if (f->mode == FFN_THRESHOLD) fprintf(out, " above %g", (double)f->cut);
-    fprintf(out, ", %d parts", f->n_parts);
-}
-
-static void print_steps(const plan *p, const plan_step *steps, int n_steps, const char *side,
-                        FILE *out) {
-    for (int i = 0; i < n_steps; i++) {
-        const plan_step *s = &steps[i];
-        char layer[16] = "-";
-        if (s->layer >= 0) snprintf(layer, sizeof layer, "%d", s->layer);
-        fprintf(out, "%-5d %-6s %-7s %-12s %-9s %10.2f ", i, side, layer, plan_op_name(s->op),
-                buffer_name(s->in), (double)s->weight_bytes / 1e6);
-        for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
-        if (s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE)
-            fprintf(out, " %s", activation_name(p->model->hp.activation));
-        if (s->ffn) print_ffn(s, out);
-        if (s->op == OP_EXPERTS_IN && s->experts->gate.w.data) print_matrix(&s->experts->gate, out);
-        if (s->op == OP_EXPERTS_IN) print_matrix(&s->experts->up, out);
-        if (s->op == OP_EXPERTS_DOWN) print_matrix(&s->experts->down, out);
-        if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
-        if (s->relu) fprintf(out, " relu");
-        if (s->op == OP_SEND || s->op == OP_RECEIVE)
-            fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
-        if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
-        if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
-        if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);
-        if (s->q_norm) fprintf(out, " head norms");
-        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_LOCAL) fprintf(out, " local angles");
-        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_NONE) fprintf(out, " no rotation");
-        if (s->window > 0) fprintf(out, " window %d", (int)s->window);
-        if (s->softcap > 0) fprintf(out, " soft cap %g", (double)s->softcap);
-        fputc('\n', out);
-    }
-}
-
-void plan_print(const plan *p, FILE *out) {
-    fprintf(out, "%-5s %-6s %-7s %-12s %-9s %10s  %s\n", "step", "device", "layer", "op", "in",
-            "MB", "operands");
-    print_steps(p, p->steps, p->n_steps, "cpu", out);
-    print_steps(p, p->gpu_steps, p->n_gpu_steps, "gpu", out);
-    fprintf(out,
-            "weights read per ubatch: %.2f MB always; feed-forward layers have %.2f MB, of which "
-            "%.2f MB are always read\n",
-            (double)p->fixed_bytes / 1e6, (double)p->ffn_bytes / 1e6,
-            (double)p->fixed_ffn_bytes / 1e6);
 }

@@ -110,6 +110,33 @@ typedef enum plan_op {
     OP_COUNT
 } plan_op;
 
+/* Sizes of ubatches that run differently: the forward loop looks up the form once per ubatch
+ * (plan_form_of), every step says what it runs as in each of them. */
+typedef enum plan_form {
+    FORM_ONE,  /* a single token: decode */
+    FORM_FEW,  /* each row of weights is read once for all tokens */
+    FORM_MANY, /* prefill: tiles of weights are decoded once for all tokens */
+    PLAN_FORMS
+} plan_form;
+
+/* What a step runs as. */
+typedef enum plan_kernel {
+    KERNEL_SKIP,   /* nothing is to be done */
+    KERNEL_PLAIN,  /* the operation has one way */
+    KERNEL_VECTOR, /* activations in columns, matrix-vector products; selected neurons only */
+    KERNEL_UNION,  /* the same, with a list of the neurons that any token selected */
+    KERNEL_MASKED, /* the GPU's: matrix-vector products of all neurons, then masked */
+    KERNEL_TILED,  /* activations in panels, matrix-matrix products of all neurons, then masked */
+    KERNEL_COUNT
+} plan_kernel;
+
+/* Where a sparse layer's selected neurons come from. */
+typedef enum plan_selection {
+    SELECT_ALL,    /* all are selected: activations alone decide (exact, threshold) */
+    SELECT_SCORES, /* predictor scores that the step makes itself */
+    SELECT_MESSAGE /* bits that came from the other device */
+} plan_selection;
+
 typedef struct plan_matrix {
     cpu_mat w;
     size_t row_size;   /* bytes of a row's own; w.row_bytes is the way to the next one */
@@ -141,11 +168,11 @@ enum {
 typedef struct plan_step plan_step;
 typedef struct plan_ffn {
     ffn_mode mode;
-    const plan_step *neurons; /* its OP_FFN_SPARSE; NULL when there is none */
+    plan_selection selection;
+    const plan_step *sparse; /* its OP_FFN_SPARSE; NULL when there is none */
     /* This side's neurons: n_ff of them from `first` on. All matrices and vectors below begin
      * there. */
     int64_t first, n_ff;
-    bool from_bits;   /* selected neurons come with the message, bit first + i for neuron i */
     plan_matrix down; /* [n_embd, n_ff], a row per neuron; w.data NULL: down is a plain matrix that
                          a step of its own multiplies with the hidden vector */
     predictor_kind predictor; /* NONE unless scores are made here or for here, of n_scored neurons:
@@ -181,15 +208,12 @@ typedef struct plan_experts {
     unsigned in_kinds, down_kinds;                      /* quantized forms that the products read */
 } plan_experts;
 
-typedef enum plan_layout {
-    LAYOUT_BY_COUNT, /* as the number of vectors asks for */
-    LAYOUT_COLUMNS,
-    LAYOUT_TILED /* panels, in ubatches of many tokens; nothing is quantized in others */
-} plan_layout;
-
 struct plan_step {
     plan_op op;
     int layer; /* -1: before or after the layers */
+    plan_kernel kernel[PLAN_FORMS];
+    bool alone[PLAN_FORMS]; /* one piece of work: the last thread that ends the step before it
+                               runs it too, while the others wait */
     plan_buffer in;
     /* OP_MATMUL, OP_FFN_IN: matrices that share one quantized input */
     int n_matrices;
@@ -214,7 +238,6 @@ struct plan_step {
     /* OP_NORM, OP_QUANTIZE, OP_HEAD_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
     unsigned act_kinds;
-    plan_layout layout;
     int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
     bool relu; /* OP_QUANTIZE: the vector is rectified first, in place */
     /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
@@ -243,9 +266,10 @@ typedef struct plan_slot {
 
 typedef struct plan {
     const model *model;
-    ffn_mode mode; /* that most layers run in */
-    int n_steps;
-    plan_step *steps; /* [n_steps], of the CPU */
+    ffn_mode mode;              /* that most layers run in */
+    int n_steps, n_layer_steps; /* those after the layers are the head's */
+    plan_step *steps;           /* [n_steps], of the CPU */
+    int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
     plan_step *gpu_steps;         /* [n_gpu_steps]; none without cuts */
     int64_t width[BUF_COUNT];     /* floats per row */
@@ -267,6 +291,11 @@ typedef struct plan {
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;
 
+static inline plan_form plan_form_of(const plan *p, plan_side side, int n_tokens) {
+    if (n_tokens >= p->many_from[side]) return FORM_MANY;
+    return n_tokens > 1 ? FORM_FEW : FORM_ONE;
+}
+
 /* PI_ERR_UNSUPPORTED when a weight's type has no kernels, PI_ERR_NOMEM; PI_ERR_ARG for a cut that
  * is not within the layer, or parts a block of a down matrix with neurons along its rows. */
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
@@ -278,7 +307,8 @@ const char *plan_gpu_lacks(const model *m);
 /* Neurons that cannot be parted in a layer of this model: 1, or the blocks of a down matrix with
  * neurons along its rows. A cut is a multiple of it, or all neurons. */
 int64_t plan_cut_unit(const model *m, int layer);
-/* A line per step, for people: in the order of execution on each side. */
+/* A line per step, for people: in the order of execution on each device, with what it runs as in
+ * ubatches of each size. */
 void plan_print(const plan *p, FILE *out);
 const char *plan_op_name(plan_op op);
 

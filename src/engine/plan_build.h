@@ -14,6 +14,11 @@ enum {
 
 /* Appends a step to a side's list; there is room. */
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
+/* Overrules what a step runs as by default (plan_form.c). */
+void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many);
+void plan_set_default_kernel(plan_step *s, plan_side side);
+/* Where forms begin, and which steps are one piece of work; all steps are there. */
+void plan_set_forms(plan *p, const cpu_kernels *kernels);
 /* Y = norm of X with the weights of a role, or X as it is where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
 /* A half's result is not added to X by its last product: it is scaled or normed first. */

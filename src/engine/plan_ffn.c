@@ -10,7 +10,7 @@
 
 /* ---- pieces -----------------------------------------------------------------------------------*/
 
-/* One side's share of a layer while its steps are made. */
+/* One device's neurons of a layer while its steps are made. */
 typedef struct ffn_slice {
     plan *p;
     int layer;
@@ -64,8 +64,7 @@ static void add_plain_down(const ffn_slice *h) {
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
 }
 
-/* ---- selected neurons
- * ------------------------------------------------------------------------------ */
+/* ---- selected neurons ------------------------------------------------------------------------ */
 
 static void add_first_product(const ffn_slice *h, plan_buffer in, bool relu) {
     plan_step *s = add_step(h, OP_MATMUL, in);
@@ -74,6 +73,7 @@ static void add_first_product(const ffn_slice *h, plan_buffer in, bool relu) {
     s = add_step(h, OP_QUANTIZE, BUF_PRED);
     s->slot = PLAN_SLOT_PREDICTOR;
     s->relu = relu;
+    if (relu) s->kernel[FORM_MANY] = KERNEL_TILED; /* rectified on the GPU too */
 }
 
 /* The normed input is in BUF_Y, and quantized, when this returns; so is what the predictor needs.
@@ -91,7 +91,7 @@ static void add_predictor(const ffn_slice *h, predictor_kind kind) {
     if (kind == PREDICTOR_SIGN) {
         plan_step *s = add_step(h, OP_QUANTIZE, BUF_Y);
         s->slot = PLAN_SLOT_PREDICTOR;
-        s->layout = LAYOUT_COLUMNS;
+        plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
         s->act_kinds = 1u << CPU_ACT_Q8;
         s->act_width = h->p->model->hp.n_embd;
     }
@@ -113,7 +113,7 @@ static void describe_predictor(const ffn_slice *h, const plan_options *o, int64_
     ffn->fc2 = plan_take_rows(&whole, first, n);
 }
 
-/* ---- neurons by need ------------------------------------------------------------------------- */
+/* ---- sparse layers --------------------------------------------------------------------------- */
 
 static void set_parts(plan_ffn *ffn) {
     if (ffn->n_ff == 0) return;
@@ -140,31 +140,50 @@ static void describe(const ffn_slice *h, ffn_mode mode) {
         h->p->max_part_rows = ffn->part_rows;
 }
 
-static void add_by_need(const ffn_slice *h) {
-    plan_step *s = add_step(h, OP_FFN_SPARSE, BUF_Y);
-    add_neuron_matrices(h, s);
-    s->ffn = h->ffn;
-    h->ffn->neurons = s;
+/* What gate and up run as on the GPU. Kernels of selected neurons know no scales: with one, all
+ * neurons are computed. */
+static void set_gpu_kernel(const ffn_slice *h, plan_step *s) {
+    bool scaled = s->ffn && s->ffn->down.w.data && s->ffn->down.scale != 1;
+    bool listed = s->ffn && s->ffn->selection != SELECT_ALL;
+    for (int k = 0; k < s->n_matrices; k++) scaled = scaled || s->matrix[k].scale != 1;
+    plan_kernel few = scaled ? KERNEL_MASKED : listed ? KERNEL_UNION : KERNEL_VECTOR;
+    if (h->side == SIDE_GPU) plan_set_kernel(s, few, few, KERNEL_TILED);
+}
+
+static void add_sparse(const ffn_slice *h) {
+    plan_step *sparse = add_step(h, OP_FFN_SPARSE, BUF_Y);
+    add_neuron_matrices(h, sparse);
+    sparse->ffn = h->ffn;
+    h->ffn->sparse = sparse;
+    set_gpu_kernel(h, sparse);
     if (!h->ffn->down.w.data) {
         add_plain_down(h);
         return;
     }
-    s = add_step(h, OP_QUANTIZE, BUF_GATE);
-    s->layout = LAYOUT_TILED;
-    s->ffn = h->ffn;
-    s = add_step(h, OP_FFN_DOWN, BUF_GATE);
+    if (h->side == SIDE_CPU) { /* only the tiled product reads a quantized hidden vector */
+        plan_step *hidden = add_step(h, OP_QUANTIZE, BUF_GATE);
+        plan_set_kernel(hidden, KERNEL_SKIP, KERNEL_SKIP, KERNEL_TILED);
+    }
+    plan_step *s = add_step(h, OP_FFN_DOWN, BUF_GATE);
+    if (h->side == SIDE_GPU) {
+        plan_kernel few = sparse->kernel[FORM_FEW];
+        if (few == KERNEL_MASKED) few = KERNEL_TILED;
+        plan_set_kernel(s, few, few, KERNEL_TILED);
+    }
     s->ffn = h->ffn;
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
 }
 
-/* A share's neurons, from the quantized input in BUF_Y to X +=. */
+/* A slice's neurons, from the quantized input in BUF_Y to X +=. */
 static void add_neurons(const ffn_slice *h, ffn_mode mode) {
     if (mode == FFN_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
-        add_neuron_matrices(h, add_step(h, OP_FFN_IN, BUF_Y));
+        plan_step *s = add_step(h, OP_FFN_IN, BUF_Y);
+        add_neuron_matrices(h, s);
+        set_gpu_kernel(h, s);
         add_plain_down(h);
     } else {
-        add_by_need(h);
+        add_sparse(h);
     }
 }
 
@@ -172,10 +191,11 @@ static void add_neurons(const ffn_slice *h, ffn_mode mode) {
 
 /* The scores that a step of their own makes before the input is sent: on the GPU of all neurons, on
  * the CPU of those that are away; its own it scores part by part. */
-static void add_choice(const ffn_slice *h, const plan_options *o, bool split) {
+static void add_selection(const ffn_slice *h, const plan_options *o, bool split) {
     int64_t n_ff = h->p->model->layers[h->layer].hp.n_ff;
     int64_t words = plan_bits_words(n_ff);
     plan_ffn *ffn = h->ffn;
+    h->ffn->selection = SELECT_SCORES;
     if (h->side == SIDE_CPU) {
         if (h->n > 0) describe_predictor(h, o, h->first, h->n, ffn);
         if (!split) return;
@@ -192,17 +212,18 @@ static void add_choice(const ffn_slice *h, const plan_options *o, bool split) {
     s->weight_bytes = row * (uint64_t)n_ff;
 }
 
-/* Where the remote device's share begins: its input arrives and X is cleared to add to. */
+/* Where the remote device's slice begins: its input arrives and X is cleared to add to. */
 static void add_arrival(const ffn_slice *remote, plan_side home, ffn_mode mode) {
     plan_message m = plan_add_message(remote->p, home, remote->layer, BUF_Y, BUF_Y);
     m.send->bits = m.receive->bits = mode == FFN_PREDICT;
     m.receive->clear_x = true;
     m.receive->cold = m.send->cold = home == SIDE_GPU;
-    remote->ffn->from_bits = mode == FFN_PREDICT;
-    if (mode == FFN_PREDICT && remote->side == SIDE_GPU) {
+    if (mode == FFN_PREDICT) remote->ffn->selection = SELECT_MESSAGE;
+    if (mode == FFN_PREDICT && remote->side == SIDE_GPU) { /* only lists are made of the bits */
         plan_step *s = add_step(remote, OP_SELECT, BUF_Y);
         s->ffn = remote->ffn;
         s->bits = true;
+        plan_set_kernel(s, KERNEL_UNION, KERNEL_UNION, KERNEL_SKIP);
     }
     add_step(remote, OP_QUANTIZE, BUF_Y);
 }
@@ -211,24 +232,24 @@ void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     ffn_mode mode = plan_choose_mode(p->model, layer, options);
     const plan_cut *cut = &p->cuts[layer];
     int64_t n_ff = p->model->layers[layer].hp.n_ff;
-    ffn_slice shares[PLAN_SIDES] = {
+    ffn_slice slices[PLAN_SIDES] = {
         [SIDE_CPU] = {.first = cut->hot, .n = n_ff - cut->hot, .ffn = &p->ffn[layer]},
         [SIDE_GPU] = {.first = 0, .n = cut->hot, .ffn = &p->gpu_ffn[layer]}};
-    const ffn_slice *home = &shares[cut->home];
-    const ffn_slice *remote = &shares[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
+    const ffn_slice *home = &slices[cut->home];
+    const ffn_slice *remote = &slices[cut->home == SIDE_CPU ? SIDE_GPU : SIDE_CPU];
     bool split = remote->n > 0;
     for (int side = 0; side < PLAN_SIDES; side++) {
-        ffn_slice *h = &shares[side];
+        ffn_slice *h = &slices[side];
         h->p = p;
         h->layer = layer;
         h->side = (plan_side)side;
         h->home = h == home;
-        h->biased = h->home == (home->n > 0); /* the remote device does only when it is alone */
+        h->biased = h->home == (home->n > 0); /* the the remote one does only when it is alone */
         describe(h, mode);
     }
     add_predictor(home,
                   mode == FFN_PREDICT ? p->model->layers[layer].sparse.predictor : PREDICTOR_NONE);
-    if (mode == FFN_PREDICT) add_choice(home, options, split);
+    if (mode == FFN_PREDICT) add_selection(home, options, split);
     if (split) add_arrival(remote, cut->home, mode);
     if (home->n > 0) add_neurons(home, mode);
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))

@@ -26,8 +26,8 @@ static pi_status feed_again(engine_session *s, pi_error *err) {
                              .n_tokens = (int32_t)s->length,
                              .want = ENGINE_WANT_NONE};
     if (s->length == 0) return PI_OK;
-    s->length = s->fed = 0;
-    pi_status status = context_feed(s->context, &in, 1, err);
+    s->length = 0;
+    pi_status status = context_forward(s->context, &in, 1, err);
     if (status == PI_OK) s->length = in.n_tokens;
     return status;
 }

@@ -1,0 +1,43 @@
+/* counters.c: what a ubatch read. Steps that always read all of their weights are counted by the
+ * plan, the others by the threads and the GPU that ran them. */
+#include "context.h"
+
+void context_count(engine_context *c) {
+    const plan *p = c->plan;
+    engine_counters *n = &c->counters;
+    n->passes++;
+    n->tokens += (uint64_t)c->ubatch.n_tokens;
+    n->weight_bytes += p->fixed_bytes;
+    if (c->ubatch.n_out == 0) n->weight_bytes -= p->head_bytes;
+    n->weight_bytes += (uint64_t)c->ubatch.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
+    n->ffn_bytes += p->fixed_ffn_bytes;
+    n->ffn_total_bytes += p->ffn_bytes;
+    for (int i = 0; i < c->ubatch.nth; i++) {
+        ubatch_bytes *b = &c->scratch[i].counts;
+        n->weight_bytes += b->ffn + b->predictor;
+        n->ffn_bytes += b->ffn;
+        n->gathered_bytes += b->gathered;
+        *b = (ubatch_bytes){0};
+    }
+    if (c->gpu) {
+        uint64_t by_need = gpu_exec_sparse_bytes(c->gpu);
+        n->weight_bytes += by_need;
+        n->ffn_bytes += by_need;
+    }
+    for (int i = 0; i < c->ubatch.n_items; i++) {
+        const ubatch_item *item = &c->items[i];
+        uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
+        uint64_t rows = 0;
+        for (int l = 0; l < c->model->hp.n_layer; l++) {
+            const model_layer_hparams *lhp = &c->model->layers[l].hp;
+            uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
+            if (lhp->window == 0 || seen > positions) seen = positions;
+            rows += seen * (uint64_t)lhp->n_head_kv;
+        }
+        n->kv_bytes += rows * (item->session->kv.row_k + item->session->kv.row_v);
+    }
+}
+
+engine_counters engine_get_counters(const engine_context *c) {
+    return c->counters;
+}

@@ -1,0 +1,82 @@
+/* cpu_exec.h: the CPU's side of a context: a function per step of the plan and way to run it.
+ * Private to src/engine.
+ *
+ * All threads of a ubatch call the function of a step with their number; each takes pieces of its
+ * work (pool_take) until there are none, and the forward loop ends the step with a barrier. Steps
+ * that are one piece of work are called by one thread only. Which function a step runs, by
+ * operation and kernel, is a table in forward.c. */
+#ifndef ENGINE_CPU_EXEC_H
+#define ENGINE_CPU_EXEC_H
+
+#include "context.h"
+
+typedef void cpu_exec_step(engine_context *c, const plan_step *s, int ith);
+
+/* cpu_vector.c */
+cpu_exec_step cpu_exec_embed, cpu_exec_norm_columns, cpu_exec_norm_panels,
+    cpu_exec_quantize_columns, cpu_exec_quantize_panels;
+cpu_exec_step cpu_exec_head_norm_columns, cpu_exec_head_norm_panels, cpu_exec_add, cpu_exec_softcap,
+    cpu_exec_rope_store;
+/* cpu_exec_matmul.c */
+cpu_exec_step cpu_exec_matvec, cpu_exec_matmul;
+/* cpu_attention.c: long contexts split over the threads, or not */
+cpu_exec_step cpu_exec_attention_split, cpu_exec_attention_whole;
+/* cpu_ffn_dense.c: also sparse layers in ubatches of many tokens */
+cpu_exec_step cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled, cpu_exec_ffn_masked,
+    cpu_exec_ffn_down_tiled;
+/* cpu_ffn_sparse.c: neurons of one token, of several; sums of rows of down */
+cpu_exec_step cpu_exec_ffn_sparse_one, cpu_exec_ffn_sparse_union, cpu_exec_ffn_down_rows;
+/* cpu_exec_route.c, cpu_experts.c */
+cpu_exec_step cpu_exec_route, cpu_exec_group_columns, cpu_exec_group_panels;
+cpu_exec_step cpu_exec_experts_gather, cpu_exec_experts_in, cpu_exec_experts_quantize,
+    cpu_exec_experts_down;
+cpu_exec_step cpu_exec_experts_sum;
+/* cpu_exchange.c */
+cpu_exec_step cpu_exec_select_vector, cpu_exec_select_tiled, cpu_exec_send, cpu_exec_receive;
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* A way to multiply: how its activations lie, and y[c * ldy + r] for rows [r0, r1) of a matrix. */
+typedef struct cpu_exec_product {
+    cpu_act_layout layout;
+    void (*run)(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, int64_t r1,
+                const cpu_act *x, float *y, int64_t ldy, void *scratch);
+} cpu_exec_product;
+extern const cpu_exec_product cpu_exec_by_vector, cpu_exec_by_tile;
+
+/* The activations of n_cols vectors of n elements in a slot. */
+cpu_act cpu_exec_slot_act(const engine_context *c, int slot, cpu_act_kind kind,
+                          cpu_act_layout layout, int64_t n, int64_t n_cols);
+/* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
+void cpu_exec_multiply(engine_context *c, const cpu_exec_product *by, const plan_matrix *pm,
+                       const cpu_act *x, int64_t r0, int64_t r1, int ith);
+/* Scale and bias of rows [r0, r1) of one product; y points at row r0. */
+void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, float *y, int64_t r0,
+                            int64_t r1);
+/* [j0, j1) of one token's product with a down matrix of rows: scale and bias, then X +=. */
+void cpu_exec_finish_down(engine_context *c, const plan_step *s, int64_t col, int64_t j0,
+                          int64_t j1);
+/* Predictor scores of neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
+void cpu_exec_scores(engine_context *c, const cpu_exec_product *by, const plan_ffn *f, int64_t r0,
+                     int64_t r1, float *y, int64_t ldy, int ith);
+
+/* The layout of an expert's activations. */
+cpu_act_layout cpu_exec_expert_layout(const engine_context *c, cpu_act_kind kind, int64_t n_pairs);
+
+/* Chunks of a range of rows: each takes half of a thread's fair share of what is left, within
+ * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
+typedef struct row_chunks {
+    int64_t total, least, most;
+    int nth;
+    int64_t index, next; /* chunk `index` starts at row `next` */
+} row_chunks;
+row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, cpu_act_layout layout);
+/* Takes the next chunk [*r0, *r1) of the step; false when all are taken. */
+bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1);
+
+/* Whether bit r of a token's selected neurons is set. */
+static inline bool cpu_exec_is_selected(const uint32_t *bits, int64_t r) {
+    return bits[r / 32] >> (r % 32) & 1;
+}
+
+#endif

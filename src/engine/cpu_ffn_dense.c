@@ -1,0 +1,140 @@
+/* cpu_ffn_dense.c: feed-forward layers of which all neurons are computed: dense ones, and sparse
+ * ones in ubatches of many tokens, which need nearly every neuron for one token or another. There,
+ * what a token did not select is set to zero afterwards, so that the answer is that of
+ * cpu_ffn_sparse.c.
+ *
+ * Gate and up of the same neurons are in one chunk, so that the activation finds both in cache. */
+#include <math.h>
+
+#include "cpu_exec.h"
+
+/* The inputs of gate and up; the bytes of a neuron's rows are returned. */
+static size_t inputs_of(const engine_context *c, const plan_step *s, cpu_act_layout layout,
+                        cpu_act x[PLAN_MAX_GROUP]) {
+    size_t row_bytes = 0;
+    for (int k = 0; k < s->n_matrices; k++) {
+        const plan_matrix *pm = &s->matrix[k];
+        row_bytes += pm->row_size;
+        x[k] = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, c->kernels.mat[pm->w.type].act, layout,
+                                 pm->w.n_in, c->ubatch.n_tokens);
+    }
+    return row_bytes;
+}
+
+/* ---- dense layers ---------------------------------------------------------------------------- */
+
+static void gate_and_up(engine_context *c, const cpu_exec_product *by, const plan_step *s,
+                        int ith) {
+    const model_hparams *hp = &c->model->hp;
+    cpu_act x[PLAN_MAX_GROUP];
+    size_t row_bytes = inputs_of(c, s, by->layout, x);
+    row_chunks chunks = row_chunks_make(s->matrix[0].w.n_out, row_bytes, c->ubatch.nth, by->layout);
+    int64_t r0, r1;
+    while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
+        for (int k = 0; k < s->n_matrices; k++)
+            cpu_exec_multiply(c, by, &s->matrix[k], &x[k], r0, r1, ith);
+        for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
+            float *gate = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE] + r0;
+            const float *up = s->n_matrices > 1 ? c->buf[BUF_UP] + col * c->plan->width[BUF_UP] + r0
+                                                : NULL;
+            c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
+        }
+    }
+}
+
+void cpu_exec_ffn_in_vector(engine_context *c, const plan_step *s, int ith) {
+    gate_and_up(c, &cpu_exec_by_vector, s, ith);
+}
+
+void cpu_exec_ffn_in_tiled(engine_context *c, const plan_step *s, int ith) {
+    gate_and_up(c, &cpu_exec_by_tile, s, ith);
+}
+
+/* ---- sparse layers, many tokens -------------------------------------------------------------- */
+
+static void drop_by_scores(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
+                           int64_t r1, float *a) {
+    const plan_ffn *f = s->ffn;
+    const float *score = c->buf[BUF_SCORE] + col * c->plan->width[BUF_SCORE];
+    for (int64_t r = r0; r < r1; r++) {
+        float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
+        if (value < f->threshold) a[r] = 0;
+    }
+}
+
+static void drop_by_message(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
+                            int64_t r1, float *a) {
+    const uint32_t *bits = gpu_exec_received_bits(c->gpu, s->layer, col);
+    for (int64_t r = r0; r < r1; r++)
+        if (!cpu_exec_is_selected(bits, s->ffn->first + r)) a[r] = 0;
+}
+
+/* Sets to zero what token `col` did not select, and activations that count as zero. */
+static void mask(const engine_context *c, const plan_step *s, int64_t col, int64_t r0, int64_t r1,
+                 float *a) {
+    for (int64_t r = r0; r < r1; r++)
+        if (fabsf(a[r]) <= s->ffn->cut) a[r] = 0;
+    switch (s->ffn->selection) {
+    case SELECT_SCORES:
+        drop_by_scores(c, s, col, r0, r1, a);
+        break;
+    case SELECT_MESSAGE:
+        drop_by_message(c, s, col, r0, r1, a);
+        break;
+    case SELECT_ALL:
+        break;
+    }
+}
+
+/* Hidden values of rows [r0, r1) from gate and up, in the buffer of gate. */
+static void mask_hidden(engine_context *c, const plan_step *s, int64_t r0, int64_t r1) {
+    const model_hparams *hp = &c->model->hp;
+    int64_t n = r1 - r0;
+    for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
+        float *a = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE];
+        c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
+        mask(c, s, col, r0, r1, a);
+        if (s->n_matrices == 1) continue;
+        float *up = c->buf[BUF_UP] + col * c->plan->width[BUF_UP];
+        if (hp->activation == ACTIVATION_DRELU)
+            c->kernels.activate(ACTIVATION_RELU, 0, up + r0, NULL, up + r0, n);
+        for (int64_t r = r0; r < r1; r++) a[r] = a[r] == 0 ? 0 : a[r] * up[r];
+    }
+}
+
+void cpu_exec_ffn_masked(engine_context *c, const plan_step *s, int ith) {
+    const plan_ffn *f = s->ffn;
+    const cpu_exec_product *by = &cpu_exec_by_tile;
+    cpu_act x[PLAN_MAX_GROUP];
+    size_t row_bytes = inputs_of(c, s, by->layout, x);
+    row_chunks chunks = row_chunks_make(f->n_ff, row_bytes, c->ubatch.nth, by->layout);
+    int64_t r0, r1;
+    while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
+        if (f->selection == SELECT_SCORES)
+            cpu_exec_scores(c, by, f, r0, r1, c->buf[BUF_SCORE] + r0, c->plan->width[BUF_SCORE],
+                            ith);
+        for (int k = 0; k < s->n_matrices; k++)
+            cpu_exec_multiply(c, by, &s->matrix[k], &x[k], r0, r1, ith);
+        mask_hidden(c, s, r0, r1);
+        c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * row_bytes;
+    }
+}
+
+/* All rows of down: the product runs over neurons. */
+void cpu_exec_ffn_down_tiled(engine_context *c, const plan_step *s, int ith) {
+    const plan_matrix *down = &s->ffn->down;
+    const cpu_mat_t_kernels *mk = &c->kernels.mat_t[down->w.type];
+    cpu_act h = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_PANELS, down->w.n_out,
+                                  c->ubatch.n_tokens);
+    for (;;) {
+        int64_t j0 = pool_take(c->pool, CPU_COL_TILE);
+        if (j0 >= down->w.n_in) break;
+        int64_t j1 = j0 + CPU_COL_TILE < down->w.n_in ? j0 + CPU_COL_TILE : down->w.n_in;
+        mk->matmul_t(&down->w, j0, j1, &h, c->buf[BUF_Y], c->plan->width[BUF_Y],
+                     c->scratch[ith].kernel);
+        for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
+            cpu_exec_finish_down(c, s, col, j0, j1);
+        c->scratch[ith].counts.ffn += (uint64_t)down->row_size * (uint64_t)down->w.n_out *
+                                      (uint64_t)(j1 - j0) / (uint64_t)down->w.n_in;
+    }
+}

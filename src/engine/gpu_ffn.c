@@ -1,0 +1,218 @@
+/* gpu_ffn.c: feed-forward layers on the GPU. Of few tokens, sparse layers read rows of the neurons
+ * that any token selected, by a list that the device makes from predictor scores or from the bits
+ * of the CPU's message; without a predictor, rows of up and down where gate's activations are not
+ * zero. Of many tokens all neurons are computed, and what a token did not select is set to zero, as
+ * on the CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices come with a scale, which
+ * the kernels of selected neurons do not know, are computed so for few tokens too. */
+#include "gpu_exec_impl.h"
+
+static const gpu_ops *ops_of(const gpu_exec *g) {
+    return &g->b->ops;
+}
+
+static int64_t width_of(const gpu_exec *g, plan_buffer b) {
+    return g->plan->gpu_width[b];
+}
+
+int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
+    bool home = g->plan->cuts[s->layer].home == SIDE_GPU;
+    int64_t n = home ? g->model->layers[s->layer].hp.n_ff : g->plan->gpu_ffn[s->layer].n_ff;
+    return plan_bits_words(n);
+}
+
+/* ---- scores and selection -------------------------------------------------------------------- */
+
+static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                        const gpu_exec_shape *p) {
+    int64_t n_in = g->model->hp.n_embd, ld = width_of(g, BUF_SCORE);
+    for (int c = 0; c < p->n_cols; c += GPU_MAX_COLS) {
+        const uint8_t *q8 = g->q8[PLAN_SLOT_PREDICTOR];
+        const gpu_sign_dot dot = {
+            .bits = w->sign,
+            .n_in = n_in,
+            .n_out = s->ffn->n_scored,
+            .in = {.q8 = q8 + (size_t)c * gpu_q8_bytes(n_in),
+                   .n_cols = p->n_cols - c < GPU_MAX_COLS ? p->n_cols - c : GPU_MAX_COLS},
+            .y = g->buf[BUF_SCORE] + c * ld,
+            .ldy = ld};
+        ops_of(g)->sign_dot(g->stream, &dot);
+    }
+}
+
+static gpu_matmul score_product(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                                const gpu_input *in) {
+    return gpu_exec_product(g, &s->ffn->fc2, &w->fc2, NULL, in, BUF_SCORE, false);
+}
+
+static gpu_select selection_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                               const gpu_exec_shape *p) {
+    return (gpu_select){.v = g->buf[BUF_SCORE],
+                        .ldv = width_of(g, BUF_SCORE),
+                        .bias = w->score_bias,
+                        .n = s->ffn->n_scored,
+                        .n_list = s->ffn->n_ff,
+                        .n_cols = p->n_cols,
+                        .cut = s->ffn->threshold,
+                        .bitmap = g->bits};
+}
+
+void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                            const gpu_exec_shape *p) {
+    if (s->ffn->predictor == PREDICTOR_SIGN) {
+        sign_scores(g, s, w, p);
+    } else {
+        const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
+        const gpu_matmul scores = score_product(g, s, w, &in);
+        ops_of(g)->matvec(g->stream, &scores, 1);
+    }
+    gpu_select select = selection_of(g, s, w, p);
+    select.list = g->list;
+    select.count = g->count + s->layer;
+    ops_of(g)->select(g->stream, &select);
+}
+
+/* Bits only: nothing reads a list. */
+void gpu_exec_select_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                           const gpu_exec_shape *p) {
+    if (s->ffn->predictor == PREDICTOR_SIGN) {
+        sign_scores(g, s, w, p);
+    } else {
+        const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
+        const gpu_matmul scores = score_product(g, s, w, &in);
+        ops_of(g)->matmul(g->stream, &scores);
+    }
+    const gpu_select select = selection_of(g, s, w, p);
+    ops_of(g)->select(g->stream, &select);
+}
+
+/* The list of what came as bits. */
+void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                           const gpu_exec_shape *p) {
+    (void)w;
+    const gpu_select select = {.bits_in = g->bits,
+                               .n = s->ffn->n_ff,
+                               .n_list = s->ffn->n_ff,
+                               .n_cols = p->n_cols,
+                               .cut = s->ffn->threshold,
+                               .list = g->list,
+                               .count = g->count + s->layer};
+    ops_of(g)->select(g->stream, &select);
+}
+
+/* ---- gate and up ----------------------------------------------------------------------------- */
+
+/* Activations of at most this magnitude count as zero; of a dense layer none do. */
+static float cut_of(const plan_step *s) {
+    return s->ffn ? s->ffn->cut : -1;
+}
+
+void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                       const gpu_exec_shape *p) {
+    bool gated = s->n_matrices > 1;
+    const gpu_ffn_in a = {.gate = w->w[0],
+                          .up = gated ? w->w[1] : (gpu_mat){0},
+                          .gate_bias = w->bias[0],
+                          .up_bias = gated ? w->bias[1] : NULL,
+                          .f = g->model->hp.activation,
+                          .threshold = g->model->hp.activation_threshold,
+                          .cut = cut_of(s),
+                          .skip = cut_of(s) >= 0,
+                          .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
+                          .n = s->matrix[0].w.n_out,
+                          .fired = g->read + 2 * s->layer,
+                          .h = g->buf[BUF_GATE],
+                          .ldh = width_of(g, BUF_GATE)};
+    ops_of(g)->ffn_in(g->stream, &a);
+}
+
+void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                         const gpu_exec_shape *p) {
+    bool gated = s->n_matrices > 1;
+    const gpu_sparse_in a = {.gate = w->w[0],
+                             .up = gated ? w->w[1] : (gpu_mat){0},
+                             .gate_bias = w->bias[0],
+                             .up_bias = gated ? w->bias[1] : NULL,
+                             .f = g->model->hp.activation,
+                             .threshold = g->model->hp.activation_threshold,
+                             .cut = cut_of(s),
+                             .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
+                             .list = g->list,
+                             .count = g->count + s->layer,
+                             .n_max = s->ffn->n_ff,
+                             .bitmap = g->bits,
+                             .n_words = gpu_exec_words(g, s),
+                             .fired = g->read + 2 * s->layer,
+                             .h = g->buf[BUF_GATE],
+                             .ldh = width_of(g, BUF_GATE)};
+    ops_of(g)->sparse_in(g->stream, &a);
+}
+
+/* From gate and up of all neurons, zero for what was not selected. */
+static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
+    bool selected = s->ffn && s->ffn->selection != SELECT_ALL;
+    const gpu_activate a = {.gate = g->buf[BUF_GATE],
+                            .up = s->n_matrices > 1 ? g->buf[BUF_UP] : NULL,
+                            .ldg = width_of(g, BUF_GATE),
+                            .ldu = width_of(g, BUF_UP),
+                            .ldy = width_of(g, BUF_GATE),
+                            .n = s->matrix[0].w.n_out,
+                            .n_cols = p->n_cols,
+                            .f = g->model->hp.activation,
+                            .threshold = g->model->hp.activation_threshold,
+                            .cut = cut_of(s),
+                            .bitmap = selected ? g->bits : NULL,
+                            .n_words = selected ? gpu_exec_words(g, s) : 0,
+                            .y = g->buf[BUF_GATE]};
+    ops_of(g)->activate(g->stream, &a);
+}
+
+void gpu_exec_ffn_masked(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                         const gpu_exec_shape *p) {
+    gpu_exec_matvec(g, s, w, p);
+    mask_hidden(g, s, p);
+}
+
+void gpu_exec_ffn_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                        const gpu_exec_shape *p) {
+    gpu_exec_matmul(g, s, w, p);
+    mask_hidden(g, s, p);
+}
+
+/* ---- down ------------------------------------------------------------------------------------ */
+
+static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                             const gpu_exec_shape *p) {
+    return (gpu_down_rows){.w = w->down,
+                           .n_max = s->ffn->n_ff,
+                           .h = g->buf[BUF_GATE],
+                           .ldh = width_of(g, BUF_GATE),
+                           .n_cols = p->n_cols,
+                           .bias = w->down_bias,
+                           .add = true,
+                           .partial = g->down_partial,
+                           .fired = g->read + 2 * s->layer + 1,
+                           .y = g->buf[BUF_X],
+                           .ldy = width_of(g, BUF_X)};
+}
+
+void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                        const gpu_exec_shape *p) {
+    const gpu_down_rows a = down_of(g, s, w, p);
+    ops_of(g)->down_rows(g->stream, &a);
+}
+
+void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                          const gpu_exec_shape *p) {
+    gpu_down_rows a = down_of(g, s, w, p);
+    a.list = g->list;
+    a.count = g->count + s->layer;
+    ops_of(g)->down_rows(g->stream, &a);
+}
+
+void gpu_exec_down_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                         const gpu_exec_shape *p) {
+    const gpu_input in = {.x = g->buf[BUF_GATE], .ldx = width_of(g, BUF_GATE), .n_cols = p->n_cols};
+    const gpu_matmul product = gpu_exec_product(g, &s->ffn->down, &w->down, w->down_bias, &in,
+                                                BUF_X, true);
+    ops_of(g)->matmul_t(g->stream, &product);
+}

@@ -1,0 +1,92 @@
+/* request.c: what a call of engine_forward asks for: is it allowed, and which tokens go into which
+ * ubatch. A ubatch takes tokens of all inputs in their order, so that several sessions share one
+ * pass over the weights. */
+#include "request.h"
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+pi_status request_check_tokens(const engine_context *c, const engine_input *in, pi_error *err) {
+    for (int i = 0; i < in->n_tokens; i++)
+        if (in->tokens[i] < 0 || in->tokens[i] >= c->model->hp.n_vocab)
+            return error_set(err, PI_ERR_RANGE,
+                             "token out of range: id %d at position %lld: the vocabulary has %d",
+                             in->tokens[i], (long long)(in->session->length + i),
+                             c->model->hp.n_vocab);
+    return PI_OK;
+}
+
+static pi_status check_input(const engine_context *c, const engine_input *in, pi_error *err) {
+    const engine_session *s = in->session;
+    if (in->n_tokens < 1)
+        return error_set(err, PI_ERR_ARG, "no tokens: forward: give every input at least one");
+    if (s->context != c || s->in_call)
+        return error_set(err, PI_ERR_ARG,
+                         "bad session: forward: a session must belong to the context and appear "
+                         "once");
+    if (in->n_tokens > s->kv.n_ctx - s->length)
+        return error_set(
+            err, PI_ERR_LIMIT,
+            "context is full: forward: %lld tokens there and %d new ones do not fit into "
+            "%lld; use a larger context",
+            (long long)s->length, in->n_tokens, (long long)s->kv.n_ctx);
+    return request_check_tokens(c, in, err);
+}
+
+/* Marks sessions as it goes, so that one that appears twice is found. */
+pi_status request_check(const engine_context *c, const engine_input *inputs, int n_inputs,
+                        pi_error *err) {
+    int64_t rows = 0;
+    if (n_inputs < 1 || n_inputs > c->n_batch)
+        return error_set(err, PI_ERR_LIMIT, "bad number of inputs: %d: use 1 to %d", n_inputs,
+                         c->n_batch);
+    for (int i = 0; i < n_inputs; i++) inputs[i].session->in_call = false;
+    for (int i = 0; i < n_inputs; i++) {
+        pi_status status = check_input(c, &inputs[i], err);
+        if (status != PI_OK) return status;
+        inputs[i].session->in_call = true;
+        if (inputs[i].want == ENGINE_WANT_LAST) rows += 1;
+        if (inputs[i].want == ENGINE_WANT_ALL) rows += inputs[i].n_tokens;
+    }
+    if (rows > c->n_logits)
+        return error_set(
+            err, PI_ERR_LIMIT,
+            "too many logits: forward: %lld rows wanted, %d fit; ask for fewer per call",
+            (long long)rows, c->n_logits);
+    return PI_OK;
+}
+
+/* ---- ubatches -------------------------------------------------------------------------------- */
+
+static void add_rows(engine_context *c, const engine_input *in, int done, int n) {
+    engine_ubatch *p = &c->ubatch;
+    ubatch_item *item = &c->items[p->n_items++];
+    *item = (ubatch_item){.session = in->session,
+                          .row = p->n_tokens,
+                          .n_tokens = n,
+                          .pos = in->session->length + in->session->fed};
+    for (int i = 0; i < n; i++) {
+        int row = p->n_tokens + i;
+        c->tokens[row] = in->tokens[done + i];
+        c->positions[row] = item->pos + i;
+        c->item_of_row[row] = item;
+        bool last = done + i == in->n_tokens - 1;
+        if (in->want == ENGINE_WANT_ALL || (in->want == ENGINE_WANT_LAST && last))
+            c->out_rows[p->n_out++] = row;
+    }
+    p->n_tokens += n;
+}
+
+bool request_next_ubatch(engine_context *c, const engine_input *inputs, int n_inputs,
+                         request_cursor *at) {
+    c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = 0;
+    c->ubatch.streaming = false;
+    while (at->index < n_inputs && c->ubatch.n_tokens < c->n_batch) {
+        const engine_input *in = &inputs[at->index];
+        int room = c->n_batch - c->ubatch.n_tokens;
+        int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
+        add_rows(c, in, at->done, n);
+        at->done += n;
+        if (at->done == in->n_tokens) *at = (request_cursor){.index = at->index + 1};
+    }
+    return c->ubatch.n_tokens > 0;
+}
