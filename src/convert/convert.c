@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "convert_tensors.h"
+#include "hf_generation.h"
 #include "hf_vocab.h"
 #include "quant_mix.h"
 
@@ -73,6 +74,7 @@ typedef struct conversion {
     safetensors *weights;
     convert_plan plan;
     vocab vocab;
+    hf_generation generation;
     pool *workers;
     gguf_writer *writer;
 } conversion;
@@ -86,7 +88,10 @@ static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
     if (status == PI_OK) status = safetensors_open(dir, &c->weights, err);
     if (status == PI_OK)
         status = convert_plan_make(&c->config, c->weights, c->type->type, &c->talk, &c->plan, err);
-    if (status == PI_OK) status = hf_vocab_read(dir, c->config.n_vocab, &c->talk, &c->vocab, err);
+    if (status == PI_OK)
+        status = hf_vocab_read(dir, c->config.n_vocab, c->config.family->pre, &c->talk, &c->vocab,
+                               err);
+    if (status == PI_OK) status = hf_generation_read(dir, &c->generation, err);
     return status;
 }
 
@@ -97,6 +102,7 @@ static pi_status write_output(conversion *c, const char *out_path, pi_error *err
     if (status != PI_OK) return status;
     hf_config_put(&c->config, c->writer);
     put_general(c->writer, c->type->type);
+    hf_generation_put(&c->generation, c->writer);
     status = vocab_put(&c->vocab, c->writer, err);
     if (status == PI_OK) status = convert_plan_declare(&c->plan, c->writer, err);
     if (status == PI_OK) status = gguf_writer_begin_data(c->writer, err);

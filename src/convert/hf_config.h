@@ -1,42 +1,76 @@
 /* hf_config.h: config.json of a Hugging Face folder, checked, and the GGUF keys made of it. */
-#ifndef TOOLS_HF_CONFIG_H
-#define TOOLS_HF_CONFIG_H
+#ifndef CONVERT_HF_CONFIG_H
+#define CONVERT_HF_CONFIG_H
 
-#include "arch.h"
 #include "gguf_writer.h"
-#include "json.h"
-#include "talk.h"
+#include "hf_reader.h"
+#include "model.h"
 
 typedef enum hf_rope_kind {
     HF_ROPE_DEFAULT,
     HF_ROPE_LINEAR,
     HF_ROPE_LLAMA3, /* becomes the tensor rope_freqs */
-    HF_ROPE_YARN
+    HF_ROPE_YARN,
+    HF_ROPE_LONGROPE /* becomes the tensors rope_factors_long and _short */
 } hf_rope_kind;
+
+enum { HF_MAX_HEAD_DIM = 4096, HF_MAX_NUMBERS = 16 };
 
 typedef struct hf_rope {
     hf_rope_kind kind;
-    double theta;
-    double factor;           /* >= 1 */
-    int32_t orig_ctx;        /* context before scaling */
-    double low_freq_factor;  /* Llama 3 */
-    double high_freq_factor; /* Llama 3 */
+    double theta, local_theta; /* local: of layers with a window; 0: the same */
+    int32_t n_rot;             /* rotated elements of a head, even */
+    double factor;             /* >= 1 */
+    int32_t orig_ctx;          /* context before scaling */
+    double low_freq_factor;    /* Llama 3 */
+    double high_freq_factor;   /* Llama 3 */
     double beta_fast, beta_slow;
-    double attn_factor; /* YaRN: on top of the usual 0.1 ln(factor) + 1; 1 unless the file says */
+    double attn_factor; /* YaRN: on top of the usual 0.1 ln(factor) + 1; 1 unless the file says.
+                           LongRoPE: the whole factor */
+    float long_factors[HF_MAX_HEAD_DIM / 2], short_factors[HF_MAX_HEAD_DIM / 2]; /* [n_rot / 2] */
 } hf_rope;
 
 typedef enum hf_tied { HF_TIED_NO, HF_TIED_YES, HF_TIED_UNSAID } hf_tied;
 
+/* A number that goes into a key of the architecture as it is. */
+typedef struct hf_number_key {
+    const char *suffix;
+    double value;
+} hf_number_key;
+
+typedef struct hf_experts {
+    int32_t n, n_used, n_shared, n_group, n_group_used; /* 0: none */
+    int32_t n_ff;
+    expert_gating gating; /* GATING_NONE: as the architecture has it */
+    bool norm;
+    double scale;    /* 1: none */
+    int32_t spacing; /* one of so many layers has experts; 0: unsaid */
+} hf_experts;
+
 typedef struct hf_config {
+    const hf_family *family;
     const arch_row *arch;
     char name[256]; /* general.name */
     int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim, n_ctx, n_vocab;
+    int32_t n_head_kv_window; /* of layers with a window */
+    bool rms;                 /* RMS norms */
     double norm_eps;
     hf_rope rope;
     activation activation;
     bool has_threshold;
     double threshold; /* FATReLU */
     hf_tied tied;
+    hf_experts experts;
+    int32_t window; /* 0: no layer has one */
+    bool windowed[MODEL_MAX_LAYERS];
+    bool unrotated; /* no layer rotates, in a model that could */
+    hf_number_key numbers[HF_MAX_NUMBERS];
+    int n_numbers;
+    int32_t fp8_block[2]; /* rows and columns that share a scale */
+    bool multimodal;      /* has parts that are not about text */
+    int32_t n_predictors; /* layers beyond the last one, which guess further tokens */
+    /* What only the weights say. */
+    int32_t n_ff_shared, n_dense_first; /* leading layers without experts */
 } hf_config;
 
 /* Reads dir/config.json. PI_ERR_NOT_FOUND without it, PI_ERR_UNSUPPORTED (model type, activation,
@@ -47,10 +81,20 @@ pi_status hf_config_parse(const json_node *root, const char *path, const talk *t
                           pi_error *err);
 /* general.architecture, general.name and the {arch}.* keys. */
 void hf_config_put(const hf_config *c, gguf_writer *w);
-/* Elements of a tensor along a symbolic dimension. */
-uint64_t hf_config_dim(const hf_config *c, arch_dim dim);
-/* rope_freqs of Llama 3's rule: the number by which each frequency is divided.
- * factors: [head_dim / 2]. */
-void hf_config_rope_factors(const hf_config *c, float *factors);
+int32_t hf_config_kv_heads(const hf_config *c, int layer);
+/* Elements of a tensor of a layer along a symbolic dimension; 0: as the weights have it. */
+uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim);
+/* The numbers by which each frequency is divided, of ROLE_ROPE_FREQS (Llama 3's rule), _LONG or
+ * _SHORT. factors: [n_rot / 2]. */
+void hf_config_rope_factors(const hf_config *c, tensor_role role, float *factors);
+bool hf_config_has_factors(const hf_config *c, tensor_role role);
+
+/* hf_rope.c */
+void hf_rope_read(hf_reader *r, hf_config *c);
+/* hf_layers.c: windows and experts. */
+void hf_window_read(hf_reader *r, hf_config *c);
+void hf_experts_read(hf_reader *r, hf_config *c);
+/* hf_keys.c: scales, soft caps and the like. */
+void hf_numbers_read(hf_reader *r, hf_config *c);
 
 #endif

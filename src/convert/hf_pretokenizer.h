@@ -1,7 +1,7 @@
 /* hf_pretokenizer.h: which of GGUF's pre-tokenizer names a tokenizer.json means. GGUF files carry a
  * name only, so the patterns of the JSON file have to be recognised. */
-#ifndef TOOLS_HF_PRETOKENIZER_H
-#define TOOLS_HF_PRETOKENIZER_H
+#ifndef CONVERT_HF_PRETOKENIZER_H
+#define CONVERT_HF_PRETOKENIZER_H
 
 #include "error.h"
 #include "json.h"

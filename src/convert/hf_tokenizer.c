@@ -183,6 +183,10 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     v->model = "gpt2";
     pi_status status = hf_pretokenizer_name(json_get(root, "pre_tokenizer"), path, &v->pre, err);
     if (status != PI_OK) return status;
+    /* the same patterns, without looking for whole pieces first */
+    bool whole = true;
+    json_as_bool(json_get(model, "ignore_merges"), &whole);
+    if (!whole && strcmp(v->pre, "llama-bpe") == 0) v->pre = "smaug-bpe";
     status = read_tokens(model, path, false, v, err);
     if (status != PI_OK) return status;
     const char *normalizer = text_of(json_get(root, "normalizer"), "type");

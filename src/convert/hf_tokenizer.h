@@ -1,7 +1,7 @@
 /* hf_tokenizer.h: tokenizer.json of a Hugging Face folder. Two kinds become a vocabulary:
  * byte-level BPE ("gpt2") and SentencePiece-like BPE with byte fallback ("llama"). */
-#ifndef TOOLS_HF_TOKENIZER_H
-#define TOOLS_HF_TOKENIZER_H
+#ifndef CONVERT_HF_TOKENIZER_H
+#define CONVERT_HF_TOKENIZER_H
 
 #include "json.h"
 #include "vocab.h"

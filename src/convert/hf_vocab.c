@@ -3,17 +3,19 @@
  * generation_config.json and config.json, then what the SentencePiece model itself says. */
 #include "hf_vocab.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "file.h"
+#include "hf_tiktoken.h"
 #include "hf_tokenizer.h"
 #include "mem.h"
 #include "sentencepiece.h"
 #include "utf8.h"
 
-enum { PATH_BYTES = 4096, MAX_TEMPLATE_BYTES = 4 << 20, MAX_SENTENCEPIECE_BYTES = 256 << 20 };
+enum { PATH_BYTES = 4096, MAX_TEMPLATE_BYTES = 4 << 20, MAX_TOKENIZER_BYTES = 256 << 20 };
 
 /* The JSON files of a folder; NULL where one is absent. */
 typedef enum json_file {
@@ -37,6 +39,7 @@ static const char *const file_names[FILE_COUNT] = {
 
 typedef struct folder {
     const char *dir;
+    const char *tiktoken_pre; /* pre-tokenizer of a tiktoken file; NULL: unknown */
     const talk *talk;
     json_doc *docs[FILE_COUNT];
 } folder;
@@ -116,13 +119,44 @@ static pi_status take_pieces(const sentencepiece_model *m, const char *path, voc
 static pi_status read_sentencepiece(const char *path, vocab *v, pi_error *err) {
     char *data;
     size_t n_bytes;
-    pi_status status = file_read(path, MAX_SENTENCEPIECE_BYTES, &data, &n_bytes, err);
+    pi_status status = file_read(path, MAX_TOKENIZER_BYTES, &data, &n_bytes, err);
     if (status != PI_OK) return status;
     sentencepiece_model m = {0};
     status = sentencepiece_parse(data, n_bytes, path, &m, err);
     if (status == PI_OK) status = take_pieces(&m, path, v, err);
     sentencepiece_free(&m);
     mem_free(data);
+    return status;
+}
+
+/* ---- NAME.tiktoken --------------------------------------------------------------------------- */
+
+static bool find_tiktoken(const folder *f, char path[PATH_BYTES]) {
+    static const char ending[] = ".tiktoken";
+    bool found = false;
+    DIR *dir = opendir(f->dir);
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        size_t n = strlen(e->d_name), n_ending = sizeof ending - 1;
+        found = n > n_ending && strcmp(e->d_name + n - n_ending, ending) == 0 &&
+                file_join(path, PATH_BYTES, f->dir, e->d_name);
+    }
+    if (dir) closedir(dir);
+    return found;
+}
+
+static pi_status read_tiktoken(const folder *f, const char *path, vocab *v, pi_error *err) {
+    if (!f->tiktoken_pre)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown pre-tokenizer: %s: a tiktoken file does not name it, and for "
+                         "this model type it is not known: save the tokenizer as tokenizer.json",
+                         path);
+    char *text;
+    size_t n_bytes;
+    pi_status status = file_read(path, MAX_TOKENIZER_BYTES, &text, &n_bytes, err);
+    if (status != PI_OK) return status;
+    status = hf_tiktoken_parse(text, n_bytes, path, v, err);
+    v->pre = f->tiktoken_pre;
+    mem_free(text);
     return status;
 }
 
@@ -135,6 +169,7 @@ static pi_status read_base(const folder *f, vocab *v, pi_error *err) {
     if (status != PI_OK) return status;
     const json_node *root = root_of(f, FILE_TOKENIZER);
     if (root) return hf_tokenizer_read(root, path, f->talk, v, err);
+    if (find_tiktoken(f, path)) return read_tiktoken(f, path, v, err);
     talk_say(f->talk,
              "no tokenizer.model or tokenizer.json in %.300s: the model will have no vocabulary",
              f->dir);
@@ -335,9 +370,9 @@ static pi_status read_vocab(const folder *f, vocab *v, pi_error *err) {
     return read_templates(f, v, err);
 }
 
-pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const talk *t, vocab *out,
-                        pi_error *err) {
-    folder f = {.dir = dir, .talk = t};
+pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *tiktoken_pre, const talk *t,
+                        vocab *out, pi_error *err) {
+    folder f = {.dir = dir, .tiktoken_pre = tiktoken_pre, .talk = t};
     vocab v;
     pi_status status = vocab_init(&v, n_tokens, err);
     if (status == PI_OK) status = read_json_files(&f, err);

@@ -1,13 +1,14 @@
-/* hf_vocab.h: everything a Hugging Face folder says about text: tokenizer.model or tokenizer.json,
- * added tokens, special tokens, chat templates. */
-#ifndef TOOLS_HF_VOCAB_H
-#define TOOLS_HF_VOCAB_H
+/* hf_vocab.h: everything a Hugging Face folder says about text: tokenizer.model, tokenizer.json or
+ * NAME.tiktoken, added tokens, special tokens, chat templates. */
+#ifndef CONVERT_HF_VOCAB_H
+#define CONVERT_HF_VOCAB_H
 
 #include "vocab.h"
 
-/* n_tokens: rows of the embedding matrix. A folder without a tokenizer gives a vocabulary whose
+/* n_tokens: rows of the embedding matrix. tiktoken_pre: the pre-tokenizer where a tiktoken file is
+ * all there is; NULL: unknown. A folder without a tokenizer gives a vocabulary whose
  * model is NULL, and a message. On error *out is zeroed. */
-pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const talk *t, vocab *out,
-                        pi_error *err);
+pi_status hf_vocab_read(const char *dir, int32_t n_tokens, const char *tiktoken_pre, const talk *t,
+                        vocab *out, pi_error *err);
 
 #endif

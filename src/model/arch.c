@@ -21,14 +21,6 @@ const arch_row *arch_find(const char *name, uint64_t n_bytes) {
     return NULL;
 }
 
-const arch_row *arch_find_hf(const char *model_type) {
-    for (int i = 0; i < arch_table_count; i++) {
-        for (const char *const *type = arch_table[i].hf_types; *type; type++)
-            if (strcmp(*type, model_type) == 0) return &arch_table[i];
-    }
-    return NULL;
-}
-
 const char *arch_list_names(char text[ARCH_LIST_TEXT]) {
     size_t used = 0;
     text[0] = 0;

@@ -133,7 +133,8 @@ enum {
 typedef struct arch_tensor {
     tensor_role role;
     const char *name;    /* "blk.%d.ffn_up.weight", or without %d */
-    const char *hf_name; /* Hugging Face name, "model.layers.%d.mlp.up_proj.weight" */
+    const char *hf_name; /* usual Hugging Face name, "model.layers.%d.mlp.up_proj.weight", or NULL;
+                            hf_family.c has the others */
     arch_dim dims[3];    /* contiguous first; [1] is DIM_NONE for vectors, [2] unless experts */
     uint32_t flags;      /* TENSOR_* */
 } arch_tensor;
@@ -192,7 +193,6 @@ enum {
 
 typedef struct arch_row {
     const char *name;            /* general.architecture: "llama" */
-    const char *const *hf_types; /* model_type values converted to this row, NULL-terminated */
     norm_kind norm;
     float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
     rope_kind rope;
@@ -224,7 +224,6 @@ typedef struct arch_row {
 
 /* NULL when unknown. */
 const arch_row *arch_find(const char *name, uint64_t n_bytes);
-const arch_row *arch_find_hf(const char *model_type); /* NULL when unknown */
 int arch_count(void);
 const arch_row *arch_at(int i);
 /* "falcon, llama, qwen2": for messages. */

@@ -96,9 +96,7 @@ static const arch_tensor qwen3_tensors[] = {
     SPARSE_TENSORS,
 };
 
-/* Of Falcon and OPT, whose checkpoints other programs rearrange (Falcon's heads of Q, K and V take
- * turns; OPT's table of positions is longer): they come as GGUF or PWRI files only and have no
- * Hugging Face names here. */
+/* Of Falcon and OPT, whose checkpoints have names of their own (hf_family.c). */
 #define PLAIN_VECTOR(role, name, dim, flags)                                                       \
     { role, "blk.%d." name, NULL, {dim, DIM_NONE}, TENSOR_PER_LAYER | TENSOR_F32 | (flags) }
 #define PLAIN_MATRIX(role, name, dim_in, dim_out, flags)                                           \
@@ -443,15 +441,13 @@ static const arch_tensor llama_tensors[] = {
 
 #define TENSORS(list) .tensors = (list), .n_tensors = (int)(sizeof(list) / sizeof((list)[0]))
 
-/* The beginning of a row that is not converted from Hugging Face folders yet: as GGUF only. */
-static const char *const no_hf_types[] = {NULL};
+/* The beginning of most rows. */
 #define GGUF_ROW(name_, norm_, rope_, activation_)                                                 \
-    .name = (name_), .hf_types = no_hf_types, .norm = NORM_##norm_, .rope = ROPE_##rope_,          \
+    .name = (name_), .norm = NORM_##norm_, .rope = ROPE_##rope_,                                   \
     .default_activation = ACTIVATION_##activation_, .pwri_activation = ACTIVATION_##activation_
 
 const arch_row arch_table[] = {
     {.name = "llama", /* Llama 1-3, Mistral, ProSparse */
-     .hf_types = (const char *const[]){"llama", "sparsellama", "mistral", NULL},
      .norm = NORM_RMS,
      .rope = ROPE_INTERLEAVED,
      .default_activation = ACTIVATION_SILU,
@@ -460,7 +456,6 @@ const arch_row arch_table[] = {
      .has = ARCH_EXPERT_NORM,
      TENSORS(llama_tensors)},
     {.name = "qwen2",
-     .hf_types = (const char *const[]){"qwen2", NULL},
      .norm = NORM_RMS,
      .rope = ROPE_NEOX,
      .default_activation = ACTIVATION_SILU,
@@ -468,7 +463,6 @@ const arch_row arch_table[] = {
      .has = ARCH_FFN_UNSCALED,
      TENSORS(qwen2_tensors)},
     {.name = "qwen3",
-     .hf_types = (const char *const[]){"qwen3", NULL},
      .norm = NORM_RMS,
      .qk_norm = NORM_RMS,
      .rope = ROPE_NEOX,
@@ -476,7 +470,6 @@ const arch_row arch_table[] = {
      .pwri_activation = ACTIVATION_RELU,
      TENSORS(qwen3_tensors)},
     {.name = "falcon",
-     .hf_types = (const char *const[]){NULL},
      .norm = NORM_LAYER,
      .rope = ROPE_NEOX,
      .parallel = true,
@@ -485,7 +478,6 @@ const arch_row arch_table[] = {
      .has = ARCH_FFN_UNSCALED,
      TENSORS(falcon_tensors)},
     {.name = "opt",
-     .hf_types = (const char *const[]){NULL},
      .norm = NORM_LAYER,
      .default_norm_eps = 1e-5f, /* as trained; the original's files have no key */
      .rope = ROPE_NONE,
@@ -494,7 +486,6 @@ const arch_row arch_table[] = {
      .pwri_activation = ACTIVATION_RELU,
      TENSORS(opt_tensors)},
     {.name = "bamboo",
-     .hf_types = (const char *const[]){"bamboo", NULL},
      .norm = NORM_RMS,
      .rope = ROPE_INTERLEAVED,
      .default_activation = ACTIVATION_DRELU,

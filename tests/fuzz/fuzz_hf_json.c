@@ -15,15 +15,17 @@ static void try_config(const json_node *root) {
     pi_error err = {0};
     if (hf_config_parse(root, "fuzz", NULL, &c, &err) != PI_OK) return;
     if (c.n_embd < 1 || c.n_embd > MODEL_MAX_DIM || c.n_head % c.n_head_kv != 0 ||
-        c.head_dim % 2 != 0 || c.n_vocab < 1 || c.n_vocab > MODEL_MAX_VOCAB)
+        c.head_dim % 2 != 0 || c.n_vocab < 1 || c.n_vocab > MODEL_MAX_VOCAB ||
+        c.rope.n_rot % 2 != 0 || c.rope.n_rot > c.head_dim)
         abort();
-    if (c.rope.kind != HF_ROPE_LLAMA3) return;
-    float *factors = malloc((size_t)c.head_dim / 2 * sizeof *factors);
-    if (!factors) return;
-    hf_config_rope_factors(&c, factors);
-    for (int i = 0; i < c.head_dim / 2; i++)
-        if (!(factors[i] > 0)) abort();
-    free(factors);
+    static const tensor_role roles[] = {ROLE_ROPE_FREQS, ROLE_ROPE_LONG, ROLE_ROPE_SHORT};
+    for (int k = 0; k < 3; k++) {
+        float factors[HF_MAX_HEAD_DIM / 2];
+        if (!hf_config_has_factors(&c, roles[k])) continue;
+        hf_config_rope_factors(&c, roles[k], factors);
+        for (int i = 0; i < c.rope.n_rot / 2; i++)
+            if (!(factors[i] > 0)) abort();
+    }
 }
 
 static void try_tokenizer(const json_node *root) {

@@ -1,0 +1,511 @@
+/* convert_match.c: the architecture's table against the weights of a folder. Every tensor that the
+ * table asks for is looked for under the names that the family's row gives, checked, and put on the
+ * plan; what is left over then means that the model computes something which the table does not
+ * know: the result would be another model. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "convert_tensors.h"
+#include "mem.h"
+
+enum { HF_NAME_MAX = 256, MXFP4_BLOCK = 32, MXFP4_BLOCK_BYTES = 16 };
+
+typedef struct matcher {
+    hf_config *config;
+    const safetensors *weights;
+    quant_type type;
+    const talk *talk;
+    bool *taken;               /* [safetensors_count] */
+    bool found[ROLE_COUNT];    /* of the current layer */
+    size_t n_fallback, n_skip; /* tensors of types of their own; tensors left out */
+    bool mxfp4;
+    convert_plan *plan;
+    pi_error *err;
+} matcher;
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static void append_text(char out[HF_NAME_MAX], const char *text, size_t n) {
+    size_t used = strlen(out);
+    if (n >= HF_NAME_MAX - used) n = HF_NAME_MAX - used - 1;
+    memcpy(out + used, text, n);
+    out[used + n] = 0;
+}
+
+/* "model.layers.%d.x.%e.y" with the numbers; the pattern comes from our own tables. */
+static void hf_name(char out[HF_NAME_MAX], const char *pattern, int layer, uint64_t item) {
+    out[0] = 0;
+    for (const char *at = pattern; *at;) {
+        size_t n = strcspn(at, "%");
+        append_text(out, at, n);
+        at += n;
+        if (!*at) break;
+        char number[24];
+        snprintf(number, sizeof number, "%llu",
+                 at[1] == 'd' ? (unsigned long long)layer : (unsigned long long)item);
+        append_text(out, number, strlen(number));
+        at += 2;
+    }
+}
+
+/* Checkpoints saved from the bare network lack the prefix "model."; parts of models that also see
+ * or hear have one more. */
+static size_t find_source(const safetensors *weights, const char *name) {
+    static const char prefix[] = "model.";
+    bool inside = strncmp(name, prefix, sizeof prefix - 1) == 0;
+    const char *bare = inside ? name + sizeof prefix - 1 : name;
+    char other[HF_NAME_MAX + 32];
+    size_t at = safetensors_find(weights, name);
+    if (at == SIZE_MAX && inside) at = safetensors_find(weights, bare);
+    if (at != SIZE_MAX) return at;
+    snprintf(other, sizeof other, "language_model.%s", name);
+    at = safetensors_find(weights, other);
+    if (at != SIZE_MAX || !inside) return at;
+    snprintf(other, sizeof other, "model.language_model.%s", bare);
+    return safetensors_find(weights, other);
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+static size_t shape_text(char *out, size_t n_out, const uint64_t *dims, int n) {
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < n && used < n_out; i++)
+        used += (size_t)snprintf(out + used, n_out - used, "%s%llu", i ? ", " : "",
+                                 (unsigned long long)dims[i]);
+    return used;
+}
+
+/* Dimensions of size 1 say nothing. */
+static int squeeze(const uint64_t *dims, int n, uint64_t out[SAFETENSORS_MAX_DIMS]) {
+    int n_out = 0;
+    for (int i = 0; i < n; i++)
+        if (dims[i] != 1) out[n_out++] = dims[i];
+    return n_out;
+}
+
+static pi_status check_shape(const safetensor *s, const uint64_t *want, int n_want, pi_error *err) {
+    uint64_t a[SAFETENSORS_MAX_DIMS], b[SAFETENSORS_MAX_DIMS];
+    int n_a = squeeze(s->dims, s->n_dims, a), n_b = squeeze(want, n_want, b);
+    bool same = n_a == n_b;
+    for (int i = 0; i < n_a && same; i++) same = a[i] == b[i];
+    if (same) return PI_OK;
+    char is[160], expected[128];
+    shape_text(is, sizeof is, s->dims, s->n_dims);
+    shape_text(expected, sizeof expected, want, n_want);
+    return error_set(err, PI_ERR_FORMAT,
+                     "unexpected shape: %s: tensor %.100s is [%s], config.json needs [%s]", s->file,
+                     s->name, is, expected);
+}
+
+/* Of a source that has all of the stack, or one item of it. */
+static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_error *err) {
+    uint64_t want[4];
+    int n = 0;
+    bool fp8 = s->dtype == SAFETENSORS_F8_E4M3 || s->dtype == SAFETENSORS_F8_E5M2;
+    bool plain = s->dtype == SAFETENSORS_F32 || s->dtype == SAFETENSORS_F16 ||
+                 s->dtype == SAFETENSORS_BF16 || (fp8 && t->form == HF_PLAIN && !t->vector);
+    if (t->form == HF_MXFP4 ? s->dtype != SAFETENSORS_U8 : !plain)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "data type %s: %s: tensor %.100s: F32, F16, BF16, FP8 with scales and "
+                         "MXFP4 can be converted",
+                         safetensors_dtype_name(s->dtype), s->file, s->name);
+    if (t->n_stack > 1 && t->n_sources == 1) want[n++] = t->n_stack;
+    if (t->form == HF_TRANSPOSED) want[n++] = t->n_in;
+    want[n++] = t->source_rows;
+    if (t->form == HF_PLAIN && !t->vector) want[n++] = t->n_in;
+    if (t->form == HF_MXFP4) {
+        want[n++] = t->n_in / MXFP4_BLOCK;
+        want[n++] = MXFP4_BLOCK_BYTES;
+    }
+    return check_shape(s, want, n, err);
+}
+
+/* ---- scales ---------------------------------------------------------------------------------- */
+
+static uint64_t ceil_div(uint64_t a, uint64_t b) {
+    return (a + b - 1) / b;
+}
+
+static pi_status check_scales(const matcher *m, const convert_tensor *t, convert_source *source) {
+    const safetensor *s = source->scales;
+    uint64_t items = t->n_sources == 1 ? t->n_stack : 1, n = 1;
+    for (int i = 0; i < s->n_dims; i++) n *= s->dims[i];
+    const int32_t *block = m->config->fp8_block;
+    uint64_t high = ceil_div(t->source_rows, (uint64_t)block[0]);
+    uint64_t wide = ceil_div(t->n_in, (uint64_t)block[1]);
+    bool blocks = s->n_dims == source->data->n_dims && s->n_dims >= 2 &&
+                  s->dims[s->n_dims - 2] == high && s->dims[s->n_dims - 1] == wide &&
+                  n == items * high * wide;
+    bool types = s->dtype == SAFETENSORS_F32 || s->dtype == SAFETENSORS_BF16 ||
+                 s->dtype == SAFETENSORS_F16;
+    if (types && n == items) {
+        source->scaling = SCALING_ONE;
+    } else if (types && blocks) {
+        source->scaling = SCALING_BLOCKS;
+    } else if (types && n == items * t->source_rows && s->n_dims >= 1) {
+        source->scaling = SCALING_ROWS;
+    } else {
+        char is[160];
+        shape_text(is, sizeof is, s->dims, s->n_dims);
+        return error_set(m->err, PI_ERR_FORMAT,
+                         "scales of the wrong shape or type: %s: tensor %.100s is %s [%s], its "
+                         "weights need one scale, %llu (one a row) or [%llu, %llu] (blocks of %d x "
+                         "%d)",
+                         s->file, s->name, safetensors_dtype_name(s->dtype), is,
+                         (unsigned long long)t->source_rows, (unsigned long long)high,
+                         (unsigned long long)wide, block[0], block[1]);
+    }
+    return PI_OK;
+}
+
+/* Weights of 8 bits come with NAME_scale_inv (which multiplies, whatever it is called) or
+ * NAME_scale; MXFP4 with NAME_scales. */
+static pi_status find_scales(matcher *m, const convert_tensor *t, const char *name,
+                             convert_source *source) {
+    static const char *const endings[] = {"_scale_inv", "_scale"};
+    const safetensor *s = source->data;
+    bool mxfp4 = t->form == HF_MXFP4;
+    if (!mxfp4 && s->dtype != SAFETENSORS_F8_E4M3 && s->dtype != SAFETENSORS_F8_E5M2) return PI_OK;
+    size_t at = SIZE_MAX;
+    char other[HF_NAME_MAX + 16];
+    for (size_t i = 0; i < 2 && at == SIZE_MAX; i++) {
+        snprintf(other, sizeof other, "%s%s", name, mxfp4 ? "_scales" : endings[i]);
+        at = find_source(m->weights, other);
+    }
+    if (at == SIZE_MAX)
+        return error_set(m->err, PI_ERR_FORMAT,
+                         "missing tensor: %s: tensor %.100s has no scales (%s)", s->file, s->name,
+                         other);
+    m->taken[at] = true;
+    source->scales = safetensors_at(m->weights, at);
+    if (!mxfp4) return check_scales(m, t, source);
+    uint64_t want[3] = {t->n_stack, t->source_rows, t->n_in / MXFP4_BLOCK};
+    if (source->scales->dtype != SAFETENSORS_U8)
+        return error_set(m->err, PI_ERR_FORMAT,
+                         "scales of the wrong shape or type: %s: tensor %.100s is %s, not U8",
+                         source->scales->file, source->scales->name,
+                         safetensors_dtype_name(source->scales->dtype));
+    return check_shape(source->scales, want, 3, m->err);
+}
+
+/* ---- one tensor ------------------------------------------------------------------------------ */
+
+/* Rows of Q and K of one head, their biases and norms are reordered where the architecture rotates
+ * neighbours and Hugging Face rotates halves. */
+static bool is_rotated(tensor_role role) {
+    return role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_Q_BIAS ||
+           role == ROLE_ATTN_K_BIAS || role == ROLE_ATTN_Q_NORM || role == ROLE_ATTN_K_NORM;
+}
+
+static bool is_norm(tensor_role role) {
+    return role == ROLE_ATTN_NORM || role == ROLE_ATTN_NORM_2 || role == ROLE_ATTN_Q_NORM ||
+           role == ROLE_ATTN_K_NORM || role == ROLE_ATTN_POST_NORM || role == ROLE_FFN_NORM ||
+           role == ROLE_FFN_POST_NORM || role == ROLE_OUTPUT_NORM;
+}
+
+/* Quantized rows must be whole blocks; others fall back to F16. Routers and positions are small and
+ * stay as they are, as in other programs' files. */
+static quant_type choose_type(matcher *m, const convert_tensor *t) {
+    if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_POS_EMBD) return QUANT_F32;
+    if (t->form == HF_MXFP4) {
+        if (!m->mxfp4)
+            talk_say(m->talk, "%s and others stay MXFP4, as the folder has them", t->name);
+        m->mxfp4 = true;
+        return QUANT_MXFP4;
+    }
+    size_t n_bytes;
+    if (quant_row_bytes(m->type, t->dims[0], &n_bytes)) return m->type;
+    if (m->n_fallback++ == 0)
+        talk_say(m->talk, "%s and others keep F16: rows of %llu are not a multiple of %d for %s",
+                 t->name, (unsigned long long)t->dims[0], quant_find(m->type)->block_elems,
+                 quant_find(m->type)->name);
+    return QUANT_F16;
+}
+
+static pi_status append(matcher *m, const convert_tensor *t) {
+    convert_plan *p = m->plan;
+    if (!mem_grow((void **)&p->tensors, &p->capacity, p->n_tensors + 1, sizeof *p->tensors,
+                  GGUF_MAX_TENSORS))
+        return error_nomem(m->err, (p->n_tensors + 1) * sizeof *p->tensors, "list of tensors");
+    size_t row_bytes;
+    bool fits = quant_row_bytes(t->type, t->dims[0], &row_bytes);
+    assert(fits);
+    (void)fits;
+    p->n_bytes += row_bytes * t->dims[1] * t->dims[2];
+    p->tensors[p->n_tensors++] = *t;
+    return PI_OK;
+}
+
+static pi_status add_source(matcher *m, const convert_tensor *t, size_t at, const char *name) {
+    convert_plan *p = m->plan;
+    convert_source source = {.data = safetensors_at(m->weights, at)};
+    m->taken[at] = true;
+    pi_status status = check_source(t, source.data, m->err);
+    if (status == PI_OK) status = find_scales(m, t, name, &source);
+    if (status != PI_OK) return status;
+    if (!mem_grow((void **)&p->sources, &p->sources_capacity, p->n_sources + 1, sizeof *p->sources,
+                  SAFETENSORS_MAX_TENSORS))
+        return error_nomem(m->err, (p->n_sources + 1) * sizeof *p->sources, "list of tensors");
+    p->sources[p->n_sources++] = source;
+    return PI_OK;
+}
+
+/* What the sizes of config.json make of a row of the table. */
+static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int layer,
+                                   const hf_tensor *source) {
+    const hf_config *c = m->config;
+    convert_tensor t = {.role = row->role, .rows = source->rows, .form = source->form};
+    arch_tensor_name(row, layer, t.name);
+    for (int i = 0; i < 3; i++) {
+        t.dims[i] = hf_config_dim(c, layer, row->dims[i]);
+        if (row->dims[i] != DIM_NONE) t.n_dims = i + 1;
+    }
+    t.vector = row->flags & TENSOR_F32;
+    t.n_stack = t.vector ? t.dims[1] : t.dims[2];
+    t.n_rows = t.vector ? t.dims[0] : t.dims[1];
+    t.n_in = t.vector ? 1 : t.dims[0];
+    t.n_q = hf_config_dim(c, layer, DIM_Q);
+    t.n_kv = hf_config_dim(c, layer, DIM_KV);
+    t.head_dim = (uint64_t)c->head_dim;
+    bool half = t.rows >= HF_FIRST_HALF && t.rows <= HF_ODD;
+    t.source_rows = half ? 2 * t.n_rows : t.rows == HF_ALL ? t.n_rows : t.n_q + 2 * t.n_kv;
+    bool halves = c->arch->rope == ROPE_INTERLEAVED && !(c->family->flags & HF_INTERLEAVED);
+    if (halves && is_rotated(row->role)) t.permute = t.head_dim;
+    if (c->family->flags & HF_NORMS_LESS_ONE && is_norm(row->role)) t.add = 1;
+    return t;
+}
+
+/* The width of shared experts is that of the first one. */
+static void learn_shared_width(matcher *m, const arch_tensor *row, const hf_tensor *source,
+                               const safetensor *s) {
+    if (row->dims[1] != DIM_SHARED_FF || m->config->n_ff_shared > 0 || s->n_dims < 2) return;
+    uint64_t rows = s->dims[s->n_dims - 2];
+    if (source->rows != HF_ALL) rows /= 2;
+    if (rows >= 1 && rows <= MODEL_MAX_DIM) m->config->n_ff_shared = (int32_t)rows;
+}
+
+/* All of a stack in one tensor, or one after the other. */
+static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
+                              const hf_tensor *source, bool *found) {
+    char pattern[HF_NAME_MAX], name[HF_NAME_MAX];
+    const char *blocks = source->form == HF_MXFP4 ? "_blocks" : "";
+    snprintf(pattern, sizeof pattern, "%s%s", source->name, blocks);
+    hf_name(name, pattern, layer, 0);
+    size_t at = find_source(m->weights, name);
+    *found = at != SIZE_MAX;
+    if (!*found) return PI_OK;
+    /* some checkpoints store the tied head a second time */
+    if (row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_YES) {
+        m->taken[at] = true;
+        return PI_OK;
+    }
+    learn_shared_width(m, row, source, safetensors_at(m->weights, at));
+    convert_tensor t = shape_tensor(m, row, layer, source);
+    t.first_source = m->plan->n_sources;
+    t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
+    if (t.form == HF_MXFP4 && t.n_in % MXFP4_BLOCK != 0)
+        return error_set(m->err, PI_ERR_FORMAT,
+                         "unexpected shape: tensor %.100s: rows of %llu are no blocks of 32", name,
+                         (unsigned long long)t.n_in);
+    if (t.permute && m->config->rope.n_rot != m->config->head_dim)
+        return error_set(m->err, PI_ERR_UNSUPPORTED,
+                         "partly rotated heads: tensor %.100s: this model type rotates all", name);
+    for (uint64_t item = 0; item < t.n_sources; item++) {
+        hf_name(name, pattern, layer, item);
+        at = find_source(m->weights, name);
+        if (at == SIZE_MAX)
+            return error_set(m->err, PI_ERR_FORMAT,
+                             "missing tensor: %s is in no safetensors file of the folder: %llu of "
+                             "them are needed",
+                             name, (unsigned long long)t.n_sources);
+        hf_name(name, source->name, layer, item); /* scales are beside the blocks */
+        pi_status status = add_source(m, &t, at, name);
+        if (status != PI_OK) return status;
+    }
+    t.type = choose_type(m, &t);
+    return append(m, &t);
+}
+
+static bool is_there(const matcher *m, const arch_tensor *row, int layer) {
+    hf_tensor source;
+    char name[HF_NAME_MAX];
+    for (int i = 0; hf_family_source(m->config->family, row, i, &source); i++) {
+        hf_name(name, source.name, layer, 0);
+        if (find_source(m->weights, name) != SIZE_MAX) return true;
+    }
+    return false;
+}
+
+static bool has_router(const matcher *m, int layer) {
+    const arch_tensor *row = arch_tensor_of(m->config->arch, ROLE_ROUTER);
+    return row && m->config->experts.n > 0 && is_there(m, row, layer);
+}
+
+/* Does the model have this tensor, though the weights lack it? */
+static bool is_needed(const matcher *m, const arch_tensor *row, bool experts) {
+    tensor_role role = row->role;
+    bool part_of_qkv = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
+    if (part_of_qkv && m->found[ROLE_ATTN_QKV]) return false;
+    if (role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN)
+        return experts;
+    if (role == ROLE_SHARED_GATE || role == ROLE_SHARED_UP || role == ROLE_SHARED_DOWN)
+        return experts && (m->config->experts.n_shared > 0 || m->config->n_ff_shared > 0);
+    if (row->flags & TENSOR_NO_EXPERTS && experts) return false;
+    if (role == ROLE_OUTPUT) return m->config->tied == HF_TIED_NO;
+    return !(row->flags & TENSOR_OPTIONAL);
+}
+
+static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, bool experts) {
+    hf_tensor source;
+    char name[HF_NAME_MAX];
+    bool known = hf_family_source(m->config->family, row, 0, &source);
+    if (known) hf_name(name, source.name, layer, 0);
+    if (row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_UNSAID) {
+        talk_say(m->talk, "no %s: the head is the embedding matrix", known ? name : row->name);
+        return PI_OK;
+    }
+    if (!is_needed(m, row, experts)) return PI_OK;
+    return error_set(m->err, PI_ERR_FORMAT,
+                     "missing tensor: %s is in no safetensors file of the folder: model type and "
+                     "config.json need it",
+                     known ? name : row->name);
+}
+
+static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool experts) {
+    if (row->flags & TENSOR_SPARSE) return PI_OK; /* not in any checkpoint */
+    if (hf_config_has_factors(m->config, row->role)) {
+        convert_tensor t = shape_tensor(m, row, layer,
+                                        &(hf_tensor){row->role, NULL, HF_ALL, HF_PLAIN});
+        t.type = QUANT_F32;
+        return append(m, &t);
+    }
+    hf_tensor source;
+    bool found = false;
+    pi_status status = PI_OK;
+    for (int i = 0;
+         !found && status == PI_OK && hf_family_source(m->config->family, row, i, &source); i++)
+        status = match_source(m, row, layer, &source, &found);
+    m->found[row->role] = found;
+    return found || status != PI_OK ? status : match_absent(m, row, layer, experts);
+}
+
+/* ---- what is left over ----------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *ending) {
+    size_t n = strlen(name), n_ending = strlen(ending);
+    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
+}
+
+/* Tables that old checkpoints saved along with the weights and that are computed anyway, and ranges
+ * of activations, which are not quantized here the way that they are meant for. */
+static bool is_derived(const char *name) {
+    static const char *const endings[] = {".rotary_emb.inv_freq",
+                                          ".masked_bias",
+                                          ".rotary_emb.cos_cached",
+                                          ".rotary_emb.sin_cached",
+                                          ".input_scale",
+                                          ".activation_scale",
+                                          ".k_scale",
+                                          ".v_scale"};
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (ends_with(name, endings[i])) return true;
+    return false;
+}
+
+/* Layers beyond the last one, or with names of their own, guess further tokens. */
+static bool is_predictor(const matcher *m, const char *name) {
+    static const char *const starts[] = {"mtp.", "model.mtp"};
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+    int layer = -1, n_layer = m->config->n_layer;
+    return sscanf(name, "model.layers.%9d.", &layer) == 1 && layer >= n_layer &&
+           layer < n_layer + m->config->n_predictors;
+}
+
+/* The text is in "language_model."; the rest of a model that has a part about text is about
+ * something else. */
+static bool is_other_part(const matcher *m, const char *name) {
+    static const char *const starts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                         "audio_tower.",  "embed_vision.", "embed_audio."};
+    if (!m->config->multimodal) return false;
+    if (strncmp(name, "model.", 6) == 0) name += 6;
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+    return false;
+}
+
+static pi_status check_leftovers(const matcher *m) {
+    size_t n_predictor = 0, n_other = 0;
+    for (size_t i = 0; i < safetensors_count(m->weights); i++) {
+        const safetensor *s = safetensors_at(m->weights, i);
+        if (m->taken[i] || is_derived(s->name)) continue;
+        if (is_predictor(m, s->name)) {
+            n_predictor++;
+        } else if (is_other_part(m, s->name)) {
+            n_other++;
+        } else {
+            return error_set(m->err, PI_ERR_UNSUPPORTED,
+                             "unknown tensor: %s: %.100s has no place in a model of %d layers of "
+                             "architecture %s",
+                             s->file, s->name, m->config->n_layer, m->config->arch->name);
+        }
+    }
+    if (n_predictor > 0)
+        talk_say(m->talk, "%zu tensors that guess further tokens are left out", n_predictor);
+    if (n_other > 0) talk_say(m->talk, "%zu tensors that are not about text are left out", n_other);
+    return PI_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static pi_status match_layer(matcher *m, int layer) {
+    const arch_row *arch = m->config->arch;
+    bool experts = has_router(m, layer);
+    pi_status status = PI_OK;
+    memset(m->found, 0, sizeof m->found);
+    if (!experts && m->config->n_dense_first == layer) m->config->n_dense_first = layer + 1;
+    for (int i = 0; i < arch->n_tensors && status == PI_OK; i++)
+        if (arch->tensors[i].flags & TENSOR_PER_LAYER)
+            status = match_one(m, &arch->tensors[i], layer, experts);
+    return status;
+}
+
+static pi_status match_all(matcher *m) {
+    const arch_row *arch = m->config->arch;
+    pi_status status = PI_OK;
+    /* the embedding opens the file, layers follow, the rest closes it */
+    for (int i = 0; i < arch->n_tensors && status == PI_OK; i++)
+        if (arch->tensors[i].role == ROLE_TOKEN_EMBD)
+            status = match_one(m, &arch->tensors[i], 0, false);
+    for (int layer = 0; layer < m->config->n_layer && status == PI_OK; layer++)
+        status = match_layer(m, layer);
+    for (int i = 0; i < arch->n_tensors && status == PI_OK; i++)
+        if (!(arch->tensors[i].flags & TENSOR_PER_LAYER) &&
+            arch->tensors[i].role != ROLE_TOKEN_EMBD)
+            status = match_one(m, &arch->tensors[i], 0, false);
+    return status == PI_OK ? check_leftovers(m) : status;
+}
+
+pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
+                            const talk *t, convert_plan *out, pi_error *err) {
+    convert_plan plan = {.weights = weights};
+    memcpy(plan.fp8_block, c->fp8_block, sizeof plan.fp8_block);
+    convert_rows_init(&plan);
+    matcher m = {
+        .config = c, .weights = weights, .type = type, .talk = t, .plan = &plan, .err = err};
+    m.taken = mem_calloc(safetensors_count(weights), sizeof *m.taken);
+    if (!m.taken) return error_nomem(err, safetensors_count(weights), "marks of tensors");
+    pi_status status = match_all(&m);
+    mem_free(m.taken);
+    if (status != PI_OK) convert_plan_free(&plan);
+    *out = plan;
+    return status;
+}
+
+void convert_plan_free(convert_plan *p) {
+    mem_free(p->tensors);
+    mem_free(p->sources);
+    *p = (convert_plan){0};
+}

@@ -1,0 +1,210 @@
+/* convert_rows.c: rows of our tensors out of a checkpoint's. Every row has a place: the tensor it
+ * lies in, the matrix of a stack, and the row there, which may be another than ours: halves, every
+ * other row, groups of heads, heads rotated another way. */
+#include <math.h>
+#include <string.h>
+
+#include "convert_tensors.h"
+
+enum { MXFP4_ELEMS = 32, MXFP4_BYTES = 16 };
+
+/* Mantissa and exponent of 8 bits; E4M3 has no infinity and one NaN, E5M2 is a half without its
+ * low byte (Micikevicius et al. 2022, arXiv 2209.05433). */
+static float e4m3_value(int byte) {
+    int exponent = byte >> 3 & 15, mantissa = byte & 7;
+    double value = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+    if (exponent == 15 && mantissa == 7) value = (double)NAN;
+    return (float)(byte & 128 ? -value : value);
+}
+
+void convert_rows_init(convert_plan *p) {
+    for (int byte = 0; byte < 256; byte++) {
+        p->fp8[0][byte] = e4m3_value(byte);
+        p->fp8[1][byte] = quant_f16_to_f32((uint16_t)(byte << 8));
+    }
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* Within a head of d rows, Hugging Face has the first elements of all pairs, then the second ones;
+ * GGUF's interleaved order has pair after pair. */
+static uint64_t permuted_row(uint64_t row, uint64_t d) {
+    if (d == 0) return row;
+    uint64_t in_head = row % d;
+    return row - in_head + in_head / 2 + (in_head % 2) * (d / 2);
+}
+
+/* Row `row` of Q, K or V in groups of n_q / n_kv heads of Q, one of K and one of V. */
+static uint64_t grouped_row(const convert_tensor *t, hf_rows part, uint64_t row) {
+    uint64_t per_group = t->n_q / t->n_kv, head = row / t->head_dim, in_head = row % t->head_dim;
+    uint64_t group = part == HF_GROUPED_Q ? head / per_group : head;
+    uint64_t within = part == HF_GROUPED_Q   ? head % per_group
+                      : part == HF_GROUPED_K ? per_group
+                                             : per_group + 1;
+    return (group * (per_group + 2) + within) * t->head_dim + in_head;
+}
+
+static uint64_t source_row(const convert_tensor *t, uint64_t row) {
+    row = permuted_row(row, t->permute);
+    switch (t->rows) {
+    case HF_SECOND_HALF:
+        return row + t->n_rows;
+    case HF_EVEN:
+        return 2 * row;
+    case HF_ODD:
+        return 2 * row + 1;
+    case HF_GROUPED_Q:
+    case HF_GROUPED_K:
+    case HF_GROUPED_V:
+        return grouped_row(t, t->rows, row);
+    case HF_GROUPED_QKV:
+        if (row < t->n_q) return grouped_row(t, HF_GROUPED_Q, row);
+        if (row < t->n_q + t->n_kv) return grouped_row(t, HF_GROUPED_K, row - t->n_q);
+        return grouped_row(t, HF_GROUPED_V, row - t->n_q - t->n_kv);
+    case HF_ALL:
+    case HF_FIRST_HALF:
+        break;
+    }
+    return row;
+}
+
+/* Where the matrix `item` of a tensor's stack lies. */
+typedef struct place {
+    const convert_source *source;
+    uint64_t item; /* of the stack in that source */
+} place;
+
+static place find_place(const convert_plan *p, const convert_tensor *t, uint64_t item) {
+    const convert_source *first = &p->sources[t->first_source];
+    return t->n_sources > 1 ? (place){first + item, 0} : (place){first, item};
+}
+
+const safetensor *convert_source_of(const convert_plan *p, const convert_tensor *t, uint64_t row) {
+    return find_place(p, t, row / t->dims[1]).source->data;
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static uint16_t half_bits(const uint8_t *at) {
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+
+/* n elements from element `first` on, `step` apart, of a plain type. */
+static void load_plain(const convert_plan *p, const safetensor *s, uint64_t first, uint64_t n,
+                       uint64_t step, float *out) {
+    const uint8_t *in = s->data;
+    if (s->dtype == SAFETENSORS_F32 && step == 1) {
+        memcpy(out, in + first * sizeof(float), n * sizeof(float));
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t at = first + i * step;
+        if (s->dtype == SAFETENSORS_F32)
+            memcpy(&out[i], in + at * sizeof(float), sizeof(float));
+        else if (s->dtype == SAFETENSORS_BF16)
+            out[i] = quant_bf16_to_f32(half_bits(in + 2 * at));
+        else if (s->dtype == SAFETENSORS_F16)
+            out[i] = quant_f16_to_f32(half_bits(in + 2 * at));
+        else
+            out[i] = p->fp8[s->dtype == SAFETENSORS_F8_E5M2][in[at]];
+    }
+}
+
+static float load_scale(const convert_plan *p, const safetensor *s, uint64_t at) {
+    float scale;
+    load_plain(p, s, at, 1, 1, &scale);
+    return scale;
+}
+
+/* Multiplies a row of FP8 by its scales. */
+static void apply_scales(const convert_plan *p, const convert_tensor *t, place at, uint64_t row,
+                         float *out) {
+    const convert_source *s = at.source;
+    uint64_t block = (uint64_t)p->fp8_block[1];
+    uint64_t per_row = s->scaling == SCALING_BLOCKS ? (t->n_in + block - 1) / block : 1;
+    uint64_t height = s->scaling == SCALING_BLOCKS ? (uint64_t)p->fp8_block[0] : 1;
+    uint64_t n_rows = s->scaling == SCALING_ONE ? 1 : (t->source_rows + height - 1) / height;
+    uint64_t first = (at.item * n_rows + (s->scaling == SCALING_ONE ? 0 : row / height)) * per_row;
+    for (uint64_t b = 0; b < per_row; b++) {
+        float scale = load_scale(p, s->scales, first + b);
+        uint64_t begin = per_row > 1 ? b * block : 0;
+        uint64_t end = per_row > 1 && begin + block < t->n_in ? begin + block : t->n_in;
+        for (uint64_t i = begin; i < end; i++) out[i] *= scale;
+    }
+}
+
+/* A row of blocks of 32: here two neighbours share a byte, the first in its low half; in GGUF,
+ * elements i and i + 16 do. */
+static void pack_mxfp4(const convert_tensor *t, place at, uint64_t row, uint8_t *out) {
+    uint64_t n_blocks = t->n_in / MXFP4_ELEMS;
+    uint64_t first = (at.item * t->source_rows + row) * n_blocks;
+    const uint8_t *in = at.source->data->data + first * MXFP4_BYTES;
+    const uint8_t *scales = at.source->scales->data + first;
+    for (uint64_t b = 0; b < n_blocks; b++, in += MXFP4_BYTES, out += MXFP4_BYTES + 1) {
+        out[0] = scales[b];
+        for (int i = 0; i < MXFP4_BYTES; i++) {
+            int low = in[i / 2] >> (i % 2 * 4) & 15, high = in[8 + i / 2] >> (i % 2 * 4) & 15;
+            out[1 + i] = (uint8_t)(low | high << 4);
+        }
+    }
+}
+
+bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t row,
+                        uint8_t *out) {
+    pack_mxfp4(t, find_place(p, t, row / t->n_rows), source_row(t, row % t->n_rows), out);
+    for (uint64_t b = 0; b < t->n_in / MXFP4_ELEMS; b++)
+        if (out[b * (MXFP4_BYTES + 1)] == 255) return false;
+    return true;
+}
+
+static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
+                            float *out) {
+    place at = find_place(p, t, row / t->n_rows);
+    uint64_t from = source_row(t, row % t->n_rows);
+    uint64_t first = at.item * t->source_rows * t->n_in;
+    if (t->form == HF_TRANSPOSED) {
+        load_plain(p, at.source->data, first + from, t->n_in, t->source_rows, out);
+        return;
+    }
+    load_plain(p, at.source->data, first + from * t->n_in, t->n_in, 1, out);
+    if (at.source->scales) apply_scales(p, t, at, from, out);
+}
+
+void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t row, float *out) {
+    if (!t->vector) {
+        load_matrix_row(p, t, row, out);
+    } else {
+        place at = find_place(p, t, row);
+        for (uint64_t i = 0; i < t->n_rows; i++)
+            load_plain(p, at.source->data, at.item * t->source_rows + source_row(t, i), 1, 1,
+                       &out[i]);
+    }
+    if (t->add != 0)
+        for (uint64_t i = 0; i < t->dims[0]; i++) out[i] += t->add;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Rows in order lie in one range, and a head whose rows are reordered may lie across its end: the
+ * few pages that are read again come from the page cache. Of other forms the whole matrix is let
+ * go of, and comes back for the next rows. */
+void convert_forget_rows(const convert_plan *p, const convert_tensor *t, uint64_t first,
+                         uint64_t n) {
+    if (t->vector) return;
+    bool in_order = t->form == HF_PLAIN && t->rows == HF_ALL;
+    for (uint64_t row = first; row < first + n;) {
+        place at = find_place(p, t, row / t->n_rows);
+        const safetensor *s = at.source->data;
+        uint64_t left = t->n_rows - row % t->n_rows,
+                 taken = left < first + n - row ? left : first + n - row;
+        size_t items = t->n_sources > 1 ? 1 : (size_t)t->n_stack;
+        size_t matrix_bytes = s->n_bytes / items, row_bytes = matrix_bytes / (size_t)t->source_rows;
+        const uint8_t *matrix = s->data + at.item * matrix_bytes;
+        if (in_order)
+            safetensors_forget(p->weights, matrix + row % t->n_rows * row_bytes,
+                               (size_t)taken * row_bytes);
+        else
+            safetensors_forget(p->weights, matrix, matrix_bytes);
+        row += taken;
+    }
+}

@@ -1,0 +1,353 @@
+/* hf_family.c: the table of families. To add one, add a row: its model types, its architecture, and
+ * the tensors whose names or layout are not the usual ones (arch_table.c's hf_name, and `usual`
+ * below). Names are those of the transformers library, or of the checkpoint's own code. */
+#include "hf_family.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LAYER "model.layers.%d."
+#define TYPES(...)                                                                                 \
+    .types = (const char *const[]) {                                                               \
+        __VA_ARGS__, NULL                                                                          \
+    }
+#define DEFAULTS(...)                                                                              \
+    .defaults = (const hf_default[]) {                                                             \
+        __VA_ARGS__, {                                                                             \
+            NULL, 0                                                                                \
+        }                                                                                          \
+    }
+#define TENSORS(list) .tensors = (list), .n_tensors = (int)(sizeof(list) / sizeof((list)[0]))
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+#define EXPERTS(prefix, gate, up, down)                                                            \
+    {ROLE_EXPERT_GATE, LAYER prefix gate, HF_ALL, HF_PLAIN},                                       \
+        {ROLE_EXPERT_UP, LAYER prefix up, HF_ALL, HF_PLAIN}, {                                     \
+        ROLE_EXPERT_DOWN, LAYER prefix down, HF_ALL, HF_PLAIN                                      \
+    }
+#define SHARED(prefix)                                                                             \
+    {ROLE_SHARED_GATE, LAYER prefix "gate_proj.weight", HF_ALL, HF_PLAIN},                         \
+        {ROLE_SHARED_UP, LAYER prefix "up_proj.weight", HF_ALL, HF_PLAIN}, {                       \
+        ROLE_SHARED_DOWN, LAYER prefix "down_proj.weight", HF_ALL, HF_PLAIN                        \
+    }
+#define RENAMED(role, name)                                                                        \
+    { role, name, HF_ALL, HF_PLAIN }
+
+/* What many families have beside the names of the architecture table. */
+static const hf_tensor usual[] = {
+    EXPERTS("mlp.experts.%e.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
+    /* all experts in one, as newer versions of transformers save them */
+    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_FIRST_HALF, HF_PLAIN},
+    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_SECOND_HALF, HF_PLAIN},
+    RENAMED(ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj"),
+    SHARED("mlp.shared_experts."),
+};
+
+static const hf_tensor bailing_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "model.word_embeddings.weight"),
+    RENAMED(ROLE_ATTN_QKV, LAYER "attention.query_key_value.weight"),
+    RENAMED(ROLE_ATTN_QKV_BIAS, LAYER "attention.query_key_value.bias"),
+    RENAMED(ROLE_ATTN_Q_NORM, LAYER "attention.query_layernorm.weight"),
+    RENAMED(ROLE_ATTN_K_NORM, LAYER "attention.key_layernorm.weight"),
+    RENAMED(ROLE_ATTN_OUT, LAYER "attention.dense.weight"),
+    RENAMED(ROLE_ATTN_OUT_BIAS, LAYER "attention.dense.bias"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.gate.expert_bias"),
+};
+
+static const hf_tensor ernie_tensors[] = {
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.moe_statics.e_score_correction_bias"),
+};
+
+static const hf_tensor exaone_moe_tensors[] = {
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.e_score_correction_bias"),
+};
+
+#define FALCON "transformer.h.%d."
+static const hf_tensor falcon_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "transformer.word_embeddings.weight"),
+    RENAMED(ROLE_OUTPUT_NORM, "transformer.ln_f.weight"),
+    RENAMED(ROLE_OUTPUT_NORM_BIAS, "transformer.ln_f.bias"),
+    RENAMED(ROLE_OUTPUT, "lm_head.weight"),
+    RENAMED(ROLE_ATTN_NORM, FALCON "ln_mlp.weight"), /* 40B and larger: a norm for each half */
+    RENAMED(ROLE_ATTN_NORM_BIAS, FALCON "ln_mlp.bias"),
+    RENAMED(ROLE_ATTN_NORM, FALCON "input_layernorm.weight"),
+    RENAMED(ROLE_ATTN_NORM_BIAS, FALCON "input_layernorm.bias"),
+    RENAMED(ROLE_ATTN_NORM_2, FALCON "ln_attn.weight"),
+    RENAMED(ROLE_ATTN_NORM_2_BIAS, FALCON "ln_attn.bias"),
+    {ROLE_ATTN_QKV, FALCON "self_attention.query_key_value.weight", HF_GROUPED_QKV, HF_PLAIN},
+    RENAMED(ROLE_ATTN_OUT, FALCON "self_attention.dense.weight"),
+    RENAMED(ROLE_FFN_UP, FALCON "mlp.dense_h_to_4h.weight"),
+    RENAMED(ROLE_FFN_DOWN, FALCON "mlp.dense_4h_to_h.weight"),
+};
+
+static const hf_tensor gemma2_tensors[] = {
+    RENAMED(ROLE_FFN_NORM, LAYER "pre_feedforward_layernorm.weight"),
+};
+
+static const hf_tensor glm4_tensors[] = {
+    RENAMED(ROLE_ATTN_POST_NORM, LAYER "post_self_attn_layernorm.weight"),
+    RENAMED(ROLE_FFN_POST_NORM, LAYER "post_mlp_layernorm.weight"),
+};
+
+static const hf_tensor gpt_oss_tensors[] = {
+    RENAMED(ROLE_ROUTER, LAYER "mlp.router.weight"),
+    RENAMED(ROLE_ROUTER_BIAS, LAYER "mlp.router.bias"),
+    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_EVEN, HF_MXFP4},
+    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_ODD, HF_MXFP4},
+    {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_MXFP4},
+    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_EVEN, HF_TRANSPOSED},
+    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_ODD, HF_TRANSPOSED},
+    {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_TRANSPOSED},
+    {ROLE_EXPERT_GATE_BIAS, LAYER "mlp.experts.gate_up_proj_bias", HF_EVEN, HF_PLAIN},
+    {ROLE_EXPERT_UP_BIAS, LAYER "mlp.experts.gate_up_proj_bias", HF_ODD, HF_PLAIN},
+    RENAMED(ROLE_EXPERT_DOWN_BIAS, LAYER "mlp.experts.down_proj_bias"),
+};
+
+#define GRANITE_EXPERTS LAYER "block_sparse_moe.input_linear.weight"
+#define GRANITE_SHARED  LAYER "shared_mlp.input_linear.weight"
+static const hf_tensor granite_moe_tensors[] = {
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.router.layer.weight"),
+    {ROLE_EXPERT_GATE, GRANITE_EXPERTS, HF_FIRST_HALF, HF_PLAIN},
+    {ROLE_EXPERT_UP, GRANITE_EXPERTS, HF_SECOND_HALF, HF_PLAIN},
+    RENAMED(ROLE_EXPERT_DOWN, LAYER "block_sparse_moe.output_linear.weight"),
+    {ROLE_SHARED_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN},
+    {ROLE_SHARED_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN},
+    RENAMED(ROLE_SHARED_DOWN, LAYER "shared_mlp.output_linear.weight"),
+};
+
+static const hf_tensor hunyuan_tensors[] = {
+    RENAMED(ROLE_ATTN_Q_NORM, LAYER "self_attn.query_layernorm.weight"),
+    RENAMED(ROLE_ATTN_K_NORM, LAYER "self_attn.key_layernorm.weight"),
+    RENAMED(ROLE_ROUTER, LAYER "mlp.gate.wg.weight"),
+    SHARED("mlp.shared_mlp."),
+};
+
+#define INTERNLM_QKV LAYER "attention.wqkv.weight"
+static const hf_tensor internlm2_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "model.tok_embeddings.weight"),
+    RENAMED(ROLE_OUTPUT, "output.weight"),
+    RENAMED(ROLE_ATTN_NORM, LAYER "attention_norm.weight"),
+    {ROLE_ATTN_Q, INTERNLM_QKV, HF_GROUPED_Q, HF_PLAIN},
+    {ROLE_ATTN_K, INTERNLM_QKV, HF_GROUPED_K, HF_PLAIN},
+    {ROLE_ATTN_V, INTERNLM_QKV, HF_GROUPED_V, HF_PLAIN},
+    {ROLE_ATTN_Q_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_Q, HF_PLAIN},
+    {ROLE_ATTN_K_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_K, HF_PLAIN},
+    {ROLE_ATTN_V_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_V, HF_PLAIN},
+    RENAMED(ROLE_ATTN_OUT, LAYER "attention.wo.weight"),
+    RENAMED(ROLE_ATTN_OUT_BIAS, LAYER "attention.wo.bias"),
+    RENAMED(ROLE_FFN_NORM, LAYER "ffn_norm.weight"),
+    RENAMED(ROLE_FFN_GATE, LAYER "feed_forward.w1.weight"),
+    RENAMED(ROLE_FFN_UP, LAYER "feed_forward.w3.weight"),
+    RENAMED(ROLE_FFN_DOWN, LAYER "feed_forward.w2.weight"),
+};
+
+static const hf_tensor llama4_tensors[] = {
+    RENAMED(ROLE_FFN_GATE, LAYER "feed_forward.gate_proj.weight"),
+    RENAMED(ROLE_FFN_UP, LAYER "feed_forward.up_proj.weight"),
+    RENAMED(ROLE_FFN_DOWN, LAYER "feed_forward.down_proj.weight"),
+    RENAMED(ROLE_ROUTER, LAYER "feed_forward.router.weight"),
+    {ROLE_EXPERT_GATE, LAYER "feed_forward.experts.gate_up_proj", HF_FIRST_HALF, HF_TRANSPOSED},
+    {ROLE_EXPERT_UP, LAYER "feed_forward.experts.gate_up_proj", HF_SECOND_HALF, HF_TRANSPOSED},
+    {ROLE_EXPERT_DOWN, LAYER "feed_forward.experts.down_proj", HF_ALL, HF_TRANSPOSED},
+    /* FP8 checkpoints have them apart */
+    EXPERTS("feed_forward.experts.%e.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
+    SHARED("feed_forward.shared_expert."),
+};
+
+static const hf_tensor mimo2_tensors[] = {
+    RENAMED(ROLE_ATTN_SINKS, LAYER "self_attn.attention_sink_bias"),
+};
+
+/* Mixtral's block. */
+static const hf_tensor block_sparse_tensors[] = {
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.gate.weight"),
+    EXPERTS("block_sparse_moe.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "block_sparse_moe.e_score_correction_bias"),
+};
+
+#define OPT       "model.decoder."
+#define OPT_LAYER OPT "layers.%d."
+static const hf_tensor opt_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, OPT "embed_tokens.weight"),
+    RENAMED(ROLE_POS_EMBD, OPT "embed_positions.weight"),
+    RENAMED(ROLE_OUTPUT_NORM, OPT "final_layer_norm.weight"),
+    RENAMED(ROLE_OUTPUT_NORM_BIAS, OPT "final_layer_norm.bias"),
+    RENAMED(ROLE_OUTPUT, "lm_head.weight"),
+    RENAMED(ROLE_ATTN_NORM, OPT_LAYER "self_attn_layer_norm.weight"),
+    RENAMED(ROLE_ATTN_NORM_BIAS, OPT_LAYER "self_attn_layer_norm.bias"),
+    RENAMED(ROLE_ATTN_Q, OPT_LAYER "self_attn.q_proj.weight"),
+    RENAMED(ROLE_ATTN_Q_BIAS, OPT_LAYER "self_attn.q_proj.bias"),
+    RENAMED(ROLE_ATTN_K, OPT_LAYER "self_attn.k_proj.weight"),
+    RENAMED(ROLE_ATTN_K_BIAS, OPT_LAYER "self_attn.k_proj.bias"),
+    RENAMED(ROLE_ATTN_V, OPT_LAYER "self_attn.v_proj.weight"),
+    RENAMED(ROLE_ATTN_V_BIAS, OPT_LAYER "self_attn.v_proj.bias"),
+    RENAMED(ROLE_ATTN_OUT, OPT_LAYER "self_attn.out_proj.weight"),
+    RENAMED(ROLE_ATTN_OUT_BIAS, OPT_LAYER "self_attn.out_proj.bias"),
+    RENAMED(ROLE_FFN_NORM, OPT_LAYER "final_layer_norm.weight"),
+    RENAMED(ROLE_FFN_NORM_BIAS, OPT_LAYER "final_layer_norm.bias"),
+    RENAMED(ROLE_FFN_UP, OPT_LAYER "fc1.weight"),
+    RENAMED(ROLE_FFN_UP_BIAS, OPT_LAYER "fc1.bias"),
+    RENAMED(ROLE_FFN_DOWN, OPT_LAYER "fc2.weight"),
+    RENAMED(ROLE_FFN_DOWN_BIAS, OPT_LAYER "fc2.bias"),
+};
+
+static const hf_tensor phi2_tensors[] = {
+    RENAMED(ROLE_OUTPUT_NORM, "model.final_layernorm.weight"),
+    RENAMED(ROLE_OUTPUT_NORM_BIAS, "model.final_layernorm.bias"),
+    RENAMED(ROLE_ATTN_OUT, LAYER "self_attn.dense.weight"),
+    RENAMED(ROLE_ATTN_OUT_BIAS, LAYER "self_attn.dense.bias"),
+    RENAMED(ROLE_FFN_UP, LAYER "mlp.fc1.weight"),
+    RENAMED(ROLE_FFN_UP_BIAS, LAYER "mlp.fc1.bias"),
+    RENAMED(ROLE_FFN_DOWN, LAYER "mlp.fc2.weight"),
+    RENAMED(ROLE_FFN_DOWN_BIAS, LAYER "mlp.fc2.bias"),
+};
+
+static const hf_tensor smallthinker_tensors[] = {
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.primary_router.weight"),
+    EXPERTS("block_sparse_moe.experts.%e.", "gate.weight", "up.weight", "down.weight"),
+};
+
+static const hf_tensor stablelm_tensors[] = {
+    RENAMED(ROLE_ATTN_Q_NORM, LAYER "self_attn.q_layernorm.norms.%e.weight"),
+    RENAMED(ROLE_ATTN_K_NORM, LAYER "self_attn.k_layernorm.norms.%e.weight"),
+};
+
+static const hf_tensor starcoder2_tensors[] = {
+    RENAMED(ROLE_FFN_UP, LAYER "mlp.c_fc.weight"),
+    RENAMED(ROLE_FFN_UP_BIAS, LAYER "mlp.c_fc.bias"),
+    RENAMED(ROLE_FFN_DOWN, LAYER "mlp.c_proj.weight"),
+    RENAMED(ROLE_FFN_DOWN_BIAS, LAYER "mlp.c_proj.bias"),
+};
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+#define PARTLY_ROTATED(share)                                                                      \
+    { "partial_rotary_factor", share }
+
+static const hf_family families[] = {
+    {TYPES("llama", "sparsellama", "mistral", "internlm3"), .arch = "llama"},
+    {TYPES("mixtral"), .arch = "llama", TENSORS(block_sparse_tensors)},
+    {TYPES("bamboo"), .arch = "bamboo"},
+    {TYPES("qwen2"), .arch = "qwen2"},
+    {TYPES("qwen3"), .arch = "qwen3"},
+    {TYPES("qwen2_moe"), .arch = "qwen2moe"},
+    {TYPES("qwen3_moe"), .arch = "qwen3moe"},
+    {TYPES("falcon", "RefinedWeb", "RefinedWebModel"), .arch = "falcon",
+     DEFAULTS({"max_position_embeddings", 2048}), TENSORS(falcon_tensors)},
+    {TYPES("opt"), .arch = "opt", TENSORS(opt_tensors)},
+    {TYPES("arcee"), .arch = "arcee"},
+    {TYPES("bailing_moe_v2", "BailingMoeV2ForCausalLM"), .arch = "bailingmoe2",
+     DEFAULTS(PARTLY_ROTATED(0.5)), TENSORS(bailing_tensors)},
+    {TYPES("cohere"), .arch = "command-r", .flags = HF_INTERLEAVED},
+    {TYPES("cohere2"), .arch = "cohere2", .flags = HF_INTERLEAVED},
+    {TYPES("cohere2_moe"), .arch = "cohere2moe", .flags = HF_INTERLEAVED},
+    {TYPES("dots1"), .arch = "dots1"},
+    {TYPES("ernie4_5"), .arch = "ernie4_5", .flags = HF_INTERLEAVED},
+    {TYPES("ernie4_5_moe"), .arch = "ernie4_5-moe", .flags = HF_INTERLEAVED,
+     TENSORS(ernie_tensors)},
+    {TYPES("exaone4"), .arch = "exaone4"},
+    {TYPES("exaone_moe"), .arch = "exaone-moe", TENSORS(exaone_moe_tensors)},
+    {TYPES("gemma"), .arch = "gemma", .flags = HF_NORMS_LESS_ONE},
+    {TYPES("gemma2"), .arch = "gemma2", .flags = HF_NORMS_LESS_ONE, TENSORS(gemma2_tensors)},
+    /* config.json of the larger ones says little: the rest is what transformers takes for granted
+     */
+    {TYPES("gemma3_text", "gemma3"), .arch = "gemma3", .flags = HF_NORMS_LESS_ONE,
+     DEFAULTS({"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 256},
+              {"vocab_size", 262208}, {"max_position_embeddings", 131072}, {"rope_theta", 1e6},
+              {"rope_local_base_freq", 1e4}, {"query_pre_attn_scalar", 256}),
+     TENSORS(gemma2_tensors)},
+    {TYPES("glm4"), .arch = "glm4", .flags = HF_INTERLEAVED, DEFAULTS(PARTLY_ROTATED(0.5)),
+     TENSORS(glm4_tensors)},
+    {TYPES("glm4_moe"), .arch = "glm4moe", DEFAULTS(PARTLY_ROTATED(0.5))},
+    {TYPES("gpt_oss"), .arch = "gpt-oss", TENSORS(gpt_oss_tensors)},
+    {TYPES("granite"), .arch = "granite"},
+    {TYPES("granitemoe", "granitemoeshared"), .arch = "granitemoe", TENSORS(granite_moe_tensors)},
+    {TYPES("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"), .arch = "hunyuan-dense",
+     .pre = "deepseek-v3", TENSORS(hunyuan_tensors)},
+    {TYPES("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"), .arch = "hunyuan-moe", .pre = "qwen2",
+     TENSORS(hunyuan_tensors)},
+    {TYPES("internlm2"), .arch = "internlm2", TENSORS(internlm2_tensors)},
+    {TYPES("jais2"), .arch = "jais2"},
+    {TYPES("llama4", "llama4_text"), .arch = "llama4", .flags = HF_INTERLEAVED,
+     DEFAULTS({"attention_chunk_size", 8192}, {"attn_scale", 0.1}), TENSORS(llama4_tensors)},
+    {TYPES("mimo_v2_flash", "mimo_v2"), .arch = "mimo2", TENSORS(mimo2_tensors)},
+    {TYPES("minicpm"), .arch = "minicpm"},
+    {TYPES("minimax_m2", "MiniMaxM2ForCausalLM"), .arch = "minimax-m2",
+     TENSORS(block_sparse_tensors)},
+    {TYPES("mistral3", "ministral3"), .arch = "mistral3"},
+    {TYPES("nemotron"), .arch = "nemotron", .flags = HF_NORMS_LESS_ONE,
+     DEFAULTS(PARTLY_ROTATED(0.5))},
+    {TYPES("olmo2", "olmo3"), .arch = "olmo2"},
+    {TYPES("olmoe"), .arch = "olmoe"},
+    {TYPES("phi"), .arch = "phi2", DEFAULTS(PARTLY_ROTATED(0.5)), TENSORS(phi2_tensors)},
+    {TYPES("phi3"), .arch = "phi3"},
+    {TYPES("phimoe"), .arch = "phimoe", TENSORS(block_sparse_tensors)},
+    {TYPES("seed_oss"), .arch = "seed_oss"},
+    {TYPES("smallthinker"), .arch = "smallthinker", TENSORS(smallthinker_tensors)},
+    {TYPES("smollm3"), .arch = "smollm3"},
+    {TYPES("stablelm"), .arch = "stablelm", DEFAULTS(PARTLY_ROTATED(0.25)),
+     TENSORS(stablelm_tensors)},
+    {TYPES("starcoder2"), .arch = "starcoder2", TENSORS(starcoder2_tensors)},
+};
+
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
+/* ---- looking things up ----------------------------------------------------------------------- */
+
+int hf_family_count(void) {
+    return N_FAMILIES;
+}
+
+const hf_family *hf_family_at(int i) {
+    return i >= 0 && i < N_FAMILIES ? &families[i] : NULL;
+}
+
+const hf_family *hf_family_find(const char *type) {
+    for (int i = 0; i < N_FAMILIES; i++)
+        for (const char *const *known = families[i].types; *known; known++)
+            if (strcmp(*known, type) == 0) return &families[i];
+    return NULL;
+}
+
+const arch_row *hf_family_arch(const hf_family *family) {
+    return arch_find(family->arch, strlen(family->arch));
+}
+
+bool hf_family_source(const hf_family *family, const arch_tensor *row, int i, hf_tensor *out) {
+    for (int k = 0; k < family->n_tensors; k++) {
+        if (family->tensors[k].role != row->role || i-- > 0) continue;
+        *out = family->tensors[k];
+        return true;
+    }
+    if (row->hf_name && i-- == 0) {
+        *out = (hf_tensor)RENAMED(row->role, row->hf_name);
+        return true;
+    }
+    for (size_t k = 0; k < sizeof usual / sizeof usual[0]; k++) {
+        if (usual[k].role != row->role || i-- > 0) continue;
+        *out = usual[k];
+        return true;
+    }
+    return false;
+}
+
+/* Names of classes, such as FalconForCausalLM, begin with a capital. */
+static bool is_class(const char *type) {
+    return type[0] >= 'A' && type[0] <= 'Z';
+}
+
+const char *hf_family_list(char text[HF_LIST_TEXT]) {
+    static const char rest[] = " and others";
+    size_t used = 0, room = HF_LIST_TEXT - sizeof rest;
+    text[0] = 0;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        for (const char *const *type = families[i].types; *type; type++) {
+            if (is_class(*type)) continue;
+            if (used + strlen(*type) + 2 > room) return strcat(text, rest);
+            used += (size_t)snprintf(text + used, HF_LIST_TEXT - used, "%s%s", used ? ", " : "",
+                                     *type);
+        }
+    }
+    return text;
+}

@@ -1,0 +1,163 @@
+/* hf_tiktoken.c: see hf_tiktoken.h. Text of byte-level BPE has a letter for every byte (Radford et
+ * al. 2019, GPT-2's bytes_to_unicode): visible Latin-1 letters stand for themselves, the other
+ * bytes for the letters from U+0100 on. */
+#include "hf_tiktoken.h"
+
+#include <string.h>
+
+#include "mem.h"
+
+enum { MAX_TOKEN = 1024 }; /* bytes; the longest published ones are runs of 128 spaces */
+
+static pi_status bad_line(pi_error *err, const char *path, size_t line, const char *problem) {
+    return error_set(err, PI_ERR_FORMAT, "bad tokenizer: %s: line %zu: %s", path, line, problem);
+}
+
+/* ---- bytes and letters ----------------------------------------------------------------------- */
+
+static bool is_visible(int byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+static size_t put_letter(int byte, char *out) {
+    int code = byte, n_hidden = 0;
+    for (int i = 0; i < byte; i++) n_hidden += !is_visible(i);
+    if (!is_visible(byte)) code = 256 + n_hidden;
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    out[0] = (char)(0xC0 | code >> 6);
+    out[1] = (char)(0x80 | (code & 0x3F));
+    return 2;
+}
+
+/* The letters of all bytes; those of a run of bytes are at most twice as long. */
+typedef struct letters {
+    char text[256][2];
+    uint8_t n[256];
+} letters;
+
+static size_t spell(const letters *l, const uint8_t *bytes, size_t n, char *out) {
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(out + used, l->text[bytes[i]], l->n[bytes[i]]);
+        used += l->n[bytes[i]];
+    }
+    return used;
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static int base64_value(char c) {
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+/* Bytes decoded, 0: not base64 or too long. */
+static size_t decode_base64(const char *text, size_t n, uint8_t out[MAX_TOKEN]) {
+    size_t used = 0;
+    while (n > 0 && text[n - 1] == '=') n--;
+    uint32_t bits = 0;
+    int n_bits = 0;
+    for (size_t i = 0; i < n; i++) {
+        int value = base64_value(text[i]);
+        if (value < 0 || used == MAX_TOKEN) return 0;
+        bits = bits << 6 | (uint32_t)value;
+        n_bits += 6;
+        if (n_bits < 8) continue;
+        n_bits -= 8;
+        out[used++] = (uint8_t)(bits >> n_bits);
+    }
+    return used;
+}
+
+/* "aGVsbG8= 15339" */
+static pi_status read_line(const char *line, size_t n, size_t number, const letters *l,
+                           const char *path, vocab *v, pi_error *err) {
+    uint8_t bytes[MAX_TOKEN];
+    char text[2 * MAX_TOKEN];
+    const char *space = memchr(line, ' ', n);
+    size_t n_bytes = space ? decode_base64(line, (size_t)(space - line), bytes) : 0;
+    if (n_bytes == 0) return bad_line(err, path, number, "is not a token in base64 and a rank");
+    int64_t rank = 0;
+    const char *at = space + 1, *end = line + n;
+    if (at == end) return bad_line(err, path, number, "has no rank");
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9') return bad_line(err, path, number, "has no rank");
+        rank = rank * 10 + (*at - '0');
+        if (rank >= v->n_tokens)
+            return bad_line(err, path, number,
+                            "has a rank beyond the rows of the embedding matrix");
+    }
+    if (v->tokens[rank].text.data) return bad_line(err, path, number, "has a rank that was there");
+    pi_status status = vocab_set(v, (int32_t)rank, text, spell(l, bytes, n_bytes, text), 0,
+                                 TOKEN_NORMAL, err);
+    return status == PI_OK ? PI_OK : error_prefix(err, status, "%s", path);
+}
+
+/* ---- merges ---------------------------------------------------------------------------------- */
+
+/* Starts of the letters of a token's text; returns how many. */
+static size_t cut_letters(const char *text, size_t n, uint16_t *starts) {
+    size_t n_parts = 0;
+    for (size_t i = 0; i < n; i++)
+        if (((uint8_t)text[i] & 0xC0) != 0x80) starts[n_parts++] = (uint16_t)i;
+    starts[n_parts] = (uint16_t)n;
+    return n_parts;
+}
+
+/* The last merge that makes token `id`: what two parts are left when all better ones are done. */
+static bool find_merge(const vocab *v, int32_t id, size_t *cut) {
+    gguf_string token = v->tokens[id].text;
+    uint16_t starts[MAX_TOKEN + 1];
+    size_t n_parts = cut_letters(token.data, (size_t)token.n_bytes, starts);
+    while (n_parts > 2) {
+        int32_t best = id;
+        size_t at = 0;
+        for (size_t i = 0; i + 2 <= n_parts; i++) {
+            int32_t found = vocab_find(v, token.data + starts[i],
+                                       (size_t)(starts[i + 2] - starts[i]));
+            if (found < 0 || found >= best) continue;
+            best = found;
+            at = i + 1;
+        }
+        if (at == 0) return false;
+        memmove(&starts[at], &starts[at + 1], (n_parts - at) * sizeof *starts);
+        n_parts--;
+    }
+    *cut = starts[1];
+    return n_parts == 2;
+}
+
+pi_status hf_tiktoken_parse(const char *text, size_t n_bytes, const char *path, vocab *v,
+                            pi_error *err) {
+    letters l;
+    for (int byte = 0; byte < 256; byte++) l.n[byte] = (uint8_t)put_letter(byte, l.text[byte]);
+    const char *end = text + n_bytes;
+    size_t number = 0;
+    for (const char *line = text; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t n = (size_t)((stop ? stop : end) - line);
+        size_t n_text = n > 0 && line[n - 1] == '\r' ? n - 1 : n;
+        pi_status status = PI_OK;
+        number++;
+        if (n_text > 0) status = read_line(line, n_text, number, &l, path, v, err);
+        if (status != PI_OK) return status;
+        line += n + 1;
+    }
+    pi_status status = vocab_build_index(v, path, err);
+    for (int32_t id = 0; id < v->n_tokens && status == PI_OK; id++) {
+        gguf_string token = v->tokens[id].text;
+        size_t cut;
+        if (!token.data || !find_merge(v, id, &cut)) continue;
+        status = vocab_add_merge(v, token.data, cut, token.data + cut, (size_t)token.n_bytes - cut,
+                                 err);
+    }
+    v->model = "gpt2";
+    return status;
+}

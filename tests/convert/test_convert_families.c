@@ -1,0 +1,203 @@
+/* test_convert_families.c: for every family, a folder made of a GGUF file that another program
+ * wrote (family_folder.h) is converted back: each tensor has its bytes again, and the model gives
+ * the same logits. The other program's files have scales per tensor and tables of rotary factors
+ * that no folder of these families can have: the comparison is with the file without them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "family_folder.h"
+#include "gguf_writer.h"
+#include "hf_family.h"
+#include "run_model.h"
+#include "shared_data.h"
+
+enum { N_TOKENS = 48 };
+
+static bool has_ending(const char *name, const char *ending) {
+    size_t n = strlen(name), n_ending = strlen(ending);
+    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
+}
+
+/* What the folder cannot have, or the architecture does not use. */
+static bool is_ignored(const char *name) {
+    return has_ending(name, ".scale") || has_ending(name, ".input_scale") ||
+           strncmp(name, "rope_", 5) == 0 || strcmp(name, "cls.output.weight") == 0;
+}
+
+/* The file without those. */
+static void write_without(const gguf_file *g, const char *path) {
+    gguf_writer *w = NULL;
+    pi_error err = {0};
+    assert_int_equal(gguf_writer_create(path, &w, &err), PI_OK);
+    for (uint64_t i = 0; i < gguf_n_values(g); i++) {
+        const gguf_value *v = gguf_value_at(g, i);
+        char key[128];
+        snprintf(key, sizeof key, "%.*s", (int)v->key.n_bytes, v->key.data);
+        if (!has_ending(key, ".rope.dimension_sections")) gguf_put_value(w, v);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+            const gguf_tensor *t = gguf_tensor_at(g, i);
+            if (is_ignored(t->name)) continue;
+            if (pass == 0)
+                assert_int_equal(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err),
+                                 PI_OK);
+            else
+                assert_int_equal(gguf_write_data(w, t->data, t->n_bytes, &err), PI_OK);
+        }
+        if (pass == 0) assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
+    }
+    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
+}
+
+static const gguf_tensor *need(const gguf_file *g, const char *file, const char *name) {
+    const gguf_tensor *t = gguf_find_tensor(g, name);
+    if (!t) fail_msg("%s: no tensor %s", file, name);
+    return t;
+}
+
+/* Adding and taking away one rounds where the number is not between a half and two. */
+static bool same_numbers(const gguf_tensor *a, const gguf_tensor *b) {
+    for (uint64_t i = 0; i < a->n_elems; i++) {
+        float x, y;
+        memcpy(&x, a->data + i * sizeof x, sizeof x);
+        memcpy(&y, b->data + i * sizeof y, sizeof y);
+        if (!(fabsf(x - y) <= 1.2e-7f)) return false;
+    }
+    return true;
+}
+
+/* Gate and up in one: here they are apart. */
+static void compare_fused(const gguf_tensor *want, const gguf_file *got, const char *file) {
+    static const char *const parts[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight"};
+    for (size_t k = 0; k < 2; k++) {
+        char name[96];
+        snprintf(name, sizeof name, "%.*s%s", (int)(strstr(want->name, "ffn_") - want->name),
+                 want->name, parts[k]);
+        const gguf_tensor *part = need(got, file, name);
+        size_t half = want->n_bytes / (size_t)want->dims[2] / 2;
+        assert_int_equal(part->n_bytes, want->n_bytes / 2);
+        for (uint64_t e = 0; e < want->dims[2]; e++)
+            if (memcmp(part->data + e * half, want->data + (2 * e + k) * half, half) != 0)
+                fail_msg("%s: %s, expert %d", file, name, (int)e);
+    }
+}
+
+static void compare_tensors(const gguf_file *want, const gguf_file *got, const char *file) {
+    for (uint64_t i = 0; i < gguf_n_tensors(want); i++) {
+        const gguf_tensor *a = gguf_tensor_at(want, i);
+        if (strstr(a->name, "ffn_gate_up_exps")) {
+            compare_fused(a, got, file);
+            continue;
+        }
+        const gguf_tensor *b = need(got, file, a->name);
+        bool same = a->type == b->type && a->n_bytes == b->n_bytes;
+        for (int d = 0; d < GGUF_MAX_DIMS; d++) same &= a->dims[d] == b->dims[d];
+        if (!same) fail_msg("%s: %s has another shape or type", file, a->name);
+        if (memcmp(a->data, b->data, a->n_bytes) == 0) continue;
+        if (!has_ending(a->name, "norm.weight") || !same_numbers(a, b))
+            fail_msg("%s: %s has other numbers", file, a->name);
+    }
+}
+
+static void feed(const char *path, float **logits, int *n_vocab) {
+    pi_context_options options = run_exact_options();
+    run_model r = run_open(path, &options);
+    int32_t tokens[N_TOKENS];
+    run_random_tokens(7, r.n_vocab, tokens, N_TOKENS);
+    *n_vocab = r.n_vocab;
+    *logits = malloc((size_t)r.n_vocab * N_TOKENS * sizeof **logits);
+    assert_non_null(*logits);
+    run_tokens(&r, tokens, N_TOKENS, 0, *logits);
+    run_close(&r);
+}
+
+static void compare_logits(const char *want, const char *got, const char *file) {
+    float *a, *b;
+    int n_vocab;
+    feed(want, &a, &n_vocab);
+    feed(got, &b, &n_vocab);
+    double nmse = run_nmse(b, a, (int64_t)n_vocab * N_TOKENS);
+    if (!(nmse <= 1e-10)) fail_msg("%s: logits differ: NMSE %g", file, nmse);
+    free(a);
+    free(b);
+}
+
+static void check_case(const family_case *c, const char *path) {
+    hf_folder f;
+    pi_error err = {0};
+    gguf_file *g = NULL, *want = NULL, *got = NULL;
+    if (gguf_open(path, NULL, &g, &err) != PI_OK) fail_msg("%s", err.message);
+    char reference[FOLDER_PATH + 8];
+    folder_open(&f);
+    snprintf(reference, sizeof reference, "%s.ref", f.out);
+    family_write(c, g, is_ignored, &f);
+    write_without(g, reference);
+    const gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
+    const char *type = embd->type == QUANT_F32 ? "f32" : "f16";
+    if (folder_convert(&f, type, &err) != PI_OK) fail_msg("%s: %s", c->file, err.message);
+    if (gguf_open(reference, NULL, &want, &err) != PI_OK) fail_msg("%s", err.message);
+    if (gguf_open(f.out, NULL, &got, &err) != PI_OK) fail_msg("%s", err.message);
+    compare_tensors(want, got, c->file);
+    compare_logits(reference, f.out, c->file);
+    gguf_close(want);
+    gguf_close(got);
+    gguf_close(g);
+    unlink(reference);
+    folder_close(&f);
+}
+
+static family_case cases[FAMILY_MAX_CASES];
+static int n_cases;
+
+static void test_families(void **state) {
+    (void)state;
+    const char *only = getenv("FAMILY");
+    int n_checked = 0;
+    for (int i = 0; i < n_cases; i++) {
+        char below[128], path[1024];
+        if (only && !strstr(cases[i].file, only)) continue;
+        snprintf(below, sizeof below, "conformance/%.63s.gguf", cases[i].file);
+        if (!shared_path(path, sizeof path, below)) continue;
+        check_case(&cases[i], path);
+        n_checked++;
+    }
+    printf("%d families of files checked\n", n_checked);
+    if (n_checked == 0) skip();
+}
+
+/* Every family has a case; the table's rows point to architectures that are there. */
+static void test_all_families_have_a_case(void **state) {
+    (void)state;
+    for (int i = 0; i < hf_family_count(); i++) {
+        const hf_family *family = hf_family_at(i);
+        assert_non_null(hf_family_arch(family));
+        bool found = false;
+        for (int k = 0; k < n_cases && !found; k++) {
+            for (const char *const *type = family->types; *type && !found; type++) {
+                char quoted[64];
+                snprintf(quoted, sizeof quoted, "\"%s\"", *type);
+                found = strstr(cases[k].config, quoted) != NULL;
+            }
+        }
+        /* written by other files' tests: opt and bamboo are in no file of that data */
+        bool elsewhere = strcmp(family->arch, "opt") == 0 || strcmp(family->arch, "bamboo") == 0;
+        if (!found && !elsewhere) fail_msg("no case for %s", family->types[0]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_all_families_have_a_case),
+    };
+    n_cases = family_read(cases);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
