@@ -206,10 +206,6 @@ typedef struct cpu_kernels {
     /* Writes n floats as a KV cache row of `type` (F32, F16, Q8_0). */
     void (*kv_store)(const float *x, void *dst, quant_type type, int64_t n);
     void (*attention)(const cpu_attn *a);
-
-    /* Reads n_bytes (a multiple of 64, 64-byte aligned) as fast as the tier can and returns a value
-     * that depends on all of them: measures bandwidth. */
-    uint64_t (*stream_read)(const void *p, size_t n_bytes);
 } cpu_kernels;
 
 /* Fills `out`. False when this processor lacks the tier's instructions. AUTO takes the best. */

@@ -3,7 +3,7 @@
  * src/cpu.
  *
  *   vf_load_part, vf_store_part   the first n lanes (0..VF_N-1) only; the others are 0, untouched
- *   vf_fma, vf_fnma               a * b + c, c - a * b, rounded once
+ *   vf_fma, vf_fnma, vf_fms       a * b + c, c - a * b, a * b - c, rounded once
  *   vf_max, vf_min                the second operand when either is NaN: put the data second to
  *                                 keep NaNs
  *   vf_round                      to the nearest integer, for |a| < 2^31
@@ -19,9 +19,22 @@
  *   vf_pack_index                 the same for first, first + 1, ...
  *   vf_bit_sums                   lane i: sum of those of the 32 elements of group i whose bit is
  *                                 set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in
- *                                 group t / 4 */
+ *                                 group t / 4
+ *   vf_any_nan                    whether a lane is
+ *
+ * and a vector `vi` of as many words of 32 bits; vi_of and vf_of keep the bits:
+ *
+ *   vi_round, vi_sum              to the nearest integers, even ones in the middle; sum of the
+ * lanes vi_pack_i8                    4 VF_N words of one byte's range as bytes, in order
+ *   vi_pack_bf16                  2 VF_N floats as bfloat16: to nearest even, NaN stays NaN
+ *   vf_low_bf16, vf_high_bf16     the lower and the upper halves, which are bfloat16
+ *   vi_load_four, vi_lane         four words at p; one of them in all lanes; vf_lane_low and
+ *                                 vf_lane_high: one of its halves
+ *   vi_transpose                  v[i][j] becomes v[j][i] */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
+
+#include <stdbool.h>
 
 #if defined(__AVX512F__)
 #include "simd_avx512.h"

@@ -8,9 +8,16 @@
 #include <string.h>
 
 typedef __m256 vf;
+typedef __m256i vi;
 typedef __m256 vmask; /* all bits of a lane, or none */
 enum { VF_N = 8 };
 
+static inline vi vi_of(vf v) {
+    return _mm256_castps_si256(v);
+}
+static inline vf vf_of(vi v) {
+    return _mm256_castsi256_ps(v);
+}
 static inline vf vf_zero(void) {
     return _mm256_setzero_ps();
 }
@@ -49,6 +56,9 @@ static inline vf vf_fma(vf a, vf b, vf c) {
 }
 static inline vf vf_fnma(vf a, vf b, vf c) {
     return _mm256_fnmadd_ps(a, b, c);
+}
+static inline vf vf_fms(vf a, vf b, vf c) {
+    return _mm256_fmsub_ps(a, b, c);
 }
 static inline vf vf_max(vf a, vf b) {
     return _mm256_max_ps(a, b);
@@ -125,6 +135,9 @@ static inline void vf_store_f16_part(void *p, vf v, int n) {
 static inline vf vf_set1_f16(uint16_t h) {
     return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
 }
+static inline vf vf_load_bf16(const void *p) {
+    return vf_of(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
@@ -190,6 +203,91 @@ static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
     __m256d o = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
     *even = _mm256_castpd_ps(_mm256_permute4x64_pd(e, 0xd8));
     *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(o, 0xd8));
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static inline vi vi_zero(void) {
+    return _mm256_setzero_si256();
+}
+static inline vi vi_load(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+static inline void vi_store(void *p, vi v) {
+    _mm256_storeu_si256(p, v);
+}
+static inline vi vi_add(vi a, vi b) {
+    return _mm256_add_epi32(a, b);
+}
+static inline int32_t vi_sum(vi v) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+static inline vi vi_round(vf v) {
+    return _mm256_cvtps_epi32(v);
+}
+static inline vi vi_pack_i8(const vi q[4]) {
+    vi b = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    /* packing works per 128-bit lane: words lie as 0 2 4 6 | 1 3 5 7 */
+    return _mm256_permutevar8x32_epi32(b, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+static inline vi vi_bf16_half(vf x) { /* in the low halves */
+    vi u = _mm256_castps_si256(x);
+    vi odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    vi r = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    vi nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    r = _mm256_blendv_epi8(r, _mm256_or_si256(u, _mm256_set1_epi32(0x00400000)), nan);
+    return _mm256_srli_epi32(r, 16);
+}
+static inline vi vi_pack_bf16(vf a, vf b) {
+    vi packed = _mm256_packus_epi32(vi_bf16_half(a), vi_bf16_half(b));
+    return _mm256_permute4x64_epi64(packed, 0xd8);
+}
+static inline vi vi_set1(int32_t x) {
+    return _mm256_set1_epi32(x);
+}
+static inline vf vf_low_bf16(vi v) {
+    return vf_of(_mm256_slli_epi32(v, 16));
+}
+static inline vf vf_high_bf16(vi v) {
+    return vf_of(_mm256_and_si256(v, _mm256_set1_epi32((int32_t)0xffff0000)));
+}
+static inline bool vf_any_nan(vf v) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0;
+}
+static inline __attribute__((always_inline)) void vi_transpose(vi v[VF_N]) {
+    vi t[VF_N];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+        t[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        v[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
+        v[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
+        v[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
+        v[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2x128_si256(v[i], v[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2x128_si256(v[i], v[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++) v[i] = t[i];
+}
+
+/* Four words to be broadcast one by one, which a load does for nothing. */
+typedef const int32_t *vi_four;
+static inline vi_four vi_load_four(const void *p) {
+    return p;
+}
+static inline vi vi_lane(vi_four x, int i) {
+    return vi_set1(x[i]);
+}
+static inline vf vf_lane_low(vi_four x, int i) {
+    return vf_low_bf16(vi_lane(x, i));
+}
+static inline vf vf_lane_high(vi_four x, int i) {
+    return vf_high_bf16(vi_lane(x, i));
 }
 
 #endif

@@ -7,9 +7,16 @@
 #include <stdint.h>
 
 typedef __m512 vf;
+typedef __m512i vi;
 typedef __mmask16 vmask;
 enum { VF_N = 16 };
 
+static inline vi vi_of(vf v) {
+    return _mm512_castps_si512(v);
+}
+static inline vf vf_of(vi v) {
+    return _mm512_castsi512_ps(v);
+}
 static inline vf vf_zero(void) {
     return _mm512_setzero_ps();
 }
@@ -48,6 +55,9 @@ static inline vf vf_fma(vf a, vf b, vf c) {
 }
 static inline vf vf_fnma(vf a, vf b, vf c) {
     return _mm512_fnmadd_ps(a, b, c);
+}
+static inline vf vf_fms(vf a, vf b, vf c) {
+    return _mm512_fmsub_ps(a, b, c);
 }
 static inline vf vf_max(vf a, vf b) {
     return _mm512_max_ps(a, b);
@@ -117,6 +127,9 @@ static inline void vf_store_f16_part(void *p, vf v, int n) {
 static inline vf vf_set1_f16(uint16_t h) {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
 }
+static inline vf vf_load_bf16(const void *p) {
+    return vf_of(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
@@ -169,6 +182,98 @@ static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
     vf a = vf_load(p), b = vf_load(p + VF_N);
     *even = _mm512_permutex2var_ps(a, e, b);
     *odd = _mm512_permutex2var_ps(a, o, b);
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static inline vi vi_zero(void) {
+    return _mm512_setzero_si512();
+}
+static inline vi vi_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+static inline void vi_store(void *p, vi v) {
+    _mm512_storeu_si512(p, v);
+}
+static inline vi vi_add(vi a, vi b) {
+    return _mm512_add_epi32(a, b);
+}
+static inline int32_t vi_sum(vi v) {
+    return _mm512_reduce_add_epi32(v);
+}
+static inline vi vi_round(vf v) {
+    return _mm512_cvtps_epi32(v);
+}
+static inline vi vi_pack_i8(const vi q[4]) {
+    const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    vi b = _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));
+    /* packing works per 128-bit lane */
+    return _mm512_permutexvar_epi32(order, b);
+}
+/* In integers, because the unit's own conversion flushes denormals. */
+static inline __m256i vi_bf16_half(vf x) {
+    vi u = _mm512_castps_si512(x);
+    vi odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    vi r = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    vmask nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x00400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+}
+static inline vi vi_pack_bf16(vf a, vf b) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(vi_bf16_half(a)), vi_bf16_half(b), 1);
+}
+static inline vi vi_set1(int32_t x) {
+    return _mm512_set1_epi32(x);
+}
+static inline vf vf_low_bf16(vi v) {
+    return vf_of(_mm512_slli_epi32(v, 16));
+}
+static inline vf vf_high_bf16(vi v) {
+    return vf_of(_mm512_and_si512(v, _mm512_set1_epi32((int32_t)0xffff0000)));
+}
+static inline bool vf_any_nan(vf v) {
+    return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0;
+}
+/* Pairs, then fours within 128-bit lanes, then the lanes themselves. */
+static inline __attribute__((always_inline)) void vi_transpose(vi v[VF_N]) {
+    vi t[VF_N];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* v[4 a + b], lane l: rows 4a..4a+3 of column 4 l + b */
+    for (int b = 0; b < 4; b++) {
+        __m512i even0 = _mm512_shuffle_i32x4(v[b], v[4 + b], 0x88);
+        __m512i odd0 = _mm512_shuffle_i32x4(v[b], v[4 + b], 0xdd);
+        __m512i even1 = _mm512_shuffle_i32x4(v[8 + b], v[12 + b], 0x88);
+        __m512i odd1 = _mm512_shuffle_i32x4(v[8 + b], v[12 + b], 0xdd);
+        t[b] = _mm512_shuffle_i32x4(even0, even1, 0x88);
+        t[8 + b] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
+        t[4 + b] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
+        t[12 + b] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
+    }
+    for (int i = 0; i < 16; i++) v[i] = t[i];
+}
+
+/* Four words to be broadcast one by one, which a load does for nothing. */
+typedef const int32_t *vi_four;
+static inline vi_four vi_load_four(const void *p) {
+    return p;
+}
+static inline vi vi_lane(vi_four x, int i) {
+    return vi_set1(x[i]);
+}
+static inline vf vf_lane_low(vi_four x, int i) {
+    return vf_low_bf16(vi_lane(x, i));
+}
+static inline vf vf_lane_high(vi_four x, int i) {
+    return vf_high_bf16(vi_lane(x, i));
 }
 
 #endif

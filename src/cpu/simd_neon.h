@@ -11,11 +11,20 @@
 typedef struct vf {
     float32x4_t lo, hi;
 } vf;
+typedef struct vi {
+    uint32x4_t lo, hi;
+} vi;
 typedef struct vmask { /* all bits of a lane, or none */
     uint32x4_t lo, hi;
 } vmask;
 enum { VF_N = 8 };
 
+static inline vi vi_of(vf v) {
+    return (vi){vreinterpretq_u32_f32(v.lo), vreinterpretq_u32_f32(v.hi)};
+}
+static inline vf vf_of(vi v) {
+    return (vf){vreinterpretq_f32_u32(v.lo), vreinterpretq_f32_u32(v.hi)};
+}
 static inline vf vf_zero(void) {
     return (vf){vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
 }
@@ -56,6 +65,9 @@ static inline vf vf_fma(vf a, vf b, vf c) {
 }
 static inline vf vf_fnma(vf a, vf b, vf c) {
     return (vf){vfmsq_f32(c.lo, a.lo, b.lo), vfmsq_f32(c.hi, a.hi, b.hi)};
+}
+static inline vf vf_fms(vf a, vf b, vf c) {
+    return (vf){vfmaq_f32(vnegq_f32(c.lo), a.lo, b.lo), vfmaq_f32(vnegq_f32(c.hi), a.hi, b.hi)};
 }
 static inline vmask vf_gt(vf a, vf b) {
     return (vmask){vcgtq_f32(a.lo, b.lo), vcgtq_f32(a.hi, b.hi)};
@@ -130,6 +142,11 @@ static inline void vf_store_f16_part(void *p, vf v, int n) {
 }
 static inline vf vf_set1_f16(uint16_t h) {
     return vf_from_f16(vdupq_n_u16(h));
+}
+static inline vf vf_load_bf16(const void *p) {
+    uint16x8_t h = vreinterpretq_u16_u8(vld1q_u8(p));
+    return (vf){vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16)),
+                vreinterpretq_f32_u32(vshll_high_n_u16(h, 16))};
 }
 static inline vf vf_load_i8(const int8_t *p) {
     int16x8_t w = vmovl_s8(vld1_s8(p));
@@ -206,6 +223,101 @@ static inline void vf_split_pairs(const float *p, vf *even, vf *odd) {
     vf a = vf_load(p), b = vf_load(p + VF_N);
     *even = (vf){vuzp1q_f32(a.lo, a.hi), vuzp1q_f32(b.lo, b.hi)};
     *odd = (vf){vuzp2q_f32(a.lo, a.hi), vuzp2q_f32(b.lo, b.hi)};
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static inline vi vi_zero(void) {
+    return (vi){vdupq_n_u32(0), vdupq_n_u32(0)};
+}
+static inline vi vi_load(const void *p) {
+    return (vi){vreinterpretq_u32_u8(vld1q_u8(p)),
+                vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p + 16))};
+}
+static inline void vi_store(void *p, vi v) {
+    vst1q_u8(p, vreinterpretq_u8_u32(v.lo));
+    vst1q_u8((uint8_t *)p + 16, vreinterpretq_u8_u32(v.hi));
+}
+static inline vi vi_add(vi a, vi b) {
+    return (vi){vaddq_u32(a.lo, b.lo), vaddq_u32(a.hi, b.hi)};
+}
+static inline int32_t vi_sum(vi v) {
+    return vaddvq_s32(vreinterpretq_s32_u32(vaddq_u32(v.lo, v.hi)));
+}
+static inline vi vi_round(vf v) {
+    return (vi){vreinterpretq_u32_s32(vcvtnq_s32_f32(v.lo)),
+                vreinterpretq_u32_s32(vcvtnq_s32_f32(v.hi))};
+}
+static inline int8x8_t vi_narrow(vi q) { /* words of one byte's range */
+    return vmovn_s16(vreinterpretq_s16_u16(
+        vuzp1q_u16(vreinterpretq_u16_u32(q.lo), vreinterpretq_u16_u32(q.hi))));
+}
+static inline vi vi_pack_i8(const vi q[4]) {
+    return (vi){vreinterpretq_u32_s8(vcombine_s8(vi_narrow(q[0]), vi_narrow(q[1]))),
+                vreinterpretq_u32_s8(vcombine_s8(vi_narrow(q[2]), vi_narrow(q[3])))};
+}
+static inline uint16x4_t vi_bf16_half(float32x4_t x) {
+    uint32x4_t u = vreinterpretq_u32_f32(x);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+    uint32x4_t r = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+    r = vbslq_u32(vceqq_f32(x, x), r, vorrq_u32(u, vdupq_n_u32(0x00400000)));
+    return vshrn_n_u32(r, 16);
+}
+static inline vi vi_pack_bf16(vf a, vf b) {
+    return (vi){vreinterpretq_u32_u16(vcombine_u16(vi_bf16_half(a.lo), vi_bf16_half(a.hi))),
+                vreinterpretq_u32_u16(vcombine_u16(vi_bf16_half(b.lo), vi_bf16_half(b.hi)))};
+}
+static inline vi vi_set1(int32_t x) {
+    return (vi){vdupq_n_u32((uint32_t)x), vdupq_n_u32((uint32_t)x)};
+}
+static inline vf vf_low_bf16(vi v) {
+    return vf_of((vi){vshlq_n_u32(v.lo, 16), vshlq_n_u32(v.hi, 16)});
+}
+static inline vf vf_high_bf16(vi v) {
+    const uint32x4_t high = vdupq_n_u32(0xffff0000);
+    return vf_of((vi){vandq_u32(v.lo, high), vandq_u32(v.hi, high)});
+}
+static inline bool vf_any_nan(vf v) {
+    return vminvq_u32(vandq_u32(vceqq_f32(v.lo, v.lo), vceqq_f32(v.hi, v.hi))) == 0;
+}
+/* 4 x 4 words of 4 bytes: v[i][j] becomes v[j][i]. */
+static inline void vi_transpose4(uint32x4_t v[4]) {
+    uint64x2_t a = vreinterpretq_u64_u32(vtrn1q_u32(v[0], v[1]));
+    uint64x2_t b = vreinterpretq_u64_u32(vtrn2q_u32(v[0], v[1]));
+    uint64x2_t c = vreinterpretq_u64_u32(vtrn1q_u32(v[2], v[3]));
+    uint64x2_t d = vreinterpretq_u64_u32(vtrn2q_u32(v[2], v[3]));
+    v[0] = vreinterpretq_u32_u64(vtrn1q_u64(a, c));
+    v[1] = vreinterpretq_u32_u64(vtrn1q_u64(b, d));
+    v[2] = vreinterpretq_u32_u64(vtrn2q_u64(a, c));
+    v[3] = vreinterpretq_u32_u64(vtrn2q_u64(b, d));
+}
+static inline void vi_transpose(vi v[VF_N]) {
+    uint32x4_t t[4][4]; /* quarters: rows 0..3 and 4..7 of the low lanes, then of the high ones */
+    for (int i = 0; i < 4; i++) {
+        t[0][i] = v[i].lo;
+        t[1][i] = v[4 + i].lo;
+        t[2][i] = v[i].hi;
+        t[3][i] = v[4 + i].hi;
+    }
+    for (int q = 0; q < 4; q++) vi_transpose4(t[q]);
+    for (int i = 0; i < 4; i++) {
+        v[i] = (vi){t[0][i], t[1][i]};
+        v[4 + i] = (vi){t[2][i], t[3][i]};
+    }
+}
+/* Four words to be broadcast one by one, which multiplications do for nothing. */
+typedef uint32x4_t vi_four;
+static inline vi_four vi_load_four(const void *p) {
+    return vreinterpretq_u32_u8(vld1q_u8(p));
+}
+static inline vi vi_lane(vi_four x, int i) {
+    return vi_set1((int32_t)x[i]);
+}
+static inline vf vf_lane_low(vi_four x, int i) {
+    return vf_of(vi_lane(vshlq_n_u32(x, 16), i));
+}
+static inline vf vf_lane_high(vi_four x, int i) {
+    return vf_of(vi_lane(vandq_u32(x, vdupq_n_u32(0xffff0000)), i));
 }
 
 #endif

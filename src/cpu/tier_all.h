@@ -3,12 +3,14 @@
 #ifndef CPU_TIER_ALL_H
 #define CPU_TIER_ALL_H
 
+#include "tier_act.h"
 #include "tier_attn.h"
 #include "tier_gemm.h"
 #include "tier_ops.h"
 #include "tier_select.h"
 
 static void tier_enter(cpu_kernels *k) {
+    k->act_encode = tier_act_encode;
     k->rms_norm = tier_rms_norm;
     k->layer_norm = tier_layer_norm;
     k->rope = tier_rope;

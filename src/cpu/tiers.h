@@ -14,7 +14,7 @@
 
 #include "cpu.h"
 
-void cpu_init_scalar_mat(cpu_kernels *k);    /* mat, tiled, act_encode, stream_read */
+void cpu_init_scalar_mat(cpu_kernels *k);    /* mat, tiled, act_encode */
 void cpu_init_scalar_mat_t(cpu_kernels *k);  /* mat_t */
 void cpu_init_scalar_ops(cpu_kernels *k);    /* norms, rope, activate, add, kv_store, attention */
 void cpu_init_reference_mat(cpu_kernels *k); /* mat, tiled */

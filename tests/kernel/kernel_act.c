@@ -182,25 +182,3 @@ void kernel_test_encode_ranges(void **state) {
     }
     free(c.x);
 }
-
-void kernel_test_stream_read(void **state) {
-    (void)state;
-    kernel_tiers tiers;
-    rng r;
-    rng_seed(&r, 14);
-    kernel_tiers_load(&tiers);
-    for (int t = 0; t < tiers.n; t++) {
-        for (size_t n_bytes = 64; n_bytes <= 64 * 40; n_bytes += 64 * 3) {
-            uint8_t *p = kernel_aligned(n_bytes);
-            for (size_t i = 0; i < n_bytes; i++) p[i] = (uint8_t)rng_u64(&r);
-            uint64_t before = tiers.table[t].stream_read(p, n_bytes);
-            for (size_t i = 0; i < n_bytes; i++) {
-                p[i] ^= 0x10;
-                assert_true(tiers.table[t].stream_read(p, n_bytes) != before);
-                p[i] ^= 0x10;
-            }
-            assert_true(tiers.table[t].stream_read(p, n_bytes) == before);
-            free(p);
-        }
-    }
-}

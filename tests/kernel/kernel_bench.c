@@ -1,5 +1,5 @@
 /* kernel_bench.c: times the matrix kernels on one thread. Matvec is given in GB/s of weights read,
- * next to the tier's plain read of as many bytes; matmul in GOP/s (a multiplication and an addition
+ * next to a plain read of as many bytes; matmul in GOP/s (a multiplication and an addition
  * count as two). Times are medians of repeats; compare only figures of one run. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static void bench_once(const bench *b) {
 
 static void bench_read(const bench *b) {
     size_t n_bytes = b->w.row_bytes * (size_t)b->w.n_out & ~(size_t)63;
-    volatile uint64_t sum = b->k->stream_read(b->w.data, n_bytes);
+    volatile uint64_t sum = kernel_stream_read(b->w.data, n_bytes);
     (void)sum;
 }
 

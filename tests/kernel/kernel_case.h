@@ -59,6 +59,9 @@ void kernel_fill_weights(const cpu_mat *w, kernel_fill fill, rng *r);
 
 /* 64-byte aligned; free with free(). n_bytes is a multiple of 64. */
 void *kernel_aligned(size_t n_bytes);
+/* What the benches compare with: reads n_bytes (a multiple of 64, 64-byte aligned) and returns a
+ * value that depends on all of them. */
+uint64_t kernel_stream_read(const void *p, size_t n_bytes);
 
 /* x encoded by table k as `kind`. Free act.data with free(). */
 cpu_act kernel_encode(const cpu_kernels *k, const kernel_case *c, cpu_act_kind kind,

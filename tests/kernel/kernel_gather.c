@@ -1,7 +1,7 @@
 /* kernel_gather.c: times products from memory: chosen rows, and all of them. A matrix is cut into
  * layers of GATHER_LAYER rows; a pass takes an ascending list of rows from every layer (each row
  * with the same probability), each thread its part of the list. Beside it stands a pure read of the
- * same rows, one word of every cache line, and beside matvec the tier's stream_read. What is
+ * same rows, one word of every cache line, and beside matvec kernel_stream_read. What is
  * compared runs in turn. A thread's time for a layer is its own processor time, the best of all
  * repeats, because other programs only ever slow it down. */
 #include <setjmp.h>
@@ -89,8 +89,8 @@ static void gather_pass(void *arg, int ith, int nth) {
         else if (g->job == JOB_DENSE)
             m->matvec(&w, from, to, &g->a, g->y, GATHER_LAYER);
         else
-            sum += g->k->stream_read((const char *)w.data + act_pad64(at),
-                                     (end - act_pad64(at)) & ~(size_t)(LINE - 1));
+            sum += kernel_stream_read((const char *)w.data + act_pad64(at),
+                                      (end - act_pad64(at)) & ~(size_t)(LINE - 1));
         double seconds = thread_seconds() - start, *best = &g->best[g->job][ith][l];
         if (*best == 0.0 || seconds < *best) *best = seconds;
     }

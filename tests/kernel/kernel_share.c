@@ -52,7 +52,7 @@ static void share_pass(void *arg, int ith, int nth) {
         int64_t from = w.n_out * ith / nth, to = w.n_out * (ith + 1) / nth;
         if (s->read) {
             size_t at = act_pad64((size_t)from * w.row_bytes), end = (size_t)to * w.row_bytes;
-            sum += s->k->stream_read((const char *)w.data + at, (end - at) & ~(size_t)(LINE - 1));
+            sum += kernel_stream_read((const char *)w.data + at, (end - at) & ~(size_t)(LINE - 1));
         } else {
             s->k->mat[w.type].matvec(&w, from, to, &s->a, s->y, w.n_out);
         }

@@ -2,11 +2,10 @@
 #ifndef TEST_KERNEL_TESTS_H
 #define TEST_KERNEL_TESTS_H
 
-/* kernel_act.c: act_encode and stream_read. */
+/* kernel_act.c: act_encode. */
 void kernel_test_encode_meaning(void **state);
 void kernel_test_encode_tiers(void **state);
 void kernel_test_encode_ranges(void **state);
-void kernel_test_stream_read(void **state);
 
 /* kernel_mat.c: matvec and matmul. */
 void kernel_test_decode(void **state);

@@ -38,7 +38,6 @@ static void test_tiers(void **state) {
         assert_int_equal(k.tier, tier);
         assert_string_equal(k.name, cpu_tier_name((cpu_tier)tier));
         assert_non_null(k.act_encode);
-        assert_non_null(k.stream_read);
         assert_true(k.select != NULL && k.keep != NULL && k.sign_dot != NULL);
         for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
             const quant_traits *t = quant_find(type);
@@ -111,7 +110,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernel_test_encode_meaning),
         cmocka_unit_test(kernel_test_encode_tiers),
         cmocka_unit_test(kernel_test_encode_ranges),
-        cmocka_unit_test(kernel_test_stream_read),
         cmocka_unit_test(kernel_test_decode),
         cmocka_unit_test(kernel_test_sizes),
         cmocka_unit_test(kernel_test_random_bits),

@@ -33,7 +33,7 @@ static void bench_reset(bench_state *b, cpu_attn *a) {
     memset(b->acc, 0, (size_t)a->n_q * (size_t)a->head_dim * sizeof(float));
 }
 
-/* Sum of 64-bit words, for tables without stream_read. */
+/* Sum of 64-bit words. */
 static uint64_t plain_read(const void *p, size_t n_bytes) {
     const uint64_t *x = p;
     uint64_t sum = 0;
@@ -65,7 +65,7 @@ static void bench_decode(const cpu_kernels *k, bench_state *b, quant_type type, 
     for (int i = 0; i < n_q; i++) b->first[i] = 0, b->limit[i] = CONTEXT;
     for (int round = 0; round < ROUNDS; round++) {
         double t = clock_seconds();
-        sink += (k->stream_read ? k->stream_read : plain_read)(b->kv, bytes / 64 * 64);
+        sink += plain_read(b->kv, bytes / 64 * 64);
         double gbps = (double)bytes / (clock_seconds() - t) * 1e-9;
         if (gbps > read) read = gbps;
         t = clock_seconds();

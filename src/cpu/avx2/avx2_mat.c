@@ -13,6 +13,4 @@ void cpu_init_avx2_mat(cpu_kernels *k) {
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 12, .products_per_ns = 80}; /* 10 to 16 */
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = 11, .products_per_ns = 45};
     k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 11, .products_per_ns = 45};
-    k->act_encode = avx2_act_encode;
-    k->stream_read = avx2_stream_read;
 }

@@ -8,7 +8,7 @@
 #ifndef CPU_AVX2_MATMUL_H
 #define CPU_AVX2_MATMUL_H
 
-#include "avx2_quants.h"
+#include "avx2_quants_k.h"
 
 enum {
     MM_ROWS = 8,   /* of a tile */
@@ -65,7 +65,7 @@ AVX2_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_RO
             tile[g].q[r] = MM_DOTS_FOUR ? f->quants(p[r], g)
                                         : _mm256_sub_epi8(f->quants(p[r], g),
                                                           _mm256_set1_epi8((char)f->offset));
-        avx2_transpose8(tile[g].q);
+        vi_transpose(tile[g].q);
     }
 }
 

@@ -11,7 +11,7 @@
 #ifndef CPU_AVX2_MATVEC_H
 #define CPU_AVX2_MATVEC_H
 
-#include "avx2_quants.h"
+#include "avx2_quants_k.h"
 #include "rows.h"
 
 /* Whether products of bytes of pairs are added up four at a time, to words of 32 bits. Those with a
@@ -87,7 +87,7 @@ AVX2_INLINE void mv_load_fields(const q_format *f, const __m256i q[Q_GROUPS], mv
     const int n = mv_run_length(f);
     for (int g = 0; g < Q_GROUPS; g++)
         part->x[g] = q[f->crossed ? g / 4 * 4 + g % 2 * 2 + g % 4 / 2 : g];
-    avx2_transpose8(part->x);
+    vi_transpose(part->x);
     for (int i = 0; i < Q_GROUPS / n && f->offset != 0; i++) {
         __m256i sum = _mm256_setzero_si256();
         for (int j = 0; j < n; j++)

@@ -1,18 +1,13 @@
-/* avx512_bf16_mat_t.c: products over the rows of a matrix with the bf16 dot unit (AVX512-BF16), for
- * BF16 and quantized rows: weights and factors are rounded to bfloat16, sums are floats. The unit
- * takes denormals as zero. */
+/* avx512_bf16_mat_t.c: products over the rows of a matrix with the bf16 dot unit, for BF16 and
+ * quantized rows: weights and factors are rounded to bfloat16, sums are floats. */
+#include "avx512_bf16_unit.h"
 #include "avx512_mat.h"
-#include "avx512_matmul_t.h"
+#include "avx512_quants_k.h"
 
-PLAIN_INLINE __m512 bf16_dot(__m512 acc, __m512i w, __m512i x) {
-    return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x);
-}
-
-static const plain_format bf16_pairs = {.elems = 32, .w_bytes = 2, .dot = bf16_dot};
+static const plain_format mt_words = PLAIN_BF16_UNIT;
 
 /* 16 lanes of (a, b). */
-AVX512_INLINE void bf16_pack(const __m512 a[W_VECTORS], const __m512 b[W_VECTORS],
-                             __m512i out[W_VECTORS]) {
+AVX512_INLINE void mt_pack(const vf a[W_VECTORS], const vf b[W_VECTORS], vi out[W_VECTORS]) {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     /* words 0, 16, 1, 17, ... */
     const __m512i order = _mm512_add_epi32(
@@ -21,15 +16,18 @@ AVX512_INLINE void bf16_pack(const __m512 a[W_VECTORS], const __m512 b[W_VECTORS
         out[i] = _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(b[i], a[i]));
 }
 
-#define DEFINE(type, format) static MT_DEFINE(avx512_bf16, format, &bf16_pairs, bf16_pack)
+#define MT_PAIRS 1
+#include "tier_matmul_t.h"
+
+#define DEFINE(type, name) static MT_DEFINE(avx512_bf16, name, name##_format)
 TIER_Q_TYPES(DEFINE)
-DEFINE(BF16, bf16)
+static MT_DEFINE(avx512_bf16, bf16, bf16_weights)
 
-#define ENTRY(type, format)                                                                        \
+#define ENTRY(type, name)                                                                          \
     k->mat_t[QUANT_##type].act = CPU_ACT_BF16;                                                     \
-    k->mat_t[QUANT_##type].matmul_t = avx512_bf16_matmul_t_##format;
+    k->mat_t[QUANT_##type].matmul_t = avx512_bf16_matmul_t_##name;
 
-void cpu_init_avx512_bf16_mat_t(cpu_kernels *k) {
+    void cpu_init_avx512_bf16_mat_t(cpu_kernels *k) {
     TIER_Q_TYPES(ENTRY)
     ENTRY(BF16, bf16)
 }

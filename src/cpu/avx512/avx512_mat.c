@@ -13,6 +13,4 @@ void cpu_init_avx512_mat(cpu_kernels *k) {
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 8, .products_per_ns = 200}; /* 5 to 9 */
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 85};
     k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 13, .products_per_ns = 85};
-    k->act_encode = avx512_act_encode;
-    k->stream_read = avx512_stream_read;
 }

@@ -11,7 +11,4 @@ TIER_TYPES(AVX512_DECLARE)
 TIER_MATVEC_DECLARE(avx512, bf16_wide)
 TIER_MATMUL_DECLARE(avx512, bf16_wide)
 
-void avx512_act_encode(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out);
-uint64_t avx512_stream_read(const void *p, size_t n_bytes);
-
 #endif

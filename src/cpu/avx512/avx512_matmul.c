@@ -10,7 +10,7 @@
  * scratch: tiles[MM_TILES][MM_K / 32] of tile_group, at the size of the format. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
-#include "avx512_transpose.h"
+#include "simd.h"
 #include "tiers.h"
 
 enum {
@@ -34,7 +34,7 @@ AVX512_INLINE void mm_store_scales(const q_format *f, __m512 s[MM_ROWS], int hal
                                    uint8_t *out) {
     __m512i v[MM_ROWS];
     for (int r = 0; r < MM_ROWS; r++) v[r] = _mm512_castps_si512(s[r]);
-    avx512_transpose16(v);
+    vi_transpose(v);
     size_t stride = mm_group_bytes(f);
     for (int i = 0; i < 16; i++) {
         uint8_t *to = f->sub == 32
@@ -62,7 +62,7 @@ AVX512_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_
     for (int j = 0; j < Q_STEPS; j++) {
         __m512i v[MM_ROWS];
         for (int r = 0; r < MM_ROWS; r++) v[r] = f->quants(p[r], j);
-        avx512_transpose16(v);
+        vi_transpose(v);
         for (int i = 0; i < 16; i++)
             _mm512_store_si512(out + (size_t)(2 * j + i / 8) * stride + (size_t)(i % 8) * 64, v[i]);
     }

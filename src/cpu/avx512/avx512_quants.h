@@ -27,8 +27,9 @@
 
 #include "act.h"
 #include "quant_blocks.h"
+#include "simd.h"
 
-#define AVX512_INLINE static inline __attribute__((always_inline))
+#define AVX512_INLINE SIMD_INLINE
 
 enum {
     Q_CHUNK = 512,                                  /* elements */
@@ -37,6 +38,8 @@ enum {
     Q_CHUNK_BYTES_MAX = Q_GROUPS * 34,              /* q8_0, the widest */
     Q_TAIL_BYTES = Q_CHUNK_BYTES_MAX / 64 * 64 + 64 /* a buffer for a padded chunk */
 };
+
+#include "tier_weights.h"
 
 /* Scales of a chunk. One per 32 elements: d[0], m[0] hold 16. One per 16: d[0], d[1] hold 32. */
 typedef struct q_scales {
@@ -60,11 +63,29 @@ typedef struct q_format {
      * either block. */
     void (*quad)(const uint8_t *chunk, int quad, __m512i out[2]);
     void (*subs)(const uint8_t *chunk, q_subs *out); /* of quads, sub 16 only */
+    /* As tier_weights.h has it; NULL: widened bytes. */
+    void (*floats)(const uint8_t *chunk, int step, const w_scales *s, vf v[W_VECTORS]);
+    float floats_unit; /* what the vectors are multiples of; 0: 1 */
 } q_format;
+#define Q_CHUNK_BYTES(bytes) .chunk_bytes = Q_CHUNK * (bytes), .offset_shift = -1
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
 AVX512_INLINE size_t q_bytes(const q_format *f, int64_t n) {
     return (size_t)n * (size_t)f->chunk_bytes / Q_CHUNK;
+}
+
+AVX512_INLINE void q_chunk_scales(const q_format *f, const uint8_t *chunk, q_scales *out) {
+    f->scales(chunk, out);
+}
+
+AVX512_INLINE void q_widen_step(const q_format *f, const uint8_t *chunk, int step,
+                                vf v[W_VECTORS]) {
+    const __m512i q = f->quants(chunk, step);
+    const __m512i offset = _mm512_set1_epi32(f->offset_shift < 0 ? 0 : 1 << (f->offset_shift & 31));
+    const __m128i bytes[4] = {_mm512_castsi512_si128(q), _mm512_extracti32x4_epi32(q, 1),
+                              _mm512_extracti32x4_epi32(q, 2), _mm512_extracti32x4_epi32(q, 3)};
+    for (int i = 0; i < W_VECTORS; i++)
+        v[i] = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(bytes[i]), offset));
 }
 
 /* 32 bytes of low and high nibbles -> 64 bytes: low nibbles, then high ones, in 128-bit lanes as
@@ -81,6 +102,66 @@ AVX512_INLINE void q_nibble_quad(const uint8_t *p, int bytes, __m512i out[2]) {
                                         _mm_loadu_si128((const void *)(p + bytes * i)));
     out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
     out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
+/* ---- floats ----------------------------------------------------------------------------------
+ *
+ * Four bits become a float by one look-up in a register of 16 floats, which ignores the bits above
+ * them; so shifts need no masks, and offsets, tables of values and minima cost next to nothing.
+ * Further bits are masks of additions. */
+
+AVX512_INLINE __m512i w_widen(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+}
+
+/* The floats at the places that the low four bits from `shift` on say. */
+AVX512_INLINE __m512 w_look_up(__m512i places, int shift, __m512 table) {
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(places, (unsigned)shift), table);
+}
+
+/* A table of the integers from `first` on. */
+AVX512_INLINE __m512 w_count(int first) {
+    return _mm512_setr_ps((float)first, (float)(first + 1), (float)(first + 2), (float)(first + 3),
+                          (float)(first + 4), (float)(first + 5), (float)(first + 6),
+                          (float)(first + 7), (float)(first + 8), (float)(first + 9),
+                          (float)(first + 10), (float)(first + 11), (float)(first + 12),
+                          (float)(first + 13), (float)(first + 14), (float)(first + 15));
+}
+
+/* The same for two bits, whatever the two above them are. */
+AVX512_INLINE __m512 w_count2(int first) {
+    return _mm512_broadcast_f32x4(
+        _mm_setr_ps((float)first, (float)(first + 1), (float)(first + 2), (float)(first + 3)));
+}
+
+AVX512_INLINE __m512 w_table(__m128i bytes) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+
+/* 16 bytes of nibbles: 32 elements, first the low ones. */
+AVX512_INLINE void w_nibbles(const uint8_t *p, __m512 table, __m512 v[2]) {
+    __m512i places = w_widen(p);
+    v[0] = w_look_up(places, 0, table);
+    v[1] = w_look_up(places, 4, table);
+}
+
+/* Adds `value` where the two vectors' 32 bits are set. */
+AVX512_INLINE void w_add_bits(uint32_t bits, float value, __m512 v[2]) {
+    const __m512 more = _mm512_set1_ps(value);
+    v[0] = _mm512_mask_add_ps(v[0], (__mmask16)bits, v[0], more);
+    v[1] = _mm512_mask_add_ps(v[1], (__mmask16)(bits >> 16), v[1], more);
+}
+
+AVX512_INLINE uint32_t w_bits(const uint8_t *p) {
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return bits;
+}
+
+/* Bit `bit` of 32 bytes. */
+AVX512_INLINE uint32_t w_plane_bits(const uint8_t *p, int bit) {
+    return _mm256_test_epi8_mask(_mm256_loadu_si256((const void *)p),
+                                 _mm256_set1_epi8((char)(1 << bit)));
 }
 
 /* ---- Q4_0: 18 bytes = 9 words per block, the scale first ------------------------------------ */
@@ -116,9 +197,16 @@ AVX512_INLINE void q4_0_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     q_nibble_quad(chunk + 4 * 18 * quad + 2, 18, out);
 }
 
+AVX512_INLINE void q4_0_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    (void)s;
+    for (int b = 0; b < 2; b++) w_nibbles(chunk + 18 * (2 * step + b) + 2, w_count(-8), v + 2 * b);
+}
+
 static const q_format q4_0_format = {.chunk_bytes = 16 * 18,
                                      .sub = 32,
                                      .offset_shift = 3,
+                                     .floats = q4_0_floats,
                                      .quants = q4_0_quants,
                                      .quad = q4_0_quad,
                                      .scales = q4_0_scales};
@@ -199,10 +287,19 @@ AVX512_INLINE void q4_1_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     q_nibble_quad(chunk + 4 * 20 * quad + 4, 20, out);
 }
 
+AVX512_INLINE void q4_1_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    for (int b = 0; b < 2; b++) {
+        int i = 2 * step + b;
+        w_nibbles(chunk + 20 * i + 4, w_apply(w_count(0), s, i), v + 2 * b);
+    }
+}
+
 static const q_format q4_1_format = {.chunk_bytes = 16 * 20,
                                      .sub = 32,
                                      .has_min = true,
                                      .offset_shift = -1,
+                                     .floats = q4_1_floats,
                                      .quants = q4_1_quants,
                                      .quad = q4_1_quad,
                                      .scales = q4_1_scales};
@@ -216,9 +313,20 @@ AVX512_INLINE void q5_0_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_first(chunk, 22, out);
 }
 
+AVX512_INLINE void q5_0_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    (void)s;
+    for (int b = 0; b < 2; b++) {
+        const uint8_t *block = chunk + 22 * (2 * step + b);
+        w_nibbles(block + 6, w_count(-16), v + 2 * b);
+        w_add_bits(w_bits(block + 2), 16.0f, v + 2 * b);
+    }
+}
+
 static const q_format q5_0_format = {.chunk_bytes = 16 * 22,
                                      .sub = 32,
                                      .offset_shift = 4,
+                                     .floats = q5_0_floats,
                                      .quants = q5_0_quants,
                                      .scales = q5_0_scales};
 
@@ -231,10 +339,22 @@ AVX512_INLINE void q5_1_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_addend(chunk, 24, out);
 }
 
+AVX512_INLINE void q5_1_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    for (int b = 0; b < 2; b++) {
+        int i = 2 * step + b;
+        const uint8_t *block = chunk + 24 * i;
+        w_nibbles(block + 8, w_count(0), v + 2 * b);
+        w_add_bits(w_bits(block + 4), 16.0f, v + 2 * b);
+        for (int k = 2 * b; k < 2 * b + 2; k++) v[k] = w_apply(v[k], s, i);
+    }
+}
+
 static const q_format q5_1_format = {.chunk_bytes = 16 * 24,
                                      .sub = 32,
                                      .has_min = true,
                                      .offset_shift = -1,
+                                     .floats = q5_1_floats,
                                      .quants = q5_1_quants,
                                      .scales = q5_1_scales};
 
@@ -260,9 +380,17 @@ AVX512_INLINE void iq4_nl_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     q_look_up_quad(_mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
 }
 
+AVX512_INLINE void iq4_nl_floats(const uint8_t *chunk, int step, const w_scales *s,
+                                 __m512 v[W_VECTORS]) {
+    (void)s;
+    const __m512 table = w_table(_mm_setr_epi8(QUANT_IQ4_VALUES));
+    for (int b = 0; b < 2; b++) w_nibbles(chunk + 18 * (2 * step + b) + 2, table, v + 2 * b);
+}
+
 static const q_format iq4_nl_format = {.chunk_bytes = 16 * 18,
                                        .sub = 32,
                                        .offset_shift = 7,
+                                       .floats = iq4_nl_floats,
                                        .quants = iq4_nl_quants,
                                        .quad = iq4_nl_quad,
                                        .scales = q4_0_scales};
@@ -298,9 +426,17 @@ AVX512_INLINE void mxfp4_scales(const uint8_t *chunk, q_scales *out) {
     out->d[0] = _mm512_castsi512_ps(d);
 }
 
+AVX512_INLINE void mxfp4_floats(const uint8_t *chunk, int step, const w_scales *s,
+                                __m512 v[W_VECTORS]) {
+    (void)s;
+    const __m512 table = w_table(_mm_setr_epi8(QUANT_E2M1_VALUES));
+    for (int b = 0; b < 2; b++) w_nibbles(chunk + 17 * (2 * step + b) + 1, table, v + 2 * b);
+}
+
 static const q_format mxfp4_format = {.chunk_bytes = 16 * 17,
                                       .sub = 32,
                                       .offset_shift = 4,
+                                      .floats = mxfp4_floats,
                                       .quants = mxfp4_quants,
                                       .quad = mxfp4_quad,
                                       .scales = mxfp4_scales};
@@ -327,9 +463,19 @@ AVX512_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
     out->d[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(h[0]));
 }
 
+AVX512_INLINE void q8_0_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    (void)s;
+    for (int i = 0; i < W_VECTORS; i++) {
+        const uint8_t *p = chunk + 34 * (2 * step + i / 2) + 2 + 16 * (i % 2);
+        v[i] = w_table(_mm_loadu_si128((const void *)p));
+    }
+}
+
 static const q_format q8_0_format = {.chunk_bytes = 16 * 34,
                                      .sub = 32,
                                      .offset_shift = 7,
+                                     .floats = q8_0_floats,
                                      .quants = q8_0_quants,
                                      .scales = q8_0_scales};
 

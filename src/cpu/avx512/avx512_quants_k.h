@@ -63,6 +63,17 @@ AVX512_INLINE __m512 q_scaled(__m512 d, __m128i sc) {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)));
 }
 
+/* Floats: 32 bytes: the step's elements 0..31 from bit `bit` on in one table, elements 32..63 from
+ * bit + next on in the other. */
+AVX512_INLINE void w_planes(const uint8_t *p, int bit, int next, const __m512 table[2],
+                            __m512 v[W_VECTORS]) {
+    for (int h = 0; h < 2; h++) {
+        __m512i places = w_widen(p + 16 * h);
+        v[h] = w_look_up(places, bit, table[0]);
+        v[2 + h] = w_look_up(places, bit + next, table[1]);
+    }
+}
+
 /* ---- Q2_K: 84 bytes per 256: scales[16], qs[64], d, dmin ------------------------------------- */
 
 AVX512_INLINE __m512i q2_K_quants(const uint8_t *chunk, int step) {
@@ -98,10 +109,19 @@ AVX512_INLINE void q2_K_subs(const uint8_t *chunk, q_subs *out) {
     out->dmin = q_of_blocks(halfs, 1);
 }
 
+AVX512_INLINE void q2_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    const uint8_t *qs = chunk + 84 * (step >> 2) + 16 + 32 * ((step >> 1) & 1);
+    const __m512 table[2] = {w_count2(0), w_count2(0)};
+    w_planes(qs, 4 * (step & 1), 2, table, v);
+    for (int k = 0; k < W_VECTORS; k++) v[k] = w_apply(v[k], s, 4 * step + k);
+}
+
 static const q_format q2_K_format = {.chunk_bytes = 2 * 84,
                                      .sub = 16,
                                      .has_min = true,
                                      .offset_shift = -1,
+                                     .floats = q2_K_floats,
                                      .quants = q2_K_quants,
                                      .quad = q2_K_quad,
                                      .subs = q2_K_subs,
@@ -165,9 +185,20 @@ AVX512_INLINE void q3_K_subs(const uint8_t *chunk, q_subs *out) {
     out->d = q_of_blocks(q_four_halfs(chunk + 106, 110), 1);
 }
 
+AVX512_INLINE void q3_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    (void)s;
+    const uint8_t *block = chunk + 110 * (step >> 2);
+    const __m512 table[2] = {w_count2(-4), w_count2(-4)};
+    w_planes(block + 32 + 32 * ((step >> 1) & 1), 4 * (step & 1), 2, table, v);
+    for (int b = 0; b < 2; b++)
+        w_add_bits(w_plane_bits(block, 2 * (step & 3) + b), 4.0f, v + 2 * b);
+}
+
 static const q_format q3_K_format = {.chunk_bytes = 2 * 110,
                                      .sub = 16,
                                      .offset_shift = 2,
+                                     .floats = q3_K_floats,
                                      .quants = q3_K_quants,
                                      .quad = q3_K_quad,
                                      .subs = q3_K_subs,
@@ -212,10 +243,18 @@ AVX512_INLINE void q4_K_scales(const uint8_t *chunk, q_scales *out) {
     q_scales_k4(chunk, 144, out);
 }
 
+AVX512_INLINE void q4_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    const __m512 table[2] = {w_apply(w_count(0), s, 2 * step),
+                             w_apply(w_count(0), s, 2 * step + 1)};
+    w_planes(chunk + 144 * (step >> 2) + 16 + 32 * (step & 3), 0, 4, table, v);
+}
+
 static const q_format q4_K_format = {.chunk_bytes = 2 * 144,
                                      .sub = 32,
                                      .has_min = true,
                                      .offset_shift = -1,
+                                     .floats = q4_K_floats,
                                      .quants = q4_K_quants,
                                      .scales = q4_K_scales};
 
@@ -229,10 +268,21 @@ AVX512_INLINE void q5_K_scales(const uint8_t *chunk, q_scales *out) {
     q_scales_k4(chunk, 176, out);
 }
 
+AVX512_INLINE void q5_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    const uint8_t *block = chunk + 176 * (step >> 2);
+    const __m512 table[2] = {w_count(0), w_count(0)};
+    w_planes(block + 48 + 32 * (step & 3), 0, 4, table, v);
+    for (int b = 0; b < 2; b++)
+        w_add_bits(w_plane_bits(block + 16, 2 * (step & 3) + b), 16.0f, v + 2 * b);
+    for (int k = 0; k < W_VECTORS; k++) v[k] = w_apply(v[k], s, 2 * step + k / 2);
+}
+
 static const q_format q5_K_format = {.chunk_bytes = 2 * 176,
                                      .sub = 32,
                                      .has_min = true,
                                      .offset_shift = -1,
+                                     .floats = q5_K_floats,
                                      .quants = q5_K_quants,
                                      .scales = q5_K_scales};
 
@@ -255,9 +305,26 @@ AVX512_INLINE void q6_K_scales(const uint8_t *chunk, q_scales *out) {
     }
 }
 
+AVX512_INLINE void q6_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+                               __m512 v[W_VECTORS]) {
+    (void)s;
+    /* A half block of 128 elements: 64 bytes of nibbles (low ones for the first 64 elements) and a
+     * plane of two bits. */
+    const uint8_t *block = chunk + 210 * (step >> 2);
+    int half = (step >> 1) & 1, pair = step & 1;
+    for (int i = 0; i < W_VECTORS; i++)
+        v[i] = w_look_up(w_widen(block + 64 * half + 16 * i), 4 * pair, w_count(-32));
+    for (int b = 0; b < 2; b++) {
+        const uint8_t *high = block + 128 + 32 * half;
+        w_add_bits(w_plane_bits(high, 4 * pair + 2 * b), 16.0f, v + 2 * b);
+        w_add_bits(w_plane_bits(high, 4 * pair + 2 * b + 1), 32.0f, v + 2 * b);
+    }
+}
+
 static const q_format q6_K_format = {.chunk_bytes = 2 * 210,
                                      .sub = 16,
                                      .offset_shift = 5,
+                                     .floats = q6_K_floats,
                                      .quants = q6_K_quants,
                                      .scales = q6_K_scales};
 
@@ -296,9 +363,18 @@ AVX512_INLINE void iq4_xs_scales(const uint8_t *chunk, q_scales *out) {
     out->d[0] = _mm512_mul_ps(d, _mm512_cvtepi32_ps(sc));
 }
 
+AVX512_INLINE void iq4_xs_floats(const uint8_t *chunk, int step, const w_scales *s,
+                                 __m512 v[W_VECTORS]) {
+    (void)s;
+    const __m512 table = w_table(_mm_setr_epi8(QUANT_IQ4_VALUES));
+    const uint8_t *qs = chunk + 136 * (step >> 2) + 8 + 32 * (step & 3);
+    for (int b = 0; b < 2; b++) w_nibbles(qs + 16 * b, table, v + 2 * b);
+}
+
 static const q_format iq4_xs_format = {.chunk_bytes = 2 * 136,
                                        .sub = 32,
                                        .offset_shift = 7,
+                                       .floats = iq4_xs_floats,
                                        .quants = iq4_xs_quants,
                                        .quad = iq4_xs_quad,
                                        .scales = iq4_xs_scales};

@@ -14,6 +14,4 @@ void cpu_init_neon_mat(cpu_kernels *k) {
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 12, .products_per_ns = 60};
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = 11, .products_per_ns = 30};
     k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 11, .products_per_ns = 30};
-    k->act_encode = neon_act_encode;
-    k->stream_read = neon_stream_read;
 }

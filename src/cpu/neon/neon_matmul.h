@@ -28,7 +28,7 @@ typedef struct mm_group {
 #include "tier_matmul.h"
 
 /* A group of 8 rows in element order -> q. */
-NEON_INLINE void mm_arrange(const q_bytes v[MM_ROWS], uint32x4_t q[16]) {
+NEON_INLINE void mm_arrange(const q_group v[MM_ROWS], uint32x4_t q[16]) {
 #if MM_I8MM
     for (int p = 0; p < 4; p++) {
         const uint64x2_t a[2] = {vreinterpretq_u64_s8(v[2 * p].lo),
@@ -47,8 +47,8 @@ NEON_INLINE void mm_arrange(const q_bytes v[MM_ROWS], uint32x4_t q[16]) {
             low[r] = vreinterpretq_u32_s8(v[4 * h + r].lo);
             high[r] = vreinterpretq_u32_s8(v[4 * h + r].hi);
         }
-        neon_transpose4(low);
-        neon_transpose4(high);
+        vi_transpose4(low);
+        vi_transpose4(high);
         for (int i = 0; i < 4; i++) {
             q[2 * i + h] = low[i];
             q[8 + 2 * i + h] = high[i];
@@ -66,7 +66,7 @@ SIMD_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row
             int64_t from = row + r < row1 ? row + r : row1 - 1;
             p[r] = (const uint8_t *)w->data + (size_t)from * w->row_bytes +
                    k / block_elems * f->block_bytes;
-            q_scales s;
+            q_block_scales s;
             f->scales(p[r], &s);
             for (int g = 0; g < f->groups; g++)
                 for (int h = 0; h < 2; h++) {
@@ -76,7 +76,7 @@ SIMD_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row
         }
 #pragma GCC unroll 8
         for (int g = 0; g < f->groups; g++) {
-            q_bytes v[MM_ROWS];
+            q_group v[MM_ROWS];
             for (int r = 0; r < MM_ROWS; r++) v[r] = f->quants(p[r], g);
             mm_arrange(v, tile[g].q);
         }

@@ -20,11 +20,11 @@ typedef struct mv_acc {
 NEON_INLINE void mv_block(const q_format *f, const int n_cols, const uint8_t *p, int64_t g0,
                           const act_q8_column *x, mv_acc acc[MV_COLS]) {
     const int32x4_t zero = vdupq_n_s32(0);
-    q_scales s;
+    q_block_scales s;
     f->scales(p, &s);
 #pragma GCC unroll 8
     for (int g = 0; g < f->groups; g++) {
-        q_bytes w = f->quants(p, g);
+        q_group w = f->quants(p, g);
         for (int c = 0; c < n_cols; c++) {
             const int8_t *q = x[c].q + (g0 + g) * CPU_ACT_GROUP;
             float dx = x[c].d[g0 + g];
@@ -62,7 +62,7 @@ NEON_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
         if (b == blocks - lead)
             for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
         for (int r = 0; r < n_rows; r++) {
-            for (int line = 0; line < f->block_bytes; line += 64) NEON_PREFETCH(ahead[r] + line);
+            for (int line = 0; line < f->block_bytes; line += 64) SIMD_PREFETCH(ahead[r] + line);
             mv_block(f, n_cols, p[r], b * f->groups, x, acc[r]);
             p[r] += f->block_bytes;
             ahead[r] += f->block_bytes;

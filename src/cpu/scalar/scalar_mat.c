@@ -171,18 +171,6 @@ static void act_encode(const float *x, int64_t ldx, int64_t col0, int64_t col1, 
     }
 }
 
-/* A sum of all words: the loads cannot be left out, and additions are cheaper than memory. */
-static uint64_t stream_read(const void *p, size_t n_bytes) {
-    const uint64_t *word = p;
-    uint64_t sum[8] = {0};
-    for (size_t i = 0; i + 8 <= n_bytes / sizeof *word; i += 8) {
-        for (size_t l = 0; l < 8; l++) sum[l] += word[i + l];
-    }
-    uint64_t total = 0;
-    for (size_t l = 0; l < 8; l++) total += sum[l];
-    return total;
-}
-
 void cpu_init_scalar_mat(cpu_kernels *k) {
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
         const quant_traits *t = quant_find(type);
@@ -193,5 +181,4 @@ void cpu_init_scalar_mat(cpu_kernels *k) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
         k->tiled[kind] = (cpu_tiled){.from = 5, .products_per_ns = 4};
     k->act_encode = act_encode;
-    k->stream_read = stream_read;
 }

@@ -1,0 +1,9 @@
+/* avx2_plain.c: products of rows that are not quantized. */
+#include "avx2_mat.h"
+#include "tier_plain.h"
+
+static const plain_format f32_format = PLAIN_F32, f16_format = PLAIN_F16, bf16_format = PLAIN_BF16;
+
+PLAIN_DEFINE(avx2, f32)
+PLAIN_DEFINE(avx2, f16)
+PLAIN_DEFINE(avx2, bf16)

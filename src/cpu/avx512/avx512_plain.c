@@ -1,0 +1,11 @@
+/* avx512_plain.c: products of rows that are not quantized. BF16 is that of processors without the
+ * bf16 unit. */
+#include "avx512_mat.h"
+#include "tier_plain.h"
+
+static const plain_format f32_format = PLAIN_F32, f16_format = PLAIN_F16,
+                          bf16_wide_format = PLAIN_BF16;
+
+PLAIN_DEFINE(avx512, f32)
+PLAIN_DEFINE(avx512, f16)
+PLAIN_DEFINE(avx512, bf16_wide)

@@ -1,0 +1,54 @@
+/* tier_floats.h: rows of every type as floats: see tier_weights.h. A template: the tier's quants
+ * header comes first. */
+#ifndef CPU_TIER_FLOATS_H
+#define CPU_TIER_FLOATS_H
+
+#include "tier_weights.h"
+
+/* Vectors of step `step`; scales are used only where there are minima. */
+SIMD_INLINE void w_step(const q_format *f, const uint8_t *chunk, int step, const w_scales *s,
+                        vf v[W_VECTORS]) {
+    if (f->floats != NULL) {
+        f->floats(chunk, step, s, v);
+        return;
+    }
+    q_widen_step(f, chunk, step, v);
+    for (int i = 0; i < W_VECTORS && f->has_min; i++)
+        v[i] = w_apply(v[i], s, (W_STEP * step + VF_N * i) / f->sub);
+}
+
+/* The factor of vector i of a step whose vectors are multiplied with h: scales have it already. */
+SIMD_INLINE float w_factor(const q_format *f, const w_scales *s, int step, int i, float h) {
+    return f->sub && !f->has_min ? s->d[(W_STEP * step + VF_N * i) / f->sub] : h;
+}
+
+/* Stores the scales of a chunk, those without minima times h. They are read back one by one: from
+ * memory a load broadcasts them for free, where compilers would rather shuffle them out of a
+ * register, and shuffles are what unpacking is short of. */
+SIMD_INLINE void w_store_scales(const q_format *f, const uint8_t *chunk, float h, w_scales *out) {
+    if (!f->sub) return;
+    q_scales s;
+    q_chunk_scales(f, chunk, &s);
+    if (f->floats_unit != 0.0f) h *= f->floats_unit;
+    for (int i = 0; i < 32 / f->sub; i++) {
+        vf_store(out->d + VF_N * i, f->has_min ? s.d[i] : vf_mul(s.d[i], vf_set1(h)));
+        if (f->has_min) vf_store(out->m + VF_N * i, s.m[i]);
+    }
+    __asm__ volatile("" : : "r"(out) : "memory");
+}
+
+/* ---- plain types ---------------------------------------------------------------------------- */
+
+#define W_PLAIN(name, bytes, load)                                                                 \
+    SIMD_INLINE void name##_floats(const uint8_t *chunk, int step, const w_scales *s,              \
+                                   vf v[W_VECTORS]) {                                              \
+        (void)s;                                                                                   \
+        for (int i = 0; i < W_VECTORS; i++)                                                        \
+            v[i] = load((const void *)(chunk + bytes * (W_STEP * step + VF_N * i)));               \
+    }                                                                                              \
+    static const q_format name##_weights = {Q_CHUNK_BYTES(bytes), .floats = name##_floats};
+W_PLAIN(f32, 4, vf_load)
+W_PLAIN(f16, 2, vf_load_f16)
+W_PLAIN(bf16, 2, vf_load_bf16)
+
+#endif
