@@ -135,7 +135,7 @@ format:
 tidy: test-deps
 	@$(call configure,release,build,-DPI_TESTS=ON)
 	@$(call build,build) --target tidy
-	@build/tidy --self-test && build/tidy .
+	@build/tidy --self-test && build/tidy . build/modules.txt
 
 install: all
 	cmake --install build --strip --prefix "$(PREFIX)"

@@ -1,19 +1,65 @@
-# The dependency law: a module is an object library that can include its own folder and the folders
-# of the modules it SEES, and nothing else. The list in src/CMakeLists.txt is the law's text.
+# The dependency law: a module is an object library whose files name headers, and whose objects
+# symbols, of the modules that it SEES, and of no others. It sees modules that were added before it
+# only, so that there are no circles. (The folders that it can include are these and those that they
+# see, for headers include headers.) modules.txt in the build folder is the law as one list:
+# tests/tidy checks includes, symbols, and the table in ARCHITECTURE.md by it, and that every grant is
+# used; module_objects.txt says where each module's objects are.
+
+# pi_law(NAME TARGET [SEES modules...] [PUBLIC_HEADERS]): a row of the law; for what is no pi_module.
+function(pi_law name target)
+    cmake_parse_arguments(M "PUBLIC_HEADERS" "" "SEES" ${ARGN})
+    get_property(earlier GLOBAL PROPERTY PI_LAW_MODULES)
+    foreach(seen IN LISTS M_SEES)
+        if(NOT seen IN_LIST earlier)
+            message(FATAL_ERROR "module ${name} sees ${seen}, which is not below it")
+        endif()
+    endforeach()
+    if(M_PUBLIC_HEADERS)
+        list(APPEND M_SEES public)
+    endif()
+    list(JOIN M_SEES " " sees)
+    set(folders ${M_SEES})
+    foreach(seen IN LISTS M_SEES)
+        get_property(inside GLOBAL PROPERTY PI_LAW_FOLDERS_${seen})
+        list(APPEND folders ${inside})
+    endforeach()
+    list(REMOVE_DUPLICATES folders)
+    set_property(GLOBAL PROPERTY PI_LAW_FOLDERS_${name} ${folders})
+    set_property(GLOBAL APPEND PROPERTY PI_LAW_MODULES ${name})
+    set_property(GLOBAL APPEND_STRING PROPERTY PI_LAW "${name}: ${sees}\n")
+    set_property(GLOBAL APPEND_STRING PROPERTY PI_LAW_OBJECTS
+        "${name} $<JOIN:$<TARGET_OBJECTS:${target}>,\n${name} >\n")
+endfunction()
+
+# After the last module.
+function(pi_write_law)
+    get_property(law GLOBAL PROPERTY PI_LAW)
+    get_property(objects GLOBAL PROPERTY PI_LAW_OBJECTS)
+    file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/modules.txt CONTENT "${law}")
+    file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/module_objects.txt CONTENT "${objects}")
+endfunction()
 
 # pi_module(NAME [SOURCES files...] [SEES modules...] [PUBLIC_HEADERS] [USES imported targets...])
-#   SEES            modules whose headers may be included
-#   PUBLIC_HEADERS  may include powerinfer.h and powerinfer_tools.h too
+#   SEES            modules whose headers may be included and whose functions may be called
+#   PUBLIC_HEADERS  may include powerinfer.h and its like, too, and call what modules below it define
+#                   of them
 function(pi_module name)
     cmake_parse_arguments(M "PUBLIC_HEADERS" "" "SOURCES;SEES;USES" ${ARGN})
     add_library(pi_${name} OBJECT ${M_SOURCES})
-    target_include_directories(pi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-    foreach(seen IN LISTS M_SEES)
-        target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
-    endforeach()
+    set(headers)
     if(M_PUBLIC_HEADERS)
-        target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+        set(headers PUBLIC_HEADERS)
     endif()
+    pi_law(${name} pi_${name} ${headers} SEES ${M_SEES})
+    target_include_directories(pi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    get_property(folders GLOBAL PROPERTY PI_LAW_FOLDERS_${name})
+    foreach(seen IN LISTS folders)
+        if(seen STREQUAL "public")
+            target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+        else()
+            target_include_directories(pi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
+        endif()
+    endforeach()
     foreach(target IN LISTS M_USES)
         if(TARGET ${target})
             target_link_libraries(pi_${name} PRIVATE ${target})

@@ -1,5 +1,5 @@
-/* api_types.h: what the public nouns are made of. Private to src/api, and to src/tools which
- * measures contexts from inside. Sessions are the engine's own, under another name. */
+/* api_types.h: what the public nouns are made of. Private to src/api, and to src/measure
+ * which records traces of contexts. Sessions are the engine's own, under another name. */
 #ifndef API_API_TYPES_H
 #define API_API_TYPES_H
 

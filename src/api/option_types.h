@@ -1,6 +1,6 @@
 /* option_types.h: what the choices of the public header are called inside. */
-#ifndef TOOLS_OPTION_TYPES_H
-#define TOOLS_OPTION_TYPES_H
+#ifndef API_OPTION_TYPES_H
+#define API_OPTION_TYPES_H
 
 #include "engine.h"
 #include "powerinfer.h"

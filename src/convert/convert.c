@@ -8,6 +8,7 @@
 #include "convert_tensors.h"
 #include "hf_generation.h"
 #include "hf_vocab.h"
+#include "powerinfer_tools.h"
 #include "quant_mix.h"
 
 pi_convert_options pi_convert_default_options(void) {

@@ -6,8 +6,8 @@
  * aligned. Immutable after opening; may be shared between threads.
  *
  * Format: https://github.com/huggingface/safetensors#format */
-#ifndef TOOLS_SAFETENSORS_H
-#define TOOLS_SAFETENSORS_H
+#ifndef CONVERT_SAFETENSORS_H
+#define CONVERT_SAFETENSORS_H
 
 #include <stddef.h>
 #include <stdint.h>

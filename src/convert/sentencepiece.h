@@ -3,8 +3,8 @@
  *
  * Texts point into the caller's bytes, which must outlive the model.
  * Schema: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto */
-#ifndef TOOLS_SENTENCEPIECE_H
-#define TOOLS_SENTENCEPIECE_H
+#ifndef CONVERT_SENTENCEPIECE_H
+#define CONVERT_SENTENCEPIECE_H
 
 #include <stdbool.h>
 #include <stddef.h>

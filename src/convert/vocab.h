@@ -2,8 +2,8 @@
  *
  * It has exactly as many tokens as the embedding matrix has rows; ids that no file defines become
  * unused "[PADn]" tokens. All texts live in the vocabulary's arena. Not thread-safe. */
-#ifndef TOOLS_VOCAB_H
-#define TOOLS_VOCAB_H
+#ifndef CONVERT_VOCAB_H
+#define CONVERT_VOCAB_H
 
 #include "arena.h"
 #include "gguf_writer.h"

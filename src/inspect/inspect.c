@@ -136,7 +136,7 @@ static void gather_types(const gguf_file *f, inspect_summary *s) {
     }
 }
 
-/* PI_ERR_NOMEM. inspect_neurons_free what it leaves in `neurons`, also after an error. */
+/* PI_ERR_NOMEM. neuron_stats_free what it leaves in `neurons`, also after an error. */
 static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, pi_error *err) {
     *s = (inspect_summary){.complete = complete};
     gguf_string arch = find_string(f, "general.architecture");
@@ -164,7 +164,7 @@ static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, p
     gather_types(f, s);
     gather_sparse(f, s);
     gather_gpu_index(f, s);
-    return inspect_neurons_gather(f, s->n_layer, &s->neurons, err);
+    return neuron_stats_gather(f, s->n_layer, &s->neurons, err);
 }
 
 /* Bytes of the KV cache at the default type for all of the context. */
@@ -228,7 +228,7 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
         status = inspect_write_json(f, &s, options->verbose, out, err);
     else if (!status)
         inspect_write_text(f, &s, options->verbose, out);
-    inspect_neurons_free(&s.neurons);
+    neuron_stats_free(&s.neurons);
     gguf_close(f);
     if (!status && (fflush(out) != 0 || ferror(out))) {
         status = error_set(err, PI_ERR_IO, "the description of %.200s could not be written", path);

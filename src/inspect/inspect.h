@@ -1,13 +1,13 @@
 /* inspect.h: what the sources of pi_inspect share: the facts of a file, gathered once, and written
  * as text or as JSON. Everything is taken from keys and tensor infos by name, so that files of
  * unknown architectures and vocabularies without a model have a summary too. */
-#ifndef TOOLS_INSPECT_H
-#define TOOLS_INSPECT_H
+#ifndef INSPECT_INSPECT_H
+#define INSPECT_INSPECT_H
 
 #include <stdio.h>
 
 #include "gguf.h"
-#include "inspect_neurons.h"
+#include "neuron_stats.h"
 
 /* Smallest and largest value over the layers; both -1 when the file does not say. */
 typedef struct inspect_range {
@@ -34,7 +34,7 @@ typedef struct inspect_summary {
     uint64_t n_params, tensor_bytes;
     int n_types;
     inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first */
-    inspect_neurons neurons;
+    neuron_stats neurons;
     int64_t prepared_version;   /* powerinfer.version; -1: not prepared */
     inspect_range rank;         /* of the layers' predictors (fc1) */
     double predictor_threshold; /* scores below it are skipped; NAN: no predictor, or not known */

@@ -65,7 +65,7 @@ static void write_share(json_writer *w, const char *key, double v) {
         json_put_number(w, key, v);
 }
 
-static void write_layer(json_writer *w, const inspect_layer *l) {
+static void write_layer(json_writer *w, const neuron_stats_layer *l) {
     const double nothing = (double)NAN;
     bool known = l->n_neurons > 0;
     write_share(w, "density", known ? l->density : nothing);
@@ -78,7 +78,7 @@ static void write_layer(json_writer *w, const inspect_layer *l) {
     write_share(w, "recall", l->recall);
 }
 
-static void write_neurons(json_writer *w, const inspect_neurons *n, bool verbose) {
+static void write_neurons(json_writer *w, const neuron_stats *n, bool verbose) {
     if (n->n_layers == 0) {
         json_put_text(w, "neurons", NULL);
         return;

@@ -1,6 +1,6 @@
 /* inspect_plan.h: the steps that a context would run for a model. */
-#ifndef TOOLS_INSPECT_PLAN_H
-#define TOOLS_INSPECT_PLAN_H
+#ifndef INSPECT_INSPECT_PLAN_H
+#define INSPECT_INSPECT_PLAN_H
 
 #include <stdio.h>
 

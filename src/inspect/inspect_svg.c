@@ -133,7 +133,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* Per point of the curve, the median over layers. `y` in percent. Returns the number of layers. */
-static int median_curve(const inspect_neurons *n, double y[NEURONS_CURVE + 1]) {
+static int median_curve(const neuron_stats *n, double y[NEURONS_CURVE + 1]) {
     double values[NEURONS_MAX_LAYERS];
     int count = 0;
     for (int k = 0; k <= NEURONS_CURVE; k++) {
@@ -202,7 +202,7 @@ static void draw_curve_legend(const panel *p, int n_layers) {
     svg_label(p->out, x + BAR - 6, y + 2 * ROW + 4, text, "");
 }
 
-static void draw_curves(svg *out, const inspect_neurons *n) {
+static void draw_curves(svg *out, const neuron_stats *n) {
     panel p = {.out = out, .left = 84, .top = 132, .width = 520, .height = 500};
     p.x1 = p.y1 = 100;
     draw_frame(&p, "Hot and cold neurons", "share of the neurons, most active first",
@@ -233,7 +233,7 @@ static double dot_radius(const panel *p, int n_layers) {
     return fmin(5, fmax(1.5, 0.3 * p->width / n_layers));
 }
 
-static void draw_densities(svg *out, const inspect_neurons *n) {
+static void draw_densities(svg *out, const neuron_stats *n) {
     panel p = {.out = out, .left = 720, .top = 132, .width = 440, .height = 200};
     double most = 0;
     bool selects = false;
@@ -248,7 +248,7 @@ static void draw_densities(svg *out, const inspect_neurons *n) {
     draw_layer_ticks(&p, n->n_layers);
     double bar = fmin(44, 0.7 * p.width / n->n_layers);
     for (int i = 0; i < n->n_layers; i++) {
-        const inspect_layer *l = &n->layers[i];
+        const neuron_stats_layer *l = &n->layers[i];
         double y = at_y(&p, 100 * l->density);
         svg_rect(out, at_x(&p, i) - bar / 2, y, bar, p.top + p.height - y, "class=\"fires\"");
         if (!isnan(l->selected))
@@ -266,7 +266,7 @@ static void draw_densities(svg *out, const inspect_neurons *n) {
     svg_rect(out, x - 234, y - 6, 12, 12, "class=\"fires\"");
 }
 
-static void draw_recall(svg *out, const inspect_neurons *n) {
+static void draw_recall(svg *out, const neuron_stats *n) {
     panel p = {.out = out, .left = 720, .top = 432, .width = 440, .height = 200, .y1 = 100};
     double x[NEURONS_MAX_LAYERS], y[NEURONS_MAX_LAYERS], least = 1;
     int count = 0;
@@ -300,7 +300,7 @@ static void append(char text[TEXT_BYTES], const char *format, long long v) {
 
 /* "llama, 32 layers, n_embd 4096, n_ff 14336; frequencies of 16384 tokens; predictor ..." */
 static void describe(const inspect_summary *s, char text[TEXT_BYTES]) {
-    const inspect_neurons *n = &s->neurons;
+    const neuron_stats *n = &s->neurons;
     text[0] = 0;
     snprintf(text, TEXT_BYTES, "%.*s",
              (int)(s->architecture.n_bytes < 40 ? s->architecture.n_bytes : 40),

@@ -1,6 +1,6 @@
 /* inspect_svg.h: the neurons of a prepared model as a picture. */
-#ifndef TOOLS_INSPECT_SVG_H
-#define TOOLS_INSPECT_SVG_H
+#ifndef INSPECT_INSPECT_SVG_H
+#define INSPECT_INSPECT_SVG_H
 
 #include "inspect.h"
 

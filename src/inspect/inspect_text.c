@@ -126,7 +126,7 @@ static void print_weights(const gguf_file *f, const inspect_summary *s, FILE *ou
 
 /* What prepared files add. */
 static void print_neurons(const inspect_summary *s, FILE *out) {
-    const inspect_layer *m = &s->neurons.mean;
+    const neuron_stats_layer *m = &s->neurons.mean;
     if (m->n_neurons > 0) {
         label(out, "neurons");
         fprintf(out,
@@ -302,7 +302,7 @@ static void print_percent(FILE *out, double share, int width) {
         fprintf(out, " %*.2f", width, 100 * share);
 }
 
-static void print_layers(const inspect_neurons *n, FILE *out) {
+static void print_layers(const neuron_stats *n, FILE *out) {
     if (n->n_layers == 0) return;
     fprintf(
         out,
@@ -312,7 +312,7 @@ static void print_layers(const inspect_neurons *n, FILE *out) {
     fprintf(out, "  %5s %6s %6s %6s %6s  %-10s %5s %6s %6s\n", "layer", "50", "80", "95", "fire",
             "predictor", "rank", "select", "recall");
     for (int i = 0; i < n->n_layers; i++) {
-        const inspect_layer *l = &n->layers[i];
+        const neuron_stats_layer *l = &n->layers[i];
         const double nothing = (double)NAN;
         bool known = l->n_neurons > 0;
         fprintf(out, "  %5d", i);

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "file.h"
+#include "measure_machine.h"
 #include "mem.h"
 #include "option_types.h"
 #include "place_fit.h"
 #include "place_tool.h"
+#include "synth_model.h"
 
 enum { DEFAULT_BATCH = 512, MAX_CONTEXT = 1 << 28 };
 
@@ -25,7 +27,7 @@ typedef struct place_job {
     const pi_place_options *options;
     const model *model;
     model *opened; /* from a file; NULL: the shape's */
-    place_shape shape;
+    model shape;
     place_machine machine;
     place_workload work;
     place_plan plan;
@@ -48,8 +50,8 @@ static pi_status check_options(const pi_place_options *o, pi_error *err) {
 static pi_status open_model(place_job *j, const char *path, pi_error *err) {
     pi_status status;
     if (j->options->synth) {
-        status = place_shape_create(j->options->synth, &j->shape, err);
-        j->model = &j->shape.model;
+        status = synth_model_create(j->options->synth, &j->shape, err);
+        j->model = &j->shape;
         return status;
     }
     status = model_open(path, NULL, &j->opened, err);
@@ -146,7 +148,7 @@ static void free_job(place_job *j) {
     place_plan_free(&j->plan);
     place_workload_free(&j->work);
     mem_free(j->layers);
-    if (j->options->synth) place_shape_free(&j->shape);
+    if (j->options->synth) synth_model_free(&j->shape);
     model_close(j->opened);
 }
 
@@ -157,7 +159,7 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     if (status == PI_OK && j.options->svg) status = file_writer_probe(j.options->svg, err);
     if (status == PI_OK) status = open_model(&j, path, err);
     if (status == PI_OK) status = make_workload(&j, err);
-    if (status == PI_OK) status = place_profile_load(j.options, &j.machine, err);
+    if (status == PI_OK) status = measure_machine(j.options, &j.machine, err);
     if (status == PI_OK) {
         choose_budget(&j);
         status = place_solve(&j.work, &j.machine, j.report.budget, &j.plan, err);

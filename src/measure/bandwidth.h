@@ -9,8 +9,8 @@
  * The memory is its own and anonymous: nothing of the model is read, and no more is taken than a
  * quarter of what memory and limits leave beside it. A byte comes again only after all others, so
  * that little is read from cache. */
-#ifndef TOOLS_BANDWIDTH_H
-#define TOOLS_BANDWIDTH_H
+#ifndef MEASURE_BANDWIDTH_H
+#define MEASURE_BANDWIDTH_H
 
 #include <stddef.h>
 #include <stdint.h>

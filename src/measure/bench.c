@@ -16,8 +16,8 @@
 #include "cpu_topology.h"
 #include "file.h"
 #include "gguf.h"
-#include "inspect_neurons.h"
 #include "mem.h"
+#include "neuron_stats.h"
 #include "powerinfer_tools.h"
 #include "quant.h"
 #include "rng.h"
@@ -333,12 +333,12 @@ static int32_t largest(const int32_t *v, int32_t n) {
 /* From the hot/cold curve of the file, which is the mean over its layers. */
 static pi_status read_freq(bench *b, pi_error *err) {
     gguf_file *f;
-    inspect_neurons neurons = {0};
+    neuron_stats neurons = {0};
     b->density = 1;
     if (!b->o->model_path) return PI_OK;
     pi_status status = gguf_open(b->o->model_path, NULL, &f, err);
     if (status != PI_OK) return status;
-    status = inspect_neurons_gather(f, b->info.n_layer, &neurons, err);
+    status = neuron_stats_gather(f, b->info.n_layer, &neurons, err);
     if (status == PI_OK && neurons.mean.density > 0) {
         const double *curve = neurons.mean.curve;
         b->freq = mem_alloc((size_t)b->info.n_ff * sizeof *b->freq);
@@ -349,7 +349,7 @@ static pi_status read_freq(bench *b, pi_error *err) {
         }
         b->density = neurons.mean.density;
     }
-    inspect_neurons_free(&neurons);
+    neuron_stats_free(&neurons);
     gguf_close(f);
     return status;
 }

@@ -1,6 +1,6 @@
 /* gpu_rates.h: what a GPU reads, and what a hand-off to it costs, by its own operations. */
-#ifndef TOOLS_GPU_RATES_H
-#define TOOLS_GPU_RATES_H
+#ifndef MEASURE_GPU_RATES_H
+#define MEASURE_GPU_RATES_H
 
 #include "gpu.h"
 

@@ -24,8 +24,8 @@
  * put at its end. The error of a log p is half a step, at most 32 / 65535 / 2 = 2.5e-4 nats.
  * Readers scale the probabilities to a sum of 1 again, which makes a divergence computed from them
  * non-negative and its error for two equal models of second order: about step^2 / 24, 1e-8. */
-#ifndef TOOLS_KL_BASE_H
-#define TOOLS_KL_BASE_H
+#ifndef MEASURE_KL_BASE_H
+#define MEASURE_KL_BASE_H
 
 #include <stdbool.h>
 #include <stddef.h>

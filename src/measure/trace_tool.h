@@ -1,6 +1,6 @@
 /* trace_tool.h: what is made of the engine's traces. */
-#ifndef TOOLS_TRACE_TOOL_H
-#define TOOLS_TRACE_TOOL_H
+#ifndef MEASURE_TRACE_TOOL_H
+#define MEASURE_TRACE_TOOL_H
 
 #include "powerinfer_tools.h"
 #include "trace.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "place_tool.h"
+#include "place_profile.h"
 
 /* The simulated GPU's time means nothing. It counts as fast, and hand-offs as free, so that as much
  * as fits is placed there. */

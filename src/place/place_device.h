@@ -1,8 +1,8 @@
 /* place_device.h: the GPU that a context uses, from a user's wish to an opened device, a machine's
  * description and cuts. What goes wrong on the way is a reason to compute on the processor alone,
  * not an error: every function here says why and leaves nothing open. */
-#ifndef TOOLS_PLACE_DEVICE_H
-#define TOOLS_PLACE_DEVICE_H
+#ifndef PLACE_PLACE_DEVICE_H
+#define PLACE_PLACE_DEVICE_H
 
 #include "gpu.h"
 #include "place_fit.h"

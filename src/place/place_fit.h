@@ -1,8 +1,8 @@
 /* place_fit.h: the cuts that a context gets: as fast as predicted, and within a budget of device
  * memory to the byte. The solver's sums are close; what counts is what the engine would allocate
  * (engine_gpu_size), and the solver is asked again until that fits. */
-#ifndef TOOLS_PLACE_FIT_H
-#define TOOLS_PLACE_FIT_H
+#ifndef PLACE_PLACE_FIT_H
+#define PLACE_PLACE_FIT_H
 
 #include "engine.h"
 #include "place.h"

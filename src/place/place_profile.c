@@ -1,5 +1,4 @@
-/* place_profile.c: where a machine's description comes from: a name, a JSON file, or what was
- * measured here and kept in a file. The form of both files is the same:
+/* place_profile.c: a machine's description as a file, written by hand or kept from a measurement:
  *
  *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "overhead_us": 5},
  *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "overhead_us": 6,
@@ -8,28 +7,18 @@
  *
  * Without "gpu" there is none. Unknown keys are refused: a misspelt one would be believed. */
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bandwidth.h"
 #include "cpu_features.h"
 #include "file.h"
-#include "gpu_rates.h"
 #include "json.h"
 #include "json_writer.h"
-#include "place_device.h"
-#include "place_tool.h"
-#include "pool.h"
+#include "place_profile.h"
 
-enum {
-    /* What gathering is measured with: a neuron's row in Q4_0 at n_embd 4096, one in ten. */
-    GATHER_ROW = 2304,
-    SAMPLES = 5,
-    CACHE_BYTES = 1024 /* of a file with what was measured; names are cut to fit */
-};
+enum { CACHE_BYTES = 1024 /* of a file with what was measured; names are cut to fit */ };
 
-static const double GATHER_DENSITY = 0.1, MICRO = 1e-6, MIB = 1048576, GIB = 1073741824;
+static const double MICRO = 1e-6, MIB = 1048576, GIB = 1073741824;
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -129,7 +118,7 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
     return place_machine_check(m, err);
 }
 
-static pi_status read_file(const char *path, place_machine *out, pi_error *err) {
+pi_status place_profile_read(const char *path, place_machine *out, pi_error *err) {
     json_doc *doc;
     pi_status status = json_parse_file(path, &doc, err);
     if (status != PI_OK) return status;
@@ -138,22 +127,7 @@ static pi_status read_file(const char *path, place_machine *out, pi_error *err) 
     return status;
 }
 
-/* ---- measuring ------------------------------------------------------------------------------- */
-
-static pi_status measure(const pi_place_options *o, place_device *cpu, pi_error *err) {
-    bandwidth *b;
-    bandwidth_options options = {.n_threads = o->n_threads ? o->n_threads : cpu_count_physical(),
-                                 .row_bytes = GATHER_ROW};
-    pi_status status = bandwidth_create(&options, &b, err);
-    if (status != PI_OK) return status;
-    cpu->stream_gbps = cpu->gather_gbps = 0; /* the best of some: others use this machine too */
-    for (int i = 0; i < SAMPLES; i++) {
-        cpu->stream_gbps = fmax(cpu->stream_gbps, bandwidth_read(b));
-        cpu->gather_gbps = fmax(cpu->gather_gbps, bandwidth_gather(b, GATHER_DENSITY));
-    }
-    bandwidth_free(b);
-    return PI_OK;
-}
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_rates(json_writer *w, const char *key, const char *name, const place_device *d) {
     json_put_object(w, key);
@@ -196,7 +170,7 @@ static pi_status make_folders(const char *path, pi_error *err) {
     return PI_OK;
 }
 
-static pi_status write_cache(const char *path, const place_machine *m, pi_error *err) {
+pi_status place_profile_write(const char *path, const place_machine *m, pi_error *err) {
     char text[CACHE_BYTES];
     file_writer *w;
     size_t n = describe(m, text);
@@ -210,49 +184,19 @@ static pi_status write_cache(const char *path, const place_machine *m, pi_error 
     return status;
 }
 
-/* ---- which one ------------------------------------------------------------------------------- */
+/* ---- this machine ---------------------------------------------------------------------------- */
 
-static void say(const pi_place_options *o, const char *line) {
-    if (o->message) o->message(o->user, line);
-}
-
-static pi_status load_named(const pi_place_options *o, place_machine *out, pi_error *err) {
-    char names[512] = "";
-    if (place_machine_find(o->profile, out)) return PI_OK;
-    if (file_exists(o->profile)) return read_file(o->profile, out, err);
-    for (int i = 0; i < place_machine_count(); i++) {
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "", place_machine_at(i).name);
-    }
-    return error_set(err, PI_ERR_NOT_FOUND, "unknown profile: %.200s: name a file, or one of %s",
-                     o->profile, names);
-}
-
-static bool is_this_processor(const place_machine *m) {
+bool place_profile_is_here(const place_machine *m) {
     char name[PLACE_NAME_BYTES];
     snprintf(name, sizeof name, "%s", cpu_model_name());
     return strcmp(m->name, name) == 0;
 }
 
-/* What was measured on this very processor; others may share the folder. A file that cannot be read
- * is said so and otherwise as none. */
-static pi_status load_cached(const pi_place_options *o, place_machine *out, bool *found,
-                             pi_error *err) {
-    pi_error why = {.status = PI_OK};
-    *found = false;
-    if (!o->cache || !file_exists(o->cache)) return PI_OK;
-    pi_status status = read_file(o->cache, out, &why);
-    if (status == PI_ERR_NOMEM) return error_set(err, status, "%s", why.message);
-    if (status != PI_OK) say(o, why.message);
-    *found = status == PI_OK && is_this_processor(out);
-    return PI_OK;
-}
-
 void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out) {
     place_machine measured;
     bool found = false, gpu = false;
-    if (cache && file_exists(cache) && read_file(cache, &measured, NULL) == PI_OK) {
-        found = is_this_processor(&measured);
+    if (cache && file_exists(cache) && place_profile_read(cache, &measured, NULL) == PI_OK) {
+        found = place_profile_is_here(&measured);
         gpu = found && measured.has_gpu && strcmp(measured.gpu_name, info->name) == 0;
     }
     place_machine_find("cpu-only", out);
@@ -263,71 +207,4 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     if (!gpu) return;
     out->device[PLACE_GPU] = measured.device[PLACE_GPU];
     out->sync = measured.sync;
-}
-
-/* The GPU that is here, if one is wanted; false when there is none. */
-static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
-    pi_context_options wish = pi_context_default_options();
-    pi_error why = {.status = PI_OK};
-    wish.device = o->device;
-    wish.backend_folder = o->backend_folder;
-    wish.machine = o->cache;
-    if (!place_wants_gpu(&wish)) return false;
-    if (place_gpu_open(&wish, gpu, &why) == PI_OK) return true;
-    if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&wish)) say(o, why.message);
-    return false;
-}
-
-/* With the memory that is free now. */
-static void add_own_gpu(const pi_place_options *o, place_machine *m) {
-    place_gpu gpu;
-    m->has_gpu = false;
-    if (!open_own_gpu(o, &gpu)) return;
-    *m = gpu.machine;
-    m->device[PLACE_GPU].memory_bytes = gpu.info.memory_free + gpu.machine.runtime_bytes;
-    place_gpu_close(&gpu);
-}
-
-/* A GPU that cannot be measured counts as its data sheet says. */
-static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
-    place_gpu gpu;
-    gpu_rates rates;
-    pi_error why = {.status = PI_OK};
-    m->has_gpu = false;
-    if (!open_own_gpu(o, &gpu)) return;
-    if (gpu_rates_measure(gpu.library.backend, gpu.device, &rates, &why) == PI_OK) {
-        m->has_gpu = true;
-        snprintf(m->gpu_name, sizeof m->gpu_name, "%s", gpu.info.name);
-        m->device[PLACE_GPU] = (place_device){.stream_gbps = rates.stream_gbps,
-                                              .gather_gbps = rates.gather_gbps,
-                                              .overhead = rates.overhead};
-        m->sync = rates.sync;
-    } else {
-        say(o, why.message);
-    }
-    place_gpu_close(&gpu);
-}
-
-pi_status place_profile_load(const pi_place_options *o, place_machine *out, pi_error *err) {
-    bool found = false;
-    pi_status status = PI_OK;
-    if (o->profile)
-        status = load_named(o, out, err);
-    else if (!o->measure)
-        status = load_cached(o, out, &found, err);
-    if (status == PI_OK && !o->profile && !found) {
-        place_machine_find("cpu-only", out);
-        if (!o->measure)
-            say(o, "this machine was not measured: figures of a desktop with DDR4 are taken; "
-                   "measuring it gives its own");
-    }
-    if (status == PI_OK && o->measure) {
-        status = measure(o, &out->device[PLACE_CPU], err);
-        if (status == PI_OK && !o->profile)
-            snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
-        if (status == PI_OK && !o->profile) measure_own_gpu(o, out);
-        if (status == PI_OK && o->cache) status = write_cache(o->cache, out, err);
-    }
-    if (status == PI_OK && !o->profile) add_own_gpu(o, out);
-    return status;
 }

@@ -3,8 +3,8 @@
  * Compressed by tokens: token t's neurons are neuron[start[t]] .. neuron[start[t + 1] - 1],
  * ascending. A neuron's contribution to a token is |a_i| * |down_i|_2: the length of what it adds
  * to the residual stream. One thread at a time. */
-#ifndef SPARSE_ACTIVE_H
-#define SPARSE_ACTIVE_H
+#ifndef PREPARE_ACTIVE_H
+#define PREPARE_ACTIVE_H
 
 #include <stdint.h>
 

@@ -6,8 +6,8 @@
  * element is always summed by one thread in one order. The thread that calls is the one that
  * reports progress; when the callback asks to stop, the work in flight ends within milliseconds
  * with PI_ERR_CANCELLED. */
-#ifndef SPARSE_LINALG_H
-#define SPARSE_LINALG_H
+#ifndef PREPARE_LINALG_H
+#define PREPARE_LINALG_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

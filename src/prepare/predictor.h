@@ -17,8 +17,8 @@
  * Held-out tokens decide this one number, the rank and when training stops; quality is measured on
  * them. Neurons are in stored order (hottest first) everywhere here. The result depends on data,
  * options and the processor's instruction set, not on the number of threads. */
-#ifndef SPARSE_PREDICTOR_H
-#define SPARSE_PREDICTOR_H
+#ifndef PREPARE_PREDICTOR_H
+#define PREPARE_PREDICTOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

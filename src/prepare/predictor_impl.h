@@ -1,6 +1,6 @@
 /* predictor_impl.h: what the files of predictor fitting share. Private to src/prepare. */
-#ifndef SPARSE_PREDICTOR_IMPL_H
-#define SPARSE_PREDICTOR_IMPL_H
+#ifndef PREPARE_PREDICTOR_IMPL_H
+#define PREPARE_PREDICTOR_IMPL_H
 
 #include "linalg.h"
 #include "predictor.h"

@@ -13,8 +13,8 @@
  *
  * Neurons: `order[i]` is the index, in the input's tensors, of the neuron that is stored i-th.
  * One thread calls all of this; the pool's workers help inside. */
-#ifndef TOOLS_PREPARE_H
-#define TOOLS_PREPARE_H
+#ifndef PREPARE_PREPARE_H
+#define PREPARE_PREPARE_H
 
 #include "engine.h"
 #include "gguf_writer.h"

@@ -13,8 +13,8 @@
  * has, beside its own samples, the penalty of `prior_weight` samples spread over the scores at
  * which neurons of like frequency fire (each in units of its own mean and deviation). They only
  * raise the price of its rises, not the budget. A neuron that never fired lives on these alone. */
-#ifndef SPARSE_THRESHOLD_H
-#define SPARSE_THRESHOLD_H
+#ifndef PREPARE_THRESHOLD_H
+#define PREPARE_THRESHOLD_H
 
 #include "linalg.h"
 #include "predictor.h"

@@ -4,8 +4,8 @@
  * Form: a GGUF file with general.type "imatrix"; for a matrix NAME there are NAME.in_sum2, float32
  * [n_in, n_matrices] sums of squares (a stack of experts has one row of them per expert), and
  * NAME.counts, float32 [1, n_matrices], over how many inputs. */
-#ifndef TOOLS_IMATRIX_H
-#define TOOLS_IMATRIX_H
+#ifndef QUANTIZE_IMATRIX_H
+#define QUANTIZE_IMATRIX_H
 
 #include "gguf.h"
 

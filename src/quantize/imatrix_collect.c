@@ -18,6 +18,7 @@
 #include "gguf_writer.h"
 #include "imatrix.h"
 #include "mem.h"
+#include "powerinfer_tools.h"
 #include "progress.h"
 #include "talk.h"
 #include "tokenizer.h"

@@ -2,8 +2,8 @@
  * base type and a list of exceptions; both are tables (quant_mix.c), and agree with what llama.cpp
  * chooses for the same name. Only names, shapes and a few keys are looked at, so files of unknown
  * architectures work too. */
-#ifndef TOOLS_QUANT_MIX_H
-#define TOOLS_QUANT_MIX_H
+#ifndef QUANTIZE_QUANT_MIX_H
+#define QUANTIZE_QUANT_MIX_H
 
 #include "gguf.h"
 #include "powerinfer_tools.h"

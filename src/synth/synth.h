@@ -14,8 +14,8 @@
  * Where there is no gate, `up` takes its place, and what down reads, relu(up), has a mean that is
  * the same for all tokens. Every row of down is made orthogonal to these means, so that it adds
  * nothing that all tokens share. */
-#ifndef TOOLS_SYNTH_H
-#define TOOLS_SYNTH_H
+#ifndef SYNTH_SYNTH_H
+#define SYNTH_SYNTH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* tidy.c: checks the house rules over the sources below a folder: `tidy ROOT`, and over itself:
- * `tidy --self-test`, where each rule has to flag a small bad snippet and to pass a good one.
- * Prints "file:line: what" and exits with 1 when there is anything to say. The rules stand in
- * tidy_rules.c; this file walks the tree and asks clang-format for its opinion. */
+/* tidy.c: checks the house rules over the sources below a folder: `tidy ROOT LAW`, and over
+ * itself: `tidy --self-test`, where each rule has to flag a small bad snippet and to pass a good
+ * one. Prints "file:line: what" and exits with 1 when there is anything to say. The rules stand in
+ * tidy_rules.c and tidy_law.c; this file walks the tree and asks clang-format for its opinion. */
 #include "tidy.h"
 
 #include <dirent.h>
@@ -43,20 +43,30 @@ static bool add_file(source_tree *tree, const char *path, const char *text, size
     return true;
 }
 
-static bool load_file(source_tree *tree, const char *path) {
+/* A file's bytes and a NUL behind them; NULL when it cannot be read. */
+static char *read_text(const char *path, size_t *n_bytes) {
     FILE *f = fopen(path, "rb");
-    if (!f) return false;
-    bool ok = false;
+    if (!f) return NULL;
     char *text = NULL;
     if (fseek(f, 0, SEEK_END) == 0) {
         long n = ftell(f);
         rewind(f);
-        text = n >= 0 ? malloc((size_t)n + 1) : NULL;
-        ok = text && fread(text, 1, (size_t)n, f) == (size_t)n &&
-             add_file(tree, path, text, (size_t)n);
+        text = n >= 0 ? calloc((size_t)n + 1, 1) : NULL;
+        if (text && fread(text, 1, (size_t)n, f) != (size_t)n) {
+            free(text);
+            text = NULL;
+        }
+        *n_bytes = (size_t)n;
     }
-    free(text);
     fclose(f);
+    return text;
+}
+
+static bool load_file(source_tree *tree, const char *path) {
+    size_t n;
+    char *text = read_text(path, &n);
+    bool ok = text && add_file(tree, path, text, n);
+    free(text);
     return ok;
 }
 
@@ -150,6 +160,9 @@ typedef struct snippet {
     int n_problems;
 } snippet;
 
+static const char self_law[] = "base:\nquant: base\ntext: base quant\nengine: base quant\n"
+                               "api: base quant text engine public\ncli: base public\n";
+
 static const snippet snippets[] = {
     {"src/base/good.c", "int good(void) {\n    return 0; /* malloc(1) */\n}\n", 0},
     {"src/base/good.c", "/* é */\nstatic const char *s = \"exit(1)\"; // printf(\n", 0},
@@ -196,6 +209,7 @@ static bool run_snippet(const char *path, const char *text, int expected) {
     static source_file files[8];
     memset(files, 0, sizeof files);
     source_tree tree = {.files = files, .quiet = true};
+    if (!tidy_law_read(&tree.law, self_law)) return false;
     static const char *const headers[] = {"src/base/mem.h", "src/quant/quant.h",
                                           "src/text/tokenizer.h", "include/powerinfer.h"};
     bool ok = add_file(&tree, path, text, strlen(text));
@@ -245,6 +259,21 @@ static bool run_names(void) {
     return ok && tree.n_problems == 1;
 }
 
+/* A law of another form, and tables that say something else. */
+static bool run_law(void) {
+    source_tree tree = {.quiet = true};
+    const char good[] = "| `src/base/` | a | libc |\n| `src/quant/` | b | base |\n"
+                        "| `src/text/` | c | base quant, public headers |\n";
+    bool ok = !tidy_law_read(&tree.law, "base\n") &&
+              tidy_law_read(&tree.law, "base:\nquant: base\ntext: base quant public\n");
+    if (ok) tidy_check_table(&tree, "table", good);
+    ok = ok && tree.n_problems == 0;
+    if (ok) tidy_check_table(&tree, "table", "| `src/base/` | a | quant |\n"); /* two rows lack */
+    ok = ok && tree.n_problems == 2;
+    if (!ok) printf("self-test: the law is not checked\n");
+    return ok;
+}
+
 static int self_test(void) {
     bool ok = true;
     int n = (int)(sizeof snippets / sizeof snippets[0]);
@@ -253,18 +282,39 @@ static int self_test(void) {
     }
     ok = run_lengths() && ok;
     ok = run_names() && ok;
+    ok = run_law() && ok;
     printf("tidy self-test: %s\n", ok ? "passed" : "FAILED");
     return ok ? 0 : 1;
 }
 
+static bool read_law(source_tree *tree, const char *path) {
+    size_t n;
+    char *text = read_text(path, &n);
+    bool ok = text && tidy_law_read(&tree->law, text);
+    if (!ok) fprintf(stderr, "tidy: %s is not the list of modules that CMake writes\n", path);
+    free(text);
+    return ok;
+}
+
+static void check_table(source_tree *tree, const char *path) {
+    size_t n;
+    char *text = read_text(path, &n);
+    if (text)
+        tidy_check_table(tree, path, text);
+    else
+        tidy_report(tree, path, 0, "cannot be read");
+    free(text);
+}
+
 int main(int argc, char **argv) {
+    static source_file files[TIDY_FILES_MAX];
+    static source_tree tree = {.files = files};
     if (argc == 2 && strcmp(argv[1], "--self-test") == 0) return self_test();
-    if (argc != 2 || chdir(argv[1]) != 0) {
-        fprintf(stderr, "usage: tidy ROOT | tidy --self-test\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: tidy ROOT LAW | tidy --self-test\n");
         return 2;
     }
-    static source_file files[TIDY_FILES_MAX];
-    source_tree tree = {.files = files};
+    if (!read_law(&tree, argv[2]) || chdir(argv[1]) != 0) return 2;
     static const char *const folders[] = {"src", "include", "tests", "examples", "scripts"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         if (!walk(&tree, folders[i])) {
@@ -273,6 +323,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < tree.n_files; i++) tidy_check_file(&tree, &files[i]);
     tidy_check_names(&tree);
+    check_table(&tree, "ARCHITECTURE.md");
     check_format(&tree);
     printf("tidy: %d files, %d problems\n", tree.n_files, tree.n_problems);
     for (int i = 0; i < tree.n_files; i++) free(files[i].text);

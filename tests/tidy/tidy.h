@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TIDY_PATH_MAX = 1024, TIDY_NAME_MAX = 128, TIDY_FILES_MAX = 4096 };
+enum { TIDY_PATH_MAX = 1024, TIDY_NAME_MAX = 128, TIDY_FILES_MAX = 4096, TIDY_MODULES_MAX = 64 };
 
 typedef struct source_file {
     char path[TIDY_PATH_MAX];   /* from the root: "src/base/mem.c" */
@@ -14,9 +14,20 @@ typedef struct source_file {
     size_t n_bytes;
 } source_file;
 
+typedef struct law_row {
+    char module[TIDY_NAME_MAX];
+    char sees[TIDY_NAME_MAX]; /* blank-separated modules; "public": the headers in include/ */
+} law_row;
+
+typedef struct dependency_law {
+    int n_rows;
+    law_row rows[TIDY_MODULES_MAX]; /* [n_rows], lowest first */
+} dependency_law;
+
 typedef struct source_tree {
     source_file *files; /* [n_files] */
     int n_files;
+    dependency_law law;
     bool quiet; /* count only, for the self-test */
     int n_problems;
 } source_tree;
@@ -25,6 +36,9 @@ const char *path_name(const char *path); /* behind the last slash */
 bool path_ends(const char *path, const char *ending);
 bool path_starts(const char *path, const char *start);
 
+/* Is `word` one of the blank-separated words of `list`? */
+bool list_has(const char *list, const char *word);
+
 void tidy_report(source_tree *tree, const char *path, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -32,6 +46,12 @@ void tidy_report(source_tree *tree, const char *path, int line, const char *form
 void tidy_check_file(source_tree *tree, const source_file *file);
 /* Rules about the whole tree. */
 void tidy_check_names(source_tree *tree);
+
+/* The dependency law (tidy_law.c). False for a text of another form. */
+bool tidy_law_read(dependency_law *law, const char *text);
+void tidy_check_includes(source_tree *tree, const source_file *file); /* part of tidy_check_file */
+/* The table of modules in a document. */
+void tidy_check_table(source_tree *tree, const char *path, const char *text);
 
 /* Folder of a source_file path as the law sees it. */
 void tidy_module_of(const char *path, char *module, size_t n_module);

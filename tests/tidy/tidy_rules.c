@@ -15,38 +15,6 @@ enum {
     FUNCTION_MAX_LINES = 80,
 };
 
-/* The dependency law: what a module may include besides itself. "*" stands for every module before
- * it in this table. "public" stands for the headers in include/. */
-static const struct {
-    const char *module;
-    const char *sees;
-} law[] = {
-    {"base", ""},
-    {"quant", "base"},
-    {"gguf", "base quant"},
-    {"cpu", "base quant"},
-    {"gpu", "base quant"},
-    {"text", "base quant gguf"},
-    {"template", "base text"},
-    {"model", "base quant gguf"},
-    {"engine", "base quant gguf cpu gpu model"},
-    {"place", "base gpu model engine text measure inspect public"},
-    {"sample", "base text public"},
-    {"api", "* measure public"},
-    {"tools", "base public"},
-    {"synth", "base quant gguf model inspect public"},
-    {"quantize", "base quant gguf text model engine tools public"},
-    {"convert", "base quant gguf text model tools quantize public"},
-    {"prepare", "base quant gguf cpu text model engine tools quantize public"},
-    {"measure", "base quant gguf gpu text engine tools inspect public"},
-    {"inspect", "base quant gguf gpu model engine place synth api public"},
-    {"cli", "base public"},
-    {"include", "base public"},
-    {"examples", "base public"},
-    {"tests", "* cli public"},
-};
-enum { LAW_ROWS = sizeof law / sizeof law[0] };
-
 /* Calls that are not made, and where they are after all. */
 typedef struct banned_call {
     const char *name;
@@ -110,8 +78,7 @@ static bool is_word(char c) {
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Is `word` one of the blank-separated words of `list`? */
-static bool list_has(const char *list, const char *word) {
+bool list_has(const char *list, const char *word) {
     size_t n = strlen(word);
     for (const char *p = list; (p = strstr(p, word)) != NULL; p += n) {
         if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0')) return true;
@@ -289,56 +256,6 @@ static void check_calls(source_tree *tree, const source_file *f, const char *cod
     }
 }
 
-/* Module of the file that `#include "name"` means; "public" for include/; NULL: none of ours. */
-static const char *module_of_header(const source_tree *tree, const char *name) {
-    for (int i = 0; i < tree->n_files; i++) {
-        const source_file *f = &tree->files[i];
-        if (strcmp(path_name(f->path), path_name(name)) != 0) continue;
-        return strcmp(f->module, "include") == 0 ? "public" : f->module;
-    }
-    return NULL;
-}
-
-static bool law_allows(const char *module, const char *header_module) {
-    if (strcmp(module, header_module) == 0) return true;
-    for (int i = 0; i < LAW_ROWS; i++) {
-        if (strcmp(law[i].module, module) != 0) continue;
-        if (list_has(law[i].sees, header_module)) return true;
-        for (int j = 0; j < i && list_has(law[i].sees, "*"); j++) {
-            if (strcmp(law[j].module, header_module) == 0) return true;
-        }
-        return false;
-    }
-    return false;
-}
-
-static void check_includes(source_tree *tree, const source_file *f) {
-    int number = 0;
-    for (const char *line = f->text; *line;) {
-        size_t n = strcspn(line, "\n");
-        char name[TIDY_NAME_MAX];
-        number++;
-        /* Names longer than this do not occur; sscanf stops there. */
-        if (line[0] == '#' && sscanf(line, "# include \"%127[^\"\n]\"", name) == 1) {
-            const char *module = module_of_header(tree, name);
-            if (path_ends(name, ".c")) {
-                tidy_report(tree, f->path, number, "a .c file is compiled, not included");
-            } else if (module && !law_allows(f->module, module)) {
-                tidy_report(tree, f->path, number, "%s may not include %s, which belongs to %s",
-                            f->module, name, module);
-            }
-        }
-        line += n + (line[n] == '\n');
-    }
-}
-
-static void check_module_known(source_tree *tree, const source_file *f) {
-    for (int i = 0; i < LAW_ROWS; i++) {
-        if (strcmp(law[i].module, f->module) == 0) return;
-    }
-    tidy_report(tree, f->path, 1, "module %s is not in the dependency law", f->module);
-}
-
 /* "--name", or a short one in parentheses. */
 static bool names_flag(const char *s, size_t n) {
     for (size_t i = 0; i + 3 < n; i++) {
@@ -377,8 +294,7 @@ void tidy_check_file(source_tree *tree, const source_file *f) {
     check_functions(tree, f, code);
     check_calls(tree, f, code);
     check_messages(tree, f, code);
-    check_includes(tree, f);
-    check_module_known(tree, f);
+    tidy_check_includes(tree, f);
     free(code);
 }
 

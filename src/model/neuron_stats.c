@@ -1,5 +1,5 @@
-/* inspect_neurons.c: statistics of neurons from frequencies and the keys of sparse_keys.h. */
-#include "inspect_neurons.h"
+/* neuron_stats.c: statistics of neurons from frequencies and the keys of sparse_keys.h. */
+#include "neuron_stats.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static double share_with(const float *freq, uint64_t n, double all, double mass)
 }
 
 /* freq: [n], sorted here, n > 0. */
-static void measure_frequencies(float *freq, uint64_t n, inspect_layer *l) {
+static void measure_frequencies(float *freq, uint64_t n, neuron_stats_layer *l) {
     double all = 0, sum = 0;
     for (uint64_t i = 0; i < n; i++) {
         if (!(freq[i] > 0 && freq[i] <= 1)) freq[i] = freq[i] > 1 ? 1 : 0;
@@ -54,7 +54,8 @@ static void measure_frequencies(float *freq, uint64_t n, inspect_layer *l) {
     }
 }
 
-static pi_status read_frequencies(const gguf_file *f, int layer, inspect_layer *l, pi_error *err) {
+static pi_status read_frequencies(const gguf_file *f, int layer, neuron_stats_layer *l,
+                                  pi_error *err) {
     const gguf_tensor *t = layer_tensor(f, layer, "ffn_freq");
     if (!t || !t->data || t->n_elems == 0) return PI_OK;
     const quant_traits *traits = quant_find((uint32_t)t->type);
@@ -85,7 +86,7 @@ static double layer_number(const gguf_file *f, const char *key, int layer) {
     return d;
 }
 
-static void read_kinds(const gguf_file *f, inspect_neurons *n) {
+static void read_kinds(const gguf_file *f, neuron_stats *n) {
     const gguf_value *v = gguf_find(f, SPARSE_KEY_PREDICTOR_KIND);
     if (!v || v->type != GGUF_ARRAY || v->item_type != GGUF_STRING) return;
     const uint8_t *cursor = v->data;
@@ -98,7 +99,7 @@ static void read_kinds(const gguf_file *f, inspect_neurons *n) {
     }
 }
 
-static void read_predictor(const gguf_file *f, int layer, inspect_layer *l) {
+static void read_predictor(const gguf_file *f, int layer, neuron_stats_layer *l) {
     const gguf_tensor *fc1 = layer_tensor(f, layer, "fc1.weight");
     l->rank = fc1 ? fc1->dims[1] : 0;
     l->recall = layer_number(f, SPARSE_KEY_PREDICTOR_RECALL, layer);
@@ -123,7 +124,7 @@ static double mean_of(const mean *m) {
 }
 
 /* The predictor, and its rank, that most layers have. */
-static void choose_predictor(inspect_neurons *n) {
+static void choose_predictor(neuron_stats *n) {
     int most = 0;
     for (int i = 0; i < n->n_layers; i++) {
         int same = 0;
@@ -139,11 +140,11 @@ static void choose_predictor(inspect_neurons *n) {
     n->n_same_predictor = most;
 }
 
-static void average(inspect_neurons *n) {
+static void average(neuron_stats *n) {
     mean density = {0}, s50 = {0}, s80 = {0}, s95 = {0}, recall = {0}, selected = {0};
     mean curve[NEURONS_CURVE + 1] = {0};
     for (int i = 0; i < n->n_layers; i++) {
-        const inspect_layer *l = &n->layers[i];
+        const neuron_stats_layer *l = &n->layers[i];
         mean_add(&recall, l->recall);
         mean_add(&selected, l->selected);
         if (l->n_neurons == 0) continue;
@@ -164,9 +165,9 @@ static void average(inspect_neurons *n) {
     choose_predictor(n);
 }
 
-pi_status inspect_neurons_gather(const gguf_file *f, int64_t n_layer, inspect_neurons *out,
-                                 pi_error *err) {
-    *out = (inspect_neurons){.tokens = -1, .loss = (double)NAN};
+pi_status neuron_stats_gather(const gguf_file *f, int64_t n_layer, neuron_stats *out,
+                              pi_error *err) {
+    *out = (neuron_stats){.tokens = -1, .loss = (double)NAN};
     if (n_layer < 1 || n_layer > NEURONS_MAX_LAYERS) return PI_OK;
     bool any = false;
     for (int i = 0; i < (int)n_layer; i++) any = any || layer_tensor(f, i, "ffn_freq");
@@ -187,7 +188,7 @@ pi_status inspect_neurons_gather(const gguf_file *f, int64_t n_layer, inspect_ne
     return PI_OK;
 }
 
-void inspect_neurons_free(inspect_neurons *n) {
+void neuron_stats_free(neuron_stats *n) {
     mem_free(n->layers);
-    *n = (inspect_neurons){0};
+    *n = (neuron_stats){0};
 }

@@ -1,8 +1,8 @@
-/* inspect_neurons.h: what a prepared file says about the neurons of its feed-forward layers: how
+/* neuron_stats.h: what a prepared file says about the neurons of its feed-forward layers: how
  * unevenly they fire, and what its predictors select. Taken from keys and tensors by name; nothing
  * is trusted: frequencies need not be sorted, per-layer arrays may be short or of other types. */
-#ifndef TOOLS_INSPECT_NEURONS_H
-#define TOOLS_INSPECT_NEURONS_H
+#ifndef MODEL_NEURON_STATS_H
+#define MODEL_NEURON_STATS_H
 
 #include "gguf.h"
 
@@ -11,7 +11,7 @@ enum {
     NEURONS_MAX_LAYERS = 1024 /* more are left out: no model has as many */
 };
 
-typedef struct inspect_layer {
+typedef struct neuron_stats_layer {
     uint64_t n_neurons; /* 0: the layer has no frequencies */
     double density;     /* share that fires per token: the mean frequency */
     /* The most active share of the neurons that has 50%, 80%, 95% of all activations. */
@@ -21,20 +21,20 @@ typedef struct inspect_layer {
     char predictor[16];      /* "lowrank"; "" when not given */
     uint64_t rank;           /* 0: none */
     double recall, selected; /* contribution recall, share selected; NAN: not given */
-} inspect_layer;
+} neuron_stats_layer;
 
-typedef struct inspect_neurons {
-    int n_layers;          /* 0: the file has no frequencies */
-    inspect_layer *layers; /* [n_layers] */
-    int64_t tokens;        /* of calibration; 0: none, -1: not given */
-    double loss;           /* relative rise of perplexity; NAN: not known */
-    inspect_layer mean;    /* over the layers that have something to say; predictor: of most */
-    int n_same_predictor;  /* layers that have that predictor, of that rank */
-} inspect_neurons;
+typedef struct neuron_stats {
+    int n_layers;               /* 0: the file has no frequencies */
+    neuron_stats_layer *layers; /* [n_layers] */
+    int64_t tokens;             /* of calibration; 0: none, -1: not given */
+    double loss;                /* relative rise of perplexity; NAN: not known */
+    neuron_stats_layer mean;    /* over the layers that have something to say; predictor: of most */
+    int n_same_predictor;       /* layers that have that predictor, of that rank */
+} neuron_stats;
 
 /* n_layer: as the header says; below 1: there are none. PI_ERR_NOMEM. */
-pi_status inspect_neurons_gather(const gguf_file *f, int64_t n_layer, inspect_neurons *out,
-                                 pi_error *err);
-void inspect_neurons_free(inspect_neurons *n);
+pi_status neuron_stats_gather(const gguf_file *f, int64_t n_layer, neuron_stats *out,
+                              pi_error *err);
+void neuron_stats_free(neuron_stats *n);
 
 #endif

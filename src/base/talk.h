@@ -1,13 +1,12 @@
 /* talk.h: what a tool has to tell its user while it works: one line each, to the pi_message of its
  * options. Unlike errors these never stop the work. */
-#ifndef TOOLS_TALK_H
-#define TOOLS_TALK_H
+#ifndef BASE_TALK_H
+#define BASE_TALK_H
 
 #include "error.h"
-#include "powerinfer_tools.h"
 
 typedef struct talk {
-    pi_message message; /* NULL: silent */
+    void (*message)(void *user, const char *line); /* a pi_message; NULL: silent */
     void *user;
 } talk;
 

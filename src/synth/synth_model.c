@@ -1,12 +1,12 @@
-/* place_shape.c: a model without weights. Placement looks at sizes, types and statistics only, so
+/* synth_model.c: a model without weights. Placement looks at sizes, types and statistics only, so
  * that the shape of a model too large for this disk will do. Tensors, types and probabilities are
  * those that pi_synth would write (docs/synth.md), for an error-free predictor of recall 0.98. */
 #include <math.h>
 #include <string.h>
 
 #include "mem.h"
-#include "place_tool.h"
 #include "synth.h"
+#include "synth_model.h"
 
 static const double RECALL = 0.98; /* as pi_synth plans its predictors */
 
@@ -110,11 +110,10 @@ static pi_status check(const pi_synth_options *o, const synth_shape **shape, pi_
     return PI_OK;
 }
 
-pi_status place_shape_create(const pi_synth_options *o, place_shape *out, pi_error *err) {
+pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err) {
     const synth_shape *s;
     synth_profile profile;
-    model *m = &out->model;
-    *out = (place_shape){0};
+    *m = (model){0};
     arena_init(&m->arena);
     pi_status status = check(o, &s, err);
     if (status == PI_OK)
@@ -133,11 +132,11 @@ pi_status place_shape_create(const pi_synth_options *o, place_shape *out, pi_err
     snprintf(m->name, sizeof m->name, "synthetic %s", s->name);
     status = add_tensors(m, -1, s, o, err);
     if (status == PI_OK) status = add_layers(m, s, o, &profile, err);
-    if (status != PI_OK) place_shape_free(out);
+    if (status != PI_OK) synth_model_free(m);
     return status;
 }
 
-void place_shape_free(place_shape *s) {
-    arena_free(&s->model.arena);
-    *s = (place_shape){0};
+void synth_model_free(model *m) {
+    arena_free(&m->arena);
+    *m = (model){0};
 }

@@ -1,6 +1,6 @@
-/* api_trace.c: public traces: the engine's recording and the tools that read it. */
-#include "api_types.h"
+/* trace_tool.c: public traces: the engine's recording and what reads it. */
 #include "trace_tool.h"
+#include "api_types.h"
 
 pi_status pi_trace_start(pi_context *c, int32_t n_passes, pi_error *err) {
     if (n_passes != 0) return engine_trace_start(c->engine, n_passes, err);

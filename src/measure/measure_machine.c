@@ -1,0 +1,138 @@
+/* measure_machine.c: where a machine's description comes from: a name, a JSON file, or what was
+ * measured here, now or before. */
+#include "measure_machine.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "bandwidth.h"
+#include "cpu_features.h"
+#include "file.h"
+#include "gpu_rates.h"
+#include "place_device.h"
+#include "place_profile.h"
+#include "pool.h"
+
+enum {
+    /* What gathering is measured with: a neuron's row in Q4_0 at n_embd 4096, one in ten. */
+    GATHER_ROW = 2304,
+    SAMPLES = 5
+};
+
+static const double GATHER_DENSITY = 0.1;
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+static pi_status measure_cpu(const pi_place_options *o, place_device *cpu, pi_error *err) {
+    bandwidth *b;
+    bandwidth_options options = {.n_threads = o->n_threads ? o->n_threads : cpu_count_physical(),
+                                 .row_bytes = GATHER_ROW};
+    pi_status status = bandwidth_create(&options, &b, err);
+    if (status != PI_OK) return status;
+    cpu->stream_gbps = cpu->gather_gbps = 0; /* the best of some: others use this machine too */
+    for (int i = 0; i < SAMPLES; i++) {
+        cpu->stream_gbps = fmax(cpu->stream_gbps, bandwidth_read(b));
+        cpu->gather_gbps = fmax(cpu->gather_gbps, bandwidth_gather(b, GATHER_DENSITY));
+    }
+    bandwidth_free(b);
+    return PI_OK;
+}
+
+/* ---- which one ------------------------------------------------------------------------------- */
+
+static void say(const pi_place_options *o, const char *line) {
+    if (o->message) o->message(o->user, line);
+}
+
+static pi_status load_named(const pi_place_options *o, place_machine *out, pi_error *err) {
+    char names[512] = "";
+    if (place_machine_find(o->profile, out)) return PI_OK;
+    if (file_exists(o->profile)) return place_profile_read(o->profile, out, err);
+    for (int i = 0; i < place_machine_count(); i++) {
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "", place_machine_at(i).name);
+    }
+    return error_set(err, PI_ERR_NOT_FOUND, "unknown profile: %.200s: name a file, or one of %s",
+                     o->profile, names);
+}
+
+/* What was measured on this very CPU. A file that cannot be read
+ * is said so and otherwise as none. */
+static pi_status load_cached(const pi_place_options *o, place_machine *out, bool *found,
+                             pi_error *err) {
+    pi_error why = {.status = PI_OK};
+    *found = false;
+    if (!o->cache || !file_exists(o->cache)) return PI_OK;
+    pi_status status = place_profile_read(o->cache, out, &why);
+    if (status == PI_ERR_NOMEM) return error_set(err, status, "%s", why.message);
+    if (status != PI_OK) say(o, why.message);
+    *found = status == PI_OK && place_profile_is_here(out);
+    return PI_OK;
+}
+
+/* The GPU that is here, if one is wanted; false when there is none. */
+static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
+    pi_context_options wish = pi_context_default_options();
+    pi_error why = {.status = PI_OK};
+    wish.device = o->device;
+    wish.backend_folder = o->backend_folder;
+    wish.machine = o->cache;
+    if (!place_wants_gpu(&wish)) return false;
+    if (place_gpu_open(&wish, gpu, &why) == PI_OK) return true;
+    if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&wish)) say(o, why.message);
+    return false;
+}
+
+/* With the memory that is free now. */
+static void add_own_gpu(const pi_place_options *o, place_machine *m) {
+    place_gpu gpu;
+    m->has_gpu = false;
+    if (!open_own_gpu(o, &gpu)) return;
+    *m = gpu.machine;
+    m->device[PLACE_GPU].memory_bytes = gpu.info.memory_free + gpu.machine.runtime_bytes;
+    place_gpu_close(&gpu);
+}
+
+/* A GPU that cannot be measured counts as its data sheet says. */
+static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
+    place_gpu gpu;
+    gpu_rates rates;
+    pi_error why = {.status = PI_OK};
+    m->has_gpu = false;
+    if (!open_own_gpu(o, &gpu)) return;
+    if (gpu_rates_measure(gpu.library.backend, gpu.device, &rates, &why) == PI_OK) {
+        m->has_gpu = true;
+        snprintf(m->gpu_name, sizeof m->gpu_name, "%s", gpu.info.name);
+        m->device[PLACE_GPU] = (place_device){.stream_gbps = rates.stream_gbps,
+                                              .gather_gbps = rates.gather_gbps,
+                                              .overhead = rates.overhead};
+        m->sync = rates.sync;
+    } else {
+        say(o, why.message);
+    }
+    place_gpu_close(&gpu);
+}
+
+pi_status measure_machine(const pi_place_options *o, place_machine *out, pi_error *err) {
+    bool found = false;
+    pi_status status = PI_OK;
+    if (o->profile)
+        status = load_named(o, out, err);
+    else if (!o->measure)
+        status = load_cached(o, out, &found, err);
+    if (status == PI_OK && !o->profile && !found) {
+        place_machine_find("cpu-only", out);
+        if (!o->measure)
+            say(o, "this machine was not measured: figures of a desktop with DDR4 are taken; "
+                   "measuring it gives its own");
+    }
+    if (status == PI_OK && o->measure) {
+        status = measure_cpu(o, &out->device[PLACE_CPU], err);
+        if (status == PI_OK && !o->profile)
+            snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
+        if (status == PI_OK && !o->profile) measure_own_gpu(o, out);
+        if (status == PI_OK && o->cache) status = place_profile_write(o->cache, out, err);
+    }
+    if (status == PI_OK && !o->profile) add_own_gpu(o, out);
+    return status;
+}
