@@ -15,17 +15,6 @@ pi_convert_options pi_convert_default_options(void) {
     return (pi_convert_options){.type = "f16"};
 }
 
-/* general.file_type, by the type that most matrices have (llama.cpp's enum llama_ftype). Types
- * that are not listed write no such key. */
-static const struct {
-    quant_type type;
-    uint32_t file_type;
-} file_types[] = {
-    {QUANT_F32, 0},   {QUANT_F16, 1},   {QUANT_Q4_0, 2},  {QUANT_Q4_1, 3},    {QUANT_Q8_0, 7},
-    {QUANT_Q5_0, 8},  {QUANT_Q5_1, 9},  {QUANT_Q2_K, 10}, {QUANT_Q3_K, 11},   {QUANT_Q4_K, 14},
-    {QUANT_Q5_K, 16}, {QUANT_Q6_K, 18}, {QUANT_BF16, 32}, {QUANT_IQ4_NL, 25}, {QUANT_IQ4_XS, 30},
-};
-
 /* Version of the block layouts, the only one that v2 and v3 files have. */
 enum { QUANTIZATION_VERSION = 2 };
 
@@ -59,10 +48,8 @@ static pi_status find_type(const char *name, const quant_traits **out, pi_error 
     return error_set(err, PI_ERR_ARG, "unknown type '%.40s': choose one of %s", name, known);
 }
 
-static void put_general(gguf_writer *w, quant_type type) {
-    for (size_t i = 0; i < sizeof file_types / sizeof file_types[0]; i++)
-        if (file_types[i].type == type)
-            gguf_put_u32(w, "general.file_type", file_types[i].file_type);
+static void put_general(gguf_writer *w, const quant_traits *type) {
+    gguf_put_u32(w, "general.file_type", (uint32_t)type->file_type);
     gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
 }
 
@@ -102,7 +89,7 @@ static pi_status write_output(conversion *c, const char *out_path, pi_error *err
     if (status == PI_OK) status = gguf_writer_create(out_path, &c->writer, err);
     if (status != PI_OK) return status;
     hf_config_put(&c->config, c->writer);
-    put_general(c->writer, c->type->type);
+    put_general(c->writer, c->type);
     hf_generation_put(&c->generation, c->writer);
     status = vocab_put(&c->vocab, c->writer, err);
     if (status == PI_OK) status = convert_plan_declare(&c->plan, c->writer, err);

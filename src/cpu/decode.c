@@ -120,7 +120,7 @@ static void decode_mxfp4(const void *row, int64_t group, decode_group *out) {
  * of a half of it) take the same bytes, each its own bits. */
 
 static void decode_q2_k(const void *row, int64_t group, decode_group *out) {
-    const block_q2_K *b = (const block_q2_K *)row + group / GROUPS_K;
+    const block_q2_k *b = (const block_q2_k *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
     memset(out->q, 0, sizeof out->q);
     add_bits(b->qs + j / 4 * 32, (int)(j % 4) * 2, 2, 0, out);
@@ -131,7 +131,7 @@ static void decode_q2_k(const void *row, int64_t group, decode_group *out) {
 }
 
 static void decode_q3_k(const void *row, int64_t group, decode_group *out) {
-    const block_q3_K *b = (const block_q3_K *)row + group / GROUPS_K;
+    const block_q3_k *b = (const block_q3_k *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
     memset(out->q, 0, sizeof out->q);
     add_bits(b->qs + j / 4 * 32, (int)(j % 4) * 2, 2, 0, out);
@@ -149,7 +149,7 @@ static void decode_q3_k(const void *row, int64_t group, decode_group *out) {
 }
 
 static void decode_q4_k(const void *row, int64_t group, decode_group *out) {
-    const block_q4_K *b = (const block_q4_K *)row + group / GROUPS_K;
+    const block_q4_k *b = (const block_q4_k *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
     int scale, min;
     unpack_6bit(b->scales, j, &scale, &min);
@@ -159,7 +159,7 @@ static void decode_q4_k(const void *row, int64_t group, decode_group *out) {
 }
 
 static void decode_q5_k(const void *row, int64_t group, decode_group *out) {
-    const block_q5_K *b = (const block_q5_K *)row + group / GROUPS_K;
+    const block_q5_k *b = (const block_q5_k *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
     int scale, min;
     unpack_6bit(b->scales, j, &scale, &min);
@@ -170,7 +170,7 @@ static void decode_q5_k(const void *row, int64_t group, decode_group *out) {
 }
 
 static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
-    const block_q6_K *b = (const block_q6_K *)row + group / GROUPS_K;
+    const block_q6_k *b = (const block_q6_k *)row + group / GROUPS_K;
     int64_t j = group % GROUPS_K;
     /* A half of the block is four groups: two in the low nibbles of 64 bytes, two in the high ones;
      * the upper bits of all four share 32 bytes. */
@@ -186,13 +186,8 @@ static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
     }
 }
 
-static const decode_fn table[QUANT_TYPE_COUNT] = {
-    [QUANT_Q8_0] = decode_q8_0,     [QUANT_Q4_0] = decode_q4_0, [QUANT_Q4_1] = decode_q4_1,
-    [QUANT_Q5_0] = decode_q5_0,     [QUANT_Q5_1] = decode_q5_1, [QUANT_IQ4_NL] = decode_iq4_nl,
-    [QUANT_MXFP4] = decode_mxfp4,   [QUANT_Q2_K] = decode_q2_k, [QUANT_Q3_K] = decode_q3_k,
-    [QUANT_Q4_K] = decode_q4_k,     [QUANT_Q5_K] = decode_q5_k, [QUANT_Q6_K] = decode_q6_k,
-    [QUANT_IQ4_XS] = decode_iq4_xs,
-};
+#define ENTRY(type, name, ...) [QUANT_##type] = decode_##name,
+static const decode_fn table[QUANT_TYPE_COUNT] = {QUANT_BLOCKS(ENTRY)};
 
 decode_fn decode_find(quant_type type) {
     return (unsigned)type < QUANT_TYPE_COUNT ? table[type] : NULL;

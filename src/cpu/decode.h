@@ -3,8 +3,8 @@
  *
  * Element i of a group of 32 is worth  scale[i / 16] * q[i] - min[i / 16],  exactly: the products
  * of a half and a small integer that make up scale and min fit into a float. Formats with one scale
- * per 32 give the same one twice, formats without minima give zeros. A new format is one function
- * and one row of the table in decode.c. */
+ * per 32 give the same one twice, formats without minima give zeros. A format is one function
+ * in decode.c. */
 #ifndef CPU_DECODE_H
 #define CPU_DECODE_H
 

@@ -1,5 +1,5 @@
-/* tier_table.h: which types have kernels for matrices, and how the functions of a tier are named,
- * declared and entered into the table. Every tier has these functions for every type:
+/* tier_table.h: how the functions of a tier for matrices are named, declared and entered into the
+ * table. Every tier has these functions for every type of QUANT_COMPUTED:
  *
  *   TIER_matvec_TYPE, TIER_matvec_rows_TYPE, TIER_matmul_TYPE    matrices with a row per output
  *   TIER_axpy_TYPE, TIER_matmul_t_TYPE                           matrices with a row per neuron */
@@ -7,31 +7,6 @@
 #define CPU_TIER_TABLE_H
 
 #include "cpu.h"
-
-/* Every quantized type: X(type, name). */
-#define TIER_Q_TYPES(X)                                                                            \
-    X(Q4_0, q4_0)                                                                                  \
-    X(Q4_1, q4_1)                                                                                  \
-    X(Q5_0, q5_0)                                                                                  \
-    X(Q5_1, q5_1)                                                                                  \
-    X(Q8_0, q8_0)                                                                                  \
-    X(IQ4_NL, iq4_nl)                                                                              \
-    X(MXFP4, mxfp4)                                                                                \
-    X(Q2_K, q2_K)                                                                                  \
-    X(Q3_K, q3_K)                                                                                  \
-    X(Q4_K, q4_K)                                                                                  \
-    X(Q5_K, q5_K)                                                                                  \
-    X(Q6_K, q6_K)                                                                                  \
-    X(IQ4_XS, iq4_xs)
-
-#define TIER_PLAIN_TYPES(X)                                                                        \
-    X(F32, f32)                                                                                    \
-    X(F16, f16)                                                                                    \
-    X(BF16, bf16)
-
-#define TIER_TYPES(X)                                                                              \
-    TIER_Q_TYPES(X)                                                                                \
-    TIER_PLAIN_TYPES(X)
 
 #define TIER_MATVEC_DECLARE(tier, name)                                                            \
     void tier##_matvec_##name(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x,      \

@@ -49,21 +49,9 @@ enum {
 /* ---- matrices and encoded vectors ------------------------------------------------------------ */
 
 /* A row is its blocks' quants, then their scales, then zeros up to row_bytes: as many bytes as on
- * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows. By type, with the names
- * of quant_blocks.h and each part for all blocks of the row:
- *   F32 F16 BF16   as they are
- *   Q8_0           int8 qs [n] | half d [n/32]
- *   Q4_0 IQ4_NL    qs [n/2] | half d [n/32]
- *   Q4_1           qs [n/2] | {half d, half m} [n/32]
- *   Q5_0           qs [n/2] | qh [n/8] | half d [n/32]
- *   Q5_1           qs [n/2] | qh [n/8] | {half d, half m} [n/32]
- *   MXFP4          qs [n/2] | e [n/32]
- *   Q2_K           qs [n/4] | scales [n/16] | {half d, half dmin} [n/256]
- *   Q3_K           qs [n/4] | hmask [n/8] | {scales [12], half d} [n/256]
- *   Q4_K           qs [n/2] | {half d, half dmin, scales [12]} [n/256]
- *   Q5_K           qs [n/2] | qh [n/8] | {half d, half dmin, scales [12]} [n/256]
- *   Q6_K           ql [n/2] | qh [n/4] | int8 scales [n/16] | half d [n/256]
- *   IQ4_XS         qs [n/2] | {half d, scales_h, scales_l [4]} [n/256] */
+ * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows. Which
+ * fields of a block become which part, each for all blocks of the row, says GPU_PARTS_name beside
+ * the type's reader in cuda/gpu_formats_32.h and cuda/gpu_formats_k.h. */
 typedef struct gpu_mat {
     const void *data;
     size_t row_bytes; /* gpu_mat_row_bytes */
@@ -74,22 +62,9 @@ typedef struct gpu_mat {
 /* All that the processor multiplies. */
 static inline bool gpu_type_supported(quant_type type) {
     switch (type) {
-    case QUANT_F32:
-    case QUANT_F16:
-    case QUANT_BF16:
-    case QUANT_Q8_0:
-    case QUANT_Q4_0:
-    case QUANT_Q4_1:
-    case QUANT_Q5_0:
-    case QUANT_Q5_1:
-    case QUANT_IQ4_NL:
-    case QUANT_MXFP4:
-    case QUANT_Q2_K:
-    case QUANT_Q3_K:
-    case QUANT_Q4_K:
-    case QUANT_Q5_K:
-    case QUANT_Q6_K:
-    case QUANT_IQ4_XS:
+#define GPU_CASE(type, ...) case QUANT_##type:
+        QUANT_COMPUTED(GPU_CASE)
+#undef GPU_CASE
         return true;
     default:
         return false;

@@ -1,12 +1,12 @@
-/* quant.c: the table of tensor types, and what can be told from it alone.
+/* quant.c: the table of tensor types (quant_formats.h), and what can be told from it alone.
  *
- * Everything here is constant and therefore free of threads' concerns. A type is a row: its name,
- * its block, its two conversions and where the scales lie in a block. Types with NULL conversions
+ * Everything here is constant and therefore free of threads' concerns. Types with NULL conversions
  * are known by size only: their files open, can be listed and copied, but not computed with. */
 #include "quant.h"
 
 #include <float.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
@@ -14,65 +14,35 @@
 #include "quant_blocks.h"
 #include "quant_types.h"
 
-_Static_assert(sizeof(block_q8_0) == 34, "block_q8_0 has padding");
-_Static_assert(sizeof(block_q4_0) == 18, "block_q4_0 has padding");
-_Static_assert(sizeof(block_q4_1) == 20, "block_q4_1 has padding");
-_Static_assert(sizeof(block_q5_0) == 22, "block_q5_0 has padding");
-_Static_assert(sizeof(block_q5_1) == 24, "block_q5_1 has padding");
-_Static_assert(sizeof(block_iq4_nl) == 18, "block_iq4_nl has padding");
-_Static_assert(sizeof(block_mxfp4) == 17, "block_mxfp4 has padding");
-_Static_assert(sizeof(block_q2_K) == 84, "block_q2_K has padding");
-_Static_assert(sizeof(block_q3_K) == 110, "block_q3_K has padding");
-_Static_assert(sizeof(block_q4_K) == 144, "block_q4_K has padding");
-_Static_assert(sizeof(block_q5_K) == 176, "block_q5_K has padding");
-_Static_assert(sizeof(block_iq4_xs) == 136, "block_iq4_xs has padding");
-_Static_assert(sizeof(block_q6_K) == 210, "block_q6_K has padding");
+#define SIZE(type, name, number, elems, bytes, ...)                                                \
+    _Static_assert(sizeof(block_##name) == bytes, "block_" #name " has padding");
+QUANT_BLOCKS(SIZE)
 
-enum { QUANT_32 = 32 }; /* elements in a block of the older formats */
+#define PLAIN(type, name, number, elems, bytes, file_type)                                         \
+    [QUANT_##type] = {                                                                             \
+        QUANT_##type,         #name, elems, bytes, false, file_type, quant_dequantize_##name,      \
+        quant_quantize_##name},
+#define BLOCK(type, name, number, elems, bytes, file_type, ...)                                    \
+    [QUANT_##type] = {                                                                             \
+        QUANT_##type,         #name, elems, bytes, true, file_type, quant_dequantize_##name,       \
+        quant_quantize_##name},
+#define OPAQUE(type, name, number, elems, bytes, file_type)                                        \
+    [QUANT_##type] = {QUANT_##type, #name, elems, bytes, false, file_type, NULL, NULL},
 
-/* type, name, elements, bytes, quantized, conversions */
-#define ROW(type, name, elems, bytes, quantized, conversions)                                      \
-    [QUANT_##type] = {QUANT_##type, name, elems, bytes, quantized, conversions}
-#define BOTH(type) quant_dequantize_##type, quant_quantize_##type
-#define NEITHER    NULL, NULL
-
-static const quant_traits table[QUANT_TYPE_COUNT] = {
-    ROW(F32, "f32", 1, 4, false, BOTH(f32)),
-    ROW(F16, "f16", 1, 2, false, BOTH(f16)),
-    ROW(BF16, "bf16", 1, 2, false, BOTH(bf16)),
-    ROW(F64, "f64", 1, 8, false, NEITHER),
-    ROW(I8, "i8", 1, 1, false, NEITHER),
-    ROW(I16, "i16", 1, 2, false, NEITHER),
-    ROW(I32, "i32", 1, 4, false, NEITHER),
-    ROW(I64, "i64", 1, 8, false, NEITHER),
-    ROW(Q4_0, "q4_0", QUANT_32, 18, true, BOTH(q4_0)),
-    ROW(Q4_1, "q4_1", QUANT_32, 20, true, BOTH(q4_1)),
-    ROW(Q5_0, "q5_0", QUANT_32, 22, true, BOTH(q5_0)),
-    ROW(Q5_1, "q5_1", QUANT_32, 24, true, BOTH(q5_1)),
-    ROW(Q8_0, "q8_0", QUANT_32, 34, true, BOTH(q8_0)),
-    ROW(Q2_K, "q2_k", QUANT_K, 84, true, BOTH(q2_k)),
-    ROW(Q3_K, "q3_k", QUANT_K, 110, true, BOTH(q3_k)),
-    ROW(Q4_K, "q4_k", QUANT_K, 144, true, BOTH(q4_k)),
-    ROW(Q5_K, "q5_k", QUANT_K, 176, true, BOTH(q5_k)),
-    ROW(Q6_K, "q6_k", QUANT_K, 210, true, BOTH(q6_k)),
-    ROW(IQ4_NL, "iq4_nl", QUANT_32, 18, true, BOTH(iq4_nl)),
-    ROW(IQ4_XS, "iq4_xs", QUANT_K, 136, true, BOTH(iq4_xs)),
-    ROW(MXFP4, "mxfp4", QUANT_32, 17, true, BOTH(mxfp4)),
-};
+static const quant_traits table[QUANT_TYPE_COUNT] = {QUANT_PLAIN(PLAIN) QUANT_BLOCKS(BLOCK)
+                                                         QUANT_OPAQUE(OPAQUE)};
 
 /* Where the half-precision scales of a block lie: `count` of them, one after the other, from byte
- * `offset`. The other bytes of a block are integers, which are finite whatever they are. */
+ * `offset`. */
 typedef struct scale_place {
     int offset, count;
 } scale_place;
 
-static const scale_place scale_places[QUANT_TYPE_COUNT] = {
-    [QUANT_F16] = {0, 1},    [QUANT_Q4_0] = {0, 1},   [QUANT_Q4_1] = {0, 2},
-    [QUANT_Q5_0] = {0, 1},   [QUANT_Q5_1] = {0, 2},   [QUANT_Q8_0] = {0, 1},
-    [QUANT_Q2_K] = {80, 2},  [QUANT_Q3_K] = {108, 1}, [QUANT_Q4_K] = {0, 2},
-    [QUANT_Q5_K] = {0, 2},   [QUANT_Q6_K] = {208, 1}, [QUANT_IQ4_NL] = {0, 1},
-    [QUANT_IQ4_XS] = {0, 1},
-};
+#define PLACE(type, name, number, elems, bytes, file_type, sub, has_min, at, halfs)                \
+    [QUANT_##type] = {offsetof(block_##name, at), halfs},
+
+static const scale_place scale_places[QUANT_TYPE_COUNT] = {[QUANT_F16] = {0, 1},
+                                                           QUANT_BLOCKS(PLACE)};
 
 const quant_traits *quant_find(uint32_t type) {
     if (type >= QUANT_TYPE_COUNT || table[type].name == NULL) return NULL;

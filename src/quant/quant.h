@@ -10,29 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "quant_formats.h"
+
 typedef enum quant_type {
-    QUANT_F32 = 0,
-    QUANT_F16 = 1,
-    QUANT_Q4_0 = 2,
-    QUANT_Q4_1 = 3,
-    QUANT_Q5_0 = 6,
-    QUANT_Q5_1 = 7,
-    QUANT_Q8_0 = 8,
-    QUANT_Q2_K = 10,
-    QUANT_Q3_K = 11,
-    QUANT_Q4_K = 12,
-    QUANT_Q5_K = 13,
-    QUANT_Q6_K = 14,
-    QUANT_IQ4_NL = 20,
-    QUANT_IQ4_XS = 23,
-    QUANT_I8 = 24,
-    QUANT_I16 = 25,
-    QUANT_I32 = 26,
-    QUANT_I64 = 27,
-    QUANT_F64 = 28,
-    QUANT_BF16 = 30,
-    QUANT_MXFP4 = 39,
-    QUANT_TYPE_COUNT = 40
+#define QUANT_NUMBER(type, name, number, ...) QUANT_##type = number,
+    QUANT_COMPUTED(QUANT_NUMBER) QUANT_OPAQUE(QUANT_NUMBER)
+#undef QUANT_NUMBER
+        QUANT_TYPE_COUNT = 40
 } quant_type;
 
 /* One row per type. `dequantize` turns n elements (a multiple of block_elems) into float; exact up
@@ -45,6 +29,7 @@ typedef struct quant_traits {
     int block_elems;  /* elements per block; 1 for plain types */
     int block_bytes;
     bool is_quantized; /* false for floats and integers */
+    int file_type;     /* general.file_type of files whose matrices have this type; -1: none */
     void (*dequantize)(const void *src, float *dst, int64_t n);
     void (*quantize)(const float *src, void *dst, int64_t n, const float *importance);
 } quant_traits;

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "quant_formats.h"
+
 /* value = d * q */
 typedef struct block_q8_0 {
     uint16_t d;
@@ -54,36 +56,36 @@ typedef struct block_mxfp4 {
 
 /* 16 sub-blocks of 16; value = d * sc * q - dmin * m, sc in the low and m in the high nibbles of
  * `scales`; planes of 2 bits. */
-typedef struct block_q2_K {
+typedef struct block_q2_k {
     uint8_t scales[16];
     uint8_t qs[64];
     uint16_t d, dmin;
-} block_q2_K;
+} block_q2_k;
 
 /* 16 sub-blocks of 16; value = d * (sc - 32) * (q - 4), with 6-bit sc packed in `scales`; planes of
  * 2 bits, the third bit in a plane of one bit, hmask. */
-typedef struct block_q3_K {
+typedef struct block_q3_k {
     uint8_t hmask[32];
     uint8_t qs[64];
     uint8_t scales[12];
     uint16_t d;
-} block_q3_K;
+} block_q3_k;
 
 /* 8 sub-blocks of 32; value = d * sc * q - dmin * m, with 6-bit sc and m packed in `scales`.
  * Sub-blocks 2j and 2j+1 share qs[32j .. 32j+31]: low nibbles, then high nibbles. */
-typedef struct block_q4_K {
+typedef struct block_q4_k {
     uint16_t d, dmin;
     uint8_t scales[12];
     uint8_t qs[128];
-} block_q4_K;
+} block_q4_k;
 
 /* As q4_K; the fifth bit is in a plane of one bit, qh. */
-typedef struct block_q5_K {
+typedef struct block_q5_k {
     uint16_t d, dmin;
     uint8_t scales[12];
     uint8_t qh[32];
     uint8_t qs[128];
-} block_q5_K;
+} block_q5_k;
 
 /* 8 sub-blocks of 32; value = d * (sc - 32) * QUANT_IQ4_VALUES[q], with 6-bit sc: four low bits in
  * nibbles of scales_l, two high ones in scales_h. Nibbles of a sub-block as in q4_0. */
@@ -95,13 +97,14 @@ typedef struct block_iq4_xs {
 } block_iq4_xs;
 
 /* 16 sub-blocks of 16; value = d * sc * (q - 32), 6-bit q: low 4 bits in ql, high 2 bits in qh. */
-typedef struct block_q6_K {
+typedef struct block_q6_k {
     uint8_t ql[128];
     uint8_t qh[64];
     int8_t scales[16];
     uint16_t d;
-} block_q6_K;
+} block_q6_k;
 
+enum { QUANT_BLOCKS(QUANT_SHAPE) };
 enum { QUANT_K = 256 }; /* elements in a block of the K types */
 
 /* What the nibbles of the table formats stand for; initializers of int8_t[16]. E2M1 is doubled, so

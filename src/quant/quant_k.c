@@ -174,7 +174,7 @@ static void pack_6bit(const affine_block *b, uint8_t packed[12]) {
     }
 }
 
-static void unpack_q2_k(const block_q2_K *block, affine_block *b) {
+static void unpack_q2_k(const block_q2_k *block, affine_block *b) {
     b->d = block->d;
     b->dmin = block->dmin;
     memset(b->q, 0, sizeof b->q);
@@ -185,7 +185,7 @@ static void unpack_q2_k(const block_q2_K *block, affine_block *b) {
     }
 }
 
-static void pack_q2_k(const affine_block *b, block_q2_K *block) {
+static void pack_q2_k(const affine_block *b, block_q2_k *block) {
     memset(block, 0, sizeof *block);
     block->d = b->d;
     block->dmin = b->dmin;
@@ -193,7 +193,7 @@ static void pack_q2_k(const affine_block *b, block_q2_K *block) {
     for (int j = 0; j < QUANT_K / 16; j++) block->scales[j] = (uint8_t)(b->sc[j] | b->m[j] << 4);
 }
 
-static void unpack_q4_k(const block_q4_K *block, affine_block *b) {
+static void unpack_q4_k(const block_q4_k *block, affine_block *b) {
     b->d = block->d;
     b->dmin = block->dmin;
     memset(b->q, 0, sizeof b->q);
@@ -201,7 +201,7 @@ static void unpack_q4_k(const block_q4_K *block, affine_block *b) {
     unpack_6bit(block->scales, b);
 }
 
-static void pack_q4_k(const affine_block *b, block_q4_K *block) {
+static void pack_q4_k(const affine_block *b, block_q4_k *block) {
     memset(block, 0, sizeof *block);
     block->d = b->d;
     block->dmin = b->dmin;
@@ -209,7 +209,7 @@ static void pack_q4_k(const affine_block *b, block_q4_K *block) {
     pack_6bit(b, block->scales);
 }
 
-static void unpack_q5_k(const block_q5_K *block, affine_block *b) {
+static void unpack_q5_k(const block_q5_k *block, affine_block *b) {
     b->d = block->d;
     b->dmin = block->dmin;
     memset(b->q, 0, sizeof b->q);
@@ -218,7 +218,7 @@ static void unpack_q5_k(const block_q5_K *block, affine_block *b) {
     unpack_6bit(block->scales, b);
 }
 
-static void pack_q5_k(const affine_block *b, block_q5_K *block) {
+static void pack_q5_k(const affine_block *b, block_q5_k *block) {
     memset(block, 0, sizeof *block);
     block->d = b->d;
     block->dmin = b->dmin;
@@ -274,7 +274,7 @@ static void centred_quantize(const float *src, const float *importance, const ce
 
 /* Q3_K's 6-bit scales: low nibbles of 0-7 and 8-15 share bytes 0-7; the high two bits of scale j
  * are at bit 2 * (j / 4) of byte 8 + j % 4. Stored from 0. */
-static void unpack_q3_k(const block_q3_K *block, centred_block *b) {
+static void unpack_q3_k(const block_q3_k *block, centred_block *b) {
     b->d = block->d;
     memset(b->q, 0, sizeof b->q);
     plane_get(pairs, block->qs, 0, b->q);
@@ -286,7 +286,7 @@ static void unpack_q3_k(const block_q3_K *block, centred_block *b) {
     }
 }
 
-static void pack_q3_k(const centred_block *b, block_q3_K *block) {
+static void pack_q3_k(const centred_block *b, block_q3_k *block) {
     memset(block, 0, sizeof *block);
     block->d = b->d;
     plane_put(pairs, block->qs, 0, b->q);
@@ -299,7 +299,7 @@ static void pack_q3_k(const centred_block *b, block_q3_K *block) {
     }
 }
 
-static void unpack_q6_k(const block_q6_K *block, centred_block *b) {
+static void unpack_q6_k(const block_q6_k *block, centred_block *b) {
     b->d = block->d;
     memset(b->q, 0, sizeof b->q);
     plane_get(nibbles_64, block->ql, 0, b->q);
@@ -307,7 +307,7 @@ static void unpack_q6_k(const block_q6_K *block, centred_block *b) {
     memcpy(b->sc, block->scales, sizeof b->sc);
 }
 
-static void pack_q6_k(const centred_block *b, block_q6_K *block) {
+static void pack_q6_k(const centred_block *b, block_q6_k *block) {
     memset(block, 0, sizeof *block);
     block->d = b->d;
     plane_put(nibbles_64, block->ql, 0, b->q);
@@ -336,8 +336,8 @@ static void pack_q6_k(const centred_block *b, block_q6_K *block) {
         }                                                                                          \
     }
 
-DEFINE(q2_k, block_q2_K, affine)
-DEFINE(q3_k, block_q3_K, centred)
-DEFINE(q4_k, block_q4_K, affine)
-DEFINE(q5_k, block_q5_K, affine)
-DEFINE(q6_k, block_q6_K, centred)
+DEFINE(q2_k, block_q2_k, affine)
+DEFINE(q3_k, block_q3_k, centred)
+DEFINE(q4_k, block_q4_k, affine)
+DEFINE(q5_k, block_q5_k, affine)
+DEFINE(q6_k, block_q6_k, centred)

@@ -5,29 +5,15 @@
 
 #include <stdint.h>
 
+#include "quant_formats.h"
+
 /* Largest finite half; scales are held at or under it. */
 #define QUANT_F16_MAX 65504.0f
 
-#define QUANT_DECLARE(type)                                                                        \
-    void quant_dequantize_##type(const void *src, float *dst, int64_t n);                          \
-    void quant_quantize_##type(const float *src, void *dst, int64_t n, const float *importance)
-
-QUANT_DECLARE(f32);
-QUANT_DECLARE(f16);
-QUANT_DECLARE(bf16);
-QUANT_DECLARE(q8_0);
-QUANT_DECLARE(q4_0);
-QUANT_DECLARE(q4_1);
-QUANT_DECLARE(q5_0);
-QUANT_DECLARE(q5_1);
-QUANT_DECLARE(q2_k);
-QUANT_DECLARE(q3_k);
-QUANT_DECLARE(q4_k);
-QUANT_DECLARE(q5_k);
-QUANT_DECLARE(q6_k);
-QUANT_DECLARE(iq4_nl);
-QUANT_DECLARE(iq4_xs);
-QUANT_DECLARE(mxfp4);
+#define QUANT_DECLARE(type, name, ...)                                                             \
+    void quant_dequantize_##name(const void *src, float *dst, int64_t n);                          \
+    void quant_quantize_##name(const float *src, void *dst, int64_t n, const float *importance);
+QUANT_COMPUTED(QUANT_DECLARE)
 
 /* What every quantizer makes of its input first: NaN counts as 0, and everything is held within
  * +-limit, so that no input leads to a scale that is not finite. */

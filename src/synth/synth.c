@@ -115,24 +115,6 @@ static pi_status check_options(synth_job *job, pi_error *err) {
 
 /* ---- header ---------------------------------------------------------------------------------- */
 
-/* general.file_type: numbers that GGUF readers show to people, by the type of most tensors. */
-static uint32_t file_type_of(quant_type type) {
-    static const struct {
-        quant_type type;
-        uint32_t number;
-    } table[] = {
-        {QUANT_F32, 0},     {QUANT_F16, 1},     {QUANT_Q4_0, 2},  {QUANT_Q4_1, 3},
-        {QUANT_Q8_0, 7},    {QUANT_Q5_0, 8},    {QUANT_Q5_1, 9},  {QUANT_Q2_K, 10},
-        {QUANT_Q3_K, 11},   {QUANT_Q4_K, 14},   {QUANT_Q5_K, 16}, {QUANT_Q6_K, 18},
-        {QUANT_IQ4_NL, 25}, {QUANT_IQ4_XS, 30}, {QUANT_BF16, 32}, {QUANT_MXFP4, 38},
-    };
-    const uint32_t guessed = 1024; /* the flag for "no single number says it" */
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (table[i].type == type) return table[i].number;
-    }
-    return guessed;
-}
-
 static const char *arch_key(const synth_job *job, const char *key, char name[NAME_BYTES]) {
     snprintf(name, NAME_BYTES, "%s.%s", job->recipe.arch->name, key);
     return name;
@@ -189,7 +171,7 @@ static void put_keys(synth_job *job) {
     gguf_put_string(w, "general.architecture", job->recipe.arch->name);
     snprintf(text, sizeof text, "synthetic %s", s->name);
     gguf_put_string(w, "general.name", text);
-    gguf_put_u32(w, "general.file_type", file_type_of(job->traits->type));
+    gguf_put_u32(w, "general.file_type", (uint32_t)job->traits->file_type);
     if (job->traits->is_quantized) gguf_put_u32(w, "general.quantization_version", 2);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);

@@ -4,8 +4,8 @@
 
 #include "tiers.h"
 
-#define ENTRY(type, name) TIER_MAT_T_ENTRY(avx2, F32, type, name)
+#define ENTRY(type, name, ...) TIER_MAT_T_ENTRY(avx2, F32, type, name)
 
 void cpu_init_avx2_mat_t(cpu_kernels *k) {
-    TIER_TYPES(ENTRY)
+    QUANT_COMPUTED(ENTRY)
 }

@@ -3,7 +3,7 @@
 #include "avx2_quants_k.h"
 #include "tier_matmul_t.h"
 
-#define QUANTIZED(type, name) MT_DEFINE(avx2, name, name##_format)
-TIER_Q_TYPES(QUANTIZED)
-#define PLAIN(type, name) MT_DEFINE(avx2, name, name##_weights)
-TIER_PLAIN_TYPES(PLAIN)
+#define QUANTIZED(type, name, ...) MT_DEFINE(avx2, name, name##_format)
+QUANT_BLOCKS(QUANTIZED)
+#define PLAIN(type, name, ...) MT_DEFINE(avx2, name, name##_weights)
+QUANT_PLAIN(PLAIN)

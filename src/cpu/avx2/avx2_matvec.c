@@ -2,5 +2,5 @@
  * tier. */
 #include "avx2_matvec.h"
 
-#define DEFINE(type, name) ROWS_DEFINE(extern, avx2, name, mv_run)
-TIER_Q_TYPES(DEFINE)
+#define DEFINE(type, name, ...) ROWS_DEFINE(extern, avx2, name, mv_run)
+QUANT_BLOCKS(DEFINE)

@@ -413,23 +413,25 @@ AVX2_INLINE __m256i q_widen(__m256i v) {
 }
 
 #define Q_FORMAT(name, ...)                                                                        \
-    static const q_format name##_format = {                                                        \
-        .quants = name##_quants, .scales = name##_scales, __VA_ARGS__}
-#define Q_FORMAT_32(name, ...)     Q_FORMAT(name, .sub = 32, .pair = name##_pair, __VA_ARGS__)
-#define Q_FORMAT_16(name, ...)     Q_FORMAT(name, .sub = 16, .subs = name##_subs, __VA_ARGS__)
+    static const q_format name##_format = {.chunk_bytes = Q_CHUNK / name##_elems * name##_bytes,   \
+                                           .sub = name##_sub,                                      \
+                                           .has_min = name##_min,                                  \
+                                           .quants = name##_quants,                                \
+                                           .scales = name##_scales,                                \
+                                           __VA_ARGS__}
+#define Q_FORMAT_32(name, ...)     Q_FORMAT(name, .pair = name##_pair, __VA_ARGS__)
+#define Q_FORMAT_16(name, ...)     Q_FORMAT(name, .subs = name##_subs, __VA_ARGS__)
 #define Q_FORMAT_FIELDS(name, ...) Q_FORMAT_16(name, .fields = name##_fields, __VA_ARGS__)
 #define Q_FORMAT_SIGNED(name, ...)                                                                 \
     Q_FORMAT_32(name, .is_signed = !Q_RAISE, .offset = Q_RAISE, __VA_ARGS__)
 
-Q_FORMAT_32(q4_0, .floats = q4_0_floats, .floats_unit = 0x1p-28f, .chunk_bytes = 8 * 18, .top = 15,
-            .offset = 8, .narrow = true);
-Q_FORMAT_32(q4_1, .floats = q4_1_floats, .chunk_bytes = 8 * 20, .top = 15, .has_min = true,
+Q_FORMAT_32(q4_0, .floats = q4_0_floats, .floats_unit = 0x1p-28f, .top = 15, .offset = 8,
             .narrow = true);
-Q_FORMAT_32(q5_0, .chunk_bytes = 8 * 22, .bits = q5_0_bits, .top = 31, .offset = 16,
-            .narrow = true);
-Q_FORMAT_32(q5_1, .chunk_bytes = 8 * 24, .bits = q5_1_bits, .top = 31, .has_min = true);
-Q_FORMAT_SIGNED(q8_0, .floats = q8_0_floats, .chunk_bytes = 8 * 34, .top = 128);
-Q_FORMAT_SIGNED(iq4_nl, .chunk_bytes = 8 * 18, .top = 127);
-Q_FORMAT_32(mxfp4, .chunk_bytes = 8 * 17, .top = 24, .offset = 12, .narrow = true);
+Q_FORMAT_32(q4_1, .floats = q4_1_floats, .top = 15, .narrow = true);
+Q_FORMAT_32(q5_0, .bits = q5_0_bits, .top = 31, .offset = 16, .narrow = true);
+Q_FORMAT_32(q5_1, .bits = q5_1_bits, .top = 31);
+Q_FORMAT_SIGNED(q8_0, .floats = q8_0_floats, .top = 128);
+Q_FORMAT_SIGNED(iq4_nl, .top = 127);
+Q_FORMAT_32(mxfp4, .top = 24, .offset = 12, .narrow = true);
 
 #endif

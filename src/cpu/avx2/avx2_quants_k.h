@@ -52,31 +52,31 @@ AVX2_INLINE __m256i q_low_bits(__m256i v, int shift, int mask) {
     return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8((char)mask));
 }
 
-AVX2_INLINE __m256i q2_K_quants(const uint8_t *block, int group) {
+AVX2_INLINE __m256i q2_k_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 4 * 32, group % 4 * 2, 0, 3);
 }
 
-AVX2_INLINE void q2_K_fields(const uint8_t *block, int half, __m256i out[2]) {
+AVX2_INLINE void q2_k_fields(const uint8_t *block, int half, __m256i out[2]) {
     out[0] = q_two(block + 16 + 16 * half, block + 48 + 16 * half);
     out[1] = Q_DOTS_FOUR ? out[0] : _mm256_srli_epi16(out[0], 4);
 }
 
-AVX2_INLINE void q2_K_subs(const uint8_t *block, q_subs *out) {
+AVX2_INLINE void q2_k_subs(const uint8_t *block, q_subs *out) {
     __m256i both = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)block));
     out->scale = _mm256_and_si256(both, _mm256_set1_epi16(15));
     out->min = _mm256_srli_epi16(both, 4);
     q_two_halfs(block + 80, &out->d, &out->dmin);
 }
-Q_SUB_SCALES(q2_K, true)
+Q_SUB_SCALES(q2_k, true)
 
-AVX2_INLINE __m256i q3_K_quants(const uint8_t *block, int group) {
+AVX2_INLINE __m256i q3_k_quants(const uint8_t *block, int group) {
     __m256i low = q_plane(block + 32 + group / 4 * 32, group % 4 * 2, 0, 3);
     return _mm256_or_si256(low, q_plane(block, group, 2, 4));
 }
 
 /* A nibble of the plane of one bit has those of groups 0..3, or of 4..7. Two look-ups bring them
  * above the two bits of groups 0 and 2 and of groups 1 and 3. */
-AVX2_INLINE void q3_K_fields(const uint8_t *block, int half, __m256i out[2]) {
+AVX2_INLINE void q3_k_fields(const uint8_t *block, int half, __m256i out[2]) {
     const __m128i even = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
     const __m128i odd = _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68);
     __m256i low = q_two(block + 32 + 16 * half, block + 64 + 16 * half);
@@ -89,7 +89,7 @@ AVX2_INLINE void q3_K_fields(const uint8_t *block, int half, __m256i out[2]) {
 
 /* The first eight bytes of lane 0 (1): scales 0..7 (8..15). Low nibbles of both share 8 bytes; the
  * high two bits of all share the next 4. */
-AVX2_INLINE __m256i q3_K_scale_bytes(const uint8_t *block) {
+AVX2_INLINE __m256i q3_k_scale_bytes(const uint8_t *block) {
     const __m128i tops = _mm_setr_epi8(-32, -16, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     int64_t low;
     int32_t high;
@@ -102,20 +102,20 @@ AVX2_INLINE __m256i q3_K_scale_bytes(const uint8_t *block) {
     return _mm256_or_si256(_mm256_and_si256(l, _mm256_set1_epi8(15)), h);
 }
 
-AVX2_INLINE void q3_K_scales(const uint8_t *block, q_scales *out) {
-    __m256i sc = _mm256_permute4x64_epi64(q3_K_scale_bytes(block), 0x08);
+AVX2_INLINE void q3_k_scales(const uint8_t *block, q_scales *out) {
+    __m256i sc = _mm256_permute4x64_epi64(q3_k_scale_bytes(block), 0x08);
     q_scale_words(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(sc)), q_half(block + 108), out->d);
 }
 
 /* For fields: the order is theirs, and bytes become the upper halfs of words. */
-AVX2_INLINE void q3_K_subs(const uint8_t *block, q_subs *out) {
+AVX2_INLINE void q3_k_subs(const uint8_t *block, q_subs *out) {
     const __m256i place = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 2, -1, 3, -1, 6, -1, 7));
-    out->scale = _mm256_shuffle_epi8(q3_K_scale_bytes(block), place);
+    out->scale = _mm256_shuffle_epi8(q3_k_scale_bytes(block), place);
     out->d = q_half(block + 108);
 }
 
-AVX2_INLINE __m256i q4_K_quants(const uint8_t *block, int group) {
+AVX2_INLINE __m256i q4_k_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
 }
 
@@ -129,7 +129,7 @@ AVX2_INLINE void q_k_nibble_pair(const uint8_t *qs, int pair, __m256i out[2]) {
     }
 }
 
-AVX2_INLINE void q4_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+AVX2_INLINE void q4_k_pair(const uint8_t *block, int pair, __m256i out[2]) {
     q_k_nibble_pair(block + 16, pair, out);
 }
 
@@ -137,7 +137,7 @@ AVX2_INLINE void q4_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
  * The first four scales are the low six bits of u0's bytes; the others have their low nibbles in
  * u2 (low nibbles) and their high two bits on top of u0. Minima likewise with u1 and the high
  * nibbles of u2. */
-AVX2_INLINE void q4_K_scales(const uint8_t *block, q_scales *out) {
+AVX2_INLINE void q4_k_scales(const uint8_t *block, q_scales *out) {
     __m128i head = _mm_loadu_si128((const void *)block);
     __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xa5), _mm_setr_epi32(0, 2, 0, 2));
     __m128i high = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xff), _mm_setr_epi32(0, 0, 0, 4));
@@ -152,22 +152,22 @@ AVX2_INLINE void q4_K_scales(const uint8_t *block, q_scales *out) {
     out->m[0] = _mm256_mul_ps(dmin, m);
 }
 
-AVX2_INLINE void q4_K_floats(const uint8_t *block, int step, const w_scales *s,
+AVX2_INLINE void q4_k_floats(const uint8_t *block, int step, const w_scales *s,
                              __m256 v[W_VECTORS]) {
     const uint8_t *qs = block + 16 + step / 2 * 32;
     for (int i = 0; i < W_VECTORS; i++) v[i] = w_apply(w_nibbles(qs + 8 * i, step % 2), s, step);
 }
 
-AVX2_INLINE void q5_K_scales(const uint8_t *block, q_scales *out) {
-    q4_K_scales(block, out);
+AVX2_INLINE void q5_k_scales(const uint8_t *block, q_scales *out) {
+    q4_k_scales(block, out);
 }
 
-AVX2_INLINE __m256i q5_K_quants(const uint8_t *block, int group) {
+AVX2_INLINE __m256i q5_k_quants(const uint8_t *block, int group) {
     __m256i low = q_plane(block + 48 + group / 2 * 32, group % 2 * 4, 0, 15);
     return _mm256_or_si256(low, q_plane(block + 16, group, 4, 16));
 }
 
-AVX2_INLINE void q5_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+AVX2_INLINE void q5_k_pair(const uint8_t *block, int pair, __m256i out[2]) {
     const int g = pair / 2 * 4 + pair % 2;
     q_k_nibble_pair(block + 48, pair, out);
     for (int i = 0; i < 2; i++) {
@@ -182,13 +182,13 @@ AVX2_INLINE void q5_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
 
 /* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and a
  * plane of two bits. */
-AVX2_INLINE __m256i q6_K_quants(const uint8_t *block, int group) {
+AVX2_INLINE __m256i q6_k_quants(const uint8_t *block, int group) {
     int half = group / 4, g = group % 4;
     __m256i low = q_plane(block + 64 * half + 32 * (g % 2), g / 2 * 4, 0, 15);
     return _mm256_or_si256(low, q_plane(block + 128 + 32 * half, 2 * g, 4, 0x30));
 }
 
-AVX2_INLINE void q6_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
+AVX2_INLINE void q6_k_pair(const uint8_t *block, int pair, __m256i out[2]) {
     const uint8_t *low = block + pair % 2 * 32, *high = block + 128;
     __m256i top[2];
     q_interleave(low, low + 64, out);
@@ -201,11 +201,11 @@ AVX2_INLINE void q6_K_pair(const uint8_t *block, int pair, __m256i out[2]) {
     }
 }
 
-AVX2_INLINE void q6_K_subs(const uint8_t *block, q_subs *out) {
+AVX2_INLINE void q6_k_subs(const uint8_t *block, q_subs *out) {
     out->scale = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(block + 192)));
     out->d = q_half(block + 208);
 }
-Q_SUB_SCALES(q6_K, false)
+Q_SUB_SCALES(q6_k, false)
 
 AVX2_INLINE __m256i iq4_xs_quants(const uint8_t *block, int group) {
     return q_look_up(q_nibble_block(block + 8 + group * 16), q_iq4_table());
@@ -231,14 +231,13 @@ AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
     out->d[0] = _mm256_mul_ps(q_half(block), _mm256_cvtepi32_ps(sc));
 }
 
-Q_FORMAT_FIELDS(q2_K, .chunk_bytes = 84, .top = 3, .has_min = true, .narrow = true,
+Q_FORMAT_FIELDS(q2_k, .top = 3, .narrow = true,
                 .at = {0, 2, Q_DOTS_FOUR ? 4 : 0, Q_DOTS_FOUR ? 6 : 2});
-Q_FORMAT_FIELDS(q3_K, .chunk_bytes = 110, .top = 7, .offset = 4, .narrow = true, .at = {0, 4, 0, 4},
-                .crossed = true, .scale_shift = 8);
-Q_FORMAT_32(q4_K, .floats = q4_K_floats, .chunk_bytes = 144, .apart = true, .top = 15,
-            .has_min = true, .narrow = true);
-Q_FORMAT_32(q5_K, .chunk_bytes = 176, .apart = true, .top = 31, .has_min = true);
-Q_FORMAT_16(q6_K, .pair = q6_K_pair, .chunk_bytes = 210, .top = 63, .offset = 32, .narrow = true);
-Q_FORMAT_SIGNED(iq4_xs, .chunk_bytes = 136, .top = 127);
+Q_FORMAT_FIELDS(q3_k, .top = 7, .offset = 4, .narrow = true, .at = {0, 4, 0, 4}, .crossed = true,
+                .scale_shift = 8);
+Q_FORMAT_32(q4_k, .floats = q4_k_floats, .apart = true, .top = 15, .narrow = true);
+Q_FORMAT_32(q5_k, .apart = true, .top = 31);
+Q_FORMAT_16(q6_k, .pair = q6_k_pair, .top = 63, .offset = 32, .narrow = true);
+Q_FORMAT_SIGNED(iq4_xs, .top = 127);
 
 #endif

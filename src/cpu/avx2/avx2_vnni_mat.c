@@ -4,13 +4,13 @@
 #include "avx2_matvec.h"
 #include "tiers.h"
 
-#define DEFINE(type, name)                                                                         \
+#define DEFINE(type, name, ...)                                                                    \
     ROWS_DEFINE(static, avx2_vnni, name, mv_run)                                                   \
     TIER_MATMUL_DEFINE(static, avx2_vnni, name, mm_run)
-TIER_Q_TYPES(DEFINE)
+QUANT_BLOCKS(DEFINE)
 
-#define ENTRY(type, name) TIER_MAT_ENTRY(avx2_vnni, Q8, type, name)
+#define ENTRY(type, name, ...) TIER_MAT_ENTRY(avx2_vnni, Q8, type, name)
 
 void cpu_init_avx2_vnni_mat(cpu_kernels *k) {
-    TIER_Q_TYPES(ENTRY)
+    QUANT_BLOCKS(ENTRY)
 }

@@ -19,15 +19,15 @@ AVX512_INLINE void mt_pack(const vf a[W_VECTORS], const vf b[W_VECTORS], vi out[
 #define MT_PAIRS 1
 #include "tier_matmul_t.h"
 
-#define DEFINE(type, name) static MT_DEFINE(avx512_bf16, name, name##_format)
-TIER_Q_TYPES(DEFINE)
+#define DEFINE(type, name, ...) static MT_DEFINE(avx512_bf16, name, name##_format)
+QUANT_BLOCKS(DEFINE)
 static MT_DEFINE(avx512_bf16, bf16, bf16_weights)
 
-#define ENTRY(type, name)                                                                          \
+#define ENTRY(type, name, ...)                                                                     \
     k->mat_t[QUANT_##type].act = CPU_ACT_BF16;                                                     \
     k->mat_t[QUANT_##type].matmul_t = avx512_bf16_matmul_t_##name;
 
     void cpu_init_avx512_bf16_mat_t(cpu_kernels *k) {
-    TIER_Q_TYPES(ENTRY)
-    ENTRY(BF16, bf16)
+    QUANT_BLOCKS(ENTRY)
+    ENTRY(BF16, bf16, )
 }

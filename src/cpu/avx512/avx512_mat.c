@@ -3,10 +3,10 @@
 
 #include "tiers.h"
 
-#define ENTRY(type, name) TIER_MAT_ENTRY(avx512, Q8, type, name)
+#define ENTRY(type, name, ...) TIER_MAT_ENTRY(avx512, Q8, type, name)
 
 void cpu_init_avx512_mat(cpu_kernels *k) {
-    TIER_Q_TYPES(ENTRY)
+    QUANT_BLOCKS(ENTRY)
     TIER_MAT_ENTRY(avx512, F32, F32, f32)
     TIER_MAT_ENTRY(avx512, F32, F16, f16)
     TIER_MAT_ENTRY(avx512, BF16, BF16, bf16_wide)

@@ -5,8 +5,8 @@
 #include "cpu.h"
 #include "tier_table.h"
 
-#define AVX512_DECLARE(type, name) TIER_DECLARE(avx512, name)
-TIER_TYPES(AVX512_DECLARE)
+#define AVX512_DECLARE(type, name, ...) TIER_DECLARE(avx512, name)
+QUANT_COMPUTED(AVX512_DECLARE)
 /* without the bf16 unit */
 TIER_MATVEC_DECLARE(avx512, bf16_wide)
 TIER_MATMUL_DECLARE(avx512, bf16_wide)

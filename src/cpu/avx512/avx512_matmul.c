@@ -195,5 +195,5 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
         }
 }
 
-#define DEFINE(type, name) TIER_MATMUL_DEFINE(extern, avx512, name, mm_run)
-TIER_Q_TYPES(DEFINE)
+#define DEFINE(type, name, ...) TIER_MATMUL_DEFINE(extern, avx512, name, mm_run)
+QUANT_BLOCKS(DEFINE)

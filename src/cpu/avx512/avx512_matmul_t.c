@@ -4,7 +4,7 @@
 #include "avx512_quants_k.h"
 #include "tier_matmul_t.h"
 
-#define QUANTIZED(type, name) MT_DEFINE(avx512, name, name##_format)
-TIER_Q_TYPES(QUANTIZED)
-#define PLAIN(type, name) MT_DEFINE(avx512, name, name##_weights)
-TIER_PLAIN_TYPES(PLAIN)
+#define QUANTIZED(type, name, ...) MT_DEFINE(avx512, name, name##_format)
+QUANT_BLOCKS(QUANTIZED)
+#define PLAIN(type, name, ...) MT_DEFINE(avx512, name, name##_weights)
+QUANT_PLAIN(PLAIN)

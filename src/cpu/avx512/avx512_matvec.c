@@ -370,5 +370,5 @@ AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x
     for (; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
 }
 
-#define DEFINE(type, name) ROWS_DEFINE(extern, avx512, name, mv_run)
-TIER_Q_TYPES(DEFINE)
+#define DEFINE(type, name, ...) ROWS_DEFINE(extern, avx512, name, mv_run)
+QUANT_BLOCKS(DEFINE)

@@ -68,6 +68,13 @@ typedef struct q_format {
     float floats_unit; /* what the vectors are multiples of; 0: 1 */
 } q_format;
 #define Q_CHUNK_BYTES(bytes) .chunk_bytes = Q_CHUNK * (bytes), .offset_shift = -1
+#define Q_FORMAT(name, ...)                                                                        \
+    static const q_format name##_format = {.chunk_bytes = Q_CHUNK / name##_elems * name##_bytes,   \
+                                           .sub = name##_sub,                                      \
+                                           .has_min = name##_min,                                  \
+                                           .quants = name##_quants,                                \
+                                           .scales = name##_scales,                                \
+                                           __VA_ARGS__}
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
 AVX512_INLINE size_t q_bytes(const q_format *f, int64_t n) {
@@ -203,13 +210,7 @@ AVX512_INLINE void q4_0_floats(const uint8_t *chunk, int step, const w_scales *s
     for (int b = 0; b < 2; b++) w_nibbles(chunk + 18 * (2 * step + b) + 2, w_count(-8), v + 2 * b);
 }
 
-static const q_format q4_0_format = {.chunk_bytes = 16 * 18,
-                                     .sub = 32,
-                                     .offset_shift = 3,
-                                     .floats = q4_0_floats,
-                                     .quants = q4_0_quants,
-                                     .quad = q4_0_quad,
-                                     .scales = q4_0_scales};
+Q_FORMAT(q4_0, .offset_shift = 3, .floats = q4_0_floats, .quad = q4_0_quad);
 
 /* ---- Q4_1, Q5_0, Q5_1: 20, 22, 24 bytes per block ------------------------------------------- */
 
@@ -295,14 +296,7 @@ AVX512_INLINE void q4_1_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-static const q_format q4_1_format = {.chunk_bytes = 16 * 20,
-                                     .sub = 32,
-                                     .has_min = true,
-                                     .offset_shift = -1,
-                                     .floats = q4_1_floats,
-                                     .quants = q4_1_quants,
-                                     .quad = q4_1_quad,
-                                     .scales = q4_1_scales};
+Q_FORMAT(q4_1, .offset_shift = -1, .floats = q4_1_floats, .quad = q4_1_quad);
 
 AVX512_INLINE __m512i q5_0_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 22 * step;
@@ -323,12 +317,7 @@ AVX512_INLINE void q5_0_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-static const q_format q5_0_format = {.chunk_bytes = 16 * 22,
-                                     .sub = 32,
-                                     .offset_shift = 4,
-                                     .floats = q5_0_floats,
-                                     .quants = q5_0_quants,
-                                     .scales = q5_0_scales};
+Q_FORMAT(q5_0, .offset_shift = 4, .floats = q5_0_floats);
 
 AVX512_INLINE __m512i q5_1_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 24 * step;
@@ -350,13 +339,7 @@ AVX512_INLINE void q5_1_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-static const q_format q5_1_format = {.chunk_bytes = 16 * 24,
-                                     .sub = 32,
-                                     .has_min = true,
-                                     .offset_shift = -1,
-                                     .floats = q5_1_floats,
-                                     .quants = q5_1_quants,
-                                     .scales = q5_1_scales};
+Q_FORMAT(q5_1, .offset_shift = -1, .floats = q5_1_floats);
 
 /* ---- IQ4_NL: as Q4_0, but nibbles are places in a table ------------------------------------- */
 
@@ -369,6 +352,10 @@ AVX512_INLINE __m512i q_look_up(__m512i places, __m128i table, int offset) {
 AVX512_INLINE __m512i iq4_nl_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 18 * step;
     return q_look_up(q_nibble_blocks(p + 2, p + 18 + 2), _mm_setr_epi8(QUANT_IQ4_VALUES), 128);
+}
+
+AVX512_INLINE void iq4_nl_scales(const uint8_t *chunk, q_scales *out) {
+    out->d[0] = q4_0_block_scales(chunk);
 }
 
 AVX512_INLINE void q_look_up_quad(__m128i table, int offset, __m512i out[2]) {
@@ -387,13 +374,7 @@ AVX512_INLINE void iq4_nl_floats(const uint8_t *chunk, int step, const w_scales 
     for (int b = 0; b < 2; b++) w_nibbles(chunk + 18 * (2 * step + b) + 2, table, v + 2 * b);
 }
 
-static const q_format iq4_nl_format = {.chunk_bytes = 16 * 18,
-                                       .sub = 32,
-                                       .offset_shift = 7,
-                                       .floats = iq4_nl_floats,
-                                       .quants = iq4_nl_quants,
-                                       .quad = iq4_nl_quad,
-                                       .scales = q4_0_scales};
+Q_FORMAT(iq4_nl, .offset_shift = 7, .floats = iq4_nl_floats, .quad = iq4_nl_quad);
 
 /* ---- MXFP4: 17 bytes per block, an exponent and 16 bytes of places in a table ---------------- */
 
@@ -433,13 +414,7 @@ AVX512_INLINE void mxfp4_floats(const uint8_t *chunk, int step, const w_scales *
     for (int b = 0; b < 2; b++) w_nibbles(chunk + 17 * (2 * step + b) + 1, table, v + 2 * b);
 }
 
-static const q_format mxfp4_format = {.chunk_bytes = 16 * 17,
-                                      .sub = 32,
-                                      .offset_shift = 4,
-                                      .floats = mxfp4_floats,
-                                      .quants = mxfp4_quants,
-                                      .quad = mxfp4_quad,
-                                      .scales = mxfp4_scales};
+Q_FORMAT(mxfp4, .offset_shift = 4, .floats = mxfp4_floats, .quad = mxfp4_quad);
 
 /* ---- Q8_0: 34 bytes = 17 words per block, the scale first ----------------------------------- */
 
@@ -472,11 +447,6 @@ AVX512_INLINE void q8_0_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-static const q_format q8_0_format = {.chunk_bytes = 16 * 34,
-                                     .sub = 32,
-                                     .offset_shift = 7,
-                                     .floats = q8_0_floats,
-                                     .quants = q8_0_quants,
-                                     .scales = q8_0_scales};
+Q_FORMAT(q8_0, .offset_shift = 7, .floats = q8_0_floats);
 
 #endif

@@ -76,12 +76,12 @@ AVX512_INLINE void w_planes(const uint8_t *p, int bit, int next, const __m512 ta
 
 /* ---- Q2_K: 84 bytes per 256: scales[16], qs[64], d, dmin ------------------------------------- */
 
-AVX512_INLINE __m512i q2_K_quants(const uint8_t *chunk, int step) {
+AVX512_INLINE __m512i q2_k_quants(const uint8_t *chunk, int step) {
     const uint8_t *qs = chunk + 84 * (step >> 2) + 16 + 32 * ((step >> 1) & 1);
     return _mm512_and_si512(q_plane(qs, 4 * (step & 1), 2, 0), _mm512_set1_epi8(3));
 }
 
-AVX512_INLINE void q2_K_scales(const uint8_t *chunk, q_scales *out) {
+AVX512_INLINE void q2_k_scales(const uint8_t *chunk, q_scales *out) {
     const __m128i nibble = _mm_set1_epi8(15);
     for (int b = 0; b < 2; b++) {
         const uint8_t *block = chunk + 84 * b;
@@ -91,7 +91,7 @@ AVX512_INLINE void q2_K_scales(const uint8_t *chunk, q_scales *out) {
     }
 }
 
-AVX512_INLINE void q2_K_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+AVX512_INLINE void q2_k_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     q_interleave(chunk + 16, 84, out);
     const __m512i shift = _mm512_set1_epi16((short)(2 * quad));
     for (int i = 0; i < 2; i++) {
@@ -100,7 +100,7 @@ AVX512_INLINE void q2_K_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     }
 }
 
-AVX512_INLINE void q2_K_subs(const uint8_t *chunk, q_subs *out) {
+AVX512_INLINE void q2_k_subs(const uint8_t *chunk, q_subs *out) {
     __m512i both = _mm512_cvtepu8_epi16(q_both(chunk, 84));
     __m512 halfs = q_four_halfs(chunk + 80, 84);
     out->scale = _mm512_and_si512(both, _mm512_set1_epi16(15));
@@ -109,7 +109,7 @@ AVX512_INLINE void q2_K_subs(const uint8_t *chunk, q_subs *out) {
     out->dmin = q_of_blocks(halfs, 1);
 }
 
-AVX512_INLINE void q2_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+AVX512_INLINE void q2_k_floats(const uint8_t *chunk, int step, const w_scales *s,
                                __m512 v[W_VECTORS]) {
     const uint8_t *qs = chunk + 84 * (step >> 2) + 16 + 32 * ((step >> 1) & 1);
     const __m512 table[2] = {w_count2(0), w_count2(0)};
@@ -117,19 +117,11 @@ AVX512_INLINE void q2_K_floats(const uint8_t *chunk, int step, const w_scales *s
     for (int k = 0; k < W_VECTORS; k++) v[k] = w_apply(v[k], s, 4 * step + k);
 }
 
-static const q_format q2_K_format = {.chunk_bytes = 2 * 84,
-                                     .sub = 16,
-                                     .has_min = true,
-                                     .offset_shift = -1,
-                                     .floats = q2_K_floats,
-                                     .quants = q2_K_quants,
-                                     .quad = q2_K_quad,
-                                     .subs = q2_K_subs,
-                                     .scales = q2_K_scales};
+Q_FORMAT(q2_k, .offset_shift = -1, .floats = q2_k_floats, .quad = q2_k_quad, .subs = q2_k_subs);
 
 /* ---- Q3_K: 110 bytes per 256: hmask[32], qs[64], scales[12], d ------------------------------- */
 
-AVX512_INLINE __m512i q3_K_quants(const uint8_t *chunk, int step) {
+AVX512_INLINE __m512i q3_k_quants(const uint8_t *chunk, int step) {
     const uint8_t *block = chunk + 110 * (step >> 2);
     __m512i low = q_plane(block + 32 + 32 * ((step >> 1) & 1), 4 * (step & 1), 2, 0);
     return q_combine(low, 3, q_plane(block, 2 * (step & 3), 1, 2), 4);
@@ -137,7 +129,7 @@ AVX512_INLINE __m512i q3_K_quants(const uint8_t *chunk, int step) {
 
 /* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. The
  * scales of both blocks. */
-AVX512_INLINE __m256i q3_K_unpack_scales(const uint8_t *chunk) {
+AVX512_INLINE __m256i q3_k_unpack_scales(const uint8_t *chunk) {
     const uint8_t *a = chunk + 96, *b = a + 110;
     int32_t high[2];
     memcpy(&high[0], a + 8, sizeof high[0]);
@@ -153,15 +145,15 @@ AVX512_INLINE __m256i q3_K_unpack_scales(const uint8_t *chunk) {
     return _mm256_sub_epi8(sc, _mm256_set1_epi8(32));
 }
 
-AVX512_INLINE void q3_K_scales(const uint8_t *chunk, q_scales *out) {
-    __m256i sc = q3_K_unpack_scales(chunk);
+AVX512_INLINE void q3_k_scales(const uint8_t *chunk, q_scales *out) {
+    __m256i sc = q3_k_unpack_scales(chunk);
     out->d[0] = q_scaled(q_half(chunk + 108), _mm256_castsi256_si128(sc));
     out->d[1] = q_scaled(q_half(chunk + 110 + 108), _mm256_extracti128_si256(sc, 1));
 }
 
 /* A nibble of the plane of one bit has those of groups 0..3, or of 4..7. Two look-ups bring them
  * above the two bits of groups 0 and 2 and of groups 1 and 3, which are unpacked together. */
-AVX512_INLINE void q3_K_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
+AVX512_INLINE void q3_k_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     const __m128i even = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
     const __m128i odd = _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68);
     const __m512i shift = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
@@ -180,12 +172,12 @@ AVX512_INLINE void q3_K_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     }
 }
 
-AVX512_INLINE void q3_K_subs(const uint8_t *chunk, q_subs *out) {
-    out->scale = _mm512_cvtepi8_epi16(q3_K_unpack_scales(chunk));
+AVX512_INLINE void q3_k_subs(const uint8_t *chunk, q_subs *out) {
+    out->scale = _mm512_cvtepi8_epi16(q3_k_unpack_scales(chunk));
     out->d = q_of_blocks(q_four_halfs(chunk + 106, 110), 1);
 }
 
-AVX512_INLINE void q3_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+AVX512_INLINE void q3_k_floats(const uint8_t *chunk, int step, const w_scales *s,
                                __m512 v[W_VECTORS]) {
     (void)s;
     const uint8_t *block = chunk + 110 * (step >> 2);
@@ -195,14 +187,7 @@ AVX512_INLINE void q3_K_floats(const uint8_t *chunk, int step, const w_scales *s
         w_add_bits(w_plane_bits(block, 2 * (step & 3) + b), 4.0f, v + 2 * b);
 }
 
-static const q_format q3_K_format = {.chunk_bytes = 2 * 110,
-                                     .sub = 16,
-                                     .offset_shift = 2,
-                                     .floats = q3_K_floats,
-                                     .quants = q3_K_quants,
-                                     .quad = q3_K_quad,
-                                     .subs = q3_K_subs,
-                                     .scales = q3_K_scales};
+Q_FORMAT(q3_k, .offset_shift = 2, .floats = q3_k_floats, .quad = q3_k_quad, .subs = q3_k_subs);
 
 /* ---- Q4_K, Q5_K: d, dmin, 12 bytes of scales, (32 of fifth bits,) 128 of nibbles per 256 ----- */
 
@@ -234,41 +219,35 @@ AVX512_INLINE void q_scales_k4(const uint8_t *chunk, int block_bytes, q_scales *
     out->m[0] = _mm512_mul_ps(dmin, m);
 }
 
-AVX512_INLINE __m512i q4_K_quants(const uint8_t *chunk, int step) {
+AVX512_INLINE __m512i q4_k_quants(const uint8_t *chunk, int step) {
     const uint8_t *qs = chunk + 144 * (step >> 2) + 16 + 32 * (step & 3);
     return _mm512_and_si512(q_plane(qs, 0, 4, 0), _mm512_set1_epi8(15));
 }
 
-AVX512_INLINE void q4_K_scales(const uint8_t *chunk, q_scales *out) {
+AVX512_INLINE void q4_k_scales(const uint8_t *chunk, q_scales *out) {
     q_scales_k4(chunk, 144, out);
 }
 
-AVX512_INLINE void q4_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+AVX512_INLINE void q4_k_floats(const uint8_t *chunk, int step, const w_scales *s,
                                __m512 v[W_VECTORS]) {
     const __m512 table[2] = {w_apply(w_count(0), s, 2 * step),
                              w_apply(w_count(0), s, 2 * step + 1)};
     w_planes(chunk + 144 * (step >> 2) + 16 + 32 * (step & 3), 0, 4, table, v);
 }
 
-static const q_format q4_K_format = {.chunk_bytes = 2 * 144,
-                                     .sub = 32,
-                                     .has_min = true,
-                                     .offset_shift = -1,
-                                     .floats = q4_K_floats,
-                                     .quants = q4_K_quants,
-                                     .scales = q4_K_scales};
+Q_FORMAT(q4_k, .offset_shift = -1, .floats = q4_k_floats);
 
-AVX512_INLINE __m512i q5_K_quants(const uint8_t *chunk, int step) {
+AVX512_INLINE __m512i q5_k_quants(const uint8_t *chunk, int step) {
     const uint8_t *block = chunk + 176 * (step >> 2);
     __m512i high = q_plane(block + 16, 2 * (step & 3), 1, 4);
     return q_combine(q_plane(block + 48 + 32 * (step & 3), 0, 4, 0), 15, high, 16);
 }
 
-AVX512_INLINE void q5_K_scales(const uint8_t *chunk, q_scales *out) {
+AVX512_INLINE void q5_k_scales(const uint8_t *chunk, q_scales *out) {
     q_scales_k4(chunk, 176, out);
 }
 
-AVX512_INLINE void q5_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+AVX512_INLINE void q5_k_floats(const uint8_t *chunk, int step, const w_scales *s,
                                __m512 v[W_VECTORS]) {
     const uint8_t *block = chunk + 176 * (step >> 2);
     const __m512 table[2] = {w_count(0), w_count(0)};
@@ -278,17 +257,11 @@ AVX512_INLINE void q5_K_floats(const uint8_t *chunk, int step, const w_scales *s
     for (int k = 0; k < W_VECTORS; k++) v[k] = w_apply(v[k], s, 2 * step + k / 2);
 }
 
-static const q_format q5_K_format = {.chunk_bytes = 2 * 176,
-                                     .sub = 32,
-                                     .has_min = true,
-                                     .offset_shift = -1,
-                                     .floats = q5_K_floats,
-                                     .quants = q5_K_quants,
-                                     .scales = q5_K_scales};
+Q_FORMAT(q5_k, .offset_shift = -1, .floats = q5_k_floats);
 
 /* ---- Q6_K: 210 bytes per 256: ql[128], qh[64], scales[16], d -------------------------------- */
 
-AVX512_INLINE __m512i q6_K_quants(const uint8_t *chunk, int step) {
+AVX512_INLINE __m512i q6_k_quants(const uint8_t *chunk, int step) {
     /* A half block of 128 elements: 64 bytes of nibbles (low ones for the first 64 elements) and a
      * plane of two bits. */
     const uint8_t *block = chunk + 210 * (step >> 2);
@@ -298,14 +271,14 @@ AVX512_INLINE __m512i q6_K_quants(const uint8_t *chunk, int step) {
     return q_combine(low, 15, q_plane(block + 128 + 32 * half, 4 * pair, 2, 4), 0x30);
 }
 
-AVX512_INLINE void q6_K_scales(const uint8_t *chunk, q_scales *out) {
+AVX512_INLINE void q6_k_scales(const uint8_t *chunk, q_scales *out) {
     for (int b = 0; b < 2; b++) {
         const uint8_t *block = chunk + 210 * b;
         out->d[b] = q_scaled(q_half(block + 208), _mm_loadu_si128((const void *)(block + 192)));
     }
 }
 
-AVX512_INLINE void q6_K_floats(const uint8_t *chunk, int step, const w_scales *s,
+AVX512_INLINE void q6_k_floats(const uint8_t *chunk, int step, const w_scales *s,
                                __m512 v[W_VECTORS]) {
     (void)s;
     /* A half block of 128 elements: 64 bytes of nibbles (low ones for the first 64 elements) and a
@@ -321,12 +294,7 @@ AVX512_INLINE void q6_K_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-static const q_format q6_K_format = {.chunk_bytes = 2 * 210,
-                                     .sub = 16,
-                                     .offset_shift = 5,
-                                     .floats = q6_K_floats,
-                                     .quants = q6_K_quants,
-                                     .scales = q6_K_scales};
+Q_FORMAT(q6_k, .offset_shift = 5, .floats = q6_k_floats);
 
 /* ---- IQ4_XS: 136 bytes per 256: d, scales_h, scales_l[4], nibbles as in eight blocks of IQ4_NL */
 
@@ -371,12 +339,6 @@ AVX512_INLINE void iq4_xs_floats(const uint8_t *chunk, int step, const w_scales 
     for (int b = 0; b < 2; b++) w_nibbles(qs + 16 * b, table, v + 2 * b);
 }
 
-static const q_format iq4_xs_format = {.chunk_bytes = 2 * 136,
-                                       .sub = 32,
-                                       .offset_shift = 7,
-                                       .floats = iq4_xs_floats,
-                                       .quants = iq4_xs_quants,
-                                       .quad = iq4_xs_quad,
-                                       .scales = iq4_xs_scales};
+Q_FORMAT(iq4_xs, .offset_shift = 7, .floats = iq4_xs_floats, .quad = iq4_xs_quad);
 
 #endif

@@ -3,11 +3,11 @@
 #define MM_I8MM 1
 #include "neon_matmul.h"
 
-#define DEFINE(type, name) TIER_MATMUL_DEFINE(extern, neon_i8mm, name, mm_run)
-TIER_Q_TYPES(DEFINE)
+#define DEFINE(type, name, ...) TIER_MATMUL_DEFINE(extern, neon_i8mm, name, mm_run)
+QUANT_BLOCKS(DEFINE)
 
-#define ENTRY(type, name) k->mat[QUANT_##type].matmul = neon_i8mm_matmul_##name;
+#define ENTRY(type, name, ...) k->mat[QUANT_##type].matmul = neon_i8mm_matmul_##name;
 
 void cpu_init_neon_i8mm_mat(cpu_kernels *k) {
-    TIER_Q_TYPES(ENTRY)
+    QUANT_BLOCKS(ENTRY)
 }

@@ -15,9 +15,9 @@
 
 #define NEON_INLINE static inline __attribute__((always_inline))
 
-#define NEON_DECLARE(type, name) TIER_DECLARE(neon, name)
-TIER_TYPES(NEON_DECLARE)
-#define NEON_I8MM_DECLARE(type, name) TIER_MATMUL_DECLARE(neon_i8mm, name)
-TIER_Q_TYPES(NEON_I8MM_DECLARE)
+#define NEON_DECLARE(type, name, ...) TIER_DECLARE(neon, name)
+QUANT_COMPUTED(NEON_DECLARE)
+#define NEON_I8MM_DECLARE(type, name, ...) TIER_MATMUL_DECLARE(neon_i8mm, name)
+QUANT_BLOCKS(NEON_I8MM_DECLARE)
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "tiers.h"
 
-#define ENTRY(type, name) TIER_MAT_T_ENTRY(neon, F32, type, name)
+#define ENTRY(type, name, ...) TIER_MAT_T_ENTRY(neon, F32, type, name)
 
 void cpu_init_neon_mat_t(cpu_kernels *k) {
-    TIER_TYPES(ENTRY)
+    QUANT_COMPUTED(ENTRY)
 }

@@ -2,5 +2,5 @@
 #define MM_I8MM 0
 #include "neon_matmul.h"
 
-#define DEFINE(type, name) TIER_MATMUL_DEFINE(extern, neon, name, mm_run)
-TIER_Q_TYPES(DEFINE)
+#define DEFINE(type, name, ...) TIER_MATMUL_DEFINE(extern, neon, name, mm_run)
+QUANT_BLOCKS(DEFINE)

@@ -86,5 +86,5 @@ NEON_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, 
     }
 }
 
-#define DEFINE(type, name) ROWS_DEFINE(extern, neon, name, mv_run)
-TIER_Q_TYPES(DEFINE)
+#define DEFINE(type, name, ...) ROWS_DEFINE(extern, neon, name, mv_run)
+QUANT_BLOCKS(DEFINE)

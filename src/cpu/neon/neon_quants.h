@@ -220,24 +220,24 @@ NEON_INLINE void q_scale_twice(int8x8_t sc, float d, float out[16]) {
     }
 }
 
-NEON_INLINE q_group q2_K_quants(const uint8_t *block, int group) {
+NEON_INLINE q_group q2_k_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 4 * 32, group % 4 * 2, 0, 3);
 }
 
-NEON_INLINE void q2_K_scales(const uint8_t *block, q_block_scales *out) {
+NEON_INLINE void q2_k_scales(const uint8_t *block, q_block_scales *out) {
     uint8x16_t both = vld1q_u8(block);
     uint8x16_t sc = vandq_u8(both, vdupq_n_u8(15)), m = vshrq_n_u8(both, 4);
     q_scale_bytes(vreinterpretq_s8_u8(sc), q_half(block + 80), out->d);
     q_scale_bytes(vreinterpretq_s8_u8(m), q_half(block + 82), out->m);
 }
 
-NEON_INLINE q_group q3_K_quants(const uint8_t *block, int group) {
+NEON_INLINE q_group q3_k_quants(const uint8_t *block, int group) {
     q_group low = q_plane(block + 32 + group / 4 * 32, group % 4 * 2, 0, 3);
     return q_less(q_or(low, q_plane(block, group, 2, 4)), 4);
 }
 
 /* Low nibbles of scales 0-7 and 8-15 share 8 bytes; the high two bits of all share the next 4. */
-NEON_INLINE void q3_K_scales(const uint8_t *block, q_block_scales *out) {
+NEON_INLINE void q3_k_scales(const uint8_t *block, q_block_scales *out) {
     static const int32_t right[4] = {0, -2, -4, -6};
     uint8x8_t nibbles = vld1_u8(block + 96);
     uint8x16_t low = vcombine_u8(vand_u8(nibbles, vdup_n_u8(15)), vshr_n_u8(nibbles, 4));
@@ -247,11 +247,11 @@ NEON_INLINE void q3_K_scales(const uint8_t *block, q_block_scales *out) {
     q_scale_bytes(vsubq_s8(sc, vdupq_n_s8(32)), q_half(block + 108), out->d);
 }
 
-NEON_INLINE q_group q4_K_quants(const uint8_t *block, int group) {
+NEON_INLINE q_group q4_k_quants(const uint8_t *block, int group) {
     return q_plane(block + 16 + group / 2 * 32, group % 2 * 4, 0, 15);
 }
 
-NEON_INLINE q_group q5_K_quants(const uint8_t *block, int group) {
+NEON_INLINE q_group q5_k_quants(const uint8_t *block, int group) {
     q_group low = q_plane(block + 48 + group / 2 * 32, group % 2 * 4, 0, 15);
     return q_or(low, q_plane(block + 16, group, 4, 16));
 }
@@ -272,13 +272,13 @@ NEON_INLINE void q_scales_k4(const uint8_t *block, q_block_scales *out) {
 
 /* Group g of a half block of 128: nibbles of 32 bytes (g even or odd), low or high ones, and a
  * plane of two bits. */
-NEON_INLINE q_group q6_K_quants(const uint8_t *block, int group) {
+NEON_INLINE q_group q6_k_quants(const uint8_t *block, int group) {
     int half = group / 4, g = group % 4;
     q_group low = q_plane(block + 64 * half + 32 * (g % 2), g / 2 * 4, 0, 15);
     return q_less(q_or(low, q_plane(block + 128 + 32 * half, 2 * g, 4, 0x30)), 32);
 }
 
-NEON_INLINE void q6_K_scales(const uint8_t *block, q_block_scales *out) {
+NEON_INLINE void q6_k_scales(const uint8_t *block, q_block_scales *out) {
     q_scale_bytes(vld1q_s8((const int8_t *)block + 192), q_half(block + 208), out->d);
 }
 
@@ -301,23 +301,26 @@ NEON_INLINE void iq4_xs_scales(const uint8_t *block, q_block_scales *out) {
     q_scale_twice(sc, q_half(block), out->d);
 }
 
-#define Q_FORMAT(name, ...)                                                                        \
-    static const q_format name##_format = {.quants = name##_quants, __VA_ARGS__}
+#define Q_FORMAT(name, scales_of)                                                                  \
+    static const q_format name##_format = {.block_bytes = name##_bytes,                            \
+                                           .groups = name##_elems / CPU_ACT_GROUP,                 \
+                                           .sub = name##_sub,                                      \
+                                           .has_min = name##_min,                                  \
+                                           .quants = name##_quants,                                \
+                                           .scales = scales_of}
 
-Q_FORMAT(q4_0, .block_bytes = 18, .groups = 1, .sub = 32, .scales = q_scale_first);
-Q_FORMAT(q4_1, .block_bytes = 20, .groups = 1, .sub = 32, .has_min = true,
-         .scales = q_scale_addend);
-Q_FORMAT(q5_0, .block_bytes = 22, .groups = 1, .sub = 32, .scales = q_scale_first);
-Q_FORMAT(q5_1, .block_bytes = 24, .groups = 1, .sub = 32, .has_min = true,
-         .scales = q_scale_addend);
-Q_FORMAT(q8_0, .block_bytes = 34, .groups = 1, .sub = 32, .scales = q_scale_first);
-Q_FORMAT(iq4_nl, .block_bytes = 18, .groups = 1, .sub = 32, .scales = q_scale_first);
-Q_FORMAT(mxfp4, .block_bytes = 17, .groups = 1, .sub = 32, .scales = mxfp4_scales);
-Q_FORMAT(q2_K, .block_bytes = 84, .groups = 8, .sub = 16, .has_min = true, .scales = q2_K_scales);
-Q_FORMAT(q3_K, .block_bytes = 110, .groups = 8, .sub = 16, .scales = q3_K_scales);
-Q_FORMAT(q4_K, .block_bytes = 144, .groups = 8, .sub = 32, .has_min = true, .scales = q_scales_k4);
-Q_FORMAT(q5_K, .block_bytes = 176, .groups = 8, .sub = 32, .has_min = true, .scales = q_scales_k4);
-Q_FORMAT(q6_K, .block_bytes = 210, .groups = 8, .sub = 16, .scales = q6_K_scales);
-Q_FORMAT(iq4_xs, .block_bytes = 136, .groups = 8, .sub = 32, .scales = iq4_xs_scales);
+Q_FORMAT(q4_0, q_scale_first);
+Q_FORMAT(q4_1, q_scale_addend);
+Q_FORMAT(q5_0, q_scale_first);
+Q_FORMAT(q5_1, q_scale_addend);
+Q_FORMAT(q8_0, q_scale_first);
+Q_FORMAT(iq4_nl, q_scale_first);
+Q_FORMAT(mxfp4, mxfp4_scales);
+Q_FORMAT(q2_k, q2_k_scales);
+Q_FORMAT(q3_k, q3_k_scales);
+Q_FORMAT(q4_k, q_scales_k4);
+Q_FORMAT(q5_k, q_scales_k4);
+Q_FORMAT(q6_k, q6_k_scales);
+Q_FORMAT(iq4_xs, iq4_xs_scales);
 
 #endif

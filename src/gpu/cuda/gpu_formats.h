@@ -67,57 +67,14 @@ struct gpu_bf16 {
     }
 };
 
-/* Calls DO(struct) for the type. */
-#define GPU_FORMAT_SWITCH(type, DO)                                                                \
+/* Does FORMAT(struct), a macro, for the type. */
+#define GPU_FORMAT_CASE(type, name, ...)                                                           \
+    case QUANT_##type:                                                                             \
+        FORMAT(gpu_##name);                                                                        \
+        break;
+#define GPU_FORMAT_SWITCH(type)                                                                    \
     switch (type) {                                                                                \
-    case QUANT_F32:                                                                                \
-        DO(gpu_f32);                                                                               \
-        break;                                                                                     \
-    case QUANT_F16:                                                                                \
-        DO(gpu_f16);                                                                               \
-        break;                                                                                     \
-    case QUANT_BF16:                                                                               \
-        DO(gpu_bf16);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q8_0:                                                                               \
-        DO(gpu_q8_0);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q4_0:                                                                               \
-        DO(gpu_q4_0);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q4_1:                                                                               \
-        DO(gpu_q4_1);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q5_0:                                                                               \
-        DO(gpu_q5_0);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q5_1:                                                                               \
-        DO(gpu_q5_1);                                                                              \
-        break;                                                                                     \
-    case QUANT_IQ4_NL:                                                                             \
-        DO(gpu_iq4_nl);                                                                            \
-        break;                                                                                     \
-    case QUANT_MXFP4:                                                                              \
-        DO(gpu_mxfp4);                                                                             \
-        break;                                                                                     \
-    case QUANT_Q2_K:                                                                               \
-        DO(gpu_q2_k);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q3_K:                                                                               \
-        DO(gpu_q3_k);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q4_K:                                                                               \
-        DO(gpu_q4_k);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q5_K:                                                                               \
-        DO(gpu_q5_k);                                                                              \
-        break;                                                                                     \
-    case QUANT_Q6_K:                                                                               \
-        DO(gpu_q6_k);                                                                              \
-        break;                                                                                     \
-    case QUANT_IQ4_XS:                                                                             \
-        DO(gpu_iq4_xs);                                                                            \
-        break;                                                                                     \
+        QUANT_COMPUTED(GPU_FORMAT_CASE)                                                            \
     default:                                                                                       \
         assert(!"a type without kernels");                                                         \
     }

@@ -164,4 +164,14 @@ typedef gpu_block32<gpu_bits_table<gpu_iq4_table>, gpu_scale_d<0>> gpu_iq4_nl;
 typedef gpu_block32<gpu_bits_table<gpu_iq4_table>, gpu_scale_iq4_xs> gpu_iq4_xs;
 typedef gpu_block32<gpu_bits_table<gpu_e2m1_table>, gpu_scale_e8m0> gpu_mxfp4;
 
+/* Fields of a block that become the parts of a packed row, in its order. */
+#define GPU_PARTS_q8_0   FIELD(block_q8_0, qs), FIELD(block_q8_0, d)
+#define GPU_PARTS_q4_0   FIELD(block_q4_0, qs), FIELD(block_q4_0, d)
+#define GPU_PARTS_q4_1   FIELD(block_q4_1, qs), FIELDS(block_q4_1, d, m)
+#define GPU_PARTS_q5_0   FIELD(block_q5_0, qs), FIELD(block_q5_0, qh), FIELD(block_q5_0, d)
+#define GPU_PARTS_q5_1   FIELD(block_q5_1, qs), FIELD(block_q5_1, qh), FIELDS(block_q5_1, d, m)
+#define GPU_PARTS_iq4_nl FIELD(block_iq4_nl, qs), FIELD(block_iq4_nl, d)
+#define GPU_PARTS_iq4_xs FIELD(block_iq4_xs, qs), FIELDS(block_iq4_xs, d, scales_l)
+#define GPU_PARTS_mxfp4  FIELD(block_mxfp4, qs), FIELD(block_mxfp4, e)
+
 #endif

@@ -176,4 +176,13 @@ typedef gpu_q23_k<true> gpu_q3_k;
 typedef gpu_q45_k<false> gpu_q4_k;
 typedef gpu_q45_k<true> gpu_q5_k;
 
+/* Fields of a block that become the parts of a packed row, in its order. */
+#define GPU_PARTS_q2_k FIELD(block_q2_k, qs), FIELD(block_q2_k, scales), FIELDS(block_q2_k, d, dmin)
+#define GPU_PARTS_q3_k                                                                             \
+    FIELD(block_q3_k, qs), FIELD(block_q3_k, hmask), FIELDS(block_q3_k, scales, d)
+#define GPU_PARTS_q4_k FIELD(block_q4_k, qs), FIELDS(block_q4_k, d, scales)
+#define GPU_PARTS_q5_k FIELD(block_q5_k, qs), FIELD(block_q5_k, qh), FIELDS(block_q5_k, d, scales)
+#define GPU_PARTS_q6_k                                                                             \
+    FIELD(block_q6_k, ql), FIELD(block_q6_k, qh), FIELD(block_q6_k, scales), FIELD(block_q6_k, d)
+
 #endif

@@ -190,7 +190,7 @@ void gpu_op_down_rows(gpu_stream *s, const gpu_down_rows *a) {
         launch<F, 1>(s, a);                                                                        \
     else                                                                                           \
         launch<F, 2>(s, a)
-    GPU_FORMAT_SWITCH(a->w.type, FORMAT);
+    GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
     const gpu_grid grid = {gpu_blocks(a->w.n_in, ADD_THREADS), (unsigned)a->n_cols, 1, ADD_THREADS};
     gpu_launch(s, grid, add_parts_kernel, *a);

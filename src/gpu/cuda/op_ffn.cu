@@ -137,7 +137,7 @@ static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
     const gpu_grid grid = {blocks, 1, 1, WARPS * GPU_WARP};
 #define LAUNCH(F, C) gpu_launch(s, grid, ffn_kernel<F, C>, a)
 #define FORMAT(F)    GPU_COLUMNS_SWITCH(F, a.in.n_cols, LAUNCH)
-    GPU_FORMAT_SWITCH(type, FORMAT);
+    GPU_FORMAT_SWITCH(type);
 #undef FORMAT
 #undef LAUNCH
 }

@@ -136,7 +136,7 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     }
     round_columns(s, m, n_sum);
 #define FORMAT(F) gpu_launch(s, grid, matmul_kernel<F, transposed>, m)
-    GPU_FORMAT_SWITCH(a->w.type, FORMAT);
+    GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
 }
 

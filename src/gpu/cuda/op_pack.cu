@@ -2,6 +2,7 @@
  * weights are loaded: a thread moves one block, part by part. */
 #include <assert.h>
 
+#include "gpu_formats.h"
 #include "gpu_kernel.h"
 #include "op_table.h"
 #include "quant_blocks.h"
@@ -26,53 +27,16 @@ struct pack_layout {
             (int)(offsetof(block, last) + sizeof(block::last) - offsetof(block, first))            \
     }
 #define FIELD(block, name) FIELDS(block, name, name)
-#define LAYOUT(elems, block, ...)                                                                  \
-    {                                                                                              \
-        elems, sizeof(block), {                                                                    \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
 static pack_layout layout_of(quant_type type) {
     switch (type) {
-    case QUANT_F32: /* plain types: an element is a block */
-        return {1, 4, {{0, 4}}};
-    case QUANT_F16:
-    case QUANT_BF16:
-        return {1, 2, {{0, 2}}};
-    case QUANT_Q8_0:
-        return LAYOUT(32, block_q8_0, FIELD(block_q8_0, qs), FIELD(block_q8_0, d));
-    case QUANT_Q4_0:
-        return LAYOUT(32, block_q4_0, FIELD(block_q4_0, qs), FIELD(block_q4_0, d));
-    case QUANT_Q4_1:
-        return LAYOUT(32, block_q4_1, FIELD(block_q4_1, qs), FIELDS(block_q4_1, d, m));
-    case QUANT_Q5_0:
-        return LAYOUT(32, block_q5_0, FIELD(block_q5_0, qs), FIELD(block_q5_0, qh),
-                      FIELD(block_q5_0, d));
-    case QUANT_Q5_1:
-        return LAYOUT(32, block_q5_1, FIELD(block_q5_1, qs), FIELD(block_q5_1, qh),
-                      FIELDS(block_q5_1, d, m));
-    case QUANT_IQ4_NL:
-        return LAYOUT(32, block_iq4_nl, FIELD(block_iq4_nl, qs), FIELD(block_iq4_nl, d));
-    case QUANT_MXFP4:
-        return LAYOUT(32, block_mxfp4, FIELD(block_mxfp4, qs), FIELD(block_mxfp4, e));
-    case QUANT_Q2_K:
-        return LAYOUT(QUANT_K, block_q2_K, FIELD(block_q2_K, qs), FIELD(block_q2_K, scales),
-                      FIELDS(block_q2_K, d, dmin));
-    case QUANT_Q3_K:
-        return LAYOUT(QUANT_K, block_q3_K, FIELD(block_q3_K, qs), FIELD(block_q3_K, hmask),
-                      FIELDS(block_q3_K, scales, d));
-    case QUANT_Q4_K:
-        return LAYOUT(QUANT_K, block_q4_K, FIELD(block_q4_K, qs), FIELDS(block_q4_K, d, scales));
-    case QUANT_Q5_K:
-        return LAYOUT(QUANT_K, block_q5_K, FIELD(block_q5_K, qs), FIELD(block_q5_K, qh),
-                      FIELDS(block_q5_K, d, scales));
-    case QUANT_Q6_K:
-        return LAYOUT(QUANT_K, block_q6_K, FIELD(block_q6_K, ql), FIELD(block_q6_K, qh),
-                      FIELD(block_q6_K, scales), FIELD(block_q6_K, d));
-    case QUANT_IQ4_XS:
-        return LAYOUT(QUANT_K, block_iq4_xs, FIELD(block_iq4_xs, qs),
-                      FIELDS(block_iq4_xs, d, scales_l));
+#define PLAIN(type, name, number, elems, bytes, ...)                                               \
+    case QUANT_##type:                                                                             \
+        return {elems, bytes, {{0, bytes}}};
+#define BLOCK(type, name, number, elems, bytes, ...)                                               \
+    case QUANT_##type:                                                                             \
+        return {elems, bytes, {GPU_PARTS_##name}};
+        QUANT_PLAIN(PLAIN)
+        QUANT_BLOCKS(BLOCK)
     default:
         assert(!"a type without kernels");
         return {};

@@ -32,7 +32,7 @@ template <class F> static __global__ void __launch_bounds__(THREADS) embed_kerne
 static void embed_part_of(gpu_stream *s, const embed_part &p, int32_t n_cols) {
     const gpu_grid grid = {gpu_blocks(p.table.n_in, THREADS), (unsigned)n_cols, 1, THREADS};
 #define FORMAT(F) gpu_launch(s, grid, embed_kernel<F>, p)
-    GPU_FORMAT_SWITCH(p.table.type, FORMAT);
+    GPU_FORMAT_SWITCH(p.table.type);
 #undef FORMAT
 }
 

@@ -1,0 +1,58 @@
+/* quant_formats.h: the tensor types, one row each: every table of types is made from these lists,
+ * and a type that is here and lacks a part somewhere does not compile. A name stands for functions
+ * and structs: block_NAME (quant_blocks.h), quant_quantize_NAME, decode_NAME, the tiers'
+ * NAME_quants, the GPU's gpu_NAME.
+ *
+ * type       quant_type is QUANT_type
+ * name       as on the command line
+ * number     GGUF's (ggml_type)
+ * elems      elements of a block; 1 for plain types
+ * bytes      of a block
+ * file_type  general.file_type of a file whose matrices have this type; -1: there is none
+ * sub        elements that share a scale
+ * has_min    values are scale * q - minimum, else scale * q
+ * at, halfs  where a block's half-precision scales lie: `halfs` of them from member `at` on. Its
+ * other bytes are integers, which are finite whatever they are. */
+#ifndef QUANT_QUANT_FORMATS_H
+#define QUANT_QUANT_FORMATS_H
+
+/* X(type, name, number, elems, bytes, file_type) */
+#define QUANT_PLAIN(X)                                                                             \
+    X(F32, f32, 0, 1, 4, 0)                                                                        \
+    X(F16, f16, 1, 1, 2, 1)                                                                        \
+    X(BF16, bf16, 30, 1, 2, 32)
+
+/* X(type, name, number, elems, bytes, file_type, sub, has_min, at, halfs) */
+#define QUANT_BLOCKS(X)                                                                            \
+    X(Q4_0, q4_0, 2, 32, 18, 2, 32, 0, d, 1)                                                       \
+    X(Q4_1, q4_1, 3, 32, 20, 3, 32, 1, d, 2)                                                       \
+    X(Q5_0, q5_0, 6, 32, 22, 8, 32, 0, d, 1)                                                       \
+    X(Q5_1, q5_1, 7, 32, 24, 9, 32, 1, d, 2)                                                       \
+    X(Q8_0, q8_0, 8, 32, 34, 7, 32, 0, d, 1)                                                       \
+    X(Q2_K, q2_k, 10, 256, 84, 10, 16, 1, d, 2)                                                    \
+    X(Q3_K, q3_k, 11, 256, 110, 11, 16, 0, d, 1)                                                   \
+    X(Q4_K, q4_k, 12, 256, 144, 14, 32, 1, d, 2)                                                   \
+    X(Q5_K, q5_k, 13, 256, 176, 16, 32, 1, d, 2)                                                   \
+    X(Q6_K, q6_k, 14, 256, 210, 18, 16, 0, d, 1)                                                   \
+    X(IQ4_NL, iq4_nl, 20, 32, 18, 25, 32, 0, d, 1)                                                 \
+    X(IQ4_XS, iq4_xs, 23, 256, 136, 30, 32, 0, d, 1)                                               \
+    X(MXFP4, mxfp4, 39, 32, 17, 38, 32, 0, e, 0)
+
+/* Known by size only: X(type, name, number, elems, bytes, file_type). */
+#define QUANT_OPAQUE(X)                                                                            \
+    X(I8, i8, 24, 1, 1, -1)                                                                        \
+    X(I16, i16, 25, 1, 2, -1)                                                                      \
+    X(I32, i32, 26, 1, 4, -1)                                                                      \
+    X(I64, i64, 27, 1, 8, -1)                                                                      \
+    X(F64, f64, 28, 1, 8, -1)
+
+/* Those that can be computed with. */
+#define QUANT_COMPUTED(X)                                                                          \
+    QUANT_PLAIN(X)                                                                                 \
+    QUANT_BLOCKS(X)
+
+/* A block's shape as constants: NAME_elems, NAME_bytes, NAME_sub, NAME_min. */
+#define QUANT_SHAPE(type, name, number, elems, bytes, file_type, sub, has_min, at, halfs)          \
+    name##_elems = elems, name##_bytes = bytes, name##_sub = sub, name##_min = has_min,
+
+#endif
