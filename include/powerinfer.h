@@ -2,9 +2,9 @@
  *
  *   model    an opened file: hyperparameters, vocabulary, mapped weights. Immutable; share it
  *            between threads.
- *   context  the working memory of one plan: scratch, logits, worker threads. Used by one thread at
+ *   context  the working memory of one plan: activations, logits, worker threads. For one thread at
  *            a time.
- *   session  one timeline: KV cache and position. Belongs to its context. Any number per context.
+ *   session  one sequence: KV cache and position. Belongs to its context. Any number per context.
  *   sampler  turns logits into a token; holds the random state and the history for penalties.
  *
  * Typical use (error handling left out):
@@ -25,12 +25,12 @@
  *         input.tokens = &next; input.n_tokens = 1;
  *     }
  *
- * After fork() the child can use models; contexts and sessions it can only destroy, because their
- * threads stay with the parent (other calls give PI_ERR_ARG).
+ * After fork() the child can use models, but contexts and sessions only to destroy them: their
+ * threads stay with the parent. Other calls return PI_ERR_ARG.
  *
  * Errors: functions that can fail return a pi_status and fill an optional pi_error; see
- * powerinfer_status.h. Wrong pointers and other programmer errors assert. The library never prints,
- * exits or aborts for a problem of its input. Strings are NUL-terminated UTF-8 unless a length is
+ * powerinfer_status.h. Invalid pointers and other programmer errors assert. The library never
+ * prints, exits or aborts because of its input. Strings are NUL-terminated UTF-8 unless a length is
  * given. Free functions accept NULL.
  *
  * Options structs: start from the defaults function, change fields; NULL means all defaults. */
@@ -60,18 +60,18 @@ PI_API const char *pi_version(void);
 
 typedef struct pi_model pi_model;
 
-/* Called on the calling thread a few times a second; fraction in 0..1. False: stop. */
+/* Called on the calling thread a few times a second; fraction in 0..1. Return false to cancel. */
 typedef bool (*pi_progress)(void *user, const char *stage, double fraction);
 
 typedef struct pi_model_options {
     bool no_mmap;       /* copy the weights into huge pages instead of mapping the file */
-    bool mlock;         /* keep the weights in memory */
-    bool vocab_only;    /* tokenizer only: no tensors needed; such a model has no contexts */
-    bool check_tensors; /* read all weights and refuse NaN and infinity; not with vocab_only */
-    const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: as the file says */
-    const pi_metadata_override *overrides; /* [n_overrides]; of one key the last one counts */
+    bool mlock;         /* lock the weights in RAM */
+    bool vocab_only;    /* load the tokenizer only: no tensors needed, no contexts possible */
+    bool check_tensors; /* check all weights for NaN and infinity; not with vocab_only */
+    const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: the file's */
+    const pi_metadata_override *overrides; /* [n_overrides]; the last one for a key counts */
     size_t n_overrides;                    /* <= 1024 */
-    pi_progress progress; /* of copying and locking, the long part, by bytes; NULL: none */
+    pi_progress progress;                  /* of copying and locking, by bytes; NULL: none */
     void *progress_user;
 } pi_model_options;
 
@@ -79,68 +79,66 @@ PI_API pi_model_options pi_model_default_options(void);
 
 /* Opens a GGUF file (one part of a split model finds the others). PI_ERR_IO, PI_ERR_FORMAT (what is
  * wrong and where), PI_ERR_UNSUPPORTED (architecture, type, version), PI_ERR_NOT_FOUND (vocab_only
- * of a file without a vocabulary), PI_ERR_RANGE (check_tensors), PI_ERR_ARG (an override of another
- * type than the file's value), PI_ERR_NOMEM, PI_ERR_CANCELLED (by `progress`). */
+ * of a file without a vocabulary), PI_ERR_RANGE (check_tensors), PI_ERR_ARG (an override whose
+ * type differs from the file's), PI_ERR_NOMEM, PI_ERR_CANCELLED (by `progress`). */
 PI_API pi_status pi_model_open(const char *path, const pi_model_options *options, pi_model **out,
                                pi_error *err);
-/* The same from the bytes of a file, not split, which the caller keeps until the model is closed.
- * Their address is a multiple of 32, else PI_ERR_ARG. With no_mmap they are copied, and neither of
- * these is needed. */
+/* The same from the bytes of an unsplit file, which must stay valid until the model is closed and
+ * be aligned to 32 bytes, else PI_ERR_ARG. With no_mmap they are copied, and neither is needed. */
 PI_API pi_status pi_model_open_memory(const void *data, size_t n_bytes,
                                       const pi_model_options *options, pi_model **out,
                                       pi_error *err);
-/* All contexts of the model must be gone. */
+/* Destroy all contexts and samplers of the model first. */
 PI_API void pi_model_close(pi_model *model);
-/* Weights are mapped. When somebody cuts the file meanwhile, reading them raises SIGBUS in the
- * thread that does; the library installs no handler. A host's handler can ask here which open
- * model's file holds the address (si_addr); NULL: none, so that the signal is the host's own.
- * Async-signal-safe. pi_model_options.no_mmap avoids all this. */
+/* Path of the open model whose mapping contains `address`, or NULL. For SIGBUS handlers (si_addr):
+ * when a mapped file is truncated, reading the weights raises SIGBUS in the reading thread; the
+ * library installs no handler. Async-signal-safe. pi_model_options.no_mmap avoids the problem. */
 PI_API const char *pi_mapped_file(const void *address);
 
 typedef struct pi_model_info {
     const char *name;         /* general.name, or "" */
     const char *architecture; /* "llama" */
-    const char *type;         /* the type most weights have: "q4_0" */
+    const char *type;         /* the most common type of the weights: "q4_0" */
     int32_t n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab;
-    int32_t n_ctx_train;   /* tokens the model was trained for */
+    int32_t n_ctx_train;   /* context length of training, tokens */
     uint64_t n_params;     /* elements of all weights */
     uint64_t weight_bytes; /* bytes of all weights */
     bool has_tokenizer;
     int32_t token_bos, token_eos; /* -1: none */
-    bool add_bos;                 /* the model wants BOS at the start of a text */
+    bool add_bos;                 /* a text starts with BOS */
 } pi_model_info;
 
-/* The strings live as long as the model. */
+/* The strings are valid until the model is closed. */
 PI_API void pi_model_get_info(const pi_model *model, pi_model_info *info);
 
 /* ---- text and tokens ------------------------------------------------------------------------ */
 
 enum {
-    PI_TOKENIZE_BOS = 1,       /* BOS (and EOS) where the model asks for it */
-    PI_TOKENIZE_FORCE_BOS = 2, /* BOS at the start whatever the model says */
-    PI_TOKENIZE_SPECIAL = 4 /* control tokens written in the text ("<|im_end|>") are recognised */
+    PI_TOKENIZE_BOS = 1,       /* add BOS (and EOS) if the model's metadata says so */
+    PI_TOKENIZE_FORCE_BOS = 2, /* add BOS in any case */
+    PI_TOKENIZE_SPECIAL = 4    /* parse control tokens in the text ("<|im_end|>") */
 };
 
-/* Writes at most `capacity` ids; *n_tokens is how many the text has, so that a call with capacity 0
- * counts them. Most texts have fewer than bytes, but some have up to three per byte. PI_ERR_LIMIT
- * when they did not fit, PI_ERR_UNSUPPORTED when the model has no tokenizer. Any bytes are accepted
- * as text. Thread-safe. */
+/* Writes at most `capacity` ids; *n_tokens is the number of tokens of the text, so a call with
+ * capacity 0 counts them. Most texts have fewer tokens than bytes, the worst case is three per
+ * byte. PI_ERR_LIMIT: capacity is too small; PI_ERR_UNSUPPORTED: the model has no tokenizer. Any
+ * bytes are accepted as text. Thread-safe. */
 PI_API pi_status pi_tokenize(const pi_model *model, const char *text, size_t n_text, uint32_t flags,
                              int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);
 
-/* Bytes of one token as it appears inside a text (a lone token may be part of a UTF-8 sequence; not
- * NUL-terminated). Control tokens give no bytes unless `special`. PI_ERR_RANGE for an id outside
- * the vocabulary, PI_ERR_LIMIT when capacity is below *n_bytes. */
+/* Bytes of one token as it appears inside a text: possibly an incomplete UTF-8 sequence, not
+ * NUL-terminated. Control tokens have no bytes unless `special`. PI_ERR_RANGE: id outside the
+ * vocabulary; PI_ERR_LIMIT: capacity is below *n_bytes, which is always set. */
 PI_API pi_status pi_token_text(const pi_model *model, int32_t token, bool special, char *text,
                                size_t capacity, size_t *n_bytes, pi_error *err);
 
-/* Text of a whole sequence, the reverse of pi_tokenize (a leading space that the tokenizer added is
- * taken off). *n_bytes is set in every case; PI_ERR_LIMIT when capacity is below it. */
+/* Text of a sequence, the inverse of pi_tokenize (a leading space that the tokenizer added is
+ * removed). *n_bytes is always set; PI_ERR_LIMIT: capacity is below it. */
 PI_API pi_status pi_detokenize(const pi_model *model, const int32_t *tokens, size_t n_tokens,
                                bool special, char *text, size_t capacity, size_t *n_bytes,
                                pi_error *err);
 
-/* True for tokens that end a generation (EOS, EOT and their kin). */
+/* True for end-of-generation tokens (EOS, EOT, ...). */
 PI_API bool pi_token_is_end(const pi_model *model, int32_t token);
 
 /* ---- context -------------------------------------------------------------------------------- */
@@ -148,25 +146,25 @@ PI_API bool pi_token_is_end(const pi_model *model, int32_t token);
 typedef struct pi_context pi_context;
 
 typedef enum pi_kernels {
-    PI_KERNELS_AUTO,   /* the best this processor has */
-    PI_KERNELS_SCALAR, /* the float reference: slow, exact */
+    PI_KERNELS_AUTO,   /* the best that this CPU supports */
+    PI_KERNELS_SCALAR, /* float reference: slow, activations not quantized */
     PI_KERNELS_AVX2,
     PI_KERNELS_AVX512,
     PI_KERNELS_NEON
 } pi_kernels;
 
-typedef enum pi_mode { /* how the feed-forward layers are computed; see docs/sparse.md */
-                       PI_MODE_AUTO,     /* the fastest by a fixed cost, loss within max_loss */
-                       PI_MODE_DENSE,    /* everything */
-                       PI_MODE_EXACT,    /* skips what an activation of zero makes useless */
-                       PI_MODE_PREDICT,  /* computes the neurons that a predictor chooses */
-                       PI_MODE_THRESHOLD /* takes small activations for zero */
+typedef enum pi_mode {                   /* how FFN layers are computed; see docs/sparse.md */
+                       PI_MODE_AUTO,     /* the fastest by a cost model, loss within max_loss */
+                       PI_MODE_DENSE,    /* all neurons */
+                       PI_MODE_EXACT,    /* skip up and down of inactive neurons; lossless */
+                       PI_MODE_PREDICT,  /* only the neurons that the predictor selects */
+                       PI_MODE_THRESHOLD /* treat small activations as zero */
 } pi_mode;
 
 typedef enum pi_cache_type { PI_CACHE_F16, PI_CACHE_F32, PI_CACHE_Q8_0 } pi_cache_type;
 
-typedef enum pi_device_choice {                 /* where to compute; see docs/gpu.md */
-                                PI_DEVICE_AUTO, /* the best GPU there is, never PI_DEVICE_SIM */
+typedef enum pi_device_choice {                 /* see docs/gpu.md */
+                                PI_DEVICE_AUTO, /* the best GPU found, never PI_DEVICE_SIM */
                                 PI_DEVICE_CPU,
                                 PI_DEVICE_CUDA,
                                 PI_DEVICE_HIP,
@@ -176,66 +174,66 @@ typedef enum pi_device_choice {                 /* where to compute; see docs/gp
 #define PI_VRAM_FREE UINT64_MAX
 
 typedef struct pi_context_options {
-    int32_t n_threads;       /* for single tokens; 0: physical (performance) cores */
-    int32_t n_threads_batch; /* for batches; 0: as n_threads */
-    bool pin_threads;        /* keep each worker thread on one CPU of those that may be used */
-    int32_t n_batch;         /* most tokens in one pass over the weights; default 512 */
-    int32_t n_logits;        /* most rows of logits kept at once; 0: n_batch, within 64 MB */
+    int32_t n_threads;       /* for decode; 0: physical (performance) cores */
+    int32_t n_threads_batch; /* for prefill; 0: as n_threads */
+    bool pin_threads;        /* pin each worker thread to one of the allowed CPUs */
+    int32_t n_batch;         /* maximum tokens per ubatch; default 512 */
+    int32_t n_logits;        /* maximum rows of logits per call; 0: n_batch, within 64 MB */
     pi_kernels kernels;
-    pi_mode mode;    /* layers that lack what a mode needs run in an exact one */
-    float max_loss;  /* for PI_MODE_AUTO: relative rise of perplexity; default 0.01, 1% */
-    float threshold; /* of predictor scores, instead of the model's; NAN (default): the model's */
-    pi_cache_type cache_k, cache_v; /* type of the KV cache of sessions; default F16 */
-    /* The GPU takes what fits. With PI_DEVICE_AUTO the CPU does all when there is none or it cannot
-     * be used (see pi_context_get_placement); a device that is named is used or is an error. One
-     * that is lost later is given up in both cases. */
+    pi_mode mode;    /* layers without the data that a mode needs run in a lossless one */
+    float max_loss;  /* for PI_MODE_AUTO: relative increase of perplexity; default 0.01, 1% */
+    float threshold; /* predictor threshold; NAN (default): the model's */
+    pi_cache_type cache_k, cache_v; /* type of the sessions' KV caches; default F16 */
+    /* With PI_DEVICE_AUTO everything runs on the CPU when no GPU is found or usable (see
+     * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost
+     * later, the context falls back to the CPU in both cases. */
     pi_device_choice device;
-    uint64_t vram_budget; /* bytes of GPU memory, 0: none; PI_VRAM_FREE (default): what is free now,
-                             less a margin */
-    int32_t gpu_layers; /* -1 (default): what is fastest; else so many layers, from the last one on,
-                           wholly on the GPU, and the head with them when there are more than
-                           layers; as many of these as fit */
-    int32_t n_ctx; /* positions of all sessions together that GPU memory is kept for; 0: the smaller
-                      of what the model was trained for and 8192 */
-    const char *backend_folder; /* of libpowerinfer_cuda.so and its like; NULL: the usual ones */
-    const char *machine; /* file with what `powerinfer place --measure` found; NULL, or when it is
-                            not there: published figures */
+    uint64_t vram_budget; /* GPU memory to use, bytes; 0: none; PI_VRAM_FREE (default): free memory
+                             minus a margin */
+    int32_t gpu_layers;   /* -1 (default): the fastest placement; N >= 0: offload the last N layers,
+                             as many as fit; N > n_layer also offloads the output head */
+    int32_t n_ctx; /* positions, of all sessions together, to reserve GPU memory for; 0: the smaller
+                      of n_ctx_train and 8192 */
+    const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
+    const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
+                            bandwidths */
 } pi_context_options;
 
 PI_API pi_context_options pi_context_default_options(void);
 
-/* PI_ERR_ARG, PI_ERR_NOMEM. What was asked for by name and cannot be had is an error, never
- * replaced in silence: PI_ERR_UNSUPPORTED for kernels that this CPU lacks and for a mode that no
- * layer of the model has the data for; PI_ERR_NOT_FOUND, PI_ERR_LIMIT (memory), PI_ERR_DEVICE and
- * their like for a device. The auto choices never fail for these reasons. */
+/* PI_ERR_ARG, PI_ERR_NOMEM. A named choice that is not available is an error, never replaced
+ * silently: PI_ERR_UNSUPPORTED for kernels that this CPU does not support and for a mode that no
+ * layer has the data for; PI_ERR_NOT_FOUND, PI_ERR_LIMIT (memory), PI_ERR_DEVICE, ... for a device.
+ * The auto choices never fail for these reasons. */
 PI_API pi_status pi_context_create(const pi_model *model, const pi_context_options *options,
                                    pi_context **out, pi_error *err);
-/* All sessions of the context must be gone. */
+/* Destroy all sessions of the context first. */
 PI_API void pi_context_destroy(pi_context *context);
 
-/* What became of the wish for a GPU. */
+/* The actual placement, and why a GPU is not used. */
 typedef struct pi_placement {
-    const char *device;      /* what has work: "cpu", "cuda", "cpu+cuda", ...; a static string */
+    const char *device;      /* devices in use: "cpu", "cuda", "cpu+cuda", ...; a static string */
     const char *device_name; /* "NVIDIA GeForce RTX 4090"; "" without a GPU */
-    const char *reason;      /* why no GPU is used; NULL: one is, or none was asked for */
-    pi_status status;        /* of that reason: PI_ERR_NOT_FOUND when there is none */
-    int32_t n_layers, gpu_layers; /* all; those whose attention and KV cache are on the GPU */
+    const char *reason;      /* why no GPU is used; NULL: one is, or none was requested */
+    pi_status status;        /* of that reason: PI_ERR_NOT_FOUND when no GPU was found */
+    int32_t n_layers, gpu_layers; /* all layers; those with attention and KV cache on the GPU */
     bool head_on_gpu;
-    double neuron_share;  /* of all feed-forward neurons, those that the GPU owns */
-    uint64_t gpu_weights; /* bytes of GPU memory, by what for: */
-    uint64_t gpu_scratch;
-    uint64_t gpu_kv;      /* of n_ctx positions; sessions allocate it */
+    double neuron_share;  /* fraction of all FFN neurons that is on the GPU */
+    uint64_t gpu_weights; /* GPU memory, bytes: weights */
+    uint64_t gpu_scratch; /* buffers */
+    uint64_t gpu_kv;      /* KV cache of n_ctx positions; sessions allocate it */
     uint64_t gpu_runtime; /* driver and kernels; an estimate */
-    uint64_t gpu_budget;  /* in which all of these are */
+    uint64_t gpu_budget;  /* upper bound of the sum of these */
 } pi_placement;
 
 typedef struct pi_layer_placement {
     bool attention_on_gpu;
-    int64_t n_hot, n_neurons; /* the GPU owns the first n_hot, the processor the others */
+    int64_t n_hot, n_neurons; /* [0, n_hot) are on the GPU (the hot prefix), the rest on the CPU */
 } pi_layer_placement;
 
-/* Strings live as long as the context. A GPU that is lost later, or has no room for a session, is
- * given up: sessions keep what they hold, and answers stay the same. */
+/* Strings are valid until the context is destroyed. When the GPU is lost later, or has no memory
+ * for a session, the context falls back to the CPU: sessions keep their tokens, results stay the
+ * same. */
 PI_API void pi_context_get_placement(const pi_context *context, pi_placement *out);
 PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_layer_placement *out);
 
@@ -248,21 +246,20 @@ typedef enum pi_logits_wanted { PI_LOGITS_NONE, PI_LOGITS_LAST, PI_LOGITS_ALL } 
 typedef struct pi_input {
     pi_session *session;   /* of this context; at most once per call */
     const int32_t *tokens; /* [n_tokens], appended at the session's end */
-    int32_t n_tokens;      /* >= 1; more than n_batch are fed in several passes */
+    int32_t n_tokens;      /* >= 1; more than n_batch are split into ubatches */
     pi_logits_wanted logits;
 } pi_input;
 
-/* Feeds every input's tokens; all inputs share the passes over the weights. Afterwards the sessions
- * are longer by their tokens. On any error no session has changed. PI_ERR_RANGE: a token id outside
- * the vocabulary, or the model gave values that are NaN or infinite (the message names the layer);
- * PI_ERR_ARG: no tokens, `logits` is none of the above, a session of another context or twice, a
- * forked process; PI_ERR_LIMIT: a session or the logits have no room; PI_ERR_CANCELLED;
- * PI_ERR_DEVICE: the GPU was lost. */
+/* Evaluates every input's tokens and appends them to its session; tokens of all inputs share
+ * ubatches. On any error no session has changed. PI_ERR_RANGE: a token id outside the vocabulary,
+ * or NaN or infinite activations (the message names the layer); PI_ERR_ARG: no tokens, an invalid
+ * `logits`, a session of another context or given twice, a forked process; PI_ERR_LIMIT: a session
+ * is full, or more than n_logits rows; PI_ERR_CANCELLED; PI_ERR_DEVICE: the GPU was lost. */
 PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t n_inputs,
                             pi_error *err);
 
-/* Logits of the last pi_forward, [n_vocab] float32, valid until the next one. Rows are in the order
- * of the inputs: one for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */
+/* One row of logits of the last pi_forward, [n_vocab] float32, valid until the next one. Rows are
+ * in the order of the inputs: one for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */
 PI_API const float *pi_logits(const pi_context *context, int32_t row);
 PI_API int32_t pi_logits_rows(const pi_context *context);
 
@@ -270,23 +267,24 @@ PI_API int32_t pi_logits_rows(const pi_context *context);
  * signal handler or another thread. */
 PI_API void pi_context_cancel(pi_context *context);
 
-/* What passes have read and done since the context was made; differences tell about one token. */
+/* Work done since the context was created. */
 typedef struct pi_counters {
-    uint64_t passes, tokens;
-    uint64_t weight_bytes;    /* of weights read from memory, all kinds */
-    uint64_t ffn_bytes;       /* of these, feed-forward weights (predictors apart) */
-    uint64_t ffn_total_bytes; /* what dense passes would have read of them */
-    uint64_t gathered_bytes;  /* of ffn_bytes, rows of single neurons that lay apart in memory */
-    uint64_t kv_bytes;        /* of KV cache read */
+    uint64_t ubatches, tokens;
+    uint64_t weight_bytes;    /* weights read from memory, all kinds */
+    uint64_t ffn_bytes;       /* part of it: FFN weights, without predictors */
+    uint64_t ffn_total_bytes; /* FFN weights that dense mode would have read */
+    uint64_t gathered_bytes;  /* part of ffn_bytes: non-contiguous rows of single neurons */
+    uint64_t kv_bytes;        /* KV cache read */
 } pi_counters;
 PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);
-/* Name of the kernels in use ("avx512") and the number of threads for single tokens. */
+/* Name of the kernels in use: "avx512". */
 PI_API const char *pi_context_kernels(const pi_context *context);
-/* The mode that most feed-forward layers run in: "dense", "exact", "predict", "threshold". */
+/* The mode that most FFN layers run in: "dense", "exact", "predict", "threshold". */
 PI_API const char *pi_context_mode(const pi_context *context);
-/* Relative rise of the perplexity in the mode in use, as measured when the model was prepared:
- * 0.004 for 0.4%; 0: lossless; NAN: not known (not measured, or not with this threshold). */
+/* Relative increase of perplexity in the mode in use, as measured by prepare: 0.004 for 0.4%; 0:
+ * lossless; NAN: not measured (with this threshold). */
 PI_API double pi_context_loss(const pi_context *context);
+/* Number of threads for decode. */
 PI_API int32_t pi_context_threads(const pi_context *context);
 
 /* ---- sampling ------------------------------------------------------------------------------- */
@@ -299,7 +297,8 @@ typedef struct pi_logit_bias {
     float bias;
 } pi_logit_bias;
 
-/* The samplers between logit bias, which is always first, and the draw; in llama.cpp's order. */
+/* The samplers between logit bias, which is always first, and the random draw; llama.cpp's order.
+ */
 typedef enum pi_sampler_kind {
     PI_SAMPLER_PENALTIES,
     PI_SAMPLER_DRY,
@@ -316,32 +315,31 @@ typedef enum pi_sampler_kind {
 enum { PI_SAMPLER_CHAIN_MAX = 32 };
 
 /* Names, meanings, defaults and order are llama.cpp's: logit bias, the samplers of `samplers`, a
- * draw; with mirostat: logit bias, temperature, mirostat. A temperature of 0 takes the best score
- * after logit bias, penalties and DRY. At least one token is always left. Arrays and strings are
- * copied by pi_sampler_create. */
+ * random draw; with mirostat: logit bias, temperature, mirostat. A temperature of 0 is greedy,
+ * after logit bias, penalties and DRY. Filters always keep at least one token. Arrays and strings
+ * are copied by pi_sampler_create. */
 typedef struct pi_sampler_options {
-    /* [n_samplers], in the order in which they are applied; one that is left out is off, whatever
-     * its own options say, and one may come twice. NULL: all, in the order of pi_sampler_kind. */
+    /* [n_samplers], applied in this order; one that is left out is off, and one may come twice.
+     * NULL: all, in the order of pi_sampler_kind. */
     const pi_sampler_kind *samplers;
     size_t n_samplers;    /* <= PI_SAMPLER_CHAIN_MAX; 0 with an array: logit bias and draw only */
-    float temp;           /* 0.8; <= 0: the most likely token, deterministic */
-    float dynatemp_range; /* 0: off; else temp -+ this, by the entropy of the distribution */
-    float dynatemp_exponent; /* 1; of the share of the greatest entropy */
-    int32_t top_k;           /* 40: the most likely tokens; <= 0: off */
-    float top_p;             /* 0.95: the most likely tokens that hold this mass; >= 1: off */
-    float min_p;             /* 0.05: tokens at least so likely, relative to the best; 0: off */
-    float typical_p;         /* 1: off; below, the most typical tokens that hold this mass */
-    float top_n_sigma;       /* -1: tokens whose logit is at most so many standard deviations of all
-                                logits       below the best; <= 0: off */
+    float temp;           /* temperature, 0.8; <= 0: greedy, deterministic */
+    float dynatemp_range; /* dynamic temperature: temp +- range, depending on the entropy; 0: off */
+    float dynatemp_exponent; /* exponent of the normalized entropy; 1 */
+    int32_t top_k;           /* keep the k most likely tokens; 40; <= 0: off */
+    float top_p;             /* nucleus sampling: total probability to keep; 0.95; >= 1: off */
+    float min_p;             /* keep tokens with min_p times the top probability; 0.05; 0: off */
+    float typical_p;         /* locally typical sampling: total probability to keep; 1: off */
+    float top_n_sigma;       /* keep logits within this many standard deviations of the maximum; -1;
+                                <= 0: off */
 
-    /* Penalties on the tokens of the last repeat_last_n. */
-    float repeat_penalty;    /* 1: off; divides positive scores, multiplies negative ones */
-    int32_t repeat_last_n;   /* 64; 0: off, -1: the whole history */
-    float presence_penalty;  /* 0: off; taken off a score once */
-    float frequency_penalty; /* 0: off; taken off for each time the token was there */
+    /* Penalties for the last repeat_last_n tokens. */
+    float repeat_penalty;    /* divides positive logits, multiplies negative ones; 1: off */
+    int32_t repeat_last_n;   /* 64; 0: off; -1: the whole history */
+    float presence_penalty;  /* subtracted once; 0: off */
+    float frequency_penalty; /* subtracted per occurrence; 0: off */
 
-    /* XTC: with this chance per token, all but the least of the tokens that reach the threshold
-     * are left out. */
+    /* XTC: with this probability, removes all tokens above the threshold but the least likely. */
     float xtc_probability; /* 0: off */
     float xtc_threshold;   /* 0.1; > 0.5: off */
 
@@ -350,33 +348,33 @@ typedef struct pi_sampler_options {
     float dry_multiplier;            /* 0: off */
     float dry_base;                  /* 1.75; < 1: off */
     int32_t dry_allowed_length;      /* 2 */
-    int32_t dry_last_n;              /* tokens looked at; 0: off, -1: as many as n_ctx_train */
-    const char *const *dry_breakers; /* [n_dry_breakers] texts that no sequence goes across; */
+    int32_t dry_last_n;              /* number of last tokens to search; 0: off; -1: n_ctx_train */
+    const char *const *dry_breakers; /* [n_dry_breakers] texts that end a sequence; */
     size_t n_dry_breakers;           /* NULL: "\n", ":", "\"", "*" */
 
-    /* Mirostat takes the place of all filters: it keeps the surprise per token near a target. */
+    /* Mirostat replaces the filters: it keeps the cross-entropy per token near tau. */
     int32_t mirostat;   /* 0: off; 1, 2: version */
-    float mirostat_tau; /* 5: the target, in bits */
-    float mirostat_eta; /* 0.1: learning rate */
+    float mirostat_tau; /* target entropy, bits per token; 5 */
+    float mirostat_eta; /* learning rate; 0.1 */
 
-    const pi_logit_bias *logit_bias; /* [n_logit_bias]; several for one token add up */
+    const pi_logit_bias *logit_bias; /* [n_logit_bias]; biases of the same token add up */
     size_t n_logit_bias;
-    bool ignore_eos; /* tokens that end a text are never sampled */
-    uint64_t seed;   /* UINT64_MAX: from the system's entropy */
+    bool ignore_eos; /* never sample end-of-generation tokens */
+    uint64_t seed;   /* UINT64_MAX: a random one */
 } pi_sampler_options;
 
 PI_API pi_sampler_options pi_sampler_default_options(void);
 
-/* PI_ERR_ARG (a value that is NaN or negative where it cannot be, a token that does not exist),
+/* PI_ERR_ARG (a NaN, a negative value where none is allowed, a token that does not exist),
  * PI_ERR_UNSUPPORTED (dry_breakers given, but the model has no tokenizer), PI_ERR_NOMEM. */
 PI_API pi_status pi_sampler_create(const pi_model *model, const pi_sampler_options *options,
                                    pi_sampler **out, pi_error *err);
 PI_API void pi_sampler_destroy(pi_sampler *sampler);
-/* Puts a token of the prompt into the history. Sampled tokens enter by themselves. */
+/* Adds a token of the prompt to the history. Sampled tokens are added automatically. */
 PI_API void pi_sampler_accept(pi_sampler *sampler, int32_t token);
-/* logits: [n_vocab], not changed. NaN counts as -inf; token 0 when all are -inf. */
+/* logits: [n_vocab], not modified. NaN counts as -inf; token 0 when all are -inf. */
 PI_API int32_t pi_sampler_sample(pi_sampler *sampler, const float *logits);
-/* The seed in use, also when it came from entropy. */
+/* The seed in use. */
 PI_API uint64_t pi_sampler_seed(const pi_sampler *sampler);
 
 #ifdef __cplusplus

@@ -1,9 +1,8 @@
-/* powerinfer_metadata.h: what a model file says about itself: its metadata, and which tokens have a
- * role. Included by powerinfer.h.
+/* powerinfer_metadata.h: metadata and special tokens of a model file. Included by powerinfer.h.
  *
- * Texts go into the caller's buffer, not NUL-terminated: *n_bytes is always set to their length, so
- * that a call with capacity 0 asks for it, and PI_ERR_LIMIT says that they did not fit. Functions
- * are thread-safe. */
+ * Texts go into the caller's buffer, not NUL-terminated. *n_bytes is always set to their length, so
+ * a call with capacity 0 queries it; PI_ERR_LIMIT: capacity is too small. Functions are
+ * thread-safe. */
 #ifndef POWERINFER_METADATA_H
 #define POWERINFER_METADATA_H
 
@@ -26,20 +25,20 @@ typedef enum pi_value_type {
     PI_VALUE_TEXT
 } pi_value_type;
 
-/* A value that counts instead of what the file's metadata says: a context length, a RoPE base, ...
- * Of the fields after `type`, the one that it names. */
+/* Overrides a value of the file's metadata: a context length, a RoPE base, ... `type` selects the
+ * field that holds the new value. */
 typedef struct pi_metadata_override {
     const char *key; /* "llama.rope.freq_base" */
     pi_value_type type;
-    int64_t integer;
-    double number;
-    bool truth;
-    const char *text;
+    int64_t integer;  /* PI_VALUE_INT */
+    double number;    /* PI_VALUE_FLOAT */
+    bool truth;       /* PI_VALUE_BOOL */
+    const char *text; /* PI_VALUE_TEXT */
 } pi_metadata_override;
 
-/* Number of keys, those of the first part of a split file. */
+/* Number of keys; for a split model, of its first file. */
 PI_API size_t pi_model_n_metadata(const struct pi_model *model);
-/* Key number `index`, in the order of the file. PI_ERR_RANGE: there is none; PI_ERR_LIMIT. */
+/* Key number `index`, in file order. PI_ERR_RANGE: index is too large; PI_ERR_LIMIT. */
 PI_API pi_status pi_model_metadata_key(const struct pi_model *model, size_t index, char *text,
                                        size_t capacity, size_t *n_bytes, pi_error *err);
 /* The value of a key as text: "llama", "4096", "0.000001", "true"; arrays as "[1, 2]" and
@@ -50,8 +49,8 @@ PI_API pi_status pi_model_metadata(const struct pi_model *model, const char *key
 typedef enum pi_token_role {
     PI_TOKEN_BOS,     /* beginning of a text */
     PI_TOKEN_EOS,     /* end of a text */
-    PI_TOKEN_EOT,     /* end of a turn in a chat */
-    PI_TOKEN_EOM,     /* end of a message that a tool answers */
+    PI_TOKEN_EOT,     /* end of a chat turn */
+    PI_TOKEN_EOM,     /* end of a message, before a tool call */
     PI_TOKEN_UNK,     /* unknown */
     PI_TOKEN_SEP,     /* separator */
     PI_TOKEN_PAD,     /* padding */
@@ -63,10 +62,10 @@ typedef enum pi_token_role {
     PI_TOKEN_FIM_PAD,
     PI_TOKEN_FIM_REP, /* repository, file separator */
     PI_TOKEN_FIM_SEP,
-    PI_TOKEN_ROLES /* how many there are */
+    PI_TOKEN_ROLES /* number of roles */
 } pi_token_role;
 
-/* The token of a role; -1: the model has none, or no tokenizer. */
+/* The special token for a role; -1: none, or no tokenizer. */
 PI_API int32_t pi_model_token(const struct pi_model *model, pi_token_role role);
 
 #ifdef __cplusplus

@@ -64,7 +64,7 @@ pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi
     for (int32_t i = 0; i < n_inputs; i++) {
         if ((unsigned)inputs[i].logits > PI_LOGITS_ALL)
             return error_set(err, PI_ERR_ARG,
-                             "bad choice of logits: input %d: %d is no PI_LOGITS_...", i,
+                             "invalid logits: input %d: %d is not a pi_logits_wanted value", i,
                              (int)inputs[i].logits);
         c->inputs[i] = (engine_input){.session = api_session(inputs[i].session),
                                       .tokens = inputs[i].tokens,
@@ -109,7 +109,7 @@ int32_t pi_context_threads(const pi_context *c) {
 
 void pi_context_get_counters(const pi_context *c, pi_counters *out) {
     engine_counters n = engine_get_counters(c->engine);
-    *out = (pi_counters){.passes = n.passes,
+    *out = (pi_counters){.ubatches = n.passes,
                          .tokens = n.tokens,
                          .weight_bytes = n.weight_bytes,
                          .gathered_bytes = n.gathered_bytes,

@@ -1,5 +1,5 @@
-/* api_metadata.c: metadata of a model file as text. Everything is written into a buffer that counts
- * what does not fit, so that one pass answers both questions: how long, and what. */
+/* api_metadata.c: metadata of a model file as text. Text goes into a buffer that also counts what
+ * does not fit, so one call returns both length and content. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,9 +96,8 @@ static void put_array(text_out *out, const gguf_value *v) {
 static pi_status finish(const text_out *out, size_t *n_bytes, pi_error *err) {
     *n_bytes = out->n;
     if (out->n <= out->capacity) return PI_OK;
-    return error_set(err, PI_ERR_LIMIT,
-                     "no room for the text: it is %zu bytes: there is room for %zu", out->n,
-                     out->capacity);
+    return error_set(err, PI_ERR_LIMIT, "buffer too small: the text has %zu bytes: capacity %zu",
+                     out->n, out->capacity);
 }
 
 size_t pi_model_n_metadata(const pi_model *m) {

@@ -172,8 +172,7 @@ pi_status pi_model_open_memory(const void *data, size_t n_bytes, const pi_model_
     if ((uintptr_t)data % ALIGNMENT != 0 && !(options && options->no_mmap))
         return error_set(
             err, PI_ERR_ARG,
-            "not aligned: %s: its address is no multiple of %d; align it, or ask for a "
-            "copy",
+            "not aligned: %s: its address is not a multiple of %d; align it, or ask for a copy",
             from.path, ALIGNMENT);
     return open_from(&from, options, out, err);
 }

@@ -1,6 +1,6 @@
-/* api_placement.c: from a user's wish for a GPU to a context that has one, or does without and
- * knows why. Without one is an error only when the device was named: `auto`, a budget and a number
- * of layers say what to do with a GPU if there is one. */
+/* api_placement.c: creates a context on the requested device, or on the CPU with the reason why the
+ * GPU is not used. That is an error only when the device was named: `auto`, a budget and a number
+ * of layers apply if there is a GPU. */
 #include <assert.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ void api_close(pi_context *c) {
     c->gpu_kv = 0;
 }
 
-/* Gives the GPU up: an engine's context on the processor alone, because of `why`. */
+/* Falls back to a context on the CPU alone; `why` is the reason. */
 static pi_status leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
     c->reason = *why;
     if (why->status != PI_OK) log_line(LOG_LEVEL_WARN, "no GPU is used: %s", why->message);
@@ -34,7 +34,7 @@ static pi_status leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
 
 /* ---- cuts -------------------------------------------------------------------------------------*/
 
-/* Which sides have work, by the name that --device has for them. */
+/* The devices in use, by their --device names. */
 static const char *name_devices(const pi_context *c, const place_fit *f) {
     static const char *const names[][3] = {
         {"cuda", "cuda", "cpu+cuda"}, {"hip", "hip", "cpu+hip"}, {"sim", "sim", "cpu+sim"}};
@@ -61,7 +61,7 @@ static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *e
     return PI_OK;
 }
 
-/* Any status but PI_OK is a reason to go on without. */
+/* Any status but PI_OK is a reason to use the CPU alone. */
 static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_error *why) {
     place_fit fit;
     pi_status status = place_gpu_open(o, &c->gpu, why);
@@ -73,7 +73,7 @@ static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_er
     return status;
 }
 
-/* For those who want to know more: a line for layers that are alike. */
+/* One log line per run of layers with the same placement. */
 static void log_layers(const pi_context *c) {
     const plan *p = engine_plan(c->engine);
     const char *const sides[PLAN_SIDES] = {[SIDE_CPU] = "cpu", [SIDE_GPU] = "gpu"};
@@ -82,12 +82,12 @@ static void log_layers(const pi_context *c) {
         for (end = i + 1; end < p->model->hp.n_layer; end++)
             if (p->cuts[end].home != cut->home || p->cuts[end].hot != cut->hot) break;
         log_line(LOG_LEVEL_DEBUG,
-                 "layers %d to %d: attention on the %s, %lld of %lld neurons on the gpu", i,
+                 "layers %d to %d: attention on the %s, %lld of %lld neurons on the GPU", i,
                  end - 1, sides[cut->home], (long long)cut->hot,
                  (long long)p->model->layers[i].hp.n_ff);
     }
     log_line(LOG_LEVEL_DEBUG,
-             "head on the %s; gpu memory: weights %llu, buffers %llu, KV cache %llu, runtime %llu "
+             "head on the %s; GPU memory: weights %llu, buffers %llu, KV cache %llu, runtime %llu "
              "of %llu bytes",
              sides[p->head], (unsigned long long)c->gpu_bytes.weights,
              (unsigned long long)c->gpu_bytes.scratch, (unsigned long long)c->gpu_kv,
@@ -102,7 +102,7 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
         return PI_OK;
     }
     if (o->device != PI_DEVICE_AUTO) return error_set(err, why.status, "%s", why.message);
-    /* By default a GPU is taken when there is one; that there is none needs no reason. */
+    /* By default a GPU is used if there is one; its absence needs no message. */
     if (why.status == PI_ERR_NOT_FOUND && !place_expects_gpu(o)) why = (pi_error){.status = PI_OK};
     return leave_gpu(c, &why, err);
 }

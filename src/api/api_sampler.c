@@ -1,5 +1,5 @@
-/* api_sampler.c: public samplers. What the inner sampler cannot know, it is told here in tokens:
- * which tokens end a text, and what DRY's sequence breakers look like in this vocabulary.
+/* api_sampler.c: public samplers: finds the end-of-generation tokens and the token sequences of
+ * DRY's breakers for the internal sampler.
  *
  * A breaker is a text, and a text may lie across tokens in many ways. So every token of the
  * vocabulary is looked at: one that holds the whole breaker is a breaker by itself; one that ends
@@ -127,7 +127,7 @@ static pi_status list_breakers(const pi_model *m, int32_t n_vocab, const pi_samp
         size_t n = strlen(texts[i]);
         if (n == 0 || n > BREAKER_BYTES_MAX)
             return error_set(err, PI_ERR_ARG,
-                             "empty or too long: sequence breaker %zu: give 1 to %d bytes", i + 1,
+                             "invalid length: sequence breaker %zu: use 1 to %d bytes", i + 1,
                              BREAKER_BYTES_MAX);
     }
     if (n_texts == 0) return PI_OK;

@@ -1,4 +1,4 @@
-/* api_session.c: public sessions, which are the engine's own under another name. */
+/* api_session.c: public sessions are the engine's sessions. */
 #include "api_types.h"
 
 pi_status pi_session_create(pi_context *c, int32_t n_ctx, pi_session **out, pi_error *err) {

@@ -160,7 +160,7 @@ static void detect(void) {
         name_from_file(sources[i][0], sources[i][1], model_name, sizeof model_name);
         tidy_name(model_name);
     }
-    if (!model_name[0]) snprintf(model_name, sizeof model_name, "unknown processor");
+    if (!model_name[0]) snprintf(model_name, sizeof model_name, "unknown CPU");
 }
 
 const cpu_features *cpu_features_get(void) {

@@ -1,4 +1,4 @@
-/* cpu_features.h: what this processor (and its operating system) can execute. */
+/* cpu_features.h: what this CPU (and its operating system) can execute. */
 #ifndef BASE_CPU_FEATURES_H
 #define BASE_CPU_FEATURES_H
 

@@ -18,7 +18,7 @@
 
 #include "pool.h"
 
-enum { LIST_MAX = 4096 };          /* bytes of a processor list; one range per word is far less */
+enum { LIST_MAX = 4096 };          /* bytes of a CPU list; one range per word is far less */
 enum { TOPOLOGY_PATH_MAX = 1024 }; /* bytes */
 
 bool cpu_set_parse(cpu_set *set, const char *list) {
@@ -47,7 +47,7 @@ bool cpu_set_parse_mask(cpu_set *set, const char *mask) {
     size_t n = strspn(mask, "0123456789abcdefABCDEF");
     if (n == 0 || mask[n] || n > CPU_TOPOLOGY_MAX / 4) return false;
     bool any = false;
-    for (size_t i = 0; i < n; i++) { /* the last digit is processors 0 to 3 */
+    for (size_t i = 0; i < n; i++) { /* the last digit is CPUs 0 to 3 */
         char digit[2] = {mask[n - 1 - i], '\0'};
         unsigned long bits = strtoul(digit, NULL, 16);
         for (size_t b = 0; b < 4; b++) {
@@ -72,7 +72,7 @@ static bool read_line(const char *path, char *line, int n_line) {
     return ok;
 }
 
-/* The lowest processor of `allowed` that shares the core of `cpu`; `cpu` itself when unknown. */
+/* The lowest CPU of `allowed` that shares the core of `cpu`; `cpu` itself when unknown. */
 static int first_sibling(const char *devices, const cpu_set *allowed, int cpu, cpu_set *siblings) {
     static const char *const names[] = {"core_cpus_list", "thread_siblings_list"};
     char path[TOPOLOGY_PATH_MAX], line[LIST_MAX];

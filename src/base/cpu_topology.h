@@ -7,15 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CPU_TOPOLOGY_MAX = 4096 }; /* logical processors; NR_CPUS of large kernels is 8192 at most */
+enum { CPU_TOPOLOGY_MAX = 4096 }; /* logical CPUs; NR_CPUS of large kernels is 8192 at most */
 
 typedef struct cpu_set {
     bool has[CPU_TOPOLOGY_MAX];
 } cpu_set;
 
-/* Adds the processors of a list such as "0-3,8,10-11"; false when it is malformed. */
+/* Adds the CPUs of a list such as "0-3,8,10-11"; false when it is malformed. */
 bool cpu_set_parse(cpu_set *set, const char *list);
-/* The same for a hexadecimal number, "0xff00": bit i is processor i. False also when it is 0. */
+/* The same for a hexadecimal number, "0xff00": bit i is CPU i. False also when it is 0. */
 bool cpu_set_parse_mask(cpu_set *set, const char *mask);
 int cpu_set_count(const cpu_set *set);
 /* What the calling thread may use. */
@@ -24,25 +24,25 @@ void cpu_set_own(cpu_set *set);
 int cpu_set_use(const cpu_set *set);
 
 /* Physical performance cores among `allowed`, described by the folder `devices` (/sys/devices).
- * Without a description every allowed processor counts. At least 1. */
+ * Without a description every allowed CPU counts. At least 1. */
 int cpu_topology_cores(const char *devices, const cpu_set *allowed);
 
 /* NUMA nodes that are online; 0: the system does not say. */
 int cpu_topology_nodes(const char *devices, cpu_set *nodes);
-/* Processors of the node that `cpu` belongs to; false when there are no nodes. */
+/* CPUs of the node that `cpu` belongs to; false when there are no nodes. */
 bool cpu_topology_node(const char *devices, int cpu, cpu_set *set);
 
 /* CPU time that the group `group` ("/a/b") below `root` (/sys/fs/cgroup) and the groups above it
- * grant, in processors rounded down, at least 1; 0: no limit. */
+ * grant, in CPUs rounded down, at least 1; 0: no limit. */
 int cpu_topology_quota(const char *root, const char *group);
 
-/* Bytes of last-level cache that the processors of `allowed` have together; 0: not described. */
+/* Bytes of last-level cache that the CPUs of `allowed` have together; 0: not described. */
 size_t cpu_topology_cache(const char *devices, const cpu_set *allowed);
 
 /* The same for this process; what most machines have at least when nothing is known. */
 size_t cpu_last_cache(void);
 
-/* Logical processors that this process may use, quota respected; at least 1. */
+/* Logical CPUs that this process may use, quota respected; at least 1. */
 int cpu_count_available(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* dynlib.c: dlopen and its kin. */
+/* dynlib.c: wrappers of dlopen. */
 #include "dynlib.h"
 
 #include <dlfcn.h>

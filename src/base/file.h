@@ -1,8 +1,8 @@
 /* file.h: whole files in (mapped or copied), files out (atomically). Messages name the path.
  *
- * A mapping that loses its tail raises SIGBUS, as for every program that maps files. The library
- * leaves that signal alone; a program's handler can ask file_map_path_at what it was. Copies
- * (--no-mmap) are safe from it. */
+ * Truncating a mapped file raises SIGBUS in its readers, as for every program that maps files. The
+ * library leaves that signal alone; a program's handler can ask file_map_path_at what it was.
+ * Copies (--no-mmap) are safe from it. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -30,8 +30,8 @@ void file_map_close(file_map *map); /* a zeroed map is fine */
 /* Locks the pages in memory (--mlock). PI_ERR_IO with advice on `ulimit -l` when not allowed,
  * PI_ERR_CANCELLED. */
 pi_status file_map_lock(const file_map *map, struct progress *report, pi_error *err);
-/* Says that bytes of the map will hardly be read again: pages that lie wholly within leave memory,
- * and come back from the file when they are read after all. Copies stay. */
+/* Hint that bytes of the map will not be read again: whole pages within are released, and read from
+ * the file again if needed. Copies stay. */
 void file_map_forget(const file_map *map, const void *data, size_t n_bytes);
 /* The path of the mapped file that holds an address, valid while it is open, and where in the file
  * that is (offset may be NULL). NULL: none does. Async-signal-safe. */
@@ -43,8 +43,8 @@ const char *file_map_path_at(const void *address, uint64_t *offset);
  * not counted. PI_ERR_LIMIT when longer. */
 pi_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
                     pi_error *err);
-/* The same for what a person names: also a pipe or a terminal, and "-": standard input. Waits for
- * whoever writes there. */
+/* The same for a file that the user names: also a pipe or a terminal, and "-": standard input.
+ * Waits for whoever writes there. */
 pi_status file_read_stream(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
                            pi_error *err);
 

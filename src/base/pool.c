@@ -37,7 +37,7 @@
 /* A pause is 10 to 140 cycles, so this is 3 to 50 microseconds: longer than the phases of a small
  * model are uneven, shorter than a time slice. */
 enum { SPIN_PAUSES = 1024 };
-/* With more threads than processors, the one that is waited for may need this very core. */
+/* With more threads than CPUs, the one that is waited for may need this very core. */
 enum { SPIN_PAUSES_CROWDED = 16 };
 enum { YIELDS = 32 };      /* before sleeping: some tens of microseconds */
 enum { CLOCK_EVERY = 64 }; /* rounds between looks at the clock; a look costs about two pauses */

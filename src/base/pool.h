@@ -1,4 +1,4 @@
-/* pool.h: the worker pool. Made once per context; workers spin while a token is in flight and sleep
+/* pool.h: the worker pool. Created once per context; workers spin during a forward pass and sleep
  * between runs.
  *
  * A run executes one function on all threads at once (SPMD): the caller is thread 0. Inside a run,
@@ -52,7 +52,7 @@ void pool_pause(void);
 void pool_yield(void);
 
 /* Physical cores this process may use (affinity respected, SMT siblings counted once; on hybrid
- * processors the performance cores only). At least 1. */
+ * CPUs the performance cores only). At least 1. */
 int cpu_count_physical(void);
 
 #endif

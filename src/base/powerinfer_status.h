@@ -1,8 +1,8 @@
 /* powerinfer_status.h: what can go wrong, as one list.
  *
- * Every function that can fail returns a pi_status and takes an optional pi_error (NULL when the
- * caller does not want the message). On success the pi_error is left untouched. The message is one
- * line without a newline, in the form "what was wrong: where: what to do". */
+ * Every function that can fail returns a pi_status and takes an optional pi_error (NULL: no
+ * message). On success the pi_error is not modified. The message is one line without a newline, in
+ * the form "what was wrong: where: what to do". */
 #ifndef POWERINFER_STATUS_H
 #define POWERINFER_STATUS_H
 
@@ -40,7 +40,7 @@ enum { PI_ERROR_TEXT_MAX = 512 };
 
 typedef struct pi_error {
     pi_status status;
-    char message[PI_ERROR_TEXT_MAX]; /* NUL-terminated, cut when longer */
+    char message[PI_ERROR_TEXT_MAX]; /* NUL-terminated, truncated when longer */
 } pi_error;
 
 /* "ERR_IO" and "input or output failed"; never NULL, "unknown" for a value outside the list. */

@@ -1,4 +1,4 @@
-/* printable.h: text from files, shown to people. Names, keys and tokens may hold anything; on a
+/* printable.h: text from files, for display. Names, keys and tokens may hold anything; on a
  * terminal some of it would be commands. Whatever prints or quotes such text goes through here
  * (JSON and SVG have escapes of their own). */
 #ifndef BASE_PRINTABLE_H

@@ -3,7 +3,7 @@
 
 #include "clock.h"
 
-static const double min_interval = 0.1; /* seconds; faster than that nobody reads */
+static const double min_interval = 0.1; /* seconds between reports */
 
 bool progress_step(progress *p, const char *stage, double fraction) {
     if (!p || !p->fn) return true;

@@ -1,5 +1,6 @@
-/* progress.h: how long work reports back. The callback may be NULL. It runs on the calling thread,
- * at most a few times a second; returning false asks the work to stop (PI_ERR_CANCELLED). */
+/* progress.h: progress reports of long operations. The callback may be NULL. It runs on the calling
+ * thread, at most a few times a second; returning false asks the work to stop (PI_ERR_CANCELLED).
+ */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 

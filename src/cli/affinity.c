@@ -31,13 +31,13 @@ static bool parse_range(cpu_set *set, const char *text) {
 
 static pi_status read_sets(const cli_options *o, cpu_set *wanted, pi_error *err) {
     if (o->cpu_mask && !cpu_set_parse_mask(wanted, o->cpu_mask))
-        return error_set(err, PI_ERR_ARG,
-                         "\"%.200s\" is not a set of CPUs: --cpu-mask: give a hexadecimal number, "
-                         "bit N for CPU N",
-                         o->cpu_mask);
+        return error_set(
+            err, PI_ERR_ARG,
+            "invalid value: --cpu-mask \"%.200s\": expected a hexadecimal number, bit N for CPU N",
+            o->cpu_mask);
     if (o->cpu_range && !parse_range(wanted, o->cpu_range))
         return error_set(err, PI_ERR_ARG,
-                         "\"%.200s\" is not a range of CPUs: --cpu-range: give it like 0-3",
+                         "invalid value: --cpu-range \"%.200s\": expected LO-HI, such as 0-3",
                          o->cpu_range);
     return PI_OK;
 }
@@ -52,11 +52,11 @@ static pi_status use(const cpu_set *wanted, const char *what, pi_error *err) {
                          "none of these CPUs is available: %s: this process may use %d others",
                          what, cpu_set_count(&allowed));
     int problem = cpu_set_use(&both);
-    if (problem) return error_set_errno(err, problem, "cannot choose CPUs: %s", what);
+    if (problem) return error_set_errno(err, problem, "cannot set the CPU affinity: %s", what);
     return PI_OK;
 }
 
-/* Memory of all nodes by turns, page by page. */
+/* Interleaves memory over all nodes, page by page. */
 static pi_status interleave(pi_error *err) {
     enum { INTERLEAVE = 3, NODES = 1024, BITS = 64 }; /* MPOL_INTERLEAVE of linux/mempolicy.h */
     uint64_t mask[NODES / BITS] = {0};
@@ -66,7 +66,7 @@ static pi_status interleave(pi_error *err) {
     for (int i = 0; i < NODES; i++)
         if (nodes.has[i]) mask[i / BITS] |= UINT64_C(1) << (i % BITS);
     if (syscall(SYS_set_mempolicy, INTERLEAVE, mask, (unsigned long)NODES) == 0) return PI_OK;
-    return error_set_errno(err, errno, "memory cannot be spread over %d nodes: --numa distribute",
+    return error_set_errno(err, errno, "cannot interleave memory over %d nodes: --numa distribute",
                            n);
 }
 
@@ -85,7 +85,7 @@ static pi_status apply_priority(const cli_options *o, pi_error *err) {
     if (o->prio == 0) return PI_OK;
     if (setpriority(PRIO_PROCESS, 0, nice_values[o->prio + 1]) == 0) return PI_OK;
     return error_set(err, PI_ERR_UNSUPPORTED,
-                     "priority was refused: --prio %d: %s: raising it takes the right CAP_SYS_NICE",
+                     "cannot set the priority: --prio %d: %s: raising it needs CAP_SYS_NICE",
                      (int)o->prio, strerror(errno));
 }
 

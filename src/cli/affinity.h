@@ -1,5 +1,5 @@
-/* affinity.h: where the program's threads may run, how urgent they are, and which memory they take:
- * --cpu-mask, --cpu-range, --numa, --prio. */
+/* affinity.h: CPU affinity, priority and NUMA policy of the program: --cpu-mask, --cpu-range,
+ * --numa, --prio. */
 #ifndef CLI_AFFINITY_H
 #define CLI_AFFINITY_H
 

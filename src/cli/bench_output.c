@@ -269,7 +269,7 @@ static void print_row(FILE *out, const bench_row *row, bool verbose) {
         fprintf(out, " %18s | %7.2f | %8s |\n", speed, b->gbps, floor);
 }
 
-/* What makes shares mean less than they seem to. */
+/* Warnings about the shares of bandwidth. */
 static void print_notes(FILE *out, const bench_results *r) {
     const pi_bench_report *m = &r->last;
     bool cached = false;

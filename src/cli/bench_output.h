@@ -1,5 +1,4 @@
-/* bench_output.h: results of bench as a table for people (Markdown), as JSON, as JSON lines and as
- * CSV. */
+/* bench_output.h: results of bench as a Markdown table, JSON, JSON lines and CSV. */
 #ifndef CLI_BENCH_OUTPUT_H
 #define CLI_BENCH_OUTPUT_H
 
@@ -30,7 +29,7 @@ typedef struct bench_results {
 } bench_results;
 
 void bench_print(FILE *out, const bench_results *r, bench_format format, bool verbose);
-/* What the traced passes say of both sides, as text. */
+/* Summary of the traced ubatches, as text. */
 void bench_print_traced(FILE *out, const char *path, const pi_bench_report *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* cli.c: messages, models and the end of standard output, the same for every command. */
+/* cli.c: messages, models and the end of standard output, shared by all commands. */
 #include "cli.h"
 
 #include <errno.h>
@@ -148,8 +148,8 @@ static pi_status parse_override(const char *text, char *key, size_t n_key,
     }
     if (!value)
         return error_set(err, PI_ERR_ARG,
-                         "\"%.200s\" is not an override: --override-kv: expected KEY=TYPE:VALUE "
-                         "with TYPE int, float, bool or str",
+                         "invalid value: --override-kv \"%.200s\": expected KEY=TYPE:VALUE with "
+                         "TYPE int, float, bool or str",
                          text);
     memcpy(key, text, n);
     key[n] = 0;
@@ -162,11 +162,11 @@ static pi_status parse_override(const char *text, char *key, size_t n_key,
     bool good = end ? end != value && !*end && !errno
                     : out->type == PI_VALUE_TEXT || out->truth || strcmp(value, "false") == 0;
     if (good) return PI_OK;
-    return error_set(err, PI_ERR_ARG, "\"%.200s\" is not %s: --override-kv: value of %.200s", value,
-                     out->type == PI_VALUE_INT     ? "a whole number"
+    return error_set(err, PI_ERR_ARG, "invalid value: --override-kv %.200s \"%.200s\": expected %s",
+                     key, value,
+                     out->type == PI_VALUE_INT     ? "an integer"
                      : out->type == PI_VALUE_FLOAT ? "a number"
-                                                   : "true or false",
-                     key);
+                                                   : "true or false");
 }
 
 pi_status cli_check_overrides(const cli_options *o, pi_error *err) {

@@ -1,5 +1,5 @@
-/* cli.h: what all commands share: exit statuses, messages, opening what was asked for, and the end
- * of standard output. */
+/* cli.h: shared by all commands: exit statuses, messages, opening the model, closing standard
+ * output. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 

@@ -1,5 +1,5 @@
-/* cli_text.h: text on its way in and out: a growing buffer, the ends of UTF-8 sequences, escapes,
- * and lists of token ids. */
+/* cli_text.h: text input and output: a growing buffer, the ends of UTF-8 sequences, escapes, and
+ * lists of token ids. */
 #ifndef CLI_CLI_TEXT_H
 #define CLI_CLI_TEXT_H
 

@@ -1,4 +1,4 @@
-/* cmd_convert.c: a Hugging Face folder becomes a GGUF file. */
+/* cmd_convert.c: converts a Hugging Face folder to GGUF. */
 #include "cli.h"
 #include "terminal.h"
 

@@ -1,5 +1,5 @@
-/* cmd_eval.c: a forward pass over given token ids, logits of every position to a file. The hook for
- * conformance tests: no BOS is added, no sampling happens, and the bytes are the engine's. */
+/* cmd_eval.c: evaluates given token ids and writes the logits of every position to a file. The hook
+ * for conformance tests: no BOS is added, no sampling happens, and the bytes are the engine's. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* cmd_inspect.c: what is in a model file, and what this machine can compute on. */
+/* cmd_inspect.c: contents of a model file, and the devices of this machine. */
 #include <limits.h>
 
 #include "cli.h"
@@ -13,7 +13,7 @@ typedef struct feature {
 
 enum { MAX_DEVICES = 64, MAX_FEATURES = 16 };
 
-/* Names of what the processor has; returns how many. */
+/* Names of the CPU's features; returns their number. */
 static size_t cpu_feature_names(const char *names[MAX_FEATURES]) {
     const cpu_features *f = cpu_features_get();
     const feature features[] = {
@@ -46,7 +46,7 @@ static void print_device(const pi_device *d) {
     printf("%s %d: %s, %s, %.1f GiB, %.1f GiB free", d->backend, d->index, d->name, d->arch,
            (double)d->memory_total / gib, (double)d->memory_free / gib);
     if (d->bandwidth > 0) printf(", %.0f GB/s", d->bandwidth * 1e-9);
-    puts(d->shared_memory ? ", shared with the processor" : "");
+    puts(d->shared_memory ? ", shared with the CPU" : "");
 }
 
 static void write_device(json_writer *w, const pi_device *d) {

@@ -1,5 +1,5 @@
-/* cmd_perplexity.c: perplexity over a text, and the distance from a base run, as a few lines or as
- * JSON. The measuring itself is the library's. */
+/* cmd_perplexity.c: perplexity over a text, and KL divergence from a base run, as text or JSON. The
+ * measuring itself is the library's. */
 #include <string.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ static void print_divergence(const pi_divergence *d) {
     printf("  90%%, 95%%        %.6f, %.6f\n", d->p90, d->p95);
     printf("  99%%, 99.9%%      %.6f, %.6f\n", d->p99, d->p99_9);
     printf("  maximum         %.6f\n", d->max);
-    printf("same best token   %.3f%%\n", 100 * d->top1);
+    printf("same top-1 token  %.3f%%\n", 100 * d->top1);
     printf("p - p of base     %+.4f%% mean, %.4f%% RMS\n", 100 * d->p_diff_mean,
            100 * d->p_diff_rms);
 }
@@ -116,7 +116,7 @@ static pi_status work(job *j, pi_error *err) {
 
 int cmd_perplexity(const cli_options *o) {
     if (o->kl_divergence && !o->kl_base)
-        return cli_wrong("no base run: --kl-divergence: name its file with --kl-divergence-base");
+        return cli_wrong("no base run: --kl-divergence: give its file with --kl-divergence-base");
     if (o->ppl_stride && (o->llama_windows || o->kl_base))
         return cli_wrong("--ppl-stride with %s: perplexity: give one of them",
                          o->llama_windows ? "--llama-windows" : "--kl-divergence-base");

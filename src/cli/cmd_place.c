@@ -1,4 +1,4 @@
-/* cmd_place.c: what would go where on a machine with a GPU, as the library tells it. */
+/* cmd_place.c: CPU/GPU placement on a described machine. */
 #include <limits.h>
 
 #include "cli.h"

@@ -1,5 +1,5 @@
-/* cmd_prepare.c: a model becomes a prepared one, or the other way round. What was found out is
- * printed when all of it has succeeded. */
+/* cmd_prepare.c: prepares a model, or undoes it. Results are printed after everything has
+ * succeeded. */
 #include <limits.h>
 
 #include "cli.h"
@@ -71,7 +71,7 @@ static void print_share(double share) {
 static void print_text(const job *j) {
     const double mib = 1024.0 * 1024.0;
     const pi_prepare_result *r = &j->result;
-    printf("layer     fires  predictor  rank    recall  contrib.  computed\n");
+    printf("layer    active  predictor  rank    recall  contrib.  selected\n");
     for (size_t i = 0; i < j->n_layers; i++) {
         const pi_prepare_layer *l = &j->layers[i];
         printf("%5zu", i);

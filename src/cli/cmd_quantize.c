@@ -1,5 +1,5 @@
-/* cmd_quantize.c: a GGUF file becomes one of another type. Results are printed when the whole work
- * has succeeded: a summary, with -v or --dry-run a line per tensor, or JSON. */
+/* cmd_quantize.c: quantizes a GGUF file. Results are printed after everything has succeeded: a
+ * summary, with -v or --dry-run a line per tensor, or JSON. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,8 +74,8 @@ static int read_tensor_types(job *j) {
         const char *text = texts->values[i], *equals = strrchr(text, '=');
         size_t n = equals ? (size_t)(equals - text) : 0;
         if (n == 0 || n >= TYPES_BYTES)
-            return cli_wrong("\"%.100s\" is no pattern and type: --tensor-type: give it like "
-                             "ffn_down=q6_k",
+            return cli_wrong("invalid value: --tensor-type \"%.100s\": expected PATTERN=TYPE, such "
+                             "as ffn_down=q6_k",
                              text);
         memcpy(j->patterns[i], text, n);
         j->patterns[i][n] = 0;
@@ -126,7 +126,7 @@ static void print_text(const job *j) {
         for (size_t i = 0; i < j->n_tensors; i++) {
             const pi_quantize_tensor *t = &j->tensors[i];
             printf("%-40s %-6s -> %-6s %10.2f MiB%s\n", t->name, t->from, t->to,
-                   (double)t->bytes_out / mib, t->fallback ? "  (rows do not fit the type)" : "");
+                   (double)t->bytes_out / mib, t->fallback ? "  (fallback type)" : "");
         }
     }
     if (j->out == j->derived) cli_say(j->options, "output: %s", j->out);

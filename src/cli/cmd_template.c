@@ -1,5 +1,4 @@
-/* cmd_template.c: what a chat template makes of a request, byte for byte: for checking templates,
- * and for programs that want the prompt and nothing else. */
+/* cmd_template.c: renders a request with a chat template, byte for byte. */
 #include <limits.h>
 #include <string.h>
 #include <time.h>

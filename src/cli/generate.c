@@ -1,13 +1,13 @@
 /* generate.c: prompt in, then token by token: sample, show, feed back.
  *
- * A token that is sampled last is never fed: its logits would not be used. So a context of n tokens
+ * The last sampled token is not evaluated: its logits would not be used. So a context of n tokens
  * holds a prompt of n and still gives one token. Text is streamed up to the last complete
  * character; what is left at the end is written as it is. On a terminal what is not printable is
  * escaped, so that no model can send it commands.
  *
  * A shift makes room in a full context as llama.cpp does: the first n_keep tokens stay, half of the
- * others are dropped. What is left behind the gap is fed again at its new positions, which costs a
- * prefill, and is right for every kind of position and cache. */
+ * others are dropped. The rest is evaluated again at its new positions, which costs a prefill but
+ * is correct for every position encoding and cache type. */
 #include "generate.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "signals.h"
 #include "terminal.h"
 
-/* Seconds after which reading a prompt is worth a report. */
+/* Seconds of prefill before progress is shown. */
 #define PROGRESS_AFTER 0.5
 
 static void write_text(const generation *g, const char *s, size_t n) {
@@ -147,8 +147,7 @@ static pi_status decode(generation *g, pi_error *err) {
     return PI_OK;
 }
 
-/* Feeds the prompt a batch at a time, which is how pi_forward would cut it, and says how far it is
- * when that takes long. */
+/* Prefill, one ubatch per call as pi_forward would split it, with progress when it takes long. */
 static pi_status read_prompt(generation *g, bool *stopped, pi_error *err) {
     terminal_progress progress;
     terminal_progress_begin(&progress, g->quiet);
@@ -165,7 +164,7 @@ static pi_status read_prompt(generation *g, bool *stopped, pi_error *err) {
         done += n;
         shown = shown || (done < total && clock_seconds() - start > PROGRESS_AFTER);
         if (shown && status == PI_OK && !*stopped) {
-            terminal_progress_step(&progress, "reading the prompt", (double)done / total);
+            terminal_progress_step(&progress, "prefill", (double)done / total);
         }
     }
     terminal_progress_end(&progress);

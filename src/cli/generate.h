@@ -1,4 +1,4 @@
-/* generate.h: the loop that turns a prompt into a completion. */
+/* generate.h: the generation loop. */
 #ifndef CLI_GENERATE_H
 #define CLI_GENERATE_H
 
@@ -40,7 +40,7 @@ typedef struct generation {
     bool context_full;                     /* the reason of STOP_LENGTH */
     double prompt_seconds, decode_seconds; /* decode: everything after the prompt */
     int32_t n_decoded;                     /* forward passes after the prompt */
-    pi_counters decode_counters;           /* what these have read */
+    pi_counters decode_counters;           /* bytes read by these */
     bool output_failed;                    /* standard output cannot be written any more */
     int output_errno;                      /* why */
     /* own */

@@ -86,7 +86,7 @@ static void print_habits(FILE *out, uint32_t bit) {
                               (int)strcspn(h->names, " "), h->names);
     }
     if (n == 0) return;
-    print_heading(out, "Accepted from llama.cpp's scripts, without effect");
+    print_heading(out, "Accepted for compatibility with llama.cpp, without effect");
     fputs("  ", out);
     print_wrapped(out, list, 2, 2);
 }
@@ -105,7 +105,7 @@ void help_command(FILE *out, const command *c) {
     print_habits(out, c->bit);
     fputc('\n', out);
     print_wrapped(out,
-                  "Every option may also come from the environment: POWERINFER_ and its long name "
+                  "Every option can also be set in the environment: POWERINFER_ and its long name "
                   "in capitals with underscores, such as POWERINFER_MODEL.",
                   0, 0);
 }

@@ -1,5 +1,5 @@
-/* main.c: the table of commands and the way to them. Each command is a file cmd_NAME.c that turns
- * options into calls of the public headers; this program has no other way into the library. */
+/* main.c: the command table and dispatch. Each command is a file cmd_NAME.c that turns options into
+ * calls of the public headers; this program has no other way into the library. */
 #include <string.h>
 
 #include "affinity.h"
@@ -26,10 +26,11 @@ static const command commands[] = {
      1, true, cmd_tokenize},
     {"template", COMMAND_TEMPLATE,
      "template [-m FILE | --chat-template NAME | --chat-template-file FILE] -f REQUEST.json",
-     "print the prompt that a chat template makes of a request",
+     "render a chat request with the model's chat template",
      "The template sees messages, tools, documents, add_generation_prompt and enable_thinking of "
      "the request, and everything under chat_template_kwargs. The prompt is printed byte for byte. "
-     "When the template refuses the request, the status is 1 and the message is its own.",
+     "When the template rejects the request, the exit status is 1 and the message is the "
+     "template's.",
      1, true, cmd_template},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "perplexity over a text; KL divergence from a base model",
@@ -46,11 +47,11 @@ static const command commands[] = {
      "show a model file, the steps of its plan, or this machine's devices", NULL, 1, true,
      cmd_inspect},
     {"prepare", COMMAND_PREPARE, "prepare IN -o FILE [--calibration TEXT] [options]",
-     "make a sparse model: profile, order and predict its FFN neurons",
-     "IN is a GGUF file, a file of the original PowerInfer, or a Hugging Face folder. Profiles on "
-     "a calibration text which neurons are active, sorts them, trains predictors (or finds "
-     "thresholds for models whose activations are never zero), and measures perplexity before and "
-     "after on held-out text. --undo writes an ordinary GGUF file from a prepared one.",
+     "make a sparse model: profile and sort its FFN neurons, train predictors",
+     "IN is a GGUF file, a file of the original PowerInfer, or a Hugging Face folder. Profiles the "
+     "neuron activations on a calibration text, sorts the neurons by frequency, trains predictors "
+     "(or finds thresholds for models whose activations are never zero), and measures perplexity "
+     "before and after on held-out text. --undo writes an ordinary GGUF file from a prepared one.",
      1, false, cmd_prepare},
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]",
      "convert a Hugging Face folder to GGUF", NULL, 1, false, cmd_convert},
@@ -58,7 +59,7 @@ static const command commands[] = {
      "convert a GGUF file to another quantization type",
      "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
      "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
-     "or COPY. OUT is ggml-model-TYPE.gguf beside IN when it is left out.",
+     "or COPY. OUT defaults to ggml-model-TYPE.gguf beside IN.",
      4, false, cmd_quantize},
     {"imatrix", COMMAND_IMATRIX, "imatrix [-m FILE] -f TEXT [-o FILE] [options]",
      "compute an importance matrix for quantize from a text",
@@ -76,7 +77,7 @@ static const command commands[] = {
      "write a random model of a named shape, for benchmarks and tests", NULL, 0, false, cmd_synth},
 };
 
-/* Promised by the documentation of the command line for later versions. */
+/* Reserved names of later versions. */
 static const char *const later[] = {"chat", "serve"};
 
 enum {

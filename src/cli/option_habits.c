@@ -1,6 +1,6 @@
-/* option_habits.c: options of llama.cpp's programs that do nothing here, as data: accepted where no
- * value of them would change a result, otherwise refused with one line that says what to do.
- * docs/llama-flags.md is the same list for people; a test holds one against the other. */
+/* option_habits.c: options of llama.cpp's programs without a row in option_table.c, as data:
+ * accepted where no value would change a result, otherwise refused with one line that says what to
+ * do. docs/llama-flags.md documents the same list; a test compares the two. */
 #include "options.h"
 
 enum {

@@ -1,4 +1,4 @@
-/* options.c: from words and variables to values, driven by option_table.
+/* options.c: parses the command line and the environment, driven by option_table.
  *
  * Every value, whether a default, from the environment or typed, goes through value_set, so that
  * all of them obey the same rules. This is the only file of the project that reads the
@@ -54,19 +54,19 @@ static bool parse_bool(const char *text, bool *out) {
 
 static pi_status bad_integer(const option *o, const char *text, const char *where, pi_error *err) {
     return error_set(err, PI_ERR_ARG,
-                     "\"%.200s\" is not a whole number in range: %s: give %.0f to %.0f", text,
-                     where, o->min, o->max);
+                     "invalid value: %s \"%.200s\": expected an integer from %.0f to %.0f", where,
+                     text, o->min, o->max);
 }
 
-/* %g shows limits such as 0 and 1 as people write them; a float's limits are "any number". */
+/* %g prints limits such as 0 and 1 plainly; a float's limits mean any number. */
 static pi_status bad_number(const option *o, const char *text, const char *where, pi_error *err) {
     if (fabs(o->max) > 1e30) {
-        return error_set(err, PI_ERR_ARG,
-                         "\"%.200s\" is not a number in range: %s: give a number%s", text, where,
-                         o->min == 0 ? " that is not negative" : "");
+        return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected a number%s",
+                         where, text, o->min == 0 ? " that is not negative" : "");
     }
-    return error_set(err, PI_ERR_ARG, "\"%.200s\" is not a number in range: %s: give %g to %g",
-                     text, where, o->min, o->max);
+    return error_set(err, PI_ERR_ARG,
+                     "invalid value: %s \"%.200s\": expected a number from %g to %g", where, text,
+                     o->min, o->max);
 }
 
 static pi_status set_integer(const option *o, int64_t *out, const char *text, const char *where,
@@ -119,8 +119,8 @@ static pi_status set_choice(const option *o, int64_t *out, const char *text, con
         return PI_OK;
     }
     describe_choices(o->choices, known, sizeof known);
-    return error_set(err, PI_ERR_ARG, "\"%.200s\" is unknown: %s: choose from %s", text, where,
-                     known);
+    return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected one of %s", where,
+                     text, known);
 }
 
 static pi_status set_list(const option *o, option_list *out, const char *text, const char *where,
@@ -131,7 +131,7 @@ static pi_status set_list(const option *o, option_list *out, const char *text, c
         char digits[24];
         size_t length = strcspn(item, ",");
         if (list.count == PI_BENCH_MAX_LIST) {
-            return error_set(err, PI_ERR_ARG, "too many numbers: %s: give at most %d", where,
+            return error_set(err, PI_ERR_ARG, "too many values: %s: at most %d", where,
                              PI_BENCH_MAX_LIST);
         }
         int64_t value = 0;
@@ -143,9 +143,8 @@ static pi_status set_list(const option *o, option_list *out, const char *text, c
         if (!fits || !parse_integer(digits, &value) || (double)value < o->min ||
             (double)value > o->max) {
             return error_set(err, PI_ERR_ARG,
-                             "\"%.200s\" is not a list of whole numbers in range: %s: give numbers "
-                             "like 512,128",
-                             text, where);
+                             "invalid value: %s \"%.200s\": expected integers such as 512,128",
+                             where, text);
         }
         list.values[list.count++] = (int32_t)value;
         if (!item[length]) break;
@@ -170,9 +169,9 @@ static pi_status set_pair(const option *o, option_pair *out, const char *text, c
         pair.second > o->max) {
         return error_set(
             err, PI_ERR_ARG,
-            "\"%.200s\" is not a pair in range: %s: give two numbers of %g to %g, like "
+            "invalid value: %s \"%.200s\": expected two numbers from %g to %g, such as "
             "0.26:0.8",
-            text, where, o->min, o->max);
+            where, text, o->min, o->max);
     }
     *out = pair;
     return PI_OK;
@@ -180,14 +179,14 @@ static pi_status set_pair(const option *o, option_pair *out, const char *text, c
 
 static pi_status add_text(option_texts *out, const char *text, const char *where, pi_error *err) {
     if (out->count == OPTION_MAX_TEXTS) {
-        return error_set(err, PI_ERR_ARG, "given too often: %s: give it at most %d times", where,
+        return error_set(err, PI_ERR_ARG, "too many values: %s: at most %d", where,
                          OPTION_MAX_TEXTS);
     }
     out->values[out->count++] = text;
     return PI_OK;
 }
 
-/* What `text` stands for, by the option's own words ("all=99"); `text` itself when it is none. */
+/* `text` translated by the option's own words ("all=99"), or `text` itself. */
 static const char *translate(const option *o, const char *text, char *buf, size_t n_buf) {
     size_t n = strlen(text);
     for (const char *w = o->words; w && *w;) {
@@ -209,8 +208,8 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
     switch (o->type) {
     case OPTION_FLAG:
         if (parse_bool(text, field)) return PI_OK;
-        return error_set(err, PI_ERR_ARG, "\"%.200s\" is neither on nor off: %s: give 1 or 0", text,
-                         where);
+        return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected 1 or 0", where,
+                         text);
     case OPTION_INTEGER:
         return set_integer(o, field, text, where, err);
     case OPTION_NUMBER:
@@ -227,7 +226,7 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
     case OPTION_PAIR:
         return set_pair(o, field, text, where, err);
     }
-    return error_set(err, PI_ERR_ARG, "unknown type of option: %s: this is a bug", where);
+    return error_set(err, PI_ERR_ARG, "unknown option type: %s: this is a bug", where);
 }
 
 /* ---- variants -------------------------------------------------------------------------------- */
@@ -268,7 +267,7 @@ static pi_status add_variants(cli_options *out, const option *o, const char *tex
         size_t n = strcspn(text, ",");
         char *copy = out->variant_text + out->variant_used;
         if (n >= sizeof out->variant_text - out->variant_used)
-            return error_set(err, PI_ERR_ARG, "too long a list: %s: give fewer values", where);
+            return error_set(err, PI_ERR_ARG, "too many values: %s: the list is too long", where);
         memcpy(copy, text, n);
         copy[n] = 0;
         out->variant_used += n + 1;
@@ -318,7 +317,7 @@ static pi_status extend_list(const option *o, option_list *list, const char *tex
     pi_status status = set_list(o, list, text, where, err);
     if (status != PI_OK) return status;
     if (before.count + list->count > PI_BENCH_MAX_LIST)
-        return error_set(err, PI_ERR_ARG, "too many numbers: %s: give at most %d", where,
+        return error_set(err, PI_ERR_ARG, "too many values: %s: at most %d", where,
                          PI_BENCH_MAX_LIST);
     memcpy(before.values + before.count, list->values, (size_t)list->count * sizeof *list->values);
     before.count += list->count;
@@ -373,7 +372,7 @@ const char *options_closest(const char *word, const char *const *words, size_t n
     size_t length = strlen(word);
     const char *closest = length >= COMPLETED ? only_completion(word, words, n) : NULL;
     if (closest) return closest;
-    /* A slip in a short word makes another word: one in three to five letters, two up to nine. */
+    /* In a short word a typo makes another word: one in three to five letters, two up to nine. */
     size_t best = length < 3 ? 0 : length < 6 ? 1 : length < 10 ? 2 : 3;
     for (size_t i = 0; i < n && best > 0; i++) {
         size_t distance = edit_distance(word, without_dashes(words[i]));
@@ -422,7 +421,7 @@ static pi_status unknown_option(uint32_t command, const char *name, const char *
         for (int a = 0; a < OPTION_MAX_ALIASES && o->aliases[a]; a++) words[n++] = o->aliases[a];
     }
     assert(n <= SUGGESTION_WORDS && n_dashed <= SUGGESTION_WORDS / 4);
-    /* A word that is right elsewhere is no slip of the fingers. */
+    /* An option of another command is not a typo. */
     const char *closest = option_find(~0u, word) ? NULL : options_closest(word, words, n);
     if (closest) {
         return error_set(err, PI_ERR_ARG, "unknown option: %s: did you mean %s?", word, closest);
@@ -476,11 +475,11 @@ static pi_status habit_refuses(const option_habit *h, const char *text, const ch
     if (h->refused)
         return error_set(err, PI_ERR_ARG, "%s %.200s is not supported: %s", word, text, h->refused);
     if (*h->accepted == '#')
-        return error_set(err, PI_ERR_ARG, "\"%.200s\" is not a whole number: %s: give one", text,
-                         word);
+        return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected an integer", word,
+                         text);
     describe_choices(h->accepted, known, sizeof known);
-    return error_set(err, PI_ERR_ARG, "\"%.200s\" is unknown: %s: choose from %s", text, word,
-                     known);
+    return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected one of %s", word,
+                     text, known);
 }
 
 /* An option of llama.cpp's without a row of its own; `value` stood behind a `=`. */
@@ -492,12 +491,12 @@ static pi_status read_habit(const option_habit *h, const char *word, const char 
         return error_set(err, PI_ERR_ARG, "%s is not supported: %s", word, h->refused);
     if (!h->argument) {
         if (!value) return PI_OK;
-        return error_set(err, PI_ERR_ARG, "a value too many: %s=%.200s: leave the value out", word,
-                         value);
+        return error_set(err, PI_ERR_ARG, "unexpected value: %s=%.200s: the option takes none",
+                         word, value);
     }
     if (!value && h->may_be_bare && (*at >= argc || !habit_accepts(h, argv[*at]))) return PI_OK;
     if (!value && *at >= argc)
-        return error_set(err, PI_ERR_ARG, "value is missing: %s: give %s after it", word,
+        return error_set(err, PI_ERR_ARG, "missing value: %s: expected %s after it", word,
                          h->argument);
     if (!value) value = argv[(*at)++];
     return habit_accepts(h, value) ? PI_OK : habit_refuses(h, value, word, err);
@@ -584,7 +583,7 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
     if (!value && o->type == OPTION_FLAG) value = "1";
     if (!value) {
         if (*at >= argc) {
-            return error_set(err, PI_ERR_ARG, "value is missing: %s: give %s after it", word,
+            return error_set(err, PI_ERR_ARG, "missing value: %s: expected %s after it", word,
                              o->argument);
         }
         value = argv[(*at)++];

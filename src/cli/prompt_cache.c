@@ -1,4 +1,4 @@
-/* prompt_cache.c: which tokens of the file and the prompt agree, and when the file is written.
+/* prompt_cache.c: the KV state of a prompt in a file: common prefix, and when to write.
  *
  * A session can be rewound to any prefix, so whatever the file and the prompt share from the
  * beginning is reused; the rest is read again. The file is written after the text has been
@@ -48,7 +48,7 @@ pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, co
     if (c->covers_prompt && !o->prompt_cache_all) return PI_OK;
     int32_t n = pi_session_length(session);
     if (!o->prompt_cache_all && n > n_prompt) n = n_prompt;
-    if (n <= c->n_reused) return PI_OK; /* stopped before anything new was read */
+    if (n <= c->n_reused) return PI_OK; /* stopped before anything new was evaluated */
     int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     if (!tokens) return error_nomem(err, (size_t)n * sizeof *tokens, "prompt cache");
     for (int32_t i = 0; i < n; i++) tokens[i] = i < n_prompt ? prompt[i] : generated[i - n_prompt];

@@ -1,4 +1,4 @@
-/* prompt_cache.h: --prompt-cache: the KV state of a prompt, kept in a file for the next run. */
+/* prompt_cache.h: --prompt-cache: the KV state of a prompt, saved in a file for the next run. */
 #ifndef CLI_PROMPT_CACHE_H
 #define CLI_PROMPT_CACHE_H
 
@@ -10,9 +10,9 @@ typedef struct prompt_cache {
     bool covers_prompt; /* the file that was loaded begins with the whole prompt */
 } prompt_cache;
 
-/* Takes from the file what it has in common with prompt[n_prompt] into the empty session, but never
- * all of the prompt, whose last token is needed for its logits. *n_reused: that many tokens. No
- * file yet is no error; one that cannot be used is. */
+/* Loads the longest common prefix of the file and prompt[n_prompt] into the empty session, but
+ * never the whole prompt: its last token is evaluated for the logits. *n_reused: that many tokens.
+ * No file yet is no error; one that cannot be used is. */
 pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
                             const int32_t *prompt, int32_t n_prompt, int32_t *n_reused,
                             pi_error *err);

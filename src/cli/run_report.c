@@ -51,7 +51,7 @@ static void report_context(const run_report *r) {
                 "warning: a context of %d tokens is longer than the %d that the model was trained "
                 "for",
                 (int)r->n_ctx, (int)trained);
-    /* The last token is sampled but never fed. */
+    /* The last token is sampled but not evaluated. */
     int64_t needed = (int64_t)r->n_prompt + o->predict - 1;
     if (o->predict > 0 && needed > r->n_ctx && !o->context_shift)
         cli_say(o,

@@ -1,4 +1,4 @@
-/* run_report.h: what run says about itself beside the text: settings, context, summary, JSON. */
+/* run_report.h: the report of run: settings, context, summary, JSON. */
 #ifndef CLI_RUN_REPORT_H
 #define CLI_RUN_REPORT_H
 
@@ -15,7 +15,7 @@ typedef struct run_report {
     double load_seconds;
 } run_report;
 
-/* Before the text: what about the context is not as one may expect; with -v, the settings. */
+/* Before the text: warnings about the context; with -v, the settings. */
 void run_report_begin(const run_report *r);
 /* After it: a row per fact, 80 columns at most. */
 void run_report_end(const run_report *r, const generation *g);

@@ -22,8 +22,8 @@ static pi_status parse_bias(const char *text, pi_logit_bias *out, pi_error *err)
     }
     if (!good) {
         return error_set(err, PI_ERR_ARG,
-                         "\"%.200s\" is no token and bias: --logit-bias: give an id, a sign and a "
-                         "number, such as 15043+1 or 15043-inf",
+                         "invalid value: --logit-bias \"%.200s\": expected ID+BIAS or ID-BIAS, "
+                         "such as 15043+1 or 15043-inf",
                          text);
     }
     *out = (pi_logit_bias){.token = (int32_t)id, .bias = (float)bias};
@@ -81,8 +81,8 @@ static pi_status no_sampler(const char *word, size_t n, bool letters, pi_error *
                            : snprintf(known + used, sizeof known - used, "%s%s", comma, name);
         used += (size_t)more;
     }
-    return error_set(err, PI_ERR_ARG, "no sampler \"%.*s\": %s: choose from %s", (int)n, word,
-                     letters ? "--sampling-seq" : "--samplers", known);
+    return error_set(err, PI_ERR_ARG, "unknown sampler \"%.*s\": %s: expected one of %s", (int)n,
+                     word, letters ? "--sampling-seq" : "--samplers", known);
 }
 
 /* The order of --samplers or --sampling-seq; what is typed counts before the environment. */
@@ -149,7 +149,7 @@ void sampling_free(sampling *s) {
 
 void sampling_print(const cli_options *o) {
     if (o->temp <= 0) {
-        cli_say(o, "sampling:    the most likely token");
+        cli_say(o, "sampling:    greedy");
     } else if (o->mirostat > 0) {
         cli_say(o, "sampling:    temp %g, mirostat %d, entropy %g bits, learning rate %g", o->temp,
                 (int)o->mirostat, o->mirostat_tau, o->mirostat_eta);
@@ -158,12 +158,12 @@ void sampling_print(const cli_options *o) {
                 (long long)o->top_k, o->typical, o->top_p, o->min_p, o->temp);
     }
     if (o->temp > 0 && o->dynatemp_range > 0) {
-        cli_say(o, "             temp -+ %g by the entropy ^ %g", o->dynatemp_range,
+        cli_say(o, "             dynatemp range %g, exponent %g", o->dynatemp_range,
                 o->dynatemp_exponent);
     }
     if (o->xtc_probability > 0 && o->mirostat == 0) {
-        cli_say(o, "             xtc of %g with probability %g", o->xtc_threshold,
-                o->xtc_probability);
+        cli_say(o, "             xtc probability %g, threshold %g", o->xtc_probability,
+                o->xtc_threshold);
     }
     if (o->mirostat > 0) return; /* penalties take no part */
     cli_say(o, "penalties:   repeat %g, presence %g, frequency %g, over %lld tokens",

@@ -1,5 +1,4 @@
-/* sampling.h: from the options of the command line to those of a sampler, for every command that
- * draws tokens. */
+/* sampling.h: sampler options from the command line, for every command that samples. */
 #ifndef CLI_SAMPLING_H
 #define CLI_SAMPLING_H
 

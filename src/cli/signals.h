@@ -1,6 +1,6 @@
-/* signals.h: what happens when the program is asked to end (SIGINT, SIGTERM, SIGHUP) or is ended
- * (SIGQUIT, SIGXCPU, SIGBUS). Unless a command has something to put in order first, unfinished
- * output files are removed and the program ends as the signal would have ended it.
+/* signals.h: signal handling: when the program is asked to end (SIGINT, SIGTERM, SIGHUP) or is
+ * ended (SIGQUIT, SIGXCPU, SIGBUS). Unless a command has something to put in order first,
+ * unfinished output files are removed and the program ends as the signal would have ended it.
  *
  * Signals are the one thing in the program that needs state outside of any function: the handler
  * can be given nothing. It lives in signals.c and is written before handlers are installed. */

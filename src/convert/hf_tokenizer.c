@@ -190,12 +190,12 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     status = read_tokens(model, path, false, v, err);
     if (status != PI_OK) return status;
     const char *normalizer = text_of(json_get(root, "normalizer"), "type");
-    if (normalizer) talk_say(t, "normalizer %.40s is left out: text is taken as it is", normalizer);
+    if (normalizer) talk_say(t, "normalizer %.40s is dropped: text is not normalized", normalizer);
     const json_node *level = find_step(json_get(root, "pre_tokenizer"), "pretokenizers",
                                        "ByteLevel");
     bool prefix = false;
     if (json_as_bool(json_get(level, "add_prefix_space"), &prefix) && prefix)
-        talk_say(t, "the space that this tokenizer puts before a text is left out");
+        talk_say(t, "the space that this tokenizer adds before a text is dropped");
     return read_merges(model, path, false, v, err);
 }
 
@@ -227,7 +227,7 @@ pi_status hf_tokenizer_add_one(vocab *v, int64_t id, const char *text, size_t n_
                                const char *path, const talk *t, pi_error *err) {
     if (id < 0 || id > INT32_MAX) return bad_json(err, path, "id of an added token out of range");
     if (id >= v->n_tokens) {
-        talk_say(t, "added token %.60s (%lld) is left out: the embedding matrix has %d rows", text,
+        talk_say(t, "added token %.60s (%lld) is dropped: the embedding matrix has %d rows", text,
                  (long long)id, v->n_tokens);
         return PI_OK;
     }

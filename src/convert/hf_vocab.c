@@ -363,8 +363,8 @@ static pi_status read_vocab(const folder *f, vocab *v, pi_error *err) {
     status = vocab_pad(v, &n_padded, err);
     if (status != PI_OK) return status;
     if (n_padded > 0)
-        talk_say(f->talk, "%d of %d tokens are in no tokenizer file: unused [PADn]", n_padded,
-                 v->n_tokens);
+        talk_say(f->talk, "%d of %d tokens are in no tokenizer file: unused; they become [PADn]",
+                 n_padded, v->n_tokens);
     choose_special(f, v);
     choose_flags(f, v);
     return read_templates(f, v, err);

@@ -268,10 +268,10 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
         return error_set(err, PI_ERR_ARG, "bad context size: %lld tokens: use 1 or more",
                          (long long)n_ctx);
     if (c->model->hp.n_pos && n_ctx > c->model->hp.n_pos)
-        return error_set(err, PI_ERR_LIMIT,
-                         "context too long: %lld tokens: %s has learned %d positions; use a "
-                         "smaller context",
-                         (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
+        return error_set(
+            err, PI_ERR_LIMIT,
+            "context too long: %lld tokens: %s has %d learned positions; use a smaller context",
+            (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
     if (!c->plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "session", err);
     if (status != PI_OK) return status;

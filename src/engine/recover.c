@@ -34,7 +34,7 @@ static pi_status feed_again(engine_session *s, pi_error *err) {
 
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
-    log_line(LOG_LEVEL_WARN, "the GPU is not used any more: %s", c->gpu_loss);
+    log_line(LOG_LEVEL_WARN, "falling back to the CPU: %s", c->gpu_loss);
     engine_trace_stop(c);
     for (engine_session *s = c->sessions; s; s = s->next) gpu_exec_kv_destroy(c->gpu, s->device_kv);
     gpu_exec_destroy(c->gpu);
@@ -54,8 +54,7 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
 }
 
 pi_status context_unusable(const engine_context *c, pi_error *err) {
-    return error_set(err, PI_ERR_DEVICE, "the context cannot go on without the GPU: %s",
-                     c->gpu_loss);
+    return error_set(err, PI_ERR_DEVICE, "cannot fall back to the CPU: %s", c->gpu_loss);
 }
 
 const char *engine_gpu_loss(const engine_context *c) {

@@ -372,7 +372,7 @@ pi_status engine_session_get_state(const engine_session *s, const int32_t *token
     *n_bytes = need;
     if (capacity < need)
         return error_set(err, PI_ERR_LIMIT,
-                         "no room for the session: it is %zu bytes: there is room for %zu", need,
+                         "buffer too small: the session has %zu bytes: capacity %zu", need,
                          capacity);
     payload p = {.memory = (uint8_t *)data + SESSION_HEADER_BYTES};
     return write_payload(&p, s, tokens, n_tokens, data, err);

@@ -76,7 +76,7 @@ typedef struct gguf_file gguf_file;
 
 struct progress; /* progress.h */
 
-/* A value that counts instead of what the file says under `key`. */
+/* Overrides the file's value of `key`. */
 typedef struct gguf_override {
     const char *key;
     gguf_value_type type; /* GGUF_I64, GGUF_F64, GGUF_BOOL, GGUF_STRING: any of these kinds in the
@@ -103,8 +103,7 @@ pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_fil
 /* The same over bytes in memory, which must outlive the file; `name` is for messages. No splits. */
 pi_status gguf_open_memory(const void *data, size_t n_bytes, const char *name, gguf_file **out,
                            pi_error *err);
-/* Puts values in place of the file's, once, before anything else is asked; the values are copied.
- */
+/* Overrides values of the file, once, before any other access; the values are copied. */
 pi_status gguf_override_values(gguf_file *f, const gguf_override *overrides, size_t n,
                                pi_error *err);
 void gguf_close(gguf_file *f); /* NULL is fine */
@@ -116,7 +115,7 @@ int gguf_n_parts(const gguf_file *f);
 const char *gguf_path(const gguf_file *f);
 uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
 const char *gguf_part_path(const gguf_file *f, int part);
-/* Says that these bytes of a tensor's data will hardly be read again (file_map_forget). */
+/* Hint that these bytes of a tensor's data will not be read again (file_map_forget). */
 void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes);
 /* The same for bytes of some tensor. */
 void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes);

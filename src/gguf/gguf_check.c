@@ -1,5 +1,5 @@
-/* gguf_check.c: are all weights numbers? One bad value spreads to every result that it meets, and
- * where it came from cannot be seen there. Reads all of the data once, on all cores. */
+/* gguf_check.c: checks all weights for NaN and infinity: one such value spreads to every result,
+ * where its origin is lost. Reads all data once, on all cores. */
 #include <stdatomic.h>
 
 #include "gguf.h"

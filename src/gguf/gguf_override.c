@@ -1,5 +1,5 @@
-/* gguf_override.c: values that the caller puts in place of a file's keys, or beside them. The file
- * stays as it is; a part's list of values points to what is made here. */
+/* gguf_override.c: overrides of a file's keys, and additional keys. The file stays as it is; a
+ * part's list of values points to what is made here. */
 #include "gguf_internal.h"
 #include "log.h"
 

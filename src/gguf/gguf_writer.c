@@ -318,8 +318,8 @@ static pi_status lay_out(gguf_writer *w, pi_error *err) {
     uint64_t alignment;
     if (at >= 0) {
         if (!gguf_as_u64(&w->keys[at].value, &alignment) || !gguf_alignment_ok(alignment)) {
-            return error_set(err, PI_ERR_ARG, "general.alignment is no power of two >= 8: %.200s",
-                             w->path);
+            return error_set(err, PI_ERR_ARG,
+                             "general.alignment is not a power of two >= 8: %.200s", w->path);
         }
         w->alignment = alignment;
     }

@@ -209,7 +209,7 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
     static const pi_inspect_options defaults = {0};
     if (!options) options = &defaults;
     if (options->plan && options->json) {
-        return error_set(err, PI_ERR_ARG, "the plan is not written as JSON: %.200s: ask for one",
+        return error_set(err, PI_ERR_ARG, "incompatible options: %.200s: the plan has no JSON form",
                          path);
     }
     const pi_context_options defaults_of_plan = pi_context_default_options();

@@ -190,7 +190,7 @@ static void draw_curve_legend(const panel *p, int n_layers) {
     svg_line(p->out, x, y, x + 36, y, "class=\"median\"");
     svg_label(p->out, x + 46, y + 4, "median of the layers", "");
     svg_line(p->out, x, y + ROW, x + 36, y + ROW, "class=\"even\"");
-    svg_label(p->out, x + 46, y + ROW + 4, "all neurons alike", "");
+    svg_label(p->out, x + 46, y + ROW + 4, "uniform", "");
     for (int i = 0; i < STEPS; i++) {
         depth_color(depth_of(i, STEPS), color);
         snprintf(fill, sizeof fill, "fill=\"%s\"", color);
@@ -333,8 +333,8 @@ pi_status inspect_write_svg(const gguf_file *f, const inspect_summary *s, const 
                             pi_error *err) {
     if (s->neurons.mean.n_neurons == 0) {
         return error_set(err, PI_ERR_NOT_FOUND,
-                         "no statistics of neurons: %s: nothing to draw; only prepared models have "
-                         "them (powerinfer prepare, powerinfer synth)",
+                         "no neuron statistics: %s: only prepared models have them (powerinfer "
+                         "prepare, powerinfer synth)",
                          gguf_path(f));
     }
     svg out;

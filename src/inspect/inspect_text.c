@@ -129,10 +129,10 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
     const neuron_stats_layer *m = &s->neurons.mean;
     if (m->n_neurons > 0) {
         label(out, "neurons");
-        fprintf(out,
-                "%.1f%% fire for a token; 50/80/95%% of the activations in %.1f/%.1f/%.1f%% of "
-                "them\n",
-                100 * m->density, 100 * m->share_50, 100 * m->share_80, 100 * m->share_95);
+        fprintf(
+            out,
+            "%.1f%% active per token; 50/80/95%% of the activations in %.1f/%.1f/%.1f%% of them\n",
+            100 * m->density, 100 * m->share_50, 100 * m->share_80, 100 * m->share_95);
     }
     if (s->neurons.tokens > 0) {
         label(out, "calibration");
@@ -144,7 +144,7 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
     }
     if (s->has_predictor || m->predictor[0]) {
         label(out, "predictor");
-        fputs(m->predictor[0] ? m->predictor : "says which neurons to compute (fc1, fc2)", out);
+        fputs(m->predictor[0] ? m->predictor : "present (fc1, fc2)", out);
         if (!m->predictor[0]) print_range(out, ", rank ", s->rank, "");
         if (m->predictor[0] && m->rank > 0) fprintf(out, " of rank %" PRIu64, m->rank);
         if (m->predictor[0] && s->neurons.n_same_predictor < s->neurons.n_layers)
@@ -172,12 +172,12 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
     }
     if (s->gpu_index) {
         label(out, "kind");
-        fputs("list of the neurons that the original PowerInfer puts on a GPU", out);
+        fputs("GPU index of the original PowerInfer", out);
         print_number(out, ", of ", s->gpu_layers, s->gpu_layers == 1 ? " layer" : " layers");
         if (s->gpu_bytes >= 0) {
             fputs(", for ", out);
             print_bytes(out, (uint64_t)s->gpu_bytes);
-            fputs(" of its memory", out);
+            fputs(" of GPU memory", out);
         }
         fputc('\n', out);
     }
@@ -304,11 +304,10 @@ static void print_percent(FILE *out, double share, int width) {
 
 static void print_layers(const neuron_stats *n, FILE *out) {
     if (n->n_layers == 0) return;
-    fprintf(
-        out,
-        "\nneurons (%d layers): those with 50, 80, 95%% of the activations, those that fire for "
-        "a token,\npredictor, its rank, those it selects, contribution recall; in %%\n",
-        n->n_layers);
+    fprintf(out,
+            "\nneurons (%d layers): those with 50, 80, 95%% of the activations, those active per "
+            "token,\npredictor, its rank, those it selects, contribution recall; in %%\n",
+            n->n_layers);
     fprintf(out, "  %5s %6s %6s %6s %6s  %-10s %5s %6s %6s\n", "layer", "50", "80", "95", "fire",
             "predictor", "rank", "select", "recall");
     for (int i = 0; i < n->n_layers; i++) {

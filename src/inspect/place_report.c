@@ -55,7 +55,7 @@ const char *place_bound_name(const place_prediction *p) {
         const char *name;
         double seconds;
     } terms[] = {
-        {"what is read for every token (attention, norms, predictor)", p->always},
+        {"attention, norms and predictor", p->always},
         {"neurons on the GPU", p->gpu >= p->cpu ? p->gpu : 0},
         {"neurons on the CPU", p->cpu > p->gpu ? p->cpu : 0},
         {"exchanges between CPU and GPU", p->sync},
@@ -130,8 +130,8 @@ static void write_bytes(const place_report *r, FILE *out) {
                 gpu ? (double)t->scratch / MIB : 0, gpu ? (double)t->runtime / MIB : 0,
                 (double)t->resident[d] / MIB, t->read[d] / MIB);
     }
-    fprintf(out, "budget %.1f MiB, of which %.1f MiB are left free as a margin\n",
-            (double)r->budget / MIB, (double)t->margin / MIB);
+    fprintf(out, "budget %.1f MiB, of which %.1f MiB are a margin\n", (double)r->budget / MIB,
+            (double)t->margin / MIB);
 }
 
 void place_write_text(const place_report *r, FILE *out) {
@@ -153,6 +153,5 @@ void place_write_text(const place_report *r, FILE *out) {
             1 / t->seconds, MS * t->seconds, (int)r->depth, MS * t->always, MS * t->gpu,
             MS * t->cpu, MS * t->sync, t->crossings, MS * t->head, MS * t->kv);
     fprintf(out, "bound by: %s\n", place_bound_name(t));
-    fprintf(out, "no placement is predicted to be faster by more than %.3f%%\n",
-            slack > 0 ? 100 * slack : 0);
+    fprintf(out, "optimality gap: at most %.3f%%\n", slack > 0 ? 100 * slack : 0);
 }

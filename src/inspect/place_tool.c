@@ -40,10 +40,10 @@ typedef struct place_job {
 
 static pi_status check_options(const pi_place_options *o, pi_error *err) {
     if (o->n_ctx < 0 || o->n_ctx > MAX_CONTEXT || o->depth < 0 || o->n_batch < 1)
-        return error_set(err, PI_ERR_ARG, "context %d, depth %d, batch %d: place: correct them",
+        return error_set(err, PI_ERR_ARG, "invalid sizes: place: context %d, depth %d, batch %d",
                          (int)o->n_ctx, (int)o->depth, (int)o->n_batch);
     if (!(o->density >= 0 && o->density <= 1))
-        return error_set(err, PI_ERR_ARG, "density %g: place: give 0 to 1", o->density);
+        return error_set(err, PI_ERR_ARG, "invalid density: place: %g is not in 0..1", o->density);
     return PI_OK;
 }
 
@@ -88,9 +88,9 @@ static void choose_budget(place_job *j) {
     j->report.budget = j->options->vram_budget;
     if (j->report.budget == PI_PLACE_ALL) j->report.budget = has;
     if (has && j->report.budget > has && j->options->message)
-        j->options->message(j->options->user,
-                            "the budget is more than this machine's GPU has: the plan is for a "
-                            "larger one");
+        j->options->message(
+            j->options->user,
+            "the budget exceeds this machine's GPU memory: the placement is for a larger GPU");
 }
 
 /* What the GPU takes before it holds anything is more than the budget. */
@@ -102,8 +102,8 @@ static void warn_of_budget(const place_job *j) {
     if (!m->has_gpu || j->report.budget == 0 || j->report.budget > fixed || !j->options->message)
         return;
     snprintf(line, sizeof line,
-             "nothing fits on the GPU: a budget of %.1f MiB: its runtime takes %.1f MiB, buffers "
-             "%.1f MiB, and %.1f MiB are left free: give more than %.2f GiB",
+             "nothing fits on the GPU: a budget of %.1f MiB: the runtime takes %.1f MiB, buffers "
+             "%.1f MiB, the margin %.1f MiB: use more than %.2f GiB",
              (double)j->report.budget / mib, (double)m->runtime_bytes / mib,
              (double)j->work.scratch_bytes / mib, (double)m->margin_bytes / mib,
              (double)fixed / mib / 1024);
@@ -113,9 +113,9 @@ static void warn_of_budget(const place_job *j) {
 static void warn_of_memory(const place_job *j) {
     uint64_t has = j->machine.device[PLACE_CPU].memory_bytes;
     if (has && j->prediction.resident[PLACE_CPU] > has && j->options->message)
-        j->options->message(j->options->user,
-                            "the CPU's part is larger than this machine's memory: the predicted "
-                            "speed is that of a machine with more");
+        j->options->message(
+            j->options->user,
+            "the CPU's weights exceed this machine's memory: the prediction assumes that they fit");
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */

@@ -111,7 +111,7 @@ static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seco
 static pi_status report_progress(bench *b, double part, pi_error *err) {
     double fraction = (b->tests_done + part) / (b->n_tests > 0 ? b->n_tests : 1);
     if (!b->o->progress || b->o->progress(b->o->user, "measuring", fraction)) return PI_OK;
-    return error_set(err, PI_ERR_CANCELLED, "cancelled: bench: as was asked for");
+    return error_set(err, PI_ERR_CANCELLED, "cancelled: bench: no result");
 }
 
 static double ffn_density(const pi_counters *n) {
@@ -314,12 +314,13 @@ static pi_status check_options(const pi_bench_options *o, pi_error *err) {
     for (int i = 0; ok && i < o->n_depths; i++) ok = o->depths[i] >= 0;
     if (!ok)
         return error_set(err, PI_ERR_ARG,
-                         "bad measurement: bench: prompts and generations of 1 and more tokens, "
-                         "depths of 0 and more, 1 to %d repetitions are possible",
+                         "bad sizes: bench: prompts and generations need 1 or more tokens, depths "
+                         "0 or more, repetitions 1 to %d",
                          MAX_REPETITIONS);
     if (o->n_prompts == 0 && o->n_gens == 0)
-        return error_set(err, PI_ERR_ARG,
-                         "nothing to measure: bench: ask for a prompt or a generation test");
+        return error_set(
+            err, PI_ERR_ARG,
+            "nothing to measure: bench: give a prompt length or a number of tokens to generate");
     return PI_OK;
 }
 

@@ -168,8 +168,8 @@ static pi_status bad_row(const scoring *s, int32_t i, pi_error *err) {
                          "again",
                          r->o->base_in, window, row + 1);
     return error_set(err, PI_ERR_RANGE,
-                     "logits are not numbers: window %d, token %d: the model's weights are damaged "
-                     "or too large for their type",
+                     "NaN logits: window %d, token %d: the model's weights are damaged or too "
+                     "large for their type",
                      window, row + 1);
 }
 
@@ -206,7 +206,7 @@ static pi_status report_progress(run *r, int32_t window, int32_t row, int32_t n,
                  exp(sum_mean(&r->surprise)), (long long)r->surprise.n);
     }
     if (progress_step(&r->progress, "scoring", fraction)) return PI_OK;
-    return error_set(err, PI_ERR_CANCELLED, "cancelled: perplexity: as was asked for");
+    return error_set(err, PI_ERR_CANCELLED, "cancelled: perplexity: no result");
 }
 
 /* Feeds n_piece tokens from `row` on of windows window .. window + n. */
@@ -273,8 +273,8 @@ static pi_status check_windows(const run *r, pi_error *err) {
                          o->stride, r->windows.n_ctx);
     if (o->stride && (o->llama_windows || o->base_in || o->base_out))
         return error_set(err, PI_ERR_ARG,
-                         "windows with a stride: perplexity: they go with neither a base run nor "
-                         "windows that are scored by halves");
+                         "incompatible options: perplexity: a stride excludes a base run and "
+                         "llama.cpp's windows");
     if (o->n_windows < 0)
         return error_set(err, PI_ERR_ARG,
                          "bad option: perplexity: n_windows is %d: use 0 (all) or more",

@@ -24,7 +24,7 @@ typedef enum tensor_role {
     ROLE_ATTN_NORM_BIAS,
     ROLE_ATTN_NORM_2, /* attention's own norm where the halves run in parallel (Falcon 40B) */
     ROLE_ATTN_NORM_2_BIAS,
-    ROLE_ATTN_QKV,      /* rows of Q, K and V in one matrix; bound as three */
+    ROLE_ATTN_QKV,      /* fused Q, K, V rows; bound as three tensors */
     ROLE_ATTN_QKV_BIAS, /* of these; bound as three */
     ROLE_ATTN_Q,
     ROLE_ATTN_Q_BIAS,
@@ -34,32 +34,32 @@ typedef enum tensor_role {
     ROLE_ATTN_V_BIAS,
     ROLE_ATTN_Q_NORM,
     ROLE_ATTN_K_NORM,
-    ROLE_ATTN_SINKS, /* a score per head that no position has */
+    ROLE_ATTN_SINKS, /* attention sink: an extra score per head */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
-    ROLE_ATTN_POST_NORM, /* of attention's result, before it is added to the residual stream */
+    ROLE_ATTN_POST_NORM, /* post-norm of attention */
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
     ROLE_FC1,         /* predictor: residual or normed input -> rank */
     ROLE_FC2,         /* predictor: rank -> one score per neuron */
     ROLE_FC2_BIAS,    /* added to the scores */
     ROLE_FFN_SIGN,    /* signs of the gate's weights, one bit each */
-    ROLE_FFN_GATE_UP, /* rows of gate, then of up; bound as these two */
+    ROLE_FFN_GATE_UP, /* fused gate and up rows; bound as two tensors */
     ROLE_FFN_GATE,
     ROLE_FFN_GATE_BIAS,
     ROLE_FFN_UP,
     ROLE_FFN_UP_BIAS,
     ROLE_FFN_DOWN,
     ROLE_FFN_DOWN_T,  /* the same transposed: a row per neuron */
-    ROLE_FFN_UP_DOWN, /* rows of up and of down_t by turns; bound as these two */
+    ROLE_FFN_UP_DOWN, /* interleaved rows of up and down_t; bound as two tensors */
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
-    ROLE_FFN_POST_NORM,   /* of the feed-forward half's result, before it is added */
-    ROLE_FFN_FREQ,        /* how often each neuron fires, hottest first */
+    ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
+    ROLE_FFN_FREQ,        /* frequency of each neuron, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
-    ROLE_ROUTER, /* scores of the experts; where it is, the layer is a mixture of experts */
+    ROLE_ROUTER,          /* router; where present, the layer is a mixture of experts */
     ROLE_ROUTER_BIAS,
-    ROLE_ROUTER_SELECT_BIAS, /* counts for the choice of experts, not for their weights */
+    ROLE_ROUTER_SELECT_BIAS, /* added to the scores for selecting experts, not to their weights */
     /* Matrices of all experts, one after the other; biases a row per expert. */
     ROLE_EXPERT_GATE_UP, /* per expert rows of gate, then of up */
     ROLE_EXPERT_GATE,
@@ -69,14 +69,14 @@ typedef enum tensor_role {
     ROLE_EXPERT_DOWN,
     ROLE_EXPERT_DOWN_BIAS,
     ROLE_SHARED_ROUTER, /* the shared expert's weight: sigmoid of a product */
-    ROLE_SHARED_GATE,   /* an expert that every token uses */
+    ROLE_SHARED_GATE,   /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
-    ROLE_ROPE_FREQS, /* divisors of the rotary frequencies */
+    ROLE_ROPE_FREQS, /* RoPE frequency divisors */
     ROLE_ROPE_LONG,  /* the same, for contexts longer than the original one */
     ROLE_ROPE_SHORT, /* the same, for others */
     ROLE_COUNT
@@ -148,8 +148,8 @@ typedef enum expert_gating {
     GATING_COUNT
 } expert_gating;
 
-/* What an architecture has of what only some have. A key that its row does not name is not read:
- * programs write keys with values that they never use. */
+/* Optional features of an architecture. A key that its row does not name is not read: programs
+ * write keys with values that they never use. */
 enum {
     /* The residual stream and the logits. */
     ARCH_EMBD_SQRT = 1 << 0,      /* embeddings times sqrt(n_embd) */
@@ -166,13 +166,14 @@ enum {
         1 << 9, /* scores grow with the logarithm of the position (attention.temperature_scale) */
     ARCH_VALUE_SCALE = 1 << 10,  /* values times attention.value_scale */
     ARCH_CHUNKS = 1 << 11,       /* windows are fixed ranges of positions, not the last ones */
-    ARCH_QK_NORM_LATE = 1 << 12, /* heads of Q and K are normed after the rotation */
-    ARCH_BARE_QK_NORM = 1 << 13, /* rotated heads of Q and K are normed without weights, in all
-                                    models but those of 128 experts (Llama 4) */
+    ARCH_QK_NORM_LATE = 1 << 12, /* QK norm after RoPE */
+    ARCH_BARE_QK_NORM =
+        1 << 13,                 /* QK norm without weights on layers with RoPE, in all
+                                  *                                     models but those of 128 experts (Llama 4) */
     ARCH_QKV_BARE = 1 << 14,     /* biases and scales of Q, K and V do not count, as in llama.cpp */
     ARCH_OUT_UNBIASED = 1 << 15, /* the bias of attention's output is not added, as in llama.cpp */
     /* Rotation. */
-    ARCH_ROPE_WINDOWED = 1 << 16, /* only layers with a window rotate, where there are windows */
+    ARCH_ROPE_WINDOWED = 1 << 16, /* RoPE only in layers with a sliding window, if there are any */
     ARCH_ROPE_LOCAL = 1 << 17, /* layers with a window have a base of their own (rope.freq_base_swa)
                                   and no scaling */
     ARCH_ROPE_SWITCH = 1 << 18,   /* rope.scaling.finetuned = false: nothing is rotated */
@@ -196,7 +197,7 @@ typedef struct arch_row {
     norm_kind norm;
     float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
     rope_kind rope;
-    int pos_offset;            /* rows of ROLE_POS_EMBD before that of position 0 */
+    int pos_offset;            /* rows of ROLE_POS_EMBD before position 0 */
     bool parallel;             /* both halves read the layer's input (Falcon) */
     uint32_t has;              /* ARCH_* */
     expert_gating gating;      /* unless expert_gating_func says otherwise */

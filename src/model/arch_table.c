@@ -57,7 +57,8 @@
             TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE | (flags)                           \
     }
 
-/* What `prepare` adds, and what files of the original PowerInfer have, in any architecture. */
+/* Tensors added by `prepare`, or present in files of the original PowerInfer, for any architecture.
+ */
 #define SPARSE_TENSORS                                                                             \
     SPARSE_TENSOR(ROLE_FC1, "fc1.weight", DIM_EMBD, DIM_RANK, 0),                                  \
         SPARSE_TENSOR(ROLE_FC2, "fc2.weight", DIM_RANK, DIM_FF, TENSOR_NEURON_ROWS),               \

@@ -211,7 +211,7 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     }
     if (!(arch->has & ARCH_EXPERT_KEYS)) return;
     const gguf_value *v = find_key(r, "expert_weights_norm", key);
-    if (v && !gguf_as_bool(v, &hp->expert_norm)) fail_key(r, key, "is neither true nor false");
+    if (v && !gguf_as_bool(v, &hp->expert_norm)) fail_key(r, key, "is not a bool");
     float scale = read_float(r, "expert_weights_scale", 0, -1e-30, 1e6);
     if (scale > 0) hp->expert_scale = scale;
 }
@@ -320,8 +320,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (r.status != PI_OK) return r.status;
     if (value_dim != hp->head_dim)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "heads of values differ from heads of keys: %s: key_length %d, "
-                         "value_length %d; this version needs them equal",
+                         "K and V heads differ in size: %s: key_length %d, value_length %d; this "
+                         "version needs them equal",
                          gguf_path(f), hp->head_dim, value_dim);
     if (hp->head_dim < 2 || hp->n_rot < 2 || hp->head_dim % 2 != 0 || hp->n_rot % 2 != 0 ||
         hp->n_rot > hp->head_dim)

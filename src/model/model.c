@@ -118,10 +118,10 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
                              pi_error *err) {
     const quant_traits *traits = quant_find(t->type);
     if (!traits || !traits->dequantize)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "type %s cannot be computed with: %s: tensor %s; quantize the model to "
-                         "another type",
-                         traits ? traits->name : "unknown", gguf_path(m->file), t->name);
+        return error_set(
+            err, PI_ERR_UNSUPPORTED,
+            "no kernels for type %s: %s: tensor %s; quantize the model to another type",
+            traits ? traits->name : "unknown", gguf_path(m->file), t->name);
     out->type = t->type;
     out->data = t->data;
     out->n_bytes = t->n_bytes;
@@ -379,8 +379,8 @@ static pi_status refuse_unknown(const model *m, pi_error *err) {
         if (sscanf(t->name, "blk.%9d.%n", &layer, &used) != 1 || used == 0) continue;
         if (layer < 0 || layer >= m->hp.n_layer || is_known(m->arch, t->name + used)) continue;
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "unknown tensor: %s: %s is no part of architecture %s as this version "
-                         "knows it; without it the answers would be wrong",
+                         "unknown tensor: %s: %s is not in this version's tensor list of "
+                         "architecture %s; ignoring it would give wrong results",
                          gguf_path(m->file), t->name, m->arch->name);
     }
     return PI_OK;
@@ -396,8 +396,8 @@ static pi_status find_arch(model *m, pi_error *err) {
                          gguf_path(m->file));
     if (gguf_string_is(name, MODEL_GPU_INDEX_ARCHITECTURE))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "not a model: %s: it only says which neurons the original PowerInfer puts "
-                         "on a GPU; give the model that it belongs to",
+                         "not a model: %s: a GPU index file of the original PowerInfer; give the "
+                         "model that it belongs to",
                          gguf_path(m->file));
     m->arch = arch_find(name.data, name.n_bytes);
     char known[ARCH_LIST_TEXT];

@@ -23,7 +23,7 @@ typedef enum rope_scaling {
     ROPE_SCALING_LONGROPE /* divisors for long and for short contexts: tensors */
 } rope_scaling;
 
-/* Which rotation a layer uses. */
+/* The RoPE variant of a layer. */
 typedef enum rope_set {
     ROPE_SET_GLOBAL, /* rope_freq_base with the model's scaling */
     ROPE_SET_LOCAL,  /* rope_local_base, unscaled: layers with a window */
@@ -69,15 +69,15 @@ typedef struct model_layer_hparams {
     rope_set rope;
 } model_layer_hparams;
 
-/* general.architecture of the original's lists of neurons for a GPU ("*.generated.gpuidx"), which
- * are no models. */
+/* general.architecture of the original PowerInfer's GPU index files ("*.generated.gpuidx"), which
+ * are not models. */
 #define MODEL_GPU_INDEX_ARCHITECTURE "generic.gpu_index"
 
 /* ---- sparsity -------------------------------------------------------------------------------
- * What a prepared file (docs/sparse.md), or one of the original PowerInfer, says about the neurons
- * of its feed-forward layers. Neurons are stored hottest first. */
+ * Neuron data of the FFN layers in a prepared file (docs/sparse.md) or one of the original
+ * PowerInfer. Neurons are stored hottest first. */
 
-/* How candidates are predicted: a neuron is computed when score + bias >= threshold. */
+/* Kinds of predictors: a neuron is selected when score + bias >= threshold. */
 typedef enum predictor_kind {
     PREDICTOR_NONE,
     PREDICTOR_SIGN,     /* x . sign(W_gate) */
@@ -108,7 +108,7 @@ typedef struct model_sparse {
     bool pwri;                 /* magic PWRI */
     bool prepared;             /* powerinfer.version is there */
     float predictor_threshold; /* 0, or powerinfer.sparse_threshold */
-    /* Relative rise of the perplexity on held-out calibration text, 0.01 for 1%; NAN: unknown. */
+    /* Relative increase of perplexity on held-out calibration text, 0.01 for 1%; NAN: unknown. */
     float predict_loss, threshold_loss;
     int64_t calibration_tokens;
     char calibration_sha256[65]; /* "" when unknown */

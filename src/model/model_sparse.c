@@ -1,6 +1,6 @@
-/* model_sparse.c: what a prepared file, or one of the original PowerInfer, says about neurons: keys
- * of sparse_keys.h and the tensors beside the network. Everything is checked here, so that the
- * engine may trust it: kinds have their tensors, frequencies fall, permutations are permutations.
+/* model_sparse.c: neuron data of a prepared file or one of the original PowerInfer: keys of
+ * sparse_keys.h and the tensors beside the network. Everything is checked here, so that the engine
+ * may trust it: kinds have their tensors, frequencies fall, permutations are permutations.
  *
  * Files without the version key and without the magic PWRI are ordinary ones: tensors of these
  * names are then as any others (ffn_down_t), or unused (predictors). */
@@ -13,7 +13,9 @@
 #include "mem.h"
 #include "sparse_keys.h"
 
-enum { SIGN_MULTIPLE = 32 }; /* inputs of signs are encoded in groups of this many */
+enum {
+    SIGN_MULTIPLE = 32
+}; /* activations of sign predictors are quantized in groups of this size */
 
 const char *predictor_kind_name(predictor_kind kind) {
     static const char *const names[PREDICTOR_KIND_COUNT] = {"none", "sign", "lowrank", "relu_mlp"};
@@ -238,8 +240,8 @@ static pi_status check_perm(const model *m, int layer, const int32_t *perm, pi_e
     return perm_check(perm, m->layers[layer].hp.n_ff, where, err);
 }
 
-/* A kind needs its tensors. Ranks may be any: fc2 in a type of blocks has whole ones, since its
- * rows could not be stored otherwise, and types without blocks meet inputs of any length. */
+/* A kind needs its tensors. Ranks may be any: rows of fc2 in a block type are whole blocks, and
+ * types without blocks allow any length. */
 static pi_status check_predictor(model *m, int layer, pi_error *err) {
     static const tensor_role sign[] = {ROLE_FFN_SIGN}, factors[] = {ROLE_FC1, ROLE_FC2};
     const model_tensor *t = m->layers[layer].t;
@@ -284,7 +286,7 @@ static pi_status bind_layer(model *m, int layer, pi_error *err) {
     return status;
 }
 
-/* The original's files have one kind of predictor and no keys about it. */
+/* Files of the original PowerInfer have one kind of predictor and no keys for it. */
 static void assume_original(model *m) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         const model_tensor *t = m->layers[i].t;

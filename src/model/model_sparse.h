@@ -1,4 +1,4 @@
-/* model_sparse.h: the sparse half of a model's file. Private to src/model. */
+/* model_sparse.h: reads the sparse FFN's keys and tensors. Private to src/model. */
 #ifndef MODEL_MODEL_SPARSE_H
 #define MODEL_MODEL_SPARSE_H
 

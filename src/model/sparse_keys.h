@@ -6,7 +6,7 @@
 #define SPARSE_KEY_VERSION            "powerinfer.version" /* u32, 1; its presence says: prepared */
 #define SPARSE_KEY_CALIBRATION_TOKENS "powerinfer.calibration.tokens" /* u32 */
 #define SPARSE_KEY_CALIBRATION_SHA256 "powerinfer.calibration.sha256" /* string, 64 hex digits */
-/* f32: relative rise of the perplexity on held-out calibration text in the mode that `auto` takes
+/* f32: relative increase of perplexity on held-out calibration text in the mode that `auto` takes
  * (0.004 for 0.4%); NaN when it was not measured. */
 #define SPARSE_KEY_CALIBRATION_LOSS  "powerinfer.calibration.loss"
 #define SPARSE_KEY_PREDICTOR_KIND    "powerinfer.predictor.kind"    /* strings */

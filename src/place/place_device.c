@@ -47,7 +47,7 @@ static pi_status choose_index(const gpu_backend *b, int *index, gpu_info *info, 
     pi_status status = b->count(&n, err);
     *index = -1;
     if (status != PI_OK) return status;
-    status = error_set(err, PI_ERR_NOT_FOUND, "no device: %s: none is there", b->name);
+    status = error_set(err, PI_ERR_NOT_FOUND, "no device found: %s", b->name);
     for (int i = 0; i < n; i++) {
         gpu_info here;
         pi_status answer = b->describe(i, &here, err);
@@ -81,7 +81,7 @@ static pi_status open_named(const pi_context_options *o, const char *name, place
     const gpu_open_options options = {.memory_limit = set_budget(o, g)};
     if (options.memory_limit == 0)
         return error_set(err, PI_ERR_LIMIT,
-                         "too little memory: %s: a budget of %.2f GiB, of which its runtime takes "
+                         "too little memory: %s: a budget of %.2f GiB, of which the runtime takes "
                          "%.2f: use a larger one",
                          g->info.name, (double)g->budget / GIB, (double)g->runtime / GIB);
     return g->library.backend->open(index, gpu_host_default(), &options, &g->device, err);
@@ -147,14 +147,13 @@ pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options
     }
     if (status != PI_OK || out->any) return status;
     if (out->least > wish.budget)
-        status = error_set(
-            err, PI_ERR_LIMIT,
-            "too little memory: %s: the budget leaves %.1f MiB, the least that is of "
-            "use is %.1f MiB: use a larger one, or a smaller batch",
-            g->info.name, (double)wish.budget / mib, (double)out->least / mib);
+        status = error_set(err, PI_ERR_LIMIT,
+                           "too little memory: %s: the budget leaves %.1f MiB, the smallest useful "
+                           "amount is %.1f MiB: use a larger one, or a smaller batch",
+                           g->info.name, (double)wish.budget / mib, (double)out->least / mib);
     else
         status = error_set(err, PI_ERR_LIMIT,
-                           "nothing to gain: %s: this model is predicted to be faster without it",
+                           "not used: %s: this model is predicted to run faster on the CPU alone",
                            g->info.name);
     place_fit_free(out);
     return status;

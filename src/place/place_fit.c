@@ -79,7 +79,8 @@ static pi_status measure(const place_fit_options *o, place_fit *f, pi_error *err
     if (status != PI_OK) return status;
     if (!size_mul((size_t)f->bytes.kv_per_position, (size_t)o->n_ctx, &kv))
         return error_set(err, PI_ERR_RANGE,
-                         "KV cache is too large: %" PRId64 " positions: choose fewer", o->n_ctx);
+                         "KV cache too large: %" PRId64 " positions: use a smaller context",
+                         o->n_ctx);
     f->kv_bytes = kv;
     return PI_OK;
 }

@@ -89,8 +89,8 @@ static const double RATE_MIN = 1e-3, RATE_MAX = 1e6, SECONDS_MAX = 10;
 
 static pi_status refuse(const place_machine *m, const char *device, const char *field, double value,
                         pi_error *err) {
-    return error_set(err, PI_ERR_RANGE, "%s%s of %g makes no sense: profile %s: correct it", device,
-                     field, value, m->name);
+    return error_set(err, PI_ERR_RANGE, "invalid value: %s%s is %g: profile %s", device, field,
+                     value, m->name);
 }
 
 pi_status place_machine_check(const place_machine *m, pi_error *err) {

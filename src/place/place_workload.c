@@ -157,13 +157,14 @@ static pi_status size_kv(const model *m, const model_layer *l, const place_use *
     size_t k, v, position, all;
     uint64_t head_dim = (uint64_t)m->hp.head_dim;
     if (!quant_row_bytes(use->type_k, head_dim, &k) || !quant_row_bytes(use->type_v, head_dim, &v))
-        return error_set(err, PI_ERR_ARG,
-                         "heads of %d elements are no whole blocks of the KV cache's type: place: "
-                         "choose f16 or f32",
-                         m->hp.head_dim);
+        return error_set(
+            err, PI_ERR_ARG,
+            "head size %d is not a multiple of the KV cache type's block: place: use f16 or f32",
+            m->hp.head_dim);
     if (!size_mul((size_t)l->hp.n_head_kv, k + v, &position) ||
         !size_mul(position, (size_t)use->n_ctx, &all))
-        return error_set(err, PI_ERR_RANGE, "KV cache is too large: %lld positions: choose fewer",
+        return error_set(err, PI_ERR_RANGE,
+                         "KV cache too large: %lld positions: use a smaller context",
                          (long long)use->n_ctx);
     out->kv_bytes = all;
     out->kv_read = position * (uint64_t)(use->depth < use->n_ctx ? use->depth : use->n_ctx);

@@ -62,8 +62,8 @@ pi_status active_add(active_set *a, const float *hidden, const float *down_norm,
     for (int64_t i = 0; i < a->n_neurons; i++) {
         if (!isfinite(contribution_of(hidden[i], down_norm[i])))
             return error_set(err, PI_ERR_RANGE,
-                             "not a finite number: what neuron %lld contributes: the model does "
-                             "not work on this text",
+                             "not a finite number: contribution of neuron %lld: the model does not "
+                             "work on this text",
                              (long long)i);
         n += hidden[i] != 0;
     }

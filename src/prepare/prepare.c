@@ -144,8 +144,8 @@ static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi
     pi_quantize_options options = pi_quantize_default_options();
     if (gguf_is_pwri(f) || gguf_find(f, SPARSE_KEY_VERSION))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "already prepared: %.300s: only ordinary models can be quantized on the "
-                         "way: undo it first",
+                         "already prepared: %.300s: only ordinary models can be quantized by "
+                         "prepare: undo it first",
                          p->in_path);
     pi_status status = keep_downs(f, &downs, &options.n_tensor_types, err);
     if (status == PI_OK) status = file_scratch_create(p->out_path, &s->quantized, err);
@@ -249,13 +249,12 @@ static pi_status refuse_dense(const preparation *p, pi_error *err) {
     if (density <= density_limit || by_name) return PI_OK;
     if (p->thresholds)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "too little to skip: %.200s: within a loss of %.2g%% thresholds leave "
-                         "%.0f%% of the activations: stay with the dense model, or allow a larger "
-                         "loss",
+                         "too little sparsity: %.200s: within a loss of %.2g%% thresholds keep "
+                         "%.0f%% of the activations: use the dense model, or allow a larger loss",
                          p->in_path, 100 * o->max_loss, 100 * density);
     return error_set(err, PI_ERR_UNSUPPORTED,
-                     "too little to skip: %.200s: %.0f%% of its neurons fire for a token: stay "
-                     "with the dense model, or prepare it all the same without predictors (none)",
+                     "too little sparsity: %.200s: %.0f%% of its neurons are active per token: use "
+                     "the dense model, or prepare it without predictors (none)",
                      p->in_path, 100 * density);
 }
 
@@ -290,7 +289,8 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         if (status == PI_OK) status = prepare_measure(p, FFN_THRESHOLD, from, to, &q, err);
         if (status != PI_OK) return status;
         from = to;
-        talk_say(&p->talk, "cutting %.0f%% of the activations: perplexity %+.2f%%, divergence %.4f",
+        talk_say(&p->talk,
+                 "zeroing %.0f%% of the activations: perplexity %+.2f%%, KL divergence %.4f",
                  100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
         if (is_within(&q, p->options->max_loss))
             good = middle;
@@ -314,8 +314,8 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
     status = prepare_patch(p, loss, err);
     if (status == PI_OK && mode == FFN_PREDICT && loss > p->options->max_loss) {
         talk_say(&p->talk,
-                 "prediction raises the perplexity by %.2f%%, more than %.2g%%: mode auto will "
-                 "run exact unless that loss is allowed; a higher recall loses less",
+                 "the predictors raise the perplexity by %.2f%%, more than %.2g%%: mode auto runs "
+                 "exact unless that loss is allowed; raise the recall to lose less",
                  100 * loss, 100 * p->options->max_loss);
         mode = FFN_EXACT;
         status = prepare_measure(p, mode, 0, 1, &q, err);

@@ -172,11 +172,11 @@ static pi_status allocate(layer_run *r, pi_error *err) {
     }
     if (!ok) return error_nomem(err, total, "calibration");
     if (!p->thresholds && !fits_predictors(p->model) && n_kept < p->model->hp.n_layer)
-        talk_say(&p->talk, "no predictors: the model's vectors of %d are no multiple of %d",
-                 p->model->hp.n_embd, PREDICTOR_BLOCK);
+        talk_say(&p->talk, "no predictors: n_embd %d is not a multiple of %d", p->model->hp.n_embd,
+                 PREDICTOR_BLOCK);
     talk_say(&p->talk,
              "calibrating on %lld tokens in %d windows of %d, %d of them held out: %.0f MiB of "
-             "memory beside the model and the list of what fires",
+             "memory besides the model and the lists of active neurons",
              (long long)n_tokens, p->text.n_windows, p->text.n_window, p->text.n_held,
              (double)total / (1 << 20));
     return PI_OK;

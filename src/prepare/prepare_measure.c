@@ -63,10 +63,10 @@ static pi_status add_rows(measuring *m, pi_error *err) {
     for (int32_t i = 0; i < m->n_piece; i++) {
         const row_quality *r = &m->rows[i];
         if (!isfinite(r->before) || !isfinite(r->after))
-            return error_set(err, PI_ERR_RANGE,
-                             "logits are not numbers: %.300s: the model's weights are damaged or "
-                             "too large for their type",
-                             isfinite(r->before) ? m->p->out_path : m->p->in_path);
+            return error_set(
+                err, PI_ERR_RANGE,
+                "NaN logits: %.300s: the model's weights are damaged or too large for their type",
+                isfinite(r->before) ? m->p->out_path : m->p->in_path);
         m->before += r->before;
         m->after += r->after;
         m->kl += r->kl;

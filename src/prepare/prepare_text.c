@@ -28,8 +28,8 @@ static pi_status check_text(const char *path, const char *text, size_t n_text, p
     for (size_t i = 0, step; i < n_whole; i += step)
         if (utf8_decode(text + i, n_whole - i, &step) <= 0)
             return error_set(err, PI_ERR_FORMAT,
-                             "the calibration is not a text: %.300s: byte %zu is %s: give a file "
-                             "of UTF-8 text",
+                             "the calibration text is not text: %.300s: byte %zu is %s: give a "
+                             "file of UTF-8 text",
                              path, i, text[i] ? "not UTF-8" : "NUL");
     return PI_OK;
 }
@@ -64,8 +64,8 @@ static pi_status cut_windows(const int32_t *tokens, size_t n_tokens, int32_t bos
                          o->calibration, n_tokens, WINDOWS_MIN * fresh);
     if (there < most)
         talk_say(t,
-                 "the calibration text has %zu tokens, fewer than the %d asked for: a longer "
-                 "one would give a better picture",
+                 "the calibration text has %zu tokens, fewer than the %d asked for: a longer one "
+                 "gives better statistics",
                  n_tokens, o->calibration_tokens);
     if (!size_mul(n * n_window, sizeof *out->tokens, &n_bytes)) n_bytes = SIZE_MAX;
     out->tokens = mem_alloc(n_bytes);

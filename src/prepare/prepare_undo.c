@@ -90,8 +90,8 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FFN_DOWN:
         if (!l->p->model->layers[layer].sparse.perm) return prepare_add_copy(l, t, t->name, err);
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "neurons were moved, but ffn_down was not transposed: %.200s: layer %d: "
-                         "no version of prepare writes that",
+                         "neurons are permuted, but ffn_down is not transposed: %.200s: layer %d: "
+                         "not a file of prepare",
                          l->p->in_path, layer);
     default:
         return prepare_add_copy(l, t, t->name, err);
@@ -109,8 +109,8 @@ static pi_status open_input(preparation *p, pi_error *err) {
     if (status == PI_OK) status = gguf_check_tensors(p->model->file, o->n_threads, err);
     if (status != PI_OK) return status;
     if (!p->model->sparse.prepared && !gguf_is_pwri(p->model->file))
-        return error_set(err, PI_ERR_FORMAT,
-                         "not a prepared model: %.300s: there is nothing to undo", p->in_path);
+        return error_set(err, PI_ERR_FORMAT, "not a prepared model: %.300s: nothing to undo",
+                         p->in_path);
     int n = o->n_threads > 0 ? o->n_threads : cpu_count_physical();
     status = pool_create(n, &p->pool, err);
     return status == PI_OK ? prepare_open_output(p, err) : status;

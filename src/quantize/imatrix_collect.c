@@ -220,7 +220,7 @@ static pi_status feed_all(collection *c, pi_error *err) {
 
 static void tell_of_experts(const collection *c) {
     if (c->model->hp.n_expert > 0)
-        talk_say(&c->talk, "no entries for experts: only the other matrices are collected");
+        talk_say(&c->talk, "experts are skipped: only the other matrices are collected");
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */

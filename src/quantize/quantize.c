@@ -127,8 +127,8 @@ static void count_all(quantization *q) {
     }
     if (r->n_fallback)
         talk_say(&q->talk,
-                 "%llu of %llu tensors take another type: their rows are not whole blocks of the "
-                 "one that %s has for them",
+                 "%llu of %llu tensors take a fallback type: their rows are not a multiple of the "
+                 "block of the one that %s has for them",
                  (unsigned long long)r->n_fallback, (unsigned long long)r->n_tensors,
                  q->request.mix->name);
 }
@@ -150,9 +150,8 @@ static void check_losses(quantization *q) {
     }
     q->forget_losses = has_losses && changes;
     if (q->forget_losses)
-        talk_say(&q->talk,
-                 "the losses that prepare measured are left out, as the weights change: mode auto "
-                 "stays lossless until prepare has measured the new file");
+        talk_say(&q->talk, "the losses measured by prepare are dropped, as the weights change: "
+                           "mode auto stays lossless until prepare measures the new file");
 }
 
 /* Of the matrices that are quantized, how many have an entry in the importance matrix? */
@@ -181,8 +180,8 @@ static pi_status count_importance(const quantization *q, pi_error *err) {
              (unsigned long long)(n - n_without), (unsigned long long)n,
              n_without ? ", none for" : "", names, n_without > NAMES ? ", ..." : "");
     if (transposed)
-        talk_say(&q->talk, "importance is of columns: ffn_down_t, which has a row per neuron, is "
-                           "quantized without it");
+        talk_say(&q->talk, "ffn_down_t is quantized without the importance matrix: its rows are "
+                           "neurons, and importance is per input column");
     return PI_OK;
 }
 
@@ -304,11 +303,9 @@ static pi_status check_pieces(piece_job *job, pi_error *err) {
                          "not a finite number: %.200s: tensor %s, row %llu: get the file again",
                          job->q->in_path, job->tensor->name, (unsigned long long)source - 1);
     if (result)
-        return error_set(err, PI_ERR_RANGE,
-                         "weights too large for %s: %.200s: tensor %s, row %llu: keep it in "
-                         "bf16",
-                         job->to->name, job->q->in_path, job->tensor->name,
-                         (unsigned long long)result - 1);
+        return error_set(
+            err, PI_ERR_RANGE, "overflow in %s: %.200s: tensor %s, row %llu: keep it in bf16",
+            job->to->name, job->q->in_path, job->tensor->name, (unsigned long long)result - 1);
     return PI_OK;
 }
 

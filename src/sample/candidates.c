@@ -1,4 +1,4 @@
-/* candidates.c: choosing among thousands without sorting them.
+/* candidates.c: selecting tokens without sorting the vocabulary.
  *
  * A vocabulary may have 150,000 entries of which a few dozen matter, so nothing is ever sorted as a
  * whole:
@@ -46,7 +46,7 @@ static void swap(candidate *a, candidate *b) {
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
-/* False for entries without a chance. */
+/* False for entries of probability 0. */
 static inline bool candidate_make(candidate *c, const float *scores, int32_t i) {
     float x = scores[i];
     if (!(x > -INFINITY)) return false; /* NaN too */
@@ -161,8 +161,8 @@ void candidates_top_p(candidates *c, float p) {
     c->sorted = true;
 }
 
-/* Keeps the entries whose surprise is nearest to the entropy, until they hold the mass p (Meister
- * et al. 2023, Locally Typical Sampling). */
+/* Locally typical sampling: keeps the entries whose surprisal is nearest to the entropy, with a
+ * total probability of p (Meister et al. 2023, Locally Typical Sampling). */
 void candidates_typical(candidates *c, float p) {
     double best = (double)candidates_best(c), total = total_weight(c, best);
     double entropy = candidates_entropy(c), log_total = log(total);

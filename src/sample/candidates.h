@@ -1,5 +1,4 @@
-/* candidates.h: the tokens that are still in the running, and the filters that thin them out.
- * Private to src/sample.
+/* candidates.h: the candidate tokens and the filters on them. Private to src/sample.
  *
  * Invariants, from candidates_collect on: at least one item (unless there was none to begin with),
  * and no logit is NaN or infinite, so that differences of logits, taken in double, are finite.
@@ -24,7 +23,7 @@ typedef struct candidates {
     bool sorted; /* best first */
 } candidates;
 
-/* The k best of scores[n_vocab] that have a chance at all, best first; all of them, in the order of
+/* The k best of scores[n_vocab] with nonzero probability, best first; all of them, in the order of
  * ids, when k is 0. NaN counts as -inf, +inf as FLT_MAX. Ties go to the lower id. */
 void candidates_collect(candidates *c, const float *scores, int32_t n_vocab, int32_t k);
 /* Puts logits into scores[n_vocab], -inf for ids that are not there, and takes them back. */

@@ -1,8 +1,8 @@
 /* mirostat.c: both versions of Mirostat.
  *
  * Version 1 estimates the exponent s of a Zipf distribution from the most likely tokens and from it
- * the k whose top-k sampling has the surprise mu on average. Version 2 cuts tokens more surprising
- * than mu directly. Both move mu by the error of what was drawn. */
+ * the k whose top-k sampling has surprisal mu on average. Version 2 removes tokens with a surprisal
+ * above mu. Both move mu by the error of what was drawn. */
 #include "mirostat.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void cut_zipf(const mirostat *m, candidates *c) {
 static void cut_surprising(const mirostat *m, candidates *c) {
     double best = (double)candidates_best(c), total = 0;
     for (int32_t i = 0; i < c->n; i++) total += exp((double)c->items[i].logit - best);
-    double floor = best + log(total) - m->mu * log(2.0); /* logit whose surprise is mu */
+    double floor = best + log(total) - m->mu * log(2.0); /* logit with surprisal mu */
     if (!(floor <= best)) {
         candidates_keep_best(c);
         return;

@@ -1,5 +1,4 @@
-/* sample.c: the chain from logits to a token: logit bias, samplers in the order that the options
- * ask for, a draw by probability.
+/* sample.c: the sampler chain: logit bias, samplers in the order of the options, a random draw.
  *
  *   scores (of the whole vocabulary)      logit bias; penalties and DRY, where they come first
  *   candidates (those still running)      from the first filter on
@@ -112,7 +111,7 @@ static void filter_xtc(sampler *s) {
     candidates_xtc(&s->running, o->xtc_threshold);
 }
 
-/* With a range the temperature follows the entropy: the surer the model, the lower. */
+/* Dynamic temperature: the lower the entropy, the lower the temperature. */
 static void filter_temperature(sampler *s) {
     const pi_sampler_options *o = &s->options;
     double temp = (double)o->temp, range = (double)o->dynatemp_range;

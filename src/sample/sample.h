@@ -1,5 +1,5 @@
-/* sample.h: from logits to a token. Names, defaults and order are llama.cpp's; the chain is the
- * table in sample.c. Options are the public pi_sampler_options. */
+/* sample.h: logits to token. Names, defaults and order are llama.cpp's; the chain is the table in
+ * sample.c. Options are the public pi_sampler_options. */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 

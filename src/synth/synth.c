@@ -76,8 +76,7 @@ static pi_status check_options(synth_job *job, pi_error *err) {
                          o->shape ? o->shape : "", synth_shape_names());
     }
     if (o->bundle && o->plain) {
-        return error_set(err, PI_ERR_ARG,
-                         "bundle: synth: plain files have no bundled rows; leave out one of both");
+        return error_set(err, PI_ERR_ARG, "incompatible options: synth: bundle and plain");
     }
     job->traits = o->type ? quant_find_name(o->type) : NULL;
     if (!job->traits) {
@@ -95,9 +94,10 @@ static pi_status check_options(synth_job *job, pi_error *err) {
                          r->shape->name, r->shape->n_embd);
     }
     if (!o->plain && o->rank % PREDICTOR_RANK_STEP != 0) {
-        return error_set(err, PI_ERR_ARG,
-                         "rank %d: a predictor's is a multiple of %d; choose one, or a plain file",
-                         o->rank, PREDICTOR_RANK_STEP);
+        return error_set(
+            err, PI_ERR_ARG,
+            "rank %d: a predictor's rank must be a multiple of %d; a plain file has none", o->rank,
+            PREDICTOR_RANK_STEP);
     }
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
     r->rank = o->rank;
@@ -292,7 +292,7 @@ static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t laye
     uint64_t n_out = 1;
     if (t->dims[1] != DIM_NONE) n_out = dim_of(job, t->dims[1]);
     if (!quant_row_bytes(b.traits->type, b.n_in, &b.row_bytes)) {
-        return error_set(err, PI_ERR_ARG, "rows of %llu elements do not fit type %s",
+        return error_set(err, PI_ERR_ARG, "rows of %llu elements are not a multiple of %s blocks",
                          (unsigned long long)b.n_in, b.traits->name);
     }
     if (t->flags & TENSOR_PER_LAYER && layer != job->layer) {
@@ -339,7 +339,7 @@ static pi_status measure_error(const synth_recipe *r, const quant_traits *traits
     uint64_t n_rows = role == ROLE_FC1 && r->rank < ROWS ? (uint64_t)r->rank : ROWS;
     size_t row_bytes = 0;
     if (!quant_row_bytes(traits->type, n, &row_bytes)) {
-        return error_set(err, PI_ERR_ARG, "rows of %llu elements do not fit type %s",
+        return error_set(err, PI_ERR_ARG, "rows of %llu elements are not a multiple of %s blocks",
                          (unsigned long long)n, traits->name);
     }
     float *row = mem_calloc(2 * n, sizeof *row);

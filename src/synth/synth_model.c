@@ -32,10 +32,10 @@ static pi_status add_tensor(model *m, int layer, const arch_tensor *t, const syn
         /* fc2 has short rows: Q8_0's blocks are as short as ranks */
         traits = quant_find(QUANT_Q8_0);
         if (t->role != ROLE_FC2 || !quant_row_bytes(traits->type, n_in, &tensor.row_bytes))
-            return error_set(err, PI_ERR_ARG,
-                             "rows of %llu elements do not fit type %s: place: "
-                             "choose another",
-                             (unsigned long long)n_in, o->type);
+            return error_set(
+                err, PI_ERR_ARG,
+                "rows of %llu elements are not a multiple of %s blocks: place: use another type",
+                (unsigned long long)n_in, o->type);
     }
     tensor.type = traits->type;
     tensor.n_in = (int64_t)n_in;

@@ -107,8 +107,8 @@ pi_status synth_profile_solve(double density, double share, double mass, synth_p
     double probit = synth_probit(density), low = 0, high = TAU_MAX;
     if (mass_of(quantiles, probit, high, share) < mass) {
         return error_set(err, PI_ERR_ARG,
-                         "skew %g:%g cannot be had at density %g: with so many neurons firing, a "
-                         "fraction %g has at most %.2f of the activations",
+                         "skew %g:%g is impossible at density %g: a fraction %g of the neurons has "
+                         "at most %.2f of the activations",
                          share, mass, density, share, mass_of(quantiles, probit, high, share));
     }
     for (int i = 0; i < 40; i++) {

@@ -246,7 +246,7 @@ static pi_status find_match(const matcher *m, const pcre2_code *code, const char
     if (rc > 0 || rc == PCRE2_ERROR_NOMATCH) return PI_OK;
     if (rc == PCRE2_ERROR_NOMEMORY) return error_nomem(err, n, "pre-tokenizer match");
     return error_set(err, PI_ERR_LIMIT,
-                     "pre-tokenizer gave up: offset %zu of a piece of %zu bytes: PCRE2 error %d",
+                     "pre-tokenizer failed: offset %zu of a piece of %zu bytes: PCRE2 error %d",
                      from, n, rc);
 }
 
@@ -323,8 +323,8 @@ pi_status pretokenizer_split(const pretokenizer *p, const char *text, size_t n_b
 pi_status pretokenizer_create(const pretokenizer_row *row, pretokenizer **out, pi_error *err) {
     *out = NULL;
     return error_set(err, PI_ERR_UNSUPPORTED,
-                     "cannot cut text for pre-tokenizer %s: this program was built without PCRE2: "
-                     "build it with PCRE2 to use byte-level BPE vocabularies",
+                     "cannot split text for pre-tokenizer %s: this program was built without "
+                     "PCRE2: build it with PCRE2 to use byte-level BPE vocabularies",
                      row->name);
 }
 

@@ -1,5 +1,5 @@
-/* pretokenizer.h: cuts a text into the pieces within which a byte-level BPE may merge. Which cuts
- * belong to which name is in pretokenizer_table.c. Immutable after creation, thread-safe. */
+/* pretokenizer.h: splits a text into the pieces within which byte-level BPE may merge; the patterns
+ * per name are in pretokenizer_table.c. Immutable after creation, thread-safe. */
 #ifndef TEXT_PRETOKENIZER_H
 #define TEXT_PRETOKENIZER_H
 

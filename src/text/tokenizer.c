@@ -1,6 +1,5 @@
 /* tokenizer.c: the interface: creation, encoding as a sequence of special tokens and stretches of
- * text, and the way back. A tokenizer never changes once made; everything that encoding writes to
- * belongs to the call. */
+ * text, and detokenization. A tokenizer is immutable; all scratch belongs to the call. */
 #include "tokenizer.h"
 
 #include <assert.h>
@@ -88,7 +87,7 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
     *n_tokens = sink.n;
     if (sink.n > capacity) {
         return error_set(err, PI_ERR_LIMIT,
-                         "no room for the tokens: text gives %zu: there is room for %zu", sink.n,
+                         "buffer too small: the text has %zu tokens: capacity %zu", sink.n,
                          capacity);
     }
     return PI_OK;
@@ -192,9 +191,8 @@ pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *te
     if (n > 0 && n <= capacity) memcpy(text, buffer, n);
     if (buffer != local) mem_free(buffer);
     if (n <= capacity) return PI_OK;
-    return error_set(err, PI_ERR_LIMIT,
-                     "no room for the text: token %d is %zu bytes: there is room for %zu", (int)id,
-                     n, capacity);
+    return error_set(err, PI_ERR_LIMIT, "buffer too small: token %d has %zu bytes: capacity %zu",
+                     (int)id, n, capacity);
 }
 
 /* The space that encoding puts before a text belongs to the first ordinary token of the sequence
@@ -224,9 +222,8 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
     mem_free(buffer);
     *n_bytes = used;
     if (used <= capacity) return PI_OK;
-    return error_set(err, PI_ERR_LIMIT,
-                     "no room for the text: it is %zu bytes: there is room for %zu", used,
-                     capacity);
+    return error_set(err, PI_ERR_LIMIT, "buffer too small: the text has %zu bytes: capacity %zu",
+                     used, capacity);
 }
 
 bool tokenizer_is_end(const tokenizer *t, int32_t id) {

@@ -5,7 +5,7 @@
  *   tokenizer_special.c  finds the tokens that are matched in text before anything else
  *   tokenizer_spm.c      tokenizes the text between them, by scores
  *   tokenizer_bpe.c      the same, by pieces and merges
- *   tokenizer.c          joins these, and the way back to text */
+ *   tokenizer.c          joins these, and detokenization */
 #ifndef TEXT_TOKENIZER_IMPL_H
 #define TEXT_TOKENIZER_IMPL_H
 

@@ -1,4 +1,4 @@
-/* tokenizer_roles.c: tokens with a role beside those that tokenizing needs: separators, padding,
+/* tokenizer_roles.c: special tokens that tokenizing itself does not need: separators, padding,
  * filling in the middle. A file names them by a key; where it does not, fill-in-the-middle tokens
  * are known by their text. Nothing here changes how text is tokenized, so that a key which names no
  * token of the vocabulary counts as absent. */

@@ -108,14 +108,13 @@ static void test_overridden_keys(void **state) {
     assert_int_equal(sh(EVAL "-q --logits-out x --override-kv llama.block_count=float:1"), 2);
     assert_contains("err", "powerinfer: cannot override llama.block_count: it is an integer in ");
     static const char *const bad[][2] = {
-        {"a", "\"a\" is not an override: --override-kv: expected KEY=TYPE:VALUE with TYPE int, "
-              "float, bool or str"},
-        {"=int:5",
-         "\"=int:5\" is not an override: --override-kv: expected KEY=TYPE:VALUE with TYPE "
-         "int, float, bool or str"},
-        {"a=int:5x", "\"5x\" is not a whole number: --override-kv: value of a"},
+        {"a", "invalid value: --override-kv \"a\": expected KEY=TYPE:VALUE with TYPE int, float, "
+              "bool or str"},
+        {"=int:5", "invalid value: --override-kv \"=int:5\": expected KEY=TYPE:VALUE with TYPE "
+                   "int, float, bool or str"},
+        {"a=int:5x", "invalid value: --override-kv a \"5x\": expected an integer"},
         {"a=float:", "\"\" is not a number: --override-kv: value of a"},
-        {"a=bool:1", "\"1\" is not true or false: --override-kv: value of a"},
+        {"a=bool:1", "invalid value: --override-kv a \"1\": expected true or false"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char line[256], message[256];

@@ -203,10 +203,10 @@ static void test_bench_table(void **state) {
     assert_true(widest_line() <= 80);
     assert_int_equal(sh("$PI bench -m $M -p 0 -n 2 -r 1 -q -v"), 0);
     assert_contains("out", "MB/token");
-    assert_wrong("$PI bench -m $M -t 1,x", "powerinfer: \"x\" is not a whole number in range: -t: "
-                                           "give 0 to 512\n");
-    assert_wrong("$PI bench -o sql", "powerinfer: \"sql\" is unknown: -o: choose from md, json, "
-                                     "jsonl, csv\n");
+    assert_wrong("$PI bench -m $M -t 1,x",
+                 "powerinfer: invalid value: -t \"x\": expected an integer from 0 to 512\n");
+    assert_wrong("$PI bench -o sql",
+                 "powerinfer: invalid value: -o \"sql\": expected one of md, json, jsonl, csv\n");
 }
 
 /* All combinations, in the order of models, cache types, threads; tests within. */
@@ -304,7 +304,7 @@ static void test_inspect(void **state) {
     json_decref(root);
     assert_int_equal(sh("grep -q '</svg>' neurons.svg"), 0);
     assert_int_equal(sh("$PI inspect $M --svg none.svg"), 1);
-    assert_contains("err", "powerinfer: no statistics of neurons: ");
+    assert_contains("err", "powerinfer: no neuron statistics: ");
     assert_int_equal(sh("test ! -e none.svg"), 0);
     root = json_of("$PI inspect --devices --json");
     assert_members(root, "devices:a");

@@ -203,7 +203,7 @@ static void test_repeated_options(void **state) {
     }
     pi_error err = {0};
     assert_int_equal(parse(COMMAND_RUN, many, &err), PARSE_WRONG);
-    assert_non_null(strstr(err.message, "given too often: -l"));
+    assert_non_null(strstr(err.message, "too many values: -l"));
     many[2 * OPTION_MAX_TEXTS] = NULL;
     assert_int_equal(parse(COMMAND_RUN, many, &err), PARSE_OK);
     assert_int_equal(parsed.logit_bias.count, OPTION_MAX_TEXTS);

@@ -69,8 +69,7 @@ static int widest(const char *drawn, int *lines) {
 static void test_every_width(void **state) {
     (void)state;
     static const char *const stages[] = {
-        "x", "reading the prompt",
-        "a stage whose name is longer than a narrow terminal is wide, yes"};
+        "x", "prefill", "a stage whose name is longer than a narrow terminal is wide, yes"};
     static const double ago[] = {0, 50, 5000, 1e7};
     for (int columns = 2; columns <= 120; columns += columns < 20 ? 3 : 7) {
         for (size_t i = 0; i < 12; i++) {

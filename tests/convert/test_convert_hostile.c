@@ -283,7 +283,7 @@ static void test_values(void **state) {
     assert_refused_as(&f, "f32", PI_ERR_RANGE, "finite");
     float large = 1e6f;
     poison(&f, &large, 4, 130);
-    assert_refused(&f, PI_ERR_RANGE, "too large for f16");
+    assert_refused(&f, PI_ERR_RANGE, "overflow in f16");
     pi_error err = {0};
     assert_int_equal(folder_convert(&f, "bf16", &err), PI_OK);
     folder_close(&f);

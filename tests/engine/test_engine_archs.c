@@ -189,7 +189,7 @@ static void test_positions_end(void **state) {
     assert_int_equal(status, PI_ERR_LIMIT);
     run_check_message(&err, status);
     assert_non_null(strstr(err.message, "41 tokens"));
-    assert_non_null(strstr(err.message, "has learned 40 positions"));
+    assert_non_null(strstr(err.message, "has 40 learned positions"));
     assert_null(s);
     s = run_session(&r, 40);
     run_random_tokens(3, t.n_vocab, tokens, N_TOKENS);

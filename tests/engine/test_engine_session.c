@@ -331,10 +331,10 @@ static void test_counters(void **state) {
     pi_model_info info;
     pi_model_get_info(r.model, &info);
     pi_context_get_counters(r.context, &a);
-    assert_true(a.passes == 0 && a.tokens == 0 && a.weight_bytes == 0 && a.kv_bytes == 0);
+    assert_true(a.ubatches == 0 && a.tokens == 0 && a.weight_bytes == 0 && a.kv_bytes == 0);
     run_feed(&r, s, tokens, 1, 1, got);
     pi_context_get_counters(r.context, &a);
-    assert_true(a.passes == 1 && a.tokens == 1);
+    assert_true(a.ubatches == 1 && a.tokens == 1);
     /* Everything is read once, but of the embedding only one row. */
     uint64_t row = (uint64_t)info.n_embd * sizeof(float);
     uint64_t table = row * (uint64_t)info.n_vocab;
@@ -349,7 +349,7 @@ static void test_counters(void **state) {
     pi_input in = {s, tokens, 40, PI_LOGITS_NONE};
     assert_int_equal(pi_forward(r.context, &in, 1, NULL), PI_OK);
     pi_context_get_counters(r.context, &b);
-    assert_int_equal(b.passes - a.passes, 3); /* 16 + 16 + 8 */
+    assert_int_equal(b.ubatches - a.ubatches, 3); /* 16 + 16 + 8 */
     assert_int_equal(b.tokens - a.tokens, 40);
     uint64_t dense = a.weight_bytes - row;
     assert_int_equal(b.weight_bytes - a.weight_bytes, 3 * (dense - table) + 40 * row);

@@ -282,8 +282,8 @@ const hostile_case hostile_model[] = {
     {"no embeddings", without_tensor, "token_embd.weight", RUN, 1,
      "missing tensor: bad.gguf: token_embd.weight is not in the file; is it a vocabulary only?"},
     {"a tensor too many", extra_tensor, "blk.0.attn_sinks.weight", RUN, 1,
-     "unknown tensor: bad.gguf: blk.0.attn_sinks.weight is no part of architecture llama as this "
-     "version knows it; without it the answers would be wrong"},
+     "unknown tensor: bad.gguf: blk.0.attn_sinks.weight is not in this version's tensor list of "
+     "architecture llama; ignoring it would give wrong results"},
     {"a tensor of another shape", square_tensor, "blk.0.ffn_down.weight", RUN, 1,
      "wrong shape: bad.gguf: tensor blk.0.ffn_down.weight is [64, 64], the hyperparameters need "
      "[96, 64]"},
@@ -330,8 +330,8 @@ const hostile_case hostile_model[] = {
     {"a merge of one part", merges, "qqq", TOKENIZE, 0, NULL},
 #else
     {"byte-level without PCRE2", merges, "qqq zzz", TOKENIZE, 1,
-     "cannot cut text for pre-tokenizer llama-bpe: this program was built without PCRE2: build it "
-     "with PCRE2 to use byte-level BPE vocabularies"},
+     "cannot split text for pre-tokenizer llama-bpe: this program was built without PCRE2: build "
+     "it with PCRE2 to use byte-level BPE vocabularies"},
 #endif
     {"unknown pre-tokenizer", pre, "gpt-5", TOKENIZE, 1,
      "unknown pre-tokenizer: gpt-5: override it with one of: *"},

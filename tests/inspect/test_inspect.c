@@ -235,9 +235,7 @@ static void test_shared_files(void **state) {
     expect(path, &as_text, "2 experts, 2 used");
     if (!shared_path(path, sizeof path, "conformance/pwri/llama-q4_0-sparse.pwri.gguf")) skip();
     expect(path, &as_text, "PowerInfer's magic PWRI");
-    expect(
-        path, &as_text,
-        "predictor     says which neurons to compute (fc1, fc2), rank 64 to 96, threshold 0.5\n");
+    expect(path, &as_text, "predictor     present (fc1, fc2), rank 64 to 96, threshold 0.5\n");
     expect(path, &as_text, "activation    relu\n");
     expect(path, &as_text, "can be run    yes\n");
     expect(path, &as_json, "\"kind\": \"pwri\"");
@@ -264,11 +262,11 @@ static void test_gpu_index(void **state) {
     assert_int_equal(gguf_write_data(w, flags, sizeof flags, NULL), PI_OK);
     assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
     expect(MODEL_PATH, &as_text,
-           "kind          list of the neurons that the original PowerInfer puts on a GPU, of 1 "
-           "layer, for 1.00 MiB of its memory\n");
+           "kind          GPU index of the original PowerInfer, of 1 layer, for 1.00 MiB of GPU "
+           "memory\n");
     expect(MODEL_PATH, &as_text,
-           "can be run    no: not a model: " MODEL_PATH ": it only says which neurons the original "
-           "PowerInfer puts on a GPU; give the model that it belongs to\n");
+           "can be run    no: not a model: " MODEL_PATH
+           ": a GPU index file of the original PowerInfer; give the model that it belongs to\n");
     expect(MODEL_PATH, &as_json, "\"kind\": \"gpu_index\"");
     expect(MODEL_PATH, &as_json, "\"gpu_index_layers\": 1,");
     expect(MODEL_PATH, &as_json, "\"gpu_index_bytes\": 1048576,");

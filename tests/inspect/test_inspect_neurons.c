@@ -119,7 +119,7 @@ static void test_text(void **state) {
     write_model(&c);
     /* Means of 25, 25, 10%; of 25, 50, 6.25%; of 40, 80, 10%; of 47.5, 95, 11.875%. */
     expect(false, false,
-           "\nneurons       20.0% fire for a token; 50/80/95% of the activations in "
+           "\nneurons       20.0% active per token; 50/80/95% of the activations in "
            "27.1/43.3/51.5% of them\n");
     expect(false, false, "\ncalibration   16384 tokens, perplexity +0.25% in mode predict\n");
     expect(false, false,
@@ -175,7 +175,7 @@ static void test_odd(void **state) {
     c.no_keys = true;
     write_model(&c);
     expect(false, true, "\n      0 100.00 100.00 100.00   0.00  -             64      -      -\n");
-    expect(false, false, "\npredictor     says which neurons to compute (fc1, fc2), rank 64\n");
+    expect(false, false, "\npredictor     present (fc1, fc2), rank 64\n");
 
     c = usual();
     c.n_layer = UINT32_MAX; /* the header lies */
@@ -308,7 +308,7 @@ static void test_no_picture(void **state) {
     unlink(SVG_PATH);
     c.no_freq = true;
     write_model(&c);
-    expect_error(SVG_PATH, PI_ERR_NOT_FOUND, "no statistics of neurons: " MODEL_PATH);
+    expect_error(SVG_PATH, PI_ERR_NOT_FOUND, "no neuron statistics: " MODEL_PATH);
     assert_false(file_exists(SVG_PATH));
 }
 

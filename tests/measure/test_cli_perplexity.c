@@ -89,7 +89,7 @@ static void test_base_runs(void **state) {
     assert_true(number_after("out", "\"max\": ") < 1e-7);
     assert_true(number_after("out", "\"top1\": ") == 1);
     assert_int_equal(sh(RUN "-f text --kl-divergence-base base --kl-divergence"), 0);
-    assert_contains("out", "\nsame best token   100.000%\n");
+    assert_contains("out", "\nsame top-1 token  100.000%\n");
     assert_wrong(
         RUN "-c 33 --kl-divergence-base base --kl-divergence",
         "powerinfer: the base run has other windows: base: it was made with 32 tokens, not as "
@@ -104,7 +104,7 @@ static void test_base_runs(void **state) {
     assert_int_equal(shell_temporaries(), 0);
     assert_int_equal(sh(RUN "--kl-divergence"), 2);
     assert_err(
-        "powerinfer: no base run: --kl-divergence: name its file with --kl-divergence-base\n");
+        "powerinfer: no base run: --kl-divergence: give its file with --kl-divergence-base\n");
 }
 
 static void test_texts_that_cannot_be_scored(void **state) {

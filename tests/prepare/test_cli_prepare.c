@@ -20,7 +20,7 @@ static void test_command_lines(void **state) {
                  "powerinfer: unknown predictor: best: choose auto, none, sign, lowrank or "
                  "relu_mlp\n");
     assert_int_equal(sh("cp $M a.gguf; $PI prepare --undo a.gguf -o o.gguf"), 1);
-    assert_err("powerinfer: not a prepared model: a.gguf: there is nothing to undo\n");
+    assert_err("powerinfer: not a prepared model: a.gguf: nothing to undo\n");
     assert_wrong("$PI prepare a.gguf -o a.gguf",
                  "powerinfer: output is the input: a.gguf: give another name for the output\n");
     assert_int_equal(sh("$PI prepare -q missing.gguf -o o.gguf"), 1);

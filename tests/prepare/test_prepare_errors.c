@@ -145,14 +145,14 @@ static void test_models(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "no predictor for silu");
     o.predictor = NULL;
     o.max_loss = 1e-7;
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "too little to skip");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "too little sparsity");
     o.max_loss = 0.01;
     /* activations that nearly always fire */
     tiny_model t = files_tiny("f32");
     t.activation = "fatrelu";
     t.threshold = -30;
     tiny_write(&t, IN_PATH);
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "stay with the dense model");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "use the dense model");
     o.predictor = "none"; /* by name, it is done */
     files_prepare(IN_PATH, OUT_PATH, &o);
     unlink(OUT_PATH);
@@ -167,7 +167,7 @@ static void test_models(void **state) {
     o.predictor = NULL;
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
-    assert_true(files_said(&talk, "no multiple of 32"));
+    assert_true(files_said(&talk, "not a multiple of 32"));
     unlink(OUT_PATH);
     /* --type is for ordinary models */
     o.predictor = NULL;

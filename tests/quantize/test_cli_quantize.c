@@ -27,7 +27,7 @@ static void test_command_lines(void **state) {
     assert_wrong("$PI quantize a.gguf a.gguf q8_0",
                  "powerinfer: output is the input: a.gguf: give another name for the output\n");
     assert_wrong("$PI quantize a.gguf o.gguf q8_0 --tensor-type ffn",
-                 "powerinfer: \"ffn\" is no pattern and type: --tensor-type: give it like "
+                 "powerinfer: invalid value: --tensor-type \"ffn\": expected PATTERN=TYPE, such as "
                  "ffn_down=q6_k\n");
     assert_int_equal(sh("$PI quantize a.gguf o.gguf q8"), 2);
     assert_contains("err", "powerinfer: unknown type: q8: choose one of F32, F16, BF16, Q4_0, ");
@@ -78,7 +78,7 @@ static void test_types(void **state) {
         "i=0; while [ $i -lt 257 ]; do echo --tensor-type x=f16; i=$((i+1)); done >words; "
         "$PI quantize a.gguf q8_0 --dry-run $(cat words)";
     assert_int_equal(sh(line), 2);
-    assert_err("powerinfer: given too often: --tensor-type: give it at most 256 times\n");
+    assert_err("powerinfer: too many values: --tensor-type: at most 256\n");
 }
 
 static void test_dry_run_and_json(void **state) {

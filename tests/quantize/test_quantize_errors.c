@@ -151,7 +151,7 @@ static void test_values(void **state) {
     made_write(IN_PATH, tensors, N_TENSORS, 1, NULL);
     poke("blk.0.ffn_down.weight", 512 * 3, 1e6f);
     o.type = "F16";
-    fails(IN_PATH, OUT_PATH, &o, PI_ERR_RANGE, "too large for f16");
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_RANGE, "overflow in f16");
     static const pi_tensor_type advice = {"blk.0.ffn_down.weight", "bf16"};
     o.tensor_types = &advice;
     o.n_tensor_types = 1;

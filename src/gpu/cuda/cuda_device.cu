@@ -34,7 +34,7 @@ bool cuda_use(gpu_device *d) {
     pthread_mutex_unlock(&d->mutex);
     if (lost) return false;
     cudaError_t e = cudaSetDevice(d->index);
-    cuda_stick(d, e, "the device is not there any more");
+    cuda_stick(d, e, "device lost");
     return e == cudaSuccess;
 }
 
@@ -50,12 +50,11 @@ pi_status cuda_status(gpu_device *d, pi_error *err) {
     if (status) return status;
     if (gpu_flag_get(&fault_of(d)->released)) {
         return error_set(err, PI_ERR_CANCELLED,
-                         "device " GPU_BACKEND_NAME " was told to stop waiting: reset it");
+                         "wait aborted: device " GPU_BACKEND_NAME ": reset it");
     }
     if (gpu_flag_get(&fault_of(d)->timed_out)) {
         return error_set(err, PI_ERR_DEVICE,
-                         "the host did not answer in time: device " GPU_BACKEND_NAME
-                         ": waited %.3g s",
+                         "timed out: device " GPU_BACKEND_NAME ": waited %.3g s for the host",
                          static_cast<double>(d->wait_ns) * 1e-9);
     }
     return PI_OK;
@@ -89,7 +88,7 @@ static pi_status cuda_count(int *n, pi_error *err) {
     *n = 0;
     const char *why = e == cudaErrorInsufficientDriver
                           ? "no driver, or one too old for this build: install or update it"
-                      : e == cudaSuccess ? "none is there"
+                      : e == cudaSuccess ? "none found"
                                          : cudaGetErrorString(e);
     return error_set(err, PI_ERR_NOT_FOUND, "no device: " GPU_BACKEND_NAME ": %s", why);
 }
@@ -101,7 +100,7 @@ static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     cudaError_t e = cudaGetDeviceProperties(&p, index);
     if (e == cudaSuccess) e = cudaSetDevice(index);
     if (e == cudaSuccess) e = cudaMemGetInfo(&free_bytes, &total);
-    if (e != cudaSuccess) return cuda_error(err, e, "the device cannot be described");
+    if (e != cudaSuccess) return cuda_error(err, e, "cannot query the device");
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "%.120s", p.name);
     GPU_ARCH_NAME(info->arch, p);
@@ -131,7 +130,7 @@ static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out,
         e = cudaHostGetDevicePointer(&p.device, p.host, 0);
         if (e != cudaSuccess) cudaFreeHost(p.host);
     }
-    if (e != cudaSuccess) return cuda_error(err, e, "memory cannot be pinned");
+    if (e != cudaSuccess) return cuda_error(err, e, "cannot pin memory");
     p.n_bytes = n_bytes;
     *out = p;
     return PI_OK;
@@ -234,7 +233,7 @@ static void cuda_free(gpu_device *d, void *p) {
     cudaError_t e = cudaMemcpy(&n_bytes, start, sizeof n_bytes, cudaMemcpyDeviceToHost);
     if (e == cudaSuccess) e = cudaFree(start);
     if (e == cudaSuccess) unreserve(d, n_bytes);
-    cuda_stick(d, e, "memory was not freed");
+    cuda_stick(d, e, "cannot free memory");
 }
 
 static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes,
@@ -242,7 +241,7 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
     size_t available = 0, total = 0;
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaError_t e = cudaMemGetInfo(&available, &total);
-    if (e != cudaSuccess) return cuda_error(err, e, "the device's memory is not known");
+    if (e != cudaSuccess) return cuda_error(err, e, "cannot query the device's memory");
     pthread_mutex_lock(&d->mutex);
     uint64_t room = d->limit ? d->limit - d->used : available;
     *free_bytes = room < available ? room : available;
@@ -263,8 +262,7 @@ static pi_status cuda_host_register(gpu_device *d, void *p, size_t n_bytes, gpu_
     }
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "memory cannot be pinned: " GPU_BACKEND_NAME ": %s",
+        return error_set(err, PI_ERR_UNSUPPORTED, "cannot pin memory: " GPU_BACKEND_NAME ": %s",
                          cudaGetErrorString(e));
     }
     r.host = p;

@@ -21,7 +21,7 @@ pi_status cuda_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (e != cudaSuccess) {
         d->host->free(s);
-        return cuda_error(err, e, "a stream was not made");
+        return cuda_error(err, e, "cannot create a stream");
     }
     *out = s;
     return PI_OK;
@@ -59,7 +59,7 @@ pi_status cuda_event_create(gpu_device *d, gpu_event **out, pi_error *err) {
     if (rc == cudaSuccess) rc = cudaEventCreate(&e->event);
     if (rc != cudaSuccess) {
         d->host->free(e);
-        return cuda_error(err, rc, "an event was not made");
+        return cuda_error(err, rc, "cannot create an event");
     }
     *out = e;
     return PI_OK;
@@ -74,12 +74,12 @@ void cuda_event_destroy(gpu_event *e) {
 void cuda_event_record(gpu_stream *s, gpu_event *e) {
     if (!cuda_use(s->device)) return;
     e->recorded = true;
-    cuda_stick(s->device, cudaEventRecord(e->event, s->stream), "an event was not recorded");
+    cuda_stick(s->device, cudaEventRecord(e->event, s->stream), "cannot record an event");
 }
 
 void cuda_event_wait(gpu_stream *s, gpu_event *e) {
     if (!cuda_use(s->device)) return;
-    cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "an event was not awaited");
+    cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "cannot wait for an event");
 }
 
 bool cuda_event_done(gpu_event *e) {
@@ -110,12 +110,12 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const void *kernel, voi
     void *params[] = {args};
     if (s->recording) {
         cudaFuncAttributes loaded;
-        cuda_stick(s->device, cudaFuncGetAttributes(&loaded, kernel), "a kernel was not loaded");
+        cuda_stick(s->device, cudaFuncGetAttributes(&loaded, kernel), "cannot load a kernel");
     }
     cuda_stick(s->device,
                cudaLaunchKernel(kernel, dim3(grid.x, grid.y, grid.z), dim3(grid.threads, 1, 1),
                                 params, 0, s->stream),
-               "a kernel was not started");
+               "cannot launch a kernel");
 }
 
 static void copy(gpu_stream *s, void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
@@ -148,7 +148,7 @@ pi_status cuda_record_begin(gpu_stream *s, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "a program is being recorded already: end it first");
     if (!cuda_use(s->device)) return cuda_status(s->device, err);
     cudaError_t e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed);
-    if (e != cudaSuccess) return cuda_error(err, e, "a program cannot be recorded");
+    if (e != cudaSuccess) return cuda_error(err, e, "cannot capture a program");
     s->recording = true;
     return PI_OK;
 }
@@ -160,7 +160,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaGraph_t graph = nullptr;
     cudaError_t e = cudaStreamEndCapture(s->stream, &graph);
-    if (e != cudaSuccess) return cuda_error(err, e, "a program was not recorded");
+    if (e != cudaSuccess) return cuda_error(err, e, "cannot capture a program");
     gpu_program *p = static_cast<gpu_program *>(d->host->alloc(sizeof *p));
     if (!p) {
         cudaGraphDestroy(graph);
@@ -172,7 +172,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     e = cudaGraphInstantiateWithFlags(&p->exec, graph, 0);
     if (e == cudaSuccess) e = GPU_GRAPH_UPLOAD(p->exec, s->stream);
     pi_status status = cuda_status(d, err); /* of what was enqueued */
-    if (e != cudaSuccess) status = cuda_error(err, e, "a program was not made");
+    if (e != cudaSuccess) status = cuda_error(err, e, "cannot instantiate a program");
     if (status) {
         cuda_program_free(p);
         return status;
@@ -183,7 +183,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
 
 void cuda_program_launch(gpu_stream *s, gpu_program *p) {
     if (!cuda_use(s->device)) return;
-    cuda_stick(s->device, cudaGraphLaunch(p->exec, s->stream), "a program was not started");
+    cuda_stick(s->device, cudaGraphLaunch(p->exec, s->stream), "cannot launch a program");
 }
 
 void cuda_program_free(gpu_program *p) {

@@ -348,8 +348,8 @@ SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kern
                 for (int i = 0; i < w->n_threads; i++) w->threads[i].self.block = {x, y, z};
                 if (run_block(w)) continue;
                 sim_device_stick(w->device, PI_ERR_DEVICE,
-                                 "a kernel hangs: sim: threads of block %u,%u,%u wait for "
-                                 "different things or for threads that have ended",
+                                 "deadlock in a kernel: sim: threads of block %u,%u,%u wait at "
+                                 "different barriers or for threads that have ended",
                                  x, y, z);
                 drop_fibers(w);
                 return;

@@ -41,7 +41,7 @@ bool sim_device_tick(gpu_device *d) {
     pthread_mutex_lock(&d->mutex);
     bool lost = d->fail_at > 0 && --d->fail_at == 0;
     pthread_mutex_unlock(&d->mutex);
-    if (lost) sim_device_stick(d, PI_ERR_DEVICE, "device lost: sim: as the test hook asked");
+    if (lost) sim_device_stick(d, PI_ERR_DEVICE, "device lost: sim: by the test hook");
     return !sim_device_stuck(d);
 }
 
@@ -52,10 +52,9 @@ pi_status sim_device_status(gpu_device *d, pi_error *err) {
     pthread_mutex_unlock(&d->mutex);
     if (status) return status;
     if (gpu_flag_load(&d->fault.released))
-        return error_set(err, PI_ERR_CANCELLED, "device sim was told to stop waiting: reset it");
+        return error_set(err, PI_ERR_CANCELLED, "wait aborted: device sim: reset it");
     if (gpu_flag_load(&d->fault.timed_out)) {
-        return error_set(err, PI_ERR_DEVICE,
-                         "the host did not answer in time: device sim: waited %.3g s",
+        return error_set(err, PI_ERR_DEVICE, "timed out: device sim: waited %.3g s for the host",
                          static_cast<double>(d->wait_ns) * 1e-9);
     }
     return PI_OK;
@@ -95,7 +94,8 @@ static pi_status sim_count(int *n, pi_error *err) {
 }
 
 static pi_status sim_describe(int index, gpu_info *info, pi_error *err) {
-    if (index != 0) return error_set(err, PI_ERR_RANGE, "no device %d: sim: there is one", index);
+    if (index != 0)
+        return error_set(err, PI_ERR_RANGE, "no device %d: sim: it has one device", index);
     *info = gpu_info();
     snprintf(info->name, sizeof info->name, "simulated GPU");
     snprintf(info->arch, sizeof info->arch, "sim");
@@ -107,7 +107,8 @@ static pi_status sim_describe(int index, gpu_info *info, pi_error *err) {
 
 static pi_status sim_open(int index, const gpu_host *host, const gpu_open_options *options,
                           gpu_device **out, pi_error *err) {
-    if (index != 0) return error_set(err, PI_ERR_RANGE, "no device %d: sim: there is one", index);
+    if (index != 0)
+        return error_set(err, PI_ERR_RANGE, "no device %d: sim: it has one device", index);
     if (host->version != GPU_VERSION || host->size != sizeof *host) {
         return error_set(err, PI_ERR_UNSUPPORTED, "backend sim is of version %d, its host of %u",
                          GPU_VERSION, host->version);
@@ -209,7 +210,7 @@ static void sim_free(gpu_device *d, void *p) {
     if (found)
         memory_release(d, found);
     else
-        sim_device_stick(d, PI_ERR_ARG, "freed what was not allocated: device sim: %p", p);
+        sim_device_stick(d, PI_ERR_ARG, "invalid free: device sim: %p", p);
 }
 
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes) {

@@ -59,7 +59,7 @@ static void run_copy(gpu_device *d, const sim_command *c) {
     if ((c->to_device && !sim_device_owns(d, c->to, c->n_bytes)) ||
         (c->from_device && !sim_device_owns(d, c->from, c->n_bytes))) {
         sim_device_stick(d, PI_ERR_DEVICE,
-                         "a copy of %zu bytes goes outside of device memory: sim: it was not made",
+                         "copy out of bounds: sim: %zu bytes reach outside of device memory",
                          c->n_bytes);
         return;
     }
@@ -242,7 +242,7 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, gpu_any_kernel kernel,
                     void (*call)(gpu_any_kernel kernel, const void *args), const void *args,
                     size_t n_args) {
     if (grid.threads == 0 || grid.threads % GPU_WARP != 0 || grid.threads > SIM_MAX_THREADS) {
-        sim_device_stick(s->device, PI_ERR_DEVICE, "a kernel of %u threads: sim: not possible",
+        sim_device_stick(s->device, PI_ERR_DEVICE, "invalid block size: sim: %u threads",
                          grid.threads);
         return;
     }
