@@ -67,8 +67,8 @@ run: all
 	@echo
 	@echo "Decoding with the same model, sparse and dense:"
 	@build/powerinfer bench -q -m $(MODEL) -p 0 -n 200 -r 3 --mode predict,exact,dense
-	@echo "All of its weights fit into a processor's cache, where reading less saves little; what"
-	@echo "sparsity gains for models that do not fit is in docs/performance.md."
+	@echo "All of its weights fit into the CPU's cache, where reading less saves little. Figures"
+	@echo "for larger models: docs/performance.md"
 
 WITH_TESTS = -DPI_WERROR=ON -DPI_TESTS=ON -DPI_CUDA=auto -DPI_HIP=auto
 

@@ -90,7 +90,7 @@ done
 dense_ppl=$(cat "$folder/dense.ppl")
 dense_tps=$(median <"$folder/dense.tps")
 [ "$rounds" -eq 0 ] && timed= || timed=yes
-echo "| recipe | target | rank | recall | contribution recall | computed | MB per token | perplexity |${timed:+ tokens/s |}"
+echo "| predictor | target | rank | recall | contribution recall | selected | MB per token | perplexity |${timed:+ tokens/s |}"
 echo "|---|---|---|---|---|---|---|---|${timed:+---|}"
 while read -r name file mode recipe target; do
     json=$folder/$name.json

@@ -52,7 +52,8 @@ function reaches(a, b,   i) {
 }
 function depth(m,   i, d, best) {
     if (m in level) return level[m]
-    best = 0
+    if (m in open) { print "modules in a circle: " m > "/dev/stderr"; exit 1 }
+    open[m]; best = 0
     for (i = 1; i <= n_sees[m]; i++) if ((d = depth(sees[m, i]) + 1) > best) best = d
     return level[m] = best
 }
@@ -103,7 +104,8 @@ END {
     for (k = 1; k <= n; k++)
         labelled(x[name[k]] - 44, y[name[k]] - 15, 88, 30, "#eef3f8", "#4878a8", name[k])
     print "</svg>"
-}' >"$folder/module-graph.svg"
+}' >"$folder/module-graph.new"
+mv "$folder/module-graph.new" "$folder/module-graph.svg"
 
 awk "$common"'
 BEGIN {

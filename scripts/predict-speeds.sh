@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the table of predicted speeds in docs/placement.md, from `powerinfer place --json`: tokens
-# per second, sparse (10% of the neurons fire) over dense. Nothing is measured.
+# per second, sparse (density 0.1) over dense. Nothing is measured.
 #   scripts/predict-speeds.sh [PROGRAM]     PROGRAM: build/powerinfer
 set -eu
 program=${1:-build/powerinfer}
@@ -10,7 +10,7 @@ host=68719476736 # bytes of memory beside the GPU: 64 GiB
 
 field() { printf '%s\n' "$1" | sed -n "s/^  \"$2\": \([^,]*\),*$/\1/p"; }
 
-# SHAPE TYPE MACHINE MODE: "12.3", with a star when the CPU's part is larger than its memory
+# SHAPE TYPE MACHINE MODE: "12.3", with a star when the CPU weights exceed its memory
 speed() {
     plan=$("$program" place -q --json --shape "$1" --type "$2" --profile "$3" --mode "$4" \
         --density 0.1 --skew 0.26:0.8 --rank 256 -c 2048 -d 512)
