@@ -328,17 +328,15 @@ void bench_print_traced(FILE *out, const char *path, const pi_bench_report *r) {
     fprintf(out, "\ntimeline in %s:\n", path);
     for (int32_t i = 0; i < r->n_traced; i++) {
         const pi_trace_summary *t = &r->traced[i];
-        fprintf(out, "%5d %s in %.3f ms: CPU computes %.3f ms, GPU %.3f ms", (int)t->n_tokens,
+        fprintf(out, "%5d %s in %.3f ms: CPU busy %.3f ms, GPU %.3f ms", (int)t->n_tokens,
                 t->n_tokens == 1 ? "token " : "tokens", 1e3 * t->seconds, 1e3 * t->cpu_seconds,
                 1e3 * t->gpu_seconds);
         if (t->gpu_seconds > 0)
-            fprintf(out, ", both %.3f ms (%.0f%% of the shorter side)", 1e3 * t->both_seconds,
+            fprintf(out, ", both %.3f ms (overlap %.0f%%)", 1e3 * t->both_seconds,
                     100 * t->overlap);
         fputc('\n', out);
         if (t->n_split > 0)
-            fprintf(out,
-                    "      %d layers are split: %.0f%% overlap in them, the exchange costs %.1f us "
-                    "per layer\n",
+            fprintf(out, "      %d split layers: overlap %.0f%%, exchange %.1f us per layer\n",
                     (int)t->n_split, 100 * t->split_overlap, 1e6 * t->exchange_seconds);
     }
 }

@@ -149,7 +149,7 @@ void place_write_text(const place_report *r, FILE *out) {
     write_bytes(r, out);
     fprintf(out,
             "\npredicted: %.2f tokens/s (%.3f ms per token, %d tokens before it): always %.3f, "
-            "neurons gpu %.3f | cpu %.3f, sync %.3f (%" PRId64 " crossings), head %.3f, kv %.3f\n",
+            "neurons gpu %.3f | cpu %.3f, sync %.3f (%" PRId64 " exchanges), head %.3f, kv %.3f\n",
             1 / t->seconds, MS * t->seconds, (int)r->depth, MS * t->always, MS * t->gpu,
             MS * t->cpu, MS * t->sync, t->crossings, MS * t->head, MS * t->kv);
     fprintf(out, "bound by: %s\n", place_bound_name(t));

@@ -167,12 +167,11 @@ enum {
     ARCH_VALUE_SCALE = 1 << 10,  /* values times attention.value_scale */
     ARCH_CHUNKS = 1 << 11,       /* windows are fixed ranges of positions, not the last ones */
     ARCH_QK_NORM_LATE = 1 << 12, /* QK norm after RoPE */
-    ARCH_BARE_QK_NORM =
-        1 << 13,                 /* QK norm without weights on layers with RoPE, in all
-                                  *                                     models but those of 128 experts (Llama 4) */
+    ARCH_BARE_QK_NORM = 1 << 13, /* QK norm without weights on layers with RoPE; not in models of
+                                    128 experts (Llama 4) */
     ARCH_QKV_BARE = 1 << 14,     /* biases and scales of Q, K and V do not count, as in llama.cpp */
     ARCH_OUT_UNBIASED = 1 << 15, /* the bias of attention's output is not added, as in llama.cpp */
-    /* Rotation. */
+    /* RoPE. */
     ARCH_ROPE_WINDOWED = 1 << 16, /* RoPE only in layers with a sliding window, if there are any */
     ARCH_ROPE_LOCAL = 1 << 17, /* layers with a window have a base of their own (rope.freq_base_swa)
                                   and no scaling */

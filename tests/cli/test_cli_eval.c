@@ -113,7 +113,7 @@ static void test_overridden_keys(void **state) {
         {"=int:5", "invalid value: --override-kv \"=int:5\": expected KEY=TYPE:VALUE with TYPE "
                    "int, float, bool or str"},
         {"a=int:5x", "invalid value: --override-kv a \"5x\": expected an integer"},
-        {"a=float:", "\"\" is not a number: --override-kv: value of a"},
+        {"a=float:", "invalid value: --override-kv a \"\": expected a number"},
         {"a=bool:1", "invalid value: --override-kv a \"1\": expected true or false"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -213,10 +213,10 @@ static void test_progress(void **state) {
                  "head -c %d /dev/zero | tr '\\0' a >long; " RUN "-f long -c %d -n 1 -b 1 -t 1", n,
                  n + 2);
         assert_int_equal(sh(line), 0);
-        shown = strstr(shell_read("err", NULL), "reading the prompt: ") != NULL;
+        shown = strstr(shell_read("err", NULL), "prefill: ") != NULL;
     }
     assert_true(shown);
-    assert_contains("err", "reading the prompt: 100%\nload: ");
+    assert_contains("err", "prefill: 100%\nload: ");
     assert_null(strchr(shell_read("err", NULL), '\r'));
     snprintf(line, sizeof line, RUN "-q -f long -c %d -n 1 -b 1 -t 1", n);
     assert_int_equal(sh(line), 0);
