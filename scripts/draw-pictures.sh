@@ -31,19 +31,22 @@ function labelled(x, y, w, h, fill, stroke, s) {
 }
 '
 
-# "module: dependency dependency ..." for every module. The program sees the library through the
-# public headers, that is: api.
+# "module: dependency dependency ..." for every module. The program uses the public functions, of
+# whichever module defines them.
+public=$(grep -l PUBLIC_HEADERS src/*/CMakeLists.txt | xargs -n 1 dirname | xargs -n 1 basename | grep -v cli | tr '\n' ' ')
 dependencies() {
     for file in src/*/CMakeLists.txt; do
         module=$(basename "$(dirname "$file")")
-        sees=$(tr '\n' ' ' <"$file" | sed -n 's/.* SEES \([^)]*\)).*/\1/p')
-        test "$module" = cli && sees="api base $sees"
+        sees=$(tr '\n' ' ' <"$file" | sed -n 's/.* SEES \([^)]*\)).*/\1/p' | sed 's/PUBLIC_HEADERS//')
+        test "$module" = cli && sees="$sees $public"
         printf '%s: %s\n' "$module" "$sees"
     done
 }
 
 # Rows by the longest path to a module without dependencies; an arrow that follows from others is
-# left out.
+# left out. An arrow over several rows goes through a point in each of them, which takes part in
+# the layout, so that no arrow crosses a box: first the order within rows by the mean place of
+# neighbours, then places near that mean.
 dependencies | awk "$common"'
 function reaches(a, b,   i) {
     if (a == b) return 1
@@ -57,49 +60,91 @@ function depth(m,   i, d, best) {
     for (i = 1; i <= n_sees[m]; i++) if ((d = depth(sees[m, i]) + 1) > best) best = d
     return level[m] = best
 }
+function add(node, l) { level[node] = l; row[l, ++width[l]] = node }
+function join(upper, lower) { near[upper, ++degree[upper]] = lower; near[lower, ++degree[lower]] = upper }
+function half(node) { return node in sees_any ? 52 : 12 } # half of the room that a node takes
+# What neighbours in the rows below (side -1), above (1) or both (0) suggest.
+function mean(node, side,   i, sum, count) {
+    for (i = 1; i <= degree[node]; i++)
+        if (side == 0 || level[near[node, i]] == level[node] + side) { sum += x[near[node, i]]; count++ }
+    return count ? sum / count : x[node]
+}
+function sort_row(l, side,   k, j, m) {
+    for (k = 1; k <= width[l]; k++) key[row[l, k]] = mean(row[l, k], side)
+    for (k = 2; k <= width[l]; k++)
+        for (j = k; j > 1 && key[row[l, j]] < key[row[l, j - 1]]; j--) {
+            m = row[l, j]; row[l, j] = row[l, j - 1]; row[l, j - 1] = m
+        }
+}
+function spread(l,   k, at, shift) { # in order, apart, as near to `key` as that allows
+    for (k = 1; k <= width[l]; k++) {
+        x[row[l, k]] = key[row[l, k]]
+        if (k > 1) {
+            at = x[row[l, k - 1]] + half(row[l, k - 1]) + half(row[l, k])
+            if (x[row[l, k]] < at) x[row[l, k]] = at
+        }
+        shift += x[row[l, k]] - key[row[l, k]]
+    }
+    for (k = 1; k <= width[l]; k++) x[row[l, k]] -= shift / width[l]
+}
 {
     m = substr($1, 1, length($1) - 1)
     name[++n] = m
     listed[m] = $0
+    sees_any[m]
 }
 END {
     for (k = 1; k <= n; k++) { # words after the modules are other arguments
         words = split(listed[name[k]], word, " ")
         for (i = 2; i <= words && word[i] in listed; i++) sees[name[k], ++n_sees[name[k]]] = word[i]
     }
-    for (i = 1; i <= n; i++) if (depth(name[i]) > top) top = level[name[i]]
-    for (i = 1; i <= n; i++) {
-        row[level[name[i]], ++width[level[name[i]]]] = name[i]
-        if (width[level[name[i]]] > widest) widest = width[level[name[i]]]
-    }
-    w = widest * 112 + 40; if (w < 520) w = 520
-    h = (top + 1) * 74 + 10
-    start(w, h)
-    for (l = 0; l <= top; l++) {
-        for (k = 1; k <= width[l]; k++) { # order by the mean place of what a module sees
-            m = row[l, k]; sum = count = 0
-            for (i = 1; i <= n_sees[m]; i++) if (level[sees[m, i]] == l - 1) { sum += x[sees[m, i]]; count++ }
-            key[m] = (count ? sum / count : w / 2)
-        }
-        for (k = 2; k <= width[l]; k++)
-            for (j = k; j > 1 && key[row[l, j]] < key[row[l, j - 1]]; j--) {
-                m = row[l, j]; row[l, j] = row[l, j - 1]; row[l, j - 1] = m
-            }
-        for (k = 1; k <= width[l]; k++) {
-            m = row[l, k]
-            x[m] = int(w * (2 * k - 1) / (2 * width[l]))
-            y[m] = h - 50 - 74 * l
-        }
-    }
+    for (k = 1; k <= n; k++) if (depth(name[k]) > top) top = level[name[k]]
+    for (k = 1; k <= n; k++) row[level[name[k]], ++width[level[name[k]]]] = name[k]
     for (k = 1; k <= n; k++) {
         m = name[k]
         for (i = 1; i <= n_sees[m]; i++) {
             d = sees[m, i]; direct = 1
             for (j = 1; j <= n_sees[m]; j++) if (j != i && reaches(sees[m, j], d)) direct = 0
-            if (direct)
-                arrow(sprintf("M%d %dC%d %d %d %d %d %d", x[m], y[m] + 15, x[m], y[m] + 50,
-                              x[d], y[d] - 52, x[d], y[d] - 16))
+            if (!direct) continue
+            from[++n_arrows] = m
+            points[n_arrows] = 0
+            for (l = level[m] - 1; l > level[d]; l--) {
+                node = m "." d "." l
+                add(node, l)
+                join(points[n_arrows] ? via[n_arrows, points[n_arrows]] : m, node)
+                via[n_arrows, ++points[n_arrows]] = node
+            }
+            join(points[n_arrows] ? via[n_arrows, points[n_arrows]] : m, d)
+            via[n_arrows, ++points[n_arrows]] = d
         }
+    }
+    for (l = 0; l <= top; l++) for (k = 1; k <= width[l]; k++) x[row[l, k]] = 100 * k - 50 * width[l]
+    for (turn = 0; turn < 24; turn++) {
+        if (turn % 2) for (l = top - 1; l >= 0; l--) { sort_row(l, 1); spread(l) }
+        else for (l = 1; l <= top; l++) { sort_row(l, -1); spread(l) }
+    }
+    for (turn = 0; turn < 60; turn++)
+        for (l = 0; l <= top; l++) {
+            for (k = 1; k <= width[l]; k++) key[row[l, k]] = mean(row[l, k], 0)
+            spread(l)
+        }
+    left = 1e9; right = -1e9
+    for (node in level) {
+        if (x[node] - half(node) < left) left = x[node] - half(node)
+        if (x[node] + half(node) > right) right = x[node] + half(node)
+    }
+    h = (top + 1) * 70 + 10
+    for (node in level) { x[node] = int(x[node] - left + 10.5); y[node] = h - 45 - 70 * level[node] }
+    start(int(right - left + 20), h)
+    for (k = 1; k <= n_arrows; k++) {
+        m = from[k]; at = x[m]; over = y[m] + 15
+        line = "M" at " " over
+        for (i = 1; i <= points[k]; i++) {
+            d = via[k, i]; end = i == points[k] ? y[d] - 16 : y[d]; middle = int((over + end) / 2)
+            line = line "C" at " " middle " " x[d] " " middle " " x[d] " " end
+            at = x[d]; over = end
+        }
+        arrow(line)
     }
     for (k = 1; k <= n; k++)
         labelled(x[name[k]] - 44, y[name[k]] - 15, 88, 30, "#eef3f8", "#4878a8", name[k])

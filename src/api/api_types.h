@@ -1,5 +1,5 @@
-/* api_types.h: what the public nouns are made of. Private to src/api, and to src/measure
- * which records traces of contexts. Sessions are the engine's own, under another name. */
+/* api_types.h: definitions of the public types. Private to src/api, and to src/measure which
+ * records traces of contexts. Sessions are the engine's. */
 #ifndef API_API_TYPES_H
 #define API_API_TYPES_H
 
@@ -33,11 +33,11 @@ struct pi_context {
     const char *device;     /* what has work */
     engine_gpu_bytes gpu_bytes;
     uint64_t gpu_kv;
-    pi_error reason; /* why no GPU was used from the start; PI_OK: there is nothing to say */
+    pi_error reason; /* why no GPU is used; PI_OK: no reason to report */
 };
 
-/* api_placement.c: the engine's context on the GPU that the options ask for, or on the processor
- * alone, with the reason. */
+/* api_placement.c: creates the engine's context on the requested GPU, or on the CPU alone with the
+ * reason. */
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err);
 void api_close(pi_context *c); /* engine, device and backend */
 

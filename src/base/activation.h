@@ -1,4 +1,4 @@
-/* activation.h: the hidden activations of feed-forward layers, as one list. The architecture table,
+/* activation.h: the hidden activations of FFN layers, as one list. The architecture table,
  * the kernels and the converter share these names. Source of the formulas:
  *   relu    max(0, x)
  *   silu    x / (1 + e^-x)

@@ -218,7 +218,8 @@ static quant_type choose_type(matcher *m, const convert_tensor *t) {
     size_t n_bytes;
     if (quant_row_bytes(m->type, t->dims[0], &n_bytes)) return m->type;
     if (m->n_fallback++ == 0)
-        talk_say(m->talk, "%s and others keep F16: rows of %llu are not a multiple of %d for %s",
+        talk_say(m->talk,
+                 "%s and others keep F16: rows of %llu are not a multiple of %d, the block of %s",
                  t->name, (unsigned long long)t->dims[0], quant_find(m->type)->block_elems,
                  quant_find(m->type)->name);
     return QUANT_F16;
@@ -363,7 +364,7 @@ static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, boo
     bool known = hf_family_source(m->config->family, row, 0, &source);
     if (known) hf_name(name, source.name, layer, 0);
     if (row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_UNSAID) {
-        talk_say(m->talk, "no %s: the head is the embedding matrix", known ? name : row->name);
+        talk_say(m->talk, "no %s: tied to the embedding matrix", known ? name : row->name);
         return PI_OK;
     }
     if (!is_needed(m, row, experts)) return PI_OK;

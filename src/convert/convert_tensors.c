@@ -75,7 +75,7 @@ static pi_status check_rows(row_job *job, pi_error *err) {
             s->name, (unsigned long long)row);
     if (result)
         return error_set(err, PI_ERR_RANGE,
-                         "weights too large for %s: %s: tensor %.100s, row %llu: use type bf16",
+                         "overflow in %s: %s: tensor %.100s, row %llu: use type bf16",
                          job->traits->name, s->file, s->name, (unsigned long long)row);
     return PI_OK;
 }

@@ -75,8 +75,8 @@ static void check_window(hf_reader *r, hf_config *c) {
     if (can || c->window == 0) return;
     if (c->window < c->n_ctx)
         talk_say(r->talk,
-                 "the model looks back %d tokens only; a GGUF file of %s cannot say so: results "
-                 "are the model's own up to %d tokens of context",
+                 "sliding window of %d tokens: a GGUF file of %s cannot record it; results are "
+                 "exact up to %d tokens of context",
                  c->window, c->arch->name, c->window);
     c->window = 0;
 }

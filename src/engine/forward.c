@@ -162,7 +162,7 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
     if (c->gpu) status = gpu_exec_end(c->gpu, c, cancelled || lost, err);
     if (status != PI_OK) return status;
-    if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: try without it");
+    if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
         return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: no session has changed");
     return context_check_finite(c, err);

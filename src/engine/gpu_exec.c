@@ -50,14 +50,14 @@ static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
         if (s->op == OP_FFN_DOWN && s->ffn->n_ff > longest) longest = s->ffn->n_ff;
         if (s->op == OP_SELECT && s->ffn->fc2.w.n_in > longest) longest = s->ffn->fc2.w.n_in;
     }
-    return gpu_exec_alloc(g, gpu_matmul_scratch(longest, g->n_batch), "products of prompts",
-                          &g->halves, err);
+    return gpu_exec_alloc(g, gpu_matmul_scratch(longest, g->n_batch), "prefill matmuls", &g->halves,
+                          err);
 }
 
 static pi_status alloc_attention(gpu_exec *g, pi_error *err) {
     const model_hparams *hp = &g->model->hp;
     int64_t half = g->model->hp.rope == ROPE_NONE ? 0 : hp->n_rot / 2;
-    const char *what = "attention's buffers";
+    const char *what = "attention buffers";
     size_t partial = gpu_attention_partial(GPU_MAX_COLS, hp->n_head, GPU_ATTN_SPLITS, hp->head_dim);
     pi_status status = alloc_floats(g, half, what, &g->inv_freq, err);
     if (status == PI_OK) status = alloc_floats(g, 2 * half * g->n_batch, what, &g->angles, err);
@@ -75,7 +75,7 @@ static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
         rows = rows || f->down.w.data;
     }
     size_t partial = rows ? gpu_down_partial(g->model->hp.n_embd, GPU_MAX_COLS) : 0;
-    const char *what = "lists of neurons";
+    const char *what = "neuron lists";
     pi_status status = alloc_floats(g, (int64_t)partial, what, &g->down_partial, err);
     if (status == PI_OK) status = gpu_exec_alloc(g, (size_t)most * sizeof *g->list, what, &p, err);
     g->list = p;
@@ -166,8 +166,7 @@ static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out
     size_t n_steps = (size_t)g->plan->n_gpu_steps;
     g->steps = mem_calloc(n_steps ? n_steps : 1, sizeof *g->steps);
     g->cold = mem_calloc((size_t)g->model->hp.n_layer, sizeof *g->cold);
-    if (!g->steps || !g->cold)
-        return error_nomem(err, n_steps * sizeof *g->steps, "the GPU's steps");
+    if (!g->steps || !g->cold) return error_nomem(err, n_steps * sizeof *g->steps, "GPU steps");
     pi_status status = alloc_scratch(g, err);
     if (status == PI_OK && prompts != ENGINE_PROMPTS_SPLIT)
         status = gpu_exec_prefill_create(g, err);
@@ -212,7 +211,7 @@ pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_
     enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 32 }; /* more than any step has operands */
     gpu_exec *g = mem_calloc(1, sizeof *g);
     *out = g;
-    if (!g) return error_nomem(err, sizeof *g, "the GPU's side");
+    if (!g) return error_nomem(err, sizeof *g, "GPU state");
     describe(g, c);
     g->b = options->gpu;
     g->d = options->device;
@@ -272,7 +271,7 @@ pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *e
     *out = NULL;
     if (g->kv_per_position == 0) return PI_OK;
     if (!size_mul(g->kv_per_position, (size_t)n_ctx, &n_bytes))
-        return error_set(err, PI_ERR_NOMEM, "out of memory: KV cache: too large for the GPU");
+        return error_set(err, PI_ERR_NOMEM, "out of GPU memory: KV cache: use a smaller context");
     return g->b->alloc(g->d, n_bytes, "the KV cache", out, err);
 }
 

@@ -101,10 +101,10 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
     g->cold_bytes = bytes;
     if (bytes == 0 || status != PI_OK) return status;
     void *p;
-    status = gpu_exec_alloc(g, tile_bytes, "copied rows", &g->tile, err);
+    status = gpu_exec_alloc(g, tile_bytes, "staged rows", &g->tile, err);
     for (int i = 0; i < 2 && status == PI_OK; i++) {
         status = gpu_exec_alloc(g, (size_t)g->n_batch * GPU_EXEC_TILE_ROWS * sizeof(float),
-                                "copied neurons", &p, err);
+                                "staged neurons", &p, err);
         g->tile_out[i] = p;
     }
     return status;

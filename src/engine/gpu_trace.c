@@ -37,12 +37,12 @@ int gpu_exec_marks_capacity(const gpu_exec *g) {
 
 pi_status gpu_exec_marks_create(gpu_exec *g, pi_error *err) {
     gpu_exec_marks *m = mem_calloc(1, sizeof *m);
-    if (!m) return error_nomem(err, sizeof *m, "stamps of a trace");
+    if (!m) return error_nomem(err, sizeof *m, "trace timestamps");
     g->marks = m;
     m->max_stamps = 2 * gpu_exec_marks_capacity(g);
     size_t n = (size_t)m->max_stamps;
     m->steps = mem_calloc(n, sizeof *m->steps);
-    if (!m->steps) return error_nomem(err, n * sizeof *m->steps, "stamps of a trace");
+    if (!m->steps) return error_nomem(err, n * sizeof *m->steps, "trace timestamps");
     return g->b->host_alloc(g->d, (n + 1) * sizeof(uint64_t), &m->stamps, err);
 }
 

@@ -14,7 +14,7 @@ pi_status gpu_exec_alloc(gpu_exec *g, size_t n_bytes, const char *what, void **o
     *out = NULL;
     if (n_bytes == 0) return PI_OK;
     if (!size_align(n_bytes, ALIGN, &size))
-        return error_set(err, PI_ERR_NOMEM, "out of memory: %s: too large for the GPU", what);
+        return error_set(err, PI_ERR_NOMEM, "out of GPU memory: %s: use a smaller budget", what);
     g->n_bytes += size;
     if (!g->d) return PI_OK;
     if (g->slab) {
@@ -108,7 +108,8 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     size_t n_bytes;
     if (pm->row_size > GPU_EXEC_STAGE_BYTES ||
         !size_mul(out->row_bytes, (size_t)pm->w.n_out, &n_bytes))
-        return error_set(err, PI_ERR_UNSUPPORTED, "rows are too long: %s: for the GPU",
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "not supported on the GPU: rows of %s are too long",
                          tensor_role_name(pm->role));
     pi_status status = gpu_exec_alloc(g, n_bytes, tensor_role_name(pm->role), &data, err);
     if (status != PI_OK || !g->d) return status;

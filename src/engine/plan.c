@@ -186,14 +186,13 @@ const char *plan_gpu_lacks(const model *m) {
         const model_layer *l = &m->layers[i];
         const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM];
         if (l->hp.window > 0 || l->t[ROLE_ATTN_SINKS].data) return "sliding windows and sinks";
-        if (l->hp.rope != ROPE_SET_GLOBAL && hp->rope != ROPE_NONE)
-            return "layers without rotation";
+        if (l->hp.rope != ROPE_SET_GLOBAL && hp->rope != ROPE_NONE) return "layers without RoPE";
         if (l->t[ROLE_ATTN_POST_NORM].data || l->t[ROLE_FFN_POST_NORM].data ||
             (!l->t[ROLE_ATTN_NORM].data && !l->t[ROLE_ATTN_NORM_2].data))
-            return "norms after a half";
+            return "post-norms";
         if (q->data && (q->n_in != hp->head_dim || q->n_out > 1 || m->arch->qk_norm != NORM_RMS ||
                         m->arch->has & ARCH_QK_NORM_LATE))
-            return "this form of head norms";
+            return "this form of QK norm";
     }
     return NULL;
 }

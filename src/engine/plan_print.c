@@ -113,9 +113,9 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
         if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
         if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);
-        if (s->q_norm) fprintf(out, " head norms");
-        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_LOCAL) fprintf(out, " local angles");
-        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_NONE) fprintf(out, " no rotation");
+        if (s->q_norm) fprintf(out, " QK norm");
+        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_LOCAL) fprintf(out, " local RoPE");
+        if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_NONE) fprintf(out, " no RoPE");
         if (s->window > 0) fprintf(out, " window %d", (int)s->window);
         if (s->softcap > 0) fprintf(out, " soft cap %g", (double)s->softcap);
         fputc('\n', out);

@@ -1,5 +1,5 @@
 /* devices.c: what the backends find on this machine. A backend that is missing or has no device is
- * an entry with a reason, not an error: the processor computes all the same. */
+ * an entry with a reason, not an error: the CPU still works. */
 #include <stdio.h>
 
 #include "gpu.h"

@@ -1,7 +1,6 @@
-/* inspect.c: pi_inspect: opens a file, gathers what it says about itself, writes it out.
+/* inspect.c: pi_inspect: opens a file, gathers its facts, writes them out.
  *
- * A file whose tensor data is cut off can still be looked at: it is opened a second time for its
- * header only, and the description says so. */
+ * A truncated file is opened a second time for its header only, and the description says so. */
 #include "inspect.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* inspect_text.c: a model file described for people: a summary of ten lines, and with `verbose`
- * every key and every tensor. Text from the file is hostile to terminals until its control bytes
- * are gone, and may be megabytes long: all of it goes through print_text. */
+/* inspect_text.c: a model file described as text: a summary of ten lines, and with `verbose` every
+ * key and every tensor. Text from the file is hostile to terminals until its control bytes are
+ * gone, and may be megabytes long: all of it goes through print_text. */
 #include "inspect.h"
 
 #include <inttypes.h>

@@ -49,7 +49,7 @@ void place_write_json(const place_report *r, FILE *out) {
 
 static const double MIB = 1048576, MS = 1e3;
 
-/* Neurons on both sides run at the same time: the longer side bounds. */
+/* Both devices compute neurons at the same time: the slower one bounds. */
 const char *place_bound_name(const place_prediction *p) {
     const struct {
         const char *name;

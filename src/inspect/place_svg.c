@@ -1,6 +1,6 @@
 /* place_svg.c: a placement as a picture. Left, a row per layer: where attention is, and the bar of
- * neurons with the GPU's part. Right, the same rows: the predicted time, neurons of both sides one
- * above the other because they run at the same time. Below, bytes per device. */
+ * neurons with the GPU's part. Right, the same rows: the predicted time, neurons of both devices
+ * one above the other because they are computed at the same time. Below, bytes per device. */
 #include <math.h>
 #include <string.h>
 

@@ -81,7 +81,7 @@ static pi_status make_workload(place_job *j, pi_error *err) {
     return place_make_workload(j->model, &asked, use, &j->work, &j->report.mode, err);
 }
 
-/* More than the card has can be asked for: the plan then says what a larger one would do. */
+/* A budget above the card's memory is allowed: the placement is then for a larger card. */
 static void choose_budget(place_job *j) {
     const place_device *gpu = &j->machine.device[PLACE_GPU];
     uint64_t has = j->machine.has_gpu ? gpu->memory_bytes : 0;

@@ -1,4 +1,4 @@
-/* bandwidth.h: what this machine's memory can deliver, as the yardstick for what kernels reach.
+/* bandwidth.h: memory bandwidth of this machine, the reference for what kernels reach.
  *
  * Plain loops that use one word of every cache line: 1, 2 or 4 streams per thread, software
  * prefetch of 0 to 4 rows ahead, huge or small pages, 1, 2, 4, ... t threads. The best way is
@@ -22,7 +22,7 @@ typedef struct bandwidth bandwidth;
 typedef struct bandwidth_options {
     int n_threads;
     size_t row_bytes; /* of a neuron, at least 1 */
-    /* How often neurons fire, in the order of their rows: rows at a density are taken in
+    /* Frequencies of the neurons, in the order of their rows: rows at a density are taken in
      * proportion, as a sparse layer takes them. NULL: all alike. Copied. */
     const float *freq; /* [n_freq] */
     int64_t n_freq;

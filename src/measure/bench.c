@@ -36,8 +36,8 @@ typedef struct bench {
     pi_bench_report *report;
     int32_t *tokens; /* [n_tokens] random ids */
     int32_t n_tokens;
-    float *freq;    /* [n_ff] relatively, how often a layer's neurons fire; NULL: unknown */
-    double density; /* share that fires; 1: unknown */
+    float *freq;    /* [n_ff] relative frequencies of a layer's neurons; NULL: unknown */
+    double density; /* fraction of active neurons; 1: unknown */
     int n_tests, tests_done;
 } bench;
 
@@ -135,7 +135,7 @@ static pi_counters difference(const pi_counters *a, const pi_counters *b) {
                          .kv_bytes = b->kv_bytes - a->kv_bytes};
 }
 
-/* Without rows that lie apart, the rate of gathering is not needed. */
+/* Without non-contiguous rows the gather rate is not needed. */
 static rates sample_memory(bench *b, const pi_counters *done) {
     rates r = {0};
     if (!b->memory) return r;
@@ -199,7 +199,7 @@ static void fill_result(const bench *b, repetition *v, const pi_counters *n, pi_
     r->ffn_density = ffn_density(n);
     /* What a GPU reads does not come from the memory that was measured. */
     if (strcmp(r->device, "cpu") != 0 || !(r->read_gbps > 0)) return;
-    /* Seconds per token that memory allows: rows that lie apart come at their own rate. */
+    /* Roofline seconds per token: non-contiguous rows are read at their own rate. */
     double floor = (r->bytes_per_token - r->gathered_per_token) / 1e9 / r->read_gbps;
     if (r->gathered_per_token > 0) floor += r->gathered_per_token / 1e9 / r->gather_gbps;
     r->bandwidth_share = r->gbps / r->read_gbps;

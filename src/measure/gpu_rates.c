@@ -28,7 +28,7 @@ typedef struct rates_job {
     gpu_stream *stream;
     gpu_event *from, *to;
     void *matrix, *x, *y, *partial, *list, *count;
-    gpu_pinned pinned; /* message, then flags of both sides */
+    gpu_pinned pinned; /* message, then flags of both devices */
     int64_t n_rows;
 } rates_job;
 

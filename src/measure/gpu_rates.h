@@ -1,4 +1,4 @@
-/* gpu_rates.h: what a GPU reads, and what a hand-off to it costs, by its own operations. */
+/* gpu_rates.h: measures a GPU's bandwidth and the cost of an exchange with its own operations. */
 #ifndef MEASURE_GPU_RATES_H
 #define MEASURE_GPU_RATES_H
 
@@ -8,7 +8,7 @@ typedef struct gpu_rates {
     double stream_gbps; /* 1e9 bytes per second of a matrix-vector product */
     double gather_gbps; /* of the sum over rows of 2,304 bytes, one in ten */
     double overhead;    /* seconds of the operations of a layer's half with next to no weights */
-    double sync;        /* seconds of one exchange with the processor */
+    double sync;        /* seconds of one exchange with the CPU */
 } gpu_rates;
 
 /* The device must be idle. Allocates up to a quarter of what is free, 600 MiB at most, and gives it

@@ -1,5 +1,5 @@
-/* kl_base.h: base runs: what one model thought of every scored token of a text, kept in a file so
- * that another model, or another quantization of the same one, can be compared with it.
+/* kl_base.h: base runs: the log-probabilities of one model for every scored token of a text, saved
+ * so that another model, or another quantization, can be compared with it.
  *
  * The file, little-endian, without gaps:
  *

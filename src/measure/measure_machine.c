@@ -123,8 +123,8 @@ pi_status measure_machine(const pi_place_options *o, place_machine *out, pi_erro
     if (status == PI_OK && !o->profile && !found) {
         place_machine_find("cpu-only", out);
         if (!o->measure)
-            say(o, "this machine was not measured: figures of a desktop with DDR4 are taken; "
-                   "measuring it gives its own");
+            say(o, "no measurements of this machine: predicting with the bandwidths of a DDR4 "
+                   "desktop");
     }
     if (status == PI_OK && o->measure) {
         status = measure_cpu(o, &out->device[PLACE_CPU], err);

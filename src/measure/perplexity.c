@@ -1,12 +1,12 @@
-/* perplexity.c: how well a model predicts a text, and how far it is from a base run. Written
- * against the public interface, so that it measures what users get.
+/* perplexity.c: perplexity of a text, and KL divergence from a base run. Written against the public
+ * interface, so that it measures what users get.
  *
- * Windows are fed in groups that share passes over the weights, one session each. The last token of
- * a window is only a target and is not fed; rows that are not scored get no logits. Either all
- * scored rows of a group come from one call, or the group is a single window whose rows come in
- * pieces: both ways rows arrive in the order of the text, which is the order of a base run. After
- * each call the rows are scored on all threads and then added up by the calling thread, in order,
- * so that results do not depend on the number of threads. */
+ * Windows are evaluated in groups that share ubatches, one session each. The last token of a window
+ * is only a target and is not fed; rows that are not scored get no logits. Either all scored rows
+ * of a group come from one call, or the group is a single window whose rows come in pieces: both
+ * ways rows arrive in the order of the text, which is the order of a base run. After each call the
+ * rows are scored on all threads and then added up by the calling thread, in order, so that results
+ * do not depend on the number of threads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ enum {
 #define LOGITS_BYTES ((size_t)256 << 20)
 
 typedef struct row_score {
-    double surprise; /* -log p of the text's own token, nats; NaN when the logits are no numbers */
+    double surprise; /* -log p of the correct token, nats; NaN when the logits are NaN */
     kl_base_difference difference;
     bool damaged; /* the row of the base run */
 } row_score;
@@ -43,7 +43,7 @@ typedef struct run {
     const pi_perplexity_options *o;
     const pi_model *model;
     pi_model_info info;
-    kl_base_info windows;  /* what is fed and scored, and what a base run's header says */
+    kl_base_info windows;  /* what is evaluated and scored, and the header of a base run */
     int32_t first, scored; /* rows of a window: fed without logits, then scored */
     int32_t step;          /* tokens from one window to the next: n_ctx, or the stride */
     int32_t *own_tokens;
@@ -53,8 +53,8 @@ typedef struct run {
     pool *pool;
     pi_session **sessions; /* [n_group] */
     pi_input *inputs;      /* [n_group] */
-    int32_t n_group;       /* windows that share passes */
-    int32_t n_batch;       /* tokens of a pass, at least n_group */
+    int32_t n_group;       /* windows that share a ubatch */
+    int32_t n_batch;       /* tokens of a ubatch, at least n_group */
     int32_t n_rows;        /* most scored rows of one call */
     row_score *scores;     /* [n_rows] */
 
@@ -245,7 +245,7 @@ static pi_status feed_group(run *r, int32_t window, int32_t n, pi_error *err) {
 
 /* ---- what to feed ---------------------------------------------------------------------------- */
 
-/* Text for people; a sequence that is cut at the end is none of the author's doing. */
+/* Text as text; a sequence that is cut at the end is none of the author's doing. */
 static pi_status check_text(const char *text, size_t n_text, pi_error *err) {
     size_t n_whole = utf8_complete_prefix(text, n_text);
     if (n_text == 0)

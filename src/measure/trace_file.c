@@ -1,5 +1,6 @@
 /* trace_file.c: a trace as Chrome trace events: complete events ("X") in microseconds since the
- * first pass began, a process per side, a row per thread, and a row for the passes themselves. */
+ * first ubatch began, a process per device, a row per thread, and a row for the ubatches
+ * themselves. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
-/* trace_summary.c: what a trace says about how both sides share a pass.
+/* trace_summary.c: times and overlap of both devices in a traced ubatch.
  *
- * A side's computing is a set of spans of time: the union of its threads' steps, messages left out.
- * An exchange goes from the start of the home side's SEND to the end of its RECEIVE; in between
- * both sides compute their neurons, and what is left of that time, taken off the slower of them,
- * is what the exchange costs (the cost model's "sync"). Spans are compared with spans of their own
- * clock there, so that an error between the clocks does not enter. */
+ * A device's busy time is a set of spans: the union of its threads' steps, messages left out. An
+ * exchange goes from the start of the home side's SEND to the end of its RECEIVE; in between both
+ * sides compute their neurons, and what is left of that time, taken off the slower of them, is what
+ * the exchange costs (the cost model's "sync"). Spans are compared with spans of their own clock
+ * there, so that an error between the clocks does not enter. */
 #include <stdlib.h>
 
 #include "mem.h"
@@ -99,7 +99,7 @@ static bool computes(const trace_event *e, const plan_step *s) {
            (e->kind == TRACE_STEP && s->op != OP_SEND && s->op != OP_RECEIVE);
 }
 
-/* The side's computing within some of its steps. */
+/* The device's busy time within some of its steps. */
 static void collect(reader *r, plan_side side, step_range steps) {
     int first, end;
     span_list *l = &r->side[side];
@@ -116,7 +116,7 @@ static void collect(reader *r, plan_side side, step_range steps) {
     join(l);
 }
 
-/* A message's event; false when the pass has none. */
+/* A message's event; false when the ubatch has none. */
 static bool find_message(const reader *r, plan_side side, int step, span *out) {
     int first, end;
     rows_of(r->t, side, &first, &end);

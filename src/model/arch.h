@@ -178,7 +178,7 @@ enum {
     ARCH_ROPE_SWITCH = 1 << 18,   /* rope.scaling.finetuned = false: nothing is rotated */
     ARCH_ROPE_SECTIONS = 1 << 19, /* ROPE_NEOX where rope.dimension_sections has positive ones: for
                                      text the sections' positions are equal */
-    /* Feed-forward networks and experts. */
+    /* FFNs and experts. */
     ARCH_FFN_UNSCALED =
         1 << 20, /* "NAME.scale" of gate, up and down is not applied, as in llama.cpp */
     ARCH_EXPERTS_UNSCALED = 1 << 21, /* "NAME.scale" of experts is not applied, as in llama.cpp */
@@ -192,7 +192,7 @@ enum {
 };
 
 typedef struct arch_row {
-    const char *name;            /* general.architecture: "llama" */
+    const char *name; /* general.architecture: "llama" */
     norm_kind norm;
     float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
     rope_kind rope;

@@ -234,7 +234,7 @@ static const arch_tensor opt_tensors[] = {
                  (flags) | TENSOR_NEURON_VEC),                                                     \
         LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD, flags)
 
-/* Feed-forward networks in some layers, experts in others. */
+/* FFNs in some layers, experts in others. */
 #define DENSE_LAYERS_FFN                                                                           \
     LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,                     \
                  TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST | TENSOR_NO_EXPERTS),                      \

@@ -1,6 +1,6 @@
-/* neuron_stats.h: what a prepared file says about the neurons of its feed-forward layers: how
- * unevenly they fire, and what its predictors select. Taken from keys and tensors by name; nothing
- * is trusted: frequencies need not be sorted, per-layer arrays may be short or of other types. */
+/* neuron_stats.h: neuron statistics of a prepared file: how unevenly they are active, and what its
+ * predictors select. Taken from keys and tensors by name; nothing is trusted: frequencies need not
+ * be sorted, per-layer arrays may be short or of other types. */
 #ifndef MODEL_NEURON_STATS_H
 #define MODEL_NEURON_STATS_H
 
@@ -13,7 +13,7 @@ enum {
 
 typedef struct neuron_stats_layer {
     uint64_t n_neurons; /* 0: the layer has no frequencies */
-    double density;     /* share that fires per token: the mean frequency */
+    double density;     /* fraction of active neurons per token: the mean frequency */
     /* The most active share of the neurons that has 50%, 80%, 95% of all activations. */
     double share_50, share_80, share_95;
     /* curve[k]: what the most active k / NEURONS_CURVE of the neurons has of all activations. */
@@ -27,7 +27,7 @@ typedef struct neuron_stats {
     int n_layers;               /* 0: the file has no frequencies */
     neuron_stats_layer *layers; /* [n_layers] */
     int64_t tokens;             /* of calibration; 0: none, -1: not given */
-    double loss;                /* relative rise of perplexity; NAN: not known */
+    double loss;                /* relative increase of perplexity; NAN: not known */
     neuron_stats_layer mean;    /* over the layers that have something to say; predictor: of most */
     int n_same_predictor;       /* layers that have that predictor, of that rank */
 } neuron_stats;

@@ -38,7 +38,8 @@ static pi_status read_numbers(const json_node *object, const char *where, const 
         size_t i = 0;
         while (i < n && strcmp(key, numbers[i].key) != 0) i++;
         if (i < n && !json_as_double(node, numbers[i].value))
-            return error_set(err, PI_ERR_FORMAT, "not a number: %s: correct %s", where, key);
+            return error_set(err, PI_ERR_FORMAT, "invalid value: %s: %s must be a number", where,
+                             key);
         for (size_t k = 0; i == n && others && others[k]; k++)
             if (strcmp(key, others[k]) == 0) i = n + 1;
         if (i == n)
@@ -47,7 +48,7 @@ static pi_status read_numbers(const json_node *object, const char *where, const 
     }
     for (size_t i = 0; i < n; i++)
         if (numbers[i].required && !json_get(object, numbers[i].key))
-            return error_set(err, PI_ERR_FORMAT, "no %s: %s: add it", numbers[i].key, where);
+            return error_set(err, PI_ERR_FORMAT, "missing key %s: %s", numbers[i].key, where);
     return PI_OK;
 }
 
@@ -79,8 +80,7 @@ static pi_status read_device(const json_node *object, const char *where, place_d
     d->overhead = overhead * MICRO;
     if (!to_bytes(memory, GIB, &d->memory_bytes) || !to_bytes(runtime, MIB, &m->runtime_bytes) ||
         !to_bytes(margin, MIB, &m->margin_bytes))
-        return error_set(err, PI_ERR_RANGE, "an amount of memory makes no sense: %s: correct it",
-                         where);
+        return error_set(err, PI_ERR_RANGE, "invalid memory size: %s", where);
     return PI_OK;
 }
 
@@ -104,7 +104,8 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
     m->sync = sync * MICRO;
     const json_node *gpu = json_get(root, "gpu"), *shared = json_get(root, "shared");
     if (shared && !json_as_bool(shared, &m->shared))
-        return error_set(err, PI_ERR_FORMAT, "not true or false: %s: correct shared", path);
+        return error_set(err, PI_ERR_FORMAT, "invalid value: %s: shared must be true or false",
+                         path);
     m->has_gpu = json_kind_of(gpu) == JSON_OBJECT;
     if (!json_as_string(json_get(root, "name"), &name, &n_name)) {
         const char *slash = strrchr(path, '/');

@@ -16,7 +16,7 @@
  * just met on the training tokens and on the held-out ones (threshold.h has the algorithm).
  * Held-out tokens decide this one number, the rank and when training stops; quality is measured on
  * them. Neurons are in stored order (hottest first) everywhere here. The result depends on data,
- * options and the processor's instruction set, not on the number of threads. */
+ * options and the CPU's instruction set, not on the number of threads. */
 #ifndef PREPARE_PREDICTOR_H
 #define PREPARE_PREDICTOR_H
 

@@ -1,7 +1,7 @@
-/* prepare.c: a model becomes a prepared one: calibration, neuron order, predictors or thresholds,
- * the file, and what it lost. The output lies under a temporary name until everything about it is
- * known, so that a run that fails or is stopped leaves nothing behind; intermediate files of a
- * Hugging Face folder or of --type lie beside it and go the same way. */
+/* prepare.c: prepares a model: calibration, neuron order, predictors or thresholds, the file, and
+ * what it lost. The output lies under a temporary name until everything about it is known, so that
+ * a run that fails or is stopped leaves nothing behind; intermediate files of a Hugging Face folder
+ * or of --type lie beside it and go the same way. */
 #include "prepare.h"
 
 #include <assert.h>
@@ -17,10 +17,10 @@
 
 enum {
     TOKENS_DEFAULT = 16384, /* where predictors stop getting better with more */
-    SHARE_STEPS = 32        /* shares of activations that are tried as cuts */
+    SHARE_STEPS = 32        /* fractions of activations that are tried as thresholds */
 };
 
-/* Rows that lie apart are read at about 25 GB/s where streams come at 40 (docs/performance.md), so
+/* Non-contiguous rows are read at about 25 GB/s where streams come at 40 (docs/performance.md), so
  * that skipping up and down pays while 1/3 + 2/3 * density * 40/25 < 1: below 0.625. */
 static const double density_limit = 0.6;
 
@@ -274,8 +274,7 @@ static bool is_within(const prepare_quality *q, double max_loss) {
     return loss_of(q) <= max_loss && q->kl <= max_loss;
 }
 
-/* Tries shares of activations to cut, by halving, and stays with the largest that is within the
- * budget. */
+/* Finds by bisection the largest fraction of activations to zero within the allowed loss. */
 static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
     int good = 0, bad = SHARE_STEPS;
     double from = 0;
@@ -303,7 +302,8 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
     return status == PI_OK ? prepare_measure(p, FFN_THRESHOLD, from, 1, quality, err) : status;
 }
 
-/* The quality with what was fitted, unless it loses too much, and the loss that `auto` goes by. */
+/* The quality with the fitted predictors, unless they lose too much, and the loss for mode `auto`.
+ */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
     ffn_mode mode = p->thresholds ? FFN_THRESHOLD : has_predictor(p) ? FFN_PREDICT : FFN_EXACT;

@@ -1,5 +1,4 @@
-/* prepare.h: the parts of `prepare`, which turns a model into one whose feed-forward neurons can be
- * skipped. Private to src/prepare.
+/* prepare.h: the parts of `prepare`, which makes a sparse model. Private to src/prepare.
  *
  *   prepare_text.c       calibration text -> windows of tokens
  *   prepare_layers.c     the windows through one layer after another: what fires, predictors
@@ -74,7 +73,7 @@ typedef struct prepare_harm {
     double *lost;  /* [PREPARE_CUT_BINS] their sum of (a_i |down_i|)^2 */
     double *part;  /* [PREPARE_CUT_BINS] and of |a_i| |down_i| */
     double total_count, total_lost, total_part;
-    int taken; /* bins below this are cut */
+    int taken; /* bins below this are zeroed */
 } prepare_harm;
 
 typedef struct prepare_layer {
@@ -111,7 +110,7 @@ typedef struct preparation {
     quant_type down_type;      /* that was asked for */
     quant_type predictor_type; /* of fc1 and fc2 */
     bool quantized;            /* its matrices, on the way in */
-    bool thresholds;           /* SiLU and its kin: cuts instead of zeros */
+    bool thresholds;           /* SiLU, GELU: thresholds instead of exact zeros */
     uint64_t bytes_out, predictor_bytes;
 } preparation;
 
@@ -123,15 +122,15 @@ pi_status prepare_run_layers(preparation *p, pi_error *err);
  * hidden is used as working memory. */
 typedef struct prepare_sample {
     int64_t n;              /* tokens */
-    const float *x;         /* [n][n_embd] what enters the feed-forward half */
+    const float *x;         /* [n][n_embd] what enters the FFN half */
     float *hidden;          /* [n][n_ff] what enters down */
     const float *down_norm; /* [n_ff] */
 } prepare_sample;
 pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *kernels,
                                const prepare_sample *in, pi_error *err);
 void prepare_harm_free(prepare_harm *h);
-/* Sets every layer's cut so that together this share of all activations is taken for zero, where
- * it harms least. */
+/* Sets every layer's threshold so that together this fraction of all activations counts as zero,
+ * where it loses least. */
 void prepare_choose_cuts(preparation *p, double share);
 
 /* Moves the layer's fitted arrays to the spill. PI_ERR_IO, PI_ERR_NOMEM. */
@@ -146,8 +145,8 @@ typedef enum prepare_part_kind {
     PART_COPY,    /* of a tensor of the input */
     PART_ROWS,    /* its rows in the layer's order */
     PART_DOWN_T,  /* ffn_down_t, from either form of down */
-    PART_UP_DOWN, /* rows of up and of ffn_down_t by turns */
-    PART_DOWN,    /* ffn_down, from ffn_down_t: the way back */
+    PART_UP_DOWN, /* interleaved rows of up and ffn_down_t */
+    PART_DOWN,    /* ffn_down, from ffn_down_t */
     PART_BYTES,   /* of what was found out */
     PART_SPILLED  /* of that, what is in the spill */
 } prepare_part_kind;

@@ -4,10 +4,9 @@
  *
  * The engine computes all neurons; where predictors are kept it does so in predict mode with a
  * threshold that every score passes, so that what enters the predictor is seen. Its observer shows
- * the feed-forward half's input and hidden vector, on the calling thread, while other threads go
- * on. Windows come in order, so a token's number is its place in the text, and held-out tokens come
- * last. A session serves one layer only: its cache of that layer is all that is ever touched of it.
- */
+ * the FFN half's input and hidden vector, on the calling thread, while other threads go on. Windows
+ * come in order, so a token's number is its place in the text, and held-out tokens come last. A
+ * session serves one layer only: its cache of that layer is all that is ever touched of it. */
 #include <math.h>
 #include <string.h>
 
@@ -15,8 +14,8 @@
 #include "prepare.h"
 
 enum {
-    BATCH_MAX = 512,   /* tokens per pass: activations of wide models stay in cache */
-    CUT_SAMPLE = 1024, /* tokens that cuts are profiled on: n_ff values each */
+    BATCH_MAX = 512,   /* tokens per ubatch: activations of wide models stay in cache */
+    CUT_SAMPLE = 1024, /* tokens that thresholds are profiled on: n_ff values each */
     PREDICTOR_BLOCK = 32
 };
 
@@ -28,7 +27,7 @@ typedef struct layer_run {
     engine_context *context;
     engine_session *session;
     float *x;         /* [n_tokens][n_embd] residual stream */
-    float *input;     /* [n_tokens][n_embd] what enters the feed-forward half, or NULL */
+    float *input;     /* [n_tokens][n_embd] what enters the FFN half, or NULL */
     float *hidden;    /* [n_sample][n_ff] what enters down, threshold mode only */
     float *sample;    /* [n_sample][n_embd] likewise of the input */
     float *kept;      /* [n_held][n_embd] what enters predictors that are kept, held-out tokens */
@@ -53,7 +52,7 @@ static const model_layer *layer_of(const preparation *p, int layer) {
     return &p->model->layers[layer];
 }
 
-/* The matrix that decides whether a neuron fires. */
+/* The matrix that decides whether a neuron is active. */
 static tensor_role gate_role(const model_layer *l) {
     return l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
 }

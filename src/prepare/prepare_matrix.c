@@ -73,7 +73,7 @@ pi_status prepare_convert_rows(pool *p, const model_tensor *t, quant_type type, 
     convert_job job = {.pool = p, .t = t, .to = quant_find((uint32_t)type), .out = out};
     size_t n_bytes = (size_t)pool_size(p) * (size_t)t->n_in * sizeof *job.rows;
     bool fits = quant_row_bytes(type, (uint64_t)t->n_in, &job.to_row);
-    assert(fits); /* the caller has chosen a type that does */
+    assert(fits); /* the caller's type does */
     (void)fits;
     job.rows = mem_alloc(n_bytes);
     if (!job.rows) return error_nomem(err, n_bytes, "rows of a matrix");
@@ -207,7 +207,7 @@ pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place
                       .to = quant_find((uint32_t)type),
                       .out = out};
     bool fits = quant_row_bytes(type, (uint64_t)t->n_out, &job.to_row);
-    assert(fits); /* the caller has chosen a type that does */
+    assert(fits); /* the caller's type does */
     (void)fits;
     if (type == t->type && job.to->block_elems == 1) {
         pool_run(p, pool_size(p), transpose_bits, &job);

@@ -1,7 +1,7 @@
-/* prepare_measure.c: what a prepared file predicts against what its source predicts, token by
- * token, on calibration windows that nothing was fitted to. Both models are mapped at once and fed
- * the same pieces; their logits are compared row by row on all threads and added up in order, so
- * that results do not depend on the number of threads. */
+/* prepare_measure.c: compares the predictions of a prepared file with its source's, token by token,
+ * on held-out calibration windows. Both models are mapped at once and fed the same pieces; their
+ * logits are compared row by row on all threads and added up in order, so that results do not
+ * depend on the number of threads. */
 #include <math.h>
 
 #include "mem.h"

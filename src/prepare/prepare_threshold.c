@@ -1,8 +1,8 @@
 /* prepare_threshold.c: models whose activations are hardly ever exactly zero. Where |f(gate)| is
- * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024): what a cut would
- * lose is collected per layer by magnitude, and cuts are placed over all layers where they lose
- * least. What that means for the model is measured by the caller; here losses are relative errors
- * of a layer's feed-forward output, as if the neurons' contributions were orthogonal to each
+ * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024): the loss of a
+ * threshold is collected per layer by magnitude, and thresholds are chosen over all layers where
+ * they lose least. What that means for the model is measured by the caller; here losses are
+ * relative errors of a layer's FFN output, as if the neurons' contributions were orthogonal to each
  * other, which in many dimensions they nearly are.
  *
  * Magnitudes are sorted into bins by the upper bits of the float: 32 to a factor of two, so that a

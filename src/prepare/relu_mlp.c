@@ -1,4 +1,4 @@
-/* relu_mlp.c: a predictor with one hidden layer, trained to tell which neurons fire.
+/* relu_mlp.c: a predictor with one hidden layer, trained to tell which neurons are active.
  *
  * Scores are fc2 relu(fc1 x). It starts as a low-rank predictor (relu_start.c) and is trained by
  * AdamW (Loshchilov and Hutter 2019) on the logistic loss of "neuron i fires for token t"; firing

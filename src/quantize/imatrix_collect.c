@@ -1,7 +1,7 @@
-/* imatrix_collect.c: feeds a text through a model and adds up, for every matrix, the squares of
- * what enters each of its columns. Activations are looked at by the engine's observer, on the
- * calling thread, so that sums need no locks; they are kept in double, since a column's sum grows
- * over millions of terms.
+/* imatrix_collect.c: feeds a text through a model and sums, for every matrix, the squares of its
+ * input activations. Activations are looked at by the engine's observer, on the calling thread, so
+ * that sums need no locks; they are kept in double, since a column's sum grows over millions of
+ * terms.
  *
  * A prepared file has ffn_down transposed, in another order of the neurons. What enters it is
  * written as the ordinary file names and orders it, so that an importance matrix is as good for one
@@ -26,7 +26,7 @@
 enum {
     CHUNK_DEFAULT = 512,
     CHUNK_MAX = 65536,
-    BATCH_MAX = 512,         /* tokens per pass: activations of wide models stay in cache */
+    BATCH_MAX = 512,         /* tokens per ubatch: activations of wide models stay in cache */
     TEXT_MAX_BYTES = 1 << 30 /* of the text file */
 };
 

@@ -40,7 +40,7 @@ bool synth_has_tensor(const arch_tensor *tensor, bool prepared, bool bundle);
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
 
-/* t = mu + tau * (standard normal); a neuron fires with probability Phi(t). */
+/* t = mu + tau * (standard normal); a neuron is active with probability Phi(t). */
 typedef struct synth_profile {
     double mu, tau;
     /* Over all neurons, of h = relu(t + normal): E[h^2], and the mean of its variances. */
@@ -101,7 +101,7 @@ typedef struct synth_recipe {
     float *basis;                 /* [rank][n_embd], low-rank part of the gate of one layer */
     int32_t *neuron_rank;         /* [n_ff], place in pre_mean of each neuron of that layer */
     int32_t *order;               /* [n_ff], the neuron in each place of the file */
-    tensor_role gate;             /* the matrix that decides which neurons fire */
+    tensor_role gate;             /* the matrix that decides which neurons are active */
     /* Without a gate: the mean of what down reads [n_ff], and how much of it each row of that
      * layer's down has lost [n_embd]. NULL with a gate. */
     float *hidden_mean, *down_lost;

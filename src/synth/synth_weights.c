@@ -15,8 +15,8 @@
 #include "synth.h"
 
 /* Variances in units of the token's own part of the stream at the first layer, which has 1, like
- * the planted direction. Over all layers the feed-forward halves add one half, the attention halves
- * between nothing (long contexts average values away) and one fifth; half of that is assumed. */
+ * the planted direction. Over all layers the FFN halves add one half, the attention halves between
+ * nothing (long contexts average values away) and one fifth; half of that is assumed. */
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
 /* Likewise, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
@@ -97,7 +97,7 @@ static double token_variance(const synth_recipe *r, int32_t attentions, int32_t 
     return start + (attentions * ATTENTION_ASSUMED + ffns * FFN_GROWTH) / r->n_layer;
 }
 
-/* The same where the feed-forward half of a layer reads it. */
+/* The same where the FFN half of a layer reads it. */
 static double ffn_variance(const synth_recipe *r, int32_t layer) {
     return token_variance(r, r->arch->parallel ? layer : layer + 1, layer);
 }
