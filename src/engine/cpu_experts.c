@@ -8,8 +8,7 @@
 
 #include "cpu_exec.h"
 
-/* ---- quantized inputs --------------------------------------------------------------------------
- */
+/* ---- quantized inputs ------------------------------------------------------------------------ */
 
 static int pairs_of(const ubatch_experts *x, int expert) {
     return x->first[expert + 1] - x->first[expert];

@@ -37,7 +37,7 @@ pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session
                            pi_error *err);
 
 /* Records the program of the ubatch that is set up in the context, if it has none yet; otherwise
- * the pass does so when it begins. */
+ * the ubatch does so when it begins. */
 void gpu_exec_record(gpu_exec *g, const engine_context *c);
 /* Starts the GPU's part of the ubatch that is set up in the context. */
 void gpu_exec_begin(gpu_exec *g, engine_context *c);
@@ -53,9 +53,9 @@ const float *gpu_exec_received(const gpu_exec *g); /* [n_tokens][n_embd] of the 
 float *gpu_exec_outgoing(const gpu_exec *g);       /* where the next message is put, likewise */
 /* Message number `exchange` is complete. */
 void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange);
-/* (any) Candidates of a token among all neurons of a layer, as they came from the GPU. */
+/* (any) Selected neurons of a token among all neurons of a layer, as they came from the GPU. */
 const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col);
-/* (any) Where a token's selected neurons among the GPU's neurons are put. */
+/* (any) Where a token's selected ones of the GPU's neurons are put. */
 uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col);
 
 /* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.

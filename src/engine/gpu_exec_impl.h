@@ -31,6 +31,10 @@ typedef struct gpu_exec_header {
     gpu_column columns[];
 } gpu_exec_header;
 
+static inline size_t gpu_exec_header_bytes(int n_cols) {
+    return sizeof(gpu_exec_header) + (size_t)n_cols * sizeof(gpu_column);
+}
+
 /* The CPU's share of a layer whose home is the GPU: all NULL where there is none. */
 typedef struct gpu_exec_cold {
     const plan_step *in;               /* gate and up */
@@ -109,6 +113,9 @@ static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
 }
 
+/* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there. */
+void gpu_exec_continue(gpu_exec *g, const engine_context *c);
+
 /* gpu_exec.c: no launch is under way. */
 void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p);
 
@@ -143,7 +150,7 @@ void gpu_exec_mark_step(gpu_exec *g, int step, bool streamed);
  * marked.
  */
 void gpu_exec_mark_program(gpu_exec *g, int n);
-/* gpu_exec.c: weights that a step of the last ubatch read. */
+/* gpu_program.c: weights that a step of the last ubatch read. */
 uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step);
 
 /* gpu_steps.c: one ubatch's shape, and enqueueing steps for it. */

@@ -56,8 +56,7 @@ void gpu_exec_marks_destroy(gpu_exec *g) {
     g->marks = NULL;
 }
 
-/* ---- a ubatch ----------------------------------------------------------------------------------
- */
+/* ---- a ubatch -------------------------------------------------------------------------------- */
 
 static void stamp(gpu_exec *g, int i) {
     const gpu_stamp a = {.ns = (uint64_t *)g->marks->stamps.device + i};

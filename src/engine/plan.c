@@ -259,7 +259,7 @@ static bool scores(const plan_step *s, plan_side side) {
     return (s->op == OP_FFN_SPARSE && side == SIDE_CPU) || (s->op == OP_SELECT && !s->bits);
 }
 
-/* Whether a step makes an quantized form of what it writes. On the GPU attention does. */
+/* Whether a step makes a quantized form of what it writes. On the GPU attention does. */
 static bool quantizes(const plan_step *s, plan_side side) {
     return s->op == OP_NORM || s->op == OP_QUANTIZE || s->op == OP_HEAD_NORM ||
            (s->op == OP_ATTENTION && side == SIDE_GPU);
@@ -303,7 +303,7 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
             const plan_matrix *pm = &s->ffn->down;
             int form = form_of_rows(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_out);
+            if (side == SIDE_CPU) need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_out);
         }
     }
     return PI_OK;

@@ -1,0 +1,58 @@
+/* gpu_exchange.c: messages between the CPU and the GPU, as the CPU sees them: buffers in pinned
+ * memory and a flag per message. The GPU's end are the device's operations publish and receive. */
+#include "clock.h"
+#include "gpu_exec_impl.h"
+
+enum {
+    POLLS_AT_ONCE = 256, /* of a flag, before the device is asked and the core is given away */
+    WAIT_SECONDS = 120   /* for one message: a prompt's attention on a slow device takes seconds */
+};
+
+static uint8_t *host_flag(const gpu_exec *g, plan_side sender, int exchange) {
+    return (uint8_t *)g->flags[sender].host + (size_t)exchange * GPU_FLAG_BYTES;
+}
+
+bool gpu_exec_wait(gpu_exec *g, int exchange) {
+    const uint8_t *flag = host_flag(g, SIDE_GPU, exchange);
+    double start = 0;
+    for (int i = 1; gpu_flag_get(flag) < g->epoch; i++) {
+        if (i % POLLS_AT_ONCE) {
+            pool_pause();
+            continue;
+        }
+        double now = clock_seconds();
+        if (start == 0) start = now;
+        /* Asking for the event is what makes a device say that a kernel failed. */
+        bool over = g->b->event_done(g->ended) || g->b->status(g->d, NULL) != PI_OK ||
+                    now - start > WAIT_SECONDS;
+        if (over) return gpu_flag_get(flag) >= g->epoch;
+        pool_yield();
+    }
+    return true;
+}
+
+const float *gpu_exec_received(const gpu_exec *g) {
+    return g->message_x[SIDE_GPU].host;
+}
+
+float *gpu_exec_outgoing(const gpu_exec *g) {
+    return g->message_x[SIDE_CPU].host;
+}
+
+void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange) {
+    gpu_flag_raise(host_flag(g, SIDE_CPU, exchange), g->epoch);
+    gpu_exec_continue(g, c);
+}
+
+/* Selected neurons of column `col` in a message of n neurons per token. */
+static uint32_t *bits_of(const gpu_exec *g, plan_side sender, int64_t n, int64_t col) {
+    return (uint32_t *)g->message_bits[sender].host + col * plan_bits_words(n);
+}
+
+const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col) {
+    return bits_of(g, SIDE_GPU, g->model->layers[layer].hp.n_ff, col);
+}
+
+uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col) {
+    return bits_of(g, SIDE_CPU, g->plan->gpu_ffn[layer].n_ff, col);
+}

@@ -1,0 +1,196 @@
+/* gpu_program.c: the GPU's part of a ubatch: a recorded program where there are few tokens,
+ * segments of steps where there are many; then the logits, and what was read. */
+#include <string.h>
+
+#include "gpu_exec_impl.h"
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static gpu_exec_shape shape_of(const engine_context *c) {
+    int64_t longest = 0;
+    for (int i = 0; i < c->ubatch.n_tokens; i++)
+        if (c->positions[i] + 1 > longest) longest = c->positions[i] + 1;
+    plan_form form = plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens);
+    return (gpu_exec_shape){.n_cols = c->ubatch.n_tokens,
+                            .n_splits = form != FORM_MANY ? gpu_attention_splits(longest) : 1,
+                            .form = form};
+}
+
+static void write_header(gpu_exec *g, const engine_context *c) {
+    gpu_exec_header *to = g->header_host.host;
+    to->epoch = ++g->epoch;
+    for (int i = 0; i < c->ubatch.n_tokens; i++) {
+        const engine_session *s = c->item_of_row[i]->session;
+        to->columns[i] = (gpu_column){.kv = s->device_kv,
+                                      .n_ctx = s->kv.n_ctx,
+                                      .token = c->tokens[i],
+                                      .pos = (int32_t)c->positions[i]};
+    }
+    g->b->upload(g->stream, g->header, to, gpu_exec_header_bytes(c->ubatch.n_tokens));
+}
+
+/* The head's two steps are enqueued when it is known whose logits are wanted. */
+static int end_of_layers(const gpu_exec *g) {
+    return g->plan->n_gpu_steps - (g->plan->head == SIDE_GPU ? 2 : 0);
+}
+
+static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
+    gpu_exec_enqueue_start(g, shape);
+    gpu_exec_mark_start(g);
+    for (int i = 0; i < end_of_layers(g); i++) {
+        gpu_exec_enqueue_step(g, i, shape);
+        gpu_exec_mark_step(g, i, false);
+    }
+}
+
+/* Steps up to the next RECEIVE whose message is not there yet; it is the CPU's SEND that
+ * comes here for it. */
+static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
+    bool first = true;
+    gpu_exec_mark_start(g);
+    for (; g->next_step < end_of_layers(g); g->next_step++) {
+        const plan_step *s = &g->plan->gpu_steps[g->next_step];
+        bool stream = s->cold && g->streaming;
+        if (stream && s->op != OP_RECEIVE) continue;
+        if (s->op == OP_RECEIVE && !stream && !first) break;
+        if (stream)
+            gpu_exec_stream_cold(g, s->layer, shape->n_cols);
+        else
+            gpu_exec_enqueue_step(g, g->next_step, shape);
+        gpu_exec_mark_step(g, g->next_step, stream);
+        first = first && stream;
+    }
+    g->b->event_record(g->stream, g->ended);
+}
+
+/* A ubatch of few tokens, recorded when it is not yet; NULL when it cannot be. */
+static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
+    int bucket = 0;
+    while (1 << bucket < shape->n_splits) bucket++;
+    gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
+    gpu_program **program = &all->of[shape->n_cols - 1][bucket];
+    if (!*program && g->b->record_begin(g->stream, NULL) == PI_OK) {
+        enqueue_all(g, shape);
+        if (g->b->record_end(g->stream, program, NULL) != PI_OK) *program = NULL;
+    }
+    return *program;
+}
+
+void gpu_exec_record(gpu_exec *g, const engine_context *c) {
+    const gpu_exec_shape shape = shape_of(c);
+    if (shape.form != FORM_MANY) program_for(g, &shape);
+}
+
+static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
+    gpu_program *program = program_for(g, shape);
+    if (!program) return false;
+    gpu_exec_mark_program(g, end_of_layers(g));
+    g->b->program_launch(g->stream, program);
+    g->b->event_record(g->stream, g->ended);
+    return true;
+}
+
+void gpu_exec_continue(gpu_exec *g, const engine_context *c) {
+    if (g->next_step >= end_of_layers(g)) return;
+    const gpu_exec_shape shape = shape_of(c);
+    enqueue_segment(g, &shape);
+}
+
+void gpu_exec_begin(gpu_exec *g, engine_context *c) {
+    const gpu_exec_shape shape = shape_of(c);
+    c->ubatch.streaming = shape.form == FORM_MANY && shape.n_cols >= g->stream_from;
+    g->streaming = c->ubatch.streaming;
+    write_header(g, c);
+    g->next_step = end_of_layers(g);
+    if (shape.form != FORM_MANY && launch(g, &shape)) return;
+    /* The first step is a RECEIVE: what the GPU begins with comes from the CPU. */
+    g->next_step = 0;
+    gpu_exec_enqueue_start(g, &shape);
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+static pi_status download_logits(gpu_exec *g, engine_context *c, pi_error *err) {
+    int64_t n_vocab = g->model->hp.n_vocab, ld = g->plan->gpu_width[BUF_LOGITS];
+    const float *from = g->logits_host.host;
+    float *to = c->buf[BUF_LOGITS] + c->ubatch.first_logits_row * n_vocab;
+    for (int done = 0; done < c->ubatch.n_out;) {
+        /* rows that follow each other in X */
+        int n = 1, row = c->out_rows[done];
+        while (n < GPU_EXEC_LOGIT_ROWS && done + n < c->ubatch.n_out &&
+               c->out_rows[done + n] == row + n)
+            n++;
+        gpu_exec_mark_start(g);
+        gpu_exec_enqueue_head(g, row, n);
+        gpu_exec_mark_step(g, g->plan->n_gpu_steps - 1, false);
+        g->b->download(g->stream, g->logits_host.host, g->buf[BUF_LOGITS],
+                       (size_t)(n * ld) * sizeof *to);
+        pi_status status = g->b->stream_sync(g->stream, err);
+        if (status != PI_OK) return status;
+        for (int i = 0; i < n; i++)
+            memcpy(to + (done + i) * n_vocab, from + i * ld, (size_t)n_vocab * sizeof *to);
+        done += n;
+    }
+    return PI_OK;
+}
+
+static pi_status finish(gpu_exec *g, engine_context *c, pi_error *err) {
+    pi_status status = PI_OK;
+    if (g->plan->head == SIDE_GPU) status = download_logits(g, c, err);
+    g->b->download(g->stream, g->counts_host.host, g->count, gpu_exec_counts(g) * sizeof *g->count);
+    if (status == PI_OK) status = g->b->stream_sync(g->stream, err);
+    g->counted = status == PI_OK &&
+                 plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens) != FORM_MANY;
+    return status;
+}
+
+pi_status gpu_exec_end(gpu_exec *g, engine_context *c, bool failed, pi_error *err) {
+    pi_status status = failed ? g->b->status(g->d, err) : finish(g, c, err);
+    if (!failed && status == PI_OK) return PI_OK;
+    /* A kernel that polls for a flag, and whatever waits behind it, is let go. */
+    g->b->release(g->d);
+    g->b->stream_sync(g->stream, NULL);
+    pi_status after = g->b->reset(g->d, status == PI_OK ? err : NULL);
+    return status == PI_OK ? after : status;
+}
+
+bool gpu_exec_is_alive(const gpu_exec *g) {
+    return g->b->status(g->d, NULL) == PI_OK;
+}
+
+/* ---- what was read --------------------------------------------------------------------------- */
+
+int gpu_exec_bad_step(const gpu_exec *g) {
+    const int32_t *count = g->counts_host.host;
+    int32_t mark = count[gpu_exec_counts(g) - 1];
+    return mark ? g->plan->n_gpu_steps - mark : -1;
+}
+
+/* 0 for steps that always read all of their weights. */
+static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
+    if (s->op != OP_FFN_SPARSE && s->op != OP_FFN_DOWN) return 0;
+    const plan_ffn *f = s->ffn;
+    if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return s->weight_bytes;
+    const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
+    if (s->op == OP_FFN_DOWN) return (uint64_t)read[2 * s->layer + 1] * f->down.row_size;
+    uint64_t rows = (uint64_t)(f->selection != SELECT_ALL ? count[s->layer] : f->n_ff);
+    uint64_t sum = rows * s->matrix[0].row_size;
+    if (s->n_matrices > 1) sum += (uint64_t)read[2 * s->layer] * s->matrix[1].row_size;
+    return sum;
+}
+
+uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step) {
+    const plan_step *s = &g->plan->gpu_steps[step];
+    bool by_need = s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN;
+    return by_need ? sparse_bytes(g, s) : s->weight_bytes;
+}
+
+uint64_t gpu_exec_sparse_bytes(const gpu_exec *g) {
+    uint64_t sum = 0;
+    for (int i = 0; i < g->plan->n_steps && g->streaming; i++) {
+        const plan_step *s = &g->plan->steps[i];
+        if (s->cold && (s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN)) sum += s->weight_bytes;
+    }
+    for (int i = 0; i < g->plan->n_gpu_steps; i++) sum += sparse_bytes(g, &g->plan->gpu_steps[i]);
+    return sum;
+}
