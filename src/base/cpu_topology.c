@@ -16,6 +16,7 @@
 #include <sys/sysctl.h>
 #endif
 
+#include "cgroup.h"
 #include "pool.h"
 
 enum { LIST_MAX = 4096 };          /* bytes of a CPU list; one range per word is far less */
@@ -190,44 +191,30 @@ size_t cpu_topology_cache(const char *devices, const cpu_set *allowed) {
     return total;
 }
 
-int cpu_topology_quota(const char *root, const char *group) {
-    char folder[TOPOLOGY_PATH_MAX], path[TOPOLOGY_PATH_MAX + 16], line[128];
-    int n = snprintf(folder, sizeof folder, "%s%s", root, group);
-    if (n < 0 || (size_t)n >= sizeof folder) return 0;
-    int least = 0;
-    for (;;) {
-        /* "max 100000" or "150000 100000": microseconds of CPU time per period. */
-        snprintf(path, sizeof path, "%s/cpu.max", folder);
-        if (read_line(path, line, sizeof line)) {
-            char *end;
-            long quota = strtol(line, &end, 10);
-            long period = end == line ? 0 : strtol(end, NULL, 10);
-            if (quota > 0 && period > 0) {
-                int granted = quota / period < 1 ? 1 : (int)(quota / period);
-                if (!least || granted < least) least = granted;
-            }
-        }
-        char *slash = strrchr(folder, '/');
-        if (strlen(folder) <= strlen(root) || !slash) return least;
-        *slash = '\0';
-    }
+/* cpu.max: "max 100000" or "150000 100000": microseconds of CPU time per period. */
+static void take_quota(const char *folder, void *user) {
+    char path[TOPOLOGY_PATH_MAX + 16], line[128], *end;
+    int *least = user;
+    snprintf(path, sizeof path, "%s/cpu.max", folder);
+    if (!read_line(path, line, sizeof line)) return;
+    long quota = strtol(line, &end, 10);
+    long period = end == line ? 0 : strtol(end, NULL, 10);
+    if (quota <= 0 || period <= 0) return;
+    int granted = quota / period < 1 ? 1 : (int)(quota / period);
+    if (!*least || granted < *least) *least = granted;
 }
 
-/* Version 2 groups only ("0::/path" in /proc/self/cgroup); version 1 is no longer shipped. */
+int cpu_topology_quota(const char *root, const char *group) {
+    int least = 0;
+    cgroup_walk(root, group, take_quota, &least);
+    return least;
+}
+
+/* Version 2 groups only; version 1 is no longer shipped. */
 static int own_quota(void) {
-    char line[TOPOLOGY_PATH_MAX];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return 0;
-    int quota = 0;
-    while (fgets(line, sizeof line, f)) {
-        if (strncmp(line, "0::/", 4) != 0) continue;
-        line[strcspn(line, "\n")] = '\0';
-        size_t n = strlen(line);
-        if (line[n - 1] == '/') line[n - 1] = '\0';
-        quota = cpu_topology_quota("/sys/fs/cgroup", line + 3);
-    }
-    fclose(f);
-    return quota;
+    int least = 0;
+    cgroup_walk_own(NULL, take_quota, &least);
+    return least;
 }
 
 void cpu_set_own(cpu_set *set) {

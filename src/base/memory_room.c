@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "cgroup.h"
+
 enum { ROOM_PATH_MAX = 1024, ROOM_LINE_MAX = 1024 }; /* bytes */
 
 static uint64_t least(uint64_t a, uint64_t b) {
@@ -73,39 +75,14 @@ static uint64_t room_of(const char *folder) {
     return less(limit, less(usage, cache));
 }
 
-uint64_t memory_room_group(const char *root, const char *group) {
-    char folder[ROOM_PATH_MAX];
-    int n = snprintf(folder, sizeof folder, "%s%s", root, group);
-    if (n < 0 || (size_t)n >= sizeof folder) return UINT64_MAX;
-    uint64_t room = UINT64_MAX;
-    for (;;) {
-        room = least(room, room_of(folder));
-        char *slash = strrchr(folder, '/');
-        if (strlen(folder) <= strlen(root) || !slash) return room;
-        *slash = '\0';
-    }
+static void take_room(const char *folder, void *user) {
+    uint64_t *room = user;
+    *room = least(*room, room_of(folder));
 }
 
-/* Lines "hierarchy:controllers:/path"; version 2 is hierarchy 0 without controllers. */
-static uint64_t own_groups(void) {
-    char line[ROOM_PATH_MAX];
+uint64_t memory_room_group(const char *root, const char *group) {
     uint64_t room = UINT64_MAX;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return room;
-    while (fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':');
-        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path) continue;
-        *path++ = '\0';
-        size_t n = strlen(path);
-        if (n > 0 && path[n - 1] == '/') path[n - 1] = '\0';
-        if (controllers[1] == '\0')
-            room = least(room, memory_room_group("/sys/fs/cgroup", path));
-        else if (strcmp(controllers + 1, "memory") == 0)
-            room = least(room, memory_room_group("/sys/fs/cgroup/memory", path));
-    }
-    fclose(f);
+    cgroup_walk(root, group, take_room, &room);
     return room;
 }
 
@@ -128,6 +105,7 @@ uint64_t memory_room_process(const char *statm) {
 }
 
 uint64_t memory_room(void) {
-    uint64_t room = least(memory_room_machine("/proc/meminfo"), own_groups());
+    uint64_t room = memory_room_machine("/proc/meminfo");
+    cgroup_walk_own("memory", take_room, &room);
     return least(room, memory_room_process("/proc/self/statm"));
 }

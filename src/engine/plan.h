@@ -1,13 +1,14 @@
-/* plan.h: what will run for one model: a flat array of plain-struct steps per side (CPU,
- * GPU), made once. All decisions (which weights, which buffers, which activations, what crosses
- * from one side to the other) are made here; executing is a loop over steps.
+/* plan.h: what will run for one model: a flat array of plain-struct steps per device (CPU, GPU),
+ * made once. All decisions are made here: which weights, which buffers, which activations, what
+ * each step runs as in ubatches of one token, of few and of many, what crosses from one device to
+ * the other. Executing is a loop over steps.
  *
- * Sides. Every layer has a home, where everything but its neurons is computed, and a cut: the GPU
- * owns neurons [0, hot), the CPU the rest. Both sides compute their neurons from the same
- * input and add up their rows of down; SEND and RECEIVE steps carry the input one way and the
- * partial sum back, and the residual stream where the home changes. The sends of one side pair, in
- * order, with the receives of the other. Messages alternate: nobody sends again before the other
- * side has answered, so one buffer per direction is enough.
+ * Devices. Every layer has a home, where everything but its neurons is computed, and a split point:
+ * the GPU has neurons [0, hot), the CPU the rest. Both compute their neurons from the same input
+ * and sum their rows of down; SEND and RECEIVE steps carry the input one way and the partial sum
+ * back, and the residual stream where the home changes. The sends of one device pair, in order,
+ * with the receives of the other. Messages alternate: nobody sends again before the other device
+ * has answered, so one buffer per direction is enough.
  *
  * A plan borrows the model's weights and is immutable. */
 #ifndef ENGINE_PLAN_H
@@ -91,8 +92,7 @@ typedef enum plan_op {
     OP_ROPE_STORE, /* head norms, rotation, append K and V to the cache */
     OP_ATTENTION,  /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
     OP_ADD,        /* X += add_scale * norm(in) */
-    OP_FFN_SPARSE, /* neurons by need: selected neurons, gate, up; and their part of the down
-                      product */
+    OP_FFN_SPARSE, /* scores, selected neurons, gate, up; and their part of the down product */
     OP_FFN_DOWN,   /* X += the down product, which reads a row per neuron */
     OP_ROUTE,      /* from BUF_ROUTER: the experts of every token and their weights */
     OP_GROUP,      /* pairs of token and expert sorted by expert */
@@ -101,7 +101,7 @@ typedef enum plan_op {
     OP_EXPERTS_QUANTIZE, /* quantized form of EXPERT_GATE */
     OP_EXPERTS_DOWN,     /* EXPERT_OUT = down * hidden */
     OP_EXPERTS_SUM, /* X += (or Y =) the weighted sum of a token's experts, and the shared one */
-    OP_SELECT,  /* selected neurons of all neurons, as bits of the next message; on the GPU also the
+    OP_SELECT,  /* selected ones of all neurons, as bits of the next message; on the GPU also the
                    list of its own, which may come from the message's bits */
     OP_SEND,    /* message = in, and with `bits` the selected neurons; raises the exchange's flag */
     OP_RECEIVE, /* waits for the flag; out = message, or (add_to_x) X += message */
@@ -149,7 +149,7 @@ typedef struct plan_matrix {
 
 enum {
     PLAN_MAX_GROUP = 3, /* Q, K, V */
-    /* Encoded vectors are kept in slots, so that the predictor's hidden vector does not displace
+    /* Quantized vectors are kept in slots, so that the predictor's hidden vector does not displace
      * the layer's input. */
     PLAN_SLOT_MAIN = 0,
     PLAN_SLOT_PREDICTOR = 1,
@@ -160,11 +160,11 @@ enum {
      * took what: more parts balance better, but each costs a vector of n_embd. */
     PLAN_FFN_MAX_PARTS = 32,
     PLAN_FFN_PART_ROWS = 256, /* at least */
-    PLAN_FFN_MAX_COLS = 8     /* tokens of a ubatch that are computed neuron by neuron at most */
+    PLAN_FFN_MAX_COLS = 8     /* tokens of a ubatch whose selected neurons are computed, at most */
 };
 
-/* A feed-forward layer whose neurons are computed by need (mode exact, predict or threshold), or
- * whose down matrix has a row per neuron. */
+/* A sparse feed-forward layer (mode exact, predict or threshold), or one whose down matrix has a
+ * row per neuron. */
 typedef struct plan_step plan_step;
 typedef struct plan_ffn {
     ffn_mode mode;

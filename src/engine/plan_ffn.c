@@ -1,11 +1,12 @@
-/* plan_ffn.c: the feed-forward half of a layer: the steps for the mode that it runs in.
+/* plan_ffn.c: the feed-forward half of a layer: the steps for the mode that it runs in, on both
+ * devices.
  *
  * Dense with a plain down matrix:   norm, FFN_IN (gate, up, activation), quantize, matmul down
- * Everything else:                  [predictor: first product, quantize], norm, FFN_NEURONS, then
+ * Everything else:                  [predictor: first product, quantize], norm, FFN_SPARSE, then
  *   with a row of down per neuron:  quantize (ubatches of many tokens only), FFN_DOWN
  *   with a plain down matrix:       quantize, matmul down
  *
- * Which mode that is: plan_mode.c. */
+ * Which mode that is: plan_mode.c; what FFN_SPARSE does: cpu_ffn_sparse.c, gpu_ffn.c. */
 #include "plan_build.h"
 
 /* ---- pieces -----------------------------------------------------------------------------------*/
