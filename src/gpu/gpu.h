@@ -15,9 +15,9 @@
  * plain pointers marked `device`; the host never follows them. Memory, streams, events and programs
  * belong to one device.
  * Threads: everything may be called from any thread, but a stream (and what is enqueued to it) only
- * by one at a time. Work on a stream runs in order; streams run side by side; events order them.
- * Errors: functions that return a pi_status say what went wrong. Enqueueing returns nothing: an
- * error sticks to the device, work that follows is dropped, and the next function with a status
+ * by one at a time. Work on a stream runs in order; streams run side by side; events tell what is
+ * done. Errors: functions that return a pi_status say what went wrong. Enqueueing returns nothing:
+ * an error sticks to the device, work that follows is dropped, and the next function with a status
  * reports it. A lost device stays lost; a wait that timed out ends with `reset`.
  * Units: bytes, bytes per second, milliseconds, unless the name says otherwise. */
 #ifndef GPU_GPU_H
@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 5 };
+enum { GPU_VERSION = 6 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -112,11 +112,6 @@ typedef struct gpu_backend {
     /* Zeroed, aligned to a page. */
     pi_status (*host_alloc)(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err);
     void (*host_free)(gpu_device *d, gpu_pinned *p); /* a zeroed one is fine */
-    /* Pins memory that is there already, such as a mapped file's. PI_ERR_UNSUPPORTED where the
-     * system does not allow it: copies then work all the same, only slower. */
-    pi_status (*host_register)(gpu_device *d, void *p, size_t n_bytes, gpu_pinned *out,
-                               pi_error *err);
-    void (*host_unregister)(gpu_device *d, gpu_pinned *p);
 
     /* Streams and events. */
     pi_status (*stream_create)(gpu_device *d, gpu_stream **out, pi_error *err);
@@ -126,7 +121,6 @@ typedef struct gpu_backend {
     pi_status (*event_create)(gpu_device *d, gpu_event **out, pi_error *err);
     void (*event_destroy)(gpu_event *e); /* NULL is fine */
     void (*event_record)(gpu_stream *s, gpu_event *e);
-    void (*event_wait)(gpu_stream *s, gpu_event *e); /* for the record enqueued last */
     bool (*event_done)(gpu_event *e);
     /* Milliseconds between two records that are done; < 0 when they are not. */
     double (*event_elapsed)(gpu_event *from, gpu_event *to);

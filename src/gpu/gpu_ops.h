@@ -134,16 +134,6 @@ typedef struct gpu_pack {
     int64_t row0, n_rows; /* rows of dst */
 } gpu_pack;
 
-/* x[c] = scale * row token[c] of table (+ row pos + pos_offset of pos_table). */
-typedef struct gpu_embed {
-    gpu_mat table, pos_table; /* pos_table.data NULL: none */
-    const gpu_column *cols;
-    int32_t n_cols, pos_offset;
-    float scale;
-    float *x;
-    int64_t ldx;
-} gpu_embed;
-
 /* int8 form of columns, n a multiple of 32. */
 typedef struct gpu_encode {
     const float *x;
@@ -283,30 +273,26 @@ typedef struct gpu_sign_dot {
     int64_t ldy;
 } gpu_sign_dot;
 
-/* Active neurons. Column c chooses i when v[c][i] + bias[i] >= cut, or with `magnitude` when
- * |v[c][i] + bias[i]| > cut; NaN counts as yes. With v NULL the choices are there already, in
- * bits_in. bitmap (NULL: none) gets the choices from v; list (NULL: none) ascending the neurons
- * below n_list that any column chose, *count of them. A list is made faster from bitmaps. */
+/* Selected neurons. Column c selects i when v[c][i] + bias[i] >= cut; NaN counts as yes. With v
+ * NULL the choices are there already, in bits_in. bitmap (NULL: none) gets the choices from v; list
+ * (NULL: none) ascending the neurons below n_list that any column chose, *count of them. A list is
+ * made faster from bitmaps. */
 typedef struct gpu_select {
     const float *v, *bias;
     const uint32_t *bits_in; /* [n_cols][n_words], n_words of n */
     int64_t ldv, n, n_list;
     int32_t n_cols;
     float cut;
-    bool magnitude;
     int32_t *list;    /* room for n_list */
     int32_t *count;   /* [1] */
     uint32_t *bitmap; /* [n_cols][n_words] */
 } gpu_select;
 
-/* h[c][i] for the neurons list[i], i < *count <= n_max; 0 where column c did not choose list[i].
- * With gate_values [n_cols][ldg] the gate's activations (by neuron) are there already and are only
- * multiplied by up; otherwise as ffn_in with `skip`. Few columns. */
+/* h[c][i] for the neurons list[i], i < *count <= n_max, as ffn_in with `skip`; 0 where column c did
+ * not select list[i]. Few columns. */
 typedef struct gpu_sparse_in {
     gpu_mat gate, up;
     const float *gate_bias, *up_bias;
-    const float *gate_values;
-    int64_t ldg;
     activation f;
     float threshold, cut;
     gpu_input in;
@@ -343,9 +329,9 @@ static inline size_t gpu_down_partial(int64_t n_in, int32_t n_cols) {
     return (size_t)GPU_DOWN_PARTS * (size_t)n_cols * (size_t)n_in;
 }
 
-/* y[c][i] += x[c][i] + bias[i]; either may be NULL. */
+/* y[c][i] += x[c][i]. */
 typedef struct gpu_add {
-    const float *x, *bias;
+    const float *x;
     int64_t ldx, ldy, n;
     int32_t n_cols;
     float *y;
@@ -392,7 +378,6 @@ typedef struct gpu_stamp {
 
 typedef struct gpu_ops {
     void (*pack)(gpu_stream *s, const gpu_pack *a);
-    void (*embed)(gpu_stream *s, const gpu_embed *a);
     void (*encode)(gpu_stream *s, const gpu_encode *a);
     void (*norm)(gpu_stream *s, const gpu_norm *a);
     /* n products a[0..n-1] of the same few columns, GPU_MAX_PRODUCTS at most, side by side. */

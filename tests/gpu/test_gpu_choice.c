@@ -1,6 +1,6 @@
-/* test_gpu_choice.c: what neurons each column chooses, on a device: bitmaps and lists from scores,
- * magnitudes and bits; activations that keep what was chosen; bits and columns handed to the host
- * and back. For numbers of columns from one to a prompt's. */
+/* test_gpu_choice.c: what neurons each column chooses, on a device: bitmaps and lists from scores
+ * and bits; activations that keep what was chosen; bits and columns handed to the host and back.
+ * For numbers of columns from one to a prompt's. */
 #include "activation_formula.h"
 #include "gpu_case.h"
 
@@ -20,18 +20,17 @@ static bool bit_of(const uint32_t *bits, int64_t n_words, int c, int64_t i) {
 enum { N = 17003, N_LIST = 16410, N_WORDS = (N + 31) / 32, NAN_AT = 97 };
 
 /* Scores with ties, NaN, and runs of equal ones; what each column should choose. */
-static float *make_scores(int n_cols, bool magnitude, float cut, const float *bias,
-                          uint32_t *want) {
+static float *make_scores(int n_cols, float cut, const float *bias, uint32_t *want) {
     float *v = case_host((size_t)n_cols * N * sizeof *v);
     for (int c = 0; c < n_cols; c++) {
         for (int i = 0; i < N; i++) {
             float x = rng_normal(&the_case.r) - 2.4f;
             if (i % NAN_AT == c % NAN_AT) x = (float)NAN;
-            if (i % 50 == 7) x = cut; /* chosen by scores, not by magnitude */
+            if (i % 50 == 7) x = cut; /* equality counts */
             if (i > 500 && i < 700) x = c == 1 ? 3 : -9;
-            v[c * N + i] = magnitude && i % 2 == 0 ? -x : x;
+            v[c * N + i] = x;
             float seen = bias ? v[c * N + i] + bias[i] : v[c * N + i];
-            bool yes = isnan(seen) || (magnitude ? fabsf(seen) > cut : seen >= cut);
+            bool yes = isnan(seen) || seen >= cut;
             want[c * N_WORDS + i / 32] |= (uint32_t)yes << i % 32;
         }
     }
@@ -51,12 +50,11 @@ static void check_list(const gpu_select *a, const uint32_t *bits, int n_cols) {
     assert_true(want > 100 && want <= N_LIST);
 }
 
-static void check_select(int n_cols, bool magnitude, bool biased) {
-    const float cut = magnitude ? 3.25f : 0;
+static void check_select(int n_cols, float cut, bool biased) {
     const size_t n_bytes = (size_t)n_cols * N_WORDS * sizeof(uint32_t);
     float *bias = biased ? case_random(N, 0.3f) : NULL;
     uint32_t *want = case_host(n_bytes), *got = case_host(n_bytes);
-    float *v = make_scores(n_cols, magnitude, cut, bias, want);
+    float *v = make_scores(n_cols, cut, bias, want);
     gpu_select a = {.v = case_upload(v, (size_t)n_cols * N * sizeof *v),
                     .bias = bias ? case_upload(bias, N * sizeof *bias) : NULL,
                     .ldv = N,
@@ -64,7 +62,6 @@ static void check_select(int n_cols, bool magnitude, bool biased) {
                     .n_list = N_LIST,
                     .n_cols = n_cols,
                     .cut = cut,
-                    .magnitude = magnitude,
                     .list = case_alloc(N_LIST * sizeof(int32_t)),
                     .count = case_alloc(sizeof(int32_t)),
                     .bitmap = case_alloc(n_bytes)};
@@ -98,7 +95,7 @@ static void test_select(void **state) {
     (void)state;
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
-        check_select(column_counts[i], i % 2 == 1, i % 3 == 0);
+        check_select(column_counts[i], i % 2 ? 0.25f : 0, i % 3 == 0);
     }
 }
 

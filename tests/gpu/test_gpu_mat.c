@@ -131,33 +131,14 @@ static void test_matvec_columns(void **state) {
     }
 }
 
-/* Every bit of a block has its meaning, in products and in single values. */
+/* Every bit of a block has its meaning. */
 static void test_patterns(void **state) {
     (void)state;
     enum { ROWS = 40 };
     for (int t = 0; t < case_n_types; t++) {
         case_teardown(NULL);
         int64_t n = case_width(case_types[t], 256);
-        case_mat w = case_patterns(case_types[t], ROWS, n);
-        check_matvec(w, 2, false);
-        gpu_column cols[ROWS] = {{0}};
-        for (int c = 0; c < ROWS; c++) cols[c].token = c;
-        float *x = case_host((size_t)(ROWS * n) * 4),
-              *device_x = case_alloc((size_t)(ROWS * n) * 4);
-        gpu_embed a = {.table = w.mat,
-                       .cols = case_upload(cols, sizeof cols),
-                       .n_cols = ROWS,
-                       .scale = 1,
-                       .x = device_x,
-                       .ldx = n};
-        OPS->embed(the_case.stream, &a);
-        case_download(x, device_x, (size_t)(ROWS * n) * 4);
-        for (int64_t i = 0; i < ROWS * n; i++) {
-            double size = 1e-30; /* of the block: minima cancel */
-            for (int64_t k = i / 16 * 16; k < i / 16 * 16 + 16; k++)
-                size = fmax(size, fabs((double)w.values[k]));
-            case_near(x[i], (double)w.values[i], size, 1e-6, "pattern", i);
-        }
+        check_matvec(case_patterns(case_types[t], ROWS, n), 2, false);
     }
 }
 
@@ -276,36 +257,6 @@ static void test_slice(void **state) {
     }
 }
 
-/* Rows of the table, with a second table of positions. */
-static void test_embed(void **state) {
-    (void)state;
-    for (int t = 0; t < case_n_types; t++) {
-        case_teardown(NULL);
-        quant_type type = case_types[t];
-        int64_t n = case_width(type, 300);
-        case_mat table = case_weights(type, 11, n), places = case_weights(QUANT_F16, 9, n);
-        const gpu_column cols[2] = {{.token = 10, .pos = 3}, {.token = 0, .pos = 6}};
-        float *x = case_host((size_t)(2 * n) * 4), *device_x = case_alloc((size_t)(2 * n) * 4);
-        gpu_embed a = {.table = table.mat,
-                       .cols = case_upload(cols, sizeof cols),
-                       .n_cols = 2,
-                       .pos_offset = 2,
-                       .scale = 3,
-                       .x = device_x,
-                       .ldx = n};
-        if (t % 2) a.pos_table = places.mat;
-        OPS->embed(the_case.stream, &a);
-        case_download(x, device_x, (size_t)(2 * n) * 4);
-        for (int c = 0; c < 2; c++) {
-            for (int64_t i = 0; i < n; i++) {
-                double want = 3 * (double)table.values[cols[c].token * n + i];
-                if (t % 2) want += (double)places.values[(cols[c].pos + 2) * n + i];
-                case_near(x[c * n + i], want, fabs(want) + 1, 1e-6, "embed", i);
-            }
-        }
-    }
-}
-
 /* Row r has its bit k set where k * 7 + r * 5 is a multiple of 3. */
 static void test_sign_dot(void **state) {
     (void)state;
@@ -341,7 +292,7 @@ static void test_sign_dot(void **state) {
 
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_encode),         CASE_TEST(test_patterns), CASE_TEST(test_matvec),
-    CASE_TEST(test_matvec_columns), CASE_TEST(test_embed),    CASE_TEST(test_sign_dot),
-    CASE_TEST(test_slice),          CASE_TEST(test_joined),
+    CASE_TEST(test_matvec_columns), CASE_TEST(test_sign_dot), CASE_TEST(test_slice),
+    CASE_TEST(test_joined),
 };
 CASE_MAIN(tests)

@@ -2,7 +2,9 @@
  * backends. What ends a device (loss, time-outs) happens to devices that a test opens itself. */
 #include "gpu_case.h"
 
+#include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -64,7 +66,7 @@ static void test_copies(void **state) {
 
 static void test_pinned(void **state) {
     (void)state;
-    gpu_pinned p = {0}, own = {0};
+    gpu_pinned p = {0};
     pi_error err;
     long page = sysconf(_SC_PAGESIZE);
     assert_int_equal(B->host_alloc(the_case.device, 5000, &p, &err), PI_OK);
@@ -73,13 +75,6 @@ static void test_pinned(void **state) {
     B->host_free(the_case.device, &p);
     assert_null(p.host);
     B->host_free(the_case.device, &p);
-    void *mapped = mem_map((size_t)page * 2);
-    assert_non_null(mapped);
-    if (B->host_register(the_case.device, mapped, (size_t)page * 2, &own, &err) == PI_OK) {
-        assert_ptr_equal(own.host, mapped);
-        B->host_unregister(the_case.device, &own);
-    }
-    mem_unmap(mapped, (size_t)page * 2);
 }
 
 /* ---- devices of a test's own --------------------------------------------------------------------
@@ -138,7 +133,6 @@ static pi_status use_everything(own_device *o, pi_error *err) {
     if (!status) {
         B->program_launch(o->stream, program);
         B->event_record(o->stream, e);
-        B->event_wait(o->stream, e);
         status = B->stream_sync(o->stream, err);
     }
     if (o->stream && B->stream_sync(o->stream, NULL) == PI_OK && !status)
@@ -177,74 +171,72 @@ static void add_many(gpu_stream *s, float *y, const float *x, int n, int times) 
     for (int i = 0; i < times; i++) OPS->add(s, &a);
 }
 
+/* An event is done when what was enqueued before it is, on its stream. */
 static void test_events(void **state) {
     (void)state;
-    enum { N = 512, ROUNDS = 20 };
+    enum { N = 512, ROUNDS = 20, TIMES = 5 };
     float x[N], y[N];
     for (int i = 0; i < N; i++) x[i] = (float)i;
     float *device_x = case_upload(x, sizeof x), *device_y = case_alloc(sizeof y);
-    gpu_stream *other = NULL;
-    gpu_event *there = NULL, *back = NULL;
+    gpu_pinned host = {0};
+    gpu_event *first = NULL, *last = NULL;
     pi_error err;
-    assert_int_equal(B->stream_create(the_case.device, &other, &err), PI_OK);
-    assert_int_equal(B->event_create(the_case.device, &there, &err), PI_OK);
-    assert_int_equal(B->event_create(the_case.device, &back, &err), PI_OK);
+    assert_int_equal(B->host_alloc(the_case.device, sizeof y, &host, &err), PI_OK);
+    assert_int_equal(B->event_create(the_case.device, &first, &err), PI_OK);
+    assert_int_equal(B->event_create(the_case.device, &last, &err), PI_OK);
     B->fill(the_case.stream, device_y, 0, sizeof y);
-    for (int i = 0; i < ROUNDS; i++) { /* two streams by turns on the same memory */
-        add_many(the_case.stream, device_y, device_x, N, 3);
-        B->event_record(the_case.stream, there);
-        B->event_wait(other, there);
-        add_many(other, device_y, device_x, N, 2);
-        B->event_record(other, back);
-        B->event_wait(the_case.stream, back);
+    B->event_record(the_case.stream, first);
+    for (int k = 1; k <= ROUNDS; k++) {
+        add_many(the_case.stream, device_y, device_x, N, TIMES);
+        B->download(the_case.stream, host.host, device_y, sizeof y);
+        B->event_record(the_case.stream, last);
+        while (!B->event_done(last)) sched_yield();
+        for (int i = 0; i < N; i++) assert_true(((float *)host.host)[i] == (float)(i * TIMES * k));
     }
-    case_download(y, device_y, sizeof y);
-    for (int i = 0; i < N; i++) assert_true(y[i] == (float)(i * 5 * ROUNDS));
-    assert_true(B->event_done(there) && B->event_done(back));
-    assert_true(B->event_elapsed(there, back) >= 0);
-    B->event_destroy(there);
-    B->event_destroy(back);
-    B->stream_destroy(other);
+    assert_true(B->event_done(first));
+    assert_true(B->event_elapsed(first, last) >= 0);
+    B->event_destroy(first);
+    B->event_destroy(last);
+    B->host_free(the_case.device, &host);
 }
 
 /* ---- programs ----------------------------------------------------------------------------------
  */
 
-/* A program reads from device memory what differs from launch to launch. */
+/* A program reads from device memory what differs from launch to launch: here, positions. */
 static void test_program(void **state) {
     (void)state;
-    enum { N = 32, VOCAB = 5 };
-    float table[VOCAB][N], x[N];
-    for (int i = 0; i < VOCAB * N; i++) table[i / N][i % N] = (float)i;
-    gpu_column col = {.token = 1};
+    enum { N = 32, HALF = N / 2, LAUNCHES = 5 };
+    float inv_freq[HALF], x[N];
+    for (int i = 0; i < HALF; i++) inv_freq[i] = 0.01f * (float)(i + 1);
+    gpu_column col = {.pos = 1};
     gpu_column *cols = case_upload(&col, sizeof col);
     float *device_x = case_alloc(sizeof x);
     gpu_program *program = NULL;
     pi_error err;
-    const gpu_embed e = {.table = {.data = case_alloc(sizeof table),
-                                   .row_bytes = sizeof table[0],
-                                   .n_in = N,
-                                   .n_out = VOCAB,
-                                   .type = QUANT_F32},
-                         .cols = cols,
-                         .n_cols = 1,
-                         .scale = 1,
-                         .x = device_x,
-                         .ldx = N};
+    const gpu_rope_angles a = {.cols = cols,
+                               .inv_freq = case_upload(inv_freq, sizeof inv_freq),
+                               .scale = 1,
+                               .n_cols = 1,
+                               .n_half = HALF,
+                               .cs = device_x};
     B->fill(the_case.stream, device_x, 0, sizeof x);
     assert_int_equal(B->record_begin(the_case.stream, &err), PI_OK);
-    OPS->embed(the_case.stream, &e);
+    OPS->rope_angles(the_case.stream, &a);
     add_many(the_case.stream, device_x, device_x, N, 1);
     assert_int_equal(B->record_end(the_case.stream, &program, &err), PI_OK);
     case_download(x, device_x, sizeof x);
     for (int i = 0; i < N; i++) assert_true(x[i] == 0); /* recorded, not run */
-    B->upload(the_case.stream, (void *)(uintptr_t)e.table.data, table, sizeof table);
-    for (int token = VOCAB - 1; token >= 0; token--) {
-        col.token = token;
+    for (int pos = LAUNCHES - 1; pos >= 0; pos--) {
+        col.pos = pos;
         B->upload(the_case.stream, cols, &col, sizeof col);
         B->program_launch(the_case.stream, program);
         case_download(x, device_x, sizeof x);
-        for (int i = 0; i < N; i++) assert_true(x[i] == 2 * table[token][i]);
+        for (int i = 0; i < HALF; i++) {
+            double angle = pos * (double)inv_freq[i];
+            case_near(x[2 * i], 2 * cos(angle), 1, 1e-5, "cos", i);
+            case_near(x[2 * i + 1], 2 * sin(angle), 1, 1e-5, "sin", i);
+        }
     }
     assert_int_not_equal(B->record_end(the_case.stream, &program, &err), PI_OK);
     B->program_free(program);

@@ -92,9 +92,6 @@ static gpu_input input_of(const network *n, const float *x) {
 }
 
 static void enqueue_attention(const network *n) {
-    gpu_embed e = {
-        .table = n->embd.mat, .cols = n->cols, .n_cols = 1, .scale = 1, .x = n->x, .ldx = EMBD};
-    OPS->embed(the_case.stream, &e);
     gpu_rope_angles r = {.cols = n->cols,
                          .inv_freq = n->inv_freq,
                          .scale = 1,
@@ -227,6 +224,7 @@ static void run_tokens(network *n, int64_t hot, float x[TOKENS][EMBD]) {
         gpu_column col = {.kv = n->kv, .n_ctx = CTX, .token = t * 7 % VOCAB, .pos = t};
         B->upload(the_case.stream, n->cols, &col, sizeof col);
         B->upload(the_case.stream, n->epoch, &epoch, sizeof epoch);
+        B->upload(the_case.stream, n->x, n->embd.values + col.token * EMBD, EMBD * 4);
         B->program_launch(the_case.stream, program);
         B->download(the_case.stream, x[t], n->x, EMBD * 4);
         if (B->stream_sync(the_case.stream, &err)) fail_msg("token %d: %s", t, err.message);

@@ -56,7 +56,6 @@ pi_status cuda_stream_sync(gpu_stream *s, pi_error *err);
 pi_status cuda_event_create(gpu_device *d, gpu_event **out, pi_error *err);
 void cuda_event_destroy(gpu_event *e);
 void cuda_event_record(gpu_stream *s, gpu_event *e);
-void cuda_event_wait(gpu_stream *s, gpu_event *e);
 bool cuda_event_done(gpu_event *e);
 double cuda_event_elapsed(gpu_event *from, gpu_event *to);
 void cuda_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes);

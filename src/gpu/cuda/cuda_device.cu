@@ -250,32 +250,6 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
     return PI_OK;
 }
 
-static pi_status cuda_host_register(gpu_device *d, void *p, size_t n_bytes, gpu_pinned *out,
-                                    pi_error *err) {
-    gpu_pinned r = gpu_pinned();
-    cudaError_t e = cudaSetDevice(d->index);
-    if (e == cudaSuccess)
-        e = cudaHostRegister(p, n_bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
-    if (e == cudaSuccess) {
-        e = cudaHostGetDevicePointer(&r.device, p, 0);
-        if (e != cudaSuccess) cudaHostUnregister(p);
-    }
-    if (e != cudaSuccess) {
-        (void)cudaGetLastError();
-        return error_set(err, PI_ERR_UNSUPPORTED, "cannot pin memory: " GPU_BACKEND_NAME ": %s",
-                         cudaGetErrorString(e));
-    }
-    r.host = p;
-    r.n_bytes = n_bytes;
-    *out = r;
-    return PI_OK;
-}
-
-static void cuda_host_unregister(gpu_device *d, gpu_pinned *p) {
-    if (p->host && cudaSetDevice(d->index) == cudaSuccess) cudaHostUnregister(p->host);
-    *p = gpu_pinned();
-}
-
 /* ---- the table --------------------------------------------------------------------------------
  */
 
@@ -297,15 +271,12 @@ static const gpu_backend backend = {
     cuda_memory,
     cuda_host_alloc,
     cuda_host_free,
-    cuda_host_register,
-    cuda_host_unregister,
     cuda_stream_create,
     cuda_stream_destroy,
     cuda_stream_sync,
     cuda_event_create,
     cuda_event_destroy,
     cuda_event_record,
-    cuda_event_wait,
     cuda_event_done,
     cuda_event_elapsed,
     cuda_upload,

@@ -77,11 +77,6 @@ void cuda_event_record(gpu_stream *s, gpu_event *e) {
     cuda_stick(s->device, cudaEventRecord(e->event, s->stream), "cannot record an event");
 }
 
-void cuda_event_wait(gpu_stream *s, gpu_event *e) {
-    if (!cuda_use(s->device)) return;
-    cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "cannot wait for an event");
-}
-
 bool cuda_event_done(gpu_event *e) {
     if (!cuda_use(e->device)) return true; /* nothing will come any more */
     cudaError_t rc = cudaEventQuery(e->event);

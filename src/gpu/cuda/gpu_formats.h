@@ -6,8 +6,7 @@
  *   quantized ones   one or two groups of 16 values per unit, each a scale s and a minimum m:
  *                    value = s * q - m, q as signed bytes, four to a register. They meet int8
  *                    inputs: the group's part of a product is d * (s * sum(q * x) - m * sum(x)),
- *                    with d the input's scale, as on the processor.
- * `value` decodes one element anywhere, for embeddings and tiles. */
+ *                    with d the input's scale, as on the processor. */
 #ifndef GPU_CUDA_GPU_FORMATS_H
 #define GPU_CUDA_GPU_FORMATS_H
 
@@ -26,10 +25,6 @@ struct gpu_f32 {
         w[2] = gpu_bits_float(u.z);
         w[3] = gpu_bits_float(u.w);
     }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        (void)n;
-        return ((const float *)row)[i];
-    }
 };
 
 struct gpu_f16 {
@@ -44,10 +39,6 @@ struct gpu_f16 {
             w[2 * i + 1] = of(v[i] >> 16);
         }
     }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        (void)n;
-        return of(((const uint16_t *)row)[i]);
-    }
 };
 
 struct gpu_bf16 {
@@ -60,10 +51,6 @@ struct gpu_bf16 {
             w[2 * i] = gpu_bits_float(v[i] << 16);
             w[2 * i + 1] = gpu_bits_float(v[i] & 0xffff0000u);
         }
-    }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        (void)n;
-        return gpu_bf16_float(((const uint16_t *)row)[i]);
     }
 };
 

@@ -23,9 +23,6 @@ struct gpu_q8_0 {
         u.s[0] = gpu_half_at(row + n + 2 * (unit / 2));
         u.m[0] = 0;
     }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        return gpu_half_at(row + n + 2 * (i / 32)) * (float)((const int8_t *)row)[i];
-    }
 };
 
 /* ---- integers: `extra` bytes of the row follow the nibbles ------------------------------------
@@ -41,10 +38,6 @@ struct gpu_bits_4 {
         (void)n;
         gpu_split_nibbles(gpu_load16(row + 16 * unit), q);
     }
-    static __device__ __forceinline__ int at(const uint8_t *row, int64_t n, int64_t i) {
-        (void)n;
-        return (int)gpu_nibble32(row, i);
-    }
 };
 
 /* A fifth bit: that of element i is bit i of a word per unit. `centred`: around 16. */
@@ -58,10 +51,6 @@ template <bool centred> struct gpu_bits_5 {
         GPU_UNROLL
         for (int i = 0; i < 8; i++)
             q[i] = gpu_add_bit<centred>(q[i], gpu_spread_bits(bits >> 4 * i & 0xfu), above);
-    }
-    static __device__ __forceinline__ int at(const uint8_t *row, int64_t n, int64_t i) {
-        const uint32_t bit = row[n / 2 + i / 8] >> i % 8 & 1u;
-        return (int)(gpu_nibble32(row, i) | bit << 4) - (centred ? 16 : 0);
     }
 };
 
@@ -81,10 +70,6 @@ template <class T> struct gpu_bits_table {
             q[i] = (int)gpu_bytes(a, b, 0x6420);
             q[4 + i] = (int)gpu_bytes(a, b, 0x7531);
         }
-    }
-    static __device__ __forceinline__ int at(const uint8_t *row, int64_t n, int64_t i) {
-        (void)n;
-        return (int8_t)(gpu_look_up<T>(gpu_nibble32(row, i)) & 0xff);
     }
 };
 
@@ -148,11 +133,6 @@ template <class B, class S> struct gpu_block32 {
         S::load(row + n / 2 + B::extra(n), unit, u.s[0], u.m[0]);
         u.s[1] = u.s[0];
         u.m[1] = u.m[0];
-    }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        float s, m;
-        S::load(row + n / 2 + B::extra(n), i / 32, s, m);
-        return s * (float)B::at(row, n, i) - m;
     }
 };
 

@@ -61,13 +61,6 @@ template <bool third> struct gpu_q23_k {
             u.q[4 + i] = gpu_add_bit<true>(u.q[4 + i], w[i] >> (bit + 1) & 0x01010101u, 0xfcu);
         }
     }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        int q = row[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
-        if (third && !(row[n / 4 + i / 256 * 32 + i % 32] >> i % 256 / 32 & 1)) q -= 4;
-        float s, m;
-        scale(row, n, i / 16, s, m);
-        return s * (float)q - m;
-    }
 };
 
 /* Q4_K and, with a fifth bit, Q5_K: 32 bytes hold sub-blocks 2j (low nibbles) and 2j + 1 (high); a
@@ -119,16 +112,6 @@ template <bool fifth> struct gpu_q45_k {
         scale(p, (int)(2 * pair), u.s[0], u.m[0]);
         scale(p, (int)(2 * pair + 1), u.s[1], u.m[1]);
     }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        const int64_t block = i / 256;
-        const int sub = (int)(i % 256 / 32);
-        const uint8_t byte = row[128 * block + 32 * (sub / 2) + i % 32];
-        int q = sub % 2 ? byte >> 4 : byte & 0xf;
-        if (fifth) q |= (row[n / 2 + 32 * block + i % 32] >> sub & 1) << 4;
-        float s, m;
-        scale(head(row, n, block), sub, s, m);
-        return s * (float)q - m;
-    }
 };
 
 struct gpu_q6_k {
@@ -160,14 +143,6 @@ struct gpu_q6_k {
         u.s[1] = d * (float)scales[first(unit) / 16 + distance / 16];
         u.m[0] = 32.0f * u.s[0];
         u.m[1] = 32.0f * u.s[1];
-    }
-    static __device__ __forceinline__ float value(const uint8_t *row, int64_t n, int64_t i) {
-        const int64_t half = i / 128, l = i % 128;
-        const int low = row[64 * half + l % 64] >> (l < 64 ? 0 : 4) & 0xf;
-        const int high = row[n / 2 + 32 * half + l % 32] >> (2 * (l / 32)) & 3;
-        const int8_t scale = ((const int8_t *)row)[n / 2 + n / 4 + i / 16];
-        const float d = gpu_half_at(row + n / 2 + n / 4 + n / 16 + 2 * (i / 256));
-        return d * (float)scale * (float)((low | high << 4) - 32);
     }
 };
 

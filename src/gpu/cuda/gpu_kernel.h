@@ -125,10 +125,6 @@ static __device__ __forceinline__ int gpu_warp() {
     return static_cast<int>(threadIdx.x) / GPU_WARP;
 }
 
-static __device__ __forceinline__ float gpu_bf16_float(uint32_t bits) {
-    return gpu_bits_float(bits << 16);
-}
-
 /* Four bits as four bytes of 0 or 1: copies of them, 7 apart, have bit j at 8 j, and none overlap.
  */
 static __device__ __forceinline__ uint32_t gpu_spread_bits(uint32_t bits) {

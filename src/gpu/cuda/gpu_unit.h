@@ -37,12 +37,6 @@ static __device__ __forceinline__ void gpu_split_nibbles(const uint4 &v, int *q)
     }
 }
 
-/* Nibble of element i where a block of 32 has elements i and i + 16 in byte i. */
-static __device__ __forceinline__ uint32_t gpu_nibble32(const uint8_t *row, int64_t i) {
-    const uint8_t byte = row[i / 32 * 16 + i % 16];
-    return i % 32 < 16 ? byte & 0xfu : byte >> 4;
-}
-
 /* Puts one more bit above each of four integers, from bytes of 0 or 1. Where the integers are
  * centred, the bit is their sign, upside down: `above` is all ones from it on. */
 template <bool centred>

@@ -17,9 +17,8 @@ enum {
 struct ffn_args {
     gpu_mat gate, up; /* data NULL: none */
     const float *gate_bias, *up_bias;
-    const float *values; /* activations of the gate that are there already, or NULL */
+    const float *values; /* activations of the gate that are there already, by item; or NULL */
     int64_t ldv;
-    bool values_by_item; /* of item i, not of the item's neuron */
     bool skip;
     activation f;
     float threshold, cut;
@@ -43,9 +42,8 @@ template <class F, int C>
 static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t item, int64_t neuron,
                                                   float (&v)[C]) {
     if (a.values) {
-        const int64_t at = a.values_by_item ? item : neuron;
         GPU_UNROLL
-        for (int c = 0; c < C; c++) v[c] = c < a.in.n_cols ? a.values[c * a.ldv + at] : 0.0f;
+        for (int c = 0; c < C; c++) v[c] = c < a.in.n_cols ? a.values[c * a.ldv + item] : 0.0f;
     } else {
         const uint8_t *row[1] = {gpu_row(a.gate, neuron)};
         const float bias = a.gate_bias ? a.gate_bias[neuron] : 0.0f;
@@ -85,7 +83,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
         reads = true;
         return true;
     }
-    if (gated && !gate_first<F, C>(a, item, neuron, v)) return !a.values_by_item;
+    if (gated && !gate_first<F, C>(a, item, neuron, v)) return !a.values;
     if (!a.up.data) return true;
     const uint8_t *row[1] = {gpu_row(a.up, neuron)};
     float sum[1][C];
@@ -152,7 +150,6 @@ static void run(gpu_stream *s, ffn_args a) {
         a.gate = gpu_mat();
         a.values = a.h;
         a.ldv = a.ldh;
-        a.values_by_item = true;
     }
     launch(s, a.up.data ? a.up.type : a.gate.type, a);
 }
@@ -177,12 +174,10 @@ void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
 
 void gpu_op_sparse_in(gpu_stream *s, const gpu_sparse_in *a) {
     ffn_args f = ffn_args();
-    f.gate = a->gate_values ? gpu_mat() : a->gate;
+    f.gate = a->gate;
     f.up = a->up;
     f.gate_bias = a->gate_bias;
     f.up_bias = a->up_bias;
-    f.values = a->gate_values;
-    f.ldv = a->ldg;
     f.skip = true;
     f.f = a->f;
     f.threshold = a->threshold;

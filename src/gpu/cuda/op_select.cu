@@ -13,7 +13,7 @@ enum { BIT_THREADS = 256, WARPS = 16, LIST_THREADS = WARPS * GPU_WARP };
 
 static __device__ __forceinline__ bool is_chosen(const gpu_select &a, int64_t c, int64_t i) {
     const float v = a.v[c * a.ldv + i] + (a.bias ? a.bias[i] : 0.0f);
-    return !(a.magnitude ? fabsf(v) <= a.cut : v < a.cut); /* NaN counts */
+    return !(v < a.cut); /* NaN counts */
 }
 
 static __global__ void __launch_bounds__(BIT_THREADS) bits_kernel(gpu_select a) {

@@ -50,10 +50,6 @@
 #define cudaHostAllocMapped             hipHostMallocMapped
 #define cudaHostAllocPortable           hipHostMallocPortable
 #define cudaHostGetDevicePointer        hipHostGetDevicePointer
-#define cudaHostRegister                hipHostRegister
-#define cudaHostRegisterMapped          hipHostRegisterMapped
-#define cudaHostRegisterPortable        hipHostRegisterPortable
-#define cudaHostUnregister              hipHostUnregister
 #define cudaLaunchKernel                hipLaunchKernel
 #define cudaMalloc                      hipMalloc
 #define cudaMemGetInfo                  hipMemGetInfo
@@ -72,7 +68,6 @@
 #define cudaStreamEndCapture            hipStreamEndCapture
 #define cudaStreamNonBlocking           hipStreamNonBlocking
 #define cudaStreamSynchronize           hipStreamSynchronize
-#define cudaStreamWaitEvent             hipStreamWaitEvent
 #define cudaStream_t                    hipStream_t
 #define cudaSuccess                     hipSuccess
 

@@ -257,20 +257,6 @@ static void sim_host_free(gpu_device *d, gpu_pinned *p) {
     *p = gpu_pinned();
 }
 
-static pi_status sim_host_register(gpu_device *d, void *p, size_t n_bytes, gpu_pinned *out,
-                                   pi_error *err) {
-    (void)d;
-    (void)err;
-    out->host = out->device = p;
-    out->n_bytes = n_bytes;
-    return PI_OK;
-}
-
-static void sim_host_unregister(gpu_device *d, gpu_pinned *p) {
-    (void)d;
-    *p = gpu_pinned();
-}
-
 /* ---- the table --------------------------------------------------------------------------------
  */
 
@@ -292,15 +278,12 @@ static const gpu_backend backend = {
     sim_memory_state,
     sim_host_alloc,
     sim_host_free,
-    sim_host_register,
-    sim_host_unregister,
     sim_stream_create,
     sim_stream_destroy,
     sim_stream_sync,
     sim_event_create,
     sim_event_destroy,
     sim_event_record,
-    sim_event_wait,
     sim_event_done,
     sim_event_elapsed,
     sim_upload,

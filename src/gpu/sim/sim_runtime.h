@@ -48,7 +48,7 @@ struct gpu_device {
     gpu_fault fault;
 };
 
-enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_FILL, SIM_RECORD, SIM_WAIT, SIM_PROGRAM };
+enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_FILL, SIM_RECORD, SIM_PROGRAM };
 
 /* A queued command; kernels' arguments follow it. */
 struct sim_command {
@@ -64,7 +64,7 @@ struct sim_command {
     size_t n_bytes;
     bool to_device, from_device;
     uint8_t value;
-    /* SIM_RECORD, SIM_WAIT: the event's record of that number */
+    /* SIM_RECORD: the event's record of that number */
     gpu_event *event;
     uint64_t number;
     /* SIM_PROGRAM */
@@ -86,7 +86,6 @@ struct gpu_program {
 struct gpu_event {
     gpu_device *device;
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
     uint64_t enqueued, done; /* records */
     uint64_t time_ns;        /* of the last one that is done */
 };
@@ -130,7 +129,6 @@ pi_status sim_stream_sync(gpu_stream *s, pi_error *err);
 pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err);
 void sim_event_destroy(gpu_event *e);
 void sim_event_record(gpu_stream *s, gpu_event *e);
-void sim_event_wait(gpu_stream *s, gpu_event *e);
 bool sim_event_done(gpu_event *e);
 double sim_event_elapsed(gpu_event *from, gpu_event *to);
 void sim_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes);

@@ -72,22 +72,16 @@ static void run_copy(gpu_device *d, const sim_command *c) {
 static void run_event(const sim_command *c) {
     gpu_event *e = c->event;
     pthread_mutex_lock(&e->mutex);
-    if (c->kind == SIM_RECORD) {
-        if (e->done < c->number) e->done = c->number;
-        e->time_ns = gpu_clock_ns();
-        pthread_cond_broadcast(&e->changed);
-    } else {
-        while (e->done < c->number) pthread_cond_wait(&e->changed, &e->mutex);
-    }
+    if (e->done < c->number) e->done = c->number;
+    e->time_ns = gpu_clock_ns();
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* Events are worked off even when the device is lost: another stream may wait for them. */
+/* Events are worked off even when the device is lost: the host may wait for them. */
 static void run_command(gpu_stream *s, sim_command *c) {
     gpu_device *d = s->device;
     switch (c->kind) {
     case SIM_RECORD:
-    case SIM_WAIT:
         run_event(c);
         return;
     case SIM_PROGRAM:
@@ -184,7 +178,6 @@ pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err) {
     memset(static_cast<void *>(e), 0, sizeof *e);
     e->device = d;
     pthread_mutex_init(&e->mutex, nullptr);
-    pthread_cond_init(&e->changed, nullptr);
     *out = e;
     return PI_OK;
 }
@@ -192,26 +185,17 @@ pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err) {
 void sim_event_destroy(gpu_event *e) {
     if (!e) return;
     pthread_mutex_destroy(&e->mutex);
-    pthread_cond_destroy(&e->changed);
     e->device->host->free(e);
 }
 
-static void enqueue_event(gpu_stream *s, gpu_event *e, sim_kind kind) {
-    sim_command *c = new_command(s, kind, 0);
+void sim_event_record(gpu_stream *s, gpu_event *e) {
+    sim_command *c = new_command(s, SIM_RECORD, 0);
     if (!c) return;
     c->event = e;
     pthread_mutex_lock(&e->mutex);
-    c->number = kind == SIM_RECORD ? ++e->enqueued : e->enqueued;
+    c->number = ++e->enqueued;
     pthread_mutex_unlock(&e->mutex);
     enqueue(s, c);
-}
-
-void sim_event_record(gpu_stream *s, gpu_event *e) {
-    enqueue_event(s, e, SIM_RECORD);
-}
-
-void sim_event_wait(gpu_stream *s, gpu_event *e) {
-    enqueue_event(s, e, SIM_WAIT);
 }
 
 bool sim_event_done(gpu_event *e) {
