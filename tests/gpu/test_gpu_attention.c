@@ -86,18 +86,13 @@ static void test_norm(void **state) {
 static void check_add(int n_cols) {
     enum { N = 300 };
     const size_t n_bytes = (size_t)n_cols * N * 4;
-    float *x = case_random(N * n_cols, 1), *y = case_random(N * n_cols, 1), *b = case_random(N, 1);
+    float *x = case_random(N * n_cols, 1), *y = case_random(N * n_cols, 1);
     float *device_y = case_upload(y, n_bytes), *got = case_host(n_bytes);
-    gpu_add a = {.x = case_upload(x, n_bytes),
-                 .bias = case_upload(b, N * 4),
-                 .ldx = N,
-                 .ldy = N,
-                 .n = N,
-                 .n_cols = n_cols,
-                 .y = device_y};
+    gpu_add a = {
+        .x = case_upload(x, n_bytes), .ldx = N, .ldy = N, .n = N, .n_cols = n_cols, .y = device_y};
     OPS->add(the_case.stream, &a);
     case_download(got, device_y, n_bytes);
-    for (int i = 0; i < N * n_cols; i++) assert_true(got[i] == y[i] + x[i] + b[i % N]);
+    for (int i = 0; i < N * n_cols; i++) assert_true(got[i] == y[i] + x[i]);
 }
 
 static void test_add(void **state) {
