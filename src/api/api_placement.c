@@ -38,10 +38,10 @@ static pi_status leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
 static const char *name_devices(const pi_context *c, const place_fit *f) {
     static const char *const names[][3] = {
         {"cuda", "cuda", "cpu+cuda"}, {"hip", "hip", "cpu+hip"}, {"sim", "sim", "cpu+sim"}};
-    bool shared = f->head == SIDE_CPU;
+    bool shared = f->plan.head == SIDE_CPU;
     for (int i = 0; i < c->model->weights->hp.n_layer; i++)
-        shared = shared || f->cuts[i].home == SIDE_CPU ||
-                 f->cuts[i].hot < c->model->weights->layers[i].hp.n_ff;
+        shared = shared || f->plan.cuts[i].home == SIDE_CPU ||
+                 f->plan.cuts[i].hot < c->model->weights->layers[i].hp.n_ff;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(c->gpu.library.backend->name, names[i][0]) == 0) return names[i][1 + shared];
     return "gpu";
@@ -49,8 +49,8 @@ static const char *name_devices(const pi_context *c, const place_fit *f) {
 
 static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *err) {
     engine_options options = c->options;
-    options.plan.cuts = f->cuts;
-    options.plan.head = f->head;
+    options.plan.cuts = f->plan.cuts;
+    options.plan.head = f->plan.head;
     options.gpu = c->gpu.library.backend;
     options.device = c->gpu.device;
     pi_status status = engine_context_create(c->model->weights, &options, &c->engine, err);

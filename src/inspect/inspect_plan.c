@@ -18,8 +18,8 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
     if (status == PI_OK) status = place_gpu_fit(&gpu, m, engine, o, fit, &why);
     place_gpu_close(&gpu);
     if (status == PI_OK) {
-        engine->plan.cuts = fit->cuts;
-        engine->plan.head = fit->head;
+        engine->plan.cuts = fit->plan.cuts;
+        engine->plan.head = fit->plan.head;
     } else if (o->device != PI_DEVICE_AUTO) {
         return error_set(err, status, "%s", why.message);
     } else if (status != PI_ERR_NOT_FOUND || place_expects_gpu(o)) {

@@ -7,7 +7,7 @@
 #include "place_tool.h"
 #include "printable.h"
 
-static const char *const home_names[PLACE_HOMES] = {"cpu", "gpu"};
+static const char *const home_names[PLAN_SIDES] = {"cpu", "gpu"};
 
 void place_write_json(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
@@ -15,12 +15,12 @@ void place_write_json(const place_report *r, FILE *out) {
     json_begin(&w, out);
     json_put_object(&w, NULL);
     json_put_int(&w, "budget_bytes", r->budget > INT64_MAX ? INT64_MAX : (int64_t)r->budget);
-    json_put_text(&w, "unit", r->work->kind == PLACE_EXPERTS ? "expert" : "neuron");
+    json_put_text(&w, "unit", "neuron");
     json_put_array(&w, "layers");
     for (int i = 0; i < r->plan->n_layers; i++) {
-        const place_cut *cut = &r->plan->cuts[i];
+        const plan_cut *cut = &r->plan->cuts[i];
         json_put_object(&w, NULL);
-        json_put_text(&w, "attn", home_names[cut->attention]);
+        json_put_text(&w, "attn", home_names[cut->home]);
         json_put_int(&w, "hot", cut->hot);
         json_put_int(&w, "of", r->work->layers[i].n);
         json_end_object(&w);
@@ -29,10 +29,10 @@ void place_write_json(const place_report *r, FILE *out) {
     json_put_text(&w, "head", home_names[r->plan->head]);
     json_put_text(&w, "kv", home_names[place_kv_home(r->work, r->plan)]);
     json_put_text(&w, "predictor", home_names[place_predictor_home(r->work, r->plan)]);
-    json_put_int(&w, "gpu_bytes", (int64_t)t->resident[PLACE_GPU]);
-    json_put_int(&w, "cpu_bytes", (int64_t)t->resident[PLACE_CPU]);
-    json_put_number(&w, "gpu_read", t->read[PLACE_GPU]);
-    json_put_number(&w, "cpu_read", t->read[PLACE_CPU]);
+    json_put_int(&w, "gpu_bytes", (int64_t)t->resident[SIDE_GPU]);
+    json_put_int(&w, "cpu_bytes", (int64_t)t->resident[SIDE_CPU]);
+    json_put_number(&w, "gpu_read", t->read[SIDE_GPU]);
+    json_put_number(&w, "cpu_read", t->read[SIDE_CPU]);
     json_put_number(&w, "seconds_per_token", t->seconds);
     json_put_object(&w, "terms");
     json_put_number(&w, "always", t->always);
@@ -75,9 +75,9 @@ static void write_rates(const place_machine *m, int d, FILE *out) {
 
 static void write_machine(const place_report *r, FILE *out) {
     fprintf(out, "machine ");
-    write_rates(r->machine, PLACE_GPU, out);
+    write_rates(r->machine, SIDE_GPU, out);
     fprintf(out, "\n        ");
-    write_rates(r->machine, PLACE_CPU, out);
+    write_rates(r->machine, SIDE_CPU, out);
     fprintf(out, "\n        profile %s%s\n", r->machine->name,
             r->machine->shared ? ", one memory for both" : "");
 }
@@ -88,8 +88,8 @@ static void write_without_gpu(const place_report *r, FILE *out) {
     fprintf(out,
             "no GPU: all of %s (%.1f MiB with its KV cache) is on the CPU, predicted %.2f "
             "tokens/s in mode %s (",
-            r->model_name, (double)t->resident[PLACE_CPU] / MIB, 1 / t->seconds, r->mode);
-    write_rates(r->machine, PLACE_CPU, out);
+            r->model_name, (double)t->resident[SIDE_CPU] / MIB, 1 / t->seconds, r->mode);
+    write_rates(r->machine, SIDE_CPU, out);
     fprintf(out,
             "; profile %s)\nwith the profile of another machine, such as rtx-4090-ddr5, this shows "
             "what its GPU would hold, and the speed\n",
@@ -101,19 +101,18 @@ static void write_layers(const place_report *r, FILE *out) {
     fprintf(out, "\n%-9s %-9s %-19s %10s %8s %8s %8s %8s\n", "layers", "attention",
             "neurons on the GPU", "always ms", "kv ms", "gpu ms", "cpu ms", "sync ms");
     for (int i = 0, end; i < r->plan->n_layers; i = end) {
-        const place_cut *c = &r->plan->cuts[i];
+        const plan_cut *c = &r->plan->cuts[i];
         const place_layer_time *t = &r->layers[i];
         int64_t n = r->work->layers[i].n;
         for (end = i + 1; end < r->plan->n_layers; end++) {
-            const place_cut *next = &r->plan->cuts[end];
-            if (next->attention != c->attention || next->hot != c->hot) break;
+            const plan_cut *next = &r->plan->cuts[end];
+            if (next->home != c->home || next->hot != c->hot) break;
         }
         char range[32], cut[48];
         snprintf(range, sizeof range, end - i > 1 ? "%d-%d" : "%d", i, end - 1);
         snprintf(cut, sizeof cut, "%" PRId64 " of %" PRId64, c->hot, n);
-        fprintf(out, "%-9s %-9s %-19s %10.3f %8.3f %8.3f %8.3f %8.3f\n", range,
-                home_names[c->attention], cut, MS * t->always, MS * t->kv, MS * t->gpu, MS * t->cpu,
-                MS * t->sync);
+        fprintf(out, "%-9s %-9s %-19s %10.3f %8.3f %8.3f %8.3f %8.3f\n", range, home_names[c->home],
+                cut, MS * t->always, MS * t->kv, MS * t->gpu, MS * t->cpu, MS * t->sync);
     }
     fprintf(out, "%-9s %-9s %-19s %10.3f\n", "head", home_names[r->plan->head], "",
             MS * r->prediction->head);
@@ -123,8 +122,8 @@ static void write_bytes(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
     fprintf(out, "\n%-8s %12s %12s %12s %12s %12s %14s\n", "MiB", "weights", "KV cache", "buffers",
             "runtime", "resident", "read per token");
-    for (int d = PLACE_HOMES - 1; d >= 0; d--) {
-        bool gpu = d == PLACE_GPU;
+    for (int d = PLAN_SIDES - 1; d >= 0; d--) {
+        bool gpu = d == SIDE_GPU;
         fprintf(out, "%-8s %12.1f %12.1f %12.1f %12.1f %12.1f %14.1f\n", home_names[d],
                 (double)t->weights[d] / MIB, (double)t->kv_cache[d] / MIB,
                 gpu ? (double)t->scratch / MIB : 0, gpu ? (double)t->runtime / MIB : 0,

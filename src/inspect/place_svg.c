@@ -29,7 +29,7 @@ static const char style[] = ".gpu{fill:#2e7d5b}\n"
                             ".sync{fill:#d1495b}\n"
                             ".free{fill:#eeeeee}\n";
 
-static const char *const home_class[PLACE_HOMES] = {"class=\"cpu\"", "class=\"gpu\""};
+static const char *const home_class[PLAN_SIDES] = {"class=\"cpu\"", "class=\"gpu\""};
 
 typedef struct picture {
     svg out;
@@ -44,14 +44,14 @@ static double top_of(const picture *p, int layer) {
 }
 
 static void draw_layer(picture *p, int i) {
-    const place_cut *c = &p->r->plan->cuts[i];
+    const plan_cut *c = &p->r->plan->cuts[i];
     double y = top_of(p, i), height = p->row - (p->row > 10 ? 3 : 1);
     double share = (double)c->hot / (double)p->r->work->layers[i].n;
-    svg_rect(&p->out, LEFT, y, ATTENTION, height, home_class[c->attention]);
+    svg_rect(&p->out, LEFT, y, ATTENTION, height, home_class[c->home]);
     double x = LEFT + ATTENTION + 8;
-    if (share > 0) svg_rect(&p->out, x, y, BAR * share, height, home_class[PLACE_GPU]);
+    if (share > 0) svg_rect(&p->out, x, y, BAR * share, height, home_class[SIDE_GPU]);
     if (share < 1)
-        svg_rect(&p->out, x + BAR * share, y, BAR * (1 - share), height, home_class[PLACE_CPU]);
+        svg_rect(&p->out, x + BAR * share, y, BAR * (1 - share), height, home_class[SIDE_CPU]);
 }
 
 static void draw_time(picture *p, int i) {
@@ -65,8 +65,8 @@ static void draw_time(picture *p, int i) {
         svg_rect(&p->out, x, y, parts[k].seconds * p->scale, height, parts[k].attributes);
         x += parts[k].seconds * p->scale;
     }
-    svg_rect(&p->out, x, y, t->gpu * p->scale, height / 2, home_class[PLACE_GPU]);
-    svg_rect(&p->out, x, y + height / 2, t->cpu * p->scale, height / 2, home_class[PLACE_CPU]);
+    svg_rect(&p->out, x, y, t->gpu * p->scale, height / 2, home_class[SIDE_GPU]);
+    svg_rect(&p->out, x, y + height / 2, t->cpu * p->scale, height / 2, home_class[SIDE_CPU]);
     x += fmax(t->gpu, t->cpu) * p->scale;
     svg_rect(&p->out, x, y, t->sync * p->scale, height, "class=\"sync\"");
 }
@@ -83,10 +83,7 @@ static void draw_rows(picture *p) {
         svg_label(&p->out, LEFT - 10, top_of(p, i) + p->row / 2 + 4, text, "class=\"tick end\"");
     }
     svg_label(&p->out, LEFT, TOP - 14, "Attn", "class=\"head\"");
-    svg_label(&p->out, LEFT + ATTENTION + 8, TOP - 14,
-              p->r->work->kind == PLACE_EXPERTS ? "Experts, most used first"
-                                                : "Neurons, hottest first",
-              "class=\"head\"");
+    svg_label(&p->out, LEFT + ATTENTION + 8, TOP - 14, "Neurons, hottest first", "class=\"head\"");
     svg_label(&p->out, TIME_LEFT, TOP - 14, "Predicted time per layer", "class=\"head\"");
     svg_text(&p->out, LEFT - 52, TOP + p->row * n / 2, true, "layer", strlen("layer"),
              "class=\"mid\"");
@@ -131,20 +128,20 @@ static void draw_bytes(picture *p) {
     const double gib = 1073741824;
     double budget = p->r->machine->has_gpu ? (double)p->r->budget : 0;
     bool bounded = budget < 1e15; /* a PiB: more is "all of it" */
-    double most = fmax(fmax((double)t->resident[PLACE_CPU], (double)t->resident[PLACE_GPU]),
+    double most = fmax(fmax((double)t->resident[SIDE_CPU], (double)t->resident[SIDE_GPU]),
                        bounded ? budget : 0);
     double y = p->bottom + 72, scale = (ATTENTION + 8 + BAR) / fmax(most, 1);
     char text[TEXT_BYTES];
     svg_label(&p->out, LEFT, y - 12, "Memory", "class=\"head\"");
-    for (int d = PLACE_HOMES - 1; d >= 0; d--, y += 36) {
-        if (d == PLACE_GPU && !p->r->machine->has_gpu) continue;
-        if (d == PLACE_GPU && bounded)
+    for (int d = PLAN_SIDES - 1; d >= 0; d--, y += 36) {
+        if (d == SIDE_GPU && !p->r->machine->has_gpu) continue;
+        if (d == SIDE_GPU && bounded)
             svg_rect(&p->out, LEFT, y, budget * scale, 24, "class=\"free\"");
         svg_rect(&p->out, LEFT, y, (double)t->resident[d] * scale, 24, home_class[d]);
-        svg_label(&p->out, LEFT - 10, y + 17, d == PLACE_GPU ? "GPU" : "CPU", "class=\"end\"");
+        svg_label(&p->out, LEFT - 10, y + 17, d == SIDE_GPU ? "GPU" : "CPU", "class=\"end\"");
         snprintf(text, sizeof text, "%.2f GiB; %.1f MB read per token",
                  (double)t->resident[d] / gib, t->read[d] / 1e6);
-        if (d == PLACE_GPU && bounded) {
+        if (d == SIDE_GPU && bounded) {
             size_t n = strlen(text);
             snprintf(text + n, sizeof text - n, "; budget %.2f GiB", budget / gib);
         }
@@ -165,7 +162,7 @@ static void draw_title(picture *p) {
              r->machine->name, r->mode, (int)r->n_ctx, 1 / r->prediction->seconds);
     svg_label(&p->out, LEFT - 52, 70, text, "class=\"sub\"");
     snprintf(text, sizeof text, "Bound by %s. Head on the %s.", place_bound_name(r->prediction),
-             r->plan->head == PLACE_GPU ? "GPU" : "CPU");
+             r->plan->head == SIDE_GPU ? "GPU" : "CPU");
     svg_label(&p->out, LEFT - 52, 92, text, "class=\"sub\"");
 }
 

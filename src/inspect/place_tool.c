@@ -83,7 +83,7 @@ static pi_status make_workload(place_job *j, pi_error *err) {
 
 /* A budget above the card's memory is allowed: the placement is then for a larger card. */
 static void choose_budget(place_job *j) {
-    const place_device *gpu = &j->machine.device[PLACE_GPU];
+    const place_device *gpu = &j->machine.device[SIDE_GPU];
     uint64_t has = j->machine.has_gpu ? gpu->memory_bytes : 0;
     j->report.budget = j->options->vram_budget;
     if (j->report.budget == PI_PLACE_ALL) j->report.budget = has;
@@ -111,8 +111,8 @@ static void warn_of_budget(const place_job *j) {
 }
 
 static void warn_of_memory(const place_job *j) {
-    uint64_t has = j->machine.device[PLACE_CPU].memory_bytes;
-    if (has && j->prediction.resident[PLACE_CPU] > has && j->options->message)
+    uint64_t has = j->machine.device[SIDE_CPU].memory_bytes;
+    if (has && j->prediction.resident[SIDE_CPU] > has && j->options->message)
         j->options->message(
             j->options->user,
             "the CPU's weights exceed this machine's memory: the prediction assumes that they fit");

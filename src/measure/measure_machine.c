@@ -89,7 +89,7 @@ static void add_own_gpu(const pi_place_options *o, place_machine *m) {
     m->has_gpu = false;
     if (!open_own_gpu(o, &gpu)) return;
     *m = gpu.machine;
-    m->device[PLACE_GPU].memory_bytes = gpu.info.memory_free + gpu.machine.runtime_bytes;
+    m->device[SIDE_GPU].memory_bytes = gpu.info.memory_free + gpu.machine.runtime_bytes;
     place_gpu_close(&gpu);
 }
 
@@ -103,9 +103,9 @@ static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
     if (gpu_rates_measure(gpu.library.backend, gpu.device, &rates, &why) == PI_OK) {
         m->has_gpu = true;
         snprintf(m->gpu_name, sizeof m->gpu_name, "%s", gpu.info.name);
-        m->device[PLACE_GPU] = (place_device){.stream_gbps = rates.stream_gbps,
-                                              .gather_gbps = rates.gather_gbps,
-                                              .overhead = rates.overhead};
+        m->device[SIDE_GPU] = (place_device){.stream_gbps = rates.stream_gbps,
+                                             .gather_gbps = rates.gather_gbps,
+                                             .overhead = rates.overhead};
         m->sync = rates.sync;
     } else {
         say(o, why.message);
@@ -127,7 +127,7 @@ pi_status measure_machine(const pi_place_options *o, place_machine *out, pi_erro
                    "desktop");
     }
     if (status == PI_OK && o->measure) {
-        status = measure_cpu(o, &out->device[PLACE_CPU], err);
+        status = measure_cpu(o, &out->device[SIDE_CPU], err);
         if (status == PI_OK && !o->profile)
             snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
         if (status == PI_OK && !o->profile) measure_own_gpu(o, out);

@@ -14,10 +14,9 @@
 #define PLACE_PLACE_H
 
 #include "model.h"
+#include "plan.h"
 
 /* ---- machines -------------------------------------------------------------------------------- */
-
-typedef enum place_home { PLACE_CPU, PLACE_GPU, PLACE_HOMES } place_home;
 
 typedef struct place_device {
     uint64_t memory_bytes; /* 0: unknown */
@@ -34,7 +33,7 @@ typedef struct place_machine {
     bool has_gpu;
     bool shared; /* one memory for both: nothing is stored twice, and both draw on the faster one's
                     bandwidth together */
-    place_device device[PLACE_HOMES];
+    place_device device[PLAN_SIDES];
     double sync;            /* seconds per crossing: x there and a partial sum back */
     uint64_t runtime_bytes; /* of GPU memory that driver and kernels take */
     uint64_t margin_bytes;  /* that are left free */
@@ -52,15 +51,6 @@ pi_status place_machine_check(const place_machine *m, pi_error *err);
 
 /* ---- workloads ------------------------------------------------------------------------------- */
 
-typedef enum place_kind { PLACE_NEURONS, PLACE_EXPERTS } place_kind;
-
-/* How a feed-forward layer is computed, as far as it decides what is read (docs/sparse.md). */
-typedef enum place_ffn {
-    PLACE_FFN_DENSE,  /* everything */
-    PLACE_FFN_SKIP,   /* modes exact and threshold: gate for all, the rest where it fires */
-    PLACE_FFN_PREDICT /* predictor for all, gate for those it selects, the rest where it fires */
-} place_ffn;
-
 typedef struct place_layer {
     uint64_t always_bytes;    /* attention and norms */
     uint64_t predictor_bytes; /* lives with attention */
@@ -70,7 +60,7 @@ typedef struct place_layer {
      * together; of a group of neurons. */
     uint64_t always_padding, unit_padding;
     bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types */
-    int64_t n;                       /* neurons (or experts) */
+    int64_t n;                       /* neurons */
     int64_t unit;                    /* that move together; divides n */
     uint64_t unit_bytes;             /* of such a group */
     double unit_stream;              /* bytes of each group that every token reads in order */
@@ -80,7 +70,6 @@ typedef struct place_layer {
 } place_layer;
 
 typedef struct place_workload {
-    place_kind kind;
     int n_layers;
     place_layer *layers; /* [n_layers] */
     bool has_predictor;
@@ -95,10 +84,10 @@ typedef struct place_workload {
 } place_workload;
 
 typedef struct place_use {
-    const place_ffn *ffn; /* [n_layer] */
-    int64_t n_ctx;        /* positions that the KV cache has room for */
-    int64_t depth;        /* positions that the predicted token attends to */
-    int64_t n_batch;      /* tokens per pass that scratch is sized for */
+    const ffn_mode *modes; /* [n_layer], none of them FFN_AUTO */
+    int64_t n_ctx;         /* positions that the KV cache has room for */
+    int64_t depth;         /* positions that the predicted token attends to */
+    int64_t n_batch;       /* tokens per pass that scratch is sized for */
     quant_type type_k, type_v;
     double density; /* share that fires, in layers where nothing is known about neurons */
 } place_use;
@@ -111,15 +100,10 @@ void place_workload_free(place_workload *w); /* a zeroed one is fine */
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-typedef struct place_cut {
-    place_home attention; /* of everything in the layer but its neurons */
-    int64_t hot;          /* the GPU owns neurons [0, hot), the CPU [hot, n) */
-} place_cut;
-
 typedef struct place_plan {
     int n_layers;
-    place_cut *cuts; /* [n_layers] */
-    place_home head;
+    plan_cut *cuts; /* [n_layers] */
+    plan_side head;
     double bound; /* no placement within the budget is predicted to be faster: seconds per token */
 } place_plan;
 
@@ -140,11 +124,11 @@ typedef struct place_prediction {
     double seconds;                          /* per token */
     double always, gpu, cpu, sync, head, kv; /* sums over layers; gpu and cpu overlap */
     int64_t crossings;
-    uint64_t weights[PLACE_HOMES]; /* bytes resident */
-    uint64_t kv_cache[PLACE_HOMES];
+    uint64_t weights[PLAN_SIDES]; /* bytes resident */
+    uint64_t kv_cache[PLAN_SIDES];
     uint64_t scratch, runtime, margin; /* of GPU memory; 0 when nothing is on the GPU */
-    uint64_t resident[PLACE_HOMES];    /* all of these but the margin */
-    double read[PLACE_HOMES];          /* bytes per token, expected */
+    uint64_t resident[PLAN_SIDES];     /* all of these but the margin */
+    double read[PLAN_SIDES];           /* bytes per token, expected */
 } place_prediction;
 
 /* `layers`: [n_layers] or NULL. */
@@ -153,7 +137,7 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
 
 /* Of a plan, where most bytes of the KV cache are, or of the predictors. A machine-readable plan
  * has one word for each; both follow the layers' attention. */
-place_home place_kv_home(const place_workload *w, const place_plan *p);
-place_home place_predictor_home(const place_workload *w, const place_plan *p);
+plan_side place_kv_home(const place_workload *w, const place_plan *p);
+plan_side place_predictor_home(const place_workload *w, const place_plan *p);
 
 #endif

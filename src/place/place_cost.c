@@ -18,23 +18,23 @@ static const double NEVER = 1e6;
 /* Of groups [0, k). */
 static double gpu_time(const place_item *item, int64_t k) {
     if (k == 0) return 0;
-    return item->overhead[PLACE_GPU] + (double)k * item->stream[PLACE_GPU] +
-           item->layer->gather[k] * item->gather[PLACE_GPU];
+    return item->overhead[SIDE_GPU] + (double)k * item->stream[SIDE_GPU] +
+           item->layer->gather[k] * item->gather[SIDE_GPU];
 }
 
 /* Of groups [k, n_units). */
 static double cpu_time(const place_item *item, int64_t k) {
     if (k == item->n_units) return 0;
     const double *gather = item->layer->gather;
-    return item->overhead[PLACE_CPU] + (double)(item->n_units - k) * item->stream[PLACE_CPU] +
-           (gather[item->n_units] - gather[k]) * item->gather[PLACE_CPU];
+    return item->overhead[SIDE_CPU] + (double)(item->n_units - k) * item->stream[SIDE_CPU] +
+           (gather[item->n_units] - gather[k]) * item->gather[SIDE_CPU];
 }
 
-static bool needs_exchange(const place_item *item, place_home home, int64_t k) {
-    return home == PLACE_GPU ? k < item->n_units : k > 0;
+static bool needs_exchange(const place_item *item, plan_side home, int64_t k) {
+    return home == SIDE_GPU ? k < item->n_units : k > 0;
 }
 
-double place_ffn_time(const place_item *item, place_home home, int64_t k) {
+double place_ffn_time(const place_item *item, plan_side home, int64_t k) {
     if (item->n_units == 0) return 0;
     double both = fmax(gpu_time(item, k), cpu_time(item, k));
     return fmax(both, item->floor) + (needs_exchange(item, home, k) ? item->sync : 0);
@@ -59,9 +59,9 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
     item->unit_bytes = l->unit_bytes + l->unit_padding;
     item->bytes = l->always_bytes + l->predictor_bytes + l->always_padding + l->kv_bytes;
     item->n_units = l->n / l->unit;
-    for (int d = 0; d < PLACE_HOMES; d++) {
+    for (int d = 0; d < PLAN_SIDES; d++) {
         const place_device *device = &m->device[d];
-        if (d == PLACE_GPU && !m->has_gpu) continue;
+        if (d == SIDE_GPU && !m->has_gpu) continue;
         double streamed = (double)(l->always_bytes + l->predictor_bytes);
         item->always[d] = streamed / (device->stream_gbps * GIGA) + device->overhead;
         item->kv[d] = (double)l->kv_read / (device->stream_gbps * GIGA);
@@ -69,10 +69,10 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
         item->gather[d] = 1 / (device->gather_gbps * GIGA);
         item->overhead[d] = device->overhead;
     }
-    if (l->always_stays) item->always[PLACE_GPU] = NEVER;
-    if (l->neurons_stay) item->overhead[PLACE_GPU] = NEVER;
+    if (l->always_stays) item->always[SIDE_GPU] = NEVER;
+    if (l->neurons_stay) item->overhead[SIDE_GPU] = NEVER;
     if (m->has_gpu && m->shared) {
-        double rate = fmax(m->device[PLACE_CPU].stream_gbps, m->device[PLACE_GPU].stream_gbps);
+        double rate = fmax(m->device[SIDE_CPU].stream_gbps, m->device[SIDE_GPU].stream_gbps);
         double all = (double)item->n_units * l->unit_stream + l->gather[item->n_units];
         item->floor = all / (rate * GIGA);
     }
@@ -83,65 +83,65 @@ void place_items_fill(const place_workload *w, const place_machine *m, place_ite
     for (int i = 0; i < w->n_layers; i++) fill_layer(&w->layers[i], m, &items[i]);
     place_item *head = &items[w->n_layers];
     *head = (place_item){.sync = m->sync, .bytes = w->head_bytes + w->head_padding};
-    for (int d = 0; d < PLACE_HOMES; d++) {
-        if (d == PLACE_GPU && !m->has_gpu) continue;
+    for (int d = 0; d < PLAN_SIDES; d++) {
+        if (d == SIDE_GPU && !m->has_gpu) continue;
         head->always[d] = (double)w->head_bytes / (m->device[d].stream_gbps * GIGA) +
                           m->device[d].overhead;
     }
-    if (w->head_stays) head->always[PLACE_GPU] = NEVER;
+    if (w->head_stays) head->always[SIDE_GPU] = NEVER;
 }
 
 /* ---- prediction ------------------------------------------------------------------------------ */
 
-static void add_reads(const place_item *item, place_home home, int64_t k, place_prediction *out) {
+static void add_reads(const place_item *item, plan_side home, int64_t k, place_prediction *out) {
     const place_layer *l = item->layer;
     out->read[home] += (double)(l->always_bytes + l->predictor_bytes + l->kv_read);
-    out->read[PLACE_GPU] += (double)k * l->unit_stream + l->gather[k];
-    out->read[PLACE_CPU] += (double)(item->n_units - k) * l->unit_stream +
-                            (l->gather[item->n_units] - l->gather[k]);
+    out->read[SIDE_GPU] += (double)k * l->unit_stream + l->gather[k];
+    out->read[SIDE_CPU] += (double)(item->n_units - k) * l->unit_stream +
+                           (l->gather[item->n_units] - l->gather[k]);
 }
 
-static place_layer_time layer_time(const place_item *item, const place_cut *cut,
+static place_layer_time layer_time(const place_item *item, const plan_cut *cut,
                                    place_prediction *out) {
     int64_t k = cut->hot / item->layer->unit;
     assert(cut->hot >= 0 && cut->hot <= item->layer->n && cut->hot % item->layer->unit == 0);
-    bool exchanges = needs_exchange(item, cut->attention, k);
-    place_layer_time t = {.always = item->always[cut->attention],
-                          .kv = item->kv[cut->attention],
+    bool exchanges = needs_exchange(item, cut->home, k);
+    place_layer_time t = {.always = item->always[cut->home],
+                          .kv = item->kv[cut->home],
                           .gpu = gpu_time(item, k),
                           .cpu = cpu_time(item, k),
                           .sync = exchanges ? item->sync : 0};
-    t.total = t.always + t.kv + place_ffn_time(item, cut->attention, k);
+    t.total = t.always + t.kv + place_ffn_time(item, cut->home, k);
     out->crossings += exchanges;
-    out->weights[cut->attention] += item->layer->always_bytes + item->layer->predictor_bytes;
-    if (cut->attention == PLACE_GPU) out->weights[PLACE_GPU] += item->layer->always_padding;
-    out->kv_cache[cut->attention] += item->layer->kv_bytes;
-    out->weights[PLACE_GPU] += (uint64_t)k * item->unit_bytes;
-    out->weights[PLACE_CPU] += (uint64_t)(item->n_units - k) * item->layer->unit_bytes;
-    add_reads(item, cut->attention, k, out);
+    out->weights[cut->home] += item->layer->always_bytes + item->layer->predictor_bytes;
+    if (cut->home == SIDE_GPU) out->weights[SIDE_GPU] += item->layer->always_padding;
+    out->kv_cache[cut->home] += item->layer->kv_bytes;
+    out->weights[SIDE_GPU] += (uint64_t)k * item->unit_bytes;
+    out->weights[SIDE_CPU] += (uint64_t)(item->n_units - k) * item->layer->unit_bytes;
+    add_reads(item, cut->home, k, out);
     return t;
 }
 
 /* A head that is the embedding table is stored once, unless it has to be in two memories. */
-static void add_head(const place_workload *w, const place_machine *m, place_home home,
+static void add_head(const place_workload *w, const place_machine *m, plan_side home,
                      place_prediction *out) {
-    out->weights[PLACE_CPU] += w->table_bytes;
+    out->weights[SIDE_CPU] += w->table_bytes;
     out->weights[home] += w->head_bytes;
-    if (home == PLACE_GPU) out->weights[PLACE_GPU] += w->head_padding;
-    if (home == PLACE_CPU || m->shared) out->weights[PLACE_CPU] -= w->tied_bytes;
+    if (home == SIDE_GPU) out->weights[SIDE_GPU] += w->head_padding;
+    if (home == SIDE_CPU || m->shared) out->weights[SIDE_CPU] -= w->tied_bytes;
     out->read[home] += (double)w->head_bytes;
 }
 
 static void add_residence(const place_workload *w, const place_machine *m, place_prediction *out) {
-    for (int d = 0; d < PLACE_HOMES; d++) out->resident[d] = out->weights[d] + out->kv_cache[d];
-    if (out->resident[PLACE_GPU] == 0) return;
+    for (int d = 0; d < PLAN_SIDES; d++) out->resident[d] = out->weights[d] + out->kv_cache[d];
+    if (out->resident[SIDE_GPU] == 0) return;
     out->scratch = w->scratch_bytes;
     out->runtime = m->runtime_bytes;
     out->margin = m->margin_bytes;
-    out->resident[PLACE_GPU] += out->scratch + out->runtime;
+    out->resident[SIDE_GPU] += out->scratch + out->runtime;
 }
 
-static void predict_item(const place_item *item, const place_cut *cut, place_prediction *out,
+static void predict_item(const place_item *item, const plan_cut *cut, place_prediction *out,
                          place_layer_time *kept) {
     place_layer_time t = layer_time(item, cut, out);
     out->always += t.always;
@@ -161,8 +161,8 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
         place_item item;
         fill_layer(&w->layers[i], m, &item);
         predict_item(&item, &p->cuts[i], out, layers ? &layers[i] : NULL);
-        place_home next = i + 1 < w->n_layers ? p->cuts[i + 1].attention : p->head;
-        if (next == p->cuts[i].attention) continue;
+        plan_side next = i + 1 < w->n_layers ? p->cuts[i + 1].home : p->head;
+        if (next == p->cuts[i].home) continue;
         out->crossings++;
         out->sync += m->sync;
         out->seconds += m->sync;
@@ -174,17 +174,17 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
     add_residence(w, m, out);
 }
 
-static place_home home_of_most(const place_workload *w, const place_plan *p, bool kv) {
-    uint64_t bytes[PLACE_HOMES] = {0};
+static plan_side home_of_most(const place_workload *w, const place_plan *p, bool kv) {
+    uint64_t bytes[PLAN_SIDES] = {0};
     for (int i = 0; i < w->n_layers; i++)
-        bytes[p->cuts[i].attention] += kv ? w->layers[i].kv_bytes : w->layers[i].predictor_bytes;
-    return bytes[PLACE_GPU] > bytes[PLACE_CPU] ? PLACE_GPU : PLACE_CPU;
+        bytes[p->cuts[i].home] += kv ? w->layers[i].kv_bytes : w->layers[i].predictor_bytes;
+    return bytes[SIDE_GPU] > bytes[SIDE_CPU] ? SIDE_GPU : SIDE_CPU;
 }
 
-place_home place_kv_home(const place_workload *w, const place_plan *p) {
+plan_side place_kv_home(const place_workload *w, const place_plan *p) {
     return home_of_most(w, p, true);
 }
 
-place_home place_predictor_home(const place_workload *w, const place_plan *p) {
+plan_side place_predictor_home(const place_workload *w, const place_plan *p) {
     return w->has_predictor ? home_of_most(w, p, false) : place_kv_home(w, p);
 }

@@ -7,14 +7,14 @@
 #include "place.h"
 
 typedef struct place_item {
-    const place_layer *layer;   /* NULL: the head */
-    double always[PLACE_HOMES]; /* seconds for what every token reads, by home */
-    double kv[PLACE_HOMES];
+    const place_layer *layer;  /* NULL: the head */
+    double always[PLAN_SIDES]; /* seconds for what every token reads, by home */
+    double kv[PLAN_SIDES];
     uint64_t bytes;      /* of GPU memory, when this part is at home there */
     int64_t n_units;     /* groups of neurons */
     uint64_t unit_bytes; /* of GPU memory */
     /* Seconds: per group, per gathered byte, and once when the device has neurons at all. */
-    double stream[PLACE_HOMES], gather[PLACE_HOMES], overhead[PLACE_HOMES];
+    double stream[PLAN_SIDES], gather[PLAN_SIDES], overhead[PLAN_SIDES];
     double floor; /* with one memory for both, the neurons take at least this long */
     double sync;
     int64_t balance; /* the least k at which the GPU takes as long as the CPU */
@@ -24,6 +24,6 @@ typedef struct place_item {
 void place_items_fill(const place_workload *w, const place_machine *m, place_item *items);
 
 /* Neurons and their exchange. */
-double place_ffn_time(const place_item *item, place_home home, int64_t k);
+double place_ffn_time(const place_item *item, plan_side home, int64_t k);
 
 #endif

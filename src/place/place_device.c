@@ -23,7 +23,7 @@ static place_machine simulated_machine(const gpu_info *info) {
     const place_device cpu = {0, SIM_CPU_GBPS, SIM_CPU_GBPS, SIM_OVERHEAD};
     return (place_machine){.name = "simulated",
                            .has_gpu = true,
-                           .device = {[PLACE_CPU] = cpu, [PLACE_GPU] = gpu},
+                           .device = {[SIDE_CPU] = cpu, [SIDE_GPU] = gpu},
                            .sync = SIM_SYNC};
 }
 
@@ -35,7 +35,7 @@ void place_gpu_machine(const gpu_backend *b, const gpu_info *info, const char *c
     }
     place_profile_of_gpu(info, cache, out);
     out->shared = info->shared_memory;
-    out->device[PLACE_GPU].memory_bytes = info->memory_free;
+    out->device[SIDE_GPU].memory_bytes = info->memory_free;
 }
 
 /* ---- the device -------------------------------------------------------------------------------

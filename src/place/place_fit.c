@@ -28,19 +28,16 @@ uint64_t place_fit_bytes(const place_fit *f) {
 pi_status place_make_workload(const model *m, const plan_options *asked, place_use use,
                               place_workload *out, const char **mode, pi_error *err) {
     int n = m->hp.n_layer, count[FFN_MODE_COUNT] = {0}, most = FFN_DENSE;
-    place_ffn *ffn = mem_calloc((size_t)n, sizeof *ffn);
-    if (!ffn) return error_nomem(err, (size_t)n * sizeof *ffn, "layers");
+    ffn_mode *modes = mem_calloc((size_t)n, sizeof *modes);
+    if (!modes) return error_nomem(err, (size_t)n * sizeof *modes, "layers");
     for (int i = 0; i < n; i++) {
-        ffn_mode chosen = plan_choose_mode(m, i, asked);
-        ffn[i] = chosen == FFN_DENSE     ? PLACE_FFN_DENSE
-                 : chosen == FFN_PREDICT ? PLACE_FFN_PREDICT
-                                         : PLACE_FFN_SKIP;
-        if (++count[chosen] > count[most]) most = chosen;
+        modes[i] = plan_choose_mode(m, i, asked);
+        if (++count[modes[i]] > count[most]) most = (int)modes[i];
     }
     *mode = ffn_mode_name((ffn_mode)most);
-    use.ffn = ffn;
+    use.modes = modes;
     pi_status status = place_workload_create(m, &use, out, err);
-    mem_free(ffn);
+    mem_free(modes);
     return status;
 }
 
@@ -54,27 +51,25 @@ static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_erro
     return place_make_workload(o->model, &o->engine->plan, use, &f->work, &f->mode, err);
 }
 
-static void copy_cuts(const place_plan *from, place_fit *f) {
-    f->any = from->head == PLACE_GPU;
-    f->head = from->head == PLACE_GPU ? SIDE_GPU : SIDE_CPU;
-    for (int i = 0; i < from->n_layers; i++) {
-        const place_cut *cut = &from->cuts[i];
-        f->cuts[i] = (plan_cut){.home = cut->attention == PLACE_GPU ? SIDE_GPU : SIDE_CPU,
-                                .hot = cut->hot};
-        f->any = f->any || cut->attention == PLACE_GPU || cut->hot > 0;
-    }
+static bool uses_gpu(const place_plan *p) {
+    bool any = p->head == SIDE_GPU;
+    for (int i = 0; i < p->n_layers; i++)
+        any = any || p->cuts[i].home == SIDE_GPU || p->cuts[i].hot > 0;
+    return any;
 }
 
 /* ---- the engine's ---------------------------------------------------------------------------- */
 
-static pi_status measure(const place_fit_options *o, place_fit *f, pi_error *err) {
+static pi_status measure(const place_fit_options *o, const place_plan *p, place_fit *f,
+                         pi_error *err) {
     size_t kv;
+    f->any = uses_gpu(p);
     f->bytes = (engine_gpu_bytes){0};
     f->kv_bytes = 0;
     if (!f->any) return PI_OK;
     engine_options engine = *o->engine;
-    engine.plan.cuts = f->cuts;
-    engine.plan.head = f->head;
+    engine.plan.cuts = p->cuts;
+    engine.plan.head = p->head;
     pi_status status = engine_gpu_size(o->model, &engine, &f->bytes, err);
     if (status != PI_OK) return status;
     if (!size_mul((size_t)f->bytes.kv_per_position, (size_t)o->n_ctx, &kv))
@@ -96,8 +91,7 @@ static pi_status solve(const place_fit_options *o, uint64_t budget, place_plan *
     pi_status status = place_solve(&f->work, o->machine, budget, found, err);
     if (status != PI_OK) return status;
     place_predict(&f->work, o->machine, found, p, NULL);
-    copy_cuts(found, f);
-    return measure(o, f, err);
+    return measure(o, found, f, err);
 }
 
 /* Takes over a plan when it is better than what there was. */
@@ -156,20 +150,27 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
             place_plan_free(&found);
         if (round == 0) /* the processor alone always fits */
             budget = o->budget;
-        else if (!next_budget(o, &search, place_fit_bytes(f), p.resident[PLACE_GPU], &budget))
+        else if (!next_budget(o, &search, place_fit_bytes(f), p.resident[SIDE_GPU], &budget))
             break;
     }
-    copy_cuts(&f->plan, f);
-    return measure(o, f, err);
+    return measure(o, &f->plan, f, err);
+}
+
+/* The last n layers wholly on the GPU, and the head when n is more than there are. */
+static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
+    int n_layer = o->model->hp.n_layer;
+    out->head = n > n_layer ? SIDE_GPU : SIDE_CPU;
+    for (int i = 0; i < n_layer; i++) {
+        bool gpu = n_layer - i <= n;
+        out->cuts[i] = (plan_cut){.home = gpu ? SIDE_GPU : SIDE_CPU,
+                                  .hot = gpu ? o->model->layers[i].hp.n_ff : 0};
+    }
 }
 
 /* Buffers' widths follow the cuts; those of a plan that has all on the GPU are the widest. */
 static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error *err) {
-    for (int i = 0; i < o->model->hp.n_layer; i++)
-        f->cuts[i] = (plan_cut){.home = SIDE_GPU, .hot = o->model->layers[i].hp.n_ff};
-    f->head = SIDE_GPU;
-    f->any = true;
-    pi_status status = measure(o, f, err);
+    place_last(o, o->model->hp.n_layer + 1, &f->plan);
+    pi_status status = measure(o, &f->plan, f, err);
     if (status == PI_ERR_UNSUPPORTED) return PI_OK; /* a type: the estimate stays */
     f->work.scratch_bytes = f->bytes.scratch;
     return status;
@@ -178,39 +179,28 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
 /* Nothing is on the GPU: what would the fewest neurons of one layer take there? The workload's
  * buffers are those of that from then on. */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
-    place_fit one = {.cuts = f->cuts, .any = true};
-    f->cuts[0].hot = plan_cut_unit(o->model, 0);
-    pi_status status = measure(o, &one, err);
+    place_fit one = {0};
+    f->plan.cuts[0].hot = plan_cut_unit(o->model, 0);
+    pi_status status = measure(o, &f->plan, &one, err);
     if (status == PI_OK) {
         f->least = place_fit_bytes(&one);
         f->work.scratch_bytes = one.bytes.scratch;
     }
-    f->cuts[0].hot = 0;
+    f->plan.cuts[0].hot = 0;
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
 }
 
 /* ---- so many layers ---------------------------------------------------------------------------
  */
 
-static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
-    int n_layer = o->model->hp.n_layer;
-    out->head = n > n_layer ? PLACE_GPU : PLACE_CPU;
-    for (int i = 0; i < n_layer; i++) {
-        bool gpu = n_layer - i <= n;
-        out->cuts[i] = (place_cut){.attention = gpu ? PLACE_GPU : PLACE_CPU,
-                                   .hot = gpu ? o->model->layers[i].hp.n_ff : 0};
-    }
-}
-
 /* The most layers up to what was asked for that fit: bytes grow with every one. */
 static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *err) {
     int32_t n_layer = o->model->hp.n_layer;
     int32_t most = o->gpu_layers > n_layer ? n_layer + 1 : o->gpu_layers, least = 0;
-    pi_status status = place_solve(&f->work, o->machine, 0, &f->plan, err);
+    pi_status status = PI_OK;
     for (int32_t n = most; status == PI_OK;) {
         place_last(o, n, &f->plan);
-        copy_cuts(&f->plan, f);
-        status = measure(o, f, err);
+        status = measure(o, &f->plan, f, err);
         if (status != PI_OK) break;
         if (f->any) f->least = place_fit_bytes(f); /* in the end, of one layer */
         f->gpu_layers = n;
@@ -234,9 +224,9 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
     machine.runtime_bytes = machine.margin_bytes = 0;
     o.machine = &machine;
     *out = (place_fit){0};
-    out->cuts = mem_calloc(n, sizeof *out->cuts);
-    pi_status status = out->cuts ? make_workload(&o, out, err)
-                                 : error_nomem(err, n * sizeof *out->cuts, "cuts");
+    out->plan = (place_plan){.n_layers = (int)n, .cuts = mem_calloc(n, sizeof *out->plan.cuts)};
+    pi_status status = out->plan.cuts ? make_workload(&o, out, err)
+                                      : error_nomem(err, n * sizeof *out->plan.cuts, "cuts");
     if (status == PI_OK && o.gpu_layers >= 0) {
         status = fit_layers(&o, out, err);
     } else if (status == PI_OK) {
@@ -257,6 +247,5 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
 void place_fit_free(place_fit *f) {
     place_plan_free(&f->plan);
     place_workload_free(&f->work);
-    mem_free(f->cuts);
     *f = (place_fit){0};
 }

@@ -24,15 +24,13 @@ typedef struct place_fit_options {
 } place_fit_options;
 
 typedef struct place_fit {
-    plan_cut *cuts; /* [n_layer] */
-    plan_side head;
+    place_plan plan;
     bool any;               /* something is on the GPU */
     engine_gpu_bytes bytes; /* all zero without anything */
     uint64_t kv_bytes;      /* kv_per_position * n_ctx */
     uint64_t least;         /* without anything: what the least of it would take; 0: not known */
     int32_t gpu_layers;     /* with gpu_layers asked for: how many fitted */
     place_workload work;
-    place_plan plan;  /* the same cuts, for place_predict */
     const char *mode; /* of most layers */
 } place_fit;
 

@@ -51,10 +51,10 @@ static const described machines[] = {
 void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes) {
     double gbps = bandwidth > 0 ? bandwidth / 1e9 : GPU_UNKNOWN;
     m->has_gpu = true;
-    m->device[PLACE_GPU] = (place_device){.memory_bytes = memory_bytes,
-                                          .stream_gbps = GPU_STREAM * gbps,
-                                          .gather_gbps = GPU_GATHER * gbps,
-                                          .overhead = GPU_OVERHEAD};
+    m->device[SIDE_GPU] = (place_device){.memory_bytes = memory_bytes,
+                                         .stream_gbps = GPU_STREAM * gbps,
+                                         .gather_gbps = GPU_GATHER * gbps,
+                                         .overhead = GPU_OVERHEAD};
     m->runtime_bytes = GPU_RUNTIME;
     m->margin_bytes = GPU_MARGIN;
 }
@@ -67,10 +67,10 @@ place_machine place_machine_at(int i) {
     const described *d = &machines[i];
     place_machine m = {.has_gpu = d->gpu_gbps > 0, .sync = SYNC};
     memcpy(m.name, d->name, strlen(d->name) + 1);
-    m.device[PLACE_CPU] = (place_device){.memory_bytes = HOST_MEMORY,
-                                         .stream_gbps = CPU_STREAM * d->cpu_gbps,
-                                         .gather_gbps = CPU_GATHER * d->cpu_gbps,
-                                         .overhead = CPU_OVERHEAD};
+    m.device[SIDE_CPU] = (place_device){.memory_bytes = HOST_MEMORY,
+                                        .stream_gbps = CPU_STREAM * d->cpu_gbps,
+                                        .gather_gbps = CPU_GATHER * d->cpu_gbps,
+                                        .overhead = CPU_OVERHEAD};
     if (m.has_gpu) place_machine_add_gpu(&m, d->gpu_gbps * 1e9, d->gpu_gib * GIB);
     return m;
 }
@@ -94,11 +94,11 @@ static pi_status refuse(const place_machine *m, const char *device, const char *
 }
 
 pi_status place_machine_check(const place_machine *m, pi_error *err) {
-    static const char *const names[PLACE_HOMES] = {"cpu ", "gpu "};
+    static const char *const names[PLAN_SIDES] = {"cpu ", "gpu "};
     if (!(m->sync >= 0 && m->sync <= SECONDS_MAX)) return refuse(m, "", "sync_us", m->sync, err);
-    for (int i = 0; i < PLACE_HOMES; i++) {
+    for (int i = 0; i < PLAN_SIDES; i++) {
         const place_device *d = &m->device[i];
-        if (i == PLACE_GPU && !m->has_gpu) continue;
+        if (i == SIDE_GPU && !m->has_gpu) continue;
         if (!(d->stream_gbps >= RATE_MIN && d->stream_gbps <= RATE_MAX))
             return refuse(m, names[i], "stream_gbps", d->stream_gbps, err);
         if (!(d->gather_gbps >= RATE_MIN && d->gather_gbps <= RATE_MAX))

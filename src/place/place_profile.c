@@ -69,7 +69,7 @@ static pi_status read_device(const json_node *object, const char *where, place_d
         {"overhead_us", &overhead, false},      {"memory_gib", &memory, false},
         {"runtime_mib", &runtime, false},       {"margin_mib", &margin, false},
     };
-    bool gpu = d == &m->device[PLACE_GPU];
+    bool gpu = d == &m->device[SIDE_GPU];
     static const char *const others[] = {"name", NULL};
     pi_status status = read_numbers(object, where, numbers, gpu ? 6 : 4, gpu ? others : NULL, err);
     if (status != PI_OK) return status;
@@ -88,7 +88,7 @@ static pi_status read_device(const json_node *object, const char *where, place_d
 static pi_status read_machine(const json_node *root, const char *path, place_machine *m,
                               pi_error *err) {
     place_machine_find("rtx-4090-ddr5", m);
-    m->device[PLACE_CPU].memory_bytes = 0;
+    m->device[SIDE_CPU].memory_bytes = 0;
     double sync = m->sync / MICRO;
     const number numbers[] = {{"sync_us", &sync, false}};
     static const char *const others[] = {"name", "cpu", "gpu", "shared", NULL};
@@ -112,9 +112,9 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
         name = slash ? slash + 1 : path;
     }
     snprintf(m->name, sizeof m->name, "%s", name);
-    status = read_device(json_get(root, "cpu"), "cpu", &m->device[PLACE_CPU], m, err);
+    status = read_device(json_get(root, "cpu"), "cpu", &m->device[SIDE_CPU], m, err);
     if (status == PI_OK && m->has_gpu)
-        status = read_device(gpu, "gpu", &m->device[PLACE_GPU], m, err);
+        status = read_device(gpu, "gpu", &m->device[SIDE_GPU], m, err);
     if (status != PI_OK) return error_prefix(err, status, "%.200s", path);
     return place_machine_check(m, err);
 }
@@ -148,8 +148,8 @@ static size_t describe(const place_machine *m, char text[CACHE_BYTES]) {
     json_begin(&w, file);
     json_put_object(&w, NULL);
     json_put_text(&w, "name", name);
-    put_rates(&w, "cpu", NULL, &m->device[PLACE_CPU]);
-    if (m->has_gpu) put_rates(&w, "gpu", m->gpu_name, &m->device[PLACE_GPU]);
+    put_rates(&w, "cpu", NULL, &m->device[SIDE_CPU]);
+    if (m->has_gpu) put_rates(&w, "gpu", m->gpu_name, &m->device[SIDE_GPU]);
     json_put_number(&w, "sync_us", m->sync / MICRO);
     json_end_object(&w);
     long n = ftell(file);
@@ -204,8 +204,8 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
     snprintf(out->gpu_name, sizeof out->gpu_name, "%s", info->name);
     place_machine_add_gpu(out, info->bandwidth, info->memory_total);
-    if (found) out->device[PLACE_CPU] = measured.device[PLACE_CPU];
+    if (found) out->device[SIDE_CPU] = measured.device[SIDE_CPU];
     if (!gpu) return;
-    out->device[PLACE_GPU] = measured.device[PLACE_GPU];
+    out->device[SIDE_GPU] = measured.device[SIDE_GPU];
     out->sync = measured.sync;
 }

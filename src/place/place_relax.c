@@ -15,8 +15,8 @@ static int64_t find_saving(const place_item *item, int64_t low, int64_t high, do
     const double *gather = item->layer->gather;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        double saving = item->stream[PLACE_CPU] +
-                        (gather[middle + 1] - gather[middle]) * item->gather[PLACE_CPU];
+        double saving = item->stream[SIDE_CPU] +
+                        (gather[middle + 1] - gather[middle]) * item->gather[SIDE_CPU];
         if (saving <= least)
             high = middle;
         else
@@ -25,7 +25,7 @@ static int64_t find_saving(const place_item *item, int64_t low, int64_t high, do
     return low;
 }
 
-static void try_cut(const place_item *item, place_home home, double price, int64_t k, int64_t *best,
+static void try_cut(const place_item *item, plan_side home, double price, int64_t k, int64_t *best,
                     double *least) {
     double bytes = (double)k * (double)item->unit_bytes;
     double value = place_ffn_time(item, home, k) + price * bytes;
@@ -36,7 +36,7 @@ static void try_cut(const place_item *item, place_home home, double price, int64
 
 /* Up to the balance time falls as the CPU's does, by less and less; from there it grows. The ends,
  * where an exchange or a device's fixed cost is saved, stand apart. */
-int64_t place_best_cut(const place_item *item, place_home home, place_range range, double price) {
+int64_t place_best_cut(const place_item *item, plan_side home, place_range range, double price) {
     int64_t best = -1;
     double least = 0;
     try_cut(item, home, price, range.low, &best, &least);
@@ -53,12 +53,12 @@ int64_t place_best_cut(const place_item *item, place_home home, place_range rang
     return best;
 }
 
-static double bytes_of(const place_item *item, place_home home, int64_t k) {
+static double bytes_of(const place_item *item, plan_side home, int64_t k) {
     double bytes = (double)k * (double)item->unit_bytes;
-    return home == PLACE_GPU ? bytes + (double)item->bytes : bytes;
+    return home == SIDE_GPU ? bytes + (double)item->bytes : bytes;
 }
 
-static double time_of(const place_item *item, place_home home, int64_t k) {
+static double time_of(const place_item *item, plan_side home, int64_t k) {
     return item->always[home] + item->kv[home] + place_ffn_time(item, home, k);
 }
 
@@ -80,7 +80,7 @@ void place_choice_copy(const place_problem *p, place_choice *to, const place_cho
 
 /* ---- one price ------------------------------------------------------------------------------- */
 
-static void step_item(place_problem *p, int i, place_home home, place_range range, double price) {
+static void step_item(place_problem *p, int i, plan_side home, place_range range, double price) {
     struct place_step *s = &p->steps[i][home];
     *s = (struct place_step){.value = INFINITY};
     if (range.low > range.high) return;
@@ -91,17 +91,17 @@ static void step_item(place_problem *p, int i, place_home home, place_range rang
     if (i == 0) return;
     const struct place_step *before = p->steps[i - 1];
     double stay = before[home].value, change = before[!home].value + p->sync;
-    s->from = change < stay ? (place_home)!home : home;
+    s->from = change < stay ? (plan_side)!home : home;
     s->value += fmin(stay, change);
 }
 
-static void minimise(place_problem *p, place_range (*ranges)[PLACE_HOMES], double price,
+static void minimise(place_problem *p, place_range (*ranges)[PLAN_SIDES], double price,
                      place_choice *out) {
     for (int i = 0; i < p->n; i++)
-        for (int home = 0; home < PLACE_HOMES; home++)
-            step_item(p, i, (place_home)home, ranges[i][home], price);
+        for (int home = 0; home < PLAN_SIDES; home++)
+            step_item(p, i, (plan_side)home, ranges[i][home], price);
     const struct place_step *last = p->steps[p->n - 1];
-    place_home home = last[PLACE_GPU].value < last[PLACE_CPU].value ? PLACE_GPU : PLACE_CPU;
+    plan_side home = last[SIDE_GPU].value < last[SIDE_CPU].value ? SIDE_GPU : SIDE_CPU;
     for (int i = p->n - 1; i >= 0; i--) {
         out->home[i] = home;
         out->k[i] = p->steps[i][home].k;
@@ -112,21 +112,21 @@ static void minimise(place_problem *p, place_range (*ranges)[PLACE_HOMES], doubl
 
 /* ---- the best price -------------------------------------------------------------------------- */
 
-static bool fits_at_all(const place_problem *p, place_range (*ranges)[PLACE_HOMES]) {
+static bool fits_at_all(const place_problem *p, place_range (*ranges)[PLAN_SIDES]) {
     double least = 0;
     for (int i = 0; i < p->n; i++) {
         double item = INFINITY;
-        for (int home = 0; home < PLACE_HOMES; home++) {
+        for (int home = 0; home < PLAN_SIDES; home++) {
             place_range r = ranges[i][home];
             if (r.low > r.high) continue;
-            item = fmin(item, bytes_of(&p->items[i], (place_home)home, r.low));
+            item = fmin(item, bytes_of(&p->items[i], (plan_side)home, r.low));
         }
         least += item;
     }
     return least <= p->budget;
 }
 
-place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLACE_HOMES], place_choice *below,
+place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound) {
     /* Seconds per byte: the first is less than any memory's, the last more than anything is worth:
      * an exchange of ten seconds saved by a byte. */

@@ -8,8 +8,8 @@
 /* One way to place everything. The last item is the head. */
 typedef struct place_choice {
     double time, bytes;
-    place_home *home; /* [n] */
-    int64_t *k;       /* [n] groups on the GPU */
+    plan_side *home; /* [n] */
+    int64_t *k;      /* [n] groups on the GPU */
 } place_choice;
 
 /* A part of all placements: per item and home, k within low..high; low > high: not that home. */
@@ -25,8 +25,8 @@ typedef struct place_problem {
     struct place_step {
         double value, time, bytes;
         int64_t k;
-        place_home from;
-    } (*steps)[PLACE_HOMES]; /* [n] */
+        plan_side from;
+    } (*steps)[PLAN_SIDES]; /* [n] */
     place_choice spare;
 } place_problem;
 
@@ -36,15 +36,15 @@ typedef enum place_relaxed {
     PLACE_OPEN    /* `below` fits, `above` does not, the best is between bound and below->time */
 } place_relaxed;
 
-/* The Lagrangian dual of the part `ranges` ([n][PLACE_HOMES]): max over price >= 0 of min over
+/* The Lagrangian dual of the part `ranges` ([n][PLAN_SIDES]): max over price >= 0 of min over
  * placements of time + price * (bytes - budget). Fills the two placements that meet at the best
  * price and the bound. */
-place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLACE_HOMES], place_choice *below,
+place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound);
 /* Sums of a choice's time and bytes, from its homes and cuts. */
 void place_choice_sum(const place_problem *p, place_choice *c);
 void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from);
 /* The best k within `range` for a price per byte; fewer bytes when equal. */
-int64_t place_best_cut(const place_item *item, place_home home, place_range range, double price);
+int64_t place_best_cut(const place_item *item, plan_side home, place_range range, double price);
 
 #endif

@@ -22,7 +22,7 @@ static const double TOLERANCE = 1e-5;
 
 typedef struct part {
     double bound;
-    place_range (*ranges)[PLACE_HOMES]; /* [n] */
+    place_range (*ranges)[PLAN_SIDES]; /* [n] */
 } part;
 
 typedef struct search {
@@ -31,7 +31,7 @@ typedef struct search {
     int n_parts, n_made;
     double given_up; /* the least bound of what was not searched */
     place_choice best, below, above, mixed, fixed_below, fixed_above;
-    place_range (*fixed)[PLACE_HOMES]; /* [n] */
+    place_range (*fixed)[PLAN_SIDES]; /* [n] */
     arena arena;
     bool no_memory;
 } search;
@@ -43,7 +43,7 @@ static void choice_create(search *s, place_choice *c) {
 }
 
 static void *ranges_create(search *s) {
-    void *p = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof(place_range[PLACE_HOMES]));
+    void *p = arena_calloc(&s->arena, (size_t)s->problem.n, sizeof(place_range[PLAN_SIDES]));
     if (!p) s->no_memory = true;
     return p;
 }
@@ -89,7 +89,7 @@ static void improve(search *s, const place_choice *c) {
     double bound;
     for (int i = 0; i < p->n; i++) {
         int64_t n = p->items[i].n_units;
-        bool gpu = c->home[i] == PLACE_GPU;
+        bool gpu = c->home[i] == SIDE_GPU;
         place_range r = gpu ? (c->k[i] == n ? (place_range){n, n} : (place_range){0, n - 1})
                             : (c->k[i] == 0 ? (place_range){0, 0} : (place_range){1, n});
         s->fixed[i][c->home[i]] = r;
@@ -132,7 +132,7 @@ static double tolerated(const search *s) {
 }
 
 /* Takes over a copy of the ranges with those of one item changed; its arrays may be reused. */
-static void add_part(search *s, place_range (*ranges)[PLACE_HOMES], int item, place_range cpu,
+static void add_part(search *s, place_range (*ranges)[PLAN_SIDES], int item, place_range cpu,
                      place_range gpu, double bound) {
     if (s->n_made == MAX_PARTS) {
         s->given_up = fmin(s->given_up, bound);
@@ -142,8 +142,8 @@ static void add_part(search *s, place_range (*ranges)[PLACE_HOMES], int item, pl
     t->ranges = ranges_create(s);
     if (!t->ranges) return;
     memcpy(t->ranges, ranges, (size_t)s->problem.n * sizeof *ranges);
-    t->ranges[item][PLACE_CPU] = cpu;
-    t->ranges[item][PLACE_GPU] = gpu;
+    t->ranges[item][SIDE_CPU] = cpu;
+    t->ranges[item][SIDE_GPU] = gpu;
     t->bound = bound;
     s->n_parts++;
     s->n_made++;
@@ -166,32 +166,32 @@ static int widest_difference(const search *s) {
     return widest;
 }
 
-static void branch(search *s, place_range (*ranges)[PLACE_HOMES], double bound) {
+static void branch(search *s, place_range (*ranges)[PLAN_SIDES], double bound) {
     const place_range none = {0, -1};
     int i = widest_difference(s);
     if (i < 0) return;
-    place_range cpu = ranges[i][PLACE_CPU], gpu = ranges[i][PLACE_GPU];
+    place_range cpu = ranges[i][SIDE_CPU], gpu = ranges[i][SIDE_GPU];
     if (s->below.home[i] != s->above.home[i]) {
         add_part(s, ranges, i, cpu, none, bound);
         add_part(s, ranges, i, none, gpu, bound);
         return;
     }
-    place_home home = s->below.home[i];
+    plan_side home = s->below.home[i];
     int64_t a = s->below.k[i], b = s->above.k[i];
     int64_t middle = a < b ? a + (b - a + 1) / 2 : b + (a - b + 1) / 2;
-    place_range *own = home == PLACE_CPU ? &cpu : &gpu, low = *own, high = *own;
+    place_range *own = home == SIDE_CPU ? &cpu : &gpu, low = *own, high = *own;
     low.high = middle - 1;
     high.low = middle;
     *own = low;
     add_part(s, ranges, i, cpu, gpu, bound);
     *own = high;
-    if (home == PLACE_CPU) /* the other home is in the first half */
+    if (home == SIDE_CPU) /* the other home is in the first half */
         add_part(s, ranges, i, high, none, bound);
     else
         add_part(s, ranges, i, none, high, bound);
 }
 
-static void explore(search *s, place_range (*ranges)[PLACE_HOMES], double parent) {
+static void explore(search *s, place_range (*ranges)[PLAN_SIDES], double parent) {
     double bound;
     place_relaxed result = place_relax(&s->problem, ranges, &s->below, &s->above, &bound);
     if (result == PLACE_EMPTY) return;
@@ -214,10 +214,10 @@ static int next_part(const search *s) {
 
 /* Returns the least time that any placement could have. */
 static double run(search *s) {
-    place_range(*all)[PLACE_HOMES] = ranges_create(s);
+    place_range(*all)[PLAN_SIDES] = ranges_create(s);
     if (s->no_memory) return 0;
     for (int i = 0; i < s->problem.n; i++)
-        for (int home = 0; home < PLACE_HOMES; home++)
+        for (int home = 0; home < PLAN_SIDES; home++)
             all[i][home] = (place_range){0, s->problem.items[i].n_units};
     s->given_up = INFINITY;
     explore(s, all, 0);
@@ -259,7 +259,7 @@ static void search_free(search *s) {
 
 static void to_plan(const place_workload *w, const search *s, place_plan *out) {
     for (int i = 0; i < w->n_layers; i++) {
-        out->cuts[i].attention = s->best.home[i];
+        out->cuts[i].home = s->best.home[i];
         out->cuts[i].hot = s->best.k[i] * w->layers[i].unit;
     }
     out->head = s->best.home[w->n_layers];

@@ -41,11 +41,11 @@ static bool belongs_to_neurons(const arch_tensor *t) {
     return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
 }
 
-static reading reading_of(const model_layer *l, const arch_tensor *t, place_ffn ffn) {
+static reading reading_of(const model_layer *l, const arch_tensor *t, ffn_mode mode) {
     bool gated = l->t[ROLE_FFN_GATE].data;
     bool decides = t->role == (gated ? ROLE_FFN_GATE : ROLE_FFN_UP);
-    if (ffn == PLACE_FFN_DENSE || !(t->flags & TENSOR_NEURON_ROWS)) return READ_ALWAYS;
-    if (decides) return ffn == PLACE_FFN_PREDICT ? READ_SELECTED : READ_ALWAYS;
+    if (mode == FFN_DENSE || !(t->flags & TENSOR_NEURON_ROWS)) return READ_ALWAYS;
+    if (decides) return mode == FFN_PREDICT ? READ_SELECTED : READ_ALWAYS;
     return READ_FIRED;
 }
 
@@ -81,7 +81,7 @@ static bool stays_on_cpu(const arch_tensor *t, const model_tensor *tensor) {
 }
 
 /* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
-static void sum_layer(const model *m, const model_layer *l, place_ffn ffn, place_layer *out,
+static void sum_layer(const model *m, const model_layer *l, ffn_mode mode, place_layer *out,
                       neuron_bytes *bytes) {
     out->n = l->hp.n_ff;
     out->unit = unit_of(m, l);
@@ -90,7 +90,7 @@ static void sum_layer(const model *m, const model_layer *l, place_ffn ffn, place
         const model_tensor *tensor = &l->t[role];
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
         if (is_predictor((tensor_role)role)) {
-            if (ffn != PLACE_FFN_PREDICT) continue;
+            if (mode != FFN_PREDICT) continue;
             out->predictor_bytes += tensor->n_bytes;
             out->always_padding += padding_of(t, tensor);
             out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
@@ -98,7 +98,7 @@ static void sum_layer(const model *m, const model_layer *l, place_ffn ffn, place
             uint64_t n_groups = (uint64_t)(out->n / out->unit);
             uint64_t group = tensor->n_bytes / n_groups;
             bytes->all += group;
-            bytes->by[reading_of(l, t, ffn)] += group;
+            bytes->by[reading_of(l, t, mode)] += group;
             out->unit_padding += padding_of(t, tensor) / n_groups;
             out->neurons_stay = out->neurons_stay || stays_on_cpu(t, tensor);
         } else {
@@ -179,7 +179,7 @@ static uint64_t scratch_of(const model *m, const place_use *use) {
         const model_layer *l = &m->layers[i];
         int64_t head_dim = m->hp.head_dim;
         int64_t w = 2 * l->hp.n_head * head_dim + 2 * l->hp.n_head_kv * head_dim + 2 * l->hp.n_ff;
-        if (use->ffn[i] == PLACE_FFN_PREDICT) w += l->hp.n_ff + l->sparse.rank;
+        if (use->modes[i] == FFN_PREDICT) w += l->hp.n_ff + l->sparse.rank;
         if (w > width) width = w;
     }
     width += 3 * (int64_t)m->hp.n_embd;
@@ -208,7 +208,7 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
                            pi_error *err) {
     neuron_bytes bytes = {0};
     place_layer *out = &w->layers[i];
-    sum_layer(m, &m->layers[i], use->ffn[i], out, &bytes);
+    sum_layer(m, &m->layers[i], use->modes[i], out, &bytes);
     w->has_predictor = w->has_predictor || out->predictor_bytes > 0;
     if (!fill_gather(&m->layers[i], &bytes, use->density, out, &w->arena))
         return error_nomem(err, (size_t)out->n * sizeof(double), "neurons");
@@ -217,7 +217,7 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
 
 pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,
                                 pi_error *err) {
-    *out = (place_workload){.kind = PLACE_NEURONS, .n_layers = m->hp.n_layer};
+    *out = (place_workload){.n_layers = m->hp.n_layer};
     arena_init(&out->arena);
     out->layers = arena_calloc(&out->arena, (size_t)m->hp.n_layer, sizeof *out->layers);
     pi_status status = PI_OK;

@@ -48,12 +48,12 @@ place_machine random_machine(rng *r) {
     place_machine m = {.name = "random", .has_gpu = true, .shared = rng_u64(r) % 4 == 0};
     double cpu = between(r, 5, 50), gpu = cpu * between(r, 0.7, 20);
     /* Bytes of layers take about a microsecond at these rates. */
-    m.device[PLACE_CPU] = (place_device){.stream_gbps = cpu,
-                                         .gather_gbps = cpu * between(r, 0.3, 1),
-                                         .overhead = between(r, 0, 2e-7)};
-    m.device[PLACE_GPU] = (place_device){.stream_gbps = gpu,
-                                         .gather_gbps = gpu * between(r, 0.3, 1),
-                                         .overhead = between(r, 0, 2e-7)};
+    m.device[SIDE_CPU] = (place_device){.stream_gbps = cpu,
+                                        .gather_gbps = cpu * between(r, 0.3, 1),
+                                        .overhead = between(r, 0, 2e-7)};
+    m.device[SIDE_GPU] = (place_device){.stream_gbps = gpu,
+                                        .gather_gbps = gpu * between(r, 0.3, 1),
+                                        .overhead = between(r, 0, 2e-7)};
     m.sync = between(r, 0, 3e-7);
     m.runtime_bytes = rng_u64(r) % 2000;
     m.margin_bytes = rng_u64(r) % 500;
@@ -88,7 +88,7 @@ static double side_seconds(const place_layer *l, const place_device *d, int64_t 
 }
 
 static double bus_seconds(const place_layer *l, const place_machine *m) {
-    double rate = fmax(m->device[PLACE_CPU].stream_gbps, m->device[PLACE_GPU].stream_gbps) * 1e9;
+    double rate = fmax(m->device[SIDE_CPU].stream_gbps, m->device[SIDE_GPU].stream_gbps) * 1e9;
     double bytes = 0;
     for (int64_t u = 0; u < l->n / l->unit; u++)
         bytes += l->unit_stream + l->gather[u + 1] - l->gather[u];
@@ -99,17 +99,17 @@ double plain_seconds(const place_workload *w, const place_machine *m, const plac
     double seconds = 0;
     for (int i = 0; i < w->n_layers; i++) {
         const place_layer *l = &w->layers[i];
-        place_home home = p->cuts[i].attention, next = p->head;
-        if (i + 1 < w->n_layers) next = p->cuts[i + 1].attention;
+        plan_side home = p->cuts[i].home, next = p->head;
+        if (i + 1 < w->n_layers) next = p->cuts[i + 1].home;
         const place_device *d = &m->device[home];
         int64_t units = l->n / l->unit, hot = p->cuts[i].hot / l->unit;
         seconds += (double)(l->always_bytes + l->predictor_bytes + l->kv_read) /
                    (d->stream_gbps * 1e9);
         seconds += d->overhead;
-        double gpu = side_seconds(l, &m->device[PLACE_GPU], 0, hot);
-        double cpu = side_seconds(l, &m->device[PLACE_CPU], hot, units);
+        double gpu = side_seconds(l, &m->device[SIDE_GPU], 0, hot);
+        double cpu = side_seconds(l, &m->device[SIDE_CPU], hot, units);
         seconds += fmax(fmax(gpu, cpu), bus_seconds(l, m));
-        bool away = home == PLACE_GPU ? hot < units : hot > 0;
+        bool away = home == SIDE_GPU ? hot < units : hot > 0;
         seconds += m->sync * ((away ? 1 : 0) + (next != home ? 1 : 0));
     }
     const place_device *d = &m->device[p->head];
@@ -121,10 +121,10 @@ double plain_bytes(const place_workload *w, const place_machine *m, const place_
     for (int i = 0; i < w->n_layers; i++) {
         const place_layer *l = &w->layers[i];
         bytes += (double)(p->cuts[i].hot / l->unit) * (double)l->unit_bytes;
-        if (p->cuts[i].attention == PLACE_GPU)
+        if (p->cuts[i].home == SIDE_GPU)
             bytes += (double)(l->always_bytes + l->predictor_bytes + l->kv_bytes);
     }
-    if (p->head == PLACE_GPU) bytes += (double)w->head_bytes;
+    if (p->head == SIDE_GPU) bytes += (double)w->head_bytes;
     if (bytes > 0) bytes += (double)(w->scratch_bytes + m->runtime_bytes + m->margin_bytes);
     return bytes;
 }

@@ -34,26 +34,25 @@ static double cost(const place_machine *m, int d, double streamed, double gather
 static void write_layer(FILE *f, const place_workload *w, const place_machine *m, int i) {
     const place_layer *l = &w->layers[i];
     int n = (int)(l->n / l->unit);
-    double all = 0, overhead[] = {MICRO * m->device[PLACE_CPU].overhead,
-                                  MICRO * m->device[PLACE_GPU].overhead};
+    double all = 0, overhead[] = {MICRO * m->device[SIDE_CPU].overhead,
+                                  MICRO * m->device[SIDE_GPU].overhead};
     fprintf(f, " t%d_gpu: t%d", i, i);
     for (int u = 0; u < n; u++) { /* a side's first group brings its fixed cost */
-        double seconds = cost(m, PLACE_GPU, l->unit_stream, l->gather[u + 1] - l->gather[u]);
-        fprintf(f, " - %.12g z%d_%d", seconds + (u == 0 ? overhead[PLACE_GPU] : 0), i, u);
+        double seconds = cost(m, SIDE_GPU, l->unit_stream, l->gather[u + 1] - l->gather[u]);
+        fprintf(f, " - %.12g z%d_%d", seconds + (u == 0 ? overhead[SIDE_GPU] : 0), i, u);
     }
     fprintf(f, " >= 0\n t%d_cpu: t%d", i, i);
     for (int u = 0; u < n; u++) {
-        double seconds = cost(m, PLACE_CPU, l->unit_stream, l->gather[u + 1] - l->gather[u]);
-        if (u == n - 1) seconds += overhead[PLACE_CPU];
+        double seconds = cost(m, SIDE_CPU, l->unit_stream, l->gather[u + 1] - l->gather[u]);
+        if (u == n - 1) seconds += overhead[SIDE_CPU];
         fprintf(f, " + %.12g z%d_%d", seconds, i, u);
         all += seconds;
     }
     fprintf(f, " >= %.12g\n", all);
     if (m->shared) {
-        int fast = m->device[PLACE_GPU].stream_gbps > m->device[PLACE_CPU].stream_gbps;
+        int fast = m->device[SIDE_GPU].stream_gbps > m->device[SIDE_CPU].stream_gbps;
         double bytes = n * l->unit_stream + l->gather[n];
-        fprintf(f, " t%d_bus: t%d >= %.12g\n", i, i,
-                cost(m, fast ? PLACE_GPU : PLACE_CPU, bytes, 0));
+        fprintf(f, " t%d_bus: t%d >= %.12g\n", i, i, cost(m, fast ? SIDE_GPU : SIDE_CPU, bytes, 0));
     }
     for (int u = 0; u + 1 < n; u++)
         fprintf(f, " order%d_%d: z%d_%d - z%d_%d >= 0\n", i, u, i, u, i, u + 1);
@@ -80,9 +79,9 @@ static double write_program(FILE *f, const place_workload *w, const place_machin
     double constant = 0;
     fprintf(f, "Minimize\n obj:");
     for (int i = 0; i <= n; i++) {
-        double cpu = always(w, m, i, PLACE_CPU);
+        double cpu = always(w, m, i, SIDE_CPU);
         constant += cpu;
-        fprintf(f, " %+.12g a%d", always(w, m, i, PLACE_GPU) - cpu, i);
+        fprintf(f, " %+.12g a%d", always(w, m, i, SIDE_GPU) - cpu, i);
         if (i < n)
             fprintf(f, " + t%d + %.12g e%d + %.12g c%d\n", i, MICRO * m->sync, i, MICRO * m->sync,
                     i);
@@ -155,7 +154,7 @@ static void test_glpsol(void **state) {
     bool there = true;
     for (int round = 0; round < INSTANCES && there; round++) {
         place_workload w;
-        place_plan plan;
+        place_plan placed;
         pi_error err = {.status = PI_OK};
         random_workload(&r, 2 + (int)(rng_u64(&r) % (LAYERS_MAX - 1)), UNITS_MAX, &w);
         place_machine m = random_machine(&r);
@@ -167,12 +166,12 @@ static void test_glpsol(void **state) {
         there = run_glpsol(program, result);
         if (there) {
             double best = read_result(result) + constant;
-            assert_int_equal(place_solve(&w, &m, budget, &plan, &err), PI_OK);
-            double ours = MICRO * plain_seconds(&w, &m, &plan);
+            assert_int_equal(place_solve(&w, &m, budget, &placed, &err), PI_OK);
+            double ours = MICRO * plain_seconds(&w, &m, &placed);
             if (!(fabs(ours - best) <= AGREE * best))
                 fail_msg("round %d: %.9g microseconds, glpsol %.9g", round, ours, best);
-            assert_true(MICRO * plan.bound <= best * (1 + AGREE));
-            place_plan_free(&plan);
+            assert_true(MICRO * placed.bound <= best * (1 + AGREE));
+            place_plan_free(&placed);
         }
         place_workload_free(&w);
     }

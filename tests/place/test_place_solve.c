@@ -18,9 +18,9 @@ enum { TINY = 150, LARGE = 5, BUDGETS = 12 };
 static const double PROMISE = 2e-5, ROUNDING = 1e-9;
 
 static void solve(const place_workload *w, const place_machine *m, uint64_t budget,
-                  place_plan *plan) {
+                  place_plan *placed) {
     pi_error err = {.status = PI_OK};
-    if (place_solve(w, m, budget, plan, &err) != PI_OK) fail_msg("%s", err.message);
+    if (place_solve(w, m, budget, placed, &err) != PI_OK) fail_msg("%s", err.message);
 }
 
 /* ---- brute force ----------------------------------------------------------------------------- */
@@ -29,23 +29,23 @@ typedef struct odometer {
     const place_workload *w;
     const place_machine *m;
     uint64_t budget;
-    place_plan plan;
+    place_plan placed;
     double best;
 } odometer;
 
 static void try_all(odometer *o, int i) {
     if (i == o->w->n_layers) {
-        for (int home = 0; home < PLACE_HOMES; home++) {
-            o->plan.head = (place_home)home;
-            if (plain_bytes(o->w, o->m, &o->plan) > (double)o->budget) continue;
-            o->best = fmin(o->best, plain_seconds(o->w, o->m, &o->plan));
+        for (int home = 0; home < PLAN_SIDES; home++) {
+            o->placed.head = (plan_side)home;
+            if (plain_bytes(o->w, o->m, &o->placed) > (double)o->budget) continue;
+            o->best = fmin(o->best, plain_seconds(o->w, o->m, &o->placed));
         }
         return;
     }
     const place_layer *l = &o->w->layers[i];
-    for (int home = 0; home < PLACE_HOMES; home++) {
+    for (int home = 0; home < PLAN_SIDES; home++) {
         for (int64_t hot = 0; hot <= l->n; hot += l->unit) {
-            o->plan.cuts[i] = (place_cut){.attention = (place_home)home, .hot = hot};
+            o->placed.cuts[i] = (plan_cut){.home = (plan_side)home, .hot = hot};
             try_all(o, i + 1);
         }
     }
@@ -56,24 +56,24 @@ static void test_brute_force(void **state) {
     rng r;
     rng_seed(&r, 11);
     for (int round = 0; round < TINY; round++) {
-        place_cut cuts[3];
+        plan_cut cuts[3];
         place_workload w;
         random_workload(&r, 1 + (int)(rng_u64(&r) % 3), 5, &w);
         place_machine m = random_machine(&r);
         odometer o = {.w = &w, .m = &m, .best = INFINITY};
         o.budget = random_budget(&r, &w, &m);
-        o.plan = (place_plan){.n_layers = w.n_layers, .cuts = cuts};
+        o.placed = (place_plan){.n_layers = w.n_layers, .cuts = cuts};
         try_all(&o, 0);
-        place_plan plan;
-        solve(&w, &m, o.budget, &plan);
-        double seconds = plain_seconds(&w, &m, &plan);
-        assert_true(plain_bytes(&w, &m, &plan) <= (double)o.budget);
+        place_plan placed;
+        solve(&w, &m, o.budget, &placed);
+        double seconds = plain_seconds(&w, &m, &placed);
+        assert_true(plain_bytes(&w, &m, &placed) <= (double)o.budget);
         if (seconds > o.best * (1 + PROMISE))
             fail_msg("round %d: %.9g, best %.9g (%.3g more)", round, seconds, o.best,
                      seconds / o.best - 1);
-        if (plan.bound > o.best * (1 + ROUNDING))
-            fail_msg("round %d: bound %.9g above the best %.9g", round, plan.bound, o.best);
-        place_plan_free(&plan);
+        if (placed.bound > o.best * (1 + ROUNDING))
+            fail_msg("round %d: bound %.9g above the best %.9g", round, placed.bound, o.best);
+        place_plan_free(&placed);
         place_workload_free(&w);
     }
 }
@@ -81,28 +81,28 @@ static void test_brute_force(void **state) {
 /* ---- properties ------------------------------------------------------------------------------ */
 
 static void check_plan(const place_workload *w, const place_machine *m, uint64_t budget,
-                       const place_plan *plan) {
+                       const place_plan *placed) {
     place_prediction t;
     place_layer_time layers[64];
-    place_predict(w, m, plan, &t, layers);
-    double seconds = plain_seconds(w, m, plan), sum = t.head, homes = t.sync;
+    place_predict(w, m, placed, &t, layers);
+    double seconds = plain_seconds(w, m, placed), sum = t.head, homes = t.sync;
     assert_true(fabs(t.seconds - seconds) <= ROUNDING * seconds);
-    assert_true(plan->bound <= seconds * (1 + ROUNDING));
+    assert_true(placed->bound <= seconds * (1 + ROUNDING));
     for (int i = 0; i < w->n_layers; i++) {
-        assert_in_range((uintmax_t)plan->cuts[i].hot, 0, (uintmax_t)w->layers[i].n);
-        assert_int_equal(plan->cuts[i].hot % w->layers[i].unit, 0);
+        assert_in_range((uintmax_t)placed->cuts[i].hot, 0, (uintmax_t)w->layers[i].n);
+        assert_int_equal(placed->cuts[i].hot % w->layers[i].unit, 0);
         sum += layers[i].total;
         homes -= layers[i].sync;
     }
     assert_true(fabs(sum + homes - seconds) <= ROUNDING * seconds);
     assert_true(fabs(t.sync - (double)t.crossings * m->sync) <= ROUNDING * seconds);
 
-    double used = plain_bytes(w, m, plan);
+    double used = plain_bytes(w, m, placed);
     assert_true(used <= (double)budget);
-    assert_true(used == (double)(t.resident[PLACE_GPU] + t.margin));
-    uint64_t twice = plan->head == PLACE_GPU && !m->shared ? w->tied_bytes : 0;
-    assert_int_equal(t.weights[PLACE_GPU] + t.weights[PLACE_CPU] + t.kv_cache[PLACE_GPU] +
-                         t.kv_cache[PLACE_CPU],
+    assert_true(used == (double)(t.resident[SIDE_GPU] + t.margin));
+    uint64_t twice = placed->head == SIDE_GPU && !m->shared ? w->tied_bytes : 0;
+    assert_int_equal(t.weights[SIDE_GPU] + t.weights[SIDE_CPU] + t.kv_cache[SIDE_GPU] +
+                         t.kv_cache[SIDE_CPU],
                      workload_bytes(w) + twice);
 }
 
@@ -119,28 +119,28 @@ static void test_budgets(void **state) {
         double before = INFINITY;
         for (uint64_t i = 0; i <= BUDGETS; i++) {
             uint64_t budget = all * i / BUDGETS;
-            place_plan plan;
-            solve(&w, &m, budget, &plan);
-            check_plan(&w, &m, budget, &plan);
-            double seconds = plain_seconds(&w, &m, &plan);
+            place_plan placed;
+            solve(&w, &m, budget, &placed);
+            check_plan(&w, &m, budget, &placed);
+            double seconds = plain_seconds(&w, &m, &placed);
             if (seconds > before * (1 + PROMISE))
                 fail_msg("round %d: %.9g with %d/%d, %.9g with less", round, seconds, (int)i,
                          BUDGETS, before);
             /* Provably close, at any size. */
-            if (plan.bound < seconds * 0.999)
+            if (placed.bound < seconds * 0.999)
                 fail_msg("round %d, %d/%d: %.9g, bound only %.9g", round, (int)i, BUDGETS, seconds,
-                         plan.bound);
+                         placed.bound);
             before = seconds;
-            place_plan_free(&plan);
+            place_plan_free(&placed);
         }
         place_workload_free(&w);
     }
 }
 
-static bool all_at(const place_workload *w, const place_plan *p, place_home home) {
+static bool all_at(const place_workload *w, const place_plan *p, plan_side home) {
     for (int i = 0; i < w->n_layers; i++) {
-        if (p->cuts[i].attention != home) return false;
-        if (p->cuts[i].hot != (home == PLACE_GPU ? w->layers[i].n : 0)) return false;
+        if (p->cuts[i].home != home) return false;
+        if (p->cuts[i].hot != (home == SIDE_GPU ? w->layers[i].n : 0)) return false;
     }
     return p->head == home;
 }
@@ -150,36 +150,36 @@ static void test_ends(void **state) {
     rng r;
     rng_seed(&r, 13);
     place_workload w;
-    place_plan plan;
+    place_plan placed;
     random_workload(&r, 6, 50, &w);
     w.scratch_bytes = 1000;
     place_machine m = random_machine(&r);
     m.shared = false;
     m.sync = 1e-7;
-    m.device[PLACE_GPU] = (place_device){.stream_gbps = 1e4, .gather_gbps = 1e4};
+    m.device[SIDE_GPU] = (place_device){.stream_gbps = 1e4, .gather_gbps = 1e4};
     m.runtime_bytes = 5000;
     m.margin_bytes = 4000;
     uint64_t fixed = 10000, all = workload_bytes(&w) + fixed;
     const uint64_t too_little[] = {0, 1, fixed - 1, fixed};
     for (size_t i = 0; i < sizeof too_little / sizeof *too_little; i++) {
-        solve(&w, &m, too_little[i], &plan);
-        assert_true(all_at(&w, &plan, PLACE_CPU));
+        solve(&w, &m, too_little[i], &placed);
+        assert_true(all_at(&w, &placed, SIDE_CPU));
         place_prediction t;
-        place_predict(&w, &m, &plan, &t, NULL);
-        assert_int_equal(t.resident[PLACE_GPU], 0);
+        place_predict(&w, &m, &placed, &t, NULL);
+        assert_int_equal(t.resident[SIDE_GPU], 0);
         assert_int_equal(t.margin, 0);
-        place_plan_free(&plan);
+        place_plan_free(&placed);
     }
-    solve(&w, &m, all, &plan); /* the GPU is so fast that nothing is better elsewhere */
-    assert_true(all_at(&w, &plan, PLACE_GPU));
-    place_plan_free(&plan);
-    solve(&w, &m, UINT64_MAX, &plan);
-    assert_true(all_at(&w, &plan, PLACE_GPU));
-    place_plan_free(&plan);
+    solve(&w, &m, all, &placed); /* the GPU is so fast that nothing is better elsewhere */
+    assert_true(all_at(&w, &placed, SIDE_GPU));
+    place_plan_free(&placed);
+    solve(&w, &m, UINT64_MAX, &placed);
+    assert_true(all_at(&w, &placed, SIDE_GPU));
+    place_plan_free(&placed);
     m.has_gpu = false;
-    solve(&w, &m, all, &plan);
-    assert_true(all_at(&w, &plan, PLACE_CPU));
-    place_plan_free(&plan);
+    solve(&w, &m, all, &placed);
+    assert_true(all_at(&w, &placed, SIDE_CPU));
+    place_plan_free(&placed);
     place_workload_free(&w);
 }
 
@@ -190,45 +190,42 @@ static void test_useless_gpu(void **state) {
     rng r;
     rng_seed(&r, 14);
     place_workload w;
-    place_plan plan;
+    place_plan placed;
     random_workload(&r, 8, 50, &w);
     place_machine m = random_machine(&r);
-    m.device[PLACE_CPU] = (place_device){.stream_gbps = 50, .gather_gbps = 50};
-    m.device[PLACE_GPU] = (place_device){.stream_gbps = 5, .gather_gbps = 5, .overhead = 1e-6};
+    m.device[SIDE_CPU] = (place_device){.stream_gbps = 50, .gather_gbps = 50};
+    m.device[SIDE_GPU] = (place_device){.stream_gbps = 5, .gather_gbps = 5, .overhead = 1e-6};
     m.sync = 1e-3;
-    solve(&w, &m, UINT64_MAX, &plan);
-    assert_true(all_at(&w, &plan, PLACE_CPU));
-    place_plan_free(&plan);
+    solve(&w, &m, UINT64_MAX, &placed);
+    assert_true(all_at(&w, &placed, SIDE_CPU));
+    place_plan_free(&placed);
     place_workload_free(&w);
 }
 
-/* Experts instead of neurons are units of their own with the router's shares. */
-static void test_experts(void **state) {
+/* Few units, and large ones. */
+static void test_large_units(void **state) {
     (void)state;
-    enum { EXPERTS = 8, LAYERS = 4 };
-    static const double shares[EXPERTS] = {0.6, 0.4, 0.3, 0.2, 0.2, 0.1, 0.1, 0.1}; /* sum 2 */
+    enum { UNITS = 8, LAYERS = 4 };
+    static const double shares[UNITS] = {0.6, 0.4, 0.3, 0.2, 0.2, 0.1, 0.1, 0.1}; /* sum 2 */
     place_layer layers[LAYERS];
-    double gather[EXPERTS + 1] = {0};
-    const uint64_t expert = 100 << 20;
-    for (int i = 0; i < EXPERTS; i++) gather[i + 1] = gather[i] + shares[i] * (double)expert;
+    double gather[UNITS + 1] = {0};
+    const uint64_t size = 100 << 20;
+    for (int i = 0; i < UNITS; i++) gather[i + 1] = gather[i] + shares[i] * (double)size;
     for (int i = 0; i < LAYERS; i++)
-        layers[i] = (place_layer){.always_bytes = 50 << 20,
-                                  .n = EXPERTS,
-                                  .unit = 1,
-                                  .unit_bytes = expert,
-                                  .gather = gather};
-    place_workload w = {.kind = PLACE_EXPERTS, .n_layers = LAYERS, .layers = layers};
+        layers[i] = (place_layer){
+            .always_bytes = 50 << 20, .n = UNITS, .unit = 1, .unit_bytes = size, .gather = gather};
+    place_workload w = {.n_layers = LAYERS, .layers = layers};
     place_machine m;
-    place_plan plan;
+    place_plan placed;
     assert_true(place_machine_find("rtx-3060-ddr4", &m));
     uint64_t fixed = m.runtime_bytes + m.margin_bytes;
-    solve(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * expert), &plan);
-    check_plan(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * expert), &plan);
+    solve(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * size), &placed);
+    check_plan(&w, &m, fixed + LAYERS * ((50ull << 20) + 2 * size), &placed);
     for (int i = 0; i < LAYERS; i++) {
-        assert_int_equal(plan.cuts[i].attention, PLACE_GPU);
-        assert_int_equal(plan.cuts[i].hot, 2); /* the two that are used most */
+        assert_int_equal(placed.cuts[i].home, SIDE_GPU);
+        assert_int_equal(placed.cuts[i].hot, 2); /* the two that are used most */
     }
-    place_plan_free(&plan);
+    place_plan_free(&placed);
 }
 
 static void test_allocation_failures(void **state) {
@@ -240,18 +237,18 @@ static void test_allocation_failures(void **state) {
     place_machine m = random_machine(&r);
     uint64_t budget = workload_bytes(&w) / 2 + m.runtime_bytes + m.margin_bytes;
     int64_t before = mem_count();
-    place_plan plan;
-    solve(&w, &m, budget, &plan);
-    place_plan_free(&plan);
+    place_plan placed;
+    solve(&w, &m, budget, &placed);
+    place_plan_free(&placed);
     int64_t n = mem_count() - before;
     assert_true(n > 0);
     for (int64_t at = 1; at <= n; at++) {
         pi_error err = {.status = PI_OK};
         mem_fail_at(at);
-        pi_status status = place_solve(&w, &m, budget, &plan, &err);
+        pi_status status = place_solve(&w, &m, budget, &placed, &err);
         mem_fail_at(0);
         assert_int_equal(status, PI_ERR_NOMEM);
-        assert_null(plan.cuts);
+        assert_null(placed.cuts);
     }
     place_workload_free(&w);
 }
@@ -260,7 +257,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_brute_force), cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_ends),        cmocka_unit_test(test_useless_gpu),
-        cmocka_unit_test(test_experts),     cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_large_units), cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests_name("place_solve", tests, NULL, NULL);
 }
