@@ -311,8 +311,11 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
                          "unexpected shape: tensor %.100s: rows of %llu are no blocks of 32", name,
                          (unsigned long long)t.n_in);
     if (t.permute && m->config->rope.n_rot != m->config->head_dim)
-        return error_set(m->err, PI_ERR_UNSUPPORTED,
-                         "partly rotated heads: tensor %.100s: this model type rotates all", name);
+        return error_set(
+            m->err, PI_ERR_UNSUPPORTED,
+            "partly rotated heads: tensor %.100s: partial_rotary_factor must be 1 for this "
+            "model type",
+            name);
     for (uint64_t item = 0; item < t.n_sources; item++) {
         hf_name(name, pattern, layer, item);
         at = find_source(m->weights, name);
