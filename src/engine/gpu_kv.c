@@ -7,7 +7,7 @@ pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *e
     *out = NULL;
     if (g->kv_per_position == 0) return PI_OK;
     if (!size_mul(g->kv_per_position, (size_t)n_ctx, &n_bytes))
-        return error_set(err, PI_ERR_NOMEM, "out of memory: KV cache: too large for the GPU");
+        return error_set(err, PI_ERR_NOMEM, "out of GPU memory: KV cache: use a smaller context");
     return g->b->alloc(g->d, n_bytes, "the KV cache", out, err);
 }
 
