@@ -126,7 +126,6 @@ typedef struct pi_prepare_options {
     const char *predictor_type; /* type of the predictor's matrices; NULL: "q4_0" */
     double recall;              /* target contribution recall of the predictors; 0.98 */
     double max_loss;            /* allowed relative increase of perplexity for thresholds; 0.01 */
-    bool bundle;                /* interleave the rows of up and down_t in one tensor */
     uint64_t seed;              /* of predictor training */
     int32_t n_threads;          /* 0: physical cores */
     /* Called on the calling thread for every layer, in order, at the end. */
@@ -169,8 +168,7 @@ typedef struct pi_synth_options {
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons has 0.8 of the activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
-    bool plain;  /* an ordinary file: no predictor, neurons not sorted */
-    bool bundle; /* interleave the rows of up and down in one tensor; not with plain */
+    bool plain; /* an ordinary file: no predictor, neurons not sorted */
     int32_t n_threads;
     pi_progress progress;
     void *user;

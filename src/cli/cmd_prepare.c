@@ -110,7 +110,6 @@ static pi_status work(job *j, pi_error *err) {
     options.predictor_type = o->predictor_type;
     options.recall = o->recall;
     options.max_loss = o->max_loss / 100;
-    options.bundle = o->bundle;
     options.seed = (uint64_t)o->seed;
     options.n_threads = (int32_t)o->threads;
     options.layer = keep_layer;

@@ -8,7 +8,6 @@ int cmd_synth(const cli_options *o) {
     pi_error err = {.status = PI_OK};
     pi_synth_options options = cli_synth_options(o);
     options.seed = (uint64_t)o->seed;
-    options.bundle = o->bundle;
     options.n_threads = (int32_t)o->threads;
     options.progress = terminal_progress_step;
     options.user = &progress;

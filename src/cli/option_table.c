@@ -161,8 +161,6 @@ const option option_table[] = {
         RANGE(0, MAX_SEED), .help = "random seed; the same seed gives the same file"),
     ROW(FLAG, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, plain, NAMES("plain", NULL),
         .help = "no predictors, no neuron order: an ordinary GGUF file"),
-    ROW(FLAG, COMMAND, COMMAND_SYNTH | COMMAND_PREPARE, bundle, NAMES("bundle", NULL),
-        .help = "interleave the rows of up and down in one tensor"),
     /* prepare */
     ROW(TEXT, COMMAND, COMMAND_PREPARE, calibration, NAMES("calibration", NULL), .argument = "FILE",
         .help = "calibration text, UTF-8 (default: the bundled one)"),

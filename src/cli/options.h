@@ -124,7 +124,7 @@ typedef struct cli_options {
     double density;
     option_pair skew;
     int64_t rank, layers;
-    bool plain, bundle;
+    bool plain;
     /* quantize, imatrix */
     const char *imatrix, *output_type, *embedding_type;
     option_texts tensor_types;

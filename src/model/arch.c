@@ -104,7 +104,6 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_FC2_BIAS] = "fc2.bias",
         [ROLE_FFN_SIGN] = "ffn_sign",
         [ROLE_FFN_DOWN_T] = "ffn_down_t",
-        [ROLE_FFN_UP_DOWN] = "ffn_up_down",
         [ROLE_FFN_FREQ] = "ffn_freq",
         [ROLE_FFN_PERM] = "ffn_perm",
         [ROLE_OUTPUT_NORM_BIAS] = "output_norm.bias",

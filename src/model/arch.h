@@ -50,8 +50,7 @@ typedef enum tensor_role {
     ROLE_FFN_UP,
     ROLE_FFN_UP_BIAS,
     ROLE_FFN_DOWN,
-    ROLE_FFN_DOWN_T,  /* the same transposed: a row per neuron */
-    ROLE_FFN_UP_DOWN, /* interleaved rows of up and down_t; bound as two tensors */
+    ROLE_FFN_DOWN_T, /* the same transposed: a row per neuron */
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
     ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
@@ -121,7 +120,6 @@ enum {
     TENSOR_NEURON_VEC = 16,   /* a bias with one element per neuron */
     TENSOR_F32 = 32,          /* small vectors: F32 (or any float type, converted on loading) */
     TENSOR_SCALE_LAST = 64,   /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
-    TENSOR_UNSCALED = 128,    /* its parts have the scales */
     TENSOR_RAW = 256,         /* integers: bound as they are; I8 (sign) or I32 (perm) */
     TENSOR_NO_EXPERTS = 1024, /* only of layers without a router */
     TENSOR_SPARSE = 512       /* written by `prepare`, or part of a PWRI file: a predictor, what was

@@ -69,7 +69,6 @@
         SPARSE_TENSOR(ROLE_FFN_DOWN_T, "ffn_down_t.weight", DIM_EMBD, DIM_FF,                      \
                       TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                     \
         SPARSE_TENSOR(ROLE_FFN_DOWN_T_BIAS, "ffn_down_t.bias", DIM_EMBD, DIM_NONE, TENSOR_F32),    \
-        SPARSE_TENSOR(ROLE_FFN_UP_DOWN, "ffn_up_down.weight", DIM_EMBD, DIM_2FF, TENSOR_UNSCALED), \
         SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_FF, DIM_NONE,                                 \
                       TENSOR_NEURON_VEC | TENSOR_F32),                                             \
         SPARSE_TENSOR(ROLE_FFN_PERM, "ffn_perm", DIM_FF, DIM_NONE, TENSOR_NEURON_VEC | TENSOR_RAW)

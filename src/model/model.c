@@ -92,7 +92,7 @@ static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_t
                row->role == ROLE_FFN_GATE_UP;
     bool of_expert = row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_SHARED_DOWN;
     if (of_expert && m->arch->has & ARCH_EXPERTS_UNSCALED) return PI_OK;
-    if (row->flags & TENSOR_UNSCALED || (ffn && m->arch->has & ARCH_FFN_UNSCALED)) return PI_OK;
+    if (ffn && m->arch->has & ARCH_FFN_UNSCALED) return PI_OK;
     arch_tensor_name(row, layer, weight);
     const char *end = strstr(weight, ".weight");
     if (!end) return PI_OK;
@@ -135,17 +135,10 @@ static pi_status bind_matrix(const model *m, const gguf_tensor *t, model_tensor 
 static const struct {
     tensor_role role, instead;
 } other_forms[] = {
-    {ROLE_ATTN_Q, ROLE_ATTN_QKV},
-    {ROLE_ATTN_K, ROLE_ATTN_QKV},
-    {ROLE_ATTN_V, ROLE_ATTN_QKV},
-    {ROLE_ATTN_Q_BIAS, ROLE_ATTN_QKV_BIAS},
-    {ROLE_ATTN_K_BIAS, ROLE_ATTN_QKV_BIAS},
-    {ROLE_ATTN_V_BIAS, ROLE_ATTN_QKV_BIAS},
-    {ROLE_FFN_UP, ROLE_FFN_UP_DOWN},
-    {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},
-    {ROLE_FFN_DOWN, ROLE_FFN_UP_DOWN},
-    {ROLE_FFN_DOWN_T, ROLE_FFN_UP_DOWN},
-    {ROLE_FFN_DOWN_BIAS, ROLE_FFN_DOWN_T_BIAS},
+    {ROLE_ATTN_Q, ROLE_ATTN_QKV},           {ROLE_ATTN_K, ROLE_ATTN_QKV},
+    {ROLE_ATTN_V, ROLE_ATTN_QKV},           {ROLE_ATTN_Q_BIAS, ROLE_ATTN_QKV_BIAS},
+    {ROLE_ATTN_K_BIAS, ROLE_ATTN_QKV_BIAS}, {ROLE_ATTN_V_BIAS, ROLE_ATTN_QKV_BIAS},
+    {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},       {ROLE_FFN_DOWN_BIAS, ROLE_FFN_DOWN_T_BIAS},
 };
 
 enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
@@ -211,8 +204,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (status == PI_OK) status = check_twice(m, row, layer, err);
     if (status != PI_OK) return status;
     bool sparse = row->flags & TENSOR_SPARSE;
-    if (!sparse || row->role == ROLE_FFN_DOWN_T || row->role == ROLE_FFN_UP_DOWN ||
-        row->role == ROLE_FFN_DOWN_T_BIAS)
+    if (!sparse || row->role == ROLE_FFN_DOWN_T || row->role == ROLE_FFN_DOWN_T_BIAS)
         m->n_params += t->n_elems;
     m->weight_bytes += t->n_bytes;
     if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
@@ -221,12 +213,11 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     return status == PI_OK ? read_scale(m, row, layer, out, err) : status;
 }
 
-/* Rows [first, first + n) of a matrix, or every `step`-th from `first` on. */
-static model_tensor row_view(const model_tensor *t, int64_t first, int64_t n, int64_t step) {
+/* Rows [first, first + n) of a matrix. */
+static model_tensor row_view(const model_tensor *t, int64_t first, int64_t n) {
     model_tensor view = *t;
     view.data = (const uint8_t *)t->data + (size_t)first * t->row_bytes;
     view.n_bytes = (size_t)n * t->row_bytes;
-    view.row_bytes = (size_t)step * t->row_bytes;
     view.n_out = n;
     return view;
 }
@@ -243,15 +234,15 @@ static model_tensor vector_view(const float *data, int64_t n) {
 }
 
 /* Fused tensors become their parts; a bias goes by one name. */
-static pi_status bind_parts(model *m, int layer, pi_error *err) {
+static void bind_parts(model *m, int layer) {
     model_tensor *t = m->layers[layer].t;
     const model_layer_hparams *lhp = &m->layers[layer].hp;
     if (t[ROLE_ATTN_QKV].data) {
         int64_t n_q = (int64_t)lhp->n_head * m->hp.head_dim;
         int64_t n_kv = (int64_t)lhp->n_head_kv * m->hp.head_dim;
-        t[ROLE_ATTN_Q] = row_view(&t[ROLE_ATTN_QKV], 0, n_q, 1);
-        t[ROLE_ATTN_K] = row_view(&t[ROLE_ATTN_QKV], n_q, n_kv, 1);
-        t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_kv, 1);
+        t[ROLE_ATTN_Q] = row_view(&t[ROLE_ATTN_QKV], 0, n_q);
+        t[ROLE_ATTN_K] = row_view(&t[ROLE_ATTN_QKV], n_q, n_kv);
+        t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_kv);
         t[ROLE_ATTN_QKV] = (model_tensor){0};
     }
     if (t[ROLE_ATTN_QKV_BIAS].data) {
@@ -264,25 +255,14 @@ static pi_status bind_parts(model *m, int layer, pi_error *err) {
         t[ROLE_ATTN_QKV_BIAS] = (model_tensor){0};
     }
     if (t[ROLE_FFN_GATE_UP].data) {
-        t[ROLE_FFN_GATE] = row_view(&t[ROLE_FFN_GATE_UP], 0, lhp->n_ff, 1);
-        t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_GATE_UP], lhp->n_ff, lhp->n_ff, 1);
+        t[ROLE_FFN_GATE] = row_view(&t[ROLE_FFN_GATE_UP], 0, lhp->n_ff);
+        t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_GATE_UP], lhp->n_ff, lhp->n_ff);
         t[ROLE_FFN_GATE_UP] = (model_tensor){0};
     }
     if (t[ROLE_FFN_DOWN_T_BIAS].data) {
         t[ROLE_FFN_DOWN_BIAS] = t[ROLE_FFN_DOWN_T_BIAS];
         t[ROLE_FFN_DOWN_T_BIAS] = (model_tensor){0};
     }
-    if (!t[ROLE_FFN_UP_DOWN].data) return PI_OK;
-    t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_UP_DOWN], 0, lhp->n_ff, 2);
-    t[ROLE_FFN_DOWN_T] = row_view(&t[ROLE_FFN_UP_DOWN], 1, lhp->n_ff, 2);
-    t[ROLE_FFN_UP_DOWN] = (model_tensor){0};
-    const tensor_role parts[] = {ROLE_FFN_UP, ROLE_FFN_DOWN_T};
-    for (int i = 0; i < 2; i++) {
-        pi_status status = read_scale(m, arch_tensor_of(m->arch, parts[i]), layer, &t[parts[i]],
-                                      err);
-        if (status != PI_OK) return status;
-    }
-    return PI_OK;
 }
 
 /* Learned positions end somewhere. */
@@ -339,8 +319,8 @@ static pi_status bind_all(model *m, pi_error *err) {
         }
     }
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
-        pi_status status = bind_parts(m, layer, err);
-        if (status == PI_OK) status = check_experts(m, layer, err);
+        bind_parts(m, layer);
+        pi_status status = check_experts(m, layer, err);
         if (status != PI_OK) return status;
     }
     if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];

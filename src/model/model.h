@@ -124,10 +124,7 @@ typedef struct model_tensor {
     quant_type type;     /* F32 for vectors; I8, I32 for raw ones */
 } model_tensor;
 
-/* Rows of up and of down_t may alternate in one tensor (ffn_up_down): then both have this many
- * bytes from row to row in row_bytes, and n_bytes counts each one's own rows only. Of a layer,
- * exactly one of FFN_DOWN and FFN_DOWN_T is bound; FFN_UP_DOWN and ATTN_QKV never are, their parts
- * are. */
+/* Of a layer, exactly one of FFN_DOWN and FFN_DOWN_T is bound; ATTN_QKV never is, its parts are. */
 
 typedef struct model_layer {
     model_layer_hparams hp;

@@ -142,13 +142,12 @@ void prepare_spill_free(prepare_spill *s); /* NULL is fine */
 /* ---- output ---------------------------------------------------------------------------------- */
 
 typedef enum prepare_part_kind {
-    PART_COPY,    /* of a tensor of the input */
-    PART_ROWS,    /* its rows in the layer's order */
-    PART_DOWN_T,  /* ffn_down_t, from either form of down */
-    PART_UP_DOWN, /* interleaved rows of up and ffn_down_t */
-    PART_DOWN,    /* ffn_down, from ffn_down_t */
-    PART_BYTES,   /* of what was found out */
-    PART_SPILLED  /* of that, what is in the spill */
+    PART_COPY,   /* of a tensor of the input */
+    PART_ROWS,   /* its rows in the layer's order */
+    PART_DOWN_T, /* ffn_down_t, from either form of down */
+    PART_DOWN,   /* ffn_down, from ffn_down_t */
+    PART_BYTES,  /* of what was found out */
+    PART_SPILLED /* of that, what is in the spill */
 } prepare_part_kind;
 
 /* A tensor of the output. */
@@ -184,8 +183,6 @@ pi_status prepare_add_part(prepare_parts *l, const prepare_part *item, pi_error 
 pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *name, pi_error *err);
 /* A tensor whose rows, or elements where it is a vector, are neurons of the layer. */
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err);
-/* A matrix of neurons' rows that is bound, under its role's name. */
-pi_status prepare_add_bound(prepare_parts *l, tensor_role role, int layer, pi_error *err);
 /* Declares and writes all parts, and frees the list, whatever happens. */
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
 

@@ -98,17 +98,6 @@ pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, p
     return prepare_add_part(l, &item, err);
 }
 
-/* A matrix that is bound, in the new order, under its own name. */
-pi_status prepare_add_bound(prepare_parts *l, tensor_role role, int layer, pi_error *err) {
-    const model_tensor *t = &l->p->model->layers[layer].t[role];
-    prepare_part item = prepare_name_part(l->p, PART_ROWS, role, layer);
-    item.rows = *t;
-    item.type = t->type;
-    item.dims[0] = (uint64_t)t->n_in;
-    item.dims[1] = (uint64_t)t->n_out;
-    return prepare_add_part(l, &item, err);
-}
-
 /* ---- data ------------------------------------------------------------------------------------ */
 
 static size_t part_bytes(const prepare_part *item) {
@@ -151,24 +140,20 @@ static pi_status put_spilled(prepare_parts *l, const prepare_part *item, pi_erro
     return status;
 }
 
-/* Rows order[0..n_out) of a, each followed by that of b where there is one. */
-static pi_status put_rows(prepare_parts *l, const model_tensor *a, const model_tensor *b,
-                          const int32_t *order, pi_error *err) {
+/* Rows order[0..n_out) of a. */
+static pi_status put_rows(prepare_parts *l, const model_tensor *a, const int32_t *order,
+                          pi_error *err) {
     size_t row = 0, used = 0;
     bool fits = quant_row_bytes(a->type, (uint64_t)a->n_in, &row);
     assert(fits); /* as stored */
     (void)fits;
-    uint8_t *chunk = mem_alloc(CHUNK_BYTES + 2 * row);
-    if (!chunk) return error_nomem(err, CHUNK_BYTES + 2 * row, "rows of a matrix");
+    uint8_t *chunk = mem_alloc(CHUNK_BYTES + row);
+    if (!chunk) return error_nomem(err, CHUNK_BYTES + row, "rows of a matrix");
     pi_status status = PI_OK;
     for (int64_t i = 0; i < a->n_out && status == PI_OK; i++) {
         size_t at = (size_t)order[i];
         memcpy(chunk + used, (const uint8_t *)a->data + at * a->row_bytes, row);
         used += row;
-        if (b) {
-            memcpy(chunk + used, (const uint8_t *)b->data + at * b->row_bytes, row);
-            used += row;
-        }
         if (used < CHUNK_BYTES && i + 1 < a->n_out) continue;
         status = gguf_write_data(l->p->writer, chunk, used, err);
         if (status == PI_OK) status = advance(l, used, err);
@@ -218,15 +203,11 @@ static pi_status put_plain_down(prepare_parts *l, const prepare_part *item, pi_e
 
 static pi_status put_down(prepare_parts *l, const prepare_part *item, pi_error *err) {
     preparation *p = l->p;
-    const model_layer *layer = &p->model->layers[item->layer];
     model_tensor down_t;
     void *own = NULL;
     pi_status status = make_down_t(p, item->layer, item->type, &down_t, &own, err);
     const int32_t *order = p->layers[item->layer].order;
-    if (status == PI_OK && item->kind == PART_UP_DOWN)
-        status = put_rows(l, &layer->t[ROLE_FFN_UP], &down_t, order, err);
-    else if (status == PI_OK)
-        status = put_rows(l, &down_t, NULL, order, err);
+    if (status == PI_OK) status = put_rows(l, &down_t, order, err);
     mem_free(own);
     return status;
 }
@@ -239,7 +220,7 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
         return status;
     }
     case PART_ROWS:
-        return put_rows(l, &item->rows, NULL, l->p->layers[item->layer].order, err);
+        return put_rows(l, &item->rows, l->p->layers[item->layer].order, err);
     case PART_BYTES:
         return put_bytes(l, item->bytes, part_bytes(item), err);
     case PART_SPILLED:

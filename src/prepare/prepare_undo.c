@@ -63,7 +63,6 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     int layer = 0;
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     char name[GGUF_MAX_NAME];
-    pi_status status = PI_OK;
     if (!row || row->role == ROLE_FFN_DOWN_T_BIAS) {
         if (!prepare_rename(t->name, ".ffn_down_t.scale", ".ffn_down.scale", name))
             prepare_rename(t->name, ".ffn_down_t.bias", ".ffn_down.bias", name);
@@ -82,9 +81,6 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
         return prepare_add_moved(l, t, layer, err);
-    case ROLE_FFN_UP_DOWN:
-        status = prepare_add_bound(l, ROLE_FFN_UP, layer, err);
-        return status == PI_OK ? add_down(l, layer, err) : status;
     case ROLE_FFN_DOWN_T:
         return add_down(l, layer, err);
     case ROLE_FFN_DOWN:

@@ -79,22 +79,13 @@ static quant_type choose_down_type(const preparation *p, int layer) {
     return quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row) ? type : QUANT_F16;
 }
 
-static pi_status add_down(prepare_parts *l, int layer, bool bundled, pi_error *err) {
+static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
     const model *m = l->p->model;
-    prepare_part item = prepare_name_part(l->p, bundled ? PART_UP_DOWN : PART_DOWN_T,
-                                          bundled ? ROLE_FFN_UP_DOWN : ROLE_FFN_DOWN_T, layer);
+    prepare_part item = prepare_name_part(l->p, PART_DOWN_T, ROLE_FFN_DOWN_T, layer);
     item.type = choose_down_type(l->p, layer);
     item.dims[0] = (uint64_t)m->hp.n_embd;
-    item.dims[1] = (uint64_t)m->layers[layer].hp.n_ff * (bundled ? 2 : 1);
+    item.dims[1] = (uint64_t)m->layers[layer].hp.n_ff;
     return prepare_add_part(l, &item, err);
-}
-
-/* Rows can only alternate when they are alike. */
-static bool is_bundled(const preparation *p, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    const model_tensor *down = &l->t[l->t[ROLE_FFN_DOWN].data ? ROLE_FFN_DOWN : ROLE_FFN_DOWN_T];
-    return p->options->bundle && choose_down_type(p, layer) == l->t[ROLE_FFN_UP].type &&
-           l->t[ROLE_FFN_UP].scale == 1 && down->scale == 1;
 }
 
 static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, tensor_role role,
@@ -112,8 +103,6 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
         prepare_rename(t->name, ".ffn_down.scale", ".ffn_down_t.scale", name);
         return prepare_add_copy(l, t, name, err);
     }
-    bool bundled = is_bundled(l->p, layer);
-    pi_status status = PI_OK;
     switch (row->role) {
     case ROLE_FFN_FREQ:
     case ROLE_FFN_PERM:
@@ -124,17 +113,13 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FFN_SIGN:
         return add_predictor_tensor(l, t, row->role, layer, err);
     case ROLE_FFN_UP:
-        return bundled ? PI_OK : prepare_add_moved(l, t, layer, err);
     case ROLE_FFN_GATE:
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
         return prepare_add_moved(l, t, layer, err);
-    case ROLE_FFN_UP_DOWN:
-        if (!bundled) status = prepare_add_bound(l, ROLE_FFN_UP, layer, err);
-        return status == PI_OK ? add_down(l, layer, bundled, err) : status;
     case ROLE_FFN_DOWN:
     case ROLE_FFN_DOWN_T:
-        return add_down(l, layer, bundled, err);
+        return add_down(l, layer, err);
     default:
         return prepare_add_copy(l, t, t->name, err);
     }

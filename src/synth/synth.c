@@ -75,9 +75,6 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "shape '%.64s' cannot be written: choose one of %s",
                          o->shape ? o->shape : "", synth_shape_names());
     }
-    if (o->bundle && o->plain) {
-        return error_set(err, PI_ERR_ARG, "incompatible options: synth: bundle and plain");
-    }
     job->traits = o->type ? quant_find_name(o->type) : NULL;
     if (!job->traits) {
         return error_set(err, PI_ERR_ARG, "unknown tensor type '%.64s'", o->type ? o->type : "");
@@ -191,20 +188,15 @@ static void put_keys(synth_job *job) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-bool synth_has_tensor(const arch_tensor *t, bool prepared, bool bundle) {
+bool synth_has_tensor(const arch_tensor *t, bool prepared) {
     switch (t->role) {
     case ROLE_ATTN_NORM_2:
     case ROLE_ATTN_NORM_2_BIAS:
     case ROLE_OUTPUT:
         return true;
-    case ROLE_FFN_UP:
-        return !bundle;
     case ROLE_FFN_DOWN:
         return !prepared;
-    case ROLE_FFN_UP_DOWN:
-        return bundle;
     case ROLE_FFN_DOWN_T:
-        return prepared && !bundle;
     case ROLE_FC1:
     case ROLE_FC2:
     case ROLE_FC2_BIAS:
@@ -239,7 +231,7 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
             bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
-            bool written = synth_has_tensor(t, job->recipe.prepared, job->options->bundle);
+            bool written = synth_has_tensor(t, job->recipe.prepared);
             if (!written || per_layer != inside || (!inside && first != (layer < 0))) continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;

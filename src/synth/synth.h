@@ -36,7 +36,7 @@ const char *synth_shape_names(void); /* "tiny, llama-1b, ..." */
 uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 
 /* Is a tensor of the architecture in the files that are written? */
-bool synth_has_tensor(const arch_tensor *tensor, bool prepared, bool bundle);
+bool synth_has_tensor(const arch_tensor *tensor, bool prepared);
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
 

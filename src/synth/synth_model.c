@@ -53,7 +53,7 @@ static pi_status add_tensors(model *m, int layer, const synth_shape *s, const pi
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const arch_tensor *t = &m->arch->tensors[i];
         bool per_layer = t->flags & TENSOR_PER_LAYER;
-        if (per_layer != (layer >= 0) || !synth_has_tensor(t, !o->plain, false)) continue;
+        if (per_layer != (layer >= 0) || !synth_has_tensor(t, !o->plain)) continue;
         pi_status status = add_tensor(m, layer, t, s, o, err);
         if (status != PI_OK) return status;
     }

@@ -317,9 +317,6 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_FFN_DOWN_T:
         make_down(r, layer, (uint64_t)r->order[row], true, n_in, out);
         break;
-    case ROLE_FFN_UP_DOWN: /* by turns */
-        synth_make_row(r, row % 2 ? ROLE_FFN_DOWN_T : ROLE_FFN_UP, layer, row / 2, n_in, out);
-        break;
     case ROLE_FC2_BIAS:
     case ROLE_FFN_FREQ:
         make_neuron_vector(r, role, out);

@@ -342,36 +342,11 @@ static void leave_out(const plain *p, int layer, const double *normed, double *a
     mem_free(score);
 }
 
-/* Rows of a bundle alternate: every second one, from `first`. */
-static double *unbundle(const plain *p, int layer, int first) {
-    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
-    double *both = load(p, layer, "ffn_up_down.weight"), *rows = zeros((int64_t)n_ff * n_embd);
-    assert_non_null(both);
-    for (int r = 0; r < n_ff; r++)
-        memcpy(rows + r * n_embd, both + (2 * r + first) * n_embd, (size_t)n_embd * sizeof *rows);
-    mem_free(both);
-    return rows;
-}
-
-static double *up_product(const plain *p, int layer, const double *normed) {
-    int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
-    if (!p->t->sparse.bundle) return linear(p, layer, "ffn_up", normed, n_embd, n_ff);
-    double *w = unbundle(p, layer, 0), *bias = load(p, layer, "ffn_up.bias");
-    double *y = zeros((int64_t)p->n_tokens * n_ff);
-    for (int i = 0; i < p->n_tokens; i++)
-        for (int r = 0; r < n_ff; r++)
-            y[i * n_ff + r] = dot(w + r * n_embd, normed + i * n_embd, n_embd) +
-                              (bias ? bias[r] : 0);
-    mem_free(w);
-    mem_free(bias);
-    return y;
-}
-
 static double *down_product(const plain *p, int layer, const double *hidden) {
     const tiny_sparse *s = &p->t->sparse;
     int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
-    if (!s->down_t && !s->bundle) return linear(p, layer, "ffn_down", hidden, n_ff, n_embd);
-    double *w = s->bundle ? unbundle(p, layer, 1) : load(p, layer, "ffn_down_t.weight");
+    if (!s->down_t) return linear(p, layer, "ffn_down", hidden, n_ff, n_embd);
+    double *w = load(p, layer, "ffn_down_t.weight");
     double *bias = load(p, layer, s->pwri ? "ffn_down_t.bias" : "ffn_down.bias");
     double *y = zeros((int64_t)p->n_tokens * n_embd);
     for (int i = 0; i < p->n_tokens; i++)
@@ -392,7 +367,7 @@ static double *ffn_half(const plain *p, int layer) {
     bool with_gate = tiny_is_gated(t);
     double *normed = norm(p, layer, strcmp(t->arch, "falcon") == 0 ? "attn_norm" : "ffn_norm",
                           p->x);
-    double *up = up_product(p, layer, normed);
+    double *up = linear(p, layer, "ffn_up", normed, t->n_embd, n_ff);
     double *gate = with_gate ? linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff) : up;
     for (int i = 0; i < n; i++) gate[i] = activated(t, gate[i]);
     leave_out(p, layer, normed, gate);

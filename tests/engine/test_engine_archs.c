@@ -96,9 +96,6 @@ static void check_forms(const tiny_model *t, bool exact_zeros) {
     if (exact_zeros) check("prepared", &prepared, PI_MODE_PREDICT, PLAIN_PREDICT);
     prepared.sparse.residual = true;
     if (exact_zeros) check("residual", &prepared, PI_MODE_PREDICT, PLAIN_PREDICT);
-    prepared.sparse.down_t = false;
-    prepared.sparse.bundle = true;
-    check("bundle", &prepared, exact_zeros ? PI_MODE_EXACT : PI_MODE_DENSE, PLAIN_DENSE);
 }
 
 static void check_pwri(const tiny_model *t) {

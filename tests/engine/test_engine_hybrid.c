@@ -273,8 +273,6 @@ static void test_exact(void **state) {
         check(t.activation, &t, FFN_EXACT);
         t.sparse.down_t = true;
         check(t.activation, &t, FFN_EXACT);
-        t.sparse = (tiny_sparse){.bundle = true};
-        check(t.activation, &t, FFN_EXACT);
     }
     tiny_model t = base_model("opt");
     t.sparse.down_t = true;
@@ -310,8 +308,6 @@ static void test_threshold(void **state) {
     tiny_model t = base_model("llama");
     t.sparse = (tiny_sparse){.down_t = true, .cut = 0.05f};
     check("silu", &t, FFN_THRESHOLD);
-    t.sparse = (tiny_sparse){.bundle = true, .cut = 0.05f};
-    check("silu, bundle", &t, FFN_THRESHOLD);
 }
 
 static void test_types(void **state) {

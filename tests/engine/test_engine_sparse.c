@@ -117,8 +117,6 @@ static void test_dense(void **state) {
     check("dense, rows per neuron", &t, PLAIN_DENSE, PI_MODE_DENSE);
     t.activation = "silu";
     check("dense, silu", &t, PLAIN_DENSE, PI_MODE_DENSE);
-    t.sparse = (tiny_sparse){.bundle = true};
-    check("dense, bundle", &t, PLAIN_DENSE, PI_MODE_DENSE);
 }
 
 static void test_exact(void **state) {
@@ -130,8 +128,6 @@ static void test_exact(void **state) {
         t.threshold = 0.3f;
         t.ffn_bias = i % 2;
         check(activations[i], &t, PLAIN_DENSE, PI_MODE_EXACT);
-        t.sparse = (tiny_sparse){.bundle = true};
-        check("exact, bundle", &t, PLAIN_DENSE, PI_MODE_EXACT);
         t.sparse = (tiny_sparse){0};
         check("exact, plain down", &t, PLAIN_DENSE, PI_MODE_EXACT);
     }
@@ -185,14 +181,11 @@ static void test_threshold(void **state) {
     (void)state;
     static const char *const activations[] = {"silu", "gelu", "relu"};
     for (int a = 0; a < 3; a++) {
-        for (int transposed = 0; transposed < 2; transposed++) {
-            tiny_model t = base_model();
-            t.activation = activations[a];
-            t.sparse.cut = 0.1f;
-            t.sparse.bundle = transposed == 0;
-            t.sparse.down_t = transposed == 1;
-            check(activations[a], &t, PLAIN_THRESHOLD, PI_MODE_THRESHOLD);
-        }
+        tiny_model t = base_model();
+        t.activation = activations[a];
+        t.sparse.cut = 0.1f;
+        t.sparse.down_t = true;
+        check(activations[a], &t, PLAIN_THRESHOLD, PI_MODE_THRESHOLD);
     }
 }
 
@@ -205,7 +198,6 @@ static void test_types(void **state) {
         tiny_model t = base_model();
         t.type = types[i];
         check(types[i], &t, PLAIN_DENSE, PI_MODE_EXACT);
-        t.sparse = (tiny_sparse){.bundle = true};
         check(types[i], &t, PLAIN_DENSE, PI_MODE_DENSE);
     }
     static const char *const k_types[] = {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"};

@@ -44,9 +44,9 @@ static void test_required(void **state) {
     static const tensor_role roles[] = {ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT,
                                         ROLE_ATTN_OUT};
     /* What `prepare` adds where neurons have rows of their own. */
-    static const tensor_role sparse[] = {ROLE_FFN_DOWN, ROLE_FC1,         ROLE_FC2,
-                                         ROLE_FC2_BIAS, ROLE_FFN_SIGN,    ROLE_FFN_DOWN_T,
-                                         ROLE_FFN_FREQ, ROLE_FFN_UP_DOWN, ROLE_FFN_PERM};
+    static const tensor_role sparse[] = {ROLE_FFN_DOWN, ROLE_FC1,      ROLE_FC2,
+                                         ROLE_FC2_BIAS, ROLE_FFN_SIGN, ROLE_FFN_DOWN_T,
+                                         ROLE_FFN_FREQ, ROLE_FFN_PERM};
     for (int i = 0; i < arch_count(); i++) {
         const arch_row *row = arch_at(i);
         for (size_t k = 0; k < sizeof roles / sizeof roles[0]; k++)

@@ -203,40 +203,6 @@ static void test_down_t(void **state) {
     model_close(m);
 }
 
-/* Rows of up and down_t by turns. */
-static void test_bundle(void **state) {
-    (void)state;
-    tiny_model t = prepared_model(NULL);
-    t.sparse.down_t = false;
-    t.sparse.bundle = true;
-    tiny_write(&t, GOOD_PATH);
-    model *m = open_changed(&(change){.drop = {NULL}});
-    const gguf_tensor *both = gguf_find_tensor(m->file, "blk.1.ffn_up_down.weight");
-    const model_tensor *up = &m->layers[1].t[ROLE_FFN_UP];
-    const model_tensor *down = &m->layers[1].t[ROLE_FFN_DOWN_T];
-    assert_ptr_equal(up->data, both->data);
-    assert_ptr_equal(down->data, both->data + N_EMBD * sizeof(float));
-    for (int i = 0; i < 2; i++) {
-        const model_tensor *x = i ? down : up;
-        assert_int_equal(x->row_bytes, 2 * N_EMBD * sizeof(float));
-        assert_int_equal(x->n_bytes, N_FF * N_EMBD * sizeof(float));
-        assert_int_equal(x->n_in, N_EMBD);
-        assert_int_equal(x->n_out, N_FF);
-        assert_true(x->scale == 1);
-    }
-    assert_null(m->layers[1].t[ROLE_FFN_UP_DOWN].data);
-    assert_null(m->layers[1].t[ROLE_FFN_DOWN].data);
-    assert_int_equal(m->layers[1].sparse.predictor, PREDICTOR_NONE);
-    model_close(m);
-
-    const float scale = 2;
-    change scaled = {.extra = {{"blk.0.ffn_down_t.scale", QUANT_F32, {1, 0}, &scale}}};
-    m = open_changed(&scaled);
-    assert_true(m->layers[0].t[ROLE_FFN_DOWN_T].scale == 2);
-    assert_true(m->layers[0].t[ROLE_FFN_UP].scale == 1);
-    model_close(m);
-}
-
 /* Without the version key the same tensors are an ordinary model's. */
 static void test_not_prepared(void **state) {
     (void)state;
@@ -508,11 +474,10 @@ static void test_kind_names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),           cmocka_unit_test(test_down_t),
-        cmocka_unit_test(test_bundle),         cmocka_unit_test(test_not_prepared),
-        cmocka_unit_test(test_pwri),           cmocka_unit_test(test_bad_keys),
-        cmocka_unit_test(test_bad_statistics), cmocka_unit_test(test_bad_predictors),
-        cmocka_unit_test(test_perm_check),     cmocka_unit_test(test_kind_names),
-        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_not_prepared),   cmocka_unit_test(test_pwri),
+        cmocka_unit_test(test_bad_keys),       cmocka_unit_test(test_bad_statistics),
+        cmocka_unit_test(test_bad_predictors), cmocka_unit_test(test_perm_check),
+        cmocka_unit_test(test_kind_names),     cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests_name("model_sparse", tests, NULL, NULL);
 }

@@ -203,7 +203,7 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_f32(w, key(t, eps, name), t->eps);
     gguf_put_f32(w, key(t, "rope.freq_base", name), t->freq_base);
     put_scaling(w, t);
-    if (t->sparse.down_t || t->sparse.bundle) put_sparse_keys(w, t);
+    if (t->sparse.down_t) put_sparse_keys(w, t);
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
     if (t->vocabulary)
@@ -255,15 +255,11 @@ static void add_bias(tiny_list *l, bool wanted, int layer, const char *name, int
 static void add_neurons(tiny_list *l, int i) {
     const tiny_model *t = l->model;
     const tiny_sparse *s = &t->sparse;
-    if (s->bundle) {
-        add_matrix(l, i, "ffn_up_down", t->n_embd, 2 * t->n_ff[i]);
-    } else {
-        add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
-        if (s->down_t)
-            add_matrix(l, i, "ffn_down_t", t->n_embd, t->n_ff[i]);
-        else
-            add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
-    }
+    add_matrix(l, i, "ffn_up", t->n_embd, t->n_ff[i]);
+    if (s->down_t)
+        add_matrix(l, i, "ffn_down_t", t->n_embd, t->n_ff[i]);
+    else
+        add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
     if (!s->predictor) return;
     if (strcmp(s->predictor, "sign") == 0) {
         tiny_tensor *x = add(l, i, "ffn_sign", "i8");

@@ -20,7 +20,6 @@ typedef enum tiny_scaling {
 typedef struct tiny_sparse {
     bool pwri;             /* a file of the original PowerInfer: its magic, no keys of ours */
     bool down_t;           /* ffn_down_t in place of ffn_down */
-    bool bundle;           /* ffn_up_down in place of ffn_up and ffn_down */
     const char *predictor; /* "sign", "lowrank", "relu_mlp"; NULL: none */
     bool residual;         /* the predictor reads the residual stream */
     bool no_bias;          /* no fc2.bias */

@@ -324,7 +324,6 @@ static void test_bad_options(void **state) {
     pi_synth_options o = tiny_options();
     o.shape = "mixtral-8x7b", expect(&o, PI_ERR_ARG, "tiny, llama-1b, llama-7b, bamboo-7b");
     o = tiny_options(), o.shape = NULL, expect(&o, PI_ERR_ARG, "choose one of");
-    o = tiny_options(), o.bundle = true, expect(&o, PI_ERR_ARG, "plain files have no bundled");
     o = tiny_options(), o.plain = false, o.rank = 40, expect(&o, PI_ERR_ARG, "multiple of 32");
     o = tiny_options(), o.type = "q4_9", expect(&o, PI_ERR_ARG, "unknown tensor type 'q4_9'");
     o = tiny_options(), o.type = "i32", expect(&o, PI_ERR_ARG, "cannot be written as i32");

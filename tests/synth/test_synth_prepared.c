@@ -53,7 +53,6 @@ static void synth(const char *path, const pi_synth_options *o) {
 static void synth_both(pi_synth_options o) {
     synth(PREPARED_PATH, &o);
     o.plain = true;
-    o.bundle = false;
     synth(PLAIN_PATH, &o);
 }
 
@@ -92,22 +91,21 @@ static void expect_permutation(const int32_t *perm) {
 }
 
 /* Rows of neurons are stored as bytes: equal, type by type. */
-static void expect_rows(const gguf_tensor *plain, const gguf_tensor *prepared, const int32_t *perm,
-                        int stride, int first) {
+static void expect_rows(const gguf_tensor *plain, const gguf_tensor *prepared,
+                        const int32_t *perm) {
     size_t row = plain->n_bytes / N_FF;
-    assert_int_equal(prepared->n_bytes, plain->n_bytes * (size_t)stride);
+    assert_int_equal(prepared->n_bytes, plain->n_bytes);
     for (int i = 0; i < N_FF; i++) {
-        const char *have = (const char *)prepared->data + row * (size_t)(i * stride + first);
+        const char *have = (const char *)prepared->data + row * (size_t)i;
         assert_memory_equal(have, (const char *)plain->data + row * (size_t)perm[i], row);
     }
 }
 
-/* Row i of down_t, out of rows `first`, `first + stride`, ..., against column perm[i] of down. */
-static void expect_columns(const float *down, const float *down_t, const int32_t *perm, int stride,
-                           int first) {
+/* Row i of down_t against column perm[i] of down. */
+static void expect_columns(const float *down, const float *down_t, const int32_t *perm) {
     for (int i = 0; i < N_FF; i++)
         for (int j = 0; j < N_EMBD; j++)
-            assert_true(down_t[(i * stride + first) * N_EMBD + j] == down[j * N_FF + perm[i]]);
+            assert_true(down_t[i * N_EMBD + j] == down[j * N_FF + perm[i]]);
 }
 
 static void expect_same_attention(const gguf_file *plain, const gguf_file *prepared, int layer) {
@@ -120,9 +118,8 @@ static void expect_same_attention(const gguf_file *plain, const gguf_file *prepa
     }
 }
 
-static void check_same_network(const char *type, bool bundle) {
+static void check_same_network(const char *type) {
     pi_synth_options o = tiny_options(type);
-    o.bundle = bundle;
     synth_both(o);
     gguf_file *plain = open_file(PLAIN_PATH), *prepared = open_file(PREPARED_PATH);
     for (int l = 0; l < N_LAYER; l++) {
@@ -131,16 +128,12 @@ static void check_same_network(const char *type, bool bundle) {
         const int32_t *perm = (const int32_t *)(const void *)p->data;
         expect_permutation(perm);
         expect_same_attention(plain, prepared, l);
-        expect_rows(find(plain, l, "ffn_gate.weight"), find(prepared, l, "ffn_gate.weight"), perm,
-                    1, 0);
-        const char *up = bundle ? "ffn_up_down.weight" : "ffn_up.weight";
-        const char *down_t = bundle ? up : "ffn_down_t.weight";
-        expect_rows(find(plain, l, "ffn_up.weight"), find(prepared, l, up), perm, bundle ? 2 : 1,
-                    0);
-        float *down = load(plain, l, "ffn_down.weight"), *t = load(prepared, l, down_t);
+        expect_rows(find(plain, l, "ffn_gate.weight"), find(prepared, l, "ffn_gate.weight"), perm);
+        expect_rows(find(plain, l, "ffn_up.weight"), find(prepared, l, "ffn_up.weight"), perm);
+        float *down = load(plain, l, "ffn_down.weight"),
+              *t = load(prepared, l, "ffn_down_t.weight");
         /* Quantized types round rows and columns in groups of their own: floats only. */
-        if (!quant_find_name(type)->is_quantized)
-            expect_columns(down, t, perm, bundle ? 2 : 1, bundle);
+        if (!quant_find_name(type)->is_quantized) expect_columns(down, t, perm);
         mem_free(down);
         mem_free(t);
         char name[64];
@@ -153,11 +146,10 @@ static void check_same_network(const char *type, bool bundle) {
 
 static void test_same_network(void **state) {
     (void)state;
-    check_same_network("f32", false);
-    check_same_network("f16", false);
-    check_same_network("f16", true);
-    check_same_network("q4_0", true);
-    check_same_network("q8_0", false);
+    check_same_network("f32");
+    check_same_network("f16");
+    check_same_network("q4_0");
+    check_same_network("q8_0");
 }
 
 /* ---- frequencies and predictor --------------------------------------------------------------- */
@@ -324,7 +316,7 @@ static double difference(const float *a, const float *b) {
 
 /* Weights are rounded alike in F16, so only sums in another order differ; the predictor loses what
  * 2% of the contributions are worth. */
-static void check_answers(const kind *k, bool bundle) {
+static void check_answers(const kind *k) {
     static float plain[N_TOKENS * N_VOCAB], prepared[N_TOKENS * N_VOCAB];
     const struct {
         ffn_mode mode;
@@ -332,14 +324,12 @@ static void check_answers(const kind *k, bool bundle) {
     } modes[] = {{FFN_DENSE, 1e-3}, {FFN_EXACT, 1e-3}, {FFN_PREDICT, 0.1}};
     pi_synth_options o = tiny_options("f16");
     o.shape = k->shape;
-    o.bundle = bundle;
     synth_both(o);
     run(PLAIN_PATH, FFN_DENSE, NULL, plain);
     for (int i = 0; i < 3; i++) {
         run(PREPARED_PATH, modes[i].mode, NULL, prepared);
         double d = difference(plain, prepared);
-        print_message("%s%s mode %s: %.2e\n", k->shape, bundle ? ", bundled" : "",
-                      ffn_mode_name(modes[i].mode), d);
+        print_message("%s mode %s: %.2e\n", k->shape, ffn_mode_name(modes[i].mode), d);
         assert_true(d < modes[i].most);
         if (modes[i].mode == FFN_PREDICT) assert_true(d > 1e-3); /* it was used */
     }
@@ -347,10 +337,9 @@ static void check_answers(const kind *k, bool bundle) {
 
 static void test_same_answers(void **state) {
     (void)state;
-    check_answers(&llama, false);
-    check_answers(&llama, true);
-    check_answers(&opt, false);
-    check_answers(&falcon, true);
+    check_answers(&llama);
+    check_answers(&opt);
+    check_answers(&falcon);
 }
 
 /* ---- keys and types -------------------------------------------------------------------------- */
