@@ -56,8 +56,8 @@ typedef struct thread_scratch {
     int32_t *first, *limit; /* [attn_queries] */
     /* Of one part of a feed-forward layer; tokens of the ubatch in columns. */
     float *gate, *up; /* [PLAN_FFN_MAX_COLS][max_part_rows] */
-    int32_t *rows;    /* [max_part_rows], chosen neurons */
-    uint8_t *mark;    /* [max_part_rows], bit c: token c chose it */
+    int32_t *rows;    /* [max_part_rows], selected neurons */
+    uint8_t *mark;    /* [max_part_rows], bit c: token c selected it */
     ubatch_bytes counts;
 } thread_scratch;
 
@@ -80,7 +80,7 @@ typedef struct ubatch_experts {
     int32_t *active; /* [n_expert] those with pairs, ascending */
     int n_active;
     bool from_norm; /* experts of a single token read what the norm has quantized */
-    /* Encoded inputs and hidden vectors: those of an expert at byte `at` of its form. */
+    /* Quantized inputs and hidden vectors: those of an expert at byte `at` of its form. */
     size_t *in_at[CPU_ACT_KIND_COUNT], *hidden_at[CPU_ACT_KIND_COUNT]; /* [n_expert] */
     uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT];
 } ubatch_experts;

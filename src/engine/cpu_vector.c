@@ -1,4 +1,4 @@
-/* cpu_vector.c: the steps between products: embedding, norms, encoding of inputs, rotation and
+/* cpu_vector.c: the steps between products: embedding, norms, quantization of inputs, rotation and
  * appending to the cache. Work is handed out by rows of the batch; when inputs are quantized into
  * panels, by whole panels. */
 #include <math.h>

@@ -70,12 +70,12 @@ static void rectify(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 static void quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     if (s->relu) rectify(g, s, w, p);
-    const gpu_encode quantize = {.x = g->buf[s->in],
-                                 .ldx = width_of(g, s->in),
-                                 .n = s->act_width,
-                                 .n_cols = p->n_cols,
-                                 .q8 = q8_of(g, s)};
-    if (quantize.q8) ops_of(g)->encode(g->stream, &quantize);
+    const gpu_quantize quantize = {.x = g->buf[s->in],
+                                   .ldx = width_of(g, s->in),
+                                   .n = s->act_width,
+                                   .n_cols = p->n_cols,
+                                   .q8 = q8_of(g, s)};
+    if (quantize.q8) ops_of(g)->quantize(g->stream, &quantize);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

@@ -32,8 +32,8 @@
  *   score of 256/1024/2048 signs    38 / 15 / 26                35 / - / 29
  *
  * So a byte takes 1/17 and 1/15 ns, and a row apart 17 to 46 and 62 to 91 ns more than its bytes.
- * A score takes some 15 ns beside the predictor's bytes. The predictor's encoding and first product
- * end with two barriers of about a microsecond on each of two threads. */
+ * A score takes some 15 ns beside the predictor's bytes. The predictor's quantization and first
+ * product end with two barriers of about a microsecond on each of two threads. */
 typedef struct read_cost {
     double byte,
         row; /* ns: of a byte read in order; on top of its bytes, of a row that lies apart */

@@ -5,9 +5,9 @@
  * are float32, column c of a batch at x + c * ld with ld a multiple of 4, aligned to 16 bytes.
  * "Few columns" means 1..GPU_MAX_COLS; where nothing is said a prompt's (GPU_MAX_BATCH) are fine.
  *
- * Neurons that columns chose are bitmaps, uint32 [n_cols][n_words] with n_words = (n + 31) / 32:
- * bit i % 32 of word i / 32 of column c. What a column did not choose is zero for it, also where
- * another column's choice has it computed.
+ * Selected neurons are bitmaps, uint32 [n_cols][n_words] with n_words = (n + 31) / 32:
+ * bit i % 32 of word i / 32 of column c. What a column did not select is zero for it, also where
+ * another column has it computed.
  *
  * What differs from token to token (token, position, cache, epoch, list lengths) is read from
  * device memory, so that a recorded program can be replayed; the rest is fixed when an operation is
@@ -46,7 +46,7 @@ enum {
     GPU_ATTN_SPLITS = 32  /* parts of a long context that run side by side, at most */
 };
 
-/* ---- matrices and encoded vectors ------------------------------------------------------------ */
+/* ---- matrices and quantized vectors ---------------------------------------------------------- */
 
 /* A row is its blocks' quants, then their scales, then zeros up to row_bytes: as many bytes as on
  * the host, but quants aligned to 16 bytes. `pack` makes it from GGUF rows. Which
@@ -70,8 +70,8 @@ static inline bool gpu_type_supported(quant_type type) {
         return false;
     }
 }
-/* Quantized weights meet int8 activations (encoded as on the processor: groups of 32 with a float
- * scale amax / 127); float weights meet floats. */
+/* Quantized weights are multiplied with int8 activations (as on the CPU: groups of 32 with a float
+ * scale amax / 127); float weights with floats. */
 static inline bool gpu_type_wants_q8(quant_type type) {
     return type != QUANT_F32 && type != QUANT_F16 && type != QUANT_BF16;
 }
@@ -80,7 +80,7 @@ static inline size_t gpu_mat_row_bytes(size_t host_row_bytes) {
     return (host_row_bytes + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
 }
 
-/* An encoded column, n a multiple of 32: int8 q[n] | float d[n/32] | int32 sum[n/16], each part
+/* A quantized column, n a multiple of 32: int8 q[n] | float d[n/32] | int32 sum[n/16], each part
  * padded to 16 bytes. The next column follows gpu_q8_bytes(n) further on. */
 GPU_BOTH size_t gpu_q8_d_offset(int64_t n) {
     return (size_t)n;
@@ -96,7 +96,7 @@ GPU_BOTH size_t gpu_q8_bytes(int64_t n) {
 typedef struct gpu_input {
     const float *x; /* [n_cols][ldx] */
     int64_t ldx;
-    const void *q8; /* [n_cols], by `encode` or a norm */
+    const void *q8; /* [n_cols], by `quantize` or a norm */
     int32_t n_cols;
 } gpu_input;
 
@@ -135,12 +135,12 @@ typedef struct gpu_pack {
 } gpu_pack;
 
 /* int8 form of columns, n a multiple of 32. */
-typedef struct gpu_encode {
+typedef struct gpu_quantize {
     const float *x;
     int64_t ldx, n;
     int32_t n_cols;
     void *q8;
-} gpu_encode;
+} gpu_quantize;
 
 /* RMS (mean false) or layer norm; y and q8 may be NULL, w and b too. Where a column's squares add
  * up to no finite number, *bad becomes at least `mark`. */
@@ -212,7 +212,7 @@ typedef struct gpu_attention {
     float scale, softcap; /* softcap 0: off */
     float *partial;       /* gpu_attention_partial floats; NULL when n_splits is 1 */
     float *out;           /* [n_cols][ldo] */
-    void *q8;             /* [n_cols] int8 form of out, as `encode` makes it; NULL: none */
+    void *q8;             /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
 } gpu_attention;
 
 /* How many parts to split contexts of at most `length` positions into: a function of the power of
@@ -250,7 +250,7 @@ typedef struct gpu_ffn_in {
 } gpu_ffn_in;
 
 /* y = f(gate) * up for n elements; up NULL: f(gate). Activations f(gate) of at most `cut` in
- * magnitude (cut < 0: none) and those that their column did not choose are zero, and stay zero
+ * magnitude (cut < 0: none) and those that their column did not select are zero, and stay zero
  * whatever up is. In place is fine. */
 typedef struct gpu_activate {
     const float *gate, *up;
@@ -258,7 +258,7 @@ typedef struct gpu_activate {
     int32_t n_cols;
     activation f;
     float threshold, cut;
-    const uint32_t *bitmap;     /* NULL: all are chosen */
+    const uint32_t *bitmap;     /* NULL: all are selected */
     int64_t n_words, first_bit; /* bit first_bit + i is element i's */
     float *y;
 } gpu_activate;
@@ -274,9 +274,9 @@ typedef struct gpu_sign_dot {
 } gpu_sign_dot;
 
 /* Selected neurons. Column c selects i when v[c][i] + bias[i] >= cut; NaN counts as yes. With v
- * NULL the choices are there already, in bits_in. bitmap (NULL: none) gets the choices from v; list
- * (NULL: none) ascending the neurons below n_list that any column chose, *count of them. A list is
- * made faster from bitmaps. */
+ * NULL the bits are there already, in bits_in. bitmap (NULL: none) gets those from v; list
+ * (NULL: none) ascending the neurons below n_list that any column selected, *count of them. A list
+ * is made faster from bitmaps. */
 typedef struct gpu_select {
     const float *v, *bias;
     const uint32_t *bits_in; /* [n_cols][n_words], n_words of n */
@@ -297,7 +297,7 @@ typedef struct gpu_sparse_in {
     float threshold, cut;
     gpu_input in;
     const int32_t *list, *count;
-    const uint32_t *bitmap; /* NULL: all columns chose all of the list */
+    const uint32_t *bitmap; /* NULL: all columns selected all of the list */
     int64_t n_words, n_max;
     int32_t *fired; /* [1] or NULL */
     float *h;
@@ -378,7 +378,7 @@ typedef struct gpu_stamp {
 
 typedef struct gpu_ops {
     void (*pack)(gpu_stream *s, const gpu_pack *a);
-    void (*encode)(gpu_stream *s, const gpu_encode *a);
+    void (*quantize)(gpu_stream *s, const gpu_quantize *a);
     void (*norm)(gpu_stream *s, const gpu_norm *a);
     /* n products a[0..n-1] of the same few columns, GPU_MAX_PRODUCTS at most, side by side. */
     void (*matvec)(gpu_stream *s, const gpu_matmul *a, int32_t n);

@@ -163,7 +163,7 @@ case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in) {
     return pack_rows(type, n_out, n_in, raw, row);
 }
 
-/* d * q of an encoded column: what the bytes on the device say. */
+/* d * q of an quantized column: what the bytes on the device say. */
 static void decode_column(const uint8_t *q8, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i++) {
         float d;
@@ -183,8 +183,8 @@ case_columns case_input(int64_t n, int n_cols) {
     if (n % 32 != 0) return c;
     size_t column = gpu_q8_bytes(n);
     void *q8 = case_alloc(column * (size_t)n_cols);
-    gpu_encode e = {.x = c.in.x, .ldx = c.ldx, .n = n, .n_cols = n_cols, .q8 = q8};
-    the_case.b->ops.encode(the_case.stream, &e);
+    gpu_quantize e = {.x = c.in.x, .ldx = c.ldx, .n = n, .n_cols = n_cols, .q8 = q8};
+    the_case.b->ops.quantize(the_case.stream, &e);
     uint8_t *bytes = case_host(column * (size_t)n_cols);
     case_download(bytes, q8, column * (size_t)n_cols);
     c.known = case_host(n_bytes);

@@ -63,12 +63,12 @@ case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in);
 /* The same of random bytes: every bit of scales, minima and quants takes part. */
 case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in);
 
-/* Random columns, on both sides; encoded too when n is a multiple of 32. `known` are the values
+/* Random columns, on both sides; quantized too when n is a multiple of 32. `known` are the values
  * that products see: the int8 ones for quantized weights. */
 typedef struct case_columns {
     gpu_input in;
     float *x;     /* [n_cols][ldx] */
-    float *known; /* [n_cols][ldx]: d * q, NULL when not encoded */
+    float *known; /* [n_cols][ldx]: d * q, NULL when not quantized */
     int64_t ldx;
 } case_columns;
 case_columns case_input(int64_t n, int n_cols);

@@ -12,14 +12,14 @@
 static const int column_counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
 enum { COUNTS = sizeof column_counts / sizeof column_counts[0] };
 
-/* An int8 form is that of x: what `encode` makes of it, but for the padding between parts. */
-static void check_encoded(const void *q8, const float *device_x, int64_t ld, int64_t n,
-                          int n_cols) {
+/* An int8 form is that of x: what `quantize` makes of it, but for the padding between parts. */
+static void check_quantized(const void *q8, const float *device_x, int64_t ld, int64_t n,
+                            int n_cols) {
     size_t column = gpu_q8_bytes(n), n_bytes = column * (size_t)n_cols;
     uint8_t *got = case_host(n_bytes), *want = case_host(n_bytes);
     void *again = case_alloc(n_bytes);
-    gpu_encode e = {.x = device_x, .ldx = ld, .n = n, .n_cols = n_cols, .q8 = again};
-    OPS->encode(the_case.stream, &e);
+    gpu_quantize e = {.x = device_x, .ldx = ld, .n = n, .n_cols = n_cols, .q8 = again};
+    OPS->quantize(the_case.stream, &e);
     case_download(got, q8, n_bytes);
     case_download(want, again, n_bytes);
     for (int c = 0; c < n_cols; c++) {
@@ -64,7 +64,7 @@ static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
             case_near(y[c * ld + i], want, fabs(want) + 1, 1e-5, "norm", i);
         }
     }
-    if (column) check_encoded(q8, device_y, ld, n, n_cols);
+    if (column) check_quantized(q8, device_y, ld, n, n_cols);
 }
 
 static void test_norm(void **state) {
@@ -329,7 +329,7 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
     for (int c = 0; c < n_cols; c++) fill_cache(&s, c);
     float *q = case_random(n_cols * ldq, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
     size_t partial = gpu_attention_partial(n_cols, n_head, t.n_splits, t.dim) * 4;
-    bool encoded = n % 32 == 0;
+    bool quantized = n % 32 == 0;
     gpu_attention a = {.q = case_upload(q, (size_t)(n_cols * ldq) * 4),
                        .ldq = ldq,
                        .ldo = ldo,
@@ -343,7 +343,7 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
                        .softcap = t.softcap,
                        .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
                        .out = out,
-                       .q8 = encoded ? case_alloc(gpu_q8_bytes(n) * (size_t)n_cols) : NULL};
+                       .q8 = quantized ? case_alloc(gpu_q8_bytes(n) * (size_t)n_cols) : NULL};
     OPS->attention(the_case.stream, &a);
     case_download(got, out, n_bytes);
     for (int c = 0; c < n_cols; c++) {
@@ -355,7 +355,7 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
                           h * t.dim + i);
         }
     }
-    if (encoded) check_encoded(a.q8, out, ldo, n, n_cols);
+    if (quantized) check_quantized(a.q8, out, ldo, n, n_cols);
 }
 
 static const quant_type cache_types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};

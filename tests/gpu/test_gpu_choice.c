@@ -1,5 +1,5 @@
-/* test_gpu_choice.c: what neurons each column chooses, on a device: bitmaps and lists from scores
- * and bits; activations that keep what was chosen; bits and columns handed to the host and back.
+/* test_gpu_choice.c: what neurons each column selects, on a device: bitmaps and lists from scores
+ * and bits; activations that keep what was selected; bits and columns handed to the host and back.
  * For numbers of columns from one to a prompt's. */
 #include "activation_formula.h"
 #include "gpu_case.h"
@@ -13,13 +13,13 @@ static bool bit_of(const uint32_t *bits, int64_t n_words, int c, int64_t i) {
     return bits[c * n_words + i / 32] >> i % 32 & 1;
 }
 
-/* ---- choosing ---------------------------------------------------------------------------------
+/* ---- selecting --------------------------------------------------------------------------------
  */
 
 /* n_list ends inside of a word; more words than threads of a block. */
 enum { N = 17003, N_LIST = 16410, N_WORDS = (N + 31) / 32, NAN_AT = 97 };
 
-/* Scores with ties, NaN, and runs of equal ones; what each column should choose. */
+/* Scores with ties, NaN, and runs of equal ones; what each column should select. */
 static float *make_scores(int n_cols, float cut, const float *bias, uint32_t *want) {
     float *v = case_host((size_t)n_cols * N * sizeof *v);
     for (int c = 0; c < n_cols; c++) {

@@ -211,12 +211,12 @@ static void test_sparse(void **state) {
     }
 }
 
-static bool choice(const uint32_t *bitmap, int64_t n_words, int c, int64_t r) {
+static bool selected(const uint32_t *bitmap, int64_t n_words, int c, int64_t r) {
     return bitmap[c * n_words + r / 32] >> r % 32 & 1;
 }
 
-/* Each column has chosen other neurons of the list: the others' give it nothing. */
-static void check_choices(layer *l, float cut) {
+/* Each column has selected other neurons of the list: the others' give it nothing. */
+static void check_selected(layer *l, float cut) {
     enum { WORDS = 2 };
     int32_t list[64], count = 0, n_read = 0;
     uint32_t bitmap[GPU_MAX_COLS][WORDS] = {{0}};
@@ -226,11 +226,11 @@ static void check_choices(layer *l, float cut) {
     for (int32_t r = 0; r < l->n; r++) {
         bool listed = false, fires = false;
         for (int c = 0; c < l->n_cols; c++) {
-            bool chosen = (r * 7 + c * 5) % 3 == 0;
+            bool selects = (r * 7 + c * 5) % 3 == 0;
             double size, v = gate_value(l, &l->gate, l->gate_bias, r, c, &size);
-            bitmap[c][r / 32] |= (uint32_t)chosen << r % 32;
-            listed = listed || chosen;
-            fires = fires || (chosen && (float)v != 0);
+            bitmap[c][r / 32] |= (uint32_t)selects << r % 32;
+            listed = listed || selects;
+            fires = fires || (selects && (float)v != 0);
         }
         if (listed) list[count++] = r;
         n_read += listed && (fires || cut < 0);
@@ -256,15 +256,15 @@ static void check_choices(layer *l, float cut) {
         for (int i = 0; i < count; i++) {
             double size, want = neuron_value(l, list[i], c, &size);
             float got = h[c * l->n + i];
-            if (choice(bitmap[0], WORDS, c, list[i]))
-                case_near(got, want, size + 1e-3, tolerance, "choices", i);
+            if (selected(bitmap[0], WORDS, c, list[i]))
+                case_near(got, want, size + 1e-3, tolerance, "selected", i);
             else
                 assert_true(got == 0);
         }
     }
 }
 
-static void test_sparse_choices(void **state) {
+static void test_sparse_selected(void **state) {
     (void)state;
     for (int n_cols = 1; n_cols <= GPU_MAX_COLS; n_cols++) {
         for (int k = 0; k < 4; k++) {
@@ -273,7 +273,7 @@ static void test_sparse_choices(void **state) {
             layer l = make_layer(QUANT_F16, up, 53, 64, n_cols);
             l.gate_bias = case_random(l.n, 1);
             if (k >= 2) l.f = ACTIVATION_SILU;
-            check_choices(&l, k >= 2 ? -1 : 0.5f);
+            check_selected(&l, k >= 2 ? -1 : 0.5f);
         }
     }
 }
@@ -305,7 +305,7 @@ static void test_sparse_ungated(void **state) {
     for (int c = 0; c < COLS; c++) {
         for (int i = 0; i < count; i++) {
             double size, want = neuron_value(&l, list[i], c, &size);
-            if (!choice(bitmap[0], 2, c, list[i])) want = 0;
+            if (!selected(bitmap[0], 2, c, list[i])) want = 0;
             case_near(h[c][i], want, size + 1e-3, tolerance, "ungated", i);
         }
     }
@@ -381,8 +381,8 @@ static void test_down(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_ffn_types), CASE_TEST(test_ffn_forms),      CASE_TEST(test_ffn_counts),
-    CASE_TEST(test_sparse),    CASE_TEST(test_sparse_choices), CASE_TEST(test_sparse_ungated),
+    CASE_TEST(test_ffn_types), CASE_TEST(test_ffn_forms),       CASE_TEST(test_ffn_counts),
+    CASE_TEST(test_sparse),    CASE_TEST(test_sparse_selected), CASE_TEST(test_sparse_ungated),
     CASE_TEST(test_down),
 };
 CASE_MAIN(tests)

@@ -143,7 +143,7 @@ static void test_patterns(void **state) {
 }
 
 /* The int8 form itself: scales, integers and sums as the formula says. */
-static void check_encode(int n_cols) {
+static void check_quantize(int n_cols) {
     enum { N = 96, KINDS = 3 };
     float(*x)[N] = case_host((size_t)n_cols * sizeof *x);
     for (int c = 0; c < n_cols; c++) {
@@ -158,12 +158,12 @@ static void check_encode(int n_cols) {
     }
     size_t column = gpu_q8_bytes(N), n_bytes = column * (size_t)n_cols;
     uint8_t *q8 = case_alloc(n_bytes), *bytes = case_host(n_bytes);
-    gpu_encode e = {.x = case_upload(x, (size_t)n_cols * sizeof *x),
-                    .ldx = N,
-                    .n = N,
-                    .n_cols = n_cols,
-                    .q8 = q8};
-    OPS->encode(the_case.stream, &e);
+    gpu_quantize e = {.x = case_upload(x, (size_t)n_cols * sizeof *x),
+                      .ldx = N,
+                      .n = N,
+                      .n_cols = n_cols,
+                      .q8 = q8};
+    OPS->quantize(the_case.stream, &e);
     case_download(bytes, q8, n_bytes);
     for (int c = 0; c < n_cols; c++) {
         for (int g = 0; g < N / 32; g++) {
@@ -192,12 +192,12 @@ static void check_encode(int n_cols) {
     }
 }
 
-static void test_encode(void **state) {
+static void test_quantize(void **state) {
     (void)state;
     static const int counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         case_teardown(NULL);
-        check_encode(counts[i]);
+        check_quantize(counts[i]);
     }
 }
 
@@ -291,7 +291,7 @@ static void test_sign_dot(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_encode),         CASE_TEST(test_patterns), CASE_TEST(test_matvec),
+    CASE_TEST(test_quantize),       CASE_TEST(test_patterns), CASE_TEST(test_matvec),
     CASE_TEST(test_matvec_columns), CASE_TEST(test_sign_dot), CASE_TEST(test_slice),
     CASE_TEST(test_joined),
 };

@@ -274,7 +274,7 @@ static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c,
     for (int at = 4 * (int)threadIdx.x; at - 4 * gpu_lane() < n; at += 4 * (int)blockDim.x) {
         float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         if (at < n) gpu_load4(x + at, v);
-        gpu_encode_group(v, (first + at) / 32, at < n, total, q8);
+        gpu_quantize_group(v, (first + at) / 32, at < n, total, q8);
     }
 }
 
@@ -501,7 +501,7 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
         launch_key<cache_f32>(s, inner);
     if (a->n_splits > 1) merge(s, inner);
     if (!a->q8 || by_heads) return;
-    const gpu_encode encode = {a->out, a->ldo, (int64_t)a->n_head * a->kv.head_dim, a->n_cols,
-                               a->q8};
-    gpu_op_encode(s, &encode);
+    const gpu_quantize quantize = {a->out, a->ldo, (int64_t)a->n_head * a->kv.head_dim, a->n_cols,
+                                   a->q8};
+    gpu_op_quantize(s, &quantize);
 }

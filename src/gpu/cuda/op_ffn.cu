@@ -37,7 +37,7 @@ static __device__ __forceinline__ float activated(const ffn_args &a, float v) {
     return fabsf(y) <= a.cut ? 0.0f : y;
 }
 
-/* What the gate makes of the columns, for those that chose the neuron; true when `up` is needed. */
+/* What the gate makes of the columns, for those that selected the neuron; true when `up` is needed. */
 template <class F, int C>
 static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t item, int64_t neuron,
                                                   float (&v)[C]) {
@@ -56,7 +56,7 @@ static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t ite
     GPU_UNROLL
     for (int c = 0; c < C; c++) {
         if (c >= a.in.n_cols) break;
-        if (!gpu_chosen(a.bitmap, a.n_words, c, neuron)) v[c] = 0.0f;
+        if (!gpu_selected(a.bitmap, a.n_words, c, neuron)) v[c] = 0.0f;
         any = any || v[c] != 0.0f;
     }
     return any;
@@ -94,7 +94,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
         const float up = sum[0][c] + up_bias;
         if (gated)
             v[c] = gpu_gated(a.f, v[c], up);
-        else if (c < a.in.n_cols && gpu_chosen(a.bitmap, a.n_words, c, neuron))
+        else if (c < a.in.n_cols && gpu_selected(a.bitmap, a.n_words, c, neuron))
             v[c] = activated(a, up);
     }
     return true;

@@ -13,7 +13,7 @@ enum {
     NORM_THREADS = 512, /* at most */
     NORM_WARPS = NORM_THREADS / GPU_WARP,
     HELD = 4, /* stretches that stay in registers: 8 K elements */
-    ENCODE_THREADS = 128
+    QUANTIZE_THREADS = 128
 };
 
 struct norm_shared {
@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
                 if (a.w) v[i] *= held.w[s][i];
                 if (a.b && there) v[i] += a.b[at + i];
             }
-            if (q8) gpu_encode_group(v, at / 32, at < a.n, a.n, q8);
+            if (q8) gpu_quantize_group(v, at / 32, at < a.n, a.n, q8);
             GPU_UNROLL
             for (int i = 0; i < 4; i++)
                 if (a.y && at + i < a.n) a.y[c * a.ldy + at + i] = v[i];
@@ -112,17 +112,17 @@ void gpu_op_norm(gpu_stream *s, const gpu_norm *a) {
     gpu_launch(s, grid, norm_kernel, *a);
 }
 
-static __global__ void __launch_bounds__(ENCODE_THREADS) encode_kernel(gpu_encode a) {
+static __global__ void __launch_bounds__(QUANTIZE_THREADS) quantize_kernel(gpu_quantize a) {
     const int64_t c = blockIdx.y;
-    const int64_t at = ((int64_t)blockIdx.x * ENCODE_THREADS + threadIdx.x) * 4;
+    const int64_t at = ((int64_t)blockIdx.x * QUANTIZE_THREADS + threadIdx.x) * 4;
     float v[4];
     load4(a.x + c * a.ldx, at, a.n, v);
-    gpu_encode_group(v, at / 32, at < a.n, a.n, (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n));
+    gpu_quantize_group(v, at / 32, at < a.n, a.n, (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n));
 }
 
-void gpu_op_encode(gpu_stream *s, const gpu_encode *a) {
+void gpu_op_quantize(gpu_stream *s, const gpu_quantize *a) {
     assert(a->n_cols >= 1 && a->ldx % 4 == 0 && a->n % 32 == 0);
-    const gpu_grid grid = {gpu_blocks(a->n, 4 * ENCODE_THREADS), (unsigned)a->n_cols, 1,
-                           ENCODE_THREADS};
-    gpu_launch(s, grid, encode_kernel, *a);
+    const gpu_grid grid = {gpu_blocks(a->n, 4 * QUANTIZE_THREADS), (unsigned)a->n_cols, 1,
+                           QUANTIZE_THREADS};
+    gpu_launch(s, grid, quantize_kernel, *a);
 }

@@ -1,5 +1,5 @@
-/* op_select.cu: which neurons columns choose, as bitmaps, and the ascending list of those that any
- * of them chose.
+/* op_select.cu: which neurons columns select, as bitmaps, and the ascending list of those that any
+ * of them selected.
  *
  * Bitmaps are made by a thread per neuron and column. The list is made from words of them by one
  * block, whose threads take a word each: 32 K neurons are two rounds. A round's places come from
@@ -11,14 +11,14 @@
 
 enum { BIT_THREADS = 256, WARPS = 16, LIST_THREADS = WARPS * GPU_WARP };
 
-static __device__ __forceinline__ bool is_chosen(const gpu_select &a, int64_t c, int64_t i) {
+static __device__ __forceinline__ bool is_selected(const gpu_select &a, int64_t c, int64_t i) {
     const float v = a.v[c * a.ldv + i] + (a.bias ? a.bias[i] : 0.0f);
     return !(v < a.cut); /* NaN counts */
 }
 
 static __global__ void __launch_bounds__(BIT_THREADS) bits_kernel(gpu_select a) {
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * BIT_THREADS + threadIdx.x;
-    const uint32_t word = gpu_ballot(i < a.n && is_chosen(a, c, i));
+    const uint32_t word = gpu_ballot(i < a.n && is_selected(a, c, i));
     if (gpu_lane() == 0 && i < a.n) a.bitmap[c * ((a.n + 31) / 32) + i / 32] = word;
 }
 
@@ -36,7 +36,7 @@ static __device__ __forceinline__ uint32_t union_word(const gpu_select &a, int64
             word |= bits[c * n_words + w];
             continue;
         }
-        for (int j = 0; j < 32 && j < left; j++) word |= (uint32_t)is_chosen(a, c, 32 * w + j) << j;
+        for (int j = 0; j < 32 && j < left; j++) word |= (uint32_t)is_selected(a, c, 32 * w + j) << j;
     }
     return left < 32 ? word & ((1u << left) - 1u) : word;
 }

@@ -13,7 +13,7 @@ static __global__ void __launch_bounds__(THREADS) activate_kernel(gpu_activate a
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n) return;
     float v = gpu_activation(a.f, a.threshold, a.gate[c * a.ldg + i]);
-    if (fabsf(v) <= a.cut || !gpu_chosen(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
+    if (fabsf(v) <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
     a.y[c * a.ldy + i] = a.up ? gpu_gated(a.f, v, a.up[c * a.ldu + i]) : v;
 }
 
