@@ -124,11 +124,12 @@ static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
 }
 
 /* A counting sort. One thread does it, while the others wait. */
-static void group(engine_context *c, const plan_step *s) {
+static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) {
     const plan_experts *e = s->experts;
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
     if (pool_take(c->pool, 1) > 0) return;
+    x->from_norm = layout == CPU_ACT_COLUMNS && !e->weigh_input;
     memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
     for (int i = 0; i < n_pairs; i++) x->first[x->chosen[i] + 1]++;
     x->n_active = 0;
@@ -149,12 +150,10 @@ static void group(engine_context *c, const plan_step *s) {
 
 void cpu_exec_group_columns(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
-    c->experts.from_norm = !s->experts->weigh_input;
-    group(c, s);
+    group(c, s, CPU_ACT_COLUMNS);
 }
 
 void cpu_exec_group_panels(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
-    c->experts.from_norm = false;
-    group(c, s);
+    group(c, s, CPU_ACT_PANELS);
 }
