@@ -1,5 +1,5 @@
-/* act.h: how encoded activations lie in memory. Private to src/cpu; every tier uses the same
- * layout, so that tiers can be mixed in one table and compared bit by bit.
+/* act.h: memory layout of activations. Private to src/cpu; every tier uses the same layout, so that
+ * tiers can be mixed in one table and compared bit by bit.
  *
  * COLUMNS: vector c starts at data + c * act_column_bytes.
  *   F32   float x[n], zero-padded to a multiple of 16

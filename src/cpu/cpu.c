@@ -1,4 +1,4 @@
-/* cpu.c: assembles a table of kernels for a tier, and knows which tiers this processor can run.
+/* cpu.c: assembles a table of kernels for a tier, and knows which tiers this CPU can run.
  *
  * Nothing is kept: a table is filled from constants and CPUID alone, on any thread. The fast tiers
  * start from the reference of their own arithmetic (int8, bf16), so that a type without a fast
@@ -25,7 +25,7 @@ size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_
     return panels * act_panel_bytes(kind, n);
 }
 
-/* Whether the tier was compiled in and this processor has its instructions. */
+/* Whether the tier was compiled in and this CPU has its instructions. */
 static bool tier_is_there(cpu_tier tier) {
     const cpu_features *f = cpu_features_get();
     bool compiled = false;

@@ -1,4 +1,4 @@
-/* cpu.h: the processor's kernels, behind one table of functions per tier.
+/* cpu.h: the CPU's kernels, behind one table of functions per tier.
  *
  * A tier is a set of instructions. The table starts as the scalar reference and is overwritten tier
  * by tier in ascending order (scalar, avx2, avx512, avx512 with BF16), so that every entry is
@@ -86,16 +86,16 @@ typedef struct cpu_mat_kernels {
     void (*matmul)(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                    int64_t ldy, void *scratch);
 
-    /* Chosen rows only: y[c * ldy + i] is row rows[i] times column c, for i < n_rows and every
+    /* Selected rows only: y[c * ldy + i] is row rows[i] times column c, for i < n_rows and every
      * column of x (COLUMNS). rows ascends. The result of a (row, column) pair is bit for bit that
-     * of matvec. Rows lie apart in memory: the next ones are prefetched while one is computed. */
+     * of matvec. Rows are not contiguous: the next ones are prefetched while one is computed. */
     void (*matvec_rows)(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const cpu_act *x,
                         float *y, int64_t ldy);
 } cpu_mat_kernels;
 
 /* Matrices stored with one row per neuron where the product runs over neurons: ffn_down_t. */
 typedef struct cpu_mat_t_kernels {
-    /* Sums of chosen rows: acc[c * ldacc + j] += sum over i < n_rows of h[c * ldh + i] *
+    /* Sums of selected rows: acc[c * ldacc + j] += sum over i < n_rows of h[c * ldh + i] *
      * w[rows[i]][j], for j < n_in and c < n_cols. Terms are added in the order of i, weights are
      * exact floats: h is not rounded. A row with h = 0 for a column adds nothing to it. acc is
      * 64-byte aligned. */
@@ -111,13 +111,13 @@ typedef struct cpu_mat_t_kernels {
 } cpu_mat_t_kernels;
 
 /* Bytes of scratch that matmul and matmul_t of any tier may use for any matrix: a block of decoded
- * rows that lies in the second cache (of 512 KiB or more) beside the activations that pass through.
- * The last part is for gaps between tiles. A multiple of 64. */
+ * rows that fits L2 (of 512 KiB or more) beside the activations that pass through. The last part is
+ * for gaps between tiles. A multiple of 64. */
 enum { CPU_SCRATCH_BYTES = 256 * 1024 + 4096 };
 
 /* Which product is the faster one, per tier and form of activations. Constants: matvec and matmul
  * round differently, so nothing that is measured while a program runs may choose between them.
- * Where they come from: docs/performance.md, "Columns from which tiled products win". */
+ * Source: docs/performance.md, "Break-even of tiled matmuls". */
 typedef struct cpu_tiled {
     int from;               /* columns from which matmul is taken */
     double products_per_ns; /* of matmul on one core: weights times columns, of many columns */
@@ -208,7 +208,7 @@ typedef struct cpu_kernels {
     void (*attention)(const cpu_attn *a);
 } cpu_kernels;
 
-/* Fills `out`. False when this processor lacks the tier's instructions. AUTO takes the best. */
+/* Fills `out`. False when this CPU lacks the tier's instructions. AUTO takes the best. */
 bool cpu_kernels_get(cpu_tier tier, cpu_kernels *out);
 const char *cpu_tier_name(cpu_tier tier);
 

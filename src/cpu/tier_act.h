@@ -1,8 +1,8 @@
-/* tier_act.h: encoding of activations in vectors. A template: included once by tier_all.h.
+/* tier_act.h: quantization of activations in vectors. A template: included once by tier_all.h.
  *
- * A vector of words is encoded at a time: VF_N floats, 2 VF_N bfloat16 or 4 VF_N int8. For panels
- * the same words of VF_N columns are transposed, which gives the interleaving of act.h for all
- * three kinds. */
+ * A vector of words is made at a time: VF_N floats, 2 VF_N bfloat16 or 4 VF_N int8. For panels the
+ * same words of VF_N columns are transposed, which gives the interleaving of act.h for all three
+ * kinds. */
 #ifndef CPU_TIER_ACT_H
 #define CPU_TIER_ACT_H
 

@@ -1,5 +1,5 @@
-/* tier_axpy.h: sums of chosen rows times factors, for few columns. A template: each tier's _axpy.c
- * includes it once, after its formats.
+/* tier_axpy.h: sums of selected rows times factors, for few columns. A template: each tier's
+ * _axpy.c includes it once, after its formats.
  *
  * Memory is the limit: rows lie apart, each is a stream that ends after a few KiB. So rows are
  * taken AX_ROWS at a time, which are as many streams, the sums being loaded and stored once for all

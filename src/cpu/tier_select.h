@@ -54,7 +54,7 @@ static int64_t tier_keep(float *v, int32_t *rows, float cut, int64_t n) {
 enum {
     SIGN_BYTES = 4 * VF_N,      /* of a row per step */
     SIGN_STEP = 8 * SIGN_BYTES, /* elements */
-    SIGN_K = 4096,              /* elements of a pass: planes stay in the first cache */
+    SIGN_K = 4096,              /* elements of a pass: planes stay in L1 */
     SIGN_COLS = 4,              /* columns of a pass */
     SIGN_AHEAD = 2048           /* bytes of prefetch */
 };

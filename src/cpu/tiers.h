@@ -8,7 +8,7 @@
  * A part is compiled when its folder holds the file of the function's name (avx2/avx2_mat.c for
  * cpu_init_avx2_mat; see CMakeLists.txt, which defines CPU_HAVE_... and sets the instruction set
  * per folder). Only that code may use the instructions: nothing outside of the folder is compiled
- * with them, so that the library starts on any processor. */
+ * with them, so that the library starts on any CPU. */
 #ifndef CPU_TIERS_H
 #define CPU_TIERS_H
 

@@ -1,4 +1,4 @@
-/* avx2_axpy.c: sums of chosen rows times factors, for few columns. */
+/* avx2_axpy.c: sums of selected rows times factors, for few columns. */
 #include "avx2_mat.h"
 #include "avx2_quants_k.h"
 #include "tier_axpy.h"

@@ -1,7 +1,6 @@
 /* avx2_mat.h: what the files of this tier offer to each other.
  *
- * Functions with bodies are static: they must not be shared with files compiled for lesser
- * processors. */
+ * Functions with bodies are static: they must not be shared with files compiled for lesser CPUs. */
 #ifndef CPU_AVX2_MAT_H
 #define CPU_AVX2_MAT_H
 

@@ -1,10 +1,10 @@
 /* avx2_matmul.h: products of quantized rows with many vectors (prompts). A template: a file
  * includes it once, compiled with AVX-VNNI's dot products or without.
  *
- * The vectors of a tile hold the same four elements of 8 rows, ready to meet four broadcast
+ * The vectors of a tile hold the same four elements of 8 rows, to be multiplied with four broadcast
  * elements of a column; the innermost product is 8 rows x 4 columns. Tiles hold weights with their
  * offsets taken off; those for AVX-VNNI, which takes unsigned weights, hold them as they are, and
- * sums start from what the offsets come to. How blocks and panels meet: tier_matmul.h. */
+ * sums start from what the offsets come to. How blocks and panels are multiplied: tier_matmul.h. */
 #ifndef CPU_AVX2_MATMUL_H
 #define CPU_AVX2_MATMUL_H
 

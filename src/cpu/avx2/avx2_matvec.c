@@ -1,5 +1,4 @@
-/* avx2_matvec.c: products of quantized rows with one or a few vectors, on any processor of this
- * tier. */
+/* avx2_matvec.c: products of quantized rows with one or a few vectors, on any CPU of this tier. */
 #include "avx2_matvec.h"
 
 #define DEFINE(type, name, ...) ROWS_DEFINE(extern, avx2, name, mv_run)

@@ -264,8 +264,8 @@ AVX2_INLINE __m256i mv_twice(int half) {
     return _mm256_add_epi8(first, _mm256_set1_epi8((char)(2 * half)));
 }
 
-/* Sums of products with a chunk's fields, times the scales, and with the offset. Sums of both halfs
- * that have 32 bits each but fit into 16 meet their scales together; others, pairs of 16 bits, one
+/* Sums of products with a chunk's fields, times the scales, and with the offset. Sums of both
+ * halves that have 32 bits each but fit into 16 are scaled together; others, pairs of 16 bits, one
  * after the other. */
 AVX2_INLINE void mv_dots_fields(const q_format *f, const int n_cols, const uint8_t *p,
                                 const uint8_t *ahead, const mv_part *x, __m256i scale,

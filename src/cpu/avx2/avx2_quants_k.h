@@ -107,7 +107,7 @@ AVX2_INLINE void q3_k_scales(const uint8_t *block, q_scales *out) {
     q_scale_words(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(sc)), q_half(block + 108), out->d);
 }
 
-/* For fields: the order is theirs, and bytes become the upper halfs of words. */
+/* For fields: the order is theirs, and bytes become the upper halves of words. */
 AVX2_INLINE void q3_k_subs(const uint8_t *block, q_subs *out) {
     const __m256i place = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 2, -1, 3, -1, 6, -1, 7));

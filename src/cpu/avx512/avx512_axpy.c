@@ -1,4 +1,4 @@
-/* avx512_axpy.c: sums of chosen rows times factors, for few columns. */
+/* avx512_axpy.c: sums of selected rows times factors, for few columns. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
 #include "tier_axpy.h"

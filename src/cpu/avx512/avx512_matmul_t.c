@@ -1,5 +1,5 @@
-/* avx512_matmul_t.c: products over the rows of a matrix, in floats: for F32 and F16 rows,
- * whose precision bfloat16 would lose, and for all types on processors without the bf16 unit. */
+/* avx512_matmul_t.c: products over the rows of a matrix, in floats: for F32 and F16 rows, whose
+ * precision bfloat16 would lose, and for all types on CPUs without the bf16 unit. */
 #include "avx512_mat.h"
 #include "avx512_quants_k.h"
 #include "tier_matmul_t.h"

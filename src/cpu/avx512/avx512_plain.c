@@ -1,5 +1,5 @@
-/* avx512_plain.c: products of rows that are not quantized. BF16 is that of processors without the
- * bf16 unit. */
+/* avx512_plain.c: products of rows that are not quantized. BF16 is that of CPUs without the bf16
+ * unit. */
 #include "avx512_mat.h"
 #include "tier_plain.h"
 

@@ -18,7 +18,7 @@
  * are floats. Functions read only the chunk_bytes of the chunk: rows that are no multiple of 512
  * end in a copy padded with zeros (a scale of 0 makes the padding vanish).
  *
- * Everything is static: this code must not be shared with files compiled for lesser processors. */
+ * Everything is static: this code must not be shared with files compiled for lesser CPUs. */
 #ifndef CPU_AVX512_QUANTS_H
 #define CPU_AVX512_QUANTS_H
 
@@ -388,8 +388,8 @@ AVX512_INLINE void mxfp4_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     q_look_up_quad(_mm_setr_epi8(QUANT_E2M1_VALUES), 16, out);
 }
 
-/* Exponents at bytes 0, 17, 34, 51 of four windows of 68 bytes: in words 0, 8, 17, 25, by turns the
- * lower and the upper byte. The scale is 2^(e - 128); see quant_e8m0_half. */
+/* Exponents at bytes 0, 17, 34, 51 of four windows of 68 bytes: in words 0, 8, 17, 25, alternately
+ * the lower and the upper byte. The scale is 2^(e - 128); see quant_e8m0_half. */
 AVX512_INLINE void mxfp4_scales(const uint8_t *chunk, q_scales *out) {
     const __m512i words = _mm512_set1_epi64(0x0019001100080000);
     const __m512i two = _mm512_set1_epi32(2), nan = _mm512_set1_epi32(0x7fc00000);

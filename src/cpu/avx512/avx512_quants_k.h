@@ -38,7 +38,7 @@ AVX512_INLINE void q_interleave(const uint8_t *p, int block_bytes, __m512i out[2
     out[1] = _mm512_unpackhi_epi64(first, second);
 }
 
-/* Words 0 and 1 at p and at p + block_bytes as halfs, to floats 0..3. */
+/* Words 0 and 1 at p and at p + block_bytes as halves, to floats 0..3. */
 AVX512_INLINE __m512 q_four_halfs(const uint8_t *p, int block_bytes) {
     int32_t a, b;
     memcpy(&a, p, sizeof a);
@@ -211,7 +211,7 @@ AVX512_INLINE void q_scales_k4(const uint8_t *chunk, int block_bytes, q_scales *
     __m256i both = _mm256_or_si256(_mm256_and_si256(low, mask01), _mm256_and_si256(high, mask2));
     __m512 sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(both)));
     __m512 m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(both, 1)));
-    /* halfs 0, 1 are d, dmin of the first block; 8, 9 of the second */
+    /* halves 0, 1 are d, dmin of the first block; 8, 9 of the second */
     __m512 halfs = _mm512_cvtph_ps(head);
     __m512 d = _mm512_permutexvar_ps(blocks, halfs);
     __m512 dmin = _mm512_permutexvar_ps(_mm512_add_epi32(blocks, _mm512_set1_epi32(1)), halfs);

@@ -1,4 +1,4 @@
-/* neon_axpy.c: sums of chosen rows times factors, for few columns. */
+/* neon_axpy.c: sums of selected rows times factors, for few columns. */
 #include "neon_mat.h"
 #include "neon_quants.h"
 #include "tier_axpy.h"

@@ -10,7 +10,7 @@ void cpu_init_neon_mat(cpu_kernels *k) {
     TIER_MAT_ENTRY(neon, F32, F32, f32)
     TIER_MAT_ENTRY(neon, F32, F16, f16)
     TIER_MAT_ENTRY(neon, BF16, BF16, bf16)
-    /* as AVX2, which has the same kernels: there was no such processor to measure on */
+    /* as AVX2, which has the same kernels: there was no such CPU to measure on */
     k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 12, .products_per_ns = 60};
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = 11, .products_per_ns = 30};
     k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 11, .products_per_ns = 30};

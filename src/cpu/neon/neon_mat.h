@@ -3,8 +3,7 @@
  * The tier needs NEON and the dot product instructions; files whose name has _i8mm_ also use the
  * products of 8-bit matrices, and are entered into the table only where these are there.
  *
- * Functions with bodies are static: they must not be shared with files compiled for lesser
- * processors. */
+ * Functions with bodies are static: they must not be shared with files compiled for lesser CPUs. */
 #ifndef CPU_NEON_MAT_H
 #define CPU_NEON_MAT_H
 

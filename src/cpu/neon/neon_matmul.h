@@ -3,7 +3,7 @@
  *
  * Tiles of 8 rows are laid out for the instruction; the innermost product is 8 rows x 4 columns.
  * Integer sums leave mm_dot as vectors of 4 rows in both variants, so that everything around it is
- * shared. How blocks and panels meet: tier_matmul.h. */
+ * shared. How blocks and panels are multiplied: tier_matmul.h. */
 #ifndef CPU_NEON_MATMUL_H
 #define CPU_NEON_MATMUL_H
 

@@ -1,11 +1,11 @@
 /* reference_mat.c: the arithmetic of the fast tiers in plain C, so that they can be compared
  * tightly.
  *
- * Quantized weights meet int8 activations: per 16 elements an exact integer dot, times both scales,
- * less the minimum times the sum of the activations; added up in double. bf16 weights meet bf16
- * activations, whose products are exact in float. What is left between this and a fast tier is the
- * order and width of its additions. F32 and F16 weights want float activations as in the scalar
- * tier and are left to it. */
+ * Quantized weights are multiplied with int8 activations: per 16 elements an exact integer dot,
+ * times both scales, less the minimum times the sum of the activations; added up in double. bf16
+ * weights with bf16 activations, whose products are exact in float. What is left between this and a
+ * fast tier is the order and width of its additions. F32 and F16 weights want float activations as
+ * in the scalar tier and are left to it. */
 #include <assert.h>
 #include <stddef.h>
 

@@ -1,9 +1,9 @@
 /* scalar_mat.c: the meaning of the matrix kernels and of act_encode, in plain C.
  *
- * Every weight becomes the float that the format defines (src/quant) and meets float activations in
- * a sum of doubles; the result is rounded once. Errors of other tiers are measured against this.
- * It also encodes activations for all kinds and layouts (act.h): the bits that come out here are
- * what every tier's act_encode must produce. */
+ * Every weight becomes the float that the format defines (src/quant) and is multiplied with float
+ * activations in a sum of doubles; the result is rounded once. Errors of other tiers are measured
+ * against this. It also quantizes or converts activations for all kinds and layouts (act.h): the
+ * bits that come out here are what every tier's act_encode must produce. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -74,7 +74,8 @@ static void matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_act *
     }
 }
 
-/* ---- encoding activations ------------------------------------------------------------------- */
+/* ---- quantizing activations -------------------------------------------------------------------
+ */
 
 typedef struct q8_group {
     int8_t q[CPU_ACT_GROUP];

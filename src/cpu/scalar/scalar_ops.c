@@ -1,6 +1,6 @@
 /* scalar_ops.c: the reference of everything between matrix products: norms, rotary positions,
  * activations, sums and writing the KV cache. Plain C, evaluated in double, so that the other tiers
- * have something to be measured against and every processor has something to run.
+ * have something to be measured against and every CPU has something to run.
  *
  * Pure functions without state; any thread. NaN and infinity go through the formulas as they are.
  */
