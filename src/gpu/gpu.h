@@ -1,15 +1,15 @@
-/* gpu.h: devices beside the processor, behind one versioned table of functions.
+/* gpu.h: GPUs behind one versioned table of functions.
  *
  * A backend (cuda, hip, sim) is a shared object, libpowerinfer_NAME.so, that is opened at run time;
- * so one program runs everywhere and picks a GPU up where backend and driver are there. A missing
- * driver, file or device is an answer ("no device", with the reason), never something that keeps
- * the processor from working.
+ * so one program runs everywhere and uses a GPU where backend and driver are installed. A missing
+ * driver, file or device is a result ("no device", with the reason), never a failure of the
+ * program.
  *
  * How an engine uses it. Once per context: open a device, allocate weights, KV caches, buffers and
- * flags; record a program per number of columns: the operations (gpu_ops.h) of a whole token.
- * Per token: upload the gpu_columns and the epoch, launch the program; for every split layer wait
- * for the device's flag, compute the processor's part, raise the host's flag; download the logits
- * and wait for the stream. Nothing in a program depends on the token but through device memory.
+ * flags; record a program per number of columns: the operations (gpu_ops.h) of a whole token. Per
+ * token: upload the gpu_columns and the epoch, launch the program; for every split layer wait for
+ * the device's flag, compute the CPU's part, raise the host's flag; download the logits and wait
+ * for the stream. Nothing in a program depends on the token but through device memory.
  *
  * Ownership: whoever creates something frees it, before the device is closed. Device addresses are
  * plain pointers marked `device`; the host never follows them. Memory, streams, events and programs

@@ -59,7 +59,7 @@ typedef struct gpu_mat {
     quant_type type;
 } gpu_mat;
 
-/* All that the processor multiplies. */
+/* All that the CPU multiplies. */
 static inline bool gpu_type_supported(quant_type type) {
     switch (type) {
 #define GPU_CASE(type, ...) case QUANT_##type:

@@ -107,7 +107,7 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
  * the same of the upper columns; lane l has of each part row l / 4, columns 2 (l % 4) and the next.
  */
 #define GPU_MMA 1 /* for this backend */
-/* For the processor that is compiled for; the host's pass of the compiler takes part as well. */
+/* For the architecture compiled for; the host's compiler pass sees it too. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define GPU_MMA_BF16 1
 #else
@@ -187,9 +187,9 @@ static __device__ __forceinline__ void gpu_mma_bf16(float (&c)[4], const uint32_
 }
 #endif
 
-/* Sixteen bytes on their way from global to shared memory, zeros where there are none. They are
- * there when `end` has returned and, for other threads, behind a barrier; `shared` is not to be
- * used between the two. Asynchronous where the processor can, else by registers. */
+/* Copies sixteen bytes from global to shared memory, zeros where there are none. They are there
+ * when `end` has returned and, for other threads, behind a barrier; `shared` is not to be used
+ * between the two. Asynchronous where the architecture supports it, else through registers. */
 struct gpu_copy16 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
     uint4 v;

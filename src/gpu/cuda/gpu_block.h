@@ -15,7 +15,7 @@ static __device__ __forceinline__ float gpu_block_sum(float v, float *part, int 
 
 /* Quantizes a group of 32 of a column of n elements into q8, by eight lanes with four values each,
  * in order; the other lanes of the warp take groups of their own, `valid` or not. As on the
- * processor: d = amax / 127, q = x / d rounded to even; a group that is not finite has a scale of
+ * CPU: d = amax / 127, q = x / d rounded to even; a group that is not finite has a scale of
  * NaN. */
 static __device__ __forceinline__ void gpu_quantize_group(const float (&x)[4], int64_t group,
                                                           bool valid, int64_t n, uint8_t *q8) {

@@ -2,11 +2,11 @@
  *
  * A *unit* is 16 bytes of a row's quants, what one lane loads at a time, and never more than 32
  * values (two units share 16 bytes of two-bit quants). Two families:
- *   float weights    `floats` values per unit; they meet float inputs.
+ *   float weights    `floats` values per unit; multiplied with float activations.
  *   quantized ones   one or two groups of 16 values per unit, each a scale s and a minimum m:
  *                    value = s * q - m, q as signed bytes, four to a register. They meet int8
  *                    inputs: the group's part of a product is d * (s * sum(q * x) - m * sum(x)),
- *                    with d the input's scale, as on the processor. */
+ *                    with d the input's scale, as on the CPU. */
 #ifndef GPU_CUDA_GPU_FORMATS_H
 #define GPU_CUDA_GPU_FORMATS_H
 

@@ -80,7 +80,7 @@ struct gpu_grid {
 
 /* Where a stream's kernels report that a wait failed, and how long they wait. Pinned. */
 struct gpu_fault {
-    uint64_t released;  /* set by the host: no wait goes on */
+    uint64_t released;  /* set by the host: aborts all waits */
     uint64_t timed_out; /* set by a kernel */
 };
 struct gpu_fault *gpu_stream_fault(gpu_stream *s); /* device address */

@@ -1,5 +1,5 @@
-/* gpu_tile.h: what the two ways of making a prompt's product share: the shape of tiles, the order
- * in which a row's elements are taken, and what is done with a finished sum.
+/* gpu_tile.h: what the two prefill matmuls share: the shape of tiles, the order in which a row's
+ * elements are taken, and what is done with a finished sum.
  *
  * A block makes OUT_TILE outputs for COL_TILE columns; SUM_TILE terms of the sums lie in shared
  * memory at a time. A sum does not care for the order of its terms, nor does a tile for the order
@@ -30,7 +30,8 @@ struct tile_columns {
     int64_t ld;  /* the sum's terms, rounded up to a multiple of TILE_SUM */
 };
 
-/* Whether weights meet tensor cores as bfloat16. All other 16-bit and quantized ones are halves. */
+/* Whether tensor cores take the weights as bfloat16. All other 16-bit and quantized ones are
+ * halves. */
 template <class F> struct tile_is_bf16 { static const bool yes = false; };
 template <> struct tile_is_bf16<gpu_bf16> { static const bool yes = true; };
 

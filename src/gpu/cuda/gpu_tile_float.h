@@ -1,5 +1,5 @@
-/* gpu_tile_float.h: a tile of a prompt's product by float units: float32 weights, whose precision
- * and range tensor cores do not have, and all others where there are no tensor cores for them.
+/* gpu_tile_float.h: a tile of a prefill matmul on float units: float32 weights, whose precision and
+ * range tensor cores do not have, and all others where there are no tensor cores for them.
  *
  * Weights and columns lie in shared memory as floats, term by term, and a thread makes 8 x 8
  * results: in two halves each way, so that a warp's loads of 16 bytes touch every bank. */

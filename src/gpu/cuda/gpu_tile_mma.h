@@ -1,4 +1,4 @@
-/* gpu_tile_mma.h: a tile of a prompt's product by tensor cores.
+/* gpu_tile_mma.h: a tile of a prefill matmul on tensor cores.
  *
  * Weights become 16-bit floats in shared memory: halves, or bfloat16 where they are that in the
  * file. Columns were rounded to the same before (tile_columns). Products are summed in float.
@@ -59,7 +59,7 @@ template <class F, bool transposed, bool quantized> struct tile_weights {
 
 /* Of quantized weights: units are loaded, and decoded when the tile before has been multiplied.
  * Outside of the matrix the last row or unit is taken again: such outputs are not stored, and terms
- * beyond the last row (a row has whole units) meet zeros of x. */
+ * beyond the last row (a row has whole units) are multiplied with zeros of x. */
 template <class F, bool transposed> struct tile_weights<F, transposed, true> {
     static const int elems = 16 * F::groups;
     static const int per_line = (transposed ? TILE_OUT : TILE_SUM) / elems;

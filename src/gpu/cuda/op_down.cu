@@ -1,5 +1,5 @@
-/* op_down.cu: y = sum of h[i] times row list[i]: the second half of a feed-forward layer whose down
- * matrix has a row per neuron.
+/* op_down.cu: y = sum of h[i] times row list[i]: the second half of a FFN layer whose down matrix
+ * has a row per neuron.
  *
  * In two phases instead of atomic additions, so that the same input gives the same bits. First a
  * block sums every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of

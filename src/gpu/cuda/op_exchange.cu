@@ -1,7 +1,7 @@
-/* op_exchange.cu: the two ends of a hand-off between device and host (gpu_publish, gpu_receive) and
- * the device's clock (gpu_stamp), over pinned memory. A hand-off is one crossing of the bus each
- * way, no launch and no synchronization: the host spins on the flag that publish raises, receive on
- * the host's. */
+/* op_exchange.cu: the two ends of an exchange between device and host (gpu_publish, gpu_receive)
+ * and the device's clock (gpu_stamp), over pinned memory. An exchange is one bus transfer each way,
+ * no launch and no synchronization: the host spins on the flag that publish raises, receive on the
+ * host's. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
@@ -16,7 +16,7 @@ static __device__ __forceinline__ bool by_fours(int64_t n) {
     return n % 4 == 0;
 }
 
-/* Column c of what is handed over, by one block. */
+/* Column c of the message, by one block. */
 static __device__ __forceinline__ void publish_column(const gpu_publish &a, int64_t c) {
     const float *x = a.x + c * a.ldx;
     float *to = a.host_x + c * a.n;
@@ -94,7 +94,7 @@ static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
     }
 }
 
-/* True when the flag is up in time. Otherwise the pass is lost, which its epoch says from now on;
+/* True when the flag is up in time. Otherwise the ubatch is lost, which its epoch says from now on;
  * other blocks of this kernel may say the same. */
 static __device__ bool wait_for(const receive_args &a) {
     const uint64_t epoch = gpu_flag_load(a.r.epoch);

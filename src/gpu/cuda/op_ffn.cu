@@ -1,5 +1,5 @@
-/* op_ffn.cu: the first half of a feed-forward layer: h = f(gate x) * (up x), for all neurons of the
- * device or for those of a list.
+/* op_ffn.cu: the first half of a FFN layer: h = f(gate x) * (up x), for all neurons of the device
+ * or for those of a list.
  *
  * A warp makes one neuron. Dense, it reads both rows at once; with `skip` or a list it reads the
  * gate's first, and up's only where the activation is not zero for every column, which is the same
@@ -37,7 +37,7 @@ static __device__ __forceinline__ float activated(const ffn_args &a, float v) {
     return fabsf(y) <= a.cut ? 0.0f : y;
 }
 
-/* What the gate makes of the columns, for those that selected the neuron; true when `up` is needed. */
+/* The gate's activations, for the columns that selected the neuron; true when `up` is needed. */
 template <class F, int C>
 static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t item, int64_t neuron,
                                                   float (&v)[C]) {

@@ -1,11 +1,11 @@
-/* op_matmul.cu: products for prompts, y = W x for any number of columns, and the product over rows
+/* op_matmul.cu: prefill matmuls, y = W x for any number of columns, and the product over rows
  * (down_t).
  *
  * With tensor cores columns are rounded to 16-bit floats first, by a kernel of their own, and tiles
  * of weights are decoded to the same (gpu_tile_mma.h); float32 weights, and others where tensor
- * cores do not know their type, take float units (gpu_tile_float.h). What a kernel does is settled
- * when it is compiled for a processor, how it is launched is not: both ways have the same grid.
- * Tiles of columns are the first dimension, so that blocks which run side by side share weights. */
+ * cores do not know their type, take float units (gpu_tile_float.h). Which one a kernel uses is
+ * decided when it is compiled for an architecture; the grid is the same for both. Tiles of columns
+ * are the first dimension, so that blocks which run side by side share weights. */
 #include <assert.h>
 
 #include "gpu_tile_float.h"

@@ -1,5 +1,5 @@
-/* op_rope.cu: rotary angles of a pass, head norms and rotation, and appending keys and values to
- * the cache. One block per head and column: queries first, then keys, then values. */
+/* op_rope.cu: RoPE angles of a ubatch, QK norm and RoPE, and appending keys and values to the
+ * cache. One block per head and column: queries first, then keys, then values. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -7,8 +7,8 @@
 
 enum { ANGLE_THREADS = 64, THREADS = 128, WARPS = THREADS / GPU_WARP };
 
-/* Angles in double, as on the processor: at position 100,000 a float angle is off by 0.004. Once
- * per pass, so its price does not matter. */
+/* Angles in double, as on the CPU: at position 100,000 a float angle is off by 0.004. Once per
+ * ubatch, so its cost does not matter. */
 static __global__ void __launch_bounds__(ANGLE_THREADS) angles_kernel(gpu_rope_angles a) {
     const int c = (int)blockIdx.y, i = (int)(blockIdx.x * ANGLE_THREADS + threadIdx.x);
     if (i >= a.n_half) return;
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void rotate_head(float *head, const float *cs,
     gpu_sync();
 }
 
-/* One block of 32 as Q8_0, by one thread: q against the scale as stored, as on the processor. */
+/* One block of 32 as Q8_0, by one thread: q against the scale as stored, as on the CPU. */
 static __device__ __forceinline__ void store_q8_0(const float *x, uint8_t *to) {
     const float largest_half = 65504.0f;
     float amax = 0.0f;

@@ -1,5 +1,5 @@
-/* op_select.cu: which neurons columns select, as bitmaps, and the ascending list of those that any
- * of them selected.
+/* op_select.cu: selected neurons as bitmaps, and the ascending list of those that any column
+ * selected.
  *
  * Bitmaps are made by a thread per neuron and column. The list is made from words of them by one
  * block, whose threads take a word each: 32 K neurons are two rounds. A round's places come from

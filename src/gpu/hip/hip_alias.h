@@ -1,7 +1,7 @@
 /* hip_alias.h: the CUDA sources read as HIP: names, and the instructions of cuda_intrinsics.h.
  *
- * Kernels think in warps of 32 threads. On processors with waves of 64, two such warps share a
- * wave: shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
+ * Kernels think in warps of 32 threads. On CPUs with waves of 64, two such warps share a wave:
+ * shuffles stay within 32 lanes, and a ballot is cut to the half that asked. */
 #ifndef GPU_HIP_HIP_ALIAS_H
 #define GPU_HIP_HIP_ALIAS_H
 
@@ -136,7 +136,7 @@ static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();
 }
-/* A counter of 100 MHz that does not depend on the processor's clock. */
+/* A counter of 100 MHz that does not depend on the CPU's clock. */
 static __device__ __forceinline__ uint64_t gpu_clock_ns() {
     return __builtin_amdgcn_s_memrealtime() * 10;
 }
