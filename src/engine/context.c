@@ -51,7 +51,7 @@ static void carve_scratch(engine_context *c, carver *cv) {
     }
 }
 
-/* Quantized vectors of n elements for all pairs: every expert's are padded to whole panels, but
+/* Quantized activations of n elements for all pairs: every expert's are padded to whole panels, but
  * only where it has more than half a panel of them, and aligned. */
 static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n) {
     enum { ALIGN = 64 };

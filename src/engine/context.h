@@ -45,7 +45,7 @@ typedef struct engine_ubatch {
 /* Bytes of weights that a thread read of active neurons in this ubatch. */
 typedef struct ubatch_bytes {
     uint64_t ffn;       /* rows of gate, up and down */
-    uint64_t gathered;  /* of these, rows that lay apart */
+    uint64_t gathered;  /* of these, non-contiguous rows */
     uint64_t predictor; /* second products, signs */
 } ubatch_bytes;
 
@@ -54,7 +54,7 @@ typedef struct thread_scratch {
     void *kernel;           /* for matmul and attention kernels */
     float *q, *m, *l, *acc; /* attn_queries rows */
     int32_t *first, *limit; /* [attn_queries] */
-    /* Of one part of a feed-forward layer; tokens of the ubatch in columns. */
+    /* Of one part of an FFN layer; tokens of the ubatch in columns. */
     float *gate, *up; /* [PLAN_FFN_MAX_COLS][max_part_rows] */
     int32_t *rows;    /* [max_part_rows], selected neurons */
     uint8_t *mark;    /* [max_part_rows], bit c: token c selected it */
@@ -123,9 +123,9 @@ struct engine_context {
     int n_logits_rows; /* after a call */
     engine_counters counters;
     gpu_exec *gpu;                    /* NULL: everything is on the CPU */
-    char gpu_loss[PI_ERROR_TEXT_MAX]; /* why there is no GPU any more; "": there is, or never was */
+    char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */
     engine_session *sessions;
-    atomic_bool gpu_lost; /* during a ubatch: the GPU does not answer */
+    atomic_bool gpu_lost; /* during a ubatch: the GPU timed out */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
     atomic_int bad_step; /* of a ubatch: the first norm whose input was not finite; INT_MAX: none */
@@ -138,7 +138,7 @@ pi_status context_forward(engine_context *c, const engine_input *inputs, int n_i
                           pi_error *err);
 /* Adds what the last ubatch read to the counters. */
 void context_count(engine_context *c);
-/* Goes on without the GPU, with all sessions as they were (recover.c). `why` is kept for
+/* Falls back to the CPU, with all sessions as they were (recover.c). `why` is kept for
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
 pi_status context_unusable(const engine_context *c, pi_error *err);
@@ -159,7 +159,7 @@ pi_status context_check_finite(const engine_context *c, pi_error *err);
 void rope_init(engine_context *c);
 /* [n_rot/2] radians per position of a set, in a session of this length. */
 const float *rope_frequencies(const engine_context *c, const engine_session *s, rope_set set);
-/* Rotary angles of the position of a row of the batch. */
+/* RoPE angles of the position of a row of the batch. */
 void rope_fill_angles(engine_context *c, int64_t row);
 
 #endif

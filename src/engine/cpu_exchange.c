@@ -1,4 +1,4 @@
-/* cpu_exchange.c: the CPU's steps at the border to the GPU. */
+/* cpu_exchange.c: the CPU's steps of an exchange with the GPU. */
 #include <string.h>
 
 #include "clock.h"

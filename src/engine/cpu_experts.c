@@ -1,8 +1,8 @@
-/* cpu_experts.c: the products of a mixture of experts, over the pairs of tokens and experts that
- * cpu_route.c has sorted. The rows of all active experts form one range, which the threads share
- * in chunks, so that none waits for the last expert and there is no barrier between experts. An
- * expert that many tokens use takes the tiled kernels, as a prompt's products do; one that a single
- * token uses reads the vector that the norm has quantized. */
+/* cpu_experts.c: the matmuls of a mixture of experts, over the pairs of tokens and experts that
+ * cpu_route.c has sorted. The rows of all active experts form one range, which the threads share in
+ * chunks, so that none waits for the last expert and there is no barrier between experts. An expert
+ * that many tokens use takes the tiled kernels, as a prompt's products do; one that a single token
+ * uses reads the vector that the norm has quantized. */
 #include <math.h>
 #include <string.h>
 

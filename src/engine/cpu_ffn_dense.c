@@ -1,7 +1,6 @@
-/* cpu_ffn_dense.c: feed-forward layers of which all neurons are computed: dense ones, and sparse
- * ones in ubatches of many tokens, which need nearly every neuron for one token or another. There,
- * what a token did not select is set to zero afterwards, so that the answer is that of
- * cpu_ffn_sparse.c.
+/* cpu_ffn_dense.c: FFN layers of which all neurons are computed: dense ones, and sparse ones in
+ * ubatches of many tokens, which need nearly every neuron for one token or another. There, what a
+ * token did not select is set to zero afterwards, so that the answer is that of cpu_ffn_sparse.c.
  *
  * Gate and up of the same neurons are in one chunk, so that the activation finds both in cache. */
 #include <math.h>

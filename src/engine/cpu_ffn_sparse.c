@@ -1,5 +1,5 @@
-/* cpu_ffn_sparse.c: the sparse feed-forward layer, which reads only the weights of active neurons.
- * This is what the engine exists for.
+/* cpu_ffn_sparse.c: the sparse FFN layer, which reads only the weights of active neurons. This is
+ * what the engine exists for.
  *
  * A layer's neurons are cut into parts. A thread takes a part and does everything for it without a
  * barrier:
@@ -98,7 +98,7 @@ static const float *score_part(part_work *w) {
     return f->score_bias ? f->score_bias + w->r0 : NULL;
 }
 
-/* Scale and bias of rows that lie apart. */
+/* Scale and bias of non-contiguous rows. */
 static void finish_rows(const plan_matrix *pm, const int32_t *rows, int64_t n, float *y) {
     float before = pm->scale_last ? 1 : pm->scale, after = pm->scale_last ? pm->scale : 1;
     if (!pm->bias && pm->scale == 1) return;

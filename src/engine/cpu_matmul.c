@@ -1,6 +1,6 @@
-/* cpu_matmul.c: products of weights with the batch's vectors. Rows are handed out in chunks that
- * shrink towards the end of a step: large ones stream well, small ones let all threads finish
- * together. A row's result does not depend on the chunks. */
+/* cpu_matmul.c: matmuls. Rows are handed out in chunks that shrink towards the end of a step: large
+ * ones stream well, small ones let all threads finish together. A row's result does not depend on
+ * the chunks. */
 #include "cpu_exec.h"
 
 enum {

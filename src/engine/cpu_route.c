@@ -1,4 +1,4 @@
-/* cpu_route.c: which experts a token uses, and how much each counts.
+/* cpu_route.c: the router: a token's experts and their weights.
  *
  * Softmax or sigmoid of the router's scores; the best n_used by probability plus the selection bias
  * (only of the best groups, where there are groups: a group is as good as its two best experts;

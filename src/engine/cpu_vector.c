@@ -1,6 +1,6 @@
-/* cpu_vector.c: the steps between products: embedding, norms, quantization of inputs, rotation and
- * appending to the cache. Work is handed out by rows of the batch; when inputs are quantized into
- * panels, by whole panels. */
+/* cpu_vector.c: the steps between matmuls: embedding, norms, quantization of activations, RoPE and
+ * appending to the KV cache. Work is handed out by rows of the batch; when inputs are quantized
+ * into panels, by whole panels. */
 #include <math.h>
 #include <string.h>
 

@@ -29,7 +29,7 @@ typedef struct engine_options {
     int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
     cpu_tier tier;
     quant_type type_k, type_v;
-    plan_options plan; /* mode of the feed-forward layers, placement */
+    plan_options plan; /* mode of the FFN layers, placement */
     /* With plan.cuts: where the GPU's part runs. Both outlive the context. */
     const gpu_backend *gpu;
     gpu_device *device;
@@ -51,7 +51,7 @@ enum { ENGINE_MAX_BATCH = 8192 };
 typedef struct engine_context engine_context;
 typedef struct engine_session engine_session;
 
-/* Also PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may go on without it. */
+/* Also PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may use the CPU alone. */
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
                                 pi_error *err);
 void engine_context_destroy(engine_context *c); /* NULL is fine */
@@ -90,9 +90,9 @@ typedef struct engine_input {
     engine_want want;
 } engine_input;
 
-/* Why a context that had a GPU goes on without it; NULL: it has it, or never had one. Whatever
- * happens to the device, sessions keep their contents and forward passes their answers: the
- * CPU takes over, after it has fed all sessions again. */
+/* Why a context with a GPU fell back to the CPU; NULL: it did not, or never had a GPU. Whatever
+ * happens to the device, sessions keep their contents and forward passes their answers: the CPU
+ * takes over, after it has evaluated all sessions' tokens again. */
 const char *engine_gpu_loss(const engine_context *c);
 
 /* As pi_forward (powerinfer.h). */

@@ -1,4 +1,4 @@
-/* finite.c: values that are NaN or infinite, and where they came from.
+/* finite.c: NaN and infinity, and where they came from.
  *
  * The residual stream keeps them: what a layer adds to a NaN or an infinity is one again. So it is
  * enough that norms, which sum up the squares of the stream anyhow, note when the sum is not

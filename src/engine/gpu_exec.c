@@ -131,7 +131,7 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Candidates, cuts and FATReLU make activations jump. */
+/* Predictors, thresholds and FATReLU make activations jump. */
 static bool can_jump(const plan *p) {
     bool jumps = p->model->hp.activation == ACTIVATION_FATRELU;
     for (int i = 0; i < p->model->hp.n_layer; i++)
@@ -185,8 +185,8 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
     return status;
 }
 
-/* What is counted is what is taken: where a device gives memory away in large pieces only, all of
- * it is one. */
+/* The budget counts allocations: where a device allocates in large pages only, everything is one
+ * allocation. */
 static pi_status reserve(gpu_exec *g, const engine_context *c, pi_error *err) {
     engine_gpu_bytes bytes;
     pi_status status = gpu_exec_size(c, &bytes, err);

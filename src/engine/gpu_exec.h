@@ -61,7 +61,7 @@ uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col);
 /* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.
  */
 int gpu_exec_bad_step(const gpu_exec *g);
-/* Bytes of feed-forward weights that the GPU read of active neurons in the last ubatch. */
+/* Bytes of FFN weights that the GPU read of active neurons in the last ubatch. */
 uint64_t gpu_exec_sparse_bytes(const gpu_exec *g);
 
 #endif

@@ -1,9 +1,9 @@
-/* gpu_ffn.c: feed-forward layers on the GPU. Of few tokens, sparse layers read rows of the neurons
- * that any token selected, by a list that the device makes from predictor scores or from the bits
- * of the CPU's message; without a predictor, rows of up and down where gate's activations are not
- * zero. Of many tokens all neurons are computed, and what a token did not select is set to zero, as
- * on the CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices come with a scale, which
- * the kernels of selected neurons do not know, are computed so for few tokens too. */
+/* gpu_ffn.c: FFN layers on the GPU. Of few tokens, sparse layers read rows of the neurons that any
+ * token selected, by a list that the device makes from predictor scores or from the bits of the
+ * CPU's message; without a predictor, rows of up and down where gate's activations are not zero. Of
+ * many tokens all neurons are computed, and what a token did not select is set to zero, as on the
+ * CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices come with a scale, which the
+ * kernels of selected neurons do not know, are computed so for few tokens too. */
 #include "gpu_exec_impl.h"
 
 static const gpu_ops *ops_of(const gpu_exec *g) {

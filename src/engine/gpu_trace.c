@@ -1,6 +1,6 @@
-/* gpu_trace.c: when the GPU ran which step: stamps of the device's clock between the steps of a
- * ubatch that is traced. They are operations, so that such a ubatch is a recorded program as well
- * and takes as long as others, but for a small kernel per step.
+/* gpu_trace.c: timeline of the GPU: timestamps of the device's clock between the steps of a traced
+ * ubatch. They are operations, so that such a ubatch is a recorded program as well and takes as
+ * long as others, but for a small kernel per step.
  *
  * The device's clock is set to the host's at the start of each ubatch: a stamp is enqueued to the
  * idle stream and polled for. It was made between the look at the clock before and the one after;

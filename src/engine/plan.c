@@ -1,6 +1,6 @@
-/* plan.c: from an architecture row and bound weights to steps. A layer is its attention half
- * (norm, QKV, rotation and cache, attention, output) and its feed-forward half (norm, gate and up,
- * down); both end by adding to the residual stream. */
+/* plan.c: from an architecture row and bound weights to steps. A layer is its attention half (norm,
+ * QKV, rotation and cache, attention, output) and its FFN half (norm, gate and up, down); both end
+ * by adding to the residual stream. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

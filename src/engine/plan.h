@@ -20,7 +20,7 @@
 #include "error.h"
 #include "model.h"
 
-/* How feed-forward layers are computed (docs/sparse.md). */
+/* How FFN layers are computed (docs/sparse.md). */
 typedef enum ffn_mode {
     FFN_AUTO,      /* per layer the fastest by plan_mode.c's cost, with a loss within max_loss */
     FFN_DENSE,     /* everything */
@@ -39,12 +39,12 @@ static inline int64_t plan_bits_words(int64_t n) {
 
 typedef struct plan_cut {
     plan_side home; /* of attention, norms, predictor and KV cache */
-    int64_t hot;    /* the GPU owns neurons [0, hot), the CPU [hot, n_ff) */
+    int64_t hot;    /* neurons [0, hot) are on the GPU, [hot, n_ff) on the CPU */
 } plan_cut;
 
 typedef struct plan_options {
     ffn_mode mode;  /* a layer that lacks what the mode needs takes the next one that is exact */
-    float max_loss; /* for FFN_AUTO: relative rise of perplexity, 0.01 for 1% */
+    float max_loss; /* for FFN_AUTO: relative increase of perplexity, 0.01 for 1% */
     bool set_threshold;
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
     const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
@@ -84,12 +84,12 @@ typedef enum plan_buffer {
 } plan_buffer;
 
 typedef enum plan_op {
-    OP_EMBED,      /* X = rows of the embedding table; rotary angles of the positions */
+    OP_EMBED,      /* X = rows of the embedding table; RoPE angles of the positions */
     OP_NORM,       /* out = norm(in), and its quantized form if a product reads it */
     OP_QUANTIZE,   /* quantized form of `in` */
     OP_MATMUL,     /* out_i = W_i * quantized input (+ bias) (+= add_to) */
     OP_FFN_IN,     /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
-    OP_ROPE_STORE, /* head norms, rotation, append K and V to the cache */
+    OP_ROPE_STORE, /* QK norm, rotation, append K and V to the cache */
     OP_ATTENTION,  /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
     OP_ADD,        /* X += add_scale * norm(in) */
     OP_FFN_SPARSE, /* scores, selected neurons, gate, up; and their part of the down product */
@@ -163,8 +163,8 @@ enum {
     PLAN_FFN_MAX_COLS = 8     /* tokens of a ubatch whose selected neurons are computed, at most */
 };
 
-/* A sparse feed-forward layer (mode exact, predict or threshold), or one whose down matrix has a
- * row per neuron. */
+/* A sparse FFN layer (mode exact, predict or threshold), or one whose down matrix has a row per
+ * neuron. */
 typedef struct plan_step plan_step;
 typedef struct plan_ffn {
     ffn_mode mode;
@@ -286,8 +286,8 @@ typedef struct plan {
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
     uint64_t head_bytes;   /* of the output matrix: not read when no logits are wanted */
     int64_t max_part_rows; /* over layers; 0: no OP_FFN_SPARSE */
-    /* Bytes per ubatch: of steps that always read all of their weights (head included), of
-     * feed-forward weights among these, and of all feed-forward weights (predictors apart). */
+    /* Bytes per ubatch: of steps that always read all of their weights (head included), of FFN
+     * weights among these, and of all FFN weights (predictors apart). */
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;
 
@@ -307,7 +307,7 @@ const char *plan_gpu_lacks(const model *m);
 /* Neurons that cannot be parted in a layer of this model: 1, or the blocks of a down matrix with
  * neurons along its rows. A cut is a multiple of it, or all neurons. */
 int64_t plan_cut_unit(const model *m, int layer);
-/* A line per step, for people: in the order of execution on each device, with what it runs as in
+/* A line per step, as text: in the order of execution on each device, with what it runs as in
  * ubatches of each size. */
 void plan_print(const plan *p, FILE *out);
 const char *plan_op_name(plan_op op);

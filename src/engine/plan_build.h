@@ -38,10 +38,10 @@ typedef struct plan_message {
     plan_step *send, *receive;
 } plan_message;
 plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out);
-/* The feed-forward half of a layer that is a mixture of experts; the router may come earlier. */
+/* The FFN half of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer);
-/* The feed-forward half of a layer, on both sides. */
+/* The FFN half of a layer, on both sides. */
 void plan_add_ffn(plan *p, int layer, const plan_options *options);
 
 #endif

@@ -1,10 +1,10 @@
-/* plan_experts.c: the feed-forward half of a layer that is a mixture of experts.
+/* plan_experts.c: the FFN half of a layer that is a mixture of experts.
  *
  *   matmul router -> route -> group -> experts_in (gate, up, activation) -> experts_quantize
  *   -> experts_down -> experts_sum (X +=)
  *
- * with the shared expert, an ordinary feed-forward network, before the sum. A router that reads the
- * layer's input stands at the beginning of the layer. */
+ * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
+ * stands at the beginning of the layer. */
 #include "plan_build.h"
 
 static const model_tensor *tensors_of(const plan *p, int layer) {

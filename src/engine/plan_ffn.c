@@ -1,5 +1,4 @@
-/* plan_ffn.c: the feed-forward half of a layer: the steps for the mode that it runs in, on both
- * devices.
+/* plan_ffn.c: the FFN half of a layer: the steps for the mode that it runs in, on both devices.
  *
  * Dense with a plain down matrix:   norm, FFN_IN (gate, up, activation), quantize, matmul down
  * Everything else:                  [predictor: first product, quantize], norm, FFN_SPARSE, then
@@ -191,7 +190,7 @@ static void add_neurons(const ffn_slice *h, ffn_mode mode) {
 /* ---- the half, on both sides ----------------------------------------------------------------- */
 
 /* The scores that a step of their own makes before the input is sent: on the GPU of all neurons, on
- * the CPU of those that are away; its own it scores part by part. */
+ * the CPU of those on the other device; its own it scores part by part. */
 static void add_selection(const ffn_slice *h, const plan_options *o, bool split) {
     int64_t n_ff = h->p->model->layers[h->layer].hp.n_ff;
     int64_t words = plan_bits_words(n_ff);

@@ -1,4 +1,4 @@
-/* plan_mode.c: the mode that a feed-forward layer runs in.
+/* plan_mode.c: the mode that an FFN layer runs in.
  *
  * A mode that was asked for is taken by every layer that has the data for it; the others run in one
  * that is exact: `exact` where activations have exact zeros, else `dense`. FFN_AUTO takes the mode
@@ -6,15 +6,15 @@
  * same answer in every run on a machine. Only sizes and what `prepare` recorded enter, and whether
  * the weights stay in the last-level cache.
  *
- * Cost of a layer's feed-forward weights for one token, in nanoseconds of one thread (all terms
- * shrink alike with more threads):
+ * Cost of a layer's FFN weights for one token, in nanoseconds of one thread (all terms shrink alike
+ * with more threads):
  *
  *   dense      B(gate, up, down)
  *   exact      B(gate) + n fires * R(up, down)
  *   threshold  the same
  *   predict    P + n * S + B(predictor) + n selected * R(gate) + n fires * R(up, down)
  *
- * B: bytes read in order; R: rows that lie apart, each with a start of its own; S: a score, made
+ * B: bytes read in order; R: non-contiguous rows, each with a start of its own; S: a score, made
  * and compared; P: the predictor's steps of their own. A down matrix without a row per neuron is
  * read as a whole. */
 #include <math.h>
@@ -70,7 +70,7 @@ static bool can_run(const model *m, const model_layer *l, ffn_mode mode) {
 
 /* ---- cost ------------------------------------------------------------------------------------ */
 
-/* Share of the neurons that fire for a token; NaN: unknown. */
+/* Fraction of active neurons per token; NaN: unknown. */
 static double fired_share(const model_layer *l) {
     if (!l->sparse.freq) return NAN;
     double sum = 0;

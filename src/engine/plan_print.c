@@ -1,4 +1,4 @@
-/* plan_print.c: a plan as a table for people. */
+/* plan_print.c: a plan as a text table. */
 #include <inttypes.h>
 
 #include "plan_build.h"

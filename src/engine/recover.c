@@ -1,6 +1,7 @@
-/* recover.c: going on without the GPU. A device that is lost, or has no memory for another cache,
+/* recover.c: falling back to the CPU. A device that is lost, or has no memory for another cache,
  * takes its part of every cache with it; weights are still in the file, and sessions remember their
- * tokens. So the context makes a plan for the CPU alone and feeds every session again. */
+ * tokens. So the context makes a plan for the CPU alone and evaluates every session's tokens again.
+ */
 #include <stdio.h>
 
 #include "context.h"

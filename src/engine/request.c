@@ -1,6 +1,5 @@
-/* request.c: what a call of engine_forward asks for: is it allowed, and which tokens go into which
- * ubatch. A ubatch takes tokens of all inputs in their order, so that several sessions share one
- * pass over the weights. */
+/* request.c: the inputs of engine_forward: checked, and split into ubatches. A ubatch takes tokens
+ * of all inputs in their order, so that several sessions share one pass over the weights. */
 #include "request.h"
 
 /* ---- checking -------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* request.h: the inputs of a call of engine_forward: checked, and cut into ubatches. Private to
+/* request.h: the inputs of a call of engine_forward: checked, and split into ubatches. Private to
  * src/engine. */
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H

@@ -1,4 +1,4 @@
-/* rope_angles.c: rotary frequencies of a model. Every scaling rule is linear in the position, so it
+/* rope_angles.c: RoPE frequencies of a model. Every scaling rule is linear in the position, so it
  * becomes one factor per pair of dimensions, computed once.
  *
  * Base: Su et al. 2021 (RoFormer), theta_i = base^(-2i/n_rot). Linear scaling divides positions.

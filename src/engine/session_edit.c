@@ -1,4 +1,4 @@
-/* session_edit.c: copying a session, and taking tokens out of its middle.
+/* session_edit.c: copying a session, and removing tokens from it (context shift).
  *
  * A key in the cache is rotated by its position, so a token that moves up by `gap` positions has
  * its keys rotated back by gap times the frequencies: rotations add up, and a factor that YaRN put

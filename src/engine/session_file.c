@@ -1,4 +1,4 @@
-/* session_file.c: saving a session and taking it up again.
+/* session_file.c: saving and loading a session.
  *
  * Only the rows of the tokens that are there are written, so a file fits any session of the same
  * model and cache types that has room, and a longer file gives its beginning to a shorter session.

@@ -1,4 +1,4 @@
-/* op_down.cu: y = sum of h[i] times row list[i]: the second half of a FFN layer whose down matrix
+/* op_down.cu: y = sum of h[i] times row list[i]: the second half of an FFN layer whose down matrix
  * has a row per neuron.
  *
  * In two phases instead of atomic additions, so that the same input gives the same bits. First a

@@ -1,4 +1,4 @@
-/* op_ffn.cu: the first half of a FFN layer: h = f(gate x) * (up x), for all neurons of the device
+/* op_ffn.cu: the first half of an FFN layer: h = f(gate x) * (up x), for all neurons of the device
  * or for those of a list.
  *
  * A warp makes one neuron. Dense, it reads both rows at once; with `skip` or a list it reads the
