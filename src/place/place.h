@@ -21,7 +21,7 @@
 typedef struct place_device {
     uint64_t memory_bytes; /* 0: unknown */
     double stream_gbps;    /* reading one after the other */
-    double gather_gbps;    /* reading rows of single neurons that lie apart */
+    double gather_gbps;    /* reading non-contiguous rows of single neurons */
     double overhead;       /* seconds per half of a layer that has work there: launches, barriers */
 } place_device;
 
@@ -87,9 +87,9 @@ typedef struct place_use {
     const ffn_mode *modes; /* [n_layer], none of them FFN_AUTO */
     int64_t n_ctx;         /* positions that the KV cache has room for */
     int64_t depth;         /* positions that the predicted token attends to */
-    int64_t n_batch;       /* tokens per pass that scratch is sized for */
+    int64_t n_batch;       /* tokens per ubatch that scratch is sized for */
     quant_type type_k, type_v;
-    double density; /* share that fires, in layers where nothing is known about neurons */
+    double density; /* fraction of active neurons in layers without statistics */
 } place_use;
 
 /* Only sizes and statistics of the model are read, no weights. PI_ERR_NOMEM; PI_ERR_RANGE when

@@ -1,6 +1,6 @@
-/* place_device.h: the GPU that a context uses, from a user's wish to an opened device, a machine's
- * description and cuts. What goes wrong on the way is a reason to compute on the processor alone,
- * not an error: every function here says why and leaves nothing open. */
+/* place_device.h: the GPU of a context: opens the device and describes its machine. A
+ * failure is a reason to use the CPU alone, not an error: every function returns the reason and
+ * leaves nothing open. */
 #ifndef PLACE_PLACE_DEVICE_H
 #define PLACE_PLACE_DEVICE_H
 
@@ -13,7 +13,7 @@ typedef struct place_gpu {
     gpu_device *device;
     gpu_info info;
     place_machine machine;
-    uint64_t budget;  /* of the user, or what is free now less a margin, with `runtime` */
+    uint64_t budget;  /* the user's, or the free memory minus a margin, with `runtime` */
     uint64_t runtime; /* of this, what driver and kernels take */
 } place_gpu;
 

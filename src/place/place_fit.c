@@ -148,7 +148,7 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
             keep(&found, p.seconds, f, &best);
         else
             place_plan_free(&found);
-        if (round == 0) /* the processor alone always fits */
+        if (round == 0) /* the CPU alone always fits */
             budget = o->budget;
         else if (!next_budget(o, &search, place_fit_bytes(f), p.resident[SIDE_GPU], &budget))
             break;
@@ -193,7 +193,7 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
 /* ---- so many layers ---------------------------------------------------------------------------
  */
 
-/* The most layers up to what was asked for that fit: bytes grow with every one. */
+/* The largest number of layers up to the requested one that fits: bytes grow with every one. */
 static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *err) {
     int32_t n_layer = o->model->hp.n_layer;
     int32_t most = o->gpu_layers > n_layer ? n_layer + 1 : o->gpu_layers, least = 0;

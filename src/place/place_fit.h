@@ -29,7 +29,7 @@ typedef struct place_fit {
     engine_gpu_bytes bytes; /* all zero without anything */
     uint64_t kv_bytes;      /* kv_per_position * n_ctx */
     uint64_t least;         /* without anything: what the least of it would take; 0: not known */
-    int32_t gpu_layers;     /* with gpu_layers asked for: how many fitted */
+    int32_t gpu_layers;     /* with gpu_layers: how many fit */
     place_workload work;
     const char *mode; /* of most layers */
 } place_fit;

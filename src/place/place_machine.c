@@ -7,10 +7,10 @@
 
 #include "place.h"
 
-/* Shares of the published bandwidth. GPU: the share that this project aims at for decoding
- * (docs/placement.md); neurons' rows of 2 KiB and more are whole memory bursts there, so that
- * gathering loses little. CPU: 41-47 GB/s streamed, 25 gathered in rows of 2 KiB is what was
- * measured where kernels were tuned, which is 0.6. */
+/* Assumed efficiency: fraction of the published bandwidth. GPU: the share that this project aims at
+ * for decoding (docs/placement.md); neurons' rows of 2 KiB and more are whole memory bursts there,
+ * so that gathering loses little. CPU: 41-47 GB/s streamed, 25 gathered in rows of 2 KiB is what
+ * was measured where kernels were tuned, which is 0.6. */
 static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU_GATHER = 0.52;
 /* About four kernels of a recorded graph per half layer at 1.5 microseconds each; and five barriers
  * of worker threads at 1. */

@@ -1,9 +1,8 @@
-/* place_relax.c: the relaxed problem: bytes on the GPU may be had at a price instead of within a
- * budget. For one price the best placement is found exactly: per item and home the best cut by
- * binary search, then homes by a walk along the layers, since only neighbours pay for a change of
- * home. The best price is found by the line through the two placements that enclose the budget,
- * which ends after finitely many steps (the dual is the upper hull of lines time + price * bytes).
- */
+/* place_relax.c: the relaxed problem: GPU memory has a price instead of a budget. For one price the
+ * best placement is found exactly: per item and home the best split point by binary search, then
+ * homes by dynamic programming along the layers, since only neighbours pay for a change of home.
+ * The best price is found by the line through the two placements that enclose the budget, which
+ * ends after finitely many steps (the dual is the upper hull of lines time + price * bytes). */
 #include <math.h>
 #include <string.h>
 

@@ -41,7 +41,7 @@ typedef enum place_relaxed {
  * price and the bound. */
 place_relaxed place_relax(place_problem *p, place_range (*ranges)[PLAN_SIDES], place_choice *below,
                           place_choice *above, double *bound);
-/* Sums of a choice's time and bytes, from its homes and cuts. */
+/* Sums of a placement's time and bytes, from its homes and split points. */
 void place_choice_sum(const place_problem *p, place_choice *c);
 void place_choice_copy(const place_problem *p, place_choice *to, const place_choice *from);
 /* The best k within `range` for a price per byte; fewer bytes when equal. */

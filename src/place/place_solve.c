@@ -1,8 +1,8 @@
-/* place_solve.c: branch and bound over the relaxed problem. A part of all placements is a range of
- * cuts per layer and home. Relaxing a part gives a lower bound and two placements that enclose the
- * budget; where they differ most, the part is cut in two. Good placements come from mixing the two
- * (layers from one up to some point, from the other behind it), relaxing again with the mixture's
- * homes fixed, and filling what room is left with single steps.
+/* place_solve.c: branch and bound over the relaxed problem. A subset of all placements is a range
+ * of split points per layer and home. Relaxing a part gives a lower bound and two placements that
+ * enclose the budget; where they differ most, the part is cut in two. Good placements come from
+ * mixing the two (layers from one up to some point, from the other behind it), relaxing again with
+ * the mixture's homes fixed, and filling what room is left with single steps.
  *
  * Layers are many and alike, so the first bound is nearly always within TOLERANCE of the first
  * placement, and the search ends where it began. It always ends after MAX_PARTS: the plan's `bound`

@@ -1,9 +1,9 @@
 /* quant_float.c: the plain float types: IEEE half and bfloat16 by integer arithmetic alone.
  *
- * Integer arithmetic gives the same bits on every processor, whatever its rounding mode and
- * flush-to-zero flags. Conversions agree bit by bit with x86's F16C and AVX512-BF16 instructions
- * (but the latter flush subnormals; here they are kept): NaNs become quiet and keep the payload
- * that fits. Rows in files may lie at any address, hence the memcpy's. */
+ * Integer arithmetic gives the same bits on every CPU, whatever its rounding mode and flush-to-zero
+ * flags. Conversions agree bit by bit with x86's F16C and AVX512-BF16 instructions (but the latter
+ * flush subnormals; here they are kept): NaNs become quiet and keep the payload that fits. Rows in
+ * files may lie at any address, hence the memcpy's. */
 #include <string.h>
 
 #include "quant.h"
