@@ -25,7 +25,7 @@ void api_close(pi_context *c) {
 }
 
 /* Falls back to a context on the CPU alone; `why` is the reason. */
-static pi_status leave_gpu(pi_context *c, const pi_error *why, pi_error *err) {
+static pi_status fall_back_to_cpu(pi_context *c, const pi_error *why, pi_error *err) {
     c->reason = *why;
     if (why->status != PI_OK) log_line(LOG_LEVEL_WARN, "no GPU is used: %s", why->message);
     api_close(c);
@@ -104,7 +104,7 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
     if (o->device != PI_DEVICE_AUTO) return error_set(err, why.status, "%s", why.message);
     /* By default a GPU is used if there is one; its absence needs no message. */
     if (why.status == PI_ERR_NOT_FOUND && !place_expects_gpu(o)) why = (pi_error){.status = PI_OK};
-    return leave_gpu(c, &why, err);
+    return fall_back_to_cpu(c, &why, err);
 }
 
 /* ---- telling ----------------------------------------------------------------------------------*/

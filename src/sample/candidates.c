@@ -167,9 +167,9 @@ void candidates_typical(candidates *c, float p) {
     double best = (double)candidates_best(c), total = total_weight(c, best);
     double entropy = candidates_entropy(c), log_total = log(total);
     for (int32_t i = 0; i < c->n; i++) {
-        double surprise = log_total - ((double)c->items[i].logit - best);
+        double surprisal = log_total - ((double)c->items[i].logit - best);
         /* Differences of finite logits may exceed a float; they are all equally untypical. */
-        c->items[i].key = (float)fmax(-fabs(surprise - entropy), -(double)FLT_MAX);
+        c->items[i].key = (float)fmax(-fabs(surprisal - entropy), -(double)FLT_MAX);
     }
     c->sorted = false;
     c->n = take_best(c, (double)p * total, c->n);
