@@ -38,7 +38,7 @@ enum {
 const option option_table[] = {
     /* run */
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt, NAMES("prompt", "p"), .argument = "TEXT",
-        .help = "prompt; \\n \\r \\t \\\\ \\' \\\" \\xHH are escapes"),
+        .help = "prompt text, with escapes \\n \\r \\t \\\\ \\' \\\" \\xHH"),
     ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
         .help = "read the prompt from FILE, without its last newline (default, without -p: "
                 "standard input)"),
@@ -260,10 +260,10 @@ const option option_table[] = {
         .help = "model file, GGUF (default: the bundled model)"),
     ROW(INTEGER, COMMON, COMPUTE | WRITERS | COMMAND_PLACE, threads, NAMES("threads", "t"),
         .argument = "N", .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS),
-        .help = "threads; 0 or -1: one per physical (performance) core"),
+        .help = "number of threads; 0 or -1: one per physical (performance) core"),
     ROW(INTEGER, COMMON, COMPUTE, threads_batch, NAMES("threads-batch", "tb"), .argument = "N",
         .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS),
-        .help = "threads for prefill; 0 or -1: as -t"),
+        .help = "number of threads for prefill; 0 or -1: as -t"),
     ROW(TEXT, COMMON, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_mask, NAMES("cpu-mask", "C"),
         .argument = "HEX", .help = "CPU affinity mask: bit N is CPU N"),
     ROW(TEXT, COMMON, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_range,
@@ -291,7 +291,7 @@ const option option_table[] = {
         .help = "tokens per window; 0: the model's training context"),
     ROW(INTEGER, COMMON, PLANNED, batch_size, NAMES("batch-size", "b"), .argument = "N",
         .standard = "512", RANGE(1, 65536), .aliases = {"--batch"},
-        .help = "tokens per batch (prefill), at most"),
+        .help = "maximum tokens per batch in prefill"),
     ROW(CHOICE, COMMON, PLANNED, cache_type_k, NAMES("cache-type-k", "ctk"), .argument = "TYPE",
         .choices = "f16|f32|q8_0", .standard = "f16", .help = "KV cache type of the keys"),
     ROW(CHOICE, COMMON, PLANNED, cache_type_v, NAMES("cache-type-v", "ctv"), .argument = "TYPE",
