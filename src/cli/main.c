@@ -54,7 +54,11 @@ static const command commands[] = {
      "before and after on held-out text. --undo writes an ordinary GGUF file from a prepared one.",
      1, false, cmd_prepare},
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]",
-     "convert a Hugging Face folder to GGUF", NULL, 1, false, cmd_convert},
+     "convert a Hugging Face folder to GGUF",
+     "DIR has config.json, safetensors (F32, F16, BF16, FP8, MXFP4) and a tokenizer; "
+     "docs/convert.md "
+     "lists the model types. MXFP4 matrices stay as they are.",
+     1, false, cmd_convert},
     {"quantize", COMMAND_QUANTIZE, "quantize IN [OUT] TYPE [THREADS] [options]",
      "convert a GGUF file to another quantization type",
      "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "

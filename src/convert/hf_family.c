@@ -344,7 +344,10 @@ const char *hf_family_list(char text[HF_LIST_TEXT]) {
     for (int i = 0; i < N_FAMILIES; i++) {
         for (const char *const *type = families[i].types; *type; type++) {
             if (is_class(*type)) continue;
-            if (used + strlen(*type) + 2 > room) return strcat(text, rest);
+            if (used + strlen(*type) + 2 > room) {
+                memcpy(text + used, rest, sizeof rest);
+                return text;
+            }
             used += (size_t)snprintf(text + used, HF_LIST_TEXT - used, "%s%s", used ? ", " : "",
                                      *type);
         }

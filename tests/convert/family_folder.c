@@ -35,9 +35,11 @@ static family_rule parse_rule(const char *line) {
     return rule;
 }
 
-static void use_blocks(const block *blocks, int n_blocks, char *names, family_rule *rules,
+static void use_blocks(const block *blocks, int n_blocks, const char *names, family_rule *rules,
                        int *n_rules) {
-    for (char *name = strtok(names, " \n"); name; name = strtok(NULL, " \n")) {
+    char name[32];
+    int used = 0;
+    for (; sscanf(names, "%31s%n", name, &used) == 1; names += used) {
         int i = 0;
         while (i < n_blocks && strcmp(blocks[i].name, name) != 0) i++;
         if (i == n_blocks) fail_msg("families.txt: no block %s", name);
@@ -74,8 +76,9 @@ int family_read(family_case *cases) {
         } else if (strncmp(line, "config ", 7) == 0) {
             assert_true(n_cases > 0);
             char *config = cases[n_cases - 1].config;
-            assert_true(strlen(config) + strlen(line) < sizeof cases[0].config);
-            strcat(config, line + 7);
+            size_t n = strlen(config);
+            assert_true(n + strlen(line) < sizeof cases[0].config);
+            memcpy(config + n, line + 7, strlen(line + 7) + 1);
         } else {
             family_rule rule = parse_rule(line);
             assert_non_null(rules);

@@ -462,6 +462,77 @@ static void test_generation_config(void **state) {
     folder_close(&f);
 }
 
+/* ---- tiktoken -------------------------------------------------------------------------------- */
+
+static void open_hunyuan(hf_folder *f, const char *tiktoken) {
+    static shard s;
+    model_shape shape = shape_tiny("hunyuan_v1_dense");
+    folder_open(f);
+    folder_write_config(f, &shape);
+    shard_begin(&s);
+    shard_add_layers(&s, &shape, 0, 2);
+    for (int layer = 0; layer < 2; layer++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.query_layernorm.weight", layer);
+        shard_add(&s, name, "F32", 0, 16);
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.key_layernorm.weight", layer);
+        shard_add(&s, name, "F32", 0, 16);
+    }
+    shard_write(&s, f, "model.safetensors");
+    folder_write_text(f, "hy.tiktoken", tiktoken);
+}
+
+static void assert_texts(const gguf_file *g, const char *key, const char *const *texts,
+                         uint64_t n) {
+    const gguf_value *v = gguf_find(g, key);
+    if (!v || v->count < n) fail_msg("no %s", key);
+    const uint8_t *cursor = v->data;
+    for (uint64_t i = 0; i < n; i++) {
+        gguf_string text = gguf_next_string(&cursor);
+        if (!gguf_string_is(text, texts[i])) fail_msg("%s[%d] is not %s", key, (int)i, texts[i]);
+    }
+}
+
+/* "a", "b", " ", byte 0xff, "ab", "abab", " ab"; and "bba", which no merge makes. */
+static void test_tiktoken(void **state) {
+    (void)state;
+    static const char *const tokens[] = {"a",
+                                         "b",
+                                         "\xC4\xA0",
+                                         "\xC3\xBF",
+                                         "ab",
+                                         "abab",
+                                         "\xC4\xA0"
+                                         "ab",
+                                         "bba"};
+    static const char *const merges[] = {"a b", "ab ab", "\xC4\xA0 ab"};
+    hf_folder f;
+    open_hunyuan(&f, "YQ== 0\nYg== 1\nIA== 2\n/w== 3\nYWI= 4\nYWJhYg== 5\nIGFi 6\nYmJh 7\n");
+    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_string pre;
+    assert_true(gguf_as_string(gguf_find(g, "tokenizer.ggml.pre"), &pre));
+    assert_true(gguf_string_is(pre, "deepseek-v3")); /* the same patterns as Hunyuan's */
+    assert_texts(g, "tokenizer.ggml.tokens", tokens, 8);
+    assert_texts(g, "tokenizer.ggml.merges", merges, 3);
+    assert_int_equal(gguf_find(g, "tokenizer.ggml.merges")->count, 3);
+    gguf_close(g);
+    remove(f.out);
+    static const char *const wrong[][2] = {{"YQ== 0\nYg==\n", "line 2"},
+                                           {"!!! 0\n", "base64"},
+                                           {"YQ== x\n", "no rank"},
+                                           {"YQ== 40\n", "beyond"},
+                                           {"YQ== 0\nYg== 0\n", "was there"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        folder_write_text(&f, "hy.tiktoken", wrong[i][0]);
+        assert_refused(&f, PI_ERR_FORMAT, wrong[i][1]);
+    }
+    folder_close(&f);
+    folder_open_model(&f, "llama");
+    folder_write_text(&f, "some.tiktoken", "YQ== 0\n");
+    assert_refused(&f, PI_ERR_UNSUPPORTED, "tokenizer.json");
+    folder_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fp8),
@@ -473,6 +544,7 @@ int main(void) {
         cmocka_unit_test(test_longrope),
         cmocka_unit_test(test_ntk_alpha),
         cmocka_unit_test(test_generation_config),
+        cmocka_unit_test(test_tiktoken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
