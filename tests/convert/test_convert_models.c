@@ -288,7 +288,7 @@ static void test_activations(void **state) {
     g = convert_and_open(&f, "f16");
     assert_text(g, "general.architecture", "llama");
     assert_null(gguf_find(g, "llama.hidden_activation"));
-    assert_true(folder_said(&f, "looks back 128 tokens"));
+    assert_true(folder_said(&f, "sliding window of 128 tokens"));
     gguf_close(g);
 
     /* what this type calls relu is applied to up too, as the architecture does by itself */

@@ -335,7 +335,7 @@ static void test_bad_options(void **state) {
     o = tiny_options(), o.density = NAN, expect(&o, PI_ERR_ARG, "density nan");
     o = tiny_options(), o.skew_mass = 0.2f, expect(&o, PI_ERR_ARG, "skew 0.26:0.2");
     o = tiny_options(), o.skew_share = NAN, expect(&o, PI_ERR_ARG, "skew nan");
-    o = tiny_options(), o.density = 0.9f, expect(&o, PI_ERR_ARG, "cannot be had at density 0.9");
+    o = tiny_options(), o.density = 0.9f, expect(&o, PI_ERR_ARG, "is impossible at density 0.9");
     o = tiny_options(), o.n_threads = -1, expect(&o, PI_ERR_ARG, "");
 }
 

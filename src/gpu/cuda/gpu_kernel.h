@@ -160,7 +160,7 @@ static __device__ __forceinline__ float gpu_gated(activation f, float activated,
 
 /* Bit i of column c of a bitmap [n_cols][n_words]; NULL: every bit is set. */
 static __device__ __forceinline__ bool gpu_selected(const uint32_t *bitmap, int64_t n_words,
-                                                  int64_t c, int64_t i) {
+                                                    int64_t c, int64_t i) {
     return !bitmap || (bitmap[c * n_words + i / 32] >> (i % 32) & 1u) != 0;
 }
 

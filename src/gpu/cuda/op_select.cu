@@ -36,7 +36,8 @@ static __device__ __forceinline__ uint32_t union_word(const gpu_select &a, int64
             word |= bits[c * n_words + w];
             continue;
         }
-        for (int j = 0; j < 32 && j < left; j++) word |= (uint32_t)is_selected(a, c, 32 * w + j) << j;
+        for (int j = 0; j < 32 && j < left; j++)
+            word |= (uint32_t)is_selected(a, c, 32 * w + j) << j;
     }
     return left < 32 ? word & ((1u << left) - 1u) : word;
 }

@@ -27,7 +27,7 @@ void gpu_op_stamp(gpu_stream *s, const gpu_stamp *a);
 
 #define GPU_OP_TABLE                                                                               \
     {                                                                                              \
-        gpu_op_pack, gpu_op_quantize, gpu_op_norm, gpu_op_matvec, gpu_op_matmul, gpu_op_matmul_t,    \
+        gpu_op_pack, gpu_op_quantize, gpu_op_norm, gpu_op_matvec, gpu_op_matmul, gpu_op_matmul_t,  \
             gpu_op_rope_angles, gpu_op_rope_store, gpu_op_attention, gpu_op_ffn_in,                \
             gpu_op_activate, gpu_op_sign_dot, gpu_op_select, gpu_op_sparse_in, gpu_op_down_rows,   \
             gpu_op_add, gpu_op_publish, gpu_op_receive, gpu_op_stamp,                              \
