@@ -308,13 +308,12 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
     t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
     if (t.form == HF_MXFP4 && t.n_in % MXFP4_BLOCK != 0)
         return error_set(m->err, PI_ERR_FORMAT,
-                         "unexpected shape: tensor %.100s: rows of %llu are no blocks of 32", name,
-                         (unsigned long long)t.n_in);
+                         "unexpected shape: tensor %.100s: rows of %llu are not a multiple of 32",
+                         name, (unsigned long long)t.n_in);
     if (t.permute && m->config->rope.n_rot != m->config->head_dim)
         return error_set(
             m->err, PI_ERR_UNSUPPORTED,
-            "partly rotated heads: tensor %.100s: partial_rotary_factor must be 1 for this "
-            "model type",
+            "partial RoPE: tensor %.100s: partial_rotary_factor must be 1 for this model type",
             name);
     for (uint64_t item = 0; item < t.n_sources; item++) {
         hf_name(name, pattern, layer, item);
@@ -457,8 +456,8 @@ static pi_status check_leftovers(const matcher *m) {
         }
     }
     if (n_predictor > 0)
-        talk_say(m->talk, "%zu tensors that guess further tokens are left out", n_predictor);
-    if (n_other > 0) talk_say(m->talk, "%zu tensors that are not about text are left out", n_other);
+        talk_say(m->talk, "%zu tensors of multi-token prediction are dropped", n_predictor);
+    if (n_other > 0) talk_say(m->talk, "%zu tensors of other modalities are dropped", n_other);
     return PI_OK;
 }
 

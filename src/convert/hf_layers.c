@@ -26,13 +26,13 @@ static void read_list(hf_reader *r, const char *key, const json_node *list, hf_c
             c->windowed[i] = strcmp(text, "sliding_attention") == 0 ||
                              strcmp(text, "chunked_attention") == 0;
             if (!c->windowed[i] && strcmp(text, "full_attention") != 0)
-                hf_fail(r, key, "names a kind of layer that is not known");
+                hf_fail(r, key, "has an unknown kind of layer");
         } else if (json_as_bool(item, &flag)) {
             c->windowed[i] = flag;
         } else if (json_as_int(item, &number)) {
             c->windowed[i] = number != 0;
         } else {
-            hf_fail(r, key, "holds something else than kinds of layers");
+            hf_fail(r, key, "is not a list of layer kinds");
         }
     }
 }
@@ -134,9 +134,8 @@ static void read_gating(hf_reader *r, hf_config *c) {
         e->gating = GATING_SOFTMAX;
     } else if (name) {
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                              "unknown gating '%.60s': %s: a router's scores can go through "
-                              "softmax or sigmoid",
-                              name, r->path);
+                              "unknown gating '%.60s': %s: expected softmax or sigmoid", name,
+                              r->path);
     }
     if (hf_has(r, "moe_primary_router_apply_softmax"))
         e->gating = hf_flag(r, (hf_names){"moe_primary_router_apply_softmax"}, true)

@@ -40,13 +40,13 @@ static void read_factors(hf_reader *r, const json_node *node, const char *key, i
                          float *out) {
     const json_node *list = hf_get(node, key);
     if (json_kind_of(list) != JSON_ARRAY || json_count(list) != (size_t)n) {
-        hf_fail(r, key, "is not a list of a factor for each pair of a head's rotated elements");
+        hf_fail(r, key, "is not a list with one factor per pair of RoPE dimensions");
         return;
     }
     for (int32_t i = 0; i < n; i++) {
         double value;
         if (!json_as_double(json_at(list, (size_t)i), &value) || !(value >= 1e-6 && value <= 1e6)) {
-            hf_fail(r, key, "holds something else than factors");
+            hf_fail(r, key, "is not a list of numbers");
             return;
         }
         out[i] = (float)value;

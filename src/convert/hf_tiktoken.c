@@ -94,7 +94,7 @@ static pi_status read_line(const char *line, size_t n, size_t number, const lett
             return bad_line(err, path, number,
                             "has a rank beyond the rows of the embedding matrix");
     }
-    if (v->tokens[rank].text.data) return bad_line(err, path, number, "has a rank that was there");
+    if (v->tokens[rank].text.data) return bad_line(err, path, number, "has a duplicate rank");
     pi_status status = vocab_set(v, (int32_t)rank, text, spell(l, bytes, n_bytes, text), 0,
                                  TOKEN_NORMAL, err);
     return status == PI_OK ? PI_OK : error_prefix(err, status, "%s", path);

@@ -285,7 +285,7 @@ static void test_layers_that_guess_tokens_are_left_out(void **state) {
     shape.extra = "\"num_nextn_predict_layers\":1,";
     folder_write_config(&f, &shape);
     gguf_file *g = convert_and_open(&f, "f16");
-    assert_true(folder_said(&f, "guess further tokens"));
+    assert_true(folder_said(&f, "multi-token prediction"));
     assert_null(gguf_find_tensor(g, "blk.1.attn_q.weight"));
     gguf_close(g);
     folder_close(&f);
