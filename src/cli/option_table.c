@@ -137,7 +137,7 @@ const option option_table[] = {
         .aliases = {"--list-devices"}, .help = "list CPU and GPUs instead of a file"),
     /* convert, synth */
     ROW(TEXT, COMMAND, OUTPUT, out, NAMES("output", "o"), .argument = "FILE",
-        .aliases = {"--outfile"}, .help = "the GGUF file to write"),
+        .aliases = {"--outfile"}, .help = "GGUF file to write"),
     ROW(TEXT, COMMAND, COMMAND_CONVERT, type, NAMES("type", NULL), .argument = "TYPE",
         .standard = "f16", .aliases = {"--outtype"},
         .help = "type of the matrices: f32 f16 bf16 q8_0 q4_0 ..."),
@@ -175,8 +175,8 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_PREPARE, down_type, NAMES("down-type", NULL), .argument = "TYPE",
         .help = "type of the down matrix (default: unchanged if float, else q8_0)"),
     ROW(TEXT, COMMAND, COMMAND_PREPARE, predictor, NAMES("predictor", NULL), .argument = "KIND",
-        .help = "auto, none, sign, lowrank or relu_mlp (default: auto, but files of the original "
-                "PowerInfer keep their predictors)"),
+        .help = "predictor kind: auto, none, sign, lowrank or relu_mlp (default: auto, but files "
+                "of the original PowerInfer keep their predictors)"),
     ROW(TEXT, COMMAND, COMMAND_PREPARE, predictor_type, NAMES("predictor-type", NULL),
         .argument = "TYPE", .standard = "q4_0", .help = "type of the predictors' matrices"),
     ROW(NUMBER, COMMAND, COMMAND_PREPARE, recall, NAMES("recall", NULL), .argument = "X",
@@ -188,7 +188,7 @@ const option option_table[] = {
     ROW(INTEGER, COMMAND, COMMAND_PREPARE, seed, NAMES("seed", "s"), .argument = "N",
         .standard = "1", RANGE(0, MAX_SEED), .help = "random seed of predictor training"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
-        .help = "make an ordinary GGUF file, which llama.cpp runs too, from a prepared one"),
+        .help = "convert a prepared model back to an ordinary GGUF file, for llama.cpp"),
     /* place */
     ROW(TEXT, COMMAND, COMMAND_PLACE, profile, NAMES("profile", NULL), .argument = "NAME|FILE",
         .help = "machine description (default: this machine, as measured)"),
@@ -203,8 +203,8 @@ const option option_table[] = {
         .help = "place the model that synth would write, not a file: llama-7b opt-30b ..."),
     ROW(NUMBER, COMMAND, COMMAND_PLACE, density, NAMES("density", NULL), .argument = "X",
         .standard = "0.1", RANGE(0, 1),
-        .help = "active-neuron fraction when unknown: of --shape, or of a file without statistics "
-                "(there the default is 1)"),
+        .help =
+            "active-neuron fraction when unknown; for a file without statistics the default is 1"),
     /* quantize */
     ROW(TEXT, COMMAND, COMMAND_QUANTIZE, imatrix, NAMES("imatrix", NULL), .argument = "FILE",
         .help = "importance matrix (see powerinfer imatrix)"),
@@ -239,7 +239,7 @@ const option option_table[] = {
         .help = "also collect for the output head"),
     /* template */
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, file, NAMES("file", "f"), .argument = "FILE",
-        .help = "the request, a JSON object as for /v1/chat/completions; - is standard input"),
+        .help = "request: a JSON object as for /v1/chat/completions; - is standard input"),
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, chat_template, NAMES("chat-template", NULL),
         .argument = "NAME",
         .help = "built-in template (default: the model's); list: print their names"),
