@@ -360,20 +360,29 @@ static bool is_needed(const matcher *m, const arch_tensor *row, bool experts) {
     return !(row->flags & TENSOR_OPTIONAL);
 }
 
-static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, bool experts) {
-    hf_tensor source;
-    char name[HF_NAME_MAX];
-    bool known = hf_family_source(m->config->family, row, 0, &source);
-    if (known) hf_name(name, source.name, layer, 0);
-    if (row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_UNSAID) {
-        talk_say(m->talk, "no %s: tied to the embedding matrix", known ? name : row->name);
-        return PI_OK;
-    }
-    if (!is_needed(m, row, experts)) return PI_OK;
+static pi_status fail_missing(const matcher *m, const char *name) {
     return error_set(m->err, PI_ERR_FORMAT,
                      "missing tensor: %s is in no safetensors file of the folder: model type and "
                      "config.json need it",
-                     known ? name : row->name);
+                     name);
+}
+
+/* The name under which the family's row looks for a tensor first. */
+static void first_name(const matcher *m, const arch_tensor *row, int layer,
+                       char name[HF_NAME_MAX]) {
+    hf_tensor source;
+    bool known = hf_family_source(m->config->family, row, 0, &source);
+    hf_name(name, known ? source.name : row->name, layer, 0);
+}
+
+static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, bool experts) {
+    char name[HF_NAME_MAX];
+    first_name(m, row, layer, name);
+    if (row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_UNSAID) {
+        talk_say(m->talk, "no %s: the head is the embedding matrix", name);
+        return PI_OK;
+    }
+    return is_needed(m, row, experts) ? fail_missing(m, name) : PI_OK;
 }
 
 static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool experts) {
@@ -484,6 +493,12 @@ static pi_status match_all(matcher *m) {
             status = match_one(m, &arch->tensors[i], 0, false);
     for (int layer = 0; layer < m->config->n_layer && status == PI_OK; layer++)
         status = match_layer(m, layer);
+    if (status == PI_OK && m->config->experts.n > 0 &&
+        m->config->n_dense_first >= m->config->n_layer) {
+        char name[HF_NAME_MAX];
+        first_name(m, arch_tensor_of(arch, ROLE_ROUTER), 0, name);
+        status = fail_missing(m, name);
+    }
     for (int i = 0; i < arch->n_tensors && status == PI_OK; i++)
         if (!(arch->tensors[i].flags & TENSOR_PER_LAYER) &&
             arch->tensors[i].role != ROLE_TOKEN_EMBD)

@@ -80,7 +80,7 @@ static place find_place(const convert_plan *p, const convert_tensor *t, uint64_t
 }
 
 const safetensor *convert_source_of(const convert_plan *p, const convert_tensor *t, uint64_t row) {
-    return find_place(p, t, row / t->dims[1]).source->data;
+    return find_place(p, t, t->vector ? row : row / t->n_rows).source->data;
 }
 
 /* ---- elements -------------------------------------------------------------------------------- */

@@ -155,7 +155,7 @@ static void read_rotated(hf_reader *r, const json_node *parameters, hf_config *c
     double share = hf_get(parameters, "partial_rotary_factor")
                        ? hf_number_in(r, parameters, "partial_rotary_factor", 1, 0, 1)
                        : hf_number(r, shares, 1, 0, 1);
-    c->rope.n_rot = hf_int(r, (hf_names){"rotary_dim"}, (int32_t)(c->head_dim * share), 1,
+    c->rope.n_rot = hf_int(r, (hf_names){"rotary_dim"}, (int32_t)(c->head_dim * share + 1e-6), 1,
                            c->head_dim);
     if (r->status != PI_OK) return;
     if (c->rope.n_rot < 2 || c->rope.n_rot % 2 != 0)

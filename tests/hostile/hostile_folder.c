@@ -198,6 +198,23 @@ const hostile_case hostile_folder[] = {
      LINE, 1,
      "unknown tensor: hf/model.safetensors: model.layers.1.input_layernorm.weight has no place in "
      "a model of 1 layers of architecture llama"},
+    {"quantized another way", config_edit,
+     "1e-05}>1e-05,\"quantization_config\":{\"quant_method\":\"awq\"}}", LINE, 1,
+     "quantized checkpoint: hf/config.json: quantization_config has the method 'awq': fp8 and "
+     "mxfp4 can be converted; otherwise take the original in F16, BF16 or F32"},
+    {"a kind of layer that is not known", config_edit,
+     "1e-05}>1e-05,\"sliding_window\":64,\"layer_types\":[\"linear_attention\",\"x\"]}", LINE, 1,
+     "bad configuration: hf/config.json: layer_types names a kind of layer that is not known"},
+    {"windows of too few layers", config_edit,
+     "1e-05}>1e-05,\"sliding_window\":64,\"layer_types\":[\"full_attention\"]}", LINE, 1,
+     "bad configuration: hf/config.json: layer_types has fewer entries than there are layers"},
+    {"more experts used than there are", config_edit,
+     "\"llama\">\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":5", LINE, 1,
+     "bad configuration: hf/config.json: num_experts_per_tok is 5, not in 1..4"},
+    {"experts that are not there", config_edit,
+     "\"llama\">\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":2", LINE, 1,
+     "missing tensor: model.layers.0.block_sparse_moe.gate.weight is in no safetensors file of the "
+     "folder: model type and config.json need it"},
 
     {"weights are empty", tensors_cut, "0", LINE, 1,
      "shorter than its 8-byte length field: hf/model.safetensors: download the file again"},
