@@ -1,9 +1,10 @@
 /* chat_template.c: what a chat template makes of a request: the template of a model's metadata, a
  * text, or a well-known one by name. */
+#include "chat_template.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "gguf.h"
 #include "json.h"
 #include "mem.h"
 #include "powerinfer_tools.h"
@@ -22,11 +23,11 @@ const char *pi_template_name(size_t index) {
     return index < template_builtin_count ? template_builtins[index].name : NULL;
 }
 
-/* Text of the token that a key names; NULL when there is none (or when memory ran out). */
-static pi_status token_text(const gguf_file *f, const char *key, char **out, pi_error *err) {
+pi_status chat_template_token(const gguf_file *f, const char *key, char **out, pi_error *err) {
     const gguf_value *id_value = gguf_find(f, key);
     const gguf_value *tokens = gguf_find(f, "tokenizer.ggml.tokens");
     uint64_t id;
+    *out = NULL;
     if (!id_value || !gguf_as_u64(id_value, &id)) return PI_OK;
     if (!tokens || tokens->type != GGUF_ARRAY || tokens->item_type != GGUF_STRING) return PI_OK;
     if (id >= tokens->count) return PI_OK;
@@ -37,8 +38,7 @@ static pi_status token_text(const gguf_file *f, const char *key, char **out, pi_
     return *out ? PI_OK : error_nomem(err, text.n_bytes, "token");
 }
 
-/* The model's own template; of several, the one for tools when the request has some. */
-static bool template_of(const gguf_file *f, bool tools, gguf_string *out) {
+bool chat_template_of(const gguf_file *f, bool tools, gguf_string *out) {
     const gguf_value *v = tools ? gguf_find(f, "tokenizer.chat_template.tool_use") : NULL;
     if (!v) v = gguf_find(f, "tokenizer.chat_template");
     return v && gguf_as_string(v, out);
@@ -48,8 +48,8 @@ static pi_status open_model(work *w, const pi_template_options *options, pi_erro
     const gguf_open_options open = {.header_only = true};
     if (!options->model) return PI_OK;
     pi_status status = gguf_open(options->model, &open, &w->model, err);
-    if (!status) status = token_text(w->model, "tokenizer.ggml.bos_token_id", &w->bos, err);
-    if (!status) status = token_text(w->model, "tokenizer.ggml.eos_token_id", &w->eos, err);
+    if (!status) status = chat_template_token(w->model, CHAT_TEMPLATE_BOS, &w->bos, err);
+    if (!status) status = chat_template_token(w->model, CHAT_TEMPLATE_EOS, &w->eos, err);
     return status;
 }
 
@@ -70,7 +70,7 @@ static pi_status find_source(work *w, const pi_template_options *options, pi_err
     }
     if (!w->model) return error_set(err, PI_ERR_ARG, "no chat template and no model was given");
     const json_node *tools = json_get(json_root(w->request), "tools");
-    if (!template_of(w->model, json_count(tools) > 0, &own))
+    if (!chat_template_of(w->model, json_count(tools) > 0, &own))
         return error_set(err, PI_ERR_NOT_FOUND, "the model has no chat template: %s",
                          options->model);
     w->source = own.data;

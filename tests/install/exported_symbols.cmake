@@ -20,7 +20,7 @@ foreach(row IN LISTS rows)
 endforeach()
 
 set(declared)
-foreach(header include/powerinfer.h include/powerinfer_metadata.h include/powerinfer_session.h include/powerinfer_tools.h src/base/powerinfer_status.h)
+foreach(header include/powerinfer.h include/powerinfer_metadata.h include/powerinfer_session.h include/powerinfer_chat.h include/powerinfer_tools.h src/base/powerinfer_status.h)
     file(READ ${SOURCE_DIR}/${header} text)
     string(REGEX MATCHALL "\nPI_API [^;(]*[ *]pi_[a-z0-9_]+\\(" functions "${text}")
     foreach(function IN LISTS functions)

@@ -1,0 +1,55 @@
+/* powerinfer_chat.h: chat templates of an open model: from the messages of a conversation to the
+ * prompt. The same templates by the path of a file, for one request, are pi_template of
+ * powerinfer_tools.h. */
+#ifndef POWERINFER_CHAT_H
+#define POWERINFER_CHAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "powerinfer_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pi_chat_template pi_chat_template;
+struct pi_model;
+
+/* The template is `source`, or the built-in one `name`, or the model's own: of several, the one for
+ * tools when the request has some. Everything is copied. */
+typedef struct pi_chat_template_options {
+    const char *source; /* Jinja, n_source bytes of UTF-8; NULL: none */
+    size_t n_source;
+    const char *name;      /* "chatml", "llama3", ... (pi_template_name); NULL: none */
+    const char *bos, *eos; /* bos_token and eos_token; NULL: the model's, if there is one */
+} pi_chat_template_options;
+
+/* Parses it; options NULL: the model's own. PI_ERR_NOT_FOUND: the model has no template, or there
+ * is no such name; PI_ERR_FORMAT: an error in the template, with its line; PI_ERR_UNSUPPORTED:
+ * include, import and extends; PI_ERR_LIMIT; PI_ERR_NOMEM. */
+PI_API pi_status pi_chat_template_create(const struct pi_model *model,
+                                         const pi_chat_template_options *options,
+                                         pi_chat_template **out, pi_error *err);
+PI_API void pi_chat_template_free(pi_chat_template *t);
+/* The Jinja that is rendered for requests with or without tools, NUL-terminated; lives as long as
+ * the template. */
+PI_API const char *pi_chat_template_source(const pi_chat_template *t, bool tools);
+
+/* The prompt for a request (JSON: messages, tools, documents, add_generation_prompt,
+ * enable_thinking, chat_template_kwargs): *n_text bytes and a NUL, which the caller gives to
+ * pi_text_free. Control tokens are in it as text: tokenize it with PI_TOKENIZE_SPECIAL, and without
+ * PI_TOKENIZE_BOS where it begins with BOS. now: what strftime_now shows; NULL: the local time.
+ * Thread-safe. Rendering has budgets of steps, memory, depth and output. PI_ERR_ARG: the template
+ * refuses the request, in its own words; PI_ERR_FORMAT: an error in the template or bad JSON;
+ * PI_ERR_LIMIT: a budget; PI_ERR_UNSUPPORTED: built without jansson; PI_ERR_NOMEM. */
+PI_API pi_status pi_chat_template_render(const pi_chat_template *t, const char *request,
+                                         size_t n_request, const struct tm *now, char **text,
+                                         size_t *n_text, pi_error *err);
+PI_API void pi_text_free(char *text); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
