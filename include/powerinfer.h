@@ -41,6 +41,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "powerinfer_grammar.h"
 #include "powerinfer_metadata.h"
 #include "powerinfer_session.h"
 #include "powerinfer_status.h"
@@ -361,18 +362,24 @@ typedef struct pi_sampler_options {
     size_t n_logit_bias;
     bool ignore_eos; /* never sample end-of-generation tokens */
     uint64_t seed;   /* UINT64_MAX: a random one */
+    /* NULL: none. A grammar of this model; masks the logits before the chain. Where it allows only
+     * end-of-generation tokens, one is sampled whatever the other options say. */
+    pi_grammar *grammar;
 } pi_sampler_options;
 
 PI_API pi_sampler_options pi_sampler_default_options(void);
 
-/* PI_ERR_ARG (a NaN, a negative value where none is allowed, a token that does not exist),
+/* PI_ERR_ARG (a NaN, a negative value where none is allowed, a token that does not exist, a grammar
+ * of another model),
  * PI_ERR_UNSUPPORTED (dry_breakers given, but the model has no tokenizer), PI_ERR_NOMEM. */
 PI_API pi_status pi_sampler_create(const pi_model *model, const pi_sampler_options *options,
                                    pi_sampler **out, pi_error *err);
 PI_API void pi_sampler_destroy(pi_sampler *sampler);
-/* Adds a token of the prompt to the history. Sampled tokens are added automatically. */
+/* Adds a token of the prompt to the history; a grammar does not see it. Sampled tokens are added
+ * automatically. */
 PI_API void pi_sampler_accept(pi_sampler *sampler, int32_t token);
-/* logits: [n_vocab], not modified. NaN counts as -inf; token 0 when all are -inf. */
+/* logits: [n_vocab], not modified. NaN counts as -inf; token 0 when all are -inf. With a grammar: -1
+ * when no token may follow (see pi_sampler_grammar_progress). */
 PI_API int32_t pi_sampler_sample(pi_sampler *sampler, const float *logits);
 /* The seed in use. */
 PI_API uint64_t pi_sampler_seed(const pi_sampler *sampler);

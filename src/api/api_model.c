@@ -186,6 +186,7 @@ void pi_model_close(pi_model *m) {
     mem_free(m->architecture);
     mem_free(m->type);
     mem_unmap(m->memory, m->n_memory);
+    vocab_trie_free(m->trie);
     mem_free(m);
 }
 

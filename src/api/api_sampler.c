@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api_types.h"
+#include "grammar.h"
 #include "mem.h"
 
 enum {
@@ -152,13 +153,20 @@ static int32_t history_length(const pi_model_info *info) {
     return n < HISTORY_MAX ? n : HISTORY_MAX;
 }
 
+int32_t api_n_vocab(const pi_model *m) {
+    pi_model_info info;
+    pi_model_get_info(m, &info);
+    int32_t n_text = m->text ? tokenizer_get_info(m->text)->n_vocab : info.n_vocab;
+    return n_text < info.n_vocab ? n_text : info.n_vocab;
+}
+
 static pi_status create_chain(const pi_model *m, const pi_sampler_options *o, sampler **out,
                               pi_error *err) {
     pi_model_info info;
     pi_model_get_info(m, &info);
-    /* Rows of the head beyond the vocabulary are padding and never drawn. */
-    int32_t n_text = m->text ? tokenizer_get_info(m->text)->n_vocab : info.n_vocab;
-    if (n_text < info.n_vocab) info.n_vocab = n_text;
+    info.n_vocab = api_n_vocab(m);
+    if (o->grammar && grammar_vocabulary(o->grammar) != m->trie)
+        return error_set(err, PI_ERR_ARG, "the grammar was made for another model");
     vocab_lists l = {.n_ends = 0};
     pi_status status = PI_OK;
     if (o->ignore_eos) status = list_ends(m, info.n_vocab, &l, err);
@@ -203,6 +211,12 @@ void pi_sampler_accept(pi_sampler *s, int32_t token) {
 }
 int32_t pi_sampler_sample(pi_sampler *s, const float *logits) {
     return sampler_sample(s->chain, logits);
+}
+pi_grammar_progress pi_sampler_grammar_progress(const pi_sampler *s, pi_error *why) {
+    return sampler_grammar_progress(s->chain, why);
+}
+void pi_sampler_grammar_restart(pi_sampler *s) {
+    sampler_grammar_restart(s->chain);
 }
 uint64_t pi_sampler_seed(const pi_sampler *s) {
     return sampler_seed(s->chain);

@@ -3,12 +3,15 @@
 #ifndef API_API_TYPES_H
 #define API_API_TYPES_H
 
+#include <stdatomic.h>
+
 #include "engine.h"
 #include "model.h"
 #include "place_device.h"
 #include "powerinfer.h"
 #include "sample.h"
 #include "tokenizer.h"
+#include "vocab_trie.h"
 
 struct pi_model {
     model *weights;                   /* NULL with vocab_only */
@@ -18,7 +21,11 @@ struct pi_model {
     char *name, *architecture, *type; /* NUL-terminated copies */
     void *memory; /* copy of the bytes that the model was opened from; NULL: there is none */
     size_t n_memory;
+    _Atomic(vocab_trie *) trie; /* for grammars; made when the first one is, by any thread */
 };
+
+/* Tokens that can be sampled: rows of the head beyond the vocabulary are padding. */
+int32_t api_n_vocab(const pi_model *m);
 
 static inline const gguf_file *api_file(const pi_model *m) {
     return m->weights ? m->weights->file : m->vocab_file;

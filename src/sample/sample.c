@@ -16,12 +16,13 @@
 
 #include "candidates.h"
 #include "dry.h"
+#include "grammar.h"
 #include "mem.h"
 #include "mirostat.h"
 #include "rng.h"
 
 struct sampler {
-    pi_sampler_options options; /* logit_bias, dry_breakers and samplers are not kept: see below */
+    pi_sampler_options options; /* what it points to is not kept: see below */
     pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
     size_t n_chain;
     bool greedy; /* the best score, no draw */
@@ -35,8 +36,10 @@ struct sampler {
     uint32_t *counts; /* [n_vocab] how often a token is in the window; saturates */
     int32_t *ring;    /* [repeat_last_n] the window, oldest at ring_next once it is full */
     int32_t ring_next, ring_used;
-    dry *dry;      /* NULL: off */
-    mirostat miro; /* version 0: off */
+    dry *dry;                /* NULL: off */
+    mirostat miro;           /* version 0: off */
+    grammar_reader *grammar; /* NULL: none */
+    uint64_t *allowed;       /* [n_vocab] bits, with a grammar */
 };
 
 /* ---- scores ---------------------------------------------------------------------------------- */
@@ -57,6 +60,19 @@ static bool wants_penalties(const pi_sampler_options *o) {
 bool sampler_wants_breakers(const pi_sampler_options *o) {
     return o->dry_multiplier > 0 && o->dry_base >= 1 && o->dry_last_n != 0 && o->mirostat == 0 &&
            in_chain(o, PI_SAMPLER_DRY);
+}
+
+static bool has_bit(const uint64_t *bits, int32_t i) {
+    return bits[i >> 6] >> (i & 63) & 1;
+}
+
+static void score_allowed(sampler *s, const uint64_t *allowed) {
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        if (allowed[i >> 6] == UINT64_MAX)
+            i |= 63; /* to the last one of the word */
+        else if (!has_bit(allowed, i))
+            s->scores[i] = -INFINITY;
+    }
 }
 
 static void score_bias(sampler *s) {
@@ -203,10 +219,12 @@ static int32_t draw_filtered(sampler *s, const float *scores) {
     return s->running.items[candidates_draw(&s->running, &s->random, &probability)].id;
 }
 
-static int32_t choose(sampler *s, const float *logits) {
+/* allowed: [n_vocab] bits; NULL: all. */
+static int32_t choose(sampler *s, const float *logits, const uint64_t *allowed) {
     const float *scores = logits;
     if (s->scores) {
         memcpy(s->scores, logits, (size_t)s->n_vocab * sizeof *logits);
+        if (allowed) score_allowed(s, allowed);
         score_bias(s);
         scores = s->scores;
     }
@@ -221,10 +239,55 @@ static int32_t choose(sampler *s, const float *logits) {
     return s->running.items[mirostat_draw(&s->miro, &s->running, &s->random)].id;
 }
 
-int32_t sampler_sample(sampler *s, const float *logits) {
-    int32_t token = choose(s, logits);
-    sampler_accept(s, token);
+/* Where what the grammar allows has no chance, as a token that ends the text may have none, the
+ * first of it is taken; -1: it allows nothing. */
+static int32_t first_allowed(const sampler *s, const uint64_t *allowed) {
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        if (has_bit(allowed, i)) return i;
+    }
+    return -1;
+}
+
+/* A token that the grammar can read; -1: there is none. While a trigger is waited for all tokens
+ * are allowed, but one that has the trigger and goes on wrongly after it is found out too late: it
+ * is left out, and another one chosen. */
+static int32_t choose_by_grammar(sampler *s, const float *logits) {
+    const uint64_t *allowed = grammar_reader_mask(s->grammar);
+    uint64_t *left = NULL;
+    int32_t token = -1;
+    if (!allowed && grammar_reader_progress(s->grammar, NULL) != PI_GRAMMAR_WAITING) return -1;
+    for (;;) {
+        token = choose(s, logits, allowed);
+        if (allowed && !has_bit(allowed, token)) token = first_allowed(s, allowed);
+        if (token < 0 || grammar_reader_accept(s->grammar, token)) break;
+        if (!left) {
+            left = s->allowed;
+            size_t n_bytes = ((size_t)s->n_vocab + 63) / 64 * sizeof *left;
+            if (allowed)
+                memcpy(left, allowed, n_bytes);
+            else
+                memset(left, 0xff, n_bytes);
+            allowed = left;
+        }
+        left[token >> 6] &= ~((uint64_t)1 << (token & 63));
+    }
+    if (token < 0) grammar_reader_stuck(s->grammar);
     return token;
+}
+
+int32_t sampler_sample(sampler *s, const float *logits) {
+    int32_t token = s->grammar ? choose_by_grammar(s, logits) : choose(s, logits, NULL);
+    if (token >= 0) sampler_accept(s, token);
+    return token;
+}
+
+pi_grammar_progress sampler_grammar_progress(const sampler *s, pi_error *why) {
+    if (why) why->status = PI_OK;
+    return s->grammar ? grammar_reader_progress(s->grammar, why) : PI_GRAMMAR_NONE;
+}
+
+void sampler_grammar_restart(sampler *s) {
+    if (s->grammar) grammar_reader_restart(s->grammar);
 }
 
 void sampler_accept(sampler *s, int32_t token) {
@@ -343,7 +406,12 @@ static bool buffers_create(sampler *s, const sample_vocab *vocab) {
         s->dry = dry_create(o, s->n_vocab, window, vocab->breakers);
         if (!s->dry) return false;
     }
-    if (!s->bias && !s->counts && !s->dry) return true;
+    if (o->grammar) {
+        s->allowed = mem_calloc((n_vocab + 63) / 64, sizeof *s->allowed);
+        if (!s->allowed || grammar_reader_create(o->grammar, &s->grammar, NULL) != PI_OK)
+            return false;
+    }
+    if (!s->bias && !s->counts && !s->dry && !s->grammar) return true;
     s->scores = mem_calloc(n_vocab, sizeof *s->scores);
     return s->scores != NULL;
 }
@@ -378,6 +446,7 @@ pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *
     }
     chain_create(s, options);
     s->options.samplers = NULL;   /* the caller's; s->chain is the copy */
+    s->options.grammar = NULL;    /* likewise; s->grammar holds it */
     s->options.logit_bias = NULL; /* likewise; s->bias */
     s->options.dry_breakers = NULL;
     *out = s;
@@ -386,6 +455,8 @@ pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *
 
 void sampler_free(sampler *s) {
     if (!s) return;
+    grammar_reader_free(s->grammar);
+    mem_free(s->allowed);
     mem_free(s->running.items);
     mem_free(s->scores);
     mem_free(s->bias);

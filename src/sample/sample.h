@@ -38,6 +38,9 @@ void sampler_accept(sampler *s, int32_t token);
 /* logits [n_vocab] are not changed. NaN logits count as -inf; if all are -inf the result is token
  * 0. Ties go to the lower id. No allocation. The same seed gives the same tokens. */
 int32_t sampler_sample(sampler *s, const float *logits);
+/* With a grammar: -1 when no token may follow. */
+pi_grammar_progress sampler_grammar_progress(const sampler *s, pi_error *why);
+void sampler_grammar_restart(sampler *s);
 uint64_t sampler_seed(const sampler *s);
 /* Whether DRY is on, so that its breakers are needed. */
 bool sampler_wants_breakers(const pi_sampler_options *options);

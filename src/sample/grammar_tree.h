@@ -1,0 +1,114 @@
+/* grammar_tree.h: a grammar as a tree: what the GBNF parser and the schema compiler build, and what
+ * grammar_program.h compiles. Private to src/sample.
+ *
+ * Nodes live in an arena and go away with the tree. Functions that make nodes never fail by
+ * themselves: the first problem is kept in `status` and `err`, and from then on they give a node
+ * that matches nothing. Depth and number of nodes are capped. */
+#ifndef SAMPLE_GRAMMAR_TREE_H
+#define SAMPLE_GRAMMAR_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "error.h"
+#include "text_table.h"
+
+enum {
+    GRAMMAR_MAX_DEPTH = 200,        /* of nested nodes: functions that walk a tree recurse */
+    GRAMMAR_MAX_NODES = 1 << 20,    /* with everything that hangs on them, some 100 MB */
+    GRAMMAR_MAX_RULES = 1 << 16,    /* of one grammar */
+    GRAMMAR_MAX_BYTES = 1 << 20,    /* of a text in GBNF, and of a schema */
+    GRAMMAR_MAX_REPEAT = 1 << 24,   /* {m,n} */
+    GRAMMAR_CODE_POINTS = 0x110000, /* Unicode has those below */
+};
+#define GRAMMAR_NO_BOUND UINT32_MAX
+
+typedef enum grammar_kind {
+    GRAMMAR_NEVER,  /* no text at all */
+    GRAMMAR_BYTES,  /* these bytes; none: the empty text */
+    GRAMMAR_CLASS,  /* one code point of `ranges`, in UTF-8 */
+    GRAMMAR_SEQ,    /* one child after the other */
+    GRAMMAR_ALT,    /* one of the children */
+    GRAMMAR_REPEAT, /* the one child, min to max times */
+    GRAMMAR_RULE    /* what a rule stands for */
+} grammar_kind;
+
+/* Code points first..last; in a class ascending, without overlap. */
+typedef struct grammar_range {
+    uint32_t first, last;
+} grammar_range;
+
+typedef struct grammar_node grammar_node;
+
+typedef struct grammar_link {
+    grammar_node *node;
+    struct grammar_link *previous;
+} grammar_link;
+
+struct grammar_node {
+    grammar_kind kind;
+    int32_t depth; /* 1: a leaf */
+    size_t n;      /* bytes, ranges or children */
+    union {
+        const char *bytes;
+        const grammar_range *ranges;
+        grammar_link *last; /* of the children, which are linked backwards */
+        int32_t rule;
+    };
+    uint32_t min, max; /* of GRAMMAR_REPEAT; max may be GRAMMAR_NO_BOUND */
+};
+
+typedef struct grammar_rule {
+    const char *name;   /* NUL-terminated, for messages */
+    grammar_node *body; /* NULL: not defined yet */
+    bool nullable;      /* may be empty; set by grammar_tree_check */
+} grammar_rule;
+
+typedef struct grammar_tree {
+    arena memory;
+    text_table names; /* of those rules that have names: entry -> named[entry] */
+    int32_t *named;
+    size_t named_capacity;
+    grammar_rule *rules; /* [n_rules] */
+    size_t n_rules, rules_capacity;
+    size_t n_nodes;
+    bool prune; /* leave out alternatives that can never end, as those of a schema may be */
+    pi_status status;
+    pi_error err;
+} grammar_tree;
+
+bool grammar_tree_init(grammar_tree *t); /* false: no memory; it can be freed all the same */
+void grammar_tree_free(grammar_tree *t);
+/* Keeps the first problem; returns the node that matches nothing. */
+grammar_node *grammar_fail(grammar_tree *t, pi_status status, const char *format, ...)
+    BASE_PRINTF(3, 4);
+
+grammar_node *grammar_never(void);
+bool grammar_is_never(const grammar_node *node);
+grammar_node *grammar_bytes(grammar_tree *t, const char *bytes, size_t n); /* copied */
+grammar_node *grammar_text(grammar_tree *t, const char *text);
+/* Sorted and joined by this function. */
+grammar_node *grammar_class(grammar_tree *t, const grammar_range *ranges, size_t n, bool negated);
+grammar_node *grammar_seq(grammar_tree *t);
+grammar_node *grammar_alt(grammar_tree *t);
+void grammar_add(grammar_tree *t, grammar_node *list, grammar_node *child);
+grammar_node *grammar_repeat(grammar_tree *t, grammar_node *child, uint32_t min, uint32_t max);
+grammar_node *grammar_optional(grammar_tree *t, grammar_node *child);
+grammar_node *grammar_ref(grammar_tree *t, int32_t rule);
+
+/* The rule of a name, made when there is none; -1 after a problem. */
+int32_t grammar_rule_named(grammar_tree *t, const char *name, size_t n_name);
+int32_t grammar_rule_find(const grammar_tree *t, const char *name, size_t n_name); /* -1: none */
+/* A new rule without a name that GBNF could use; `what` is for messages. -1 after a problem. */
+int32_t grammar_rule_new(grammar_tree *t, const char *what);
+
+/* Whether every rule is defined, can come to an end and is not left-recursive; sets `nullable`.
+ * With `prune` only the root must come to an end, and what cannot is cut off. PI_ERR_FORMAT names a
+ * rule; also PI_ERR_LIMIT, PI_ERR_NOMEM. */
+pi_status grammar_tree_check(grammar_tree *t, int32_t root);
+/* With the rules' `nullable` set. */
+bool grammar_node_nullable(const grammar_tree *t, const grammar_node *node);
+
+#endif

@@ -1,0 +1,125 @@
+/* schema.h: the parts of the schema compiler. Private to src/sample.
+ *
+ * A value may have to meet several schemas at once (allOf, $ref with neighbours, properties that
+ * two of them name). So what is compiled is always a set of them, of which every keyword is read
+ * together. Each set becomes a rule, once; rules are filled in one after the other from a list, so
+ * that no schema makes the compiler recurse. */
+#ifndef SAMPLE_SCHEMA_H
+#define SAMPLE_SCHEMA_H
+
+#include "grammar_tree.h"
+#include "json.h"
+
+enum {
+    SCHEMA_MAX_PARTS = 256,   /* schemas that one value has to meet */
+    SCHEMA_DIGITS = 15,       /* of a number: as many as a double keeps */
+    SCHEMA_TEXT_MAX = 1 << 20 /* bytes of one literal */
+};
+
+/* What of a schema is expressed by other parts of the set already. */
+enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2, SCHEMA_ALL_OF = 4, SCHEMA_REF = 8 };
+
+typedef struct schema_part {
+    const json_node *node;
+    uint32_t done;
+    int32_t parent; /* the part that named it; -1: none */
+} schema_part;
+
+typedef struct schema_set {
+    schema_part *parts;
+    size_t n, capacity;
+} schema_set;
+
+typedef struct schema_pending {
+    int32_t rule;
+    schema_set set;
+} schema_pending;
+
+/* Rules that every schema may use, made when they are needed; -1: not yet. */
+typedef struct schema_common {
+    int32_t space, value, string, character;
+} schema_common;
+
+typedef struct schema_compiler {
+    grammar_tree *t;
+    const json_node *root;
+    text_table sets; /* what a set consists of -> set_rules[entry] */
+    int32_t *set_rules;
+    size_t rules_capacity;
+    schema_pending *pending;
+    size_t n_pending, pending_capacity, next_pending;
+    schema_common common;
+} schema_compiler;
+
+/* ---- sets; grammar_schema.c ------------------------------------------------------------------ */
+
+/* Adds a schema, and those that it refers to. parent: the part of this set that names it; -1: none.
+ */
+void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int32_t parent);
+/* A reference to the rule of a set, which is taken over. */
+grammar_node *schema_rule(schema_compiler *c, schema_set *set);
+/* The set of nothing: any value. */
+grammar_node *schema_any(schema_compiler *c);
+/* A keyword of part i; NULL: it has none. */
+const json_node *schema_get(const schema_set *set, size_t i, const char *keyword);
+bool schema_has(const schema_set *set, const char *keyword);
+/* Whole numbers >= 0 of all parts: the largest or the smallest of them; `otherwise` without any. */
+uint32_t schema_most(schema_compiler *c, const schema_set *set, const char *keyword,
+                     uint32_t otherwise);
+uint32_t schema_least(schema_compiler *c, const schema_set *set, const char *keyword,
+                      uint32_t otherwise);
+grammar_node *schema_unsupported(schema_compiler *c, const char *keyword, const char *why);
+/* Between values and signs: none, a blank, or at most two newlines and some indentation. */
+grammar_node *schema_space(schema_compiler *c);
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+grammar_node *schema_object(schema_compiler *c, const schema_set *set);
+grammar_node *schema_array(schema_compiler *c, const schema_set *set);
+grammar_node *schema_number(schema_compiler *c, const schema_set *set, bool integer);
+grammar_node *schema_string(schema_compiler *c, const schema_set *set);
+/* The constants of an enum or a const that meet everything else; NULL: the set has none. */
+grammar_node *schema_constants(schema_compiler *c, const schema_set *set);
+/* Any string, with its quotes; one character of any. schema_string.c */
+grammar_node *schema_any_string(schema_compiler *c);
+grammar_node *schema_any_character(schema_compiler *c);
+/* The characters of a class as they stand in JSON: with the shortest escape where one is needed. */
+grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, size_t n,
+                                bool negated);
+/* Texts that a regular expression of ECMA-262 finds something in, as they stand in JSON without
+ * quotes; how many characters they have. schema_pattern.c */
+grammar_node *schema_pattern(schema_compiler *c, const char *pattern, size_t n, uint32_t *least,
+                             uint32_t *most);
+
+/* Text of a JSON value, without blanks; false when memory ran out or it is too long. */
+typedef struct schema_text {
+    char *bytes;
+    size_t n, capacity;
+} schema_text;
+bool schema_write(schema_text *out, const json_node *value);
+bool schema_write_string(schema_text *out, const char *s, size_t n);
+
+/* Whether no value can meet both, as far as that is easily known. schema_apart.c */
+bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b);
+bool schema_same(const json_node *a, const json_node *b); /* equal values, or not known */
+/* What a $ref of the schema names; NULL: nothing. */
+const json_node *schema_resolve(schema_compiler *c, const char *ref);
+
+/* Types as bits. A number that is no integer has a bit of its own. */
+enum {
+    SCHEMA_NULL = 1,
+    SCHEMA_BOOLEAN = 2,
+    SCHEMA_INTEGER = 4,
+    SCHEMA_FRACTION = 8,
+    SCHEMA_STRING = 16,
+    SCHEMA_ARRAY = 32,
+    SCHEMA_OBJECT = 64,
+    SCHEMA_ALL_TYPES = 127
+};
+uint32_t schema_type_of(const json_node *value);
+/* What "type" of one schema allows; SCHEMA_ALL_TYPES without it, 0 when it is malformed. */
+uint32_t schema_types(const json_node *schema);
+/* The types that a schema without "type" speaks about; 0: none in particular. */
+uint32_t schema_implied(const json_node *schema);
+
+#endif

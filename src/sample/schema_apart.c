@@ -1,0 +1,212 @@
+/* schema_apart.c: whether two schemas of a oneOf have no value in common, which is what makes it an
+ * anyOf: other types, other constants, or an object that has to tell itself apart. Not being sure
+ * is an error, since a text that meets two of them would be wrong. */
+#include <string.h>
+
+#include "mem.h"
+#include "schema.h"
+
+enum { APART_DEPTH = 8 }; /* of properties and references */
+
+uint32_t schema_type_of(const json_node *value) {
+    int64_t integer;
+    switch (json_kind_of(value)) {
+    case JSON_NULL:
+        return SCHEMA_NULL;
+    case JSON_BOOL:
+        return SCHEMA_BOOLEAN;
+    case JSON_INT:
+        return SCHEMA_INTEGER;
+    case JSON_REAL:
+        return json_as_int(value, &integer) ? SCHEMA_INTEGER : SCHEMA_FRACTION;
+    case JSON_STRING:
+        return SCHEMA_STRING;
+    case JSON_ARRAY:
+        return SCHEMA_ARRAY;
+    case JSON_OBJECT:
+        return SCHEMA_OBJECT;
+    }
+    return 0;
+}
+
+static uint32_t named_type(const json_node *name) {
+    static const struct {
+        const char *name;
+        uint32_t types;
+    } all[] = {{"null", SCHEMA_NULL},       {"boolean", SCHEMA_BOOLEAN},
+               {"integer", SCHEMA_INTEGER}, {"number", SCHEMA_INTEGER | SCHEMA_FRACTION},
+               {"string", SCHEMA_STRING},   {"array", SCHEMA_ARRAY},
+               {"object", SCHEMA_OBJECT}};
+    const char *s;
+    size_t n;
+    if (!json_as_string(name, &s, &n)) return 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(all[i].name, s) == 0) return all[i].types;
+    }
+    return 0;
+}
+
+uint32_t schema_types(const json_node *schema) {
+    const json_node *type = json_get(schema, "type");
+    uint32_t types = 0;
+    if (!type) return SCHEMA_ALL_TYPES;
+    if (json_kind_of(type) != JSON_ARRAY) return named_type(type);
+    for (size_t i = 0; i < json_count(type); i++) {
+        uint32_t one = named_type(json_at(type, i));
+        if (!one) return 0;
+        types |= one;
+    }
+    return types;
+}
+
+uint32_t schema_implied(const json_node *schema) {
+    static const struct {
+        const char *keyword;
+        uint32_t types;
+    } all[] = {{"properties", SCHEMA_OBJECT},
+               {"required", SCHEMA_OBJECT},
+               {"additionalProperties", SCHEMA_OBJECT},
+               {"patternProperties", SCHEMA_OBJECT},
+               {"propertyNames", SCHEMA_OBJECT},
+               {"minProperties", SCHEMA_OBJECT},
+               {"maxProperties", SCHEMA_OBJECT},
+               {"unevaluatedProperties", SCHEMA_OBJECT},
+               {"items", SCHEMA_ARRAY},
+               {"prefixItems", SCHEMA_ARRAY},
+               {"minItems", SCHEMA_ARRAY},
+               {"maxItems", SCHEMA_ARRAY},
+               {"uniqueItems", SCHEMA_ARRAY},
+               {"minLength", SCHEMA_STRING},
+               {"maxLength", SCHEMA_STRING},
+               {"pattern", SCHEMA_STRING},
+               {"format", SCHEMA_STRING},
+               {"minimum", SCHEMA_INTEGER | SCHEMA_FRACTION},
+               {"maximum", SCHEMA_INTEGER | SCHEMA_FRACTION},
+               {"exclusiveMinimum", SCHEMA_INTEGER | SCHEMA_FRACTION},
+               {"exclusiveMaximum", SCHEMA_INTEGER | SCHEMA_FRACTION},
+               {"multipleOf", SCHEMA_INTEGER | SCHEMA_FRACTION}};
+    uint32_t types = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (json_get(schema, all[i].keyword)) types |= all[i].types;
+    }
+    return types;
+}
+
+/* The constants of a schema: an enum, or the one of `const`. */
+static size_t n_constants(const json_node *schema) {
+    return json_get(schema, "const") ? 1 : json_count(json_get(schema, "enum"));
+}
+
+static const json_node *constant(const json_node *schema, size_t i) {
+    const json_node *one = json_get(schema, "const");
+    return one ? one : json_at(json_get(schema, "enum"), i);
+}
+
+/* The types of values that a schema accepts. */
+static uint32_t accepted_types(const json_node *schema) {
+    uint32_t types = schema_types(schema), constants = 0;
+    for (size_t i = 0; i < n_constants(schema); i++)
+        constants |= schema_type_of(constant(schema, i));
+    return n_constants(schema) ? types & constants : types;
+}
+
+/* The types of texts that are written for it. */
+static uint32_t written_types(const json_node *schema) {
+    uint32_t implied = schema_implied(schema);
+    bool open = !n_constants(schema) && !json_get(schema, "type") && implied;
+    return open ? implied : accepted_types(schema);
+}
+
+bool schema_same(const json_node *a, const json_node *b) {
+    schema_text x = {.n = 0}, y = {.n = 0};
+    bool known = schema_write(&x, a) && schema_write(&y, b);
+    bool equal = !known || (x.n == y.n && memcmp(x.bytes, y.bytes, x.n) == 0);
+    mem_free(x.bytes);
+    mem_free(y.bytes);
+    return equal; /* also when it cannot be told */
+}
+
+static bool constants_apart(const json_node *a, const json_node *b) {
+    size_t n = n_constants(a), m = n_constants(b);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < m; k++) {
+            if (schema_same(constant(a, i), constant(b, k))) return false;
+        }
+    }
+    return n > 0 && m > 0;
+}
+
+static bool requires(const json_node *schema, const char *name) {
+    const json_node *list = json_get(schema, "required");
+    for (size_t i = 0; i < json_count(list); i++) {
+        const char *s;
+        size_t n;
+        if (json_as_string(json_at(list, i), &s, &n) && strcmp(s, name) == 0) return true;
+    }
+    return false;
+}
+
+/* A text by the schema never has a property of this name. */
+static bool never_writes(const json_node *schema, const char *name) {
+    const json_node *named = json_get(schema, "properties");
+    const json_node *more = json_get(schema, "additionalProperties");
+    static const char *const others[] = {"$ref", "allOf", "anyOf", "oneOf"};
+    bool allowed = false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (json_get(schema, others[i])) return false; /* they may name it */
+    }
+    bool closed = !more || (json_as_bool(more, &allowed) && !allowed);
+    return closed && json_count(named) > 0 && !json_get(named, name) && !requires(schema, name);
+}
+
+/* Some property that b requires and a never writes. */
+static bool lacks(const json_node *a, const json_node *b) {
+    const json_node *list = json_get(b, "required");
+    for (size_t i = 0; i < json_count(list); i++) {
+        const char *s;
+        size_t n;
+        if (json_as_string(json_at(list, i), &s, &n) && never_writes(a, s)) return true;
+    }
+    return false;
+}
+
+static bool apart(schema_compiler *c, const json_node *a, const json_node *b, int depth);
+
+static bool property_apart(schema_compiler *c, const json_node *a, const json_node *b, int depth) {
+    const json_node *list = json_get(a, "required");
+    for (size_t i = 0; i < json_count(list); i++) {
+        const char *s;
+        size_t n;
+        if (!json_as_string(json_at(list, i), &s, &n) || !requires(b, s)) continue;
+        const json_node *x = json_get(json_get(a, "properties"), s);
+        const json_node *y = json_get(json_get(b, "properties"), s);
+        if (x && y && apart(c, x, y, depth + 1)) return true;
+    }
+    return false;
+}
+
+static const json_node *follow(schema_compiler *c, const json_node *schema) {
+    for (int i = 0; i < APART_DEPTH; i++) {
+        const char *ref;
+        size_t n;
+        if (json_count(schema) != 1 || !json_as_string(json_get(schema, "$ref"), &ref, &n)) break;
+        schema = schema_resolve(c, ref);
+    }
+    return schema;
+}
+
+static bool apart(schema_compiler *c, const json_node *a, const json_node *b, int depth) {
+    if (depth > APART_DEPTH) return false;
+    a = follow(c, a);
+    b = follow(c, b);
+    if (json_kind_of(a) != JSON_OBJECT || json_kind_of(b) != JSON_OBJECT) return false;
+    uint32_t both = (written_types(a) & accepted_types(b)) | (written_types(b) & accepted_types(a));
+    if (both == 0) return true;
+    if (constants_apart(a, b)) return true;
+    if (both != SCHEMA_OBJECT) return false;
+    return property_apart(c, a, b, depth) || (lacks(a, b) && lacks(b, a));
+}
+
+bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b) {
+    return apart(c, a, b, 0);
+}

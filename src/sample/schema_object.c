@@ -1,0 +1,378 @@
+/* schema_object.c: objects and arrays.
+ *
+ * Properties come in the order in which the schema names them, each at most once. Others come after
+ * them where a schema asks for them by "additionalProperties" (or names none at all), under names
+ * that are none of those. Texts are a subset of what a schema allows, never more. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+#include "schema.h"
+
+enum { PROPERTIES_MAX = 4096 };
+
+typedef struct property {
+    const char *name;
+    bool required;
+} property;
+
+typedef struct properties {
+    property *items;
+    size_t n, capacity;
+    text_table names;
+    bool open;                   /* others may follow */
+    schema_set other;            /* what they have to meet */
+    const json_node *other_name; /* a pattern for their names; NULL: any */
+    uint32_t min, max;           /* how many there may be in all */
+} properties;
+
+static grammar_node *pair(schema_compiler *c, grammar_node *a, grammar_node *b) {
+    grammar_node *seq = grammar_seq(c->t);
+    grammar_add(c->t, seq, a);
+    grammar_add(c->t, seq, b);
+    return seq;
+}
+
+/* A sign, and the space after it. */
+static grammar_node *sign(schema_compiler *c, const char *text) {
+    return pair(c, grammar_text(c->t, text), schema_space(c));
+}
+
+/* A value, and the space after it. */
+static grammar_node *spaced(schema_compiler *c, grammar_node *value) {
+    return pair(c, value, schema_space(c));
+}
+
+static grammar_node *wrong(schema_compiler *c, const char *keyword, const char *what) {
+    return grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not %s", keyword, what);
+}
+
+/* ---- which properties ------------------------------------------------------------------------ */
+
+static size_t note_name(schema_compiler *c, properties *p, const char *name) {
+    uint32_t entry = text_table_add(&p->names, name, strlen(name));
+    if (entry == TEXT_TABLE_NONE || !mem_grow((void **)&p->items, &p->capacity, p->names.count,
+                                              sizeof *p->items, PROPERTIES_MAX)) {
+        bool many = p->names.count > PROPERTIES_MAX;
+        grammar_fail(c->t, many ? PI_ERR_LIMIT : PI_ERR_NOMEM,
+                     many ? "JSON Schema: object of more than 4096 properties"
+                          : "out of memory: grammar");
+        return SIZE_MAX;
+    }
+    if (entry == p->n) p->items[p->n++] = (property){.name = name};
+    return entry;
+}
+
+static void note_properties(schema_compiler *c, const schema_set *set, properties *p) {
+    for (size_t i = 0; i < set->n; i++) {
+        const json_node *named = schema_get(set, i, "properties"), *value;
+        void *iter = NULL;
+        const char *name;
+        if (named && json_kind_of(named) != JSON_OBJECT) wrong(c, "properties", "an object");
+        while (c->t->status == PI_OK && json_next(named, &iter, &name, &value))
+            note_name(c, p, name);
+    }
+    for (size_t i = 0; i < set->n; i++) {
+        const json_node *list = schema_get(set, i, "required");
+        if (list && json_kind_of(list) != JSON_ARRAY) wrong(c, "required", "an array");
+        for (size_t k = 0; k < json_count(list) && c->t->status == PI_OK; k++) {
+            const char *name;
+            size_t n;
+            if (!json_as_string(json_at(list, k), &name, &n)) {
+                wrong(c, "required", "an array of strings");
+                return;
+            }
+            size_t entry = note_name(c, p, name);
+            if (entry != SIZE_MAX) p->items[entry].required = true;
+        }
+    }
+}
+
+/* One pattern for names, where no names are given: the others are those that it finds. */
+static void note_patterns(schema_compiler *c, const schema_set *set, size_t i, properties *p) {
+    const json_node *patterns = schema_get(set, i, "patternProperties"), *value;
+    const json_node *more = schema_get(set, i, "additionalProperties");
+    void *iter = NULL;
+    const char *pattern;
+    bool allowed = true;
+    if (!patterns || json_count(patterns) == 0) return;
+    if (json_kind_of(patterns) != JSON_OBJECT) {
+        wrong(c, "patternProperties", "an object");
+    } else if (set->n > 1 || json_count(patterns) > 1 || p->n ||
+               (more && !(json_as_bool(more, &allowed) && !allowed)) ||
+               schema_has(set, "propertyNames")) {
+        schema_unsupported(c, "patternProperties",
+                           "only one pattern, without other properties beside it");
+    } else {
+        json_next(patterns, &iter, &pattern, &value);
+        schema_add(c, &p->other, value, -1);
+        p->other_name = patterns;
+        p->open = true;
+    }
+}
+
+static void note_others(schema_compiler *c, const schema_set *set, properties *p) {
+    bool forbidden = false, asked = false;
+    for (size_t i = 0; i < set->n; i++) {
+        const json_node *more = schema_get(set, i, "additionalProperties");
+        const json_node *rest = schema_get(set, i, "unevaluatedProperties");
+        bool allowed = true;
+        if (rest && !(json_as_bool(rest, &allowed) && !allowed))
+            schema_unsupported(c, "unevaluatedProperties", "only false");
+        if (rest) forbidden = true;
+        if (!more) continue;
+        if (json_as_bool(more, &allowed)) {
+            forbidden = forbidden || !allowed;
+            asked = asked || allowed;
+        } else {
+            asked = true;
+            schema_add(c, &p->other, more, -1);
+        }
+    }
+    p->open = !forbidden && (asked || p->n == 0);
+    for (size_t i = 0; i < set->n; i++) note_patterns(c, set, i, p);
+    p->min = schema_most(c, set, "minProperties", 0);
+    p->max = schema_least(c, set, "maxProperties", GRAMMAR_NO_BOUND);
+}
+
+/* ---- names and values ------------------------------------------------------------------------ */
+
+static grammar_node *literal(schema_compiler *c, const char *s, size_t n) {
+    schema_text text = {.n = 0};
+    grammar_node *node = schema_write_string(&text, s, n)
+                             ? grammar_bytes(c->t, text.bytes, text.n)
+                             : grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+    mem_free(text.bytes);
+    return node;
+}
+
+/* What a property has to meet: its schema in every part that names it; in others what they say of
+ * additional ones. */
+static grammar_node *property_value(schema_compiler *c, const schema_set *set, const char *name) {
+    schema_set value = {.n = 0};
+    for (size_t i = 0; i < set->n; i++) {
+        const json_node *own = json_get(schema_get(set, i, "properties"), name);
+        const json_node *more = schema_get(set, i, "additionalProperties");
+        const json_node *patterns = schema_get(set, i, "patternProperties");
+        if (own)
+            schema_add(c, &value, own, -1);
+        else if (more)
+            schema_add(c, &value, more, -1);
+        if (json_count(patterns))
+            schema_unsupported(c, "patternProperties", "not beside other properties");
+    }
+    return schema_rule(c, &value);
+}
+
+static grammar_node *member(schema_compiler *c, grammar_node *name, grammar_node *value) {
+    grammar_node *all = grammar_seq(c->t);
+    grammar_add(c->t, all, spaced(c, name));
+    grammar_add(c->t, all, sign(c, ":"));
+    grammar_add(c->t, all, spaced(c, value));
+    return all;
+}
+
+/* Names that are none of the properties': where a text leaves the names that begin like it, any
+ * characters may follow. One rule for each beginning of a name, which is where in the sorted names
+ * it is found. Without escapes, since with them a name can be written in two ways. */
+typedef struct name_range {
+    size_t first, end, depth; /* names[first..end) agree on `depth` bytes */
+    int32_t rule;
+} name_range;
+
+typedef struct other_names {
+    schema_compiler *c;
+    const char **names; /* [n] sorted */
+    size_t n;
+    name_range *open;
+    size_t n_open, capacity;
+    grammar_node *rest; /* any characters and the closing quote */
+} other_names;
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int32_t open_range(other_names *o, name_range r) {
+    r.rule = grammar_rule_new(o->c->t, "name");
+    if (r.rule < 0) return -1;
+    if (!mem_grow((void **)&o->open, &o->capacity, o->n_open + 1, sizeof r, GRAMMAR_MAX_RULES)) {
+        grammar_fail(o->c->t, PI_ERR_NOMEM, "out of memory: grammar");
+        return -1;
+    }
+    o->open[o->n_open++] = r;
+    return r.rule;
+}
+
+/* Names in UTF-8 part at code points; at a byte inside one they would not leave a valid text. */
+static size_t code_length(const char *s) {
+    unsigned char lead = (unsigned char)*s;
+    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+static uint32_t code_at(const char *s) {
+    size_t n = code_length(s);
+    uint32_t code = (unsigned char)*s & (n == 1 ? 0x7fu : 0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) code = code << 6 | ((unsigned char)s[i] & 0x3f);
+    return code;
+}
+
+/* The body of a range's rule. */
+static void fill_range(other_names *o, name_range r) {
+    static const grammar_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+    grammar_tree *t = o->c->t;
+    grammar_node *choice = grammar_alt(t);
+    grammar_range *taken = mem_calloc(r.end - r.first + 3, sizeof *taken);
+    size_t n = 3, at = r.first;
+    if (!taken) {
+        grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
+        return;
+    }
+    memcpy(taken, special, sizeof special);
+    bool is_name = at < r.end && !o->names[at][r.depth];
+    if (is_name) at++;
+    while (at < r.end && t->status == PI_OK) {
+        const char *here = o->names[at] + r.depth;
+        size_t length = code_length(here), end = at + 1;
+        while (end < r.end && strncmp(o->names[end] + r.depth, here, length) == 0) end++;
+        int32_t rule = open_range(o, (name_range){at, end, r.depth + length, -1});
+        grammar_add(t, choice, pair(o->c, grammar_bytes(t, here, length), grammar_ref(t, rule)));
+        taken[n].first = taken[n].last = code_at(here);
+        n++;
+        at = end;
+    }
+    grammar_add(t, choice, pair(o->c, grammar_class(t, taken, n, true), o->rest));
+    if (!is_name) grammar_add(t, choice, grammar_text(t, "\""));
+    if (t->status == PI_OK) t->rules[r.rule].body = choice;
+    mem_free(taken);
+}
+
+/* Names that cannot be written without escapes are no concern. */
+static bool needs_escape(const char *name) {
+    for (; *name; name++) {
+        if ((unsigned char)*name < 0x20 || *name == '"' || *name == '\\') return true;
+    }
+    return false;
+}
+
+static grammar_node *names_but(schema_compiler *c, const properties *p) {
+    static const grammar_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+    grammar_tree *t = c->t;
+    other_names o = {.c = c, .names = mem_calloc(p->n, sizeof *o.names)};
+    if (!o.names) return grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
+    for (size_t i = 0; i < p->n; i++) {
+        if (!needs_escape(p->items[i].name)) o.names[o.n++] = p->items[i].name;
+    }
+    if (o.n) qsort(o.names, o.n, sizeof *o.names, compare_names);
+    o.rest = pair(c, grammar_repeat(t, grammar_class(t, special, 3, true), 0, GRAMMAR_NO_BOUND),
+                  grammar_text(t, "\""));
+    int32_t rule = open_range(&o, (name_range){0, o.n, 0, -1});
+    while (o.n_open && t->status == PI_OK) fill_range(&o, o.open[--o.n_open]);
+    mem_free(o.names);
+    mem_free(o.open);
+    return pair(c, grammar_text(t, "\""), grammar_ref(t, rule));
+}
+
+static grammar_node *other_name(schema_compiler *c, const schema_set *set, const properties *p) {
+    schema_set names = {.n = 0};
+    if (p->other_name) {
+        void *iter = NULL;
+        const char *pattern;
+        const json_node *value;
+        uint32_t least, most;
+        json_next(p->other_name, &iter, &pattern, &value);
+        grammar_node *inside = schema_pattern(c, pattern, strlen(pattern), &least, &most);
+        grammar_node *name = pair(c, grammar_text(c->t, "\""), inside);
+        return pair(c, name, grammar_text(c->t, "\""));
+    }
+    for (size_t i = 0; i < set->n; i++) {
+        const json_node *node = schema_get(set, i, "propertyNames");
+        if (node) schema_add(c, &names, node, -1);
+    }
+    if (names.n == 0) return p->n ? names_but(c, p) : schema_any_string(c);
+    if (p->n) {
+        mem_free(names.parts);
+        return schema_unsupported(c, "propertyNames", "not beside named properties");
+    }
+    grammar_node *name = schema_string(c, &names);
+    static const char *const beyond[] = {"enum", "const", "anyOf", "oneOf"};
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
+        if (schema_has(&names, beyond[i]))
+            name = schema_unsupported(c, "propertyNames", "only lengths, a pattern or a format");
+    }
+    mem_free(names.parts);
+    return name;
+}
+
+/* ---- the object ------------------------------------------------------------------------------ */
+
+static grammar_node *as_rule(schema_compiler *c, grammar_node *body) {
+    if (grammar_is_never(body)) return body;
+    int32_t rule = grammar_rule_new(c->t, "members");
+    if (rule < 0) return grammar_never();
+    c->t->rules[rule].body = body;
+    return grammar_ref(c->t, rule);
+}
+
+/* Members from the last property to the first: `rest` is what may come after at least one member,
+ * `first` what may come when there was none. */
+static grammar_node *members(schema_compiler *c, const schema_set *set, properties *p) {
+    grammar_tree *t = c->t;
+    grammar_node *rest = grammar_text(t, ""), *first = rest;
+    if (p->open) {
+        grammar_node *name = other_name(c, set, p);
+        grammar_node *one = as_rule(c, member(c, name, schema_rule(c, &p->other)));
+        uint32_t more = p->n == 0 && p->max != GRAMMAR_NO_BOUND ? p->max - (p->max > 0)
+                                                                : GRAMMAR_NO_BOUND;
+        rest = as_rule(c, grammar_repeat(t, pair(c, sign(c, ","), one), 0, more));
+        first = pair(c, one, rest);
+        if (p->min == 0) first = grammar_optional(t, first);
+        if (p->n == 0 && p->max == 0) first = grammar_text(t, "");
+    } else if (p->min > 0) {
+        first = grammar_never();
+    }
+    for (size_t i = p->n; i-- > 0 && t->status == PI_OK;) {
+        const property *q = &p->items[i];
+        grammar_node *value = property_value(c, set, q->name);
+        grammar_node *one = member(c, literal(c, q->name, strlen(q->name)), value);
+        grammar_node *begin = grammar_alt(t), *go_on = grammar_alt(t);
+        grammar_add(t, begin, pair(c, one, rest));
+        grammar_add(t, go_on, pair(c, pair(c, sign(c, ","), one), rest));
+        if (!q->required) {
+            grammar_add(t, begin, first);
+            grammar_add(t, go_on, rest);
+        }
+        first = as_rule(c, begin);
+        rest = as_rule(c, go_on);
+    }
+    return first;
+}
+
+/* How many there may be is counted where that does not need counting. */
+static void check_counts(schema_compiler *c, const properties *p) {
+    size_t n_required = 0;
+    for (size_t i = 0; i < p->n; i++) n_required += p->items[i].required;
+    bool least = p->min <= n_required || p->min == 1;
+    bool most = p->max == GRAMMAR_NO_BOUND || (p->open ? p->n == 0 : p->max >= p->n);
+    if (!least) schema_unsupported(c, "minProperties", "only up to 1, or to what is required");
+    if (!most) schema_unsupported(c, "maxProperties", "not beside optional properties");
+}
+
+grammar_node *schema_object(schema_compiler *c, const schema_set *set) {
+    properties p = {.n = 0};
+    grammar_node *all = grammar_seq(c->t);
+    if (!text_table_init(&p.names, 16))
+        return grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+    note_properties(c, set, &p);
+    if (c->t->status == PI_OK) note_others(c, set, &p);
+    if (c->t->status == PI_OK) check_counts(c, &p);
+    if (c->t->status == PI_OK) {
+        grammar_add(c->t, all, sign(c, "{"));
+        grammar_add(c->t, all, members(c, set, &p));
+        grammar_add(c->t, all, grammar_text(c->t, "}"));
+    }
+    text_table_free(&p.names);
+    mem_free(p.items);
+    mem_free(p.other.parts);
+    return all;
+}
