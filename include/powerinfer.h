@@ -378,8 +378,8 @@ PI_API void pi_sampler_destroy(pi_sampler *sampler);
 /* Adds a token of the prompt to the history; a grammar does not see it. Sampled tokens are added
  * automatically. */
 PI_API void pi_sampler_accept(pi_sampler *sampler, int32_t token);
-/* logits: [n_vocab], not modified. NaN counts as -inf; token 0 when all are -inf. With a grammar: -1
- * when no token may follow (see pi_sampler_grammar_progress). */
+/* logits: [n_vocab], not modified. NaN counts as -inf; token 0 when all are -inf. With a grammar:
+ * -1 when no token may follow (see pi_sampler_grammar_progress). */
 PI_API int32_t pi_sampler_sample(pi_sampler *sampler, const float *logits);
 /* The seed in use. */
 PI_API uint64_t pi_sampler_seed(const pi_sampler *sampler);

@@ -215,6 +215,12 @@ uint64_t cli_vram_budget(const cli_options *o) {
     return bytes < most ? (uint64_t)bytes : (uint64_t)most;
 }
 
+int64_t cli_context_size(const cli_options *o, const pi_model_info *info) {
+    if (o->ctx_size > 0) return o->ctx_size;
+    int64_t size = info->n_ctx_train > 0 ? info->n_ctx_train : CLI_CONTEXT_DEFAULT;
+    return o->ctx_size < 0 && size > CLI_CONTEXT_DEFAULT ? CLI_CONTEXT_DEFAULT : size;
+}
+
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;

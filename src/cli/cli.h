@@ -40,6 +40,7 @@ int cmd_imatrix(const cli_options *o);
 int cmd_prepare(const cli_options *o);
 int cmd_place(const cli_options *o);
 int cmd_template(const cli_options *o);
+int cmd_chat(const cli_options *o);
 
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);
@@ -65,6 +66,8 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 /* PI_ERR_ARG when an --override-kv is not of the form KEY=TYPE:VALUE. */
 pi_status cli_check_overrides(const cli_options *o, pi_error *err);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
+/* Tokens of a context: -c, or what the model was trained for, within CLI_CONTEXT_DEFAULT. */
+int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
 /* n_ctx: positions of the sessions to come, together; 0: not known. */
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
 /* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */

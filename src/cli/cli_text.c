@@ -233,3 +233,25 @@ pi_status text_print_tokens(FILE *out, const pi_model *model, const int32_t *tok
     text_free(&piece);
     return status;
 }
+
+void text_write(FILE *out, const char *s, size_t n, bool terminal) {
+    for (size_t i = 0; i < n && terminal;) {
+        size_t length = printable_length(s + i, n - i);
+        if (length == 0 && (s[i] == '\n' || s[i] == '\t')) length = 1;
+        if (length == 0)
+            printable_print(out, s + i, 1);
+        else
+            fwrite(s + i, 1, length, out);
+        i += length ? length : 1;
+    }
+    if (!terminal) fwrite(s, 1, n, out);
+}
+
+pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err) {
+    if (!mem_grow((void **)&t->data, &t->capacity, t->used + n + 1, 1, CLI_TEXT_MAX))
+        return error_nomem(err, t->used + n, "text");
+    if (n) memcpy(t->data + t->used, s, n);
+    t->used += n;
+    t->data[t->used] = 0;
+    return PI_OK;
+}

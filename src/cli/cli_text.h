@@ -32,6 +32,12 @@ pi_status text_list_create(text_list *l, const char *const *values, int n, bool 
                            pi_error *err);
 void text_list_free(text_list *l); /* a zeroed one is fine */
 
+/* Writes a model's text: on a terminal what is not printable is escaped, so that no model can send
+ * it commands. */
+void text_write(FILE *out, const char *s, size_t n, bool terminal);
+
+/* Appends bytes, and keeps a NUL after them. */
+pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err);
 /* Appends the bytes of a token as they stand inside a text. */
 pi_status text_append_token(text_buffer *t, const pi_model *model, int32_t token, bool special,
                             pi_error *err);

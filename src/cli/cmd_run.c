@@ -83,11 +83,7 @@ static pi_status tokenize_prompt(job *j, pi_error *err) {
  * more will be needed. */
 static pi_status choose_context(job *j, int32_t *n_session, pi_error *err) {
     const cli_options *o = j->options;
-    int64_t size = o->ctx_size;
-    if (size <= 0) {
-        size = j->info.n_ctx_train > 0 ? j->info.n_ctx_train : CLI_CONTEXT_DEFAULT;
-        if (o->ctx_size < 0 && size > CLI_CONTEXT_DEFAULT) size = CLI_CONTEXT_DEFAULT;
-    }
+    int64_t size = cli_context_size(o, &j->info);
     if ((int64_t)j->n_tokens > size) {
         return error_set(err, PI_ERR_LIMIT,
                          "the prompt has %zu tokens but the context holds %lld: give a larger one "
@@ -133,6 +129,8 @@ static pi_status set_up(job *j, pi_error *err) {
     status = prompt_cache_load(&j->cache, j->options, j->session, j->tokens, (int32_t)j->n_tokens,
                                &j->n_cached, err);
     if (status != PI_OK) return status;
+    status = sampling_add_grammar(j->options, j->model, &j->sampling, err);
+    if (status != PI_OK) return status;
     status = pi_sampler_create(j->model, &j->sampling.options, &j->sampler, err);
     j->load_seconds = clock_seconds() - start;
     return status;
@@ -142,9 +140,9 @@ static void tear_down(job *j) {
     pi_sampler_destroy(j->sampler);
     pi_session_destroy(j->session);
     pi_context_destroy(j->context);
+    sampling_free(&j->sampling);
     pi_model_close(j->model);
     text_list_free(&j->stops);
-    sampling_free(&j->sampling);
     mem_free(j->tokens);
     mem_free(j->prompt);
 }

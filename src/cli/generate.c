@@ -2,8 +2,7 @@
  *
  * The last sampled token is not evaluated: its logits would not be used. So a context of n tokens
  * holds a prompt of n and still gives one token. Text is streamed up to the last complete
- * character; what is left at the end is written as it is. On a terminal what is not printable is
- * escaped, so that no model can send it commands.
+ * character; what is left at the end is written as it is.
  *
  * A shift makes room in a full context as llama.cpp does: the first n_keep tokens stay, half of the
  * others are dropped. The rest is evaluated again at its new positions, which costs a prefill but
@@ -15,25 +14,11 @@
 
 #include "clock.h"
 #include "mem.h"
-#include "printable.h"
 #include "signals.h"
 #include "terminal.h"
 
 /* Seconds of prefill before progress is shown. */
 #define PROGRESS_AFTER 0.5
-
-static void write_text(const generation *g, const char *s, size_t n) {
-    for (size_t i = 0; i < n && g->terminal;) {
-        size_t length = printable_length(s + i, n - i);
-        if (length == 0 && (s[i] == '\n' || s[i] == '\t')) length = 1;
-        if (length == 0)
-            printable_print(stdout, s + i, 1);
-        else
-            fwrite(s + i, 1, length, stdout);
-        i += length ? length : 1;
-    }
-    if (!g->terminal) fwrite(s, 1, n, stdout);
-}
 
 /* Streams text that is complete, or all that is left. */
 static void show(generation *g, bool all) {
@@ -41,7 +26,10 @@ static void show(generation *g, bool all) {
     size_t end = all ? g->text.used : text_complete(g->text.data, g->text.used);
     if (end <= g->n_shown) return;
     errno = 0;
-    write_text(g, g->text.data + g->n_shown, end - g->n_shown);
+    if (g->write)
+        g->write(g->write_user, g->text.data + g->n_shown, end - g->n_shown);
+    else
+        text_write(stdout, g->text.data + g->n_shown, end - g->n_shown, g->terminal);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         g->output_failed = true;
         g->output_errno = errno;
@@ -126,7 +114,14 @@ static pi_status decode(generation *g, pi_error *err) {
     g->stop = STOP_LENGTH;
     while (g->n_predict != 0) {
         int32_t token = pi_sampler_sample(g->sampler, pi_logits(g->context, 0));
-        if (pi_token_is_end(g->model, token) && !g->ignore_eos) {
+        pi_error why;
+        pi_grammar_progress grammar = pi_sampler_grammar_progress(g->sampler, &why);
+        if (grammar == PI_GRAMMAR_FAILED) {
+            if (err) *err = why;
+            return why.status;
+        }
+        bool complete = grammar == PI_GRAMMAR_COMPLETE;
+        if (pi_token_is_end(g->model, token) && (!g->ignore_eos || complete)) {
             g->stop = STOP_EOS;
             break;
         }
@@ -134,6 +129,10 @@ static pi_status decode(generation *g, pi_error *err) {
         pi_status status = keep_token(g, token, err);
         if (status != PI_OK) return status;
         bool last = is_last(g, before);
+        if (complete && !last) { /* nothing but the end could follow */
+            g->stop = STOP_EOS;
+            last = true;
+        }
         show(g, false);
         if (last || g->output_failed) break;
         bool stopped = false;

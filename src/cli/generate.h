@@ -26,9 +26,12 @@ typedef struct generation {
     int32_t n_keep;        /* tokens that a shift keeps; <= n_prompt */
     bool shift;            /* go on when the context is full */
     bool ignore_eos;
-    bool terminal;          /* standard output is one: what it would obey is escaped */
-    bool stream;            /* write the text to standard output as it comes */
-    bool quiet;             /* no progress on standard error */
+    bool terminal; /* standard output is one: what it would obey is escaped */
+    bool stream;   /* write the text to standard output as it comes */
+    bool quiet;    /* no progress on standard error */
+    /* Takes the text in place of standard output; NULL: none. */
+    void (*write)(void *user, const char *text, size_t n_bytes);
+    void *write_user;
     const text_list *stops; /* texts that end it, the last thing that is shown; none empty */
     /* out; freed by generation_free */
     text_buffer text;

@@ -16,6 +16,14 @@ static const command commands[] = {
      "for "
      "SIGTERM); a second one ends the program.",
      1, true, cmd_run},
+    {"chat", COMMAND_CHAT, "chat [-m FILE] [-p TEXT] [-sys TEXT] [options]",
+     "talk with a model by its chat template",
+     "On a terminal, lines are edited and remembered; \\ at the end of a line continues the "
+     "message, "
+     "and so does a paste of several lines. Ctrl-C stops an answer, twice ends the program. /help "
+     "lists the commands. Without a terminal every line of standard input is a message, or with "
+     "-p, that is the only one.",
+     1, true, cmd_chat},
     {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
      "write the logits of a forward pass over token ids",
      "No BOS is added. --batch 1 feeds the tokens one by one.", 1, true, cmd_eval},
@@ -82,7 +90,7 @@ static const command commands[] = {
 };
 
 /* Reserved names of later versions. */
-static const char *const later[] = {"chat", "serve"};
+static const char *const later[] = {"serve"};
 
 enum {
     N_COMMANDS = sizeof commands / sizeof commands[0],
@@ -123,8 +131,9 @@ static int take_model(const command *c, cli_options *o) {
         if (typed)
             return cli_wrong("two files: %.200s and -m %.200s: give one of them", word, o->model);
         if (c->bit != COMMAND_INSPECT && !file_exists(word))
-            return cli_wrong("no such file: %.200s: name a model here or with -m%s", word,
-                             c->bit & (COMMAND_RUN | COMMAND_TOKENIZE) ? ", a text with -p" : "");
+            return cli_wrong(
+                "no such file: %.200s: name a model here or with -m%s", word,
+                c->bit & (COMMAND_RUN | COMMAND_CHAT | COMMAND_TOKENIZE) ? ", a text with -p" : "");
         o->model = word;
     } else if (!c->model_argument && typed) {
         if (o->n_positionals >= c->max_positionals)
@@ -135,6 +144,13 @@ static int take_model(const command *c, cli_options *o) {
         o->n_positionals++;
     }
     return EXIT_DONE;
+}
+
+/* What asks for a conversation is chat's, with the same words. */
+static bool wants_chat(const cli_options *o) {
+    return options_typed(o, &o->conversation) || options_typed(o, &o->single_turn) ||
+           options_typed(o, &o->system_prompt) || options_typed(o, &o->system_prompt_file) ||
+           options_typed(o, &o->chat_template) || options_typed(o, &o->chat_template_file);
 }
 
 static int run_command(const command *c, int argc, char *const *argv) {
@@ -148,6 +164,10 @@ static int run_command(const command *c, int argc, char *const *argv) {
         return cli_wrong("%s", err.message);
     case PARSE_OK:
         break;
+    }
+    if (c->bit == COMMAND_RUN && wants_chat(&options)) {
+        cli_say(&options, "run: a conversation was asked for: starting chat");
+        return run_command(command_find("chat"), argc, argv);
     }
     int status = take_model(c, &options);
     if (status != EXIT_DONE) return status;

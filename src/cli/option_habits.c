@@ -4,7 +4,7 @@
 #include "options.h"
 
 enum {
-    RUN = COMMAND_RUN,
+    RUN = COMMAND_RUN | COMMAND_CHAT,
     BENCH = COMMAND_BENCH,
     PERPLEXITY = COMMAND_PERPLEXITY,
     IMATRIX = COMMAND_IMATRIX,
@@ -15,10 +15,9 @@ enum {
 
 /* Features that come later, by the names that the messages give them. */
 #define ADAPTERS   "adapters (LoRA, control vectors)"
-#define CHAT       "chat (conversations by the model's chat template)"
+#define PREFIXES   "the chat template says what stands around a message: use --chat-template-file"
 #define DRAFT      "speculative decoding (a draft model)"
 #define EXPERTS    "experts on a GPU"
-#define GRAMMARS   "grammars (constrained output)"
 #define MULTIMODAL "multimodal models (images, audio)"
 #define ROPE       "rope scaling by options (--override-kv changes what the file says)"
 
@@ -43,11 +42,6 @@ enum {
     }
 #define LATER(names_, commands_, feature_)                                                         \
     { .names = (names_), .commands = (commands_), .later = (feature_) }
-#define EMPTY(names_, commands_, argument_, feature_)                                              \
-    {                                                                                              \
-        .names = (names_), .commands = (commands_), .argument = (argument_), .accepted = "",       \
-        .later = (feature_)                                                                        \
-    }
 #define REFUSED(names_, commands_, why_)                                                           \
     { .names = (names_), .commands = (commands_), .refused = (why_) }
 #define CALLED(names_, commands_, meant_)                                                          \
@@ -103,29 +97,23 @@ const option_habit habit_table[] = {
     VALUE("-lv --verbosity --log-verbosity", TEXTS, "N", "#"),
     REFUSED("--log-file", TEXTS, "messages go to standard error: redirect it with 2>FILE"),
     /* chat */
-    FLAG("-no-cnv --no-conversation", RUN),
-    FLAG("--no-jinja", RUN),
-    LATER("-cnv --conversation", RUN, CHAT),
-    LATER("-sys --system-prompt", RUN, CHAT),
-    LATER("-sysf --system-prompt-file", RUN, CHAT),
-    LATER("--chat-template", RUN, CHAT),
-    LATER("--chat-template-file", RUN, CHAT),
-    LATER("--chat-template-kwargs", RUN, CHAT),
-    LATER("--jinja", RUN, CHAT),
-    LATER("-st --single-turn", RUN, CHAT),
-    LATER("-i --interactive", RUN, CHAT),
-    LATER("-if --interactive-first", RUN, CHAT),
-    LATER("-mli --multiline-input", RUN, CHAT),
-    LATER("--in-prefix", RUN, CHAT),
-    LATER("--in-prefix-bos", RUN, CHAT),
-    LATER("--in-suffix", RUN, CHAT),
-    LATER("--reasoning-format", RUN, CHAT),
-    LATER("--reasoning-budget", RUN, CHAT),
+    FLAG("-no-cnv --no-conversation", COMMAND_RUN),
+    REFUSED("-no-cnv --no-conversation", COMMAND_CHAT, "powerinfer run completes a prompt"),
+    FLAG("--no-jinja", COMMAND_RUN),
+    REFUSED("--no-jinja", COMMAND_CHAT,
+            "templates are Jinja: choose another one with --chat-template"),
+    FLAG("--jinja", RUN),
+    FLAG("-mli --multiline-input", RUN),
+    CALLED("-i --interactive", RUN, "powerinfer chat"),
+    CALLED("-if --interactive-first", RUN, "powerinfer chat"),
+    ONLY("--reasoning-format", RUN, "FORMAT", "auto|deepseek",
+         "reasoning is shown dimmed, and kept out of the conversation"),
+    CALLED("--reasoning-budget", COMMAND_RUN, "powerinfer chat --reasoning-budget"),
+    LATER("--chat-template-kwargs", RUN, "variables of templates"),
+    REFUSED("--in-prefix", RUN, PREFIXES),
+    REFUSED("--in-prefix-bos", RUN, PREFIXES),
+    REFUSED("--in-suffix", RUN, PREFIXES),
     /* other features */
-    EMPTY("--grammar", RUN, "GRAMMAR", GRAMMARS),
-    LATER("--grammar-file", RUN, GRAMMARS),
-    EMPTY("-j --json-schema", RUN, "SCHEMA", GRAMMARS),
-    LATER("-jf --json-schema-file", RUN, GRAMMARS),
     LATER("--lora", MODELS, ADAPTERS),
     LATER("--lora-scaled", MODELS, ADAPTERS),
     LATER("--control-vector", MODELS, ADAPTERS),

@@ -8,8 +8,8 @@
 #define FIELD(name) offsetof(cli_options, name)
 
 enum {
-    GENERATE = COMMAND_RUN,
-    COMPUTE = COMMAND_RUN | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
+    GENERATE = COMMAND_RUN | COMMAND_CHAT,
+    COMPUTE = GENERATE | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
     PLANNED = COMPUTE | COMMAND_INSPECT | COMMAND_PLACE,
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
     OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH | COMMAND_PREPARE,
@@ -39,14 +39,29 @@ const option option_table[] = {
     /* run */
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt, NAMES("prompt", "p"), .argument = "TEXT",
         .help = "prompt text, with escapes \\n \\r \\t \\\\ \\' \\\" \\xHH"),
+    ROW(TEXT, COMMAND, COMMAND_CHAT, prompt, NAMES("prompt", "p"), .argument = "TEXT",
+        .help = "first message; escapes as for run"),
+    ROW(TEXT, COMMAND, GENERATE, system_prompt, NAMES("system-prompt", "sys"), .argument = "TEXT",
+        .help = "system message of a conversation; run: start chat"),
+    ROW(TEXT, COMMAND, GENERATE, system_prompt_file, NAMES("system-prompt-file", "sysf"),
+        .argument = "FILE", .help = "system message from a file"),
+    ROW(FLAG, COMMAND, GENERATE, conversation, NAMES("conversation", "cnv"),
+        .help = "start a conversation; what chat does anyway"),
+    ROW(FLAG, COMMAND, GENERATE, single_turn, NAMES("single-turn", "st"),
+        .help = "end after the first answer; run: start chat"),
+    ROW(FLAG, COMMAND, COMMAND_CHAT, no_history, NAMES("no-history", NULL),
+        .help = "do not keep what is typed in the history file"),
+    ROW(INTEGER, COMMAND, COMMAND_CHAT, reasoning_budget, NAMES("reasoning-budget", NULL),
+        .argument = "N", .standard = "-1", RANGE(-1, 0),
+        .help = "0: ask the template for answers without reasoning; -1: as the template has it"),
     ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
         .help = "read the prompt from FILE, without its last newline (default, without -p: "
                 "standard input)"),
-    ROW(FLAG, COMMAND, COMMAND_RUN, no_escape, NAMES("no-escape", NULL),
+    ROW(FLAG, COMMAND, GENERATE, no_escape, NAMES("no-escape", NULL),
         .help = "do not process escapes in -p"),
-    ROW(FLAG, COMMAND, COMMAND_RUN, escape, NAMES("escape", "e"),
+    ROW(FLAG, COMMAND, GENERATE, escape, NAMES("escape", "e"),
         .help = "process escapes in -p (the default)"),
-    ROW(INTEGER, COMMAND, COMMAND_RUN, predict, NAMES("predict", "n"), .argument = "N",
+    ROW(INTEGER, COMMAND, GENERATE, predict, NAMES("predict", "n"), .argument = "N",
         .standard = "-1", RANGE(-2, MAX_TOKENS), .aliases = {"--n-predict"},
         .help = "tokens to generate; -1: until the end of text or a full context; -2: until a full "
                 "context"),
@@ -58,8 +73,8 @@ const option option_table[] = {
         .help = "tokens of the prompt that --context-shift keeps, BOS not counted; -1: all"),
     ROW(FLAG, COMMAND, COMMAND_RUN, verbose_prompt, NAMES("verbose-prompt", NULL),
         .help = "print the prompt's token ids and texts to standard error"),
-    ROW(TEXTS, COMMAND, COMMAND_RUN, reverse_prompts, NAMES("reverse-prompt", "r"),
-        .argument = "TEXT", .help = "stop after TEXT, which is printed too; may be repeated"),
+    ROW(TEXTS, COMMAND, GENERATE, reverse_prompts, NAMES("reverse-prompt", "r"), .argument = "TEXT",
+        .help = "stop after TEXT, which is printed too; may be repeated"),
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt_cache, NAMES("prompt-cache", NULL), .argument = "FILE",
         .help = "cache the prompt's KV state in FILE; a later prompt reuses the longest common "
                 "prefix"),
@@ -240,11 +255,12 @@ const option option_table[] = {
     /* template */
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, file, NAMES("file", "f"), .argument = "FILE",
         .help = "request: a JSON object as for /v1/chat/completions; - is standard input"),
-    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, chat_template, NAMES("chat-template", NULL),
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE | GENERATE, chat_template, NAMES("chat-template", NULL),
         .argument = "NAME",
         .help = "built-in template (default: the model's); list: print their names"),
-    ROW(TEXT, COMMAND, COMMAND_TEMPLATE, chat_template_file, NAMES("chat-template-file", NULL),
-        .argument = "FILE", .help = "Jinja template (default: the model's)"),
+    ROW(TEXT, COMMAND, COMMAND_TEMPLATE | GENERATE, chat_template_file,
+        NAMES("chat-template-file", NULL), .argument = "FILE",
+        .help = "Jinja template (default: the model's)"),
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, bos_text, NAMES("bos", NULL), .argument = "TEXT",
         .help = "bos_token (default: the model's)"),
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, eos_text, NAMES("eos", NULL), .argument = "TEXT",
@@ -278,7 +294,7 @@ const option option_table[] = {
         .argument = "POLICY", .choices = "none|distribute|isolate|numactl", .standard = "none",
         .help = "NUMA: distribute memory over all nodes, isolate threads on the starting node, or "
                 "keep what numactl set"),
-    ROW(INTEGER, COMMON, COMMAND_RUN | COMMAND_INSPECT | COMMAND_PLACE, ctx_size,
+    ROW(INTEGER, COMMON, GENERATE | COMMAND_INSPECT | COMMAND_PLACE, ctx_size,
         NAMES("ctx-size", "c"), .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "context size in tokens; 0: the model's training context; -1: the smaller of that "
                 "and 8192"),
@@ -306,7 +322,7 @@ const option option_table[] = {
     ROW(FLAG, COMMON, COMPUTE, check_tensors, NAMES("check-tensors", NULL),
         .help = "check all weights for NaN and infinity when loading"),
     ROW(FLAG, COMMON,
-        COMMAND_RUN | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
+        GENERATE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
             COMMAND_PREPARE | COMMAND_PLACE,
         json, NAMES("json", NULL), .help = "print one JSON document on standard output"),
     ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .aliases = {"--log-verbose"},
@@ -429,6 +445,14 @@ const option option_table[] = {
         RANGE(-1, MAX_SEED), .help = "random seed; -1: a new one each time"),
     ROW(FLAG, SAMPLING, GENERATE, ignore_eos, NAMES("ignore-eos", NULL),
         .help = "never sample an end-of-generation token"),
+    ROW(TEXT, SAMPLING, GENERATE, grammar, NAMES("grammar", NULL), .argument = "GBNF",
+        .help = "constrain the text by a grammar"),
+    ROW(TEXT, SAMPLING, GENERATE, grammar_file, NAMES("grammar-file", NULL), .argument = "FILE",
+        .help = "constrain the text by a grammar in FILE"),
+    ROW(TEXT, SAMPLING, GENERATE, json_schema, NAMES("json-schema", "j"), .argument = "SCHEMA",
+        .help = "constrain the text to JSON by a JSON Schema; {}: any JSON"),
+    ROW(TEXT, SAMPLING, GENERATE, json_schema_file, NAMES("json-schema-file", "jf"),
+        .argument = "FILE", .help = "constrain the text to JSON by a JSON Schema in FILE"),
 };
 
 const size_t option_count = sizeof option_table / sizeof option_table[0];

@@ -485,7 +485,7 @@ static pi_status habit_refuses(const option_habit *h, const char *text, const ch
 /* An option of llama.cpp's without a row of its own; `value` stood behind a `=`. */
 static pi_status read_habit(const option_habit *h, const char *word, const char *value, int argc,
                             char *const *argv, int *at, pi_error *err) {
-    if (h->later && !h->accepted) return habit_refuses(h, "", word, err);
+    if (h->later) return habit_refuses(h, "", word, err);
     if (h->meant) return error_set(err, PI_ERR_ARG, "unknown option: %s: use %s", word, h->meant);
     if (!h->accepted)
         return error_set(err, PI_ERR_ARG, "%s is not supported: %s", word, h->refused);
@@ -599,16 +599,17 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
     return value_set(out, o, value, word, err);
 }
 
-/* A file of this program's own in the user's folder for caches (XDG_CACHE_HOME, else ~/.cache);
- * false when there is no such folder. */
-static bool cache_path(const char *name, char *buf, size_t n_buf) {
+/* A file of this program's own in a folder of the user's that `variable` names (XDG_CACHE_HOME,
+ * XDG_STATE_HOME), else in `usual` under his home; false when there is no such folder. */
+static bool own_path(const char *variable, const char *usual, const char *name, char *buf,
+                     size_t n_buf) {
     static const char folder[] = "powerinfer";
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *base = getenv(variable), *home = getenv("HOME");
     int n;
     if (base && base[0] == '/') /* the standard says: others are to be ignored */
         n = snprintf(buf, n_buf, "%s/%s/%s", base, folder, name);
     else if (home && home[0] == '/')
-        n = snprintf(buf, n_buf, "%s/.cache/%s/%s", home, folder, name);
+        n = snprintf(buf, n_buf, "%s/%s/%s/%s", home, usual, folder, name);
     else
         return false;
     return n > 0 && (size_t)n < n_buf;
@@ -624,7 +625,11 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
     assert(max_positionals <= OPTION_MAX_POSITIONALS);
     if (read_defaults(out, command, err) != PI_OK) return PARSE_WRONG;
     if (read_environment(out, command, err) != PI_OK) return PARSE_WRONG;
-    if (!cache_path("machine.json", out->machine, sizeof out->machine)) out->machine[0] = 0;
+    if (!own_path("XDG_CACHE_HOME", ".cache", "machine.json", out->machine, sizeof out->machine))
+        out->machine[0] = 0;
+    if (!own_path("XDG_STATE_HOME", ".local/state", "chat_history", out->history,
+                  sizeof out->history))
+        out->history[0] = 0;
     bool only_positionals = false;
     for (int at = 0; at < argc;) {
         const char *word = argv[at];

@@ -42,7 +42,8 @@ typedef enum command_bit {
     COMMAND_IMATRIX = 512,
     COMMAND_PREPARE = 1024,
     COMMAND_PLACE = 2048,
-    COMMAND_TEMPLATE = 4096
+    COMMAND_TEMPLATE = 4096,
+    COMMAND_CHAT = 8192
 } command_bit;
 
 typedef struct option_list {
@@ -94,6 +95,8 @@ typedef struct cli_options {
     double mirostat_eta, mirostat_tau;
     option_texts logit_bias; /* "ID+BIAS" or "ID-BIAS" */
     bool ignore_eos;
+    const char *grammar, *grammar_file; /* GBNF; NULL or empty: none */
+    const char *json_schema, *json_schema_file;
     /* run, tokenize */
     const char *prompt, *file;
     bool escape, no_escape;
@@ -140,7 +143,11 @@ typedef struct cli_options {
     const char *profile; /* NULL: this machine */
     bool measure;
     int64_t depth;
-    /* template */
+    /* chat */
+    const char *system_prompt, *system_prompt_file;
+    bool conversation, single_turn, no_history;
+    int64_t reasoning_budget;
+    /* template, chat */
     const char *chat_template, *chat_template_file;
     const char *bos_text, *eos_text; /* NULL: the model's */
     const char *now;                 /* NULL: the clock */
@@ -154,6 +161,7 @@ typedef struct cli_options {
     int n_positionals;
     char machine[OPTION_PATH_BYTES]; /* file with what `place --measure` found; "": no place for it
                                       */
+    char history[OPTION_PATH_BYTES]; /* file of what was typed in chats; "": no place for it */
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
 } cli_options;
 
@@ -195,8 +203,8 @@ extern const option option_table[];
 extern const size_t option_count;
 
 /* An option of llama.cpp's programs that does nothing here, for scripts that carry it. Exactly one
- * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` or `later`
- * beside `accepted` says why other values are refused. */
+ * of `accepted`, `later`, `refused` and `meant` says what becomes of it; `refused` beside
+ * `accepted` says why other values are refused. */
 typedef struct option_habit {
     const char *names;    /* "-fa --flash-attn", with dashes, separated by a blank */
     uint32_t commands;    /* command_bit */

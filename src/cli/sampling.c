@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file.h"
+#include "mem.h"
+
 /* "15043+1.5", "15043-inf": the sign is what separates. */
 static pi_status parse_bias(const char *text, pi_logit_bias *out, pi_error *err) {
     char *end;
@@ -107,6 +110,19 @@ static pi_status set_chain(const cli_options *o, sampling *s, pi_error *err) {
     return PI_OK;
 }
 
+static bool has_text(const char *text) {
+    return text && *text;
+}
+
+/* More than one of the four contradict each other. */
+static pi_status check_grammars(const cli_options *o, pi_error *err) {
+    int n = has_text(o->grammar) + has_text(o->grammar_file) + has_text(o->json_schema) +
+            has_text(o->json_schema_file);
+    if (n <= 1) return PI_OK;
+    return error_set(err, PI_ERR_ARG,
+                     "two grammars: --grammar, --grammar-file, -j and -jf: give one of them");
+}
+
 pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
     *s = (sampling){.options = pi_sampler_default_options()};
     pi_sampler_options *p = &s->options;
@@ -139,11 +155,34 @@ pi_status sampling_create(const cli_options *o, sampling *s, pi_error *err) {
         if (status != PI_OK) return status;
         p->n_logit_bias++;
     }
-    pi_status status = set_chain(o, s, err);
+    pi_status status = check_grammars(o, err);
+    if (status == PI_OK) status = set_chain(o, s, err);
     return status == PI_OK ? set_breakers(o, s, err) : status;
 }
 
+pi_status sampling_add_grammar(const cli_options *o, const pi_model *model, sampling *s,
+                               pi_error *err) {
+    const char *path = has_text(o->grammar_file) ? o->grammar_file : o->json_schema_file;
+    const char *text = has_text(o->grammar) ? o->grammar : o->json_schema;
+    bool schema = has_text(o->json_schema) || has_text(o->json_schema_file);
+    char *read = NULL;
+    if (!has_text(path) && !has_text(text)) return PI_OK;
+    size_t n = has_text(text) ? strlen(text) : 0;
+    pi_status status = PI_OK;
+    if (!has_text(text)) {
+        status = file_read_stream(path, CLI_TEXT_MAX, &read, &n, err);
+        text = read;
+    }
+    if (status == PI_OK)
+        status = schema ? pi_grammar_from_schema(model, text, n, &s->grammar, err)
+                        : pi_grammar_create(model, text, n, NULL, &s->grammar, err);
+    s->options.grammar = s->grammar;
+    mem_free(read);
+    return status;
+}
+
 void sampling_free(sampling *s) {
+    pi_grammar_free(s->grammar);
     text_list_free(&s->breakers);
 }
 

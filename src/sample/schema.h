@@ -101,7 +101,8 @@ bool schema_write_string(schema_text *out, const char *s, size_t n);
 
 /* Whether no value can meet both, as far as that is easily known. schema_apart.c */
 bool schema_apart(schema_compiler *c, const json_node *a, const json_node *b);
-bool schema_same(const json_node *a, const json_node *b); /* equal values, or not known */
+/* Equal values. */
+bool schema_same(schema_compiler *c, const json_node *a, const json_node *b);
 /* What a $ref of the schema names; NULL: nothing. */
 const json_node *schema_resolve(schema_compiler *c, const char *ref);
 

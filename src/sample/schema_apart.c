@@ -117,20 +117,21 @@ static uint32_t written_types(const json_node *schema) {
     return open ? implied : accepted_types(schema);
 }
 
-bool schema_same(const json_node *a, const json_node *b) {
+bool schema_same(schema_compiler *c, const json_node *a, const json_node *b) {
     schema_text x = {.n = 0}, y = {.n = 0};
     bool known = schema_write(&x, a) && schema_write(&y, b);
+    if (!known) grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
     bool equal = !known || (x.n == y.n && memcmp(x.bytes, y.bytes, x.n) == 0);
     mem_free(x.bytes);
     mem_free(y.bytes);
     return equal; /* also when it cannot be told */
 }
 
-static bool constants_apart(const json_node *a, const json_node *b) {
+static bool constants_apart(schema_compiler *c, const json_node *a, const json_node *b) {
     size_t n = n_constants(a), m = n_constants(b);
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < m; k++) {
-            if (schema_same(constant(a, i), constant(b, k))) return false;
+            if (schema_same(c, constant(a, i), constant(b, k))) return false;
         }
     }
     return n > 0 && m > 0;
@@ -202,7 +203,7 @@ static bool apart(schema_compiler *c, const json_node *a, const json_node *b, in
     if (json_kind_of(a) != JSON_OBJECT || json_kind_of(b) != JSON_OBJECT) return false;
     uint32_t both = (written_types(a) & accepted_types(b)) | (written_types(b) & accepted_types(a));
     if (both == 0) return true;
-    if (constants_apart(a, b)) return true;
+    if (constants_apart(c, a, b)) return true;
     if (both != SCHEMA_OBJECT) return false;
     return property_apart(c, a, b, depth) || (lacks(a, b) && lacks(b, a));
 }

@@ -5,9 +5,9 @@
 #include "schema.h"
 #include "utf8.h"
 
-static bool in_list(const json_node *value, const json_node *list) {
+static bool in_list(schema_compiler *c, const json_node *value, const json_node *list) {
     for (size_t i = 0; i < json_count(list); i++) {
-        if (schema_same(value, json_at(list, i))) return true;
+        if (schema_same(c, value, json_at(list, i))) return true;
     }
     return false;
 }
@@ -64,8 +64,8 @@ static bool meets(schema_compiler *c, const json_node *schema, const json_node *
     double number;
     size_t n;
     if (!(schema_types(schema) & type)) return false;
-    if (only && !schema_same(value, only)) return false;
-    if (list && !in_list(value, list)) return false;
+    if (only && !schema_same(c, value, only)) return false;
+    if (list && !in_list(c, value, list)) return false;
     if (json_as_double(value, &number) && !within(schema, number)) return false;
     if (json_as_string(value, &s, &n) && !has_length(schema, s, n)) return false;
     if (keyword) schema_unsupported(c, keyword, "not beside enum or const");

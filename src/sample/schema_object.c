@@ -362,8 +362,9 @@ grammar_node *schema_object(schema_compiler *c, const schema_set *set) {
     properties p = {.n = 0};
     grammar_node *all = grammar_seq(c->t);
     if (!text_table_init(&p.names, 16))
-        return grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
-    note_properties(c, set, &p);
+        grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+    else
+        note_properties(c, set, &p);
     if (c->t->status == PI_OK) note_others(c, set, &p);
     if (c->t->status == PI_OK) check_counts(c, &p);
     if (c->t->status == PI_OK) {

@@ -215,6 +215,12 @@ static void test_template(void **state) {
     torture("template -q --chat-template-file jinja -f request");
 }
 
+static void test_chat(void **state) {
+    (void)state;
+    torture("chat -q -m model.gguf --chat-template chatml -sys a -p b -n 2 -c 256 --json");
+    torture("run -q -m model.gguf -p a -n 2 -j {}");
+}
+
 static int setup(void **state) {
     int status = shell_setup(state);
     if (status != 0) return status;
@@ -241,7 +247,7 @@ int main(void) {
         cmocka_unit_test(test_place),    cmocka_unit_test(test_synth),
         cmocka_unit_test(test_convert),  cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_bench),    cmocka_unit_test(test_sparse_modes),
-        cmocka_unit_test(test_template),
+        cmocka_unit_test(test_template), cmocka_unit_test(test_chat),
     };
     return cmocka_run_group_tests_name("cli_nomem", tests, setup, shell_teardown);
 }

@@ -35,7 +35,7 @@ static void test_version_and_help(void **state) {
         assert_contains("help", "POWERINFER_");
         sh("$PI --help");
     }
-    assert_null(strstr(shell_read("out", NULL), "\n  chat "));
+    assert_null(strstr(shell_read("out", NULL), "\n  serve "));
     assert_int_equal(sh("$PI run --help"), 0);
     assert_contains("out", "-n, --predict, --n-predict N");
     assert_contains("out", "(default 0.8)");
@@ -49,8 +49,9 @@ static void test_unknown_commands(void **state) {
     assert_wrong("$PI rum", "powerinfer: unknown command: rum: did you mean run?\n");
     assert_wrong("$PI frobnicate",
                  "powerinfer: unknown command: frobnicate: see powerinfer --help\n");
-    assert_wrong("$PI chat -m x",
-                 "powerinfer: chat is not supported yet: see powerinfer --help for the commands\n");
+    assert_wrong(
+        "$PI serve -m x",
+        "powerinfer: serve is not supported yet: see powerinfer --help for the commands\n");
     assert_wrong(
         "$PI help serve",
         "powerinfer: serve is not supported yet: see powerinfer --help for the commands\n");
@@ -120,10 +121,10 @@ static void test_features_of_later_versions(void **state) {
                                       "ID+BIAS or ID-BIAS, such as 15043+1 or 15043-inf\n");
     assert_wrong("$PI run -p a -r ''",
                  "powerinfer: the text is empty: --reverse-prompt: give the text to end at\n");
-    assert_wrong("$PI run -j '{}'",
-                 "powerinfer: -j is not supported yet: grammars (constrained output)\n");
-    assert_wrong("$PI run --jinja", "powerinfer: --jinja is not supported yet: chat (conversations "
-                                    "by the model's chat template)\n");
+    assert_wrong("$PI run -j '{}' --grammar x -p a",
+                 "powerinfer: two grammars: --grammar, --grammar-file, -j and -jf: give one of "
+                 "them\n");
+    assert_wrong("$PI run -i", "powerinfer: unknown option: -i: use powerinfer chat\n");
     assert_wrong("$PI run -hf ggml-org/gemma-3-1b-it-GGUF",
                  "powerinfer: -hf is not supported: nothing is downloaded: fetch the GGUF file "
                  "yourself and name it with -m FILE\n");

@@ -1,0 +1,294 @@
+/* chat_talk.c: messages in memory and in files. The program has no reader of JSON; of files it
+ * reads the form that it writes: objects of strings, one a line. */
+#include "chat_talk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "file.h"
+#include "json_writer.h"
+#include "mem.h"
+
+enum { MESSAGES_MAX = 1 << 20 };
+
+static const char *const roles[] = {"system", "user", "assistant"};
+enum { N_ROLES = sizeof roles / sizeof *roles };
+
+static void message_free(chat_message *m) {
+    text_free(&m->content);
+    text_free(&m->reasoning);
+}
+
+void chat_talk_free(chat_talk *t) {
+    chat_talk_cut(t, 0);
+    mem_free(t->messages);
+    *t = (chat_talk){.n = 0};
+}
+
+void chat_talk_cut(chat_talk *t, size_t n) {
+    while (t->n > n) message_free(&t->messages[--t->n]);
+}
+
+static pi_status copy_text(text_buffer *to, const text_buffer *from, pi_error *err) {
+    return text_append(to, from ? from->data : NULL, from ? from->used : 0, err);
+}
+
+pi_status chat_talk_add(chat_talk *t, const char *role, const text_buffer *content,
+                        const text_buffer *reasoning, pi_error *err) {
+    chat_message m = {.role = role};
+    if (!mem_grow((void **)&t->messages, &t->capacity, t->n + 1, sizeof *t->messages, MESSAGES_MAX))
+        return error_nomem(err, sizeof *t->messages, "conversation");
+    pi_status status = copy_text(&m.content, content, err);
+    if (status == PI_OK) status = copy_text(&m.reasoning, reasoning, err);
+    if (status == PI_OK)
+        t->messages[t->n++] = m;
+    else
+        message_free(&m);
+    return status;
+}
+
+size_t chat_talk_first(const chat_talk *t) {
+    return t->n > 0 && strcmp(t->messages[0].role, "system") == 0;
+}
+
+chat_message *chat_talk_last(chat_talk *t, const char *role) {
+    for (size_t i = t->n; i-- > 0;) {
+        if (strcmp(t->messages[i].role, role) == 0) return &t->messages[i];
+    }
+    return NULL;
+}
+
+pi_status chat_talk_system(chat_talk *t, const char *text, size_t n, pi_error *err) {
+    text_buffer content = {.data = NULL};
+    pi_status status = text_append(&content, text, n, err);
+    if (status == PI_OK && n) status = chat_talk_add(t, "system", &content, NULL, err);
+    text_free(&content);
+    if (status != PI_OK) return status;
+    size_t old = chat_talk_first(t) && !(n && t->n == 1);
+    if (n) { /* from the end to the beginning */
+        chat_message m = t->messages[t->n - 1];
+        memmove(t->messages + 1, t->messages, (t->n - 1) * sizeof m);
+        t->messages[0] = m;
+    }
+    if (old) {
+        size_t at = n ? 1 : 0;
+        message_free(&t->messages[at]);
+        t->n--;
+        memmove(t->messages + at, t->messages + at + 1, (t->n - at) * sizeof *t->messages);
+    }
+    return PI_OK;
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static void put_message(json_writer *w, const chat_message *m, const char *reasoning) {
+    json_put_object(w, NULL);
+    json_put_text(w, "role", m->role);
+    json_put_string(w, "content", m->content.data, m->content.used);
+    if (m->reasoning.used) json_put_string(w, reasoning, m->reasoning.data, m->reasoning.used);
+    json_end_object(w);
+}
+
+pi_status chat_talk_request(const chat_talk *t, bool reasoning, char **json, size_t *n,
+                            pi_error *err) {
+    char *text = NULL;
+    size_t n_text = 0;
+    json_writer w;
+    FILE *f = open_memstream(&text, &n_text);
+    *json = NULL;
+    if (!f) return error_nomem(err, 0, "request");
+    json_begin(&w, f);
+    json_put_object(&w, NULL);
+    json_put_array(&w, "messages");
+    for (size_t i = 0; i < t->n; i++) put_message(&w, &t->messages[i], "reasoning_content");
+    json_end_array(&w);
+    json_put_bool(&w, "add_generation_prompt", true);
+    if (!reasoning) json_put_bool(&w, "enable_thinking", false);
+    json_end_object(&w);
+    bool good = !ferror(f);
+    good = fclose(f) == 0 && good;
+    if (good) {
+        *json = mem_strndup(text, n_text);
+        *n = n_text;
+    }
+    mem_free(text);
+    return *json ? PI_OK : error_nomem(err, n_text, "request");
+}
+
+void chat_put_line(FILE *out, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '\n') /* strings have none: what follows is indentation */
+            i += strspn(text + i + 1, " ");
+        else
+            fputc(text[i], out);
+    }
+    fputc('\n', out);
+}
+
+pi_status chat_talk_save(const chat_talk *t, const char *path, pi_error *err) {
+    char *lines = NULL;
+    size_t n_lines = 0;
+    FILE *all = open_memstream(&lines, &n_lines);
+    if (!all) return error_nomem(err, 0, "conversation");
+    bool good = true;
+    for (size_t i = 0; i < t->n && good; i++) {
+        char *text = NULL;
+        size_t n = 0;
+        json_writer w;
+        FILE *f = open_memstream(&text, &n);
+        good = f != NULL;
+        if (!good) break;
+        json_begin(&w, f);
+        put_message(&w, &t->messages[i], "reasoning");
+        good = fclose(f) == 0;
+        if (good) chat_put_line(all, text, n);
+        mem_free(text);
+    }
+    good = fclose(all) == 0 && good;
+    file_writer *out = NULL;
+    pi_status status = good ? file_writer_open(path, &out, err)
+                            : error_nomem(err, n_lines, "conversation");
+    if (status == PI_OK) {
+        status = file_writer_write(out, lines, n_lines, err);
+        if (status == PI_OK)
+            status = file_writer_commit(out, err);
+        else
+            file_writer_abort(out);
+    }
+    mem_free(lines);
+    return status;
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const char *at, *end;
+    int line;
+} reader;
+
+static void skip_blanks(reader *r) {
+    while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\r')) r->at++;
+}
+
+static bool take(reader *r, char c) {
+    skip_blanks(r);
+    if (r->at >= r->end || *r->at != c) return false;
+    r->at++;
+    return true;
+}
+
+static bool take_hex(reader *r, uint32_t *out) {
+    char digits[5] = "", *end;
+    if (r->end - r->at < 4) return false;
+    memcpy(digits, r->at, 4);
+    r->at += 4;
+    *out = (uint32_t)strtoul(digits, &end, 16);
+    return end == digits + 4 && digits[0] != '+' && digits[0] != '-' && digits[0] != ' ';
+}
+
+static size_t put_utf8(uint32_t code, char *out) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = n - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(leads[n] | code);
+    return n;
+}
+
+/* After a backslash. */
+static bool take_escape(reader *r, char *out, size_t *n) {
+    static const char names[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
+    uint32_t code, low;
+    char c = r->at < r->end ? *r->at++ : '\0';
+    const char *name = c ? strchr(names, c) : NULL;
+    *n = 1;
+    if (name) out[0] = codes[name - names];
+    if (name || c != 'u') return name != NULL;
+    if (!take_hex(r, &code)) return false;
+    if (code >= 0xd800 && code <= 0xdbff) { /* the first half of a pair */
+        bool pair = r->end - r->at >= 6 && r->at[0] == '\\' && r->at[1] == 'u';
+        r->at += 2;
+        if (!pair || !take_hex(r, &low) || low < 0xdc00 || low > 0xdfff) return false;
+        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    } else if (code >= 0xdc00 && code <= 0xdfff) {
+        return false;
+    }
+    *n = put_utf8(code, out);
+    return true;
+}
+
+static bool take_string(reader *r, text_buffer *out, pi_error *err) {
+    text_free(out);
+    if (!take(r, '"')) return false;
+    if (text_append(out, NULL, 0, err) != PI_OK) return false;
+    while (r->at < r->end && *r->at != '"' && *r->at != '\n') {
+        char text[4] = {*r->at++};
+        size_t n = 1;
+        if (text[0] == '\\' && !take_escape(r, text, &n)) return false;
+        if (text_append(out, text, n, err) != PI_OK) return false;
+    }
+    return take(r, '"');
+}
+
+/* One message; false: something else stands there, or there was no memory. */
+static bool take_message(reader *r, chat_talk *t, pi_error *err) {
+    text_buffer key = {.data = NULL}, role = {.data = NULL}, content = {.data = NULL},
+                reasoning = {.data = NULL}, other = {.data = NULL};
+    bool good = take(r, '{');
+    do {
+        good = good && take_string(r, &key, err) && take(r, ':');
+        const char *name = good ? key.data : "";
+        text_buffer *value = strcmp(name, "role") == 0        ? &role
+                             : strcmp(name, "content") == 0   ? &content
+                             : strcmp(name, "reasoning") == 0 ? &reasoning
+                                                              : &other;
+        good = good && take_string(r, value, err);
+    } while (good && take(r, ','));
+    good = good && take(r, '}') && role.data && content.data;
+    const char *known = NULL;
+    for (size_t i = 0; i < N_ROLES && good; i++) {
+        if (strcmp(roles[i], role.data) == 0) known = roles[i];
+    }
+    good = good && known && chat_talk_add(t, known, &content, &reasoning, err) == PI_OK;
+    text_free(&key);
+    text_free(&role);
+    text_free(&content);
+    text_free(&reasoning);
+    text_free(&other);
+    return good;
+}
+
+pi_status chat_talk_load(chat_talk *t, const char *path, pi_error *err) {
+    char *text = NULL;
+    size_t n = 0;
+    chat_talk loaded = {.n = 0};
+    pi_error why = {.status = PI_OK};
+    pi_status status = file_read_stream(path, CLI_TEXT_MAX, &text, &n, err);
+    if (status != PI_OK) return status;
+    reader r = {.at = text, .end = text + n, .line = 1};
+    while (status == PI_OK) {
+        skip_blanks(&r);
+        if (r.at >= r.end) break;
+        if (*r.at == '\n') {
+            r.at++;
+            r.line++;
+        } else if (!take_message(&r, &loaded, &why)) {
+            status = why.status ? error_set(err, why.status, "%s", why.message)
+                                : error_set(err, PI_ERR_FORMAT,
+                                            "not a message of a saved conversation: %.400s, line "
+                                            "%d",
+                                            path, r.line);
+        }
+    }
+    mem_free(text);
+    if (status != PI_OK) {
+        chat_talk_free(&loaded);
+        return status;
+    }
+    chat_talk_free(t);
+    *t = loaded;
+    return PI_OK;
+}

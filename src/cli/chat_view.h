@@ -1,0 +1,27 @@
+/* chat_view.h: an answer as it comes: what of it is reasoning, and how both are shown. */
+#ifndef CLI_CHAT_VIEW_H
+#define CLI_CHAT_VIEW_H
+
+#include "cli_text.h"
+
+typedef struct chat_view {
+    /* in */
+    bool show;     /* write to standard output */
+    bool terminal; /* reasoning is dimmed there */
+    /* out */
+    text_buffer answer, reasoning; /* NUL-terminated too */
+    pi_status status;              /* no memory */
+    /* own */
+    text_buffer held; /* may be the beginning of a mark */
+    int mark;         /* of the reasoning that is open; -1: none */
+    bool dimmed, began;
+} chat_view;
+
+/* Reasoning is open already when the prompt ends with its mark, as some templates have it. */
+void chat_view_begin(chat_view *v, const char *prompt, size_t n_prompt);
+/* The `write` of a generation; user: the view. */
+void chat_view_put(void *user, const char *text, size_t n);
+void chat_view_end(chat_view *v);
+void chat_view_free(chat_view *v);
+
+#endif

@@ -1,0 +1,468 @@
+/* cmd_chat.c: a conversation. For every answer the whole conversation becomes a prompt by the chat
+ * template, and what of it the session has read already is kept: the longest common prefix. So
+ * after an answer only the new message is read, and after /edit or /regen only what has changed.
+ *
+ * Answers go to standard output, everything else to standard error. */
+#include <string.h>
+#include <unistd.h>
+
+#include "chat_input.h"
+#include "chat_talk.h"
+#include "chat_view.h"
+#include "cli.h"
+#include "clock.h"
+#include "file.h"
+#include "generate.h"
+#include "json_writer.h"
+#include "mem.h"
+#include "powerinfer_chat.h"
+#include "rng.h"
+#include "sampling.h"
+#include "signals.h"
+
+typedef struct chat {
+    const cli_options *options;
+    pi_model *model;
+    pi_model_info info;
+    pi_context *context;
+    pi_session *session;
+    pi_chat_template *template;
+    sampling sampling;
+    uint64_t seed; /* of the first answer; the next ones count up */
+    text_list stops;
+    chat_input *input;
+    chat_talk talk;
+    int32_t *fed; /* [capacity of the session] the tokens that it holds */
+    int32_t n_answers;
+    /* of the last answer */
+    int32_t n_prompt, n_cached, n_generated;
+    double prompt_tps, tps;
+    bool left;  /* the reader of standard output has gone, or /exit */
+    int signal; /* that ended a chat without a terminal */
+} chat;
+
+static double rate(double count, double seconds) {
+    return seconds > 0 ? count / seconds : 0;
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static pi_status make_template(chat *c, pi_error *err) {
+    const cli_options *o = c->options;
+    char *source = NULL;
+    pi_chat_template_options t = {.name = o->chat_template};
+    pi_status status = PI_OK;
+    if (o->chat_template_file) {
+        status = file_read_stream(o->chat_template_file, CLI_TEXT_MAX, &source, &t.n_source, err);
+        t.source = source;
+    }
+    if (status == PI_OK) status = pi_chat_template_create(c->model, &t, &c->template, err);
+    mem_free(source);
+    if (status != PI_ERR_NOT_FOUND) return status;
+    pi_error why = *err;
+    return error_set(err, status,
+                     o->chat_template ? "%s: see powerinfer template --chat-template list"
+                                      : "%s: choose one with --chat-template NAME (chatml, llama3, "
+                                        "...) or --chat-template-file FILE",
+                     why.message);
+}
+
+static pi_status read_system(chat *c, pi_error *err) {
+    const cli_options *o = c->options;
+    char *text = NULL;
+    size_t n = 0;
+    if (o->system_prompt) {
+        text = mem_strdup(o->system_prompt);
+        if (!text) return error_nomem(err, strlen(o->system_prompt), "system message");
+        n = strlen(text);
+        if (!o->no_escape) n = text_unescape(text, n);
+    } else if (o->system_prompt_file) {
+        pi_status status = file_read_stream(o->system_prompt_file, CLI_TEXT_MAX, &text, &n, err);
+        if (status != PI_OK) return status;
+        if (n && text[n - 1] == '\n') n--;
+    }
+    pi_status status = n ? chat_talk_system(&c->talk, text, n, err) : PI_OK;
+    mem_free(text);
+    return status;
+}
+
+static pi_status open_model(chat *c, pi_error *err) {
+    const cli_options *o = c->options;
+    pi_status status = cli_model_open(o, false, &c->model, err);
+    if (status != PI_OK) return status;
+    pi_model_get_info(c->model, &c->info);
+    status = make_template(c, err);
+    if (status == PI_OK) status = sampling_add_grammar(o, c->model, &c->sampling, err);
+    if (status != PI_OK) return status;
+    int64_t size = cli_context_size(o, &c->info);
+    pi_context_options context = cli_context_options(o, (int32_t)size);
+    context.n_logits = 1;
+    c->fed = mem_calloc((size_t)size, sizeof *c->fed);
+    if (!c->fed) return error_nomem(err, (size_t)size * sizeof *c->fed, "conversation");
+    status = pi_context_create(c->model, &context, &c->context, err);
+    if (status == PI_OK) status = pi_session_create(c->context, (int32_t)size, &c->session, err);
+    return status;
+}
+
+static pi_status set_up(chat *c, pi_error *err) {
+    const cli_options *o = c->options;
+    pi_status status = sampling_create(o, &c->sampling, err);
+    if (status == PI_OK && o->reverse_prompts.count)
+        status = text_list_create(&c->stops, o->reverse_prompts.values, o->reverse_prompts.count,
+                                  !o->no_escape, err);
+    if (status == PI_OK) status = read_system(c, err);
+    if (status == PI_OK) status = open_model(c, err);
+    if (status == PI_OK)
+        status = chat_input_create(o->no_history ? NULL : o->history, &c->input, err);
+    return status;
+}
+
+static void tear_down(chat *c) {
+    chat_input_free(c->input);
+    chat_talk_free(&c->talk);
+    pi_session_destroy(c->session);
+    pi_context_destroy(c->context);
+    pi_chat_template_free(c->template);
+    sampling_free(&c->sampling);
+    pi_model_close(c->model);
+    text_list_free(&c->stops);
+    mem_free(c->fed);
+}
+
+/* ---- one answer ------------------------------------------------------------------------------ */
+
+/* Templates that write BOS have it in their text. */
+static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **tokens,
+                          size_t *n_tokens, pi_error *err) {
+    pi_status status = text_tokenize(c->model, text, n, PI_TOKENIZE_SPECIAL, tokens, n_tokens, err);
+    if (status != PI_OK || !c->info.add_bos) return status;
+    if (*n_tokens && (*tokens)[0] == c->info.token_bos) return PI_OK;
+    mem_free(*tokens);
+    return text_tokenize(c->model, text, n, PI_TOKENIZE_SPECIAL | PI_TOKENIZE_BOS, tokens, n_tokens,
+                         err);
+}
+
+/* Keeps what the session and the prompt have in common; at least one token is fed anew. */
+static pi_status reuse(chat *c, const int32_t *tokens, size_t n_tokens, pi_error *err) {
+    int32_t n = pi_session_length(c->session), same = 0;
+    while (same < n && same + 1 < (int32_t)n_tokens && c->fed[same] == tokens[same]) same++;
+    c->n_cached = same;
+    return pi_session_rewind(c->session, same, err);
+}
+
+/* What the session holds after an answer. A stop may have left a wish to stop in the context, which
+ * one token takes. */
+static void note_fed(chat *c, const generation *g) {
+    int32_t n = pi_session_length(c->session);
+    for (int32_t i = c->n_cached; i < n; i++)
+        c->fed[i] = i < g->n_prompt ? g->prompt[i] : g->tokens[i - g->n_prompt];
+    if (g->stop != STOP_SIGNAL || n == 0 || n == pi_session_capacity(c->session)) return;
+    pi_input input = {.session = c->session, .tokens = c->fed, .n_tokens = 1};
+    pi_forward(c->context, &input, 1, NULL);
+    pi_session_rewind(c->session, n, NULL);
+}
+
+static void put_json(const chat *c, const chat_view *view, const generation *g) {
+    static const char *const reasons[] = {[STOP_EOS] = "eos",
+                                          [STOP_LENGTH] = "length",
+                                          [STOP_TEXT] = "stop",
+                                          [STOP_SIGNAL] = "cancelled"};
+    char *text = NULL;
+    size_t n = 0;
+    json_writer w;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return;
+    json_begin(&w, f);
+    json_put_object(&w, NULL);
+    json_put_text(&w, "role", "assistant");
+    json_put_string(&w, "content", view->answer.data, view->answer.used);
+    if (view->reasoning.used)
+        json_put_string(&w, "reasoning", view->reasoning.data, view->reasoning.used);
+    json_put_int(&w, "prompt_tokens", c->n_prompt);
+    json_put_int(&w, "cached_tokens", c->n_cached);
+    json_put_int(&w, "tokens", c->n_generated);
+    json_put_text(&w, "stop", reasons[g->stop]);
+    json_put_number(&w, "prompt_tps", c->prompt_tps);
+    json_put_number(&w, "tps", c->tps);
+    json_end_object(&w);
+    if (fclose(f) == 0) chat_put_line(stdout, text, n);
+    mem_free(text);
+    fflush(stdout);
+}
+
+static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) {
+    c->n_generated = (int32_t)g->n_tokens;
+    c->prompt_tps = rate(g->n_prompt - g->n_cached, g->prompt_seconds);
+    c->tps = rate(g->n_decoded, g->decode_seconds);
+    chat_view_end(view);
+    if (c->options->json) put_json(c, view, g);
+    fflush(stdout);
+    c->left = c->left || g->output_failed || ferror(stdout);
+    if (g->context_full)
+        cli_say(c->options, "the context is full: /clear begins again, -c gives more room");
+    if (g->stop == STOP_SIGNAL && !chat_input_is_terminal(c->input)) c->signal = g->signal;
+    if (view->status != PI_OK) return error_nomem(err, g->text.used, "answer");
+    return chat_talk_add(&c->talk, "assistant", &view->answer, &view->reasoning, err);
+}
+
+static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const int32_t *tokens,
+                          pi_error *err) {
+    const cli_options *o = c->options;
+    chat_view view = {.show = !o->json, .terminal = isatty(STDOUT_FILENO) == 1};
+    pi_sampler *sampler;
+    c->sampling.options.seed = c->seed + (uint64_t)c->n_answers++;
+    pi_status status = pi_sampler_create(c->model, &c->sampling.options, &sampler, err);
+    if (status != PI_OK) return status;
+    generation g = {.model = c->model,
+                    .context = c->context,
+                    .session = c->session,
+                    .sampler = sampler,
+                    .prompt = tokens,
+                    .n_prompt = c->n_prompt,
+                    .n_cached = c->n_cached,
+                    .n_predict = (int32_t)o->predict,
+                    .n_batch = (int32_t)o->batch_size,
+                    .ignore_eos = o->ignore_eos,
+                    .stream = true,
+                    .quiet = o->quiet,
+                    .stops = &c->stops,
+                    .write = chat_view_put,
+                    .write_user = &view};
+    chat_view_begin(&view, prompt, n_prompt);
+    signals_cancel_context(c->context);
+    status = generation_run(&g, err);
+    signals_restore();
+    note_fed(c, &g);
+    if (status == PI_OK)
+        status = finish(c, &g, &view, err);
+    else
+        chat_view_end(&view);
+    chat_view_free(&view);
+    generation_free(&g);
+    pi_sampler_destroy(sampler);
+    return status;
+}
+
+/* The answer to the conversation as it is. */
+static pi_status answer(chat *c, pi_error *err) {
+    char *request = NULL, *prompt = NULL;
+    int32_t *tokens = NULL;
+    size_t n_request = 0, n_prompt = 0, n_tokens = 0;
+    pi_status status = chat_talk_request(&c->talk, c->options->reasoning_budget != 0, &request,
+                                         &n_request, err);
+    if (status == PI_OK)
+        status = pi_chat_template_render(c->template, request, n_request, NULL, &prompt, &n_prompt,
+                                         err);
+    if (status == PI_OK) status = tokenize(c, prompt, n_prompt, &tokens, &n_tokens, err);
+    if (status == PI_OK && n_tokens == 0)
+        status = error_set(err, PI_ERR_FORMAT, "the template made an empty prompt");
+    int32_t room = pi_session_capacity(c->session);
+    if (status == PI_OK && n_tokens > (size_t)room)
+        status = error_set(err, PI_ERR_LIMIT,
+                           "the conversation has %zu tokens but the context holds %d: /clear "
+                           "begins again, -c gives more room",
+                           n_tokens, (int)room);
+    if (status == PI_OK) status = reuse(c, tokens, n_tokens, err);
+    if (status == PI_OK) {
+        c->n_prompt = (int32_t)n_tokens;
+        status = generate(c, prompt, n_prompt, tokens, err);
+    }
+    mem_free(tokens);
+    pi_text_free(prompt);
+    mem_free(request);
+    return status;
+}
+
+/* A message and its answer; a message that gets none is taken back. On a terminal the conversation
+ * goes on after an error. */
+static pi_status say(chat *c, const text_buffer *message, pi_error *err) {
+    size_t before = c->talk.n;
+    pi_status status = chat_talk_add(&c->talk, "user", message, NULL, err);
+    if (status == PI_OK) status = answer(c, err);
+    if (status != PI_OK) chat_talk_cut(&c->talk, before);
+    return status;
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static const char help[] = "/help           this list\n"
+                           "/clear          begin a new conversation\n"
+                           "/regen          another answer to the last message\n"
+                           "/edit [TEXT]    change the last message and answer again\n"
+                           "/system [TEXT]  set the system message; without a text: none\n"
+                           "/save FILE      save the conversation\n"
+                           "/load FILE      load a conversation\n"
+                           "/stats          tokens and speed of the last answer\n"
+                           "/exit           leave\n"
+                           "\\ at the end of a line continues the message on the next one.\n";
+
+static pi_status do_help(chat *c, const char *text, pi_error *err) {
+    (void)c, (void)text, (void)err;
+    fputs(help, stderr);
+    return PI_OK;
+}
+
+static pi_status do_clear(chat *c, const char *text, pi_error *err) {
+    (void)text, (void)err;
+    chat_talk_cut(&c->talk, chat_talk_first(&c->talk));
+    return PI_OK;
+}
+
+/* Number of the last message of the user; false when there is none. */
+static bool last_message(chat *c, size_t *at) {
+    const chat_message *m = chat_talk_last(&c->talk, "user");
+    if (m) *at = (size_t)(m - c->talk.messages);
+    return m != NULL;
+}
+
+static pi_status do_regen(chat *c, const char *text, pi_error *err) {
+    size_t at;
+    (void)text;
+    if (!last_message(c, &at)) return error_set(err, PI_ERR_FORMAT, "there is no message yet");
+    chat_talk_cut(&c->talk, at + 1);
+    return answer(c, err);
+}
+
+static pi_status do_edit(chat *c, const char *text, pi_error *err) {
+    size_t at;
+    if (!last_message(c, &at)) return error_set(err, PI_ERR_FORMAT, "there is no message yet");
+    if (*text) {
+        text_buffer message = {.data = NULL};
+        pi_status status = text_append(&message, text, strlen(text), err);
+        chat_talk_cut(&c->talk, at);
+        if (status == PI_OK) status = say(c, &message, err);
+        text_free(&message);
+        return status;
+    }
+    if (!chat_input_prefill(c->input, c->talk.messages[at].content.data))
+        return error_set(err, PI_ERR_FORMAT, "give the new text: /edit TEXT");
+    chat_talk_cut(&c->talk, at);
+    return PI_OK;
+}
+
+static pi_status do_system(chat *c, const char *text, pi_error *err) {
+    return chat_talk_system(&c->talk, text, strlen(text), err);
+}
+
+static pi_status do_save(chat *c, const char *text, pi_error *err) {
+    if (!*text) return error_set(err, PI_ERR_FORMAT, "give the file: /save FILE");
+    pi_status status = chat_talk_save(&c->talk, text, err);
+    if (status == PI_OK) cli_say(c->options, "wrote %s: %zu messages", text, c->talk.n);
+    return status;
+}
+
+static pi_status do_load(chat *c, const char *text, pi_error *err) {
+    if (!*text) return error_set(err, PI_ERR_FORMAT, "give the file: /load FILE");
+    pi_status status = chat_talk_load(&c->talk, text, err);
+    if (status == PI_OK) cli_say(c->options, "read %s: %zu messages", text, c->talk.n);
+    return status;
+}
+
+static pi_status do_stats(chat *c, const char *text, pi_error *err) {
+    (void)text, (void)err;
+    fprintf(stderr, "context: %d of %d tokens\n", (int)pi_session_length(c->session),
+            (int)pi_session_capacity(c->session));
+    fprintf(stderr, "prompt:  %d tokens, %d of them from the cache, %.1f tokens/s\n",
+            (int)c->n_prompt, (int)c->n_cached, c->prompt_tps);
+    fprintf(stderr, "answer:  %d tokens, %.1f tokens/s\n", (int)c->n_generated, c->tps);
+    return PI_OK;
+}
+
+static pi_status do_exit(chat *c, const char *text, pi_error *err) {
+    (void)text, (void)err;
+    c->left = true;
+    return PI_OK;
+}
+
+static const struct {
+    const char *name;
+    pi_status (*run)(chat *c, const char *text, pi_error *err);
+} commands[] = {{"help", do_help}, {"clear", do_clear},   {"regen", do_regen},
+                {"edit", do_edit}, {"system", do_system}, {"save", do_save},
+                {"load", do_load}, {"stats", do_stats},   {"exit", do_exit},
+                {"quit", do_exit}};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static pi_status run_command(chat *c, const char *line, pi_error *err) {
+    size_t n = strcspn(line, " \n");
+    const char *text = line + n + strspn(line + n, " \n");
+    const char *names[N_COMMANDS];
+    char word[32];
+    snprintf(word, sizeof word, "%.*s", n < sizeof word ? (int)n : 0, line);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        if (strcmp(word, names[i]) == 0) return commands[i].run(c, text, err);
+    }
+    const char *closest = options_closest(word, names, N_COMMANDS);
+    if (closest)
+        return error_set(err, PI_ERR_FORMAT, "no such command: /%s: did you mean /%s?", word,
+                         closest);
+    return error_set(err, PI_ERR_FORMAT, "no such command: /%s: see /help", word);
+}
+
+/* ---- the conversation ------------------------------------------------------------------------ */
+
+static pi_status take_line(chat *c, const text_buffer *line, pi_error *err) {
+    if (line->used == 0) return PI_OK;
+    return line->data[0] == '/' ? run_command(c, line->data + 1, err) : say(c, line, err);
+}
+
+static pi_status first_message(chat *c, pi_error *err) {
+    const cli_options *o = c->options;
+    text_buffer message = {.data = NULL};
+    pi_status status = text_append(&message, o->prompt, strlen(o->prompt), err);
+    if (status == PI_OK && !o->no_escape) {
+        message.used = text_unescape(message.data, message.used);
+        message.data[message.used] = '\0';
+    }
+    if (status == PI_OK) status = say(c, &message, err);
+    text_free(&message);
+    return status;
+}
+
+static int converse(chat *c) {
+    const cli_options *o = c->options;
+    bool terminal = chat_input_is_terminal(c->input);
+    text_buffer line = {.data = NULL};
+    pi_error err = {.status = PI_OK};
+    pi_status status = PI_OK;
+    bool only = o->prompt && (o->single_turn || !terminal);
+    if (terminal && !o->prompt) cli_say(o, "/help lists the commands; Ctrl-D leaves");
+    if (o->prompt) status = first_message(c, &err);
+    while (!only && !c->left && !c->signal && (status == PI_OK || terminal)) {
+        if (status != PI_OK) cli_failed(&err);
+        if (!chat_input_read(c->input, &line)) {
+            status = PI_OK;
+            break;
+        }
+        int32_t before = c->n_answers;
+        status = take_line(c, &line, &err);
+        if (o->single_turn && c->n_answers > before) break;
+    }
+    text_free(&line);
+    if (status != PI_OK) {
+        err.status = status == PI_ERR_ARG ? PI_ERR_FORMAT : status; /* a template's refusal */
+        return cli_failed(&err);
+    }
+    if (c->signal) return EXIT_SIGNAL + c->signal;
+    return EXIT_DONE;
+}
+
+int cmd_chat(const cli_options *o) {
+    chat c = {.options = o};
+    pi_error err = {.status = PI_OK};
+    if (o->chat_template && o->chat_template_file)
+        return cli_wrong("two templates: --chat-template and --chat-template-file: give one of "
+                         "them");
+    if (options_typed(o, &o->system_prompt) && options_typed(o, &o->system_prompt_file))
+        return cli_wrong("two system messages: -sys and -sysf: give one of them");
+    for (int i = 0; i < o->reverse_prompts.count; i++) {
+        if (!*o->reverse_prompts.values[i])
+            return cli_wrong("the text is empty: --reverse-prompt: give the text to end at");
+    }
+    pi_status status = set_up(&c, &err);
+    c.seed = c.sampling.options.seed == UINT64_MAX ? rng_entropy() >> 1 : c.sampling.options.seed;
+    int result = status == PI_OK ? converse(&c) : cli_failed(&err);
+    tear_down(&c);
+    return result;
+}
