@@ -130,10 +130,7 @@ static const char *read_line(chat_input *in, size_t *n) {
         return line;
     }
 #endif
-    if (in->terminal) {
-        fputs(in->more ? ". " : "> ", stdout);
-        fflush(stdout);
-    }
+    if (in->terminal) fputs(in->more ? ". " : "> ", stderr); /* answers may go to a file */
     ssize_t count = getline(&in->line, &in->capacity, stdin);
     if (count < 0) return NULL;
     *n = (size_t)count;
