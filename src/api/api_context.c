@@ -32,11 +32,6 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     c->model = m;
     c->options = option_engine(&o);
     status = api_place(c, &o, err);
-    if (status == PI_OK) {
-        size_t n = (size_t)engine_batch(c->engine);
-        c->inputs = mem_calloc(n, sizeof *c->inputs);
-        if (!c->inputs) status = error_nomem(err, n * sizeof *c->inputs, "context");
-    }
     if (status != PI_OK) {
         pi_context_destroy(c);
         return status;
@@ -48,30 +43,21 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
 void pi_context_destroy(pi_context *c) {
     if (!c) return;
     api_close(c);
-    mem_free(c->inputs);
     mem_free(c);
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
 pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
-    static const engine_want wants[] = {[PI_LOGITS_NONE] = ENGINE_WANT_NONE,
-                                        [PI_LOGITS_LAST] = ENGINE_WANT_LAST,
-                                        [PI_LOGITS_ALL] = ENGINE_WANT_ALL};
     if (n_inputs < 1 || n_inputs > engine_batch(c->engine))
         return error_set(err, PI_ERR_LIMIT, "bad number of inputs: forward: %d is not in 1..%d",
                          n_inputs, engine_batch(c->engine));
-    for (int32_t i = 0; i < n_inputs; i++) {
+    for (int32_t i = 0; i < n_inputs; i++)
         if ((unsigned)inputs[i].logits > PI_LOGITS_ALL)
             return error_set(err, PI_ERR_ARG,
                              "invalid logits: input %d: %d is not a pi_logits_wanted value", i,
                              (int)inputs[i].logits);
-        c->inputs[i] = (engine_input){.session = api_session(inputs[i].session),
-                                      .tokens = inputs[i].tokens,
-                                      .n_tokens = inputs[i].n_tokens,
-                                      .want = wants[inputs[i].logits]};
-    }
-    return engine_forward(c->engine, c->inputs, n_inputs, err);
+    return engine_forward(c->engine, inputs, n_inputs, err);
 }
 
 const float *pi_logits(const pi_context *c, int32_t row) {
@@ -93,8 +79,8 @@ double pi_context_loss(const pi_context *c) {
     const model_sparse *s = &c->model->weights->sparse;
     double loss = 0;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
-        if (p->ffn[i].mode == FFN_THRESHOLD) loss = (double)s->threshold_loss;
-        if (p->ffn[i].mode != FFN_PREDICT) continue;
+        if (p->ffn[i].mode == PI_MODE_THRESHOLD) loss = (double)s->threshold_loss;
+        if (p->ffn[i].mode != PI_MODE_PREDICT) continue;
         return c->options.plan.set_threshold ? (double)NAN : (double)s->predict_loss;
     }
     return loss;
@@ -108,12 +94,5 @@ int32_t pi_context_threads(const pi_context *c) {
 }
 
 void pi_context_get_counters(const pi_context *c, pi_counters *out) {
-    engine_counters n = engine_get_counters(c->engine);
-    *out = (pi_counters){.ubatches = n.passes,
-                         .tokens = n.tokens,
-                         .weight_bytes = n.weight_bytes,
-                         .gathered_bytes = n.gathered_bytes,
-                         .ffn_bytes = n.ffn_bytes,
-                         .ffn_total_bytes = n.ffn_total_bytes,
-                         .kv_bytes = n.kv_bytes};
+    *out = engine_get_counters(c->engine);
 }

@@ -34,7 +34,6 @@ static inline const gguf_file *api_file(const pi_model *m) {
 struct pi_context {
     const pi_model *model;
     engine_context *engine;
-    engine_input *inputs;   /* [n_batch], room to translate a request */
     engine_options options; /* as created, without what concerns the GPU */
     place_gpu gpu;          /* the engine's; nothing is open without one */
     const char *device;     /* what has work */
@@ -51,12 +50,5 @@ void api_close(pi_context *c); /* engine, device and backend */
 struct pi_sampler {
     sampler *chain;
 };
-
-static inline engine_session *api_session(pi_session *s) {
-    return (engine_session *)s;
-}
-static inline const engine_session *api_const_session(const pi_session *s) {
-    return (const engine_session *)s;
-}
 
 #endif

@@ -12,15 +12,6 @@ cpu_tier option_tier(pi_kernels kernels) {
     return tiers[kernels];
 }
 
-ffn_mode option_mode(pi_mode mode) {
-    static const ffn_mode modes[] = {
-        [PI_MODE_AUTO] = FFN_AUTO,           [PI_MODE_DENSE] = FFN_DENSE,
-        [PI_MODE_EXACT] = FFN_EXACT,         [PI_MODE_PREDICT] = FFN_PREDICT,
-        [PI_MODE_THRESHOLD] = FFN_THRESHOLD,
-    };
-    return modes[mode];
-}
-
 quant_type option_cache_type(pi_cache_type type) {
     static const quant_type types[] = {
         [PI_CACHE_F16] = QUANT_F16,
@@ -50,7 +41,7 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
                          (int)o->device, o->gpu_layers, o->n_ctx);
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
-    return plan_check_mode(m, option_mode(o->mode), err);
+    return plan_check_mode(m, o->mode, err);
 }
 
 engine_options option_engine(const pi_context_options *o) {
@@ -62,7 +53,7 @@ engine_options option_engine(const pi_context_options *o) {
                             .tier = option_tier(o->kernels),
                             .type_k = option_cache_type(o->cache_k),
                             .type_v = option_cache_type(o->cache_v),
-                            .plan = {.mode = option_mode(o->mode),
+                            .plan = {.mode = o->mode,
                                      .max_loss = o->max_loss,
                                      .set_threshold = !isnan(o->threshold),
                                      .threshold = o->threshold}};

@@ -7,7 +7,6 @@
 
 /* The values must be within their lists. */
 cpu_tier option_tier(pi_kernels kernels);
-ffn_mode option_mode(pi_mode mode);
 quant_type option_cache_type(pi_cache_type type);
 
 /* Whether a context's options are within their lists and limits, PI_ERR_ARG, and the model has what

@@ -14,7 +14,7 @@
 #include "kv_cache.h"
 #include "trace.h"
 
-struct engine_session {
+struct pi_session {
     engine_context *context;
     kv_cache kv;     /* of layers whose home is the CPU */
     void *device_kv; /* of the others, on the GPU; NULL: there are none */
@@ -121,7 +121,7 @@ struct engine_context {
 
     engine_ubatch ubatch;
     int n_logits_rows; /* after a call */
-    engine_counters counters;
+    pi_counters counters;
     gpu_exec *gpu;                    /* NULL: everything is on the CPU */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */
     engine_session *sessions;
@@ -134,8 +134,7 @@ struct engine_context {
 /* Plan and working memory for c->options, in place of what is there. */
 pi_status context_build(engine_context *c, pi_error *err);
 /* Feeds inputs that were checked, from where their sessions stand. */
-pi_status context_forward(engine_context *c, const engine_input *inputs, int n_inputs,
-                          pi_error *err);
+pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 /* Adds what the last ubatch read to the counters. */
 void context_count(engine_context *c);
 /* Falls back to the CPU, with all sessions as they were (recover.c). `why` is kept for

@@ -4,8 +4,8 @@
 
 void context_count(engine_context *c) {
     const plan *p = c->plan;
-    engine_counters *n = &c->counters;
-    n->passes++;
+    pi_counters *n = &c->counters;
+    n->ubatches++;
     n->tokens += (uint64_t)c->ubatch.n_tokens;
     n->weight_bytes += p->fixed_bytes;
     if (c->ubatch.n_out == 0) n->weight_bytes -= p->head_bytes;
@@ -38,6 +38,6 @@ void context_count(engine_context *c) {
     }
 }
 
-engine_counters engine_get_counters(const engine_context *c) {
+pi_counters engine_get_counters(const engine_context *c) {
     return c->counters;
 }

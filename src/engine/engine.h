@@ -14,6 +14,7 @@
 #include "model.h"
 #include "plan.h"
 #include "pool.h"
+#include "powerinfer.h"
 
 /* How ubatches of many tokens treat neurons that are cold in layers whose home is the GPU. */
 typedef enum engine_prompts {
@@ -49,7 +50,7 @@ enum { ENGINE_MAX_BATCH = 8192 };
 #define ENGINE_LOGITS_BYTES ((size_t)64 << 20)
 
 typedef struct engine_context engine_context;
-typedef struct engine_session engine_session;
+typedef struct pi_session engine_session;
 
 /* Also PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may use the CPU alone. */
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
@@ -81,23 +82,13 @@ pi_status engine_session_copy(engine_session *to, const engine_session *from, in
                               pi_error *err);
 pi_status engine_session_remove(engine_session *s, int64_t first, int64_t end, pi_error *err);
 
-typedef enum engine_want { ENGINE_WANT_NONE, ENGINE_WANT_LAST, ENGINE_WANT_ALL } engine_want;
-
-typedef struct engine_input {
-    engine_session *session;
-    const int32_t *tokens; /* [n_tokens] */
-    int32_t n_tokens;
-    engine_want want;
-} engine_input;
-
 /* Why a context with a GPU fell back to the CPU; NULL: it did not, or never had a GPU. Whatever
  * happens to the device, sessions keep their contents and forward passes their answers: the CPU
  * takes over, after it has evaluated all sessions' tokens again. */
 const char *engine_gpu_loss(const engine_context *c);
 
 /* As pi_forward (powerinfer.h). */
-pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
-                         pi_error *err);
+pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 const float *engine_logits(const engine_context *c, int row); /* [n_vocab] */
 int engine_logits_rows(const engine_context *c);
 int engine_batch(const engine_context *c); /* tokens per ubatch; also the most inputs per call */
@@ -111,7 +102,7 @@ typedef void (*engine_observer)(void *user, const plan_step *step, const float *
                                 int n_rows);
 void engine_observe(engine_context *c, engine_observer observer, void *user);
 
-/* One layer by itself, for work that goes through a model layer by layer (tools/prepare): runs the
+/* One layer by itself, for work that goes through a model layer by layer (src/prepare): runs the
  * steps of `layer` for n_tokens <= engine_batch tokens at positions pos .. pos + n_tokens - 1 of a
  * session, whose cache it reads and writes for this layer only; the session's length stays as it
  * is. x: [n_tokens][n_embd], the residual stream before the layer, replaced by the one after it.
@@ -120,10 +111,7 @@ void engine_observe(engine_context *c, engine_observer observer, void *user);
 pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 
-typedef struct engine_counters {
-    uint64_t passes, tokens, weight_bytes, ffn_bytes, ffn_total_bytes, gathered_bytes, kv_bytes;
-} engine_counters;
-engine_counters engine_get_counters(const engine_context *c);
+pi_counters engine_get_counters(const engine_context *c);
 
 const plan *engine_plan(const engine_context *c);
 const cpu_kernels *engine_kernels(const engine_context *c);

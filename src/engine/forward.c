@@ -168,8 +168,7 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     return context_check_finite(c, err);
 }
 
-pi_status context_forward(engine_context *c, const engine_input *inputs, int n_inputs,
-                          pi_error *err) {
+pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     request_cursor at = {0};
     c->ubatch.first_logits_row = 0;
     for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
@@ -199,15 +198,14 @@ static bool is_gpu_failure(const engine_context *c, pi_status status) {
     return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED && status != PI_ERR_RANGE;
 }
 
-static void grow_session(const engine_input *in) {
+static void grow_session(const pi_input *in) {
     engine_session *s = in->session;
     if (s->tokens)
         memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
     s->length += in->n_tokens;
 }
 
-pi_status engine_forward(engine_context *c, const engine_input *inputs, int n_inputs,
-                         pi_error *err) {
+pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     pi_error why;
     c->n_logits_rows = 0;
     if (!c->plan) return context_unusable(c, err);
@@ -250,7 +248,7 @@ static pi_status check_layer(const engine_context *c, const engine_session *s, i
 pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err) {
     pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
-    engine_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
+    pi_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
     if (status == PI_OK && layer < 0) status = request_check_tokens(c, &in, err);
     if (status != PI_OK) return status;
     int first = 0, end = c->plan->n_steps;

@@ -135,7 +135,7 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
 static bool can_jump(const plan *p) {
     bool jumps = p->model->hp.activation == ACTIVATION_FATRELU;
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        jumps = jumps || p->ffn[i].mode == FFN_PREDICT || p->ffn[i].mode == FFN_THRESHOLD;
+        jumps = jumps || p->ffn[i].mode == PI_MODE_PREDICT || p->ffn[i].mode == PI_MODE_THRESHOLD;
     return jumps;
 }
 

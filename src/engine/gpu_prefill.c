@@ -149,7 +149,7 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, int64_t r0, int6
         product(g, &m, &in, cold->bias[k] ? cold->bias[k] + r0 : NULL, g->tile_out[k],
                 GPU_EXEC_TILE_ROWS, false);
     }
-    bool selected = f && f->mode == FFN_PREDICT;
+    bool selected = f && f->mode == PI_MODE_PREDICT;
     const gpu_activate a = {.gate = g->tile_out[0],
                             .up = s->n_matrices > 1 ? g->tile_out[1] : NULL,
                             .ldg = GPU_EXEC_TILE_ROWS,

@@ -371,13 +371,13 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
 }
 
 /* The mode that most layers run in; of equally frequent ones the first in the list. */
-static ffn_mode most_frequent_mode(const plan *p) {
-    int count[FFN_MODE_COUNT] = {0}, best = FFN_DENSE;
+static pi_mode most_frequent_mode(const plan *p) {
+    int count[PLAN_MODES] = {0}, best = PI_MODE_DENSE;
     for (int i = 0; i < p->model->hp.n_layer; i++)
         if (!p->experts[i].n_expert) count[p->ffn[i].mode]++;
-    for (int mode = 0; mode < FFN_MODE_COUNT; mode++)
+    for (int mode = 0; mode < PLAN_MODES; mode++)
         if (count[mode] > count[best]) best = mode;
-    return (ffn_mode)best;
+    return (pi_mode)best;
 }
 
 int64_t plan_cut_unit(const model *m, int layer) {
@@ -469,8 +469,7 @@ void plan_free(plan *p) {
     mem_free(p);
 }
 
-const char *ffn_mode_name(ffn_mode mode) {
-    static const char *const names[FFN_MODE_COUNT] = {"auto", "dense", "exact", "predict",
-                                                      "threshold"};
-    return (unsigned)mode < FFN_MODE_COUNT ? names[mode] : "unknown";
+const char *ffn_mode_name(pi_mode mode) {
+    static const char *const names[PLAN_MODES] = {"auto", "dense", "exact", "predict", "threshold"};
+    return (unsigned)mode < PLAN_MODES ? names[mode] : "unknown";
 }

@@ -19,16 +19,9 @@
 #include "cpu.h"
 #include "error.h"
 #include "model.h"
+#include "powerinfer.h"
 
-/* How FFN layers are computed (docs/sparse.md). */
-typedef enum ffn_mode {
-    FFN_AUTO,      /* per layer the fastest by plan_mode.c's cost, with a loss within max_loss */
-    FFN_DENSE,     /* everything */
-    FFN_EXACT,     /* gate for all neurons, the rest where the activation is not zero */
-    FFN_PREDICT,   /* gate for the predictor's selected neurons, the rest where it is not zero */
-    FFN_THRESHOLD, /* as exact, but small activations count as zero */
-    FFN_MODE_COUNT
-} ffn_mode;
+enum { PLAN_MODES = PI_MODE_THRESHOLD + 1 }; /* values of pi_mode (docs/sparse.md) */
 
 typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 
@@ -43,20 +36,20 @@ typedef struct plan_cut {
 } plan_cut;
 
 typedef struct plan_options {
-    ffn_mode mode;  /* a layer that lacks what the mode needs takes the next one that is exact */
-    float max_loss; /* for FFN_AUTO: relative increase of perplexity, 0.01 for 1% */
+    pi_mode mode;   /* a layer that lacks what the mode needs takes the next one that is exact */
+    float max_loss; /* for PI_MODE_AUTO: relative increase of perplexity, 0.01 for 1% */
     bool set_threshold;
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
     const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
     plan_side head;       /* with cuts: of the last norm and the output matrix */
-    uint64_t cache_bytes; /* for FFN_AUTO: last-level cache of the CPU; 0: of this machine */
+    uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
 } plan_options;
 
-const char *ffn_mode_name(ffn_mode mode); /* "auto", "dense", ... */
-/* What a layer of the model runs in under these options; never FFN_AUTO. */
-ffn_mode plan_choose_mode(const model *m, int layer, const plan_options *options);
+const char *ffn_mode_name(pi_mode mode); /* "auto", "dense", ... */
+/* What a layer of the model runs in under these options; never PI_MODE_AUTO. */
+pi_mode plan_choose_mode(const model *m, int layer, const plan_options *options);
 /* PI_ERR_UNSUPPORTED when no layer can run in `mode`; the message says what the model lacks. */
-pi_status plan_check_mode(const model *m, ffn_mode mode, pi_error *err);
+pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err);
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
@@ -167,7 +160,7 @@ enum {
  * neuron. */
 typedef struct plan_step plan_step;
 typedef struct plan_ffn {
-    ffn_mode mode;
+    pi_mode mode;
     plan_selection selection;
     const plan_step *sparse; /* its OP_FFN_SPARSE; NULL when there is none */
     /* This side's neurons: n_ff of them from `first` on. All matrices and vectors below begin
@@ -266,7 +259,7 @@ typedef struct plan_slot {
 
 typedef struct plan {
     const model *model;
-    ffn_mode mode;              /* that most layers run in */
+    pi_mode mode;               /* that most layers run in */
     int n_steps, n_layer_steps; /* those after the layers are the head's */
     plan_step *steps;           /* [n_steps], of the CPU */
     int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */

@@ -124,12 +124,12 @@ static void set_parts(plan_ffn *ffn) {
     ffn->n_parts = (int)((ffn->n_ff + ffn->part_rows - 1) / ffn->part_rows);
 }
 
-static void describe(const ffn_slice *h, ffn_mode mode) {
+static void describe(const ffn_slice *h, pi_mode mode) {
     const model_layer *l = &h->p->model->layers[h->layer];
     plan_ffn *ffn = h->ffn;
     *ffn = (plan_ffn){.mode = mode, .first = h->first, .n_ff = h->n, .cut = 0};
-    if (mode == FFN_DENSE) ffn->cut = -1;
-    if (mode == FFN_THRESHOLD) ffn->cut = l->sparse.cut;
+    if (mode == PI_MODE_DENSE) ffn->cut = -1;
+    if (mode == PI_MODE_THRESHOLD) ffn->cut = l->sparse.cut;
     if (l->t[ROLE_FFN_DOWN_T].data) {
         const plan_matrix whole = plan_make_matrix(
             h->p, h->layer, ROLE_FFN_DOWN_T, h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);
@@ -176,8 +176,8 @@ static void add_sparse(const ffn_slice *h) {
 }
 
 /* A slice's neurons, from the quantized input in BUF_Y to X +=. */
-static void add_neurons(const ffn_slice *h, ffn_mode mode) {
-    if (mode == FFN_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
+static void add_neurons(const ffn_slice *h, pi_mode mode) {
+    if (mode == PI_MODE_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
         plan_step *s = add_step(h, OP_FFN_IN, BUF_Y);
         add_neuron_matrices(h, s);
         set_gpu_kernel(h, s);
@@ -213,13 +213,13 @@ static void add_selection(const ffn_slice *h, const plan_options *o, bool split)
 }
 
 /* Where the remote device's slice begins: its input arrives and X is cleared to add to. */
-static void add_arrival(const ffn_slice *remote, plan_side home, ffn_mode mode) {
+static void add_arrival(const ffn_slice *remote, plan_side home, pi_mode mode) {
     plan_message m = plan_add_message(remote->p, home, remote->layer, BUF_Y, BUF_Y);
-    m.send->bits = m.receive->bits = mode == FFN_PREDICT;
+    m.send->bits = m.receive->bits = mode == PI_MODE_PREDICT;
     m.receive->clear_x = true;
     m.receive->cold = m.send->cold = home == SIDE_GPU;
-    if (mode == FFN_PREDICT) remote->ffn->selection = SELECT_MESSAGE;
-    if (mode == FFN_PREDICT && remote->side == SIDE_GPU) { /* only lists are made of the bits */
+    if (mode == PI_MODE_PREDICT) remote->ffn->selection = SELECT_MESSAGE;
+    if (mode == PI_MODE_PREDICT && remote->side == SIDE_GPU) { /* only lists are made of the bits */
         plan_step *s = add_step(remote, OP_SELECT, BUF_Y);
         s->ffn = remote->ffn;
         s->bits = true;
@@ -229,7 +229,7 @@ static void add_arrival(const ffn_slice *remote, plan_side home, ffn_mode mode) 
 }
 
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {
-    ffn_mode mode = plan_choose_mode(p->model, layer, options);
+    pi_mode mode = plan_choose_mode(p->model, layer, options);
     const plan_cut *cut = &p->cuts[layer];
     int64_t n_ff = p->model->layers[layer].hp.n_ff;
     ffn_slice slices[PLAN_SIDES] = {
@@ -247,9 +247,9 @@ void plan_add_ffn(plan *p, int layer, const plan_options *options) {
         h->biased = h->home == (home->n > 0); /* the the remote one does only when it is alone */
         describe(h, mode);
     }
-    add_predictor(home,
-                  mode == FFN_PREDICT ? p->model->layers[layer].sparse.predictor : PREDICTOR_NONE);
-    if (mode == FFN_PREDICT) add_selection(home, options, split);
+    add_predictor(home, mode == PI_MODE_PREDICT ? p->model->layers[layer].sparse.predictor
+                                                : PREDICTOR_NONE);
+    if (mode == PI_MODE_PREDICT) add_selection(home, options, split);
     if (split) add_arrival(remote, cut->home, mode);
     if (home->n > 0) add_neurons(home, mode);
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))

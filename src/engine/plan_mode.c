@@ -1,10 +1,10 @@
 /* plan_mode.c: the mode that an FFN layer runs in.
  *
  * A mode that was asked for is taken by every layer that has the data for it; the others run in one
- * that is exact: `exact` where activations have exact zeros, else `dense`. FFN_AUTO takes the mode
- * that decodes a token fastest, by a cost that is computed, never timed: the same file gives the
- * same answer in every run on a machine. Only sizes and what `prepare` recorded enter, and whether
- * the weights stay in the last-level cache.
+ * that is exact: `exact` where activations have exact zeros, else `dense`. PI_MODE_AUTO takes the
+ * mode that decodes a token fastest, by a cost that is computed, never timed: the same file gives
+ * the same answer in every run on a machine. Only sizes and what `prepare` recorded enter, and
+ * whether the weights stay in the last-level cache.
  *
  * Cost of a layer's FFN weights for one token, in nanoseconds of one thread (all terms shrink alike
  * with more threads):
@@ -54,14 +54,14 @@ static bool has_exact_zeros(activation a) {
            a == ACTIVATION_FATRELU;
 }
 
-static bool can_run(const model *m, const model_layer *l, ffn_mode mode) {
+static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
     bool zeros = has_exact_zeros(m->hp.activation);
     switch (mode) {
-    case FFN_EXACT:
+    case PI_MODE_EXACT:
         return zeros;
-    case FFN_PREDICT:
+    case PI_MODE_PREDICT:
         return zeros && l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
-    case FFN_THRESHOLD:
+    case PI_MODE_THRESHOLD:
         return !isnan(l->sparse.cut);
     default:
         return true;
@@ -88,13 +88,13 @@ static double apart(const model_layer *l, tensor_role role, double share, const 
     return share * (in_order(l, role, c) + (double)l->hp.n_ff * c->row);
 }
 
-static double cost_of(const model_layer *l, ffn_mode mode, const read_cost *c) {
+static double cost_of(const model_layer *l, pi_mode mode, const read_cost *c) {
     tensor_role first = l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
     double fired = fired_share(l), selected = (double)l->sparse.density, cost;
-    if (mode == FFN_DENSE)
+    if (mode == PI_MODE_DENSE)
         return in_order(l, ROLE_FFN_GATE, c) + in_order(l, ROLE_FFN_UP, c) +
                in_order(l, ROLE_FFN_DOWN, c) + in_order(l, ROLE_FFN_DOWN_T, c);
-    if (mode == FFN_PREDICT) {
+    if (mode == PI_MODE_PREDICT) {
         cost = PREDICTOR + (double)l->hp.n_ff * SCORE + in_order(l, ROLE_FC1, c) +
                in_order(l, ROLE_FC2, c) + in_order(l, ROLE_FFN_SIGN, c) +
                apart(l, first, selected, c);
@@ -107,52 +107,53 @@ static double cost_of(const model_layer *l, ffn_mode mode, const read_cost *c) {
 }
 
 /* NaN, a loss that was not measured, is not within any limit. */
-static bool loss_allowed(const model *m, ffn_mode mode, float max_loss) {
-    if (mode == FFN_PREDICT) return m->sparse.predict_loss <= max_loss;
-    return mode != FFN_THRESHOLD || m->sparse.threshold_loss <= max_loss;
+static bool loss_allowed(const model *m, pi_mode mode, float max_loss) {
+    if (mode == PI_MODE_PREDICT) return m->sparse.predict_loss <= max_loss;
+    return mode != PI_MODE_THRESHOLD || m->sparse.threshold_loss <= max_loss;
 }
 
 /* Without statistics costs are NaN and no comparison holds: then `exact` stands where there are
  * exact zeros, and where there are none a threshold within the limit is taken. */
-static ffn_mode choose_auto(const model *m, const model_layer *l, const plan_options *o) {
+static pi_mode choose_auto(const model *m, const model_layer *l, const plan_options *o) {
     uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
     bool cached = (double)m->weight_bytes <= CACHE_SHARE * (double)cache;
     const read_cost *c = cached ? &from_cache : &from_memory;
-    ffn_mode best = can_run(m, l, FFN_EXACT) ? FFN_EXACT : FFN_DENSE;
-    if (best == FFN_EXACT && cost_of(l, FFN_DENSE, c) < cost_of(l, FFN_EXACT, c)) best = FFN_DENSE;
+    pi_mode best = can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
+    if (best == PI_MODE_EXACT && cost_of(l, PI_MODE_DENSE, c) < cost_of(l, PI_MODE_EXACT, c))
+        best = PI_MODE_DENSE;
     double limit = LOSSY_GAIN * cost_of(l, best, c);
-    for (int mode = FFN_PREDICT; mode <= FFN_THRESHOLD; mode++) {
-        double cost = cost_of(l, (ffn_mode)mode, c);
-        if (!can_run(m, l, (ffn_mode)mode) || !loss_allowed(m, (ffn_mode)mode, o->max_loss))
-            continue;
-        if (!(cost < limit) && !(isnan(cost) && best == FFN_DENSE)) continue;
-        best = (ffn_mode)mode;
+    for (int mode = PI_MODE_PREDICT; mode <= PI_MODE_THRESHOLD; mode++) {
+        double cost = cost_of(l, (pi_mode)mode, c);
+        if (!can_run(m, l, (pi_mode)mode) || !loss_allowed(m, (pi_mode)mode, o->max_loss)) continue;
+        if (!(cost < limit) && !(isnan(cost) && best == PI_MODE_DENSE)) continue;
+        best = (pi_mode)mode;
         limit = cost;
     }
     return best;
 }
 
 /* The original's files were made to run with their predictors, and record no loss. */
-ffn_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
+pi_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     const model_layer *l = &m->layers[layer];
-    ffn_mode mode = o->mode;
-    if (mode == FFN_AUTO) {
-        if (!m->sparse.pwri || !can_run(m, l, FFN_PREDICT)) return choose_auto(m, l, o);
-        mode = FFN_PREDICT;
+    pi_mode mode = o->mode;
+    if (mode == PI_MODE_AUTO) {
+        if (!m->sparse.pwri || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
+        mode = PI_MODE_PREDICT;
     }
     if (can_run(m, l, mode)) return mode;
-    return can_run(m, l, FFN_EXACT) ? FFN_EXACT : FFN_DENSE;
+    return can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
 }
 
-pi_status plan_check_mode(const model *m, ffn_mode mode, pi_error *err) {
-    static const char *const lacks[FFN_MODE_COUNT] = {
-        [FFN_EXACT] = "its values are never exactly zero; use dense",
-        [FFN_PREDICT] = "the model has no predictors; `powerinfer prepare` adds them where the "
-                        "activation is ReLU-like",
-        [FFN_THRESHOLD] = "the model has no calibrated thresholds; `powerinfer prepare` adds them "
-                          "where the activation is never zero"};
+pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err) {
+    static const char *const lacks[PLAN_MODES] = {
+        [PI_MODE_EXACT] = "its values are never exactly zero; use dense",
+        [PI_MODE_PREDICT] = "the model has no predictors; `powerinfer prepare` adds them where the "
+                            "activation is ReLU-like",
+        [PI_MODE_THRESHOLD] =
+            "the model has no calibrated thresholds; `powerinfer prepare` adds them "
+            "where the activation is never zero"};
     for (int i = 0; i < m->hp.n_layer; i++)
-        if (mode == FFN_AUTO || can_run(m, &m->layers[i], mode)) return PI_OK;
+        if (mode == PI_MODE_AUTO || can_run(m, &m->layers[i], mode)) return PI_OK;
     return error_set(err, PI_ERR_UNSUPPORTED, "mode %s does not apply: activation %s: %s",
                      ffn_mode_name(mode), activation_name(m->hp.activation), lacks[mode]);
 }

@@ -72,9 +72,9 @@ static void print_ffn(const plan_step *s, FILE *out) {
     if (s->op != OP_FFN_SPARSE) return;
     if (f->fc2.w.data) print_matrix(&f->fc2, out);
     fprintf(out, " %s", ffn_mode_name(f->mode));
-    if (f->mode == FFN_PREDICT)
+    if (f->mode == PI_MODE_PREDICT)
         fprintf(out, " by %s >= %g", predictor_kind_name(f->predictor), (double)f->threshold);
-    if (f->mode == FFN_THRESHOLD) fprintf(out, " above %g", (double)f->cut);
+    if (f->mode == PI_MODE_THRESHOLD) fprintf(out, " above %g", (double)f->cut);
     fprintf(out, ", %d parts", f->n_parts);
 }
 

@@ -22,10 +22,10 @@ static pi_status empty_sessions(engine_context *c, pi_error *err) {
 }
 
 static pi_status feed_again(engine_session *s, pi_error *err) {
-    const engine_input in = {.session = s,
-                             .tokens = s->tokens,
-                             .n_tokens = (int32_t)s->length,
-                             .want = ENGINE_WANT_NONE};
+    const pi_input in = {.session = s,
+                         .tokens = s->tokens,
+                         .n_tokens = (int32_t)s->length,
+                         .logits = PI_LOGITS_NONE};
     if (s->length == 0) return PI_OK;
     s->length = 0;
     pi_status status = context_forward(s->context, &in, 1, err);

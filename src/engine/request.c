@@ -4,7 +4,7 @@
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-pi_status request_check_tokens(const engine_context *c, const engine_input *in, pi_error *err) {
+pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_error *err) {
     for (int i = 0; i < in->n_tokens; i++)
         if (in->tokens[i] < 0 || in->tokens[i] >= c->model->hp.n_vocab)
             return error_set(err, PI_ERR_RANGE,
@@ -14,7 +14,7 @@ pi_status request_check_tokens(const engine_context *c, const engine_input *in, 
     return PI_OK;
 }
 
-static pi_status check_input(const engine_context *c, const engine_input *in, pi_error *err) {
+static pi_status check_input(const engine_context *c, const pi_input *in, pi_error *err) {
     const engine_session *s = in->session;
     if (in->n_tokens < 1)
         return error_set(err, PI_ERR_ARG, "no tokens: forward: give every input at least one");
@@ -32,7 +32,7 @@ static pi_status check_input(const engine_context *c, const engine_input *in, pi
 }
 
 /* Marks sessions as it goes, so that one that appears twice is found. */
-pi_status request_check(const engine_context *c, const engine_input *inputs, int n_inputs,
+pi_status request_check(const engine_context *c, const pi_input *inputs, int n_inputs,
                         pi_error *err) {
     int64_t rows = 0;
     if (n_inputs < 1 || n_inputs > c->n_batch)
@@ -43,8 +43,8 @@ pi_status request_check(const engine_context *c, const engine_input *inputs, int
         pi_status status = check_input(c, &inputs[i], err);
         if (status != PI_OK) return status;
         inputs[i].session->in_call = true;
-        if (inputs[i].want == ENGINE_WANT_LAST) rows += 1;
-        if (inputs[i].want == ENGINE_WANT_ALL) rows += inputs[i].n_tokens;
+        if (inputs[i].logits == PI_LOGITS_LAST) rows += 1;
+        if (inputs[i].logits == PI_LOGITS_ALL) rows += inputs[i].n_tokens;
     }
     if (rows > c->n_logits)
         return error_set(
@@ -56,7 +56,7 @@ pi_status request_check(const engine_context *c, const engine_input *inputs, int
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
-static void add_rows(engine_context *c, const engine_input *in, int done, int n) {
+static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     engine_ubatch *p = &c->ubatch;
     ubatch_item *item = &c->items[p->n_items++];
     *item = (ubatch_item){.session = in->session,
@@ -69,18 +69,18 @@ static void add_rows(engine_context *c, const engine_input *in, int done, int n)
         c->positions[row] = item->pos + i;
         c->item_of_row[row] = item;
         bool last = done + i == in->n_tokens - 1;
-        if (in->want == ENGINE_WANT_ALL || (in->want == ENGINE_WANT_LAST && last))
+        if (in->logits == PI_LOGITS_ALL || (in->logits == PI_LOGITS_LAST && last))
             c->out_rows[p->n_out++] = row;
     }
     p->n_tokens += n;
 }
 
-bool request_next_ubatch(engine_context *c, const engine_input *inputs, int n_inputs,
+bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,
                          request_cursor *at) {
     c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = 0;
     c->ubatch.streaming = false;
     while (at->index < n_inputs && c->ubatch.n_tokens < c->n_batch) {
-        const engine_input *in = &inputs[at->index];
+        const pi_input *in = &inputs[at->index];
         int room = c->n_batch - c->ubatch.n_tokens;
         int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
         add_rows(c, in, at->done, n);

@@ -6,9 +6,9 @@
 #include "context.h"
 
 /* PI_ERR_ARG, PI_ERR_LIMIT, PI_ERR_RANGE: nothing is fed. */
-pi_status request_check(const engine_context *c, const engine_input *inputs, int n_inputs,
+pi_status request_check(const engine_context *c, const pi_input *inputs, int n_inputs,
                         pi_error *err);
-pi_status request_check_tokens(const engine_context *c, const engine_input *in, pi_error *err);
+pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_error *err);
 
 /* Where a request stands: input `index`, of which `done` tokens were fed by earlier ubatches. */
 typedef struct request_cursor {
@@ -16,7 +16,7 @@ typedef struct request_cursor {
 } request_cursor;
 
 /* Sets up c->ubatch with the next tokens, n_batch at most; false when all have been fed. */
-bool request_next_ubatch(engine_context *c, const engine_input *inputs, int n_inputs,
+bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,
                          request_cursor *at);
 
 #endif

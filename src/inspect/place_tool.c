@@ -63,7 +63,7 @@ static pi_status open_model(place_job *j, const char *path, pi_error *err) {
 
 static pi_status make_workload(place_job *j, pi_error *err) {
     const pi_place_options *o = j->options;
-    const plan_options asked = {.mode = option_mode(o->mode), .max_loss = o->max_loss};
+    const plan_options asked = {.mode = o->mode, .max_loss = o->max_loss};
     pi_status status = plan_check_mode(j->model, asked.mode, err);
     if (status != PI_OK) return status;
     size_t n = (size_t)j->model->hp.n_layer;

@@ -84,10 +84,10 @@ typedef struct place_workload {
 } place_workload;
 
 typedef struct place_use {
-    const ffn_mode *modes; /* [n_layer], none of them FFN_AUTO */
-    int64_t n_ctx;         /* positions that the KV cache has room for */
-    int64_t depth;         /* positions that the predicted token attends to */
-    int64_t n_batch;       /* tokens per ubatch that scratch is sized for */
+    const pi_mode *modes; /* [n_layer], none of them PI_MODE_AUTO */
+    int64_t n_ctx;        /* positions that the KV cache has room for */
+    int64_t depth;        /* positions that the predicted token attends to */
+    int64_t n_batch;      /* tokens per ubatch that scratch is sized for */
     quant_type type_k, type_v;
     double density; /* fraction of active neurons in layers without statistics */
 } place_use;

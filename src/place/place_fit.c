@@ -27,14 +27,14 @@ uint64_t place_fit_bytes(const place_fit *f) {
 
 pi_status place_make_workload(const model *m, const plan_options *asked, place_use use,
                               place_workload *out, const char **mode, pi_error *err) {
-    int n = m->hp.n_layer, count[FFN_MODE_COUNT] = {0}, most = FFN_DENSE;
-    ffn_mode *modes = mem_calloc((size_t)n, sizeof *modes);
+    int n = m->hp.n_layer, count[PLAN_MODES] = {0}, most = PI_MODE_DENSE;
+    pi_mode *modes = mem_calloc((size_t)n, sizeof *modes);
     if (!modes) return error_nomem(err, (size_t)n * sizeof *modes, "layers");
     for (int i = 0; i < n; i++) {
         modes[i] = plan_choose_mode(m, i, asked);
         if (++count[modes[i]] > count[most]) most = (int)modes[i];
     }
-    *mode = ffn_mode_name((ffn_mode)most);
+    *mode = ffn_mode_name((pi_mode)most);
     use.modes = modes;
     pi_status status = place_workload_create(m, &use, out, err);
     mem_free(modes);

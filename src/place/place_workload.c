@@ -41,11 +41,11 @@ static bool belongs_to_neurons(const arch_tensor *t) {
     return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
 }
 
-static reading reading_of(const model_layer *l, const arch_tensor *t, ffn_mode mode) {
+static reading reading_of(const model_layer *l, const arch_tensor *t, pi_mode mode) {
     bool gated = l->t[ROLE_FFN_GATE].data;
     bool decides = t->role == (gated ? ROLE_FFN_GATE : ROLE_FFN_UP);
-    if (mode == FFN_DENSE || !(t->flags & TENSOR_NEURON_ROWS)) return READ_ALWAYS;
-    if (decides) return mode == FFN_PREDICT ? READ_SELECTED : READ_ALWAYS;
+    if (mode == PI_MODE_DENSE || !(t->flags & TENSOR_NEURON_ROWS)) return READ_ALWAYS;
+    if (decides) return mode == PI_MODE_PREDICT ? READ_SELECTED : READ_ALWAYS;
     return READ_FIRED;
 }
 
@@ -81,7 +81,7 @@ static bool stays_on_cpu(const arch_tensor *t, const model_tensor *tensor) {
 }
 
 /* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
-static void sum_layer(const model *m, const model_layer *l, ffn_mode mode, place_layer *out,
+static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_layer *out,
                       neuron_bytes *bytes) {
     out->n = l->hp.n_ff;
     out->unit = unit_of(m, l);
@@ -90,7 +90,7 @@ static void sum_layer(const model *m, const model_layer *l, ffn_mode mode, place
         const model_tensor *tensor = &l->t[role];
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
         if (is_predictor((tensor_role)role)) {
-            if (mode != FFN_PREDICT) continue;
+            if (mode != PI_MODE_PREDICT) continue;
             out->predictor_bytes += tensor->n_bytes;
             out->always_padding += padding_of(t, tensor);
             out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
@@ -179,7 +179,7 @@ static uint64_t scratch_of(const model *m, const place_use *use) {
         const model_layer *l = &m->layers[i];
         int64_t head_dim = m->hp.head_dim;
         int64_t w = 2 * l->hp.n_head * head_dim + 2 * l->hp.n_head_kv * head_dim + 2 * l->hp.n_ff;
-        if (use->modes[i] == FFN_PREDICT) w += l->hp.n_ff + l->sparse.rank;
+        if (use->modes[i] == PI_MODE_PREDICT) w += l->hp.n_ff + l->sparse.rank;
         if (w > width) width = w;
     }
     width += 3 * (int64_t)m->hp.n_embd;

@@ -285,7 +285,7 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         prepare_choose_cuts(p, (double)middle / SHARE_STEPS);
         status = prepare_patch(p, NAN, err);
         double to = from + (1 - from) / 2;
-        if (status == PI_OK) status = prepare_measure(p, FFN_THRESHOLD, from, to, &q, err);
+        if (status == PI_OK) status = prepare_measure(p, PI_MODE_THRESHOLD, from, to, &q, err);
         if (status != PI_OK) return status;
         from = to;
         talk_say(&p->talk,
@@ -299,25 +299,27 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
     prepare_choose_cuts(p, (double)good / SHARE_STEPS);
     status = refuse_dense(p, err);
     if (status == PI_OK) status = prepare_patch(p, NAN, err);
-    return status == PI_OK ? prepare_measure(p, FFN_THRESHOLD, from, 1, quality, err) : status;
+    return status == PI_OK ? prepare_measure(p, PI_MODE_THRESHOLD, from, 1, quality, err) : status;
 }
 
 /* The quality with the fitted predictors, unless they lose too much, and the loss for mode `auto`.
  */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
-    ffn_mode mode = p->thresholds ? FFN_THRESHOLD : has_predictor(p) ? FFN_PREDICT : FFN_EXACT;
+    pi_mode mode = p->thresholds      ? PI_MODE_THRESHOLD
+                   : has_predictor(p) ? PI_MODE_PREDICT
+                                      : PI_MODE_EXACT;
     pi_status status = p->thresholds ? search_cuts(p, &q, err)
                                      : prepare_measure(p, mode, 0, 1, &q, err);
     if (status != PI_OK) return status;
     double loss = loss_of(&q);
     status = prepare_patch(p, loss, err);
-    if (status == PI_OK && mode == FFN_PREDICT && loss > p->options->max_loss) {
+    if (status == PI_OK && mode == PI_MODE_PREDICT && loss > p->options->max_loss) {
         talk_say(&p->talk,
                  "the predictors raise the perplexity by %.2f%%, more than %.2g%%: mode auto runs "
                  "exact unless that loss is allowed; raise the recall to lose less",
                  100 * loss, 100 * p->options->max_loss);
-        mode = FFN_EXACT;
+        mode = PI_MODE_EXACT;
         status = prepare_measure(p, mode, 0, 1, &q, err);
     }
     *result = (pi_prepare_result){.mode = ffn_mode_name(mode),

@@ -200,7 +200,7 @@ typedef struct prepare_quality {
 
 /* The output, which must be complete, in `mode` against the input in dense mode, on the held-out
  * windows. Progress goes from..to. */
-pi_status prepare_measure(preparation *p, ffn_mode mode, double from, double to,
+pi_status prepare_measure(preparation *p, pi_mode mode, double from, double to,
                           prepare_quality *out, pi_error *err);
 
 /* ---- shared ---------------------------------------------------------------------------------- */

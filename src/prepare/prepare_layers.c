@@ -380,7 +380,7 @@ static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
 pi_status prepare_run_layers(preparation *p, pi_error *err) {
     layer_run r = {.p = p};
     int32_t n_window = p->text.n_window;
-    ffn_mode mode = count_kept(p) > 0 ? FFN_PREDICT : FFN_DENSE;
+    pi_mode mode = count_kept(p) > 0 ? PI_MODE_PREDICT : PI_MODE_DENSE;
     engine_options options = {
         .n_threads = p->options->n_threads,
         .n_batch = n_window < BATCH_MAX ? n_window : BATCH_MAX,

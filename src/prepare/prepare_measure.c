@@ -76,8 +76,7 @@ static pi_status add_rows(measuring *m, pi_error *err) {
 }
 
 static pi_status feed(const side *s, const int32_t *tokens, int32_t n, pi_error *err) {
-    engine_input in = {
-        .session = s->session, .tokens = tokens, .n_tokens = n, .want = ENGINE_WANT_ALL};
+    pi_input in = {.session = s->session, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_ALL};
     return engine_forward(s->context, &in, 1, err);
 }
 
@@ -98,7 +97,7 @@ static pi_status measure_window(measuring *m, const int32_t *tokens, pi_error *e
     return status;
 }
 
-static pi_status make_side(const measuring *m, const model *weights, ffn_mode mode, side *out,
+static pi_status make_side(const measuring *m, const model *weights, pi_mode mode, side *out,
                            pi_error *err) {
     engine_options options = {.n_threads = m->p->options->n_threads,
                               .n_batch = m->n_rows,
@@ -112,7 +111,7 @@ static pi_status make_side(const measuring *m, const model *weights, ffn_mode mo
     return engine_session_create(out->context, m->p->text.n_window, &out->session, err);
 }
 
-static pi_status set_up(measuring *m, ffn_mode mode, pi_error *err) {
+static pi_status set_up(measuring *m, pi_mode mode, pi_error *err) {
     const char *path = NULL;
     size_t row_bytes = (size_t)m->p->model->hp.n_vocab * sizeof(float);
     size_t rows = logits_bytes / row_bytes + 1;
@@ -121,7 +120,7 @@ static pi_status set_up(measuring *m, ffn_mode mode, pi_error *err) {
     if (!m->rows) return error_nomem(err, (size_t)m->n_rows * sizeof *m->rows, "measuring");
     pi_status status = gguf_writer_settle(m->p->writer, &path, err);
     if (status == PI_OK) status = model_open(path, NULL, &m->output, err);
-    if (status == PI_OK) status = make_side(m, m->p->model, FFN_DENSE, &m->source, err);
+    if (status == PI_OK) status = make_side(m, m->p->model, PI_MODE_DENSE, &m->source, err);
     if (status == PI_OK) status = make_side(m, m->output, mode, &m->prepared, err);
     return status;
 }
@@ -131,7 +130,7 @@ static void free_side(side *s) {
     engine_context_destroy(s->context);
 }
 
-pi_status prepare_measure(preparation *p, ffn_mode mode, double from, double to,
+pi_status prepare_measure(preparation *p, pi_mode mode, double from, double to,
                           prepare_quality *out, pi_error *err) {
     measuring m = {.p = p};
     const prepare_text *t = &p->text;

@@ -179,7 +179,7 @@ static pi_status open_all(collection *c, const char *model_path, pi_error *err) 
     engine_options options = {.n_threads = c->options->n_threads,
                               .n_batch = c->chunk < BATCH_MAX ? c->chunk : BATCH_MAX,
                               .tier = CPU_TIER_AUTO,
-                              .plan = {.mode = FFN_DENSE},
+                              .plan = {.mode = PI_MODE_DENSE},
                               .type_k = QUANT_F16,
                               .type_v = QUANT_F16};
     status = engine_context_create(c->model, &options, &c->context, err);
@@ -197,10 +197,10 @@ static pi_status feed_window(collection *c, size_t number, pi_error *err) {
     pi_status status = engine_session_rewind(c->session, 0, err);
     int step = c->options->process_output ? engine_batch(c->context) : c->chunk;
     for (int at = 0; at < c->chunk && status == PI_OK; at += step) {
-        engine_input in = {.session = c->session,
-                           .tokens = c->window + at,
-                           .n_tokens = c->chunk - at < step ? c->chunk - at : step,
-                           .want = c->options->process_output ? ENGINE_WANT_ALL : ENGINE_WANT_NONE};
+        pi_input in = {.session = c->session,
+                       .tokens = c->window + at,
+                       .n_tokens = c->chunk - at < step ? c->chunk - at : step,
+                       .logits = c->options->process_output ? PI_LOGITS_ALL : PI_LOGITS_NONE};
         status = engine_forward(c->context, &in, 1, err);
     }
     return status;

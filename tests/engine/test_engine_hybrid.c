@@ -55,7 +55,7 @@ static plan_cut cuts[TINY_MAX_LAYERS];
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static engine_options options_for(ffn_mode mode) {
+static engine_options options_for(pi_mode mode) {
     return (engine_options){.n_threads = 2,
                             .n_threads_batch = 2,
                             .n_batch = N_BATCH,
@@ -89,8 +89,8 @@ static engine_session *make_session(engine_context *c) {
 
 static void feed(engine_context *c, engine_session *s, int from, int n, int n_vocab, float *out) {
     pi_error err;
-    const engine_input in = {
-        .session = s, .tokens = tokens + from, .n_tokens = n, .want = ENGINE_WANT_ALL};
+    const pi_input in = {
+        .session = s, .tokens = tokens + from, .n_tokens = n, .logits = PI_LOGITS_ALL};
     if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
     for (int i = 0; i < n; i++)
         memcpy(out + (from + i) * n_vocab, engine_logits(c, i), (size_t)n_vocab * sizeof *out);
@@ -111,7 +111,7 @@ static void run(engine_context *c, int n_vocab, int piece, float *out) {
 static void run_alone(const model *m, const engine_options *o) {
     engine_context *c = make_context(m, o);
     assert_true(m->hp.n_vocab <= MAX_VOCAB);
-    if (o->plan.mode != FFN_DENSE) assert_int_equal(engine_plan(c)->mode, o->plan.mode);
+    if (o->plan.mode != PI_MODE_DENSE) assert_int_equal(engine_plan(c)->mode, o->plan.mode);
     run(c, m->hp.n_vocab, 1, want);
     engine_context_destroy(c);
 }
@@ -168,7 +168,7 @@ static void describe_cuts(const model *m, plan_side head, char *text, size_t n_t
     if (n < n_text) snprintf(text + n, n_text - n, "head %s", head == SIDE_GPU ? "gpu" : "cpu");
 }
 
-static void compare(const char *what, const model *m, ffn_mode mode, plan_side head, double gate) {
+static void compare(const char *what, const model *m, pi_mode mode, plan_side head, double gate) {
     static const int pieces[] = {0, 7, 1}; /* the first N_PIECES */
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
                                              ENGINE_PROMPTS_AUTO};
@@ -198,7 +198,7 @@ static model *open_model(const tiny_model *t) {
     return m;
 }
 
-static void check(const char *what, const tiny_model *t, ffn_mode mode) {
+static void check(const char *what, const tiny_model *t, pi_mode mode) {
     static int number;
     if (number++ % STEP) return;
     model *m = open_model(t);
@@ -241,26 +241,26 @@ static void test_archs(void **state) {
     static const char *const names[] = {"llama", "qwen2", "qwen3", "falcon", "opt", "bamboo"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         tiny_model t = base_model(names[i]);
-        check(t.arch, &t, FFN_DENSE);
+        check(t.arch, &t, PI_MODE_DENSE);
         t.sparse.down_t = true;
-        check(t.arch, &t, FFN_DENSE);
+        check(t.arch, &t, PI_MODE_DENSE);
     }
     tiny_model t = base_model("falcon");
     t.two_norms = true;
-    check("falcon with two norms", &t, FFN_DENSE);
+    check("falcon with two norms", &t, PI_MODE_DENSE);
 }
 
 static void test_scales(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
     t.scales = true;
-    check("scales", &t, FFN_DENSE);
+    check("scales", &t, PI_MODE_DENSE);
     t.activation = "relu";
     t.sparse.down_t = true;
-    check("scales", &t, FFN_EXACT);
+    check("scales", &t, PI_MODE_EXACT);
     t.sparse.predictor = "lowrank";
     t.sparse.rank = 32;
-    check("scales", &t, FFN_PREDICT);
+    check("scales", &t, PI_MODE_PREDICT);
 }
 
 static void test_exact(void **state) {
@@ -270,16 +270,16 @@ static void test_exact(void **state) {
         tiny_model t = base_model("llama");
         t.activation = activations[i];
         t.threshold = 0.05f;
-        check(t.activation, &t, FFN_EXACT);
+        check(t.activation, &t, PI_MODE_EXACT);
         t.sparse.down_t = true;
-        check(t.activation, &t, FFN_EXACT);
+        check(t.activation, &t, PI_MODE_EXACT);
     }
     tiny_model t = base_model("opt");
     t.sparse.down_t = true;
-    check("opt", &t, FFN_EXACT);
+    check("opt", &t, PI_MODE_EXACT);
     t = base_model("falcon");
     t.activation = "relu";
-    check("falcon", &t, FFN_EXACT);
+    check("falcon", &t, PI_MODE_EXACT);
 }
 
 static void test_predict(void **state) {
@@ -298,7 +298,7 @@ static void test_predict(void **state) {
             t.seed += 3;
             char what[64];
             snprintf(what, sizeof what, "%s, %s", archs[k], kinds[i]);
-            check(what, &t, FFN_PREDICT);
+            check(what, &t, PI_MODE_PREDICT);
         }
     }
 }
@@ -307,7 +307,7 @@ static void test_threshold(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
     t.sparse = (tiny_sparse){.down_t = true, .cut = 0.05f};
-    check("silu", &t, FFN_THRESHOLD);
+    check("silu", &t, PI_MODE_THRESHOLD);
 }
 
 static void test_types(void **state) {
@@ -317,9 +317,9 @@ static void test_types(void **state) {
         tiny_model t = base_model("llama");
         t.type = types[i];
         t.activation = "relu";
-        check(types[i], &t, FFN_EXACT);
+        check(types[i], &t, PI_MODE_EXACT);
         t.sparse.down_t = true;
-        check(types[i], &t, FFN_EXACT);
+        check(types[i], &t, PI_MODE_EXACT);
     }
 }
 
@@ -333,15 +333,15 @@ static void test_sessions(void **state) {
     t.sparse.down_t = true;
     model *m = open_model(&t);
     int n_vocab = m->hp.n_vocab;
-    engine_options o = options_for(FFN_EXACT);
+    engine_options o = options_for(PI_MODE_EXACT);
     run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     engine_context *c = make_context(m, &o);
     engine_session *a = make_session(c), *b = make_session(c);
     pi_error err;
     for (int i = 0; i < 12; i += 4) {
-        const engine_input in[] = {{a, tokens + i, 4, ENGINE_WANT_ALL},
-                                   {b, tokens + i, 4, ENGINE_WANT_LAST}};
+        const pi_input in[] = {{a, tokens + i, 4, PI_LOGITS_ALL},
+                               {b, tokens + i, 4, PI_LOGITS_LAST}};
         if (engine_forward(c, in, 2, &err)) fail_msg("%s", err.message);
         double nmse = run_nmse(engine_logits(c, 0), want + i * n_vocab, 4 * n_vocab);
         assert_true(nmse <= float_gate);
@@ -364,7 +364,7 @@ static void test_session_file(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     int n_vocab = m->hp.n_vocab;
-    engine_options alone = options_for(FFN_DENSE), shared = alone;
+    engine_options alone = options_for(PI_MODE_DENSE), shared = alone;
     place(&shared, choose_cuts(m, 1));
     cuts[1].home = SIDE_CPU;
     engine_context *c[] = {make_context(m, &alone), make_context(m, &shared)};
@@ -411,7 +411,7 @@ static void test_lost_device(void **state) {
     if (!library.backend->fail_at) skip();
     model *m = open_predicting();
     int n_vocab = m->hp.n_vocab, n_lost = 0;
-    engine_options o = options_for(FFN_PREDICT);
+    engine_options o = options_for(PI_MODE_PREDICT);
     run_alone(m, &o);
     plan_side head = choose_cuts(m, 1);
     cuts[2].home = SIDE_CPU;
@@ -452,7 +452,7 @@ static void test_little_memory(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
-    engine_options o = options_for(FFN_DENSE);
+    engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     engine_gpu_bytes bytes;
@@ -485,14 +485,14 @@ static void test_cancel(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
-    engine_options o = options_for(FFN_DENSE);
+    engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     for (int number = 0; number < 3; number++) {
         place(&o, choose_cuts(m, number));
         engine_context *c = make_context(m, &o);
         engine_session *s = make_session(c);
         for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
-            const engine_input in = {s, tokens, n, ENGINE_WANT_LAST};
+            const pi_input in = {s, tokens, n, PI_LOGITS_LAST};
             pi_error err;
             engine_cancel(c);
             assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
@@ -512,7 +512,7 @@ static void test_impatient(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
-    engine_options o = options_for(FFN_DENSE);
+    engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     gpu_device *shared = device;
     open_another(0, 1);
@@ -534,7 +534,7 @@ static void test_size(void **state) {
     /* With a limit only what was allocated counts, not what a driver keeps for itself. */
     open_another(256 << 20, RUN_DEVICE_WAIT_MS);
     for (int i = 0; i < 6; i++) {
-        engine_options o = options_for(FFN_PREDICT);
+        engine_options o = options_for(PI_MODE_PREDICT);
         place(&o, choose_cuts(m, i));
         engine_gpu_bytes bytes;
         uint64_t before, after, total;
@@ -562,7 +562,7 @@ static void test_one_piece(void **state) {
     gpu_backend coarse = *library.backend;
     coarse.granularity = 2 << 20;
     model *m = open_predicting();
-    engine_options o = options_for(FFN_PREDICT);
+    engine_options o = options_for(PI_MODE_PREDICT);
     run_alone(m, &o);
     gpu_device *shared = device;
     for (int i = 0; i < N_PLACEMENTS; i++) {
@@ -595,7 +595,7 @@ static void test_no_programs(void **state) {
     gpu_backend plain = *library.backend;
     plain.record_begin = record_nothing;
     model *m = open_predicting();
-    engine_options o = options_for(FFN_PREDICT);
+    engine_options o = options_for(PI_MODE_PREDICT);
     run_alone(m, &o);
     for (int i = 0; i < N_PLACEMENTS; i++) {
         place(&o, choose_cuts(m, i));
@@ -620,7 +620,7 @@ static void test_silence(void **state) {
     silent.ops.publish = publish_nothing;
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
-    engine_options o = options_for(FFN_DENSE);
+    engine_options o = options_for(PI_MODE_DENSE);
     run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     o.gpu = &silent;
@@ -644,7 +644,7 @@ static void test_bad_cuts(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         engine_context *c;
         pi_error err;
-        engine_options o = options_for(FFN_DENSE);
+        engine_options o = options_for(PI_MODE_DENSE);
         memset(cuts, 0, sizeof cuts);
         cuts[0].hot = bad[i];
         place(&o, SIDE_CPU);

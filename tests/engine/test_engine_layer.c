@@ -52,8 +52,8 @@ static void keep_head_input(void *user, const plan_step *step, const float *x, i
 }
 
 static void forward(int first, int n) {
-    engine_input in = {
-        .session = session, .tokens = tokens + first, .n_tokens = n, .want = ENGINE_WANT_ALL};
+    pi_input in = {
+        .session = session, .tokens = tokens + first, .n_tokens = n, .logits = PI_LOGITS_ALL};
     engine_observe(context, keep_head_input, NULL);
     assert_int_equal(engine_forward(context, &in, 1, NULL), PI_OK);
     engine_observe(context, NULL, NULL);

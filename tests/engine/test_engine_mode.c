@@ -26,12 +26,12 @@ static void set_tensor(model_layer *l, tensor_role role, int64_t n_in, int64_t n
 }
 
 /* What auto takes with these weights in all and this cache. */
-static ffn_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t cache) {
+static pi_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t cache) {
     enum { MOST = 16384 };
     static float freq[MOST];
     model_layer l = {.hp = {.n_ff = (int32_t)from->n_ff}};
     model m = {.layers = &l, .weight_bytes = weights, .sparse.predict_loss = 0.005f};
-    plan_options o = {.mode = FFN_AUTO, .max_loss = 0.01f, .cache_bytes = cache};
+    plan_options o = {.mode = PI_MODE_AUTO, .max_loss = 0.01f, .cache_bytes = cache};
     for (int64_t i = 0; i < from->n_ff; i++) freq[i] = from->fired;
     m.hp.n_layer = 1;
     m.hp.activation = ACTIVATION_RELU;
@@ -45,9 +45,9 @@ static ffn_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_
     if (from->rank) set_tensor(&l, ROLE_FC1, from->n_embd, from->rank);
     if (from->rank) set_tensor(&l, ROLE_FC2, from->rank, from->n_ff);
     if (!from->rank) set_tensor(&l, ROLE_FFN_SIGN, from->n_embd * 2 / 9, from->n_ff);
-    ffn_mode mode = plan_choose_mode(&m, 0, &o);
+    pi_mode mode = plan_choose_mode(&m, 0, &o);
     o.max_loss = 0.004f;
-    assert_int_not_equal(plan_choose_mode(&m, 0, &o), FFN_PREDICT);
+    assert_int_not_equal(plan_choose_mode(&m, 0, &o), PI_MODE_PREDICT);
     return mode;
 }
 
@@ -61,16 +61,16 @@ static void test_auto_takes_what_is_faster(void **state) {
     const costed_layer vague = {4096, 14336, 256, 0.1f, 0.95f};
     const costed_layer busy = {4096, 14336, 256, 0.97f, 0.99f};
     const costed_layer unknown = {4096, 14336, 256, NAN, NAN};
-    assert_int_equal(mode_by_cost(&small, 7 * mib, cache), FFN_EXACT);
-    assert_int_equal(mode_by_cost(&small, 4000 * mib, cache), FFN_EXACT);
-    assert_int_equal(mode_by_cost(&large, 4000 * mib, cache), FFN_PREDICT);
-    assert_int_equal(mode_by_cost(&vague, 4000 * mib, cache), FFN_EXACT);
-    assert_int_equal(mode_by_cost(&busy, 4000 * mib, cache), FFN_DENSE);
-    assert_int_equal(mode_by_cost(&unknown, 4000 * mib, cache), FFN_EXACT);
+    assert_int_equal(mode_by_cost(&small, 7 * mib, cache), PI_MODE_EXACT);
+    assert_int_equal(mode_by_cost(&small, 4000 * mib, cache), PI_MODE_EXACT);
+    assert_int_equal(mode_by_cost(&large, 4000 * mib, cache), PI_MODE_PREDICT);
+    assert_int_equal(mode_by_cost(&vague, 4000 * mib, cache), PI_MODE_EXACT);
+    assert_int_equal(mode_by_cost(&busy, 4000 * mib, cache), PI_MODE_DENSE);
+    assert_int_equal(mode_by_cost(&unknown, 4000 * mib, cache), PI_MODE_EXACT);
     /* Rows that lie apart cost more from memory than from the cache. */
     const costed_layer short_rows = {256, 8192, 0, 0.18f, 0.9f};
-    assert_int_equal(mode_by_cost(&short_rows, 10 * mib, cache), FFN_EXACT);
-    assert_int_equal(mode_by_cost(&short_rows, 10 * mib, 8 * mib), FFN_DENSE);
+    assert_int_equal(mode_by_cost(&short_rows, 10 * mib, cache), PI_MODE_EXACT);
+    assert_int_equal(mode_by_cost(&short_rows, 10 * mib, 8 * mib), PI_MODE_DENSE);
 }
 
 int main(void) {

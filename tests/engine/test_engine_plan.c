@@ -25,7 +25,7 @@ typedef struct planned {
 } planned;
 
 /* Both layers' homes are `home`, with the split point in the middle; CPU alone without a home. */
-static planned make(const tiny_model *t, ffn_mode mode, const plan_side *home) {
+static planned make(const tiny_model *t, pi_mode mode, const plan_side *home) {
     planned r;
     pi_error err;
     plan_options o = {.mode = mode};
@@ -81,7 +81,7 @@ static void test_sizes(void **state) {
     for (int i = 0; i < 3; i++) {
         tiny_model t = tiny_default();
         t.type = types[i];
-        planned dense = make(&t, FFN_DENSE, NULL);
+        planned dense = make(&t, PI_MODE_DENSE, NULL);
         int from = kernels.tiled[kernels.mat[dense.p->steps[2].matrix[0].w.type].act].from;
         assert_int_equal(dense.p->many_from[SIDE_CPU], from);
         assert_int_equal(plan_form_of(dense.p, SIDE_CPU, 1), FORM_ONE);
@@ -92,7 +92,7 @@ static void test_sizes(void **state) {
         assert_int_equal(plan_form_of(dense.p, SIDE_GPU, GPU_MAX_COLS + 1), FORM_MANY);
         drop(&dense);
         t.activation = "relu";
-        planned sparse = make(&t, FFN_EXACT, NULL);
+        planned sparse = make(&t, PI_MODE_EXACT, NULL);
         assert_true(sparse.p->many_from[SIDE_CPU] <= 8 + 1);
         assert_true(sparse.p->many_from[SIDE_CPU] <= from);
         drop(&sparse);
@@ -102,7 +102,7 @@ static void test_sizes(void **state) {
 static void test_cpu(void **state) {
     (void)state;
     tiny_model t = sparse_model();
-    planned r = make(&t, FFN_PREDICT, NULL);
+    planned r = make(&t, PI_MODE_PREDICT, NULL);
     const plan *p = r.p;
     check(p, SIDE_CPU, OP_FFN_SPARSE, KERNEL_VECTOR, KERNEL_UNION, KERNEL_TILED);
     check(p, SIDE_CPU, OP_FFN_DOWN, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
@@ -118,11 +118,11 @@ static void test_cpu(void **state) {
     assert_int_equal(p->ffn[0].selection, SELECT_SCORES);
     assert_int_equal(p->steps[p->n_layer_steps].op, OP_HEAD_NORM);
     drop(&r);
-    r = make(&t, FFN_EXACT, NULL);
+    r = make(&t, PI_MODE_EXACT, NULL);
     assert_int_equal(r.p->ffn[0].selection, SELECT_ALL);
     drop(&r);
     t.sparse.predictor = "sign"; /* its products want columns, of however many tokens */
-    r = make(&t, FFN_PREDICT, NULL);
+    r = make(&t, PI_MODE_PREDICT, NULL);
     const plan_step *input = find(r.p, OP_QUANTIZE, BUF_Y);
     assert_int_equal(input->slot, PLAN_SLOT_PREDICTOR);
     assert_int_equal(input->kernel[FORM_MANY], KERNEL_VECTOR);
@@ -133,7 +133,7 @@ static void test_split(void **state) {
     (void)state;
     tiny_model t = sparse_model();
     plan_side home = SIDE_CPU;
-    planned r = make(&t, FFN_PREDICT, &home);
+    planned r = make(&t, PI_MODE_PREDICT, &home);
     assert_int_equal(r.p->ffn[0].selection, SELECT_SCORES);
     assert_int_equal(r.p->gpu_ffn[0].selection, SELECT_MESSAGE);
     check(r.p, SIDE_CPU, OP_SELECT, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
@@ -142,17 +142,17 @@ static void test_split(void **state) {
     check(r.p, SIDE_GPU, OP_FFN_DOWN, KERNEL_UNION, KERNEL_UNION, KERNEL_TILED);
     drop(&r);
     home = SIDE_GPU;
-    r = make(&t, FFN_PREDICT, &home);
+    r = make(&t, PI_MODE_PREDICT, &home);
     assert_int_equal(r.p->ffn[0].selection, SELECT_MESSAGE);
     check(r.p, SIDE_GPU, OP_SELECT, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     check(r.p, SIDE_CPU, OP_FFN_SPARSE, KERNEL_VECTOR, KERNEL_UNION, KERNEL_TILED);
     drop(&r);
-    r = make(&t, FFN_EXACT, &home); /* no list: activations decide */
+    r = make(&t, PI_MODE_EXACT, &home); /* no list: activations decide */
     check(r.p, SIDE_GPU, OP_FFN_SPARSE, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     check(r.p, SIDE_GPU, OP_FFN_DOWN, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
     drop(&r);
     t.scales = true;
-    r = make(&t, FFN_EXACT, &home);
+    r = make(&t, PI_MODE_EXACT, &home);
     check(r.p, SIDE_GPU, OP_FFN_SPARSE, KERNEL_MASKED, KERNEL_MASKED, KERNEL_TILED);
     check(r.p, SIDE_GPU, OP_FFN_DOWN, KERNEL_TILED, KERNEL_TILED, KERNEL_TILED);
     drop(&r);
@@ -161,7 +161,7 @@ static void test_split(void **state) {
 static void test_print(void **state) {
     (void)state;
     tiny_model t = sparse_model();
-    planned r = make(&t, FFN_EXACT, NULL);
+    planned r = make(&t, PI_MODE_EXACT, NULL);
     char few[16], sizes[64], line[256];
     snprintf(few, sizeof few, "2-%d", r.p->many_from[SIDE_CPU] - 1);
     snprintf(sizes, sizeof sizes, "1 token %-7s %d+ ", few, r.p->many_from[SIDE_CPU]);

@@ -68,7 +68,7 @@ static engine_context *make_context(const model *m, bool gpu, engine_prompts pro
                         .type_k = QUANT_F16,
                         .type_v = QUANT_F16,
                         .prompts = prompts,
-                        .plan = {.mode = FFN_PREDICT}};
+                        .plan = {.mode = PI_MODE_PREDICT}};
     if (gpu) {
         cuts[0] = (plan_cut){SIDE_GPU, 160};
         cuts[1] = (plan_cut){SIDE_CPU, 64};
@@ -90,7 +90,7 @@ static void feed(engine_context *c, float out[2 * MAX_VOCAB]) {
     pi_error err;
     if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
     size_t n = (size_t)engine_plan(c)->model->hp.n_vocab;
-    engine_input in = {s, tokens, N_PROMPT, ENGINE_WANT_LAST};
+    pi_input in = {s, tokens, N_PROMPT, PI_LOGITS_LAST};
     for (int i = 0; i < 2; i++) {
         if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
         memcpy(out + (size_t)i * n, engine_logits(c, 0), n * sizeof *out);
@@ -456,7 +456,7 @@ static void test_cancelled(void **state) {
     pi_error err;
     if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
     if (engine_trace_start(c, 1, &err)) fail_msg("%s", err.message);
-    const engine_input in = {s, tokens, 1, ENGINE_WANT_LAST};
+    const pi_input in = {s, tokens, 1, PI_LOGITS_LAST};
     engine_cancel(c);
     assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
     const engine_trace *t = engine_get_trace(c);

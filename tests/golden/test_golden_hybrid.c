@@ -96,7 +96,7 @@ static bool visit_arch(const char *folder, const char *name) {
         return false;
     }
     reference r = golden_read(folder, name, m->hp.n_vocab);
-    check(name, m, &r, (plan_options){.mode = FFN_DENSE}, gate);
+    check(name, m, &r, (plan_options){.mode = PI_MODE_DENSE}, gate);
     reference_free(&r);
     model_close(m);
     return true;
@@ -118,10 +118,11 @@ static bool visit_pwri(const char *folder, const char *name) {
     assert_non_null(m);
     reference chosen = golden_read(folder, sparse, m->hp.n_vocab);
     reference all = golden_read(folder, dense, m->hp.n_vocab);
-    check(sparse, m, &chosen, (plan_options){.mode = FFN_PREDICT}, gate);
-    check(dense, m, &all, (plan_options){.mode = FFN_EXACT}, gate);
+    check(sparse, m, &chosen, (plan_options){.mode = PI_MODE_PREDICT}, gate);
+    check(dense, m, &all, (plan_options){.mode = PI_MODE_EXACT}, gate);
     check(dense, m, &all,
-          (plan_options){.mode = FFN_PREDICT, .set_threshold = true, .threshold = -1e30f}, gate);
+          (plan_options){.mode = PI_MODE_PREDICT, .set_threshold = true, .threshold = -1e30f},
+          gate);
     reference_free(&chosen);
     reference_free(&all);
     model_close(m);

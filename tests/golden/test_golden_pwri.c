@@ -97,14 +97,14 @@ static bool check_file(const char *folder, const char *name) {
     assert_int_equal(m->layers[0].sparse.predictor, PREDICTOR_RELU_MLP);
     assert_int_equal(m->layers[0].sparse.rank, 64);
     assert_int_equal(m->layers[1].sparse.rank, 96);
-    check(folder, sparse, m, &(plan_options){.mode = FFN_AUTO});
+    check(folder, sparse, m, &(plan_options){.mode = PI_MODE_AUTO});
 #ifndef TEST_SAMPLED /* the mode that `auto` has taken */
-    check(folder, sparse, m, &(plan_options){.mode = FFN_PREDICT});
+    check(folder, sparse, m, &(plan_options){.mode = PI_MODE_PREDICT});
 #endif
-    plan_options all = {.mode = FFN_PREDICT, .set_threshold = true, .threshold = -1e30f};
+    plan_options all = {.mode = PI_MODE_PREDICT, .set_threshold = true, .threshold = -1e30f};
     check(folder, dense, m, &all);
-    check(folder, dense, m, &(plan_options){.mode = FFN_EXACT});
-    check(folder, dense, m, &(plan_options){.mode = FFN_DENSE});
+    check(folder, dense, m, &(plan_options){.mode = PI_MODE_EXACT});
+    check(folder, dense, m, &(plan_options){.mode = PI_MODE_DENSE});
     model_close(m);
     return true;
 }

@@ -169,7 +169,7 @@ static void take_input(void *user, const plan_step *step, const float *x, int64_
 }
 
 /* Logits of all tokens into `logits` [N_TOKENS][N_VOCAB], unless NULL. */
-static void run(const char *path, ffn_mode mode, inputs *in, float *logits) {
+static void run(const char *path, pi_mode mode, inputs *in, float *logits) {
     model *m;
     engine_context *c;
     engine_session *s;
@@ -187,8 +187,8 @@ static void run(const char *path, ffn_mode mode, inputs *in, float *logits) {
     assert_int_equal(engine_context_create(m, &o, &c, NULL), PI_OK);
     assert_int_equal(engine_session_create(c, N_TOKENS, &s, NULL), PI_OK);
     if (in) engine_observe(c, take_input, in);
-    engine_input input = {
-        .session = s, .tokens = tokens, .n_tokens = N_TOKENS, .want = ENGINE_WANT_ALL};
+    pi_input input = {
+        .session = s, .tokens = tokens, .n_tokens = N_TOKENS, .logits = PI_LOGITS_ALL};
     assert_int_equal(engine_forward(c, &input, 1, NULL), PI_OK);
     for (int t = 0; logits && t < N_TOKENS; t++)
         memcpy(logits + t * N_VOCAB, engine_logits(c, t), N_VOCAB * sizeof *logits);
@@ -260,7 +260,7 @@ static void check_predictor(const kind *k, const char *type, int rank, float den
     o.rank = rank;
     o.density = density;
     synth(PREPARED_PATH, &o);
-    run(PREPARED_PATH, FFN_DENSE, &in, NULL);
+    run(PREPARED_PATH, PI_MODE_DENSE, &in, NULL);
     gguf_file *f = open_file(PREPARED_PATH);
     quality all = {0};
     for (int l = 0; l < N_LAYER; l++) {
@@ -319,19 +319,19 @@ static double difference(const float *a, const float *b) {
 static void check_answers(const kind *k) {
     static float plain[N_TOKENS * N_VOCAB], prepared[N_TOKENS * N_VOCAB];
     const struct {
-        ffn_mode mode;
+        pi_mode mode;
         double most;
-    } modes[] = {{FFN_DENSE, 1e-3}, {FFN_EXACT, 1e-3}, {FFN_PREDICT, 0.1}};
+    } modes[] = {{PI_MODE_DENSE, 1e-3}, {PI_MODE_EXACT, 1e-3}, {PI_MODE_PREDICT, 0.1}};
     pi_synth_options o = tiny_options("f16");
     o.shape = k->shape;
     synth_both(o);
-    run(PLAIN_PATH, FFN_DENSE, NULL, plain);
+    run(PLAIN_PATH, PI_MODE_DENSE, NULL, plain);
     for (int i = 0; i < 3; i++) {
         run(PREPARED_PATH, modes[i].mode, NULL, prepared);
         double d = difference(plain, prepared);
         print_message("%s mode %s: %.2e\n", k->shape, ffn_mode_name(modes[i].mode), d);
         assert_true(d < modes[i].most);
-        if (modes[i].mode == FFN_PREDICT) assert_true(d > 1e-3); /* it was used */
+        if (modes[i].mode == PI_MODE_PREDICT) assert_true(d > 1e-3); /* it was used */
     }
 }
 
