@@ -9,6 +9,9 @@ nm=$1 law=$2 objects=$3 source=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+sed 's/^[^ ]* //' "$objects" | while read -r object; do
+    [ -f "$object" ] || { echo "not built: $object"; exit 1; }
+done
 # "symbol: module symbol type" for every global symbol of every object
 cut -d ' ' -f 1 "$objects" | uniq | while read -r module; do
     sed -n "s/^$module //p" "$objects" | xargs -d '\n' "$nm" -g -P | grep -v ':$' |
