@@ -14,6 +14,7 @@
 #include "json.h"
 #include "mem.h"
 #include "text_table.h"
+#include "torch_zip.h"
 
 enum { LENGTH_BYTES = 8, PATH_BYTES = 4096 };
 
@@ -147,6 +148,22 @@ static pi_status check_cover(safetensor *items, size_t n_items, const uint8_t *d
     return PI_OK;
 }
 
+/* A place for one more tensor of this name, at the end of the list. */
+static pi_status add_item(safetensors *s, const char *file, const char *name, size_t n_name,
+                          pi_error *err) {
+    if (n_name == 0 || n_name > SAFETENSORS_MAX_NAME)
+        return bad_file(err, file, "a tensor name is empty or longer than 512 bytes");
+    if (s->n_items >= SAFETENSORS_MAX_TENSORS)
+        return error_set(err, PI_ERR_LIMIT, "more than %d tensors: %s: is it a model?",
+                         SAFETENSORS_MAX_TENSORS, file);
+    if (!mem_grow((void **)&s->items, &s->items_capacity, s->n_items + 1, sizeof *s->items,
+                  SAFETENSORS_MAX_TENSORS))
+        return error_nomem(err, sizeof *s->items * (s->n_items + 1), "list of tensors");
+    safetensor *t = &s->items[s->n_items];
+    *t = (safetensor){.file = file, .name = arena_strndup(&s->names, name, n_name)};
+    return t->name ? PI_OK : error_nomem(err, n_name, "tensor name");
+}
+
 static pi_status parse_entries(safetensors *s, const json_node *root, const uint8_t *data,
                                size_t n_data, const char *file, pi_error *err) {
     size_t first = s->n_items;
@@ -155,19 +172,8 @@ static pi_status parse_entries(safetensors *s, const json_node *root, const uint
     const json_node *value;
     while (json_next(root, &iter, &name, &value)) {
         if (strcmp(name, "__metadata__") == 0) continue;
-        size_t n_name = strlen(name);
-        if (n_name == 0 || n_name > SAFETENSORS_MAX_NAME)
-            return bad_file(err, file, "a tensor name is empty or longer than 512 bytes");
-        if (s->n_items >= SAFETENSORS_MAX_TENSORS)
-            return error_set(err, PI_ERR_LIMIT, "more than %d tensors: %s: is it a model?",
-                             SAFETENSORS_MAX_TENSORS, file);
-        if (!mem_grow((void **)&s->items, &s->items_capacity, s->n_items + 1, sizeof *s->items,
-                      SAFETENSORS_MAX_TENSORS))
-            return error_nomem(err, sizeof *s->items * (s->n_items + 1), "list of tensors");
-        safetensor *t = &s->items[s->n_items];
-        *t = (safetensor){.file = file, .name = arena_strndup(&s->names, name, n_name)};
-        if (!t->name) return error_nomem(err, n_name, "tensor name");
-        pi_status status = parse_tensor(value, data, n_data, t, err);
+        pi_status status = add_item(s, file, name, strlen(name), err);
+        if (status == PI_OK) status = parse_tensor(value, data, n_data, &s->items[s->n_items], err);
         if (status != PI_OK) return status;
         s->n_items++;
     }
@@ -201,6 +207,23 @@ static pi_status parse_shard(safetensors *s, const uint8_t *bytes, size_t n_byte
     return status;
 }
 
+/* One tensor of a file of torch.save. */
+static pi_status add_torch_tensor(void *user, const safetensor *t, size_t n_name, pi_error *err) {
+    safetensors *s = user;
+    pi_status status = add_item(s, t->file, t->name, n_name, err);
+    if (status != PI_OK) return status;
+    safetensor *item = &s->items[s->n_items++];
+    const char *name = item->name;
+    *item = *t;
+    item->name = name;
+    return PI_OK;
+}
+
+static bool ends_with(const char *name, const char *ending) {
+    size_t n = strlen(name), n_ending = strlen(ending);
+    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
+}
+
 static pi_status open_shard(safetensors *s, const char *path, pi_error *err) {
     const char *file = arena_strndup(&s->names, path, strlen(path));
     if (!file) return error_nomem(err, strlen(path), "file name");
@@ -212,18 +235,17 @@ static pi_status open_shard(safetensors *s, const char *path, pi_error *err) {
     pi_status status = file_map_open(map, path, false, err);
     if (status != PI_OK) return status;
     s->n_maps++;
-    return parse_shard(s, map->data, map->size, file, err);
+    return ends_with(file, ".bin")
+               ? torch_zip_parse(map->data, map->size, file, add_torch_tensor, s, err)
+               : parse_shard(s, map->data, map->size, file, err);
 }
 
 /* ---- the index of a model in several shards -------------------------------------------------- */
 
 /* The name comes from a file: it must stay inside the folder. */
 static bool shard_name_is_safe(const char *name) {
-    size_t n = strlen(name);
-    static const char suffix[] = ".safetensors";
-    size_t n_suffix = sizeof suffix - 1;
-    return n > n_suffix && n < 256 && name[0] != '.' && !strpbrk(name, "/\\") &&
-           strcmp(name + n - n_suffix, suffix) == 0;
+    return strlen(name) < 256 && name[0] != '.' && !strpbrk(name, "/\\") &&
+           (ends_with(name, ".safetensors") || ends_with(name, ".bin"));
 }
 
 /* Opens the file that the index names for a tensor, unless it is among the `seen`. */
@@ -233,10 +255,11 @@ static pi_status open_named(safetensors *s, text_table *seen, const char *dir, c
     size_t n_shard, before = seen->count;
     char path[PATH_BYTES];
     if (!json_as_string(file, &shard, &n_shard) || !shard_name_is_safe(shard))
-        return error_set(err, PI_ERR_FORMAT,
-                         "bad file name: %s: tensor %.100s must be in a .safetensors file of "
-                         "the same folder",
-                         index, tensor);
+        return error_set(
+            err, PI_ERR_FORMAT,
+            "bad file name: %s: tensor %.100s must be in a .safetensors or .bin file of "
+            "the same folder",
+            index, tensor);
     if (text_table_add(seen, shard, n_shard) == TEXT_TABLE_NONE)
         return error_nomem(err, n_shard, "file name");
     if (seen->count == before) return PI_OK;
@@ -246,10 +269,8 @@ static pi_status open_named(safetensors *s, text_table *seen, const char *dir, c
         return error_set(err, PI_ERR_LIMIT, "more than %d files: %s: is it a model?",
                          SAFETENSORS_MAX_SHARDS, index);
     if (!file_exists(path))
-        return error_set(err, PI_ERR_NOT_FOUND,
-                         "missing file: %s: named by model.safetensors.index.json: download "
-                         "it too",
-                         path);
+        return error_set(err, PI_ERR_NOT_FOUND, "missing file: %s: named by %s: download it too",
+                         path, strrchr(index, '/') ? strrchr(index, '/') + 1 : index);
     return open_shard(s, path, err);
 }
 
@@ -327,26 +348,34 @@ static safetensors *new_safetensors(pi_error *err) {
     return s;
 }
 
+/* The files that may hold a model: alone, or as a list of others. The first that is there counts.
+ */
+static pi_status open_folder(safetensors *s, const char *dir, pi_error *err) {
+    static const char *const names[] = {"model.safetensors", "pytorch_model.bin"};
+    static const char *const lists[] = {"model.safetensors.index.json",
+                                        "pytorch_model.bin.index.json"};
+    char single[PATH_BYTES], index[PATH_BYTES];
+    for (size_t i = 0; i < 2; i++) {
+        if (!file_join(single, sizeof single, dir, names[i]) ||
+            !file_join(index, sizeof index, dir, lists[i]))
+            return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
+        if (file_exists(single)) {
+            pi_status status = open_shard(s, single, err);
+            return status == PI_OK ? sort_names(s, err) : status;
+        }
+        if (file_exists(index)) return open_index(s, dir, index, err);
+    }
+    return error_set(err, PI_ERR_NOT_FOUND,
+                     "no weights: %s: expected model.safetensors or model.safetensors.index.json "
+                     "with its files",
+                     dir);
+}
+
 pi_status safetensors_open(const char *dir, safetensors **out, pi_error *err) {
     assert(dir && out);
-    char single[PATH_BYTES], index[PATH_BYTES];
-    if (!file_join(single, sizeof single, dir, "model.safetensors") ||
-        !file_join(index, sizeof index, dir, "model.safetensors.index.json"))
-        return error_set(err, PI_ERR_LIMIT, "path too long: %.200s: use a shorter one", dir);
     safetensors *s = new_safetensors(err);
     if (!s) return PI_ERR_NOMEM;
-    pi_status status;
-    if (file_exists(single)) {
-        status = open_shard(s, single, err);
-        if (status == PI_OK) status = sort_names(s, err);
-    } else if (file_exists(index)) {
-        status = open_index(s, dir, index, err);
-    } else {
-        status = error_set(err, PI_ERR_NOT_FOUND,
-                           "no weights: %s: expected model.safetensors or "
-                           "model.safetensors.index.json with its files",
-                           dir);
-    }
+    pi_status status = open_folder(s, dir, err);
     if (status != PI_OK) {
         safetensors_close(s);
         return status;

@@ -1,5 +1,6 @@
 /* safetensors.h: a strict reader of the weights of a Hugging Face folder: model.safetensors, or the
- * shards that model.safetensors.index.json names.
+ * shards that model.safetensors.index.json names; otherwise the same of pytorch_model.bin
+ * (torch_zip.h).
  *
  * After opening, every shape, type and offset has been checked, tensors of a shard cover its data
  * without holes or overlaps, and no name occurs twice. Data stays in the mapping and need not be
