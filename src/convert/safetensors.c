@@ -243,9 +243,8 @@ static pi_status open_shard(safetensors *s, const char *path, pi_error *err) {
 /* ---- the index of a model in several shards -------------------------------------------------- */
 
 /* The name comes from a file: it must stay inside the folder. */
-static bool shard_name_is_safe(const char *name) {
-    return strlen(name) < 256 && name[0] != '.' && !strpbrk(name, "/\\") &&
-           (ends_with(name, ".safetensors") || ends_with(name, ".bin"));
+static bool shard_name_is_safe(const char *name, const char *ending) {
+    return strlen(name) < 256 && name[0] != '.' && !strpbrk(name, "/\\") && ends_with(name, ending);
 }
 
 /* Opens the file that the index names for a tensor, unless it is among the `seen`. */
@@ -254,12 +253,11 @@ static pi_status open_named(safetensors *s, text_table *seen, const char *dir, c
     const char *shard;
     size_t n_shard, before = seen->count;
     char path[PATH_BYTES];
-    if (!json_as_string(file, &shard, &n_shard) || !shard_name_is_safe(shard))
-        return error_set(
-            err, PI_ERR_FORMAT,
-            "bad file name: %s: tensor %.100s must be in a .safetensors or .bin file of "
-            "the same folder",
-            index, tensor);
+    const char *ending = ends_with(index, ".bin.index.json") ? ".bin" : ".safetensors";
+    if (!json_as_string(file, &shard, &n_shard) || !shard_name_is_safe(shard, ending))
+        return error_set(err, PI_ERR_FORMAT,
+                         "bad file name: %s: tensor %.100s must be in a %s file of the same folder",
+                         index, tensor, ending);
     if (text_table_add(seen, shard, n_shard) == TEXT_TABLE_NONE)
         return error_nomem(err, n_shard, "file name");
     if (seen->count == before) return PI_OK;

@@ -521,7 +521,7 @@ static void test_tiktoken(void **state) {
                                            {"!!! 0\n", "base64"},
                                            {"YQ== x\n", "no rank"},
                                            {"YQ== 40\n", "beyond"},
-                                           {"YQ== 0\nYg== 0\n", "was there"}};
+                                           {"YQ== 0\nYg== 0\n", "duplicate rank"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         folder_write_text(&f, "hy.tiktoken", wrong[i][0]);
         assert_refused(&f, PI_ERR_FORMAT, wrong[i][1]);

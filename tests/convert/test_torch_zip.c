@@ -201,6 +201,17 @@ static void test_convert(void **state) {
     read_whole(f.out, &b, &n_b);
     assert_int_equal(n_a, n_b);
     assert_memory_equal(a, b, n_a);
+    free(b);
+    /* and by an index */
+    folder_path(&f, "pytorch_model.bin", path);
+    assert_int_equal(remove(path), 0);
+    folder_write(&f, "pytorch_model-00001-of-00001.bin", archive.out, archive.n_out);
+    folder_write_text(&f, "pytorch_model.bin.index.json",
+                      "{\"weight_map\":{\"lm_head.weight\":\"pytorch_model-00001-of-00001.bin\"}}");
+    if (folder_convert(&f, "f16", &err) != PI_OK) fail_msg("%s", err.message);
+    read_whole(f.out, &b, &n_b);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(a, b, n_a);
     free(a);
     free(b);
     folder_close(&f);

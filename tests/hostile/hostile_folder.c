@@ -288,11 +288,11 @@ const hostile_case hostile_folder[] = {
      "download it too"},
     {"a list that leads elsewhere", shard_list, "{\"weight_map\":{\"x\":\"../../secret\"}}", LINE,
      1,
-     "bad file name: hf/model.safetensors.index.json: tensor x must be in a .safetensors or .bin "
-     "file of the same folder"},
+     "bad file name: hf/model.safetensors.index.json: tensor x must be in a .safetensors file of "
+     "the same folder"},
     {"a list of numbers", shard_list, "{\"weight_map\":{\"x\":5}}", LINE, 1,
-     "bad file name: hf/model.safetensors.index.json: tensor x must be in a .safetensors or .bin "
-     "file of the same folder"},
+     "bad file name: hf/model.safetensors.index.json: tensor x must be in a .safetensors file of "
+     "the same folder"},
 
     {"vocabulary is no JSON", tokenizer_json, "{\"model\":", LINE, 1,
      "bad JSON: hf/tokenizer.json line 1 column 9: unexpected token near end of file"},
