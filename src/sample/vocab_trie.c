@@ -42,12 +42,18 @@ static pi_status read_texts(vocab_trie *t, const vocab_source *source, pi_error 
     return PI_OK;
 }
 
-/* The nodes of a token that the one before it does not have; *open: those of the one before. */
-static void add_nodes(vocab_trie *t, const sorted_token *token, const sorted_token *before,
-                      uint32_t *open, uint32_t n_tokens) {
+/* How many bytes a token begins with as the one before it does; NULL: it is the first. */
+static size_t shared_bytes(const sorted_token *token, const sorted_token *before) {
     size_t shared = 0, n_before = before ? before->n : 0;
     while (shared < n_before && shared < token->n && token->bytes[shared] == before->bytes[shared])
         shared++;
+    return shared;
+}
+
+/* The nodes of a token that the one before it does not have; *open: those of the one before. */
+static void add_nodes(vocab_trie *t, const sorted_token *token, const sorted_token *before,
+                      uint32_t *open, uint32_t n_tokens) {
+    size_t shared = shared_bytes(token, before), n_before = before ? before->n : 0;
     for (size_t depth = shared; depth < n_before; depth++)
         t->nodes[open[depth]].end = (uint32_t)t->n_nodes;
     for (size_t depth = shared; depth < token->n; depth++) {
@@ -60,7 +66,7 @@ static void add_nodes(vocab_trie *t, const sorted_token *token, const sorted_tok
 
 static pi_status make_nodes(vocab_trie *t, sorted_token *sorted, pi_error *err) {
     uint32_t open[VOCAB_TOKEN_MAX] = {0}, n = 0;
-    size_t n_bytes = t->offsets[t->n_vocab];
+    size_t n_nodes = 1;
     for (int32_t id = 0; id < t->n_vocab; id++) {
         size_t n_text;
         const char *text = vocab_text(t, id, &n_text);
@@ -68,9 +74,11 @@ static pi_status make_nodes(vocab_trie *t, sorted_token *sorted, pi_error *err) 
         if (n_text > t->longest) t->longest = (uint32_t)n_text;
     }
     qsort(sorted, n, sizeof *sorted, compare_tokens);
-    t->nodes = mem_calloc(n_bytes + 1, sizeof *t->nodes);
+    for (uint32_t i = 0; i < n; i++)
+        n_nodes += sorted[i].n - shared_bytes(&sorted[i], i ? &sorted[i - 1] : NULL);
+    t->nodes = mem_calloc(n_nodes, sizeof *t->nodes);
     t->tokens = mem_calloc(n, sizeof *t->tokens);
-    if (!t->nodes || !t->tokens) return error_nomem(err, n_bytes * sizeof *t->nodes, "vocabulary");
+    if (!t->nodes || !t->tokens) return error_nomem(err, n_nodes * sizeof *t->nodes, "vocabulary");
     for (uint32_t i = 0; i < n; i++) {
         add_nodes(t, &sorted[i], i ? &sorted[i - 1] : NULL, open, i);
         t->tokens[i] = sorted[i].id;
@@ -78,8 +86,6 @@ static pi_status make_nodes(vocab_trie *t, sorted_token *sorted, pi_error *err) 
     for (size_t depth = 0; n && depth < sorted[n - 1].n; depth++)
         t->nodes[open[depth]].end = (uint32_t)t->n_nodes;
     t->nodes[t->n_nodes].first_token = n;
-    vocab_node *fitting = mem_realloc(t->nodes, (t->n_nodes + 1) * sizeof *t->nodes);
-    if (fitting) t->nodes = fitting; /* prefixes in common needed no room */
     return PI_OK;
 }
 
