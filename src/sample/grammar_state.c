@@ -55,7 +55,22 @@ static int compare_frames(const void *a, const void *b) {
     if (x->pc != y->pc) return x->pc < y->pc ? -1 : 1;
     if (x->below != y->below) return x->below < y->below ? -1 : 1;
     if (x->need != y->need) return x->need < y->need ? -1 : 1;
-    return (x->room > y->room) - (x->room < y->room);
+    return (x->room < y->room) - (x->room > y->room); /* most room first */
+}
+
+/* Sorts, and leaves out frames that add nothing: where another one of the same place and the same
+ * set needs no more repetitions and has room for as many. */
+static size_t essential_frames(grammar_frame *f, size_t all) {
+    size_t n = 0;
+    uint32_t room = 0; /* the most in the frames of this place so far */
+    if (all > 1) qsort(f, all, sizeof *f, compare_frames);
+    for (size_t i = 0; i < all; i++) {
+        bool same = n > 0 && f[i].pc == f[n - 1].pc && f[i].below == f[n - 1].below;
+        if (same && f[i].room <= room) continue;
+        room = f[i].room;
+        f[n++] = f[i];
+    }
+    return n;
 }
 
 static uint64_t set_hash(const grammar_machine *m, int32_t set) {
@@ -74,13 +89,10 @@ static bool merge_frame(grammar_machine *m, grammar_frame frame) {
 /* The set of the frames in `merged`, which is empty afterwards; -1 after a failure. */
 static int32_t merged_set(grammar_machine *m) {
     grammar_frame *f = m->merged;
-    size_t n = 0, all = m->n_merged;
+    size_t n = essential_frames(f, m->n_merged);
+    m->steps += m->n_merged;
     m->n_merged = 0;
-    if (all == 0) return 0;
-    if (all > 1) qsort(f, all, sizeof *f, compare_frames);
-    for (size_t i = 0; i < all; i++) {
-        if (n == 0 || compare_frames(&f[i], &f[n - 1]) != 0) f[n++] = f[i];
-    }
+    if (n == 0) return 0;
     if (!index_grow(m, &m->set_index, set_hash)) return -1;
     size_t mask = m->set_index.n_slots - 1, at = hash_bytes(m->key, f, n * sizeof *f) & mask;
     for (; m->set_index.slots[at]; at = (at + 1) & mask) {

@@ -49,8 +49,8 @@ enum {
  */
 #define GRAMMAR_TABLES_SOFT ((size_t)48 << 20)
 #define GRAMMAR_TABLES_HARD ((size_t)160 << 20)
-/* Pairs that one token, or the mask of one state, may look at: some 0.3 s. */
-#define GRAMMAR_MAX_STEPS ((uint64_t)4 << 20)
+/* Pairs and frames that one token, or the mask of one state, may look at: some 0.3 s. */
+#define GRAMMAR_MAX_STEPS ((uint64_t)1 << 20)
 
 /* A table from contents to numbers. */
 typedef struct grammar_index {
@@ -78,7 +78,7 @@ typedef struct grammar_machine {
     grammar_index set_index, state_index;
     size_t mask_bytes; /* of all masks */
     size_t mask_words; /* of one */
-    uint64_t steps;    /* pairs looked at since the caller set it to 0 */
+    uint64_t steps;    /* pairs and frames looked at since the caller set it to 0 */
     /* Scratch of finding one state. */
     grammar_pairs open, found;
     grammar_frame *merged;

@@ -98,6 +98,12 @@ static const struct {
      {"(", "1+"},
      {"+", "1)"}},
     {"root ::= [a-z]{1,5000} \".\"", {"a.", "hello."}, {"hello"}, {".", "a.."}},
+    {"root ::= [ab]{2,3} [ab]{0,2} \"c\"", {"abc", "ababac"}, {"ab", "ababa"}, {"ac", "ababab"}},
+    {"root ::= ([ab]{1,2} \"c\"?){2,3} \"d\"",
+     {"abd", "acbcd", "abcabcabcd"},
+     {"ababab"},
+     {"ad", "d", "abababa"}},
+    {"root ::= (\"a\" | \"aa\"){3} \"b\"", {"aaab", "aaaaaab"}, {"aaaaaa"}, {"aab", "aaaaaaa"}},
     {json_gbnf,
      {"{}", "{\"a\": 1}", "{\"a\":[true,null,{\"b\":\"\\u00e9\\n\"}]}\n  "},
      {"{\"a\"", "{\"a\": -"},
@@ -156,6 +162,8 @@ static const struct {
     {"::= \"a\"", "expected the name of a rule: grammar, line 1", PI_ERR_FORMAT},
     {"root ::= \"a\" ]", "expected an item, | or the end of the line: grammar, line 1",
      PI_ERR_FORMAT},
+    {"root ::= (([a-z]{0,1000}){0,1000}){0,1000}",
+     "the grammar is too ambiguous here, or the text is nested too deeply", PI_ERR_LIMIT},
     {"root ::= []", "empty class: grammar, line 1", PI_ERR_FORMAT},
 };
 
