@@ -21,8 +21,6 @@ static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 /* Beside the executable in a build folder, and where `make install` puts it. */
 static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};
 
-_Static_assert(PI_CACHE_F16 == 0 && PI_CACHE_F32 == 1 && PI_CACHE_Q8_0 == 2,
-               "choices of --cache-type-k are in the order of pi_cache_type");
 _Static_assert(PI_KERNELS_AUTO == 0 && PI_KERNELS_SCALAR == 1 && PI_KERNELS_AVX2 == 2 &&
                    PI_KERNELS_AVX512 == 3 && PI_KERNELS_NEON == 4,
                "choices of --kernels are in the order of pi_kernels");

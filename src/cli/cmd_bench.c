@@ -46,8 +46,6 @@ static pi_status measure(const cli_options *o, const pi_model *model, const char
 
 static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model_info *info,
                           const char *path, pi_error *err) {
-    static const char *const cache_types[] = {
-        [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
     const pi_bench_report *report = &r->last;
     void *rows = r->rows;
     size_t need = r->n + (size_t)report->n_results;
@@ -57,8 +55,8 @@ static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model
     for (int32_t i = 0; i < report->n_results; i++) {
         bench_row *row = &r->rows[r->n++];
         *row = (bench_row){.result = report->results[i],
-                           .cache_type_k = cache_types[o->cache_type_k],
-                           .cache_type_v = cache_types[o->cache_type_v],
+                           .cache_type_k = option_cache_types[o->cache_type_k],
+                           .cache_type_v = option_cache_types[o->cache_type_v],
                            .weight_bytes = info->weight_bytes,
                            .n_params = info->n_params,
                            .threads = report->threads,

@@ -35,6 +35,12 @@ enum {
     }
 #define NAMES(long_, short_) .long_name = (long_), .short_name = (short_)
 #define RANGE(min_, max_)    .min = (min_), .max = (max_)
+
+/* In the order of pi_cache_type. */
+#define CACHE_CHOICES "f16|f32|q8_0"
+const char *const option_cache_types[] = {
+    [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
+
 const option option_table[] = {
     /* run */
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt, NAMES("prompt", "p"), .argument = "TEXT",
@@ -309,9 +315,9 @@ const option option_table[] = {
         .standard = "512", RANGE(1, 65536), .aliases = {"--batch"},
         .help = "maximum tokens per batch in prefill"),
     ROW(CHOICE, COMMON, PLANNED, cache_type_k, NAMES("cache-type-k", "ctk"), .argument = "TYPE",
-        .choices = "f16|f32|q8_0", .standard = "f16", .help = "KV cache type of the keys"),
+        .choices = CACHE_CHOICES, .standard = "f16", .help = "KV cache type of the keys"),
     ROW(CHOICE, COMMON, PLANNED, cache_type_v, NAMES("cache-type-v", "ctv"), .argument = "TYPE",
-        .choices = "f16|f32|q8_0", .standard = "f16", .help = "KV cache type of the values"),
+        .choices = CACHE_CHOICES, .standard = "f16", .help = "KV cache type of the values"),
     ROW(TEXTS, COMMON, COMPUTE | COMMAND_TOKENIZE, override_kv, NAMES("override-kv", NULL),
         .argument = "KEY=TYPE:VALUE",
         .help = "override a key of the model file's metadata, such as "

@@ -199,6 +199,8 @@ typedef struct option {
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
 } option;
 
+/* Names by pi_cache_type. */
+extern const char *const option_cache_types[];
 extern const option option_table[];
 extern const size_t option_count;
 

@@ -117,8 +117,6 @@ static void report_mode(const run_report *r, const pi_counters *n) {
 }
 
 static void report_cache(const run_report *r) {
-    static const char *const types[] = {
-        [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
     const cli_options *o = r->options;
     const char *more = "";
     char trained[64] = "";
@@ -127,7 +125,8 @@ static void report_cache(const run_report *r) {
         more = trained;
     }
     row(o, "KV cache:", "%d of %d tokens%s, K %s, V %s", (int)pi_session_length(r->session),
-        (int)r->n_ctx, more, types[o->cache_type_k], types[o->cache_type_v]);
+        (int)r->n_ctx, more, option_cache_types[o->cache_type_k],
+        option_cache_types[o->cache_type_v]);
 }
 
 /* `computed` of n tokens took `seconds`. */

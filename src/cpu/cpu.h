@@ -132,10 +132,10 @@ typedef struct cpu_tiled {
 typedef struct cpu_attn {
     const float *q; /* [n_q][head_dim], already scaled */
     int n_q;
-    int head_dim;              /* of K and V, a multiple of 2; of 32 for Q8_0 */
+    int head_dim;              /* of K and V, a multiple of 2 and of the types' blocks */
     const void *k, *v;         /* position j at k + j * k_stride: head_dim elements of type_k */
     size_t k_stride, v_stride; /* bytes */
-    quant_type type_k, type_v; /* F32, F16, Q8_0 */
+    quant_type type_k, type_v; /* of the cache */
     int64_t k0, k1;
     const int32_t *first, *limit; /* [n_q]: query i sees positions in [first[i], limit[i]) */
     float softcap;                /* s = softcap * tanh(s / softcap); 0: off */
@@ -203,7 +203,7 @@ typedef struct cpu_kernels {
     void (*sign_dot)(const uint8_t *bits, int64_t row0, int64_t row1, const cpu_act *x, float *y,
                      int64_t ldy);
 
-    /* Writes n floats as a KV cache row of `type` (F32, F16, Q8_0). */
+    /* Writes n floats as a KV cache row of `type`. */
     void (*kv_store)(const float *x, void *dst, quant_type type, int64_t n);
     void (*attention)(const cpu_attn *a);
 } cpu_kernels;

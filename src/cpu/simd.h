@@ -1,5 +1,5 @@
-/* simd.h: what the template kernels (tier_ops.c, tier_attn.c) are written in: one float vector `vf`
- * of VF_N lanes (8 or 16), as wide as the instructions that the file is compiled with. Private to
+/* simd.h: what the template kernels (tier_*.h) are written in: one float vector `vf` of VF_N
+ * lanes (8 or 16), as wide as the instructions that the file is compiled with. Private to
  * src/cpu.
  *
  *   vf_load_part, vf_store_part   the first n lanes (0..VF_N-1) only; the others are 0, untouched

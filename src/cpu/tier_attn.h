@@ -1,4 +1,5 @@
-/* tier_attn.h: attention in vectors. A template: included once by tier_all.h.
+/* tier_attn.h: attention and writing the KV cache in vectors. A template: included once by
+ * tier_all.h.
  *
  * Positions go by in blocks (attn.h). For each block and each tile of up to ATTN_TILE queries:
  * scores, softmax weights, then sums of weighted values, with the state updated once per block.
@@ -505,6 +506,45 @@ static void tier_attention(const cpu_attn *a) {
         tier_block next = tier_block_at(a, b.j + ATTN_BLOCK);
         if (a->n_q > 0) tier_tile_block(a, 0, a->n_q, &b, &next);
         b = next;
+    }
+}
+
+/* ---- writing the cache ----------------------------------------------------------------------- */
+
+/* As scalar_store_q8_0, bit for bit. */
+static void tier_store_q8_0(const float *x, block_q8_0 *dst) {
+    const float largest_half = 65504.0f, infinity = INFINITY;
+    vf top = vf_zero();
+    for (int i = 0; i < TIER_Q8_ELEMS; i += VF_N) {
+        vf v = vf_abs(vf_load(x + i));
+        /* everything that is not below infinity counts as infinity, NaN included */
+        top = vf_max(top, vf_select(vf_gt(vf_set1(infinity), v), v, vf_set1(infinity)));
+    }
+    float amax = vf_hmax(top), scale = amax / 127.0f;
+    if (scale > largest_half) scale = amax < infinity ? largest_half : NAN;
+    dst->d = quant_f32_to_f16(scale);
+    float d = quant_f16_to_f32(dst->d);
+    if (!(d > 0)) {
+        memset(dst->qs, 0, sizeof dst->qs);
+        return;
+    }
+    for (int i = 0; i < TIER_Q8_ELEMS; i += VF_N) {
+        vf q = vf_div(vf_load(x + i), vf_set1(d));
+        vf_store_i8(dst->qs + i, vf_max(vf_set1(-127.0f), vf_min(vf_set1(127.0f), q)));
+    }
+}
+
+static void tier_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
+    if (type == QUANT_F32) {
+        memcpy(dst, x, (size_t)n * sizeof *x);
+    } else if (type == QUANT_F16) {
+        uint16_t *half = dst;
+        int64_t i = 0;
+        for (; i + VF_N <= n; i += VF_N) vf_store_f16(half + i, vf_load(x + i));
+        if (i < n) vf_store_f16_part(half + i, vf_load_part(x + i, (int)(n - i)), (int)(n - i));
+    } else {
+        for (int64_t i = 0; i < n / TIER_Q8_ELEMS; i++)
+            tier_store_q8_0(x + i * TIER_Q8_ELEMS, (block_q8_0 *)dst + i);
     }
 }
 

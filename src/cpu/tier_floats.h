@@ -5,6 +5,11 @@
 
 #include "tier_weights.h"
 
+/* The scale of vector i of a step. */
+SIMD_INLINE int w_index(const q_format *f, int step, int i) {
+    return W_STEP / f->sub * step + VF_N * i / f->sub;
+}
+
 /* Vectors of step `step`; scales are used only where there are minima. */
 SIMD_INLINE void w_step(const q_format *f, const uint8_t *chunk, int step, const w_scales *s,
                         vf v[W_VECTORS]) {
@@ -13,13 +18,12 @@ SIMD_INLINE void w_step(const q_format *f, const uint8_t *chunk, int step, const
         return;
     }
     q_widen_step(f, chunk, step, v);
-    for (int i = 0; i < W_VECTORS && f->has_min; i++)
-        v[i] = w_apply(v[i], s, (W_STEP * step + VF_N * i) / f->sub);
+    for (int i = 0; i < W_VECTORS && f->has_min; i++) v[i] = w_apply(v[i], s, w_index(f, step, i));
 }
 
 /* The factor of vector i of a step whose vectors are multiplied with h: scales have it already. */
 SIMD_INLINE float w_factor(const q_format *f, const w_scales *s, int step, int i, float h) {
-    return f->sub && !f->has_min ? s->d[(W_STEP * step + VF_N * i) / f->sub] : h;
+    return f->sub && !f->has_min ? s->d[w_index(f, step, i)] : h;
 }
 
 /* Stores the scales of a chunk, those without minima times h. They are read back one by one: from
@@ -47,7 +51,10 @@ SIMD_INLINE void w_store_scales(const q_format *f, const uint8_t *chunk, float h
             v[i] = load((const void *)(chunk + bytes * (W_STEP * step + VF_N * i)));               \
     }                                                                                              \
     static const q_format name##_weights = {Q_CHUNK_BYTES(bytes), .floats = name##_floats};
-W_PLAIN(f32, 4, vf_load)
+SIMD_INLINE vf w_load_f32(const void *p) { /* at any address */
+    return vf_of(vi_load(p));
+}
+W_PLAIN(f32, 4, w_load_f32)
 W_PLAIN(f16, 2, vf_load_f16)
 W_PLAIN(bf16, 2, vf_load_bf16)
 

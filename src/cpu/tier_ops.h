@@ -1,4 +1,4 @@
-/* tier_ops.h: norms, rotary positions, activations, sums and KV rows in vectors. A template:
+/* tier_ops.h: norms, rotary positions, activations and sums in vectors. A template:
  * included once by tier_all.h, it gives static functions for the tier's own width.
  *
  * Every element of an elementwise function takes the same vector instructions wherever it stands
@@ -8,9 +8,7 @@
 #define CPU_TIER_OPS_H
 
 #include <math.h>
-#include <string.h>
 
-#include "quant_blocks.h"
 #include "simd.h"
 #include "tiers.h"
 
@@ -173,43 +171,6 @@ static void tier_add(const float *a, const float *b, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i += VF_N) {
         int c = tier_count(i, n);
         tier_put(y + i, vf_add(tier_get(a + i, c), tier_get(b + i, c)), c);
-    }
-}
-
-/* As scalar_store_q8_0, bit for bit. */
-static void tier_store_q8_0(const float *x, block_q8_0 *dst) {
-    enum { ELEMS = 32 };
-    const float largest_half = 65504.0f, infinity = INFINITY;
-    vf top = vf_zero();
-    for (int i = 0; i < ELEMS; i += VF_N) {
-        vf v = vf_abs(vf_load(x + i));
-        /* everything that is not below infinity counts as infinity, NaN included */
-        top = vf_max(top, vf_select(vf_gt(vf_set1(infinity), v), v, vf_set1(infinity)));
-    }
-    float amax = vf_hmax(top), scale = amax / 127.0f;
-    if (scale > largest_half) scale = amax < infinity ? largest_half : NAN;
-    dst->d = quant_f32_to_f16(scale);
-    float d = quant_f16_to_f32(dst->d);
-    if (!(d > 0)) {
-        memset(dst->qs, 0, sizeof dst->qs);
-        return;
-    }
-    for (int i = 0; i < ELEMS; i += VF_N) {
-        vf q = vf_div(vf_load(x + i), vf_set1(d));
-        vf_store_i8(dst->qs + i, vf_max(vf_set1(-127.0f), vf_min(vf_set1(127.0f), q)));
-    }
-}
-
-static void tier_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
-    if (type == QUANT_F32) {
-        memcpy(dst, x, (size_t)n * sizeof *x);
-    } else if (type == QUANT_F16) {
-        uint16_t *half = dst;
-        int64_t i = 0;
-        for (; i + VF_N <= n; i += VF_N) vf_store_f16(half + i, vf_load(x + i));
-        if (i < n) vf_store_f16_part(half + i, vf_load_part(x + i, (int)(n - i)), (int)(n - i));
-    } else {
-        for (int64_t i = 0; i < n / 32; i++) tier_store_q8_0(x + i * 32, (block_q8_0 *)dst + i);
     }
 }
 

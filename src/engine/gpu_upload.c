@@ -159,7 +159,8 @@ static pi_status upload_norms(gpu_exec *g, const plan_step *s, gpu_exec_step *ou
 /* Whatever the number of positions, heads that are read by 16-byte loads are aligned: others may
  * lie before them in a cache of mixed types. */
 static size_t cache_offset(size_t at, quant_type type) {
-    return type == QUANT_Q8_0 ? at : (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
+    if (quant_find((uint32_t)type)->is_quantized) return at;
+    return (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
 }
 
 /* Keys and values of the layers whose home is the GPU, in the order of the layers. */

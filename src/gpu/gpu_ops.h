@@ -41,7 +41,7 @@ enum {
     GPU_MAX_BATCH = 8192, /* columns of the others */
     GPU_MAX_PRODUCTS = 3, /* of one matvec: Q, K and V */
     GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
-    GPU_MAX_HEAD = 256,   /* largest head_dim; it is a multiple of 8, of 32 with Q8_0 */
+    GPU_MAX_HEAD = 256,   /* largest head_dim; a multiple of 8 and of the cache's blocks */
     GPU_ATTN_TILE = 64,   /* positions that attention takes at a time */
     GPU_ATTN_SPLITS = 32  /* parts of a long context that run side by side, at most */
 };
@@ -119,7 +119,7 @@ typedef struct gpu_kv_layout {
     size_t k_offset, v_offset; /* bytes per position before them; before F16 and F32 a multiple of
                                   GPU_ROW_ALIGN */
     size_t k_row, v_row;       /* bytes of all heads at one position */
-    quant_type type_k, type_v; /* F16, Q8_0, F32 */
+    quant_type type_k, type_v; /* those of cuda/gpu_cache.h */
     int32_t n_head_kv, head_dim;
 } gpu_kv_layout;
 

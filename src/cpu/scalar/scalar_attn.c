@@ -1,5 +1,5 @@
-/* scalar_attn.c: the reference of attention, and what all tiers share: the size of the scratch and
- * the merging of states.
+/* scalar_attn.c: the reference of attention and of writing the KV cache, and what all tiers share:
+ * the size of the scratch and the merging of states.
  *
  * Online softmax over blocks of positions. With m the running maximum of the scores, a block with
  * maximum b moves the state to m' = max(m, b): l and acc are scaled by e^(m - m') and the block's
@@ -7,11 +7,10 @@
  * query that sees nothing of a block, or only scores of -inf, keeps its state, so -inf - -inf is
  * never formed. */
 #include <math.h>
-#include <string.h>
 
 #include "attn.h"
 #include "quant_blocks.h"
-#include "scalar_attn.h"
+#include "scalar_parts.h"
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim) {
     (void)n_q; /* queries go through in tiles of fixed size */
@@ -34,21 +33,41 @@ void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const
     }
 }
 
+/* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
+ * costs nothing. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so
+ * that it is not lost. The other tiers give the same bytes. */
+static void scalar_store_q8_0(const float *x, block_q8_0 *dst) {
+    const float largest_half = 65504.0f;
+    float amax = 0;
+    bool finite = true;
+    for (int i = 0; i < q8_0_elems; i++) {
+        finite = finite && isfinite(x[i]);
+        amax = fmaxf(amax, fabsf(x[i]));
+    }
+    float scale = finite ? fminf(amax / 127.0f, largest_half) : NAN;
+    dst->d = quant_f32_to_f16(scale);
+    float d = quant_f16_to_f32(dst->d);
+    for (int i = 0; i < q8_0_elems; i++) {
+        float q = d > 0 ? nearbyintf(fmaxf(-127.0f, fminf(127.0f, x[i] / d))) : 0;
+        dst->qs[i] = (int8_t)q;
+    }
+}
+
+void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
+    const quant_traits *traits = quant_find((uint32_t)type);
+    if (!traits->is_quantized) {
+        traits->quantize(x, dst, n, NULL);
+        return;
+    }
+    for (int64_t i = 0; i < n / q8_0_elems; i++)
+        scalar_store_q8_0(x + i * q8_0_elems, (block_q8_0 *)dst + i);
+}
+
 /* n rows of head_dim elements to float [n][ld]. */
 static void decode_rows(const char *rows, size_t stride, quant_type type, int n, int head_dim,
                         float *out, size_t ld) {
-    for (int j = 0; j < n; j++, rows += stride, out += ld) {
-        if (type == QUANT_F32) {
-            memcpy(out, rows, (size_t)head_dim * sizeof(float));
-        } else if (type == QUANT_F16) {
-            const uint16_t *half = (const uint16_t *)rows;
-            for (int d = 0; d < head_dim; d++) out[d] = quant_f16_to_f32(half[d]);
-        } else {
-            const block_q8_0 *block = (const block_q8_0 *)rows;
-            for (int d = 0; d < head_dim; d++)
-                out[d] = quant_f16_to_f32(block[d / 32].d) * (float)block[d / 32].qs[d % 32];
-        }
-    }
+    const quant_traits *traits = quant_find((uint32_t)type);
+    for (int j = 0; j < n; j++, rows += stride, out += ld) traits->dequantize(rows, out, head_dim);
 }
 
 /* One query against positions [lo, hi) of a decoded block. */

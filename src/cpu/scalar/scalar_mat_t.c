@@ -7,29 +7,16 @@
 #include <assert.h>
 
 #include "act.h"
+#include "scalar_parts.h"
 #include "tiers.h"
-
-/* Weights decoded at a time; a multiple of every format's block. */
-enum { CHUNK = CPU_COL_TILE };
-
-/* Elements j0 .. j0 + n - 1 of row r as floats. j0 is a multiple of CHUNK. */
-static void load_weights(const cpu_mat *w, int64_t r, int64_t j0, int64_t n, float *out) {
-    const quant_traits *t = quant_find((uint32_t)w->type);
-    const char *row = (const char *)w->data + (size_t)r * w->row_bytes;
-    t->dequantize(row + j0 / t->block_elems * t->block_bytes, out, n);
-}
-
-static int64_t chunk_at(int64_t j0, int64_t end) {
-    return end - j0 < CHUNK ? end - j0 : CHUNK;
-}
 
 static void axpy_rows(const cpu_mat *w, const int32_t *rows, int64_t n_rows, const float *h,
                       int64_t ldh, int64_t n_cols, float *acc, int64_t ldacc) {
-    float weights[CHUNK];
+    float weights[SCALAR_CHUNK];
     for (int64_t i = 0; i < n_rows; i++) {
-        for (int64_t j0 = 0; j0 < w->n_in; j0 += CHUNK) {
-            int64_t n = chunk_at(j0, w->n_in);
-            load_weights(w, rows[i], j0, n, weights);
+        for (int64_t j0 = 0; j0 < w->n_in; j0 += SCALAR_CHUNK) {
+            int64_t n = scalar_chunk(j0, w->n_in);
+            scalar_weights(w, rows[i], j0, n, weights);
             for (int64_t c = 0; c < n_cols; c++) {
                 float factor = h[c * ldh + i], *to = acc + c * ldacc + j0;
                 if (factor == 0.0f) continue;
@@ -43,14 +30,14 @@ static void matmul_t(const cpu_mat *w, int64_t col0, int64_t col1, const cpu_act
                      int64_t ldy, void *scratch) {
     assert(h->kind == CPU_ACT_F32 && h->layout == CPU_ACT_PANELS && h->n == w->n_out);
     (void)scratch;
-    float weights[CHUNK];
-    for (int64_t j0 = col0; j0 < col1; j0 += CHUNK) {
-        int64_t n = chunk_at(j0, col1);
+    float weights[SCALAR_CHUNK];
+    for (int64_t j0 = col0; j0 < col1; j0 += SCALAR_CHUNK) {
+        int64_t n = scalar_chunk(j0, col1);
         for (int64_t c0 = 0; c0 < h->n_cols; c0 += CPU_PANEL) {
             const float(*panel)[CPU_PANEL] = act_panel(h, c0 / CPU_PANEL);
-            double sum[CPU_PANEL][CHUNK] = {{0}};
+            double sum[CPU_PANEL][SCALAR_CHUNK] = {{0}};
             for (int64_t r = 0; r < w->n_out; r++) {
-                load_weights(w, r, j0, n, weights);
+                scalar_weights(w, r, j0, n, weights);
                 for (int c = 0; c < CPU_PANEL; c++) {
                     for (int64_t j = 0; j < n; j++)
                         sum[c][j] += (double)panel[r][c] * (double)weights[j];

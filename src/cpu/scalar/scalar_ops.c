@@ -1,6 +1,6 @@
 /* scalar_ops.c: the reference of everything between matrix products: norms, rotary positions,
- * activations, sums and writing the KV cache. Plain C, evaluated in double, so that the other tiers
- * have something to be measured against and every CPU has something to run.
+ * activations and sums. Plain C, evaluated in double, so that the other tiers have something to be
+ * measured against and every CPU has something to run.
  *
  * Pure functions without state; any thread. NaN and infinity go through the formulas as they are.
  */
@@ -9,11 +9,8 @@
 #include <string.h>
 
 #include "act.h"
-#include "quant_blocks.h"
-#include "scalar_attn.h"
+#include "scalar_parts.h"
 #include "tiers.h"
-
-enum { Q8_0_ELEMS = 32 };
 
 /* A sum as float, infinite where it does not fit or is NaN. */
 static float sum_of(double sum) {
@@ -108,40 +105,6 @@ static void scalar_gemm_tile(const float *a, const float *b, int64_t n_k, float 
 
 static void scalar_softcap(float *x, float cap, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
-}
-
-/* One block of 32. q is taken against the scale as stored (a half), so the rounding of the scale
- * costs nothing. Scales saturate at the largest half; a NaN or infinity makes the scale NaN, so
- * that it is not lost. The other tiers give the same bytes. */
-static void scalar_store_q8_0(const float *x, block_q8_0 *dst) {
-    const float largest_half = 65504.0f;
-    float amax = 0;
-    bool finite = true;
-    for (int i = 0; i < Q8_0_ELEMS; i++) {
-        finite = finite && isfinite(x[i]);
-        amax = fmaxf(amax, fabsf(x[i]));
-    }
-    float scale = finite ? fminf(amax / 127.0f, largest_half) : NAN;
-    dst->d = quant_f32_to_f16(scale);
-    float d = quant_f16_to_f32(dst->d);
-    for (int i = 0; i < Q8_0_ELEMS; i++) {
-        float q = d > 0 ? nearbyintf(fmaxf(-127.0f, fminf(127.0f, x[i] / d))) : 0;
-        dst->qs[i] = (int8_t)q;
-    }
-}
-
-static void scalar_kv_store(const float *x, void *dst, quant_type type, int64_t n) {
-    switch (type) {
-    case QUANT_F32:
-        memcpy(dst, x, (size_t)n * sizeof *x);
-        return;
-    case QUANT_F16:
-        for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = quant_f32_to_f16(x[i]);
-        return;
-    default:
-        for (int64_t i = 0; i < n / Q8_0_ELEMS; i++)
-            scalar_store_q8_0(x + i * Q8_0_ELEMS, (block_q8_0 *)dst + i);
-    }
 }
 
 static int64_t scalar_select(const float *score, const float *bias, float threshold, int32_t first,

@@ -20,7 +20,7 @@
 #include <type_traits>
 
 #include "gpu_block.h"
-#include "gpu_formats.h"
+#include "gpu_cache.h"
 #include "op_table.h"
 
 enum {
@@ -28,72 +28,6 @@ enum {
     EIGHTS = 8, /* of a tile's keys, and of its values, that a thread takes */
     GROUPS = 8, /* of threads, that sum values apart */
     HEADS = 4   /* queries of a block: with more, what its threads hold would not fit registers */
-};
-
-/* ---- types of a cache ------------------------------------------------------------------------ */
-
-/* Eight elements: as they are loaded, without a look at them, and as values. `head` is where
- * element 0 lies, `i` the number of the eight. */
-struct cache_f16 {
-    typedef uint4 raw;
-    static __device__ __forceinline__ size_t head_bytes(int n) { return 2 * (size_t)n; }
-    static __device__ __forceinline__ void load(const uint8_t *head, int i, raw &r) {
-        r = gpu_load16(head + 16 * i);
-    }
-    static __device__ __forceinline__ void decode(const raw &r, const uint8_t *, int,
-                                                  float (&v)[8]) {
-        gpu_f16::decode(r, v);
-    }
-};
-
-struct cache_f32 {
-    struct raw {
-        float v[8];
-    };
-    static __device__ __forceinline__ size_t head_bytes(int n) { return 4 * (size_t)n; }
-    static __device__ __forceinline__ void load(const uint8_t *head, int i, raw &r) {
-        gpu_load4((const float *)head + 8 * i, r.v);
-        gpu_load4((const float *)head + 8 * i + 4, r.v + 4);
-    }
-    static __device__ __forceinline__ void decode(const raw &r, const uint8_t *, int,
-                                                  float (&v)[8]) {
-        GPU_UNROLL
-        for (int j = 0; j < 8; j++) v[j] = r.v[j];
-    }
-};
-
-/* Blocks of 34 bytes are aligned to 2 only, the cache to 4: eight quants are in two aligned words,
- * or begin in the middle of the first of three. The third address is never beyond them. */
-struct cache_q8 {
-    struct raw {
-        uint32_t w[3];
-        uint16_t d;
-    };
-    static __device__ __forceinline__ size_t head_bytes(int n) { return (size_t)(n / 32 * 34); }
-    static __device__ __forceinline__ const uint8_t *quants(const uint8_t *head, int i) {
-        return head + 34 * (i / 4) + 2 + 8 * (i % 4);
-    }
-    static __device__ __forceinline__ void load(const uint8_t *head, int i, raw &r) {
-        const uint8_t *q = quants(head, i);
-        const uint32_t odd = (uint32_t)((uintptr_t)q & 2);
-        const uint32_t *w = (const uint32_t *)(q - odd);
-        r.w[0] = w[0];
-        r.w[1] = w[1];
-        r.w[2] = w[1 + odd / 2];
-        r.d = *(const uint16_t *)(head + 34 * (i / 4));
-    }
-    static __device__ __forceinline__ void decode(const raw &r, const uint8_t *head, int i,
-                                                  float (&v)[8]) {
-        const uint32_t shift = (uint32_t)((uintptr_t)quants(head, i) & 2) * 8;
-        const float d = gpu_half_float(r.d);
-        GPU_UNROLL
-        for (int j = 0; j < 2; j++) {
-            const uint64_t both = (uint64_t)r.w[j + 1] << 32 | r.w[j];
-            const uint32_t q = (uint32_t)(both >> shift);
-            GPU_UNROLL
-            for (int b = 0; b < 4; b++) v[4 * j + b] = d * (float)(int8_t)(q >> 8 * b & 0xff);
-        }
-    }
 };
 
 /* ---- a block --------------------------------------------------------------------------------- */
@@ -462,12 +396,9 @@ template <class K, class V> static void launch_types(gpu_stream *s, const gpu_at
 }
 
 template <class K> static void launch_key(gpu_stream *s, const gpu_attention &a) {
-    if (a.kv.type_v == QUANT_F16)
-        launch_types<K, cache_f16>(s, a);
-    else if (a.kv.type_v == QUANT_Q8_0)
-        launch_types<K, cache_q8>(s, a);
-    else
-        launch_types<K, cache_f32>(s, a);
+#define CACHE(V) launch_types<K, V>(s, a)
+    GPU_CACHE_SWITCH(a.kv.type_v);
+#undef CACHE
 }
 
 static void merge(gpu_stream *s, const gpu_attention &a) {
@@ -493,12 +424,9 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(a->n_splits <= GPU_ATTN_SPLITS);
     const bool by_heads = a->kv.head_dim % 32 == 0; /* no group of 32 crosses them */
     if (!by_heads) inner.q8 = NULL;
-    if (a->kv.type_k == QUANT_F16)
-        launch_key<cache_f16>(s, inner);
-    else if (a->kv.type_k == QUANT_Q8_0)
-        launch_key<cache_q8>(s, inner);
-    else
-        launch_key<cache_f32>(s, inner);
+#define CACHE(K) launch_key<K>(s, inner)
+    GPU_CACHE_SWITCH(a->kv.type_k);
+#undef CACHE
     if (a->n_splits > 1) merge(s, inner);
     if (!a->q8 || by_heads) return;
     const gpu_quantize quantize = {a->out, a->ldo, (int64_t)a->n_head * a->kv.head_dim, a->n_cols,

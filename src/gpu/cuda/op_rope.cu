@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "gpu_block.h"
+#include "gpu_cache.h"
 #include "op_table.h"
 
 enum { ANGLE_THREADS = 64, THREADS = 128, WARPS = THREADS / GPU_WARP };
@@ -53,43 +54,12 @@ static __device__ __forceinline__ void rotate_head(float *head, const float *cs,
     gpu_sync();
 }
 
-/* One block of 32 as Q8_0, by one thread: q against the scale as stored, as on the CPU. */
-static __device__ __forceinline__ void store_q8_0(const float *x, uint8_t *to) {
-    const float largest_half = 65504.0f;
-    float amax = 0.0f;
-    bool finite = true;
-    for (int i = 0; i < 32; i++) {
-        const float size = fabsf(x[i]);
-        finite = finite && size < INFINITY;
-        amax = fmaxf(amax, size);
-    }
-    const float scale = finite ? fminf(amax / 127.0f, largest_half) : gpu_bits_float(0x7fc00000u);
-    *(uint16_t *)to = gpu_float_half(scale);
-    const float d = gpu_half_float(*(uint16_t *)to);
-    for (int i = 0; i < 32; i++) {
-        const float q = d > 0.0f ? fmaxf(-127.0f, fminf(127.0f, x[i] / d)) : 0.0f;
-        to[2 + i] = (uint8_t)(gpu_round(q) & 0xff);
-    }
-}
-
-static __device__ __forceinline__ void store_head(const float *x, uint8_t *to, quant_type type,
-                                                  int n) {
-    enum { Q8_0_BYTES = 34 };
-    const int i = (int)threadIdx.x;
-    if (type == QUANT_Q8_0) {
-        if (i < n / 32) store_q8_0(x + 32 * i, to + Q8_0_BYTES * i);
-        return;
-    }
-    for (int j = i; j < n; j += THREADS) {
-        if (type == QUANT_F16)
-            ((uint16_t *)to)[j] = gpu_float_half(x[j]);
-        else
-            ((float *)to)[j] = x[j];
-    }
-}
-
-static __device__ __forceinline__ int head_bytes(quant_type type, int n) {
-    return type == QUANT_F32 ? 4 * n : type == QUANT_F16 ? 2 * n : n / 32 * 34;
+/* A head to its place in a row of the cache; h heads of the row lie before it. */
+static __device__ __forceinline__ void store_head(const float *x, uint8_t *row, int h,
+                                                  quant_type type, int n) {
+#define CACHE(C) C::store(x, row + (size_t)h * C::head_bytes(n), n, (int)threadIdx.x, THREADS)
+    GPU_CACHE_SWITCH(type);
+#undef CACHE
 }
 
 static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) {
@@ -118,10 +88,8 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
     const size_t offset = is_k ? a.kv.k_offset : a.kv.v_offset;
     const size_t row = is_k ? a.kv.k_row : a.kv.v_row;
     const quant_type type = is_k ? a.kv.type_k : a.kv.type_v;
-    store_head(shared.head,
-               col.kv + (size_t)col.n_ctx * offset + (size_t)col.pos * row +
-                   (size_t)h * (size_t)head_bytes(type, n),
-               type, n);
+    store_head(shared.head, col.kv + (size_t)col.n_ctx * offset + (size_t)col.pos * row, h, type,
+               n);
 }
 
 void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
