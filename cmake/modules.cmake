@@ -39,12 +39,14 @@ function(pi_write_law)
     file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/module_objects.txt CONTENT "${objects}")
 endfunction()
 
-# pi_module(NAME [SOURCES files...] [SEES modules...] [PUBLIC_HEADERS] [USES imported targets...])
+# pi_module(NAME [SOURCES files...] [SEES modules...] [PUBLIC_HEADERS] [PROGRAM]
+#           [USES imported targets...])
 #   SEES            modules whose headers may be included and whose functions may be called
 #   PUBLIC_HEADERS  may include powerinfer.h and its like, too, and call what modules below it define
 #                   of them
+#   PROGRAM         part of the program and of tests, not of the library
 function(pi_module name)
-    cmake_parse_arguments(M "PUBLIC_HEADERS" "" "SOURCES;SEES;USES" ${ARGN})
+    cmake_parse_arguments(M "PUBLIC_HEADERS;PROGRAM" "" "SOURCES;SEES;USES" ${ARGN})
     add_library(pi_${name} OBJECT ${M_SOURCES})
     set(headers)
     if(M_PUBLIC_HEADERS)
@@ -65,7 +67,9 @@ function(pi_module name)
             target_link_libraries(pi_${name} PRIVATE ${target})
         endif()
     endforeach()
-    set_property(GLOBAL APPEND PROPERTY PI_MODULES pi_${name})
+    if(NOT M_PROGRAM)
+        set_property(GLOBAL APPEND PROPERTY PI_MODULES pi_${name})
+    endif()
 endfunction()
 
 # pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest. It knows

@@ -20,6 +20,10 @@ void json_begin(json_writer *w, FILE *file) {
     *w = (json_writer){.file = file};
 }
 
+void json_begin_compact(json_writer *w, FILE *file) {
+    *w = (json_writer){.file = file, .compact = true};
+}
+
 static void new_line(json_writer *w) {
     fprintf(w->file, "\n%*s", w->depth * INDENT, "");
 }
@@ -75,16 +79,16 @@ static void begin_item(json_writer *w, const char *key, bool container) {
     int d = w->depth - 1;
     assert(w->in_array[d] == (key == NULL));
     if (w->has_item[d]) fputc(',', w->file);
-    if (container || !w->in_array[d]) w->in_lines[d] = true;
+    if (!w->compact && (container || !w->in_array[d])) w->in_lines[d] = true;
     if (w->in_lines[d]) {
         new_line(w);
-    } else if (w->has_item[d]) {
+    } else if (w->has_item[d] && !w->compact) {
         fputc(' ', w->file);
     }
     w->has_item[d] = true;
     if (key) {
         put_string(w->file, key, strlen(key));
-        fputs(": ", w->file);
+        fputs(w->compact ? ":" : ": ", w->file);
     }
 }
 
@@ -103,7 +107,7 @@ static void end_container(json_writer *w, bool array) {
     w->depth--;
     if (w->in_lines[w->depth]) new_line(w);
     fputc(array ? ']' : '}', w->file);
-    if (w->depth == 0) fputc('\n', w->file);
+    if (w->depth == 0 && !w->compact) fputc('\n', w->file);
 }
 
 void json_put_object(json_writer *w, const char *key) {

@@ -11,10 +11,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { JSON_WRITER_DEPTH = 32 };
+enum { JSON_WRITER_DEPTH = 96 }; /* what the reader allows (64), and a reply around it */
 
 typedef struct json_writer {
     FILE *file;
+    bool compact; /* on one line, without blanks and without a newline at the end */
     int depth;
     bool has_item[JSON_WRITER_DEPTH];
     bool in_array[JSON_WRITER_DEPTH];
@@ -22,6 +23,8 @@ typedef struct json_writer {
 } json_writer;
 
 void json_begin(json_writer *w, FILE *file);
+/* The same for a document on one line, as messages of a protocol are. */
+void json_begin_compact(json_writer *w, FILE *file);
 void json_put_object(json_writer *w, const char *key);
 void json_end_object(json_writer *w); /* the outermost end adds the newline */
 void json_put_array(json_writer *w, const char *key);

@@ -41,6 +41,7 @@ int cmd_prepare(const cli_options *o);
 int cmd_place(const cli_options *o);
 int cmd_template(const cli_options *o);
 int cmd_chat(const cli_options *o);
+int cmd_serve(const cli_options *o);
 
 /* help.c */
 void help_program(FILE *out, const command *commands, size_t n);

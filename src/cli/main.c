@@ -40,6 +40,12 @@ static const command commands[] = {
      "When the template rejects the request, the exit status is 1 and the message is the "
      "template's.",
      1, true, cmd_template},
+    {"serve", COMMAND_SERVE, "serve [-m FILE] [--host ADDRESS] [--port N] [-np N] [options]",
+     "HTTP server: OpenAI's API, llama.cpp's, and Anthropic's messages",
+     "Prints \"listening on http://HOST:PORT\" once it is ready. Sampling options are the defaults "
+     "of requests. Ctrl-C or SIGTERM: no new requests, answers in progress have 5 seconds to end; "
+     "a second one ends the program. TLS is left to a proxy.",
+     1, true, cmd_serve},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "perplexity over a text; KL divergence from a base model",
      "The text is cut into windows of -c tokens; every token of a window but the first is scored, "
@@ -89,13 +95,7 @@ static const command commands[] = {
      "write a random model of a named shape, for benchmarks and tests", NULL, 0, false, cmd_synth},
 };
 
-/* Reserved names of later versions. */
-static const char *const later[] = {"serve"};
-
-enum {
-    N_COMMANDS = sizeof commands / sizeof commands[0],
-    N_LATER = sizeof later / sizeof later[0]
-};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static const command *command_find(const char *name) {
     for (size_t i = 0; i < N_COMMANDS; i++) {
@@ -107,12 +107,6 @@ static const command *command_find(const char *name) {
 static int command_unknown(const char *name) {
     const char *names[N_COMMANDS];
     for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
-    for (size_t i = 0; i < N_LATER; i++) {
-        if (strcmp(name, later[i]) == 0) {
-            return cli_wrong("%s is not supported yet: see powerinfer --help for the commands",
-                             name);
-        }
-    }
     if (name[0] == '-') {
         return cli_wrong("no command: %.200s: name a command first, such as powerinfer run %.200s",
                          name, name);

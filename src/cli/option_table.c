@@ -8,7 +8,8 @@
 #define FIELD(name) offsetof(cli_options, name)
 
 enum {
-    GENERATE = COMMAND_RUN | COMMAND_CHAT,
+    TALK = COMMAND_RUN | COMMAND_CHAT,
+    GENERATE = TALK | COMMAND_SERVE,
     COMPUTE = GENERATE | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
     PLANNED = COMPUTE | COMMAND_INSPECT | COMMAND_PLACE,
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
@@ -47,13 +48,13 @@ const option option_table[] = {
         .help = "prompt text, with escapes \\n \\r \\t \\\\ \\' \\\" \\xHH"),
     ROW(TEXT, COMMAND, COMMAND_CHAT, prompt, NAMES("prompt", "p"), .argument = "TEXT",
         .help = "first message; escapes as for run"),
-    ROW(TEXT, COMMAND, GENERATE, system_prompt, NAMES("system-prompt", "sys"), .argument = "TEXT",
+    ROW(TEXT, COMMAND, TALK, system_prompt, NAMES("system-prompt", "sys"), .argument = "TEXT",
         .help = "system message of a conversation; run: start chat"),
-    ROW(TEXT, COMMAND, GENERATE, system_prompt_file, NAMES("system-prompt-file", "sysf"),
+    ROW(TEXT, COMMAND, TALK, system_prompt_file, NAMES("system-prompt-file", "sysf"),
         .argument = "FILE", .help = "system message from a file"),
-    ROW(FLAG, COMMAND, GENERATE, conversation, NAMES("conversation", "cnv"),
+    ROW(FLAG, COMMAND, TALK, conversation, NAMES("conversation", "cnv"),
         .help = "start a conversation; what chat does anyway"),
-    ROW(FLAG, COMMAND, GENERATE, single_turn, NAMES("single-turn", "st"),
+    ROW(FLAG, COMMAND, TALK, single_turn, NAMES("single-turn", "st"),
         .help = "end after the first answer; run: start chat"),
     ROW(FLAG, COMMAND, COMMAND_CHAT, no_history, NAMES("no-history", NULL),
         .help = "do not keep what is typed in the history file"),
@@ -63,12 +64,12 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_RUN, file, NAMES("file", "f"), .argument = "FILE",
         .help = "read the prompt from FILE, without its last newline (default, without -p: "
                 "standard input)"),
-    ROW(FLAG, COMMAND, GENERATE, no_escape, NAMES("no-escape", NULL),
+    ROW(FLAG, COMMAND, TALK, no_escape, NAMES("no-escape", NULL),
         .help = "do not process escapes in -p"),
-    ROW(FLAG, COMMAND, GENERATE, escape, NAMES("escape", "e"),
+    ROW(FLAG, COMMAND, TALK, escape, NAMES("escape", "e"),
         .help = "process escapes in -p (the default)"),
-    ROW(INTEGER, COMMAND, GENERATE, predict, NAMES("predict", "n"), .argument = "N",
-        .standard = "-1", RANGE(-2, MAX_TOKENS), .aliases = {"--n-predict"},
+    ROW(INTEGER, COMMAND, TALK, predict, NAMES("predict", "n"), .argument = "N", .standard = "-1",
+        RANGE(-2, MAX_TOKENS), .aliases = {"--n-predict"},
         .help = "tokens to generate; -1: until the end of text or a full context; -2: until a full "
                 "context"),
     ROW(FLAG, COMMAND, COMMAND_RUN, context_shift, NAMES("context-shift", NULL),
@@ -79,7 +80,7 @@ const option option_table[] = {
         .help = "tokens of the prompt that --context-shift keeps, BOS not counted; -1: all"),
     ROW(FLAG, COMMAND, COMMAND_RUN, verbose_prompt, NAMES("verbose-prompt", NULL),
         .help = "print the prompt's token ids and texts to standard error"),
-    ROW(TEXTS, COMMAND, GENERATE, reverse_prompts, NAMES("reverse-prompt", "r"), .argument = "TEXT",
+    ROW(TEXTS, COMMAND, TALK, reverse_prompts, NAMES("reverse-prompt", "r"), .argument = "TEXT",
         .help = "stop after TEXT, which is printed too; may be repeated"),
     ROW(TEXT, COMMAND, COMMAND_RUN, prompt_cache, NAMES("prompt-cache", NULL), .argument = "FILE",
         .help = "cache the prompt's KV state in FILE; a later prompt reuses the longest common "
@@ -273,6 +274,41 @@ const option option_table[] = {
         .help = "eos_token (default: the model's)"),
     ROW(TEXT, COMMAND, COMMAND_TEMPLATE, now, NAMES("now", NULL), .argument = "TIME",
         .help = "time that the template sees, such as 2025-07-26T09:05:03 (default: now)"),
+    /* serve */
+    ROW(TEXT, COMMAND, COMMAND_SERVE, host, NAMES("host", NULL), .argument = "ADDRESS",
+        .standard = "127.0.0.1",
+        .help = "address or name to listen on; anything but a loopback address lets others in"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, port, NAMES("port", NULL), .argument = "N",
+        .standard = "8080", RANGE(0, 65535), .help = "TCP port; 0: any free one"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, parallel, NAMES("parallel", "np"), .argument = "N",
+        .standard = "4", RANGE(1, 256), .help = "slots: sequences that are computed together"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, queue, NAMES("queue", NULL), .argument = "N",
+        .standard = "256", RANGE(0, 65536),
+        .help = "sequences that wait for a slot at most; more are refused with status 503"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, predict, NAMES("predict", "n"), .argument = "N",
+        .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-predict"},
+        .help = "tokens of an answer at most, where a request has no limit; -1: to the end of the "
+                "context"),
+    ROW(TEXTS, COMMAND, COMMAND_SERVE, api_keys, NAMES("api-key", NULL), .argument = "KEY",
+        .help = "key that requests must carry (Authorization: Bearer KEY, or x-api-key); several "
+                "separated by commas, or as a repeated option"),
+    ROW(TEXT, COMMAND, COMMAND_SERVE, api_key_file, NAMES("api-key-file", NULL), .argument = "FILE",
+        .help = "keys, one per line"),
+    ROW(TEXTS, COMMAND, COMMAND_SERVE, cors_origins, NAMES("cors-origin", NULL),
+        .argument = "ORIGIN",
+        .help = "web pages of this origin (https://example.org; *: any) may use the server; may be "
+                "repeated; default: none but its own"),
+    ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
+        .help = "name of the model for clients; default: the file's name"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, timeout, NAMES("timeout", "to"), .argument = "S",
+        .standard = "60", RANGE(1, 86400),
+        .help = "seconds in which a request must arrive, and in which a client must take what it "
+                "is sent"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, ping, NAMES("sse-ping-interval", NULL), .argument = "S",
+        .standard = "30", .words = "-1=0", RANGE(0, 86400),
+        .help = "a comment in streams that are silent for so long; 0: none"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, connections, NAMES("connections", NULL), .argument = "N",
+        .standard = "1024", RANGE(1, 65536), .help = "open connections at most; each has a thread"),
     /* common */
     ROW(TEXT, COMMON, COMMAND_PREPARE | COMMAND_CONVERT | COMMAND_QUANTIZE, model,
         NAMES("model", "m"), .argument = "IN",
@@ -300,10 +336,14 @@ const option option_table[] = {
         .argument = "POLICY", .choices = "none|distribute|isolate|numactl", .standard = "none",
         .help = "NUMA: distribute memory over all nodes, isolate threads on the starting node, or "
                 "keep what numactl set"),
-    ROW(INTEGER, COMMON, GENERATE | COMMAND_INSPECT | COMMAND_PLACE, ctx_size,
-        NAMES("ctx-size", "c"), .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS),
+    ROW(INTEGER, COMMON, TALK | COMMAND_INSPECT | COMMAND_PLACE, ctx_size, NAMES("ctx-size", "c"),
+        .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "context size in tokens; 0: the model's training context; -1: the smaller of that "
                 "and 8192"),
+    ROW(INTEGER, COMMON, COMMAND_SERVE, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
+        .standard = "-1", RANGE(-1, MAX_TOKENS),
+        .help = "context size in tokens of all slots together; 0: the model's training context for "
+                "each slot; -1: the smaller of that and 8192 for each"),
     ROW(INTEGER, COMMON, COMMAND_EVAL, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "context size in tokens; -1: the number of tokens given; 0: the model's training "
@@ -328,7 +368,7 @@ const option option_table[] = {
     ROW(FLAG, COMMON, COMPUTE, check_tensors, NAMES("check-tensors", NULL),
         .help = "check all weights for NaN and infinity when loading"),
     ROW(FLAG, COMMON,
-        GENERATE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
+        TALK | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
             COMMAND_PREPARE | COMMAND_PLACE,
         json, NAMES("json", NULL), .help = "print one JSON document on standard output"),
     ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .aliases = {"--log-verbose"},

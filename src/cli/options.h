@@ -43,7 +43,8 @@ typedef enum command_bit {
     COMMAND_PREPARE = 1024,
     COMMAND_PLACE = 2048,
     COMMAND_TEMPLATE = 4096,
-    COMMAND_CHAT = 8192
+    COMMAND_CHAT = 8192,
+    COMMAND_SERVE = 16384
 } command_bit;
 
 typedef struct option_list {
@@ -151,6 +152,12 @@ typedef struct cli_options {
     const char *chat_template, *chat_template_file;
     const char *bos_text, *eos_text; /* NULL: the model's */
     const char *now;                 /* NULL: the clock */
+
+    /* serve; chat_template and predict above */
+    const char *host, *alias;
+    int64_t port, parallel, queue, ping, timeout, connections;
+    option_texts api_keys, cors_origins;
+    const char *api_key_file;
 
     option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */
     int n_variants;

@@ -15,6 +15,7 @@
 
 static volatile sig_atomic_t caught;
 static pi_context *volatile running;
+static volatile int notified = -1;   /* descriptor */
 static struct sigaction earlier_bus; /* before on_bus; a sanitizer has one */
 
 /* Those that ask the program to end, and those that end it for what it used up. */
@@ -50,6 +51,13 @@ static void on_cancel(int number) {
     if (caught) on_remove(number);
     caught = number;
     if (running) pi_context_cancel(running);
+}
+
+static void on_notify(int number) {
+    if (caught) on_remove(number);
+    caught = number;
+    ssize_t ignored = write(notified, "", 1);
+    (void)ignored;
 }
 
 /* A path on one line, whatever is in it. */
@@ -142,6 +150,12 @@ void signals_cancel_context(pi_context *context) {
     caught = 0;
     running = context;
     handle_asking(on_cancel);
+}
+
+void signals_notify(int descriptor) {
+    caught = 0;
+    notified = descriptor;
+    handle_asking(on_notify);
 }
 
 void signals_restore(void) {

@@ -16,7 +16,10 @@ void signals_prepare(void);
 
 /* The first signal that asks cancels `context` and is remembered; the second ends the program. */
 void signals_cancel_context(pi_context *context);
-/* Ends that; before the context is destroyed. */
+/* The first signal that asks writes a byte to the descriptor and is remembered; the second ends the
+ * program. */
+void signals_notify(int descriptor);
+/* Ends either; before the context is destroyed. */
 void signals_restore(void);
 
 /* Number of the signal that was remembered; 0: none. */

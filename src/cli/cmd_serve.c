@@ -1,0 +1,203 @@
+/* cmd_serve.c: the HTTP server. Everything but its start and its end happens in src/server. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "cli_text.h"
+#include "file.h"
+#include "mem.h"
+#include "sampling.h"
+#include "server.h"
+#include "signals.h"
+
+enum {
+    GRACE_SECONDS = 5, /* for answers in progress, once the program is asked to end */
+    TICK_MS = 1000,
+    MAX_KEYS = 1024,
+    MAX_KEY_FILE = 1 << 20
+};
+
+typedef struct job {
+    const cli_options *options;
+    pi_model *model;
+    sampling sampling;
+    char *template_source;
+    size_t n_template;
+    char *key_text; /* all keys, each NUL-terminated */
+    size_t n_key_text;
+    const char *keys[MAX_KEYS];
+    int n_keys;
+    char path[OPTION_PATH_BYTES]; /* of the model */
+    int asked[2];                 /* a pipe: a signal writes, the loop reads */
+    server *server;
+} job;
+
+/* ---- keys --------------------------------------------------------------------------------------
+ */
+
+static pi_status take_key(job *j, char *key, pi_error *err) {
+    if (!*key) return PI_OK;
+    if (j->n_keys == MAX_KEYS)
+        return error_set(err, PI_ERR_ARG, "more than %d keys: --api-key", MAX_KEYS);
+    j->keys[j->n_keys++] = key;
+    return PI_OK;
+}
+
+/* Cuts `text`, which ends with a NUL, at any of `separators`. */
+static pi_status take_keys(job *j, char *text, const char *separators, pi_error *err) {
+    pi_status status = PI_OK;
+    for (char *at = text; *at && status == PI_OK;) {
+        size_t n = strcspn(at, separators);
+        bool last = at[n] == 0;
+        at[n] = 0;
+        status = take_key(j, at, err);
+        at += n + !last;
+    }
+    return status;
+}
+
+static pi_status read_keys(job *j, pi_error *err) {
+    const cli_options *o = j->options;
+    size_t n = 0;
+    pi_status status = PI_OK;
+    for (int i = 0; i < o->api_keys.count; i++) n += strlen(o->api_keys.values[i]) + 1;
+    char *file = NULL;
+    size_t n_file = 0;
+    if (o->api_key_file) status = file_read(o->api_key_file, MAX_KEY_FILE, &file, &n_file, err);
+    if (status == PI_OK) {
+        j->key_text = mem_calloc(n + n_file + 1, 1);
+        if (!j->key_text) status = error_nomem(err, n + n_file, "keys");
+    }
+    char *at = j->key_text;
+    for (int i = 0; i < o->api_keys.count && status == PI_OK; i++) {
+        size_t m = strlen(o->api_keys.values[i]) + 1;
+        memcpy(at, o->api_keys.values[i], m);
+        status = take_keys(j, at, ",", err);
+        at += m;
+    }
+    if (status == PI_OK && file) {
+        memcpy(at, file, n_file);
+        status = take_keys(j, at, "\r\n", err);
+    }
+    mem_free(file);
+    /* Nobody who asks for keys gets a server without. */
+    if (status == PI_OK && (o->api_keys.count || o->api_key_file) && j->n_keys == 0)
+        status = error_set(err, PI_ERR_ARG, "the key is empty: --api-key");
+    return status;
+}
+
+/* ---- start -------------------------------------------------------------------------------------
+ */
+
+static pi_status choose_context(const job *j, int32_t *n_slot, pi_error *err) {
+    const cli_options *o = j->options;
+    pi_model_info info;
+    pi_model_get_info(j->model, &info);
+    int64_t size = o->ctx_size > 0 ? o->ctx_size / o->parallel : info.n_ctx_train;
+    if (o->ctx_size <= 0 && size <= 0) size = CLI_CONTEXT_DEFAULT;
+    if (o->ctx_size < 0 && size > CLI_CONTEXT_DEFAULT) size = CLI_CONTEXT_DEFAULT;
+    if (size < 1)
+        return error_set(err, PI_ERR_ARG, "-c %lld: too small for %lld slots: -np",
+                         (long long)o->ctx_size, (long long)o->parallel);
+    *n_slot = (int32_t)size;
+    return PI_OK;
+}
+
+static pi_status start(job *j, pi_error *err) {
+    const cli_options *o = j->options;
+    int32_t n_ctx = 0;
+    pi_status status = choose_context(j, &n_ctx, err);
+    if (status != PI_OK) return status;
+    int64_t n_all = (int64_t)n_ctx * o->parallel;
+    const char *slash = strrchr(j->path, '/');
+    const server_options options = {
+        .model = j->model,
+        .model_name = o->alias ? o->alias
+                      : slash  ? slash + 1
+                               : j->path,
+        .context = cli_context_options(o, n_all < INT32_MAX ? (int32_t)n_all : INT32_MAX),
+        .sampling = j->sampling.options,
+        .n_slots = (int32_t)o->parallel,
+        .n_ctx = n_ctx,
+        .max_queue = (int32_t)o->queue,
+        .max_tokens = (int32_t)o->predict,
+        .host = o->host,
+        .port = (uint16_t)o->port,
+        .api_keys = j->keys,
+        .n_api_keys = j->n_keys,
+        .origins = o->cors_origins.values,
+        .n_origins = o->cors_origins.count,
+        .template_source = j->template_source,
+        .n_template = j->n_template,
+        .template_name = o->chat_template,
+        .ping_seconds = (int32_t)o->ping,
+        .read_seconds = (int32_t)o->timeout,
+        .max_connections = (int32_t)o->connections};
+    status = server_start(&options, &j->server, err);
+    if (status != PI_OK) return status;
+    cli_say(o, "%d slots of %d tokens; mode %s, kernels %s, %d threads", options.n_slots, n_ctx,
+            pi_context_mode(server_context(j->server)),
+            pi_context_kernels(server_context(j->server)),
+            (int)pi_context_threads(server_context(j->server)));
+    return PI_OK;
+}
+
+/* ---- until it is asked to end ------------------------------------------------------------------
+ */
+
+static int serve(job *j) {
+    bool v6 = strchr(j->options->host, ':') != NULL;
+    signals_notify(j->asked[1]);
+    printf("listening on http://%s%s%s:%u\n", v6 ? "[" : "", j->options->host, v6 ? "]" : "",
+           (unsigned)server_port(j->server));
+    errno = 0;
+    if (fflush(stdout) != 0) {
+        signals_restore();
+        return cli_output_failed(errno);
+    }
+    struct pollfd asked = {.fd = j->asked[0], .events = POLLIN};
+    while (!signals_caught()) {
+        poll(&asked, 1, TICK_MS);
+        server_tick(j->server);
+    }
+    cli_say(j->options, "ending: answers in progress have %d seconds", GRACE_SECONDS);
+    server_stop(j->server, GRACE_SECONDS);
+    j->server = NULL;
+    signals_restore();
+    return EXIT_DONE;
+}
+
+static void tear_down(job *j) {
+    server_stop(j->server, 0);
+    pi_model_close(j->model);
+    sampling_free(&j->sampling);
+    mem_free(j->template_source);
+    mem_free(j->key_text);
+    for (int i = 0; i < 2; i++)
+        if (j->asked[i] >= 0) close(j->asked[i]);
+}
+
+int cmd_serve(const cli_options *o) {
+    if (o->chat_template && o->chat_template_file)
+        return cli_wrong("two templates: --chat-template and --chat-template-file: give one of "
+                         "them");
+    pi_error err = {.status = PI_OK};
+    job j = {.options = o, .asked = {-1, -1}};
+    pi_status status = sampling_create(o, &j.sampling, &err);
+    if (status == PI_OK) status = read_keys(&j, &err);
+    if (status == PI_OK && o->chat_template_file)
+        status = file_read_stream(o->chat_template_file, CLI_TEXT_MAX, &j.template_source,
+                                  &j.n_template, &err);
+    if (status == PI_OK) status = cli_model_path(o, j.path, sizeof j.path, &err);
+    if (status == PI_OK) status = cli_model_open(o, false, &j.model, &err);
+    if (status == PI_OK) status = sampling_add_grammar(o, j.model, &j.sampling, &err);
+    if (status == PI_OK && pipe2(j.asked, O_CLOEXEC | O_NONBLOCK) != 0)
+        status = error_set_errno(&err, errno, "no pipe");
+    if (status == PI_OK) status = start(&j, &err);
+    int result = status == PI_OK ? serve(&j) : cli_failed(&err);
+    tear_down(&j);
+    return result;
+}

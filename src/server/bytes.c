@@ -1,0 +1,109 @@
+/* bytes.c: growing buffers, and JSON into them. */
+#include "bytes.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+
+bool bytes_append(bytes *b, const void *data, size_t n) {
+    size_t need;
+    if (!size_add(b->used, n, &need)) return false;
+    if (!mem_grow((void **)&b->data, &b->capacity, need, 1, BYTES_MAX)) return false;
+    if (n) memcpy(b->data + b->used, data, n);
+    b->used = need;
+    return true;
+}
+
+bool bytes_append_text(bytes *b, const char *text) {
+    return bytes_append(b, text, strlen(text));
+}
+
+void bytes_remove_front(bytes *b, size_t n) {
+    if (n == 0) return;
+    memmove(b->data, b->data + n, b->used - n);
+    b->used -= n;
+}
+
+void bytes_free(bytes *b) {
+    mem_free(b->data);
+    *b = (bytes){0};
+}
+
+static ssize_t write_piece(void *cookie, const char *data, size_t n) {
+    return bytes_append(cookie, data, n) ? (ssize_t)n : 0;
+}
+
+FILE *bytes_stream(bytes *b) {
+    return fopencookie(b, "w", (cookie_io_functions_t){.write = write_piece});
+}
+
+bool bytes_json_begin(bytes_json *j, bytes *b) {
+    j->file = bytes_stream(b);
+    if (!j->file) return false;
+    json_begin_compact(&j->writer, j->file);
+    return true;
+}
+
+bool bytes_json_end(bytes_json *j) {
+    bool failed = ferror(j->file) != 0;
+    return fclose(j->file) == 0 && !failed;
+}
+
+void bytes_json_float(json_writer *w, const char *key, float value) {
+    char text[32];
+    int digits = FLT_DIG;
+    do {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+    } while (++digits <= FLT_DECIMAL_DIG && strtof(text, NULL) != value);
+    json_put_number(w, key, strtod(text, NULL));
+}
+
+static void put_container(json_writer *w, const char *key, const json_node *node) {
+    if (json_kind_of(node) == JSON_ARRAY) {
+        json_put_array(w, key);
+        for (size_t i = 0; i < json_count(node); i++) bytes_json_put(w, NULL, json_at(node, i));
+        json_end_array(w);
+        return;
+    }
+    void *iter = NULL;
+    const char *name;
+    const json_node *value;
+    json_put_object(w, key);
+    while (json_next(node, &iter, &name, &value)) bytes_json_put(w, name, value);
+    json_end_object(w);
+}
+
+void bytes_json_put(json_writer *w, const char *key, const json_node *node) {
+    int64_t integer = 0;
+    double number = 0;
+    bool truth = false;
+    const char *text = NULL;
+    size_t n = 0;
+    switch (json_kind_of(node)) {
+    case JSON_NULL:
+        json_put_text(w, key, NULL);
+        break;
+    case JSON_BOOL:
+        json_as_bool(node, &truth);
+        json_put_bool(w, key, truth);
+        break;
+    case JSON_INT:
+        json_as_int(node, &integer);
+        json_put_int(w, key, integer);
+        break;
+    case JSON_REAL:
+        json_as_double(node, &number);
+        json_put_number(w, key, number);
+        break;
+    case JSON_STRING:
+        json_as_string(node, &text, &n);
+        json_put_string(w, key, text, n);
+        break;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        put_container(w, key, node);
+        break;
+    }
+}

@@ -1,0 +1,396 @@
+/* call.c: from a parsed request to its answer: waits for the sequences, collects what they have,
+ * and lets the dialect write it. */
+#include "call.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "mem.h"
+#include "rng.h"
+
+enum { MAX_CHOICES = 128, STREAM_BLOCK = 16 << 10 };
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+server_call *call_create(exchange *x, const dialect *d, const char *id, params *p) {
+    server_call *c = mem_calloc(1, sizeof *c);
+    if (!c) {
+        params_free(p);
+        return NULL;
+    }
+    *c = (server_call){.server = x->server,
+                       .dialect = d,
+                       .connection = x->connection,
+                       .params = *p,
+                       .created = (int64_t)time(NULL),
+                       .parallel_calls = true};
+    pthread_cond_init(&c->news, NULL);
+    c->choices = mem_calloc(MAX_CHOICES, sizeof *c->choices);
+    c->events = bytes_stream(&c->out);
+    if (!c->choices || !c->events) {
+        call_free(c);
+        return NULL;
+    }
+    snprintf(c->id, sizeof c->id, "%s%016llx", id, (unsigned long long)rng_entropy());
+    snprintf(c->model, sizeof c->model, "%s", x->server->options.model_name);
+    return c;
+}
+
+static void choice_free(server_call *c, answer_choice *k) {
+    scheduler_release(c->server->scheduler, k->q);
+    message_free(&k->message);
+    mem_free(k->tokens);
+    mem_free(k->tops);
+}
+
+void call_free(server_call *c) {
+    if (!c) return;
+    for (int i = 0; i < c->n_choices; i++) choice_free(c, &c->choices[i]);
+    pthread_cond_destroy(&c->news);
+    params_free(&c->params);
+    if (c->events) fclose(c->events);
+    bytes_free(&c->out);
+    mem_free(c->choices);
+    mem_free(c);
+}
+
+enum MHD_Result call_refuse(exchange *x, server_call *c, const pi_error *err) {
+    call_free(c);
+    return http_reply_failed(x, err);
+}
+
+/* ---- sequences ---------------------------------------------------------------------------------
+ */
+
+static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *tokens, size_t n,
+                               int index, pi_error *err) {
+    pi_sampler_options sampling = c->params.sampling;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    q->model = c->server->options.model;
+    q->prompt = mem_calloc(n, sizeof *q->prompt);
+    if (!q->prompt) return error_nomem(err, n * sizeof *q->prompt, "prompt");
+    memcpy(q->prompt, tokens, n * sizeof *tokens);
+    q->n_prompt = (int32_t)n;
+    q->max_tokens = c->params.max_tokens;
+    q->n_top = c->params.n_top;
+    q->reuse = c->params.cache_prompt;
+    q->special = c->splits_reasoning || c->format.close;
+    q->ignore_eos = sampling.ignore_eos;
+    q->fd = info ? info->connect_fd : -1;
+    q->news = &c->news;
+    if (sampling.seed != UINT64_MAX) sampling.seed += (uint64_t)index;
+    pi_status status = params_add_stops(&c->params, q, err);
+    if (status == PI_OK) status = pi_sampler_create(q->model, &sampling, &q->sampler, err);
+    for (size_t i = 0; i < n && status == PI_OK; i++) pi_sampler_accept(q->sampler, tokens[i]);
+    return status;
+}
+
+static pi_status check_prompt(const server_call *c, const int32_t *tokens, size_t n,
+                              pi_error *err) {
+    const server *s = c->server;
+    if (n == 0) return error_set(err, PI_ERR_ARG, "the prompt is empty");
+    if (n > (size_t)s->options.n_ctx)
+        return error_set(err, PI_ERR_LIMIT,
+                         "the prompt has %zu tokens, more than the context of %d holds", n,
+                         s->options.n_ctx);
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= s->info.n_vocab)
+            return error_set(err, PI_ERR_ARG, "prompt: there is no token %d", tokens[i]);
+    }
+    if (c->n_choices + c->params.n > MAX_CHOICES)
+        return error_set(err, PI_ERR_ARG, "more than %d choices of all prompts", MAX_CHOICES);
+    return PI_OK;
+}
+
+pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_error *err) {
+    pi_status status = check_prompt(c, tokens, n_tokens, err);
+    for (int i = 0; i < c->params.n && status == PI_OK; i++) {
+        sequence *q = sequence_create();
+        if (!q) {
+            status = error_nomem(err, sizeof *q, "request");
+            break;
+        }
+        answer_choice *k = &c->choices[c->n_choices];
+        *k = (answer_choice){.index = c->n_choices, .q = q, .open_item = -1};
+        k->message.splits_reasoning = c->splits_reasoning;
+        k->message.format = c->format.close ? &c->format : NULL;
+        c->n_choices++;
+        status = fill_sequence(c, q, tokens, n_tokens, i, err);
+    }
+    mem_free(tokens);
+    return status;
+}
+
+void call_begin_messages(server_call *c, const char *prompt, size_t n) {
+    for (int i = 0; i < c->n_choices; i++) message_begin(&c->choices[i].message, prompt, n);
+}
+
+/* ---- what has come -----------------------------------------------------------------------------
+ */
+
+/* Tokens are taken when their text is released: with the text they belong to. A token behind a stop
+ * text, and one that ends the text, is none of the answer's. */
+static bool copy_tokens(answer_choice *k, const sequence *q) {
+    size_t n = k->n_tokens, n_top = q->n_top > 0 ? (size_t)q->n_top : 0;
+    size_t most = q->n_tokens - (q->finish == FINISH_EOS && q->n_tokens > 0);
+    while (n < most) {
+        size_t begin = n ? q->tokens[n - 1].text_end : 0, end = q->tokens[n].text_end;
+        if (q->finish == FINISH_NONE ? end > q->text.used : begin > q->text.used) break;
+        if (q->finish == FINISH_STOP && begin == q->text.used && end > begin) break;
+        n++;
+    }
+    if (q->n_top < 0 || n == k->n_tokens) return true;
+    if (!mem_grow((void **)&k->tokens, &k->tokens_capacity, n, sizeof *k->tokens, BYTES_MAX) ||
+        !mem_grow((void **)&k->tops, &k->tops_capacity, n * n_top, sizeof *k->tops, BYTES_MAX))
+        return false;
+    memcpy(k->tokens + k->n_tokens, q->tokens + k->n_tokens, (n - k->n_tokens) * sizeof *k->tokens);
+    if (n_top)
+        memcpy(k->tops + k->n_tokens * n_top, q->tops + k->n_tokens * n_top,
+               (n - k->n_tokens) * n_top * sizeof *k->tops);
+    k->n_tokens = n;
+    return true;
+}
+
+/* Under the lock. True: there is something new. */
+static bool collect(server_call *c, answer_choice *k) {
+    const sequence *q = k->q;
+    bool ended = q->finish != FINISH_NONE && k->finish == FINISH_NONE;
+    bool grown = q->text.used > k->n_read || q->n_tokens != k->n_generated;
+    if (!ended && !grown) return false;
+    message_feed(&k->message, q->text.data + k->n_read, q->text.used - k->n_read, ended);
+    k->n_read = q->text.used;
+    if (!copy_tokens(k, q) || k->message.failed) c->broken = true;
+    k->n_generated = q->n_tokens;
+    k->finish = q->finish;
+    k->stopped_by = q->stopped_by ? q->stopped_by->text : NULL;
+    k->n_prompt = q->n_prompt;
+    k->n_cached = q->n_cached;
+    k->times = q->times;
+    k->error = q->error;
+    return true;
+}
+
+static bool all_ended(const server_call *c) {
+    for (int i = 0; i < c->n_choices; i++)
+        if (c->choices[i].finish == FINISH_NONE) return false;
+    return true;
+}
+
+/* An answer that cannot be given, and its HTTP status; 0: all is well. */
+static unsigned find_failure(const server_call *c, const char **message) {
+    for (int i = 0; i < c->n_choices; i++) {
+        const answer_choice *k = &c->choices[i];
+        *message = k->finish == FINISH_SHUTDOWN ? "the server is shutting down" : k->error.message;
+        if (k->finish == FINISH_SHUTDOWN) return 503;
+        if (k->finish == FINISH_ERROR) return 500;
+    }
+    *message = "out of memory";
+    return c->broken ? 500 : 0;
+}
+
+static bool client_has_gone(const server_call *c) {
+    for (int i = 0; i < c->n_choices; i++)
+        if (c->choices[i].finish == FINISH_GONE) return true;
+    return false;
+}
+
+call_usage call_get_usage(const server_call *c) {
+    call_usage u = {0};
+    for (int i = 0; i < c->n_choices; i++) {
+        const answer_choice *k = &c->choices[i];
+        u.generated += (int64_t)k->n_generated;
+        if (i % c->params.n) continue;
+        u.prompt += k->n_prompt;
+        u.cached += k->n_cached;
+    }
+    return u;
+}
+
+static double per_second(double n, double seconds) {
+    return seconds > 0 ? n / seconds : 0;
+}
+
+void call_put_timings(const answer_choice *k, json_writer *w) {
+    const sequence_times *t = &k->times;
+    double prompt = t->first_token - t->started, rest = t->last_token - t->first_token;
+    double n_prompt = k->n_prompt - k->n_cached, n = (double)k->n_generated;
+    json_put_object(w, "timings");
+    json_put_int(w, "cache_n", k->n_cached);
+    json_put_int(w, "prompt_n", k->n_prompt - k->n_cached);
+    json_put_number(w, "prompt_ms", 1e3 * prompt);
+    json_put_number(w, "prompt_per_second", per_second(n_prompt, prompt));
+    json_put_int(w, "predicted_n", (int64_t)k->n_generated);
+    json_put_number(w, "predicted_ms", 1e3 * rest);
+    /* The first token came with the prompt. */
+    json_put_number(w, "predicted_per_second", per_second(n - 1, rest));
+    json_end_object(w);
+}
+
+/* ---- streams -----------------------------------------------------------------------------------
+ */
+
+void call_put(server_call *c, const char *text) {
+    if (!bytes_append_text(&c->out, text)) c->broken = true;
+}
+
+json_writer *call_event(server_call *c, const char *name) {
+    c->n_events++;
+    if (name) {
+        call_put(c, "event: ");
+        call_put(c, name);
+        call_put(c, "\n");
+    }
+    call_put(c, "data: ");
+    json_begin_compact(&c->event, c->events);
+    return &c->event;
+}
+
+void call_event_end(server_call *c) {
+    if (fflush(c->events) != 0) c->broken = true;
+    call_put(c, "\n\n");
+}
+
+/* What is new of a choice, in the dialect's words. */
+static void write_choice(server_call *c, answer_choice *k) {
+    if (!k->begun) c->dialect->begin(c, k);
+    k->begun = true;
+    c->dialect->delta(c, k);
+    if (k->finish == FINISH_NONE || k->ended) return;
+    k->ended = true;
+    c->dialect->end(c, k);
+}
+
+/* Waits until something is new, at most until `until` (NULL: for ever). False: nothing was. */
+static bool wait_for_news(server_call *c, const struct timespec *until, bool *fresh) {
+    pthread_mutex_t *lock = scheduler_lock(c->server->scheduler);
+    bool any = false, in_time = true;
+    pthread_mutex_lock(lock);
+    for (;;) {
+        for (int i = 0; i < c->n_choices; i++) {
+            fresh[i] = collect(c, &c->choices[i]);
+            any |= fresh[i];
+        }
+        if (any || !in_time) break;
+        in_time = until ? pthread_cond_timedwait(&c->news, lock, until) != ETIMEDOUT
+                        : pthread_cond_wait(&c->news, lock) == 0;
+    }
+    pthread_mutex_unlock(lock);
+    return any;
+}
+
+static void write_ping(server_call *c) {
+    call_put(c, c->dialect->ping ? c->dialect->ping : ": ping\n\n");
+}
+
+/* Fills `out` with at least one event. */
+static void next_events(server_call *c) {
+    bool fresh[MAX_CHOICES] = {false};
+    const char *message = NULL;
+    struct timespec until;
+    int ping = c->server->options.ping_seconds;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ping;
+    if (!wait_for_news(c, ping > 0 ? &until : NULL, fresh)) {
+        write_ping(c);
+        return;
+    }
+    unsigned failure = find_failure(c, &message);
+    if (client_has_gone(c)) {
+        c->broken = true;
+    } else if (failure) {
+        c->dialect->failed(c, failure, message);
+        c->finished = true;
+    } else {
+        for (int i = 0; i < c->n_choices; i++)
+            if (fresh[i]) write_choice(c, &c->choices[i]);
+        if (!all_ended(c)) return;
+        c->dialect->done(c);
+        c->finished = true;
+    }
+}
+
+/* Called by libmicrohttpd for the next bytes of a stream; waiting here is what a connection's own
+ * thread is for. The time limit of the connection holds while it writes, not while it waits. */
+static ssize_t read_stream(void *user, uint64_t position, char *block, size_t size) {
+    server_call *c = user;
+    (void)position;
+    MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    if (c->n_sent == c->out.used) {
+        c->out.used = c->n_sent = 0;
+        if (c->finished) return MHD_CONTENT_READER_END_OF_STREAM;
+        while (c->out.used == 0 && !c->broken && !c->finished) next_events(c);
+        if (c->broken) return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (c->out.used == 0) return MHD_CONTENT_READER_END_OF_STREAM;
+    }
+    size_t n = c->out.used - c->n_sent;
+    if (n > size) n = size;
+    memcpy(block, c->out.data + c->n_sent, n);
+    c->n_sent += n;
+    MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                              (unsigned)c->server->options.read_seconds);
+    return (ssize_t)n;
+}
+
+static void free_stream(void *user) {
+    call_free(user);
+}
+
+static enum MHD_Result answer_stream(exchange *x, server_call *c) {
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, c, free_stream);
+    if (!response) {
+        call_free(c);
+        return MHD_NO;
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    return http_send(x, 200, response);
+}
+
+/* ---- answers in one piece ----------------------------------------------------------------------
+ */
+
+static enum MHD_Result answer_whole(exchange *x, server_call *c) {
+    bool fresh[MAX_CHOICES];
+    bytes body = {0};
+    bytes_json j;
+    const char *message = NULL;
+    while (!all_ended(c)) wait_for_news(c, NULL, fresh);
+    unsigned failure = find_failure(c, &message);
+    enum MHD_Result result = MHD_NO;
+    if (client_has_gone(c)) {
+        call_free(c);
+        return MHD_NO;
+    }
+    if (failure) {
+        result = http_reply_error(x, failure, "%s", message);
+    } else if (bytes_json_begin(&j, &body)) {
+        c->dialect->whole(c, &j.writer);
+        if (bytes_json_end(&j)) result = http_reply_json(x, 200, &body);
+        bytes_free(&body);
+    }
+    call_free(c);
+    return result;
+}
+
+enum MHD_Result call_answer(exchange *x, server_call *c) {
+    sequence *all[MAX_CHOICES];
+    pi_error err = {.status = PI_OK};
+    for (int i = 0; i < c->n_choices; i++) all[i] = c->choices[i].q;
+    if (scheduler_add(c->server->scheduler, all, c->n_choices, &err) != PI_OK) {
+        call_free(c);
+        return http_reply_error(x, 503, "%s", err.message);
+    }
+    MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    if (c->params.stream) return answer_stream(x, c);
+    enum MHD_Result result = answer_whole(x, c);
+    MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                              (unsigned)x->server->options.read_seconds);
+    return result;
+}

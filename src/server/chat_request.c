@@ -1,0 +1,280 @@
+/* chat_request.c: checks messages and tools, and writes them again for the template. */
+#include "chat_request.h"
+
+#include <string.h>
+
+#include "fields.h"
+
+/* ---- tools -------------------------------------------------------------------------------------
+ */
+
+static const char *function_name(const json_node *tool) {
+    const char *name = NULL;
+    size_t n = 0;
+    json_as_string(json_get(json_get(tool, "function"), "name"), &name, &n);
+    return name && n && n == strlen(name) ? name : NULL;
+}
+
+static pi_status check_tools(const json_node *list, pi_error *err) {
+    if (json_count(list) > CHAT_MAX_TOOLS)
+        return error_set(err, PI_ERR_ARG, "tools: more than %d", CHAT_MAX_TOOLS);
+    for (size_t i = 0; i < json_count(list); i++) {
+        const json_node *tool = json_at(list, i), *function = json_get(tool, "function");
+        const char *type = "function";
+        if (field_text(tool, "type", &type, err) != PI_OK || strcmp(type, "function") != 0)
+            return error_set(err, PI_ERR_ARG, "tools[%zu]: type must be \"function\"", i);
+        if (!function_name(tool))
+            return error_set(err, PI_ERR_ARG, "tools[%zu]: a function with a name is needed", i);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(function_name(json_at(list, k)), function_name(tool)) == 0)
+                return error_set(err, PI_ERR_ARG, "tools[%zu]: the name is taken", i);
+        if (field_kind(function, "parameters", JSON_OBJECT, err) != PI_OK)
+            return error_set(err, PI_ERR_ARG, "tools[%zu]: parameters must be an object", i);
+    }
+    return PI_OK;
+}
+
+static bool has_tool(const json_node *list, const char *name) {
+    for (size_t i = 0; i < json_count(list); i++)
+        if (strcmp(function_name(json_at(list, i)), name) == 0) return true;
+    return false;
+}
+
+pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err) {
+    const json_node *list = json_get(body, "tools"), *choice = json_get(body, "tool_choice");
+    const char *word = NULL;
+    size_t n = 0;
+    *out = (chat_tools){.choice = TOOLS_NONE, .parallel = true};
+    pi_status status = field_kind(body, "tools", JSON_ARRAY, err);
+    if (status == PI_OK) status = field_bool(body, "parallel_tool_calls", &out->parallel, err);
+    if (status == PI_OK) status = check_tools(list, err);
+    if (status != PI_OK) return status;
+    if (json_count(list) > 0) out->list = list;
+    if (json_kind_of(choice) == JSON_NULL) {
+        out->choice = out->list ? TOOLS_AUTO : TOOLS_NONE;
+        return PI_OK;
+    }
+    if (json_kind_of(choice) == JSON_OBJECT) {
+        out->choice = TOOLS_NAMED;
+        out->name = function_name(choice);
+        if (!out->name || !has_tool(out->list, out->name))
+            return error_set(err, PI_ERR_ARG, "tool_choice: there is no such tool");
+        return PI_OK;
+    }
+    json_as_string(choice, &word, &n);
+    if (word && strcmp(word, "none") == 0)
+        out->list = NULL;
+    else if (word && strcmp(word, "auto") == 0)
+        out->choice = out->list ? TOOLS_AUTO : TOOLS_NONE;
+    else if (word && strcmp(word, "required") == 0)
+        out->choice = TOOLS_REQUIRED;
+    else
+        return error_set(err, PI_ERR_ARG,
+                         "tool_choice: must be \"none\", \"auto\", \"required\" or a function");
+    if (out->choice == TOOLS_REQUIRED && !out->list)
+        return error_set(err, PI_ERR_ARG, "tool_choice: there are no tools");
+    return PI_OK;
+}
+
+/* ---- messages ----------------------------------------------------------------------------------
+ */
+
+/* A content of parts becomes their texts, one after the other. */
+static pi_status take_content(const json_node *message, size_t index, bytes *text, pi_error *err) {
+    const json_node *content = json_get(message, "content");
+    const char *s = NULL;
+    size_t n = 0;
+    if (json_kind_of(content) == JSON_NULL) return PI_OK;
+    if (json_as_string(content, &s, &n))
+        return bytes_append(text, s, n) ? PI_OK : error_nomem(err, n, "messages");
+    if (json_kind_of(content) != JSON_ARRAY)
+        return error_set(err, PI_ERR_ARG, "messages[%zu]: content must be a text or parts", index);
+    for (size_t i = 0; i < json_count(content); i++) {
+        const json_node *part = json_at(content, i);
+        const char *type = NULL;
+        json_as_string(json_get(part, "type"), &type, &n);
+        bool text_part = type && (strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
+                                  strcmp(type, "output_text") == 0);
+        if (!text_part)
+            return error_set(err, PI_ERR_UNSUPPORTED,
+                             "messages[%zu]: content[%zu]: only texts are supported", index, i);
+        if (!json_as_string(json_get(part, "text"), &s, &n))
+            return error_set(err, PI_ERR_ARG, "messages[%zu]: content[%zu]: text must be a text",
+                             index, i);
+        if (!bytes_append(text, s, n)) return error_nomem(err, n, "messages");
+    }
+    return PI_OK;
+}
+
+/* Arguments are JSON in a text for clients, an object for templates. */
+static void put_arguments(json_writer *w, const json_node *arguments) {
+    const char *s = NULL;
+    size_t n = 0;
+    json_doc *doc = NULL;
+    if (json_as_string(arguments, &s, &n) && json_parse(s, n, "arguments", &doc, NULL) == PI_OK &&
+        json_kind_of(json_root(doc)) == JSON_OBJECT)
+        bytes_json_put(w, "arguments", json_root(doc));
+    else
+        bytes_json_put(w, "arguments", arguments);
+    json_free(doc);
+}
+
+static void put_calls(json_writer *w, const json_node *calls) {
+    json_put_array(w, "tool_calls");
+    for (size_t i = 0; i < json_count(calls); i++) {
+        const json_node *call = json_at(calls, i), *function = json_get(call, "function");
+        json_put_object(w, NULL);
+        bytes_json_put(w, "id", json_get(call, "id"));
+        json_put_text(w, "type", "function");
+        json_put_object(w, "function");
+        bytes_json_put(w, "name", json_get(function, "name"));
+        put_arguments(w, json_get(function, "arguments"));
+        json_end_object(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+/* Calls as text, for templates that know none. */
+static bool append_calls(bytes *text, const json_node *calls) {
+    bool good = true;
+    for (size_t i = 0; i < json_count(calls) && good; i++) {
+        const json_node *function = json_get(json_at(calls, i), "function");
+        bytes_json j;
+        good = bytes_append_text(text, text->used ? "\n<tool_call>\n" : "<tool_call>\n") &&
+               bytes_json_begin(&j, text);
+        if (!good) return false;
+        json_put_object(&j.writer, NULL);
+        bytes_json_put(&j.writer, "name", json_get(function, "name"));
+        put_arguments(&j.writer, json_get(function, "arguments"));
+        json_end_object(&j.writer);
+        good = bytes_json_end(&j) && bytes_append_text(text, "\n</tool_call>");
+    }
+    return good;
+}
+
+static pi_status check_calls(const json_node *message, size_t index, pi_error *err) {
+    const json_node *calls = json_get(message, "tool_calls");
+    if (field_kind(message, "tool_calls", JSON_ARRAY, err) != PI_OK)
+        return error_set(err, PI_ERR_ARG, "messages[%zu]: tool_calls must be an array", index);
+    for (size_t i = 0; i < json_count(calls); i++)
+        if (!function_name(json_at(calls, i)))
+            return error_set(err, PI_ERR_ARG, "messages[%zu]: tool_calls[%zu]: no function", index,
+                             i);
+    return PI_OK;
+}
+
+/* Where the template knows no tools, their results come from the user. */
+static bool describe_result(bytes *text) {
+    bytes whole = {0};
+    bool good = bytes_append_text(&whole, "<tool_response>\n") &&
+                bytes_append(&whole, text->data, text->used) &&
+                bytes_append_text(&whole, "\n</tool_response>");
+    bytes_free(text);
+    *text = whole;
+    return good;
+}
+
+static pi_status put_message(json_writer *w, const json_node *message, size_t index, bool described,
+                             const bytes *description, pi_error *err) {
+    static const char *const others[] = {"name", "tool_call_id", "reasoning_content"};
+    const char *role = NULL;
+    bytes text = {0};
+    const json_node *calls = json_get(message, "tool_calls");
+    pi_status status = field_text(message, "role", &role, err);
+    if (json_kind_of(message) != JSON_OBJECT || status != PI_OK || !role || !*role)
+        return error_set(err, PI_ERR_ARG, "messages[%zu]: an object with a role is needed", index);
+    if (strcmp(role, "developer") == 0) role = "system";
+    status = take_content(message, index, &text, err);
+    if (status == PI_OK) status = check_calls(message, index, err);
+    bool good = true;
+    if (described && strcmp(role, "tool") == 0) {
+        good = describe_result(&text);
+        role = "user";
+    }
+    if (described && json_count(calls)) good &= append_calls(&text, calls);
+    if (description->used && index == 0 && strcmp(role, "system") == 0)
+        good &= bytes_append_text(&text, "\n\n") &&
+                bytes_append(&text, description->data, description->used);
+    if (status == PI_OK && !good) status = error_nomem(err, text.used, "messages");
+    if (status == PI_OK) {
+        json_put_object(w, NULL);
+        json_put_text(w, "role", role);
+        json_put_string(w, "content", text.used ? text.data : "", text.used);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            if (json_kind_of(json_get(message, others[i])) == JSON_STRING)
+                bytes_json_put(w, others[i], json_get(message, others[i]));
+        if (!described && json_count(calls)) put_calls(w, calls);
+        json_end_object(w);
+    }
+    bytes_free(&text);
+    return status;
+}
+
+/* What a system message says of tools to a model whose template does not. */
+static bool write_description(const json_node *tools, bytes *out) {
+    bool good = bytes_append_text(
+        out, "You can call these functions, each described by a JSON object:\n<tools>\n");
+    for (size_t i = 0; i < json_count(tools) && good; i++) {
+        bytes_json j;
+        good = bytes_json_begin(&j, out);
+        if (!good) return false;
+        bytes_json_put(&j.writer, NULL, json_get(json_at(tools, i), "function"));
+        good = bytes_json_end(&j) && bytes_append_text(out, "\n");
+    }
+    return good && bytes_append_text(
+                       out, "</tools>\nTo call one, write its name and arguments as JSON within "
+                            "tags:\n<tool_call>\n{\"name\": NAME, \"arguments\": {...}}\n"
+                            "</tool_call>");
+}
+
+static pi_status put_messages(json_writer *w, const json_node *body, bool described,
+                              const bytes *description, pi_error *err) {
+    const json_node *messages = json_get(body, "messages");
+    const char *role = NULL;
+    size_t n = 0;
+    pi_status status = PI_OK;
+    if (json_kind_of(messages) != JSON_ARRAY || json_count(messages) == 0)
+        return error_set(err, PI_ERR_ARG, "messages: must be an array of at least one message");
+    if (json_count(messages) > CHAT_MAX_MESSAGES)
+        return error_set(err, PI_ERR_ARG, "messages: more than %d", CHAT_MAX_MESSAGES);
+    json_put_array(w, "messages");
+    json_as_string(json_get(json_at(messages, 0), "role"), &role, &n);
+    bool has_system = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
+    if (description->used && !has_system) {
+        json_put_object(w, NULL);
+        json_put_text(w, "role", "system");
+        json_put_string(w, "content", description->data, description->used);
+        json_end_object(w);
+    }
+    for (size_t i = 0; i < json_count(messages) && status == PI_OK; i++)
+        status = put_message(w, json_at(messages, i), i, described, description, err);
+    json_end_array(w);
+    return status;
+}
+
+pi_status chat_write_request(const json_node *body, const chat_tools *tools,
+                             const tool_style *style, bytes *out, pi_error *err) {
+    static const char *const passed[] = {"documents", "enable_thinking", "chat_template_kwargs"};
+    bytes description = {0};
+    bytes_json j;
+    bool generation = true;
+    if (tools->list && style->described && !write_description(tools->list, &description))
+        return error_nomem(err, description.used, "tools");
+    if (!bytes_json_begin(&j, out)) {
+        bytes_free(&description);
+        return error_nomem(err, out->used, "messages");
+    }
+    json_put_object(&j.writer, NULL);
+    pi_status status = put_messages(&j.writer, body, style->described, &description, err);
+    if (status == PI_OK) status = field_bool(body, "add_generation_prompt", &generation, err);
+    if (tools->list && !style->described) bytes_json_put(&j.writer, "tools", tools->list);
+    json_put_bool(&j.writer, "add_generation_prompt", generation);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        if (json_get(body, passed[i]))
+            bytes_json_put(&j.writer, passed[i], json_get(body, passed[i]));
+    json_end_object(&j.writer);
+    if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "messages");
+    bytes_free(&description);
+    return status;
+}

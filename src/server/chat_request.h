@@ -1,0 +1,33 @@
+/* chat_request.h: the messages and tools of a chat as templates want them: contents as plain text,
+ * arguments of calls as objects, one name for each role. */
+#ifndef SERVER_CHAT_REQUEST_H
+#define SERVER_CHAT_REQUEST_H
+
+#include "bytes.h"
+#include "tool_style.h"
+
+enum { CHAT_MAX_MESSAGES = 65536, CHAT_MAX_TOOLS = 256 };
+
+typedef enum tool_choice {
+    TOOLS_NONE,     /* there are none, or they are not to be used */
+    TOOLS_AUTO,     /* the model decides */
+    TOOLS_REQUIRED, /* at least one call */
+    TOOLS_NAMED     /* a call of chat_tools.name */
+} tool_choice;
+
+typedef struct chat_tools {
+    tool_choice choice;
+    const json_node *list; /* an array, checked; NULL: none */
+    const char *name;      /* of TOOLS_NAMED; belongs to the body */
+    bool parallel;         /* several calls in one answer */
+} chat_tools;
+
+/* PI_ERR_ARG: what is wrong with tools, tool_choice or parallel_tool_calls. */
+pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err);
+
+/* Appends the request for the template. PI_ERR_ARG: what is wrong with the messages;
+ * PI_ERR_UNSUPPORTED: contents that are no text. */
+pi_status chat_write_request(const json_node *body, const chat_tools *tools,
+                             const tool_style *style, bytes *out, pi_error *err);
+
+#endif

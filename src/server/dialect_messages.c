@@ -1,0 +1,401 @@
+/* dialect_messages.c: /v1/messages, Anthropic's API: its requests become those of a chat, and the
+ * answer consists of blocks: thinking, text, and uses of tools. */
+#include <string.h>
+
+#include "dialects.h"
+#include "mem.h"
+#include "route_generate.h"
+
+/* ---- request -----------------------------------------------------------------------------------
+ */
+
+static bool is_type(const json_node *node, const char *type) {
+    const char *s = NULL;
+    size_t n = 0;
+    return json_as_string(json_get(node, "type"), &s, &n) && strcmp(s, type) == 0;
+}
+
+/* The texts of a text or of blocks. */
+static pi_status join_texts(const json_node *node, const char *where, bytes *out, pi_error *err) {
+    const char *s = NULL;
+    size_t n = 0;
+    if (json_kind_of(node) == JSON_NULL) return PI_OK;
+    if (json_as_string(node, &s, &n))
+        return bytes_append(out, s, n) ? PI_OK : error_nomem(err, n, where);
+    if (json_kind_of(node) != JSON_ARRAY)
+        return error_set(err, PI_ERR_ARG, "%s: must be a text or an array of blocks", where);
+    for (size_t i = 0; i < json_count(node); i++) {
+        const json_node *block = json_at(node, i);
+        if (is_type(block, "tool_use") || is_type(block, "tool_result") ||
+            is_type(block, "thinking") || is_type(block, "redacted_thinking"))
+            continue;
+        if (!is_type(block, "text"))
+            return error_set(err, PI_ERR_UNSUPPORTED, "%s: only texts are supported", where);
+        if (!json_as_string(json_get(block, "text"), &s, &n))
+            return error_set(err, PI_ERR_ARG, "%s: text must be a text", where);
+        if (!bytes_append(out, s, n)) return error_nomem(err, n, where);
+    }
+    return PI_OK;
+}
+
+static pi_status put_text_message(json_writer *w, const char *role, const json_node *content,
+                                  pi_error *err) {
+    bytes text = {0};
+    pi_status status = join_texts(content, role, &text, err);
+    json_put_object(w, NULL);
+    json_put_text(w, "role", role);
+    json_put_string(w, "content", text.used ? text.data : "", text.used);
+    json_end_object(w);
+    bytes_free(&text);
+    return status;
+}
+
+static pi_status put_results(json_writer *w, const json_node *content, bool *any_text,
+                             pi_error *err) {
+    pi_status status = PI_OK;
+    *any_text = json_kind_of(content) != JSON_ARRAY || json_count(content) == 0;
+    for (size_t i = 0; i < json_count(content) && status == PI_OK; i++) {
+        const json_node *block = json_at(content, i);
+        if (!is_type(block, "tool_result")) {
+            *any_text = true;
+            continue;
+        }
+        bytes text = {0};
+        status = join_texts(json_get(block, "content"), "tool_result", &text, err);
+        json_put_object(w, NULL);
+        json_put_text(w, "role", "tool");
+        bytes_json_put(w, "tool_call_id", json_get(block, "tool_use_id"));
+        json_put_string(w, "content", text.used ? text.data : "", text.used);
+        json_end_object(w);
+        bytes_free(&text);
+    }
+    return status;
+}
+
+static pi_status put_answer(json_writer *w, const json_node *content, pi_error *err) {
+    bytes text = {0};
+    bool calls = false;
+    pi_status status = join_texts(content, "assistant", &text, err);
+    json_put_object(w, NULL);
+    json_put_text(w, "role", "assistant");
+    json_put_string(w, "content", text.used ? text.data : "", text.used);
+    bytes_free(&text);
+    for (size_t i = 0; i < json_count(content); i++) {
+        const json_node *block = json_at(content, i);
+        if (is_type(block, "thinking"))
+            bytes_json_put(w, "reasoning_content", json_get(block, "thinking"));
+        if (!is_type(block, "tool_use")) continue;
+        if (!calls) json_put_array(w, "tool_calls");
+        calls = true;
+        json_put_object(w, NULL);
+        bytes_json_put(w, "id", json_get(block, "id"));
+        json_put_object(w, "function");
+        bytes_json_put(w, "name", json_get(block, "name"));
+        bytes_json_put(w, "arguments", json_get(block, "input"));
+        json_end_object(w);
+        json_end_object(w);
+    }
+    if (calls) json_end_array(w);
+    json_end_object(w);
+    return status;
+}
+
+static pi_status put_messages(json_writer *w, const json_node *body, pi_error *err) {
+    const json_node *messages = json_get(body, "messages"), *system = json_get(body, "system");
+    pi_status status = field_kind(body, "messages", JSON_ARRAY, err);
+    json_put_array(w, "messages");
+    if (status == PI_OK && json_kind_of(system) != JSON_NULL)
+        status = put_text_message(w, "system", system, err);
+    for (size_t i = 0; i < json_count(messages) && status == PI_OK; i++) {
+        const json_node *message = json_at(messages, i), *content = json_get(message, "content");
+        const char *role = NULL;
+        bool any_text = true;
+        status = field_text(message, "role", &role, err);
+        if (status == PI_OK && (!role || (strcmp(role, "user") && strcmp(role, "assistant"))))
+            status = error_set(err, PI_ERR_ARG, "messages[%zu]: role must be user or assistant", i);
+        if (status != PI_OK) break;
+        if (strcmp(role, "assistant") == 0) {
+            status = put_answer(w, content, err);
+            continue;
+        }
+        status = put_results(w, content, &any_text, err);
+        if (status == PI_OK && any_text) status = put_text_message(w, "user", content, err);
+    }
+    json_end_array(w);
+    return status;
+}
+
+static void put_tools(json_writer *w, const json_node *tools) {
+    json_put_array(w, "tools");
+    for (size_t i = 0; i < json_count(tools); i++) {
+        const json_node *tool = json_at(tools, i);
+        json_put_object(w, NULL);
+        json_put_text(w, "type", "function");
+        json_put_object(w, "function");
+        bytes_json_put(w, "name", json_get(tool, "name"));
+        if (json_get(tool, "description"))
+            bytes_json_put(w, "description", json_get(tool, "description"));
+        bytes_json_put(w, "parameters", json_get(tool, "input_schema"));
+        json_end_object(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+static pi_status put_tool_choice(json_writer *w, const json_node *choice, pi_error *err) {
+    bool single = false;
+    pi_status status = field_bool(choice, "disable_parallel_tool_use", &single, err);
+    if (json_kind_of(choice) == JSON_NULL || status != PI_OK) return status;
+    if (single) json_put_bool(w, "parallel_tool_calls", false);
+    if (is_type(choice, "auto")) json_put_text(w, "tool_choice", "auto");
+    if (is_type(choice, "none")) json_put_text(w, "tool_choice", "none");
+    if (is_type(choice, "any")) json_put_text(w, "tool_choice", "required");
+    if (is_type(choice, "tool")) {
+        json_put_object(w, "tool_choice");
+        json_put_object(w, "function");
+        bytes_json_put(w, "name", json_get(choice, "name"));
+        json_end_object(w);
+        json_end_object(w);
+    } else if (!is_type(choice, "auto") && !is_type(choice, "none") && !is_type(choice, "any")) {
+        return error_set(err, PI_ERR_ARG, "tool_choice: type must be auto, any, tool or none");
+    }
+    return PI_OK;
+}
+
+/* The same request as /v1/chat/completions would have it. */
+static pi_status write_chat(const json_node *body, bytes *out, pi_error *err) {
+    static const char *const passed[] = {"max_tokens", "temperature", "top_p",  "top_k",
+                                         "min_p",      "seed",        "stream", "cache_prompt"};
+    bytes_json j;
+    json_writer *w = &j.writer;
+    if (!bytes_json_begin(&j, out)) return error_nomem(err, 0, "request");
+    json_put_object(w, NULL);
+    pi_status status = put_messages(w, body, err);
+    if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
+    if (status == PI_OK) status = field_kind(body, "stop_sequences", JSON_ARRAY, err);
+    if (status == PI_OK) status = put_tool_choice(w, json_get(body, "tool_choice"), err);
+    if (json_count(json_get(body, "tools"))) put_tools(w, json_get(body, "tools"));
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        if (json_get(body, passed[i])) bytes_json_put(w, passed[i], json_get(body, passed[i]));
+    if (json_get(body, "stop_sequences"))
+        bytes_json_put(w, "stop", json_get(body, "stop_sequences"));
+    json_end_object(w);
+    if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "request");
+    return status;
+}
+
+enum MHD_Result route_messages(exchange *x) {
+    const json_node *body = NULL;
+    json_doc *doc = NULL;
+    enum MHD_Result result;
+    bytes chat = {0};
+    pi_error err = {.status = PI_OK};
+    if (!http_parse_body(x, &body, &result)) return result;
+    pi_status status = write_chat(body, &chat, &err);
+    if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", &doc, &err);
+    bytes_free(&chat);
+    result = status == PI_OK ? generate_chat(x, json_root(doc), &dialect_messages, "msg_")
+                             : http_reply_failed(x, &err);
+    json_free(doc);
+    return result;
+}
+
+/* ---- answer ------------------------------------------------------------------------------------
+ */
+
+static const char *stop_reason(const answer_choice *k) {
+    if (k->finish == FINISH_LENGTH) return "max_tokens";
+    if (k->message.n_calls) return "tool_use";
+    return k->finish == FINISH_STOP ? "stop_sequence" : "end_turn";
+}
+
+static void put_usage(const server_call *c, json_writer *w, bool with_prompt) {
+    call_usage u = call_get_usage(c);
+    json_put_object(w, "usage");
+    if (with_prompt) {
+        json_put_int(w, "input_tokens", u.prompt - u.cached);
+        json_put_int(w, "cache_creation_input_tokens", 0);
+        json_put_int(w, "cache_read_input_tokens", u.cached);
+    }
+    json_put_int(w, "output_tokens", u.generated);
+    json_end_object(w);
+}
+
+static void put_stop(const answer_choice *k, json_writer *w) {
+    json_put_text(w, "stop_reason", stop_reason(k));
+    json_put_text(w, "stop_sequence", k->finish == FINISH_STOP ? k->stopped_by : NULL);
+}
+
+static void put_head(const server_call *c, json_writer *w) {
+    json_put_text(w, "id", c->id);
+    json_put_text(w, "type", "message");
+    json_put_text(w, "role", "assistant");
+    json_put_text(w, "model", c->model);
+}
+
+static void put_use(const tool_call *t, json_writer *w, bool with_input) {
+    json_doc *input = NULL;
+    json_put_text(w, "type", "tool_use");
+    json_put_text(w, "id", t->id);
+    json_put_string(w, "name", t->name.data, t->name.used);
+    if (with_input) json_parse(t->arguments.data, t->arguments.used, "input", &input, NULL);
+    if (json_kind_of(json_root(input)) == JSON_OBJECT) {
+        bytes_json_put(w, "input", json_root(input));
+    } else {
+        json_put_object(w, "input");
+        json_end_object(w);
+    }
+    json_free(input);
+}
+
+static void messages_whole(server_call *c, json_writer *w) {
+    const answer_choice *k = &c->choices[0];
+    const model_text *m = &k->message;
+    json_put_object(w, NULL);
+    put_head(c, w);
+    json_put_array(w, "content");
+    if (m->reasoning.used) {
+        json_put_object(w, NULL);
+        json_put_text(w, "type", "thinking");
+        json_put_string(w, "thinking", m->reasoning.data, m->reasoning.used);
+        json_put_text(w, "signature", "");
+        json_end_object(w);
+    }
+    if (m->content.used || m->n_calls == 0) {
+        json_put_object(w, NULL);
+        json_put_text(w, "type", "text");
+        json_put_string(w, "text", m->content.used ? m->content.data : "", m->content.used);
+        json_end_object(w);
+    }
+    for (int i = 0; i < m->n_calls; i++) {
+        json_put_object(w, NULL);
+        put_use(&m->calls[i], w, true);
+        json_end_object(w);
+    }
+    json_end_array(w);
+    put_stop(k, w);
+    put_usage(c, w, true);
+    json_end_object(w);
+}
+
+/* ---- stream ------------------------------------------------------------------------------------
+ */
+
+enum { ITEM_THINKING, ITEM_TEXT };
+
+static json_writer *begin_event(server_call *c, const char *type) {
+    json_writer *w = call_event(c, type);
+    json_put_object(w, NULL);
+    json_put_text(w, "type", type);
+    return w;
+}
+
+static void end_event(server_call *c, json_writer *w) {
+    json_end_object(w);
+    call_event_end(c);
+}
+
+static void messages_begin(server_call *c, answer_choice *k) {
+    (void)k;
+    json_writer *w = begin_event(c, "message_start");
+    json_put_object(w, "message");
+    put_head(c, w);
+    json_put_array(w, "content");
+    json_end_array(w);
+    json_put_text(w, "stop_reason", NULL);
+    json_put_text(w, "stop_sequence", NULL);
+    put_usage(c, w, true);
+    json_end_object(w);
+    end_event(c, w);
+}
+
+static void stop_block(server_call *c, answer_choice *k) {
+    if (k->open_item < 0) return;
+    json_writer *w = begin_event(c, "content_block_stop");
+    json_put_int(w, "index", k->n_items - 1);
+    end_event(c, w);
+    k->open_item = -1;
+}
+
+static void start_block(server_call *c, answer_choice *k, int item) {
+    if (k->open_item == item) return;
+    stop_block(c, k);
+    json_writer *w = begin_event(c, "content_block_start");
+    json_put_int(w, "index", k->n_items++);
+    json_put_object(w, "content_block");
+    json_put_text(w, "type", item == ITEM_TEXT ? "text" : "thinking");
+    json_put_text(w, item == ITEM_TEXT ? "text" : "thinking", "");
+    if (item == ITEM_THINKING) json_put_text(w, "signature", "");
+    json_end_object(w);
+    end_event(c, w);
+    k->open_item = item;
+}
+
+static void put_delta(server_call *c, const answer_choice *k, const char *type, const char *key,
+                      const char *text, size_t n) {
+    json_writer *w = begin_event(c, "content_block_delta");
+    json_put_int(w, "index", k->n_items - 1);
+    json_put_object(w, "delta");
+    json_put_text(w, "type", type);
+    json_put_string(w, key, text, n);
+    json_end_object(w);
+    end_event(c, w);
+}
+
+static void put_tool(server_call *c, answer_choice *k, const tool_call *t) {
+    stop_block(c, k);
+    json_writer *w = begin_event(c, "content_block_start");
+    json_put_int(w, "index", k->n_items++);
+    json_put_object(w, "content_block");
+    put_use(t, w, false);
+    json_end_object(w);
+    end_event(c, w);
+    put_delta(c, k, "input_json_delta", "partial_json", t->arguments.data, t->arguments.used);
+    k->open_item = ITEM_TEXT + 1;
+    stop_block(c, k);
+}
+
+static void messages_delta(server_call *c, answer_choice *k) {
+    const model_text *m = &k->message;
+    if (m->reasoning.used > k->sent_reasoning) {
+        start_block(c, k, ITEM_THINKING);
+        put_delta(c, k, "thinking_delta", "thinking", m->reasoning.data + k->sent_reasoning,
+                  m->reasoning.used - k->sent_reasoning);
+        k->sent_reasoning = m->reasoning.used;
+    }
+    if (m->content.used > k->sent_content) {
+        start_block(c, k, ITEM_TEXT);
+        put_delta(c, k, "text_delta", "text", m->content.data + k->sent_content,
+                  m->content.used - k->sent_content);
+        k->sent_content = m->content.used;
+    }
+    while (k->sent_calls < m->n_calls) put_tool(c, k, &m->calls[k->sent_calls++]);
+}
+
+static void messages_end(server_call *c, answer_choice *k) {
+    stop_block(c, k);
+    json_writer *w = begin_event(c, "message_delta");
+    json_put_object(w, "delta");
+    put_stop(k, w);
+    json_end_object(w);
+    put_usage(c, w, false);
+    end_event(c, w);
+}
+
+static void messages_done(server_call *c) {
+    end_event(c, begin_event(c, "message_stop"));
+}
+
+static void messages_failed(server_call *c, unsigned status, const char *text) {
+    json_writer *w = begin_event(c, "error");
+    http_put_error(w, "error", status, text);
+    end_event(c, w);
+}
+
+const dialect dialect_messages = {.begin = messages_begin,
+                                  .delta = messages_delta,
+                                  .end = messages_end,
+                                  .done = messages_done,
+                                  .failed = messages_failed,
+                                  .whole = messages_whole,
+                                  .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"};

@@ -1,0 +1,422 @@
+/* dialect_responses.c: /v1/responses, without state: nothing is stored, so that a conversation
+ * comes whole with each request. Requests become those of a chat; the answer consists of items:
+ * reasoning, a message, and calls of functions. */
+#include <string.h>
+
+#include "dialects.h"
+#include "route_generate.h"
+
+/* ---- request -----------------------------------------------------------------------------------
+ */
+
+static const char *type_of(const json_node *node) {
+    const char *s = NULL;
+    size_t n = 0;
+    return json_as_string(json_get(node, "type"), &s, &n) ? s : "";
+}
+
+static pi_status put_item(json_writer *w, const json_node *item, size_t index, pi_error *err) {
+    const char *type = type_of(item);
+    if (json_kind_of(item) != JSON_OBJECT)
+        return error_set(err, PI_ERR_ARG, "input[%zu]: must be an object", index);
+    if (strcmp(type, "reasoning") == 0) return PI_OK;
+    bool call = strcmp(type, "function_call") == 0;
+    bool output = strcmp(type, "function_call_output") == 0;
+    if (!call && !output && *type && strcmp(type, "message") != 0)
+        return error_set(err, PI_ERR_UNSUPPORTED, "input[%zu]: type %s is not supported", index,
+                         type);
+    json_put_object(w, NULL);
+    if (call) {
+        json_put_text(w, "role", "assistant");
+        json_put_array(w, "tool_calls");
+        json_put_object(w, NULL);
+        bytes_json_put(w, "id", json_get(item, "call_id"));
+        json_put_object(w, "function");
+        bytes_json_put(w, "name", json_get(item, "name"));
+        bytes_json_put(w, "arguments", json_get(item, "arguments"));
+        json_end_object(w);
+        json_end_object(w);
+        json_end_array(w);
+    } else if (output) {
+        json_put_text(w, "role", "tool");
+        bytes_json_put(w, "tool_call_id", json_get(item, "call_id"));
+        bytes_json_put(w, "content", json_get(item, "output"));
+    } else {
+        bytes_json_put(w, "role", json_get(item, "role"));
+        bytes_json_put(w, "content", json_get(item, "content"));
+    }
+    json_end_object(w);
+    return PI_OK;
+}
+
+static pi_status put_input(json_writer *w, const json_node *body, pi_error *err) {
+    const json_node *input = json_get(body, "input");
+    const char *instructions = NULL;
+    json_kind kind = json_kind_of(input);
+    pi_status status = field_text(body, "instructions", &instructions, err);
+    if (status == PI_OK && kind != JSON_STRING && kind != JSON_ARRAY)
+        status = error_set(err, PI_ERR_ARG, "input: must be a text or an array of items");
+    json_put_array(w, "messages");
+    if (instructions) {
+        json_put_object(w, NULL);
+        json_put_text(w, "role", "system");
+        json_put_text(w, "content", instructions);
+        json_end_object(w);
+    }
+    if (kind == JSON_STRING) {
+        json_put_object(w, NULL);
+        json_put_text(w, "role", "user");
+        bytes_json_put(w, "content", input);
+        json_end_object(w);
+    }
+    for (size_t i = 0; kind == JSON_ARRAY && i < json_count(input) && status == PI_OK; i++)
+        status = put_item(w, json_at(input, i), i, err);
+    json_end_array(w);
+    return status;
+}
+
+static void put_tools(json_writer *w, const json_node *tools) {
+    json_put_array(w, "tools");
+    for (size_t i = 0; i < json_count(tools); i++) {
+        const json_node *tool = json_at(tools, i);
+        json_put_object(w, NULL);
+        bytes_json_put(w, "type", json_get(tool, "type"));
+        json_put_object(w, "function");
+        bytes_json_put(w, "name", json_get(tool, "name"));
+        if (json_get(tool, "description"))
+            bytes_json_put(w, "description", json_get(tool, "description"));
+        bytes_json_put(w, "parameters", json_get(tool, "parameters"));
+        json_end_object(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+static void put_tool_choice(json_writer *w, const json_node *choice) {
+    if (json_kind_of(choice) != JSON_OBJECT) {
+        bytes_json_put(w, "tool_choice", choice);
+        return;
+    }
+    json_put_object(w, "tool_choice");
+    json_put_object(w, "function");
+    bytes_json_put(w, "name", json_get(choice, "name"));
+    json_end_object(w);
+    json_end_object(w);
+}
+
+/* text.format, whose schema stands beside its type here and within json_schema there. */
+static void put_format(json_writer *w, const json_node *format) {
+    if (strcmp(type_of(format), "json_schema") != 0) {
+        bytes_json_put(w, "response_format", format);
+        return;
+    }
+    json_put_object(w, "response_format");
+    json_put_text(w, "type", "json_schema");
+    json_put_object(w, "json_schema");
+    bytes_json_put(w, "schema", json_get(format, "schema"));
+    json_end_object(w);
+    json_end_object(w);
+}
+
+static pi_status write_chat(const json_node *body, bytes *out, pi_error *err) {
+    static const char *const passed[] = {"temperature", "top_p", "stream", "parallel_tool_calls"};
+    bytes_json j;
+    json_writer *w = &j.writer;
+    const json_node *format = json_get(json_get(body, "text"), "format");
+    if (json_kind_of(json_get(body, "previous_response_id")) != JSON_NULL)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "previous_response_id: responses are not stored: send the conversation");
+    if (!bytes_json_begin(&j, out)) return error_nomem(err, 0, "request");
+    json_put_object(w, NULL);
+    pi_status status = put_input(w, body, err);
+    if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
+    if (json_count(json_get(body, "tools"))) put_tools(w, json_get(body, "tools"));
+    if (json_get(body, "tool_choice")) put_tool_choice(w, json_get(body, "tool_choice"));
+    if (json_get(body, "max_output_tokens"))
+        bytes_json_put(w, "max_completion_tokens", json_get(body, "max_output_tokens"));
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        if (json_get(body, passed[i])) bytes_json_put(w, passed[i], json_get(body, passed[i]));
+    if (format) put_format(w, format);
+    json_end_object(w);
+    if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "request");
+    return status;
+}
+
+enum MHD_Result route_responses(exchange *x) {
+    const json_node *body = NULL;
+    json_doc *doc = NULL;
+    enum MHD_Result result;
+    bytes chat = {0};
+    pi_error err = {.status = PI_OK};
+    if (!http_parse_body(x, &body, &result)) return result;
+    pi_status status = write_chat(body, &chat, &err);
+    if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", &doc, &err);
+    bytes_free(&chat);
+    result = status == PI_OK ? generate_chat(x, json_root(doc), &dialect_responses, "resp_")
+                             : http_reply_failed(x, &err);
+    json_free(doc);
+    return result;
+}
+
+/* ---- items -------------------------------------------------------------------------------------
+ */
+
+enum { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+
+static const char *const item_types[] = {"reasoning", "message", "function_call"};
+static const char *const item_ids[] = {"rs_", "msg_", "fc_"};
+static const char *const part_types[] = {"reasoning_text", "output_text"};
+
+static void put_part(json_writer *w, const char *key, int item, const bytes *text) {
+    json_put_object(w, key);
+    json_put_text(w, "type", part_types[item]);
+    json_put_string(w, "text", text && text->used ? text->data : "", text ? text->used : 0);
+    if (item == ITEM_MESSAGE) {
+        json_put_array(w, "annotations");
+        json_end_array(w);
+    }
+    json_end_object(w);
+}
+
+static void put_item_id(const server_call *c, json_writer *w, const char *key, int item,
+                        int index) {
+    char id[64];
+    snprintf(id, sizeof id, "%s%s_%d", item_ids[item], c->id + strlen("resp_"), index);
+    json_put_text(w, key, id);
+}
+
+/* An item with what it holds by now; `text` NULL: nothing yet. */
+static void put_output(const server_call *c, json_writer *w, const char *key, int item, int index,
+                       const bytes *text) {
+    json_put_object(w, key);
+    put_item_id(c, w, "id", item, index);
+    json_put_text(w, "type", item_types[item]);
+    json_put_text(w, "status", text ? "completed" : "in_progress");
+    if (item == ITEM_MESSAGE) json_put_text(w, "role", "assistant");
+    if (item == ITEM_REASONING) {
+        json_put_array(w, "summary");
+        json_end_array(w);
+    }
+    json_put_array(w, "content");
+    if (text) put_part(w, NULL, item, text);
+    json_end_array(w);
+    json_end_object(w);
+}
+
+static void put_call(const server_call *c, json_writer *w, const char *key, const tool_call *t,
+                     int index, bool complete) {
+    json_put_object(w, key);
+    put_item_id(c, w, "id", ITEM_CALL, index);
+    json_put_text(w, "type", "function_call");
+    json_put_text(w, "status", complete ? "completed" : "in_progress");
+    json_put_text(w, "call_id", t->id);
+    json_put_string(w, "name", t->name.data, t->name.used);
+    json_put_string(w, "arguments", t->arguments.data, complete ? t->arguments.used : 0);
+    json_end_object(w);
+}
+
+static void put_usage(const server_call *c, json_writer *w) {
+    call_usage u = call_get_usage(c);
+    json_put_object(w, "usage");
+    json_put_int(w, "input_tokens", u.prompt);
+    json_put_object(w, "input_tokens_details");
+    json_put_int(w, "cached_tokens", u.cached);
+    json_end_object(w);
+    json_put_int(w, "output_tokens", u.generated);
+    json_put_object(w, "output_tokens_details");
+    json_put_int(w, "reasoning_tokens", 0);
+    json_end_object(w);
+    json_put_int(w, "total_tokens", u.prompt + u.generated);
+    json_end_object(w);
+}
+
+static void put_all_output(const server_call *c, json_writer *w, const model_text *m) {
+    int index = 0;
+    if (m->reasoning.used) put_output(c, w, NULL, ITEM_REASONING, index++, &m->reasoning);
+    if (m->content.used || m->n_calls == 0)
+        put_output(c, w, NULL, ITEM_MESSAGE, index++, &m->content);
+    for (int i = 0; i < m->n_calls; i++) put_call(c, w, NULL, &m->calls[i], index++, true);
+}
+
+/* The response; k NULL: it has only begun. */
+static void put_response(const server_call *c, json_writer *w, const char *key,
+                         const answer_choice *k) {
+    bool cut = k && k->finish == FINISH_LENGTH;
+    json_put_object(w, key);
+    json_put_text(w, "id", c->id);
+    json_put_text(w, "object", "response");
+    json_put_int(w, "created_at", c->created);
+    json_put_text(w, "status", !k ? "in_progress" : cut ? "incomplete" : "completed");
+    json_put_text(w, "error", NULL);
+    if (cut) {
+        json_put_object(w, "incomplete_details");
+        json_put_text(w, "reason", "max_output_tokens");
+        json_end_object(w);
+    } else {
+        json_put_text(w, "incomplete_details", NULL);
+    }
+    json_put_text(w, "instructions", NULL);
+    json_put_object(w, "metadata");
+    json_end_object(w);
+    json_put_text(w, "model", c->model);
+    json_put_array(w, "output");
+    if (k) put_all_output(c, w, &k->message);
+    json_end_array(w);
+    json_put_bool(w, "parallel_tool_calls", c->parallel_calls);
+    json_put_text(w, "previous_response_id", NULL);
+    json_put_bool(w, "store", false);
+    bytes_json_float(w, "temperature", c->params.sampling.temp);
+    bytes_json_float(w, "top_p", c->params.sampling.top_p);
+    json_put_text(w, "tool_choice", "auto");
+    json_put_array(w, "tools");
+    json_end_array(w);
+    if (k)
+        put_usage(c, w);
+    else
+        json_put_text(w, "usage", NULL);
+    json_end_object(w);
+}
+
+static void responses_whole(server_call *c, json_writer *w) {
+    put_response(c, w, NULL, &c->choices[0]);
+}
+
+/* ---- stream ------------------------------------------------------------------------------------
+ */
+
+static json_writer *begin_event(server_call *c, const char *type) {
+    int64_t number = (int64_t)c->n_events;
+    json_writer *w = call_event(c, type);
+    json_put_object(w, NULL);
+    json_put_text(w, "type", type);
+    json_put_int(w, "sequence_number", number);
+    return w;
+}
+
+static void end_event(server_call *c, json_writer *w) {
+    json_end_object(w);
+    call_event_end(c);
+}
+
+static json_writer *begin_item_event(server_call *c, const answer_choice *k, const char *type,
+                                     int item) {
+    json_writer *w = begin_event(c, type);
+    put_item_id(c, w, "item_id", item, k->n_items - 1);
+    json_put_int(w, "output_index", k->n_items - 1);
+    return w;
+}
+
+static json_writer *begin_part_event(server_call *c, const answer_choice *k, const char *type,
+                                     int item) {
+    json_writer *w = begin_item_event(c, k, type, item);
+    json_put_int(w, "content_index", 0);
+    return w;
+}
+
+static void responses_begin(server_call *c, answer_choice *k) {
+    static const char *const types[] = {"response.created", "response.in_progress"};
+    (void)k;
+    for (int i = 0; i < 2; i++) {
+        json_writer *w = begin_event(c, types[i]);
+        put_response(c, w, "response", NULL);
+        end_event(c, w);
+    }
+}
+
+static void close_item(server_call *c, answer_choice *k) {
+    int item = k->open_item;
+    if (item < 0) return;
+    const bytes *text = item == ITEM_MESSAGE ? &k->message.content : &k->message.reasoning;
+    json_writer *w = begin_part_event(
+        c, k, item == ITEM_MESSAGE ? "response.output_text.done" : "response.reasoning_text.done",
+        item);
+    json_put_string(w, "text", text->used ? text->data : "", text->used);
+    end_event(c, w);
+    w = begin_part_event(c, k, "response.content_part.done", item);
+    put_part(w, "part", item, text);
+    end_event(c, w);
+    w = begin_event(c, "response.output_item.done");
+    json_put_int(w, "output_index", k->n_items - 1);
+    put_output(c, w, "item", item, k->n_items - 1, text);
+    end_event(c, w);
+    k->open_item = -1;
+}
+
+static void open_item(server_call *c, answer_choice *k, int item) {
+    if (k->open_item == item) return;
+    close_item(c, k);
+    k->open_item = item;
+    k->n_items++;
+    json_writer *w = begin_event(c, "response.output_item.added");
+    json_put_int(w, "output_index", k->n_items - 1);
+    put_output(c, w, "item", item, k->n_items - 1, NULL);
+    end_event(c, w);
+    w = begin_part_event(c, k, "response.content_part.added", item);
+    put_part(w, "part", item, NULL);
+    end_event(c, w);
+}
+
+static void send_text(server_call *c, answer_choice *k, int item, const bytes *text, size_t *sent) {
+    if (text->used <= *sent) return;
+    open_item(c, k, item);
+    json_writer *w = begin_part_event(
+        c, k, item == ITEM_MESSAGE ? "response.output_text.delta" : "response.reasoning_text.delta",
+        item);
+    json_put_string(w, "delta", text->data + *sent, text->used - *sent);
+    end_event(c, w);
+    *sent = text->used;
+}
+
+static void send_call(server_call *c, answer_choice *k, const tool_call *t) {
+    close_item(c, k);
+    k->n_items++;
+    json_writer *w = begin_event(c, "response.output_item.added");
+    json_put_int(w, "output_index", k->n_items - 1);
+    put_call(c, w, "item", t, k->n_items - 1, false);
+    end_event(c, w);
+    w = begin_item_event(c, k, "response.function_call_arguments.delta", ITEM_CALL);
+    json_put_string(w, "delta", t->arguments.data, t->arguments.used);
+    end_event(c, w);
+    w = begin_item_event(c, k, "response.function_call_arguments.done", ITEM_CALL);
+    json_put_string(w, "arguments", t->arguments.data, t->arguments.used);
+    end_event(c, w);
+    w = begin_event(c, "response.output_item.done");
+    json_put_int(w, "output_index", k->n_items - 1);
+    put_call(c, w, "item", t, k->n_items - 1, true);
+    end_event(c, w);
+}
+
+static void responses_delta(server_call *c, answer_choice *k) {
+    const model_text *m = &k->message;
+    send_text(c, k, ITEM_REASONING, &m->reasoning, &k->sent_reasoning);
+    send_text(c, k, ITEM_MESSAGE, &m->content, &k->sent_content);
+    while (k->sent_calls < m->n_calls) send_call(c, k, &m->calls[k->sent_calls++]);
+}
+
+static void responses_end(server_call *c, answer_choice *k) {
+    if (k->message.content.used == 0 && k->message.n_calls == 0) open_item(c, k, ITEM_MESSAGE);
+    close_item(c, k);
+    json_writer *w = begin_event(c, k->finish == FINISH_LENGTH ? "response.incomplete"
+                                                               : "response.completed");
+    put_response(c, w, "response", k);
+    end_event(c, w);
+}
+
+static void responses_done(server_call *c) {
+    (void)c;
+}
+
+static void responses_failed(server_call *c, unsigned status, const char *text) {
+    json_writer *w = begin_event(c, "error");
+    json_put_int(w, "code", status);
+    json_put_text(w, "message", text);
+    json_put_text(w, "param", NULL);
+    end_event(c, w);
+}
+
+const dialect dialect_responses = {.begin = responses_begin,
+                                   .delta = responses_delta,
+                                   .end = responses_end,
+                                   .done = responses_done,
+                                   .failed = responses_failed,
+                                   .whole = responses_whole};

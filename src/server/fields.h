@@ -1,0 +1,50 @@
+/* fields.h: members of a request, with their types and ranges checked. A member that is absent or
+ * null leaves the value as it is; one of a wrong type or out of range is PI_ERR_ARG by its name. */
+#ifndef SERVER_FIELDS_H
+#define SERVER_FIELDS_H
+
+#include "json.h"
+#include "powerinfer.h"
+#include "sequence.h"
+
+pi_status field_bool(const json_node *body, const char *name, bool *out, pi_error *err);
+pi_status field_int(const json_node *body, const char *name, int64_t min, int64_t max, int64_t *out,
+                    pi_error *err);
+pi_status field_number(const json_node *body, const char *name, double min, double max, double *out,
+                       pi_error *err);
+/* *out: NUL-terminated, without NUL inside; lives as long as the body. */
+pi_status field_text(const json_node *body, const char *name, const char **out, pi_error *err);
+/* PI_ERR_ARG unless the member is absent, null, or of the kind. */
+pi_status field_kind(const json_node *body, const char *name, json_kind kind, pi_error *err);
+
+enum { PARAMS_MAX_BIAS = 4096, PARAMS_MAX_CHOICES = 32, PARAMS_MAX_TOP = 20 };
+
+/* What all routes that generate understand. */
+typedef struct params {
+    pi_sampler_options sampling; /* its logit_bias points to `bias` */
+    pi_logit_bias *bias;
+    pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
+    const char **breakers;
+    int32_t max_tokens; /* -1: no limit */
+    int n;              /* choices */
+    int n_top;          /* -1: no logprobs */
+    bool stream, include_usage, cache_prompt, timings;
+    const json_node *stop; /* a text or an array of texts; NULL: none */
+} params;
+
+/* Names of the fields that differ between the APIs. */
+typedef struct param_names {
+    const char *const *max_tokens; /* [..], NULL at the end; the first that is there counts */
+    const char *stop;
+} param_names;
+
+/* Reads sampling and limits; `sampling` and `max_tokens` are the server's defaults. */
+pi_status params_read(params *p, const json_node *body, const pi_sampler_options *sampling,
+                      int32_t max_tokens, const param_names *names, const pi_model *model,
+                      pi_error *err);
+void params_free(params *p); /* a zeroed one is fine */
+
+/* Adds the stop texts of `stop` to a sequence. */
+pi_status params_add_stops(const params *p, sequence *q, pi_error *err);
+
+#endif

@@ -1,0 +1,313 @@
+/* http.c: from libmicrohttpd's callbacks to a route: collects the body, checks key and origin,
+ * finds the handler; and the answers that all routes share. */
+#include "http.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "clock.h"
+#include "log.h"
+#include "mem.h"
+
+/* ---- answers -----------------------------------------------------------------------------------
+ */
+
+static const char *error_type(unsigned status) {
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+    case 405:
+        return "not_found_error";
+    case 503:
+        return "unavailable_error";
+    default:
+        return status < 500 ? "invalid_request_error" : "server_error";
+    }
+}
+
+unsigned http_status_of(pi_status status) {
+    switch (status) {
+    case PI_ERR_ARG:
+    case PI_ERR_FORMAT:
+    case PI_ERR_RANGE:
+    case PI_ERR_LIMIT:
+    case PI_ERR_UNSUPPORTED:
+        return 400;
+    case PI_ERR_NOT_FOUND:
+        return 404;
+    case PI_ERR_CANCELLED:
+        return 503;
+    default:
+        return 500;
+    }
+}
+
+void http_put_error(json_writer *w, const char *key, unsigned status, const char *message) {
+    json_put_object(w, key);
+    json_put_int(w, "code", status);
+    json_put_text(w, "message", message);
+    json_put_text(w, "type", error_type(status));
+    json_end_object(w);
+}
+
+static bool origin_is_named(const server *s, const char *origin) {
+    for (int i = 0; i < s->options.n_origins; i++) {
+        const char *named = s->options.origins[i];
+        if (strcmp(named, "*") == 0 || strcmp(named, origin) == 0) return true;
+    }
+    return false;
+}
+
+static void add_cors(const exchange *x, struct MHD_Response *response) {
+    const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                     MHD_HTTP_HEADER_ORIGIN);
+    if (!origin || !origin_is_named(x->server, origin)) return;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Origin");
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                            "authorization, content-type, x-api-key, anthropic-version");
+}
+
+enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response) {
+    if (!response) return MHD_NO;
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (status == 503) MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    add_cors(x, response);
+    enum MHD_Result result = MHD_queue_response(x->connection, status, response);
+    MHD_destroy_response(response);
+    log_line(LOG_LEVEL_DEBUG, "%s %s %u after %.1f ms", x->method, x->path, status,
+             1e3 * (clock_seconds() - x->started));
+    return result;
+}
+
+enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, bytes *body) {
+    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback(
+        body->used, body->data ? (void *)body->data : "", body->data ? mem_free : NULL);
+    if (!response) {
+        bytes_free(body);
+        return MHD_NO;
+    }
+    *body = (bytes){0};
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    return http_send(x, status, response);
+}
+
+enum MHD_Result http_reply_json(exchange *x, unsigned status, bytes *body) {
+    return http_reply_text(x, status, "application/json; charset=utf-8", body);
+}
+
+static enum MHD_Result reply_message(exchange *x, unsigned status, const char *message) {
+    bytes body = {0};
+    bytes_json j;
+    if (!bytes_json_begin(&j, &body)) return MHD_NO;
+    json_put_object(&j.writer, NULL);
+    if (strcmp(x->path, "/v1/messages") == 0) json_put_text(&j.writer, "type", "error");
+    http_put_error(&j.writer, "error", status, message);
+    json_end_object(&j.writer);
+    if (!bytes_json_end(&j)) {
+        bytes_free(&body);
+        return MHD_NO;
+    }
+    return http_reply_json(x, status, &body);
+}
+
+enum MHD_Result http_reply_error(exchange *x, unsigned status, const char *format, ...) {
+    char text[PI_ERROR_TEXT_MAX];
+    pi_error err; /* which keeps what a client sent on one line */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    error_set(&err, PI_ERR_ARG, "%s", text);
+    return reply_message(x, status, err.message);
+}
+
+enum MHD_Result http_reply_failed(exchange *x, const pi_error *err) {
+    return reply_message(x, http_status_of(err->status), err->message);
+}
+
+bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result) {
+    pi_error err = {.status = PI_OK};
+    *out = NULL;
+    if (json_parse(x->body.data ? x->body.data : "", x->body.used, "request", &x->doc, &err)) {
+        *result = http_reply_failed(x, &err);
+        return false;
+    }
+    bytes_free(&x->body);
+    *out = json_root(x->doc);
+    if (json_kind_of(*out) == JSON_OBJECT) return true;
+    *result = http_reply_error(x, 400, "request: must be a JSON object");
+    return false;
+}
+
+/* ---- who may ask -------------------------------------------------------------------------------
+ */
+
+/* In a time that depends on the lengths only. */
+static bool same_secret(const char *given, const char *key) {
+    size_t n_given = strlen(given), n_key = strlen(key);
+    unsigned char differs = n_given != n_key;
+    for (size_t i = 0; i < n_key; i++)
+        differs |= (unsigned char)(key[i] ^ (i < n_given ? given[i] : 0));
+    return differs == 0;
+}
+
+static bool has_key(const exchange *x) {
+    const server_options *o = &x->server->options;
+    const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                    MHD_HTTP_HEADER_AUTHORIZATION);
+    if (given && strncasecmp(given, "Bearer ", 7) == 0)
+        given += 7;
+    else
+        given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");
+    bool found = false;
+    for (int i = 0; i < o->n_api_keys && given; i++) found |= same_secret(given, o->api_keys[i]);
+    return found;
+}
+
+/* A page of another site may not make a browser ask, even where it could not read the answer. */
+static bool origin_is_foreign(const exchange *x) {
+    const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                     MHD_HTTP_HEADER_ORIGIN);
+    const char *host = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_HOST);
+    if (!origin || origin_is_named(x->server, origin)) return false;
+    const char *name = strstr(origin, "://");
+    return !name || !host || strcasecmp(name + 3, host) != 0;
+}
+
+/* ---- from connection to route ------------------------------------------------------------------
+ */
+
+static bool normalise_path(const char *url, char *path) {
+    size_t n = 0;
+    for (; *url; url++) {
+        if (*url == '/' && n && path[n - 1] == '/') continue;
+        if (n + 1 >= HTTP_MAX_PATH) return false;
+        path[n++] = *url;
+    }
+    if (n > 1 && path[n - 1] == '/') n--;
+    path[n] = 0;
+    return true;
+}
+
+/* The request is here, or the next one may come. */
+static void set_deadline(exchange *x, bool waiting) {
+    server *s = x->server;
+    if (!x->client) return;
+    pthread_mutex_lock(&s->clients_lock);
+    x->client->deadline = waiting ? clock_seconds() + s->options.read_seconds : 0;
+    pthread_mutex_unlock(&s->clients_lock);
+}
+
+static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const char *url,
+                             const char *method, void **state) {
+    exchange *x = mem_calloc(1, sizeof *x);
+    if (!x) return MHD_NO;
+    *state = x;
+    *x = (exchange){.server = s, .connection = connection, .method = method};
+    x->started = clock_seconds();
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info) x->client = info->socket_context;
+    if (!normalise_path(url, x->path)) return http_reply_error(x, 414, "the path is too long");
+    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+                                                     MHD_HTTP_HEADER_CONTENT_LENGTH);
+    if (length && (strlen(length) > 9 || strtol(length, NULL, 10) > HTTP_MAX_BODY))
+        return http_reply_error(x, 413, "the body is too long: at most %d bytes", HTTP_MAX_BODY);
+    return MHD_YES;
+}
+
+/* A body that goes on after it is too long is read no further than twice the limit. */
+static enum MHD_Result take_body(exchange *x, const char *data, size_t n) {
+    if (x->body.used + n > 2 * (size_t)HTTP_MAX_BODY) return MHD_NO;
+    if (x->body.used + n > HTTP_MAX_BODY) x->too_long = true;
+    return bytes_append(&x->body, data, n) ? MHD_YES : MHD_NO;
+}
+
+static enum MHD_Result reply_options(exchange *x) {
+    struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "",
+                                                                    MHD_RESPMEM_PERSISTENT);
+    return http_send(x, 204, response);
+}
+
+static enum MHD_Result dispatch(exchange *x) {
+    const char *allowed = NULL;
+    set_deadline(x, false);
+    if (x->too_long)
+        return http_reply_error(x, 413, "the body is too long: at most %d bytes", HTTP_MAX_BODY);
+    if (origin_is_foreign(x))
+        return http_reply_error(x, 403, "requests from pages of this origin are not allowed");
+    if (strcmp(x->method, "OPTIONS") == 0) return reply_options(x);
+    if (x->server->options.n_api_keys && !http_is_public(x->path) && !has_key(x))
+        return http_reply_error(x, 401, "a valid API key is needed");
+    const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method;
+    route_handler handler = http_find_route(method, x->path, &allowed);
+    if (handler) return handler(x);
+    if (!allowed) return http_reply_error(x, 404, "there is no %s", x->path);
+    return http_reply_error(x, 405, "%s takes %s, not %s", x->path, allowed, x->method);
+}
+
+enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url,
+                            const char *method, const char *version, const char *upload,
+                            size_t *n_upload, void **state) {
+    (void)version;
+    if (!*state) return begin(user, connection, url, method, state);
+    exchange *x = *state;
+    if (*n_upload == 0) return dispatch(x);
+    enum MHD_Result result = take_body(x, upload, *n_upload);
+    *n_upload = 0;
+    return result;
+}
+
+void http_completed(void *user, struct MHD_Connection *connection, void **state,
+                    enum MHD_RequestTerminationCode code) {
+    (void)user;
+    (void)connection;
+    (void)code;
+    exchange *x = *state;
+    if (!x) return;
+    set_deadline(x, true);
+    json_free(x->doc);
+    bytes_free(&x->body);
+    mem_free(x);
+    *state = NULL;
+}
+
+void http_connection(void *user, struct MHD_Connection *connection, void **socket_state,
+                     enum MHD_ConnectionNotificationCode code) {
+    server *s = user;
+    http_client *c = *socket_state;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+            connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        c = mem_calloc(1, sizeof *c);
+        *socket_state = c;
+        if (!c) return;
+        c->fd = info ? info->connect_fd : -1;
+        c->deadline = clock_seconds() + s->options.read_seconds;
+        pthread_mutex_lock(&s->clients_lock);
+        c->next = s->clients;
+        if (c->next) c->next->previous = c;
+        s->clients = c;
+        pthread_mutex_unlock(&s->clients_lock);
+    } else if (c) {
+        pthread_mutex_lock(&s->clients_lock);
+        if (c->next) c->next->previous = c->previous;
+        if (c->previous)
+            c->previous->next = c->next;
+        else
+            s->clients = c->next;
+        pthread_mutex_unlock(&s->clients_lock);
+        mem_free(c);
+        *socket_state = NULL;
+    }
+}

@@ -1,0 +1,90 @@
+/* http.h: one HTTP request on its connection's thread, and the ways to answer it. */
+#ifndef SERVER_HTTP_H
+#define SERVER_HTTP_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+
+#include "bytes.h"
+#include "prompt.h"
+#include "scheduler.h"
+#include "server.h"
+#include "tool_style.h"
+
+enum {
+    HTTP_MAX_HEADER = 32 << 10, /* bytes of request line and headers */
+    HTTP_MAX_BODY = 32 << 20,   /* bytes; a context of a million tokens is about 4 MB of text */
+    HTTP_MAX_PATH = 256
+};
+
+/* A connection, from accept to close; in a list of the server. */
+typedef struct http_client {
+    int fd;
+    double deadline; /* clock_seconds until which its request must be here; 0: it is */
+    struct http_client *next, *previous;
+} http_client;
+
+struct server {
+    server_options options;
+    scheduler *scheduler;
+    prompt_maker prompts;
+    tool_style tools;
+    pi_model_info info;
+    int64_t created; /* Unix time */
+    uint16_t port;
+    int listener; /* -1: given to the daemon */
+    struct MHD_Daemon *daemon;
+    pthread_mutex_t clients_lock;
+    http_client *clients;
+};
+
+typedef struct exchange {
+    server *server;
+    struct MHD_Connection *connection;
+    http_client *client;
+    const char *method;
+    char path[HTTP_MAX_PATH]; /* without doubled slashes and without one at the end */
+    bytes body;
+    bool too_long;
+    json_doc *doc; /* of the body, once a route has parsed it */
+    double started;
+} exchange;
+
+/* Answers with a JSON document and takes what is in `body`. */
+enum MHD_Result http_reply_json(exchange *x, unsigned status, bytes *body);
+/* The same for any type: constant bytes that outlive the daemon are not copied. */
+enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, bytes *body);
+/* {"error":{"code","message","type"}} */
+enum MHD_Result http_reply_error(exchange *x, unsigned status, const char *format, ...)
+    BASE_PRINTF(3, 4);
+/* The same with the HTTP status that belongs to a pi_status. */
+enum MHD_Result http_reply_failed(exchange *x, const pi_error *err);
+/* Adds the headers that every answer has, sends and destroys the response. */
+enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response);
+
+/* Members of an error object, for streams: "code", "message", "type". */
+void http_put_error(json_writer *w, const char *key, unsigned status, const char *message);
+unsigned http_status_of(pi_status status);
+
+/* The body as a JSON object; otherwise false, and *result is what the handler returns: the client
+ * has its answer already. */
+bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result);
+
+/* The callback of libmicrohttpd; http_routes.c has the table behind it. */
+enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url,
+                            const char *method, const char *version, const char *upload,
+                            size_t *n_upload, void **state);
+void http_completed(void *user, struct MHD_Connection *connection, void **state,
+                    enum MHD_RequestTerminationCode code);
+void http_connection(void *user, struct MHD_Connection *connection, void **socket_state,
+                     enum MHD_ConnectionNotificationCode code);
+
+/* http_routes.c */
+typedef enum MHD_Result (*route_handler)(exchange *x);
+/* The handler of method and path. NULL: none; then *allowed is the method that the path has, or
+ * NULL when there is no such path. */
+route_handler http_find_route(const char *method, const char *path, const char **allowed);
+/* Paths that need no API key. */
+bool http_is_public(const char *path);
+
+#endif

@@ -1,0 +1,45 @@
+/* http_routes.c: the table of routes. */
+#include <string.h>
+
+#include "dialects.h"
+
+static const struct route {
+    const char *method, *path;
+    route_handler handler;
+    bool is_public; /* needs no API key */
+} routes[] = {
+    {"GET", "/health", route_health, true},
+    {"GET", "/v1/health", route_health, true},
+    {"GET", "/v1/models", route_models, false},
+    {"GET", "/models", route_models, false},
+    {"GET", "/props", route_props, false},
+    {"GET", "/slots", route_slots, false},
+    {"GET", "/metrics", route_metrics, false},
+    {"POST", "/v1/chat/completions", route_chat, false},
+    {"POST", "/chat/completions", route_chat, false},
+    {"POST", "/v1/completions", route_completions, false},
+    {"POST", "/completions", route_completions, false},
+    {"POST", "/completion", route_native, false},
+    {"POST", "/v1/messages", route_messages, false},
+    {"POST", "/v1/responses", route_responses, false},
+    {"POST", "/tokenize", route_tokenize, false},
+    {"POST", "/detokenize", route_detokenize, false},
+    {"POST", "/apply-template", route_apply_template, false},
+};
+enum { N_ROUTES = sizeof routes / sizeof routes[0] };
+
+route_handler http_find_route(const char *method, const char *path, const char **allowed) {
+    *allowed = NULL;
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        if (strcmp(routes[i].path, path) != 0) continue;
+        if (strcmp(routes[i].method, method) == 0) return routes[i].handler;
+        *allowed = routes[i].method;
+    }
+    return NULL;
+}
+
+bool http_is_public(const char *path) {
+    for (size_t i = 0; i < N_ROUTES; i++)
+        if (strcmp(routes[i].path, path) == 0) return routes[i].is_public;
+    return false;
+}

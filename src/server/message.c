@@ -1,0 +1,290 @@
+/* message.c: finds the borders within a model's text.
+ *
+ * Bytes are held while they may be the beginning of a marker, and within a call until its JSON is
+ * complete. A call that turns out to be none is content after all. */
+#include "message.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "rng.h"
+
+/* How models mark reasoning: begin, end, and what may follow the end before the content. */
+static const struct reasoning_mark {
+    const char *begin, *end, *after;
+} marks[] = {
+    {"<think>", "</think>", ""},
+    {"<thought>", "</thought>", ""},
+    {"[THINK]", "[/THINK]", ""},
+    {"<seed:think>", "</seed:think>", ""},
+    {"<|START_THINKING|>", "<|END_THINKING|>", ""},
+    {"<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant<|channel|>final<|message|>"},
+};
+enum { N_MARKS = sizeof marks / sizeof marks[0] };
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static size_t spaces(const char *s, size_t n) {
+    size_t i = 0;
+    while (i < n && is_space(s[i])) i++;
+    return i;
+}
+
+/* Bytes at the end of s[n] with which `word` may begin; 0 when all of it is there or nothing is. */
+static size_t beginning_at_end(const char *s, size_t n, const char *word) {
+    size_t m = strlen(word);
+    if (m == 0) return 0;
+    for (size_t k = m - 1 < n ? m - 1 : n; k > 0; k--)
+        if (memcmp(s + n - k, word, k) == 0) return k;
+    return 0;
+}
+
+static const char *find(const char *s, size_t n, const char *word) {
+    size_t m = strlen(word);
+    return m && n >= m ? memmem(s, n, word, m) : NULL;
+}
+
+static void move(model_text *m, bytes *to, size_t n) {
+    if (!bytes_append(to, m->held.data, n)) m->failed = true;
+    bytes_remove_front(&m->held, n);
+}
+
+static void drop(model_text *m, size_t n) {
+    bytes_remove_front(&m->held, n);
+}
+
+/* ---- calls -------------------------------------------------------------------------------------
+ */
+
+/* Length of the JSON object or array that s[n] begins with; 0: not complete (or none). */
+static size_t json_extent(const char *s, size_t n) {
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = s[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if ((c == '}' || c == ']') && (depth == 0 || --depth == 0)) {
+            return depth == 0 ? i + 1 : 0;
+        }
+        if (depth == 0 && !in_string) return 0;
+    }
+    return 0;
+}
+
+static void make_id(char id[32]) {
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    uint64_t bits = rng_entropy();
+    memcpy(id, "call_", 5);
+    for (int i = 5; i < 29; i++) {
+        if (i == 15) bits = rng_entropy();
+        id[i] = letters[bits % (sizeof letters - 1)];
+        bits /= sizeof letters - 1;
+    }
+    id[29] = 0;
+}
+
+static bool put_arguments(bytes *out, const json_node *node) {
+    const char *text = NULL;
+    size_t n = 0;
+    bytes_json j;
+    if (json_as_string(node, &text, &n)) return bytes_append(out, text, n);
+    if (json_kind_of(node) != JSON_OBJECT) return bytes_append_text(out, "{}");
+    if (!bytes_json_begin(&j, out)) return false;
+    bytes_json_put(&j.writer, NULL, node);
+    return bytes_json_end(&j);
+}
+
+static bool add_call(model_text *m, const char *name, size_t n_name, const json_node *arguments) {
+    if (n_name == 0 || m->n_calls == MESSAGE_MAX_CALLS) return false;
+    tool_call *call = &m->calls[m->n_calls++];
+    *call = (tool_call){.id = ""};
+    make_id(call->id);
+    if (!bytes_append(&call->name, name, n_name) || !put_arguments(&call->arguments, arguments))
+        m->failed = true;
+    return true;
+}
+
+static bool add_object(model_text *m, const json_node *object) {
+    const char *name = NULL;
+    size_t n = 0;
+    if (!json_as_string(json_get(object, m->format->name_key), &name, &n)) return false;
+    return add_call(m, name, n, json_get(object, m->format->args_key));
+}
+
+/* The JSON of a call, json[n]; the name stands before it where the format says so. */
+static bool read_call(model_text *m, const char *json, size_t n, const char *name, size_t n_name) {
+    json_doc *doc = NULL;
+    bool good = false;
+    if (json_parse(json, n, "call", &doc, NULL) != PI_OK) return false;
+    const json_node *root = json_root(doc);
+    if (!m->format->name_key)
+        good = add_call(m, name, n_name, root);
+    else if (json_kind_of(root) != JSON_ARRAY)
+        good = add_object(m, root);
+    for (size_t i = 0; m->format->name_key && i < json_count(root); i++)
+        if (json_kind_of(root) == JSON_ARRAY) good |= add_object(m, json_at(root, i));
+    json_free(doc);
+    return good;
+}
+
+/* `held` begins with the opening mark. True: something was decided, so that there may be more. */
+static bool step_call(model_text *m, bool last) {
+    const call_format *f = m->format;
+    const char *s = m->held.data;
+    size_t n = m->held.used, at = strlen(f->open), n_name = 0, name = at;
+    if (at < n) at += spaces(s + at, n - at);
+    if (!f->name_key && at <= n) {
+        const char *end = find(s + at, n - at, f->name_end);
+        name = at;
+        n_name = end ? (size_t)(end - s) - at : 0;
+        at = end ? at + n_name + strlen(f->name_end) : n;
+        if (at < n) at += spaces(s + at, n - at);
+    }
+    size_t extent = at < n ? json_extent(s + at, n - at) : 0;
+    bool wrong = at < n && s[at] != '{' && s[at] != '[';
+    if (extent == 0 && !wrong && !last) return false;
+    if (extent == 0 || !read_call(m, s + at, extent, s + name, n_name)) {
+        m->phase = MESSAGE_CONTENT; /* no call: the mark is text */
+        move(m, &m->content, strlen(f->open) ? strlen(f->open) : n);
+        return true;
+    }
+    at += extent;
+    size_t n_close = strlen(f->close), gap = spaces(s + at, n - at);
+    if (n_close && n - at - gap >= n_close && memcmp(s + at + gap, f->close, n_close) == 0)
+        at += gap + n_close;
+    drop(m, at);
+    m->phase = MESSAGE_CONTENT;
+    return true;
+}
+
+/* ---- reasoning and content ---------------------------------------------------------------------
+ */
+
+/* At the very start: is this reasoning? False: too early to say. */
+static bool step_start(model_text *m, bool last) {
+    size_t n_space = spaces(m->held.data, m->held.used), n = m->held.used - n_space;
+    const char *s = m->held.data + n_space;
+    for (int i = 0; i < N_MARKS && m->splits_reasoning; i++) {
+        size_t n_mark = strlen(marks[i].begin);
+        if (n >= n_mark && memcmp(s, marks[i].begin, n_mark) == 0) {
+            drop(m, n_space + n_mark);
+            drop(m, spaces(m->held.data, m->held.used));
+            m->phase = MESSAGE_REASONING;
+            m->reasoning_end = marks[i].end;
+            return true;
+        }
+        if (n < n_mark && memcmp(s, marks[i].begin, n) == 0 && !last) return false;
+    }
+    m->phase = MESSAGE_CONTENT;
+    return true;
+}
+
+static bool step_reasoning(model_text *m, bool last) {
+    const char *s = m->held.data, *end = find(s, m->held.used, m->reasoning_end);
+    if (!end) {
+        size_t back = last ? 0 : beginning_at_end(s, m->held.used, m->reasoning_end);
+        size_t n = m->held.used - back;
+        while (!last && n > 0 && is_space(s[n - 1])) n--; /* is not kept before the end */
+        move(m, &m->reasoning, n);
+        return false;
+    }
+    const char *after = "";
+    for (int i = 0; i < N_MARKS; i++)
+        if (marks[i].end == m->reasoning_end) after = marks[i].after;
+    size_t n_end = (size_t)(end - s) + strlen(m->reasoning_end), n_after = strlen(after);
+    size_t rest = m->held.used - n_end, gap = spaces(s + n_end, rest);
+    if (gap == rest && !last) return false; /* what follows shows how much is to be dropped */
+    if (rest - gap < n_after && memcmp(s + n_end + gap, after, rest - gap) == 0 && !last)
+        return false;
+    size_t n = (size_t)(end - s);
+    while (n > 0 && is_space(s[n - 1])) n--;
+    if (rest - gap >= n_after && memcmp(s + n_end + gap, after, n_after) == 0) gap += n_after;
+    move(m, &m->reasoning, n);
+    drop(m, n_end + gap - n);
+    m->phase = MESSAGE_CONTENT;
+    return true;
+}
+
+static bool step_content(model_text *m, bool last) {
+    const char *s = m->held.data;
+    size_t n = m->held.used, back = 0;
+    if (m->held.used == 0) return false;
+    if (m->format) {
+        const char *open = m->format->open, *mark = find(s, n, open);
+        bool whole = !*open && m->content.used == 0 && m->n_calls == 0 && spaces(s, n) < n &&
+                     (s[spaces(s, n)] == '{' || s[spaces(s, n)] == '[');
+        if (whole) mark = s;
+        if (mark) {
+            size_t before = (size_t)(mark - s), text = before;
+            while (text > 0 && is_space(s[text - 1])) text--;
+            move(m, &m->content, m->n_calls ? 0 : text);
+            drop(m, m->n_calls ? before : before - text);
+            m->phase = MESSAGE_CALL;
+            return true;
+        }
+        back = last ? 0 : beginning_at_end(s, n, open);
+        /* White space before a call belongs to neither. */
+        while (!last && back < n && is_space(s[n - back - 1])) back++;
+        if (m->n_calls && spaces(s, n) == n) {
+            if (last) drop(m, n);
+            return false;
+        }
+    }
+    move(m, &m->content, n - back);
+    return false;
+}
+
+void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
+    while (n_prompt > 0 && is_space(prompt[n_prompt - 1])) n_prompt--;
+    for (int i = 0; i < N_MARKS && m->splits_reasoning; i++) {
+        size_t n = strlen(marks[i].begin);
+        if (n_prompt < n || memcmp(prompt + n_prompt - n, marks[i].begin, n) != 0) continue;
+        m->phase = MESSAGE_REASONING;
+        m->reasoning_end = marks[i].end;
+    }
+}
+
+void message_feed(model_text *m, const char *text, size_t n, bool last) {
+    if (!m->splits_reasoning && !m->format) { /* all of it is content */
+        if (!bytes_append(&m->content, text, n)) m->failed = true;
+        return;
+    }
+    if (!bytes_append(&m->held, text, n)) m->failed = true;
+    bool more = !m->failed && (m->held.used > 0 || last);
+    while (more && !m->failed && m->held.used > 0) {
+        switch (m->phase) {
+        case MESSAGE_START:
+            more = step_start(m, last);
+            break;
+        case MESSAGE_REASONING:
+            more = step_reasoning(m, last);
+            break;
+        case MESSAGE_CONTENT:
+            more = step_content(m, last);
+            break;
+        case MESSAGE_CALL:
+            more = step_call(m, last);
+            break;
+        }
+    }
+}
+
+void message_free(model_text *m) {
+    bytes_free(&m->reasoning);
+    bytes_free(&m->content);
+    bytes_free(&m->held);
+    for (int i = 0; i < m->n_calls; i++) {
+        bytes_free(&m->calls[i].name);
+        bytes_free(&m->calls[i].arguments);
+    }
+}

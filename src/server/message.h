@@ -1,0 +1,54 @@
+/* message.h: what a model's text consists of: reasoning, content, calls of tools. Text is fed as it
+ * comes, in whole characters; what it turns out to be grows in three places, so that a stream sends
+ * what is new of each. One thread at a time. */
+#ifndef SERVER_MESSAGE_H
+#define SERVER_MESSAGE_H
+
+#include "bytes.h"
+
+enum { MESSAGE_MAX_CALLS = 64 };
+
+typedef struct tool_call {
+    char id[32];
+    bytes name, arguments; /* arguments: a JSON text */
+} tool_call;
+
+/* How calls look in the text. Texts are NUL-terminated and outlive the message. */
+typedef struct call_format {
+    const char *open;     /* begins a call; "": a call is the whole text */
+    const char *name_key; /* of the JSON object: "name"; NULL: the name stands before the JSON */
+    const char *name_end; /* without name_key: what stands between name and arguments */
+    const char *args_key; /* "arguments", "parameters" */
+    bool list;            /* the JSON is an array of such objects */
+    const char *close;    /* follows the JSON; "" none */
+} call_format;
+
+typedef enum message_phase {
+    MESSAGE_START, /* nothing but white space so far */
+    MESSAGE_REASONING,
+    MESSAGE_CONTENT,
+    MESSAGE_CALL
+} message_phase;
+
+typedef struct model_text {
+    /* in */
+    bool splits_reasoning;     /* else reasoning stays in the content */
+    const call_format *format; /* NULL: there are no calls */
+    /* out */
+    bytes reasoning, content;
+    tool_call calls[MESSAGE_MAX_CALLS];
+    int n_calls;
+    bool failed; /* out of memory */
+    /* own */
+    message_phase phase;
+    const char *reasoning_end;
+    bytes held; /* what is not decided yet */
+} model_text;
+
+/* The prompt may end within reasoning that the template has begun. */
+void message_begin(model_text *m, const char *prompt, size_t n_prompt);
+/* `last`: nothing will follow. */
+void message_feed(model_text *m, const char *text, size_t n, bool last);
+void message_free(model_text *m);
+
+#endif

@@ -1,0 +1,74 @@
+/* prompt.c: chat templates and tokens of prompts. */
+#include "prompt.h"
+
+#include <string.h>
+
+#include "mem.h"
+
+static pi_status take_token(const pi_model *model, pi_token_role role, char **out, pi_error *err) {
+    char text[256];
+    size_t n = 0;
+    int32_t token = pi_model_token(model, role);
+    if (token < 0 || pi_token_text(model, token, true, text, sizeof text, &n, NULL) != PI_OK) n = 0;
+    *out = mem_strndup(text, n);
+    return *out ? PI_OK : error_nomem(err, n, "token");
+}
+
+pi_status prompt_maker_create(prompt_maker *p, const pi_model *model,
+                              const pi_chat_template_options *options, pi_error *err) {
+    *p = (prompt_maker){.model = model};
+    pi_status status = take_token(model, PI_TOKEN_BOS, &p->bos, err);
+    if (status == PI_OK) status = take_token(model, PI_TOKEN_EOS, &p->eos, err);
+    if (status != PI_OK) return status;
+    status = pi_chat_template_create(model, options, &p->chat, err);
+    bool chosen = options->source || options->name;
+    return status == PI_ERR_NOT_FOUND && !chosen ? PI_OK : status;
+}
+
+void prompt_maker_free(prompt_maker *p) {
+    pi_chat_template_free(p->chat);
+    mem_free(p->bos);
+    mem_free(p->eos);
+    *p = (prompt_maker){.model = NULL};
+}
+
+pi_status prompt_render(const prompt_maker *p, const char *request, size_t n, bytes *out,
+                        pi_error *err) {
+    char *text = NULL;
+    size_t n_text = 0;
+    if (!p->chat)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "the model has no chat template: choose one when the server is started");
+    pi_status status = pi_chat_template_render(p->chat, request, n, NULL, &text, &n_text, err);
+    if (status == PI_OK && !bytes_append(out, text, n_text))
+        status = error_nomem(err, n_text, "prompt");
+    pi_text_free(text);
+    return status;
+}
+
+pi_status prompt_tokenize(const prompt_maker *p, const char *text, size_t n, int32_t **tokens,
+                          size_t *n_tokens, pi_error *err) {
+    size_t n_bos = strlen(p->bos);
+    bool begins = n_bos && n >= n_bos && memcmp(text, p->bos, n_bos) == 0;
+    uint32_t flags = PI_TOKENIZE_SPECIAL | (begins ? 0u : PI_TOKENIZE_BOS);
+    return prompt_tokens(p->model, text, n, flags, tokens, n_tokens, err);
+}
+
+pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint32_t flags,
+                        int32_t **tokens, size_t *n_tokens, pi_error *err) {
+    pi_status status = PI_OK;
+    size_t room = n + 2; /* enough for most texts; a second call where it is not */
+    *tokens = NULL;
+    for (int i = 0; i < 2; i++) {
+        mem_free(*tokens);
+        *tokens = mem_calloc(room ? room : 1, sizeof **tokens);
+        if (!*tokens) return error_nomem(err, room * sizeof **tokens, "prompt");
+        status = pi_tokenize(model, text, n, flags, *tokens, room, n_tokens, err);
+        if (status == PI_OK) return PI_OK;
+        if (status != PI_ERR_LIMIT || i == 1) break;
+        room = *n_tokens;
+    }
+    mem_free(*tokens);
+    *tokens = NULL;
+    return status;
+}

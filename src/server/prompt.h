@@ -1,0 +1,33 @@
+/* prompt.h: from the messages of a chat to the tokens of a prompt. Thread-safe once created. */
+#ifndef SERVER_PROMPT_H
+#define SERVER_PROMPT_H
+
+#include "bytes.h"
+#include "powerinfer.h"
+#include "powerinfer_chat.h"
+
+typedef struct prompt_maker {
+    const pi_model *model;
+    pi_chat_template *chat; /* NULL: the model has none, and none was chosen */
+    char *bos, *eos;        /* texts of these tokens; "" where there is none */
+} prompt_maker;
+
+/* options: a template that was chosen, or the model's. A model without one is no error. */
+pi_status prompt_maker_create(prompt_maker *p, const pi_model *model,
+                              const pi_chat_template_options *options, pi_error *err);
+void prompt_maker_free(prompt_maker *p); /* a zeroed one is fine */
+
+/* Appends the text that the template makes of `request` (JSON, as for pi_chat_template_render).
+ * PI_ERR_ARG: the template refuses it; PI_ERR_UNSUPPORTED: there is no template. */
+pi_status prompt_render(const prompt_maker *p, const char *request, size_t n, bytes *out,
+                        pi_error *err);
+
+/* Tokens of a rendered prompt: control tokens count, and BOS comes first once where the model wants
+ * it. *tokens: mem_free. */
+pi_status prompt_tokenize(const prompt_maker *p, const char *text, size_t n, int32_t **tokens,
+                          size_t *n_tokens, pi_error *err);
+/* Tokens of any text with the flags of pi_tokenize. */
+pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint32_t flags,
+                        int32_t **tokens, size_t *n_tokens, pi_error *err);
+
+#endif

@@ -1,0 +1,217 @@
+/* route_generate.c: the routes of OpenAI and llama.cpp that generate: from the body to a call. */
+#include <string.h>
+
+#include "chat_request.h"
+#include "dialects.h"
+#include "mem.h"
+#include "route_generate.h"
+
+static const char *const chat_limits[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
+static const char *const text_limits[] = {"max_tokens", "max_completion_tokens", "n_predict", NULL};
+static const char *const native_limits[] = {"n_predict", "max_tokens", NULL};
+
+static const param_names chat_names = {chat_limits, "stop"};
+static const param_names text_names = {text_limits, "stop"};
+static const param_names native_names = {native_limits, "stop"};
+
+static pi_status read_params(exchange *x, const json_node *body, const param_names *names,
+                             params *p, pi_error *err) {
+    const server_options *o = &x->server->options;
+    return params_read(p, body, &o->sampling, o->max_tokens, names, o->model, err);
+}
+
+/* What a client asks for and would not get is an error. */
+static pi_status refuse_given(const json_node *body, const char *name, pi_error *err) {
+    const json_node *node = json_get(body, name);
+    const char *text = NULL;
+    bool truth = true;
+    size_t n = 0;
+    if (json_kind_of(node) == JSON_NULL || (json_as_bool(node, &truth) && !truth)) return PI_OK;
+    if (json_as_string(node, &text, &n) && n == 0) return PI_OK;
+    return error_set(err, PI_ERR_UNSUPPORTED, "%s: not supported", name);
+}
+
+/* ---- chat --------------------------------------------------------------------------------------
+ */
+
+static pi_status read_chat_logprobs(const json_node *body, params *p, pi_error *err) {
+    bool wanted = false;
+    int64_t n = 0;
+    pi_status status = field_bool(body, "logprobs", &wanted, err);
+    if (status == PI_OK) status = field_int(body, "top_logprobs", 0, PARAMS_MAX_TOP, &n, err);
+    if (status == PI_OK && n > 0 && !wanted)
+        return error_set(err, PI_ERR_ARG, "top_logprobs: needs logprobs: true");
+    if (wanted) p->n_top = (int)n;
+    return status;
+}
+
+/* reasoning_format: "none" leaves it in the content. */
+static pi_status read_reasoning(const json_node *body, bool *splits, pi_error *err) {
+    const char *format = "auto";
+    pi_status status = field_text(body, "reasoning_format", &format, err);
+    *splits = strcmp(format, "none") != 0;
+    return status;
+}
+
+static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *body,
+                                 const chat_tools *tools, pi_error *err) {
+    const server *s = x->server;
+    bytes request = {0}, prompt = {0};
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    pi_status status = chat_write_request(body, tools, &s->tools, &request, err);
+    if (status == PI_OK)
+        status = prompt_render(&s->prompts, request.data, request.used, &prompt, err);
+    if (status == PI_OK)
+        status = prompt_tokenize(&s->prompts, prompt.data, prompt.used, &tokens, &n, err);
+    if (status == PI_OK) status = call_add_prompt(c, tokens, n, err);
+    if (status == PI_OK) call_begin_messages(c, prompt.data, prompt.used);
+    bytes_free(&request);
+    bytes_free(&prompt);
+    return status;
+}
+
+enum MHD_Result generate_chat(exchange *x, const json_node *body, const dialect *d,
+                              const char *id) {
+    params p = {.n_top = -1};
+    pi_error err = {.status = PI_OK};
+    chat_tools tools = {.choice = TOOLS_NONE};
+    bool splits = true;
+    pi_status status = read_params(x, body, &chat_names, &p, &err);
+    if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
+    if (status == PI_OK) status = read_reasoning(body, &splits, &err);
+    if (status == PI_OK) status = chat_read_tools(body, &tools, &err);
+    if (status == PI_OK && tools.list && !x->server->tools.known)
+        status = error_set(&err, PI_ERR_UNSUPPORTED,
+                           "tools: the chat template does not show how the model writes calls");
+    if (status != PI_OK) {
+        params_free(&p);
+        return http_reply_failed(x, &err);
+    }
+    server_call *c = call_create(x, d, id, &p);
+    if (!c) return http_reply_error(x, 500, "out of memory");
+    c->splits_reasoning = splits;
+    if (tools.list) c->format = x->server->tools.format;
+    status = add_chat_prompt(x, c, body, &tools, &err);
+    return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
+}
+
+enum MHD_Result route_chat(exchange *x) {
+    const json_node *body = NULL;
+    enum MHD_Result result;
+    if (!http_parse_body(x, &body, &result)) return result;
+    return generate_chat(x, body, &dialect_chat, "chatcmpl-");
+}
+
+enum MHD_Result route_apply_template(exchange *x) {
+    const json_node *body = NULL;
+    enum MHD_Result result;
+    pi_error err = {.status = PI_OK};
+    chat_tools tools;
+    bytes request = {0}, prompt = {0}, reply = {0};
+    bytes_json j;
+    if (!http_parse_body(x, &body, &result)) return result;
+    pi_status status = chat_read_tools(body, &tools, &err);
+    if (status == PI_OK)
+        status = chat_write_request(body, &tools, &x->server->tools, &request, &err);
+    if (status == PI_OK)
+        status = prompt_render(&x->server->prompts, request.data, request.used, &prompt, &err);
+    if (status == PI_OK && !bytes_json_begin(&j, &reply)) status = error_nomem(&err, 0, "answer");
+    if (status == PI_OK) {
+        json_put_object(&j.writer, NULL);
+        json_put_string(&j.writer, "prompt", prompt.data, prompt.used);
+        json_end_object(&j.writer);
+        if (!bytes_json_end(&j)) status = error_nomem(&err, prompt.used, "answer");
+    }
+    result = status == PI_OK ? http_reply_json(x, 200, &reply) : http_reply_failed(x, &err);
+    bytes_free(&request);
+    bytes_free(&prompt);
+    bytes_free(&reply);
+    return result;
+}
+
+/* ---- completions -------------------------------------------------------------------------------
+ */
+
+/* Tokens of one prompt: a text, ids, or a mix of both (llama.cpp's form). */
+static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *prompt,
+                                 pi_error *err) {
+    const pi_model *model = x->server->options.model;
+    const char *text = NULL;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    const uint32_t flags = PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL;
+    if (json_as_string(prompt, &text, &n)) {
+        pi_status status = prompt_tokens(model, text, n, flags, &tokens, &n, err);
+        return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
+    }
+    n = json_count(prompt);
+    tokens = mem_calloc(n + 1, sizeof *tokens);
+    if (!tokens) return error_nomem(err, n * sizeof *tokens, "prompt");
+    for (size_t i = 0; i < n; i++) {
+        int64_t token = -1;
+        if (json_as_int(json_at(prompt, i), &token) && token >= 0 && token <= INT32_MAX) {
+            tokens[i] = (int32_t)token;
+            continue;
+        }
+        mem_free(tokens);
+        return error_set(err, PI_ERR_ARG, "prompt: must be a text, token ids, or an array of them");
+    }
+    return call_add_prompt(c, tokens, n, err);
+}
+
+/* A text or ids; or an array of prompts. */
+static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *body,
+                                  pi_error *err) {
+    const json_node *prompt = json_get(body, "prompt");
+    json_kind kind = json_kind_of(prompt), first = json_kind_of(json_at(prompt, 0));
+    if (kind != JSON_STRING && kind != JSON_ARRAY)
+        return error_set(err, PI_ERR_ARG, "prompt: must be a text, token ids, or an array of them");
+    if (kind == JSON_STRING || (first != JSON_STRING && first != JSON_ARRAY))
+        return add_text_prompt(x, c, prompt, err);
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < json_count(prompt) && status == PI_OK; i++)
+        status = add_text_prompt(x, c, json_at(prompt, i), err);
+    return status;
+}
+
+static enum MHD_Result generate_text(exchange *x, const json_node *body, const dialect *d,
+                                     const char *id, params *p) {
+    pi_error err = {.status = PI_OK};
+    server_call *c = call_create(x, d, id, p);
+    if (!c) return http_reply_error(x, 500, "out of memory");
+    pi_status status = add_text_prompts(x, c, body, &err);
+    return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
+}
+
+enum MHD_Result route_completions(exchange *x) {
+    const json_node *body = NULL;
+    enum MHD_Result result;
+    params p = {.n_top = -1};
+    pi_error err = {.status = PI_OK};
+    int64_t n_top = -1;
+    if (!http_parse_body(x, &body, &result)) return result;
+    pi_status status = read_params(x, body, &text_names, &p, &err);
+    if (status == PI_OK) status = field_int(body, "logprobs", 0, PARAMS_MAX_TOP, &n_top, &err);
+    if (status == PI_OK) status = refuse_given(body, "echo", &err);
+    if (status == PI_OK) status = refuse_given(body, "suffix", &err);
+    p.n_top = (int)n_top;
+    if (status == PI_OK) return generate_text(x, body, &dialect_text, "cmpl-", &p);
+    params_free(&p);
+    return http_reply_failed(x, &err);
+}
+
+enum MHD_Result route_native(exchange *x) {
+    const json_node *body = NULL;
+    enum MHD_Result result;
+    params p = {.n_top = -1};
+    pi_error err = {.status = PI_OK};
+    int64_t n_top = 0;
+    if (!http_parse_body(x, &body, &result)) return result;
+    pi_status status = read_params(x, body, &native_names, &p, &err);
+    if (status == PI_OK) status = field_int(body, "n_probs", 0, PARAMS_MAX_TOP, &n_top, &err);
+    p.n_top = n_top > 0 ? (int)n_top : -1;
+    if (status == PI_OK) return generate_text(x, body, &dialect_native, "", &p);
+    params_free(&p);
+    return http_reply_failed(x, &err);
+}

@@ -1,0 +1,505 @@
+/* scheduler.c: the step loop.
+ *
+ * Slots belong to the scheduler's thread alone. The lock guards the queue, the second part of the
+ * sequences, and the copies of statistics and slots that others look at; it is never held during a
+ * forward pass or while a token is sampled. */
+#include "scheduler.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "mem.h"
+#include "scheduler_slot.h"
+
+#ifndef POLLRDHUP
+#define POLLRDHUP 0
+#endif
+
+/* Most tokens of prompts in a step in which others generate: about as long as a few of their own
+ * steps, and enough for the kernels that read weights once for many tokens. */
+enum { PIECE_TOKENS = 64, MAX_TOP = 32 };
+
+struct scheduler {
+    scheduler_options options;
+    pi_context *context;
+    slot *slots;          /* [n_slots] */
+    pi_input *inputs;     /* [n_slots] of the step */
+    slot **stepping;      /* [n_slots] whose they are */
+    struct pollfd *polls; /* [n_slots + max_queue] */
+    sequence **polled;    /* whose they are */
+    uint64_t order;
+    int32_t n_vocab;
+
+    pthread_t thread;
+    bool has_thread, has_lock;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, idle; /* there is work; there is none left */
+    sequence *first, *last;    /* the queue */
+    bool draining, stopping;
+    scheduler_stats stats;
+    slot_view *views; /* [n_slots] */
+};
+
+/* ---- ends of sequences; all under the lock ----------------------------------------------------
+ */
+
+static void unreference(sequence *q) {
+    if (--q->references == 0) sequence_free(q);
+}
+
+/* Tells the reader, and lets go. */
+static void let_go(scheduler *s, sequence *q) {
+    q->times.last_token = clock_seconds();
+    if (q->times.first_token > 0) {
+        s->stats.prompt_seconds += q->times.first_token - q->times.started;
+        s->stats.generated_seconds += q->times.last_token - q->times.first_token;
+    }
+    if (q->finish == FINISH_GONE) s->stats.left++;
+    if (!q->abandoned) pthread_cond_signal(q->news);
+    unreference(q);
+}
+
+static void release_slot(scheduler *s, slot *t) {
+    sequence *q = t->sequence;
+    t->sequence = NULL;
+    t->state = SLOT_FREE;
+    t->order = ++s->order;
+    s->stats.processing--;
+    let_go(s, q);
+}
+
+static void drop_queued(scheduler *s, finish_reason (*why)(const sequence *q)) {
+    sequence **link = &s->first, *before = NULL;
+    while (*link) {
+        sequence *q = *link;
+        finish_reason reason = why(q);
+        if (reason == FINISH_NONE) {
+            before = q;
+            link = &q->next;
+            continue;
+        }
+        *link = q->next;
+        if (s->last == q) s->last = before;
+        s->stats.waiting--;
+        sequence_end(q, reason);
+        let_go(s, q);
+    }
+}
+
+/* ---- clients that have left --------------------------------------------------------------------
+ */
+
+static int watch(scheduler *s, sequence *q, int n) {
+    if (q->abandoned || q->fd < 0) return n;
+    s->polls[n] = (struct pollfd){.fd = q->fd, .events = POLLRDHUP};
+    s->polled[n] = q;
+    return n + 1;
+}
+
+static finish_reason why_abandoned(const sequence *q) {
+    return q->abandoned ? FINISH_GONE : FINISH_NONE;
+}
+
+/* Sockets stay open while their sequences are not abandoned, which takes the lock that is held. */
+static void find_who_left(scheduler *s) {
+    int n = 0;
+    for (int i = 0; i < s->options.n_slots; i++)
+        if (s->slots[i].sequence) n = watch(s, s->slots[i].sequence, n);
+    for (sequence *q = s->first; q; q = q->next) n = watch(s, q, n);
+    if (n == 0 || poll(s->polls, (nfds_t)n, 0) <= 0) n = 0;
+    for (int i = 0; i < n; i++) {
+        if (!(s->polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) continue;
+        sequence_end(s->polled[i], FINISH_GONE);
+    }
+    for (int i = 0; i < s->options.n_slots; i++) {
+        slot *t = &s->slots[i];
+        if (!t->sequence) continue;
+        if (t->sequence->abandoned) sequence_end(t->sequence, FINISH_GONE);
+        if (t->sequence->finish != FINISH_NONE) release_slot(s, t);
+    }
+}
+
+static finish_reason why_gone(const sequence *q) {
+    return q->finish != FINISH_NONE ? q->finish : why_abandoned(q);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------
+ */
+
+static void start_queued(scheduler *s) {
+    while (s->first) {
+        slot *t = slot_choose(s->slots, s->options.n_slots, s->first);
+        if (!t) return;
+        sequence *q = s->first;
+        s->first = q->next;
+        if (!s->first) s->last = NULL;
+        q->next = NULL;
+        q->times.started = clock_seconds();
+        s->stats.waiting--;
+        s->stats.processing++;
+        slot_start(t, q, ++s->order);
+    }
+}
+
+static void add_input(scheduler *s, int *n, slot *t, const int32_t *tokens, int32_t count,
+                      bool last) {
+    t->piece = count;
+    s->inputs[*n] = (pi_input){.session = t->session,
+                               .tokens = tokens,
+                               .n_tokens = count,
+                               .logits = last ? PI_LOGITS_LAST : PI_LOGITS_NONE};
+    s->stepping[(*n)++] = t;
+}
+
+/* The slot in its prompt that was started first and has not been looked at (order > after). */
+static slot *next_in_prompt(scheduler *s, uint64_t after) {
+    slot *first = NULL;
+    for (int i = 0; i < s->options.n_slots; i++) {
+        slot *t = &s->slots[i];
+        if (t->state == SLOT_PROMPT && t->order > after && (!first || t->order < first->order))
+            first = t;
+    }
+    return first;
+}
+
+/* Fills in the inputs of a step; returns how many. *n_piece: tokens of prompts among them. */
+static int gather(scheduler *s, int32_t *n_piece) {
+    int n = 0;
+    for (int i = 0; i < s->options.n_slots; i++) {
+        slot *t = &s->slots[i];
+        if (t->state == SLOT_DECODE) add_input(s, &n, t, &t->next, 1, true);
+    }
+    int32_t room = s->options.context.n_batch - n, budget = room;
+    if (n > 0 && budget > PIECE_TOKENS) budget = PIECE_TOKENS;
+    *n_piece = 0;
+    for (slot *t = next_in_prompt(s, 0); t && budget > 0; t = next_in_prompt(s, t->order)) {
+        if (!slot_share(s->slots, s->options.n_slots, t)) continue;
+        int32_t left = t->sequence->n_prompt - t->n_tokens, count = left < budget ? left : budget;
+        add_input(s, &n, t, t->sequence->prompt + t->n_tokens, count, count == left);
+        budget -= count;
+        *n_piece += count;
+    }
+    return n;
+}
+
+/* The most likely tokens of logits[n_vocab] and the logarithm of the sum of their exponentials. */
+static double find_tops(const float *logits, int32_t n_vocab, int n_top, token_choice *tops) {
+    float best = -INFINITY;
+    int n = 0;
+    for (int32_t i = 0; i < n_vocab; i++) {
+        float x = logits[i];
+        if (x > best) best = x;
+        if (n_top == 0 || (n == n_top && !(x > tops[n - 1].logprob))) continue;
+        if (n < n_top) n++;
+        int at = n - 1;
+        while (at > 0 && x > tops[at - 1].logprob) {
+            tops[at] = tops[at - 1];
+            at--;
+        }
+        tops[at] = (token_choice){.token = i, .logprob = x};
+    }
+    double sum = 0;
+    for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)best);
+    return (double)best + log(sum);
+}
+
+typedef struct sampled {
+    slot *slot;
+    token_choice chosen;
+    token_choice tops[MAX_TOP];
+} sampled;
+
+static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
+    sequence *q = t->sequence;
+    out->slot = t;
+    out->chosen = (token_choice){.token = pi_sampler_sample(q->sampler, logits), .logprob = NAN};
+    if (q->n_top < 0) return;
+    double total = find_tops(logits, s->n_vocab, q->n_top, out->tops);
+    out->chosen.logprob = (float)((double)logits[out->chosen.token] - total);
+    for (int i = 0; i < q->n_top; i++)
+        out->tops[i].logprob = (float)((double)out->tops[i].logprob - total);
+}
+
+/* Under the lock: the token reaches its reader, and is what comes next unless the text has ended.
+ */
+static void publish(scheduler *s, sampled *r) {
+    slot *t = r->slot;
+    sequence *q = t->sequence;
+    if (q->times.first_token <= 0) q->times.first_token = clock_seconds();
+    if (q->max_tokens == 0) {
+        sequence_end(q, FINISH_LENGTH);
+    } else {
+        sequence_push(q, r->chosen, r->tops);
+        s->stats.generated_tokens++;
+        q->times.last_token = clock_seconds();
+    }
+    t->state = SLOT_DECODE;
+    t->next = r->chosen.token;
+    if (q->finish == FINISH_NONE && t->n_tokens == s->options.n_ctx)
+        sequence_end(q, FINISH_LENGTH); /* the token has no place any more */
+    if (!q->abandoned) pthread_cond_signal(q->news);
+    if (q->finish != FINISH_NONE) release_slot(s, t);
+}
+
+/* What a step has fed is in the slots now. */
+static void note_fed(scheduler *s, int n) {
+    for (int i = 0; i < n; i++) {
+        slot *t = s->stepping[i];
+        sequence *q = t->sequence;
+        memcpy(t->tokens + t->n_tokens, s->inputs[i].tokens, (size_t)t->piece * sizeof(int32_t));
+        if (t->state == SLOT_PROMPT) {
+            if (q->n_fed == 0) {
+                q->n_cached = t->n_tokens;
+                s->stats.cached_tokens += (uint64_t)t->n_tokens;
+            }
+            q->n_fed += t->piece;
+            s->stats.prompt_tokens += (uint64_t)t->piece;
+        }
+        t->n_tokens += t->piece;
+    }
+}
+
+static void fail_step(scheduler *s, int n, const pi_error *why) {
+    for (int i = 0; i < n; i++) {
+        slot *t = s->stepping[i];
+        t->n_tokens = pi_session_length(t->session) < t->n_tokens ? 0 : t->n_tokens;
+        sequence_fail(t->sequence, why);
+        release_slot(s, t);
+    }
+}
+
+static void update_views(scheduler *s) {
+    for (int i = 0; i < s->options.n_slots; i++) {
+        const slot *t = &s->slots[i];
+        const sequence *q = t->sequence;
+        s->views[i] = (slot_view){.busy = q != NULL,
+                                  .in_prompt = t->state == SLOT_PROMPT,
+                                  .n_tokens = t->n_tokens,
+                                  .n_prompt = q ? q->n_prompt : 0,
+                                  .n_generated = q ? (int32_t)q->n_tokens : 0,
+                                  .n_cached = q ? q->n_cached : 0};
+    }
+}
+
+/* The lock is held before and after, not in between. */
+static void step(scheduler *s, sampled *results) {
+    int32_t n_piece = 0;
+    int n_results = 0;
+    pi_error err = {.status = PI_OK};
+    pthread_mutex_unlock(&s->lock);
+    int n = gather(s, &n_piece);
+    pi_status status = pi_forward(s->context, s->inputs, n, &err);
+    for (int i = 0; i < n && status == PI_OK; i++) {
+        if (s->inputs[i].logits != PI_LOGITS_LAST) continue;
+        sample(s, s->stepping[i], pi_logits(s->context, n_results), &results[n_results]);
+        n_results++;
+    }
+    pi_counters counters;
+    pi_context_get_counters(s->context, &counters);
+    pthread_mutex_lock(&s->lock);
+    s->stats.counters = counters;
+    s->stats.steps++;
+    s->stats.busy_slots += (uint64_t)n;
+    bool mixed = n > 0 && s->stepping[0]->state == SLOT_DECODE;
+    if (mixed && (uint64_t)n_piece > s->stats.longest_piece)
+        s->stats.longest_piece = (uint64_t)n_piece;
+    if (status != PI_OK) {
+        fail_step(s, n, &err);
+        return;
+    }
+    note_fed(s, n);
+    for (int i = 0; i < n_results; i++) publish(s, &results[i]);
+}
+
+static finish_reason why_shutdown(const sequence *q) {
+    (void)q;
+    return FINISH_SHUTDOWN;
+}
+
+static void end_all(scheduler *s) {
+    drop_queued(s, why_shutdown);
+    for (int i = 0; i < s->options.n_slots; i++) {
+        if (!s->slots[i].sequence) continue;
+        sequence_end(s->slots[i].sequence, FINISH_SHUTDOWN);
+        release_slot(s, &s->slots[i]);
+    }
+}
+
+static void *run(void *arg) {
+    scheduler *s = arg;
+    sampled *results = mem_calloc((size_t)s->options.n_slots, sizeof *results);
+    pthread_mutex_lock(&s->lock);
+    if (!results) s->stopping = s->draining = true;
+    while (!s->stopping) {
+        find_who_left(s);
+        drop_queued(s, why_gone);
+        start_queued(s);
+        if (s->stats.processing > 0) {
+            step(s, results);
+            update_views(s);
+            continue;
+        }
+        update_views(s);
+        pthread_cond_broadcast(&s->idle);
+        pthread_cond_wait(&s->wake, &s->lock);
+    }
+    end_all(s);
+    update_views(s);
+    pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->lock);
+    mem_free(results);
+    return NULL;
+}
+
+/* ---- for other threads -------------------------------------------------------------------------
+ */
+
+pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_error *err) {
+    pthread_mutex_lock(&s->lock);
+    pi_status status = PI_OK;
+    int free_slots = s->options.n_slots - s->stats.processing;
+    if (s->draining || s->stopping)
+        status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
+    else if (s->stats.waiting + n > s->options.max_queue + (free_slots > 0 ? free_slots : 0)) {
+        status = error_set(err, PI_ERR_LIMIT, "too many requests wait: try again later");
+        s->stats.refused++;
+    }
+    for (int i = 0; i < n && status == PI_OK; i++) {
+        sequence *q = sequences[i];
+        q->references++;
+        q->times.queued = clock_seconds();
+        q->next = NULL;
+        if (s->last)
+            s->last->next = q;
+        else
+            s->first = q;
+        s->last = q;
+        s->stats.waiting++;
+        s->stats.requests++;
+    }
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+void scheduler_release(scheduler *s, sequence *q) {
+    if (!q) return;
+    pthread_mutex_lock(&s->lock);
+    q->abandoned = true;
+    unreference(q);
+    pthread_mutex_unlock(&s->lock);
+}
+
+pthread_mutex_t *scheduler_lock(scheduler *s) {
+    return &s->lock;
+}
+
+void scheduler_get_stats(scheduler *s, scheduler_stats *out) {
+    pthread_mutex_lock(&s->lock);
+    *out = s->stats;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void scheduler_get_slots(scheduler *s, slot_view *out) {
+    pthread_mutex_lock(&s->lock);
+    memcpy(out, s->views, (size_t)s->options.n_slots * sizeof *out);
+    pthread_mutex_unlock(&s->lock);
+}
+
+const pi_context *scheduler_context(const scheduler *s) {
+    return s->context;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static pi_status create_slots(scheduler *s, pi_error *err) {
+    const scheduler_options *o = &s->options;
+    size_t n = (size_t)o->n_slots, watched = n + n + (size_t)o->max_queue;
+    s->slots = mem_calloc(n, sizeof *s->slots);
+    s->inputs = mem_calloc(n, sizeof *s->inputs);
+    s->stepping = mem_calloc(n, sizeof *s->stepping);
+    s->views = mem_calloc(n, sizeof *s->views);
+    s->polls = mem_calloc(watched, sizeof *s->polls);
+    s->polled = mem_calloc(watched, sizeof *s->polled);
+    if (!s->slots || !s->inputs || !s->stepping || !s->views || !s->polls || !s->polled)
+        return error_nomem(err, watched * sizeof *s->polls, "slots");
+    for (int32_t i = 0; i < o->n_slots; i++) {
+        slot *t = &s->slots[i];
+        t->tokens = mem_calloc((size_t)o->n_ctx, sizeof *t->tokens);
+        if (!t->tokens) return error_nomem(err, (size_t)o->n_ctx * sizeof *t->tokens, "slot");
+        pi_status status = pi_session_create(s->context, o->n_ctx, &t->session, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi_error *err) {
+    *out = NULL;
+    scheduler *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, "scheduler");
+    s->options = *options;
+    s->options.context.n_logits = options->n_slots;
+    pi_model_info info;
+    pi_model_get_info(options->model, &info);
+    s->n_vocab = info.n_vocab;
+    pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
+    if (status == PI_OK) status = create_slots(s, err);
+    if (status == PI_OK) {
+        pthread_mutex_init(&s->lock, NULL);
+        pthread_cond_init(&s->wake, NULL);
+        pthread_cond_init(&s->idle, NULL);
+        s->has_lock = true;
+        s->has_thread = pthread_create(&s->thread, NULL, run, s) == 0;
+        if (!s->has_thread) status = error_set(err, PI_ERR_NOMEM, "no thread for the scheduler");
+    }
+    if (status != PI_OK) {
+        scheduler_destroy(s);
+        return status;
+    }
+    *out = s;
+    return PI_OK;
+}
+
+void scheduler_stop(scheduler *s, double seconds) {
+    struct timespec until;
+    if (!s->has_thread) return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)seconds;
+    pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    while (s->stats.processing + s->stats.waiting > 0 && seconds > 0) {
+        if (pthread_cond_timedwait(&s->idle, &s->lock, &until) == ETIMEDOUT) break;
+    }
+    s->stopping = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->has_thread = false;
+}
+
+void scheduler_destroy(scheduler *s) {
+    if (!s) return;
+    scheduler_stop(s, 0);
+    for (int32_t i = 0; s->slots && i < s->options.n_slots; i++) {
+        pi_session_destroy(s->slots[i].session);
+        mem_free(s->slots[i].tokens);
+    }
+    pi_context_destroy(s->context);
+    if (s->has_lock) {
+        pthread_cond_destroy(&s->idle);
+        pthread_cond_destroy(&s->wake);
+        pthread_mutex_destroy(&s->lock);
+    }
+    mem_free(s->slots);
+    mem_free(s->inputs);
+    mem_free(s->stepping);
+    mem_free(s->views);
+    mem_free(s->polls);
+    mem_free(s->polled);
+    mem_free(s);
+}

@@ -1,0 +1,38 @@
+/* scheduler_slot.h: slots of the scheduler: sessions, what is in them, and who uses them. Private
+ * to the scheduler's two files. */
+#ifndef SERVER_SCHEDULER_SLOT_H
+#define SERVER_SCHEDULER_SLOT_H
+
+#include "sequence.h"
+
+typedef enum slot_state { SLOT_FREE, SLOT_PROMPT, SLOT_DECODE } slot_state;
+
+typedef struct slot {
+    pi_session *session;
+    int32_t *tokens;  /* [n_ctx], what was fed */
+    int32_t n_tokens; /* of them */
+    slot_state state;
+    sequence *sequence; /* NULL: free */
+    int32_t next;       /* token to feed, of SLOT_DECODE */
+    uint64_t order;     /* when it was started or released last: counts up */
+    int32_t piece;      /* tokens in the step that is being run */
+} slot;
+
+/* Tokens from which copying a prefix of another slot, or waiting for it, is worth it. */
+enum { SLOT_SHARE_MIN = 16 };
+
+/* How many of the first tokens of a and b are the same. */
+int32_t slot_common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b);
+
+/* The free slot that a sequence should get: the longest common prefix, then the one that was used
+ * longest ago. NULL: none is free. */
+slot *slot_choose(slot *slots, int n_slots, const sequence *q);
+
+/* Gives the slot to the sequence; the session keeps the prefix they share. */
+void slot_start(slot *t, sequence *q, uint64_t order);
+
+/* Before the next piece of t's prompt is read: copies the longest prefix that another slot has, and
+ * says with false that an earlier sequence is just reading what both begin with. */
+bool slot_share(slot *slots, int n_slots, slot *t);
+
+#endif

@@ -1,0 +1,99 @@
+/* sequence.h: one text that is being generated: a prompt goes in, text and tokens come out.
+ *
+ * The thread of a connection makes a sequence, hands it to the scheduler and reads what comes; the
+ * scheduler's thread writes. What both touch is under the scheduler's lock, and stands in the
+ * second part of the struct. Both hold a reference (`references`): who drops the last one frees. */
+#ifndef SERVER_SEQUENCE_H
+#define SERVER_SEQUENCE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bytes.h"
+#include "powerinfer.h"
+
+enum {
+    SEQUENCE_MAX_STOPS = 64,       /* texts at which a sequence ends */
+    SEQUENCE_MAX_STOP_BYTES = 1024 /* of one of them */
+};
+
+typedef enum finish_reason {
+    FINISH_NONE,     /* it still runs */
+    FINISH_EOS,      /* the model ended the text */
+    FINISH_STOP,     /* one of the stop texts */
+    FINISH_LENGTH,   /* as many tokens as allowed, or the context is full */
+    FINISH_GONE,     /* the client has left */
+    FINISH_SHUTDOWN, /* the server stops */
+    FINISH_ERROR     /* see `error` */
+} finish_reason;
+
+typedef struct stop_text {
+    char *text; /* [n], n >= 1 */
+    size_t n;
+} stop_text;
+
+/* A token and the logarithm of its probability, as the model gave it before any sampler. */
+typedef struct token_choice {
+    int32_t token;
+    float logprob;
+} token_choice;
+
+typedef struct token_record {
+    token_choice chosen; /* logprob: NAN when none were asked for */
+    size_t text_end;     /* bytes of all tokens' text up to and with this one */
+} token_record;
+
+typedef struct sequence_times { /* clock_seconds */
+    double queued, started, first_token, last_token;
+} sequence_times;
+
+typedef struct sequence {
+    /* Set by who makes it; constant afterwards. */
+    const pi_model *model;
+    int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
+    int32_t n_prompt;
+    pi_sampler *sampler;
+    int32_t max_tokens; /* -1: to the end of the context */
+    stop_text stops[SEQUENCE_MAX_STOPS];
+    int n_stops;
+    int n_top;             /* alternatives to note for every token; -1: no logprobs at all */
+    bool reuse;            /* start from what a slot has of the prompt */
+    bool special;          /* text of control tokens, too */
+    bool ignore_eos;       /* the sampler never gives one then */
+    int fd;                /* the client's socket; -1: none to watch */
+    pthread_cond_t *news;  /* signalled when something below has changed */
+    struct sequence *next; /* in the queue */
+
+    /* Under the lock. */
+    bytes text;           /* what may be shown: whole characters, no beginning of a stop text */
+    bytes held;           /* what comes behind it */
+    token_record *tokens; /* [n_tokens] */
+    size_t n_tokens, tokens_capacity;
+    token_choice *tops; /* [n_tokens][n_top], most likely first */
+    size_t tops_capacity;
+    finish_reason finish;
+    const stop_text *stopped_by; /* of FINISH_STOP */
+    pi_error error;
+    int32_t n_cached; /* tokens of the prompt that were there */
+    int32_t n_fed;    /* tokens of the prompt that have been read */
+    sequence_times times;
+    bool abandoned; /* nobody reads any more */
+    int references;
+} sequence;
+
+/* `capacity` zeroed. The caller fills in the first part. NULL: no memory. */
+sequence *sequence_create(void);
+/* Also what was filled in: prompt, sampler, stop texts. NULL is fine. */
+void sequence_free(sequence *q);
+
+/* Adds a stop text. PI_ERR_ARG: empty or too long; PI_ERR_LIMIT: too many; PI_ERR_NOMEM. */
+pi_status sequence_add_stop(sequence *q, const char *text, size_t n, pi_error *err);
+
+/* Takes a sampled token; `tops` has [n_top]. Sets `finish` when the text ends with it. */
+void sequence_push(sequence *q, token_choice chosen, const token_choice *tops);
+/* Ends the text: all that was held back is shown, but for what a stop text takes off. */
+void sequence_end(sequence *q, finish_reason reason);
+void sequence_fail(sequence *q, const pi_error *why);
+
+#endif

@@ -1,0 +1,189 @@
+/* server.c: the life of the server: listening, starting and stopping the daemon. */
+#include "server.h"
+
+#ifdef SERVER_HAVE_MICROHTTPD
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "http.h"
+#include "log.h"
+#include "mem.h"
+
+enum {
+    THREAD_STACK = 512 << 10, /* bytes; nothing here recurses but over nested JSON, 64 levels */
+    BACKLOG = 1024
+};
+
+/* ---- listening ---------------------------------------------------------------------------------
+ */
+
+static int try_address(const struct addrinfo *a) {
+    const int one = 1;
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, a->ai_protocol);
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
+    int problem = errno;
+    close(fd);
+    errno = problem;
+    return -1;
+}
+
+static uint16_t port_of(int fd) {
+    struct sockaddr_storage address = {0};
+    socklen_t n = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &n) != 0) return 0;
+    if (address.ss_family == AF_INET6)
+        return ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port);
+    return ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);
+}
+
+static pi_status listen_on(server *s, pi_error *err) {
+    const struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    char port[8];
+    snprintf(port, sizeof port, "%u", (unsigned)s->options.port);
+    int problem = getaddrinfo(s->options.host, port, &hints, &list);
+    if (problem != 0)
+        return error_set(err, PI_ERR_IO, "no such address: %s: %s", s->options.host,
+                         gai_strerror(problem));
+    for (const struct addrinfo *a = list; a && s->listener < 0; a = a->ai_next)
+        s->listener = try_address(a);
+    problem = errno;
+    freeaddrinfo(list);
+    if (s->listener < 0)
+        return error_set_errno(err, problem, "cannot listen on %s port %s", s->options.host, port);
+    s->port = port_of(s->listener);
+    return PI_OK;
+}
+
+/* ---- the daemon --------------------------------------------------------------------------------
+ */
+
+static void log_daemon(void *user, const char *format, va_list args) {
+    char line[512];
+    (void)user;
+    vsnprintf(line, sizeof line, format, args);
+    line[strcspn(line, "\n")] = 0;
+    log_line(LOG_LEVEL_DEBUG, "http: %s", line);
+}
+
+static pi_status start_daemon(server *s, pi_error *err) {
+    const unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+                           MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+    s->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, http_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_daemon, NULL,
+        MHD_OPTION_LISTEN_SOCKET, s->listener, MHD_OPTION_NOTIFY_COMPLETED, http_completed, s,
+        MHD_OPTION_NOTIFY_CONNECTION, http_connection, s, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)s->options.read_seconds, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)s->options.max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HTTP_MAX_HEADER, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
+        MHD_OPTION_END);
+    if (!s->daemon) return error_set(err, PI_ERR_IO, "the HTTP server cannot be started");
+    s->listener = -1;
+    return PI_OK;
+}
+
+pi_status server_start(const server_options *options, server **out, pi_error *err) {
+    *out = NULL;
+    if (options->n_slots >= options->context.n_batch)
+        return error_set(err, PI_ERR_ARG, "%d slots need a batch of more tokens, not %d",
+                         options->n_slots, options->context.n_batch);
+    server *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, "server");
+    *s = (server){.options = *options, .listener = -1, .created = (int64_t)time(NULL)};
+    pthread_mutex_init(&s->clients_lock, NULL);
+    pi_model_get_info(options->model, &s->info);
+    const scheduler_options scheduling = {.model = options->model,
+                                          .context = options->context,
+                                          .n_slots = options->n_slots,
+                                          .n_ctx = options->n_ctx,
+                                          .max_queue = options->max_queue};
+    const pi_chat_template_options chat = {.source = options->template_source,
+                                           .n_source = options->n_template,
+                                           .name = options->template_name};
+    pi_status status = prompt_maker_create(&s->prompts, options->model, &chat, err);
+    if (status == PI_OK) status = tool_style_find(&s->tools, &s->prompts, err);
+    if (status == PI_OK) status = listen_on(s, err);
+    if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
+    if (status == PI_OK) status = start_daemon(s, err);
+    if (status != PI_OK) {
+        server_stop(s, 0);
+        return status;
+    }
+    *out = s;
+    return PI_OK;
+}
+
+uint16_t server_port(const server *s) {
+    return s->port;
+}
+
+const pi_context *server_context(const server *s) {
+    return scheduler_context(s->scheduler);
+}
+
+/* libmicrohttpd counts time from a client's last byte, so that one byte a second would keep it. */
+void server_tick(server *s) {
+    double now = clock_seconds();
+    pthread_mutex_lock(&s->clients_lock);
+    for (http_client *c = s->clients; c; c = c->next) {
+        if (c->deadline > 0 && now > c->deadline && c->fd >= 0) shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&s->clients_lock);
+}
+
+void server_stop(server *s, double seconds) {
+    if (!s) return;
+    if (s->daemon) {
+        int listener = MHD_quiesce_daemon(s->daemon);
+        if (listener >= 0) close(listener);
+    }
+    if (s->scheduler) scheduler_stop(s->scheduler, seconds);
+    if (s->daemon) MHD_stop_daemon(s->daemon); /* joins the threads of connections */
+    if (s->listener >= 0) close(s->listener);
+    scheduler_destroy(s->scheduler);
+    tool_style_free(&s->tools);
+    prompt_maker_free(&s->prompts);
+    pthread_mutex_destroy(&s->clients_lock);
+    mem_free(s);
+}
+
+#else
+
+#include "error.h"
+
+pi_status server_start(const server_options *options, server **out, pi_error *err) {
+    (void)options;
+    *out = NULL;
+    return error_set(err, PI_ERR_UNSUPPORTED, "no HTTP server: this program was built without %s",
+                     SERVER_LACKS);
+}
+
+uint16_t server_port(const server *s) {
+    (void)s;
+    return 0;
+}
+
+const pi_context *server_context(const server *s) {
+    (void)s;
+    return NULL;
+}
+
+void server_tick(server *s) {
+    (void)s;
+}
+
+void server_stop(server *s, double seconds) {
+    (void)s;
+    (void)seconds;
+}
+
+#endif

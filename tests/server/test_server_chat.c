@@ -1,0 +1,279 @@
+/* test_server_chat.c: chats in the three APIs that have them: forms of answers and of streams. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server_case.h"
+
+#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello there\"}]"
+
+static server_case c;
+
+static int set_up(void **state) {
+    (void)state;
+    case_open(&c);
+    case_start(&c);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    case_close(&c);
+    return 0;
+}
+
+static void test_answer(void **state) {
+    (void)state;
+    static const char *const paths[] = {"/v1/chat/completions", "/v1/chat/completions/",
+                                        "//v1//chat/completions", "/chat/completions"};
+    for (int i = 0; i < 4; i++) {
+        http_reply r = http_post(&c, paths[i], "{" HELLO ",\"max_completion_tokens\":5}");
+        assert_int_equal(r.status, 200);
+        assert_string_equal(http_text(&r, "object"), "chat.completion");
+        assert_string_equal(http_text(&r, "model"), "novella");
+        assert_string_equal(http_text(&r, "choices.0.message.role"), "assistant");
+        assert_string_equal(http_text(&r, "choices.0.finish_reason"), "length");
+        assert_int_equal(http_int(&r, "usage.completion_tokens"), 5);
+        http_free(&r);
+    }
+}
+
+/* Roles, parts and nulls that clients send. */
+static void test_messages(void **state) {
+    (void)state;
+    http_reply r = http_post(
+        &c, "/apply-template",
+        "{\"messages\":[{\"role\":\"developer\",\"content\":\"Be brief.\"},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+        "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"content\":null},"
+        "{\"role\":\"user\",\"content\":\"\\u00e4\"}]}");
+    assert_string_equal(http_text(&r, "prompt"),
+                        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nab<|im_end|>\n"
+                        "<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\n\xc3\xa4<|im_end|>\n"
+                        "<|im_start|>assistant\n");
+    http_free(&r);
+    static const char *const wrong[] = {
+        "{}",
+        "{\"messages\":[]}",
+        "{\"messages\":{}}",
+        "{\"messages\":[3]}",
+        "{\"messages\":[{\"content\":\"a\"}]}",
+        "{\"messages\":[{\"role\":3,\"content\":\"a\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":3}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":{}}]}",
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{}]}]}",
+        "{" HELLO ",\"tools\":{}}",
+        "{" HELLO ",\"tools\":[{}]}",
+        "{" HELLO ",\"tools\":[{\"type\":\"x\",\"function\":{\"name\":\"f\"}}]}",
+        "{" HELLO ",\"tool_choice\":\"required\"}",
+        "{" HELLO ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}}",
+        "{" HELLO ",\"top_logprobs\":3}",
+        "{" HELLO ",\"logprobs\":3}",
+        "{" HELLO ",\"stream\":\"yes\"}",
+        "{" HELLO ",\"stream_options\":3}",
+        "{" HELLO ",\"n\":0}",
+        "{" HELLO ",\"n\":1000000}",
+        "{" HELLO ",\"stop\":3}",
+        "{" HELLO ",\"stop\":[3]}",
+        "{" HELLO ",\"logit_bias\":3}",
+        "{" HELLO ",\"logit_bias\":{\"x\":1}}",
+        "{" HELLO ",\"logit_bias\":{\"99999999\":1}}",
+        "{" HELLO ",\"samplers\":[\"nope\"]}",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        http_refused(&c, "/v1/chat/completions", wrong[i], 400);
+}
+
+/* Every number with values that no one means. */
+static void test_numbers(void **state) {
+    (void)state;
+    static const char *const names[] = {"max_tokens",
+                                        "max_completion_tokens",
+                                        "n",
+                                        "top_logprobs",
+                                        "top_k",
+                                        "top_p",
+                                        "min_p",
+                                        "typical_p",
+                                        "repeat_penalty",
+                                        "repeat_last_n",
+                                        "dynatemp_range",
+                                        "xtc_probability",
+                                        "dry_multiplier",
+                                        "dry_base",
+                                        "dry_allowed_length",
+                                        "dry_penalty_last_n",
+                                        "mirostat",
+                                        "mirostat_tau",
+                                        "mirostat_eta"};
+    static const char *const values[] = {"-1e300", "-3.5", "\"1\"", "[]", "true", "-99999999999"};
+    char body[256];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+            snprintf(body, sizeof body, "{" HELLO ",\"%s\":%s}", names[i], values[k]);
+            http_refused(&c, "/v1/chat/completions", body, 400);
+        }
+    }
+    http_refused(&c, "/v1/chat/completions", "{" HELLO ",\"temperature\":1e300}", 400);
+    http_refused(&c, "/v1/chat/completions", "{" HELLO ",\"max_tokens\":1e300}", 400);
+    http_refused(&c, "/v1/chat/completions", "{" HELLO ",\"seed\":1.5}", 400);
+    http_refused(&c, "/v1/chat/completions", "{" HELLO ",\"presence_penalty\":1e300}", 400);
+}
+
+/* Which choice an event is about, and its last word. */
+static int64_t index_of(http_reply *r, size_t i) {
+    json_doc *doc;
+    int64_t index = -1;
+    json_as_int(event_json(r, i, "choices.0.index", &doc), &index);
+    json_free(doc);
+    return index;
+}
+
+static void test_stream(void **state) {
+    (void)state;
+    http_reply whole = http_post(&c, "/v1/chat/completions", "{" HELLO ",\"max_tokens\":9}");
+    http_reply r = http_post(&c, "/v1/chat/completions",
+                             "{" HELLO ",\"max_tokens\":9,\"stream\":true,\"n\":2,"
+                             "\"stream_options\":{\"include_usage\":true}}");
+    int ends[2] = {0, 0}, n_empty = 0;
+    size_t n = 0;
+    while (http_event(&r, n)) n++;
+    assert_non_null(strcasestr(r.headers, "text/event-stream"));
+    assert_string_equal(http_event(&r, n - 1), "[DONE]");
+    for (size_t i = 0; i + 1 < n; i++) {
+        json_doc *doc;
+        const char *reason = NULL;
+        size_t length;
+        json_as_string(event_json(&r, i, "choices.0.finish_reason", &doc), &reason, &length);
+        bool empty = json_count(json_get(json_root(doc), "choices")) == 0;
+        n_empty += empty;
+        assert_true(empty == (i == n - 2)); /* the usage chunk alone, at the end */
+        assert_true(empty == (json_kind_of(json_get(json_root(doc), "usage")) == JSON_OBJECT));
+        if (reason) {
+            assert_string_equal(reason, "length");
+            ends[index_of(&r, i)]++;
+        }
+        json_free(doc);
+    }
+    assert_int_equal(n_empty, 1);
+    assert_true(ends[0] == 1 && ends[1] == 1);
+    for (int i = 0; i < 2; i++) {
+        char *text = http_joined(&r, "choices.0.delta.content", i);
+        assert_string_equal(text, http_text(&whole, "choices.0.message.content"));
+        free(text);
+    }
+    http_free(&r);
+    http_free(&whole);
+    r = http_post(&c, "/v1/chat/completions", "{" HELLO ",\"max_tokens\":3,\"stream\":true}");
+    assert_null(strstr(r.body, "usage"));
+    assert_null(strstr(r.body, "\"choices\":[]"));
+    http_free(&r);
+}
+
+static void test_chat_logprobs(void **state) {
+    (void)state;
+    http_reply r = http_post(&c, "/v1/chat/completions",
+                             "{" HELLO ",\"max_tokens\":6,\"logprobs\":true,\"top_logprobs\":3}");
+    assert_int_equal(json_count(http_json(&r, "choices.0.logprobs.content")), 6);
+    assert_int_equal(json_count(http_json(&r, "choices.0.logprobs.content.5.top_logprobs")), 3);
+    assert_string_equal(http_text(&r, "choices.0.logprobs.content.0.token"),
+                        http_text(&r, "choices.0.logprobs.content.0.top_logprobs.0.token"));
+    http_free(&r);
+    r = http_post(&c, "/v1/chat/completions",
+                  "{" HELLO ",\"max_tokens\":6,\"logprobs\":true,\"stream\":true}");
+    size_t n = 0;
+    for (size_t i = 0; http_event(&r, i); i++) {
+        json_doc *doc;
+        n += json_count(event_json(&r, i, "choices.0.logprobs.content", &doc));
+        json_free(doc);
+    }
+    assert_int_equal(n, 6);
+    http_free(&r);
+}
+
+static void test_anthropic(void **state) {
+    (void)state;
+    static const char body[] = "{\"model\":\"x\",\"max_tokens\":9,\"system\":\"Be brief.\"," HELLO
+                               "}";
+    static const char stream[] =
+        "{\"model\":\"x\",\"max_tokens\":9,\"system\":[{\"type\":\"text\",\"text\":\"Be brief.\"}],"
+        "\"stream\":true," HELLO "}";
+    static const char *const order[] = {"message_start", "content_block_start"};
+    http_reply whole = http_post(&c, "/v1/messages", body);
+    assert_string_equal(http_text(&whole, "type"), "message");
+    assert_string_equal(http_text(&whole, "stop_reason"), "max_tokens");
+    assert_int_equal(http_int(&whole, "usage.output_tokens"), 9);
+    http_reply r = http_post(&c, "/v1/messages", stream);
+    for (size_t i = 0; i < 2; i++) {
+        json_doc *doc;
+        const char *type = NULL;
+        size_t n;
+        json_as_string(event_json(&r, i, "type", &doc), &type, &n);
+        assert_string_equal(type, order[i]);
+        json_free(doc);
+    }
+    char *text = http_joined(&r, "delta.text", 0);
+    assert_string_equal(text, http_text(&whole, "content.0.text"));
+    free(text);
+    assert_non_null(strstr(r.body, "event: message_stop\n"));
+    assert_null(strstr(r.body, "[DONE]"));
+    http_free(&r);
+    http_free(&whole);
+    r = http_post(&c, "/v1/messages", "{\"max_tokens\":20,\"stop_sequences\":[\"e\"]," HELLO "}");
+    assert_string_equal(http_text(&r, "stop_reason"), "stop_sequence");
+    assert_string_equal(http_text(&r, "stop_sequence"), "e");
+    http_free(&r);
+    http_refused(&c, "/v1/messages", "{\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}",
+                 400);
+    http_refused(&c, "/v1/messages", "{\"messages\":3}", 400);
+    http_refused(&c, "/v1/messages", "{" HELLO ",\"tool_choice\":{\"type\":\"x\"}}", 400);
+}
+
+static void test_responses(void **state) {
+    (void)state;
+    http_reply whole = http_post(&c, "/v1/responses",
+                                 "{\"input\":\"Hello there\",\"max_output_tokens\":9}");
+    assert_string_equal(http_text(&whole, "status"), "incomplete");
+    assert_string_equal(http_text(&whole, "incomplete_details.reason"), "max_output_tokens");
+    http_reply chat = http_post(&c, "/v1/chat/completions", "{" HELLO ",\"max_tokens\":9}");
+    assert_string_equal(http_text(&whole, "output.0.content.0.text"),
+                        http_text(&chat, "choices.0.message.content"));
+    http_reply r = http_post(
+        &c, "/v1/responses",
+        "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
+        "\"text\":\"Hello there\"}]}],\"max_output_tokens\":9,\"stream\":true}");
+    char *all = NULL;
+    for (size_t i = 0; http_event(&r, i); i++) { /* events are numbered without gaps */
+        json_doc *doc;
+        int64_t number = -1;
+        json_as_int(event_json(&r, i, "sequence_number", &doc), &number);
+        assert_int_equal(number, i);
+        json_free(doc);
+    }
+    all = strstr(r.body, "event: response.output_text.done");
+    assert_non_null(all);
+    assert_non_null(strstr(all, http_text(&chat, "choices.0.message.content")));
+    http_free(&r);
+    http_free(&chat);
+    http_free(&whole);
+    http_refused(&c, "/v1/responses", "{\"input\":3}", 400);
+    http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answer),        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_chat_logprobs), cmocka_unit_test(test_anthropic),
+        cmocka_unit_test(test_responses),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

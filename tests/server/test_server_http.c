@@ -1,0 +1,405 @@
+/* test_server_http.c: the server as clients find it that are wrong, slow, curious, or gone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "clock.h"
+#include "server_case.h"
+
+static server_case c;
+
+static int set_up(void **state) {
+    (void)state;
+    case_open(&c);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    case_close(&c);
+    return 0;
+}
+
+static int status_of(const char *method, const char *path, const char *headers, const char *body) {
+    http_reply r = http_ask(&c, method, path, headers, body);
+    int status = r.status;
+    http_free(&r);
+    return status;
+}
+
+static double metric(const char *name) {
+    char line[128];
+    http_reply r = http_ask(&c, "GET", "/metrics", NULL, NULL);
+    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
+    const char *at = strstr(r.body, line);
+    assert_non_null(at);
+    double value = strtod(at + strlen(line), NULL);
+    http_free(&r);
+    return value;
+}
+
+/* Waits until a figure is at least (or at most) so much; fails after half a minute. */
+static void wait_for(const char *name, double value, bool least) {
+    double end = clock_seconds() + 30;
+    for (;;) {
+        double now = metric(name);
+        if (least ? now >= value : now <= value) return;
+        if (clock_seconds() > end) fail_msg("%s is %g", name, now);
+        usleep(10000);
+    }
+}
+
+static void test_routes(void **state) {
+    (void)state;
+    case_start(&c);
+    static const char *const gets[] = {"/health", "/v1/models", "/v1/models/", "/props",
+                                       "/slots",  "/metrics",   "/v1/health"};
+    for (size_t i = 0; i < sizeof gets / sizeof *gets; i++) {
+        assert_int_equal(status_of("GET", gets[i], NULL, NULL), 200);
+        assert_int_equal(status_of("POST", gets[i], NULL, "{}"), 405);
+    }
+    assert_int_equal(status_of("GET", "/nothing", NULL, NULL), 404);
+    assert_int_equal(status_of("GET", "/v1/completions", NULL, NULL), 405);
+    assert_int_equal(status_of("BREW", "/v1/completions", NULL, NULL), 405);
+    http_reply r = http_ask(&c, "GET", "/slots", NULL, NULL);
+    assert_int_equal(json_count(http_json(&r, "")), 4);
+    http_free(&r);
+    r = http_ask(&c, "GET", "/v1/models", NULL, NULL);
+    assert_string_equal(http_text(&r, "data.0.id"), "novella");
+    http_free(&r);
+    case_stop(&c);
+}
+
+static void test_bad_bodies(void **state) {
+    (void)state;
+    case_start(&c);
+    static const char *const bodies[] = {"",
+                                         "{",
+                                         "[]",
+                                         "null",
+                                         "3",
+                                         "\"x\"",
+                                         "{\"prompt\":}",
+                                         "{\"prompt\":\"\xff\xfe\"}",
+                                         "{\"prompt\":\"a\",\"prompt\":\"b\"}",
+                                         "{\"prompt\":{}}",
+                                         "{\"prompt\":[]}",
+                                         "{\"prompt\":[-1]}",
+                                         "{\"prompt\":[99999999]}",
+                                         "{\"prompt\":[1.5]}",
+                                         "{\"prompt\":[[]]}",
+                                         "{\"prompt\":\"a\",\"echo\":true}",
+                                         "{\"prompt\":\"a\",\"suffix\":\"b\"}",
+                                         "{\"prompt\":\"\\ud800\"}"};
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        http_refused(&c, "/v1/completions", bodies[i], 400);
+        http_refused(&c, "/v1/chat/completions", bodies[i], 400);
+        http_refused(&c, "/v1/messages", bodies[i], 400);
+        http_refused(&c, "/v1/responses", bodies[i], 400);
+        http_refused(&c, "/tokenize", bodies[i], 400);
+    }
+    size_t n = 200000;
+    char *deep = malloc(n + 1);
+    memset(deep, '[', n);
+    deep[n] = 0;
+    http_refused(&c, "/v1/completions", deep, 400);
+    /* Longer than the context: an error, no cut prompt. */
+    size_t at = (size_t)snprintf(deep, n, "{\"prompt\":\"");
+    for (int i = 0; i < 2000; i++) at += (size_t)snprintf(deep + at, n - at, "word ");
+    snprintf(deep + at, n - at, "\"}");
+    http_refused(&c, "/v1/completions", deep, 400);
+    free(deep);
+    case_stop(&c);
+}
+
+static void test_sizes(void **state) {
+    (void)state;
+    case_start(&c);
+    size_t n;
+    int fd = socket_open(&c);
+    socket_send(fd,
+                "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n");
+    char *data = socket_read_all(fd, &n);
+    assert_non_null(strstr(data, " 413 "));
+    free(data);
+    close(fd);
+    char *path = malloc(5000);
+    memset(path, 'a', 4999);
+    path[0] = '/';
+    path[4999] = 0;
+    assert_int_equal(status_of("GET", path, NULL, NULL), 414);
+    free(path);
+    char *headers = malloc(100100);
+    size_t at = 0;
+    for (int i = 0; i < 1000; i++)
+        at += (size_t)snprintf(headers + at, 100, "X-%d: %060d\r\n", i, i);
+    fd = socket_open(&c);
+    socket_send(fd, "GET /health HTTP/1.1\r\nHost: x\r\n");
+    socket_send(fd, headers);
+    socket_send(fd, "\r\n");
+    data = socket_read_all(fd, &n);
+    assert_true(n == 0 || strstr(data, " 431 ") || strstr(data, " 413 "));
+    free(data);
+    free(headers);
+    close(fd);
+    assert_int_equal(status_of("GET", "/health", NULL, NULL), 200);
+    case_stop(&c);
+}
+
+static void test_keys(void **state) {
+    (void)state;
+    static const char *const keys[] = {"first-key", "second"};
+    c.options.api_keys = keys;
+    c.options.n_api_keys = 2;
+    case_start(&c);
+    static const char *const wrong[] = {NULL,
+                                        "Authorization: Bearer \r\n",
+                                        "Authorization: Bearer first-ke\r\n",
+                                        "Authorization: Bearer first-key2\r\n",
+                                        "Authorization: first-key\r\n",
+                                        "x-api-key: third\r\n"};
+    static const char *const right[] = {"Authorization: Bearer first-key\r\n",
+                                        "authorization: bearer second\r\n",
+                                        "x-api-key: second\r\n"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(status_of("GET", "/v1/models", wrong[i], NULL), 401);
+        assert_int_equal(status_of("GET", "/nothing", wrong[i], NULL), 401);
+        assert_int_equal(status_of("GET", "/health", wrong[i], NULL), 200);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        assert_int_equal(status_of("GET", "/v1/models", right[i], NULL), 200);
+    case_stop(&c);
+    c.options.n_api_keys = 0;
+}
+
+static void test_origins(void **state) {
+    (void)state;
+    static const char *const named[] = {"https://good.example"};
+    c.options.origins = named;
+    c.options.n_origins = 1;
+    case_start(&c);
+    http_reply r = http_ask(&c, "GET", "/health", NULL, NULL);
+    assert_null(strcasestr(r.headers, "Access-Control"));
+    http_free(&r);
+    assert_int_equal(status_of("POST", "/v1/completions", "Origin: https://evil.example\r\n", "{}"),
+                     403);
+    assert_int_equal(status_of("GET", "/health", "Origin: http://127.0.0.1\r\n", NULL), 200);
+    r = http_ask(&c, "OPTIONS", "/v1/completions", "Origin: https://good.example\r\n", NULL);
+    assert_int_equal(r.status, 204);
+    assert_non_null(strcasestr(r.headers, "Access-Control-Allow-Origin: https://good.example"));
+    http_free(&r);
+    case_stop(&c);
+    c.options.n_origins = 0;
+}
+
+#define LONG_STREAM                                                                                \
+    "{\"prompt\":\"Once\",\"stream\":true,\"ignore_eos\":true,\"temperature\":1,\"max_tokens\":"   \
+    "250}"
+
+static int begin_stream(const char *body) {
+    char text[4096];
+    int fd = socket_open(&c);
+    snprintf(text, sizeof text,
+             "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+             strlen(body), body);
+    socket_send(fd, text);
+    return fd;
+}
+
+/* A request that takes a while on any machine: many choices on one slot. */
+static const char busy_body[] =
+    "{\"prompt\":\"Once\",\"ignore_eos\":true,\"temperature\":1,\"max_tokens\":250,\"n\":32}";
+
+/* Clients that leave, with and without a stream, in the queue and in a slot, cost no more. */
+static void test_clients_that_leave(void **state) {
+    (void)state;
+    c.options.n_slots = 1;
+    case_start(&c);
+    int whole = begin_stream(busy_body), stream = begin_stream(LONG_STREAM);
+    wait_for("requests_processing", 1, true);
+    wait_for("requests_total", 33, true);
+    shutdown(whole, SHUT_RDWR);
+    close(whole);
+    close(stream);
+    wait_for("requests_left_total", 2, true);
+    wait_for("requests_processing", 0, false);
+    wait_for("requests_deferred", 0, false);
+    assert_true(metric("tokens_predicted_total") < 33 * 250);
+    case_stop(&c);
+    c.options.n_slots = 4;
+}
+
+static void test_full_queue(void **state) {
+    (void)state;
+    c.options.n_slots = 1;
+    c.options.max_queue = 31;
+    case_start(&c);
+    int fd = begin_stream(busy_body);
+    wait_for("requests_total", 32, true);
+    http_reply r = http_post(&c, "/v1/completions", "{\"prompt\":\"Once\",\"n\":32}");
+    assert_int_equal(r.status, 503);
+    assert_non_null(strcasestr(r.headers, "Retry-After: "));
+    assert_int_equal(http_int(&r, "error.code"), 503);
+    http_free(&r);
+    close(fd);
+    wait_for("requests_processing", 0, false);
+    assert_int_equal(
+        status_of("POST", "/v1/completions", NULL, "{\"prompt\":\"a\",\"max_tokens\":1}"), 200);
+    case_stop(&c);
+    c.options.n_slots = 4;
+    c.options.max_queue = 256;
+}
+
+/* While others generate, a long prompt comes in pieces. */
+static void test_pieces(void **state) {
+    (void)state;
+    char body[2048] = "{\"max_tokens\":1,\"prompt\":[1";
+    case_start(&c);
+    int fd = begin_stream(LONG_STREAM);
+    wait_for("tokens_predicted_total", 1, true);
+    for (int i = 0; i < 230; i++) snprintf(body + strlen(body), 8, ",%d", 300 + i);
+    snprintf(body + strlen(body), 8, "]}");
+    http_refused(&c, "/v1/completions", "{\"prompt\":[]}", 400);
+    assert_int_equal(status_of("POST", "/v1/completions", NULL, body), 200);
+    double longest = metric("longest_prompt_piece");
+    assert_true(longest > 0 && longest <= 64);
+    close(fd);
+    case_stop(&c);
+}
+
+/* One byte a second keeps libmicrohttpd content; the server's own limit ends it. */
+static void test_slow_request(void **state) {
+    (void)state;
+    c.options.read_seconds = 1;
+    case_start(&c);
+    int fd = socket_open(&c);
+    double begin = clock_seconds();
+    socket_send(fd, "GET /health HTTP/1.1\r\nX: ");
+    char byte;
+    for (;;) {
+        socket_send(fd, "a");
+        server_tick(c.server);
+        if (recv(fd, &byte, 1, MSG_DONTWAIT) == 0) break;
+        if (clock_seconds() - begin > 20) fail_msg("still open");
+        usleep(50000);
+    }
+    assert_true(clock_seconds() - begin >= 1);
+    close(fd);
+    assert_int_equal(status_of("GET", "/health", NULL, NULL), 200);
+    case_stop(&c);
+    c.options.read_seconds = 60;
+}
+
+/* Half of a request, and a client that closes its half before the answer. */
+static void test_half_closed(void **state) {
+    (void)state;
+    size_t n;
+    case_start(&c);
+    int fd = socket_open(&c);
+    socket_send(fd,
+                "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"pro");
+    shutdown(fd, SHUT_WR);
+    free(socket_read_all(fd, &n));
+    close(fd);
+    fd = begin_stream(busy_body);
+    wait_for("requests_processing", 1, true);
+    shutdown(fd, SHUT_WR);
+    free(socket_read_all(fd, &n));
+    close(fd);
+    wait_for("requests_processing", 0, false);
+    case_stop(&c);
+}
+
+#ifdef TEST_SANITIZED
+enum { MANY = 200 };
+#else
+enum { MANY = 1000 };
+#endif
+
+static void test_many_connections(void **state) {
+    (void)state;
+    static int fds[MANY];
+    case_start(&c);
+    for (int i = 0; i < MANY; i++) fds[i] = socket_open(&c);
+    assert_int_equal(status_of("GET", "/health", NULL, NULL), 200);
+    for (int i = 0; i < MANY; i++) close(fds[i]);
+    assert_int_equal(status_of("GET", "/health", NULL, NULL), 200);
+    case_stop(&c);
+}
+
+/* Answers that are being written when the server ends still end as the API says. */
+static void test_shutdown(void **state) {
+    (void)state;
+    size_t n;
+    c.options.n_slots = 1;
+    case_start(&c);
+    int waiting = begin_stream(busy_body), stream = begin_stream(LONG_STREAM);
+    wait_for("requests_total", 33, true);
+    server_stop(c.server, 0);
+    c.server = NULL;
+    char *data = socket_read_all(waiting, &n);
+    assert_non_null(strstr(data, " 503 "));
+    assert_non_null(strstr(data, "shutting down"));
+    free(data);
+    close(waiting);
+    data = socket_read_all(stream, &n);
+    assert_non_null(strstr(data, "shutting down"));
+    free(data);
+    close(stream);
+    c.options.n_slots = 4;
+}
+
+/* What cannot be is said at the start. */
+static void test_start_errors(void **state) {
+    (void)state;
+    server *s = NULL;
+    pi_error err;
+    server_options o = c.options;
+    o.host = "no.such.host.invalid";
+    assert_int_equal(server_start(&o, &s, &err), PI_ERR_IO);
+    o = c.options;
+    o.template_name = "nope";
+    assert_int_equal(server_start(&o, &s, &err), PI_ERR_NOT_FOUND);
+    o = c.options;
+    o.n_slots = 600;
+    assert_int_equal(server_start(&o, &s, &err), PI_ERR_ARG);
+    case_start(&c);
+    o = c.options;
+    o.port = c.port;
+    assert_int_equal(server_start(&o, &s, &err), PI_ERR_IO);
+    assert_null(s);
+    case_stop(&c);
+    c.options.template_name = NULL; /* the model has none */
+    case_start(&c);
+    http_refused(&c, "/v1/chat/completions",
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", 400);
+    case_stop(&c);
+    c.options.template_name = "chatml";
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_bad_bodies),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_clients_that_leave),
+        cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_slow_request),
+        cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_many_connections),
+        cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_start_errors),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

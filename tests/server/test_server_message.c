@@ -1,0 +1,189 @@
+/* test_server_message.c: what a text consists of, however it is cut into pieces; and the form of
+ * tool calls that templates show. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "message.h"
+#include "powerinfer_chat.h"
+#include "tool_style.h"
+
+static const call_format hermes = {
+    .open = "<tool_call>", .name_key = "name", .args_key = "arguments", .close = "</tool_call>"};
+static const call_format named = {.open = "<function=", .name_end = ">", .close = "</function>"};
+static const call_format listed = {
+    .open = "[TOOL_CALLS]", .name_key = "name", .args_key = "arguments", .list = true, .close = ""};
+static const call_format whole = {
+    .open = "", .name_key = "name", .args_key = "parameters", .close = ""};
+
+typedef struct example {
+    const call_format *format; /* NULL: no tools */
+    const char *prompt, *text;
+    const char *reasoning, *content;
+    const char *calls; /* "name(arguments)name(arguments)" */
+} example;
+
+static const example examples[] = {
+    {NULL, "", "Hello.", "", "Hello.", ""},
+    {NULL, "", "<think>\nhm\n</think>\n\nHello.", "hm", "Hello.", ""},
+    {NULL, "", " \n<think>hm</think>Hello <think>x", "hm", "Hello <think>x", ""},
+    {NULL, "<|im_start|>assistant\n<think>\n", "hm\nha\n</think>Hello.", "hm\nha", "Hello.", ""},
+    {NULL, "", "<think>never ends", "never ends", "", ""},
+    {NULL, "", "<thin air", "", "<thin air", ""},
+    {NULL, "", "a < b </think>", "", "a < b </think>", ""},
+    {NULL, "",
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello",
+     "hm", "Hello", ""},
+    {&hermes, "", "Hello <tool_cal", "", "Hello <tool_cal", ""},
+    {&hermes, "",
+     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"}\"]}}\n</tool_call>", "", "",
+     "f({\"x\":[1,\"}\"]})"},
+    {&hermes, "",
+     "<think>hm</think>\nWell:\n\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n"
+     "<tool_call>{\"name\":\"g\",\"arguments\":{\"a\":1}}</tool_call>\n",
+     "hm", "Well:", "f({})g({\"a\":1})"},
+    {&hermes, "", "<tool_call>no call</tool_call>", "", "<tool_call>no call</tool_call>", ""},
+    {&hermes, "", "<tool_call>{\"name\": \"f\", \"arg", "", "<tool_call>{\"name\": \"f\", \"arg",
+     ""},
+    {&hermes, "", "a <b> c", "", "a <b> c", ""},
+    {&named, "", "<function=f>{\"x\": 1}</function>", "", "", "f({\"x\":1})"},
+    {&listed, "",
+     "[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{}},{\"name\":\"g\",\"arguments\":{}}]", "", "",
+     "f({})g({})"},
+    {&whole, "", "{\"name\": \"f\", \"parameters\": {\"x\": \"\\\"{\"}}", "", "",
+     "f({\"x\":\"\\\"{\"})"},
+    {&whole, "", "{\"other\": 1}", "", "{\"other\": 1}", ""},
+    {&whole, "", "no {\"name\": 1}", "", "no {\"name\": 1}", ""},
+};
+enum { N_EXAMPLES = sizeof examples / sizeof *examples };
+
+static void check_bytes(const example *e, size_t cut, const bytes *got, const char *want) {
+    if (got->used != strlen(want) || memcmp(got->used ? got->data : "", want, got->used) != 0)
+        fail_msg("\"%s\" in pieces of %zu: \"%.*s\", not \"%s\"", e->text, cut, (int)got->used,
+                 got->used ? got->data : "", want);
+}
+
+static void check(const example *e, size_t cut) {
+    model_text m = {.splits_reasoning = true, .format = e->format};
+    bytes calls = {0};
+    size_t n = strlen(e->text);
+    message_begin(&m, e->prompt, strlen(e->prompt));
+    for (size_t at = 0; at < n; at += cut)
+        message_feed(&m, e->text + at, n - at < cut ? n - at : cut, at + cut >= n);
+    assert_false(m.failed);
+    check_bytes(e, cut, &m.reasoning, e->reasoning);
+    check_bytes(e, cut, &m.content, e->content);
+    for (int i = 0; i < m.n_calls; i++) {
+        assert_memory_equal(m.calls[i].id, "call_", 5);
+        for (int k = 0; k < i; k++) assert_string_not_equal(m.calls[i].id, m.calls[k].id);
+        bytes_append(&calls, m.calls[i].name.data, m.calls[i].name.used);
+        bytes_append_text(&calls, "(");
+        bytes_append(&calls, m.calls[i].arguments.data, m.calls[i].arguments.used);
+        bytes_append_text(&calls, ")");
+    }
+    check_bytes(e, cut, &calls, e->calls);
+    bytes_free(&calls);
+    message_free(&m);
+}
+
+static void test_pieces(void **state) {
+    (void)state;
+    for (int i = 0; i < N_EXAMPLES; i++)
+        for (size_t cut = 1; cut <= strlen(examples[i].text); cut++) check(&examples[i], cut);
+}
+
+/* Without reasoning and tools a text is content at once, byte for byte. */
+static void test_plain(void **state) {
+    (void)state;
+    model_text m = {.splits_reasoning = false};
+    message_begin(&m, "", 0);
+    message_feed(&m, "<think>", 7, false);
+    assert_int_equal(m.content.used, 7);
+    message_free(&m);
+}
+
+/* ---- templates ---------------------------------------------------------------------------------
+ */
+
+static pi_model *model;
+
+static int open_model(void **state) {
+    (void)state;
+    return pi_model_open(TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf", NULL, &model,
+                         NULL);
+}
+
+static int close_model(void **state) {
+    (void)state;
+    pi_model_close(model);
+    return 0;
+}
+
+static void find_style(const char *source, tool_style *t) {
+    const pi_chat_template_options o = {.source = source, .n_source = strlen(source)};
+    prompt_maker p;
+    pi_error err;
+    if (prompt_maker_create(&p, model, &o, &err) != PI_OK) fail_msg("%s", err.message);
+    assert_int_equal(tool_style_find(t, &p, &err), PI_OK);
+    prompt_maker_free(&p);
+}
+
+#define TOOLS "{% if tools %}{{ tools | tojson }}{% endif %}"
+#define ASK   "{% if add_generation_prompt %}<|a|>{% endif %}"
+
+static void test_styles(void **state) {
+    (void)state;
+    tool_style t;
+    find_style(TOOLS
+               "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
+               "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "
+               "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
+               "<|e|>{% endfor %}" ASK,
+               &t);
+    assert_true(t.known);
+    assert_false(t.described);
+    assert_string_equal(t.format.open, "<tool_call>");
+    assert_string_equal(t.format.name_key, "name");
+    assert_string_equal(t.format.args_key, "arguments");
+    assert_string_equal(t.format.close, "</tool_call>");
+    assert_false(t.format.list);
+    tool_style_free(&t);
+    find_style(TOOLS "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
+                     "{% for c in m.tool_calls %}<function={{ c.function.name }}>"
+                     "{{ c.function.arguments | tojson }}</function>{% endfor %}<|e|>"
+                     "{% endfor %}" ASK,
+               &t);
+    assert_true(t.known);
+    assert_string_equal(t.format.open, "<function=");
+    assert_null(t.format.name_key);
+    assert_string_equal(t.format.name_end, ">");
+    assert_string_equal(t.format.close, "</function>");
+    tool_style_free(&t);
+    find_style(TOOLS "{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
+                     "{% if m.tool_calls %}[TOOL_CALLS] [{% for c in m.tool_calls %}"
+                     "{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+                     "{{ c.function.arguments | tojson }}, \"id\": \"{{ c.id }}\"}{% endfor %}]"
+                     "{% endif %}<|e|>{% endfor %}" ASK,
+               &t);
+    assert_true(t.known);
+    assert_string_equal(t.format.open, "[TOOL_CALLS]");
+    assert_true(t.format.list);
+    tool_style_free(&t);
+    find_style("{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}{% endfor %}", &t);
+    assert_true(t.known && t.described);
+    tool_style_free(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_styles),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
