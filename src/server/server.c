@@ -18,6 +18,7 @@
 
 enum {
     THREAD_STACK = 512 << 10, /* bytes; nothing here recurses but over nested JSON, 64 levels */
+    ANSWER_SECONDS = 2,       /* for the last words of answers at the end */
     BACKLOG = 1024
 };
 
@@ -140,6 +141,20 @@ void server_tick(server *s) {
     pthread_mutex_unlock(&s->clients_lock);
 }
 
+/* The last words of answers are on their way; libmicrohttpd would cut them off. */
+static void wait_for_answers(server *s) {
+    const struct timespec moment = {.tv_nsec = 5000000};
+    double end = clock_seconds() + ANSWER_SECONDS;
+    bool busy = true;
+    while (busy && clock_seconds() < end) {
+        busy = false;
+        pthread_mutex_lock(&s->clients_lock);
+        for (const http_client *c = s->clients; c; c = c->next) busy |= c->deadline <= 0;
+        pthread_mutex_unlock(&s->clients_lock);
+        if (busy) nanosleep(&moment, NULL);
+    }
+}
+
 void server_stop(server *s, double seconds) {
     if (!s) return;
     if (s->daemon) {
@@ -147,6 +162,7 @@ void server_stop(server *s, double seconds) {
         if (listener >= 0) close(listener);
     }
     if (s->scheduler) scheduler_stop(s->scheduler, seconds);
+    if (s->daemon) wait_for_answers(s);
     if (s->daemon) MHD_stop_daemon(s->daemon); /* joins the threads of connections */
     if (s->listener >= 0) close(s->listener);
     scheduler_destroy(s->scheduler);
