@@ -52,6 +52,7 @@ void call_free(server_call *c) {
     for (int i = 0; i < c->n_choices; i++) choice_free(c, &c->choices[i]);
     pthread_cond_destroy(&c->news);
     params_free(&c->params);
+    pi_grammar_free(c->grammar);
     if (c->events) fclose(c->events);
     bytes_free(&c->out);
     mem_free(c->choices);
@@ -69,6 +70,7 @@ enum MHD_Result call_refuse(exchange *x, server_call *c, const pi_error *err) {
 static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *tokens, size_t n,
                                int index, pi_error *err) {
     pi_sampler_options sampling = c->params.sampling;
+    if (c->grammar) sampling.grammar = c->grammar;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     q->model = c->server->options.model;

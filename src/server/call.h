@@ -52,7 +52,8 @@ struct server_call {
     int64_t created;
     answer_choice *choices; /* [n_choices] */
     int n_choices;
-    call_format format; /* of tool calls */
+    call_format format;  /* of tool calls */
+    pi_grammar *grammar; /* that answers obey; NULL: none */
     bool parallel_calls;
     bool splits_reasoning;
     pthread_cond_t news;

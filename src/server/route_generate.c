@@ -1,7 +1,7 @@
 /* route_generate.c: the routes of OpenAI and llama.cpp that generate: from the body to a call. */
 #include <string.h>
 
-#include "chat_request.h"
+#include "answer_form.h"
 #include "dialects.h"
 #include "mem.h"
 #include "route_generate.h"
@@ -53,6 +53,19 @@ static pi_status read_reasoning(const json_node *body, bool *splits, pi_error *e
     return status;
 }
 
+/* The grammar of the answer to a prompt. */
+static pi_status constrain(server_call *c, const json_node *body, const chat_tools *tools,
+                           const char *prompt, size_t n_prompt, pi_error *err) {
+    model_text m = {.splits_reasoning = c->splits_reasoning};
+    message_begin(&m, prompt, n_prompt);
+    const answer_form form = {.model = c->server->options.model,
+                              .body = body,
+                              .tools = tools,
+                              .format = &c->server->tools.format,
+                              .reasoning_end = m.reasoning_end};
+    return answer_form_create(&form, &c->grammar, err);
+}
+
 static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *body,
                                  const chat_tools *tools, pi_error *err) {
     const server *s = x->server;
@@ -64,7 +77,11 @@ static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *b
         status = prompt_render(&s->prompts, request.data, request.used, &prompt, err);
     if (status == PI_OK)
         status = prompt_tokenize(&s->prompts, prompt.data, prompt.used, &tokens, &n, err);
-    if (status == PI_OK) status = call_add_prompt(c, tokens, n, err);
+    if (status == PI_OK) status = constrain(c, body, tools, prompt.data, prompt.used, err);
+    if (status == PI_OK)
+        status = call_add_prompt(c, tokens, n, err);
+    else
+        mem_free(tokens);
     if (status == PI_OK) call_begin_messages(c, prompt.data, prompt.used);
     bytes_free(&request);
     bytes_free(&prompt);
@@ -180,7 +197,9 @@ static enum MHD_Result generate_text(exchange *x, const json_node *body, const d
     pi_error err = {.status = PI_OK};
     server_call *c = call_create(x, d, id, p);
     if (!c) return http_reply_error(x, 500, "out of memory");
-    pi_status status = add_text_prompts(x, c, body, &err);
+    const answer_form form = {.model = x->server->options.model, .body = body};
+    pi_status status = answer_form_create(&form, &c->grammar, &err);
+    if (status == PI_OK) status = add_text_prompts(x, c, body, &err);
     return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
 }
 

@@ -217,7 +217,7 @@ static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
     sequence *q = t->sequence;
     out->slot = t;
     out->chosen = (token_choice){.token = pi_sampler_sample(q->sampler, logits), .logprob = NAN};
-    if (q->n_top < 0) return;
+    if (q->n_top < 0 || out->chosen.token < 0) return;
     double total = find_tops(logits, s->n_vocab, q->n_top, out->tops);
     out->chosen.logprob = (float)((double)logits[out->chosen.token] - total);
     for (int i = 0; i < q->n_top; i++)
@@ -229,6 +229,13 @@ static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
 static void publish(scheduler *s, sampled *r) {
     slot *t = r->slot;
     sequence *q = t->sequence;
+    pi_error why = {.status = PI_OK};
+    if (r->chosen.token < 0) { /* no token can follow in its grammar */
+        pi_sampler_grammar_progress(q->sampler, &why);
+        sequence_fail(q, &why);
+        release_slot(s, t);
+        return;
+    }
     if (q->times.first_token <= 0) q->times.first_token = clock_seconds();
     if (q->max_tokens == 0) {
         sequence_end(q, FINISH_LENGTH);

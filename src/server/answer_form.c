@@ -1,0 +1,229 @@
+/* answer_form.c: grammars of answers.
+ *
+ * Fields of a request: grammar (GBNF) and json_schema of llama.cpp's API, response_format of
+ * OpenAI's, tools. Calls that the model may write or not are a lazy grammar, which begins with the
+ * mark that opens a call; so is an answer behind reasoning, which begins with the mark that ends
+ * it. */
+#include "answer_form.h"
+
+#include <string.h>
+
+#include "fields.h"
+#include "mem.h"
+
+typedef struct grammar_text {
+    bytes gbnf;
+    bytes schema_texts[CHAT_MAX_TOOLS];
+    char names[CHAT_MAX_TOOLS][16];
+    pi_grammar_schema schemas[CHAT_MAX_TOOLS];
+    size_t n_schemas;
+    bool failed; /* out of memory */
+} grammar_text;
+
+static void put(grammar_text *g, const char *text) {
+    if (!bytes_append_text(&g->gbnf, text)) g->failed = true;
+}
+
+/* A text as a literal of GBNF. */
+static void put_literal(grammar_text *g, const char *text) {
+    put(g, "\"");
+    for (; *text; text++) {
+        const char one[2] = {*text, 0};
+        if (*text == '\n')
+            put(g, "\\n");
+        else if (*text == '\t')
+            put(g, "\\t");
+        else if (*text == '\r')
+            put(g, "\\r");
+        else {
+            if (*text == '"' || *text == '\\') put(g, "\\");
+            put(g, one);
+        }
+    }
+    put(g, "\"");
+}
+
+/* A text as a JSON text, quotes included, as a literal of GBNF. */
+static void put_json_literal(grammar_text *g, const char *text) {
+    bytes json = {0};
+    bytes_json j;
+    if (!bytes_json_begin(&j, &json)) {
+        g->failed = true;
+        return;
+    }
+    json_put_text(&j.writer, NULL, text);
+    if (!bytes_json_end(&j) || !bytes_append(&json, "", 1)) g->failed = true;
+    if (!g->failed) put_literal(g, json.data);
+    bytes_free(&json);
+}
+
+/* A rule for a schema; NULL: any object. Returns its name. */
+static const char *add_schema(grammar_text *g, const json_node *schema) {
+    size_t k = g->n_schemas++;
+    bytes *text = &g->schema_texts[k];
+    bytes_json j;
+    snprintf(g->names[k], sizeof g->names[k], "schema-%zu", k);
+    if (!schema) {
+        if (!bytes_append_text(text, "{\"type\":\"object\"}")) g->failed = true;
+    } else if (!bytes_json_begin(&j, text)) {
+        g->failed = true;
+    } else {
+        bytes_json_put(&j.writer, NULL, schema);
+        if (!bytes_json_end(&j)) g->failed = true;
+    }
+    g->schemas[k] = (pi_grammar_schema){
+        .rule = g->names[k], .schema = text->data, .n_schema = text->used};
+    return g->names[k];
+}
+
+/* ---- calls of tools ----------------------------------------------------------------------------
+ */
+
+static const char *tool_text(const json_node *tool, const char *key) {
+    const char *text = "";
+    size_t n = 0;
+    json_as_string(json_get(json_get(tool, "function"), key), &text, &n);
+    return text;
+}
+
+/* One call of one tool, without the marks around it. */
+static void put_call(grammar_text *g, const call_format *f, const json_node *tool) {
+    const json_node *parameters = json_get(json_get(tool, "function"), "parameters");
+    if (json_count(parameters) == 0) parameters = NULL;
+    if (!f->name_key) {
+        put_literal(g, tool_text(tool, "name"));
+        put(g, " ");
+        put_literal(g, f->name_end);
+        put(g, " ws ");
+        put(g, add_schema(g, parameters));
+        return;
+    }
+    put(g, "\"{\" ws ");
+    put_json_literal(g, f->name_key);
+    put(g, " ws \":\" ws ");
+    put_json_literal(g, tool_text(tool, "name"));
+    put(g, " ws \",\" ws ");
+    put_json_literal(g, f->args_key);
+    put(g, " ws \":\" ws ");
+    put(g, add_schema(g, parameters));
+    put(g, " ws \"}\"");
+}
+
+static void put_calls(grammar_text *g, const chat_tools *tools, const call_format *f) {
+    bool first = true;
+    put(g, "ws ::= [ \\n]{0,2}\ncall ::= ");
+    for (size_t i = 0; i < json_count(tools->list); i++) {
+        const json_node *tool = json_at(tools->list, i);
+        if (tools->choice == TOOLS_NAMED && strcmp(tool_text(tool, "name"), tools->name) != 0)
+            continue;
+        if (!first) put(g, " | ");
+        first = false;
+        put_call(g, f, tool);
+    }
+    bool several = tools->parallel && tools->choice != TOOLS_NAMED;
+    put(g, "\nmarked ::= ");
+    put_literal(g, f->open);
+    put(g, f->name_key ? " ws " : " ");
+    if (f->list)
+        put(g, several ? "\"[\" ws call (ws \",\" ws call)* ws \"]\"" : "\"[\" ws call ws \"]\"");
+    else
+        put(g, "call");
+    if (*f->close) {
+        put(g, " ws ");
+        put_literal(g, f->close);
+    }
+    put(g, several && !f->list && *f->open ? "\nanswer ::= marked (ws marked)*\n"
+                                           : "\nanswer ::= marked\n");
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------
+ */
+
+static void grammar_text_free(grammar_text *g) {
+    bytes_free(&g->gbnf);
+    for (size_t i = 0; i < g->n_schemas; i++) bytes_free(&g->schema_texts[i]);
+    mem_free(g);
+}
+
+/* Compiles what defines the rule `answer`, from the start of the text or from a trigger on. */
+static pi_status compile(const answer_form *f, grammar_text *g, const char *trigger,
+                         pi_grammar **out, pi_error *err) {
+    pi_grammar_options o = {.schemas = g->schemas, .n_schemas = g->n_schemas};
+    put(g, "\nroot ::= ");
+    if (f->reasoning_end) {
+        put_literal(g, f->reasoning_end);
+        put(g, " [ \\n]{0,4} ");
+        trigger = f->reasoning_end;
+    }
+    put(g, "answer\n");
+    o.trigger_words = &trigger;
+    o.n_trigger_words = trigger ? 1 : 0;
+    if (g->failed) return error_nomem(err, g->gbnf.used, "grammar");
+    return pi_grammar_create(f->model, g->gbnf.data, g->gbnf.used, &o, out, err);
+}
+
+static pi_status compile_calls(const answer_form *f, pi_grammar **out, pi_error *err) {
+    bool optional = f->tools->choice == TOOLS_AUTO;
+    if (optional && !*f->format->open) return PI_OK; /* nothing in the text announces a call */
+    grammar_text *g = mem_calloc(1, sizeof *g);
+    if (!g) return error_nomem(err, sizeof *g, "grammar");
+    answer_form form = *f;
+    if (optional) form.reasoning_end = NULL;
+    put_calls(g, f->tools, f->format);
+    pi_status status = compile(&form, g, optional ? f->format->open : NULL, out, err);
+    grammar_text_free(g);
+    return status;
+}
+
+static pi_status compile_schema(const answer_form *f, const json_node *schema, pi_grammar **out,
+                                pi_error *err) {
+    grammar_text *g = mem_calloc(1, sizeof *g);
+    if (!g) return error_nomem(err, sizeof *g, "grammar");
+    put(g, "answer ::= ");
+    put(g, add_schema(g, schema));
+    pi_status status = compile(f, g, NULL, out, err);
+    grammar_text_free(g);
+    return status;
+}
+
+/* response_format: *wanted, and its schema (NULL: any object). */
+static pi_status read_format(const json_node *body, bool *wanted, const json_node **schema,
+                             pi_error *err) {
+    const json_node *format = json_get(body, "response_format");
+    const char *type = "text";
+    pi_status status = field_kind(body, "response_format", JSON_OBJECT, err);
+    if (status == PI_OK) status = field_text(format, "type", &type, err);
+    if (status != PI_OK || strcmp(type, "text") == 0) return status;
+    *wanted = true;
+    if (strcmp(type, "json_object") == 0) {
+        *schema = json_get(format, "schema");
+        return field_kind(format, "schema", JSON_OBJECT, err);
+    }
+    if (strcmp(type, "json_schema") != 0)
+        return error_set(err, PI_ERR_UNSUPPORTED, "response_format: type %s is not supported",
+                         type);
+    status = field_kind(format, "json_schema", JSON_OBJECT, err);
+    *schema = json_get(json_get(format, "json_schema"), "schema");
+    if (status == PI_OK && json_kind_of(*schema) != JSON_OBJECT)
+        status = error_set(err, PI_ERR_ARG, "response_format: json_schema needs a schema");
+    return status;
+}
+
+pi_status answer_form_create(const answer_form *f, pi_grammar **out, pi_error *err) {
+    const char *gbnf = "";
+    const json_node *schema = NULL, *own = json_get(f->body, "json_schema");
+    bool format = false;
+    pi_status status = field_text(f->body, "grammar", &gbnf, err);
+    if (status == PI_OK) status = field_kind(f->body, "json_schema", JSON_OBJECT, err);
+    if (status == PI_OK) status = read_format(f->body, &format, &schema, err);
+    if (status != PI_OK) return status;
+    bool has_own = json_kind_of(own) == JSON_OBJECT;
+    bool tools = f->tools && f->tools->choice != TOOLS_NONE;
+    if ((*gbnf != 0) + has_own + format + tools > 1)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "grammar, json_schema, response_format and tools exclude each other: "
+                         "give one of them");
+    if (*gbnf) return pi_grammar_create(f->model, gbnf, strlen(gbnf), NULL, out, err);
+    if (has_own || format) return compile_schema(f, has_own ? own : schema, out, err);
+    return tools ? compile_calls(f, out, err) : PI_OK;
+}
