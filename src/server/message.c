@@ -86,7 +86,7 @@ static void make_id(char id[32]) {
     uint64_t bits = rng_entropy();
     memcpy(id, "call_", 5);
     for (int i = 5; i < 29; i++) {
-        if (i == 15) bits = rng_entropy();
+        if (i == 15 || i == 23) bits = rng_entropy();
         id[i] = letters[bits % (sizeof letters - 1)];
         bits /= sizeof letters - 1;
     }
@@ -137,6 +137,12 @@ static bool read_call(model_text *m, const char *json, size_t n, const char *nam
     return good;
 }
 
+/* The closing mark may still come behind s[n]. */
+static bool closes_later(const char *close, const char *s, size_t n) {
+    size_t gap = spaces(s, n), n_close = strlen(close);
+    return n - gap < n_close && memcmp(s + gap, close, n - gap) == 0;
+}
+
 /* `held` begins with the opening mark. True: something was decided, so that there may be more. */
 static bool step_call(model_text *m, bool last) {
     const call_format *f = m->format;
@@ -151,6 +157,7 @@ static bool step_call(model_text *m, bool last) {
         if (at < n) at += spaces(s + at, n - at);
     }
     size_t extent = at < n ? json_extent(s + at, n - at) : 0;
+    if (extent && !last && closes_later(f->close, s + at + extent, n - at - extent)) return false;
     bool wrong = at < n && s[at] != '{' && s[at] != '[';
     if (extent == 0 && !wrong && !last) return false;
     if (extent == 0 || !read_call(m, s + at, extent, s + name, n_name)) {

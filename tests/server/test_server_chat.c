@@ -268,12 +268,150 @@ static void test_responses(void **state) {
     http_refused(&c, "/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400);
 }
 
+#define WEATHER                                                                                    \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{"        \
+    "\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]},\"days\":{"       \
+    "\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"city\",\"days\"]}}}]"
+
+/* Arguments are a JSON text that the schema of the tool allows. */
+static void check_weather(const char *arguments) {
+    json_doc *doc;
+    const char *city = NULL;
+    size_t n;
+    int64_t days = 0;
+    assert_int_equal(json_parse(arguments, strlen(arguments), "arguments", &doc, NULL), PI_OK);
+    assert_true(json_as_string(json_get(json_root(doc), "city"), &city, &n));
+    assert_true(strcmp(city, "Rome") == 0 || strcmp(city, "Oslo") == 0);
+    assert_true(json_as_int(json_get(json_root(doc), "days"), &days) && days >= 1 && days <= 9);
+    json_free(doc);
+}
+
+static void test_tools(void **state) {
+    (void)state;
+    static const char whole[] = "{" HELLO "," WEATHER ",\"temperature\":1,\"seed\":3,"
+                                "\"tool_choice\":\"required\",\"parallel_tool_calls\":false}";
+    static const char stream[] = "{" HELLO "," WEATHER
+                                 ",\"temperature\":1,\"seed\":3,\"stream\":true,\"tool_choice\":{"
+                                 "\"type\":\"function\",\"function\":{\"name\":\"weather\"}}}";
+    http_reply r = http_post(&c, "/v1/chat/completions", whole);
+    assert_int_equal(r.status, 200);
+    assert_string_equal(http_text(&r, "choices.0.finish_reason"), "tool_calls");
+    assert_int_equal(json_kind_of(http_json(&r, "choices.0.message.content")), JSON_NULL);
+    assert_int_equal(json_count(http_json(&r, "choices.0.message.tool_calls")), 1);
+    assert_string_equal(http_text(&r, "choices.0.message.tool_calls.0.function.name"), "weather");
+    check_weather(http_text(&r, "choices.0.message.tool_calls.0.function.arguments"));
+    http_free(&r);
+    r = http_post(&c, "/v1/chat/completions", stream);
+    int n_ids = 0, n_calls = 0;
+    for (size_t i = 0; http_event(&r, i); i++) { /* every piece of a call has its index */
+        json_doc *doc;
+        int64_t index = -1;
+        const json_node *call = event_json(&r, i, "choices.0.delta.tool_calls.0", &doc);
+        n_calls += call != NULL;
+        if (call) assert_true(json_as_int(json_get(call, "index"), &index) && index == 0);
+        n_ids += json_kind_of(json_get(call, "id")) == JSON_STRING;
+        json_free(doc);
+    }
+    assert_true(n_calls >= 2 && n_ids == 1);
+    char *text = http_joined(&r, "choices.0.delta.tool_calls.0.function.arguments", 0);
+    check_weather(text);
+    free(text);
+    text = http_joined(&r, "choices.0.finish_reason", 0);
+    assert_string_equal(text, "tool_calls");
+    free(text);
+    http_free(&r);
+    /* A conversation that goes on after a call. */
+    r = http_post(&c, "/apply-template",
+                  "{" WEATHER ",\"messages\":[{\"role\":\"assistant\",\"content\":null,"
+                  "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":"
+                  "\"weather\",\"arguments\":\"{\\\"city\\\":\\\"Rome\\\"}\"}}]},"
+                  "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"sunny\"}]}");
+    const char *prompt = http_text(&r, "prompt");
+    assert_non_null(strstr(prompt, "\"name\":\"weather\",\"arguments\":{\"city\":\"Rome\"}"));
+    assert_non_null(strstr(prompt, "<tool_response>\nsunny\n</tool_response>"));
+    http_free(&r);
+}
+
+static void test_tools_of_others(void **state) {
+    (void)state;
+    http_reply r = http_post(
+        &c, "/v1/messages",
+        "{" HELLO
+        ",\"max_tokens\":200,\"temperature\":1,\"seed\":3,\"tool_choice\":{\"type\":\"tool\","
+        "\"name\":\"f\"},\"tools\":[{\"name\":\"f\",\"input_schema\":{\"type\":\"object\","
+        "\"properties\":{\"a\":{\"const\":\"b\"}},\"required\":[\"a\"],"
+        "\"additionalProperties\":false}}]}");
+    assert_string_equal(http_text(&r, "stop_reason"), "tool_use");
+    assert_string_equal(http_text(&r, "content.0.type"), "tool_use");
+    assert_string_equal(http_text(&r, "content.0.input.a"), "b");
+    http_free(&r);
+    r = http_post(&c, "/v1/responses",
+                  "{\"input\":\"x\",\"tool_choice\":\"required\",\"parallel_tool_calls\":false,"
+                  "\"tools\":[{\"type\":\"function\","
+                  "\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{"
+                  "\"const\":\"b\"}},\"required\":[\"a\"],\"additionalProperties\":false}}]}");
+    assert_string_equal(http_text(&r, "output.0.type"), "function_call");
+    assert_string_equal(http_text(&r, "output.0.arguments"), "{\"a\":\"b\"}");
+    http_free(&r);
+}
+
+static void test_forms(void **state) {
+    (void)state;
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"boolean\"}},\"required\":[\"a\"],"
+        "\"additionalProperties\":false}";
+    static const char *const fields[] = {
+        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":%s}}",
+        "\"response_format\":{\"type\":\"json_object\",\"schema\":%s}", "\"json_schema\":%s"};
+    char body[1024], field[512];
+    for (int i = 0; i < 3; i++) {
+        json_doc *doc;
+        bool truth;
+        snprintf(field, sizeof field, fields[i], schema);
+        snprintf(body, sizeof body, "{" HELLO ",\"temperature\":1,\"seed\":1,%s}", field);
+        http_reply r = http_post(&c, "/v1/chat/completions", body);
+        const char *text = http_text(&r, "choices.0.message.content");
+        assert_int_equal(json_parse(text, strlen(text), "content", &doc, NULL), PI_OK);
+        assert_int_equal(json_count(json_root(doc)), 1);
+        assert_true(json_as_bool(json_get(json_root(doc), "a"), &truth));
+        assert_string_equal(http_text(&r, "choices.0.finish_reason"), "stop");
+        json_free(doc);
+        http_free(&r);
+    }
+    http_reply r = http_post(&c, "/completion",
+                             "{\"prompt\":\"x\",\"grammar\":\"root ::= \\\"no\\\" \\\"pe\\\"\"}");
+    assert_string_equal(http_text(&r, "content"), "nope");
+    http_free(&r);
+    static const char *const wrong[] = {
+        "{" HELLO ",\"grammar\":\"root ::= (\"}",
+        "{" HELLO ",\"grammar\":\"root ::= root\"}",
+        "{" HELLO ",\"grammar\":3}",
+        "{" HELLO ",\"json_schema\":\"x\"}",
+        "{" HELLO ",\"json_schema\":{\"type\":\"nope\"}}",
+        "{" HELLO ",\"response_format\":3}",
+        "{" HELLO ",\"response_format\":{\"type\":\"xml\"}}",
+        "{" HELLO ",\"response_format\":{\"type\":\"json_schema\"}}",
+        "{" HELLO ",\"json_schema\":{},\"grammar\":\"root ::= \\\"a\\\"\"}",
+        "{" HELLO "," WEATHER ",\"response_format\":{\"type\":\"json_object\"}}",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        http_refused(&c, "/v1/chat/completions", wrong[i], 400);
+    size_t n = 60000;
+    char *brackets = malloc(n + 256);
+    size_t at = (size_t)snprintf(brackets, 256, "{" HELLO ",\"grammar\":\"root ::= ");
+    memset(brackets + at, '(', n);
+    snprintf(brackets + at + n, 8, "\"}");
+    http_refused(&c, "/v1/chat/completions", brackets, 400);
+    free(brackets);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answer),        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_chat_logprobs), cmocka_unit_test(test_anthropic),
-        cmocka_unit_test(test_responses),
+        cmocka_unit_test(test_answer),          cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_chat_logprobs),   cmocka_unit_test(test_anthropic),
+        cmocka_unit_test(test_responses),       cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_tools_of_others), cmocka_unit_test(test_forms),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
