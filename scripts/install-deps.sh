@@ -46,6 +46,7 @@ if have apt-get && have dpkg-query; then
         want libutf8proc-dev
         want libjansson-dev
         want libedit-dev # line editing in chat
+        want libmicrohttpd-dev # serve
     else
         # The optional libraries are left out: this is the test of a build without them.
         want gcc-aarch64-linux-gnu
@@ -102,6 +103,7 @@ has_library libpcre2-8 || optional="$optional pcre2"
 has_library libutf8proc || optional="$optional utf8proc"
 has_library jansson || optional="$optional jansson"
 has_library libedit || optional="$optional libedit"
+has_library libmicrohttpd || optional="$optional libmicrohttpd"
 if [ "$tests" = yes ]; then
     has_library cmocka || required="$required cmocka"
 fi
@@ -113,12 +115,12 @@ fi
 echo "missing:$required$optional" >&2
 if have dnf; then
     echo "sudo dnf install gcc cmake ninja-build pkgconf-pkg-config pcre2-devel" \
-        "utf8proc-devel jansson-devel libedit-devel libcmocka-devel clang-tools-extra" >&2
+        "utf8proc-devel jansson-devel libedit-devel libmicrohttpd-devel libcmocka-devel clang-tools-extra" >&2
 elif have pacman; then
-    echo "sudo pacman -S --needed gcc cmake ninja pkgconf pcre2 libutf8proc jansson libedit" \
+    echo "sudo pacman -S --needed gcc cmake ninja pkgconf pcre2 libutf8proc jansson libedit libmicrohttpd" \
         "cmocka clang" >&2
 elif have brew; then
-    echo "brew install cmake ninja pkg-config pcre2 utf8proc jansson libedit cmocka clang-format" >&2
+    echo "brew install cmake ninja pkg-config pcre2 utf8proc jansson libedit libmicrohttpd cmocka clang-format" >&2
 else
     echo "install them with this system's package manager" >&2
 fi

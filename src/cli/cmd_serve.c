@@ -172,8 +172,8 @@ static int serve(job *j) {
 
 static void tear_down(job *j) {
     server_stop(j->server, 0);
-    pi_model_close(j->model);
     sampling_free(&j->sampling);
+    pi_model_close(j->model);
     mem_free(j->template_source);
     mem_free(j->key_text);
     for (int i = 0; i < 2; i++)

@@ -49,12 +49,6 @@ static void test_unknown_commands(void **state) {
     assert_wrong("$PI rum", "powerinfer: unknown command: rum: did you mean run?\n");
     assert_wrong("$PI frobnicate",
                  "powerinfer: unknown command: frobnicate: see powerinfer --help\n");
-    assert_wrong(
-        "$PI serve -m x",
-        "powerinfer: serve is not supported yet: see powerinfer --help for the commands\n");
-    assert_wrong(
-        "$PI help serve",
-        "powerinfer: serve is not supported yet: see powerinfer --help for the commands\n");
     assert_wrong("$PI -m x",
                  "powerinfer: no command: -m: name a command first, such as powerinfer run "
                  "-m\n");
