@@ -9,7 +9,9 @@ enum {
     PERPLEXITY = COMMAND_PERPLEXITY,
     IMATRIX = COMMAND_IMATRIX,
     QUANTIZE = COMMAND_QUANTIZE,
-    TEXTS = RUN | COMMAND_EVAL | PERPLEXITY | IMATRIX, /* what takes llama.cpp's common options */
+    SERVE = COMMAND_SERVE,
+    /* what takes llama.cpp's common options */
+    TEXTS = RUN | COMMAND_EVAL | PERPLEXITY | IMATRIX | SERVE,
     MODELS = TEXTS | BENCH
 };
 
@@ -113,6 +115,16 @@ const option_habit habit_table[] = {
     REFUSED("--in-prefix", RUN, PREFIXES),
     REFUSED("--in-prefix-bos", RUN, PREFIXES),
     REFUSED("--in-suffix", RUN, PREFIXES),
+    /* serve */
+    FLAG("-cb --cont-batching", SERVE),
+    FLAG("--metrics", SERVE),
+    FLAG("--slots", SERVE),
+    FLAG("--props", SERVE),
+    FLAG("--no-webui", SERVE),
+    FLAG("--jinja", SERVE),
+    REFUSED("-nocb --no-cont-batching", SERVE, "sequences are always computed together: -np 1"),
+    REFUSED("--ssl-key-file", SERVE, "TLS is left to a proxy (docs/server.md)"),
+    REFUSED("--ssl-cert-file", SERVE, "TLS is left to a proxy (docs/server.md)"),
     /* other features */
     LATER("--lora", MODELS, ADAPTERS),
     LATER("--lora-scaled", MODELS, ADAPTERS),
