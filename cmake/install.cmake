@@ -9,7 +9,8 @@ endif()
 if(TARGET powerinfer)
     install(TARGETS powerinfer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-install(FILES include/powerinfer.h include/powerinfer_metadata.h include/powerinfer_session.h include/powerinfer_chat.h include/powerinfer_tools.h src/base/powerinfer_status.h
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES src/base/powerinfer_status.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/powerinfer/models
     OPTIONAL FILES_MATCHING PATTERN "*.gguf" PATTERN "calibration.txt")

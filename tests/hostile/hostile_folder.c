@@ -204,7 +204,7 @@ const hostile_case hostile_folder[] = {
      "mxfp4 can be converted; otherwise take the original in F16, BF16 or F32"},
     {"a kind of layer that is not known", config_edit,
      "1e-05}>1e-05,\"sliding_window\":64,\"layer_types\":[\"linear_attention\",\"x\"]}", LINE, 1,
-     "bad configuration: hf/config.json: layer_types names a kind of layer that is not known"},
+     "bad configuration: hf/config.json: layer_types has an unknown kind of layer"},
     {"windows of too few layers", config_edit,
      "1e-05}>1e-05,\"sliding_window\":64,\"layer_types\":[\"full_attention\"]}", LINE, 1,
      "bad configuration: hf/config.json: layer_types has fewer entries than there are layers"},

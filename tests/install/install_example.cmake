@@ -15,8 +15,7 @@ execute_process(COMMAND ${CMAKE_COMMAND} --install ${BINARY_DIR} --strip --prefi
 file(RENAME ${folder}/first ${prefix})
 
 set(model ${prefix}/share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf)
-foreach(file bin/powerinfer include/powerinfer.h include/powerinfer_metadata.h include/powerinfer_session.h include/powerinfer_chat.h include/powerinfer_tools.h
-        include/powerinfer_status.h ${LIBDIR}/libpowerinfer.a ${LIBDIR}/libpowerinfer.so
+foreach(file bin/powerinfer include/powerinfer.h include/powerinfer_grammar.h include/powerinfer_status.h ${LIBDIR}/libpowerinfer.a ${LIBDIR}/libpowerinfer.so
         ${LIBDIR}/libpowerinfer.so.${VERSION} ${LIBDIR}/pkgconfig/powerinfer.pc
         share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf)
     if(NOT EXISTS "${prefix}/${file}")

@@ -90,7 +90,7 @@ static void test_odd_values(void **state) {
             char neuron[32];
             pi_error err = {0};
             wrong[i] = bad[k];
-            snprintf(neuron, sizeof neuron, "neuron %d ", i);
+            snprintf(neuron, sizeof neuron, "neuron %d:", i);
             assert_int_equal(active_add(&a, wrong, large, &err), PI_ERR_RANGE);
             assert_non_null(strstr(err.message, neuron));
             assert_int_equal(active_add(&a, large, wrong, &err), PI_ERR_RANGE);
