@@ -185,7 +185,6 @@ static bool step_start(model_text *m, bool last) {
         size_t n_mark = strlen(marks[i].begin);
         if (n >= n_mark && memcmp(s, marks[i].begin, n_mark) == 0) {
             drop(m, n_space + n_mark);
-            drop(m, spaces(m->held.data, m->held.used));
             m->phase = MESSAGE_REASONING;
             m->reasoning_end = marks[i].end;
             return true;
@@ -197,6 +196,8 @@ static bool step_start(model_text *m, bool last) {
 }
 
 static bool step_reasoning(model_text *m, bool last) {
+    if (m->reasoning.used == 0) drop(m, spaces(m->held.data, m->held.used));
+    if (m->held.used == 0) return false;
     const char *s = m->held.data, *end = find(s, m->held.used, m->reasoning_end);
     if (!end) {
         size_t back = last ? 0 : beginning_at_end(s, m->held.used, m->reasoning_end);

