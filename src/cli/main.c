@@ -41,7 +41,7 @@ static const command commands[] = {
      "template's.",
      1, true, cmd_template},
     {"serve", COMMAND_SERVE, "serve [-m FILE] [--host ADDRESS] [--port N] [-np N] [options]",
-     "HTTP server: OpenAI's API, llama.cpp's, and Anthropic's messages",
+     "HTTP server with the APIs of OpenAI, llama.cpp and Anthropic",
      "Prints \"listening on http://HOST:PORT\" once it is ready. Sampling options are the defaults "
      "of requests. Ctrl-C or SIGTERM: no new requests, answers in progress have 5 seconds to end; "
      "a second one ends the program. TLS is left to a proxy.",

@@ -42,6 +42,24 @@ static const char *one_number(double x) {
     return finish();
 }
 
+/* One line, no blanks, no newline at the end: a message of a protocol. */
+static void test_compact(void **state) {
+    (void)state;
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    json_begin_compact(&writer, f);
+    json_put_object(&writer, NULL);
+    json_put_text(&writer, "a", "x y");
+    json_put_array(&writer, "b");
+    json_put_int(&writer, NULL, 1);
+    json_put_int(&writer, NULL, 2);
+    json_put_object(&writer, NULL);
+    json_end_object(&writer);
+    json_end_array(&writer);
+    json_end_object(&writer);
+    assert_string_equal(finish(), "{\"a\":\"x y\",\"b\":[1,2,{}]}");
+}
+
 static void test_layout(void **state) {
     (void)state;
     json_writer *w = start();
@@ -125,9 +143,8 @@ static void test_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_bad_utf8),
+        cmocka_unit_test(test_layout),  cmocka_unit_test(test_compact),
+        cmocka_unit_test(test_escapes), cmocka_unit_test(test_bad_utf8),
         cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
