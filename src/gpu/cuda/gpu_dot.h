@@ -1,6 +1,6 @@
 /* gpu_dot.h: rows times columns, by one warp: the inner loop of every matrix-vector kernel.
  *
- * Lanes take the units of a row by turns, so that a warp reads 512 contiguous bytes at a time.
+ * Lanes take interleaved units of a row, so that a warp reads 512 contiguous bytes at a time.
  * Several units of all R rows are loaded before any is used: a load takes some 700 ns to come, and
  * a fast device needs three megabytes on their way to be busy, which is 100 bytes for each lane of
  * 8 warps per multiprocessor. A lane's part of an input column is loaded once for all rows. The

@@ -34,7 +34,7 @@ enum {
 
 template <int H, int DIM> struct attn_shared {
     alignas(16) float q[H][DIM];     /* scaled, zero behind the head; at the end the result */
-    alignas(16) float p[2][H][TILE]; /* scores, then weights, of tiles by turns */
+    alignas(16) float p[2][H][TILE]; /* scores, then weights, of alternating tiles */
     float m[H], l[H], shrink[2][H];
     alignas(16) float sums[H][GROUPS][DIM];
 };

@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(BIT_THREADS) bits_kernel(gpu_select a) 
 }
 
 struct select_shared {
-    int32_t count[2][WARPS]; /* by turns: a warp may be a round ahead */
+    int32_t count[2][WARPS]; /* alternating: a warp may be a round ahead */
 };
 
 /* Word w of the union, of neurons below n_list. */
