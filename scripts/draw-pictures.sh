@@ -31,14 +31,17 @@ function labelled(x, y, w, h, fill, stroke, s) {
 }
 '
 
-# "module: dependency dependency ..." for every module. The program uses the public functions, of
-# whichever module defines them.
-public=$(grep -l PUBLIC_HEADERS src/*/CMakeLists.txt | xargs -n 1 dirname | xargs -n 1 basename | grep -v cli | tr '\n' ' ')
+# "module: dependency dependency ..." for every module. The program's modules see the public
+# functions, of whichever module defines them.
+public=$(grep -l PUBLIC_HEADERS src/*/CMakeLists.txt | xargs -n 1 dirname | xargs -n 1 basename | grep -vx -e cli -e server | tr '\n' ' ')
 dependencies() {
     for file in src/*/CMakeLists.txt; do
         module=$(basename "$(dirname "$file")")
         sees=$(tr '\n' ' ' <"$file" | sed -n 's/.* SEES \([^)]*\)).*/\1/p' | sed 's/PUBLIC_HEADERS//')
-        test "$module" = cli && sees="$sees $public"
+        case $module in
+        cli) sees="$public $sees" ;;
+        server) sees="api $sees" ;; # of the public headers it uses those of api only
+        esac
         printf '%s: %s\n' "$module" "$sees"
     done
 }
@@ -96,7 +99,11 @@ function spread(l,   k, at, shift) { # in order, apart, as near to `key` as that
 END {
     for (k = 1; k <= n; k++) { # words after the modules are other arguments
         words = split(listed[name[k]], word, " ")
-        for (i = 2; i <= words && word[i] in listed; i++) sees[name[k], ++n_sees[name[k]]] = word[i]
+        for (i = 2; i <= words && word[i] in listed; i++)
+            if (!((name[k], word[i]) in seen)) {
+                seen[name[k], word[i]]
+                sees[name[k], ++n_sees[name[k]]] = word[i]
+            }
     }
     for (k = 1; k <= n; k++) if (depth(name[k]) > top) top = level[name[k]]
     for (k = 1; k <= n; k++) row[level[name[k]], ++width[level[name[k]]]] = name[k]
