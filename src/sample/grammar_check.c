@@ -206,8 +206,7 @@ static void check_rules(checker *c, int32_t root) {
     learn_all(c);
     if (t->prune && !c->ends[root])
         grammar_fail(t, PI_ERR_FORMAT,
-                     "no text can meet the schema: it contradicts itself, or "
-                     "needs itself without end");
+                     "no text can satisfy the schema: it is contradictory or infinitely recursive");
     if (t->prune && t->status == PI_OK) prune_rules(c);
     for (size_t i = 0; i < t->n_rules && t->status == PI_OK; i++) {
         c->first[i] = (int32_t)c->n_calls;
@@ -217,7 +216,7 @@ static void check_rules(checker *c, int32_t root) {
     if (t->status == PI_OK) find_circle(c);
     for (size_t i = 0; i < t->n_rules && t->status == PI_OK; i++) {
         if (c->ends[i] || t->prune) continue;
-        grammar_fail(t, PI_ERR_FORMAT, "grammar rule %s can never end: it needs itself without end",
+        grammar_fail(t, PI_ERR_FORMAT, "grammar rule %s can never end: infinite recursion",
                      t->rules[i].name);
     }
 }

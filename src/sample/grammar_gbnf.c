@@ -80,7 +80,7 @@ static uint32_t take_hex(parser *p, int n_digits) {
         value = value * 16 + (uint32_t)digit;
     }
     if (value >= GRAMMAR_CODE_POINTS || (value >= 0xd800 && value <= 0xdfff)) {
-        wrong(p, "escape of something that is no character");
+        wrong(p, "escape of an invalid code point");
         return 0;
     }
     return value;
@@ -228,7 +228,7 @@ static grammar_node *parse_repeat(parser *p, grammar_node *item, bool nested) {
         }
         if (failed(p)) return item;
         if (!take(p, "}")) return wrong(p, "repetition without its closing }");
-        if (max < min) return wrong(p, "repetition whose most is below its least");
+        if (max < min) return wrong(p, "repetition with a maximum below its minimum");
     } else if (!take(p, "*")) {
         return item;
     }

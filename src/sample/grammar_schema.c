@@ -77,7 +77,7 @@ bool schema_has(const schema_set *set, const char *keyword) {
 static uint32_t count_of(schema_compiler *c, const json_node *node, const char *keyword) {
     int64_t value;
     if (!json_as_int(node, &value) || value < 0) {
-        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not a whole number >= 0", keyword);
+        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not an integer >= 0", keyword);
         return 0;
     }
     return value > GRAMMAR_MAX_REPEAT ? GRAMMAR_NO_BOUND : (uint32_t)value;
@@ -158,11 +158,13 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
     bool allowed = false;
     if (c->t->status != PI_OK || (json_as_bool(node, &allowed) && allowed)) return;
     if (json_kind_of(node) != JSON_OBJECT && json_kind_of(node) != JSON_BOOL) {
-        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: a schema is no object and no boolean");
+        grammar_fail(c->t, PI_ERR_FORMAT,
+                     "JSON Schema: a schema is neither an object nor a boolean");
         return;
     }
     if (comes_from(set, parent, node)) {
-        grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: a schema refers to itself without end");
+        grammar_fail(c->t, PI_ERR_FORMAT,
+                     "JSON Schema: a schema refers to itself: infinite recursion");
         return;
     }
     for (size_t i = 0; i < set->n; i++) {
@@ -170,7 +172,7 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
     }
     check_keywords(c, node);
     if (set->n == SCHEMA_MAX_PARTS) {
-        grammar_fail(c->t, PI_ERR_LIMIT, "JSON Schema: a value has to meet more than %d schemas",
+        grammar_fail(c->t, PI_ERR_LIMIT, "JSON Schema: a value must satisfy more than %d schemas",
                      SCHEMA_MAX_PARTS);
         return;
     }
@@ -281,7 +283,7 @@ static void check_one_of(schema_compiler *c, const json_node *list) {
         for (size_t k = 0; k < i; k++) {
             if (schema_apart(c, json_at(list, i), json_at(list, k))) continue;
             schema_unsupported(c, "oneOf",
-                               "a text may meet two of its schemas: use anyOf, or give each a "
+                               "a text may match two of its schemas: use anyOf, or give each a "
                                "required constant of its own");
             return;
         }

@@ -270,7 +270,7 @@ static parsed parse_repeat(parser *p, parsed atom) {
     else if (!take(p, "*") && !take_braces(p, &min, &max))
         return atom;
     take(p, "?"); /* as few as possible: the same texts */
-    if (max < min) return wrong(p, "repetition whose most is below its least");
+    if (max < min) return wrong(p, "repetition with a maximum below its minimum");
     char c = peek(p);
     if (c == '*' || c == '+' || c == '?') return wrong(p, "repetition of a repetition");
     return (parsed){grammar_repeat(p->t, atom.node, min, max), times_counts(atom.least, min),
