@@ -204,11 +204,13 @@ typedef struct arch_row {
                                   unless attention.sliding_window_pattern says otherwise; 1: all
                                   layers have one; 0: none has */
     int window_layers;         /* only models of so many layers have windows; 0: any */
+    int default_window;        /* where attention.sliding_window is missing; 0: none */
     int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
     float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
     float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
     float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
     float default_logit_width; /* this / n_embd. 0: none */
+    float default_temperature; /* where attention.temperature_scale is missing */
     int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers that do not
                                   rotate; 0: the original context, in all layers */
     int temperature_offset;    /* added to the position */

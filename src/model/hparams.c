@@ -176,7 +176,7 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     hp->attn_scale = read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale", 0, by_head);
     hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
-                                    0, 0);
+                                    (double)arch->default_temperature, 0);
     hp->attn_temperature_length = 1;
     hp->attn_temperature_offset = arch->temperature_offset;
     if (hp->attn_temperature != 0 && arch->temperature_length > 0)
@@ -243,7 +243,7 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
                           model_layer_hparams *layers) {
     int32_t window = 0;
     if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
-        window = read_int(r, "attention.sliding_window", 0, 0, 0, INT32_MAX);
+        window = read_int(r, "attention.sliding_window", 0, arch->default_window, 0, INT32_MAX);
     bool none = never_rotates(r, arch);
     int32_t n_dense = read_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
