@@ -313,11 +313,28 @@ static inline vi_four vi_load_four(const void *p) {
 static inline vi vi_lane(vi_four x, int i) {
     return vi_set1((int32_t)x[i]);
 }
-static inline vf vf_lane_low(vi_four x, int i) {
-    return vf_of(vi_lane(vshlq_n_u32(x, 16), i));
+/* Lane numbers are part of the instruction: the switch is gone when loops are unrolled. */
+static inline vf vf_fma_four(vf w, float32x4_t x, int i, vf acc) {
+    switch (i) {
+    case 0:
+        return (vf){vfmaq_laneq_f32(acc.lo, w.lo, x, 0), vfmaq_laneq_f32(acc.hi, w.hi, x, 0)};
+    case 1:
+        return (vf){vfmaq_laneq_f32(acc.lo, w.lo, x, 1), vfmaq_laneq_f32(acc.hi, w.hi, x, 1)};
+    case 2:
+        return (vf){vfmaq_laneq_f32(acc.lo, w.lo, x, 2), vfmaq_laneq_f32(acc.hi, w.hi, x, 2)};
+    default:
+        return (vf){vfmaq_laneq_f32(acc.lo, w.lo, x, 3), vfmaq_laneq_f32(acc.hi, w.hi, x, 3)};
+    }
 }
-static inline vf vf_lane_high(vi_four x, int i) {
-    return vf_of(vi_lane(vandq_u32(x, vdupq_n_u32(0xffff0000)), i));
+#define VF_FMA_LANE
+static inline vf vf_fma_lane(vf w, vi_four x, int i, vf acc) {
+    return vf_fma_four(w, vreinterpretq_f32_u32(x), i, acc);
+}
+static inline vf vf_fma_lane_low(vf w, vi_four x, int i, vf acc) {
+    return vf_fma_four(w, vreinterpretq_f32_u32(vshlq_n_u32(x, 16)), i, acc);
+}
+static inline vf vf_fma_lane_high(vf w, vi_four x, int i, vf acc) {
+    return vf_fma_four(w, vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000))), i, acc);
 }
 
 #endif

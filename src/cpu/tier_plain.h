@@ -42,6 +42,19 @@ _Static_assert(PLAIN_TILES *PLAIN_TILE_BYTES <= CPU_SCRATCH_BYTES, "a block fits
 
 /* ---- formats -------------------------------------------------------------------------------- */
 
+/* acc + w * word i of x, or one of its halves, where multiplications take no lane. */
+#ifndef VF_FMA_LANE
+SIMD_INLINE vf vf_fma_lane(vf w, vi_four x, int i, vf acc) {
+    return vf_fma(w, vf_of(vi_lane(x, i)), acc);
+}
+SIMD_INLINE vf vf_fma_lane_low(vf w, vi_four x, int i, vf acc) {
+    return vf_fma(w, vf_lane_low(x, i), acc);
+}
+SIMD_INLINE vf vf_fma_lane_high(vf w, vi_four x, int i, vf acc) {
+    return vf_fma(w, vf_lane_high(x, i), acc);
+}
+#endif
+
 SIMD_INLINE vi plain_load(const char *row) {
     return vi_load(row);
 }
@@ -52,15 +65,15 @@ SIMD_INLINE vf plain_dot(vf acc, vi w, vi x) {
     return vf_fma(vf_of(w), vf_of(x), acc);
 }
 SIMD_INLINE vf plain_dot_lane(vf acc, vi w, vi_four x, int i) {
-    return plain_dot(acc, w, vi_lane(x, i));
+    return vf_fma_lane(vf_of(w), x, i, acc);
 }
 SIMD_INLINE vf plain_dot_bf16(vf acc, vi w, vi x) {
     acc = vf_fma(vf_low_bf16(w), vf_low_bf16(x), acc);
     return vf_fma(vf_high_bf16(w), vf_high_bf16(x), acc);
 }
 SIMD_INLINE vf plain_dot_lane_bf16(vf acc, vi w, vi_four x, int i) {
-    acc = vf_fma(vf_low_bf16(w), vf_lane_low(x, i), acc);
-    return vf_fma(vf_high_bf16(w), vf_lane_high(x, i), acc);
+    acc = vf_fma_lane_low(vf_low_bf16(w), x, i, acc);
+    return vf_fma_lane_high(vf_high_bf16(w), x, i, acc);
 }
 
 #define PLAIN_F32                                                                                  \
