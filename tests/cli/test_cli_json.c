@@ -270,7 +270,7 @@ static void test_bench_formats(void **state) {
 /* Its own buffers take less where limits leave little, and the work goes on. */
 static void test_bench_limits(void **state) {
     (void)state;
-    static const int kib[] = {200000, 60000};
+    static const int kib[] = {200000, 80000};
     for (int i = 0; i < 2; i++) {
         char line[128];
         snprintf(line, sizeof line,
