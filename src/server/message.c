@@ -235,8 +235,8 @@ static bool step_content(model_text *m, bool last) {
         if (mark) {
             size_t before = (size_t)(mark - s), text = before;
             while (text > 0 && is_space(s[text - 1])) text--;
-            move(m, &m->content, m->n_calls ? 0 : text);
-            drop(m, m->n_calls ? before : before - text);
+            move(m, &m->content, text);
+            drop(m, before - text);
             m->phase = MESSAGE_CALL;
             return true;
         }

@@ -1,0 +1,121 @@
+/* fuzz_request.c: any bytes as the body of a chat request: its parameters, tools and messages; what
+ * follows a NUL is a model's text, read in pieces for reasoning and calls. Parameters are within
+ * their ranges, what templates get is JSON, and a text read in pieces is the text read at once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat_request.h"
+#include "fields.h"
+#include "fuzz_target.h"
+#include "message.h"
+
+#define MODEL_PATH TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
+
+static pi_model *model_of_all(void) {
+    static pi_model *m;
+    pi_error err;
+    if (!m && pi_model_open(MODEL_PATH, NULL, &m, &err) != PI_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        abort();
+    }
+    return m;
+}
+
+static void try_params(const json_node *body) {
+    static const char *const limits[] = {"max_completion_tokens", "max_tokens", NULL};
+    static const param_names names = {.max_tokens = limits, .stop = "stop"};
+    pi_sampler_options sampling = pi_sampler_default_options();
+    pi_model *m = model_of_all();
+    pi_sampler *sampler = NULL;
+    params p;
+    pi_error err;
+    if (params_read(&p, body, &sampling, -1, &names, m, &err) == PI_OK) {
+        if (p.n < 1 || p.n > PARAMS_MAX_CHOICES || p.n_top > PARAMS_MAX_TOP || p.max_tokens < -1)
+            abort();
+        pi_sampler_create(m, &p.sampling, &sampler, &err);
+        pi_sampler_destroy(sampler);
+    }
+    params_free(&p);
+}
+
+static void try_messages(const json_node *body) {
+    static const tool_style described = {.described = true, .known = true};
+    chat_tools tools;
+    bytes request = {0};
+    pi_error err;
+    if (chat_read_tools(body, &tools, &err) == PI_OK &&
+        chat_write_request(body, &tools, &described, &request, &err) == PI_OK) {
+        json_doc *doc = NULL;
+        if (json_parse(request.data, request.used, "request", &doc, &err) == PI_ERR_FORMAT) abort();
+        json_free(doc);
+    }
+    bytes_free(&request);
+}
+
+static void read_text(model_text *m, const char *text, size_t n, size_t piece) {
+    static const call_format format = {.open = "<tool_call>",
+                                       .name_key = "name",
+                                       .args_key = "arguments",
+                                       .close = "</tool_call>"};
+    *m = (model_text){.splits_reasoning = true, .format = &format};
+    message_begin(m, "", 0);
+    for (size_t at = 0; at < n; at += piece)
+        message_feed(m, text + at, piece < n - at ? piece : n - at, false);
+    message_feed(m, "", 0, true);
+    if (m->n_calls < 0 || m->n_calls > MESSAGE_MAX_CALLS) abort();
+}
+
+static void expect_same(const bytes *a, const bytes *b) {
+    if (a->used != b->used || (a->used && memcmp(a->data, b->data, a->used) != 0)) abort();
+}
+
+static void try_text(const char *text, size_t n) {
+    static model_text whole, pieces;
+    read_text(&whole, text, n, n ? n : 1);
+    read_text(&pieces, text, n, 1);
+    if (!whole.failed && !pieces.failed) {
+        expect_same(&whole.reasoning, &pieces.reasoning);
+        expect_same(&whole.content, &pieces.content);
+        if (whole.n_calls != pieces.n_calls) abort();
+        for (int i = 0; i < whole.n_calls; i++)
+            expect_same(&whole.calls[i].arguments, &pieces.calls[i].arguments);
+    }
+    message_free(&whole);
+    message_free(&pieces);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    const char *source = (const char *)data, *nul = n ? memchr(source, 0, n) : NULL;
+    size_t n_body = nul ? (size_t)(nul - source) : n;
+    json_doc *doc = NULL;
+    pi_error err;
+    if (json_parse(source, n_body, "body", &doc, &err) == PI_OK) {
+        try_params(json_root(doc));
+        try_messages(json_root(doc));
+    }
+    json_free(doc);
+    if (nul) try_text(nul + 1, n - n_body - 1);
+    return 0;
+}
+
+size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
+    static const char *const bodies[] = {
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
+        "[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"assistant\",\"content\":null,"
+        "\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"arguments\":\"{\\\"x\\\":1}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
+        "\"content\":\"1\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":\"auto\"}",
+        "{\"temperature\":0.5,\"top_k\":3,\"logit_bias\":{\"5\":-100},\"stop\":[\"a\",\"b\"],"
+        "\"n\":2,\"max_tokens\":7,\"seed\":1,\"samplers\":[\"top_k\",\"temperature\"],"
+        "\"dry_sequence_breakers\":[\"x\"],\"stream_options\":{\"include_usage\":true}}"};
+    static const char text[] =
+        "<think>\nhm\n</think>\n\nyes <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": [1, "
+        "\"}\"]}}</tool_call> and <tool_call>{\"name\": \"g\"}</tool_call>\n";
+    if (i >= sizeof bodies / sizeof *bodies) return 0;
+    size_t n = strlen(bodies[i]) + 1;
+    if (n + sizeof text > max) return 0;
+    memcpy(data, bodies[i], n);
+    memcpy(data + n, text, sizeof text - 1);
+    return n + sizeof text - 1;
+}
