@@ -265,7 +265,7 @@ static void test_pieces(void **state) {
     case_start(&c);
     int fd = begin_stream(LONG_STREAM);
     wait_for("tokens_predicted_total", 1, true);
-    for (int i = 0; i < 230; i++) snprintf(body + strlen(body), 8, ",%d", 300 + i);
+    for (int i = 0; i < 230; i++) snprintf(body + strlen(body), 16, ",%d", 300 + i);
     snprintf(body + strlen(body), 8, "]}");
     http_refused(&c, "/v1/completions", "{\"prompt\":[]}", 400);
     assert_int_equal(status_of("POST", "/v1/completions", NULL, body), 200);
