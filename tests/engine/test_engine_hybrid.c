@@ -31,7 +31,7 @@
  * five (the last two of which are random), and not one by one; and the device is lost at fewer
  * moments, whose distance grows by a LOSSES-th of their number. */
 #ifdef TEST_SAMPLED
-enum { STEP = 12, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 1 };
+enum { STEP = 12, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 2 };
 #else
 enum { STEP = 1, FIRST_PLACEMENT = 0, N_PLACEMENTS = 5, N_PIECES = 3, LOSSES = 4 };
 #endif
