@@ -107,3 +107,8 @@ void bytes_json_put(json_writer *w, const char *key, const json_node *node) {
         break;
     }
 }
+
+void bytes_json_copy(json_writer *w, const char *key, const json_node *object, const char *name) {
+    const json_node *node = json_get(object, name);
+    if (node) bytes_json_put(w, key, node);
+}

@@ -42,5 +42,7 @@ bool bytes_json_end(bytes_json *j);
 void bytes_json_float(json_writer *w, const char *key, float value);
 /* Writes a value that was read, with all that is in it. NULL: null. Objects keep their order. */
 void bytes_json_put(json_writer *w, const char *key, const json_node *node);
+/* The same for the member `name` of an object; nothing when it has none. */
+void bytes_json_copy(json_writer *w, const char *key, const json_node *object, const char *name);
 
 #endif

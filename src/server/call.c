@@ -249,17 +249,19 @@ json_writer *call_event(server_call *c, const char *name) {
     }
     call_put(c, "data: ");
     json_begin_compact(&c->event, c->events);
+    json_put_object(&c->event, NULL);
     return &c->event;
 }
 
 void call_event_end(server_call *c) {
+    json_end_object(&c->event);
     if (fflush(c->events) != 0) c->broken = true;
     call_put(c, "\n\n");
 }
 
 /* What is new of a choice, in the dialect's words. */
 static void write_choice(server_call *c, answer_choice *k) {
-    if (!k->begun) c->dialect->begin(c, k);
+    if (!k->begun && c->dialect->begin) c->dialect->begin(c, k);
     k->begun = true;
     c->dialect->delta(c, k);
     if (k->finish == FINISH_NONE || k->ended) return;
@@ -311,7 +313,7 @@ static void next_events(server_call *c) {
         for (int i = 0; i < c->n_choices; i++)
             if (fresh[i]) write_choice(c, &c->choices[i]);
         if (!all_ended(c)) return;
-        c->dialect->done(c);
+        if (c->dialect->done) c->dialect->done(c);
         c->finished = true;
     }
 }

@@ -34,10 +34,10 @@ typedef struct answer_choice {
 typedef struct server_call server_call;
 
 typedef struct dialect {
-    void (*begin)(server_call *c, answer_choice *k); /* before the first text of a choice */
+    void (*begin)(server_call *c, answer_choice *k); /* before its first text; NULL: nothing */
     void (*delta)(server_call *c, answer_choice *k); /* its message has grown, or its tokens */
     void (*end)(server_call *c, answer_choice *k);   /* it has ended */
-    void (*done)(server_call *c);                    /* all have ended */
+    void (*done)(server_call *c);                    /* all have ended; NULL: nothing */
     void (*failed)(server_call *c, unsigned status, const char *message);
     void (*whole)(server_call *c, json_writer *w);
     const char *ping; /* what is sent when there is nothing to send; NULL: a comment */
@@ -82,7 +82,8 @@ enum MHD_Result call_answer(exchange *x, server_call *c);
 /* Frees the call and answers with an error. */
 enum MHD_Result call_refuse(exchange *x, server_call *c, const pi_error *err);
 
-/* One event: everything between is written to the writer that is returned; name NULL: none. */
+/* One event, whose data is a JSON object: its members are written to the writer that is returned.
+ * name NULL: none. */
 json_writer *call_event(server_call *c, const char *name);
 void call_event_end(server_call *c);
 /* Bytes as they are. */

@@ -259,9 +259,8 @@ pi_status chat_write_request(const json_node *body, const chat_tools *tools,
     bytes description = {0};
     bytes_json j;
     bool generation = true;
-    if (tools->list && style->described && !write_description(tools->list, &description))
-        return error_nomem(err, description.used, "tools");
-    if (!bytes_json_begin(&j, out)) {
+    bool good = !tools->list || !style->described || write_description(tools->list, &description);
+    if (!good || !bytes_json_begin(&j, out)) {
         bytes_free(&description);
         return error_nomem(err, out->used, "messages");
     }
@@ -271,8 +270,7 @@ pi_status chat_write_request(const json_node *body, const chat_tools *tools,
     if (tools->list && !style->described) bytes_json_put(&j.writer, "tools", tools->list);
     json_put_bool(&j.writer, "add_generation_prompt", generation);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        if (json_get(body, passed[i]))
-            bytes_json_put(&j.writer, passed[i], json_get(body, passed[i]));
+        bytes_json_copy(&j.writer, passed[i], body, passed[i]);
     json_end_object(&j.writer);
     if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "messages");
     bytes_free(&description);

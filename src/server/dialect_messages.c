@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "dialects.h"
-#include "mem.h"
 #include "route_generate.h"
 
 /* ---- request -----------------------------------------------------------------------------------
@@ -133,8 +132,7 @@ static void put_tools(json_writer *w, const json_node *tools) {
         json_put_text(w, "type", "function");
         json_put_object(w, "function");
         bytes_json_put(w, "name", json_get(tool, "name"));
-        if (json_get(tool, "description"))
-            bytes_json_put(w, "description", json_get(tool, "description"));
+        bytes_json_copy(w, "description", tool, "description");
         bytes_json_put(w, "parameters", json_get(tool, "input_schema"));
         json_end_object(w);
         json_end_object(w);
@@ -162,42 +160,22 @@ static pi_status put_tool_choice(json_writer *w, const json_node *choice, pi_err
     return PI_OK;
 }
 
-/* The same request as /v1/chat/completions would have it. */
-static pi_status write_chat(const json_node *body, bytes *out, pi_error *err) {
+static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err) {
     static const char *const passed[] = {"max_tokens", "temperature", "top_p",  "top_k",
                                          "min_p",      "seed",        "stream", "cache_prompt"};
-    bytes_json j;
-    json_writer *w = &j.writer;
-    if (!bytes_json_begin(&j, out)) return error_nomem(err, 0, "request");
-    json_put_object(w, NULL);
     pi_status status = put_messages(w, body, err);
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
     if (status == PI_OK) status = field_kind(body, "stop_sequences", JSON_ARRAY, err);
     if (status == PI_OK) status = put_tool_choice(w, json_get(body, "tool_choice"), err);
     if (json_count(json_get(body, "tools"))) put_tools(w, json_get(body, "tools"));
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        if (json_get(body, passed[i])) bytes_json_put(w, passed[i], json_get(body, passed[i]));
-    if (json_get(body, "stop_sequences"))
-        bytes_json_put(w, "stop", json_get(body, "stop_sequences"));
-    json_end_object(w);
-    if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "request");
+        bytes_json_copy(w, passed[i], body, passed[i]);
+    bytes_json_copy(w, "stop", body, "stop_sequences");
     return status;
 }
 
 enum MHD_Result route_messages(exchange *x) {
-    const json_node *body = NULL;
-    json_doc *doc = NULL;
-    enum MHD_Result result;
-    bytes chat = {0};
-    pi_error err = {.status = PI_OK};
-    if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = write_chat(body, &chat, &err);
-    if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", &doc, &err);
-    bytes_free(&chat);
-    result = status == PI_OK ? generate_chat(x, json_root(doc), &dialect_messages, "msg_")
-                             : http_reply_failed(x, &err);
-    json_free(doc);
-    return result;
+    return generate_translated(x, write_chat, &dialect_messages, "msg_");
 }
 
 /* ---- answer ------------------------------------------------------------------------------------
@@ -281,18 +259,12 @@ static void messages_whole(server_call *c, json_writer *w) {
 /* ---- stream ------------------------------------------------------------------------------------
  */
 
-enum { ITEM_THINKING, ITEM_TEXT };
+enum { ITEM_THINKING, ITEM_TEXT, ITEM_USE };
 
 static json_writer *begin_event(server_call *c, const char *type) {
     json_writer *w = call_event(c, type);
-    json_put_object(w, NULL);
     json_put_text(w, "type", type);
     return w;
-}
-
-static void end_event(server_call *c, json_writer *w) {
-    json_end_object(w);
-    call_event_end(c);
 }
 
 static void messages_begin(server_call *c, answer_choice *k) {
@@ -306,14 +278,14 @@ static void messages_begin(server_call *c, answer_choice *k) {
     json_put_text(w, "stop_sequence", NULL);
     put_usage(c, w, true);
     json_end_object(w);
-    end_event(c, w);
+    call_event_end(c);
 }
 
 static void stop_block(server_call *c, answer_choice *k) {
     if (k->open_item < 0) return;
     json_writer *w = begin_event(c, "content_block_stop");
     json_put_int(w, "index", k->n_items - 1);
-    end_event(c, w);
+    call_event_end(c);
     k->open_item = -1;
 }
 
@@ -327,7 +299,7 @@ static void start_block(server_call *c, answer_choice *k, int item) {
     json_put_text(w, item == ITEM_TEXT ? "text" : "thinking", "");
     if (item == ITEM_THINKING) json_put_text(w, "signature", "");
     json_end_object(w);
-    end_event(c, w);
+    call_event_end(c);
     k->open_item = item;
 }
 
@@ -339,7 +311,7 @@ static void put_delta(server_call *c, const answer_choice *k, const char *type, 
     json_put_text(w, "type", type);
     json_put_string(w, key, text, n);
     json_end_object(w);
-    end_event(c, w);
+    call_event_end(c);
 }
 
 static void put_tool(server_call *c, answer_choice *k, const tool_call *t) {
@@ -349,9 +321,9 @@ static void put_tool(server_call *c, answer_choice *k, const tool_call *t) {
     json_put_object(w, "content_block");
     put_use(t, w, false);
     json_end_object(w);
-    end_event(c, w);
+    call_event_end(c);
     put_delta(c, k, "input_json_delta", "partial_json", t->arguments.data, t->arguments.used);
-    k->open_item = ITEM_TEXT + 1;
+    k->open_item = ITEM_USE;
     stop_block(c, k);
 }
 
@@ -379,17 +351,18 @@ static void messages_end(server_call *c, answer_choice *k) {
     put_stop(k, w);
     json_end_object(w);
     put_usage(c, w, false);
-    end_event(c, w);
+    call_event_end(c);
 }
 
 static void messages_done(server_call *c) {
-    end_event(c, begin_event(c, "message_stop"));
+    begin_event(c, "message_stop");
+    call_event_end(c);
 }
 
 static void messages_failed(server_call *c, unsigned status, const char *text) {
     json_writer *w = begin_event(c, "error");
     http_put_error(w, "error", status, text);
-    end_event(c, w);
+    call_event_end(c);
 }
 
 const dialect dialect_messages = {.begin = messages_begin,

@@ -9,7 +9,7 @@ static const char *finish_name(const answer_choice *k) {
     return k->message.n_calls > 0 ? "tool_calls" : "stop";
 }
 
-void openai_put_usage(const server_call *c, json_writer *w) {
+static void put_usage(const server_call *c, json_writer *w) {
     call_usage u = call_get_usage(c);
     json_put_object(w, "usage");
     json_put_int(w, "prompt_tokens", u.prompt);
@@ -22,7 +22,6 @@ void openai_put_usage(const server_call *c, json_writer *w) {
 }
 
 static void put_head(const server_call *c, json_writer *w, const char *object) {
-    json_put_object(w, NULL);
     json_put_text(w, "id", c->id);
     json_put_text(w, "object", object);
     json_put_int(w, "created", c->created);
@@ -33,21 +32,36 @@ static void put_head(const server_call *c, json_writer *w, const char *object) {
 /* ---- logprobs ----------------------------------------------------------------------------------
  */
 
-size_t openai_token_text(const server_call *c, int32_t token, char *text, size_t room) {
-    size_t n = 0;
-    pi_status status = pi_token_text(c->server->options.model, token, true, text, room, &n, NULL);
-    return status == PI_OK ? n : 0;
+static size_t token_text(const server_call *c, int32_t token, char *text, size_t room) {
+    return prompt_token_text(c->server->options.model, token, text, room);
 }
 
-static void put_logprob(const server_call *c, json_writer *w, const char *key, token_choice t) {
+/* Opens an object for a token. */
+static void begin_logprob(const server_call *c, json_writer *w, token_choice t) {
     char text[256];
-    size_t n = openai_token_text(c, t.token, text, sizeof text);
-    json_put_object(w, key);
+    size_t n = token_text(c, t.token, text, sizeof text);
+    json_put_object(w, NULL);
     json_put_int(w, "id", t.token);
     json_put_string(w, "token", text, n);
     json_put_number(w, "logprob", isfinite(t.logprob) ? (double)t.logprob : -9999.0);
     json_put_array(w, "bytes");
     for (size_t i = 0; i < n; i++) json_put_int(w, NULL, (unsigned char)text[i]);
+    json_end_array(w);
+}
+
+void openai_put_logprobs(const server_call *c, const answer_choice *k, json_writer *w,
+                         const char *key, size_t first) {
+    json_put_array(w, key);
+    for (size_t i = first; i < k->n_tokens; i++) {
+        begin_logprob(c, w, k->tokens[i].chosen);
+        json_put_array(w, "top_logprobs");
+        for (int t = 0; t < c->params.n_top; t++) {
+            begin_logprob(c, w, k->tops[i * (size_t)c->params.n_top + (size_t)t]);
+            json_end_object(w);
+        }
+        json_end_array(w);
+        json_end_object(w);
+    }
     json_end_array(w);
 }
 
@@ -59,18 +73,7 @@ static void put_chat_logprobs(const server_call *c, const answer_choice *k, json
         return;
     }
     json_put_object(w, "logprobs");
-    json_put_array(w, "content");
-    for (size_t i = first; i < k->n_tokens; i++) {
-        put_logprob(c, w, NULL, k->tokens[i].chosen);
-        json_put_array(w, "top_logprobs");
-        for (int t = 0; t < c->params.n_top; t++) {
-            put_logprob(c, w, NULL, k->tops[i * (size_t)c->params.n_top + (size_t)t]);
-            json_end_object(w);
-        }
-        json_end_array(w);
-        json_end_object(w);
-    }
-    json_end_array(w);
+    openai_put_logprobs(c, k, w, "content", first);
     json_put_text(w, "refusal", NULL);
     json_end_object(w);
 }
@@ -86,8 +89,7 @@ static void put_text_logprobs(const server_call *c, const answer_choice *k, json
     json_put_object(w, "logprobs");
     json_put_array(w, "tokens");
     for (size_t i = first; i < k->n_tokens; i++)
-        json_put_string(w, NULL, text,
-                        openai_token_text(c, k->tokens[i].chosen.token, text, sizeof text));
+        json_put_string(w, NULL, text, token_text(c, k->tokens[i].chosen.token, text, sizeof text));
     json_end_array(w);
     json_put_array(w, "token_logprobs");
     for (size_t i = first; i < k->n_tokens; i++)
@@ -98,7 +100,7 @@ static void put_text_logprobs(const server_call *c, const answer_choice *k, json
         json_put_object(w, NULL);
         for (int t = 0; t < c->params.n_top; t++) {
             token_choice top = k->tops[i * (size_t)c->params.n_top + (size_t)t];
-            size_t n = openai_token_text(c, top.token, text, sizeof text - 1);
+            size_t n = token_text(c, top.token, text, sizeof text - 1);
             text[n] = 0;
             json_put_number(w, text, (double)top.logprob);
         }
@@ -112,43 +114,91 @@ static void put_text_logprobs(const server_call *c, const answer_choice *k, json
     json_end_object(w);
 }
 
-/* ---- chat --------------------------------------------------------------------------------------
+/* ---- both APIs ---------------------------------------------------------------------------------
  */
 
-/* A chunk of one choice, up to and with "delta":{ */
-static json_writer *begin_chunk(server_call *c, const answer_choice *k) {
+/* A chunk with one choice, open for its members. */
+static json_writer *begin_chunk(server_call *c, const answer_choice *k, const char *object) {
     json_writer *w = call_event(c, NULL);
-    put_head(c, w, "chat.completion.chunk");
+    put_head(c, w, object);
     json_put_array(w, "choices");
     json_put_object(w, NULL);
     json_put_int(w, "index", k->index);
-    json_put_object(w, "delta");
     return w;
 }
 
 static void end_chunk(server_call *c, answer_choice *k, json_writer *w, bool last) {
-    json_end_object(w); /* delta */
-    put_chat_logprobs(c, k, w, k->sent_tokens);
     k->sent_tokens = k->n_tokens;
     json_put_text(w, "finish_reason", last ? finish_name(k) : NULL);
     json_end_object(w);
     json_end_array(w);
     if (c->params.include_usage) json_put_text(w, "usage", NULL);
     if (last || c->params.timings) call_put_timings(k, w);
-    json_end_object(w);
     call_event_end(c);
 }
 
+static void put_last_chunks(server_call *c, const char *object) {
+    if (c->params.include_usage) {
+        json_writer *w = call_event(c, NULL);
+        put_head(c, w, object);
+        json_put_array(w, "choices");
+        json_end_array(w);
+        put_usage(c, w);
+        call_event_end(c);
+    }
+    call_put(c, "data: [DONE]\n\n");
+}
+
+void openai_failed(server_call *c, unsigned status, const char *text) {
+    http_put_error(call_event(c, NULL), "error", status, text);
+    call_event_end(c);
+}
+
+static void put_answer(const server_call *c, json_writer *w, const char *object,
+                       void (*put_choice)(const server_call *c, const answer_choice *k,
+                                          json_writer *w)) {
+    json_put_object(w, NULL);
+    put_head(c, w, object);
+    json_put_array(w, "choices");
+    for (int i = 0; i < c->n_choices; i++) {
+        const answer_choice *k = &c->choices[i];
+        json_put_object(w, NULL);
+        json_put_int(w, "index", i);
+        put_choice(c, k, w);
+        json_put_text(w, "finish_reason", finish_name(k));
+        json_end_object(w);
+    }
+    json_end_array(w);
+    put_usage(c, w);
+    call_put_timings(&c->choices[0], w);
+    json_end_object(w);
+}
+
+/* ---- chat --------------------------------------------------------------------------------------
+ */
+
+static json_writer *begin_delta(server_call *c, const answer_choice *k) {
+    json_writer *w = begin_chunk(c, k, "chat.completion.chunk");
+    json_put_object(w, "delta");
+    return w;
+}
+
+static void end_delta(server_call *c, answer_choice *k, json_writer *w, bool last) {
+    json_end_object(w);
+    put_chat_logprobs(c, k, w, k->sent_tokens);
+    end_chunk(c, k, w, last);
+}
+
 static void chat_begin(server_call *c, answer_choice *k) {
-    json_writer *w = begin_chunk(c, k);
+    json_writer *w = begin_delta(c, k);
     json_put_text(w, "role", "assistant");
     json_put_text(w, "content", "");
-    end_chunk(c, k, w, false);
+    end_delta(c, k, w, false);
 }
 
 static void chat_call(server_call *c, answer_choice *k, int index) {
     const tool_call *t = &k->message.calls[index];
-    json_writer *w = begin_chunk(c, k);
+    json_writer *w = begin_delta(c, k);
     json_put_array(w, "tool_calls");
     json_put_object(w, NULL);
     json_put_int(w, "index", index);
@@ -160,8 +210,8 @@ static void chat_call(server_call *c, answer_choice *k, int index) {
     json_end_object(w);
     json_end_object(w);
     json_end_array(w);
-    end_chunk(c, k, w, false);
-    w = begin_chunk(c, k);
+    end_delta(c, k, w, false);
+    w = begin_delta(c, k);
     json_put_array(w, "tool_calls");
     json_put_object(w, NULL);
     json_put_int(w, "index", index);
@@ -170,53 +220,34 @@ static void chat_call(server_call *c, answer_choice *k, int index) {
     json_end_object(w);
     json_end_object(w);
     json_end_array(w);
-    end_chunk(c, k, w, false);
+    end_delta(c, k, w, false);
 }
 
 static void chat_delta(server_call *c, answer_choice *k) {
     const model_text *m = &k->message;
     if (m->reasoning.used > k->sent_reasoning) {
-        json_writer *w = begin_chunk(c, k);
+        json_writer *w = begin_delta(c, k);
         json_put_string(w, "reasoning_content", m->reasoning.data + k->sent_reasoning,
                         m->reasoning.used - k->sent_reasoning);
         k->sent_reasoning = m->reasoning.used;
-        end_chunk(c, k, w, false);
+        end_delta(c, k, w, false);
     }
     if (m->content.used > k->sent_content) {
-        json_writer *w = begin_chunk(c, k);
+        json_writer *w = begin_delta(c, k);
         json_put_string(w, "content", m->content.data + k->sent_content,
                         m->content.used - k->sent_content);
         k->sent_content = m->content.used;
-        end_chunk(c, k, w, false);
+        end_delta(c, k, w, false);
     }
     while (k->sent_calls < m->n_calls) chat_call(c, k, k->sent_calls++);
 }
 
 static void chat_end(server_call *c, answer_choice *k) {
-    end_chunk(c, k, begin_chunk(c, k), true);
-}
-
-static void put_usage_chunk(server_call *c, const char *object) {
-    json_writer *w = call_event(c, NULL);
-    put_head(c, w, object);
-    json_put_array(w, "choices");
-    json_end_array(w);
-    openai_put_usage(c, w);
-    json_end_object(w);
-    call_event_end(c);
+    end_delta(c, k, begin_delta(c, k), true);
 }
 
 static void chat_done(server_call *c) {
-    if (c->params.include_usage) put_usage_chunk(c, "chat.completion.chunk");
-    call_put(c, "data: [DONE]\n\n");
-}
-
-static void openai_failed(server_call *c, unsigned status, const char *text) {
-    json_writer *w = call_event(c, NULL);
-    json_put_object(w, NULL);
-    http_put_error(w, "error", status, text);
-    json_end_object(w);
-    call_event_end(c);
+    put_last_chunks(c, "chat.completion.chunk");
 }
 
 static void put_message(const answer_choice *k, json_writer *w) {
@@ -245,22 +276,13 @@ static void put_message(const answer_choice *k, json_writer *w) {
     json_end_object(w);
 }
 
+static void put_chat_choice(const server_call *c, const answer_choice *k, json_writer *w) {
+    put_message(k, w);
+    put_chat_logprobs(c, k, w, 0);
+}
+
 static void chat_whole(server_call *c, json_writer *w) {
-    put_head(c, w, "chat.completion");
-    json_put_array(w, "choices");
-    for (int i = 0; i < c->n_choices; i++) {
-        const answer_choice *k = &c->choices[i];
-        json_put_object(w, NULL);
-        json_put_int(w, "index", i);
-        put_message(k, w);
-        put_chat_logprobs(c, k, w, 0);
-        json_put_text(w, "finish_reason", finish_name(k));
-        json_end_object(w);
-    }
-    json_end_array(w);
-    openai_put_usage(c, w);
-    call_put_timings(&c->choices[0], w);
-    json_end_object(w);
+    put_answer(c, w, "chat.completion", put_chat_choice);
 }
 
 const dialect dialect_chat = {.begin = chat_begin,
@@ -275,28 +297,12 @@ const dialect dialect_chat = {.begin = chat_begin,
 
 static void text_chunk(server_call *c, answer_choice *k, bool last) {
     const bytes *text = &k->message.content;
-    json_writer *w = call_event(c, NULL);
-    put_head(c, w, "text_completion");
-    json_put_array(w, "choices");
-    json_put_object(w, NULL);
-    json_put_int(w, "index", k->index);
+    json_writer *w = begin_chunk(c, k, "text_completion");
     json_put_string(w, "text", text->used > k->sent_content ? text->data + k->sent_content : "",
                     text->used - k->sent_content);
     put_text_logprobs(c, k, w, k->sent_tokens);
-    json_put_text(w, "finish_reason", last ? finish_name(k) : NULL);
-    json_end_object(w);
-    json_end_array(w);
-    if (c->params.include_usage) json_put_text(w, "usage", NULL);
-    if (last || c->params.timings) call_put_timings(k, w);
-    json_end_object(w);
-    call_event_end(c);
+    end_chunk(c, k, w, last);
     k->sent_content = text->used;
-    k->sent_tokens = k->n_tokens;
-}
-
-static void text_begin(server_call *c, answer_choice *k) {
-    (void)c;
-    (void)k;
 }
 
 static void text_delta(server_call *c, answer_choice *k) {
@@ -308,31 +314,20 @@ static void text_end(server_call *c, answer_choice *k) {
 }
 
 static void text_done(server_call *c) {
-    if (c->params.include_usage) put_usage_chunk(c, "text_completion");
-    call_put(c, "data: [DONE]\n\n");
+    put_last_chunks(c, "text_completion");
+}
+
+static void put_text_choice(const server_call *c, const answer_choice *k, json_writer *w) {
+    const bytes *text = &k->message.content;
+    json_put_string(w, "text", text->used ? text->data : "", text->used);
+    put_text_logprobs(c, k, w, 0);
 }
 
 static void text_whole(server_call *c, json_writer *w) {
-    put_head(c, w, "text_completion");
-    json_put_array(w, "choices");
-    for (int i = 0; i < c->n_choices; i++) {
-        const answer_choice *k = &c->choices[i];
-        const bytes *text = &k->message.content;
-        json_put_object(w, NULL);
-        json_put_int(w, "index", i);
-        json_put_string(w, "text", text->used ? text->data : "", text->used);
-        put_text_logprobs(c, k, w, 0);
-        json_put_text(w, "finish_reason", finish_name(k));
-        json_end_object(w);
-    }
-    json_end_array(w);
-    openai_put_usage(c, w);
-    call_put_timings(&c->choices[0], w);
-    json_end_object(w);
+    put_answer(c, w, "text_completion", put_text_choice);
 }
 
-const dialect dialect_text = {.begin = text_begin,
-                              .delta = text_delta,
+const dialect dialect_text = {.delta = text_delta,
                               .end = text_end,
                               .done = text_done,
                               .failed = openai_failed,

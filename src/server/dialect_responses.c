@@ -83,8 +83,7 @@ static void put_tools(json_writer *w, const json_node *tools) {
         bytes_json_put(w, "type", json_get(tool, "type"));
         json_put_object(w, "function");
         bytes_json_put(w, "name", json_get(tool, "name"));
-        if (json_get(tool, "description"))
-            bytes_json_put(w, "description", json_get(tool, "description"));
+        bytes_json_copy(w, "description", tool, "description");
         bytes_json_put(w, "parameters", json_get(tool, "parameters"));
         json_end_object(w);
         json_end_object(w);
@@ -118,44 +117,25 @@ static void put_format(json_writer *w, const json_node *format) {
     json_end_object(w);
 }
 
-static pi_status write_chat(const json_node *body, bytes *out, pi_error *err) {
+static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err) {
     static const char *const passed[] = {"temperature", "top_p", "stream", "parallel_tool_calls"};
-    bytes_json j;
-    json_writer *w = &j.writer;
     const json_node *format = json_get(json_get(body, "text"), "format");
     if (json_kind_of(json_get(body, "previous_response_id")) != JSON_NULL)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "previous_response_id: responses are not stored: send the conversation");
-    if (!bytes_json_begin(&j, out)) return error_nomem(err, 0, "request");
-    json_put_object(w, NULL);
     pi_status status = put_input(w, body, err);
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
     if (json_count(json_get(body, "tools"))) put_tools(w, json_get(body, "tools"));
     if (json_get(body, "tool_choice")) put_tool_choice(w, json_get(body, "tool_choice"));
-    if (json_get(body, "max_output_tokens"))
-        bytes_json_put(w, "max_completion_tokens", json_get(body, "max_output_tokens"));
+    bytes_json_copy(w, "max_completion_tokens", body, "max_output_tokens");
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        if (json_get(body, passed[i])) bytes_json_put(w, passed[i], json_get(body, passed[i]));
+        bytes_json_copy(w, passed[i], body, passed[i]);
     if (format) put_format(w, format);
-    json_end_object(w);
-    if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(err, out->used, "request");
     return status;
 }
 
 enum MHD_Result route_responses(exchange *x) {
-    const json_node *body = NULL;
-    json_doc *doc = NULL;
-    enum MHD_Result result;
-    bytes chat = {0};
-    pi_error err = {.status = PI_OK};
-    if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = write_chat(body, &chat, &err);
-    if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", &doc, &err);
-    bytes_free(&chat);
-    result = status == PI_OK ? generate_chat(x, json_root(doc), &dialect_responses, "resp_")
-                             : http_reply_failed(x, &err);
-    json_free(doc);
-    return result;
+    return generate_translated(x, write_chat, &dialect_responses, "resp_");
 }
 
 /* ---- items -------------------------------------------------------------------------------------
@@ -287,15 +267,9 @@ static void responses_whole(server_call *c, json_writer *w) {
 static json_writer *begin_event(server_call *c, const char *type) {
     int64_t number = (int64_t)c->n_events;
     json_writer *w = call_event(c, type);
-    json_put_object(w, NULL);
     json_put_text(w, "type", type);
     json_put_int(w, "sequence_number", number);
     return w;
-}
-
-static void end_event(server_call *c, json_writer *w) {
-    json_end_object(w);
-    call_event_end(c);
 }
 
 static json_writer *begin_item_event(server_call *c, const answer_choice *k, const char *type,
@@ -319,7 +293,7 @@ static void responses_begin(server_call *c, answer_choice *k) {
     for (int i = 0; i < 2; i++) {
         json_writer *w = begin_event(c, types[i]);
         put_response(c, w, "response", NULL);
-        end_event(c, w);
+        call_event_end(c);
     }
 }
 
@@ -331,14 +305,14 @@ static void close_item(server_call *c, answer_choice *k) {
         c, k, item == ITEM_MESSAGE ? "response.output_text.done" : "response.reasoning_text.done",
         item);
     json_put_string(w, "text", text->used ? text->data : "", text->used);
-    end_event(c, w);
+    call_event_end(c);
     w = begin_part_event(c, k, "response.content_part.done", item);
     put_part(w, "part", item, text);
-    end_event(c, w);
+    call_event_end(c);
     w = begin_event(c, "response.output_item.done");
     json_put_int(w, "output_index", k->n_items - 1);
     put_output(c, w, "item", item, k->n_items - 1, text);
-    end_event(c, w);
+    call_event_end(c);
     k->open_item = -1;
 }
 
@@ -350,10 +324,10 @@ static void open_item(server_call *c, answer_choice *k, int item) {
     json_writer *w = begin_event(c, "response.output_item.added");
     json_put_int(w, "output_index", k->n_items - 1);
     put_output(c, w, "item", item, k->n_items - 1, NULL);
-    end_event(c, w);
+    call_event_end(c);
     w = begin_part_event(c, k, "response.content_part.added", item);
     put_part(w, "part", item, NULL);
-    end_event(c, w);
+    call_event_end(c);
 }
 
 static void send_text(server_call *c, answer_choice *k, int item, const bytes *text, size_t *sent) {
@@ -363,7 +337,7 @@ static void send_text(server_call *c, answer_choice *k, int item, const bytes *t
         c, k, item == ITEM_MESSAGE ? "response.output_text.delta" : "response.reasoning_text.delta",
         item);
     json_put_string(w, "delta", text->data + *sent, text->used - *sent);
-    end_event(c, w);
+    call_event_end(c);
     *sent = text->used;
 }
 
@@ -373,17 +347,17 @@ static void send_call(server_call *c, answer_choice *k, const tool_call *t) {
     json_writer *w = begin_event(c, "response.output_item.added");
     json_put_int(w, "output_index", k->n_items - 1);
     put_call(c, w, "item", t, k->n_items - 1, false);
-    end_event(c, w);
+    call_event_end(c);
     w = begin_item_event(c, k, "response.function_call_arguments.delta", ITEM_CALL);
     json_put_string(w, "delta", t->arguments.data, t->arguments.used);
-    end_event(c, w);
+    call_event_end(c);
     w = begin_item_event(c, k, "response.function_call_arguments.done", ITEM_CALL);
     json_put_string(w, "arguments", t->arguments.data, t->arguments.used);
-    end_event(c, w);
+    call_event_end(c);
     w = begin_event(c, "response.output_item.done");
     json_put_int(w, "output_index", k->n_items - 1);
     put_call(c, w, "item", t, k->n_items - 1, true);
-    end_event(c, w);
+    call_event_end(c);
 }
 
 static void responses_delta(server_call *c, answer_choice *k) {
@@ -399,11 +373,7 @@ static void responses_end(server_call *c, answer_choice *k) {
     json_writer *w = begin_event(c, k->finish == FINISH_LENGTH ? "response.incomplete"
                                                                : "response.completed");
     put_response(c, w, "response", k);
-    end_event(c, w);
-}
-
-static void responses_done(server_call *c) {
-    (void)c;
+    call_event_end(c);
 }
 
 static void responses_failed(server_call *c, unsigned status, const char *text) {
@@ -411,12 +381,11 @@ static void responses_failed(server_call *c, unsigned status, const char *text) 
     json_put_int(w, "code", status);
     json_put_text(w, "message", text);
     json_put_text(w, "param", NULL);
-    end_event(c, w);
+    call_event_end(c);
 }
 
 const dialect dialect_responses = {.begin = responses_begin,
                                    .delta = responses_delta,
                                    .end = responses_end,
-                                   .done = responses_done,
                                    .failed = responses_failed,
                                    .whole = responses_whole};

@@ -10,10 +10,11 @@ extern const dialect dialect_native;    /* /completion, as llama.cpp's server ha
 extern const dialect dialect_messages;  /* /v1/messages */
 extern const dialect dialect_responses; /* /v1/responses */
 
-/* dialect_openai.c */
-void openai_put_usage(const server_call *c, json_writer *w);
-/* Bytes of a token; 0 when they are more than `room`. */
-size_t openai_token_text(const server_call *c, int32_t token, char *text, size_t room);
+/* dialect_openai.c: what dialect_native writes in the same form. */
+/* An array with tokens of the answer from number `first` on, each with params.n_top >= 0 others. */
+void openai_put_logprobs(const server_call *c, const answer_choice *k, json_writer *w,
+                         const char *key, size_t first);
+void openai_failed(server_call *c, unsigned status, const char *text);
 
 enum MHD_Result route_chat(exchange *x);
 enum MHD_Result route_completions(exchange *x);

@@ -5,11 +5,15 @@
 
 #include "mem.h"
 
+size_t prompt_token_text(const pi_model *model, int32_t token, char *text, size_t room) {
+    size_t n = 0;
+    return pi_token_text(model, token, true, text, room, &n, NULL) == PI_OK ? n : 0;
+}
+
 static pi_status take_token(const pi_model *model, pi_token_role role, char **out, pi_error *err) {
     char text[256];
-    size_t n = 0;
     int32_t token = pi_model_token(model, role);
-    if (token < 0 || pi_token_text(model, token, true, text, sizeof text, &n, NULL) != PI_OK) n = 0;
+    size_t n = token < 0 ? 0 : prompt_token_text(model, token, text, sizeof text);
     *out = mem_strndup(text, n);
     return *out ? PI_OK : error_nomem(err, n, "token");
 }
@@ -61,7 +65,7 @@ pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint3
     *tokens = NULL;
     for (int i = 0; i < 2; i++) {
         mem_free(*tokens);
-        *tokens = mem_calloc(room ? room : 1, sizeof **tokens);
+        *tokens = mem_calloc(room, sizeof **tokens);
         if (!*tokens) return error_nomem(err, room * sizeof **tokens, "prompt");
         status = pi_tokenize(model, text, n, flags, *tokens, room, n_tokens, err);
         if (status == PI_OK) return PI_OK;

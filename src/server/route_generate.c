@@ -88,8 +88,8 @@ static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *b
     return status;
 }
 
-enum MHD_Result generate_chat(exchange *x, const json_node *body, const dialect *d,
-                              const char *id) {
+static enum MHD_Result generate_chat(exchange *x, const json_node *body, const dialect *d,
+                                     const char *id) {
     params p = {.n_top = -1};
     pi_error err = {.status = PI_OK};
     chat_tools tools = {.choice = TOOLS_NONE};
@@ -118,6 +118,28 @@ enum MHD_Result route_chat(exchange *x) {
     enum MHD_Result result;
     if (!http_parse_body(x, &body, &result)) return result;
     return generate_chat(x, body, &dialect_chat, "chatcmpl-");
+}
+
+/* The chat request is a JSON text, which is read like one that came from a client. */
+enum MHD_Result generate_translated(exchange *x, chat_translator translate, const dialect *d,
+                                    const char *id) {
+    const json_node *body = NULL;
+    json_doc *doc = NULL;
+    enum MHD_Result result;
+    bytes chat = {0};
+    bytes_json j;
+    pi_error err = {.status = PI_OK};
+    if (!http_parse_body(x, &body, &result)) return result;
+    if (!bytes_json_begin(&j, &chat)) return http_reply_error(x, 500, "out of memory");
+    json_put_object(&j.writer, NULL);
+    pi_status status = translate(body, &j.writer, &err);
+    json_end_object(&j.writer);
+    if (!bytes_json_end(&j) && status == PI_OK) status = error_nomem(&err, chat.used, "request");
+    if (status == PI_OK) status = json_parse(chat.data, chat.used, "request", &doc, &err);
+    bytes_free(&chat);
+    result = status == PI_OK ? generate_chat(x, json_root(doc), d, id) : http_reply_failed(x, &err);
+    json_free(doc);
+    return result;
 }
 
 enum MHD_Result route_apply_template(exchange *x) {

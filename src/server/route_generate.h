@@ -4,7 +4,11 @@
 
 #include "call.h"
 
-/* Answers a body in the form of /v1/chat/completions, in the words of a dialect. */
-enum MHD_Result generate_chat(exchange *x, const json_node *body, const dialect *d, const char *id);
+/* Writes the members of the chat request that asks for the same as `body`. */
+typedef pi_status (*chat_translator)(const json_node *body, json_writer *w, pi_error *err);
+
+/* Answers as /v1/chat/completions would, in the form of a dialect. id: as for call_create. */
+enum MHD_Result generate_translated(exchange *x, chat_translator translate, const dialect *d,
+                                    const char *id);
 
 #endif

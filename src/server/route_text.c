@@ -5,9 +5,7 @@
 static void put_pieces(json_writer *w, const server *s, const int32_t *tokens, size_t n) {
     char text[256];
     for (size_t i = 0; i < n; i++) {
-        size_t length = 0;
-        if (pi_token_text(s->options.model, tokens[i], true, text, sizeof text, &length, NULL))
-            length = 0;
+        size_t length = prompt_token_text(s->options.model, tokens[i], text, sizeof text);
         json_put_object(w, NULL);
         json_put_int(w, "id", tokens[i]);
         json_put_string(w, "piece", text, length);

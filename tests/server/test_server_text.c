@@ -180,6 +180,7 @@ static void test_logprobs(void **state) {
     r = http_post(&c, "/completion", "{\"prompt\":\"Once\",\"n_predict\":3,\"n_probs\":2}");
     assert_int_equal(json_count(http_json(&r, "completion_probabilities")), 3);
     assert_int_equal(json_count(http_json(&r, "completion_probabilities.0.top_logprobs")), 2);
+    assert_true(json_count(http_json(&r, "completion_probabilities.0.bytes")) > 0);
     http_free(&r);
 }
 
