@@ -26,8 +26,7 @@ server_call *call_create(exchange *x, const dialect *d, const char *id, params *
                        .dialect = d,
                        .connection = x->connection,
                        .params = *p,
-                       .created = (int64_t)time(NULL),
-                       .parallel_calls = true};
+                       .created = (int64_t)time(NULL)};
     pthread_cond_init(&c->news, NULL);
     c->choices = mem_calloc(MAX_CHOICES, sizeof *c->choices);
     c->events = bytes_stream(&c->out);
@@ -229,7 +228,7 @@ void call_put_timings(const answer_choice *k, json_writer *w) {
     json_put_int(w, "predicted_n", (int64_t)k->n_generated);
     json_put_number(w, "predicted_ms", 1e3 * rest);
     /* The first token came with the prompt. */
-    json_put_number(w, "predicted_per_second", per_second(n - 1, rest));
+    json_put_number(w, "predicted_per_second", n > 1 ? per_second(n - 1, rest) : 0);
     json_end_object(w);
 }
 
@@ -376,8 +375,7 @@ static enum MHD_Result answer_whole(exchange *x, server_call *c) {
         result = http_reply_error(x, failure, "%s", message);
     } else if (bytes_json_begin(&j, &body)) {
         c->dialect->whole(c, &j.writer);
-        if (bytes_json_end(&j)) result = http_reply_json(x, 200, &body);
-        bytes_free(&body);
+        result = http_reply_json(x, &j, &body);
     }
     call_free(c);
     return result;

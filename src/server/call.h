@@ -54,7 +54,7 @@ struct server_call {
     int n_choices;
     call_format format;  /* of tool calls */
     pi_grammar *grammar; /* that answers obey; NULL: none */
-    bool parallel_calls;
+    bool parallel_calls; /* as the request says */
     bool splits_reasoning;
     pthread_cond_t news;
     /* a stream */

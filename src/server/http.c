@@ -15,6 +15,8 @@
 /* ---- answers -----------------------------------------------------------------------------------
  */
 
+static const char json_type[] = "application/json; charset=utf-8";
+
 static const char *error_type(unsigned status) {
     switch (status) {
     case 401:
@@ -31,7 +33,7 @@ static const char *error_type(unsigned status) {
     }
 }
 
-unsigned http_status_of(pi_status status) {
+static unsigned http_status_of(pi_status status) {
     switch (status) {
     case PI_ERR_ARG:
     case PI_ERR_FORMAT:
@@ -100,10 +102,6 @@ enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, 
     return http_send(x, status, response);
 }
 
-enum MHD_Result http_reply_json(exchange *x, unsigned status, bytes *body) {
-    return http_reply_text(x, status, "application/json; charset=utf-8", body);
-}
-
 static enum MHD_Result reply_message(exchange *x, unsigned status, const char *message) {
     bytes body = {0};
     bytes_json j;
@@ -112,11 +110,9 @@ static enum MHD_Result reply_message(exchange *x, unsigned status, const char *m
     if (strcmp(x->path, "/v1/messages") == 0) json_put_text(&j.writer, "type", "error");
     http_put_error(&j.writer, "error", status, message);
     json_end_object(&j.writer);
-    if (!bytes_json_end(&j)) {
-        bytes_free(&body);
-        return MHD_NO;
-    }
-    return http_reply_json(x, status, &body);
+    if (bytes_json_end(&j)) return http_reply_text(x, status, json_type, &body);
+    bytes_free(&body);
+    return MHD_NO;
 }
 
 enum MHD_Result http_reply_error(exchange *x, unsigned status, const char *format, ...) {
@@ -128,6 +124,12 @@ enum MHD_Result http_reply_error(exchange *x, unsigned status, const char *forma
     va_end(args);
     error_set(&err, PI_ERR_ARG, "%s", text);
     return reply_message(x, status, err.message);
+}
+
+enum MHD_Result http_reply_json(exchange *x, bytes_json *j, bytes *body) {
+    if (bytes_json_end(j)) return http_reply_text(x, 200, json_type, body);
+    bytes_free(body);
+    return http_reply_error(x, 500, "out of memory");
 }
 
 enum MHD_Result http_reply_failed(exchange *x, const pi_error *err) {

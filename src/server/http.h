@@ -50,10 +50,11 @@ typedef struct exchange {
     double started;
 } exchange;
 
-/* Answers with a JSON document and takes what is in `body`. */
-enum MHD_Result http_reply_json(exchange *x, unsigned status, bytes *body);
-/* The same for any type: constant bytes that outlive the daemon are not copied. */
+/* Answers with a text of this type and takes what is in `body`. */
 enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, bytes *body);
+/* Ends the JSON document that was written to `body` and answers with it: status 200, or 500 when it
+ * could not be written. */
+enum MHD_Result http_reply_json(exchange *x, bytes_json *j, bytes *body);
 /* {"error":{"code","message","type"}} */
 enum MHD_Result http_reply_error(exchange *x, unsigned status, const char *format, ...)
     BASE_PRINTF(3, 4);
@@ -64,7 +65,6 @@ enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *res
 
 /* Members of an error object, for streams: "code", "message", "type". */
 void http_put_error(json_writer *w, const char *key, unsigned status, const char *message);
-unsigned http_status_of(pi_status status);
 
 /* The body as a JSON object; otherwise false, and *result is what the handler returns: the client
  * has its answer already. */

@@ -10,9 +10,10 @@
 #include "rng.h"
 
 /* How models mark reasoning: begin, end, and what may follow the end before the content. */
-static const struct reasoning_mark {
+struct reasoning_mark {
     const char *begin, *end, *after;
-} marks[] = {
+};
+static const struct reasoning_mark marks[] = {
     {"<think>", "</think>", ""},
     {"<thought>", "</thought>", ""},
     {"[THINK]", "[/THINK]", ""},
@@ -186,7 +187,7 @@ static bool step_start(model_text *m, bool last) {
         if (n >= n_mark && memcmp(s, marks[i].begin, n_mark) == 0) {
             drop(m, n_space + n_mark);
             m->phase = MESSAGE_REASONING;
-            m->reasoning_end = marks[i].end;
+            m->mark = &marks[i];
             return true;
         }
         if (n < n_mark && memcmp(s, marks[i].begin, n) == 0 && !last) return false;
@@ -198,18 +199,16 @@ static bool step_start(model_text *m, bool last) {
 static bool step_reasoning(model_text *m, bool last) {
     if (m->reasoning.used == 0) drop(m, spaces(m->held.data, m->held.used));
     if (m->held.used == 0) return false;
-    const char *s = m->held.data, *end = find(s, m->held.used, m->reasoning_end);
+    const char *s = m->held.data, *end = find(s, m->held.used, m->mark->end);
     if (!end) {
-        size_t back = last ? 0 : beginning_at_end(s, m->held.used, m->reasoning_end);
+        size_t back = last ? 0 : beginning_at_end(s, m->held.used, m->mark->end);
         size_t n = m->held.used - back;
         while (!last && n > 0 && is_space(s[n - 1])) n--; /* is not kept before the end */
         move(m, &m->reasoning, n);
         return false;
     }
-    const char *after = "";
-    for (int i = 0; i < N_MARKS; i++)
-        if (marks[i].end == m->reasoning_end) after = marks[i].after;
-    size_t n_end = (size_t)(end - s) + strlen(m->reasoning_end), n_after = strlen(after);
+    const char *after = m->mark->after;
+    size_t n_end = (size_t)(end - s) + strlen(m->mark->end), n_after = strlen(after);
     size_t rest = m->held.used - n_end, gap = spaces(s + n_end, rest);
     if (gap == rest && !last) return false; /* what follows shows how much is to be dropped */
     if (rest - gap < n_after && memcmp(s + n_end + gap, after, rest - gap) == 0 && !last)
@@ -252,14 +251,24 @@ static bool step_content(model_text *m, bool last) {
     return false;
 }
 
-void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
-    while (n_prompt > 0 && is_space(prompt[n_prompt - 1])) n_prompt--;
-    for (int i = 0; i < N_MARKS && m->splits_reasoning; i++) {
-        size_t n = strlen(marks[i].begin);
-        if (n_prompt < n || memcmp(prompt + n_prompt - n, marks[i].begin, n) != 0) continue;
-        m->phase = MESSAGE_REASONING;
-        m->reasoning_end = marks[i].end;
+static const struct reasoning_mark *open_mark(const char *prompt, size_t n) {
+    while (n > 0 && is_space(prompt[n - 1])) n--;
+    for (int i = 0; i < N_MARKS; i++) {
+        size_t n_begin = strlen(marks[i].begin);
+        if (n >= n_begin && memcmp(prompt + n - n_begin, marks[i].begin, n_begin) == 0)
+            return &marks[i];
     }
+    return NULL;
+}
+
+const char *message_open_reasoning(const char *prompt, size_t n) {
+    const struct reasoning_mark *mark = open_mark(prompt, n);
+    return mark ? mark->end : NULL;
+}
+
+void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
+    m->mark = m->splits_reasoning ? open_mark(prompt, n_prompt) : NULL;
+    if (m->mark) m->phase = MESSAGE_REASONING;
 }
 
 void message_feed(model_text *m, const char *text, size_t n, bool last) {

@@ -41,11 +41,13 @@ typedef struct model_text {
     bool failed; /* out of memory */
     /* own */
     message_phase phase;
-    const char *reasoning_end;
-    bytes held; /* what is not decided yet */
+    const struct reasoning_mark *mark; /* of the reasoning */
+    bytes held;                        /* what is not decided yet */
 } model_text;
 
-/* The prompt may end within reasoning that the template has begun. */
+/* What ends the reasoning that a prompt ends within, begun by its template; NULL: it does not. */
+const char *message_open_reasoning(const char *prompt, size_t n);
+/* The text follows this prompt. */
 void message_begin(model_text *m, const char *prompt, size_t n_prompt);
 /* `last`: nothing will follow. */
 void message_feed(model_text *m, const char *text, size_t n, bool last);

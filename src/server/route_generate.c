@@ -56,25 +56,32 @@ static pi_status read_reasoning(const json_node *body, bool *splits, pi_error *e
 /* The grammar of the answer to a prompt. */
 static pi_status constrain(server_call *c, const json_node *body, const chat_tools *tools,
                            const char *prompt, size_t n_prompt, pi_error *err) {
-    model_text m = {.splits_reasoning = c->splits_reasoning};
-    message_begin(&m, prompt, n_prompt);
-    const answer_form form = {.model = c->server->options.model,
-                              .body = body,
-                              .tools = tools,
-                              .format = &c->server->tools.format,
-                              .reasoning_end = m.reasoning_end};
+    const answer_form form = {
+        .model = c->server->options.model,
+        .body = body,
+        .tools = tools,
+        .format = &c->server->tools.format,
+        .reasoning_end = c->splits_reasoning ? message_open_reasoning(prompt, n_prompt) : NULL};
     return answer_form_create(&form, &c->grammar, err);
+}
+
+static pi_status render_chat(const server *s, const json_node *body, const chat_tools *tools,
+                             bytes *prompt, pi_error *err) {
+    bytes request = {0};
+    pi_status status = chat_write_request(body, tools, &s->tools, &request, err);
+    if (status == PI_OK)
+        status = prompt_render(&s->prompts, request.data, request.used, prompt, err);
+    bytes_free(&request);
+    return status;
 }
 
 static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *body,
                                  const chat_tools *tools, pi_error *err) {
     const server *s = x->server;
-    bytes request = {0}, prompt = {0};
+    bytes prompt = {0};
     int32_t *tokens = NULL;
     size_t n = 0;
-    pi_status status = chat_write_request(body, tools, &s->tools, &request, err);
-    if (status == PI_OK)
-        status = prompt_render(&s->prompts, request.data, request.used, &prompt, err);
+    pi_status status = render_chat(s, body, tools, &prompt, err);
     if (status == PI_OK)
         status = prompt_tokenize(&s->prompts, prompt.data, prompt.used, &tokens, &n, err);
     if (status == PI_OK) status = constrain(c, body, tools, prompt.data, prompt.used, err);
@@ -83,7 +90,6 @@ static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *b
     else
         mem_free(tokens);
     if (status == PI_OK) call_begin_messages(c, prompt.data, prompt.used);
-    bytes_free(&request);
     bytes_free(&prompt);
     return status;
 }
@@ -108,6 +114,7 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     server_call *c = call_create(x, d, id, &p);
     if (!c) return http_reply_error(x, 500, "out of memory");
     c->splits_reasoning = splits;
+    c->parallel_calls = tools.parallel;
     if (tools.list) c->format = x->server->tools.format;
     status = add_chat_prompt(x, c, body, &tools, &err);
     return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
@@ -147,32 +154,28 @@ enum MHD_Result route_apply_template(exchange *x) {
     enum MHD_Result result;
     pi_error err = {.status = PI_OK};
     chat_tools tools;
-    bytes request = {0}, prompt = {0}, reply = {0};
+    bytes prompt = {0}, reply = {0};
     bytes_json j;
     if (!http_parse_body(x, &body, &result)) return result;
     pi_status status = chat_read_tools(body, &tools, &err);
-    if (status == PI_OK)
-        status = chat_write_request(body, &tools, &x->server->tools, &request, &err);
-    if (status == PI_OK)
-        status = prompt_render(&x->server->prompts, request.data, request.used, &prompt, &err);
+    if (status == PI_OK) status = render_chat(x->server, body, &tools, &prompt, &err);
     if (status == PI_OK && !bytes_json_begin(&j, &reply)) status = error_nomem(&err, 0, "answer");
     if (status == PI_OK) {
         json_put_object(&j.writer, NULL);
         json_put_string(&j.writer, "prompt", prompt.data, prompt.used);
         json_end_object(&j.writer);
-        if (!bytes_json_end(&j)) status = error_nomem(&err, prompt.used, "answer");
+        result = http_reply_json(x, &j, &reply);
+    } else {
+        result = http_reply_failed(x, &err);
     }
-    result = status == PI_OK ? http_reply_json(x, 200, &reply) : http_reply_failed(x, &err);
-    bytes_free(&request);
     bytes_free(&prompt);
-    bytes_free(&reply);
     return result;
 }
 
 /* ---- completions -------------------------------------------------------------------------------
  */
 
-/* Tokens of one prompt: a text, ids, or a mix of both (llama.cpp's form). */
+/* Tokens of one prompt: a string, or ids. */
 static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *prompt,
                                  pi_error *err) {
     const pi_model *model = x->server->options.model;
@@ -199,7 +202,7 @@ static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *p
     return call_add_prompt(c, tokens, n, err);
 }
 
-/* A text or ids; or an array of prompts. */
+/* One prompt, or an array of prompts. */
 static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *body,
                                   pi_error *err) {
     const json_node *prompt = json_get(body, "prompt");

@@ -5,13 +5,6 @@
 #include "dialects.h"
 #include "mem.h"
 
-/* Ends a document and sends it. */
-static enum MHD_Result send_json(exchange *x, bytes_json *j, bytes *body) {
-    if (bytes_json_end(j)) return http_reply_json(x, 200, body);
-    bytes_free(body);
-    return http_reply_error(x, 500, "out of memory");
-}
-
 enum MHD_Result route_health(exchange *x) {
     bytes body = {0};
     bytes_json j;
@@ -19,7 +12,7 @@ enum MHD_Result route_health(exchange *x) {
     json_put_object(&j.writer, NULL);
     json_put_text(&j.writer, "status", "ok");
     json_end_object(&j.writer);
-    return send_json(x, &j, &body);
+    return http_reply_json(x, &j, &body);
 }
 
 enum MHD_Result route_models(exchange *x) {
@@ -46,7 +39,7 @@ enum MHD_Result route_models(exchange *x) {
     json_end_object(w);
     json_end_array(w);
     json_end_object(w);
-    return send_json(x, &j, &body);
+    return http_reply_json(x, &j, &body);
 }
 
 static void put_sampling(json_writer *w, const pi_sampler_options *o) {
@@ -86,7 +79,7 @@ enum MHD_Result route_props(exchange *x) {
     json_put_text(w, "eos_token", s->prompts.eos);
     json_put_text(w, "build_info", pi_version());
     json_end_object(w);
-    return send_json(x, &j, &body);
+    return http_reply_json(x, &j, &body);
 }
 
 enum MHD_Result route_slots(exchange *x) {
@@ -116,7 +109,7 @@ enum MHD_Result route_slots(exchange *x) {
     }
     json_end_array(&j.writer);
     mem_free(views);
-    return send_json(x, &j, &body);
+    return http_reply_json(x, &j, &body);
 }
 
 /* ---- metrics -----------------------------------------------------------------------------------

@@ -46,10 +46,7 @@ enum MHD_Result route_tokenize(exchange *x) {
     json_end_array(&j.writer);
     json_end_object(&j.writer);
     mem_free(tokens);
-    result = bytes_json_end(&j) ? http_reply_json(x, 200, &reply)
-                                : http_reply_error(x, 500, "out of memory");
-    bytes_free(&reply);
-    return result;
+    return http_reply_json(x, &j, &reply);
 }
 
 static pi_status detokenize(const pi_model *model, const json_node *list, bytes *out,
@@ -94,10 +91,10 @@ enum MHD_Result route_detokenize(exchange *x) {
         json_put_object(&j.writer, NULL);
         json_put_string(&j.writer, "content", text.used ? text.data : "", text.used);
         json_end_object(&j.writer);
-        if (!bytes_json_end(&j)) status = error_nomem(&err, text.used, "answer");
+        result = http_reply_json(x, &j, &reply);
+    } else {
+        result = http_reply_failed(x, &err);
     }
-    result = status == PI_OK ? http_reply_json(x, 200, &reply) : http_reply_failed(x, &err);
     bytes_free(&text);
-    bytes_free(&reply);
     return result;
 }

@@ -352,6 +352,8 @@ static void test_tools_of_others(void **state) {
                   "\"const\":\"b\"}},\"required\":[\"a\"],\"additionalProperties\":false}}]}");
     assert_string_equal(http_text(&r, "output.0.type"), "function_call");
     assert_string_equal(http_text(&r, "output.0.arguments"), "{\"a\":\"b\"}");
+    bool parallel = true; /* as was asked for */
+    assert_true(json_as_bool(http_json(&r, "parallel_tool_calls"), &parallel) && !parallel);
     http_free(&r);
 }
 

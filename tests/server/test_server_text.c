@@ -101,8 +101,10 @@ static void test_limits(void **state) {
         http_free(&r);
     }
     http_reply r = http_post(&c, "/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":0}");
+    double rate = -1;
     assert_int_equal(http_int(&r, "usage.completion_tokens"), 0);
     assert_string_equal(http_text(&r, "choices.0.text"), "");
+    assert_true(json_as_double(http_json(&r, "timings.predicted_per_second"), &rate) && rate == 0);
     http_free(&r);
     /* To the end of the context: as many as fit, and one more that is not fed. */
     r = http_post(&c, "/v1/completions",
