@@ -96,9 +96,7 @@ static pi_status choose_context(const job *j, int32_t *n_slot, pi_error *err) {
     const cli_options *o = j->options;
     pi_model_info info;
     pi_model_get_info(j->model, &info);
-    int64_t size = o->ctx_size > 0 ? o->ctx_size / o->parallel : info.n_ctx_train;
-    if (o->ctx_size <= 0 && size <= 0) size = CLI_CONTEXT_DEFAULT;
-    if (o->ctx_size < 0 && size > CLI_CONTEXT_DEFAULT) size = CLI_CONTEXT_DEFAULT;
+    int64_t size = o->ctx_size > 0 ? o->ctx_size / o->parallel : cli_context_size(o, &info);
     if (size < 1)
         return error_set(err, PI_ERR_ARG, "-c %lld: too small for %lld slots: -np",
                          (long long)o->ctx_size, (long long)o->parallel);

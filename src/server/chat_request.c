@@ -88,7 +88,8 @@ static pi_status take_content(const json_node *message, size_t index, bytes *tex
     if (json_as_string(content, &s, &n))
         return bytes_append(text, s, n) ? PI_OK : error_nomem(err, n, "messages");
     if (json_kind_of(content) != JSON_ARRAY)
-        return error_set(err, PI_ERR_ARG, "messages[%zu]: content must be a text or parts", index);
+        return error_set(err, PI_ERR_ARG,
+                         "messages[%zu]: content must be a string or an array of parts", index);
     for (size_t i = 0; i < json_count(content); i++) {
         const json_node *part = json_at(content, i);
         const char *type = NULL;
@@ -97,9 +98,9 @@ static pi_status take_content(const json_node *message, size_t index, bytes *tex
                                   strcmp(type, "output_text") == 0);
         if (!text_part)
             return error_set(err, PI_ERR_UNSUPPORTED,
-                             "messages[%zu]: content[%zu]: only texts are supported", index, i);
+                             "messages[%zu]: content[%zu]: only text is supported", index, i);
         if (!json_as_string(json_get(part, "text"), &s, &n))
-            return error_set(err, PI_ERR_ARG, "messages[%zu]: content[%zu]: text must be a text",
+            return error_set(err, PI_ERR_ARG, "messages[%zu]: content[%zu]: text must be a string",
                              index, i);
         if (!bytes_append(text, s, n)) return error_nomem(err, n, "messages");
     }

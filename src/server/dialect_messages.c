@@ -22,16 +22,16 @@ static pi_status join_texts(const json_node *node, const char *where, bytes *out
     if (json_as_string(node, &s, &n))
         return bytes_append(out, s, n) ? PI_OK : error_nomem(err, n, where);
     if (json_kind_of(node) != JSON_ARRAY)
-        return error_set(err, PI_ERR_ARG, "%s: must be a text or an array of blocks", where);
+        return error_set(err, PI_ERR_ARG, "%s: must be a string or an array of blocks", where);
     for (size_t i = 0; i < json_count(node); i++) {
         const json_node *block = json_at(node, i);
         if (is_type(block, "tool_use") || is_type(block, "tool_result") ||
             is_type(block, "thinking") || is_type(block, "redacted_thinking"))
             continue;
         if (!is_type(block, "text"))
-            return error_set(err, PI_ERR_UNSUPPORTED, "%s: only texts are supported", where);
+            return error_set(err, PI_ERR_UNSUPPORTED, "%s: only text is supported", where);
         if (!json_as_string(json_get(block, "text"), &s, &n))
-            return error_set(err, PI_ERR_ARG, "%s: text must be a text", where);
+            return error_set(err, PI_ERR_ARG, "%s: text must be a string", where);
         if (!bytes_append(out, s, n)) return error_nomem(err, n, where);
     }
     return PI_OK;

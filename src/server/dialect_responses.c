@@ -55,7 +55,7 @@ static pi_status put_input(json_writer *w, const json_node *body, pi_error *err)
     json_kind kind = json_kind_of(input);
     pi_status status = field_text(body, "instructions", &instructions, err);
     if (status == PI_OK && kind != JSON_STRING && kind != JSON_ARRAY)
-        status = error_set(err, PI_ERR_ARG, "input: must be a text or an array of items");
+        status = error_set(err, PI_ERR_ARG, "input: must be a string or an array of items");
     json_put_array(w, "messages");
     if (instructions) {
         json_put_object(w, NULL);

@@ -55,14 +55,13 @@ pi_status field_text(const json_node *body, const char *name, const char **out, 
     size_t n = 0;
     if (!node) return PI_OK;
     if (!json_as_string(node, &text, &n) || strlen(text) != n)
-        return error_set(err, PI_ERR_ARG, "%s: must be a text", name);
+        return error_set(err, PI_ERR_ARG, "%s: must be a string", name);
     *out = text;
     return PI_OK;
 }
 
 pi_status field_kind(const json_node *body, const char *name, json_kind kind, pi_error *err) {
-    static const char *const names[] = {
-        [JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object", [JSON_STRING] = "a text"};
+    static const char *const names[] = {[JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object"};
     const json_node *node = find(body, name);
     if (!node || json_kind_of(node) == kind) return PI_OK;
     return error_set(err, PI_ERR_ARG, "%s: must be %s", name, names[kind]);
@@ -178,7 +177,7 @@ static pi_status read_breakers(params *p, const json_node *body, pi_error *err) 
     for (size_t i = 0; i < n; i++) {
         size_t length = 0;
         if (!json_as_string(json_at(list, i), &p->breakers[i], &length))
-            return error_set(err, PI_ERR_ARG, "dry_sequence_breakers: must be texts");
+            return error_set(err, PI_ERR_ARG, "dry_sequence_breakers: must be an array of strings");
     }
     p->sampling.dry_breakers = p->breakers;
     p->sampling.n_dry_breakers = n;
@@ -259,27 +258,27 @@ static pi_status read_bias(params *p, const json_node *body, const pi_model *mod
 /* ---- the rest ----------------------------------------------------------------------------------
  */
 
-static pi_status read_limits(params *p, const json_node *body, const param_names *names,
+static pi_status read_limits(params *p, const json_node *body, const char *const *limit_names,
                              pi_error *err) {
     int64_t max_tokens = p->max_tokens, n = 1;
     pi_status status = PI_OK;
-    for (int i = 0; names->max_tokens[i] && status == PI_OK; i++) {
-        if (!find(body, names->max_tokens[i])) continue;
-        status = field_int(body, names->max_tokens[i], -1, INT32_MAX, &max_tokens, err);
+    for (int i = 0; limit_names[i] && status == PI_OK; i++) {
+        if (!find(body, limit_names[i])) continue;
+        status = field_int(body, limit_names[i], -1, INT32_MAX, &max_tokens, err);
         break;
     }
     if (status == PI_OK) status = field_int(body, "n", 1, PARAMS_MAX_CHOICES, &n, err);
     p->max_tokens = (int32_t)max_tokens;
     p->n = (int)n;
-    p->stop = find(body, names->stop);
+    p->stop = find(body, "stop");
     json_kind kind = json_kind_of(p->stop);
     if (status == PI_OK && p->stop && kind != JSON_STRING && kind != JSON_ARRAY)
-        status = error_set(err, PI_ERR_ARG, "%s: must be a text or an array of texts", names->stop);
+        status = error_set(err, PI_ERR_ARG, "stop: must be a string or an array of strings");
     return status;
 }
 
 pi_status params_read(params *p, const json_node *body, const pi_sampler_options *sampling,
-                      int32_t max_tokens, const param_names *names, const pi_model *model,
+                      int32_t max_tokens, const char *const *limit_names, const pi_model *model,
                       pi_error *err) {
     *p = (params){.sampling = *sampling, .max_tokens = max_tokens, .n_top = -1};
     p->cache_prompt = true;
@@ -288,7 +287,7 @@ pi_status params_read(params *p, const json_node *body, const pi_sampler_options
     if (status == PI_OK) status = read_chain(p, body, err);
     if (status == PI_OK) status = read_breakers(p, body, err);
     if (status == PI_OK) status = read_bias(p, body, model, err);
-    if (status == PI_OK) status = read_limits(p, body, names, err);
+    if (status == PI_OK) status = read_limits(p, body, limit_names, err);
     if (status == PI_OK) status = field_bool(body, "stream", &p->stream, err);
     if (status == PI_OK) status = field_bool(body, "cache_prompt", &p->cache_prompt, err);
     if (status == PI_OK) status = field_bool(body, "timings_per_token", &p->timings, err);
@@ -309,7 +308,7 @@ static pi_status add_stop(sequence *q, const json_node *node, pi_error *err) {
     const char *text = NULL;
     size_t n = 0;
     if (!json_as_string(node, &text, &n))
-        return error_set(err, PI_ERR_ARG, "stop: must be a text or an array of texts");
+        return error_set(err, PI_ERR_ARG, "stop: must be a string or an array of strings");
     return n ? sequence_add_stop(q, text, n, err) : PI_OK; /* some clients send an empty one */
 }
 

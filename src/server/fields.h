@@ -14,10 +14,10 @@ pi_status field_number(const json_node *body, const char *name, double min, doub
                        pi_error *err);
 /* *out: NUL-terminated, without NUL inside; lives as long as the body. */
 pi_status field_text(const json_node *body, const char *name, const char **out, pi_error *err);
-/* PI_ERR_ARG unless the member is absent, null, or of the kind. */
+/* PI_ERR_ARG unless the member is absent, null, or of the kind: JSON_ARRAY or JSON_OBJECT. */
 pi_status field_kind(const json_node *body, const char *name, json_kind kind, pi_error *err);
 
-enum { PARAMS_MAX_BIAS = 4096, PARAMS_MAX_CHOICES = 32, PARAMS_MAX_TOP = 20 };
+enum { PARAMS_MAX_BIAS = 4096, PARAMS_MAX_CHOICES = 32 };
 
 /* What all routes that generate understand. */
 typedef struct params {
@@ -29,18 +29,13 @@ typedef struct params {
     int n;              /* choices */
     int n_top;          /* -1: no logprobs */
     bool stream, include_usage, cache_prompt, timings;
-    const json_node *stop; /* a text or an array of texts; NULL: none */
+    const json_node *stop; /* a string or an array of strings; NULL: none */
 } params;
 
-/* Names of the fields that differ between the APIs. */
-typedef struct param_names {
-    const char *const *max_tokens; /* [..], NULL at the end; the first that is there counts */
-    const char *stop;
-} param_names;
-
-/* Reads sampling and limits; `sampling` and `max_tokens` are the server's defaults. */
+/* Reads sampling and limits; `sampling` and `max_tokens` are the server's defaults. limit_names:
+ * what the API calls max_tokens, NULL at the end; the first that is there counts. */
 pi_status params_read(params *p, const json_node *body, const pi_sampler_options *sampling,
-                      int32_t max_tokens, const param_names *names, const pi_model *model,
+                      int32_t max_tokens, const char *const *limit_names, const pi_model *model,
                       pi_error *err);
 void params_free(params *p); /* a zeroed one is fine */
 

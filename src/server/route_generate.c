@@ -10,14 +10,10 @@ static const char *const chat_limits[] = {"max_completion_tokens", "max_tokens",
 static const char *const text_limits[] = {"max_tokens", "max_completion_tokens", "n_predict", NULL};
 static const char *const native_limits[] = {"n_predict", "max_tokens", NULL};
 
-static const param_names chat_names = {chat_limits, "stop"};
-static const param_names text_names = {text_limits, "stop"};
-static const param_names native_names = {native_limits, "stop"};
-
-static pi_status read_params(exchange *x, const json_node *body, const param_names *names,
+static pi_status read_params(exchange *x, const json_node *body, const char *const *limit_names,
                              params *p, pi_error *err) {
     const server_options *o = &x->server->options;
-    return params_read(p, body, &o->sampling, o->max_tokens, names, o->model, err);
+    return params_read(p, body, &o->sampling, o->max_tokens, limit_names, o->model, err);
 }
 
 /* What a client asks for and would not get is an error. */
@@ -38,7 +34,7 @@ static pi_status read_chat_logprobs(const json_node *body, params *p, pi_error *
     bool wanted = false;
     int64_t n = 0;
     pi_status status = field_bool(body, "logprobs", &wanted, err);
-    if (status == PI_OK) status = field_int(body, "top_logprobs", 0, PARAMS_MAX_TOP, &n, err);
+    if (status == PI_OK) status = field_int(body, "top_logprobs", 0, SEQUENCE_MAX_TOP, &n, err);
     if (status == PI_OK && n > 0 && !wanted)
         return error_set(err, PI_ERR_ARG, "top_logprobs: needs logprobs: true");
     if (wanted) p->n_top = (int)n;
@@ -100,7 +96,7 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     pi_error err = {.status = PI_OK};
     chat_tools tools = {.choice = TOOLS_NONE};
     bool splits = true;
-    pi_status status = read_params(x, body, &chat_names, &p, &err);
+    pi_status status = read_params(x, body, chat_limits, &p, &err);
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
     if (status == PI_OK) status = read_reasoning(body, &splits, &err);
     if (status == PI_OK) status = chat_read_tools(body, &tools, &err);
@@ -197,7 +193,8 @@ static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *p
             continue;
         }
         mem_free(tokens);
-        return error_set(err, PI_ERR_ARG, "prompt: must be a text, token ids, or an array of them");
+        return error_set(err, PI_ERR_ARG,
+                         "prompt: must be a string, token ids, or an array of them");
     }
     return call_add_prompt(c, tokens, n, err);
 }
@@ -208,7 +205,8 @@ static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *
     const json_node *prompt = json_get(body, "prompt");
     json_kind kind = json_kind_of(prompt), first = json_kind_of(json_at(prompt, 0));
     if (kind != JSON_STRING && kind != JSON_ARRAY)
-        return error_set(err, PI_ERR_ARG, "prompt: must be a text, token ids, or an array of them");
+        return error_set(err, PI_ERR_ARG,
+                         "prompt: must be a string, token ids, or an array of them");
     if (kind == JSON_STRING || (first != JSON_STRING && first != JSON_ARRAY))
         return add_text_prompt(x, c, prompt, err);
     pi_status status = PI_OK;
@@ -235,8 +233,8 @@ enum MHD_Result route_completions(exchange *x) {
     pi_error err = {.status = PI_OK};
     int64_t n_top = -1;
     if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = read_params(x, body, &text_names, &p, &err);
-    if (status == PI_OK) status = field_int(body, "logprobs", 0, PARAMS_MAX_TOP, &n_top, &err);
+    pi_status status = read_params(x, body, text_limits, &p, &err);
+    if (status == PI_OK) status = field_int(body, "logprobs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
     if (status == PI_OK) status = refuse_given(body, "echo", &err);
     if (status == PI_OK) status = refuse_given(body, "suffix", &err);
     p.n_top = (int)n_top;
@@ -252,8 +250,8 @@ enum MHD_Result route_native(exchange *x) {
     pi_error err = {.status = PI_OK};
     int64_t n_top = 0;
     if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = read_params(x, body, &native_names, &p, &err);
-    if (status == PI_OK) status = field_int(body, "n_probs", 0, PARAMS_MAX_TOP, &n_top, &err);
+    pi_status status = read_params(x, body, native_limits, &p, &err);
+    if (status == PI_OK) status = field_int(body, "n_probs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
     p.n_top = n_top > 0 ? (int)n_top : -1;
     if (status == PI_OK) return generate_text(x, body, &dialect_native, "", &p);
     params_free(&p);

@@ -136,7 +136,8 @@ static void put_metrics(FILE *f, const scheduler_stats *s) {
                (double)s->prompt_tokens);
     put_metric(f, "prompt_tokens_cached_total", counter, "Prompt tokens taken from the KV cache.",
                (double)s->cached_tokens);
-    put_metric(f, "prompt_seconds_total", counter, "Seconds from a slot to the first token.",
+    put_metric(f, "prompt_seconds_total", counter,
+               "Seconds from getting a slot to the first token, summed over sequences.",
                s->prompt_seconds);
     put_metric(f, "tokens_predicted_total", counter, "Tokens generated.",
                (double)s->generated_tokens);
@@ -153,7 +154,7 @@ static void put_metrics(FILE *f, const scheduler_stats *s) {
     put_metric(f, "weight_bytes_total", counter, "Bytes of weights read from memory.",
                (double)s->counters.weight_bytes);
     put_metric(f, "ffn_share", gauge,
-               "Feed-forward weights read, of those dense passes would read.",
+               "FFN weights read, as a fraction of what dense passes would read.",
                share(s->counters.ffn_bytes, s->counters.ffn_total_bytes));
 }
 

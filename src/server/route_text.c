@@ -28,7 +28,7 @@ enum MHD_Result route_tokenize(exchange *x) {
     if (status == PI_OK) status = field_bool(body, "parse_special", &parse_special, &err);
     if (status == PI_OK) status = field_bool(body, "with_pieces", &pieces, &err);
     if (status == PI_OK && !json_as_string(json_get(body, "content"), &content, &n_content))
-        status = error_set(&err, PI_ERR_ARG, "content: must be a text");
+        status = error_set(&err, PI_ERR_ARG, "content: must be a string");
     uint32_t flags = (add_special ? PI_TOKENIZE_BOS : 0u) |
                      (parse_special ? PI_TOKENIZE_SPECIAL : 0u);
     if (status == PI_OK)

@@ -21,7 +21,7 @@
 
 /* Most tokens of prompts in a step in which others generate: about as long as a few of their own
  * steps, and enough for the kernels that read weights once for many tokens. */
-enum { PIECE_TOKENS = 64, MAX_TOP = 32 };
+enum { PIECE_TOKENS = 64 };
 
 struct scheduler {
     scheduler_options options;
@@ -100,10 +100,6 @@ static int watch(scheduler *s, sequence *q, int n) {
     return n + 1;
 }
 
-static finish_reason why_abandoned(const sequence *q) {
-    return q->abandoned ? FINISH_GONE : FINISH_NONE;
-}
-
 /* Sockets stay open while their sequences are not abandoned, which takes the lock that is held. */
 static void find_who_left(scheduler *s) {
     int n = 0;
@@ -124,7 +120,7 @@ static void find_who_left(scheduler *s) {
 }
 
 static finish_reason why_gone(const sequence *q) {
-    return q->finish != FINISH_NONE ? q->finish : why_abandoned(q);
+    return q->finish == FINISH_NONE && q->abandoned ? FINISH_GONE : q->finish;
 }
 
 /* ---- a step ------------------------------------------------------------------------------------
@@ -210,7 +206,7 @@ static double find_tops(const float *logits, int32_t n_vocab, int n_top, token_c
 typedef struct sampled {
     slot *slot;
     token_choice chosen;
-    token_choice tops[MAX_TOP];
+    token_choice tops[SEQUENCE_MAX_TOP];
 } sampled;
 
 static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
@@ -371,14 +367,13 @@ pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_erro
     int free_slots = s->options.n_slots - s->stats.processing;
     if (s->draining || s->stopping)
         status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
-    else if (s->stats.waiting + n > s->options.max_queue + (free_slots > 0 ? free_slots : 0)) {
+    else if (s->stats.waiting + n > s->options.max_queue + free_slots) {
         status = error_set(err, PI_ERR_LIMIT, "too many requests wait: try again later");
         s->stats.refused++;
     }
     for (int i = 0; i < n && status == PI_OK; i++) {
         sequence *q = sequences[i];
         q->references++;
-        q->times.queued = clock_seconds();
         q->next = NULL;
         if (s->last)
             s->last->next = q;
@@ -426,7 +421,7 @@ const pi_context *scheduler_context(const scheduler *s) {
 
 static pi_status create_slots(scheduler *s, pi_error *err) {
     const scheduler_options *o = &s->options;
-    size_t n = (size_t)o->n_slots, watched = n + n + (size_t)o->max_queue;
+    size_t n = (size_t)o->n_slots, watched = n + (size_t)o->max_queue;
     s->slots = mem_calloc(n, sizeof *s->slots);
     s->inputs = mem_calloc(n, sizeof *s->inputs);
     s->stepping = mem_calloc(n, sizeof *s->stepping);

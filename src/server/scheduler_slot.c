@@ -1,7 +1,8 @@
 /* scheduler_slot.c: which slot has what of a prompt. All of it runs on the scheduler's thread. */
 #include "scheduler_slot.h"
 
-int32_t slot_common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
+/* How many of the first tokens of a and b are the same. */
+static int32_t common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
     int32_t n = n_a < n_b ? n_a : n_b, i = 0;
     while (i < n && a[i] == b[i]) i++;
     return i;
@@ -9,7 +10,7 @@ int32_t slot_common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b
 
 /* The last token of a prompt is always fed: its logits are what the answer begins with. */
 static int32_t usable(const slot *t, const sequence *q) {
-    return q->reuse ? slot_common(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
+    return q->reuse ? common(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
 }
 
 slot *slot_choose(slot *slots, int n_slots, const sequence *q) {
@@ -49,8 +50,8 @@ bool slot_share(slot *slots, int n_slots, slot *t) {
             from = o;
         }
         if (o->state != SLOT_PROMPT || o->order > t->order) continue;
-        int32_t coming = slot_common(o->sequence->prompt, o->sequence->n_prompt, q->prompt,
-                                     q->n_prompt - 1);
+        int32_t coming = common(o->sequence->prompt, o->sequence->n_prompt, q->prompt,
+                                q->n_prompt - 1);
         if (coming >= t->n_tokens + SLOT_SHARE_MIN && coming > o->n_tokens) return false;
     }
     if (from && pi_session_copy(t->session, from->session, longest, NULL) == PI_OK) {

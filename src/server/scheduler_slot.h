@@ -21,9 +21,6 @@ typedef struct slot {
 /* Tokens from which copying a prefix of another slot, or waiting for it, is worth it. */
 enum { SLOT_SHARE_MIN = 16 };
 
-/* How many of the first tokens of a and b are the same. */
-int32_t slot_common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b);
-
 /* The free slot that a sequence should get: the longest common prefix, then the one that was used
  * longest ago. NULL: none is free. */
 slot *slot_choose(slot *slots, int n_slots, const sequence *q);

@@ -129,7 +129,7 @@ static bool note_token(sequence *q, token_choice chosen, const token_choice *top
     if (q->n_top > 0) {
         size_t n_top = (size_t)q->n_top;
         if (!mem_grow((void **)&q->tops, &q->tops_capacity, (n + 1) * n_top, sizeof *q->tops,
-                      (size_t)MAX_TOKENS * 32))
+                      (size_t)MAX_TOKENS * SEQUENCE_MAX_TOP))
             return false;
         memcpy(q->tops + n * n_top, tops, n_top * sizeof *tops);
     }

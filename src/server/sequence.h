@@ -14,8 +14,9 @@
 #include "powerinfer.h"
 
 enum {
-    SEQUENCE_MAX_STOPS = 64,       /* texts at which a sequence ends */
-    SEQUENCE_MAX_STOP_BYTES = 1024 /* of one of them */
+    SEQUENCE_MAX_STOPS = 64,        /* texts at which a sequence ends */
+    SEQUENCE_MAX_STOP_BYTES = 1024, /* of one of them */
+    SEQUENCE_MAX_TOP = 20           /* alternatives that a token may have */
 };
 
 typedef enum finish_reason {
@@ -45,7 +46,7 @@ typedef struct token_record {
 } token_record;
 
 typedef struct sequence_times { /* clock_seconds */
-    double queued, started, first_token, last_token;
+    double started, first_token, last_token;
 } sequence_times;
 
 typedef struct sequence {
@@ -57,7 +58,7 @@ typedef struct sequence {
     int32_t max_tokens; /* -1: to the end of the context */
     stop_text stops[SEQUENCE_MAX_STOPS];
     int n_stops;
-    int n_top;             /* alternatives to note for every token; -1: no logprobs at all */
+    int n_top;             /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
     bool reuse;            /* start from what a slot has of the prompt */
     bool special;          /* text of control tokens, too */
     bool ignore_eos;       /* the sampler never gives one then */

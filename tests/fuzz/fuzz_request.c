@@ -23,14 +23,13 @@ static pi_model *model_of_all(void) {
 
 static void try_params(const json_node *body) {
     static const char *const limits[] = {"max_completion_tokens", "max_tokens", NULL};
-    static const param_names names = {.max_tokens = limits, .stop = "stop"};
     pi_sampler_options sampling = pi_sampler_default_options();
     pi_model *m = model_of_all();
     pi_sampler *sampler = NULL;
     params p;
     pi_error err;
-    if (params_read(&p, body, &sampling, -1, &names, m, &err) == PI_OK) {
-        if (p.n < 1 || p.n > PARAMS_MAX_CHOICES || p.n_top > PARAMS_MAX_TOP || p.max_tokens < -1)
+    if (params_read(&p, body, &sampling, -1, limits, m, &err) == PI_OK) {
+        if (p.n < 1 || p.n > PARAMS_MAX_CHOICES || p.n_top > SEQUENCE_MAX_TOP || p.max_tokens < -1)
             abort();
         pi_sampler_create(m, &p.sampling, &sampler, &err);
         pi_sampler_destroy(sampler);
