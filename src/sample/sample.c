@@ -260,6 +260,8 @@ static int32_t choose_by_grammar(sampler *s, const float *logits) {
         token = choose(s, logits, allowed);
         if (allowed && !has_bit(allowed, token)) token = first_allowed(s, allowed);
         if (token < 0 || grammar_reader_accept(s->grammar, token)) break;
+        /* Out of memory, or too ambiguous: no other token helps. */
+        if (grammar_reader_progress(s->grammar, NULL) == PI_GRAMMAR_FAILED) return -1;
         if (!left) {
             left = s->allowed;
             size_t n_bytes = ((size_t)s->n_vocab + 63) / 64 * sizeof *left;

@@ -247,13 +247,63 @@ static void test_nomem(void **state) {
     }
 }
 
+/* One draw from flat logits; with `only` of a token of that byte. */
+static int32_t draw(pi_sampler *s, char only) {
+    for (int i = 0; i < N_VOCAB; i++) {
+        char piece[64];
+        size_t n;
+        ok(pi_token_text(model, i, false, piece, sizeof piece, &n, &err));
+        logits[i] = only && n == 1 && piece[0] == only ? 100 : 0;
+    }
+    return pi_sampler_sample(s, logits);
+}
+
+/* Memory runs out behind a trigger: no other token is tried, since none would help. Seen by the
+ * sampler's random numbers: the next one is the second, as when nothing fails. */
+static void test_failure_is_final(void **state) {
+    static const char *const words[] = {"b"};
+    static const char text[] = "root ::= \"b\" [acegikmoqsuwyACEGIKMOQSUWY02468]";
+    const pi_grammar_options lazy = {.trigger_words = words, .n_trigger_words = 1};
+    int32_t second[64];
+    int n = 0;
+    (void)state;
+    for (failing f = failing_each(1); failing_next(&f);) {
+        pi_sampler_options o = pi_sampler_default_options();
+        pi_sampler *s = NULL;
+        o.seed = 3;
+        o.top_k = 0;
+        o.top_p = o.temp = 1;
+        o.min_p = 0;
+        pi_status status = pi_grammar_create(model, text, strlen(text), &lazy, &o.grammar, &err);
+        if (status == PI_OK) status = pi_sampler_create(model, &o, &s, &err);
+        if (status == PI_OK && draw(s, 'b') < 0) {
+            assert_int_equal(pi_sampler_grammar_progress(s, &err), PI_GRAMMAR_FAILED);
+            status = err.status;
+        }
+        failing_hit(&f, status, &err);
+        if (s) {
+            pi_sampler_grammar_restart(s);
+            assert_in_range(n, 0, 63);
+            second[n++] = draw(s, 0);
+        }
+        pi_sampler_destroy(s);
+        pi_grammar_free(o.grammar);
+    }
+    assert_true(n > 1); /* the last one is that of the run without a failure */
+    for (int i = 0; i < n; i++) assert_int_equal(second[i], second[n - 1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samplers), cmocka_unit_test(test_greedy), cmocka_unit_test(test_lazy),
+        cmocka_unit_test(test_samplers),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_lazy),
 #ifdef TEST_HAS_JSON
         cmocka_unit_test(test_schemas),
 #endif
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_nomem),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_nomem),
+        cmocka_unit_test(test_failure_is_final),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
