@@ -11,68 +11,52 @@
 
 typedef struct checker {
     grammar_tree *t;
-    bool *ends;     /* [n_rules] can come to an end */
     int32_t *first; /* [n_rules + 1] where the calls of a rule begin */
     int32_t *calls; /* rules that a rule calls before it has taken a byte */
     size_t n_calls, calls_capacity;
 } checker;
 
-bool grammar_node_nullable(const grammar_tree *t, const grammar_node *node) {
+/* Whether a node can come to an end, by what is known about the rules so far; empty: before it has
+ * taken a byte. */
+static bool can_end(const grammar_tree *t, const grammar_node *node, bool empty) {
     switch (node->kind) {
+    case GRAMMAR_NEVER:
+        return false;
     case GRAMMAR_BYTES:
-        return node->n == 0;
+        return !empty || node->n == 0;
+    case GRAMMAR_CLASS:
+        return !empty;
     case GRAMMAR_SEQ:
         for (const grammar_link *l = node->last; l; l = l->previous) {
-            if (!grammar_node_nullable(t, l->node)) return false;
+            if (!can_end(t, l->node, empty)) return false;
         }
         return true;
     case GRAMMAR_ALT:
         for (const grammar_link *l = node->last; l; l = l->previous) {
-            if (grammar_node_nullable(t, l->node)) return true;
+            if (can_end(t, l->node, empty)) return true;
         }
         return false;
     case GRAMMAR_REPEAT:
-        return node->min == 0 || grammar_node_nullable(t, node->last->node);
+        return node->min == 0 || can_end(t, node->last->node, empty);
     case GRAMMAR_RULE:
-        return t->rules[node->rule].nullable;
-    case GRAMMAR_NEVER:
-    case GRAMMAR_CLASS:
-        return false;
+        return empty ? t->rules[node->rule].nullable : t->rules[node->rule].ends;
     }
     return false;
 }
 
-/* Whether a node can come to an end, by what is known about the rules so far. */
-static bool node_ends(checker *c, const grammar_node *node) {
-    switch (node->kind) {
-    case GRAMMAR_SEQ:
-        for (const grammar_link *l = node->last; l; l = l->previous) {
-            if (!node_ends(c, l->node)) return false;
-        }
-        return true;
-    case GRAMMAR_ALT:
-        for (const grammar_link *l = node->last; l; l = l->previous) {
-            if (node_ends(c, l->node)) return true;
-        }
-        return false;
-    case GRAMMAR_REPEAT:
-        return node->min == 0 || node_ends(c, node->last->node);
-    case GRAMMAR_RULE:
-        return c->ends[node->rule];
-    case GRAMMAR_NEVER:
-        return false;
-    case GRAMMAR_BYTES:
-    case GRAMMAR_CLASS:
-        return true;
-    }
-    return false;
+bool grammar_node_nullable(const grammar_tree *t, const grammar_node *node) {
+    return can_end(t, node, true);
+}
+
+static bool node_ends(const checker *c, const grammar_node *node) {
+    return can_end(c->t, node, false);
 }
 
 /* One look at one rule; true when it brought something new. */
 static bool learn(checker *c, size_t i) {
     grammar_rule *rule = &c->t->rules[i];
     bool news = false;
-    if (!c->ends[i] && node_ends(c, rule->body)) c->ends[i] = news = true;
+    if (!rule->ends && node_ends(c, rule->body)) rule->ends = news = true;
     if (!rule->nullable && grammar_node_nullable(c->t, rule->body)) rule->nullable = news = true;
     return news;
 }
@@ -128,7 +112,7 @@ static void note_calls(checker *c, const grammar_node *node) {
     } else if (node->kind == GRAMMAR_REPEAT) {
         note_calls(c, node->last->node);
     }
-    if (!room) grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+    if (!room) grammar_no_memory(c->t);
 }
 
 /* Depth first along the calls, with a stack of its own: a call of a rule that is still open closes
@@ -138,7 +122,7 @@ static void find_circle(checker *c) {
     size_t n = t->n_rules, depth = 0;
     int32_t *next = mem_calloc(n, sizeof *next), *open = mem_calloc(n, sizeof *open);
     bool *is_open = mem_calloc(n, sizeof *is_open);
-    if (!next || !open || !is_open) grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
+    if (!next || !open || !is_open) grammar_no_memory(t);
     if (t->status == PI_OK) memcpy(next, c->first, n * sizeof *next);
     for (size_t i = 0; i < n && t->status == PI_OK; i++) {
         if (next[i] == c->first[i]) open[depth++] = (int32_t)i;
@@ -188,7 +172,7 @@ static void prune(checker *c, grammar_node *node) {
 static void prune_rules(checker *c) {
     static grammar_node unused = {.kind = GRAMMAR_BYTES, .depth = 1, .bytes = ""};
     for (size_t i = 0; i < c->t->n_rules; i++) {
-        if (c->ends[i])
+        if (c->t->rules[i].ends)
             prune(c, c->t->rules[i].body);
         else
             c->t->rules[i].body = &unused; /* no rule that ends calls it any more */
@@ -204,7 +188,7 @@ static void check_rules(checker *c, int32_t root) {
         }
     }
     learn_all(c);
-    if (t->prune && !c->ends[root])
+    if (t->prune && !t->rules[root].ends)
         grammar_fail(t, PI_ERR_FORMAT,
                      "no text can satisfy the schema: it is contradictory or infinitely recursive");
     if (t->prune && t->status == PI_OK) prune_rules(c);
@@ -215,7 +199,7 @@ static void check_rules(checker *c, int32_t root) {
     c->first[t->n_rules] = (int32_t)c->n_calls;
     if (t->status == PI_OK) find_circle(c);
     for (size_t i = 0; i < t->n_rules && t->status == PI_OK; i++) {
-        if (c->ends[i] || t->prune) continue;
+        if (t->rules[i].ends || t->prune) continue;
         grammar_fail(t, PI_ERR_FORMAT, "grammar rule %s can never end: infinite recursion",
                      t->rules[i].name);
     }
@@ -224,13 +208,11 @@ static void check_rules(checker *c, int32_t root) {
 pi_status grammar_tree_check(grammar_tree *t, int32_t root) {
     checker c = {.t = t};
     if (t->status != PI_OK) return t->status;
-    c.ends = mem_calloc(t->n_rules, sizeof *c.ends);
     c.first = mem_calloc(t->n_rules + 1, sizeof *c.first);
-    if (c.ends && c.first)
+    if (c.first)
         check_rules(&c, root);
     else
-        grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
-    mem_free(c.ends);
+        grammar_no_memory(t);
     mem_free(c.first);
     mem_free(c.calls);
     return t->status;

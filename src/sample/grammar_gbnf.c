@@ -125,7 +125,7 @@ static grammar_node *parse_literal(parser *p) {
     size_t room = 0, n = 0;
     while (start + room < p->end && start[room] != '"') room += start[room] == '\\' ? 2 : 1;
     char *bytes = mem_alloc(room + UTF8_MAX_BYTES); /* escapes are longer than what they say */
-    if (!bytes) return grammar_fail(p->t, PI_ERR_NOMEM, "out of memory: grammar");
+    if (!bytes) return grammar_no_memory(p->t);
     while (!failed(p) && peek(p) != '"') {
         if (p->at >= p->end)
             wrong(p, "literal without its closing \"");
@@ -156,7 +156,7 @@ static grammar_node *parse_class(parser *p) {
             if (r.last < r.first) wrong(p, "range that ends before it begins");
         }
         if (!mem_grow((void **)&ranges, &capacity, n + 1, sizeof *ranges, GRAMMAR_MAX_BYTES)) {
-            grammar_fail(p->t, PI_ERR_NOMEM, "out of memory: grammar");
+            grammar_no_memory(p->t);
             break;
         }
         ranges[n++] = r;

@@ -6,10 +6,6 @@
 #include "mem.h"
 #include "schema.h"
 
-static void no_memory(schema_compiler *c) {
-    grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
-}
-
 grammar_node *schema_unsupported(schema_compiler *c, const char *keyword, const char *why) {
     return grammar_fail(c->t, PI_ERR_UNSUPPORTED, "JSON Schema: %s is not supported here: %s",
                         keyword, why);
@@ -178,7 +174,7 @@ void schema_add(schema_compiler *c, schema_set *set, const json_node *node, int3
     }
     if (!mem_grow((void **)&set->parts, &set->capacity, set->n + 1, sizeof *set->parts,
                   SCHEMA_MAX_PARTS)) {
-        no_memory(c);
+        grammar_no_memory(c->t);
         return;
     }
     set->parts[set->n] = (schema_part){.node = node, .parent = parent};
@@ -226,7 +222,7 @@ grammar_node *schema_rule(schema_compiler *c, schema_set *set) {
     mem_free(set->parts);
     *set = (schema_set){.n = 0};
     if (rule < 0) {
-        no_memory(c); /* unless there was another problem before */
+        grammar_no_memory(c->t); /* unless there was another problem before */
         return grammar_never();
     }
     return grammar_ref(c->t, rule);
@@ -247,6 +243,14 @@ grammar_node *schema_space(schema_compiler *c) {
         t->rules[c->common.space].body = choice;
     }
     return grammar_ref(t, c->common.space);
+}
+
+grammar_node *schema_spaced(schema_compiler *c, grammar_node *value) {
+    return grammar_pair(c->t, value, schema_space(c));
+}
+
+grammar_node *schema_sign(schema_compiler *c, const char *text) {
+    return schema_spaced(c, grammar_text(c->t, text));
 }
 
 static grammar_node *by_types(schema_compiler *c, const schema_set *set, uint32_t types) {
@@ -302,7 +306,7 @@ static grammar_node *choices(schema_compiler *c, const schema_set *set, size_t i
         schema_set one = {.n = 0};
         if (!mem_grow((void **)&one.parts, &one.capacity, set->n, sizeof *one.parts,
                       SCHEMA_MAX_PARTS)) {
-            no_memory(c);
+            grammar_no_memory(c->t);
             break;
         }
         memcpy(one.parts, set->parts, set->n * sizeof *one.parts);
@@ -369,7 +373,7 @@ void grammar_add_schema(grammar_tree *t, int32_t rule, const char *text, size_t 
     if (text_table_init(&c.sets, 16))
         compile(&c, rule);
     else
-        no_memory(&c);
+        grammar_no_memory(t);
     text_table_free(&c.sets);
     mem_free(c.set_rules);
     mem_free(c.pending);

@@ -35,7 +35,7 @@ grammar_node *grammar_fail(grammar_tree *t, pi_status status, const char *format
     return &never;
 }
 
-static grammar_node *no_memory(grammar_tree *t) {
+grammar_node *grammar_no_memory(grammar_tree *t) {
     return grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
 }
 
@@ -47,7 +47,7 @@ static grammar_node *make(grammar_tree *t, grammar_kind kind) {
         return grammar_fail(t, PI_ERR_LIMIT, "grammar is too large: more than %d parts",
                             GRAMMAR_MAX_NODES);
     grammar_node *node = arena_alloc(&t->memory, sizeof *node);
-    if (!node) return no_memory(t);
+    if (!node) return grammar_no_memory(t);
     node->kind = kind;
     node->depth = 1;
     return node;
@@ -66,7 +66,7 @@ grammar_node *grammar_bytes(grammar_tree *t, const char *bytes, size_t n) {
     if (node->kind == GRAMMAR_NEVER) return node;
     node->bytes = arena_strndup(&t->memory, bytes, n);
     node->n = n;
-    return node->bytes ? node : no_memory(t);
+    return node->bytes ? node : grammar_no_memory(t);
 }
 
 grammar_node *grammar_text(grammar_tree *t, const char *text) {
@@ -108,7 +108,7 @@ grammar_node *grammar_class(grammar_tree *t, const grammar_range *ranges, size_t
     grammar_node *node = make(t, GRAMMAR_CLASS);
     if (node->kind == GRAMMAR_NEVER) return node;
     grammar_range *own = arena_calloc(&t->memory, 2 * n + 1, sizeof *own);
-    if (!own) return no_memory(t);
+    if (!own) return grammar_no_memory(t);
     if (n) memcpy(own, ranges, n * sizeof *own);
     n = join_ranges(own, n);
     node->ranges = own;
@@ -137,7 +137,7 @@ void grammar_add(grammar_tree *t, grammar_node *list, grammar_node *child) {
     }
     grammar_link *link = arena_alloc(&t->memory, sizeof *link);
     if (!link) {
-        no_memory(t);
+        grammar_no_memory(t);
         return;
     }
     *link = (grammar_link){child, list->last};
@@ -166,6 +166,13 @@ grammar_node *grammar_optional(grammar_tree *t, grammar_node *child) {
     return grammar_repeat(t, child, 0, 1);
 }
 
+grammar_node *grammar_pair(grammar_tree *t, grammar_node *a, grammar_node *b) {
+    grammar_node *seq = grammar_seq(t);
+    grammar_add(t, seq, a);
+    grammar_add(t, seq, b);
+    return seq;
+}
+
 grammar_node *grammar_ref(grammar_tree *t, int32_t rule) {
     grammar_node *node = make(t, GRAMMAR_RULE);
     if (node->kind != GRAMMAR_NEVER) node->rule = rule;
@@ -181,12 +188,12 @@ int32_t grammar_rule_new(grammar_tree *t, const char *what) {
         if (t->n_rules >= GRAMMAR_MAX_RULES)
             grammar_fail(t, PI_ERR_LIMIT, "grammar has more than %d rules", GRAMMAR_MAX_RULES);
         else
-            no_memory(t);
+            grammar_no_memory(t);
         return -1;
     }
     const char *name = arena_strndup(&t->memory, what, strlen(what));
     if (!name) {
-        no_memory(t);
+        grammar_no_memory(t);
         return -1;
     }
     t->rules[t->n_rules] = (grammar_rule){.name = name};
@@ -203,7 +210,7 @@ int32_t grammar_rule_named(grammar_tree *t, const char *name, size_t n_name) {
     if (rule >= 0 || t->status != PI_OK) return rule;
     const char *copy = arena_strndup(&t->memory, name, n_name);
     if (!copy) {
-        no_memory(t);
+        grammar_no_memory(t);
         return -1;
     }
     rule = grammar_rule_new(t, copy);
@@ -211,7 +218,7 @@ int32_t grammar_rule_named(grammar_tree *t, const char *name, size_t n_name) {
     if (!mem_grow((void **)&t->named, &t->named_capacity, t->names.count + 1, sizeof *t->named,
                   GRAMMAR_MAX_RULES) ||
         text_table_add(&t->names, copy, n_name) == TEXT_TABLE_NONE) {
-        no_memory(t);
+        grammar_no_memory(t);
         return -1;
     }
     t->named[t->names.count - 1] = rule;

@@ -63,7 +63,9 @@ struct grammar_node {
 typedef struct grammar_rule {
     const char *name;   /* NUL-terminated, for messages */
     grammar_node *body; /* NULL: not defined yet */
-    bool nullable;      /* may be empty; set by grammar_tree_check */
+    /* Set by grammar_tree_check: */
+    bool ends;     /* can come to an end */
+    bool nullable; /* may be empty */
 } grammar_rule;
 
 typedef struct grammar_tree {
@@ -85,6 +87,8 @@ void grammar_tree_free(grammar_tree *t);
 grammar_node *grammar_fail(grammar_tree *t, pi_status status, const char *format, ...)
     BASE_PRINTF(3, 4);
 
+grammar_node *grammar_no_memory(grammar_tree *t);
+
 grammar_node *grammar_never(void);
 bool grammar_is_never(const grammar_node *node);
 grammar_node *grammar_bytes(grammar_tree *t, const char *bytes, size_t n); /* copied */
@@ -96,6 +100,7 @@ grammar_node *grammar_alt(grammar_tree *t);
 void grammar_add(grammar_tree *t, grammar_node *list, grammar_node *child);
 grammar_node *grammar_repeat(grammar_tree *t, grammar_node *child, uint32_t min, uint32_t max);
 grammar_node *grammar_optional(grammar_tree *t, grammar_node *child);
+grammar_node *grammar_pair(grammar_tree *t, grammar_node *a, grammar_node *b); /* a, then b */
 grammar_node *grammar_ref(grammar_tree *t, int32_t rule);
 
 /* The rule of a name, made when there is none; -1 after a problem. */

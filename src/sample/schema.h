@@ -17,7 +17,7 @@ enum {
 };
 
 /* What of a schema is expressed by other parts of the set already. */
-enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2, SCHEMA_ALL_OF = 4, SCHEMA_REF = 8 };
+enum { SCHEMA_ANY_OF = 1, SCHEMA_ONE_OF = 2 };
 
 typedef struct schema_part {
     const json_node *node;
@@ -71,6 +71,9 @@ uint32_t schema_least(schema_compiler *c, const schema_set *set, const char *key
 grammar_node *schema_unsupported(schema_compiler *c, const char *keyword, const char *why);
 /* Between values and signs: none, a blank, or at most two newlines and some indentation. */
 grammar_node *schema_space(schema_compiler *c);
+/* A value, or a sign such as a comma, and the space after it. */
+grammar_node *schema_spaced(schema_compiler *c, grammar_node *value);
+grammar_node *schema_sign(schema_compiler *c, const char *text);
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -80,9 +83,10 @@ grammar_node *schema_number(schema_compiler *c, const schema_set *set, bool inte
 grammar_node *schema_string(schema_compiler *c, const schema_set *set);
 /* The constants of an enum or a const that meet everything else; NULL: the set has none. */
 grammar_node *schema_constants(schema_compiler *c, const schema_set *set);
-/* Any string, with its quotes; one character of any. schema_string.c */
+/* Any string, with its quotes; one character of any; a text within quotes. schema_string.c */
 grammar_node *schema_any_string(schema_compiler *c);
 grammar_node *schema_any_character(schema_compiler *c);
+grammar_node *schema_quoted(schema_compiler *c, grammar_node *inside);
 /* The characters of a class as they stand in JSON: with the shortest escape where one is needed. */
 grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, size_t n,
                                 bool negated);
@@ -90,6 +94,12 @@ grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, si
  * quotes; how many characters they have. schema_pattern.c */
 grammar_node *schema_pattern(schema_compiler *c, const char *pattern, size_t n, uint32_t *least,
                              uint32_t *most);
+
+/* Characters that stand in a JSON string as escapes only. schema_text.c */
+enum { SCHEMA_N_ESCAPED = 3, SCHEMA_ESCAPE_MAX = 6 };
+extern const grammar_range schema_escaped[SCHEMA_N_ESCAPED];
+/* The shortest escape of such a character; returns its length, 0 for any other one. */
+size_t schema_escape(char out[SCHEMA_ESCAPE_MAX], uint32_t code);
 
 /* Text of a JSON value, without blanks; false when memory ran out or it is too long. */
 typedef struct schema_text {

@@ -120,7 +120,7 @@ static uint32_t written_types(const json_node *schema) {
 bool schema_same(schema_compiler *c, const json_node *a, const json_node *b) {
     schema_text x = {.n = 0}, y = {.n = 0};
     bool known = schema_write(&x, a) && schema_write(&y, b);
-    if (!known) grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+    if (!known) grammar_no_memory(c->t);
     bool equal = !known || (x.n == y.n && memcmp(x.bytes, y.bytes, x.n) == 0);
     mem_free(x.bytes);
     mem_free(y.bytes);

@@ -1,6 +1,5 @@
 /* schema_array.c: arrays: first the items that have schemas of their own, all of them unless
  * maxItems says fewer, then those of `items`. */
-#include "mem.h"
 #include "schema.h"
 
 enum { PREFIX_MAX = 4096 };
@@ -28,17 +27,7 @@ static grammar_node *item(schema_compiler *c, const schema_set *set, size_t k) {
         else if (rest)
             schema_add(c, &value, rest, -1);
     }
-    grammar_node *all = grammar_seq(c->t);
-    grammar_add(c->t, all, schema_rule(c, &value));
-    grammar_add(c->t, all, schema_space(c));
-    return all;
-}
-
-static grammar_node *comma(schema_compiler *c) {
-    grammar_node *all = grammar_seq(c->t);
-    grammar_add(c->t, all, grammar_text(c->t, ","));
-    grammar_add(c->t, all, schema_space(c));
-    return all;
+    return schema_spaced(c, schema_rule(c, &value));
 }
 
 /* So many items of one kind; `after`: others stand before them. */
@@ -46,13 +35,11 @@ static grammar_node *items(schema_compiler *c, const schema_set *set, uint32_t m
                            bool after) {
     grammar_tree *t = c->t;
     if (max == 0) return grammar_text(t, "");
-    grammar_node *one = item(c, set, SIZE_MAX), *more = grammar_seq(t), *all = grammar_seq(t);
-    grammar_add(t, more, comma(c));
-    grammar_add(t, more, one);
+    grammar_node *one = item(c, set, SIZE_MAX);
+    grammar_node *more = grammar_pair(t, schema_sign(c, ","), one);
     if (after) return grammar_repeat(t, more, min, max);
     uint32_t rest = max == GRAMMAR_NO_BOUND ? max : max - 1;
-    grammar_add(t, all, one);
-    grammar_add(t, all, grammar_repeat(t, more, min ? min - 1 : 0, rest));
+    grammar_node *all = grammar_pair(t, one, grammar_repeat(t, more, min ? min - 1 : 0, rest));
     return min ? all : grammar_optional(t, all);
 }
 
@@ -91,10 +78,9 @@ grammar_node *schema_array(schema_compiler *c, const schema_set *set) {
     if (n_prefix > max) n_prefix = max;
     if (!check_unique(c, set, max) || min > max) return grammar_never();
     grammar_node *all = grammar_seq(t);
-    grammar_add(t, all, grammar_text(t, "["));
-    grammar_add(t, all, schema_space(c));
+    grammar_add(t, all, schema_sign(c, "["));
     for (size_t k = 0; k < n_prefix; k++) {
-        if (k) grammar_add(t, all, comma(c));
+        if (k) grammar_add(t, all, schema_sign(c, ","));
         grammar_add(t, all, item(c, set, k));
     }
     uint32_t used = (uint32_t)n_prefix;

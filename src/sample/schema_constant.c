@@ -91,7 +91,7 @@ grammar_node *schema_constants(schema_compiler *c, const schema_set *set) {
         if (fits && schema_write(&text, value))
             grammar_add(c->t, choice, grammar_bytes(c->t, text.bytes, text.n));
         else if (fits)
-            grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+            grammar_no_memory(c->t);
         mem_free(text.bytes);
     }
     return choice;

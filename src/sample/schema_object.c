@@ -1,4 +1,4 @@
-/* schema_object.c: objects and arrays.
+/* schema_object.c: objects.
  *
  * Properties come in the order in which the schema names them, each at most once. Others come after
  * them where a schema asks for them by "additionalProperties" (or names none at all), under names
@@ -8,6 +8,7 @@
 
 #include "mem.h"
 #include "schema.h"
+#include "utf8.h"
 
 enum { PROPERTIES_MAX = 4096 };
 
@@ -26,23 +27,6 @@ typedef struct properties {
     uint32_t min, max;           /* how many there may be in all */
 } properties;
 
-static grammar_node *pair(schema_compiler *c, grammar_node *a, grammar_node *b) {
-    grammar_node *seq = grammar_seq(c->t);
-    grammar_add(c->t, seq, a);
-    grammar_add(c->t, seq, b);
-    return seq;
-}
-
-/* A sign, and the space after it. */
-static grammar_node *sign(schema_compiler *c, const char *text) {
-    return pair(c, grammar_text(c->t, text), schema_space(c));
-}
-
-/* A value, and the space after it. */
-static grammar_node *spaced(schema_compiler *c, grammar_node *value) {
-    return pair(c, value, schema_space(c));
-}
-
 static grammar_node *wrong(schema_compiler *c, const char *keyword, const char *what) {
     return grammar_fail(c->t, PI_ERR_FORMAT, "JSON Schema: %s is not %s", keyword, what);
 }
@@ -53,10 +37,11 @@ static size_t note_name(schema_compiler *c, properties *p, const char *name) {
     uint32_t entry = text_table_add(&p->names, name, strlen(name));
     if (entry == TEXT_TABLE_NONE || !mem_grow((void **)&p->items, &p->capacity, p->names.count,
                                               sizeof *p->items, PROPERTIES_MAX)) {
-        bool many = p->names.count > PROPERTIES_MAX;
-        grammar_fail(c->t, many ? PI_ERR_LIMIT : PI_ERR_NOMEM,
-                     many ? "JSON Schema: object of more than 4096 properties"
-                          : "out of memory: grammar");
+        if (p->names.count > PROPERTIES_MAX)
+            grammar_fail(c->t, PI_ERR_LIMIT, "JSON Schema: object of more than %d properties",
+                         PROPERTIES_MAX);
+        else
+            grammar_no_memory(c->t);
         return SIZE_MAX;
     }
     if (entry == p->n) p->items[p->n++] = (property){.name = name};
@@ -139,9 +124,8 @@ static void note_others(schema_compiler *c, const schema_set *set, properties *p
 
 static grammar_node *literal(schema_compiler *c, const char *s, size_t n) {
     schema_text text = {.n = 0};
-    grammar_node *node = schema_write_string(&text, s, n)
-                             ? grammar_bytes(c->t, text.bytes, text.n)
-                             : grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+    grammar_node *node = schema_write_string(&text, s, n) ? grammar_bytes(c->t, text.bytes, text.n)
+                                                          : grammar_no_memory(c->t);
     mem_free(text.bytes);
     return node;
 }
@@ -166,9 +150,9 @@ static grammar_node *property_value(schema_compiler *c, const schema_set *set, c
 
 static grammar_node *member(schema_compiler *c, grammar_node *name, grammar_node *value) {
     grammar_node *all = grammar_seq(c->t);
-    grammar_add(c->t, all, spaced(c, name));
-    grammar_add(c->t, all, sign(c, ":"));
-    grammar_add(c->t, all, spaced(c, value));
+    grammar_add(c->t, all, schema_spaced(c, name));
+    grammar_add(c->t, all, schema_sign(c, ":"));
+    grammar_add(c->t, all, schema_spaced(c, value));
     return all;
 }
 
@@ -197,51 +181,39 @@ static int32_t open_range(other_names *o, name_range r) {
     r.rule = grammar_rule_new(o->c->t, "name");
     if (r.rule < 0) return -1;
     if (!mem_grow((void **)&o->open, &o->capacity, o->n_open + 1, sizeof r, GRAMMAR_MAX_RULES)) {
-        grammar_fail(o->c->t, PI_ERR_NOMEM, "out of memory: grammar");
+        grammar_no_memory(o->c->t);
         return -1;
     }
     o->open[o->n_open++] = r;
     return r.rule;
 }
 
-/* Names in UTF-8 part at code points; at a byte inside one they would not leave a valid text. */
-static size_t code_length(const char *s) {
-    unsigned char lead = (unsigned char)*s;
-    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
-
-static uint32_t code_at(const char *s) {
-    size_t n = code_length(s);
-    uint32_t code = (unsigned char)*s & (n == 1 ? 0x7fu : 0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++) code = code << 6 | ((unsigned char)s[i] & 0x3f);
-    return code;
-}
-
-/* The body of a range's rule. */
+/* The body of a range's rule. Names part at code points: a byte inside one would not leave a valid
+ * text. */
 static void fill_range(other_names *o, name_range r) {
-    static const grammar_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
     grammar_tree *t = o->c->t;
     grammar_node *choice = grammar_alt(t);
-    grammar_range *taken = mem_calloc(r.end - r.first + 3, sizeof *taken);
-    size_t n = 3, at = r.first;
+    grammar_range *taken = mem_calloc(r.end - r.first + SCHEMA_N_ESCAPED, sizeof *taken);
+    size_t n = SCHEMA_N_ESCAPED, at = r.first;
     if (!taken) {
-        grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
+        grammar_no_memory(t);
         return;
     }
-    memcpy(taken, special, sizeof special);
+    memcpy(taken, schema_escaped, sizeof schema_escaped);
     bool is_name = at < r.end && !o->names[at][r.depth];
     if (is_name) at++;
     while (at < r.end && t->status == PI_OK) {
         const char *here = o->names[at] + r.depth;
-        size_t length = code_length(here), end = at + 1;
+        size_t length, end = at + 1;
+        uint32_t code = (uint32_t)utf8_decode(here, strnlen(here, UTF8_MAX_BYTES), &length);
         while (end < r.end && strncmp(o->names[end] + r.depth, here, length) == 0) end++;
         int32_t rule = open_range(o, (name_range){at, end, r.depth + length, -1});
-        grammar_add(t, choice, pair(o->c, grammar_bytes(t, here, length), grammar_ref(t, rule)));
-        taken[n].first = taken[n].last = code_at(here);
-        n++;
+        grammar_add(t, choice,
+                    grammar_pair(t, grammar_bytes(t, here, length), grammar_ref(t, rule)));
+        taken[n++] = (grammar_range){code, code};
         at = end;
     }
-    grammar_add(t, choice, pair(o->c, grammar_class(t, taken, n, true), o->rest));
+    grammar_add(t, choice, grammar_pair(t, grammar_class(t, taken, n, true), o->rest));
     if (!is_name) grammar_add(t, choice, grammar_text(t, "\""));
     if (t->status == PI_OK) t->rules[r.rule].body = choice;
     mem_free(taken);
@@ -256,21 +228,23 @@ static bool needs_escape(const char *name) {
 }
 
 static grammar_node *names_but(schema_compiler *c, const properties *p) {
-    static const grammar_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
     grammar_tree *t = c->t;
     other_names o = {.c = c, .names = mem_calloc(p->n, sizeof *o.names)};
-    if (!o.names) return grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
+    if (!o.names) return grammar_no_memory(t);
     for (size_t i = 0; i < p->n; i++) {
         if (!needs_escape(p->items[i].name)) o.names[o.n++] = p->items[i].name;
     }
     if (o.n) qsort(o.names, o.n, sizeof *o.names, compare_names);
-    o.rest = pair(c, grammar_repeat(t, grammar_class(t, special, 3, true), 0, GRAMMAR_NO_BOUND),
-                  grammar_text(t, "\""));
+    o.rest = grammar_pair(c->t,
+                          grammar_repeat(t,
+                                         grammar_class(t, schema_escaped, SCHEMA_N_ESCAPED, true),
+                                         0, GRAMMAR_NO_BOUND),
+                          grammar_text(t, "\""));
     int32_t rule = open_range(&o, (name_range){0, o.n, 0, -1});
     while (o.n_open && t->status == PI_OK) fill_range(&o, o.open[--o.n_open]);
     mem_free(o.names);
     mem_free(o.open);
-    return pair(c, grammar_text(t, "\""), grammar_ref(t, rule));
+    return grammar_pair(c->t, grammar_text(t, "\""), grammar_ref(t, rule));
 }
 
 static grammar_node *other_name(schema_compiler *c, const schema_set *set, const properties *p) {
@@ -282,8 +256,7 @@ static grammar_node *other_name(schema_compiler *c, const schema_set *set, const
         uint32_t least, most;
         json_next(p->other_name, &iter, &pattern, &value);
         grammar_node *inside = schema_pattern(c, pattern, strlen(pattern), &least, &most);
-        grammar_node *name = pair(c, grammar_text(c->t, "\""), inside);
-        return pair(c, name, grammar_text(c->t, "\""));
+        return schema_quoted(c, inside);
     }
     for (size_t i = 0; i < set->n; i++) {
         const json_node *node = schema_get(set, i, "propertyNames");
@@ -324,8 +297,8 @@ static grammar_node *members(schema_compiler *c, const schema_set *set, properti
         grammar_node *one = as_rule(c, member(c, name, schema_rule(c, &p->other)));
         uint32_t more = p->n == 0 && p->max != GRAMMAR_NO_BOUND ? p->max - (p->max > 0)
                                                                 : GRAMMAR_NO_BOUND;
-        rest = as_rule(c, grammar_repeat(t, pair(c, sign(c, ","), one), 0, more));
-        first = pair(c, one, rest);
+        rest = as_rule(c, grammar_repeat(t, grammar_pair(c->t, schema_sign(c, ","), one), 0, more));
+        first = grammar_pair(c->t, one, rest);
         if (p->min == 0) first = grammar_optional(t, first);
         if (p->n == 0 && p->max == 0) first = grammar_text(t, "");
     } else if (p->min > 0) {
@@ -336,8 +309,9 @@ static grammar_node *members(schema_compiler *c, const schema_set *set, properti
         grammar_node *value = property_value(c, set, q->name);
         grammar_node *one = member(c, literal(c, q->name, strlen(q->name)), value);
         grammar_node *begin = grammar_alt(t), *go_on = grammar_alt(t);
-        grammar_add(t, begin, pair(c, one, rest));
-        grammar_add(t, go_on, pair(c, pair(c, sign(c, ","), one), rest));
+        grammar_add(t, begin, grammar_pair(c->t, one, rest));
+        grammar_add(t, go_on,
+                    grammar_pair(c->t, grammar_pair(c->t, schema_sign(c, ","), one), rest));
         if (!q->required) {
             grammar_add(t, begin, first);
             grammar_add(t, go_on, rest);
@@ -362,13 +336,13 @@ grammar_node *schema_object(schema_compiler *c, const schema_set *set) {
     properties p = {.n = 0};
     grammar_node *all = grammar_seq(c->t);
     if (!text_table_init(&p.names, 16))
-        grammar_fail(c->t, PI_ERR_NOMEM, "out of memory: grammar");
+        grammar_no_memory(c->t);
     else
         note_properties(c, set, &p);
     if (c->t->status == PI_OK) note_others(c, set, &p);
     if (c->t->status == PI_OK) check_counts(c, &p);
     if (c->t->status == PI_OK) {
-        grammar_add(c->t, all, sign(c, "{"));
+        grammar_add(c->t, all, schema_sign(c, "{"));
         grammar_add(c->t, all, members(c, set, &p));
         grammar_add(c->t, all, grammar_text(c->t, "}"));
     }

@@ -3,13 +3,6 @@
 
 #include "schema.h"
 
-enum {
-    ESCAPES = 7
-}; /* characters with an escape of their own in JSON, and "/" has no need of it */
-
-static const char escaped[ESCAPES] = {'"', '\\', '\b', '\f', '\n', '\r', '\t'};
-static const char escape_names[ESCAPES] = {'"', '\\', 'b', 'f', 'n', 'r', 't'};
-
 static bool holds(const grammar_node *set, uint32_t code) {
     for (size_t i = 0; i < set->n; i++) {
         if (code >= set->ranges[i].first && code <= set->ranges[i].last) return true;
@@ -17,15 +10,12 @@ static bool holds(const grammar_node *set, uint32_t code) {
     return false;
 }
 
-/* Control characters that have no name: \u001b. U+0000 is left out: readers refuse it. */
-static void add_controls(grammar_tree *t, const grammar_node *set, grammar_node *choice) {
-    static const char hex[] = "0123456789abcdef";
-    for (uint32_t code = 1; code < 0x20; code++) {
-        if (!holds(set, code) || memchr(escaped, (int)code, ESCAPES)) continue;
-        char text[] = "\\u0000";
-        text[4] = hex[code >> 4];
-        text[5] = hex[code & 15];
-        grammar_add(t, choice, grammar_text(t, text));
+/* U+0000 is left out: readers refuse it. */
+static void add_escapes(grammar_tree *t, const grammar_node *set, grammar_node *choice) {
+    for (uint32_t code = 1; code < 0x80; code++) {
+        char escape[SCHEMA_ESCAPE_MAX];
+        size_t n = holds(set, code) ? schema_escape(escape, code) : 0;
+        if (n) grammar_add(t, choice, grammar_bytes(t, escape, n));
     }
 }
 
@@ -34,31 +24,22 @@ grammar_node *schema_characters(grammar_tree *t, const grammar_range *ranges, si
     const grammar_node *set = grammar_class(t, ranges, n, negated);
     grammar_node *choice = grammar_alt(t);
     if (set->kind == GRAMMAR_NEVER) return grammar_never();
-    /* What is not in the set, and what may not stand in a string as it is: the rest may. */
-    static const grammar_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
-    grammar_range out[3] = {special[0], special[1], special[2]};
-    grammar_node *raw = grammar_never();
-    grammar_range *parts = arena_calloc(&t->memory, 4 * set->n, sizeof *parts);
-    size_t used = 0;
-    if (!parts) return grammar_fail(t, PI_ERR_NOMEM, "out of memory: grammar");
+    /* What of the set may stand in a string as it is. */
+    grammar_range *raw = arena_calloc(&t->memory, (SCHEMA_N_ESCAPED + 1) * set->n, sizeof *raw);
+    size_t n_raw = 0;
+    if (!raw) return grammar_no_memory(t);
     for (size_t i = 0; i < set->n; i++) {
         uint32_t next = set->ranges[i].first, last = set->ranges[i].last;
-        for (size_t k = 0; k < 3 && next <= last; k++) {
-            if (next < out[k].first) {
-                uint32_t end = last < out[k].first ? last : out[k].first - 1;
-                parts[used++] = (grammar_range){next, end};
-            }
-            if (next <= out[k].last) next = out[k].last + 1;
+        for (size_t k = 0; k < SCHEMA_N_ESCAPED && next <= last; k++) {
+            const grammar_range *out = &schema_escaped[k];
+            if (next < out->first)
+                raw[n_raw++] = (grammar_range){next, last < out->first ? last : out->first - 1};
+            if (next <= out->last) next = out->last + 1;
         }
-        if (next <= last) parts[used++] = (grammar_range){next, last};
+        if (next <= last) raw[n_raw++] = (grammar_range){next, last};
     }
-    if (used) raw = grammar_class(t, parts, used, false);
-    grammar_add(t, choice, raw);
-    for (int i = 0; i < ESCAPES; i++) {
-        char text[] = {'\\', escape_names[i], '\0'};
-        if (holds(set, (uint32_t)escaped[i])) grammar_add(t, choice, grammar_text(t, text));
-    }
-    add_controls(t, set, choice);
+    if (n_raw) grammar_add(t, choice, grammar_class(t, raw, n_raw, false));
+    add_escapes(t, set, choice);
     return choice;
 }
 
@@ -106,26 +87,22 @@ static int32_t common_rule(schema_compiler *c, int32_t *place, const char *name)
 }
 
 grammar_node *schema_any_character(schema_compiler *c) {
-    static const grammar_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
     static const grammar_range names[] = {{'"', '"'}, {'/', '/'}, {'\\', '\\'}, {'b', 'b'},
                                           {'f', 'f'}, {'n', 'n'}, {'r', 'r'},   {'t', 't'}};
     grammar_tree *t = c->t;
     if (c->common.character >= 0) return grammar_ref(t, c->common.character);
     int32_t rule = common_rule(c, &c->common.character, "character");
     if (rule < 0) return grammar_never();
-    grammar_node *choice = grammar_alt(t), *name = grammar_seq(t), *code = grammar_seq(t);
-    grammar_add(t, choice, grammar_class(t, special, 3, true));
-    grammar_add(t, name, grammar_text(t, "\\"));
-    grammar_add(t, name, grammar_class(t, names, sizeof names / sizeof *names, false));
-    grammar_add(t, choice, name);
-    grammar_add(t, code, grammar_text(t, "\\u"));
-    grammar_add(t, code, hex_escape(t));
-    grammar_add(t, choice, code);
+    grammar_node *choice = grammar_alt(t);
+    grammar_node *name = grammar_class(t, names, sizeof names / sizeof *names, false);
+    grammar_add(t, choice, grammar_class(t, schema_escaped, SCHEMA_N_ESCAPED, true));
+    grammar_add(t, choice, grammar_pair(t, grammar_text(t, "\\"), name));
+    grammar_add(t, choice, grammar_pair(t, grammar_text(t, "\\u"), hex_escape(t)));
     t->rules[rule].body = choice;
     return grammar_ref(t, rule);
 }
 
-static grammar_node *quoted(schema_compiler *c, grammar_node *inside) {
+grammar_node *schema_quoted(schema_compiler *c, grammar_node *inside) {
     grammar_node *all = grammar_seq(c->t);
     grammar_add(c->t, all, grammar_text(c->t, "\""));
     grammar_add(c->t, all, inside);
@@ -138,7 +115,7 @@ grammar_node *schema_any_string(schema_compiler *c) {
         int32_t rule = common_rule(c, &c->common.string, "string");
         if (rule < 0) return grammar_never();
         grammar_node *inside = grammar_repeat(c->t, schema_any_character(c), 0, GRAMMAR_NO_BOUND);
-        c->t->rules[rule].body = quoted(c, inside);
+        c->t->rules[rule].body = schema_quoted(c, inside);
     }
     return grammar_ref(c->t, c->common.string);
 }
@@ -222,10 +199,10 @@ grammar_node *schema_string(schema_compiler *c, const schema_set *set) {
         if (!take_pattern(c, set, i, &pattern, &n)) return grammar_never();
     }
     if (!pattern && min == 0 && max == GRAMMAR_NO_BOUND) return schema_any_string(c);
-    if (!pattern) return quoted(c, grammar_repeat(c->t, schema_any_character(c), min, max));
+    if (!pattern) return schema_quoted(c, grammar_repeat(c->t, schema_any_character(c), min, max));
     grammar_node *inside = schema_pattern(c, pattern, n, &least, &most);
     if (c->t->status == PI_OK && (least < min || most > max))
         return schema_unsupported(c, "minLength or maxLength",
                                   "only beside a pattern that has such lengths by itself");
-    return quoted(c, inside);
+    return schema_quoted(c, inside);
 }

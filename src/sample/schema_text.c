@@ -1,5 +1,4 @@
 /* schema_text.c: JSON values as text, the form in which constants stand in a grammar. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,22 +15,27 @@ static bool put(schema_text *out, const char *bytes, size_t n) {
     return true;
 }
 
+const grammar_range schema_escaped[SCHEMA_N_ESCAPED] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+
+size_t schema_escape(char out[SCHEMA_ESCAPE_MAX], uint32_t code) {
+    static const char codes[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+    const char *at = code && code < 0x80 ? strchr(codes, (int)code) : NULL;
+    if (!at && code >= 0x20) return 0;
+    char text[SCHEMA_ESCAPE_MAX + 1];
+    if (at)
+        snprintf(text, sizeof text, "\\%c", names[at - codes]);
+    else
+        snprintf(text, sizeof text, "\\u%04x", (unsigned)code & 0x1f);
+    memcpy(out, text, strlen(text));
+    return strlen(text);
+}
+
 bool schema_write_string(schema_text *out, const char *s, size_t n) {
-    static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt";
     bool good = put(out, "\"", 1);
     for (size_t i = 0; i < n && good; i++) {
-        char text[8] = {'\\', s[i], 0};
-        const char *name = named;
-        while (*name && *name != s[i]) name += 2;
-        if (*name && s[i]) {
-            text[1] = name[1];
-            good = put(out, text, 2);
-        } else if ((unsigned char)s[i] < 0x20) {
-            snprintf(text, sizeof text, "\\u%04x", (unsigned char)s[i]);
-            good = put(out, text, 6);
-        } else {
-            good = put(out, s + i, 1);
-        }
+        char escape[SCHEMA_ESCAPE_MAX];
+        size_t length = schema_escape(escape, (unsigned char)s[i]);
+        good = length ? put(out, escape, length) : put(out, s + i, 1);
     }
     return good && put(out, "\"", 1);
 }
