@@ -28,59 +28,62 @@ typedef struct numbers {
 
 static grammar_node *digit(numbers *n, char first, char last) {
     grammar_range r = {(uint32_t)first, (uint32_t)last};
-    return first > last ? grammar_never() : grammar_class(n->c->t, &r, 1, false);
+    return grammar_class(n->c->t, &r, 1, false);
 }
 
-static grammar_node *pair(numbers *n, grammar_node *a, grammar_node *b) {
-    grammar_node *seq = grammar_seq(n->c->t);
-    grammar_add(n->c->t, seq, a);
-    grammar_add(n->c->t, seq, b);
-    return seq;
+static grammar_node *any_digits(numbers *n, uint32_t min, uint32_t max) {
+    return grammar_repeat(n->c->t, digit(n, '0', '9'), min, max);
 }
 
-static grammar_node *empty(numbers *n) {
-    return grammar_text(n->c->t, "");
+/* ---- digits ---------------------------------------------------------------------------------- */
+
+/* Digits `at` to `end` and what follows them; low and high: the bounds that the digits so far are
+ * equal to, NULL: none. */
+typedef grammar_node *digits_from(numbers *n, const bound *low, const bound *high, size_t at,
+                                  size_t end);
+
+/* Digit `at`, and those that `rest` gives after it. */
+typedef struct digit_place {
+    digits_from *rest;
+    size_t at, end;
+} digit_place;
+
+/* A digit of least..most and what follows it: after least, the digit of `low`, that bound counts
+ * still, after most, the digit of `high`, that one. */
+static grammar_node *digits_between(numbers *n, const bound *low, const bound *high, char least,
+                                    char most, digit_place p) {
+    grammar_tree *t = n->c->t;
+    grammar_node *choice = grammar_alt(t);
+    for (char first = least, last; first <= most; first = (char)(last + 1)) {
+        const bound *below = first == least ? low : NULL;
+        last = below ? first : high && first < most ? (char)(most - 1) : most;
+        const bound *above = last == most ? high : NULL;
+        grammar_node *rest = p.rest(n, below, above, p.at + 1, p.end);
+        grammar_add(t, choice, grammar_pair(t, digit(n, first, last), rest));
+    }
+    return choice;
 }
 
 /* ---- behind the point ------------------------------------------------------------------------ */
 
-/* What may follow `at` digits of the fraction; low and high: the bounds that the digits so far are
- * equal to, NULL: none. The empty text where the number may end here. */
-static grammar_node *fraction_from(numbers *n, const bound *low, const bound *high, uint32_t at,
-                                   uint32_t places) {
+/* Whether a number may end after `at` digits of the fraction. */
+static bool may_end(const bound *low, const bound *high, size_t at) {
+    bool above = !low || (at >= strlen(low->fraction) && !low->exclusive);
+    bool below = !high || at < strlen(high->fraction) || !high->exclusive;
+    return above && below;
+}
+
+static grammar_node *fraction_from(numbers *n, const bound *low, const bound *high, size_t at,
+                                   size_t places) {
     grammar_tree *t = n->c->t;
     grammar_node *choice = grammar_alt(t);
-    size_t n_low = low ? strlen(low->fraction) : 0, n_high = high ? strlen(high->fraction) : 0;
-    bool above = !low || (at >= n_low && !low->exclusive);
-    bool below = !high || at < n_high || !high->exclusive;
-    if (at > 0 && above && below) grammar_add(t, choice, empty(n));
+    if (at > 0 && may_end(low, high, at)) grammar_add(t, choice, grammar_text(t, ""));
     if (at >= places) return choice;
-    if (!low && !high) {
-        grammar_range digits = {'0', '9'};
-        return grammar_repeat(t, grammar_class(t, &digits, 1, false), at ? 0 : 1, places - at);
-    }
-    char least = low && at < n_low ? low->fraction[at] : '0';
-    char most = high ? (at < n_high ? high->fraction[at] : '0') : '9';
-    if (low && high && least == most) {
-        grammar_add(t, choice,
-                    pair(n, digit(n, least, most), fraction_from(n, low, high, at + 1, places)));
-        return choice;
-    }
-    if (least > most) return choice;
-    char first = least, last = most;
-    if (low) {
-        grammar_add(t, choice,
-                    pair(n, digit(n, first, first), fraction_from(n, low, NULL, at + 1, places)));
-        first++;
-    }
-    if (high) {
-        grammar_add(t, choice,
-                    pair(n, digit(n, last, last), fraction_from(n, NULL, high, at + 1, places)));
-        last--;
-    }
-    if (first <= last)
-        grammar_add(t, choice,
-                    pair(n, digit(n, first, last), fraction_from(n, NULL, NULL, at + 1, places)));
+    if (!low && !high) return any_digits(n, at ? 0 : 1, (uint32_t)(places - at));
+    char least = low && at < strlen(low->fraction) ? low->fraction[at] : '0', most = '9';
+    if (high) most = at < strlen(high->fraction) ? high->fraction[at] : '0';
+    digit_place place = {fraction_from, at, places};
+    grammar_add(t, choice, digits_between(n, low, high, least, most, place));
     return choice;
 }
 
@@ -88,54 +91,33 @@ static grammar_node *fraction_from(numbers *n, const bound *low, const bound *hi
 static grammar_node *fraction(numbers *n, const bound *low, const bound *high, size_t n_whole) {
     grammar_tree *t = n->c->t;
     grammar_node *choice = grammar_alt(t);
-    uint32_t room = n_whole < SCHEMA_DIGITS ? (uint32_t)(SCHEMA_DIGITS - n_whole) : 0;
-    uint32_t places = n->places < room ? n->places : room;
-    bool above = !low || (!low->fraction[0] && !low->exclusive);
-    bool below = !high || high->fraction[0] || !high->exclusive;
-    if (above && below) grammar_add(t, choice, empty(n));
+    size_t room = n_whole < SCHEMA_DIGITS ? SCHEMA_DIGITS - n_whole : 0;
+    size_t places = n->places < room ? n->places : room;
+    if (may_end(low, high, 0)) grammar_add(t, choice, grammar_text(t, ""));
     if (places == 0) return choice;
     grammar_node *rest = fraction_from(n, low, high, 0, places);
-    grammar_add(t, choice, pair(n, grammar_text(t, "."), rest));
+    grammar_add(t, choice, grammar_pair(t, grammar_text(t, "."), rest));
     return choice;
 }
 
 /* ---- before the point ------------------------------------------------------------------------ */
 
-/* Digits `at` of n_whole on; low and high as above, both as long as the number. */
+/* Both bounds are as long as the number. */
 static grammar_node *whole_from(numbers *n, const bound *low, const bound *high, size_t at,
                                 size_t n_whole) {
     grammar_tree *t = n->c->t;
     if (at == n_whole) return fraction(n, low, high, n_whole);
     char zero = at == 0 && n_whole > 1 ? '1' : '0';
-    char least = low ? low->whole[at] : zero, most = high ? high->whole[at] : '9';
     if (!low && !high) {
-        grammar_range digits = {'0', '9'};
         uint32_t rest = (uint32_t)(n_whole - at - (at == 0));
         grammar_node *all = grammar_seq(t);
         if (at == 0) grammar_add(t, all, digit(n, zero, '9'));
-        grammar_add(t, all, grammar_repeat(t, grammar_class(t, &digits, 1, false), rest, rest));
+        grammar_add(t, all, any_digits(n, rest, rest));
         grammar_add(t, all, fraction(n, NULL, NULL, n_whole));
         return all;
     }
-    if (low && high && least == most)
-        return pair(n, digit(n, least, most), whole_from(n, low, high, at + 1, n_whole));
-    grammar_node *choice = grammar_alt(t);
-    char first = least, last = most;
-    if (least > most) return choice;
-    if (low) {
-        grammar_add(t, choice,
-                    pair(n, digit(n, first, first), whole_from(n, low, NULL, at + 1, n_whole)));
-        first++;
-    }
-    if (high) {
-        grammar_add(t, choice,
-                    pair(n, digit(n, last, last), whole_from(n, NULL, high, at + 1, n_whole)));
-        last--;
-    }
-    if (first <= last)
-        grammar_add(t, choice,
-                    pair(n, digit(n, first, last), whole_from(n, NULL, NULL, at + 1, n_whole)));
-    return choice;
+    char least = low ? low->whole[at] : zero, most = high ? high->whole[at] : '9';
+    return digits_between(n, low, high, least, most, (digit_place){whole_from, at, n_whole});
 }
 
 /* Numbers >= 0, without a sign, from |low| to |high|; NULL: no bound. */
@@ -223,7 +205,7 @@ static grammar_node *bounded(numbers *n, bound *low, bound *high) {
     if (!low->given || low->negative) { /* below 0 */
         const bound *from = high->given && high->negative ? high : &zero;
         grammar_node *below = positive(n, from, low->given ? low : NULL);
-        grammar_add(t, choice, pair(n, grammar_text(t, "-"), below));
+        grammar_add(t, choice, grammar_pair(t, grammar_text(t, "-"), below));
     }
     return choice;
 }
@@ -242,8 +224,7 @@ static int places_of(const json_node *node) {
 
 static grammar_node *unbounded(numbers *n, bool integer) {
     grammar_tree *t = n->c->t;
-    grammar_range digits = {'0', '9'}, signs[] = {{'+', '+'}, {'-', '-'}},
-                  es[] = {{'E', 'E'}, {'e', 'e'}};
+    static const grammar_range signs[] = {{'+', '+'}, {'-', '-'}}, es[] = {{'E', 'E'}, {'e', 'e'}};
     grammar_node *all = grammar_seq(t);
     grammar_add(t, all, grammar_optional(t, grammar_text(t, "-")));
     grammar_add(t, all, positive(n, NULL, NULL));
@@ -251,7 +232,7 @@ static grammar_node *unbounded(numbers *n, bool integer) {
     grammar_node *exponent = grammar_seq(t);
     grammar_add(t, exponent, grammar_class(t, es, 2, false));
     grammar_add(t, exponent, grammar_optional(t, grammar_class(t, signs, 2, false)));
-    grammar_add(t, exponent, grammar_repeat(t, grammar_class(t, &digits, 1, false), 1, 2));
+    grammar_add(t, exponent, any_digits(n, 1, 2));
     grammar_add(t, all, grammar_optional(t, exponent));
     return all;
 }
