@@ -34,7 +34,7 @@ static void read_text(pi_grammar *g, const char *text, size_t n) {
     grammar_reader_free(r);
 }
 
-void fuzz_use_grammar(grammar_tree *t, const char *text, size_t n) {
+static void use_tree(grammar_tree *t, const char *text, size_t n) {
     static vocab_trie *vocabulary;
     const vocab_source source = {NULL, N_TOKENS + 1, token_text, token_ends};
     pi_grammar *g;
@@ -44,4 +44,24 @@ void fuzz_use_grammar(grammar_tree *t, const char *text, size_t n) {
     if (grammar_create(t, root, vocabulary, NULL, &g, NULL) != PI_OK) return;
     read_text(g, text, n);
     grammar_release(g);
+}
+
+void fuzz_use_grammar(void (*build)(grammar_tree *t, const char *source, size_t n),
+                      const uint8_t *data, size_t n) {
+    const char *source = (const char *)data, *nul = n ? memchr(source, 0, n) : NULL;
+    size_t n_source = nul ? (size_t)(nul - source) : n;
+    grammar_tree t;
+    if (grammar_tree_init(&t)) {
+        build(&t, source, n_source);
+        use_tree(&t, nul ? nul + 1 : "", nul ? n - n_source - 1 : 0);
+    }
+    grammar_tree_free(&t);
+}
+
+size_t fuzz_grammar_seed(const char *source, const char *text, uint8_t *data, size_t max) {
+    size_t n_source = strlen(source) + 1, n_text = strlen(text);
+    if (n_source + n_text > max) return 0;
+    memcpy(data, source, n_source);
+    memcpy(data + n_source, text, n_text);
+    return n_source + n_text;
 }
