@@ -60,21 +60,19 @@ chat_message *chat_talk_last(chat_talk *t, const char *role) {
 
 pi_status chat_talk_system(chat_talk *t, const char *text, size_t n, pi_error *err) {
     text_buffer content = {.data = NULL};
+    bool old = chat_talk_first(t) > 0;
     pi_status status = text_append(&content, text, n, err);
     if (status == PI_OK && n) status = chat_talk_add(t, "system", &content, NULL, err);
     text_free(&content);
     if (status != PI_OK) return status;
-    size_t old = chat_talk_first(t) && !(n && t->n == 1);
+    if (old) {
+        message_free(&t->messages[0]);
+        memmove(t->messages, t->messages + 1, --t->n * sizeof *t->messages);
+    }
     if (n) { /* from the end to the beginning */
         chat_message m = t->messages[t->n - 1];
         memmove(t->messages + 1, t->messages, (t->n - 1) * sizeof m);
         t->messages[0] = m;
-    }
-    if (old) {
-        size_t at = n ? 1 : 0;
-        message_free(&t->messages[at]);
-        t->n--;
-        memmove(t->messages + at, t->messages + at + 1, (t->n - at) * sizeof *t->messages);
     }
     return PI_OK;
 }
@@ -115,35 +113,18 @@ pi_status chat_talk_request(const chat_talk *t, bool reasoning, char **json, siz
     return *json ? PI_OK : error_nomem(err, n_text, "request");
 }
 
-void chat_put_line(FILE *out, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '\n') /* strings have none: what follows is indentation */
-            i += strspn(text + i + 1, " ");
-        else
-            fputc(text[i], out);
-    }
-    fputc('\n', out);
-}
-
 pi_status chat_talk_save(const chat_talk *t, const char *path, pi_error *err) {
     char *lines = NULL;
     size_t n_lines = 0;
     FILE *all = open_memstream(&lines, &n_lines);
     if (!all) return error_nomem(err, 0, "conversation");
-    bool good = true;
-    for (size_t i = 0; i < t->n && good; i++) {
-        char *text = NULL;
-        size_t n = 0;
+    for (size_t i = 0; i < t->n; i++) {
         json_writer w;
-        FILE *f = open_memstream(&text, &n);
-        good = f != NULL;
-        if (!good) break;
-        json_begin(&w, f);
+        json_begin_compact(&w, all);
         put_message(&w, &t->messages[i], "reasoning");
-        good = fclose(f) == 0;
-        if (good) chat_put_line(all, text, n);
-        mem_free(text);
+        fputc('\n', all);
     }
+    bool good = !ferror(all);
     good = fclose(all) == 0 && good;
     file_writer *out = NULL;
     pi_status status = good ? file_writer_open(path, &out, err)

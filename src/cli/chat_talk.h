@@ -33,7 +33,4 @@ pi_status chat_talk_save(const chat_talk *t, const char *path, pi_error *err);
 /* Replaces the conversation, or leaves it as it is and says why. */
 pi_status chat_talk_load(chat_talk *t, const char *path, pi_error *err);
 
-/* What was written by a json_writer to text[n], on one line. */
-void chat_put_line(FILE *out, const char *text, size_t n);
-
 #endif

@@ -10,7 +10,6 @@
 #include "chat_talk.h"
 #include "chat_view.h"
 #include "cli.h"
-#include "clock.h"
 #include "file.h"
 #include "generate.h"
 #include "json_writer.h"
@@ -40,10 +39,6 @@ typedef struct chat {
     bool left;  /* the reader of standard output has gone, or /exit */
     int signal; /* that ended a chat without a terminal */
 } chat;
-
-static double rate(double count, double seconds) {
-    return seconds > 0 ? count / seconds : 0;
-}
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -144,10 +139,9 @@ static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **t
 
 /* Keeps what the session and the prompt have in common; at least one token is fed anew. */
 static pi_status reuse(chat *c, const int32_t *tokens, size_t n_tokens, pi_error *err) {
-    int32_t n = pi_session_length(c->session), same = 0;
-    while (same < n && same + 1 < (int32_t)n_tokens && c->fed[same] == tokens[same]) same++;
-    c->n_cached = same;
-    return pi_session_rewind(c->session, same, err);
+    c->n_cached = text_common_tokens(c->fed, pi_session_length(c->session), tokens,
+                                     (int32_t)n_tokens - 1);
+    return pi_session_rewind(c->session, c->n_cached, err);
 }
 
 /* What the session holds after an answer. A stop may have left a wish to stop in the context, which
@@ -163,16 +157,8 @@ static void note_fed(chat *c, const generation *g) {
 }
 
 static void put_json(const chat *c, const chat_view *view, const generation *g) {
-    static const char *const reasons[] = {[STOP_EOS] = "eos",
-                                          [STOP_LENGTH] = "length",
-                                          [STOP_TEXT] = "stop",
-                                          [STOP_SIGNAL] = "cancelled"};
-    char *text = NULL;
-    size_t n = 0;
     json_writer w;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) return;
-    json_begin(&w, f);
+    json_begin_compact(&w, stdout);
     json_put_object(&w, NULL);
     json_put_text(&w, "role", "assistant");
     json_put_string(&w, "content", view->answer.data, view->answer.used);
@@ -181,19 +167,17 @@ static void put_json(const chat *c, const chat_view *view, const generation *g) 
     json_put_int(&w, "prompt_tokens", c->n_prompt);
     json_put_int(&w, "cached_tokens", c->n_cached);
     json_put_int(&w, "tokens", c->n_generated);
-    json_put_text(&w, "stop", reasons[g->stop]);
+    json_put_text(&w, "stop", generation_stop_names[g->stop]);
     json_put_number(&w, "prompt_tps", c->prompt_tps);
     json_put_number(&w, "tps", c->tps);
     json_end_object(&w);
-    if (fclose(f) == 0) chat_put_line(stdout, text, n);
-    mem_free(text);
-    fflush(stdout);
+    fputc('\n', stdout);
 }
 
 static pi_status finish(chat *c, generation *g, chat_view *view, pi_error *err) {
     c->n_generated = (int32_t)g->n_tokens;
-    c->prompt_tps = rate(g->n_prompt - g->n_cached, g->prompt_seconds);
-    c->tps = rate(g->n_decoded, g->decode_seconds);
+    c->prompt_tps = generation_prompt_tps(g);
+    c->tps = generation_tps(g);
     chat_view_end(view);
     if (c->options->json) put_json(c, view, g);
     fflush(stdout);

@@ -208,3 +208,22 @@ void generation_free(generation *g) {
     mem_free(g->fed);
     mem_free(g->tokens);
 }
+
+/* ---- afterwards ------------------------------------------------------------------------------ */
+
+const char *const generation_stop_names[] = {[STOP_EOS] = "eos",
+                                             [STOP_LENGTH] = "length",
+                                             [STOP_TEXT] = "stop",
+                                             [STOP_SIGNAL] = "cancelled"};
+
+static double rate(double count, double seconds) {
+    return seconds > 0 ? count / seconds : 0;
+}
+
+double generation_prompt_tps(const generation *g) {
+    return rate(g->n_prompt - g->n_cached, g->prompt_seconds);
+}
+
+double generation_tps(const generation *g) {
+    return rate(g->n_decoded, g->decode_seconds);
+}

@@ -56,4 +56,10 @@ typedef struct generation {
 pi_status generation_run(generation *g, pi_error *err);
 void generation_free(generation *g);
 
+/* For JSON: [stop_reason]. */
+extern const char *const generation_stop_names[];
+/* Tokens per second, without those of the cache; 0: too short to tell. */
+double generation_prompt_tps(const generation *g);
+double generation_tps(const generation *g);
+
 #endif

@@ -6,13 +6,8 @@
  * one of another model, is an error and stays as it is: the name may be a slip. */
 #include "prompt_cache.h"
 
+#include "cli_text.h"
 #include "mem.h"
-
-static int32_t common_prefix(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
-    int32_t n = 0;
-    while (n < n_a && n < n_b && a[n] == b[n]) n++;
-    return n;
-}
 
 pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
                             const int32_t *prompt, int32_t n_prompt, int32_t *n_reused,
@@ -26,7 +21,7 @@ pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *s
     pi_error why = {.status = PI_OK};
     pi_status status = pi_session_load(session, o->prompt_cache, stored, capacity, &n_stored, &why);
     if (status == PI_OK) {
-        int32_t n = common_prefix(stored, n_stored, prompt, n_prompt);
+        int32_t n = text_common_tokens(stored, n_stored, prompt, n_prompt);
         c->covers_prompt = n == n_prompt;
         *n_reused = c->n_reused = n < n_prompt ? n : n_prompt - 1;
         status = pi_session_rewind(session, *n_reused, err);

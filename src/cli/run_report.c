@@ -37,10 +37,6 @@ static const char *plural(int64_t n) {
     return n == 1 ? "" : "s";
 }
 
-static double rate(double count, double seconds) {
-    return seconds > 0 ? count / seconds : 0;
-}
-
 /* ---- before ---------------------------------------------------------------------------------- */
 
 static void report_context(const run_report *r) {
@@ -135,8 +131,8 @@ static void report_speed(const cli_options *o, const char *label, int64_t n, int
     char from_cache[48] = "", speed[64] = "";
     if (cached > 0) snprintf(from_cache, sizeof from_cache, " (%d from the cache)", (int)cached);
     if (computed > 0 && seconds > 0)
-        snprintf(speed, sizeof speed, ", %.1f tokens/s, %.2f ms/token",
-                 rate((double)computed, seconds), 1000 * seconds / (double)computed);
+        snprintf(speed, sizeof speed, ", %.1f tokens/s, %.2f ms/token", (double)computed / seconds,
+                 1000 * seconds / (double)computed);
     row(o, label, "%lld token%s%s%s", (long long)n, plural(n), from_cache, speed);
 }
 
@@ -159,10 +155,6 @@ void run_report_end(const run_report *r, const generation *g) {
 }
 
 void run_report_json(const generation *g, const pi_context *context) {
-    static const char *const reasons[] = {[STOP_EOS] = "eos",
-                                          [STOP_LENGTH] = "length",
-                                          [STOP_TEXT] = "stop",
-                                          [STOP_SIGNAL] = "cancelled"};
     json_writer w;
     json_begin(&w, stdout);
     json_put_object(&w, NULL);
@@ -172,10 +164,10 @@ void run_report_json(const generation *g, const pi_context *context) {
     json_put_array(&w, "tokens");
     for (size_t i = 0; i < g->n_tokens; i++) json_put_int(&w, NULL, g->tokens[i]);
     json_end_array(&w);
-    json_put_text(&w, "stop", reasons[g->stop]);
+    json_put_text(&w, "stop", generation_stop_names[g->stop]);
     json_put_bool(&w, "context_full", g->context_full);
     json_put_text(&w, "mode", pi_context_mode(context));
-    json_put_number(&w, "prompt_tps", rate(g->n_prompt - g->n_cached, g->prompt_seconds));
-    json_put_number(&w, "tps", rate(g->n_decoded, g->decode_seconds));
+    json_put_number(&w, "prompt_tps", generation_prompt_tps(g));
+    json_put_number(&w, "tps", generation_tps(g));
     json_end_object(&w);
 }

@@ -22,7 +22,7 @@ static int number(int line, const char *key) {
         at = strchr(at, '\n');
         if (at) at++;
     }
-    snprintf(name, sizeof name, "\"%s\": ", key);
+    snprintf(name, sizeof name, "\"%s\":", key);
     const char *found = at ? strstr(at, name) : NULL;
     if (!found) fail_msg("line %d has no %s", line, key);
     return (int)strtol(found + strlen(name), NULL, 10);
@@ -38,7 +38,7 @@ static void test_lines(void **state) {
     (void)state;
     assert_int_equal(sh("printf 'ab\\n\\ncd\\n' | " CHAT "-n 4 --json"), 0);
     assert_int_equal(n_lines(), 2);
-    assert_contains("out", "\"role\": \"assistant\"");
+    assert_contains("out", "{\"role\":\"assistant\",");
     assert_int_equal(number(0, "tokens"), 4);
     assert_int_equal(number(0, "cached_tokens"), 0);
     /* The second prompt begins as the first one, with its answer but for what was never fed. */
@@ -62,7 +62,7 @@ static void test_same_answer(void **state) {
                         "sed 's/\"prompt_tokens.*//' >second"),
                      0);
     assert_int_equal(sh("cmp first second && test -s first"), 0);
-    assert_contains("talk", "{\"role\": \"user\",\"content\": \"ab\"}\n{\"role\": \"assistant\",");
+    assert_contains("talk", "{\"role\":\"user\",\"content\":\"ab\"}\n{\"role\":\"assistant\",");
 }
 
 static void test_commands(void **state) {
@@ -75,10 +75,10 @@ static void test_commands(void **state) {
     assert_int_equal(sh("printf 'ab\\n/edit abcdefgh\\n' | " CHAT "-n 3 --json"), 0);
     assert_true(number(1, "prompt_tokens") > number(0, "prompt_tokens"));
     assert_int_equal(sh("printf '/system be\\nab\\n/save talk\\n' | " CHAT "-n 1 --json"), 0);
-    assert_contains("talk", "{\"role\": \"system\",\"content\": \"be\"}\n");
+    assert_contains("talk", "{\"role\":\"system\",\"content\":\"be\"}\n");
     assert_int_equal(
         sh("printf '/system be\\n/system is\\nab\\n/save talk\\n' | " CHAT "-n 1 --json"), 0);
-    assert_contains("talk", "{\"role\": \"system\",\"content\": \"is\"}\n{\"role\": \"user\"");
+    assert_contains("talk", "{\"role\":\"system\",\"content\":\"is\"}\n{\"role\":\"user\"");
     assert_int_equal(sh("printf '/help\\n/stats\\n/exit\\nab\\n' | " CHAT "-n 1 --json"), 0);
     assert_out("");
     assert_contains("err", "/regen ");
@@ -105,7 +105,7 @@ static void test_options(void **state) {
     assert_int_equal(n_lines(), 1);
     assert_int_equal(sh("$PI run -m $M -cnv --chat-template chatml -n 1 -p a -c 256 --json"), 0);
     assert_contains("err", "run: a conversation was asked for: starting chat\n");
-    assert_contains("out", "\"role\": \"assistant\"");
+    assert_contains("out", "{\"role\":\"assistant\",");
     assert_int_equal(sh("$PI chat -q -m $M -p a"), 1);
     assert_contains("err", "the model has no chat template: choose one with --chat-template NAME");
     assert_int_equal(sh("$PI chat -q -m $M -p a --chat-template nothing"), 1);
