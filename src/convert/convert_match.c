@@ -18,7 +18,7 @@ typedef struct matcher {
     const talk *talk;
     bool *taken;               /* [safetensors_count] */
     bool found[ROLE_COUNT];    /* of the current layer */
-    size_t n_fallback, n_skip; /* tensors of types of their own; tensors left out */
+    size_t n_fallback;         /* tensors of types of their own */
     bool mxfp4;
     convert_plan *plan;
     pi_error *err;

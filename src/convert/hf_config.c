@@ -240,7 +240,7 @@ pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_erro
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-int32_t hf_config_kv_heads(const hf_config *c, int layer) {
+static int32_t kv_heads(const hf_config *c, int layer) {
     return c->window > 0 && c->windowed[layer] ? c->n_head_kv_window : c->n_head_kv;
 }
 
@@ -249,7 +249,7 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
                         .n_vocab = c->n_vocab,
                         .n_ff = c->n_ff,
                         .n_head = c->n_head,
-                        .n_head_kv = hf_config_kv_heads(c, layer),
+                        .n_head_kv = kv_heads(c, layer),
                         .head_dim = c->head_dim,
                         .n_rot = c->rope.n_rot,
                         .n_expert = c->experts.n,
@@ -317,7 +317,7 @@ static void put_window(const hf_config *c, gguf_writer *w) {
 static void put_kv_heads(const hf_config *c, gguf_writer *w) {
     char key[KEY_TEXT];
     uint32_t heads[MODEL_MAX_LAYERS];
-    for (int i = 0; i < c->n_layer; i++) heads[i] = (uint32_t)hf_config_kv_heads(c, i);
+    for (int i = 0; i < c->n_layer; i++) heads[i] = (uint32_t)kv_heads(c, i);
     if (c->window == 0 || c->n_head_kv_window == c->n_head_kv)
         put_u32(w, c, "attention.head_count_kv", c->n_head_kv);
     else

@@ -81,7 +81,6 @@ pi_status hf_config_parse(const json_node *root, const char *path, const talk *t
                           pi_error *err);
 /* general.architecture, general.name and the {arch}.* keys. */
 void hf_config_put(const hf_config *c, gguf_writer *w);
-int32_t hf_config_kv_heads(const hf_config *c, int layer);
 /* Elements of a tensor of a layer along a symbolic dimension; 0: as the weights have it. */
 uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim);
 /* The numbers by which each frequency is divided, of ROLE_ROPE_FREQS (Llama 3's rule), _LONG or

@@ -1,5 +1,4 @@
 /* hf_layers.c: what differs between layers: windows, layers without rotation, experts. */
-#include <math.h>
 #include <string.h>
 
 #include "hf_config.h"

@@ -5,7 +5,6 @@
  * makes a token, negated, is as good as the score itself. */
 #include "hf_tokenizer.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "hf_pretokenizer.h"

@@ -4,7 +4,6 @@
 #include "hf_vocab.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,7 +15,7 @@ typedef enum value_kind {
     VALUE_OTHER, /* None, a float: nothing that a tensor is made of */
     VALUE_INT,   /* also a boolean */
     VALUE_TEXT,
-    VALUE_GLOBAL, /* `text` is the name, `module` where it is from */
+    VALUE_GLOBAL, /* one of those known here */
     VALUE_TUPLE,
     VALUE_TABLE,
     VALUE_STORAGE,
@@ -36,13 +36,12 @@ typedef struct table {
 typedef struct storage {
     safetensors_dtype dtype;
     pickle_text key;
-    int64_t n_elems;
 } storage;
 
 struct value {
     value_kind kind;
-    int64_t number; /* VALUE_INT; items of a VALUE_TUPLE */
-    pickle_text text, module;
+    int64_t number;   /* VALUE_INT; items of a VALUE_TUPLE */
+    pickle_text text; /* VALUE_TEXT; the name of a VALUE_GLOBAL */
     union {
         const value *items;
         table *table;
@@ -206,7 +205,7 @@ static pi_status load_storage(machine *m) {
         if (!text_is(item[1].text, storages[i].name)) continue;
         storage *s = arena_alloc(&m->arena, sizeof *s);
         if (!s) return no_memory(m, sizeof *s);
-        *s = (storage){storages[i].dtype, item[2].text, item[4].number};
+        *s = (storage){storages[i].dtype, item[2].text};
         m->stack[m->n_stack - 1] = (value){.kind = VALUE_STORAGE, .as.storage = s};
         return PI_OK;
     }
@@ -271,18 +270,19 @@ static pi_status load_global(machine *m) {
     static const char *const known[][2] = {{"collections", "OrderedDict"},
                                            {"torch._utils", "_rebuild_tensor_v2"},
                                            {"torch._utils", "_rebuild_parameter"}};
+    pickle_text module;
     value v = {.kind = VALUE_GLOBAL};
-    if (!take_line(m, &v.module) || !take_line(m, &v.text)) return refuse(m, "the end of the file");
+    if (!take_line(m, &module) || !take_line(m, &v.text)) return refuse(m, "the end of the file");
     bool found = false;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        found |= text_is(v.module, known[i][0]) && text_is(v.text, known[i][1]);
+        found |= text_is(module, known[i][0]) && text_is(v.text, known[i][1]);
     for (int i = 0; i < N_STORAGES; i++)
-        found |= text_is(v.module, "torch") && text_is(v.text, storages[i].name);
+        found |= text_is(module, "torch") && text_is(v.text, storages[i].name);
     if (found) return push(m, v);
     return error_set(m->err, PI_ERR_UNSUPPORTED,
                      "not a plain table of tensors: %s: its pickle names %.*s.%.*s: save it as "
                      "safetensors",
-                     m->reader->file, (int)(v.module.n < 60 ? v.module.n : 60), v.module.data,
+                     m->reader->file, (int)(module.n < 60 ? module.n : 60), module.data,
                      (int)(v.text.n < 60 ? v.text.n : 60), v.text.data);
 }
 

@@ -1,6 +1,5 @@
 /* model.c: opening a model: find its row of the architecture table, read hyperparameters, bind and
  * validate every tensor that the row names. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -27,8 +27,9 @@ static place_machine simulated_machine(const gpu_info *info) {
                            .sync = SIM_SYNC};
 }
 
-void place_gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
-                       place_machine *out) {
+/* This machine, with this GPU: as measured (`cache`, NULL: none), or else from data sheets. */
+static void gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
+                        place_machine *out) {
     if (is_simulated(b)) {
         *out = simulated_machine(info);
         return;
@@ -77,7 +78,7 @@ static pi_status open_named(const pi_context_options *o, const char *name, place
     pi_status status = gpu_library_open(name, o->backend_folder, &g->library, err);
     if (status == PI_OK) status = choose_index(g->library.backend, &index, &g->info, err);
     if (status != PI_OK) return status;
-    place_gpu_machine(g->library.backend, &g->info, o->machine, &g->machine);
+    gpu_machine(g->library.backend, &g->info, o->machine, &g->machine);
     const gpu_open_options options = {.memory_limit = set_budget(o, g)};
     if (options.memory_limit == 0)
         return error_set(err, PI_ERR_LIMIT,

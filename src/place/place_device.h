@@ -27,10 +27,6 @@ bool place_expects_gpu(const pi_context_options *o);
 pi_status place_gpu_open(const pi_context_options *o, place_gpu *out, pi_error *err);
 void place_gpu_close(place_gpu *g); /* a zeroed one is fine */
 
-/* This machine, with this GPU: as measured (`cache`, NULL: none), or else from data sheets. */
-void place_gpu_machine(const gpu_backend *b, const gpu_info *info, const char *cache,
-                       place_machine *out);
-
 /* Cuts for a model on an opened device; `engine` is what the context is created with. PI_ERR_LIMIT:
  * everything would be on the CPU, because nothing fits or, when no device was named, nothing is
  * gained: a device that was named takes as many layers as fit then. */

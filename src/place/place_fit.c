@@ -19,7 +19,8 @@ int64_t place_default_context(const model *m) {
     return trained > 0 && trained < PLACE_DEFAULT_CONTEXT ? trained : PLACE_DEFAULT_CONTEXT;
 }
 
-uint64_t place_fit_bytes(const place_fit *f) {
+/* Of device memory. */
+static uint64_t fit_bytes(const place_fit *f) {
     return f->bytes.weights + f->bytes.scratch + f->kv_bytes;
 }
 
@@ -81,7 +82,7 @@ static pi_status measure(const place_fit_options *o, const place_plan *p, place_
 }
 
 static bool fits(const place_fit_options *o, const place_fit *f) {
-    return place_fit_bytes(f) <= o->budget;
+    return fit_bytes(f) <= o->budget;
 }
 
 /* ---- as is fastest --------------------------------------------------------------------------- */
@@ -150,7 +151,7 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
             place_plan_free(&found);
         if (round == 0) /* the CPU alone always fits */
             budget = o->budget;
-        else if (!next_budget(o, &search, place_fit_bytes(f), p.resident[SIDE_GPU], &budget))
+        else if (!next_budget(o, &search, fit_bytes(f), p.resident[SIDE_GPU], &budget))
             break;
     }
     return measure(o, &f->plan, f, err);
@@ -183,7 +184,7 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
     f->plan.cuts[0].hot = plan_cut_unit(o->model, 0);
     pi_status status = measure(o, &f->plan, &one, err);
     if (status == PI_OK) {
-        f->least = place_fit_bytes(&one);
+        f->least = fit_bytes(&one);
         f->work.scratch_bytes = one.bytes.scratch;
     }
     f->plan.cuts[0].hot = 0;
@@ -202,7 +203,7 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
         place_last(o, n, &f->plan);
         status = measure(o, &f->plan, f, err);
         if (status != PI_OK) break;
-        if (f->any) f->least = place_fit_bytes(f); /* in the end, of one layer */
+        if (f->any) f->least = fit_bytes(f); /* in the end, of one layer */
         f->gpu_layers = n;
         if (fits(o, f))
             least = n;

@@ -38,11 +38,9 @@ typedef struct place_fit {
  * engine_gpu_size finds wrong with the options. */
 pi_status place_fit_create(const place_fit_options *o, place_fit *out, pi_error *err);
 void place_fit_free(place_fit *f); /* a zeroed one is fine */
-/* Bytes of device memory. */
-uint64_t place_fit_bytes(const place_fit *f);
 
 /* A model in the modes that a context would take under these options, the mode of most layers in
- * *mode; `use` but for its ffn. As place_workload_create. */
+ * *mode; `use` but for its modes. As place_workload_create. */
 pi_status place_make_workload(const model *m, const plan_options *asked, place_use use,
                               place_workload *out, const char **mode, pi_error *err);
 /* Positions of a context when nobody says how many. */

@@ -2,7 +2,6 @@
  * here. Memory sizes and bandwidths are the makers' (data sheets of the GPUs; dual-channel memory
  * is 2 x 8 bytes x transfers per second). What programs reach of them is an assumption, the same
  * for all: it stands here once, and `place --measure` replaces it for the machine at hand. */
-#include <math.h>
 #include <string.h>
 
 #include "place.h"

@@ -9,7 +9,6 @@
  * neuron can be skipped; one with neurons along its rows is read as a whole, and neurons then move
  * in groups of its blocks. */
 #include <math.h>
-#include <string.h>
 
 #include "gpu_ops.h"
 #include "mem.h"

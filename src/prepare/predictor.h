@@ -20,7 +20,6 @@
 #ifndef PREPARE_PREDICTOR_H
 #define PREPARE_PREDICTOR_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

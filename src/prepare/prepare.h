@@ -24,7 +24,6 @@
 #include "progress.h"
 #include "sha256.h"
 #include "talk.h"
-#include "tokenizer.h"
 
 /* ---- calibration text ------------------------------------------------------------------------ */
 

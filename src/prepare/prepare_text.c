@@ -7,6 +7,7 @@
 #include "file.h"
 #include "mem.h"
 #include "prepare.h"
+#include "tokenizer.h"
 #include "utf8.h"
 
 enum {

@@ -6,7 +6,6 @@
  * on threads. Memory: the pieces, some twenty of 32 bytes for a neuron. */
 #include "threshold.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -22,7 +22,6 @@
 
 #include "arch.h"
 #include "error.h"
-#include "rng.h"
 
 typedef struct synth_shape {
     const char *name, *arch;

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "mem.h"
 #include "synth.h"
 #include "synth_model.h"
 

@@ -1,6 +1,5 @@
 /* synth_shapes.c: named shapes, and the distribution of firing probabilities over neurons. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "synth.h"

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "rng.h"
 #include "synth.h"
 
 /* Variances in units of the token's own part of the stream at the first layer, which has 1, like

@@ -3,14 +3,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "failing.h"
 #include "hf_folder.h"
-#include "mem.h"
 
 static void assert_refused_as(hf_folder *f, const char *type, pi_status expected,
                               const char *words) {

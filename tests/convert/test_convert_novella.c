@@ -1,10 +1,8 @@
 /* test_convert_novella.c: the small real model: its folder converted, compared element by element,
  * its vocabulary at work, and its logits against the recorded ones. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>

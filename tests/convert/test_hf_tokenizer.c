@@ -2,7 +2,6 @@
  * Hugging Face files say. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>

@@ -9,7 +9,6 @@
 
 #include "failing.h"
 #include "hf_folder.h"
-#include "mem.h"
 #include "safetensors.h"
 
 /* A shard of the given header and n_data zero bytes, in memory of exactly its size, so that the

@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "file.h"
 #include "gguf_writer.h"
 #include "mem.h"
 #include "powerinfer_tools.h"

@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "kl_base.h"
-#include "mem.h"
 #include "rng.h"
 
 #define PATH TEST_BINARY_DIR "/test_kl_base.klbase"

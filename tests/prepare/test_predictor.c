@@ -5,14 +5,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "mem.h"
 #include "planted_layer.h"
-#include "rng.h"
 
 static const planted_shape usual = {.n_embd = 96,
                                     .n_ff = 256,

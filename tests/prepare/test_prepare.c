@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "mem.h"
 #include "prepare_files.h"
 #include "quant.h"
 #include "sparse_keys.h"

@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "failing.h"
-#include "mem.h"
 #include "prepare_files.h"
 #include "run_model.h"
 

@@ -3,7 +3,6 @@
  * headers in include/. Checked are that a file includes headers of those modules only, and that the
  * table of ARCHITECTURE.md says the same. links.sh checks symbols, and that every grant is used. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tidy.h"
