@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "affix.h"
 #include "dynlib.h"
 #include "file.h"
 #include "log.h"
@@ -88,11 +89,6 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf) {
             file_join(buf, n_buf, folder, name) && file_exists(buf))
             return true;
     return false;
-}
-
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), n_end = strlen(end);
-    return n >= n_end && strcmp(s + n - n_end, end) == 0;
 }
 
 pi_status cli_refuse_hf(const char *path, pi_error *err) {

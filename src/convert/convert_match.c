@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "affix.h"
 #include "convert_tensors.h"
 #include "mem.h"
 
@@ -16,9 +17,9 @@ typedef struct matcher {
     const safetensors *weights;
     quant_type type;
     const talk *talk;
-    bool *taken;               /* [safetensors_count] */
-    bool found[ROLE_COUNT];    /* of the current layer */
-    size_t n_fallback;         /* tensors of types of their own */
+    bool *taken;            /* [safetensors_count] */
+    bool found[ROLE_COUNT]; /* of the current layer */
+    size_t n_fallback;      /* tensors of types of their own */
     bool mxfp4;
     convert_plan *plan;
     pi_error *err;
@@ -53,7 +54,7 @@ static void hf_name(char out[HF_NAME_MAX], const char *pattern, int layer, uint6
  * or hear have one more. */
 static size_t find_source(const safetensors *weights, const char *name) {
     static const char prefix[] = "model.";
-    bool inside = strncmp(name, prefix, sizeof prefix - 1) == 0;
+    bool inside = starts_with(name, prefix);
     const char *bare = inside ? name + sizeof prefix - 1 : name;
     char other[HF_NAME_MAX + 32];
     size_t at = safetensors_find(weights, name);
@@ -405,11 +406,6 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
 
 /* ---- what is left over ----------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *ending) {
-    size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
-}
-
 /* Tables that old checkpoints saved along with the weights and that are computed anyway, and ranges
  * of activations, which are not quantized here the way that they are meant for. */
 static bool is_derived(const char *name) {
@@ -428,9 +424,7 @@ static bool is_derived(const char *name) {
 
 /* Layers beyond the last one, or with names of their own, guess further tokens. */
 static bool is_predictor(const matcher *m, const char *name) {
-    static const char *const starts[] = {"mtp.", "model.mtp"};
-    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
-        if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+    if (starts_with(name, "mtp.") || starts_with(name, "model.mtp")) return true;
     int layer = -1, n_layer = m->config->n_layer;
     return sscanf(name, "model.layers.%9d.", &layer) == 1 && layer >= n_layer &&
            layer < n_layer + m->config->n_predictors;
@@ -442,9 +436,9 @@ static bool is_other_part(const matcher *m, const char *name) {
     static const char *const starts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
                                          "audio_tower.",  "embed_vision.", "embed_audio."};
     if (!m->config->multimodal) return false;
-    if (strncmp(name, "model.", 6) == 0) name += 6;
+    if (starts_with(name, "model.")) name += strlen("model.");
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
-        if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+        if (starts_with(name, starts[i])) return true;
     return false;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "affix.h"
 #include "file.h"
 #include "hf_tiktoken.h"
 #include "hf_tokenizer.h"
@@ -131,12 +132,10 @@ static pi_status read_sentencepiece(const char *path, vocab *v, pi_error *err) {
 /* ---- NAME.tiktoken --------------------------------------------------------------------------- */
 
 static bool find_tiktoken(const folder *f, char path[PATH_BYTES]) {
-    static const char ending[] = ".tiktoken";
     bool found = false;
     DIR *dir = opendir(f->dir);
     for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-        size_t n = strlen(e->d_name), n_ending = sizeof ending - 1;
-        found = n > n_ending && strcmp(e->d_name + n - n_ending, ending) == 0 &&
+        found = e->d_name[0] != '.' && ends_with(e->d_name, ".tiktoken") &&
                 file_join(path, PATH_BYTES, f->dir, e->d_name);
     }
     if (dir) closedir(dir);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "affix.h"
 #include "arena.h"
 #include "file.h"
 #include "json.h"
@@ -216,11 +217,6 @@ static pi_status add_torch_tensor(void *user, const safetensor *t, size_t n_name
     *item = *t;
     item->name = name;
     return PI_OK;
-}
-
-static bool ends_with(const char *name, const char *ending) {
-    size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
 }
 
 static pi_status open_shard(safetensors *s, const char *path, pi_error *err) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "affix.h"
 #include "mem.h"
 #include "model_sparse.h"
 
@@ -329,11 +330,6 @@ static pi_status bind_all(model *m, pi_error *err) {
 bool model_layer_is_parallel(const model *m, int layer) {
     return m->arch->parallel ||
            (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);
-}
-
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), n_end = strlen(end);
-    return n >= n_end && strcmp(s + n - n_end, end) == 0;
 }
 
 /* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "affix.h"
 #include "mem.h"
 #include "prepare.h"
 #include "sparse_keys.h"
@@ -62,7 +63,7 @@ pi_status prepare_add_part(prepare_parts *l, const prepare_part *item, pi_error 
 bool prepare_rename(const char *name, const char *ending, const char *other,
                     char out[GGUF_MAX_NAME]) {
     size_t n = strlen(name), m = strlen(ending);
-    bool fits = n >= m && strcmp(name + n - m, ending) == 0;
+    bool fits = ends_with(name, ending);
     snprintf(out, GGUF_MAX_NAME, "%.*s%s", (int)(fits ? n - m : n), name, fits ? other : "");
     return fits;
 }

@@ -6,10 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool ends_with(const char *name, const char *ending) {
-    size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
-}
+#include "affix.h"
 
 pi_status imatrix_open(const char *path, imatrix *out, pi_error *err) {
     *out = (imatrix){0};

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "affix.h"
 #include "mem.h"
 
 /* ---- mixes ----------------------------------------------------------------------------------- */
@@ -358,11 +359,6 @@ static int true_dims(const gguf_tensor *t) {
     int n = GGUF_MAX_DIMS;
     while (n > 1 && t->dims[n - 1] == 1) n--;
     return n;
-}
-
-static bool ends_with(const char *name, const char *ending) {
-    size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
 }
 
 /* Is this a matrix whose type may change at all? */

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "affix.h"
+
 /* ---- families.txt ---------------------------------------------------------------------------- */
 
 enum { MAX_BLOCKS = 32 };
@@ -63,17 +65,17 @@ int family_read(family_case *cases) {
             assert_int_equal(sscanf(line, "@%31s", b->name), 1);
             rules = b->rules;
             n_rules = &b->n_rules;
-        } else if (strncmp(line, "file ", 5) == 0) {
+        } else if (starts_with(line, "file ")) {
             assert_true(n_cases < FAMILY_MAX_CASES);
             family_case *c = &cases[n_cases++];
             *c = (family_case){.n_rules = 0};
             assert_int_equal(sscanf(line, "file %63s", c->file), 1);
             rules = c->rules;
             n_rules = &c->n_rules;
-        } else if (strncmp(line, "use ", 4) == 0) {
+        } else if (starts_with(line, "use ")) {
             assert_non_null(rules);
             use_blocks(blocks, n_blocks, line + 4, rules, n_rules);
-        } else if (strncmp(line, "config ", 7) == 0) {
+        } else if (starts_with(line, "config ")) {
             assert_true(n_cases > 0);
             char *config = cases[n_cases - 1].config;
             size_t n = strlen(config);
@@ -165,11 +167,6 @@ typedef struct stack {
     bool vector;
 } stack;
 
-static bool ends_with(const char *name, const char *ending) {
-    size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
-}
-
 static stack read_stack(const gguf_tensor *t) {
     bool vector = t->n_dims == 1 || ends_with(t->name, ".bias") ||
                   ends_with(t->name, "norm.weight");
@@ -201,11 +198,11 @@ static uint64_t unrotated(uint64_t row, uint64_t d) {
 
 /* Which row of the GGUF tensors is row r of the folder's. */
 static row_from pick_row(const char *op, const stack *in, int n_in, const shape *z, uint64_t r) {
-    if (strncmp(op, "unrotate", 8) == 0) return (row_from){0, unrotated(r, z->head_dim)};
-    if (strncmp(op, "each_second", 11) == 0) return (row_from){0, r + in[0].rows / 2};
-    if (strncmp(op, "turns", 5) == 0) return (row_from){(int)(r % 2), r / 2};
-    if (strncmp(op, "cat", 3) == 0 && r >= in[0].rows) return (row_from){1, r - in[0].rows};
-    if (strncmp(op, "groups", 6) != 0) return (row_from){0, r};
+    if (starts_with(op, "unrotate")) return (row_from){0, unrotated(r, z->head_dim)};
+    if (starts_with(op, "each_second")) return (row_from){0, r + in[0].rows / 2};
+    if (starts_with(op, "turns")) return (row_from){(int)(r % 2), r / 2};
+    if (starts_with(op, "cat") && r >= in[0].rows) return (row_from){1, r - in[0].rows};
+    if (!starts_with(op, "groups")) return (row_from){0, r};
     uint64_t per = z->n_head / z->n_head_kv, d = z->head_dim, head = r / d, at = r % d;
     uint64_t group = head / (per + 2), within = head % (per + 2);
     bool halves = strcmp(op, "groups_unrotate") == 0;
@@ -219,7 +216,7 @@ static row_from pick_row(const char *op, const stack *in, int n_in, const shape 
 static uint64_t count_rows(const char *op, const stack *in, int n_in) {
     uint64_t rows = 0;
     for (int i = 0; i < n_in; i++) rows += in[i].rows;
-    return strncmp(op, "each_", 5) == 0 ? rows / 2 : rows;
+    return starts_with(op, "each_") ? rows / 2 : rows;
 }
 
 static stack arrange(const char *op, const stack *in, int n_in, const shape *z) {
@@ -345,7 +342,7 @@ static void apply_rule(const family_rule *rule, const gguf_file *g, int layer, c
     }
     stack out = arrange(rule->op, in, rule->n_inputs, z);
     if (ends_with(rule->op, "_T")) transpose(&out);
-    uint64_t pieces = strncmp(rule->op, "each", 4) == 0 ? out.n : 1;
+    uint64_t pieces = starts_with(rule->op, "each") ? out.n : 1;
     for (uint64_t i = 0; i < pieces; i++) {
         fill_name(name, sizeof name, rule->name, layer, (int)i);
         add_tensor(to, name, &out, i, out.n / pieces);

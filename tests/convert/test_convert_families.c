@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "affix.h"
 #include "family_folder.h"
 #include "gguf_writer.h"
 #include "hf_family.h"
@@ -20,15 +21,10 @@
 
 enum { N_TOKENS = 48 };
 
-static bool has_ending(const char *name, const char *ending) {
-    size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
-}
-
 /* What the folder cannot have, or the architecture does not use. */
 static bool is_ignored(const char *name) {
-    return has_ending(name, ".scale") || has_ending(name, ".input_scale") ||
-           strncmp(name, "rope_", 5) == 0 || strcmp(name, "cls.output.weight") == 0;
+    return ends_with(name, ".scale") || ends_with(name, ".input_scale") ||
+           starts_with(name, "rope_") || strcmp(name, "cls.output.weight") == 0;
 }
 
 /* The file without those. */
@@ -40,7 +36,7 @@ static void write_without(const gguf_file *g, const char *path) {
         const gguf_value *v = gguf_value_at(g, i);
         char key[128];
         snprintf(key, sizeof key, "%.*s", (int)v->key.n_bytes, v->key.data);
-        if (!has_ending(key, ".rope.dimension_sections")) gguf_put_value(w, v);
+        if (!ends_with(key, ".rope.dimension_sections")) gguf_put_value(w, v);
     }
     for (int pass = 0; pass < 2; pass++) {
         for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
@@ -102,7 +98,7 @@ static void compare_tensors(const gguf_file *want, const gguf_file *got, const c
         for (int d = 0; d < GGUF_MAX_DIMS; d++) same &= a->dims[d] == b->dims[d];
         if (!same) fail_msg("%s: %s has another shape or type", file, a->name);
         if (memcmp(a->data, b->data, a->n_bytes) == 0) continue;
-        if (!has_ending(a->name, "norm.weight") || !same_numbers(a, b))
+        if (!ends_with(a->name, "norm.weight") || !same_numbers(a, b))
             fail_msg("%s: %s has other numbers", file, a->name);
     }
 }

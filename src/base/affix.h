@@ -1,0 +1,17 @@
+/* affix.h: what a NUL-terminated text begins or ends with. */
+#ifndef BASE_AFFIX_H
+#define BASE_AFFIX_H
+
+#include <stdbool.h>
+#include <string.h>
+
+static inline bool starts_with(const char *text, const char *start) {
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static inline bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), n_end = strlen(end);
+    return n >= n_end && strcmp(text + n - n_end, end) == 0;
+}
+
+#endif
