@@ -1,50 +1,12 @@
-/* hf_tiktoken.c: see hf_tiktoken.h. Text of byte-level BPE has a letter for every byte (Radford et
- * al. 2019, GPT-2's bytes_to_unicode): visible Latin-1 letters stand for themselves, the other
- * bytes for the letters from U+0100 on. */
+/* hf_tiktoken.c: see hf_tiktoken.h. */
 #include "hf_tiktoken.h"
 
 #include <string.h>
-
-#include "mem.h"
 
 enum { MAX_TOKEN = 1024 }; /* bytes; the longest published ones are runs of 128 spaces */
 
 static pi_status bad_line(pi_error *err, const char *path, size_t line, const char *problem) {
     return error_set(err, PI_ERR_FORMAT, "bad tokenizer: %s: line %zu: %s", path, line, problem);
-}
-
-/* ---- bytes and letters ----------------------------------------------------------------------- */
-
-static bool is_visible(int byte) {
-    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-}
-
-static size_t put_letter(int byte, char *out) {
-    int code = byte, n_hidden = 0;
-    for (int i = 0; i < byte; i++) n_hidden += !is_visible(i);
-    if (!is_visible(byte)) code = 256 + n_hidden;
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    out[0] = (char)(0xC0 | code >> 6);
-    out[1] = (char)(0x80 | (code & 0x3F));
-    return 2;
-}
-
-/* The letters of all bytes; those of a run of bytes are at most twice as long. */
-typedef struct letters {
-    char text[256][2];
-    uint8_t n[256];
-} letters;
-
-static size_t spell(const letters *l, const uint8_t *bytes, size_t n, char *out) {
-    size_t used = 0;
-    for (size_t i = 0; i < n; i++) {
-        memcpy(out + used, l->text[bytes[i]], l->n[bytes[i]]);
-        used += l->n[bytes[i]];
-    }
-    return used;
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -77,10 +39,11 @@ static size_t decode_base64(const char *text, size_t n, uint8_t out[MAX_TOKEN]) 
 }
 
 /* "aGVsbG8= 15339" */
-static pi_status read_line(const char *line, size_t n, size_t number, const letters *l,
-                           const char *path, vocab *v, pi_error *err) {
+static pi_status read_line(const char *line, size_t n, size_t number, const char *path, vocab *v,
+                           pi_error *err) {
     uint8_t bytes[MAX_TOKEN];
-    char text[2 * MAX_TOKEN];
+    char text[2 * MAX_TOKEN]; /* a character of up to two bytes for each */
+    size_t n_text = 0;
     const char *space = memchr(line, ' ', n);
     size_t n_bytes = space ? decode_base64(line, (size_t)(space - line), bytes) : 0;
     if (n_bytes == 0) return bad_line(err, path, number, "is not a token in base64 and a rank");
@@ -95,8 +58,8 @@ static pi_status read_line(const char *line, size_t n, size_t number, const lett
                             "has a rank beyond the rows of the embedding matrix");
     }
     if (v->tokens[rank].text.data) return bad_line(err, path, number, "has a duplicate rank");
-    pi_status status = vocab_set(v, (int32_t)rank, text, spell(l, bytes, n_bytes, text), 0,
-                                 TOKEN_NORMAL, err);
+    for (size_t i = 0; i < n_bytes; i++) n_text += tokenizer_spell_byte(bytes[i], text + n_text);
+    pi_status status = vocab_set(v, (int32_t)rank, text, n_text, 0, TOKEN_NORMAL, err);
     return status == PI_OK ? PI_OK : error_prefix(err, status, "%s", path);
 }
 
@@ -136,8 +99,6 @@ static bool find_merge(const vocab *v, int32_t id, size_t *cut) {
 
 pi_status hf_tiktoken_parse(const char *text, size_t n_bytes, const char *path, vocab *v,
                             pi_error *err) {
-    letters l;
-    for (int byte = 0; byte < 256; byte++) l.n[byte] = (uint8_t)put_letter(byte, l.text[byte]);
     const char *end = text + n_bytes;
     size_t number = 0;
     for (const char *line = text; line < end;) {
@@ -146,7 +107,7 @@ pi_status hf_tiktoken_parse(const char *text, size_t n_bytes, const char *path, 
         size_t n_text = n > 0 && line[n - 1] == '\r' ? n - 1 : n;
         pi_status status = PI_OK;
         number++;
-        if (n_text > 0) status = read_line(line, n_text, number, &l, path, v, err);
+        if (n_text > 0) status = read_line(line, n_text, number, path, v, err);
         if (status != PI_OK) return status;
         line += n + 1;
     }

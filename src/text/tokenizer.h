@@ -90,6 +90,10 @@ pi_status tokenizer_piece(const tokenizer *t, int32_t id, bool special, char *te
 pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool special,
                            char *text, size_t capacity, size_t *n_bytes, pi_error *err);
 
+/* Writes the printable character that stands for a byte in texts of a `gpt2` vocabulary: 1 or 2
+ * bytes of UTF-8. Returns how many. */
+size_t tokenizer_spell_byte(uint8_t byte, char *out);
+
 /* EOS, EOT and the tokens that chat models end a turn with ("<|im_end|>", "<|eot_id|>", ...). */
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
 

@@ -24,6 +24,10 @@ static uint32_t character_of_byte(unsigned c) {
     return c == 0xAD ? 0x143 : 0x121 + (c - 0x7F);
 }
 
+size_t tokenizer_spell_byte(uint8_t byte, char *out) {
+    return utf8_encode(character_of_byte(byte), out);
+}
+
 /* The byte for a character, -1 when it stands for none. */
 static int byte_of_character(int32_t c) {
     if (c < 0) return -1;
@@ -63,7 +67,7 @@ static uint32_t add_symbol(tokenizer *t, size_t *capacity, const char *text, siz
 static bool add_bytes(tokenizer *t, size_t *capacity) {
     for (unsigned c = 0; c < TOKENIZER_BYTES; c++) {
         char text[UTF8_MAX_BYTES];
-        size_t n = utf8_encode(character_of_byte(c), text);
+        size_t n = tokenizer_spell_byte((uint8_t)c, text);
         char *copy = arena_strndup(&t->memory, text, n);
         t->byte_symbol[c] = copy ? add_symbol(t, capacity, copy, n) : TEXT_TABLE_NONE;
         if (t->byte_symbol[c] == TEXT_TABLE_NONE) return false;
