@@ -305,10 +305,9 @@ static void put_window(const hf_config *c, gguf_writer *w) {
     char key[KEY_TEXT];
     if (c->window == 0) return;
     put_u32(w, c, "attention.sliding_window", c->window);
-    int period = c->arch->window_period;
     bool usual = true;
     for (int i = 0; i < c->n_layer; i++)
-        usual &= c->windowed[i] == (period == 1 || (i + 1) % period != 0);
+        usual &= c->windowed[i] == arch_has_window(c->arch->window_period, i);
     if (!usual)
         gguf_put_array(w, arch_key(key, c, "attention.sliding_window_pattern"), GGUF_BOOL,
                        c->windowed, (uint64_t)c->n_layer);

@@ -5,10 +5,6 @@
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-static bool in_period(int layer, int period) {
-    return period == 1 || (period > 1 && (layer + 1) % period != 0);
-}
-
 /* ["sliding_attention", "full_attention", ...] or [1, 0, ...] */
 static void read_list(hf_reader *r, const char *key, const json_node *list, hf_config *c) {
     if (json_count(list) < (size_t)c->n_layer) {
@@ -61,7 +57,7 @@ static void read_pattern(hf_reader *r, hf_config *c) {
         hf_fail(r, key, "is neither a list nor a number of layers");
     /* what an architecture without windows does with one is a matter of check_window */
     if (!node && period == 0) period = 1;
-    for (int i = 0; i < c->n_layer; i++) c->windowed[i] = in_period(i, (int)period);
+    for (int i = 0; i < c->n_layer; i++) c->windowed[i] = arch_has_window((int)period, i);
 }
 
 /* A window that the architecture cannot have. */

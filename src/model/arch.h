@@ -226,6 +226,8 @@ typedef struct arch_row {
 const arch_row *arch_find(const char *name, uint64_t n_bytes);
 int arch_count(void);
 const arch_row *arch_at(int i);
+/* Has a layer a window, where the last of every `period` layers has none? As window_period. */
+bool arch_has_window(int period, int layer);
 /* "falcon, llama, qwen2": for messages. */
 enum { ARCH_LIST_TEXT = 1024 };
 const char *arch_list_names(char text[ARCH_LIST_TEXT]); /* returns `text` */

@@ -227,7 +227,7 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
         return of_layer != 0;
     if (v && v->type != GGUF_ARRAY)
         period = read_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
-    return period == 1 || (period > 1 && (layer + 1) % period != 0);
+    return arch_has_window(period, layer);
 }
 
 static bool never_rotates(key_reader *r, const arch_row *arch) {
