@@ -80,9 +80,7 @@ void hf_numbers_read(hf_reader *r, hf_config *c) {
     for (int i = 0; i < N_NUMBERS && r->status == PI_OK; i++) {
         if (!(c->arch->has & numbers[i].has) || is_there(c, numbers[i].suffix)) continue;
         if (numbers[i].has & ARCH_ATTN_TEMPERATURE && !tempered) continue;
-        double x = hf_get(rope, numbers[i].name)
-                       ? hf_number_in(r, rope, numbers[i].name, 0, 0, 1e6)
-                       : hf_number(r, (hf_names){numbers[i].name}, 0, 0, 1e6);
+        double x = hf_number_near(r, rope, (hf_names){numbers[i].name}, 0, 0, 1e6);
         if (x == 0) continue; /* also: not there */
         c->numbers[c->n_numbers++] = (hf_number_key){numbers[i].suffix,
                                                      convert(c, x, numbers[i].form)};

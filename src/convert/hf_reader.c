@@ -112,6 +112,13 @@ double hf_number_in(hf_reader *r, const json_node *object, const char *key, doub
     return !node && !isnan(fallback) ? fallback : check_number(r, node, key, min, max);
 }
 
+double hf_number_near(hf_reader *r, const json_node *object, hf_names names, double fallback,
+                      double min, double max) {
+    const json_node *node = hf_get(object, names[0]);
+    return node ? check_number(r, node, names[0], min, max)
+                : hf_number(r, names, fallback, min, max);
+}
+
 bool hf_flag(hf_reader *r, hf_names names, bool fallback) {
     const char *key;
     const json_node *node = hf_find(r, names, &key);

@@ -34,6 +34,9 @@ double hf_number(hf_reader *r, hf_names names, double fallback, double min, doub
 /* The same from an object, without defaults. */
 double hf_number_in(hf_reader *r, const json_node *object, const char *key, double fallback,
                     double min, double max);
+/* The first name in the object, else all of them in the file, as hf_number. */
+double hf_number_near(hf_reader *r, const json_node *object, hf_names names, double fallback,
+                      double min, double max);
 bool hf_flag(hf_reader *r, hf_names names, bool fallback);
 const char *hf_text(const json_node *object, const char *key); /* NULL: no such text */
 

@@ -138,9 +138,7 @@ static void read_bases(hf_reader *r, const json_node *parameters, const json_nod
                        hf_config *c) {
     hf_rope *rope = &c->rope;
     bool own = c->arch->has & ARCH_ROPE_LOCAL;
-    rope->theta = hf_get(parameters, "rope_theta")
-                      ? hf_number_in(r, parameters, "rope_theta", 1e4, 1e-3, 1e12)
-                      : hf_number(r, (hf_names){"rope_theta"}, 1e4, 1e-3, 1e12);
+    rope->theta = hf_number_near(r, parameters, (hf_names){"rope_theta"}, 1e4, 1e-3, 1e12);
     if (own)
         rope->local_theta = hf_number(r, (hf_names){"rope_local_base_freq", "swa_rope_theta"}, 0,
                                       1e-3, 1e12);
@@ -152,9 +150,7 @@ static void read_bases(hf_reader *r, const json_node *parameters, const json_nod
 
 static void read_rotated(hf_reader *r, const json_node *parameters, hf_config *c) {
     static hf_names shares = {"partial_rotary_factor", "rotary_pct", "rope_pct"};
-    double share = hf_get(parameters, "partial_rotary_factor")
-                       ? hf_number_in(r, parameters, "partial_rotary_factor", 1, 0, 1)
-                       : hf_number(r, shares, 1, 0, 1);
+    double share = hf_number_near(r, parameters, shares, 1, 0, 1);
     c->rope.n_rot = hf_int(r, (hf_names){"rotary_dim"}, (int32_t)(c->head_dim * share + 1e-6), 1,
                            c->head_dim);
     if (r->status != PI_OK) return;
