@@ -31,6 +31,10 @@
         {ROLE_SHARED_UP, LAYER prefix "up_proj.weight", HF_ALL, HF_PLAIN}, {                       \
         ROLE_SHARED_DOWN, LAYER prefix "down_proj.weight", HF_ALL, HF_PLAIN                        \
     }
+#define WITH_BIAS(role, name)                                                                      \
+    {role, name ".weight", HF_ALL, HF_PLAIN}, {                                                    \
+        role##_BIAS, name ".bias", HF_ALL, HF_PLAIN                                                \
+    }
 #define RENAMED(role, name)                                                                        \
     { role, name, HF_ALL, HF_PLAIN }
 
@@ -46,12 +50,10 @@ static const hf_tensor usual[] = {
 
 static const hf_tensor bailing_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "model.word_embeddings.weight"),
-    RENAMED(ROLE_ATTN_QKV, LAYER "attention.query_key_value.weight"),
-    RENAMED(ROLE_ATTN_QKV_BIAS, LAYER "attention.query_key_value.bias"),
+    WITH_BIAS(ROLE_ATTN_QKV, LAYER "attention.query_key_value"),
     RENAMED(ROLE_ATTN_Q_NORM, LAYER "attention.query_layernorm.weight"),
     RENAMED(ROLE_ATTN_K_NORM, LAYER "attention.key_layernorm.weight"),
-    RENAMED(ROLE_ATTN_OUT, LAYER "attention.dense.weight"),
-    RENAMED(ROLE_ATTN_OUT_BIAS, LAYER "attention.dense.bias"),
+    WITH_BIAS(ROLE_ATTN_OUT, LAYER "attention.dense"),
     RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.gate.expert_bias"),
 };
 
@@ -66,15 +68,11 @@ static const hf_tensor exaone_moe_tensors[] = {
 #define FALCON "transformer.h.%d."
 static const hf_tensor falcon_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "transformer.word_embeddings.weight"),
-    RENAMED(ROLE_OUTPUT_NORM, "transformer.ln_f.weight"),
-    RENAMED(ROLE_OUTPUT_NORM_BIAS, "transformer.ln_f.bias"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "transformer.ln_f"),
     RENAMED(ROLE_OUTPUT, "lm_head.weight"),
-    RENAMED(ROLE_ATTN_NORM, FALCON "ln_mlp.weight"), /* 40B and larger: a norm for each half */
-    RENAMED(ROLE_ATTN_NORM_BIAS, FALCON "ln_mlp.bias"),
-    RENAMED(ROLE_ATTN_NORM, FALCON "input_layernorm.weight"),
-    RENAMED(ROLE_ATTN_NORM_BIAS, FALCON "input_layernorm.bias"),
-    RENAMED(ROLE_ATTN_NORM_2, FALCON "ln_attn.weight"),
-    RENAMED(ROLE_ATTN_NORM_2_BIAS, FALCON "ln_attn.bias"),
+    WITH_BIAS(ROLE_ATTN_NORM, FALCON "ln_mlp"), /* 40B and larger: a norm for each half */
+    WITH_BIAS(ROLE_ATTN_NORM, FALCON "input_layernorm"),
+    WITH_BIAS(ROLE_ATTN_NORM_2, FALCON "ln_attn"),
     {ROLE_ATTN_QKV, FALCON "self_attention.query_key_value.weight", HF_GROUPED_QKV, HF_PLAIN},
     RENAMED(ROLE_ATTN_OUT, FALCON "self_attention.dense.weight"),
     RENAMED(ROLE_FFN_UP, FALCON "mlp.dense_h_to_4h.weight"),
@@ -91,8 +89,7 @@ static const hf_tensor glm4_tensors[] = {
 };
 
 static const hf_tensor gpt_oss_tensors[] = {
-    RENAMED(ROLE_ROUTER, LAYER "mlp.router.weight"),
-    RENAMED(ROLE_ROUTER_BIAS, LAYER "mlp.router.bias"),
+    WITH_BIAS(ROLE_ROUTER, LAYER "mlp.router"),
     {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_EVEN, HF_MXFP4},
     {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_ODD, HF_MXFP4},
     {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_MXFP4},
@@ -134,8 +131,7 @@ static const hf_tensor internlm2_tensors[] = {
     {ROLE_ATTN_Q_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_Q, HF_PLAIN},
     {ROLE_ATTN_K_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_K, HF_PLAIN},
     {ROLE_ATTN_V_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_V, HF_PLAIN},
-    RENAMED(ROLE_ATTN_OUT, LAYER "attention.wo.weight"),
-    RENAMED(ROLE_ATTN_OUT_BIAS, LAYER "attention.wo.bias"),
+    WITH_BIAS(ROLE_ATTN_OUT, LAYER "attention.wo"),
     RENAMED(ROLE_FFN_NORM, LAYER "ffn_norm.weight"),
     RENAMED(ROLE_FFN_GATE, LAYER "feed_forward.w1.weight"),
     RENAMED(ROLE_FFN_UP, LAYER "feed_forward.w3.weight"),
@@ -171,36 +167,23 @@ static const hf_tensor block_sparse_tensors[] = {
 static const hf_tensor opt_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, OPT "embed_tokens.weight"),
     RENAMED(ROLE_POS_EMBD, OPT "embed_positions.weight"),
-    RENAMED(ROLE_OUTPUT_NORM, OPT "final_layer_norm.weight"),
-    RENAMED(ROLE_OUTPUT_NORM_BIAS, OPT "final_layer_norm.bias"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, OPT "final_layer_norm"),
     RENAMED(ROLE_OUTPUT, "lm_head.weight"),
-    RENAMED(ROLE_ATTN_NORM, OPT_LAYER "self_attn_layer_norm.weight"),
-    RENAMED(ROLE_ATTN_NORM_BIAS, OPT_LAYER "self_attn_layer_norm.bias"),
-    RENAMED(ROLE_ATTN_Q, OPT_LAYER "self_attn.q_proj.weight"),
-    RENAMED(ROLE_ATTN_Q_BIAS, OPT_LAYER "self_attn.q_proj.bias"),
-    RENAMED(ROLE_ATTN_K, OPT_LAYER "self_attn.k_proj.weight"),
-    RENAMED(ROLE_ATTN_K_BIAS, OPT_LAYER "self_attn.k_proj.bias"),
-    RENAMED(ROLE_ATTN_V, OPT_LAYER "self_attn.v_proj.weight"),
-    RENAMED(ROLE_ATTN_V_BIAS, OPT_LAYER "self_attn.v_proj.bias"),
-    RENAMED(ROLE_ATTN_OUT, OPT_LAYER "self_attn.out_proj.weight"),
-    RENAMED(ROLE_ATTN_OUT_BIAS, OPT_LAYER "self_attn.out_proj.bias"),
-    RENAMED(ROLE_FFN_NORM, OPT_LAYER "final_layer_norm.weight"),
-    RENAMED(ROLE_FFN_NORM_BIAS, OPT_LAYER "final_layer_norm.bias"),
-    RENAMED(ROLE_FFN_UP, OPT_LAYER "fc1.weight"),
-    RENAMED(ROLE_FFN_UP_BIAS, OPT_LAYER "fc1.bias"),
-    RENAMED(ROLE_FFN_DOWN, OPT_LAYER "fc2.weight"),
-    RENAMED(ROLE_FFN_DOWN_BIAS, OPT_LAYER "fc2.bias"),
+    WITH_BIAS(ROLE_ATTN_NORM, OPT_LAYER "self_attn_layer_norm"),
+    WITH_BIAS(ROLE_ATTN_Q, OPT_LAYER "self_attn.q_proj"),
+    WITH_BIAS(ROLE_ATTN_K, OPT_LAYER "self_attn.k_proj"),
+    WITH_BIAS(ROLE_ATTN_V, OPT_LAYER "self_attn.v_proj"),
+    WITH_BIAS(ROLE_ATTN_OUT, OPT_LAYER "self_attn.out_proj"),
+    WITH_BIAS(ROLE_FFN_NORM, OPT_LAYER "final_layer_norm"),
+    WITH_BIAS(ROLE_FFN_UP, OPT_LAYER "fc1"),
+    WITH_BIAS(ROLE_FFN_DOWN, OPT_LAYER "fc2"),
 };
 
 static const hf_tensor phi2_tensors[] = {
-    RENAMED(ROLE_OUTPUT_NORM, "model.final_layernorm.weight"),
-    RENAMED(ROLE_OUTPUT_NORM_BIAS, "model.final_layernorm.bias"),
-    RENAMED(ROLE_ATTN_OUT, LAYER "self_attn.dense.weight"),
-    RENAMED(ROLE_ATTN_OUT_BIAS, LAYER "self_attn.dense.bias"),
-    RENAMED(ROLE_FFN_UP, LAYER "mlp.fc1.weight"),
-    RENAMED(ROLE_FFN_UP_BIAS, LAYER "mlp.fc1.bias"),
-    RENAMED(ROLE_FFN_DOWN, LAYER "mlp.fc2.weight"),
-    RENAMED(ROLE_FFN_DOWN_BIAS, LAYER "mlp.fc2.bias"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "model.final_layernorm"),
+    WITH_BIAS(ROLE_ATTN_OUT, LAYER "self_attn.dense"),
+    WITH_BIAS(ROLE_FFN_UP, LAYER "mlp.fc1"),
+    WITH_BIAS(ROLE_FFN_DOWN, LAYER "mlp.fc2"),
 };
 
 static const hf_tensor smallthinker_tensors[] = {
@@ -214,10 +197,8 @@ static const hf_tensor stablelm_tensors[] = {
 };
 
 static const hf_tensor starcoder2_tensors[] = {
-    RENAMED(ROLE_FFN_UP, LAYER "mlp.c_fc.weight"),
-    RENAMED(ROLE_FFN_UP_BIAS, LAYER "mlp.c_fc.bias"),
-    RENAMED(ROLE_FFN_DOWN, LAYER "mlp.c_proj.weight"),
-    RENAMED(ROLE_FFN_DOWN_BIAS, LAYER "mlp.c_proj.bias"),
+    WITH_BIAS(ROLE_FFN_UP, LAYER "mlp.c_fc"),
+    WITH_BIAS(ROLE_FFN_DOWN, LAYER "mlp.c_proj"),
 };
 
 /* ---- rows ------------------------------------------------------------------------------------ */
