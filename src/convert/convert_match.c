@@ -10,7 +10,7 @@
 #include "convert_tensors.h"
 #include "mem.h"
 
-enum { HF_NAME_MAX = 256, MXFP4_BLOCK = 32, MXFP4_BLOCK_BYTES = 16 };
+enum { HF_NAME_MAX = 256 };
 
 typedef struct matcher {
     hf_config *config;
@@ -117,8 +117,8 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
     want[n++] = t->source_rows;
     if (t->form == HF_PLAIN && !t->vector) want[n++] = t->n_in;
     if (t->form == HF_MXFP4) {
-        want[n++] = t->n_in / MXFP4_BLOCK;
-        want[n++] = MXFP4_BLOCK_BYTES;
+        want[n++] = t->n_in / MXFP4_ELEMS;
+        want[n++] = MXFP4_BYTES;
     }
     return check_shape(s, want, n, err);
 }
@@ -182,7 +182,7 @@ static pi_status find_scales(matcher *m, const convert_tensor *t, const char *na
     m->taken[at] = true;
     source->scales = safetensors_at(m->weights, at);
     if (!mxfp4) return check_scales(m, t, source);
-    uint64_t want[3] = {t->n_stack, t->source_rows, t->n_in / MXFP4_BLOCK};
+    uint64_t want[3] = {t->n_stack, t->source_rows, t->n_in / MXFP4_ELEMS};
     if (source->scales->dtype != SAFETENSORS_U8)
         return error_set(m->err, PI_ERR_FORMAT,
                          "scales of the wrong shape or type: %s: tensor %.100s is %s, not U8",
@@ -307,7 +307,7 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
     convert_tensor t = shape_tensor(m, row, layer, source);
     t.first_source = m->plan->n_sources;
     t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
-    if (t.form == HF_MXFP4 && t.n_in % MXFP4_BLOCK != 0)
+    if (t.form == HF_MXFP4 && t.n_in % MXFP4_ELEMS != 0)
         return error_set(m->err, PI_ERR_FORMAT,
                          "unexpected shape: tensor %.100s: rows of %llu are not a multiple of 32",
                          name, (unsigned long long)t.n_in);

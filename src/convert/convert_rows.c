@@ -6,8 +6,6 @@
 
 #include "convert_tensors.h"
 
-enum { MXFP4_ELEMS = 32, MXFP4_BYTES = 16 };
-
 /* Mantissa and exponent of 8 bits; E4M3 has no infinity and one NaN, E5M2 is a half without its
  * low byte (Micikevicius et al. 2022, arXiv 2209.05433). */
 static float e4m3_value(int byte) {

@@ -10,6 +10,9 @@
 #include "progress.h"
 #include "safetensors.h"
 
+/* A block of MXFP4: its elements, and the bytes of their values, beside which is one of scale. */
+enum { MXFP4_ELEMS = 32, MXFP4_BYTES = 16 };
+
 /* How the scales of an FP8 tensor lie. */
 typedef enum convert_scaling {
     SCALING_NONE,

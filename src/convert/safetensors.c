@@ -39,6 +39,10 @@ const char *safetensors_dtype_name(safetensors_dtype dtype) {
     return (unsigned)dtype < SAFETENSORS_DTYPE_COUNT ? dtypes[dtype].name : "unknown";
 }
 
+size_t safetensors_dtype_bytes(safetensors_dtype dtype) {
+    return dtypes[dtype].n_bytes;
+}
+
 static pi_status bad_file(pi_error *err, const char *file, const char *problem) {
     return error_set(err, PI_ERR_FORMAT, "%s: %s: download the file again", problem, file);
 }
@@ -71,7 +75,7 @@ static pi_status parse_shape(const json_node *shape, safetensor *t, size_t *n_by
     if (n_dims > SAFETENSORS_MAX_DIMS)
         return bad_tensor(err, t->file, t->name, "shape has more than 8 dimensions");
     t->n_dims = (int)n_dims;
-    size_t total = dtypes[t->dtype].n_bytes;
+    size_t total = safetensors_dtype_bytes(t->dtype);
     for (size_t i = 0; i < n_dims; i++) {
         int64_t dim;
         if (!json_as_int(json_at(shape, i), &dim) || dim < 0)

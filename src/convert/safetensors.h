@@ -2,9 +2,9 @@
  * shards that model.safetensors.index.json names; otherwise the same of pytorch_model.bin
  * (torch_zip.h).
  *
- * After opening, every shape, type and offset has been checked, tensors of a shard cover its data
- * without holes or overlaps, and no name occurs twice. Data stays in the mapping and need not be
- * aligned. Immutable after opening; may be shared between threads.
+ * After opening, every shape, type and offset has been checked, tensors of a .safetensors file
+ * cover its data without holes or overlaps, and no name occurs twice. Data stays in the mapping and
+ * need not be aligned. Immutable after opening; may be shared between threads.
  *
  * Format: https://github.com/huggingface/safetensors#format */
 #ifndef CONVERT_SAFETENSORS_H
@@ -75,5 +75,6 @@ size_t safetensors_find(const safetensors *s, const char *name);
  * within leave memory (and come back when they are read after all). */
 void safetensors_forget(const safetensors *s, const uint8_t *data, size_t n_bytes);
 const char *safetensors_dtype_name(safetensors_dtype dtype); /* "BF16" */
+size_t safetensors_dtype_bytes(safetensors_dtype dtype);     /* of an element */
 
 #endif

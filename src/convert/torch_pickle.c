@@ -182,13 +182,12 @@ static pi_status set_items(machine *m, size_t first, size_t keep) {
 static const struct {
     const char *name;
     safetensors_dtype dtype;
-    int n_bytes;
 } storages[] = {
-    {"FloatStorage", SAFETENSORS_F32, 4},     {"HalfStorage", SAFETENSORS_F16, 2},
-    {"BFloat16Storage", SAFETENSORS_BF16, 2}, {"DoubleStorage", SAFETENSORS_F64, 8},
-    {"LongStorage", SAFETENSORS_I64, 8},      {"IntStorage", SAFETENSORS_I32, 4},
-    {"ShortStorage", SAFETENSORS_I16, 2},     {"CharStorage", SAFETENSORS_I8, 1},
-    {"ByteStorage", SAFETENSORS_U8, 1},       {"BoolStorage", SAFETENSORS_BOOL, 1},
+    {"FloatStorage", SAFETENSORS_F32},     {"HalfStorage", SAFETENSORS_F16},
+    {"BFloat16Storage", SAFETENSORS_BF16}, {"DoubleStorage", SAFETENSORS_F64},
+    {"LongStorage", SAFETENSORS_I64},      {"IntStorage", SAFETENSORS_I32},
+    {"ShortStorage", SAFETENSORS_I16},     {"CharStorage", SAFETENSORS_I8},
+    {"ByteStorage", SAFETENSORS_U8},       {"BoolStorage", SAFETENSORS_BOOL},
 };
 
 enum { N_STORAGES = sizeof storages / sizeof storages[0] };
@@ -212,12 +211,6 @@ static pi_status load_storage(machine *m) {
     return refuse(m, "a storage of an unknown type");
 }
 
-static size_t storage_item_bytes(safetensors_dtype dtype) {
-    for (int i = 0; i < N_STORAGES; i++)
-        if (storages[i].dtype == dtype) return (size_t)storages[i].n_bytes;
-    return 0;
-}
-
 /* (storage, offset, size, stride, requires_grad, hooks) */
 static pi_status rebuild_tensor(machine *m, const value *arg, int64_t n_args, value *out) {
     if (n_args < 4 || arg[0].kind != VALUE_STORAGE || arg[1].kind != VALUE_INT ||
@@ -225,7 +218,7 @@ static pi_status rebuild_tensor(machine *m, const value *arg, int64_t n_args, va
         arg[2].number != arg[3].number || arg[2].number > SAFETENSORS_MAX_DIMS)
         return refuse(m, "a tensor of another kind");
     safetensor t = {.file = m->reader->file, .dtype = arg[0].as.storage->dtype};
-    size_t item = storage_item_bytes(t.dtype), n_elems = 1, n_storage = 0, offset;
+    size_t item = safetensors_dtype_bytes(t.dtype), n_elems = 1, n_storage = 0, offset;
     t.n_dims = (int)arg[2].number;
     for (int i = t.n_dims - 1; i >= 0; i--) {
         const value *size = &arg[2].as.items[i], *stride = &arg[3].as.items[i];
