@@ -144,16 +144,13 @@ static pi_status put_spilled(prepare_parts *l, const prepare_part *item, pi_erro
 /* Rows order[0..n_out) of a. */
 static pi_status put_rows(prepare_parts *l, const model_tensor *a, const int32_t *order,
                           pi_error *err) {
-    size_t row = 0, used = 0;
-    bool fits = quant_row_bytes(a->type, (uint64_t)a->n_in, &row);
-    assert(fits); /* as stored */
-    (void)fits;
+    size_t row = a->row_bytes, used = 0;
     uint8_t *chunk = mem_alloc(CHUNK_BYTES + row);
     if (!chunk) return error_nomem(err, CHUNK_BYTES + row, "rows of a matrix");
     pi_status status = PI_OK;
     for (int64_t i = 0; i < a->n_out && status == PI_OK; i++) {
         size_t at = (size_t)order[i];
-        memcpy(chunk + used, (const uint8_t *)a->data + at * a->row_bytes, row);
+        memcpy(chunk + used, (const uint8_t *)a->data + at * row, row);
         used += row;
         if (used < CHUNK_BYTES && i + 1 < a->n_out) continue;
         status = gguf_write_data(l->p->writer, chunk, used, err);
