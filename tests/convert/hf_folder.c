@@ -97,6 +97,25 @@ bool folder_has_output(const hf_folder *f) {
     return found;
 }
 
+gguf_file *folder_convert_open(hf_folder *f, const char *type) {
+    pi_error err = {0};
+    if (folder_convert(f, type, &err) != PI_OK) fail_msg("%s", err.message);
+    gguf_file *g = NULL;
+    if (gguf_open(f->out, NULL, &g, &err) != PI_OK) fail_msg("%s", err.message);
+    return g;
+}
+
+void folder_refuse(hf_folder *f, const char *type, pi_status expected, const char *words) {
+    pi_error err = {0};
+    pi_status status = folder_convert(f, type, &err);
+    if (status != expected)
+        fail_msg("status %s (%s), not %s for %s", pi_status_name(status), err.message,
+                 pi_status_name(expected), words);
+    if (!strstr(err.message, words)) fail_msg("message '%s' lacks '%s'", err.message, words);
+    assert_null(strchr(err.message, '\n'));
+    assert_false(folder_has_output(f));
+}
+
 /* ---- weights --------------------------------------------------------------------------------- */
 
 float tensor_value(const char *name, uint64_t i) {

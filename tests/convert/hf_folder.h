@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gguf.h"
 #include "powerinfer_tools.h"
 
 enum { FOLDER_PATH = 1024, FOLDER_MAX_MESSAGES = 32 };
@@ -28,6 +29,10 @@ void folder_copy(const hf_folder *f, const char *from, const char *name);
 
 /* Converts into f->out, collecting the messages. */
 pi_status folder_convert(hf_folder *f, const char *type, pi_error *err);
+/* The same, and opens the result; without one the test fails. */
+gguf_file *folder_convert_open(hf_folder *f, const char *type);
+/* It has to fail with one line that has these words, and to leave no output. */
+void folder_refuse(hf_folder *f, const char *type, pi_status expected, const char *words);
 bool folder_said(const hf_folder *f, const char *part); /* a message with these words */
 bool folder_has_output(const hf_folder *f);             /* f->out or a remainder of it */
 

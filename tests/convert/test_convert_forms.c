@@ -14,21 +14,6 @@
 
 enum { N_EMBD = 64, N_FF = 96, N_VOCAB = 40 };
 
-static gguf_file *convert_and_open(hf_folder *f, const char *type) {
-    pi_error err = {0};
-    if (folder_convert(f, type, &err) != PI_OK) fail_msg("%s", err.message);
-    gguf_file *g = NULL;
-    if (gguf_open(f->out, NULL, &g, &err) != PI_OK) fail_msg("%s", err.message);
-    return g;
-}
-
-static void assert_refused(hf_folder *f, pi_status expected, const char *words) {
-    pi_error err = {0};
-    assert_int_equal(folder_convert(f, "f16", &err), expected);
-    if (!strstr(err.message, words)) fail_msg("message '%s' lacks '%s'", err.message, words);
-    assert_false(folder_has_output(f));
-}
-
 static double number(const gguf_file *g, const char *key) {
     double value = 0;
     const gguf_value *v = gguf_find(g, key);
@@ -138,7 +123,7 @@ static void test_fp8(void **state) {
         hf_folder f;
         float row[N_EMBD];
         open_fp8(&f, kinds[k].extra, kinds[k].name, kinds[k].shape, kinds[k].n_scales);
-        gguf_file *g = convert_and_open(&f, "f32");
+        gguf_file *g = folder_convert_open(&f, "f32");
         int per_row = (N_EMBD + kinds[k].wide - 1) / kinds[k].wide;
         for (int r = 0; r < N_FF; r++) {
             read_row(g, "blk.0.ffn_up.weight", (uint64_t)r, row);
@@ -165,16 +150,16 @@ static void test_fp8_scales_refused(void **state) {
     for (size_t i = 0; i < 3; i++) {
         hf_folder f;
         open_fp8(&f, FP8_BLOCKS, wrong[i].name, wrong[i].shape, wrong[i].n_scales);
-        assert_refused(&f, PI_ERR_FORMAT, wrong[i].words);
+        folder_refuse(&f, "f16", PI_ERR_FORMAT, wrong[i].words);
         folder_close(&f);
     }
     hf_folder f;
     open_fp8(&f, "\"quantization_config\":{\"quant_method\":\"gptq\"},", UP "_scale", "[]", 1);
-    assert_refused(&f, PI_ERR_UNSUPPORTED, "'gptq'");
+    folder_refuse(&f, "f16", PI_ERR_UNSUPPORTED, "'gptq'");
     folder_close(&f);
     open_fp8(&f, "\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[0,1]},",
              UP "_scale", "[]", 1);
-    assert_refused(&f, PI_ERR_FORMAT, "weight_block_size");
+    folder_refuse(&f, "f16", PI_ERR_FORMAT, "weight_block_size");
     folder_close(&f);
 }
 
@@ -243,7 +228,7 @@ static void test_mxfp4(void **state) {
     hf_folder f;
     float row[N_EMBD];
     open_gpt_oss(&f, "[2,64,2]");
-    gguf_file *g = convert_and_open(&f, "bf16");
+    gguf_file *g = folder_convert_open(&f, "bf16");
     assert_true(folder_said(&f, "MXFP4"));
     assert_int_equal(gguf_find_tensor(g, "blk.0.ffn_up_exps.weight")->type, QUANT_MXFP4);
     assert_int_equal(gguf_find_tensor(g, "blk.0.attn_q.weight")->type, QUANT_BF16);
@@ -270,7 +255,7 @@ static void test_mxfp4(void **state) {
     gguf_close(g);
     folder_close(&f);
     open_gpt_oss(&f, "[2,2,64]");
-    assert_refused(&f, PI_ERR_FORMAT, "gate_up_proj_scales");
+    folder_refuse(&f, "f16", PI_ERR_FORMAT, "gate_up_proj_scales");
     folder_close(&f);
 }
 
@@ -284,7 +269,7 @@ static void test_layers_that_guess_tokens_are_left_out(void **state) {
     shape.n_layer = 1;
     shape.extra = "\"num_nextn_predict_layers\":1,";
     folder_write_config(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_true(folder_said(&f, "multi-token prediction"));
     assert_null(gguf_find_tensor(g, "blk.1.attn_q.weight"));
     gguf_close(g);
@@ -314,7 +299,7 @@ static void test_a_missing_expert_is_named(void **state) {
         }
     }
     shard_write(&s, &f, "model.safetensors");
-    assert_refused(&f, PI_ERR_FORMAT, "block_sparse_moe.experts.2.w1.weight");
+    folder_refuse(&f, "f16", PI_ERR_FORMAT, "block_sparse_moe.experts.2.w1.weight");
     folder_close(&f);
 }
 
@@ -355,7 +340,7 @@ static void test_opt(void **state) {
                       "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"vocab_size\":40,"
                       "\"max_position_embeddings\":512,\"activation_function\":\"relu\","
                       "\"do_layer_norm_before\":true,\"word_embed_proj_dim\":64}");
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_int_equal(gguf_n_tensors(g), 20);
     const gguf_tensor *positions = gguf_find_tensor(g, "position_embd.weight");
     assert_int_equal(positions->dims[1], 514);
@@ -370,7 +355,7 @@ static void test_opt(void **state) {
                       "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"vocab_size\":40,"
                       "\"max_position_embeddings\":512,\"do_layer_norm_before\":false}");
     remove(f.out);
-    assert_refused(&f, PI_ERR_UNSUPPORTED, "do_layer_norm_before");
+    folder_refuse(&f, "f16", PI_ERR_UNSUPPORTED, "do_layer_norm_before");
     folder_close(&f);
 }
 
@@ -404,7 +389,7 @@ static void test_longrope(void **state) {
     shard_begin(&s);
     add_all(&s, tensors, sizeof tensors / sizeof tensors[0], "F32");
     shard_write(&s, &f, "model.safetensors");
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     float factors[8];
     assert_non_null(gguf_find_tensor(g, "blk.0.attn_qkv.weight"));
     read_row(g, "rope_factors_long.weight", 0, factors);
@@ -419,7 +404,7 @@ static void test_longrope(void **state) {
                   "\"short_factor\":[1,1,1,1,1,1,1,1]},";
     folder_write_config(&f, &shape);
     remove(f.out);
-    assert_refused(&f, PI_ERR_FORMAT, "long_factor");
+    folder_refuse(&f, "f16", PI_ERR_FORMAT, "long_factor");
     folder_close(&f);
 }
 
@@ -430,7 +415,7 @@ static void test_ntk_alpha(void **state) {
     model_shape shape = shape_tiny("llama");
     shape.extra = "\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":1000.0,\"factor\":1.0},";
     folder_write_model(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     double want = 10000 * pow(1000, 16.0 / 14);
     assert_true(fabs(number(g, "llama.rope.freq_base") / want - 1) < 1e-6);
     gguf_close(g);
@@ -444,21 +429,21 @@ static void test_generation_config(void **state) {
     folder_write_text(&f, "generation_config.json",
                       "{\"do_sample\":true,\"temperature\":0.6,\"top_k\":20,\"top_p\":0.95,"
                       "\"min_p\":null}");
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_true(fabs(number(g, "general.sampling.temp") - 0.6) < 1e-6);
     assert_true(number(g, "general.sampling.top_k") == 20);
     assert_true(fabs(number(g, "general.sampling.top_p") - 0.95) < 1e-6);
     assert_null(gguf_find(g, "general.sampling.min_p"));
     gguf_close(g);
     folder_write_text(&f, "generation_config.json", "{\"do_sample\":false,\"top_p\":0.5}");
-    g = convert_and_open(&f, "f16");
+    g = folder_convert_open(&f, "f16");
     assert_null(gguf_find(g, "general.sampling.top_p"));
     gguf_close(g);
     remove(f.out);
     folder_write_text(&f, "generation_config.json", "{\"top_p\":1.5}");
-    assert_refused(&f, PI_ERR_FORMAT, "top_p");
+    folder_refuse(&f, "f16", PI_ERR_FORMAT, "top_p");
     folder_write_text(&f, "generation_config.json", "{\"top_k\":2.5}");
-    assert_refused(&f, PI_ERR_FORMAT, "top_k");
+    folder_refuse(&f, "f16", PI_ERR_FORMAT, "top_k");
     folder_close(&f);
 }
 
@@ -508,7 +493,7 @@ static void test_tiktoken(void **state) {
     static const char *const merges[] = {"a b", "ab ab", "\xC4\xA0 ab"};
     hf_folder f;
     open_hunyuan(&f, "YQ== 0\nYg== 1\nIA== 2\n/w== 3\nYWI= 4\nYWJhYg== 5\nIGFi 6\nYmJh 7\n");
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     gguf_string pre;
     assert_true(gguf_as_string(gguf_find(g, "tokenizer.ggml.pre"), &pre));
     assert_true(gguf_string_is(pre, "deepseek-v3")); /* the same patterns as Hunyuan's */
@@ -524,12 +509,12 @@ static void test_tiktoken(void **state) {
                                            {"YQ== 0\nYg== 0\n", "duplicate rank"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         folder_write_text(&f, "hy.tiktoken", wrong[i][0]);
-        assert_refused(&f, PI_ERR_FORMAT, wrong[i][1]);
+        folder_refuse(&f, "f16", PI_ERR_FORMAT, wrong[i][1]);
     }
     folder_close(&f);
     folder_open_model(&f, "llama");
     folder_write_text(&f, "some.tiktoken", "YQ== 0\n");
-    assert_refused(&f, PI_ERR_UNSUPPORTED, "tokenizer.json");
+    folder_refuse(&f, "f16", PI_ERR_UNSUPPORTED, "tokenizer.json");
     folder_close(&f);
 }
 

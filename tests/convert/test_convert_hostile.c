@@ -10,20 +10,8 @@
 #include "failing.h"
 #include "hf_folder.h"
 
-static void assert_refused_as(hf_folder *f, const char *type, pi_status expected,
-                              const char *words) {
-    pi_error err = {0};
-    pi_status status = folder_convert(f, type, &err);
-    if (status != expected)
-        fail_msg("status %s (%s), not %s for %s", pi_status_name(status), err.message,
-                 pi_status_name(expected), words);
-    if (!strstr(err.message, words)) fail_msg("message '%s' lacks '%s'", err.message, words);
-    assert_null(strchr(err.message, '\n'));
-    assert_false(folder_has_output(f));
-}
-
 static void assert_refused(hf_folder *f, pi_status expected, const char *words) {
-    assert_refused_as(f, "f16", expected, words);
+    folder_refuse(f, "f16", expected, words);
 }
 
 static void test_no_folder(void **state) {
@@ -55,9 +43,9 @@ static void test_options(void **state) {
     (void)state;
     hf_folder f;
     folder_open_model(&f, "llama");
-    assert_refused_as(&f, "q9_0", PI_ERR_ARG, "q9_0");
-    assert_refused_as(&f, "i32", PI_ERR_ARG, "i32");
-    assert_refused_as(&f, "", PI_ERR_ARG, "q8_0");
+    folder_refuse(&f, "q9_0", PI_ERR_ARG, "q9_0");
+    folder_refuse(&f, "i32", PI_ERR_ARG, "i32");
+    folder_refuse(&f, "", PI_ERR_ARG, "q8_0");
     pi_convert_options options = pi_convert_default_options();
     pi_error err = {0};
     options.n_threads = 1000000;
@@ -276,9 +264,9 @@ static void test_values(void **state) {
     folder_open_model(&f, "llama");
     poison(&f, &nan, 4, 130);
     assert_refused(&f, PI_ERR_RANGE, "model.embed_tokens.weight, row 2");
-    assert_refused_as(&f, "q8_0", PI_ERR_RANGE, "finite");
+    folder_refuse(&f, "q8_0", PI_ERR_RANGE, "finite");
     poison(&f, &infinity, 4, 130);
-    assert_refused_as(&f, "f32", PI_ERR_RANGE, "finite");
+    folder_refuse(&f, "f32", PI_ERR_RANGE, "finite");
     float large = 1e6f;
     poison(&f, &large, 4, 130);
     assert_refused(&f, PI_ERR_RANGE, "overflow in f16");

@@ -9,14 +9,6 @@
 #include "gguf.h"
 #include "hf_folder.h"
 
-static gguf_file *convert_and_open(hf_folder *f, const char *type) {
-    pi_error err = {0};
-    if (folder_convert(f, type, &err) != PI_OK) fail_msg("%s", err.message);
-    gguf_file *g = NULL;
-    if (gguf_open(f->out, NULL, &g, &err) != PI_OK) fail_msg("%s", err.message);
-    return g;
-}
-
 static void assert_u64(const gguf_file *g, const char *key, uint64_t expected) {
     uint64_t value = 0;
     const gguf_value *v = gguf_find(g, key);
@@ -91,7 +83,7 @@ static void test_llama_keys_and_tensors(void **state) {
         shape.extra = "\"tie_word_embeddings\":false,\"rope_theta\":500000.0,"
                       "\"_name_or_path\":\"someone/Little-Model\",";
         folder_write_model(&f, &shape);
-        gguf_file *g = convert_and_open(&f, "f16");
+        gguf_file *g = folder_convert_open(&f, "f16");
         assert_text(g, "general.architecture", "llama");
         assert_text(g, "general.name", "Little-Model");
         assert_u64(g, "general.file_type", 1);
@@ -136,7 +128,7 @@ static void test_llama_biases_are_permuted(void **state) {
     model_shape shape = shape_tiny("llama");
     shape.qkv_bias = true;
     folder_write_model(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "f32");
+    gguf_file *g = folder_convert_open(&f, "f32");
     assert_tensor(g, "blk.0.attn_q.bias", "model.layers.0.self_attn.q_proj.bias", QUANT_F32, 64, 1,
                   16);
     assert_tensor(g, "blk.1.attn_k.bias", "model.layers.1.self_attn.k_proj.bias", QUANT_F32, 32, 1,
@@ -164,7 +156,7 @@ static void test_llama3_rope_scaling(void **state) {
         model_shape shape = shape_tiny("llama");
         shape.extra = extras[i];
         folder_write_model(&f, &shape);
-        gguf_file *g = convert_and_open(&f, "f16");
+        gguf_file *g = folder_convert_open(&f, "f16");
         assert_number(g, "llama.rope.freq_base", 500000);
         assert_null(gguf_find(g, "llama.rope.scaling.type"));
         const gguf_tensor *t = gguf_find_tensor(g, "rope_freqs.weight");
@@ -191,7 +183,7 @@ static void test_rope_scalings(void **state) {
     model_shape shape = shape_tiny("llama");
     shape.extra = "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4.0},";
     folder_write_model(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_text(g, "llama.rope.scaling.type", "linear");
     assert_number(g, "llama.rope.scaling.factor", 4);
     assert_null(gguf_find_tensor(g, "rope_freqs.weight"));
@@ -201,7 +193,7 @@ static void test_rope_scalings(void **state) {
                   "\"original_max_position_embeddings\":128,\"beta_fast\":16,"
                   "\"attention_factor\":2.277258872223978},"; /* twice 0.1 ln 4 + 1 */
     folder_write_config(&f, &shape);
-    g = convert_and_open(&f, "f16");
+    g = folder_convert_open(&f, "f16");
     assert_text(g, "llama.rope.scaling.type", "yarn");
     assert_number(g, "llama.rope.scaling.factor", 4);
     assert_u64(g, "llama.rope.scaling.original_context_length", 128);
@@ -212,7 +204,7 @@ static void test_rope_scalings(void **state) {
 
     shape.extra = "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4.0},";
     folder_write_config(&f, &shape);
-    g = convert_and_open(&f, "f16");
+    g = folder_convert_open(&f, "f16");
     assert_null(gguf_find(g, "llama.rope.scaling.type"));
     assert_true(folder_said(&f, "dynamic"));
     gguf_close(g);
@@ -230,11 +222,11 @@ static void test_qwen2(void **state) {
     shape.extra = "\"tie_word_embeddings\":true,\"sliding_window\":256,"
                   "\"use_sliding_window\":false,";
     folder_write_model(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "bf16");
+    gguf_file *g = folder_convert_open(&f, "bf16");
     assert_text(g, "general.architecture", "qwen2");
     assert_u64(g, "general.file_type", 32);
     assert_u64(g, "qwen2.block_count", 2);
-    assert_false(folder_said(&f, "looks back"));
+    assert_false(folder_said(&f, "sliding window"));
     assert_null(gguf_find_tensor(g, "output.weight"));
     /* this architecture rotates halves: nothing is permuted */
     assert_tensor(g, "blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight", QUANT_BF16,
@@ -253,7 +245,7 @@ static void test_qwen3_with_wide_heads(void **state) {
     shape.qk_norm = true;
     shape.head_dim = 32;
     folder_write_model(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_text(g, "general.architecture", "qwen3");
     assert_u64(g, "qwen3.attention.key_length", 32);
     assert_u64(g, "qwen3.attention.value_length", 32);
@@ -274,7 +266,7 @@ static void test_activations(void **state) {
     model_shape shape = shape_tiny("sparsellama");
     shape.extra = "\"hidden_act\":\"fatrelu\",\"hidden_act_param\":0.01,";
     folder_write_model(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_text(g, "general.architecture", "llama");
     assert_text(g, "llama.hidden_activation", "fatrelu");
     assert_number(g, "llama.hidden_activation_threshold", 0.01);
@@ -284,7 +276,7 @@ static void test_activations(void **state) {
     shape.model_type = "mistral";
     shape.extra = "\"hidden_act\":\"silu\",\"sliding_window\":128,";
     folder_write_config(&f, &shape);
-    g = convert_and_open(&f, "f16");
+    g = folder_convert_open(&f, "f16");
     assert_text(g, "general.architecture", "llama");
     assert_null(gguf_find(g, "llama.hidden_activation"));
     assert_true(folder_said(&f, "sliding window of 128 tokens"));
@@ -294,7 +286,7 @@ static void test_activations(void **state) {
     shape.model_type = "bamboo";
     shape.extra = "\"hidden_act\":\"relu\",";
     folder_write_config(&f, &shape);
-    g = convert_and_open(&f, "f16");
+    g = folder_convert_open(&f, "f16");
     assert_text(g, "general.architecture", "bamboo");
     assert_null(gguf_find(g, "bamboo.hidden_activation"));
     assert_tensor(g, "blk.1.attn_q.weight", "model.layers.1.self_attn.q_proj.weight", QUANT_F16, 64,
@@ -322,7 +314,7 @@ static void test_shards(void **state) {
         "\"lm_head.weight\":\"model-00001-of-00002.safetensors\","
         "\"model.norm.weight\":\"model-00001-of-00002.safetensors\","
         "\"model.layers.1.mlp.up_proj.weight\":\"model-00002-of-00002.safetensors\"}}");
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_tensor(g, "blk.0.ffn_up.weight", "model.layers.0.mlp.up_proj.weight", QUANT_F16, 64, 96,
                   0);
     assert_tensor(g, "blk.1.ffn_up.weight", "model.layers.1.mlp.up_proj.weight", QUANT_F16, 64, 96,
@@ -339,7 +331,7 @@ static void test_head_said_and_unsaid(void **state) {
     shape.head = false;
     shape.extra = "";
     folder_write_model(&f, &shape);
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_null(gguf_find_tensor(g, "output.weight"));
     assert_true(folder_said(&f, "lm_head.weight"));
     gguf_close(g);
@@ -347,7 +339,7 @@ static void test_head_said_and_unsaid(void **state) {
     shape.head = true; /* stored twice: the second copy is left out */
     shape.extra = "\"tie_word_embeddings\":true,";
     folder_write_model(&f, &shape);
-    g = convert_and_open(&f, "f16");
+    g = folder_convert_open(&f, "f16");
     assert_null(gguf_find_tensor(g, "output.weight"));
     gguf_close(g);
     folder_close(&f);
@@ -369,7 +361,7 @@ static void test_old_tables_are_skipped_and_bare_names_found(void **state) {
     memmove(name, name + 6, strlen(name + 6) + 1);
     s.n_header -= 6;
     shard_write(&s, &f, "model.safetensors");
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_tensor(g, "output_norm.weight", "model.norm.weight", QUANT_F32, 64, 1, 0);
     assert_int_equal(gguf_n_tensors(g), 3 + 2 * 9);
     gguf_close(g);
@@ -391,7 +383,7 @@ static void test_types(void **state) {
         const quant_traits *traits = quant_find(type);
         if (!traits || !traits->quantize) continue;
         n_types++;
-        gguf_file *g = convert_and_open(&f, traits->name);
+        gguf_file *g = folder_convert_open(&f, traits->name);
         const gguf_tensor *up = gguf_find_tensor(g, "blk.0.ffn_up.weight");     /* rows of 256 */
         const gguf_tensor *down = gguf_find_tensor(g, "blk.0.ffn_down.weight"); /* rows of 96 */
         assert_int_equal(up->type, type);
@@ -462,7 +454,7 @@ static void test_vocabulary_bpe(void **state) {
                       "{\"bos_token\":{\"content\":\"<|end|>\"},\"eos_token\":\"<|end|>\","
                       "\"chat_template\":[{\"name\":\"default\",\"template\":\"{{ x }}\"},"
                       "{\"name\":\"tool_use\",\"template\":\"{{ y }}\"}]}");
-    gguf_file *g = convert_and_open(&f, "f16");
+    gguf_file *g = folder_convert_open(&f, "f16");
     assert_text(g, "tokenizer.ggml.model", "gpt2");
     assert_text(g, "tokenizer.ggml.pre", "llama-bpe");
     assert_u64(g, "tokenizer.ggml.bos_token_id", 30);
