@@ -1,10 +1,11 @@
-/* fuzz_hf_json.c: any JSON as config.json and as tokenizer.json: an error, or numbers within their
- * caps and a vocabulary whose texts are all there. */
+/* fuzz_hf_json.c: any JSON as config.json, generation_config.json and tokenizer.json: an error, or
+ * numbers within their caps and a vocabulary whose texts are all there. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz_target.h"
 #include "hf_config.h"
+#include "hf_generation.h"
 #include "hf_tokenizer.h"
 #include "model.h"
 
@@ -26,6 +27,14 @@ static void try_config(const json_node *root) {
         for (int i = 0; i < c.rope.n_rot / 2; i++)
             if (!(factors[i] > 0)) abort();
     }
+}
+
+static void try_generation(const json_node *root) {
+    hf_generation g;
+    pi_error err = {0};
+    if (hf_generation_parse(root, "fuzz", &g, &err) != PI_OK) return;
+    for (int i = 0; i < HF_GENERATION_KEYS; i++)
+        if (g.has[i] && !(g.values[i] >= 0 && g.values[i] <= 1 << 24)) abort();
 }
 
 static void try_tokenizer(const json_node *root) {
@@ -50,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     pi_error err = {0};
     if (json_parse((const char *)data, n, "fuzz", &doc, &err) != PI_OK) return 0;
     try_config(json_root(doc));
+    try_generation(json_root(doc));
     try_tokenizer(json_root(doc));
     json_free(doc);
     return 0;
@@ -65,6 +75,7 @@ size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
         "{\"type\":\"ByteLevel\"},\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
         "[{\"SpecialToken\":{\"id\":\"a\"}}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
         "\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}",
+        "{\"do_sample\":true,\"temperature\":0.6,\"top_k\":20,\"top_p\":0.95,\"min_p\":0}",
         "{\"normalizer\":{\"type\":\"Prepend\"},\"pre_tokenizer\":{\"type\":\"Metaspace\"},"
         "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"a\",\"vocab\":{\"a\":0,"
         "\"<0x0A>\":1,\"aa\":2},\"merges\":[[\"a\",\"a\"]]}}",
