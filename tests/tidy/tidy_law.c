@@ -47,46 +47,33 @@ static const char *name_of(const source_file *header) {
     return strcmp(header->module, "include") == 0 ? "public" : header->module;
 }
 
-/* The next include behind *line (NULL: the first of the file) and its number; false: no more. */
-static bool next_include(const source_file *f, const char **line, int *number,
-                         char name[TIDY_NAME_MAX]) {
-    const char *p = *line;
-    if (!p) {
-        p = f->text;
-        *number = 1;
-    } else {
-        p += strcspn(p, "\n");
-        p += *p == '\n';
-        ++*number;
+static void check_include(source_tree *tree, const source_file *f, const law_row *row, int number,
+                          const char *name) {
+    int header = find_header(tree, name);
+    if (path_ends(name, ".c")) {
+        tidy_report(tree, f->path, number, "a .c file is compiled, not included");
+    } else if (header >= 0 && row) {
+        const char *module = name_of(&tree->files[header]);
+        if (strcmp(module, f->module) != 0 && !list_has(row->sees, module))
+            tidy_report(tree, f->path, number, "%s may not include %s, which belongs to %s",
+                        f->module, name, module);
     }
-    for (; *p; ++*number) {
-        *line = p;
-        /* Names longer than this do not occur; sscanf stops there. */
-        if (p[0] == '#' && sscanf(p, "# include \"%127[^\"\n]\"", name) == 1) return true;
-        p += strcspn(p, "\n");
-        p += *p == '\n';
-    }
-    return false;
 }
 
 void tidy_check_includes(source_tree *tree, const source_file *f) {
-    char name[TIDY_NAME_MAX];
-    const char *line = NULL;
-    int number;
+    int number = 0;
     const law_row *row = find_row(&tree->law, f->module);
     bool is_test = strcmp(f->module, "tests") == 0;
     if (!row && !is_test)
         tidy_report(tree, f->path, 1, "module %s is not in the dependency law", f->module);
-    while (next_include(f, &line, &number, name)) {
-        int header = find_header(tree, name);
-        if (path_ends(name, ".c")) {
-            tidy_report(tree, f->path, number, "a .c file is compiled, not included");
-        } else if (header >= 0 && row) {
-            const char *module = name_of(&tree->files[header]);
-            if (strcmp(module, f->module) != 0 && !list_has(row->sees, module))
-                tidy_report(tree, f->path, number, "%s may not include %s, which belongs to %s",
-                            f->module, name, module);
-        }
+    for (const char *line = f->text; *line;) {
+        size_t n = strcspn(line, "\n");
+        char name[TIDY_NAME_MAX];
+        number++;
+        /* Names longer than this do not occur; sscanf stops there. */
+        if (line[0] == '#' && sscanf(line, "# include \"%127[^\"\n]\"", name) == 1)
+            check_include(tree, f, row, number, name);
+        line += n + (line[n] == '\n');
     }
 }
 
