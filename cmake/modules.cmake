@@ -74,8 +74,9 @@ endfunction()
 
 # pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest. It knows
 # by TEST_HAS_JSON whether there is conversion, by TEST_SAMPLED that an emulator or a sanitizer slows
-# it down, where long comparisons of numbers take a sample, and by TEST_SANITIZED which of the two. A program whose tests were all skipped ends with 77 (tests/support/shared_data.h),
-# which CTest shows as skipped.
+# it down, where long comparisons of numbers take a sample, and by TEST_SANITIZED that it is a
+# sanitizer. A program whose tests were all skipped ends with 77 (tests/support/shared_data.h), which
+# CTest shows as skipped.
 function(pi_test name)
     cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;SEES;USES" ${ARGN})
     add_executable(test_${name} ${T_SOURCES})

@@ -56,8 +56,7 @@ static pi_status load_named(const pi_place_options *o, place_machine *out, pi_er
                      o->profile, names);
 }
 
-/* What was measured on this very CPU. A file that cannot be read
- * is said so and otherwise as none. */
+/* What was measured on this very CPU. A file that cannot be read is reported and counts as none. */
 static pi_status load_cached(const pi_place_options *o, place_machine *out, bool *found,
                              pi_error *err) {
     pi_error why = {.status = PI_OK};
