@@ -25,11 +25,12 @@
  * and a vector `vi` of as many words of 32 bits; vi_of and vf_of keep the bits:
  *
  *   vi_round, vi_sum              to the nearest integers, even ones in the middle; sum of the
- * lanes vi_pack_i8                    4 VF_N words of one byte's range as bytes, in order
+ *                                 lanes
+ *   vi_pack_i8                    4 VF_N words of one byte's range as bytes, in order
  *   vi_pack_bf16                  2 VF_N floats as bfloat16: to nearest even, NaN stays NaN
  *   vf_low_bf16, vf_high_bf16     the lower and the upper halves, which are bfloat16
- *   vi_load_four, vi_lane         four words at p; one of them in all lanes; vf_lane_low and
- *                                 vf_lane_high: one of its halves
+ *   vi_load_four, vi_lane         four words at p; one of them in all lanes
+ *   vf_fma_lane, ..._low, _high   w * x[i] + acc, x[i] being word i of four or one of its halves
  *   vi_transpose                  v[i][j] becomes v[j][i] */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
@@ -54,6 +55,26 @@
 #define SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define SIMD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#ifndef VF_FMA_LANE /* multiplications take whole vectors only, but a load broadcasts for nothing  \
+                     */
+typedef const int32_t *vi_four;
+static inline vi_four vi_load_four(const void *p) {
+    return p;
+}
+static inline vi vi_lane(vi_four x, int i) {
+    return vi_set1(x[i]);
+}
+SIMD_INLINE vf vf_fma_lane(vf w, vi_four x, int i, vf acc) {
+    return vf_fma(w, vf_of(vi_lane(x, i)), acc);
+}
+SIMD_INLINE vf vf_fma_lane_low(vf w, vi_four x, int i, vf acc) {
+    return vf_fma(w, vf_low_bf16(vi_lane(x, i)), acc);
+}
+SIMD_INLINE vf vf_fma_lane_high(vf w, vi_four x, int i, vf acc) {
+    return vf_fma(w, vf_high_bf16(vi_lane(x, i)), acc);
+}
 #endif
 
 /* e^x: 2^n e^r with n = round(x / ln 2), |r| <= ln(2)/2, and e^r by its Taylor polynomial of degree

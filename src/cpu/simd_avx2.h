@@ -275,19 +275,4 @@ static inline __attribute__((always_inline)) void vi_transpose(vi v[VF_N]) {
     for (int i = 0; i < 8; i++) v[i] = t[i];
 }
 
-/* Four words to be broadcast one by one, which a load does for nothing. */
-typedef const int32_t *vi_four;
-static inline vi_four vi_load_four(const void *p) {
-    return p;
-}
-static inline vi vi_lane(vi_four x, int i) {
-    return vi_set1(x[i]);
-}
-static inline vf vf_lane_low(vi_four x, int i) {
-    return vf_low_bf16(vi_lane(x, i));
-}
-static inline vf vf_lane_high(vi_four x, int i) {
-    return vf_high_bf16(vi_lane(x, i));
-}
-
 #endif

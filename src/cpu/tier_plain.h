@@ -42,19 +42,6 @@ _Static_assert(PLAIN_TILES *PLAIN_TILE_BYTES <= CPU_SCRATCH_BYTES, "a block fits
 
 /* ---- formats -------------------------------------------------------------------------------- */
 
-/* acc + w * word i of x, or one of its halves, where multiplications take no lane. */
-#ifndef VF_FMA_LANE
-SIMD_INLINE vf vf_fma_lane(vf w, vi_four x, int i, vf acc) {
-    return vf_fma(w, vf_of(vi_lane(x, i)), acc);
-}
-SIMD_INLINE vf vf_fma_lane_low(vf w, vi_four x, int i, vf acc) {
-    return vf_fma(w, vf_lane_low(x, i), acc);
-}
-SIMD_INLINE vf vf_fma_lane_high(vf w, vi_four x, int i, vf acc) {
-    return vf_fma(w, vf_lane_high(x, i), acc);
-}
-#endif
-
 SIMD_INLINE vi plain_load(const char *row) {
     return vi_load(row);
 }
