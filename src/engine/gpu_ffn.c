@@ -106,45 +106,38 @@ static float cut_of(const plan_step *s) {
     return s->ffn ? s->ffn->cut : -1;
 }
 
+static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                            const gpu_exec_shape *p) {
+    bool gated = s->n_matrices > 1;
+    return (gpu_ffn_in){.gate = w->w[0],
+                        .up = gated ? w->w[1] : (gpu_mat){0},
+                        .gate_bias = w->bias[0],
+                        .up_bias = gated ? w->bias[1] : NULL,
+                        .f = g->model->hp.activation,
+                        .threshold = g->model->hp.activation_threshold,
+                        .cut = cut_of(s),
+                        .skip = cut_of(s) >= 0,
+                        .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
+                        .n = s->matrix[0].w.n_out,
+                        .fired = g->read + 2 * s->layer,
+                        .h = g->buf[BUF_GATE],
+                        .ldh = width_of(g, BUF_GATE)};
+}
+
 void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
-    bool gated = s->n_matrices > 1;
-    const gpu_ffn_in a = {.gate = w->w[0],
-                          .up = gated ? w->w[1] : (gpu_mat){0},
-                          .gate_bias = w->bias[0],
-                          .up_bias = gated ? w->bias[1] : NULL,
-                          .f = g->model->hp.activation,
-                          .threshold = g->model->hp.activation_threshold,
-                          .cut = cut_of(s),
-                          .skip = cut_of(s) >= 0,
-                          .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
-                          .n = s->matrix[0].w.n_out,
-                          .fired = g->read + 2 * s->layer,
-                          .h = g->buf[BUF_GATE],
-                          .ldh = width_of(g, BUF_GATE)};
+    const gpu_ffn_in a = ffn_in_of(g, s, w, p);
     ops_of(g)->ffn_in(g->stream, &a);
 }
 
 void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
-    bool gated = s->n_matrices > 1;
-    const gpu_sparse_in a = {.gate = w->w[0],
-                             .up = gated ? w->w[1] : (gpu_mat){0},
-                             .gate_bias = w->bias[0],
-                             .up_bias = gated ? w->bias[1] : NULL,
-                             .f = g->model->hp.activation,
-                             .threshold = g->model->hp.activation_threshold,
-                             .cut = cut_of(s),
-                             .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
-                             .list = g->list,
-                             .count = g->count + s->layer,
-                             .n_max = s->ffn->n_ff,
-                             .bitmap = g->bits,
-                             .n_words = gpu_exec_words(g, s),
-                             .fired = g->read + 2 * s->layer,
-                             .h = g->buf[BUF_GATE],
-                             .ldh = width_of(g, BUF_GATE)};
-    ops_of(g)->sparse_in(g->stream, &a);
+    gpu_ffn_in a = ffn_in_of(g, s, w, p);
+    a.list = g->list;
+    a.count = g->count + s->layer;
+    a.bitmap = g->bits;
+    a.n_words = gpu_exec_words(g, s);
+    ops_of(g)->ffn_in(g->stream, &a);
 }
 
 /* From gate and up of all neurons, zero for what was not selected. */

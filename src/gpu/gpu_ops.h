@@ -100,8 +100,7 @@ typedef struct gpu_input {
     int32_t n_cols;
 } gpu_input;
 
-/* ---- what a pass reads of its tokens ----------------------------------------------------------
- */
+/* ---- what a ubatch reads of its tokens ------------------------------------------------------- */
 
 /* One per column, in device memory, uploaded by the host before a launch. A session's cache holds,
  * for every layer, keys and then values: position p of a layer's keys at
@@ -123,8 +122,7 @@ typedef struct gpu_kv_layout {
     int32_t n_head_kv, head_dim;
 } gpu_kv_layout;
 
-/* ---- arguments, one struct per operation
- * -------------------------------------------------------*/
+/* ---- arguments, one struct per operation ----------------------------------------------------- */
 
 /* GGUF rows -> packed rows, on the device. */
 typedef struct gpu_pack {
@@ -142,7 +140,7 @@ typedef struct gpu_quantize {
     void *q8;
 } gpu_quantize;
 
-/* RMS (mean false) or layer norm; y and q8 may be NULL, w and b too. Where a column's squares add
+/* RMS or layer norm; y and q8 may be NULL, w and b too. Where a column's squares add
  * up to no finite number, *bad becomes at least `mark`. */
 typedef struct gpu_norm {
     const float *x, *w, *b;
@@ -177,7 +175,7 @@ static inline size_t gpu_matmul_scratch(int64_t n_sum, int32_t n_cols) {
     return (size_t)n_cols * (2 * padded + sizeof(float));
 }
 
-/* cs[c][i] = scale * (cos, sin)(pos[c] * inv_freq[i]) for i < n_half. Once per pass. */
+/* cs[c][i] = scale * (cos, sin)(pos[c] * inv_freq[i]) for i < n_half. Once per ubatch. */
 typedef struct gpu_rope_angles {
     const gpu_column *cols;
     const float *inv_freq; /* [n_half] radians per position */
@@ -207,7 +205,7 @@ typedef struct gpu_attention {
     const gpu_column *cols;
     gpu_kv_layout kv;
     int32_t n_head, n_cols;
-    int32_t n_splits;     /* gpu_attention_splits of the longest context of the pass */
+    int32_t n_splits;     /* gpu_attention_splits of the longest context of the ubatch */
     int32_t window;       /* 0: all */
     float scale, softcap; /* softcap 0: off */
     float *partial;       /* gpu_attention_partial floats; NULL when n_splits is 1 */
@@ -230,11 +228,12 @@ static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32
 }
 
 /* h = f(gate x + gate_bias) * (up x + up_bias) for rows [0, n); gate.data NULL: f(up x + up_bias).
- * up.data NULL: f(gate x + gate_bias) alone. Activations f(..) of at most `cut` in magnitude count
- * as zero (cut < 0: none do), and what is zero stays zero whatever up is. With `skip` a row of up
- * is not read where the activations of all columns are zero (cut < 0: all are read): exact and
- * threshold mode need nothing else here. *fired grows by the rows of up that were read. Few
- * columns. */
+ * up.data NULL: f(gate x + gate_bias) alone. With a list h[c][i] is of row list[i], i < *count <=
+ * n, and 0 where column c did not select it. Activations f(..) of at most `cut` in magnitude count
+ * as zero (cut < 0: none do), and what is zero stays zero whatever up is. With `skip` or a list a
+ * row of up is not read where the activations of all columns are zero (cut < 0: all are read):
+ * exact and threshold mode need nothing else here. *fired grows by the rows of up that were read.
+ * Few columns. */
 typedef struct gpu_ffn_in {
     gpu_mat gate, up;
     const float *gate_bias, *up_bias;
@@ -243,6 +242,9 @@ typedef struct gpu_ffn_in {
     float cut;       /* 0: exact */
     bool skip;
     gpu_input in;
+    const int32_t *list, *count; /* NULL: all rows */
+    const uint32_t *bitmap;      /* with a list; NULL: all columns selected all of it */
+    int64_t n_words;
     int64_t n;      /* rows: the neurons of this device */
     int32_t *fired; /* [1] or NULL */
     float *h;
@@ -287,22 +289,6 @@ typedef struct gpu_select {
     int32_t *count;   /* [1] */
     uint32_t *bitmap; /* [n_cols][n_words] */
 } gpu_select;
-
-/* h[c][i] for the neurons list[i], i < *count <= n_max, as ffn_in with `skip`; 0 where column c did
- * not select list[i]. Few columns. */
-typedef struct gpu_sparse_in {
-    gpu_mat gate, up;
-    const float *gate_bias, *up_bias;
-    activation f;
-    float threshold, cut;
-    gpu_input in;
-    const int32_t *list, *count;
-    const uint32_t *bitmap; /* NULL: all columns selected all of the list */
-    int64_t n_words, n_max;
-    int32_t *fired; /* [1] or NULL */
-    float *h;
-    int64_t ldh;
-} gpu_sparse_in;
 
 /* y[c] = sum over i < *count of h[c][i] * row list[i] of w (a row per neuron: down_t), plus bias
  * and, with `add`, what is in y. list and count NULL: rows [0, n_max). Rows whose h is zero in
@@ -353,8 +339,8 @@ typedef struct gpu_publish {
 
 /* The exchange, from the host: waits until the flag is at *epoch, then y += host_x, or y = host_x
  * with `set`, and bits = host_bits. When the time is over the device has a fault (gpu.h), y and
- * bits stay as they are, and *epoch becomes 0: the pass is over, nothing waits again, and what the
- * host may still be reading is not written again. n may be 0. */
+ * bits stay as they are, and *epoch becomes 0: the ubatch is over, nothing waits again, and what
+ * the host may still be reading is not written again. n may be 0. */
 typedef struct gpu_receive {
     const float *host_x; /* host: [n_cols][n] */
     int64_t n, ldy;
@@ -392,7 +378,6 @@ typedef struct gpu_ops {
     void (*activate)(gpu_stream *s, const gpu_activate *a);
     void (*sign_dot)(gpu_stream *s, const gpu_sign_dot *a);
     void (*select)(gpu_stream *s, const gpu_select *a);
-    void (*sparse_in)(gpu_stream *s, const gpu_sparse_in *a);
     void (*down_rows)(gpu_stream *s, const gpu_down_rows *a);
     void (*add)(gpu_stream *s, const gpu_add *a);
     void (*publish)(gpu_stream *s, const gpu_publish *a);

@@ -189,17 +189,17 @@ static void test_sparse(void **state) {
             for (int32_t i = 1; i < l.n; i += 3) list[count++] = i;
             float *h = case_host((size_t)(l.n * n_cols) * 4);
             float *device_h = case_alloc((size_t)(l.n * n_cols) * 4);
-            gpu_sparse_in a = {.gate = l.gate.mat,
-                               .up = l.up.mat,
-                               .gate_bias = upload_or_null(l.gate_bias, l.n),
-                               .f = l.f,
-                               .in = l.x.in,
-                               .list = case_upload(list, sizeof list),
-                               .count = case_upload(&count, 4),
-                               .n_max = l.n,
-                               .h = device_h,
-                               .ldh = l.n};
-            OPS->sparse_in(the_case.stream, &a);
+            gpu_ffn_in a = {.gate = l.gate.mat,
+                            .up = l.up.mat,
+                            .gate_bias = upload_or_null(l.gate_bias, l.n),
+                            .f = l.f,
+                            .in = l.x.in,
+                            .list = case_upload(list, sizeof list),
+                            .count = case_upload(&count, 4),
+                            .n = l.n,
+                            .h = device_h,
+                            .ldh = l.n};
+            OPS->ffn_in(the_case.stream, &a);
             case_download(h, device_h, (size_t)(l.n * n_cols) * 4);
             for (int c = 0; c < n_cols; c++) {
                 for (int i = 0; i < count; i++) {
@@ -235,21 +235,21 @@ static void check_selected(layer *l, float cut) {
         if (listed) list[count++] = r;
         n_read += listed && (fires || cut < 0);
     }
-    gpu_sparse_in a = {.gate = l->gate.mat,
-                       .up = l->up.mat,
-                       .gate_bias = upload_or_null(l->gate_bias, l->n),
-                       .f = l->f,
-                       .cut = cut,
-                       .in = l->x.in,
-                       .list = case_upload(list, sizeof list),
-                       .count = case_upload(&count, 4),
-                       .bitmap = case_upload(bitmap, sizeof bitmap),
-                       .n_words = WORDS,
-                       .n_max = l->n,
-                       .fired = new_counter(),
-                       .h = device_h,
-                       .ldh = l->n};
-    OPS->sparse_in(the_case.stream, &a);
+    gpu_ffn_in a = {.gate = l->gate.mat,
+                    .up = l->up.mat,
+                    .gate_bias = upload_or_null(l->gate_bias, l->n),
+                    .f = l->f,
+                    .cut = cut,
+                    .in = l->x.in,
+                    .list = case_upload(list, sizeof list),
+                    .count = case_upload(&count, 4),
+                    .bitmap = case_upload(bitmap, sizeof bitmap),
+                    .n_words = WORDS,
+                    .n = l->n,
+                    .fired = new_counter(),
+                    .h = device_h,
+                    .ldh = l->n};
+    OPS->ffn_in(the_case.stream, &a);
     case_download(h, device_h, n_bytes);
     check_counter(a.fired, n_read);
     for (int c = 0; c < l->n_cols; c++) {
@@ -288,18 +288,18 @@ static void test_sparse_ungated(void **state) {
     int32_t list[] = {3, 4, 9, 33, 39}, count = 5;
     uint32_t bitmap[COLS][2] = {{1u << 3, 1u << 1}, {1u << 4, 0}, {1u << 9, 0}, {0, 1u << 7}, {0}};
     float h[COLS][5], *device_h = case_alloc(sizeof h);
-    gpu_sparse_in a = {.up = up.mat,
-                       .in = x.in,
-                       .f = l.f,
-                       .list = case_upload(list, sizeof list),
-                       .count = case_upload(&count, 4),
-                       .bitmap = case_upload(bitmap, sizeof bitmap),
-                       .n_words = 2,
-                       .n_max = 5,
-                       .fired = new_counter(),
-                       .h = device_h,
-                       .ldh = 5};
-    OPS->sparse_in(the_case.stream, &a);
+    gpu_ffn_in a = {.up = up.mat,
+                    .in = x.in,
+                    .f = l.f,
+                    .list = case_upload(list, sizeof list),
+                    .count = case_upload(&count, 4),
+                    .bitmap = case_upload(bitmap, sizeof bitmap),
+                    .n_words = 2,
+                    .n = 5,
+                    .fired = new_counter(),
+                    .h = device_h,
+                    .ldh = 5};
+    OPS->ffn_in(the_case.stream, &a);
     case_download(h, device_h, sizeof h);
     check_counter(a.fired, count);
     for (int c = 0; c < COLS; c++) {

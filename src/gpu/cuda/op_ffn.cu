@@ -14,22 +14,9 @@ enum {
     MIN_BLOCKS = 2 /* per multiprocessor: allows all the registers that a thread can have */
 };
 
-struct ffn_args {
-    gpu_mat gate, up; /* data NULL: none */
-    const float *gate_bias, *up_bias;
+struct ffn_args : gpu_ffn_in {
     const float *values; /* activations of the gate that are there already, by item; or NULL */
     int64_t ldv;
-    bool skip;
-    activation f;
-    float threshold, cut;
-    gpu_input in;
-    const int32_t *list, *count; /* NULL: items are neurons */
-    const uint32_t *bitmap;      /* by neuron, or NULL */
-    int64_t n_words;
-    int64_t n; /* items at most */
-    int32_t *fired;
-    float *h;
-    int64_t ldh;
 };
 
 static __device__ __forceinline__ float activated(const ffn_args &a, float v) {
@@ -141,55 +128,17 @@ static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
 }
 
 /* Gate and up of different types take two kernels: the gate's leaves its activations in h. */
-static void run(gpu_stream *s, ffn_args a) {
+void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *in) {
+    ffn_args a = ffn_args();
+    static_cast<gpu_ffn_in &>(a) = *in;
+    a.skip = in->skip || in->list;
     if (a.gate.data && a.up.data && a.gate.type != a.up.type) {
-        const gpu_mat up = a.up;
         a.up = gpu_mat();
         launch(s, a.gate.type, a);
-        a.up = up;
+        a.up = in->up;
         a.gate = gpu_mat();
         a.values = a.h;
         a.ldv = a.ldh;
     }
     launch(s, a.up.data ? a.up.type : a.gate.type, a);
-}
-
-void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
-    ffn_args f = ffn_args();
-    f.gate = a->gate;
-    f.up = a->up;
-    f.gate_bias = a->gate_bias;
-    f.up_bias = a->up_bias;
-    f.skip = a->skip;
-    f.f = a->f;
-    f.threshold = a->threshold;
-    f.cut = a->cut;
-    f.in = a->in;
-    f.n = a->n;
-    f.fired = a->fired;
-    f.h = a->h;
-    f.ldh = a->ldh;
-    run(s, f);
-}
-
-void gpu_op_sparse_in(gpu_stream *s, const gpu_sparse_in *a) {
-    ffn_args f = ffn_args();
-    f.gate = a->gate;
-    f.up = a->up;
-    f.gate_bias = a->gate_bias;
-    f.up_bias = a->up_bias;
-    f.skip = true;
-    f.f = a->f;
-    f.threshold = a->threshold;
-    f.cut = a->cut;
-    f.in = a->in;
-    f.list = a->list;
-    f.count = a->count;
-    f.bitmap = a->bitmap;
-    f.n_words = a->n_words;
-    f.n = a->n_max;
-    f.fired = a->fired;
-    f.h = a->h;
-    f.ldh = a->ldh;
-    run(s, f);
 }
