@@ -17,10 +17,9 @@ typedef struct matcher {
     const safetensors *weights;
     quant_type type;
     const talk *talk;
-    bool *taken;            /* [safetensors_count] */
-    bool found[ROLE_COUNT]; /* of the current layer */
-    size_t n_fallback;      /* tensors of types of their own */
-    bool mxfp4;
+    bool *taken;                    /* [safetensors_count] */
+    bool found[ROLE_COUNT];         /* of the current layer */
+    bool told_fallback, told_mxfp4; /* of tensors that do not get `type` */
     convert_plan *plan;
     pi_error *err;
 } matcher;
@@ -211,18 +210,19 @@ static bool is_norm(tensor_role role) {
 static quant_type choose_type(matcher *m, const convert_tensor *t) {
     if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_POS_EMBD) return QUANT_F32;
     if (t->form == HF_MXFP4) {
-        if (!m->mxfp4)
+        if (!m->told_mxfp4)
             talk_say(m->talk, "%s and others stay MXFP4, as the folder has them", t->name);
-        m->mxfp4 = true;
+        m->told_mxfp4 = true;
         return QUANT_MXFP4;
     }
     size_t n_bytes;
     if (quant_row_bytes(m->type, t->dims[0], &n_bytes)) return m->type;
-    if (m->n_fallback++ == 0)
+    if (!m->told_fallback)
         talk_say(m->talk,
                  "%s and others keep F16: rows of %llu are not a multiple of %d, the block of %s",
                  t->name, (unsigned long long)t->dims[0], quant_find(m->type)->block_elems,
                  quant_find(m->type)->name);
+    m->told_fallback = true;
     return QUANT_F16;
 }
 

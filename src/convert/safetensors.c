@@ -363,8 +363,8 @@ static pi_status open_folder(safetensors *s, const char *dir, pi_error *err) {
         if (file_exists(index)) return open_index(s, dir, index, err);
     }
     return error_set(err, PI_ERR_NOT_FOUND,
-                     "no weights: %s: expected model.safetensors or model.safetensors.index.json "
-                     "with its files",
+                     "no weights: %s: expected model.safetensors or pytorch_model.bin, or the "
+                     ".index.json of one with its files",
                      dir);
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "hex_digit.h"
 #include "mem.h"
 #include "schema.h"
 
@@ -12,11 +13,6 @@ grammar_node *schema_unsupported(schema_compiler *c, const char *keyword, const 
 }
 
 /* ---- references ------------------------------------------------------------------------------ */
-
-static int hex_digit(char c) {
-    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c | 0x20) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
 
 /* The next part of a JSON pointer (RFC 6901, in a URI); returns where it ends. */
 static const char *take_segment(const char *at, char *out, size_t capacity) {

@@ -113,6 +113,9 @@ static void test_config_values(void **state) {
         {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
          "\"high_freq_factor\":1},",
          PI_ERR_FORMAT, "high_freq_factor"},
+        {"\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
+         "\"original_max_position_embeddings\":\"4k\"},",
+         PI_ERR_FORMAT, "original_max_position_embeddings is not a number"},
         {"\"rope_parameters\":{\"other_layers\":{\"rope_theta\":1}},", PI_ERR_FORMAT, "layers"},
         {"\"partial_rotary_factor\":0.5,", PI_ERR_UNSUPPORTED, "partial_rotary_factor"},
         {"\"tie_word_embeddings\":\"yes\",", PI_ERR_FORMAT, "tie_word_embeddings"},

@@ -137,7 +137,8 @@ const hostile_case hostile_folder[] = {
     {"no config.json", no_file, "hf/config.json", LINE, 1,
      "no config.json: hf: expected a Hugging Face model folder"},
     {"no weights", no_file, "hf/model.safetensors", LINE, 1,
-     "no weights: hf: expected model.safetensors or model.safetensors.index.json with its files"},
+     "no weights: hf: expected model.safetensors or pytorch_model.bin, or the .index.json of one "
+     "with its files"},
 
     {"config is empty", config, "", LINE, 1,
      "bad JSON: hf/config.json line 1 column 0: unexpected token near end of file"},
