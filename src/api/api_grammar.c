@@ -19,7 +19,7 @@ static bool token_is_end(const void *user, int32_t token) {
     return pi_token_is_end(user, token);
 }
 
-/* A model does not change; that it finds this out late is nobody's business. */
+/* Made once, by the first thread that asks; const for callers, to whom a model does not change. */
 static pi_status find_trie(const pi_model *m, const vocab_trie **out, pi_error *err) {
     _Atomic(vocab_trie *) *place = (_Atomic(vocab_trie *) *)&m->trie;
     vocab_trie *made, *other = NULL;

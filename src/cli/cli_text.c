@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "hex_digit.h"
 #include "mem.h"
 #include "printable.h"
 
@@ -76,13 +77,6 @@ size_t text_complete(const char *s, size_t n_bytes) {
         return sequence_length((unsigned char)s[at]) > back ? at : n_bytes;
     }
     return n_bytes;
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
 }
 
 /* The byte that `\c` stands for; -1: c is no escape. */

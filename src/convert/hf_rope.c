@@ -95,10 +95,9 @@ static void read_scaling(hf_reader *r, const json_node *node, hf_config *c) {
         return;
     }
     hf_rope *rope = &c->rope;
-    int64_t orig;
     rope->orig_ctx = hf_int(r, (hf_names){"original_max_position_embeddings"}, c->n_ctx, 1,
                             INT32_MAX);
-    if (json_as_int(hf_get(node, "original_max_position_embeddings"), &orig))
+    if (hf_get(node, "original_max_position_embeddings"))
         rope->orig_ctx = (int32_t)hf_number_in(r, node, "original_max_position_embeddings", 1, 1,
                                                INT32_MAX);
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) {

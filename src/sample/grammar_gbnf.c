@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "hex_digit.h"
 #include "mem.h"
 #include "utf8.h"
 
@@ -62,12 +63,6 @@ static bool take(parser *p, const char *text) {
 }
 
 /* ---- characters ------------------------------------------------------------------------------ */
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 static uint32_t take_hex(parser *p, int n_digits) {
     uint32_t value = 0;

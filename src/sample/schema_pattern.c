@@ -8,6 +8,7 @@
  * A pattern that is not anchored may be found anywhere: any characters stand before and after. */
 #include <string.h>
 
+#include "hex_digit.h"
 #include "schema.h"
 #include "utf8.h"
 
@@ -113,14 +114,12 @@ static bool put_named(parser *p, char_set *set, char name) {
 static uint32_t take_hex(parser *p, int n_digits) {
     uint32_t value = 0;
     for (int i = 0; i < n_digits; i++, p->at++) {
-        static const char digits[] = "0123456789abcdef";
-        char c = peek(p);
-        const char *found = c ? strchr(digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) : NULL;
-        if (!found) {
+        int digit = hex_digit(peek(p));
+        if (digit < 0) {
             wrong(p, "escape with too few hexadecimal digits");
             return 0;
         }
-        value = value * 16 + (uint32_t)(found - digits);
+        value = value * 16 + (uint32_t)digit;
     }
     return value;
 }

@@ -342,6 +342,10 @@ static const struct {
     {"{\"definitions\":{\"a/b ~\":{\"const\":7}},\"items\":{\"$ref\":\"#/definitions/a~1b%20~0\"}}",
      {"[7,7]"},
      {"[8"}},
+    /* Control characters are no hexadecimal digits, whatever their low bits are. */
+    {"{\"$defs\":{\"%\\u0011\\u0012\":{\"const\":7}},\"$ref\":\"#/$defs/%\\u0011\\u0012\"}",
+     {"7"},
+     {"8"}},
 };
 
 static void test_texts(void **state) {
