@@ -20,9 +20,9 @@ void context_count(engine_context *c) {
         *b = (ubatch_bytes){0};
     }
     if (c->gpu) {
-        uint64_t by_need = gpu_exec_sparse_bytes(c->gpu);
-        n->weight_bytes += by_need;
-        n->ffn_bytes += by_need;
+        uint64_t bytes = gpu_exec_sparse_bytes(c->gpu);
+        n->weight_bytes += bytes;
+        n->ffn_bytes += bytes;
     }
     for (int i = 0; i < c->ubatch.n_items; i++) {
         const ubatch_item *item = &c->items[i];

@@ -12,10 +12,8 @@ static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_
     for (int64_t word = r0 / 32; word * 32 < r1; word++) {
         uint32_t w = 0;
         int64_t end = word * 32 + 32 < r1 ? word * 32 + 32 : r1;
-        for (int64_t r = word * 32; r < end; r++) {
-            float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
-            if (!(value < f->threshold)) w |= 1u << (r % 32);
-        }
+        for (int64_t r = word * 32; r < end; r++)
+            if (cpu_exec_selects(f, score, r)) w |= 1u << (r % 32);
         bits[word] = w;
     }
 }

@@ -17,7 +17,7 @@ cpu_exec_step cpu_exec_embed, cpu_exec_norm_columns, cpu_exec_norm_panels,
     cpu_exec_quantize_columns, cpu_exec_quantize_panels;
 cpu_exec_step cpu_exec_head_norm_columns, cpu_exec_head_norm_panels, cpu_exec_add, cpu_exec_softcap,
     cpu_exec_rope_store;
-/* cpu_exec_matmul.c */
+/* cpu_matmul.c */
 cpu_exec_step cpu_exec_matvec, cpu_exec_matmul;
 /* cpu_attention.c: long contexts split over the threads, or not */
 cpu_exec_step cpu_exec_attention_split, cpu_exec_attention_whole;
@@ -26,7 +26,7 @@ cpu_exec_step cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled, cpu_exec_ffn_masked
     cpu_exec_ffn_down_tiled;
 /* cpu_ffn_sparse.c: neurons of one token, of several; sums of rows of down */
 cpu_exec_step cpu_exec_ffn_sparse_one, cpu_exec_ffn_sparse_union, cpu_exec_ffn_down_rows;
-/* cpu_exec_route.c, cpu_experts.c */
+/* cpu_route.c, cpu_experts.c */
 cpu_exec_step cpu_exec_route, cpu_exec_group_columns, cpu_exec_group_panels;
 cpu_exec_step cpu_exec_experts_gather, cpu_exec_experts_in, cpu_exec_experts_quantize,
     cpu_exec_experts_down;
@@ -73,6 +73,12 @@ typedef struct row_chunks {
 row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, cpu_act_layout layout);
 /* Takes the next chunk [*r0, *r1) of the step; false when all are taken. */
 bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1);
+
+/* Whether a predictor selects neuron r of those that it scored; NaN counts as yes. */
+static inline bool cpu_exec_selects(const plan_ffn *f, const float *score, int64_t r) {
+    float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
+    return !(value < f->threshold);
+}
 
 /* Whether bit r of a token's selected neurons is set. */
 static inline bool cpu_exec_is_selected(const uint32_t *bits, int64_t r) {

@@ -53,12 +53,9 @@ void cpu_exec_ffn_in_tiled(engine_context *c, const plan_step *s, int ith) {
 
 static void drop_by_scores(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
                            int64_t r1, float *a) {
-    const plan_ffn *f = s->ffn;
     const float *score = c->buf[BUF_SCORE] + col * c->plan->width[BUF_SCORE];
-    for (int64_t r = r0; r < r1; r++) {
-        float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
-        if (value < f->threshold) a[r] = 0;
-    }
+    for (int64_t r = r0; r < r1; r++)
+        if (!cpu_exec_selects(s->ffn, score, r)) a[r] = 0;
 }
 
 static void drop_by_message(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,

@@ -173,12 +173,12 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
     c->ubatch.first_logits_row = 0;
     for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
-        if (c->trace) trace_begin_pass(c);
+        if (c->trace) trace_begin_ubatch(c);
         if (c->gpu) gpu_exec_begin(c->gpu, c);
         begin_steps(c, 0, c->ubatch.n_out > 0 ? c->plan->n_steps : c->plan->n_layer_steps);
         pool_run(c->pool, c->ubatch.nth, run_steps, c);
         pi_status status = end_ubatch(c, err);
-        if (c->trace) trace_end_pass(c, status == PI_OK);
+        if (c->trace) trace_end_ubatch(c, status == PI_OK);
         if (status != PI_OK) return status;
         context_count(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;

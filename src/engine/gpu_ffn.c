@@ -6,14 +6,6 @@
  * kernels of selected neurons do not know, are computed so for few tokens too. */
 #include "gpu_exec_impl.h"
 
-static const gpu_ops *ops_of(const gpu_exec *g) {
-    return &g->b->ops;
-}
-
-static int64_t width_of(const gpu_exec *g, plan_buffer b) {
-    return g->plan->gpu_width[b];
-}
-
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
     bool home = g->plan->cuts[s->layer].home == SIDE_GPU;
     int64_t n = home ? g->model->layers[s->layer].hp.n_ff : g->plan->gpu_ffn[s->layer].n_ff;
@@ -24,7 +16,7 @@ int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
 
 static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
-    int64_t n_in = g->model->hp.n_embd, ld = width_of(g, BUF_SCORE);
+    int64_t n_in = g->model->hp.n_embd, ld = g->plan->gpu_width[BUF_SCORE];
     for (int c = 0; c < p->n_cols; c += GPU_MAX_COLS) {
         const uint8_t *q8 = g->q8[PLAN_SLOT_PREDICTOR];
         const gpu_sign_dot dot = {
@@ -35,7 +27,7 @@ static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                    .n_cols = p->n_cols - c < GPU_MAX_COLS ? p->n_cols - c : GPU_MAX_COLS},
             .y = g->buf[BUF_SCORE] + c * ld,
             .ldy = ld};
-        ops_of(g)->sign_dot(g->stream, &dot);
+        g->b->ops.sign_dot(g->stream, &dot);
     }
 }
 
@@ -47,7 +39,7 @@ static gpu_matmul score_product(const gpu_exec *g, const plan_step *s, const gpu
 static gpu_select selection_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                                const gpu_exec_shape *p) {
     return (gpu_select){.v = g->buf[BUF_SCORE],
-                        .ldv = width_of(g, BUF_SCORE),
+                        .ldv = g->plan->gpu_width[BUF_SCORE],
                         .bias = w->score_bias,
                         .n = s->ffn->n_scored,
                         .n_list = s->ffn->n_ff,
@@ -63,12 +55,12 @@ void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step
     } else {
         const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
         const gpu_matmul scores = score_product(g, s, w, &in);
-        ops_of(g)->matvec(g->stream, &scores, 1);
+        g->b->ops.matvec(g->stream, &scores, 1);
     }
     gpu_select select = selection_of(g, s, w, p);
     select.list = g->list;
     select.count = g->count + s->layer;
-    ops_of(g)->select(g->stream, &select);
+    g->b->ops.select(g->stream, &select);
 }
 
 /* Bits only: nothing reads a list. */
@@ -79,10 +71,10 @@ void gpu_exec_select_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step 
     } else {
         const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
         const gpu_matmul scores = score_product(g, s, w, &in);
-        ops_of(g)->matmul(g->stream, &scores);
+        g->b->ops.matmul(g->stream, &scores);
     }
     const gpu_select select = selection_of(g, s, w, p);
-    ops_of(g)->select(g->stream, &select);
+    g->b->ops.select(g->stream, &select);
 }
 
 /* The list of what came as bits. */
@@ -96,7 +88,7 @@ void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const gpu_exec_step 
                                .cut = s->ffn->threshold,
                                .list = g->list,
                                .count = g->count + s->layer};
-    ops_of(g)->select(g->stream, &select);
+    g->b->ops.select(g->stream, &select);
 }
 
 /* ---- gate and up ----------------------------------------------------------------------------- */
@@ -121,13 +113,13 @@ static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const gpu_exe
                         .n = s->matrix[0].w.n_out,
                         .fired = g->read + 2 * s->layer,
                         .h = g->buf[BUF_GATE],
-                        .ldh = width_of(g, BUF_GATE)};
+                        .ldh = g->plan->gpu_width[BUF_GATE]};
 }
 
 void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
     const gpu_ffn_in a = ffn_in_of(g, s, w, p);
-    ops_of(g)->ffn_in(g->stream, &a);
+    g->b->ops.ffn_in(g->stream, &a);
 }
 
 void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -137,7 +129,7 @@ void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
     a.count = g->count + s->layer;
     a.bitmap = g->bits;
     a.n_words = gpu_exec_words(g, s);
-    ops_of(g)->ffn_in(g->stream, &a);
+    g->b->ops.ffn_in(g->stream, &a);
 }
 
 /* From gate and up of all neurons, zero for what was not selected. */
@@ -145,9 +137,9 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p
     bool selected = s->ffn && s->ffn->selection != SELECT_ALL;
     const gpu_activate a = {.gate = g->buf[BUF_GATE],
                             .up = s->n_matrices > 1 ? g->buf[BUF_UP] : NULL,
-                            .ldg = width_of(g, BUF_GATE),
-                            .ldu = width_of(g, BUF_UP),
-                            .ldy = width_of(g, BUF_GATE),
+                            .ldg = g->plan->gpu_width[BUF_GATE],
+                            .ldu = g->plan->gpu_width[BUF_UP],
+                            .ldy = g->plan->gpu_width[BUF_GATE],
                             .n = s->matrix[0].w.n_out,
                             .n_cols = p->n_cols,
                             .f = g->model->hp.activation,
@@ -156,7 +148,7 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = selected ? gpu_exec_words(g, s) : 0,
                             .y = g->buf[BUF_GATE]};
-    ops_of(g)->activate(g->stream, &a);
+    g->b->ops.activate(g->stream, &a);
 }
 
 void gpu_exec_ffn_masked(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -178,20 +170,20 @@ static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const gpu_ex
     return (gpu_down_rows){.w = w->down,
                            .n_max = s->ffn->n_ff,
                            .h = g->buf[BUF_GATE],
-                           .ldh = width_of(g, BUF_GATE),
+                           .ldh = g->plan->gpu_width[BUF_GATE],
                            .n_cols = p->n_cols,
                            .bias = w->down_bias,
                            .add = true,
                            .partial = g->down_partial,
                            .fired = g->read + 2 * s->layer + 1,
                            .y = g->buf[BUF_X],
-                           .ldy = width_of(g, BUF_X)};
+                           .ldy = g->plan->gpu_width[BUF_X]};
 }
 
 void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
     const gpu_down_rows a = down_of(g, s, w, p);
-    ops_of(g)->down_rows(g->stream, &a);
+    g->b->ops.down_rows(g->stream, &a);
 }
 
 void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -199,13 +191,14 @@ void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const gpu_exec_step *
     gpu_down_rows a = down_of(g, s, w, p);
     a.list = g->list;
     a.count = g->count + s->layer;
-    ops_of(g)->down_rows(g->stream, &a);
+    g->b->ops.down_rows(g->stream, &a);
 }
 
 void gpu_exec_down_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
-    const gpu_input in = {.x = g->buf[BUF_GATE], .ldx = width_of(g, BUF_GATE), .n_cols = p->n_cols};
+    const gpu_input in = {
+        .x = g->buf[BUF_GATE], .ldx = g->plan->gpu_width[BUF_GATE], .n_cols = p->n_cols};
     const gpu_matmul product = gpu_exec_product(g, &s->ffn->down, &w->down, w->down_bias, &in,
                                                 BUF_X, true);
-    ops_of(g)->matmul_t(g->stream, &product);
+    g->b->ops.matmul_t(g->stream, &product);
 }

@@ -166,9 +166,8 @@ int gpu_exec_bad_step(const gpu_exec *g) {
     return mark ? g->plan->n_gpu_steps - mark : -1;
 }
 
-/* 0 for steps that always read all of their weights. */
+/* What a sparse step read. */
 static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
-    if (s->op != OP_FFN_SPARSE && s->op != OP_FFN_DOWN) return 0;
     const plan_ffn *f = s->ffn;
     if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return s->weight_bytes;
     const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
@@ -181,16 +180,18 @@ static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
 
 uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step) {
     const plan_step *s = &g->plan->gpu_steps[step];
-    bool by_need = s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN;
-    return by_need ? sparse_bytes(g, s) : s->weight_bytes;
+    return plan_step_is_sparse(s) ? sparse_bytes(g, s) : s->weight_bytes;
 }
 
 uint64_t gpu_exec_sparse_bytes(const gpu_exec *g) {
     uint64_t sum = 0;
     for (int i = 0; i < g->plan->n_steps && g->streaming; i++) {
         const plan_step *s = &g->plan->steps[i];
-        if (s->cold && (s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN)) sum += s->weight_bytes;
+        if (s->cold && plan_step_is_sparse(s)) sum += s->weight_bytes;
     }
-    for (int i = 0; i < g->plan->n_gpu_steps; i++) sum += sparse_bytes(g, &g->plan->gpu_steps[i]);
+    for (int i = 0; i < g->plan->n_gpu_steps; i++) {
+        const plan_step *s = &g->plan->gpu_steps[i];
+        if (plan_step_is_sparse(s)) sum += sparse_bytes(g, s);
+    }
     return sum;
 }

@@ -5,19 +5,11 @@
 
 #include "gpu_exec_impl.h"
 
-static const gpu_ops *ops_of(const gpu_exec *g) {
-    return &g->b->ops;
-}
-
 static const gpu_column *columns_of(const gpu_exec *g) {
     return g->header->columns;
 }
 
 /* ---- vectors --------------------------------------------------------------------------------- */
-
-static int64_t width_of(const gpu_exec *g, plan_buffer b) {
-    return g->plan->gpu_width[b];
-}
 
 /* Where the int8 form of a step's result goes; NULL: nothing reads it. */
 static void *q8_of(const gpu_exec *g, const plan_step *s) {
@@ -29,8 +21,8 @@ static void norm_of(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, con
     const gpu_norm norm = {.x = x,
                            .w = w->norm_weight,
                            .b = w->norm_bias,
-                           .ldx = width_of(g, s->in),
-                           .ldy = width_of(g, BUF_Y),
+                           .ldx = g->plan->gpu_width[s->in],
+                           .ldy = g->plan->gpu_width[BUF_Y],
                            .n = g->model->hp.n_embd,
                            .eps = g->model->hp.norm_eps,
                            .centred = g->model->hp.norm != NORM_RMS,
@@ -39,7 +31,7 @@ static void norm_of(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, con
                            .bad = g->bad,
                            .y = g->buf[BUF_Y],
                            .q8 = q8};
-    ops_of(g)->norm(g->stream, &norm);
+    g->b->ops.norm(g->stream, &norm);
 }
 
 static void norm_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -57,31 +49,32 @@ static void rectify(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                     const gpu_exec_shape *p) {
     (void)w;
     const gpu_activate relu = {.gate = g->buf[s->in],
-                               .ldg = width_of(g, s->in),
-                               .ldy = width_of(g, s->in),
+                               .ldg = g->plan->gpu_width[s->in],
+                               .ldy = g->plan->gpu_width[s->in],
                                .n = s->act_width,
                                .n_cols = p->n_cols,
                                .f = ACTIVATION_RELU,
                                .cut = -1,
                                .y = g->buf[s->in]};
-    ops_of(g)->activate(g->stream, &relu);
+    g->b->ops.activate(g->stream, &relu);
 }
 
 static void quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     if (s->relu) rectify(g, s, w, p);
     const gpu_quantize quantize = {.x = g->buf[s->in],
-                                   .ldx = width_of(g, s->in),
+                                   .ldx = g->plan->gpu_width[s->in],
                                    .n = s->act_width,
                                    .n_cols = p->n_cols,
                                    .q8 = q8_of(g, s)};
-    if (quantize.q8) ops_of(g)->quantize(g->stream, &quantize);
+    if (quantize.q8) g->b->ops.quantize(g->stream, &quantize);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
 gpu_input gpu_exec_input(const gpu_exec *g, plan_buffer b, int slot, int n_cols) {
-    return (gpu_input){.x = g->buf[b], .ldx = width_of(g, b), .q8 = g->q8[slot], .n_cols = n_cols};
+    return (gpu_input){
+        .x = g->buf[b], .ldx = g->plan->gpu_width[b], .q8 = g->q8[slot], .n_cols = n_cols};
 }
 
 gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_mat *w,
@@ -93,7 +86,7 @@ gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_
                         .scale_last = pm->scale_last,
                         .add = add,
                         .y = g->buf[out],
-                        .ldy = width_of(g, out),
+                        .ldy = g->plan->gpu_width[out],
                         .precise = g->precise,
                         .scratch = g->halves};
 }
@@ -111,14 +104,14 @@ void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     gpu_matmul products[GPU_MAX_PRODUCTS];
     make_products(g, s, w, p, products);
-    ops_of(g)->matvec(g->stream, products, s->n_matrices);
+    g->b->ops.matvec(g->stream, products, s->n_matrices);
 }
 
 void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     gpu_matmul products[GPU_MAX_PRODUCTS];
     make_products(g, s, w, p, products);
-    for (int k = 0; k < s->n_matrices; k++) ops_of(g)->matmul(g->stream, &products[k]);
+    for (int k = 0; k < s->n_matrices; k++) g->b->ops.matmul(g->stream, &products[k]);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -128,9 +121,9 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     const gpu_rope_store a = {.q = g->buf[BUF_Q],
                               .k = g->buf[BUF_K],
                               .v = g->buf[BUF_V],
-                              .ldq = width_of(g, BUF_Q),
-                              .ldk = width_of(g, BUF_K),
-                              .ldv = width_of(g, BUF_V),
+                              .ldq = g->plan->gpu_width[BUF_Q],
+                              .ldk = g->plan->gpu_width[BUF_K],
+                              .ldv = g->plan->gpu_width[BUF_V],
                               .q_norm = w->q_norm,
                               .k_norm = w->k_norm,
                               .eps = g->model->hp.norm_eps,
@@ -141,14 +134,14 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               .neox = g->model->hp.rope == ROPE_NEOX,
                               .cols = columns_of(g),
                               .kv = w->kv};
-    ops_of(g)->rope_store(g->stream, &a);
+    g->b->ops.rope_store(g->stream, &a);
 }
 
 static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p,
                    void *q8) {
     const gpu_attention a = {.q = g->buf[BUF_Q],
-                             .ldq = width_of(g, BUF_Q),
-                             .ldo = width_of(g, BUF_ATTN),
+                             .ldq = g->plan->gpu_width[BUF_Q],
+                             .ldo = g->plan->gpu_width[BUF_ATTN],
                              .cols = columns_of(g),
                              .kv = w->kv,
                              .n_head = g->model->layers[s->layer].hp.n_head,
@@ -158,7 +151,7 @@ static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, cons
                              .partial = p->n_splits > 1 ? g->attn_partial : NULL,
                              .out = g->buf[BUF_ATTN],
                              .q8 = q8};
-    ops_of(g)->attention(g->stream, &a);
+    g->b->ops.attention(g->stream, &a);
 }
 
 static void attention_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -181,7 +174,7 @@ static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                       const gpu_exec_shape *p) {
     (void)w;
     const gpu_publish a = {.x = g->buf[s->in],
-                           .ldx = width_of(g, s->in),
+                           .ldx = g->plan->gpu_width[s->in],
                            .n = g->model->hp.n_embd,
                            .n_cols = p->n_cols,
                            .bits = s->bits ? g->bits : NULL,
@@ -190,7 +183,7 @@ static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            .host_bits = s->bits ? g->message_bits[SIDE_GPU].device : NULL,
                            .flag = flag_of(g, SIDE_GPU, s->exchange),
                            .epoch = &g->header->epoch};
-    ops_of(g)->publish(g->stream, &a);
+    g->b->ops.publish(g->stream, &a);
 }
 
 static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -199,10 +192,10 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
     plan_buffer to = s->add_to_x ? BUF_X : s->out;
     if (s->clear_x)
         g->b->fill(g->stream, g->buf[BUF_X], 0,
-                   (size_t)(p->n_cols * width_of(g, BUF_X)) * sizeof(float));
+                   (size_t)(p->n_cols * g->plan->gpu_width[BUF_X]) * sizeof(float));
     const gpu_receive a = {.host_x = g->message_x[SIDE_CPU].device,
                            .n = g->model->hp.n_embd,
-                           .ldy = width_of(g, to),
+                           .ldy = g->plan->gpu_width[to],
                            .n_cols = p->n_cols,
                            .set = !s->add_to_x,
                            .host_bits = s->bits ? g->message_bits[SIDE_CPU].device : NULL,
@@ -211,7 +204,7 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                            .flag = flag_of(g, SIDE_CPU, s->exchange),
                            .epoch = &g->header->epoch,
                            .y = g->buf[to]};
-    ops_of(g)->receive(g->stream, &a);
+    g->b->ops.receive(g->stream, &a);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -220,12 +213,12 @@ static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     (void)w;
     const gpu_add a = {.x = g->buf[s->in],
-                       .ldx = width_of(g, s->in),
-                       .ldy = width_of(g, BUF_X),
+                       .ldx = g->plan->gpu_width[s->in],
+                       .ldy = g->plan->gpu_width[BUF_X],
                        .n = g->model->hp.n_embd,
                        .n_cols = p->n_cols,
                        .y = g->buf[BUF_X]};
-    ops_of(g)->add(g->stream, &a);
+    g->b->ops.add(g->stream, &a);
 }
 
 void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
@@ -237,7 +230,7 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
                                .n_cols = p->n_cols,
                                .n_half = g->model->hp.n_rot / 2,
                                .cs = g->angles};
-    ops_of(g)->rope_angles(g->stream, &a);
+    g->b->ops.rope_angles(g->stream, &a);
 }
 
 #define ONE_WAY(f)                                                                                 \
@@ -283,7 +276,7 @@ void gpu_exec_enqueue_head(gpu_exec *g, int first, int n) {
     int last = g->plan->n_gpu_steps - 1;
     const plan_step *norm = &g->plan->gpu_steps[last - 1], *head = &g->plan->gpu_steps[last];
     const gpu_exec_shape shape = {.n_cols = n, .form = FORM_FEW};
-    norm_of(g, norm, &g->steps[last - 1], g->buf[BUF_X] + first * width_of(g, BUF_X), n,
+    norm_of(g, norm, &g->steps[last - 1], g->buf[BUF_X] + first * g->plan->gpu_width[BUF_X], n,
             q8_of(g, norm));
     gpu_exec_matvec(g, head, &g->steps[last], &shape);
 }

@@ -358,7 +358,7 @@ static void set_widths(plan *p, plan_side side) {
 static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
     for (int i = 0; i < n_steps; i++) {
         const plan_step *s = &steps[i];
-        bool fixed = s->op != OP_FFN_SPARSE && s->op != OP_FFN_DOWN;
+        bool fixed = !plan_step_is_sparse(s);
         if (fixed) p->fixed_bytes += s->weight_bytes;
         if (!fixed) p->ffn_bytes += s->weight_bytes;
         for (int k = 0; k < s->n_matrices; k++) {

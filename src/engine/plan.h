@@ -289,6 +289,11 @@ static inline plan_form plan_form_of(const plan *p, plan_side side, int n_tokens
     return n_tokens > 1 ? FORM_FEW : FORM_ONE;
 }
 
+/* Whether a step reads the weights of active neurons only; of all others weight_bytes are read. */
+static inline bool plan_step_is_sparse(const plan_step *s) {
+    return s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN;
+}
+
 /* PI_ERR_UNSUPPORTED when a weight's type has no kernels, PI_ERR_NOMEM; PI_ERR_ARG for a cut that
  * is not within the layer, or parts a block of a down matrix with neurons along its rows. */
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,

@@ -244,7 +244,7 @@ void plan_add_ffn(plan *p, int layer, const plan_options *options) {
         h->layer = layer;
         h->side = (plan_side)side;
         h->home = h == home;
-        h->biased = h->home == (home->n > 0); /* the the remote one does only when it is alone */
+        h->biased = h->home == (home->n > 0); /* the remote one only when it is alone */
         describe(h, mode);
     }
     add_predictor(home, mode == PI_MODE_PREDICT ? p->model->layers[layer].sparse.predictor

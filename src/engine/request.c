@@ -57,22 +57,22 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
 static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
-    engine_ubatch *p = &c->ubatch;
-    ubatch_item *item = &c->items[p->n_items++];
+    engine_ubatch *u = &c->ubatch;
+    ubatch_item *item = &c->items[u->n_items++];
     *item = (ubatch_item){.session = in->session,
-                          .row = p->n_tokens,
+                          .row = u->n_tokens,
                           .n_tokens = n,
                           .pos = in->session->length + in->session->fed};
     for (int i = 0; i < n; i++) {
-        int row = p->n_tokens + i;
+        int row = u->n_tokens + i;
         c->tokens[row] = in->tokens[done + i];
         c->positions[row] = item->pos + i;
         c->item_of_row[row] = item;
         bool last = done + i == in->n_tokens - 1;
         if (in->logits == PI_LOGITS_ALL || (in->logits == PI_LOGITS_LAST && last))
-            c->out_rows[p->n_out++] = row;
+            c->out_rows[u->n_out++] = row;
     }
-    p->n_tokens += n;
+    u->n_tokens += n;
 }
 
 bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,

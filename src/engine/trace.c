@@ -6,7 +6,7 @@
 #include "mem.h"
 #include "trace_impl.h"
 
-enum { MAX_PASSES = 1024 };
+enum { MAX_UBATCHES = 1024 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
@@ -16,7 +16,7 @@ static int count_receives(const plan *p) {
 
 /* The CPU's threads have an event per step and one per wait; the GPU's stream has one per
  * step, and one per batch of logits. */
-static int events_per_pass(const engine_context *c) {
+static int events_per_ubatch(const engine_context *c) {
     int cpu = c->plan->n_steps + count_receives(c->plan);
     int gpu = c->gpu ? gpu_exec_marks_capacity(c->gpu) : 0;
     return cpu > gpu ? cpu : gpu;
@@ -27,28 +27,28 @@ static pi_status allocate(engine_trace *t, pi_error *err) {
     if (!size_mul(n_rows, (size_t)t->capacity, &n_events)) n_events = SIZE_MAX;
     t->rows = mem_calloc(n_rows, sizeof *t->rows);
     t->events = mem_calloc(n_events, sizeof *t->events);
-    t->passes = mem_calloc((size_t)t->max_passes, sizeof *t->passes);
+    t->ubatches = mem_calloc((size_t)t->max_ubatches, sizeof *t->ubatches);
     t->bytes = mem_calloc(n_steps, sizeof *t->bytes);
-    if (!t->rows || !t->events || !t->passes || !t->bytes)
+    if (!t->rows || !t->events || !t->ubatches || !t->bytes)
         return error_nomem(err, n_rows * sizeof *t->rows, "a trace");
     for (size_t i = 0; i < n_rows; i++) t->rows[i].events = t->events + i * (size_t)t->capacity;
     return PI_OK;
 }
 
-pi_status engine_trace_start(engine_context *c, int n_passes, pi_error *err) {
+pi_status engine_trace_start(engine_context *c, int n_ubatches, pi_error *err) {
     engine_trace_stop(c);
     if (!c->plan) return context_unusable(c, err);
-    if (n_passes < 1 || n_passes > MAX_PASSES)
+    if (n_ubatches < 1 || n_ubatches > MAX_UBATCHES)
         return error_set(err, PI_ERR_ARG, "bad number of ubatches: trace: %d: use 1 to %d",
-                         n_passes, MAX_PASSES);
+                         n_ubatches, MAX_UBATCHES);
     engine_trace *t = mem_calloc(1, sizeof *t);
     if (!t) return error_nomem(err, sizeof *t, "a trace");
     c->trace = t;
     t->plan = c->plan;
     t->n_threads = pool_size(c->pool);
     t->has_gpu = c->gpu;
-    t->max_passes = n_passes;
-    t->capacity = n_passes * events_per_pass(c);
+    t->max_ubatches = n_ubatches;
+    t->capacity = n_ubatches * events_per_ubatch(c);
     pi_status status = allocate(t, err);
     if (status == PI_OK && c->gpu) status = gpu_exec_marks_create(c->gpu, err);
     if (status != PI_OK) engine_trace_stop(c);
@@ -61,7 +61,7 @@ void engine_trace_stop(engine_context *c) {
     if (c->gpu) gpu_exec_marks_destroy(c->gpu);
     mem_free(t->rows);
     mem_free(t->events);
-    mem_free(t->passes);
+    mem_free(t->ubatches);
     mem_free(t->bytes);
     mem_free(t);
     c->trace = NULL;
@@ -77,18 +77,19 @@ void trace_put(engine_trace *t, int row, const trace_event *e) {
     trace_row *r = &t->rows[row];
     if (r->n == t->capacity) return;
     r->events[r->n] = *e;
-    r->events[r->n++].pass = t->n_passes;
+    r->events[r->n++].ubatch = t->n_ubatches;
 }
 
-void trace_begin_pass(engine_context *c) {
+void trace_begin_ubatch(engine_context *c) {
     engine_trace *t = c->trace;
-    t->on = t->n_passes < t->max_passes;
+    t->on = t->n_ubatches < t->max_ubatches;
     if (!t->on) return;
     if (c->gpu) {
         gpu_exec_marks_begin(c->gpu, t);
         gpu_exec_record(c->gpu, c); /* which is no part of the ubatch */
     }
-    t->passes[t->n_passes] = (trace_pass){.n_tokens = c->ubatch.n_tokens, .start = clock_seconds()};
+    t->ubatches[t->n_ubatches] = (trace_ubatch){.n_tokens = c->ubatch.n_tokens,
+                                                .start = clock_seconds()};
 }
 
 /* Threads have counted what each read of active neurons; an event shows the sum. */
@@ -98,7 +99,7 @@ static void add_up_bytes(engine_trace *t) {
         for (int row = 0; row < t->n_threads; row++) {
             for (int k = t->rows[row].n; k-- > 0;) {
                 trace_event *e = &t->rows[row].events[k];
-                if (e->pass != t->n_passes) break;
+                if (e->ubatch != t->n_ubatches) break;
                 if (!trace_counts_reads(&t->plan->steps[e->step])) continue;
                 if (pass == 0) t->bytes[e->step] += e->bytes;
                 if (pass == 1) e->bytes = t->bytes[e->step];
@@ -108,23 +109,23 @@ static void add_up_bytes(engine_trace *t) {
 }
 
 /* Of a ubatch that failed, nothing is kept. */
-static void forget_pass(engine_trace *t) {
+static void forget_ubatch(engine_trace *t) {
     for (int row = 0; row <= t->n_threads; row++) {
         trace_row *r = &t->rows[row];
-        while (r->n > 0 && r->events[r->n - 1].pass == t->n_passes) r->n--;
+        while (r->n > 0 && r->events[r->n - 1].ubatch == t->n_ubatches) r->n--;
     }
 }
 
-void trace_end_pass(engine_context *c, bool done) {
+void trace_end_ubatch(engine_context *c, bool done) {
     engine_trace *t = c->trace;
     if (!t->on) return;
     t->on = false;
-    t->passes[t->n_passes].end = clock_seconds();
+    t->ubatches[t->n_ubatches].end = clock_seconds();
     if (c->gpu) gpu_exec_marks_end(c->gpu, done ? t : NULL);
     if (!done) {
-        forget_pass(t);
+        forget_ubatch(t);
         return;
     }
     add_up_bytes(t);
-    t->n_passes++;
+    t->n_ubatches++;
 }

@@ -1,10 +1,10 @@
 /* trace.h: the timeline of ubatches: which thread of the CPU, and the GPU's stream, ran which
  * step of the plan, and when.
  *
- * A context owns its trace. engine_trace_start allocates room for some passes; the next passes that
- * succeed fill it, and recording ends by itself when it is full. While recording, the GPU writes
- * its clock between steps, in programs recorded for that. A context without a trace pays a test per
- * step.
+ * A context owns its trace. engine_trace_start allocates room for some ubatches; the next ubatches
+ * that succeed fill it, and recording ends by itself when it is full. While recording, the GPU
+ * writes its clock between steps, in programs recorded for that. A context without a trace pays a
+ * test per step.
  *
  * A thread writes its own row only. Times are those of clock_seconds; the GPU's are set to it by a
  * clock that was written between two looks of the host at its own, which leaves clock_error. */
@@ -20,7 +20,7 @@ typedef enum trace_kind {
 } trace_kind;
 
 typedef struct trace_event {
-    int pass, step; /* step of the row's side of the plan */
+    int ubatch, step; /* step of the row's side of the plan */
     trace_kind kind;
     double start, end; /* seconds */
     uint64_t bytes;    /* of weights, read in the step by all rows of the side */
@@ -31,10 +31,10 @@ typedef struct trace_row {
     trace_event *events; /* [capacity], in the order in which they ended */
 } trace_row;
 
-typedef struct trace_pass {
+typedef struct trace_ubatch {
     int n_tokens;
     double start, end;
-} trace_pass;
+} trace_ubatch;
 
 typedef struct engine_trace {
     const plan *plan;
@@ -42,8 +42,8 @@ typedef struct engine_trace {
     bool has_gpu;
     trace_row *rows; /* [n_threads + 1], the GPU's last */
     int capacity;
-    trace_pass *passes; /* [max_passes] */
-    int n_passes, max_passes;
+    trace_ubatch *ubatches; /* [max_ubatches] */
+    int n_ubatches, max_ubatches;
     double clock_error; /* of the GPU's times against the CPU's, seconds at most */
 
     /* While recording. */
@@ -54,7 +54,7 @@ typedef struct engine_trace {
 } engine_trace;
 
 /* Replaces the trace that the context has. PI_ERR_ARG, PI_ERR_NOMEM, PI_ERR_DEVICE. */
-pi_status engine_trace_start(engine_context *c, int n_passes, pi_error *err);
+pi_status engine_trace_start(engine_context *c, int n_ubatches, pi_error *err);
 void engine_trace_stop(engine_context *c); /* forgets it */
 /* What was recorded since; NULL: there is no trace. Lost with the plan it belongs to, when the
  * context goes on without its GPU. */

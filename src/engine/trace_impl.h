@@ -5,8 +5,8 @@
 #include "trace.h"
 
 /* Around every ubatch, with c->trace; `done`: it succeeded. */
-void trace_begin_pass(engine_context *c);
-void trace_end_pass(engine_context *c, bool done);
+void trace_begin_ubatch(engine_context *c);
+void trace_end_ubatch(engine_context *c, bool done);
 /* The ubatch is filled in. */
 void trace_put(engine_trace *t, int row, const trace_event *e);
 

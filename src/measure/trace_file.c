@@ -10,11 +10,11 @@
 #include "trace_tool.h"
 
 /* Numbers of the processes in the file. */
-enum { ROW_PASSES, ROW_CPU, ROW_GPU };
+enum { ROW_UBATCHES, ROW_CPU, ROW_GPU };
 
 /* Whole nanoseconds, so that what lies within something else does so in the file. */
 static double nanoseconds(const engine_trace *t, double seconds) {
-    return round((seconds - t->passes[0].start) * 1e9);
+    return round((seconds - t->ubatches[0].start) * 1e9);
 }
 
 static void put_name(json_writer *w, const char *kind, int process, int thread, const char *name) {
@@ -30,7 +30,7 @@ static void put_name(json_writer *w, const char *kind, int process, int thread, 
 }
 
 static void put_names(json_writer *w, const engine_trace *t) {
-    put_name(w, "process_name", ROW_PASSES, 0, "passes");
+    put_name(w, "process_name", ROW_UBATCHES, 0, "passes");
     put_name(w, "process_name", ROW_CPU, 0, cpu_model_name());
     for (int i = 0; i < t->n_threads; i++) {
         char name[32];
@@ -81,10 +81,10 @@ static void put_row(json_writer *w, const engine_trace *t, int row) {
     }
 }
 
-static void put_passes(json_writer *w, const engine_trace *t) {
-    for (int i = 0; i < t->n_passes; i++) {
-        const trace_pass *p = &t->passes[i];
-        begin_event(w, t, p->n_tokens == 1 ? "token" : "prompt", ROW_PASSES, 0, p->start, p->end);
+static void put_ubatches(json_writer *w, const engine_trace *t) {
+    for (int i = 0; i < t->n_ubatches; i++) {
+        const trace_ubatch *p = &t->ubatches[i];
+        begin_event(w, t, p->n_tokens == 1 ? "token" : "prompt", ROW_UBATCHES, 0, p->start, p->end);
         json_put_int(w, "tokens", p->n_tokens);
         end_event(w);
     }
@@ -100,7 +100,7 @@ static void put_all(const engine_trace *t, FILE *file) {
     json_end_object(&w);
     json_put_array(&w, "traceEvents");
     put_names(&w, t);
-    put_passes(&w, t);
+    put_ubatches(&w, t);
     for (int row = 0; row < t->n_threads + t->has_gpu; row++) put_row(&w, t, row);
     json_end_array(&w);
     json_end_object(&w);

@@ -81,7 +81,7 @@ static double ratio(double part, double a, double b) {
 
 typedef struct reader {
     const engine_trace *t;
-    int pass;
+    int ubatch;
     span_list side[PLAN_SIDES];
 } reader;
 
@@ -108,7 +108,7 @@ static void collect(reader *r, plan_side side, step_range steps) {
     for (int row = first; row < end; row++) {
         for (int i = 0; i < r->t->rows[row].n; i++) {
             const trace_event *e = &r->t->rows[row].events[i];
-            if (e->pass != r->pass || e->step < steps.first || e->step >= steps.end) continue;
+            if (e->ubatch != r->ubatch || e->step < steps.first || e->step >= steps.end) continue;
             if (!computes(e, &steps_of(r->t, side)[e->step])) continue;
             l->spans[l->n++] = (span){e->start, e->end};
         }
@@ -123,7 +123,7 @@ static bool find_message(const reader *r, plan_side side, int step, span *out) {
     for (int row = first; row < end; row++) {
         for (int i = 0; i < r->t->rows[row].n; i++) {
             const trace_event *e = &r->t->rows[row].events[i];
-            if (e->pass != r->pass || e->step != step || e->kind != TRACE_STEP) continue;
+            if (e->ubatch != r->ubatch || e->step != step || e->kind != TRACE_STEP) continue;
             *out = (span){e->start, e->end};
             return true;
         }
@@ -186,10 +186,10 @@ static void add_exchanges(reader *r, pi_trace_summary *out) {
     out->split_overlap = ratio(both, shorter, shorter);
 }
 
-pi_status trace_summarize(const engine_trace *t, int pass, pi_trace_summary *out, pi_error *err) {
-    const trace_pass *p = &t->passes[pass];
+pi_status trace_summarize(const engine_trace *t, int ubatch, pi_trace_summary *out, pi_error *err) {
+    const trace_ubatch *p = &t->ubatches[ubatch];
     const step_range all = {0, INT32_MAX};
-    reader r = {.t = t, .pass = pass};
+    reader r = {.t = t, .ubatch = ubatch};
     size_t n[PLAN_SIDES] = {1, 1};
     for (int row = 0; row <= t->n_threads; row++)
         n[row == t->n_threads ? SIDE_GPU : SIDE_CPU] += (size_t)t->rows[row].n;

@@ -11,7 +11,7 @@ pi_status pi_trace_start(pi_context *c, int32_t n_ubatches, pi_error *err) {
 pi_status pi_trace_write(const pi_context *c, const char *path, pi_trace_summary *summaries,
                          int32_t capacity, int32_t *n_ubatches, pi_error *err) {
     const engine_trace *t = engine_get_trace(c->engine);
-    *n_ubatches = t ? t->n_passes : 0;
+    *n_ubatches = t ? t->n_ubatches : 0;
     if (*n_ubatches == 0)
         return error_set(err, PI_ERR_NOT_FOUND,
                          "no trace was recorded: trace: start it before a forward call");

@@ -8,6 +8,6 @@
 /* Chrome trace events; the file appears complete or not at all. PI_ERR_IO, PI_ERR_NOMEM. */
 pi_status trace_write(const engine_trace *t, const char *path, pi_error *err);
 /* Of one ubatch. PI_ERR_NOMEM. */
-pi_status trace_summarize(const engine_trace *t, int pass, pi_trace_summary *out, pi_error *err);
+pi_status trace_summarize(const engine_trace *t, int ubatch, pi_trace_summary *out, pi_error *err);
 
 #endif

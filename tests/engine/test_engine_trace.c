@@ -1,5 +1,5 @@
-/* test_engine_trace.c: timelines of passes: every step of both sides is there once, within its
- * pass, with the bytes that the counters say; the file is valid and nested; figures made from a
+/* test_engine_trace.c: timelines of ubatches: every step of both sides is there once, within its
+ * ubatch, with the bytes that the counters say; the file is valid and nested; figures made from a
  * timeline are right for one that is made up; recording changes no answer and ends by itself. On
  * the simulated GPU, or the one that --device names. */
 #include <setjmp.h>
@@ -106,17 +106,17 @@ static const engine_trace *record(engine_context *c) {
     if (engine_trace_start(c, 2, &err)) fail_msg("%s", err.message);
     feed(c, logits);
     assert_non_null(engine_get_trace(c));
-    assert_int_equal(engine_get_trace(c)->n_passes, 2);
+    assert_int_equal(engine_get_trace(c)->n_ubatches, 2);
     return engine_get_trace(c);
 }
 
 /* ---- what is recorded ------------------------------------------------------------------------ */
 
-static int count_events(const engine_trace *t, int row, int pass, int step, trace_kind kind) {
+static int count_events(const engine_trace *t, int row, int ubatch, int step, trace_kind kind) {
     int n = 0;
     for (int i = 0; i < t->rows[row].n; i++) {
         const trace_event *e = &t->rows[row].events[i];
-        n += e->pass == pass && e->step == step && e->kind == kind;
+        n += e->ubatch == ubatch && e->step == step && e->kind == kind;
     }
     return n;
 }
@@ -126,17 +126,17 @@ static int find_step(const plan_step *steps, int from, plan_op op, int layer) {
     return from;
 }
 
-/* Times of the GPU may be off by as much as the clocks, which are set anew for each pass. */
+/* Times of the GPU may be off by as much as the clocks, which are set anew for each ubatch. */
 static void check_times(const engine_trace *t) {
     for (int row = 0; row <= t->n_threads; row++) {
         double slack = row == t->n_threads ? t->clock_error + 1e-6 : 0, last = 0;
-        int pass = 0;
+        int ubatch = 0;
         for (int i = 0; i < t->rows[row].n; i++) {
             const trace_event *e = &t->rows[row].events[i];
-            const trace_pass *p = &t->passes[e->pass];
+            const trace_ubatch *p = &t->ubatches[e->ubatch];
             assert_true(e->start <= e->end);
-            assert_true(e->end >= last - (e->pass == pass ? 0 : 2 * slack));
-            pass = e->pass;
+            assert_true(e->end >= last - (e->ubatch == ubatch ? 0 : 2 * slack));
+            ubatch = e->ubatch;
             assert_true(e->start >= p->start - slack && e->end <= p->end + slack);
             last = e->end;
             if (e->kind != TRACE_WAIT) continue;
@@ -147,33 +147,33 @@ static void check_times(const engine_trace *t) {
     }
 }
 
-static uint64_t bytes_of_step(const engine_trace *t, bool gpu, int pass, int step) {
+static uint64_t bytes_of_step(const engine_trace *t, bool gpu, int ubatch, int step) {
     for (int row = gpu ? t->n_threads : 0; row < t->n_threads + gpu; row++) {
         for (int i = 0; i < t->rows[row].n; i++) {
             const trace_event *e = &t->rows[row].events[i];
-            if (e->pass == pass && e->step == step && e->kind != TRACE_WAIT) return e->bytes;
+            if (e->ubatch == ubatch && e->step == step && e->kind != TRACE_WAIT) return e->bytes;
         }
     }
     return 0;
 }
 
-/* All weights of a pass, but the rows of the embeddings. */
-static uint64_t bytes_of_pass(const engine_trace *t, int pass) {
+/* All weights of a ubatch, but the rows of the embeddings. */
+static uint64_t bytes_of_ubatch(const engine_trace *t, int ubatch) {
     uint64_t sum = 0;
-    for (int i = 0; i < t->plan->n_steps; i++) sum += bytes_of_step(t, false, pass, i);
-    for (int i = 0; i < t->plan->n_gpu_steps; i++) sum += bytes_of_step(t, true, pass, i);
+    for (int i = 0; i < t->plan->n_steps; i++) sum += bytes_of_step(t, false, ubatch, i);
+    for (int i = 0; i < t->plan->n_gpu_steps; i++) sum += bytes_of_step(t, true, ubatch, i);
     return sum;
 }
 
 /* A step is run by one thread or by all, or left out in this size of ubatch; a message by one,
  * which waits for it. */
-static void check_processor(const engine_trace *t, int pass) {
-    plan_form form = plan_form_of(t->plan, SIDE_CPU, t->passes[pass].n_tokens);
+static void check_processor(const engine_trace *t, int ubatch) {
+    plan_form form = plan_form_of(t->plan, SIDE_CPU, t->ubatches[ubatch].n_tokens);
     for (int i = 0; i < t->plan->n_steps; i++) {
         int n = 0, waits = 0;
         for (int row = 0; row < t->n_threads; row++) {
-            n += count_events(t, row, pass, i, TRACE_STEP);
-            waits += count_events(t, row, pass, i, TRACE_WAIT);
+            n += count_events(t, row, ubatch, i, TRACE_STEP);
+            waits += count_events(t, row, ubatch, i, TRACE_WAIT);
         }
         plan_op op = t->plan->steps[i].op;
         if (t->plan->steps[i].kernel[form] == KERNEL_SKIP) {
@@ -193,17 +193,17 @@ static void test_both_sides(void **state) {
     const plan *p = t->plan;
     assert_true(t->has_gpu);
     assert_int_equal(t->n_threads, N_THREADS);
-    assert_int_equal(t->passes[0].n_tokens, N_PROMPT);
-    assert_int_equal(t->passes[1].n_tokens, 1);
-    assert_true(t->passes[0].end <= t->passes[1].start);
+    assert_int_equal(t->ubatches[0].n_tokens, N_PROMPT);
+    assert_int_equal(t->ubatches[1].n_tokens, 1);
+    assert_true(t->ubatches[0].end <= t->ubatches[1].start);
     check_times(t);
-    for (int pass = 0; pass < 2; pass++) {
-        check_processor(t, pass);
+    for (int ubatch = 0; ubatch < 2; ubatch++) {
+        check_processor(t, ubatch);
         for (int i = 0; i < p->n_gpu_steps; i++) /* the last norm goes with the head's product */
-            assert_int_equal(count_events(t, N_THREADS, pass, i, TRACE_STEP),
+            assert_int_equal(count_events(t, N_THREADS, ubatch, i, TRACE_STEP),
                              p->gpu_steps[i].op != OP_HEAD_NORM);
     }
-    uint64_t sum = bytes_of_pass(t, 0) + bytes_of_pass(t, 1);
+    uint64_t sum = bytes_of_ubatch(t, 0) + bytes_of_ubatch(t, 1);
     sum += N_TOKENS * m->t[ROLE_TOKEN_EMBD].row_bytes;
     assert_int_equal(sum, engine_get_counters(c).weight_bytes);
     const plan_step *choose = &p->gpu_steps[find_step(p->gpu_steps, 0, OP_SELECT, 0)];
@@ -219,8 +219,8 @@ static void test_processor_alone(void **state) {
     const engine_trace *t = record(c);
     assert_false(t->has_gpu);
     check_times(t);
-    for (int pass = 0; pass < 2; pass++) check_processor(t, pass);
-    uint64_t sum = bytes_of_pass(t, 0) + bytes_of_pass(t, 1);
+    for (int ubatch = 0; ubatch < 2; ubatch++) check_processor(t, ubatch);
+    uint64_t sum = bytes_of_ubatch(t, 0) + bytes_of_ubatch(t, 1);
     sum += N_TOKENS * m->t[ROLE_TOKEN_EMBD].row_bytes;
     assert_int_equal(sum, engine_get_counters(c).weight_bytes);
     pi_trace_summary s;
@@ -241,9 +241,9 @@ static void test_streamed(void **state) {
     const engine_trace *t = record(c);
     int streamed[2] = {0};
     check_times(t);
-    for (int pass = 0; pass < 2; pass++)
+    for (int ubatch = 0; ubatch < 2; ubatch++)
         for (int i = 0; i < t->plan->n_gpu_steps; i++)
-            streamed[pass] += count_events(t, N_THREADS, pass, i, TRACE_STREAM);
+            streamed[ubatch] += count_events(t, N_THREADS, ubatch, i, TRACE_STREAM);
     assert_int_equal(streamed[0], 1); /* the split layer whose home is the GPU */
     assert_int_equal(streamed[1], 0);
     pi_trace_summary s;
@@ -290,7 +290,8 @@ static bool read_event(const json_node *node, file_event *e) {
 }
 
 /* Two events of a row lie apart, or one within the other; sums of decimal fractions are off by less
- * than the nanosecond that times are rounded to, those of the GPU's clock by what passes differ. */
+ * than the nanosecond that times are rounded to, those of the GPU's clock by what ubatches differ.
+ */
 static bool nested(const file_event *a, const file_event *b, double clock_error) {
     enum { GPU_PROCESS = 2 };
     const double e = a->pid == GPU_PROCESS ? 2e6 * clock_error + 1e-4 : 1e-4; /* us */
@@ -306,7 +307,7 @@ static void check_file(const engine_trace *t) {
     static file_event events[MAX_EVENTS];
     json_doc *doc;
     pi_error err;
-    int n = 0, n_written = t->n_passes;
+    int n = 0, n_written = t->n_ubatches;
     for (int row = 0; row <= t->n_threads; row++) n_written += t->rows[row].n;
     pi_status status = json_parse_file(TRACE_PATH, &doc, &err);
     if (status == PI_ERR_UNSUPPORTED) {
@@ -353,10 +354,10 @@ static void test_summary(void **state) {
     model *m = open_model();
     engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
     const engine_trace *t = record(c);
-    for (int pass = 0; pass < 2; pass++) {
+    for (int ubatch = 0; ubatch < 2; ubatch++) {
         pi_trace_summary s;
         pi_error err;
-        if (trace_summarize(t, pass, &s, &err)) fail_msg("%s", err.message);
+        if (trace_summarize(t, ubatch, &s, &err)) fail_msg("%s", err.message);
         assert_int_equal(s.n_split, 2);
         assert_true(s.cpu_seconds > 0 && s.cpu_seconds <= s.seconds);
         assert_true(s.gpu_seconds > 0 && s.gpu_seconds <= s.seconds + 1e-6);
@@ -383,13 +384,13 @@ static void test_figures(void **state) {
     trace_event events[N_THREADS + 1][N_EVENTS];
     trace_row rows[N_THREADS + 1] = {
         {.events = events[0]}, {.events = events[1]}, {.events = events[2]}};
-    trace_pass pass = {.n_tokens = 1, .start = 0, .end = 16};
+    trace_ubatch ubatch = {.n_tokens = 1, .start = 0, .end = 16};
     engine_trace t = {.plan = p,
                       .n_threads = N_THREADS,
                       .has_gpu = true,
                       .rows = rows,
-                      .passes = &pass,
-                      .n_passes = 1,
+                      .ubatches = &ubatch,
+                      .n_ubatches = 1,
                       .clock_error = 0.5};
     int send = find_step(p->gpu_steps, 0, OP_SEND, 0);
     put(&t, N_THREADS, send, 0, 1);
@@ -423,7 +424,7 @@ static void test_figures(void **state) {
 
 /* ---- around it ------------------------------------------------------------------------------- */
 
-/* The same bits with and without, and afterwards; a third pass finds the trace full. */
+/* The same bits with and without, and afterwards; a third ubatch finds the trace full. */
 static void test_answers(void **state) {
     (void)state;
     model *m = open_model();
@@ -437,7 +438,7 @@ static void test_answers(void **state) {
         feed(c, got);
         assert_memory_equal(got, want, n_bytes);
         const engine_trace *t = engine_get_trace(c);
-        assert_int_equal(t->n_passes, 2);
+        assert_int_equal(t->n_ubatches, 2);
         check_times(t);
     }
     engine_trace_stop(c);
@@ -460,10 +461,10 @@ static void test_cancelled(void **state) {
     engine_cancel(c);
     assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
     const engine_trace *t = engine_get_trace(c);
-    assert_int_equal(t->n_passes, 0);
+    assert_int_equal(t->n_ubatches, 0);
     for (int row = 0; row <= N_THREADS; row++) assert_int_equal(t->rows[row].n, 0);
     if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
-    assert_int_equal(t->n_passes, 1);
+    assert_int_equal(t->n_ubatches, 1);
     check_processor(t, 0);
     engine_session_destroy(s);
     engine_context_destroy(c);
