@@ -26,10 +26,12 @@ SIMD_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_p
 
 SIMD_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                         const cpu_act *x, float *y, int64_t ldy, mm_group *scratch) {
-    for (int64_t block = row0; block < row1; block += MM_TILES * MM_ROWS)
+    /* One panel meets every tile once: it is multiplied while it is in the first cache. */
+    const int64_t n_rows = (x->n_cols <= CPU_PANEL ? 1 : MM_TILES) * MM_ROWS;
+    for (int64_t block = row0; block < row1; block += n_rows)
         for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {
             int64_t k1 = k0 + MM_K < w->n_in ? k0 + MM_K : w->n_in;
-            int64_t end = block + MM_TILES * MM_ROWS < row1 ? block + MM_TILES * MM_ROWS : row1;
+            int64_t end = block + n_rows < row1 ? block + n_rows : row1;
             mm_group *tile = scratch;
             for (int64_t row = block; row < end; row += MM_ROWS, tile += MM_K_GROUPS)
                 mm_decode_tile(f, w, row, row1, k0, k1, tile);

@@ -98,7 +98,8 @@ static int tiles_from(const plan *p, const cpu_kernels *kernels) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
         if (bytes[kind] > bytes[most]) most = (cpu_act_kind)kind;
     int from = kernels->tiled[most].from;
-    return sparse && from > PLAN_FFN_MAX_COLS ? PLAN_FFN_MAX_COLS + 1 : from;
+    /* As long as tokens have few neurons in common, those of all of them are fewer than all. */
+    return sparse ? PLAN_FFN_MAX_COLS + 1 : from;
 }
 
 void plan_set_forms(plan *p, const cpu_kernels *kernels) {

@@ -25,7 +25,7 @@ enum {
 };
 
 /* Columns: rows that stay in cache, as with chunks of a prompt's tiles. */
-enum { CROSS_ROWS = 64, CROSS_COLS = 4096, CROSS_REPEATS = 15 };
+enum { CROSS_ROWS = 256, CROSS_COLS = 4096, CROSS_REPEATS = 15, CROSS_VECTORS = 64 };
 
 /* A run is repeated until it has taken this long, or once when it is slower. Seconds. */
 #define BENCH_SECONDS 0.05
@@ -147,19 +147,23 @@ static double time_columns(bench *b, int64_t n_cols) {
     return best;
 }
 
-/* What one vector costs, what a panel does (in vectors), and the fewest vectors for which the panel
- * is cheaper. The values do not matter: they are zeros. */
+/* Rates of both products for some numbers of vectors, and from how many on matmul is the faster
+ * one. The values do not matter: they are zeros. */
 static void cross_row(bench *b) {
-    double vec[CPU_PANEL + 1] = {0};
-    b->matmul = false;
-    for (int n = 1; n <= CPU_PANEL; n++) vec[n] = time_columns(b, n);
-    b->matmul = true;
-    double panel = time_columns(b, CPU_PANEL);
-    int from = 1;
-    while (from <= CPU_PANEL && vec[from] < panel) from++;
-    double ops = 2.0 * (double)b->w.n_in * (double)b->w.n_out * 1e-9;
-    printf("%-8s %-20s %9.1f %9.1f %9.1f", quant_find((uint32_t)b->w.type)->name, b->k->name,
-           ops / vec[1], 8 * ops / vec[8], CPU_PANEL * ops / panel);
+    double seconds[2][CROSS_VECTORS + 1] = {{0}};
+    const double ops = 2.0 * (double)b->w.n_in * (double)b->w.n_out * 1e-9;
+    for (int matmul = 0; matmul < 2; matmul++) {
+        b->matmul = matmul;
+        for (int n = 1; n <= CPU_PANEL; n++) seconds[matmul][n] = time_columns(b, n);
+    }
+    seconds[1][CROSS_VECTORS] = time_columns(b, CROSS_VECTORS);
+    int from = CPU_PANEL + 1;
+    while (from > 1 && seconds[1][from - 1] <= seconds[0][from - 1]) from--;
+    printf("%-8s %-20s", quant_find((uint32_t)b->w.type)->name, b->k->name);
+    for (int n = 1; n <= 8; n *= 2) printf(" %6.1f", n * ops / seconds[0][n]);
+    printf(" |");
+    for (int n = 2; n <= CROSS_VECTORS; n *= n == 16 ? 4 : 2)
+        printf(" %6.1f", n * ops / seconds[1][n]);
     if (from <= CPU_PANEL)
         printf(" %6d\n", from);
     else
@@ -175,13 +179,13 @@ static void cross_type(const kernel_tiers *tiers, quant_type type) {
     rng_seed(&r, 34);
     b.w.data = weights;
     kernel_fill_weights(&b.w, KERNEL_NORMAL, &r);
-    b.y = mem_alloc(CROSS_ROWS * CPU_PANEL * sizeof *b.y);
+    b.y = mem_alloc(CROSS_ROWS * CROSS_VECTORS * sizeof *b.y);
     b.scratch = kernel_aligned(CPU_SCRATCH_BYTES);
     for (int t = 0; t < tiers->n && b.y != NULL; t++) {
         b.k = &tiers->table[t];
         b.a = (cpu_act){.kind = b.k->mat[type].act, .n = CROSS_COLS};
-        size_t columns = cpu_act_bytes(b.a.kind, CPU_ACT_COLUMNS, CROSS_COLS, CPU_PANEL);
-        size_t panels = cpu_act_bytes(b.a.kind, CPU_ACT_PANELS, CROSS_COLS, CPU_PANEL);
+        size_t columns = cpu_act_bytes(b.a.kind, CPU_ACT_COLUMNS, CROSS_COLS, CROSS_VECTORS);
+        size_t panels = cpu_act_bytes(b.a.kind, CPU_ACT_PANELS, CROSS_COLS, CROSS_VECTORS);
         size_t n_bytes = columns > panels ? columns : panels;
         b.a.data = kernel_aligned(n_bytes);
         memset(b.a.data, 0, n_bytes);
@@ -202,9 +206,10 @@ int kernel_bench_columns(int argc, char **argv) {
         fprintf(stderr, "usage: test_kernel --bench columns [type|all]\n");
         return 2;
     }
-    printf("%d rows of %d in cache, one thread, GOP/s; the panel wins from\n", CROSS_ROWS,
-           CROSS_COLS);
-    printf("%-8s %-20s %9s %9s %9s %6s\n", "type", "tier", "vec 1", "vec 8", "panel", "from");
+    printf("%d rows of %d in cache, one thread, GOP/s by number of vectors; matmul wins from\n",
+           CROSS_ROWS, CROSS_COLS);
+    printf("%-8s %-20s %6s %6s %6s %6s | %6s %6s %6s %6s %6s %6s\n", "type", "tier", "matvec", "2",
+           "4", "8", "matmul", "4", "8", "16", "64", "from");
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++)
         if (tiers.table[0].mat[type].matvec != NULL && (all || only->type == (quant_type)type))
             cross_type(&tiers, (quant_type)type);

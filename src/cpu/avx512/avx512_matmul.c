@@ -1,11 +1,11 @@
-/* avx512_matmul.c: products of quantized rows with many vectors (prompts).
+/* avx512_matmul.c: products of quantized rows with many vectors (prompts, several sequences).
  *
  * Rows are unpacked once per call, 16 at a time, into tiles whose vectors hold the same four
  * elements of 16 rows, ready for the int8 dot unit against four broadcast elements of a column. A
  * block of rows (MM_TILES tiles) by MM_K elements lies in `scratch`, which stays in the second
- * cache; panels of 16 columns sweep over it, a panel's MM_K elements staying in the first cache for
- * all tiles. The innermost product is 16 rows x 16 columns in 16 float accumulators, which are
- * added to y once per MM_K elements.
+ * cache; panels of 16 columns sweep over it. The innermost product is two tiles by four columns, in
+ * eight float accumulators, which are added to y once per MM_K elements: two tiles share what is
+ * broadcast, and stay in the first cache for all columns of a panel.
  *
  * scratch: tiles[MM_TILES][MM_K / 32] of tile_group, at the size of the format. */
 #include "avx512_mat.h"
@@ -15,11 +15,13 @@
 
 enum {
     MM_ROWS = CPU_ROW_TILE,
-    MM_TILES = 8, /* 128 rows: a panel is fetched from the third cache once per 128 rows */
-    MM_K = 1024,  /* 22 KiB of a panel, of a first cache of 48 or 32 KiB */
+    MM_TILES = 16, /* 256 rows: a panel is fetched from the third cache once per 256 rows */
+    MM_K = Q_CHUNK,
     MM_K_GROUPS = MM_K / CPU_ACT_GROUP,
     MM_GROUP_MAX = 512 + 4 * 64, /* quants, two scales and two minima per row */
-    MM_COLS_AT_ONCE = 4          /* independent chains of dot products */
+    MM_PAIR = 2,                 /* tiles at once: 20 KiB */
+    MM_FEW = CPU_PANEL, /* columns for which a pair is a block and never leaves the first cache */
+    MM_COLS = 4         /* columns at once */
 };
 _Static_assert(MM_TILES *MM_K_GROUPS *MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");
 
@@ -60,50 +62,37 @@ AVX512_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_
     }
 #pragma GCC unroll 8
     for (int j = 0; j < Q_STEPS; j++) {
-        __m512i v[MM_ROWS];
-        for (int r = 0; r < MM_ROWS; r++) v[r] = f->quants(p[r], j);
-        vi_transpose(v);
-        for (int i = 0; i < 16; i++)
+        __m512i v[Q_WORDS];
+        if (f->words) {
+            f->words(p, j, v);
+        } else {
+            for (int r = 0; r < MM_ROWS; r++) v[r] = f->quants(p[r], j);
+            vi_transpose(v);
+        }
+        for (int i = 0; i < Q_WORDS; i++)
             _mm512_store_si512(out + (size_t)(2 * j + i / 8) * stride + (size_t)(i % 8) * 64, v[i]);
     }
 }
 
-/* Elements [k0, k1) of rows [row, row + 16) into a tile; rows from row1 on repeat the last one, so
- * that nothing outside of the range is read. */
+/* Elements [k0, k1), one chunk, of rows [row, row + 16) into a tile, while those `ahead` bytes
+ * further are prefetched; rows from row1 on repeat the last one, so that nothing outside of the
+ * range is read. */
 AVX512_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
-                                  int64_t k0, int64_t k1, uint8_t *tile) {
+                                  int64_t k0, int64_t k1, ptrdiff_t ahead, uint8_t *tile) {
     const uint8_t *p[MM_ROWS];
     for (int r = 0; r < MM_ROWS; r++) {
         int64_t from = row + r < row1 ? row + r : row1 - 1;
         p[r] = (const uint8_t *)w->data + (size_t)from * w->row_bytes + q_bytes(f, k0);
+        for (int at = 0; at < f->chunk_bytes; at += 64)
+            _mm_prefetch((const char *)p[r] + ahead + at, _MM_HINT_T0);
     }
-    int64_t k = k0;
-    for (; k + Q_CHUNK <= k1; k += Q_CHUNK) {
-        mm_decode_chunk(f, p, tile);
-        tile += Q_GROUPS * mm_group_bytes(f);
-        for (int r = 0; r < MM_ROWS; r++) p[r] += f->chunk_bytes;
+    uint8_t tail[MM_ROWS][Q_TAIL_BYTES];
+    for (int r = 0; r < MM_ROWS && k1 - k0 < Q_CHUNK; r++) {
+        memset(tail[r], 0, sizeof tail[r]);
+        memcpy(tail[r], p[r], q_bytes(f, k1 - k0));
+        p[r] = tail[r];
     }
-    if (k < k1) {
-        uint8_t tail[MM_ROWS][Q_TAIL_BYTES] = {{0}};
-        for (int r = 0; r < MM_ROWS; r++) {
-            memcpy(tail[r], p[r], q_bytes(f, k1 - k));
-            p[r] = tail[r];
-        }
-        mm_decode_chunk(f, p, tile);
-    }
-}
-
-/* Dot products of quants [k, k + n) of a group with four columns, starting from `start`. */
-AVX512_INLINE void mm_dot4(const __m512i *w, const act_q8_panel_group *x, int k, int n, int col,
-                           const int32_t *start, __m512i t[MM_COLS_AT_ONCE]) {
-    for (int c = 0; c < MM_COLS_AT_ONCE; c++) t[c] = _mm512_set1_epi32(start[col + c]);
-#pragma GCC unroll 8
-    for (int i = k; i < k + n; i++)
-        for (int c = 0; c < MM_COLS_AT_ONCE; c++) {
-            int32_t four;
-            memcpy(&four, x->q[i][col + c], sizeof four);
-            t[c] = _mm512_dpbusd_epi32(t[c], w[i], _mm512_set1_epi32(four));
-        }
+    mm_decode_chunk(f, p, tile);
 }
 
 /* What a panel's group contributes apart from dot products: the integers that take off the offset,
@@ -130,67 +119,108 @@ AVX512_INLINE void mm_sums_make(const q_format *f, const act_q8_panel_group *x, 
         }
 }
 
-/* acc[c] += the group's products with all 16 columns. */
-AVX512_INLINE void mm_group(const q_format *f, const uint8_t *group, const act_q8_panel_group *x,
-                            const mm_sums *sums, __m512 acc[CPU_PANEL]) {
-    const int n_sub = 32 / f->sub;
-    __m512i w[8];
-    for (int i = 0; i < 8; i++) w[i] = _mm512_load_si512(group + 64 * i);
-    const float *d = (const float *)(group + 512), *m = d + n_sub * MM_ROWS;
-#pragma GCC unroll 4
-    for (int col = 0; col < CPU_PANEL; col += MM_COLS_AT_ONCE)
-        for (int s = 0; s < n_sub; s++) {
-            __m512i t[MM_COLS_AT_ONCE];
-            mm_dot4(w, x, s * 8 / n_sub, 8 / n_sub, col, sums->start[s], t);
-            for (int c = 0; c < MM_COLS_AT_ONCE; c++) {
-                __m512 dd = _mm512_mul_ps(_mm512_load_ps(d + s * MM_ROWS),
-                                          _mm512_set1_ps(x->d[col + c]));
-                acc[col + c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[c]), dd, acc[col + c]);
-                if (f->has_min)
-                    acc[col + c] = _mm512_fnmadd_ps(_mm512_load_ps(m + s * MM_ROWS),
-                                                    _mm512_set1_ps(sums->lift[s][col + c]),
-                                                    acc[col + c]);
-            }
+/* Dot products of quants [k, k + n) of a pair's groups with four columns, starting from `start`. */
+AVX512_INLINE void mm_dot(const uint8_t *const group[MM_PAIR], const act_q8_panel_group *x, int k,
+                          int n, int col, const int32_t *start, __m512i t[MM_PAIR][MM_COLS]) {
+    for (int c = 0; c < MM_COLS; c++)
+        for (int i = 0; i < MM_PAIR; i++) t[i][c] = _mm512_set1_epi32(start[col + c]);
+#pragma GCC unroll 8
+    for (int j = k; j < k + n; j++) {
+        __m512i w[MM_PAIR];
+        for (int i = 0; i < MM_PAIR; i++) w[i] = _mm512_load_si512(group[i] + 64 * j);
+        for (int c = 0; c < MM_COLS; c++) {
+            int32_t four;
+            memcpy(&four, x->q[j][col + c], sizeof four);
+            const __m512i xq = _mm512_set1_epi32(four);
+            for (int i = 0; i < MM_PAIR; i++) t[i][c] = _mm512_dpbusd_epi32(t[i][c], w[i], xq);
         }
+    }
 }
 
-/* y += tile x panel over n_groups groups (y = when `first`), for the rows of `mask` and n_cols
- * columns. */
-AVX512_INLINE void mm_tile(const q_format *f, const uint8_t *tile, const act_q8_panel_group *x,
-                           const mm_sums *sums, int64_t n_groups, float *y, int64_t ldy,
-                           __mmask16 mask, int n_cols, bool first) {
-    __m512 acc[CPU_PANEL];
-    for (int c = 0; c < CPU_PANEL; c++)
-        acc[c] = first || c >= n_cols ? _mm512_setzero_ps()
-                                      : _mm512_maskz_loadu_ps(mask, y + c * ldy);
-    for (int64_t g = 0; g < n_groups; g++, tile += mm_group_bytes(f))
-        mm_group(f, tile, x + g, sums + g, acc);
-    for (int c = 0; c < CPU_PANEL; c++)
-        if (c < n_cols) _mm512_mask_storeu_ps(y + c * ldy, mask, acc[c]);
+/* acc[i][c] += the products of a pair's groups with column col + c. */
+AVX512_INLINE void mm_group(const q_format *f, const uint8_t *const group[MM_PAIR],
+                            const act_q8_panel_group *x, const mm_sums *sums, int col,
+                            __m512 acc[MM_PAIR][MM_COLS]) {
+    const int n_sub = 32 / f->sub;
+    for (int s = 0; s < n_sub; s++) {
+        __m512i t[MM_PAIR][MM_COLS];
+        mm_dot(group, x, s * 8 / n_sub, 8 / n_sub, col, sums->start[s], t);
+        for (int c = 0; c < MM_COLS; c++) {
+            const __m512 dx = _mm512_set1_ps(x->d[col + c]);
+            for (int i = 0; i < MM_PAIR; i++) {
+                const float *d = (const float *)(group[i] + 512) + s * MM_ROWS;
+                __m512 dd = _mm512_mul_ps(_mm512_load_ps(d), dx);
+                acc[i][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[i][c]), dd, acc[i][c]);
+                if (f->has_min)
+                    acc[i][c] = _mm512_fnmadd_ps(_mm512_load_ps(d + n_sub * MM_ROWS),
+                                                 _mm512_set1_ps(sums->lift[s][col + c]), acc[i][c]);
+            }
+        }
+    }
+}
+
+/* A block of tiles, of which the last rows may not be there, and where its products go. */
+typedef struct mm_block {
+    const uint8_t *tiles;
+    int64_t n_rows, n_groups;
+    float *y; /* of the block's first row */
+    int64_t ldy;
+    bool first; /* y = instead of y += */
+} mm_block;
+
+/* Rows [row, row + 32) of the block times columns [col, col + 4) of a panel, which ends before
+ * n_cols. An odd last tile is its own partner, and is stored once. */
+AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
+                           const act_q8_panel_group *x, const mm_sums *sums, int col, int n_cols) {
+    const int64_t left = b->n_rows - row;
+    const uint8_t *tile = b->tiles + (size_t)(row / MM_ROWS) * MM_K_GROUPS * mm_group_bytes(f);
+    const uint8_t *p[MM_PAIR] = {tile, tile};
+    if (left > MM_ROWS) p[1] += MM_K_GROUPS * mm_group_bytes(f);
+    const uint32_t rows = left < MM_PAIR * MM_ROWS ? (1u << left) - 1 : UINT32_MAX;
+    const __mmask16 mask[MM_PAIR] = {(__mmask16)rows, (__mmask16)(rows >> MM_ROWS)};
+    __m512 acc[MM_PAIR][MM_COLS];
+    for (int i = 0; i < MM_PAIR; i++)
+        for (int c = 0; c < MM_COLS; c++)
+            acc[i][c] = b->first || col + c >= n_cols
+                            ? _mm512_setzero_ps()
+                            : _mm512_maskz_loadu_ps(mask[i],
+                                                    b->y + (col + c) * b->ldy + row + i * MM_ROWS);
+    for (int64_t g = 0; g < b->n_groups; g++) {
+        mm_group(f, p, x + g, sums + g, col, acc);
+        for (int i = 0; i < MM_PAIR; i++) p[i] += mm_group_bytes(f);
+    }
+    for (int i = 0; i < MM_PAIR; i++)
+        for (int c = 0; c < MM_COLS; c++)
+            if (col + c < n_cols)
+                _mm512_mask_storeu_ps(b->y + (col + c) * b->ldy + row + i * MM_ROWS, mask[i],
+                                      acc[i][c]);
 }
 
 AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                           const cpu_act *x, float *y, int64_t ldy, uint8_t *scratch) {
-    const size_t tile_bytes = MM_K_GROUPS * mm_group_bytes(f);
-    mm_sums sums[MM_K_GROUPS]; /* 8 KiB */
-    for (int64_t block = row0; block < row1; block += MM_TILES * MM_ROWS)
+    mm_sums sums[MM_K_GROUPS]; /* 4 KiB */
+    const bool few = x->n_cols <= MM_FEW;
+    const int64_t n_rows = (few ? MM_PAIR : MM_TILES) * MM_ROWS;
+    for (int64_t row = row0; row < row1; row += n_rows)
         for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {
             int64_t k1 = k0 + MM_K < w->n_in ? k0 + MM_K : w->n_in;
-            int64_t end = block + MM_TILES * MM_ROWS < row1 ? block + MM_TILES * MM_ROWS : row1;
+            int64_t end = row + n_rows < row1 ? row + n_rows : row1;
+            ptrdiff_t ahead = MM_ROWS * (ptrdiff_t)w->row_bytes; /* the next tile */
+            if (few) ahead = k1 < w->n_in ? f->chunk_bytes : 2 * ahead - (ptrdiff_t)q_bytes(f, k0);
             uint8_t *tile = scratch;
-            for (int64_t row = block; row < end; row += MM_ROWS, tile += tile_bytes)
-                mm_decode_tile(f, w, row, row1, k0, k1, tile);
+            for (int64_t r = row; r < end; r += MM_ROWS, tile += MM_K_GROUPS * mm_group_bytes(f))
+                mm_decode_tile(f, w, r, row1, k0, k1, ahead, tile);
             for (int64_t col = 0; col < x->n_cols; col += CPU_PANEL) {
                 const act_q8_panel_group *panel = act_panel(x, col / CPU_PANEL);
                 panel += k0 / CPU_ACT_GROUP;
-                mm_sums_make(f, panel, (k1 - k0) / CPU_ACT_GROUP, sums);
+                const mm_block b = {
+                    scratch, end - row, (k1 - k0) / CPU_ACT_GROUP, y + col * ldy + row,
+                    ldy,     k0 == 0};
+                mm_sums_make(f, panel, b.n_groups, sums);
                 int n_cols = x->n_cols - col < CPU_PANEL ? (int)(x->n_cols - col) : CPU_PANEL;
-                tile = scratch;
-                for (int64_t row = block; row < end; row += MM_ROWS, tile += tile_bytes) {
-                    int64_t rows = end - row < MM_ROWS ? end - row : MM_ROWS;
-                    mm_tile(f, tile, panel, sums, (k1 - k0) / CPU_ACT_GROUP, y + col * ldy + row,
-                            ldy, (__mmask16)((1u << rows) - 1), n_cols, k0 == 0);
-                }
+                for (int64_t r = 0; r < b.n_rows; r += MM_PAIR * MM_ROWS)
+                    for (int c = 0; c < n_cols; c += MM_COLS)
+                        mm_pair(f, &b, r, panel, sums, c, n_cols);
             }
         }
 }

@@ -14,6 +14,10 @@
  * scales are small integers there, and products are multiplied with them before they are added up
  * any further.
  *
+ * Matmul wants the same four elements of 16 rows in a vector. Bits are brought there before they
+ * are unpacked, when there are fewer of them (words), which costs half as many instructions as
+ * unpacking first.
+ *
  * The offset is taken off exactly, in integers, with the sums of the encoded activations; minima
  * are floats. Functions read only the chunk_bytes of the chunk: rows that are no multiple of 512
  * end in a copy padded with zeros (a scale of 0 makes the padding vanish).
@@ -35,6 +39,8 @@ enum {
     Q_CHUNK = 512,                                  /* elements */
     Q_STEPS = Q_CHUNK / 64,                         /* vectors of 64 elements */
     Q_GROUPS = Q_CHUNK / CPU_ACT_GROUP,             /* 16: one vector of floats */
+    Q_ROWS = 16,                                    /* of words */
+    Q_WORDS = 64 / 4,                               /* of four elements in a step */
     Q_CHUNK_BYTES_MAX = Q_GROUPS * 34,              /* q8_0, the widest */
     Q_TAIL_BYTES = Q_CHUNK_BYTES_MAX / 64 * 64 + 64 /* a buffer for a padded chunk */
 };
@@ -59,6 +65,9 @@ typedef struct q_format {
     int offset_shift; /* -1: no offset */
     __m512i (*quants)(const uint8_t *chunk, int step);
     void (*scales)(const uint8_t *chunk, q_scales *out);
+    /* The same as quants for 16 rows, in words of four elements: word i of row r is lane r of
+     * out[i]. NULL: quants, and then a transposition. */
+    void (*words)(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]);
     /* Quad 0..3, or NULL: groups 4 i .. 4 i + 3; with one scale per 16, groups i and i + 4 of
      * either block. */
     void (*quad)(const uint8_t *chunk, int quad, __m512i out[2]);
@@ -109,6 +118,43 @@ AVX512_INLINE void q_nibble_quad(const uint8_t *p, int bytes, __m512i out[2]) {
                                         _mm_loadu_si128((const void *)(p + bytes * i)));
     out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
     out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
+/* 16 bytes of 16 rows, at p[r] + at: word i of row r becomes lane r of out[i]. */
+AVX512_INLINE void q_words(const uint8_t *const p[Q_ROWS], int at, __m512i out[4]) {
+    __m512i v[4], t[4];
+    for (int i = 0; i < 4; i++) { /* rows i, 4 + i, 8 + i, 12 + i */
+        v[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p[i] + at)));
+        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(p[4 + i] + at)), 1);
+        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(p[8 + i] + at)), 2);
+        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(p[12 + i] + at)), 3);
+    }
+    for (int i = 0; i < 2; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        out[2 * i] = _mm512_unpacklo_epi64(t[i], t[2 + i]);
+        out[2 * i + 1] = _mm512_unpackhi_epi64(t[i], t[2 + i]);
+    }
+}
+
+/* n vectors of nibbles -> those of their low nibbles and behind them those of their high ones. */
+AVX512_INLINE void q_split_nibbles(int n, const __m512i *nibbles, __m512i *out) {
+    for (int i = 0; i < n; i++) {
+        out[i] = _mm512_and_si512(nibbles[i], _mm512_set1_epi8(15));
+        out[n + i] = _mm512_and_si512(_mm512_srli_epi16(nibbles[i], 4), _mm512_set1_epi8(15));
+    }
+}
+
+/* A step of two blocks of nibbles that lie at `at` in each of them. */
+AVX512_INLINE void q_nibble_words(const uint8_t *const chunk[Q_ROWS], int step, int block_bytes,
+                                  int at, __m512i out[Q_WORDS]) {
+    for (int b = 0; b < 2; b++) {
+        __m512i nibbles[4];
+        q_words(chunk, (2 * step + b) * block_bytes + at, nibbles);
+        q_split_nibbles(4, nibbles, out + 8 * b);
+    }
 }
 
 /* ---- floats ----------------------------------------------------------------------------------
@@ -210,7 +256,11 @@ AVX512_INLINE void q4_0_floats(const uint8_t *chunk, int step, const w_scales *s
     for (int b = 0; b < 2; b++) w_nibbles(chunk + 18 * (2 * step + b) + 2, w_count(-8), v + 2 * b);
 }
 
-Q_FORMAT(q4_0, .offset_shift = 3, .floats = q4_0_floats, .quad = q4_0_quad);
+AVX512_INLINE void q4_0_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    q_nibble_words(chunk, step, 18, 2, out);
+}
+
+Q_FORMAT(q4_0, .offset_shift = 3, .floats = q4_0_floats, .quad = q4_0_quad, .words = q4_0_words);
 
 /* ---- Q4_1, Q5_0, Q5_1: 20, 22, 24 bytes per block ------------------------------------------- */
 
@@ -275,6 +325,25 @@ AVX512_INLINE void q_scale_addend(const uint8_t *chunk, int block_bytes, q_scale
     out->m[0] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halfs, 1));
 }
 
+/* Adds 16 to the words of a step where a bit of the two blocks' strings of 32 bits is set. The
+ * strings lie at `at` in each block, and 12 bytes behind them are the block's too. */
+AVX512_INLINE void q_fifth_bit_words(const uint8_t *const chunk[Q_ROWS], int step, int block_bytes,
+                                     int at, __m512i out[Q_WORDS]) {
+    for (int b = 0; b < 2; b++) {
+        __m512i bits[4]; /* the first word of each row is its string */
+        q_words(chunk, (2 * step + b) * block_bytes + at, bits);
+        for (int i = 0; i < 8; i++) { /* its byte i / 2 in all four bytes of a lane */
+            const __m512i byte = _mm512_add_epi8(
+                _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0),
+                _mm512_set1_epi8((char)(i / 2)));
+            const __m512i bit = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
+            const __mmask64 set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(bits[0], byte), bit);
+            __m512i *q = &out[8 * b + i];
+            *q = _mm512_mask_add_epi8(*q, set, *q, _mm512_set1_epi8(16));
+        }
+    }
+}
+
 AVX512_INLINE __m512i q4_1_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 20 * step;
     return q_nibble_blocks(p + 4, p + 20 + 4);
@@ -296,7 +365,11 @@ AVX512_INLINE void q4_1_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-Q_FORMAT(q4_1, .offset_shift = -1, .floats = q4_1_floats, .quad = q4_1_quad);
+AVX512_INLINE void q4_1_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    q_nibble_words(chunk, step, 20, 4, out);
+}
+
+Q_FORMAT(q4_1, .offset_shift = -1, .floats = q4_1_floats, .quad = q4_1_quad, .words = q4_1_words);
 
 AVX512_INLINE __m512i q5_0_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 22 * step;
@@ -317,7 +390,12 @@ AVX512_INLINE void q5_0_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-Q_FORMAT(q5_0, .offset_shift = 4, .floats = q5_0_floats);
+AVX512_INLINE void q5_0_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    q_nibble_words(chunk, step, 22, 6, out);
+    q_fifth_bit_words(chunk, step, 22, 2, out);
+}
+
+Q_FORMAT(q5_0, .offset_shift = 4, .floats = q5_0_floats, .words = q5_0_words);
 
 AVX512_INLINE __m512i q5_1_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 24 * step;
@@ -339,7 +417,12 @@ AVX512_INLINE void q5_1_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-Q_FORMAT(q5_1, .offset_shift = -1, .floats = q5_1_floats);
+AVX512_INLINE void q5_1_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    q_nibble_words(chunk, step, 24, 8, out);
+    q_fifth_bit_words(chunk, step, 24, 4, out);
+}
+
+Q_FORMAT(q5_1, .offset_shift = -1, .floats = q5_1_floats, .words = q5_1_words);
 
 /* ---- IQ4_NL: as Q4_0, but nibbles are places in a table ------------------------------------- */
 
@@ -358,13 +441,13 @@ AVX512_INLINE void iq4_nl_scales(const uint8_t *chunk, q_scales *out) {
     out->d[0] = q4_0_block_scales(chunk);
 }
 
-AVX512_INLINE void q_look_up_quad(__m128i table, int offset, __m512i out[2]) {
-    for (int i = 0; i < 2; i++) out[i] = q_look_up(out[i], table, offset);
+AVX512_INLINE void q_look_up_all(int n, __m128i table, int offset, __m512i *places) {
+    for (int i = 0; i < n; i++) places[i] = q_look_up(places[i], table, offset);
 }
 
 AVX512_INLINE void iq4_nl_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     q_nibble_quad(chunk + 4 * 18 * quad + 2, 18, out);
-    q_look_up_quad(_mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
+    q_look_up_all(2, _mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
 }
 
 AVX512_INLINE void iq4_nl_floats(const uint8_t *chunk, int step, const w_scales *s,
@@ -374,7 +457,14 @@ AVX512_INLINE void iq4_nl_floats(const uint8_t *chunk, int step, const w_scales 
     for (int b = 0; b < 2; b++) w_nibbles(chunk + 18 * (2 * step + b) + 2, table, v + 2 * b);
 }
 
-Q_FORMAT(iq4_nl, .offset_shift = 7, .floats = iq4_nl_floats, .quad = iq4_nl_quad);
+AVX512_INLINE void iq4_nl_words(const uint8_t *const chunk[Q_ROWS], int step,
+                                __m512i out[Q_WORDS]) {
+    q_nibble_words(chunk, step, 18, 2, out);
+    q_look_up_all(Q_WORDS, _mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
+}
+
+Q_FORMAT(iq4_nl, .offset_shift = 7, .floats = iq4_nl_floats, .quad = iq4_nl_quad,
+         .words = iq4_nl_words);
 
 /* ---- MXFP4: 17 bytes per block, an exponent and 16 bytes of places in a table ---------------- */
 
@@ -385,7 +475,7 @@ AVX512_INLINE __m512i mxfp4_quants(const uint8_t *chunk, int step) {
 
 AVX512_INLINE void mxfp4_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     q_nibble_quad(chunk + 4 * 17 * quad + 1, 17, out);
-    q_look_up_quad(_mm_setr_epi8(QUANT_E2M1_VALUES), 16, out);
+    q_look_up_all(2, _mm_setr_epi8(QUANT_E2M1_VALUES), 16, out);
 }
 
 /* Exponents at bytes 0, 17, 34, 51 of four windows of 68 bytes: in words 0, 8, 17, 25, alternately
@@ -414,7 +504,13 @@ AVX512_INLINE void mxfp4_floats(const uint8_t *chunk, int step, const w_scales *
     for (int b = 0; b < 2; b++) w_nibbles(chunk + 17 * (2 * step + b) + 1, table, v + 2 * b);
 }
 
-Q_FORMAT(mxfp4, .offset_shift = 4, .floats = mxfp4_floats, .quad = mxfp4_quad);
+AVX512_INLINE void mxfp4_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    q_nibble_words(chunk, step, 17, 1, out);
+    q_look_up_all(Q_WORDS, _mm_setr_epi8(QUANT_E2M1_VALUES), 16, out);
+}
+
+Q_FORMAT(mxfp4, .offset_shift = 4, .floats = mxfp4_floats, .quad = mxfp4_quad,
+         .words = mxfp4_words);
 
 /* ---- Q8_0: 34 bytes = 17 words per block, the scale first ----------------------------------- */
 
@@ -447,6 +543,12 @@ AVX512_INLINE void q8_0_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-Q_FORMAT(q8_0, .offset_shift = 7, .floats = q8_0_floats);
+AVX512_INLINE void q8_0_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    for (int i = 0; i < 4; i++)
+        q_words(chunk, 68 * step + 34 * (i / 2) + 2 + 16 * (i % 2), out + 4 * i);
+    for (int i = 0; i < Q_WORDS; i++) out[i] = _mm512_xor_si512(out[i], _mm512_set1_epi8(-128));
+}
+
+Q_FORMAT(q8_0, .offset_shift = 7, .floats = q8_0_floats, .words = q8_0_words);
 
 #endif

@@ -24,6 +24,24 @@ AVX512_INLINE __m512i q_combine(__m512i low, int mask, __m512i high, int high_ma
     return _mm512_ternarylogic_epi64(low, _mm512_set1_epi8((char)mask), high, 0xea);
 }
 
+/* q_plane of 16 rows, 32 bytes at p[r] + at, in words, with what `mask` lets through. */
+AVX512_INLINE void q_two_planes(const uint8_t *const p[Q_ROWS], int at, int bit, int step, int to,
+                                int mask, __m512i out[Q_WORDS]) {
+    const __m512i through = _mm512_set1_epi8((char)mask);
+    const __m512i low = _mm512_set1_epi32((bit - to) & 31);
+    const __m512i high = _mm512_set1_epi32((bit + step - to) & 31);
+    __m512i v[Q_WORDS / 2];
+    for (int i = 0; i < 2; i++) q_words(p, at + 16 * i, v + 4 * i);
+    for (int i = 0; i < Q_WORDS / 2; i++) {
+        out[i] = _mm512_and_si512(_mm512_rorv_epi32(v[i], low), through);
+        out[Q_WORDS / 2 + i] = _mm512_and_si512(_mm512_rorv_epi32(v[i], high), through);
+    }
+}
+
+AVX512_INLINE void q_join_words(__m512i out[Q_WORDS], const __m512i more[Q_WORDS]) {
+    for (int i = 0; i < Q_WORDS; i++) out[i] = _mm512_or_si512(out[i], more[i]);
+}
+
 AVX512_INLINE __m512 q_half(const uint8_t *p) {
     uint16_t half;
     memcpy(&half, p, sizeof half);
@@ -117,7 +135,13 @@ AVX512_INLINE void q2_k_floats(const uint8_t *chunk, int step, const w_scales *s
     for (int k = 0; k < W_VECTORS; k++) v[k] = w_apply(v[k], s, 4 * step + k);
 }
 
-Q_FORMAT(q2_k, .offset_shift = -1, .floats = q2_k_floats, .quad = q2_k_quad, .subs = q2_k_subs);
+AVX512_INLINE void q2_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    q_two_planes(chunk, 84 * (step >> 2) + 16 + 32 * ((step >> 1) & 1), 4 * (step & 1), 2, 0, 3,
+                 out);
+}
+
+Q_FORMAT(q2_k, .offset_shift = -1, .floats = q2_k_floats, .quad = q2_k_quad, .subs = q2_k_subs,
+         .words = q2_k_words);
 
 /* ---- Q3_K: 110 bytes per 256: hmask[32], qs[64], scales[12], d ------------------------------- */
 
@@ -187,7 +211,16 @@ AVX512_INLINE void q3_k_floats(const uint8_t *chunk, int step, const w_scales *s
         w_add_bits(w_plane_bits(block, 2 * (step & 3) + b), 4.0f, v + 2 * b);
 }
 
-Q_FORMAT(q3_k, .offset_shift = 2, .floats = q3_k_floats, .quad = q3_k_quad, .subs = q3_k_subs);
+AVX512_INLINE void q3_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    const int block = 110 * (step >> 2);
+    __m512i high[Q_WORDS];
+    q_two_planes(chunk, block + 32 + 32 * ((step >> 1) & 1), 4 * (step & 1), 2, 0, 3, out);
+    q_two_planes(chunk, block, 2 * (step & 3), 1, 2, 4, high);
+    q_join_words(out, high);
+}
+
+Q_FORMAT(q3_k, .offset_shift = 2, .floats = q3_k_floats, .quad = q3_k_quad, .subs = q3_k_subs,
+         .words = q3_k_words);
 
 /* ---- Q4_K, Q5_K: d, dmin, 12 bytes of scales, (32 of fifth bits,) 128 of nibbles per 256 ----- */
 
@@ -235,7 +268,11 @@ AVX512_INLINE void q4_k_floats(const uint8_t *chunk, int step, const w_scales *s
     w_planes(chunk + 144 * (step >> 2) + 16 + 32 * (step & 3), 0, 4, table, v);
 }
 
-Q_FORMAT(q4_k, .offset_shift = -1, .floats = q4_k_floats);
+AVX512_INLINE void q4_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    q_two_planes(chunk, 144 * (step >> 2) + 16 + 32 * (step & 3), 0, 4, 0, 15, out);
+}
+
+Q_FORMAT(q4_k, .offset_shift = -1, .floats = q4_k_floats, .words = q4_k_words);
 
 AVX512_INLINE __m512i q5_k_quants(const uint8_t *chunk, int step) {
     const uint8_t *block = chunk + 176 * (step >> 2);
@@ -257,7 +294,15 @@ AVX512_INLINE void q5_k_floats(const uint8_t *chunk, int step, const w_scales *s
     for (int k = 0; k < W_VECTORS; k++) v[k] = w_apply(v[k], s, 2 * step + k / 2);
 }
 
-Q_FORMAT(q5_k, .offset_shift = -1, .floats = q5_k_floats);
+AVX512_INLINE void q5_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    const int block = 176 * (step >> 2);
+    __m512i high[Q_WORDS];
+    q_two_planes(chunk, block + 48 + 32 * (step & 3), 0, 4, 0, 15, out);
+    q_two_planes(chunk, block + 16, 2 * (step & 3), 1, 4, 16, high);
+    q_join_words(out, high);
+}
+
+Q_FORMAT(q5_k, .offset_shift = -1, .floats = q5_k_floats, .words = q5_k_words);
 
 /* ---- Q6_K: 210 bytes per 256: ql[128], qh[64], scales[16], d -------------------------------- */
 
@@ -294,7 +339,19 @@ AVX512_INLINE void q6_k_floats(const uint8_t *chunk, int step, const w_scales *s
     }
 }
 
-Q_FORMAT(q6_k, .offset_shift = 5, .floats = q6_k_floats);
+AVX512_INLINE void q6_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]) {
+    const int block = 210 * (step >> 2), half = (step >> 1) & 1, pair = step & 1;
+    __m512i high[Q_WORDS];
+    for (int i = 0; i < 4; i++) q_words(chunk, block + 64 * half + 16 * i, out + 4 * i);
+    for (int i = 0; i < Q_WORDS; i++) {
+        if (pair) out[i] = _mm512_srli_epi16(out[i], 4);
+        out[i] = _mm512_and_si512(out[i], _mm512_set1_epi8(15));
+    }
+    q_two_planes(chunk, block + 128 + 32 * half, 4 * pair, 2, 4, 0x30, high);
+    q_join_words(out, high);
+}
+
+Q_FORMAT(q6_k, .offset_shift = 5, .floats = q6_k_floats, .words = q6_k_words);
 
 /* ---- IQ4_XS: 136 bytes per 256: d, scales_h, scales_l[4], nibbles as in eight blocks of IQ4_NL */
 
@@ -308,7 +365,7 @@ AVX512_INLINE void iq4_xs_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
     __m512i v = _mm512_loadu_si512(chunk + 136 * (quad / 2) + 8 + 64 * (quad % 2));
     out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
     out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
-    q_look_up_quad(_mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
+    q_look_up_all(2, _mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
 }
 
 /* Scale j of a block: nibble j of scales_l, above it bits 2j, 2j + 1 of scales_h; from -32. */
@@ -339,6 +396,13 @@ AVX512_INLINE void iq4_xs_floats(const uint8_t *chunk, int step, const w_scales 
     for (int b = 0; b < 2; b++) w_nibbles(qs + 16 * b, table, v + 2 * b);
 }
 
-Q_FORMAT(iq4_xs, .offset_shift = 7, .floats = iq4_xs_floats, .quad = iq4_xs_quad);
+AVX512_INLINE void iq4_xs_words(const uint8_t *const chunk[Q_ROWS], int step,
+                                __m512i out[Q_WORDS]) {
+    q_nibble_words(chunk, 0, 16, 136 * (step >> 2) + 8 + 32 * (step & 3), out);
+    q_look_up_all(Q_WORDS, _mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
+}
+
+Q_FORMAT(iq4_xs, .offset_shift = 7, .floats = iq4_xs_floats, .quad = iq4_xs_quad,
+         .words = iq4_xs_words);
 
 #endif
