@@ -165,14 +165,16 @@ const option option_table[] = {
         .help = "type of the matrices: f32 f16 bf16 q8_0 q4_0 ..."),
     ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
         .standard = "tiny",
-        .help = "shape: tiny llama-1b llama-7b bamboo-7b tiny-opt opt-30b tiny-falcon falcon-40b"),
+        .help = "shape: tiny llama-1b llama-7b bamboo-7b opt-30b falcon-40b tiny-opt tiny-falcon; "
+                "experts: mixtral-8x7b qwen3-30b-a3b gpt-oss-20b smallthinker-21b tiny-moe "
+                "tiny-reglu-moe"),
     ROW(TEXT, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, type, NAMES("type", NULL), .argument = "TYPE",
         .standard = "q4_0", .help = "type of all matrices, output head included"),
     ROW(NUMBER, COMMAND, COMMAND_SYNTH, density, NAMES("density", NULL), .argument = "X",
         .standard = "0.1", RANGE(0, 1), .help = "mean fraction of active neurons"),
     ROW(PAIR, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, skew, NAMES("skew", NULL), .argument = "A:B",
         .standard = "0.26:0.8", RANGE(0, 1),
-        .help = "a fraction A of the neurons makes up B of the activations"),
+        .help = "a fraction A of the neurons (experts) makes up B of the activations (choices)"),
     ROW(INTEGER, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, rank, NAMES("rank", NULL), .argument = "N",
         .standard = "256", RANGE(1, 65536),
         .help = "rank of the predictable part of the gate matrix"),

@@ -78,6 +78,7 @@ typedef struct ubatch_experts {
     int32_t *token;  /* [n_batch * n_used] of a pair */
     int32_t *first;  /* [n_expert + 1] first pair of an expert */
     int32_t *active; /* [n_expert] those with pairs, ascending */
+    uint64_t *uses;  /* [n_layer][n_expert] pairs of each expert since the context was made */
     int n_active;
     bool from_norm; /* experts of a single token read what the norm has quantized */
     /* Quantized inputs and hidden vectors: those of an expert at byte `at` of its form. */

@@ -38,6 +38,11 @@ void context_count(engine_context *c) {
     }
 }
 
+const uint64_t *engine_expert_uses(const engine_context *c, int layer) {
+    if (c->plan->experts[layer].n_expert == 0) return NULL;
+    return c->experts.uses + (size_t)layer * (size_t)c->plan->n_expert;
+}
+
 pi_counters engine_get_counters(const engine_context *c) {
     return c->counters;
 }

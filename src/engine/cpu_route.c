@@ -74,17 +74,33 @@ static void weigh(const plan_experts *e, const float *probability, const int32_t
     for (int i = 0; i < e->n_used; i++) weight[i] *= e->scale;
 }
 
+/* Experts that `prepare` has sorted are chosen in the source's order: sums, groups and ties are
+ * those of the model as it was. */
+static int source_of(const plan_experts *e, int i) {
+    return e->perm ? e->perm[i] : i;
+}
+
+static void restore_places(const plan_experts *e, int32_t *chosen) {
+    int32_t place[MODEL_MAX_EXPERTS];
+    if (!e->perm) return;
+    for (int i = 0; i < e->n_expert; i++) place[e->perm[i]] = i;
+    for (int i = 0; i < e->n_used; i++) chosen[i] = place[chosen[i]];
+}
+
 static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
-    float *probability = c->buf[BUF_ROUTER] + row * c->plan->width[BUF_ROUTER];
-    float score[MODEL_MAX_EXPERTS];
+    const float *scores = c->buf[BUF_ROUTER] + row * c->plan->width[BUF_ROUTER];
+    float probability[MODEL_MAX_EXPERTS], score[MODEL_MAX_EXPERTS];
     int32_t *chosen = c->experts.chosen + row * e->n_used;
+    for (int i = 0; i < e->n_expert; i++) probability[source_of(e, i)] = scores[i];
     if (e->gating == GATING_SOFTMAX) softmax(probability, e->n_expert);
     if (e->gating == GATING_SIGMOID)
         for (int i = 0; i < e->n_expert; i++) probability[i] = sigmoid(probability[i]);
-    for (int i = 0; i < e->n_expert; i++)
-        score[i] = e->select_bias ? probability[i] + e->select_bias[i] : probability[i];
+    memcpy(score, probability, (size_t)e->n_expert * sizeof *score);
+    for (int i = 0; e->select_bias && i < e->n_expert; i++)
+        score[source_of(e, i)] += e->select_bias[i];
     choose(e, score, chosen);
     weigh(e, probability, chosen, c->experts.weight + row * e->n_used);
+    restore_places(e, chosen);
     c->experts.shared[row] = 1;
     if (!e->shared_router) return;
     const float *y = c->buf[BUF_Y] + row * c->plan->width[BUF_Y];
@@ -137,6 +153,8 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
         x->first[i + 1] += x->first[i];
     }
+    uint64_t *uses = x->uses + (size_t)s->layer * (size_t)c->plan->n_expert;
+    for (int i = 0; i < n_pairs; i++) uses[x->chosen[i]]++;
     for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
         int32_t pair = x->first[x->chosen[i]]++;
         x->pair[i] = pair;

@@ -111,6 +111,9 @@ void engine_observe(engine_context *c, engine_observer observer, void *user);
 pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 
+/* How often tokens have used each expert of a layer since the context was made, [n_expert] in the
+ * order of the file; NULL where there are no experts. */
+const uint64_t *engine_expert_uses(const engine_context *c, int layer);
 pi_counters engine_get_counters(const engine_context *c);
 
 const plan *engine_plan(const engine_context *c);

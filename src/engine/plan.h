@@ -190,7 +190,8 @@ typedef struct plan_experts {
     bool weigh_input;         /* weights multiply the input, not the output */
     bool half;                /* of the sum counts */
     bool clamped;             /* gpt-oss's SwiGLU */
-    const float *select_bias; /* the same, for the choice only */
+    const int32_t *perm;      /* [n_expert] source index of each stored expert; NULL: as it is */
+    const float *select_bias; /* added to probabilities for the choice only */
     const float
         *shared_router; /* [n_embd]: the shared expert's result times sigmoid(w . y); NULL: 1 */
     bool shared;        /* there is a shared expert, in BUF_SHARED */

@@ -66,6 +66,7 @@ static void describe(const plan *p, int layer, plan_experts *e) {
                         .weigh_input = p->model->arch->has & ARCH_EXPERT_INPUT,
                         .clamped = p->model->arch->has & ARCH_EXPERT_CLAMP,
                         .half = p->model->arch->has & ARCH_EXPERT_HALF && t[ROLE_SHARED_DOWN].data,
+                        .perm = p->model->layers[layer].sparse.expert_perm,
                         .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
                         .shared_router = t[ROLE_SHARED_ROUTER].data,
                         .shared = t[ROLE_SHARED_DOWN].data};

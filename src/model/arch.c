@@ -62,6 +62,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_embd / 8;
     case DIM_EXPERTS:
         return s->n_expert;
+    case DIM_UNITS:
+        return s->n_ff_expert > 0 ? s->n_expert : s->n_ff;
     case DIM_EXPERT_FF:
         return s->n_ff_expert;
     case DIM_EXPERT_2FF:
@@ -144,6 +146,7 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_EXPERT_UP_BIAS] = "ffn_up_exps.bias",
         [ROLE_EXPERT_DOWN] = "ffn_down_exps",
         [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
+        [ROLE_EXPERT_PERM] = "ffn_expert_perm",
         [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
         [ROLE_SHARED_GATE] = "ffn_gate_shexp",
         [ROLE_SHARED_UP] = "ffn_up_shexp",

@@ -54,7 +54,7 @@ typedef enum tensor_role {
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
     ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
-    ROLE_FFN_FREQ,        /* frequency of each neuron, hottest first */
+    ROLE_FFN_FREQ,        /* frequency of each neuron, or expert, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
     ROLE_ROUTER,          /* router; where present, the layer is a mixture of experts */
     ROLE_ROUTER_BIAS,
@@ -67,6 +67,7 @@ typedef enum tensor_role {
     ROLE_EXPERT_UP_BIAS,
     ROLE_EXPERT_DOWN,
     ROLE_EXPERT_DOWN_BIAS,
+    ROLE_EXPERT_PERM,   /* source index of each stored expert */
     ROLE_SHARED_ROUTER, /* the shared expert's weight: sigmoid of a product */
     ROLE_SHARED_GATE,   /* the shared expert */
     ROLE_SHARED_UP,
@@ -98,6 +99,7 @@ typedef enum arch_dim {
     DIM_EMBD_8,     /* n_embd / 8: bytes of one bit per element */
     DIM_RANK,       /* of the layer's predictor: as the file has it, a multiple of 32 */
     DIM_EXPERTS,    /* n_expert */
+    DIM_UNITS,      /* what is placed: n_expert where the layer has experts, else n_ff */
     DIM_EXPERT_FF,  /* n_ff of an expert of the layer */
     DIM_EXPERT_2FF, /* twice that */
     DIM_SHARED_FF,  /* n_ff of the layer's shared expert */

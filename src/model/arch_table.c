@@ -69,7 +69,7 @@
         SPARSE_TENSOR(ROLE_FFN_DOWN_T, "ffn_down_t.weight", DIM_EMBD, DIM_FF,                      \
                       TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                     \
         SPARSE_TENSOR(ROLE_FFN_DOWN_T_BIAS, "ffn_down_t.bias", DIM_EMBD, DIM_NONE, TENSOR_F32),    \
-        SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_FF, DIM_NONE,                                 \
+        SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_UNITS, DIM_NONE,                              \
                       TENSOR_NEURON_VEC | TENSOR_F32),                                             \
         SPARSE_TENSOR(ROLE_FFN_PERM, "ffn_perm", DIM_FF, DIM_NONE, TENSOR_NEURON_VEC | TENSOR_RAW)
 
@@ -265,7 +265,8 @@ static const arch_tensor opt_tensors[] = {
         EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF),                     \
         EXPERT_BIAS(ROLE_EXPERT_UP_BIAS, "ffn_up_exps", DIM_EXPERT_FF),                            \
         EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD),                 \
-        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD)
+        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD),                             \
+        SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW)
 #define SHARED_EXPERT                                                                              \
     LAYER_VECTOR(ROLE_SHARED_ROUTER, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", \
                  DIM_EMBD, TENSOR_OPTIONAL),                                                       \
@@ -398,6 +399,7 @@ static const arch_tensor gpt_oss_tensors[] = {
     LAYER_VECTOR(ROLE_FFN_NORM, "post_attention_norm.weight", "post_attention_layernorm.weight",
                  DIM_EMBD, 0),
     EXPERTS,
+    SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_UNITS, DIM_NONE, TENSOR_F32),
 };
 
 static const arch_tensor mimo2_tensors[] = {

@@ -102,6 +102,9 @@ typedef struct model_layer_sparse {
                                 NAN: not calibrated */
     const float *freq;       /* [n_ff], non-increasing, in [0, 1]; NULL: unknown */
     const int32_t *perm;     /* [n_ff], a permutation; NULL: source order */
+    /* Layers with experts: the fraction of tokens that use each, non-increasing; NULL: unknown. */
+    const float *expert_freq;
+    const int32_t *expert_perm; /* [n_expert], a permutation; NULL: source order */
 } model_layer_sparse;
 
 typedef struct model_sparse {

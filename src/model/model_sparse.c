@@ -213,11 +213,10 @@ static void role_name(const model *m, tensor_role role, int layer, char name[64]
     arch_tensor_name(arch_tensor_of(m->arch, role), layer, name);
 }
 
-static pi_status check_freq(const model *m, int layer, const float *freq, pi_error *err) {
+static pi_status check_freq(const model *m, int layer, const float *freq, int n, pi_error *err) {
     char name[64];
-    int n_ff = m->layers[layer].hp.n_ff;
     role_name(m, ROLE_FFN_FREQ, layer, name);
-    for (int i = 0; i < n_ff; i++) {
+    for (int i = 0; i < n; i++) {
         if (!(freq[i] >= 0 && freq[i] <= 1))
             return error_set(
                 err, PI_ERR_FORMAT,
@@ -226,18 +225,20 @@ static pi_status check_freq(const model *m, int layer, const float *freq, pi_err
                 gguf_path(m->file), name, i, (double)freq[i]);
         if (i > 0 && freq[i] > freq[i - 1])
             return error_set(err, PI_ERR_FORMAT,
-                             "neurons out of order: %s: tensor %s: item %d is %g after %g, but the "
+                             "%s out of order: %s: tensor %s: item %d is %g after %g, but the "
                              "hottest come first; prepare the model again",
+                             m->layers[layer].t[ROLE_ROUTER].data ? "experts" : "neurons",
                              gguf_path(m->file), name, i, (double)freq[i], (double)freq[i - 1]);
     }
     return PI_OK;
 }
 
-static pi_status check_perm(const model *m, int layer, const int32_t *perm, pi_error *err) {
+static pi_status check_perm(const model *m, int layer, tensor_role role, const int32_t *perm, int n,
+                            pi_error *err) {
     char name[64], where[512];
-    role_name(m, ROLE_FFN_PERM, layer, name);
+    role_name(m, role, layer, name);
     snprintf(where, sizeof where, "%s: tensor %s", gguf_path(m->file), name);
-    return perm_check(perm, m->layers[layer].hp.n_ff, where, err);
+    return perm_check(perm, n, where, err);
 }
 
 /* A kind needs its tensors. Ranks may be any: rows of fc2 in a block type are whole blocks, and
@@ -275,14 +276,29 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+/* Of experts, frequency and order; they have no predictors. */
+static pi_status bind_experts(model *m, int layer, pi_error *err) {
+    const model_tensor *t = m->layers[layer].t;
+    model_layer_sparse *s = &m->layers[layer].sparse;
+    pi_status status = PI_OK;
+    s->expert_freq = t[ROLE_FFN_FREQ].data;
+    s->expert_perm = t[ROLE_EXPERT_PERM].data;
+    if (s->expert_freq) status = check_freq(m, layer, s->expert_freq, m->hp.n_expert, err);
+    if (status != PI_OK || !s->expert_perm) return status;
+    return check_perm(m, layer, ROLE_EXPERT_PERM, s->expert_perm, m->hp.n_expert, err);
+}
+
 static pi_status bind_layer(model *m, int layer, pi_error *err) {
     const model_tensor *t = m->layers[layer].t;
     model_layer_sparse *s = &m->layers[layer].sparse;
+    if (t[ROLE_ROUTER].data) return bind_experts(m, layer, err);
     s->freq = t[ROLE_FFN_FREQ].data;
     s->perm = t[ROLE_FFN_PERM].data;
     pi_status status = check_predictor(m, layer, err);
-    if (status == PI_OK && s->freq) status = check_freq(m, layer, s->freq, err);
-    if (status == PI_OK && s->perm) status = check_perm(m, layer, s->perm, err);
+    int n_ff = m->layers[layer].hp.n_ff;
+    if (status == PI_OK && s->freq) status = check_freq(m, layer, s->freq, n_ff, err);
+    if (status == PI_OK && s->perm)
+        status = check_perm(m, layer, ROLE_FFN_PERM, s->perm, n_ff, err);
     return status;
 }
 

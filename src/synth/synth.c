@@ -106,8 +106,7 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED, "architecture %s is not built in",
                          r->shape->arch);
     }
-    return synth_profile_solve((double)o->density, (double)o->skew_share, (double)o->skew_mass,
-                               &r->profile, err);
+    return synth_profiles_solve(r->shape, o, &r->profile, &r->router_profile, err);
 }
 
 /* ---- header ---------------------------------------------------------------------------------- */
@@ -137,9 +136,11 @@ static void put_layers(synth_job *job, const char *key, double value, const char
  * nothing, with which mode `auto` takes the predictor. */
 static void put_prepared_keys(synth_job *job) {
     const synth_predictor *p = &job->recipe.predictor;
+    bool experts = job->recipe.shape->n_expert > 0;
     gguf_put_u32(job->writer, SPARSE_KEY_VERSION, SPARSE_VERSION);
     gguf_put_u32(job->writer, SPARSE_KEY_CALIBRATION_TOKENS, 0);
     gguf_put_f32(job->writer, SPARSE_KEY_CALIBRATION_LOSS, 0);
+    if (experts) return; /* they have no predictors */
     put_layers(job, SPARSE_KEY_PREDICTOR_KIND, 0, "lowrank");
     put_layers(job, SPARSE_KEY_PREDICTOR_INPUT, 0, "normed");
     put_layers(job, SPARSE_KEY_PREDICTOR_RECALL, p->recall, NULL);
@@ -164,6 +165,13 @@ static void put_keys(synth_job *job) {
         {"feed_forward_length", s->n_ff},
         {"attention.head_count", s->n_head},
         {"attention.head_count_kv", s->n_head_kv},
+        {"attention.key_length", s->head_dim},
+        {"attention.value_length", s->head_dim},
+        {"attention.sliding_window", s->window},
+        {"expert_count", s->n_expert},
+        {"expert_used_count", s->n_expert_used},
+        {"expert_feed_forward_length", s->n_expert ? s->n_ff : 0},
+        {"expert_gating_func", s->n_expert ? (int32_t)job->recipe.arch->gating : 0},
     };
     gguf_put_string(w, "general.architecture", job->recipe.arch->name);
     snprintf(text, sizeof text, "synthetic %s", s->name);
@@ -171,42 +179,23 @@ static void put_keys(synth_job *job) {
     gguf_put_u32(w, "general.file_type", (uint32_t)job->traits->file_type);
     if (job->traits->is_quantized) gguf_put_u32(w, "general.quantization_version", 2);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
+        if (numbers[i].value > 0)
+            gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
     }
     bool rms = job->recipe.arch->norm == NORM_RMS;
     const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);
     if (job->recipe.arch->rope != ROPE_NONE) {
         gguf_put_u32(w, arch_key(job, "rope.dimension_count", text),
-                     (uint32_t)(s->n_embd / s->n_head));
+                     (uint32_t)synth_shape_head_dim(s));
         gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
     }
-    gguf_put_string(w, arch_key(job, "hidden_activation", text), activation_name(ACTIVATION_RELU));
+    gguf_put_string(w, arch_key(job, "hidden_activation", text), activation_name(s->activation));
     gguf_put_string(w, "tokenizer.ggml.model", "none");
     if (job->recipe.prepared) put_prepared_keys(job);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
-
-bool synth_has_tensor(const arch_tensor *t, bool prepared) {
-    switch (t->role) {
-    case ROLE_ATTN_NORM_2:
-    case ROLE_ATTN_NORM_2_BIAS:
-    case ROLE_OUTPUT:
-        return true;
-    case ROLE_FFN_DOWN:
-        return !prepared;
-    case ROLE_FFN_DOWN_T:
-    case ROLE_FC1:
-    case ROLE_FC2:
-    case ROLE_FC2_BIAS:
-    case ROLE_FFN_FREQ:
-    case ROLE_FFN_PERM:
-        return prepared;
-    default:
-        return !(t->flags & TENSOR_OPTIONAL);
-    }
-}
 
 static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t) {
     if (t->flags & TENSOR_RAW) return quant_find(QUANT_I32); /* the order */
@@ -231,7 +220,7 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
             bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
-            bool written = synth_has_tensor(t, job->recipe.prepared);
+            bool written = synth_has_tensor(job->recipe.shape, t, job->recipe.prepared);
             if (!written || per_layer != inside || (!inside && first != (layer < 0))) continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
@@ -244,14 +233,14 @@ static pi_status declare_tensor(synth_job *job, const arch_tensor *t, int32_t la
                                 pi_error *err) {
     char name[GGUF_MAX_NAME];
     arch_tensor_name(t, layer, name);
-    uint64_t dims[2] = {dim_of(job, t->dims[0]), 1};
-    int n_dims = t->dims[1] == DIM_NONE ? 1 : 2;
-    if (n_dims == 2) dims[1] = dim_of(job, t->dims[1]);
+    uint64_t dims[3];
+    for (int i = 0; i < 3; i++) dims[i] = dim_of(job, t->dims[i]);
+    int n_dims = t->dims[1] == DIM_NONE ? 1 : t->dims[2] == DIM_NONE ? 2 : 3;
     const quant_traits *traits = traits_of(job, t);
     pi_status status = gguf_add_tensor(job->writer, name, traits->type, n_dims, dims, err);
     size_t row_bytes = 0;
     if (!status && quant_row_bytes(traits->type, dims[0], &row_bytes)) {
-        job->n_bytes += row_bytes * dims[1];
+        job->n_bytes += row_bytes * dims[1] * dims[2];
     }
     if (dims[0] > job->n_in_max) job->n_in_max = dims[0];
     return status;
@@ -268,8 +257,9 @@ static void make_block(void *arg, int ith, int nth) {
         uint64_t end = at + ROWS_AT_ONCE < b->n_rows ? at + ROWS_AT_ONCE : b->n_rows;
         for (; at < end; at++) {
             void *out = job->block + at * b->row_bytes;
-            if (b->tensor->role == ROLE_FFN_PERM) {
-                memcpy(out, job->recipe.order, b->row_bytes);
+            if (b->tensor->flags & TENSOR_RAW) {
+                bool experts = b->tensor->role == ROLE_EXPERT_PERM;
+                memcpy(out, experts ? job->recipe.expert_order : job->recipe.order, b->row_bytes);
                 continue;
             }
             synth_make_row(&job->recipe, b->tensor->role, b->layer, b->first + at, b->n_in, row);
@@ -281,8 +271,7 @@ static void make_block(void *arg, int ith, int nth) {
 static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err) {
     synth_block b = {.job = job, .tensor = t, .layer = layer, .traits = traits_of(job, t)};
     b.n_in = dim_of(job, t->dims[0]);
-    uint64_t n_out = 1;
-    if (t->dims[1] != DIM_NONE) n_out = dim_of(job, t->dims[1]);
+    uint64_t n_out = dim_of(job, t->dims[1]) * dim_of(job, t->dims[2]);
     if (!quant_row_bytes(b.traits->type, b.n_in, &b.row_bytes)) {
         return error_set(err, PI_ERR_ARG, "rows of %llu elements are not a multiple of %s blocks",
                          (unsigned long long)b.n_in, b.traits->name);
@@ -363,7 +352,7 @@ static pi_status plan_predictor(synth_job *job, pi_error *err) {
     job->fc2_traits = job->traits;
     if (!quant_row_bytes(job->traits->type, rank, &row_bytes))
         job->fc2_traits = quant_find(QUANT_Q8_0); /* its blocks are of 32, like ranks */
-    if (!r->prepared) return PI_OK;
+    if (!r->prepared || r->shape->n_expert > 0) return PI_OK;
     synth_recipe_set_layer(r, 0);
     job->layer = 0;
     r->predictor.slope = 1;

@@ -13,7 +13,12 @@
  *
  * Where there is no gate, `up` takes its place, and what down reads, relu(up), has a mean that is
  * the same for all tokens. Every row of down is made orthogonal to these means, so that it adds
- * nothing that all tokens share. */
+ * nothing that all tokens share.
+ *
+ * Mixtures of experts. Router rows are made like gate rows: the score of an expert is normal around
+ * a t of its own, and the n_expert_used highest are chosen, so that experts differ in frequency as
+ * neurons do. Inside experts there are planted neurons where the activation has exact zeros; other
+ * gates are normal around 0. */
 #ifndef SYNTH_SYNTH_H
 #define SYNTH_SYNTH_H
 
@@ -22,10 +27,16 @@
 
 #include "arch.h"
 #include "error.h"
+#include "powerinfer_tools.h"
 
 typedef struct synth_shape {
     const char *name, *arch;
-    int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, n_vocab, n_ctx;
+    int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, n_vocab, n_ctx; /* n_ff: of an expert */
+    int32_t head_dim;                                                 /* 0: n_embd / n_head */
+    int32_t n_expert, n_expert_used;                                  /* 0: dense */
+    int32_t window;                                                   /* sliding; 0: none */
+    activation activation;
+    bool biased; /* projections, router and experts have (zero) biases: other programs need them */
 } synth_shape;
 
 /* NULL when there is no such shape. */
@@ -34,8 +45,11 @@ const char *synth_shape_names(void); /* "tiny, llama-1b, ..." */
 /* Elements along a symbolic dimension. */
 uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 
+int32_t synth_shape_head_dim(const synth_shape *shape);
+/* Rows of a tensor, those of all experts together. */
+uint64_t synth_shape_rows(const synth_shape *shape, const arch_tensor *tensor);
 /* Is a tensor of the architecture in the files that are written? */
-bool synth_has_tensor(const arch_tensor *tensor, bool prepared);
+bool synth_has_tensor(const synth_shape *shape, const arch_tensor *tensor, bool prepared);
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
 
@@ -59,6 +73,11 @@ double synth_relu_mean(double m, double s); /* E[relu(m + s * normal)] */
  */
 pi_status synth_profile_solve(double density, double share, double mass, synth_profile *profile,
                               pi_error *err);
+
+/* Those of a shape: of its neurons, and of experts where there are any. The skew is that of what
+ * can be placed, experts or neurons; inside experts all neurons are active equally often. */
+pi_status synth_profiles_solve(const synth_shape *shape, const pi_synth_options *options,
+                               synth_profile *neurons, synth_profile *experts, pi_error *err);
 
 /* ---- predictor ------------------------------------------------------------------------------- */
 
@@ -92,8 +111,9 @@ typedef struct synth_recipe {
     int32_t n_layer, rank;
     bool prepared; /* neurons are stored hottest first */
     uint64_t seed;
-    synth_profile profile;
-    synth_predictor predictor;    /* of prepared models */
+    synth_profile profile;        /* of neurons */
+    synth_profile router_profile; /* of experts: active when chosen */
+    synth_predictor predictor;    /* of prepared models without experts */
     float normals[SYNTH_NORMALS]; /* quantiles of the standard normal distribution */
     float *sign;                  /* [n_embd], v */
     float *pre_mean;              /* [n_ff], t of neurons from the rarest to the most frequent */
@@ -101,6 +121,13 @@ typedef struct synth_recipe {
     int32_t *neuron_rank;         /* [n_ff], place in pre_mean of each neuron of that layer */
     int32_t *order;               /* [n_ff], the neuron in each place of the file */
     tensor_role gate;             /* the matrix that decides which neurons are active */
+    double hidden_square;         /* mean square of what down reads */
+    /* Mixtures of experts, likewise: t of experts from the rarest to the most frequent, the place
+     * in it of each expert of the layer, the expert in each place of the file; how often the
+     * experts are chosen, most often first. [n_expert] each. */
+    float *router_mean;
+    int32_t *expert_rank, *expert_order;
+    float *expert_freq;
     /* Without a gate: the mean of what down reads [n_ff], and how much of it each row of that
      * layer's down has lost [n_embd]. NULL with a gate. */
     float *hidden_mean, *down_lost;
@@ -111,8 +138,8 @@ pi_status synth_recipe_create(synth_recipe *r, pi_error *err);
 void synth_recipe_free(synth_recipe *r);
 /* Makes `basis`, `neuron_rank` and `order` those of a layer. Not while rows are being made. */
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer);
-/* Writes row `row` of the tensor in `role` ([n_in] floats). The same for the same seed, whatever
- * else has been made; thread-safe. */
+/* Writes row `row` of the tensor in `role` ([n_in] floats); experts' rows one expert after the
+ * other. The same for the same seed, whatever else has been made; thread-safe. */
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out);
 

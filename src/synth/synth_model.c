@@ -26,7 +26,8 @@ static pi_status add_tensor(model *m, int layer, const arch_tensor *t, const syn
     const quant_traits *traits = type_of(t, quant_find_name(o->type));
     model_tensor tensor = {.data = &nowhere, .n_out = 1, .scale = 1};
     uint64_t n_in = dim_of(s, m->arch, o->rank, t->dims[0]);
-    if (t->dims[1] != DIM_NONE) tensor.n_out = (int64_t)dim_of(s, m->arch, o->rank, t->dims[1]);
+    tensor.n_out = (int64_t)(dim_of(s, m->arch, o->rank, t->dims[1]) *
+                             dim_of(s, m->arch, o->rank, t->dims[2]));
     if (!quant_row_bytes(traits->type, n_in, &tensor.row_bytes)) {
         /* fc2 has short rows: Q8_0's blocks are as short as ranks */
         traits = quant_find(QUANT_Q8_0);
@@ -52,18 +53,19 @@ static pi_status add_tensors(model *m, int layer, const synth_shape *s, const pi
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const arch_tensor *t = &m->arch->tensors[i];
         bool per_layer = t->flags & TENSOR_PER_LAYER;
-        if (per_layer != (layer >= 0) || !synth_has_tensor(t, !o->plain)) continue;
+        if (per_layer != (layer >= 0) || !synth_has_tensor(s, t, !o->plain)) continue;
         pi_status status = add_tensor(m, layer, t, s, o, err);
         if (status != PI_OK) return status;
     }
     return PI_OK;
 }
 
-/* The neurons' probabilities, hottest first: Phi at the quantiles of their distribution. */
-static float *make_frequencies(model *m, const synth_profile *profile, int32_t n_ff) {
-    float *freq = arena_calloc(&m->arena, (size_t)n_ff, sizeof *freq);
-    for (int32_t i = 0; freq && i < n_ff; i++) {
-        double quantile = synth_probit(1 - (i + 0.5) / n_ff);
+/* Probabilities of n neurons or experts, hottest first: Phi at the quantiles of their distribution.
+ */
+static float *make_frequencies(model *m, const synth_profile *profile, int32_t n) {
+    float *freq = arena_calloc(&m->arena, (size_t)n, sizeof *freq);
+    for (int32_t i = 0; freq && i < n; i++) {
+        double quantile = synth_probit(1 - (i + 0.5) / n);
         freq[i] = (float)synth_phi(synth_clamp_mean(profile->mu + profile->tau * quantile));
     }
     return freq;
@@ -71,16 +73,21 @@ static float *make_frequencies(model *m, const synth_profile *profile, int32_t n
 
 static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_options *o,
                             const synth_profile *profile, pi_error *err) {
-    synth_predictor predictor = synth_predictor_solve(profile, RECALL, 0, 0);
-    float *freq = make_frequencies(m, profile, s->n_ff);
+    bool experts = s->n_expert > 0;
+    synth_predictor predictor = {0};
+    if (!experts) predictor = synth_predictor_solve(profile, RECALL, 0, 0);
+    float *freq = make_frequencies(m, profile, experts ? s->n_expert : s->n_ff);
     m->layers = arena_calloc(&m->arena, (size_t)m->hp.n_layer, sizeof *m->layers);
     if (!freq || !m->layers) return error_nomem(err, sizeof *m->layers, "layers of a shape");
     for (int i = 0; i < m->hp.n_layer; i++) {
         model_layer *l = &m->layers[i];
-        l->hp = (model_layer_hparams){
-            .n_head = s->n_head, .n_head_kv = s->n_head_kv, .n_ff = s->n_ff};
+        l->hp = (model_layer_hparams){.n_head = s->n_head,
+                                      .n_head_kv = s->n_head_kv,
+                                      .n_ff = s->n_ff,
+                                      .n_ff_expert = experts ? s->n_ff : 0};
         l->sparse = (model_layer_sparse){.cut = NAN, .density = NAN, .recall = NAN};
-        if (!o->plain) {
+        if (!o->plain && experts) l->sparse.expert_freq = freq;
+        if (!o->plain && !experts) {
             l->sparse.predictor = PREDICTOR_LOWRANK;
             l->sparse.rank = o->rank;
             l->sparse.density = (float)predictor.density;
@@ -111,13 +118,11 @@ static pi_status check(const pi_synth_options *o, const synth_shape **shape, pi_
 
 pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err) {
     const synth_shape *s;
-    synth_profile profile;
+    synth_profile neurons = {0}, experts = {0};
     *m = (model){0};
     arena_init(&m->arena);
     pi_status status = check(o, &s, err);
-    if (status == PI_OK)
-        status = synth_profile_solve((double)o->density, (double)o->skew_share,
-                                     (double)o->skew_mass, &profile, err);
+    if (status == PI_OK) status = synth_profiles_solve(s, o, &neurons, &experts, err);
     if (status != PI_OK) return status;
     m->arch = arch_find(s->arch, strlen(s->arch));
     m->hp = (model_hparams){.n_layer = o->n_layer ? o->n_layer : s->n_layer,
@@ -125,12 +130,15 @@ pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err)
                             .n_vocab = s->n_vocab,
                             .n_ctx_train = s->n_ctx,
                             .n_head = s->n_head,
-                            .head_dim = s->n_embd / s->n_head,
-                            .activation = ACTIVATION_RELU};
+                            .head_dim = synth_shape_head_dim(s),
+                            .n_expert = s->n_expert,
+                            .n_expert_used = s->n_expert_used,
+                            .activation = s->activation};
     m->sparse.prepared = !o->plain;
     snprintf(m->name, sizeof m->name, "synthetic %s", s->name);
     status = add_tensors(m, -1, s, o, err);
-    if (status == PI_OK) status = add_layers(m, s, o, &profile, err);
+    const synth_profile *of_units = s->n_expert > 0 ? &experts : &neurons;
+    if (status == PI_OK) status = add_layers(m, s, o, of_units, err);
     if (status != PI_OK) synth_model_free(m);
     return status;
 }

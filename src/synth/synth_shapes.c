@@ -4,16 +4,32 @@
 
 #include "synth.h"
 
+#define SHAPE(name_, arch_, embd, ff, layers, heads, kv, vocab, ctx)                               \
+    .name = (name_), .arch = (arch_), .n_embd = (embd), .n_ff = (ff), .n_layer = (layers),         \
+    .n_head = (heads), .n_head_kv = (kv), .n_vocab = (vocab), .n_ctx = (ctx)
+#define EXPERTS(head, n, used, f)                                                                  \
+    .head_dim = (head), .n_expert = (n), .n_expert_used = (used), .activation = ACTIVATION_##f
+
 static const synth_shape shapes[] = {
-    /* name, architecture, n_embd, n_ff, n_layer, n_head, n_head_kv, n_vocab, n_ctx */
-    {"tiny", "llama", 256, 768, 4, 4, 2, 512, 2048},
-    {"llama-1b", "llama", 2048, 8192, 16, 32, 8, 32000, 8192},
-    {"llama-7b", "llama", 4096, 11008, 32, 32, 32, 32000, 4096},
-    {"bamboo-7b", "llama", 4096, 14336, 32, 32, 8, 32000, 4096},
-    {"tiny-opt", "opt", 256, 768, 4, 4, 4, 512, 2048},
-    {"tiny-falcon", "falcon", 256, 768, 4, 4, 2, 512, 2048},
-    {"opt-30b", "opt", 7168, 28672, 48, 56, 56, 50272, 2048},
-    {"falcon-40b", "falcon", 8192, 32768, 60, 128, 8, 65024, 2048},
+    {SHAPE("tiny", "llama", 256, 768, 4, 4, 2, 512, 2048)},
+    {SHAPE("llama-1b", "llama", 2048, 8192, 16, 32, 8, 32000, 8192)},
+    {SHAPE("llama-7b", "llama", 4096, 11008, 32, 32, 32, 32000, 4096)},
+    {SHAPE("bamboo-7b", "llama", 4096, 14336, 32, 32, 8, 32000, 4096)},
+    {SHAPE("tiny-opt", "opt", 256, 768, 4, 4, 4, 512, 2048)},
+    {SHAPE("tiny-falcon", "falcon", 256, 768, 4, 4, 2, 512, 2048)},
+    {SHAPE("opt-30b", "opt", 7168, 28672, 48, 56, 56, 50272, 2048)},
+    {SHAPE("falcon-40b", "falcon", 8192, 32768, 60, 128, 8, 65024, 2048)},
+    {SHAPE("tiny-moe", "qwen3moe", 256, 128, 4, 4, 2, 512, 2048), EXPERTS(64, 16, 4, SILU)},
+    {SHAPE("tiny-reglu-moe", "smallthinker", 256, 128, 4, 4, 2, 512, 2048),
+     EXPERTS(64, 16, 4, RELU)},
+    {SHAPE("mixtral-8x7b", "llama", 4096, 14336, 32, 32, 8, 32000, 32768),
+     EXPERTS(128, 8, 2, SILU)},
+    {SHAPE("qwen3-30b-a3b", "qwen3moe", 2048, 768, 48, 32, 4, 151936, 40960),
+     EXPERTS(128, 128, 8, SILU)},
+    {SHAPE("gpt-oss-20b", "gpt-oss", 2880, 2880, 24, 64, 8, 201088, 131072),
+     EXPERTS(64, 32, 4, SILU), .window = 128, .biased = true},
+    {SHAPE("smallthinker-21b", "smallthinker", 2560, 768, 52, 28, 4, 151936, 16384),
+     EXPERTS(128, 64, 6, RELU), .window = 4096},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -26,7 +42,12 @@ const synth_shape *synth_shape_find(const char *name) {
 }
 
 const char *synth_shape_names(void) {
-    return "tiny, llama-1b, llama-7b, bamboo-7b, tiny-opt, opt-30b, tiny-falcon, falcon-40b";
+    return "tiny, llama-1b, llama-7b, bamboo-7b, tiny-opt, opt-30b, tiny-falcon, falcon-40b, "
+           "tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, gpt-oss-20b, smallthinker-21b";
+}
+
+int32_t synth_shape_head_dim(const synth_shape *s) {
+    return s->head_dim ? s->head_dim : s->n_embd / s->n_head;
 }
 
 uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
@@ -35,9 +56,67 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
                         .n_ff = s->n_ff,
                         .n_head = s->n_head,
                         .n_head_kv = s->n_head_kv,
-                        .head_dim = s->n_embd / s->n_head,
-                        .n_rot = s->n_embd / s->n_head};
+                        .n_expert = s->n_expert,
+                        .n_ff_expert = s->n_expert > 0 ? s->n_ff : 0,
+                        .head_dim = synth_shape_head_dim(s),
+                        .n_rot = synth_shape_head_dim(s)};
     return (uint64_t)arch_dim_size(dim, &sizes);
+}
+
+uint64_t synth_shape_rows(const synth_shape *s, const arch_tensor *t) {
+    return synth_shape_dim(s, t->dims[1]) * synth_shape_dim(s, t->dims[2]);
+}
+
+/* Of layers with experts. */
+static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool prepared) {
+    switch (t->role) {
+    case ROLE_ATTN_Q_NORM:
+    case ROLE_ATTN_K_NORM:
+    case ROLE_ROUTER:
+    case ROLE_EXPERT_GATE:
+    case ROLE_EXPERT_UP:
+    case ROLE_EXPERT_DOWN:
+        return true;
+    case ROLE_FFN_FREQ:
+    case ROLE_EXPERT_PERM:
+        return prepared;
+    case ROLE_ATTN_Q_BIAS:
+    case ROLE_ATTN_K_BIAS:
+    case ROLE_ATTN_V_BIAS:
+    case ROLE_ATTN_OUT_BIAS:
+    case ROLE_ROUTER_BIAS:
+    case ROLE_EXPERT_GATE_BIAS:
+    case ROLE_EXPERT_UP_BIAS:
+    case ROLE_EXPERT_DOWN_BIAS:
+        return s->biased;
+    default:
+        return !(t->flags & (TENSOR_OPTIONAL | TENSOR_NO_EXPERTS));
+    }
+}
+
+bool synth_has_tensor(const synth_shape *s, const arch_tensor *t, bool prepared) {
+    switch (t->role) {
+    case ROLE_ATTN_NORM_2:
+    case ROLE_ATTN_NORM_2_BIAS:
+    case ROLE_OUTPUT:
+        return true;
+    default:
+        break;
+    }
+    if (s->n_expert > 0) return has_expert_tensor(s, t, prepared);
+    switch (t->role) {
+    case ROLE_FFN_DOWN:
+        return !prepared;
+    case ROLE_FFN_DOWN_T:
+    case ROLE_FC1:
+    case ROLE_FC2:
+    case ROLE_FC2_BIAS:
+    case ROLE_FFN_FREQ:
+    case ROLE_FFN_PERM:
+        return prepared;
+    default:
+        return !(t->flags & TENSOR_OPTIONAL);
+    }
 }
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
@@ -127,4 +206,14 @@ pi_status synth_profile_solve(double density, double share, double mass, synth_p
         profile->mean_variance += (square - mean * mean) / QUANTILES;
     }
     return PI_OK;
+}
+
+pi_status synth_profiles_solve(const synth_shape *s, const pi_synth_options *o,
+                               synth_profile *neurons, synth_profile *experts, pi_error *err) {
+    const double even = 0.5;
+    double share = (double)o->skew_share, mass = (double)o->skew_mass;
+    if (s->n_expert == 0) return synth_profile_solve((double)o->density, share, mass, neurons, err);
+    pi_status status = synth_profile_solve((double)o->density, even, even, neurons, err);
+    if (status != PI_OK) return status;
+    return synth_profile_solve((double)s->n_expert_used / s->n_expert, share, mass, experts, err);
 }

@@ -9,6 +9,7 @@
  * their place in the matrix instead of a stream, so that rows (plain) and columns (prepared) have
  * the same numbers. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mem.h"
@@ -22,7 +23,15 @@ static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED 
 /* Likewise, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
 /* Keys of the random streams that do not belong to a tensor. */
-enum { STREAM_SIGN = 1000, STREAM_BASIS, STREAM_ORDER, STREAM_COEFFICIENTS, STREAM_DOWN };
+enum {
+    STREAM_SIGN = 1000,
+    STREAM_BASIS,
+    STREAM_ORDER,
+    STREAM_COEFFICIENTS,
+    STREAM_DOWN,
+    STREAM_EXPERTS,
+    STREAM_CHOICES
+};
 
 /* A number of one row that differs from that of all others. */
 static uint64_t row_seed(const synth_recipe *r, int stream, int32_t layer, uint64_t row) {
@@ -53,6 +62,69 @@ static void fill_normals(const synth_recipe *r, rng *g, float *out, uint64_t n) 
     for (; i < n; i++) out[i] = r->normals[rng_u64(g) & (SYNTH_NORMALS - 1)];
 }
 
+/* E[f(n)^2] for standard normal n, less its mean where down is made orthogonal to it. gpt-oss's
+ * up, which has variance 1, is raised by 1. */
+static double mean_square_of_hidden(const synth_recipe *r) {
+    const double alpha = 1.702;
+    bool clamped = r->arch->has & ARCH_EXPERT_CLAMP;
+    double slope = clamped ? alpha : 1, square = 0;
+    if (r->hidden_mean) return r->profile.mean_variance;
+    if (r->shape->activation == ACTIVATION_RELU) return r->profile.mean_square;
+    for (int i = 0; i < SYNTH_NORMALS; i++) {
+        double x = (double)r->normals[i], y = x / (1 + exp(-slope * x));
+        square += y * y / SYNTH_NORMALS;
+    }
+    return clamped ? 2 * square : square;
+}
+
+static int descending(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* How often each expert is among the best, over tokens with scores as they are planted: what the
+ * probabilities of a fixed cut would not say exactly. */
+static void count_choices(synth_recipe *r) {
+    enum { TOKENS = 4096, MAX_USED = 64 };
+    int n = r->shape->n_expert, n_used = r->shape->n_expert_used;
+    rng g = row_rng(r, STREAM_CHOICES, 0, 0);
+    for (int t = 0; t < TOKENS; t++) {
+        float best[MAX_USED + 1];
+        int expert[MAX_USED + 1], filled = 0;
+        for (int e = 0; e < n; e++) {
+            float score = r->router_mean[e] + r->normals[rng_u64(&g) & (SYNTH_NORMALS - 1)];
+            int at = filled;
+            for (; at > 0 && best[at - 1] < score; at--) {
+                best[at] = best[at - 1];
+                expert[at] = expert[at - 1];
+            }
+            best[at] = score;
+            expert[at] = e;
+            if (filled < n_used) filled++;
+        }
+        for (int k = 0; k < n_used; k++) r->expert_freq[expert[k]] += 1.0f / TOKENS;
+    }
+    qsort(r->expert_freq, (size_t)n, sizeof *r->expert_freq, descending);
+}
+
+static pi_status create_experts(synth_recipe *r, pi_error *err) {
+    size_t n = (size_t)r->shape->n_expert;
+    if (n == 0) return PI_OK;
+    r->router_mean = mem_calloc(n, sizeof *r->router_mean);
+    r->expert_rank = mem_calloc(n, sizeof *r->expert_rank);
+    r->expert_order = mem_calloc(n, sizeof *r->expert_order);
+    r->expert_freq = mem_calloc(n, sizeof *r->expert_freq);
+    if (!r->router_mean || !r->expert_rank || !r->expert_order || !r->expert_freq)
+        return error_nomem(err, n * sizeof(float), "experts of a synthetic model");
+    for (size_t i = 0; i < n; i++) {
+        double quantile = synth_probit(((double)i + 0.5) / (double)n);
+        double t = r->router_profile.mu + r->router_profile.tau * quantile;
+        r->router_mean[i] = (float)synth_clamp_mean(t);
+    }
+    count_choices(r);
+    return PI_OK;
+}
+
 pi_status synth_recipe_create(synth_recipe *r, pi_error *err) {
     size_t n_embd = (size_t)r->shape->n_embd, n_ff = (size_t)r->shape->n_ff, n_basis;
     r->sign = mem_calloc(n_embd, sizeof *r->sign);
@@ -61,8 +133,10 @@ pi_status synth_recipe_create(synth_recipe *r, pi_error *err) {
     r->order = mem_calloc(n_ff, sizeof *r->order);
     r->basis = size_mul(n_embd, (size_t)r->rank, &n_basis) ? mem_calloc(n_basis, sizeof *r->basis)
                                                            : NULL;
-    r->gate = arch_tensor_of(r->arch, ROLE_FFN_GATE) ? ROLE_FFN_GATE : ROLE_FFN_UP;
-    bool gated = r->gate == ROLE_FFN_GATE;
+    r->gate = r->shape->n_expert > 0                   ? ROLE_EXPERT_GATE
+              : arch_tensor_of(r->arch, ROLE_FFN_GATE) ? ROLE_FFN_GATE
+                                                       : ROLE_FFN_UP;
+    bool gated = r->gate != ROLE_FFN_UP;
     r->hidden_mean = gated ? NULL : mem_calloc(n_ff, sizeof *r->hidden_mean);
     r->down_lost = gated ? NULL : mem_calloc(n_embd, sizeof *r->down_lost);
     if ((!gated && (!r->hidden_mean || !r->down_lost)) || !r->sign || !r->pre_mean ||
@@ -76,9 +150,10 @@ pi_status synth_recipe_create(synth_recipe *r, pi_error *err) {
     for (size_t i = 0; i < n_embd; i++) r->sign[i] = rng_u64(&g) >> 63 ? 1.0f : -1.0f;
     for (size_t i = 0; i < n_ff; i++) {
         double t = r->profile.mu + r->profile.tau * synth_probit(((double)i + 0.5) / (double)n_ff);
-        r->pre_mean[i] = (float)synth_clamp_mean(t);
+        r->pre_mean[i] = r->shape->activation == ACTIVATION_RELU ? (float)synth_clamp_mean(t) : 0;
     }
-    return PI_OK;
+    r->hidden_square = mean_square_of_hidden(r);
+    return create_experts(r, err);
 }
 
 void synth_recipe_free(synth_recipe *r) {
@@ -89,6 +164,10 @@ void synth_recipe_free(synth_recipe *r) {
     mem_free(r->order);
     mem_free(r->hidden_mean);
     mem_free(r->down_lost);
+    mem_free(r->router_mean);
+    mem_free(r->expert_rank);
+    mem_free(r->expert_order);
+    mem_free(r->expert_freq);
     *r = (synth_recipe){0};
 }
 
@@ -140,6 +219,13 @@ static int draw_coefficients(const synth_recipe *r, int32_t layer, uint64_t neur
     return n;
 }
 
+/* v.norm(x) = n_embd / sqrt(1 + b^2) for every token; this much of v gives a mean of t. */
+static void add_mean(const synth_recipe *r, double t, double b2, float *row) {
+    float share = (float)(t * sqrt(1 + b2) / r->shape->n_embd);
+    for (int32_t i = 0; i < r->shape->n_embd; i++) row[i] += share * r->sign[i];
+}
+
+/* `neuron`: among those of all experts. */
 static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *row) {
     rng g = row_rng(r, (int)r->gate, layer, neuron);
     fill_normals(r, &g, row, (uint64_t)r->shape->n_embd);
@@ -156,10 +242,41 @@ static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron,
     }
     double b2 = ffn_variance(r, layer);
     make_orthogonal(r, row, reading_length(b2));
-    /* v.norm(x) = n_embd / sqrt(1 + b^2) for every token; this much of v gives a mean of t. */
-    double t = (double)r->pre_mean[r->neuron_rank[neuron]];
-    float share = (float)(t * sqrt(1 + b2) / n);
-    for (int32_t i = 0; i < n; i++) row[i] += share * r->sign[i];
+    uint64_t own = neuron % (uint64_t)r->shape->n_ff;
+    add_mean(r, (double)r->pre_mean[r->neuron_rank[own]], b2, row);
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* A router that reads the stream before its norm has v and z as they are. */
+static void make_router_row(const synth_recipe *r, int32_t layer, uint64_t expert, float *row) {
+    bool early = r->arch->has & ARCH_ROUTER_EARLY;
+    double b2 = early ? token_variance(r, layer, layer) : ffn_variance(r, layer);
+    double t = (double)r->router_mean[r->expert_rank[expert]];
+    rng g = row_rng(r, ROLE_ROUTER, layer, expert);
+    fill_normals(r, &g, row, (uint64_t)r->shape->n_embd);
+    make_orthogonal(r, row, early ? 1 / sqrt(b2) : reading_length(b2));
+    add_mean(r, t, early ? 0 : b2, row);
+}
+
+static void scale_row(float *row, uint64_t n, double scale) {
+    for (uint64_t i = 0; i < n; i++) row[i] *= (float)scale;
+}
+
+/* `at`: among the rows of all experts' down. */
+static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, uint64_t n,
+                             float *out) {
+    rng g = row_rng(r, ROLE_EXPERT_DOWN, layer, at);
+    /* The sum of n_used experts of equal weights has this part of one expert's variance. */
+    double share = 1.0 / r->shape->n_expert_used;
+    fill_normals(r, &g, out, n);
+    scale_row(out, n, sqrt(FFN_GROWTH / r->n_layer / (double)n / r->hidden_square / share));
+}
+
+/* From a row of a file to that of the source, with `rows` of each expert. */
+static uint64_t source_row(const synth_recipe *r, uint64_t row, int32_t rows) {
+    uint64_t n = (uint64_t)rows;
+    return (uint64_t)r->expert_order[row / n] * n + row % n;
 }
 
 /* ---- predictor ------------------------------------------------------------------------------- */
@@ -220,9 +337,7 @@ static void center_down(synth_recipe *r, int32_t layer) {
 static void make_down(const synth_recipe *r, int32_t layer, uint64_t at, bool column, uint64_t n,
                       float *out) {
     uint64_t seed = row_seed(r, STREAM_DOWN, layer, 0);
-    /* It reads relu(gate) * up, whose mean square is the profile's, or relu(up) less its mean. */
-    double read = r->hidden_mean ? r->profile.mean_variance : r->profile.mean_square;
-    float scale = (float)sqrt(FFN_GROWTH / r->n_layer / r->shape->n_ff / read);
+    float scale = (float)sqrt(FFN_GROWTH / r->n_layer / r->shape->n_ff / r->hidden_square);
     for (uint64_t i = 0; i < n; i += 2) {
         uint64_t tile = column ? down_tile(seed, i, at) : down_tile(seed, at, i);
         for (uint64_t k = i; k < i + 2 && k < n; k++) {
@@ -236,6 +351,23 @@ static void make_down(const synth_recipe *r, int32_t layer, uint64_t at, bool co
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+/* A random order, built from the inside out. */
+static void shuffle(rng *g, int32_t *order, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t j = rng_u64(g) % (i + 1);
+        order[i] = order[j];
+        order[j] = (int32_t)i;
+    }
+}
+
+static void set_experts(synth_recipe *r, int32_t layer) {
+    int32_t n = r->shape->n_expert;
+    rng g = row_rng(r, STREAM_EXPERTS, layer, 0);
+    shuffle(&g, r->expert_rank, (uint64_t)n);
+    for (int32_t e = 0; e < n; e++)
+        r->expert_order[r->prepared ? n - 1 - r->expert_rank[e] : e] = e;
+}
+
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
     uint64_t n_embd = (uint64_t)r->shape->n_embd, n_ff = (uint64_t)r->shape->n_ff;
     for (uint64_t i = 0; i < (uint64_t)r->rank; i++) {
@@ -244,11 +376,8 @@ void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
         make_orthogonal(r, r->basis + i * n_embd, sqrt((double)n_embd));
     }
     rng g = row_rng(r, STREAM_ORDER, layer, 0);
-    for (uint64_t i = 0; i < n_ff; i++) { /* a random order, built from the inside out */
-        uint64_t j = rng_u64(&g) % (i + 1);
-        r->neuron_rank[i] = r->neuron_rank[j];
-        r->neuron_rank[j] = (int32_t)i;
-    }
+    shuffle(&g, r->neuron_rank, n_ff);
+    set_experts(r, layer);
     for (uint64_t j = 0; j < n_ff; j++) {
         uint64_t place = r->prepared ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
         r->order[place] = (int32_t)j;
@@ -258,18 +387,19 @@ void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
 
 /* ---- any row --------------------------------------------------------------------------------- */
 
-static void scale_row(float *row, uint64_t n, double scale) {
-    for (uint64_t i = 0; i < n; i++) row[i] *= (float)scale;
-}
-
-static void make_up_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *out) {
-    rng g = row_rng(r, ROLE_FFN_UP, layer, neuron);
+static void make_up_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t neuron,
+                        float *out) {
+    rng g = row_rng(r, (int)role, layer, neuron);
     fill_normals(r, &g, out, (uint64_t)r->shape->n_embd);
     make_orthogonal(r, out, reading_length(ffn_variance(r, layer)));
 }
 
 /* Vectors with one element per neuron. */
 static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *out) {
+    if (r->shape->n_expert > 0) {
+        memcpy(out, r->expert_freq, (size_t)r->shape->n_expert * sizeof *out);
+        return;
+    }
     for (int32_t i = 0; i < r->shape->n_ff; i++) {
         double t = (double)r->pre_mean[r->neuron_rank[r->order[i]]];
         out[i] = (float)(role == ROLE_FFN_FREQ ? synth_phi(t) : t - r->predictor.cut);
@@ -279,7 +409,7 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out) {
     rng g = row_rng(r, (int)role, layer, row);
-    if (role == r->gate) {
+    if (role == r->gate && role != ROLE_EXPERT_GATE) {
         make_gate_row(r, layer, (uint64_t)r->order[row], out);
         return;
     }
@@ -310,13 +440,25 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         make_fc2_row(r, layer, (uint64_t)r->order[row], out);
         break;
     case ROLE_FFN_UP:
-        make_up_row(r, layer, (uint64_t)r->order[row], out);
+        make_up_row(r, role, layer, (uint64_t)r->order[row], out);
         break;
     case ROLE_FFN_DOWN:
         make_down(r, layer, row, false, n_in, out);
         break;
     case ROLE_FFN_DOWN_T:
         make_down(r, layer, (uint64_t)r->order[row], true, n_in, out);
+        break;
+    case ROLE_ROUTER:
+        make_router_row(r, layer, (uint64_t)r->expert_order[row], out);
+        break;
+    case ROLE_EXPERT_GATE:
+        make_gate_row(r, layer, source_row(r, row, r->shape->n_ff), out);
+        break;
+    case ROLE_EXPERT_UP:
+        make_up_row(r, role, layer, source_row(r, row, r->shape->n_ff), out);
+        break;
+    case ROLE_EXPERT_DOWN:
+        make_expert_down(r, layer, source_row(r, row, r->shape->n_embd), n_in, out);
         break;
     case ROLE_FC2_BIAS:
     case ROLE_FFN_FREQ:
@@ -328,6 +470,8 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         break;
     case ROLE_ATTN_NORM:
     case ROLE_ATTN_NORM_2:
+    case ROLE_ATTN_Q_NORM:
+    case ROLE_ATTN_K_NORM:
     case ROLE_FFN_NORM:
     case ROLE_OUTPUT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;

@@ -322,7 +322,7 @@ static void expect(const pi_synth_options *o, pi_status status, const char *frag
 static void test_bad_options(void **state) {
     (void)state;
     pi_synth_options o = tiny_options();
-    o.shape = "mixtral-8x7b", expect(&o, PI_ERR_ARG, "tiny, llama-1b, llama-7b, bamboo-7b");
+    o.shape = "mixtral-9x7b", expect(&o, PI_ERR_ARG, "tiny, llama-1b, llama-7b, bamboo-7b");
     o = tiny_options(), o.shape = NULL, expect(&o, PI_ERR_ARG, "choose one of");
     o = tiny_options(), o.plain = false, o.rank = 40, expect(&o, PI_ERR_ARG, "multiple of 32");
     o = tiny_options(), o.type = "q4_9", expect(&o, PI_ERR_ARG, "unknown tensor type 'q4_9'");

@@ -1,0 +1,219 @@
+/* test_synth_experts.c: synthetic mixtures of experts: a prepared file is the plain one with its
+ * experts sorted, gives the same logits bit for bit, and its experts are used as often as it says.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine.h"
+#include "gguf.h"
+#include "mem.h"
+#include "powerinfer_tools.h"
+#include "rng.h"
+#include "synth.h"
+
+#define PLAIN_PATH    TEST_BINARY_DIR "/test_synth_experts_plain.gguf"
+#define PREPARED_PATH TEST_BINARY_DIR "/test_synth_experts.gguf"
+
+enum { N_EXPERT = 16, N_USED = 4, N_VOCAB = 512, N_LAYER = 4, N_TOKENS = 512, MAX_BATCH = 64 };
+
+static const char *const shapes[] = {"tiny-moe", "tiny-reglu-moe"};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void synth(const char *path, const char *shape, const char *type, bool plain) {
+    pi_error err = {0};
+    pi_synth_options o = pi_synth_default_options();
+    o.shape = shape;
+    o.type = type;
+    o.plain = plain;
+    o.seed = 5;
+    o.n_threads = 2;
+    if (pi_synth(path, &o, &err)) fail_msg("%s", err.message);
+}
+
+static model *open_model(const char *path) {
+    model *m;
+    pi_error err = {0};
+    if (model_open(path, NULL, &m, &err)) fail_msg("%s", err.message);
+    return m;
+}
+
+/* ---- the same network ------------------------------------------------------------------------ */
+
+static void expect_experts_moved(const model *plain, const model *prepared, int layer) {
+    static const tensor_role roles[] = {ROLE_ROUTER, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
+                                        ROLE_EXPERT_DOWN};
+    const int32_t *perm = prepared->layers[layer].sparse.expert_perm;
+    bool moved = false;
+    assert_non_null(perm);
+    assert_null(plain->layers[layer].sparse.expert_perm);
+    for (size_t k = 0; k < sizeof roles / sizeof *roles; k++) {
+        const model_tensor *a = &plain->layers[layer].t[roles[k]];
+        const model_tensor *b = &prepared->layers[layer].t[roles[k]];
+        size_t bytes = a->n_bytes / N_EXPERT;
+        assert_int_equal(a->n_bytes, b->n_bytes);
+        for (int e = 0; e < N_EXPERT; e++) {
+            const uint8_t *source = (const uint8_t *)a->data + (size_t)perm[e] * bytes;
+            assert_memory_equal((const uint8_t *)b->data + (size_t)e * bytes, source, bytes);
+            moved = moved || perm[e] != e;
+        }
+    }
+    assert_true(moved);
+}
+
+static void test_same_network(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++) {
+        synth(PLAIN_PATH, shapes[i], "q4_0", true);
+        synth(PREPARED_PATH, shapes[i], "q4_0", false);
+        model *plain = open_model(PLAIN_PATH), *prepared = open_model(PREPARED_PATH);
+        for (int l = 0; l < N_LAYER; l++) expect_experts_moved(plain, prepared, l);
+        model_close(plain);
+        model_close(prepared);
+    }
+}
+
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+static void draw_tokens(int32_t *tokens, int n) {
+    rng r;
+    rng_seed(&r, 21);
+    for (int i = 0; i < n; i++) tokens[i] = (int32_t)(rng_u64(&r) % N_VOCAB);
+}
+
+/* Feeds n tokens, `step` at a time; the last one's logits; then calls `look`. */
+static void run(const model *m, int n, int step, float *logits,
+                void (*look)(const engine_context *c)) {
+    static int32_t tokens[N_TOKENS];
+    engine_context *c;
+    engine_session *s;
+    pi_error err = {0};
+    engine_options o = {
+        .n_threads = 2, .n_batch = MAX_BATCH, .type_k = QUANT_F32, .type_v = QUANT_F32};
+    draw_tokens(tokens, n);
+    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s", err.message);
+    assert_int_equal(engine_session_create(c, n, &s, &err), PI_OK);
+    for (int i = 0; i < n; i += step) {
+        pi_input in = {
+            .session = s, .tokens = tokens + i, .n_tokens = step, .logits = PI_LOGITS_LAST};
+        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+    }
+    if (logits) memcpy(logits, engine_logits(c, 0), N_VOCAB * sizeof *logits);
+    if (look) look(c);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+}
+
+static void test_same_logits(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "q4_0"};
+    static float plain[N_VOCAB], prepared[N_VOCAB];
+    for (int i = 0; i < N_SHAPES * 2; i++) {
+        synth(PLAIN_PATH, shapes[i / 2], types[i % 2], true);
+        synth(PREPARED_PATH, shapes[i / 2], types[i % 2], false);
+        model *a = open_model(PLAIN_PATH), *b = open_model(PREPARED_PATH);
+        for (int step = 1; step <= 32; step *= 32) {
+            run(a, 32, step, plain, NULL);
+            run(b, 32, step, prepared, NULL);
+            assert_memory_equal(plain, prepared, sizeof plain);
+            double square = 0;
+            for (int k = 0; k < N_VOCAB; k++) square += (double)(plain[k] * plain[k]) / N_VOCAB;
+            assert_true(sqrt(square) > 0.7 && sqrt(square) < 1.4);
+        }
+        model_close(a);
+        model_close(b);
+    }
+}
+
+/* Binomial deviations of N_TOKENS draws are 0.02 at most; the planted scores hold to about that. */
+static void expect_frequencies(const engine_context *c) {
+    const model *m = engine_plan(c)->model;
+    for (int l = 0; l < N_LAYER; l++) {
+        const uint64_t *uses = engine_expert_uses(c, l);
+        const float *freq = m->layers[l].sparse.expert_freq;
+        double all = 0, worst = 0;
+        for (int e = 0; e < N_EXPERT; e++) {
+            double is = (double)uses[e] / N_TOKENS, off = fabs(is - (double)freq[e]);
+            all += is;
+            if (off > worst) worst = off;
+        }
+        print_message("layer %d: hottest %.2f, coldest %.3f, worst off by %.3f\n", l,
+                      (double)freq[0], (double)freq[N_EXPERT - 1], worst);
+        assert_true(fabs(all - N_USED) < 1e-9);
+        assert_true(worst < 0.12);
+        assert_true(freq[0] > 4 * freq[N_EXPERT - 1]);
+    }
+}
+
+static void test_frequencies(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++) {
+        synth(PREPARED_PATH, shapes[i], "f32", false);
+        model *m = open_model(PREPARED_PATH);
+        run(m, N_TOKENS, MAX_BATCH, NULL, expect_frequencies);
+        model_close(m);
+    }
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static void expect_number(const gguf_file *f, const char *key, uint64_t want) {
+    uint64_t v = 0;
+    const gguf_value *value = gguf_find(f, key);
+    if (!value || !gguf_as_u64(value, &v) || v != want) fail_msg("%s is not %d", key, (int)want);
+}
+
+/* Also what llama.cpp's loader of gpt-oss insists on. */
+static void test_tensors(void **state) {
+    (void)state;
+    static const struct {
+        tensor_role role;
+        uint64_t n_in, n_rows;
+    } tensors[] = {{ROLE_ATTN_SINKS, 64, 1},           {ROLE_ATTN_Q_BIAS, 4096, 1},
+                   {ROLE_ATTN_OUT_BIAS, 2880, 1},      {ROLE_ROUTER, 2880, 32},
+                   {ROLE_ROUTER_BIAS, 32, 1},          {ROLE_EXPERT_GATE, 2880, 2880 * 32},
+                   {ROLE_EXPERT_UP_BIAS, 2880, 32},    {ROLE_EXPERT_DOWN_BIAS, 2880, 32},
+                   {ROLE_EXPERT_DOWN, 2880, 2880 * 32}};
+    const synth_shape *shape = synth_shape_find("gpt-oss-20b");
+    const arch_row *arch = arch_find("gpt-oss", strlen("gpt-oss"));
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        const arch_tensor *t = arch_tensor_of(arch, tensors[i].role);
+        assert_true(synth_has_tensor(shape, t, false));
+        assert_int_equal(synth_shape_dim(shape, t->dims[0]), tensors[i].n_in);
+        assert_int_equal(synth_shape_rows(shape, t), tensors[i].n_rows);
+    }
+    assert_false(synth_has_tensor(shape, arch_tensor_of(arch, ROLE_FFN_FREQ), false));
+    assert_true(synth_has_tensor(shape, arch_tensor_of(arch, ROLE_FFN_FREQ), true));
+    assert_false(synth_has_tensor(shape, arch_tensor_of(arch, ROLE_EXPERT_GATE_UP), true));
+}
+
+static void test_keys(void **state) {
+    (void)state;
+    synth(PLAIN_PATH, "tiny-reglu-moe", "q4_0", true);
+    model *m = open_model(PLAIN_PATH);
+    expect_number(m->file, "smallthinker.expert_count", N_EXPERT);
+    expect_number(m->file, "smallthinker.expert_used_count", N_USED);
+    expect_number(m->file, "smallthinker.expert_feed_forward_length", 128);
+    expect_number(m->file, "smallthinker.expert_gating_func", GATING_SOFTMAX);
+    expect_number(m->file, "smallthinker.attention.key_length", 64);
+    assert_null(gguf_find_tensor(m->file, "blk.0.ffn_freq"));
+    assert_null(gguf_find_tensor(m->file, "blk.0.ffn_expert_perm"));
+    model_close(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_network), cmocka_unit_test(test_same_logits),
+        cmocka_unit_test(test_frequencies),  cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_keys),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(PLAIN_PATH);
+    unlink(PREPARED_PATH);
+    return failed;
+}
