@@ -209,13 +209,19 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     pi_status status = model_open(s->path, NULL, &p->model, err);
     if (status == PI_OK) status = gguf_check_tensors(p->model->file, p->options->n_threads, err);
     if (status != PI_OK) return status;
-    if (p->model->hp.n_expert > 0 || !arch_tensor_of(p->model->arch, ROLE_FFN_DOWN_T))
+    p->experts = p->model->hp.n_expert > 0;
+    if (!p->experts && !arch_tensor_of(p->model->arch, ROLE_FFN_DOWN_T))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "cannot be prepared yet: %.300s: %s: run the file as it is", p->in_path,
-                         p->model->hp.n_expert > 0 ? "a mixture of experts"
-                                                   : "gate and up are one tensor");
+                         "cannot be prepared yet: %.300s: gate and up are one tensor: run the file "
+                         "as it is",
+                         p->in_path);
+    if (p->experts && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "no predictors for experts: %.300s: the router chooses among them: "
+                         "prepare without a named predictor sorts them",
+                         p->in_path);
     size_t n = (size_t)p->model->hp.n_layer;
-    p->thresholds = !prepare_is_sparse(p->model);
+    p->thresholds = !p->experts && !prepare_is_sparse(p->model);
     if (p->thresholds && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "no predictor for %s: %.300s: its activations are never exactly zero: "
@@ -305,7 +311,8 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
  */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
-    pi_mode mode = p->thresholds      ? PI_MODE_THRESHOLD
+    pi_mode mode = p->experts         ? PI_MODE_DENSE
+                   : p->thresholds    ? PI_MODE_THRESHOLD
                    : has_predictor(p) ? PI_MODE_PREDICT
                                       : PI_MODE_EXACT;
     pi_status status = p->thresholds ? search_cuts(p, &q, err)
@@ -392,7 +399,7 @@ static pi_status run(preparation *p, source *s, pi_prepare_result *result, pi_er
     if (status == PI_OK) status = open_model(p, s, err);
     if (status == PI_OK) status = prepare_text_read(p->model, p->options, &p->talk, &p->text, err);
     if (status == PI_OK) status = prepare_run_layers(p, err);
-    if (status == PI_OK && !p->thresholds) status = refuse_dense(p, err);
+    if (status == PI_OK && !p->thresholds && !p->experts) status = refuse_dense(p, err);
     if (status == PI_OK) status = prepare_write(p, err);
     if (status == PI_OK) status = judge(p, result, err);
     if (status != PI_OK) return status;

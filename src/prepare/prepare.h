@@ -10,7 +10,9 @@
  *   prepare_undo.c       the way back
  *   prepare.c            the order of all that
  *
- * Neurons: `order[i]` is the index, in the input's tensors, of the neuron that is stored i-th.
+ * Neurons: `order[i]` is the index, in the input's tensors, of the neuron that is stored i-th. In a
+ * mixture of experts, experts are sorted instead, by how often the router chooses them; neurons and
+ * dense layers stay as they are.
  * One thread calls all of this; the pool's workers help inside. */
 #ifndef PREPARE_PREPARE_H
 #define PREPARE_PREPARE_H
@@ -76,8 +78,9 @@ typedef struct prepare_harm {
 } prepare_harm;
 
 typedef struct prepare_layer {
-    int32_t *order;    /* [n_ff] */
-    float *freq;       /* [n_ff], in stored order: non-increasing */
+    int64_t n;         /* neurons or experts that are sorted; 0: the layer stays as it is */
+    int32_t *order;    /* [n] */
+    float *freq;       /* [n], in stored order: non-increasing */
     double density;    /* mean of freq */
     predictor_fit fit; /* of the predictor, if any; its arrays are in the spill, or, with
                           keeps_predictor, tensors of the input */
@@ -110,6 +113,7 @@ typedef struct preparation {
     quant_type predictor_type; /* of fc1 and fc2 */
     bool quantized;            /* its matrices, on the way in */
     bool thresholds;           /* SiLU, GELU: thresholds instead of exact zeros */
+    bool experts;              /* a mixture of experts */
     uint64_t bytes_out, predictor_bytes;
 } preparation;
 
@@ -180,7 +184,10 @@ prepare_part prepare_name_part(const preparation *p, prepare_part_kind kind, ten
                                int layer);
 pi_status prepare_add_part(prepare_parts *l, const prepare_part *item, pi_error *err);
 pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *name, pi_error *err);
-/* A tensor whose rows, or elements where it is a vector, are neurons of the layer. */
+/* A tensor of an expert layer that has a part per expert. */
+bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer);
+/* A tensor whose rows, or elements where it is a vector, are neurons of the layer, or whose parts
+ * are experts. */
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err);
 /* Declares and writes all parts, and frees the list, whatever happens. */
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err);

@@ -124,7 +124,7 @@ static bool fits_predictors(const model *m) {
 
 static bool wants_fit(const preparation *p) {
     const char *name = p->options->predictor;
-    if (p->thresholds || (name && strcmp(name, "none") == 0)) return false;
+    if (p->experts || p->thresholds || (name && strcmp(name, "none") == 0)) return false;
     return (name && strcmp(name, "auto") != 0) || fits_predictors(p->model);
 }
 
@@ -170,7 +170,8 @@ static pi_status allocate(layer_run *r, pi_error *err) {
         ok = r->sample && r->hidden;
     }
     if (!ok) return error_nomem(err, total, "calibration");
-    if (!p->thresholds && !fits_predictors(p->model) && n_kept < p->model->hp.n_layer)
+    if (!p->thresholds && !p->experts && !fits_predictors(p->model) &&
+        n_kept < p->model->hp.n_layer)
         talk_say(&p->talk, "no predictors: n_embd %d is not a multiple of %d", p->model->hp.n_embd,
                  PREDICTOR_BLOCK);
     talk_say(&p->talk,
@@ -351,12 +352,32 @@ static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err)
     return status == PI_OK ? fit_layer(r, layer, err) : status;
 }
 
-static pi_status give_layer(prepare_layer *out, int64_t n_ff, pi_error *err) {
-    out->order = mem_calloc((size_t)n_ff, sizeof *out->order);
-    out->freq = mem_calloc((size_t)n_ff, sizeof *out->freq);
+static pi_status give_layer(prepare_layer *out, int64_t n, pi_error *err) {
+    out->n = n;
+    out->order = mem_calloc((size_t)n, sizeof *out->order);
+    out->freq = mem_calloc((size_t)n, sizeof *out->freq);
     out->cut = NAN;
     if (out->order && out->freq) return PI_OK;
-    return error_nomem(err, (size_t)n_ff * 8, "the order of neurons");
+    return error_nomem(err, (size_t)n * 8, "the order of neurons");
+}
+
+/* How often the router chose each expert, and their order. */
+static pi_status profile_experts(layer_run *r, int layer, pi_error *err) {
+    prepare_layer *out = &r->p->layers[layer];
+    int64_t n = r->p->model->hp.n_expert, n_tokens = prepare_text_count(&r->p->text);
+    if (!layer_of(r->p, layer)->t[ROLE_ROUTER].data) return run_windows(r, layer, 1, err);
+    pi_status status = give_layer(out, n, err);
+    if (status == PI_OK) status = run_windows(r, layer, 1, err);
+    if (status != PI_OK) return status;
+    float freq[MODEL_MAX_EXPERTS];
+    const uint64_t *uses = engine_expert_uses(r->context, layer);
+    for (int64_t i = 0; i < n; i++) freq[i] = (float)((double)uses[i] / (double)n_tokens);
+    status = neuron_order(freq, n, out->order, err);
+    for (int64_t i = 0; status == PI_OK && i < n; i++) {
+        out->freq[i] = freq[out->order[i]];
+        out->density += (double)out->freq[i] / (double)n;
+    }
+    return status;
 }
 
 static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
@@ -366,6 +387,7 @@ static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
     r->n_ff = l->hp.n_ff;
     active_free(&r->active);
     active_init(&r->active, r->n_ff);
+    if (r->p->experts) return profile_experts(r, layer, err);
     pi_status status = give_layer(out, r->n_ff, err);
     if (status == PI_OK) status = prepare_down_norms(r->p->pool, l, r->down_norm, err);
     if (status == PI_OK) status = run_windows(r, layer, fit ? 1 - fit_share : 1, err);
@@ -392,7 +414,7 @@ pi_status prepare_run_layers(preparation *p, pi_error *err) {
     pi_status status = allocate(&r, err);
     if (status == PI_OK) status = engine_context_create(p->model, &options, &r.context, err);
     if (status == PI_OK) status = run_windows(&r, -1, 0, err);
-    if (status == PI_OK) engine_observe(r.context, observe, &r);
+    if (status == PI_OK && !p->experts) engine_observe(r.context, observe, &r);
     for (int l = 0; l < p->model->hp.n_layer && status == PI_OK; l++)
         status = run_layer(&r, l, err);
     release(&r);

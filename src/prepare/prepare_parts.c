@@ -83,17 +83,28 @@ pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *n
     return prepare_add_part(l, &item, err);
 }
 
-/* A tensor of the input whose rows, or elements where it is a vector, are neurons. */
+/* Also the number per expert that their matrices may come with. */
+bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer) {
+    char name[GGUF_MAX_NAME];
+    if (!prepare_rename(t->name, "_exps.scale", "_exps.weight", name))
+        snprintf(name, sizeof name, "%s", t->name);
+    const arch_tensor *row = prepare_find_role(m, name, layer);
+    if (!row || !m->layers[*layer].t[ROLE_ROUTER].data || row->flags & TENSOR_SPARSE) return false;
+    for (int d = 0; d < 3; d++)
+        if (row->dims[d] == DIM_EXPERTS) return true;
+    return false;
+}
+
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err) {
     prepare_part item = {.kind = PART_ROWS, .type = t->type, .n_dims = t->n_dims, .layer = layer};
     memcpy(item.name, t->name, sizeof item.name);
     memcpy(item.dims, t->dims, sizeof item.dims);
-    int64_t n_ff = l->p->model->layers[layer].hp.n_ff;
+    int64_t n = l->p->layers[layer].n;
     item.rows = (model_tensor){.data = t->data,
                                .n_bytes = t->n_bytes,
-                               .row_bytes = t->n_bytes / (size_t)n_ff,
-                               .n_in = (int64_t)t->n_elems / n_ff,
-                               .n_out = n_ff,
+                               .row_bytes = t->n_bytes / (size_t)n,
+                               .n_in = (int64_t)t->n_elems / n,
+                               .n_out = n,
                                .scale = 1,
                                .type = t->type};
     return prepare_add_part(l, &item, err);

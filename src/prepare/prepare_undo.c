@@ -11,18 +11,21 @@
 #include "quant_mix.h"
 #include "sparse_keys.h"
 
-/* order[s] = where the neuron that the source has at s is stored. */
+/* order[s] = where the neuron (expert) that the source has at s is stored. */
 static pi_status invert_orders(preparation *p, pi_error *err) {
     size_t n_layer = (size_t)p->model->hp.n_layer;
     p->layers = mem_calloc(n_layer, sizeof *p->layers);
     if (!p->layers) return error_nomem(err, n_layer * sizeof *p->layers, "layers");
     for (size_t l = 0; l < n_layer; l++) {
         const model_layer *layer = &p->model->layers[l];
-        int32_t n_ff = layer->hp.n_ff, *order = mem_calloc((size_t)n_ff, sizeof *order);
-        if (!order) return error_nomem(err, (size_t)n_ff * sizeof *order, "the order of neurons");
+        bool experts = layer->t[ROLE_ROUTER].data;
+        const int32_t *perm = experts ? layer->sparse.expert_perm : layer->sparse.perm;
+        int32_t n = experts ? p->model->hp.n_expert : layer->hp.n_ff;
+        int32_t *order = mem_calloc((size_t)n, sizeof *order);
+        if (!order) return error_nomem(err, (size_t)n * sizeof *order, "the order of neurons");
         p->layers[l].order = order;
-        for (int32_t i = 0; i < n_ff; i++)
-            order[layer->sparse.perm ? layer->sparse.perm[i] : i] = i;
+        p->layers[l].n = n;
+        for (int32_t i = 0; i < n; i++) order[perm ? perm[i] : i] = i;
     }
     return PI_OK;
 }
@@ -61,6 +64,7 @@ static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
 
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0;
+    if (prepare_is_of_experts(l->p->model, t, &layer)) return prepare_add_moved(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     char name[GGUF_MAX_NAME];
     if (!row || row->role == ROLE_FFN_DOWN_T_BIAS) {
@@ -71,6 +75,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     switch (row->role) {
     case ROLE_FFN_FREQ:
     case ROLE_FFN_PERM:
+    case ROLE_EXPERT_PERM:
     case ROLE_FC1:
     case ROLE_FC2:
     case ROLE_FC2_BIAS:

@@ -63,7 +63,7 @@ static pi_status put_keys(const preparation *p, pi_error *err) {
     for (int i = 0; i < p->model->hp.n_layer; i++) keeps = keeps || p->layers[i].keeps_predictor;
     const gguf_value *threshold = gguf_find(p->model->file, SPARSE_KEY_PREDICTOR_THRESHOLD);
     if (keeps && threshold) gguf_put_value(w, threshold);
-    return put_layer_keys(p, err);
+    return p->experts ? PI_OK : put_layer_keys(p, err);
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -97,7 +97,10 @@ static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, te
 
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0;
+    if (prepare_is_of_experts(l->p->model, t, &layer)) return prepare_add_moved(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
+    bool statistic = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM);
+    if (l->p->experts && !statistic) return prepare_add_copy(l, t, t->name, err);
     if (!row) {
         char name[GGUF_MAX_NAME];
         prepare_rename(t->name, ".ffn_down.scale", ".ffn_down_t.scale", name);
@@ -106,6 +109,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     switch (row->role) {
     case ROLE_FFN_FREQ:
     case ROLE_FFN_PERM:
+    case ROLE_EXPERT_PERM:
         return PI_OK; /* of an earlier preparation */
     case ROLE_FC1:
     case ROLE_FC2:
@@ -125,13 +129,13 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     }
 }
 
-/* One number per neuron. */
+/* One number per neuron or expert. */
 static pi_status add_vector(prepare_parts *l, tensor_role role, int layer, quant_type type,
                             const void *bytes, pi_error *err) {
     prepare_part item = prepare_name_part(l->p, PART_BYTES, role, layer);
     item.type = type;
     item.n_dims = 1;
-    item.dims[0] = (uint64_t)l->p->model->layers[layer].hp.n_ff;
+    item.dims[0] = (uint64_t)l->p->layers[layer].n;
     item.bytes = bytes;
     return prepare_add_part(l, &item, err);
 }
@@ -168,24 +172,28 @@ static pi_status add_fitted(prepare_parts *l, int layer, pi_error *err) {
 }
 
 static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, pi_error *err) {
+    tensor_role order = l->p->experts ? ROLE_EXPERT_PERM : ROLE_FFN_PERM;
     pi_status status = add_fitted(l, layer, err);
     if (status == PI_OK)
         status = add_vector(l, ROLE_FFN_FREQ, layer, QUANT_F32, l->p->layers[layer].freq, err);
-    if (status == PI_OK) status = add_vector(l, ROLE_FFN_PERM, layer, QUANT_I32, perm, err);
+    if (status == PI_OK) status = add_vector(l, order, layer, QUANT_I32, perm, err);
     return status;
 }
 
-/* Source indices of the neurons as stored: those of the input, through its own permutation.
- * perms: every layer's, one after the other. */
+/* Source indices of the neurons (experts) as stored: those of the input, through its own
+ * permutation. perms: every layer's, one after the other. */
 static pi_status add_all_findings(prepare_parts *l, int32_t *perms, pi_error *err) {
     const model *m = l->p->model;
     pi_status status = PI_OK;
     for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
-        const int32_t *old = m->layers[i].sparse.perm, *order = l->p->layers[i].order;
-        for (int32_t k = 0; k < m->layers[i].hp.n_ff; k++)
-            perms[k] = old ? old[order[k]] : order[k];
+        const model_layer_sparse *s = &m->layers[i].sparse;
+        const int32_t *old = l->p->experts ? s->expert_perm : s->perm;
+        const prepare_layer *layer = &l->p->layers[i];
+        if (layer->n == 0) continue;
+        for (int64_t k = 0; k < layer->n; k++)
+            perms[k] = old ? old[layer->order[k]] : layer->order[k];
         status = add_findings(l, i, perms, err);
-        perms += m->layers[i].hp.n_ff;
+        perms += layer->n;
     }
     return status;
 }
@@ -194,7 +202,7 @@ pi_status prepare_write(preparation *p, pi_error *err) {
     prepare_parts l = {.p = p};
     const model *m = p->model;
     size_t n = 0;
-    for (int i = 0; i < m->hp.n_layer; i++) n += (size_t)m->layers[i].hp.n_ff;
+    for (int i = 0; i < m->hp.n_layer; i++) n += (size_t)p->layers[i].n;
     int32_t *perms = mem_calloc(n, sizeof *perms);
     if (!perms) return error_nomem(err, n * sizeof *perms, "permutations");
     pi_status status = put_keys(p, err);

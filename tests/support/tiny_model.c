@@ -21,8 +21,9 @@ enum { MAX_TENSORS = 96, MAX_VOCAB = 1024, NAME_BYTES = 96, SHORT_NAME = 32 };
 typedef struct tiny_tensor {
     char name[GGUF_MAX_NAME];
     const quant_traits *traits;
-    uint64_t dims[2]; /* dims[1] 0: a vector */
+    uint64_t dims[3]; /* dims[1] 0: a vector; dims[2] 0: not of experts */
     float mean, deviation;
+    bool twins; /* rows are equal in pairs */
 } tiny_tensor;
 
 typedef struct tiny_list {
@@ -179,6 +180,19 @@ static void put_sparse_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_f32(w, SPARSE_KEY_THRESHOLD_LOSS, 0.004f);
 }
 
+static void put_expert_keys(gguf_writer *w, const tiny_model *t) {
+    const tiny_experts *e = &t->experts;
+    char name[NAME_BYTES];
+    gguf_put_u32(w, key(t, "expert_count", name), (uint32_t)e->n);
+    gguf_put_u32(w, key(t, "expert_used_count", name), (uint32_t)e->n_used);
+    gguf_put_u32(w, key(t, "leading_dense_block_count", name), (uint32_t)e->n_dense);
+    gguf_put_bool(w, key(t, "expert_weights_norm", name), true);
+    gguf_put_f32(w, key(t, "expert_weights_scale", name), 1.5f);
+    if (e->n_group == 0) return;
+    gguf_put_u32(w, key(t, "expert_group_count", name), (uint32_t)e->n_group);
+    gguf_put_u32(w, key(t, "expert_group_used_count", name), (uint32_t)e->n_group_used);
+}
+
 static void put_keys(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
     gguf_put_string(w, "general.architecture", t->arch);
@@ -203,6 +217,7 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_f32(w, key(t, eps, name), t->eps);
     gguf_put_f32(w, key(t, "rope.freq_base", name), t->freq_base);
     put_scaling(w, t);
+    if (t->experts.n > 0) put_expert_keys(w, t);
     if (t->sparse.down_t) put_sparse_keys(w, t);
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
@@ -298,9 +313,55 @@ static void add_attention(tiny_list *l, int i) {
     add_bias(l, t->qkv_bias, i, "attn_k.bias", kv);
     add_bias(l, t->qkv_bias, i, "attn_v.bias", kv);
     add_bias(l, t->out_bias, i, "attn_output.bias", t->n_embd);
-    if (!arch_is(t, "qwen3")) return;
+    if (!arch_is(t, "qwen3") && !arch_is(t, "bailingmoe2")) return;
     add_vector(l, i, "attn_q_norm.weight", t->head_dim, 1.5f, 0.3f);
     add_vector(l, i, "attn_k_norm.weight", t->head_dim, 1.5f, 0.3f);
+}
+
+static void add_expert_matrix(tiny_list *l, int layer, const char *name, int n_in, int n_out) {
+    add_matrix(l, layer, name, n_in, n_out);
+    tiny_tensor *x = &l->tensors[l->n - 1];
+    if (l->model->scales) { /* a number per expert */
+        x->dims[0] = (uint64_t)l->model->experts.n;
+        x--;
+    }
+    x->dims[2] = (uint64_t)l->model->experts.n;
+}
+
+static void add_expert_bias(tiny_list *l, int layer, const char *name, int n) {
+    if (!l->model->experts.biased) return;
+    add_vector(l, layer, name, n, 0, 0.3f);
+    l->tensors[l->n - 1].dims[1] = (uint64_t)l->model->experts.n;
+}
+
+static void add_shared_expert(tiny_list *l, int i) {
+    int n_embd = l->model->n_embd, n_ff = l->model->experts.n_ff_shared;
+    if (n_ff == 0) return;
+    add_matrix(l, i, "ffn_gate_shexp", n_embd, n_ff);
+    add_matrix(l, i, "ffn_up_shexp", n_embd, n_ff);
+    add_matrix(l, i, "ffn_down_shexp", n_ff, n_embd);
+}
+
+static void add_experts(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    const tiny_experts *e = &t->experts;
+    add_matrix(l, i, "ffn_gate_inp", t->n_embd, e->n);
+    tiny_tensor *router = &l->tensors[l->n - 1];
+    router->twins = e->twins;
+    router->deviation *= 2;
+    add_bias(l, e->biased, i, "ffn_gate_inp.bias", e->n);
+    add_bias(l, e->select_bias, i, "exp_probs_b.bias", e->n);
+    if (e->fused) {
+        add_expert_matrix(l, i, "ffn_gate_up_exps", t->n_embd, 2 * e->n_ff);
+    } else {
+        add_expert_matrix(l, i, "ffn_gate_exps", t->n_embd, e->n_ff);
+        add_expert_bias(l, i, "ffn_gate_exps.bias", e->n_ff);
+        add_expert_matrix(l, i, "ffn_up_exps", t->n_embd, e->n_ff);
+        add_expert_bias(l, i, "ffn_up_exps.bias", e->n_ff);
+    }
+    add_expert_matrix(l, i, "ffn_down_exps", e->n_ff, t->n_embd);
+    add_expert_bias(l, i, "ffn_down_exps.bias", t->n_embd);
+    add_shared_expert(l, i);
 }
 
 static void add_layer(tiny_list *l, int i) {
@@ -308,6 +369,10 @@ static void add_layer(tiny_list *l, int i) {
     bool gated = tiny_is_gated(t);
     add_attention(l, i);
     if (!arch_is(t, "falcon")) add_norm(l, i, "ffn_norm");
+    if (t->experts.n > 0 && i >= t->experts.n_dense) {
+        add_experts(l, i);
+        return;
+    }
     if (gated) add_matrix(l, i, "ffn_gate", t->n_embd, t->n_ff[i]);
     add_neurons(l, i);
     add_bias(l, t->ffn_bias && gated, i, "ffn_gate.bias", t->n_ff[i]);
@@ -333,11 +398,13 @@ static void list_tensors(tiny_list *l) {
 static void write_tensor(gguf_writer *w, const tiny_tensor *x, rng *random) {
     pi_error err;
     size_t rows = x->dims[1] ? (size_t)x->dims[1] : 1, n_in = (size_t)x->dims[0], row_bytes;
+    if (x->dims[2]) rows *= (size_t)x->dims[2];
     assert_true(quant_row_bytes(x->traits->type, n_in, &row_bytes));
     float *values = mem_calloc(n_in, sizeof *values);
     uint8_t *row = mem_calloc(1, row_bytes);
     for (size_t r = 0; r < rows; r++) {
-        for (size_t i = 0; i < n_in; i++) values[i] = x->mean + x->deviation * rng_normal(random);
+        for (size_t i = 0; i < n_in && !(x->twins && r % 2); i++)
+            values[i] = x->mean + x->deviation * rng_normal(random);
         if (x->traits->type == QUANT_I8)
             for (size_t i = 0; i < n_in; i++) row[i] = (uint8_t)(rng_u64(random) >> 56);
         else
@@ -367,7 +434,8 @@ void tiny_write(const tiny_model *t, const char *path) {
     list_tensors(&l);
     for (int i = 0; i < l.n; i++) {
         const tiny_tensor *x = &l.tensors[i];
-        if (gguf_add_tensor(w, x->name, x->traits->type, x->dims[1] ? 2 : 1, x->dims, &err))
+        int n_dims = x->dims[2] ? 3 : x->dims[1] ? 2 : 1;
+        if (gguf_add_tensor(w, x->name, x->traits->type, n_dims, x->dims, &err))
             fail_msg("%s: %s", x->name, err.message);
     }
     if (gguf_writer_begin_data(w, &err) != PI_OK) fail_msg("%s", err.message);

@@ -28,6 +28,18 @@ typedef struct tiny_sparse {
     float cut;       /* of threshold mode; 0: none */
 } tiny_sparse;
 
+/* A mixture of experts in layers from `n_dense` on; n 0: none. */
+typedef struct tiny_experts {
+    int n, n_used, n_ff; /* n_ff: of an expert */
+    int n_dense;
+    int n_ff_shared; /* of a shared expert; 0: there is none */
+    int n_group, n_group_used;
+    bool fused;  /* gate and up in one tensor */
+    bool biased; /* router and experts */
+    bool select_bias;
+    bool twins; /* routers' rows come in equal pairs: ties */
+} tiny_experts;
+
 typedef struct tiny_model {
     const char *arch;        /* "llama", "qwen2", "qwen3", "falcon", "opt", "bamboo" */
     const char *type;        /* of matrices: "f32", "q4_0", ... */
@@ -52,6 +64,7 @@ typedef struct tiny_model {
     float threshold;        /* of fatrelu */
     float eps, freq_base;
     tiny_sparse sparse;
+    tiny_experts experts;
     bool vocabulary; /* a SentencePiece one of n_vocab tokens */
     uint64_t seed;
 } tiny_model;
