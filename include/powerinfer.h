@@ -41,6 +41,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "powerinfer_activity.h"
 #include "powerinfer_grammar.h"
 #include "powerinfer_metadata.h"
 #include "powerinfer_session.h"
@@ -243,19 +244,22 @@ PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_la
 /* ---- forward -------------------------------------------------------------------------------- */
 
 typedef enum pi_logits_wanted { PI_LOGITS_NONE, PI_LOGITS_LAST, PI_LOGITS_ALL } pi_logits_wanted;
+typedef enum pi_hidden_wanted { PI_HIDDEN_NONE, PI_HIDDEN_LAST, PI_HIDDEN_ALL } pi_hidden_wanted;
 
 typedef struct pi_input {
     pi_session *session;   /* of this context; at most once per call */
     const int32_t *tokens; /* [n_tokens], appended at the session's end */
     int32_t n_tokens;      /* >= 1; more than n_batch are split into ubatches */
     pi_logits_wanted logits;
+    pi_hidden_wanted hidden; /* hidden states; without logits the output matrix is not read */
 } pi_input;
 
 /* Evaluates every input's tokens and appends them to its session; tokens of all inputs share
  * ubatches. On any error no session has changed. PI_ERR_RANGE: a token id outside the vocabulary,
  * or NaN or infinite activations (the message names the layer); PI_ERR_ARG: no tokens, an invalid
- * `logits`, a session of another context or given twice, a forked process; PI_ERR_LIMIT: a session
- * is full, or more than n_logits rows; PI_ERR_CANCELLED; PI_ERR_DEVICE: the GPU was lost. */
+ * `logits` or `hidden`, a session of another context or given twice, a forked process;
+ * PI_ERR_LIMIT: a session is full, more than n_logits rows of logits or n_batch of hidden states;
+ * PI_ERR_CANCELLED; PI_ERR_DEVICE: the GPU was lost. */
 PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t n_inputs,
                             pi_error *err);
 
@@ -263,6 +267,10 @@ PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t
  * in the order of the inputs: one for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */
 PI_API const float *pi_logits(const pi_context *context, int32_t row);
 PI_API int32_t pi_logits_rows(const pi_context *context);
+/* The same for hidden states, [n_embd] float32: the residual stream after the last layer and norm,
+ * which the output matrix multiplies. Pooled, they are the embedding of a text. */
+PI_API const float *pi_hidden(const pi_context *context, int32_t row);
+PI_API int32_t pi_hidden_rows(const pi_context *context);
 
 /* Makes a pi_forward in progress (or the next one) return PI_ERR_CANCELLED. May be called from a
  * signal handler or another thread. */

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "activity.h"
 #include "api_types.h"
 #include "mem.h"
 #include "option_types.h"
@@ -57,6 +58,11 @@ pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi
             return error_set(err, PI_ERR_ARG,
                              "invalid logits: input %d: %d is not a pi_logits_wanted value", i,
                              (int)inputs[i].logits);
+    for (int32_t i = 0; i < n_inputs; i++)
+        if ((unsigned)inputs[i].hidden > PI_HIDDEN_ALL)
+            return error_set(err, PI_ERR_ARG,
+                             "invalid hidden: input %d: %d is not a pi_hidden_wanted value", i,
+                             (int)inputs[i].hidden);
     return engine_forward(c->engine, inputs, n_inputs, err);
 }
 
@@ -66,6 +72,13 @@ const float *pi_logits(const pi_context *c, int32_t row) {
 }
 int32_t pi_logits_rows(const pi_context *c) {
     return engine_logits_rows(c->engine);
+}
+const float *pi_hidden(const pi_context *c, int32_t row) {
+    assert(row >= 0 && row < engine_hidden_rows(c->engine));
+    return engine_hidden(c->engine, row);
+}
+int32_t pi_hidden_rows(const pi_context *c) {
+    return engine_hidden_rows(c->engine);
 }
 void pi_context_cancel(pi_context *c) {
     engine_cancel(c->engine);
@@ -95,4 +108,17 @@ int32_t pi_context_threads(const pi_context *c) {
 
 void pi_context_get_counters(const pi_context *c, pi_counters *out) {
     *out = engine_get_counters(c->engine);
+}
+
+/* ---- activity -------------------------------------------------------------------------------- */
+
+pi_status pi_context_watch(pi_context *c, int32_t n_bins, pi_error *err) {
+    return engine_watch(c->engine, n_bins, err);
+}
+uint64_t pi_context_watched(const pi_context *c) {
+    return engine_watched(c->engine);
+}
+void pi_context_get_activity(const pi_context *c, int32_t layer, pi_layer_activity *out) {
+    assert(layer >= 0 && layer < c->model->weights->hp.n_layer);
+    engine_get_activity(c->engine, layer, out);
 }

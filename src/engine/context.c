@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "activity.h"
 #include "mem.h"
 
 /* Hands out aligned pieces of the mapping. Run twice: first with base NULL to learn the size. */
@@ -121,8 +122,10 @@ static void carve_all(engine_context *c, carver *cv) {
     }
     c->angles = carve(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
     c->inv_freq = carve(cv, (ROPE_SETS + 1) * (size_t)hp->n_rot / 2, sizeof(float));
+    c->hidden = carve(cv, n_batch * (size_t)hp->n_embd, sizeof(float));
     c->tokens = carve(cv, n_batch, sizeof(int32_t));
     c->out_rows = carve(cv, n_batch, sizeof(int32_t));
+    c->hidden_rows = carve(cv, n_batch, sizeof(int32_t));
     c->positions = carve(cv, n_batch, sizeof(int64_t));
     c->items = carve(cv, n_batch, sizeof(ubatch_item));
     c->item_of_row = carve(cv, n_batch, sizeof(ubatch_item *));
@@ -243,6 +246,7 @@ void engine_context_destroy(engine_context *c) {
         engine_trace_stop(c);
         gpu_exec_destroy(c->gpu);
     }
+    engine_watch(c, 0, NULL);
     pool_destroy(c->pool);
     drop_built(c);
     mem_free(c);
@@ -339,6 +343,12 @@ const float *engine_logits(const engine_context *c, int row) {
 }
 int engine_logits_rows(const engine_context *c) {
     return c->n_logits_rows;
+}
+const float *engine_hidden(const engine_context *c, int row) {
+    return c->hidden + (size_t)row * (size_t)c->model->hp.n_embd;
+}
+int engine_hidden_rows(const engine_context *c) {
+    return c->n_hidden_rows;
 }
 int engine_batch(const engine_context *c) {
     return c->n_batch;

@@ -34,11 +34,12 @@ typedef struct ubatch_item {
 } ubatch_item;
 
 typedef struct engine_ubatch {
-    int n_tokens, n_items, n_out;
+    int n_tokens, n_items, n_out, n_hidden;
     plan_form form, head_form; /* of the layers by n_tokens, of the head by n_out */
     bool streaming;            /* the CPU's part of layers whose home is the GPU is left out */
     int first_step, end_step;  /* of the plan */
     int first_logits_row;      /* where this ubatch's logits go */
+    int first_hidden_row;      /* and its hidden states */
     int nth;                   /* threads */
 } engine_ubatch;
 
@@ -105,7 +106,9 @@ struct engine_context {
      * are longer than the model's original context, where these differ (LongRoPE). */
     float *inv_freq;
     float angle_scale;                 /* of the global set's cos and sin */
+    float *hidden;                     /* [n_batch][n_embd], rows that were wanted */
     int32_t *tokens, *out_rows;        /* [n_batch] */
+    int32_t *hidden_rows;              /* [n_batch] rows of X whose hidden states are wanted */
     int64_t *positions;                /* [n_batch] */
     ubatch_item *items, **item_of_row; /* [n_batch] */
     int attn_queries;                  /* rows of Q a task can hold */
@@ -118,10 +121,11 @@ struct engine_context {
 
     engine_observer observer; /* NULL: none */
     void *observer_user;
-    engine_trace *trace; /* NULL: none */
+    engine_trace *trace;       /* NULL: none */
+    engine_activity *activity; /* NULL: nothing is counted */
 
     engine_ubatch ubatch;
-    int n_logits_rows; /* after a call */
+    int n_logits_rows, n_hidden_rows; /* after a call */
     pi_counters counters;
     gpu_exec *gpu;                    /* NULL: everything is on the CPU */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */

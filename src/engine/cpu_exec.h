@@ -17,6 +17,9 @@ cpu_exec_step cpu_exec_embed, cpu_exec_norm_columns, cpu_exec_norm_panels,
     cpu_exec_quantize_columns, cpu_exec_quantize_panels;
 cpu_exec_step cpu_exec_head_norm_columns, cpu_exec_head_norm_panels, cpu_exec_add, cpu_exec_softcap,
     cpu_exec_rope_store;
+/* Hidden states of the ubatch's rows that are wanted, where the head is on the CPU. After its
+ * steps, on the calling thread: few rows, or little work beside a prefill. */
+void cpu_exec_hidden(engine_context *c);
 /* cpu_matmul.c */
 cpu_exec_step cpu_exec_matvec, cpu_exec_matmul;
 /* cpu_attention.c: long contexts split over the threads, or not */

@@ -18,6 +18,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "activity.h"
 #include "cpu_exec.h"
 
 enum { DOWN_SLICE = 512 }; /* floats of the output that a thread adds up at a time */
@@ -171,6 +172,7 @@ static void scatter_hidden(const part_work *w) {
 }
 
 static void finish_part(part_work *w) {
+    if (w->c->activity) activity_add_neurons(w->c, w->s->layer, w->ffn->first, w->t->rows, w->n);
     if (w->ffn->down.w.data)
         sum_down(w);
     else

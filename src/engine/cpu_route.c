@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "activity.h"
 #include "cpu_exec.h"
 
 /* What an unused expert's score is. */
@@ -162,6 +163,7 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
     }
     for (int i = e->n_expert; i > 0; i--) x->first[i] = x->first[i - 1];
     x->first[0] = 0;
+    if (c->activity) activity_add_experts(c, s->layer, x->active, x->n_active);
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
 }

@@ -121,6 +121,13 @@ void cpu_exec_head_norm_panels(engine_context *c, const plan_step *s, int ith) {
     head_norm(c, s, CPU_ACT_PANELS);
 }
 
+void cpu_exec_hidden(engine_context *c) {
+    const plan_step *s = &c->plan->steps[c->plan->n_layer_steps]; /* the head's norm */
+    float *to = c->hidden + c->ubatch.first_hidden_row * c->model->hp.n_embd;
+    for (int i = 0; i < c->ubatch.n_hidden; i++)
+        norm_row(c, s, row_of(c, BUF_X, c->hidden_rows[i]), to + i * c->model->hp.n_embd);
+}
+
 static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout layout) {
     int64_t n = c->ubatch.n_tokens, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {

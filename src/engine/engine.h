@@ -50,6 +50,7 @@ enum { ENGINE_MAX_BATCH = 8192 };
 #define ENGINE_LOGITS_BYTES ((size_t)64 << 20)
 
 typedef struct engine_context engine_context;
+typedef struct engine_activity engine_activity; /* activity.h */
 typedef struct pi_session engine_session;
 
 /* Also PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may use the CPU alone. */
@@ -91,6 +92,8 @@ const char *engine_gpu_loss(const engine_context *c);
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 const float *engine_logits(const engine_context *c, int row); /* [n_vocab] */
 int engine_logits_rows(const engine_context *c);
+const float *engine_hidden(const engine_context *c, int row); /* [n_embd] */
+int engine_hidden_rows(const engine_context *c);
 int engine_batch(const engine_context *c); /* tokens per ubatch; also the most inputs per call */
 void engine_cancel(engine_context *c);     /* async-signal-safe */
 

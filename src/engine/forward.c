@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "activity.h"
 #include "clock.h"
 #include "cpu_exec.h"
 #include "request.h"
@@ -165,12 +166,13 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
         return error_set(err, PI_ERR_CANCELLED, "cancelled: forward: no session has changed");
+    if (c->plan->head == SIDE_CPU) cpu_exec_hidden(c);
     return context_check_finite(c, err);
 }
 
 pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     request_cursor at = {0};
-    c->ubatch.first_logits_row = 0;
+    c->ubatch.first_logits_row = c->ubatch.first_hidden_row = 0;
     for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_ubatch(c);
@@ -181,7 +183,9 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
         if (c->trace) trace_end_ubatch(c, status == PI_OK);
         if (status != PI_OK) return status;
         context_count(c);
+        if (c->activity) activity_end_ubatch(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;
+        c->ubatch.first_hidden_row += c->ubatch.n_hidden;
         for (int i = 0; i < c->ubatch.n_items; i++)
             c->items[i].session->fed += c->items[i].n_tokens;
     }
@@ -207,7 +211,7 @@ static void grow_session(const pi_input *in) {
 
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     pi_error why;
-    c->n_logits_rows = 0;
+    c->n_logits_rows = c->n_hidden_rows = 0;
     if (!c->plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
@@ -226,6 +230,7 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     }
     for (int i = 0; i < n_inputs; i++) grow_session(&inputs[i]);
     c->n_logits_rows = c->ubatch.first_logits_row;
+    c->n_hidden_rows = c->ubatch.first_hidden_row;
     return PI_OK;
 }
 
@@ -259,7 +264,7 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
     size_t n_bytes = (size_t)n_tokens * (size_t)c->model->hp.n_embd * sizeof *x;
     c->ubatch.n_tokens = n_tokens;
     c->ubatch.n_items = 1;
-    c->ubatch.n_out = 0;
+    c->ubatch.n_out = c->ubatch.n_hidden = 0;
     c->ubatch.streaming = false;
     c->items[0] = (ubatch_item){.session = s, .n_tokens = n_tokens, .pos = pos};
     for (int i = 0; i < n_tokens; i++) {

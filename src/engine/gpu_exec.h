@@ -61,6 +61,8 @@ uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col);
 /* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.
  */
 int gpu_exec_bad_step(const gpu_exec *g);
+/* Neurons of a layer that were active on the GPU in the last ubatch. */
+uint64_t gpu_exec_active(const gpu_exec *g, int layer);
 /* Bytes of FFN weights that the GPU read of active neurons in the last ubatch. */
 uint64_t gpu_exec_sparse_bytes(const gpu_exec *g);
 

@@ -163,6 +163,8 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
 /* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
+/* Their hidden states into buf[BUF_Y], from its first row on. */
+void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 
 /* A step as operations of the device. */
 typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,

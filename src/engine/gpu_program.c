@@ -110,16 +110,37 @@ void gpu_exec_begin(gpu_exec *g, engine_context *c) {
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
+/* How many of the next rows, at most `most`, follow each other in X. */
+static int count_run(const int32_t *rows, int n_rows, int most) {
+    int n = 1;
+    while (n < n_rows && n < most && rows[n] == rows[0] + n) n++;
+    return n;
+}
+
+static pi_status download_hidden(gpu_exec *g, engine_context *c, pi_error *err) {
+    int64_t n_embd = g->model->hp.n_embd, ld = g->plan->gpu_width[BUF_Y];
+    float *to = c->hidden + c->ubatch.first_hidden_row * n_embd;
+    for (int done = 0; done < c->ubatch.n_hidden;) {
+        const int32_t *rows = c->hidden_rows + done;
+        int n = count_run(rows, c->ubatch.n_hidden - done, g->n_batch);
+        gpu_exec_enqueue_hidden(g, rows[0], n);
+        for (int i = 0; i < n; i++)
+            g->b->download(g->stream, to + (done + i) * n_embd, g->buf[BUF_Y] + i * ld,
+                           (size_t)n_embd * sizeof *to);
+        pi_status status = g->b->stream_sync(g->stream, err);
+        if (status != PI_OK) return status;
+        done += n;
+    }
+    return PI_OK;
+}
+
 static pi_status download_logits(gpu_exec *g, engine_context *c, pi_error *err) {
     int64_t n_vocab = g->model->hp.n_vocab, ld = g->plan->gpu_width[BUF_LOGITS];
     const float *from = g->logits_host.host;
     float *to = c->buf[BUF_LOGITS] + c->ubatch.first_logits_row * n_vocab;
     for (int done = 0; done < c->ubatch.n_out;) {
-        /* rows that follow each other in X */
-        int n = 1, row = c->out_rows[done];
-        while (n < GPU_EXEC_LOGIT_ROWS && done + n < c->ubatch.n_out &&
-               c->out_rows[done + n] == row + n)
-            n++;
+        int row = c->out_rows[done];
+        int n = count_run(c->out_rows + done, c->ubatch.n_out - done, GPU_EXEC_LOGIT_ROWS);
         gpu_exec_mark_start(g);
         gpu_exec_enqueue_head(g, row, n);
         gpu_exec_mark_step(g, g->plan->n_gpu_steps - 1, false);
@@ -137,6 +158,7 @@ static pi_status download_logits(gpu_exec *g, engine_context *c, pi_error *err) 
 static pi_status finish(gpu_exec *g, engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
     if (g->plan->head == SIDE_GPU) status = download_logits(g, c, err);
+    if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, c, err);
     g->b->download(g->stream, g->counts_host.host, g->count, gpu_exec_counts(g) * sizeof *g->count);
     if (status == PI_OK) status = g->b->stream_sync(g->stream, err);
     g->counted = status == PI_OK &&
@@ -164,6 +186,16 @@ int gpu_exec_bad_step(const gpu_exec *g) {
     const int32_t *count = g->counts_host.host;
     int32_t mark = count[gpu_exec_counts(g) - 1];
     return mark ? g->plan->n_gpu_steps - mark : -1;
+}
+
+uint64_t gpu_exec_active(const gpu_exec *g, int layer) {
+    const plan_ffn *f = &g->plan->gpu_ffn[layer];
+    if (!f->sparse) return 0;
+    if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return (uint64_t)f->n_ff;
+    const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
+    if (f->down.w.data) return (uint64_t)read[2 * layer + 1];
+    if (f->sparse->n_matrices > 1) return (uint64_t)read[2 * layer];
+    return (uint64_t)(f->selection != SELECT_ALL ? count[layer] : f->n_ff);
 }
 
 /* What a sparse step read. */

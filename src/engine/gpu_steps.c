@@ -280,3 +280,9 @@ void gpu_exec_enqueue_head(gpu_exec *g, int first, int n) {
             q8_of(g, norm));
     gpu_exec_matvec(g, head, &g->steps[last], &shape);
 }
+
+void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n) {
+    int index = g->plan->n_gpu_steps - 2; /* the head's norm */
+    norm_of(g, &g->plan->gpu_steps[index], &g->steps[index],
+            g->buf[BUF_X] + first * g->plan->gpu_width[BUF_X], n, NULL);
+}

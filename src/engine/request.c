@@ -34,7 +34,7 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
 /* Marks sessions as it goes, so that one that appears twice is found. */
 pi_status request_check(const engine_context *c, const pi_input *inputs, int n_inputs,
                         pi_error *err) {
-    int64_t rows = 0;
+    int64_t rows = 0, n_hidden = 0;
     if (n_inputs < 1 || n_inputs > c->n_batch)
         return error_set(err, PI_ERR_LIMIT, "bad number of inputs: %d: use 1 to %d", n_inputs,
                          c->n_batch);
@@ -45,12 +45,19 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
         inputs[i].session->in_call = true;
         if (inputs[i].logits == PI_LOGITS_LAST) rows += 1;
         if (inputs[i].logits == PI_LOGITS_ALL) rows += inputs[i].n_tokens;
+        if (inputs[i].hidden == PI_HIDDEN_LAST) n_hidden += 1;
+        if (inputs[i].hidden == PI_HIDDEN_ALL) n_hidden += inputs[i].n_tokens;
     }
     if (rows > c->n_logits)
         return error_set(
             err, PI_ERR_LIMIT,
             "too many logits: forward: %lld rows wanted, %d fit; ask for fewer per call",
             (long long)rows, c->n_logits);
+    if (n_hidden > c->n_batch)
+        return error_set(err, PI_ERR_LIMIT,
+                         "too many hidden states: forward: %lld rows wanted, %d fit; feed fewer "
+                         "tokens per call",
+                         (long long)n_hidden, c->n_batch);
     return PI_OK;
 }
 
@@ -71,13 +78,15 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
         bool last = done + i == in->n_tokens - 1;
         if (in->logits == PI_LOGITS_ALL || (in->logits == PI_LOGITS_LAST && last))
             c->out_rows[u->n_out++] = row;
+        if (in->hidden == PI_HIDDEN_ALL || (in->hidden == PI_HIDDEN_LAST && last))
+            c->hidden_rows[u->n_hidden++] = row;
     }
     u->n_tokens += n;
 }
 
 bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,
                          request_cursor *at) {
-    c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = 0;
+    c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = c->ubatch.n_hidden = 0;
     c->ubatch.streaming = false;
     while (at->index < n_inputs && c->ubatch.n_tokens < c->n_batch) {
         const pi_input *in = &inputs[at->index];

@@ -18,6 +18,9 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_api_errors.gguf"
 
+#define INPUT(s, ids, n, rows)                                                                     \
+    { .session = (s), .tokens = (ids), .n_tokens = (n), .logits = (rows) }
+
 enum { N_CTX = 16, N_BATCH = 6, N_LOGITS = 4 };
 
 static pi_error err;
@@ -59,24 +62,26 @@ static void test_forward(void **state) {
     run_tokens(&r, ids, 8, 4, want);
     run_feed(&r, s[0], ids, 4, 4, got);
 
-    refuse(r.context, &(pi_input){s[0], bad, 3, PI_LOGITS_LAST}, 1, PI_ERR_RANGE);
-    refuse(r.context, &(pi_input){s[0], negative, 3, PI_LOGITS_LAST}, 1, PI_ERR_RANGE);
-    refuse(r.context, &(pi_input){s[0], lowest, 1, PI_LOGITS_LAST}, 1, PI_ERR_RANGE);
-    refuse(r.context, &(pi_input){s[0], highest, 1, PI_LOGITS_NONE}, 1, PI_ERR_RANGE);
-    refuse(r.context, &(pi_input){s[0], ids, 0, PI_LOGITS_LAST}, 1, PI_ERR_ARG);
-    refuse(r.context, &(pi_input){s[0], ids, -3, PI_LOGITS_LAST}, 1, PI_ERR_ARG);
-    refuse(r.context, &(pi_input){s[0], ids, N_CTX - 3, PI_LOGITS_LAST}, 1, PI_ERR_LIMIT);
-    refuse(r.context, &(pi_input){s[0], ids, INT32_MAX, PI_LOGITS_LAST}, 1, PI_ERR_LIMIT);
-    refuse(r.context, &(pi_input){s[0], ids, N_LOGITS + 1, PI_LOGITS_ALL}, 1, PI_ERR_LIMIT);
-    refuse(r.context, &(pi_input){foreign, ids, 1, PI_LOGITS_LAST}, 1, PI_ERR_ARG);
+    refuse(r.context, &(pi_input)INPUT(s[0], bad, 3, PI_LOGITS_LAST), 1, PI_ERR_RANGE);
+    refuse(r.context, &(pi_input)INPUT(s[0], negative, 3, PI_LOGITS_LAST), 1, PI_ERR_RANGE);
+    refuse(r.context, &(pi_input)INPUT(s[0], lowest, 1, PI_LOGITS_LAST), 1, PI_ERR_RANGE);
+    refuse(r.context, &(pi_input)INPUT(s[0], highest, 1, PI_LOGITS_NONE), 1, PI_ERR_RANGE);
+    refuse(r.context, &(pi_input)INPUT(s[0], ids, 0, PI_LOGITS_LAST), 1, PI_ERR_ARG);
+    refuse(r.context, &(pi_input)INPUT(s[0], ids, -3, PI_LOGITS_LAST), 1, PI_ERR_ARG);
+    refuse(r.context, &(pi_input)INPUT(s[0], ids, N_CTX - 3, PI_LOGITS_LAST), 1, PI_ERR_LIMIT);
+    refuse(r.context, &(pi_input)INPUT(s[0], ids, INT32_MAX, PI_LOGITS_LAST), 1, PI_ERR_LIMIT);
+    refuse(r.context, &(pi_input)INPUT(s[0], ids, N_LOGITS + 1, PI_LOGITS_ALL), 1, PI_ERR_LIMIT);
+    refuse(r.context, &(pi_input)INPUT(foreign, ids, 1, PI_LOGITS_LAST), 1, PI_ERR_ARG);
     static const int choices[] = {-1, PI_LOGITS_ALL + 1, INT32_MAX, INT32_MIN};
     for (int i = 0; i < 4; i++)
-        refuse(r.context, &(pi_input){s[0], ids, 1, (pi_logits_wanted)choices[i]}, 1, PI_ERR_ARG);
-    pi_input twice[] = {{s[0], ids, 1, PI_LOGITS_LAST}, {s[0], ids, 1, PI_LOGITS_LAST}};
+        refuse(r.context, &(pi_input)INPUT(s[0], ids, 1, (pi_logits_wanted)choices[i]), 1,
+               PI_ERR_ARG);
+    pi_input twice[] = {INPUT(s[0], ids, 1, PI_LOGITS_LAST), INPUT(s[0], ids, 1, PI_LOGITS_LAST)};
     refuse(r.context, twice, 2, PI_ERR_ARG);
-    pi_input good_then_bad[] = {{s[1], ids, 2, PI_LOGITS_LAST}, {s[0], bad, 3, PI_LOGITS_LAST}};
+    pi_input good_then_bad[] = {INPUT(s[1], ids, 2, PI_LOGITS_LAST),
+                                INPUT(s[0], bad, 3, PI_LOGITS_LAST)};
     refuse(r.context, good_then_bad, 2, PI_ERR_RANGE);
-    pi_input many_rows[] = {{s[1], ids, 2, PI_LOGITS_ALL}, {s[0], ids, 3, PI_LOGITS_ALL}};
+    pi_input many_rows[] = {INPUT(s[1], ids, 2, PI_LOGITS_ALL), INPUT(s[0], ids, 3, PI_LOGITS_ALL)};
     refuse(r.context, many_rows, 2, PI_ERR_LIMIT);
     refuse(r.context, twice, 0, PI_ERR_LIMIT);
     refuse(r.context, twice, -1, PI_ERR_LIMIT);
@@ -87,16 +92,17 @@ static void test_forward(void **state) {
     refuse(r.context, crowd, N_BATCH + 1, PI_ERR_LIMIT);
 
     /* After all this, the sessions work, alone and together, and remember the right tokens. */
-    pi_input both[] = {{s[0], ids + 4, 4, PI_LOGITS_LAST}, {s[1], ids, 8, PI_LOGITS_LAST}};
+    pi_input both[] = {INPUT(s[0], ids + 4, 4, PI_LOGITS_LAST),
+                       INPUT(s[1], ids, 8, PI_LOGITS_LAST)};
     assert_int_equal(pi_forward(r.context, both, 2, &err), PI_OK);
     for (int i = 0; i < 2; i++)
         assert_true(run_nmse(pi_logits(r.context, i), want + 7 * 300, 300) < 1e-11);
 
     /* A context that is exactly full. */
-    pi_input fill = {s[0], ids, N_CTX - 8, PI_LOGITS_NONE};
+    pi_input fill = INPUT(s[0], ids, N_CTX - 8, PI_LOGITS_NONE);
     assert_int_equal(pi_forward(r.context, &fill, 1, &err), PI_OK);
     assert_int_equal(pi_session_length(s[0]), pi_session_capacity(s[0]));
-    refuse(r.context, &(pi_input){s[0], ids, 1, PI_LOGITS_LAST}, 1, PI_ERR_LIMIT);
+    refuse(r.context, &(pi_input)INPUT(s[0], ids, 1, PI_LOGITS_LAST), 1, PI_ERR_LIMIT);
     pi_session_destroy(s[0]);
     pi_session_destroy(s[1]);
     pi_session_destroy(foreign);
@@ -323,7 +329,7 @@ static void test_cancel(void **state) {
         canceller c = {.context = r.context};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &c), 0);
-        pi_input in = {s, ids, PROMPT, PI_LOGITS_LAST};
+        pi_input in = {.session = s, .tokens = ids, .n_tokens = PROMPT, .logits = PI_LOGITS_LAST};
         atomic_store(&c.started, true);
         assert_int_equal(pi_forward(r.context, &in, 1, &err), PI_ERR_CANCELLED);
         run_check_message(&err, PI_ERR_CANCELLED);
@@ -336,7 +342,7 @@ static void test_cancel(void **state) {
 
     /* A cancellation between calls is for the next one, and for that one only. */
     pi_context_cancel(r.context);
-    pi_input in = {s, ids, 1, PI_LOGITS_LAST};
+    pi_input in = {.session = s, .tokens = ids, .n_tokens = 1, .logits = PI_LOGITS_LAST};
     assert_int_equal(pi_forward(r.context, &in, 1, &err), PI_ERR_CANCELLED);
     assert_int_equal(pi_session_length(s), 12);
     assert_int_equal(pi_forward(r.context, &in, 1, &err), PI_OK);

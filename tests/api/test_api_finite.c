@@ -62,19 +62,29 @@ static const char *device_of(const run_model *r) {
     return p.device;
 }
 
+static void refuse_one(const run_model *r, const pi_input *in, const char *where) {
+    int32_t before = pi_session_length(in->session);
+    memset(&err, 0, sizeof err);
+    pi_status status = pi_forward(r->context, in, 1, &err);
+    if (status != PI_ERR_RANGE || !strstr(err.message, where))
+        fail_msg("%s, %s: %d tokens: \"%s\" does not say %s", pi_context_kernels(r->context),
+                 device_of(r), in->n_tokens, err.message, where);
+    run_check_message(&err, PI_ERR_RANGE);
+    assert_int_equal(pi_session_length(in->session), before);
+    assert_int_equal(pi_logits_rows(r->context), 0);
+    assert_int_equal(pi_hidden_rows(r->context), 0);
+}
+
+/* Also hidden states in place of logits, which are finite where the output matrix is not. */
 static void refuse(const run_model *r, pi_session *s, int n, pi_logits_wanted want,
                    const char *where) {
     static const int32_t ids[N] = {ODD_TOKEN, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13};
-    pi_input in = {s, ids, n, want};
-    int32_t before = pi_session_length(s);
-    memset(&err, 0, sizeof err);
-    pi_status status = pi_forward(r->context, &in, 1, &err);
-    if (status != PI_ERR_RANGE || !strstr(err.message, where))
-        fail_msg("%s, %s: %d tokens: \"%s\" does not say %s", pi_context_kernels(r->context),
-                 device_of(r), n, err.message, where);
-    run_check_message(&err, PI_ERR_RANGE);
-    assert_int_equal(pi_session_length(s), before);
-    assert_int_equal(pi_logits_rows(r->context), 0);
+    pi_input in = {.session = s, .tokens = ids, .n_tokens = n, .logits = want};
+    refuse_one(r, &in, where);
+    if (want == PI_LOGITS_NONE || strstr(where, "output matrix")) return;
+    in.logits = PI_LOGITS_NONE;
+    in.hidden = want == PI_LOGITS_LAST ? PI_HIDDEN_LAST : PI_HIDDEN_ALL;
+    refuse_one(r, &in, where);
 }
 
 /* One token, several, many. */

@@ -47,7 +47,8 @@ static pi_status use(life *l, pi_error *err) {
     if (status == PI_OK) status = pi_detokenize(l->model, ids, n, true, text, 64, &bytes, err);
     if (status != PI_OK || !l->session) return status;
     int64_t before = mem_count();
-    pi_input in = {l->session, ids, (int32_t)n, PI_LOGITS_LAST};
+    pi_input in = {
+        .session = l->session, .tokens = ids, .n_tokens = (int32_t)n, .logits = PI_LOGITS_LAST};
     status = pi_forward(l->context, &in, 1, err);
     assert_int_equal(status, PI_OK);
     int32_t next = pi_sampler_sample(l->sampler, pi_logits(l->context, 0));

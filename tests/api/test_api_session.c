@@ -354,7 +354,7 @@ static void test_gpu(void **state) {
 
 /* A child has the context's memory, but none of its threads. */
 static int in_child(const run_model *r, pi_session *s) {
-    pi_input in = {s, ids, 1, PI_LOGITS_LAST};
+    pi_input in = {.session = s, .tokens = ids, .n_tokens = 1, .logits = PI_LOGITS_LAST};
     pi_session *none, *other = s;
     size_t n;
     int32_t tokens[N_CTX], n_tokens;

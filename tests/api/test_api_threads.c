@@ -36,7 +36,8 @@ static bool read_once(reader *r, pi_context *c) {
     if (pi_detokenize(r->model, r->ids, n, false, back, sizeof back, &bytes, NULL)) return false;
     if (bytes != N_IDS / 2 || memcmp(back, text, bytes) != 0) return false;
     if (pi_session_create(c, N_IDS, &s, NULL)) return false;
-    pi_input in = {s, r->ids, (int32_t)n, PI_LOGITS_LAST};
+    pi_input in = {
+        .session = s, .tokens = r->ids, .n_tokens = (int32_t)n, .logits = PI_LOGITS_LAST};
     bool ok = pi_forward(c, &in, 1, NULL) == PI_OK;
     if (ok) memcpy(r->logits, pi_logits(c, 0), sizeof r->logits);
     pi_session_destroy(s);
@@ -108,7 +109,7 @@ static void test_cancelled_often(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, cancel_always, &p), 0);
     int cancelled = 0;
     for (int i = 0; i < 200; i++) {
-        pi_input in = {s, ids, 20, PI_LOGITS_LAST};
+        pi_input in = {.session = s, .tokens = ids, .n_tokens = 20, .logits = PI_LOGITS_LAST};
         pi_status status = pi_forward(r.context, &in, 1, NULL);
         cancelled += status == PI_ERR_CANCELLED;
         assert_true(status == PI_OK || status == PI_ERR_CANCELLED);
@@ -118,7 +119,7 @@ static void test_cancelled_often(void **state) {
     atomic_store(&p.stop, true);
     pthread_join(thread, NULL);
     assert_true(cancelled > 0);
-    pi_input in = {s, ids, 20, PI_LOGITS_LAST};
+    pi_input in = {.session = s, .tokens = ids, .n_tokens = 20, .logits = PI_LOGITS_LAST};
     pi_status status = pi_forward(r.context, &in, 1, NULL); /* perhaps one that was left over */
     if (status == PI_ERR_CANCELLED) status = pi_forward(r.context, &in, 1, NULL);
     assert_int_equal(status, PI_OK);

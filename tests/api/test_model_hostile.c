@@ -47,7 +47,7 @@ static pi_status try_model(const pi_model_options *options) {
         status = pi_context_create(m, &o, &c, &err);
         if (status == PI_OK) status = pi_session_create(c, 4, &s, &err);
         int32_t ids[2] = {0, info.n_vocab - 1};
-        pi_input in = {s, ids, 2, PI_LOGITS_LAST};
+        pi_input in = {.session = s, .tokens = ids, .n_tokens = 2, .logits = PI_LOGITS_LAST};
         if (status == PI_OK) status = pi_forward(c, &in, 1, &err);
         if (status != PI_OK) run_check_message(&err, status);
     }
@@ -604,7 +604,7 @@ static void run_anything(pi_kernels kernels, pi_cache_type cache) {
     must(pi_sampler_create(r.model, NULL, &sampler, &err), &err);
     int32_t ids[20];
     run_random_tokens(1, r.n_vocab, ids, 20);
-    pi_input in = {s, ids, 20, PI_LOGITS_LAST};
+    pi_input in = {.session = s, .tokens = ids, .n_tokens = 20, .logits = PI_LOGITS_LAST};
     for (int i = 0; i < 4; i++) {
         pi_status status = pi_forward(r.context, &in, 1, &err);
         if (status == PI_ERR_RANGE) { /* NaN or infinity: found after all kernels have run */

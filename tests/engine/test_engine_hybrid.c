@@ -340,8 +340,9 @@ static void test_sessions(void **state) {
     engine_session *a = make_session(c), *b = make_session(c);
     pi_error err;
     for (int i = 0; i < 12; i += 4) {
-        const pi_input in[] = {{a, tokens + i, 4, PI_LOGITS_ALL},
-                               {b, tokens + i, 4, PI_LOGITS_LAST}};
+        const pi_input in[] = {
+            {.session = a, .tokens = tokens + i, .n_tokens = 4, .logits = PI_LOGITS_ALL},
+            {.session = b, .tokens = tokens + i, .n_tokens = 4, .logits = PI_LOGITS_LAST}};
         if (engine_forward(c, in, 2, &err)) fail_msg("%s", err.message);
         double nmse = run_nmse(engine_logits(c, 0), want + i * n_vocab, 4 * n_vocab);
         assert_true(nmse <= float_gate);
@@ -492,7 +493,8 @@ static void test_cancel(void **state) {
         engine_context *c = make_context(m, &o);
         engine_session *s = make_session(c);
         for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
-            const pi_input in = {s, tokens, n, PI_LOGITS_LAST};
+            const pi_input in = {
+                .session = s, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_LAST};
             pi_error err;
             engine_cancel(c);
             assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);

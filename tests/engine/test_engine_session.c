@@ -20,6 +20,9 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_session.gguf"
 
+#define INPUT(s, ids, n, rows)                                                                     \
+    { .session = (s), .tokens = (ids), .n_tokens = (n), .logits = (rows) }
+
 enum { N_TOKENS = 70, MAX_VOCAB = 64, MAX_ROWS = 256 };
 
 /* Sampled, every second split and every third length has to do. */
@@ -308,10 +311,10 @@ static void test_long_and_short(void **state) {
     int32_t ids[LONG + 1];
     run_random_tokens(11, r.n_vocab, ids, LONG + 1);
     pi_session *s[2] = {run_session(&r, LONG + 1), run_session(&r, 8)};
-    pi_input in[2] = {{s[0], ids, LONG, PI_LOGITS_NONE}, {s[1], ids, 3, PI_LOGITS_NONE}};
+    pi_input in[2] = {INPUT(s[0], ids, LONG, PI_LOGITS_NONE), INPUT(s[1], ids, 3, PI_LOGITS_NONE)};
     assert_int_equal(pi_forward(r.context, in, 2, NULL), PI_OK);
     for (int i = 0; i < 2; i++) {
-        in[i] = (pi_input){s[i], ids + (i ? 3 : LONG), 1, PI_LOGITS_LAST};
+        in[i] = (pi_input)INPUT(s[i], ids + (i ? 3 : LONG), 1, PI_LOGITS_LAST);
         assert_int_equal(pi_forward(r.context, &in[i], 1, NULL), PI_OK);
         memcpy(expected + i * r.n_vocab, pi_logits(r.context, 0),
                (size_t)r.n_vocab * sizeof(float));
@@ -346,7 +349,7 @@ static void test_counters(void **state) {
     /* K and V of 2 layers, 2 KV heads of 32 halves, one position. */
     assert_int_equal(a.kv_bytes, 2 * 2 * 2 * 32 * 2);
 
-    pi_input in = {s, tokens, 40, PI_LOGITS_NONE};
+    pi_input in = {.session = s, .tokens = tokens, .n_tokens = 40, .logits = PI_LOGITS_NONE};
     assert_int_equal(pi_forward(r.context, &in, 1, NULL), PI_OK);
     pi_context_get_counters(r.context, &b);
     assert_int_equal(b.ubatches - a.ubatches, 3); /* 16 + 16 + 8 */

@@ -90,7 +90,7 @@ static void feed(engine_context *c, float out[2 * MAX_VOCAB]) {
     pi_error err;
     if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
     size_t n = (size_t)engine_plan(c)->model->hp.n_vocab;
-    pi_input in = {s, tokens, N_PROMPT, PI_LOGITS_LAST};
+    pi_input in = {.session = s, .tokens = tokens, .n_tokens = N_PROMPT, .logits = PI_LOGITS_LAST};
     for (int i = 0; i < 2; i++) {
         if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
         memcpy(out + (size_t)i * n, engine_logits(c, 0), n * sizeof *out);
@@ -457,7 +457,7 @@ static void test_cancelled(void **state) {
     pi_error err;
     if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
     if (engine_trace_start(c, 1, &err)) fail_msg("%s", err.message);
-    const pi_input in = {s, tokens, 1, PI_LOGITS_LAST};
+    const pi_input in = {.session = s, .tokens = tokens, .n_tokens = 1, .logits = PI_LOGITS_LAST};
     engine_cancel(c);
     assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
     const engine_trace *t = engine_get_trace(c);

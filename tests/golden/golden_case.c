@@ -78,7 +78,8 @@ void golden_feed(engine_context *c, const reference *r, const int *pieces, int n
     for (int done = 0, i = 0; done < r->n_tokens; i++) {
         int left = r->n_tokens - done, piece = pieces[i % n_pieces],
             n = piece < left ? piece : left;
-        const pi_input in = {s, r->tokens + done, n, PI_LOGITS_ALL};
+        const pi_input in = {
+            .session = s, .tokens = r->tokens + done, .n_tokens = n, .logits = PI_LOGITS_ALL};
         if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
         assert_int_equal(engine_logits_rows(c), n);
         memcpy(logits + (size_t)done * n_vocab, engine_logits(c, 0),

@@ -192,7 +192,7 @@ static double mean_surprise(const char *path, pi_kernels kernels, pi_mode mode, 
     double sum = 0;
     for (int w = 0; w < n_windows; w++) {
         const int32_t *window = tokens + w * WINDOW;
-        pi_input in = {s, window, WINDOW, PI_LOGITS_ALL};
+        pi_input in = {.session = s, .tokens = window, .n_tokens = WINDOW, .logits = PI_LOGITS_ALL};
         assert_int_equal(pi_session_rewind(s, 0, NULL), PI_OK);
         if (pi_forward(r.context, &in, 1, &err) != PI_OK) fail_msg("%s", err.message);
         for (int i = 0; i + 1 < WINDOW; i++)

@@ -1,0 +1,51 @@
+/* powerinfer_activity.h: which neurons or experts were active. Included by powerinfer.h.
+ *
+ * Counting is off until pi_context_watch; a context that does not count pays a test per layer. */
+#ifndef POWERINFER_ACTIVITY_H
+#define POWERINFER_ACTIVITY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "powerinfer_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pi_context;
+
+enum { PI_ACTIVITY_MAX_BINS = 1024 };
+
+typedef enum pi_activity_kind {
+    PI_ACTIVITY_DENSE,   /* all neurons are computed for every token: nothing is counted */
+    PI_ACTIVITY_NEURONS, /* units are the FFN's neurons: active are those whose row of the down
+                            matrix was added up for any token of a ubatch */
+    PI_ACTIVITY_EXPERTS  /* units are experts: active are those that any token used */
+} pi_activity_kind;
+
+typedef struct pi_layer_activity {
+    pi_activity_kind kind;
+    int32_t n_units; /* neurons of the FFN, or experts */
+    int32_t n_hot;   /* units [0, n_hot), the hot prefix, are on the GPU */
+    /* Active units, summed over ubatches: of the hot prefix in `hot` (the GPU counts them, but does
+     * not say which they were), of the others in [n_bins] bins: unit u is in bin
+     * u * n_bins / n_units. Valid until the next pi_context_watch. */
+    uint64_t hot;
+    const uint32_t *bins;
+} pi_layer_activity;
+
+/* Counts from the next pi_forward on, from zero, in n_bins bins per layer; 0: no longer. Ubatches
+ * of many tokens (prefill) compute all neurons and are left out. PI_ERR_ARG: n_bins is not in
+ * 0..PI_ACTIVITY_MAX_BINS; PI_ERR_NOMEM: nothing is counted. */
+PI_API pi_status pi_context_watch(struct pi_context *context, int32_t n_bins, pi_error *err);
+/* Ubatches that were counted since pi_context_watch. */
+PI_API uint64_t pi_context_watched(const struct pi_context *context);
+/* What was counted of a layer; zeros and bins NULL when nothing is. */
+PI_API void pi_context_get_activity(const struct pi_context *context, int32_t layer,
+                                    pi_layer_activity *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
