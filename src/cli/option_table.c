@@ -302,6 +302,10 @@ const option option_table[] = {
                 "repeated; default: none but its own"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
         .help = "name of the model for clients; default: the file's name"),
+    ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
+        .choices = "model|mean|last", .standard = "model",
+        .help = "embeddings: the mean of all tokens' hidden states, or the last token's; model: as "
+                "the file says, else mean"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, timeout, NAMES("timeout", "to"), .argument = "S",
         .standard = "60", RANGE(1, 86400),
         .help = "seconds in which a request must arrive, and in which a client must take what it "

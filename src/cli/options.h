@@ -156,6 +156,7 @@ typedef struct cli_options {
     /* serve; chat_template and predict above */
     const char *host, *alias;
     int64_t port, parallel, queue, ping, timeout, connections;
+    int64_t pooling; /* server_pooling */
     option_texts api_keys, cors_origins;
     const char *api_key_file;
 

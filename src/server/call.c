@@ -93,19 +93,10 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
 
 static pi_status check_prompt(const server_call *c, const int32_t *tokens, size_t n,
                               pi_error *err) {
-    const server *s = c->server;
-    if (n == 0) return error_set(err, PI_ERR_ARG, "the prompt is empty");
-    if (n > (size_t)s->options.n_ctx)
-        return error_set(err, PI_ERR_LIMIT,
-                         "the prompt has %zu tokens, more than the context of %d holds", n,
-                         s->options.n_ctx);
-    for (size_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= s->info.n_vocab)
-            return error_set(err, PI_ERR_ARG, "prompt: there is no token %d", tokens[i]);
-    }
+    const server_options *o = &c->server->options;
     if (c->n_choices + c->params.n > MAX_CHOICES)
         return error_set(err, PI_ERR_ARG, "more than %d choices of all prompts", MAX_CHOICES);
-    return PI_OK;
+    return prompt_check(o->model, tokens, n, o->n_ctx, err);
 }
 
 pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_error *err) {

@@ -23,6 +23,11 @@ enum MHD_Result route_messages(exchange *x);
 enum MHD_Result route_responses(exchange *x);
 enum MHD_Result route_apply_template(exchange *x);
 
+/* route_embeddings.c */
+enum MHD_Result route_embeddings(exchange *x);
+/* What a server does with these options and this model. */
+pooling embeddings_pooling(const server_options *options);
+
 /* route_info.c, route_text.c */
 enum MHD_Result route_health(exchange *x);
 enum MHD_Result route_models(exchange *x);

@@ -30,6 +30,7 @@ struct server {
     prompt_maker prompts;
     tool_style tools;
     pi_model_info info;
+    pooling pooling; /* of embeddings; POOLING_NONE: the model's is not supported */
     int64_t created; /* Unix time */
     uint16_t port;
     int listener; /* -1: given to the daemon */

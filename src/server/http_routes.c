@@ -20,6 +20,8 @@ static const struct route {
     {"POST", "/v1/completions", route_completions, false},
     {"POST", "/completions", route_completions, false},
     {"POST", "/completion", route_native, false},
+    {"POST", "/v1/embeddings", route_embeddings, false},
+    {"POST", "/embeddings", route_embeddings, false},
     {"POST", "/v1/messages", route_messages, false},
     {"POST", "/v1/responses", route_responses, false},
     {"POST", "/tokenize", route_tokenize, false},

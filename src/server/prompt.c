@@ -76,3 +76,44 @@ pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint3
     *tokens = NULL;
     return status;
 }
+
+pi_status prompt_read(const pi_model *model, const json_node *prompt, const char *name,
+                      int32_t **tokens, size_t *n_tokens, pi_error *err) {
+    const char *text = NULL;
+    size_t n = 0;
+    *tokens = NULL;
+    if (json_as_string(prompt, &text, &n))
+        return prompt_tokens(model, text, n, PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, tokens,
+                             n_tokens, err);
+    n = json_count(prompt);
+    int32_t *ids = mem_calloc(n + 1, sizeof *ids);
+    if (!ids) return error_nomem(err, n * sizeof *ids, name);
+    for (size_t i = 0; i < n; i++) {
+        int64_t token = -1;
+        if (json_as_int(json_at(prompt, i), &token) && token >= 0 && token <= INT32_MAX) {
+            ids[i] = (int32_t)token;
+            continue;
+        }
+        mem_free(ids);
+        return error_set(err, PI_ERR_ARG, "%s: must be a string, token ids, or an array of them",
+                         name);
+    }
+    *tokens = ids;
+    *n_tokens = n;
+    return PI_OK;
+}
+
+pi_status prompt_check(const pi_model *model, const int32_t *tokens, size_t n, int32_t n_ctx,
+                       pi_error *err) {
+    pi_model_info info;
+    pi_model_get_info(model, &info);
+    if (n == 0) return error_set(err, PI_ERR_ARG, "the prompt is empty");
+    if (n > (size_t)n_ctx)
+        return error_set(err, PI_ERR_LIMIT,
+                         "the prompt has %zu tokens, more than the context of %d holds", n, n_ctx);
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= info.n_vocab)
+            return error_set(err, PI_ERR_ARG, "prompt: there is no token %d", tokens[i]);
+    }
+    return PI_OK;
+}

@@ -29,6 +29,12 @@ pi_status prompt_tokenize(const prompt_maker *p, const char *text, size_t n, int
 /* Tokens of any text with the flags of pi_tokenize. */
 pi_status prompt_tokens(const pi_model *model, const char *text, size_t n, uint32_t flags,
                         int32_t **tokens, size_t *n_tokens, pi_error *err);
+/* Tokens of a prompt in a request, which is a string or an array of ids; `name` for messages. */
+pi_status prompt_read(const pi_model *model, const json_node *prompt, const char *name,
+                      int32_t **tokens, size_t *n_tokens, pi_error *err);
+/* PI_ERR_LIMIT: more than n_ctx tokens; PI_ERR_ARG: none, or one outside the vocabulary. */
+pi_status prompt_check(const pi_model *model, const int32_t *tokens, size_t n, int32_t n_ctx,
+                       pi_error *err);
 /* Bytes of a token's text as it stands inside a text; 0 when it has none or more than `room`. */
 size_t prompt_token_text(const pi_model *model, int32_t token, char *text, size_t room);
 

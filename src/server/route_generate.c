@@ -171,32 +171,12 @@ enum MHD_Result route_apply_template(exchange *x) {
 /* ---- completions -------------------------------------------------------------------------------
  */
 
-/* Tokens of one prompt: a string, or ids. */
 static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *prompt,
                                  pi_error *err) {
-    const pi_model *model = x->server->options.model;
-    const char *text = NULL;
     int32_t *tokens = NULL;
     size_t n = 0;
-    const uint32_t flags = PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL;
-    if (json_as_string(prompt, &text, &n)) {
-        pi_status status = prompt_tokens(model, text, n, flags, &tokens, &n, err);
-        return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
-    }
-    n = json_count(prompt);
-    tokens = mem_calloc(n + 1, sizeof *tokens);
-    if (!tokens) return error_nomem(err, n * sizeof *tokens, "prompt");
-    for (size_t i = 0; i < n; i++) {
-        int64_t token = -1;
-        if (json_as_int(json_at(prompt, i), &token) && token >= 0 && token <= INT32_MAX) {
-            tokens[i] = (int32_t)token;
-            continue;
-        }
-        mem_free(tokens);
-        return error_set(err, PI_ERR_ARG,
-                         "prompt: must be a string, token ids, or an array of them");
-    }
-    return call_add_prompt(c, tokens, n, err);
+    pi_status status = prompt_read(x->server->options.model, prompt, "prompt", &tokens, &n, err);
+    return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
 }
 
 /* One prompt, or an array of prompts. */

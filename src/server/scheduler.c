@@ -32,7 +32,7 @@ struct scheduler {
     struct pollfd *polls; /* [n_slots + max_queue] */
     sequence **polled;    /* whose they are */
     uint64_t order;
-    int32_t n_vocab;
+    int32_t n_vocab, n_embd;
 
     pthread_t thread;
     bool has_thread, has_lock;
@@ -143,11 +143,13 @@ static void start_queued(scheduler *s) {
 
 static void add_input(scheduler *s, int *n, slot *t, const int32_t *tokens, int32_t count,
                       bool last) {
+    pooling kind = t->sequence->pooling;
+    pi_input in = {.session = t->session, .tokens = tokens, .n_tokens = count};
+    if (kind == POOLING_MEAN) in.hidden = PI_HIDDEN_ALL;
+    if (kind == POOLING_LAST && last) in.hidden = PI_HIDDEN_LAST;
+    if (kind == POOLING_NONE && last) in.logits = PI_LOGITS_LAST;
     t->piece = count;
-    s->inputs[*n] = (pi_input){.session = t->session,
-                               .tokens = tokens,
-                               .n_tokens = count,
-                               .logits = last ? PI_LOGITS_LAST : PI_LOGITS_NONE};
+    s->inputs[*n] = in;
     s->stepping[(*n)++] = t;
 }
 
@@ -201,6 +203,17 @@ static double find_tops(const float *logits, int32_t n_vocab, int n_top, token_c
     double sum = 0;
     for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)best);
     return (double)best + log(sum);
+}
+
+/* Adds hidden states from row `row` on to an embedding; returns the row after them. */
+static int32_t pool(const scheduler *s, const slot *t, const pi_input *in, int32_t row) {
+    int32_t n = in->hidden == PI_HIDDEN_ALL ? in->n_tokens : in->hidden == PI_HIDDEN_LAST;
+    double *sum = t->sequence->pooled;
+    for (int32_t i = 0; i < n; i++) {
+        const float *hidden = pi_hidden(s->context, row + i);
+        for (int32_t k = 0; k < s->n_embd; k++) sum[k] += (double)hidden[k];
+    }
+    return row + n;
 }
 
 typedef struct sampled {
@@ -266,6 +279,18 @@ static void note_fed(scheduler *s, int n) {
     }
 }
 
+/* Ends the embeddings whose prompts have been read. */
+static void publish_pooled(scheduler *s, int n) {
+    for (int i = 0; i < n; i++) {
+        slot *t = s->stepping[i];
+        sequence *q = t->sequence;
+        if (q->pooling == POOLING_NONE || t->n_tokens < q->n_prompt) continue;
+        q->times.first_token = clock_seconds();
+        sequence_end(q, FINISH_POOLED);
+        release_slot(s, t);
+    }
+}
+
 static void fail_step(scheduler *s, int n, const pi_error *why) {
     for (int i = 0; i < n; i++) {
         slot *t = s->stepping[i];
@@ -292,11 +317,13 @@ static void update_views(scheduler *s) {
 static void step(scheduler *s, sampled *results) {
     int32_t n_piece = 0;
     int n_results = 0;
+    int32_t n_hidden = 0;
     pi_error err = {.status = PI_OK};
     pthread_mutex_unlock(&s->lock);
     int n = gather(s, &n_piece);
     pi_status status = pi_forward(s->context, s->inputs, n, &err);
     for (int i = 0; i < n && status == PI_OK; i++) {
+        n_hidden = pool(s, s->stepping[i], &s->inputs[i], n_hidden);
         if (s->inputs[i].logits != PI_LOGITS_LAST) continue;
         sample(s, s->stepping[i], pi_logits(s->context, n_results), &results[n_results]);
         n_results++;
@@ -315,6 +342,7 @@ static void step(scheduler *s, sampled *results) {
         return;
     }
     note_fed(s, n);
+    publish_pooled(s, n);
     for (int i = 0; i < n_results; i++) publish(s, &results[i]);
 }
 
@@ -449,6 +477,7 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     pi_model_info info;
     pi_model_get_info(options->model, &info);
     s->n_vocab = info.n_vocab;
+    s->n_embd = info.n_embd;
     pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
     if (status == PI_OK) status = create_slots(s, err);
     if (status == PI_OK) {

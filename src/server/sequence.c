@@ -27,6 +27,7 @@ void sequence_free(sequence *q) {
     for (int i = 0; i < q->n_stops; i++) mem_free(q->stops[i].text);
     pi_sampler_destroy(q->sampler);
     mem_free(q->prompt);
+    mem_free(q->pooled);
     bytes_free(&q->text);
     bytes_free(&q->held);
     mem_free(q->tokens);

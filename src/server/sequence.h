@@ -24,6 +24,7 @@ typedef enum finish_reason {
     FINISH_EOS,      /* the model ended the text */
     FINISH_STOP,     /* one of the stop texts */
     FINISH_LENGTH,   /* as many tokens as allowed, or the context is full */
+    FINISH_POOLED,   /* the prompt has been read, and `pooled` is complete */
     FINISH_GONE,     /* the client has left */
     FINISH_SHUTDOWN, /* the server stops */
     FINISH_ERROR     /* see `error` */
@@ -45,6 +46,13 @@ typedef struct token_record {
     size_t text_end;     /* bytes of all tokens' text up to and with this one */
 } token_record;
 
+/* How hidden states of a prompt become its embedding. */
+typedef enum pooling {
+    POOLING_NONE, /* there is none: the sequence generates */
+    POOLING_MEAN, /* the mean of all tokens' */
+    POOLING_LAST  /* the last token's */
+} pooling;
+
 typedef struct sequence_times { /* clock_seconds */
     double started, first_token, last_token;
 } sequence_times;
@@ -54,7 +62,9 @@ typedef struct sequence {
     const pi_model *model;
     int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
     int32_t n_prompt;
-    pi_sampler *sampler;
+    pi_sampler *sampler; /* NULL: an embedding */
+    pooling pooling;
+    double *pooled; /* [n_embd] zeroed: the sum of what is pooled; the scheduler's until it ends */
     int32_t max_tokens; /* -1: to the end of the context */
     stop_text stops[SEQUENCE_MAX_STOPS];
     int n_stops;
@@ -85,7 +95,7 @@ typedef struct sequence {
 
 /* `capacity` zeroed. The caller fills in the first part. NULL: no memory. */
 sequence *sequence_create(void);
-/* Also what was filled in: prompt, sampler, stop texts. NULL is fine. */
+/* Also what was filled in: prompt, sampler, stop texts, pooled. NULL is fine. */
 void sequence_free(sequence *q);
 
 /* Adds a stop text. PI_ERR_ARG: empty or too long; PI_ERR_LIMIT: too many; PI_ERR_NOMEM. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "dialects.h"
 #include "http.h"
 #include "log.h"
 #include "mem.h"
@@ -102,6 +103,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
     *s = (server){.options = *options, .listener = -1, .created = (int64_t)time(NULL)};
     pthread_mutex_init(&s->clients_lock, NULL);
     pi_model_get_info(options->model, &s->info);
+    s->pooling = embeddings_pooling(options);
     const scheduler_options scheduling = {.model = options->model,
                                           .context = options->context,
                                           .n_slots = options->n_slots,

@@ -15,6 +15,12 @@
 
 typedef struct server server;
 
+typedef enum server_pooling {
+    SERVER_POOLING_MODEL, /* what the file says (ARCH.pooling_type), else the mean */
+    SERVER_POOLING_MEAN,
+    SERVER_POOLING_LAST
+} server_pooling;
+
 /* Strings and arrays belong to the caller and outlive the server, as the model does. */
 typedef struct server_options {
     const pi_model *model;
@@ -34,6 +40,7 @@ typedef struct server_options {
     const char *template_source; /* Jinja, n_template bytes; NULL: template_name, or the model's */
     size_t n_template;
     const char *template_name; /* a built-in one; NULL: the model's */
+    server_pooling pooling;    /* of embeddings */
     int32_t ping_seconds;      /* a comment in a stream that is silent for so long; 0: none */
     int32_t read_seconds;      /* within which a client sends its request, or takes an answer */
     int32_t max_connections;

@@ -14,12 +14,10 @@
 
 #include <cmocka.h>
 
-#define MODEL TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
-
 void case_open(server_case *c) {
     pi_error err;
     *c = (server_case){.model = NULL};
-    if (pi_model_open(MODEL, NULL, &c->model, &err) != PI_OK) fail_msg("%s", err.message);
+    if (pi_model_open(CASE_MODEL, NULL, &c->model, &err) != PI_OK) fail_msg("%s", err.message);
     c->options = (server_options){.model = c->model,
                                   .model_name = "novella",
                                   .context = pi_context_default_options(),

@@ -6,6 +6,8 @@
 #include "json.h"
 #include "server.h"
 
+#define CASE_MODEL TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
+
 typedef struct server_case {
     pi_model *model;
     server_options options;

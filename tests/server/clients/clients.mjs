@@ -85,6 +85,25 @@ const tests = {
         assert.equal(text, response.output_text);
         assert.equal(last.type, 'response.incomplete');
     },
+    async 'openai: embeddings'() {
+        // The client asks for base64 and decodes it, unless it is told otherwise.
+        const input = ['Hello there', 'It was a dark night'];
+        const coded = await openai.embeddings.create({ model: 'any', input });
+        const plain = await openai.embeddings.create({
+            model: 'any', input, encoding_format: 'float',
+        });
+        assert.equal(coded.data.length, 2);
+        assert.equal(coded.usage.prompt_tokens, plain.usage.prompt_tokens);
+        for (const [i, { embedding, index }] of coded.data.entries()) {
+            assert.equal(index, i);
+            assert.ok(Math.abs(Math.hypot(...embedding) - 1) < 1e-5);
+            embedding.forEach((x, k) =>
+                assert.ok(Math.abs(x - plain.data[i].embedding[k]) < 1e-5));
+        }
+        await assert.rejects(
+            openai.embeddings.create({ model: 'any', input, dimensions: 3 }),
+            (e) => e instanceof OpenAI.BadRequestError && /dimensions/.test(e.message));
+    },
     async 'anthropic: message and stream'() {
         const request = { model: 'any', max_tokens: 12, temperature: 0, messages };
         const whole = await anthropic.messages.create(request);

@@ -1,0 +1,298 @@
+/* route_embeddings.c: POST /v1/embeddings. Every input is a sequence that the scheduler reads like
+ * a prompt, beside those that generate. As many are under way as there are slots, so that thousands
+ * of inputs do not fill the queue. All of it runs on the connection's thread. */
+#include <math.h>
+#include <string.h>
+
+#include "dialects.h"
+#include "mem.h"
+
+enum { MAX_INPUTS = 2048 }; /* as OpenAI's */
+
+typedef struct embedding_input {
+    int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    sequence *q;   /* NULL: not started, or ended */
+    float *vector; /* [n_embd] of length 1 */
+} embedding_input;
+
+typedef struct embedding_call {
+    server *server;
+    exchange *x;
+    embedding_input *inputs; /* [n_inputs] */
+    size_t n_inputs;
+    bool base64;
+    pthread_cond_t news;
+} embedding_call;
+
+pooling embeddings_pooling(const server_options *options) {
+    enum { GGUF_NONE = 0, GGUF_MEAN = 1, GGUF_LAST = 3 }; /* values of ARCH.pooling_type */
+    char key[128], text[16] = "";
+    size_t n = 0;
+    pi_model_info info;
+    if (options->pooling == SERVER_POOLING_MEAN) return POOLING_MEAN;
+    if (options->pooling == SERVER_POOLING_LAST) return POOLING_LAST;
+    pi_model_get_info(options->model, &info);
+    snprintf(key, sizeof key, "%s.pooling_type", info.architecture);
+    if (pi_model_metadata(options->model, key, text, sizeof text - 1, &n, NULL) != PI_OK)
+        return POOLING_MEAN;
+    text[n] = 0;
+    switch (text[1] ? -1 : text[0] - '0') {
+    case GGUF_NONE:
+    case GGUF_MEAN:
+        return POOLING_MEAN;
+    case GGUF_LAST:
+        return POOLING_LAST;
+    default:
+        return POOLING_NONE;
+    }
+}
+
+/* ---- the request -------------------------------------------------------------------------------
+ */
+
+static pi_status read_input(embedding_call *c, const json_node *node, pi_error *err) {
+    const server_options *o = &c->server->options;
+    embedding_input *in = &c->inputs[c->n_inputs++];
+    const char *text = NULL;
+    size_t n = 0;
+    if (json_as_string(node, &text, &n) && n == 0)
+        return error_set(err, PI_ERR_ARG, "input: a string is empty");
+    pi_status status = prompt_read(o->model, node, "input", &in->tokens, &in->n_tokens, err);
+    return status == PI_OK ? prompt_check(o->model, in->tokens, in->n_tokens, o->n_ctx, err)
+                           : status;
+}
+
+/* A string, token ids, or an array of either. */
+static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error *err) {
+    const json_node *input = json_get(body, "input");
+    json_kind kind = json_kind_of(input), first = json_kind_of(json_at(input, 0));
+    size_t n = json_count(input);
+    if (kind != JSON_STRING && (kind != JSON_ARRAY || n == 0))
+        return error_set(err, PI_ERR_ARG,
+                         "input: must be a string, token ids, or an array of them");
+    bool one = kind == JSON_STRING || (first != JSON_STRING && first != JSON_ARRAY);
+    if (one) n = 1;
+    if (n > MAX_INPUTS)
+        return error_set(err, PI_ERR_ARG, "input: %zu texts, at most %d are allowed", n,
+                         MAX_INPUTS);
+    c->inputs = mem_calloc(n, sizeof *c->inputs);
+    if (!c->inputs) return error_nomem(err, n * sizeof *c->inputs, "input");
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < n && status == PI_OK; i++)
+        status = read_input(c, one ? input : json_at(input, i), err);
+    return status;
+}
+
+/* A prefix of the vector would be an embedding only of models that were trained for that. */
+static pi_status read_form(embedding_call *c, const json_node *body, pi_error *err) {
+    const char *format = "float";
+    int64_t n_embd = c->server->info.n_embd, dimensions = n_embd;
+    pi_status status = field_text(body, "encoding_format", &format, err);
+    if (status == PI_OK) status = field_int(body, "dimensions", 1, INT32_MAX, &dimensions, err);
+    if (status != PI_OK) return status;
+    c->base64 = strcmp(format, "base64") == 0;
+    if (!c->base64 && strcmp(format, "float") != 0)
+        return error_set(err, PI_ERR_ARG, "encoding_format: must be float or base64");
+    if (dimensions != n_embd)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "dimensions: the model's embeddings have %lld, and are not shortened",
+                         (long long)n_embd);
+    if (c->server->pooling == POOLING_NONE)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "the model's kind of pooling is not supported: start the server with mean "
+                         "or last");
+    return PI_OK;
+}
+
+/* ---- sequences ---------------------------------------------------------------------------------
+ */
+
+static pi_status start(embedding_call *c, embedding_input *in, pi_error *err) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        c->x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    size_t n_embd = (size_t)c->server->info.n_embd;
+    sequence *q = in->q = sequence_create();
+    if (q) q->pooled = mem_calloc(n_embd, sizeof *q->pooled);
+    if (!q || !q->pooled) return error_nomem(err, n_embd * sizeof *q->pooled, "embedding");
+    q->model = c->server->options.model;
+    q->prompt = in->tokens;
+    q->n_prompt = (int32_t)in->n_tokens;
+    in->tokens = NULL;
+    q->pooling = c->server->pooling;
+    q->reuse = q->pooling == POOLING_LAST; /* a mean needs the hidden states of all tokens */
+    q->fd = info ? info->connect_fd : -1;
+    q->news = &c->news;
+    return scheduler_add(c->server->scheduler, &q, 1, err);
+}
+
+/* A queue that is full is no failure while others of the call are under way: there will be room. */
+static pi_status start_more(embedding_call *c, size_t *next, size_t done, pi_error *err) {
+    size_t window = (size_t)c->server->options.n_slots;
+    while (*next < c->n_inputs && *next - done < window) {
+        embedding_input *in = &c->inputs[*next];
+        pi_status status = start(c, in, err);
+        if (status == PI_ERR_LIMIT && *next > done) {
+            in->tokens = in->q->prompt;
+            in->q->prompt = NULL;
+            scheduler_release(c->server->scheduler, in->q);
+            in->q = NULL;
+            return PI_OK;
+        }
+        if (status != PI_OK) return status;
+        (*next)++;
+    }
+    return PI_OK;
+}
+
+/* The pooled sum, scaled to length 1: what a mean divides by does not matter. */
+static pi_status take_vector(embedding_call *c, embedding_input *in, pi_error *err) {
+    size_t n_embd = (size_t)c->server->info.n_embd;
+    double squares = 0;
+    in->vector = mem_calloc(n_embd, sizeof *in->vector);
+    if (!in->vector) return error_nomem(err, n_embd * sizeof *in->vector, "embedding");
+    for (size_t i = 0; i < n_embd; i++) squares += in->q->pooled[i] * in->q->pooled[i];
+    double scale = squares > 0 ? 1 / sqrt(squares) : 0;
+    for (size_t i = 0; i < n_embd; i++) in->vector[i] = (float)(in->q->pooled[i] * scale);
+    return PI_OK;
+}
+
+/* Waits for one input. PI_ERR_CANCELLED: the server stops; *gone: the client has left. */
+static pi_status finish(embedding_call *c, embedding_input *in, bool *gone, pi_error *err) {
+    scheduler *s = c->server->scheduler;
+    sequence *q = in->q;
+    pthread_mutex_lock(scheduler_lock(s));
+    while (q->finish == FINISH_NONE) pthread_cond_wait(&c->news, scheduler_lock(s));
+    finish_reason reason = q->finish;
+    if (reason == FINISH_ERROR) *err = q->error;
+    pthread_mutex_unlock(scheduler_lock(s));
+    pi_status status = PI_OK;
+    *gone = reason == FINISH_GONE;
+    if (reason == FINISH_POOLED)
+        status = take_vector(c, in, err);
+    else if (reason == FINISH_ERROR)
+        status = err->status;
+    else
+        status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
+    scheduler_release(s, q);
+    in->q = NULL;
+    return status;
+}
+
+static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
+    pi_status status = PI_OK;
+    size_t next = 0;
+    for (size_t done = 0; done < c->n_inputs && status == PI_OK; done++) {
+        status = start_more(c, &next, done, err);
+        if (status == PI_OK) status = finish(c, &c->inputs[done], gone, err);
+    }
+    return status;
+}
+
+/* ---- the answer --------------------------------------------------------------------------------
+ */
+
+static void put_base64(json_writer *w, const uint8_t *from, size_t n, char *text) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *to = text;
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t left = (uint32_t)(n - i);
+        uint32_t bits = (uint32_t)from[i] << 16 | (left > 1 ? (uint32_t)from[i + 1] << 8 : 0) |
+                        (left > 2 ? (uint32_t)from[i + 2] : 0);
+        *to++ = digits[bits >> 18];
+        *to++ = digits[bits >> 12 & 63];
+        *to++ = left > 1 ? digits[bits >> 6 & 63] : '=';
+        *to++ = left > 2 ? digits[bits & 63] : '=';
+    }
+    json_put_string(w, "embedding", text, (size_t)(to - text));
+}
+
+/* As the API has it, base64 is of little-endian floats. room: text of one, [2 * bytes + 4]. */
+static void put_vector(const embedding_call *c, json_writer *w, const float *vector,
+                       uint8_t *room) {
+    size_t n_embd = (size_t)c->server->info.n_embd;
+    if (!c->base64) {
+        json_put_array(w, "embedding");
+        for (size_t i = 0; i < n_embd; i++) bytes_json_float(w, NULL, vector[i]);
+        json_end_array(w);
+        return;
+    }
+    for (size_t i = 0; i < n_embd; i++) {
+        uint32_t bits;
+        memcpy(&bits, &vector[i], sizeof bits);
+        for (int k = 0; k < 4; k++) room[4 * i + (size_t)k] = (uint8_t)(bits >> 8 * k);
+    }
+    put_base64(w, room, 4 * n_embd, (char *)room + 4 * n_embd);
+}
+
+static void put_answer(const embedding_call *c, json_writer *w, int64_t n_tokens, uint8_t *room) {
+    json_put_object(w, NULL);
+    json_put_text(w, "object", "list");
+    json_put_array(w, "data");
+    for (size_t i = 0; i < c->n_inputs; i++) {
+        json_put_object(w, NULL);
+        json_put_text(w, "object", "embedding");
+        json_put_int(w, "index", (int64_t)i);
+        put_vector(c, w, c->inputs[i].vector, room);
+        json_end_object(w);
+    }
+    json_end_array(w);
+    json_put_text(w, "model", c->server->options.model_name);
+    json_put_object(w, "usage");
+    json_put_int(w, "prompt_tokens", n_tokens);
+    json_put_int(w, "total_tokens", n_tokens);
+    json_end_object(w);
+    json_end_object(w);
+}
+
+static enum MHD_Result answer(embedding_call *c, int64_t n_tokens) {
+    bytes body = {0};
+    bytes_json j;
+    uint8_t *room = mem_calloc((size_t)c->server->info.n_embd + 1, 12);
+    if (!room || !bytes_json_begin(&j, &body)) {
+        mem_free(room);
+        return http_reply_error(c->x, 500, "out of memory");
+    }
+    put_answer(c, &j.writer, n_tokens, room);
+    mem_free(room);
+    return http_reply_json(c->x, &j, &body);
+}
+
+static enum MHD_Result embed(embedding_call *c) {
+    int64_t n_tokens = 0;
+    bool gone = false;
+    pi_error err = {.status = PI_OK};
+    for (size_t i = 0; i < c->n_inputs; i++) n_tokens += (int64_t)c->inputs[i].n_tokens;
+    MHD_set_connection_option(c->x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    pi_status status = compute(c, &gone, &err);
+    MHD_set_connection_option(c->x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                              (unsigned)c->server->options.read_seconds);
+    if (gone) return MHD_NO;
+    if (status == PI_OK) return answer(c, n_tokens);
+    bool busy = status == PI_ERR_LIMIT || status == PI_ERR_CANCELLED; /* the queue is full */
+    return http_reply_error(c->x, busy ? 503 : 500, "%s", err.message);
+}
+
+static void tear_down(embedding_call *c) {
+    for (size_t i = 0; i < c->n_inputs; i++) {
+        scheduler_release(c->server->scheduler, c->inputs[i].q);
+        mem_free(c->inputs[i].tokens);
+        mem_free(c->inputs[i].vector);
+    }
+    mem_free(c->inputs);
+    pthread_cond_destroy(&c->news);
+}
+
+enum MHD_Result route_embeddings(exchange *x) {
+    const json_node *body = NULL;
+    enum MHD_Result result;
+    pi_error err = {.status = PI_OK};
+    embedding_call c = {.server = x->server, .x = x};
+    if (!http_parse_body(x, &body, &result)) return result;
+    pthread_cond_init(&c.news, NULL);
+    pi_status status = read_form(&c, body, &err);
+    if (status == PI_OK) status = read_inputs(&c, body, &err);
+    result = status == PI_OK ? embed(&c) : http_reply_failed(x, &err);
+    tear_down(&c);
+    return result;
+}
