@@ -59,6 +59,8 @@ if have apt-get && have dpkg-query; then
     fi
     if [ "$tests" = yes ]; then
         want libcmocka-dev
+        # The page is tested in a browser, which npm packages drive.
+        ! have npm || have chromium || want chromium
         [ "$arm" = yes ] || want liblapacke-dev # what linear algebra is compared with
         have glpsol || want glpk-utils # exact solver that placements are compared with
         have clang-format || have clang-format-14 || want clang-format

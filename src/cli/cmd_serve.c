@@ -131,6 +131,7 @@ static pi_status start(job *j, pi_error *err) {
         .template_source = j->template_source,
         .n_template = j->n_template,
         .template_name = o->chat_template,
+        .has_page = !o->no_webui,
         .pooling = (server_pooling)o->pooling,
         .ping_seconds = (int32_t)o->ping,
         .read_seconds = (int32_t)o->timeout,

@@ -120,7 +120,6 @@ const option_habit habit_table[] = {
     FLAG("--metrics", SERVE),
     FLAG("--slots", SERVE),
     FLAG("--props", SERVE),
-    FLAG("--no-webui", SERVE),
     FLAG("--jinja", SERVE),
     REFUSED("-nocb --no-cont-batching", SERVE, "sequences are always computed together: -np 1"),
     REFUSED("--ssl-key-file", SERVE, "TLS is left to a proxy (docs/server.md)"),

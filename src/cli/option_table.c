@@ -302,6 +302,8 @@ const option option_table[] = {
                 "repeated; default: none but its own"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
         .help = "name of the model for clients; default: the file's name"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, no_webui, NAMES("no-webui", NULL),
+        .help = "leave the page out: GET / is status 404"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
         .choices = "model|mean|last", .standard = "model",
         .help = "embeddings: the mean of all tokens' hidden states, or the last token's; model: as "

@@ -157,6 +157,7 @@ typedef struct cli_options {
     const char *host, *alias;
     int64_t port, parallel, queue, ping, timeout, connections;
     int64_t pooling; /* server_pooling */
+    bool no_webui;
     option_texts api_keys, cors_origins;
     const char *api_key_file;
 

@@ -44,6 +44,7 @@ static void choice_free(server_call *c, answer_choice *k) {
     message_free(&k->message);
     mem_free(k->tokens);
     mem_free(k->tops);
+    mem_free(k->neurons);
 }
 
 void call_free(server_call *c) {
@@ -99,6 +100,12 @@ static pi_status check_prompt(const server_call *c, const int32_t *tokens, size_
     return prompt_check(o->model, tokens, n, o->n_ctx, err);
 }
 
+static pi_status watch_neurons(const server_call *c, answer_choice *k, pi_error *err) {
+    k->neurons = neurons_create(c->server->info.n_layer);
+    k->q->neurons = neurons_create(c->server->info.n_layer);
+    return k->neurons && k->q->neurons ? PI_OK : error_nomem(err, sizeof(neuron_layer), "neurons");
+}
+
 pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_error *err) {
     pi_status status = check_prompt(c, tokens, n_tokens, err);
     for (int i = 0; i < c->params.n && status == PI_OK; i++) {
@@ -113,6 +120,7 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
         k->message.format = c->format.close ? &c->format : NULL;
         c->n_choices++;
         status = fill_sequence(c, q, tokens, n_tokens, i, err);
+        if (status == PI_OK && c->params.neurons) status = watch_neurons(c, k, err);
     }
     mem_free(tokens);
     return status;
@@ -154,6 +162,10 @@ static bool collect(server_call *c, answer_choice *k) {
     bool ended = q->finish != FINISH_NONE && k->finish == FINISH_NONE;
     bool grown = q->text.used > k->n_read || q->n_tokens != k->n_generated;
     if (!ended && !grown) return false;
+    if (q->neurons && (ended || clock_seconds() - k->neurons_sent > NEURON_SECONDS)) {
+        neurons_take(k->neurons, q->neurons);
+        k->neurons_sent = clock_seconds();
+    }
     message_feed(&k->message, q->text.data + k->n_read, q->text.used - k->n_read, ended);
     k->n_read = q->text.used;
     if (!copy_tokens(k, q) || k->message.failed) c->broken = true;
@@ -249,11 +261,22 @@ void call_event_end(server_call *c) {
     call_put(c, "\n\n");
 }
 
+/* An event that the APIs do not know, for clients that ask for it. */
+static void write_neurons(server_call *c, answer_choice *k) {
+    if (!k->neurons || k->neurons->n_ubatches == 0) return;
+    json_writer *w = call_event(c, "powerinfer");
+    json_put_int(w, "index", k->index);
+    neurons_write(k->neurons, c->server->info.weight_bytes, w);
+    call_event_end(c);
+    k->neurons->n_ubatches = 0;
+}
+
 /* What is new of a choice, in the dialect's words. */
 static void write_choice(server_call *c, answer_choice *k) {
     if (!k->begun && c->dialect->begin) c->dialect->begin(c, k);
     k->begun = true;
     c->dialect->delta(c, k);
+    write_neurons(c, k);
     if (k->finish == FINISH_NONE || k->ended) return;
     k->ended = true;
     c->dialect->end(c, k);

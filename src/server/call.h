@@ -23,6 +23,8 @@ typedef struct answer_choice {
     int32_t n_prompt, n_cached;
     sequence_times times;
     pi_error error;
+    neuron_counts *neurons; /* of the next event; n_ubatches 0: none is due; NULL: not wanted */
+    double neurons_sent;    /* clock_seconds */
     /* What a stream has sent. */
     bool begun, ended;
     size_t sent_content, sent_reasoning, sent_tokens;

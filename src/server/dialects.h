@@ -29,6 +29,7 @@ enum MHD_Result route_embeddings(exchange *x);
 pooling embeddings_pooling(const server_options *options);
 
 /* route_info.c, route_text.c */
+enum MHD_Result route_page(exchange *x);
 enum MHD_Result route_health(exchange *x);
 enum MHD_Result route_models(exchange *x);
 enum MHD_Result route_props(exchange *x);

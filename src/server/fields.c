@@ -291,6 +291,9 @@ pi_status params_read(params *p, const json_node *body, const pi_sampler_options
     if (status == PI_OK) status = field_bool(body, "stream", &p->stream, err);
     if (status == PI_OK) status = field_bool(body, "cache_prompt", &p->cache_prompt, err);
     if (status == PI_OK) status = field_bool(body, "timings_per_token", &p->timings, err);
+    if (status == PI_OK) status = field_bool(body, "neurons", &p->neurons, err);
+    if (status == PI_OK && p->neurons && !p->stream)
+        status = error_set(err, PI_ERR_ARG, "neurons: needs stream: true");
     if (status == PI_OK) status = field_kind(body, "stream_options", JSON_OBJECT, err);
     if (status == PI_OK)
         status = field_bool(stream_options, "include_usage", &p->include_usage, err);

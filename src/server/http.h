@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "bytes.h"
+#include "page.h"
 #include "prompt.h"
 #include "scheduler.h"
 #include "server.h"
@@ -30,6 +31,7 @@ struct server {
     prompt_maker prompts;
     tool_style tools;
     pi_model_info info;
+    page page;
     pooling pooling; /* of embeddings; POOLING_NONE: the model's is not supported */
     int64_t created; /* Unix time */
     uint16_t port;

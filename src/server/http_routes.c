@@ -8,6 +8,7 @@ static const struct route {
     route_handler handler;
     bool is_public; /* needs no API key */
 } routes[] = {
+    {"GET", "/", route_page, true},
     {"GET", "/health", route_health, true},
     {"GET", "/v1/health", route_health, true},
     {"GET", "/v1/models", route_models, false},

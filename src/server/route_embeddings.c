@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base64.h"
 #include "dialects.h"
 #include "mem.h"
 
@@ -192,22 +193,7 @@ static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
 /* ---- the answer --------------------------------------------------------------------------------
  */
 
-static void put_base64(json_writer *w, const uint8_t *from, size_t n, char *text) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *to = text;
-    for (size_t i = 0; i < n; i += 3) {
-        uint32_t left = (uint32_t)(n - i);
-        uint32_t bits = (uint32_t)from[i] << 16 | (left > 1 ? (uint32_t)from[i + 1] << 8 : 0) |
-                        (left > 2 ? (uint32_t)from[i + 2] : 0);
-        *to++ = digits[bits >> 18];
-        *to++ = digits[bits >> 12 & 63];
-        *to++ = left > 1 ? digits[bits >> 6 & 63] : '=';
-        *to++ = left > 2 ? digits[bits & 63] : '=';
-    }
-    json_put_string(w, "embedding", text, (size_t)(to - text));
-}
-
-/* As the API has it, base64 is of little-endian floats. room: text of one, [2 * bytes + 4]. */
+/* As the API has it, base64 is of little-endian floats. room: bytes and text of one. */
 static void put_vector(const embedding_call *c, json_writer *w, const float *vector,
                        uint8_t *room) {
     size_t n_embd = (size_t)c->server->info.n_embd;
@@ -222,7 +208,8 @@ static void put_vector(const embedding_call *c, json_writer *w, const float *vec
         memcpy(&bits, &vector[i], sizeof bits);
         for (int k = 0; k < 4; k++) room[4 * i + (size_t)k] = (uint8_t)(bits >> 8 * k);
     }
-    put_base64(w, room, 4 * n_embd, (char *)room + 4 * n_embd);
+    char *text = (char *)room + 4 * n_embd;
+    json_put_string(w, "embedding", text, base64_encode(room, 4 * n_embd, text));
 }
 
 static void put_answer(const embedding_call *c, json_writer *w, int64_t n_tokens, uint8_t *room) {
@@ -246,9 +233,10 @@ static void put_answer(const embedding_call *c, json_writer *w, int64_t n_tokens
 }
 
 static enum MHD_Result answer(embedding_call *c, int64_t n_tokens) {
+    size_t n_embd = (size_t)c->server->info.n_embd;
     bytes body = {0};
     bytes_json j;
-    uint8_t *room = mem_calloc((size_t)c->server->info.n_embd + 1, 12);
+    uint8_t *room = mem_calloc(4 * n_embd + BASE64_SIZE(4 * n_embd), 1);
     if (!room || !bytes_json_begin(&j, &body)) {
         mem_free(room);
         return http_reply_error(c->x, 500, "out of memory");

@@ -5,6 +5,21 @@
 #include "dialects.h"
 #include "mem.h"
 
+enum MHD_Result route_page(exchange *x) {
+    const page *p = &x->server->page;
+    if (!x->server->options.has_page)
+        return http_reply_error(x, 404, "this server was started without its page");
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        p->document.used, p->document.data, MHD_RESPMEM_PERSISTENT);
+    if (!response) return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/html; charset=utf-8");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    MHD_add_response_header(response, "Content-Security-Policy", p->policy);
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    MHD_add_response_header(response, "Cross-Origin-Opener-Policy", "same-origin");
+    return http_send(x, 200, response);
+}
+
 enum MHD_Result route_health(exchange *x) {
     bytes body = {0};
     bytes_json j;
@@ -33,6 +48,7 @@ enum MHD_Result route_models(exchange *x) {
     json_put_int(w, "n_vocab", s->info.n_vocab);
     json_put_int(w, "n_ctx_train", s->info.n_ctx_train);
     json_put_int(w, "n_embd", s->info.n_embd);
+    json_put_int(w, "n_layer", s->info.n_layer);
     json_put_int(w, "n_params", (int64_t)s->info.n_params);
     json_put_int(w, "size", (int64_t)s->info.weight_bytes);
     json_end_object(w);

@@ -29,6 +29,7 @@ struct scheduler {
     slot *slots;          /* [n_slots] */
     pi_input *inputs;     /* [n_slots] of the step */
     slot **stepping;      /* [n_slots] whose they are */
+    bool watching;        /* active neurons are counted in this step */
     struct pollfd *polls; /* [n_slots + max_queue] */
     sequence **polled;    /* whose they are */
     uint64_t order;
@@ -313,6 +314,30 @@ static void update_views(scheduler *s) {
     }
 }
 
+/* Counts active neurons in the step when one of its sequences is watched. */
+static void watch_neurons(scheduler *s, int n) {
+    bool before = s->watching, wanted = false;
+    for (int i = 0; i < n; i++)
+        wanted = wanted ||
+                 (s->stepping[i]->sequence->neurons && s->stepping[i]->state == SLOT_DECODE);
+    if (!wanted && !before) return;
+    s->watching = pi_context_watch(s->context, wanted ? NEURON_BINS : 0, NULL) == PI_OK && wanted;
+}
+
+/* Under the lock: to all that are watched. */
+static void note_neurons(scheduler *s, int n, const pi_counters *now) {
+    const pi_counters *before = &s->stats.counters;
+    const pi_counters step = {.tokens = now->tokens - before->tokens,
+                              .weight_bytes = now->weight_bytes - before->weight_bytes,
+                              .ffn_bytes = now->ffn_bytes - before->ffn_bytes,
+                              .ffn_total_bytes = now->ffn_total_bytes - before->ffn_total_bytes};
+    for (int i = 0; i < n && s->watching; i++) {
+        const slot *t = s->stepping[i];
+        if (t->sequence->neurons && t->state == SLOT_DECODE)
+            neurons_add(t->sequence->neurons, s->context, &step);
+    }
+}
+
 /* The lock is held before and after, not in between. */
 static void step(scheduler *s, sampled *results) {
     int32_t n_piece = 0;
@@ -321,6 +346,7 @@ static void step(scheduler *s, sampled *results) {
     pi_error err = {.status = PI_OK};
     pthread_mutex_unlock(&s->lock);
     int n = gather(s, &n_piece);
+    watch_neurons(s, n);
     pi_status status = pi_forward(s->context, s->inputs, n, &err);
     for (int i = 0; i < n && status == PI_OK; i++) {
         n_hidden = pool(s, s->stepping[i], &s->inputs[i], n_hidden);
@@ -331,6 +357,7 @@ static void step(scheduler *s, sampled *results) {
     pi_counters counters;
     pi_context_get_counters(s->context, &counters);
     pthread_mutex_lock(&s->lock);
+    if (status == PI_OK) note_neurons(s, n, &counters);
     s->stats.counters = counters;
     s->stats.steps++;
     s->stats.busy_slots += (uint64_t)n;

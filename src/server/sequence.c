@@ -28,6 +28,7 @@ void sequence_free(sequence *q) {
     pi_sampler_destroy(q->sampler);
     mem_free(q->prompt);
     mem_free(q->pooled);
+    mem_free(q->neurons);
     bytes_free(&q->text);
     bytes_free(&q->held);
     mem_free(q->tokens);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "bytes.h"
+#include "neurons.h"
 #include "powerinfer.h"
 
 enum {
@@ -89,7 +90,8 @@ typedef struct sequence {
     int32_t n_cached; /* tokens of the prompt that were there */
     int32_t n_fed;    /* tokens of the prompt that have been read */
     sequence_times times;
-    bool abandoned; /* nobody reads any more */
+    bool abandoned;         /* nobody reads any more */
+    neuron_counts *neurons; /* NULL: nobody watches; who makes the sequence allocates it */
     int references;
 } sequence;
 

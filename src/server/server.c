@@ -114,6 +114,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
                                            .name = options->template_name};
     pi_status status = prompt_maker_create(&s->prompts, options->model, &chat, err);
     if (status == PI_OK) status = tool_style_find(&s->tools, &s->prompts, err);
+    if (status == PI_OK && !page_create(&s->page)) status = error_nomem(err, 0, "page");
     if (status == PI_OK) status = listen_on(s, err);
     if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
     if (status == PI_OK) status = start_daemon(s, err);
@@ -170,6 +171,7 @@ void server_stop(server *s, double seconds) {
     scheduler_destroy(s->scheduler);
     tool_style_free(&s->tools);
     prompt_maker_free(&s->prompts);
+    page_free(&s->page);
     pthread_mutex_destroy(&s->clients_lock);
     mem_free(s);
 }

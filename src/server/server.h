@@ -40,6 +40,7 @@ typedef struct server_options {
     const char *template_source; /* Jinja, n_template bytes; NULL: template_name, or the model's */
     size_t n_template;
     const char *template_name; /* a built-in one; NULL: the model's */
+    bool has_page;             /* GET / answers with a page to chat */
     server_pooling pooling;    /* of embeddings */
     int32_t ping_seconds;      /* a comment in a stream that is silent for so long; 0: none */
     int32_t read_seconds;      /* within which a client sends its request, or takes an answer */

@@ -28,6 +28,7 @@ void case_open(server_case *c) {
                                   .max_tokens = -1,
                                   .host = "127.0.0.1",
                                   .template_name = "chatml",
+                                  .has_page = true,
                                   .ping_seconds = 30,
                                   .read_seconds = 60,
                                   .max_connections = 1200};

@@ -173,6 +173,7 @@ static void test_keys(void **state) {
         assert_int_equal(status_of("GET", "/v1/models", wrong[i], NULL), 401);
         assert_int_equal(status_of("GET", "/nothing", wrong[i], NULL), 401);
         assert_int_equal(status_of("GET", "/health", wrong[i], NULL), 200);
+        assert_int_equal(status_of("GET", "/", wrong[i], NULL), 200); /* where keys are entered */
     }
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
         assert_int_equal(status_of("GET", "/v1/models", right[i], NULL), 200);
