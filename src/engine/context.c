@@ -29,6 +29,20 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+/* A head's quantized input: the longest of all steps that multiply heads. */
+static size_t head_bytes(const engine_context *c) {
+    size_t most = 0;
+    for (int i = 0; i < c->plan->n_steps; i++) {
+        const plan_step *s = &c->plan->steps[i];
+        if (s->op != OP_HEADS) continue;
+        cpu_act_kind kind = c->kernels.mat[s->matrix[0].w.type].act;
+        int64_t n = s->matrix[0].w.n_in;
+        most = max_size(most, cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, c->n_batch));
+        most = max_size(most, cpu_act_bytes(kind, CPU_ACT_PANELS, n, c->n_batch));
+    }
+    return most;
+}
+
 static void carve_scratch(engine_context *c, carver *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
@@ -36,8 +50,10 @@ static void carve_scratch(engine_context *c, carver *cv) {
     /* of any kernel */
     size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->attn_queries, c->model->hp.head_dim),
                                    CPU_SCRATCH_BYTES);
+    size_t head = head_bytes(c);
     for (int i = 0; i < pool_size(c->pool); i++) {
         thread_scratch *t = &c->scratch[i];
+        t->head = carve(cv, 1, head);
         t->kernel = carve(cv, 1, kernel_bytes);
         t->q = carve(cv, queries * head_dim, sizeof(float));
         t->acc = carve(cv, queries * head_dim, sizeof(float));

@@ -55,6 +55,7 @@ typedef struct thread_scratch {
     void *kernel;           /* for matmul and attention kernels */
     float *q, *m, *l, *acc; /* attn_queries rows */
     int32_t *first, *limit; /* [attn_queries] */
+    void *head;             /* OP_HEADS: a head's quantized input */
     /* Of one part of an FFN layer; tokens of the ubatch in columns. */
     float *gate, *up; /* [PLAN_FFN_MAX_COLS][max_part_rows] */
     int32_t *rows;    /* [max_part_rows], selected neurons */

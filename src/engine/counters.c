@@ -27,14 +27,13 @@ void context_count(engine_context *c) {
     for (int i = 0; i < c->ubatch.n_items; i++) {
         const ubatch_item *item = &c->items[i];
         uint64_t positions = (uint64_t)(item->pos + item->n_tokens);
-        uint64_t rows = 0;
         for (int l = 0; l < c->model->hp.n_layer; l++) {
             const model_layer_hparams *lhp = &c->model->layers[l].hp;
             uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
             if (lhp->window == 0 || seen > positions) seen = positions;
-            rows += seen * (uint64_t)lhp->n_head_kv;
+            const kv_layer *kv = &item->session->kv.layers[l];
+            n->kv_bytes += seen * (uint64_t)lhp->n_head_kv * (kv->row_k + kv->row_v);
         }
-        n->kv_bytes += rows * (item->session->kv.row_k + item->session->kv.row_v);
     }
 }
 

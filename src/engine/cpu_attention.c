@@ -15,7 +15,8 @@ typedef struct attn_layer {
     bool chunks, temperature;
     float scale, softcap;
     const float *sinks;
-    bool may_split;
+    plan_buffer queries;
+    bool latent, may_split;
 } attn_layer;
 
 typedef struct attn_task {
@@ -34,10 +35,12 @@ static attn_layer describe(const engine_context *c, const plan_step *s, bool may
                     .chunks = s->chunks,
                     .temperature = s->temperature,
                     .sinks = s->sinks,
+                    .queries = s->in,
+                    .latent = s->latent,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
                     .group = lhp->n_head / lhp->n_head_kv,
-                    .head_dim = c->model->hp.head_dim,
+                    .head_dim = lhp->head_dim,
                     .may_split = may_split};
     a.block = c->attn_queries / a.group;
     return a;
@@ -107,9 +110,8 @@ static void finish_query(const attn_layer *a, int head, float *out, const float 
     for (int i = 0; i < a->head_dim; i++) out[i] = acc[i] * scale;
 }
 
-static float *attn_out(const engine_context *c, int64_t row, int head) {
-    return c->buf[BUF_ATTN] + row * c->plan->width[BUF_ATTN] +
-           (int64_t)head * c->model->hp.head_dim;
+static float *attn_out(const engine_context *c, const attn_layer *a, int64_t row, int head) {
+    return c->buf[BUF_ATTN] + row * c->plan->width[BUF_ATTN] + (int64_t)head * a->head_dim;
 }
 
 /* What scores of a token are multiplied by; it may grow with the position (Llama 4, Ministral). */
@@ -126,7 +128,7 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
     int n = 0;
     for (int i = 0; i < t->n_tokens; i++) {
         int64_t row = t->item->row + t->token0 + i;
-        const float *q = c->buf[BUF_Q] + row * c->plan->width[BUF_Q];
+        const float *q = c->buf[a->queries] + row * c->plan->width[a->queries];
         int64_t pos = t->item->pos + t->token0 + i;
         float scale = score_scale(c, a, pos);
         for (int g = 0; g < a->group; g++, n++) {
@@ -152,7 +154,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
             int head = t->kv_head * a->group + g;
             const float *acc = ts->acc + (int64_t)n * a->head_dim;
             if (t->n_splits == 1) {
-                finish_query(a, head, attn_out(c, row, head), acc, ts->m[n], ts->l[n]);
+                finish_query(a, head, attn_out(c, a, row, head), acc, ts->m[n], ts->l[n]);
                 continue;
             }
             float *state = split_state(c, a, row, head, t->split);
@@ -167,15 +169,17 @@ static void run_task(engine_context *c, const attn_layer *a, const attn_task *t,
     thread_scratch *ts = &c->scratch[ith];
     const kv_cache *kv = &t->item->session->kv;
     int n_q = load_queries(c, a, t, ts);
+    const kv_layer *l = &kv->layers[a->layer];
+    const uint8_t *k = kv_cache_k(kv, a->layer, t->kv_head, 0);
     cpu_attn args = {.q = ts->q,
                      .n_q = n_q,
                      .head_dim = a->head_dim,
-                     .k = kv_cache_k(kv, a->layer, t->kv_head, 0),
-                     .v = kv_cache_v(kv, a->layer, t->kv_head, 0),
-                     .k_stride = kv->row_k,
-                     .v_stride = kv->row_v,
+                     .k = k,
+                     .v = a->latent ? k : kv_cache_v(kv, a->layer, t->kv_head, 0),
+                     .k_stride = l->row_k,
+                     .v_stride = a->latent ? l->row_k : l->row_v,
                      .type_k = kv->type_k,
-                     .type_v = kv->type_v,
+                     .type_v = a->latent ? kv->type_k : kv->type_v,
                      .k0 = t->k0,
                      .k1 = t->k1,
                      .first = ts->first,
@@ -195,7 +199,7 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
     if (n_splits == 1) return;
     float m = -INFINITY, l = 0;
     for (int s = 0; s < n_splits; s++) m = fmaxf(m, split_state(c, a, row, head, s)[0]);
-    float *out = attn_out(c, row, head);
+    float *out = attn_out(c, a, row, head);
     memset(out, 0, (size_t)a->head_dim * sizeof(float));
     for (int s = 0; s < n_splits; s++) {
         const float *state = split_state(c, a, row, head, s);

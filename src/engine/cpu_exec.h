@@ -22,6 +22,8 @@ cpu_exec_step cpu_exec_head_norm_columns, cpu_exec_head_norm_panels, cpu_exec_ad
 void cpu_exec_hidden(engine_context *c);
 /* cpu_matmul.c */
 cpu_exec_step cpu_exec_matvec, cpu_exec_matmul;
+/* cpu_latent.c */
+cpu_exec_step cpu_exec_heads_vector, cpu_exec_heads_tiled, cpu_exec_latent_store;
 /* cpu_attention.c: long contexts split over the threads, or not */
 cpu_exec_step cpu_exec_attention_split, cpu_exec_attention_whole;
 /* cpu_ffn_dense.c: also sparse layers in ubatches of many tokens */

@@ -128,6 +128,11 @@ void cpu_exec_hidden(engine_context *c) {
         norm_row(c, s, row_of(c, BUF_X, c->hidden_rows[i]), to + i * c->model->hp.n_embd);
 }
 
+/* A gate on attention's result, in place. */
+static void apply_gate(float *x, const float *gate, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] /= 1 + expf(-gate[i]);
+}
+
 static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout layout) {
     int64_t n = c->ubatch.n_tokens, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
@@ -135,6 +140,8 @@ static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout 
             float *v = row_of(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
+        for (int64_t i = c0; i < c1 && s->gated; i++)
+            apply_gate(row_of(c, s->in, i), row_of(c, BUF_ATTN_GATE, i), s->act_width);
         quantize(c, s, layout, s->in, c0, c1, n);
     }
 }
@@ -158,6 +165,7 @@ void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
             norm_row(c, s, y, y);
             for (int64_t k = 0; s->add_scale != 1 && k < s->norm_width; k++) y[k] *= s->add_scale;
             c->kernels.add(x, y, x, s->norm_width);
+            for (int64_t k = 0; s->x_scale != 1 && k < s->norm_width; k++) x[k] *= s->x_scale;
         }
     }
 }
@@ -182,11 +190,12 @@ static void norm_head(const engine_context *c, const plan_step *s, const float *
                       float *x) {
     const model_hparams *hp = &c->model->hp;
     if (!weight && !s->norm_bare) return;
+    int64_t n = c->model->layers[s->layer].hp.head_dim;
     if (weight) weight += h * s->norm_stride;
     if (s->norm == NORM_RMS)
-        c->kernels.rms_norm(x, weight, x, hp->head_dim, hp->norm_eps);
+        c->kernels.rms_norm(x, weight, x, n, hp->norm_eps);
     else
-        c->kernels.layer_norm(x, weight, NULL, x, hp->head_dim, hp->norm_eps);
+        c->kernels.layer_norm(x, weight, NULL, x, n, hp->norm_eps);
 }
 
 static void rotate_head(const engine_context *c, const plan_step *s, int64_t row,
@@ -194,38 +203,39 @@ static void rotate_head(const engine_context *c, const plan_step *s, int64_t row
     const model_hparams *hp = &c->model->hp;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)s->rope) * hp->n_rot;
     if (!s->norm_late) norm_head(c, s, weight, h, x);
-    if (s->rope != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rot, cs, hp->rope == ROPE_NEOX);
+    if (s->rope != ROPE_SET_NONE)
+        c->kernels.rope(x, hp->n_rots[s->rope], cs, hp->rope == ROPE_NEOX);
     if (s->norm_late) norm_head(c, s, weight, h, x);
 }
 
 /* One head of one token: index h counts queries, then keys, then values. */
 static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
-    const model_hparams *hp = &c->model->hp;
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     if (h < lhp->n_head) {
-        rotate_head(c, s, row, s->q_norm, h, row_of(c, BUF_Q, row) + (int64_t)h * hp->head_dim);
+        rotate_head(c, s, row, s->q_norm, h, row_of(c, BUF_Q, row) + (int64_t)h * lhp->head_dim);
         return;
     }
     kv_cache *kv = &c->item_of_row[row]->session->kv;
     h -= lhp->n_head;
     if (h < lhp->n_head_kv) {
-        float *k = row_of(c, BUF_K, row) + (int64_t)h * hp->head_dim;
+        float *k = row_of(c, BUF_K, row) + (int64_t)h * lhp->head_dim;
         rotate_head(c, s, row, s->k_norm, h, k);
         c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->positions[row]), kv->type_k,
-                            hp->head_dim);
+                            lhp->head_dim);
         return;
     }
     h -= lhp->n_head_kv;
-    const float *v = row_of(c, BUF_V, row) + (int64_t)h * hp->head_dim;
+    float *v = row_of(c, BUF_V, row) + (int64_t)h * lhp->head_dim;
+    if (s->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->head_dim, c->model->hp.norm_eps);
     c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v,
-                        hp->head_dim);
+                        lhp->head_dim);
 }
 
 void cpu_exec_rope_store(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     enum { HEADS_PER_TAKE = 8 }; /* a head takes tens of nanoseconds, a take about twenty */
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
-    int64_t heads = lhp->n_head + 2 * lhp->n_head_kv;
+    int64_t heads = lhp->n_head + 2 * model_kv_heads(lhp, s->layer);
     int64_t total = heads * c->ubatch.n_tokens;
     for (;;) {
         int64_t begin = pool_take(c->pool, HEADS_PER_TAKE);

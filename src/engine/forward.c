@@ -23,6 +23,8 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_NORM] = BY_SIZE(cpu_exec_norm_columns, cpu_exec_norm_panels),
     [OP_MATMUL] = BY_SIZE(cpu_exec_matvec, cpu_exec_matmul),
     [OP_ROPE_STORE] = ONE_WAY(cpu_exec_rope_store),
+    [OP_HEADS] = BY_SIZE(cpu_exec_heads_vector, cpu_exec_heads_tiled),
+    [OP_LATENT_STORE] = ONE_WAY(cpu_exec_latent_store),
     [OP_ATTENTION] = BY_SIZE(cpu_exec_attention_split, cpu_exec_attention_whole),
     [OP_QUANTIZE] = BY_SIZE(cpu_exec_quantize_columns, cpu_exec_quantize_panels),
     /* dense FFN */

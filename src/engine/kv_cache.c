@@ -10,33 +10,52 @@ static bool layer_bytes(int64_t n_head_kv, int64_t n_ctx, size_t row, size_t *ou
            size_align(n, MEM_CACHE_LINE, out);
 }
 
+bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type_v, kv_layer *out) {
+    const model_layer_hparams *l = &m->layers[layer].hp;
+    uint64_t n = (uint64_t)l->head_dim;
+    *out = (kv_layer){.n_heads = model_kv_heads(l, layer)};
+    if (!quant_row_bytes(type_k, n, &out->row_k)) return false;
+    return m->hp.n_latent > 0 || quant_row_bytes(type_v, n, &out->row_v);
+}
+
+/* Where a layer's part is, which is appended to `total` unless another layer has it. */
+static bool place_layer(kv_cache *kv, const plan *p, int layer, size_t *total) {
+    kv_layer *l = &kv->layers[layer];
+    const kv_layer *own = &kv->layers[p->model->layers[layer].hp.kv_layer];
+    if (own != l) {
+        l->offset_k = own->offset_k;
+        l->offset_v = own->offset_v;
+        return true;
+    }
+    size_t k, v;
+    int64_t heads = p->cuts[layer].home == SIDE_CPU ? l->n_heads : 0;
+    if (!layer_bytes(heads, kv->n_ctx, l->row_k, &k)) return false;
+    if (!layer_bytes(heads, kv->n_ctx, l->row_v, &v)) return false;
+    l->offset_k = *total;
+    if (!size_add(*total, k, total)) return false;
+    l->offset_v = *total;
+    return size_add(*total, v, total);
+}
+
 pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err) {
     const model *m = p->model;
     *kv = (kv_cache){.type_k = type_k, .type_v = type_v, .n_ctx = n_ctx};
-    uint64_t head_dim = (uint64_t)m->hp.head_dim;
-    if (!quant_row_bytes(type_k, head_dim, &kv->row_k) ||
-        !quant_row_bytes(type_v, head_dim, &kv->row_v))
-        return error_set(
-            err, PI_ERR_ARG,
-            "cache type does not fit: KV cache: heads of %d elements cannot be stored as "
-            "%s/%s; use f16",
-            m->hp.head_dim, quant_find(type_k)->name, quant_find(type_v)->name);
     size_t n_layer = (size_t)m->hp.n_layer;
-    kv->offset_k = mem_calloc(n_layer, 2 * sizeof *kv->offset_k);
-    if (!kv->offset_k) return error_nomem(err, n_layer * 2 * sizeof(size_t), "KV cache");
-    kv->offset_v = kv->offset_k + n_layer;
+    kv->layers = mem_calloc(n_layer, sizeof *kv->layers);
+    if (!kv->layers) return error_nomem(err, n_layer * sizeof *kv->layers, "KV cache");
     size_t total = 0;
     bool fits = true;
-    for (size_t i = 0; i < n_layer && fits; i++) {
-        size_t k, v;
-        int64_t heads = p->cuts[i].home == SIDE_CPU ? m->layers[i].hp.n_head_kv : 0;
-        fits = layer_bytes(heads, n_ctx, kv->row_k, &k) && layer_bytes(heads, n_ctx, kv->row_v, &v);
-        if (!fits) break;
-        kv->offset_k[i] = total;
-        fits = size_add(total, k, &total);
-        kv->offset_v[i] = total;
-        fits = fits && size_add(total, v, &total);
+    for (int i = 0; i < m->hp.n_layer && fits; i++) {
+        if (!kv_layer_rows(m, i, type_k, type_v, &kv->layers[i])) {
+            kv_cache_free(kv);
+            return error_set(
+                err, PI_ERR_ARG,
+                "cache type does not fit: KV cache: heads of %d elements cannot be stored as "
+                "%s/%s; use f16",
+                m->layers[i].hp.head_dim, quant_find(type_k)->name, quant_find(type_v)->name);
+        }
+        fits = place_layer(kv, p, i, &total);
     }
     kv->n_bytes = total;
     if (fits && total > 0) kv->data = mem_map(total);
@@ -52,6 +71,6 @@ pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_
 
 void kv_cache_free(kv_cache *kv) {
     mem_unmap(kv->data, kv->n_bytes);
-    mem_free(kv->offset_k);
+    mem_free(kv->layers);
     *kv = (kv_cache){0};
 }

@@ -1,6 +1,7 @@
 /* plan.c: from an architecture row and bound weights to steps. A layer is its attention half (norm,
  * QKV, rotation and cache, attention, output) and its FFN half (norm, gate and up, down); both end
  * by adding to the residual stream. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -94,6 +95,7 @@ void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tenso
     plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
     set_norm(p, s, &p->model->layers[layer].t[post_norm], NULL);
     s->add_scale = p->model->hp.residual_scale;
+    s->x_scale = 1;
 }
 
 /* A norm over all heads of Q or K is a step of its own; those of single heads go with the rotation.
@@ -110,7 +112,7 @@ static void add_wide_norm(plan *p, plan_side side, int layer, plan_buffer b, ten
 static void add_rotation(plan *p, plan_side side, int layer) {
     const model_layer *l = &p->model->layers[layer];
     const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
-    bool wide = q->data && q->n_in > p->model->hp.head_dim;
+    bool wide = q->data && q->n_in > l->hp.head_dim;
     if (wide) add_wide_norm(p, side, layer, BUF_Q, ROLE_ATTN_Q_NORM);
     if (wide) add_wide_norm(p, side, layer, BUF_K, ROLE_ATTN_K_NORM);
     plan_step *s = plan_add_step(p, side, OP_ROPE_STORE, layer, BUF_Q);
@@ -122,6 +124,7 @@ static void add_rotation(plan *p, plan_side side, int layer) {
     s->norm_bare = p->model->arch->has & ARCH_BARE_QK_NORM && s->rope != ROPE_SET_NONE &&
                    p->model->hp.n_expert != 128;
     s->norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || s->norm_bare;
+    s->value_norm = p->model->arch->has & ARCH_VALUE_NORM;
 }
 
 static void add_projections(const plan *p, plan_step *s) {
@@ -129,12 +132,15 @@ static void add_projections(const plan *p, plan_step *s) {
                                            {ROLE_ATTN_K, ROLE_ATTN_K_BIAS},
                                            {ROLE_ATTN_V, ROLE_ATTN_V_BIAS}};
     static const plan_buffer out[] = {BUF_Q, BUF_K, BUF_V};
+    const model_layer *l = &p->model->layers[s->layer];
     bool bare = p->model->arch->has & ARCH_QKV_BARE;
-    for (int i = 0; i < 3; i++) {
+    int n = model_kv_heads(&l->hp, s->layer) > 0 ? 3 : 1;
+    for (int i = 0; i < n; i++) {
         add_matrix(p, s, roles[i][0], bare ? ROLE_COUNT : roles[i][1], out[i]);
         if (bare) s->matrix[i].scale = 1;
     }
-    s->matrix[2].scale *= p->model->hp.value_scale;
+    if (n == 3) s->matrix[2].scale *= p->model->hp.value_scale;
+    if (l->t[ROLE_ATTN_GATE].data) add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
 }
 
 /* Q, K and V share one quantized input and one step. Where the halves run in parallel, the residual
@@ -151,11 +157,16 @@ static void add_attention(plan *p, int layer) {
     else
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
 
-    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
-    add_projections(p, s);
-    add_rotation(p, side, layer);
+    bool latent = p->model->hp.n_latent > 0;
+    if (latent) {
+        plan_add_latents(p, layer);
+    } else {
+        add_projections(p, plan_add_step(p, side, OP_MATMUL, layer, BUF_Y));
+        add_rotation(p, side, layer);
+    }
 
-    s = plan_add_step(p, side, OP_ATTENTION, layer, BUF_Q);
+    plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
+    s->latent = latent;
     s->window = l->hp.window;
     s->scale = p->model->hp.attn_scale;
     s->softcap = p->model->hp.attn_softcap;
@@ -164,8 +175,11 @@ static void add_attention(plan *p, int layer) {
     s->sinks = l->t[ROLE_ATTN_SINKS].data;
     s->chunks = p->model->arch->has & ARCH_CHUNKS;
 
-    if (side == SIDE_CPU) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_ATTN);
-    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_ATTN);
+    plan_buffer result = latent ? BUF_V : BUF_ATTN;
+    if (latent) plan_add_values(p, layer);
+    if (side == SIDE_CPU)
+        plan_add_step(p, side, OP_QUANTIZE, layer, result)->gated = l->t[ROLE_ATTN_GATE].data;
+    s = plan_add_step(p, side, OP_MATMUL, layer, result);
     add_matrix(p, s, ROLE_ATTN_OUT,
                p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
                parallel ? BUF_ATTN_OUT : BUF_Y);
@@ -176,6 +190,7 @@ static void add_attention(plan *p, int layer) {
 const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
     if (hp->n_expert > 0) return "mixtures of experts";
+    if (hp->n_latent > 0) return "compressed attention (MLA)";
     if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
         return "scaled residuals and soft caps";
     if (hp->attn_temperature != 0 ||
@@ -185,6 +200,9 @@ const char *plan_gpu_lacks(const model *m) {
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
         const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM];
+        if (l->t[ROLE_ATTN_GATE].data) return "gated attention";
+        if (l->hp.kv_layer != i || l->hp.head_dim != hp->head_dim)
+            return "layers whose keys and values differ";
         if (l->hp.window > 0 || l->t[ROLE_ATTN_SINKS].data) return "sliding windows and sinks";
         if (l->hp.rope != ROPE_SET_GLOBAL && hp->rope != ROPE_NONE) return "layers without RoPE";
         if (l->t[ROLE_ATTN_POST_NORM].data || l->t[ROLE_FFN_POST_NORM].data ||
@@ -211,6 +229,16 @@ static void add_head(plan *p) {
     s->softcap = m->hp.logit_softcap;
 }
 
+/* The stream is scaled by the addition that ends the layer: architectures with such scales have
+ * post-norms. */
+static void scale_layer(plan *p, int layer) {
+    const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;
+    if (!scale) return;
+    plan_step *s = &p->steps[p->n_steps - 1];
+    assert(s->op == OP_ADD && s->layer == layer);
+    s->x_scale = *scale;
+}
+
 /* The residual stream starts on the CPU, which has the table of embeddings, and follows the
  * layers' homes. */
 static void add_all(plan *p, const plan_options *options) {
@@ -227,6 +255,7 @@ static void add_all(plan *p, const plan_options *options) {
             plan_add_ffn(p, layer, options);
         if (model_layer_is_parallel(p->model, layer))
             plan_add_addition(p, at, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
+        scale_layer(p, layer);
     }
     if (p->head != at) plan_add_message(p, at, -1, BUF_X, BUF_X);
     add_head(p);
@@ -291,6 +320,7 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
             const plan_matrix *pm = &s->matrix[k];
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
+            if (s->op == OP_HEADS) continue; /* quantizes its input itself */
             need_act(slots, source[PLAN_SLOT_MAIN], form, pm->w.n_in);
         }
         if (scores(s, side) && s->ffn->fc2.w.data) {
@@ -351,8 +381,11 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, s->matrix[k].out, s->matrix[k].w.n_out);
         if (scores(s, side) && s->ffn->predictor != PREDICTOR_NONE)
             widen(width, BUF_SCORE, s->ffn->n_scored);
+        if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);
+        if (s->op != OP_ATTENTION) continue;
+        const model_layer_hparams *l = &p->model->layers[s->layer].hp;
+        widen(width, BUF_ATTN, (int64_t)l->n_head * l->head_dim);
     }
-    width[BUF_ATTN] = width[BUF_Q];
 }
 
 static void count_bytes(plan *p, const plan_step *steps, int n_steps) {

@@ -53,19 +53,22 @@ pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err);
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,        /* residual stream [n_embd] */
-    BUF_Y,        /* normed input of a half, or the result that is added to X [n_embd] */
-    BUF_Q,        /* [n_head * head_dim] */
-    BUF_K,        /* [n_head_kv * head_dim] */
-    BUF_V,        /* [n_head_kv * head_dim] */
-    BUF_ATTN,     /* attention's result [n_head * head_dim] */
-    BUF_ATTN_OUT, /* attention's half where both run in parallel [n_embd] */
-    BUF_GATE,     /* [n_ff]; after the activation: the hidden vector */
-    BUF_UP,       /* [n_ff] */
-    BUF_PRED,     /* the predictor's hidden vector [rank] */
-    BUF_SCORE,    /* its scores [n_ff]; only in ubatches of many tokens */
-    BUF_ROUTER,   /* scores of experts [n_expert] */
-    BUF_SHARED,   /* result of the shared expert [n_embd] */
+    BUF_X,         /* residual stream [n_embd] */
+    BUF_Y,         /* normed input of a half, or the result that is added to X [n_embd] */
+    BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
+    BUF_K,         /* [n_head_kv * head_dim] */
+    BUF_V,         /* [n_head_kv * head_dim]; MLA: attention's result as values [n_head * v_dim] */
+    BUF_LATENT_Q,  /* MLA: queries' latent vector [n_latent_q], then queries as they meet the cache
+                      [n_head * head_dim] */
+    BUF_ATTN_GATE, /* [n_head * head_dim] */
+    BUF_ATTN,      /* attention's result [n_head * head_dim] */
+    BUF_ATTN_OUT,  /* attention's half where both run in parallel [n_embd] */
+    BUF_GATE,      /* [n_ff]; after the activation: the hidden vector */
+    BUF_UP,        /* [n_ff] */
+    BUF_PRED,      /* the predictor's hidden vector [rank] */
+    BUF_SCORE,     /* its scores [n_ff]; only in ubatches of many tokens */
+    BUF_ROUTER,    /* scores of experts [n_expert] */
+    BUF_SHARED,    /* result of the shared expert [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
@@ -77,18 +80,20 @@ typedef enum plan_buffer {
 } plan_buffer;
 
 typedef enum plan_op {
-    OP_EMBED,      /* X = rows of the embedding table; RoPE angles of the positions */
-    OP_NORM,       /* out = norm(in), and its quantized form if a product reads it */
-    OP_QUANTIZE,   /* quantized form of `in` */
-    OP_MATMUL,     /* out_i = W_i * quantized input (+ bias) (+= add_to) */
-    OP_FFN_IN,     /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
-    OP_ROPE_STORE, /* QK norm, rotation, append K and V to the cache */
-    OP_ATTENTION,  /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
-    OP_ADD,        /* X += add_scale * norm(in) */
-    OP_FFN_SPARSE, /* scores, selected neurons, gate, up; and their part of the down product */
-    OP_FFN_DOWN,   /* X += the down product, which reads a row per neuron */
-    OP_ROUTE,      /* from BUF_ROUTER: the experts of every token and their weights */
-    OP_GROUP,      /* pairs of token and expert sorted by expert */
+    OP_EMBED,        /* X = rows of the embedding table; RoPE angles of the positions */
+    OP_NORM,         /* out = norm(in), and its quantized form if a product reads it */
+    OP_QUANTIZE,     /* quantized form of `in` */
+    OP_MATMUL,       /* out_i = W_i * quantized input (+ bias) (+= add_to) */
+    OP_FFN_IN,       /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
+    OP_ROPE_STORE,   /* QK norm, rotation, append K and V to the cache */
+    OP_HEADS,        /* MLA: each head's part of `in` times a matrix of its own */
+    OP_LATENT_STORE, /* MLA: rotation, norm of the latent vector, append it to the cache */
+    OP_ATTENTION,    /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
+    OP_ADD,          /* X += add_scale * norm(in) */
+    OP_FFN_SPARSE,   /* scores, selected neurons, gate, up; and their part of the down product */
+    OP_FFN_DOWN,     /* X += the down product, which reads a row per neuron */
+    OP_ROUTE,        /* from BUF_ROUTER: the experts of every token and their weights */
+    OP_GROUP,        /* pairs of token and expert sorted by expert */
     OP_EXPERTS_GATHER,   /* quantized inputs of experts that several tokens use */
     OP_EXPERTS_IN,       /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
     OP_EXPERTS_QUANTIZE, /* quantized form of EXPERT_GATE */
@@ -141,7 +146,7 @@ typedef struct plan_matrix {
 } plan_matrix;
 
 enum {
-    PLAN_MAX_GROUP = 3, /* Q, K, V */
+    PLAN_MAX_GROUP = 4, /* Q, K, V and the gate */
     /* Quantized vectors are kept in slots, so that the predictor's hidden vector does not displace
      * the layer's input. */
     PLAN_SLOT_MAIN = 0,
@@ -180,6 +185,11 @@ typedef struct plan_ffn {
     int64_t part_rows; /* of all parts but a shorter last one; a multiple of CPU_ROW_TILE */
 } plan_ffn;
 
+/* The head's part of a row: n elements from first + head * stride on. */
+typedef struct plan_part {
+    int64_t first, stride;
+} plan_part;
+
 /* The experts of a layer. Matrices have the rows of all experts, one expert's after the other's. */
 typedef struct plan_experts {
     int n_expert, n_used, n_group, n_group_used;
@@ -193,8 +203,9 @@ typedef struct plan_experts {
     const int32_t *perm;      /* [n_expert] source index of each stored expert; NULL: as it is */
     const float *select_bias; /* added to probabilities for the choice only */
     const float
-        *shared_router; /* [n_embd]: the shared expert's result times sigmoid(w . y); NULL: 1 */
-    bool shared;        /* there is a shared expert, in BUF_SHARED */
+        *shared_router;    /* [n_embd]: the shared expert's result times sigmoid(w . y); NULL: 1 */
+    bool shared;           /* there is a shared expert, in BUF_SHARED */
+    const float *sum_norm; /* [n_embd] RMS norm of the sum, before the shared expert; NULL: none */
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
     int64_t up_rows;            /* from an expert's rows of gate and up to the next one's */
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
@@ -218,11 +229,13 @@ struct plan_step {
     int64_t norm_width; /* elements */
     const float *norm_weight, *norm_bias;
     float add_scale;
+    float x_scale; /* OP_ADD: then X is multiplied by this */
     /* OP_ROPE_STORE: norms of heads, whose weights are at q_norm + head * norm_stride; or NULL */
     const float *q_norm, *k_norm;
     int64_t norm_stride; /* 0: all heads have the same weight */
     bool norm_late;      /* after the rotation */
     bool norm_bare;      /* without weights */
+    bool value_norm;     /* RMS norm of values, without weights */
     rope_set rope;       /* which angles */
     /* OP_ATTENTION, OP_SOFTCAP */
     int32_t window;   /* positions that a token attends to, its own among them; 0: all */
@@ -232,13 +245,18 @@ struct plan_step {
     /* OP_NORM, OP_QUANTIZE, OP_HEAD_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
     unsigned act_kinds;
-    int slot;  /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
-    bool relu; /* OP_QUANTIZE: the vector is rectified first, in place */
+    int slot;   /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
+    bool relu;  /* OP_QUANTIZE: the vector is rectified first, in place */
+    bool gated; /* OP_QUANTIZE: the vector is multiplied by the sigmoid of BUF_ATTN_GATE first */
+    /* OP_HEADS: matrix[0] holds those of all heads, one after the other */
+    int n_heads;
+    plan_part in_part, out_part;
     /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
      * the OP_QUANTIZE between them, and OP_SELECT. NULL elsewhere. */
     const plan_ffn *ffn;
     const plan_experts *experts; /* OP_ROUTE to OP_EXPERTS_SUM */
     const float *sinks;          /* OP_ATTENTION: [n_head] scores that no position has; NULL */
+    bool latent;                 /* OP_ATTENTION: values are the keys */
     bool chunks;                 /* OP_ATTENTION: `window` is a fixed range of positions */
     /* OP_SEND, OP_RECEIVE */
     plan_buffer out;   /* OP_RECEIVE without add_to_x; OP_NORM */

@@ -6,8 +6,8 @@
 
 enum {
     /* Steps of one layer on one side, at most. */
-    PLAN_ATTENTION_STEPS = 11, /* with the residual's arrival, norms and the addition */
-    PLAN_FFN_STEPS = 13,
+    PLAN_ATTENTION_STEPS = 14, /* with the residual's arrival, norms and the addition */
+    PLAN_FFN_STEPS = 18,
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS,
     PLAN_GLOBAL_STEPS = 7 /* embedding, crossings, final norm, head, soft cap */
 };
@@ -25,6 +25,9 @@ plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight,
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
 /* X += the scaled, normed `in`. */
 void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tensor_role post_norm);
+/* MLA: from the normed input to what attention reads, and from attention's result to values. */
+void plan_add_latents(plan *p, int layer);
+void plan_add_values(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */
 plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
                              plan_buffer out);

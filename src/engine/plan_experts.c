@@ -5,6 +5,8 @@
  *
  * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
  * stands at the beginning of the layer. */
+#include <math.h>
+
 #include "plan_build.h"
 
 static const model_tensor *tensors_of(const plan *p, int layer) {
@@ -55,6 +57,7 @@ static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
 static void describe(const plan *p, int layer, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     const model_tensor *t = tensors_of(p, layer);
+    bool beside = t[ROLE_FFN_POST_NORM_1].data; /* an FFN */
     *e = (plan_experts){.n_expert = hp->n_expert,
                         .n_used = hp->n_expert_used,
                         .n_group = hp->n_expert_group,
@@ -69,21 +72,38 @@ static void describe(const plan *p, int layer, plan_experts *e) {
                         .perm = p->model->layers[layer].sparse.expert_perm,
                         .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
                         .shared_router = t[ROLE_SHARED_ROUTER].data,
-                        .shared = t[ROLE_SHARED_DOWN].data};
+                        .shared = beside || t[ROLE_SHARED_DOWN].data,
+                        .sum_norm = t[ROLE_EXPERT_POST_NORM].data};
     set_gate_and_up(p, layer, e);
     e->down = first_expert(p, layer, ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_BIAS, hp->n_embd,
                            BUF_EXPERT_OUT);
     e->down_scales = scales_of(p, layer, ROLE_EXPERT_DOWN);
 }
 
-static void add_shared(plan *p, int layer) {
-    bool gated = tensors_of(p, layer)[ROLE_SHARED_GATE].data;
+static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
+    bool gated = tensors_of(p, layer)[gate].data;
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_FFN_IN, layer, BUF_Y);
-    if (gated) add_product(p, s, ROLE_SHARED_GATE, ROLE_COUNT, BUF_GATE);
-    add_product(p, s, ROLE_SHARED_UP, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
+    if (gated) add_product(p, s, gate, ROLE_COUNT, BUF_GATE);
+    add_product(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
     plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_GATE);
     s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_GATE);
-    add_product(p, s, ROLE_SHARED_DOWN, ROLE_COUNT, BUF_SHARED);
+    add_product(p, s, down, ROLE_COUNT, BUF_SHARED);
+}
+
+/* An FFN between norms of its own, in the shared expert's place. */
+static void add_beside(plan *p, int layer) {
+    plan_add_norm(p, SIDE_CPU, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    add_shared(p, layer, ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN);
+    plan_step *s = plan_add_norm(p, SIDE_CPU, layer, ROLE_FFN_POST_NORM_1, ROLE_FFN_NORM_BIAS);
+    s->in = s->out = BUF_SHARED;
+}
+
+/* A router with a norm of its own, whose weights come without the factor 1 / sqrt(n_embd). */
+static void add_scaled_router(plan *p, int layer) {
+    plan_add_norm(p, SIDE_CPU, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    add_product(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
+    s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
 
 static uint64_t bytes_of_all(const plan_experts *e) {
@@ -95,14 +115,21 @@ void plan_add_experts(plan *p, int layer) {
     static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_QUANTIZE,
                                   OP_EXPERTS_DOWN};
     plan_experts *e = &p->experts[layer];
+    const model_tensor *t = tensors_of(p, layer);
     bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
-    bool own = tensors_of(p, layer)[ROLE_FFN_NORM].data;
+    bool beside = t[ROLE_FFN_POST_NORM_1].data, scaled = t[ROLE_ROUTER_SCALE].data;
+    bool own = t[ROLE_FFN_NORM].data;
     bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    tensor_role norm = t[ROLE_EXPERT_PRE_NORM].data ? ROLE_EXPERT_PRE_NORM
+                       : own                        ? ROLE_FFN_NORM
+                                                    : ROLE_ATTN_NORM;
     describe(p, layer, e);
-    e->norm_step = plan_add_norm(p, SIDE_CPU, layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
+    if (beside) add_beside(p, layer);
+    if (scaled) add_scaled_router(p, layer);
+    e->norm_step = plan_add_norm(p, SIDE_CPU, layer, norm,
                                  own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
     e->norm_step->act_width = p->model->hp.n_embd;
-    if (!early) plan_add_router(p, layer, BUF_Y);
+    if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_ROUTE, layer, BUF_ROUTER);
     s->experts = e;
     s = plan_add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
@@ -111,7 +138,8 @@ void plan_add_experts(plan *p, int layer) {
         s = plan_add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
         s->experts = e;
     }
-    if (e->shared) add_shared(p, layer);
+    if (e->shared && !beside)
+        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
     s = plan_add_step(p, SIDE_CPU, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
     s->experts = e;
     s->add_to_x = !late;

@@ -11,6 +11,8 @@ const char *plan_op_name(plan_op op) {
         [OP_MATMUL] = "matmul",
         [OP_FFN_IN] = "ffn_in",
         [OP_ROPE_STORE] = "rope_store",
+        [OP_HEADS] = "heads",
+        [OP_LATENT_STORE] = "latent_store",
         [OP_ATTENTION] = "attention",
         [OP_ADD] = "add",
         [OP_SOFTCAP] = "softcap",
@@ -37,6 +39,8 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_Q] = "q",
                                                  [BUF_K] = "k",
                                                  [BUF_V] = "v",
+                                                 [BUF_LATENT_Q] = "latent_q",
+                                                 [BUF_ATTN_GATE] = "attn_gate",
                                                  [BUF_ATTN] = "attn",
                                                  [BUF_ATTN_OUT] = "attn_out",
                                                  [BUF_GATE] = "gate",
@@ -108,11 +112,14 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->op == OP_EXPERTS_DOWN) print_matrix(&s->experts->down, out);
         if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
         if (s->relu) fprintf(out, " relu");
+        if (s->gated) fprintf(out, " * sigmoid(attn_gate)");
+        if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
         if (s->op == OP_SEND || s->op == OP_RECEIVE)
             fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
         if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
         if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
         if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);
+        if (s->op == OP_ADD && s->x_scale != 1) fprintf(out, ", x *= %g", (double)s->x_scale);
         if (s->q_norm) fprintf(out, " QK norm");
         if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_LOCAL) fprintf(out, " local RoPE");
         if (s->op == OP_ROPE_STORE && s->rope == ROPE_SET_NONE) fprintf(out, " no RoPE");

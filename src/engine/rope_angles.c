@@ -12,22 +12,23 @@
 /* The (fractional) dimension pair that makes `turns` turns within the original context. */
 static double yarn_pair(const model_hparams *hp, double turns) {
     const double two_pi = 6.283185307179586;
-    return hp->n_rot * log(hp->rope_orig_ctx / (turns * two_pi)) /
+    return hp->n_rots[ROPE_SET_GLOBAL] * log(hp->rope_orig_ctx / (turns * two_pi)) /
            (2 * log((double)hp->rope_freq_base));
 }
 
 /* Share of the unscaled frequency that pair i keeps: 1 for fast pairs, 0 for slow ones. */
 static double yarn_keep(const model_hparams *hp, int i) {
     double low = fmax(0, floor(yarn_pair(hp, hp->yarn_beta_fast)));
-    double high = fmin(hp->n_rot - 1, ceil(yarn_pair(hp, hp->yarn_beta_slow)));
+    double high = fmin(hp->n_rots[ROPE_SET_GLOBAL] - 1, ceil(yarn_pair(hp, hp->yarn_beta_slow)));
     double y = (i - low) / fmax(0.001, high - low);
     return (1 - fmin(1, fmax(0, y))) * hp->yarn_ext_factor;
 }
 
 /* divisors: [n_rot/2] or NULL. */
 static void fill_global(const model_hparams *hp, const float *divisors, float *inv_freq) {
-    for (int i = 0; i < hp->n_rot / 2; i++) {
-        double freq = pow(hp->rope_freq_base, -2.0 * i / hp->n_rot);
+    int n_rot = hp->n_rots[ROPE_SET_GLOBAL];
+    for (int i = 0; i < n_rot / 2; i++) {
+        double freq = pow(hp->rope_freq_base, -2.0 * i / n_rot);
         if (divisors) freq /= (double)divisors[i];
         double scaled = freq / (double)hp->rope_scaling_factor;
         if (hp->rope_scaling == ROPE_SCALING_YARN) {
@@ -49,11 +50,12 @@ void rope_init(engine_context *c) {
     const float *small = t[ROLE_ROPE_SHORT].data, *big = t[ROLE_ROPE_LONG].data;
     fill_global(hp, small ? small : divisors, frequencies(c, ROPE_SET_GLOBAL));
     fill_global(hp, big ? big : divisors, frequencies(c, ROPE_SETS));
-    for (int i = 0; i < hp->n_rot / 2; i++)
-        frequencies(c, ROPE_SET_LOCAL)[i] = (float)pow(hp->rope_local_base, -2.0 * i / hp->n_rot);
+    int n_local = hp->n_rots[ROPE_SET_LOCAL];
+    for (int i = 0; i < n_local / 2; i++)
+        frequencies(c, ROPE_SET_LOCAL)[i] = (float)pow(hp->rope_local_base, -2.0 * i / n_local);
     c->angle_scale = hp->yarn_attn_factor;
     if (hp->rope_scaling == ROPE_SCALING_YARN && hp->yarn_ext_factor != 0)
-        c->angle_scale *= (float)(1 + 0.1 * log((double)hp->rope_scaling_factor));
+        c->angle_scale *= hp->yarn_scale;
 }
 
 const float *rope_frequencies(const engine_context *c, const engine_session *s, rope_set set) {
@@ -61,9 +63,10 @@ const float *rope_frequencies(const engine_context *c, const engine_session *s, 
     return frequencies(c, beyond ? ROPE_SETS : (int)set);
 }
 
-static void fill_set(const engine_context *c, int64_t row, const float *inv_freq, float scale,
-                     float *cs) {
-    for (int i = 0; i < c->model->hp.n_rot / 2; i++) {
+static void fill_set(const engine_context *c, int64_t row, rope_set set, float scale, float *cs) {
+    const engine_session *s = c->item_of_row[row]->session;
+    const float *inv_freq = rope_frequencies(c, s, set);
+    for (int i = 0; i < c->model->hp.n_rots[set] / 2; i++) {
         double angle = (double)c->positions[row] * (double)inv_freq[i];
         cs[2 * i] = (float)cos(angle) * scale;
         cs[2 * i + 1] = (float)sin(angle) * scale;
@@ -73,8 +76,6 @@ static void fill_set(const engine_context *c, int64_t row, const float *inv_freq
 void rope_fill_angles(engine_context *c, int64_t row) {
     const model_hparams *hp = &c->model->hp;
     float *cs = c->angles + row * ROPE_SETS * hp->n_rot;
-    const engine_session *s = c->item_of_row[row]->session;
-    fill_set(c, row, rope_frequencies(c, s, ROPE_SET_GLOBAL), c->angle_scale, cs);
-    if (c->model->arch->has & ARCH_ROPE_LOCAL)
-        fill_set(c, row, rope_frequencies(c, s, ROPE_SET_LOCAL), 1, cs + hp->n_rot);
+    fill_set(c, row, ROPE_SET_GLOBAL, c->angle_scale, cs);
+    if (c->model->arch->has & ARCH_ROPE_LOCAL) fill_set(c, row, ROPE_SET_LOCAL, 1, cs + hp->n_rot);
 }

@@ -13,11 +13,10 @@
 /* ---- copying --------------------------------------------------------------------------------- */
 
 static void copy_layer(engine_session *to, const engine_session *from, int layer, size_t n) {
-    for (int h = 0; h < to->context->model->layers[layer].hp.n_head_kv; h++) {
-        memcpy(kv_cache_k(&to->kv, layer, h, 0), kv_cache_k(&from->kv, layer, h, 0),
-               n * to->kv.row_k);
-        memcpy(kv_cache_v(&to->kv, layer, h, 0), kv_cache_v(&from->kv, layer, h, 0),
-               n * to->kv.row_v);
+    const kv_layer *l = &to->kv.layers[layer];
+    for (int h = 0; h < l->n_heads; h++) {
+        memcpy(kv_cache_k(&to->kv, layer, h, 0), kv_cache_k(&from->kv, layer, h, 0), n * l->row_k);
+        memcpy(kv_cache_v(&to->kv, layer, h, 0), kv_cache_v(&from->kv, layer, h, 0), n * l->row_v);
     }
 }
 
@@ -74,11 +73,13 @@ static void turn_keys(const removal *r, int layer, uint8_t *keys, int64_t n, flo
     const kv_cache *kv = &r->session->kv;
     const model_hparams *hp = &c->model->hp;
     rope_set set = c->model->layers[layer].hp.rope;
+    int64_t head_dim = c->model->layers[layer].hp.head_dim;
     if (set == ROPE_SET_NONE) return;
-    for (int64_t i = 0; i < n; i++, keys += kv->row_k) {
-        quant_find(kv->type_k)->dequantize(keys, key, hp->head_dim);
-        c->kernels.rope(key, hp->n_rot, r->turn + (int64_t)set * hp->n_rot, hp->rope == ROPE_NEOX);
-        c->kernels.kv_store(key, keys, kv->type_k, hp->head_dim);
+    for (int64_t i = 0; i < n; i++, keys += kv->layers[layer].row_k) {
+        quant_find(kv->type_k)->dequantize(keys, key, head_dim);
+        c->kernels.rope(key, hp->n_rots[set], r->turn + (int64_t)set * hp->n_rot,
+                        hp->rope == ROPE_NEOX);
+        c->kernels.kv_store(key, keys, kv->type_k, head_dim);
     }
 }
 
@@ -91,14 +92,15 @@ static void move_heads(void *arg, int ith, int nth) {
     int64_t before = 0; /* heads of earlier layers */
     int64_t mine = pool_take(c->pool, 1);
     for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
-        int64_t n_head = context_kv_on_gpu(c, layer) ? 0 : c->model->layers[layer].hp.n_head_kv;
+        const kv_layer *l = &kv->layers[layer];
+        int64_t n_head = context_kv_on_gpu(c, layer) ? 0 : l->n_heads;
         for (; mine < before + n_head; mine = pool_take(c->pool, 1)) {
             int h = (int)(mine - before);
             uint8_t *keys = kv_cache_k(kv, layer, h, r->first);
-            memmove(keys, kv_cache_k(kv, layer, h, r->end), (size_t)r->n * kv->row_k);
+            memmove(keys, kv_cache_k(kv, layer, h, r->end), (size_t)r->n * l->row_k);
             turn_keys(r, layer, keys, r->n, r->key + ith * c->model->hp.head_dim);
             memmove(kv_cache_v(kv, layer, h, r->first), kv_cache_v(kv, layer, h, r->end),
-                    (size_t)r->n * kv->row_v);
+                    (size_t)r->n * l->row_v);
         }
         before += n_head;
     }
@@ -126,7 +128,11 @@ static pi_status allocate(removal *r, pi_error *err) {
     for (int i = 0; i < hp->n_layer; i++)
         if (context_kv_on_gpu(c, i) && c->model->layers[i].hp.n_head_kv > heads)
             heads = c->model->layers[i].hp.n_head_kv;
-    size_t row = kv->row_k > kv->row_v ? kv->row_k : kv->row_v;
+    size_t row = 0;
+    for (int i = 0; i < hp->n_layer; i++) {
+        if (kv->layers[i].row_k > row) row = kv->layers[i].row_k;
+        if (kv->layers[i].row_v > row) row = kv->layers[i].row_v;
+    }
     size_t n_floats = ROPE_SETS * (size_t)hp->n_rot +
                       (size_t)pool_size(c->pool) * (size_t)hp->head_dim;
     size_t n_bytes = n_floats * sizeof(float) + (size_t)(heads * r->n) * row;
@@ -137,7 +143,7 @@ static pi_status allocate(removal *r, pi_error *err) {
     for (int set = 0; set < ROPE_SETS; set++) {
         const float *inv_freq = rope_frequencies(c, r->session, (rope_set)set);
         float *turn = r->turn + set * hp->n_rot;
-        for (int i = 0; i < hp->n_rot / 2; i++) {
+        for (int i = 0; i < hp->n_rots[set] / 2; i++) {
             double angle = -(double)(r->end - r->first) * (double)inv_freq[i];
             turn[2 * i] = (float)cos(angle);
             turn[2 * i + 1] = (float)sin(angle);

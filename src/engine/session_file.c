@@ -181,9 +181,12 @@ static uint64_t fingerprint(const model *m) {
                               (double)p->yarn_beta_fast,
                               (double)p->yarn_beta_slow,
                               (double)p->activation,
-                              (double)p->n_rot,
+                              (double)p->n_rots[ROPE_SET_GLOBAL],
+                              (double)p->n_rots[ROPE_SET_LOCAL],
                               (double)p->activation_threshold,
-                              (double)p->head_dim,
+                              (double)p->head_dims[0],
+                              (double)p->head_dims[1],
+                              (double)p->n_latent,
                               (double)p->n_vocab};
     const char *arch = m->arch->name;
     uint64_t state = hash_word(hash_of(numbers, sizeof numbers), hash_of(arch, strlen(arch)));
@@ -192,6 +195,7 @@ static uint64_t fingerprint(const model *m) {
         const model_layer_hparams *l = &m->layers[i].hp;
         state = hash_word(state, (uint64_t)l->n_head << 40 ^ (uint64_t)l->n_head_kv << 20 ^
                                      (uint64_t)l->n_ff);
+        state = hash_word(state, (uint64_t)l->kv_layer);
     }
     for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
         state = hash_tensor(gguf_tensor_at(m->file, i), state);
@@ -199,12 +203,15 @@ static uint64_t fingerprint(const model *m) {
     return state;
 }
 
-/* Bytes of one token in the cache, all layers. */
+/* Bytes of one token in the cache: of a layer, of all. */
+static size_t layer_bytes(const kv_layer *l) {
+    return (size_t)l->n_heads * (l->row_k + l->row_v);
+}
+
 static uint64_t token_bytes(const engine_session *s) {
-    const model *m = s->context->model;
-    uint64_t heads = 0;
-    for (int i = 0; i < m->hp.n_layer; i++) heads += (uint64_t)m->layers[i].hp.n_head_kv;
-    return heads * (s->kv.row_k + s->kv.row_v);
+    uint64_t sum = 0;
+    for (int i = 0; i < s->context->model->hp.n_layer; i++) sum += layer_bytes(&s->kv.layers[i]);
+    return sum;
 }
 
 static session_shape shape_of(const engine_session *s) {
@@ -254,12 +261,12 @@ static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_
 
 static pi_status write_layer(payload *p, const engine_session *s, int layer, int64_t n,
                              pi_error *err) {
+    const kv_layer *l = &s->kv.layers[layer];
     pi_status status = PI_OK;
-    for (int h = 0; h < s->context->model->layers[layer].hp.n_head_kv; h++) {
-        status = payload_write(p, kv_cache_k(&s->kv, layer, h, 0), (size_t)n * s->kv.row_k, err);
+    for (int h = 0; h < l->n_heads; h++) {
+        status = payload_write(p, kv_cache_k(&s->kv, layer, h, 0), (size_t)n * l->row_k, err);
         if (status == PI_OK)
-            status = payload_write(p, kv_cache_v(&s->kv, layer, h, 0), (size_t)n * s->kv.row_v,
-                                   err);
+            status = payload_write(p, kv_cache_v(&s->kv, layer, h, 0), (size_t)n * l->row_v, err);
         if (status != PI_OK) break;
     }
     return status;
@@ -275,9 +282,8 @@ typedef struct device_layer {
 
 static pi_status device_layer_alloc(device_layer *d, const engine_session *s, int layer, int64_t n,
                                     pi_error *err) {
-    *d = (device_layer){.row = {s->kv.row_k, s->kv.row_v},
-                        .n = (size_t)n,
-                        .n_heads = (size_t)s->context->model->layers[layer].hp.n_head_kv};
+    const kv_layer *l = &s->kv.layers[layer];
+    *d = (device_layer){.row = {l->row_k, l->row_v}, .n = (size_t)n, .n_heads = (size_t)l->n_heads};
     size_t keys = d->n * d->n_heads * d->row[0], values = d->n * d->n_heads * d->row[1];
     d->data[0] = mem_alloc(keys + values + 1);
     if (!d->data[0]) return error_nomem(err, keys + values, "a layer of the KV cache");
@@ -382,12 +388,12 @@ pi_status engine_session_get_state(const engine_session *s, const int32_t *token
 
 static void read_layer(engine_session *s, const session_view *v, int layer, const uint8_t *from,
                        int64_t n) {
-    size_t all_k = (size_t)v->n_tokens * s->kv.row_k, all_v = (size_t)v->n_tokens * s->kv.row_v;
-    for (int h = 0; h < s->context->model->layers[layer].hp.n_head_kv; h++) {
-        memcpy(kv_cache_k(&s->kv, layer, h, 0), from, (size_t)n * s->kv.row_k);
-        from += all_k;
-        memcpy(kv_cache_v(&s->kv, layer, h, 0), from, (size_t)n * s->kv.row_v);
-        from += all_v;
+    const kv_layer *l = &s->kv.layers[layer];
+    for (int h = 0; h < l->n_heads; h++) {
+        memcpy(kv_cache_k(&s->kv, layer, h, 0), from, (size_t)n * l->row_k);
+        from += (size_t)v->n_tokens * l->row_k;
+        memcpy(kv_cache_v(&s->kv, layer, h, 0), from, (size_t)n * l->row_v);
+        from += (size_t)v->n_tokens * l->row_v;
     }
 }
 
@@ -418,8 +424,7 @@ static pi_status read_cache(engine_session *s, const session_view *v, int64_t n,
             status = read_device_layer(s, v, i, from, n, err);
         else
             read_layer(s, v, i, from, n);
-        from += (size_t)v->n_tokens * (size_t)m->layers[i].hp.n_head_kv *
-                (s->kv.row_k + s->kv.row_v);
+        from += (size_t)v->n_tokens * layer_bytes(&s->kv.layers[i]);
     }
     return status;
 }

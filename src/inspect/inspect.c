@@ -10,6 +10,7 @@
 #include "file.h"
 #include "inspect_plan.h"
 #include "inspect_svg.h"
+#include "kv_cache.h"
 #include "mem.h"
 #include "model.h"
 #include "powerinfer_tools.h"
@@ -168,11 +169,13 @@ static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, p
 
 /* Bytes of the KV cache at the default type for all of the context. */
 static uint64_t kv_bytes(const model *m) {
-    uint64_t heads = 0;
-    for (int i = 0; i < m->hp.n_layer; i++) heads += (uint64_t)m->layers[i].hp.n_head_kv;
-    size_t n = (size_t)m->hp.head_dim * 2 * 2; /* keys and values, 2 bytes each */
-    if (!size_mul(n, (size_t)heads, &n) || !size_mul(n, (size_t)m->hp.n_ctx_train, &n)) return 0;
-    return n;
+    uint64_t position = 0;
+    size_t n;
+    kv_layer l;
+    for (int i = 0; i < m->hp.n_layer; i++)
+        if (kv_layer_rows(m, i, QUANT_F16, QUANT_F16, &l))
+            position += (uint64_t)l.n_heads * (l.row_k + l.row_v);
+    return size_mul((size_t)position, (size_t)m->hp.n_ctx_train, &n) ? n : 0;
 }
 
 /* Whether this program can run the file: the loader's own answer. Only a lack of memory is an

@@ -35,6 +35,7 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]) {
 }
 
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
+    int64_t q_dim = s->q_dim ? s->q_dim : s->head_dim, v_dim = s->v_dim ? s->v_dim : s->head_dim;
     switch (dim) {
     case DIM_EMBD:
         return s->n_embd;
@@ -43,7 +44,9 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
     case DIM_FF:
         return s->n_ff;
     case DIM_Q:
-        return s->n_head * s->head_dim;
+        return s->n_head * q_dim;
+    case DIM_ATTN:
+        return s->n_head * v_dim;
     case DIM_KV:
         return s->n_head_kv * s->head_dim;
     case DIM_HEAD:
@@ -56,6 +59,18 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_rot / 2;
     case DIM_QKV:
         return (s->n_head + 2 * s->n_head_kv) * s->head_dim;
+    case DIM_NOPE:
+        return q_dim - s->n_rot;
+    case DIM_V:
+        return v_dim;
+    case DIM_LATENT_Q:
+        return s->n_latent_q;
+    case DIM_LATENT:
+        return s->n_latent;
+    case DIM_KV_A:
+        return s->n_latent + s->n_rot;
+    case DIM_KV_B:
+        return s->n_head * (q_dim - s->n_rot + v_dim);
     case DIM_2FF:
         return 2 * s->n_ff;
     case DIM_EMBD_8:
@@ -74,6 +89,7 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_rank;
     case DIM_POS:
         return s->n_pos;
+    case DIM_ONE:
     case DIM_NONE:
         break;
     }
@@ -120,12 +136,22 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_ATTN_K_BIAS] = "attn_k.bias",
         [ROLE_ATTN_V] = "attn_v",
         [ROLE_ATTN_V_BIAS] = "attn_v.bias",
+        [ROLE_ATTN_GATE] = "attn_gate",
+        [ROLE_ATTN_Q_A] = "attn_q_a",
+        [ROLE_ATTN_Q_A_NORM] = "attn_q_a_norm",
+        [ROLE_ATTN_Q_B] = "attn_q_b",
+        [ROLE_ATTN_KV_A] = "attn_kv_a_mqa",
+        [ROLE_ATTN_KV_A_NORM] = "attn_kv_a_norm",
+        [ROLE_ATTN_KV_B] = "attn_kv_b",
+        [ROLE_ATTN_K_B] = "attn_k_b",
+        [ROLE_ATTN_V_B] = "attn_v_b",
         [ROLE_ATTN_Q_NORM] = "attn_q_norm",
         [ROLE_ATTN_K_NORM] = "attn_k_norm",
         [ROLE_ATTN_OUT] = "attn_output",
         [ROLE_ATTN_OUT_BIAS] = "attn_output.bias",
         [ROLE_ATTN_POST_NORM] = "post_attention_norm",
         [ROLE_FFN_POST_NORM] = "post_ffw_norm",
+        [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
         [ROLE_FFN_NORM] = "ffn_norm",
         [ROLE_FFN_GATE_UP] = "ffn_gate_up",
         [ROLE_FFN_GATE] = "ffn_gate",
@@ -138,6 +164,10 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_ATTN_SINKS] = "attn_sinks",
         [ROLE_ROUTER] = "ffn_gate_inp",
         [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",
+        [ROLE_ROUTER_SCALE] = "ffn_gate_inp.scale",
+        [ROLE_EXPERT_PRE_NORM] = "pre_ffw_norm_2",
+        [ROLE_EXPERT_POST_NORM] = "post_ffw_norm_2",
+        [ROLE_LAYER_SCALE] = "layer_output_scale",
         [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
         [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",
         [ROLE_EXPERT_GATE] = "ffn_gate_exps",

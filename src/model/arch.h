@@ -32,6 +32,17 @@ typedef enum tensor_role {
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V,
     ROLE_ATTN_V_BIAS,
+    ROLE_ATTN_GATE, /* attention's result is multiplied by the sigmoid of this product */
+    /* Compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434): a position is cached as one latent
+     * vector and one rotated key that all heads share. */
+    ROLE_ATTN_Q_A, /* queries' latent vector; absent: ATTN_Q makes queries of the input */
+    ROLE_ATTN_Q_A_NORM,
+    ROLE_ATTN_Q_B,       /* queries of it: per head n_nope elements, then n_rot rotated ones */
+    ROLE_ATTN_KV_A,      /* the latent vector of keys and values, then the rotated key */
+    ROLE_ATTN_KV_A_NORM, /* of the latent vector */
+    ROLE_ATTN_KV_B,      /* per head rows of keys, then of values; bound as the next two */
+    ROLE_ATTN_K_B, /* per head: from a query to the latent vector, the transposed matrix of keys */
+    ROLE_ATTN_V_B, /* per head: from the latent vector to values */
     ROLE_ATTN_Q_NORM,
     ROLE_ATTN_K_NORM,
     ROLE_ATTN_SINKS, /* attention sink: an extra score per head */
@@ -54,11 +65,14 @@ typedef enum tensor_role {
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
     ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
+    ROLE_FFN_POST_NORM_1, /* of the FFN alone, where a layer has experts beside it (Gemma 4) */
     ROLE_FFN_FREQ,        /* frequency of each neuron, or expert, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
     ROLE_ROUTER,          /* router; where present, the layer is a mixture of experts */
     ROLE_ROUTER_BIAS,
+    ROLE_ROUTER_SCALE, /* the router reads the layer's bare RMS norm times this / sqrt(n_embd) */
     ROLE_ROUTER_SELECT_BIAS, /* added to the scores for selecting experts, not to their weights */
+    ROLE_EXPERT_PRE_NORM,    /* the experts' own norm */
     /* Matrices of all experts, one after the other; biases a row per expert. */
     ROLE_EXPERT_GATE_UP, /* per expert rows of gate, then of up */
     ROLE_EXPERT_GATE,
@@ -67,11 +81,13 @@ typedef enum tensor_role {
     ROLE_EXPERT_UP_BIAS,
     ROLE_EXPERT_DOWN,
     ROLE_EXPERT_DOWN_BIAS,
-    ROLE_EXPERT_PERM,   /* source index of each stored expert */
-    ROLE_SHARED_ROUTER, /* the shared expert's weight: sigmoid of a product */
-    ROLE_SHARED_GATE,   /* the shared expert */
+    ROLE_EXPERT_PERM,      /* source index of each stored expert */
+    ROLE_EXPERT_POST_NORM, /* of the experts' sum */
+    ROLE_SHARED_ROUTER,    /* the shared expert's weight: sigmoid of a product */
+    ROLE_SHARED_GATE,      /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
+    ROLE_LAYER_SCALE, /* the residual stream is multiplied by this number after the layer */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
@@ -88,13 +104,21 @@ typedef enum arch_dim {
     DIM_EMBD,       /* n_embd */
     DIM_VOCAB,      /* n_vocab */
     DIM_FF,         /* n_ff of the layer */
-    DIM_Q,          /* n_head * head_dim */
+    DIM_Q,          /* n_head * q_dim */
     DIM_KV,         /* n_head_kv * head_dim */
+    DIM_ATTN,       /* n_head * v_dim: attention's result */
     DIM_HEAD,       /* head_dim */
     DIM_HEADS,      /* n_head */
     DIM_HEADS_KV,   /* n_head_kv */
     DIM_HALF_ROT,   /* n_rot / 2 */
     DIM_QKV,        /* DIM_Q + 2 * DIM_KV */
+    DIM_NOPE,       /* q_dim - n_rot: elements of a head that are not rotated (MLA) */
+    DIM_V,          /* v_dim */
+    DIM_LATENT_Q,   /* elements of queries' latent vector */
+    DIM_LATENT,     /* of that of keys and values */
+    DIM_KV_A,       /* DIM_LATENT + n_rot */
+    DIM_KV_B,       /* n_head * (DIM_NOPE + v_dim) */
+    DIM_ONE,        /* 1: a number */
     DIM_2FF,        /* 2 * n_ff */
     DIM_EMBD_8,     /* n_embd / 8: bytes of one bit per element */
     DIM_RANK,       /* of the layer's predictor: as the file has it, a multiple of 32 */
@@ -109,6 +133,8 @@ typedef enum arch_dim {
 /* What symbolic sizes stand for, in one layer of one model. */
 typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
+    int64_t q_dim, v_dim; /* MLA: of a head's query and value; 0: head_dim */
+    int64_t n_latent, n_latent_q;
     int64_t n_expert, n_ff_expert, n_ff_shared;
     int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
 } arch_sizes;
@@ -122,8 +148,10 @@ enum {
     TENSOR_NEURON_VEC = 16,   /* a bias with one element per neuron */
     TENSOR_F32 = 32,          /* small vectors: F32 (or any float type, converted on loading) */
     TENSOR_SCALE_LAST = 64,   /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
+    TENSOR_UNSCALED = 128,    /* "NAME.scale" is not applied, as in llama.cpp */
     TENSOR_RAW = 256,         /* integers: bound as they are; I8 (sign) or I32 (perm) */
     TENSOR_NO_EXPERTS = 1024, /* only of layers without a router */
+    TENSOR_OWN_KV = 2048,     /* only of layers with a KV cache of their own */
     TENSOR_SPARSE = 512       /* written by `prepare`, or part of a PWRI file: a predictor, what was
                                  measured, or another form of a matrix of the network */
 };
@@ -188,7 +216,13 @@ enum {
     ARCH_EXPERT_HALF = 1 << 25,      /* half of the sum of the experts and the shared one */
     ARCH_EXPERT_CLAMP = 1 << 26, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
                                     7), g / (1 + e^-1.702g) * (u + 1) */
-    ARCH_ROUTER_EARLY = 1 << 27  /* the router reads the layer's input */
+    ARCH_ROUTER_EARLY = 1 << 27, /* the router reads the layer's input */
+    /* Attention, continued. */
+    ARCH_HEADS_LOCAL = 1 << 28, /* layers with a window have head sizes of their own
+                                   (attention.key_length_swa, rope.dimension_count_swa) */
+    ARCH_VALUE_NORM = 1 << 29,  /* RMS norm of values, without weights, before they are cached */
+    ARCH_SHARED_KV = 1 << 30    /* the last attention.shared_kv_layers layers read the cache of the
+                                   last earlier one of their kind, with a window or without */
 };
 
 typedef struct arch_row {
@@ -212,6 +246,7 @@ typedef struct arch_row {
     float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
     float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
     float default_logit_width; /* this / n_embd. 0: none */
+    float default_attn_scale;  /* attention.scale is this; 0: by head_dim */
     float default_temperature; /* where attention.temperature_scale is missing */
     int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers that do not
                                   rotate; 0: the original context, in all layers */

@@ -422,6 +422,76 @@ static const arch_tensor cohere2moe_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, DENSE_LAYERS_FFN, EXPERTS, SHARED_EXPERT,
 };
 
+/* Norms before and after each half, a gate on attention's result. */
+static const arch_tensor afmoe_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_MATRIX(ROLE_ATTN_GATE, "attn_gate", "self_attn.gate_proj", DIM_EMBD, DIM_ATTN,
+                 TENSOR_UNSCALED),
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    POST_NORMS,
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
+/* Layers may read another one's keys and values; values may be the keys. Experts have an FFN beside
+ * them; both have norms of their own before the post-norm of their sum. */
+static const arch_tensor gemma4_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),
+    LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),
+    LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
+    LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD,
+                 TENSOR_OWN_KV),
+    LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0),
+    FFN_NORM(0),
+    POST_NORMS,
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_POST_NORM_1, "post_ffw_norm_1.weight",
+                 "post_feedforward_layernorm_1.weight", DIM_EMBD, TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_EXPERT_PRE_NORM, "pre_ffw_norm_2.weight",
+                 "pre_feedforward_layernorm_2.weight", DIM_EMBD, TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_EXPERT_POST_NORM, "post_ffw_norm_2.weight",
+                 "post_feedforward_layernorm_2.weight", DIM_EMBD, TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_ROUTER_SCALE, "ffn_gate_inp.scale", "router.scale", DIM_EMBD,
+                 TENSOR_OPTIONAL),
+    EXPERTS,
+    LAYER_VECTOR(ROLE_LAYER_SCALE, "layer_output_scale.weight", "layer_scalar", DIM_ONE,
+                 TENSOR_OPTIONAL),
+};
+
+/* A matrix for every head. */
+#define HEAD_MATRICES(role, name, dim_in, dim_out)                                                 \
+    { role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_HEADS}, TENSOR_PER_LAYER }
+/* Compressed attention. */
+#define LATENT_ATTENTION                                                                           \
+    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),                   \
+        LAYER_MATRIX(ROLE_ATTN_Q_A, "attn_q_a", "self_attn.q_a_proj", DIM_EMBD, DIM_LATENT_Q,      \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_VECTOR(ROLE_ATTN_Q_A_NORM, "attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", \
+                     DIM_LATENT_Q, TENSOR_OPTIONAL),                                               \
+        LAYER_MATRIX(ROLE_ATTN_Q_B, "attn_q_b", "self_attn.q_b_proj", DIM_LATENT_Q, DIM_Q,         \
+                     TENSOR_OPTIONAL),                                                             \
+        LAYER_MATRIX(ROLE_ATTN_KV_A, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", DIM_EMBD,    \
+                     DIM_KV_A, 0),                                                                 \
+        LAYER_VECTOR(ROLE_ATTN_KV_A_NORM, "attn_kv_a_norm.weight",                                 \
+                     "self_attn.kv_a_layernorm.weight", DIM_LATENT, 0),                            \
+        LAYER_MATRIX(ROLE_ATTN_KV_B, "attn_kv_b", "self_attn.kv_b_proj", DIM_LATENT, DIM_KV_B,     \
+                     TENSOR_OPTIONAL),                                                             \
+        HEAD_MATRICES(ROLE_ATTN_K_B, "attn_k_b", DIM_NOPE, DIM_LATENT),                            \
+        HEAD_MATRICES(ROLE_ATTN_V_B, "attn_v_b", DIM_LATENT, DIM_V),                               \
+        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_ATTN, DIM_EMBD, 0)
+
+static const arch_tensor latent_moe_tensors[] = {
+    GLOBAL_TENSORS,   ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0),
+    DENSE_LAYERS_FFN, EXPERTS,   SHARED_EXPERT,
+};
+
 static const arch_tensor llama_tensors[] = {
     GLOBAL_TENSORS,
     ATTENTION_TENSORS,
@@ -517,6 +587,11 @@ const arch_row arch_table[] = {
             ARCH_ROPE_LOCAL,
      .qk_norm = NORM_RMS, .window_period = 6, .local_rope_base = 10000, .wide_scale_layers = 62,
      TENSORS(gemma3_tensors)},
+    {GGUF_ROW("gemma4", RMS, NEOX, GELU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EMBD_SQRT | ARCH_LOGIT_SOFTCAP | ARCH_ATTN_SCALE | ARCH_ROPE_LOCAL |
+            ARCH_HEADS_LOCAL | ARCH_VALUE_NORM | ARCH_SHARED_KV | ARCH_EXPERT_NORM,
+     .qk_norm = NORM_RMS, .window_period = 6, .local_rope_base = 10000, .default_attn_scale = 1,
+     TENSORS(gemma4_tensors)},
     {GGUF_ROW("glm4", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_SECTIONS,
      TENSORS(glm4_tensors)},
     {GGUF_ROW("granite", RMS, INTERLEAVED, SILU),
@@ -536,6 +611,9 @@ const arch_row arch_table[] = {
      TENSORS(llama_tensors)},
     {GGUF_ROW("mistral3", RMS, INTERLEAVED, SILU), .has = ARCH_ATTN_TEMPERATURE,
      TENSORS(llama_tensors)},
+    {GGUF_ROW("mistral4", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_TEMPERATURE,
+     TENSORS(latent_moe_tensors)},
     {GGUF_ROW("nemotron", LAYER, NEOX, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(biased_tensors)},
     {GGUF_ROW("olmo2", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_LOCAL,
@@ -550,6 +628,10 @@ const arch_row arch_table[] = {
     {GGUF_ROW("stablelm", LAYER, NEOX, SILU), .qk_norm = NORM_LAYER, .has = ARCH_FFN_UNSCALED,
      TENSORS(stablelm_tensors)},
     {GGUF_ROW("starcoder2", LAYER, NEOX, GELU), .has = ARCH_FFN_UNSCALED, TENSORS(biased_tensors)},
+    {GGUF_ROW("afmoe", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .window_period = 4,
+     .no_rope_period = 4,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_EMBD_SQRT,
+     .qk_norm = NORM_RMS, TENSORS(afmoe_tensors)},
     {GGUF_ROW("bailingmoe2", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},
@@ -558,6 +640,9 @@ const arch_row arch_table[] = {
      .has = ARCH_NORM_EITHER | ARCH_EXPERT_HALF | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED |
             ARCH_ROPE_WINDOWED,
      TENSORS(cohere2moe_tensors)},
+    {GGUF_ROW("deepseek2", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_TEMPERATURE,
+     TENSORS(latent_moe_tensors)},
     {GGUF_ROW("dots1", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},

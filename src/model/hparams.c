@@ -105,12 +105,30 @@ static void read_activation(key_reader *r, const arch_row *arch, model_hparams *
     hp->activation_threshold = read_float(r, "hidden_activation_threshold", 0, -1e30, 1e30);
 }
 
+/* What YaRN calls mscale, of rotated vectors: 0.1 ln(factor) + 1, over the same with a multiplier
+ * that some models put on the scores instead (DeepSeek-V2's mscale_all_dim; files have a tenth of
+ * it). */
+static void read_yarn_scale(key_reader *r, model_hparams *hp) {
+    double log_factor = hp->rope_scaling_factor > 1 ? log((double)hp->rope_scaling_factor) : 0;
+    double multiplier = (double)read_float(r, "rope.scaling.yarn_log_multiplier", 0, -1e-30, 1e3);
+    hp->yarn_scale = (float)(1 + 0.1 * log_factor);
+    hp->yarn_score_scale = 1;
+    if (hp->n_latent > 0) {
+        if (multiplier > 0) hp->yarn_scale = 1;
+        double scale = (double)hp->yarn_scale * (1 + multiplier * log_factor);
+        hp->yarn_score_scale = (float)(scale * scale);
+    } else if (multiplier > 0) {
+        hp->yarn_scale /= (float)(1 + 0.1 * multiplier * log_factor);
+    }
+}
+
 /* Linear scaling divides positions by the factor; YaRN (Peng et al. 2023, arXiv 2309.00071) mixes
  * scaled and unscaled frequencies. Llama 3's rule comes as the tensor rope_freqs instead. */
 static void read_rope_scaling(key_reader *r, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->rope_scaling = ROPE_SCALING_NONE;
     hp->rope_scaling_factor = 1;
+    hp->yarn_scale = hp->yarn_score_scale = 1;
     hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train, 0,
                                  INT32_MAX);
     if (hp->rope_orig_ctx == 0) hp->rope_orig_ctx = hp->n_ctx_train;
@@ -138,6 +156,7 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1, 1e3);
         hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
         hp->yarn_beta_slow = read_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);
+        read_yarn_scale(r, hp);
     } else if (gguf_string_is(type, "longrope")) {
         hp->rope_scaling = ROPE_SCALING_LONGROPE;
     } else if (r->status == PI_OK) {
@@ -172,8 +191,9 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     hp->logit_softcap = read_own(r, arch, ARCH_LOGIT_SOFTCAP, "final_logit_softcapping", 0, 0);
     hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping", 0, 0);
     double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
-                                                            : 1 / sqrt((double)hp->head_dim);
-    hp->attn_scale = read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale", 0, by_head);
+                                                            : 1 / sqrt((double)hp->q_dim);
+    hp->attn_scale = hp->yarn_score_scale * read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale",
+                                                     (double)arch->default_attn_scale, by_head);
     hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
                                     (double)arch->default_temperature, 0);
@@ -184,6 +204,10 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     else if (hp->attn_temperature != 0)
         hp->attn_temperature_length = read_int(r, "rope.scaling.original_context_length", 0,
                                                hp->n_ctx_train, 1, INT32_MAX);
+    int32_t length = hp->attn_temperature != 0 && hp->n_latent > 0
+                         ? read_int(r, "attention.temperature_length", 0, 0, 0, INT32_MAX)
+                         : 0;
+    if (length > 0) hp->attn_temperature_length = length;
 }
 
 static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp) {
@@ -251,9 +275,30 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
         bool windowed = window > 0 && has_window(r, arch, i);
         l->window = windowed ? window : 0;
         l->rope = windowed && arch->has & ARCH_ROPE_LOCAL ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
+        l->head_dim = hp->head_dims[windowed];
         if (none || (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
             (arch->no_rope_period > 0 && (i + 1) % arch->no_rope_period == 0))
             l->rope = ROPE_SET_NONE;
+    }
+}
+
+/* The last layers may read the cache of the last earlier one with a window, or without. */
+static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                           model_layer_hparams *layers) {
+    char key[KEY_TEXT];
+    int32_t n_shared = arch->has & ARCH_SHARED_KV
+                           ? read_int(r, "attention.shared_kv_layers", 0, 0, 0, hp->n_layer - 1)
+                           : 0;
+    int32_t n_own = hp->n_layer - n_shared;
+    for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
+        int own = i < n_own ? i : n_own - 1;
+        while (i >= n_own && own >= 0 && (layers[own].window > 0) != (layers[i].window > 0)) own--;
+        if (own < 0 || layers[own].n_head_kv != layers[i].n_head_kv) {
+            find_key(r, "attention.shared_kv_layers", key);
+            fail_key(r, key, "leaves a layer without keys and values");
+            return;
+        }
+        layers[i].kv_layer = own;
     }
 }
 
@@ -266,6 +311,74 @@ static rope_kind read_rope_kind(const key_reader *r, const arch_row *arch) {
     return sections && arch->has & ARCH_ROPE_SECTIONS ? ROPE_NEOX : arch->rope;
 }
 
+static void check_head(key_reader *r, int32_t head_dim, int32_t value_dim, int32_t n_rot) {
+    if (r->status != PI_OK) return;
+    if (value_dim != head_dim)
+        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                              "K and V heads differ in size: %s: key_length %d, value_length %d; "
+                              "this version needs them equal",
+                              gguf_path(r->file), head_dim, value_dim);
+    else if (head_dim < 2 || n_rot < 2 || head_dim % 2 != 0 || n_rot % 2 != 0 || n_rot > head_dim)
+        r->status = error_set(r->err, PI_ERR_FORMAT,
+                              "bad head shape: %s: head_dim %d with %d rotated elements; both must "
+                              "be even, at least 2, and the second no larger",
+                              gguf_path(r->file), head_dim, n_rot);
+}
+
+/* In MLA the cache has one head: the rotated key, then the latent vector. */
+static void read_latent_heads(key_reader *r, model_hparams *hp) {
+    int32_t n_rot = hp->n_rots[ROPE_SET_GLOBAL];
+    int32_t q_dim = read_int(r, "attention.key_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
+    int32_t v_dim = read_int(r, "attention.value_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
+    hp->q_dim = q_dim > 0 ? q_dim : hp->head_dims[0];
+    if (v_dim > 0) hp->v_dim = v_dim;
+    if (r->status == PI_OK && hp->q_dim <= n_rot) {
+        char key[KEY_TEXT], problem[96];
+        find_key(r, q_dim > 0 ? "attention.key_length_mla" : "attention.key_length", key);
+        snprintf(problem, sizeof problem, "is %d, no more than the %d rotated elements", hp->q_dim,
+                 n_rot);
+        fail_key(r, key, problem);
+    }
+    hp->head_dims[0] = hp->head_dims[1] = hp->n_latent + n_rot;
+    check_head(r, hp->head_dims[0], hp->head_dims[0], n_rot);
+}
+
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* Sizes of heads, which layers with a window may have of their own. */
+static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    int32_t max = MODEL_MAX_HEAD_DIM;
+    int32_t dim = read_int(r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, max);
+    int32_t n_rot = read_int(r, "rope.dimension_count", 0, dim, 2, max);
+    hp->v_dim = read_int(r, "attention.value_length", 0, dim, 1, max);
+    hp->head_dims[0] = hp->head_dims[1] = hp->q_dim = dim;
+    hp->n_rots[ROPE_SET_GLOBAL] = hp->n_rots[ROPE_SET_LOCAL] = n_rot;
+    if (hp->n_latent > 0) {
+        read_latent_heads(r, hp);
+    } else {
+        check_head(r, dim, hp->v_dim, n_rot);
+    }
+    if (arch->has & ARCH_HEADS_LOCAL) {
+        int32_t local = read_int(r, "attention.key_length_swa", 0, dim, 1, max);
+        int32_t value_dim = read_int(r, "attention.value_length_swa", 0, local, 1, max);
+        int32_t n_local = read_int(r, "rope.dimension_count_swa", 0, local, 2, max);
+        check_head(r, local, value_dim, n_local);
+        hp->head_dims[1] = local;
+        hp->n_rots[ROPE_SET_LOCAL] = n_local;
+    }
+    hp->head_dim = larger(hp->head_dims[0], hp->head_dims[1]);
+    hp->n_rot = larger(hp->n_rots[ROPE_SET_GLOBAL], hp->n_rots[ROPE_SET_LOCAL]);
+}
+
+/* Compressed attention needs a latent vector; queries may have one. */
+static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    if (!arch_tensor_of(arch, ROLE_ATTN_KV_A)) return;
+    hp->n_latent = read_int(r, "attention.kv_lora_rank", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+    hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
+}
+
 static void read_layers(key_reader *r, model_hparams *hp, model_layer_hparams *layers) {
     int32_t n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     hp->n_head = 0;
@@ -273,6 +386,7 @@ static void read_layers(key_reader *r, model_hparams *hp, model_layer_hparams *l
         model_layer_hparams l = {0};
         l.n_head = read_int(r, "attention.head_count", i, -1, 1, MODEL_MAX_HEADS);
         l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, 1, MODEL_MAX_HEADS);
+        if (hp->n_latent > 0) l.n_head_kv = 1;
         l.n_ff = read_int(r, "feed_forward_length", i, n_expert > 0 ? 1 : -1, 1, MODEL_MAX_DIM);
         if (r->status == PI_OK && l.n_head % l.n_head_kv != 0) {
             char problem[96], key[KEY_TEXT];
@@ -291,14 +405,14 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
     *hp = (model_hparams){0};
     hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
+    /* the last ones may predict tokens further ahead, which nothing here asks for */
+    hp->n_layer -= read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
+    read_latents(&r, arch, hp);
     read_layers(&r, hp, layers);
     if (r.status != PI_OK) return r.status;
-
-    hp->head_dim = read_int(&r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, 4096);
-    int32_t value_dim = read_int(&r, "attention.value_length", 0, hp->head_dim, 1, 4096);
-    hp->n_rot = read_int(&r, "rope.dimension_count", 0, hp->head_dim, 2, 4096);
+    read_heads(&r, arch, hp);
     hp->norm = arch->norm;
     if (arch->has & ARCH_NORM_EITHER &&
         read_float(&r, "attention.layer_norm_rms_epsilon", 0, -1e-30, 1) > 0)
@@ -316,18 +430,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     read_scales(&r, arch, hp);
     read_experts(&r, arch, hp);
     if (layers) read_patterns(&r, arch, hp, layers);
+    if (layers) read_shared_kv(&r, arch, hp, layers);
     read_activation(&r, arch, hp);
-    if (r.status != PI_OK) return r.status;
-    if (value_dim != hp->head_dim)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "K and V heads differ in size: %s: key_length %d, value_length %d; this "
-                         "version needs them equal",
-                         gguf_path(f), hp->head_dim, value_dim);
-    if (hp->head_dim < 2 || hp->n_rot < 2 || hp->head_dim % 2 != 0 || hp->n_rot % 2 != 0 ||
-        hp->n_rot > hp->head_dim)
-        return error_set(err, PI_ERR_FORMAT,
-                         "bad head shape: %s: head_dim %d with %d rotated elements; both must be "
-                         "even, at least 2, and the second no larger",
-                         gguf_path(f), hp->head_dim, hp->n_rot);
-    return PI_OK;
+    return r.status;
 }

@@ -11,6 +11,7 @@
  * before it in the table. */
 static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
     const model_layer *l = layer < 0 ? NULL : &m->layers[layer];
+    int32_t head_dim = l ? l->hp.head_dim : m->hp.head_dim;
     arch_sizes sizes = {.n_embd = m->hp.n_embd,
                         .n_vocab = m->hp.n_vocab,
                         .n_ff = l ? l->hp.n_ff : 0,
@@ -19,8 +20,12 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_ff_shared = l ? l->hp.n_ff_shared : 0,
                         .n_head = l ? l->hp.n_head : 0,
                         .n_head_kv = l ? l->hp.n_head_kv : 0,
-                        .head_dim = m->hp.head_dim,
-                        .n_rot = m->hp.n_rot,
+                        .head_dim = head_dim,
+                        .q_dim = m->hp.n_latent ? m->hp.q_dim : 0,
+                        .v_dim = m->hp.n_latent ? m->hp.v_dim : 0,
+                        .n_rot = m->hp.n_rots[ROPE_SET_GLOBAL],
+                        .n_latent = m->hp.n_latent,
+                        .n_latent_q = m->hp.n_latent_q,
                         .n_rank = l ? l->t[ROLE_FC1].n_out : 0};
     return arch_dim_size(dim, &sizes);
 }
@@ -91,6 +96,8 @@ static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_t
     bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
                row->role == ROLE_FFN_GATE_UP;
     bool of_expert = row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_SHARED_DOWN;
+    if (row->flags & TENSOR_UNSCALED) return PI_OK;
+    if (row->role == ROLE_ROUTER && arch_tensor_of(m->arch, ROLE_ROUTER_SCALE)) return PI_OK;
     if (of_expert && m->arch->has & ARCH_EXPERTS_UNSCALED) return PI_OK;
     if (ffn && m->arch->has & ARCH_FFN_UNSCALED) return PI_OK;
     arch_tensor_name(row, layer, weight);
@@ -139,6 +146,8 @@ static const struct {
     {ROLE_ATTN_V, ROLE_ATTN_QKV},           {ROLE_ATTN_Q_BIAS, ROLE_ATTN_QKV_BIAS},
     {ROLE_ATTN_K_BIAS, ROLE_ATTN_QKV_BIAS}, {ROLE_ATTN_V_BIAS, ROLE_ATTN_QKV_BIAS},
     {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},       {ROLE_FFN_DOWN_BIAS, ROLE_FFN_DOWN_T_BIAS},
+    {ROLE_ATTN_Q, ROLE_ATTN_Q_B},           {ROLE_ATTN_K_B, ROLE_ATTN_KV_B},
+    {ROLE_ATTN_V_B, ROLE_ATTN_KV_B},
 };
 
 enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
@@ -154,6 +163,7 @@ static const gguf_tensor *find_role(const model *m, tensor_role role, int layer,
 static pi_status check_missing(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
     if (row->flags & TENSOR_OPTIONAL) return PI_OK;
+    if (row->flags & TENSOR_OWN_KV && m->layers[layer].hp.kv_layer != layer) return PI_OK;
     if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     for (int i = 0; i < N_OTHER_FORMS; i++)
         if (other_forms[i].role == row->role && find_role(m, other_forms[i].instead, layer, other))
@@ -238,8 +248,8 @@ static void bind_parts(model *m, int layer) {
     model_tensor *t = m->layers[layer].t;
     const model_layer_hparams *lhp = &m->layers[layer].hp;
     if (t[ROLE_ATTN_QKV].data) {
-        int64_t n_q = (int64_t)lhp->n_head * m->hp.head_dim;
-        int64_t n_kv = (int64_t)lhp->n_head_kv * m->hp.head_dim;
+        int64_t n_q = (int64_t)lhp->n_head * lhp->head_dim;
+        int64_t n_kv = (int64_t)lhp->n_head_kv * lhp->head_dim;
         t[ROLE_ATTN_Q] = row_view(&t[ROLE_ATTN_QKV], 0, n_q);
         t[ROLE_ATTN_K] = row_view(&t[ROLE_ATTN_QKV], n_q, n_kv);
         t[ROLE_ATTN_V] = row_view(&t[ROLE_ATTN_QKV], n_q + n_kv, n_kv);
@@ -247,8 +257,8 @@ static void bind_parts(model *m, int layer) {
     }
     if (t[ROLE_ATTN_QKV_BIAS].data) {
         const float *bias = t[ROLE_ATTN_QKV_BIAS].data;
-        int64_t n_q = (int64_t)lhp->n_head * m->hp.head_dim;
-        int64_t n_kv = (int64_t)lhp->n_head_kv * m->hp.head_dim;
+        int64_t n_q = (int64_t)lhp->n_head * lhp->head_dim;
+        int64_t n_kv = (int64_t)lhp->n_head_kv * lhp->head_dim;
         t[ROLE_ATTN_Q_BIAS] = vector_view(bias, n_q);
         t[ROLE_ATTN_K_BIAS] = vector_view(bias + n_q, n_kv);
         t[ROLE_ATTN_V_BIAS] = vector_view(bias + n_q + n_kv, n_kv);
@@ -259,6 +269,7 @@ static void bind_parts(model *m, int layer) {
         t[ROLE_FFN_UP] = row_view(&t[ROLE_FFN_GATE_UP], lhp->n_ff, lhp->n_ff);
         t[ROLE_FFN_GATE_UP] = (model_tensor){0};
     }
+    if (!t[ROLE_ATTN_V].data) t[ROLE_ATTN_V] = t[ROLE_ATTN_K]; /* the values are the keys */
     if (t[ROLE_FFN_DOWN_T_BIAS].data) {
         t[ROLE_FFN_DOWN_BIAS] = t[ROLE_FFN_DOWN_T_BIAS];
         t[ROLE_FFN_DOWN_T_BIAS] = (model_tensor){0};

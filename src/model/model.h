@@ -12,7 +12,8 @@ enum {
     MODEL_MAX_LAYERS = 1024,
     MODEL_MAX_HEADS = 1024,
     MODEL_MAX_EXPERTS = 1024,
-    MODEL_MAX_DIM = 1 << 20, /* n_embd, n_ff, head_dim */
+    MODEL_MAX_DIM = 1 << 20, /* n_embd, n_ff */
+    MODEL_MAX_HEAD_DIM = 4096,
     MODEL_MAX_VOCAB = 1 << 22
 };
 
@@ -33,11 +34,16 @@ typedef enum rope_set {
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
-    int32_t n_pos;  /* learned positions, at least n_ctx_train: no context is longer; 0: any is
-                       possible */
-    int32_t n_head; /* the largest over layers */
-    int32_t head_dim;
-    int32_t n_rot; /* rotated elements of a head, even, <= head_dim */
+    int32_t n_pos;    /* learned positions, at least n_ctx_train: no context is longer; 0: any is
+                         possible */
+    int32_t n_head;   /* the largest over layers */
+    int32_t head_dim; /* the largest over layers */
+    int32_t n_rot;    /* the same: rotated elements of a head, even, <= head_dim */
+    int32_t head_dims[2]; /* of layers without and with a window */
+    int32_t n_latent;     /* MLA: elements of a position's latent vector; 0: no MLA */
+    int32_t n_latent_q;   /* the same of queries; 0: queries are made of the input */
+    int32_t q_dim, v_dim; /* MLA: elements of a head's query, its n_rot rotated ones last, and of
+                             its value */
     norm_kind norm;
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has none */
@@ -48,10 +54,12 @@ typedef struct model_hparams {
     int32_t attn_temperature_length, attn_temperature_offset;
     rope_kind rope;
     float rope_freq_base, rope_local_base;
+    int32_t n_rots[ROPE_SETS]; /* rotated elements of heads with these angles */
     rope_scaling rope_scaling;
     float rope_scaling_factor; /* > 0 */
     int32_t rope_orig_ctx;     /* YaRN, LongRoPE: original context */
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+    float yarn_scale, yarn_score_scale; /* by which YaRN multiplies rotated vectors, and scores */
     /* Mixtures of experts. */
     int32_t n_expert, n_expert_used;      /* of all layers; a token uses so many; 0: dense */
     int32_t n_expert_group, n_group_used; /* experts are chosen among the best groups; 0: all */
@@ -64,6 +72,9 @@ typedef struct model_hparams {
 
 typedef struct model_layer_hparams {
     int32_t n_head, n_head_kv, n_ff;
+    int32_t head_dim; /* elements of a head's key in the cache. MLA: n_rot + n_latent, of the one
+                         head that all share, and its value is part of it */
+    int32_t kv_layer; /* whose cache the layer reads: its own, or an earlier one's */
     int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; then n_ff is 0 where experts are */
     int32_t window; /* a token attends to so many positions, its own among them; 0: to all */
     rope_set rope;
@@ -126,6 +137,11 @@ typedef struct model_tensor {
     const float *scales; /* the same for every expert's part of it, [n_expert]; NULL: 1 */
     quant_type type;     /* F32 for vectors; I8, I32 for raw ones */
 } model_tensor;
+
+/* Heads of a layer's own part of a KV cache; 0: it reads another layer's. */
+static inline int32_t model_kv_heads(const model_layer_hparams *l, int layer) {
+    return l->kv_layer == layer ? l->n_head_kv : 0;
+}
 
 /* Of a layer, exactly one of FFN_DOWN and FFN_DOWN_T is bound; ATTN_QKV never is, its parts are. */
 

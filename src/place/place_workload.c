@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "gpu_ops.h"
+#include "kv_cache.h"
 #include "mem.h"
 #include "place.h"
 
@@ -151,21 +152,22 @@ static bool fill_gather(const model_layer *l, const neuron_bytes *bytes, double 
 
 /* ---- KV cache and buffers -------------------------------------------------------------------- */
 
-static pi_status size_kv(const model *m, const model_layer *l, const place_use *use,
-                         place_layer *out, pi_error *err) {
-    size_t k, v, position, all;
-    uint64_t head_dim = (uint64_t)m->hp.head_dim;
-    if (!quant_row_bytes(use->type_k, head_dim, &k) || !quant_row_bytes(use->type_v, head_dim, &v))
+static pi_status size_kv(const model *m, int i, const place_use *use, place_layer *out,
+                         pi_error *err) {
+    const model_layer_hparams *l = &m->layers[i].hp;
+    size_t position, all;
+    kv_layer kv;
+    if (!kv_layer_rows(m, i, use->type_k, use->type_v, &kv))
         return error_set(
             err, PI_ERR_ARG,
             "head size %d is not a multiple of the KV cache type's block: place: use f16 or f32",
-            m->hp.head_dim);
-    if (!size_mul((size_t)l->hp.n_head_kv, k + v, &position) ||
+            l->head_dim);
+    if (!size_mul((size_t)l->n_head_kv, kv.row_k + kv.row_v, &position) ||
         !size_mul(position, (size_t)use->n_ctx, &all))
         return error_set(err, PI_ERR_RANGE,
                          "KV cache too large: %lld positions: use a smaller context",
                          (long long)use->n_ctx);
-    out->kv_bytes = all;
+    out->kv_bytes = kv.n_heads > 0 ? all : 0; /* it may read another layer's */
     out->kv_read = position * (uint64_t)(use->depth < use->n_ctx ? use->depth : use->n_ctx);
     return PI_OK;
 }
@@ -176,8 +178,8 @@ static uint64_t scratch_of(const model *m, const place_use *use) {
     int64_t width = 0;
     for (int i = 0; i < m->hp.n_layer; i++) {
         const model_layer *l = &m->layers[i];
-        int64_t head_dim = m->hp.head_dim;
-        int64_t w = 2 * l->hp.n_head * head_dim + 2 * l->hp.n_head_kv * head_dim + 2 * l->hp.n_ff;
+        int64_t heads = 2 * (l->hp.n_head + l->hp.n_head_kv);
+        int64_t w = heads * l->hp.head_dim + 2 * l->hp.n_ff;
         if (use->modes[i] == PI_MODE_PREDICT) w += l->hp.n_ff + l->sparse.rank;
         if (w > width) width = w;
     }
@@ -211,7 +213,7 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
     w->has_predictor = w->has_predictor || out->predictor_bytes > 0;
     if (!fill_gather(&m->layers[i], &bytes, use->density, out, &w->arena))
         return error_nomem(err, (size_t)out->n * sizeof(double), "neurons");
-    return size_kv(m, &m->layers[i], use, out, err);
+    return size_kv(m, i, use, out, err);
 }
 
 pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,

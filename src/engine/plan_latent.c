@@ -1,0 +1,59 @@
+/* plan_latent.c: compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1). A position
+ * is cached as one row, [rotated key | latent vector], which all heads share: what keys and values
+ * of a head are, its matrices make of the latent vector. They are moved to the other side
+ * (absorbed):
+ *
+ *   q . (K c) = (K^T q) . c        sum of p_j (V c_j) = V (sum of p_j c_j)
+ *
+ *   [matmul q_a -> norm -> matmul q_b] or matmul q -> heads k_b (queries to the latent space)
+ *   -> latent_store -> attention (one KV head; values are the keys) -> heads v_b
+ *
+ * so that neither is made for a position again. */
+#include "plan_build.h"
+
+static void add_product(const plan *p, plan_step *s, tensor_role role, plan_buffer out) {
+    const plan_matrix m = plan_make_matrix(p, s->layer, role, ROLE_COUNT, out);
+    plan_set_matrix(s, &m);
+}
+
+static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out) {
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_HEADS, layer, in);
+    add_product(p, s, role, out);
+    s->n_heads = p->model->layers[layer].hp.n_head;
+    return s;
+}
+
+/* Queries of their own latent vector. */
+static void add_queries(plan *p, int layer) {
+    const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, layer, BUF_LATENT_Q);
+    s->norm = NORM_RMS;
+    s->norm_width = norm->n_in;
+    s->norm_weight = norm->data;
+    s->out = BUF_LATENT_Q;
+    s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_LATENT_Q);
+    add_product(p, s, ROLE_ATTN_Q_B, BUF_Q);
+}
+
+void plan_add_latents(plan *p, int layer) {
+    const model_hparams *hp = &p->model->hp;
+    const model_layer *l = &p->model->layers[layer];
+    bool two = l->t[ROLE_ATTN_Q_B].data;
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    add_product(p, s, two ? ROLE_ATTN_Q_A : ROLE_ATTN_Q, two ? BUF_LATENT_Q : BUF_Q);
+    add_product(p, s, ROLE_ATTN_KV_A, BUF_K);
+    if (two) add_queries(p, layer);
+    s = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
+    s->in_part = (plan_part){0, hp->q_dim};
+    s->out_part = (plan_part){hp->n_rot, l->hp.head_dim};
+    s = plan_add_step(p, SIDE_CPU, OP_LATENT_STORE, layer, BUF_Q);
+    s->rope = l->hp.rope;
+    s->k_norm = l->t[ROLE_ATTN_KV_A_NORM].data;
+}
+
+void plan_add_values(plan *p, int layer) {
+    const model_hparams *hp = &p->model->hp;
+    plan_step *s = add_heads(p, layer, BUF_ATTN, ROLE_ATTN_V_B, BUF_V);
+    s->in_part = (plan_part){hp->n_rot, p->model->layers[layer].hp.head_dim};
+    s->out_part = (plan_part){0, hp->v_dim};
+}
