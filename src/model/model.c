@@ -5,6 +5,7 @@
 
 #include "affix.h"
 #include "mem.h"
+#include "model_latent.h"
 #include "model_sparse.h"
 
 /* A rank and a table of positions are as the file has them; fc2 has the rank of fc1, which comes
@@ -332,6 +333,7 @@ static pi_status bind_all(model *m, pi_error *err) {
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
         bind_parts(m, layer);
         pi_status status = check_experts(m, layer, err);
+        if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status != PI_OK) return status;
     }
     if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];

@@ -61,7 +61,8 @@ static double *load_weight(const plain *p, int layer, const char *name, const ch
 /* Whether the scale of a feed-forward matrix belongs to the bias too, and whether it is used at
  * all: architectures differ. */
 static bool scale_is_used(const plain *p, const char *name) {
-    bool not_in_ffn = strcmp(p->t->arch, "qwen2") == 0 || strcmp(p->t->arch, "falcon") == 0;
+    bool not_in_ffn = strcmp(p->t->arch, "qwen2") == 0 || strcmp(p->t->arch, "falcon") == 0 ||
+                      strcmp(p->t->arch, "deepseek2") == 0;
     return !not_in_ffn || strncmp(name, "ffn", 3) != 0;
 }
 static bool scales_bias(const char *name) {
@@ -157,6 +158,7 @@ static void prepare_rotation(plain *p) {
     if (t->scaling == TINY_SCALING_YARN) {
         double attention = t->attn_factor != 0 ? (double)t->attn_factor : 1;
         p->length = attention * (1 + 0.1 * log((double)t->factor));
+        if (t->yarn_multiplier != 0) p->length = attention; /* on the scores instead */
     }
     mem_free(divisors);
 }
@@ -164,7 +166,8 @@ static void prepare_rotation(plain *p) {
 /* Turns the pairs of one head: neighbours in llama and bamboo, halves apart in the others. */
 static void rotate(const plain *p, double *head, int position) {
     int half = p->t->n_rot / 2;
-    bool neighbours = strcmp(p->t->arch, "llama") == 0 || strcmp(p->t->arch, "bamboo") == 0;
+    bool neighbours = strcmp(p->t->arch, "llama") == 0 || strcmp(p->t->arch, "bamboo") == 0 ||
+                      p->t->n_latent > 0;
     for (int i = 0; i < half; i++) {
         double *a = neighbours ? &head[2 * i] : &head[i];
         double *b = neighbours ? &head[2 * i + 1] : &head[i + half];
@@ -257,6 +260,102 @@ static double *attention_half(const plain *p, int layer) {
     mem_free(k);
     mem_free(v);
     mem_free(seen);
+    return y;
+}
+
+/* Rows [first, first + n) of a matrix in `w` times x, the elements of a row `step` apart. */
+static void multiply(const double *w, int n_in, int step, int n, const double *x, double *y) {
+    for (int r = 0; r < n; r++) {
+        y[r] = 0;
+        for (int k = 0; k < n_in; k++)
+            y[r] += (step == 1 ? w[r * n_in + k] : w[k * step + r]) * x[k];
+    }
+}
+
+static void scale_vector(const plain *p, int layer, const char *name, double *x, int n) {
+    double *scale = load_weight(p, layer, name, "scale");
+    for (int i = 0; i < n && scale; i++) x[i] *= scale[0];
+    mem_free(scale);
+}
+
+/* Keys (the unrotated part, then the rotated one, which heads share) and values of one head at one
+ * position, expanded from its latent vector (DeepSeek-V2, arXiv 2405.04434, equations 9 to 15). */
+static void expand_head(const plain *p, int layer, int head, const double *latent,
+                        const double *shared, double *k, double *v) {
+    const tiny_model *t = p->t;
+    int n_nope = t->head_dim - t->n_rot, n = t->n_latent, all = n_nope + t->v_dim;
+    if (t->kv_b) {
+        double *w = load(p, layer, "attn_kv_b.weight");
+        multiply(w + head * all * n, n, 1, n_nope, latent, k);
+        multiply(w + (head * all + n_nope) * n, n, 1, t->v_dim, latent, v);
+        mem_free(w);
+    } else {
+        double *w = load(p, layer, "attn_k_b.weight"), *w_v = load(p, layer, "attn_v_b.weight");
+        multiply(w + head * n * n_nope, n, n_nope, n_nope, latent, k);
+        multiply(w_v + head * t->v_dim * n, n, 1, t->v_dim, latent, v);
+        scale_vector(p, layer, "attn_k_b", k, n_nope);
+        scale_vector(p, layer, "attn_v_b", v, t->v_dim);
+        mem_free(w);
+        mem_free(w_v);
+    }
+    memcpy(k + n_nope, shared, (size_t)t->n_rot * sizeof *k);
+}
+
+static double *latent_queries(const plain *p, int layer, const double *normed, int n_head) {
+    const tiny_model *t = p->t;
+    int n = n_head * t->head_dim, n_nope = t->head_dim - t->n_rot;
+    double *q, turns = 0.1 * log((double)t->factor) * 10 * (double)t->yarn_multiplier + 1;
+    if (t->n_latent_q) {
+        double *a = linear(p, layer, "attn_q_a", normed, t->n_embd, t->n_latent_q);
+        double *b = rms_norm(p, layer, "attn_q_a_norm", a, p->n_tokens, t->n_latent_q);
+        q = linear(p, layer, "attn_q_b", b, t->n_latent_q, n);
+        mem_free(a);
+        mem_free(b);
+    } else {
+        q = linear(p, layer, "attn_q", normed, t->n_embd, n);
+    }
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int h = 0; h < n_head; h++) {
+            double *head = q + (i * n_head + h) * t->head_dim;
+            rotate(p, head + n_nope, i);
+            for (int k = 0; t->yarn_multiplier != 0 && k < t->head_dim; k++)
+                head[k] *= turns * turns;
+        }
+    return q;
+}
+
+/* Compressed attention as it is defined: every head's keys and values are made of every position's
+ * latent vector. Values have room for head_dim elements. */
+static double *latent_half(const plain *p, int layer) {
+    const tiny_model *t = p->t;
+    int d = t->head_dim, n_head = t->n_head[layer], n_a = t->n_latent + t->n_rot;
+    int64_t cells = (int64_t)p->n_tokens * n_head;
+    double *normed = norm(p, layer, "attn_norm", p->x);
+    double *q = latent_queries(p, layer, normed, n_head);
+    double *a = linear(p, layer, "attn_kv_a_mqa", normed, t->n_embd, n_a);
+    double *latent = zeros((int64_t)p->n_tokens * t->n_latent);
+    double *k = zeros(cells * d), *v = zeros(cells * d), *out = zeros(d);
+    double *seen = zeros(cells * t->v_dim);
+    for (int i = 0; i < p->n_tokens; i++)
+        memcpy(latent + i * t->n_latent, a + i * n_a, (size_t)t->n_latent * sizeof *a);
+    double *c = rms_norm(p, layer, "attn_kv_a_norm", latent, p->n_tokens, t->n_latent);
+    for (int i = 0; i < p->n_tokens; i++) {
+        rotate(p, a + i * n_a + t->n_latent, i);
+        for (int h = 0; h < n_head; h++) {
+            int at = (i * n_head + h) * d;
+            expand_head(p, layer, h, c + i * t->n_latent, a + i * n_a + t->n_latent, k + at,
+                        v + at);
+        }
+    }
+    for (int i = 0; i < p->n_tokens; i++)
+        for (int h = 0; h < n_head; h++) {
+            memset(out, 0, (size_t)d * sizeof *out);
+            attend(q + (i * n_head + h) * d, k + h * d, v + h * d, i, d, n_head * d, out);
+            memcpy(seen + (i * n_head + h) * t->v_dim, out, (size_t)t->v_dim * sizeof *out);
+        }
+    double *y = linear(p, layer, "attn_output", seen, n_head * t->v_dim, t->n_embd);
+    double *all[] = {normed, q, a, latent, k, v, out, seen, c};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
     return y;
 }
 
@@ -382,7 +481,7 @@ static double *ffn_half(const plain *p, int layer) {
 /* One after the other; in falcon both see the stream as it was before. */
 static void run_layer(plain *p, int layer) {
     bool parallel = strcmp(p->t->arch, "falcon") == 0;
-    double *seen = attention_half(p, layer);
+    double *seen = p->t->n_latent ? latent_half(p, layer) : attention_half(p, layer);
     if (!parallel) add_to_stream(p, seen);
     double *thought = ffn_half(p, layer);
     add_to_stream(p, thought);

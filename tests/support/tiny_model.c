@@ -21,7 +21,7 @@ enum { MAX_TENSORS = 96, MAX_VOCAB = 1024, NAME_BYTES = 96, SHORT_NAME = 32 };
 typedef struct tiny_tensor {
     char name[GGUF_MAX_NAME];
     const quant_traits *traits;
-    uint64_t dims[3]; /* dims[1] 0: a vector; dims[2] 0: not of experts */
+    uint64_t dims[3]; /* dims[1] 0: a vector; dims[2] 0: a matrix */
     float mean, deviation;
     bool twins; /* rows are equal in pairs */
 } tiny_tensor;
@@ -121,6 +121,20 @@ static void put_scaling(gguf_writer *w, const tiny_model *t) {
     put_optional(w, t, "rope.scaling.yarn_beta_fast", t->beta_fast);
     put_optional(w, t, "rope.scaling.yarn_beta_slow", t->beta_slow);
     put_optional(w, t, "rope.scaling.attn_factor", t->attn_factor);
+    put_optional(w, t, "rope.scaling.yarn_log_multiplier", t->yarn_multiplier);
+}
+
+/* Head sizes of compressed attention: newer files have those of the cache, and others beside. */
+static void put_latent_keys(gguf_writer *w, const tiny_model *t) {
+    char name[NAME_BYTES];
+    int k = t->kv_b ? t->head_dim : t->n_latent + t->n_rot, v = t->kv_b ? t->v_dim : t->n_latent;
+    gguf_put_u32(w, key(t, "attention.kv_lora_rank", name), (uint32_t)t->n_latent);
+    gguf_put_u32(w, key(t, "attention.q_lora_rank", name), (uint32_t)t->n_latent_q);
+    gguf_put_u32(w, key(t, "attention.key_length", name), (uint32_t)k);
+    gguf_put_u32(w, key(t, "attention.value_length", name), (uint32_t)v);
+    if (t->kv_b) return;
+    gguf_put_u32(w, key(t, "attention.key_length_mla", name), (uint32_t)t->head_dim);
+    gguf_put_u32(w, key(t, "attention.value_length_mla", name), (uint32_t)t->v_dim);
 }
 
 /* <unk>, <s>, </s>, the 256 bytes, the blank, then made-up words. */
@@ -206,7 +220,9 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     int most_heads = 0;
     for (int i = 0; i < t->n_layer; i++)
         if (t->n_head[i] > most_heads) most_heads = t->n_head[i];
-    if (t->head_dim != t->n_embd / most_heads) {
+    if (t->n_latent) {
+        put_latent_keys(w, t);
+    } else if (t->head_dim != t->n_embd / most_heads) {
         gguf_put_u32(w, key(t, "attention.key_length", name), (uint32_t)t->head_dim);
         gguf_put_u32(w, key(t, "attention.value_length", name), (uint32_t)t->head_dim);
     }
@@ -296,8 +312,41 @@ static void add_norm(tiny_list *l, int layer, const char *name) {
     add_bias(l, tiny_has_layer_norm(t), layer, full, t->n_embd);
 }
 
+static void add_heads(tiny_list *l, int i, const char *name, int n_in, int n_out) {
+    add_matrix(l, i, name, n_in, n_out);
+    for (int k = l->n - 2; k < l->n; k++) /* with its scale, if it has one */
+        if (strstr(l->tensors[k].name, name) && strstr(l->tensors[k].name, ".weight"))
+            l->tensors[k].dims[2] = (uint64_t)l->model->n_head[i];
+}
+
+static void add_latent_attention(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    int q = t->n_head[i] * t->head_dim, n_nope = t->head_dim - t->n_rot;
+    add_norm(l, i, "attn_norm");
+    if (t->n_latent_q) {
+        add_matrix(l, i, "attn_q_a", t->n_embd, t->n_latent_q);
+        add_vector(l, i, "attn_q_a_norm.weight", t->n_latent_q, 1, 0.2f);
+        add_matrix(l, i, "attn_q_b", t->n_latent_q, q);
+    } else {
+        add_matrix(l, i, "attn_q", t->n_embd, q);
+    }
+    add_matrix(l, i, "attn_kv_a_mqa", t->n_embd, t->n_latent + t->n_rot);
+    add_vector(l, i, "attn_kv_a_norm.weight", t->n_latent, 1, 0.2f);
+    if (t->kv_b) {
+        add_matrix(l, i, "attn_kv_b", t->n_latent, t->n_head[i] * (n_nope + t->v_dim));
+    } else {
+        add_heads(l, i, "attn_k_b", n_nope, t->n_latent);
+        add_heads(l, i, "attn_v_b", t->n_latent, t->v_dim);
+    }
+    add_matrix(l, i, "attn_output", t->n_head[i] * t->v_dim, t->n_embd);
+}
+
 static void add_attention(tiny_list *l, int i) {
     const tiny_model *t = l->model;
+    if (t->n_latent) {
+        add_latent_attention(l, i);
+        return;
+    }
     int q = t->n_head[i] * t->head_dim, kv = t->n_head_kv[i] * t->head_dim;
     add_norm(l, i, "attn_norm");
     if (t->two_norms) add_norm(l, i, "attn_norm_2");
@@ -397,8 +446,8 @@ static void list_tensors(tiny_list *l) {
 
 static void write_tensor(gguf_writer *w, const tiny_tensor *x, rng *random) {
     pi_error err;
-    size_t rows = x->dims[1] ? (size_t)x->dims[1] : 1, n_in = (size_t)x->dims[0], row_bytes;
-    if (x->dims[2]) rows *= (size_t)x->dims[2];
+    size_t rows = (size_t)((x->dims[1] ? x->dims[1] : 1) * (x->dims[2] ? x->dims[2] : 1));
+    size_t n_in = (size_t)x->dims[0], row_bytes;
     assert_true(quant_row_bytes(x->traits->type, n_in, &row_bytes));
     float *values = mem_calloc(n_in, sizeof *values);
     uint8_t *row = mem_calloc(1, row_bytes);

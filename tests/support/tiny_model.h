@@ -41,7 +41,7 @@ typedef struct tiny_experts {
 } tiny_experts;
 
 typedef struct tiny_model {
-    const char *arch;        /* "llama", "qwen2", "qwen3", "falcon", "opt", "bamboo" */
+    const char *arch;        /* "llama", "qwen2", "qwen3", "falcon", "opt", "bamboo", "deepseek2" */
     const char *type;        /* of matrices: "f32", "q4_0", ... */
     const char *head_type;   /* of output.weight; NULL: as the others */
     const char *vector_type; /* of norms and biases: "f32", "f16", "bf16" */
@@ -50,6 +50,10 @@ typedef struct tiny_model {
     int n_head[TINY_MAX_LAYERS]; /* written as arrays when they differ between layers */
     int n_head_kv[TINY_MAX_LAYERS];
     int n_ff[TINY_MAX_LAYERS];
+    /* deepseek2, whose head_dim is that of queries */
+    int n_latent, n_latent_q, v_dim; /* n_latent_q 0: queries are made of the input */
+    bool kv_b;                       /* an older file: keys and values in one matrix */
+    float yarn_multiplier;           /* a tenth of mscale_all_dim; 0: unset */
     bool qkv_bias, out_bias, ffn_bias, head_bias;
     bool tied;       /* no output.weight */
     bool two_norms;  /* falcon: attention has a norm of its own */
