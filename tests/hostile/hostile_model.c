@@ -127,6 +127,31 @@ static void float_key(const char *argument) {
     write_changed(&(change){.keys = put_float, .argument = argument});
 }
 
+/* "ARCH KEY=NUMBER ...": another architecture with the shape of the model and these keys. */
+static void put_arch(gguf_writer *w, const char *argument) {
+    static const char *const usual[] = {"block_count=2",          "embedding_length=64",
+                                        "context_length=128",     "feed_forward_length=96",
+                                        "attention.head_count=4", "attention.head_count_kv=2",
+                                        "rope.dimension_count=8"};
+    char arch[16], word[64], full[96];
+    int used = 0;
+    if (sscanf(argument, "%15s%n", arch, &used) != 1) abort();
+    gguf_put_string(w, "general.architecture", arch);
+    snprintf(full, sizeof full, "%s.attention.layer_norm_rms_epsilon=1e-5", arch);
+    put_float(w, full);
+    for (size_t i = 0; i < N(usual); i++) {
+        snprintf(full, sizeof full, "%s.%s", arch, usual[i]);
+        put_integer(w, full);
+    }
+    for (argument += used; sscanf(argument, "%63s%n", word, &used) == 1; argument += used) {
+        snprintf(full, sizeof full, "%s.%s", arch, word);
+        put_integer(w, full);
+    }
+}
+static void other_arch(const char *argument) {
+    write_changed(&(change){.keys = put_arch, .argument = argument});
+}
+
 /* ---- vocabularies ---------------------------------------------------------------------------- */
 
 /* Tokens, scores and types of the given number. */
@@ -277,6 +302,55 @@ const hostile_case hostile_model[] = {
     {"unknown scaling", text_key, "llama.rope.scaling.type=magic", RUN, 1,
      "unknown rope scaling 'magic': bad.gguf: key llama.rope.scaling.type knows none, linear, "
      "yarn, longrope"},
+    {"all layers predict further tokens", integer_key, "llama.nextn_predict_layers=2", RUN, 1,
+     "bad hyperparameter: bad.gguf: key llama.nextn_predict_layers is 2, not in 0..1; is the file "
+     "complete?"},
+    {"the last layer predicts further tokens", integer_key, "llama.nextn_predict_layers=1", RUN, 0,
+     NULL},
+
+    {"no latent vector", other_arch, "deepseek2", RUN, 1,
+     "bad hyperparameter: bad.gguf: key deepseek2.attention.kv_lora_rank is missing; is the file "
+     "complete?"},
+    {"latent vector of 0", other_arch, "deepseek2 attention.kv_lora_rank=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key deepseek2.attention.kv_lora_rank is 0, not in 1..4096; is "
+     "the file complete?"},
+    {"latent queries of -1", other_arch,
+     "deepseek2 attention.kv_lora_rank=8 attention.q_lora_rank=-1", RUN, 1,
+     "bad hyperparameter: bad.gguf: key deepseek2.attention.q_lora_rank is -1, not in 0..1048576; "
+     "is the file complete?"},
+    {"queries that are rotated as a whole", other_arch,
+     "deepseek2 attention.kv_lora_rank=8 attention.key_length_mla=8", RUN, 1,
+     "bad hyperparameter: bad.gguf: key deepseek2.attention.key_length_mla is 8, no more than the "
+     "8 rotated elements; is the file complete?"},
+    {"odd rows of a latent cache", other_arch,
+     "deepseek2 attention.kv_lora_rank=7 attention.key_length_mla=16", RUN, 1,
+     "bad head shape: bad.gguf: head_dim 15 with 8 rotated elements; both must be even, at least "
+     "2, and the second no larger"},
+    {"queries without their matrix", other_arch,
+     "deepseek2 attention.kv_lora_rank=8 attention.key_length_mla=24", RUN, 1,
+     "wrong shape: bad.gguf: tensor blk.0.attn_q.weight is [64, 64], the hyperparameters need [64, "
+     "96]"},
+    {"no compressed keys", other_arch,
+     "deepseek2 attention.kv_lora_rank=8 attention.key_length_mla=16", RUN, 1,
+     "missing tensor: bad.gguf: blk.0.attn_kv_a_mqa.weight is not in the file; is it complete?"},
+    {"all layers share keys", other_arch, "gemma4 attention.shared_kv_layers=2", RUN, 1,
+     "bad hyperparameter: bad.gguf: key gemma4.attention.shared_kv_layers is 2, not in 0..1; is "
+     "the file complete?"},
+    {"nothing to share", other_arch,
+     "gemma4 attention.shared_kv_layers=1 attention.sliding_window=8 "
+     "attention.sliding_window_pattern=2",
+     RUN, 1,
+     "bad hyperparameter: bad.gguf: key gemma4.attention.shared_kv_layers leaves a layer without "
+     "keys and values; is the file complete?"},
+    {"heads of 0 in a window", other_arch, "gemma4 attention.key_length_swa=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key gemma4.attention.key_length_swa is 0, not in 1..4096; is "
+     "the file complete?"},
+    {"values of another size in a window", other_arch,
+     "gemma4 attention.key_length_swa=16 attention.value_length_swa=8", RUN, 1,
+     "K and V heads differ in size: bad.gguf: key_length 16, value_length 8; this version needs "
+     "them equal"},
+    {"no gate of attention", other_arch, "afmoe", RUN, 1,
+     "missing tensor: bad.gguf: blk.0.attn_gate.weight is not in the file; is it complete?"},
     {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,
      "missing tensor: bad.gguf: blk.1.ffn_up.weight is not in the file; is it complete?"},
     {"no embeddings", without_tensor, "token_embd.weight", RUN, 1,
