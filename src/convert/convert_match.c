@@ -111,10 +111,10 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
                          "data type %s: %s: tensor %.100s: F32, F16, BF16, FP8 with scales and "
                          "MXFP4 can be converted",
                          safetensors_dtype_name(s->dtype), s->file, s->name);
-    if (t->n_stack > 1 && t->n_sources == 1) want[n++] = t->n_stack;
+    if (t->n_stack > 1 && t->n_sources == 1 && !t->head_rows) want[n++] = t->n_stack;
     if (t->form == HF_TRANSPOSED) want[n++] = t->n_in;
     want[n++] = t->source_rows;
-    if (t->form == HF_PLAIN && !t->vector) want[n++] = t->n_in;
+    if (t->form == HF_PLAIN && !t->vector) want[n++] = t->source_in;
     if (t->form == HF_MXFP4) {
         want[n++] = t->n_in / MXFP4_ELEMS;
         want[n++] = MXFP4_BYTES;
@@ -130,11 +130,11 @@ static uint64_t ceil_div(uint64_t a, uint64_t b) {
 
 static pi_status check_scales(const matcher *m, const convert_tensor *t, convert_source *source) {
     const safetensor *s = source->scales;
-    uint64_t items = t->n_sources == 1 ? t->n_stack : 1, n = 1;
+    uint64_t items = t->n_sources == 1 && !t->head_rows ? t->n_stack : 1, n = 1;
     for (int i = 0; i < s->n_dims; i++) n *= s->dims[i];
     const int32_t *block = m->config->fp8_block;
     uint64_t high = ceil_div(t->source_rows, (uint64_t)block[0]);
-    uint64_t wide = ceil_div(t->n_in, (uint64_t)block[1]);
+    uint64_t wide = ceil_div(t->source_in, (uint64_t)block[1]);
     bool blocks = s->n_dims == source->data->n_dims && s->n_dims >= 2 &&
                   s->dims[s->n_dims - 2] == high && s->dims[s->n_dims - 1] == wide &&
                   n == items * high * wide;
@@ -273,6 +273,12 @@ static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int
     t.head_dim = (uint64_t)c->head_dim;
     bool half = t.rows >= HF_FIRST_HALF && t.rows <= HF_ODD;
     t.source_rows = half ? 2 * t.n_rows : t.rows == HF_ALL ? t.n_rows : t.n_q + 2 * t.n_kv;
+    t.source_in = t.n_in;
+    if (t.rows == HF_HEAD_KEYS || t.rows == HF_HEAD_VALUES) {
+        t.head_rows = hf_config_dim(c, layer, DIM_NOPE) + hf_config_dim(c, layer, DIM_V);
+        t.source_rows = t.n_stack * t.head_rows;
+        t.source_in = hf_config_dim(c, layer, DIM_LATENT);
+    }
     bool halves = c->arch->rope == ROPE_INTERLEAVED && !(c->family->flags & HF_INTERLEAVED);
     if (halves && is_rotated(row->role)) t.permute = t.head_dim;
     if (c->family->flags & HF_NORMS_LESS_ONE && is_norm(row->role)) t.add = 1;
@@ -352,6 +358,9 @@ static bool is_needed(const matcher *m, const arch_tensor *row, bool experts) {
     tensor_role role = row->role;
     bool part_of_qkv = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
     if (part_of_qkv && m->found[ROLE_ATTN_QKV]) return false;
+    if (role == ROLE_ATTN_Q && m->config->n_latent_q > 0) return false;
+    if (role == ROLE_ATTN_Q_A || role == ROLE_ATTN_Q_A_NORM || role == ROLE_ATTN_Q_B)
+        return m->config->n_latent_q > 0;
     if (role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN)
         return experts;
     if (role == ROLE_SHARED_GATE || role == ROLE_SHARED_UP || role == ROLE_SHARED_DOWN)

@@ -61,6 +61,8 @@ static uint64_t source_row(const convert_tensor *t, uint64_t row) {
         return grouped_row(t, HF_GROUPED_V, row - t->n_q - t->n_kv);
     case HF_ALL:
     case HF_FIRST_HALF:
+    case HF_HEAD_KEYS:
+    case HF_HEAD_VALUES: /* load_head_row */
         break;
     }
     return row;
@@ -119,14 +121,14 @@ static void apply_scales(const convert_plan *p, const convert_tensor *t, place a
                          float *out) {
     const convert_source *s = at.source;
     uint64_t block = (uint64_t)p->fp8_block[1];
-    uint64_t per_row = s->scaling == SCALING_BLOCKS ? (t->n_in + block - 1) / block : 1;
+    uint64_t per_row = s->scaling == SCALING_BLOCKS ? (t->source_in + block - 1) / block : 1;
     uint64_t height = s->scaling == SCALING_BLOCKS ? (uint64_t)p->fp8_block[0] : 1;
     uint64_t n_rows = s->scaling == SCALING_ONE ? 1 : (t->source_rows + height - 1) / height;
     uint64_t first = (at.item * n_rows + (s->scaling == SCALING_ONE ? 0 : row / height)) * per_row;
     for (uint64_t b = 0; b < per_row; b++) {
         float scale = load_scale(p, s->scales, first + b);
         uint64_t begin = per_row > 1 ? b * block : 0;
-        uint64_t end = per_row > 1 && begin + block < t->n_in ? begin + block : t->n_in;
+        uint64_t end = per_row > 1 && begin + block < t->source_in ? begin + block : t->source_in;
         for (uint64_t i = begin; i < end; i++) out[i] *= scale;
     }
 }
@@ -155,8 +157,39 @@ bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t
     return true;
 }
 
+/* The scale of one element of FP8. */
+static float scale_of(const convert_plan *p, const convert_tensor *t, const convert_source *s,
+                      uint64_t row, uint64_t column) {
+    if (!s->scales) return 1;
+    uint64_t high = (uint64_t)p->fp8_block[0], wide = (uint64_t)p->fp8_block[1];
+    uint64_t per_row = (t->source_in + wide - 1) / wide;
+    uint64_t at = s->scaling == SCALING_ONE    ? 0
+                  : s->scaling == SCALING_ROWS ? row
+                                               : row / high * per_row + column / wide;
+    return load_scale(p, s->scales, at);
+}
+
+/* Row `r` of a head's matrix: a column of its keys, or one of its rows of values. */
+static void load_head_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
+                          float *out) {
+    const convert_source *s = &p->sources[t->first_source];
+    uint64_t first = row / t->n_rows * t->head_rows, r = row % t->n_rows;
+    if (t->rows == HF_HEAD_VALUES) {
+        uint64_t from = first + t->head_rows - t->n_rows + r;
+        load_plain(p, s->data, from * t->n_in, t->n_in, 1, out);
+        if (s->scales) apply_scales(p, t, (place){s, 0}, from, out);
+        return;
+    }
+    load_plain(p, s->data, first * t->source_in + r, t->n_in, t->source_in, out);
+    for (uint64_t i = 0; i < t->n_in && s->scales; i++) out[i] *= scale_of(p, t, s, first + i, r);
+}
+
 static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
                             float *out) {
+    if (t->head_rows) {
+        load_head_row(p, t, row, out);
+        return;
+    }
     place at = find_place(p, t, row / t->n_rows);
     uint64_t from = source_row(t, row % t->n_rows);
     uint64_t first = at.item * t->source_rows * t->n_in;

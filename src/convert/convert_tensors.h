@@ -44,6 +44,8 @@ typedef struct convert_tensor {
     size_t first_source;  /* in the plan's list */
     size_t n_sources;     /* 0: computed, see hf_config_rope_factors; 1: all of the stack in one;
                              n_stack: one each */
+    uint64_t source_in;   /* elements of a row of the source */
+    uint64_t head_rows;   /* HF_HEAD_*: rows of the source per head; 0: others */
     uint64_t permute;     /* rows of a head whose order changes; 0: none, see permuted_row */
     uint64_t n_q, n_kv, head_dim; /* rows of Q and of K, for grouped sources */
     float add;                    /* to every element */

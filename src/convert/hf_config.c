@@ -102,9 +102,23 @@ static void read_activation(hf_reader *r, hf_config *c) {
 
 /* ---- the whole file -------------------------------------------------------------------------- */
 
+/* Compressed attention: heads are as long as their two parts. */
+static void read_latents(hf_reader *r, hf_config *c) {
+    c->n_latent = hf_int(r, (hf_names){"kv_lora_rank"}, -1, 1, HF_MAX_HEAD_DIM);
+    c->n_latent_q = hf_int(r, (hf_names){"q_lora_rank"}, 0, 0, MODEL_MAX_DIM);
+    c->head_dim = hf_int(r, (hf_names){"qk_nope_head_dim"}, -1, 1, HF_MAX_HEAD_DIM / 2) +
+                  hf_int(r, (hf_names){"qk_rope_head_dim"}, -1, 1, HF_MAX_HEAD_DIM / 2);
+    c->v_dim = hf_int(r, (hf_names){"v_head_dim"}, -1, 1, HF_MAX_HEAD_DIM);
+}
+
 static void read_heads(hf_reader *r, hf_config *c) {
     c->n_head = hf_int(r, (hf_names){"num_attention_heads", "n_head"}, -1, 1, MODEL_MAX_HEADS);
     if (r->status != PI_OK) return;
+    if (arch_tensor_of(c->arch, ROLE_ATTN_KV_A)) {
+        read_latents(r, c);
+        c->n_head_kv = 1;
+        return;
+    }
     c->n_head_kv = hf_int(r, (hf_names){"num_key_value_heads", "num_kv_heads", "n_head_kv"},
                           c->n_head, 1, MODEL_MAX_HEADS);
     /* Falcon 7B: one head of K and V for all, whatever the number says */
@@ -251,6 +265,9 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
                         .n_head = c->n_head,
                         .n_head_kv = kv_heads(c, layer),
                         .head_dim = c->head_dim,
+                        .v_dim = c->v_dim,
+                        .n_latent = c->n_latent,
+                        .n_latent_q = c->n_latent_q,
                         .n_rot = c->rope.n_rot,
                         .n_expert = c->experts.n,
                         .n_ff_expert = c->experts.n_ff,
@@ -296,8 +313,19 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     if (rope->kind != HF_ROPE_LONGROPE) put_f32(w, c, "rope.scaling.factor", rope->factor);
     if (rope->attn_factor != 1) put_f32(w, c, "rope.scaling.attn_factor", rope->attn_factor);
     if (rope->kind != HF_ROPE_YARN) return;
+    if (rope->multiplier > 0) put_f32(w, c, "rope.scaling.yarn_log_multiplier", rope->multiplier);
     put_f32(w, c, "rope.scaling.yarn_beta_fast", rope->beta_fast);
     put_f32(w, c, "rope.scaling.yarn_beta_slow", rope->beta_slow);
+}
+
+/* The cache has one head, of which values are a part. */
+static void put_latents(const hf_config *c, gguf_writer *w) {
+    if (c->n_latent_q > 0) put_u32(w, c, "attention.q_lora_rank", c->n_latent_q);
+    put_u32(w, c, "attention.kv_lora_rank", c->n_latent);
+    put_u32(w, c, "attention.key_length", c->n_latent + c->rope.n_rot);
+    put_u32(w, c, "attention.value_length", c->n_latent);
+    put_u32(w, c, "attention.key_length_mla", c->head_dim);
+    put_u32(w, c, "attention.value_length_mla", c->v_dim);
 }
 
 /* The pattern is written where it is not the architecture's own. */
@@ -354,7 +382,9 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
     put_u32(w, c, "feed_forward_length", c->n_ff);
     put_u32(w, c, "attention.head_count", c->n_head);
     put_kv_heads(c, w);
-    if (c->head_dim * c->n_head != c->n_embd) {
+    if (c->n_latent > 0) {
+        put_latents(c, w);
+    } else if (c->head_dim * c->n_head != c->n_embd) {
         put_u32(w, c, "attention.key_length", c->head_dim);
         put_u32(w, c, "attention.value_length", c->head_dim);
     }

@@ -25,6 +25,7 @@ typedef struct hf_rope {
     double low_freq_factor;    /* Llama 3 */
     double high_freq_factor;   /* Llama 3 */
     double beta_fast, beta_slow;
+    double multiplier;  /* YaRN in MLA: a tenth of mscale_all_dim, which scores grow by; 0: none */
     double attn_factor; /* YaRN: on top of the usual 0.1 ln(factor) + 1; 1 unless the file says.
                            LongRoPE: the whole factor */
     float long_factors[HF_MAX_HEAD_DIM / 2], short_factors[HF_MAX_HEAD_DIM / 2]; /* [n_rot / 2] */
@@ -52,8 +53,10 @@ typedef struct hf_config {
     const arch_row *arch;
     char name[256]; /* general.name */
     int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim, n_ctx, n_vocab;
-    int32_t n_head_kv_window; /* of layers with a window */
-    bool rms;                 /* RMS norms */
+    int32_t n_head_kv_window;            /* of layers with a window */
+    int32_t n_latent, n_latent_q, v_dim; /* MLA, where head_dim is that of queries; n_latent 0: no
+                                            MLA, n_latent_q 0: queries are made of the input */
+    bool rms;                            /* RMS norms */
     double norm_eps;
     hf_rope rope;
     activation activation;

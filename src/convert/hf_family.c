@@ -48,6 +48,13 @@ static const hf_tensor usual[] = {
     SHARED("mlp.shared_experts."),
 };
 
+static const hf_tensor afmoe_tensors[] = {
+    RENAMED(ROLE_FFN_NORM, LAYER "pre_mlp_layernorm.weight"),
+    RENAMED(ROLE_FFN_POST_NORM, LAYER "post_mlp_layernorm.weight"),
+    RENAMED(ROLE_ROUTER, LAYER "mlp.router.gate.weight"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.expert_bias"),
+};
+
 static const hf_tensor bailing_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "model.word_embeddings.weight"),
     WITH_BIAS(ROLE_ATTN_QKV, LAYER "attention.query_key_value"),
@@ -55,6 +62,12 @@ static const hf_tensor bailing_tensors[] = {
     RENAMED(ROLE_ATTN_K_NORM, LAYER "attention.key_layernorm.weight"),
     WITH_BIAS(ROLE_ATTN_OUT, LAYER "attention.dense"),
     RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.gate.expert_bias"),
+};
+
+#define LATENT_KV LAYER "self_attn.kv_b_proj.weight"
+static const hf_tensor deepseek_tensors[] = {
+    {ROLE_ATTN_K_B, LATENT_KV, HF_HEAD_KEYS, HF_PLAIN},
+    {ROLE_ATTN_V_B, LATENT_KV, HF_HEAD_VALUES, HF_PLAIN},
 };
 
 static const hf_tensor ernie_tensors[] = {
@@ -217,12 +230,15 @@ static const hf_family families[] = {
     {TYPES("falcon", "RefinedWeb", "RefinedWebModel"), .arch = "falcon",
      DEFAULTS({"max_position_embeddings", 2048}), TENSORS(falcon_tensors)},
     {TYPES("opt"), .arch = "opt", TENSORS(opt_tensors)},
+    {TYPES("afmoe"), .arch = "afmoe", TENSORS(afmoe_tensors)},
     {TYPES("arcee"), .arch = "arcee"},
     {TYPES("bailing_moe_v2", "BailingMoeV2ForCausalLM"), .arch = "bailingmoe2",
      DEFAULTS(PARTLY_ROTATED(0.5)), TENSORS(bailing_tensors)},
     {TYPES("cohere"), .arch = "command-r", .flags = HF_INTERLEAVED},
     {TYPES("cohere2"), .arch = "cohere2", .flags = HF_INTERLEAVED},
     {TYPES("cohere2_moe"), .arch = "cohere2moe", .flags = HF_INTERLEAVED},
+    {TYPES("deepseek_v2", "deepseek_v3", "kimi_k2"), .arch = "deepseek2", .flags = HF_INTERLEAVED,
+     TENSORS(deepseek_tensors)},
     {TYPES("dots1"), .arch = "dots1"},
     {TYPES("ernie4_5"), .arch = "ernie4_5", .flags = HF_INTERLEAVED},
     {TYPES("ernie4_5_moe"), .arch = "ernie4_5-moe", .flags = HF_INTERLEAVED,
@@ -257,6 +273,7 @@ static const hf_family families[] = {
     {TYPES("minimax_m2", "MiniMaxM2ForCausalLM"), .arch = "minimax-m2",
      TENSORS(block_sparse_tensors)},
     {TYPES("mistral3", "ministral3"), .arch = "mistral3"},
+    {TYPES("mistral4"), .arch = "mistral4", .flags = HF_INTERLEAVED, TENSORS(deepseek_tensors)},
     {TYPES("nemotron"), .arch = "nemotron", .flags = HF_NORMS_LESS_ONE,
      DEFAULTS(PARTLY_ROTATED(0.5))},
     {TYPES("olmo2", "olmo3"), .arch = "olmo2"},

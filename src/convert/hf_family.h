@@ -18,7 +18,10 @@ typedef enum hf_rows {
     HF_GROUPED_Q,
     HF_GROUPED_K,
     HF_GROUPED_V,
-    HF_GROUPED_QKV /* all of them, as Q, then K, then V */
+    HF_GROUPED_QKV, /* all of them, as Q, then K, then V */
+    /* MLA: of every head's rows of keys, then of values. */
+    HF_HEAD_KEYS, /* transposed head by head */
+    HF_HEAD_VALUES
 } hf_rows;
 
 /* How a tensor is stored. */

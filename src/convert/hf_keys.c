@@ -54,10 +54,8 @@ static const struct {
     const char *key;
     bool known;
 } switches[] = {
-    {"alibi", false},
-    {"do_layer_norm_before", true},
-    {"parallel_attn", true},
-    {"norm_head", false},
+    {"alibi", false},     {"do_layer_norm_before", true}, {"parallel_attn", true},
+    {"norm_head", false}, {"mup_enabled", true},
 };
 
 static void check_switches(hf_reader *r) {

@@ -118,7 +118,8 @@ void hf_window_read(hf_reader *r, hf_config *c) {
 /* ---- experts --------------------------------------------------------------------------------- */
 
 static void read_gating(hf_reader *r, hf_config *c) {
-    static const char *const keys[] = {"scoring_func", "score_function", "expert_selection_fn"};
+    static const char *const keys[] = {"scoring_func", "score_function", "score_func",
+                                       "expert_selection_fn"};
     const char *name = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !name; i++)
         name = hf_text(r->text, keys[i]);
@@ -167,8 +168,9 @@ void hf_experts_read(hf_reader *r, hf_config *c) {
     e->n_shared = hf_int(r, shared, 0, 0, MODEL_MAX_EXPERTS);
     e->n_group = hf_int(r, (hf_names){"n_group"}, 0, 0, e->n);
     e->n_group_used = hf_int(r, (hf_names){"topk_group"}, 0, 0, e->n);
-    e->norm = hf_flag(r, (hf_names){"norm_topk_prob"}, c->arch->has & ARCH_EXPERT_NORM);
-    e->scale = hf_number(r, (hf_names){"routed_scaling_factor"}, 1, 1e-6, 1e6);
+    e->norm = hf_flag(r, (hf_names){"norm_topk_prob", "route_norm"},
+                      c->arch->has & ARCH_EXPERT_NORM);
+    e->scale = hf_number(r, (hf_names){"routed_scaling_factor", "route_scale"}, 1, 1e-6, 1e6);
     e->spacing = hf_int(r, (hf_names){"interleave_moe_layer_step", "moe_layer_interval"}, 0, 0,
                         MODEL_MAX_LAYERS);
     read_gating(r, c);

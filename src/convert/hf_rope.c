@@ -24,6 +24,9 @@ static void read_yarn(hf_reader *r, const json_node *node, hf_config *c) {
                 yarn_mscale(rope->factor, hf_number_in(r, node, "mscale_all_dim", 1, 0, 1e3));
     }
     rope->attn_factor = whole / usual;
+    if (c->n_latent == 0 || !hf_get(node, "mscale_all_dim")) return;
+    rope->multiplier = 0.1 * hf_number_in(r, node, "mscale_all_dim", 1, 0, 1e3);
+    if (rope->multiplier > 0) rope->attn_factor = whole; /* readers leave the usual one out */
 }
 
 static void read_llama3(hf_reader *r, const json_node *node, hf_config *c) {
@@ -149,6 +152,11 @@ static void read_bases(hf_reader *r, const json_node *parameters, const json_nod
 
 static void read_rotated(hf_reader *r, const json_node *parameters, hf_config *c) {
     static hf_names shares = {"partial_rotary_factor", "rotary_pct", "rope_pct"};
+    if (c->n_latent > 0) {
+        c->rope.n_rot = hf_int(r, (hf_names){"qk_rope_head_dim"}, -1, 1, c->head_dim);
+        if (c->rope.n_rot % 2 != 0) hf_fail(r, "qk_rope_head_dim", "is odd");
+        return;
+    }
     double share = hf_number_near(r, parameters, shares, 1, 0, 1);
     c->rope.n_rot = hf_int(r, (hf_names){"rotary_dim"}, (int32_t)(c->head_dim * share + 1e-6), 1,
                            c->head_dim);

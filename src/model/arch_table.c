@@ -481,8 +481,7 @@ static const arch_tensor gemma4_tensors[] = {
                      DIM_KV_A, 0),                                                                 \
         LAYER_VECTOR(ROLE_ATTN_KV_A_NORM, "attn_kv_a_norm.weight",                                 \
                      "self_attn.kv_a_layernorm.weight", DIM_LATENT, 0),                            \
-        LAYER_MATRIX(ROLE_ATTN_KV_B, "attn_kv_b", "self_attn.kv_b_proj", DIM_LATENT, DIM_KV_B,     \
-                     TENSOR_OPTIONAL),                                                             \
+        PLAIN_MATRIX(ROLE_ATTN_KV_B, "attn_kv_b", DIM_LATENT, DIM_KV_B, TENSOR_OPTIONAL),          \
         HEAD_MATRICES(ROLE_ATTN_K_B, "attn_k_b", DIM_NOPE, DIM_LATENT),                            \
         HEAD_MATRICES(ROLE_ATTN_V_B, "attn_v_b", DIM_LATENT, DIM_V),                               \
         LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_ATTN, DIM_EMBD, 0)

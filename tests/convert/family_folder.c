@@ -103,6 +103,10 @@ static double find_number(const gguf_file *g, const char *arch, const char *word
                 {"n_head", "attention.head_count"},
                 {"n_head_kv", "attention.head_count_kv"},
                 {"head_dim", "attention.key_length"},
+                {"n_latent", "attention.kv_lora_rank"},
+                {"n_latent_q", "attention.q_lora_rank"},
+                {"q_dim", "attention.key_length_mla"},
+                {"v_dim", "attention.value_length_mla"},
                 {"n_ctx", "context_length"},
                 {"n_vocab", "vocab_size"},
                 {"n_expert", "expert_count"},
@@ -213,6 +217,26 @@ static row_from pick_row(const char *op, const stack *in, int n_in, const shape 
     return (row_from){0, row + (part > 0 ? z->n_head * d : 0) + (part > 1 ? z->n_head_kv * d : 0)};
 }
 
+/* Keys, transposed head by head, each before the rows of its values; all heads in one matrix. */
+static stack join_heads(const stack *keys, const stack *values) {
+    stack out = *values;
+    uint64_t n_nope = keys->in, per = n_nope + values->rows;
+    out.n = 1;
+    out.rows = keys->n * per;
+    out.data = malloc((size_t)(out.rows * out.in) * out.size);
+    assert_non_null(out.data);
+    for (uint64_t h = 0; h < keys->n; h++)
+        for (uint64_t r = 0; r < per; r++)
+            for (uint64_t c = 0; c < out.in; c++) {
+                const uint8_t *from =
+                    r < n_nope
+                        ? keys->data + ((h * keys->rows + c) * n_nope + r) * out.size
+                        : values->data + ((h * values->rows + r - n_nope) * out.in + c) * out.size;
+                memcpy(out.data + ((h * per + r) * out.in + c) * out.size, from, out.size);
+            }
+    return out;
+}
+
 static uint64_t count_rows(const char *op, const stack *in, int n_in) {
     uint64_t rows = 0;
     for (int i = 0; i < n_in; i++) rows += in[i].rows;
@@ -220,6 +244,7 @@ static uint64_t count_rows(const char *op, const stack *in, int n_in) {
 }
 
 static stack arrange(const char *op, const stack *in, int n_in, const shape *z) {
+    if (strcmp(op, "heads") == 0) return join_heads(&in[0], &in[1]);
     stack out = in[0];
     size_t row_bytes = (size_t)out.in * out.size;
     out.rows = count_rows(op, in, n_in);
