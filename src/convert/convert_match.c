@@ -354,8 +354,10 @@ static bool has_router(const matcher *m, int layer) {
 }
 
 /* Does the model have this tensor, though the weights lack it? */
-static bool is_needed(const matcher *m, const arch_tensor *row, bool experts) {
+static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool experts) {
     tensor_role role = row->role;
+    int n_own = m->config->n_layer - m->config->n_kv_shared;
+    if (row->flags & TENSOR_OWN_KV && layer >= n_own) return false;
     bool part_of_qkv = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
     if (part_of_qkv && m->found[ROLE_ATTN_QKV]) return false;
     if (role == ROLE_ATTN_Q && m->config->n_latent_q > 0) return false;
@@ -392,7 +394,7 @@ static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, boo
         talk_say(m->talk, "no %s: the head is the embedding matrix", name);
         return PI_OK;
     }
-    return is_needed(m, row, experts) ? fail_missing(m, name) : PI_OK;
+    return is_needed(m, row, layer, experts) ? fail_missing(m, name) : PI_OK;
 }
 
 static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool experts) {

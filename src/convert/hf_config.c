@@ -111,6 +111,25 @@ static void read_latents(hf_reader *r, hf_config *c) {
     c->v_dim = hf_int(r, (hf_names){"v_head_dim"}, -1, 1, HF_MAX_HEAD_DIM);
 }
 
+/* Layers without a window have larger heads, and where values are keys fewer of them. */
+static void read_local_heads(hf_reader *r, hf_config *c) {
+    c->head_dim_window = hf_int(r, (hf_names){"head_dim"}, 256, 2, HF_MAX_HEAD_DIM);
+    c->head_dim = hf_int(r, (hf_names){"global_head_dim"}, c->head_dim_window, 2, HF_MAX_HEAD_DIM);
+    if (hf_flag(r, (hf_names){"attention_k_eq_v"}, false))
+        c->n_head_kv = hf_int(r, (hf_names){"num_global_key_value_heads"}, c->n_head_kv, 1,
+                              MODEL_MAX_HEADS);
+    c->n_kv_shared = hf_int(r, (hf_names){"num_kv_shared_layers"}, 0, 0, MODEL_MAX_LAYERS - 1);
+    if (r->status != PI_OK) return;
+    if (c->head_dim % 2 != 0 || c->head_dim_window % 2 != 0) hf_fail(r, "head_dim", "is odd");
+    if (c->n_head % c->n_head_kv != 0)
+        hf_fail(r, "num_attention_heads", "is not a multiple of num_global_key_value_heads");
+    if (hf_int(r, (hf_names){"hidden_size_per_layer_input"}, 0, 0, MODEL_MAX_DIM) > 0)
+        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                              "embeddings per layer: %s: hidden_size_per_layer_input must be 0: "
+                              "this version cannot run them",
+                              r->path);
+}
+
 static void read_heads(hf_reader *r, hf_config *c) {
     c->n_head = hf_int(r, (hf_names){"num_attention_heads", "n_head"}, -1, 1, MODEL_MAX_HEADS);
     if (r->status != PI_OK) return;
@@ -124,6 +143,10 @@ static void read_heads(hf_reader *r, hf_config *c) {
     /* Falcon 7B: one head of K and V for all, whatever the number says */
     if (hf_has(r, "multi_query") && !hf_flag(r, (hf_names){"new_decoder_architecture"}, false))
         c->n_head_kv = hf_flag(r, (hf_names){"multi_query"}, true) ? 1 : c->n_head;
+    if (c->arch->has & ARCH_HEADS_LOCAL) {
+        read_local_heads(r, c);
+        return;
+    }
     c->head_dim = hf_int(r, (hf_names){"head_dim"}, c->n_embd / c->n_head, 1, HF_MAX_HEAD_DIM);
     if (r->status != PI_OK) return;
     if (c->head_dim % 2 != 0 || c->head_dim < 2 || c->head_dim > HF_MAX_HEAD_DIM)
@@ -259,12 +282,14 @@ static int32_t kv_heads(const hf_config *c, int layer) {
 }
 
 uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
+    bool windowed = c->window > 0 && c->windowed[layer];
+    int32_t head_dim = windowed && c->head_dim_window > 0 ? c->head_dim_window : c->head_dim;
     arch_sizes sizes = {.n_embd = c->n_embd,
                         .n_vocab = c->n_vocab,
                         .n_ff = c->n_ff,
                         .n_head = c->n_head,
                         .n_head_kv = kv_heads(c, layer),
-                        .head_dim = c->head_dim,
+                        .head_dim = head_dim,
                         .v_dim = c->v_dim,
                         .n_latent = c->n_latent,
                         .n_latent_q = c->n_latent_q,
@@ -306,7 +331,10 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     put_f32(w, c, "rope.freq_base", rope->theta);
     if (rope->local_theta > 0) put_f32(w, c, "rope.freq_base_swa", rope->local_theta);
     if (c->unrotated) put_bool(w, c, "rope.scaling.finetuned", false);
-    if (rope->kind == HF_ROPE_DEFAULT || rope->kind == HF_ROPE_LLAMA3) return;
+    if (c->head_dim_window > 0) put_u32(w, c, "rope.dimension_count_swa", c->head_dim_window);
+    if (rope->kind == HF_ROPE_DEFAULT || rope->kind == HF_ROPE_LLAMA3 ||
+        rope->kind == HF_ROPE_PROPORTIONAL)
+        return;
     gguf_put_string(w, arch_key(key, c, "rope.scaling.type"), names[rope->kind]);
     if (rope->kind != HF_ROPE_LINEAR)
         put_u32(w, c, "rope.scaling.original_context_length", rope->orig_ctx);
@@ -333,7 +361,7 @@ static void put_window(const hf_config *c, gguf_writer *w) {
     char key[KEY_TEXT];
     if (c->window == 0) return;
     put_u32(w, c, "attention.sliding_window", c->window);
-    bool usual = true;
+    bool usual = c->head_dim_window == 0; /* readers of such models want the list */
     for (int i = 0; i < c->n_layer; i++)
         usual &= c->windowed[i] == arch_has_window(c->arch->window_period, i);
     if (!usual)
@@ -384,9 +412,15 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
     put_kv_heads(c, w);
     if (c->n_latent > 0) {
         put_latents(c, w);
-    } else if (c->head_dim * c->n_head != c->n_embd) {
+    } else if (c->head_dim_window > 0 || c->head_dim * c->n_head != c->n_embd) {
         put_u32(w, c, "attention.key_length", c->head_dim);
         put_u32(w, c, "attention.value_length", c->head_dim);
+    }
+    if (c->head_dim_window > 0) {
+        put_u32(w, c, "attention.key_length_swa", c->head_dim_window);
+        put_u32(w, c, "attention.value_length_swa", c->head_dim_window);
+        put_u32(w, c, "attention.shared_kv_layers", c->n_kv_shared);
+        put_u32(w, c, "embedding_length_per_layer_input", 0);
     }
     put_f32(w, c, c->rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
             c->norm_eps);

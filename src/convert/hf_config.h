@@ -9,7 +9,8 @@
 typedef enum hf_rope_kind {
     HF_ROPE_DEFAULT,
     HF_ROPE_LINEAR,
-    HF_ROPE_LLAMA3, /* becomes the tensor rope_freqs */
+    HF_ROPE_LLAMA3,       /* becomes the tensor rope_freqs */
+    HF_ROPE_PROPORTIONAL, /* too: only the first pairs rotate, as fast as if all did */
     HF_ROPE_YARN,
     HF_ROPE_LONGROPE /* becomes the tensors rope_factors_long and _short */
 } hf_rope_kind;
@@ -20,6 +21,7 @@ typedef struct hf_rope {
     hf_rope_kind kind;
     double theta, local_theta; /* local: of layers with a window; 0: the same */
     int32_t n_rot;             /* rotated elements of a head, even */
+    int32_t n_turned;          /* proportional: of these, those that really rotate */
     double factor;             /* >= 1 */
     int32_t orig_ctx;          /* context before scaling */
     double low_freq_factor;    /* Llama 3 */
@@ -54,6 +56,8 @@ typedef struct hf_config {
     char name[256]; /* general.name */
     int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim, n_ctx, n_vocab;
     int32_t n_head_kv_window;            /* of layers with a window */
+    int32_t head_dim_window;             /* the same; 0: as the others */
+    int32_t n_kv_shared;                 /* last layers that read the cache of others */
     int32_t n_latent, n_latent_q, v_dim; /* MLA, where head_dim is that of queries; n_latent 0: no
                                             MLA, n_latent_q 0: queries are made of the input */
     bool rms;                            /* RMS norms */

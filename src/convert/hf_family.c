@@ -96,6 +96,15 @@ static const hf_tensor gemma2_tensors[] = {
     RENAMED(ROLE_FFN_NORM, LAYER "pre_feedforward_layernorm.weight"),
 };
 
+static const hf_tensor gemma4_tensors[] = {
+    RENAMED(ROLE_FFN_NORM, LAYER "pre_feedforward_layernorm.weight"),
+    RENAMED(ROLE_ROUTER, LAYER "router.proj.weight"),
+    {ROLE_EXPERT_GATE, LAYER "experts.gate_up_proj", HF_FIRST_HALF, HF_PLAIN},
+    {ROLE_EXPERT_UP, LAYER "experts.gate_up_proj", HF_SECOND_HALF, HF_PLAIN},
+    RENAMED(ROLE_EXPERT_DOWN, LAYER "experts.down_proj"),
+    RENAMED(ROLE_LAYER_SCALE, LAYER "layer_scalar"),
+};
+
 static const hf_tensor glm4_tensors[] = {
     RENAMED(ROLE_ATTN_POST_NORM, LAYER "post_self_attn_layernorm.weight"),
     RENAMED(ROLE_FFN_POST_NORM, LAYER "post_mlp_layernorm.weight"),
@@ -254,6 +263,7 @@ static const hf_family families[] = {
               {"vocab_size", 262208}, {"max_position_embeddings", 131072}, {"rope_theta", 1e6},
               {"rope_local_base_freq", 1e4}, {"query_pre_attn_scalar", 256}),
      TENSORS(gemma2_tensors)},
+    {TYPES("gemma4", "gemma4_text"), .arch = "gemma4", TENSORS(gemma4_tensors)},
     {TYPES("glm4"), .arch = "glm4", .flags = HF_INTERLEAVED, DEFAULTS(PARTLY_ROTATED(0.5)),
      TENSORS(glm4_tensors)},
     {TYPES("glm4_moe"), .arch = "glm4moe", DEFAULTS(PARTLY_ROTATED(0.5))},

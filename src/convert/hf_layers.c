@@ -108,8 +108,10 @@ void hf_window_read(hf_reader *r, hf_config *c) {
     if (!hf_flag(r, (hf_names){"use_sliding_window"}, true)) c->window = 0;
     if (c->window > 0) read_pattern(r, c);
     if (r->status == PI_OK) check_window(r, c);
-    c->n_head_kv_window = hf_int(r, (hf_names){"swa_num_key_value_heads"}, c->n_head_kv, 1,
-                                 c->n_head);
+    bool local = c->head_dim_window > 0;
+    c->n_head_kv_window = hf_int(
+        r, (hf_names){local ? "num_key_value_heads" : "swa_num_key_value_heads"}, c->n_head_kv, 1,
+        c->n_head);
     if (r->status == PI_OK && c->n_head % c->n_head_kv_window != 0)
         hf_fail(r, "num_attention_heads", "is not a multiple of swa_num_key_value_heads");
     if (r->status == PI_OK) check_rotations(r, c);
@@ -154,8 +156,12 @@ static void check_weights(hf_reader *r, const hf_config *c) {
 void hf_experts_read(hf_reader *r, hf_config *c) {
     static hf_names counts = {"num_local_experts", "num_experts", "n_routed_experts",
                               "moe_num_experts", "moe_num_primary_experts"};
-    static hf_names used = {"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
-                            "moe_num_active_primary_experts"};
+    static hf_names used = {"num_experts_per_tok",
+                            "num_experts_per_token",
+                            "moe_topk",
+                            "moe_k",
+                            "moe_num_active_primary_experts",
+                            "top_k_experts"};
     static hf_names widths = {"moe_intermediate_size", "moe_ffn_hidden_size", "intermediate_size"};
     static hf_names shared = {"n_shared_experts", "num_shared_experts", "moe_num_shared_experts",
                               "num_shared_expert"};

@@ -107,6 +107,13 @@ static void read_scaling(hf_reader *r, const json_node *node, hf_config *c) {
         read_longrope(r, node, c);
         return;
     }
+    if (strcmp(type, "proportional") == 0) {
+        rope->kind = HF_ROPE_PROPORTIONAL;
+        rope->factor = hf_get(node, "factor") ? hf_number_in(r, node, "factor", 1, 1e-3, 1e6) : 1;
+        rope->n_turned = rope->n_rot;
+        rope->n_rot = c->head_dim;
+        return;
+    }
     rope->factor = hf_number_in(r, node, "factor", NAN, 1e-3, 1e6);
     if (strcmp(type, "linear") == 0) {
         rope->kind = HF_ROPE_LINEAR;
@@ -117,7 +124,7 @@ static void read_scaling(hf_reader *r, const json_node *node, hf_config *c) {
     } else if (r->status == PI_OK) {
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "unknown rope scaling '%.60s': %s: rope_scaling can be default, "
-                              "linear, dynamic, llama3, longrope or yarn",
+                              "linear, dynamic, llama3, longrope, proportional or yarn",
                               type, r->path);
     }
 }
@@ -194,9 +201,10 @@ void hf_rope_read(hf_reader *r, hf_config *c) {
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 bool hf_config_has_factors(const hf_config *c, tensor_role role) {
-    return role == ROLE_ROPE_FREQS ? c->rope.kind == HF_ROPE_LLAMA3
-                                   : (role == ROLE_ROPE_LONG || role == ROLE_ROPE_SHORT) &&
-                                         c->rope.kind == HF_ROPE_LONGROPE;
+    return role == ROLE_ROPE_FREQS
+               ? c->rope.kind == HF_ROPE_LLAMA3 || c->rope.kind == HF_ROPE_PROPORTIONAL
+               : (role == ROLE_ROPE_LONG || role == ROLE_ROPE_SHORT) &&
+                     c->rope.kind == HF_ROPE_LONGROPE;
 }
 
 /* Llama 3's rule (Grattafiori et al. 2024, arXiv 2407.21783; the reference code's apply_scaling):
@@ -219,10 +227,19 @@ static void llama3_factors(const hf_rope *rope, float *factors) {
     }
 }
 
+/* Gemma 4: pairs that do not rotate are divided by so much that nothing is left. */
+static void proportional_factors(const hf_rope *rope, float *factors) {
+    for (int i = 0; i < rope->n_rot / 2; i++)
+        factors[i] = i < rope->n_turned / 2 ? (float)rope->factor : 1e30f;
+}
+
 void hf_config_rope_factors(const hf_config *c, tensor_role role, float *factors) {
     const hf_rope *rope = &c->rope;
     if (role == ROLE_ROPE_FREQS) {
-        llama3_factors(rope, factors);
+        if (rope->kind == HF_ROPE_PROPORTIONAL)
+            proportional_factors(rope, factors);
+        else
+            llama3_factors(rope, factors);
         return;
     }
     memcpy(factors, role == ROLE_ROPE_LONG ? rope->long_factors : rope->short_factors,

@@ -166,6 +166,7 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",
         [ROLE_ROUTER_SCALE] = "ffn_gate_inp.scale",
         [ROLE_EXPERT_PRE_NORM] = "pre_ffw_norm_2",
+        [ROLE_EXPERT_DOWN_SCALE] = "ffn_down_exps.scale",
         [ROLE_EXPERT_POST_NORM] = "post_ffw_norm_2",
         [ROLE_LAYER_SCALE] = "layer_output_scale",
         [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",

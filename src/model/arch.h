@@ -81,10 +81,11 @@ typedef enum tensor_role {
     ROLE_EXPERT_UP_BIAS,
     ROLE_EXPERT_DOWN,
     ROLE_EXPERT_DOWN_BIAS,
-    ROLE_EXPERT_PERM,      /* source index of each stored expert */
-    ROLE_EXPERT_POST_NORM, /* of the experts' sum */
-    ROLE_SHARED_ROUTER,    /* the shared expert's weight: sigmoid of a product */
-    ROLE_SHARED_GATE,      /* the shared expert */
+    ROLE_EXPERT_PERM,       /* source index of each stored expert */
+    ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; the matrix has it too */
+    ROLE_EXPERT_POST_NORM,  /* of the experts' sum */
+    ROLE_SHARED_ROUTER,     /* the shared expert's weight: sigmoid of a product */
+    ROLE_SHARED_GATE,       /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
     ROLE_LAYER_SCALE, /* the residual stream is multiplied by this number after the layer */

@@ -461,6 +461,8 @@ static const arch_tensor gemma4_tensors[] = {
     LAYER_VECTOR(ROLE_ROUTER_SCALE, "ffn_gate_inp.scale", "router.scale", DIM_EMBD,
                  TENSOR_OPTIONAL),
     EXPERTS,
+    LAYER_VECTOR(ROLE_EXPERT_DOWN_SCALE, "ffn_down_exps.scale", "router.per_expert_scale",
+                 DIM_EXPERTS, TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_LAYER_SCALE, "layer_output_scale.weight", "layer_scalar", DIM_ONE,
                  TENSOR_OPTIONAL),
 };
