@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
 #include "mem.h"
 #include "rng.h"
 #include "synth.h"
@@ -45,6 +46,14 @@ static rng row_rng(const synth_recipe *r, int stream, int32_t layer, uint64_t ro
     rng g;
     rng_seed(&g, row_seed(r, stream, layer, row));
     return g;
+}
+
+/* The same of a tensor's row. Its stream goes by its name, so that a model stays the same whatever
+ * other tensors there are. */
+static rng tensor_rng(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row) {
+    const char *name = tensor_role_name(role);
+    uint64_t hash = hash_bytes((hash_key){{0, 0}}, name, strlen(name));
+    return row_rng(r, (int)(0x8000 | (hash & 0x7fff)), layer, row);
 }
 
 enum { NORMAL_BITS = 12 };
@@ -227,7 +236,7 @@ static void add_mean(const synth_recipe *r, double t, double b2, float *row) {
 
 /* `neuron`: among those of all experts. */
 static void make_gate_row(const synth_recipe *r, int32_t layer, uint64_t neuron, float *row) {
-    rng g = row_rng(r, (int)r->gate, layer, neuron);
+    rng g = tensor_rng(r, r->gate, layer, neuron);
     fill_normals(r, &g, row, (uint64_t)r->shape->n_embd);
     int32_t n = r->shape->n_embd, rows[SYNTH_COEFFICIENTS];
     float coefficients[SYNTH_COEFFICIENTS];
@@ -253,7 +262,7 @@ static void make_router_row(const synth_recipe *r, int32_t layer, uint64_t exper
     bool early = r->arch->has & ARCH_ROUTER_EARLY;
     double b2 = early ? token_variance(r, layer, layer) : ffn_variance(r, layer);
     double t = (double)r->router_mean[r->expert_rank[expert]];
-    rng g = row_rng(r, ROLE_ROUTER, layer, expert);
+    rng g = tensor_rng(r, ROLE_ROUTER, layer, expert);
     fill_normals(r, &g, row, (uint64_t)r->shape->n_embd);
     make_orthogonal(r, row, early ? 1 / sqrt(b2) : reading_length(b2));
     add_mean(r, t, early ? 0 : b2, row);
@@ -266,7 +275,7 @@ static void scale_row(float *row, uint64_t n, double scale) {
 /* `at`: among the rows of all experts' down. */
 static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, uint64_t n,
                              float *out) {
-    rng g = row_rng(r, ROLE_EXPERT_DOWN, layer, at);
+    rng g = tensor_rng(r, ROLE_EXPERT_DOWN, layer, at);
     /* The sum of n_used experts of equal weights has this part of one expert's variance. */
     double share = 1.0 / r->shape->n_expert_used;
     fill_normals(r, &g, out, n);
@@ -389,7 +398,7 @@ void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
 
 static void make_up_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t neuron,
                         float *out) {
-    rng g = row_rng(r, (int)role, layer, neuron);
+    rng g = tensor_rng(r, role, layer, neuron);
     fill_normals(r, &g, out, (uint64_t)r->shape->n_embd);
     make_orthogonal(r, out, reading_length(ffn_variance(r, layer)));
 }
@@ -408,7 +417,7 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
 
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out) {
-    rng g = row_rng(r, (int)role, layer, row);
+    rng g = tensor_rng(r, role, layer, row);
     if (role == r->gate && role != ROLE_EXPERT_GATE) {
         make_gate_row(r, layer, (uint64_t)r->order[row], out);
         return;
