@@ -18,6 +18,7 @@
 #include "hf_family.h"
 #include "run_model.h"
 #include "shared_data.h"
+#include "tiny_model.h"
 
 enum { N_TOKENS = 48 };
 
@@ -172,6 +173,33 @@ static void test_families(void **state) {
     if (n_checked == 0) skip();
 }
 
+/* Several heads in one matrix of keys and values, which no file of that data has. */
+static void test_latent_heads(void **state) {
+    (void)state;
+    static family_case c;
+    tiny_model t = tiny_default();
+    int i = 0;
+    while (i < n_cases && strcmp(cases[i].file, "more/deepseek2-moe") != 0) i++;
+    assert_true(i < n_cases);
+    c = cases[i];
+    snprintf(c.file, sizeof c.file, "several heads");
+    snprintf(c.config, sizeof c.config, "%s",
+             "{\"model_type\":\"deepseek_v2\",\"hidden_size\":$n_embd,\"intermediate_size\":$n_ff,"
+             "\"num_hidden_layers\":$n_layer,\"num_attention_heads\":$n_head,"
+             "\"vocab_size\":$n_vocab,\"q_lora_rank\":null,\"kv_lora_rank\":$n_latent,"
+             "\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":$n_rot,\"v_head_dim\":$v_dim,"
+             "\"max_position_embeddings\":$n_ctx,\"rms_norm_eps\":$eps,\"rope_theta\":$base}");
+    t.arch = "deepseek2";
+    t.head_dim = 24;
+    t.n_rot = 8;
+    t.n_latent = 24;
+    t.v_dim = 12;
+    t.n_vocab = 160;
+    tiny_set_heads(&t, 4, 1);
+    tiny_write(&t, TEST_BINARY_DIR "/test_convert_families.gguf");
+    check_case(&c, TEST_BINARY_DIR "/test_convert_families.gguf");
+}
+
 /* Every family has a case; the table's rows point to architectures that are there. */
 static void test_all_families_have_a_case(void **state) {
     (void)state;
@@ -195,6 +223,7 @@ static void test_all_families_have_a_case(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),
+        cmocka_unit_test(test_latent_heads),
         cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);
