@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "quant_blocks.h"
+#include "quant_low.h"
 
 enum { GROUPS_K = QUANT_K / DECODE_GROUP }; /* groups in a block of the K types */
 
@@ -186,8 +187,20 @@ static void decode_q6_k(const void *row, int64_t group, decode_group *out) {
     }
 }
 
+#define DECODE_LOW(type, name, ...)                                                                \
+    static void decode_##name(const void *row, int64_t group, decode_group *out) {                 \
+        enum { GROUPS = name##_elems / DECODE_GROUP };                                             \
+        const block_##name *b = (const block_##name *)row + group / GROUPS;                        \
+        quant_group low;                                                                           \
+        name##_group(b, (int)(group % GROUPS), name##_unit(b), &low);                              \
+        memcpy(out->q, low.q, sizeof out->q);                                                      \
+        memcpy(out->scale, low.scale, sizeof out->scale);                                          \
+        out->min[0] = out->min[1] = 0.0f;                                                          \
+    }
+QUANT_LOW(DECODE_LOW)
+
 #define ENTRY(type, name, ...) [QUANT_##type] = decode_##name,
-static const decode_fn table[QUANT_TYPE_COUNT] = {QUANT_BLOCKS(ENTRY)};
+static const decode_fn table[QUANT_TYPE_COUNT] = {QUANT_QUANTIZED(ENTRY)};
 
 decode_fn decode_find(quant_type type) {
     return (unsigned)type < QUANT_TYPE_COUNT ? table[type] : NULL;

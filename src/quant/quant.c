@@ -12,11 +12,12 @@
 
 #include "mem.h"
 #include "quant_blocks.h"
+#include "quant_low.h"
 #include "quant_types.h"
 
 #define SIZE(type, name, number, elems, bytes, ...)                                                \
     _Static_assert(sizeof(block_##name) == bytes, "block_" #name " has padding");
-QUANT_BLOCKS(SIZE)
+QUANT_QUANTIZED(SIZE)
 
 #define PLAIN(type, name, number, elems, bytes, file_type)                                         \
     [QUANT_##type] = {                                                                             \
@@ -29,7 +30,7 @@ QUANT_BLOCKS(SIZE)
 #define OPAQUE(type, name, number, elems, bytes, file_type)                                        \
     [QUANT_##type] = {QUANT_##type, #name, elems, bytes, false, file_type, NULL, NULL},
 
-static const quant_traits table[QUANT_TYPE_COUNT] = {QUANT_PLAIN(PLAIN) QUANT_BLOCKS(BLOCK)
+static const quant_traits table[QUANT_TYPE_COUNT] = {QUANT_PLAIN(PLAIN) QUANT_QUANTIZED(BLOCK)
                                                          QUANT_OPAQUE(OPAQUE)};
 
 /* Where the half-precision scales of a block lie: `count` of them, one after the other, from byte
@@ -42,7 +43,7 @@ typedef struct scale_place {
     [QUANT_##type] = {offsetof(block_##name, at), halfs},
 
 static const scale_place scale_places[QUANT_TYPE_COUNT] = {[QUANT_F16] = {0, 1},
-                                                           QUANT_BLOCKS(PLACE)};
+                                                           QUANT_QUANTIZED(PLACE)};
 
 const quant_traits *quant_find(uint32_t type) {
     if (type >= QUANT_TYPE_COUNT || table[type].name == NULL) return NULL;
@@ -65,10 +66,14 @@ bool quant_row_bytes(quant_type type, uint64_t n, size_t *out) {
 }
 
 /* All exponent bits set: NaN or infinity. */
+static bool half_is_nonfinite(uint16_t h) {
+    return (h & 0x7c00u) == 0x7c00u;
+}
+
 static bool f16_is_nonfinite(const uint8_t *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);
-    return (h & 0x7c00u) == 0x7c00u;
+    return half_is_nonfinite(h);
 }
 
 static bool f32_is_nonfinite(uint32_t bits) {
@@ -106,6 +111,7 @@ bool quant_has_nonfinite(quant_type type, const void *src, int64_t n) {
     const scale_place place = scale_places[type];
     for (int64_t i = 0; i < n; i += t->block_elems, p += t->block_bytes) {
         if (type == QUANT_MXFP4 && p[0] > MXFP4_LARGEST_SAFE) return true;
+        if (type == QUANT_IQ1_M && half_is_nonfinite(low_half_iq1_m((const void *)p))) return true;
         for (int s = 0; s < place.count; s++) {
             if (f16_is_nonfinite(p + place.offset + 2 * s)) return true;
         }

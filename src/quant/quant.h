@@ -16,7 +16,7 @@ typedef enum quant_type {
 #define QUANT_NUMBER(type, name, number, ...) QUANT_##type = number,
     QUANT_COMPUTED(QUANT_NUMBER) QUANT_OPAQUE(QUANT_NUMBER)
 #undef QUANT_NUMBER
-        QUANT_TYPE_COUNT = 40
+        QUANT_TYPE_COUNT = 43
 } quant_type;
 
 /* One row per type. `dequantize` turns n elements (a multiple of block_elems) into float; exact up

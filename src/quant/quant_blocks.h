@@ -104,7 +104,103 @@ typedef struct block_q6_k {
     uint16_t d;
 } block_q6_k;
 
-enum { QUANT_BLOCKS(QUANT_SHAPE) };
+/* ---- three bits and less ---------------------------------------------------------------------
+ *
+ * Eight (IQ3: four) elements are one point of a code book (quant_grids.h), given by its index; a
+ * bit per element says which are negative. Where there are seven bits for eight elements, the
+ * number of negative ones is even. How values come from bits: quant_low.h. */
+
+/* 8 sub-blocks of 32, each 8 bytes: 4 indices of 8 bits; 4 times 7 signs, then a scale of 4 bits;
+ * value = d * (2 scale + 1) / 8 * point. */
+typedef struct block_iq2_xxs {
+    uint16_t d;
+    uint16_t qs[32];
+} block_iq2_xxs;
+
+/* 32 runs of 8: index of 9 bits, 7 signs; scales of 4 bits per 16 elements, as in iq2_xxs. */
+typedef struct block_iq2_xs {
+    uint16_t d;
+    uint16_t qs[32];
+    uint8_t scales[8];
+} block_iq2_xs;
+
+/* 32 runs of 8: low bytes of indices, two more bits of each in qh; 8 signs. */
+typedef struct block_iq2_s {
+    uint16_t d;
+    uint8_t qs[32], signs[32];
+    uint8_t qh[8];
+    uint8_t scales[8];
+} block_iq2_s;
+
+/* 64 runs of 4: index of 8 bits. Per 32 elements 4 times 7 signs and a scale of 4 bits;
+ * value = d * (2 scale + 1) / 4 * point. */
+typedef struct block_iq3_xxs {
+    uint16_t d;
+    uint8_t qs[64];
+    uint8_t signs[32]; /* and scales */
+} block_iq3_xxs;
+
+/* 64 runs of 4: low bytes of indices, one more bit of each in qh; 8 signs per 8 elements; scales of
+ * 4 bits per 32; value = d * (2 scale + 1) * point. */
+typedef struct block_iq3_s {
+    uint16_t d;
+    uint8_t qs[64];
+    uint8_t qh[8];
+    uint8_t signs[32];
+    uint8_t scales[4];
+} block_iq3_s;
+
+/* 8 sub-blocks of 32: low bytes of 4 indices in qs; in qh 4 times 3 high bits, a scale of 3 bits,
+ * and whether the points are shifted by -1/8 instead of 1/8;
+ * value = d * (2 scale + 1) * (point + shift). */
+typedef struct block_iq1_s {
+    uint16_t d;
+    uint8_t qs[32];
+    uint16_t qh[8];
+} block_iq1_s;
+
+/* 32 runs of 8: low bytes of indices; in nibbles of qh three high bits and the shift. 16 scales of
+ * 3 bits fill 12 bits of each of four words; their top nibbles are the half d. */
+typedef struct block_iq1_m {
+    uint8_t qs[32];
+    uint8_t qh[16];
+    uint8_t scales[8];
+} block_iq1_m;
+
+/* value = d * (q - 1), ternary: five to a byte (of qs 32 apart, then 16 apart), as a fraction
+ * of 256 whose digits in base 3 they are; in qh four to a byte, 4 apart. */
+typedef struct block_tq1_0 {
+    uint8_t qs[48];
+    uint8_t qh[4];
+    uint16_t d;
+} block_tq1_0;
+
+/* value = d * (q - 1), planes of 2 bits */
+typedef struct block_tq2_0 {
+    uint8_t qs[64];
+    uint16_t d;
+} block_tq2_0;
+
+/* 4 sub-blocks of 16; value = d * QUANT_E2M1_VALUES[q] / 2, d a float of 8 bits, UE4M3; elements i
+ * and i + 8 of a sub-block share a byte */
+typedef struct block_nvfp4 {
+    uint8_t d[4];
+    uint8_t qs[32];
+} block_nvfp4;
+
+/* value = d where the element's bit is set, else -d */
+typedef struct block_q1_0 {
+    uint16_t d;
+    uint8_t qs[16];
+} block_q1_0;
+
+/* value = d * (q - 1), q = 0..3, element i in bits 2 i, 2 i + 1 of the string */
+typedef struct block_q2_0 {
+    uint16_t d;
+    uint8_t qs[16];
+} block_q2_0;
+
+enum { QUANT_QUANTIZED(QUANT_SHAPE) };
 enum { QUANT_K = 256 }; /* elements in a block of the K types */
 
 /* What the nibbles of the table formats stand for; initializers of int8_t[16]. E2M1 is doubled, so

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "quant.h"
+#include "quant_blocks.h"
 #include "quant_types.h"
 
 enum {
@@ -165,6 +166,14 @@ float quant_fit_table(const float *x, const float *w, int n, const int8_t table[
         }
     }
     return scale;
+}
+
+uint8_t quant_nearest_e2m1(float x) {
+    enum { TOP = 7 }; /* the entry of the largest value */
+    static const int8_t values[16] = {QUANT_E2M1_VALUES};
+    int index = 0;
+    for (int k = 0; k < TOP; k++) index += fabsf(x) > 0.5f * (float)(values[k] + values[k + 1]);
+    return (uint8_t)(x < 0.0f ? index | 8 : index);
 }
 
 uint16_t quant_round_scales(const float *scale, int n, int zero, int8_t *q) {

@@ -33,6 +33,9 @@ float quant_fit_table(const float *x, const float *w, int n, const int8_t table[
 /* The entry of the table nearest to x. */
 uint8_t quant_nearest_entry(float x, const int8_t table[16]);
 
+/* The entry of QUANT_E2M1_VALUES nearest to x; ties go to the smaller magnitude. */
+uint8_t quant_nearest_e2m1(float x);
+
 /* Signed scales as integers in -zero..zero-1 times a half, which is returned: the longest becomes
  * -zero. */
 uint16_t quant_round_scales(const float *scale, int n, int zero, int8_t *q);

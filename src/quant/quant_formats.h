@@ -38,6 +38,22 @@
     X(IQ4_XS, iq4_xs, 23, 256, 136, 30, 32, 0, d, 1)                                               \
     X(MXFP4, mxfp4, 39, 32, 17, 38, 32, 0, e, 0)
 
+/* Three bits and less. What a block of these is worth is written once, in quant_low.h, for all
+ * tiers and the GPU; they have the same columns. */
+#define QUANT_LOW(X)                                                                               \
+    X(IQ2_XXS, iq2_xxs, 16, 256, 66, 19, 32, 0, d, 1)                                              \
+    X(IQ2_XS, iq2_xs, 17, 256, 74, 20, 16, 0, d, 1)                                                \
+    X(IQ3_XXS, iq3_xxs, 18, 256, 98, 23, 32, 0, d, 1)                                              \
+    X(IQ1_S, iq1_s, 19, 256, 50, 24, 32, 0, d, 1)                                                  \
+    X(IQ3_S, iq3_s, 21, 256, 110, 26, 32, 0, d, 1)                                                 \
+    X(IQ2_S, iq2_s, 22, 256, 82, 29, 16, 0, d, 1)                                                  \
+    X(IQ1_M, iq1_m, 29, 256, 56, 31, 16, 0, scales, 0)                                             \
+    X(TQ1_0, tq1_0, 34, 256, 54, 36, 32, 0, d, 1)                                                  \
+    X(TQ2_0, tq2_0, 35, 256, 66, 37, 32, 0, d, 1)                                                  \
+    X(NVFP4, nvfp4, 40, 64, 36, 39, 16, 0, d, 0)                                                   \
+    X(Q1_0, q1_0, 41, 128, 18, 40, 32, 0, d, 1)                                                    \
+    X(Q2_0, q2_0, 42, 64, 18, 41, 32, 0, d, 1)
+
 /* Known by size only: X(type, name, number, elems, bytes, file_type). */
 #define QUANT_OPAQUE(X)                                                                            \
     X(I8, i8, 24, 1, 1, -1)                                                                        \
@@ -46,10 +62,14 @@
     X(I64, i64, 27, 1, 8, -1)                                                                      \
     X(F64, f64, 28, 1, 8, -1)
 
+#define QUANT_QUANTIZED(X)                                                                         \
+    QUANT_BLOCKS(X)                                                                                \
+    QUANT_LOW(X)
+
 /* Those that can be computed with. */
 #define QUANT_COMPUTED(X)                                                                          \
     QUANT_PLAIN(X)                                                                                 \
-    QUANT_BLOCKS(X)
+    QUANT_QUANTIZED(X)
 
 /* A block's shape as constants: NAME_elems, NAME_bytes, NAME_sub, NAME_min. */
 #define QUANT_SHAPE(type, name, number, elems, bytes, file_type, sub, has_min, at, halfs)          \

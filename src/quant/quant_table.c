@@ -114,8 +114,7 @@ void quant_quantize_iq4_xs(const float *src, void *dst, int64_t n, const float *
 
 enum {
     E8M0_BIAS_HALF = 128, /* quant_e8m0_half(e) = 2^(e - 128) */
-    E8M0_TOP = 252,       /* up to here 12 * 2^(e - 128) is finite */
-    E2M1_TOP = 7          /* the entry of the largest value, 12 */
+    E8M0_TOP = 252        /* up to here 12 * 2^(e - 128) is finite */
 };
 
 void quant_dequantize_mxfp4(const void *src, float *dst, int64_t n) {
@@ -124,21 +123,13 @@ void quant_dequantize_mxfp4(const void *src, float *dst, int64_t n) {
         expand(block[b].qs, e2m1_values, quant_e8m0_half(block[b].e), dst + b * BLOCK);
 }
 
-/* Nearest magnitude, then the sign in the fourth bit; ties go to the smaller one. */
-static uint8_t nearest_e2m1(float x) {
-    int index = 0;
-    for (int k = 0; k < E2M1_TOP; k++)
-        index += fabsf(x) > 0.5f * (float)(e2m1_values[k] + e2m1_values[k + 1]);
-    return (uint8_t)(x < 0.0f ? index | 8 : index);
-}
-
 /* Entries for exponent byte e, and their weighted squared error. */
 static double choose_mxfp4(const float *x, const float *w, int e, uint8_t q[BLOCK]) {
     float scale = quant_e8m0_half((uint8_t)e);
     double error = 0.0;
     for (int i = 0; i < BLOCK; i++) {
         float y = x[i] / scale;
-        q[i] = nearest_e2m1(y);
+        q[i] = quant_nearest_e2m1(y);
         double off = (double)y - (double)e2m1_values[q[i]];
         error += (double)w[i] * off * off;
     }

@@ -125,11 +125,36 @@ static void test_types(void **state) {
     golden_each("quant", ".gguf", 2, 13, visit_quant);
 }
 
+/* Three bits and less, and a quantized mixture of experts. The folder's text is that of the
+ * mixtures; the logits of the dense model are of another one. */
+static bool visit_lowbit(const char *folder, const char *name) {
+    static const int32_t dense_tokens[] = {
+        65, 117, 144, 1,   112, 145, 51,  56,  101, 49, 87, 83, 80,  96, 129, 100, 83, 33,  83,  11,
+        11, 139, 140, 149, 87,  155, 104, 119, 75,  63, 66, 45, 153, 14, 27,  52,  61, 101, 117, 5};
+    model *m = golden_open(folder, name, ".gguf");
+    if (!m) return false;
+    reference r = golden_read(folder, name, m->hp.n_vocab);
+    if (strstr(name, "dense")) {
+        assert_int_equal(r.n_tokens, sizeof dense_tokens / sizeof *dense_tokens);
+        memcpy(r.tokens, dense_tokens, sizeof dense_tokens);
+    }
+    check_model(name, m, &r, 6e-4, 6e-4, 1e-6);
+    reference_free(&r);
+    model_close(m);
+    return true;
+}
+
+static void test_low_types(void **state) {
+    (void)state;
+    golden_each("lowbit", ".gguf", 0, 18, visit_lowbit);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_architectures),
         cmocka_unit_test(test_more_architectures),
         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_low_types),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

@@ -344,7 +344,8 @@ void kernel_test_mat_t_hostile(void **state) {
             for (size_t at = 0; at < c.n_out; at++) {
                 int64_t j = (int64_t)at % c.ld, col = (int64_t)at / c.ld;
                 if (col == 1 && j < c.w.n_in) {
-                    if (!isnan(c.out[at])) fail_at(k, &c, "axpy", at, NAN);
+                    if (!isnan(c.out[at]) && type != QUANT_NVFP4) /* has none */
+                        fail_at(k, &c, "axpy", at, NAN);
                 } else if (memcmp(&clean[at], &c.out[at], sizeof clean[at]) != 0) {
                     fail_at(k, &c, "axpy", at, (double)clean[at]);
                 }

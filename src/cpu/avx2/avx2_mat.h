@@ -12,7 +12,8 @@
 #define AVX2_INLINE static inline __attribute__((always_inline))
 
 #define AVX2_DECLARE(type, name, ...) TIER_DECLARE(avx2, name)
-QUANT_COMPUTED(AVX2_DECLARE)
+QUANT_PLAIN(AVX2_DECLARE)
+QUANT_BLOCKS(AVX2_DECLARE)
 
 AVX2_INLINE float avx2_sum(__m256 v) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

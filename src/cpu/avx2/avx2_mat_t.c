@@ -7,5 +7,6 @@
 #define ENTRY(type, name, ...) TIER_MAT_T_ENTRY(avx2, F32, type, name)
 
 void cpu_init_avx2_mat_t(cpu_kernels *k) {
-    QUANT_COMPUTED(ENTRY)
+    QUANT_PLAIN(ENTRY)
+    QUANT_BLOCKS(ENTRY)
 }

@@ -15,7 +15,8 @@
 #define NEON_INLINE static inline __attribute__((always_inline))
 
 #define NEON_DECLARE(type, name, ...) TIER_DECLARE(neon, name)
-QUANT_COMPUTED(NEON_DECLARE)
+QUANT_PLAIN(NEON_DECLARE)
+QUANT_BLOCKS(NEON_DECLARE)
 #define NEON_I8MM_DECLARE(type, name, ...) TIER_MATMUL_DECLARE(neon_i8mm, name)
 QUANT_BLOCKS(NEON_I8MM_DECLARE)
 

@@ -7,5 +7,6 @@
 #define ENTRY(type, name, ...) TIER_MAT_T_ENTRY(neon, F32, type, name)
 
 void cpu_init_neon_mat_t(cpu_kernels *k) {
-    QUANT_COMPUTED(ENTRY)
+    QUANT_PLAIN(ENTRY)
+    QUANT_BLOCKS(ENTRY)
 }

@@ -10,11 +10,6 @@
 
 #include "gpu_formats.h"
 
-/* Rows of a matrix, as kernels want them. */
-static __device__ __forceinline__ const uint8_t *gpu_row(const gpu_mat &w, int64_t r) {
-    return (const uint8_t *)w.data + (size_t)r * w.row_bytes;
-}
-
 /* Units of each row that a lane loads before it uses one. More columns need the registers. */
 template <int R, int C, int loads> struct gpu_ahead {
     static const int units = C > 1 || loads < R ? 1 : loads / R;

@@ -12,6 +12,7 @@
 
 #include "gpu_formats_32.h"
 #include "gpu_formats_k.h"
+#include "gpu_formats_low.h"
 
 /* ---- float weights ----------------------------------------------------------------------------
  */
@@ -54,14 +55,26 @@ struct gpu_bf16 {
     }
 };
 
+/* Row r of a matrix, as the format's functions take it. */
+template <class F>
+static __device__ __forceinline__ const uint8_t *gpu_row(const gpu_mat &w, int64_t r) {
+    const uint8_t *row = (const uint8_t *)w.data + (size_t)r * w.row_bytes;
+    return gpu_is_low<F>::yes ? row + gpu_low_tag(w.type) : row;
+}
+
 /* Does FORMAT(struct), a macro, for the type. */
 #define GPU_FORMAT_CASE(type, name, ...)                                                           \
     case QUANT_##type:                                                                             \
         FORMAT(gpu_##name);                                                                        \
         break;
+#define GPU_FORMAT_LOW_CASE(type, ...) case QUANT_##type:
 #define GPU_FORMAT_SWITCH(type)                                                                    \
     switch (type) {                                                                                \
-        QUANT_COMPUTED(GPU_FORMAT_CASE)                                                            \
+        QUANT_PLAIN(GPU_FORMAT_CASE)                                                               \
+        QUANT_BLOCKS(GPU_FORMAT_CASE)                                                              \
+        QUANT_LOW(GPU_FORMAT_LOW_CASE)                                                             \
+        FORMAT(gpu_low);                                                                           \
+        break;                                                                                     \
     default:                                                                                       \
         assert(!"a type without kernels");                                                         \
     }

@@ -21,6 +21,13 @@ enum { GPU_WARP = 32 };
 #define GPU_UNROLL _Pragma("unroll")
 #endif
 
+/* A device function that is called, not inlined. */
+#if defined(__CUDACC__) && !defined(GPU_HIP)
+#define GPU_NOINLINE __noinline__
+#else
+#define GPU_NOINLINE __attribute__((noinline))
+#endif
+
 #if defined(GPU_SIM)
 #include "sim_kernel.h"
 #else

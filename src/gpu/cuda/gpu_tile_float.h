@@ -59,7 +59,7 @@ template <class F, bool transposed> struct tile_float {
             const int64_t position = (transposed ? o0 : k0) + in_line;
             float v[piece::elems];
             if (row < w.n_out && position < w.n_in) {
-                piece::load(gpu_row(w, row), w.n_in, position / piece::elems, v);
+                piece::load(gpu_row<F>(w, row), w.n_in, position / piece::elems, v);
             } else {
                 GPU_UNROLL
                 for (int j = 0; j < piece::elems; j++) v[j] = 0.0f;

@@ -47,7 +47,7 @@ template <class F, bool transposed, bool quantized> struct tile_weights {
             const int64_t element = (transposed ? o0 : k0) + in_line;
             /* Rows end with zeros up to a whole chunk. */
             const bool there = row < w.n_out && element < w.n_in;
-            const uint8_t *from = gpu_row(w, there ? row : 0) + 2 * (there ? element : 0);
+            const uint8_t *from = gpu_row<F>(w, there ? row : 0) + 2 * (there ? element : 0);
             gpu_copy16_begin(copy[i], tile + line * stride + in_line, from, there);
         }
     }
@@ -76,7 +76,7 @@ template <class F, bool transposed> struct tile_weights<F, transposed, true> {
             const int64_t row = (transposed ? k0 : o0) + index / per_line;
             const int64_t at = (transposed ? o0 : k0) / elems + index % per_line;
             const int64_t units = w.n_in / elems;
-            F::load(gpu_row(w, row < w.n_out ? row : w.n_out - 1), w.n_in,
+            F::load(gpu_row<F>(w, row < w.n_out ? row : w.n_out - 1), w.n_in,
                     at < units ? at : units - 1, unit[i]);
         }
     }

@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kerne
         GPU_UNROLL
         for (int j = 0; j < AHEAD; j++) { /* rows that add nothing are not read: another again */
             const int64_t r = is_any(h[j]) ? row[j] : any_row;
-            unit_type::load(gpu_row(a.w, r), n, used, u[j]);
+            unit_type::load(gpu_row<F>(a.w, r), n, used, u[j]);
         }
         GPU_UNROLL
         for (int j = 0; j < AHEAD; j++) {

@@ -32,7 +32,7 @@ static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t ite
         GPU_UNROLL
         for (int c = 0; c < C; c++) v[c] = c < a.in.n_cols ? a.values[c * a.ldv + item] : 0.0f;
     } else {
-        const uint8_t *row[1] = {gpu_row(a.gate, neuron)};
+        const uint8_t *row[1] = {gpu_row<F>(a.gate, neuron)};
         const float bias = a.gate_bias ? a.gate_bias[neuron] : 0.0f;
         float sum[1][C];
         gpu_dot_rows<F, 1, C>(row, a.gate.n_in, a.in, sum);
@@ -60,7 +60,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
     GPU_UNROLL
     for (int c = 0; c < C; c++) v[c] = 0.0f;
     if (gated && a.gate.data && a.up.data && !a.skip) {
-        const uint8_t *rows[2] = {gpu_row(a.gate, neuron), gpu_row(a.up, neuron)};
+        const uint8_t *rows[2] = {gpu_row<F>(a.gate, neuron), gpu_row<F>(a.up, neuron)};
         const float gate_bias = a.gate_bias ? a.gate_bias[neuron] : 0.0f;
         float sum[2][C];
         gpu_dot_rows<F, 2, C>(rows, a.up.n_in, a.in, sum);
@@ -72,7 +72,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
     }
     if (gated && !gate_first<F, C>(a, item, neuron, v)) return !a.values;
     if (!a.up.data) return true;
-    const uint8_t *row[1] = {gpu_row(a.up, neuron)};
+    const uint8_t *row[1] = {gpu_row<F>(a.up, neuron)};
     float sum[1][C];
     gpu_dot_rows<F, 1, C>(row, a.up.n_in, a.in, sum);
     reads = true;

@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS)
     const uint8_t *row[ROWS];
     GPU_UNROLL
     for (int r = 0; r < ROWS; r++) { /* a last odd row is computed twice and stored once */
-        row[r] = gpu_row(a.w, first + r < a.w.n_out ? first + r : first);
+        row[r] = gpu_row<F>(a.w, first + r < a.w.n_out ? first + r : first);
     }
     for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
         float sum[ROWS][C];

@@ -32,11 +32,13 @@ static pack_layout layout_of(quant_type type) {
 #define PLAIN(type, name, number, elems, bytes, ...)                                               \
     case QUANT_##type:                                                                             \
         return {elems, bytes, {{0, bytes}}};
+#define LOW(type, name, number, elems, bytes, ...) PLAIN(type, name, number, elems, bytes)
 #define BLOCK(type, name, number, elems, bytes, ...)                                               \
     case QUANT_##type:                                                                             \
         return {elems, bytes, {GPU_PARTS_##name}};
         QUANT_PLAIN(PLAIN)
         QUANT_BLOCKS(BLOCK)
+        QUANT_LOW(LOW)
     default:
         assert(!"a type without kernels");
         return {};
