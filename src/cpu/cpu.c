@@ -66,6 +66,9 @@ static void init_avx2(cpu_kernels *k) {
 #ifdef CPU_HAVE_AVX2_OPS
     cpu_init_avx2_ops(k);
 #endif
+#ifdef CPU_HAVE_AVX2_LOW
+    cpu_init_avx2_low(k);
+#endif
     (void)k;
 }
 
@@ -86,6 +89,9 @@ static void init_avx512(cpu_kernels *k) {
 #ifdef CPU_HAVE_AVX512_OPS
     cpu_init_avx512_ops(k);
 #endif
+#ifdef CPU_HAVE_AVX512_LOW
+    cpu_init_avx512_low(k);
+#endif
 }
 
 static void init_neon(cpu_kernels *k) {
@@ -100,6 +106,9 @@ static void init_neon(cpu_kernels *k) {
 #endif
 #ifdef CPU_HAVE_NEON_OPS
     cpu_init_neon_ops(k);
+#endif
+#ifdef CPU_HAVE_NEON_LOW
+    cpu_init_neon_low(k);
 #endif
     (void)k;
 }

@@ -23,16 +23,19 @@ void cpu_init_avx2_mat(cpu_kernels *k);
 void cpu_init_avx2_vnni_mat(cpu_kernels *k); /* after avx2_mat; needs AVX-VNNI */
 void cpu_init_avx2_mat_t(cpu_kernels *k);
 void cpu_init_avx2_ops(cpu_kernels *k);
+void cpu_init_avx2_low(cpu_kernels *k); /* mat and mat_t of QUANT_LOW */
 
 void cpu_init_avx512_mat(cpu_kernels *k);
 void cpu_init_avx512_bf16_mat(cpu_kernels *k); /* after avx512_mat; needs AVX512-BF16 */
 void cpu_init_avx512_mat_t(cpu_kernels *k);
 void cpu_init_avx512_bf16_mat_t(cpu_kernels *k); /* after avx512_mat_t; needs AVX512-BF16 */
 void cpu_init_avx512_ops(cpu_kernels *k);
+void cpu_init_avx512_low(cpu_kernels *k); /* mat and mat_t of QUANT_LOW */
 
 void cpu_init_neon_mat(cpu_kernels *k);
 void cpu_init_neon_i8mm_mat(cpu_kernels *k); /* after neon_mat; needs I8MM */
 void cpu_init_neon_mat_t(cpu_kernels *k);
 void cpu_init_neon_ops(cpu_kernels *k);
+void cpu_init_neon_low(cpu_kernels *k); /* mat and mat_t of QUANT_LOW */
 
 #endif
