@@ -101,10 +101,11 @@ typedef struct pi_model_info {
     const char *name;         /* general.name, or "" */
     const char *architecture; /* "llama" */
     const char *type;         /* the most common type of the weights: "q4_0" */
-    int32_t n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab;
-    int32_t n_ctx_train;   /* context length of training, tokens */
-    uint64_t n_params;     /* elements of all weights */
-    uint64_t weight_bytes; /* bytes of all weights */
+    int32_t n_layer, n_embd, n_vocab;
+    int32_t n_ff, n_head, n_head_kv; /* the largest over layers */
+    int32_t n_ctx_train;             /* context length of training, tokens */
+    uint64_t n_params;               /* elements of all weights */
+    uint64_t weight_bytes;           /* bytes of all weights */
     bool has_tokenizer;
     int32_t token_bos, token_eos; /* -1: none */
     bool add_bos;                 /* a text starts with BOS */
@@ -283,7 +284,7 @@ typedef struct pi_counters {
     uint64_t ffn_bytes;       /* part of it: FFN weights, without predictors */
     uint64_t ffn_total_bytes; /* FFN weights that dense mode would have read */
     uint64_t gathered_bytes;  /* part of ffn_bytes: non-contiguous rows of single neurons */
-    uint64_t kv_bytes;        /* KV cache read */
+    uint64_t kv_bytes;        /* KV cache read, and recurrent state */
 } pi_counters;
 PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);
 /* Name of the kernels in use: "avx512". */

@@ -30,20 +30,29 @@ PI_API int32_t pi_session_capacity(const pi_session *session); /* n_ctx */
 
 /* ---- editing -------------------------------------------------------------------------------- */
 
-/* Truncates to the first `length` tokens. PI_ERR_RANGE: length is not in 0..pi_session_length. */
+/* Truncates to the first `length` tokens. PI_ERR_RANGE: length is not in 0..pi_session_length;
+ * PI_ERR_UNSUPPORTED: recurrent layers have no snapshot there (see pi_session_rewind_point). */
 PI_API pi_status pi_session_rewind(pi_session *session, int32_t length, pi_error *err);
+
+/* The longest prefix of at most `length` tokens that the session can be rewound to, and that can be
+ * copied and saved. That is `length` itself, within 0..pi_session_length, unless the model has
+ * recurrent layers (LFM2, Mamba-2, Qwen3-Next ...): their state is known at 0, at the session's
+ * length, before the last call of pi_forward, and at a few snapshots: before the last token of each
+ * of the last calls with several tokens, and every 256 generated tokens. */
+PI_API int32_t pi_session_rewind_point(const pi_session *session, int32_t length);
 
 /* Removes tokens [first, end) (end -1: to the end) and shifts the later ones down ("context
  * shift"), without a prefill of the rest. Their keys are rotated to the new positions, which rounds
  * them once more unless the cache type is F32. Later tokens were computed with the removed ones in
  * context; only evaluating them again would change that. PI_ERR_RANGE: no such tokens;
- * PI_ERR_UNSUPPORTED: later tokens, in a model with learned positions (OPT); PI_ERR_NOMEM;
- * PI_ERR_DEVICE. */
+ * PI_ERR_UNSUPPORTED: later tokens, in a model with learned positions (OPT) or recurrent layers;
+ * PI_ERR_NOMEM; PI_ERR_DEVICE. */
 PI_API pi_status pi_session_remove(pi_session *session, int32_t first, int32_t end, pi_error *err);
 
 /* Replaces the content of `to` with the first `length` tokens of `from`, a session of the same
  * context: to try several continuations of one prompt. PI_ERR_ARG: different contexts;
- * PI_ERR_RANGE: `from` is shorter; PI_ERR_LIMIT: `to` is too small; PI_ERR_DEVICE. */
+ * PI_ERR_RANGE: `from` is shorter; PI_ERR_LIMIT: `to` is too small; PI_ERR_UNSUPPORTED: `from`
+ * cannot be rewound there; PI_ERR_DEVICE. */
 PI_API pi_status pi_session_copy(pi_session *to, const pi_session *from, int32_t length,
                                  pi_error *err);
 
@@ -51,14 +60,15 @@ PI_API pi_status pi_session_copy(pi_session *to, const pi_session *from, int32_t
 
 /* Writes the KV state of the first n_tokens tokens to a file, which appears complete or not at all.
  * tokens: [n_tokens], the evaluated ids, which are saved with it. PI_ERR_RANGE: n_tokens is not in
- * 1..pi_session_length, or an id is outside the vocabulary; PI_ERR_IO. */
+ * 1..pi_session_length, or an id is outside the vocabulary; PI_ERR_UNSUPPORTED: the session cannot
+ * be rewound there; PI_ERR_IO. */
 PI_API pi_status pi_session_save(const pi_session *session, const char *path, const int32_t *tokens,
                                  int32_t n_tokens, pi_error *err);
 /* Replaces the session's content with a saved state, truncated to what the session and `tokens`
  * [capacity] can hold; *n_tokens is the number of tokens loaded. Model file and cache types must be
  * the same; context size, threads, kernels and device may differ. PI_ERR_NOT_FOUND (no such file),
  * PI_ERR_FORMAT (not a saved session, or damaged), PI_ERR_UNSUPPORTED (another version, model or
- * cache type), PI_ERR_IO. */
+ * cache type), PI_ERR_LIMIT (recurrent layers: it does not fit whole), PI_ERR_IO. */
 PI_API pi_status pi_session_load(pi_session *session, const char *path, int32_t *tokens,
                                  int32_t capacity, int32_t *n_tokens, pi_error *err);
 

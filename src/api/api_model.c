@@ -194,6 +194,16 @@ const char *pi_mapped_file(const void *address) {
     return file_map_path_at(address, NULL);
 }
 
+/* The largest over layers: some have other numbers, some have no such part. */
+static void set_widths(const model *m, pi_model_info *info) {
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        const model_layer_hparams *l = &m->layers[i].hp;
+        if (l->n_ff > info->n_ff) info->n_ff = l->n_ff;
+        if (l->n_head > info->n_head) info->n_head = l->n_head;
+        if (l->n_head_kv > info->n_head_kv) info->n_head_kv = l->n_head_kv;
+    }
+}
+
 void pi_model_get_info(const pi_model *m, pi_model_info *info) {
     *info = (pi_model_info){.name = m->name,
                             .architecture = m->architecture,
@@ -204,9 +214,7 @@ void pi_model_get_info(const pi_model *m, pi_model_info *info) {
         const model_hparams *hp = &m->weights->hp;
         info->n_layer = hp->n_layer;
         info->n_embd = hp->n_embd;
-        info->n_ff = m->weights->layers[0].hp.n_ff;
-        info->n_head = m->weights->layers[0].hp.n_head;
-        info->n_head_kv = m->weights->layers[0].hp.n_head_kv;
+        set_widths(m->weights, info);
         info->n_vocab = hp->n_vocab;
         info->n_ctx_train = hp->n_ctx_train;
         info->n_params = m->weights->n_params;

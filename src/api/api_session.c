@@ -18,6 +18,9 @@ int32_t pi_session_capacity(const pi_session *s) {
 pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {
     return engine_session_rewind(s, length, err);
 }
+int32_t pi_session_rewind_point(const pi_session *s, int32_t length) {
+    return (int32_t)engine_session_rewind_point(s, length);
+}
 pi_status pi_session_remove(pi_session *s, int32_t first, int32_t end, pi_error *err) {
     return engine_session_remove(s, first, end, err);
 }

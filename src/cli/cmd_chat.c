@@ -137,10 +137,12 @@ static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **t
                          err);
 }
 
-/* Keeps what the session and the prompt have in common; at least one token is fed anew. */
+/* Keeps what the session and the prompt have in common, as far as it can be rewound to; at least
+ * one token is fed anew. */
 static pi_status reuse(chat *c, const int32_t *tokens, size_t n_tokens, pi_error *err) {
-    c->n_cached = text_common_tokens(c->fed, pi_session_length(c->session), tokens,
-                                     (int32_t)n_tokens - 1);
+    int32_t n = text_common_tokens(c->fed, pi_session_length(c->session), tokens,
+                                   (int32_t)n_tokens - 1);
+    c->n_cached = pi_session_rewind_point(c->session, n);
     return pi_session_rewind(c->session, c->n_cached, err);
 }
 

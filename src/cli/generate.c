@@ -69,16 +69,27 @@ static int32_t shift_size(const generation *g) {
     return g->shift ? (pi_session_length(g->session) - g->n_keep) / 2 : 0;
 }
 
+static pi_status feed_pieces(generation *g, const int32_t *tokens, int32_t n, bool *stopped,
+                             pi_error *err) {
+    pi_status status = PI_OK;
+    while (n > 0 && status == PI_OK && !*stopped) {
+        int32_t piece = n < g->n_batch ? n : g->n_batch;
+        status = feed(g, tokens, piece, PI_LOGITS_NONE, stopped, err);
+        tokens += piece;
+        n -= piece;
+    }
+    return status;
+}
+
+/* With recurrent layers some of the tokens that stay may have to be fed again too. */
 static pi_status shift_context(generation *g, bool *stopped, pi_error *err) {
     int32_t n = pi_session_length(g->session), dropped = shift_size(g);
-    const int32_t *left = g->fed + g->n_keep + dropped;
-    pi_status status = pi_session_rewind(g->session, g->n_keep, err);
-    for (int32_t rest = n - g->n_keep - dropped; rest > 0 && status == PI_OK && !*stopped;) {
-        int32_t piece = rest < g->n_batch ? rest : g->n_batch;
-        status = feed(g, left, piece, PI_LOGITS_NONE, stopped, err);
-        left += piece;
-        rest -= piece;
-    }
+    int32_t point = pi_session_rewind_point(g->session, g->n_keep);
+    pi_status status = pi_session_rewind(g->session, point, err);
+    if (status == PI_OK) status = feed_pieces(g, g->fed + point, g->n_keep - point, stopped, err);
+    if (status == PI_OK && !*stopped)
+        status = feed_pieces(g, g->fed + g->n_keep + dropped, n - g->n_keep - dropped, stopped,
+                             err);
     g->n_shifts++;
     return status;
 }

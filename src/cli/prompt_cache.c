@@ -1,9 +1,10 @@
 /* prompt_cache.c: the KV state of a prompt in a file: common prefix, and when to write.
  *
- * A session can be rewound to any prefix, so whatever the file and the prompt share from the
- * beginning is reused; the rest is read again. The file is written after the text has been
- * streamed, so that the first token does not wait for the disk. A file that is no saved session, or
- * one of another model, is an error and stays as it is: the name may be a slip. */
+ * Whatever the file and the prompt share from the beginning is reused, as far as the session can be
+ * rewound to it (with recurrent layers: to a snapshot); the rest is read again. The file is written
+ * after the text has been streamed, so that the first token does not wait for the disk. A file that
+ * is no saved session, or one of another model, is an error and stays as it is: the name may be a
+ * slip. */
 #include "prompt_cache.h"
 
 #include "cli_text.h"
@@ -23,7 +24,8 @@ pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *s
     if (status == PI_OK) {
         int32_t n = text_common_tokens(stored, n_stored, prompt, n_prompt);
         c->covers_prompt = n == n_prompt;
-        *n_reused = c->n_reused = n < n_prompt ? n : n_prompt - 1;
+        *n_reused = pi_session_rewind_point(session, n < n_prompt ? n : n_prompt - 1);
+        c->n_reused = *n_reused;
         status = pi_session_rewind(session, *n_reused, err);
         cli_say(o, "prompt cache: %d of %d tokens", (int)*n_reused, (int)n_prompt);
     } else if (status == PI_ERR_NOT_FOUND) {
@@ -43,6 +45,7 @@ pi_status prompt_cache_save(const prompt_cache *c, const pi_session *session, co
     if (c->covers_prompt && !o->prompt_cache_all) return PI_OK;
     int32_t n = pi_session_length(session);
     if (!o->prompt_cache_all && n > n_prompt) n = n_prompt;
+    n = pi_session_rewind_point(session, n);
     if (n <= c->n_reused) return PI_OK; /* stopped before anything new was evaluated */
     int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     if (!tokens) return error_nomem(err, (size_t)n * sizeof *tokens, "prompt cache");

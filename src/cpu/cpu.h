@@ -150,6 +150,24 @@ size_t cpu_attn_scratch_bytes(int n_q, int head_dim);
 void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const float *m2,
                     const float *l2, const float *acc2);
 
+/* ---- recurrence ------------------------------------------------------------------------------ */
+
+/* One token of a head of a recurrent layer, whose state S is [n_rows][n]. For every row r:
+ *     S[r] *= decay, element by element
+ *     d = value[r], or with `delta` beta * (value[r] - S[r] . key)
+ *     S[r] += d * key;  out[r] = S[r] . query
+ * Mamba-2's scan is that without delta (Dao and Gu 2024), the gated delta rule with it (Yang et al.
+ * 2024). */
+typedef struct cpu_recurrence {
+    float *state;                     /* [n_rows][n] */
+    int64_t n_rows, n;                /* elements of a value, of a key */
+    const float *decay, *key, *query; /* [n] */
+    const float *value;               /* [n_rows] */
+    float beta;
+    bool delta;
+    float *out; /* [n_rows] */
+} cpu_recurrence;
+
 /* A tile of gemm_tile: 24 of AVX-512's 32 registers, or four times 12 of 16 narrower ones. */
 enum { CPU_GEMM_ROWS = 12, CPU_GEMM_COLS = 32 };
 
@@ -183,6 +201,7 @@ typedef struct cpu_kernels {
                      int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
     void (*softcap)(float *x, float cap, int64_t n);                  /* x = cap * tanh(x / cap) */
+    void (*recur)(const cpu_recurrence *a);
 
     /* One tile of a float matrix product, for src/prepare: c[i * ldc + j] = sum over k < n_k of
      * a[k][i] * b[k][j] for i < CPU_GEMM_ROWS, j < CPU_GEMM_COLS; with `add` it is added to what c

@@ -17,6 +17,7 @@ static void tier_enter(cpu_kernels *k) {
     k->activate = tier_activate;
     k->add = tier_add;
     k->softcap = tier_softcap;
+    k->recur = tier_recur;
     k->select = tier_select;
     k->keep = tier_keep;
     k->sign_dot = tier_sign_dot;

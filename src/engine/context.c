@@ -47,6 +47,7 @@ static void carve_scratch(engine_context *c, carver *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
     size_t part_rows = (size_t)c->plan->max_part_rows;
+    size_t recur_floats = 3 * (size_t)c->model->hp.n_state + (size_t)c->model->hp.n_inner;
     /* of any kernel */
     size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->attn_queries, c->model->hp.head_dim),
                                    CPU_SCRATCH_BYTES);
@@ -65,6 +66,7 @@ static void carve_scratch(engine_context *c, carver *cv) {
         t->up = carve(cv, part_rows * PLAN_FFN_MAX_COLS, sizeof(float));
         t->rows = carve(cv, part_rows, sizeof(int32_t));
         t->mark = carve(cv, part_rows, sizeof(uint8_t));
+        t->recur = carve(cv, recur_floats, sizeof(float));
     }
 }
 
@@ -176,7 +178,8 @@ static pi_status allocate(engine_context *c, pi_error *err) {
 static int max_group(const model *m) {
     int group = 1;
     for (int i = 0; i < m->hp.n_layer; i++) {
-        int g = m->layers[i].hp.n_head / m->layers[i].hp.n_head_kv;
+        const model_layer_hparams *l = &m->layers[i].hp;
+        int g = l->n_head_kv > 0 ? l->n_head / l->n_head_kv : 1;
         if (g > group) group = g;
     }
     return group;
@@ -300,6 +303,7 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     if (!s) return error_nomem(err, sizeof *s, "session");
     s->context = c;
     status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
+    if (status == PI_OK) status = recurrent_create(&s->state, c->plan->n_state, err);
     if (status == PI_OK && c->gpu) {
         s->tokens = mem_alloc((size_t)n_ctx * sizeof *s->tokens);
         if (!s->tokens) status = error_nomem(err, (size_t)n_ctx * sizeof *s->tokens, "session");
@@ -315,6 +319,7 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     }
     if (status != PI_OK) {
         kv_cache_free(&s->kv);
+        recurrent_free(&s->state);
         mem_free(s->tokens);
         mem_free(s);
         return status;
@@ -333,6 +338,7 @@ void engine_session_destroy(engine_session *s) {
     if (s->context->gpu && engine_has_threads(s->context))
         gpu_exec_kv_destroy(s->context->gpu, s->device_kv);
     kv_cache_free(&s->kv);
+    recurrent_free(&s->state);
     mem_free(s->tokens);
     mem_free(s);
 }
@@ -348,8 +354,21 @@ pi_status engine_session_rewind(engine_session *s, int64_t length, pi_error *err
     if (length < 0 || length > s->length)
         return error_set(err, PI_ERR_RANGE, "cannot rewind: to %lld tokens: the session has %lld",
                          (long long)length, (long long)s->length);
+    int64_t point = recurrent_point(&s->state, length);
+    if (point != length)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot rewind: to %lld tokens: recurrent layers have no snapshot there; "
+                         "the nearest one before is at %lld",
+                         (long long)length, (long long)point);
+    recurrent_rewind(&s->state, length);
     s->length = length;
     return PI_OK;
+}
+
+int64_t engine_session_rewind_point(const engine_session *s, int64_t length) {
+    if (length < 0) length = 0;
+    if (length > s->length) length = s->length;
+    return recurrent_point(&s->state, length);
 }
 
 /* ---- small answers -------------------------------------------------------------------------- */

@@ -12,11 +12,13 @@
 #include "engine.h"
 #include "gpu_exec.h"
 #include "kv_cache.h"
+#include "recurrent_state.h"
 #include "trace.h"
 
 struct pi_session {
     engine_context *context;
-    kv_cache kv;     /* of layers whose home is the CPU */
+    kv_cache kv; /* of layers whose home is the CPU */
+    recurrent_state state;
     void *device_kv; /* of the others, on the GPU; NULL: there are none */
     int32_t *tokens; /* [n_ctx] all that were fed, to feed them again without a GPU that is lost;
                         NULL without one */
@@ -31,6 +33,10 @@ typedef struct ubatch_item {
     engine_session *session;
     int row, n_tokens;
     int64_t pos; /* of its first token */
+    /* Of recurrent layers: the state before the first token (NULL: zeros), after the last one, and
+     * before the last one of the call (NULL: not wanted). The first two may be the same. */
+    const float *state_from;
+    float *state_to, *state_before;
 } ubatch_item;
 
 typedef struct engine_ubatch {
@@ -60,6 +66,7 @@ typedef struct thread_scratch {
     float *gate, *up; /* [PLAN_FFN_MAX_COLS][max_part_rows] */
     int32_t *rows;    /* [max_part_rows], selected neurons */
     uint8_t *mark;    /* [max_part_rows], bit c: token c selected it */
+    float *recur;     /* of a head of a recurrent layer: [3 * n_state + head's elements] */
     ubatch_bytes counts;
 } thread_scratch;
 

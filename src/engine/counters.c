@@ -34,6 +34,7 @@ void context_count(engine_context *c) {
             const kv_layer *kv = &item->session->kv.layers[l];
             n->kv_bytes += seen * (uint64_t)lhp->n_head_kv * (kv->row_k + kv->row_v);
         }
+        n->kv_bytes += (uint64_t)item->session->state.n_floats * sizeof(float);
     }
 }
 

@@ -12,6 +12,7 @@ typedef struct attn_layer {
     int layer, n_head, n_head_kv, group, head_dim;
     int block;      /* tokens per task */
     int64_t window; /* 0: none */
+    int64_t q_stride;
     bool chunks, temperature;
     float scale, softcap;
     const float *sinks;
@@ -30,6 +31,7 @@ static attn_layer describe(const engine_context *c, const plan_step *s, bool may
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
                     .window = s->window,
+                    .q_stride = s->q_stride,
                     .scale = s->scale,
                     .softcap = s->softcap,
                     .chunks = s->chunks,
@@ -132,7 +134,7 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
         int64_t pos = t->item->pos + t->token0 + i;
         float scale = score_scale(c, a, pos);
         for (int g = 0; g < a->group; g++, n++) {
-            const float *src = q + (int64_t)(t->kv_head * a->group + g) * a->head_dim;
+            const float *src = q + (t->kv_head * a->group + g) * a->q_stride;
             float *dst = ts->q + (int64_t)n * a->head_dim;
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
             ts->first[n] = (int32_t)first_seen(a, pos);

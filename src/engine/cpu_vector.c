@@ -212,7 +212,7 @@ static void rotate_head(const engine_context *c, const plan_step *s, int64_t row
 static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     if (h < lhp->n_head) {
-        rotate_head(c, s, row, s->q_norm, h, row_of(c, BUF_Q, row) + (int64_t)h * lhp->head_dim);
+        rotate_head(c, s, row, s->q_norm, h, row_of(c, BUF_Q, row) + h * s->q_stride);
         return;
     }
     kv_cache *kv = &c->item_of_row[row]->session->kv;

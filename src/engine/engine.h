@@ -66,6 +66,7 @@ void engine_session_destroy(engine_session *s); /* NULL is fine */
 int64_t engine_session_length(const engine_session *s);
 int64_t engine_session_capacity(const engine_session *s);
 pi_status engine_session_rewind(engine_session *s, int64_t length, pi_error *err);
+int64_t engine_session_rewind_point(const engine_session *s, int64_t length);
 /* As pi_session_save and pi_session_load (powerinfer.h); session_file.c. */
 pi_status engine_session_save(const engine_session *s, const char *path, const int32_t *tokens,
                               int64_t n_tokens, pi_error *err);

@@ -26,6 +26,11 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_HEADS] = BY_SIZE(cpu_exec_heads_vector, cpu_exec_heads_tiled),
     [OP_LATENT_STORE] = ONE_WAY(cpu_exec_latent_store),
     [OP_ATTENTION] = BY_SIZE(cpu_exec_attention_split, cpu_exec_attention_whole),
+    [OP_GATE_HEADS] = BY_SIZE(cpu_exec_gate_heads, cpu_exec_gate_heads),
+    /* recurrent mixers */
+    [OP_CONV] = ONE_WAY(cpu_exec_conv),
+    [OP_RECUR] = ONE_WAY(cpu_exec_recur),
+    [OP_GATE_SSM] = BY_SIZE(cpu_exec_gate_ssm, cpu_exec_gate_ssm),
     [OP_QUANTIZE] = BY_SIZE(cpu_exec_quantize_columns, cpu_exec_quantize_panels),
     /* dense FFN */
     [OP_FFN_IN] = BY_SIZE(cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled),
@@ -175,7 +180,10 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
 pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     request_cursor at = {0};
     c->ubatch.first_logits_row = c->ubatch.first_hidden_row = 0;
-    for (int i = 0; i < n_inputs; i++) inputs[i].session->fed = 0;
+    for (int i = 0; i < n_inputs; i++) {
+        inputs[i].session->fed = 0;
+        recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens);
+    }
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_ubatch(c);
         if (c->gpu) gpu_exec_begin(c->gpu, c);
@@ -209,6 +217,7 @@ static void grow_session(const pi_input *in) {
     if (s->tokens)
         memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
     s->length += in->n_tokens;
+    recurrent_end(&s->state, s->length);
 }
 
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
@@ -242,9 +251,10 @@ static pi_status check_layer(const engine_context *c, const engine_session *s, i
                              int n_tokens, int64_t pos, pi_error *err) {
     pi_status status = context_check_process(c, "layer", err);
     if (status != PI_OK) return status;
-    bool fits = !c->gpu && s->context == c && layer >= -1 && layer < c->model->hp.n_layer &&
-                n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
-                pos <= s->kv.n_ctx - n_tokens;
+    bool begins = s->state.n_floats == 0 || s->length == 0; /* its state is written */
+    bool fits = !c->gpu && begins && s->context == c && layer >= -1 &&
+                layer < c->model->hp.n_layer && n_tokens >= 1 && n_tokens <= c->n_batch &&
+                pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
     if (fits) return PI_OK;
     return error_set(err, PI_ERR_ARG,
                      "bad request: layer %d: %d tokens at position %lld do not fit the session or "
@@ -268,7 +278,12 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
     c->ubatch.n_items = 1;
     c->ubatch.n_out = c->ubatch.n_hidden = 0;
     c->ubatch.streaming = false;
-    c->items[0] = (ubatch_item){.session = s, .n_tokens = n_tokens, .pos = pos};
+    float *state = recurrent_floats(&s->state, 0);
+    c->items[0] = (ubatch_item){.session = s,
+                                .n_tokens = n_tokens,
+                                .pos = pos,
+                                .state_from = pos > 0 ? state : NULL,
+                                .state_to = state};
     for (int i = 0; i < n_tokens; i++) {
         c->tokens[i] = layer < 0 ? tokens[i] : 0;
         c->positions[i] = pos + i;

@@ -14,6 +14,7 @@ bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type
     const model_layer_hparams *l = &m->layers[layer].hp;
     uint64_t n = (uint64_t)l->head_dim;
     *out = (kv_layer){.n_heads = model_kv_heads(l, layer)};
+    if (l->n_head_kv == 0) return true; /* a layer without attention */
     if (!quant_row_bytes(type_k, n, &out->row_k)) return false;
     return m->hp.n_latent > 0 || quant_row_bytes(type_v, n, &out->row_v);
 }

@@ -1,6 +1,6 @@
 /* plan.c: from an architecture row and bound weights to steps. A layer is its attention half (norm,
- * QKV, rotation and cache, attention, output) and its FFN half (norm, gate and up, down); both end
- * by adding to the residual stream. */
+ * QKV, rotation and cache, attention, output; or a recurrent mixer) and its FFN half (norm, gate
+ * and up, down); both end by adding to the residual stream. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -109,6 +109,11 @@ static void add_wide_norm(plan *p, plan_side side, int layer, plan_buffer b, ten
     s->out = b;
 }
 
+/* Floats from a head of Q to the next one, with the gate between them. */
+static int64_t q_stride(const plan *p, int layer) {
+    return (p->model->arch->gated_queries ? 2 : 1) * (int64_t)p->model->layers[layer].hp.head_dim;
+}
+
 static void add_rotation(plan *p, plan_side side, int layer) {
     const model_layer *l = &p->model->layers[layer];
     const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
@@ -117,6 +122,7 @@ static void add_rotation(plan *p, plan_side side, int layer) {
     if (wide) add_wide_norm(p, side, layer, BUF_K, ROLE_ATTN_K_NORM);
     plan_step *s = plan_add_step(p, side, OP_ROPE_STORE, layer, BUF_Q);
     s->rope = l->hp.rope;
+    s->q_stride = q_stride(p, layer);
     s->q_norm = wide ? NULL : q->data;
     s->k_norm = wide ? NULL : k->data;
     s->norm = p->model->arch->qk_norm;
@@ -143,27 +149,25 @@ static void add_projections(const plan *p, plan_step *s) {
     if (l->t[ROLE_ATTN_GATE].data) add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
 }
 
-/* Q, K and V share one quantized input and one step. Where the halves run in parallel, the residual
- * stays as it was for the other half, and the result waits in a buffer of its own. */
+/* Q, K and V share one quantized input and one step. */
+static void add_attention_in(plan *p, int layer) {
+    if (p->model->hp.n_latent > 0) return; /* their products follow each other */
+    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_MATMUL, layer, BUF_Y);
+    add_projections(p, s);
+}
+
+/* From Q, K and V to the addition. Where the halves run in parallel, the residual stays as it was
+ * for the other half, and the result waits in a buffer of its own. */
 static void add_attention(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     plan_side side = p->cuts[layer].home;
     bool parallel = model_layer_is_parallel(p->model, layer);
     bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
-    if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
-        plan_add_router(p, layer, BUF_X);
-    if (l->t[ROLE_ATTN_NORM_2].data)
-        plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
-    else
-        plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
-
     bool latent = p->model->hp.n_latent > 0;
-    if (latent) {
+    if (latent)
         plan_add_latents(p, layer);
-    } else {
-        add_projections(p, plan_add_step(p, side, OP_MATMUL, layer, BUF_Y));
+    else
         add_rotation(p, side, layer);
-    }
 
     plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
     s->latent = latent;
@@ -174,6 +178,11 @@ static void add_attention(plan *p, int layer) {
                      (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE);
     s->sinks = l->t[ROLE_ATTN_SINKS].data;
     s->chunks = p->model->arch->has & ARCH_CHUNKS;
+    s->q_stride = q_stride(p, layer);
+    if (p->model->arch->gated_queries) {
+        s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);
+        s->q_stride = q_stride(p, layer);
+    }
 
     plan_buffer result = latent ? BUF_V : BUF_ATTN;
     if (latent) plan_add_values(p, layer);
@@ -187,8 +196,27 @@ static void add_attention(plan *p, int layer) {
     if (late && !parallel) plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
 }
 
+/* What mixes tokens. Mixers of one layer read the same normed input: their first products come
+ * before either adds to X. */
+static void add_mixers(plan *p, int layer) {
+    const model_layer *l = &p->model->layers[layer];
+    plan_side side = p->cuts[layer].home;
+    bool attends = l->hp.mixers & MIXER_ATTENTION, recurs = l->hp.mixers & MIXER_RECURRENT;
+    if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
+        plan_add_router(p, layer, BUF_X);
+    if (l->t[ROLE_ATTN_NORM_2].data)
+        plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
+    else
+        plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    if (recurs) plan_add_recurrent_in(p, layer);
+    if (attends) add_attention_in(p, layer);
+    if (recurs) plan_add_recurrent(p, layer);
+    if (attends) add_attention(p, layer);
+}
+
 const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
+    if (hp->n_taps > 0) return "recurrent layers";
     if (hp->n_expert > 0) return "mixtures of experts";
     if (hp->n_latent > 0) return "compressed attention (MLA)";
     if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
@@ -248,10 +276,11 @@ static void add_all(plan *p, const plan_options *options) {
         plan_side home = p->cuts[layer].home;
         if (home != at) plan_add_message(p, at, layer, BUF_X, BUF_X);
         at = home;
-        add_attention(p, layer);
-        if (p->model->layers[layer].t[ROLE_ROUTER].data)
+        const model_layer *l = &p->model->layers[layer];
+        if (l->hp.mixers) add_mixers(p, layer);
+        if (l->t[ROLE_ROUTER].data)
             plan_add_experts(p, layer);
-        else
+        else if (l->hp.ffn)
             plan_add_ffn(p, layer, options);
         if (model_layer_is_parallel(p->model, layer))
             plan_add_addition(p, at, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
@@ -407,7 +436,7 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
 static pi_mode most_frequent_mode(const plan *p) {
     int count[PLAN_MODES] = {0}, best = PI_MODE_DENSE;
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        if (!p->experts[i].n_expert) count[p->ffn[i].mode]++;
+        if (!p->experts[i].n_expert && p->model->layers[i].hp.ffn) count[p->ffn[i].mode]++;
     for (int mode = 0; mode < PLAN_MODES; mode++)
         if (count[mode] > count[best]) best = mode;
     return (pi_mode)best;
@@ -450,7 +479,8 @@ static pi_status allocate(const model *m, plan **out, pi_error *err) {
     p->ffn = mem_calloc(2 * n, sizeof *p->ffn);
     p->cuts = mem_calloc(n, sizeof *p->cuts);
     p->experts = mem_calloc(n, sizeof *p->experts);
-    if (!p->steps || !p->ffn || !p->cuts || !p->experts)
+    p->recurrent = mem_calloc(n, sizeof *p->recurrent);
+    if (!p->steps || !p->ffn || !p->cuts || !p->experts || !p->recurrent)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
     p->gpu_steps = p->steps + capacity;
     p->gpu_ffn = p->ffn + n;
@@ -497,6 +527,7 @@ void plan_free(plan *p) {
     if (!p) return;
     mem_free(p->cuts);
     mem_free(p->experts);
+    mem_free(p->recurrent);
     mem_free(p->ffn);
     mem_free(p->steps);
     mem_free(p);

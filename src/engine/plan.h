@@ -63,12 +63,20 @@ typedef enum plan_buffer {
     BUF_ATTN_GATE, /* [n_head * head_dim] */
     BUF_ATTN,      /* attention's result [n_head * head_dim] */
     BUF_ATTN_OUT,  /* attention's half where both run in parallel [n_embd] */
-    BUF_GATE,      /* [n_ff]; after the activation: the hidden vector */
-    BUF_UP,        /* [n_ff] */
-    BUF_PRED,      /* the predictor's hidden vector [rank] */
-    BUF_SCORE,     /* its scores [n_ff]; only in ubatches of many tokens */
-    BUF_ROUTER,    /* scores of experts [n_expert] */
-    BUF_SHARED,    /* result of the shared expert [n_embd] */
+    /* Recurrent mixers. */
+    BUF_SSM_IN,   /* what is convolved [n_conv] */
+    BUF_SSM_GATE, /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_SSM_STEP, /* steps, or alphas of the delta rule [n_ssm_head]; MIXER_CONV: what the
+                     convolution's input is multiplied by [n_embd] */
+    BUF_SSM_BETA, /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
+    BUF_SSM_CONV, /* after the convolution [n_conv] */
+    BUF_SSM_OUT,  /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_GATE,     /* [n_ff]; after the activation: the hidden vector */
+    BUF_UP,       /* [n_ff] */
+    BUF_PRED,     /* the predictor's hidden vector [rank] */
+    BUF_SCORE,    /* its scores [n_ff]; only in ubatches of many tokens */
+    BUF_ROUTER,   /* scores of experts [n_expert] */
+    BUF_SHARED,   /* result of the shared expert [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
@@ -89,11 +97,15 @@ typedef enum plan_op {
     OP_HEADS,        /* MLA: each head's part of `in` times a matrix of its own */
     OP_LATENT_STORE, /* MLA: rotation, norm of the latent vector, append it to the cache */
     OP_ATTENTION,    /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
-    OP_ADD,          /* X += add_scale * norm(in) */
-    OP_FFN_SPARSE,   /* scores, selected neurons, gate, up; and their part of the down product */
-    OP_FFN_DOWN,     /* X += the down product, which reads a row per neuron */
-    OP_ROUTE,        /* from BUF_ROUTER: the experts of every token and their weights */
-    OP_GROUP,        /* pairs of token and expert sorted by expert */
+    OP_GATE_HEADS,   /* ATTN *= sigmoid of the gates that lie behind the heads of Q */
+    OP_CONV,       /* causal convolution of SSM_IN with the session's last inputs, into SSM_CONV */
+    OP_RECUR,      /* SSM_OUT from SSM_CONV by the session's state, which goes on */
+    OP_GATE_SSM,   /* SSM_OUT gated and normed */
+    OP_ADD,        /* X += add_scale * norm(in) */
+    OP_FFN_SPARSE, /* scores, selected neurons, gate, up; and their part of the down product */
+    OP_FFN_DOWN,   /* X += the down product, which reads a row per neuron */
+    OP_ROUTE,      /* from BUF_ROUTER: the experts of every token and their weights */
+    OP_GROUP,      /* pairs of token and expert sorted by expert */
     OP_EXPERTS_GATHER,   /* quantized inputs of experts that several tokens use */
     OP_EXPERTS_IN,       /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
     OP_EXPERTS_QUANTIZE, /* quantized form of EXPERT_GATE */
@@ -146,7 +158,7 @@ typedef struct plan_matrix {
 } plan_matrix;
 
 enum {
-    PLAN_MAX_GROUP = 4, /* Q, K, V and the gate */
+    PLAN_MAX_GROUP = 4, /* Q, K, V and the gate; input, gate, alpha and beta of the delta rule */
     /* Quantized vectors are kept in slots, so that the predictor's hidden vector does not displace
      * the layer's input. */
     PLAN_SLOT_MAIN = 0,
@@ -213,6 +225,25 @@ typedef struct plan_experts {
     unsigned in_kinds, down_kinds;                      /* quantized forms that the products read */
 } plan_experts;
 
+/* The recurrent mixer of a layer. Heads of a group share key and query (Mamba-2: B and C). */
+typedef struct plan_recurrent {
+    uint32_t mixer; /* MIXER_* */
+    int n_taps;
+    int64_t n_conv;
+    const float *taps;      /* [n_conv][n_taps], the last one is the token's own */
+    const float *conv_bias; /* [n_conv] or NULL */
+    int n_head, n_group;
+    int64_t head_dim, n_state; /* elements of a value, of a key */
+    bool groups_alternate;     /* arch_row */
+    bool paired;               /* BUF_SSM_BETA has betas and alphas */
+    const float *dt_bias, *a;  /* [n_head] */
+    const float *d;            /* [n_head] or NULL */
+    const float *norm; /* of the result, or NULL: [n_head * head_dim] by groups (Mamba-2), or
+                          [head_dim] of every head */
+    int64_t conv_at, heads_at; /* floats from the beginning of a session's state: the last n_taps -
+                                  1 inputs [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
+} plan_recurrent;
+
 struct plan_step {
     plan_op op;
     int layer; /* -1: before or after the layers */
@@ -237,6 +268,7 @@ struct plan_step {
     bool norm_bare;      /* without weights */
     bool value_norm;     /* RMS norm of values, without weights */
     rope_set rope;       /* which angles */
+    int64_t q_stride; /* floats from a head of Q to the next one; OP_ATTENTION, OP_GATE_HEADS too */
     /* OP_ATTENTION, OP_SOFTCAP */
     int32_t window;   /* positions that a token attends to, its own among them; 0: all */
     float scale;      /* of the scores */
@@ -254,10 +286,11 @@ struct plan_step {
     /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
      * the OP_QUANTIZE between them, and OP_SELECT. NULL elsewhere. */
     const plan_ffn *ffn;
-    const plan_experts *experts; /* OP_ROUTE to OP_EXPERTS_SUM */
-    const float *sinks;          /* OP_ATTENTION: [n_head] scores that no position has; NULL */
-    bool latent;                 /* OP_ATTENTION: values are the keys */
-    bool chunks;                 /* OP_ATTENTION: `window` is a fixed range of positions */
+    const plan_experts *experts;     /* OP_ROUTE to OP_EXPERTS_SUM */
+    const plan_recurrent *recurrent; /* OP_CONV, OP_RECUR, OP_GATE_SSM */
+    const float *sinks;              /* OP_ATTENTION: [n_head] scores that no position has; NULL */
+    bool latent;                     /* OP_ATTENTION: values are the keys */
+    bool chunks;                     /* OP_ATTENTION: `window` is a fixed range of positions */
     /* OP_SEND, OP_RECEIVE */
     plan_buffer out;   /* OP_RECEIVE without add_to_x; OP_NORM */
     int exchange;      /* number of the message, counted per direction */
@@ -291,6 +324,8 @@ typedef struct plan {
     plan_experts *experts;        /* [n_layer] */
     int n_expert, n_expert_used;  /* 0: no layer has experts */
     uint64_t expert_bytes;        /* of all experts of all layers */
+    plan_recurrent *recurrent;    /* [n_layer] */
+    int64_t n_state;              /* floats of a session's recurrent state; 0: no layer has one */
     plan_cut *cuts;               /* [n_layer], filled in for plans without a GPU too */
     plan_side head;               /* where logits are computed */
     int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a ubatch */

@@ -6,7 +6,8 @@
 
 enum {
     /* Steps of one layer on one side, at most. */
-    PLAN_ATTENTION_STEPS = 14, /* with the residual's arrival, norms and the addition */
+    PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
+                                  norms and additions */
     PLAN_FFN_STEPS = 18,
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS,
     PLAN_GLOBAL_STEPS = 7 /* embedding, crossings, final norm, head, soft cap */
@@ -41,6 +42,10 @@ typedef struct plan_message {
     plan_step *send, *receive;
 } plan_message;
 plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out);
+/* A layer's recurrent mixer: its first products, which read the quantized Y; then the rest, to the
+ * addition to X. */
+void plan_add_recurrent_in(plan *p, int layer);
+void plan_add_recurrent(plan *p, int layer);
 /* The FFN half of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer);

@@ -24,6 +24,10 @@ static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
                   [OP_HEADS] = BY_SIZE,
                   [OP_LATENT_STORE] = ONE_WAY,
                   [OP_ATTENTION] = BY_SIZE,
+                  [OP_GATE_HEADS] = BY_SIZE,
+                  [OP_CONV] = ONE_WAY,
+                  [OP_RECUR] = ONE_WAY,
+                  [OP_GATE_SSM] = BY_SIZE,
                   [OP_ADD] = BY_SIZE,
                   [OP_FFN_SPARSE] = {KERNEL_VECTOR, KERNEL_UNION, KERNEL_TILED},
                   [OP_FFN_DOWN] = BY_SIZE,
@@ -73,6 +77,8 @@ static bool runs_alone(const plan_step *s, plan_form form) {
         return true;
     case OP_NORM:
     case OP_QUANTIZE:
+    case OP_GATE_HEADS:
+    case OP_GATE_SSM:
     case OP_ADD:
     case OP_HEAD_NORM:
     case OP_ROUTE:

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "plan_build.h"
+#include "recurrent_state.h"
 
 const char *plan_op_name(plan_op op) {
     static const char *const names[OP_COUNT] = {
@@ -14,6 +15,10 @@ const char *plan_op_name(plan_op op) {
         [OP_HEADS] = "heads",
         [OP_LATENT_STORE] = "latent_store",
         [OP_ATTENTION] = "attention",
+        [OP_GATE_HEADS] = "gate_heads",
+        [OP_CONV] = "conv",
+        [OP_RECUR] = "recur",
+        [OP_GATE_SSM] = "gate_ssm",
         [OP_ADD] = "add",
         [OP_SOFTCAP] = "softcap",
         [OP_HEAD_NORM] = "head_norm",
@@ -43,6 +48,12 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_ATTN_GATE] = "attn_gate",
                                                  [BUF_ATTN] = "attn",
                                                  [BUF_ATTN_OUT] = "attn_out",
+                                                 [BUF_SSM_IN] = "ssm_in",
+                                                 [BUF_SSM_GATE] = "ssm_gate",
+                                                 [BUF_SSM_STEP] = "ssm_step",
+                                                 [BUF_SSM_BETA] = "ssm_beta",
+                                                 [BUF_SSM_CONV] = "ssm_conv",
+                                                 [BUF_SSM_OUT] = "ssm_out",
                                                  [BUF_GATE] = "gate",
                                                  [BUF_UP] = "up",
                                                  [BUF_PRED] = "predictor",
@@ -111,6 +122,11 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->op == OP_EXPERTS_IN) print_matrix(&s->experts->up, out);
         if (s->op == OP_EXPERTS_DOWN) print_matrix(&s->experts->down, out);
         if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
+        if (s->op == OP_CONV) fprintf(out, " %d taps", s->recurrent->n_taps);
+        if (s->op == OP_RECUR)
+            fprintf(out, " %s, %d heads [%" PRId64 ", %" PRId64 "]",
+                    s->recurrent->mixer == MIXER_DELTA ? "delta rule" : "SSM", s->recurrent->n_head,
+                    s->recurrent->head_dim, s->recurrent->n_state);
         if (s->relu) fprintf(out, " relu");
         if (s->gated) fprintf(out, " * sigmoid(attn_gate)");
         if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
@@ -137,4 +153,8 @@ void plan_print(const plan *p, FILE *out) {
             "%.2f MB are always read\n",
             (double)p->fixed_bytes / 1e6, (double)p->ffn_bytes / 1e6,
             (double)p->fixed_ffn_bytes / 1e6);
+    if (p->n_state > 0)
+        fprintf(out, "recurrent state of a session: %.2f MB, with snapshots at most %.2f MB\n",
+                (double)p->n_state * sizeof(float) / 1e6,
+                (double)p->n_state * sizeof(float) * RECURRENT_SLOTS / 1e6);
 }

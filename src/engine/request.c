@@ -63,6 +63,15 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
+/* The first ubatch of a call reads the session's state, later ones go on with the new one. */
+static void set_state(ubatch_item *item, bool first, bool last) {
+    const recurrent_state *s = &item->session->state;
+    if (s->n_floats == 0) return;
+    item->state_from = recurrent_floats(s, first ? s->now : s->next);
+    item->state_to = recurrent_floats(s, s->next);
+    if (last) item->state_before = recurrent_floats(s, s->before);
+}
+
 static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     engine_ubatch *u = &c->ubatch;
     ubatch_item *item = &c->items[u->n_items++];
@@ -70,6 +79,7 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
                           .row = u->n_tokens,
                           .n_tokens = n,
                           .pos = in->session->length + in->session->fed};
+    set_state(item, done == 0, done + n == in->n_tokens);
     for (int i = 0; i < n; i++) {
         int row = u->n_tokens + i;
         c->tokens[row] = in->tokens[done + i];

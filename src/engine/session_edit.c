@@ -38,7 +38,19 @@ static pi_status check_copy(const engine_session *to, const engine_session *from
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "cannot copy: LongRoPE: one session is longer than the model's original "
                          "context and the other is not");
+    if (recurrent_point(&from->state, length) != length)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot copy: %lld tokens: recurrent layers have no snapshot there; the "
+                         "nearest one before is at %lld",
+                         (long long)length, (long long)recurrent_point(&from->state, length));
     return context_check_process(to->context, "copy", err);
+}
+
+static void copy_state(engine_session *to, const engine_session *from, int64_t length) {
+    float *state = recurrent_replace(&to->state, length);
+    if (state)
+        memcpy(state, recurrent_at(&from->state, length),
+               (size_t)to->state.n_floats * sizeof *state);
 }
 
 pi_status engine_session_copy(engine_session *to, const engine_session *from, int64_t length,
@@ -49,6 +61,10 @@ pi_status engine_session_copy(engine_session *to, const engine_session *from, in
     if (status != PI_OK) return status;
     for (int i = 0; i < c->model->hp.n_layer && to != from; i++)
         if (!context_kv_on_gpu(c, i)) copy_layer(to, from, i, (size_t)length);
+    if (to == from)
+        recurrent_rewind(&to->state, length);
+    else
+        copy_state(to, from, length);
     if (c->gpu && to != from) status = gpu_exec_kv_copy(c->gpu, to, from, length, err);
     to->length = status == PI_OK ? length : 0;
     if (to->tokens && to != from)
@@ -174,6 +190,13 @@ static pi_status check_remove(const engine_session *s, int64_t first, int64_t en
                          "cannot remove: tokens %lld to %lld of %lld: keys of this architecture "
                          "cannot move to other positions; rewind and feed the tokens behind again",
                          (long long)first, (long long)end, (long long)s->length);
+    if (first < end && s->state.n_floats &&
+        (end < s->length || engine_session_rewind_point(s, first) != first))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot remove: tokens %lld to %lld of %lld: recurrent layers cannot "
+                         "forget tokens; rewind to %lld and feed the others again",
+                         (long long)first, (long long)end, (long long)s->length,
+                         (long long)engine_session_rewind_point(s, first));
     if (!s->context->plan) return context_unusable(s->context, err);
     return context_check_process(s->context, "remove", err);
 }
@@ -193,6 +216,7 @@ pi_status engine_session_remove(engine_session *s, int64_t first, int64_t end, p
         mem_free(r.turn);
     }
     s->length = status == PI_OK ? first + r.n : 0; /* half of it moved: of no use */
+    recurrent_rewind(&s->state, s->length);
     if (s->tokens && status == PI_OK)
         memmove(s->tokens + first, s->tokens + end, (size_t)r.n * sizeof *s->tokens);
     return status;

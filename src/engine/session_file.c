@@ -129,14 +129,16 @@ pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
     uint32_t n = get_u32(data + AT_TOKENS);
     size_t per_token, need;
     bool fits = n >= 1 && n <= INT32_MAX && size_add(shape->token_bytes, 4, &per_token) &&
-                size_mul(n, per_token, &need) && size_add(need, SESSION_HEADER_BYTES, &need);
+                size_mul(n, per_token, &need) && size_add(need, SESSION_HEADER_BYTES, &need) &&
+                size_add(need, shape->state_bytes, &need);
     if (!fits || need != n_bytes)
         return error_set(err, PI_ERR_FORMAT,
                          "saved session has a wrong length: %s: %zu bytes for %u tokens: delete it",
                          name, n_bytes, n);
     *view = (session_view){.n_tokens = (int32_t)n,
                            .tokens = data + SESSION_HEADER_BYTES,
-                           .cache = data + SESSION_HEADER_BYTES + 4 * (size_t)n};
+                           .cache = data + SESSION_HEADER_BYTES + 4 * (size_t)n,
+                           .state = data + n_bytes - shape->state_bytes};
     session_hash h = {0};
     session_hash_add(&h, data + SESSION_HEADER_BYTES, n_bytes - SESSION_HEADER_BYTES);
     if (get_u64(data + AT_PAYLOAD_HASH) != session_hash_end(&h))
@@ -214,12 +216,17 @@ static uint64_t token_bytes(const engine_session *s) {
     return sum;
 }
 
+static uint64_t state_bytes(const engine_session *s) {
+    return (uint64_t)s->state.n_floats * sizeof(float);
+}
+
 static session_shape shape_of(const engine_session *s) {
     const model *m = s->context->model;
     return (session_shape){.fingerprint = fingerprint(m),
                            .type_k = (uint32_t)s->kv.type_k,
                            .type_v = (uint32_t)s->kv.type_v,
                            .token_bytes = token_bytes(s),
+                           .state_bytes = state_bytes(s),
                            .n_vocab = m->hp.n_vocab};
 }
 
@@ -322,6 +329,8 @@ static pi_status write_payload(payload *p, const engine_session *s, const int32_
                                int64_t n, uint8_t header[SESSION_HEADER_BYTES], pi_error *err) {
     pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
     if (status == PI_OK) status = write_cache(p, s, n, err);
+    const float *state = recurrent_at(&s->state, n);
+    if (status == PI_OK && state) status = payload_write(p, state, (size_t)state_bytes(s), err);
     if (status != PI_OK) return status;
     if (p->n_word) session_hash_add(&p->hash, p->word, p->n_word);
     session_shape shape = shape_of(s);
@@ -338,6 +347,11 @@ static pi_status check_save(const engine_session *s, const int32_t *tokens, int6
         return error_set(err, PI_ERR_RANGE,
                          "cannot save: %lld tokens: the session has %lld; give 1 or more of them",
                          (long long)n_tokens, (long long)s->length);
+    if (engine_session_rewind_point(s, n_tokens) != n_tokens)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "cannot save: %lld tokens: recurrent layers have no snapshot there; the "
+                         "nearest one before is at %lld",
+                         (long long)n_tokens, (long long)engine_session_rewind_point(s, n_tokens));
     for (int64_t i = 0; tokens && i < n_tokens; i++)
         if (tokens[i] < 0 || tokens[i] >= s->context->model->hp.n_vocab)
             return error_set(err, PI_ERR_RANGE,
@@ -374,7 +388,8 @@ pi_status engine_session_get_state(const engine_session *s, const int32_t *token
     pi_status status = check_save(s, tokens, n_tokens, err);
     if (status != PI_OK) return status;
     size_t need = SESSION_HEADER_BYTES +
-                  (size_t)n_tokens * (sizeof *tokens + (size_t)token_bytes(s)); /* in memory now */
+                  (size_t)n_tokens * (sizeof *tokens + (size_t)token_bytes(s)) +
+                  (size_t)state_bytes(s); /* in memory now */
     *n_bytes = need;
     if (capacity < need)
         return error_set(err, PI_ERR_LIMIT,
@@ -440,8 +455,15 @@ static pi_status load_bytes(engine_session *s, const uint8_t *data, size_t n_byt
     int64_t n = view.n_tokens;
     if (n > capacity) n = capacity > 0 ? capacity : 0;
     if (n > s->kv.n_ctx) n = s->kv.n_ctx;
+    if (s->state.n_floats && n < view.n_tokens)
+        return error_set(err, PI_ERR_LIMIT,
+                         "saved session is too long: %s: %d tokens, room for %lld: recurrent "
+                         "layers cannot take a part of them; use a larger context",
+                         name, (int)view.n_tokens, (long long)n);
     for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
     status = read_cache(s, &view, n, err);
+    float *state = recurrent_replace(&s->state, n);
+    if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
     s->length = status == PI_OK ? n : 0;
     if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
     *n_tokens = s->length;

@@ -14,6 +14,7 @@
  *         48      8  hash of the 48 bytes above
  *         56    4 n  token ids, int32
  *     56+4 n    b n  cache: for every layer, for every KV head: keys [n][row_k], values [n][row_v]
+ * 56+(4+b) n         the state of recurrent layers after n tokens, float32; other models have none
  *
  * The hashes find damage, not malice: whoever forges a file may put any numbers into the cache, and
  * gets the logits that these give. Ids and sizes are checked, whatever the hashes say. */
@@ -31,7 +32,8 @@ enum { SESSION_HEADER_BYTES = 56, SESSION_VERSION = 1 };
 typedef struct session_shape {
     uint64_t fingerprint;
     uint32_t type_k, type_v;
-    uint64_t token_bytes; /* of one token in the cache, >= 1 */
+    uint64_t token_bytes; /* of one token in the cache */
+    uint64_t state_bytes; /* of recurrent layers, after the cache */
     int32_t n_vocab;
 } session_shape;
 
@@ -39,6 +41,7 @@ typedef struct session_view {
     int32_t n_tokens;
     const uint8_t *tokens; /* [n_tokens] int32, not aligned */
     const uint8_t *cache;  /* [n_tokens * token_bytes] */
+    const uint8_t *state;  /* [state_bytes] */
 } session_view;
 
 /* A running hash of 64 bits over pieces; only the last piece may have a length that is not a

@@ -190,6 +190,8 @@ static pi_status try_model(const char *path, const gguf_file *f, inspect_summary
     s->tried = true;
     s->runs = status == PI_OK;
     if (s->runs) s->kv_bytes = kv_bytes(m);
+    for (int i = 0; s->runs && i < m->hp.n_layer; i++)
+        s->state_bytes += (uint64_t)model_state(&m->hp, &m->layers[i].hp) * sizeof(float);
     memcpy(s->refusal, why.message, sizeof s->refusal);
     model_close(m);
     return PI_OK;

@@ -27,6 +27,7 @@ typedef struct inspect_summary {
     bool tried, runs;       /* whether this program was asked to open it as a model, and could */
     char refusal[PI_ERROR_TEXT_MAX]; /* why not */
     uint64_t kv_bytes;               /* KV cache of the whole context in f16; 0: not known */
+    uint64_t state_bytes;            /* a session's recurrent state, without snapshots; 0: none */
     bool has_predictor, has_chat_template;
     int64_t n_layer, n_embd, head_dim, n_ctx, n_vocab; /* -1: not given */
     inspect_range n_ff, n_head, n_head_kv;

@@ -203,6 +203,11 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
         }
         fputc('\n', out);
     }
+    if (s->state_bytes > 0) {
+        label(out, "state");
+        print_bytes(out, s->state_bytes);
+        fputs(" in recurrent layers, whatever the context\n", out);
+    }
     print_vocabulary(s, out);
     print_weights(f, s, out);
     if (s->tried) {

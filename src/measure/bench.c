@@ -100,12 +100,22 @@ static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most
     return status;
 }
 
+/* Forgets what came behind `depth`. With recurrent layers some tokens before it may have to be fed
+ * again. */
+static pi_status go_back(bench *b, int32_t depth, pi_error *err) {
+    int32_t point = pi_session_rewind_point(b->session, depth);
+    pi_status status = pi_session_rewind(b->session, point, err);
+    if (status == PI_OK && point < depth)
+        status = feed(b, b->tokens + point, depth - point, PI_LOGITS_NONE, err);
+    return status;
+}
+
 /* All at once, and forgets it again. Returns the seconds taken. */
 static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seconds,
                           pi_error *err) {
     int32_t at = 0;
     pi_status status = run_slice(b, t, n, INFINITY, &at, seconds, err);
-    return status == PI_OK ? pi_session_rewind(b->session, t->depth, err) : status;
+    return status == PI_OK ? go_back(b, t->depth, err) : status;
 }
 
 static pi_status report_progress(bench *b, double part, pi_error *err) {
@@ -172,7 +182,7 @@ static pi_status run_repetition(bench *b, const bench_test *t, bool sampled, rat
     out->tps = t->n / total;
     if (before->read > 0 && streamed > 0) out->memory.read = streamed / stream_time;
     if (before->gather > 0 && gathered > 0) out->memory.gather = gathered / gather_time;
-    return pi_session_rewind(b->session, t->depth, err);
+    return go_back(b, t->depth, err);
 }
 
 static double deviation(const repetition *v, int n) {

@@ -89,6 +89,28 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_rank;
     case DIM_POS:
         return s->n_pos;
+    case DIM_2Q:
+        return 2 * s->n_head * s->head_dim;
+    case DIM_TAPS:
+        return s->n_taps;
+    case DIM_CONV:
+        return s->n_conv;
+    case DIM_3EMBD:
+        return 3 * s->n_embd;
+    case DIM_SSM_IN:
+        return s->n_inner + s->n_conv + s->n_ssm_head;
+    case DIM_SSM_INNER:
+        return s->n_inner;
+    case DIM_SSM_HEADS:
+        return s->n_ssm_head;
+    case DIM_SSM_2HEADS:
+        return 2 * s->n_ssm_head;
+    case DIM_SSM_GROUPS:
+        return s->n_ssm_group;
+    case DIM_SSM_GROUP_INNER:
+        return s->n_ssm_group > 0 ? s->n_inner / s->n_ssm_group : 0;
+    case DIM_SSM_HEAD:
+        return s->n_ssm_head > 0 ? s->n_inner / s->n_ssm_head : 0;
     case DIM_ONE:
     case DIM_NONE:
         break;
@@ -162,6 +184,18 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
         [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
         [ROLE_ATTN_SINKS] = "attn_sinks",
+        [ROLE_SSM_IN] = "ssm_in",
+        [ROLE_SSM_GATE] = "ssm_gate",
+        [ROLE_SSM_BETA_ALPHA] = "ssm_ba",
+        [ROLE_SSM_BETA] = "ssm_beta",
+        [ROLE_SSM_ALPHA] = "ssm_alpha",
+        [ROLE_SSM_CONV] = "ssm_conv1d",
+        [ROLE_SSM_CONV_BIAS] = "ssm_conv1d.bias",
+        [ROLE_SSM_DT_BIAS] = "ssm_dt.bias",
+        [ROLE_SSM_A] = "ssm_a",
+        [ROLE_SSM_D] = "ssm_d",
+        [ROLE_SSM_NORM] = "ssm_norm",
+        [ROLE_SSM_OUT] = "ssm_out",
         [ROLE_ROUTER] = "ffn_gate_inp",
         [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",
         [ROLE_ROUTER_SCALE] = "ffn_gate_inp.scale",
@@ -190,4 +224,11 @@ const char *tensor_role_name(tensor_role role) {
         [ROLE_ROPE_SHORT] = "rope_factors_short",
     };
     return (unsigned)role < ROLE_COUNT ? names[role] : "unknown";
+}
+
+arch_part tensor_role_part(tensor_role role) {
+    if (role >= ROLE_ATTN_NORM_2 && role <= ROLE_ATTN_OUT_BIAS) return PART_ATTENTION;
+    if (role >= ROLE_SSM_IN && role <= ROLE_SSM_OUT) return PART_RECURRENT;
+    if (role >= ROLE_FFN_NORM && role <= ROLE_SHARED_DOWN) return PART_FFN;
+    return PART_ANY;
 }

@@ -48,6 +48,19 @@ typedef enum tensor_role {
     ROLE_ATTN_SINKS, /* attention sink: an extra score per head */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
+    /* Recurrent mixers. */
+    ROLE_SSM_IN,         /* what is convolved, with Mamba-2's gate and steps or LFM2's gates */
+    ROLE_SSM_GATE,       /* gate of the result */
+    ROLE_SSM_BETA_ALPHA, /* delta rule: per group the betas of its heads, then their alphas */
+    ROLE_SSM_BETA,       /* how much of a head's state is written anew */
+    ROLE_SSM_ALPHA,      /* how much of it stays */
+    ROLE_SSM_CONV,
+    ROLE_SSM_CONV_BIAS,
+    ROLE_SSM_DT_BIAS, /* added to steps and alphas */
+    ROLE_SSM_A,       /* decay of a head's state */
+    ROLE_SSM_D,       /* how much of its input goes past the state */
+    ROLE_SSM_NORM,    /* of the result */
+    ROLE_SSM_OUT,
     ROLE_ATTN_POST_NORM, /* post-norm of attention */
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
@@ -128,7 +141,19 @@ typedef enum arch_dim {
     DIM_EXPERT_FF,  /* n_ff of an expert of the layer */
     DIM_EXPERT_2FF, /* twice that */
     DIM_SHARED_FF,  /* n_ff of the layer's shared expert */
-    DIM_POS         /* rows of the table of positions: as the file has it */
+    DIM_POS,        /* rows of the table of positions: as the file has it */
+    DIM_2Q,         /* 2 * DIM_Q: queries and gates, head by head */
+    /* Recurrent mixers. */
+    DIM_TAPS,            /* of the convolution */
+    DIM_CONV,            /* channels that are convolved */
+    DIM_3EMBD,           /* 3 * n_embd */
+    DIM_SSM_IN,          /* DIM_SSM_INNER + DIM_CONV + DIM_SSM_HEADS */
+    DIM_SSM_INNER,       /* heads times their elements */
+    DIM_SSM_HEADS,       /* heads, each with a state of its own */
+    DIM_SSM_2HEADS,      /* twice that */
+    DIM_SSM_GROUPS,      /* groups of heads that share what is written and read */
+    DIM_SSM_GROUP_INNER, /* DIM_SSM_INNER / DIM_SSM_GROUPS */
+    DIM_SSM_HEAD         /* DIM_SSM_INNER / DIM_SSM_HEADS */
 } arch_dim;
 
 /* What symbolic sizes stand for, in one layer of one model. */
@@ -137,6 +162,7 @@ typedef struct arch_sizes {
     int64_t q_dim, v_dim; /* MLA: of a head's query and value; 0: head_dim */
     int64_t n_latent, n_latent_q;
     int64_t n_expert, n_ff_expert, n_ff_shared;
+    int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
     int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
 } arch_sizes;
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE */
@@ -156,6 +182,26 @@ enum {
     TENSOR_SPARSE = 512       /* written by `prepare`, or part of a PWRI file: a predictor, what was
                                  measured, or another form of a matrix of the network */
 };
+
+/* What mixes the tokens of a layer; bits. All but attention keep a state of fixed size. */
+enum {
+    MIXER_ATTENTION = 1,
+    MIXER_CONV = 2,  /* gated short convolution: C * conv(B * x) (LFM2; Liquid AI 2025) */
+    MIXER_SSM = 4,   /* Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) */
+    MIXER_DELTA = 8, /* gated delta rule (Yang et al. 2024, arXiv 2412.06464) */
+    MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA
+};
+
+/* Which layers have which of an architecture's mixers, and an FFN. */
+typedef enum arch_layers {
+    LAYERS_ALIKE,    /* all have all mixers, and an FFN if the architecture has one */
+    LAYERS_BY_HEADS, /* attention where attention.head_count_kv is positive, the recurrent one where
+                        it is 0 */
+    LAYERS_BY_PERIOD, /* attention where attention.recurrent_layers is false, else in the last of
+                         every full_attention_interval layers (4) */
+    LAYERS_SINGLE     /* one half each: the recurrent mixer where attention.head_count_kv and
+                         feed_forward_length are 0, attention where the latter is, else an FFN */
+} arch_layers;
 
 /* Any matrix "NAME.weight" may come with a number "NAME.scale" [1] that its product is multiplied
  * by (formats with a scale per tensor need it); the binder looks for it. */
@@ -231,19 +277,26 @@ typedef struct arch_row {
     norm_kind norm;
     float default_norm_eps; /* where the key may be missing (OPT); 0: the key is required */
     rope_kind rope;
-    int pos_offset;            /* rows of ROLE_POS_EMBD before position 0 */
-    bool parallel;             /* both halves read the layer's input (Falcon) */
-    uint32_t has;              /* ARCH_* */
-    expert_gating gating;      /* unless expert_gating_func says otherwise */
-    norm_kind qk_norm;         /* of ROLE_ATTN_Q_NORM and K_NORM, which may be per head (a
-                                  shared or an own weight) or over all heads */
-    int window_period;         /* attention.sliding_window: the last of so many layers has none,
-                                  unless attention.sliding_window_pattern says otherwise; 1: all
-                                  layers have one; 0: none has */
-    int window_layers;         /* only models of so many layers have windows; 0: any */
-    int default_window;        /* where attention.sliding_window is missing; 0: none */
-    int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
-    float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
+    int pos_offset;        /* rows of ROLE_POS_EMBD before position 0 */
+    bool parallel;         /* both halves read the layer's input (Falcon) */
+    uint32_t mixers;       /* MIXER_*; 0: attention */
+    arch_layers layers;    /* with a recurrent mixer: which layers have it */
+    bool gated_queries;    /* ROLE_ATTN_Q has a gate behind each head: attention's result is
+                              times its sigmoid */
+    bool groups_alternate; /* heads h, h + n_group, h + 2 n_group ... are a group's (MIXER_DELTA);
+                              else neighbours are */
+    bool ssm_unscaled;     /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
+    uint32_t has;          /* ARCH_* */
+    expert_gating gating;  /* unless expert_gating_func says otherwise */
+    norm_kind qk_norm;     /* of ROLE_ATTN_Q_NORM and K_NORM, which may be per head (a
+                              shared or an own weight) or over all heads */
+    int window_period;     /* attention.sliding_window: the last of so many layers has none,
+                              unless attention.sliding_window_pattern says otherwise; 1: all
+                              layers have one; 0: none has */
+    int window_layers;     /* only models of so many layers have windows; 0: any */
+    int default_window;    /* where attention.sliding_window is missing; 0: none */
+    int no_rope_period;    /* the last of so many layers does not rotate; 0: all do */
+    float local_rope_base; /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
     float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
     float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
     float default_logit_width; /* this / n_embd. 0: none */
@@ -275,5 +328,8 @@ const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role);
 /* Fills `name` ([64]) with the tensor's name in layer `layer` (ignored for global ones). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */
+/* The part of a layer that a tensor belongs to. */
+typedef enum arch_part { PART_ANY, PART_ATTENTION, PART_RECURRENT, PART_FFN } arch_part;
+arch_part tensor_role_part(tensor_role role);
 
 #endif

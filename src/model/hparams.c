@@ -191,6 +191,7 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     hp->logit_softcap = read_own(r, arch, ARCH_LOGIT_SOFTCAP, "final_logit_softcapping", 0, 0);
     hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping", 0, 0);
     double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
+                     : hp->n_head == 0                      ? 1
                                                             : 1 / sqrt((double)hp->q_dim);
     hp->attn_scale = hp->yarn_score_scale * read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale",
                                                      (double)arch->default_attn_scale, by_head);
@@ -379,24 +380,106 @@ static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
 }
 
-static void read_layers(key_reader *r, model_hparams *hp, model_layer_hparams *layers) {
+/* ---- layers --------------------------------------------------------------------------------- */
+
+/* Whether a layer of an architecture whose layers differ by period has attention. */
+static bool attends_by_period(key_reader *r, int layer) {
+    enum { DEFAULT_INTERVAL = 4 };
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, "attention.recurrent_layers", key);
+    int64_t recurrent;
+    if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &recurrent))
+        return recurrent == 0;
+    int32_t interval = read_int(r, "full_attention_interval", 0, DEFAULT_INTERVAL, 1, INT32_MAX);
+    return (layer + 1) % interval == 0;
+}
+
+static bool has_ffn(const arch_row *arch) {
+    return arch_tensor_of(arch, ROLE_FFN_DOWN) || arch_tensor_of(arch, ROLE_EXPERT_DOWN);
+}
+
+/* The parts of a layer, by numbers that may be 0. */
+static void set_parts(key_reader *r, const arch_row *arch, int layer, model_layer_hparams *l) {
+    uint32_t recurrent = arch->mixers & MIXER_RECURRENT;
+    bool attends = true;
+    l->mixers = arch->mixers ? arch->mixers : MIXER_ATTENTION;
+    l->ffn = has_ffn(arch);
+    if (arch->layers == LAYERS_ALIKE) return;
+    if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, layer);
+    if (arch->layers == LAYERS_BY_HEADS) attends = l->n_head_kv > 0;
+    l->mixers = attends ? MIXER_ATTENTION : recurrent;
+    if (arch->layers != LAYERS_SINGLE) return;
+    l->ffn = l->n_ff > 0;
+    l->mixers = l->ffn ? 0 : l->n_head_kv > 0 ? MIXER_ATTENTION : recurrent;
+}
+
+static void check_heads(key_reader *r, int layer, const model_layer_hparams *l) {
+    char problem[96], key[KEY_TEXT];
+    if (r->status != PI_OK || (l->n_head_kv > 0 && l->n_head > 0 && l->n_head % l->n_head_kv == 0))
+        return;
+    snprintf(problem, sizeof problem, "is %d in layer %d, which does not divide %d heads",
+             l->n_head_kv, layer, l->n_head);
+    find_key(r, "attention.head_count_kv", key);
+    fail_key(r, key, problem);
+}
+
+static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
+                        model_layer_hparams *layers) {
     int32_t n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
+    bool recurrent = arch->mixers & MIXER_RECURRENT;
+    int32_t least = recurrent ? 0 : 1;
     hp->n_head = 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams l = {0};
-        l.n_head = read_int(r, "attention.head_count", i, -1, 1, MODEL_MAX_HEADS);
-        l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, 1, MODEL_MAX_HEADS);
-        if (hp->n_latent > 0) l.n_head_kv = 1;
-        l.n_ff = read_int(r, "feed_forward_length", i, n_expert > 0 ? 1 : -1, 1, MODEL_MAX_DIM);
-        if (r->status == PI_OK && l.n_head % l.n_head_kv != 0) {
-            char problem[96], key[KEY_TEXT];
-            snprintf(problem, sizeof problem, "is %d in layer %d, which does not divide %d heads",
-                     l.n_head_kv, i, l.n_head);
-            find_key(r, "attention.head_count_kv", key);
-            fail_key(r, key, problem);
+        l.n_head = read_int(r, "attention.head_count", i, recurrent ? 0 : -1, least,
+                            MODEL_MAX_HEADS);
+        l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, least, MODEL_MAX_HEADS);
+        if (hp->n_latent > 0 && l.n_head_kv > 0) l.n_head_kv = 1;
+        l.n_ff = read_int(r, "feed_forward_length", i,
+                          !has_ffn(arch) ? 0
+                          : n_expert > 0 ? 1
+                                         : -1,
+                          least, MODEL_MAX_DIM);
+        set_parts(r, arch, i, &l);
+        if (!(l.mixers & MIXER_ATTENTION)) l.n_head = l.n_head_kv = 0;
+        if (!l.ffn) l.n_ff = 0;
+        if (l.mixers & MIXER_ATTENTION) check_heads(r, i, &l);
+        if (r->status == PI_OK && l.ffn && l.n_ff == 0 && n_expert == 0) {
+            char key[KEY_TEXT];
+            find_key(r, "feed_forward_length", key);
+            fail_key(r, key, "is 0 in a layer with an FFN");
         }
         if (l.n_head > hp->n_head) hp->n_head = l.n_head;
         if (layers) layers[i] = l;
+    }
+}
+
+/* What recurrent layers are made of. Tensors' shapes bound all of it. */
+static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    enum { MAX_TAPS = 64 };
+    char key[KEY_TEXT];
+    if (arch->mixers & MIXER_CONV) {
+        hp->n_taps = read_int(r, "shortconv.l_cache", 0, -1, 2, MAX_TAPS);
+        hp->n_conv = hp->n_embd;
+    }
+    if (!(arch->mixers & (MIXER_SSM | MIXER_DELTA))) return;
+    hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
+    hp->n_inner = read_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_state = read_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ssm_head = read_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ssm_group = read_int(r, "ssm.group_count", 0, -1, 1, MODEL_MAX_DIM);
+    if (r->status != PI_OK) return;
+    if (hp->n_inner % hp->n_ssm_head != 0) {
+        find_key(r, "ssm.time_step_rank", key);
+        fail_key(r, key, "does not divide ssm.inner_size");
+    } else if (hp->n_ssm_head % hp->n_ssm_group != 0) {
+        find_key(r, "ssm.group_count", key);
+        fail_key(r, key, "does not divide ssm.time_step_rank");
+    } else if (hp->n_state > (INT32_MAX - hp->n_inner) / 2 / hp->n_ssm_group) {
+        find_key(r, "ssm.state_size", key);
+        fail_key(r, key, "is too large");
+    } else {
+        hp->n_conv = hp->n_inner + 2 * hp->n_ssm_group * hp->n_state;
     }
 }
 
@@ -410,9 +493,10 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
     read_latents(&r, arch, hp);
-    read_layers(&r, hp, layers);
+    read_layers(&r, arch, hp, layers);
+    if (r.status == PI_OK) read_recurrent(&r, arch, hp);
     if (r.status != PI_OK) return r.status;
-    read_heads(&r, arch, hp);
+    if (hp->n_head > 0) read_heads(&r, arch, hp);
     hp->norm = arch->norm;
     if (arch->has & ARCH_NORM_EITHER &&
         read_float(&r, "attention.layer_norm_rms_epsilon", 0, -1e-30, 1) > 0)

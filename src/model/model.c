@@ -27,6 +27,11 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_rot = m->hp.n_rots[ROPE_SET_GLOBAL],
                         .n_latent = m->hp.n_latent,
                         .n_latent_q = m->hp.n_latent_q,
+                        .n_taps = m->hp.n_taps,
+                        .n_conv = m->hp.n_conv,
+                        .n_inner = m->hp.n_inner,
+                        .n_ssm_head = m->hp.n_ssm_head,
+                        .n_ssm_group = m->hp.n_ssm_group,
                         .n_rank = l ? l->t[ROLE_FC1].n_out : 0};
     return arch_dim_size(dim, &sizes);
 }
@@ -101,6 +106,7 @@ static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_t
     if (row->role == ROLE_ROUTER && arch_tensor_of(m->arch, ROLE_ROUTER_SCALE)) return PI_OK;
     if (of_expert && m->arch->has & ARCH_EXPERTS_UNSCALED) return PI_OK;
     if (ffn && m->arch->has & ARCH_FFN_UNSCALED) return PI_OK;
+    if (tensor_role_part(row->role) == PART_RECURRENT && m->arch->ssm_unscaled) return PI_OK;
     arch_tensor_name(row, layer, weight);
     const char *end = strstr(weight, ".weight");
     if (!end) return PI_OK;
@@ -204,8 +210,16 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
     return fits ? PI_OK : fail_shape(m, t, want, err);
 }
 
+bool model_layer_has(const model_layer_hparams *l, tensor_role role) {
+    arch_part part = tensor_role_part(role);
+    return part == PART_ANY || (part == PART_ATTENTION && l->mixers & MIXER_ATTENTION) ||
+           (part == PART_RECURRENT && l->mixers & MIXER_RECURRENT) || (part == PART_FFN && l->ffn);
+}
+
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64];
+    if (row->flags & TENSOR_PER_LAYER && !model_layer_has(&m->layers[layer].hp, row->role))
+        return PI_OK;
     arch_tensor_name(row, layer, name);
     model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
                                                       : &m->t[row->role];
@@ -310,7 +324,9 @@ static pi_status check_experts(const model *m, int layer, pi_error *err) {
     char name[64];
     if (!t[ROLE_ROUTER].data) return PI_OK;
     tensor_role missing = ROLE_COUNT;
-    if (!t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_GATE].data) missing = ROLE_EXPERT_GATE;
+    bool gated = arch_tensor_of(m->arch, ROLE_EXPERT_GATE);
+    if (gated && !t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_GATE].data)
+        missing = ROLE_EXPERT_GATE;
     if (!t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_UP].data) missing = ROLE_EXPERT_UP;
     if (!t[ROLE_EXPERT_DOWN].data) missing = ROLE_EXPERT_DOWN;
     if (missing == ROLE_COUNT) return PI_OK;
@@ -346,14 +362,17 @@ bool model_layer_is_parallel(const model *m, int layer) {
 }
 
 /* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes
- * nothing here: scales (see read_scale), ranges for other programs' activation formats, and the
- * rotary tables of very old files. */
-static bool is_known(const arch_row *arch, const char *rest) {
+ * nothing here: scales (see read_scale), ranges for other programs' activation formats, the rotary
+ * tables of very old files, and the delta rule's projections in their older order. */
+static bool is_known(const model *m, const model_layer_hparams *l, const char *rest) {
+    const arch_row *arch = m->arch;
     if (ends_with(rest, ".scale") || ends_with(rest, ".input_scale")) return true;
     if (strcmp(rest, "attn_rot_embd.weight") == 0) return true;
+    if (l->mixers & MIXER_DELTA && strcmp(rest, "ssm_in.weight") == 0) return true;
     for (int i = 0; i < arch->n_tensors; i++) {
         const char *dot = strstr(arch->tensors[i].name, "%d.");
-        if (dot && strcmp(dot + 3, rest) == 0) return true;
+        if (dot && strcmp(dot + 3, rest) == 0 && model_layer_has(l, arch->tensors[i].role))
+            return true;
     }
     return false;
 }
@@ -365,7 +384,9 @@ static pi_status refuse_unknown(const model *m, pi_error *err) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
         int layer, used = 0;
         if (sscanf(t->name, "blk.%9d.%n", &layer, &used) != 1 || used == 0) continue;
-        if (layer < 0 || layer >= m->hp.n_layer || is_known(m->arch, t->name + used)) continue;
+        if (layer < 0 || layer >= m->hp.n_layer ||
+            is_known(m, &m->layers[layer].hp, t->name + used))
+            continue;
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "unknown tensor: %s: %s is not in this version's tensor list of "
                          "architecture %s; ignoring it would give wrong results",

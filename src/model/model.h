@@ -66,12 +66,18 @@ typedef struct model_hparams {
     expert_gating gating;
     bool expert_norm;   /* a token's weights are divided by their sum */
     float expert_scale; /* then multiplied by this */
+    /* Recurrent mixers: a convolution of n_taps over n_conv channels, whose state are the last
+     * n_taps - 1 inputs; then (but in MIXER_CONV) n_ssm_head heads with a state of
+     * [n_inner / n_ssm_head][n_state] each. 0: the model has none. */
+    int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
     activation activation;
     float activation_threshold; /* FATReLU */
 } model_hparams;
 
 typedef struct model_layer_hparams {
-    int32_t n_head, n_head_kv, n_ff;
+    uint32_t mixers;                 /* MIXER_*; 0: the layer is an FFN */
+    bool ffn;                        /* there is one */
+    int32_t n_head, n_head_kv, n_ff; /* 0 where the layer has no such part */
     int32_t head_dim; /* elements of a head's key in the cache. MLA: n_rot + n_latent, of the one
                          head that all share, and its value is part of it */
     int32_t kv_layer; /* whose cache the layer reads: its own, or an earlier one's */
@@ -162,6 +168,17 @@ typedef struct model {
     char name[256];
     arena arena;
 } model;
+
+/* Floats of a layer's recurrent state: the convolution's, then the heads'. 0: it has none. */
+static inline int64_t model_conv_state(const model_hparams *hp, const model_layer_hparams *l) {
+    return l->mixers & MIXER_RECURRENT ? (int64_t)(hp->n_taps - 1) * hp->n_conv : 0;
+}
+static inline int64_t model_state(const model_hparams *hp, const model_layer_hparams *l) {
+    bool heads = l->mixers & (MIXER_SSM | MIXER_DELTA);
+    return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0);
+}
+/* Whether a layer has the part that tensors of this role belong to. */
+bool model_layer_has(const model_layer_hparams *l, tensor_role role);
 
 /* Both halves of the layer read its input: in all layers of an architecture, or in those that lack
  * the second half's norm. */

@@ -8,9 +8,11 @@ static int32_t common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n
     return i;
 }
 
-/* The last token of a prompt is always fed: its logits are what the answer begins with. */
+/* The last token of a prompt is always fed: its logits are what the answer begins with. With
+ * recurrent layers only some prefixes can be returned to. */
 static int32_t usable(const slot *t, const sequence *q) {
-    return q->reuse ? common(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
+    int32_t n = q->reuse ? common(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
+    return pi_session_rewind_point(t->session, n);
 }
 
 slot *slot_choose(slot *slots, int n_slots, const sequence *q) {
@@ -29,7 +31,7 @@ slot *slot_choose(slot *slots, int n_slots, const sequence *q) {
 
 void slot_start(slot *t, sequence *q, uint64_t order) {
     int32_t n = usable(t, q);
-    if (pi_session_rewind(t->session, n, NULL) != PI_OK) n = 0; /* n is never beyond its length */
+    if (pi_session_rewind(t->session, n, NULL) != PI_OK) n = 0; /* it can be rewound there */
     t->n_tokens = n;
     t->sequence = q;
     t->state = SLOT_PROMPT;

@@ -41,8 +41,8 @@ static void test_find(void **state) {
 /* What every pass needs, whatever the architecture. */
 static void test_required(void **state) {
     (void)state;
-    static const tensor_role roles[] = {ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT,
-                                        ROLE_ATTN_OUT};
+    static const tensor_role roles[] = {ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM, ROLE_OUTPUT};
+    static const tensor_role recurrent[] = {ROLE_SSM_IN, ROLE_SSM_CONV, ROLE_SSM_OUT};
     /* What `prepare` adds where neurons have rows of their own. */
     static const tensor_role sparse[] = {ROLE_FFN_DOWN, ROLE_FC1,      ROLE_FC2,
                                          ROLE_FC2_BIAS, ROLE_FFN_SIGN, ROLE_FFN_DOWN_T,
@@ -51,15 +51,28 @@ static void test_required(void **state) {
         const arch_row *row = arch_at(i);
         for (size_t k = 0; k < sizeof roles / sizeof roles[0]; k++)
             assert_non_null(arch_tensor_of(row, roles[k]));
+        bool attends = !row->mixers || row->mixers & MIXER_ATTENTION;
+        bool recurs = row->mixers & MIXER_RECURRENT;
+        for (size_t k = 0; k < sizeof recurrent / sizeof recurrent[0]; k++)
+            assert_int_equal(recurs, arch_tensor_of(row, recurrent[k]) != NULL);
+        assert_true(recurs || row->layers == LAYERS_ALIKE);
         bool up = arch_tensor_of(row, ROLE_FFN_UP), experts = arch_tensor_of(row, ROLE_ROUTER);
-        assert_true(up || experts || arch_tensor_of(row, ROLE_FFN_GATE_UP));
+        bool ffn = up || experts || arch_tensor_of(row, ROLE_FFN_GATE_UP);
+        assert_true(ffn || recurs);
         if (row->gating != GATING_NONE) assert_true(experts);
         for (size_t k = 0; up && k < sizeof sparse / sizeof sparse[0]; k++)
             assert_non_null(arch_tensor_of(row, sparse[k]));
         /* Q, K and V are apart or one (or as the file has them), positions are rotations or
          * learned, a half that runs beside the other needs no norm of its own. */
-        assert_true(arch_tensor_of(row, ROLE_ATTN_Q) || arch_tensor_of(row, ROLE_ATTN_QKV));
-        assert_int_not_equal(row->rope != ROPE_NONE, arch_tensor_of(row, ROLE_POS_EMBD) != NULL);
+        assert_int_equal(attends,
+                         arch_tensor_of(row, ROLE_ATTN_Q) || arch_tensor_of(row, ROLE_ATTN_QKV));
+        assert_int_equal(attends, arch_tensor_of(row, ROLE_ATTN_OUT) != NULL);
+        if (recurs) /* positions may be known by the order alone, and halves be layers */
+            assert_null(arch_tensor_of(row, ROLE_POS_EMBD));
+        else
+            assert_int_not_equal(row->rope != ROPE_NONE,
+                                 arch_tensor_of(row, ROLE_POS_EMBD) != NULL);
+        if (!ffn || row->layers == LAYERS_SINGLE) continue;
         assert_int_not_equal(row->parallel, arch_tensor_of(row, ROLE_FFN_NORM) != NULL ||
                                                 arch_tensor_of(row, ROLE_FFN_POST_NORM) != NULL);
     }

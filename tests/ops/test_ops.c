@@ -335,6 +335,56 @@ static void test_gemm_tile(void **state) {
     }
 }
 
+/* A few tokens of a recurrence over rows of every length, beside the definition in double; nothing
+ * outside of state and result is written. */
+static void test_recur(void **state) {
+    (void)state;
+    enum { ROWS = 3, MAX = 70, TOKENS = 5, N_STATE = ROWS * MAX + 2 * GUARD };
+    float s[N_STATE], decay[MAX], key[MAX], query[MAX], value[ROWS], out[ROWS + 1];
+    double exact[ROWS * MAX];
+    cpu_kernels k;
+    rng r;
+    EACH_TIER(k) for (int n = 1; n <= MAX; n++) for (int delta = 0; delta < 2; delta++) {
+        rng_seed(&r, (uint64_t)n);
+        for (int i = 0; i < N_STATE; i++) s[i] = guard_value;
+        for (int i = 0; i < ROWS * n; i++) exact[i] = (double)(s[GUARD + i] = rng_normal(&r));
+        for (int t = 0; t < TOKENS; t++) {
+            float beta = (float)rng_uniform(&r);
+            for (int i = 0; i < n; i++) {
+                decay[i] = (float)rng_uniform(&r);
+                key[i] = rng_normal(&r) / sqrtf((float)n);
+                query[i] = rng_normal(&r);
+            }
+            for (int i = 0; i < ROWS; i++) value[i] = rng_normal(&r);
+            out[ROWS] = guard_value;
+            const cpu_recurrence a = {.state = s + GUARD,
+                                      .n_rows = ROWS,
+                                      .n = n,
+                                      .decay = decay,
+                                      .key = key,
+                                      .query = query,
+                                      .value = value,
+                                      .beta = beta,
+                                      .delta = delta,
+                                      .out = out};
+            k.recur(&a);
+            assert_true(out[ROWS] == guard_value);
+            for (int row = 0; row < ROWS; row++) {
+                double *e = exact + row * n, known = 0, sum = 0, d = (double)value[row];
+                for (int i = 0; i < n; i++) known += (e[i] *= (double)decay[i]) * (double)key[i];
+                if (delta) d = (double)beta * (d - known);
+                for (int i = 0; i < n; i++) sum += (e[i] += d * (double)key[i]) * (double)query[i];
+                near((double)out[row], sum, 1e-5, 1e-5);
+                for (int i = 0; i < n; i++) near((double)s[GUARD + row * n + i], e[i], 1e-5, 1e-5);
+            }
+        }
+        for (int i = 0; i < GUARD; i++) {
+            assert_true(s[i] == guard_value);
+            assert_true(s[GUARD + ROWS * n + i] == guard_value);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--bench") == 0) return ops_bench_run();
     const struct CMUnitTest tests[] = {
@@ -343,7 +393,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_exponential), cmocka_unit_test(test_add),
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_kv_f32_f16),  cmocka_unit_test(test_kv_q8_0),
-        cmocka_unit_test(test_gemm_tile),
+        cmocka_unit_test(test_gemm_tile),   cmocka_unit_test(test_recur),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,22 @@ static void scalar_softcap(float *x, float cap, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
 }
 
+static void scalar_recur(const cpu_recurrence *a) {
+    for (int64_t r = 0; r < a->n_rows; r++) {
+        float *s = a->state + r * a->n;
+        double d = (double)a->value[r], known = 0, sum = 0;
+        for (int64_t i = 0; i < a->n; i++)
+            known += (double)s[i] * (double)a->decay[i] * (double)a->key[i];
+        if (a->delta) d = (double)a->beta * (d - known);
+        for (int64_t i = 0; i < a->n; i++) {
+            double v = (double)s[i] * (double)a->decay[i] + d * (double)a->key[i];
+            s[i] = (float)v;
+            sum += v * (double)a->query[i];
+        }
+        a->out[r] = (float)sum;
+    }
+}
+
 static int64_t scalar_select(const float *score, const float *bias, float threshold, int32_t first,
                              int64_t n, int32_t *out) {
     int64_t count = 0;
@@ -152,6 +168,7 @@ void cpu_init_scalar_ops(cpu_kernels *k) {
     k->activate = scalar_activate;
     k->add = scalar_add;
     k->softcap = scalar_softcap;
+    k->recur = scalar_recur;
     k->gemm_tile = scalar_gemm_tile;
     k->kv_store = scalar_kv_store;
     k->select = scalar_select;

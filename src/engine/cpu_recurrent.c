@@ -1,0 +1,263 @@
+/* cpu_recurrent.c: recurrent mixers: the causal convolution and the recurrence over a session's
+ * state (recurrent_state.h). Channels, and heads, do not depend on each other: a thread takes some
+ * of one session and goes through its tokens in order, so the state stays in its cache.
+ *
+ * Sources: Dao and Gu 2024 (Mamba-2), Yang et al. 2024 (gated delta rule), Liquid AI 2025 (LFM2).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cpu_exec.h"
+
+static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
+    return c->buf[b] + row * c->plan->width[b];
+}
+
+/* ---- convolution ----------------------------------------------------------------------------- */
+
+enum { CONV_CHANNELS = 64, MAX_TAPS = 64 };
+
+/* Channels [first, first + n) of one session's tokens. */
+typedef struct conv_task {
+    engine_context *c;
+    const plan_recurrent *r;
+    const ubatch_item *item;
+    int64_t first;
+    int n;
+} conv_task;
+
+/* The input `back` tokens before token t; NULL: zeros. */
+static const float *input_at(const conv_task *k, int64_t t, int back) {
+    int n_old = k->r->n_taps - 1;
+    if (t >= back) return row_of(k->c, BUF_SSM_IN, k->item->row + t - back) + k->first;
+    if (!k->item->state_from) return NULL;
+    return k->item->state_from + k->r->conv_at + (n_old + t - back) * k->r->n_conv + k->first;
+}
+
+/* The last inputs after n_tokens. Rows move towards the beginning, so it may be the old state. */
+static void store_inputs(const conv_task *k, int64_t n_tokens, float *state) {
+    int n_old = k->r->n_taps - 1;
+    for (int j = 0; j < n_old; j++) {
+        const float *from = input_at(k, n_tokens, n_old - j);
+        float *to = state + k->r->conv_at + j * k->r->n_conv + k->first;
+        if (from)
+            memmove(to, from, (size_t)k->n * sizeof *to);
+        else
+            memset(to, 0, (size_t)k->n * sizeof *to);
+    }
+}
+
+static void convolve(const conv_task *k, float taps[][CONV_CHANNELS], int64_t t, float *y) {
+    for (int i = 0; i < k->n; i++) y[i] = k->r->conv_bias ? k->r->conv_bias[k->first + i] : 0;
+    for (int j = 0; j < k->r->n_taps; j++) {
+        const float *x = input_at(k, t, k->r->n_taps - 1 - j);
+        for (int i = 0; x && i < k->n; i++) y[i] += taps[j][i] * x[i];
+    }
+}
+
+/* LFM2: the input is B * x, the result C times what comes out. */
+static void run_short_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
+    for (int64_t t = 0; t < k->item->n_tokens; t++) {
+        float *x = row_of(k->c, BUF_SSM_IN, k->item->row + t) + k->first;
+        const float *b = row_of(k->c, BUF_SSM_STEP, k->item->row + t) + k->first;
+        for (int i = 0; i < k->n; i++) x[i] *= b[i];
+    }
+    for (int64_t t = 0; t < k->item->n_tokens; t++) {
+        float *y = row_of(k->c, BUF_SSM_OUT, k->item->row + t) + k->first;
+        const float *gate = row_of(k->c, BUF_SSM_GATE, k->item->row + t) + k->first;
+        convolve(k, taps, t, y);
+        for (int i = 0; i < k->n; i++) y[i] *= gate[i];
+    }
+}
+
+static void run_ssm_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
+    for (int64_t t = 0; t < k->item->n_tokens; t++) {
+        float *y = row_of(k->c, BUF_SSM_CONV, k->item->row + t) + k->first;
+        convolve(k, taps, t, y);
+        k->c->kernels.activate(ACTIVATION_SILU, 0, y, NULL, y, k->n);
+    }
+}
+
+void cpu_exec_conv(engine_context *c, const plan_step *s, int ith) {
+    float taps[MAX_TAPS][CONV_CHANNELS];
+    const plan_recurrent *r = s->recurrent;
+    int64_t blocks = (r->n_conv + CONV_CHANNELS - 1) / CONV_CHANNELS;
+    (void)ith;
+    for (;;) {
+        int64_t index = pool_take(c->pool, 1);
+        if (index >= blocks * c->ubatch.n_items) break;
+        conv_task k = {.c = c,
+                       .r = r,
+                       .item = &c->items[index / blocks],
+                       .first = index % blocks * CONV_CHANNELS};
+        k.n = (int)(r->n_conv - k.first < CONV_CHANNELS ? r->n_conv - k.first : CONV_CHANNELS);
+        for (int i = 0; i < k.n; i++)
+            for (int j = 0; j < r->n_taps; j++) taps[j][i] = r->taps[(k.first + i) * r->n_taps + j];
+        if (r->mixer == MIXER_CONV)
+            run_short_conv(&k, taps);
+        else
+            run_ssm_conv(&k, taps);
+        if (k.item->state_before) store_inputs(&k, k.item->n_tokens - 1, k.item->state_before);
+        store_inputs(&k, k.item->n_tokens, k.item->state_to);
+    }
+}
+
+/* ---- recurrence ------------------------------------------------------------------------------ */
+
+/* ln(1 + e^x), which is x where e^x is all of it. */
+static float softplus(float x) {
+    return x > 20 ? x : log1pf(expf(x));
+}
+
+static float sigmoid(float x) {
+    return 1 / (1 + expf(-x));
+}
+
+/* One head of one session. */
+typedef struct recur_task {
+    engine_context *c;
+    const plan_recurrent *r;
+    int64_t row; /* of the ubatch */
+    int head, group;
+    float *decay, *key, *query, *value; /* the thread's */
+    cpu_recurrence a;
+} recur_task;
+
+/* The rows of SSM_CONV are values of all heads, then keys, then queries of all groups (Mamba-2), or
+ * queries, keys, values (delta rule). */
+static void set_ssm(recur_task *k) {
+    const plan_recurrent *r = k->r;
+    const float *x = row_of(k->c, BUF_SSM_CONV, k->row);
+    const float *keys = x + r->n_head * r->head_dim, *queries = keys + r->n_group * r->n_state;
+    float step = softplus(row_of(k->c, BUF_SSM_STEP, k->row)[k->head] + r->dt_bias[k->head]);
+    float decay = expf(step * r->a[k->head]);
+    for (int64_t i = 0; i < r->n_state; i++) k->decay[i] = decay;
+    for (int64_t i = 0; i < r->head_dim; i++) k->value[i] = step * x[k->head * r->head_dim + i];
+    k->a.key = keys + k->group * r->n_state;
+    k->a.query = queries + k->group * r->n_state;
+    k->a.value = k->value;
+}
+
+/* y = x / max(|x|, eps) * scale. */
+static void normalize(const float *x, float *y, int64_t n, float eps, float scale) {
+    float squares = 0;
+    for (int64_t i = 0; i < n; i++) squares += x[i] * x[i];
+    scale /= fmaxf(sqrtf(squares), eps);
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale;
+}
+
+static void set_delta(recur_task *k) {
+    const plan_recurrent *r = k->r;
+    float eps = k->c->model->hp.norm_eps;
+    const float *queries = row_of(k->c, BUF_SSM_CONV, k->row);
+    const float *keys = queries + r->n_group * r->n_state;
+    const float *values = keys + r->n_group * r->n_state;
+    const float *beta = row_of(k->c, BUF_SSM_BETA, k->row) + k->head;
+    const float *alpha = row_of(k->c, BUF_SSM_STEP, k->row) + k->head;
+    if (r->paired) { /* per group the betas of its heads, then their alphas */
+        int heads = r->n_head / r->n_group;
+        beta = row_of(k->c, BUF_SSM_BETA, k->row) + 2 * heads * k->group + k->head % heads;
+        alpha = beta + heads;
+    }
+    float decay = expf(softplus(*alpha + r->dt_bias[k->head]) * r->a[k->head]);
+    for (int64_t i = 0; i < r->n_state; i++) k->decay[i] = decay;
+    normalize(queries + k->group * r->n_state, k->query, r->n_state, eps,
+              1 / sqrtf((float)r->n_state));
+    normalize(keys + k->group * r->n_state, k->key, r->n_state, eps, 1);
+    k->a.key = k->key;
+    k->a.query = k->query;
+    k->a.value = values + k->head * r->head_dim;
+    k->a.beta = sigmoid(*beta);
+}
+
+static void run_token(recur_task *k) {
+    const plan_recurrent *r = k->r;
+    const float *x = row_of(k->c, BUF_SSM_CONV, k->row) + k->head * r->head_dim;
+    float *y = row_of(k->c, BUF_SSM_OUT, k->row) + k->head * r->head_dim;
+    k->a.out = y;
+    if (k->a.delta)
+        set_delta(k);
+    else
+        set_ssm(k);
+    k->c->kernels.recur(&k->a);
+    for (int64_t i = 0; r->d && i < r->head_dim; i++) y[i] += r->d[k->head] * x[i];
+}
+
+static void run_head(recur_task *k, const ubatch_item *item) {
+    const plan_recurrent *r = k->r;
+    int64_t n = r->head_dim * r->n_state, at = r->heads_at + k->head * n;
+    size_t n_bytes = (size_t)n * sizeof(float);
+    float *state = item->state_to + at;
+    if (!item->state_from)
+        memset(state, 0, n_bytes);
+    else if (item->state_from != item->state_to)
+        memcpy(state, item->state_from + at, n_bytes);
+    k->a = (cpu_recurrence){.state = state,
+                            .n_rows = r->head_dim,
+                            .n = r->n_state,
+                            .decay = k->decay,
+                            .delta = r->mixer == MIXER_DELTA};
+    k->group = r->groups_alternate ? k->head % r->n_group : k->head / (r->n_head / r->n_group);
+    for (int t = 0; t < item->n_tokens; t++) {
+        if (item->state_before && t == item->n_tokens - 1)
+            memcpy(item->state_before + at, state, n_bytes);
+        k->row = item->row + t;
+        run_token(k);
+    }
+}
+
+void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
+    const plan_recurrent *r = s->recurrent;
+    float *own = c->scratch[ith].recur;
+    recur_task k = {.c = c,
+                    .r = r,
+                    .decay = own,
+                    .key = own + r->n_state,
+                    .query = own + 2 * r->n_state,
+                    .value = own + 3 * r->n_state};
+    for (;;) {
+        int64_t index = pool_take(c->pool, 1);
+        if (index >= (int64_t)r->n_head * c->ubatch.n_items) break;
+        k.head = (int)(index % r->n_head);
+        run_head(&k, &c->items[index / r->n_head]);
+    }
+}
+
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+/* Mamba-2 gates, then norms groups of heads; the delta rule norms every head, then gates. */
+static void gate_row(engine_context *c, const plan_recurrent *r, int64_t row) {
+    bool first = r->mixer == MIXER_SSM;
+    int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : r->head_dim;
+    float *y = row_of(c, BUF_SSM_OUT, row);
+    const float *gate = row_of(c, BUF_SSM_GATE, row);
+    if (first) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
+    for (int64_t i = 0; r->norm && i < n; i += width)
+        c->kernels.rms_norm(y + i, first ? r->norm + i : r->norm, y + i, width,
+                            c->model->hp.norm_eps);
+    if (!first) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
+}
+
+void cpu_exec_gate_ssm(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    for (;;) {
+        int64_t row = pool_take(c->pool, 1);
+        if (row >= c->ubatch.n_tokens) break;
+        gate_row(c, s->recurrent, row);
+    }
+}
+
+void cpu_exec_gate_heads(engine_context *c, const plan_step *s, int ith) {
+    const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
+    int n_head = lhp->n_head, n = lhp->head_dim;
+    (void)ith;
+    for (;;) {
+        int64_t row = pool_take(c->pool, 1);
+        if (row >= c->ubatch.n_tokens) break;
+        float *y = row_of(c, BUF_ATTN, row);
+        for (int h = 0; h < n_head; h++) {
+            const float *gate = row_of(c, BUF_Q, row) + h * s->q_stride + n;
+            for (int i = 0; i < n; i++) y[h * n + i] *= sigmoid(gate[i]);
+        }
+    }
+}

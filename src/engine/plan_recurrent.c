@@ -1,0 +1,87 @@
+/* plan_recurrent.c: the steps of a recurrent mixer.
+ *
+ *   matmul in -> conv -> [recur -> gate_ssm] -> quantize -> matmul out (X +=)
+ *
+ * The rows of one matrix that give several things become matrices of their own. */
+#include "plan_build.h"
+
+static void add_rows(const plan *p, plan_step *s, int64_t first, int64_t n, plan_buffer out) {
+    plan_matrix whole = plan_make_matrix(p, s->layer, ROLE_SSM_IN, ROLE_COUNT, out);
+    const plan_matrix part = plan_take_rows(&whole, first, n);
+    plan_set_matrix(s, &part);
+}
+
+static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffer out) {
+    if (!p->model->layers[s->layer].t[role].data) return;
+    const plan_matrix m = plan_make_matrix(p, s->layer, role, ROLE_COUNT, out);
+    plan_set_matrix(s, &m);
+}
+
+void plan_add_recurrent_in(plan *p, int layer) {
+    const model_hparams *hp = &p->model->hp;
+    int64_t n = hp->n_embd, inner = hp->n_inner, conv = hp->n_conv;
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    switch (p->model->layers[layer].hp.mixers & MIXER_RECURRENT) {
+    case MIXER_CONV:
+        add_rows(p, s, 0, n, BUF_SSM_STEP);
+        add_rows(p, s, n, n, BUF_SSM_GATE);
+        add_rows(p, s, 2 * n, n, BUF_SSM_IN);
+        break;
+    case MIXER_SSM:
+        add_rows(p, s, 0, inner, BUF_SSM_GATE);
+        add_rows(p, s, inner, conv, BUF_SSM_IN);
+        add_rows(p, s, inner + conv, hp->n_ssm_head, BUF_SSM_STEP);
+        break;
+    default:
+        add_matrix(p, s, ROLE_SSM_IN, BUF_SSM_IN);
+        add_matrix(p, s, ROLE_SSM_GATE, BUF_SSM_GATE);
+        add_matrix(p, s, ROLE_SSM_BETA_ALPHA, BUF_SSM_BETA);
+        add_matrix(p, s, ROLE_SSM_BETA, BUF_SSM_BETA);
+        add_matrix(p, s, ROLE_SSM_ALPHA, BUF_SSM_STEP);
+    }
+}
+
+/* The layer's part of a session's state follows those of earlier layers. */
+static plan_recurrent describe(plan *p, int layer) {
+    const model_hparams *hp = &p->model->hp;
+    const model_layer *l = &p->model->layers[layer];
+    bool heads = hp->n_ssm_head > 0;
+    plan_recurrent r = {.mixer = l->hp.mixers & MIXER_RECURRENT,
+                        .n_taps = hp->n_taps,
+                        .n_conv = hp->n_conv,
+                        .taps = l->t[ROLE_SSM_CONV].data,
+                        .conv_bias = l->t[ROLE_SSM_CONV_BIAS].data,
+                        .n_head = hp->n_ssm_head,
+                        .n_group = hp->n_ssm_group,
+                        .head_dim = heads ? hp->n_inner / hp->n_ssm_head : 0,
+                        .n_state = hp->n_state,
+                        .groups_alternate = p->model->arch->groups_alternate,
+                        .paired = l->t[ROLE_SSM_BETA_ALPHA].data,
+                        .dt_bias = l->t[ROLE_SSM_DT_BIAS].data,
+                        .a = l->t[ROLE_SSM_A].data,
+                        .d = l->t[ROLE_SSM_D].data,
+                        .norm = l->t[ROLE_SSM_NORM].data,
+                        .conv_at = p->n_state,
+                        .heads_at = p->n_state + model_conv_state(hp, &l->hp)};
+    p->n_state += model_state(hp, &l->hp);
+    p->width[BUF_SSM_CONV] = hp->n_conv;
+    p->width[BUF_SSM_OUT] = heads ? hp->n_inner : hp->n_embd;
+    return r;
+}
+
+void plan_add_recurrent(plan *p, int layer) {
+    static const plan_op ops[] = {OP_CONV, OP_RECUR, OP_GATE_SSM};
+    static const plan_buffer in[] = {BUF_SSM_IN, BUF_SSM_CONV, BUF_SSM_OUT};
+    plan_recurrent *r = &p->recurrent[layer];
+    bool late = plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
+    *r = describe(p, layer);
+    for (int i = 0; i < (r->mixer == MIXER_CONV ? 1 : 3); i++) {
+        plan_step *s = plan_add_step(p, SIDE_CPU, ops[i], layer, in[i]);
+        s->recurrent = r;
+    }
+    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_SSM_OUT);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_SSM_OUT);
+    add_matrix(p, s, ROLE_SSM_OUT, BUF_Y);
+    s->add_to_x = !late;
+    if (late) plan_add_addition(p, SIDE_CPU, layer, BUF_Y, ROLE_ATTN_POST_NORM);
+}
