@@ -37,38 +37,38 @@ static int64_t kept_before(const recurrent_state *s, int64_t pos) {
     return best;
 }
 
-/* The snapshot that is missed least, of those that are not the session's. */
-static int least_wanted(const recurrent_state *s) {
-    int best = RECURRENT_NONE, latest = RECURRENT_NONE;
-    int64_t least = INT64_MAX;
+/* The snapshot after `pos`; INT64_MAX: none. */
+static int64_t kept_after(const recurrent_state *s, int64_t pos) {
+    int64_t best = INT64_MAX;
     for (int i = 0; i < RECURRENT_SLOTS; i++)
-        if (i != s->now && s->slot[i].kept &&
-            (latest == RECURRENT_NONE || s->slot[i].pos > s->slot[latest].pos))
-            latest = i;
+        if (s->slot[i].kept && s->slot[i].pos > pos && s->slot[i].pos < best) best = s->slot[i].pos;
+    return best;
+}
+
+/* The snapshot whose absence leaves the smallest hole, of those that are not the session's. */
+static int least_wanted(const recurrent_state *s) {
+    int best = RECURRENT_NONE;
+    int64_t least = INT64_MAX;
     for (int i = 0; i < RECURRENT_SLOTS; i++) {
         const recurrent_slot *t = &s->slot[i];
-        if (i == s->now || i == latest || !t->kept) continue;
-        int64_t gap = t->pos - kept_before(s, t->pos);
-        if (gap >= least) continue;
-        least = gap;
+        if (i == s->now || !t->kept) continue;
+        int64_t hole = kept_after(s, t->pos) - kept_before(s, t->pos);
+        if (best != RECURRENT_NONE && hole >= least) continue;
+        least = hole;
         best = i;
     }
     return best;
 }
 
-static bool is_taken(const recurrent_state *s, int i) {
-    return i == s->now || i == s->next;
-}
-
-/* A free slot, one that is no snapshot, or else a snapshot's; it is free then. */
+/* A slot that is no snapshot (memory that is in use already), a free one, or else a snapshot's; it
+ * is free then. */
 static int take_slot(recurrent_state *s) {
-    int best = RECURRENT_NONE, n_kept = 0;
-    for (int i = 0; i < RECURRENT_SLOTS; i++) n_kept += s->slot[i].kept;
-    for (int i = 0; i < RECURRENT_SLOTS && best == RECURRENT_NONE; i++)
-        if (!is_taken(s, i) && s->slot[i].pos == RECURRENT_NONE) best = i;
-    for (int i = 0; i < RECURRENT_SLOTS && best == RECURRENT_NONE; i++)
-        if (!is_taken(s, i) && !s->slot[i].kept) best = i;
-    if (best == RECURRENT_NONE) best = least_wanted(s);
+    int used = RECURRENT_NONE, unused = RECURRENT_NONE;
+    for (int i = RECURRENT_SLOTS - 1; i >= 0; i--) {
+        if (i == s->now || i == s->next || s->slot[i].kept) continue;
+        *(s->slot[i].pos == RECURRENT_NONE ? &unused : &used) = i;
+    }
+    int best = used != RECURRENT_NONE ? used : unused != RECURRENT_NONE ? unused : least_wanted(s);
     s->slot[best] = (recurrent_slot){.pos = RECURRENT_NONE};
     return best;
 }

@@ -6,7 +6,8 @@
  * call that fails or is cancelled changes nothing, and the position before the last call can be
  * returned to. Of prompts, the state before the last token is kept (the same prompt again feeds one
  * token), of generated text one every RECURRENT_INTERVAL tokens. When slots run out, the snapshot
- * goes that lies closest to the one before it, but never the latest.
+ * goes whose absence leaves the smallest hole, never the latest: so some stay near the beginning,
+ * which conversations share.
  *
  * Position 0 needs no slot: all zeros. Slots' pages appear as they are written. */
 #ifndef ENGINE_RECURRENT_STATE_H
