@@ -204,17 +204,25 @@ static bool has_own_predictor(const preparation *p, int layer) {
            l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
 }
 
+/* What this version cannot prepare; NULL: nothing. */
+static const char *unlike_others(const model *m) {
+    for (int i = 0; i < m->hp.n_layer; i++)
+        if (!m->layers[i].hp.ffn) return "layers without an FFN";
+    if (m->hp.n_expert > 0 || arch_tensor_of(m->arch, ROLE_FFN_DOWN_T)) return NULL;
+    return "gate and up are one tensor";
+}
+
 static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     const char *wanted = p->options->predictor;
     pi_status status = model_open(s->path, NULL, &p->model, err);
     if (status == PI_OK) status = gguf_check_tensors(p->model->file, p->options->n_threads, err);
     if (status != PI_OK) return status;
     p->experts = p->model->hp.n_expert > 0;
-    if (!p->experts && !arch_tensor_of(p->model->arch, ROLE_FFN_DOWN_T))
+    const char *unlike = unlike_others(p->model);
+    if (unlike)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "cannot be prepared yet: %.300s: gate and up are one tensor: run the file "
-                         "as it is",
-                         p->in_path);
+                         "cannot be prepared yet: %.300s: %s: run the file as it is", p->in_path,
+                         unlike);
     if (p->experts && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "no predictors for experts: %.300s: the router chooses among them: "

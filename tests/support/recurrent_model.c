@@ -15,6 +15,7 @@
 #include "mem.h"
 #include "model.h"
 #include "rng.h"
+#include "tiny_model.h"
 
 const char *const recurrent_archs[RECURRENT_ARCHS] = {
     "lfm2", "mamba2", "granitehybrid", "falcon-h1", "nemotron_h", "qwen3next", "qwen35"};
@@ -60,8 +61,11 @@ static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) 
         snprintf(key, sizeof key, "%s.%s", arch, numbers[i].name);
         gguf_put_u32(w, key, numbers[i].value);
     }
+    snprintf(key, sizeof key, "%s.hidden_activation", arch);
+    if (k->relu) gguf_put_string(w, key, "relu");
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_put_f32(w, key, 1e-5f);
+    tiny_put_vocabulary(w, RECURRENT_VOCAB);
     bool by_heads = arch_find(arch, strlen(arch))->layers != LAYERS_BY_PERIOD &&
                     strcmp(arch, "falcon-h1") != 0;
     snprintf(key, sizeof key, "%s.attention.head_count_kv", arch);

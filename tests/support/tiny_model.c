@@ -138,15 +138,15 @@ static void put_latent_keys(gguf_writer *w, const tiny_model *t) {
 }
 
 /* <unk>, <s>, </s>, the 256 bytes, the blank, then made-up words. */
-static void put_vocabulary(gguf_writer *w, const tiny_model *t) {
+void tiny_put_vocabulary(gguf_writer *w, int n_vocab) {
     enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6, FIRST_BYTE = 3, FIRST_WORD = 259 };
     static char texts[MAX_VOCAB][16];
     static gguf_string tokens[MAX_VOCAB];
     static float scores[MAX_VOCAB];
     static int32_t types[MAX_VOCAB];
     static const char *const first[] = {"<unk>", "<s>", "</s>"};
-    assert_in_range(t->n_vocab, FIRST_WORD + 1, MAX_VOCAB);
-    for (int i = 0; i < t->n_vocab; i++) {
+    assert_in_range(n_vocab, FIRST_WORD + 1, MAX_VOCAB);
+    for (int i = 0; i < n_vocab; i++) {
         types[i] = i == 0 ? UNKNOWN : i < FIRST_BYTE ? CONTROL : i < FIRST_WORD ? BYTE : NORMAL;
         scores[i] = (float)-i;
         if (i < FIRST_BYTE)
@@ -159,7 +159,7 @@ static void put_vocabulary(gguf_writer *w, const tiny_model *t) {
             snprintf(texts[i], sizeof texts[i], "w%d", i);
         tokens[i] = (gguf_string){texts[i], strlen(texts[i])};
     }
-    uint64_t n = (uint64_t)t->n_vocab;
+    uint64_t n = (uint64_t)n_vocab;
     gguf_put_string(w, "tokenizer.ggml.model", "llama");
     gguf_put_strings(w, "tokenizer.ggml.tokens", tokens, n);
     gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, n);
@@ -238,7 +238,7 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
     if (t->vocabulary)
-        put_vocabulary(w, t);
+        tiny_put_vocabulary(w, t->n_vocab);
     else
         gguf_put_string(w, "tokenizer.ggml.model", "none");
 }

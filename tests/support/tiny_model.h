@@ -83,6 +83,10 @@ bool tiny_is_gated(const tiny_model *t);
 /* The activation that a reader must use. */
 const char *tiny_activation(const tiny_model *t);
 
+/* The keys of a SentencePiece vocabulary: <unk>, <s>, </s>, 256 bytes, the blank, words. */
+struct gguf_writer;
+void tiny_put_vocabulary(struct gguf_writer *w, int n_vocab);
+
 /* Fails the running test when it cannot. */
 void tiny_write(const tiny_model *t, const char *path);
 

@@ -1,0 +1,111 @@
+/* test_cli_recurrent.c: models with recurrent layers as a user runs them: prompts that begin alike,
+ * full contexts, turns of a chat, preparing, and what is asked for of a GPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+#include "recurrent_model.h"
+
+#define MODEL TEST_BINARY_DIR "/test_cli_recurrent.gguf"
+#define RUN   "$PI run -m " MODEL " --temp 0 --ignore-eos "
+
+#define PREPARE "$PI prepare " MODEL " -o ready.gguf --calibration text --calibration-tokens 1024"
+
+/* The second run feeds the last token only, and says the same. */
+static void test_prompt_cache(void **state) {
+    (void)state;
+    for (int i = 0; i < RECURRENT_ARCHS; i++) {
+        recurrent_write(recurrent_archs[i], NULL, MODEL);
+        assert_int_equal(sh("rm -f cache; " RUN "-q -p 'abcabcabc' -n 8 >plain"), 0);
+        assert_int_equal(sh(RUN "-p 'abcabcabc' -n 8 --prompt-cache cache >first"), 0);
+        assert_int_equal(sh(RUN "-p 'abcabcabc' -n 8 --prompt-cache cache >second"), 0);
+        assert_contains("err", "prompt cache: 10 of 11 tokens\n");
+        assert_int_equal(sh("cmp plain first && cmp plain second"), 0);
+        assert_int_equal(sh(RUN "-q -p 'abcabcabcdef' -n 8 >plain"), 0);
+        assert_int_equal(sh(RUN "-p 'abcabcabcdef' -n 8 --prompt-cache cache >longer"), 0);
+        assert_contains("err", "prompt cache: 10 of 14 tokens\n");
+        assert_int_equal(sh("cmp plain longer"), 0);
+        /* No snapshot lies before the place where they part. */
+        assert_int_equal(sh(RUN "-q -p 'abcdabcdabcd' -n 8 >plain"), 0);
+        assert_int_equal(sh(RUN "-p 'abcdabcdabcd' -n 8 --prompt-cache cache >other"), 0);
+        assert_contains("err", "prompt cache: 0 of 14 tokens\n");
+        assert_int_equal(sh("cmp plain other"), 0);
+    }
+}
+
+/* What stays is fed again. */
+static void test_context_shift(void **state) {
+    (void)state;
+    recurrent_write("qwen35", NULL, MODEL);
+    assert_int_equal(sh(RUN "-q -p 'abcabc' -n 60 -c 24 --context-shift --keep 4 >all"), 0);
+    assert_int_equal(sh(RUN "-q -p 'abcabc' -n 60 -c 24 --context-shift --keep 4 -b 1 >again"), 0);
+    assert_int_equal(sh("cmp all again && test $(wc -c <all) -ge 60"), 0);
+}
+
+/* The second turn begins where the first prompt or its answer ended. */
+static void test_chat(void **state) {
+    (void)state;
+    recurrent_write("lfm2", NULL, MODEL);
+    assert_int_equal(sh("printf 'ab\\n/regen\\ncd\\n' | $PI chat -q -m " MODEL
+                        " --chat-template chatml "
+                        "--temp 0 --ignore-eos -c 512 -n 4 --json"),
+                     0);
+    const char *at = shell_read("out", NULL);
+    long n_first = 0;
+    for (int line = 0; line < 3; line++) {
+        const char *prompt = strstr(at, "\"prompt_tokens\":"),
+                   *cached = strstr(at, "\"cached_tokens\":");
+        assert_true(prompt != NULL && cached != NULL);
+        long n_prompt = strtol(prompt + 16, NULL, 10), n_cached = strtol(cached + 16, NULL, 10);
+        if (line == 0) n_first = n_prompt;
+        if (line == 0) assert_int_equal(n_cached, 0);
+        if (line == 1) assert_int_equal(n_cached, n_prompt - 1);
+        if (line == 2) assert_in_range(n_cached, n_first - 1, n_prompt - 1);
+        at = strchr(at, '\n') + 1;
+    }
+}
+
+/* FFNs beside recurrent layers have neurons to sort and to skip; layers without one are refused. */
+static void test_prepare(void **state) {
+    (void)state;
+    assert_int_equal(sh("yes 'some words to read' | head -n 400 >text"), 0);
+    const recurrent_keys relu = {.relu = true};
+    recurrent_write("lfm2", &relu, MODEL);
+    assert_int_equal(sh(PREPARE), 0);
+    assert_int_equal(sh(RUN "-q -p abc -n 12 >plain"), 0);
+    assert_int_equal(sh("$PI run -m ready.gguf --temp 0 --ignore-eos -q -p abc -n 12 --mode exact "
+                        ">ready && cmp plain ready"),
+                     0);
+    recurrent_write("nemotron_h", NULL, MODEL);
+    assert_int_equal(sh(PREPARE), 1);
+    assert_contains("err", "cannot be prepared yet: ");
+    assert_contains("err", ": layers without an FFN: run the file as it is\n");
+}
+
+static void test_device(void **state) {
+    (void)state;
+    recurrent_write("mamba2", NULL, MODEL);
+    assert_int_equal(sh("$PI place -m " MODEL " --vram-budget 1"), 1);
+    assert_contains("err", "not supported on the GPU: ");
+    assert_contains("err", ": recurrent layers");
+    assert_int_equal(sh("$PI inspect " MODEL), 0);
+    assert_contains("out", " in recurrent layers, whatever the context\n");
+    assert_int_equal(sh("$PI inspect --plan " MODEL), 0);
+    assert_contains("out", "recurrent state of a session: ");
+    assert_contains("out", " SSM, 4 heads [8, 8]");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prompt_cache), cmocka_unit_test(test_context_shift),
+        cmocka_unit_test(test_chat),         cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_device),
+    };
+    return cmocka_run_group_tests_name("cli_recurrent", tests, shell_setup, shell_teardown);
+}
