@@ -17,8 +17,9 @@
 #include "rng.h"
 #include "tiny_model.h"
 
-const char *const recurrent_archs[RECURRENT_ARCHS] = {
-    "lfm2", "mamba2", "granitehybrid", "falcon-h1", "nemotron_h", "qwen3next", "qwen35"};
+const char *const recurrent_archs[RECURRENT_ARCHS] = {"lfm2",      "mamba2",     "granitehybrid",
+                                                      "falcon-h1", "nemotron_h", "nemotron_h_moe",
+                                                      "qwen3next", "qwen35"};
 
 enum { N_LAYER = 3, N_EMBD = 32, N_FF = 48, N_EXPERT = 4, N_EXPERT_FF = 16, N_HEAD = 4 };
 
@@ -74,7 +75,7 @@ static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) 
     else
         gguf_put_u32(w, key, kv_heads[1]);
     snprintf(key, sizeof key, "%s.feed_forward_length", arch);
-    if (strcmp(arch, "nemotron_h") == 0)
+    if (strncmp(arch, "nemotron_h", 10) == 0)
         gguf_put_array(w, key, GGUF_U32, ffs, N_LAYER);
     else
         gguf_put_u32(w, key, N_FF);
@@ -95,6 +96,7 @@ static bool is_written(const arch_row *row, const arch_tensor *t) {
     bool experts = row->gating != GATING_NONE;
     bool of_expert = t->role >= ROLE_ROUTER && t->role <= ROLE_SHARED_DOWN;
     if (t->role == ROLE_EXPERT_GATE_UP || t->role == ROLE_ATTN_QKV) return false;
+    if (t->flags & TENSOR_SPARSE) return false;
     if (experts && t->flags & TENSOR_NO_EXPERTS) return false;
     if (of_expert) return experts && !strstr(t->name, ".bias");
     return !(t->flags & TENSOR_OPTIONAL) || t->role == ROLE_SSM_CONV_BIAS ||

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RECURRENT_VOCAB = 288, RECURRENT_ARCHS = 7 };
+enum { RECURRENT_VOCAB = 288, RECURRENT_ARCHS = 8 };
 extern const char *const recurrent_archs[RECURRENT_ARCHS];
 
 /* Keys that are written instead of the usual numbers; 0: the usual ones. */
