@@ -76,8 +76,10 @@ static const command commands[] = {
     {"quantize", COMMAND_QUANTIZE, "quantize IN [OUT] TYPE [THREADS] [options]",
      "convert a GGUF file to another quantization type",
      "TYPE is a mix as llama.cpp names them, any case: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K "
-     "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
-     "or COPY. OUT defaults to ggml-model-TYPE.gguf beside IN.",
+     "Q2_K_S Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K TQ1_0 TQ2_0 Q1_0 Q2_0 IQ1_S "
+     "IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M IQ3_XXS IQ3_XS IQ3_S IQ3_M IQ4_NL IQ4_XS MXFP4 MXFP4_MOE, "
+     "or COPY. IQ1, IQ2 and IQ3_XXS need --imatrix. OUT defaults to ggml-model-TYPE.gguf beside "
+     "IN.",
      4, false, cmd_quantize},
     {"imatrix", COMMAND_IMATRIX, "imatrix [-m FILE] -f TEXT [-o FILE] [options]",
      "compute an importance matrix for quantize from a text",

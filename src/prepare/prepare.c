@@ -67,7 +67,7 @@ static pi_status read_request(preparation *p, pi_error *err) {
     if (status == PI_OK && !(o->max_loss >= 0))
         status = error_set(err, PI_ERR_ARG, "bad loss: %g: choose 0 or more", o->max_loss);
     if (status == PI_OK && o->type && !quant_mix_find(o->type)) {
-        char known[256];
+        char known[512];
         quant_mix_list(known, sizeof known);
         status = error_set(err, PI_ERR_ARG, "unknown type: %.40s: choose one of %s", o->type,
                            known);

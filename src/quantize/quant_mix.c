@@ -37,6 +37,20 @@
     X(Q5_K_S, "Q5_K_S", Q5_K, 16)                                                                  \
     X(Q5_K_M, "Q5_K_M", Q5_K, 17)                                                                  \
     X(Q6_K, "Q6_K", Q6_K, 18)                                                                      \
+    X(TQ1_0, "TQ1_0", TQ1_0, 36)                                                                   \
+    X(TQ2_0, "TQ2_0", TQ2_0, 37)                                                                   \
+    X(Q1_0, "Q1_0", Q1_0, 40)                                                                      \
+    X(Q2_0, "Q2_0", Q2_0, 41)                                                                      \
+    X(IQ1_S, "IQ1_S", IQ1_S, 24)                                                                   \
+    X(IQ1_M, "IQ1_M", IQ1_M, 31)                                                                   \
+    X(IQ2_XXS, "IQ2_XXS", IQ2_XXS, 19)                                                             \
+    X(IQ2_XS, "IQ2_XS", IQ2_XS, 20)                                                                \
+    X(IQ2_S, "IQ2_S", IQ2_XS, 28)                                                                  \
+    X(IQ2_M, "IQ2_M", IQ2_S, 29)                                                                   \
+    X(IQ3_XXS, "IQ3_XXS", IQ3_XXS, 23)                                                             \
+    X(IQ3_XS, "IQ3_XS", IQ3_S, 22)                                                                 \
+    X(IQ3_S, "IQ3_S", IQ3_S, 26)                                                                   \
+    X(IQ3_M, "IQ3_M", IQ3_S, 27)                                                                   \
     X(IQ4_NL, "IQ4_NL", IQ4_NL, 25)                                                                \
     X(IQ4_XS, "IQ4_XS", IQ4_XS, 30)                                                                \
     X(MXFP4_MOE, "MXFP4_MOE", MXFP4, 38)                                                           \
@@ -46,10 +60,10 @@
 enum { MIXES(NUMBER) N_MIXES };
 #undef NUMBER
 
-#define BIT(bit, name, base, file_type) M_##bit = 1u << NUMBER_##bit,
-enum { MIXES(BIT) M_ANY = (1u << N_MIXES) - 1 };
+#define BIT(bit, name, base, file_type) M_##bit = UINT64_C(1) << NUMBER_##bit,
+enum { MIXES(BIT) M_ANY = (UINT64_C(1) << N_MIXES) - 1 };
 #undef BIT
-_Static_assert(N_MIXES < 31, "mixes are bits of an unsigned");
+_Static_assert(N_MIXES < 63, "mixes are bits of 64");
 
 #define ROW(bit, name, base, file_type) {name, QUANT_##base, file_type, false},
 static const quant_mix mixes[] = {MIXES(ROW){"COPY", QUANT_F32, 0, true}};
@@ -73,8 +87,9 @@ enum {
     C_ATTN_V = 16, /* also fused matrices that hold V */
     C_ATTN_OUT = 32,
     C_FFN_DOWN = 64,
-    C_OTHER = 128,
-    C_ANY = 255
+    C_FFN_IN = 128, /* gate and up */
+    C_OTHER = 256,
+    C_ANY = 511
 };
 
 typedef enum name_match { NAME_IS, NAME_HAS } name_match;
@@ -95,6 +110,8 @@ static const struct {
     {NAME_HAS, "attn_q.weight", C_ATTN_Q},
     {NAME_HAS, "attn_output.weight", C_ATTN_OUT},
     {NAME_HAS, "ffn_down", C_FFN_DOWN},
+    {NAME_HAS, "ffn_gate", C_FFN_IN},
+    {NAME_HAS, "ffn_up", C_FFN_IN},
 };
 
 /* Matrices that are too small or too delicate to quantize: routers, positions, state-space and
@@ -159,46 +176,82 @@ enum {
     IF_NO_FALCON = 512,   /* */
     IF_IMPORTANCE = 1024, /* there is an importance matrix */
     IF_NO_IMPORTANCE = 2048,
-    IF_70B = 4096,          /* llama and qwen2 of 80 layers whose heads share K and V */
-    IF_ODD_ROWS = 8192,     /* rows are not whole blocks of the base type */
-    IF_EXPERT_STACK = 16384 /* one matrix per expert */
+    IF_70B = 4096,           /* llama and qwen2 of 80 layers whose heads share K and V */
+    IF_ODD_ROWS = 8192,      /* rows are not whole blocks of the base type */
+    IF_EXPERT_STACK = 16384, /* one matrix per expert */
+    IF_EXPERTS_4 = 32768,    /* or more */
+    IF_MIDDLE = 65536        /* neither in the first nor in the last eighth of the layers */
 };
 
 /* Rules of the K mixes for V in models where it is an eighth of Q's size. */
-#define M_UP_TO_4_BITS (M_Q2_K | M_Q2_K_S | M_Q3_K_S | M_Q3_K_M | M_Q4_K_S | M_Q4_K_M)
+#define M_UP_TO_4_BITS                                                                             \
+    (M_Q2_K | M_Q2_K_S | M_Q3_K_S | M_Q3_K_M | M_Q4_K_S | M_Q4_K_M | M_IQ3_XXS | M_IQ3_XS |        \
+     M_IQ3_S | M_IQ3_M)
+#define M_IQ2_MORE (M_IQ2_S | M_IQ2_M)
+#define M_IQ_12    (M_IQ1_S | M_IQ1_M | M_IQ2_XXS | M_IQ2_XS | M_IQ2_MORE)
 
 static const struct {
-    unsigned classes, mixes, conditions;
+    unsigned classes;
+    uint64_t mixes;
+    unsigned conditions;
     quant_type type;
 } rules[] = {
     /* the head, which is also the embedding matrix where a model has only one of them */
     {C_OUTPUT, M_MXFP4 | M_MXFP4_MOE | M_Q8_0, 0, QUANT_Q8_0},
     {C_OUTPUT, M_ANY, IF_FALCON, QUANT_Q8_0},
     {C_OUTPUT, M_ANY, IF_ODD_ROWS, QUANT_Q8_0},
+    {C_OUTPUT, M_IQ_12 | M_IQ3_XXS, 0, QUANT_Q5_K},
     {C_OUTPUT, M_ANY, 0, QUANT_Q6_K},
+    {C_EMBEDDING, M_IQ2_MORE | M_IQ3_XXS, 0, QUANT_IQ3_S},
+    {C_EMBEDDING, M_IQ_12, 0, QUANT_Q2_K},
+    {C_EMBEDDING, M_TQ1_0 | M_TQ2_0 | M_Q2_0, 0, QUANT_Q4_K},
     /* experts in four bits, all else in eight */
     {C_ANY, M_MXFP4_MOE, IF_EXPERT_STACK, QUANT_MXFP4},
     {C_ANY, M_MXFP4_MOE, 0, QUANT_Q8_0},
+    /* one and two bits */
+    {C_ATTN_V, M_IQ_12, IF_GQA_4, QUANT_Q4_K},
+    {C_ATTN_V, M_IQ_12, IF_EXPERTS_4, QUANT_Q4_K},
+    {C_ATTN_V, M_IQ2_MORE, 0, QUANT_IQ3_S},
+    {C_ATTN_V, M_IQ_12, 0, QUANT_Q2_K},
+    {C_ATTN_K, M_IQ_12, IF_EXPERTS_8, QUANT_Q4_K},
+    {C_ATTN_OUT, M_IQ_12, IF_EXPERTS_8, QUANT_Q5_K},
+    {C_ATTN_OUT, M_IQ1_S | M_IQ1_M, 0, QUANT_IQ2_XXS},
+    {C_ATTN_OUT, M_IQ2_MORE, 0, QUANT_IQ3_S},
+    {C_FFN_DOWN, M_IQ2_MORE, IF_FIRST_8TH, QUANT_IQ3_S},
+    {C_FFN_DOWN, M_IQ_12, IF_FIRST_8TH, QUANT_Q2_K},
     /* attention */
     {C_ATTN_V | C_ATTN_K, M_ANY, IF_EXPERTS_8, QUANT_Q8_0},
     {C_ATTN_V, M_Q4_K_M | M_Q5_K_M, IF_MORE_BITS, QUANT_Q6_K},
     {C_ATTN_V, M_UP_TO_4_BITS, IF_70B, QUANT_Q5_K},
     {C_ATTN_V, M_Q2_K | M_Q2_K_S, IF_GQA_4, QUANT_Q4_K},
     {C_ATTN_V, M_Q2_K, 0, QUANT_Q3_K},
+    {C_ATTN_V, M_IQ3_XXS | M_IQ3_XS | M_IQ3_S, IF_GQA_4, QUANT_Q4_K},
+    {C_ATTN_V, M_IQ3_XXS, IF_NO_IMPORTANCE, QUANT_IQ3_S},
+    {C_ATTN_V, M_IQ3_M, 0, QUANT_Q4_K},
+    {C_ATTN_Q | C_ATTN_K, M_IQ3_XS, 0, QUANT_IQ3_XXS},
+    {C_ATTN_Q | C_ATTN_K, M_IQ3_XXS, 0, QUANT_IQ2_S},
     {C_ATTN_V, M_Q3_K_M, IF_BEFORE_2, QUANT_Q5_K},
     {C_ATTN_V, M_Q3_K_M, 0, QUANT_Q4_K},
     {C_ATTN_V, M_Q3_K_L, 0, QUANT_Q5_K},
     {C_ATTN_V, M_IQ4_NL | M_IQ4_XS, IF_GQA_4, QUANT_Q5_K},
     {C_ATTN_V, M_Q4_K_S, IF_BEFORE_4, QUANT_Q5_K},
-    {C_ATTN_OUT, M_Q2_K | M_Q3_K_S | M_Q3_K_M | M_IQ4_NL | M_IQ4_XS | M_Q4_K_S | M_Q4_K_M,
+    {C_ATTN_OUT,
+     M_Q2_K | M_Q3_K_S | M_Q3_K_M | M_IQ4_NL | M_IQ4_XS | M_Q4_K_S | M_Q4_K_M | M_IQ3_XXS |
+         M_IQ3_XS | M_IQ3_S | M_IQ3_M,
      IF_EXPERTS_8 | IF_NO_FALCON, QUANT_Q5_K},
     {C_ATTN_OUT, M_Q2_K, IF_EXPERTS_N | IF_NO_FALCON, QUANT_Q3_K},
+    {C_ATTN_OUT, M_IQ3_XXS, IF_EXPERTS_N | IF_NO_FALCON, QUANT_IQ3_S},
+    {C_ATTN_OUT, M_IQ3_M, IF_EXPERTS_N | IF_NO_FALCON, QUANT_Q4_K},
     {C_ATTN_OUT, M_Q3_K_M, IF_EXPERTS_N | IF_NO_FALCON, QUANT_Q4_K},
     {C_ATTN_OUT, M_Q3_K_L, IF_EXPERTS_N | IF_NO_FALCON, QUANT_Q5_K},
     {C_ATTN_OUT, M_Q3_K_L, IF_FALCON, QUANT_Q4_K},
     /* the matrices that add to the residual stream after the activation */
     {C_FFN_DOWN, M_Q2_K, 0, QUANT_Q3_K},
     {C_FFN_DOWN, M_Q2_K_S, IF_FIRST_8TH, QUANT_Q4_K},
+    {C_FFN_DOWN, M_IQ3_XXS, IF_NO_IMPORTANCE | IF_FIRST_8TH, QUANT_Q4_K},
+    {C_FFN_DOWN, M_IQ3_XXS, IF_NO_IMPORTANCE, QUANT_Q3_K},
+    {C_FFN_DOWN, M_IQ3_M, IF_FIRST_8TH, QUANT_Q4_K},
+    {C_FFN_DOWN, M_IQ3_M, IF_EXPERTS_8 | IF_MORE_BITS, QUANT_Q4_K},
     {C_FFN_DOWN, M_Q3_K_M, IF_FIRST_16TH, QUANT_Q5_K},
     {C_FFN_DOWN, M_Q3_K_M, IF_NO_FALCON, QUANT_Q4_K},
     {C_FFN_DOWN, M_Q3_K_M, IF_MORE_BITS, QUANT_Q4_K},
@@ -211,14 +264,19 @@ static const struct {
     {C_FFN_DOWN, M_IQ4_NL | M_IQ4_XS, IF_FIRST_8TH | IF_NO_IMPORTANCE, QUANT_Q5_K},
     {C_FFN_DOWN, M_Q4_0, IF_FIRST_8TH | IF_IMPORTANCE, QUANT_Q4_1},
     {C_FFN_DOWN, M_Q5_0, IF_FIRST_8TH | IF_IMPORTANCE, QUANT_Q5_1},
+    {C_FFN_IN, M_IQ3_XS, IF_MIDDLE, QUANT_IQ3_XXS},
 };
 
 /* What takes the place of a type whose blocks are longer than a row allows. */
 static const struct {
     quant_type type, instead;
 } fallbacks[] = {
-    {QUANT_Q2_K, QUANT_IQ4_NL}, {QUANT_Q3_K, QUANT_IQ4_NL}, {QUANT_IQ4_XS, QUANT_IQ4_NL},
-    {QUANT_Q4_K, QUANT_Q5_0},   {QUANT_Q5_K, QUANT_Q5_1},   {QUANT_Q6_K, QUANT_Q8_0},
+    {QUANT_Q2_K, QUANT_IQ4_NL},   {QUANT_Q3_K, QUANT_IQ4_NL},  {QUANT_IQ4_XS, QUANT_IQ4_NL},
+    {QUANT_IQ1_S, QUANT_IQ4_NL},  {QUANT_IQ1_M, QUANT_IQ4_NL}, {QUANT_IQ2_XXS, QUANT_IQ4_NL},
+    {QUANT_IQ2_XS, QUANT_IQ4_NL}, {QUANT_IQ2_S, QUANT_IQ4_NL}, {QUANT_IQ3_XXS, QUANT_IQ4_NL},
+    {QUANT_IQ3_S, QUANT_IQ4_NL},  {QUANT_TQ1_0, QUANT_Q4_0},   {QUANT_TQ2_0, QUANT_Q4_0},
+    {QUANT_Q1_0, QUANT_Q4_0},     {QUANT_Q2_0, QUANT_Q4_0},    {QUANT_Q4_K, QUANT_Q5_0},
+    {QUANT_Q5_K, QUANT_Q5_1},     {QUANT_Q6_K, QUANT_Q8_0},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -273,7 +331,7 @@ pi_status quant_mix_find_type(const char *name, const char *where, quant_type *o
         *out = traits->type;
         return PI_OK;
     }
-    char known[256];
+    char known[512];
     size_t used = 0;
     for (uint32_t i = 0; i < QUANT_TYPE_COUNT; i++) {
         const quant_traits *row = quant_find(i);
@@ -325,6 +383,15 @@ static unsigned class_of(const char *name) {
     for (size_t i = 0; i < COUNT(classes); i++)
         if (name_matches(classes[i].match, classes[i].text, name)) return classes[i].class;
     return C_OTHER;
+}
+
+bool quant_mix_wants_importance(quant_type type, const char *tensor) {
+    static const quant_type types[] = {QUANT_IQ1_S,  QUANT_IQ1_M, QUANT_IQ2_XXS,
+                                       QUANT_IQ2_XS, QUANT_IQ2_S, QUANT_IQ3_XXS};
+    if (class_of(tensor) & (C_OUTPUT | C_EMBEDDING)) return false;
+    for (size_t i = 0; i < COUNT(types); i++)
+        if (types[i] == type) return true;
+    return false;
 }
 
 static model_facts learn_facts(const gguf_file *f) {
@@ -391,6 +458,8 @@ static unsigned conditions_of(const gguf_tensor *t, const quant_mix_request *r,
     c |= facts->is_70b ? IF_70B : 0;
     c |= quant_row_bytes(r->mix->base, t->dims[0], &row_bytes) ? 0 : IF_ODD_ROWS;
     c |= t->dims[2] > 1 ? IF_EXPERT_STACK : 0;
+    c |= facts->n_expert >= 4 ? IF_EXPERTS_4 : 0;
+    c |= i >= n / 8 && i < 7 * n / 8 ? IF_MIDDLE : 0;
     return c;
 }
 
@@ -399,11 +468,12 @@ static quant_type by_rules(const gguf_tensor *t, unsigned class, const quant_mix
     if (!quant_find((uint32_t)r->mix->base)->is_quantized) return r->mix->base;
     if (class == C_EMBEDDING && facts->tied) class = C_OUTPUT;
     uint64_t n = class == C_ATTN_V ? facts->n_attn_v : facts->n_layer;
-    /* a layer of experts may hold several such tensors, or none */
-    if (class == C_FFN_DOWN && facts->n_expert > 1 && layer_of(t->name) >= 0)
+    /* a layer of experts may hold several such tensors, or none; gate and up are two */
+    if (((class == C_FFN_DOWN && facts->n_expert > 1) || class == C_FFN_IN) &&
+        layer_of(t->name) >= 0)
         i = (uint64_t)layer_of(t->name);
     unsigned conditions = conditions_of(t, r, facts, i, n);
-    unsigned mix = 1u << (r->mix - mixes);
+    uint64_t mix = UINT64_C(1) << (r->mix - mixes);
     for (size_t k = 0; k < COUNT(rules); k++)
         if ((rules[k].classes & class) && (rules[k].mixes & mix) &&
             (rules[k].conditions & ~conditions) == 0)

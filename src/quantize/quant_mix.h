@@ -26,6 +26,9 @@ void quant_mix_list(char *buf, size_t n_buf);
  * option's name. */
 pi_status quant_mix_find_type(const char *name, const char *where, quant_type *out, pi_error *err);
 
+/* Whether a matrix of that name should not be written as the type without an importance matrix. */
+bool quant_mix_wants_importance(quant_type type, const char *tensor);
+
 typedef struct quant_mix_request {
     const quant_mix *mix;
     bool pure;           /* the base type for every matrix */

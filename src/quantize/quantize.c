@@ -67,7 +67,7 @@ static pi_status read_request(quantization *q, pi_error *err) {
                              .overrides = o->tensor_types,
                              .n_overrides = o->n_tensor_types};
     if (!r->mix) {
-        char known[256];
+        char known[512];
         quant_mix_list(known, sizeof known);
         const quant_mix *guess = quant_mix_guess(name);
         if (guess)
@@ -102,6 +102,21 @@ static pi_status check_requantize(const quantization *q, pi_error *err) {
                              "already quantized: %.200s: %s is %s and would become %s: start from "
                              "the F16 or F32 model, or allow requantizing",
                              q->in_path, t->name, from->name, to->name);
+    }
+    return PI_OK;
+}
+
+/* One and two bits per weight are no better than noise where it is not known which weights count.
+ */
+static pi_status check_importance(const quantization *q, pi_error *err) {
+    for (uint64_t i = 0; i < gguf_n_tensors(q->in) && !q->options->imatrix; i++) {
+        const gguf_tensor *t = gguf_tensor_at(q->in, i);
+        if (q->choices[i].type != t->type &&
+            quant_mix_wants_importance(q->choices[i].type, t->name))
+            return error_set(err, PI_ERR_ARG,
+                             "no importance matrix: %.200s: %s would become %s, which is useless "
+                             "without one: make one with imatrix, or choose another type",
+                             q->in_path, t->name, quant_find((uint32_t)q->choices[i].type)->name);
     }
     return PI_OK;
 }
@@ -205,6 +220,7 @@ static pi_status read_input(quantization *q, pi_error *err) {
     if (!q->choices) return error_nomem(err, n * sizeof *q->choices, "types of tensors");
     status = quant_mix_choose(q->in, &q->request, q->choices, err);
     if (status == PI_OK) status = check_requantize(q, err);
+    if (status == PI_OK) status = check_importance(q, err);
     if (status == PI_OK) status = count_importance(q, err);
     if (status != PI_OK) return status;
     count_all(q);

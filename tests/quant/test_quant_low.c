@@ -219,12 +219,118 @@ static void test_nonfinite_scales(void **state) {
     }
 }
 
+/* ---- quantizing ------------------------------------------------------------------------------ */
+
+enum { N = 4096 };
+
+/* Root mean square of x - dequantize(quantize(x)), weighted. */
+static double round_trip_error(const quant_traits *t, const float *x, const float *importance,
+                               const float *weights, float *back) {
+    static uint8_t data[N * 2];
+    double sum = 0.0, all = 0.0;
+    memset(data, 0xa5, sizeof data);
+    t->quantize(x, data, N, importance);
+    for (size_t i = (size_t)(N / t->block_elems * t->block_bytes); i < sizeof data; i++)
+        assert_int_equal(data[i], 0xa5);
+    assert_false(quant_has_nonfinite(t->type, data, N));
+    t->dequantize(data, back, N);
+    for (int i = 0; i < N; i++) {
+        double e = (double)x[i] - (double)back[i], w = weights ? (double)weights[i] : 1.0;
+        sum += w * e * e;
+        all += w;
+    }
+    return sqrt(sum / all);
+}
+
+/* Root mean square errors on normal data. The best quantizer of r bits for it leaves 2^-r, a code
+ * for single values more: the bound is 2^-r of the bits per weight times `above`. */
+static void test_error_bounds(void **state) {
+    (void)state;
+    static const struct {
+        quant_type type;
+        double above;
+    } bounds[] = {
+        {QUANT_IQ1_S, 1.40}, {QUANT_IQ1_M, 1.46},   {QUANT_IQ2_XXS, 1.43}, {QUANT_IQ2_XS, 1.46},
+        {QUANT_IQ2_S, 1.46}, {QUANT_IQ3_XXS, 1.52}, {QUANT_IQ3_S, 1.47},   {QUANT_TQ1_0, 1.45},
+        {QUANT_TQ2_0, 1.90}, {QUANT_Q1_0, 1.35},    {QUANT_Q2_0, 1.75},    {QUANT_NVFP4, 2.10},
+    };
+    float x[N], w[N], back[N];
+    rng r;
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        const quant_traits *t = quant_find((uint32_t)bounds[i].type);
+        const double limit = exp2(-8.0 * t->block_bytes / t->block_elems);
+        for (int power = t->type == QUANT_NVFP4 ? -4 : -10; power <= 7;
+             power++) { /* scales of 8 bits */
+            rng_seed(&r, 3);
+            for (int k = 0; k < N; k++) x[k] = ldexpf(rng_normal(&r), power);
+            double e = ldexp(round_trip_error(t, x, NULL, NULL, back), -power);
+            if (power == 0) print_message("%s: %.4f, %.3f above\n", t->name, e, e / limit);
+            if (e > bounds[i].above * limit)
+                fail_msg("%s at 2^%d: %.4f, %.3f above", t->name, power, e, e / limit);
+        }
+        /* A tenth of the elements counts for nearly everything: with one scale for 256 and three
+         * values there is little to gain. */
+        for (int k = 0; k < N; k++) w[k] = k % 10 == 0 ? 100.0f : 0.01f;
+        double with = round_trip_error(t, x, w, w, back);
+        double without = round_trip_error(t, x, NULL, w, back);
+        if (!(with < without)) fail_msg("%s: %g with weights, %g without", t->name, with, without);
+    }
+}
+
+/* Weights that were trained as a format's values are kept. */
+static void test_exact_values(void **state) {
+    (void)state;
+    static const struct {
+        quant_type type;
+        int low, n;
+    } sets[] = {{QUANT_TQ1_0, -1, 3}, {QUANT_TQ2_0, -1, 3}, {QUANT_Q2_0, -1, 4}};
+    float x[N], back[N];
+    rng r;
+    rng_seed(&r, 5);
+    for (int s = 0; s < 3; s++) {
+        for (int i = 0; i < N; i++)
+            x[i] = 0.375f * (float)((int)(rng_u64(&r) % (uint64_t)sets[s].n) + sets[s].low);
+        const quant_traits *t = quant_find((uint32_t)sets[s].type);
+        assert_true(round_trip_error(t, x, NULL, NULL, back) == 0.0);
+    }
+    for (int i = 0; i < N; i++) x[i] = rng_u64(&r) % 2 ? 0.375f : -0.375f;
+    assert_true(round_trip_error(quant_find(QUANT_Q1_0), x, NULL, NULL, back) == 0.0);
+}
+
+static void test_hostile(void **state) {
+    (void)state;
+    static const float values[] = {0.0f,   -0.0f,    3e38f,     -3e38f, 65504.0f, 1e-30f,
+                                   1e-45f, INFINITY, -INFINITY, NAN,    6e-8f,    1e-12f};
+    enum { N_VALUES = sizeof values / sizeof *values };
+    float x[N], z[N], back[N], other[N];
+    rng r;
+    rng_seed(&r, 6);
+    for (int f = 0; f < N_FORMATS; f++) {
+        const quant_traits *t = quant_find((uint32_t)formats[f].type);
+        for (int round = 0; round < 3 * N_VALUES; round++) {
+            /* everywhere; among normal values; mixed */
+            for (int i = 0; i < N; i++) {
+                int pick = round % 3 == 2 ? (int)(rng_u64(&r) % N_VALUES) : round / 3;
+                x[i] = round % 3 != 1 || i % 37 == 5 ? values[pick] : rng_normal(&r);
+                z[i] = isnan(x[i]) ? 0.0f : x[i];
+            }
+            round_trip_error(t, x, NULL, NULL, back);
+            round_trip_error(t, z, NULL, NULL, other); /* NaN counts as 0 */
+            assert_memory_equal(back, other, sizeof back);
+            for (int i = 0; i < N; i++) assert_true(isfinite(back[i]));
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_code_books),
         cmocka_unit_test(test_listed_points),
         cmocka_unit_test(test_dequantize_by_definition),
         cmocka_unit_test(test_nonfinite_scales),
+        cmocka_unit_test(test_error_bounds),
+        cmocka_unit_test(test_exact_values),
+        cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,6 +244,59 @@ static void test_other_shapes(void **state) {
     gguf_close(f);
 }
 
+/* The files were made with types of the head and of the embeddings given. */
+static void test_same_as_low_files(void **state) {
+    (void)state;
+    static const char *const names[] = {"IQ1_S", "IQ1_M",   "IQ2_XXS", "IQ2_XS", "IQ2_S",
+                                        "IQ2_M", "IQ3_XXS", "IQ3_XS",  "IQ3_S",  "IQ3_M",
+                                        "TQ1_0", "TQ2_0",   "Q1_0",    "Q2_0"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "conformance/lowbit/llama-dense.%s.gguf", names[i]);
+        gguf_file *f = open_shared(path);
+        quant_mix_request r = mix(names[i]);
+        r.has_importance = r.has_output_type = r.has_embedding_type = true;
+        r.output_type = QUANT_Q6_K;
+        r.embedding_type = QUANT_Q4_K;
+        choose(f, r);
+        uint64_t number;
+        assert_true(gguf_as_u64(gguf_find(f, "general.file_type"), &number));
+        assert_int_equal(r.mix->file_type, number);
+        for (uint64_t k = 0; k < gguf_n_tensors(f); k++) {
+            const gguf_tensor *t = gguf_tensor_at(f, k);
+            if (t->type != choices[k].type)
+                fail_msg("%s of %s: %s, not %s", t->name, names[i],
+                         quant_find((uint32_t)choices[k].type)->name,
+                         quant_find((uint32_t)t->type)->name);
+        }
+        gguf_close(f);
+    }
+}
+
+/* What no file shows: more query heads than KV heads, layers at the ends, nothing known of
+ * importance. */
+static void test_low_mixes(void **state) {
+    (void)state;
+    gguf_file *f = make(&llama_7b);
+    choose(f, mix("IQ2_M"));
+    assert_int_equal(type_of(f, "output.weight"), QUANT_Q5_K);
+    assert_int_equal(type_of(f, "token_embd.weight"), QUANT_IQ3_S);
+    assert_layers(f, "ffn_down", QUANT_IQ3_S, "1111............................");
+    choose(f, mix("IQ1_S"));
+    assert_int_equal(type_of(f, "token_embd.weight"), QUANT_Q2_K);
+    assert_layers(f, "ffn_down", QUANT_Q2_K, "1111............................");
+    choose(f, mix("IQ3_XS"));
+    assert_layers(f, "ffn_up_exps", QUANT_IQ3_XXS, "....111111111111111111111111....");
+    choose(f, mix("IQ3_XXS"));
+    assert_layers(f, "ffn_down", QUANT_Q4_K, "1111............................");
+    assert_layers(f, "ffn_down", QUANT_Q3_K, "....1111111111111111111111111111");
+    assert_int_equal(layer_type(f, 0, "attn_v"), QUANT_IQ3_S);
+    gguf_close(f);
+    assert_true(quant_mix_wants_importance(QUANT_IQ2_S, "blk.0.attn_q.weight"));
+    assert_false(quant_mix_wants_importance(QUANT_IQ2_S, "output.weight"));
+    assert_false(quant_mix_wants_importance(QUANT_IQ3_S, "blk.0.attn_q.weight"));
+}
+
 static void test_rows_that_do_not_fit(void **state) {
     (void)state;
     static const struct {
@@ -305,7 +358,7 @@ static void test_overrides(void **state) {
 
 static void test_names(void **state) {
     (void)state;
-    char list[256];
+    char list[512];
     quant_mix_list(list, sizeof list);
     char *rest = list;
     for (char *name; (name = strtok_r(rest, ", ", &rest));) {
@@ -340,9 +393,10 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_files), cmocka_unit_test(test_large_llama),
-        cmocka_unit_test(test_other_shapes),  cmocka_unit_test(test_rows_that_do_not_fit),
-        cmocka_unit_test(test_overrides),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_same_as_files),     cmocka_unit_test(test_large_llama),
+        cmocka_unit_test(test_same_as_low_files), cmocka_unit_test(test_low_mixes),
+        cmocka_unit_test(test_other_shapes),      cmocka_unit_test(test_rows_that_do_not_fit),
+        cmocka_unit_test(test_overrides),         cmocka_unit_test(test_names),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("quant_mix", tests, NULL, NULL);
