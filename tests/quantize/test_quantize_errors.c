@@ -84,6 +84,11 @@ static void test_requests(void **state) {
     o = options();
     o.allow_requantize = false;
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "blk.0.attn_v.weight is q8_0 and would become");
+    o = options();
+    o.type = "IQ2_XS";
+    fails(IN_PATH, OUT_PATH, &o, PI_ERR_ARG, "no importance matrix");
+    o = options();
+    o.allow_requantize = false;
     o.type = "Q8_0"; /* nothing would be quantized twice */
     pi_error err = {0};
     assert_int_equal(pi_quantize(IN_PATH, OUT_PATH, &o, NULL, &err), PI_OK);
