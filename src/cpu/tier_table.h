@@ -1,5 +1,5 @@
 /* tier_table.h: how the functions of a tier for matrices are named, declared and entered into the
- * table. Every tier has these functions for every type of QUANT_COMPUTED:
+ * table. Every tier has these functions for each of QUANT_PLAIN and QUANT_BLOCKS:
  *
  *   TIER_matvec_TYPE, TIER_matvec_rows_TYPE, TIER_matmul_TYPE    matrices with a row per output
  *   TIER_axpy_TYPE, TIER_matmul_t_TYPE                           matrices with a row per neuron */
