@@ -34,6 +34,36 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]) {
     return text;
 }
 
+/* Sizes that only models with recurrent layers have. */
+static int64_t recurrent_size(arch_dim dim, const arch_sizes *s) {
+    switch (dim) {
+    case DIM_2Q:
+        return 2 * s->n_head * s->head_dim;
+    case DIM_TAPS:
+        return s->n_taps;
+    case DIM_CONV:
+        return s->n_conv;
+    case DIM_3EMBD:
+        return 3 * s->n_embd;
+    case DIM_SSM_IN:
+        return s->n_inner + s->n_conv + s->n_ssm_head;
+    case DIM_SSM_INNER:
+        return s->n_inner;
+    case DIM_SSM_HEADS:
+        return s->n_ssm_head;
+    case DIM_SSM_2HEADS:
+        return 2 * s->n_ssm_head;
+    case DIM_SSM_GROUPS:
+        return s->n_ssm_group;
+    case DIM_SSM_GROUP_INNER:
+        return s->n_ssm_group > 0 ? s->n_inner / s->n_ssm_group : 0;
+    case DIM_SSM_HEAD:
+        return s->n_ssm_head > 0 ? s->n_inner / s->n_ssm_head : 0;
+    default:
+        return 1;
+    }
+}
+
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
     int64_t q_dim = s->q_dim ? s->q_dim : s->head_dim, v_dim = s->v_dim ? s->v_dim : s->head_dim;
     switch (dim) {
@@ -89,33 +119,12 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_rank;
     case DIM_POS:
         return s->n_pos;
-    case DIM_2Q:
-        return 2 * s->n_head * s->head_dim;
-    case DIM_TAPS:
-        return s->n_taps;
-    case DIM_CONV:
-        return s->n_conv;
-    case DIM_3EMBD:
-        return 3 * s->n_embd;
-    case DIM_SSM_IN:
-        return s->n_inner + s->n_conv + s->n_ssm_head;
-    case DIM_SSM_INNER:
-        return s->n_inner;
-    case DIM_SSM_HEADS:
-        return s->n_ssm_head;
-    case DIM_SSM_2HEADS:
-        return 2 * s->n_ssm_head;
-    case DIM_SSM_GROUPS:
-        return s->n_ssm_group;
-    case DIM_SSM_GROUP_INNER:
-        return s->n_ssm_group > 0 ? s->n_inner / s->n_ssm_group : 0;
-    case DIM_SSM_HEAD:
-        return s->n_ssm_head > 0 ? s->n_inner / s->n_ssm_head : 0;
     case DIM_ONE:
     case DIM_NONE:
-        break;
+        return 1;
+    default:
+        return recurrent_size(dim, s);
     }
-    return 1;
 }
 
 const arch_tensor *arch_tensor_of(const arch_row *row, tensor_role role) {
@@ -133,97 +142,98 @@ void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
     }
 }
 
+static const char *const role_names[ROLE_COUNT] = {
+    [ROLE_TOKEN_EMBD] = "token_embd",
+    [ROLE_POS_EMBD] = "position_embd",
+    [ROLE_ATTN_NORM_BIAS] = "attn_norm.bias",
+    [ROLE_ATTN_NORM_2] = "attn_norm_2",
+    [ROLE_ATTN_NORM_2_BIAS] = "attn_norm_2.bias",
+    [ROLE_ATTN_QKV] = "attn_qkv",
+    [ROLE_ATTN_QKV_BIAS] = "attn_qkv.bias",
+    [ROLE_FFN_NORM_BIAS] = "ffn_norm.bias",
+    [ROLE_FC1] = "fc1",
+    [ROLE_FC2] = "fc2",
+    [ROLE_FC2_BIAS] = "fc2.bias",
+    [ROLE_FFN_SIGN] = "ffn_sign",
+    [ROLE_FFN_DOWN_T] = "ffn_down_t",
+    [ROLE_FFN_FREQ] = "ffn_freq",
+    [ROLE_FFN_PERM] = "ffn_perm",
+    [ROLE_OUTPUT_NORM_BIAS] = "output_norm.bias",
+    [ROLE_ATTN_NORM] = "attn_norm",
+    [ROLE_ATTN_Q] = "attn_q",
+    [ROLE_ATTN_Q_BIAS] = "attn_q.bias",
+    [ROLE_ATTN_K] = "attn_k",
+    [ROLE_ATTN_K_BIAS] = "attn_k.bias",
+    [ROLE_ATTN_V] = "attn_v",
+    [ROLE_ATTN_V_BIAS] = "attn_v.bias",
+    [ROLE_ATTN_GATE] = "attn_gate",
+    [ROLE_ATTN_Q_A] = "attn_q_a",
+    [ROLE_ATTN_Q_A_NORM] = "attn_q_a_norm",
+    [ROLE_ATTN_Q_B] = "attn_q_b",
+    [ROLE_ATTN_KV_A] = "attn_kv_a_mqa",
+    [ROLE_ATTN_KV_A_NORM] = "attn_kv_a_norm",
+    [ROLE_ATTN_KV_B] = "attn_kv_b",
+    [ROLE_ATTN_K_B] = "attn_k_b",
+    [ROLE_ATTN_V_B] = "attn_v_b",
+    [ROLE_ATTN_Q_NORM] = "attn_q_norm",
+    [ROLE_ATTN_K_NORM] = "attn_k_norm",
+    [ROLE_ATTN_OUT] = "attn_output",
+    [ROLE_ATTN_OUT_BIAS] = "attn_output.bias",
+    [ROLE_ATTN_POST_NORM] = "post_attention_norm",
+    [ROLE_FFN_POST_NORM] = "post_ffw_norm",
+    [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
+    [ROLE_FFN_NORM] = "ffn_norm",
+    [ROLE_FFN_GATE_UP] = "ffn_gate_up",
+    [ROLE_FFN_GATE] = "ffn_gate",
+    [ROLE_FFN_GATE_BIAS] = "ffn_gate.bias",
+    [ROLE_FFN_UP] = "ffn_up",
+    [ROLE_FFN_UP_BIAS] = "ffn_up.bias",
+    [ROLE_FFN_DOWN] = "ffn_down",
+    [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
+    [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
+    [ROLE_ATTN_SINKS] = "attn_sinks",
+    [ROLE_SSM_IN] = "ssm_in",
+    [ROLE_SSM_GATE] = "ssm_gate",
+    [ROLE_SSM_BETA_ALPHA] = "ssm_ba",
+    [ROLE_SSM_BETA] = "ssm_beta",
+    [ROLE_SSM_ALPHA] = "ssm_alpha",
+    [ROLE_SSM_CONV] = "ssm_conv1d",
+    [ROLE_SSM_CONV_BIAS] = "ssm_conv1d.bias",
+    [ROLE_SSM_DT_BIAS] = "ssm_dt.bias",
+    [ROLE_SSM_A] = "ssm_a",
+    [ROLE_SSM_D] = "ssm_d",
+    [ROLE_SSM_NORM] = "ssm_norm",
+    [ROLE_SSM_OUT] = "ssm_out",
+    [ROLE_ROUTER] = "ffn_gate_inp",
+    [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",
+    [ROLE_ROUTER_SCALE] = "ffn_gate_inp.scale",
+    [ROLE_EXPERT_PRE_NORM] = "pre_ffw_norm_2",
+    [ROLE_EXPERT_DOWN_SCALE] = "ffn_down_exps.scale",
+    [ROLE_EXPERT_POST_NORM] = "post_ffw_norm_2",
+    [ROLE_LAYER_SCALE] = "layer_output_scale",
+    [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
+    [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",
+    [ROLE_EXPERT_GATE] = "ffn_gate_exps",
+    [ROLE_EXPERT_GATE_BIAS] = "ffn_gate_exps.bias",
+    [ROLE_EXPERT_UP] = "ffn_up_exps",
+    [ROLE_EXPERT_UP_BIAS] = "ffn_up_exps.bias",
+    [ROLE_EXPERT_DOWN] = "ffn_down_exps",
+    [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
+    [ROLE_EXPERT_PERM] = "ffn_expert_perm",
+    [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
+    [ROLE_SHARED_GATE] = "ffn_gate_shexp",
+    [ROLE_SHARED_UP] = "ffn_up_shexp",
+    [ROLE_SHARED_DOWN] = "ffn_down_shexp",
+    [ROLE_OUTPUT_NORM] = "output_norm",
+    [ROLE_OUTPUT] = "output",
+    [ROLE_OUTPUT_BIAS] = "output.bias",
+    [ROLE_ROPE_FREQS] = "rope_freqs",
+    [ROLE_ROPE_LONG] = "rope_factors_long",
+    [ROLE_ROPE_SHORT] = "rope_factors_short",
+};
+
 const char *tensor_role_name(tensor_role role) {
-    static const char *const names[ROLE_COUNT] = {
-        [ROLE_TOKEN_EMBD] = "token_embd",
-        [ROLE_POS_EMBD] = "position_embd",
-        [ROLE_ATTN_NORM_BIAS] = "attn_norm.bias",
-        [ROLE_ATTN_NORM_2] = "attn_norm_2",
-        [ROLE_ATTN_NORM_2_BIAS] = "attn_norm_2.bias",
-        [ROLE_ATTN_QKV] = "attn_qkv",
-        [ROLE_ATTN_QKV_BIAS] = "attn_qkv.bias",
-        [ROLE_FFN_NORM_BIAS] = "ffn_norm.bias",
-        [ROLE_FC1] = "fc1",
-        [ROLE_FC2] = "fc2",
-        [ROLE_FC2_BIAS] = "fc2.bias",
-        [ROLE_FFN_SIGN] = "ffn_sign",
-        [ROLE_FFN_DOWN_T] = "ffn_down_t",
-        [ROLE_FFN_FREQ] = "ffn_freq",
-        [ROLE_FFN_PERM] = "ffn_perm",
-        [ROLE_OUTPUT_NORM_BIAS] = "output_norm.bias",
-        [ROLE_ATTN_NORM] = "attn_norm",
-        [ROLE_ATTN_Q] = "attn_q",
-        [ROLE_ATTN_Q_BIAS] = "attn_q.bias",
-        [ROLE_ATTN_K] = "attn_k",
-        [ROLE_ATTN_K_BIAS] = "attn_k.bias",
-        [ROLE_ATTN_V] = "attn_v",
-        [ROLE_ATTN_V_BIAS] = "attn_v.bias",
-        [ROLE_ATTN_GATE] = "attn_gate",
-        [ROLE_ATTN_Q_A] = "attn_q_a",
-        [ROLE_ATTN_Q_A_NORM] = "attn_q_a_norm",
-        [ROLE_ATTN_Q_B] = "attn_q_b",
-        [ROLE_ATTN_KV_A] = "attn_kv_a_mqa",
-        [ROLE_ATTN_KV_A_NORM] = "attn_kv_a_norm",
-        [ROLE_ATTN_KV_B] = "attn_kv_b",
-        [ROLE_ATTN_K_B] = "attn_k_b",
-        [ROLE_ATTN_V_B] = "attn_v_b",
-        [ROLE_ATTN_Q_NORM] = "attn_q_norm",
-        [ROLE_ATTN_K_NORM] = "attn_k_norm",
-        [ROLE_ATTN_OUT] = "attn_output",
-        [ROLE_ATTN_OUT_BIAS] = "attn_output.bias",
-        [ROLE_ATTN_POST_NORM] = "post_attention_norm",
-        [ROLE_FFN_POST_NORM] = "post_ffw_norm",
-        [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
-        [ROLE_FFN_NORM] = "ffn_norm",
-        [ROLE_FFN_GATE_UP] = "ffn_gate_up",
-        [ROLE_FFN_GATE] = "ffn_gate",
-        [ROLE_FFN_GATE_BIAS] = "ffn_gate.bias",
-        [ROLE_FFN_UP] = "ffn_up",
-        [ROLE_FFN_UP_BIAS] = "ffn_up.bias",
-        [ROLE_FFN_DOWN] = "ffn_down",
-        [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
-        [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
-        [ROLE_ATTN_SINKS] = "attn_sinks",
-        [ROLE_SSM_IN] = "ssm_in",
-        [ROLE_SSM_GATE] = "ssm_gate",
-        [ROLE_SSM_BETA_ALPHA] = "ssm_ba",
-        [ROLE_SSM_BETA] = "ssm_beta",
-        [ROLE_SSM_ALPHA] = "ssm_alpha",
-        [ROLE_SSM_CONV] = "ssm_conv1d",
-        [ROLE_SSM_CONV_BIAS] = "ssm_conv1d.bias",
-        [ROLE_SSM_DT_BIAS] = "ssm_dt.bias",
-        [ROLE_SSM_A] = "ssm_a",
-        [ROLE_SSM_D] = "ssm_d",
-        [ROLE_SSM_NORM] = "ssm_norm",
-        [ROLE_SSM_OUT] = "ssm_out",
-        [ROLE_ROUTER] = "ffn_gate_inp",
-        [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",
-        [ROLE_ROUTER_SCALE] = "ffn_gate_inp.scale",
-        [ROLE_EXPERT_PRE_NORM] = "pre_ffw_norm_2",
-        [ROLE_EXPERT_DOWN_SCALE] = "ffn_down_exps.scale",
-        [ROLE_EXPERT_POST_NORM] = "post_ffw_norm_2",
-        [ROLE_LAYER_SCALE] = "layer_output_scale",
-        [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
-        [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",
-        [ROLE_EXPERT_GATE] = "ffn_gate_exps",
-        [ROLE_EXPERT_GATE_BIAS] = "ffn_gate_exps.bias",
-        [ROLE_EXPERT_UP] = "ffn_up_exps",
-        [ROLE_EXPERT_UP_BIAS] = "ffn_up_exps.bias",
-        [ROLE_EXPERT_DOWN] = "ffn_down_exps",
-        [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
-        [ROLE_EXPERT_PERM] = "ffn_expert_perm",
-        [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
-        [ROLE_SHARED_GATE] = "ffn_gate_shexp",
-        [ROLE_SHARED_UP] = "ffn_up_shexp",
-        [ROLE_SHARED_DOWN] = "ffn_down_shexp",
-        [ROLE_OUTPUT_NORM] = "output_norm",
-        [ROLE_OUTPUT] = "output",
-        [ROLE_OUTPUT_BIAS] = "output.bias",
-        [ROLE_ROPE_FREQS] = "rope_freqs",
-        [ROLE_ROPE_LONG] = "rope_factors_long",
-        [ROLE_ROPE_SHORT] = "rope_factors_short",
-    };
-    return (unsigned)role < ROLE_COUNT ? names[role] : "unknown";
+    return (unsigned)role < ROLE_COUNT ? role_names[role] : "unknown";
 }
 
 arch_part tensor_role_part(tensor_role role) {

@@ -83,6 +83,8 @@ static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_optio
         model_layer *l = &m->layers[i];
         l->hp = (model_layer_hparams){.n_head = s->n_head,
                                       .n_head_kv = s->n_head_kv,
+                                      .head_dim = m->hp.head_dim,
+                                      .kv_layer = i,
                                       .n_ff = s->n_ff,
                                       .n_ff_expert = experts ? s->n_ff : 0};
         l->sparse = (model_layer_sparse){.cut = NAN, .density = NAN, .recall = NAN};

@@ -186,7 +186,7 @@ static void test_latent_heads(void **state) {
     snprintf(c.config, sizeof c.config, "%s",
              "{\"model_type\":\"deepseek_v2\",\"hidden_size\":$n_embd,\"intermediate_size\":$n_ff,"
              "\"num_hidden_layers\":$n_layer,\"num_attention_heads\":$n_head,"
-             "\"vocab_size\":$n_vocab,\"q_lora_rank\":null,\"kv_lora_rank\":$n_latent,"
+             "\"vocab_size\":160,\"q_lora_rank\":null,\"kv_lora_rank\":$n_latent,"
              "\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":$n_rot,\"v_head_dim\":$v_dim,"
              "\"max_position_embeddings\":$n_ctx,\"rms_norm_eps\":$eps,\"rope_theta\":$base}");
     t.arch = "deepseek2";
