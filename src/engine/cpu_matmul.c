@@ -80,7 +80,7 @@ void cpu_exec_finish_column(const engine_context *c, const plan_matrix *pm, floa
 
 void cpu_exec_multiply(engine_context *c, const cpu_exec_product *by, const plan_matrix *pm,
                        const cpu_act *x, int64_t r0, int64_t r1, int ith) {
-    float *y = out_rows(c, pm->out);
+    float *y = out_rows(c, pm->out) + pm->out_at;
     int64_t ldy = c->plan->width[pm->out];
     by->run(&c->kernels.mat[pm->w.type], &pm->w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
     if (!pm->bias && pm->scale == 1) return;

@@ -82,6 +82,7 @@ void cpu_exec_conv(engine_context *c, const plan_step *s, int ith) {
     float taps[MAX_TAPS][CONV_CHANNELS];
     const plan_recurrent *r = s->recurrent;
     int64_t blocks = (r->n_conv + CONV_CHANNELS - 1) / CONV_CHANNELS;
+    int64_t part = r->mixer == MIXER_KDA ? r->n_conv / 3 : r->n_conv;
     (void)ith;
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
@@ -91,8 +92,11 @@ void cpu_exec_conv(engine_context *c, const plan_step *s, int ith) {
                        .item = &c->items[index / blocks],
                        .first = index % blocks * CONV_CHANNELS};
         k.n = (int)(r->n_conv - k.first < CONV_CHANNELS ? r->n_conv - k.first : CONV_CHANNELS);
-        for (int i = 0; i < k.n; i++)
-            for (int j = 0; j < r->n_taps; j++) taps[j][i] = r->taps[(k.first + i) * r->n_taps + j];
+        for (int i = 0; i < k.n; i++) {
+            int64_t channel = k.first + i;
+            const float *from = r->taps[channel / part] + channel % part * r->n_taps;
+            for (int j = 0; j < r->n_taps; j++) taps[j][i] = from[j];
+        }
         if (r->mixer == MIXER_CONV)
             run_short_conv(&k, taps);
         else
@@ -146,6 +150,15 @@ static void normalize(const float *x, float *y, int64_t n, float eps, float scal
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale;
 }
 
+/* KDA: one for each element of a key. */
+static void set_decays(recur_task *k) {
+    const plan_recurrent *r = k->r;
+    int64_t first = k->head * r->n_state;
+    const float *alpha = row_of(k->c, BUF_SSM_STEP, k->row) + first;
+    for (int64_t i = 0; i < r->n_state; i++)
+        k->decay[i] = expf(softplus(alpha[i] + r->dt_bias[first + i]) * r->a[k->head]);
+}
+
 static void set_delta(recur_task *k) {
     const plan_recurrent *r = k->r;
     float eps = k->c->model->hp.norm_eps;
@@ -159,8 +172,12 @@ static void set_delta(recur_task *k) {
         beta = row_of(k->c, BUF_SSM_BETA, k->row) + 2 * heads * k->group + k->head % heads;
         alpha = beta + heads;
     }
-    float decay = expf(softplus(*alpha + r->dt_bias[k->head]) * r->a[k->head]);
-    for (int64_t i = 0; i < r->n_state; i++) k->decay[i] = decay;
+    if (r->mixer == MIXER_KDA) {
+        set_decays(k);
+    } else {
+        float decay = expf(softplus(*alpha + r->dt_bias[k->head]) * r->a[k->head]);
+        for (int64_t i = 0; i < r->n_state; i++) k->decay[i] = decay;
+    }
     normalize(queries + k->group * r->n_state, k->query, r->n_state, eps,
               1 / sqrtf((float)r->n_state));
     normalize(keys + k->group * r->n_state, k->key, r->n_state, eps, 1);
@@ -196,7 +213,7 @@ static void run_head(recur_task *k, const ubatch_item *item) {
                             .n_rows = r->head_dim,
                             .n = r->n_state,
                             .decay = k->decay,
-                            .delta = r->mixer == MIXER_DELTA};
+                            .delta = r->mixer != MIXER_SSM};
     k->group = r->groups_alternate ? k->head % r->n_group : k->head / (r->n_head / r->n_group);
     for (int t = 0; t < item->n_tokens; t++) {
         if (item->state_before && t == item->n_tokens - 1)
@@ -225,7 +242,8 @@ void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-/* Mamba-2 gates, then norms groups of heads; the delta rule norms every head, then gates. */
+/* Mamba-2 gates, then norms groups of heads; the delta rule norms every head, then gates, KDA with
+ * a sigmoid. */
 static void gate_row(engine_context *c, const plan_recurrent *r, int64_t row) {
     bool first = r->mixer == MIXER_SSM;
     int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : r->head_dim;
@@ -235,7 +253,8 @@ static void gate_row(engine_context *c, const plan_recurrent *r, int64_t row) {
     for (int64_t i = 0; r->norm && i < n; i += width)
         c->kernels.rms_norm(y + i, first ? r->norm + i : r->norm, y + i, width,
                             c->model->hp.norm_eps);
-    if (!first) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
+    if (r->mixer == MIXER_DELTA) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
+    for (int64_t i = 0; r->mixer == MIXER_KDA && i < n; i++) y[i] *= sigmoid(gate[i]);
 }
 
 void cpu_exec_gate_ssm(engine_context *c, const plan_step *s, int ith) {

@@ -407,7 +407,7 @@ static void set_widths(plan *p, plan_side side) {
     for (int i = 0; i < n_steps; i++) {
         const plan_step *s = &steps[i];
         for (int k = 0; k < s->n_matrices; k++)
-            widen(width, s->matrix[k].out, s->matrix[k].w.n_out);
+            widen(width, s->matrix[k].out, s->matrix[k].out_at + s->matrix[k].w.n_out);
         if (scores(s, side) && s->ffn->predictor != PREDICTOR_NONE)
             widen(width, BUF_SCORE, s->ffn->n_scored);
         if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);

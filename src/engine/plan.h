@@ -66,8 +66,8 @@ typedef enum plan_buffer {
     /* Recurrent mixers. */
     BUF_SSM_IN,   /* what is convolved [n_conv] */
     BUF_SSM_GATE, /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
-    BUF_SSM_STEP, /* steps, or alphas of the delta rule [n_ssm_head]; MIXER_CONV: what the
-                     convolution's input is multiplied by [n_embd] */
+    BUF_SSM_STEP, /* steps, or alphas of the delta rule [n_ssm_head], KDA: [n_inner]; MIXER_CONV:
+                     what the convolution's input is multiplied by [n_embd] */
     BUF_SSM_BETA, /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
     BUF_SSM_CONV, /* after the convolution [n_conv] */
     BUF_SSM_OUT,  /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
@@ -154,6 +154,7 @@ typedef struct plan_matrix {
     float scale;       /* of the product, before the bias or (scale_last) after it */
     bool scale_last;
     plan_buffer out;
+    int64_t out_at; /* floats: where its rows begin in those of the buffer */
     tensor_role role;
 } plan_matrix;
 
@@ -230,13 +231,15 @@ typedef struct plan_recurrent {
     uint32_t mixer; /* MIXER_* */
     int n_taps;
     int64_t n_conv;
-    const float *taps;      /* [n_conv][n_taps], the last one is the token's own */
+    const float *taps[3];   /* [n_conv][n_taps], the last one is the token's own; KDA: of queries,
+                               keys and values [n_conv / 3][n_taps] each */
     const float *conv_bias; /* [n_conv] or NULL */
     int n_head, n_group;
     int64_t head_dim, n_state; /* elements of a value, of a key */
     bool groups_alternate;     /* arch_row */
     bool paired;               /* BUF_SSM_BETA has betas and alphas */
-    const float *dt_bias, *a;  /* [n_head] */
+    const float *dt_bias;      /* [n_head]; KDA: [n_head * n_state] */
+    const float *a;            /* [n_head] */
     const float *d;            /* [n_head] or NULL */
     const float *norm; /* of the result, or NULL: [n_head * head_dim] by groups (Mamba-2), or
                           [head_dim] of every head */

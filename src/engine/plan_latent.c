@@ -41,6 +41,7 @@ void plan_add_latents(plan *p, int layer) {
     bool two = l->t[ROLE_ATTN_Q_B].data;
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
     add_product(p, s, two ? ROLE_ATTN_Q_A : ROLE_ATTN_Q, two ? BUF_LATENT_Q : BUF_Q);
+    if (p->model->arch->has & ARCH_QKV_BARE) s->matrix[0].scale = 1;
     add_product(p, s, ROLE_ATTN_KV_A, BUF_K);
     if (two) add_queries(p, layer);
     s = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);

@@ -125,7 +125,7 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->op == OP_CONV) fprintf(out, " %d taps", s->recurrent->n_taps);
         if (s->op == OP_RECUR)
             fprintf(out, " %s, %d heads [%" PRId64 ", %" PRId64 "]",
-                    s->recurrent->mixer == MIXER_DELTA ? "delta rule" : "SSM", s->recurrent->n_head,
+                    s->recurrent->mixer == MIXER_SSM ? "SSM" : "delta rule", s->recurrent->n_head,
                     s->recurrent->head_dim, s->recurrent->n_state);
         if (s->relu) fprintf(out, " relu");
         if (s->gated) fprintf(out, " * sigmoid(attn_gate)");

@@ -17,6 +17,30 @@ static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffe
     plan_set_matrix(s, &m);
 }
 
+/* Queries, keys and values side by side; alphas and gates in two products each, whose first results
+ * wait where nothing else is yet. */
+static void add_kda(plan *p, plan_step *s) {
+    static const tensor_role in[] = {ROLE_SSM_IN, ROLE_SSM_IN_K, ROLE_SSM_IN_V};
+    static const struct {
+        plan_buffer between, out;
+        tensor_role first, second;
+    } pairs[] = {{BUF_SSM_CONV, BUF_SSM_STEP, ROLE_SSM_ALPHA_A, ROLE_SSM_ALPHA_B},
+                 {BUF_SSM_OUT, BUF_SSM_GATE, ROLE_SSM_GATE_A, ROLE_SSM_GATE_B}};
+    int layer = s->layer;
+    for (int i = 0; i < 3; i++) {
+        add_matrix(p, s, in[i], BUF_SSM_IN);
+        s->matrix[i].out_at = i * (int64_t)p->model->hp.n_inner;
+    }
+    add_matrix(p, s, ROLE_SSM_BETA, BUF_SSM_BETA);
+    s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    for (int i = 0; i < 2; i++) add_matrix(p, s, pairs[i].first, pairs[i].between);
+    for (int i = 0; i < 2; i++) {
+        plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, pairs[i].between);
+        s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, pairs[i].between);
+        add_matrix(p, s, pairs[i].second, pairs[i].out);
+    }
+}
+
 void plan_add_recurrent_in(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     int64_t n = hp->n_embd, inner = hp->n_inner, conv = hp->n_conv;
@@ -32,6 +56,9 @@ void plan_add_recurrent_in(plan *p, int layer) {
         add_rows(p, s, inner, conv, BUF_SSM_IN);
         add_rows(p, s, inner + conv, hp->n_ssm_head, BUF_SSM_STEP);
         break;
+    case MIXER_KDA:
+        add_kda(p, s);
+        break;
     default:
         add_matrix(p, s, ROLE_SSM_IN, BUF_SSM_IN);
         add_matrix(p, s, ROLE_SSM_GATE, BUF_SSM_GATE);
@@ -46,23 +73,24 @@ static plan_recurrent describe(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
     bool heads = hp->n_ssm_head > 0;
-    plan_recurrent r = {.mixer = l->hp.mixers & MIXER_RECURRENT,
-                        .n_taps = hp->n_taps,
-                        .n_conv = hp->n_conv,
-                        .taps = l->t[ROLE_SSM_CONV].data,
-                        .conv_bias = l->t[ROLE_SSM_CONV_BIAS].data,
-                        .n_head = hp->n_ssm_head,
-                        .n_group = hp->n_ssm_group,
-                        .head_dim = heads ? hp->n_inner / hp->n_ssm_head : 0,
-                        .n_state = hp->n_state,
-                        .groups_alternate = p->model->arch->groups_alternate,
-                        .paired = l->t[ROLE_SSM_BETA_ALPHA].data,
-                        .dt_bias = l->t[ROLE_SSM_DT_BIAS].data,
-                        .a = l->t[ROLE_SSM_A].data,
-                        .d = l->t[ROLE_SSM_D].data,
-                        .norm = l->t[ROLE_SSM_NORM].data,
-                        .conv_at = p->n_state,
-                        .heads_at = p->n_state + model_conv_state(hp, &l->hp)};
+    plan_recurrent r = {
+        .mixer = l->hp.mixers & MIXER_RECURRENT,
+        .n_taps = hp->n_taps,
+        .n_conv = hp->n_conv,
+        .taps = {l->t[ROLE_SSM_CONV].data, l->t[ROLE_SSM_CONV_K].data, l->t[ROLE_SSM_CONV_V].data},
+        .conv_bias = l->t[ROLE_SSM_CONV_BIAS].data,
+        .n_head = hp->n_ssm_head,
+        .n_group = hp->n_ssm_group,
+        .head_dim = heads ? hp->n_inner / hp->n_ssm_head : 0,
+        .n_state = hp->n_state,
+        .groups_alternate = p->model->arch->groups_alternate,
+        .paired = l->t[ROLE_SSM_BETA_ALPHA].data,
+        .dt_bias = l->t[ROLE_SSM_DT_BIAS].data,
+        .a = l->t[ROLE_SSM_A].data,
+        .d = l->t[ROLE_SSM_D].data,
+        .norm = l->t[ROLE_SSM_NORM].data,
+        .conv_at = p->n_state,
+        .heads_at = p->n_state + model_conv_state(hp, &l->hp)};
     p->n_state += model_state(hp, &l->hp);
     p->width[BUF_SSM_CONV] = hp->n_conv;
     p->width[BUF_SSM_OUT] = heads ? hp->n_inner : hp->n_embd;

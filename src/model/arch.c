@@ -34,11 +34,9 @@ const char *arch_list_names(char text[ARCH_LIST_TEXT]) {
     return text;
 }
 
-/* Sizes that only models with recurrent layers have. */
-static int64_t recurrent_size(arch_dim dim, const arch_sizes *s) {
+/* Those of recurrent mixers; 1 for DIM_ONE and DIM_NONE. */
+static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
     switch (dim) {
-    case DIM_2Q:
-        return 2 * s->n_head * s->head_dim;
     case DIM_TAPS:
         return s->n_taps;
     case DIM_CONV:
@@ -119,11 +117,10 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_rank;
     case DIM_POS:
         return s->n_pos;
-    case DIM_ONE:
-    case DIM_NONE:
-        return 1;
+    case DIM_2Q:
+        return 2 * s->n_head * s->head_dim;
     default:
-        return recurrent_size(dim, s);
+        return recurrent_dim_size(dim, s);
     }
 }
 
@@ -193,7 +190,15 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
     [ROLE_ATTN_SINKS] = "attn_sinks",
     [ROLE_SSM_IN] = "ssm_in",
+    [ROLE_SSM_IN_K] = "ssm_in_k",
+    [ROLE_SSM_IN_V] = "ssm_in_v",
     [ROLE_SSM_GATE] = "ssm_gate",
+    [ROLE_SSM_GATE_A] = "ssm_g_a",
+    [ROLE_SSM_GATE_B] = "ssm_g_b",
+    [ROLE_SSM_ALPHA_A] = "ssm_f_a",
+    [ROLE_SSM_ALPHA_B] = "ssm_f_b",
+    [ROLE_SSM_CONV_K] = "ssm_conv1d_k",
+    [ROLE_SSM_CONV_V] = "ssm_conv1d_v",
     [ROLE_SSM_BETA_ALPHA] = "ssm_ba",
     [ROLE_SSM_BETA] = "ssm_beta",
     [ROLE_SSM_ALPHA] = "ssm_alpha",

@@ -49,12 +49,20 @@ typedef enum tensor_role {
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
     /* Recurrent mixers. */
-    ROLE_SSM_IN,         /* what is convolved, with Mamba-2's gate and steps or LFM2's gates */
-    ROLE_SSM_GATE,       /* gate of the result */
+    ROLE_SSM_IN,   /* what is convolved, with Mamba-2's gate and steps or LFM2's gates */
+    ROLE_SSM_IN_K, /* keys and values where these are matrices of their own (KDA) */
+    ROLE_SSM_IN_V,
+    ROLE_SSM_GATE,   /* gate of the result */
+    ROLE_SSM_GATE_A, /* the same in two products */
+    ROLE_SSM_GATE_B,
+    ROLE_SSM_ALPHA_A, /* alphas, one per element of a key, in two products */
+    ROLE_SSM_ALPHA_B,
     ROLE_SSM_BETA_ALPHA, /* delta rule: per group the betas of its heads, then their alphas */
     ROLE_SSM_BETA,       /* how much of a head's state is written anew */
     ROLE_SSM_ALPHA,      /* how much of it stays */
     ROLE_SSM_CONV,
+    ROLE_SSM_CONV_K, /* KDA: of keys and of values */
+    ROLE_SSM_CONV_V,
     ROLE_SSM_CONV_BIAS,
     ROLE_SSM_DT_BIAS, /* added to steps and alphas */
     ROLE_SSM_A,       /* decay of a head's state */
@@ -189,7 +197,9 @@ enum {
     MIXER_CONV = 2,  /* gated short convolution: C * conv(B * x) (LFM2; Liquid AI 2025) */
     MIXER_SSM = 4,   /* Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) */
     MIXER_DELTA = 8, /* gated delta rule (Yang et al. 2024, arXiv 2412.06464) */
-    MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA
+    MIXER_KDA = 16,  /* the same with a decay for each element of a key (Kimi Linear; Moonshot AI
+                        2025, arXiv 2510.26692) */
+    MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA
 };
 
 /* Which layers have which of an architecture's mixers, and an FFN. */
@@ -257,7 +267,8 @@ enum {
     ARCH_FFN_UNSCALED =
         1 << 20, /* "NAME.scale" of gate, up and down is not applied, as in llama.cpp */
     ARCH_EXPERTS_UNSCALED = 1 << 21, /* "NAME.scale" of experts is not applied, as in llama.cpp */
-    ARCH_EXPERT_KEYS = 1 << 22,      /* expert_weights_norm and expert_weights_scale are read */
+    ARCH_EXPERT_KEYS = 1 << 22,      /* expert_weights_scale is read, and without the next
+                                        bit expert_weights_norm */
     ARCH_EXPERT_NORM = 1 << 23,      /* the weights of a token's experts are divided by their sum */
     ARCH_EXPERT_INPUT = 1 << 24,     /* weights multiply the experts' input, not their output */
     ARCH_EXPERT_HALF = 1 << 25,      /* half of the sum of the experts and the shared one */

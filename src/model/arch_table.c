@@ -551,6 +551,28 @@ static const arch_tensor llama_tensors[] = {
     DELTA_RULE, PLAIN_MATRIX(ROLE_SSM_BETA, "ssm_beta", DIM_EMBD, DIM_SSM_HEADS, 0),               \
         PLAIN_MATRIX(ROLE_SSM_ALPHA, "ssm_alpha", DIM_EMBD, DIM_SSM_HEADS, 0)
 
+#define KDA_CONVOLUTION(role, name)                                                                \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", NULL, {DIM_TAPS, DIM_ONE, DIM_SSM_INNER},                  \
+            TENSOR_PER_LAYER | TENSOR_F32                                                          \
+    }
+#define KDA                                                                                        \
+    PLAIN_MATRIX(ROLE_SSM_IN, "attn_q", DIM_EMBD, DIM_SSM_INNER, 0),                               \
+        PLAIN_MATRIX(ROLE_SSM_IN_K, "attn_k", DIM_EMBD, DIM_SSM_INNER, 0),                         \
+        PLAIN_MATRIX(ROLE_SSM_IN_V, "attn_v", DIM_EMBD, DIM_SSM_INNER, 0),                         \
+        PLAIN_MATRIX(ROLE_SSM_GATE_A, "ssm_g_a", DIM_EMBD, DIM_SSM_HEAD, 0),                       \
+        PLAIN_MATRIX(ROLE_SSM_GATE_B, "ssm_g_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                  \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_A, "ssm_f_a", DIM_EMBD, DIM_SSM_HEAD, 0),                      \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_B, "ssm_f_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                 \
+        PLAIN_MATRIX(ROLE_SSM_BETA, "ssm_beta", DIM_EMBD, DIM_SSM_HEADS, 0),                       \
+        KDA_CONVOLUTION(ROLE_SSM_CONV, "ssm_conv1d_q"),                                            \
+        KDA_CONVOLUTION(ROLE_SSM_CONV_K, "ssm_conv1d_k"),                                          \
+        KDA_CONVOLUTION(ROLE_SSM_CONV_V, "ssm_conv1d_v"),                                          \
+        PLAIN_VECTOR(ROLE_SSM_DT_BIAS, "ssm_dt.bias", DIM_SSM_INNER, 0),                           \
+        SSM_PER_HEAD(ROLE_SSM_A, "ssm_a"),                                                         \
+        PLAIN_VECTOR(ROLE_SSM_NORM, "ssm_norm.weight", DIM_SSM_HEAD, 0),                           \
+        PLAIN_MATRIX(ROLE_SSM_OUT, "attn_output", DIM_SSM_INNER, DIM_EMBD, 0)
+
 /* A gate behind every head of Q. */
 #define GATED_PROJECTIONS                                                                          \
     LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_2Q, 0),                  \
@@ -579,6 +601,11 @@ static const arch_tensor lfm2_tensors[] = {
     FFN_NORM(0),
     DENSE_LAYERS_FFN,
     EXPERTS,
+};
+
+static const arch_tensor kimi_linear_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,        LATENT_ATTENTION, KDA,
+    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,          SHARED_EXPERT,
 };
 
 static const arch_tensor mamba2_tensors[] = {
@@ -840,6 +867,11 @@ const arch_row arch_table[] = {
      .layers = LAYERS_BY_HEADS, .gating = GATING_SIGMOID, .window_period = 1,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
      TENSORS(lfm2_tensors)},
+    {GGUF_ROW("kimi-linear", RMS, NONE, SILU), .mixers = MIXER_ATTENTION | MIXER_KDA,
+     .layers = LAYERS_BY_HEADS, .ssm_unscaled = true, .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_EXPERT_NORM |
+            ARCH_QKV_BARE,
+     TENSORS(kimi_linear_tensors)},
     {GGUF_ROW("mamba2", RMS, NONE, SILU), .mixers = MIXER_SSM, TENSORS(mamba2_tensors)},
     {GGUF_ROW("granitehybrid", RMS, INTERLEAVED, SILU), .mixers = MIXER_ATTENTION | MIXER_SSM,
      .layers = LAYERS_BY_HEADS, .gating = GATING_SOFTMAX,

@@ -235,7 +235,7 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
         return;
     }
     if (!(arch->has & ARCH_EXPERT_KEYS)) return;
-    const gguf_value *v = find_key(r, "expert_weights_norm", key);
+    const gguf_value *v = hp->expert_norm ? NULL : find_key(r, "expert_weights_norm", key);
     if (v && !gguf_as_bool(v, &hp->expert_norm)) fail_key(r, key, "is not a bool");
     float scale = read_float(r, "expert_weights_scale", 0, -1e-30, 1e6);
     if (scale > 0) hp->expert_scale = scale;
@@ -461,6 +461,20 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     if (arch->mixers & MIXER_CONV) {
         hp->n_taps = read_int(r, "shortconv.l_cache", 0, -1, 2, MAX_TAPS);
         hp->n_conv = hp->n_embd;
+    }
+    if (arch->mixers & MIXER_KDA) {
+        int32_t n = read_int(r, "kda.head_dim", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+        const gguf_value *v = find_key(r, "kda.safe_gate", key);
+        bool safe = false;
+        if (r->status == PI_OK && v && gguf_as_bool(v, &safe) && safe)
+            r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                                  "not supported: %s: key %s: gates with a lower bound",
+                                  gguf_path(r->file), key);
+        hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
+        hp->n_state = n;
+        hp->n_ssm_head = hp->n_ssm_group = hp->n_head;
+        hp->n_inner = hp->n_head * n;
+        hp->n_conv = 3 * hp->n_inner;
     }
     if (!(arch->mixers & (MIXER_SSM | MIXER_DELTA))) return;
     hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);

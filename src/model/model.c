@@ -369,6 +369,8 @@ static bool is_known(const model *m, const model_layer_hparams *l, const char *r
     if (ends_with(rest, ".scale") || ends_with(rest, ".input_scale")) return true;
     if (strcmp(rest, "attn_rot_embd.weight") == 0) return true;
     if (l->mixers & MIXER_DELTA && strcmp(rest, "ssm_in.weight") == 0) return true;
+    if (l->mixers & MIXER_KDA && starts_with(rest, "attn_") && ends_with(rest, ".bias"))
+        return true; /* not added, as in llama.cpp */
     for (int i = 0; i < arch->n_tensors; i++) {
         const char *dot = strstr(arch->tensors[i].name, "%d.");
         if (dot && strcmp(dot + 3, rest) == 0 && model_layer_has(l, arch->tensors[i].role))

@@ -174,7 +174,7 @@ static inline int64_t model_conv_state(const model_hparams *hp, const model_laye
     return l->mixers & MIXER_RECURRENT ? (int64_t)(hp->n_taps - 1) * hp->n_conv : 0;
 }
 static inline int64_t model_state(const model_hparams *hp, const model_layer_hparams *l) {
-    bool heads = l->mixers & (MIXER_SSM | MIXER_DELTA);
+    bool heads = l->mixers & (MIXER_RECURRENT & ~MIXER_CONV);
     return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0);
 }
 /* Whether a layer has the part that tensors of this role belong to. */

@@ -81,7 +81,7 @@ static pi_status split(model *m, int layer, pi_error *err) {
 pi_status model_bind_latent(model *m, int layer, pi_error *err) {
     static const tensor_role queries[] = {ROLE_ATTN_Q_A, ROLE_ATTN_Q_A_NORM, ROLE_ATTN_Q_B};
     const model_tensor *t = m->layers[layer].t;
-    if (!t[ROLE_ATTN_KV_A].data) return PI_OK;
+    if (m->hp.n_latent == 0 || !(m->layers[layer].hp.mixers & MIXER_ATTENTION)) return PI_OK;
     for (int i = 0; i < 3 && !t[ROLE_ATTN_Q].data; i++)
         if (!t[queries[i]].data) return fail_missing(m, queries[i], layer, err);
     return t[ROLE_ATTN_KV_B].data ? split(m, layer, err) : PI_OK;
