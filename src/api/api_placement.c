@@ -41,7 +41,7 @@ static const char *name_devices(const pi_context *c, const place_fit *f) {
     bool shared = f->plan.head == SIDE_CPU;
     for (int i = 0; i < c->model->weights->hp.n_layer; i++)
         shared = shared || f->plan.cuts[i].home == SIDE_CPU ||
-                 f->plan.cuts[i].hot < c->model->weights->layers[i].hp.n_ff;
+                 f->plan.cuts[i].hot < model_layer_units(c->model->weights, i);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(c->gpu.library.backend->name, names[i][0]) == 0) return names[i][1 + shared];
     return "gpu";
@@ -84,7 +84,7 @@ static void log_layers(const pi_context *c) {
         log_line(LOG_LEVEL_DEBUG,
                  "layers %d to %d: attention on the %s, %lld of %lld neurons on the GPU", i,
                  end - 1, sides[cut->home], (long long)cut->hot,
-                 (long long)p->model->layers[i].hp.n_ff);
+                 (long long)model_layer_units(p->model, i));
     }
     log_line(LOG_LEVEL_DEBUG,
              "head on the %s; GPU memory: weights %llu, buffers %llu, KV cache %llu, runtime %llu "
@@ -135,7 +135,7 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
     for (int i = 0; i < out->n_layers; i++) {
         out->gpu_layers += p->cuts[i].home == SIDE_GPU;
         hot += p->cuts[i].hot;
-        n += p->model->layers[i].hp.n_ff;
+        n += model_layer_units(p->model, i);
     }
     out->neuron_share = (double)hot / (double)n;
 }
@@ -143,7 +143,7 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
 void pi_context_get_layer(const pi_context *c, int32_t layer, pi_layer_placement *out) {
     const plan *p = engine_plan(c->engine);
     assert(layer >= 0 && layer < p->model->hp.n_layer);
-    *out = (pi_layer_placement){.n_neurons = p->model->layers[layer].hp.n_ff};
+    *out = (pi_layer_placement){.n_neurons = model_layer_units(p->model, layer)};
     if (engine_gpu_loss(c->engine)) return;
     out->attention_on_gpu = p->cuts[layer].home == SIDE_GPU;
     out->n_hot = p->cuts[layer].hot;

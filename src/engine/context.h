@@ -83,7 +83,7 @@ typedef struct ubatch_experts {
     int32_t *chosen; /* [n_batch][n_used] experts of a token */
     float *weight;   /* [n_batch][n_used] */
     float *shared;   /* [n_batch] weight of the shared expert */
-    int32_t *pair;   /* [n_batch][n_used] */
+    int32_t *pair;   /* [n_batch][n_used]; -1: of an expert on the GPU */
     int32_t *token;  /* [n_batch * n_used] of a pair */
     int32_t *first;  /* [n_expert + 1] first pair of an expert */
     int32_t *active; /* [n_expert] those with pairs, ascending */

@@ -245,12 +245,13 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
     float *y = c->buf[BUF_Y] + row * c->plan->width[BUF_Y];
     memset(y, 0, (size_t)n * sizeof *y);
     for (int k = 0; k < e->n_used; k++) {
+        if (x->pair[row * e->n_used + k] < 0) continue;
         const float *out = pair_row(c, BUF_EXPERT_OUT, x->pair[row * e->n_used + k]);
         float weight = e->weigh_input ? 1 : x->weight[row * e->n_used + k];
         for (int64_t i = 0; i < n; i++) y[i] += weight * out[i];
     }
     if (e->sum_norm) c->kernels.rms_norm(y, e->sum_norm, y, n, c->model->hp.norm_eps);
-    if (e->shared) {
+    if (e->shared && e->home == SIDE_CPU) {
         const float *out = c->buf[BUF_SHARED] + row * c->plan->width[BUF_SHARED];
         for (int64_t i = 0; i < n; i++) y[i] += x->shared[row] * out[i];
     }

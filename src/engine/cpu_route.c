@@ -8,6 +8,7 @@
 
 #include "activity.h"
 #include "cpu_exec.h"
+#include "gpu_ops.h"
 
 /* What an unused expert's score is. */
 #define NEVER (-INFINITY)
@@ -111,12 +112,37 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
     c->experts.shared[row] = sigmoid((float)sum);
 }
 
+/* What the router on the GPU chose. */
+static void read_choices(engine_context *c, const plan_experts *e, int64_t row) {
+    const uint32_t *from = gpu_exec_received_choices(c->gpu, e, row);
+    c->experts.shared[row] = 1;
+    for (int64_t k = 0; k < e->n_used; k++) {
+        int64_t at = row * e->n_used + k;
+        c->experts.chosen[at] = (int32_t)from[GPU_CHOICE_WORDS * k];
+        memcpy(&c->experts.weight[at], &from[GPU_CHOICE_WORDS * k + 1], sizeof(float));
+    }
+}
+
+static void write_choices(engine_context *c, const plan_experts *e, int64_t row) {
+    uint32_t *to = gpu_exec_outgoing_choices(c->gpu, e, row);
+    for (int64_t k = 0; k < e->n_used; k++) {
+        int64_t at = row * e->n_used + k;
+        to[GPU_CHOICE_WORDS * k] = (uint32_t)c->experts.chosen[at];
+        memcpy(&to[GPU_CHOICE_WORDS * k + 1], &c->experts.weight[at], sizeof(float));
+    }
+}
+
 void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
+    const plan_experts *e = s->experts;
     (void)ith;
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
-        route_token(c, s->experts, row);
+        if (e->home == SIDE_CPU)
+            route_token(c, e, row);
+        else
+            read_choices(c, e, row);
+        if (e->home == SIDE_CPU && e->split) write_choices(c, e, row);
     }
 }
 
@@ -148,7 +174,8 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
     if (pool_take(c->pool, 1) > 0) return;
     x->from_norm = layout == CPU_ACT_COLUMNS && !e->weigh_input;
     memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
-    for (int i = 0; i < n_pairs; i++) x->first[x->chosen[i] + 1]++;
+    for (int i = 0; i < n_pairs; i++)
+        if (x->chosen[i] >= e->hot) x->first[x->chosen[i] + 1]++;
     x->n_active = 0;
     for (int i = 0; i < e->n_expert; i++) {
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
@@ -157,6 +184,8 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
     uint64_t *uses = x->uses + (size_t)s->layer * (size_t)c->plan->n_expert;
     for (int i = 0; i < n_pairs; i++) uses[x->chosen[i]]++;
     for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
+        x->pair[i] = -1;
+        if (x->chosen[i] < e->hot) continue; /* the GPU's */
         int32_t pair = x->first[x->chosen[i]]++;
         x->pair[i] = pair;
         x->token[pair] = i / e->n_used;

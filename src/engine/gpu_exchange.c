@@ -56,3 +56,16 @@ const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col
 uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col) {
     return bits_of(g, SIDE_CPU, g->plan->gpu_ffn[layer].n_ff, col);
 }
+
+static uint32_t *choices_of(const gpu_exec *g, plan_side sender, const plan_experts *e,
+                            int64_t col) {
+    return (uint32_t *)g->message_bits[sender].host + col * e->n_used * GPU_CHOICE_WORDS;
+}
+
+const uint32_t *gpu_exec_received_choices(const gpu_exec *g, const plan_experts *e, int64_t col) {
+    return choices_of(g, SIDE_GPU, e, col);
+}
+
+uint32_t *gpu_exec_outgoing_choices(const gpu_exec *g, const plan_experts *e, int64_t col) {
+    return choices_of(g, SIDE_CPU, e, col);
+}

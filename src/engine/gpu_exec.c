@@ -18,7 +18,9 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
     const plan *p = g->plan;
     pi_status status = PI_OK;
     for (int b = 0; b < BUF_COUNT && status == PI_OK; b++) {
+        bool of_pairs = b == BUF_EXPERT_GATE || b == BUF_EXPERT_UP || b == BUF_EXPERT_OUT;
         int64_t rows = b == BUF_LOGITS ? GPU_EXEC_LOGIT_ROWS : g->n_batch;
+        if (of_pairs) rows *= p->n_expert_used;
         status = alloc_floats(g, rows * p->gpu_width[b], "working buffers", &g->buf[b], err);
     }
     for (int i = 0; i < PLAN_SLOTS && status == PI_OK; i++) {
@@ -28,7 +30,11 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
         status = gpu_exec_alloc(g, (size_t)g->n_batch * gpu_q8_bytes(n), "quantized vectors",
                                 &g->q8[i], err);
     }
-    return status;
+    int64_t n_hidden = p->gpu_width[BUF_EXPERT_GATE];
+    if (status != PI_OK || n_hidden == 0) return status;
+    n_hidden = (n_hidden + CPU_ACT_GROUP - 1) / CPU_ACT_GROUP * CPU_ACT_GROUP;
+    return gpu_exec_alloc(g, (size_t)(g->n_batch * p->n_expert_used) * gpu_q8_bytes(n_hidden),
+                          "quantized vectors", &g->expert_q8, err);
 }
 
 /* Inputs of products of many columns; a layer's scales make them of few ones too. */
@@ -131,9 +137,9 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Predictors, thresholds and FATReLU make activations jump. */
+/* Predictors, thresholds and FATReLU make activations jump, routers whole experts. */
 static bool can_jump(const plan *p) {
-    bool jumps = p->model->hp.activation == ACTIVATION_FATRELU;
+    bool jumps = p->model->hp.activation == ACTIVATION_FATRELU || p->n_expert > 0;
     for (int i = 0; i < p->model->hp.n_layer; i++)
         jumps = jumps || p->ffn[i].mode == PI_MODE_PREDICT || p->ffn[i].mode == PI_MODE_THRESHOLD;
     return jumps;

@@ -58,6 +58,10 @@ const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col
 /* (any) Where a token's selected ones of the GPU's neurons are put. */
 uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col);
 
+/* (any) The experts that a token uses, [n_used] choices (gpu_ops.h), likewise. */
+const uint32_t *gpu_exec_received_choices(const gpu_exec *g, const plan_experts *e, int64_t col);
+uint32_t *gpu_exec_outgoing_choices(const gpu_exec *g, const plan_experts *e, int64_t col);
+
 /* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.
  */
 int gpu_exec_bad_step(const gpu_exec *g);

@@ -22,6 +22,9 @@ typedef struct gpu_exec_step {
     const float *down_bias, *score_bias;
     const uint8_t *sign;
     gpu_kv_layout kv;
+    const float *scales[PLAN_MAX_GROUP]; /* of experts' matrices; NULL: 1 */
+    const float *select_bias;
+    const int32_t *perm;
 } gpu_exec_step;
 
 /* What the host writes before a ubatch and the device reads in it. */
@@ -75,13 +78,14 @@ struct gpu_exec {
     gpu_exec_header *header;
     float *inv_freq, *angles; /* [n_rot / 2], [n_batch][n_rot / 2][2] */
     float *attn_partial, *down_partial;
-    int32_t *list;  /* selected neurons of the layer under way */
-    int32_t *count; /* [n_layer] how many there were */
-    int32_t *read;  /* [n_layer][2] rows of up and of down that were read */
-    int32_t *bad;   /* 0, or n_gpu_steps less the first norm whose input was not finite */
-    uint32_t *bits; /* [n_batch][words of the layer] */
-    void *halves;   /* inputs of prompt products */
-    uint8_t *stage; /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
+    int32_t *list;   /* selected neurons of the layer under way */
+    int32_t *count;  /* [n_layer] how many there were */
+    int32_t *read;   /* [n_layer][2] rows of up and of down that were read */
+    int32_t *bad;    /* 0, or n_gpu_steps less the first norm whose input was not finite */
+    uint32_t *bits;  /* [n_batch][words of the layer]: selected neurons, or choices of experts */
+    void *expert_q8; /* [n_batch * n_used] quantized hidden vectors of experts */
+    void *halves;    /* inputs of prompt products */
+    uint8_t *stage;  /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
     /* Pinned memory: of the host, as the device sees it too. */
     gpu_pinned header_host, counts_host, logits_host, stage_host;
@@ -173,8 +177,11 @@ typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_st
 gpu_exec_enqueue gpu_exec_select_vector, gpu_exec_select_tiled, gpu_exec_list_message;
 gpu_exec_enqueue gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked, gpu_exec_ffn_tiled;
 gpu_exec_enqueue gpu_exec_down_rows, gpu_exec_down_listed, gpu_exec_down_tiled;
-/* Words of a token's selected neurons: of the layer's where they are predicted, of the GPU's where
- * they come in a message. */
+/* gpu_experts.c */
+gpu_exec_enqueue gpu_exec_route, gpu_exec_experts_in, gpu_exec_experts_quantize,
+    gpu_exec_experts_down, gpu_exec_experts_sum;
+/* Words of a token's choices of experts, or of its selected neurons: of the layer's where they are
+ * predicted, of the GPU's where they come in a message. */
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s);
 
 /* Products of a step's matrices, which read the same vector; of few tokens and of many. */

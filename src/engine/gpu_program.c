@@ -210,6 +210,16 @@ static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
     return sum;
 }
 
+/* Of the experts that tokens of the last ubatch used, one by one. */
+static uint64_t expert_bytes(const gpu_exec *g, const plan_step *s) {
+    const plan_experts *e = s->experts;
+    if (!g->counted) return 0;
+    const int32_t *read = (const int32_t *)g->counts_host.host + g->model->hp.n_layer;
+    uint64_t in = e->up.row_size + (e->gate.w.data ? e->gate.row_size : 0);
+    uint64_t each = in * (uint64_t)e->n_ff + e->down.row_size * (uint64_t)e->down.w.n_out;
+    return (uint64_t)read[2 * s->layer] * each;
+}
+
 uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step) {
     const plan_step *s = &g->plan->gpu_steps[step];
     return plan_step_is_sparse(s) ? sparse_bytes(g, s) : s->weight_bytes;
@@ -224,6 +234,7 @@ uint64_t gpu_exec_sparse_bytes(const gpu_exec *g) {
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *s = &g->plan->gpu_steps[i];
         if (plan_step_is_sparse(s)) sum += sparse_bytes(g, s);
+        if (s->op == OP_EXPERTS_SUM) sum += expert_bytes(g, s);
     }
     return sum;
 }

@@ -143,6 +143,64 @@ static pi_status upload_ffn(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
     return status;
 }
 
+/* The first `hot` experts' rows of a matrix, `rows` of each. */
+static pi_status upload_expert_rows(gpu_exec *g, const plan_experts *e, const plan_matrix *first,
+                                    int64_t rows, gpu_mat *out, pi_error *err) {
+    plan_matrix all = *first;
+    all.w.n_out = e->hot * rows;
+    return upload_matrix(g, &all, out, err);
+}
+
+/* Biases and scales of the matrix that is number k among gate, up and down. */
+static pi_status upload_expert_vectors(gpu_exec *g, const plan_experts *e, const plan_matrix *m,
+                                       const float *scales, const float **bias, const float **scale,
+                                       pi_error *err) {
+    const char *what = "experts";
+    pi_status status = gpu_exec_upload_floats(g, m->bias, e->hot * m->w.n_out, what, bias, err);
+    return status == PI_OK ? gpu_exec_upload_floats(g, scales, e->hot, what, scale, err) : status;
+}
+
+/* Gate and up that are one tensor are one matrix here too. */
+static pi_status upload_gate_up(gpu_exec *g, const plan_experts *e, gpu_exec_step *out,
+                                pi_error *err) {
+    bool gated = e->gate.w.data, fused = e->up_rows > e->n_ff;
+    pi_status status = PI_OK;
+    if (gated) status = upload_expert_rows(g, e, &e->gate, e->up_rows, &out->w[0], err);
+    if (gated && status == PI_OK)
+        status = upload_expert_vectors(g, e, &e->gate, e->gate_scales, &out->bias[0],
+                                       &out->scales[0], err);
+    if (status == PI_OK && fused) {
+        out->w[1] = out->w[0];
+        if (out->w[1].data)
+            out->w[1].data = (const uint8_t *)out->w[0].data +
+                             (size_t)e->n_ff * out->w[0].row_bytes;
+    } else if (status == PI_OK) {
+        status = upload_expert_rows(g, e, &e->up, e->up_rows, &out->w[1], err);
+    }
+    if (status != PI_OK) return status;
+    return upload_expert_vectors(g, e, &e->up, e->up_scales, &out->bias[1], &out->scales[1], err);
+}
+
+static pi_status upload_experts(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                pi_error *err) {
+    const plan_experts *e = s->experts;
+    const char *what = "a router";
+    pi_status status = PI_OK;
+    if (s->op == OP_ROUTE) {
+        status = gpu_exec_upload_floats(g, e->select_bias, e->n_expert, what, &out->select_bias,
+                                        err);
+        if (status != PI_OK) return status;
+        return upload_bytes(g, e->perm, (size_t)e->n_expert * sizeof *e->perm, what,
+                            (const void **)&out->perm, err);
+    }
+    if (s->op == OP_EXPERTS_IN) return upload_gate_up(g, e, out, err);
+    if (s->op != OP_EXPERTS_DOWN) return status;
+    status = upload_expert_rows(g, e, &e->down, e->down.w.n_out, &out->down, err);
+    if (status != PI_OK) return status;
+    return upload_expert_vectors(g, e, &e->down, e->down_scales, &out->down_bias, &out->scales[2],
+                                 err);
+}
+
 static pi_status upload_norms(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
     const char *what = "a norm";
     int64_t n = g->model->hp.n_embd, n_head = g->model->hp.head_dim;
@@ -193,6 +251,7 @@ static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
             status = gpu_exec_upload_floats(g, pm->bias, pm->w.n_out, "a bias", &out->bias[k], err);
     }
     if (status == PI_OK && s->ffn) status = upload_ffn(g, s, out, err);
+    if (status == PI_OK && s->experts) status = upload_experts(g, s, out, err);
     if (s->op == OP_ROPE_STORE) lay_out_cache(g, s, &out->kv);
     if (s->op == OP_ATTENTION) out->kv = g->steps[index - 1].kv;
     return status;

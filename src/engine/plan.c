@@ -217,8 +217,9 @@ static void add_mixers(plan *p, int layer) {
 const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
     if (hp->n_taps > 0) return "recurrent layers";
-    if (hp->n_expert > 0) return "mixtures of experts";
     if (hp->n_latent > 0) return "compressed attention (MLA)";
+    if (m->arch->has & (ARCH_EXPERT_INPUT | ARCH_EXPERT_HALF | ARCH_EXPERT_CLAMP))
+        return "this form of experts";
     if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
         return "scaled residuals and soft caps";
     if (hp->attn_temperature != 0 ||
@@ -228,6 +229,10 @@ const char *plan_gpu_lacks(const model *m) {
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
         const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM];
+        if (l->t[ROLE_SHARED_ROUTER].data || l->t[ROLE_ROUTER_SCALE].data ||
+            l->t[ROLE_EXPERT_PRE_NORM].data || l->t[ROLE_FFN_POST_NORM_1].data ||
+            l->hp.n_ff_expert % CPU_ACT_GROUP)
+            return "this form of experts";
         if (l->t[ROLE_ATTN_GATE].data) return "gated attention";
         if (l->hp.kv_layer != i || l->hp.head_dim != hp->head_dim)
             return "layers whose keys and values differ";
@@ -384,7 +389,7 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
             if (form < 0) return fail_type(p, all[k], layer, err);
             *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
             /* single tokens read what the norm has quantized */
-            if (k < 2) e->norm_step->act_kinds |= 1u << form;
+            if (k < 2 && e->norm_step) e->norm_step->act_kinds |= 1u << form;
         }
         if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
         if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
@@ -410,6 +415,11 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, s->matrix[k].out, s->matrix[k].out_at + s->matrix[k].w.n_out);
         if (scores(s, side) && s->ffn->predictor != PREDICTOR_NONE)
             widen(width, BUF_SCORE, s->ffn->n_scored);
+        if (side == SIDE_GPU && s->op == OP_EXPERTS_IN) {
+            widen(width, BUF_EXPERT_GATE, s->experts->n_ff);
+            widen(width, BUF_EXPERT_UP, s->experts->n_ff);
+            widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
+        }
         if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);
         if (s->op != OP_ATTENTION) continue;
         const model_layer_hparams *l = &p->model->layers[s->layer].hp;
@@ -444,7 +454,7 @@ static pi_mode most_frequent_mode(const plan *p) {
 
 int64_t plan_cut_unit(const model *m, int layer) {
     const model_layer *l = &m->layers[layer];
-    if (!l->t[ROLE_FFN_DOWN].data) return 1;
+    if (!l->t[ROLE_FFN_DOWN].data || l->t[ROLE_ROUTER].data) return 1;
     int64_t block = (int64_t)quant_find(l->t[ROLE_FFN_DOWN].type)->block_elems;
     /* int8 inputs come in whole groups */
     int64_t unit = block > 1 && block < CPU_ACT_GROUP ? CPU_ACT_GROUP : block;
@@ -456,12 +466,14 @@ static pi_status set_cuts(plan *p, const plan_options *o, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED, "not supported on the GPU: %s: %s",
                          gguf_path(p->model->file), plan_gpu_lacks(p->model));
     for (int i = 0; i < p->model->hp.n_layer && o->cuts; i++) {
-        int64_t n = p->model->layers[i].hp.n_ff, hot = o->cuts[i].hot;
+        int64_t n = model_layer_units(p->model, i), hot = o->cuts[i].hot;
         if (hot < 0 || hot > n || (hot < n && hot % plan_cut_unit(p->model, i)))
             return error_set(err, PI_ERR_ARG,
                              "bad placement: layer %d: the split point %" PRId64 " of %" PRId64
-                             " neurons is not a multiple of %" PRId64,
-                             i, hot, n, plan_cut_unit(p->model, i));
+                             " %s is not a multiple of %" PRId64,
+                             i, hot, n,
+                             p->model->layers[i].t[ROLE_ROUTER].data ? "experts" : "neurons",
+                             plan_cut_unit(p->model, i));
         p->cuts[i] = o->cuts[i];
     }
     p->head = o->cuts ? o->head : SIDE_CPU;

@@ -32,7 +32,7 @@ static inline int64_t plan_bits_words(int64_t n) {
 
 typedef struct plan_cut {
     plan_side home; /* of attention, norms, predictor and KV cache */
-    int64_t hot;    /* neurons [0, hot) are on the GPU, [hot, n_ff) on the CPU */
+    int64_t hot;    /* neurons [0, hot) are on the GPU, [hot, n_ff) on the CPU; or experts */
 } plan_cut;
 
 typedef struct plan_options {
@@ -222,8 +222,11 @@ typedef struct plan_experts {
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
     int64_t up_rows;            /* from an expert's rows of gate and up to the next one's */
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
-    plan_step *norm_step;                               /* quantizes the input of single tokens */
-    unsigned in_kinds, down_kinds;                      /* quantized forms that the products read */
+    int64_t hot;          /* experts [0, hot) are on the GPU, the others on the CPU */
+    plan_side home;       /* where the router is */
+    bool split;           /* the other device has experts too: it is sent the choices */
+    plan_step *norm_step; /* the CPU's, quantizes the input of single tokens; NULL: it has none */
+    unsigned in_kinds, down_kinds; /* quantized forms that the products read */
 } plan_experts;
 
 /* The recurrent mixer of a layer. Heads of a group share key and query (Mamba-2: B and C). */
@@ -359,8 +362,8 @@ void plan_free(plan *p); /* NULL is fine */
 /* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a
  * model has no cuts. */
 const char *plan_gpu_lacks(const model *m);
-/* Neurons that cannot be parted in a layer of this model: 1, or the blocks of a down matrix with
- * neurons along its rows. A cut is a multiple of it, or all neurons. */
+/* Neurons (experts) that cannot be parted in a layer of this model: 1, or the blocks of a down
+ * matrix with neurons along its rows. A cut is a multiple of it, or all neurons. */
 int64_t plan_cut_unit(const model *m, int layer);
 /* A line per step, as text: in the order of execution on each device, with what it runs as in
  * ubatches of each size. */

@@ -8,7 +8,7 @@ enum {
     /* Steps of one layer on one side, at most. */
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
-    PLAN_FFN_STEPS = 18,
+    PLAN_FFN_STEPS = 20,
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS,
     PLAN_GLOBAL_STEPS = 7 /* embedding, crossings, final norm, head, soft cap */
 };

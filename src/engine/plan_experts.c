@@ -4,9 +4,13 @@
  *   -> experts_down -> experts_sum (X +=)
  *
  * with the shared expert, an ordinary FFN, before the sum. A router that reads the layer's input
- * stands at the beginning of the layer. */
+ * stands at the beginning of the layer.
+ *
+ * On two devices the router, its choices and the shared expert are at home. The other device gets
+ * the input and the choices (experts and weights) in one message, and sends its part of the sum. */
 #include <math.h>
 
+#include "gpu_ops.h"
 #include "plan_build.h"
 
 static const model_tensor *tensors_of(const plan *p, int layer) {
@@ -20,8 +24,9 @@ static void add_product(plan *p, plan_step *s, tensor_role role, tensor_role bia
 }
 
 void plan_add_router(plan *p, int layer, plan_buffer in) {
-    if (in == BUF_X) plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_X);
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, in);
+    plan_side side = p->cuts[layer].home;
+    if (in == BUF_X) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_X);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, in);
     add_product(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
 }
 
@@ -58,7 +63,11 @@ static void describe(const plan *p, int layer, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     const model_tensor *t = tensors_of(p, layer);
     bool beside = t[ROLE_FFN_POST_NORM_1].data; /* an FFN */
-    *e = (plan_experts){.n_expert = hp->n_expert,
+    const plan_cut *cut = &p->cuts[layer];
+    *e = (plan_experts){.hot = cut->hot,
+                        .home = cut->home,
+                        .split = cut->home == SIDE_GPU ? cut->hot < hp->n_expert : cut->hot > 0,
+                        .n_expert = hp->n_expert,
                         .n_used = hp->n_expert_used,
                         .n_group = hp->n_expert_group,
                         .n_group_used = hp->n_group_used,
@@ -80,14 +89,17 @@ static void describe(const plan *p, int layer, plan_experts *e) {
     e->down_scales = scales_of(p, layer, ROLE_EXPERT_DOWN);
 }
 
+/* On the GPU it is added to X at once; on the CPU with the sum of the experts. */
 static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
     bool gated = tensors_of(p, layer)[gate].data;
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_FFN_IN, layer, BUF_Y);
+    plan_side side = p->cuts[layer].home;
+    plan_step *s = plan_add_step(p, side, OP_FFN_IN, layer, BUF_Y);
     if (gated) add_product(p, s, gate, ROLE_COUNT, BUF_GATE);
     add_product(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
-    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_GATE);
-    s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_GATE);
-    add_product(p, s, down, ROLE_COUNT, BUF_SHARED);
+    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
+    add_product(p, s, down, ROLE_COUNT, side == SIDE_GPU ? BUF_Y : BUF_SHARED);
+    s->add_to_x = side == SIDE_GPU;
 }
 
 /* An FFN between norms of its own, in the shared expert's place. */
@@ -111,38 +123,98 @@ static uint64_t bytes_of_all(const plan_experts *e) {
     return (in + e->down.w.row_bytes * (uint64_t)e->down.w.n_out) * (uint64_t)e->n_expert;
 }
 
-void plan_add_experts(plan *p, int layer) {
+static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
+    plan_step *s = plan_add_step(p, side, op, layer, in);
+    s->experts = &p->experts[layer];
+    return s;
+}
+
+/* The GPU's experts read the quantized form in ubatches of all sizes. */
+static void quantize_for_gpu(plan *p, int layer, plan_step *s) {
+    const plan_experts *e = &p->experts[layer];
+    plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
+    s->act_width = p->model->hp.n_embd;
+    if (gpu_type_wants_q8(e->up.w.type) || gpu_type_wants_q8(e->gate.w.type))
+        s->act_kinds |= 1u << CPU_ACT_Q8;
+}
+
+/* What quantizes the experts' input on a device. */
+static void set_input(plan *p, plan_side side, int layer, plan_step *s) {
+    if (side == SIDE_GPU) {
+        quantize_for_gpu(p, layer, s);
+    } else {
+        s->act_width = p->model->hp.n_embd;
+        p->experts[layer].norm_step = s;
+    }
+}
+
+static void add_cpu_experts(plan *p, int layer) {
     static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_QUANTIZE,
                                   OP_EXPERTS_DOWN};
+    const plan_experts *e = &p->experts[layer];
+    add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
+    bool beside = tensors_of(p, layer)[ROLE_FFN_POST_NORM_1].data;
+    if (e->shared && e->home == SIDE_CPU && !beside)
+        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+    plan_step *s = add_step(p, SIDE_CPU, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
+    s->add_to_x = e->home == SIDE_GPU || !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+}
+
+static void add_gpu_experts(plan *p, int layer) {
+    const plan_experts *e = &p->experts[layer];
+    if (e->hot > 0) {
+        add_step(p, SIDE_GPU, OP_EXPERTS_IN, layer, BUF_Y);
+        add_step(p, SIDE_GPU, OP_EXPERTS_QUANTIZE, layer, BUF_EXPERT_GATE);
+        add_step(p, SIDE_GPU, OP_EXPERTS_DOWN, layer, BUF_EXPERT_GATE);
+        add_step(p, SIDE_GPU, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
+    }
+    if (e->shared && e->home == SIDE_GPU)
+        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+}
+
+static void add_own_experts(plan *p, plan_side side, int layer) {
+    if (side == SIDE_CPU)
+        add_cpu_experts(p, layer);
+    else
+        add_gpu_experts(p, layer);
+}
+
+/* The input and the choices go to the remote device, which clears X to add to. */
+static void add_arrival(plan *p, plan_side home, plan_side remote, int layer) {
+    plan_message m = plan_add_message(p, home, layer, BUF_Y, BUF_Y);
+    m.send->bits = m.receive->bits = true;
+    m.receive->clear_x = true;
+    set_input(p, remote, layer, plan_add_step(p, remote, OP_QUANTIZE, layer, BUF_Y));
+    if (remote == SIDE_CPU) add_step(p, remote, OP_ROUTE, layer, BUF_ROUTER);
+}
+
+void plan_add_experts(plan *p, int layer) {
     plan_experts *e = &p->experts[layer];
+    plan_side home = p->cuts[layer].home, remote = home == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     const model_tensor *t = tensors_of(p, layer);
     bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
-    bool beside = t[ROLE_FFN_POST_NORM_1].data, scaled = t[ROLE_ROUTER_SCALE].data;
-    bool own = t[ROLE_FFN_NORM].data;
-    bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    bool own = t[ROLE_FFN_NORM].data, scaled = t[ROLE_ROUTER_SCALE].data;
     tensor_role norm = t[ROLE_EXPERT_PRE_NORM].data ? ROLE_EXPERT_PRE_NORM
                        : own                        ? ROLE_FFN_NORM
                                                     : ROLE_ATTN_NORM;
     describe(p, layer, e);
-    if (beside) add_beside(p, layer);
+    if (t[ROLE_FFN_POST_NORM_1].data) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
-    e->norm_step = plan_add_norm(p, SIDE_CPU, layer, norm,
-                                 own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
-    e->norm_step->act_width = p->model->hp.n_embd;
+    set_input(p, home, layer,
+              plan_add_norm(p, home, layer, norm, own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS));
     if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_ROUTE, layer, BUF_ROUTER);
-    s->experts = e;
-    s = plan_add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
-    s->experts = e;
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        s = plan_add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
-        s->experts = e;
-    }
-    if (e->shared && !beside)
-        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
-    s = plan_add_step(p, SIDE_CPU, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
-    s->experts = e;
-    s->add_to_x = !late;
-    if (late) plan_add_addition(p, SIDE_CPU, layer, BUF_Y, ROLE_FFN_POST_NORM);
+    add_step(p, home, OP_ROUTE, layer, BUF_ROUTER);
+    if (e->split) add_arrival(p, home, remote, layer);
+    add_own_experts(p, home, layer);
+    if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
+        plan_add_addition(p, home, layer, BUF_Y, ROLE_FFN_POST_NORM);
     p->expert_bytes += bytes_of_all(e);
+    int64_t words = (int64_t)GPU_CHOICE_WORDS * e->n_used;
+    if ((e->split || home == SIDE_GPU) && words > p->bits_words) p->bits_words = words;
+    if (!e->split) return;
+    add_own_experts(p, remote, layer);
+    plan_message m = plan_add_message(p, remote, layer, BUF_X, BUF_X);
+    m.receive->add_to_x = true;
 }

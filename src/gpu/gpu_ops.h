@@ -323,6 +323,54 @@ typedef struct gpu_add {
     float *y;
 } gpu_add;
 
+/* ---- mixtures of experts. A choice is an expert's index and the bits of its weight, a float;
+ * choices: [n_cols][n_used] of them. Experts [0, n_own) are this device's. */
+enum { GPU_CHOICE_WORDS = 2, GPU_MAX_EXPERTS = 1024 };
+typedef enum gpu_gating { /* as expert_gating_func has it */
+                          GPU_GATING_SOFTMAX = 1,
+                          GPU_GATING_SIGMOID,
+                          GPU_GATING_SOFTMAX_CHOSEN /* of the scores of those that are chosen */
+} gpu_gating;
+
+/* The n_used best experts by probability plus select_bias, of the n_group_used best groups, and
+ * their weights, as the CPU chooses them. */
+typedef struct gpu_route {
+    const float *scores;      /* [n_cols][lds] */
+    const float *select_bias; /* [n_expert] or NULL */
+    const int32_t *perm;      /* [n_expert] where groups and ties have expert i; NULL: at i */
+    int64_t lds;
+    int32_t n_expert, n_used, n_group, n_group_used, n_cols;
+    gpu_gating gating;
+    bool norm;   /* weights are divided by their sum */
+    float scale; /* then multiplied by this */
+    uint32_t *choices;
+} gpu_route;
+
+/* For every choice of an own expert e, pair p = c * n_used + k:
+ * y[p][r] = scales[e] * W_e x + bias[e][r], where W_e are n_out rows from row e * step on, and x is
+ * column c, or (by_pair) column p of the input. Zeros for other experts. */
+typedef struct gpu_expert_matvec {
+    gpu_mat w; /* n_out: rows of one expert */
+    int64_t step;
+    const float *bias, *scales; /* [n_own][n_out], [n_own]; NULL: 0, 1 */
+    const uint32_t *choices;
+    gpu_input in;
+    bool by_pair;
+    int32_t n_used, n_own, n_cols;
+    float *y; /* [n_cols * n_used][ldy] */
+    int64_t ldy;
+} gpu_expert_matvec;
+
+/* y[c] += sum over the choices of own experts of weight * x[p]. *used grows by their number. */
+typedef struct gpu_expert_sum {
+    const float *x; /* [n_cols * n_used][ldx] */
+    const uint32_t *choices;
+    int64_t ldx, ldy, n;
+    int32_t n_used, n_own, n_cols;
+    int32_t *used; /* [1] or NULL */
+    float *y;
+} gpu_expert_sum;
+
 /* The exchange, towards the host: writes x (and bits) to pinned memory, then raises the flag to
  * *epoch; nothing when that is 0. n may be 0. */
 typedef struct gpu_publish {
@@ -380,6 +428,9 @@ typedef struct gpu_ops {
     void (*select)(gpu_stream *s, const gpu_select *a);
     void (*down_rows)(gpu_stream *s, const gpu_down_rows *a);
     void (*add)(gpu_stream *s, const gpu_add *a);
+    void (*route)(gpu_stream *s, const gpu_route *a);
+    void (*expert_matvec)(gpu_stream *s, const gpu_expert_matvec *a);
+    void (*expert_sum)(gpu_stream *s, const gpu_expert_sum *a);
     void (*publish)(gpu_stream *s, const gpu_publish *a);
     void (*receive)(gpu_stream *s, const gpu_receive *a);
     void (*stamp)(gpu_stream *s, const gpu_stamp *a);

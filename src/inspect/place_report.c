@@ -9,13 +9,20 @@
 
 static const char *const home_names[PLAN_SIDES] = {"cpu", "gpu"};
 
+/* Where any layer has experts, they are what is placed. */
+static bool places_experts(const place_workload *w) {
+    for (int i = 0; i < w->n_layers; i++)
+        if (w->layers[i].experts) return true;
+    return false;
+}
+
 void place_write_json(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
     json_writer w;
     json_begin(&w, out);
     json_put_object(&w, NULL);
     json_put_int(&w, "budget_bytes", r->budget > INT64_MAX ? INT64_MAX : (int64_t)r->budget);
-    json_put_text(&w, "unit", "neuron");
+    json_put_text(&w, "unit", places_experts(r->work) ? "expert" : "neuron");
     json_put_array(&w, "layers");
     for (int i = 0; i < r->plan->n_layers; i++) {
         const plan_cut *cut = &r->plan->cuts[i];
@@ -49,15 +56,16 @@ void place_write_json(const place_report *r, FILE *out) {
 
 static const double MIB = 1048576, MS = 1e3;
 
-/* Both devices compute neurons at the same time: the slower one bounds. */
-const char *place_bound_name(const place_prediction *p) {
+/* Both devices compute neurons (experts) at the same time: the slower one bounds. */
+const char *place_bound_name(const place_workload *work, const place_prediction *p) {
+    bool experts = places_experts(work);
     const struct {
         const char *name;
         double seconds;
     } terms[] = {
         {"attention, norms and predictor", p->always},
-        {"neurons on the GPU", p->gpu >= p->cpu ? p->gpu : 0},
-        {"neurons on the CPU", p->cpu > p->gpu ? p->cpu : 0},
+        {experts ? "experts on the GPU" : "neurons on the GPU", p->gpu >= p->cpu ? p->gpu : 0},
+        {experts ? "experts on the CPU" : "neurons on the CPU", p->cpu > p->gpu ? p->cpu : 0},
         {"exchanges between CPU and GPU", p->sync},
         {"the head", p->head},
         {"the KV cache", p->kv},
@@ -99,7 +107,8 @@ static void write_without_gpu(const place_report *r, FILE *out) {
 /* Alike layers share a line. */
 static void write_layers(const place_report *r, FILE *out) {
     fprintf(out, "\n%-9s %-9s %-19s %10s %8s %8s %8s %8s\n", "layers", "attention",
-            "neurons on the GPU", "always ms", "kv ms", "gpu ms", "cpu ms", "sync ms");
+            places_experts(r->work) ? "experts on the GPU" : "neurons on the GPU", "always ms",
+            "kv ms", "gpu ms", "cpu ms", "sync ms");
     for (int i = 0, end; i < r->plan->n_layers; i = end) {
         const plan_cut *c = &r->plan->cuts[i];
         const place_layer_time *t = &r->layers[i];
@@ -148,9 +157,10 @@ void place_write_text(const place_report *r, FILE *out) {
     write_bytes(r, out);
     fprintf(out,
             "\npredicted: %.2f tokens/s (%.3f ms per token, %d tokens before it): always %.3f, "
-            "neurons gpu %.3f | cpu %.3f, sync %.3f (%" PRId64 " exchanges), head %.3f, kv %.3f\n",
-            1 / t->seconds, MS * t->seconds, (int)r->depth, MS * t->always, MS * t->gpu,
-            MS * t->cpu, MS * t->sync, t->crossings, MS * t->head, MS * t->kv);
-    fprintf(out, "bound by: %s\n", place_bound_name(t));
+            "%s gpu %.3f | cpu %.3f, sync %.3f (%" PRId64 " exchanges), head %.3f, kv %.3f\n",
+            1 / t->seconds, MS * t->seconds, (int)r->depth, MS * t->always,
+            places_experts(r->work) ? "experts" : "neurons", MS * t->gpu, MS * t->cpu, MS * t->sync,
+            t->crossings, MS * t->head, MS * t->kv);
+    fprintf(out, "bound by: %s\n", place_bound_name(r->work, t));
     fprintf(out, "optimality gap: at most %.3f%%\n", slack > 0 ? 100 * slack : 0);
 }

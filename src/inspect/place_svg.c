@@ -161,8 +161,8 @@ static void draw_title(picture *p) {
     snprintf(text, sizeof text, "%s; mode %s; context %d; predicted %.1f tokens/s",
              r->machine->name, r->mode, (int)r->n_ctx, 1 / r->prediction->seconds);
     svg_label(&p->out, LEFT - 52, 70, text, "class=\"sub\"");
-    snprintf(text, sizeof text, "Bound by %s. Head on the %s.", place_bound_name(r->prediction),
-             r->plan->head == SIDE_GPU ? "GPU" : "CPU");
+    snprintf(text, sizeof text, "Bound by %s. Head on the %s.",
+             place_bound_name(r->work, r->prediction), r->plan->head == SIDE_GPU ? "GPU" : "CPU");
     svg_label(&p->out, LEFT - 52, 92, text, "class=\"sub\"");
 }
 

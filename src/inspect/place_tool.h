@@ -23,6 +23,6 @@ void place_write_text(const place_report *r, FILE *out);
 /* The file appears complete or not at all. */
 pi_status place_write_svg(const place_report *r, const char *path, pi_error *err);
 /* "GPU memory bandwidth", "exchanges", ...: the largest term that is not hidden behind another. */
-const char *place_bound_name(const place_prediction *p);
+const char *place_bound_name(const place_workload *work, const place_prediction *p);
 
 #endif

@@ -361,6 +361,11 @@ bool model_layer_is_parallel(const model *m, int layer) {
            (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);
 }
 
+int64_t model_layer_units(const model *m, int layer) {
+    const model_layer *l = &m->layers[layer];
+    return l->t[ROLE_ROUTER].data ? m->hp.n_expert : l->hp.n_ff;
+}
+
 /* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes
  * nothing here: scales (see read_scale), ranges for other programs' activation formats, the rotary
  * tables of very old files, and the delta rule's projections in their older order. */

@@ -184,6 +184,9 @@ bool model_layer_has(const model_layer_hparams *l, tensor_role role);
  * the second half's norm. */
 bool model_layer_is_parallel(const model *m, int layer);
 
+/* What is placed of a layer: neurons, or experts where it has any. */
+int64_t model_layer_units(const model *m, int layer);
+
 /* PI_ERR_UNSUPPORTED: architecture (the message lists the known ones) or rope scaling;
  * PI_ERR_FORMAT: a missing key or tensor, a shape that does not fit (the message names it and says
  * what was expected); also everything of gguf_open. */

@@ -60,7 +60,8 @@ typedef struct place_layer {
      * together; of a group of neurons. */
     uint64_t always_padding, unit_padding;
     bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types */
-    int64_t n;                       /* neurons */
+    bool experts;                    /* instead of neurons: gathered bytes come in long runs */
+    int64_t n;                       /* neurons, or experts */
     int64_t unit;                    /* that move together; divides n */
     uint64_t unit_bytes;             /* of such a group */
     double unit_stream;              /* bytes of each group that every token reads in order */

@@ -66,7 +66,7 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
         item->always[d] = streamed / (device->stream_gbps * GIGA) + device->overhead;
         item->kv[d] = (double)l->kv_read / (device->stream_gbps * GIGA);
         item->stream[d] = l->unit_stream / (device->stream_gbps * GIGA);
-        item->gather[d] = 1 / (device->gather_gbps * GIGA);
+        item->gather[d] = 1 / ((l->experts ? device->stream_gbps : device->gather_gbps) * GIGA);
         item->overhead[d] = device->overhead;
     }
     if (l->always_stays) item->always[SIDE_GPU] = NEVER;

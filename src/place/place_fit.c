@@ -164,7 +164,7 @@ static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     for (int i = 0; i < n_layer; i++) {
         bool gpu = n_layer - i <= n;
         out->cuts[i] = (plan_cut){.home = gpu ? SIDE_GPU : SIDE_CPU,
-                                  .hot = gpu ? o->model->layers[i].hp.n_ff : 0};
+                                  .hot = gpu ? model_layer_units(o->model, i) : 0};
     }
 }
 

@@ -7,7 +7,8 @@
  * A matrix that decides (the gate, or up where there is none) is read for all neurons, or with a
  * predictor for the selected ones; the others where the neuron fires. A down matrix with a row per
  * neuron can be skipped; one with neurons along its rows is read as a whole, and neurons then move
- * in groups of its blocks. */
+ * in groups of its blocks. Layers with experts have these instead of neurons: all of an expert is
+ * read with the probability that the router chooses it. */
 #include <math.h>
 
 #include "gpu_ops.h"
@@ -33,12 +34,16 @@ static bool is_predictor(tensor_role role) {
 }
 
 static bool is_statistic(tensor_role role) {
-    return role == ROLE_FFN_FREQ || role == ROLE_FFN_PERM;
+    return role == ROLE_FFN_FREQ || role == ROLE_FFN_PERM || role == ROLE_EXPERT_PERM;
 }
 
 /* `t`: the tensor's row; NULL: a part of a bound matrix, which has no row of its own. */
 static bool belongs_to_neurons(const arch_tensor *t) {
     return t && t->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS | TENSOR_NEURON_VEC);
+}
+
+static bool belongs_to_experts(tensor_role role) {
+    return role >= ROLE_EXPERT_GATE_UP && role <= ROLE_EXPERT_DOWN_BIAS;
 }
 
 static reading reading_of(const model_layer *l, const arch_tensor *t, pi_mode mode) {
@@ -83,8 +88,9 @@ static bool stays_on_cpu(const arch_tensor *t, const model_tensor *tensor) {
 /* Sizes were checked against the file when the model was opened; sums of them cannot wrap. */
 static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_layer *out,
                       neuron_bytes *bytes) {
-    out->n = l->hp.n_ff;
-    out->unit = unit_of(m, l);
+    out->experts = l->t[ROLE_ROUTER].data;
+    out->n = out->experts ? m->hp.n_expert : l->hp.n_ff;
+    out->unit = out->experts ? 1 : unit_of(m, l);
     for (int role = 0; role < ROLE_COUNT; role++) {
         const arch_tensor *t = arch_tensor_of(m->arch, (tensor_role)role);
         const model_tensor *tensor = &l->t[role];
@@ -94,7 +100,11 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
             out->predictor_bytes += tensor->n_bytes;
             out->always_padding += padding_of(t, tensor);
             out->always_stays = out->always_stays || stays_on_cpu(t, tensor);
-        } else if (belongs_to_neurons(t)) {
+        } else if (out->experts && belongs_to_experts((tensor_role)role)) {
+            bytes->all += tensor->n_bytes / (uint64_t)out->n;
+            out->unit_padding += padding_of(t, tensor) / (uint64_t)out->n;
+            out->neurons_stay = out->neurons_stay || stays_on_cpu(t, tensor);
+        } else if (!out->experts && belongs_to_neurons(t)) {
             uint64_t n_groups = (uint64_t)(out->n / out->unit);
             uint64_t group = tensor->n_bytes / n_groups;
             bytes->all += group;
@@ -127,11 +137,24 @@ static double selection_factor(const model_layer *l, double selected) {
     return sum > 0 && left > 0 ? left / sum : left > 0 ? INFINITY : 0;
 }
 
-static bool fill_gather(const model_layer *l, const neuron_bytes *bytes, double density,
-                        place_layer *out, arena *a) {
+/* Without statistics every expert is used alike. */
+static void fill_experts(const model *m, const model_layer *l, const neuron_bytes *bytes,
+                         place_layer *out) {
+    const float *freq = l->sparse.expert_freq;
+    double even = (double)m->hp.n_expert_used / m->hp.n_expert;
+    for (int64_t i = 0; i < out->n; i++)
+        out->gather[i + 1] = out->gather[i] + (double)bytes->all * (freq ? (double)freq[i] : even);
+}
+
+static bool fill_gather(const model *m, const model_layer *l, const neuron_bytes *bytes,
+                        double density, place_layer *out, arena *a) {
     int64_t n_units = out->n / out->unit;
     out->gather = arena_calloc(a, (size_t)n_units + 1, sizeof *out->gather);
     if (!out->gather) return false;
+    if (out->experts) {
+        fill_experts(m, l, bytes, out);
+        return true;
+    }
     bool known = l->sparse.freq;
     double selected = isnan(l->sparse.density) ? density : (double)l->sparse.density;
     double factor = known && bytes->by[READ_SELECTED] ? selection_factor(l, selected) : 0;
@@ -180,6 +203,8 @@ static uint64_t scratch_of(const model *m, const place_use *use) {
         const model_layer *l = &m->layers[i];
         int64_t heads = 2 * (l->hp.n_head + l->hp.n_head_kv);
         int64_t w = heads * l->hp.head_dim + 2 * l->hp.n_ff;
+        if (l->t[ROLE_ROUTER].data) /* a row for every expert that a token uses */
+            w += m->hp.n_expert + m->hp.n_expert_used * (2 * l->hp.n_ff_expert + m->hp.n_embd);
         if (use->modes[i] == PI_MODE_PREDICT) w += l->hp.n_ff + l->sparse.rank;
         if (w > width) width = w;
     }
@@ -211,7 +236,7 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
     place_layer *out = &w->layers[i];
     sum_layer(m, &m->layers[i], use->modes[i], out, &bytes);
     w->has_predictor = w->has_predictor || out->predictor_bytes > 0;
-    if (!fill_gather(&m->layers[i], &bytes, use->density, out, &w->arena))
+    if (!fill_gather(m, &m->layers[i], &bytes, use->density, out, &w->arena))
         return error_nomem(err, (size_t)out->n * sizeof(double), "neurons");
     return size_kv(m, i, use, out, err);
 }

@@ -1,12 +1,14 @@
-/* test_engine_hybrid.c: any placement gives the answer of the processor alone. Random placements of
- * random models of every architecture, in every mode, with every kind of predictor, on the
- * simulated GPU (or the one that --device names), in one batch, a few tokens at a time and one by
- * one, several sessions at once, through rewinding.
+/* test_engine_hybrid.c: any placement gives the answer of the processor alone.
+ * Random placements of random models of every architecture, in every mode, with
+ * every kind of predictor, on the simulated GPU (or the one that --device
+ * names), in one batch, a few tokens at a time and one by one, several sessions
+ * at once, through rewinding.
  *
- * Choices are compared with float weights: scores from int8 inputs move by whole steps when an
- * input is a rounding error away from another integer, and a neuron near the threshold may fall to
- * either side. Signs always read int8 inputs; the seeds here have no such neuron. For block types
- * the GPU's and the processor's integer arithmetic is the same, so dense and exact modes are
+ * Choices are compared with float weights: scores from int8 inputs move by
+ * whole steps when an input is a rounding error away from another integer, and
+ * a neuron near the threshold may fall to either side. Signs always read int8
+ * inputs; the seeds here have no such neuron. For block types the GPU's and the
+ * processor's integer arithmetic is the same, so dense and exact modes are
  * compared. */
 #include <math.h>
 #include <setjmp.h>
@@ -27,9 +29,10 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_hybrid.gguf"
 
-/* Sanitizers and emulators take every twelfth case, on two placements of choose_cuts in place of
- * five (the last two of which are random), and not one by one; and the device is lost at fewer
- * moments, whose distance grows by a LOSSES-th of their number. */
+/* Sanitizers and emulators take every twelfth case, on two placements of
+ * choose_cuts in place of five (the last two of which are random), and not one
+ * by one; and the device is lost at fewer moments, whose distance grows by a
+ * LOSSES-th of their number. */
 #ifdef TEST_SAMPLED
 enum { STEP = 12, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 2 };
 #else
@@ -53,7 +56,9 @@ static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
 static plan_cut cuts[TINY_MAX_LAYERS];
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* ---- running
+ * ---------------------------------------------------------------------------------
+ */
 
 static engine_options options_for(pi_mode mode) {
     return (engine_options){.n_threads = 2,
@@ -124,14 +129,16 @@ static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
         fail_msg("%s", err.message);
 }
 
-/* ---- placements ------------------------------------------------------------------------------ */
+/* ---- placements
+ * ------------------------------------------------------------------------------
+ */
 
 static int64_t random_below(int64_t n) {
     return (int64_t)(rng_u64(&random_cuts) % (uint64_t)n);
 }
 
 static int64_t random_hot(const model *m, int layer) {
-    int64_t n = m->layers[layer].hp.n_ff, unit = plan_cut_unit(m, layer);
+    int64_t n = model_layer_units(m, layer), unit = plan_cut_unit(m, layer);
     switch (random_below(4)) {
     case 0:
         return 0;
@@ -149,7 +156,7 @@ static plan_side random_side(void) {
 /* Everything on the GPU, everything split on either home, then anything. */
 static plan_side choose_cuts(const model *m, int number) {
     for (int i = 0; i < m->hp.n_layer; i++) {
-        int64_t n = m->layers[i].hp.n_ff, unit = plan_cut_unit(m, i);
+        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
         int64_t half = n / 2 / unit * unit;
         if (number == 0) cuts[i] = (plan_cut){SIDE_GPU, n};
         if (number == 1) cuts[i] = (plan_cut){SIDE_GPU, half};
@@ -164,7 +171,7 @@ static void describe_cuts(const model *m, plan_side head, char *text, size_t n_t
     for (int i = 0; i < m->hp.n_layer && n < n_text; i++)
         n += (size_t)snprintf(text + n, n_text - n, "%s %d/%d, ",
                               cuts[i].home == SIDE_GPU ? "gpu" : "cpu", (int)cuts[i].hot,
-                              m->layers[i].hp.n_ff);
+                              (int)model_layer_units(m, i));
     if (n < n_text) snprintf(text + n, n_text - n, "head %s", head == SIDE_GPU ? "gpu" : "cpu");
 }
 
@@ -212,7 +219,9 @@ static void check(const char *what, const tiny_model *t, pi_mode mode) {
     model_close(m);
 }
 
-/* ---- models ---------------------------------------------------------------------------------- */
+/* ---- models
+ * ----------------------------------------------------------------------------------
+ */
 
 static tiny_model base_model(const char *arch) {
     tiny_model t = tiny_default();
@@ -323,7 +332,59 @@ static void test_types(void **state) {
     }
 }
 
-/* ---- sessions -------------------------------------------------------------------------------- */
+/* ---- experts
+ * ---------------------------------------------------------------------------------
+ */
+
+/* With float weights, choices are compared. Block types round a prompt's inputs
+ * differently on the two devices, which may choose other experts: there every
+ * token uses all of them. */
+static tiny_model expert_model(const char *arch, const char *type) {
+    tiny_model t = base_model(arch);
+    t.type = type;
+    t.experts = (tiny_experts){.n = 12, .n_used = 3, .n_ff = 96};
+    if (type[0] != 'f' && type[0] != 'b') t.experts.n_used = t.experts.n;
+    return t;
+}
+
+static void test_experts(void **state) {
+    (void)state;
+    static const char *const types[] = {"f16", "f32", "bf16", "q8_0", "q4_0", "mxfp4"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        tiny_model t = expert_model("llama", types[i]);
+        check(types[i], &t, PI_MODE_DENSE);
+    }
+    tiny_model t = expert_model("llama", "f16");
+    t.experts.biased = true;
+    check("biases", &t, PI_MODE_DENSE);
+    t.scales = true;
+    check("scales", &t, PI_MODE_DENSE);
+    t = expert_model("smallthinker", "f16");
+    check("router of the layer's input, ReLU", &t, PI_MODE_DENSE);
+}
+
+/* Groups, a bias for the choice, sigmoid, a shared expert, dense layers, one
+ * tensor for two. */
+static void test_expert_groups(void **state) {
+    (void)state;
+    tiny_model t = expert_model("bailingmoe2", "f16");
+    t.experts.n_group = 4;
+    t.experts.n_group_used = 2;
+    t.experts.select_bias = true;
+    check("groups", &t, PI_MODE_DENSE);
+    t.experts.n_dense = 1;
+    t.experts.n_ff_shared = 64;
+    t.experts.fused = true;
+    check("shared", &t, PI_MODE_DENSE);
+    t.type = "q8_0";
+    t.experts.n_used = t.experts.n;
+    t.experts.n_group = t.experts.n_group_used = 0;
+    check("shared", &t, PI_MODE_DENSE);
+}
+
+/* ---- sessions
+ * --------------------------------------------------------------------------------
+ */
 
 /* Several sessions share passes; one is rewound and fed again. */
 static void test_sessions(void **state) {
@@ -406,7 +467,8 @@ static void expect_wanted(engine_context *c, int n_vocab) {
     assert_true(run_nmse(got, want, N_TOKENS * n_vocab) <= float_gate);
 }
 
-/* The device is lost at any operation of any pass: answers and sessions stay. */
+/* The device is lost at any operation of any pass: answers and sessions stay.
+ */
 static void test_lost_device(void **state) {
     (void)state;
     if (!library.backend->fail_at) skip();
@@ -447,8 +509,8 @@ static void test_lost_device(void **state) {
     model_close(m);
 }
 
-/* With too little of the device's memory a context says so; where only a cache does not fit, the
- * processor takes over. */
+/* With too little of the device's memory a context says so; where only a cache
+ * does not fit, the processor takes over. */
 static void test_little_memory(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -509,7 +571,8 @@ static void test_cancel(void **state) {
     model_close(m);
 }
 
-/* A device that hardly waits for the processor may be given up; answers stay. */
+/* A device that hardly waits for the processor may be given up; answers stay.
+ */
 static void test_impatient(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
@@ -533,7 +596,8 @@ static void test_size(void **state) {
     (void)state;
     model *m = open_predicting();
     gpu_device *shared = device;
-    /* With a limit only what was allocated counts, not what a driver keeps for itself. */
+    /* With a limit only what was allocated counts, not what a driver keeps for
+     * itself. */
     open_another(256 << 20, RUN_DEVICE_WAIT_MS);
     for (int i = 0; i < 6; i++) {
         engine_options o = options_for(PI_MODE_PREDICT);
@@ -558,7 +622,8 @@ static void test_size(void **state) {
     model_close(m);
 }
 
-/* On a device that gives memory away in large pieces a context takes one; answers are the same. */
+/* On a device that gives memory away in large pieces a context takes one;
+ * answers are the same. */
 static void test_one_piece(void **state) {
     (void)state;
     gpu_backend coarse = *library.backend;
@@ -573,7 +638,8 @@ static void test_one_piece(void **state) {
         place(&o, choose_cuts(m, i));
         o.gpu = &coarse;
         if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
-        /* Not a byte more than that, and a cache; which is more than one piece leaves over. */
+        /* Not a byte more than that, and a cache; which is more than one piece
+         * leaves over. */
         uint64_t cache = bytes.kv_per_position * N_CTX;
         open_another(bytes.weights + bytes.scratch + cache, RUN_DEVICE_WAIT_MS);
         o.device = device;
@@ -591,7 +657,8 @@ static pi_status record_nothing(gpu_stream *s, pi_error *err) {
     return error_set(err, PI_ERR_DEVICE, "no programs here");
 }
 
-/* Where passes cannot be recorded they are enqueued in pieces, with the same answers. */
+/* Where passes cannot be recorded they are enqueued in pieces, with the same
+ * answers. */
 static void test_no_programs(void **state) {
     (void)state;
     gpu_backend plain = *library.backend;
@@ -614,8 +681,8 @@ static void publish_nothing(gpu_stream *s, const gpu_publish *a) {
     (void)a;
 }
 
-/* A message that the device never sends, as when a kernel has crashed, is missed as soon as all of
- * its work is over, long before the time is up. */
+/* A message that the device never sends, as when a kernel has crashed, is
+ * missed as soon as all of its work is over, long before the time is up. */
 static void test_silence(void **state) {
     (void)state;
     gpu_backend silent = *library.backend;
@@ -662,6 +729,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
         cmocka_unit_test(test_exact),        cmocka_unit_test(test_predict),
         cmocka_unit_test(test_threshold),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_groups),
         cmocka_unit_test(test_cancel),       cmocka_unit_test(test_impatient),
         cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
         cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),

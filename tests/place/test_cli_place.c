@@ -1,4 +1,5 @@
 /* test_cli_place.c: place as users type it: budgets, machines, measuring, what is wrong. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,6 +50,43 @@ static void test_budgets(void **state) {
     place("--shape opt-30b --profile rtx-2080ti-ddr4 --vram-budget 0");
     assert_true(number("gpu_bytes") == 0 && number("gpu_read") == 0);
     assert_true(number("seconds_per_token") > 5 * on_gpu);
+}
+
+/* Experts are placed like neurons: a token reads those that it uses, wherever they are. */
+static void test_experts(void **state) {
+    (void)state;
+    const double q4_0 = 18.0 / 32, n_embd = 2048, n_layer = 2, gib = 1073741824;
+    double attention = q4_0 * n_embd * (4096 + 2 * 512 + 4096) + 4 * (2 * n_embd + 2 * 128);
+    double router = q4_0 * n_embd * 128, expert = q4_0 * 3 * n_embd * 768;
+    double head = q4_0 * n_embd * 151936 + 4 * n_embd;
+    double reads = n_layer * (attention + router + 8 * expert) + head;
+    static const char *const budgets[] = {"0", "0.4", "0.7", "1", "16"};
+    double before = 1e9;
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        char options[256];
+        snprintf(options, sizeof options,
+                 "--shape qwen3-30b-a3b --layers 2 --plain -d 0 -c 64 --profile rtx-2080ti-ddr4 "
+                 "--vram-budget %s",
+                 budgets[i]);
+        place(options);
+        assert_non_null(strstr(shell_read("out", NULL), "\"expert\""));
+        assert_true(number("of") == 128);
+        double is = number("gpu_read") + number("cpu_read"), seconds = number("seconds_per_token");
+        assert_true(fabs(is / reads - 1) < 1e-6);
+        assert_true(seconds <= before * (1 + 2e-5));
+        assert_true(number("gpu_bytes") <= strtod(budgets[i], NULL) * gib);
+        before = seconds;
+    }
+    assert_true(number("cpu_read") == 0);
+    /* Of sorted experts the same memory holds more of what is read. */
+    const char *half = "--layers 2 -d 0 -c 64 --profile rtx-2080ti-ddr4 --vram-budget 1.1";
+    char options[256];
+    snprintf(options, sizeof options, "--shape qwen3-30b-a3b --plain %s", half);
+    place(options);
+    double even = number("cpu_read");
+    snprintf(options, sizeof options, "--shape qwen3-30b-a3b %s", half);
+    place(options);
+    assert_true(even > 0 && number("cpu_read") < 0.7 * even);
 }
 
 /* The model that synth writes and its shape, without weights, are the same to placement. */
@@ -227,12 +265,12 @@ static void test_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budgets),    cmocka_unit_test(test_shape_is_file),
-        cmocka_unit_test(test_reads),      cmocka_unit_test(test_text),
-        cmocka_unit_test(test_wrong),      cmocka_unit_test(test_small_budget),
-        cmocka_unit_test(test_memory_bar),
+        cmocka_unit_test(test_budgets),       cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_shape_is_file), cmocka_unit_test(test_reads),
+        cmocka_unit_test(test_text),          cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_small_budget),  cmocka_unit_test(test_memory_bar),
 #ifdef TEST_HAS_JSON
-        cmocka_unit_test(test_measure),    cmocka_unit_test(test_file),
+        cmocka_unit_test(test_measure),       cmocka_unit_test(test_file),
 #endif
     };
     return cmocka_run_group_tests_name("cli_place", tests, shell_setup, shell_teardown);

@@ -1,0 +1,107 @@
+/* gpu_experts.c: mixtures of experts on the GPU: the router's choices, and for every choice of an
+ * expert that is on the GPU its gate, up and down products, as matrix-vector products in ubatches
+ * of all sizes. Buffers have a row per pair of a token and a choice, in the tokens' order. */
+#include "gpu_exec_impl.h"
+
+void gpu_exec_route(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                    const gpu_exec_shape *p) {
+    const plan_experts *e = s->experts;
+    const gpu_route a = {.scores = g->buf[BUF_ROUTER],
+                         .select_bias = w->select_bias,
+                         .perm = w->perm,
+                         .lds = g->plan->gpu_width[BUF_ROUTER],
+                         .n_expert = e->n_expert,
+                         .n_used = e->n_used,
+                         .n_group = e->n_group,
+                         .n_group_used = e->n_group_used,
+                         .n_cols = p->n_cols,
+                         .gating = (gpu_gating)e->gating,
+                         .norm = e->norm,
+                         .scale = e->scale,
+                         .choices = g->bits};
+    g->b->ops.route(g->stream, &a);
+}
+
+static gpu_expert_matvec product_of(const gpu_exec *g, const plan_step *s, const gpu_input *in,
+                                    plan_buffer out, int n_cols) {
+    const plan_experts *e = s->experts;
+    return (gpu_expert_matvec){.choices = g->bits,
+                               .in = *in,
+                               .n_used = e->n_used,
+                               .n_own = (int32_t)e->hot,
+                               .n_cols = n_cols,
+                               .y = g->buf[out],
+                               .ldy = g->plan->gpu_width[out]};
+}
+
+void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                         const gpu_exec_shape *p) {
+    const plan_experts *e = s->experts;
+    const gpu_input in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
+    bool gated = e->gate.w.data;
+    for (int k = gated ? 0 : 1; k < 2; k++) { /* gate, up */
+        gpu_expert_matvec a = product_of(g, s, &in, k && gated ? BUF_EXPERT_UP : BUF_EXPERT_GATE,
+                                         p->n_cols);
+        a.w = w->w[k];
+        a.w.n_out = e->n_ff;
+        a.step = e->up_rows;
+        a.bias = w->bias[k];
+        a.scales = w->scales[k];
+        g->b->ops.expert_matvec(g->stream, &a);
+    }
+    const gpu_activate a = {.gate = g->buf[BUF_EXPERT_GATE],
+                            .up = gated ? g->buf[BUF_EXPERT_UP] : NULL,
+                            .ldg = g->plan->gpu_width[BUF_EXPERT_GATE],
+                            .ldu = g->plan->gpu_width[BUF_EXPERT_UP],
+                            .ldy = g->plan->gpu_width[BUF_EXPERT_GATE],
+                            .n = e->n_ff,
+                            .n_cols = p->n_cols * e->n_used,
+                            .f = g->model->hp.activation,
+                            .threshold = g->model->hp.activation_threshold,
+                            .cut = -1,
+                            .y = g->buf[BUF_EXPERT_GATE]};
+    g->b->ops.activate(g->stream, &a);
+}
+
+void gpu_exec_experts_quantize(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                               const gpu_exec_shape *p) {
+    (void)w;
+    const gpu_quantize a = {.x = g->buf[BUF_EXPERT_GATE],
+                            .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
+                            .n = s->experts->n_ff,
+                            .n_cols = p->n_cols * s->experts->n_used,
+                            .q8 = g->expert_q8};
+    if (gpu_type_wants_q8(s->experts->down.w.type)) g->b->ops.quantize(g->stream, &a);
+}
+
+void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                           const gpu_exec_shape *p) {
+    const gpu_input in = {.x = g->buf[BUF_EXPERT_GATE],
+                          .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
+                          .q8 = g->expert_q8,
+                          .n_cols = p->n_cols * s->experts->n_used};
+    gpu_expert_matvec a = product_of(g, s, &in, BUF_EXPERT_OUT, p->n_cols);
+    a.w = w->down;
+    a.w.n_out = g->model->hp.n_embd;
+    a.step = g->model->hp.n_embd;
+    a.bias = w->down_bias;
+    a.scales = w->scales[2];
+    a.by_pair = true;
+    g->b->ops.expert_matvec(g->stream, &a);
+}
+
+void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                          const gpu_exec_shape *p) {
+    (void)w;
+    const gpu_expert_sum a = {.x = g->buf[BUF_EXPERT_OUT],
+                              .choices = g->bits,
+                              .ldx = g->plan->gpu_width[BUF_EXPERT_OUT],
+                              .ldy = g->plan->gpu_width[BUF_X],
+                              .n = g->model->hp.n_embd,
+                              .n_used = s->experts->n_used,
+                              .n_own = (int32_t)s->experts->hot,
+                              .n_cols = p->n_cols,
+                              .used = g->read + 2 * s->layer,
+                              .y = g->buf[BUF_X]};
+    g->b->ops.expert_sum(g->stream, &a);
+}
