@@ -8,9 +8,6 @@
 
 /* ---- router ---------------------------------------------------------------------------------- */
 
-/* llama.cpp's least sum of weights, the smallest normal half: keeps a division finite. */
-static const float LEAST_SUM = 6.103515625e-5f;
-
 /* Experts in the order of the source. */
 struct route_shared {
     float probability[GPU_MAX_EXPERTS], score[GPU_MAX_EXPERTS];
@@ -86,6 +83,8 @@ static __device__ __forceinline__ int take_best(const gpu_route &a, route_shared
 /* By one thread. */
 static __device__ void write_choices(const gpu_route &a, int64_t c, const route_shared &s) {
     uint32_t *out = a.choices + c * a.n_used * GPU_CHOICE_WORDS;
+    /* llama.cpp's least sum of weights, the smallest normal half: keeps a division finite */
+    const float least_sum = 6.103515625e-5f;
     float top = -INFINITY, sum = 0.0f, all = 0.0f;
     for (int k = 0; k < a.n_used; k++) top = fmaxf(top, s.probability[s.chosen[k]]);
     const bool soft = a.gating == GPU_GATING_SOFTMAX_CHOSEN;
@@ -97,7 +96,7 @@ static __device__ void write_choices(const gpu_route &a, int64_t c, const route_
     for (int k = 0; k < a.n_used; k++) {
         const float p = s.probability[s.chosen[k]];
         float weight = soft ? expf(p - top) / all : p;
-        if (a.norm) weight /= fmaxf(sum, LEAST_SUM);
+        if (a.norm) weight /= fmaxf(sum, least_sum);
         out[GPU_CHOICE_WORDS * k] = (uint32_t)s.place[s.chosen[k]];
         out[GPU_CHOICE_WORDS * k + 1] = gpu_float_bits(weight * a.scale);
     }

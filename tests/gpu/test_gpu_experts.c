@@ -1,0 +1,231 @@
+/* test_gpu_experts.c: operations of mixtures of experts on a device against formulas in double
+ * precision: the router's choice in every gating, with groups, ties and sorted experts; products of
+ * every type with the rows of chosen experts; weighted sums. */
+#include "gpu_case.h"
+
+#define OPS (&the_case.b->ops)
+
+static const int column_counts[] = {1, 3, GPU_MAX_COLS + 1, 37};
+enum { COUNTS = sizeof column_counts / sizeof column_counts[0], MAX_EXPERT = 70, MAX_USED = 8 };
+
+/* ---- choices --------------------------------------------------------------------------------- */
+
+typedef struct expected {
+    int expert[MAX_USED]; /* as stored */
+    double weight[MAX_USED];
+} expected;
+
+static double probability(const gpu_route *a, const double *score, int i) {
+    double all = 0;
+    for (int k = 0; k < a->n_expert; k++) all += exp(score[k]);
+    if (a->gating == GPU_GATING_SOFTMAX) return exp(score[i]) / all;
+    return a->gating == GPU_GATING_SIGMOID ? 1 / (1 + exp(-score[i])) : score[i];
+}
+
+/* A group's rank by the sum of its two best. */
+static bool in_best_groups(const gpu_route *a, const double *value, int expert) {
+    int n = a->n_group > 1 ? a->n_expert / a->n_group : a->n_expert, better = 0;
+    if (a->n_group <= 1) return true;
+    double of[MAX_EXPERT];
+    for (int g = 0; g < a->n_group; g++) {
+        double first = -1e9, second = -1e9;
+        for (int i = g * n; i < (g + 1) * n; i++) {
+            if (value[i] > first)
+                second = first, first = value[i];
+            else if (value[i] > second)
+                second = value[i];
+        }
+        of[g] = first + second;
+    }
+    for (int g = 0; g < a->n_group; g++) better += of[g] > of[expert / n];
+    return better < a->n_group_used;
+}
+
+/* In the source's order, by repeated search. */
+static expected expect_choice(const gpu_route *a, const double *score, const double *bias,
+                              const int32_t *place) {
+    double p[MAX_EXPERT], value[MAX_EXPERT], sum = 0, all = 0;
+    bool taken[MAX_EXPERT] = {false};
+    expected out = {{0}, {0}};
+    for (int i = 0; i < a->n_expert; i++) {
+        p[i] = probability(a, score, i);
+        value[i] = p[i] + bias[i];
+    }
+    for (int k = 0; k < a->n_used; k++) {
+        int best = -1;
+        for (int i = 0; i < a->n_expert; i++)
+            if (!taken[i] && in_best_groups(a, value, i) && (best < 0 || value[i] > value[best]))
+                best = i;
+        taken[best] = true;
+        out.expert[k] = place[best];
+        out.weight[k] = a->gating == GPU_GATING_SOFTMAX_CHOSEN ? exp(score[best]) : p[best];
+        all += out.weight[k];
+    }
+    for (int k = 0; k < a->n_used && a->gating == GPU_GATING_SOFTMAX_CHOSEN; k++)
+        out.weight[k] /= all;
+    for (int k = 0; k < a->n_used; k++) sum += out.weight[k];
+    for (int k = 0; k < a->n_used; k++) out.weight[k] *= (double)a->scale / (a->norm ? sum : 1);
+    return out;
+}
+
+static void check_route(gpu_route a, bool sorted, bool biased, bool ties) {
+    float *scores = case_random((int64_t)a.n_cols * a.n_expert, 1.5f);
+    float *bias = case_random(a.n_expert, biased ? 0.3f : 0);
+    int32_t perm[MAX_EXPERT], place[MAX_EXPERT];
+    for (int i = 0; i < a.n_expert; i++) perm[i] = sorted ? (i * 9 + 3) % a.n_expert : i;
+    for (int i = 0; i < a.n_expert; i++) place[perm[i]] = i;
+    for (int i = 0; i < a.n_cols * a.n_expert && ties; i++) scores[i] = (float)(i % 3);
+    size_t n_words = (size_t)(a.n_cols * a.n_used * GPU_CHOICE_WORDS);
+    a.scores = case_upload(scores, (size_t)(a.n_cols * a.n_expert) * sizeof *scores);
+    a.select_bias = biased ? case_upload(bias, (size_t)a.n_expert * sizeof *bias) : NULL;
+    a.perm = sorted ? case_upload(perm, (size_t)a.n_expert * sizeof *perm) : NULL;
+    a.lds = a.n_expert;
+    a.choices = case_alloc(n_words * sizeof *a.choices);
+    OPS->route(the_case.stream, &a);
+    uint32_t *got = case_host(n_words * sizeof *got);
+    case_download(got, a.choices, n_words * sizeof *got);
+    for (int c = 0; c < a.n_cols; c++) {
+        double score[MAX_EXPERT], added[MAX_EXPERT];
+        for (int i = 0; i < a.n_expert; i++) {
+            score[perm[i]] = (double)scores[c * a.n_expert + i];
+            added[perm[i]] = (double)bias[i];
+        }
+        expected want = expect_choice(&a, score, added, place);
+        for (int k = 0; k < a.n_used; k++) {
+            const uint32_t *choice = got + (c * a.n_used + k) * GPU_CHOICE_WORDS;
+            float weight;
+            memcpy(&weight, &choice[1], sizeof weight);
+            assert_int_equal(choice[0], want.expert[k]);
+            case_near((double)weight, want.weight[k], 1, 1e-5, "weight", c);
+        }
+    }
+}
+
+static void test_route(void **state) {
+    (void)state;
+    static const gpu_gating gatings[] = {GPU_GATING_SOFTMAX, GPU_GATING_SIGMOID,
+                                         GPU_GATING_SOFTMAX_CHOSEN};
+    for (int i = 0; i < 3 * COUNTS; i++) {
+        case_teardown(NULL);
+        gpu_route a = {.n_expert = i % 2 ? 70 : 28,
+                       .n_used = 1 + i % MAX_USED,
+                       .n_cols = column_counts[i % COUNTS],
+                       .gating = gatings[i / COUNTS],
+                       .norm = i % 2,
+                       .scale = 1.5f};
+        check_route(a, false, false, false);
+        check_route(a, true, true, false);
+        check_route(a, true, false, true);
+        a.n_group = 7;
+        a.n_group_used = 3;
+        check_route(a, false, true, false);
+        check_route(a, true, false, false);
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+enum { N_EXPERT = 6, N_OWN = 4, N_USED = 3, N_OUT = 23 };
+
+/* Choices of any experts, with weights. */
+static uint32_t *make_choices(int n_cols) {
+    uint32_t *choices = case_host((size_t)(n_cols * N_USED * GPU_CHOICE_WORDS) * sizeof *choices);
+    for (int i = 0; i < n_cols * N_USED; i++) {
+        float weight = 0.25f + (float)(i % 5);
+        choices[GPU_CHOICE_WORDS * i] = (uint32_t)(rng_u64(&the_case.r) % N_EXPERT);
+        memcpy(&choices[GPU_CHOICE_WORDS * i + 1], &weight, sizeof weight);
+    }
+    return choices;
+}
+
+static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras) {
+    int64_t n_in = case_width(type, 96), step = N_OUT + 2;
+    case_mat w = case_weights(type, N_OWN * step, n_in);
+    case_columns x = case_input(n_in, by_pair ? n_cols * N_USED : n_cols);
+    float *bias = case_random(N_OWN * N_OUT, 1), *scales = case_random(N_OWN, 1);
+    uint32_t *choices = make_choices(n_cols);
+    size_t n_choices = (size_t)(n_cols * N_USED), ldy = N_OUT + 1;
+    gpu_expert_matvec a = {.w = w.mat,
+                           .step = step,
+                           .choices = case_upload(choices, n_choices * GPU_CHOICE_WORDS * 4),
+                           .in = x.in,
+                           .by_pair = by_pair,
+                           .n_used = N_USED,
+                           .n_own = N_OWN,
+                           .n_cols = n_cols,
+                           .y = case_alloc(n_choices * ldy * sizeof(float)),
+                           .ldy = (int64_t)ldy};
+    a.w.n_out = N_OUT;
+    if (extras) a.bias = case_upload(bias, N_OWN * N_OUT * sizeof *bias);
+    if (extras) a.scales = case_upload(scales, N_OWN * sizeof *scales);
+    OPS->expert_matvec(the_case.stream, &a);
+    float *y = case_host(n_choices * ldy * sizeof *y);
+    case_download(y, a.y, n_choices * ldy * sizeof *y);
+    for (size_t pair = 0; pair < n_choices; pair++) {
+        int64_t e = choices[GPU_CHOICE_WORDS * pair];
+        const float *seen = case_seen(&x, type, (int)(by_pair ? pair : pair / N_USED));
+        for (int64_t r = 0; r < N_OUT; r++) {
+            double want = 0, size = 1e-3;
+            for (int64_t k = 0; k < n_in && e < N_OWN; k++) {
+                double term = (double)w.values[(e * step + r) * n_in + k] * (double)seen[k];
+                want += term;
+                size += fabs(term);
+            }
+            if (extras && e < N_OWN) want = want * (double)scales[e] + (double)bias[e * N_OUT + r];
+            case_near((double)y[pair * ldy + (size_t)r], want, size + fabs(want), 1e-5,
+                      "expert product", (int64_t)pair);
+        }
+    }
+}
+
+static void test_matvec(void **state) {
+    (void)state;
+    for (int i = 0; i < case_n_types; i++) {
+        case_teardown(NULL);
+        check_matvec(case_types[i], column_counts[i % COUNTS], i % 2, i % 3 == 0);
+        check_matvec(case_types[i], 2, i % 2 == 0, i % 3 != 0);
+    }
+}
+
+static void test_sum(void **state) {
+    (void)state;
+    enum { N = 301 };
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        int n_cols = column_counts[i], n_pairs = n_cols * N_USED, own = 0;
+        float *x = case_random((int64_t)n_pairs * N, 1), *y = case_random((int64_t)n_cols * N, 1);
+        uint32_t *choices = make_choices(n_cols);
+        int32_t used = 5;
+        gpu_expert_sum a = {.x = case_upload(x, (size_t)(n_pairs * N) * sizeof *x),
+                            .choices = case_upload(choices, (size_t)n_pairs * 8),
+                            .ldx = N,
+                            .ldy = N,
+                            .n = N,
+                            .n_used = N_USED,
+                            .n_own = N_OWN,
+                            .n_cols = n_cols,
+                            .used = case_upload(&used, sizeof used),
+                            .y = case_upload(y, (size_t)(n_cols * N) * sizeof *y)};
+        OPS->expert_sum(the_case.stream, &a);
+        float *got = case_host((size_t)(n_cols * N) * sizeof *got);
+        case_download(got, a.y, (size_t)(n_cols * N) * sizeof *got);
+        case_download(&used, a.used, sizeof used);
+        for (int p = 0; p < n_pairs; p++) own += choices[GPU_CHOICE_WORDS * p] < N_OWN;
+        assert_int_equal(used, 5 + own);
+        for (int at = 0; at < n_cols * N; at++) {
+            double want = (double)y[at];
+            for (int k = 0; k < N_USED; k++) {
+                int pair = at / N * N_USED + k;
+                float weight;
+                memcpy(&weight, &choices[GPU_CHOICE_WORDS * pair + 1], sizeof weight);
+                if (choices[GPU_CHOICE_WORDS * pair] < N_OWN)
+                    want += (double)weight * (double)x[pair * N + at % N];
+            }
+            case_near((double)got[at], want, 10, 1e-6, "sum", at);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {CASE_TEST(test_route), CASE_TEST(test_matvec),
+                                          CASE_TEST(test_sum)};
+CASE_MAIN(tests)
