@@ -61,6 +61,10 @@ if have apt-get && have dpkg-query; then
         want libcmocka-dev
         # The page is tested in a browser, which npm packages drive.
         ! have npm || have chromium || want chromium
+        # So is the example of a proxy; where services start by themselves, that is left to the owner.
+        have nginx || [ -d /run/systemd/system ] || want nginx-light
+        have openssl || want openssl
+        have curl || want curl
         [ "$arm" = yes ] || want liblapacke-dev # what linear algebra is compared with
         have glpsol || want glpk-utils # exact solver that placements are compared with
         have clang-format || have clang-format-14 || want clang-format
