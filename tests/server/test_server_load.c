@@ -4,7 +4,11 @@
  * Sums of a step with many tokens are in another order than those of a step with one, and kernels
  * that quantize activations make of that a difference of some thousandths in the logits, enough to
  * turn an answer where two tokens are that close. So answers are compared with the scalar kernels,
- * whose activations are floats; with the fast ones, streams have to be whole. */
+ * whose activations are floats; with the fast ones, streams have to be whole.
+ *
+ * With the argument "minute" they ask for a minute, in which memory must not grow (ctest -C long).
+ */
+#include <malloc.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,9 +18,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "clock.h"
 #include "server_case.h"
 
 #ifdef TEST_SANITIZED
@@ -24,11 +30,18 @@ enum { N_TOKENS = 6, N_FAST_ROUNDS = 1 };
 #else
 enum { N_TOKENS = 24, N_FAST_ROUNDS = 8 };
 #endif
-enum { N_CLIENTS = 64, N_PROMPTS = 16 };
+enum {
+    N_CLIENTS = 64,
+    N_PROMPTS = 16,
+    MINUTE = 60,
+    WARM_SECONDS = 15,   /* until every thread and buffer there will be has been */
+    MAX_GROWTH = 1 << 20 /* bytes after that: what requests hold for a moment */
+};
 
 static server_case c;
 static char *expected[N_PROMPTS]; /* NULL: any text will do */
 static int n_rounds;
+static double end_time; /* clock_seconds until which clients go on after their rounds */
 
 static void write_body(char *body, size_t n, int prompt, bool stream) {
     static const char *const names[] = {"Anna", "Peter", "the captain", "an old man"};
@@ -43,8 +56,8 @@ static void write_body(char *body, size_t n, int prompt, bool stream) {
 static void *client(void *arg) {
     int id = (int)(intptr_t)arg;
     char body[512], *wrong = NULL;
-    for (int round = 0; round < n_rounds && !wrong; round++) {
-        int prompt = (id + round * 5) % N_PROMPTS;
+    for (int round = 0; (round < n_rounds || clock_seconds() < end_time) && !wrong; round++) {
+        int prompt = (int)(((unsigned)id + (unsigned)round * 5) % N_PROMPTS);
         write_body(body, sizeof body, prompt, true);
         http_reply r = http_post(&c, "/v1/chat/completions", body);
         char *text = http_joined(&r, "choices.0.delta.content", 0);
@@ -61,6 +74,12 @@ static void *client(void *arg) {
     return wrong;
 }
 
+/* Memory that was allocated and not freed. */
+static size_t bytes_in_use(void) {
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
 static void run_clients(int n_slots) {
     pthread_t threads[N_CLIENTS];
     int n_wrong = 0;
@@ -68,6 +87,13 @@ static void run_clients(int n_slots) {
     case_start(&c);
     for (int i = 0; i < N_CLIENTS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, client, (void *)(intptr_t)i), 0);
+    while (clock_seconds() < end_time - MINUTE + WARM_SECONDS) usleep(10000);
+    size_t before = bytes_in_use(), after = before;
+    while (clock_seconds() < end_time - 1) {
+        usleep(10000);
+        after = bytes_in_use();
+    }
+    if (after > before + MAX_GROWTH) fail_msg("memory grew from %zu to %zu", before, after);
     for (int i = 0; i < N_CLIENTS; i++) {
         void *wrong = NULL;
         pthread_join(threads[i], &wrong);
@@ -79,8 +105,8 @@ static void run_clients(int n_slots) {
     assert_int_equal(n_wrong, 0);
 }
 
-static void test_answers(void **state) {
-    (void)state;
+/* What every prompt gives alone, with the scalar kernels. */
+static void learn_answers(void) {
     char body[512];
     case_open(&c);
     c.options.context.kernels = PI_KERNELS_SCALAR;
@@ -93,14 +119,33 @@ static void test_answers(void **state) {
         http_free(&r);
     }
     case_stop(&c);
-    n_rounds = 1;
-    run_clients(8);
-    run_clients(64);
+}
+
+static void forget_answers(void) {
     for (int i = 0; i < N_PROMPTS; i++) {
         free(expected[i]);
         expected[i] = NULL;
     }
     case_close(&c);
+}
+
+static void test_answers(void **state) {
+    (void)state;
+    learn_answers();
+    n_rounds = 1;
+    run_clients(8);
+    run_clients(64);
+    forget_answers();
+}
+
+static void test_minute(void **state) {
+    (void)state;
+    learn_answers();
+    n_rounds = 0;
+    mallopt(M_ARENA_MAX, 1); /* mallinfo2 knows the first heap only */
+    end_time = clock_seconds() + MINUTE;
+    run_clients(8);
+    forget_answers();
 }
 
 static void test_fast(void **state) {
@@ -111,7 +156,10 @@ static void test_fast(void **state) {
     case_close(&c);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers), cmocka_unit_test(test_fast)};
+    const struct CMUnitTest minute[] = {cmocka_unit_test(test_minute)};
+    if (argc > 1 && strcmp(argv[1], "minute") == 0)
+        return cmocka_run_group_tests(minute, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
