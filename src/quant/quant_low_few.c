@@ -17,7 +17,7 @@ static uint16_t fit_few(const float *x, const float *w, int n, int low, int high
     float amax = 0.0f, scale = 0.0f;
     double best = 0.0;
     for (int i = 0; i < n; i++) amax = fmaxf(amax, fabsf(x[i]));
-    memset(q, 0, (size_t)n);
+    for (int i = 0; i < n; i++) q[i] = 0;
     if (amax < 0x1p-40f) return 0; /* rounds to a half of 0, and 1 / amax could overflow */
     for (int t = 0; t < 2 * TRIALS; t++) {
         const float part = (1.0f - TRIAL_STEP * (float)(t / 2)) * amax / (float)high;
@@ -34,7 +34,7 @@ static uint16_t fit_few(const float *x, const float *w, int n, int low, int high
         if (!(qq > 0.0) || xq * xq / qq <= best) continue;
         best = xq * xq / qq;
         scale = (float)(xq / qq);
-        memcpy(q, trial, (size_t)n);
+        for (int i = 0; i < n; i++) q[i] = trial[i];
     }
     return quant_f32_to_f16(quant_tame(scale, QUANT_F16_MAX));
 }
