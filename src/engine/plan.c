@@ -219,7 +219,7 @@ const char *plan_gpu_lacks(const model *m) {
     if (hp->n_taps > 0) return "recurrent layers";
     if (hp->n_latent > 0) return "compressed attention (MLA)";
     if (m->arch->has & (ARCH_EXPERT_INPUT | ARCH_EXPERT_HALF | ARCH_EXPERT_CLAMP))
-        return "this form of experts";
+        return "experts of this form";
     if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
         return "scaled residuals and soft caps";
     if (hp->attn_temperature != 0 ||
@@ -232,7 +232,7 @@ const char *plan_gpu_lacks(const model *m) {
         if (l->t[ROLE_SHARED_ROUTER].data || l->t[ROLE_ROUTER_SCALE].data ||
             l->t[ROLE_EXPERT_PRE_NORM].data || l->t[ROLE_FFN_POST_NORM_1].data ||
             l->hp.n_ff_expert % CPU_ACT_GROUP)
-            return "this form of experts";
+            return "experts of this form";
         if (l->t[ROLE_ATTN_GATE].data) return "gated attention";
         if (l->hp.kv_layer != i || l->hp.head_dim != hp->head_dim)
             return "layers whose keys and values differ";

@@ -33,14 +33,14 @@ static int random_below(int n) {
 /* A multiple of what cannot be parted, about part / parts of the layer. */
 static int64_t cut_at(const model *m, int layer, int part, int parts) {
     int64_t unit = plan_cut_unit(m, layer);
-    return m->layers[layer].hp.n_ff * part / parts / unit * unit;
+    return model_layer_units(m, layer) * part / parts / unit * unit;
 }
 
 static void place(const model *m, placement which, plan_cut cuts[MAX_LAYERS], plan_options *o) {
     enum { PARTS = 8 };
     assert_true(m->hp.n_layer <= MAX_LAYERS);
     for (int i = 0; i < m->hp.n_layer; i++) {
-        if (which == ALL_ON_GPU) cuts[i] = (plan_cut){SIDE_GPU, m->layers[i].hp.n_ff};
+        if (which == ALL_ON_GPU) cuts[i] = (plan_cut){SIDE_GPU, model_layer_units(m, i)};
         if (which == ALL_SPLIT) cuts[i] = (plan_cut){SIDE_GPU, cut_at(m, i, 1, 2)};
         if (which == AT_RANDOM)
             cuts[i] = (plan_cut){random_below(2) ? SIDE_GPU : SIDE_CPU,
@@ -104,7 +104,7 @@ static bool visit_arch(const char *folder, const char *name) {
 
 static void test_architectures(void **state) {
     (void)state;
-    golden_each("arch", ".gguf", 0, 4, visit_arch);
+    golden_each("arch", ".gguf", 0, 7, visit_arch);
 }
 
 /* With the file's threshold, with one that every neuron passes, and without the predictor. */
