@@ -156,7 +156,7 @@ static void draw_curve(const panel *p, const double y[NEURONS_CURVE + 1], const 
 }
 
 /* Where the median reaches 80%: the figure that such models are usually described by. */
-static void draw_reading(const panel *p, const double y[NEURONS_CURVE + 1]) {
+static void draw_reading(const panel *p, const double y[NEURONS_CURVE + 1], const char *units) {
     enum { READ_AT = 80 };
     int k = 1;
     while (k < NEURONS_CURVE && y[k] < READ_AT) k++;
@@ -176,7 +176,7 @@ static void draw_reading(const panel *p, const double y[NEURONS_CURVE + 1]) {
              "stroke-width=\"4\"",
              right ? "start" : "end");
     tick_text(x, 0.1, "%", number);
-    snprintf(text, sizeof text, "in %s of the neurons", number);
+    snprintf(text, sizeof text, "in %s of the %s", number, units);
     svg_label(p->out, at, y0, "80% of the activations", attributes);
     svg_label(p->out, at, y0 + LINE, text, attributes);
 }
@@ -205,8 +205,10 @@ static void draw_curve_legend(const panel *p, int n_layers) {
 static void draw_curves(svg *out, const neuron_stats *n) {
     panel p = {.out = out, .left = 84, .top = 132, .width = 520, .height = 500};
     p.x1 = p.y1 = 100;
-    draw_frame(&p, "Hot and cold neurons", "share of the neurons, most active first",
-               "share of all activations");
+    char title[TEXT_BYTES], share[TEXT_BYTES];
+    snprintf(title, sizeof title, "Hot and cold %s", n->units);
+    snprintf(share, sizeof share, "share of the %s, most active first", n->units);
+    draw_frame(&p, title, share, "share of all activations");
     draw_x_ticks(&p, 0, 100, 20, true, "%");
     draw_line(&p, 0, 0, 100, 100, "class=\"even\"");
     for (int i = 0; i < n->n_layers; i++) {
@@ -222,7 +224,7 @@ static void draw_curves(svg *out, const neuron_stats *n) {
     double y[NEURONS_CURVE + 1];
     if (median_curve(n, y) > 0) {
         draw_curve(&p, y, "class=\"median\"");
-        draw_reading(&p, y);
+        draw_reading(&p, y, n->units);
     }
     draw_curve_legend(&p, n->n_layers);
 }
@@ -244,7 +246,9 @@ static void draw_densities(svg *out, const neuron_stats *n) {
     double step = svg_tick_step(fmax(100 * most, 0.1) * 1.05, TICKS - 1);
     p.y1 = ceil(fmax(100 * most, 0.1) * 1.05 / step) * step;
     set_layers(&p, n->n_layers);
-    draw_frame(&p, "Neurons per token", "layer", "share of the neurons");
+    char share[TEXT_BYTES];
+    snprintf(share, sizeof share, "share of the %s", n->units);
+    draw_frame(&p, "Active per token", "layer", share);
     draw_layer_ticks(&p, n->n_layers);
     double bar = fmin(44, 0.7 * p.width / n->n_layers);
     for (int i = 0; i < n->n_layers; i++) {

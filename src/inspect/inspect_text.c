@@ -128,7 +128,7 @@ static void print_weights(const gguf_file *f, const inspect_summary *s, FILE *ou
 static void print_neurons(const inspect_summary *s, FILE *out) {
     const neuron_stats_layer *m = &s->neurons.mean;
     if (m->n_neurons > 0) {
-        label(out, "neurons");
+        label(out, s->neurons.units);
         fprintf(
             out,
             "%.1f%% active per token; 50/80/95%% of the activations in %.1f/%.1f/%.1f%% of them\n",
@@ -310,9 +310,9 @@ static void print_percent(FILE *out, double share, int width) {
 static void print_layers(const neuron_stats *n, FILE *out) {
     if (n->n_layers == 0) return;
     fprintf(out,
-            "\nneurons (%d layers): those with 50, 80, 95%% of the activations, those active per "
+            "\n%s (%d layers): those with 50, 80, 95%% of the activations, those active per "
             "token,\npredictor, its rank, those it selects, contribution recall; in %%\n",
-            n->n_layers);
+            n->units, n->n_layers);
     fprintf(out, "  %5s %6s %6s %6s %6s  %-10s %5s %6s %6s\n", "layer", "50", "80", "95", "fire",
             "predictor", "rank", "select", "recall");
     for (int i = 0; i < n->n_layers; i++) {

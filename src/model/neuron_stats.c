@@ -167,7 +167,7 @@ static void average(neuron_stats *n) {
 
 pi_status neuron_stats_gather(const gguf_file *f, int64_t n_layer, neuron_stats *out,
                               pi_error *err) {
-    *out = (neuron_stats){.tokens = -1, .loss = (double)NAN};
+    *out = (neuron_stats){.units = "neurons", .tokens = -1, .loss = (double)NAN};
     if (n_layer < 1 || n_layer > NEURONS_MAX_LAYERS) return PI_OK;
     bool any = false;
     for (int i = 0; i < (int)n_layer; i++) any = any || layer_tensor(f, i, "ffn_freq");
@@ -177,6 +177,7 @@ pi_status neuron_stats_gather(const gguf_file *f, int64_t n_layer, neuron_stats 
     out->n_layers = (int)n_layer;
     for (int i = 0; i < out->n_layers; i++) {
         read_predictor(f, i, &out->layers[i]);
+        if (layer_tensor(f, i, "ffn_gate_inp.weight")) out->units = "experts";
         pi_status status = read_frequencies(f, i, &out->layers[i], err);
         if (status) return status;
     }

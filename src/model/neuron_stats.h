@@ -25,6 +25,7 @@ typedef struct neuron_stats_layer {
 
 typedef struct neuron_stats {
     int n_layers;               /* 0: the file has no frequencies */
+    const char *units;          /* "neurons"; "experts" where a layer has these */
     neuron_stats_layer *layers; /* [n_layers] */
     int64_t tokens;             /* of calibration; 0: none, -1: not given */
     double loss;                /* relative increase of perplexity; NAN: not known */

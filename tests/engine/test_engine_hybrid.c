@@ -36,7 +36,7 @@
 #ifdef TEST_SAMPLED
 enum { STEP = 12, FIRST_PLACEMENT = 1, N_PLACEMENTS = 2, N_PIECES = 2, LOSSES = 2 };
 #else
-enum { STEP = 1, FIRST_PLACEMENT = 0, N_PLACEMENTS = 5, N_PIECES = 3, LOSSES = 4 };
+enum { STEP = 1, FIRST_PLACEMENT = 0, N_PLACEMENTS = 4, N_PIECES = 3, LOSSES = 4 };
 #endif
 enum {
     N_TOKENS = 21,
@@ -56,9 +56,7 @@ static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
 static plan_cut cuts[TINY_MAX_LAYERS];
 
-/* ---- running
- * ---------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static engine_options options_for(pi_mode mode) {
     return (engine_options){.n_threads = 2,
@@ -129,9 +127,7 @@ static void open_another(uint64_t memory_limit, uint32_t wait_ms) {
         fail_msg("%s", err.message);
 }
 
-/* ---- placements
- * ------------------------------------------------------------------------------
- */
+/* ---- placements ------------------------------------------------------------------------------ */
 
 static int64_t random_below(int64_t n) {
     return (int64_t)(rng_u64(&random_cuts) % (uint64_t)n);
@@ -219,9 +215,7 @@ static void check(const char *what, const tiny_model *t, pi_mode mode) {
     model_close(m);
 }
 
-/* ---- models
- * ----------------------------------------------------------------------------------
- */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 static tiny_model base_model(const char *arch) {
     tiny_model t = tiny_default();
@@ -332,13 +326,10 @@ static void test_types(void **state) {
     }
 }
 
-/* ---- experts
- * ---------------------------------------------------------------------------------
- */
+/* ---- experts --------------------------------------------------------------------------------- */
 
-/* With float weights, choices are compared. Block types round a prompt's inputs
- * differently on the two devices, which may choose other experts: there every
- * token uses all of them. */
+/* With float weights, choices are compared. Block types round a prompt's inputs differently on the
+ * two devices, which may choose other experts: there every token uses all of them. */
 static tiny_model expert_model(const char *arch, const char *type) {
     tiny_model t = base_model(arch);
     t.type = type;
@@ -363,8 +354,7 @@ static void test_experts(void **state) {
     check("router of the layer's input, ReLU", &t, PI_MODE_DENSE);
 }
 
-/* Groups, a bias for the choice, sigmoid, a shared expert, dense layers, one
- * tensor for two. */
+/* Groups, a bias for the choice, sigmoid, a shared expert, dense layers, one tensor for two. */
 static void test_expert_groups(void **state) {
     (void)state;
     tiny_model t = expert_model("bailingmoe2", "f16");
@@ -382,9 +372,7 @@ static void test_expert_groups(void **state) {
     check("shared", &t, PI_MODE_DENSE);
 }
 
-/* ---- sessions
- * --------------------------------------------------------------------------------
- */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 /* Several sessions share passes; one is rewound and fed again. */
 static void test_sessions(void **state) {
