@@ -250,7 +250,7 @@ void kernel_test_mat_t_many_blocks(void **state) {
     rng r;
     rng_seed(&r, 42);
     kernel_tiers_load(&tiers);
-    for (int i = 0; i < QUANT_TYPE_COUNT; i++) {
+    for (int i = 0; i < QUANT_TYPE_COUNT; i += KERNEL_STEP) {
         quant_type type;
         if (!type_at(&tiers, i, &type)) continue;
         int64_t block = quant_find((uint32_t)i)->block_elems;
