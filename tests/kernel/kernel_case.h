@@ -16,8 +16,8 @@
 #define KERNEL_GUARD 12345.75f
 
 /* Emulators and sanitizers are ten to thirty times slower: every type and tier still runs there,
- * with every third size, every third type of large matrices, and fewer columns where it is rows that
- * matter. */
+ * with every third size, every third type of large matrices, and fewer columns where it is rows
+ * that matter. */
 #ifdef TEST_SAMPLED
 enum { KERNEL_SAMPLED = 1, KERNEL_STEP = 3 };
 #else
