@@ -63,12 +63,7 @@ AVX512_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_
 #pragma GCC unroll 8
     for (int j = 0; j < Q_STEPS; j++) {
         __m512i v[Q_WORDS];
-        if (f->words) {
-            f->words(p, j, v);
-        } else {
-            for (int r = 0; r < MM_ROWS; r++) v[r] = f->quants(p[r], j);
-            vi_transpose(v);
-        }
+        f->words(p, j, v);
         for (int i = 0; i < Q_WORDS; i++)
             _mm512_store_si512(out + (size_t)(2 * j + i / 8) * stride + (size_t)(i % 8) * 64, v[i]);
     }

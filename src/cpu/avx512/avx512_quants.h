@@ -14,9 +14,8 @@
  * scales are small integers there, and products are multiplied with them before they are added up
  * any further.
  *
- * Matmul wants the same four elements of 16 rows in a vector. Bits are brought there before they
- * are unpacked, when there are fewer of them (words), which costs half as many instructions as
- * unpacking first.
+ * Matmul wants the same four elements of 16 rows in a vector (words): bits are brought there before
+ * they are unpacked, as there are fewer of them.
  *
  * The offset is taken off exactly, in integers, with the sums of the encoded activations; minima
  * are floats. Functions read only the chunk_bytes of the chunk: rows that are no multiple of 512
@@ -66,7 +65,7 @@ typedef struct q_format {
     __m512i (*quants)(const uint8_t *chunk, int step);
     void (*scales)(const uint8_t *chunk, q_scales *out);
     /* The same as quants for 16 rows, in words of four elements: word i of row r is lane r of
-     * out[i]. NULL: quants, and then a transposition. */
+     * out[i]. */
     void (*words)(const uint8_t *const chunk[Q_ROWS], int step, __m512i out[Q_WORDS]);
     /* Quad 0..3, or NULL: groups 4 i .. 4 i + 3; with one scale per 16, groups i and i + 4 of
      * either block. */
@@ -83,6 +82,7 @@ typedef struct q_format {
                                            .has_min = name##_min,                                  \
                                            .quants = name##_quants,                                \
                                            .scales = name##_scales,                                \
+                                           .words = name##_words,                                  \
                                            __VA_ARGS__}
 
 /* Bytes of n elements; n is a multiple of the type's block, so the division is exact. */
@@ -260,7 +260,7 @@ AVX512_INLINE void q4_0_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_nibble_words(chunk, step, 18, 2, out);
 }
 
-Q_FORMAT(q4_0, .offset_shift = 3, .floats = q4_0_floats, .quad = q4_0_quad, .words = q4_0_words);
+Q_FORMAT(q4_0, .offset_shift = 3, .floats = q4_0_floats, .quad = q4_0_quad);
 
 /* ---- Q4_1, Q5_0, Q5_1: 20, 22, 24 bytes per block ------------------------------------------- */
 
@@ -369,7 +369,7 @@ AVX512_INLINE void q4_1_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_nibble_words(chunk, step, 20, 4, out);
 }
 
-Q_FORMAT(q4_1, .offset_shift = -1, .floats = q4_1_floats, .quad = q4_1_quad, .words = q4_1_words);
+Q_FORMAT(q4_1, .offset_shift = -1, .floats = q4_1_floats, .quad = q4_1_quad);
 
 AVX512_INLINE __m512i q5_0_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 22 * step;
@@ -395,7 +395,7 @@ AVX512_INLINE void q5_0_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_fifth_bit_words(chunk, step, 22, 2, out);
 }
 
-Q_FORMAT(q5_0, .offset_shift = 4, .floats = q5_0_floats, .words = q5_0_words);
+Q_FORMAT(q5_0, .offset_shift = 4, .floats = q5_0_floats);
 
 AVX512_INLINE __m512i q5_1_quants(const uint8_t *chunk, int step) {
     const uint8_t *p = chunk + 2 * 24 * step;
@@ -422,7 +422,7 @@ AVX512_INLINE void q5_1_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_fifth_bit_words(chunk, step, 24, 4, out);
 }
 
-Q_FORMAT(q5_1, .offset_shift = -1, .floats = q5_1_floats, .words = q5_1_words);
+Q_FORMAT(q5_1, .offset_shift = -1, .floats = q5_1_floats);
 
 /* ---- IQ4_NL: as Q4_0, but nibbles are places in a table ------------------------------------- */
 
@@ -463,8 +463,7 @@ AVX512_INLINE void iq4_nl_words(const uint8_t *const chunk[Q_ROWS], int step,
     q_look_up_all(Q_WORDS, _mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
 }
 
-Q_FORMAT(iq4_nl, .offset_shift = 7, .floats = iq4_nl_floats, .quad = iq4_nl_quad,
-         .words = iq4_nl_words);
+Q_FORMAT(iq4_nl, .offset_shift = 7, .floats = iq4_nl_floats, .quad = iq4_nl_quad);
 
 /* ---- MXFP4: 17 bytes per block, an exponent and 16 bytes of places in a table ---------------- */
 
@@ -509,8 +508,7 @@ AVX512_INLINE void mxfp4_words(const uint8_t *const chunk[Q_ROWS], int step, __m
     q_look_up_all(Q_WORDS, _mm_setr_epi8(QUANT_E2M1_VALUES), 16, out);
 }
 
-Q_FORMAT(mxfp4, .offset_shift = 4, .floats = mxfp4_floats, .quad = mxfp4_quad,
-         .words = mxfp4_words);
+Q_FORMAT(mxfp4, .offset_shift = 4, .floats = mxfp4_floats, .quad = mxfp4_quad);
 
 /* ---- Q8_0: 34 bytes = 17 words per block, the scale first ----------------------------------- */
 
@@ -549,6 +547,6 @@ AVX512_INLINE void q8_0_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     for (int i = 0; i < Q_WORDS; i++) out[i] = _mm512_xor_si512(out[i], _mm512_set1_epi8(-128));
 }
 
-Q_FORMAT(q8_0, .offset_shift = 7, .floats = q8_0_floats, .words = q8_0_words);
+Q_FORMAT(q8_0, .offset_shift = 7, .floats = q8_0_floats);
 
 #endif

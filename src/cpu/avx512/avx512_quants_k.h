@@ -140,8 +140,7 @@ AVX512_INLINE void q2_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
                  out);
 }
 
-Q_FORMAT(q2_k, .offset_shift = -1, .floats = q2_k_floats, .quad = q2_k_quad, .subs = q2_k_subs,
-         .words = q2_k_words);
+Q_FORMAT(q2_k, .offset_shift = -1, .floats = q2_k_floats, .quad = q2_k_quad, .subs = q2_k_subs);
 
 /* ---- Q3_K: 110 bytes per 256: hmask[32], qs[64], scales[12], d ------------------------------- */
 
@@ -219,8 +218,7 @@ AVX512_INLINE void q3_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_join_words(out, high);
 }
 
-Q_FORMAT(q3_k, .offset_shift = 2, .floats = q3_k_floats, .quad = q3_k_quad, .subs = q3_k_subs,
-         .words = q3_k_words);
+Q_FORMAT(q3_k, .offset_shift = 2, .floats = q3_k_floats, .quad = q3_k_quad, .subs = q3_k_subs);
 
 /* ---- Q4_K, Q5_K: d, dmin, 12 bytes of scales, (32 of fifth bits,) 128 of nibbles per 256 ----- */
 
@@ -272,7 +270,7 @@ AVX512_INLINE void q4_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_two_planes(chunk, 144 * (step >> 2) + 16 + 32 * (step & 3), 0, 4, 0, 15, out);
 }
 
-Q_FORMAT(q4_k, .offset_shift = -1, .floats = q4_k_floats, .words = q4_k_words);
+Q_FORMAT(q4_k, .offset_shift = -1, .floats = q4_k_floats);
 
 AVX512_INLINE __m512i q5_k_quants(const uint8_t *chunk, int step) {
     const uint8_t *block = chunk + 176 * (step >> 2);
@@ -302,7 +300,7 @@ AVX512_INLINE void q5_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_join_words(out, high);
 }
 
-Q_FORMAT(q5_k, .offset_shift = -1, .floats = q5_k_floats, .words = q5_k_words);
+Q_FORMAT(q5_k, .offset_shift = -1, .floats = q5_k_floats);
 
 /* ---- Q6_K: 210 bytes per 256: ql[128], qh[64], scales[16], d -------------------------------- */
 
@@ -351,7 +349,7 @@ AVX512_INLINE void q6_k_words(const uint8_t *const chunk[Q_ROWS], int step, __m5
     q_join_words(out, high);
 }
 
-Q_FORMAT(q6_k, .offset_shift = 5, .floats = q6_k_floats, .words = q6_k_words);
+Q_FORMAT(q6_k, .offset_shift = 5, .floats = q6_k_floats);
 
 /* ---- IQ4_XS: 136 bytes per 256: d, scales_h, scales_l[4], nibbles as in eight blocks of IQ4_NL */
 
@@ -402,7 +400,6 @@ AVX512_INLINE void iq4_xs_words(const uint8_t *const chunk[Q_ROWS], int step,
     q_look_up_all(Q_WORDS, _mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
 }
 
-Q_FORMAT(iq4_xs, .offset_shift = 7, .floats = iq4_xs_floats, .quad = iq4_xs_quad,
-         .words = iq4_xs_words);
+Q_FORMAT(iq4_xs, .offset_shift = 7, .floats = iq4_xs_floats, .quad = iq4_xs_quad);
 
 #endif
