@@ -113,7 +113,7 @@ static void finish_query(const attn_layer *a, int head, float *out, const float 
 }
 
 static float *attn_out(const engine_context *c, const attn_layer *a, int64_t row, int head) {
-    return c->buf[BUF_ATTN] + row * c->plan->width[BUF_ATTN] + (int64_t)head * a->head_dim;
+    return cpu_exec_row(c, BUF_ATTN, row) + (int64_t)head * a->head_dim;
 }
 
 /* What scores of a token are multiplied by; it may grow with the position (Llama 4, Ministral). */

@@ -8,6 +8,8 @@
 #ifndef ENGINE_CPU_EXEC_H
 #define ENGINE_CPU_EXEC_H
 
+#include <math.h>
+
 #include "context.h"
 
 typedef void cpu_exec_step(engine_context *c, const plan_step *s, int ith);
@@ -80,6 +82,15 @@ typedef struct row_chunks {
 row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, cpu_act_layout layout);
 /* Takes the next chunk [*r0, *r1) of the step; false when all are taken. */
 bool row_chunks_take(pool *p, row_chunks *k, int64_t *r0, int64_t *r1);
+
+/* A token's row of a buffer. */
+static inline float *cpu_exec_row(const engine_context *c, plan_buffer b, int64_t row) {
+    return c->buf[b] + row * c->plan->width[b];
+}
+
+static inline float cpu_exec_sigmoid(float x) {
+    return 1 / (1 + expf(-x));
+}
 
 /* Whether a predictor selects neuron r of those that it scored; NaN counts as yes. */
 static inline bool cpu_exec_selects(const plan_ffn *f, const float *score, int64_t r) {

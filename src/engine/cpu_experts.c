@@ -242,7 +242,7 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
     const plan_experts *e = s->experts;
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
-    float *y = c->buf[BUF_Y] + row * c->plan->width[BUF_Y];
+    float *y = cpu_exec_row(c, BUF_Y, row);
     memset(y, 0, (size_t)n * sizeof *y);
     for (int k = 0; k < e->n_used; k++) {
         if (x->pair[row * e->n_used + k] < 0) continue;
@@ -252,11 +252,11 @@ static void sum_token(engine_context *c, const plan_step *s, int64_t row) {
     }
     if (e->sum_norm) c->kernels.rms_norm(y, e->sum_norm, y, n, c->model->hp.norm_eps);
     if (e->shared && e->home == SIDE_CPU) {
-        const float *out = c->buf[BUF_SHARED] + row * c->plan->width[BUF_SHARED];
+        const float *out = cpu_exec_row(c, BUF_SHARED, row);
         for (int64_t i = 0; i < n; i++) y[i] += x->shared[row] * out[i];
     }
     for (int64_t i = 0; e->half && i < n; i++) y[i] *= 0.5f;
-    float *residual = c->buf[BUF_X] + row * c->plan->width[BUF_X];
+    float *residual = cpu_exec_row(c, BUF_X, row);
     if (s->add_to_x) c->kernels.add(residual, y, residual, n);
 }
 

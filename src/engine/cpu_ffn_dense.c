@@ -33,9 +33,8 @@ static void gate_and_up(engine_context *c, const cpu_exec_product *by, const pla
         for (int k = 0; k < s->n_matrices; k++)
             cpu_exec_multiply(c, by, &s->matrix[k], &x[k], r0, r1, ith);
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
-            float *gate = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE] + r0;
-            const float *up = s->n_matrices > 1 ? c->buf[BUF_UP] + col * c->plan->width[BUF_UP] + r0
-                                                : NULL;
+            float *gate = cpu_exec_row(c, BUF_GATE, col) + r0;
+            const float *up = s->n_matrices > 1 ? cpu_exec_row(c, BUF_UP, col) + r0 : NULL;
             c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
         }
     }
@@ -53,7 +52,7 @@ void cpu_exec_ffn_in_tiled(engine_context *c, const plan_step *s, int ith) {
 
 static void drop_by_scores(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
                            int64_t r1, float *a) {
-    const float *score = c->buf[BUF_SCORE] + col * c->plan->width[BUF_SCORE];
+    const float *score = cpu_exec_row(c, BUF_SCORE, col);
     for (int64_t r = r0; r < r1; r++)
         if (!cpu_exec_selects(s->ffn, score, r)) a[r] = 0;
 }
@@ -87,11 +86,11 @@ static void mask_hidden(engine_context *c, const plan_step *s, int64_t r0, int64
     const model_hparams *hp = &c->model->hp;
     int64_t n = r1 - r0;
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
-        float *a = c->buf[BUF_GATE] + col * c->plan->width[BUF_GATE];
+        float *a = cpu_exec_row(c, BUF_GATE, col);
         c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
         mask(c, s, col, r0, r1, a);
         if (s->n_matrices == 1) continue;
-        float *up = c->buf[BUF_UP] + col * c->plan->width[BUF_UP];
+        float *up = cpu_exec_row(c, BUF_UP, col);
         if (hp->activation == ACTIVATION_DRELU)
             c->kernels.activate(ACTIVATION_RELU, 0, up + r0, NULL, up + r0, n);
         for (int64_t r = r0; r < r1; r++) a[r] = a[r] == 0 ? 0 : a[r] * up[r];

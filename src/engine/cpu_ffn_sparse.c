@@ -312,7 +312,7 @@ void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
 /* Y = the sum of the parts, for one slice of one token. */
 static void add_parts(engine_context *c, const plan_step *s, int64_t col, int64_t j0, int64_t j1) {
     int64_t n_embd = s->ffn->down.w.n_in;
-    float *y = c->buf[BUF_Y] + col * c->plan->width[BUF_Y];
+    float *y = cpu_exec_row(c, BUF_Y, col);
     memset(y + j0, 0, (size_t)(j1 - j0) * sizeof *y);
     for (int part = 0; part < s->ffn->n_parts; part++) {
         if (!c->partial_used[part]) continue;
@@ -323,8 +323,8 @@ static void add_parts(engine_context *c, const plan_step *s, int64_t col, int64_
 
 void cpu_exec_finish_down(engine_context *c, const plan_step *s, int64_t col, int64_t j0,
                           int64_t j1) {
-    float *y = c->buf[BUF_Y] + col * c->plan->width[BUF_Y] + j0;
-    float *x = c->buf[BUF_X] + col * c->plan->width[BUF_X] + j0;
+    float *y = cpu_exec_row(c, BUF_Y, col) + j0;
+    float *x = cpu_exec_row(c, BUF_X, col) + j0;
     cpu_exec_finish_column(c, &s->ffn->down, y, j0, j1);
     if (s->add_to_x) c->kernels.add(x, y, x, j1 - j0);
 }

@@ -63,8 +63,8 @@ static void rotate(const engine_context *c, const plan_step *s, int64_t row, flo
 /* The rotated part of a head's query, to where attention reads it. */
 static void store_query(engine_context *c, const plan_step *s, int64_t row, int64_t head) {
     const model_hparams *hp = &c->model->hp;
-    const float *q = c->buf[BUF_Q] + row * c->plan->width[BUF_Q] + head * hp->q_dim;
-    float *to = c->buf[BUF_LATENT_Q] + row * c->plan->width[BUF_LATENT_Q] + head * hp->head_dim;
+    const float *q = cpu_exec_row(c, BUF_Q, row) + head * hp->q_dim;
+    float *to = cpu_exec_row(c, BUF_LATENT_Q, row) + head * hp->head_dim;
     memcpy(to, q + hp->q_dim - hp->n_rot, (size_t)hp->n_rot * sizeof *to);
     rotate(c, s, row, to);
 }
@@ -73,7 +73,7 @@ static void store_query(engine_context *c, const plan_step *s, int64_t row, int6
 static void store_position(engine_context *c, const plan_step *s, int64_t row, int ith) {
     const model_hparams *hp = &c->model->hp;
     const kv_cache *kv = &c->item_of_row[row]->session->kv;
-    const float *k = c->buf[BUF_K] + row * c->plan->width[BUF_K];
+    const float *k = cpu_exec_row(c, BUF_K, row);
     float *x = c->scratch[ith].acc;
     memcpy(x, k + hp->n_latent, (size_t)hp->n_rot * sizeof *x);
     rotate(c, s, row, x);

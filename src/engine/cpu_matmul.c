@@ -93,7 +93,7 @@ void cpu_exec_multiply(engine_context *c, const cpu_exec_product *by, const plan
 static void add_to_residual(engine_context *c, plan_buffer from, int64_t n_cols, int64_t r0,
                             int64_t r1) {
     for (int64_t col = 0; col < n_cols; col++) {
-        float *x = c->buf[BUF_X] + col * c->plan->width[BUF_X] + r0;
+        float *x = cpu_exec_row(c, BUF_X, col) + r0;
         c->kernels.add(x, c->buf[from] + col * c->plan->width[from] + r0, x, r1 - r0);
     }
 }

@@ -9,10 +9,6 @@
 
 #include "cpu_exec.h"
 
-static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
-    return c->buf[b] + row * c->plan->width[b];
-}
-
 /* ---- convolution ----------------------------------------------------------------------------- */
 
 enum { CONV_CHANNELS = 64, MAX_TAPS = 64 };
@@ -29,7 +25,7 @@ typedef struct conv_task {
 /* The input `back` tokens before token t; NULL: zeros. */
 static const float *input_at(const conv_task *k, int64_t t, int back) {
     int n_old = k->r->n_taps - 1;
-    if (t >= back) return row_of(k->c, BUF_SSM_IN, k->item->row + t - back) + k->first;
+    if (t >= back) return cpu_exec_row(k->c, BUF_SSM_IN, k->item->row + t - back) + k->first;
     if (!k->item->state_from) return NULL;
     return k->item->state_from + k->r->conv_at + (n_old + t - back) * k->r->n_conv + k->first;
 }
@@ -58,13 +54,13 @@ static void convolve(const conv_task *k, float taps[][CONV_CHANNELS], int64_t t,
 /* LFM2: the input is B * x, the result C times what comes out. */
 static void run_short_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     for (int64_t t = 0; t < k->item->n_tokens; t++) {
-        float *x = row_of(k->c, BUF_SSM_IN, k->item->row + t) + k->first;
-        const float *b = row_of(k->c, BUF_SSM_STEP, k->item->row + t) + k->first;
+        float *x = cpu_exec_row(k->c, BUF_SSM_IN, k->item->row + t) + k->first;
+        const float *b = cpu_exec_row(k->c, BUF_SSM_STEP, k->item->row + t) + k->first;
         for (int i = 0; i < k->n; i++) x[i] *= b[i];
     }
     for (int64_t t = 0; t < k->item->n_tokens; t++) {
-        float *y = row_of(k->c, BUF_SSM_OUT, k->item->row + t) + k->first;
-        const float *gate = row_of(k->c, BUF_SSM_GATE, k->item->row + t) + k->first;
+        float *y = cpu_exec_row(k->c, BUF_SSM_OUT, k->item->row + t) + k->first;
+        const float *gate = cpu_exec_row(k->c, BUF_SSM_GATE, k->item->row + t) + k->first;
         convolve(k, taps, t, y);
         for (int i = 0; i < k->n; i++) y[i] *= gate[i];
     }
@@ -72,7 +68,7 @@ static void run_short_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
 
 static void run_ssm_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     for (int64_t t = 0; t < k->item->n_tokens; t++) {
-        float *y = row_of(k->c, BUF_SSM_CONV, k->item->row + t) + k->first;
+        float *y = cpu_exec_row(k->c, BUF_SSM_CONV, k->item->row + t) + k->first;
         convolve(k, taps, t, y);
         k->c->kernels.activate(ACTIVATION_SILU, 0, y, NULL, y, k->n);
     }
@@ -113,10 +109,6 @@ static float softplus(float x) {
     return x > 20 ? x : log1pf(expf(x));
 }
 
-static float sigmoid(float x) {
-    return 1 / (1 + expf(-x));
-}
-
 /* One head of one session. */
 typedef struct recur_task {
     engine_context *c;
@@ -131,9 +123,9 @@ typedef struct recur_task {
  * queries, keys, values (delta rule). */
 static void set_ssm(recur_task *k) {
     const plan_recurrent *r = k->r;
-    const float *x = row_of(k->c, BUF_SSM_CONV, k->row);
+    const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row);
     const float *keys = x + r->n_head * r->head_dim, *queries = keys + r->n_group * r->n_state;
-    float step = softplus(row_of(k->c, BUF_SSM_STEP, k->row)[k->head] + r->dt_bias[k->head]);
+    float step = softplus(cpu_exec_row(k->c, BUF_SSM_STEP, k->row)[k->head] + r->dt_bias[k->head]);
     float decay = expf(step * r->a[k->head]);
     for (int64_t i = 0; i < r->n_state; i++) k->decay[i] = decay;
     for (int64_t i = 0; i < r->head_dim; i++) k->value[i] = step * x[k->head * r->head_dim + i];
@@ -154,7 +146,7 @@ static void normalize(const float *x, float *y, int64_t n, float eps, float scal
 static void set_decays(recur_task *k) {
     const plan_recurrent *r = k->r;
     int64_t first = k->head * r->n_state;
-    const float *alpha = row_of(k->c, BUF_SSM_STEP, k->row) + first;
+    const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, k->row) + first;
     for (int64_t i = 0; i < r->n_state; i++)
         k->decay[i] = expf(softplus(alpha[i] + r->dt_bias[first + i]) * r->a[k->head]);
 }
@@ -162,14 +154,14 @@ static void set_decays(recur_task *k) {
 static void set_delta(recur_task *k) {
     const plan_recurrent *r = k->r;
     float eps = k->c->model->hp.norm_eps;
-    const float *queries = row_of(k->c, BUF_SSM_CONV, k->row);
+    const float *queries = cpu_exec_row(k->c, BUF_SSM_CONV, k->row);
     const float *keys = queries + r->n_group * r->n_state;
     const float *values = keys + r->n_group * r->n_state;
-    const float *beta = row_of(k->c, BUF_SSM_BETA, k->row) + k->head;
-    const float *alpha = row_of(k->c, BUF_SSM_STEP, k->row) + k->head;
+    const float *beta = cpu_exec_row(k->c, BUF_SSM_BETA, k->row) + k->head;
+    const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, k->row) + k->head;
     if (r->paired) { /* per group the betas of its heads, then their alphas */
         int heads = r->n_head / r->n_group;
-        beta = row_of(k->c, BUF_SSM_BETA, k->row) + 2 * heads * k->group + k->head % heads;
+        beta = cpu_exec_row(k->c, BUF_SSM_BETA, k->row) + 2 * heads * k->group + k->head % heads;
         alpha = beta + heads;
     }
     if (r->mixer == MIXER_KDA) {
@@ -184,13 +176,13 @@ static void set_delta(recur_task *k) {
     k->a.key = k->key;
     k->a.query = k->query;
     k->a.value = values + k->head * r->head_dim;
-    k->a.beta = sigmoid(*beta);
+    k->a.beta = cpu_exec_sigmoid(*beta);
 }
 
 static void run_token(recur_task *k) {
     const plan_recurrent *r = k->r;
-    const float *x = row_of(k->c, BUF_SSM_CONV, k->row) + k->head * r->head_dim;
-    float *y = row_of(k->c, BUF_SSM_OUT, k->row) + k->head * r->head_dim;
+    const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row) + k->head * r->head_dim;
+    float *y = cpu_exec_row(k->c, BUF_SSM_OUT, k->row) + k->head * r->head_dim;
     k->a.out = y;
     if (k->a.delta)
         set_delta(k);
@@ -247,14 +239,14 @@ void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
 static void gate_row(engine_context *c, const plan_recurrent *r, int64_t row) {
     bool first = r->mixer == MIXER_SSM;
     int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : r->head_dim;
-    float *y = row_of(c, BUF_SSM_OUT, row);
-    const float *gate = row_of(c, BUF_SSM_GATE, row);
+    float *y = cpu_exec_row(c, BUF_SSM_OUT, row);
+    const float *gate = cpu_exec_row(c, BUF_SSM_GATE, row);
     if (first) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
     for (int64_t i = 0; r->norm && i < n; i += width)
         c->kernels.rms_norm(y + i, first ? r->norm + i : r->norm, y + i, width,
                             c->model->hp.norm_eps);
     if (r->mixer == MIXER_DELTA) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
-    for (int64_t i = 0; r->mixer == MIXER_KDA && i < n; i++) y[i] *= sigmoid(gate[i]);
+    for (int64_t i = 0; r->mixer == MIXER_KDA && i < n; i++) y[i] *= cpu_exec_sigmoid(gate[i]);
 }
 
 void cpu_exec_gate_ssm(engine_context *c, const plan_step *s, int ith) {
@@ -273,10 +265,10 @@ void cpu_exec_gate_heads(engine_context *c, const plan_step *s, int ith) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
-        float *y = row_of(c, BUF_ATTN, row);
+        float *y = cpu_exec_row(c, BUF_ATTN, row);
         for (int h = 0; h < n_head; h++) {
-            const float *gate = row_of(c, BUF_Q, row) + h * s->q_stride + n;
-            for (int i = 0; i < n; i++) y[h * n + i] *= sigmoid(gate[i]);
+            const float *gate = cpu_exec_row(c, BUF_Q, row) + h * s->q_stride + n;
+            for (int i = 0; i < n; i++) y[h * n + i] *= cpu_exec_sigmoid(gate[i]);
         }
     }
 }

@@ -15,10 +15,6 @@
 /* llama.cpp's least sum of weights, the smallest normal half: keeps a division finite. */
 #define LEAST_SUM 6.103515625e-5f
 
-static float sigmoid(float x) {
-    return 1 / (1 + expf(-x));
-}
-
 static void softmax(float *x, int n) {
     float top = NEVER, sum = 0;
     for (int i = 0; i < n; i++) top = fmaxf(top, x[i]);
@@ -90,13 +86,13 @@ static void restore_places(const plan_experts *e, int32_t *chosen) {
 }
 
 static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
-    const float *scores = c->buf[BUF_ROUTER] + row * c->plan->width[BUF_ROUTER];
+    const float *scores = cpu_exec_row(c, BUF_ROUTER, row);
     float probability[MODEL_MAX_EXPERTS], score[MODEL_MAX_EXPERTS];
     int32_t *chosen = c->experts.chosen + row * e->n_used;
     for (int i = 0; i < e->n_expert; i++) probability[source_of(e, i)] = scores[i];
     if (e->gating == GATING_SOFTMAX) softmax(probability, e->n_expert);
     if (e->gating == GATING_SIGMOID)
-        for (int i = 0; i < e->n_expert; i++) probability[i] = sigmoid(probability[i]);
+        for (int i = 0; i < e->n_expert; i++) probability[i] = cpu_exec_sigmoid(probability[i]);
     memcpy(score, probability, (size_t)e->n_expert * sizeof *score);
     for (int i = 0; e->select_bias && i < e->n_expert; i++)
         score[source_of(e, i)] += e->select_bias[i];
@@ -105,11 +101,11 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
     restore_places(e, chosen);
     c->experts.shared[row] = 1;
     if (!e->shared_router) return;
-    const float *y = c->buf[BUF_Y] + row * c->plan->width[BUF_Y];
+    const float *y = cpu_exec_row(c, BUF_Y, row);
     double sum = 0;
     for (int64_t i = 0; i < c->model->hp.n_embd; i++)
         sum += (double)y[i] * (double)e->shared_router[i];
-    c->experts.shared[row] = sigmoid((float)sum);
+    c->experts.shared[row] = cpu_exec_sigmoid((float)sum);
 }
 
 /* What the router on the GPU chose. */

@@ -6,10 +6,6 @@
 
 #include "cpu_exec.h"
 
-static float *row_of(const engine_context *c, plan_buffer b, int64_t row) {
-    return c->buf[b] + row * c->plan->width[b];
-}
-
 /* ---- embedding ------------------------------------------------------------------------------ */
 
 static void decode_row(const model_tensor *t, int64_t row, float *out) {
@@ -20,7 +16,7 @@ static void decode_row(const model_tensor *t, int64_t row, float *out) {
 /* Learned positions are added to X by way of Y, which no one uses yet. */
 static void add_position(engine_context *c, int64_t row) {
     const model *m = c->model;
-    float *x = row_of(c, BUF_X, row), *y = row_of(c, BUF_Y, row);
+    float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
     decode_row(&m->t[ROLE_POS_EMBD], c->positions[row] + m->arch->pos_offset, y);
     c->kernels.add(x, y, x, m->hp.n_embd);
 }
@@ -31,7 +27,7 @@ void cpu_exec_embed(engine_context *c, const plan_step *s, int ith) {
     for (;;) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
-        float *x = row_of(c, BUF_X, row), scale = c->model->hp.embd_scale;
+        float *x = cpu_exec_row(c, BUF_X, row), scale = c->model->hp.embd_scale;
         decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], x);
         for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) x[i] *= scale;
         if (c->model->hp.n_pos) add_position(c, row);
@@ -87,7 +83,8 @@ static void norm_row(engine_context *c, const plan_step *s, const float *x, floa
 static void norm(engine_context *c, const plan_step *s, cpu_act_layout layout) {
     int64_t n = c->ubatch.n_tokens, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
-        for (int64_t i = c0; i < c1; i++) norm_row(c, s, row_of(c, s->in, i), row_of(c, s->out, i));
+        for (int64_t i = c0; i < c1; i++)
+            norm_row(c, s, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
         quantize(c, s, layout, s->out, c0, c1, n);
     }
 }
@@ -106,7 +103,7 @@ static void head_norm(engine_context *c, const plan_step *s, cpu_act_layout layo
     int64_t n = c->ubatch.n_out, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
-            norm_row(c, s, row_of(c, BUF_X, c->out_rows[i]), row_of(c, BUF_Y, i));
+            norm_row(c, s, cpu_exec_row(c, BUF_X, c->out_rows[i]), cpu_exec_row(c, BUF_Y, i));
         quantize(c, s, layout, BUF_Y, c0, c1, n);
     }
 }
@@ -125,7 +122,7 @@ void cpu_exec_hidden(engine_context *c) {
     const plan_step *s = &c->plan->steps[c->plan->n_layer_steps]; /* the head's norm */
     float *to = c->hidden + c->ubatch.first_hidden_row * c->model->hp.n_embd;
     for (int i = 0; i < c->ubatch.n_hidden; i++)
-        norm_row(c, s, row_of(c, BUF_X, c->hidden_rows[i]), to + i * c->model->hp.n_embd);
+        norm_row(c, s, cpu_exec_row(c, BUF_X, c->hidden_rows[i]), to + i * c->model->hp.n_embd);
 }
 
 /* A gate on attention's result, in place. */
@@ -137,11 +134,11 @@ static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout 
     int64_t n = c->ubatch.n_tokens, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1 && s->relu; i++) {
-            float *v = row_of(c, s->in, i);
+            float *v = cpu_exec_row(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
         for (int64_t i = c0; i < c1 && s->gated; i++)
-            apply_gate(row_of(c, s->in, i), row_of(c, BUF_ATTN_GATE, i), s->act_width);
+            apply_gate(cpu_exec_row(c, s->in, i), cpu_exec_row(c, BUF_ATTN_GATE, i), s->act_width);
         quantize(c, s, layout, s->in, c0, c1, n);
     }
 }
@@ -161,7 +158,7 @@ void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) {
-            float *x = row_of(c, BUF_X, i), *y = row_of(c, s->in, i);
+            float *x = cpu_exec_row(c, BUF_X, i), *y = cpu_exec_row(c, s->in, i);
             norm_row(c, s, y, y);
             for (int64_t k = 0; s->add_scale != 1 && k < s->norm_width; k++) y[k] *= s->add_scale;
             c->kernels.add(x, y, x, s->norm_width);
@@ -178,7 +175,7 @@ void cpu_exec_softcap(engine_context *c, const plan_step *s, int ith) {
         int64_t i = pool_take(c->pool, 1);
         if (i >= parts * c->ubatch.n_out) break;
         int64_t first = i % parts * PART, n = width - first < PART ? width - first : PART;
-        float *row = row_of(c, s->in, c->ubatch.first_logits_row + i / parts);
+        float *row = cpu_exec_row(c, s->in, c->ubatch.first_logits_row + i / parts);
         c->kernels.softcap(row + first, s->softcap, n);
     }
 }
@@ -212,20 +209,20 @@ static void rotate_head(const engine_context *c, const plan_step *s, int64_t row
 static void rope_store_head(engine_context *c, const plan_step *s, int64_t row, int h) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     if (h < lhp->n_head) {
-        rotate_head(c, s, row, s->q_norm, h, row_of(c, BUF_Q, row) + h * s->q_stride);
+        rotate_head(c, s, row, s->q_norm, h, cpu_exec_row(c, BUF_Q, row) + h * s->q_stride);
         return;
     }
     kv_cache *kv = &c->item_of_row[row]->session->kv;
     h -= lhp->n_head;
     if (h < lhp->n_head_kv) {
-        float *k = row_of(c, BUF_K, row) + (int64_t)h * lhp->head_dim;
+        float *k = cpu_exec_row(c, BUF_K, row) + (int64_t)h * lhp->head_dim;
         rotate_head(c, s, row, s->k_norm, h, k);
         c->kernels.kv_store(k, kv_cache_k(kv, s->layer, h, c->positions[row]), kv->type_k,
                             lhp->head_dim);
         return;
     }
     h -= lhp->n_head_kv;
-    float *v = row_of(c, BUF_V, row) + (int64_t)h * lhp->head_dim;
+    float *v = cpu_exec_row(c, BUF_V, row) + (int64_t)h * lhp->head_dim;
     if (s->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->head_dim, c->model->hp.norm_eps);
     c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->positions[row]), kv->type_v,
                         lhp->head_dim);

@@ -56,8 +56,8 @@ void plan_set_matrix(plan_step *s, const plan_matrix *m) {
     s->weight_bytes += m->row_size * (uint64_t)m->w.n_out;
 }
 
-static void add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
-                       plan_buffer out) {
+void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
+                     plan_buffer out) {
     const plan_matrix m = plan_make_matrix(p, s->layer, role, bias, out);
     plan_set_matrix(s, &m);
 }
@@ -142,11 +142,11 @@ static void add_projections(const plan *p, plan_step *s) {
     bool bare = p->model->arch->has & ARCH_QKV_BARE;
     int n = model_kv_heads(&l->hp, s->layer) > 0 ? 3 : 1;
     for (int i = 0; i < n; i++) {
-        add_matrix(p, s, roles[i][0], bare ? ROLE_COUNT : roles[i][1], out[i]);
+        plan_add_matrix(p, s, roles[i][0], bare ? ROLE_COUNT : roles[i][1], out[i]);
         if (bare) s->matrix[i].scale = 1;
     }
     if (n == 3) s->matrix[2].scale *= p->model->hp.value_scale;
-    if (l->t[ROLE_ATTN_GATE].data) add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
+    if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
 }
 
 /* Q, K and V share one quantized input and one step. */
@@ -189,9 +189,9 @@ static void add_attention(plan *p, int layer) {
     if (side == SIDE_CPU)
         plan_add_step(p, side, OP_QUANTIZE, layer, result)->gated = l->t[ROLE_ATTN_GATE].data;
     s = plan_add_step(p, side, OP_MATMUL, layer, result);
-    add_matrix(p, s, ROLE_ATTN_OUT,
-               p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
-               parallel ? BUF_ATTN_OUT : BUF_Y);
+    plan_add_matrix(p, s, ROLE_ATTN_OUT,
+                    p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
+                    parallel ? BUF_ATTN_OUT : BUF_Y);
     s->add_to_x = !late;
     if (late && !parallel) plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
 }
@@ -254,7 +254,7 @@ static void add_head(plan *p) {
     plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
     set_norm(p, s, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
     s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
-    add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
+    plan_add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
     s->matrix[0].scale *= m->hp.logit_scale;
     p->head_bytes = s->weight_bytes;
     if (m->hp.logit_softcap == 0) return;

@@ -37,6 +37,9 @@ plan_matrix plan_take_rows(const plan_matrix *m, int64_t first, int64_t n);
 /* Elements [first, first + n) of every row; whole blocks. */
 plan_matrix plan_take_columns(const plan_matrix *m, int64_t first, int64_t n);
 void plan_set_matrix(plan_step *s, const plan_matrix *m); /* as the step's next one */
+/* The whole matrix of a role in the step's layer, as its next one. */
+void plan_add_matrix(const plan *p, plan_step *s, tensor_role role, tensor_role bias,
+                     plan_buffer out);
 /* One message from a side to the other: the SEND there and the RECEIVE here are returned. */
 typedef struct plan_message {
     plan_step *send, *receive;

@@ -17,17 +17,11 @@ static const model_tensor *tensors_of(const plan *p, int layer) {
     return p->model->layers[layer].t;
 }
 
-static void add_product(plan *p, plan_step *s, tensor_role role, tensor_role bias,
-                        plan_buffer out) {
-    const plan_matrix m = plan_make_matrix(p, s->layer, role, bias, out);
-    plan_set_matrix(s, &m);
-}
-
 void plan_add_router(plan *p, int layer, plan_buffer in) {
     plan_side side = p->cuts[layer].home;
     if (in == BUF_X) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_X);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, in);
-    add_product(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
+    plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
 }
 
 static const float *scales_of(const plan *p, int layer, tensor_role role) {
@@ -94,11 +88,11 @@ static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, ten
     bool gated = tensors_of(p, layer)[gate].data;
     plan_side side = p->cuts[layer].home;
     plan_step *s = plan_add_step(p, side, OP_FFN_IN, layer, BUF_Y);
-    if (gated) add_product(p, s, gate, ROLE_COUNT, BUF_GATE);
-    add_product(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
+    if (gated) plan_add_matrix(p, s, gate, ROLE_COUNT, BUF_GATE);
+    plan_add_matrix(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
     plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
-    add_product(p, s, down, ROLE_COUNT, side == SIDE_GPU ? BUF_Y : BUF_SHARED);
+    plan_add_matrix(p, s, down, ROLE_COUNT, side == SIDE_GPU ? BUF_Y : BUF_SHARED);
     s->add_to_x = side == SIDE_GPU;
 }
 
@@ -114,7 +108,7 @@ static void add_beside(plan *p, int layer) {
 static void add_scaled_router(plan *p, int layer) {
     plan_add_norm(p, SIDE_CPU, layer, ROLE_ROUTER_SCALE, ROLE_FFN_NORM_BIAS);
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
-    add_product(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
+    plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
     s->matrix[0].scale = (float)(1 / sqrt((double)p->model->hp.n_embd));
 }
 

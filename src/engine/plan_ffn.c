@@ -68,8 +68,7 @@ static void add_plain_down(const ffn_slice *h) {
 
 static void add_first_product(const ffn_slice *h, plan_buffer in, bool relu) {
     plan_step *s = add_step(h, OP_MATMUL, in);
-    const plan_matrix fc1 = plan_make_matrix(h->p, h->layer, ROLE_FC1, ROLE_COUNT, BUF_PRED);
-    plan_set_matrix(s, &fc1);
+    plan_add_matrix(h->p, s, ROLE_FC1, ROLE_COUNT, BUF_PRED);
     s = add_step(h, OP_QUANTIZE, BUF_PRED);
     s->slot = PLAN_SLOT_PREDICTOR;
     s->relu = relu;

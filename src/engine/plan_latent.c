@@ -11,14 +11,9 @@
  * so that neither is made for a position again. */
 #include "plan_build.h"
 
-static void add_product(const plan *p, plan_step *s, tensor_role role, plan_buffer out) {
-    const plan_matrix m = plan_make_matrix(p, s->layer, role, ROLE_COUNT, out);
-    plan_set_matrix(s, &m);
-}
-
 static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out) {
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_HEADS, layer, in);
-    add_product(p, s, role, out);
+    plan_add_matrix(p, s, role, ROLE_COUNT, out);
     s->n_heads = p->model->layers[layer].hp.n_head;
     return s;
 }
@@ -32,7 +27,7 @@ static void add_queries(plan *p, int layer) {
     s->norm_weight = norm->data;
     s->out = BUF_LATENT_Q;
     s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_LATENT_Q);
-    add_product(p, s, ROLE_ATTN_Q_B, BUF_Q);
+    plan_add_matrix(p, s, ROLE_ATTN_Q_B, ROLE_COUNT, BUF_Q);
 }
 
 void plan_add_latents(plan *p, int layer) {
@@ -40,9 +35,10 @@ void plan_add_latents(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     bool two = l->t[ROLE_ATTN_Q_B].data;
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
-    add_product(p, s, two ? ROLE_ATTN_Q_A : ROLE_ATTN_Q, two ? BUF_LATENT_Q : BUF_Q);
+    plan_add_matrix(p, s, two ? ROLE_ATTN_Q_A : ROLE_ATTN_Q, ROLE_COUNT,
+                    two ? BUF_LATENT_Q : BUF_Q);
     if (p->model->arch->has & ARCH_QKV_BARE) s->matrix[0].scale = 1;
-    add_product(p, s, ROLE_ATTN_KV_A, BUF_K);
+    plan_add_matrix(p, s, ROLE_ATTN_KV_A, ROLE_COUNT, BUF_K);
     if (two) add_queries(p, layer);
     s = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
     s->in_part = (plan_part){0, hp->q_dim};

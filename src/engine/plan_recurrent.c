@@ -11,10 +11,9 @@ static void add_rows(const plan *p, plan_step *s, int64_t first, int64_t n, plan
     plan_set_matrix(s, &part);
 }
 
+/* Where the layer has it. */
 static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffer out) {
-    if (!p->model->layers[s->layer].t[role].data) return;
-    const plan_matrix m = plan_make_matrix(p, s->layer, role, ROLE_COUNT, out);
-    plan_set_matrix(s, &m);
+    if (p->model->layers[s->layer].t[role].data) plan_add_matrix(p, s, role, ROLE_COUNT, out);
 }
 
 /* Queries, keys and values side by side; alphas and gates in two products each, whose first results
