@@ -99,11 +99,11 @@ static void feed(engine_context *c, engine_session *s, int from, int n, int n_vo
         memcpy(out + (from + i) * n_vocab, engine_logits(c, i), (size_t)n_vocab * sizeof *out);
 }
 
-/* All tokens, `piece` at a time (0: in one call). */
-static void run(engine_context *c, int n_vocab, int piece, float *out) {
+/* The first tokens, `piece` at a time (0: in one call). */
+static void run(engine_context *c, int n_vocab, int n_tokens, int piece, float *out) {
     engine_session *s = make_session(c);
-    for (int done = 0; done < N_TOKENS;) {
-        int n = piece && piece < N_TOKENS - done ? piece : N_TOKENS - done;
+    for (int done = 0; done < n_tokens;) {
+        int n = piece && piece < n_tokens - done ? piece : n_tokens - done;
         feed(c, s, done, n, n_vocab, out);
         done += n;
     }
@@ -115,7 +115,7 @@ static void run_alone(const model *m, const engine_options *o) {
     engine_context *c = make_context(m, o);
     assert_true(m->hp.n_vocab <= MAX_VOCAB);
     if (o->plan.mode != PI_MODE_DENSE) assert_int_equal(engine_plan(c)->mode, o->plan.mode);
-    run(c, m->hp.n_vocab, 1, want);
+    run(c, m->hp.n_vocab, N_TOKENS, 1, want);
     engine_context_destroy(c);
 }
 
@@ -172,7 +172,8 @@ static void describe_cuts(const model *m, plan_side head, char *text, size_t n_t
 }
 
 static void compare(const char *what, const model *m, pi_mode mode, plan_side head, double gate) {
-    static const int pieces[] = {0, 7, 1}; /* the first N_PIECES */
+    /* The first N_PIECES. A token alone costs as many launches as a batch. */
+    static const struct { int n_tokens, piece; } runs[] = {{N_TOKENS, 0}, {N_TOKENS, 7}, {6, 1}};
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED,
                                              ENGINE_PROMPTS_AUTO};
     engine_options o = options_for(mode);
@@ -182,12 +183,12 @@ static void compare(const char *what, const model *m, pi_mode mode, plan_side he
     for (size_t i = 0; i < N_PIECES; i++) {
         char text[256];
         memset(got, 0xff, sizeof got);
-        run(c, m->hp.n_vocab, pieces[i], got);
-        double nmse = run_nmse(got, want, (int64_t)N_TOKENS * m->hp.n_vocab);
+        run(c, m->hp.n_vocab, runs[i].n_tokens, runs[i].piece, got);
+        double nmse = run_nmse(got, want, (int64_t)runs[i].n_tokens * m->hp.n_vocab);
         describe_cuts(m, head, text, sizeof text);
         if (!(nmse <= gate))
             fail_msg("%s, %s: %s, pieces of %d, prompts %d: NMSE %g is above %g", what,
-                     ffn_mode_name(mode), text, pieces[i], (int)o.prompts, nmse, gate);
+                     ffn_mode_name(mode), text, runs[i].piece, (int)o.prompts, nmse, gate);
     }
     engine_context_destroy(c);
 }
@@ -418,7 +419,7 @@ static void test_session_file(void **state) {
     place(&shared, choose_cuts(m, 1));
     cuts[1].home = SIDE_CPU;
     engine_context *c[] = {make_context(m, &alone), make_context(m, &shared)};
-    run(c[0], n_vocab, 1, want);
+    run(c[0], n_vocab, N_TOKENS, 1, want);
     for (int from = 0; from < 2; from++) {
         int32_t loaded[N_TOKENS];
         int64_t n_loaded;
@@ -450,7 +451,7 @@ static model *open_predicting(void) {
 
 /* The GPU is used to the end, and `want` comes out. */
 static void expect_wanted(engine_context *c, int n_vocab) {
-    run(c, n_vocab, 3, got);
+    run(c, n_vocab, N_TOKENS, 3, got);
     assert_null(engine_gpu_loss(c));
     assert_true(run_nmse(got, want, N_TOKENS * n_vocab) <= float_gate);
 }
@@ -518,7 +519,7 @@ static void test_little_memory(void **state) {
         pi_status status = engine_context_create(m, &o, &c, &err);
         assert_int_equal(status, i < 8 ? PI_ERR_NOMEM : PI_OK);
         if (i == 8) {
-            run(c, m->hp.n_vocab, 3, got);
+            run(c, m->hp.n_vocab, N_TOKENS, 3, got);
             assert_non_null(engine_gpu_loss(c));
             assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
             engine_context_destroy(c);
@@ -571,7 +572,7 @@ static void test_impatient(void **state) {
     open_another(0, 1);
     place(&o, choose_cuts(m, 2));
     engine_context *c = make_context(m, &o);
-    run(c, m->hp.n_vocab, 1, got);
+    run(c, m->hp.n_vocab, N_TOKENS, 1, got);
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
     engine_context_destroy(c);
     library.backend->close(device);
@@ -683,7 +684,7 @@ static void test_silence(void **state) {
     o.gpu = &silent;
     engine_context *c = make_context(m, &o);
     double start = clock_seconds();
-    run(c, m->hp.n_vocab, 0, got);
+    run(c, m->hp.n_vocab, N_TOKENS, 0, got);
     assert_true(clock_seconds() - start < 1.5e-3 * RUN_DEVICE_WAIT_MS); /* 120 s would be */
     assert_non_null(strstr(engine_gpu_loss(c), "timed out"));
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);

@@ -2,6 +2,7 @@
 #include "sim_fiber.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 
 #if defined(SIM_ASAN)
 #include <sanitizer/common_interface_defs.h>
@@ -16,6 +17,7 @@ void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
 }
 enum { TSAN_NO_SYNC = 1 };
+static const bool races = getenv("SIM_RACES") != nullptr;
 #endif
 
 #if defined(SIM_OWN_SWITCH)
@@ -78,7 +80,7 @@ SIM_UNSEEN static void fiber_main() {
 SIM_UNSEEN void sim_fiber_adopt(sim_fiber *f) {
     *f = sim_fiber();
 #if defined(SIM_TSAN)
-    f->tsan_fiber = __tsan_get_current_fiber();
+    if (races) f->tsan_fiber = __tsan_get_current_fiber();
 #endif
 }
 
@@ -106,7 +108,7 @@ void sim_fiber_create(sim_fiber *f, void *stack, size_t n_stack, void (*entry)(v
     makecontext(&f->context, fiber_main, 0);
 #endif
 #if defined(SIM_TSAN)
-    f->tsan_fiber = __tsan_create_fiber(0);
+    if (races) f->tsan_fiber = __tsan_create_fiber(0);
 #endif
 }
 
@@ -124,7 +126,7 @@ SIM_UNSEEN void sim_fiber_switch(sim_fiber *from, sim_fiber *to) {
     __sanitizer_start_switch_fiber(&from->asan_fake_stack, to->bottom, to->n_stack);
 #endif
 #if defined(SIM_TSAN)
-    __tsan_switch_to_fiber(to->tsan_fiber, TSAN_NO_SYNC);
+    if (races) __tsan_switch_to_fiber(to->tsan_fiber, TSAN_NO_SYNC);
 #endif
 #if defined(SIM_OWN_SWITCH)
     sim_fiber_swap(&from->sp, to->sp);
@@ -136,7 +138,7 @@ SIM_UNSEEN void sim_fiber_switch(sim_fiber *from, sim_fiber *to) {
 
 void sim_order_release(void *token) {
 #if defined(SIM_TSAN)
-    __tsan_release(token);
+    if (races) __tsan_release(token);
 #else
     (void)token;
 #endif
@@ -144,7 +146,7 @@ void sim_order_release(void *token) {
 
 void sim_order_acquire(void *token) {
 #if defined(SIM_TSAN)
-    __tsan_acquire(token);
+    if (races) __tsan_acquire(token);
 #else
     (void)token;
 #endif

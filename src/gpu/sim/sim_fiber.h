@@ -1,10 +1,12 @@
 /* sim_fiber.h: fibers: stacks that one operating system thread switches between.
  *
  * On x86-64 a switch is a dozen instructions; elsewhere it is swapcontext, which also saves the
- * signal mask with two system calls. The sanitizers are told of every switch: AddressSanitizer so
- * that it knows the stack, ThreadSanitizer so that it takes fibers for threads. The latter learns
- * nothing about order from a switch; what orders fibers (barriers) says so itself, and so two
- * threads of a block that touch the same memory without a barrier between are a reported race. */
+ * signal mask with two system calls. AddressSanitizer is told of every switch, so that it knows the
+ * stack. With SIM_RACES in the environment ThreadSanitizer is told too, and takes fibers for
+ * threads: it learns nothing about order from a switch; what orders fibers (barriers) says so
+ * itself, and so two threads of a block that touch the same memory without a barrier between are a
+ * reported race. That makes a kernel some twenty times slower; otherwise it sees a block as one
+ * thread, and races of the device with the processor only. */
 #ifndef GPU_SIM_SIM_FIBER_H
 #define GPU_SIM_SIM_FIBER_H
 
