@@ -109,6 +109,7 @@ typedef struct pi_model_info {
     bool has_tokenizer;
     int32_t token_bos, token_eos; /* -1: none */
     bool add_bos;                 /* a text starts with BOS */
+    bool recurrent;               /* sessions keep snapshots only: see pi_session_rewind_point */
 } pi_model_info;
 
 /* The strings are valid until the model is closed. */

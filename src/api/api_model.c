@@ -201,6 +201,7 @@ static void set_widths(const model *m, pi_model_info *info) {
         if (l->n_ff > info->n_ff) info->n_ff = l->n_ff;
         if (l->n_head > info->n_head) info->n_head = l->n_head;
         if (l->n_head_kv > info->n_head_kv) info->n_head_kv = l->n_head_kv;
+        info->recurrent = info->recurrent || model_state(&m->hp, l) > 0;
     }
 }
 

@@ -9,6 +9,7 @@
 #include "api_types.h"
 #include "grammar.h"
 #include "mem.h"
+#include "powerinfer_speculate.h"
 
 enum {
     PIECE_MAX = 512,       /* bytes; no token of any vocabulary comes near */
@@ -205,6 +206,21 @@ void pi_sampler_destroy(pi_sampler *s) {
     if (!s) return;
     sampler_free(s->chain);
     mem_free(s);
+}
+
+pi_status pi_sampler_clone(const pi_sampler *from, pi_sampler **out, pi_error *err) {
+    *out = NULL;
+    pi_sampler *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, "sampler");
+    pi_status status = sampler_clone(from->chain, &s->chain, err);
+    if (status == PI_OK)
+        *out = s;
+    else
+        mem_free(s);
+    return status;
+}
+void pi_sampler_copy(pi_sampler *to, const pi_sampler *from) {
+    sampler_copy(to->chain, from->chain);
 }
 void pi_sampler_accept(pi_sampler *s, int32_t token) {
     sampler_accept(s->chain, token);

@@ -10,6 +10,7 @@
 #include "chat_talk.h"
 #include "chat_view.h"
 #include "cli.h"
+#include "drafting.h"
 #include "file.h"
 #include "generate.h"
 #include "json_writer.h"
@@ -27,6 +28,7 @@ typedef struct chat {
     pi_session *session;
     pi_chat_template *template;
     sampling sampling;
+    drafting drafting;
     uint64_t seed; /* of the first answer; the next ones count up */
     text_list stops;
     chat_input *input;
@@ -91,10 +93,11 @@ static pi_status open_model(chat *c, pi_error *err) {
     if (status != PI_OK) return status;
     int64_t size = cli_context_size(o, &c->info);
     pi_context_options context = cli_context_options(o, (int32_t)size);
-    context.n_logits = 1;
+    context.n_logits = drafting_rows(o);
     c->fed = mem_calloc((size_t)size, sizeof *c->fed);
     if (!c->fed) return error_nomem(err, (size_t)size * sizeof *c->fed, "conversation");
     status = pi_context_create(c->model, &context, &c->context, err);
+    if (status == PI_OK) status = drafting_create(o, c->model, 1, (int32_t)size, &c->drafting, err);
     if (status == PI_OK) status = pi_session_create(c->context, (int32_t)size, &c->session, err);
     return status;
 }
@@ -102,6 +105,7 @@ static pi_status open_model(chat *c, pi_error *err) {
 static pi_status set_up(chat *c, pi_error *err) {
     const cli_options *o = c->options;
     pi_status status = sampling_create(o, &c->sampling, err);
+    if (status == PI_OK) status = drafting_check(o, err);
     if (status == PI_OK && o->reverse_prompts.count)
         status = text_list_create(&c->stops, o->reverse_prompts.values, o->reverse_prompts.count,
                                   !o->no_escape, err);
@@ -115,6 +119,7 @@ static pi_status set_up(chat *c, pi_error *err) {
 static void tear_down(chat *c) {
     chat_input_free(c->input);
     chat_talk_free(&c->talk);
+    drafting_free(&c->drafting);
     pi_session_destroy(c->session);
     pi_context_destroy(c->context);
     pi_chat_template_free(c->template);
@@ -203,6 +208,7 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
                     .context = c->context,
                     .session = c->session,
                     .sampler = sampler,
+                    .speculator = c->drafting.speculator,
                     .prompt = tokens,
                     .n_prompt = c->n_prompt,
                     .n_cached = c->n_cached,

@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "clock.h"
+#include "drafting.h"
 #include "file.h"
 #include "generate.h"
 #include "mem.h"
@@ -27,6 +28,7 @@ typedef struct job {
     pi_session *session;
     sampling sampling;
     pi_sampler *sampler;
+    drafting drafting;
     prompt_cache cache;
     int32_t n_cached; /* tokens of the prompt that came from the cache */
     int32_t n_ctx;    /* tokens of the context */
@@ -121,8 +123,10 @@ static pi_status set_up(job *j, pi_error *err) {
     status = choose_context(j, &n_session, err);
     if (status != PI_OK) return status;
     pi_context_options context_options = cli_context_options(j->options, n_session);
-    context_options.n_logits = 1;
+    context_options.n_logits = drafting_rows(j->options);
     status = pi_context_create(j->model, &context_options, &j->context, err);
+    if (status == PI_OK)
+        status = drafting_create(j->options, j->model, 1, n_session, &j->drafting, err);
     if (status != PI_OK) return status;
     status = pi_session_create(j->context, n_session, &j->session, err);
     if (status != PI_OK) return status;
@@ -137,6 +141,7 @@ static pi_status set_up(job *j, pi_error *err) {
 }
 
 static void tear_down(job *j) {
+    drafting_free(&j->drafting);
     pi_sampler_destroy(j->sampler);
     pi_session_destroy(j->session);
     pi_context_destroy(j->context);
@@ -183,6 +188,7 @@ static int generate(const job *j) {
                     .context = j->context,
                     .session = j->session,
                     .sampler = j->sampler,
+                    .speculator = j->drafting.speculator,
                     .prompt = j->tokens,
                     .n_prompt = (int32_t)j->n_tokens,
                     .n_cached = j->n_cached,
@@ -233,6 +239,7 @@ int cmd_run(const cli_options *o) {
     job j = {.options = o};
     int result;
     pi_status status = sampling_create(o, &j.sampling, &err);
+    if (status == PI_OK) status = drafting_check(o, &err);
     if (status != PI_OK) return cli_failed(&err);
     if (status == PI_OK && o->prompt_cache && !o->prompt_cache_ro)
         status = file_writer_probe(o->prompt_cache, &err);

@@ -66,7 +66,7 @@ static pi_status feed(generation *g, const int32_t *tokens, int32_t n, pi_logits
 
 /* Tokens that a shift would drop. */
 static int32_t shift_size(const generation *g) {
-    return g->shift ? (pi_session_length(g->session) - g->n_keep) / 2 : 0;
+    return g->shift ? (g->n_past - g->n_keep) / 2 : 0;
 }
 
 static pi_status feed_pieces(generation *g, const int32_t *tokens, int32_t n, bool *stopped,
@@ -91,6 +91,7 @@ static pi_status shift_context(generation *g, bool *stopped, pi_error *err) {
         status = feed_pieces(g, g->fed + g->n_keep + dropped, n - g->n_keep - dropped, stopped,
                              err);
     g->n_shifts++;
+    g->n_past = pi_session_length(g->session);
     return status;
 }
 
@@ -111,20 +112,98 @@ static bool cut_at_stop(generation *g, size_t from) {
     return true;
 }
 
-/* Where a token leads: true when it was the last. */
-static bool is_last(generation *g, size_t text_before) {
+/* Where a token leads: true when it was the last. A drafted one has its place in the session. */
+static bool is_last(generation *g, size_t text_before, bool drafted) {
     if (cut_at_stop(g, text_before)) return true;
     bool enough = g->n_predict >= 0 && g->n_tokens >= (size_t)g->n_predict;
-    bool full = pi_session_length(g->session) == pi_session_capacity(g->session);
+    bool full = !drafted && g->n_past == pi_session_capacity(g->session);
     g->context_full = !enough && full && shift_size(g) == 0;
     g->stop = STOP_LENGTH;
     return enough || g->context_full;
 }
 
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* The text in the session is what is drafted for from now on. */
+static pi_status begin_drafts(generation *g, const int32_t *tokens, pi_error *err) {
+    if (!g->speculator) return PI_OK;
+    pi_draft_counts n = pi_speculator_counts(g->speculator, 0);
+    if (g->n_shifts > 0) {
+        g->drafts.drafted += n.drafted;
+        g->drafts.accepted += n.accepted;
+    }
+    return pi_speculator_begin(g->speculator, 0, tokens, g->n_past, g->sampler, err);
+}
+
+static void end_drafts(generation *g) {
+    if (!g->speculator) return;
+    pi_draft_counts n = pi_speculator_counts(g->speculator, 0);
+    g->drafts.drafted += n.drafted;
+    g->drafts.accepted += n.accepted;
+}
+
+/* Drafts of tokens that were not sampled leave the session. */
+static pi_status drop_drafts(generation *g, pi_error *err) {
+    if (pi_session_length(g->session) == g->n_past) return PI_OK;
+    return pi_session_rewind(g->session, g->n_past, err);
+}
+
+/* Feeds a token, and after it what is drafted; the rows of logits follow from row 0 on. */
+static pi_status take_step(generation *g, int32_t token, bool *stopped, pi_error *err) {
+    int32_t tokens[1 + PI_DRAFT_MAX] = {token};
+    int32_t room = pi_session_capacity(g->session) - g->n_past - 1;
+    int64_t left = g->n_predict < 0 ? INT32_MAX : g->n_predict - (int64_t)g->n_tokens;
+    pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room};
+    pi_error why;
+    if (g->speculator && pi_speculator_draft(g->speculator, &draft, 1, &why) != PI_OK && !g->quiet)
+        fprintf(stderr, "the draft model failed, and drafts no more: %s\n", why.message);
+    if (draft.n > 0) memcpy(tokens + 1, draft.tokens, (size_t)draft.n * sizeof *tokens);
+    double start = clock_seconds();
+    pi_status status = feed(g, tokens, 1 + draft.n, PI_LOGITS_ALL, stopped, err);
+    if (status != PI_OK || *stopped) return status;
+    if (g->speculator) pi_speculator_measured(g->speculator, 1 + draft.n, clock_seconds() - start);
+    g->row = 0;
+    g->n_past++;
+    g->n_decoded++;
+    g->n_steps++;
+    return PI_OK;
+}
+
+/* Makes logits for what follows a token that was sampled. */
+static pi_status next_logits(generation *g, int32_t token, bool *stopped, pi_error *err) {
+    pi_status status = drop_drafts(g, err);
+    if (status == PI_OK && g->n_past == pi_session_capacity(g->session)) {
+        status = shift_context(g, stopped, err);
+        if (status == PI_OK && !*stopped) status = begin_drafts(g, g->fed, err);
+        if (g->speculator) pi_speculator_accept(g->speculator, 0, token);
+    }
+    return status == PI_OK && !*stopped ? take_step(g, token, stopped, err) : status;
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+/* Takes the token into the text; *last: it was the last one. */
+static pi_status take_token(generation *g, int32_t token, bool complete, bool drafted, bool *last,
+                            pi_error *err) {
+    size_t before = g->text.used;
+    pi_status status = keep_token(g, token, err);
+    if (status != PI_OK) return status;
+    *last = is_last(g, before, drafted);
+    if (complete && !*last) { /* nothing but the end could follow */
+        g->stop = STOP_EOS;
+        *last = true;
+    }
+    show(g, false);
+    *last = *last || g->output_failed;
+    return PI_OK;
+}
+
 static pi_status decode(generation *g, pi_error *err) {
+    bool stopped = false, last = false;
+    pi_status status = begin_drafts(g, g->prompt, err);
     g->stop = STOP_LENGTH;
-    while (g->n_predict != 0) {
-        int32_t token = pi_sampler_sample(g->sampler, pi_logits(g->context, 0));
+    while (g->n_predict != 0 && status == PI_OK) {
+        int32_t token = pi_sampler_sample(g->sampler, pi_logits(g->context, g->row));
         pi_error why;
         pi_grammar_progress grammar = pi_sampler_grammar_progress(g->sampler, &why);
         if (grammar == PI_GRAMMAR_FAILED) {
@@ -136,25 +215,20 @@ static pi_status decode(generation *g, pi_error *err) {
             g->stop = STOP_EOS;
             break;
         }
-        size_t before = g->text.used;
-        pi_status status = keep_token(g, token, err);
-        if (status != PI_OK) return status;
-        bool last = is_last(g, before);
-        if (complete && !last) { /* nothing but the end could follow */
-            g->stop = STOP_EOS;
-            last = true;
+        bool drafted = g->speculator && pi_speculator_accept(g->speculator, 0, token);
+        if (drafted) { /* it is in the session, and its logits in the next row */
+            g->row++;
+            g->n_past++;
+            g->n_decoded++;
         }
-        show(g, false);
-        if (last || g->output_failed) break;
-        bool stopped = false;
-        if (pi_session_length(g->session) == pi_session_capacity(g->session))
-            status = shift_context(g, &stopped, err);
-        if (status != PI_OK || stopped) return status;
-        status = feed(g, &token, 1, PI_LOGITS_LAST, &stopped, err);
-        if (status != PI_OK || stopped) return status;
-        g->n_decoded++;
+        status = take_token(g, token, complete, drafted, &last, err);
+        if (status != PI_OK || last) break;
+        if (!drafted) status = next_logits(g, token, &stopped, err);
+        if (stopped) break;
     }
-    return PI_OK;
+    end_drafts(g);
+    pi_status dropped = drop_drafts(g, status == PI_OK ? err : NULL);
+    return status == PI_OK ? dropped : status;
 }
 
 /* Prefill, one ubatch per call as pi_forward would split it, with progress when it takes long. */
@@ -207,6 +281,7 @@ pi_status generation_run(generation *g, pi_error *err) {
     pi_context_get_counters(g->context, &before);
     double middle = clock_seconds();
     g->prompt_seconds = middle - start;
+    g->n_past = pi_session_length(g->session);
     status = decode(g, err);
     g->decode_seconds = clock_seconds() - middle;
     g->decode_counters = counted_since(g, &before);

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "cli_text.h"
+#include "powerinfer_speculate.h"
 
 typedef enum stop_reason {
     STOP_EOS,    /* the model ended the text */
@@ -18,13 +19,14 @@ typedef struct generation {
     pi_context *context;
     pi_session *session; /* the first n_cached tokens of the prompt are in it */
     pi_sampler *sampler;
-    const int32_t *prompt; /* [n_prompt] */
-    int32_t n_prompt;      /* >= 1 */
-    int32_t n_cached;      /* < n_prompt */
-    int32_t n_predict;     /* -1: to the end of text or context */
-    int32_t n_batch;       /* tokens per step of the progress report */
-    int32_t n_keep;        /* tokens that a shift keeps; <= n_prompt */
-    bool shift;            /* go on when the context is full */
+    pi_speculator *speculator; /* drafts for text 0; NULL: none */
+    const int32_t *prompt;     /* [n_prompt] */
+    int32_t n_prompt;          /* >= 1 */
+    int32_t n_cached;          /* < n_prompt */
+    int32_t n_predict;         /* -1: to the end of text or context */
+    int32_t n_batch;           /* tokens per step of the progress report */
+    int32_t n_keep;            /* tokens that a shift keeps; <= n_prompt */
+    bool shift;                /* go on when the context is full */
     bool ignore_eos;
     bool terminal; /* standard output is one: what it would obey is escaped */
     bool stream;   /* write the text to standard output as it comes */
@@ -42,12 +44,16 @@ typedef struct generation {
     int n_shifts;                          /* of the context */
     bool context_full;                     /* the reason of STOP_LENGTH */
     double prompt_seconds, decode_seconds; /* decode: everything after the prompt */
-    int32_t n_decoded;                     /* forward passes after the prompt */
-    pi_counters decode_counters;           /* bytes read by these */
-    bool output_failed;                    /* standard output cannot be written any more */
-    int output_errno;                      /* why */
+    int32_t n_decoded;                     /* tokens evaluated after the prompt */
+    int32_t n_steps;                       /* forward passes for them */
+    pi_draft_counts drafts;
+    pi_counters decode_counters; /* bytes read by these */
+    bool output_failed;          /* standard output cannot be written any more */
+    int output_errno;            /* why */
     /* own */
     size_t n_shown; /* bytes of text already streamed */
+    int32_t n_past; /* tokens of prompt and text in the session; drafted ones may follow */
+    int32_t row;    /* of logits: the next token's */
     int32_t *fed;   /* [capacity of the session]: the tokens in it; only with `shift` */
 } generation;
 

@@ -10,6 +10,7 @@ enum {
     IMATRIX = COMMAND_IMATRIX,
     QUANTIZE = COMMAND_QUANTIZE,
     SERVE = COMMAND_SERVE,
+    GENERATE = RUN | SERVE,
     /* what takes llama.cpp's common options */
     TEXTS = RUN | COMMAND_EVAL | PERPLEXITY | IMATRIX | SERVE,
     MODELS = TEXTS | BENCH
@@ -18,7 +19,6 @@ enum {
 /* Features that come later, by the names that the messages give them. */
 #define ADAPTERS   "adapters (LoRA, control vectors)"
 #define PREFIXES   "the chat template says what stands around a message: use --chat-template-file"
-#define DRAFT      "speculative decoding (a draft model)"
 #define EXPERTS    "experts on a GPU"
 #define MULTIMODAL "multimodal models (images, audio)"
 #define ROPE       "rope scaling by options (--override-kv changes what the file says)"
@@ -26,6 +26,8 @@ enum {
 #define SWITCHES "on|off|auto|0|1|true|false|enabled|disabled|-1"
 #define OFFLINE  "nothing is downloaded: fetch the GGUF file yourself and name it with -m FILE"
 #define ONE_MASK "one set of CPUs serves prefill and decode: give it with -C or -Cr"
+#define ONE_POOL "both models run with the threads of -t"
+#define OWN_TEXT "--spec ngram looks up the text itself"
 #define ONE_GPU  "one GPU is used: choose it with CUDA_VISIBLE_DEVICES"
 
 #define FLAG(names_, commands_)                                                                    \
@@ -130,13 +132,15 @@ const option_habit habit_table[] = {
     LATER("--control-vector", MODELS, ADAPTERS),
     LATER("--control-vector-scaled", MODELS, ADAPTERS),
     LATER("--control-vector-layer-range", MODELS, ADAPTERS),
-    LATER("-md --model-draft", RUN, DRAFT),
-    LATER("--draft --draft-max --draft-n", RUN, DRAFT),
-    LATER("--draft-min --draft-n-min", RUN, DRAFT),
-    LATER("--draft-p-min", RUN, DRAFT),
-    LATER("-ngld --gpu-layers-draft --n-gpu-layers-draft", RUN, DRAFT),
-    LATER("-devd --device-draft", RUN, DRAFT),
-    LATER("-cd --ctx-size-draft", RUN, DRAFT),
+    VALUE("-cd --ctx-size-draft", GENERATE, "N", "#"),
+    VALUE("--draft-p-split", GENERATE, "P", "*"),
+    REFUSED("-td --threads-draft", GENERATE, ONE_POOL),
+    REFUSED("-tbd --threads-batch-draft", GENERATE, ONE_POOL),
+    REFUSED("-hfd -hfrd --hf-repo-draft", GENERATE,
+            "nothing is downloaded: fetch the GGUF file yourself and name it with -md FILE"),
+    REFUSED("-lcs --lookup-cache-static", GENERATE, OWN_TEXT),
+    REFUSED("-lcd --lookup-cache-dynamic", GENERATE, OWN_TEXT),
+    REFUSED("--spec-replace", GENERATE, "a draft model must have the model's vocabulary"),
     FLAG("--no-mmproj", RUN),
     LATER("-mm --mmproj", RUN, MULTIMODAL),
     LATER("--image", RUN, MULTIMODAL),

@@ -4,6 +4,7 @@
  * differ (-p is a text for run and a list of lengths for bench). Long names are unique among the
  * options of one command, and so are the names of the environment made from them. */
 #include "options.h"
+#include "powerinfer_speculate.h"
 
 #define FIELD(name) offsetof(cli_options, name)
 
@@ -418,6 +419,36 @@ const option option_table[] = {
     ROW(TEXT, ENGINE, PLANNED, backend_folder, NAMES("backend-folder", NULL), .argument = "DIR",
         .help =
             "folder of the GPU backends (default: beside the program, or where it was installed)"),
+    /* speculative decoding */
+    ROW(CHOICE, ENGINE, GENERATE, spec, NAMES("spec", NULL), .argument = "KIND",
+        .choices = "off|ngram|draft|auto", .words = "none=off|ngram-simple=ngram",
+        .standard = "off", .aliases = {"--spec-type"},
+        .help = "speculative decoding: guess tokens and check several in one step, for the same "
+                "text; ngram: what followed the last tokens before; draft: a draft model; auto: "
+                "whichever pays (default: off; with -md: auto)"),
+    ROW(TEXT, ENGINE, GENERATE, model_draft, NAMES("model-draft", "md"), .argument = "FILE",
+        .help = "draft model of the same vocabulary, GGUF"),
+    ROW(INTEGER, ENGINE, GENERATE, draft_max, NAMES("draft-max", NULL), .argument = "N",
+        .standard = "16", RANGE(1, PI_DRAFT_MAX), .aliases = {"--draft", "--draft-n"},
+        .help = "tokens of a draft at most"),
+    ROW(INTEGER, ENGINE, GENERATE, draft_min, NAMES("draft-min", NULL), .argument = "N",
+        .standard = "0", RANGE(0, PI_DRAFT_MAX), .aliases = {"--draft-n-min"},
+        .help = "tokens of a draft at least, whatever was measured, or none; 0: as measured"),
+    ROW(NUMBER, ENGINE, GENERATE, draft_p_min, NAMES("draft-p-min", NULL), .argument = "X",
+        .standard = "0", RANGE(0, 1),
+        .help = "the draft model ends a draft before a token that it gives a lower probability"),
+    ROW(INTEGER, ENGINE, GENERATE, gpu_layers_draft, NAMES("gpu-layers-draft", "ngld"),
+        .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
+        .aliases = {"--n-gpu-layers-draft"}, .help = "as -ngl, for the draft model"),
+    ROW(CHOICE, ENGINE, GENERATE, device_draft, NAMES("device-draft", "devd"), .argument = "DEVICE",
+        .choices = "auto|cpu|cuda|hip|sim", .words = "none=cpu|CUDA0=cuda|ROCm0=hip",
+        .standard = "auto", .help = "as --device, for the draft model"),
+    ROW(CHOICE, ENGINE, GENERATE, cache_type_k_draft, NAMES("cache-type-k-draft", "ctkd"),
+        .argument = "TYPE", .choices = CACHE_CHOICES, .standard = "f16",
+        .help = "as -ctk, for the draft model"),
+    ROW(CHOICE, ENGINE, GENERATE, cache_type_v_draft, NAMES("cache-type-v-draft", "ctvd"),
+        .argument = "TYPE", .choices = CACHE_CHOICES, .standard = "f16",
+        .help = "as -ctv, for the draft model"),
     /* sampling */
     ROW(TEXT, SAMPLING, GENERATE, samplers, NAMES("samplers", NULL), .argument = "NAME;...",
         .help = "samplers, in order; those left out are off (default "

@@ -98,6 +98,12 @@ typedef struct cli_options {
     bool ignore_eos;
     const char *grammar, *grammar_file; /* GBNF; NULL or empty: none */
     const char *json_schema, *json_schema_file;
+    /* speculative decoding */
+    int64_t spec; /* option_spec */
+    const char *model_draft;
+    int64_t draft_max, draft_min, gpu_layers_draft, device_draft;
+    int64_t cache_type_k_draft, cache_type_v_draft;
+    double draft_p_min;
     /* run, tokenize */
     const char *prompt, *file;
     bool escape, no_escape;
@@ -207,6 +213,9 @@ typedef struct option {
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
 } option;
+
+/* In the order of the choices of --spec. */
+typedef enum option_spec { SPEC_OFF, SPEC_NGRAM, SPEC_DRAFT, SPEC_AUTO } option_spec;
 
 /* Names by pi_cache_type. */
 extern const char *const option_cache_types[];

@@ -136,6 +136,14 @@ static void report_speed(const cli_options *o, const char *label, int64_t n, int
     row(o, label, "%lld token%s%s%s", (long long)n, plural(n), from_cache, speed);
 }
 
+static void report_drafts(const cli_options *o, const generation *g) {
+    const pi_draft_counts *n = &g->drafts;
+    if (!g->speculator) return;
+    row(o, "speculation:", "%lld token%s in %d step%s, %llu of %llu drafted accepted",
+        (long long)g->n_decoded, plural(g->n_decoded), (int)g->n_steps, plural(g->n_steps),
+        (unsigned long long)n->accepted, (unsigned long long)n->drafted);
+}
+
 void run_report_end(const run_report *r, const generation *g) {
     const cli_options *o = r->options;
     if (g->stop == STOP_SIGNAL) cli_say(o, "cancelled");
@@ -152,6 +160,7 @@ void run_report_end(const run_report *r, const generation *g) {
     report_speed(o, "prompt:", g->n_prompt, g->n_cached, g->n_prompt - g->n_cached,
                  g->prompt_seconds);
     report_speed(o, "generation:", (int64_t)g->n_tokens, 0, g->n_decoded, g->decode_seconds);
+    report_drafts(o, g);
 }
 
 void run_report_json(const generation *g, const pi_context *context) {
@@ -169,5 +178,10 @@ void run_report_json(const generation *g, const pi_context *context) {
     json_put_text(&w, "mode", pi_context_mode(context));
     json_put_number(&w, "prompt_tps", generation_prompt_tps(g));
     json_put_number(&w, "tps", generation_tps(g));
+    if (g->speculator) {
+        json_put_int(&w, "steps", g->n_steps);
+        json_put_int(&w, "draft_n", (int64_t)g->drafts.drafted);
+        json_put_int(&w, "draft_n_accepted", (int64_t)g->drafts.accepted);
+    }
     json_end_object(&w);
 }

@@ -14,7 +14,7 @@
 typedef struct candidate {
     float logit;
     int32_t id;
-    float key; /* what heaps order by: the logit, or how typical it is; the draw's weight */
+    float key; /* what heaps order by: the logit, or how typical it is */
 } candidate;
 
 typedef struct candidates {
@@ -47,7 +47,8 @@ void candidates_temperature(candidates *c, double temp);
 /* Entropy of the distribution in nats, 0..log(n). */
 double candidates_entropy(const candidates *c);
 
-/* Index of an item drawn by its probability; *probability is what that was. */
+/* Index of an item drawn by its probability; *probability is what that was. Takes one number from
+ * `random`, whatever the items are. */
 int32_t candidates_draw(candidates *c, rng *random, double *probability);
 
 #endif

@@ -15,7 +15,7 @@ struct dry {
     float multiplier, base;
     int32_t allowed_length;
     int32_t longest; /* exponent at which the penalty stops growing: a float ends there */
-    int32_t window;
+    int32_t window, n_vocab;
     int32_t *ring; /* [window] the history; `used` of it, the newest before `next` */
     int32_t next, used;
     int32_t *recent; /* [window] the history backwards, newest first */
@@ -42,24 +42,51 @@ static bool copy_breakers(dry *d, const sample_breakers *b, int32_t n_vocab) {
     return true;
 }
 
+static bool make_buffers(dry *d, const sample_breakers *breakers) {
+    size_t window = (size_t)d->window;
+    d->ring = mem_calloc(window, sizeof *d->ring);
+    d->recent = mem_calloc(window, sizeof *d->recent);
+    d->match = mem_calloc(window, sizeof *d->match);
+    d->length = mem_calloc((size_t)d->n_vocab, sizeof *d->length);
+    return d->ring && d->recent && d->match && d->length && copy_breakers(d, breakers, d->n_vocab);
+}
+
 dry *dry_create(const pi_sampler_options *o, int32_t n_vocab, int32_t last_n,
                 const sample_breakers *breakers) {
     dry *d = mem_calloc(1, sizeof *d);
     if (!d) return NULL;
+    d->n_vocab = n_vocab;
     d->multiplier = o->dry_multiplier;
     d->base = o->dry_base;
     d->allowed_length = o->dry_allowed_length;
     d->longest = exponent_limit(o->dry_base);
     d->window = last_n;
-    d->ring = mem_calloc((size_t)last_n, sizeof *d->ring);
-    d->recent = mem_calloc((size_t)last_n, sizeof *d->recent);
-    d->match = mem_calloc((size_t)last_n, sizeof *d->match);
-    d->length = mem_calloc((size_t)n_vocab, sizeof *d->length);
-    if (!d->ring || !d->recent || !d->match || !d->length || !copy_breakers(d, breakers, n_vocab)) {
+    if (make_buffers(d, breakers)) return d;
+    dry_free(d);
+    return NULL;
+}
+
+dry *dry_clone(const dry *from) {
+    dry *d = mem_calloc(1, sizeof *d);
+    if (!d) return NULL;
+    d->multiplier = from->multiplier;
+    d->base = from->base;
+    d->allowed_length = from->allowed_length;
+    d->longest = from->longest;
+    d->window = from->window;
+    d->n_vocab = from->n_vocab;
+    if (!make_buffers(d, &from->breakers)) {
         dry_free(d);
         return NULL;
     }
+    dry_copy(d, from);
     return d;
+}
+
+void dry_copy(dry *to, const dry *from) {
+    memcpy(to->ring, from->ring, (size_t)from->used * sizeof *from->ring);
+    to->next = from->next;
+    to->used = from->used;
 }
 
 void dry_free(dry *d) {

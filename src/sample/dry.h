@@ -15,6 +15,10 @@ typedef struct dry dry;
 /* `last_n` >= 1: tokens that are looked at. `breakers` is copied; NULL: none. NULL on no memory. */
 dry *dry_create(const pi_sampler_options *options, int32_t n_vocab, int32_t last_n,
                 const sample_breakers *breakers);
+/* The same with the same history; NULL on no memory. */
+dry *dry_clone(const dry *from);
+/* The history of a clone is that of `from`. */
+void dry_copy(dry *to, const dry *from);
 void dry_free(dry *d); /* NULL is fine */
 void dry_accept(dry *d, int32_t token);
 /* Lowers scores[n_vocab]. O(tokens looked at). */

@@ -274,6 +274,21 @@ void grammar_reader_free(grammar_reader *r) {
     mem_free(r);
 }
 
+pi_grammar *grammar_reader_grammar(const grammar_reader *r) {
+    return r->grammar;
+}
+
+void grammar_reader_copy(grammar_reader *to, const grammar_reader *from) {
+    pthread_mutex_lock(&from->grammar->lock);
+    to->state = from->state;
+    pthread_mutex_unlock(&from->grammar->lock);
+    to->waiting = from->waiting;
+    to->ended = from->ended;
+    to->n_recent = from->n_recent;
+    memcpy(to->recent, from->recent, from->n_recent);
+    to->why = from->why;
+}
+
 void grammar_reader_restart(grammar_reader *r) {
     pthread_mutex_lock(&r->grammar->lock);
     r->state = GRAMMAR_START;

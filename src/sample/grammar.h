@@ -27,7 +27,10 @@ pi_status grammar_match(pi_grammar *g, const char *text, size_t n, bool *begins,
 
 /* Holds the grammar until it is freed. PI_ERR_NOMEM. */
 pi_status grammar_reader_create(pi_grammar *g, grammar_reader **out, pi_error *err);
-void grammar_reader_free(grammar_reader *r); /* NULL is fine */
+void grammar_reader_free(grammar_reader *r);                 /* NULL is fine */
+pi_grammar *grammar_reader_grammar(const grammar_reader *r); /* which it holds */
+/* `to`, a reader of the same grammar, is where `from` is. */
+void grammar_reader_copy(grammar_reader *to, const grammar_reader *from);
 void grammar_reader_restart(grammar_reader *r);
 pi_grammar_progress grammar_reader_progress(const grammar_reader *r, pi_error *why);
 

@@ -122,8 +122,8 @@ static void filter_min_p(sampler *s) {
 static void filter_xtc(sampler *s) {
     const pi_sampler_options *o = &s->options;
     /* Above a half, no two entries can reach the threshold. */
-    if (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f || s->running.n < 2) return;
-    if (rng_uniform(&s->random) >= (double)o->xtc_probability) return;
+    if (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f) return;
+    if (rng_uniform(&s->random) >= (double)o->xtc_probability || s->running.n < 2) return;
     candidates_xtc(&s->running, o->xtc_threshold);
 }
 
@@ -453,6 +453,62 @@ pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *
     s->options.dry_breakers = NULL;
     *out = s;
     return PI_OK;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* A zeroed copy of the buffer's size in `*to`, when there is one in `from`. */
+static bool buffer_like(void *to, const void *from, size_t n, size_t size) {
+    void **place = to;
+    if (!from) return true;
+    *place = mem_calloc(n, size);
+    return *place != NULL;
+}
+
+pi_status sampler_clone(const sampler *from, sampler **out, pi_error *err) {
+    size_t n_vocab = (size_t)from->n_vocab;
+    sampler *s = mem_calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s) return error_nomem(err, sizeof *s, "sampler");
+    s->options = from->options;
+    memcpy(s->chain, from->chain, sizeof s->chain);
+    s->n_chain = from->n_chain;
+    s->greedy = from->greedy;
+    s->n_vocab = from->n_vocab;
+    s->n_bias = from->n_bias;
+    bool good =
+        buffer_like(&s->running.items, from->running.items, n_vocab, sizeof *s->running.items) &&
+        buffer_like(&s->scores, from->scores, n_vocab, sizeof *s->scores) &&
+        buffer_like(&s->bias, from->bias, s->n_bias, sizeof *s->bias) &&
+        buffer_like(&s->counts, from->counts, n_vocab, sizeof *s->counts) &&
+        buffer_like(&s->ring, from->ring, (size_t)s->options.repeat_last_n, sizeof *s->ring) &&
+        buffer_like(&s->allowed, from->allowed, (n_vocab + 63) / 64, sizeof *s->allowed);
+    if (good && from->dry) good = (s->dry = dry_clone(from->dry)) != NULL;
+    if (good && from->grammar)
+        good = grammar_reader_create(grammar_reader_grammar(from->grammar), &s->grammar, NULL) ==
+               PI_OK;
+    if (!good) {
+        sampler_free(s);
+        return error_nomem(err, n_vocab * sizeof(candidate), "buffers of the sampler");
+    }
+    if (s->bias) memcpy(s->bias, from->bias, s->n_bias * sizeof *s->bias);
+    sampler_copy(s, from);
+    *out = s;
+    return PI_OK;
+}
+
+void sampler_copy(sampler *to, const sampler *from) {
+    assert(to->n_vocab == from->n_vocab && !to->counts == !from->counts && !to->dry == !from->dry &&
+           !to->grammar == !from->grammar);
+    to->random = from->random;
+    to->miro = from->miro;
+    if (from->counts)
+        memcpy(to->counts, from->counts, (size_t)from->n_vocab * sizeof *from->counts);
+    if (from->ring) memcpy(to->ring, from->ring, (size_t)from->ring_used * sizeof *from->ring);
+    to->ring_next = from->ring_next;
+    to->ring_used = from->ring_used;
+    if (from->dry) dry_copy(to->dry, from->dry);
+    if (from->grammar) grammar_reader_copy(to->grammar, from->grammar);
 }
 
 void sampler_free(sampler *s) {

@@ -34,6 +34,11 @@ typedef struct sampler sampler;
 pi_status sampler_create(const pi_sampler_options *options, const sample_vocab *vocab,
                          sampler **out, pi_error *err);
 void sampler_free(sampler *s); /* NULL is fine */
+/* Another one that would give the same tokens. */
+pi_status sampler_clone(const sampler *from, sampler **out, pi_error *err);
+/* `to`, a clone of `from`, is as `from` is now: history, random state, where the grammar is. No
+ * allocation. */
+void sampler_copy(sampler *to, const sampler *from);
 void sampler_accept(sampler *s, int32_t token);
 /* logits [n_vocab] are not changed. NaN logits count as -inf; if all are -inf the result is token
  * 0. Ties go to the lower id. No allocation. The same seed gives the same tokens. */

@@ -598,6 +598,77 @@ static void test_bad_chains(void **state) {
     assert_int_equal(sampler_create(&o, &vocab, &s, NULL), PI_ERR_ARG);
 }
 
+/* ---- clones ---------------------------------------------------------------------------------- */
+
+/* A clone gives the tokens that the first one would have given, and can follow it again. */
+static void test_clones(void **state) {
+    (void)state;
+    enum { N = 60, DRAWS = 40 };
+    float logits[N];
+    rng r;
+    rng_seed(&r, 4);
+    pi_sampler_options o = dry_options(0.7f, 1.5f, 1);
+    o.temp = 1.3f;
+    o.top_k = 20;
+    o.top_p = 0.95f;
+    o.xtc_probability = 0.5f;
+    o.repeat_penalty = 1.4f;
+    o.repeat_last_n = 7;
+    o.frequency_penalty = 0.2f;
+    const pi_logit_bias bias = {3, 2};
+    o.logit_bias = &bias;
+    o.n_logit_bias = 1;
+    for (int version = 0; version < 3; version++) {
+        int32_t drawn[DRAWS];
+        o.mirostat = version;
+        sampler *s = make_sampler(&o, N), *clone;
+        for (int i = 0; i < N; i++) logits[i] = rng_normal(&r);
+        for (int i = 0; i < 30; i++) sampler_sample(s, logits);
+        assert_int_equal(sampler_clone(s, &clone, NULL), PI_OK);
+        for (int round = 0; round < 3; round++) {
+            for (int i = 0; i < DRAWS; i++) drawn[i] = sampler_sample(clone, logits);
+            for (int i = 0; i < DRAWS; i++) assert_int_equal(sampler_sample(s, logits), drawn[i]);
+            sampler_sample(s, logits); /* now they are apart */
+            sampler_copy(clone, s);
+        }
+        sampler_free(s);
+        sampler_free(clone);
+    }
+}
+
+/* What drafts rest on: from the same random numbers, two distributions draw the same token as often
+ * as a race promises, each in its own proportions (test_sample). */
+static void test_draws_agree(void **state) {
+    (void)state;
+    enum { N = 50, DRAWS = 20000 };
+    rng r;
+    rng_seed(&r, 8);
+    for (int round = 0; round < 4; round++) {
+        float a[N], b[N];
+        double p = 0, q = 0, distance = 0;
+        for (int i = 0; i < N; i++) {
+            a[i] = 2 * rng_normal(&r);
+            b[i] = a[i] + 0.25f * (float)round * rng_normal(&r);
+            p += exp((double)a[i]);
+            q += exp((double)b[i]);
+        }
+        for (int i = 0; i < N; i++)
+            distance += fabs(exp((double)a[i]) / p - exp((double)b[i]) / q) / 2;
+        pi_sampler_options o = plain_options();
+        sampler *first = make_sampler(&o, N), *second = make_sampler(&o, N);
+        int same = 0;
+        for (int i = 0; i < DRAWS; i++)
+            same += sampler_sample(first, a) == sampler_sample(second, b);
+        double least = (1 - distance) / (1 + distance), most = 1 - distance;
+        double slack = 5 * sqrt(DRAWS) / 2;
+        if (same < DRAWS * least - slack || same > DRAWS * most + slack)
+            fail_msg("%d of %d draws agree at a distance of %.3f", same, DRAWS, distance);
+        if (round == 0) assert_int_equal(same, DRAWS);
+        sampler_free(first);
+        sampler_free(second);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logit_bias),
@@ -617,6 +688,8 @@ int main(void) {
         cmocka_unit_test(test_top_n_sigma),
         cmocka_unit_test(test_order_of_samplers),
         cmocka_unit_test(test_scores_after_filters),
+        cmocka_unit_test(test_clones),
+        cmocka_unit_test(test_draws_agree),
         cmocka_unit_test(test_bad_chains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

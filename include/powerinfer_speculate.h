@@ -1,0 +1,112 @@
+/* powerinfer_speculate.h: speculative decoding: a cheap drafter guesses the next tokens of a text,
+ * and the model checks them in one step, which reads its weights once for all of them (and, of a
+ * sparse model, once each neuron or expert that one of them needs).
+ *
+ * The text is the one that plain decoding gives, token by token: a sampler chooses every token from
+ * the model's logits, as always, and a drafted token only says for which position logits are there
+ * already. A draft model chooses with a copy of the sampler, random numbers included, so that of
+ * two distributions that are alike it mostly draws the same token. (What may differ between one
+ * token a step and several are the last bits of the logits: see docs/speculative.md.)
+ *
+ * How many tokens are drafted follows from what was measured so far: the share of drafted tokens
+ * that were right, and the time of steps of so many tokens. Where drafts do not pay, none are made,
+ * but for a few now and then to see whether that has changed.
+ *
+ * One step of several texts:
+ *
+ *     pi_draft drafts[] = {{.text = 0, .room = 16}, ...};
+ *     pi_speculator_draft(speculator, drafts, n, NULL);
+ *     ... pi_forward: of each text its last token, then its drafted ones, with PI_LOGITS_ALL
+ *     pi_speculator_measured(speculator, n_tokens_of_the_step, seconds);
+ *     ... of each text, for one row after the other:
+ *     do {
+ *         token = pi_sampler_sample(sampler, pi_logits(context, row++));
+ *     } while (pi_speculator_accept(speculator, text, token) && !ended);
+ *     pi_session_rewind(session, length before the step + tokens sampled, NULL);
+ *
+ * A speculator belongs to one thread at a time, and its draft context to it. */
+#ifndef POWERINFER_SPECULATE_H
+#define POWERINFER_SPECULATE_H
+
+#include "powerinfer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    PI_DRAFT_MAX = 64,       /* tokens of a draft, at most */
+    PI_SPECULATE_TEXTS = 256 /* texts of a speculator, at most */
+};
+
+typedef struct pi_speculator pi_speculator;
+
+typedef struct pi_speculator_options {
+    const pi_model *model; /* whose text it is */
+    bool ngrams;           /* draft what followed the last tokens earlier in the text */
+    /* Draft with another model of the same vocabulary; NULL: no. Both outlive the speculator. Needs
+     * n_logits >= n_texts. */
+    const pi_model *draft_model;
+    pi_context *draft_context;
+    int32_t n_texts; /* 1..PI_SPECULATE_TEXTS */
+    int32_t n_ctx;   /* tokens of a text, at most */
+    int32_t n_max;   /* tokens of a draft at most, 1..PI_DRAFT_MAX; default 16 */
+    int32_t n_min;   /* drafts have at least so many tokens, whatever was measured, or none;
+                        default 0: as measured */
+    float p_min;     /* the draft model ends a draft before a token that it gives a lower
+                        probability; default 0 */
+    int32_t n_piece; /* tokens of texts that the draft model reads per step; default 512 */
+} pi_speculator_options;
+
+PI_API pi_speculator_options pi_speculator_default_options(void);
+
+/* PI_ERR_ARG: a number out of range, neither kind of draft, or a draft model of another vocabulary;
+ * PI_ERR_UNSUPPORTED: the model has recurrent layers, which cannot take back rejected tokens;
+ * PI_ERR_NOMEM; what pi_session_create says of the draft context. */
+PI_API pi_status pi_speculator_create(const pi_speculator_options *options, pi_speculator **out,
+                                      pi_error *err);
+PI_API void pi_speculator_destroy(pi_speculator *speculator);
+
+/* A new text in place number `text` (0..n_texts - 1): the tokens[n_tokens] that are in its session,
+ * n_tokens <= n_ctx. `sampler`, which chooses its tokens, must live as long as it is drafted for.
+ * What the draft model has read of it already is kept. PI_ERR_LIMIT, PI_ERR_NOMEM. */
+PI_API pi_status pi_speculator_begin(pi_speculator *speculator, int32_t text, const int32_t *tokens,
+                                     int32_t n_tokens, const pi_sampler *sampler, pi_error *err);
+/* A token was sampled, and is the last one of the text now. True: it is the next one of the draft,
+ * so there are logits after it. */
+PI_API bool pi_speculator_accept(pi_speculator *speculator, int32_t text, int32_t token);
+
+typedef struct pi_draft {
+    int32_t text;          /* in: with at least one token */
+    int32_t room;          /* in: tokens that the caller can take, at most */
+    int32_t n;             /* out: drafted tokens, 0..room */
+    const int32_t *tokens; /* out: [n], valid until the next call */
+} pi_draft;
+
+/* Drafts for the next step, which has the texts drafts[n], each once. A draft model that fails
+ * drafts no more, and the status says why, once; the drafts are valid then, too. */
+PI_API pi_status pi_speculator_draft(pi_speculator *speculator, pi_draft *drafts, int32_t n,
+                                     pi_error *err);
+/* A step of n_tokens, those of all texts, took so long. Steps with parts of prompts do not count.
+ */
+PI_API void pi_speculator_measured(pi_speculator *speculator, int32_t n_tokens, double seconds);
+
+typedef struct pi_draft_counts {
+    uint64_t drafted, accepted; /* tokens */
+} pi_draft_counts;
+
+/* Of a text, since it was begun. */
+PI_API pi_draft_counts pi_speculator_counts(const pi_speculator *speculator, int32_t text);
+
+/* ---- copies of samplers --------------------------------------------------------------------- */
+
+/* Another sampler that would give the same tokens: with the same options, history, random state and
+ * place in its grammar. PI_ERR_NOMEM. */
+PI_API pi_status pi_sampler_clone(const pi_sampler *from, pi_sampler **out, pi_error *err);
+/* Makes `to`, a clone of `from`, once more what `from` is. Allocates nothing. */
+PI_API void pi_sampler_copy(pi_sampler *to, const pi_sampler *from);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

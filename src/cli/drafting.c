@@ -1,0 +1,84 @@
+/* drafting.c: the draft model and the speculator of the options. */
+#include "drafting.h"
+
+#include <math.h>
+
+/* A draft model asks for speculation by being there. */
+static option_spec kind_of(const cli_options *o) {
+    return o->model_draft && !options_given(o, &o->spec) ? SPEC_AUTO : (option_spec)o->spec;
+}
+
+static bool wants_model(const cli_options *o) {
+    return o->model_draft && kind_of(o) >= SPEC_DRAFT;
+}
+
+pi_status drafting_check(const cli_options *o, pi_error *err) {
+    if (kind_of(o) == SPEC_DRAFT && !o->model_draft)
+        return error_set(err, PI_ERR_ARG, "no draft model: --spec draft: give one with -md FILE");
+    if (o->draft_min > o->draft_max)
+        return error_set(err, PI_ERR_ARG, "out of range: --draft-min %lld: --draft-max is %lld",
+                         (long long)o->draft_min, (long long)o->draft_max);
+    return PI_OK;
+}
+
+int32_t drafting_rows(const cli_options *o) {
+    return kind_of(o) == SPEC_OFF ? 1 : 1 + (int32_t)o->draft_max;
+}
+
+/* The draft model has its own files and device; what it computes with is as for the model, but for
+ * its mode, which is the fastest it has data for. */
+static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx, drafting *d,
+                            pi_error *err) {
+    cli_options own = *o;
+    own.model = o->model_draft;
+    own.override_kv.count = 0;
+    own.pre = NULL;
+    own.mode = PI_MODE_AUTO;
+    own.cache_type_k = o->cache_type_k_draft;
+    own.cache_type_v = o->cache_type_v_draft;
+    own.gpu_layers = o->gpu_layers_draft;
+    if (options_given(o, &o->device_draft)) own.device = o->device_draft;
+    pi_status status = cli_model_open(&own, false, &d->model, err);
+    if (status != PI_OK) return status;
+    int64_t n_all = (int64_t)n_texts * n_ctx;
+    pi_context_options c = cli_context_options(&own, n_all < INT32_MAX ? (int32_t)n_all : 0);
+    c.threshold = NAN;
+    c.n_logits = n_texts;
+    if (c.vram_budget != 0) c.vram_budget = PI_VRAM_FREE; /* what the model has left */
+    return pi_context_create(d->model, &c, &d->context, err);
+}
+
+pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
+                          int32_t n_ctx, drafting *d, pi_error *err) {
+    option_spec kind = kind_of(o);
+    pi_model_info info;
+    *d = (drafting){.model = NULL};
+    if (kind == SPEC_OFF) return PI_OK;
+    pi_model_get_info(model, &info);
+    if (info.recurrent) {
+        cli_say(o, "speculative decoding is off: the model has recurrent layers, which cannot take "
+                   "back tokens");
+        return PI_OK;
+    }
+    pi_status status = wants_model(o) ? open_model(o, n_texts, n_ctx, d, err) : PI_OK;
+    if (status != PI_OK) return status;
+    pi_speculator_options s = pi_speculator_default_options();
+    s.model = model;
+    s.ngrams = kind != SPEC_DRAFT;
+    s.draft_model = d->model;
+    s.draft_context = d->context;
+    s.n_texts = n_texts;
+    s.n_ctx = n_ctx;
+    s.n_max = (int32_t)o->draft_max;
+    s.n_min = (int32_t)o->draft_min;
+    s.p_min = (float)o->draft_p_min;
+    s.n_piece = (int32_t)o->batch_size;
+    return pi_speculator_create(&s, &d->speculator, err);
+}
+
+void drafting_free(drafting *d) {
+    pi_speculator_destroy(d->speculator);
+    pi_context_destroy(d->context);
+    pi_model_close(d->model);
+    *d = (drafting){.model = NULL};
+}

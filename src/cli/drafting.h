@@ -1,0 +1,24 @@
+/* drafting.h: speculative decoding from the command line, for every command that generates. */
+#ifndef CLI_DRAFTING_H
+#define CLI_DRAFTING_H
+
+#include "cli.h"
+#include "powerinfer_speculate.h"
+
+typedef struct drafting {
+    pi_model *model; /* the draft model; NULL: none */
+    pi_context *context;
+    pi_speculator *speculator; /* NULL: off */
+} drafting;
+
+/* What of --spec and -md is wrong without looking at files. PI_ERR_ARG. */
+pi_status drafting_check(const cli_options *o, pi_error *err);
+/* Rows of logits that a step of one text may need. */
+int32_t drafting_rows(const cli_options *o);
+/* For n_texts texts of at most n_ctx tokens. Off, with a line on standard error, for a model that
+ * cannot be drafted for. */
+pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
+                          int32_t n_ctx, drafting *out, pi_error *err);
+void drafting_free(drafting *d); /* a zeroed one is fine */
+
+#endif

@@ -1,0 +1,64 @@
+/* draft_pace.h: how many tokens are worth drafting: from the share of drafted tokens that were
+ * right and the time of steps, both as measured. Private to src/speculate.
+ *
+ * With a chance `a` for each token, a draft of n gives 1 + a + ... + a^n tokens in a step. What is
+ * chosen is the n with the most tokens per second, 0 unless another is better by a margin. Only
+ * this choice hangs on the clock, never which token comes. */
+#ifndef SPECULATE_DRAFT_PACE_H
+#define SPECULATE_DRAFT_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PACE_SIZES = 320 }; /* tokens of a step: a larger one counts as this one */
+
+/* A time that is measured again and again: the least of the first few, for they meet cold caches,
+ * and a running mean afterwards. */
+typedef struct pace_time {
+    double seconds; /* 0: never measured */
+    int32_t n;      /* measurements, as far as that matters */
+} pace_time;
+
+void pace_time_add(pace_time *t, double seconds);
+
+/* How long steps take, by their tokens. */
+typedef struct pace_costs {
+    pace_time of[PACE_SIZES + 1];
+    uint32_t measured[PACE_SIZES + 1]; /* the step in which it was measured last */
+    uint32_t step;                     /* counts up */
+} pace_costs;
+
+/* How often drafted tokens of one kind were right: fading counts. */
+typedef struct pace_hits {
+    double tried, right;
+} pace_hits;
+
+void pace_measured(pace_costs *c, int32_t n_tokens, double seconds);
+/* Whether steps of n_tokens were measured lately, and more than once. */
+bool pace_knows(const pace_costs *c, int32_t n_tokens);
+/* Seconds of a step of n_tokens: measured, between two that were, or a guess from the nearest one
+ * which is rather too low, so that it is tried. In any unit when nothing was measured. */
+double pace_cost(const pace_costs *c, int32_t n_tokens);
+
+/* A draft was checked: `right` tokens were, and then, when `wrong`, one was not. */
+void pace_checked(pace_hits *h, int32_t right, int32_t wrong);
+/* A step passed without one: what is known fades, so that it is tried again some time. */
+void pace_idle(pace_hits *h);
+double pace_chance(const pace_hits *h);
+
+/* What is in the step already for which a draft's length is chosen. */
+typedef struct pace_step {
+    int32_t n_tokens;     /* that are fed */
+    double n_expected;    /* that it gives: one for each text, and what their drafts add */
+    double draft_seconds; /* that a drafted token costs its drafter */
+} pace_step;
+
+typedef struct pace_choice {
+    int32_t n;         /* 0..n_max */
+    double gain;       /* tokens per second relative to the step without the draft */
+    double n_expected; /* tokens that the draft adds */
+} pace_choice;
+
+pace_choice pace_choose(const pace_costs *c, const pace_step *s, double chance, int32_t n_max);
+
+#endif

@@ -1,0 +1,586 @@
+/* test_speculate.c: drafts by look-up against a search by definition, the length of drafts under
+ * known costs, and texts: with drafts of any kind and length they are what plain decoding gives,
+ * whatever the samplers; what follows a draft is distributed as the model says. Models are tiny,
+ * and run by the float reference, where a step of several tokens gives the same bits as one of one.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "draft_pace.h"
+#include "failing.h"
+#include "ngram.h"
+#include "powerinfer_speculate.h"
+#include "recurrent_model.h"
+#include "rng.h"
+#include "run_model.h"
+#include "tiny_model.h"
+
+#define MODEL_PATH     TEST_BINARY_DIR "/test_speculate.gguf"
+#define DRAFT_PATH     TEST_BINARY_DIR "/test_speculate_draft.gguf"
+#define RECURRENT_PATH TEST_BINARY_DIR "/test_speculate_recurrent.gguf"
+#define OTHER_PATH     TEST_BINARY_DIR "/test_speculate_other.gguf"
+
+enum { N_VOCAB = 300, N_CTX = 160, N_LOGITS = 24 };
+
+static pi_error err;
+static run_model model, draft;
+
+static void ok(pi_status status) {
+    if (status != PI_OK) fail_msg("%s", err.message);
+}
+
+/* ---- look-up --------------------------------------------------------------------------------- */
+
+static void test_ngrams_by_hand(void **state) {
+    (void)state;
+    const int32_t text[] = {1, 2, 3, 4, 9, 2, 3, 5, 7, 1, 2, 3};
+    int32_t next = -1, drafted[6];
+    assert_int_equal(ngram_find(text, 12, &next), 3); /* 1 2 3, longer than 2 3 later on */
+    assert_int_equal(next, 3);
+    ngram_continue(text, 12, next, drafted, 6);
+    assert_memory_equal(drafted, &text[3], sizeof drafted);
+    assert_int_equal(ngram_find(text, 7, &next), 2);
+    assert_int_equal(next, 3);
+    assert_int_equal(ngram_find(text, 10, &next), 0); /* 1 alone is too little */
+    assert_int_equal(ngram_find(text, 1, &next), 0);
+    const int32_t twice[] = {8, 6, 1, 8, 6, 2, 8, 6}; /* of equals the latest */
+    assert_int_equal(ngram_find(twice, 8, &next), 2);
+    assert_int_equal(next, 5);
+    const int32_t run[] = {5, 5, 5}; /* what repeats goes on */
+    assert_int_equal(ngram_find(run, 3, &next), 2);
+    ngram_continue(run, 3, next, drafted, 6);
+    for (int i = 0; i < 6; i++) assert_int_equal(drafted[i], 5);
+    const int32_t pair[] = {4, 6, 4, 6, 4, 6};
+    assert_int_equal(ngram_find(pair, 6, &next), 4);
+    ngram_continue(pair, 6, next, drafted, 6);
+    for (int i = 0; i < 6; i++) assert_int_equal(drafted[i], pair[i]);
+}
+
+/* Tokens that end at `at` and are as the last ones of the text. */
+static int32_t same_at(const int32_t *text, int32_t n, int32_t at) {
+    int32_t longest = 0;
+    for (int32_t m = 1; m <= at && m <= NGRAM_MAX; m++)
+        if (memcmp(text + at - m, text + n - m, (size_t)m * sizeof *text) == 0) longest = m;
+    return longest;
+}
+
+static void test_ngrams_by_definition(void **state) {
+    (void)state;
+    rng random;
+    rng_seed(&random, 3);
+    for (int round = 0; round < 2000; round++) {
+        int32_t text[64], n = (int32_t)(rng_u64(&random) % 63) + 1, next = -1;
+        uint64_t letters = 2 + rng_u64(&random) % 4;
+        for (int i = 0; i < n; i++) text[i] = (int32_t)(rng_u64(&random) % letters);
+        int32_t best = 0, where = -1;
+        for (int32_t at = 1; at < n; at++) {
+            if (same_at(text, n, at) < best) continue;
+            best = same_at(text, n, at);
+            where = at;
+        }
+        int32_t found = ngram_find(text, n, &next);
+        assert_int_equal(found, best < NGRAM_MIN ? 0 : best);
+        /* Beyond the longest that counts, places are equal, and the latest is taken. */
+        if (found) assert_int_equal(next, where);
+    }
+}
+
+/* ---- lengths --------------------------------------------------------------------------------- */
+
+static void measure(pace_costs *c, int32_t most, double first, double each) {
+    for (int times = 0; times < 3; times++)
+        for (int32_t n = 1; n <= most; n++) pace_measured(c, n, first + each * (n - 1));
+}
+
+static void test_lengths(void **state) {
+    (void)state;
+    static pace_costs c;
+    const pace_step one = {.n_tokens = 1, .n_expected = 1};
+    memset(&c, 0, sizeof c);
+    measure(&c, 17, 1, 0); /* further tokens cost nothing */
+    assert_int_equal(pace_choose(&c, &one, 0.9, 16).n, 16);
+    memset(&c, 0, sizeof c);
+    measure(&c, 17, 1, 1); /* as much as the first one: no draft can pay */
+    assert_int_equal(pace_choose(&c, &one, 1, 16).n, 0);
+    memset(&c, 0, sizeof c);
+    measure(&c, 17, 1, 0.2);
+    /* By hand: chances of a half give 1 1.5 1.75 1.875 in 1 1.2 1.4 1.6, the best 1.25 twice. */
+    pace_choice half = pace_choose(&c, &one, 0.5, 16);
+    assert_in_range(half.n, 1, 2);
+    assert_true(fabs(half.gain - 1.25) < 1e-9);
+    assert_int_equal(pace_choose(&c, &one, 0.2, 16).n, 0);
+    pace_step dear = one;
+    dear.draft_seconds = 0.4;
+    assert_int_equal(pace_choose(&c, &dear, 0.5, 16).n, 0);
+    assert_int_equal(pace_choose(&c, &one, 1, 3).n, 3);
+    /* What is not measured lies between, or is guessed to be cheap. */
+    memset(&c, 0, sizeof c);
+    pace_measured(&c, 2, 3);
+    pace_measured(&c, 6, 5);
+    assert_true(pace_cost(&c, 4) == 4 && pace_cost(&c, 6) == 5);
+    assert_true(pace_cost(&c, 12) < 10 && pace_cost(&c, 1) < 3);
+    assert_false(pace_knows(&c, 2));
+    pace_measured(&c, 2, 2); /* of the first ones the least */
+    assert_true(pace_knows(&c, 2) && pace_cost(&c, 2) == 2);
+    for (int i = 0; i < 600; i++) pace_measured(&c, 1, 1);
+    assert_false(pace_knows(&c, 2)); /* long ago */
+    assert_true(pace_cost(&c, 100000) > 0);
+}
+
+static void test_chances(void **state) {
+    (void)state;
+    pace_hits h = {0};
+    double at_first = pace_chance(&h);
+    for (int i = 0; i < 50; i++) pace_checked(&h, 4, 0);
+    assert_true(pace_chance(&h) > 0.95);
+    for (int i = 0; i < 60; i++) pace_checked(&h, 0, 1);
+    assert_true(pace_chance(&h) < 0.25);
+    for (int i = 0; i < 400; i++) pace_idle(&h); /* forgotten: it gets another try */
+    assert_true(fabs(pace_chance(&h) - at_first) < 0.15);
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static run_model open_tiny(const char *path, int n_vocab, const char *type) {
+    tiny_model t = tiny_default();
+    pi_context_options o = run_exact_options();
+    t.n_vocab = n_vocab;
+    t.vocabulary = true;
+    t.type = type;
+    tiny_write(&t, path);
+    o.n_logits = N_LOGITS;
+    return run_open(path, &o);
+}
+
+static int open_models(void **state) {
+    (void)state;
+    model = open_tiny(MODEL_PATH, N_VOCAB, "f32");
+    draft = open_tiny(DRAFT_PATH, N_VOCAB, "q4_0"); /* the same weights, less exact */
+    return 0;
+}
+
+static int close_models(void **state) {
+    (void)state;
+    run_close(&model);
+    run_close(&draft);
+    return 0;
+}
+
+/* lookup, draft model: which are on. */
+static pi_speculator *make_speculator(bool lookup, const run_model *by, int32_t n_min,
+                                      int32_t n_max) {
+    pi_speculator_options o = pi_speculator_default_options();
+    pi_speculator *s;
+    o.model = model.model;
+    o.ngrams = lookup;
+    o.draft_model = by ? by->model : NULL;
+    o.draft_context = by ? by->context : NULL;
+    o.n_texts = 3;
+    o.n_ctx = N_CTX;
+    o.n_min = n_min;
+    o.n_max = n_max;
+    ok(pi_speculator_create(&o, &s, &err));
+    return s;
+}
+
+static pi_sampler *make_sampler(const pi_sampler_options *o) {
+    pi_sampler *s;
+    ok(pi_sampler_create(model.model, o, &s, &err));
+    return s;
+}
+
+/* Writes tokens[n_all], of which n_prompt are there, with drafts of text number `text` or none. */
+static pi_draft_counts write_text(pi_speculator *s, int32_t text, const pi_sampler_options *o,
+                                  int32_t *tokens, int32_t n_prompt, int32_t n_all) {
+    pi_sampler *sampler = make_sampler(o);
+    pi_session *session = run_session(&model, N_CTX);
+    int32_t n = n_prompt, row = 0;
+    pi_input in = {.session = session, .tokens = tokens, .n_tokens = n};
+    in.logits = PI_LOGITS_LAST;
+    for (int32_t i = 0; i < n; i++) pi_sampler_accept(sampler, tokens[i]);
+    ok(pi_forward(model.context, &in, 1, &err));
+    if (s) ok(pi_speculator_begin(s, text, tokens, n, sampler, &err));
+    while (n < n_all) {
+        tokens[n] = pi_sampler_sample(sampler, pi_logits(model.context, row++));
+        assert_true(tokens[n] >= 0);
+        if (s && pi_speculator_accept(s, text, tokens[n++])) continue;
+        n += !s;
+        int32_t step[1 + PI_DRAFT_MAX] = {tokens[n - 1]};
+        pi_draft d = {.text = text, .room = N_CTX - n < N_LOGITS - 1 ? N_CTX - n : N_LOGITS - 1};
+        ok(pi_session_rewind(session, n - 1, &err));
+        if (s) ok(pi_speculator_draft(s, &d, 1, &err));
+        assert_in_range(d.n, 0, d.room);
+        if (d.n) memcpy(step + 1, d.tokens, (size_t)d.n * sizeof *step);
+        in = (pi_input){
+            .session = session, .tokens = step, .n_tokens = 1 + d.n, .logits = PI_LOGITS_ALL};
+        ok(pi_forward(model.context, &in, 1, &err));
+        if (s) pi_speculator_measured(s, 1 + d.n, 1 + 0.1 * d.n);
+        row = 0;
+    }
+    pi_session_destroy(session);
+    pi_sampler_destroy(sampler);
+    return s ? pi_speculator_counts(s, text) : (pi_draft_counts){0};
+}
+
+static const int32_t prompt[] = {1, 70, 71, 72, 73, 70, 71, 72, 73, 70, 71, 72, 73, 70};
+enum { N_PROMPT = sizeof prompt / sizeof *prompt, N_ALL = 60 };
+
+/* The text without drafts and with drafts of every kind: the same tokens. Returns how many of the
+ * model's own drafts (the model as its own draft model) were right, of all. */
+static double check_same(const pi_sampler_options *o) {
+    int32_t plain[N_ALL], tokens[N_ALL];
+    memcpy(plain, prompt, sizeof prompt);
+    memcpy(tokens, prompt, sizeof prompt);
+    write_text(NULL, 0, o, plain, N_PROMPT, N_ALL);
+    pi_speculator *all[] = {make_speculator(true, NULL, 3, 5), make_speculator(true, NULL, 0, 16),
+                            make_speculator(false, &draft, 4, 4),
+                            make_speculator(true, &draft, 0, 8),
+                            make_speculator(false, &model, 6, 6)};
+    enum { N_ALL_KINDS = sizeof all / sizeof *all };
+    pi_draft_counts counts = {0};
+    for (int i = 0; i < N_ALL_KINDS; i++) {
+        for (int32_t text = 2; text >= 0; text -= 2) { /* a second one in the same place, too */
+            memset(tokens + N_PROMPT, 0, sizeof tokens - sizeof prompt);
+            counts = write_text(all[i], text, o, tokens, N_PROMPT, N_ALL);
+            assert_memory_equal(tokens, plain, sizeof plain);
+            assert_true(counts.accepted <= counts.drafted);
+        }
+        pi_speculator_destroy(all[i]);
+    }
+    return (double)counts.accepted / (double)counts.drafted;
+}
+
+static pi_sampler_options options_of(float temp) {
+    pi_sampler_options o = pi_sampler_default_options();
+    o.temp = temp;
+    o.seed = 12;
+    o.ignore_eos = true;
+    return o;
+}
+
+static void test_greedy_is_the_same(void **state) {
+    (void)state;
+    pi_sampler_options o = options_of(0);
+    assert_true(check_same(&o) > 0.9); /* the end of the text cuts the last draft */
+    o.repeat_penalty = 1.3f;
+    assert_true(check_same(&o) > 0.9);
+}
+
+static void test_sampled_is_the_same(void **state) {
+    (void)state;
+    pi_sampler_options o = options_of(1);
+    assert_true(check_same(&o) > 0.9);
+    o.repeat_penalty = 1.2f;
+    o.repeat_last_n = 20;
+    o.frequency_penalty = 0.3f;
+    o.dry_multiplier = 0.8f;
+    o.xtc_probability = 0.5f;
+    assert_true(check_same(&o) > 0.9);
+    o = options_of(1);
+    o.top_k = 0;
+    o.top_p = o.min_p = 1;
+    o.min_p = 0;
+    o.mirostat = 2;
+    assert_true(check_same(&o) > 0.9);
+    o.mirostat = 1;
+    assert_true(check_same(&o) > 0.9);
+}
+
+static void test_grammar_is_the_same(void **state) {
+    (void)state;
+    static const char gbnf[] = "root ::= (\"ab\" | [c-f] \"x\")+ \"!\"{0,60}";
+    pi_sampler_options o = options_of(1);
+    ok(pi_grammar_create(model.model, gbnf, sizeof gbnf - 1, NULL, &o.grammar, &err));
+    assert_true(check_same(&o) > 0.9);
+    o.temp = 0;
+    assert_true(check_same(&o) > 0.9);
+    pi_grammar_free(o.grammar);
+}
+
+/* ---- distribution ---------------------------------------------------------------------------- */
+
+enum { TOP = 6 };
+
+/* The model's own probabilities after `tokens`, of the TOP most likely: ids and values. */
+static void know(const int32_t *tokens, int32_t n, int32_t *ids, double *p) {
+    static float all[(N_PROMPT + 1) * N_VOCAB];
+    run_tokens(&model, tokens, n, 0, all);
+    const float *logits = all + (n - 1) * N_VOCAB;
+    double sum = 0;
+    for (int k = 0; k < TOP; k++) {
+        ids[k] = -1;
+        for (int32_t i = 0; i < N_VOCAB; i++) {
+            bool taken = false;
+            for (int j = 0; j < k; j++) taken = taken || ids[j] == i;
+            if (!taken && (ids[k] < 0 || logits[i] > logits[ids[k]])) ids[k] = i;
+        }
+        p[k] = exp((double)logits[ids[k]]);
+        sum += p[k];
+    }
+    for (int k = 0; k < TOP; k++) p[k] /= sum;
+}
+
+static int index_of(const int32_t *ids, int32_t token) {
+    for (int k = 0; k < TOP; k++)
+        if (ids[k] == token) return k;
+    fail_msg("token %d is not among the most likely", token);
+    return 0;
+}
+
+/* Pairs of tokens, drawn with drafts of another model in one step, or in two when the first draft
+ * was wrong: chi squared over all pairs against the model's probabilities. */
+static void test_distribution(void **state) {
+    (void)state;
+    enum { DRAWS = 8000 };
+    int32_t tokens[N_PROMPT + 2], first[TOP], second[TOP][TOP], step[2], counts[TOP][TOP] = {{0}};
+    double p[TOP], q[TOP][TOP], chi = 0;
+    memcpy(tokens, prompt, sizeof prompt);
+    know(tokens, N_PROMPT, first, p);
+    for (int k = 0; k < TOP; k++) {
+        tokens[N_PROMPT] = first[k];
+        know(tokens, N_PROMPT + 1, second[k], q[k]);
+    }
+    pi_sampler_options o = options_of(1);
+    o.top_k = TOP;
+    o.top_p = 1;
+    o.min_p = 0;
+    o.ignore_eos = false;
+    pi_speculator *s = make_speculator(false, &draft, 1, 1);
+    pi_session *session = run_session(&model, N_CTX);
+    run_feed(&model, session, prompt, N_PROMPT - 1, 0, (float[(N_PROMPT - 1) * N_VOCAB]){0});
+    uint64_t right = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        o.seed = 1000 + (uint64_t)i;
+        pi_sampler *sampler = make_sampler(&o);
+        pi_draft d = {.text = 1, .room = 1};
+        ok(pi_speculator_begin(s, 1, prompt, N_PROMPT, sampler, &err));
+        ok(pi_speculator_draft(s, &d, 1, &err));
+        step[0] = prompt[N_PROMPT - 1];
+        if (d.n) step[1] = d.tokens[0];
+        pi_input in = {
+            .session = session, .tokens = step, .n_tokens = 1 + d.n, .logits = PI_LOGITS_ALL};
+        ok(pi_forward(model.context, &in, 1, &err));
+        int32_t a = pi_sampler_sample(sampler, pi_logits(model.context, 0)), row = 1;
+        bool hit = pi_speculator_accept(s, 1, a);
+        right += hit;
+        if (!hit) {
+            ok(pi_session_rewind(session, N_PROMPT, &err));
+            in = (pi_input){
+                .session = session, .tokens = &a, .n_tokens = 1, .logits = PI_LOGITS_LAST};
+            ok(pi_forward(model.context, &in, 1, &err));
+            row = 0;
+        }
+        int32_t b = pi_sampler_sample(sampler, pi_logits(model.context, row));
+        int k = index_of(first, a);
+        counts[k][index_of(second[k], b)]++;
+        ok(pi_session_rewind(session, N_PROMPT - 1, &err));
+        pi_sampler_destroy(sampler);
+    }
+    for (int k = 0; k < TOP; k++) {
+        for (int m = 0; m < TOP; m++) {
+            double expected = DRAWS * p[k] * q[k][m];
+            chi += (counts[k][m] - expected) * (counts[k][m] - expected) / expected;
+        }
+    }
+    /* 35 degrees of freedom: five standard deviations of 8.4 above. */
+    if (chi > 35 + 5 * sqrt(70)) fail_msg("chi squared is %.1f", chi);
+    assert_true(right > 0 && right < DRAWS);
+    pi_session_destroy(session);
+    pi_speculator_destroy(s);
+}
+
+/* ---- several texts, failures ----------------------------------------------------------------- */
+
+/* Three texts drafted for together get what each gets alone. */
+static void test_together(void **state) {
+    (void)state;
+    pi_sampler_options o = options_of(1);
+    pi_sampler *samplers[3];
+    pi_draft together[3], alone;
+    pi_speculator *s = make_speculator(false, &draft, 5, 5), *other;
+    int32_t drafts[3][5];
+    for (int i = 0; i < 3; i++) {
+        o.seed = (uint64_t)i;
+        samplers[i] = make_sampler(&o);
+        ok(pi_speculator_begin(s, i, prompt, N_PROMPT - i, samplers[i], &err));
+        together[i] = (pi_draft){.text = i, .room = 5 + i};
+    }
+    ok(pi_speculator_draft(s, together, 3, &err));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(together[i].n, 5);
+        memcpy(drafts[i], together[i].tokens, sizeof drafts[i]);
+        other = make_speculator(false, &draft, 5, 5);
+        ok(pi_speculator_begin(other, 0, prompt, N_PROMPT - i, samplers[i], &err));
+        alone = (pi_draft){.text = 0, .room = 9};
+        ok(pi_speculator_draft(other, &alone, 1, &err));
+        assert_int_equal(alone.n, 5);
+        assert_memory_equal(alone.tokens, drafts[i], sizeof drafts[i]);
+        pi_speculator_destroy(other);
+    }
+    together[1].room = 0; /* no room, or less than a draft should have: none */
+    together[2].room = 4;
+    ok(pi_speculator_draft(s, together, 3, &err));
+    assert_true(together[0].n == 5 && together[1].n == 0 && together[2].n == 0);
+    for (int i = 0; i < 3; i++) pi_sampler_destroy(samplers[i]);
+    pi_speculator_destroy(s);
+}
+
+/* A long text is read in pieces, a draft comes when all of it was. */
+static void test_pieces(void **state) {
+    (void)state;
+    pi_speculator_options o = pi_speculator_default_options();
+    pi_sampler_options options = options_of(0);
+    pi_sampler *sampler = make_sampler(&options);
+    pi_speculator *s;
+    o.model = model.model;
+    o.draft_model = draft.model;
+    o.draft_context = draft.context;
+    o.n_ctx = N_CTX;
+    o.n_min = o.n_max = 2;
+    o.n_piece = 5;
+    ok(pi_speculator_create(&o, &s, &err));
+    ok(pi_speculator_begin(s, 0, prompt, N_PROMPT, sampler, &err));
+    for (int i = 0; i < 3; i++) {
+        pi_draft d = {.text = 0, .room = 10};
+        ok(pi_speculator_draft(s, &d, 1, &err));
+        assert_int_equal(d.n, i < 2 ? 0 : 2); /* 14 tokens are 5, 5 and 4 */
+    }
+    assert_int_equal(pi_speculator_begin(s, 0, prompt, N_CTX + 1, sampler, &err), PI_ERR_LIMIT);
+    pi_sampler_destroy(sampler);
+    pi_speculator_destroy(s);
+}
+
+/* The least probability: none is high enough, or every one. */
+static void test_least_probability(void **state) {
+    (void)state;
+    pi_speculator_options o = pi_speculator_default_options();
+    pi_sampler_options options = options_of(0);
+    pi_sampler *sampler = make_sampler(&options);
+    o.model = model.model;
+    o.draft_model = draft.model;
+    o.draft_context = draft.context;
+    o.n_ctx = N_CTX;
+    o.n_min = 1;
+    o.n_max = 2;
+    for (int i = 0; i < 2; i++) {
+        pi_speculator *s;
+        o.p_min = i ? 0.9999f : 1e-6f;
+        ok(pi_speculator_create(&o, &s, &err));
+        ok(pi_speculator_begin(s, 0, prompt, N_PROMPT, sampler, &err));
+        pi_draft d = {.text = 0, .room = 10};
+        ok(pi_speculator_draft(s, &d, 1, &err));
+        assert_true(i ? d.n == 0 : d.n > 0);
+        pi_speculator_destroy(s);
+    }
+    pi_sampler_destroy(sampler);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    run_model other = open_tiny(OTHER_PATH, N_VOCAB - 1, "f32");
+    pi_speculator_options good = pi_speculator_default_options(), o;
+    pi_speculator *s;
+    good.model = model.model;
+    good.ngrams = true;
+    good.n_ctx = N_CTX;
+    const struct {
+        int32_t n_texts, n_ctx, n_max, n_min, n_piece;
+        float p_min;
+        bool ngrams;
+    } bad[] = {{0, 8, 4, 0, 8, 0, true},   {PI_SPECULATE_TEXTS + 1, 8, 4, 0, 8, 0, true},
+               {1, 0, 4, 0, 8, 0, true},   {1, 8, 0, 0, 8, 0, true},
+               {1, 8, -4, 0, 8, 0, true},  {1, 8, PI_DRAFT_MAX + 1, 0, 8, 0, true},
+               {1, 8, 4, -1, 8, 0, true},  {1, 8, 4, 5, 8, 0, true},
+               {1, 8, 4, 0, 0, 0, true},   {1, 8, 4, 0, 8, -0.5f, true},
+               {1, 8, 4, 0, 8, NAN, true}, {1, 8, 4, 0, 8, 0, false}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        o = good;
+        o.n_texts = bad[i].n_texts;
+        o.n_ctx = bad[i].n_ctx;
+        o.n_max = bad[i].n_max;
+        o.n_min = bad[i].n_min;
+        o.n_piece = bad[i].n_piece;
+        o.p_min = bad[i].p_min;
+        o.ngrams = bad[i].ngrams;
+        assert_int_equal(pi_speculator_create(&o, &s, &err), PI_ERR_ARG);
+        assert_null(s);
+    }
+    o = good;
+    o.draft_model = other.model;
+    o.draft_context = other.context;
+    assert_int_equal(pi_speculator_create(&o, &s, &err), PI_ERR_ARG);
+    assert_string_equal(err.message,
+                        "another vocabulary: draft model: token 299 is not the model's: use a "
+                        "draft model of the same family");
+    run_close(&other);
+}
+
+/* Recurrent layers cannot take back tokens. */
+static void test_recurrent(void **state) {
+    (void)state;
+    pi_model *recurrent;
+    pi_speculator_options o = pi_speculator_default_options();
+    pi_speculator *s;
+    recurrent_write(recurrent_archs[0], NULL, RECURRENT_PATH);
+    ok(pi_model_open(RECURRENT_PATH, NULL, &recurrent, &err));
+    o.model = recurrent;
+    o.ngrams = true;
+    o.n_ctx = N_CTX;
+    assert_int_equal(pi_speculator_create(&o, &s, &err), PI_ERR_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "speculative decoding is off: the model has recurrent layers, which cannot "
+                        "take back tokens");
+    pi_model_close(recurrent);
+}
+
+static pi_status create_and_begin(const pi_sampler *sampler) {
+    pi_speculator_options o = pi_speculator_default_options();
+    pi_speculator *s;
+    o.model = model.model;
+    o.draft_model = draft.model;
+    o.draft_context = draft.context;
+    o.n_ctx = N_CTX;
+    o.n_texts = 2;
+    pi_status status = pi_speculator_create(&o, &s, &err);
+    if (status != PI_OK) return status;
+    status = pi_speculator_begin(s, 1, prompt, N_PROMPT, sampler, &err);
+    pi_speculator_destroy(s);
+    return status;
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    pi_sampler_options o = options_of(1);
+    o.repeat_penalty = 1.1f;
+    o.dry_multiplier = 1;
+    ok(pi_grammar_create(model.model, "root ::= .*", 11, NULL, &o.grammar, &err));
+    pi_sampler *sampler = make_sampler(&o);
+    for (failing f = failing_each(1); failing_next(&f);)
+        failing_hit(&f, create_and_begin(sampler), &err);
+    pi_sampler_destroy(sampler);
+    pi_grammar_free(o.grammar);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ngrams_by_hand),
+                                       cmocka_unit_test(test_ngrams_by_definition),
+                                       cmocka_unit_test(test_lengths),
+                                       cmocka_unit_test(test_chances),
+                                       cmocka_unit_test(test_greedy_is_the_same),
+                                       cmocka_unit_test(test_sampled_is_the_same),
+                                       cmocka_unit_test(test_grammar_is_the_same),
+                                       cmocka_unit_test(test_distribution),
+                                       cmocka_unit_test(test_together),
+                                       cmocka_unit_test(test_pieces),
+                                       cmocka_unit_test(test_least_probability),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_recurrent),
+                                       cmocka_unit_test(test_no_memory)};
+    return cmocka_run_group_tests(tests, open_models, close_models);
+}
