@@ -96,8 +96,8 @@ static pi_status open_model(chat *c, pi_error *err) {
     context.n_logits = drafting_rows(o);
     c->fed = mem_calloc((size_t)size, sizeof *c->fed);
     if (!c->fed) return error_nomem(err, (size_t)size * sizeof *c->fed, "conversation");
-    status = pi_context_create(c->model, &context, &c->context, err);
-    if (status == PI_OK) status = drafting_create(o, c->model, 1, (int32_t)size, &c->drafting, err);
+    status = drafting_create(o, c->model, 1, (int32_t)size, &c->drafting, err);
+    if (status == PI_OK) status = pi_context_create(c->model, &context, &c->context, err);
     if (status == PI_OK) status = pi_session_create(c->context, (int32_t)size, &c->session, err);
     return status;
 }

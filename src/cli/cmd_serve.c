@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "cli_text.h"
+#include "drafting.h"
 #include "file.h"
 #include "mem.h"
 #include "sampling.h"
@@ -24,6 +25,7 @@ typedef struct job {
     const cli_options *options;
     pi_model *model;
     sampling sampling;
+    drafting drafting;
     char *template_source;
     size_t n_template;
     char *key_text; /* all keys, each NUL-terminated */
@@ -109,6 +111,8 @@ static pi_status start(job *j, pi_error *err) {
     int32_t n_ctx = 0;
     pi_status status = choose_context(j, &n_ctx, err);
     if (status != PI_OK) return status;
+    status = drafting_create(o, j->model, (int32_t)o->parallel, n_ctx, &j->drafting, err);
+    if (status != PI_OK) return status;
     int64_t n_all = (int64_t)n_ctx * o->parallel;
     const char *slash = strrchr(j->path, '/');
     const server_options options = {
@@ -135,7 +139,8 @@ static pi_status start(job *j, pi_error *err) {
         .pooling = (server_pooling)o->pooling,
         .ping_seconds = (int32_t)o->ping,
         .read_seconds = (int32_t)o->timeout,
-        .max_connections = (int32_t)o->connections};
+        .max_connections = (int32_t)o->connections,
+        .speculator = j->drafting.speculator};
     status = server_start(&options, &j->server, err);
     if (status != PI_OK) return status;
     cli_say(o, "%d slots of %d tokens; mode %s, kernels %s, %d threads", options.n_slots, n_ctx,
@@ -172,6 +177,7 @@ static int serve(job *j) {
 
 static void tear_down(job *j) {
     server_stop(j->server, 0);
+    drafting_free(&j->drafting);
     sampling_free(&j->sampling);
     pi_model_close(j->model);
     mem_free(j->template_source);
@@ -187,6 +193,7 @@ int cmd_serve(const cli_options *o) {
     pi_error err = {.status = PI_OK};
     job j = {.options = o, .asked = {-1, -1}};
     pi_status status = sampling_create(o, &j.sampling, &err);
+    if (status == PI_OK) status = drafting_check(o, &err);
     if (status == PI_OK) status = read_keys(&j, &err);
     if (status == PI_OK && o->chat_template_file)
         status = file_read_stream(o->chat_template_file, CLI_TEXT_MAX, &j.template_source,

@@ -44,7 +44,7 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     pi_context_options c = cli_context_options(&own, n_all < INT32_MAX ? (int32_t)n_all : 0);
     c.threshold = NAN;
     c.n_logits = n_texts;
-    if (c.vram_budget != 0) c.vram_budget = PI_VRAM_FREE; /* what the model has left */
+    if (c.vram_budget != 0) c.vram_budget = PI_VRAM_FREE;
     return pi_context_create(d->model, &c, &d->context, err);
 }
 

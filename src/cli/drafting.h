@@ -15,7 +15,8 @@ typedef struct drafting {
 pi_status drafting_check(const cli_options *o, pi_error *err);
 /* Rows of logits that a step of one text may need. */
 int32_t drafting_rows(const cli_options *o);
-/* For n_texts texts of at most n_ctx tokens. Off, with a line on standard error, for a model that
+/* For n_texts texts of at most n_ctx tokens. Before the context of the model itself, which takes
+ * what is left of a GPU. Off, with a line on standard error, for a model that
  * cannot be drafted for. */
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
                           int32_t n_ctx, drafting *out, pi_error *err);

@@ -79,6 +79,7 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     memcpy(q->prompt, tokens, n * sizeof *tokens);
     q->n_prompt = (int32_t)n;
     q->max_tokens = c->params.max_tokens;
+    q->max_draft = c->params.max_draft;
     q->n_top = c->params.n_top;
     q->reuse = c->params.cache_prompt;
     q->special = c->splits_reasoning || c->format.close;
@@ -174,6 +175,8 @@ static bool collect(server_call *c, answer_choice *k) {
     k->stopped_by = q->stopped_by ? q->stopped_by->text : NULL;
     k->n_prompt = q->n_prompt;
     k->n_cached = q->n_cached;
+    k->n_drafted = q->n_drafted;
+    k->n_draft_accepted = q->n_draft_accepted;
     k->times = q->times;
     k->error = q->error;
     return true;
@@ -232,6 +235,10 @@ void call_put_timings(const answer_choice *k, json_writer *w) {
     json_put_number(w, "predicted_ms", 1e3 * rest);
     /* The first token came with the prompt. */
     json_put_number(w, "predicted_per_second", n > 1 ? per_second(n - 1, rest) : 0);
+    if (k->n_drafted > 0) {
+        json_put_int(w, "draft_n", k->n_drafted);
+        json_put_int(w, "draft_n_accepted", k->n_draft_accepted);
+    }
     json_end_object(w);
 }
 

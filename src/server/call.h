@@ -21,6 +21,7 @@ typedef struct answer_choice {
     finish_reason finish;
     const char *stopped_by;
     int32_t n_prompt, n_cached;
+    int64_t n_drafted, n_draft_accepted;
     sequence_times times;
     pi_error error;
     neuron_counts *neurons; /* of the next event; n_ubatches 0: none is due; NULL: not wanted */

@@ -26,6 +26,7 @@ typedef struct params {
     pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
     const char **breakers;
     int32_t max_tokens; /* -1: no limit */
+    int32_t max_draft;  /* tokens drafted per step; -1: the server's limit */
     int n;              /* choices */
     int n_top;          /* -1: no logprobs */
     bool stream, include_usage, cache_prompt, timings;

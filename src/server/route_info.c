@@ -160,6 +160,10 @@ static void put_metrics(FILE *f, const scheduler_stats *s) {
     put_metric(f, "tokens_predicted_seconds_total", counter,
                "Seconds from the first token to the last, summed over sequences.",
                s->generated_seconds);
+    put_metric(f, "tokens_drafted_total", counter, "Tokens drafted by speculative decoding.",
+               (double)s->drafted_tokens);
+    put_metric(f, "tokens_drafted_accepted_total", counter, "Drafted tokens that were right.",
+               (double)s->accepted_tokens);
     put_metric(f, "decode_total", counter, "Forward passes.", (double)s->steps);
     put_metric(f, "busy_slots_per_decode", gauge, "Sequences in a forward pass, on average.",
                share(s->busy_slots, s->steps));

@@ -29,6 +29,7 @@ struct scheduler {
     slot *slots;          /* [n_slots] */
     pi_input *inputs;     /* [n_slots] of the step */
     slot **stepping;      /* [n_slots] whose they are */
+    pi_draft *drafts;     /* [n_slots] */
     bool watching;        /* active neurons are counted in this step */
     struct pollfd *polls; /* [n_slots + max_queue] */
     sequence **polled;    /* whose they are */
@@ -44,6 +45,11 @@ struct scheduler {
     scheduler_stats stats;
     slot_view *views; /* [n_slots] */
 };
+
+/* Rows of logits of a step: a token of each slot, and drafts. */
+static int32_t logits_rows(const scheduler_options *o) {
+    return o->n_slots + (o->speculator ? SLOT_DRAFT_ROWS : 0);
+}
 
 /* ---- ends of sequences; all under the lock ----------------------------------------------------
  */
@@ -142,13 +148,15 @@ static void start_queued(scheduler *s) {
     }
 }
 
+/* last: the tokens' end is the end of the text so far, or of a draft for it. */
 static void add_input(scheduler *s, int *n, slot *t, const int32_t *tokens, int32_t count,
                       bool last) {
     pooling kind = t->sequence->pooling;
     pi_input in = {.session = t->session, .tokens = tokens, .n_tokens = count};
     if (kind == POOLING_MEAN) in.hidden = PI_HIDDEN_ALL;
     if (kind == POOLING_LAST && last) in.hidden = PI_HIDDEN_LAST;
-    if (kind == POOLING_NONE && last) in.logits = PI_LOGITS_LAST;
+    if (kind == POOLING_NONE && last)
+        in.logits = t->state == SLOT_DECODE ? PI_LOGITS_ALL : PI_LOGITS_LAST;
     t->piece = count;
     s->inputs[*n] = in;
     s->stepping[(*n)++] = t;
@@ -168,11 +176,15 @@ static slot *next_in_prompt(scheduler *s, uint64_t after) {
 /* Fills in the inputs of a step; returns how many. *n_piece: tokens of prompts among them. */
 static int gather(scheduler *s, int32_t *n_piece) {
     int n = 0;
+    int32_t n_decode = 0;
+    slots_draft(s->slots, s->options.n_slots, s->options.speculator, s->options.n_ctx, s->drafts);
     for (int i = 0; i < s->options.n_slots; i++) {
         slot *t = &s->slots[i];
-        if (t->state == SLOT_DECODE) add_input(s, &n, t, &t->next, 1, true);
+        if (t->state != SLOT_DECODE) continue;
+        add_input(s, &n, t, t->feed, 1 + t->n_draft, true);
+        n_decode += 1 + t->n_draft;
     }
-    int32_t room = s->options.context.n_batch - n, budget = room;
+    int32_t budget = s->options.context.n_batch - n_decode;
     if (n > 0 && budget > PIECE_TOKENS) budget = PIECE_TOKENS;
     *n_piece = 0;
     for (slot *t = next_in_prompt(s, 0); t && budget > 0; t = next_in_prompt(s, t->order)) {
@@ -219,6 +231,7 @@ static int32_t pool(const scheduler *s, const slot *t, const pi_input *in, int32
 
 typedef struct sampled {
     slot *slot;
+    bool drafted; /* the token was, and is in the session */
     token_choice chosen;
     token_choice tops[SEQUENCE_MAX_TOP];
 } sampled;
@@ -234,12 +247,34 @@ static void sample(scheduler *s, slot *t, const float *logits, sampled *out) {
         out->tops[i].logprob = (float)((double)out->tops[i].logprob - total);
 }
 
+/* All tokens that the rows of a step give for a slot, those of its draft that are right and the one
+ * after them; the rest of the draft leaves the session. Returns how many. */
+static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sampled *out) {
+    int n = 0, n_rows = in->logits == PI_LOGITS_ALL ? in->n_tokens : 1;
+    int32_t text = (int32_t)(t - s->slots);
+    if (t->state == SLOT_PROMPT) slot_begin_drafts(s->slots, t, s->options.speculator);
+    do {
+        sampled *r = &out[n];
+        sample(s, t, pi_logits(s->context, row + n), r);
+        r->drafted = t->drafting && r->chosen.token >= 0 &&
+                     pi_speculator_accept(s->options.speculator, text, r->chosen.token);
+        n++;
+    } while (out[n - 1].drafted);
+    if (n < n_rows) {
+        /* Without recurrent layers it can be rewound. */
+        pi_session_rewind(t->session, pi_session_length(t->session) - (n_rows - n), NULL);
+        t->piece = n;
+    }
+    return n;
+}
+
 /* Under the lock: the token reaches its reader, and is what comes next unless the text has ended.
  */
 static void publish(scheduler *s, sampled *r) {
     slot *t = r->slot;
     sequence *q = t->sequence;
     pi_error why = {.status = PI_OK};
+    if (!q) return;            /* it ended within the draft */
     if (r->chosen.token < 0) { /* no token can follow in its grammar */
         pi_sampler_grammar_progress(q->sampler, &why);
         sequence_fail(q, &why);
@@ -255,8 +290,8 @@ static void publish(scheduler *s, sampled *r) {
         q->times.last_token = clock_seconds();
     }
     t->state = SLOT_DECODE;
-    t->next = r->chosen.token;
-    if (q->finish == FINISH_NONE && t->n_tokens == s->options.n_ctx)
+    t->feed[0] = r->chosen.token;
+    if (q->finish == FINISH_NONE && !r->drafted && t->n_tokens == s->options.n_ctx)
         sequence_end(q, FINISH_LENGTH); /* the token has no place any more */
     if (!q->abandoned) pthread_cond_signal(q->news);
     if (q->finish != FINISH_NONE) release_slot(s, t);
@@ -277,6 +312,12 @@ static void note_fed(scheduler *s, int n) {
             s->stats.prompt_tokens += (uint64_t)t->piece;
         }
         t->n_tokens += t->piece;
+        q->n_drafted += t->n_draft;
+        s->stats.drafted_tokens += (uint64_t)t->n_draft;
+        if (t->n_draft > 0) {
+            q->n_draft_accepted += t->piece - 1;
+            s->stats.accepted_tokens += (uint64_t)t->piece - 1;
+        }
     }
 }
 
@@ -338,22 +379,36 @@ static void note_neurons(scheduler *s, int n, const pi_counters *now) {
     }
 }
 
+/* Runs a step and samples. *n: its inputs; *n_results: tokens. */
+static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results, int32_t *n_piece,
+                          pi_error *err) {
+    int32_t n_hidden = 0, row = 0, n_tokens = 0;
+    *n = gather(s, n_piece);
+    *n_results = 0;
+    watch_neurons(s, *n);
+    double start = clock_seconds();
+    pi_status status = pi_forward(s->context, s->inputs, *n, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < *n; i++) n_tokens += s->inputs[i].n_tokens;
+    if (s->options.speculator && *n_piece == 0)
+        pi_speculator_measured(s->options.speculator, n_tokens, clock_seconds() - start);
+    for (int i = 0; i < *n; i++) {
+        const pi_input *in = &s->inputs[i];
+        n_hidden = pool(s, s->stepping[i], in, n_hidden);
+        if (in->logits == PI_LOGITS_NONE) continue;
+        *n_results += sample_all(s, s->stepping[i], in, row, &results[*n_results]);
+        row += in->logits == PI_LOGITS_ALL ? in->n_tokens : 1;
+    }
+    return PI_OK;
+}
+
 /* The lock is held before and after, not in between. */
 static void step(scheduler *s, sampled *results) {
     int32_t n_piece = 0;
-    int n_results = 0;
-    int32_t n_hidden = 0;
+    int n = 0, n_results = 0;
     pi_error err = {.status = PI_OK};
     pthread_mutex_unlock(&s->lock);
-    int n = gather(s, &n_piece);
-    watch_neurons(s, n);
-    pi_status status = pi_forward(s->context, s->inputs, n, &err);
-    for (int i = 0; i < n && status == PI_OK; i++) {
-        n_hidden = pool(s, s->stepping[i], &s->inputs[i], n_hidden);
-        if (s->inputs[i].logits != PI_LOGITS_LAST) continue;
-        sample(s, s->stepping[i], pi_logits(s->context, n_results), &results[n_results]);
-        n_results++;
-    }
+    pi_status status = run_step(s, results, &n, &n_results, &n_piece, &err);
     pi_counters counters;
     pi_context_get_counters(s->context, &counters);
     pthread_mutex_lock(&s->lock);
@@ -389,7 +444,7 @@ static void end_all(scheduler *s) {
 
 static void *run(void *arg) {
     scheduler *s = arg;
-    sampled *results = mem_calloc((size_t)s->options.n_slots, sizeof *results);
+    sampled *results = mem_calloc((size_t)logits_rows(&s->options), sizeof *results);
     pthread_mutex_lock(&s->lock);
     if (!results) s->stopping = s->draining = true;
     while (!s->stopping) {
@@ -480,10 +535,12 @@ static pi_status create_slots(scheduler *s, pi_error *err) {
     s->slots = mem_calloc(n, sizeof *s->slots);
     s->inputs = mem_calloc(n, sizeof *s->inputs);
     s->stepping = mem_calloc(n, sizeof *s->stepping);
+    s->drafts = mem_calloc(n, sizeof *s->drafts);
     s->views = mem_calloc(n, sizeof *s->views);
     s->polls = mem_calloc(watched, sizeof *s->polls);
     s->polled = mem_calloc(watched, sizeof *s->polled);
-    if (!s->slots || !s->inputs || !s->stepping || !s->views || !s->polls || !s->polled)
+    if (!s->slots || !s->inputs || !s->stepping || !s->drafts || !s->views || !s->polls ||
+        !s->polled)
         return error_nomem(err, watched * sizeof *s->polls, "slots");
     for (int32_t i = 0; i < o->n_slots; i++) {
         slot *t = &s->slots[i];
@@ -500,7 +557,7 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     scheduler *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "scheduler");
     s->options = *options;
-    s->options.context.n_logits = options->n_slots;
+    s->options.context.n_logits = logits_rows(options);
     pi_model_info info;
     pi_model_get_info(options->model, &info);
     s->n_vocab = info.n_vocab;
@@ -556,6 +613,7 @@ void scheduler_destroy(scheduler *s) {
     mem_free(s->slots);
     mem_free(s->inputs);
     mem_free(s->stepping);
+    mem_free(s->drafts);
     mem_free(s->views);
     mem_free(s->polls);
     mem_free(s->polled);

@@ -6,10 +6,14 @@
  * prefix with it, or a copy of what another slot has, and sequences that wait with the same
  * beginning let the first of them read it.
  *
+ * With a speculator a step has drafted tokens, too, beside those of the sequences that generate;
+ * each sequence gets as many tokens of it as were right, and one more.
+ *
  * A client that has left is found by looking at its socket before each step. */
 #ifndef SERVER_SCHEDULER_H
 #define SERVER_SCHEDULER_H
 
+#include "powerinfer_speculate.h"
 #include "sequence.h"
 
 typedef struct scheduler scheduler;
@@ -20,6 +24,7 @@ typedef struct scheduler_options {
     int32_t n_slots;            /* >= 1, <= context.n_batch */
     int32_t n_ctx;              /* tokens of one slot */
     int32_t max_queue;          /* sequences that wait, at most */
+    pi_speculator *speculator;  /* for n_slots texts of n_ctx tokens, outlives it; NULL: none */
 } scheduler_options;
 
 /* Since the start. */
@@ -29,8 +34,9 @@ typedef struct scheduler_stats {
     uint64_t left;                         /* ended because the client left */
     uint64_t prompt_tokens, cached_tokens; /* read; taken from a slot instead */
     uint64_t generated_tokens;
-    uint64_t steps, busy_slots; /* forward passes; slots in them, summed */
-    uint64_t longest_piece;     /* most tokens of prompts in a step that generated, too */
+    uint64_t drafted_tokens, accepted_tokens; /* accepted: of the drafted ones */
+    uint64_t steps, busy_slots;               /* forward passes; slots in them, summed */
+    uint64_t longest_piece; /* most tokens of prompts in a step that generated, too */
     double prompt_seconds, generated_seconds; /* per sequence, summed */
     int32_t processing, waiting;              /* now */
     pi_counters counters;

@@ -1,6 +1,8 @@
 /* scheduler_slot.c: which slot has what of a prompt. All of it runs on the scheduler's thread. */
 #include "scheduler_slot.h"
 
+#include <string.h>
+
 /* How many of the first tokens of a and b are the same. */
 static int32_t common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
     int32_t n = n_a < n_b ? n_a : n_b, i = 0;
@@ -35,6 +37,8 @@ void slot_start(slot *t, sequence *q, uint64_t order) {
     t->n_tokens = n;
     t->sequence = q;
     t->state = SLOT_PROMPT;
+    t->n_draft = 0;
+    t->drafting = false;
     t->order = order;
 }
 
@@ -63,4 +67,41 @@ bool slot_share(slot *slots, int n_slots, slot *t) {
         t->n_tokens = pi_session_length(t->session) < t->n_tokens ? 0 : t->n_tokens;
     }
     return true;
+}
+
+void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator) {
+    const sequence *q = t->sequence;
+    t->drafting = speculator && q->max_draft != 0 &&
+                  pi_speculator_begin(speculator, (int32_t)(t - slots), q->prompt, q->n_prompt,
+                                      q->sampler, NULL) == PI_OK;
+}
+
+/* Tokens that the slot can take beside its next one. */
+static int32_t draft_room(const slot *t, int32_t n_ctx, int32_t share) {
+    const sequence *q = t->sequence;
+    int64_t left = q->max_tokens < 0 ? INT32_MAX : q->max_tokens - (int64_t)q->n_tokens;
+    int64_t room = n_ctx - t->n_tokens - 1;
+    if (left - 1 < room) room = left - 1;
+    if (q->max_draft >= 0 && q->max_draft < room) room = q->max_draft;
+    return room < share ? (int32_t)room : share;
+}
+
+void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx,
+                 pi_draft *drafts) {
+    int32_t n = 0, n_decode = 0;
+    for (int i = 0; i < n_slots; i++) n_decode += slots[i].state == SLOT_DECODE;
+    for (int i = 0; i < n_slots; i++) {
+        slots[i].n_draft = 0;
+        if (slots[i].state != SLOT_DECODE || !slots[i].drafting) continue;
+        drafts[n++] = (pi_draft){.text = i,
+                                 .room = draft_room(&slots[i], n_ctx, SLOT_DRAFT_ROWS / n_decode)};
+    }
+    if (n == 0) return;
+    pi_speculator_draft(speculator, drafts, n, NULL); /* a draft model that fails drafts no more */
+    for (int32_t i = 0; i < n; i++) {
+        slot *t = &slots[drafts[i].text];
+        t->n_draft = drafts[i].n;
+        if (t->n_draft > 0)
+            memcpy(t->feed + 1, drafts[i].tokens, (size_t)t->n_draft * sizeof *t->feed);
+    }
 }

@@ -3,6 +3,7 @@
 #ifndef SERVER_SCHEDULER_SLOT_H
 #define SERVER_SCHEDULER_SLOT_H
 
+#include "powerinfer_speculate.h"
 #include "sequence.h"
 
 typedef enum slot_state { SLOT_FREE, SLOT_PROMPT, SLOT_DECODE } slot_state;
@@ -12,10 +13,12 @@ typedef struct slot {
     int32_t *tokens;  /* [n_ctx], what was fed */
     int32_t n_tokens; /* of them */
     slot_state state;
-    sequence *sequence; /* NULL: free */
-    int32_t next;       /* token to feed, of SLOT_DECODE */
-    uint64_t order;     /* when it was started or released last: counts up */
-    int32_t piece;      /* tokens in the step that is being run */
+    sequence *sequence;             /* NULL: free */
+    int32_t feed[1 + PI_DRAFT_MAX]; /* of SLOT_DECODE: the last token of the text, then a draft */
+    int32_t n_draft;                /* tokens of that */
+    bool drafting;                  /* the speculator knows the text, by the slot's number */
+    uint64_t order;                 /* when it was started or released last: counts up */
+    int32_t piece;                  /* tokens in the step that is being run */
 } slot;
 
 /* Tokens from which copying a prefix of another slot, or waiting for it, is worth it. */
@@ -27,6 +30,16 @@ slot *slot_choose(slot *slots, int n_slots, const sequence *q);
 
 /* Gives the slot to the sequence; the session keeps the prefix they share. */
 void slot_start(slot *t, sequence *q, uint64_t order);
+
+/* Drafted tokens of a step, of all slots together. */
+enum { SLOT_DRAFT_ROWS = 64 };
+
+/* Before the first token of a sequence is sampled: its text is drafted for from now on, unless its
+ * request does not want that. */
+void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator);
+/* Before a step: what is drafted for the slots that decode. drafts: [n_slots] */
+void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx,
+                 pi_draft *drafts);
 
 /* Before the next piece of t's prompt is read: copies the longest prefix that another slot has, and
  * says with false that an earlier sequence is just reading what both begin with. */

@@ -16,6 +16,7 @@ sequence *sequence_create(void) {
     if (q) {
         q->n_top = -1;
         q->max_tokens = -1;
+        q->max_draft = -1;
         q->fd = -1;
         q->references = 1;
     }

@@ -67,6 +67,7 @@ typedef struct sequence {
     pooling pooling;
     double *pooled; /* [n_embd] zeroed: the sum of what is pooled; the scheduler's until it ends */
     int32_t max_tokens; /* -1: to the end of the context */
+    int32_t max_draft;  /* drafted tokens per step at most, 0: none; -1: the server's limit */
     stop_text stops[SEQUENCE_MAX_STOPS];
     int n_stops;
     int n_top;             /* alternatives to note, <= SEQUENCE_MAX_TOP; -1: no logprobs at all */
@@ -87,8 +88,9 @@ typedef struct sequence {
     finish_reason finish;
     const stop_text *stopped_by; /* of FINISH_STOP */
     pi_error error;
-    int32_t n_cached; /* tokens of the prompt that were there */
-    int32_t n_fed;    /* tokens of the prompt that have been read */
+    int32_t n_cached;                    /* tokens of the prompt that were there */
+    int32_t n_fed;                       /* tokens of the prompt that have been read */
+    int64_t n_drafted, n_draft_accepted; /* tokens */
     sequence_times times;
     bool abandoned;         /* nobody reads any more */
     neuron_counts *neurons; /* NULL: nobody watches; who makes the sequence allocates it */

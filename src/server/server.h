@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "powerinfer.h"
+#include "powerinfer_speculate.h"
 
 typedef struct server server;
 
@@ -45,6 +45,7 @@ typedef struct server_options {
     int32_t ping_seconds;      /* a comment in a stream that is silent for so long; 0: none */
     int32_t read_seconds;      /* within which a client sends its request, or takes an answer */
     int32_t max_connections;
+    pi_speculator *speculator; /* for n_slots texts of n_ctx tokens; NULL: none */
 } server_options;
 
 /* Listens when it returns. PI_ERR_IO: the address; PI_ERR_NOT_FOUND: no built-in template of that

@@ -1,0 +1,213 @@
+/* test_server_speculate.c: speculative decoding in the server: whatever is drafted, answers are
+ * those of a server without, to the last digit of their log probabilities: sampled ones, those with
+ * stop texts, grammars and limits that end within a draft, one by one and several at once. By the
+ * float reference, where steps of few tokens give the same bits as steps of one. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "powerinfer_speculate.h"
+#include "server_case.h"
+
+enum { N_SLOTS = 2, N_DRAFT = 3 };
+
+static server_case c;
+static pi_model *draft_model; /* the same file once more */
+static pi_context *draft_context;
+
+#define PROMPT "\"prompt\":\"the cat, the cat, the cat, the\",\"cache_prompt\":false"
+
+static const char *const requests[] = {
+    "{" PROMPT ",\"max_tokens\":12,\"logprobs\":2}",
+    "{" PROMPT ",\"max_tokens\":10,\"temperature\":1.2,\"seed\":4,\"logprobs\":1}",
+    "{" PROMPT ",\"max_tokens\":5,\"temperature\":1,\"seed\":5,\"repeat_penalty\":1.3,"
+    "\"dry_multiplier\":0.5,\"n\":2}",
+    "{" PROMPT ",\"max_tokens\":12,\"stop\":[\"at, t\"],\"logprobs\":0}",
+    "{" PROMPT ",\"max_tokens\":8,\"temperature\":1,\"seed\":6,\"mirostat\":2}",
+    "{" PROMPT ",\"max_tokens\":12,\"grammar\":\"root ::= (\\\" cat\\\" | \\\" the\\\" | "
+    "\\\",\\\")+ \\\"!\\\"\"}",
+    "{" PROMPT ",\"max_tokens\":6,\"speculative.n_max\":0}",
+    "{" PROMPT ",\"max_tokens\":1}",
+};
+enum { N_REQUESTS = sizeof requests / sizeof *requests };
+
+static char *plain[N_REQUESTS]; /* what a server without drafts answers */
+
+/* The part of an answer that does not depend on names and times. */
+static char *choices_of(const http_reply *r) {
+    char *from = strstr(r->body, "\"choices\""), *to = from ? strstr(from, "\"usage\"") : NULL;
+    if (r->status != 200 || !to) fail_msg("%d: %s", r->status, r->body);
+    return strndup(from, (size_t)(to - from));
+}
+
+/* Of such a part the texts alone. */
+static char *texts_of(const char *choices) {
+    static const char name[] = "\"text\":\"";
+    char *texts = calloc(1, strlen(choices) + 1), *to = texts;
+    for (const char *at = strstr(choices, name); at; at = strstr(at, name)) {
+        at += sizeof name - 1;
+        for (; *at != '"' || at[-1] == '\\'; at++) *to++ = *at;
+        *to++ = '\n';
+    }
+    return texts;
+}
+
+static char *ask(int i) {
+    http_reply r = http_post(&c, "/v1/completions", requests[i]);
+    char *text = choices_of(&r);
+    http_free(&r);
+    return text;
+}
+
+static int set_up(void **state) {
+    (void)state;
+    pi_error err;
+    case_open(&c);
+    c.options.n_slots = N_SLOTS;
+    c.options.context.kernels = PI_KERNELS_SCALAR;
+    if (pi_model_open(CASE_MODEL, NULL, &draft_model, &err) != PI_OK) fail_msg("%s", err.message);
+    pi_context_options o = c.options.context;
+    o.n_logits = N_SLOTS;
+    o.kernels = PI_KERNELS_AUTO;
+    if (pi_context_create(draft_model, &o, &draft_context, &err) != PI_OK)
+        fail_msg("%s", err.message);
+    case_start(&c);
+    for (int i = 0; i < N_REQUESTS; i++) plain[i] = ask(i);
+    case_stop(&c);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    for (int i = 0; i < N_REQUESTS; i++) free(plain[i]);
+    pi_context_destroy(draft_context);
+    pi_model_close(draft_model);
+    case_close(&c);
+    return 0;
+}
+
+static void start(bool lookup, bool model) {
+    pi_speculator_options o = pi_speculator_default_options();
+    pi_error err;
+    o.model = c.model;
+    o.ngrams = lookup;
+    if (model) o.draft_model = draft_model;
+    if (model) o.draft_context = draft_context;
+    o.n_texts = N_SLOTS;
+    o.n_ctx = c.options.n_ctx;
+    o.n_min = o.n_max = N_DRAFT; /* not as measured: the same on every machine */
+    if (pi_speculator_create(&o, &c.options.speculator, &err) != PI_OK) fail_msg("%s", err.message);
+    case_start(&c);
+}
+
+static void stop(void) {
+    case_stop(&c);
+    pi_speculator_destroy(c.options.speculator);
+    c.options.speculator = NULL;
+}
+
+/* Steps that have parts of prompts, too, round otherwise: log probabilities differ in the last
+ * digits, texts do not. */
+static void *ask_some(void *arg) {
+    int first = (int)(intptr_t)arg;
+    void *wrong = NULL;
+    for (int i = first; i < first + 2; i++) {
+        char *choices = ask(i), *texts = texts_of(choices), *expected = texts_of(plain[i]);
+        if (strcmp(texts, expected) != 0 || !*texts) wrong = (void *)(intptr_t)requests[i];
+        free(choices);
+        free(texts);
+        free(expected);
+    }
+    return wrong;
+}
+
+static double metric(const char *name) {
+    char line[128];
+    http_reply r = http_ask(&c, "GET", "/metrics", NULL, NULL);
+    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
+    const char *at = strstr(r.body, line);
+    if (!at) fail_msg("no %s", name);
+    double value = strtod(at + strlen(line), NULL);
+    http_free(&r);
+    return value;
+}
+
+static void check(bool lookup, bool model) {
+    start(lookup, model);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        char *text = ask(i);
+        assert_string_equal(text, plain[i]);
+        free(text);
+    }
+    double drafted = metric("tokens_drafted_total");
+    double right = metric("tokens_drafted_accepted_total");
+    assert_true(right > 5 && right <= drafted);
+    assert_true(metric("decode_total") < metric("tokens_predicted_total"));
+    enum { N_CLIENTS = 3 };
+    pthread_t threads[N_CLIENTS];
+    for (int i = 0; i < N_CLIENTS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_some, (void *)(intptr_t)(2 * i)), 0);
+    void *wrong = NULL;
+    for (int i = 0; i < N_CLIENTS; i++) {
+        void *of_one = NULL;
+        pthread_join(threads[i], &of_one);
+        if (of_one) wrong = of_one;
+    }
+    stop();
+    if (wrong) fail_msg("another answer at several requests: %s", (const char *)wrong);
+}
+
+static void test_lookup(void **state) {
+    (void)state;
+    check(true, false);
+}
+
+static void test_draft_model(void **state) {
+    (void)state;
+    check(false, true);
+}
+
+/* timings, a stream with several tokens at once, and the request's own limit. */
+static void test_what_is_said(void **state) {
+    (void)state;
+    start(false, true);
+    http_reply r = http_post(&c, "/v1/completions", requests[0]);
+    int64_t drafted = http_int(&r, "timings.draft_n");
+    int64_t right = http_int(&r, "timings.draft_n_accepted");
+    assert_true(drafted >= right && right >= 6); /* the draft model is the model itself */
+    http_free(&r);
+    r = http_post(&c, "/v1/completions", requests[6]);
+    assert_null(http_json(&r, "timings.draft_n"));
+    http_free(&r);
+    r = http_post(&c, "/v1/completions",
+                  "{" PROMPT ",\"max_tokens\":12,\"stream\":true,\"speculative.n_max\":3}");
+    char *text = http_joined(&r, "choices.0.text", 0);
+    const char *whole = strstr(plain[0], text);
+    assert_true(*text && whole);
+    free(text);
+    http_free(&r);
+    http_refused(&c, "/v1/completions", "{" PROMPT ",\"speculative.n_max\":-1}", 400);
+    http_refused(&c, "/v1/completions", "{" PROMPT ",\"speculative.n_max\":\"x\"}", 400);
+    stop();
+    c.options.n_ctx = 32; /* to the end of the context: as many tokens as without drafts */
+    start(true, true);
+    r = http_post(&c, "/v1/completions", "{" PROMPT ",\"ignore_eos\":true}");
+    assert_int_equal(http_int(&r, "usage.total_tokens"), 33);
+    assert_string_equal(http_text(&r, "choices.0.finish_reason"), "length");
+    http_free(&r);
+    stop();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lookup),
+                                       cmocka_unit_test(test_draft_model),
+                                       cmocka_unit_test(test_what_is_said)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
