@@ -125,8 +125,7 @@ static pi_status set_up(job *j, pi_error *err) {
     pi_context_options context_options = cli_context_options(j->options, n_session);
     context_options.n_logits = drafting_rows(j->options);
     status = drafting_create(j->options, j->model, 1, n_session, &j->drafting, err);
-    if (status == PI_OK)
-        status = pi_context_create(j->model, &context_options, &j->context, err);
+    if (status == PI_OK) status = pi_context_create(j->model, &context_options, &j->context, err);
     if (status != PI_OK) return status;
     status = pi_session_create(j->context, n_session, &j->session, err);
     if (status != PI_OK) return status;

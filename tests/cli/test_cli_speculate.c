@@ -1,0 +1,139 @@
+/* test_cli_speculate.c: speculative decoding as a user asks for it: the same text with every kind
+ * of drafts, in run and in chat, through full contexts and stops; the report; and what is refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+#include "cli_test_model.h"
+#include "recurrent_model.h"
+
+/* The float reference: steps of at most eight tokens give the same bits as steps of one. */
+#define RUN "$PI run -m $M --kernels scalar -ctk f32 -ctv f32 "
+
+static const char *const drafts[] = {
+    "--spec ngram --draft-max 7", "--spec ngram --draft-min 2 --draft-max 5",
+    "-md $M --draft-max 7",       "--spec draft -md $M --draft 4 --draft-min 4 -ctkd f32",
+    "--spec auto --draft-max 3",  "--spec off -md nowhere.gguf",
+};
+enum { N_DRAFTS = sizeof drafts / sizeof *drafts };
+
+static void same_text(const char *options) {
+    char line[1024];
+    snprintf(line, sizeof line, RUN "-q %s >plain", options);
+    assert_int_equal(sh(line), 0);
+    for (int i = 0; i < N_DRAFTS; i++) {
+        snprintf(line, sizeof line, RUN "-q %s %s >drafted && cmp plain drafted", options,
+                 drafts[i]);
+        if (sh(line) != 0) fail_msg("another text: %s %s", options, drafts[i]);
+    }
+}
+
+static void test_same_text(void **state) {
+    (void)state;
+    same_text("-p abcabcabcabc -n 30 --temp 0");
+    same_text("-p abcabcabcabc -n 30 -s 3 --temp 1.2 --ignore-eos --repeat-penalty 1.1");
+    same_text("-p abcabcabcabc -n 40 -s 3 --top-k 4 --ignore-eos -c 24 --context-shift --keep 3");
+    same_text("-p abcabc --temp 0 --ignore-eos -c 32"); /* to the last place of the context */
+    same_text("-p abcabc -n 20 --grammar 'root ::= (\"ab\" | \"c\")+ \"d\"' -s 4");
+    same_text("-p abcabc -n 1 -s 4");
+    same_text("-p abcabc -n 0");
+}
+
+/* A stop text within a draft, and what the session keeps then. */
+static void test_stops_and_caches(void **state) {
+    (void)state;
+    same_text("-p aaaa -n 30 --temp 0 --ignore-eos -r a -r e -r i");
+    assert_int_equal(sh("rm -f one two; " RUN "-q -p abcabc -n 12 --temp 0 --ignore-eos "
+                        "--prompt-cache one --prompt-cache-all"),
+                     0);
+    assert_int_equal(sh(RUN "-q -p abcabc -n 12 --temp 0 --ignore-eos --prompt-cache two "
+                            "--prompt-cache-all --spec draft -md $M --draft-min 5 --draft-max 5"),
+                     0);
+    assert_int_equal(sh(RUN "-p abcabc -n 4 --temp 0 --prompt-cache two >a && " RUN
+                            "-p abcabc -n 4 --temp 0 --prompt-cache one >b && cmp a b"),
+                     0);
+}
+
+static void test_chat(void **state) {
+    (void)state;
+    static const char line[] =
+        "printf 'abab\\n/regen\\ncd\\n' | $PI chat -q -m $M --kernels scalar "
+        "--chat-template chatml --ignore-eos -c 512 -n 12 -s 2 ";
+    char all[1024];
+    for (int i = 0; i < N_DRAFTS; i++) {
+        snprintf(all, sizeof all, "%s >plain; %s %s >drafted; cmp plain drafted", line, line,
+                 drafts[i]);
+        if (sh(all) != 0) fail_msg("another conversation: %s", drafts[i]);
+    }
+}
+
+/* The model drafts for itself: all its tokens are right. */
+static void test_report(void **state) {
+    (void)state;
+    assert_int_equal(sh(RUN "-p abc -n 21 --temp 0 --ignore-eos --spec draft -md $M --draft-min 4 "
+                            "--draft-max 4"),
+                     0);
+    assert_contains("err", "speculation: 20 tokens in 4 steps, 16 of 16 drafted accepted\n");
+    assert_int_equal(sh(RUN "-p abc -n 21 --temp 0 --ignore-eos --spec draft -md $M --draft-min 4 "
+                            "--draft-max 4 --json"),
+                     0);
+    assert_contains("out", "\"steps\": 4,\n");
+    assert_contains("out", "\"draft_n\": 16,\n");
+    assert_contains("out", "\"draft_n_accepted\": 16\n");
+    assert_int_equal(sh(RUN "-p abc -n 5 --json"), 0);
+    assert_null(strstr(shell_read("out", NULL), "draft_n"));
+    assert_null(strstr(shell_read("err", NULL), "speculation"));
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    assert_wrong(RUN "-p a --spec draft",
+                 "powerinfer: no draft model: --spec draft: give one with -md FILE\n");
+    assert_wrong(RUN "-p a --spec ngram --draft-min 5 --draft-max 4",
+                 "powerinfer: out of range: --draft-min 5: --draft-max is 4\n");
+    assert_wrong(RUN "-p a --draft-max -3",
+                 "powerinfer: invalid value: --draft-max \"-3\": expected an integer from 1 to "
+                 "64\n");
+    assert_wrong(RUN "-p a --draft-p-min 2",
+                 "powerinfer: invalid value: --draft-p-min \"2\": expected a number from 0 to 1\n");
+    assert_wrong(RUN "-p a --spec maybe",
+                 "powerinfer: invalid value: --spec \"maybe\": expected one of off, ngram, draft, "
+                 "auto\n");
+    assert_int_equal(sh(RUN "-p a -n 2 -md nowhere.gguf"), 1);
+    assert_contains("err", "cannot open file: nowhere.gguf: ");
+    assert_int_equal(sh("$PI synth -q -o other.gguf --shape tiny && " RUN "-p a -md other.gguf"),
+                     2);
+    assert_contains("err", "another vocabulary: draft model: ");
+    assert_int_equal(sh("$PI serve -m $M --port 0 --spec draft"), 2);
+    assert_contains("err", "no draft model: --spec draft");
+}
+
+static void test_recurrent(void **state) {
+    (void)state;
+    static const char path[] = TEST_BINARY_DIR "/test_cli_speculate.gguf";
+    char line[1024];
+    recurrent_write("lfm2", NULL, path);
+    snprintf(line, sizeof line,
+             "$PI run -q -p abcabc -n 8 --temp 0 -m %s >plain && "
+             "$PI run -p abcabc -n 8 --temp 0 -m %s --spec ngram >drafted && cmp plain drafted",
+             path, path);
+    assert_int_equal(sh(line), 0);
+    assert_contains("err", "speculative decoding is off: the model has recurrent layers, which "
+                           "cannot take back tokens\n");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_text), cmocka_unit_test(test_stops_and_caches),
+        cmocka_unit_test(test_chat),      cmocka_unit_test(test_report),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_recurrent)};
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}
