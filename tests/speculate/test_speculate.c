@@ -304,6 +304,55 @@ static void test_grammar_is_the_same(void **state) {
     pi_grammar_free(o.grammar);
 }
 
+/* Steps of 1 + 0.15 per further token, and a text in which look-ups find much: what it takes,
+ * relative to as many tokens in steps of one. right: the chance that a drafted token is the next
+ * one. */
+static double relative_time(double right, int32_t n_tokens) {
+    enum { FIRST = 8 };
+    const double each = 0.15;
+    pi_speculator_options o = pi_speculator_default_options();
+    pi_sampler_options options = options_of(0);
+    pi_sampler *sampler = make_sampler(&options);
+    pi_speculator *s;
+    rng random;
+    double seconds = 0;
+    int32_t n = 0;
+    rng_seed(&random, 17);
+    o.model = model.model;
+    o.ngrams = true;
+    o.n_ctx = n_tokens + FIRST + PI_DRAFT_MAX;
+    ok(pi_speculator_create(&o, &s, &err));
+    ok(pi_speculator_begin(s, 0, (const int32_t[FIRST]){10, 11, 12, 13, 10, 11, 12, 13}, FIRST,
+                           sampler, &err));
+    while (n < n_tokens) {
+        pi_draft d = {.text = 0, .room = 16};
+        ok(pi_speculator_draft(s, &d, 1, &err));
+        for (int32_t i = 0;; i++) {
+            bool as_drafted = i < d.n && rng_uniform(&random) < right;
+            int32_t other = 10 + (int32_t)(rng_u64(&random) % 4);
+            if (!as_drafted && i < d.n && other == d.tokens[i]) other++;
+            n++;
+            if (!pi_speculator_accept(s, 0, as_drafted ? d.tokens[i] : other)) break;
+        }
+        pi_speculator_measured(s, 1 + d.n, 1 + each * d.n);
+        seconds += 1 + each * d.n;
+    }
+    pi_speculator_destroy(s);
+    pi_sampler_destroy(sampler);
+    return seconds / n;
+}
+
+static void test_what_it_costs(void **state) {
+    (void)state;
+    const double never = relative_time(0, 2000), seldom = relative_time(0.1, 2000);
+    const double often = relative_time(0.8, 2000), always = relative_time(1, 2000);
+    print_message("time per token where a drafted one is never, seldom, often, always right: "
+                  "%.3f %.3f %.3f %.3f\n",
+                  never, seldom, often, always);
+    assert_true(never < 1.03 && seldom < 1.03);
+    assert_true(often < 0.6 && always < 0.3);
+}
+
 /* ---- distribution ---------------------------------------------------------------------------- */
 
 enum { TOP = 6 };
@@ -588,6 +637,7 @@ int main(void) {
                                        cmocka_unit_test(test_greedy_is_the_same),
                                        cmocka_unit_test(test_sampled_is_the_same),
                                        cmocka_unit_test(test_grammar_is_the_same),
+                                       cmocka_unit_test(test_what_it_costs),
                                        cmocka_unit_test(test_distribution),
                                        cmocka_unit_test(test_together),
                                        cmocka_unit_test(test_pieces),
