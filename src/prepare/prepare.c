@@ -206,8 +206,9 @@ static bool has_own_predictor(const preparation *p, int layer) {
 
 /* What this version cannot prepare; NULL: nothing. */
 static const char *unlike_others(const model *m) {
-    for (int i = 0; i < m->hp.n_layer; i++)
-        if (!m->layers[i].hp.ffn) return "layers without an FFN";
+    bool any = false;
+    for (int i = 0; i < m->hp.n_layer; i++) any = any || m->layers[i].hp.ffn;
+    if (!any) return "no layer has an FFN";
     if (m->hp.n_expert > 0 || arch_tensor_of(m->arch, ROLE_FFN_DOWN_T)) return NULL;
     return "gate and up are one tensor";
 }
@@ -248,10 +249,16 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
+/* Of the layers that are sorted. */
 static double mean_density(const preparation *p) {
     double sum = 0;
-    for (int i = 0; i < p->model->hp.n_layer; i++) sum += p->layers[i].density;
-    return sum / p->model->hp.n_layer;
+    int n = 0;
+    for (int i = 0; i < p->model->hp.n_layer; i++) {
+        if (p->layers[i].n == 0) continue;
+        sum += p->layers[i].density;
+        n++;
+    }
+    return n > 0 ? sum / n : 1;
 }
 
 /* A prepared model that would be slower than the plain one is only made by name. */

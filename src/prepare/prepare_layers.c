@@ -356,7 +356,6 @@ static pi_status give_layer(prepare_layer *out, int64_t n, pi_error *err) {
     out->n = n;
     out->order = mem_calloc((size_t)n, sizeof *out->order);
     out->freq = mem_calloc((size_t)n, sizeof *out->freq);
-    out->cut = NAN;
     if (out->order && out->freq) return PI_OK;
     return error_nomem(err, (size_t)n * 8, "the order of neurons");
 }
@@ -387,7 +386,9 @@ static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
     r->n_ff = l->hp.n_ff;
     active_free(&r->active);
     active_init(&r->active, r->n_ff);
+    out->cut = NAN;
     if (r->p->experts) return profile_experts(r, layer, err);
+    if (!l->hp.ffn) return run_windows(r, layer, 1, err);
     pi_status status = give_layer(out, r->n_ff, err);
     if (status == PI_OK) status = prepare_down_norms(r->p->pool, l, r->down_norm, err);
     if (status == PI_OK) status = run_windows(r, layer, fit ? 1 - fit_share : 1, err);

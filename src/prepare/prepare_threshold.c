@@ -190,8 +190,9 @@ void prepare_harm_free(prepare_harm *h) {
 static double next_price(const preparation *p, int layer) {
     const prepare_harm *h = &p->layers[layer].harm;
     int bin = h->taken;
+    if (h->total_lost <= 0) return INFINITY; /* also of a layer without an FFN */
     while (bin < PREPARE_CUT_BINS && h->count[bin] == 0) bin++;
-    if (bin == PREPARE_CUT_BINS || h->total_lost <= 0) return INFINITY;
+    if (bin == PREPARE_CUT_BINS) return INFINITY;
     double saved = h->count[bin] / h->total_count * p->model->layers[layer].hp.n_ff;
     return h->lost[bin] / h->total_lost / saved;
 }

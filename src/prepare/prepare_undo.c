@@ -21,6 +21,7 @@ static pi_status invert_orders(preparation *p, pi_error *err) {
         bool experts = layer->t[ROLE_ROUTER].data;
         const int32_t *perm = experts ? layer->sparse.expert_perm : layer->sparse.perm;
         int32_t n = experts ? p->model->hp.n_expert : layer->hp.n_ff;
+        if (n == 0) continue; /* without an FFN */
         int32_t *order = mem_calloc((size_t)n, sizeof *order);
         if (!order) return error_nomem(err, (size_t)n * sizeof *order, "the order of neurons");
         p->layers[l].order = order;
