@@ -62,8 +62,8 @@ static void carve_scratch(engine_context *c, carver *cv) {
         t->l = carve(cv, queries, sizeof(float));
         t->first = carve(cv, queries, sizeof(int32_t));
         t->limit = carve(cv, queries, sizeof(int32_t));
-        t->gate = carve(cv, part_rows * PLAN_FFN_MAX_COLS, sizeof(float));
-        t->up = carve(cv, part_rows * PLAN_FFN_MAX_COLS, sizeof(float));
+        t->gate = carve(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
+        t->up = carve(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
         t->rows = carve(cv, part_rows, sizeof(int32_t));
         t->mark = carve(cv, part_rows, sizeof(uint8_t));
         t->recur = carve(cv, recur_floats, sizeof(float));

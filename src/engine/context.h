@@ -63,7 +63,7 @@ typedef struct thread_scratch {
     int32_t *first, *limit; /* [attn_queries] */
     void *head;             /* OP_HEADS: a head's quantized input */
     /* Of one part of an FFN layer; tokens of the ubatch in columns. */
-    float *gate, *up; /* [PLAN_FFN_MAX_COLS][max_part_rows] */
+    float *gate, *up; /* [PLAN_EXPERT_MAX_COLS][max_part_rows] */
     int32_t *rows;    /* [max_part_rows], selected neurons */
     uint8_t *mark;    /* [max_part_rows], bit c: token c selected it */
     float *recur;     /* of a head of a recurrent layer: [3 * n_state + head's elements] */

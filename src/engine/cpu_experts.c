@@ -2,11 +2,16 @@
  * cpu_route.c has sorted. The rows of all active experts form one range, which the threads share in
  * chunks, so that none waits for the last expert and there is no barrier between experts. An expert
  * that many tokens use takes the tiled kernels, as a prompt's products do; one that a single token
- * uses reads the vector that the norm has quantized. */
+ * uses reads the vector that the norm has quantized.
+ *
+ * Where activations have exact zeros, an expert of few tokens reads rows of up of the neurons that
+ * are active for any of them only, and so of down where it has a row per neuron. Sums are what they
+ * are with all neurons: what is left out adds zero. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu_exec.h"
+#include "plan_build.h"
 
 /* ---- quantized inputs ------------------------------------------------------------------------ */
 
@@ -117,6 +122,7 @@ void cpu_exec_experts_quantize(engine_context *c, const plan_step *s, int ith) {
         for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
             if (!(e->down_kinds & (1u << k))) continue;
             cpu_act act = hidden_of(c, e, (cpu_act_kind)k, r.expert);
+            if (e->down_rows && act.layout == CPU_ACT_COLUMNS) continue; /* floats are read */
             c->kernels.act_encode(pair_row(c, s->in, c->experts.first[r.expert]),
                                   c->plan->width[s->in], r.begin, r.end, &act);
         }
@@ -165,25 +171,38 @@ static bool take_rows(engine_context *c, expert_rows *w) {
     }
 }
 
-/* Rows [r0, r1) of one expert for all its pairs, with scale and bias. `step`: from an expert's rows
- * to the next one's. */
+/* Scale and bias of elements [r0, r1) of the result of one expert, n elements long, for all its
+ * pairs. */
+static void finish(engine_context *c, const plan_matrix *m, int64_t n, const float *scales,
+                   int expert, int64_t r0, int64_t r1) {
+    if (!m->bias && !scales) return;
+    float scale = scales ? scales[expert] : 1;
+    const float *bias = m->bias ? m->bias + expert * n : NULL;
+    for (int pair = c->experts.first[expert]; pair < c->experts.first[expert + 1]; pair++) {
+        float *y = pair_row(c, m->out, pair);
+        for (int64_t r = r0; r < r1; r++) y[r] = y[r] * scale + (bias ? bias[r] : 0);
+    }
+}
+
+/* The expert's rows of a matrix. `step`: from an expert's rows to the next one's. */
+static cpu_mat rows_of_expert(const plan_matrix *m, int64_t step, int expert) {
+    cpu_mat w = m->w;
+    w.data = (const uint8_t *)w.data + (size_t)(expert * step) * w.row_bytes;
+    return w;
+}
+
+/* Rows [r0, r1) of one expert for all its pairs, with scale and bias. */
 static void product(engine_context *c, const plan_matrix *m, int64_t step, const float *scales,
                     int expert, const cpu_act *x, int64_t r0, int64_t r1, int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[m->w.type];
-    cpu_mat w = m->w;
+    const cpu_mat w = rows_of_expert(m, step, expert);
     int64_t ldy = c->plan->width[m->out];
     float *y = pair_row(c, m->out, c->experts.first[expert]);
-    w.data = (const uint8_t *)w.data + (size_t)(expert * step) * w.row_bytes;
     const cpu_exec_product *by = x->layout == CPU_ACT_PANELS ? &cpu_exec_by_tile
                                                              : &cpu_exec_by_vector;
     by->run(mk, &w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
     c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * m->row_size;
-    if (!m->bias && !scales) return;
-    float scale = scales ? scales[expert] : 1;
-    const float *bias = m->bias ? m->bias + expert * m->w.n_out : NULL;
-    for (int64_t col = 0; col < x->n_cols; col++)
-        for (int64_t r = r0; r < r1; r++)
-            y[col * ldy + r] = y[col * ldy + r] * scale + (bias ? bias[r] : 0);
+    finish(c, m, m->w.n_out, scales, expert, r0, r1);
 }
 
 /* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
@@ -197,14 +216,70 @@ static void clamp_pair(float *gate, float *up, int64_t n) {
     }
 }
 
-static void activate(engine_context *c, const plan_experts *e, int expert, int64_t r0, int64_t r1) {
+/* with_up: times up, where there is a gate. */
+static void activate(engine_context *c, const plan_experts *e, bool with_up, int expert, int64_t r0,
+                     int64_t r1) {
     const model_hparams *hp = &c->model->hp;
     const ubatch_experts *x = &c->experts;
     for (int pair = x->first[expert]; pair < x->first[expert + 1]; pair++) {
         float *gate = pair_row(c, BUF_EXPERT_GATE, pair) + r0;
-        float *up = e->gate.w.data ? pair_row(c, BUF_EXPERT_UP, pair) + r0 : NULL;
+        float *up = with_up && e->gate.w.data ? pair_row(c, BUF_EXPERT_UP, pair) + r0 : NULL;
         if (e->clamped) clamp_pair(gate, up, r1 - r0);
         c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
+    }
+}
+
+/* Neurons [r0, r1) of an expert that are active for any of its pairs; NaN is active. */
+static int64_t list_active(const engine_context *c, const plan_experts *e, int expert, int64_t r0,
+                           int64_t r1, int32_t *rows) {
+    const ubatch_experts *x = &c->experts;
+    int64_t n = 0;
+    for (int64_t r = r0; r < r1; r++) {
+        bool any = e->mode == PI_MODE_DENSE;
+        for (int pair = x->first[expert]; pair < x->first[expert + 1] && !any; pair++)
+            any = pair_row(c, BUF_EXPERT_GATE, pair)[r] != 0;
+        if (any) rows[n++] = (int32_t)r;
+    }
+    return n;
+}
+
+/* Hidden values from activations: neurons [r0, r0 + n_rows), of which the n listed ones are active,
+ * times their rows of up. */
+static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_act *x, int expert,
+                            int64_t r0, int64_t n_rows, int64_t n, int ith) {
+    thread_scratch *t = &c->scratch[ith];
+    const cpu_mat_kernels *mk = &c->kernels.mat[e->up.w.type];
+    const cpu_mat w = rows_of_expert(&e->up, e->up_rows, expert);
+    const float scale = e->up_scales ? e->up_scales[expert] : 1;
+    const float *bias = e->up.bias ? e->up.bias + expert * e->n_ff : NULL;
+    bool rectified = c->model->hp.activation == ACTIVATION_DRELU;
+    if (n == n_rows) {
+        cpu_mat part = w;
+        part.data = (const uint8_t *)w.data + (size_t)r0 * w.row_bytes;
+        mk->matvec(&part, 0, n, x, t->up, PLAN_FFN_PART_ROWS);
+    } else {
+        mk->matvec_rows(&w, t->rows, n, x, t->up, PLAN_FFN_PART_ROWS);
+    }
+    t->counts.ffn += (uint64_t)n * e->up.row_size;
+    if (n < n_rows) t->counts.gathered += (uint64_t)n * e->up.row_size;
+    for (int64_t col = 0; col < x->n_cols; col++) {
+        float *h = pair_row(c, BUF_EXPERT_GATE, c->experts.first[expert] + (int)col);
+        const float *up = t->up + col * PLAN_FFN_PART_ROWS;
+        for (int64_t i = 0; i < n; i++) {
+            int32_t r = t->rows[i];
+            float u = up[i] * scale + (bias ? bias[r] : 0);
+            if (rectified) u = fmaxf(0, u);
+            h[r] = h[r] == 0 ? 0 : h[r] * u;
+        }
+    }
+}
+
+static void multiply_active(engine_context *c, const plan_experts *e, const cpu_act *x,
+                            const expert_rows *w, int ith) {
+    for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
+        int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
+        int64_t n = list_active(c, e, w->expert, r0, end, c->scratch[ith].rows);
+        if (n > 0) multiply_listed(c, e, x, w->expert, r0, end - r0, n, ith);
     }
 }
 
@@ -219,13 +294,101 @@ void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
             product(c, &e->gate, e->up_rows, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
         }
         cpu_act x = input_of(c, up_kind, w.expert);
+        if (e->mode == PI_MODE_EXACT && e->gate.w.data && x.layout == CPU_ACT_COLUMNS) {
+            activate(c, e, false, w.expert, w.r0, w.r1);
+            multiply_active(c, e, &x, &w, ith);
+            continue;
+        }
         product(c, &e->up, e->up_rows, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
-        activate(c, e, w.expert, w.r0, w.r1);
+        activate(c, e, true, w.expert, w.r0, w.r1);
     }
 }
 
+/* ---- a row of down per neuron ---------------------------------------------------------------- */
+
+/* Elements [j0, j1) of one expert's result. */
+typedef struct down_piece {
+    int expert;
+    int64_t j0, j1;
+} down_piece;
+
+/* Elements per piece. Of an expert of few tokens whole rows, if there are enough of them for all
+ * threads: a row's beginning costs more than what follows. */
+static int64_t piece_width(const engine_context *c, const cpu_act *h, int64_t n) {
+    if (h->layout == CPU_ACT_PANELS) return CPU_COL_TILE;
+    int64_t n_pieces = 1 + (2 * c->ubatch.nth - 1) / c->experts.n_active;
+    int64_t width = (n + n_pieces - 1) / n_pieces;
+    return (width + CPU_COL_TILE - 1) / CPU_COL_TILE * CPU_COL_TILE;
+}
+
+static bool take_piece(engine_context *c, const plan_experts *e, cpu_act_kind kind, down_piece *p) {
+    int64_t index = pool_take(c->pool, 1), n = e->down.w.n_in;
+    for (int i = 0; i < c->experts.n_active; i++) {
+        const cpu_act h = hidden_of(c, e, kind, c->experts.active[i]);
+        int64_t width = piece_width(c, &h, n), n_pieces = (n + width - 1) / width;
+        if (index < n_pieces) {
+            int64_t j0 = index * width;
+            *p = (down_piece){c->experts.active[i], j0, j0 + width < n ? j0 + width : n};
+            return true;
+        }
+        index -= n_pieces;
+    }
+    return false;
+}
+
+/* Sums rows of active neurons. */
+static void sum_active(engine_context *c, const plan_experts *e, const down_piece *p, int ith) {
+    thread_scratch *t = &c->scratch[ith];
+    const plan_matrix part = plan_take_columns(&e->down, p->j0, p->j1 - p->j0);
+    const cpu_mat w = rows_of_expert(&part, e->n_ff, p->expert);
+    int first = c->experts.first[p->expert], n_cols = pairs_of(&c->experts, p->expert);
+    int64_t ldy = c->plan->width[BUF_EXPERT_OUT];
+    float *y = pair_row(c, BUF_EXPERT_OUT, first) + p->j0;
+    for (int col = 0; col < n_cols; col++)
+        memset(y + col * ldy, 0, (size_t)(p->j1 - p->j0) * sizeof *y);
+    for (int64_t r0 = 0; r0 < e->n_ff; r0 += PLAN_FFN_PART_ROWS) {
+        int64_t end = r0 + PLAN_FFN_PART_ROWS < e->n_ff ? r0 + PLAN_FFN_PART_ROWS : e->n_ff;
+        int64_t n = list_active(c, e, p->expert, r0, end, t->rows);
+        for (int col = 0; col < n_cols; col++) {
+            const float *h = pair_row(c, BUF_EXPERT_GATE, first + col);
+            float *to = t->gate + col * PLAN_FFN_PART_ROWS;
+            for (int64_t i = 0; i < n; i++) to[i] = h[t->rows[i]];
+        }
+        c->kernels.mat_t[w.type].axpy_rows(&w, t->rows, n, t->gate, PLAN_FFN_PART_ROWS, n_cols, y,
+                                           ldy);
+        t->counts.ffn += (uint64_t)n * part.row_size;
+        if (n < end - r0) t->counts.gathered += (uint64_t)n * part.row_size;
+    }
+}
+
+static void sum_rows(engine_context *c, const plan_experts *e, int ith) {
+    const cpu_mat_t_kernels *mk = &c->kernels.mat_t[e->down.w.type];
+    int64_t n = e->down.w.n_in, ldy = c->plan->width[BUF_EXPERT_OUT];
+    down_piece p;
+    while (take_piece(c, e, mk->act, &p)) {
+        const cpu_act h = hidden_of(c, e, mk->act, p.expert);
+        if (h.layout == CPU_ACT_COLUMNS) {
+            sum_active(c, e, &p, ith);
+        } else {
+            const cpu_mat w = rows_of_expert(&e->down, e->n_ff, p.expert);
+            mk->matmul_t(&w, p.j0, p.j1, &h,
+                         pair_row(c, BUF_EXPERT_OUT, c->experts.first[p.expert]), ldy,
+                         c->scratch[ith].kernel);
+            c->scratch[ith].counts.ffn += e->down.row_size * (uint64_t)e->n_ff *
+                                          (uint64_t)(p.j1 - p.j0) / (uint64_t)n;
+        }
+        finish(c, &e->down, n, e->down_scales, p.expert, p.j0, p.j1);
+    }
+}
+
+/* ---- down ------------------------------------------------------------------------------------ */
+
 void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
+    if (e->down_rows) {
+        sum_rows(c, e, ith);
+        return;
+    }
     cpu_act_kind kind = c->kernels.mat[e->down.w.type].act;
     int64_t n = e->down.w.n_out;
     expert_rows w = rows_of(c, n, e->down.w.row_bytes, kind);

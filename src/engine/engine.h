@@ -99,7 +99,8 @@ int engine_batch(const engine_context *c); /* tokens per ubatch; also the most i
 void engine_cancel(engine_context *c);     /* async-signal-safe */
 
 /* Sees what enters the products of a ubatch, before they are computed: the float rows [n_rows] of
- * the step's input, row r at x + r * ldx, of which each matrix of the step reads its n_in elements.
+ * the step's input, row r at x + r * ldx, of which each matrix of the step reads its n_in elements;
+ * of OP_EXPERTS_DOWN hidden vectors, a row for every pair of a token and an expert.
  * On the calling thread, while others compute: it must not touch the context. NULL: none, which
  * costs a test per step. */
 typedef void (*engine_observer)(void *user, const plan_step *step, const float *x, int64_t ldx,

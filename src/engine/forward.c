@@ -100,12 +100,15 @@ void engine_observe(engine_context *c, engine_observer observer, void *user) {
 }
 
 /* No product writes the buffer that it reads, so that looking needs no barrier. The hidden vector
- * of selected neurons is never whole. */
+ * of selected neurons is never whole. Those of experts are rows of pairs. */
 static void show_input(const engine_context *c, int index) {
     const plan_step *s = &c->plan->steps[index];
     bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
-    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole) return;
+    bool pairs = s->op == OP_EXPERTS_DOWN;
+    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole && !pairs)
+        return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
+    if (pairs) n_rows = c->experts.first[s->experts->n_expert];
     if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
 }
 

@@ -47,6 +47,13 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
         a.step = e->up_rows;
         a.bias = w->bias[k];
         a.scales = w->scales[k];
+        if (k && gated && e->mode == PI_MODE_EXACT) {
+            a.gate = g->buf[BUF_EXPERT_GATE];
+            a.ldg = g->plan->gpu_width[BUF_EXPERT_GATE];
+            a.f = g->model->hp.activation;
+            a.threshold = g->model->hp.activation_threshold;
+            if (!e->down_rows) a.fired = g->read + 2 * s->layer + 1;
+        }
         g->b->ops.expert_matvec(g->stream, &a);
     }
     const gpu_activate a = {.gate = g->buf[BUF_EXPERT_GATE],
@@ -71,11 +78,35 @@ void gpu_exec_experts_quantize(gpu_exec *g, const plan_step *s, const gpu_exec_s
                             .n = s->experts->n_ff,
                             .n_cols = p->n_cols * s->experts->n_used,
                             .q8 = g->expert_q8};
-    if (gpu_type_wants_q8(s->experts->down.w.type)) g->b->ops.quantize(g->stream, &a);
+    const plan_experts *e = s->experts;
+    if (!e->down_rows && gpu_type_wants_q8(e->down.w.type)) g->b->ops.quantize(g->stream, &a);
+}
+
+static void sum_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                     const gpu_exec_shape *p) {
+    const plan_experts *e = s->experts;
+    const gpu_expert_down a = {.w = w->down,
+                               .n = e->n_ff,
+                               .bias = w->down_bias,
+                               .scales = w->scales[2],
+                               .choices = g->bits,
+                               .h = g->buf[BUF_EXPERT_GATE],
+                               .ldh = g->plan->gpu_width[BUF_EXPERT_GATE],
+                               .n_used = e->n_used,
+                               .n_own = (int32_t)e->hot,
+                               .n_cols = p->n_cols,
+                               .fired = g->read + 2 * s->layer + 1,
+                               .y = g->buf[BUF_EXPERT_OUT],
+                               .ldy = g->plan->gpu_width[BUF_EXPERT_OUT]};
+    g->b->ops.expert_down(g->stream, &a);
 }
 
 void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            const gpu_exec_shape *p) {
+    if (s->experts->down_rows) {
+        sum_rows(g, s, w, p);
+        return;
+    }
     const gpu_input in = {.x = g->buf[BUF_EXPERT_GATE],
                           .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
                           .q8 = g->expert_q8,

@@ -215,9 +215,13 @@ static uint64_t expert_bytes(const gpu_exec *g, const plan_step *s) {
     const plan_experts *e = s->experts;
     if (!g->counted) return 0;
     const int32_t *read = (const int32_t *)g->counts_host.host + g->model->hp.n_layer;
-    uint64_t in = e->up.row_size + (e->gate.w.data ? e->gate.row_size : 0);
-    uint64_t each = in * (uint64_t)e->n_ff + e->down.row_size * (uint64_t)e->down.w.n_out;
-    return (uint64_t)read[2 * s->layer] * each;
+    uint64_t used = (uint64_t)read[2 * s->layer], fired = (uint64_t)read[2 * s->layer + 1];
+    uint64_t neurons = used * (uint64_t)e->n_ff, sum = 0;
+    bool gated = e->gate.w.data;
+    if (gated) sum += neurons * e->gate.row_size;
+    sum += (gated && e->mode == PI_MODE_EXACT ? fired : neurons) * e->up.row_size;
+    if (e->down_rows) return sum + fired * e->down.row_size;
+    return sum + used * e->down.row_size * (uint64_t)e->down.w.n_out;
 }
 
 uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step) {

@@ -197,7 +197,9 @@ static pi_status upload_experts(gpu_exec *g, const plan_step *s, gpu_exec_step *
     if (s->op != OP_EXPERTS_DOWN) return status;
     status = upload_expert_rows(g, e, &e->down, e->down.w.n_out, &out->down, err);
     if (status != PI_OK) return status;
-    return upload_expert_vectors(g, e, &e->down, e->down_scales, &out->down_bias, &out->scales[2],
+    plan_matrix vectors = e->down; /* of n_embd in both forms */
+    vectors.w.n_out = g->model->hp.n_embd;
+    return upload_expert_vectors(g, e, &vectors, e->down_scales, &out->down_bias, &out->scales[2],
                                  err);
 }
 

@@ -284,7 +284,7 @@ static void add_all(plan *p, const plan_options *options) {
         const model_layer *l = &p->model->layers[layer];
         if (l->hp.mixers) add_mixers(p, layer);
         if (l->t[ROLE_ROUTER].data)
-            plan_add_experts(p, layer);
+            plan_add_experts(p, layer, options);
         else if (l->hp.ffn)
             plan_add_ffn(p, layer, options);
         if (model_layer_is_parallel(p->model, layer))
@@ -385,7 +385,8 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
         if (!e->n_expert) continue;
         for (int k = 0; k < 3; k++) {
             if (!all[k]->w.data) continue;
-            int form = form_of(kernels, all[k]->w.type);
+            int form = k == 2 && e->down_rows ? form_of_rows(kernels, all[k]->w.type)
+                                              : form_of(kernels, all[k]->w.type);
             if (form < 0) return fail_type(p, all[k], layer, err);
             *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
             /* single tokens read what the norm has quantized */
@@ -446,7 +447,8 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
 static pi_mode most_frequent_mode(const plan *p) {
     int count[PLAN_MODES] = {0}, best = PI_MODE_DENSE;
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        if (!p->experts[i].n_expert && p->model->layers[i].hp.ffn) count[p->ffn[i].mode]++;
+        if (p->model->layers[i].hp.ffn)
+            count[p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode]++;
     for (int mode = 0; mode < PLAN_MODES; mode++)
         if (count[mode] > count[best]) best = mode;
     return (pi_mode)best;

@@ -171,7 +171,8 @@ enum {
      * took what: more parts balance better, but each costs a vector of n_embd. */
     PLAN_FFN_MAX_PARTS = 32,
     PLAN_FFN_PART_ROWS = 256, /* at least */
-    PLAN_FFN_MAX_COLS = 8     /* tokens of a ubatch whose selected neurons are computed, at most */
+    PLAN_FFN_MAX_COLS = 8,    /* tokens of a ubatch whose selected neurons are computed, at most */
+    PLAN_EXPERT_MAX_COLS = CPU_PANEL /* tokens of an expert of which active neurons are, likewise */
 };
 
 /* A sparse FFN layer (mode exact, predict or threshold), or one whose down matrix has a row per
@@ -205,6 +206,8 @@ typedef struct plan_part {
 
 /* The experts of a layer. Matrices have the rows of all experts, one expert's after the other's. */
 typedef struct plan_experts {
+    pi_mode mode; /* PI_MODE_DENSE, or PI_MODE_EXACT: rows of up, and of down where it has a row per
+                     neuron, are read where activations are not zero */
     int n_expert, n_used, n_group, n_group_used;
     int64_t n_ff;
     expert_gating gating;
@@ -220,6 +223,7 @@ typedef struct plan_experts {
     bool shared;           /* there is a shared expert, in BUF_SHARED */
     const float *sum_norm; /* [n_embd] RMS norm of the sum, before the shared expert; NULL: none */
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
+    bool down_rows;             /* down has a row per neuron, of n_embd */
     int64_t up_rows;            /* from an expert's rows of gate and up to the next one's */
     const float *gate_scales, *up_scales, *down_scales; /* [n_expert] or NULL */
     int64_t hot;          /* experts [0, hot) are on the GPU, the others on the CPU */
@@ -338,7 +342,7 @@ typedef struct plan {
     int64_t bits_words;           /* 32-bit words of selected neurons per token, at most */
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
     uint64_t head_bytes;   /* of the output matrix: not read when no logits are wanted */
-    int64_t max_part_rows; /* over layers; 0: no OP_FFN_SPARSE */
+    int64_t max_part_rows; /* over layers; 0: no neurons are left out */
     /* Bytes per ubatch: of steps that always read all of their weights (head included), of FFN
      * weights among these, and of all FFN weights (predictors apart). */
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;

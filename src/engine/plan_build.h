@@ -51,7 +51,7 @@ void plan_add_recurrent_in(plan *p, int layer);
 void plan_add_recurrent(plan *p, int layer);
 /* The FFN half of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
-void plan_add_experts(plan *p, int layer);
+void plan_add_experts(plan *p, int layer, const plan_options *options);
 /* The FFN half of a layer, on both sides. */
 void plan_add_ffn(plan *p, int layer, const plan_options *options);
 

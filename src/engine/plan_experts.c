@@ -53,12 +53,23 @@ static void set_gate_and_up(const plan *p, int layer, plan_experts *e) {
     e->up_scales = scales_of(p, layer, up);
 }
 
-static void describe(const plan *p, int layer, plan_experts *e) {
+/* In the form that the file has. */
+static void set_down(const plan *p, int layer, plan_experts *e) {
+    tensor_role role = tensors_of(p, layer)[ROLE_EXPERT_DOWN_T].data ? ROLE_EXPERT_DOWN_T
+                                                                     : ROLE_EXPERT_DOWN;
+    e->down_rows = role == ROLE_EXPERT_DOWN_T;
+    e->down = first_expert(p, layer, role, ROLE_EXPERT_DOWN_BIAS,
+                           e->down_rows ? e->n_ff : p->model->hp.n_embd, BUF_EXPERT_OUT);
+    e->down_scales = scales_of(p, layer, role);
+}
+
+static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     const model_tensor *t = tensors_of(p, layer);
     bool beside = t[ROLE_FFN_POST_NORM_1].data; /* an FFN */
     const plan_cut *cut = &p->cuts[layer];
-    *e = (plan_experts){.hot = cut->hot,
+    *e = (plan_experts){.mode = mode,
+                        .hot = cut->hot,
                         .home = cut->home,
                         .split = cut->home == SIDE_GPU ? cut->hot < hp->n_expert : cut->hot > 0,
                         .n_expert = hp->n_expert,
@@ -78,9 +89,7 @@ static void describe(const plan *p, int layer, plan_experts *e) {
                         .shared = beside || t[ROLE_SHARED_DOWN].data,
                         .sum_norm = t[ROLE_EXPERT_POST_NORM].data};
     set_gate_and_up(p, layer, e);
-    e->down = first_expert(p, layer, ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_BIAS, hp->n_embd,
-                           BUF_EXPERT_OUT);
-    e->down_scales = scales_of(p, layer, ROLE_EXPERT_DOWN);
+    set_down(p, layer, e);
 }
 
 /* On the GPU it is added to X at once; on the CPU with the sum of the experts. */
@@ -184,7 +193,7 @@ static void add_arrival(plan *p, plan_side home, plan_side remote, int layer) {
     if (remote == SIDE_CPU) add_step(p, remote, OP_ROUTE, layer, BUF_ROUTER);
 }
 
-void plan_add_experts(plan *p, int layer) {
+void plan_add_experts(plan *p, int layer, const plan_options *options) {
     plan_experts *e = &p->experts[layer];
     plan_side home = p->cuts[layer].home, remote = home == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     const model_tensor *t = tensors_of(p, layer);
@@ -193,7 +202,9 @@ void plan_add_experts(plan *p, int layer) {
     tensor_role norm = t[ROLE_EXPERT_PRE_NORM].data ? ROLE_EXPERT_PRE_NORM
                        : own                        ? ROLE_FFN_NORM
                                                     : ROLE_ATTN_NORM;
-    describe(p, layer, e);
+    describe(p, layer, plan_choose_mode(p->model, layer, options), e);
+    if ((e->mode == PI_MODE_EXACT || e->down_rows) && p->max_part_rows < PLAN_FFN_PART_ROWS)
+        p->max_part_rows = PLAN_FFN_PART_ROWS;
     if (t[ROLE_FFN_POST_NORM_1].data) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
     set_input(p, home, layer,

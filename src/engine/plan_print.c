@@ -120,6 +120,8 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->ffn) print_ffn(s, out);
         if (s->op == OP_EXPERTS_IN && s->experts->gate.w.data) print_matrix(&s->experts->gate, out);
         if (s->op == OP_EXPERTS_IN) print_matrix(&s->experts->up, out);
+        if (s->op == OP_EXPERTS_IN && s->experts->mode == PI_MODE_EXACT)
+            fprintf(out, " %s exact", activation_name(p->model->hp.activation));
         if (s->op == OP_EXPERTS_DOWN) print_matrix(&s->experts->down, out);
         if (s->op == OP_ROUTE) fprintf(out, " %d of %d", s->experts->n_used, s->experts->n_expert);
         if (s->op == OP_CONV) fprintf(out, " %d taps", s->recurrent->n_taps);

@@ -348,7 +348,8 @@ typedef struct gpu_route {
 
 /* For every choice of an own expert e, pair p = c * n_used + k:
  * y[p][r] = scales[e] * W_e x + bias[e][r], where W_e are n_out rows from row e * step on, and x is
- * column c, or (by_pair) column p of the input. Zeros for other experts. */
+ * column c, or (by_pair) column p of the input. Zeros for other experts, and with `gate` for rows r
+ * with f(gate[p][r]) = 0, which are not read; *fired grows by the others. */
 typedef struct gpu_expert_matvec {
     gpu_mat w; /* n_out: rows of one expert */
     int64_t step;
@@ -357,9 +358,30 @@ typedef struct gpu_expert_matvec {
     gpu_input in;
     bool by_pair;
     int32_t n_used, n_own, n_cols;
-    float *y; /* [n_cols * n_used][ldy] */
+    const float *gate; /* [n_cols * n_used][ldg] or NULL */
+    int64_t ldg;
+    activation f;
+    float threshold;
+    int32_t *fired; /* [1] or NULL */
+    float *y;       /* [n_cols * n_used][ldy] */
     int64_t ldy;
 } gpu_expert_matvec;
+
+/* For every choice of an own expert e, pair p: y[p] = scales[e] * sum over i < n of h[p][i] * row
+ * e * n + i of w (a row per neuron) + bias[e]. Zeros for other experts. Rows whose h is zero are
+ * not read; *fired grows by the others. */
+typedef struct gpu_expert_down {
+    gpu_mat w;
+    int64_t n;                  /* neurons of an expert */
+    const float *bias, *scales; /* [n_own][w.n_in], [n_own]; NULL: 0, 1 */
+    const uint32_t *choices;
+    const float *h; /* [n_cols * n_used][ldh] */
+    int64_t ldh;
+    int32_t n_used, n_own, n_cols;
+    int32_t *fired; /* [1] or NULL */
+    float *y;       /* [n_cols * n_used][ldy] */
+    int64_t ldy;
+} gpu_expert_down;
 
 /* y[c] += sum over the choices of own experts of weight * x[p]. *used grows by their number. */
 typedef struct gpu_expert_sum {
@@ -430,6 +452,7 @@ typedef struct gpu_ops {
     void (*add)(gpu_stream *s, const gpu_add *a);
     void (*route)(gpu_stream *s, const gpu_route *a);
     void (*expert_matvec)(gpu_stream *s, const gpu_expert_matvec *a);
+    void (*expert_down)(gpu_stream *s, const gpu_expert_down *a);
     void (*expert_sum)(gpu_stream *s, const gpu_expert_sum *a);
     void (*publish)(gpu_stream *s, const gpu_publish *a);
     void (*receive)(gpu_stream *s, const gpu_receive *a);

@@ -101,6 +101,7 @@ typedef enum tensor_role {
     ROLE_EXPERT_UP,
     ROLE_EXPERT_UP_BIAS,
     ROLE_EXPERT_DOWN,
+    ROLE_EXPERT_DOWN_T, /* the same, a row per neuron */
     ROLE_EXPERT_DOWN_BIAS,
     ROLE_EXPERT_PERM,       /* source index of each stored expert */
     ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; the matrix has it too */

@@ -252,6 +252,13 @@ static const arch_tensor opt_tensors[] = {
         role, "blk.%d." name ".bias", NULL, {dim, DIM_EXPERTS},                                    \
             TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_F32                                        \
     }
+/* What `prepare` adds to experts. */
+#define SPARSE_EXPERTS                                                                             \
+    SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW), {       \
+        ROLE_EXPERT_DOWN_T, "blk.%d.ffn_down_t_exps.weight", NULL,                                 \
+            {DIM_EMBD, DIM_EXPERT_FF, DIM_EXPERTS},                                                \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE                                     \
+    }
 #define ROUTER                                                                                     \
     LAYER_MATRIX(ROLE_ROUTER, "ffn_gate_inp", "mlp.gate", DIM_EMBD, DIM_EXPERTS, TENSOR_OPTIONAL), \
         LAYER_VECTOR(ROLE_ROUTER_BIAS, "ffn_gate_inp.bias", "mlp.gate.bias", DIM_EXPERTS,          \
@@ -265,8 +272,7 @@ static const arch_tensor opt_tensors[] = {
         EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF),                     \
         EXPERT_BIAS(ROLE_EXPERT_UP_BIAS, "ffn_up_exps", DIM_EXPERT_FF),                            \
         EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD),                 \
-        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD),                             \
-        SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW)
+        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD), SPARSE_EXPERTS
 #define SHARED_EXPERT                                                                              \
     LAYER_VECTOR(ROLE_SHARED_ROUTER, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", \
                  DIM_EMBD, TENSOR_OPTIONAL),                                                       \
@@ -655,6 +661,7 @@ static const arch_tensor nemotron_h_tensors[] = {
     ROUTER,
     EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF),
     EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD),
+    SPARSE_EXPERTS,
     LAYER_MATRIX(ROLE_SHARED_UP, "ffn_up_shexp", "mixer.shared_experts.up_proj", DIM_EMBD,
                  DIM_SHARED_FF, TENSOR_OPTIONAL),
     LAYER_MATRIX(ROLE_SHARED_DOWN, "ffn_down_shexp", "mixer.shared_experts.down_proj",

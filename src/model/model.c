@@ -154,7 +154,7 @@ static const struct {
     {ROLE_ATTN_K_BIAS, ROLE_ATTN_QKV_BIAS}, {ROLE_ATTN_V_BIAS, ROLE_ATTN_QKV_BIAS},
     {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},       {ROLE_FFN_DOWN_BIAS, ROLE_FFN_DOWN_T_BIAS},
     {ROLE_ATTN_Q, ROLE_ATTN_Q_B},           {ROLE_ATTN_K_B, ROLE_ATTN_KV_B},
-    {ROLE_ATTN_V_B, ROLE_ATTN_KV_B},
+    {ROLE_ATTN_V_B, ROLE_ATTN_KV_B},        {ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T},
 };
 
 enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
@@ -229,7 +229,8 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (status == PI_OK) status = check_twice(m, row, layer, err);
     if (status != PI_OK) return status;
     bool sparse = row->flags & TENSOR_SPARSE;
-    if (!sparse || row->role == ROLE_FFN_DOWN_T || row->role == ROLE_FFN_DOWN_T_BIAS)
+    if (!sparse || row->role == ROLE_FFN_DOWN_T || row->role == ROLE_FFN_DOWN_T_BIAS ||
+        row->role == ROLE_EXPERT_DOWN_T)
         m->n_params += t->n_elems;
     m->weight_bytes += t->n_bytes;
     if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
@@ -311,9 +312,11 @@ static void read_expert_widths(model *m) {
         char name[64];
         model_layer_hparams *hp = &m->layers[layer].hp;
         const gguf_tensor *down = find_role(m, ROLE_EXPERT_DOWN, layer, name);
+        const gguf_tensor *down_t = find_role(m, ROLE_EXPERT_DOWN_T, layer, name);
         const gguf_tensor *shared = find_role(m, ROLE_SHARED_DOWN, layer, name);
         if (!find_role(m, ROLE_ROUTER, layer, name)) continue;
         if (down && down->dims[0] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down->dims[0];
+        if (down_t && down_t->dims[1] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down_t->dims[1];
         if (shared && shared->dims[0] <= MODEL_MAX_DIM) hp->n_ff_shared = (int32_t)shared->dims[0];
     }
 }
@@ -328,7 +331,7 @@ static pi_status check_experts(const model *m, int layer, pi_error *err) {
     if (gated && !t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_GATE].data)
         missing = ROLE_EXPERT_GATE;
     if (!t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_UP].data) missing = ROLE_EXPERT_UP;
-    if (!t[ROLE_EXPERT_DOWN].data) missing = ROLE_EXPERT_DOWN;
+    if (!t[ROLE_EXPERT_DOWN].data && !t[ROLE_EXPERT_DOWN_T].data) missing = ROLE_EXPERT_DOWN;
     if (missing == ROLE_COUNT) return PI_OK;
     arch_tensor_name(arch_tensor_of(m->arch, missing), layer, name);
     return error_set(err, PI_ERR_FORMAT,

@@ -149,7 +149,8 @@ static inline int32_t model_kv_heads(const model_layer_hparams *l, int layer) {
     return l->kv_layer == layer ? l->n_head_kv : 0;
 }
 
-/* Of a layer, exactly one of FFN_DOWN and FFN_DOWN_T is bound; ATTN_QKV never is, its parts are. */
+/* Of a layer, exactly one of FFN_DOWN and FFN_DOWN_T is bound, and of EXPERT_DOWN and
+ * EXPERT_DOWN_T; ATTN_QKV never is, its parts are. */
 
 typedef struct model_layer {
     model_layer_hparams hp;

@@ -186,10 +186,11 @@ static pi_status make_input(preparation *p, source *s, pi_error *err) {
 /* What ffn_down was before anything was done to it, so that undo can write it again. */
 static void note_down_type(preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
-    quant_type type = l->t[ROLE_FFN_DOWN].data ? l->t[ROLE_FFN_DOWN].type
-                                               : prepare_source_down_type(p->model, layer);
+    bool experts = l->t[ROLE_ROUTER].data;
+    const model_tensor *down = &l->t[experts ? ROLE_EXPERT_DOWN : ROLE_FFN_DOWN];
+    quant_type type = down->data ? down->type : prepare_source_down_type(p->model, layer);
     size_t row;
-    if (p->quantized) {
+    if (p->quantized && !experts) {
         quant_type base = quant_mix_find(p->options->type)->base;
         if (quant_row_bytes(base, (uint64_t)l->hp.n_ff, &row)) type = base;
     }
@@ -326,10 +327,11 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
  */
 static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err) {
     prepare_quality q;
-    pi_mode mode = p->experts         ? PI_MODE_DENSE
-                   : p->thresholds    ? PI_MODE_THRESHOLD
-                   : has_predictor(p) ? PI_MODE_PREDICT
-                                      : PI_MODE_EXACT;
+    bool zeros = prepare_is_sparse(p->model);
+    pi_mode mode = p->thresholds          ? PI_MODE_THRESHOLD
+                   : has_predictor(p)     ? PI_MODE_PREDICT
+                   : zeros || !p->experts ? PI_MODE_EXACT
+                                          : PI_MODE_DENSE;
     pi_status status = p->thresholds ? search_cuts(p, &q, err)
                                      : prepare_measure(p, mode, 0, 1, &q, err);
     if (status != PI_OK) return status;

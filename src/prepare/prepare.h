@@ -82,6 +82,8 @@ typedef struct prepare_layer {
     int32_t *order;    /* [n] */
     float *freq;       /* [n], in stored order: non-increasing */
     double density;    /* mean of freq */
+    double fires;      /* experts: fraction of a chosen expert's neurons that are active */
+    bool transposes;   /* experts: their down is written with a row per neuron */
     predictor_fit fit; /* of the predictor, if any; its arrays are in the spill, or, with
                           keeps_predictor, tensors of the input */
     bool keeps_predictor;
@@ -145,12 +147,13 @@ void prepare_spill_free(prepare_spill *s); /* NULL is fine */
 /* ---- output ---------------------------------------------------------------------------------- */
 
 typedef enum prepare_part_kind {
-    PART_COPY,   /* of a tensor of the input */
-    PART_ROWS,   /* its rows in the layer's order */
-    PART_DOWN_T, /* ffn_down_t, from either form of down */
-    PART_DOWN,   /* ffn_down, from ffn_down_t */
-    PART_BYTES,  /* of what was found out */
-    PART_SPILLED /* of that, what is in the spill */
+    PART_COPY,         /* of a tensor of the input */
+    PART_ROWS,         /* its rows in the layer's order */
+    PART_DOWN_T,       /* ffn_down_t, from either form of down */
+    PART_DOWN,         /* ffn_down, from ffn_down_t */
+    PART_EXPERTS_DOWN, /* either form of experts' down, from the other */
+    PART_BYTES,        /* of what was found out */
+    PART_SPILLED       /* of that, what is in the spill */
 } prepare_part_kind;
 
 /* A tensor of the output. */
@@ -188,7 +191,8 @@ pi_status prepare_add_copy(prepare_parts *l, const gguf_tensor *t, const char *n
 bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer);
 /* A tensor whose rows, or elements where it is a vector, are neurons of the layer, or whose parts
  * are experts. */
-pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err);
+pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *name, int layer,
+                            pi_error *err);
 /* Declares and writes all parts, and frees the list, whatever happens. */
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
 
@@ -216,7 +220,10 @@ pi_status prepare_step(preparation *p, const char *stage, double fraction, pi_er
 /* Opens p->writer after a look at what is at out_path. PI_ERR_ARG: it is the input. */
 pi_status prepare_open_output(preparation *p, pi_error *err);
 pi_status prepare_check_threads(const pi_prepare_options *o, pi_error *err);
-/* Of ffn_down in the file that a prepared one was made of. */
+/* The type in which a down matrix is written with a row per neuron. */
+quant_type prepare_choose_down_type(const preparation *p, const model_tensor *plain,
+                                    const model_tensor *down_t);
+/* Of ffn_down (ffn_down_exps) in the file that a prepared one was made of. */
 quant_type prepare_source_down_type(const model *m, int layer);
 void prepare_release(preparation *p);
 

@@ -19,6 +19,9 @@ enum {
     PREDICTOR_BLOCK = 32
 };
 
+/* Of streaming, rows of single neurons (docs/performance.md). */
+static const double rows_speed = 0.6;
+
 static const double fit_share = 0.5; /* of a layer's time, where there is a predictor to fit */
 
 /* What the observer needs: where it is, and what to keep. */
@@ -36,6 +39,7 @@ typedef struct layer_run {
     float *gate;      /* [n_ff][n_embd], to fit from */
     float *gate_bias; /* [n_ff] */
     active_set active;
+    int64_t n_fired, n_computed;                /* neurons of the experts of the layer at hand */
     int64_t n_ff;                               /* of the layer at hand */
     int64_t next_input, next_hidden, next_kept; /* tokens that were seen */
     pi_status seen;                             /* of the observer */
@@ -99,9 +103,18 @@ static void see_hidden(layer_run *r, const float *h, int64_t ldh, int n_rows) {
     r->next_hidden += n_rows;
 }
 
+/* Hidden vectors of experts. */
+static void see_experts(layer_run *r, int64_t n_ff, const float *h, int64_t ldh, int n_rows) {
+    for (int i = 0; i < n_rows; i++)
+        for (int64_t k = 0; k < n_ff; k++) r->n_fired += h[i * ldh + k] != 0;
+    r->n_computed += n_rows * n_ff;
+}
+
 static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
     layer_run *r = user;
     tensor_role role = step->matrix[0].role;
+    if (step->op == OP_EXPERTS_DOWN) see_experts(r, step->experts->n_ff, x, ldx, n_rows);
+    if (r->p->experts) return;
     if (step->op == OP_FFN_DOWN)
         see_hidden(r, x, ldx, n_rows);
     else if (step->n_matrices == 0)
@@ -360,14 +373,34 @@ static pi_status give_layer(prepare_layer *out, int64_t n, pi_error *err) {
     return error_nomem(err, (size_t)n * 8, "the order of neurons");
 }
 
+/* Whether rows of the neurons that are active are faster to read than all of the experts' down. */
+static void choose_experts_down(const layer_run *r, int layer) {
+    const preparation *p = r->p;
+    const model_tensor *down = &layer_of(p, layer)->t[ROLE_EXPERT_DOWN];
+    prepare_layer *out = &p->layers[layer];
+    size_t row = 0;
+    out->fires = r->n_computed > 0 ? (double)r->n_fired / (double)r->n_computed : 1;
+    if (!down->data || !prepare_is_sparse(p->model)) return;
+    quant_type type = prepare_choose_down_type(p, down, NULL);
+    if (!quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row)) return;
+    double rows = (double)row * (double)down->n_in * (double)p->model->hp.n_expert;
+    out->transposes = p->has_down_type || out->fires * rows < rows_speed * (double)down->n_bytes;
+    talk_say(&p->talk, "layer %d: %.0f%% of the neurons of chosen experts are active: %s", layer,
+             100 * out->fires,
+             out->transposes ? "experts' down gets a row per neuron"
+                             : "too many for a row of down per neuron");
+}
+
 /* How often the router chose each expert, and their order. */
 static pi_status profile_experts(layer_run *r, int layer, pi_error *err) {
     prepare_layer *out = &r->p->layers[layer];
     int64_t n = r->p->model->hp.n_expert, n_tokens = prepare_text_count(&r->p->text);
     if (!layer_of(r->p, layer)->t[ROLE_ROUTER].data) return run_windows(r, layer, 1, err);
+    r->n_fired = r->n_computed = 0;
     pi_status status = give_layer(out, n, err);
     if (status == PI_OK) status = run_windows(r, layer, 1, err);
     if (status != PI_OK) return status;
+    choose_experts_down(r, layer);
     float freq[MODEL_MAX_EXPERTS];
     const uint64_t *uses = engine_expert_uses(r->context, layer);
     for (int64_t i = 0; i < n; i++) freq[i] = (float)((double)uses[i] / (double)n_tokens);
@@ -415,7 +448,8 @@ pi_status prepare_run_layers(preparation *p, pi_error *err) {
     pi_status status = allocate(&r, err);
     if (status == PI_OK) status = engine_context_create(p->model, &options, &r.context, err);
     if (status == PI_OK) status = run_windows(&r, -1, 0, err);
-    if (status == PI_OK && !p->experts) engine_observe(r.context, observe, &r);
+    bool looks = !p->experts || prepare_is_sparse(p->model);
+    if (status == PI_OK && looks) engine_observe(r.context, observe, &r);
     for (int l = 0; l < p->model->hp.n_layer && status == PI_OK; l++)
         status = run_layer(&r, l, err);
     release(&r);

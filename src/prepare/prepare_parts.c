@@ -89,15 +89,17 @@ bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer) {
     if (!prepare_rename(t->name, "_exps.scale", "_exps.weight", name))
         snprintf(name, sizeof name, "%s", t->name);
     const arch_tensor *row = prepare_find_role(m, name, layer);
-    if (!row || !m->layers[*layer].t[ROLE_ROUTER].data || row->flags & TENSOR_SPARSE) return false;
+    if (!row || !m->layers[*layer].t[ROLE_ROUTER].data) return false;
+    if (row->flags & TENSOR_SPARSE) return row->role == ROLE_EXPERT_DOWN_T;
     for (int d = 0; d < 3; d++)
         if (row->dims[d] == DIM_EXPERTS) return true;
     return false;
 }
 
-pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err) {
+pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *name, int layer,
+                            pi_error *err) {
     prepare_part item = {.kind = PART_ROWS, .type = t->type, .n_dims = t->n_dims, .layer = layer};
-    memcpy(item.name, t->name, sizeof item.name);
+    snprintf(item.name, sizeof item.name, "%s", name);
     memcpy(item.dims, t->dims, sizeof item.dims);
     int64_t n = l->p->layers[layer].n;
     item.rows = (model_tensor){.data = t->data,
@@ -221,6 +223,27 @@ static pi_status put_down(prepare_parts *l, const prepare_part *item, pi_error *
     return status;
 }
 
+/* Experts' down the other way round, in the output's order. */
+static pi_status put_experts_down(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    const prepare_layer *layer = &l->p->layers[item->layer];
+    const model_tensor *t = l->p->model->layers[item->layer].t;
+    const model_tensor *all = &t[t[ROLE_EXPERT_DOWN].data ? ROLE_EXPERT_DOWN : ROLE_EXPERT_DOWN_T];
+    model_tensor expert = *all;
+    size_t n_bytes = part_bytes(item) / (size_t)layer->n;
+    expert.n_out = all->n_out / layer->n;
+    expert.n_bytes = all->n_bytes / (size_t)layer->n;
+    void *bytes = mem_alloc(n_bytes);
+    if (!bytes) return error_nomem(err, n_bytes, "a transposed matrix");
+    pi_status status = PI_OK;
+    for (int64_t i = 0; i < layer->n && status == PI_OK; i++) {
+        expert.data = (const uint8_t *)all->data + (size_t)layer->order[i] * expert.n_bytes;
+        status = prepare_transpose(l->p->pool, &expert, NULL, item->type, bytes, err);
+        if (status == PI_OK) status = put_bytes(l, bytes, n_bytes, err);
+    }
+    mem_free(bytes);
+    return status;
+}
+
 static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *err) {
     switch (item->kind) {
     case PART_COPY: {
@@ -236,6 +259,8 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
         return put_spilled(l, item, err);
     case PART_DOWN:
         return put_plain_down(l, item, err);
+    case PART_EXPERTS_DOWN:
+        return put_experts_down(l, item, err);
     default:
         return put_down(l, item, err);
     }

@@ -44,16 +44,22 @@ quant_type prepare_source_down_type(const model *m, int layer) {
     char text[16];
     snprintf(text, sizeof text, "%.*s", (int)(name.n_bytes < 15 ? name.n_bytes : 15), name.data);
     const quant_traits *traits = quant_find_name(text);
-    return traits && traits->quantize ? traits->type : m->layers[layer].t[ROLE_FFN_DOWN_T].type;
+    if (traits && traits->quantize) return traits->type;
+    const model_tensor *t = m->layers[layer].t;
+    return t[t[ROLE_EXPERT_DOWN_T].data ? ROLE_EXPERT_DOWN_T : ROLE_FFN_DOWN_T].type;
 }
 
-static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
+static pi_status add_down(prepare_parts *l, tensor_role role, int layer, pi_error *err) {
     const model *m = l->p->model;
+    const model_layer_hparams *hp = &m->layers[layer].hp;
     size_t row;
-    prepare_part item = prepare_name_part(l->p, PART_DOWN, ROLE_FFN_DOWN, layer);
+    bool experts = role == ROLE_EXPERT_DOWN;
+    prepare_part item = prepare_name_part(l->p, experts ? PART_EXPERTS_DOWN : PART_DOWN, role,
+                                          layer);
     item.type = l->p->has_down_type ? l->p->down_type : prepare_source_down_type(m, layer);
-    item.dims[0] = (uint64_t)m->layers[layer].hp.n_ff;
+    item.dims[0] = (uint64_t)(experts ? hp->n_ff_expert : hp->n_ff);
     item.dims[1] = (uint64_t)m->hp.n_embd;
+    if (experts) item.dims[item.n_dims++] = (uint64_t)m->hp.n_expert;
     if (!quant_row_bytes(item.type, item.dims[0], &row))
         return error_set(err, PI_ERR_ARG,
                          "%s does not fit: %s: its rows of %llu are not whole blocks: choose "
@@ -63,9 +69,18 @@ static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
     return prepare_add_part(l, &item, err);
 }
 
+/* A tensor with a part per expert. */
+static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err) {
+    char name[GGUF_MAX_NAME];
+    const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
+    if (row && row->role == ROLE_EXPERT_DOWN_T) return add_down(l, ROLE_EXPERT_DOWN, layer, err);
+    prepare_rename(t->name, ".ffn_down_t_exps.scale", ".ffn_down_exps.scale", name);
+    return prepare_add_moved(l, t, name, layer, err);
+}
+
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0;
-    if (prepare_is_of_experts(l->p->model, t, &layer)) return prepare_add_moved(l, t, layer, err);
+    if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     char name[GGUF_MAX_NAME];
     if (!row || row->role == ROLE_FFN_DOWN_T_BIAS) {
@@ -86,9 +101,9 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FFN_UP:
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
-        return prepare_add_moved(l, t, layer, err);
+        return prepare_add_moved(l, t, t->name, layer, err);
     case ROLE_FFN_DOWN_T:
-        return add_down(l, layer, err);
+        return add_down(l, ROLE_FFN_DOWN, layer, err);
     case ROLE_FFN_DOWN:
         if (!l->p->model->layers[layer].sparse.perm) return prepare_add_copy(l, t, t->name, err);
         return error_set(err, PI_ERR_UNSUPPORTED,

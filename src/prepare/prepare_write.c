@@ -52,6 +52,21 @@ static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     return PI_OK;
 }
 
+/* Of experts' down, where it is transposed now or was before. */
+static pi_status put_source_types(const preparation *p, pi_error *err) {
+    size_t n = (size_t)p->model->hp.n_layer;
+    bool any = false;
+    gguf_string *names = mem_calloc(n, sizeof *names);
+    if (!names) return error_nomem(err, n * sizeof *names, "keys of layers");
+    for (size_t i = 0; i < n; i++) {
+        names[i] = text_of(quant_find((uint32_t)p->source_down_type[i])->name);
+        any = any || p->layers[i].transposes || p->model->layers[i].t[ROLE_EXPERT_DOWN_T].data;
+    }
+    if (any) gguf_put_strings(p->writer, SPARSE_KEY_SOURCE_DOWN_TYPE, names, n);
+    mem_free(names);
+    return PI_OK;
+}
+
 static pi_status put_keys(const preparation *p, pi_error *err) {
     gguf_writer *w = p->writer;
     prepare_copy_keys(p->model, w);
@@ -63,17 +78,16 @@ static pi_status put_keys(const preparation *p, pi_error *err) {
     for (int i = 0; i < p->model->hp.n_layer; i++) keeps = keeps || p->layers[i].keeps_predictor;
     const gguf_value *threshold = gguf_find(p->model->file, SPARSE_KEY_PREDICTOR_THRESHOLD);
     if (keeps && threshold) gguf_put_value(w, threshold);
-    return p->experts ? PI_OK : put_layer_keys(p, err);
+    return p->experts ? put_source_types(p, err) : put_layer_keys(p, err);
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
 /* From a quantized matrix, 8 bits keep what is there; only rows that are needed are read. */
-static quant_type choose_down_type(const preparation *p, int layer) {
-    const model_layer *l = &p->model->layers[layer];
-    const model_tensor *plain = &l->t[ROLE_FFN_DOWN];
+quant_type prepare_choose_down_type(const preparation *p, const model_tensor *plain,
+                                    const model_tensor *down_t) {
     size_t row;
-    quant_type type = plain->data ? plain->type : l->t[ROLE_FFN_DOWN_T].type;
+    quant_type type = plain->data ? plain->type : down_t->type;
     if (plain->data && (p->quantized || prepare_traits(plain)->is_quantized)) type = QUANT_Q8_0;
     if (p->has_down_type) type = p->down_type;
     return quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row) ? type : QUANT_F16;
@@ -82,22 +96,45 @@ static quant_type choose_down_type(const preparation *p, int layer) {
 static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
     const model *m = l->p->model;
     prepare_part item = prepare_name_part(l->p, PART_DOWN_T, ROLE_FFN_DOWN_T, layer);
-    item.type = choose_down_type(l->p, layer);
+    const model_tensor *t = m->layers[layer].t;
+    item.type = prepare_choose_down_type(l->p, &t[ROLE_FFN_DOWN], &t[ROLE_FFN_DOWN_T]);
     item.dims[0] = (uint64_t)m->hp.n_embd;
     item.dims[1] = (uint64_t)m->layers[layer].hp.n_ff;
     return prepare_add_part(l, &item, err);
+}
+
+static pi_status add_experts_down(prepare_parts *l, int layer, pi_error *err) {
+    const model *m = l->p->model;
+    prepare_part item = prepare_name_part(l->p, PART_EXPERTS_DOWN, ROLE_EXPERT_DOWN_T, layer);
+    const model_tensor *t = m->layers[layer].t;
+    item.n_dims = 3;
+    item.type = prepare_choose_down_type(l->p, &t[ROLE_EXPERT_DOWN], NULL);
+    item.dims[0] = (uint64_t)m->hp.n_embd;
+    item.dims[1] = (uint64_t)m->layers[layer].hp.n_ff_expert;
+    item.dims[2] = (uint64_t)m->hp.n_expert;
+    return prepare_add_part(l, &item, err);
+}
+
+/* A tensor with a part per expert. */
+static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int layer, pi_error *err) {
+    char name[GGUF_MAX_NAME];
+    if (!l->p->layers[layer].transposes) return prepare_add_moved(l, t, t->name, layer, err);
+    const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
+    if (row && row->role == ROLE_EXPERT_DOWN) return add_experts_down(l, layer, err);
+    prepare_rename(t->name, ".ffn_down_exps.scale", ".ffn_down_t_exps.scale", name);
+    return prepare_add_moved(l, t, name, layer, err);
 }
 
 static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, tensor_role role,
                                       int layer, pi_error *err) {
     if (!l->p->layers[layer].keeps_predictor) return PI_OK;
     return role == ROLE_FC1 ? prepare_add_copy(l, t, t->name, err)
-                            : prepare_add_moved(l, t, layer, err);
+                            : prepare_add_moved(l, t, t->name, layer, err);
 }
 
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0;
-    if (prepare_is_of_experts(l->p->model, t, &layer)) return prepare_add_moved(l, t, layer, err);
+    if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     bool statistic = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM);
     if (l->p->experts && !statistic) return prepare_add_copy(l, t, t->name, err);
@@ -120,7 +157,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FFN_GATE:
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
-        return prepare_add_moved(l, t, layer, err);
+        return prepare_add_moved(l, t, t->name, layer, err);
     case ROLE_FFN_DOWN:
     case ROLE_FFN_DOWN_T:
         return add_down(l, layer, err);

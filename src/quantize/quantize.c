@@ -184,7 +184,7 @@ static pi_status count_importance(const quantization *q, pi_error *err) {
         if (status != PI_OK) return status;
         n++;
         if (importance) continue;
-        transposed = transposed || strstr(t->name, "ffn_down_t.");
+        transposed = transposed || strstr(t->name, "ffn_down_t");
         size_t used = strlen(names);
         if (n_without++ < NAMES)
             snprintf(names + used, sizeof names - used, "%s %s", n_without == 1 ? "" : ",",

@@ -140,6 +140,8 @@ static void put_prepared_keys(synth_job *job) {
     gguf_put_u32(job->writer, SPARSE_KEY_VERSION, SPARSE_VERSION);
     gguf_put_u32(job->writer, SPARSE_KEY_CALIBRATION_TOKENS, 0);
     gguf_put_f32(job->writer, SPARSE_KEY_CALIBRATION_LOSS, 0);
+    if (synth_experts_have_zeros(job->recipe.shape))
+        put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
     if (experts) return; /* they have no predictors */
     put_layers(job, SPARSE_KEY_PREDICTOR_KIND, 0, "lowrank");
     put_layers(job, SPARSE_KEY_PREDICTOR_INPUT, 0, "normed");

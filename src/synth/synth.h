@@ -48,6 +48,8 @@ uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 int32_t synth_shape_head_dim(const synth_shape *shape);
 /* Rows of a tensor, those of all experts together. */
 uint64_t synth_shape_rows(const synth_shape *shape, const arch_tensor *tensor);
+/* Inside experts activations have exact zeros: prepared, their down has a row per neuron. */
+bool synth_experts_have_zeros(const synth_shape *shape);
 /* Is a tensor of the architecture in the files that are written? */
 bool synth_has_tensor(const synth_shape *shape, const arch_tensor *tensor, bool prepared);
 

@@ -67,6 +67,10 @@ uint64_t synth_shape_rows(const synth_shape *s, const arch_tensor *t) {
     return synth_shape_dim(s, t->dims[1]) * synth_shape_dim(s, t->dims[2]);
 }
 
+bool synth_experts_have_zeros(const synth_shape *s) {
+    return s->n_expert > 0 && s->activation == ACTIVATION_RELU;
+}
+
 /* Of layers with experts. */
 static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool prepared) {
     switch (t->role) {
@@ -75,8 +79,11 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool p
     case ROLE_ROUTER:
     case ROLE_EXPERT_GATE:
     case ROLE_EXPERT_UP:
-    case ROLE_EXPERT_DOWN:
         return true;
+    case ROLE_EXPERT_DOWN:
+        return !prepared || !synth_experts_have_zeros(s);
+    case ROLE_EXPERT_DOWN_T:
+        return prepared && synth_experts_have_zeros(s);
     case ROLE_FFN_FREQ:
     case ROLE_EXPERT_PERM:
         return prepared;

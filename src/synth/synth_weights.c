@@ -272,16 +272,6 @@ static void scale_row(float *row, uint64_t n, double scale) {
     for (uint64_t i = 0; i < n; i++) row[i] *= (float)scale;
 }
 
-/* `at`: among the rows of all experts' down. */
-static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, uint64_t n,
-                             float *out) {
-    rng g = tensor_rng(r, ROLE_EXPERT_DOWN, layer, at);
-    /* The sum of n_used experts of equal weights has this part of one expert's variance. */
-    double share = 1.0 / r->shape->n_expert_used;
-    fill_normals(r, &g, out, n);
-    scale_row(out, n, sqrt(FFN_GROWTH / r->n_layer / (double)n / r->hidden_square / share));
-}
-
 /* From a row of a file to that of the source, with `rows` of each expert. */
 static uint64_t source_row(const synth_recipe *r, uint64_t row, int32_t rows) {
     uint64_t n = (uint64_t)rows;
@@ -356,6 +346,34 @@ static void make_down(const synth_recipe *r, int32_t layer, uint64_t at, bool co
             out[k] = scale * w;
         }
     }
+}
+
+/* Of an expert with exact zeros, as make_down. */
+static void make_down_of_expert(const synth_recipe *r, int32_t layer, uint64_t expert, uint64_t at,
+                                bool column, uint64_t n, float scale, float *out) {
+    uint64_t seed = row_seed(r, STREAM_DOWN, layer, expert + 1);
+    for (uint64_t i = 0; i < n; i += 2) {
+        uint64_t tile = column ? down_tile(seed, i, at) : down_tile(seed, at, i);
+        for (uint64_t k = i; k < i + 2 && k < n; k++)
+            out[k] = scale * down_weight(r, tile, column ? k : at, column ? at : k);
+    }
+}
+
+/* `at`: among the rows of all experts' down, or (column) among all experts' neurons. */
+static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, bool column,
+                             uint64_t n, float *out) {
+    uint64_t n_ff = (uint64_t)r->shape->n_ff, n_embd = (uint64_t)r->shape->n_embd;
+    /* The sum of n_used experts of equal weights has this part of one expert's variance. */
+    double share = 1.0 / r->shape->n_expert_used;
+    float scale = (float)sqrt(FFN_GROWTH / r->n_layer / (double)n_ff / r->hidden_square / share);
+    if (synth_experts_have_zeros(r->shape)) {
+        uint64_t each = column ? n_ff : n_embd;
+        make_down_of_expert(r, layer, at / each, at % each, column, n, scale, out);
+        return;
+    }
+    rng g = tensor_rng(r, ROLE_EXPERT_DOWN, layer, at);
+    fill_normals(r, &g, out, n);
+    for (uint64_t i = 0; i < n; i++) out[i] *= scale;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -467,7 +485,10 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         make_up_row(r, role, layer, source_row(r, row, r->shape->n_ff), out);
         break;
     case ROLE_EXPERT_DOWN:
-        make_expert_down(r, layer, source_row(r, row, r->shape->n_embd), n_in, out);
+        make_expert_down(r, layer, source_row(r, row, r->shape->n_embd), false, n_in, out);
+        break;
+    case ROLE_EXPERT_DOWN_T:
+        make_expert_down(r, layer, source_row(r, row, r->shape->n_ff), true, n_in, out);
         break;
     case ROLE_FC2_BIAS:
     case ROLE_FFN_FREQ:

@@ -138,7 +138,8 @@ static uint32_t *make_choices(int n_cols) {
     return choices;
 }
 
-static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras) {
+/* gated: rows of inactive neurons are left out. */
+static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras, bool gated) {
     int64_t n_in = case_width(type, 96), step = N_OUT + 2;
     case_mat w = case_weights(type, N_OWN * step, n_in);
     case_columns x = case_input(n_in, by_pair ? n_cols * N_USED : n_cols);
@@ -156,6 +157,15 @@ static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras)
                            .y = case_alloc(n_choices * ldy * sizeof(float)),
                            .ldy = (int64_t)ldy};
     a.w.n_out = N_OUT;
+    float *gate = case_random((int64_t)n_choices * N_OUT, 1);
+    int32_t fired = 3, active = 3;
+    if (gated) {
+        a.gate = case_upload(gate, n_choices * N_OUT * sizeof *gate);
+        a.ldg = N_OUT;
+        a.f = ACTIVATION_FATRELU;
+        a.threshold = 0.25f;
+        a.fired = case_upload(&fired, sizeof fired);
+    }
     if (extras) a.bias = case_upload(bias, N_OWN * N_OUT * sizeof *bias);
     if (extras) a.scales = case_upload(scales, N_OWN * sizeof *scales);
     OPS->expert_matvec(the_case.stream, &a);
@@ -166,25 +176,84 @@ static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras)
         const float *seen = case_seen(&x, type, (int)(by_pair ? pair : pair / N_USED));
         for (int64_t r = 0; r < N_OUT; r++) {
             double want = 0, size = 1e-3;
-            for (int64_t k = 0; k < n_in && e < N_OWN; k++) {
+            bool is_active = e < N_OWN && (!gated || gate[pair * N_OUT + (size_t)r] > a.threshold);
+            active += is_active;
+            for (int64_t k = 0; k < n_in && is_active; k++) {
                 double term = (double)w.values[(e * step + r) * n_in + k] * (double)seen[k];
                 want += term;
                 size += fabs(term);
             }
-            if (extras && e < N_OWN) want = want * (double)scales[e] + (double)bias[e * N_OUT + r];
+            if (extras && is_active) want = want * (double)scales[e] + (double)bias[e * N_OUT + r];
             case_near((double)y[pair * ldy + (size_t)r], want, size + fabs(want), 1e-5,
                       "expert product", (int64_t)pair);
         }
     }
+    if (!gated) return;
+    case_download(&fired, a.fired, sizeof fired);
+    assert_int_equal(fired, active);
 }
 
 static void test_matvec(void **state) {
     (void)state;
     for (int i = 0; i < case_n_types; i++) {
         case_teardown(NULL);
-        check_matvec(case_types[i], column_counts[i % COUNTS], i % 2, i % 3 == 0);
-        check_matvec(case_types[i], 2, i % 2 == 0, i % 3 != 0);
+        check_matvec(case_types[i], column_counts[i % COUNTS], i % 2, i % 3 == 0, false);
+        check_matvec(case_types[i], 2, i % 2 == 0, i % 3 != 0, true);
     }
+}
+
+/* A row per neuron. */
+static void check_down(quant_type type, int n_cols, bool extras) {
+    enum { N_FF = 45 };
+    int64_t n = case_width(type, 96);
+    case_mat w = case_weights(type, N_OWN * N_FF, n);
+    int n_pairs = n_cols * N_USED;
+    float *h = case_random((int64_t)n_pairs * N_FF, 1), *bias = case_random(N_OWN * n, 1);
+    float *scales = case_random(N_OWN, 1);
+    uint32_t *choices = make_choices(n_cols);
+    int32_t fired = 7, active = 7;
+    for (int i = 0; i < n_pairs * N_FF; i++) h[i] = h[i] > 0.5f ? h[i] : 0;
+    gpu_expert_down a = {.w = w.mat,
+                         .n = N_FF,
+                         .choices = case_upload(choices, (size_t)n_pairs * GPU_CHOICE_WORDS * 4),
+                         .h = case_upload(h, (size_t)(n_pairs * N_FF) * sizeof *h),
+                         .ldh = N_FF,
+                         .n_used = N_USED,
+                         .n_own = N_OWN,
+                         .n_cols = n_cols,
+                         .fired = case_upload(&fired, sizeof fired),
+                         .y = case_alloc((size_t)(n_pairs * n) * sizeof(float)),
+                         .ldy = n};
+    if (extras) a.bias = case_upload(bias, (size_t)(N_OWN * n) * sizeof *bias);
+    if (extras) a.scales = case_upload(scales, N_OWN * sizeof *scales);
+    OPS->expert_down(the_case.stream, &a);
+    float *y = case_host((size_t)(n_pairs * n) * sizeof *y);
+    case_download(y, a.y, (size_t)(n_pairs * n) * sizeof *y);
+    case_download(&fired, a.fired, sizeof fired);
+    for (int pair = 0; pair < n_pairs; pair++) {
+        int64_t e = choices[GPU_CHOICE_WORDS * pair];
+        for (int i = 0; i < N_FF && e < N_OWN; i++) active += h[pair * N_FF + i] != 0;
+        for (int64_t j = 0; j < n; j++) {
+            double want = 0, size = 1e-3;
+            for (int64_t i = 0; i < N_FF && e < N_OWN; i++) {
+                double term = (double)h[pair * N_FF + i] * (double)w.values[(e * N_FF + i) * n + j];
+                want += term;
+                size += fabs(term);
+            }
+            if (extras && e < N_OWN) want = want * (double)scales[e] + (double)bias[e * n + j];
+            case_near((double)y[pair * n + j], want, size + fabs(want), 1e-5, "rows of down", pair);
+        }
+    }
+    assert_int_equal(fired, active);
+}
+
+static void test_down(void **state) {
+    (void)state;
+    for (int i = 0; i < case_n_types; i++) {
+        case_teardown(NULL);
+        check_down(case_types[i], i % 3 + 1, i % 2);
+    }
+    check_down(QUANT_Q8_0, GPU_MAX_COLS + 1, true);
 }
 
 static void test_sum(void **state) {
@@ -227,5 +296,5 @@ static void test_sum(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {CASE_TEST(test_route), CASE_TEST(test_matvec),
-                                          CASE_TEST(test_sum)};
+                                          CASE_TEST(test_down), CASE_TEST(test_sum)};
 CASE_MAIN(tests)

@@ -21,7 +21,7 @@
 #define BACK_PATH  TEST_BINARY_DIR "/test_prepare_experts.back.gguf"
 #define TEXT_PATH  TEST_BINARY_DIR "/test_prepare_experts.txt"
 
-enum { N_EXPERT = 8, N_USED = 3, N_TOKENS = 48, MAX_VOCAB = 300 };
+enum { N_EXPERT = 8, N_USED = 3, N_TOKENS = 48, MAX_VOCAB = 300, MAX_ROW = 128 };
 
 static tiny_model base_model(const char *arch, const char *type) {
     tiny_model t = files_tiny(type);
@@ -136,6 +136,83 @@ static void test_groups(void **state) {
     check(&t);
 }
 
+/* Element k of row i of expert e of down_t is element i of row k of expert perm[e] of down. */
+static void expect_transposed(const gguf_file *in, const gguf_file *out, int layer) {
+    const gguf_tensor *down = layer_tensor(in, layer, "ffn_down_exps.weight");
+    const gguf_tensor *down_t = layer_tensor(out, layer, "ffn_down_t_exps.weight");
+    const gguf_tensor *moved = layer_tensor(out, layer, "ffn_expert_perm");
+    const quant_traits *a = quant_find((uint32_t)down->type);
+    const quant_traits *b = quant_find((uint32_t)down_t->type);
+    float x[MAX_ROW], y[MAX_ROW];
+    double error = 0, power = 0;
+    assert_null(layer_tensor(out, layer, "ffn_down_exps.weight"));
+    uint64_t n_ff = down->dims[0], n_embd = down->dims[1];
+    assert_true(n_ff <= MAX_ROW && n_embd <= MAX_ROW);
+    assert_true(down_t->dims[0] == n_embd && down_t->dims[1] == n_ff);
+    assert_int_equal(down_t->dims[2], N_EXPERT);
+    size_t row = down->n_bytes / (n_embd * N_EXPERT), row_t = down_t->n_bytes / (n_ff * N_EXPERT);
+    for (uint64_t e = 0; e < N_EXPERT; e++) {
+        uint64_t from = (uint64_t)((const int32_t *)(const void *)moved->data)[e];
+        for (uint64_t k = 0; k < n_embd; k++) {
+            a->dequantize(down->data + (from * n_embd + k) * row, x, (int64_t)n_ff);
+            for (uint64_t i = 0; i < n_ff; i++) {
+                b->dequantize(down_t->data + (e * n_ff + i) * row_t, y, (int64_t)n_embd);
+                error += (double)(y[k] - x[i]) * (double)(y[k] - x[i]);
+                power += (double)x[i] * (double)x[i];
+            }
+        }
+    }
+    assert_true(error <= (a->block_elems == 1 ? 0 : 1e-4) * power);
+}
+
+/* Experts whose activations have exact zeros: their down gets a row per neuron. */
+static void check_zeros(const tiny_model *t) {
+    const double same_sums = 1e-9;
+    prepare_talk talk;
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    bool is_float = quant_find_name(t->type)->block_elems == 1;
+    tiny_write(t, IN_PATH);
+    pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
+    assert_string_equal(r.mode, "exact");
+    assert_true(files_said(&talk, "experts' down gets a row per neuron"));
+    gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
+    for (int l = 0; l < t->n_layer; l++) expect_transposed(in, out, l);
+    gguf_close(in);
+    gguf_close(out);
+    static const int pieces[] = {0, 1, 4, 11}; /* all at once, one by one, by few and more */
+    for (int i = 0; i < 4; i++) {
+        double limit = is_float ? same_sums : 1e-3;
+        int piece = pieces[i];
+        assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, IN_PATH) < limit);
+        assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, OUT_PATH) < same_sums);
+        assert_true(files_distance(IN_PATH, PI_MODE_EXACT, piece, IN_PATH) < same_sums);
+    }
+    files_prepare(OUT_PATH, AGAIN_PATH, &o);
+    files_undo(AGAIN_PATH, BACK_PATH);
+    if (is_float)
+        files_same(IN_PATH, BACK_PATH);
+    else
+        assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, IN_PATH) < 0.03);
+}
+
+static void test_zeros(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0"};
+    for (int i = 0; i < 4; i++) {
+        tiny_model t = base_model("smallthinker", types[i]);
+        check_zeros(&t);
+    }
+    tiny_model t = base_model("llama", "f16");
+    t.activation = "relu";
+    t.scales = t.experts.biased = t.experts.fused = true;
+    check_zeros(&t);
+    t.activation = "drelu";
+    check_zeros(&t);
+    t.activation = "relu_squared";
+    t.experts.n_used = N_EXPERT;
+    check_zeros(&t);
+}
+
 static void test_no_predictor(void **state) {
     (void)state;
     prepare_talk talk;
@@ -155,6 +232,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_zeros),
         cmocka_unit_test(test_no_predictor),
     };
     files_write_text(TEXT_PATH, 1 << 14);

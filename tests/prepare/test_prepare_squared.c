@@ -1,7 +1,8 @@
-/* test_prepare_squared.c: squared ReLU without a gate: up decides which neurons are active. Models
- * of every architecture that has it are prepared with predictors and without, among them one whose
- * layers are one half each, so that most have no FFN. The files of the conformance data have no
- * vocabulary of their own: copies get one. */
+/* test_prepare_squared.c: squared ReLU without a gate, and ReLU inside experts. Up decides which
+ * neurons are active where there is no gate. Models of every architecture that has squared ReLU are
+ * prepared with predictors and without, among them one whose layers are one half each, so that most
+ * have no FFN. The files of the conformance data have no vocabulary of their own: copies get one.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -144,6 +145,23 @@ static void test_real(void **state) {
     }
 }
 
+/* Experts with exact zeros: neurons are skipped inside of them. */
+static void test_experts(void **state) {
+    (void)state;
+    char path[1024];
+    prepare_talk talk;
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    if (!shared_path(path, sizeof path, "conformance/more/smallthinker-moe.gguf")) return;
+    copy_with_letters(path, NULL, NULL);
+    pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
+    assert_string_equal(r.mode, "exact");
+    assert_true(files_said(&talk, "experts' down gets a row per neuron"));
+    for (int piece = 0; piece < 2; piece++)
+        assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, piece, IN_PATH) < same_sums);
+    files_undo(OUT_PATH, BACK_PATH);
+    files_same(IN_PATH, BACK_PATH);
+}
+
 /* Layers of one half each, most of which have no neurons to leave out. */
 static void test_thresholds(void **state) {
     (void)state;
@@ -174,6 +192,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny),
         cmocka_unit_test(test_real),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_thresholds),
     };
     files_write_text(TEXT_PATH, 1 << 14);

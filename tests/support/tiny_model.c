@@ -408,7 +408,10 @@ static void add_experts(tiny_list *l, int i) {
         add_expert_matrix(l, i, "ffn_up_exps", t->n_embd, e->n_ff);
         add_expert_bias(l, i, "ffn_up_exps.bias", e->n_ff);
     }
-    add_expert_matrix(l, i, "ffn_down_exps", e->n_ff, t->n_embd);
+    if (t->sparse.down_t)
+        add_expert_matrix(l, i, "ffn_down_t_exps", t->n_embd, e->n_ff);
+    else
+        add_expert_matrix(l, i, "ffn_down_exps", e->n_ff, t->n_embd);
     add_expert_bias(l, i, "ffn_down_exps.bias", t->n_embd);
     add_shared_expert(l, i);
 }

@@ -19,7 +19,7 @@ typedef enum tiny_scaling {
 /* What `prepare` adds to a file; all zero: an ordinary model. */
 typedef struct tiny_sparse {
     bool pwri;             /* a file of the original PowerInfer: its magic, no keys of ours */
-    bool down_t;           /* ffn_down_t in place of ffn_down */
+    bool down_t;           /* ffn_down_t in place of ffn_down, of experts too */
     const char *predictor; /* "sign", "lowrank", "relu_mlp"; NULL: none */
     bool residual;         /* the predictor reads the residual stream */
     bool no_bias;          /* no fc2.bias */

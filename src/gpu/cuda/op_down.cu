@@ -5,6 +5,9 @@
  * block sums every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of
  * 32 units of outputs, a unit per lane; then the parts are added up in order.
  *
+ * Experts have rows of their own for every pair of a column and an expert: a block sums all of a
+ * pair's rows over such a stretch.
+ *
  * A row is no more than one load per lane, which takes as long to come as hundreds of them take to
  * pass: so a warp looks at several items at once, then loads all of their rows before it uses one.
  */
@@ -15,6 +18,7 @@
 
 enum {
     WARPS = 4,
+    EXPERT_WARPS = 8,
     ADD_THREADS = 64, /* few, so that the parts come from many multiprocessors */
     MIN_BLOCKS = 3    /* per multiprocessor: with more, sums would not stay in registers */
 };
@@ -59,9 +63,34 @@ template <class F> struct unit_of<F, true> {
     }
 };
 
-template <class F, int C> struct down_shared {
-    float sum[WARPS - 1][C][unit_of<F, F::quantized>::elems][GPU_WARP];
+/* The sums of all warps of a block but the first, which adds them to its own. */
+template <class F, int N, int C> struct down_shared {
+    float sum[N - 1][C][unit_of<F, F::quantized>::elems][GPU_WARP];
 };
+
+template <class F, int N, int C>
+static __device__ __forceinline__ void share_sums(float (&acc)[C][unit_of<F, F::quantized>::elems],
+                                                  down_shared<F, N, C> &shared) {
+    const int elems = unit_of<F, F::quantized>::elems;
+    if (gpu_warp() > 0) {
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) {
+            GPU_UNROLL
+            for (int j = 0; j < elems; j++)
+                shared.sum[gpu_warp() - 1][c][j][gpu_lane()] = acc[c][j];
+        }
+    }
+    gpu_sync();
+    if (gpu_warp() > 0) return;
+    GPU_UNROLL
+    for (int c = 0; c < C; c++) {
+        GPU_UNROLL
+        for (int j = 0; j < elems; j++) {
+            GPU_UNROLL
+            for (int w = 0; w < N - 1; w++) acc[c][j] += shared.sum[w][c][j][gpu_lane()];
+        }
+    }
+}
 
 /* Items first, first + stride .. that are not zero for every column: a lane's part of them. */
 static __device__ __forceinline__ int32_t count_items(const gpu_down_rows &a, int64_t first,
@@ -82,11 +111,41 @@ template <int C> static __device__ __forceinline__ bool is_any(const float (&h)[
     return any;
 }
 
+/* acc += h times rows, in the unit `used` of each. Rows that add nothing are not read: another one
+ * is loaded again. */
+template <class F, int C, int AHEAD>
+static __device__ __forceinline__ void
+add_rows(const gpu_mat &w, int64_t used, const int64_t (&row)[AHEAD], const float (&h)[AHEAD][C],
+         float (&acc)[C][unit_of<F, F::quantized>::elems]) {
+    typedef unit_of<F, F::quantized> unit_type;
+    int64_t any_row = -1;
+    GPU_UNROLL
+    for (int j = 0; j < AHEAD; j++)
+        if (is_any(h[j])) any_row = row[j];
+    if (any_row < 0) return;
+    typename unit_type::raw u[AHEAD];
+    GPU_UNROLL
+    for (int j = 0; j < AHEAD; j++)
+        unit_type::load(gpu_row<F>(w, is_any(h[j]) ? row[j] : any_row), w.n_in, used, u[j]);
+    GPU_UNROLL
+    for (int j = 0; j < AHEAD; j++) {
+        float v[unit_type::elems];
+        if (!is_any(h[j])) continue;
+        unit_type::decode(u[j], v);
+        GPU_UNROLL
+        for (int c = 0; c < C; c++) {
+            if (h[j][c] == 0.0f) continue; /* adds nothing, even to a weight not finite */
+            GPU_UNROLL
+            for (int k = 0; k < unit_type::elems; k++) acc[c][k] += h[j][c] * v[k];
+        }
+    }
+}
+
 template <class F, int C>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_down_rows a) {
     typedef unit_of<F, F::quantized> unit_type;
     const int AHEAD = unit_type::ahead / C; /* what is loaded stays in registers */
-    typedef down_shared<F, C> shared_type;
+    typedef down_shared<F, WARPS, C> shared_type;
     GPU_SHARED(shared_type, shared);
     const int64_t n = a.w.n_in, units = (n + unit_type::elems - 1) / unit_type::elems;
     const int64_t unit = (int64_t)blockIdx.x * GPU_WARP + gpu_lane();
@@ -102,7 +161,7 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kerne
     }
     for (int64_t i = first; i < count; i += AHEAD * stride) {
         float h[AHEAD][C];
-        int64_t row[AHEAD], any_row = -1;
+        int64_t row[AHEAD];
         GPU_UNROLL
         for (int j = 0; j < AHEAD; j++) {
             const int64_t at = i + j * stride;
@@ -111,42 +170,13 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kerne
             for (int c = 0; c < C; c++)
                 h[j][c] = at < count && c0 + c < a.n_cols ? a.h[(c0 + c) * a.ldh + at] : 0.0f;
         }
-        GPU_UNROLL
-        for (int j = 0; j < AHEAD; j++)
-            if (is_any(h[j])) any_row = row[j];
-        if (any_row < 0) continue;
-        typename unit_type::raw u[AHEAD];
-        GPU_UNROLL
-        for (int j = 0; j < AHEAD; j++) { /* rows that add nothing are not read: another again */
-            const int64_t r = is_any(h[j]) ? row[j] : any_row;
-            unit_type::load(gpu_row<F>(a.w, r), n, used, u[j]);
-        }
-        GPU_UNROLL
-        for (int j = 0; j < AHEAD; j++) {
-            float w[unit_type::elems];
-            if (!is_any(h[j])) continue;
-            unit_type::decode(u[j], w);
-            GPU_UNROLL
-            for (int c = 0; c < C; c++) {
-                if (h[j][c] == 0.0f) continue; /* adds nothing, even to a weight not finite */
-                GPU_UNROLL
-                for (int k = 0; k < unit_type::elems; k++) acc[c][k] += h[j][c] * w[k];
-            }
-        }
+        add_rows<F, C, AHEAD>(a.w, used, row, h, acc);
     }
     if (a.fired && blockIdx.x == 0 && blockIdx.z == 0) { /* for all stretches and columns */
         const int32_t n_read = count_items(a, first, stride, count);
         if (n_read > 0) gpu_count(a.fired, n_read);
     }
-    if (gpu_warp() > 0) {
-        GPU_UNROLL
-        for (int c = 0; c < C; c++) {
-            GPU_UNROLL
-            for (int j = 0; j < unit_type::elems; j++)
-                shared.sum[gpu_warp() - 1][c][j][gpu_lane()] = acc[c][j];
-        }
-    }
-    gpu_sync();
+    share_sums<F, WARPS, C>(acc, shared);
     if (gpu_warp() > 0 || unit >= units) return;
     GPU_UNROLL
     for (int c = 0; c < C; c++) {
@@ -154,11 +184,8 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP, MIN_BLOCKS) down_kerne
         float *partial = a.partial + ((int64_t)part * a.n_cols + c0 + c) * n;
         GPU_UNROLL
         for (int j = 0; j < unit_type::elems; j++) {
-            float v = acc[c][j];
-            GPU_UNROLL
-            for (int w = 0; w < WARPS - 1; w++) v += shared.sum[w][c][j][gpu_lane()];
             const int64_t at = unit_type::place(unit, j);
-            if (at < n) partial[at] = v;
+            if (at < n) partial[at] = acc[c][j];
         }
     }
 }
@@ -194,4 +221,70 @@ void gpu_op_down_rows(gpu_stream *s, const gpu_down_rows *a) {
 #undef FORMAT
     const gpu_grid grid = {gpu_blocks(a->w.n_in, ADD_THREADS), (unsigned)a->n_cols, 1, ADD_THREADS};
     gpu_launch(s, grid, add_parts_kernel, *a);
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* A thread's part of the neurons of a pair that are active. */
+static __device__ __forceinline__ int32_t count_active(const float *h, int64_t n) {
+    int32_t active = 0;
+    for (int64_t i = threadIdx.x; i < n; i += EXPERT_WARPS * GPU_WARP) active += h[i] != 0.0f;
+    return active;
+}
+
+template <class F>
+static __global__ void __launch_bounds__(EXPERT_WARPS *GPU_WARP)
+    expert_down_kernel(gpu_expert_down a) {
+    typedef unit_of<F, F::quantized> unit_type;
+    const int AHEAD = unit_type::ahead;
+    typedef down_shared<F, EXPERT_WARPS, 1> shared_type;
+    GPU_SHARED(shared_type, shared);
+    const int64_t n = a.w.n_in, units = (n + unit_type::elems - 1) / unit_type::elems;
+    const int64_t unit = (int64_t)blockIdx.x * GPU_WARP + gpu_lane(), pair = blockIdx.y;
+    const int64_t used = unit < units ? unit : units - 1;
+    const int64_t expert = a.choices[GPU_CHOICE_WORDS * pair];
+    const bool own = expert < a.n_own;
+    const float *hidden = a.h + pair * a.ldh;
+    float acc[1][unit_type::elems];
+    GPU_UNROLL
+    for (int i = 0; i < unit_type::elems; i++) acc[0][i] = 0.0f;
+    for (int64_t i = gpu_warp(); own && i < a.n; i += AHEAD * EXPERT_WARPS) {
+        float h[AHEAD][1];
+        int64_t row[AHEAD];
+        GPU_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            const int64_t at = i + j * EXPERT_WARPS;
+            row[j] = expert * a.n + (at < a.n ? at : 0);
+            h[j][0] = at < a.n ? hidden[at] : 0.0f;
+        }
+        add_rows<F, 1, AHEAD>(a.w, used, row, h, acc);
+    }
+    if (a.fired && own && blockIdx.x == 0) {
+        const int32_t active = count_active(hidden, a.n);
+        if (active > 0) gpu_count(a.fired, active);
+    }
+    share_sums<F, EXPERT_WARPS, 1>(acc, shared);
+    if (gpu_warp() > 0 || unit >= units) return;
+    const float scale = own && a.scales ? a.scales[expert] : 1.0f;
+    GPU_UNROLL
+    for (int j = 0; j < unit_type::elems; j++) {
+        const int64_t at = unit_type::place(unit, j);
+        if (at >= n) continue;
+        a.y[pair * a.ldy + at] = acc[0][j] * scale +
+                                 (own && a.bias ? a.bias[expert * n + at] : 0.0f);
+    }
+}
+
+template <class F> static void launch_experts(gpu_stream *s, const gpu_expert_down *a) {
+    const int elems = unit_of<F, F::quantized>::elems;
+    const gpu_grid grid = {gpu_blocks(gpu_blocks(a->w.n_in, elems), GPU_WARP),
+                           (unsigned)(a->n_cols * a->n_used), 1, EXPERT_WARPS * GPU_WARP};
+    gpu_launch(s, grid, expert_down_kernel<F>, *a);
+}
+
+void gpu_op_expert_down(gpu_stream *s, const gpu_expert_down *a) {
+    assert(a->n_cols >= 1 && a->n_used >= 1 && a->n >= 1);
+#define FORMAT(F) launch_experts<F>(s, a)
+    GPU_FORMAT_SWITCH(a->w.type);
+#undef FORMAT
 }

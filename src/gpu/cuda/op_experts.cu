@@ -136,6 +136,19 @@ static __device__ __forceinline__ float weight_of(const uint32_t *choices, int64
     return gpu_bits_float(choices[GPU_CHOICE_WORDS * pair + 1]);
 }
 
+/* Rows first and the next that are wanted: bit r for row first + r. */
+static __device__ __forceinline__ unsigned wanted_rows(const gpu_expert_matvec &a, int64_t pair,
+                                                       int64_t first) {
+    unsigned wanted = 0;
+    GPU_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        if (first + r >= a.w.n_out) continue;
+        const float *gate = a.gate ? a.gate + pair * a.ldg + first + r : NULL;
+        if (!gate || gpu_activation(a.f, a.threshold, *gate) != 0.0f) wanted |= 1u << r;
+    }
+    return wanted;
+}
+
 template <class F>
 static __global__ void __launch_bounds__(WARPS *GPU_WARP) expert_kernel(gpu_expert_matvec a) {
     const unsigned per_pair = gridDim.x / (unsigned)(a.n_cols * a.n_used);
@@ -144,7 +157,8 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) expert_kernel(gpu_expe
     const int64_t expert = expert_of(a.choices, pair);
     if (first >= a.w.n_out) return;
     float sum[ROWS][1] = {};
-    const bool own = expert < a.n_own;
+    const unsigned wanted = expert < a.n_own ? wanted_rows(a, pair, first) : 0;
+    const bool own = wanted != 0;
     if (own) {
         const uint8_t *row[ROWS];
         GPU_UNROLL
@@ -155,12 +169,16 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) expert_kernel(gpu_expe
     }
     if (gpu_lane() != 0) return;
     const float scale = own && a.scales ? a.scales[expert] : 1.0f;
+    int32_t fired = 0;
     GPU_UNROLL
     for (int r = 0; r < ROWS; r++) {
         if (first + r >= a.w.n_out) break;
+        const bool is_wanted = wanted >> r & 1u;
         const float bias = own && a.bias ? a.bias[expert * a.w.n_out + first + r] : 0.0f;
-        a.y[pair * a.ldy + first + r] = sum[r][0] * scale + bias;
+        a.y[pair * a.ldy + first + r] = is_wanted ? sum[r][0] * scale + bias : 0.0f;
+        fired += is_wanted;
     }
+    if (a.fired && fired > 0) gpu_count(a.fired, fired);
 }
 
 void gpu_op_expert_matvec(gpu_stream *s, const gpu_expert_matvec *a) {
