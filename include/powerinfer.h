@@ -201,6 +201,7 @@ typedef struct pi_context_options {
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */
+    bool adapt;          /* experts move between CPU and GPU as the text needs them */
 } pi_context_options;
 
 PI_API pi_context_options pi_context_default_options(void);
@@ -222,12 +223,11 @@ typedef struct pi_placement {
     pi_status status;        /* of that reason: PI_ERR_NOT_FOUND when no GPU was found */
     int32_t n_layers, gpu_layers; /* all layers; those with attention and KV cache on the GPU */
     bool head_on_gpu;
-    double neuron_share;  /* fraction of all FFN neurons that is on the GPU */
-    uint64_t gpu_weights; /* GPU memory, bytes: weights */
-    uint64_t gpu_scratch; /* buffers */
-    uint64_t gpu_kv;      /* KV cache of n_ctx positions; sessions allocate it */
-    uint64_t gpu_runtime; /* driver and kernels; an estimate */
-    uint64_t gpu_budget;  /* upper bound of the sum of these */
+    double neuron_share;               /* fraction of all FFN neurons that is on the GPU */
+    uint64_t gpu_weights, gpu_scratch; /* GPU memory, bytes: weights; buffers */
+    uint64_t gpu_kv;                   /* KV cache of n_ctx positions; sessions allocate it */
+    uint64_t gpu_runtime;              /* driver and kernels; an estimate */
+    uint64_t gpu_budget;               /* upper bound of the sum of these */
 } pi_placement;
 
 typedef struct pi_layer_placement {
@@ -286,6 +286,7 @@ typedef struct pi_counters {
     uint64_t ffn_total_bytes; /* FFN weights that dense mode would have read */
     uint64_t gathered_bytes;  /* part of ffn_bytes: non-contiguous rows of single neurons */
     uint64_t kv_bytes;        /* KV cache read, and recurrent state */
+    uint64_t expert_swaps;    /* experts that `adapt` has moved to the GPU */
 } pi_counters;
 PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);
 /* Name of the kernels in use: "avx512". */

@@ -53,6 +53,7 @@ engine_options option_engine(const pi_context_options *o) {
                             .tier = option_tier(o->kernels),
                             .type_k = option_cache_type(o->cache_k),
                             .type_v = option_cache_type(o->cache_v),
+                            .adapt = {.on = o->adapt},
                             .plan = {.mode = o->mode,
                                      .max_loss = o->max_loss,
                                      .set_threshold = !isnan(o->threshold),

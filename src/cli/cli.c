@@ -233,6 +233,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.gpu_layers = (int32_t)o->gpu_layers;
     options.backend_folder = o->backend_folder;
     options.machine = o->machine[0] ? o->machine : NULL;
+    options.adapt = o->adapt;
     return options;
 }
 

@@ -416,6 +416,9 @@ const option option_table[] = {
         .aliases = {"--n-gpu-layers"},
         .help = "offload the last N layers to the GPU, as many as fit; N > n_layer (or all) also "
                 "offloads the output head; -1 (or auto): the fastest placement"),
+    ROW(FLAG, ENGINE, COMPUTE, adapt, NAMES("adapt", NULL),
+        .help = "mixtures of experts on CPU and GPU: move experts to the GPU as the text uses "
+                "them, between tokens"),
     ROW(TEXT, ENGINE, PLANNED, backend_folder, NAMES("backend-folder", NULL), .argument = "DIR",
         .help =
             "folder of the GPU backends (default: beside the program, or where it was installed)"),

@@ -125,6 +125,13 @@ static void report_cache(const run_report *r) {
         option_cache_types[o->cache_type_v]);
 }
 
+static void report_experts(const run_report *r) {
+    pi_counters n;
+    pi_context_get_counters(r->context, &n);
+    if (r->options->adapt)
+        row(r->options, "experts:", "%llu moved to the GPU", (unsigned long long)n.expert_swaps);
+}
+
 /* `computed` of n tokens took `seconds`. */
 static void report_speed(const cli_options *o, const char *label, int64_t n, int32_t cached,
                          int64_t computed, double seconds) {
@@ -155,6 +162,7 @@ void run_report_end(const run_report *r, const generation *g) {
     row(o, "load:", "%.3f s", r->load_seconds);
     report_model(r);
     report_device(r);
+    report_experts(r);
     report_mode(r, &g->decode_counters);
     report_cache(r);
     report_speed(o, "prompt:", g->n_prompt, g->n_cached, g->n_prompt - g->n_cached,

@@ -240,6 +240,9 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
     if (status == PI_OK && c->plan->n_gpu_steps) status = gpu_exec_create(c, options, &c->gpu, err);
+    if (status == PI_OK && c->gpu && options->adapt.on)
+        status = adapt_create(c->plan, &options->adapt, &c->adapter, err);
+    if (status == PI_OK && c->adapter) adapt_restart(c);
     if (status != PI_OK) {
         engine_context_destroy(c);
         return status;
@@ -265,6 +268,7 @@ void engine_context_destroy(engine_context *c) {
         engine_trace_stop(c);
         gpu_exec_destroy(c->gpu);
     }
+    adapt_free(c->adapter);
     engine_watch(c, 0, NULL);
     pool_destroy(c->pool);
     drop_built(c);

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "adapt.h"
 #include "engine.h"
 #include "gpu_exec.h"
 #include "kv_cache.h"
@@ -135,6 +136,7 @@ struct engine_context {
     engine_ubatch ubatch;
     int n_logits_rows, n_hidden_rows; /* after a call */
     pi_counters counters;
+    engine_adapter *adapter;          /* NULL: experts stay where they are */
     gpu_exec *gpu;                    /* NULL: everything is on the CPU */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */
     engine_session *sessions;

@@ -109,21 +109,25 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
 }
 
 /* What the router on the GPU chose. */
-static void read_choices(engine_context *c, const plan_experts *e, int64_t row) {
+static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
+    const plan_experts *e = s->experts;
     const uint32_t *from = gpu_exec_received_choices(c->gpu, e, row);
     c->experts.shared[row] = 1;
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
-        c->experts.chosen[at] = (int32_t)from[GPU_CHOICE_WORDS * k];
+        c->experts.chosen[at] = adapt_expert(c->adapter, s->layer,
+                                             (int32_t)from[GPU_CHOICE_WORDS * k]);
         memcpy(&c->experts.weight[at], &from[GPU_CHOICE_WORDS * k + 1], sizeof(float));
     }
 }
 
-static void write_choices(engine_context *c, const plan_experts *e, int64_t row) {
+static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
+    const plan_experts *e = s->experts;
     uint32_t *to = gpu_exec_outgoing_choices(c->gpu, e, row);
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
-        to[GPU_CHOICE_WORDS * k] = (uint32_t)c->experts.chosen[at];
+        to[GPU_CHOICE_WORDS * k] = (uint32_t)adapt_slot(c->adapter, s->layer,
+                                                        c->experts.chosen[at]);
         memcpy(&to[GPU_CHOICE_WORDS * k + 1], &c->experts.weight[at], sizeof(float));
     }
 }
@@ -137,8 +141,8 @@ void cpu_exec_route(engine_context *c, const plan_step *s, int ith) {
         if (e->home == SIDE_CPU)
             route_token(c, e, row);
         else
-            read_choices(c, e, row);
-        if (e->home == SIDE_CPU && e->split) write_choices(c, e, row);
+            read_choices(c, s, row);
+        if (e->home == SIDE_CPU && e->split) write_choices(c, s, row);
     }
 }
 
@@ -162,6 +166,11 @@ static void place_acts(const engine_context *c, unsigned kinds, int64_t n,
     }
 }
 
+/* Of the CPU; the GPU has the others. */
+static bool is_own(const engine_context *c, const plan_step *s, int32_t expert) {
+    return adapt_slot(c->adapter, s->layer, expert) >= s->experts->hot;
+}
+
 /* A counting sort. One thread does it, while the others wait. */
 static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) {
     const plan_experts *e = s->experts;
@@ -171,7 +180,7 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
     x->from_norm = layout == CPU_ACT_COLUMNS && !e->weigh_input;
     memset(x->first, 0, ((size_t)e->n_expert + 1) * sizeof *x->first);
     for (int i = 0; i < n_pairs; i++)
-        if (x->chosen[i] >= e->hot) x->first[x->chosen[i] + 1]++;
+        if (is_own(c, s, x->chosen[i])) x->first[x->chosen[i] + 1]++;
     x->n_active = 0;
     for (int i = 0; i < e->n_expert; i++) {
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
@@ -179,9 +188,10 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
     }
     uint64_t *uses = x->uses + (size_t)s->layer * (size_t)c->plan->n_expert;
     for (int i = 0; i < n_pairs; i++) uses[x->chosen[i]]++;
+    if (c->adapter) adapt_count(c->adapter, s->layer, x->chosen, n_pairs);
     for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
         x->pair[i] = -1;
-        if (x->chosen[i] < e->hot) continue; /* the GPU's */
+        if (!is_own(c, s, x->chosen[i])) continue;
         int32_t pair = x->first[x->chosen[i]]++;
         x->pair[i] = pair;
         x->token[pair] = i / e->n_used;

@@ -23,6 +23,16 @@ typedef enum engine_prompts {
     ENGINE_PROMPTS_STREAMED /* their rows are copied to the GPU, which computes all */
 } engine_prompts;
 
+/* Experts move between CPU and GPU while the model runs (adapt.h); numbers that are 0 stand for
+ * defaults. */
+typedef struct engine_adapt {
+    bool on;
+    float ratio, margin; /* of uses within the half-life, by which an expert on the CPU must exceed
+                            one on the GPU to take its place */
+    int32_t half_life;   /* tokens */
+    int32_t slice_bytes; /* of weights sent to the GPU after each ubatch, at most */
+} engine_adapt;
+
 typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
     bool pin_threads;               /* pool_pin */
@@ -35,6 +45,7 @@ typedef struct engine_options {
     const gpu_backend *gpu;
     gpu_device *device;
     engine_prompts prompts;
+    engine_adapt adapt; /* nothing is adapted where no layer has experts on both devices */
 } engine_options;
 
 /* What a context and its sessions take of the device's memory, bytes. */
@@ -119,6 +130,9 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
 /* How often tokens have used each expert of a layer since the context was made, [n_expert] in the
  * order of the file; NULL where there are no experts. */
 const uint64_t *engine_expert_uses(const engine_context *c, int layer);
+/* The same of late: uses, each of which counts half after so many tokens (engine_adapt), where
+ * experts are adapted; NULL elsewhere. */
+const float *engine_expert_heat(const engine_context *c, int layer);
 pi_counters engine_get_counters(const engine_context *c);
 
 const plan *engine_plan(const engine_context *c);

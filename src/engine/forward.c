@@ -172,6 +172,8 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->gpu_lost);
     pi_status status = PI_OK;
     if (c->gpu) status = gpu_exec_end(c->gpu, c, cancelled || lost, err);
+    bool dropped = status != PI_OK || cancelled || lost; /* what was on its way to the GPU */
+    if (dropped && c->adapter && gpu_exec_is_alive(c->gpu)) adapt_restart(c);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
@@ -197,6 +199,7 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
         if (status != PI_OK) return status;
         context_count(c);
         if (c->activity) activity_end_ubatch(c);
+        if (c->adapter) adapt_step(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;
         c->ubatch.first_hidden_row += c->ubatch.n_hidden;
         for (int i = 0; i < c->ubatch.n_items; i++)

@@ -151,6 +151,7 @@ static void describe(gpu_exec *g, const engine_context *c) {
                     .type_k = c->type_k,
                     .type_v = c->type_v,
                     .n_batch = c->n_batch,
+                    .adapts = c->options.adapt.on && adapt_applies(c->plan),
                     .precise = can_jump(c->plan),
                     .angle_scale = c->angle_scale};
 }
@@ -164,6 +165,7 @@ static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out
     pi_status status = alloc_scratch(g, err);
     if (status == PI_OK && prompts != ENGINE_PROMPTS_SPLIT)
         status = gpu_exec_prefill_create(g, err);
+    if (status == PI_OK && g->adapts) status = gpu_exec_swap_create(g, err);
     out->scratch = g->n_bytes;
     g->n_bytes = 0;
     if (status == PI_OK) status = gpu_exec_upload(g, err);
@@ -234,6 +236,7 @@ void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p) {
 
 void gpu_exec_destroy(gpu_exec *g) {
     if (!g) return;
+    gpu_exec_swap_free(g);
     if (g->stream) g->b->stream_destroy(g->stream); /* waits for what uses all the rest */
     gpu_exec_programs_free(g, &g->programs);
     for (int i = 0; i < GPU_EXEC_STAGES; i++)

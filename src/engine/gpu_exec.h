@@ -62,6 +62,14 @@ uint32_t *gpu_exec_outgoing_bits(const gpu_exec *g, int layer, int64_t col);
 const uint32_t *gpu_exec_received_choices(const gpu_exec *g, const plan_experts *e, int64_t col);
 uint32_t *gpu_exec_outgoing_choices(const gpu_exec *g, const plan_experts *e, int64_t col);
 
+/* Experts that move to the GPU, between ubatches (adapt.h): an expert of the file into a slot of
+ * its layer that no expert is in. */
+void gpu_exec_swap_begin(gpu_exec *g, int layer, int32_t expert, int32_t slot);
+/* Sends n_bytes more at most; true when all has arrived. */
+bool gpu_exec_swap_send(gpu_exec *g, size_t n_bytes);
+/* [n_expert] where experts of a layer are from the next ubatch on. */
+void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots);
+
 /* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.
  */
 int gpu_exec_bad_step(const gpu_exec *g);

@@ -52,6 +52,7 @@ typedef struct gpu_exec_programs {
 } gpu_exec_programs;
 
 typedef struct gpu_exec_marks gpu_exec_marks;
+typedef struct gpu_exec_swap gpu_exec_swap; /* gpu_swap.c */
 
 struct gpu_exec {
     const gpu_backend *b;
@@ -102,6 +103,11 @@ struct gpu_exec {
     void *tile;          /* rows on their way */
     float *tile_out[2];  /* their gate and up */
 
+    /* Where experts are swapped while the model runs. */
+    bool adapts;
+    gpu_exec_swap *swap;
+    int32_t *slots; /* [n_layer][n_expert] the slot of each expert; NULL: all at their own */
+
     gpu_exec_marks *marks; /* gpu_trace.c; NULL: ubatches are not traced */
 
     gpu_exec_programs programs;
@@ -135,6 +141,11 @@ pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, cons
                                  const float **out, pi_error *err);
 /* Rows from the host into a packed matrix, by way of the stages. */
 void gpu_exec_pack_rows(gpu_exec *g, const plan_matrix *pm, const gpu_mat *to);
+
+/* gpu_swap.c */
+pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err); /* device memory, a stream */
+void gpu_exec_swap_free(gpu_exec *g);
+void gpu_exec_swap_wait(gpu_exec *g); /* until its stream is idle */
 
 /* gpu_prefill.c */
 pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err); /* device memory, biases */

@@ -172,6 +172,7 @@ pi_status gpu_exec_end(gpu_exec *g, engine_context *c, bool failed, pi_error *er
     /* A kernel that polls for a flag, and whatever waits behind it, is let go. */
     g->b->release(g->d);
     g->b->stream_sync(g->stream, NULL);
+    gpu_exec_swap_wait(g);
     pi_status after = g->b->reset(g->d, status == PI_OK ? err : NULL);
     return status == PI_OK ? after : status;
 }

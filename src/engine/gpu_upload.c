@@ -115,8 +115,11 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     if (status != PI_OK || !g->d) return status;
     out->data = data;
     gpu_exec_pack_rows(g, pm, out);
-    /* A table of embeddings that is the head's matrix too is still read on the host. */
-    if (pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data && pm->row_size == pm->w.row_bytes)
+    /* A table of embeddings that is the head's matrix too is still read on the host, and so are
+     * experts that may come back. */
+    bool returns = g->adapts && pm->role >= ROLE_EXPERT_GATE_UP && pm->role <= ROLE_EXPERT_DOWN_T;
+    if (!returns && pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data &&
+        pm->row_size == pm->w.row_bytes)
         gguf_forget_data(g->model->file, pm->w.data, pm->row_size * (size_t)pm->w.n_out);
     return PI_OK;
 }

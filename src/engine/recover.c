@@ -39,7 +39,9 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
     engine_trace_stop(c);
     for (engine_session *s = c->sessions; s; s = s->next) gpu_exec_kv_destroy(c->gpu, s->device_kv);
     gpu_exec_destroy(c->gpu);
+    adapt_free(c->adapter);
     c->gpu = NULL;
+    c->adapter = NULL;
     c->options.plan.cuts = NULL;
     pi_status status = context_build(c, err);
     if (status == PI_OK) status = empty_sessions(c, err);

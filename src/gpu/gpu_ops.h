@@ -341,8 +341,9 @@ typedef struct gpu_route {
     int64_t lds;
     int32_t n_expert, n_used, n_group, n_group_used, n_cols;
     gpu_gating gating;
-    bool norm;   /* weights are divided by their sum */
-    float scale; /* then multiplied by this */
+    bool norm;            /* weights are divided by their sum */
+    float scale;          /* then multiplied by this */
+    const int32_t *slots; /* [n_expert] what choices say in place of an expert; NULL: its index */
     uint32_t *choices;
 } gpu_route;
 

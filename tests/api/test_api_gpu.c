@@ -245,14 +245,11 @@ static void test_a_session_that_does_not_fit(void **state) {
     mem_free(expected);
 }
 
-/* Every allocation fails in turn, the device's among them: it comes from the same allocator. */
-static void test_no_memory_at_each_step(void **state) {
-    (void)state;
-    tiny_model t = test_model(false);
-    t.n_layer = 1;
-    tiny_write(&t, MODEL_PATH);
+/* Every allocation of a context for the model at MODEL_PATH fails in turn, the device's among them:
+ * it comes from the same allocator; or every `step`-th. Returns how many contexts fell back to the
+ * CPU. */
+static int fail_each(const pi_context_options *o, int step) {
     float *expected = answer_of_cpu();
-    pi_context_options o = gpu_options(PI_VRAM_FREE, 99);
     pi_model *m;
     pi_error err;
     int on_cpu = 0, refused = 0;
@@ -260,12 +257,12 @@ static void test_no_memory_at_each_step(void **state) {
     pi_model_info info;
     pi_model_get_info(m, &info);
     float *logits = mem_calloc((size_t)(N_TOKENS * info.n_vocab), sizeof *logits);
-    for (int64_t n = 1;; n++) {
+    for (int64_t n = 1;; n += step) {
         run_model r = {.model = m, .n_vocab = info.n_vocab};
         pi_session *s = NULL;
         pi_placement p = {0};
         mem_fail_at(n);
-        pi_status status = pi_context_create(m, &o, &r.context, &err);
+        pi_status status = pi_context_create(m, o, &r.context, &err);
         if (status == PI_OK) status = pi_session_create(r.context, N_CTX, &s, &err);
         mem_fail_at(0);
         if (status != PI_OK) {
@@ -286,11 +283,40 @@ static void test_no_memory_at_each_step(void **state) {
         pi_context_destroy(r.context);
         if (done) break;
     }
-    assert_true(refused > 20); /* more than that many pieces of device memory alone */
-    assert_true(on_cpu > 0);   /* the session's on the device */
+    assert_true(refused > 20 / step); /* more than that many pieces of device memory alone */
     mem_free(logits);
     mem_free(expected);
     pi_model_close(m);
+    return on_cpu;
+}
+
+static void test_no_memory_at_each_step(void **state) {
+    (void)state;
+    tiny_model t = test_model(false);
+    t.n_layer = 1;
+    tiny_write(&t, MODEL_PATH);
+    const pi_context_options o = gpu_options(PI_VRAM_FREE, 99);
+    assert_true(fail_each(&o, 1) > 0); /* the session's memory on the device */
+}
+
+/* Experts on both devices, which move. */
+static void test_experts_that_move(void **state) {
+    (void)state;
+    tiny_model t = test_model(false);
+    t.n_layer = 2;
+    t.experts = (tiny_experts){.n = 6, .n_used = 2, .n_ff = 768};
+    tiny_write(&t, MODEL_PATH);
+    float *expected = answer_of_cpu();
+    pi_placement all, p;
+    pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+    o.adapt = true;
+    assert_true(check(&o, expected, &all));
+    const uint64_t on_their_way = 1100 << 10; /* buffers that nothing to move needs not */
+    o.vram_budget = all.gpu_weights / 2 + all.gpu_scratch + all.gpu_kv + on_their_way;
+    assert_true(check(&o, expected, &p));
+    assert_true(p.neuron_share > 0.2 && p.neuron_share < 0.8);
+    mem_free(expected);
+    fail_each(&o, 8);
 }
 
 int main(void) {
@@ -301,6 +327,7 @@ int main(void) {
         cmocka_unit_test(test_a_backend_that_is_not_there),
         cmocka_unit_test(test_a_session_that_does_not_fit),
         cmocka_unit_test(test_no_memory_at_each_step),
+        cmocka_unit_test(test_experts_that_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

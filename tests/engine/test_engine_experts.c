@@ -1,5 +1,7 @@
-/* test_engine_experts.c: mixtures of experts whose activations have exact zeros: what is left out
- * changes no answer, on the CPU and on two devices, and is not read. */
+/* test_engine_experts.c: mixtures of experts. Where activations have exact zeros, what is left out
+ * changes no answer, on the CPU and on two devices, and is not read. Experts that move between the
+ * devices while the model runs change none either; they move when that is worth it, and no faster
+ * than they may. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "adapt.h"
 #include "engine.h"
 #include "rng.h"
 #include "run_device.h"
@@ -161,7 +164,164 @@ static void test_zeros(void **state) {
     check("fatrelu", &t);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_zeros)};
+/* ---- experts that move ----------------------------------------------------------------------- */
+
+enum { HOT = 3, SLICE = 4000 };
+
+static void place_alternately(engine_options *o, const model *m) {
+    for (int i = 0; i < m->hp.n_layer; i++) cuts[i] = (plan_cut){i % 2 ? SIDE_GPU : SIDE_CPU, HOT};
+    o->plan.cuts = cuts;
+    o->plan.head = SIDE_CPU;
+    o->gpu = library.backend;
+    o->device = device;
+}
+
+/* Whatever is used more by a hair moves. */
+static const engine_adapt restless = {
+    .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = SLICE};
+
+static uint64_t expert_bytes(const engine_context *c, int layer) {
+    const plan_experts *e = &engine_plan(c)->experts[layer];
+    uint64_t in = (e->up.row_size + e->gate.row_size) * (uint64_t)e->n_ff;
+    return in + e->down.row_size * (uint64_t)e->down.w.n_out;
+}
+
+static void check_moving(const char *what, const tiny_model *t) {
+    static const int pieces[] = {1, 3, N_TOKENS};
+    model *m = open_model(t);
+    engine_options alone = options_for(PI_MODE_AUTO), both = alone;
+    engine_context *c = make_context(m, &alone);
+    run(c, m->hp.n_vocab, 1, want);
+    engine_context_destroy(c);
+    place_alternately(&both, m);
+    both.adapt = restless;
+    c = make_context(m, &both);
+    for (int turn = 0; turn < 6; turn++) {
+        run(c, m->hp.n_vocab, pieces[turn % 3], got);
+        expect_same(what, pieces[turn % 3], m->hp.n_vocab, float_gate);
+    }
+    const pi_counters n = engine_get_counters(c);
+    assert_true(n.expert_swaps >= 3);
+    assert_true(n.expert_swaps * expert_bytes(c, 0) <= n.ubatches * SLICE);
+    assert_non_null(engine_expert_heat(c, 0));
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+static tiny_model moving_model(const char *arch) {
+    tiny_model t = expert_model(arch, "f16");
+    t.experts.n_used = 2;
+    t.experts.n_ff = 32;
+    return t;
+}
+
+static void test_moving(void **state) {
+    (void)state;
+    tiny_model t = moving_model("llama");
+    check_moving("gate, up, down", &t);
+    t.experts.biased = t.scales = true;
+    check_moving("biases and scales", &t);
+    t = moving_model("llama");
+    t.experts.fused = true;
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_moving("two in one, a row of down per neuron", &t);
+}
+
+/* The device is lost while an expert is on its way. */
+static void test_loss(void **state) {
+    (void)state;
+    const tiny_model t = moving_model("llama");
+    gpu_device *shared = device;
+    pi_error err;
+    if (!library.backend->fail_at) skip();
+    model *m = open_model(&t);
+    engine_options alone = options_for(PI_MODE_AUTO), both = alone;
+    engine_context *c = make_context(m, &alone);
+    run(c, m->hp.n_vocab, 1, want);
+    engine_context_destroy(c);
+    for (int moment = 150; moment < 600; moment += 183) {
+        const gpu_open_options options = {.wait_ms = 2000};
+        if (library.backend->open(0, gpu_host_default(), &options, &device, &err))
+            fail_msg("%s", err.message);
+        place_alternately(&both, m);
+        both.adapt = restless;
+        c = make_context(m, &both);
+        library.backend->fail_at(device, moment);
+        run(c, m->hp.n_vocab, 1, got);
+        expect_same("lost", moment, m->hp.n_vocab, float_gate);
+        assert_non_null(engine_gpu_loss(c));
+        assert_null(engine_expert_heat(c, 0));
+        engine_context_destroy(c);
+        library.backend->close(device);
+    }
+    device = shared;
+    model_close(m);
+}
+
+/* ---- when they move -------------------------------------------------------------------------- */
+
+static void use(engine_adapter *a, int layer, int32_t expert, int n) {
+    for (int i = 0; i < n; i++) adapt_count(a, layer, &expert, 1);
+}
+
+static void test_policy(void **state) {
+    (void)state;
+    const tiny_model t = moving_model("llama");
+    const engine_adapt policy = {.on = true, .ratio = 1.5f, .margin = 8, .half_life = 1 << 20};
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_AUTO);
+    place_alternately(&o, m);
+    engine_context *c = make_context(m, &o);
+    engine_adapter *a;
+    pi_error err;
+    adapt_swap s;
+    assert_int_equal(adapt_create(engine_plan(c), &policy, &a, &err), PI_OK);
+    assert_non_null(a);
+    /* the last of the prefix has left its slot */
+    assert_int_equal(adapt_slot(a, 1, 0), 0);
+    assert_int_equal(adapt_expert(a, 1, HOT - 1), -1);
+    assert_true(adapt_slot(a, 1, HOT - 1) >= HOT);
+    assert_int_equal(adapt_expert(a, 1, adapt_slot(a, 1, HOT - 1)), HOT - 1);
+    use(a, 1, 5, 8); /* the margin */
+    assert_false(adapt_pick(a, 1, &s));
+    use(a, 1, 5, 1);
+    assert_true(adapt_pick(a, 1, &s));
+    assert_true(s.layer == 1 && s.in == 5 && s.out == 0 && s.slot == HOT - 1);
+    adapt_finish(a, &s);
+    assert_int_equal(adapt_slot(a, 1, 5), HOT - 1);
+    assert_int_equal(adapt_expert(a, 1, 0), -1);
+    assert_true(adapt_slot(a, 1, 0) >= HOT);
+    /* back only when it is used more by the margin and by the ratio than what is there */
+    use(a, 1, 1, 40);
+    use(a, 1, 5, 31); /* 40 too */
+    use(a, 1, 0, 60);
+    assert_false(adapt_pick(a, 1, &s));
+    use(a, 1, 0, 1);
+    assert_true(adapt_pick(a, 1, &s));
+    assert_true(s.in == 0 && (s.out == 1 || s.out == 5) && s.slot == 0);
+    /* where more is gained */
+    use(a, 0, 4, 30);
+    assert_true(adapt_pick(a, 1, &s) && s.layer == 0 && s.in == 4);
+    /* what was used long ago counts no longer */
+    assert_false(adapt_pick(a, 100 << 20, &s));
+    adapt_free(a);
+    /* nothing to adapt: a single expert there, or all */
+    for (int hot = 0; hot <= N_EXPERT; hot += hot == 1 ? N_EXPERT - 1 : 1) {
+        engine_context *other;
+        for (int i = 0; i < m->hp.n_layer; i++) cuts[i].hot = hot;
+        other = make_context(m, &o);
+        assert_int_equal(adapt_create(engine_plan(other), &policy, &a, &err), PI_OK);
+        assert_null(a);
+        engine_context_destroy(other);
+    }
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_zeros), cmocka_unit_test(test_moving), cmocka_unit_test(test_loss),
+    cmocka_unit_test(test_policy)};
 
 int main(int argc, char **argv) {
     int status;

@@ -97,7 +97,8 @@ static __device__ void write_choices(const gpu_route &a, int64_t c, const route_
         const float p = s.probability[s.chosen[k]];
         float weight = soft ? expf(p - top) / all : p;
         if (a.norm) weight /= fmaxf(sum, least_sum);
-        out[GPU_CHOICE_WORDS * k] = (uint32_t)s.place[s.chosen[k]];
+        const int32_t expert = s.place[s.chosen[k]];
+        out[GPU_CHOICE_WORDS * k] = (uint32_t)(a.slots ? a.slots[expert] : expert);
         out[GPU_CHOICE_WORDS * k + 1] = gpu_float_bits(weight * a.scale);
     }
 }

@@ -1,0 +1,190 @@
+/* adapt.c: see adapt.h. */
+#include "adapt.h"
+
+#include <math.h>
+
+#include "context.h"
+#include "mem.h"
+
+/* Half of what an expert's heat is made of are the last so many tokens: a topic's length. A swap
+ * costs the bytes of an expert once over the bus; an expert of the CPU that is chosen `margin`
+ * times more often within that span than the one that it drives out saves as many readings. */
+enum { HALF_LIFE = 256, SLICE_BYTES = 256 << 10, AGEING = 16 /* tokens at a time */ };
+static const float RATIO = 1.5f, MARGIN = 8;
+
+struct engine_adapter {
+    const plan *plan;
+    engine_adapt policy;
+    int n_expert;
+    float *heat;      /* [n_layer][n_expert] */
+    int32_t *slots;   /* [n_layer][n_expert] */
+    int32_t *experts; /* [n_layer][n_expert + 1], by slot; -1: none */
+    int32_t *spare;   /* [n_layer]; -1: the layer is not adapted */
+    int64_t n_ageing; /* tokens by which heat has yet to age */
+    bool swaps;       /* one is under way */
+    adapt_swap swap;
+};
+
+static engine_adapt with_defaults(engine_adapt p) {
+    if (p.ratio <= 0) p.ratio = RATIO;
+    if (p.margin <= 0) p.margin = MARGIN;
+    if (p.half_life <= 0) p.half_life = HALF_LIFE;
+    if (p.slice_bytes <= 0) p.slice_bytes = SLICE_BYTES;
+    return p;
+}
+
+static bool is_adapted(const plan_experts *e) {
+    return e->n_expert > 0 && e->hot >= 2 && e->hot < e->n_expert;
+}
+
+static size_t at(const engine_adapter *a, int layer) {
+    return (size_t)layer * (size_t)a->n_expert;
+}
+
+static int32_t *experts_of(const engine_adapter *a, int layer) {
+    return a->experts + at(a, layer) + layer;
+}
+
+/* The coldest expert of the GPU by the file's order gives up its slot; it goes to the last one,
+ * which is one more than there are experts. */
+static void set_layer(engine_adapter *a, int layer) {
+    const plan_experts *e = &a->plan->experts[layer];
+    int32_t *slots = a->slots + at(a, layer), *experts = experts_of(a, layer);
+    for (int32_t i = 0; i < e->n_expert; i++) slots[i] = experts[i] = i;
+    experts[a->n_expert] = -1;
+    a->spare[layer] = -1;
+    if (!is_adapted(e)) return;
+    a->spare[layer] = (int32_t)e->hot - 1;
+    experts[e->hot - 1] = -1;
+    slots[e->hot - 1] = a->n_expert;
+    experts[a->n_expert] = (int32_t)e->hot - 1;
+}
+
+bool adapt_applies(const plan *p) {
+    bool any = false;
+    for (int i = 0; i < p->model->hp.n_layer; i++) any = any || is_adapted(&p->experts[i]);
+    return any;
+}
+
+pi_status adapt_create(const plan *p, const engine_adapt *policy, engine_adapter **out,
+                       pi_error *err) {
+    size_t n_layer = (size_t)p->model->hp.n_layer, n = n_layer * (size_t)p->n_expert;
+    *out = NULL;
+    if (!adapt_applies(p)) return PI_OK;
+    engine_adapter *a = mem_calloc(1, sizeof *a);
+    if (!a) return error_nomem(err, sizeof *a, "counts of experts");
+    *a = (engine_adapter){.plan = p, .policy = with_defaults(*policy), .n_expert = p->n_expert};
+    a->heat = mem_calloc(n, sizeof *a->heat);
+    a->slots = mem_calloc(n, sizeof *a->slots);
+    a->experts = mem_calloc(n + n_layer, sizeof *a->experts);
+    a->spare = mem_calloc(n_layer, sizeof *a->spare);
+    if (!a->heat || !a->slots || !a->experts || !a->spare) {
+        adapt_free(a);
+        return error_nomem(err, n * sizeof *a->heat, "counts of experts");
+    }
+    for (size_t i = 0; i < n_layer; i++) set_layer(a, (int)i);
+    *out = a;
+    return PI_OK;
+}
+
+void adapt_free(engine_adapter *a) {
+    if (!a) return;
+    mem_free(a->heat);
+    mem_free(a->slots);
+    mem_free(a->experts);
+    mem_free(a->spare);
+    mem_free(a);
+}
+
+const int32_t *adapt_slots(const engine_adapter *a, int layer) {
+    return a ? a->slots + at(a, layer) : NULL;
+}
+
+int32_t adapt_expert(const engine_adapter *a, int layer, int32_t slot) {
+    return a ? experts_of(a, layer)[slot] : slot;
+}
+
+/* ---- heat ------------------------------------------------------------------------------------ */
+
+void adapt_count(engine_adapter *a, int layer, const int32_t *chosen, int n) {
+    float *heat = a->heat + at(a, layer);
+    for (int i = 0; i < n; i++) heat[chosen[i]]++;
+}
+
+static void age(engine_adapter *a, int n_tokens) {
+    a->n_ageing += n_tokens;
+    if (a->n_ageing < AGEING) return;
+    float left = exp2f(-(float)a->n_ageing / (float)a->policy.half_life);
+    size_t n = at(a, a->plan->model->hp.n_layer);
+    for (size_t i = 0; i < n; i++) a->heat[i] *= left;
+    a->n_ageing = 0;
+}
+
+/* The hottest expert of the CPU and the coldest of the GPU; what their exchange gains. */
+static float gain_of(const engine_adapter *a, int layer, adapt_swap *s) {
+    const plan_experts *e = &a->plan->experts[layer];
+    const float *heat = a->heat + at(a, layer);
+    const int32_t *slots = adapt_slots(a, layer);
+    *s = (adapt_swap){.layer = layer, .in = -1, .out = -1, .slot = a->spare[layer]};
+    for (int32_t i = 0; i < e->n_expert; i++) {
+        bool hot = slots[i] < e->hot;
+        if (hot && (s->out < 0 || heat[i] < heat[s->out])) s->out = i;
+        if (!hot && (s->in < 0 || heat[i] > heat[s->in])) s->in = i;
+    }
+    float in = heat[s->in], out = heat[s->out];
+    return in > a->policy.ratio * out && in - out > a->policy.margin ? in - out : 0;
+}
+
+bool adapt_pick(engine_adapter *a, int n_tokens, adapt_swap *out) {
+    float best = 0;
+    age(a, n_tokens);
+    for (int i = 0; i < a->plan->model->hp.n_layer; i++) {
+        adapt_swap s;
+        if (a->spare[i] < 0) continue;
+        float gain = gain_of(a, i, &s);
+        if (gain <= best) continue;
+        best = gain;
+        *out = s;
+    }
+    return best > 0;
+}
+
+void adapt_finish(engine_adapter *a, const adapt_swap *s) {
+    int32_t *slots = a->slots + at(a, s->layer), *experts = experts_of(a, s->layer);
+    int32_t left = slots[s->out], remote = slots[s->in];
+    slots[s->in] = s->slot;
+    experts[s->slot] = s->in;
+    slots[s->out] = remote;
+    experts[remote] = s->out;
+    experts[left] = -1;
+    a->spare[s->layer] = left;
+}
+
+/* ---- between ubatches ------------------------------------------------------------------------ */
+
+void adapt_step(engine_context *c) {
+    engine_adapter *a = c->adapter;
+    if (!a->swaps) {
+        a->swaps = adapt_pick(a, c->ubatch.n_tokens, &a->swap);
+        if (!a->swaps) return;
+        gpu_exec_swap_begin(c->gpu, a->swap.layer, a->swap.in, a->swap.slot);
+    } else {
+        age(a, c->ubatch.n_tokens);
+    }
+    if (!gpu_exec_swap_send(c->gpu, (size_t)a->policy.slice_bytes)) return;
+    adapt_finish(a, &a->swap);
+    gpu_exec_swap_map(c->gpu, a->swap.layer, adapt_slots(a, a->swap.layer));
+    a->swaps = false;
+    c->counters.expert_swaps++;
+}
+
+void adapt_restart(engine_context *c) {
+    engine_adapter *a = c->adapter;
+    a->swaps = false;
+    for (int i = 0; i < c->model->hp.n_layer; i++) gpu_exec_swap_map(c->gpu, i, adapt_slots(a, i));
+}
+
+const float *engine_expert_heat(const engine_context *c, int layer) {
+    return c->adapter && c->plan->experts[layer].n_expert ? c->adapter->heat + at(c->adapter, layer)
+                                                          : NULL;
+}
