@@ -358,6 +358,7 @@ static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool 
     tensor_role role = row->role;
     int n_own = m->config->n_layer - m->config->n_kv_shared;
     if (row->flags & TENSOR_OWN_KV && layer >= n_own) return false;
+    if (row->flags & TENSOR_LAYER_EMBD && m->config->n_embd_layer == 0) return false;
     bool part_of_qkv = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
     if (part_of_qkv && m->found[ROLE_ATTN_QKV]) return false;
     if (role == ROLE_ATTN_Q && m->config->n_latent_q > 0) return false;

@@ -119,15 +119,12 @@ static void read_local_heads(hf_reader *r, hf_config *c) {
         c->n_head_kv = hf_int(r, (hf_names){"num_global_key_value_heads"}, c->n_head_kv, 1,
                               MODEL_MAX_HEADS);
     c->n_kv_shared = hf_int(r, (hf_names){"num_kv_shared_layers"}, 0, 0, MODEL_MAX_LAYERS - 1);
+    c->wide_shared = hf_flag(r, (hf_names){"use_double_wide_mlp"}, false);
+    c->n_embd_layer = hf_int(r, (hf_names){"hidden_size_per_layer_input"}, 0, 0, MODEL_MAX_DIM);
     if (r->status != PI_OK) return;
     if (c->head_dim % 2 != 0 || c->head_dim_window % 2 != 0) hf_fail(r, "head_dim", "is odd");
     if (c->n_head % c->n_head_kv != 0)
         hf_fail(r, "num_attention_heads", "is not a multiple of num_global_key_value_heads");
-    if (hf_int(r, (hf_names){"hidden_size_per_layer_input"}, 0, 0, MODEL_MAX_DIM) > 0)
-        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                              "embeddings per layer: %s: hidden_size_per_layer_input must be 0: "
-                              "this version cannot run them",
-                              r->path);
 }
 
 static void read_heads(hf_reader *r, hf_config *c) {
@@ -281,12 +278,16 @@ static int32_t kv_heads(const hf_config *c, int layer) {
     return c->window > 0 && c->windowed[layer] ? c->n_head_kv_window : c->n_head_kv;
 }
 
+static int32_t ff_width(const hf_config *c, int layer) {
+    return c->wide_shared && layer >= c->n_layer - c->n_kv_shared ? 2 * c->n_ff : c->n_ff;
+}
+
 uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
     bool windowed = c->window > 0 && c->windowed[layer];
     int32_t head_dim = windowed && c->head_dim_window > 0 ? c->head_dim_window : c->head_dim;
     arch_sizes sizes = {.n_embd = c->n_embd,
                         .n_vocab = c->n_vocab,
-                        .n_ff = c->n_ff,
+                        .n_ff = ff_width(c, layer),
                         .n_head = c->n_head,
                         .n_head_kv = kv_heads(c, layer),
                         .head_dim = head_dim,
@@ -294,6 +295,8 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
                         .n_latent = c->n_latent,
                         .n_latent_q = c->n_latent_q,
                         .n_rot = c->rope.n_rot,
+                        .n_layer = c->n_layer,
+                        .n_embd_layer = c->n_embd_layer,
                         .n_expert = c->experts.n,
                         .n_ff_expert = c->experts.n_ff,
                         .n_ff_shared = c->n_ff_shared,
@@ -380,6 +383,17 @@ static void put_kv_heads(const hf_config *c, gguf_writer *w) {
                        (uint64_t)c->n_layer);
 }
 
+static void put_ff_widths(const hf_config *c, gguf_writer *w) {
+    char key[KEY_TEXT];
+    uint32_t widths[MODEL_MAX_LAYERS];
+    for (int i = 0; i < c->n_layer; i++) widths[i] = (uint32_t)ff_width(c, i);
+    if (!c->wide_shared)
+        put_u32(w, c, "feed_forward_length", c->n_ff);
+    else
+        gguf_put_array(w, arch_key(key, c, "feed_forward_length"), GGUF_U32, widths,
+                       (uint64_t)c->n_layer);
+}
+
 static void put_experts(const hf_config *c, gguf_writer *w) {
     const hf_experts *e = &c->experts;
     if (e->n == 0) return;
@@ -407,7 +421,7 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
     put_u32(w, c, "context_length", c->n_ctx);
     put_u32(w, c, "embedding_length", c->n_embd);
     put_u32(w, c, "block_count", c->n_layer);
-    put_u32(w, c, "feed_forward_length", c->n_ff);
+    put_ff_widths(c, w);
     put_u32(w, c, "attention.head_count", c->n_head);
     put_kv_heads(c, w);
     if (c->n_latent > 0) {
@@ -420,7 +434,7 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
         put_u32(w, c, "attention.key_length_swa", c->head_dim_window);
         put_u32(w, c, "attention.value_length_swa", c->head_dim_window);
         put_u32(w, c, "attention.shared_kv_layers", c->n_kv_shared);
-        put_u32(w, c, "embedding_length_per_layer_input", 0);
+        put_u32(w, c, "embedding_length_per_layer_input", c->n_embd_layer);
     }
     put_f32(w, c, c->rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
             c->norm_eps);

@@ -58,6 +58,8 @@ typedef struct hf_config {
     int32_t n_head_kv_window;            /* of layers with a window */
     int32_t head_dim_window;             /* the same; 0: as the others */
     int32_t n_kv_shared;                 /* last layers that read the cache of others */
+    bool wide_shared;                    /* whose FFNs are twice as wide */
+    int32_t n_embd_layer;                /* embeddings per layer; 0: none */
     int32_t n_latent, n_latent_q, v_dim; /* MLA, where head_dim is that of queries; n_latent 0: no
                                             MLA, n_latent_q 0: queries are made of the input */
     bool rms;                            /* RMS norms */

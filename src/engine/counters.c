@@ -9,7 +9,9 @@ void context_count(engine_context *c) {
     n->tokens += (uint64_t)c->ubatch.n_tokens;
     n->weight_bytes += p->fixed_bytes;
     if (c->ubatch.n_out == 0) n->weight_bytes -= p->head_bytes;
-    n->weight_bytes += (uint64_t)c->ubatch.n_tokens * c->model->t[ROLE_TOKEN_EMBD].row_bytes;
+    const model_tensor *t = c->model->t;
+    n->weight_bytes += (uint64_t)c->ubatch.n_tokens *
+                       (t[ROLE_TOKEN_EMBD].row_bytes + t[ROLE_LAYER_EMBD].row_bytes);
     n->ffn_bytes += p->fixed_ffn_bytes;
     n->ffn_total_bytes += p->ffn_bytes;
     for (int i = 0; i < c->ubatch.nth; i++) {

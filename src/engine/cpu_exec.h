@@ -15,7 +15,7 @@
 typedef void cpu_exec_step(engine_context *c, const plan_step *s, int ith);
 
 /* cpu_vector.c */
-cpu_exec_step cpu_exec_embed, cpu_exec_norm_columns, cpu_exec_norm_panels,
+cpu_exec_step cpu_exec_embed, cpu_exec_embed_layers, cpu_exec_norm_columns, cpu_exec_norm_panels,
     cpu_exec_quantize_columns, cpu_exec_quantize_panels;
 cpu_exec_step cpu_exec_head_norm_columns, cpu_exec_head_norm_panels, cpu_exec_add, cpu_exec_softcap,
     cpu_exec_rope_store;

@@ -35,6 +35,35 @@ void cpu_exec_embed(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
+/* A token's row of the table, piece by piece: whole blocks of every type. */
+static void add_layer_row(engine_context *c, int32_t token, float *out) {
+    enum { PIECE = 256 };
+    const model_tensor *t = &c->model->t[ROLE_LAYER_EMBD];
+    const quant_traits *traits = quant_find(t->type);
+    const uint8_t *row = (const uint8_t *)t->data + (size_t)token * t->row_bytes;
+    float piece[PIECE], root = sqrtf((float)c->model->hp.n_embd_layer), half = sqrtf(0.5f);
+    for (int64_t i = 0; i < t->n_in; i += PIECE) {
+        int64_t n = t->n_in - i < PIECE ? t->n_in - i : PIECE;
+        traits->dequantize(row + (size_t)(i / traits->block_elems) * (size_t)traits->block_bytes,
+                           piece, n);
+        for (int64_t k = 0; k < n; k++) out[i + k] = (out[i + k] + root * piece[k]) * half;
+    }
+}
+
+void cpu_exec_embed_layers(engine_context *c, const plan_step *s, int ith) {
+    (void)ith;
+    for (;;) {
+        int64_t row = pool_take(c->pool, 1);
+        if (row >= c->ubatch.n_tokens) break;
+        float *e = cpu_exec_row(c, s->in, row);
+        for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
+            float *part = e + layer * s->norm_width;
+            c->kernels.rms_norm(part, s->norm_weight, part, s->norm_width, c->model->hp.norm_eps);
+        }
+        add_layer_row(c, c->tokens[row], e);
+    }
+}
+
 /* ---- norms and quantization ------------------------------------------------------------------ */
 
 /* Rows per piece of work: panels are quantized whole. Few tokens are one piece. */
@@ -131,11 +160,17 @@ static void apply_gate(float *x, const float *gate, int64_t n) {
 }
 
 static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout layout) {
+    const model_hparams *hp = &c->model->hp;
     int64_t n = c->ubatch.n_tokens, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1 && s->relu; i++) {
             float *v = cpu_exec_row(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
+        }
+        for (int64_t i = c0; i < c1 && s->layer_embd; i++) {
+            float *v = cpu_exec_row(c, s->in, i);
+            const float *e = cpu_exec_row(c, BUF_LAYER_EMBD, i) + s->layer * s->act_width;
+            c->kernels.activate(hp->activation, hp->activation_threshold, v, e, v, s->act_width);
         }
         for (int64_t i = c0; i < c1 && s->gated; i++)
             apply_gate(cpu_exec_row(c, s->in, i), cpu_exec_row(c, BUF_ATTN_GATE, i), s->act_width);

@@ -19,6 +19,7 @@
 
 static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_EMBED] = ONE_WAY(cpu_exec_embed),
+    [OP_EMBED_LAYERS] = ONE_WAY(cpu_exec_embed_layers),
     /* attention */
     [OP_NORM] = BY_SIZE(cpu_exec_norm_columns, cpu_exec_norm_panels),
     [OP_MATMUL] = BY_SIZE(cpu_exec_matvec, cpu_exec_matmul),
@@ -268,11 +269,23 @@ static pi_status check_layer(const engine_context *c, const engine_session *s, i
                      layer, n_tokens, (long long)pos);
 }
 
+/* The steps before the layers, for a layer's own embeddings: nobody looks on. */
+static void run_embedding(engine_context *c) {
+    engine_observer observer = c->observer;
+    int end = 0;
+    while (c->plan->steps[end].layer < 0) end++;
+    c->observer = NULL;
+    begin_steps(c, 0, end);
+    pool_run(c->pool, c->ubatch.nth, run_steps, c);
+    c->observer = observer;
+}
+
 pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err) {
     pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
     pi_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
-    if (status == PI_OK && layer < 0) status = request_check_tokens(c, &in, err);
+    bool embeds = layer < 0 || c->model->hp.n_embd_layer > 0;
+    if (status == PI_OK && embeds) status = request_check_tokens(c, &in, err);
     if (status != PI_OK) return status;
     int first = 0, end = c->plan->n_steps;
     while (c->plan->steps[first].layer != layer) first++;
@@ -291,11 +304,12 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
                                 .state_from = pos > 0 ? state : NULL,
                                 .state_to = state};
     for (int i = 0; i < n_tokens; i++) {
-        c->tokens[i] = layer < 0 ? tokens[i] : 0;
+        c->tokens[i] = embeds ? tokens[i] : 0;
         c->positions[i] = pos + i;
         c->item_of_row[i] = &c->items[0];
         rope_fill_angles(c, i);
     }
+    if (layer >= 0 && embeds) run_embedding(c);
     if (layer >= 0) memcpy(c->buf[BUF_X], x, n_bytes);
     begin_steps(c, first, end);
     pool_run(c->pool, c->ubatch.nth, run_steps, c);

@@ -217,6 +217,7 @@ static void add_mixers(plan *p, int layer) {
 const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
     if (hp->n_taps > 0) return "recurrent layers";
+    if (hp->n_embd_layer > 0) return "embeddings per layer";
     if (hp->n_latent > 0) return "compressed attention (MLA)";
     if (m->arch->has & (ARCH_EXPERT_INPUT | ARCH_EXPERT_HALF | ARCH_EXPERT_CLAMP))
         return "experts of this form";
@@ -277,6 +278,7 @@ static void scale_layer(plan *p, int layer) {
 static void add_all(plan *p, const plan_options *options) {
     plan_side at = SIDE_CPU;
     plan_add_step(p, at, OP_EMBED, -1, BUF_X);
+    if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         plan_side home = p->cuts[layer].home;
         if (home != at) plan_add_message(p, at, layer, BUF_X, BUF_X);
@@ -289,6 +291,7 @@ static void add_all(plan *p, const plan_options *options) {
             plan_add_ffn(p, layer, options);
         if (model_layer_is_parallel(p->model, layer))
             plan_add_addition(p, at, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
+        if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
         scale_layer(p, layer);
     }
     if (p->head != at) plan_add_message(p, at, -1, BUF_X, BUF_X);

@@ -64,19 +64,20 @@ typedef enum plan_buffer {
     BUF_ATTN,      /* attention's result [n_head * head_dim] */
     BUF_ATTN_OUT,  /* attention's half where both run in parallel [n_embd] */
     /* Recurrent mixers. */
-    BUF_SSM_IN,   /* what is convolved [n_conv] */
-    BUF_SSM_GATE, /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
-    BUF_SSM_STEP, /* steps, or alphas of the delta rule [n_ssm_head], KDA: [n_inner]; MIXER_CONV:
-                     what the convolution's input is multiplied by [n_embd] */
-    BUF_SSM_BETA, /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
-    BUF_SSM_CONV, /* after the convolution [n_conv] */
-    BUF_SSM_OUT,  /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
-    BUF_GATE,     /* [n_ff]; after the activation: the hidden vector */
-    BUF_UP,       /* [n_ff] */
-    BUF_PRED,     /* the predictor's hidden vector [rank] */
-    BUF_SCORE,    /* its scores [n_ff]; only in ubatches of many tokens */
-    BUF_ROUTER,   /* scores of experts [n_expert] */
-    BUF_SHARED,   /* result of the shared expert [n_embd] */
+    BUF_SSM_IN,     /* what is convolved [n_conv] */
+    BUF_SSM_GATE,   /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_SSM_STEP,   /* steps, or alphas of the delta rule [n_ssm_head], KDA: [n_inner]; MIXER_CONV:
+                       what the convolution's input is multiplied by [n_embd] */
+    BUF_SSM_BETA,   /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
+    BUF_SSM_CONV,   /* after the convolution [n_conv] */
+    BUF_SSM_OUT,    /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_GATE,       /* [n_ff]; after the activation: the hidden vector */
+    BUF_UP,         /* [n_ff] */
+    BUF_PRED,       /* the predictor's hidden vector [rank] */
+    BUF_SCORE,      /* its scores [n_ff]; only in ubatches of many tokens */
+    BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer] */
+    BUF_ROUTER,     /* scores of experts [n_expert] */
+    BUF_SHARED,     /* result of the shared expert [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
@@ -89,6 +90,7 @@ typedef enum plan_buffer {
 
 typedef enum plan_op {
     OP_EMBED,        /* X = rows of the embedding table; RoPE angles of the positions */
+    OP_EMBED_LAYERS, /* LAYER_EMBD, a product of X: normed, plus the table's rows */
     OP_NORM,         /* out = norm(in), and its quantized form if a product reads it */
     OP_QUANTIZE,     /* quantized form of `in` */
     OP_MATMUL,       /* out_i = W_i * quantized input (+ bias) (+= add_to) */
@@ -287,8 +289,10 @@ struct plan_step {
     /* OP_NORM, OP_QUANTIZE, OP_HEAD_NORM, the GPU's OP_ATTENTION: forms that later steps read, bits
      * 1 << cpu_act_kind */
     unsigned act_kinds;
-    int slot;   /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
-    bool relu;  /* OP_QUANTIZE: the vector is rectified first, in place */
+    int slot;        /* written by these steps; read by OP_MATMUL and OP_FFN_IN */
+    bool relu;       /* OP_QUANTIZE: the vector is rectified first, in place */
+    bool layer_embd; /* OP_QUANTIZE: the vector's activation is multiplied by the layer's part of
+                        BUF_LAYER_EMBD first, in place */
     bool gated; /* OP_QUANTIZE: the vector is multiplied by the sigmoid of BUF_ATTN_GATE first */
     /* OP_HEADS: matrix[0] holds those of all heads, one after the other */
     int n_heads;

@@ -9,8 +9,9 @@ enum {
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
     PLAN_FFN_STEPS = 20,
-    PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS,
-    PLAN_GLOBAL_STEPS = 7 /* embedding, crossings, final norm, head, soft cap */
+    PLAN_EMBD_STEPS = 5, /* of a layer's embedding */
+    PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS,
+    PLAN_GLOBAL_STEPS = 10 /* embeddings, crossings, final norm, head, soft cap */
 };
 
 /* Appends a step to a side's list; there is room. */
@@ -29,6 +30,9 @@ void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tenso
 /* MLA: from the normed input to what attention reads, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);
 void plan_add_values(plan *p, int layer);
+/* Embeddings per layer: of all layers, from the quantized X; and what a layer adds of its own. */
+void plan_add_layer_embeddings(plan *p);
+void plan_add_layer_embedding(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */
 plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
                              plan_buffer out);

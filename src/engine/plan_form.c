@@ -16,6 +16,7 @@
 
 static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
     [SIDE_CPU] = {[OP_EMBED] = ONE_WAY,
+                  [OP_EMBED_LAYERS] = ONE_WAY,
                   [OP_NORM] = BY_SIZE,
                   [OP_QUANTIZE] = BY_SIZE,
                   [OP_MATMUL] = BY_SIZE,
@@ -80,6 +81,7 @@ static bool runs_alone(const plan_step *s, plan_form form) {
     case OP_RECEIVE:
     case OP_GROUP:
         return true;
+    case OP_EMBED_LAYERS:
     case OP_NORM:
     case OP_QUANTIZE:
     case OP_GATE_HEADS:

@@ -7,6 +7,7 @@
 const char *plan_op_name(plan_op op) {
     static const char *const names[OP_COUNT] = {
         [OP_EMBED] = "embed",
+        [OP_EMBED_LAYERS] = "embed_layers",
         [OP_NORM] = "norm",
         [OP_QUANTIZE] = "quantize",
         [OP_MATMUL] = "matmul",
@@ -58,6 +59,7 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_UP] = "up",
                                                  [BUF_PRED] = "predictor",
                                                  [BUF_SCORE] = "score",
+                                                 [BUF_LAYER_EMBD] = "layer_embd",
                                                  [BUF_ROUTER] = "router",
                                                  [BUF_SHARED] = "shared",
                                                  [BUF_EXPERT_IN] = "expert_in",
@@ -130,6 +132,8 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
                     s->recurrent->mixer == MIXER_SSM ? "SSM" : "delta rule", s->recurrent->n_head,
                     s->recurrent->head_dim, s->recurrent->n_state);
         if (s->relu) fprintf(out, " relu");
+        if (s->layer_embd)
+            fprintf(out, " %s * layer_embd", activation_name(p->model->hp.activation));
         if (s->gated) fprintf(out, " * sigmoid(attn_gate)");
         if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
         if (s->op == OP_SEND || s->op == OP_RECEIVE)

@@ -119,6 +119,10 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_pos;
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
+    case DIM_LAYER_EMBD:
+        return s->n_embd_layer;
+    case DIM_LAYER_EMBDS:
+        return s->n_layer * s->n_embd_layer;
     default:
         return recurrent_dim_size(dim, s);
     }
@@ -142,6 +146,12 @@ void arch_tensor_name(const arch_tensor *t, int layer, char name[64]) {
 static const char *const role_names[ROLE_COUNT] = {
     [ROLE_TOKEN_EMBD] = "token_embd",
     [ROLE_POS_EMBD] = "position_embd",
+    [ROLE_LAYER_EMBD] = "per_layer_token_embd",
+    [ROLE_LAYER_EMBD_PROJ] = "per_layer_model_proj",
+    [ROLE_LAYER_EMBD_NORM] = "per_layer_proj_norm",
+    [ROLE_LAYER_EMBD_GATE] = "inp_gate",
+    [ROLE_LAYER_EMBD_OUT] = "proj",
+    [ROLE_LAYER_EMBD_POST_NORM] = "post_norm",
     [ROLE_ATTN_NORM_BIAS] = "attn_norm.bias",
     [ROLE_ATTN_NORM_2] = "attn_norm_2",
     [ROLE_ATTN_NORM_2_BIAS] = "attn_norm_2.bias",

@@ -20,6 +20,11 @@ typedef enum rope_kind {
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
     ROLE_POS_EMBD, /* learned positions; row of position p is p + pos_offset */
+    /* Embeddings per layer (Gemma 4 E2B, E4B): each layer adds a vector that depends on the token.
+     */
+    ROLE_LAYER_EMBD,      /* table: a row has the vectors of all layers, one after the other */
+    ROLE_LAYER_EMBD_PROJ, /* makes the same of the token's embedding; both are added */
+    ROLE_LAYER_EMBD_NORM, /* of one layer's part of the product */
     ROLE_ATTN_NORM,
     ROLE_ATTN_NORM_BIAS,
     ROLE_ATTN_NORM_2, /* attention's own norm where the halves run in parallel (Falcon 40B) */
@@ -110,6 +115,9 @@ typedef enum tensor_role {
     ROLE_SHARED_GATE,       /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
+    ROLE_LAYER_EMBD_GATE, /* the layer's embedding is times the activation of this product */
+    ROLE_LAYER_EMBD_OUT,  /* from there to the residual stream */
+    ROLE_LAYER_EMBD_POST_NORM,
     ROLE_LAYER_SCALE, /* the residual stream is multiplied by this number after the layer */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
@@ -123,35 +131,37 @@ typedef enum tensor_role {
 
 /* Symbolic sizes for shapes; resolved against a model's hyperparameters. */
 typedef enum arch_dim {
-    DIM_NONE,       /* no such dimension */
-    DIM_EMBD,       /* n_embd */
-    DIM_VOCAB,      /* n_vocab */
-    DIM_FF,         /* n_ff of the layer */
-    DIM_Q,          /* n_head * q_dim */
-    DIM_KV,         /* n_head_kv * head_dim */
-    DIM_ATTN,       /* n_head * v_dim: attention's result */
-    DIM_HEAD,       /* head_dim */
-    DIM_HEADS,      /* n_head */
-    DIM_HEADS_KV,   /* n_head_kv */
-    DIM_HALF_ROT,   /* n_rot / 2 */
-    DIM_QKV,        /* DIM_Q + 2 * DIM_KV */
-    DIM_NOPE,       /* q_dim - n_rot: elements of a head that are not rotated (MLA) */
-    DIM_V,          /* v_dim */
-    DIM_LATENT_Q,   /* elements of queries' latent vector */
-    DIM_LATENT,     /* of that of keys and values */
-    DIM_KV_A,       /* DIM_LATENT + n_rot */
-    DIM_KV_B,       /* n_head * (DIM_NOPE + v_dim) */
-    DIM_ONE,        /* 1: a number */
-    DIM_2FF,        /* 2 * n_ff */
-    DIM_EMBD_8,     /* n_embd / 8: bytes of one bit per element */
-    DIM_RANK,       /* of the layer's predictor: as the file has it, a multiple of 32 */
-    DIM_EXPERTS,    /* n_expert */
-    DIM_UNITS,      /* what is placed: n_expert where the layer has experts, else n_ff */
-    DIM_EXPERT_FF,  /* n_ff of an expert of the layer */
-    DIM_EXPERT_2FF, /* twice that */
-    DIM_SHARED_FF,  /* n_ff of the layer's shared expert */
-    DIM_POS,        /* rows of the table of positions: as the file has it */
-    DIM_2Q,         /* 2 * DIM_Q: queries and gates, head by head */
+    DIM_NONE,        /* no such dimension */
+    DIM_EMBD,        /* n_embd */
+    DIM_VOCAB,       /* n_vocab */
+    DIM_FF,          /* n_ff of the layer */
+    DIM_Q,           /* n_head * q_dim */
+    DIM_KV,          /* n_head_kv * head_dim */
+    DIM_ATTN,        /* n_head * v_dim: attention's result */
+    DIM_HEAD,        /* head_dim */
+    DIM_HEADS,       /* n_head */
+    DIM_HEADS_KV,    /* n_head_kv */
+    DIM_HALF_ROT,    /* n_rot / 2 */
+    DIM_QKV,         /* DIM_Q + 2 * DIM_KV */
+    DIM_NOPE,        /* q_dim - n_rot: elements of a head that are not rotated (MLA) */
+    DIM_V,           /* v_dim */
+    DIM_LATENT_Q,    /* elements of queries' latent vector */
+    DIM_LATENT,      /* of that of keys and values */
+    DIM_KV_A,        /* DIM_LATENT + n_rot */
+    DIM_KV_B,        /* n_head * (DIM_NOPE + v_dim) */
+    DIM_ONE,         /* 1: a number */
+    DIM_2FF,         /* 2 * n_ff */
+    DIM_EMBD_8,      /* n_embd / 8: bytes of one bit per element */
+    DIM_RANK,        /* of the layer's predictor: as the file has it, a multiple of 32 */
+    DIM_EXPERTS,     /* n_expert */
+    DIM_UNITS,       /* what is placed: n_expert where the layer has experts, else n_ff */
+    DIM_EXPERT_FF,   /* n_ff of an expert of the layer */
+    DIM_EXPERT_2FF,  /* twice that */
+    DIM_SHARED_FF,   /* n_ff of the layer's shared expert */
+    DIM_POS,         /* rows of the table of positions: as the file has it */
+    DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
+    DIM_LAYER_EMBD,  /* of a layer's embedding */
+    DIM_LAYER_EMBDS, /* n_layer times that */
     /* Recurrent mixers. */
     DIM_TAPS,            /* of the convolution */
     DIM_CONV,            /* channels that are convolved */
@@ -171,6 +181,7 @@ typedef struct arch_sizes {
     int64_t q_dim, v_dim; /* MLA: of a head's query and value; 0: head_dim */
     int64_t n_latent, n_latent_q;
     int64_t n_expert, n_ff_expert, n_ff_shared;
+    int64_t n_layer, n_embd_layer;
     int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
     int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
 } arch_sizes;
@@ -188,6 +199,7 @@ enum {
     TENSOR_RAW = 256,         /* integers: bound as they are; I8 (sign) or I32 (perm) */
     TENSOR_NO_EXPERTS = 1024, /* only of layers without a router */
     TENSOR_OWN_KV = 2048,     /* only of layers with a KV cache of their own */
+    TENSOR_LAYER_EMBD = 4096, /* only of models with embeddings per layer */
     TENSOR_SPARSE = 512       /* written by `prepare`, or part of a PWRI file: a predictor, what was
                                  measured, or another form of a matrix of the network */
 };

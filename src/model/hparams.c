@@ -506,6 +506,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_layer -= read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
+    if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
+        hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
     read_latents(&r, arch, hp);
     read_layers(&r, arch, hp, layers);
     if (r.status == PI_OK) read_recurrent(&r, arch, hp);

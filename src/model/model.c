@@ -16,6 +16,8 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
     arch_sizes sizes = {.n_embd = m->hp.n_embd,
                         .n_vocab = m->hp.n_vocab,
                         .n_ff = l ? l->hp.n_ff : 0,
+                        .n_layer = m->hp.n_layer,
+                        .n_embd_layer = m->hp.n_embd_layer,
                         .n_expert = m->hp.n_expert,
                         .n_ff_expert = l ? l->hp.n_ff_expert : 0,
                         .n_ff_shared = l ? l->hp.n_ff_shared : 0,
@@ -171,6 +173,7 @@ static pi_status check_missing(const model *m, const arch_tensor *row, int layer
     char name[64], other[64];
     if (row->flags & TENSOR_OPTIONAL) return PI_OK;
     if (row->flags & TENSOR_OWN_KV && m->layers[layer].hp.kv_layer != layer) return PI_OK;
+    if (row->flags & TENSOR_LAYER_EMBD && m->hp.n_embd_layer == 0) return PI_OK;
     if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     for (int i = 0; i < N_OTHER_FORMS; i++)
         if (other_forms[i].role == row->role && find_role(m, other_forms[i].instead, layer, other))

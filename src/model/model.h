@@ -34,11 +34,12 @@ typedef enum rope_set {
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
-    int32_t n_pos;    /* learned positions, at least n_ctx_train: no context is longer; 0: any is
-                         possible */
-    int32_t n_head;   /* the largest over layers */
-    int32_t head_dim; /* the largest over layers */
-    int32_t n_rot;    /* the same: rotated elements of a head, even, <= head_dim */
+    int32_t n_pos;  /* learned positions, at least n_ctx_train: no context is longer; 0: any is
+                       possible */
+    int32_t n_head; /* the largest over layers */
+    int32_t n_embd_layer; /* elements of an embedding per layer; 0: there are none */
+    int32_t head_dim;     /* the largest over layers */
+    int32_t n_rot;        /* the same: rotated elements of a head, even, <= head_dim */
     int32_t head_dims[2]; /* of layers without and with a window */
     int32_t n_latent;     /* MLA: elements of a position's latent vector; 0: no MLA */
     int32_t n_latent_q;   /* the same of queries; 0: queries are made of the input */

@@ -224,8 +224,9 @@ static void sum_ends(const model *m, place_workload *w) {
         w->head_padding += padding_of(NULL, tensor);
         w->head_stays = w->head_stays || stays_on_cpu(NULL, tensor);
     }
-    w->table_bytes = m->t[ROLE_TOKEN_EMBD].n_bytes;
-    if (m->t[ROLE_POS_EMBD].data) w->table_bytes += m->t[ROLE_POS_EMBD].n_bytes;
+    static const tensor_role tables[] = {ROLE_TOKEN_EMBD, ROLE_POS_EMBD, ROLE_LAYER_EMBD};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (m->t[tables[i]].data) w->table_bytes += m->t[tables[i]].n_bytes;
     if (m->t[ROLE_OUTPUT].data == m->t[ROLE_TOKEN_EMBD].data)
         w->tied_bytes = m->t[ROLE_TOKEN_EMBD].n_bytes;
 }

@@ -226,8 +226,8 @@ static pi_status run_window(layer_run *r, int layer, int window, pi_error *err) 
     for (int pos = 0; pos < text->n_window && status == PI_OK; pos += batch) {
         int n = text->n_window - pos < batch ? text->n_window - pos : batch;
         float *x = r->x + (first + pos) * r->p->model->hp.n_embd;
-        const int32_t *tokens = layer < 0 ? text->tokens + first + pos : NULL;
-        status = engine_run_layer(r->context, r->session, layer, tokens, x, n, pos, err);
+        status = engine_run_layer(r->context, r->session, layer, text->tokens + first + pos, x, n,
+                                  pos, err);
     }
     if (status == PI_OK && r->seen != PI_OK) {
         if (err) *err = r->seen_err;

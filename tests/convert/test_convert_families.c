@@ -16,9 +16,12 @@
 #include "family_folder.h"
 #include "gguf_writer.h"
 #include "hf_family.h"
+#include "layer_embd_model.h"
 #include "run_model.h"
 #include "shared_data.h"
 #include "tiny_model.h"
+
+#define MADE_PATH TEST_BINARY_DIR "/test_convert_families.gguf"
 
 enum { N_TOKENS = 48 };
 
@@ -173,15 +176,26 @@ static void test_families(void **state) {
     if (n_checked == 0) skip();
 }
 
+static family_case *find_case(const char *file) {
+    int i = 0;
+    while (i < n_cases && strcmp(cases[i].file, file) != 0) i++;
+    assert_true(i < n_cases);
+    return &cases[i];
+}
+
+/* Embeddings per layer and FFNs of two widths. */
+static void test_layer_embeddings(void **state) {
+    (void)state;
+    ple_write(MADE_PATH, QUANT_F32, PLE_WIDTH);
+    check_case(find_case("made/gemma4-e2b"), MADE_PATH);
+}
+
 /* Several heads in one matrix of keys and values, which no file of that data has. */
 static void test_latent_heads(void **state) {
     (void)state;
     static family_case c;
     tiny_model t = tiny_default();
-    int i = 0;
-    while (i < n_cases && strcmp(cases[i].file, "more/deepseek2-moe") != 0) i++;
-    assert_true(i < n_cases);
-    c = cases[i];
+    c = *find_case("more/deepseek2-moe");
     snprintf(c.file, sizeof c.file, "several heads");
     snprintf(c.config, sizeof c.config, "%s",
              "{\"model_type\":\"deepseek_v2\",\"hidden_size\":$n_embd,\"intermediate_size\":$n_ff,"
@@ -196,8 +210,8 @@ static void test_latent_heads(void **state) {
     t.v_dim = 12;
     t.n_vocab = 160;
     tiny_set_heads(&t, 4, 1);
-    tiny_write(&t, TEST_BINARY_DIR "/test_convert_families.gguf");
-    check_case(&c, TEST_BINARY_DIR "/test_convert_families.gguf");
+    tiny_write(&t, MADE_PATH);
+    check_case(&c, MADE_PATH);
 }
 
 /* Every family has a case; the table's rows point to architectures that are there. */
@@ -224,6 +238,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_latent_heads),
+        cmocka_unit_test(test_layer_embeddings),
         cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);

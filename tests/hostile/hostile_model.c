@@ -349,6 +349,13 @@ const hostile_case hostile_model[] = {
      "gemma4 attention.key_length_swa=16 attention.value_length_swa=8", RUN, 1,
      "K and V heads differ in size: bad.gguf: key_length 16, value_length 8; this version needs "
      "them equal"},
+    {"embeddings per layer without a table", other_arch,
+     "gemma4 embedding_length_per_layer_input=64", RUN, 1,
+     "missing tensor: bad.gguf: per_layer_token_embd.weight is not in the file; is it complete?"},
+    {"embeddings per layer too long", other_arch, "gemma4 embedding_length_per_layer_input=1048577",
+     RUN, 1,
+     "bad hyperparameter: bad.gguf: key gemma4.embedding_length_per_layer_input is 1048577, not in "
+     "0..1048576; is the file complete?"},
     {"no gate of attention", other_arch, "afmoe", RUN, 1,
      "missing tensor: bad.gguf: blk.0.attn_gate.weight is not in the file; is it complete?"},
     {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,

@@ -1,0 +1,33 @@
+/* plan_layer_embd.c: embeddings per layer (Gemma 3n and 4; Google DeepMind 2025). Besides its
+ * embedding, a token has a short vector for every layer: the sum of what a table has and what a
+ * matrix makes of the embedding,
+ *
+ *   e = (norm(W x) + sqrt(n) table[token]) / sqrt(2)        n elements for each layer
+ *
+ * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x. The table is only
+ * ever read by rows, so that it may lie on disk. */
+#include <math.h>
+
+#include "plan_build.h"
+
+void plan_add_layer_embeddings(plan *p) {
+    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_X);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, -1, BUF_X);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_PROJ, ROLE_COUNT, BUF_LAYER_EMBD);
+    s->matrix[0].scale /= sqrtf((float)p->model->hp.n_embd);
+    s = plan_add_step(p, SIDE_CPU, OP_EMBED_LAYERS, -1, BUF_LAYER_EMBD);
+    s->norm = NORM_RMS;
+    s->norm_width = p->model->hp.n_embd_layer;
+    s->norm_weight = p->model->t[ROLE_LAYER_EMBD_NORM].data;
+}
+
+void plan_add_layer_embedding(plan *p, int layer) {
+    plan_side side = p->cuts[layer].home;
+    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_X);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_X);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_GATE, ROLE_COUNT, BUF_GATE);
+    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE)->layer_embd = true;
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_OUT, ROLE_COUNT, BUF_Y);
+    plan_add_addition(p, side, layer, BUF_Y, ROLE_LAYER_EMBD_POST_NORM);
+}
