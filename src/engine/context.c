@@ -300,6 +300,12 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
             err, PI_ERR_LIMIT,
             "context too long: %lld tokens: %s has %d learned positions; use a smaller context",
             (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_pos);
+    if (c->model->hp.n_ctx_max && n_ctx > c->model->hp.n_ctx_max)
+        return error_set(
+            err, PI_ERR_LIMIT,
+            "context too long: %lld tokens: attention of %s is sparse from %d on, which "
+            "is not supported; use a smaller context",
+            (long long)n_ctx, gguf_path(c->model->file), c->model->hp.n_ctx_max);
     if (!c->plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "session", err);
     if (status != PI_OK) return status;

@@ -69,6 +69,10 @@ void cpu_exec_finish_down(engine_context *c, const plan_step *s, int64_t col, in
 void cpu_exec_scores(engine_context *c, const cpu_exec_product *by, const plan_ffn *f, int64_t r0,
                      int64_t r1, float *y, int64_t ldy, int ith);
 
+/* gate[i] = f(gate[i]) * up[i], in the form that the architecture has; up, which may be
+ * overwritten, NULL: f(gate[i]). */
+void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t n);
+
 /* The layout of an expert's activations. */
 cpu_act_layout cpu_exec_expert_layout(const engine_context *c, cpu_act_kind kind, int64_t n_pairs);
 

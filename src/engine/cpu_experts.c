@@ -205,27 +205,14 @@ static void product(engine_context *c, const plan_matrix *m, int64_t step, const
     finish(c, m, m->w.n_out, scales, expert, r0, r1);
 }
 
-/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
- * a.
- */
-static void clamp_pair(float *gate, float *up, int64_t n) {
-    const float limit = 7, alpha = 1.702f;
-    for (int64_t i = 0; i < n; i++) {
-        gate[i] = alpha * fminf(gate[i], limit);
-        up[i] = (fmaxf(-limit, fminf(up[i], limit)) + 1) / alpha;
-    }
-}
-
 /* with_up: times up, where there is a gate. */
 static void activate(engine_context *c, const plan_experts *e, bool with_up, int expert, int64_t r0,
                      int64_t r1) {
-    const model_hparams *hp = &c->model->hp;
     const ubatch_experts *x = &c->experts;
     for (int pair = x->first[expert]; pair < x->first[expert + 1]; pair++) {
         float *gate = pair_row(c, BUF_EXPERT_GATE, pair) + r0;
         float *up = with_up && e->gate.w.data ? pair_row(c, BUF_EXPERT_UP, pair) + r0 : NULL;
-        if (e->clamped) clamp_pair(gate, up, r1 - r0);
-        c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
+        cpu_exec_activate(c, gate, up, r1 - r0);
     }
 }
 

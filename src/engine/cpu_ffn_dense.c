@@ -20,11 +20,27 @@ static size_t inputs_of(const engine_context *c, const plan_step *s, cpu_act_lay
     return row_bytes;
 }
 
+/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
+ * a.
+ */
+static void clamp_pair(float *gate, float *up, int64_t n) {
+    const float limit = 7, alpha = 1.702f;
+    for (int64_t i = 0; i < n; i++) {
+        gate[i] = alpha * fminf(gate[i], limit);
+        up[i] = (fmaxf(-limit, fminf(up[i], limit)) + 1) / alpha;
+    }
+}
+
+void cpu_exec_activate(const engine_context *c, float *gate, float *up, int64_t n) {
+    const model_hparams *hp = &c->model->hp;
+    if (c->model->arch->has & ARCH_FFN_CLAMP) clamp_pair(gate, up, n);
+    c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, n);
+}
+
 /* ---- dense layers ---------------------------------------------------------------------------- */
 
 static void gate_and_up(engine_context *c, const cpu_exec_product *by, const plan_step *s,
                         int ith) {
-    const model_hparams *hp = &c->model->hp;
     cpu_act x[PLAN_MAX_GROUP];
     size_t row_bytes = inputs_of(c, s, by->layout, x);
     row_chunks chunks = row_chunks_make(s->matrix[0].w.n_out, row_bytes, c->ubatch.nth, by->layout);
@@ -34,8 +50,8 @@ static void gate_and_up(engine_context *c, const cpu_exec_product *by, const pla
             cpu_exec_multiply(c, by, &s->matrix[k], &x[k], r0, r1, ith);
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
             float *gate = cpu_exec_row(c, BUF_GATE, col) + r0;
-            const float *up = s->n_matrices > 1 ? cpu_exec_row(c, BUF_UP, col) + r0 : NULL;
-            c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, r1 - r0);
+            float *up = s->n_matrices > 1 ? cpu_exec_row(c, BUF_UP, col) + r0 : NULL;
+            cpu_exec_activate(c, gate, up, r1 - r0);
         }
     }
 }

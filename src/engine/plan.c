@@ -219,7 +219,7 @@ const char *plan_gpu_lacks(const model *m) {
     if (hp->n_taps > 0) return "recurrent layers";
     if (hp->n_embd_layer > 0) return "embeddings per layer";
     if (hp->n_latent > 0) return "compressed attention (MLA)";
-    if (m->arch->has & (ARCH_EXPERT_INPUT | ARCH_EXPERT_HALF | ARCH_EXPERT_CLAMP))
+    if (m->arch->has & (ARCH_EXPERT_INPUT | ARCH_EXPERT_HALF | ARCH_FFN_CLAMP))
         return "experts of this form";
     if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
         return "scaled residuals and soft caps";

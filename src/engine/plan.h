@@ -217,7 +217,6 @@ typedef struct plan_experts {
     float scale;              /* then multiplied by this */
     bool weigh_input;         /* weights multiply the input, not the output */
     bool half;                /* of the sum counts */
-    bool clamped;             /* gpt-oss's SwiGLU */
     const int32_t *perm;      /* [n_expert] source index of each stored expert; NULL: as it is */
     const float *select_bias; /* added to probabilities for the choice only */
     const float

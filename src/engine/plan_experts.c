@@ -81,7 +81,6 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
                         .norm = hp->expert_norm,
                         .scale = hp->expert_scale,
                         .weigh_input = p->model->arch->has & ARCH_EXPERT_INPUT,
-                        .clamped = p->model->arch->has & ARCH_EXPERT_CLAMP,
                         .half = p->model->arch->has & ARCH_EXPERT_HALF && t[ROLE_SHARED_DOWN].data,
                         .perm = p->model->layers[layer].sparse.expert_perm,
                         .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,

@@ -56,6 +56,7 @@ static bool has_exact_zeros(activation a) {
 
 static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
     bool zeros = has_exact_zeros(m->hp.activation);
+    if (m->arch->has & ARCH_FFN_CLAMP) return mode == PI_MODE_DENSE; /* of gate and up together */
     switch (mode) {
     case PI_MODE_EXACT:
         return zeros;

@@ -119,6 +119,10 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_pos;
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
+    case DIM_INDEX:
+        return s->index_dim;
+    case DIM_INDEX_Q:
+        return s->n_index_head * s->index_dim;
     case DIM_LAYER_EMBD:
         return s->n_embd_layer;
     case DIM_LAYER_EMBDS:
@@ -186,6 +190,10 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_ATTN_K_NORM] = "attn_k_norm",
     [ROLE_ATTN_OUT] = "attn_output",
     [ROLE_ATTN_OUT_BIAS] = "attn_output.bias",
+    [ROLE_INDEX_Q] = "indexer.q_proj",
+    [ROLE_INDEX_K] = "indexer.k_proj",
+    [ROLE_INDEX_Q_NORM] = "indexer.q_norm",
+    [ROLE_INDEX_K_NORM] = "indexer.k_norm",
     [ROLE_ATTN_POST_NORM] = "post_attention_norm",
     [ROLE_FFN_POST_NORM] = "post_ffw_norm",
     [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
@@ -253,7 +261,7 @@ const char *tensor_role_name(tensor_role role) {
 }
 
 arch_part tensor_role_part(tensor_role role) {
-    if (role >= ROLE_ATTN_NORM_2 && role <= ROLE_ATTN_OUT_BIAS) return PART_ATTENTION;
+    if (role >= ROLE_ATTN_NORM_2 && role <= ROLE_INDEX_K_NORM) return PART_ATTENTION;
     if (role >= ROLE_SSM_IN && role <= ROLE_SSM_OUT) return PART_RECURRENT;
     if (role >= ROLE_FFN_NORM && role <= ROLE_SHARED_DOWN) return PART_FFN;
     return PART_ANY;

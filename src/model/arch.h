@@ -53,6 +53,12 @@ typedef enum tensor_role {
     ROLE_ATTN_SINKS, /* attention sink: an extra score per head */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
+    /* Sparse attention (MiniMax-M3): which blocks of positions a token attends to, in contexts of
+     * more than attention.indexer.top_k of them. Bound, not computed: contexts end there. */
+    ROLE_INDEX_Q,
+    ROLE_INDEX_K,
+    ROLE_INDEX_Q_NORM,
+    ROLE_INDEX_K_NORM,
     /* Recurrent mixers. */
     ROLE_SSM_IN,   /* what is convolved, with Mamba-2's gate and steps or LFM2's gates */
     ROLE_SSM_IN_K, /* keys and values where these are matrices of their own (KDA) */
@@ -162,6 +168,8 @@ typedef enum arch_dim {
     DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
     DIM_LAYER_EMBD,  /* of a layer's embedding */
     DIM_LAYER_EMBDS, /* n_layer times that */
+    DIM_INDEX,       /* of a head that finds blocks */
+    DIM_INDEX_Q,     /* all of these */
     /* Recurrent mixers. */
     DIM_TAPS,            /* of the convolution */
     DIM_CONV,            /* channels that are convolved */
@@ -182,6 +190,7 @@ typedef struct arch_sizes {
     int64_t n_latent, n_latent_q;
     int64_t n_expert, n_ff_expert, n_ff_shared;
     int64_t n_layer, n_embd_layer;
+    int64_t n_index_head, index_dim;
     int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
     int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
 } arch_sizes;
@@ -285,8 +294,8 @@ enum {
     ARCH_EXPERT_NORM = 1 << 23,      /* the weights of a token's experts are divided by their sum */
     ARCH_EXPERT_INPUT = 1 << 24,     /* weights multiply the experts' input, not their output */
     ARCH_EXPERT_HALF = 1 << 25,      /* half of the sum of the experts and the shared one */
-    ARCH_EXPERT_CLAMP = 1 << 26, /* gpt-oss's SwiGLU: with g = min(gate, 7) and u = clamp(up, -7,
-                                    7), g / (1 + e^-1.702g) * (u + 1) */
+    ARCH_FFN_CLAMP = 1 << 26, /* gpt-oss's SwiGLU, in FFNs and experts: with g = min(gate, 7) and u
+                                 = clamp(up, -7, 7), g / (1 + e^-1.702g) * (u + 1) */
     ARCH_ROUTER_EARLY = 1 << 27, /* the router reads the layer's input */
     /* Attention, continued. */
     ARCH_HEADS_LOCAL = 1 << 28, /* layers with a window have head sizes of their own

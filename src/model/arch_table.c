@@ -408,6 +408,25 @@ static const arch_tensor gpt_oss_tensors[] = {
     SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_UNITS, DIM_NONE, TENSOR_F32),
 };
 
+static const arch_tensor minimax_m3_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    LAYER_MATRIX(ROLE_INDEX_Q, "indexer.q_proj", "self_attn.index_q_proj", DIM_EMBD, DIM_INDEX_Q,
+                 TENSOR_OPTIONAL),
+    LAYER_MATRIX(ROLE_INDEX_K, "indexer.k_proj", "self_attn.index_k_proj", DIM_EMBD, DIM_INDEX,
+                 TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_INDEX_Q_NORM, "indexer.q_norm.weight", "self_attn.index_q_norm.weight",
+                 DIM_INDEX, TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_INDEX_K_NORM, "indexer.k_norm.weight", "self_attn.index_k_norm.weight",
+                 DIM_INDEX, TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 static const arch_tensor mimo2_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,
@@ -857,7 +876,7 @@ const arch_row arch_table[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(glm4moe_tensors)},
     {GGUF_ROW("gpt-oss", RMS, NEOX, SILU), .gating = GATING_SOFTMAX_CHOSEN, .window_period = 2,
-     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_CLAMP, TENSORS(gpt_oss_tensors)},
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_CLAMP, TENSORS(gpt_oss_tensors)},
     {GGUF_ROW("granitemoe", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE |
             ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
@@ -878,6 +897,9 @@ const arch_row arch_table[] = {
     {GGUF_ROW("minimax-m2", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
      TENSORS(moe_wide_norms_tensors)},
+    {GGUF_ROW("minimax-m3", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_FFN_CLAMP,
+     .qk_norm = NORM_RMS, TENSORS(minimax_m3_tensors)},
     {GGUF_ROW("olmoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED, .qk_norm = NORM_RMS,
      TENSORS(moe_wide_norms_tensors)},

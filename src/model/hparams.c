@@ -380,6 +380,18 @@ static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
 }
 
+/* As long as a context has no more blocks of positions than a token attends to, sparse attention is
+ * attention: longer ones are not supported. */
+static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    if (!arch_tensor_of(arch, ROLE_INDEX_Q)) return;
+    hp->n_index_head = read_int(r, "attention.indexer.head_count", 0, 0, 0, MODEL_MAX_HEADS);
+    hp->index_dim = read_int(r, "attention.indexer.key_length", 0, 0, 0, MODEL_MAX_HEAD_DIM);
+    int64_t n_blocks = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
+    int64_t length = n_blocks * read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
+    hp->n_ctx_max = length < INT32_MAX ? (int32_t)length : INT32_MAX;
+    if (hp->n_ctx_train > hp->n_ctx_max) hp->n_ctx_train = hp->n_ctx_max;
+}
+
 /* ---- layers --------------------------------------------------------------------------------- */
 
 /* Whether a layer of an architecture whose layers differ by period has attention. */
@@ -509,6 +521,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
     read_latents(&r, arch, hp);
+    read_indexer(&r, arch, hp);
     read_layers(&r, arch, hp, layers);
     if (r.status == PI_OK) read_recurrent(&r, arch, hp);
     if (r.status != PI_OK) return r.status;

@@ -17,6 +17,8 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_vocab = m->hp.n_vocab,
                         .n_ff = l ? l->hp.n_ff : 0,
                         .n_layer = m->hp.n_layer,
+                        .n_index_head = m->hp.n_index_head,
+                        .index_dim = m->hp.index_dim,
                         .n_embd_layer = m->hp.n_embd_layer,
                         .n_expert = m->hp.n_expert,
                         .n_ff_expert = l ? l->hp.n_ff_expert : 0,

@@ -34,6 +34,8 @@ typedef enum rope_set {
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
+    int32_t n_ctx_max;               /* no context is longer; 0: any is possible */
+    int32_t n_index_head, index_dim; /* of sparse attention; 0: none */
     int32_t n_pos;  /* learned positions, at least n_ctx_train: no context is longer; 0: any is
                        possible */
     int32_t n_head; /* the largest over layers */

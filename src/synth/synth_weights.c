@@ -75,7 +75,7 @@ static void fill_normals(const synth_recipe *r, rng *g, float *out, uint64_t n) 
  * up, which has variance 1, is raised by 1. */
 static double mean_square_of_hidden(const synth_recipe *r) {
     const double alpha = 1.702;
-    bool clamped = r->arch->has & ARCH_EXPERT_CLAMP;
+    bool clamped = r->arch->has & ARCH_FFN_CLAMP;
     double slope = clamped ? alpha : 1, square = 0;
     if (r->hidden_mean) return r->profile.mean_variance;
     if (r->shape->activation == ACTIVATION_RELU) return r->profile.mean_square;

@@ -356,6 +356,13 @@ const hostile_case hostile_model[] = {
      RUN, 1,
      "bad hyperparameter: bad.gguf: key gemma4.embedding_length_per_layer_input is 1048577, not in "
      "0..1048576; is the file complete?"},
+    {"blocks of no positions", other_arch,
+     "minimax-m3 attention.indexer.top_k=4 attention.indexer.block_size=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key minimax-m3.attention.indexer.block_size is 0, not in "
+     "1..2147483647; is the file complete?"},
+    {"no number of blocks", other_arch, "minimax-m3", RUN, 1,
+     "bad hyperparameter: bad.gguf: key minimax-m3.attention.indexer.top_k is missing; is the file "
+     "complete?"},
     {"no gate of attention", other_arch, "afmoe", RUN, 1,
      "missing tensor: bad.gguf: blk.0.attn_gate.weight is not in the file; is it complete?"},
     {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,
