@@ -63,6 +63,9 @@ static size_t find_source(const safetensors *weights, const char *name) {
     at = safetensors_find(weights, other);
     if (at != SIZE_MAX || !inside) return at;
     snprintf(other, sizeof other, "model.language_model.%s", bare);
+    at = safetensors_find(weights, other);
+    if (at != SIZE_MAX) return at;
+    snprintf(other, sizeof other, "backbone.%s", bare); /* Mamba */
     return safetensors_find(weights, other);
 }
 
@@ -115,6 +118,10 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
     if (t->form == HF_TRANSPOSED) want[n++] = t->n_in;
     want[n++] = t->source_rows;
     if (t->form == HF_PLAIN && !t->vector) want[n++] = t->source_in;
+    if (t->vector && s->n_dims == 1 && n > 1) { /* vectors one after the other, in one */
+        want[0] *= want[1];
+        n = 1;
+    }
     if (t->form == HF_MXFP4) {
         want[n++] = t->n_in / MXFP4_ELEMS;
         want[n++] = MXFP4_BYTES;
@@ -202,7 +209,8 @@ static bool is_rotated(tensor_role role) {
 static bool is_norm(tensor_role role) {
     return role == ROLE_ATTN_NORM || role == ROLE_ATTN_NORM_2 || role == ROLE_ATTN_Q_NORM ||
            role == ROLE_ATTN_K_NORM || role == ROLE_ATTN_POST_NORM || role == ROLE_FFN_NORM ||
-           role == ROLE_FFN_POST_NORM || role == ROLE_OUTPUT_NORM;
+           role == ROLE_FFN_POST_NORM || role == ROLE_OUTPUT_NORM || role == ROLE_INDEX_Q_NORM ||
+           role == ROLE_INDEX_K_NORM;
 }
 
 /* Quantized rows must be whole blocks; others fall back to F16. Routers and positions are small and
@@ -254,6 +262,28 @@ static pi_status add_source(matcher *m, const convert_tensor *t, size_t at, cons
     return PI_OK;
 }
 
+/* Rows of a source's matrix, of which ours are picked. */
+static uint64_t source_rows(const matcher *m, const convert_tensor *t) {
+    const hf_recurrent *s = &m->config->recurrent;
+    switch (t->rows) {
+    case HF_FIRST_HALF:
+    case HF_SECOND_HALF:
+    case HF_EVEN:
+    case HF_ODD:
+        return 2 * t->n_rows;
+    case HF_GROUPED_Q:
+    case HF_GROUPED_K:
+    case HF_GROUPED_V:
+    case HF_GROUPED_QKV:
+        return t->n_q + 2 * t->n_kv;
+    case HF_DELTA_QKV:
+    case HF_DELTA_GATE:
+        return (uint64_t)s->n_conv + (uint64_t)s->n_inner;
+    default:
+        return t->n_rows;
+    }
+}
+
 /* What the sizes of config.json make of a row of the table. */
 static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int layer,
                                    const hf_tensor *source) {
@@ -265,15 +295,16 @@ static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int
         if (row->dims[i] != DIM_NONE) t.n_dims = i + 1;
     }
     t.vector = row->flags & TENSOR_F32;
-    t.n_stack = t.vector ? t.dims[1] : t.dims[2];
+    t.n_stack = t.vector ? t.dims[1] * t.dims[2] : t.dims[2];
     t.n_rows = t.vector ? t.dims[0] : t.dims[1];
     t.n_in = t.vector ? 1 : t.dims[0];
     t.n_q = hf_config_dim(c, layer, DIM_Q);
     t.n_kv = hf_config_dim(c, layer, DIM_KV);
     t.head_dim = (uint64_t)c->head_dim;
-    bool half = t.rows >= HF_FIRST_HALF && t.rows <= HF_ODD;
-    t.source_rows = half ? 2 * t.n_rows : t.rows == HF_ALL ? t.n_rows : t.n_q + 2 * t.n_kv;
+    t.source_rows = source_rows(m, &t);
     t.source_in = t.n_in;
+    t.log = source->log;
+    t.scale = c->multipliers[row->role] != 0 ? c->multipliers[row->role] : 1;
     if (t.rows == HF_HEAD_KEYS || t.rows == HF_HEAD_VALUES) {
         t.head_rows = hf_config_dim(c, layer, DIM_NOPE) + hf_config_dim(c, layer, DIM_V);
         t.source_rows = t.n_stack * t.head_rows;
@@ -398,11 +429,25 @@ static pi_status match_absent(matcher *m, const arch_tensor *row, int layer, boo
     return is_needed(m, row, layer, experts) ? fail_missing(m, name) : PI_OK;
 }
 
+/* The same tensor is the FFN of one model and the shared expert of another (Granite). */
+static bool is_shared_expert(const matcher *m, const char *name) {
+    for (int role = ROLE_SHARED_GATE; role <= ROLE_SHARED_DOWN; role++) {
+        const arch_tensor *row = arch_tensor_of(m->config->arch, (tensor_role)role);
+        hf_tensor source;
+        for (int i = 0; row && hf_family_source(m->config->family, row, i, &source); i++)
+            if (strcmp(source.name, name) == 0) return true;
+    }
+    return false;
+}
+
 static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool experts) {
     if (row->flags & TENSOR_SPARSE) return PI_OK; /* not in any checkpoint */
+    if (row->flags & TENSOR_PER_LAYER && !hf_config_layer_has(m->config, layer, row->role))
+        return PI_OK;
+    bool of_experts = row->role >= ROLE_ROUTER && row->role <= ROLE_SHARED_DOWN;
+    if (of_experts && !experts) return PI_OK;
     if (hf_config_has_factors(m->config, row->role)) {
-        convert_tensor t = shape_tensor(m, row, layer,
-                                        &(hf_tensor){row->role, NULL, HF_ALL, HF_PLAIN});
+        convert_tensor t = shape_tensor(m, row, layer, &(hf_tensor){.role = row->role});
         t.type = QUANT_F32;
         return append(m, &t);
     }
@@ -411,7 +456,8 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
     pi_status status = PI_OK;
     for (int i = 0;
          !found && status == PI_OK && hf_family_source(m->config->family, row, i, &source); i++)
-        status = match_source(m, row, layer, &source, &found);
+        if (!experts || of_experts || !is_shared_expert(m, source.name))
+            status = match_source(m, row, layer, &source, &found);
     m->found[row->role] = found;
     return found || status != PI_OK ? status : match_absent(m, row, layer, experts);
 }
@@ -445,8 +491,9 @@ static bool is_predictor(const matcher *m, const char *name) {
 /* The text is in "language_model."; the rest of a model that has a part about text is about
  * something else. */
 static bool is_other_part(const matcher *m, const char *name) {
-    static const char *const starts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
-                                         "audio_tower.",  "embed_vision.", "embed_audio."};
+    static const char *const starts[] = {
+        "vision_tower.", "vision_model.", "multi_modal_projector.", "audio_tower.", "embed_vision.",
+        "embed_audio.",  "visual.",       "patch_merge_mlp."};
     if (!m->config->multimodal) return false;
     if (starts_with(name, "model.")) name += strlen("model.");
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
@@ -514,8 +561,9 @@ static pi_status match_all(matcher *m) {
 
 pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
                             const talk *t, convert_plan *out, pi_error *err) {
-    convert_plan plan = {.weights = weights};
+    convert_plan plan = {.weights = weights, .recurrent = c->recurrent};
     memcpy(plan.fp8_block, c->fp8_block, sizeof plan.fp8_block);
+    memcpy(plan.ssm_multipliers, c->ssm_multipliers, sizeof plan.ssm_multipliers);
     convert_rows_init(&plan);
     matcher m = {
         .config = c, .weights = weights, .type = type, .talk = t, .plan = &plan, .err = err};

@@ -42,7 +42,31 @@ static uint64_t grouped_row(const convert_tensor *t, hf_rows part, uint64_t row)
     return (group * (per_group + 2) + within) * t->head_dim + in_head;
 }
 
-static uint64_t source_row(const convert_tensor *t, uint64_t row) {
+/* Row `row` of the queries, keys and values of all heads of keys, or (gate) of the gates, where a
+ * head has its own together. */
+static uint64_t delta_row(const hf_recurrent *s, bool gate, uint64_t row) {
+    uint64_t n_key = (uint64_t)s->n_group * (uint64_t)s->n_state, key = (uint64_t)s->n_state;
+    uint64_t values = (uint64_t)(s->n_inner / s->n_group), group = 2 * key + 2 * values;
+    if (!gate && row < 2 * n_key) return row % n_key / key * group + row / n_key * key + row % key;
+    if (!gate) row -= 2 * n_key;
+    return row / values * group + 2 * key + (gate ? values : 0) + row % values;
+}
+
+/* Row `row` of `unit` each for heads of values, ours by turns of the groups. */
+static uint64_t turned_row(const hf_recurrent *s, uint64_t unit, uint64_t row) {
+    uint64_t n_group = (uint64_t)s->n_group, per_group = (uint64_t)s->n_head / n_group;
+    uint64_t head = row / unit;
+    return (head % n_group * per_group + head / n_group) * unit + row % unit;
+}
+
+static uint64_t turned_behind(const hf_recurrent *s, uint64_t row) {
+    uint64_t first = 2 * (uint64_t)s->n_group * (uint64_t)s->n_state;
+    uint64_t unit = (uint64_t)(s->n_inner / s->n_head);
+    return row < first ? row : first + turned_row(s, unit, row - first);
+}
+
+static uint64_t source_row(const convert_plan *p, const convert_tensor *t, uint64_t row) {
+    const hf_recurrent *s = &p->recurrent;
     row = permuted_row(row, t->permute);
     switch (t->rows) {
     case HF_SECOND_HALF:
@@ -59,8 +83,16 @@ static uint64_t source_row(const convert_tensor *t, uint64_t row) {
         if (row < t->n_q) return grouped_row(t, HF_GROUPED_Q, row);
         if (row < t->n_q + t->n_kv) return grouped_row(t, HF_GROUPED_K, row - t->n_q);
         return grouped_row(t, HF_GROUPED_V, row - t->n_q - t->n_kv);
+    case HF_DELTA_QKV:
+    case HF_DELTA_GATE:
+        return delta_row(s, t->rows == HF_DELTA_GATE, row);
+    case HF_TURNS:
+        return turned_row(s, t->n_rows / (uint64_t)s->n_head, row);
+    case HF_TURNS_BEHIND:
+        return t->vector ? row : turned_behind(s, row); /* of vectors the items turn */
     case HF_ALL:
     case HF_FIRST_HALF:
+    case HF_TURNS_COLUMNS: /* load_turned_row */
     case HF_HEAD_KEYS:
     case HF_HEAD_VALUES: /* load_head_row */
         break;
@@ -151,7 +183,7 @@ static void pack_mxfp4(const convert_tensor *t, place at, uint64_t row, uint8_t 
 
 bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t row,
                         uint8_t *out) {
-    pack_mxfp4(t, find_place(p, t, row / t->n_rows), source_row(t, row % t->n_rows), out);
+    pack_mxfp4(t, find_place(p, t, row / t->n_rows), source_row(p, t, row % t->n_rows), out);
     for (uint64_t b = 0; b < t->n_in / MXFP4_ELEMS; b++)
         if (out[b * (MXFP4_BYTES + 1)] == 255) return false;
     return true;
@@ -184,14 +216,32 @@ static void load_head_row(const convert_plan *p, const convert_tensor *t, uint64
     for (uint64_t i = 0; i < t->n_in && s->scales; i++) out[i] *= scale_of(p, t, s, first + i, r);
 }
 
+/* A row whose elements belong to heads of values. */
+static void load_turned_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
+                            float *out) {
+    const convert_source *s = &p->sources[t->first_source];
+    const hf_recurrent *sizes = &p->recurrent;
+    uint64_t unit = t->n_in / (uint64_t)sizes->n_head;
+    for (uint64_t i = 0; i < t->n_in; i += unit) {
+        uint64_t from = turned_row(sizes, unit, i);
+        load_plain(p, s->data, row * t->n_in + from, unit, 1, out + i);
+        for (uint64_t k = 0; k < unit && s->scales; k++)
+            out[i + k] *= scale_of(p, t, s, row, from + k);
+    }
+}
+
 static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint64_t row,
                             float *out) {
+    if (t->rows == HF_TURNS_COLUMNS) {
+        load_turned_row(p, t, row, out);
+        return;
+    }
     if (t->head_rows) {
         load_head_row(p, t, row, out);
         return;
     }
     place at = find_place(p, t, row / t->n_rows);
-    uint64_t from = source_row(t, row % t->n_rows);
+    uint64_t from = source_row(p, t, row % t->n_rows);
     uint64_t first = at.item * t->source_rows * t->n_in;
     if (t->form == HF_TRANSPOSED) {
         load_plain(p, at.source->data, first + from, t->n_in, t->source_rows, out);
@@ -201,15 +251,29 @@ static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint
     if (at.source->scales) apply_scales(p, t, at, from, out);
 }
 
+/* Of a row of the matrix into Mamba-2. */
+static float ssm_multiplier(const convert_plan *p, uint64_t row) {
+    const hf_recurrent *s = &p->recurrent;
+    uint64_t inner = (uint64_t)s->n_inner, keys = (uint64_t)s->n_group * (uint64_t)s->n_state;
+    const uint64_t ends[] = {inner, 2 * inner, 2 * inner + keys, 2 * inner + 2 * keys};
+    int part = 0;
+    while (part < HF_SSM_PARTS - 1 && row >= ends[part]) part++;
+    return p->ssm_multipliers[part] != 0 ? p->ssm_multipliers[part] : 1;
+}
+
 void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t row, float *out) {
     if (!t->vector) {
         load_matrix_row(p, t, row, out);
     } else {
-        place at = find_place(p, t, row);
+        bool turned = t->rows == HF_TURNS_BEHIND;
+        place at = find_place(p, t, turned ? turned_behind(&p->recurrent, row) : row);
         for (uint64_t i = 0; i < t->n_rows; i++)
-            load_plain(p, at.source->data, at.item * t->source_rows + source_row(t, i), 1, 1,
+            load_plain(p, at.source->data, at.item * t->source_rows + source_row(p, t, i), 1, 1,
                        &out[i]);
     }
+    float scale = t->scale * (t->role == ROLE_SSM_IN ? ssm_multiplier(p, row) : 1);
+    for (uint64_t i = 0; i < t->dims[0] && scale != 1; i++) out[i] *= scale;
+    for (uint64_t i = 0; i < t->dims[0] && t->log; i++) out[i] = -(float)exp((double)out[i]);
     if (t->add != 0)
         for (uint64_t i = 0; i < t->dims[0]; i++) out[i] += t->add;
 }

@@ -37,7 +37,7 @@ typedef struct convert_tensor {
     /* A stack (of experts, of heads' vectors) of matrices [n_rows][n_in]. The elements of a vector
      * are its rows, and n_in is 1. */
     uint64_t n_stack, n_rows, n_in;
-    bool vector;
+    bool vector; /* items of a stack of vectors are in the order that `rows` says */
     hf_rows rows;
     hf_form form;
     uint64_t source_rows; /* of a matrix of the source: all that `rows` picks from */
@@ -48,6 +48,8 @@ typedef struct convert_tensor {
     uint64_t head_rows;   /* HF_HEAD_*: rows of the source per head; 0: others */
     uint64_t permute;     /* rows of a head whose order changes; 0: none, see permuted_row */
     uint64_t n_q, n_kv, head_dim; /* rows of Q and of K, for grouped sources */
+    bool log;                     /* the source has the logarithms of what is written negative */
+    float scale;                  /* of every element; 1 */
     float add;                    /* to every element */
 } convert_tensor;
 
@@ -58,8 +60,10 @@ typedef struct convert_plan {
     convert_source *sources; /* [n_sources] */
     size_t n_sources, sources_capacity;
     int32_t fp8_block[2];
-    float fp8[2][256]; /* what the bytes of E4M3 and E5M2 stand for */
-    uint64_t n_bytes;  /* of all tensors, as written */
+    hf_recurrent recurrent;
+    float ssm_multipliers[HF_SSM_PARTS]; /* hf_config.h */
+    float fp8[2][256];                   /* what the bytes of E4M3 and E5M2 stand for */
+    uint64_t n_bytes;                    /* of all tensors, as written */
 } convert_plan;
 
 /* Matches the architecture's table with the weights, by the family's row. PI_ERR_FORMAT: a tensor

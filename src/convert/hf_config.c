@@ -25,6 +25,8 @@ static void read_model_type(hf_reader *r, hf_config *c) {
     if (c->multimodal) r->text = text;
     c->family = class ? hf_family_find(class) : NULL;
     if (!c->family) c->family = hf_family_find(type);
+    if (c->family && c->family->with_experts && hf_has(r, "n_routed_experts"))
+        c->family = hf_family_find(c->family->with_experts);
     r->family = c->family;
     if (c->family) {
         c->arch = hf_family_arch(c->family);
@@ -50,6 +52,7 @@ static const struct {
     {"relu_squared", ACTIVATION_RELU_SQUARED},
     {"drelu", ACTIVATION_DRELU},
     {"fatrelu", ACTIVATION_FATRELU},
+    {"swigluoai", ACTIVATION_SILU}, /* ARCH_FFN_CLAMP */
     {"gelu_pytorch_tanh", ACTIVATION_GELU},
     {"gelu_new", ACTIVATION_GELU},
     {"gelu_fast", ACTIVATION_GELU},
@@ -84,6 +87,10 @@ static void read_activation(hf_reader *r, hf_config *c) {
         return;
     }
     if (!find_activation(r, key, name, &c->activation)) return;
+    if (strcmp(name, "swigluoai") == 0 && !(c->arch->has & ARCH_FFN_CLAMP)) {
+        hf_fail(r, key, "is swigluoai, which this model type cannot have");
+        return;
+    }
     /* TurboSparse's checkpoints say relu and apply it to both sides, as their architecture does */
     if (c->activation == ACTIVATION_RELU && c->arch->default_activation == ACTIVATION_DRELU)
         c->activation = ACTIVATION_DRELU;
@@ -128,6 +135,7 @@ static void read_local_heads(hf_reader *r, hf_config *c) {
 }
 
 static void read_heads(hf_reader *r, hf_config *c) {
+    if (c->arch->mixers && !(c->arch->mixers & MIXER_ATTENTION)) return;
     c->n_head = hf_int(r, (hf_names){"num_attention_heads", "n_head"}, -1, 1, MODEL_MAX_HEADS);
     if (r->status != PI_OK) return;
     if (arch_tensor_of(c->arch, ROLE_ATTN_KV_A)) {
@@ -144,7 +152,8 @@ static void read_heads(hf_reader *r, hf_config *c) {
         read_local_heads(r, c);
         return;
     }
-    c->head_dim = hf_int(r, (hf_names){"head_dim"}, c->n_embd / c->n_head, 1, HF_MAX_HEAD_DIM);
+    c->head_dim = hf_int(r, (hf_names){"head_dim", "attention_head_dim"}, c->n_embd / c->n_head, 1,
+                         HF_MAX_HEAD_DIM);
     if (r->status != PI_OK) return;
     if (c->head_dim % 2 != 0 || c->head_dim < 2 || c->head_dim > HF_MAX_HEAD_DIM)
         hf_fail(r, "head_dim",
@@ -158,8 +167,23 @@ static void read_heads(hf_reader *r, hf_config *c) {
         hf_fail(r, "v_head_dim", "differs from head_dim, which this version cannot run");
 }
 
+/* LFM2 names a width of which two thirds are taken, in whole multiples of another. */
+static void adjust_width(hf_reader *r, hf_config *c) {
+    if (!hf_flag(r, (hf_names){"block_auto_adjust_ff_dim"}, hf_has(r, "block_multiple_of"))) return;
+    int32_t step = hf_int(r, (hf_names){"block_multiple_of"}, 256, 1, 1 << 16);
+    double factor = hf_number(r, (hf_names){"block_ffn_dim_multiplier"}, 1, 1e-3, 1e3);
+    double width = floor(factor * floor(2.0 * c->n_ff / 3));
+    if (r->status != PI_OK) return;
+    if (!(width >= 1 && width <= MODEL_MAX_DIM - step))
+        hf_fail(r, "block_ffn_dim_multiplier", "makes FFNs of an impossible width");
+    else
+        c->n_ff = ((int32_t)width + step - 1) / step * step;
+}
+
 static void read_shape(hf_reader *r, hf_config *c) {
-    static hf_names ffs = {"prefix_dense_intermediate_size",
+    static hf_names ffs = {"block_ff_dim",
+                           "prefix_dense_intermediate_size",
+                           "dense_intermediate_size",
                            "intermediate_size_mlp",
                            "intermediate_size",
                            "ffn_hidden_size",
@@ -172,7 +196,11 @@ static void read_shape(hf_reader *r, hf_config *c) {
     /* Falcon 7B says nothing: four times the width */
     int32_t usual_ff = hf_has(r, "multi_query") && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd
                                                                                   : -1;
-    c->n_ff = hf_int(r, ffs, usual_ff, 1, MODEL_MAX_DIM);
+    if (hf_has(r, "moe_intermediate_size")) /* the width of experts alone is known */
+        usual_ff = hf_int(r, (hf_names){"moe_intermediate_size"}, -1, 1, MODEL_MAX_DIM);
+    bool ffn = arch_tensor_of(c->arch, ROLE_FFN_DOWN) || arch_tensor_of(c->arch, ROLE_EXPERT_DOWN);
+    if (ffn) c->n_ff = hf_int(r, ffs, usual_ff, 1, MODEL_MAX_DIM);
+    adjust_width(r, c);
     c->n_layer = hf_int(r, (hf_names){"num_hidden_layers", "n_layer"}, -1, 1, MODEL_MAX_LAYERS);
     read_heads(r, c);
     if (r->status != PI_OK) return;
@@ -232,6 +260,7 @@ pi_status hf_config_parse(const json_node *root, const char *path, const talk *t
                          path);
     read_model_type(&r, out);
     if (r.status == PI_OK) read_shape(&r, out);
+    hf_recurrent_read(&r, out);
     hf_rope_read(&r, out);
     read_activation(&r, out);
     hf_window_read(&r, out);
@@ -275,10 +304,12 @@ pi_status hf_config_read(const char *dir, const talk *t, hf_config *out, pi_erro
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static int32_t kv_heads(const hf_config *c, int layer) {
+    if (!(c->parts[layer] & HF_ATTENDS)) return 0;
     return c->window > 0 && c->windowed[layer] ? c->n_head_kv_window : c->n_head_kv;
 }
 
 static int32_t ff_width(const hf_config *c, int layer) {
+    if (!(c->parts[layer] & HF_FFN)) return 0;
     return c->wide_shared && layer >= c->n_layer - c->n_kv_shared ? 2 * c->n_ff : c->n_ff;
 }
 
@@ -300,6 +331,13 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
                         .n_expert = c->experts.n,
                         .n_ff_expert = c->experts.n_ff,
                         .n_ff_shared = c->n_ff_shared,
+                        .n_taps = c->recurrent.n_taps,
+                        .n_conv = c->recurrent.n_conv,
+                        .n_inner = c->recurrent.n_inner,
+                        .n_ssm_head = c->recurrent.n_head,
+                        .n_ssm_group = c->recurrent.n_group,
+                        .n_index_head = c->n_index_head,
+                        .index_dim = c->index_dim,
                         .n_pos = (int64_t)c->n_ctx + c->arch->pos_offset};
     return (uint64_t)arch_dim_size(dim, &sizes);
 }
@@ -309,7 +347,7 @@ static const char *arch_key(char key[KEY_TEXT], const hf_config *c, const char *
     return key;
 }
 
-static void put_u32(gguf_writer *w, const hf_config *c, const char *suffix, int32_t value) {
+void hf_put_u32(gguf_writer *w, const hf_config *c, const char *suffix, int32_t value) {
     char key[KEY_TEXT];
     gguf_put_u32(w, arch_key(key, c, suffix), (uint32_t)value);
 }
@@ -324,23 +362,37 @@ static void put_bool(gguf_writer *w, const hf_config *c, const char *suffix, boo
     gguf_put_bool(w, arch_key(key, c, suffix), value);
 }
 
+void hf_put_bools(gguf_writer *w, const hf_config *c, const char *suffix, const bool *values) {
+    char key[KEY_TEXT];
+    gguf_put_array(w, arch_key(key, c, suffix), GGUF_BOOL, values, (uint64_t)c->n_layer);
+}
+
+/* Programs that also see need to know which pairs turn with which coordinate. */
+static void put_sections(const hf_config *c, gguf_writer *w) {
+    char key[KEY_TEXT];
+    if (c->sections[0] > 0)
+        gguf_put_array(w, arch_key(key, c, "rope.dimension_sections"), GGUF_I32, c->sections, 4);
+}
+
 static void put_rope(const hf_config *c, gguf_writer *w) {
     static const char *const names[] = {
         [HF_ROPE_LINEAR] = "linear", [HF_ROPE_YARN] = "yarn", [HF_ROPE_LONGROPE] = "longrope"};
     char key[KEY_TEXT];
     const hf_rope *rope = &c->rope;
+    if (c->arch->rope != ROPE_NONE || c->n_latent > 0)
+        hf_put_u32(w, c, "rope.dimension_count", rope->n_rot);
     if (c->arch->rope == ROPE_NONE) return;
-    put_u32(w, c, "rope.dimension_count", rope->n_rot);
+    put_sections(c, w);
     put_f32(w, c, "rope.freq_base", rope->theta);
     if (rope->local_theta > 0) put_f32(w, c, "rope.freq_base_swa", rope->local_theta);
     if (c->unrotated) put_bool(w, c, "rope.scaling.finetuned", false);
-    if (c->head_dim_window > 0) put_u32(w, c, "rope.dimension_count_swa", c->head_dim_window);
+    if (c->head_dim_window > 0) hf_put_u32(w, c, "rope.dimension_count_swa", c->head_dim_window);
     if (rope->kind == HF_ROPE_DEFAULT || rope->kind == HF_ROPE_LLAMA3 ||
         rope->kind == HF_ROPE_PROPORTIONAL)
         return;
     gguf_put_string(w, arch_key(key, c, "rope.scaling.type"), names[rope->kind]);
     if (rope->kind != HF_ROPE_LINEAR)
-        put_u32(w, c, "rope.scaling.original_context_length", rope->orig_ctx);
+        hf_put_u32(w, c, "rope.scaling.original_context_length", rope->orig_ctx);
     if (rope->kind != HF_ROPE_LONGROPE) put_f32(w, c, "rope.scaling.factor", rope->factor);
     if (rope->attn_factor != 1) put_f32(w, c, "rope.scaling.attn_factor", rope->attn_factor);
     if (rope->kind != HF_ROPE_YARN) return;
@@ -351,65 +403,65 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
 
 /* The cache has one head, of which values are a part. */
 static void put_latents(const hf_config *c, gguf_writer *w) {
-    if (c->n_latent_q > 0) put_u32(w, c, "attention.q_lora_rank", c->n_latent_q);
-    put_u32(w, c, "attention.kv_lora_rank", c->n_latent);
-    put_u32(w, c, "attention.key_length", c->n_latent + c->rope.n_rot);
-    put_u32(w, c, "attention.value_length", c->n_latent);
-    put_u32(w, c, "attention.key_length_mla", c->head_dim);
-    put_u32(w, c, "attention.value_length_mla", c->v_dim);
+    if (c->n_latent_q > 0) hf_put_u32(w, c, "attention.q_lora_rank", c->n_latent_q);
+    hf_put_u32(w, c, "attention.kv_lora_rank", c->n_latent);
+    hf_put_u32(w, c, "attention.key_length", c->n_latent + c->rope.n_rot);
+    hf_put_u32(w, c, "attention.value_length", c->n_latent);
+    hf_put_u32(w, c, "attention.key_length_mla", c->head_dim);
+    hf_put_u32(w, c, "attention.value_length_mla", c->v_dim);
 }
 
 /* The pattern is written where it is not the architecture's own. */
 static void put_window(const hf_config *c, gguf_writer *w) {
-    char key[KEY_TEXT];
     if (c->window == 0) return;
-    put_u32(w, c, "attention.sliding_window", c->window);
+    hf_put_u32(w, c, "attention.sliding_window", c->window);
     bool usual = c->head_dim_window == 0; /* readers of such models want the list */
     for (int i = 0; i < c->n_layer; i++)
         usual &= c->windowed[i] == arch_has_window(c->arch->window_period, i);
-    if (!usual)
-        gguf_put_array(w, arch_key(key, c, "attention.sliding_window_pattern"), GGUF_BOOL,
-                       c->windowed, (uint64_t)c->n_layer);
+    if (!usual) hf_put_bools(w, c, "attention.sliding_window_pattern", c->windowed);
 }
 
-static void put_kv_heads(const hf_config *c, gguf_writer *w) {
+/* One number where it is the same in all layers. */
+static void put_by_layer(const hf_config *c, gguf_writer *w, const char *suffix,
+                         int32_t (*number)(const hf_config *c, int layer)) {
     char key[KEY_TEXT];
-    uint32_t heads[MODEL_MAX_LAYERS];
-    for (int i = 0; i < c->n_layer; i++) heads[i] = (uint32_t)kv_heads(c, i);
-    if (c->window == 0 || c->n_head_kv_window == c->n_head_kv)
-        put_u32(w, c, "attention.head_count_kv", c->n_head_kv);
+    uint32_t list[MODEL_MAX_LAYERS];
+    bool same = true;
+    for (int i = 0; i < c->n_layer; i++) {
+        list[i] = (uint32_t)number(c, i);
+        same &= list[i] == list[0];
+    }
+    if (same)
+        hf_put_u32(w, c, suffix, number(c, 0));
     else
-        gguf_put_array(w, arch_key(key, c, "attention.head_count_kv"), GGUF_U32, heads,
-                       (uint64_t)c->n_layer);
+        gguf_put_array(w, arch_key(key, c, suffix), GGUF_U32, list, (uint64_t)c->n_layer);
 }
 
-static void put_ff_widths(const hf_config *c, gguf_writer *w) {
-    char key[KEY_TEXT];
-    uint32_t widths[MODEL_MAX_LAYERS];
-    for (int i = 0; i < c->n_layer; i++) widths[i] = (uint32_t)ff_width(c, i);
-    if (!c->wide_shared)
-        put_u32(w, c, "feed_forward_length", c->n_ff);
-    else
-        gguf_put_array(w, arch_key(key, c, "feed_forward_length"), GGUF_U32, widths,
-                       (uint64_t)c->n_layer);
+static void put_indexer(const hf_config *c, gguf_writer *w) {
+    if (c->n_index_head == 0) return;
+    hf_put_u32(w, c, "attention.indexer.head_count", c->n_index_head);
+    hf_put_u32(w, c, "attention.indexer.key_length", c->index_dim);
+    hf_put_u32(w, c, "attention.indexer.top_k", c->n_index_blocks);
+    hf_put_u32(w, c, "attention.indexer.block_size", c->index_block);
+    hf_put_u32(w, c, "attention.indexer.local_blocks", c->n_index_local);
 }
 
 static void put_experts(const hf_config *c, gguf_writer *w) {
     const hf_experts *e = &c->experts;
     if (e->n == 0) return;
-    put_u32(w, c, "expert_count", e->n);
-    put_u32(w, c, "expert_used_count", e->n_used);
-    put_u32(w, c, "expert_feed_forward_length", e->n_ff);
-    if (c->n_ff_shared > 0) put_u32(w, c, "expert_shared_feed_forward_length", c->n_ff_shared);
-    if (e->n_shared > 0) put_u32(w, c, "expert_shared_count", e->n_shared);
-    put_u32(w, c, "leading_dense_block_count", c->n_dense_first);
-    if (e->spacing > 0) put_u32(w, c, "interleave_moe_layer_step", e->spacing);
+    hf_put_u32(w, c, "expert_count", e->n);
+    hf_put_u32(w, c, "expert_used_count", e->n_used);
+    hf_put_u32(w, c, "expert_feed_forward_length", e->n_ff);
+    if (c->n_ff_shared > 0) hf_put_u32(w, c, "expert_shared_feed_forward_length", c->n_ff_shared);
+    if (e->n_shared > 0) hf_put_u32(w, c, "expert_shared_count", e->n_shared);
+    hf_put_u32(w, c, "leading_dense_block_count", c->n_dense_first);
+    if (e->spacing > 0) hf_put_u32(w, c, "interleave_moe_layer_step", e->spacing);
     if (e->n_group > 1) {
-        put_u32(w, c, "expert_group_count", e->n_group);
-        put_u32(w, c, "expert_group_used_count", e->n_group_used);
+        hf_put_u32(w, c, "expert_group_count", e->n_group);
+        hf_put_u32(w, c, "expert_group_used_count", e->n_group_used);
     }
     expert_gating gating = e->gating == GATING_NONE ? c->arch->gating : e->gating;
-    put_u32(w, c, "expert_gating_func", (int32_t)gating);
+    hf_put_u32(w, c, "expert_gating_func", (int32_t)gating);
     put_bool(w, c, "expert_weights_norm", e->norm);
     if (e->scale != 1) put_f32(w, c, "expert_weights_scale", e->scale);
 }
@@ -418,30 +470,32 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
     char key[KEY_TEXT];
     gguf_put_string(w, "general.architecture", c->arch->name);
     gguf_put_string(w, "general.name", c->name);
-    put_u32(w, c, "context_length", c->n_ctx);
-    put_u32(w, c, "embedding_length", c->n_embd);
-    put_u32(w, c, "block_count", c->n_layer);
-    put_ff_widths(c, w);
-    put_u32(w, c, "attention.head_count", c->n_head);
-    put_kv_heads(c, w);
+    hf_put_u32(w, c, "context_length", c->n_ctx);
+    hf_put_u32(w, c, "embedding_length", c->n_embd);
+    hf_put_u32(w, c, "block_count", c->n_layer);
+    put_by_layer(c, w, "feed_forward_length", ff_width);
+    hf_put_u32(w, c, "attention.head_count", c->n_head);
+    put_by_layer(c, w, "attention.head_count_kv", kv_heads);
     if (c->n_latent > 0) {
         put_latents(c, w);
-    } else if (c->head_dim_window > 0 || c->head_dim * c->n_head != c->n_embd) {
-        put_u32(w, c, "attention.key_length", c->head_dim);
-        put_u32(w, c, "attention.value_length", c->head_dim);
+    } else if (c->n_head > 0 && (c->head_dim_window > 0 || c->head_dim * c->n_head != c->n_embd)) {
+        hf_put_u32(w, c, "attention.key_length", c->head_dim);
+        hf_put_u32(w, c, "attention.value_length", c->head_dim);
     }
     if (c->head_dim_window > 0) {
-        put_u32(w, c, "attention.key_length_swa", c->head_dim_window);
-        put_u32(w, c, "attention.value_length_swa", c->head_dim_window);
-        put_u32(w, c, "attention.shared_kv_layers", c->n_kv_shared);
-        put_u32(w, c, "embedding_length_per_layer_input", c->n_embd_layer);
+        hf_put_u32(w, c, "attention.key_length_swa", c->head_dim_window);
+        hf_put_u32(w, c, "attention.value_length_swa", c->head_dim_window);
+        hf_put_u32(w, c, "attention.shared_kv_layers", c->n_kv_shared);
+        hf_put_u32(w, c, "embedding_length_per_layer_input", c->n_embd_layer);
     }
     put_f32(w, c, c->rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
             c->norm_eps);
-    put_u32(w, c, "vocab_size", c->n_vocab);
+    hf_put_u32(w, c, "vocab_size", c->n_vocab);
     put_rope(c, w);
     put_window(c, w);
     put_experts(c, w);
+    hf_recurrent_put(c, w);
+    put_indexer(c, w);
     for (int i = 0; i < c->n_numbers; i++) put_f32(w, c, c->numbers[i].suffix, c->numbers[i].value);
     if (c->activation != c->arch->default_activation)
         gguf_put_string(w, arch_key(key, c, "hidden_activation"), activation_name(c->activation));

@@ -50,6 +50,18 @@ typedef struct hf_experts {
     int32_t spacing; /* one of so many layers has experts; 0: unsaid */
 } hf_experts;
 
+/* Recurrent mixers: sizes as in model.h. 0: the model has none. */
+typedef struct hf_recurrent {
+    int32_t n_taps, n_conv, n_inner, n_head, n_group, n_state;
+    int32_t period; /* the last of so many layers attends, unless the file names each */
+} hf_recurrent;
+
+/* Parts of a layer. */
+enum { HF_ATTENDS = 1, HF_RECURS = 2, HF_FFN = 4 };
+
+/* Rows of the matrix into Mamba-2: gate, values, keys, queries, steps. */
+enum { HF_SSM_PARTS = 5 };
+
 typedef struct hf_config {
     const hf_family *family;
     const arch_row *arch;
@@ -70,7 +82,14 @@ typedef struct hf_config {
     double threshold; /* FATReLU */
     hf_tied tied;
     hf_experts experts;
-    int32_t window; /* 0: no layer has one */
+    hf_recurrent recurrent;
+    uint8_t parts[MODEL_MAX_LAYERS];     /* HF_* of every layer */
+    float multipliers[ROLE_COUNT];       /* of weights; 0: 1 */
+    float ssm_multipliers[HF_SSM_PARTS]; /* of rows of ROLE_SSM_IN, on top; 0: 1 */
+    int32_t sections[4];                 /* of rotated pairs (Qwen 3.5); 0: none */
+    int32_t n_index_head, index_dim, n_index_blocks, index_block; /* sparse attention; 0: none */
+    int32_t n_index_local; /* blocks before a token that it always attends to */
+    int32_t window;        /* 0: no layer has one */
     bool windowed[MODEL_MAX_LAYERS];
     bool unrotated; /* no layer rotates, in a model that could */
     hf_number_key numbers[HF_MAX_NUMBERS];
@@ -97,12 +116,21 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim);
 void hf_config_rope_factors(const hf_config *c, tensor_role role, float *factors);
 bool hf_config_has_factors(const hf_config *c, tensor_role role);
 
+/* Keys of the architecture. */
+void hf_put_u32(gguf_writer *w, const hf_config *c, const char *suffix, int32_t value);
+void hf_put_bools(gguf_writer *w, const hf_config *c, const char *suffix,
+                  const bool *values /* [n_layer] */);
+
+/* hf_recurrent.c */
+void hf_recurrent_read(hf_reader *r, hf_config *c);
+void hf_recurrent_put(const hf_config *c, gguf_writer *w);
+bool hf_config_layer_has(const hf_config *c, int layer, tensor_role role);
 /* hf_rope.c */
 void hf_rope_read(hf_reader *r, hf_config *c);
 /* hf_layers.c: windows and experts. */
 void hf_window_read(hf_reader *r, hf_config *c);
 void hf_experts_read(hf_reader *r, hf_config *c);
-/* hf_keys.c: scales, soft caps and the like. */
+/* hf_keys.c: scales, soft caps, multipliers and the like. */
 void hf_numbers_read(hf_reader *r, hf_config *c);
 
 #endif

@@ -22,28 +22,28 @@
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 #define EXPERTS(prefix, gate, up, down)                                                            \
-    {ROLE_EXPERT_GATE, LAYER prefix gate, HF_ALL, HF_PLAIN},                                       \
-        {ROLE_EXPERT_UP, LAYER prefix up, HF_ALL, HF_PLAIN}, {                                     \
-        ROLE_EXPERT_DOWN, LAYER prefix down, HF_ALL, HF_PLAIN                                      \
+    {ROLE_EXPERT_GATE, LAYER prefix gate, HF_ALL, HF_PLAIN, false},                                \
+        {ROLE_EXPERT_UP, LAYER prefix up, HF_ALL, HF_PLAIN, false}, {                              \
+        ROLE_EXPERT_DOWN, LAYER prefix down, HF_ALL, HF_PLAIN, false                               \
     }
 #define SHARED(prefix)                                                                             \
-    {ROLE_SHARED_GATE, LAYER prefix "gate_proj.weight", HF_ALL, HF_PLAIN},                         \
-        {ROLE_SHARED_UP, LAYER prefix "up_proj.weight", HF_ALL, HF_PLAIN}, {                       \
-        ROLE_SHARED_DOWN, LAYER prefix "down_proj.weight", HF_ALL, HF_PLAIN                        \
+    {ROLE_SHARED_GATE, LAYER prefix "gate_proj.weight", HF_ALL, HF_PLAIN, false},                  \
+        {ROLE_SHARED_UP, LAYER prefix "up_proj.weight", HF_ALL, HF_PLAIN, false}, {                \
+        ROLE_SHARED_DOWN, LAYER prefix "down_proj.weight", HF_ALL, HF_PLAIN, false                 \
     }
 #define WITH_BIAS(role, name)                                                                      \
-    {role, name ".weight", HF_ALL, HF_PLAIN}, {                                                    \
-        role##_BIAS, name ".bias", HF_ALL, HF_PLAIN                                                \
+    {role, name ".weight", HF_ALL, HF_PLAIN, false}, {                                             \
+        role##_BIAS, name ".bias", HF_ALL, HF_PLAIN, false                                         \
     }
 #define RENAMED(role, name)                                                                        \
-    { role, name, HF_ALL, HF_PLAIN }
+    { role, name, HF_ALL, HF_PLAIN, false }
 
 /* What many families have beside the names of the architecture table. */
 static const hf_tensor usual[] = {
     EXPERTS("mlp.experts.%e.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
     /* all experts in one, as newer versions of transformers save them */
-    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_FIRST_HALF, HF_PLAIN},
-    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_SECOND_HALF, HF_PLAIN},
+    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_FIRST_HALF, HF_PLAIN, false},
+    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_SECOND_HALF, HF_PLAIN, false},
     RENAMED(ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj"),
     SHARED("mlp.shared_experts."),
 };
@@ -66,8 +66,8 @@ static const hf_tensor bailing_tensors[] = {
 
 #define LATENT_KV LAYER "self_attn.kv_b_proj.weight"
 static const hf_tensor deepseek_tensors[] = {
-    {ROLE_ATTN_K_B, LATENT_KV, HF_HEAD_KEYS, HF_PLAIN},
-    {ROLE_ATTN_V_B, LATENT_KV, HF_HEAD_VALUES, HF_PLAIN},
+    {ROLE_ATTN_K_B, LATENT_KV, HF_HEAD_KEYS, HF_PLAIN, false},
+    {ROLE_ATTN_V_B, LATENT_KV, HF_HEAD_VALUES, HF_PLAIN, false},
 };
 
 static const hf_tensor ernie_tensors[] = {
@@ -86,10 +86,28 @@ static const hf_tensor falcon_tensors[] = {
     WITH_BIAS(ROLE_ATTN_NORM, FALCON "ln_mlp"), /* 40B and larger: a norm for each half */
     WITH_BIAS(ROLE_ATTN_NORM, FALCON "input_layernorm"),
     WITH_BIAS(ROLE_ATTN_NORM_2, FALCON "ln_attn"),
-    {ROLE_ATTN_QKV, FALCON "self_attention.query_key_value.weight", HF_GROUPED_QKV, HF_PLAIN},
+    {ROLE_ATTN_QKV, FALCON "self_attention.query_key_value.weight", HF_GROUPED_QKV, HF_PLAIN,
+     false},
     RENAMED(ROLE_ATTN_OUT, FALCON "self_attention.dense.weight"),
     RENAMED(ROLE_FFN_UP, FALCON "mlp.dense_h_to_4h.weight"),
     RENAMED(ROLE_FFN_DOWN, FALCON "mlp.dense_4h_to_h.weight"),
+};
+
+/* Mamba-2's block under a name of its own. */
+#define MAMBA(prefix)                                                                              \
+    RENAMED(ROLE_SSM_IN, LAYER prefix "in_proj.weight"),                                           \
+        WITH_BIAS(ROLE_SSM_CONV, LAYER prefix "conv1d"),                                           \
+        RENAMED(ROLE_SSM_DT_BIAS, LAYER prefix "dt_bias"),                                         \
+        {ROLE_SSM_A, LAYER prefix "A_log", HF_ALL, HF_PLAIN, true},                                \
+        RENAMED(ROLE_SSM_D, LAYER prefix "D"), RENAMED(ROLE_SSM_NORM, LAYER prefix "norm.weight"), \
+        RENAMED(ROLE_SSM_OUT, LAYER prefix "out_proj.weight")
+
+static const hf_tensor falcon_h1_tensors[] = {
+    MAMBA("mamba."),
+    RENAMED(ROLE_OUTPUT_NORM, "model.final_layernorm.weight"),
+    WITH_BIAS(ROLE_FFN_GATE, LAYER "feed_forward.gate_proj"),
+    WITH_BIAS(ROLE_FFN_UP, LAYER "feed_forward.up_proj"),
+    WITH_BIAS(ROLE_FFN_DOWN, LAYER "feed_forward.down_proj"),
 };
 
 static const hf_tensor gemma2_tensors[] = {
@@ -99,8 +117,8 @@ static const hf_tensor gemma2_tensors[] = {
 static const hf_tensor gemma4_tensors[] = {
     RENAMED(ROLE_FFN_NORM, LAYER "pre_feedforward_layernorm.weight"),
     RENAMED(ROLE_ROUTER, LAYER "router.proj.weight"),
-    {ROLE_EXPERT_GATE, LAYER "experts.gate_up_proj", HF_FIRST_HALF, HF_PLAIN},
-    {ROLE_EXPERT_UP, LAYER "experts.gate_up_proj", HF_SECOND_HALF, HF_PLAIN},
+    {ROLE_EXPERT_GATE, LAYER "experts.gate_up_proj", HF_FIRST_HALF, HF_PLAIN, false},
+    {ROLE_EXPERT_UP, LAYER "experts.gate_up_proj", HF_SECOND_HALF, HF_PLAIN, false},
     RENAMED(ROLE_EXPERT_DOWN, LAYER "experts.down_proj"),
     RENAMED(ROLE_LAYER_SCALE, LAYER "layer_scalar"),
 };
@@ -112,14 +130,14 @@ static const hf_tensor glm4_tensors[] = {
 
 static const hf_tensor gpt_oss_tensors[] = {
     WITH_BIAS(ROLE_ROUTER, LAYER "mlp.router"),
-    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_EVEN, HF_MXFP4},
-    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_ODD, HF_MXFP4},
-    {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_MXFP4},
-    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_EVEN, HF_TRANSPOSED},
-    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_ODD, HF_TRANSPOSED},
-    {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_TRANSPOSED},
-    {ROLE_EXPERT_GATE_BIAS, LAYER "mlp.experts.gate_up_proj_bias", HF_EVEN, HF_PLAIN},
-    {ROLE_EXPERT_UP_BIAS, LAYER "mlp.experts.gate_up_proj_bias", HF_ODD, HF_PLAIN},
+    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_EVEN, HF_MXFP4, false},
+    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_ODD, HF_MXFP4, false},
+    {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_MXFP4, false},
+    {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_EVEN, HF_TRANSPOSED, false},
+    {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_ODD, HF_TRANSPOSED, false},
+    {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_TRANSPOSED, false},
+    {ROLE_EXPERT_GATE_BIAS, LAYER "mlp.experts.gate_up_proj_bias", HF_EVEN, HF_PLAIN, false},
+    {ROLE_EXPERT_UP_BIAS, LAYER "mlp.experts.gate_up_proj_bias", HF_ODD, HF_PLAIN, false},
     RENAMED(ROLE_EXPERT_DOWN_BIAS, LAYER "mlp.experts.down_proj_bias"),
 };
 
@@ -127,12 +145,27 @@ static const hf_tensor gpt_oss_tensors[] = {
 #define GRANITE_SHARED  LAYER "shared_mlp.input_linear.weight"
 static const hf_tensor granite_moe_tensors[] = {
     RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.router.layer.weight"),
-    {ROLE_EXPERT_GATE, GRANITE_EXPERTS, HF_FIRST_HALF, HF_PLAIN},
-    {ROLE_EXPERT_UP, GRANITE_EXPERTS, HF_SECOND_HALF, HF_PLAIN},
+    {ROLE_EXPERT_GATE, GRANITE_EXPERTS, HF_FIRST_HALF, HF_PLAIN, false},
+    {ROLE_EXPERT_UP, GRANITE_EXPERTS, HF_SECOND_HALF, HF_PLAIN, false},
     RENAMED(ROLE_EXPERT_DOWN, LAYER "block_sparse_moe.output_linear.weight"),
-    {ROLE_SHARED_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN},
-    {ROLE_SHARED_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN},
+    {ROLE_SHARED_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN, false},
+    {ROLE_SHARED_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN, false},
     RENAMED(ROLE_SHARED_DOWN, LAYER "shared_mlp.output_linear.weight"),
+};
+
+/* Without experts the shared one is the FFN. */
+static const hf_tensor granite_hybrid_tensors[] = {
+    MAMBA("mamba."),
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.router.layer.weight"),
+    {ROLE_EXPERT_GATE, GRANITE_EXPERTS, HF_FIRST_HALF, HF_PLAIN, false},
+    {ROLE_EXPERT_UP, GRANITE_EXPERTS, HF_SECOND_HALF, HF_PLAIN, false},
+    RENAMED(ROLE_EXPERT_DOWN, LAYER "block_sparse_moe.output_linear.weight"),
+    {ROLE_SHARED_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN, false},
+    {ROLE_SHARED_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN, false},
+    RENAMED(ROLE_SHARED_DOWN, LAYER "shared_mlp.output_linear.weight"),
+    {ROLE_FFN_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN, false},
+    {ROLE_FFN_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN, false},
+    RENAMED(ROLE_FFN_DOWN, LAYER "shared_mlp.output_linear.weight"),
 };
 
 static const hf_tensor hunyuan_tensors[] = {
@@ -147,12 +180,12 @@ static const hf_tensor internlm2_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "model.tok_embeddings.weight"),
     RENAMED(ROLE_OUTPUT, "output.weight"),
     RENAMED(ROLE_ATTN_NORM, LAYER "attention_norm.weight"),
-    {ROLE_ATTN_Q, INTERNLM_QKV, HF_GROUPED_Q, HF_PLAIN},
-    {ROLE_ATTN_K, INTERNLM_QKV, HF_GROUPED_K, HF_PLAIN},
-    {ROLE_ATTN_V, INTERNLM_QKV, HF_GROUPED_V, HF_PLAIN},
-    {ROLE_ATTN_Q_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_Q, HF_PLAIN},
-    {ROLE_ATTN_K_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_K, HF_PLAIN},
-    {ROLE_ATTN_V_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_V, HF_PLAIN},
+    {ROLE_ATTN_Q, INTERNLM_QKV, HF_GROUPED_Q, HF_PLAIN, false},
+    {ROLE_ATTN_K, INTERNLM_QKV, HF_GROUPED_K, HF_PLAIN, false},
+    {ROLE_ATTN_V, INTERNLM_QKV, HF_GROUPED_V, HF_PLAIN, false},
+    {ROLE_ATTN_Q_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_Q, HF_PLAIN, false},
+    {ROLE_ATTN_K_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_K, HF_PLAIN, false},
+    {ROLE_ATTN_V_BIAS, LAYER "attention.wqkv.bias", HF_GROUPED_V, HF_PLAIN, false},
     WITH_BIAS(ROLE_ATTN_OUT, LAYER "attention.wo"),
     RENAMED(ROLE_FFN_NORM, LAYER "ffn_norm.weight"),
     RENAMED(ROLE_FFN_GATE, LAYER "feed_forward.w1.weight"),
@@ -160,14 +193,58 @@ static const hf_tensor internlm2_tensors[] = {
     RENAMED(ROLE_FFN_DOWN, LAYER "feed_forward.w2.weight"),
 };
 
+#define KIMI LAYER "self_attn."
+static const hf_tensor kimi_linear_tensors[] = {
+    {ROLE_ATTN_K_B, LATENT_KV, HF_HEAD_KEYS, HF_PLAIN, false},
+    {ROLE_ATTN_V_B, LATENT_KV, HF_HEAD_VALUES, HF_PLAIN, false},
+    RENAMED(ROLE_SSM_IN, KIMI "q_proj.weight"),
+    RENAMED(ROLE_SSM_IN_K, KIMI "k_proj.weight"),
+    RENAMED(ROLE_SSM_IN_V, KIMI "v_proj.weight"),
+    RENAMED(ROLE_SSM_GATE_A, KIMI "g_a_proj.weight"),
+    RENAMED(ROLE_SSM_GATE_B, KIMI "g_b_proj.weight"),
+    RENAMED(ROLE_SSM_ALPHA_A, KIMI "f_a_proj.weight"),
+    RENAMED(ROLE_SSM_ALPHA_B, KIMI "f_b_proj.weight"),
+    RENAMED(ROLE_SSM_BETA, KIMI "b_proj.weight"),
+    RENAMED(ROLE_SSM_CONV, KIMI "q_conv1d.weight"),
+    RENAMED(ROLE_SSM_CONV_K, KIMI "k_conv1d.weight"),
+    RENAMED(ROLE_SSM_CONV_V, KIMI "v_conv1d.weight"),
+    RENAMED(ROLE_SSM_DT_BIAS, KIMI "dt_bias"),
+    {ROLE_SSM_A, KIMI "A_log", HF_ALL, HF_PLAIN, true},
+    RENAMED(ROLE_SSM_NORM, KIMI "o_norm.weight"),
+    RENAMED(ROLE_SSM_OUT, KIMI "o_proj.weight"),
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.gate.weight"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "block_sparse_moe.gate.e_score_correction_bias"),
+    EXPERTS("block_sparse_moe.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),
+    SHARED("block_sparse_moe.shared_experts."),
+};
+
+static const hf_tensor lfm2_tensors[] = {
+    RENAMED(ROLE_ATTN_NORM, LAYER "operator_norm.weight"),
+    WITH_BIAS(ROLE_ATTN_OUT, LAYER "self_attn.out_proj"),
+    RENAMED(ROLE_ATTN_Q_NORM, LAYER "self_attn.q_layernorm.weight"),
+    RENAMED(ROLE_ATTN_K_NORM, LAYER "self_attn.k_layernorm.weight"),
+    RENAMED(ROLE_SSM_IN, LAYER "conv.in_proj.weight"),
+    RENAMED(ROLE_SSM_CONV, LAYER "conv.conv.weight"),
+    RENAMED(ROLE_SSM_OUT, LAYER "conv.out_proj.weight"),
+    RENAMED(ROLE_FFN_NORM, LAYER "ffn_norm.weight"),
+    RENAMED(ROLE_FFN_GATE, LAYER "feed_forward.w1.weight"),
+    RENAMED(ROLE_FFN_UP, LAYER "feed_forward.w3.weight"),
+    RENAMED(ROLE_FFN_DOWN, LAYER "feed_forward.w2.weight"),
+    RENAMED(ROLE_ROUTER, LAYER "feed_forward.gate.weight"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "feed_forward.expert_bias"),
+    EXPERTS("feed_forward.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),
+};
+
 static const hf_tensor llama4_tensors[] = {
     RENAMED(ROLE_FFN_GATE, LAYER "feed_forward.gate_proj.weight"),
     RENAMED(ROLE_FFN_UP, LAYER "feed_forward.up_proj.weight"),
     RENAMED(ROLE_FFN_DOWN, LAYER "feed_forward.down_proj.weight"),
     RENAMED(ROLE_ROUTER, LAYER "feed_forward.router.weight"),
-    {ROLE_EXPERT_GATE, LAYER "feed_forward.experts.gate_up_proj", HF_FIRST_HALF, HF_TRANSPOSED},
-    {ROLE_EXPERT_UP, LAYER "feed_forward.experts.gate_up_proj", HF_SECOND_HALF, HF_TRANSPOSED},
-    {ROLE_EXPERT_DOWN, LAYER "feed_forward.experts.down_proj", HF_ALL, HF_TRANSPOSED},
+    {ROLE_EXPERT_GATE, LAYER "feed_forward.experts.gate_up_proj", HF_FIRST_HALF, HF_TRANSPOSED,
+     false},
+    {ROLE_EXPERT_UP, LAYER "feed_forward.experts.gate_up_proj", HF_SECOND_HALF, HF_TRANSPOSED,
+     false},
+    {ROLE_EXPERT_DOWN, LAYER "feed_forward.experts.down_proj", HF_ALL, HF_TRANSPOSED, false},
     /* FP8 checkpoints have them apart */
     EXPERTS("feed_forward.experts.%e.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
     SHARED("feed_forward.shared_expert."),
@@ -177,11 +254,43 @@ static const hf_tensor mimo2_tensors[] = {
     RENAMED(ROLE_ATTN_SINKS, LAYER "self_attn.attention_sink_bias"),
 };
 
+static const hf_tensor mamba2_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "model.embeddings.weight"),
+    RENAMED(ROLE_OUTPUT_NORM, "model.norm_f.weight"),
+    RENAMED(ROLE_ATTN_NORM, LAYER "norm.weight"),
+    MAMBA("mixer."),
+};
+
 /* Mixtral's block. */
 static const hf_tensor block_sparse_tensors[] = {
     RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.gate.weight"),
     EXPERTS("block_sparse_moe.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),
     RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "block_sparse_moe.e_score_correction_bias"),
+};
+
+static const hf_tensor minimax_m3_tensors[] = {
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.gate.weight"),
+    EXPERTS("block_sparse_moe.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "block_sparse_moe.e_score_correction_bias"),
+    SHARED("block_sparse_moe.shared_experts."),
+};
+
+/* One of the parts in each layer, all under the same name. */
+static const hf_tensor nemotron_h_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "model.embeddings.weight"),
+    RENAMED(ROLE_OUTPUT_NORM, "model.norm_f.weight"),
+    RENAMED(ROLE_ATTN_NORM, LAYER "norm.weight"),
+    WITH_BIAS(ROLE_ATTN_Q, LAYER "mixer.q_proj"),
+    WITH_BIAS(ROLE_ATTN_K, LAYER "mixer.k_proj"),
+    WITH_BIAS(ROLE_ATTN_V, LAYER "mixer.v_proj"),
+    WITH_BIAS(ROLE_ATTN_OUT, LAYER "mixer.o_proj"),
+    MAMBA("mixer."),
+    WITH_BIAS(ROLE_FFN_UP, LAYER "mixer.up_proj"),
+    WITH_BIAS(ROLE_FFN_DOWN, LAYER "mixer.down_proj"),
+    RENAMED(ROLE_ROUTER, LAYER "mixer.gate.weight"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mixer.gate.e_score_correction_bias"),
+    RENAMED(ROLE_EXPERT_UP, LAYER "mixer.experts.%e.up_proj.weight"),
+    RENAMED(ROLE_EXPERT_DOWN, LAYER "mixer.experts.%e.down_proj.weight"),
 };
 
 #define OPT       "model.decoder."
@@ -206,6 +315,30 @@ static const hf_tensor phi2_tensors[] = {
     WITH_BIAS(ROLE_ATTN_OUT, LAYER "self_attn.dense"),
     WITH_BIAS(ROLE_FFN_UP, LAYER "mlp.fc1"),
     WITH_BIAS(ROLE_FFN_DOWN, LAYER "mlp.fc2"),
+};
+
+#define DELTA LAYER "linear_attn."
+static const hf_tensor qwen3_next_tensors[] = {
+    {ROLE_SSM_IN, DELTA "in_proj_qkvz.weight", HF_DELTA_QKV, HF_PLAIN, false},
+    {ROLE_SSM_GATE, DELTA "in_proj_qkvz.weight", HF_DELTA_GATE, HF_PLAIN, false},
+    RENAMED(ROLE_SSM_BETA_ALPHA, DELTA "in_proj_ba.weight"),
+    RENAMED(ROLE_SSM_CONV, DELTA "conv1d.weight"),
+    RENAMED(ROLE_SSM_DT_BIAS, DELTA "dt_bias"),
+    {ROLE_SSM_A, DELTA "A_log", HF_ALL, HF_PLAIN, true},
+    RENAMED(ROLE_SSM_NORM, DELTA "norm.weight"),
+    RENAMED(ROLE_SSM_OUT, DELTA "out_proj.weight"),
+};
+
+static const hf_tensor qwen3_5_tensors[] = {
+    {ROLE_SSM_IN, DELTA "in_proj_qkv.weight", HF_TURNS_BEHIND, HF_PLAIN, false},
+    {ROLE_SSM_GATE, DELTA "in_proj_z.weight", HF_TURNS, HF_PLAIN, false},
+    {ROLE_SSM_BETA, DELTA "in_proj_b.weight", HF_TURNS, HF_PLAIN, false},
+    {ROLE_SSM_ALPHA, DELTA "in_proj_a.weight", HF_TURNS, HF_PLAIN, false},
+    {ROLE_SSM_CONV, DELTA "conv1d.weight", HF_TURNS_BEHIND, HF_PLAIN, false},
+    {ROLE_SSM_DT_BIAS, DELTA "dt_bias", HF_TURNS, HF_PLAIN, false},
+    {ROLE_SSM_A, DELTA "A_log", HF_TURNS, HF_PLAIN, true},
+    RENAMED(ROLE_SSM_NORM, DELTA "norm.weight"),
+    {ROLE_SSM_OUT, DELTA "out_proj.weight", HF_TURNS_COLUMNS, HF_PLAIN, false},
 };
 
 static const hf_tensor smallthinker_tensors[] = {
@@ -254,6 +387,7 @@ static const hf_family families[] = {
      TENSORS(ernie_tensors)},
     {TYPES("exaone4"), .arch = "exaone4"},
     {TYPES("exaone_moe"), .arch = "exaone-moe", TENSORS(exaone_moe_tensors)},
+    {TYPES("falcon_h1"), .arch = "falcon-h1", .flags = HF_MULTIPLIED, TENSORS(falcon_h1_tensors)},
     {TYPES("gemma"), .arch = "gemma", .flags = HF_NORMS_LESS_ONE},
     {TYPES("gemma2"), .arch = "gemma2", .flags = HF_NORMS_LESS_ONE, TENSORS(gemma2_tensors)},
     /* config.json of the larger ones says little: the rest is what transformers takes for granted
@@ -270,27 +404,46 @@ static const hf_family families[] = {
     {TYPES("gpt_oss"), .arch = "gpt-oss", TENSORS(gpt_oss_tensors)},
     {TYPES("granite"), .arch = "granite"},
     {TYPES("granitemoe", "granitemoeshared"), .arch = "granitemoe", TENSORS(granite_moe_tensors)},
+    {TYPES("granitemoehybrid"), .arch = "granitehybrid", TENSORS(granite_hybrid_tensors)},
     {TYPES("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"), .arch = "hunyuan-dense",
      .pre = "deepseek-v3", TENSORS(hunyuan_tensors)},
     {TYPES("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"), .arch = "hunyuan-moe", .pre = "qwen2",
      TENSORS(hunyuan_tensors)},
     {TYPES("internlm2"), .arch = "internlm2", TENSORS(internlm2_tensors)},
     {TYPES("jais2"), .arch = "jais2"},
+    {TYPES("kimi_linear", "KimiLinearForCausalLM"), .arch = "kimi-linear",
+     TENSORS(kimi_linear_tensors)},
+    {TYPES("lfm2"), .arch = "lfm2", TENSORS(lfm2_tensors)},
+    {TYPES("lfm2_moe"), .arch = "lfm2moe", TENSORS(lfm2_tensors)},
     {TYPES("llama4", "llama4_text"), .arch = "llama4", .flags = HF_INTERLEAVED,
      DEFAULTS({"attention_chunk_size", 8192}, {"attn_scale", 0.1}), TENSORS(llama4_tensors)},
+    {TYPES("mamba2"), .arch = "mamba2", DEFAULTS({"max_position_embeddings", 1 << 20}),
+     TENSORS(mamba2_tensors)},
     {TYPES("mimo_v2_flash", "mimo_v2"), .arch = "mimo2", TENSORS(mimo2_tensors)},
     {TYPES("minicpm"), .arch = "minicpm"},
     {TYPES("minimax_m2", "MiniMaxM2ForCausalLM"), .arch = "minimax-m2",
      TENSORS(block_sparse_tensors)},
+    {TYPES("minimax_m3", "minimax_m3_vl", "MiniMaxM3SparseForCausalLM"), .arch = "minimax-m3",
+     .flags = HF_NORMS_LESS_ONE, DEFAULTS({"norm_topk_prob", 1}), TENSORS(minimax_m3_tensors)},
     {TYPES("mistral3", "ministral3"), .arch = "mistral3"},
     {TYPES("mistral4"), .arch = "mistral4", .flags = HF_INTERLEAVED, TENSORS(deepseek_tensors)},
     {TYPES("nemotron"), .arch = "nemotron", .flags = HF_NORMS_LESS_ONE,
      DEFAULTS(PARTLY_ROTATED(0.5))},
+    {TYPES("nemotron_h"), .arch = "nemotron_h", .with_experts = "nemotron_h_moe",
+     TENSORS(nemotron_h_tensors)},
+    {TYPES("nemotron_h_moe"), .arch = "nemotron_h_moe", TENSORS(nemotron_h_tensors)},
     {TYPES("olmo2", "olmo3"), .arch = "olmo2"},
     {TYPES("olmoe"), .arch = "olmoe"},
     {TYPES("phi"), .arch = "phi2", DEFAULTS(PARTLY_ROTATED(0.5)), TENSORS(phi2_tensors)},
     {TYPES("phi3"), .arch = "phi3"},
     {TYPES("phimoe"), .arch = "phimoe", TENSORS(block_sparse_tensors)},
+    {TYPES("qwen3_next"), .arch = "qwen3next", .flags = HF_NORMS_LESS_ONE,
+     DEFAULTS(PARTLY_ROTATED(0.25)), TENSORS(qwen3_next_tensors)},
+    {TYPES("qwen3_5", "qwen3_5_text"), .arch = "qwen35", .flags = HF_NORMS_LESS_ONE | HF_SECTIONS,
+     DEFAULTS(PARTLY_ROTATED(0.25)), TENSORS(qwen3_5_tensors)},
+    {TYPES("qwen3_5_moe", "qwen3_5_moe_text"), .arch = "qwen35moe",
+     .flags = HF_NORMS_LESS_ONE | HF_SECTIONS, DEFAULTS(PARTLY_ROTATED(0.25)),
+     TENSORS(qwen3_5_tensors)},
     {TYPES("seed_oss"), .arch = "seed_oss"},
     {TYPES("smallthinker"), .arch = "smallthinker", TENSORS(smallthinker_tensors)},
     {TYPES("smollm3"), .arch = "smollm3"},

@@ -19,6 +19,15 @@ typedef enum hf_rows {
     HF_GROUPED_K,
     HF_GROUPED_V,
     HF_GROUPED_QKV, /* all of them, as Q, then K, then V */
+    /* The gated delta rule: of every head of keys its query, its key, and the values, then the
+     * gates of its heads of values. */
+    HF_DELTA_QKV, /* all queries, then keys, then values */
+    HF_DELTA_GATE,
+    /* Heads of values group by group, where ours are the first one of every group, then the second
+     * ones, and so on: of all rows, of those behind queries and keys, of the elements of rows. */
+    HF_TURNS,
+    HF_TURNS_BEHIND,
+    HF_TURNS_COLUMNS,
     /* MLA: of every head's rows of keys, then of values. */
     HF_HEAD_KEYS, /* transposed head by head */
     HF_HEAD_VALUES
@@ -37,6 +46,7 @@ typedef struct hf_tensor {
                          of them are in one tensor, as its first dimension */
     hf_rows rows;
     hf_form form;
+    bool log; /* the logarithm of what is meant, which is negative: A_log */
 } hf_tensor;
 
 /* A number of config.json that its files may leave out. */
@@ -46,14 +56,17 @@ typedef struct hf_default {
 } hf_default;
 
 enum {
-    HF_INTERLEAVED = 1,   /* rotates neighbours as GGUF does: Q and K keep their order */
-    HF_NORMS_LESS_ONE = 2 /* norms multiply by 1 + weight */
+    HF_INTERLEAVED = 1,    /* rotates neighbours as GGUF does: Q and K keep their order */
+    HF_NORMS_LESS_ONE = 2, /* norms multiply by 1 + weight */
+    HF_MULTIPLIED = 4,     /* config.json has numbers that weights are multiplied by */
+    HF_SECTIONS = 8        /* pairs turn in sections: for text all alike */
 };
 
 typedef struct hf_family {
     const char *const *types;   /* values of model_type or, where that is shared with other
                                    families, of architectures; NULL ends the list */
     const char *arch;           /* general.architecture */
+    const char *with_experts;   /* the family of files with n_routed_experts; NULL: this one */
     const char *pre;            /* pre-tokenizer of tiktoken files; NULL: unknown */
     uint32_t flags;             /* HF_* */
     const hf_default *defaults; /* NULL: none */

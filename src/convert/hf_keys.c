@@ -49,22 +49,115 @@ static bool is_there(const hf_config *c, const char *suffix) {
     return false;
 }
 
+/* ---- multipliers of weights ------------------------------------------------------------------ */
+
+/* What Falcon-H1 multiplies products by, as part of their weights (of biases where the product's
+ * result is multiplied, not its input). */
+static const struct {
+    tensor_role role;
+    const char *name;
+    int index; /* in a list; -1: a number */
+} multipliers[] = {
+    {ROLE_TOKEN_EMBD, "embedding_multiplier", -1},
+    {ROLE_OUTPUT, "lm_head_multiplier", -1},
+    {ROLE_ATTN_Q, "attention_in_multiplier", -1},
+    {ROLE_ATTN_K, "attention_in_multiplier", -1},
+    {ROLE_ATTN_K, "key_multiplier", -1},
+    {ROLE_ATTN_K_BIAS, "key_multiplier", -1},
+    {ROLE_ATTN_V, "attention_in_multiplier", -1},
+    {ROLE_ATTN_OUT, "attention_out_multiplier", -1},
+    {ROLE_ATTN_OUT_BIAS, "attention_out_multiplier", -1},
+    {ROLE_SSM_IN, "ssm_in_multiplier", -1},
+    {ROLE_SSM_OUT, "ssm_out_multiplier", -1},
+    {ROLE_FFN_GATE, "mlp_multipliers", 0},
+    {ROLE_FFN_GATE_BIAS, "mlp_multipliers", 0},
+    {ROLE_FFN_DOWN, "mlp_multipliers", 1},
+    {ROLE_FFN_DOWN_BIAS, "mlp_multipliers", 1},
+};
+
+static double list_item(hf_reader *r, const char *key, const json_node *list, int index) {
+    double x = 1;
+    if (!json_as_double(json_at(list, (size_t)index), &x) || !(fabs(x) <= 1e6))
+        hf_fail(r, key, "is not a list of numbers");
+    return x;
+}
+
+static void read_multipliers(hf_reader *r, hf_config *c) {
+    const char *key;
+    if (!(c->family->flags & HF_MULTIPLIED)) return;
+    for (size_t i = 0; i < sizeof multipliers / sizeof multipliers[0]; i++) {
+        hf_names names = {multipliers[i].name};
+        const json_node *node = hf_find(r, names, &key);
+        if (!node) continue;
+        float *x = &c->multipliers[multipliers[i].role];
+        double by = multipliers[i].index < 0 ? hf_number(r, names, 1, -1e6, 1e6)
+                                             : list_item(r, key, node, multipliers[i].index);
+        *x = (float)by * (*x == 0 ? 1 : *x);
+    }
+    const json_node *list = hf_find(r, (hf_names){"ssm_multipliers"}, &key);
+    for (int i = 0; i < HF_SSM_PARTS && list; i++)
+        c->ssm_multipliers[i] = (float)list_item(r, key, list, i);
+    if (hf_flag(r, (hf_names){"tie_word_embeddings"}, false) &&
+        c->multipliers[ROLE_OUTPUT] != c->multipliers[ROLE_TOKEN_EMBD])
+        hf_fail(r, "lm_head_multiplier", "is not that of the embeddings, which are the head too");
+}
+
+/* ---- sparse attention, rotary sections ------------------------------------------------------- */
+
+static int32_t size_in(hf_reader *r, const json_node *node, const char *key, double fallback) {
+    return (int32_t)hf_number_in(r, node, key, fallback, 0, 1 << 20);
+}
+
+static void read_indexer(hf_reader *r, hf_config *c) {
+    const char *key;
+    if (!arch_tensor_of(c->arch, ROLE_INDEX_Q)) return;
+    const json_node *node = hf_find(r, (hf_names){"sparse_attention_config"}, &key);
+    c->n_index_head = size_in(r, node, "sparse_num_index_heads", NAN);
+    c->index_dim = size_in(r, node, "sparse_index_dim", NAN);
+    c->n_index_blocks = size_in(r, node, "sparse_topk_blocks", NAN);
+    c->index_block = size_in(r, node, "sparse_block_size", NAN);
+    c->n_index_local = size_in(r, node, "sparse_local_block", 1);
+}
+
+static void read_sections(hf_reader *r, hf_config *c) {
+    static const int32_t usual[] = {11, 11, 10, 0}; /* Qwen 3.5 where config.json says nothing */
+    const char *key;
+    if (!(c->family->flags & HF_SECTIONS)) return;
+    memcpy(c->sections, usual, sizeof usual);
+    const json_node *rope = hf_find(r, (hf_names){"rope_parameters", "rope_scaling"}, &key);
+    const json_node *list = hf_get(rope, "mrope_section");
+    for (int i = 0; i < 3 && list; i++)
+        c->sections[i] = (int32_t)fabs(list_item(r, "mrope_section", list, i));
+}
+
+/* ---- switches -------------------------------------------------------------------------------- */
+
 /* Switches whose other position is another model. */
 static const struct {
     const char *key;
     bool known;
 } switches[] = {
     {"alibi", false},     {"do_layer_norm_before", true}, {"parallel_attn", true},
-    {"norm_head", false}, {"mup_enabled", true},
+    {"norm_head", false}, {"mup_enabled", true},          {"mla_use_nope", true},
 };
 
 static void check_switches(hf_reader *r) {
+    static const struct {
+        const char *key;
+        double known;
+    } numbers_known[] = {{"swiglu_alpha", 1.702}, {"swiglu_limit", 7}, {"moe_latent_size", 0}};
     for (size_t i = 0; i < sizeof switches / sizeof switches[0] && r->status == PI_OK; i++) {
         if (hf_flag(r, (hf_names){switches[i].key}, switches[i].known) == switches[i].known)
             continue;
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "unknown kind of model: %s: %s must be %s", r->path, switches[i].key,
                               switches[i].known ? "true" : "false");
+    }
+    for (size_t i = 0; i < sizeof numbers_known / sizeof numbers_known[0]; i++) {
+        double x = hf_number(r, (hf_names){numbers_known[i].key}, numbers_known[i].known, -1e9,
+                             1e9);
+        if (fabs(x - numbers_known[i].known) > 1e-6)
+            hf_fail(r, numbers_known[i].key, "has a value that is not supported");
     }
     if (hf_has(r, "clip_qkv") && r->status == PI_OK)
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
@@ -83,5 +176,8 @@ void hf_numbers_read(hf_reader *r, hf_config *c) {
         c->numbers[c->n_numbers++] = (hf_number_key){numbers[i].suffix,
                                                      convert(c, x, numbers[i].form)};
     }
+    read_multipliers(r, c);
+    read_indexer(r, c);
+    read_sections(r, c);
     check_switches(r);
 }

@@ -102,7 +102,7 @@ static void check_rotations(hf_reader *r, const hf_config *c) {
 
 void hf_window_read(hf_reader *r, hf_config *c) {
     static hf_names sizes = {"sliding_window", "sliding_window_size", "attention_chunk_size"};
-    if (r->status != PI_OK) return;
+    if (r->status != PI_OK || c->n_head == 0) return;
     c->window = hf_int(r, sizes, 0, 0, INT32_MAX);
     /* some models have the size but switch it off */
     if (!hf_flag(r, (hf_names){"use_sliding_window"}, true)) c->window = 0;
@@ -121,7 +121,7 @@ void hf_window_read(hf_reader *r, hf_config *c) {
 
 static void read_gating(hf_reader *r, hf_config *c) {
     static const char *const keys[] = {"scoring_func", "score_function", "score_func",
-                                       "expert_selection_fn"};
+                                       "expert_selection_fn", "moe_router_activation_func"};
     const char *name = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !name; i++)
         name = hf_text(r->text, keys[i]);
@@ -172,9 +172,9 @@ void hf_experts_read(hf_reader *r, hf_config *c) {
     e->n_used = hf_int(r, used, -1, 1, e->n);
     e->n_ff = hf_int(r, widths, -1, 1, MODEL_MAX_DIM);
     e->n_shared = hf_int(r, shared, 0, 0, MODEL_MAX_EXPERTS);
-    e->n_group = hf_int(r, (hf_names){"n_group"}, 0, 0, e->n);
+    e->n_group = hf_int(r, (hf_names){"n_group", "num_expert_group"}, 0, 0, e->n);
     e->n_group_used = hf_int(r, (hf_names){"topk_group"}, 0, 0, e->n);
-    e->norm = hf_flag(r, (hf_names){"norm_topk_prob", "route_norm"},
+    e->norm = hf_flag(r, (hf_names){"norm_topk_prob", "route_norm", "moe_renormalize"},
                       c->arch->has & ARCH_EXPERT_NORM);
     e->scale = hf_number(r, (hf_names){"routed_scaling_factor", "route_scale"}, 1, 1e-6, 1e6);
     e->spacing = hf_int(r, (hf_names){"interleave_moe_layer_step", "moe_layer_interval"}, 0, 0,

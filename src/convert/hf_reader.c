@@ -124,6 +124,8 @@ bool hf_flag(hf_reader *r, hf_names names, bool fallback) {
     const json_node *node = hf_find(r, names, &key);
     bool value = fallback;
     int64_t number;
+    double usual;
+    if (!node && find_default(r, names, &usual)) return usual != 0;
     if (node && !json_as_bool(node, &value)) {
         if (json_as_int(node, &number)) return number != 0;
         hf_fail(r, key, "is not a boolean");

@@ -9,7 +9,7 @@
 #include "json.h"
 #include "talk.h"
 
-enum { HF_MAX_NAMES = 6 };
+enum { HF_MAX_NAMES = 8 };
 typedef const char *const hf_names[HF_MAX_NAMES]; /* the first that is there counts */
 
 typedef struct hf_reader {

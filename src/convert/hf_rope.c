@@ -180,7 +180,10 @@ void hf_rope_read(hf_reader *r, hf_config *c) {
     c->rope.n_rot = c->head_dim;
     c->rope.theta = 1e4;
     c->rope.factor = c->rope.attn_factor = 1;
-    if (c->arch->rope == ROPE_NONE) return;
+    if (c->arch->rope == ROPE_NONE) {
+        if (c->n_latent > 0) read_rotated(r, NULL, c); /* elements that would be */
+        return;
+    }
     if ((scaling && json_kind_of(scaling) != JSON_OBJECT) ||
         (parameters && json_kind_of(parameters) != JSON_OBJECT)) {
         hf_fail(r, "rope_scaling", "is not an object");

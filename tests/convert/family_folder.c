@@ -2,6 +2,7 @@
  * counts as a vector has rows of one element. */
 #include "family_folder.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 
 /* ---- families.txt ---------------------------------------------------------------------------- */
 
-enum { MAX_BLOCKS = 32 };
+enum { MAX_BLOCKS = 48 };
 
 typedef struct block {
     char name[32];
@@ -112,6 +113,11 @@ static double find_number(const gguf_file *g, const char *arch, const char *word
                 {"n_expert", "expert_count"},
                 {"n_used", "expert_used_count"},
                 {"n_rot", "rope.dimension_count"},
+                {"n_ssm_head", "ssm.time_step_rank"},
+                {"n_group", "ssm.group_count"},
+                {"n_state", "ssm.state_size"},
+                {"taps", "ssm.conv_kernel"},
+                {"kda_dim", "kda.head_dim"},
                 {"base", "rope.freq_base"},
                 {"eps", "attention.layer_norm_rms_epsilon"},
                 {"eps", "attention.layer_norm_epsilon"}};
@@ -123,7 +129,8 @@ static double find_number(const gguf_file *g, const char *arch, const char *word
         if (strcmp(keys[i].word, word) != 0) continue;
         snprintf(key, sizeof key, "%s.%s", arch, keys[i].suffix);
         const gguf_value *v = gguf_find(g, key);
-        if (v && v->type == GGUF_ARRAY) gguf_item_f64(v, 0, &value);
+        for (uint64_t k = 0; v && v->type == GGUF_ARRAY && value == 0; k++)
+            if (!gguf_item_f64(v, k, &value)) break;
         if (v && v->type != GGUF_ARRAY) gguf_as_f64(v, &value);
     }
     for (size_t i = 0; i < 2 && value == 0; i++) {
@@ -193,6 +200,7 @@ typedef struct row_from {
 
 typedef struct shape {
     uint64_t head_dim, n_head, n_head_kv;
+    uint64_t n_key, n_value, key_dim; /* of the delta rule; 0: others */
 } shape;
 
 static uint64_t unrotated(uint64_t row, uint64_t d) {
@@ -200,13 +208,36 @@ static uint64_t unrotated(uint64_t row, uint64_t d) {
     return head * d + 2 * pair + half;
 }
 
+/* Row r of heads of values, `unit` rows each, that lie group by group. */
+static uint64_t grouped_row(const shape *z, uint64_t unit, uint64_t r) {
+    uint64_t per_group = z->n_value / z->n_key, head = r / unit;
+    return (head % per_group * z->n_key + head / per_group) * unit + r % unit;
+}
+
+/* Row r of groups of a head of queries, of keys, and their heads of values and of gates. */
+static row_from delta_group(const stack *in, const shape *z, uint64_t r) {
+    uint64_t d = z->key_dim, values = in[1].rows / z->n_key, per = 2 * d + 2 * values;
+    uint64_t group = r / per, at = r % per;
+    if (at < d) return (row_from){0, group * d + at};
+    if (at < 2 * d) return (row_from){0, (z->n_key + group) * d + at - d};
+    if (at < 2 * d + values) return (row_from){0, 2 * z->n_key * d + group * values + at - 2 * d};
+    return (row_from){1, group * values + at - 2 * d - values};
+}
+
 /* Which row of the GGUF tensors is row r of the folder's. */
 static row_from pick_row(const char *op, const stack *in, int n_in, const shape *z, uint64_t r) {
     if (starts_with(op, "unrotate")) return (row_from){0, unrotated(r, z->head_dim)};
     if (starts_with(op, "each_second")) return (row_from){0, r + in[0].rows / 2};
     if (starts_with(op, "turns")) return (row_from){(int)(r % 2), r / 2};
+    if (starts_with(op, "group_heads"))
+        return (row_from){0, grouped_row(z, in[0].rows / z->n_value, r)};
+    if (starts_with(op, "group_values")) {
+        uint64_t first = 2 * z->n_key * z->key_dim, unit = (in[0].rows - first) / z->n_value;
+        return (row_from){0, r < first ? r : first + grouped_row(z, unit, r - first)};
+    }
+    if (strcmp(op, "delta_groups") == 0) return delta_group(in, z, r);
     if (starts_with(op, "cat") && r >= in[0].rows) return (row_from){1, r - in[0].rows};
-    if (!starts_with(op, "groups")) return (row_from){0, r};
+    if (strcmp(op, "groups") != 0 && !starts_with(op, "groups_")) return (row_from){0, r};
     uint64_t per = z->n_head / z->n_head_kv, d = z->head_dim, head = r / d, at = r % d;
     uint64_t group = head / (per + 2), within = head % (per + 2);
     bool halves = strcmp(op, "groups_unrotate") == 0;
@@ -259,13 +290,59 @@ static stack arrange(const char *op, const stack *in, int n_in, const shape *z) 
                    s->data + (item * s->rows + from.row) * row_bytes, row_bytes);
         }
     }
-    float x;
-    for (uint64_t i = 0; strcmp(op, "less1") == 0 && i < out.n * out.rows * out.in; i++) {
-        memcpy(&x, out.data + i * 4, 4);
-        x -= 1;
-        memcpy(out.data + i * 4, &x, 4);
-    }
     return out;
+}
+
+/* What numbers of a row are multiplied by. */
+static double multiplier(const char *op, const stack *s, uint64_t row) {
+    /* gate, values, keys, queries, steps: 2 over families.txt's ssm_multipliers */
+    static const double parts[] = {2, 1, 0.5, 4, 8};
+    uint64_t wide = (s->rows - 4) / 4; /* of a model of four heads in which the four are alike */
+    double by = 1;
+    if (strcmp(op, "ssm_parts") == 0) return parts[row / wide];
+    sscanf(op, "times%lf", &by);
+    return by;
+}
+
+/* Operations on numbers. */
+static void compute(const char *op, const stack *s) {
+    bool log_of = ends_with(op, "log"), less = strcmp(op, "less1") == 0;
+    bool times = starts_with(op, "times") || strcmp(op, "ssm_parts") == 0;
+    if (!log_of && !less && !times) return;
+    assert_int_equal(s->size, 4);
+    for (uint64_t i = 0; i < s->n * s->rows * s->in; i++) {
+        float x;
+        memcpy(&x, s->data + i * 4, 4);
+        if (less) x -= 1;
+        if (times) x = (float)(x * multiplier(op, s, i / s->in % s->rows));
+        if (log_of) x = logf(-x);
+        memcpy(s->data + i * 4, &x, 4);
+    }
+}
+
+/* Elements of rows, which belong to heads of values. */
+static void group_columns(const shape *z, stack *s) {
+    uint8_t *out = malloc((size_t)(s->rows * s->in) * s->size);
+    assert_non_null(out);
+    for (uint64_t r = 0; r < s->rows; r++)
+        for (uint64_t i = 0; i < s->in; i++)
+            memcpy(out + (r * s->in + i) * s->size,
+                   s->data + (r * s->in + grouped_row(z, s->in / z->n_value, i)) * s->size,
+                   s->size);
+    free(s->data);
+    s->data = out;
+}
+
+/* Another shape for the same numbers: [n], or [channels][1][taps]. */
+static void reshape(const char *op, stack *s) {
+    if (ends_with(op, "log") || strcmp(op, "flat") == 0) {
+        s->rows *= s->n * s->in;
+        s->n = s->in = 1;
+        s->vector = true;
+    } else if (ends_with(op, "taps")) {
+        s->n *= s->rows;
+        s->rows = 1;
+    }
 }
 
 static void transpose(stack *s) {
@@ -366,7 +443,10 @@ static void apply_rule(const family_rule *rule, const gguf_file *g, int layer, c
         in[i] = read_stack(t);
     }
     stack out = arrange(rule->op, in, rule->n_inputs, z);
+    if (strcmp(rule->op, "group_columns") == 0) group_columns(z, &out);
+    compute(rule->op, &out);
     if (ends_with(rule->op, "_T")) transpose(&out);
+    reshape(rule->op, &out);
     uint64_t pieces = starts_with(rule->op, "each") ? out.n : 1;
     for (uint64_t i = 0; i < pieces; i++) {
         fill_name(name, sizeof name, rule->name, layer, (int)i);
@@ -386,9 +466,15 @@ void family_write(const family_case *c, const gguf_file *g, bool (*ignored)(cons
     char arch[64];
     assert_true(gguf_as_string(gguf_find(g, "general.architecture"), &arch_name));
     snprintf(arch, sizeof arch, "%.*s", (int)arch_name.n_bytes, arch_name.data);
-    shape z = {(uint64_t)find_number(g, arch, "head_dim"), (uint64_t)find_number(g, arch, "n_head"),
-               (uint64_t)find_number(g, arch, "n_head_kv")};
+    shape z = {.head_dim = (uint64_t)find_number(g, arch, "head_dim"),
+               .n_head = (uint64_t)find_number(g, arch, "n_head"),
+               .n_head_kv = (uint64_t)find_number(g, arch, "n_head_kv")};
     int n_layer = (int)find_number(g, arch, "n_layer");
+    if (strstr(c->config, "linear_num_key_heads")) {
+        z.n_key = (uint64_t)find_number(g, arch, "n_group");
+        z.n_value = (uint64_t)find_number(g, arch, "n_ssm_head");
+        z.key_dim = (uint64_t)find_number(g, arch, "n_state");
+    }
     for (int i = 0; i < c->n_rules; i++) {
         bool per_layer = strstr(c->rules[i].name, "{l}") != NULL;
         for (int layer = 0; layer < (per_layer ? n_layer : 1); layer++)

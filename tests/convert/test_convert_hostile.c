@@ -134,6 +134,79 @@ static void test_config_values(void **state) {
     folder_close(&f);
 }
 
+/* Of models with recurrent layers: what config.json says of them. */
+static void test_recurrent_values(void **state) {
+    (void)state;
+#define SHAPE                                                                                      \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":3,\"vocab_size\":32,"       \
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":64,"
+#define MAMBA "\"num_heads\":4,\"head_dim\":32,\"n_groups\":2,\"conv_kernel\":4,"
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"expand\":2", "mamba_d_state is missing"},
+        {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"state_size\":0",
+         "state_size is 0, not in 1.."},
+        {"\"model_type\":\"mamba2\"," SHAPE
+         "\"num_heads\":3,\"n_groups\":2,\"conv_kernel\":4,\"state_size\":8",
+         "heads that do not divide the recurrent layers' width"},
+        {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"state_size\":8,\"expand\":20000",
+         "expand is 20000, not in 1.."},
+        {"\"model_type\":\"nemotron_h\"," SHAPE MAMBA
+         "\"state_size\":8,\"hybrid_override_pattern\":\"M*\"",
+         "hybrid_override_pattern does not have a letter for each layer"},
+        {"\"model_type\":\"nemotron_h\"," SHAPE MAMBA
+         "\"state_size\":8,\"hybrid_override_pattern\":\"M*X\"",
+         "hybrid_override_pattern has an unknown kind of layer"},
+        {"\"model_type\":\"nemotron_h\"," SHAPE MAMBA
+         "\"state_size\":8,\"layers_block_type\":[\"mamba\",7,\"mlp\"]",
+         "layers_block_type is not a list of layer kinds"},
+        {"\"model_type\":\"nemotron_h\"," SHAPE MAMBA
+         "\"state_size\":8,\"hybrid_override_pattern\":\"M*-\",\"moe_latent_size\":64",
+         "moe_latent_size has a value that is not supported"},
+        {"\"model_type\":\"lfm2\"," SHAPE "\"conv_L_cache\":3,\"full_attn_idxs\":[0,3]",
+         "full_attn_idxs has a layer that is not there"},
+        {"\"model_type\":\"lfm2\"," SHAPE "\"conv_L_cache\":3", "full_attn_idxs is missing"},
+        {"\"model_type\":\"lfm2\"," SHAPE
+         "\"conv_L_cache\":3,\"layer_types\":[\"conv\",\"conv\",\"mlp\"]",
+         "layer_types has a layer without a mixer"},
+        {"\"model_type\":\"lfm2\"," SHAPE
+         "\"conv_L_cache\":3,\"full_attn_idxs\":[0],\"block_multiple_of\":256,"
+         "\"block_ffn_dim_multiplier\":0.001",
+         "impossible width"},
+        {"\"model_type\":\"granitemoehybrid\"," SHAPE MAMBA
+         "\"mamba_d_state\":8,\"mamba_rms_norm\":true,\"mamba_norm_before_gate\":true,"
+         "\"layer_types\":[\"mamba\",\"attention\",\"mamba\"]",
+         "mamba_norm_before_gate is true, which is not supported"},
+        {"\"model_type\":\"falcon_h1\"," SHAPE MAMBA
+         "\"mamba_d_state\":8,\"mlp_multipliers\":[0.5]",
+         "mlp_multipliers is not a list of numbers"},
+        {"\"model_type\":\"falcon_h1\"," SHAPE MAMBA
+         "\"mamba_d_state\":8,\"lm_head_multiplier\":2,\"tie_word_embeddings\":true",
+         "lm_head_multiplier is not that of the embeddings"},
+        {"\"model_type\":\"qwen3_next\"," SHAPE "\"linear_conv_kernel_dim\":4",
+         "linear_key_head_dim is missing"},
+        {"\"model_type\":\"kimi_linear\"," SHAPE
+         "\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":8,\"v_head_dim\":8",
+         "short_conv_kernel_size is missing"},
+        {"\"model_type\":\"minimax_m3\"," SHAPE "\"head_dim\":16",
+         "sparse_num_index_heads is missing"},
+        {"\"model_type\":\"gpt_oss\"," SHAPE "\"head_dim\":16,\"swiglu_limit\":8",
+         "swiglu_limit has a value that is not supported"},
+        {"\"model_type\":\"llama\"," SHAPE "\"hidden_act\":\"swigluoai\"",
+         "hidden_act is swigluoai, which this model type cannot have"},
+    };
+    hf_folder f;
+    folder_open_model(&f, "llama");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{%s}", cases[i].text);
+        folder_write_text(&f, "config.json", text);
+        assert_refused(&f, PI_ERR_FORMAT, cases[i].words);
+    }
+    folder_close(&f);
+}
+
 static void test_config_sizes(void **state) {
     (void)state;
     hf_folder f;
@@ -397,19 +470,13 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_folder),
-        cmocka_unit_test(test_unwritable_output),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_config_text),
-        cmocka_unit_test(test_model_type),
-        cmocka_unit_test(test_config_values),
-        cmocka_unit_test(test_config_sizes),
-        cmocka_unit_test(test_shapes_disagree),
-        cmocka_unit_test(test_missing_and_unknown_tensors),
-        cmocka_unit_test(test_data_types),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_tokenizer_json),
-        cmocka_unit_test(test_other_tokenizer_files),
+        cmocka_unit_test(test_no_folder),        cmocka_unit_test(test_unwritable_output),
+        cmocka_unit_test(test_options),          cmocka_unit_test(test_config_text),
+        cmocka_unit_test(test_model_type),       cmocka_unit_test(test_config_values),
+        cmocka_unit_test(test_recurrent_values), cmocka_unit_test(test_config_sizes),
+        cmocka_unit_test(test_shapes_disagree),  cmocka_unit_test(test_missing_and_unknown_tensors),
+        cmocka_unit_test(test_data_types),       cmocka_unit_test(test_values),
+        cmocka_unit_test(test_tokenizer_json),   cmocka_unit_test(test_other_tokenizer_files),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,9 +15,13 @@ static void try_config(const json_node *root) {
     hf_config c;
     pi_error err = {0};
     if (hf_config_parse(root, "fuzz", NULL, &c, &err) != PI_OK) return;
-    if (c.n_embd < 1 || c.n_embd > MODEL_MAX_DIM || c.n_head % c.n_head_kv != 0 ||
+    if (c.n_embd < 1 || c.n_embd > MODEL_MAX_DIM || (c.n_head > 0 && c.n_head % c.n_head_kv != 0) ||
         c.head_dim % 2 != 0 || c.n_vocab < 1 || c.n_vocab > MODEL_MAX_VOCAB ||
         c.rope.n_rot % 2 != 0 || c.rope.n_rot > c.head_dim)
+        abort();
+    const hf_recurrent *s = &c.recurrent;
+    if (s->n_inner < 0 || s->n_inner > MODEL_MAX_DIM || s->n_conv < 0 ||
+        (s->n_group > 0 && (s->n_head % s->n_group != 0 || s->n_inner % s->n_head != 0)))
         abort();
     static const tensor_role roles[] = {ROLE_ROPE_FREQS, ROLE_ROPE_LONG, ROLE_ROPE_SHORT};
     for (int k = 0; k < 3; k++) {
