@@ -117,6 +117,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_rank;
     case DIM_POS:
         return s->n_pos;
+    case DIM_BUNDLE:
+        return s->n_bundle;
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
     case DIM_INDEX:
@@ -167,6 +169,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_FC2_BIAS] = "fc2.bias",
     [ROLE_FFN_SIGN] = "ffn_sign",
     [ROLE_FFN_DOWN_T] = "ffn_down_t",
+    [ROLE_FFN_BUNDLE] = "ffn_bundle",
     [ROLE_FFN_FREQ] = "ffn_freq",
     [ROLE_FFN_PERM] = "ffn_perm",
     [ROLE_OUTPUT_NORM_BIAS] = "output_norm.bias",

@@ -94,6 +94,7 @@ typedef enum tensor_role {
     ROLE_FFN_UP_BIAS,
     ROLE_FFN_DOWN,
     ROLE_FFN_DOWN_T, /* the same transposed: a row per neuron */
+    ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T neuron by neuron (bundle.h); bound as these */
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* the same under another name; bound as that */
     ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
@@ -159,6 +160,7 @@ typedef enum arch_dim {
     DIM_2FF,         /* 2 * n_ff */
     DIM_EMBD_8,      /* n_embd / 8: bytes of one bit per element */
     DIM_RANK,        /* of the layer's predictor: as the file has it, a multiple of 32 */
+    DIM_BUNDLE,      /* bytes of a neuron's bundle: as the file has it */
     DIM_EXPERTS,     /* n_expert */
     DIM_UNITS,       /* what is placed: n_expert where the layer has experts, else n_ff */
     DIM_EXPERT_FF,   /* n_ff of an expert of the layer */
@@ -192,7 +194,7 @@ typedef struct arch_sizes {
     int64_t n_layer, n_embd_layer;
     int64_t n_index_head, index_dim;
     int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
-    int64_t n_rank, n_pos; /* 0 where not known: such a dimension is as the file has it */
+    int64_t n_rank, n_pos, n_bundle; /* 0 where not known: such a dimension is as the file has it */
 } arch_sizes;
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE */
 

@@ -68,6 +68,8 @@
                       TENSOR_NEURON_ROWS | TENSOR_RAW),                                            \
         SPARSE_TENSOR(ROLE_FFN_DOWN_T, "ffn_down_t.weight", DIM_EMBD, DIM_FF,                      \
                       TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),                                     \
+        SPARSE_TENSOR(ROLE_FFN_BUNDLE, "ffn_bundle.weight", DIM_BUNDLE, DIM_FF,                    \
+                      TENSOR_NEURON_ROWS | TENSOR_RAW),                                            \
         SPARSE_TENSOR(ROLE_FFN_DOWN_T_BIAS, "ffn_down_t.bias", DIM_EMBD, DIM_NONE, TENSOR_F32),    \
         SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_UNITS, DIM_NONE,                              \
                       TENSOR_NEURON_VEC | TENSOR_F32),                                             \

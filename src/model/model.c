@@ -159,6 +159,8 @@ static const struct {
     {ROLE_FFN_DOWN, ROLE_FFN_DOWN_T},       {ROLE_FFN_DOWN_BIAS, ROLE_FFN_DOWN_T_BIAS},
     {ROLE_ATTN_Q, ROLE_ATTN_Q_B},           {ROLE_ATTN_K_B, ROLE_ATTN_KV_B},
     {ROLE_ATTN_V_B, ROLE_ATTN_KV_B},        {ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T},
+    {ROLE_FFN_GATE, ROLE_FFN_BUNDLE},       {ROLE_FFN_UP, ROLE_FFN_BUNDLE},
+    {ROLE_FFN_DOWN, ROLE_FFN_BUNDLE},       {ROLE_FFN_DOWN_T, ROLE_FFN_BUNDLE},
 };
 
 enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
@@ -206,7 +208,8 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
     bool fits = t->dims[3] == 1;
     for (int i = 0; i < 3; i++) {
         want[i] = resolve_dim(m, layer, row->dims[i]);
-        bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS;
+        bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
+                    row->dims[i] == DIM_BUNDLE;
         if (open && want[i] == 0) want[i] = t->dims[i] <= MODEL_MAX_VOCAB ? (int64_t)t->dims[i] : 0;
         if (t->dims[i] != (uint64_t)want[i]) fits = false;
     }
@@ -297,6 +300,18 @@ static void bind_parts(model *m, int layer) {
     }
 }
 
+/* The parts' scales lie beside the bundle, under the names that they have without it. */
+static pi_status bind_bundle(model *m, int layer, pi_error *err) {
+    static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
+    model_layer *l = &m->layers[layer];
+    pi_status status = model_bind_bundle(m, layer, err);
+    for (int i = 0; i < 3 && l->bundle && status == PI_OK; i++) {
+        const arch_tensor *row = arch_tensor_of(m->arch, roles[i]);
+        if (row) status = read_scale(m, row, layer, &l->t[roles[i]], err);
+    }
+    return status;
+}
+
 /* Learned positions end somewhere. */
 static pi_status bind_positions(model *m, pi_error *err) {
     const model_tensor *t = &m->t[ROLE_POS_EMBD];
@@ -356,7 +371,8 @@ static pi_status bind_all(model *m, pi_error *err) {
     }
     for (int layer = 0; layer < m->hp.n_layer; layer++) {
         bind_parts(m, layer);
-        pi_status status = check_experts(m, layer, err);
+        pi_status status = bind_bundle(m, layer, err);
+        if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status != PI_OK) return status;
     }

@@ -139,10 +139,11 @@ typedef struct model_sparse {
 
 typedef struct model_tensor {
     const void *data; /* NULL: absent (optional) */
-    size_t n_bytes, row_bytes;
-    int64_t n_in;  /* elements per row */
-    int64_t n_out; /* rows; 1 for vectors */
-    float scale;   /* of a matrix: its product is multiplied by this; 1 unless the file says so */
+    size_t n_bytes;   /* of its rows alone: n_bytes / n_out of each */
+    size_t row_bytes; /* from row to row: larger where other rows lie between them */
+    int64_t n_in;     /* elements per row */
+    int64_t n_out;    /* rows; 1 for vectors */
+    float scale; /* of a matrix: its product is multiplied by this; 1 unless the file says so */
     const float *scales; /* the same for every expert's part of it, [n_expert]; NULL: 1 */
     quant_type type;     /* F32 for vectors; I8, I32 for raw ones */
 } model_tensor;
@@ -153,12 +154,14 @@ static inline int32_t model_kv_heads(const model_layer_hparams *l, int layer) {
 }
 
 /* Of a layer, exactly one of FFN_DOWN and FFN_DOWN_T is bound, and of EXPERT_DOWN and
- * EXPERT_DOWN_T; ATTN_QKV never is, its parts are. */
+ * EXPERT_DOWN_T; ATTN_QKV and FFN_BUNDLE never are, their parts are. */
 
 typedef struct model_layer {
     model_layer_hparams hp;
     model_layer_sparse sparse;
     model_tensor t[ROLE_COUNT];
+    const gguf_tensor *bundle; /* that has the rows of gate, up and down_t, which are then dims[0]
+                                  bytes apart (bundle.h); NULL: they are tensors of their own */
 } model_layer;
 
 typedef struct model {

@@ -64,9 +64,8 @@ static pi_status read_number(const model *m, const char *key, bool nan_ok, float
     return PI_OK;
 }
 
-/* An array with one item of a kind per layer; *v is NULL when the key is missing. */
-static pi_status find_array(const model *m, const char *key, bool strings, const gguf_value **v,
-                            pi_error *err) {
+pi_status model_find_array(const model *m, const char *key, bool strings, const gguf_value **v,
+                           pi_error *err) {
     char problem[128];
     *v = gguf_find(m->file, key);
     if (!*v) return PI_OK;
@@ -88,7 +87,7 @@ static pi_status find_array(const model *m, const char *key, bool strings, const
  * [0, max]. */
 static pi_status read_floats(model *m, const char *key, double max, size_t offset, pi_error *err) {
     const gguf_value *v;
-    pi_status status = find_array(m, key, false, &v, err);
+    pi_status status = model_find_array(m, key, false, &v, err);
     if (status != PI_OK || !v) return status;
     for (int i = 0; i < m->hp.n_layer; i++) {
         char problem[96];
@@ -114,7 +113,7 @@ static pi_status fail_word(const model *m, const char *key, int layer, gguf_stri
 
 static pi_status read_kinds(model *m, pi_error *err) {
     const gguf_value *v;
-    pi_status status = find_array(m, SPARSE_KEY_PREDICTOR_KIND, true, &v, err);
+    pi_status status = model_find_array(m, SPARSE_KEY_PREDICTOR_KIND, true, &v, err);
     if (status != PI_OK || !v) return status;
     const uint8_t *cursor = v->data;
     for (int i = 0; i < m->hp.n_layer; i++) {
@@ -133,7 +132,7 @@ static pi_status read_kinds(model *m, pi_error *err) {
 
 static pi_status read_inputs(model *m, pi_error *err) {
     const gguf_value *v;
-    pi_status status = find_array(m, SPARSE_KEY_PREDICTOR_INPUT, true, &v, err);
+    pi_status status = model_find_array(m, SPARSE_KEY_PREDICTOR_INPUT, true, &v, err);
     if (status != PI_OK || !v) return status;
     const uint8_t *cursor = v->data;
     for (int i = 0; i < m->hp.n_layer; i++) {

@@ -8,4 +8,13 @@
  * already, all of them checked. PI_ERR_FORMAT names the key or tensor. */
 pi_status model_bind_sparse(model *m, pi_error *err);
 
+/* Before that: makes gate, up and FFN_DOWN_T of a layer's FFN_BUNDLE, if it is bound, without
+ * their scales. PI_ERR_FORMAT names the tensor. */
+pi_status model_bind_bundle(model *m, int layer, pi_error *err);
+
+/* The value of a key with one item per layer, strings or floating-point numbers; *v is NULL when
+ * the key is missing. PI_ERR_FORMAT names the key. */
+pi_status model_find_array(const model *m, const char *key, bool strings, const gguf_value **v,
+                           pi_error *err);
+
 #endif

@@ -17,6 +17,12 @@
 #define SPARSE_KEY_THRESHOLD_LOSS    "powerinfer.threshold.loss"    /* f32, as calibration.loss */
 /* string: the type that ffn_down had, so that --undo can write it again */
 #define SPARSE_KEY_SOURCE_DOWN_TYPE "powerinfer.source.down_type" /* strings */
+/* strings: types of the rows in a layer's bundles (bundle.h), "none" where there is none */
+#define SPARSE_KEY_BUNDLE_GATE_TYPE "powerinfer.bundle.gate_type"
+#define SPARSE_KEY_BUNDLE_UP_TYPE   "powerinfer.bundle.up_type"
+#define SPARSE_KEY_BUNDLE_DOWN_TYPE "powerinfer.bundle.down_type"
+/* u32: general.alignment of the file that was bundled, where it had one */
+#define SPARSE_KEY_SOURCE_ALIGNMENT "powerinfer.source.alignment"
 /* f32, in the original's files and when one of them was prepared: scores below are skipped */
 #define SPARSE_KEY_PREDICTOR_THRESHOLD "powerinfer.sparse_threshold"
 
