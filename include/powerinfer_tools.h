@@ -168,7 +168,8 @@ typedef struct pi_synth_options {
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons has 0.8 of the activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
-    bool plain; /* an ordinary file: no predictor, neurons not sorted */
+    bool plain;  /* an ordinary file: no predictor, neurons not sorted */
+    bool bundle; /* a neuron's rows of gate, up and down lie side by side; not with plain */
     int32_t n_threads;
     pi_progress progress;
     void *user;

@@ -247,6 +247,7 @@ pi_synth_options cli_synth_options(const cli_options *o) {
     options.skew_mass = (float)o->skew.second;
     options.rank = (int32_t)o->rank;
     options.plain = o->plain;
+    options.bundle = o->synth_bundle;
     return options;
 }
 

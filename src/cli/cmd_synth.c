@@ -17,7 +17,9 @@ int cmd_synth(const cli_options *o) {
     if (status != PI_OK) return cli_failed(&err);
     char what[128];
     snprintf(what, sizeof what, "shape %.40s, %.40s%s", o->shape, o->type,
-             o->plain ? "" : ", prepared");
+             o->plain          ? ""
+             : o->synth_bundle ? ", prepared, bundled"
+                               : ", prepared");
     cli_say_written(o, o->out, what);
     return EXIT_DONE;
 }

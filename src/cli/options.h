@@ -134,7 +134,7 @@ typedef struct cli_options {
     double density;
     option_pair skew;
     int64_t rank, layers;
-    bool plain;
+    bool plain, synth_bundle;
     /* quantize, imatrix */
     const char *imatrix, *output_type, *embedding_type;
     option_texts tensor_types;

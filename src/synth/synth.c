@@ -5,11 +5,13 @@
  * blocks, whatever the model. The bytes depend on the options, not on the number of threads.
  *
  * A prepared file has the same network: its neurons hottest first, `down` transposed, and beside
- * them frequencies, the order and a predictor, all known from the recipe instead of measured. */
+ * them frequencies, the order and a predictor, all known from the recipe instead of measured. In a
+ * bundled one the rows of gate, up and down are side by side. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "bundle.h"
 #include "gguf_writer.h"
 #include "mem.h"
 #include "pool.h"
@@ -35,6 +37,7 @@ typedef struct synth_job {
     synth_recipe recipe;
     const quant_traits *traits;     /* of matrices */
     const quant_traits *fc2_traits; /* of the predictor's second one, whose rows may be short */
+    bundle_layout bundle;           /* stride 0: neurons are not bundled */
     int32_t layer;                  /* that the recipe is set to; -1: none yet */
     gguf_writer *writer;
     pool *pool;
@@ -68,6 +71,18 @@ pi_synth_options pi_synth_default_options(void) {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+/* Every layer has the same. */
+static pi_status lay_out_bundles(synth_job *job, pi_error *err) {
+    const synth_recipe *r = &job->recipe;
+    bool gated = arch_tensor_of(r->arch, ROLE_FFN_GATE);
+    const quant_traits *traits[BUNDLE_PARTS] = {gated ? job->traits : NULL, job->traits,
+                                                job->traits};
+    if (!job->options->bundle) return PI_OK;
+    if (bundle_lay_out(traits, r->shape->n_embd, &job->bundle)) return PI_OK;
+    return error_set(err, PI_ERR_ARG, "rows of %d elements are not a multiple of %s blocks",
+                     r->shape->n_embd, job->traits->name);
+}
+
 static pi_status check_options(synth_job *job, pi_error *err) {
     const pi_synth_options *o = job->options;
     synth_recipe *r = &job->recipe;
@@ -96,6 +111,11 @@ static pi_status check_options(synth_job *job, pi_error *err) {
             "rank %d: a predictor's rank must be a multiple of %d; a plain file has none", o->rank,
             PREDICTOR_RANK_STEP);
     }
+    if (o->bundle && (o->plain || r->shape->n_expert > 0)) {
+        return error_set(err, PI_ERR_ARG, "no bundles: %s",
+                         o->plain ? "a plain file has ffn_down as other programs read it"
+                                  : "experts are read whole as they are");
+    }
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
     r->rank = o->rank;
     r->seed = o->seed;
@@ -106,6 +126,8 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED, "architecture %s is not built in",
                          r->shape->arch);
     }
+    pi_status status = lay_out_bundles(job, err);
+    if (status) return status;
     return synth_profiles_solve(r->shape, o, &r->profile, &r->router_profile, err);
 }
 
@@ -150,6 +172,12 @@ static void put_prepared_keys(synth_job *job) {
     put_layers(job, SPARSE_KEY_THRESHOLD_CUT, (double)NAN, NULL);
     gguf_put_f32(job->writer, SPARSE_KEY_THRESHOLD_LOSS, NAN);
     put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
+    if (!job->bundle.stride) return;
+    gguf_put_u32(job->writer, "general.alignment", BUNDLE_FILE_ALIGN);
+    for (int i = 0; i < BUNDLE_PARTS; i++) {
+        bool there = job->bundle.part[i].n_bytes > 0;
+        put_layers(job, bundle_part_key(i), 0, there ? job->traits->name : "none");
+    }
 }
 
 static void put_keys(synth_job *job) {
@@ -200,6 +228,7 @@ static void put_keys(synth_job *job) {
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t) {
+    if (t->role == ROLE_FFN_BUNDLE) return quant_find(QUANT_I8);
     if (t->flags & TENSOR_RAW) return quant_find(QUANT_I32); /* the order */
     if (t->flags & TENSOR_F32) return quant_find(QUANT_F32);
     return t->role == ROLE_FC2 ? job->fc2_traits : job->traits;
@@ -208,8 +237,17 @@ static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t)
 static uint64_t dim_of(const synth_job *job, arch_dim dim) {
     const synth_recipe *r = &job->recipe;
     if (dim == DIM_RANK) return (uint64_t)r->rank;
+    if (dim == DIM_BUNDLE) return job->bundle.stride;
     if (dim == DIM_POS) return (uint64_t)(r->shape->n_ctx + r->arch->pos_offset);
     return synth_shape_dim(r->shape, dim);
+}
+
+static bool is_written(const synth_job *job, const arch_tensor *t) {
+    bool bundled = job->bundle.stride > 0;
+    if (t->role == ROLE_FFN_BUNDLE) return bundled;
+    for (int i = 0; i < BUNDLE_PARTS; i++)
+        if (bundled && job->bundle.part[i].role == t->role) return false;
+    return synth_has_tensor(job->recipe.shape, t, job->recipe.prepared);
 }
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
@@ -222,8 +260,8 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
             bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
-            bool written = synth_has_tensor(job->recipe.shape, t, job->recipe.prepared);
-            if (!written || per_layer != inside || (!inside && first != (layer < 0))) continue;
+            if (!is_written(job, t) || per_layer != inside || (!inside && first != (layer < 0)))
+                continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
         }
@@ -248,6 +286,19 @@ static pi_status declare_tensor(synth_job *job, const arch_tensor *t, int32_t la
     return status;
 }
 
+/* One neuron's bundle. row: [n_embd] floats to work in. */
+static void make_bundle(const synth_block *b, uint64_t neuron, float *row, uint8_t *out) {
+    const synth_job *job = b->job;
+    uint64_t n_embd = (uint64_t)job->recipe.shape->n_embd;
+    memset(out, 0, job->bundle.stride);
+    for (int i = 0; i < BUNDLE_PARTS; i++) {
+        const bundle_part *part = &job->bundle.part[i];
+        if (part->n_bytes == 0) continue;
+        synth_make_row(&job->recipe, part->role, b->layer, neuron, n_embd, row);
+        job->traits->quantize(row, out + part->at, (int64_t)n_embd, NULL);
+    }
+}
+
 static void make_block(void *arg, int ith, int nth) {
     (void)nth;
     const synth_block *b = arg;
@@ -258,7 +309,11 @@ static void make_block(void *arg, int ith, int nth) {
         if (at >= b->n_rows) break;
         uint64_t end = at + ROWS_AT_ONCE < b->n_rows ? at + ROWS_AT_ONCE : b->n_rows;
         for (; at < end; at++) {
-            void *out = job->block + at * b->row_bytes;
+            uint8_t *out = job->block + at * b->row_bytes;
+            if (b->tensor->role == ROLE_FFN_BUNDLE) {
+                make_bundle(b, b->first + at, row, out);
+                continue;
+            }
             if (b->tensor->flags & TENSOR_RAW) {
                 bool experts = b->tensor->role == ROLE_EXPERT_PERM;
                 memcpy(out, experts ? job->recipe.expert_order : job->recipe.order, b->row_bytes);
