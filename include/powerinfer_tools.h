@@ -114,6 +114,10 @@ typedef struct pi_prepare_layer {
     double selected;            /* selected neurons; 1 without predictor and threshold */
 } pi_prepare_layer;
 
+/* Whether a neuron's rows of gate, up and down lie side by side in the output, as models larger
+ * than memory are read best. */
+typedef enum pi_bundles { PI_BUNDLES_KEEP, PI_BUNDLES_NONE, PI_BUNDLES_ALL } pi_bundles;
+
 typedef struct pi_prepare_options {
     const char *calibration;    /* path of a UTF-8 text; required */
     int32_t calibration_tokens; /* maximum number of its tokens; 16384 */
@@ -127,6 +131,9 @@ typedef struct pi_prepare_options {
     double recall;              /* target contribution recall of the predictors; 0.98 */
     double max_loss;            /* allowed relative increase of perplexity for thresholds; 0.01 */
     uint64_t seed;              /* of predictor training */
+    pi_bundles bundles;         /* PI_BUNDLES_KEEP: as in the input */
+    bool rearrange;             /* of an input that is prepared, nothing but `bundles` changes: no
+                                   text is read, nothing measured; others are prepared */
     int32_t n_threads;          /* 0: physical cores */
     /* Called on the calling thread for every layer, in order, at the end. */
     void (*layer)(void *user, int32_t index, const pi_prepare_layer *layer);
@@ -136,7 +143,8 @@ typedef struct pi_prepare_options {
 } pi_prepare_options;
 
 typedef struct pi_prepare_result {
-    const char *mode;             /* that `auto` chooses: "exact", "predict", ... */
+    const char *mode;             /* that `auto` chooses: "exact", "predict", ...; NULL: only
+                                     rearranged, and what is measured is NAN or 0 */
     int64_t tokens, held_out;     /* calibration tokens; those of them that are held out */
     double density;               /* mean over layers */
     double ppl_before, ppl_after; /* on held-out tokens: input in dense mode; output in `mode` */

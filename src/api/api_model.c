@@ -129,7 +129,7 @@ static pi_status load(pi_model *m, const model_source *from, const pi_model_opti
                       pi_error *err) {
     pi_status status = from->data ? open_memory(m, from, o, err) : open_file(m, from->path, o, err);
     if (status == PI_OK && o->check_tensors && m->weights)
-        status = gguf_check_tensors(m->weights->file, 0, err);
+        status = model_check_tensors(m->weights, 0, err);
     if (status != PI_OK) return status;
     /* A model whose vocabulary is missing or unknown still runs on token ids. */
     status = tokenizer_create(api_file(m), o->pre, &m->text, &m->no_text);

@@ -68,8 +68,7 @@ static void print_share(double share) {
     printf(" %8.1f%%", 100 * share);
 }
 
-static void print_text(const job *j) {
-    const double mib = 1024.0 * 1024.0;
+static void print_layers(const job *j) {
     const pi_prepare_result *r = &j->result;
     printf("layer    active  predictor  rank    recall  contrib.  selected\n");
     for (size_t i = 0; i < j->n_layers; i++) {
@@ -87,6 +86,12 @@ static void print_text(const job *j) {
         "tokens\n",
         r->mode, r->ppl_before, r->ppl_after, 100 * (r->ppl_after / r->ppl_before - 1), r->kl,
         (long long)r->held_out);
+}
+
+static void print_text(const job *j) {
+    const double mib = 1024.0 * 1024.0;
+    const pi_prepare_result *r = &j->result;
+    if (r->mode) print_layers(j);
     printf("%.2f MiB -> %.2f MiB, %.2f MiB of them predictors\n", (double)r->bytes_in / mib,
            (double)r->bytes_out / mib, (double)r->predictor_bytes / mib);
     printf(
@@ -111,6 +116,8 @@ static pi_status work(job *j, pi_error *err) {
     options.recall = o->recall;
     options.max_loss = o->max_loss / 100;
     options.seed = (uint64_t)o->seed;
+    options.bundles = (pi_bundles)o->bundle;
+    options.rearrange = o->bundle != PI_BUNDLES_KEEP && !o->calibration;
     options.n_threads = (int32_t)o->threads;
     options.layer = keep_layer;
     options.progress = show_progress;
@@ -119,7 +126,7 @@ static pi_status work(job *j, pi_error *err) {
     if (o->undo) return pi_prepare_undo(o->positionals[0], o->out, &options, err);
     if (!options.calibration && cli_bundled_path(bundled_text, text, sizeof text))
         options.calibration = text;
-    if (!options.calibration)
+    if (!options.calibration && !options.rearrange)
         return error_set(err, PI_ERR_NOT_FOUND,
                          "no calibration text given and the bundled one is missing: %s beside the "
                          "program: give one with --calibration FILE",

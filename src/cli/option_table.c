@@ -38,6 +38,9 @@ enum {
 #define NAMES(long_, short_) .long_name = (long_), .short_name = (short_)
 #define RANGE(min_, max_)    .min = (min_), .max = (max_)
 
+/* In the order of pi_bundles. */
+#define BUNDLE_CHOICES "keep|none|all"
+
 /* In the order of pi_cache_type. */
 #define CACHE_CHOICES "f16|f32|q8_0"
 const char *const option_cache_types[] = {
@@ -215,6 +218,11 @@ const option option_table[] = {
         .help = "perplexity increase, in percent, allowed when choosing activation thresholds"),
     ROW(INTEGER, COMMAND, COMMAND_PREPARE, seed, NAMES("seed", "s"), .argument = "N",
         .standard = "1", RANGE(0, MAX_SEED), .help = "random seed of predictor training"),
+    ROW(CHOICE, COMMAND, COMMAND_PREPARE, bundle, NAMES("bundle", NULL), .argument = "WHICH",
+        .choices = BUNDLE_CHOICES, .standard = "keep",
+        .help = "all: store a neuron's rows of gate, up and down side by side, for models that are "
+                "larger than memory; none: apart; keep: as in the input. A prepared file without "
+                "--calibration is only rearranged"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
         .help = "convert a prepared model back to an ordinary GGUF file, for llama.cpp"),
     /* place */

@@ -145,6 +145,7 @@ typedef struct cli_options {
     int64_t calibration_tokens, calibration_window;
     const char *down_type, *predictor, *predictor_type;
     double recall;
+    int64_t bundle; /* a pi_bundles */
     bool undo;
     /* place */
     const char *profile; /* NULL: this machine */

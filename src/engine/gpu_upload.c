@@ -116,11 +116,13 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     out->data = data;
     gpu_exec_pack_rows(g, pm, out);
     /* A table of embeddings that is the head's matrix too is still read on the host, and so are
-     * experts that may come back. */
+     * experts that may come back. Of bundles, down is what comes last. */
     bool returns = g->adapts && pm->role >= ROLE_EXPERT_GATE_UP && pm->role <= ROLE_EXPERT_DOWN_T;
+    bool apart = pm->row_size == pm->w.row_bytes;
     if (!returns && pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data &&
-        pm->row_size == pm->w.row_bytes)
-        gguf_forget_data(g->model->file, pm->w.data, pm->row_size * (size_t)pm->w.n_out);
+        (apart || pm->role == ROLE_FFN_DOWN_T))
+        gguf_forget_data(g->model->file, pm->w.data,
+                         pm->w.row_bytes * (size_t)pm->w.n_out - (pm->w.row_bytes - pm->row_size));
     return PI_OK;
 }
 

@@ -128,10 +128,19 @@ uint64_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i);         /* file order */
 const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL; O(1) */
 
-/* Reads all tensor data of a file that was not opened header_only. PI_ERR_RANGE: a weight is NaN or
- * infinite; the message has tensor and row, the first in file order. n_threads 0: all cores. */
-pi_status gguf_check_tensors(const gguf_file *f, int n_threads, pi_error *err);
+/* Reads all data of a tensor, not of a file opened header_only. PI_ERR_RANGE: a weight is NaN or
+ * infinite; the message has tensor and row, the first one. */
 pi_status gguf_check_tensor(const gguf_file *f, const gguf_tensor *t, pool *workers, pi_error *err);
+/* Rows of weights inside a tensor of bytes. */
+typedef struct gguf_rows {
+    const uint8_t *data;
+    quant_type type;
+    int64_t n_in, n_rows;
+    size_t stride; /* bytes from row to row */
+} gguf_rows;
+/* The same of such rows. */
+pi_status gguf_check_rows(const gguf_file *f, const gguf_tensor *t, const gguf_rows *rows,
+                          pool *workers, pi_error *err);
 
 /* Typed access to a value. Each returns false when the type does not fit (any integer type fits an
  * integer getter when the number is in range; any number fits a float getter). */

@@ -313,7 +313,7 @@ static void emit_tensor(gguf_writer *w, const gguf_tensor *t) {
 /* Sets the alignment that the keys ask for, and from it the offset of every tensor. */
 static pi_status lay_out(gguf_writer *w, pi_error *err) {
     w->alignment = GGUF_DEFAULT_ALIGNMENT;
-    int64_t at = gguf_index_find(&w->key_index, gguf_string_of("general.alignment"), name_of_key,
+    int64_t at = gguf_index_find(&w->key_index, gguf_string_of(GGUF_KEY_ALIGNMENT), name_of_key,
                                  w->keys);
     uint64_t alignment;
     if (at >= 0) {

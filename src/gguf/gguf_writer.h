@@ -9,6 +9,8 @@
 
 typedef struct gguf_writer gguf_writer;
 
+#define GGUF_KEY_ALIGNMENT "general.alignment" /* of tensors in the file; a power of two */
+
 pi_status gguf_writer_create(const char *path, gguf_writer **out, pi_error *err);
 
 /* Keys. A key that is already there is replaced in place. Errors are sticky: the first one is kept

@@ -28,6 +28,7 @@ typedef struct bundle_layout {
     size_t stride; /* bytes from one neuron's bundle to the next one's */
 } bundle_layout;
 
+tensor_role bundle_part_role(int part);
 /* The part's key (sparse_keys.h) with its type in every layer. */
 const char *bundle_part_key(int part);
 /* A layout of rows of n_embd elements; traits NULL: there is no such part. False when rows are not

@@ -202,6 +202,9 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
 /* The same of a file that is open; it belongs to the model, or is closed after an error. */
 pi_status model_open_file(gguf_file *file, model **out, pi_error *err);
 void model_close(model *m); /* NULL is fine */
+/* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message has tensor and row, the
+ * first in file order, those in bundles last. n_threads 0: all cores. */
+pi_status model_check_tensors(const model *m, int n_threads, pi_error *err);
 /* Reads the hyperparameters only. */
 pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,
                              model_layer_hparams *layers /* [hp->n_layer] or NULL */,

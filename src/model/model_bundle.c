@@ -17,6 +17,10 @@ static const struct {
     {ROLE_FFN_DOWN_T, SPARSE_KEY_BUNDLE_DOWN_TYPE},
 };
 
+tensor_role bundle_part_role(int part) {
+    return parts[part].role;
+}
+
 const char *bundle_part_key(int part) {
     return parts[part].key;
 }
@@ -143,4 +147,27 @@ pi_status model_bind_bundle(model *m, int layer, pi_error *err) {
     l->bundle = t;
     l->t[ROLE_FFN_BUNDLE] = (model_tensor){0};
     return PI_OK;
+}
+
+/* ---- checking weights ------------------------------------------------------------------------ */
+
+static pi_status check_bundle(const model *m, const model_layer *l, pool *workers, pi_error *err) {
+    pi_status status = PI_OK;
+    for (int i = 0; i < BUNDLE_PARTS && status == PI_OK; i++) {
+        const model_tensor *t = &l->t[parts[i].role];
+        const gguf_rows rows = {t->data, t->type, t->n_in, t->n_out, t->row_bytes};
+        if (t->data) status = gguf_check_rows(m->file, l->bundle, &rows, workers, err);
+    }
+    return status;
+}
+
+pi_status model_check_tensors(const model *m, int n_threads, pi_error *err) {
+    pool *workers = NULL;
+    pi_status status = pool_create(n_threads > 0 ? n_threads : cpu_count_physical(), &workers, err);
+    for (uint64_t i = 0; i < gguf_n_tensors(m->file) && status == PI_OK; i++)
+        status = gguf_check_tensor(m->file, gguf_tensor_at(m->file, i), workers, err);
+    for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++)
+        if (m->layers[i].bundle) status = check_bundle(m, &m->layers[i], workers, err);
+    pool_destroy(workers);
+    return status;
 }

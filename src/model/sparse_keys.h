@@ -18,9 +18,10 @@
 /* string: the type that ffn_down had, so that --undo can write it again */
 #define SPARSE_KEY_SOURCE_DOWN_TYPE "powerinfer.source.down_type" /* strings */
 /* strings: types of the rows in a layer's bundles (bundle.h), "none" where there is none */
-#define SPARSE_KEY_BUNDLE_GATE_TYPE "powerinfer.bundle.gate_type"
-#define SPARSE_KEY_BUNDLE_UP_TYPE   "powerinfer.bundle.up_type"
-#define SPARSE_KEY_BUNDLE_DOWN_TYPE "powerinfer.bundle.down_type"
+#define SPARSE_KEYS_BUNDLE          "powerinfer.bundle."
+#define SPARSE_KEY_BUNDLE_GATE_TYPE SPARSE_KEYS_BUNDLE "gate_type"
+#define SPARSE_KEY_BUNDLE_UP_TYPE   SPARSE_KEYS_BUNDLE "up_type"
+#define SPARSE_KEY_BUNDLE_DOWN_TYPE SPARSE_KEYS_BUNDLE "down_type"
 /* u32: general.alignment of the file that was bundled, where it had one */
 #define SPARSE_KEY_SOURCE_ALIGNMENT "powerinfer.source.alignment"
 /* f32, in the original's files and when one of them was prepared: scores below are skipped */

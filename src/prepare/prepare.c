@@ -219,9 +219,11 @@ static const char *unlike_others(const model *m) {
 static pi_status open_model(preparation *p, const source *s, pi_error *err) {
     const char *wanted = p->options->predictor;
     pi_status status = model_open(s->path, NULL, &p->model, err);
-    if (status == PI_OK) status = gguf_check_tensors(p->model->file, p->options->n_threads, err);
+    if (status == PI_OK) status = model_check_tensors(p->model, p->options->n_threads, err);
     if (status != PI_OK) return status;
     p->experts = p->model->hp.n_expert > 0;
+    status = prepare_choose_bundles(p, err);
+    if (status != PI_OK) return status;
     const char *unlike = unlike_others(p->model);
     if (unlike)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -409,6 +411,14 @@ void prepare_release(preparation *p) {
     model_close(p->model);
 }
 
+static pi_status measure_and_write(preparation *p, pi_prepare_result *result, pi_error *err) {
+    pi_status status = prepare_text_read(p->model, p->options, &p->talk, &p->text, err);
+    if (status == PI_OK) status = prepare_run_layers(p, err);
+    if (status == PI_OK && !p->thresholds && !p->experts) status = refuse_dense(p, err);
+    if (status == PI_OK) status = prepare_write(p, err);
+    return status == PI_OK ? judge(p, result, err) : status;
+}
+
 static pi_status run(preparation *p, source *s, pi_prepare_result *result, pi_error *err) {
     int n = p->options->n_threads > 0 ? p->options->n_threads : cpu_count_physical();
     pi_status status = read_request(p, err);
@@ -416,11 +426,9 @@ static pi_status run(preparation *p, source *s, pi_prepare_result *result, pi_er
     if (status == PI_OK) status = pool_create(n, &p->pool, err);
     if (status == PI_OK) status = make_input(p, s, err);
     if (status == PI_OK) status = open_model(p, s, err);
-    if (status == PI_OK) status = prepare_text_read(p->model, p->options, &p->talk, &p->text, err);
-    if (status == PI_OK) status = prepare_run_layers(p, err);
-    if (status == PI_OK && !p->thresholds && !p->experts) status = refuse_dense(p, err);
-    if (status == PI_OK) status = prepare_write(p, err);
-    if (status == PI_OK) status = judge(p, result, err);
+    if (status == PI_OK)
+        status = p->rearranges ? prepare_write_bundles(p, result, err)
+                               : measure_and_write(p, result, err);
     if (status != PI_OK) return status;
     gguf_writer *writer = p->writer;
     p->writer = NULL; /* finish frees it in every case */
@@ -436,8 +444,9 @@ pi_status pi_prepare(const char *in, const char *out_path, const pi_prepare_opti
     preparation p = {.options = options ? options : &defaults, .in_path = in, .out_path = out_path};
     p.talk = (talk){p.options->message, p.options->user};
     p.progress = (progress){.fn = p.options->progress, .user = p.options->user};
-    pi_status status = run(&p, &s, result ? result : &own, err);
-    if (status == PI_OK) tell_layers(&p);
+    if (!result) result = &own;
+    pi_status status = run(&p, &s, result, err);
+    if (status == PI_OK && result->mode) tell_layers(&p);
     prepare_release(&p);
     file_scratch_remove(s.quantized);
     file_scratch_remove(s.converted);

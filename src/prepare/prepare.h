@@ -7,6 +7,7 @@
  *   prepare_matrix.c     decoding, transposing, permuting matrices, on all threads
  *   prepare_write.c      the prepared file
  *   prepare_measure.c    quality of the file against its source
+ *   prepare_bundle.c     neurons' matrices in the output: bundled or apart; from one to the other
  *   prepare_undo.c       the way back
  *   prepare.c            the order of all that
  *
@@ -17,6 +18,7 @@
 #ifndef PREPARE_PREPARE_H
 #define PREPARE_PREPARE_H
 
+#include "bundle.h"
 #include "engine.h"
 #include "gguf_writer.h"
 #include "model.h"
@@ -116,6 +118,8 @@ typedef struct preparation {
     bool quantized;            /* its matrices, on the way in */
     bool thresholds;           /* SiLU, GELU: thresholds instead of exact zeros */
     bool experts;              /* a mixture of experts */
+    bool rearranges;           /* a prepared input, of which only bundles change */
+    bool bundles;              /* the output's neurons are bundled */
     uint64_t bytes_out, predictor_bytes;
 } preparation;
 
@@ -152,6 +156,7 @@ typedef enum prepare_part_kind {
     PART_DOWN_T,       /* ffn_down_t, from either form of down */
     PART_DOWN,         /* ffn_down, from ffn_down_t */
     PART_EXPERTS_DOWN, /* either form of experts' down, from the other */
+    PART_BUNDLE,       /* gate, up and ffn_down_t neuron by neuron */
     PART_BYTES,        /* of what was found out */
     PART_SPILLED       /* of that, what is in the spill */
 } prepare_part_kind;
@@ -166,6 +171,7 @@ typedef struct prepare_part {
     int layer;
     const gguf_tensor *source; /* COPY */
     model_tensor rows;         /* ROWS */
+    bundle_layout layout;      /* BUNDLE */
     const void *bytes;         /* BYTES */
     uint64_t at;               /* SPILLED */
 } prepare_part;
@@ -193,11 +199,25 @@ bool prepare_is_of_experts(const model *m, const gguf_tensor *t, int *layer);
  * are experts. */
 pi_status prepare_add_moved(prepare_parts *l, const gguf_tensor *t, const char *name, int layer,
                             pi_error *err);
+/* Gate or up of a layer, whose rows may be those of bundles. */
+pi_status prepare_add_rows(prepare_parts *l, tensor_role role, int layer, pi_error *err);
+/* What becomes of the input's tensor of gate, up, down (either form) or bundles: bundles or
+ * matrices of their own, down with a row per neuron. */
+pi_status prepare_add_neurons(prepare_parts *l, tensor_role role, int layer, pi_error *err);
 /* Declares and writes all parts, and frees the list, whatever happens. */
 pi_status prepare_put_parts(prepare_parts *l, pi_error *err);
 
-/* Copies the input's keys, but those that prepare writes. */
-void prepare_copy_keys(const model *m, gguf_writer *w);
+/* Copies the input's keys, but those that say how tensors lie in it, and without `measured` those
+ * that prepare writes. */
+void prepare_copy_keys(const model *m, bool measured, gguf_writer *w);
+/* general.alignment of the file that the input was before it was bundled; 0: it has no such key. */
+uint32_t prepare_source_alignment(const model *m);
+/* Keys of bundles, if the output has them. */
+pi_status prepare_put_bundle_keys(const preparation *p, pi_error *err);
+/* Whether the output's neurons will be bundled. PI_ERR_ARG: they cannot be. */
+pi_status prepare_choose_bundles(preparation *p, pi_error *err);
+/* The whole output: a prepared input again, with or without bundles. */
+pi_status prepare_write_bundles(preparation *p, pi_prepare_result *result, pi_error *err);
 pi_status prepare_write(preparation *p, pi_error *err);
 /* Puts what was measured in the place of what prepare_write left open. */
 pi_status prepare_patch(preparation *p, double loss, pi_error *err);

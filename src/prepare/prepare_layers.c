@@ -285,7 +285,7 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
                            .gate = r->gate,
                            .gate_bias = bias ? r->gate_bias : NULL,
                            .active = &r->active,
-                           .gate_row_bytes = l->t[role].row_bytes};
+                           .gate_row_bytes = l->t[role].n_bytes / (size_t)r->n_ff};
     predictor_options options = {.kind = kind_of(o->predictor),
                                  .target = o->recall,
                                  .type = r->p->predictor_type,

@@ -25,11 +25,21 @@ static bool is_own_key(gguf_string key) {
     return false;
 }
 
-void prepare_copy_keys(const model *m, gguf_writer *w) {
+/* Split files' parts are joined; bundles are aligned in their own way. */
+static bool is_layout_key(gguf_string key) {
+    return gguf_string_starts(key, "split.") || gguf_string_starts(key, SPARSE_KEYS_BUNDLE) ||
+           gguf_string_is(key, SPARSE_KEY_SOURCE_ALIGNMENT);
+}
+
+void prepare_copy_keys(const model *m, bool measured, gguf_writer *w) {
     for (uint64_t i = 0; i < gguf_n_values(m->file); i++) {
         const gguf_value *v = gguf_value_at(m->file, i);
-        bool is_split = gguf_string_starts(v->key, "split."); /* parts are joined */
-        if (!is_split && !is_own_key(v->key)) gguf_put_value(w, v);
+        uint32_t alignment = prepare_source_alignment(m);
+        if (is_layout_key(v->key) || (is_own_key(v->key) && !measured)) continue;
+        if (!gguf_string_is(v->key, GGUF_KEY_ALIGNMENT))
+            gguf_put_value(w, v);
+        else if (alignment)
+            gguf_put_u32(w, GGUF_KEY_ALIGNMENT, alignment);
     }
     /* What the magic PWRI implied must be said in an ordinary file. */
     char key[2 * GGUF_MAX_NAME];
@@ -154,24 +164,47 @@ static pi_status put_spilled(prepare_parts *l, const prepare_part *item, pi_erro
     return status;
 }
 
-/* Rows order[0..n_out) of a. */
-static pi_status put_rows(prepare_parts *l, const model_tensor *a, const int32_t *order,
-                          pi_error *err) {
-    size_t row = a->row_bytes, used = 0;
-    uint8_t *chunk = mem_alloc(CHUNK_BYTES + row);
-    if (!chunk) return error_nomem(err, CHUNK_BYTES + row, "rows of a matrix");
+/* Matrices of equally many rows, of which row i of each goes into row i of the output. */
+typedef struct row_group {
+    const model_tensor *matrix[BUNDLE_PARTS]; /* NULL: none */
+    size_t at[BUNDLE_PARTS];                  /* in the output's row */
+    size_t stride;                            /* bytes of the output's rows */
+    int64_t n_out;
+} row_group;
+
+static void gather_row(const row_group *g, size_t row, uint8_t *out) {
+    memset(out, 0, g->stride);
+    for (int i = 0; i < BUNDLE_PARTS; i++) {
+        const model_tensor *a = g->matrix[i];
+        if (!a) continue;
+        const uint8_t *from = (const uint8_t *)a->data + row * a->row_bytes;
+        memcpy(out + g->at[i], from, a->n_bytes / (size_t)a->n_out);
+    }
+}
+
+/* Rows order[0..n_out), NULL: as they are. */
+static pi_status put_group(prepare_parts *l, const row_group *g, const int32_t *order,
+                           pi_error *err) {
+    size_t used = 0;
+    uint8_t *chunk = mem_alloc(CHUNK_BYTES + g->stride);
+    if (!chunk) return error_nomem(err, CHUNK_BYTES + g->stride, "rows of a matrix");
     pi_status status = PI_OK;
-    for (int64_t i = 0; i < a->n_out && status == PI_OK; i++) {
-        size_t at = (size_t)order[i];
-        memcpy(chunk + used, (const uint8_t *)a->data + at * row, row);
-        used += row;
-        if (used < CHUNK_BYTES && i + 1 < a->n_out) continue;
+    for (int64_t i = 0; i < g->n_out && status == PI_OK; i++) {
+        gather_row(g, order ? (size_t)order[i] : (size_t)i, chunk + used);
+        used += g->stride;
+        if (used < CHUNK_BYTES && i + 1 < g->n_out) continue;
         status = gguf_write_data(l->p->writer, chunk, used, err);
         if (status == PI_OK) status = advance(l, used, err);
         used = 0;
     }
     mem_free(chunk);
     return status;
+}
+
+static pi_status put_rows(prepare_parts *l, const model_tensor *a, const int32_t *order,
+                          pi_error *err) {
+    const row_group g = {.matrix = {a}, .stride = a->n_bytes / (size_t)a->n_out, .n_out = a->n_out};
+    return put_group(l, &g, order, err);
 }
 
 /* The layer's down as ffn_down_t in `type`, in the input's order of neurons. *own: mem_free. */
@@ -244,6 +277,24 @@ static pi_status put_experts_down(prepare_parts *l, const prepare_part *item, pi
     return status;
 }
 
+static pi_status put_bundles(prepare_parts *l, const prepare_part *item, pi_error *err) {
+    const model_layer *layer = &l->p->model->layers[item->layer];
+    row_group g = {.stride = item->layout.stride, .n_out = layer->hp.n_ff};
+    model_tensor down_t;
+    void *own = NULL;
+    pi_status status = PI_OK;
+    for (int i = 0; i < BUNDLE_PARTS && status == PI_OK; i++) {
+        const bundle_part *part = &item->layout.part[i];
+        bool down = part->role == ROLE_FFN_DOWN_T;
+        g.at[i] = part->at;
+        if (down) status = make_down_t(l->p, item->layer, part->type, &down_t, &own, err);
+        if (part->n_bytes) g.matrix[i] = down ? &down_t : &layer->t[part->role];
+    }
+    if (status == PI_OK) status = put_group(l, &g, l->p->layers[item->layer].order, err);
+    mem_free(own);
+    return status;
+}
+
 static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *err) {
     switch (item->kind) {
     case PART_COPY: {
@@ -261,6 +312,8 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
         return put_plain_down(l, item, err);
     case PART_EXPERTS_DOWN:
         return put_experts_down(l, item, err);
+    case PART_BUNDLE:
+        return put_bundles(l, item, err);
     default:
         return put_down(l, item, err);
     }

@@ -78,6 +78,14 @@ static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int laye
     return prepare_add_moved(l, t, name, layer, err);
 }
 
+static pi_status add_bundle_parts(prepare_parts *l, int layer, pi_error *err) {
+    pi_status status = PI_OK;
+    if (l->p->model->layers[layer].t[ROLE_FFN_GATE].data)
+        status = prepare_add_rows(l, ROLE_FFN_GATE, layer, err);
+    if (status == PI_OK) status = prepare_add_rows(l, ROLE_FFN_UP, layer, err);
+    return status == PI_OK ? add_down(l, ROLE_FFN_DOWN, layer, err) : status;
+}
+
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0;
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
@@ -97,13 +105,16 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FC2_BIAS:
     case ROLE_FFN_SIGN:
         return PI_OK;
-    case ROLE_FFN_GATE:
-    case ROLE_FFN_UP:
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
         return prepare_add_moved(l, t, t->name, layer, err);
+    case ROLE_FFN_GATE:
+    case ROLE_FFN_UP:
+        return prepare_add_rows(l, row->role, layer, err);
     case ROLE_FFN_DOWN_T:
         return add_down(l, ROLE_FFN_DOWN, layer, err);
+    case ROLE_FFN_BUNDLE:
+        return add_bundle_parts(l, layer, err);
     case ROLE_FFN_DOWN:
         if (!l->p->model->layers[layer].sparse.perm) return prepare_add_copy(l, t, t->name, err);
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -123,7 +134,7 @@ static pi_status open_input(preparation *p, pi_error *err) {
         p->has_down_type = true;
     }
     if (status == PI_OK) status = model_open(p->in_path, NULL, &p->model, err);
-    if (status == PI_OK) status = gguf_check_tensors(p->model->file, o->n_threads, err);
+    if (status == PI_OK) status = model_check_tensors(p->model, o->n_threads, err);
     if (status != PI_OK) return status;
     if (!p->model->sparse.prepared && !gguf_is_pwri(p->model->file))
         return error_set(err, PI_ERR_FORMAT, "not a prepared model: %.300s: nothing to undo",
@@ -144,7 +155,7 @@ pi_status pi_prepare_undo(const char *in_path, const char *out_path,
     prepare_parts l = {.p = &p};
     pi_status status = open_input(&p, err);
     if (status == PI_OK) status = invert_orders(&p, err);
-    if (status == PI_OK) prepare_copy_keys(p.model, p.writer);
+    if (status == PI_OK) prepare_copy_keys(p.model, false, p.writer);
     for (uint64_t i = 0; status == PI_OK && i < gguf_n_tensors(p.model->file); i++)
         status = add_tensor(&l, gguf_tensor_at(p.model->file, i), err);
     if (status == PI_OK)

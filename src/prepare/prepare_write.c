@@ -69,7 +69,7 @@ static pi_status put_source_types(const preparation *p, pi_error *err) {
 
 static pi_status put_keys(const preparation *p, pi_error *err) {
     gguf_writer *w = p->writer;
-    prepare_copy_keys(p->model, w);
+    prepare_copy_keys(p->model, false, w);
     gguf_put_u32(w, SPARSE_KEY_VERSION, SPARSE_VERSION);
     gguf_put_u32(w, SPARSE_KEY_CALIBRATION_TOKENS, (uint32_t)prepare_text_count(&p->text));
     gguf_put_string(w, SPARSE_KEY_CALIBRATION_SHA256, p->text.sha256);
@@ -78,30 +78,11 @@ static pi_status put_keys(const preparation *p, pi_error *err) {
     for (int i = 0; i < p->model->hp.n_layer; i++) keeps = keeps || p->layers[i].keeps_predictor;
     const gguf_value *threshold = gguf_find(p->model->file, SPARSE_KEY_PREDICTOR_THRESHOLD);
     if (keeps && threshold) gguf_put_value(w, threshold);
-    return p->experts ? put_source_types(p, err) : put_layer_keys(p, err);
+    pi_status status = p->experts ? put_source_types(p, err) : put_layer_keys(p, err);
+    return status == PI_OK ? prepare_put_bundle_keys(p, err) : status;
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
-
-/* From a quantized matrix, 8 bits keep what is there; only rows that are needed are read. */
-quant_type prepare_choose_down_type(const preparation *p, const model_tensor *plain,
-                                    const model_tensor *down_t) {
-    size_t row;
-    quant_type type = plain->data ? plain->type : down_t->type;
-    if (plain->data && (p->quantized || prepare_traits(plain)->is_quantized)) type = QUANT_Q8_0;
-    if (p->has_down_type) type = p->down_type;
-    return quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row) ? type : QUANT_F16;
-}
-
-static pi_status add_down(prepare_parts *l, int layer, pi_error *err) {
-    const model *m = l->p->model;
-    prepare_part item = prepare_name_part(l->p, PART_DOWN_T, ROLE_FFN_DOWN_T, layer);
-    const model_tensor *t = m->layers[layer].t;
-    item.type = prepare_choose_down_type(l->p, &t[ROLE_FFN_DOWN], &t[ROLE_FFN_DOWN_T]);
-    item.dims[0] = (uint64_t)m->hp.n_embd;
-    item.dims[1] = (uint64_t)m->layers[layer].hp.n_ff;
-    return prepare_add_part(l, &item, err);
-}
 
 static pi_status add_experts_down(prepare_parts *l, int layer, pi_error *err) {
     const model *m = l->p->model;
@@ -153,14 +134,15 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FC2_BIAS:
     case ROLE_FFN_SIGN:
         return add_predictor_tensor(l, t, row->role, layer, err);
-    case ROLE_FFN_UP:
-    case ROLE_FFN_GATE:
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
         return prepare_add_moved(l, t, t->name, layer, err);
+    case ROLE_FFN_UP:
+    case ROLE_FFN_GATE:
     case ROLE_FFN_DOWN:
     case ROLE_FFN_DOWN_T:
-        return add_down(l, layer, err);
+    case ROLE_FFN_BUNDLE:
+        return prepare_add_neurons(l, row->role, layer, err);
     default:
         return prepare_add_copy(l, t, t->name, err);
     }

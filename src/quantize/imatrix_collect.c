@@ -171,7 +171,7 @@ static pi_status cut_windows(collection *c, pi_error *err) {
 
 static pi_status open_all(collection *c, const char *model_path, pi_error *err) {
     pi_status status = model_open(model_path, NULL, &c->model, err);
-    if (status == PI_OK) status = gguf_check_tensors(c->model->file, c->options->n_threads, err);
+    if (status == PI_OK) status = model_check_tensors(c->model, c->options->n_threads, err);
     if (status == PI_OK) status = tokenizer_create(c->model->file, NULL, &c->vocabulary, err);
     if (status == PI_OK) status = read_tokens(c, err);
     if (status == PI_OK) status = cut_windows(c, err);

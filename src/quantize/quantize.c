@@ -209,9 +209,23 @@ static pi_status check_magic(const quantization *q, pi_error *err) {
                      q->in_path);
 }
 
+/* Bundles are rows of several matrices. */
+static pi_status check_bundles(const quantization *q, pi_error *err) {
+    for (uint64_t i = 0; i < gguf_n_tensors(q->in); i++) {
+        const gguf_tensor *t = gguf_tensor_at(q->in, i);
+        if (!strstr(t->name, ".ffn_bundle.")) continue;
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "neurons are bundled: %.200s: %s has rows of several matrices: prepare "
+                         "writes the file without bundles, which can be quantized",
+                         q->in_path, t->name);
+    }
+    return PI_OK;
+}
+
 static pi_status read_input(quantization *q, pi_error *err) {
     pi_status status = gguf_open(q->in_path, NULL, &q->in, err);
     if (status == PI_OK) status = check_magic(q, err);
+    if (status == PI_OK) status = check_bundles(q, err);
     if (status == PI_OK && q->options->imatrix)
         status = imatrix_open(q->options->imatrix, &q->importance, err);
     if (status != PI_OK) return status;

@@ -173,7 +173,7 @@ static void put_prepared_keys(synth_job *job) {
     gguf_put_f32(job->writer, SPARSE_KEY_THRESHOLD_LOSS, NAN);
     put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
     if (!job->bundle.stride) return;
-    gguf_put_u32(job->writer, "general.alignment", BUNDLE_FILE_ALIGN);
+    gguf_put_u32(job->writer, GGUF_KEY_ALIGNMENT, BUNDLE_FILE_ALIGN);
     for (int i = 0; i < BUNDLE_PARTS; i++) {
         bool there = job->bundle.part[i].n_bytes > 0;
         put_layers(job, bundle_part_key(i), 0, there ? job->traits->name : "none");
