@@ -116,23 +116,50 @@ const char *inspect_kind(const gguf_file *f, const inspect_summary *s) {
     return s->prepared_version >= 0 ? "prepared" : "model";
 }
 
-static void gather_types(const gguf_file *f, inspect_summary *s) {
-    inspect_type by_number[QUANT_TYPE_COUNT] = {0};
+static void gather_types(const gguf_file *f, inspect_type by_number[QUANT_TYPE_COUNT],
+                         inspect_summary *s) {
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
         s->n_params += t->n_elems;
         s->tensor_bytes += t->n_bytes;
-        by_number[t->type].traits = quant_find((uint32_t)t->type);
         by_number[t->type].n_tensors++;
         by_number[t->type].n_bytes += t->n_bytes;
     }
+}
+
+/* What is in the tensors of bundles. */
+static void gather_bundles(const model *m, inspect_type by_number[QUANT_TYPE_COUNT],
+                           inspect_summary *s) {
+    static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
+    inspect_bundles *b = &s->bundles;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        const gguf_tensor *t = m->layers[i].bundle;
+        if (!t) continue;
+        int64_t stride = (int64_t)t->dims[0];
+        if (b->n_layers == 0 || stride < b->stride.min) b->stride.min = stride;
+        if (b->n_layers++ == 0 || stride > b->stride.max) b->stride.max = stride;
+        b->n_bytes += t->n_bytes;
+        s->n_params -= t->n_elems;
+        for (int k = 0; k < 3; k++) {
+            const model_tensor *part = &m->layers[i].t[roles[k]];
+            if (!part->data) continue;
+            b->n_own_bytes += part->n_bytes;
+            by_number[QUANT_I8].n_bytes -= part->n_bytes;
+            by_number[part->type].n_bytes += part->n_bytes;
+            s->n_params += (uint64_t)(part->n_in * part->n_out);
+        }
+    }
+}
+
+static void sort_types(const inspect_type by_number[QUANT_TYPE_COUNT], inspect_summary *s) {
     for (int i = 0; i < QUANT_TYPE_COUNT; i++) {
-        if (by_number[i].n_tensors == 0) continue;
+        if (by_number[i].n_bytes == 0) continue;
         int at = s->n_types++;
         for (; at > 0 && s->types[at - 1].n_bytes < by_number[i].n_bytes; at--) {
             s->types[at] = s->types[at - 1];
         }
         s->types[at] = by_number[i];
+        s->types[at].traits = quant_find((uint32_t)i);
     }
 }
 
@@ -161,7 +188,6 @@ static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, p
     s->n_expert = arch_number(f, arch, "expert_count");
     s->n_expert_used = arch_number(f, arch, "expert_used_count");
     s->n_vocab = find_vocabulary(f, arch);
-    gather_types(f, s);
     gather_sparse(f, s);
     gather_gpu_index(f, s);
     return neuron_stats_gather(f, s->n_layer, &s->neurons, err);
@@ -180,7 +206,8 @@ static uint64_t kv_bytes(const model *m) {
 
 /* Whether this program can run the file: the loader's own answer. Only a lack of memory is an
  * error here. */
-static pi_status try_model(const char *path, const gguf_file *f, inspect_summary *s,
+static pi_status try_model(const char *path, const gguf_file *f,
+                           inspect_type by_number[QUANT_TYPE_COUNT], inspect_summary *s,
                            pi_error *err) {
     if (!s->complete || gguf_n_tensors(f) == 0) return PI_OK;
     model *m = NULL;
@@ -190,6 +217,7 @@ static pi_status try_model(const char *path, const gguf_file *f, inspect_summary
     s->tried = true;
     s->runs = status == PI_OK;
     if (s->runs) s->kv_bytes = kv_bytes(m);
+    if (s->runs) gather_bundles(m, by_number, s);
     for (int i = 0; s->runs && i < m->hp.n_layer; i++)
         s->state_bytes += (uint64_t)model_state(&m->hp, &m->layers[i].hp) * sizeof(float);
     memcpy(s->refusal, why.message, sizeof s->refusal);
@@ -225,8 +253,11 @@ pi_status pi_inspect(const char *path, const pi_inspect_options *options, FILE *
     if (!status) status = open_any(path, &f, &complete, err);
     if (status) return status;
     inspect_summary s;
+    inspect_type by_number[QUANT_TYPE_COUNT] = {0};
     status = gather(f, complete, &s, err);
-    if (!status) status = try_model(path, f, &s, err);
+    gather_types(f, by_number, &s);
+    if (!status) status = try_model(path, f, by_number, &s, err);
+    sort_types(by_number, &s);
     if (!status && options->svg) status = inspect_write_svg(f, &s, options->svg, err);
     if (!status && options->json)
         status = inspect_write_json(f, &s, options->verbose, out, err);

@@ -19,6 +19,13 @@ typedef struct inspect_type {
     uint64_t n_tensors, n_bytes;
 } inspect_type;
 
+/* Layers whose neurons are bundled; they are found by opening the model. */
+typedef struct inspect_bundles {
+    int n_layers;
+    inspect_range stride;          /* bytes of a neuron */
+    uint64_t n_bytes, n_own_bytes; /* with and without padding */
+} inspect_bundles;
+
 typedef struct inspect_summary {
     gguf_string name, architecture; /* empty when not given */
     gguf_string tokenizer, pre;
@@ -34,7 +41,9 @@ typedef struct inspect_summary {
     int64_t n_expert, n_expert_used;
     uint64_t n_params, tensor_bytes;
     int n_types;
-    inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first */
+    inspect_type types[QUANT_TYPE_COUNT]; /* most bytes first; of bundles those of their rows, their
+                                             padding is I8 */
+    inspect_bundles bundles;
     neuron_stats neurons;
     int64_t prepared_version;   /* powerinfer.version; -1: not prepared */
     inspect_range rank;         /* of the layers' predictors (fc1) */

@@ -11,6 +11,7 @@
  *   neurons: null without statistics, else {tokens, loss, and as means over the layers density,
  *     share_50, share_80, share_95, kind, rank, selected, recall}, with `verbose` also layers: the
  *     last eight and neurons, for each
+ *   bundles: null, or {layers, stride, bytes, padding_bytes} where neurons are bundled
  *   parameters, tensor_bytes, types: [{type, tensors, bytes}], most bytes first
  *   kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"} unless `verbose`
  *   tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]
@@ -98,6 +99,19 @@ static void write_neurons(json_writer *w, const neuron_stats *n, bool verbose) {
     json_end_object(w);
 }
 
+static void write_bundles(json_writer *w, const inspect_bundles *b) {
+    if (b->n_layers == 0) {
+        json_put_text(w, "bundles", NULL);
+        return;
+    }
+    json_put_object(w, "bundles");
+    json_put_int(w, "layers", b->n_layers);
+    write_range(w, "stride", b->stride);
+    write_u64(w, "bytes", b->n_bytes);
+    write_u64(w, "padding_bytes", b->n_bytes - b->n_own_bytes);
+    json_end_object(w);
+}
+
 /* Ranks layer by layer: they may all differ. */
 static void write_sparse(json_writer *w, const gguf_file *f, const inspect_summary *s) {
     if (s->rank.max < 0) {
@@ -138,6 +152,7 @@ static void write_summary(json_writer *w, const gguf_file *f, const inspect_summ
     json_put_bool(w, "predictor", s->has_predictor);
     write_sparse(w, f, s);
     write_neurons(w, &s->neurons, verbose);
+    write_bundles(w, &s->bundles);
     write_u64(w, "parameters", s->n_params);
     write_u64(w, "tensor_bytes", s->tensor_bytes);
     json_put_array(w, "types");

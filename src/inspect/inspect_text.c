@@ -134,6 +134,16 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
             "%.1f%% active per token; 50/80/95%% of the activations in %.1f/%.1f/%.1f%% of them\n",
             100 * m->density, 100 * m->share_50, 100 * m->share_80, 100 * m->share_95);
     }
+    if (s->bundles.n_layers > 0) {
+        const inspect_bundles *b = &s->bundles;
+        label(out, "bundles");
+        print_range(out, "", b->stride, " bytes per neuron, ");
+        fprintf(out, "%.1f%% of them padding",
+                100 - 100 * (double)b->n_own_bytes / (double)b->n_bytes);
+        if (b->n_layers < s->n_layer)
+            fprintf(out, ", in %d of %" PRId64 " layers", b->n_layers, s->n_layer);
+        fputc('\n', out);
+    }
     if (s->neurons.tokens > 0) {
         label(out, "calibration");
         fprintf(out, "%" PRId64 " tokens", s->neurons.tokens);
