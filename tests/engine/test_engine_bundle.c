@@ -1,0 +1,193 @@
+/* test_engine_bundle.c: a file whose neurons are bundled gives the same answers as the file with
+ * matrices of their own, bit for bit: every mode, kind of predictor, architecture with neurons and
+ * type of weights, on every tier of the CPU's kernels, and split with the simulated GPU, in one
+ * batch, a few tokens at a time and one by one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bundled_file.h"
+#include "engine.h"
+#include "run_device.h"
+#include "run_model.h"
+#include "tiny_model.h"
+
+#define PLAIN_PATH   TEST_BINARY_DIR "/test_engine_bundle_plain.gguf"
+#define BUNDLED_PATH TEST_BINARY_DIR "/test_engine_bundle.gguf"
+
+enum { N_TOKENS = 21, MAX_VOCAB = 64, N_CTX = 32, N_BATCH = 16, ALONE = -1, N_SPLITS = 3 };
+
+static gpu_library library;
+static gpu_device *device;
+static int32_t tokens[N_TOKENS];
+static float plain_logits[N_TOKENS * MAX_VOCAB], logits[N_TOKENS * MAX_VOCAB];
+static model *plain, *bundled;
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+/* Everything on the GPU; half of the neurons there, on either home. */
+static void set_cuts(const model *m, int split, plan_cut *cuts) {
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        int64_t n = m->layers[i].hp.n_ff;
+        cuts[i] = (plan_cut){split == 2 ? SIDE_CPU : SIDE_GPU, split == 0 ? n : n / 2};
+    }
+}
+
+static void run(const model *m, pi_mode mode, cpu_tier tier, int split, int piece, float *out) {
+    plan_cut cuts[TINY_MAX_LAYERS];
+    pi_error err;
+    engine_context *c;
+    engine_session *s;
+    engine_options o = {.n_threads = 2,
+                        .n_threads_batch = 2,
+                        .n_batch = N_BATCH,
+                        .n_logits = N_TOKENS,
+                        .tier = tier,
+                        .type_k = QUANT_F16,
+                        .type_v = QUANT_F16,
+                        .plan = {.mode = mode, .max_loss = 1}};
+    if (split != ALONE) {
+        set_cuts(m, split, cuts);
+        o.plan.cuts = cuts;
+        o.plan.head = split == 2 ? SIDE_CPU : SIDE_GPU;
+        o.gpu = library.backend;
+        o.device = device;
+        o.prompts = split == 1 ? ENGINE_PROMPTS_STREAMED : ENGINE_PROMPTS_SPLIT;
+    }
+    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s", err.message);
+    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
+    for (int done = 0, n; done < N_TOKENS; done += n) {
+        n = piece && piece < N_TOKENS - done ? piece : N_TOKENS - done;
+        const pi_input in = {
+            .session = s, .tokens = tokens + done, .n_tokens = n, .logits = PI_LOGITS_ALL};
+        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+        for (int i = 0; i < n; i++)
+            memcpy(out + (done + i) * m->hp.n_vocab, engine_logits(c, i),
+                   (size_t)m->hp.n_vocab * sizeof *out);
+    }
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+}
+
+/* All tokens at once, a few at a time and, but on the simulated GPU, one by one. */
+static void compare(const char *what, pi_mode mode, cpu_tier tier, int split) {
+    static const int pieces[] = {0, 7, 1};
+    size_t n_bytes = (size_t)N_TOKENS * (size_t)plain->hp.n_vocab * sizeof *logits;
+    for (int i = 0; i < (split == ALONE ? 3 : 2); i++) {
+        run(plain, mode, tier, split, pieces[i], plain_logits);
+        run(bundled, mode, tier, split, pieces[i], logits);
+        if (memcmp(plain_logits, logits, n_bytes) != 0)
+            fail_msg("%s, mode %s, tier %d, split %d, pieces of %d: bundles change the answer",
+                     what, ffn_mode_name(mode), (int)tier, split, pieces[i]);
+    }
+}
+
+static void open_models(const tiny_model *t, int extra) {
+    pi_error err;
+    tiny_write(t, PLAIN_PATH);
+    bundled_write(PLAIN_PATH, BUNDLED_PATH, extra);
+    run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
+    if (model_open(PLAIN_PATH, NULL, &plain, &err)) fail_msg("%s", err.message);
+    if (model_open(BUNDLED_PATH, NULL, &bundled, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < t->n_layer; i++) assert_non_null(bundled->layers[i].bundle);
+    assert_true(bundled->n_params == plain->n_params);
+}
+
+static void close_models(void) {
+    model_close(plain);
+    model_close(bundled);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static tiny_model base_model(const char *arch, const char *type) {
+    tiny_model t = tiny_default();
+    t.arch = arch;
+    t.type = type;
+    t.n_embd = 64;
+    t.n_vocab = 43; /* no multiple of anything */
+    t.head_dim = t.n_rot = 16;
+    t.n_ff[0] = 608; /* several parts */
+    t.n_ff[1] = 96;
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    if (strcmp(arch, "opt") == 0) {
+        t.qkv_bias = t.out_bias = t.ffn_bias = t.tied = true;
+        t.n_pos = N_CTX;
+    }
+    return t;
+}
+
+static void test_modes(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "opt", "falcon"};
+    static const char *const kinds[] = {"lowrank", "relu_mlp", "sign"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = base_model(archs[i], i == 1 ? "q8_0" : "f16");
+        t.sparse.predictor = kinds[i == 0 ? 2 : i - 1]; /* signs are of a gate */
+        t.sparse.rank = 32;
+        t.sparse.residual = i == 1;
+        t.scales = i == 0;
+        open_models(&t, i);
+        for (int split = ALONE; split < N_SPLITS; split++) {
+            if (split == ALONE) compare(t.arch, PI_MODE_DENSE, CPU_TIER_AUTO, split);
+            if (split == ALONE) compare(t.arch, PI_MODE_EXACT, CPU_TIER_AUTO, split);
+            compare(t.arch, PI_MODE_PREDICT, CPU_TIER_AUTO, split);
+        }
+        close_models();
+    }
+}
+
+static void test_threshold(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama", "q4_0");
+    t.activation = NULL;
+    t.sparse.cut = 0.05f;
+    open_models(&t, 0);
+    compare("silu", PI_MODE_THRESHOLD, CPU_TIER_AUTO, ALONE);
+    compare("silu", PI_MODE_THRESHOLD, CPU_TIER_AUTO, 1);
+    close_models();
+}
+
+/* Every way in which kernels read rows, with odd numbers of bytes too. */
+static void test_types(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32",  "f16",  "bf16",   "q8_0",    "q4_0",  "q5_1",
+                                        "q4_k", "q6_k", "iq4_nl", "iq3_xxs", "tq2_0", "mxfp4"};
+    static const cpu_tier tiers[] = {CPU_TIER_SCALAR, CPU_TIER_AVX2, CPU_TIER_AVX512,
+                                     CPU_TIER_NEON};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        tiny_model t = base_model("llama", types[i]);
+        if (quant_find_name(types[i])->block_elems > 32) {
+            t.n_embd = 256;
+            t.head_dim = t.n_rot = 64;
+            t.n_ff[0] = t.n_ff[1] = 64;
+        } else if (strcmp(types[i], "mxfp4") == 0) {
+            t.n_embd = 96; /* rows of 51 bytes */
+        }
+        open_models(&t, 0);
+        for (size_t k = 0; k < sizeof tiers / sizeof *tiers; k++) {
+            cpu_kernels kernels;
+            if (!cpu_kernels_get(tiers[k], &kernels)) continue;
+            compare(types[i], PI_MODE_DENSE, tiers[k], ALONE);
+            compare(types[i], PI_MODE_EXACT, tiers[k], ALONE);
+        }
+        close_models();
+    }
+}
+
+int main(int argc, char **argv) {
+    int status;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_modes),
+                                       cmocka_unit_test(test_threshold),
+                                       cmocka_unit_test(test_types)};
+    status = cmocka_run_group_tests(tests, NULL, NULL);
+    run_device_close(&library, device);
+    return status;
+}
