@@ -87,8 +87,8 @@ static pi_status read_layout(const model *m, const gguf_tensor *t, int layer, bu
         bool gate = parts[i].role == ROLE_FFN_GATE;
         bool wanted = !gate || arch_tensor_of(m->arch, ROLE_FFN_GATE);
         if (wanted == (traits[i] != NULL)) continue;
-        snprintf(problem, sizeof problem, "key %s is '%s' in layer %d, but the layer has %s %s",
-                 parts[i].key, traits[i] ? traits[i]->name : "none", layer, wanted ? "a" : "no",
+        snprintf(problem, sizeof problem, "key %s is '%s' in layer %d, but the layer has %s%s",
+                 parts[i].key, traits[i] ? traits[i]->name : "none", layer, wanted ? "" : "no ",
                  tensor_role_name(parts[i].role));
         return fail_bundle(m, t, problem, err);
     }

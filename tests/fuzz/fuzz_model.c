@@ -13,13 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bundled_file.h"
 #include "cli_inside.h"
 #include "fuzz_target.h"
 #include "gguf_internal.h"
 #include "tiny_model.h"
 
 enum {
-    N_MODELS = 8,
+    N_MODELS = 9,
+    BUNDLED = 8, /* of these, the one whose neurons are bundled */
     MAX_KEYS = 80,
     MAX_TENSORS = 80,
     MAX_CHANGES = 12,
@@ -56,7 +58,8 @@ typedef struct made_file {
     uint64_t more_keys, more_tensors; /* that the header says beyond those */
     made_key keys[MAX_KEYS];
     made_tensor tensors[MAX_TENSORS];
-    size_t cut; /* bytes left out at the end */
+    size_t align; /* of tensors, as keys say it at first */
+    size_t cut;   /* bytes left out at the end */
 } made_file;
 
 /* ---- the valid models ------------------------------------------------------------------------ */
@@ -65,10 +68,10 @@ static char folder[PATH_ROOM], model_path[PATH_ROOM], out_path[PATH_ROOM], text_
     ids_path[PATH_ROOM];
 
 static tiny_model describe(int number) {
-    static const char *const archs[N_MODELS] = {"llama",  "llama", "bamboo", "qwen3",
-                                                "falcon", "opt",   "llama",  "llama"};
-    static const char *const types[N_MODELS] = {"f16", "q8_0", "q4_0", "bf16",
-                                                "f32", "f16",  "f16",  "q4_0"};
+    static const char *const archs[N_MODELS] = {"llama", "llama", "bamboo", "qwen3", "falcon",
+                                                "opt",   "llama", "llama",  "llama"};
+    static const char *const types[N_MODELS] = {"f16", "q8_0", "q4_0", "bf16", "f32",
+                                                "f16", "f16",  "q4_0", "q4_0"};
     tiny_model t = tiny_default();
     t.arch = archs[number];
     t.type = types[number];
@@ -78,7 +81,7 @@ static tiny_model describe(int number) {
     t.n_vocab = 270;
     t.vocabulary = true;
     t.tied = number % 2;
-    if (number == 1) {
+    if (number == 1 || number == BUNDLED) {
         t.activation = "relu";
         t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
     } else if (number == 2) {
@@ -117,10 +120,15 @@ static part copy_value(const gguf_value *v) {
 static void load_model(int number, made_file *m) {
     tiny_model t = describe(number);
     tiny_write(&t, model_path);
+    if (number == BUNDLED) {
+        bundled_write(model_path, out_path, 0);
+        if (rename(out_path, model_path) != 0) abort();
+    }
     gguf_file *f;
     if (gguf_open(model_path, NULL, &f, NULL) != PI_OK) abort();
     memcpy(m->magic, gguf_is_pwri(f) ? "PWRI" : "GGUF", 4);
     m->version = gguf_version(f);
+    m->align = gguf_alignment(f);
     m->n_keys = (int)gguf_n_values(f);
     m->n_tensors = (int)gguf_n_tensors(f);
     if (m->n_keys > MAX_KEYS || m->n_tensors > MAX_TENSORS) abort();
@@ -447,9 +455,9 @@ static void put_u64(sink *s, uint64_t v, size_t width) {
     put_bytes(s, bytes, width);
 }
 
-static void put_padding(sink *s) {
-    static const uint8_t zeros[32];
-    put_bytes(s, zeros, (32 - s->n % 32) % 32);
+static void put_padding(sink *s, size_t align) {
+    static const uint8_t zeros[4096];
+    put_bytes(s, zeros, (align - s->n % align) % align);
 }
 
 static void write_model(const made_file *m) {
@@ -474,13 +482,13 @@ static void write_model(const made_file *m) {
         for (uint32_t d = 0; d < t->n_dims; d++) put_u64(&s, t->dims[d], 8);
         put_u64(&s, t->type, 4);
         put_u64(&s, t->has_offset ? t->offset : offset, 8);
-        offset += (t->data.n + 31) / 32 * 32;
+        offset += (t->data.n + m->align - 1) / m->align * m->align;
     }
     for (int i = 0; i < m->n_tensors; i++) {
-        put_padding(&s);
+        put_padding(&s, m->align);
         put_bytes(&s, m->tensors[i].data.data, m->tensors[i].data.n);
     }
-    put_padding(&s);
+    put_padding(&s, m->align);
     FILE *f = fopen(model_path, "wb");
     size_t n = m->cut < s.n ? s.n - m->cut : 0;
     if (!f || fwrite(s.data, 1, n, f) != n || fclose(f) != 0) abort();
@@ -503,6 +511,9 @@ static const char *const commands[] = {
     "perplexity -q -m M -f T -c 16 --first 2 -t 1",
     "place -m M --vram-budget 1 --profile rtx-3060-ddr4 --json",
     "inspect M --plan",
+    "prepare -q M -o O --bundle all --calibration-tokens 256 --calibration-window 32 -t 1",
+    "prepare -q M -o O --bundle none --calibration T --calibration-tokens 256 "
+    "--calibration-window 32 -t 1",
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands, COMMANDS_PER_INPUT = 3 };
 

@@ -129,6 +129,43 @@ void test_weights(void **state) {
     spoil_each("prepared.gguf", true);
 }
 
+/* Each row of a neuron's bundle. */
+void test_bundled_weights(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "prepare -q bad.gguf -o result --calibration text -t 1",
+        "prepare -q bad.gguf -o result --bundle none -t 1",
+        "prepare -q --undo bad.gguf -o result -t 1",
+        "imatrix -q -m bad.gguf -f text -c 16 -o result -t 1",
+        "eval -q -m bad.gguf --tokens ids --logits-out result -t 1 --check-tensors",
+    };
+    enum { ROW = 767, STRIDE = 512 }; /* parts of 144 bytes at multiples of 32 */
+    static const size_t at[] = {0, 160, 320};
+    hostile_enter_fresh_folder();
+    cli_result r = hostile_run("synth -q --layers 1 --rank 32 --bundle -o bundled.gguf -t 1");
+    assert_int_equal(r.status, 0);
+    cli_result_free(&r);
+    size_t n_bytes;
+    unsigned char *data = hostile_read("bundled.gguf", &n_bytes);
+    gguf_file *f = NULL;
+    assert_int_equal(gguf_open_memory(data, n_bytes, "bundled.gguf", &f, NULL), PI_OK);
+    const gguf_tensor *t = gguf_find_tensor(f, "blk.0.ffn_bundle.weight");
+    assert_int_equal(t->dims[0], STRIDE);
+    for (size_t i = 0; i < N(at); i++) {
+        const bad_number *bad = &bad_half[i];
+        unsigned char kept[MAX_BAD_BYTES], *p = data + t->file_offset + ROW * STRIDE + at[i];
+        memcpy(kept, p, bad->n);
+        memcpy(p, bad->bytes, bad->n);
+        hostile_write("bad.gguf", data, n_bytes);
+        memcpy(p, kept, bad->n);
+        refuse_all(lines, N(lines),
+                   "not a finite number: bad.gguf: tensor blk.0.ffn_bundle.weight, row 767: get "
+                   "the file again\n");
+    }
+    gguf_close(f);
+    free(data);
+}
+
 /* Every tensor of a Hugging Face folder. */
 void test_folder_weights(void **state) {
     (void)state;

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "bundle.h"
+#include "bundled_file.h"
 #include "gguf_writer.h"
 #include "model.h"
 #include "sparse_keys.h"
@@ -60,7 +62,7 @@ static void must(pi_status status, const pi_error *err) {
 }
 
 static void write_extra(gguf_writer *w, const extra_tensor *x) {
-    static const uint8_t zeros[1 << 16];
+    static const uint8_t zeros[1 << 17];
     pi_error err;
     size_t row_bytes, n_bytes;
     assert_true(quant_row_bytes(x->type, x->dims[0], &row_bytes));
@@ -268,6 +270,170 @@ static void test_ranks(void **state) {
     assert_int_equal(m->layers[0].t[ROLE_FC2].row_bytes, 37 * 2);
     assert_int_equal(m->layers[1].sparse.rank, RANK);
     model_close(m);
+}
+
+/* ---- bundles --------------------------------------------------------------------------------- */
+
+static void write_bundled(const tiny_model *t, int extra) {
+    tiny_write(t, MODEL_PATH);
+    bundled_write(MODEL_PATH, GOOD_PATH, extra);
+}
+
+/* Rows of gate, up and down are where they were, and what is between them does not count. */
+static void test_bundles(void **state) {
+    (void)state;
+    static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
+    for (int gated = 0; gated < 2; gated++) {
+        tiny_model t = prepared_model("lowrank");
+        if (!gated) t.arch = "falcon";
+        t.type = gated ? "q4_0" : "f32";
+        t.scales = gated;
+        write_bundled(&t, gated);
+        model *m, *plain;
+        pi_error err;
+        must(model_open(GOOD_PATH, NULL, &m, &err), &err);
+        must(model_open(MODEL_PATH, NULL, &plain, &err), &err);
+        assert_true(m->n_params == plain->n_params);
+        size_t stride = gated ? 1024 : 512; /* 3 * 36 bytes and one block more; 2 * 256 bytes */
+        for (int i = 0; i < N_LAYER; i++) {
+            assert_null(m->layers[i].t[ROLE_FFN_BUNDLE].data);
+            assert_null(plain->layers[i].bundle);
+            assert_int_equal(m->layers[i].bundle->dims[0], stride);
+            assert_int_equal(m->layers[i].bundle->file_offset % 4096, 0);
+            for (int k = 0; k < 3; k++) {
+                const model_tensor *a = &m->layers[i].t[roles[k]];
+                const model_tensor *b = &plain->layers[i].t[roles[k]];
+                assert_int_equal(a->data != NULL, b->data != NULL);
+                if (!a->data) continue;
+                assert_int_equal(a->row_bytes, stride);
+                assert_true(a->n_bytes == b->n_bytes && a->type == b->type);
+                assert_true(a->n_in == b->n_in && a->n_out == b->n_out && a->scale == b->scale);
+                for (size_t r = 0; r < N_FF; r++)
+                    assert_memory_equal((const char *)a->data + r * stride,
+                                        (const char *)b->data + r * b->row_bytes, b->row_bytes);
+            }
+        }
+        model_close(m);
+        model_close(plain);
+    }
+}
+
+static void types_unknown(gguf_writer *w) {
+    const gguf_string types[] = {{"f32", 3}, {"guess", 5}};
+    gguf_put_strings(w, SPARSE_KEY_BUNDLE_UP_TYPE, types, 2);
+}
+static void types_of_bytes(gguf_writer *w) {
+    const gguf_string types[] = {{"i8", 2}, {"f32", 3}};
+    gguf_put_strings(w, SPARSE_KEY_BUNDLE_DOWN_TYPE, types, 2);
+}
+static void types_short(gguf_writer *w) {
+    const gguf_string types[] = {{"f32", 3}};
+    gguf_put_strings(w, SPARSE_KEY_BUNDLE_GATE_TYPE, types, 1);
+}
+static void types_without_gate(gguf_writer *w) {
+    const gguf_string types[] = {{"f32", 3}, {"none", 4}};
+    gguf_put_strings(w, SPARSE_KEY_BUNDLE_GATE_TYPE, types, 2);
+}
+static void types_of_wide_blocks(gguf_writer *w) {
+    const gguf_string types[] = {{"f32", 3}, {"q4_k", 4}};
+    gguf_put_strings(w, SPARSE_KEY_BUNDLE_DOWN_TYPE, types, 2);
+}
+static void types_wide(gguf_writer *w) {
+    const gguf_string types[] = {{"f32", 3}, {"f32", 3}};
+    gguf_put_strings(w, SPARSE_KEY_BUNDLE_UP_TYPE, types, 2);
+    gguf_put_strings(w, SPARSE_KEY_BUNDLE_DOWN_TYPE, types, 2);
+}
+static void aligned_less(gguf_writer *w) {
+    gguf_put_u32(w, "general.alignment", 32);
+}
+
+#define BUNDLE_0   "blk.0.ffn_bundle.weight"
+#define BAD_BUNDLE "bad bundle: " MODEL_PATH ": tensor blk."
+
+static void test_bad_bundles(void **state) {
+    (void)state;
+    static const struct {
+        change change;
+        const char *message;
+    } cases[] = {
+        {{.keys = types_unknown},
+         BAD_BUNDLE
+         "1.ffn_bundle.weight: key powerinfer.bundle.up_type is 'guess' in layer 1, which "
+         "is no type of weights; prepare the model again"},
+        {{.keys = types_of_bytes},
+         BAD_BUNDLE
+         "0.ffn_bundle.weight: key powerinfer.bundle.down_type is 'i8' in layer 0, which "
+         "is no type of weights; prepare the model again"},
+        {{.keys = types_short},
+         BAD_KEY "bundle.gate_type has 1 items for 2 layers; prepare the model again"},
+        {{.drop = {SPARSE_KEY_BUNDLE_DOWN_TYPE}},
+         BAD_BUNDLE "0.ffn_bundle.weight: key powerinfer.bundle.down_type is missing; prepare the "
+                    "model again"},
+        {{.keys = types_without_gate},
+         BAD_BUNDLE
+         "1.ffn_bundle.weight: key powerinfer.bundle.gate_type is 'none' in layer 1, but "
+         "the layer has ffn_gate; prepare the model again"},
+        {{.keys = types_of_wide_blocks},
+         BAD_BUNDLE "1.ffn_bundle.weight: rows of 64 elements are not whole blocks of f16, f16, "
+                    "q4_k; prepare the model again"},
+        {{.keys = types_wide},
+         BAD_BUNDLE "0.ffn_bundle.weight: rows are 512 bytes long, not a multiple of 512 from 1024 "
+                    "on; prepare the model again"},
+        {{.keys = aligned_less},
+         BAD_BUNDLE
+         "0.ffn_bundle.weight: begins at byte 32736, not a multiple of 4096; prepare the "
+         "model again"},
+        {{.drop = {BUNDLE_0}, .extra = {{BUNDLE_0, QUANT_I8, {1000, N_FF}, NULL}}},
+         BAD_BUNDLE "0.ffn_bundle.weight: rows are 1000 bytes long, not a multiple of 512 from 512 "
+                    "on; prepare the model again"},
+        {{.drop = {BUNDLE_0}, .extra = {{BUNDLE_0, QUANT_I8, {512, N_FF - 1}, NULL}}},
+         "wrong shape: " MODEL_PATH ": tensor " BUNDLE_0 " is [512, 95], the hyperparameters need "
+         "[512, 96]"},
+        {{.drop = {BUNDLE_0}, .extra = {{BUNDLE_0, QUANT_F16, {512, N_FF}, NULL}}},
+         "wrong type: " MODEL_PATH ": tensor " BUNDLE_0 " must be i8, not f16; prepare the model "
+         "again"},
+        {{.drop = {BUNDLE_0}},
+         "missing tensor: " MODEL_PATH
+         ": blk.0.ffn_gate.weight is not in the file; is it complete?"},
+        {{.extra = {{"blk.1.ffn_up.weight", QUANT_F16, {N_EMBD, N_FF}, NULL}}},
+         "the same matrix twice: " MODEL_PATH
+         ": blk.1.ffn_up.weight and blk.1.ffn_bundle.weight are "
+         "both there; leave out one"},
+        {{.extra = {{"blk.1.ffn_down_t.weight", QUANT_F16, {N_EMBD, N_FF}, NULL}}},
+         "the same matrix twice: " MODEL_PATH ": blk.1.ffn_down_t.weight and "
+         "blk.1.ffn_bundle.weight are both there; leave out one"},
+    };
+    tiny_model t = prepared_model("lowrank");
+    t.type = "f16";
+    write_bundled(&t, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_refusal(&cases[i].change, PI_ERR_FORMAT, cases[i].message);
+}
+
+/* A gate where the architecture has none. */
+static void test_bundles_without_gate(void **state) {
+    (void)state;
+    tiny_model t = prepared_model("lowrank");
+    t.arch = "falcon";
+    t.type = "f16";
+    write_bundled(&t, 0);
+    expect_refusal(&(change){.keys = types_without_gate}, PI_ERR_FORMAT,
+                   BAD_BUNDLE "0.ffn_bundle.weight: key powerinfer.bundle.gate_type is 'f32' in "
+                              "layer 0, but the layer has no ffn_gate; prepare the model again");
+}
+
+/* Parts begin at multiples of 32 bytes, whatever their rows' lengths. */
+static void test_bundle_layout(void **state) {
+    (void)state;
+    bundle_layout l;
+    const quant_traits *mxfp4 = quant_find_name("mxfp4"), *f32 = quant_find_name("f32");
+    assert_true(bundle_lay_out((const quant_traits *const[]){mxfp4, mxfp4, f32}, 96, &l));
+    assert_true(l.part[0].at == 0 && l.part[0].n_bytes == 51 && l.part[1].at == 64);
+    assert_true(l.part[2].at == 128 && l.part[2].n_bytes == 384 && l.stride == 512);
+    assert_true(bundle_lay_out((const quant_traits *const[]){NULL, f32, f32}, 65, &l));
+    assert_true(l.part[1].at == 0 && l.part[2].at == 288 && l.stride == 1024);
+    assert_int_equal(l.part[0].n_bytes, 0);
+    assert_false(bundle_lay_out((const quant_traits *const[]){mxfp4, f32, f32}, 65, &l));
 }
 
 /* ---- what is refused --------------------------------------------------------------------------
@@ -478,6 +644,8 @@ int main(void) {
         cmocka_unit_test(test_bad_keys),       cmocka_unit_test(test_bad_statistics),
         cmocka_unit_test(test_bad_predictors), cmocka_unit_test(test_perm_check),
         cmocka_unit_test(test_kind_names),     cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_bundles),        cmocka_unit_test(test_bad_bundles),
+        cmocka_unit_test(test_bundle_layout),  cmocka_unit_test(test_bundles_without_gate),
     };
     return cmocka_run_group_tests_name("model_sparse", tests, NULL, NULL);
 }

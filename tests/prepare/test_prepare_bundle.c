@@ -1,0 +1,229 @@
+/* test_prepare_bundle.c: files with bundles of neurons: written when a model is prepared, made of a
+ * prepared one and taken apart again, prepared anew, undone. Expected files are those without
+ * bundles, bundled by the tests' own writer. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "bundled_file.h"
+#include "failing.h"
+#include "gguf_internal.h"
+#include "gguf_writer.h"
+#include "prepare_files.h"
+#include "sparse_keys.h"
+
+#define PATH(name) TEST_BINARY_DIR "/test_prepare_bundle." name ".gguf"
+#define IN_PATH    PATH("in")
+#define APART_PATH PATH("apart") /* prepared without bundles */
+#define WANT_PATH  PATH("want")
+#define OUT_PATH   PATH("out")
+#define BACK_PATH  PATH("back")
+#define TEXT_PATH  TEST_BINARY_DIR "/test_prepare_bundle.txt"
+
+/* The same keys and tensors bit for bit, in whatever order. */
+static void same_content(const char *a, const char *b) {
+    gguf_file *f = files_open(a), *g = files_open(b);
+    assert_int_equal(gguf_n_values(f), gguf_n_values(g));
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) {
+        const gguf_value *v = gguf_value_at(f, i);
+        char key[128];
+        snprintf(key, sizeof key, "%.*s", (int)v->key.n_bytes, v->key.data);
+        const gguf_value *u = gguf_find(g, key);
+        if (!u || u->type != v->type || u->count != v->count ||
+            gguf_value_bytes(u) != gguf_value_bytes(v) ||
+            memcmp(u->data, v->data, gguf_value_bytes(v)) != 0)
+            fail_msg("key %s differs", key);
+    }
+    assert_int_equal(gguf_n_tensors(f), gguf_n_tensors(g));
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i), *u = files_find(g, t->name);
+        assert_int_equal(t->type, u->type);
+        assert_memory_equal(t->dims, u->dims, sizeof t->dims);
+        if (memcmp(t->data, u->data, t->n_bytes) != 0) fail_msg("tensor %s differs", t->name);
+    }
+    gguf_close(f);
+    gguf_close(g);
+}
+
+static pi_prepare_result prepare(const char *in, const char *out, pi_bundles bundles,
+                                 bool rearrange, prepare_talk *talk) {
+    pi_prepare_options o = files_options(rearrange ? NULL : TEXT_PATH, talk);
+    o.bundles = bundles;
+    o.rearrange = rearrange;
+    return files_prepare(in, out, &o);
+}
+
+/* IN to APART, and WANT of that. */
+static void write_models(const tiny_model *t, prepare_talk *talk) {
+    tiny_write(t, IN_PATH);
+    prepare(IN_PATH, APART_PATH, PI_BUNDLES_KEEP, false, talk);
+    bundled_write(APART_PATH, WANT_PATH, 0);
+}
+
+static void check_undone(const char *bundled) {
+    files_undo(APART_PATH, BACK_PATH);
+    files_undo(bundled, PATH("other"));
+    same_content(BACK_PATH, PATH("other"));
+}
+
+static void test_prepared(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "opt"}, *const types[] = {"q4_0", "f16"};
+    prepare_talk talk;
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = files_tiny(types[i]);
+        t.arch = archs[i];
+        if (i == 1) t.ffn_bias = t.qkv_bias = t.out_bias = true;
+        if (i == 1) t.n_pos = 256;
+        t.scales = i == 0;
+        write_models(&t, &talk);
+        /* bundled at once; a file that is not prepared is, whatever `rearrange` says */
+        pi_prepare_options o = files_options(TEXT_PATH, &talk);
+        o.bundles = PI_BUNDLES_ALL;
+        o.rearrange = true;
+        pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
+        assert_non_null(r.mode);
+        assert_int_equal(talk.n_layers, t.n_layer);
+        same_content(OUT_PATH, WANT_PATH);
+        check_undone(OUT_PATH);
+        /* prepared again, bundles stay, and nothing else depends on them */
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_KEEP, false, &talk);
+        prepare(APART_PATH, PATH("again"), PI_BUNDLES_KEEP, false, &talk);
+        bundled_write(PATH("again"), WANT_PATH, 0);
+        same_content(BACK_PATH, WANT_PATH);
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, false, &talk);
+        same_content(BACK_PATH, PATH("again"));
+    }
+}
+
+static void test_rearranged(void **state) {
+    (void)state;
+    prepare_talk talk;
+    tiny_model t = files_tiny("q8_0");
+    write_models(&t, &talk);
+    pi_prepare_result r = prepare(APART_PATH, OUT_PATH, PI_BUNDLES_ALL, true, &talk);
+    same_content(OUT_PATH, WANT_PATH);
+    assert_null(r.mode);
+    assert_true(isnan(r.ppl_before) && isnan(r.ppl_after) && isnan(r.kl));
+    assert_true(r.bytes_out > r.bytes_in);
+    assert_int_equal(talk.n_layers, 0);
+    assert_true(talk.calls > 0);
+    assert_true(files_said(&talk, "prepared already: only bundles change"));
+    check_undone(OUT_PATH);
+    prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
+    files_same(OUT_PATH, BACK_PATH);
+    prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
+    same_content(BACK_PATH, APART_PATH);
+    /* longer bundles than needed become as short as can be */
+    bundled_write(APART_PATH, WANT_PATH, 3);
+    prepare(WANT_PATH, BACK_PATH, PI_BUNDLES_ALL, true, &talk);
+    same_content(BACK_PATH, OUT_PATH);
+}
+
+/* IN again with another alignment of its tensors. */
+static void align_input(uint32_t alignment) {
+    gguf_file *f = files_open(APART_PATH);
+    gguf_writer *w;
+    pi_error err;
+    assert_int_equal(gguf_writer_create(IN_PATH, &w, &err), PI_OK);
+    for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
+    gguf_put_u32(w, GGUF_KEY_ALIGNMENT, alignment);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        assert_int_equal(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err), PI_OK);
+    }
+    assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        assert_int_equal(gguf_write_data(w, t->data, t->n_bytes, &err), PI_OK);
+    }
+    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
+    gguf_close(f);
+}
+
+/* An alignment that the file had comes back with it. */
+static void test_alignment(void **state) {
+    (void)state;
+    static const uint32_t of_input[] = {64, 8192}, of_bundles[] = {4096, 8192};
+    prepare_talk talk;
+    tiny_model t = files_tiny("f16");
+    write_models(&t, &talk);
+    for (int i = 0; i < 2; i++) {
+        align_input(of_input[i]);
+        prepare(IN_PATH, OUT_PATH, PI_BUNDLES_ALL, true, &talk);
+        gguf_file *f = files_open(OUT_PATH);
+        assert_int_equal(gguf_alignment(f), of_bundles[i]);
+        gguf_close(f);
+        prepare(OUT_PATH, BACK_PATH, PI_BUNDLES_NONE, true, &talk);
+        files_same(BACK_PATH, IN_PATH);
+        files_undo(OUT_PATH, BACK_PATH);
+        f = files_open(BACK_PATH);
+        assert_int_equal(gguf_alignment(f), of_input[i]);
+        assert_null(gguf_find(f, SPARSE_KEY_SOURCE_ALIGNMENT));
+        assert_null(gguf_find(f, SPARSE_KEY_BUNDLE_UP_TYPE));
+        gguf_close(f);
+    }
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    prepare_talk talk;
+    pi_error err = {0};
+    pi_prepare_options o = files_options(TEXT_PATH, &talk);
+    tiny_model t = files_tiny("f16");
+    t.experts.n = 4;
+    t.experts.n_used = 2;
+    t.experts.n_ff = 64;
+    tiny_write(&t, IN_PATH);
+    remove(OUT_PATH);
+    o.bundles = PI_BUNDLES_ALL;
+    assert_int_equal(pi_prepare(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_ARG);
+    assert_string_equal(err.message, "nothing to bundle: " IN_PATH
+                                     ": the rows of an expert lie together as they are");
+    o.calibration = NULL;
+    o.rearrange = true;
+    t.experts.n = 0;
+    tiny_write(&t, IN_PATH);
+    assert_int_equal(pi_prepare(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_ARG);
+    assert_int_equal(access(OUT_PATH, F_OK), -1);
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    prepare_talk talk;
+    pi_error err;
+    tiny_model t = files_tiny("q8_0");
+    write_models(&t, &talk);
+    pi_prepare_options o = files_options(NULL, &talk);
+    o.rearrange = true;
+    for (int all = 0; all < 2; all++) {
+        const char *in = all ? APART_PATH : WANT_PATH;
+        o.bundles = all ? PI_BUNDLES_ALL : PI_BUNDLES_NONE;
+        remove(OUT_PATH);
+        for (failing f = failing_each(3); failing_next(&f);) {
+            pi_status status = pi_prepare(in, OUT_PATH, &o, NULL, &err);
+            if (failing_hit(&f, status, &err)) assert_int_equal(access(OUT_PATH, F_OK), -1);
+        }
+        same_content(OUT_PATH, all ? WANT_PATH : APART_PATH);
+    }
+}
+
+static int write_text(void **state) {
+    (void)state;
+    files_write_text(TEXT_PATH, 20000);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prepared),  cmocka_unit_test(test_rearranged),
+        cmocka_unit_test(test_alignment), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests_name("prepare_bundle", tests, write_text, NULL);
+}
