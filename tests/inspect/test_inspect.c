@@ -9,10 +9,13 @@
 
 #include <cmocka.h>
 
+#include "bundled_file.h"
+#include "gguf.h"
 #include "gguf_writer.h"
 #include "mem.h"
 #include "powerinfer_tools.h"
 #include "shared_data.h"
+#include "tiny_model.h"
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_inspect.gguf"
 
@@ -127,6 +130,33 @@ static void write_odd(void) {
     assert_int_equal(gguf_writer_begin_data(w, NULL), PI_OK);
     assert_int_equal(gguf_write_data(w, data, sizeof data, NULL), PI_OK);
     assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
+}
+
+/* Types and parameters are those of the rows that bundles have. */
+static void test_bundles(void **state) {
+    (void)state;
+    static const char apart[] = MODEL_PATH ".apart";
+    tiny_model t = tiny_default();
+    t.type = "q4_0";
+    t.n_embd = 64;
+    t.sparse.down_t = true;
+    tiny_write(&t, apart);
+    expect(apart, &as_json, "\"bundles\": null");
+    bundled_write(apart, MODEL_PATH, 0);
+    /* three rows of 36 bytes at multiples of 32, in 512; 64 neurons in 2 layers */
+    expect(MODEL_PATH, &as_text, "bundles       512 bytes per neuron, 78.9% of them padding\n");
+    expect(MODEL_PATH, &as_json, "\"stride\": 512,");
+    expect(MODEL_PATH, &as_json, "\"bytes\": 65536,\n    \"padding_bytes\": 51712");
+    gguf_file *f;
+    uint64_t n = 0;
+    char fragment[64];
+    assert_int_equal(gguf_open(apart, NULL, &f, NULL), PI_OK);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) n += gguf_tensor_at(f, i)->n_elems;
+    gguf_close(f);
+    snprintf(fragment, sizeof fragment, "\"parameters\": %llu,", (unsigned long long)n);
+    expect(apart, &as_json, fragment);
+    expect(MODEL_PATH, &as_json, fragment);
+    unlink(apart);
 }
 
 static void test_odd_file(void **state) {
@@ -298,6 +328,7 @@ int main(void) {
         cmocka_unit_test(test_summary),
         cmocka_unit_test(test_everything),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_bundles),
         cmocka_unit_test(test_odd_file),
         cmocka_unit_test(test_vocabulary_only),
         cmocka_unit_test(test_layers_that_differ),

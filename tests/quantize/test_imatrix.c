@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "bundled_file.h"
 #include "failing.h"
 #include "imatrix.h"
 #include "mem.h"
@@ -251,6 +252,25 @@ static void test_prepared(void **state) {
     gguf_close(prepared);
 }
 
+/* Bundles of neurons change nothing. */
+static void test_bundles(void **state) {
+    (void)state;
+    static const char model[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
+    pi_imatrix_options o = options();
+    o.n_chunks = 1;
+    bundled_write(model, PLAIN_PATH, 0);
+    collect_from(model, OUT_PATH, &o);
+    collect_from(PLAIN_PATH, BEST_PATH, &o);
+    gguf_file *apart = made_open(OUT_PATH), *bundled = made_open(BEST_PATH);
+    assert_int_equal(gguf_n_tensors(apart), gguf_n_tensors(bundled));
+    for (uint64_t i = 0; i < gguf_n_tensors(apart); i++) {
+        const gguf_tensor *t = gguf_tensor_at(apart, i);
+        assert_memory_equal(t->data, made_find(bundled, t->name)->data, t->n_bytes);
+    }
+    gguf_close(apart);
+    gguf_close(bundled);
+}
+
 static void test_repeatable(void **state) {
     (void)state;
     pi_imatrix_options o = options();
@@ -389,6 +409,7 @@ int main(void) {
         cmocka_unit_test(test_repeatable),   cmocka_unit_test(test_error_is_lower),
         cmocka_unit_test(test_errors),       cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_fused),        cmocka_unit_test(test_prepared),
+        cmocka_unit_test(test_bundles),
     };
     return cmocka_run_group_tests_name("imatrix", tests, set_up, tear_down);
 }

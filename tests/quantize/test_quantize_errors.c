@@ -9,11 +9,13 @@
 
 #include <cmocka.h>
 
+#include "bundled_file.h"
 #include "failing.h"
 #include "file.h"
 #include "mem.h"
 #include "quantize_files.h"
 #include "run_model.h"
+#include "tiny_model.h"
 
 #define IN_PATH      TEST_BINARY_DIR "/test_quantize_errors.in.gguf"
 #define OUT_PATH     TEST_BINARY_DIR "/test_quantize_errors.out.gguf"
@@ -177,6 +179,24 @@ static void test_other_magic(void **state) {
     fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED, "made for the original PowerInfer");
 }
 
+/* Rows of several matrices are no matrix. */
+static void test_bundles(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    t.sparse.down_t = true;
+    tiny_write(&t, OUT_PATH);
+    bundled_write(OUT_PATH, IN_PATH, 0);
+    unlink(OUT_PATH);
+    static const char *const types[] = {"q8_0", "copy"};
+    for (int i = 0; i < 2; i++) {
+        pi_quantize_options o = options();
+        o.type = types[i];
+        fails(IN_PATH, OUT_PATH, &o, PI_ERR_UNSUPPORTED,
+              "neurons are bundled: " IN_PATH ": blk.0.ffn_bundle.weight has rows of several "
+              "matrices: prepare writes the file without bundles, which can be quantized");
+    }
+}
+
 static void test_imatrix_files(void **state) {
     (void)state;
     static const char *const name = "blk.0.ffn_down.weight";
@@ -273,7 +293,8 @@ int main(void) {
         cmocka_unit_test(test_requests),      cmocka_unit_test(test_paths),
         cmocka_unit_test(test_truncated),     cmocka_unit_test(test_values),
         cmocka_unit_test(test_imatrix_files), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_other_magic),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_other_magic),   cmocka_unit_test(test_bundles),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("quantize_errors", tests, NULL, tear_down);
 }

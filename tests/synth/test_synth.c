@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "bundled_file.h"
 #include "file.h"
 #include "gguf.h"
 #include "mem.h"
@@ -20,7 +21,8 @@
 #include "rng.h"
 #include "synth.h"
 
-#define OUT_PATH TEST_BINARY_DIR "/test_synth.gguf"
+#define OUT_PATH  TEST_BINARY_DIR "/test_synth.gguf"
+#define WANT_PATH TEST_BINARY_DIR "/test_synth_want.gguf"
 
 enum {
     N_EMBD = 256,
@@ -306,6 +308,41 @@ static void test_same_bytes(void **state) {
     for (int i = 0; i < 3; i++) mem_free(data[i]);
 }
 
+/* ---- bundles --------------------------------------------------------------------------------- */
+
+/* The prepared file with its neurons bundled; on any number of threads. */
+static void test_bundles(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"tiny", "tiny-opt"}, *const types[] = {"q4_0", "f32"};
+    for (int i = 0; i < 2; i++) {
+        pi_synth_options o = tiny_options();
+        o.shape = shapes[i];
+        o.type = types[i];
+        o.plain = false;
+        o.rank = 32;
+        synth(&o);
+        bundled_write(OUT_PATH, WANT_PATH, 0);
+        o.bundle = true;
+        o.n_threads = 1 + i;
+        synth(&o);
+        gguf_file *f, *want;
+        assert_int_equal(gguf_open(OUT_PATH, NULL, &f, NULL), PI_OK);
+        assert_int_equal(gguf_open(WANT_PATH, NULL, &want, NULL), PI_OK);
+        assert_int_equal(gguf_alignment(f), 4096);
+        assert_int_equal(gguf_n_values(f), gguf_n_values(want));
+        assert_int_equal(gguf_n_tensors(f), gguf_n_tensors(want));
+        for (uint64_t k = 0; k < gguf_n_tensors(f); k++) {
+            const gguf_tensor *t = gguf_tensor_at(f, k), *u = gguf_find_tensor(want, t->name);
+            assert_non_null(u);
+            assert_memory_equal(t->dims, u->dims, sizeof t->dims);
+            assert_memory_equal(t->data, u->data, t->n_bytes);
+        }
+        gguf_close(f);
+        gguf_close(want);
+    }
+    unlink(WANT_PATH);
+}
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 static void expect(const pi_synth_options *o, pi_status status, const char *fragment) {
@@ -328,6 +365,8 @@ static void test_bad_options(void **state) {
     o = tiny_options(), o.type = "q4_9", expect(&o, PI_ERR_ARG, "unknown tensor type 'q4_9'");
     o = tiny_options(), o.type = "i32", expect(&o, PI_ERR_ARG, "cannot be written as i32");
     o = tiny_options(), o.n_layer = 5, expect(&o, PI_ERR_ARG, "shape tiny has 1 to 4");
+    o = tiny_options(), o.bundle = true, expect(&o, PI_ERR_ARG, "no bundles: a plain file");
+    o.plain = false, o.shape = "tiny-moe", expect(&o, PI_ERR_ARG, "no bundles: experts are read");
     o = tiny_options(), o.n_layer = -1, expect(&o, PI_ERR_ARG, "-1 layers");
     o = tiny_options(), o.rank = 0, expect(&o, PI_ERR_ARG, "rank 0");
     o = tiny_options(), o.rank = 257, expect(&o, PI_ERR_ARG, "ranks from 1 to 256");
@@ -396,15 +435,11 @@ static void test_profile(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_header),
-        cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_density_and_skew),
-        cmocka_unit_test(test_types_and_ranks),
-        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_bad_place),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_profile),         cmocka_unit_test(test_header),
+        cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_density_and_skew),
+        cmocka_unit_test(test_types_and_ranks), cmocka_unit_test(test_bundles),
+        cmocka_unit_test(test_bad_options),     cmocka_unit_test(test_bad_place),
+        cmocka_unit_test(test_cancel),          cmocka_unit_test(test_allocation_failures),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(OUT_PATH);
