@@ -18,7 +18,7 @@ install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/powerinfer/models
 # For programs that link the static library: what it was built with. As libraries, not as packages
 # that it requires: pkg-config would hand the packages' definitions to every program.
 set(PC_LIBS_PRIVATE "-lm -lpthread -ldl")
-foreach(name PCRE2 UTF8PROC JANSSON)
+foreach(name PCRE2 UTF8PROC JANSSON URING)
     if(${name}_FOUND)
         string(REPLACE ";" " " flags "${${name}_STATIC_LDFLAGS}")
         string(PREPEND PC_LIBS_PRIVATE "${flags} ")

@@ -1,0 +1,61 @@
+/* drive_impl.h: what the backends share. */
+#ifndef DRIVE_DRIVE_IMPL_H
+#define DRIVE_DRIVE_IMPL_H
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "drive.h"
+
+/* A read of at most DRIVE_PIECE bytes. */
+typedef struct drive_piece {
+    uint64_t offset;
+    size_t n_bytes; /* still to come */
+    size_t total;   /* what `left` falls by in the end */
+    uint8_t *to;
+    atomic_size_t *left;
+} drive_piece;
+
+enum { DRIVE_QUEUE = 4096 }; /* pieces that wait */
+
+typedef struct drive_uring drive_uring;
+typedef struct drive_threads drive_threads;
+
+struct drive {
+    int fd;
+    bool direct;
+    size_t block;
+    char *path;
+    struct stat opened; /* as the file was */
+    drive_uring *uring; /* one of the two */
+    drive_threads *threads;
+
+    pthread_mutex_t lock; /* of what follows, and of the ring */
+    pthread_cond_t room;  /* threads: the queue has room, or a request is complete */
+    pthread_cond_t work;  /* threads: the queue has pieces */
+    drive_piece queue[DRIVE_QUEUE];
+    size_t head, n_queued;
+    int n_busy; /* pieces at the drive */
+    double busy_since;
+    drive_counts counts;
+    pi_error error; /* the first since drive_check; PI_OK: none */
+};
+
+/* All with the lock held. */
+bool drive_take(drive *d, drive_piece *out); /* the next piece goes to the drive */
+/* A piece came back with the number of bytes read or -errno. False: the rest of it has to be read
+ * again, as `p` now says; else it is complete, or has failed. */
+bool drive_finish(drive *d, drive_piece *p, int64_t result);
+
+/* NULL, with errno, where the kernel refuses it. */
+drive_uring *drive_uring_create(void);
+void drive_uring_destroy(drive_uring *u);
+/* Sends what is queued as far as there is room, then takes what has arrived; with `wait` until
+ * something has. */
+void drive_uring_run(drive *d, bool wait);
+
+/* Sets d->threads. False, with errno: not a single one could be started. */
+bool drive_threads_create(drive *d);
+void drive_threads_destroy(drive *d);
+
+#endif

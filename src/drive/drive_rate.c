@@ -1,0 +1,55 @@
+/* drive_rate.c: how fast the drive is at reads of one size. */
+#include "clock.h"
+#include "drive_impl.h"
+#include "mem.h"
+#include "rng.h"
+
+enum { BATCH_BYTES = 8 << 20, BATCH_MOST = 1024 };
+
+/* Requests of one batch to random places: a file that is read in order would be read ahead. */
+static size_t fill(drive *d, drive_request *requests, size_t n, size_t n_bytes, uint8_t *to,
+                   rng *random, atomic_size_t *left) {
+    uint64_t places = ((uint64_t)d->opened.st_size - n_bytes) / DRIVE_MAX_BLOCK + 1;
+    for (size_t i = 0; i < n; i++)
+        requests[i] = (drive_request){.offset = rng_u64(random) % places * DRIVE_MAX_BLOCK,
+                                      .n_bytes = n_bytes,
+                                      .to = to + i * n_bytes,
+                                      .left = left};
+    return n;
+}
+
+pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, pi_error *err) {
+    size_t size;
+    *rate = 0;
+    if (n_bytes == 0 || !size_align(n_bytes, d->direct ? d->block : 1, &size) ||
+        size > (uint64_t)d->opened.st_size)
+        return error_set(err, PI_ERR_ARG, "file is too small to measure reads of %zu bytes: %s",
+                         n_bytes, d->path);
+    size_t n = BATCH_BYTES / size < DRIVE_DEPTH ? DRIVE_DEPTH : BATCH_BYTES / size;
+    if (n > BATCH_MOST) n = BATCH_MOST;
+    uint8_t *to = mem_map(2 * n * size);
+    drive_request *requests = mem_calloc(n, sizeof *requests);
+    atomic_size_t left[2] = {0, 0};
+    if (!to || !requests) {
+        mem_unmap(to, 2 * n * size);
+        mem_free(requests);
+        return error_nomem(err, 2 * n * size, "reads");
+    }
+    rng random;
+    rng_seed(&random, 1);
+    double start = clock_seconds(), now = start;
+    uint64_t bytes = 0;
+    for (int i = 0; now - start < seconds; i ^= 1) { /* two batches: the drive never waits */
+        drive_wait(d, &left[i]);
+        drive_submit(d, requests,
+                     fill(d, requests, n, size, to + (size_t)i * n * size, &random, &left[i]));
+        bytes += n * size;
+        now = clock_seconds();
+    }
+    drive_wait(d, &left[0]);
+    drive_wait(d, &left[1]);
+    *rate = (double)bytes / (clock_seconds() - start);
+    mem_unmap(to, 2 * n * size);
+    mem_free(requests);
+    return drive_check(d, err);
+}

@@ -1,0 +1,61 @@
+/* drive_threads.c: reads by threads that take pieces from the queue. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "drive_impl.h"
+#include "mem.h"
+
+enum { N_THREADS = 16 }; /* enough for the drive; each costs a stack */
+
+struct drive_threads {
+    pthread_t thread[N_THREADS];
+    int n;
+    bool ends;
+};
+
+static void *serve(void *arg) {
+    drive *d = arg;
+    drive_piece p;
+    pthread_mutex_lock(&d->lock);
+    while (!d->threads->ends) {
+        if (!drive_take(d, &p)) {
+            pthread_cond_wait(&d->work, &d->lock);
+            continue;
+        }
+        for (bool done = false; !done;) {
+            pthread_mutex_unlock(&d->lock);
+            ssize_t got = pread(d->fd, p.to, p.n_bytes, (off_t)p.offset);
+            int64_t result = got < 0 ? -(int64_t)errno : got;
+            pthread_mutex_lock(&d->lock);
+            done = drive_finish(d, &p, result);
+        }
+        pthread_cond_broadcast(&d->room);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+bool drive_threads_create(drive *d) {
+    drive_threads *t = d->threads = mem_calloc(1, sizeof *t);
+    int problem = t ? 0 : ENOMEM;
+    while (!problem && t->n < N_THREADS) {
+        problem = pthread_create(&t->thread[t->n], NULL, serve, d);
+        if (!problem) t->n++;
+    }
+    if (t && t->n > 0) return true; /* fewer will do */
+    mem_free(t);
+    d->threads = NULL;
+    errno = problem;
+    return false;
+}
+
+void drive_threads_destroy(drive *d) {
+    drive_threads *t = d->threads;
+    pthread_mutex_lock(&d->lock);
+    t->ends = true;
+    pthread_cond_broadcast(&d->work);
+    pthread_mutex_unlock(&d->lock);
+    for (int i = 0; i < t->n; i++) pthread_join(t->thread[i], NULL);
+    mem_free(t);
+    d->threads = NULL;
+}

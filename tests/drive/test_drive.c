@@ -1,0 +1,301 @@
+/* test_drive.c: every way to read gives the file's bytes; what fails is said, and once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "drive_impl.h"
+#include "mem.h"
+#include "rng.h"
+
+enum { SIZE = (5 << 20) + 4096 + 700, BLOCK = DRIVE_MAX_BLOCK }; /* ends within a block */
+
+static char path[PATH_MAX];
+static uint8_t *bytes; /* [SIZE] what is in the file */
+
+static void write_file(const void *data, size_t n) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int make_file(void **state) {
+    (void)state;
+    rng random;
+    rng_seed(&random, 7);
+    bytes = mem_alloc(SIZE);
+    for (size_t i = 0; i < SIZE; i++) bytes[i] = (uint8_t)rng_u64(&random);
+    snprintf(path, sizeof path, "%s/drive-%ld", TEST_BINARY_DIR, (long)getpid());
+    write_file(bytes, SIZE);
+    return 0;
+}
+
+static int remove_file(void **state) {
+    (void)state;
+    unlink(path);
+    mem_free(bytes);
+    return 0;
+}
+
+static const drive_options ways[] = {{.backend = DRIVE_URING},
+                                     {.backend = DRIVE_THREADS},
+                                     {.backend = DRIVE_URING, .buffered = true},
+                                     {.backend = DRIVE_THREADS, .buffered = true}};
+enum { N_WAYS = sizeof ways / sizeof *ways };
+
+/* NULL where this kernel or build has no io_uring. */
+static drive *open_way(int way) {
+    drive *d = NULL;
+    pi_error err;
+    pi_status status = drive_open(path, &ways[way], &d, &err);
+    if (ways[way].backend == DRIVE_URING && status == PI_ERR_UNSUPPORTED) return NULL;
+    assert_int_equal(status, PI_OK);
+    return d;
+}
+
+/* Requests of all sizes, more pieces than the queue has room for, and the partial last block. */
+static void reads_are_the_file(void **state) {
+    (void)state;
+    enum { N = 3 * DRIVE_QUEUE / 2, MOST = 4 * BLOCK };
+    drive_request *requests = mem_calloc(N, sizeof *requests);
+    uint8_t *to = mem_map((size_t)N * MOST), *all = mem_map(SIZE + BLOCK);
+    for (int way = 0; way < N_WAYS; way++) {
+        drive *d = open_way(way);
+        if (!d) continue;
+        rng random;
+        rng_seed(&random, 3);
+        atomic_size_t left = 0, whole = 0;
+        memset(all, 0x55, SIZE + BLOCK);
+        memset(to, 0, (size_t)N * MOST);
+        const drive_request one = {
+            .n_bytes = (SIZE + BLOCK - 1) / BLOCK * BLOCK, .to = all, .left = &whole};
+        drive_submit(d, &one, 1);
+        for (int i = 0; i < N; i++)
+            requests[i] = (drive_request){.offset = rng_u64(&random) % (SIZE / BLOCK - 4) * BLOCK,
+                                          .n_bytes = (1 + rng_u64(&random) % 4) * BLOCK,
+                                          .to = to + (size_t)i * MOST,
+                                          .left = &left};
+        drive_submit(d, requests, N);
+        drive_wait(d, &left);
+        drive_wait(d, &whole);
+        assert_int_equal(drive_check(d, NULL), PI_OK);
+        for (int i = 0; i < N; i++)
+            assert_memory_equal(requests[i].to, bytes + requests[i].offset, requests[i].n_bytes);
+        assert_memory_equal(all, bytes, SIZE);
+        drive_counts counts = drive_get_counts(d);
+        assert_true(counts.reads >= N + SIZE / DRIVE_PIECE && counts.busy > 0);
+        assert_true(counts.bytes >= SIZE && counts.bytes <= SIZE + BLOCK + (uint64_t)N * MOST);
+        drive_close(d);
+    }
+    mem_unmap(to, (size_t)N * MOST);
+    mem_unmap(all, SIZE + BLOCK);
+    mem_free(requests);
+}
+
+/* Blocks of 512 bytes where the drive has them: bundles are read so. */
+static void small_blocks(void **state) {
+    (void)state;
+    drive *d = open_way(1);
+    size_t block = drive_block(d);
+    assert_true(block == 512 || block == BLOCK || (block == 1 && !drive_is_direct(d)));
+    uint8_t *to = mem_map(BLOCK);
+    atomic_size_t left = 0;
+    const drive_request r = {.offset = 3 * block, .n_bytes = block, .to = to, .left = &left};
+    drive_submit(d, &r, 1);
+    drive_wait(d, &left);
+    assert_int_equal(drive_check(d, NULL), PI_OK);
+    assert_memory_equal(to, bytes + 3 * block, block);
+    mem_unmap(to, BLOCK);
+    drive_close(d);
+}
+
+typedef struct reader {
+    drive *d;
+    uint8_t *to;
+    atomic_size_t left;
+    unsigned seed;
+} reader;
+
+static void *read_much(void *arg) {
+    reader *r = arg;
+    rng random;
+    rng_seed(&random, r->seed);
+    for (int i = 0; i < 300; i++) {
+        uint64_t at = rng_u64(&random) % (SIZE / BLOCK - 1) * BLOCK;
+        const drive_request q = {.offset = at, .n_bytes = BLOCK, .to = r->to, .left = &r->left};
+        drive_submit(r->d, &q, 1);
+        drive_wait(r->d, &r->left);
+        if (memcmp(r->to, bytes + at, BLOCK) != 0) return NULL;
+    }
+    return r;
+}
+
+static void threads_share_it(void **state) {
+    (void)state;
+    enum { N = 4 };
+    for (int way = 0; way < N_WAYS; way++) {
+        reader readers[N];
+        pthread_t threads[N];
+        drive *d = open_way(way);
+        if (!d) continue;
+        for (int i = 0; i < N; i++) {
+            readers[i] = (reader){.d = d, .to = mem_map(BLOCK), .seed = (unsigned)i};
+            assert_int_equal(pthread_create(&threads[i], NULL, read_much, &readers[i]), 0);
+        }
+        for (int i = 0; i < N; i++) {
+            void *ok;
+            pthread_join(threads[i], &ok);
+            assert_non_null(ok);
+            mem_unmap(readers[i].to, BLOCK);
+        }
+        drive_close(d);
+    }
+}
+
+static void expect_failure(drive *d, uint64_t offset, const char *text) {
+    uint8_t *to = mem_map(BLOCK);
+    atomic_size_t left = 0;
+    pi_error err;
+    drive_request r[2] = {{.offset = offset, .n_bytes = BLOCK, .to = to, .left = &left}};
+    r[1] = r[0];
+    drive_submit(d, r, 2);
+    drive_wait(d, &left); /* comes back all the same */
+    assert_int_equal(drive_check(d, &err), PI_ERR_IO);
+    assert_non_null(strstr(err.message, text));
+    assert_non_null(strstr(err.message, path));
+    mem_unmap(to, BLOCK);
+}
+
+static void a_file_cut_short(void **state) {
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        drive *d = open_way(way);
+        if (!d) continue;
+        assert_int_equal(truncate(path, SIZE / 2), 0);
+        expect_failure(d, SIZE / BLOCK * BLOCK - BLOCK, "became shorter");
+        assert_int_equal(drive_check(d, NULL), PI_ERR_IO); /* still is */
+        drive_close(d);
+        write_file(bytes, SIZE);
+    }
+}
+
+static void a_file_overwritten(void **state) {
+    (void)state;
+    pi_error err;
+    drive *d = open_way(1);
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    assert_int_equal(drive_check(d, NULL), PI_OK);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_int_equal(drive_check(d, &err), PI_ERR_IO);
+    assert_non_null(strstr(err.message, "file changed while it was in use"));
+    drive_close(d);
+}
+
+/* A descriptor that cannot be read takes the drive's place. */
+static void a_drive_that_fails(void **state) {
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        drive *d = open_way(way);
+        if (!d) continue;
+        int deaf = open(path, O_WRONLY), good = dup(d->fd);
+        assert_true(deaf >= 0 && good >= 0);
+        dup2(deaf, d->fd);
+        expect_failure(d, 0, "cannot read file");
+        dup2(good, d->fd);
+        assert_int_equal(drive_check(d, NULL), PI_OK); /* said once; later reads work */
+        uint8_t *to = mem_map(BLOCK);
+        atomic_size_t left = 0;
+        const drive_request r = {.n_bytes = BLOCK, .to = to, .left = &left};
+        drive_submit(d, &r, 1);
+        drive_wait(d, &left);
+        assert_int_equal(drive_check(d, NULL), PI_OK);
+        assert_memory_equal(to, bytes, BLOCK);
+        mem_unmap(to, BLOCK);
+        close(deaf);
+        close(good);
+        drive_close(d);
+    }
+}
+
+static void what_is_no_file(void **state) {
+    (void)state;
+    drive *d;
+    pi_error err;
+    assert_int_equal(drive_open("/no/such/file", NULL, &d, &err), PI_ERR_IO);
+    assert_null(d);
+    assert_int_equal(drive_open("/dev/zero", NULL, &d, &err), PI_ERR_IO);
+    assert_null(d);
+    const drive_options other = {.size = SIZE + 1};
+    assert_int_equal(drive_open(path, &other, &d, &err), PI_ERR_IO);
+    assert_non_null(strstr(err.message, "changed"));
+    assert_null(d);
+}
+
+/* Threads read where io_uring lacks memory. */
+static void memory_runs_out(void **state) {
+    (void)state;
+    pi_error err;
+    bool over = false;
+    int failures = 0;
+    for (int64_t n = 1; !over; n++) {
+        drive *d = NULL;
+        int64_t before = mem_count();
+        mem_fail_at(n);
+        pi_status status = drive_open(path, NULL, &d, &err);
+        over = mem_count() - before < n;
+        mem_fail_at(0);
+        failures += status == PI_ERR_NOMEM;
+        assert_true(status == PI_OK ? d != NULL : status == PI_ERR_NOMEM && !d && !over);
+        drive_close(d);
+    }
+    assert_true(failures >= 2);
+}
+
+static void closing_waits(void **state) {
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        drive *d = open_way(way);
+        if (!d) continue;
+        uint8_t *to = mem_map(SIZE);
+        atomic_size_t left = 0;
+        const drive_request r = {.n_bytes = SIZE / BLOCK * BLOCK, .to = to, .left = &left};
+        drive_submit(d, &r, 1);
+        drive_close(d); /* nothing may be written afterwards */
+        mem_unmap(to, SIZE);
+    }
+}
+
+static void measuring(void **state) {
+    (void)state;
+    pi_error err;
+    for (int way = 0; way < N_WAYS; way++) {
+        drive *d = open_way(way);
+        double rate;
+        if (!d) continue;
+        assert_int_equal(drive_measure(d, 5000, 0.02, &rate, &err), PI_OK);
+        assert_true(rate > 0);
+        assert_int_equal(drive_measure(d, 2 * SIZE, 0.02, &rate, &err), PI_ERR_ARG);
+        drive_close(d);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_are_the_file), cmocka_unit_test(small_blocks),
+        cmocka_unit_test(threads_share_it),   cmocka_unit_test(a_file_cut_short),
+        cmocka_unit_test(a_file_overwritten), cmocka_unit_test(a_drive_that_fails),
+        cmocka_unit_test(what_is_no_file),    cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(closing_waits),      cmocka_unit_test(measuring),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}
