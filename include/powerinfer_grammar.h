@@ -68,6 +68,10 @@ PI_API pi_status pi_grammar_from_schema(const struct pi_model *model, const char
                                         size_t n_schema, pi_grammar **out, pi_error *err);
 /* Samplers that use it go on doing so. */
 PI_API void pi_grammar_free(pi_grammar *grammar);
+/* One more holder, who frees it like the first one. Returns it. */
+PI_API pi_grammar *pi_grammar_retain(pi_grammar *grammar);
+/* Bytes that it takes now: it grows with what is found out, up to some 160 MB. */
+PI_API size_t pi_grammar_memory(pi_grammar *grammar);
 
 /* Whether text[n_text] can begin a text of the grammar; *complete: whether it is one. Triggers play
  * no part. PI_ERR_LIMIT: the text is too ambiguous or nested too deeply to tell; PI_ERR_NOMEM. */

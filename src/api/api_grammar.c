@@ -92,6 +92,14 @@ void pi_grammar_free(pi_grammar *g) {
     grammar_release(g);
 }
 
+pi_grammar *pi_grammar_retain(pi_grammar *g) {
+    return grammar_retain(g);
+}
+
+size_t pi_grammar_memory(pi_grammar *g) {
+    return grammar_memory(g);
+}
+
 pi_status pi_grammar_match(pi_grammar *g, const char *text, size_t n_text, bool *begins,
                            bool *complete, pi_error *err) {
     return grammar_match(g, text, n_text, begins, complete, err);

@@ -191,6 +191,20 @@ void grammar_release(pi_grammar *g) {
     mem_free(g);
 }
 
+pi_grammar *grammar_retain(pi_grammar *g) {
+    pthread_mutex_lock(&g->lock);
+    g->holders++;
+    pthread_mutex_unlock(&g->lock);
+    return g;
+}
+
+size_t grammar_memory(pi_grammar *g) {
+    pthread_mutex_lock(&g->lock);
+    size_t n_bytes = grammar_machine_bytes(&g->machine);
+    pthread_mutex_unlock(&g->lock);
+    return n_bytes;
+}
+
 const vocab_trie *grammar_vocabulary(const pi_grammar *g) {
     return g->vocabulary;
 }
@@ -246,9 +260,8 @@ pi_status grammar_reader_create(pi_grammar *g, grammar_reader **out, pi_error *e
         return error_nomem(err, mask_words(g->vocabulary) * sizeof *r->mask,
                            "reader of the grammar");
     }
-    r->grammar = g;
+    r->grammar = grammar_retain(g);
     pthread_mutex_lock(&g->lock);
-    g->holders++;
     r->next = g->readers;
     if (r->next) r->next->previous = r;
     g->readers = r;

@@ -17,7 +17,9 @@ typedef struct grammar_reader grammar_reader;
  * are used and copied, NULL: none. Statuses as pi_grammar_create. */
 pi_status grammar_create(grammar_tree *t, int32_t root, const vocab_trie *vocabulary,
                          const pi_grammar_options *options, pi_grammar **out, pi_error *err);
-void grammar_release(pi_grammar *g); /* NULL is fine */
+void grammar_release(pi_grammar *g);       /* NULL is fine */
+pi_grammar *grammar_retain(pi_grammar *g); /* one more holder */
+size_t grammar_memory(pi_grammar *g);      /* bytes of its tables and masks */
 
 const vocab_trie *grammar_vocabulary(const pi_grammar *g);
 

@@ -159,7 +159,7 @@ static pi_status compile(const answer_form *f, grammar_text *g, const char *trig
     o.trigger_words = &trigger;
     o.n_trigger_words = trigger ? 1 : 0;
     if (g->failed) return error_nomem(err, g->gbnf.used, "grammar");
-    return pi_grammar_create(f->model, g->gbnf.data, g->gbnf.used, &o, out, err);
+    return grammar_cache_get(f->grammars, f->model, g->gbnf.data, g->gbnf.used, &o, out, err);
 }
 
 static pi_status compile_calls(const answer_form *f, pi_grammar **out, pi_error *err) {
@@ -223,7 +223,7 @@ pi_status answer_form_create(const answer_form *f, pi_grammar **out, pi_error *e
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "grammar, json_schema, response_format and tools exclude each other: "
                          "give one of them");
-    if (*gbnf) return pi_grammar_create(f->model, gbnf, strlen(gbnf), NULL, out, err);
+    if (*gbnf) return grammar_cache_get(f->grammars, f->model, gbnf, strlen(gbnf), NULL, out, err);
     if (has_own || format) return compile_schema(f, has_own ? own : schema, out, err);
     return tools ? compile_calls(f, out, err) : PI_OK;
 }

@@ -4,9 +4,11 @@
 #define SERVER_ANSWER_FORM_H
 
 #include "chat_request.h"
+#include "grammar_cache.h"
 
 typedef struct answer_form {
     const pi_model *model;
+    grammar_cache *grammars; /* of the model */
     const json_node *body;
     const chat_tools *tools;   /* NULL: the route has none */
     const call_format *format; /* of calls */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "bytes.h"
+#include "grammar_cache.h"
 #include "page.h"
 #include "prompt.h"
 #include "scheduler.h"
@@ -30,6 +31,7 @@ struct server {
     scheduler *scheduler;
     prompt_maker prompts;
     tool_style tools;
+    grammar_cache grammars;
     pi_model_info info;
     page page;
     pooling pooling; /* of embeddings; POOLING_NONE: the model's is not supported */

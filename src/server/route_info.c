@@ -141,6 +141,14 @@ static double share(uint64_t part, uint64_t whole) {
     return whole ? (double)part / (double)whole : 0;
 }
 
+static void put_grammars(FILE *f, const grammar_cache_stats *s) {
+    put_metric(f, "grammars_compiled_total", "counter", "Grammars and schemas compiled.",
+               (double)s->compiled);
+    put_metric(f, "grammars_reused_total", "counter",
+               "Requests whose grammar was compiled for an earlier one.", (double)s->reused);
+    put_metric(f, "grammars_cached", "gauge", "Compiled grammars kept.", s->n);
+}
+
 static void put_metrics(FILE *f, const scheduler_stats *s) {
     static const char counter[] = "counter", gauge[] = "gauge";
     put_metric(f, "requests_total", counter, "Sequences accepted.", (double)s->requests);
@@ -180,11 +188,13 @@ static void put_metrics(FILE *f, const scheduler_stats *s) {
 
 enum MHD_Result route_metrics(exchange *x) {
     scheduler_stats stats;
+    grammar_cache_stats grammars = grammar_cache_get_stats(&x->server->grammars);
     bytes body = {0};
     scheduler_get_stats(x->server->scheduler, &stats);
     FILE *f = bytes_stream(&body);
     if (!f) return http_reply_error(x, 500, "out of memory");
     put_metrics(f, &stats);
+    put_grammars(f, &grammars);
     if (fclose(f) == 0) return http_reply_text(x, 200, "text/plain; version=0.0.4", &body);
     bytes_free(&body);
     return http_reply_error(x, 500, "out of memory");

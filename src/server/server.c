@@ -102,6 +102,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
     if (!s) return error_nomem(err, sizeof *s, "server");
     *s = (server){.options = *options, .listener = -1, .created = (int64_t)time(NULL)};
     pthread_mutex_init(&s->clients_lock, NULL);
+    grammar_cache_init(&s->grammars);
     pi_model_get_info(options->model, &s->info);
     s->pooling = embeddings_pooling(options);
     const scheduler_options scheduling = {.model = options->model,
@@ -173,6 +174,7 @@ void server_stop(server *s, double seconds) {
     tool_style_free(&s->tools);
     prompt_maker_free(&s->prompts);
     page_free(&s->page);
+    grammar_cache_free(&s->grammars);
     pthread_mutex_destroy(&s->clients_lock);
     mem_free(s);
 }

@@ -278,6 +278,56 @@ static void test_tokens(void **state) {
     http_refused(&c, "/detokenize", "{\"tokens\":\"x\"}", 400);
 }
 
+/* ---- grammars ----------------------------------------------------------------------------------
+ */
+
+static int64_t metric(const char *name) {
+    char line[128];
+    http_reply r = http_ask(&c, "GET", "/metrics", NULL, NULL);
+    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
+    const char *at = strstr(r.body, line);
+    if (!at) fail_msg("no %s", name);
+    int64_t value = strtoll(at + strlen(line), NULL, 10);
+    http_free(&r);
+    return value;
+}
+
+/* A grammar or schema that comes again is not compiled again; the oldest ones go. */
+static void test_grammars_are_kept(void **state) {
+    (void)state;
+    enum { MANY = 70 };
+    static const char *const fields[] = {
+        ",\"max_tokens\":3,\"grammar\":\"root ::= [a-c]+\"",
+        ",\"max_tokens\":3,\"json_schema\":{\"type\":\"integer\"}",
+        ",\"max_tokens\":3,\"json_schema\":{\"type\":\"boolean\"}"};
+    char other[128];
+    int64_t before = metric("grammars_compiled_total"), reused = metric("grammars_reused_total");
+    for (int i = 0; i < 3; i++) {
+        char *first = complete(fields[i]);
+        assert_int_equal(metric("grammars_compiled_total"), before + i + 1);
+        assert_int_equal(metric("grammars_reused_total"), reused + i);
+        char *second = complete(fields[i]);
+        assert_int_equal(metric("grammars_compiled_total"), before + i + 1);
+        assert_int_equal(metric("grammars_reused_total"), reused + i + 1);
+        assert_string_equal(first, second);
+        free(first);
+        free(second);
+    }
+    http_refused(&c, "/v1/completions", "{\"prompt\":\"a\",\"grammar\":\"root ::= (\"}", 400);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(other, sizeof other, ",\"max_tokens\":1,\"grammar\":\"root ::= [a-c]{%d}\"",
+                 i + 1);
+        free(complete(other));
+        if (i < MANY / 2) free(complete(fields[0])); /* used again and again: it stays so long */
+    }
+    assert_int_equal(metric("grammars_cached"), 64);
+    assert_int_equal(metric("grammars_compiled_total"), before + 3 + MANY);
+    free(complete(fields[0]));
+    assert_int_equal(metric("grammars_compiled_total"), before + 3 + MANY);
+    free(complete(fields[1]));
+    assert_int_equal(metric("grammars_compiled_total"), before + 3 + MANY + 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_the_library),
@@ -289,6 +339,7 @@ int main(void) {
         cmocka_unit_test(test_several),
         cmocka_unit_test(test_prefix),
         cmocka_unit_test(test_shared_prefix),
+        cmocka_unit_test(test_grammars_are_kept),
         cmocka_unit_test(test_tokens),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

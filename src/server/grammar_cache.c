@@ -1,0 +1,115 @@
+/* grammar_cache.c: a list, most 64 long; a look-up compares lengths before texts. Grammars are
+ * compiled without the lock: two requests that bring the same new one at the same time may both do
+ * so, and the second one's is dropped. */
+#include "grammar_cache.h"
+
+#include <string.h>
+
+#include "error.h"
+
+void grammar_cache_init(grammar_cache *c) {
+    *c = (grammar_cache){.clock = 0};
+    pthread_mutex_init(&c->lock, NULL);
+}
+
+/* Under the lock, but for the end. */
+static void drop(grammar_cache *c, int32_t i) {
+    pi_grammar_free(c->entries[i].grammar);
+    bytes_free(&c->entries[i].key);
+    c->entries[i] = c->entries[--c->stats.n];
+    c->entries[c->stats.n] = (cached_grammar){.grammar = NULL};
+}
+
+void grammar_cache_free(grammar_cache *c) {
+    while (c->stats.n > 0) drop(c, c->stats.n - 1);
+    pthread_mutex_destroy(&c->lock);
+}
+
+/* A text with its length before it, so that texts cannot run into each other. */
+static bool put(bytes *key, const char *text, size_t n) {
+    return bytes_append(key, (const char *)&n, sizeof n) && bytes_append(key, text, n);
+}
+
+/* Everything that a grammar is made of. */
+static bool make_key(bytes *key, const char *gbnf, size_t n_gbnf, const pi_grammar_options *o) {
+    bool good = put(key, gbnf, n_gbnf);
+    for (size_t i = 0; good && i < o->n_schemas; i++)
+        good = put(key, o->schemas[i].rule, strlen(o->schemas[i].rule)) &&
+               put(key, o->schemas[i].schema, o->schemas[i].n_schema);
+    for (size_t i = 0; good && i < o->n_trigger_words; i++)
+        good = put(key, "trigger", 7) && put(key, o->trigger_words[i], strlen(o->trigger_words[i]));
+    return good;
+}
+
+/* Under the lock. The grammar of a key, for one more holder; NULL: it is not there. */
+static pi_grammar *find(grammar_cache *c, const bytes *key) {
+    for (int32_t i = 0; i < c->stats.n; i++) {
+        cached_grammar *e = &c->entries[i];
+        if (e->key.used != key->used || memcmp(e->key.data, key->data, key->used) != 0) continue;
+        e->used = ++c->clock;
+        return pi_grammar_retain(e->grammar);
+    }
+    return NULL;
+}
+
+/* Under the lock. Makes room for one more. */
+static void evict(grammar_cache *c) {
+    for (;;) {
+        size_t n_bytes = 0;
+        int32_t oldest = 0;
+        for (int32_t i = 0; i < c->stats.n; i++) {
+            n_bytes += pi_grammar_memory(c->entries[i].grammar) + c->entries[i].key.used;
+            if (c->entries[i].used < c->entries[oldest].used) oldest = i;
+        }
+        bool full = c->stats.n == GRAMMAR_CACHE_MAX || n_bytes > GRAMMAR_CACHE_BYTES;
+        if (c->stats.n == 0 || !full) return;
+        drop(c, oldest);
+    }
+}
+
+/* Keeps what was compiled, unless another thread was faster. Takes the key. */
+static void keep(grammar_cache *c, bytes *key, pi_grammar *grammar) {
+    pthread_mutex_lock(&c->lock);
+    pi_grammar *other = find(c, key);
+    c->stats.compiled++;
+    if (other) {
+        pi_grammar_free(other);
+        bytes_free(key);
+    } else {
+        evict(c);
+        c->entries[c->stats.n++] = (cached_grammar){
+            .key = *key, .grammar = pi_grammar_retain(grammar), .used = ++c->clock};
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+pi_status grammar_cache_get(grammar_cache *c, const pi_model *model, const char *gbnf,
+                            size_t n_gbnf, const pi_grammar_options *options, pi_grammar **out,
+                            pi_error *err) {
+    const pi_grammar_options none = {.root = NULL};
+    bytes key = {0};
+    *out = NULL;
+    if (!options) options = &none;
+    if (!make_key(&key, gbnf, n_gbnf, options)) {
+        bytes_free(&key);
+        return error_nomem(err, n_gbnf, "grammar");
+    }
+    pthread_mutex_lock(&c->lock);
+    *out = find(c, &key);
+    bool found = *out != NULL;
+    c->stats.reused += found;
+    pthread_mutex_unlock(&c->lock);
+    pi_status status = *out ? PI_OK : pi_grammar_create(model, gbnf, n_gbnf, options, out, err);
+    if (status == PI_OK && !found)
+        keep(c, &key, *out);
+    else
+        bytes_free(&key);
+    return status;
+}
+
+grammar_cache_stats grammar_cache_get_stats(grammar_cache *c) {
+    pthread_mutex_lock(&c->lock);
+    grammar_cache_stats stats = c->stats;
+    pthread_mutex_unlock(&c->lock);
+    return stats;
+}
