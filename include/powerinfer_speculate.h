@@ -15,7 +15,7 @@
  * One step of several texts:
  *
  *     pi_draft drafts[] = {{.text = 0, .room = 16}, ...};
- *     pi_speculator_draft(speculator, drafts, n, NULL);
+ *     pi_speculator_draft(speculator, drafts, n, 0, NULL);
  *     ... pi_forward: of each text its last token, then its drafted ones, with PI_LOGITS_ALL
  *     pi_speculator_measured(speculator, n_tokens_of_the_step, seconds);
  *     ... of each text, for one row after the other:
@@ -83,10 +83,11 @@ typedef struct pi_draft {
     const int32_t *tokens; /* out: [n], valid until the next call */
 } pi_draft;
 
-/* Drafts for the next step, which has the texts drafts[n], each once. A draft model that fails
- * drafts no more, and the status says why, once; the drafts are valid then, too. */
+/* Drafts for the next step, which has the texts drafts[n], each once, and a token of n_others more
+ * that are not drafted for. A draft model that fails drafts no more, and the status says why, once;
+ * the drafts are valid then, too. */
 PI_API pi_status pi_speculator_draft(pi_speculator *speculator, pi_draft *drafts, int32_t n,
-                                     pi_error *err);
+                                     int32_t n_others, pi_error *err);
 /* A step of n_tokens, those of all texts, took so long. Steps with parts of prompts do not count.
  */
 PI_API void pi_speculator_measured(pi_speculator *speculator, int32_t n_tokens, double seconds);

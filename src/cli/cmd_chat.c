@@ -177,6 +177,10 @@ static void put_json(const chat *c, const chat_view *view, const generation *g) 
     json_put_text(&w, "stop", generation_stop_names[g->stop]);
     json_put_number(&w, "prompt_tps", c->prompt_tps);
     json_put_number(&w, "tps", c->tps);
+    if (g->speculator) {
+        json_put_int(&w, "draft_n", (int64_t)g->drafts.drafted);
+        json_put_int(&w, "draft_n_accepted", (int64_t)g->drafts.accepted);
+    }
     json_end_object(&w);
     fputc('\n', stdout);
 }

@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+/* Tokens that a draft model reads at once where other texts wait: as the server's scheduler. */
+enum { PIECE_TOKENS = 64 };
+
 /* A draft model asks for speculation by being there. */
 static option_spec kind_of(const cli_options *o) {
     return o->model_draft && !options_given(o, &o->spec) ? SPEC_AUTO : (option_spec)o->spec;
@@ -73,6 +76,7 @@ pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n
     s.n_min = (int32_t)o->draft_min;
     s.p_min = (float)o->draft_p_min;
     s.n_piece = (int32_t)o->batch_size;
+    if (n_texts > 1 && s.n_piece > PIECE_TOKENS) s.n_piece = PIECE_TOKENS;
     return pi_speculator_create(&s, &d->speculator, err);
 }
 

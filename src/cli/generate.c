@@ -155,7 +155,8 @@ static pi_status take_step(generation *g, int32_t token, bool *stopped, pi_error
     int64_t left = g->n_predict < 0 ? INT32_MAX : g->n_predict - (int64_t)g->n_tokens;
     pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room};
     pi_error why;
-    if (g->speculator && pi_speculator_draft(g->speculator, &draft, 1, &why) != PI_OK && !g->quiet)
+    if (g->speculator && pi_speculator_draft(g->speculator, &draft, 1, 0, &why) != PI_OK &&
+        !g->quiet)
         fprintf(stderr, "the draft model failed, and drafts no more: %s\n", why.message);
     if (draft.n > 0) memcpy(tokens + 1, draft.tokens, (size_t)draft.n * sizeof *tokens);
     double start = clock_seconds();

@@ -117,6 +117,7 @@ enum MHD_Result route_slots(exchange *x) {
         json_put_int(&j.writer, "n_ctx", s->options.n_ctx);
         json_put_bool(&j.writer, "is_processing", v->busy);
         json_put_bool(&j.writer, "in_prompt", v->in_prompt);
+        json_put_bool(&j.writer, "speculative", s->options.speculator != NULL);
         json_put_int(&j.writer, "n_tokens", v->n_tokens);
         json_put_int(&j.writer, "n_prompt", v->n_prompt);
         json_put_int(&j.writer, "n_cached", v->n_cached);

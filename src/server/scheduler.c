@@ -46,9 +46,16 @@ struct scheduler {
     slot_view *views; /* [n_slots] */
 };
 
+/* Drafted tokens of a step: half of what a batch has beside a token of each slot, for prompts need
+ * room, too. */
+static int32_t draft_rows(const scheduler_options *o) {
+    int32_t half = (o->context.n_batch - o->n_slots) / 2;
+    return half < SLOT_DRAFT_ROWS ? half : SLOT_DRAFT_ROWS;
+}
+
 /* Rows of logits of a step: a token of each slot, and drafts. */
 static int32_t logits_rows(const scheduler_options *o) {
-    return o->n_slots + (o->speculator ? SLOT_DRAFT_ROWS : 0);
+    return o->n_slots + (o->speculator ? draft_rows(o) : 0);
 }
 
 /* ---- ends of sequences; all under the lock ----------------------------------------------------
@@ -177,7 +184,8 @@ static slot *next_in_prompt(scheduler *s, uint64_t after) {
 static int gather(scheduler *s, int32_t *n_piece) {
     int n = 0;
     int32_t n_decode = 0;
-    slots_draft(s->slots, s->options.n_slots, s->options.speculator, s->options.n_ctx, s->drafts);
+    slots_draft(s->slots, s->options.n_slots, s->options.speculator, s->options.n_ctx,
+                draft_rows(&s->options), s->drafts);
     for (int i = 0; i < s->options.n_slots; i++) {
         slot *t = &s->slots[i];
         if (t->state != SLOT_DECODE) continue;

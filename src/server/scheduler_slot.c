@@ -86,18 +86,18 @@ static int32_t draft_room(const slot *t, int32_t n_ctx, int32_t share) {
     return room < share ? (int32_t)room : share;
 }
 
-void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx,
+void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx, int32_t rows,
                  pi_draft *drafts) {
     int32_t n = 0, n_decode = 0;
     for (int i = 0; i < n_slots; i++) n_decode += slots[i].state == SLOT_DECODE;
     for (int i = 0; i < n_slots; i++) {
         slots[i].n_draft = 0;
         if (slots[i].state != SLOT_DECODE || !slots[i].drafting) continue;
-        drafts[n++] = (pi_draft){.text = i,
-                                 .room = draft_room(&slots[i], n_ctx, SLOT_DRAFT_ROWS / n_decode)};
+        drafts[n++] = (pi_draft){.text = i, .room = draft_room(&slots[i], n_ctx, rows / n_decode)};
     }
     if (n == 0) return;
-    pi_speculator_draft(speculator, drafts, n, NULL); /* a draft model that fails drafts no more */
+    pi_speculator_draft(speculator, drafts, n, n_decode - n,
+                        NULL); /* a draft model that fails drafts no more */
     for (int32_t i = 0; i < n; i++) {
         slot *t = &slots[drafts[i].text];
         t->n_draft = drafts[i].n;

@@ -31,14 +31,15 @@ slot *slot_choose(slot *slots, int n_slots, const sequence *q);
 /* Gives the slot to the sequence; the session keeps the prefix they share. */
 void slot_start(slot *t, sequence *q, uint64_t order);
 
-/* Drafted tokens of a step, of all slots together. */
+/* Drafted tokens of a step at most, of all slots together. */
 enum { SLOT_DRAFT_ROWS = 64 };
 
 /* Before the first token of a sequence is sampled: its text is drafted for from now on, unless its
  * request does not want that. */
 void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator);
-/* Before a step: what is drafted for the slots that decode. drafts: [n_slots] */
-void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx,
+/* Before a step: what is drafted for the slots that decode, `rows` tokens at most. drafts:
+ * [n_slots] */
+void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx, int32_t rows,
                  pi_draft *drafts);
 
 /* Before the next piece of t's prompt is read: copies the longest prefix that another slot has, and

@@ -234,11 +234,14 @@ static pi_status run_model(pi_speculator *s, int32_t n_jobs, pi_error *err) {
     return status;
 }
 
-pi_status pi_speculator_draft(pi_speculator *s, pi_draft *drafts, int32_t n, pi_error *err) {
+pi_status pi_speculator_draft(pi_speculator *s, pi_draft *drafts, int32_t n, int32_t n_others,
+                              pi_error *err) {
     bool plain = s->options.n_min == 0 &&
-                 (!pace_knows(&s->costs, n) || s->n_drafted_steps >= PLAIN_EVERY);
+                 (!pace_knows(&s->costs, n + n_others) || s->n_drafted_steps >= PLAIN_EVERY);
     int32_t n_jobs = 0, n_drafted = 0;
-    pace_step at = {.n_tokens = n, .n_expected = n, .draft_seconds = s->model.each.seconds / n};
+    pace_step at = {.n_tokens = n + n_others,
+                    .n_expected = n + n_others,
+                    .draft_seconds = s->model.each.seconds / n};
     for (int32_t i = 0; i < n; i++) settle(&s->texts[drafts[i].text]);
     for (int32_t i = 0; i < n && !plain; i++) {
         draft_job *job = &s->jobs[n_jobs];

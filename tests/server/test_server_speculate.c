@@ -93,7 +93,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static void start(bool lookup, bool model) {
+/* n_min 0: as measured. */
+static void start_with(bool lookup, bool model, int32_t n_min) {
     pi_speculator_options o = pi_speculator_default_options();
     pi_error err;
     o.model = c.model;
@@ -102,9 +103,15 @@ static void start(bool lookup, bool model) {
     if (model) o.draft_context = draft_context;
     o.n_texts = N_SLOTS;
     o.n_ctx = c.options.n_ctx;
-    o.n_min = o.n_max = N_DRAFT; /* not as measured: the same on every machine */
+    o.n_max = N_DRAFT;
+    o.n_min = n_min;
     if (pi_speculator_create(&o, &c.options.speculator, &err) != PI_OK) fail_msg("%s", err.message);
     case_start(&c);
+}
+
+/* The same drafts on every machine. */
+static void start(bool lookup, bool model) {
+    start_with(lookup, model, N_DRAFT);
 }
 
 static void stop(void) {
@@ -195,6 +202,10 @@ static void test_what_is_said(void **state) {
     http_free(&r);
     http_refused(&c, "/v1/completions", "{" PROMPT ",\"speculative.n_max\":-1}", 400);
     http_refused(&c, "/v1/completions", "{" PROMPT ",\"speculative.n_max\":\"x\"}", 400);
+    r = http_ask(&c, "GET", "/slots", NULL, NULL);
+    bool on = false;
+    assert_true(json_as_bool(http_json(&r, "0.speculative"), &on) && on);
+    http_free(&r);
     stop();
     c.options.n_ctx = 32; /* to the end of the context: as many tokens as without drafts */
     start(true, true);
@@ -205,9 +216,26 @@ static void test_what_is_said(void **state) {
     stop();
 }
 
+/* Batches that have hardly any place beside the slots: prompts get on, whatever is drafted. */
+static void test_small_batches(void **state) {
+    (void)state;
+    int32_t before = c.options.context.n_batch;
+    for (int32_t n_batch = N_SLOTS + 1; n_batch <= N_SLOTS + 4; n_batch += 3) {
+        c.options.context.n_batch = n_batch;
+        start_with(true, true, n_batch == N_SLOTS + 1 ? N_DRAFT : 0);
+        pthread_t other;
+        assert_int_equal(pthread_create(&other, NULL, ask_some, (void *)(intptr_t)0), 0);
+        void *wrong = ask_some((void *)(intptr_t)2), *wrong_too = NULL;
+        pthread_join(other, &wrong_too);
+        stop();
+        assert_true(!wrong && !wrong_too);
+    }
+    c.options.context.n_batch = before;
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lookup),
-                                       cmocka_unit_test(test_draft_model),
-                                       cmocka_unit_test(test_what_is_said)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lookup), cmocka_unit_test(test_draft_model),
+        cmocka_unit_test(test_small_batches), cmocka_unit_test(test_what_is_said)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

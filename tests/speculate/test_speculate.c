@@ -215,7 +215,7 @@ static pi_draft_counts write_text(pi_speculator *s, int32_t text, const pi_sampl
         int32_t step[1 + PI_DRAFT_MAX] = {tokens[n - 1]};
         pi_draft d = {.text = text, .room = N_CTX - n < N_LOGITS - 1 ? N_CTX - n : N_LOGITS - 1};
         ok(pi_session_rewind(session, n - 1, &err));
-        if (s) ok(pi_speculator_draft(s, &d, 1, &err));
+        if (s) ok(pi_speculator_draft(s, &d, 1, 0, &err));
         assert_in_range(d.n, 0, d.room);
         if (d.n) memcpy(step + 1, d.tokens, (size_t)d.n * sizeof *step);
         in = (pi_input){
@@ -326,7 +326,7 @@ static double relative_time(double right, int32_t n_tokens) {
                            sampler, &err));
     while (n < n_tokens) {
         pi_draft d = {.text = 0, .room = 16};
-        ok(pi_speculator_draft(s, &d, 1, &err));
+        ok(pi_speculator_draft(s, &d, 1, 0, &err));
         for (int32_t i = 0;; i++) {
             bool as_drafted = i < d.n && rng_uniform(&random) < right;
             int32_t other = 10 + (int32_t)(rng_u64(&random) % 4);
@@ -410,7 +410,7 @@ static void test_distribution(void **state) {
         pi_sampler *sampler = make_sampler(&o);
         pi_draft d = {.text = 1, .room = 1};
         ok(pi_speculator_begin(s, 1, prompt, N_PROMPT, sampler, &err));
-        ok(pi_speculator_draft(s, &d, 1, &err));
+        ok(pi_speculator_draft(s, &d, 1, 0, &err));
         step[0] = prompt[N_PROMPT - 1];
         if (d.n) step[1] = d.tokens[0];
         pi_input in = {
@@ -461,21 +461,21 @@ static void test_together(void **state) {
         ok(pi_speculator_begin(s, i, prompt, N_PROMPT - i, samplers[i], &err));
         together[i] = (pi_draft){.text = i, .room = 5 + i};
     }
-    ok(pi_speculator_draft(s, together, 3, &err));
+    ok(pi_speculator_draft(s, together, 3, 0, &err));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(together[i].n, 5);
         memcpy(drafts[i], together[i].tokens, sizeof drafts[i]);
         other = make_speculator(false, &draft, 5, 5);
         ok(pi_speculator_begin(other, 0, prompt, N_PROMPT - i, samplers[i], &err));
         alone = (pi_draft){.text = 0, .room = 9};
-        ok(pi_speculator_draft(other, &alone, 1, &err));
+        ok(pi_speculator_draft(other, &alone, 1, 0, &err));
         assert_int_equal(alone.n, 5);
         assert_memory_equal(alone.tokens, drafts[i], sizeof drafts[i]);
         pi_speculator_destroy(other);
     }
     together[1].room = 0; /* no room, or less than a draft should have: none */
     together[2].room = 4;
-    ok(pi_speculator_draft(s, together, 3, &err));
+    ok(pi_speculator_draft(s, together, 3, 0, &err));
     assert_true(together[0].n == 5 && together[1].n == 0 && together[2].n == 0);
     for (int i = 0; i < 3; i++) pi_sampler_destroy(samplers[i]);
     pi_speculator_destroy(s);
@@ -498,7 +498,7 @@ static void test_pieces(void **state) {
     ok(pi_speculator_begin(s, 0, prompt, N_PROMPT, sampler, &err));
     for (int i = 0; i < 3; i++) {
         pi_draft d = {.text = 0, .room = 10};
-        ok(pi_speculator_draft(s, &d, 1, &err));
+        ok(pi_speculator_draft(s, &d, 1, 0, &err));
         assert_int_equal(d.n, i < 2 ? 0 : 2); /* 14 tokens are 5, 5 and 4 */
     }
     assert_int_equal(pi_speculator_begin(s, 0, prompt, N_CTX + 1, sampler, &err), PI_ERR_LIMIT);
@@ -524,7 +524,7 @@ static void test_least_probability(void **state) {
         ok(pi_speculator_create(&o, &s, &err));
         ok(pi_speculator_begin(s, 0, prompt, N_PROMPT, sampler, &err));
         pi_draft d = {.text = 0, .room = 10};
-        ok(pi_speculator_draft(s, &d, 1, &err));
+        ok(pi_speculator_draft(s, &d, 1, 0, &err));
         assert_true(i ? d.n == 0 : d.n > 0);
         pi_speculator_destroy(s);
     }
