@@ -124,22 +124,19 @@ static bool is_last(generation *g, size_t text_before, bool drafted) {
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* The text in the session is what is drafted for from now on. */
-static pi_status begin_drafts(generation *g, const int32_t *tokens, pi_error *err) {
-    if (!g->speculator) return PI_OK;
-    pi_draft_counts n = pi_speculator_counts(g->speculator, 0);
-    if (g->n_shifts > 0) {
-        g->drafts.drafted += n.drafted;
-        g->drafts.accepted += n.accepted;
-    }
-    return pi_speculator_begin(g->speculator, 0, tokens, g->n_past, g->sampler, err);
-}
-
-static void end_drafts(generation *g) {
+/* Adds what was drafted for the text since it was begun. */
+static void count_drafts(generation *g) {
     if (!g->speculator) return;
     pi_draft_counts n = pi_speculator_counts(g->speculator, 0);
     g->drafts.drafted += n.drafted;
     g->drafts.accepted += n.accepted;
+}
+
+/* The text in the session is what is drafted for from now on. */
+static pi_status begin_drafts(generation *g, const int32_t *tokens, pi_error *err) {
+    if (!g->speculator) return PI_OK;
+    if (g->n_shifts > 0) count_drafts(g);
+    return pi_speculator_begin(g->speculator, 0, tokens, g->n_past, g->sampler, err);
 }
 
 /* Drafts of tokens that were not sampled leave the session. */
@@ -209,7 +206,8 @@ static pi_status decode(generation *g, pi_error *err) {
         pi_grammar_progress grammar = pi_sampler_grammar_progress(g->sampler, &why);
         if (grammar == PI_GRAMMAR_FAILED) {
             if (err) *err = why;
-            return why.status;
+            status = why.status;
+            break;
         }
         bool complete = grammar == PI_GRAMMAR_COMPLETE;
         if (pi_token_is_end(g->model, token) && (!g->ignore_eos || complete)) {
@@ -227,7 +225,7 @@ static pi_status decode(generation *g, pi_error *err) {
         if (!drafted) status = next_logits(g, token, &stopped, err);
         if (stopped) break;
     }
-    end_drafts(g);
+    count_drafts(g);
     pi_status dropped = drop_drafts(g, status == PI_OK ? err : NULL);
     return status == PI_OK ? dropped : status;
 }
