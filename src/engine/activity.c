@@ -58,7 +58,7 @@ void engine_get_activity(const engine_context *c, int layer, pi_layer_activity *
     else if (is_sparse(&p->ffn[layer]) || is_sparse(&p->gpu_ffn[layer]))
         out->kind = PI_ACTIVITY_NEURONS;
     out->n_units = n_expert ? n_expert : (int32_t)c->model->layers[layer].hp.n_ff;
-    out->n_hot = n_expert ? 0 : (int32_t)p->gpu_ffn[layer].n_ff;
+    out->n_hot = (int32_t)(n_expert ? p->experts[layer].hot : p->gpu_ffn[layer].n_ff);
     if (!a) return;
     out->hot = a->hot[layer];
     size_t first = (size_t)layer * (size_t)a->n_bins;
@@ -88,10 +88,20 @@ void activity_add_neurons(engine_context *c, int layer, int64_t first, const int
     if (count) add(a, layer, bin, count);
 }
 
-void activity_add_experts(engine_context *c, int layer, const int32_t *active, int n) {
-    for (int i = 0; i < n && c->ubatch.form != FORM_MANY; i++)
-        add(c->activity, layer,
-            (int64_t)active[i] * c->activity->n_bins / c->plan->experts[layer].n_expert, 1);
+static bool is_among(const int32_t *experts, int n, int32_t expert) {
+    for (int i = 0; i < n; i++)
+        if (experts[i] == expert) return true;
+    return false;
+}
+
+void activity_add_experts(engine_context *c, int layer, const int32_t *chosen, int n) {
+    const plan_experts *e = &c->plan->experts[layer];
+    engine_activity *a = c->activity;
+    for (int i = 0; i < n && c->ubatch.form != FORM_MANY; i++) {
+        if (is_among(chosen, i, chosen[i])) continue; /* by several tokens */
+        add(a, layer, (int64_t)chosen[i] * a->n_bins / e->n_expert, 1);
+        if (adapt_slot(c->adapter, layer, chosen[i]) < e->hot) a->hot[layer]++;
+    }
 }
 
 void activity_end_ubatch(engine_context *c) {

@@ -24,8 +24,8 @@ void engine_get_activity(const engine_context *c, int layer, pi_layer_activity *
 /* Neurons rows[0 .. n) (ascending, numbered from `first`) of a layer were active. */
 void activity_add_neurons(engine_context *c, int layer, int64_t first, const int32_t *rows,
                           int64_t n);
-/* Experts active[0 .. n) were. */
-void activity_add_experts(engine_context *c, int layer, const int32_t *active, int n);
+/* Tokens of the ubatch chose experts chosen[0 .. n), each any number of times. */
+void activity_add_experts(engine_context *c, int layer, const int32_t *chosen, int n);
 /* After a ubatch: what the GPU counted. */
 void activity_end_ubatch(engine_context *c);
 

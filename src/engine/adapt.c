@@ -106,9 +106,8 @@ int32_t adapt_expert(const engine_adapter *a, int layer, int32_t slot) {
 
 /* ---- heat ------------------------------------------------------------------------------------ */
 
-void adapt_count(engine_adapter *a, int layer, const int32_t *chosen, int n) {
-    float *heat = a->heat + at(a, layer);
-    for (int i = 0; i < n; i++) heat[chosen[i]]++;
+void adapt_count(engine_adapter *a, int layer, int32_t expert, int n) {
+    a->heat[at(a, layer) + (size_t)expert] += (float)n;
 }
 
 static void age(engine_adapter *a, int n_tokens) {

@@ -35,8 +35,8 @@ static inline int32_t adapt_slot(const engine_adapter *a, int layer, int32_t exp
 /* The expert in a slot. */
 int32_t adapt_expert(const engine_adapter *a, int layer, int32_t slot);
 
-/* Tokens of a ubatch have chosen these experts of a layer. */
-void adapt_count(engine_adapter *a, int layer, const int32_t *chosen, int n);
+/* Tokens of a ubatch have chosen an expert n times. */
+void adapt_count(engine_adapter *a, int layer, int32_t expert, int n);
 
 /* A swap: `in` moves from the CPU into the spare slot of a layer, `out` to the CPU. */
 typedef struct adapt_swap {

@@ -95,6 +95,7 @@ static void carve_experts(engine_context *c, carver *cv) {
     e->first = carve(cv, n_experts + 1, sizeof(int32_t));
     e->active = carve(cv, n_experts, sizeof(int32_t));
     e->uses = carve(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(uint64_t));
+    e->seen = carve(cv, (size_t)c->model->hp.n_layer * n_experts, sizeof(int32_t));
     unsigned in_kinds = 0, down_kinds = 0;
     for (int i = 0; i < c->model->hp.n_layer; i++) {
         in_kinds |= c->plan->experts[i].in_kinds;

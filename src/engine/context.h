@@ -89,12 +89,16 @@ typedef struct ubatch_experts {
     int32_t *first;  /* [n_expert + 1] first pair of an expert */
     int32_t *active; /* [n_expert] those with pairs, ascending */
     uint64_t *uses;  /* [n_layer][n_expert] pairs of each expert since the context was made */
+    int32_t *seen;   /* [n_layer][n_expert] those that the GPU had counted at the last look */
+    bool looked;     /* after the last ubatch */
     int n_active;
     bool from_norm; /* experts of a single token read what the norm has quantized */
     /* Quantized inputs and hidden vectors: those of an expert at byte `at` of its form. */
     size_t *in_at[CPU_ACT_KIND_COUNT], *hidden_at[CPU_ACT_KIND_COUNT]; /* [n_expert] */
     uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT];
 } ubatch_experts;
+
+enum { CONTEXT_NO_LAYER = -2 }; /* -1: before and after the layers */
 
 struct engine_context {
     const model *model;
@@ -136,8 +140,9 @@ struct engine_context {
     engine_ubatch ubatch;
     int n_logits_rows, n_hidden_rows; /* after a call */
     pi_counters counters;
-    engine_adapter *adapter;          /* NULL: experts stay where they are */
-    gpu_exec *gpu;                    /* NULL: everything is on the CPU */
+    int idle_layer;          /* of this ubatch: the last one whose exchange has nothing to do */
+    engine_adapter *adapter; /* NULL: experts stay where they are */
+    gpu_exec *gpu;           /* NULL: everything is on the CPU */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */
     engine_session *sessions;
     atomic_bool gpu_lost; /* during a ubatch: the GPU timed out */
@@ -152,6 +157,13 @@ pi_status context_build(engine_context *c, pi_error *err);
 pi_status context_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 /* Adds what the last ubatch read to the counters. */
 void context_count(engine_context *c);
+/* Uses of experts: of those that the CPU's router chose, and after a ubatch of those that the GPU's
+ * did, which are only brought here while somebody watches or adapts. */
+void context_count_chosen(engine_context *c, int layer, const int32_t *chosen, int n);
+void context_count_routed(engine_context *c);
+static inline bool context_wants_uses(const engine_context *c) {
+    return c->activity || c->adapter;
+}
 /* Falls back to the CPU, with all sessions as they were (recover.c). `why` is kept for
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);

@@ -1,5 +1,6 @@
 /* counters.c: what a ubatch read. Steps that always read all of their weights are counted by the
  * plan, the others by the threads and the GPU that ran them. */
+#include "activity.h"
 #include "context.h"
 
 void context_count(engine_context *c) {
@@ -38,6 +39,38 @@ void context_count(engine_context *c) {
         }
         n->kv_bytes += (uint64_t)item->session->state.n_floats * sizeof(float);
     }
+}
+
+void context_count_chosen(engine_context *c, int layer, const int32_t *chosen, int n) {
+    uint64_t *uses = c->experts.uses + (size_t)layer * (size_t)c->plan->n_expert;
+    for (int i = 0; i < n; i++) uses[chosen[i]]++;
+    for (int i = 0; i < n && c->adapter; i++) adapt_count(c->adapter, layer, chosen[i], 1);
+    if (c->activity) activity_add_experts(c, layer, chosen, n);
+}
+
+/* What the GPU's router chose since the last look; the first one only remembers. */
+static void count_routed(engine_context *c, int layer) {
+    size_t at = (size_t)layer * (size_t)c->plan->n_expert;
+    const int32_t *now = gpu_exec_uses(c->gpu, layer);
+    int32_t *seen = c->experts.seen + at, n_active = 0;
+    for (int i = 0; i < c->plan->experts[layer].n_expert; i++) {
+        int32_t n = now[i] - seen[i];
+        seen[i] = now[i];
+        if (n == 0 || !c->experts.looked) continue;
+        c->experts.uses[at + (size_t)i] += (uint64_t)n;
+        if (c->adapter) adapt_count(c->adapter, layer, i, n);
+        c->experts.active[n_active++] = i;
+    }
+    if (c->activity) activity_add_experts(c, layer, c->experts.active, n_active);
+}
+
+void context_count_routed(engine_context *c) {
+    bool looks = c->gpu && context_wants_uses(c);
+    for (int i = 0; i < c->model->hp.n_layer && looks; i++) {
+        const plan_experts *e = &c->plan->experts[i];
+        if (e->n_expert > 0 && e->home == SIDE_GPU) count_routed(c, i);
+    }
+    c->experts.looked = looks;
 }
 
 const uint64_t *engine_expert_uses(const engine_context *c, int layer) {

@@ -3,6 +3,7 @@
 
 #include "clock.h"
 #include "cpu_exec.h"
+#include "gpu_ops.h"
 
 enum { SELECT_ROWS = 256 }; /* neurons that a thread scores at a time; whole words of bits */
 
@@ -41,24 +42,46 @@ void cpu_exec_select_tiled(engine_context *c, const plan_step *s, int ith) {
     select_neurons(c, &cpu_exec_by_tile, s, ith);
 }
 
+/* Of the choices of a ubatch of few tokens none is of the GPU's experts. */
+static bool has_no_remote(const engine_context *c, const plan_step *s) {
+    const plan_experts *e = s->experts;
+    if (c->ubatch.n_tokens > GPU_MAX_COLS) return false;
+    for (int64_t i = 0; i < (int64_t)c->ubatch.n_tokens * e->n_used; i++)
+        if (adapt_slot(c->adapter, s->layer, c->experts.chosen[i]) < e->hot) return false;
+    return true;
+}
+
+/* Where there is nothing to do neither device writes a buffer that the other may still read. */
 void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
+    if (s->experts && s->experts->home == SIDE_CPU && has_no_remote(c, s)) {
+        c->idle_layer = s->layer;
+        gpu_exec_raise(c->gpu, c, s->exchange, true);
+        return;
+    }
+    if (s->layer == c->idle_layer) return; /* no answer is waited for */
     int64_t n = c->model->hp.n_embd, ld = c->plan->width[s->in];
     float *to = gpu_exec_outgoing(c->gpu);
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
-    gpu_exec_raise(c->gpu, c, s->exchange);
+    gpu_exec_raise(c->gpu, c, s->exchange, false);
 }
 
 void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
     (void)ith;
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
+    if (c->trace) c->trace->wait_end = clock_seconds();
+    if (s->layer == c->idle_layer) return; /* the GPU has no answer */
     if (!gpu_exec_wait(c->gpu, s->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }
     if (c->trace) c->trace->wait_end = clock_seconds();
+    if (gpu_exec_is_idle(c->gpu, s->exchange)) {
+        c->idle_layer = s->layer;
+        return;
+    }
     int64_t n = c->model->hp.n_embd, ldx = c->plan->width[BUF_X];
     const float *from = gpu_exec_received(c->gpu);
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "activity.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 
@@ -186,9 +185,7 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
         x->first[i + 1] += x->first[i];
     }
-    uint64_t *uses = x->uses + (size_t)s->layer * (size_t)c->plan->n_expert;
-    for (int i = 0; i < n_pairs; i++) uses[x->chosen[i]]++;
-    if (c->adapter) adapt_count(c->adapter, s->layer, x->chosen, n_pairs);
+    if (e->home == SIDE_CPU) context_count_chosen(c, s->layer, x->chosen, n_pairs);
     for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
         x->pair[i] = -1;
         if (!is_own(c, s, x->chosen[i])) continue;
@@ -198,7 +195,6 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
     }
     for (int i = e->n_expert; i > 0; i--) x->first[i] = x->first[i - 1];
     x->first[0] = 0;
-    if (c->activity) activity_add_experts(c, s->layer, x->active, x->n_active);
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
 }

@@ -129,7 +129,8 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 
 /* How often tokens have used each expert of a layer since the context was made, [n_expert] in the
- * order of the file; NULL where there are no experts. */
+ * order of the file; of layers whose home is the GPU only while activity is watched or experts are
+ * adapted. NULL where there are no experts. */
 const uint64_t *engine_expert_uses(const engine_context *c, int layer);
 /* The same of late: uses, each of which counts half after so many tokens (engine_adapt), where
  * experts are adapted; NULL elsewhere. */

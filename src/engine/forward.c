@@ -74,11 +74,16 @@ static uint64_t bytes_read(const engine_context *c, int ith) {
     return b->ffn + b->predictor;
 }
 
+/* The CPU's part of a layer of the GPU of whose experts none is the CPU's. */
+static bool is_idle(const engine_context *c, const plan_step *s) {
+    return s->layer == c->idle_layer && c->plan->cuts[s->layer].home == SIDE_GPU;
+}
+
 static void run_step(engine_context *c, int index, int ith) {
     const plan_step *s = &c->plan->steps[index];
     plan_kernel kernel = kernel_of(c, index);
     engine_trace *t = c->trace && c->trace->on ? c->trace : NULL;
-    if (kernel == KERNEL_SKIP) return;
+    if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
     trace_event e = {.step = index};
     if (t) e.start = clock_seconds();
     if (t) e.bytes = bytes_read(c, ith);
@@ -157,6 +162,7 @@ static void run_steps(void *arg, int ith, int nth) {
 static void begin_steps(engine_context *c, int first_step, int end_step) {
     c->ubatch.form = plan_form_of(c->plan, SIDE_CPU, c->ubatch.n_tokens);
     c->ubatch.head_form = plan_form_of(c->plan, SIDE_CPU, c->ubatch.n_out);
+    c->idle_layer = CONTEXT_NO_LAYER;
     c->ubatch.first_step = first_step;
     c->ubatch.end_step = end_step;
     c->ubatch.nth = c->ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
@@ -199,6 +205,7 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
         if (c->trace) trace_end_ubatch(c, status == PI_OK);
         if (status != PI_OK) return status;
         context_count(c);
+        context_count_routed(c);
         if (c->activity) activity_end_ubatch(c);
         if (c->adapter) adapt_step(c);
         c->ubatch.first_logits_row += c->ubatch.n_out;

@@ -39,8 +39,12 @@ float *gpu_exec_outgoing(const gpu_exec *g) {
     return g->message_x[SIDE_CPU].host;
 }
 
-void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange) {
-    gpu_flag_raise(host_flag(g, SIDE_CPU, exchange), g->epoch);
+bool gpu_exec_is_idle(const gpu_exec *g, int exchange) {
+    return gpu_flag_get(host_flag(g, SIDE_GPU, exchange)) != g->epoch;
+}
+
+void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange, bool idle) {
+    gpu_flag_raise(host_flag(g, SIDE_CPU, exchange), g->epoch + idle);
     gpu_exec_continue(g, c);
 }
 

@@ -82,6 +82,9 @@ static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
     g->count = p;
     if (p) g->read = g->count + n_layer;
     if (p) g->bad = g->read + 2 * n_layer;
+    if (status == PI_OK)
+        status = gpu_exec_alloc(g, gpu_exec_uses_bytes(g), "counts of experts", &p, err);
+    if (g->plan->n_expert > 0) g->uses = p;
     int64_t words = g->plan->bits_words * g->n_batch;
     if (status == PI_OK) status = gpu_exec_alloc(g, (size_t)words * sizeof *g->bits, what, &p, err);
     g->bits = p;
@@ -116,6 +119,7 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
     pi_status status = pin(g, gpu_exec_header_bytes(g->n_batch), &g->header_host, err);
     if (status == PI_OK)
         status = pin(g, gpu_exec_counts(g) * sizeof *g->count, &g->counts_host, err);
+    if (status == PI_OK) status = pin(g, gpu_exec_uses_bytes(g), &g->uses_host, err);
     if (status == PI_OK)
         status = pin(g, (size_t)GPU_EXEC_STAGES * GPU_EXEC_STAGE_BYTES, &g->stage_host, err);
     if (status == PI_OK && head)
@@ -224,6 +228,7 @@ pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_
                      (size_t)(g->model->hp.n_rot / 2) * sizeof(float));
         status = g->b->stream_sync(g->stream, err);
     }
+    if (status == PI_OK && g->uses) g->b->fill(g->stream, g->uses, 0, gpu_exec_uses_bytes(g));
     if (status == PI_OK) gpu_exec_prefill_choose(g, c, options->prompts);
     return status;
 }
@@ -244,6 +249,7 @@ void gpu_exec_destroy(gpu_exec *g) {
     if (g->ended) g->b->event_destroy(g->ended);
     for (int i = 0; i < g->n_blocks; i++) g->b->free(g->d, g->blocks[i]);
     gpu_pinned *pinned[] = {&g->header_host,
+                            &g->uses_host,
                             &g->counts_host,
                             &g->logits_host,
                             &g->stage_host,

@@ -7,7 +7,8 @@
  * feeds it enqueues the next one. Either way the CPU polls flags of the GPU's messages, and
  * both sides compute at the same time.
  *
- * Flags hold the number of the last ubatch that raised them (the epoch), so nothing is cleared.
+ * Flags hold the number of the last ubatch that raised them (the epoch, an even number, or one more
+ * where there was nothing to do), so nothing is cleared.
  * Functions for ubatches are called by one thread at a time, those marked (any) by all. */
 #ifndef ENGINE_GPU_EXEC_H
 #define ENGINE_GPU_EXEC_H
@@ -51,8 +52,10 @@ bool gpu_exec_is_alive(const gpu_exec *g); /* the device can go on after an erro
 bool gpu_exec_wait(gpu_exec *g, int exchange);
 const float *gpu_exec_received(const gpu_exec *g); /* [n_tokens][n_embd] of the message */
 float *gpu_exec_outgoing(const gpu_exec *g);       /* where the next message is put, likewise */
-/* Message number `exchange` is complete. */
-void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange);
+/* Whether message number `exchange`, which has come, says that there is nothing to do. */
+bool gpu_exec_is_idle(const gpu_exec *g, int exchange);
+/* Message number `exchange` is complete, or (idle) says that there is nothing to do. */
+void gpu_exec_raise(gpu_exec *g, engine_context *c, int exchange, bool idle);
 /* (any) Selected neurons of a token among all neurons of a layer, as they came from the GPU. */
 const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col);
 /* (any) Where a token's selected ones of the GPU's neurons are put. */
@@ -73,6 +76,9 @@ void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots);
 /* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.
  */
 int gpu_exec_bad_step(const gpu_exec *g);
+/* [n_expert] how often the GPU's router has chosen each expert of a layer, as of the last ubatch
+ * for which that was wanted (context_wants_uses). */
+const int32_t *gpu_exec_uses(const gpu_exec *g, int layer);
 /* Neurons of a layer that were active on the GPU in the last ubatch. */
 uint64_t gpu_exec_active(const gpu_exec *g, int layer);
 /* Bytes of FFN weights that the GPU read of active neurons in the last ubatch. */

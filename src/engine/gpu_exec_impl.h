@@ -84,12 +84,13 @@ struct gpu_exec {
     int32_t *read;   /* [n_layer][2] rows of up and of down that were read */
     int32_t *bad;    /* 0, or n_gpu_steps less the first norm whose input was not finite */
     uint32_t *bits;  /* [n_batch][words of the layer]: selected neurons, or choices of experts */
+    int32_t *uses;   /* [n_layer][n_expert] how often its router chose each expert */
     void *expert_q8; /* [n_batch * n_used] quantized hidden vectors of experts */
     void *halves;    /* inputs of prompt products */
     uint8_t *stage;  /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
     /* Pinned memory: of the host, as the device sees it too. */
-    gpu_pinned header_host, counts_host, logits_host, stage_host;
+    gpu_pinned header_host, counts_host, logits_host, stage_host, uses_host;
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
@@ -121,6 +122,10 @@ struct gpu_exec {
  */
 static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
+}
+
+static inline size_t gpu_exec_uses_bytes(const gpu_exec *g) {
+    return (size_t)g->model->hp.n_layer * (size_t)g->plan->n_expert * sizeof(int32_t);
 }
 
 /* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there. */

@@ -19,6 +19,7 @@ void gpu_exec_route(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          .norm = e->norm,
                          .scale = e->scale,
                          .slots = g->slots ? g->slots + (int64_t)s->layer * e->n_expert : NULL,
+                         .uses = g->uses + (int64_t)s->layer * e->n_expert,
                          .choices = g->bits};
     g->b->ops.route(g->stream, &a);
 }

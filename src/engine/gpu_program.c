@@ -18,7 +18,7 @@ static gpu_exec_shape shape_of(const engine_context *c) {
 
 static void write_header(gpu_exec *g, const engine_context *c) {
     gpu_exec_header *to = g->header_host.host;
-    to->epoch = ++g->epoch;
+    to->epoch = g->epoch += 2; /* flags at the next odd number say that there is nothing to do */
     for (int i = 0; i < c->ubatch.n_tokens; i++) {
         const engine_session *s = c->item_of_row[i]->session;
         to->columns[i] = (gpu_column){.kv = s->device_kv,
@@ -160,6 +160,8 @@ static pi_status finish(gpu_exec *g, engine_context *c, pi_error *err) {
     if (g->plan->head == SIDE_GPU) status = download_logits(g, c, err);
     if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, c, err);
     g->b->download(g->stream, g->counts_host.host, g->count, gpu_exec_counts(g) * sizeof *g->count);
+    if (g->uses && context_wants_uses(c))
+        g->b->download(g->stream, g->uses_host.host, g->uses, gpu_exec_uses_bytes(g));
     if (status == PI_OK) status = g->b->stream_sync(g->stream, err);
     g->counted = status == PI_OK &&
                  plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens) != FORM_MANY;
@@ -187,6 +189,10 @@ int gpu_exec_bad_step(const gpu_exec *g) {
     const int32_t *count = g->counts_host.host;
     int32_t mark = count[gpu_exec_counts(g) - 1];
     return mark ? g->plan->n_gpu_steps - mark : -1;
+}
+
+const int32_t *gpu_exec_uses(const gpu_exec *g, int layer) {
+    return (const int32_t *)g->uses_host.host + (int64_t)layer * g->plan->n_expert;
 }
 
 uint64_t gpu_exec_active(const gpu_exec *g, int layer) {

@@ -170,6 +170,18 @@ static uint64_t *flag_of(const gpu_exec *g, plan_side sender, int exchange) {
     return (uint64_t *)((uint8_t *)g->flags[sender].device + (size_t)exchange * GPU_FLAG_BYTES);
 }
 
+/* A home with all experts that the tokens chose neither sends nor waits for an answer; a remote
+ * device with none of them has no answer. */
+static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
+    const plan_experts *e = s->experts;
+    if (!e || p->form == FORM_MANY) return (gpu_idle){0};
+    if (e->home == SIDE_CPU && s->op == OP_RECEIVE) return (gpu_idle){0};
+    return (gpu_idle){.choices = g->bits,
+                      .n_used = e->n_used,
+                      .n_own = (int32_t)e->hot,
+                      .others = e->home == SIDE_CPU};
+}
+
 static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                       const gpu_exec_shape *p) {
     (void)w;
@@ -182,6 +194,7 @@ static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            .host_x = g->message_x[SIDE_GPU].device,
                            .host_bits = s->bits ? g->message_bits[SIDE_GPU].device : NULL,
                            .flag = flag_of(g, SIDE_GPU, s->exchange),
+                           .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch};
     g->b->ops.publish(g->stream, &a);
 }
@@ -202,6 +215,7 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                            .bits = s->bits ? g->bits : NULL,
                            .n_words = s->bits ? gpu_exec_words(g, s) : 0,
                            .flag = flag_of(g, SIDE_CPU, s->exchange),
+                           .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch,
                            .y = g->buf[to]};
     g->b->ops.receive(g->stream, &a);

@@ -299,7 +299,7 @@ struct plan_step {
     /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
      * the OP_QUANTIZE between them, and OP_SELECT. NULL elsewhere. */
     const plan_ffn *ffn;
-    const plan_experts *experts;     /* OP_ROUTE to OP_EXPERTS_SUM */
+    const plan_experts *experts;     /* OP_ROUTE to OP_EXPERTS_SUM, and their messages */
     const plan_recurrent *recurrent; /* OP_CONV, OP_RECUR, OP_GATE_SSM */
     const float *sinks;              /* OP_ATTENTION: [n_head] scores that no position has; NULL */
     bool latent;                     /* OP_ATTENTION: values are the keys */

@@ -7,7 +7,9 @@
  * stands at the beginning of the layer.
  *
  * On two devices the router, its choices and the shared expert are at home. The other device gets
- * the input and the choices (experts and weights) in one message, and sends its part of the sum. */
+ * the input and the choices (experts and weights) in one message, and sends its part of the sum. In
+ * ubatches of few tokens, where none of the chosen experts is remote, the flags say that there is
+ * nothing to do: no data is sent, and home does not wait. */
 #include <math.h>
 
 #include "gpu_ops.h"
@@ -187,6 +189,7 @@ static void add_own_experts(plan *p, plan_side side, int layer) {
 static void add_arrival(plan *p, plan_side home, plan_side remote, int layer) {
     plan_message m = plan_add_message(p, home, layer, BUF_Y, BUF_Y);
     m.send->bits = m.receive->bits = true;
+    m.send->experts = m.receive->experts = &p->experts[layer];
     m.receive->clear_x = true;
     set_input(p, remote, layer, plan_add_step(p, remote, OP_QUANTIZE, layer, BUF_Y));
     if (remote == SIDE_CPU) add_step(p, remote, OP_ROUTE, layer, BUF_ROUTER);
@@ -220,5 +223,6 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
     if (!e->split) return;
     add_own_experts(p, remote, layer);
     plan_message m = plan_add_message(p, remote, layer, BUF_X, BUF_X);
+    m.send->experts = m.receive->experts = &p->experts[layer];
     m.receive->add_to_x = true;
 }

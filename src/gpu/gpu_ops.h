@@ -344,6 +344,7 @@ typedef struct gpu_route {
     bool norm;            /* weights are divided by their sum */
     float scale;          /* then multiplied by this */
     const int32_t *slots; /* [n_expert] what choices say in place of an expert; NULL: its index */
+    int32_t *uses;        /* [n_expert] grows by how often each was chosen; or NULL */
     uint32_t *choices;
 } gpu_route;
 
@@ -394,8 +395,17 @@ typedef struct gpu_expert_sum {
     float *y;
 } gpu_expert_sum;
 
+/* An exchange of a layer with experts that has nothing to do: few columns, whose choices are all of
+ * experts [0, n_own), or (others) all of other experts. */
+typedef struct gpu_idle {
+    const uint32_t *choices; /* [n_cols][n_used] choices; NULL: there is always something */
+    int32_t n_used, n_own;
+    bool others;
+} gpu_idle;
+
 /* The exchange, towards the host: writes x (and bits) to pinned memory, then raises the flag to
- * *epoch; nothing when that is 0. n may be 0. */
+ * *epoch, an even number; nothing when that is 0. With nothing to do it raises the flag to *epoch +
+ * 1 and writes nothing else. n may be 0. */
 typedef struct gpu_publish {
     const float *x;
     int64_t ldx, n;
@@ -406,12 +416,15 @@ typedef struct gpu_publish {
     uint32_t *host_bits;
     uint64_t *flag; /* host */
     const uint64_t *epoch;
+    gpu_idle idle;
 } gpu_publish;
 
 /* The exchange, from the host: waits until the flag is at *epoch, then y += host_x, or y = host_x
  * with `set`, and bits = host_bits. When the time is over the device has a fault (gpu.h), y and
  * bits stay as they are, and *epoch becomes 0: the ubatch is over, nothing waits again, and what
- * the host may still be reading is not written again. n may be 0. */
+ * the host may still be reading is not written again. Where the flag is at *epoch + 1, y stays as
+ * it is, and all bits are set: choices of no expert. With nothing to do it does not wait. n may be
+ * 0. */
 typedef struct gpu_receive {
     const float *host_x; /* host: [n_cols][n] */
     int64_t n, ldy;
@@ -422,6 +435,7 @@ typedef struct gpu_receive {
     int64_t n_words;
     const uint64_t *flag; /* host */
     uint64_t *epoch;
+    gpu_idle idle;
     float *y;
 } gpu_receive;
 

@@ -7,10 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "activity.h"
 #include "adapt.h"
 #include "engine.h"
 #include "rng.h"
@@ -259,10 +261,52 @@ static void test_loss(void **state) {
     model_close(m);
 }
 
+/* ---- what is watched ------------------------------------------------------------------------- */
+
+/* Experts are counted alike wherever the router is and wherever they are. */
+static void test_activity(void **state) {
+    (void)state;
+    const tiny_model t = moving_model("llama");
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_AUTO);
+    uint32_t bins[TINY_MAX_LAYERS][N_EXPERT];
+    pi_layer_activity a;
+    pi_error err;
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < m->hp.n_layer; i++)
+            cuts[i] = (plan_cut){round > 1 ? SIDE_GPU : SIDE_CPU, round == 1   ? HOT
+                                                                  : round == 2 ? N_EXPERT
+                                                                               : N_EXPERT / 2};
+        if (round == 1) place_alternately(&o, m);
+        engine_context *c = make_context(m, &o);
+        run(c, m->hp.n_vocab, 1, got); /* before: it does not count */
+        assert_int_equal(engine_watch(c, N_EXPERT, &err), PI_OK);
+        run(c, m->hp.n_vocab, 1, got);
+        for (int l = 0; l < m->hp.n_layer; l++) {
+            uint64_t all = 0, hot = 0;
+            int first = round > 0 && cuts[l].home == SIDE_GPU; /* only remembered */
+            engine_get_activity(c, l, &a);
+            assert_int_equal(a.kind, PI_ACTIVITY_EXPERTS);
+            assert_int_equal(a.n_units, N_EXPERT);
+            assert_int_equal(a.n_hot, round ? cuts[l].hot : 0);
+            for (int e = 0; e < N_EXPERT; e++) {
+                if (round == 0) bins[l][e] = a.bins[e];
+                assert_true(abs((int)bins[l][e] - (int)a.bins[e]) <= first);
+                all += a.bins[e];
+                if (e < a.n_hot) hot += a.bins[e];
+            }
+            assert_true(all >= 2 * (N_TOKENS - 1) && all <= 2 * N_TOKENS);
+            assert_int_equal(a.hot, hot);
+        }
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
 /* ---- when they move -------------------------------------------------------------------------- */
 
 static void use(engine_adapter *a, int layer, int32_t expert, int n) {
-    for (int i = 0; i < n; i++) adapt_count(a, layer, &expert, 1);
+    adapt_count(a, layer, expert, n);
 }
 
 static void test_policy(void **state) {
@@ -321,7 +365,7 @@ static void test_policy(void **state) {
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_zeros), cmocka_unit_test(test_moving), cmocka_unit_test(test_loss),
-    cmocka_unit_test(test_policy)};
+    cmocka_unit_test(test_activity), cmocka_unit_test(test_policy)};
 
 int main(int argc, char **argv) {
     int status;

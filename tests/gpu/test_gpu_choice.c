@@ -252,6 +252,71 @@ static void check_publish(int n_cols, int n, bool with_bits) {
     the_case.b->host_free(the_case.device, &e.pinned);
 }
 
+/* Both ends of an exchange of experts that has nothing to do: the flag says so, buffers stay as
+ * they are, nobody waits, and what arrives is choices of no expert. */
+static void check_idle(int n_cols, bool others) {
+    enum { N_X = 8, N_USED = 3, N_OWN = 4, N_CHOSEN = N_USED * GPU_CHOICE_WORDS };
+    for (int work = 0; work < 2; work++) {
+        handoff e = open_handoff(n_cols, N_X);
+        const size_t n_choices = (size_t)(n_cols * N_CHOSEN);
+        uint32_t *choices = case_host(n_choices * sizeof *choices);
+        float *x = case_random(n_cols * N_X, 1),
+              *got = case_host((size_t)(n_cols * N_X) * sizeof *got);
+        for (size_t i = 0; i < n_choices; i += GPU_CHOICE_WORDS)
+            choices[i] = (uint32_t)(others ? N_OWN + i % 3 : i % N_OWN);
+        if (work)
+            choices[n_choices - GPU_CHOICE_WORDS] = others ? 0 : N_OWN; /* one of the others */
+        const gpu_idle idle = {.choices = case_upload(choices, n_choices * sizeof *choices),
+                               .n_used = N_USED,
+                               .n_own = N_OWN,
+                               .others = others};
+        gpu_publish a = {.x = case_upload(x, (size_t)(n_cols * N_X) * sizeof *x),
+                         .ldx = N_X,
+                         .n = N_X,
+                         .n_cols = n_cols,
+                         .host_x = there(&e, e.x_at),
+                         .flag = there(&e, 0),
+                         .epoch = e.epoch,
+                         .idle = idle};
+        OPS->publish(the_case.stream, &a);
+        case_sync();
+        assert_int_equal(gpu_flag_get(here(&e, 0)), work ? 3 : 4);
+        const float *sent = here(&e, e.x_at);
+        for (int i = 0; i < n_cols * N_X; i++) assert_true(sent[i] == (work ? x[i] : 0));
+        /* the flag of the other end: nothing behind it; or not raised at all */
+        gpu_receive b = {.host_x = there(&e, e.x_at),
+                         .n = N_X,
+                         .ldy = N_X,
+                         .n_cols = n_cols,
+                         .set = true,
+                         .host_bits = there(&e, e.bits_at),
+                         .bits = case_upload(choices, n_choices * sizeof *choices),
+                         .n_words = N_CHOSEN,
+                         .flag = there(&e, 0),
+                         .epoch = e.epoch,
+                         .y = case_upload(x, (size_t)(n_cols * N_X) * sizeof *x)};
+        gpu_flag_raise(here(&e, 0), 4);
+        memset(here(&e, e.x_at), 0xff, (size_t)(n_cols * N_X) * sizeof *x);
+        OPS->receive(the_case.stream, &b);
+        case_download(choices, b.bits, n_choices * sizeof *choices);
+        for (size_t i = 0; i < n_choices; i++) assert_int_equal(choices[i], UINT32_MAX);
+        gpu_flag_raise(here(&e, 0), 1); /* long ago */
+        b.idle = idle;
+        if (!work) OPS->receive(the_case.stream, &b);
+        case_download(got, b.y, (size_t)(n_cols * N_X) * sizeof *got);
+        assert_memory_equal(got, x, (size_t)(n_cols * N_X) * sizeof *x);
+        the_case.b->host_free(the_case.device, &e.pinned);
+    }
+}
+
+static void test_idle(void **state) {
+    (void)state;
+    for (int n_cols = 1; n_cols <= 3; n_cols += 2) {
+        check_idle(n_cols, false);
+        check_idle(n_cols, true);
+    }
+}
+
 static void check_receive(int n_cols, int n, bool set, bool with_bits) {
     const int ld = n / 4 * 4 + 8;
     handoff e = open_handoff(n_cols, n);
@@ -365,6 +430,7 @@ static void test_bits_alone(void **state) {
 
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_select),   CASE_TEST(test_select_ends), CASE_TEST(test_activate),
-    CASE_TEST(test_handoffs), CASE_TEST(test_bits_alone),  CASE_TEST(test_stamps),
+    CASE_TEST(test_handoffs), CASE_TEST(test_idle),        CASE_TEST(test_bits_alone),
+    CASE_TEST(test_stamps),
 };
 CASE_MAIN(tests)

@@ -81,6 +81,10 @@ static void check_route(gpu_route a, bool sorted, bool biased, bool ties) {
     a.perm = sorted ? case_upload(perm, (size_t)a.n_expert * sizeof *perm) : NULL;
     a.lds = a.n_expert;
     a.choices = case_alloc(n_words * sizeof *a.choices);
+    int32_t uses[MAX_EXPERT] = {0}, slots[MAX_EXPERT];
+    for (int i = 0; i < a.n_expert; i++) slots[i] = 2 * i + 1;
+    a.uses = case_upload(uses, sizeof uses);
+    if (ties) a.slots = case_upload(slots, sizeof slots);
     OPS->route(the_case.stream, &a);
     uint32_t *got = case_host(n_words * sizeof *got);
     case_download(got, a.choices, n_words * sizeof *got);
@@ -95,10 +99,14 @@ static void check_route(gpu_route a, bool sorted, bool biased, bool ties) {
             const uint32_t *choice = got + (c * a.n_used + k) * GPU_CHOICE_WORDS;
             float weight;
             memcpy(&weight, &choice[1], sizeof weight);
-            assert_int_equal(choice[0], want.expert[k]);
+            assert_int_equal(choice[0], ties ? slots[want.expert[k]] : want.expert[k]);
+            uses[want.expert[k]]--;
             case_near((double)weight, want.weight[k], 1, 1e-5, "weight", c);
         }
     }
+    int32_t counted[MAX_EXPERT];
+    case_download(counted, a.uses, sizeof counted);
+    for (int i = 0; i < a.n_expert; i++) assert_int_equal(counted[i] + uses[i], 0);
 }
 
 static void test_route(void **state) {

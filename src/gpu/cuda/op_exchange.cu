@@ -39,14 +39,25 @@ static __device__ __forceinline__ void publish_column(const gpu_publish &a, int6
         a.host_bits[c * a.n_words + i] = a.bits[c * a.n_words + i];
 }
 
+static __device__ __forceinline__ bool is_idle(const gpu_idle &a, int n_cols) {
+    if (!a.choices) return false;
+    bool idle = true;
+    for (int i = 0; i < n_cols * a.n_used; i++) {
+        const bool own = (int64_t)a.choices[GPU_CHOICE_WORDS * i] < a.n_own;
+        idle = idle && own != a.others;
+    }
+    return idle;
+}
+
 /* One block: the flag has to follow all of the data, and a block can wait for its own threads. A
  * few kilobytes do not need more. */
 static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
     if (*a.epoch == 0) return;
-    for (int c = 0; c < a.n_cols; c++) publish_column(a, c);
+    const bool idle = is_idle(a.idle, a.n_cols);
+    for (int c = 0; c < a.n_cols && !idle; c++) publish_column(a, c);
     gpu_fence_system();
     gpu_sync();
-    if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch);
+    if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch + (idle ? 1 : 0));
 }
 
 /* A prompt's columns, a block each. */
@@ -58,6 +69,7 @@ static __global__ void __launch_bounds__(THREADS) copy_kernel(gpu_publish a) {
 
 void gpu_op_publish(gpu_stream *s, const gpu_publish *a) {
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
+    assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
     gpu_publish last = *a;
     if (a->n_cols > GPU_MAX_COLS) { /* what raises the flag is enqueued behind, with no data */
         const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
@@ -75,7 +87,7 @@ struct receive_args {
 };
 
 struct receive_shared {
-    int arrived;
+    bool arrived, empty; /* the flag says that there is nothing behind it */
 };
 
 static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
@@ -137,10 +149,18 @@ static __device__ __forceinline__ void receive_column(const gpu_receive &a, int6
 /* A block per column, each with its own wait. */
 static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a) {
     GPU_SHARED(receive_shared, shared);
-    if (threadIdx.x == 0) shared.arrived = wait_for(a);
+    if (threadIdx.x == 0) {
+        shared.arrived = !is_idle(a.r.idle, a.r.n_cols) && wait_for(a);
+        shared.empty = shared.arrived && gpu_flag_load(a.r.flag) != gpu_flag_load(a.r.epoch);
+    }
     gpu_sync();
     if (!shared.arrived) return;
     const int64_t c = blockIdx.x;
+    if (shared.empty) {
+        for (int64_t i = threadIdx.x; a.r.host_bits && i < a.r.n_words; i += THREADS)
+            a.r.bits[c * a.r.n_words + i] = UINT32_MAX;
+        return;
+    }
     receive_column(a.r, c);
     if (!a.r.host_bits) return;
     const volatile uint32_t *bits = a.r.host_bits + c * a.r.n_words;
@@ -156,6 +176,7 @@ static __global__ void __launch_bounds__(GPU_WARP) wait_kernel(receive_args a) {
 void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
     assert(!a->host_bits || a->bits);
+    assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
     const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s)};
     if (a->n_cols > GPU_MAX_COLS) {
         const gpu_grid one = {1, 1, 1, GPU_WARP};

@@ -98,6 +98,7 @@ static __device__ void write_choices(const gpu_route &a, int64_t c, const route_
         float weight = soft ? expf(p - top) / all : p;
         if (a.norm) weight /= fmaxf(sum, least_sum);
         const int32_t expert = s.place[s.chosen[k]];
+        if (a.uses) gpu_count(&a.uses[expert], 1);
         out[GPU_CHOICE_WORDS * k] = (uint32_t)(a.slots ? a.slots[expert] : expert);
         out[GPU_CHOICE_WORDS * k + 1] = gpu_float_bits(weight * a.scale);
     }
