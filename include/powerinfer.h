@@ -72,7 +72,8 @@ typedef struct pi_model_options {
     bool check_tensors; /* check all weights for NaN and infinity; not with vocab_only */
     const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: the file's */
     const pi_metadata_override *overrides; /* [n_overrides]; the last one for a key counts */
-    size_t n_overrides;                    /* <= 1024 */
+    const pi_adapter *adapters;            /* [n_adapters] LoRA, merged; not with vocab_only */
+    size_t n_overrides, n_adapters;        /* <= 1024 */
     pi_progress progress;                  /* of copying and locking, by bytes; NULL: none */
     void *progress_user;
 } pi_model_options;

@@ -36,6 +36,15 @@ typedef struct pi_metadata_override {
     const char *text; /* PI_VALUE_TEXT */
 } pi_metadata_override;
 
+/* A LoRA adapter, a GGUF file with general.type "adapter" as llama.cpp has them. Its matrices are
+ * merged into the model's while that is opened: these take F16 (F32 where they were F32), whatever
+ * type they had. Errors of opening name the file: PI_ERR_UNSUPPORTED for another architecture or
+ * kind of adapter, PI_ERR_FORMAT for shapes or names that are not those of the model. */
+typedef struct pi_adapter {
+    const char *path;
+    float scale; /* 1: as it was trained */
+} pi_adapter;
+
 /* Number of keys; for a split model, of its first file. */
 PI_API size_t pi_model_n_metadata(const struct pi_model *model);
 /* Key number `index`, in file order. PI_ERR_RANGE: index is too large; PI_ERR_LIMIT. */

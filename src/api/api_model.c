@@ -61,6 +61,21 @@ static pi_status inner_overrides(const pi_model_options *o, gguf_override **out,
     return PI_OK;
 }
 
+/* Opens what the file holds. It belongs to the model, or is closed after an error. */
+static pi_status open_weights(pi_model *m, gguf_file *file, const pi_model_options *o,
+                              pi_error *err) {
+    model_adapter *adapters = mem_calloc(o->n_adapters + 1, sizeof *adapters);
+    if (!adapters) {
+        gguf_close(file);
+        return error_nomem(err, o->n_adapters * sizeof *adapters, "adapters");
+    }
+    for (size_t i = 0; i < o->n_adapters; i++)
+        adapters[i] = (model_adapter){o->adapters[i].path, o->adapters[i].scale};
+    pi_status status = model_open_adapted(file, adapters, o->n_adapters, &m->weights, err);
+    mem_free(adapters);
+    return status;
+}
+
 /* Bytes in memory, or a file where `data` is NULL. */
 typedef struct model_source {
     const char *path; /* or a name for messages */
@@ -92,7 +107,7 @@ static pi_status open_memory(pi_model *m, const model_source *from, const pi_mod
         gguf_close(file);
         return status;
     }
-    if (!o->vocab_only) return model_open_file(file, &m->weights, err);
+    if (!o->vocab_only) return open_weights(m, file, o, err);
     m->vocab_file = file;
     return PI_OK;
 }
@@ -109,10 +124,13 @@ static pi_status open_file(pi_model *m, const char *path, const pi_model_options
     pi_status status = inner_overrides(o, &overrides, err);
     if (status != PI_OK) return status;
     file.overrides = overrides;
-    status = o->vocab_only ? gguf_open(path, &file, &m->vocab_file, err)
-                           : model_open(path, &file, &m->weights, err);
+    gguf_file *opened = NULL;
+    status = gguf_open(path, &file, &opened, err);
     mem_free(overrides);
-    return status;
+    if (status != PI_OK) return status;
+    if (!o->vocab_only) return open_weights(m, opened, o, err);
+    m->vocab_file = opened;
+    return PI_OK;
 }
 
 /* A vocabulary that disagrees with the embedding table would index out of it. */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "adapters.h"
 #include "affix.h"
 #include "dynlib.h"
 #include "file.h"
@@ -196,7 +197,12 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
                                 err);
     options.overrides = overrides;
     options.n_overrides = n;
+    cli_adapters adapters = {.n = 0};
+    if (status == PI_OK && !vocab_only) status = cli_adapters_parse(&o->lora, &adapters, err);
+    options.adapters = adapters.items;
+    options.n_adapters = adapters.n;
     if (status == PI_OK) status = pi_model_open(path, &options, out, err);
+    cli_adapters_free(&adapters);
     mem_free(keys);
     mem_free(overrides);
     return status;

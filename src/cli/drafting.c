@@ -34,6 +34,7 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
                             pi_error *err) {
     cli_options own = *o;
     own.model = o->model_draft;
+    own.lora.count = 0;
     own.override_kv.count = 0;
     own.pre = NULL;
     own.mode = PI_MODE_AUTO;

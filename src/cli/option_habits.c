@@ -17,7 +17,7 @@ enum {
 };
 
 /* Features that come later, by the names that the messages give them. */
-#define ADAPTERS   "adapters (LoRA, control vectors)"
+#define ADAPTERS   "control vectors"
 #define PREFIXES   "the chat template says what stands around a message: use --chat-template-file"
 #define EXPERTS    "experts on a GPU"
 #define MULTIMODAL "multimodal models (images, audio)"
@@ -127,8 +127,7 @@ const option_habit habit_table[] = {
     REFUSED("--ssl-key-file", SERVE, "TLS is left to a proxy (docs/server.md)"),
     REFUSED("--ssl-cert-file", SERVE, "TLS is left to a proxy (docs/server.md)"),
     /* other features */
-    LATER("--lora", MODELS, ADAPTERS),
-    LATER("--lora-scaled", MODELS, ADAPTERS),
+    LATER("--lora --lora-scaled", IMATRIX, "adapters (LoRA) in measuring importance"),
     LATER("--control-vector", MODELS, ADAPTERS),
     LATER("--control-vector-scaled", MODELS, ADAPTERS),
     LATER("--control-vector-layer-range", MODELS, ADAPTERS),

@@ -382,6 +382,10 @@ const option option_table[] = {
         .argument = "KEY=TYPE:VALUE",
         .help = "override a key of the model file's metadata, such as "
                 "llama.context_length=int:8192; TYPE is int, float, bool or str; may be repeated"),
+    ROW(TEXTS, COMMON, COMPUTE, lora, NAMES("lora", NULL), .argument = "FILE[:SCALE]",
+        .aliases = {"--lora-scaled"}, .number_follows = true,
+        .help = "merge a LoRA adapter (GGUF) into the weights, SCALE times (1); its matrices take "
+                "F16; may be repeated, or a list"),
     ROW(FLAG, COMMON, COMPUTE, no_mmap, NAMES("no-mmap", NULL),
         .help = "copy the weights into memory (huge pages) instead of mapping the file"),
     ROW(FLAG, COMMON, COMPUTE, mlock, NAMES("mlock", NULL), .help = "lock the weights in RAM"),

@@ -596,7 +596,11 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
     mark(out->on_command_line, o);
     if (again) return extend_list(o, field, value, word, err);
     if (is_varied(command, o)) return add_variants(out, o, value, word, err);
-    return value_set(out, o, value, word, err);
+    double number;
+    pi_status status = value_set(out, o, value, word, err);
+    if (status == PI_OK && o->number_follows && *at < argc && parse_number(argv[*at], &number))
+        status = value_set(out, o, argv[(*at)++], word, err);
+    return status;
 }
 
 /* A file of this program's own in a folder of the user's that `variable` names (XDG_CACHE_HOME,

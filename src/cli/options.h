@@ -72,6 +72,7 @@ typedef struct cli_options {
     /* common */
     const char *model;        /* NULL: the bundled one */
     option_texts override_kv; /* "KEY=TYPE:VALUE" */
+    option_texts lora;        /* "FILE:SCALE", or a scale */
     int64_t threads, threads_batch, ctx_size, batch_size, seed;
     int64_t cache_type_k, cache_type_v; /* pi_cache_type */
     bool no_mmap, mlock, check_tensors, verbose, quiet, json, adapt;
@@ -213,6 +214,7 @@ typedef struct option {
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
+    bool number_follows;                     /* TEXTS: a number behind the value is another one */
 } option;
 
 /* In the order of the choices of --spec. */

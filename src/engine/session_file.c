@@ -170,6 +170,17 @@ static uint64_t hash_tensor(const gguf_tensor *t, uint64_t state) {
     return session_hash_end(&h);
 }
 
+/* What adapters have changed is not in the file. */
+static uint64_t hash_bound(const model *m, uint64_t state) {
+    for (int i = 0; i < m->hp.n_layer; i++)
+        for (int role = 0; role < ROLE_COUNT; role++) {
+            const model_tensor *t = &m->layers[i].t[role];
+            size_t n = t->n_bytes < SAMPLE_BYTES ? t->n_bytes : SAMPLE_BYTES;
+            if (t->data) state = hash_word(state, hash_of(t->data, n));
+        }
+    return state;
+}
+
 /* Changes with whatever changes what a token leaves in the cache. */
 static uint64_t fingerprint(const model *m) {
     const model_hparams *p = &m->hp;
@@ -202,7 +213,7 @@ static uint64_t fingerprint(const model *m) {
     for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
         state = hash_tensor(gguf_tensor_at(m->file, i), state);
     }
-    return state;
+    return m->adapted ? hash_bound(m, state) : state;
 }
 
 /* Bytes of one token in the cache: of a layer, of all. */

@@ -6,6 +6,7 @@
 #include "affix.h"
 #include "mem.h"
 #include "model_latent.h"
+#include "model_lora.h"
 #include "model_sparse.h"
 
 /* A rank and a table of positions are as the file has them; fc2 has the rank of fc1, which comes
@@ -224,6 +225,17 @@ bool model_layer_has(const model_layer_hparams *l, tensor_role role) {
            (part == PART_RECURRENT && l->mixers & MIXER_RECURRENT) || (part == PART_FFN && l->ffn);
 }
 
+/* Whether `prepare` has put rows or columns in another order. */
+static bool is_sorted(const model *m, const arch_tensor *row, int layer) {
+    char name[64];
+    bool neurons = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
+                   row->role == ROLE_FFN_GATE_UP;
+    bool experts = row->role == ROLE_ROUTER ||
+                   (row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_EXPERT_DOWN_BIAS);
+    return (neurons && find_role(m, ROLE_FFN_PERM, layer, name)) ||
+           (experts && find_role(m, ROLE_EXPERT_PERM, layer, name));
+}
+
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64];
     if (row->flags & TENSOR_PER_LAYER && !model_layer_has(&m->layers[layer].hp, row->role))
@@ -244,6 +256,8 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
     if (row->flags & TENSOR_F32) return bind_vector(m, t, out, err);
     status = bind_matrix(m, t, out, err);
+    if (status == PI_OK && m->adapters)
+        status = lora_merge(m->adapters, m, row, t, is_sorted(m, row, layer), out, err);
     return status == PI_OK ? read_scale(m, row, layer, out, err) : status;
 }
 
@@ -488,7 +502,23 @@ static pi_status load(model *m, pi_error *err) {
     return status;
 }
 
+static pi_status load_adapted(model *m, const model_adapter *adapters, size_t n, pi_error *err) {
+    pi_status status = n > 0 ? find_arch(m, err) : PI_OK;
+    if (status == PI_OK && n > 0) status = lora_open(adapters, n, m->arch, &m->adapters, err);
+    if (status == PI_OK) status = load(m, err);
+    if (status == PI_OK && n > 0) status = lora_check_all(m->adapters, m, err);
+    lora_close(m->adapters);
+    m->adapters = NULL;
+    m->adapted = n > 0;
+    return status;
+}
+
 pi_status model_open_file(gguf_file *file, model **out, pi_error *err) {
+    return model_open_adapted(file, NULL, 0, out, err);
+}
+
+pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
+                             pi_error *err) {
     *out = NULL;
     model *m = mem_calloc(1, sizeof *m);
     if (!m) {
@@ -497,7 +527,7 @@ pi_status model_open_file(gguf_file *file, model **out, pi_error *err) {
     }
     arena_init(&m->arena);
     m->file = file;
-    pi_status status = load(m, err);
+    pi_status status = load_adapted(m, adapters, n, err);
     if (status != PI_OK) {
         model_close(m);
         return status;

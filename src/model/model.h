@@ -164,6 +164,12 @@ typedef struct model_layer {
                                   bytes apart (bundle.h); NULL: they are tensors of their own */
 } model_layer;
 
+/* A LoRA adapter: a GGUF file, and by how much it counts. */
+typedef struct model_adapter {
+    const char *path;
+    float scale; /* 1: as it was trained */
+} model_adapter;
+
 typedef struct model {
     gguf_file *file;
     const arch_row *arch;
@@ -171,6 +177,8 @@ typedef struct model {
     model_layer *layers;        /* [n_layer] */
     model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
     model_sparse sparse;
+    struct lora_set *adapters; /* while the model is opened */
+    bool adapted;              /* adapters were merged into matrices */
     uint64_t n_params, weight_bytes;
     char name[256];
     arena arena;
@@ -201,6 +209,9 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
                      pi_error *err);
 /* The same of a file that is open; it belongs to the model, or is closed after an error. */
 pi_status model_open_file(gguf_file *file, model **out, pi_error *err);
+/* The same with n adapters, which are merged (model_lora.h). */
+pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
+                             pi_error *err);
 void model_close(model *m); /* NULL is fine */
 /* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message has tensor and row, the
  * first in file order, those in bundles last. n_threads 0: all cores. */

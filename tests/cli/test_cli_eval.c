@@ -11,6 +11,7 @@
 
 #include "cli_shell.h"
 #include "cli_test_model.h"
+#include "gguf_writer.h"
 #include "mem.h"
 #include "shared_data.h"
 
@@ -204,6 +205,65 @@ static void test_output_that_cannot_be_written(void **state) {
 
 /* The file is half written when the signal comes: its temporary file, which may have a name, goes,
  * and no other appears. */
+/* A pair for a query matrix of the test model. */
+static void write_adapter(const char *path) {
+    enum { WIDTH = 64, RANK = 2 };
+    static const uint64_t dims[2][2] = {{WIDTH, RANK}, {RANK, WIDTH}};
+    static const char *const names[] = {"blk.1.attn_v.weight.lora_a", "blk.1.attn_v.weight.lora_b"};
+    float x[WIDTH * RANK];
+    gguf_writer *w;
+    assert_int_equal(gguf_writer_create(path, &w, NULL), PI_OK);
+    gguf_put_string(w, "general.type", "adapter");
+    gguf_put_string(w, "general.architecture", "llama");
+    gguf_put_string(w, "adapter.type", "lora");
+    for (int i = 0; i < WIDTH * RANK; i++) x[i] = 0.25f * (float)(i % 7 - 3);
+    for (int i = 0; i < 2; i++) {
+        uint64_t rows = i == 1 ? WIDTH / 2 : RANK; /* two heads of four have values */
+        const uint64_t shape[] = {dims[i][0], rows};
+        assert_int_equal(gguf_add_tensor(w, names[i], QUANT_F32, 2, shape, NULL), PI_OK);
+    }
+    assert_int_equal(gguf_writer_begin_data(w, NULL), PI_OK);
+    assert_int_equal(gguf_write_data(w, x, sizeof x, NULL), PI_OK);
+    assert_int_equal(gguf_write_data(w, x, sizeof x / 2, NULL), PI_OK);
+    assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
+}
+
+/* All ways to say the same. */
+static void test_adapters(void **state) {
+    (void)state;
+    static const char *const ways[] = {"--lora a,b:1.gguf:0.5",
+                                       "--lora-scaled a,b:1.gguf 0.5",
+                                       "--lora-scaled a,b:1.gguf:0.5",
+                                       "--lora a:0.25,a --lora-scaled a:-0.75",
+                                       "--lora a:0.75 --lora-scaled a -0.25",
+                                       "--lora=a:1,a:-0.5"};
+    write_ids("1 260 261 262 263 264");
+    write_adapter(TEST_BINARY_DIR "/test_cli_eval.lora");
+    assert_int_equal(
+        sh("rm -f logits; mv " TEST_BINARY_DIR "/test_cli_eval.lora a; cp a a,b:1.gguf"), 0);
+    assert_int_equal(sh(EVAL "--logits-out plain"), 0);
+    assert_int_equal(sh(EVAL "--lora a:0.5 --logits-out half"), 0);
+    assert_int_equal(sh("cmp -s plain half"), 1);
+    float *want = read_floats("half", 6 * TEST_MODEL_VOCAB);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char line[256];
+        snprintf(line, sizeof line, EVAL "%s --logits-out other", ways[i]);
+        assert_int_equal(sh(line), 0);
+        float *got = read_floats("other", 6 * TEST_MODEL_VOCAB);
+        assert_true(nmse(got, want, 6 * TEST_MODEL_VOCAB) < 1e-8);
+        mem_free(got);
+    }
+    mem_free(want);
+    fails(EVAL "--lora nowhere --logits-out logits",
+          "powerinfer: cannot open file: nowhere: No such file or directory\n");
+    assert_wrong(EVAL "--lora ,a --logits-out logits",
+                 "powerinfer: invalid value: --lora: an empty name: expected FILE[:SCALE]\n");
+    assert_int_equal(sh(EVAL "--lora $M --logits-out logits"), 1);
+    assert_contains("err",
+                    ": general.type is '', not adapter; give the model itself as the model\n");
+    assert_false(shell_has("logits"));
+}
+
 static void test_signals_leave_no_file(void **state) {
     (void)state;
     static const struct {
@@ -278,6 +338,7 @@ int main(void) {
         cmocka_unit_test(test_bad_ids),
         cmocka_unit_test(test_context_limits),
         cmocka_unit_test(test_output_that_cannot_be_written),
+        cmocka_unit_test(test_adapters),
         cmocka_unit_test(test_signals_leave_no_file),
         cmocka_unit_test(test_synth_writes_a_model),
         cmocka_unit_test(test_convert_and_reference),

@@ -1,0 +1,19 @@
+/* adapters.h: the LoRA adapters of --lora and --lora-scaled. */
+#ifndef CLI_ADAPTERS_H
+#define CLI_ADAPTERS_H
+
+#include "options.h"
+
+typedef struct cli_adapters {
+    pi_adapter *items; /* [n] */
+    size_t n;
+    char *texts[OPTION_MAX_TEXTS]; /* what their paths point into */
+} cli_adapters;
+
+/* FILE, FILE:SCALE, lists of these, and a number, which is the scale of the one before it
+ * (`--lora-scaled FILE SCALE`). A name that is a file as it stands is one, whatever it has in it.
+ * PI_ERR_ARG, PI_ERR_NOMEM; to be freed in every case. */
+pi_status cli_adapters_parse(const option_texts *values, cli_adapters *out, pi_error *err);
+void cli_adapters_free(cli_adapters *a);
+
+#endif

@@ -1,0 +1,298 @@
+/* model_lora.c: see model_lora.h. Rows of a matrix are merged by all threads, a few at a time. */
+#include "model_lora.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "affix.h"
+#include "mem.h"
+#include "pool.h"
+
+enum { TAKEN_ROWS = 16, MATRIX_ALIGN = 64 };
+
+typedef struct lora_file {
+    gguf_file *file;
+    float scale, alpha;
+    bool *taken; /* [gguf_n_tensors] */
+} lora_file;
+
+struct lora_set {
+    lora_file *files; /* [n] */
+    size_t n;
+    pool *workers; /* made when the first matrix needs it */
+};
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static bool text_is(const gguf_file *f, const char *key, const char *wanted, gguf_string *text) {
+    const gguf_value *v = gguf_find(f, key);
+    *text = (gguf_string){"", 0};
+    return v && gguf_as_string(v, text) && gguf_string_is(*text, wanted);
+}
+
+static int shown(gguf_string text) {
+    return (int)(text.n_bytes < 60 ? text.n_bytes : 60);
+}
+
+static pi_status check_keys(lora_file *l, const arch_row *arch, pi_error *err) {
+    const char *path = gguf_path(l->file);
+    gguf_string text;
+    double alpha = 0;
+    if (!text_is(l->file, "general.type", "adapter", &text))
+        return error_set(err, PI_ERR_FORMAT,
+                         "not an adapter: %s: general.type is '%.*s', not adapter; give the model "
+                         "itself as the model",
+                         path, shown(text), text.data);
+    if (!text_is(l->file, "adapter.type", "lora", &text))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown adapter: %s: adapter.type is '%.*s', this version knows lora",
+                         path, shown(text), text.data);
+    if (!text_is(l->file, "general.architecture", arch->name, &text))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "adapter of another model: %s: its architecture is '%.*s', the model's %s",
+                         path, shown(text), text.data, arch->name);
+    if (gguf_find(l->file, "adapter.alora.invocation_tokens"))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown adapter: %s: it is to be active after certain tokens only "
+                         "(adapter.alora.invocation_tokens)",
+                         path);
+    const gguf_value *v = gguf_find(l->file, "adapter.lora.alpha");
+    if (v && (!gguf_as_f64(v, &alpha) || !(fabs(alpha) <= 1e6)))
+        return error_set(err, PI_ERR_FORMAT,
+                         "bad adapter: %s: key adapter.lora.alpha is not a number up to 1e6", path);
+    l->alpha = (float)alpha;
+    return PI_OK;
+}
+
+/* Every tensor is one of a pair. */
+static pi_status check_pairs(const lora_file *l, pi_error *err) {
+    for (uint64_t i = 0; i < gguf_n_tensors(l->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(l->file, i);
+        char other[GGUF_MAX_NAME];
+        size_t n = strlen(t->name);
+        bool pair = ends_with(t->name, ".lora_a") || ends_with(t->name, ".lora_b");
+        memcpy(other, t->name, n + 1);
+        if (pair) other[n - 1] = other[n - 1] == 'a' ? 'b' : 'a';
+        if (pair && gguf_find_tensor(l->file, other)) continue;
+        return error_set(err, PI_ERR_FORMAT,
+                         pair ? "bad adapter: %s: tensor %s has no counterpart"
+                              : "bad adapter: %s: tensor %s is neither NAME.lora_a nor NAME.lora_b",
+                         gguf_path(l->file), t->name);
+    }
+    return PI_OK;
+}
+
+static pi_status open_one(lora_file *l, const model_adapter *a, const arch_row *arch,
+                          pi_error *err) {
+    pi_status status = gguf_open(a->path, NULL, &l->file, err);
+    if (status == PI_OK) status = check_keys(l, arch, err);
+    if (status == PI_OK) status = check_pairs(l, err);
+    if (status != PI_OK) return status;
+    l->scale = a->scale;
+    if (!(fabsf(a->scale) <= 1e6f))
+        return error_set(err, PI_ERR_ARG, "bad scale: %s: %g: use -1e6 to 1e6", a->path,
+                         (double)a->scale);
+    l->taken = mem_calloc((size_t)gguf_n_tensors(l->file) + 1, sizeof *l->taken);
+    return l->taken ? PI_OK : error_nomem(err, (size_t)gguf_n_tensors(l->file), "adapter");
+}
+
+pi_status lora_open(const model_adapter *adapters, size_t n, const arch_row *arch, lora_set **out,
+                    pi_error *err) {
+    lora_set *s = mem_calloc(1, sizeof *s);
+    *out = s;
+    if (!s) return error_nomem(err, sizeof *s, "adapters");
+    s->files = mem_calloc(n, sizeof *s->files);
+    if (!s->files) return error_nomem(err, n * sizeof *s->files, "adapters");
+    s->n = n;
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < n && status == PI_OK; i++)
+        status = open_one(&s->files[i], &adapters[i], arch, err);
+    return status;
+}
+
+void lora_close(lora_set *s) {
+    if (!s) return;
+    for (size_t i = 0; s->files && i < s->n; i++) {
+        gguf_close(s->files[i].file);
+        mem_free(s->files[i].taken);
+    }
+    pool_destroy(s->workers);
+    mem_free(s->files);
+    mem_free(s);
+}
+
+/* ---- one matrix ------------------------------------------------------------------------------ */
+
+/* One adapter's pair for a matrix, or for a stack of them, as floats. */
+typedef struct lora_pair {
+    float *a; /* [n_stack][rank][n_in] */
+    float *b; /* [n_stack][n_out][rank], times the scale */
+    int64_t rank;
+} lora_pair;
+
+typedef struct merge_job {
+    const gguf_tensor *t;
+    const quant_traits *from, *to;
+    lora_pair *pairs; /* [n_pairs] */
+    size_t n_pairs;
+    int64_t n_in, n_out, n_rows; /* n_out: rows of one matrix of a stack */
+    size_t from_bytes, to_bytes; /* of a row */
+    uint8_t *out;
+    float *scratch; /* [n_threads][n_in] */
+    pool *workers;
+    atomic_bool bad;
+} merge_job;
+
+static void merge_row(const merge_job *job, int64_t row, float *x) {
+    job->from->dequantize(job->t->data + (size_t)row * job->from_bytes, x, job->n_in);
+    int64_t item = row / job->n_out;
+    for (size_t p = 0; p < job->n_pairs; p++) {
+        const lora_pair *pair = &job->pairs[p];
+        const float *a = pair->a + item * pair->rank * job->n_in, *b = pair->b + row * pair->rank;
+        for (int64_t k = 0; k < pair->rank; k++)
+            for (int64_t i = 0; i < job->n_in; i++) x[i] += b[k] * a[k * job->n_in + i];
+    }
+}
+
+static void merge_rows(void *arg, int ith, int nth) {
+    (void)nth;
+    merge_job *job = arg;
+    float *x = job->scratch + ith * job->n_in;
+    for (;;) {
+        int64_t first = pool_take(job->workers, TAKEN_ROWS);
+        if (first >= job->n_rows) return;
+        for (int64_t row = first; row < first + TAKEN_ROWS && row < job->n_rows; row++) {
+            merge_row(job, row, x);
+            if (quant_quantize_checked(job->to, x, job->out + (size_t)row * job->to_bytes,
+                                       job->n_in, NULL) != QUANT_SOUND)
+                atomic_store(&job->bad, true);
+        }
+    }
+}
+
+static pi_status fail_shape(const lora_file *l, const gguf_tensor *a, const gguf_tensor *b,
+                            const gguf_tensor *t, pi_error *err) {
+    return error_set(err, PI_ERR_FORMAT,
+                     "adapter of another model: %s: tensor %s is [%llu, %llu] and its counterpart "
+                     "[%llu, %llu], the model's matrix [%llu, %llu]",
+                     gguf_path(l->file), a->name, (unsigned long long)a->dims[0],
+                     (unsigned long long)a->dims[1], (unsigned long long)b->dims[0],
+                     (unsigned long long)b->dims[1], (unsigned long long)t->dims[0],
+                     (unsigned long long)t->dims[1]);
+}
+
+/* All of a tensor as floats; NULL: out of memory. */
+static float *load_floats(const gguf_tensor *t, const quant_traits *traits) {
+    float *x = mem_alloc((size_t)t->n_elems * sizeof *x);
+    if (x) traits->dequantize(t->data, x, (int64_t)t->n_elems);
+    return x;
+}
+
+static pi_status load_pair(lora_file *l, const gguf_tensor *a, const gguf_tensor *b,
+                           const gguf_tensor *t, lora_pair *out, pi_error *err) {
+    const quant_traits *type_a = quant_find(a->type), *type_b = quant_find(b->type);
+    bool fits = a->dims[0] == t->dims[0] && b->dims[1] == t->dims[1] && a->dims[1] == b->dims[0] &&
+                a->dims[2] == t->dims[2] && b->dims[2] == t->dims[2] && a->dims[3] == 1 &&
+                b->dims[3] == 1;
+    if (!fits) return fail_shape(l, a, b, t, err);
+    if (!type_a || !type_b || !type_a->dequantize || !type_b->dequantize)
+        return error_set(err, PI_ERR_UNSUPPORTED, "unknown type: %s: tensor %s or its counterpart",
+                         gguf_path(l->file), a->name);
+    out->rank = (int64_t)a->dims[1];
+    out->a = load_floats(a, type_a);
+    out->b = load_floats(b, type_b);
+    if (!out->a || !out->b) return error_nomem(err, (size_t)b->n_elems * sizeof(float), a->name);
+    /* an alpha of 0 means that there is none, as in llama.cpp */
+    float scale = l->alpha != 0 ? l->scale * l->alpha / (float)out->rank : l->scale;
+    for (uint64_t i = 0; i < b->n_elems; i++) out->b[i] *= scale;
+    l->taken[a - gguf_tensor_at(l->file, 0)] = l->taken[b - gguf_tensor_at(l->file, 0)] = true;
+    return PI_OK;
+}
+
+static pi_status run_job(lora_set *s, merge_job *job, model *m, model_tensor *out, pi_error *err) {
+    quant_type type = job->from == quant_find(QUANT_F32) ? QUANT_F32 : QUANT_F16;
+    pi_status status = PI_OK;
+    if (!s->workers) status = pool_create(cpu_count_physical(), &s->workers, err);
+    if (status != PI_OK) return status;
+    job->to = quant_find(type);
+    job->workers = s->workers;
+    if (!quant_row_bytes(type, (uint64_t)job->n_in, &job->to_bytes) ||
+        !quant_row_bytes(job->t->type, (uint64_t)job->n_in, &job->from_bytes))
+        return error_set(err, PI_ERR_LIMIT, "tensor %s: rows too long", job->t->name);
+    size_t n_bytes = job->to_bytes * (size_t)job->n_rows;
+    uint8_t *memory = arena_alloc(&m->arena, n_bytes + MATRIX_ALIGN);
+    job->scratch = mem_alloc((size_t)pool_size(s->workers) * (size_t)job->n_in * sizeof(float));
+    if (!memory || !job->scratch) return error_nomem(err, n_bytes, job->t->name);
+    job->out = memory + (MATRIX_ALIGN - (uintptr_t)memory % MATRIX_ALIGN) % MATRIX_ALIGN;
+    pool_run(s->workers, pool_size(s->workers), merge_rows, job);
+    if (atomic_load(&job->bad))
+        return error_set(err, PI_ERR_RANGE,
+                         "not a finite number: %s with its adapters: tensor %s in %s",
+                         gguf_path(m->file), job->t->name, job->to->name);
+    m->weight_bytes += n_bytes;
+    m->weight_bytes -= out->n_bytes;
+    out->data = job->out;
+    out->type = type;
+    out->n_bytes = n_bytes;
+    out->row_bytes = job->to_bytes;
+    return PI_OK;
+}
+
+/* What cannot be merged. */
+static pi_status check_matrix(const arch_tensor *row, const gguf_tensor *t, bool sorted,
+                              const lora_file *l, pi_error *err) {
+    if (row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "not supported: %s: the adapter changes embeddings (%s)",
+                         gguf_path(l->file), t->name);
+    if (sorted)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "not supported: %s: the adapter changes %s, whose neurons or experts "
+                         "`prepare` has sorted; use the model as it was before",
+                         gguf_path(l->file), t->name);
+    return PI_OK;
+}
+
+pi_status lora_merge(lora_set *s, model *m, const arch_tensor *row, const gguf_tensor *t,
+                     bool sorted, model_tensor *out, pi_error *err) {
+    merge_job job = {.t = t,
+                     .from = quant_find(t->type),
+                     .n_in = (int64_t)t->dims[0],
+                     .n_out = (int64_t)t->dims[1],
+                     .n_rows = (int64_t)(t->dims[1] * t->dims[2])};
+    pi_status status = PI_OK;
+    job.pairs = mem_calloc(s->n, sizeof *job.pairs);
+    if (!job.pairs) return error_nomem(err, s->n * sizeof *job.pairs, "adapters");
+    for (size_t i = 0; i < s->n && status == PI_OK; i++) {
+        char name[GGUF_MAX_NAME + sizeof ".lora_a"];
+        snprintf(name, sizeof name, "%s.lora_a", t->name);
+        const gguf_tensor *a = gguf_find_tensor(s->files[i].file, name);
+        snprintf(name, sizeof name, "%s.lora_b", t->name);
+        const gguf_tensor *b = gguf_find_tensor(s->files[i].file, name);
+        if (!a) continue; /* nor is there the other, see check_pairs */
+        status = check_matrix(row, t, sorted, &s->files[i], err);
+        if (status == PI_OK)
+            status = load_pair(&s->files[i], a, b, t, &job.pairs[job.n_pairs++], err);
+    }
+    if (status == PI_OK && job.n_pairs > 0) status = run_job(s, &job, m, out, err);
+    for (size_t i = 0; i < job.n_pairs; i++) {
+        mem_free(job.pairs[i].a);
+        mem_free(job.pairs[i].b);
+    }
+    mem_free(job.pairs);
+    mem_free(job.scratch);
+    return status;
+}
+
+pi_status lora_check_all(const lora_set *s, const model *m, pi_error *err) {
+    for (size_t i = 0; i < s->n; i++)
+        for (uint64_t k = 0; k < gguf_n_tensors(s->files[i].file); k++)
+            if (!s->files[i].taken[k])
+                return error_set(err, PI_ERR_FORMAT,
+                                 "adapter of another model: %s: %s is of no matrix of %s",
+                                 gguf_path(s->files[i].file),
+                                 gguf_tensor_at(s->files[i].file, k)->name, gguf_path(m->file));
+    return PI_OK;
+}
