@@ -25,10 +25,13 @@ typedef struct pi_convert_options {
     pi_progress progress;
     pi_message message;
     void *user;
+    const char *base; /* of a LoRA adapter: folder with the config.json of the adapted model; NULL:
+                         the adapter's own, or the folder that it names */
 } pi_convert_options;
 
 PI_API pi_convert_options pi_convert_default_options(void);
-/* Reads dir/config.json, the safetensors and the tokenizer. PI_ERR_UNSUPPORTED names the model type
+/* Reads dir/config.json, the safetensors and the tokenizer. A folder with adapter_config.json
+ * (PEFT, LoRA) becomes an adapter for pi_adapter, in F32. PI_ERR_UNSUPPORTED names the model type
  * and lists the known ones. */
 PI_API pi_status pi_convert(const char *dir, const char *out_path,
                             const pi_convert_options *options, pi_error *err);

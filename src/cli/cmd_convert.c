@@ -1,6 +1,14 @@
 /* cmd_convert.c: converts a Hugging Face folder to GGUF. */
 #include "cli.h"
+#include "file.h"
 #include "terminal.h"
+
+static const char *written_type(const cli_options *o) {
+    char path[4096];
+    bool adapter = file_join(path, sizeof path, o->positionals[0], "adapter_config.json") &&
+                   file_exists(path);
+    return adapter ? "adapter" : o->type;
+}
 
 int cmd_convert(const cli_options *o) {
     if (!o->n_positionals)
@@ -10,6 +18,7 @@ int cmd_convert(const cli_options *o) {
     pi_error err = {.status = PI_OK};
     pi_convert_options options = pi_convert_default_options();
     options.type = o->type;
+    options.base = o->base;
     options.n_threads = (int32_t)o->threads;
     options.progress = terminal_progress_step;
     options.message = terminal_progress_message;
@@ -18,6 +27,6 @@ int cmd_convert(const cli_options *o) {
     pi_status status = pi_convert(o->positionals[0], o->out, &options, &err);
     terminal_progress_end(&progress);
     if (status != PI_OK) return cli_failed(&err);
-    cli_say_written(o, o->out, o->type);
+    cli_say_written(o, o->out, written_type(o));
     return EXIT_DONE;
 }

@@ -167,6 +167,8 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_CONVERT, type, NAMES("type", NULL), .argument = "TYPE",
         .standard = "f16", .aliases = {"--outtype"},
         .help = "type of the matrices: f32 f16 bf16 q8_0 q4_0 ..."),
+    ROW(TEXT, COMMAND, COMMAND_CONVERT, base, NAMES("base", NULL), .argument = "DIR",
+        .help = "of a LoRA adapter: folder with the config.json of the adapted model"),
     ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
         .standard = "tiny",
         .help = "shape: tiny llama-1b llama-7b bamboo-7b opt-30b falcon-40b tiny-opt tiny-falcon; "

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "convert_lora.h"
 #include "convert_tensors.h"
 #include "hf_generation.h"
 #include "hf_vocab.h"
@@ -63,6 +64,8 @@ typedef struct conversion {
     convert_plan plan;
     vocab vocab;
     hf_generation generation;
+    bool adapter; /* LoRA; no vocabulary then */
+    convert_lora lora;
     pool *workers;
     gguf_writer *writer;
 } conversion;
@@ -72,8 +75,18 @@ static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
     if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
         return error_set(err, PI_ERR_NOT_FOUND,
                          "not a folder: %.300s: convert needs a Hugging Face model folder", dir);
-    pi_status status = hf_config_read(dir, &c->talk, &c->config, err);
+    c->adapter = convert_lora_is(dir);
+    if (!c->adapter && c->options->base)
+        return error_set(err, PI_ERR_ARG,
+                         "not an adapter: %.300s: a base is for folders with adapter_config.json",
+                         dir);
+    pi_status status = PI_OK;
+    if (c->adapter) status = convert_lora_read(dir, c->options->base, &c->lora, err);
+    if (status == PI_OK)
+        status = hf_config_read(c->adapter ? c->lora.base : dir, &c->talk, &c->config, err);
     if (status == PI_OK) status = safetensors_open(dir, &c->weights, err);
+    if (status == PI_OK && c->adapter)
+        return convert_plan_make_adapter(&c->config, c->weights, &c->talk, &c->plan, err);
     if (status == PI_OK)
         status = convert_plan_make(&c->config, c->weights, c->type->type, &c->talk, &c->plan, err);
     if (status == PI_OK)
@@ -83,15 +96,22 @@ static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
     return status;
 }
 
+static pi_status put_model(conversion *c, pi_error *err) {
+    hf_config_put(&c->config, c->writer);
+    put_general(c->writer, c->type);
+    hf_generation_put(&c->generation, c->writer);
+    return vocab_put(&c->vocab, c->writer, err);
+}
+
 static pi_status write_output(conversion *c, const char *out_path, pi_error *err) {
     int n_threads = c->options->n_threads > 0 ? c->options->n_threads : cpu_count_physical();
     pi_status status = pool_create(n_threads, &c->workers, err);
     if (status == PI_OK) status = gguf_writer_create(out_path, &c->writer, err);
     if (status != PI_OK) return status;
-    hf_config_put(&c->config, c->writer);
-    put_general(c->writer, c->type);
-    hf_generation_put(&c->generation, c->writer);
-    status = vocab_put(&c->vocab, c->writer, err);
+    if (c->adapter)
+        convert_lora_put(&c->lora, &c->config, c->writer);
+    else
+        status = put_model(c, err);
     if (status == PI_OK) status = convert_plan_declare(&c->plan, c->writer, err);
     if (status == PI_OK) status = gguf_writer_begin_data(c->writer, err);
     progress report = {.fn = c->options->progress, .user = c->options->user};

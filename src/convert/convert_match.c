@@ -17,6 +17,7 @@ typedef struct matcher {
     const safetensors *weights;
     quant_type type;
     const talk *talk;
+    bool adapter;                   /* LoRA: pairs for some of the matrices */
     bool *taken;                    /* [safetensors_count] */
     bool found[ROLE_COUNT];         /* of the current layer */
     bool told_fallback, told_mxfp4; /* of tensors that do not get `type` */
@@ -51,22 +52,24 @@ static void hf_name(char out[HF_NAME_MAX], const char *pattern, int layer, uint6
 
 /* Checkpoints saved from the bare network lack the prefix "model."; parts of models that also see
  * or hear have one more. */
-static size_t find_source(const safetensors *weights, const char *name) {
+static size_t find_source(const matcher *m, const char *name) {
     static const char prefix[] = "model.";
-    bool inside = starts_with(name, prefix);
-    const char *bare = inside ? name + sizeof prefix - 1 : name;
-    char other[HF_NAME_MAX + 32];
-    size_t at = safetensors_find(weights, name);
-    if (at == SIZE_MAX && inside) at = safetensors_find(weights, bare);
-    if (at != SIZE_MAX) return at;
-    snprintf(other, sizeof other, "language_model.%s", name);
-    at = safetensors_find(weights, other);
-    if (at != SIZE_MAX || !inside) return at;
-    snprintf(other, sizeof other, "model.language_model.%s", bare);
-    at = safetensors_find(weights, other);
-    if (at != SIZE_MAX) return at;
-    snprintf(other, sizeof other, "backbone.%s", bare); /* Mamba */
-    return safetensors_find(weights, other);
+    /* where it lies: of "model.x" as it is, as "x", and under other names of the model */
+    static const char *const inside[] = {"", "language_model.model.", "model.language_model.",
+                                         "backbone."};
+    bool whole = !starts_with(name, prefix);
+    const char *bare = whole ? name : name + sizeof prefix - 1;
+    const char *outer = m->adapter ? "base_model.model." : ""; /* as PEFT saves it */
+    char other[HF_NAME_MAX + 64];
+    snprintf(other, sizeof other, "%s%s", outer, name);
+    size_t at = safetensors_find(m->weights, other);
+    for (size_t i = 0; i < (whole ? 1 : 4) && at == SIZE_MAX; i++) {
+        snprintf(other, sizeof other, "%s%s%s", outer, inside[i], bare);
+        at = safetensors_find(m->weights, other);
+    }
+    if (at != SIZE_MAX || !whole) return at;
+    snprintf(other, sizeof other, "%slanguage_model.%s", outer, name);
+    return safetensors_find(m->weights, other);
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
@@ -179,7 +182,7 @@ static pi_status find_scales(matcher *m, const convert_tensor *t, const char *na
     char other[HF_NAME_MAX + 16];
     for (size_t i = 0; i < 2 && at == SIZE_MAX; i++) {
         snprintf(other, sizeof other, "%s%s", name, mxfp4 ? "_scales" : endings[i]);
-        at = find_source(m->weights, other);
+        at = find_source(m, other);
     }
     if (at == SIZE_MAX)
         return error_set(m->err, PI_ERR_FORMAT,
@@ -325,6 +328,14 @@ static void learn_shared_width(matcher *m, const arch_tensor *row, const hf_tens
     if (rows >= 1 && rows <= MODEL_MAX_DIM) m->config->n_ff_shared = (int32_t)rows;
 }
 
+static pi_status check_rotation(const matcher *m, const convert_tensor *t, const char *name) {
+    if (!t->permute || m->config->rope.n_rot == m->config->head_dim) return PI_OK;
+    return error_set(m->err, PI_ERR_UNSUPPORTED,
+                     "partial RoPE: tensor %.100s: partial_rotary_factor must be 1 for this model "
+                     "type",
+                     name);
+}
+
 /* All of a stack in one tensor, or one after the other. */
 static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
                               const hf_tensor *source, bool *found) {
@@ -332,7 +343,7 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
     const char *blocks = source->form == HF_MXFP4 ? "_blocks" : "";
     snprintf(pattern, sizeof pattern, "%s%s", source->name, blocks);
     hf_name(name, pattern, layer, 0);
-    size_t at = find_source(m->weights, name);
+    size_t at = find_source(m, name);
     *found = at != SIZE_MAX;
     if (!*found) return PI_OK;
     /* some checkpoints store the tied head a second time */
@@ -348,25 +359,86 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
         return error_set(m->err, PI_ERR_FORMAT,
                          "unexpected shape: tensor %.100s: rows of %llu are not a multiple of 32",
                          name, (unsigned long long)t.n_in);
-    if (t.permute && m->config->rope.n_rot != m->config->head_dim)
-        return error_set(
-            m->err, PI_ERR_UNSUPPORTED,
-            "partial RoPE: tensor %.100s: partial_rotary_factor must be 1 for this model type",
-            name);
+    pi_status status = check_rotation(m, &t, name);
+    if (status != PI_OK) return status;
     for (uint64_t item = 0; item < t.n_sources; item++) {
         hf_name(name, pattern, layer, item);
-        at = find_source(m->weights, name);
+        at = find_source(m, name);
         if (at == SIZE_MAX)
             return error_set(m->err, PI_ERR_FORMAT,
                              "missing tensor: %s is in no safetensors file of the folder: %llu of "
                              "them are needed",
                              name, (unsigned long long)t.n_sources);
         hf_name(name, source->name, layer, item); /* scales are beside the blocks */
-        pi_status status = add_source(m, &t, at, name);
+        status = add_source(m, &t, at, name);
         if (status != PI_OK) return status;
     }
     t.type = choose_type(m, &t);
     return append(m, &t);
+}
+
+/* Half of a pair: `lower` [rank, n_in], or [n_out, rank]. */
+static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, uint64_t rank,
+                          const char *pattern, int layer) {
+    convert_tensor t = *base;
+    uint64_t n_in = lower ? base->n_in : rank;
+    bool columns = base->rows == HF_TURNS_COLUMNS;
+    size_t n = strlen(t.name);
+    if (n + sizeof ".lora_a" > sizeof t.name)
+        return error_set(m->err, PI_ERR_LIMIT, "name too long: %s.lora_a", t.name);
+    memcpy(t.name + n, lower ? ".lora_a" : ".lora_b", sizeof ".lora_a");
+    t.type = QUANT_F32; /* small numbers, and few */
+    t.dims[0] = t.n_in = t.source_in = n_in;
+    if (lower) {
+        t.dims[1] = t.n_rows = t.source_rows = rank;
+        t.role = ROLE_COUNT;
+        t.permute = 0;
+        t.scale = 1;
+    }
+    /* rows of the matrix are those of the second half, their elements those of the first */
+    if (lower != columns) t.rows = HF_ALL;
+    t.first_source = m->plan->n_sources;
+    for (uint64_t item = 0; item < t.n_sources; item++) {
+        char name[HF_NAME_MAX];
+        hf_name(name, pattern, layer, item);
+        size_t at = find_source(m, name);
+        if (at == SIZE_MAX)
+            return error_set(m->err, PI_ERR_FORMAT, "missing tensor: base_model.model.%s", name);
+        pi_status status = add_source(m, &t, at, name);
+        if (status != PI_OK) return status;
+    }
+    return append(m, &t);
+}
+
+/* The pair of an adapter for a source of the model. */
+static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const hf_tensor *source,
+                            bool *found) {
+    char lower[HF_NAME_MAX], upper[HF_NAME_MAX], name[HF_NAME_MAX];
+    size_t n = strlen(source->name);
+    if (!ends_with(source->name, ".weight")) return PI_OK;
+    n -= strlen(".weight");
+    snprintf(lower, sizeof lower, "%.*s.lora_A.weight", (int)n, source->name);
+    snprintf(upper, sizeof upper, "%.*s.lora_B.weight", (int)n, source->name);
+    hf_name(name, upper, layer, 0);
+    size_t at = find_source(m, name);
+    if (at == SIZE_MAX) return PI_OK;
+    const safetensor *b = safetensors_at(m->weights, at);
+    *found = true;
+    bool tied = row->role == ROLE_OUTPUT && m->config->tied == HF_TIED_YES;
+    bool plain = source->form == HF_PLAIN && source->rows != HF_HEAD_KEYS &&
+                 source->rows != HF_HEAD_VALUES && !(row->flags & TENSOR_F32) && !tied &&
+                 b->n_dims == 2 && b->dims[1] >= 1;
+    if (!plain)
+        return error_set(m->err, PI_ERR_UNSUPPORTED,
+                         "cannot be converted: %s: tensor %.100s: an adapter of a matrix that a "
+                         "GGUF file has in another form",
+                         b->file, b->name);
+    learn_shared_width(m, row, source, b);
+    convert_tensor t = shape_tensor(m, row, layer, source);
+    t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
+    pi_status status = check_rotation(m, &t, name);
+    if (status == PI_OK) status = add_half(m, &t, true, b->dims[1], lower, layer);
+    return status == PI_OK ? add_half(m, &t, false, b->dims[1], upper, layer) : status;
 }
 
 static bool is_there(const matcher *m, const arch_tensor *row, int layer) {
@@ -374,7 +446,7 @@ static bool is_there(const matcher *m, const arch_tensor *row, int layer) {
     char name[HF_NAME_MAX];
     for (int i = 0; hf_family_source(m->config->family, row, i, &source); i++) {
         hf_name(name, source.name, layer, 0);
-        if (find_source(m->weights, name) != SIZE_MAX) return true;
+        if (find_source(m, name) != SIZE_MAX) return true;
     }
     return false;
 }
@@ -446,7 +518,7 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
         return PI_OK;
     bool of_experts = row->role >= ROLE_ROUTER && row->role <= ROLE_SHARED_DOWN;
     if (of_experts && !experts) return PI_OK;
-    if (hf_config_has_factors(m->config, row->role)) {
+    if (!m->adapter && hf_config_has_factors(m->config, row->role)) {
         convert_tensor t = shape_tensor(m, row, layer, &(hf_tensor){.role = row->role});
         t.type = QUANT_F32;
         return append(m, &t);
@@ -457,8 +529,10 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
     for (int i = 0;
          !found && status == PI_OK && hf_family_source(m->config->family, row, i, &source); i++)
         if (!experts || of_experts || !is_shared_expert(m, source.name))
-            status = match_source(m, row, layer, &source, &found);
+            status = m->adapter ? match_pair(m, row, layer, &source, &found)
+                                : match_source(m, row, layer, &source, &found);
     m->found[row->role] = found;
+    if (m->adapter) return status;
     return found || status != PI_OK ? status : match_absent(m, row, layer, experts);
 }
 
@@ -527,7 +601,7 @@ static pi_status check_leftovers(const matcher *m) {
 
 static pi_status match_layer(matcher *m, int layer) {
     const arch_row *arch = m->config->arch;
-    bool experts = has_router(m, layer);
+    bool experts = m->adapter ? m->config->experts.n > 0 : has_router(m, layer);
     pi_status status = PI_OK;
     memset(m->found, 0, sizeof m->found);
     if (!experts && m->config->n_dense_first == layer) m->config->n_dense_first = layer + 1;
@@ -546,7 +620,7 @@ static pi_status match_all(matcher *m) {
             status = match_one(m, &arch->tensors[i], 0, false);
     for (int layer = 0; layer < m->config->n_layer && status == PI_OK; layer++)
         status = match_layer(m, layer);
-    if (status == PI_OK && m->config->experts.n > 0 &&
+    if (status == PI_OK && !m->adapter && m->config->experts.n > 0 &&
         m->config->n_dense_first >= m->config->n_layer) {
         char name[HF_NAME_MAX];
         first_name(m, arch_tensor_of(arch, ROLE_ROUTER), 0, name);
@@ -559,14 +633,19 @@ static pi_status match_all(matcher *m) {
     return status == PI_OK ? check_leftovers(m) : status;
 }
 
-pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
-                            const talk *t, convert_plan *out, pi_error *err) {
+static pi_status make_plan(hf_config *c, const safetensors *weights, quant_type type, bool adapter,
+                           const talk *t, convert_plan *out, pi_error *err) {
     convert_plan plan = {.weights = weights, .recurrent = c->recurrent};
     memcpy(plan.fp8_block, c->fp8_block, sizeof plan.fp8_block);
     memcpy(plan.ssm_multipliers, c->ssm_multipliers, sizeof plan.ssm_multipliers);
     convert_rows_init(&plan);
-    matcher m = {
-        .config = c, .weights = weights, .type = type, .talk = t, .plan = &plan, .err = err};
+    matcher m = {.config = c,
+                 .weights = weights,
+                 .type = type,
+                 .talk = t,
+                 .plan = &plan,
+                 .err = err,
+                 .adapter = adapter};
     m.taken = mem_calloc(safetensors_count(weights), sizeof *m.taken);
     if (!m.taken) return error_nomem(err, safetensors_count(weights), "marks of tensors");
     pi_status status = match_all(&m);
@@ -574,6 +653,19 @@ pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type
     if (status != PI_OK) convert_plan_free(&plan);
     *out = plan;
     return status;
+}
+
+pi_status convert_plan_make(hf_config *c, const safetensors *weights, quant_type type,
+                            const talk *t, convert_plan *out, pi_error *err) {
+    return make_plan(c, weights, type, false, t, out, err);
+}
+
+pi_status convert_plan_make_adapter(hf_config *c, const safetensors *weights, const talk *t,
+                                    convert_plan *out, pi_error *err) {
+    pi_status status = make_plan(c, weights, QUANT_F32, true, t, out, err);
+    if (status != PI_OK || out->n_tensors > 0) return status;
+    convert_plan_free(out);
+    return error_set(err, PI_ERR_FORMAT, "no adapter: its file has no pairs lora_A and lora_B");
 }
 
 void convert_plan_free(convert_plan *p) {

@@ -345,9 +345,10 @@ static safetensors *new_safetensors(pi_error *err) {
     return s;
 }
 
-/* The files that may hold a model: alone, or as a list of others. The first that is there counts.
- */
+/* The files that may hold a model, or an adapter: alone, or as a list of others. The first that is
+ * there counts. */
 static pi_status open_folder(safetensors *s, const char *dir, pi_error *err) {
+    static const char *const adapters[] = {"adapter_model.safetensors", "adapter_model.bin"};
     static const char *const names[] = {"model.safetensors", "pytorch_model.bin"};
     static const char *const lists[] = {"model.safetensors.index.json",
                                         "pytorch_model.bin.index.json"};
@@ -361,6 +362,11 @@ static pi_status open_folder(safetensors *s, const char *dir, pi_error *err) {
             return status == PI_OK ? sort_names(s, err) : status;
         }
         if (file_exists(index)) return open_index(s, dir, index, err);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (!file_join(single, sizeof single, dir, adapters[i]) || !file_exists(single)) continue;
+        pi_status status = open_shard(s, single, err);
+        return status == PI_OK ? sort_names(s, err) : status;
     }
     return error_set(err, PI_ERR_NOT_FOUND,
                      "no weights: %s: expected model.safetensors or pytorch_model.bin, or the "

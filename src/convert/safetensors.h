@@ -1,6 +1,6 @@
 /* safetensors.h: a strict reader of the weights of a Hugging Face folder: model.safetensors, or the
  * shards that model.safetensors.index.json names; otherwise the same of pytorch_model.bin
- * (torch_zip.h).
+ * (torch_zip.h), or an adapter's adapter_model.safetensors or .bin.
  *
  * After opening, every shape, type and offset has been checked, tensors of a .safetensors file
  * cover its data without holes or overlaps, and no name occurs twice. Data stays in the mapping and
