@@ -138,6 +138,9 @@ int cmd_prepare(const cli_options *o) {
     if (!o->n_positionals)
         return cli_wrong("no input: prepare: name one, as in prepare IN -o FILE");
     if (!o->out) return cli_wrong("no output: prepare: name a file with -o");
+    if (o->undo && o->bundle != PI_BUNDLES_KEEP)
+        return cli_wrong("incompatible options: prepare: --undo takes bundles apart: leave out "
+                         "--bundle");
     job j = {.options = o};
     pi_error err = {.status = PI_OK};
     terminal_progress_begin(&j.progress, o->quiet);

@@ -139,11 +139,11 @@ static void test_modes(void **state) {
         t.sparse.residual = i == 1;
         t.scales = i == 0;
         open_models(&t, i);
-        for (int split = ALONE; split < N_SPLITS; split++) {
-            if (split == ALONE) compare(t.arch, PI_MODE_DENSE, CPU_TIER_AUTO, split);
-            if (split == ALONE) compare(t.arch, PI_MODE_EXACT, CPU_TIER_AUTO, split);
+        compare(t.arch, PI_MODE_DENSE, CPU_TIER_AUTO, ALONE);
+        compare(t.arch, PI_MODE_EXACT, CPU_TIER_AUTO, ALONE);
+        compare(t.arch, PI_MODE_PREDICT, CPU_TIER_AUTO, ALONE);
+        for (int split = i; split < N_SPLITS; split++)
             compare(t.arch, PI_MODE_PREDICT, CPU_TIER_AUTO, split);
-        }
         close_models();
     }
 }
@@ -179,7 +179,6 @@ static void test_types(void **state) {
         for (size_t k = 0; k < sizeof tiers / sizeof *tiers; k++) {
             cpu_kernels kernels;
             if (!cpu_kernels_get(tiers[k], &kernels)) continue;
-            compare(types[i], PI_MODE_DENSE, tiers[k], ALONE);
             compare(types[i], PI_MODE_EXACT, tiers[k], ALONE);
         }
         close_models();

@@ -58,6 +58,30 @@ static void test_bundled(void **state) {
     assert_contains("err", "measuring: 100%");
 }
 
+/* Bundles of neurons: a prepared file is rearranged, and says the same. */
+static void test_bundles(void **state) {
+    (void)state;
+    assert_wrong("$PI prepare p.gguf --undo --bundle all -o o.gguf",
+                 "powerinfer: incompatible options: prepare: --undo takes bundles apart: leave out "
+                 "--bundle\n");
+    assert_int_equal(sh("cp $(dirname $PI)/" BUNDLED " p.gguf; $PI prepare p.gguf --bundle all -o "
+                        "b.gguf"),
+                     0);
+    assert_contains("err", "prepared already: only bundles change; a calibration text prepares it");
+    assert_contains("out", " MiB of them predictors\n");
+    assert_int_equal(sh("$PI inspect b.gguf"), 0);
+    assert_contains("out", "bundles       1024 bytes per neuron, 20.3% of them padding\n");
+    assert_int_equal(sh("for m in p b; do $PI perplexity -m $m.gguf -q -c 64 --chunks 2 -f "
+                        "$(dirname $PI)/../models/calibration.txt >$m.txt || exit 1; done; "
+                        "cmp p.txt b.txt"),
+                     0);
+    assert_int_equal(sh("$PI prepare b.gguf --bundle none -o a.gguf -q --json"), 0);
+    assert_contains("out", "\"layers\": []");
+    assert_contains("out", "\"ppl_before\": null");
+    assert_int_equal(sh("$PI prepare b.gguf --bundle some -o a.gguf"), 2);
+    assert_contains("err", "expected one of keep, none, all");
+}
+
 static void test_interrupt(void **state) {
     (void)state;
     assert_int_equal(sh("$PI prepare -q --undo $(dirname $PI)/" BUNDLED " -o plain.gguf"), 0);
@@ -77,6 +101,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_command_lines),
         cmocka_unit_test(test_bundled),
+        cmocka_unit_test(test_bundles),
         cmocka_unit_test(test_interrupt),
     };
     return cmocka_run_group_tests_name("cli_prepare", tests, shell_setup, shell_teardown);
