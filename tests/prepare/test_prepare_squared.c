@@ -24,7 +24,7 @@ static const double same_sums = 1e-9;
 
 /* ---- a copy with a vocabulary ---------------------------------------------------------------- */
 
-enum { MAX_VOCAB = 512, MAX_TEXT = 8 };
+enum { MAX_VOCAB = 512, MAX_TEXT = 16 };
 
 /* Three control tokens, the blank, the letters; the others never occur. */
 static void put_letters(gguf_writer *w, int n_vocab) {
