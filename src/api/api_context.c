@@ -12,6 +12,7 @@ pi_context_options pi_context_default_options(void) {
                                 .max_loss = 0.01f,
                                 .threshold = NAN,
                                 .vram_budget = PI_VRAM_FREE,
+                                .ram_budget = PI_RAM_FREE,
                                 .gpu_layers = -1};
 }
 

@@ -6,10 +6,52 @@
 
 #include "api_types.h"
 #include "log.h"
+#include "memory_room.h"
+#include "place_fit.h"
+
+/* ---- memory ----------------------------------------------------------------------------------*/
+
+enum {
+    LEAST_MARGIN = 192 << 20, /* bytes of what is free */
+    MARGIN_SHARE = 12         /* the same, as its share of the whole */
+};
+
+/* The budget for a model that does not fit into what is free; 0: it fits. */
+static uint64_t free_budget(const pi_context *c, uint64_t gpu_weights) {
+    const model *m = c->model->weights;
+    uint64_t offset, room = memory_room(), weights = m->weight_bytes, margin = room / MARGIN_SHARE;
+    int part;
+    if (!gguf_locate(m->file, m->t[ROLE_TOKEN_EMBD].data, &part, &offset)) return 0;
+    if (margin < LEAST_MARGIN) margin = LEAST_MARGIN;
+    room = room > margin ? room - margin : 0;
+    weights -= gpu_weights < weights ? gpu_weights : weights;
+    return weights <= room ? 0 : room;
+}
+
+/* A context on the devices of `options`, with the memory that was asked for. Where it is the
+ * system's choice, a budget that cannot be kept leaves the weights in the mapped file. */
+static pi_status create_engine(pi_context *c, engine_options *o, uint64_t gpu_weights,
+                               pi_error *err) {
+    uint64_t budget = c->ram_budget;
+    pi_error why;
+    if (budget == PI_RAM_FREE) budget = free_budget(c, gpu_weights);
+    o->n_positions = c->n_positions;
+    o->ram_budget = budget;
+    pi_status status = engine_context_create(c->model->weights, o, &c->engine, &why);
+    bool unusable = status == PI_ERR_LIMIT || status == PI_ERR_IO || status == PI_ERR_NOMEM;
+    if (o->ram_budget && c->ram_budget == PI_RAM_FREE && unusable) {
+        log_line(LOG_LEVEL_WARN, "weights stay in the mapped file: %s", why.message);
+        o->ram_budget = 0;
+        status = engine_context_create(c->model->weights, o, &c->engine, &why);
+    }
+    if (status != PI_OK && err) *err = why;
+    return status;
+}
 
 static pi_status create_on_cpu(pi_context *c, pi_error *err) {
+    engine_options options = c->options;
     c->device = "cpu";
-    return engine_context_create(c->model->weights, &c->options, &c->engine, err);
+    return create_engine(c, &options, 0, err);
 }
 
 void api_close(pi_context *c) {
@@ -53,7 +95,7 @@ static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *e
     options.plan.head = f->plan.head;
     options.gpu = c->gpu.library.backend;
     options.device = c->gpu.device;
-    pi_status status = engine_context_create(c->model->weights, &options, &c->engine, err);
+    pi_status status = create_engine(c, &options, f->bytes.weights, err);
     if (status != PI_OK) return status;
     c->device = name_devices(c, f);
     c->gpu_bytes = f->bytes;
@@ -95,6 +137,8 @@ static void log_layers(const pi_context *c) {
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
+    c->ram_budget = o->ram_budget;
+    c->n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(c->model->weights);
     if (!place_wants_gpu(o)) return create_on_cpu(c, err);
     pi_error why = {.status = PI_OK};
     if (create_on_gpu(c, o, &why) == PI_OK) {

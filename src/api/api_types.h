@@ -34,7 +34,9 @@ static inline const gguf_file *api_file(const pi_model *m) {
 struct pi_context {
     const pi_model *model;
     engine_context *engine;
-    engine_options options; /* as created, without what concerns the GPU */
+    engine_options options; /* as created, without what concerns the GPU and the memory budget */
+    uint64_t ram_budget;    /* as asked for */
+    int64_t n_positions;    /* of sessions, to reserve memory for */
     place_gpu gpu;          /* the engine's; nothing is open without one */
     const char *device;     /* what has work */
     engine_gpu_bytes gpu_bytes;

@@ -208,11 +208,13 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     return status;
 }
 
-uint64_t cli_vram_budget(const cli_options *o) {
-    const double gib = 1073741824, most = 0x1p62; /* bytes */
-    if (!options_given(o, &o->vram_budget)) return PI_VRAM_FREE;
-    double bytes = o->vram_budget * gib;
+static uint64_t gib_bytes(double gib) {
+    double bytes = gib * 1073741824, most = 0x1p62;
     return bytes < most ? (uint64_t)bytes : (uint64_t)most;
+}
+
+uint64_t cli_vram_budget(const cli_options *o) {
+    return options_given(o, &o->vram_budget) ? gib_bytes(o->vram_budget) : PI_VRAM_FREE;
 }
 
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info) {
@@ -236,6 +238,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.n_ctx = n_ctx;
     options.device = (pi_device_choice)o->device;
     options.vram_budget = cli_vram_budget(o);
+    if (options_given(o, &o->ram_budget)) options.ram_budget = gib_bytes(o->ram_budget);
     options.gpu_layers = (int32_t)o->gpu_layers;
     options.backend_folder = o->backend_folder;
     options.machine = o->machine[0] ? o->machine : NULL;

@@ -428,6 +428,11 @@ const option option_table[] = {
     ROW(NUMBER, ENGINE, PLANNED, vram_budget, NAMES("vram-budget", NULL), .argument = "GIB",
         RANGE(0, MAX_FLOAT),
         .help = "GPU memory to use; 0: none (default: free memory minus a margin)"),
+    ROW(NUMBER, ENGINE, COMPUTE | COMMAND_INSPECT, ram_budget, NAMES("ram-budget", NULL),
+        .argument = "GIB", RANGE(0, MAX_FLOAT),
+        .help = "memory to use; weights that do not fit are read from the drive while they are "
+                "needed; 0: map the file in any case (default: a model that is larger than the "
+                "free memory gets that minus a margin)"),
     ROW(INTEGER, ENGINE, COMPUTE | COMMAND_INSPECT, gpu_layers, NAMES("gpu-layers", "ngl"),
         .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
         .aliases = {"--n-gpu-layers"},

@@ -80,7 +80,7 @@ typedef struct cli_options {
     int64_t cpu_strict, prio, numa;
     /* engine */
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
-    double threshold, max_loss, vram_budget;
+    double threshold, max_loss, vram_budget, ram_budget;
     int64_t gpu_layers;
     const char *backend_folder; /* NULL: the usual ones */
     /* sampling */

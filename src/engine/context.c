@@ -210,15 +210,47 @@ static void drop_built(engine_context *c) {
     mem_unmap(c->memory, c->n_memory);
     mem_free(c->scratch);
     plan_free(c->plan);
+    paging_destroy(c->paging);
+    c->paging = NULL;
     c->memory = NULL;
     c->scratch = NULL;
     c->plan = NULL;
 }
 
+/* Bytes of KV caches and recurrent states for the sessions that are expected. */
+static uint64_t session_bytes(const engine_context *c) {
+    uint64_t n = 0;
+    for (int i = 0; i < c->model->hp.n_layer; i++) {
+        kv_layer l;
+        if (context_kv_on_gpu(c, i) || !kv_layer_rows(c->model, i, c->type_k, c->type_v, &l))
+            continue;
+        n += (uint64_t)l.n_heads * (l.row_k + l.row_v);
+    }
+    return n * (uint64_t)c->options.n_positions + (uint64_t)c->plan->n_state * sizeof(float);
+}
+
+enum { PROGRAM_BYTES = 32 << 20 }; /* of a budget: vocabulary, tables, stacks */
+
+/* The pager learns from a first plan which weights steps read. */
+static pi_status make_pager(engine_context *c, pi_error *err) {
+    plan *first = NULL;
+    pi_status status = plan_create(c->source, &c->kernels, &c->options.plan, &first, err);
+    if (status == PI_OK) status = paging_create(c->source, first, &c->paging, err);
+    plan_free(first);
+    if (status == PI_OK) c->model = paging_model(c->paging);
+    return status;
+}
+
 pi_status context_build(engine_context *c, pi_error *err) {
     drop_built(c);
-    pi_status status = plan_create(c->model, &c->kernels, &c->options.plan, &c->plan, err);
+    c->model = c->source;
+    pi_status status = c->options.ram_budget ? make_pager(c, err) : PI_OK;
+    if (status == PI_OK)
+        status = plan_create(c->model, &c->kernels, &c->options.plan, &c->plan, err);
     if (status == PI_OK) status = allocate(c, err);
+    if (status == PI_OK && c->paging)
+        status = paging_fit(c->paging, c->plan, c->options.ram_budget,
+                            PROGRAM_BYTES + c->n_memory + session_bytes(c), err);
     if (status != PI_OK) return status;
     rope_init(c);
     return PI_OK;
@@ -229,7 +261,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     *out = NULL;
     engine_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
-    c->model = m;
+    c->source = c->model = m;
     c->options = *options;
     pi_status status = apply_options(c, options, err);
     if (status == PI_OK) {

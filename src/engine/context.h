@@ -101,7 +101,9 @@ typedef struct ubatch_experts {
 enum { CONTEXT_NO_LAYER = -2 }; /* -1: before and after the layers */
 
 struct engine_context {
-    const model *model;
+    const model *source; /* as it was opened */
+    const model *model;  /* the same, or as the pager has it */
+    paging *paging;      /* NULL: all weights are in memory, or mapped */
     engine_options options;
     plan *plan; /* NULL: what followed the loss of a GPU failed */
     cpu_kernels kernels;

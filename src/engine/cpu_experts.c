@@ -184,23 +184,36 @@ static void finish(engine_context *c, const plan_matrix *m, int64_t n, const flo
     }
 }
 
-/* The expert's rows of a matrix. `step`: from an expert's rows to the next one's. */
-static cpu_mat rows_of_expert(const plan_matrix *m, int64_t step, int expert) {
+/* The expert's rows of a matrix, once they are in memory. `step`: from an expert's rows to the next
+ * one's. */
+static cpu_mat rows_of_expert(engine_context *c, const plan_step *s, const plan_matrix *m,
+                              int64_t step, int expert) {
     cpu_mat w = m->w;
-    w.data = (const uint8_t *)w.data + (size_t)(expert * step) * w.row_bytes;
+    w.data = c->paging && paging_has_experts(c->paging, s->layer)
+                 ? paging_expert(c->paging, s->layer, m, expert)
+                 : (const uint8_t *)w.data + (size_t)(expert * step) * w.row_bytes;
     return w;
 }
 
+/* n of these rows (of a down with a row per neuron: columns) are not needed any more. */
+static void used_rows(engine_context *c, const plan_step *s, const plan_matrix *m, int expert,
+                      int64_t n) {
+    if (c->paging && paging_has_experts(c->paging, s->layer))
+        paging_expert_used(c->paging, s->layer, m, expert, n);
+}
+
 /* Rows [r0, r1) of one expert for all its pairs, with scale and bias. */
-static void product(engine_context *c, const plan_matrix *m, int64_t step, const float *scales,
-                    int expert, const cpu_act *x, int64_t r0, int64_t r1, int ith) {
+static void product(engine_context *c, const plan_step *s, const plan_matrix *m, int64_t step,
+                    const float *scales, int expert, const cpu_act *x, int64_t r0, int64_t r1,
+                    int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[m->w.type];
-    const cpu_mat w = rows_of_expert(m, step, expert);
+    const cpu_mat w = rows_of_expert(c, s, m, step, expert);
     int64_t ldy = c->plan->width[m->out];
     float *y = pair_row(c, m->out, c->experts.first[expert]);
     const cpu_exec_product *by = x->layout == CPU_ACT_PANELS ? &cpu_exec_by_tile
                                                              : &cpu_exec_by_vector;
     by->run(mk, &w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
+    used_rows(c, s, m, expert, r1 - r0);
     c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * m->row_size;
     finish(c, m, m->w.n_out, scales, expert, r0, r1);
 }
@@ -232,20 +245,20 @@ static int64_t list_active(const engine_context *c, const plan_experts *e, int e
 
 /* Hidden values from activations: neurons [r0, r0 + n_rows), of which the n listed ones are active,
  * times their rows of up. */
-static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_act *x, int expert,
-                            int64_t r0, int64_t n_rows, int64_t n, int ith) {
+static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_mat *w,
+                            const cpu_act *x, int expert, int64_t r0, int64_t n_rows, int64_t n,
+                            int ith) {
     thread_scratch *t = &c->scratch[ith];
     const cpu_mat_kernels *mk = &c->kernels.mat[e->up.w.type];
-    const cpu_mat w = rows_of_expert(&e->up, e->up_rows, expert);
     const float scale = e->up_scales ? e->up_scales[expert] : 1;
     const float *bias = e->up.bias ? e->up.bias + expert * e->n_ff : NULL;
     bool rectified = c->model->hp.activation == ACTIVATION_DRELU;
     if (n == n_rows) {
-        cpu_mat part = w;
-        part.data = (const uint8_t *)w.data + (size_t)r0 * w.row_bytes;
+        cpu_mat part = *w;
+        part.data = (const uint8_t *)w->data + (size_t)r0 * w->row_bytes;
         mk->matvec(&part, 0, n, x, t->up, PLAN_FFN_PART_ROWS);
     } else {
-        mk->matvec_rows(&w, t->rows, n, x, t->up, PLAN_FFN_PART_ROWS);
+        mk->matvec_rows(w, t->rows, n, x, t->up, PLAN_FFN_PART_ROWS);
     }
     t->counts.ffn += (uint64_t)n * e->up.row_size;
     if (n < n_rows) t->counts.gathered += (uint64_t)n * e->up.row_size;
@@ -261,13 +274,16 @@ static void multiply_listed(engine_context *c, const plan_experts *e, const cpu_
     }
 }
 
-static void multiply_active(engine_context *c, const plan_experts *e, const cpu_act *x,
+static void multiply_active(engine_context *c, const plan_step *s, const cpu_act *x,
                             const expert_rows *w, int ith) {
+    const plan_experts *e = s->experts;
+    const cpu_mat up = rows_of_expert(c, s, &e->up, e->up_rows, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
         int64_t n = list_active(c, e, w->expert, r0, end, c->scratch[ith].rows);
-        if (n > 0) multiply_listed(c, e, x, w->expert, r0, end - r0, n, ith);
+        if (n > 0) multiply_listed(c, e, &up, x, w->expert, r0, end - r0, n, ith);
     }
+    used_rows(c, s, &e->up, w->expert, w->r1 - w->r0);
 }
 
 void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
@@ -278,15 +294,15 @@ void cpu_exec_experts_in(engine_context *c, const plan_step *s, int ith) {
     while (take_rows(c, &w)) {
         if (e->gate.w.data) {
             cpu_act x = input_of(c, gate_kind, w.expert);
-            product(c, &e->gate, e->up_rows, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
+            product(c, s, &e->gate, e->up_rows, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
         }
         cpu_act x = input_of(c, up_kind, w.expert);
         if (e->mode == PI_MODE_EXACT && e->gate.w.data && x.layout == CPU_ACT_COLUMNS) {
             activate(c, e, false, w.expert, w.r0, w.r1);
-            multiply_active(c, e, &x, &w, ith);
+            multiply_active(c, s, &x, &w, ith);
             continue;
         }
-        product(c, &e->up, e->up_rows, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
+        product(c, s, &e->up, e->up_rows, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
         activate(c, e, true, w.expert, w.r0, w.r1);
     }
 }
@@ -324,10 +340,11 @@ static bool take_piece(engine_context *c, const plan_experts *e, cpu_act_kind ki
 }
 
 /* Sums rows of active neurons. */
-static void sum_active(engine_context *c, const plan_experts *e, const down_piece *p, int ith) {
+static void sum_active(engine_context *c, const plan_step *s, const down_piece *p, int ith) {
+    const plan_experts *e = s->experts;
     thread_scratch *t = &c->scratch[ith];
     const plan_matrix part = plan_take_columns(&e->down, p->j0, p->j1 - p->j0);
-    const cpu_mat w = rows_of_expert(&part, e->n_ff, p->expert);
+    const cpu_mat w = rows_of_expert(c, s, &part, e->n_ff, p->expert);
     int first = c->experts.first[p->expert], n_cols = pairs_of(&c->experts, p->expert);
     int64_t ldy = c->plan->width[BUF_EXPERT_OUT];
     float *y = pair_row(c, BUF_EXPERT_OUT, first) + p->j0;
@@ -348,22 +365,24 @@ static void sum_active(engine_context *c, const plan_experts *e, const down_piec
     }
 }
 
-static void sum_rows(engine_context *c, const plan_experts *e, int ith) {
+static void sum_rows(engine_context *c, const plan_step *s, int ith) {
+    const plan_experts *e = s->experts;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[e->down.w.type];
     int64_t n = e->down.w.n_in, ldy = c->plan->width[BUF_EXPERT_OUT];
     down_piece p;
     while (take_piece(c, e, mk->act, &p)) {
         const cpu_act h = hidden_of(c, e, mk->act, p.expert);
         if (h.layout == CPU_ACT_COLUMNS) {
-            sum_active(c, e, &p, ith);
+            sum_active(c, s, &p, ith);
         } else {
-            const cpu_mat w = rows_of_expert(&e->down, e->n_ff, p.expert);
+            const cpu_mat w = rows_of_expert(c, s, &e->down, e->n_ff, p.expert);
             mk->matmul_t(&w, p.j0, p.j1, &h,
                          pair_row(c, BUF_EXPERT_OUT, c->experts.first[p.expert]), ldy,
                          c->scratch[ith].kernel);
             c->scratch[ith].counts.ffn += e->down.row_size * (uint64_t)e->n_ff *
                                           (uint64_t)(p.j1 - p.j0) / (uint64_t)n;
         }
+        used_rows(c, s, &e->down, p.expert, p.j1 - p.j0);
         finish(c, &e->down, n, e->down_scales, p.expert, p.j0, p.j1);
     }
 }
@@ -373,7 +392,7 @@ static void sum_rows(engine_context *c, const plan_experts *e, int ith) {
 void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
     const plan_experts *e = s->experts;
     if (e->down_rows) {
-        sum_rows(c, e, ith);
+        sum_rows(c, s, ith);
         return;
     }
     cpu_act_kind kind = c->kernels.mat[e->down.w.type].act;
@@ -381,7 +400,7 @@ void cpu_exec_experts_down(engine_context *c, const plan_step *s, int ith) {
     expert_rows w = rows_of(c, n, e->down.w.row_bytes, kind);
     while (take_rows(c, &w)) {
         cpu_act x = hidden_of(c, e, kind, w.expert);
-        product(c, &e->down, n, e->down_scales, w.expert, &x, w.r0, w.r1, ith);
+        product(c, s, &e->down, n, e->down_scales, w.expert, &x, w.r0, w.r1, ith);
     }
 }
 

@@ -195,6 +195,8 @@ static void group(engine_context *c, const plan_step *s, cpu_act_layout layout) 
     }
     for (int i = e->n_expert; i > 0; i--) x->first[i] = x->first[i - 1];
     x->first[0] = 0;
+    if (c->paging && paging_has_experts(c->paging, s->layer))
+        paging_activate(c->paging, s->layer, x->active, x->n_active);
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
 }

@@ -12,6 +12,7 @@
 #include "cpu.h"
 #include "gpu.h"
 #include "model.h"
+#include "paging.h"
 #include "plan.h"
 #include "pool.h"
 #include "powerinfer.h"
@@ -41,6 +42,11 @@ typedef struct engine_options {
     cpu_tier tier;
     quant_type type_k, type_v;
     plan_options plan; /* mode of the FFN layers, placement */
+    /* Bytes for weights on the CPU, working buffers, the KV caches of n_positions and the program
+     * itself; weights that do not fit are read from the drive (paging.h). 0: all weights are where
+     * the model has them. */
+    uint64_t ram_budget;
+    int64_t n_positions;
     /* With plan.cuts: where the GPU's part runs. Both outlive the context. */
     const gpu_backend *gpu;
     gpu_device *device;
@@ -64,7 +70,7 @@ typedef struct engine_context engine_context;
 typedef struct engine_activity engine_activity; /* activity.h */
 typedef struct pi_session engine_session;
 
-/* Also PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may use the CPU alone. */
+/* Also PI_ERR_LIMIT and PI_ERR_IO of a memory budget; PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may use the CPU alone. */
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
                                 pi_error *err);
 void engine_context_destroy(engine_context *c); /* NULL is fine */
@@ -135,6 +141,8 @@ const uint64_t *engine_expert_uses(const engine_context *c, int layer);
 /* The same of late: uses, each of which counts half after so many tokens (engine_adapt), where
  * experts are adapted; NULL elsewhere. */
 const float *engine_expert_heat(const engine_context *c, int layer);
+/* What a memory budget became; NULL: there is none. */
+const paging *engine_paging(const engine_context *c);
 pi_counters engine_get_counters(const engine_context *c);
 
 const plan *engine_plan(const engine_context *c);

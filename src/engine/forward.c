@@ -88,6 +88,7 @@ static void run_step(engine_context *c, int index, int ith) {
     if (t) e.start = clock_seconds();
     if (t) e.bytes = bytes_read(c, ith);
     assert(functions[s->op][kernel]);
+    if (c->paging) paging_wait(c->paging, index);
     functions[s->op][kernel](c, s, ith);
     if (!t) return;
     e.end = clock_seconds();
@@ -132,6 +133,7 @@ static void run_alone(void *arg) {
     const step_range *range = arg;
     for (int i = range->first; i < range->end; i++) {
         pool_restart(range->c->pool);
+        if (range->c->paging) paging_advance(range->c->paging, i);
         run_step(range->c, i, range->ith);
     }
 }
@@ -149,6 +151,7 @@ static void run_steps(void *arg, int ith, int nth) {
                          atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)))
             atomic_store_explicit(slot, true, memory_order_relaxed);
         if (ith == 0 && c->observer) show_input(c, i);
+        if (ith == 0 && c->paging) paging_advance(c->paging, i);
         run_step(c, i, ith);
         step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
         while (alone.end < end && c->plan->steps[alone.end].alone[form_of(c, alone.end)])
@@ -177,10 +180,12 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
 /* What became of a ubatch whose steps have run. */
 static pi_status end_ubatch(engine_context *c, pi_error *err) {
     bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->gpu_lost);
-    pi_status status = PI_OK;
+    pi_status status = PI_OK, paged = PI_OK;
     if (c->gpu) status = gpu_exec_end(c->gpu, c, cancelled || lost, err);
     bool dropped = status != PI_OK || cancelled || lost; /* what was on its way to the GPU */
     if (dropped && c->adapter && gpu_exec_is_alive(c->gpu)) adapt_restart(c);
+    if (c->paging) paged = paging_end(c->paging, !cancelled && !lost, status ? NULL : err);
+    if (status == PI_OK) status = paged;
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
@@ -223,7 +228,8 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
 enum { GPU_TRIES = 16 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
-    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED && status != PI_ERR_RANGE;
+    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED && status != PI_ERR_RANGE &&
+           status != PI_ERR_IO;
 }
 
 static void grow_session(const pi_input *in) {
@@ -266,7 +272,7 @@ static pi_status check_layer(const engine_context *c, const engine_session *s, i
     pi_status status = context_check_process(c, "layer", err);
     if (status != PI_OK) return status;
     bool begins = s->state.n_floats == 0 || s->length == 0; /* its state is written */
-    bool fits = !c->gpu && begins && s->context == c && layer >= -1 &&
+    bool fits = !c->gpu && !c->paging && begins && s->context == c && layer >= -1 &&
                 layer < c->model->hp.n_layer && n_tokens >= 1 && n_tokens <= c->n_batch &&
                 pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
     if (fits) return PI_OK;

@@ -277,6 +277,22 @@ void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes) {
     }
 }
 
+bool gguf_locate(const gguf_file *f, const void *data, int *part, uint64_t *offset) {
+    for (int i = 0; i < f->n_parts; i++) {
+        const file_map *map = &f->parts[i].map;
+        const uint8_t *p = data;
+        if (p < map->data || p >= map->data + map->size || map->copied) continue;
+        *part = i;
+        *offset = (uint64_t)(p - map->data);
+        return true;
+    }
+    return false;
+}
+
+uint64_t gguf_part_bytes(const gguf_file *f, int part) {
+    return f->parts[part].size;
+}
+
 uint64_t gguf_file_bytes(const gguf_file *f) {
     return f->n_bytes;
 }

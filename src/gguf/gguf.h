@@ -115,6 +115,10 @@ int gguf_n_parts(const gguf_file *f);
 const char *gguf_path(const gguf_file *f);
 uint64_t gguf_file_bytes(const gguf_file *f); /* all parts */
 const char *gguf_part_path(const gguf_file *f, int part);
+/* Where in the file an address of its data is: the part and the byte in it. False: it is not in a
+ * file that is mapped. */
+bool gguf_locate(const gguf_file *f, const void *data, int *part, uint64_t *offset);
+uint64_t gguf_part_bytes(const gguf_file *f, int part);
 /* Hint that these bytes of a tensor's data will not be read again (file_map_forget). */
 void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes);
 /* The same for bytes of some tensor. */

@@ -1,0 +1,76 @@
+/* paging.h: weights that are read from the drive while they are needed, for models that do not fit
+ * into memory. A context with a budget (engine_options.ram_budget) has:
+ *
+ *   always-on   vectors, embeddings, output matrix, predictors: read once, stay
+ *   pinned      matrices of layers that the budget has room for: read once, stay
+ *   streamed    the others: a ring through which they pass in the order of the plan's steps, read
+ *               ahead of what is being computed, once per ubatch (paging.c)
+ *   experts     a cache of experts' matrices, the least used of which give way (paging_experts.c)
+ *
+ * Nothing of a mapped file is read after the context was made. Kernels and steps are those of
+ * models in memory, and so are the answers, bit for bit.
+ *
+ * The pager makes a copy of the model's table of tensors in which those that stay have their new
+ * addresses, and writes the addresses of the others into the steps of the plan. */
+#ifndef ENGINE_PAGING_H
+#define ENGINE_PAGING_H
+
+#include "plan.h"
+
+typedef struct paging paging;
+
+/* Bytes, rounded up to pages. */
+typedef struct paging_sizes {
+    uint64_t always, pinned, ring, cache;
+    uint64_t streamed; /* bytes that pass through the ring in every ubatch */
+    uint64_t experts;  /* of all experts that go through the cache */
+    uint64_t needed;   /* the least budget for weights */
+} paging_sizes;
+
+/* What a context has read from the drive, and found in memory, since it was made. */
+typedef struct paging_counts {
+    uint64_t reads, bytes; /* of the drive */
+    double busy;           /* seconds in which it was reading */
+    uint64_t hits, misses; /* experts' matrices that were in memory when they were needed, or not
+                            */
+} paging_counts;
+
+/* `p` is a plan of the model as it is in the file. PI_ERR_ARG: the model is not in a file;
+ * PI_ERR_IO, PI_ERR_NOMEM. */
+pi_status paging_create(const model *m, const plan *p, paging **out, pi_error *err);
+void paging_destroy(paging *g); /* NULL is fine */
+const model *paging_model(const paging *g);
+
+/* Divides `budget` bytes among the weights of the CPU's steps, reads those that stay, and writes
+ * addresses into the plan, which is one of paging_model. PI_ERR_LIMIT: the budget is too small, the
+ * message says how much is needed (with `beside`, what the context takes for other things). */
+pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_error *err);
+paging_sizes paging_get_sizes(const paging *g);
+paging_counts paging_get_counts(const paging *g);
+
+/* ---- while a ubatch runs --------------------------------------------------------------------- */
+
+/* Before a step, on one thread while no other is in an earlier step: what earlier steps alone read
+ * gives way, and what fits is requested. */
+void paging_advance(paging *g, int step);
+/* On every thread of the step: until its weights are there. */
+void paging_wait(paging *g, int step);
+/* After the steps, all of which have run if `complete`. PI_ERR_IO: the drive failed, or the file
+ * changed; the results are worth nothing. */
+pi_status paging_end(paging *g, bool complete, pi_error *err);
+
+/* ---- experts (paging_experts.c) ---------------------------------------------------------------
+ */
+
+/* Whether a layer's experts go through the cache. */
+bool paging_has_experts(const paging *g, int layer);
+/* On one thread: the experts that are active in this ubatch, [n]. Requests what is missing and
+ * sorts the list so that those that are there come first. */
+void paging_activate(paging *g, int layer, int32_t *active, int n);
+/* Rows of an expert's part of gate, up or down (a matrix of plan_experts): waits until they are
+ * there. */
+const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert);
+/* n of these rows have been used. */
+void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, int64_t n);
+
+#endif

@@ -1,0 +1,459 @@
+/* paging_experts.c: a cache of experts' matrices.
+ *
+ * A block is one expert's part of gate, up or down (gate and up where they are one tensor): what
+ * one long read brings. Blocks of a size share slots. When the router has chosen, the blocks of the
+ * layer are listed in the order in which they will be needed, those of experts that are in memory
+ * first. The list is worked off from its beginning: a block that is missing takes the slot of the
+ * least used one of a few that are drawn at random, and is requested. Where all slots are in use,
+ * the rest waits until blocks have been computed: as the first block of the list always has a slot
+ * and computing goes in the same order, few slots are enough for any ubatch.
+ *
+ * Use is counted per block, halved every HALF_LIFE ubatches: the cache follows the conversation. */
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "mem.h"
+#include "paging_impl.h"
+#include "pool.h"
+#include "rng.h"
+
+enum {
+    KINDS = 3, /* gate (and up, where they are one), up, down */
+    DRAWN = 24,
+    BATCH = 64,
+    HALF_LIFE = 256
+};
+
+typedef struct expert_block {
+    int32_t slot;        /* of its class; -1: not in memory */
+    atomic_long rows;    /* that will still be used in this step; 0: it may give way; < 0: it has a
+                            slot, but is not requested yet */
+    atomic_size_t left;  /* bytes that have not arrived */
+    float score;         /* uses, halved over time, as of ubatch `last` */
+    uint32_t last, list; /* `list`: the last list that it was in */
+} expert_block;
+
+/* One matrix of a layer. */
+typedef struct expert_kind {
+    const uint8_t *from; /* of expert 0, in the file's mapping; NULL: the layer has none */
+    size_t stride, n_bytes;
+    int64_t rows; /* or columns, where threads share those: what is used up piece by piece */
+    int size;     /* its class */
+} expert_kind;
+
+/* Slots of one size. */
+typedef struct slot_class {
+    size_t n_bytes;    /* of a slot */
+    size_t data_bytes; /* of a block */
+    int64_t n_blocks;
+    int least; /* slots */
+    int32_t n_slots, n_free;
+    int32_t *owner; /* [n_slots] block; -1: none. The first n_free have none, or were never used */
+    uint8_t *memory;
+} slot_class;
+
+struct paging_experts {
+    int n_layer, n_expert, n_used;
+    expert_kind (*kinds)[KINDS]; /* [n_layer] */
+    int32_t *hot;                /* [n_layer] experts before are on the GPU */
+    expert_block *blocks;        /* [n_layer][n_expert][KINDS] */
+    slot_class *classes;
+    int n_classes;
+
+    pthread_mutex_t lock; /* of all below, of slots, scores and lists */
+    int32_t *order;       /* [n_expert * KINDS] blocks */
+    int32_t *apart;       /* [n_expert] scratch */
+    int n_order;
+    atomic_int next; /* of the list, to get a slot */
+    uint32_t list, ubatch;
+    rng random;
+    uint64_t hits, misses;
+};
+
+static expert_block *block_of(const paging_experts *x, int layer, int expert, int kind) {
+    return &x->blocks[((int64_t)layer * x->n_expert + expert) * KINDS + kind];
+}
+
+/* Where a block of this number is. */
+static const expert_kind *kind_of(const paging_experts *x, int64_t block, int *expert) {
+    int64_t at = block / KINDS;
+    *expert = (int)(at % x->n_expert);
+    return &x->kinds[at / x->n_expert][block % KINDS];
+}
+
+static paging_span span_of(const paging *g, const expert_kind *k, int expert) {
+    paging_span span = {0};
+    (void)paging_span_of(g, k->from + (size_t)expert * k->stride, k->n_bytes, &span);
+    return span;
+}
+
+/* ---- making it ------------------------------------------------------------------------------- */
+
+static int class_for(paging_experts *x, size_t data_bytes) {
+    for (int i = 0; i < x->n_classes; i++)
+        if (x->classes[i].data_bytes == data_bytes) return i;
+    x->classes[x->n_classes].data_bytes = data_bytes;
+    return x->n_classes++;
+}
+
+/* rows: of an expert; pieces: what its use is counted in. */
+static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, int64_t rows,
+                     int64_t pieces) {
+    paging_experts *x = g->experts;
+    expert_kind *k = &x->kinds[layer][kind];
+    if (!m->w.data) return;
+    *k = (expert_kind){.from = m->w.data,
+                       .stride = (size_t)rows * m->w.row_bytes,
+                       .n_bytes = (size_t)rows * m->w.row_bytes,
+                       .rows = pieces};
+    k->size = class_for(x, k->n_bytes);
+    slot_class *size = &x->classes[k->size];
+    for (int e = x->hot[layer]; e < x->n_expert; e++) {
+        size_t n = span_of(g, k, e).n_bytes;
+        if (n > size->n_bytes) size->n_bytes = n;
+        size->n_blocks++;
+    }
+}
+
+static void add_layer(paging *g, int layer, const plan_experts *e) {
+    paging_experts *x = g->experts;
+    bool fused = e->up_rows > e->n_ff;
+    x->hot[layer] = (int32_t)e->hot;
+    add_kind(g, layer, 0, &e->gate, e->up_rows, e->up_rows);
+    if (!fused) add_kind(g, layer, 1, &e->up, e->n_ff, e->n_ff);
+    add_kind(g, layer, 2, &e->down, e->down_rows ? e->n_ff : e->down.w.n_out,
+             e->down_rows ? e->down.w.n_in : e->down.w.n_out);
+    /* A token's experts, and a few more, so that the next ones arrive while these are computed. */
+    for (int k = 0; k < KINDS; k++) {
+        int same = 0;
+        if (!x->kinds[layer][k].from) continue;
+        for (int other = 0; other < KINDS; other++)
+            same += x->kinds[layer][other].from &&
+                    x->kinds[layer][other].size == x->kinds[layer][k].size;
+        slot_class *size = &x->classes[x->kinds[layer][k].size];
+        if (same * (e->n_used + 1) > size->least) size->least = same * (e->n_used + 1);
+    }
+}
+
+pi_status paging_experts_create(paging *g, const plan *p, pi_error *err) {
+    if (p->n_expert == 0) return PI_OK;
+    size_t n_layer = (size_t)g->source->hp.n_layer, n_expert = (size_t)p->n_expert;
+    size_t n_blocks = n_layer * n_expert * KINDS;
+    paging_experts *x = g->experts = mem_calloc(1, sizeof *x);
+    if (!x) return error_nomem(err, sizeof *x, "experts");
+    pthread_mutex_init(&x->lock, NULL);
+    x->n_layer = (int)n_layer;
+    x->n_expert = p->n_expert;
+    x->n_used = p->n_expert_used;
+    x->kinds = mem_calloc(n_layer, sizeof *x->kinds);
+    x->hot = mem_calloc(n_layer, sizeof *x->hot);
+    x->blocks = mem_calloc(n_blocks, sizeof *x->blocks);
+    x->classes = mem_calloc(n_layer * KINDS, sizeof *x->classes);
+    x->order = mem_calloc(n_expert * KINDS, sizeof *x->order);
+    x->apart = mem_calloc(n_expert, sizeof *x->apart);
+    if (!x->kinds || !x->hot || !x->blocks || !x->classes || !x->order || !x->apart)
+        return error_nomem(err, n_blocks * sizeof *x->blocks, "experts");
+    rng_seed(&x->random, 1);
+    for (size_t i = 0; i < n_blocks; i++) x->blocks[i].slot = -1;
+    for (int i = 0; i < x->n_layer; i++)
+        if (p->experts[i].n_expert > 0) add_layer(g, i, &p->experts[i]);
+    for (int i = 0; i < x->n_classes; i++)
+        if (x->classes[i].least > x->classes[i].n_blocks)
+            x->classes[i].least = (int)x->classes[i].n_blocks;
+    return PI_OK;
+}
+
+void paging_experts_destroy(paging_experts *x) {
+    if (!x) return;
+    for (int i = 0; i < x->n_classes && x->classes; i++) {
+        slot_class *size = &x->classes[i];
+        mem_unmap(size->memory, (size_t)size->n_slots * size->n_bytes);
+        mem_free(size->owner);
+    }
+    pthread_mutex_destroy(&x->lock);
+    mem_free(x->kinds);
+    mem_free(x->hot);
+    mem_free(x->blocks);
+    mem_free(x->classes);
+    mem_free(x->order);
+    mem_free(x->apart);
+    mem_free(x);
+}
+
+uint64_t paging_experts_least(const paging_experts *x) {
+    uint64_t n = 0;
+    for (int i = 0; i < x->n_classes; i++)
+        n += (uint64_t)x->classes[i].least * x->classes[i].n_bytes;
+    return n;
+}
+
+uint64_t paging_experts_all(const paging_experts *x) {
+    uint64_t n = 0;
+    for (int i = 0; i < x->n_classes; i++)
+        n += (uint64_t)x->classes[i].n_blocks * x->classes[i].n_bytes;
+    return n;
+}
+
+void paging_experts_count(const paging_experts *x, paging_counts *out) {
+    out->hits = x->hits;
+    out->misses = x->misses;
+}
+
+bool paging_has_experts(const paging *g, int layer) {
+    return g->experts && g->experts->kinds[layer][KINDS - 1].from;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static float score_now(const paging_experts *x, const expert_block *b) {
+    return b->score * exp2f(-(float)(x->ubatch - b->last) / HALF_LIFE);
+}
+
+static bool may_go(const expert_block *b) {
+    return atomic_load_explicit(&b->rows, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&b->left, memory_order_acquire) == 0;
+}
+
+/* The slot whose block gives way; -1: all are in use. What is on the list itself goes last. */
+static int32_t find_victim(paging_experts *x, const slot_class *size) {
+    int32_t best = -1;
+    float least = INFINITY;
+    for (int i = 0; i < DRAWN; i++) {
+        int32_t slot = (int32_t)(rng_u64(&x->random) % (uint64_t)size->n_slots);
+        const expert_block *b = &x->blocks[size->owner[slot]];
+        if (b->list == x->list || !may_go(b)) continue;
+        float score = score_now(x, b);
+        if (score >= least) continue;
+        least = score;
+        best = slot;
+    }
+    for (int own = 0; own < 2; own++)
+        for (int32_t i = 0; i < size->n_slots && best < 0; i++) {
+            const expert_block *b = &x->blocks[size->owner[i]];
+            if ((own || b->list != x->list) && may_go(b)) best = i;
+        }
+    return best;
+}
+
+static int32_t take_slot(paging_experts *x, slot_class *size) {
+    if (size->n_free > 0) return --size->n_free;
+    int32_t slot = find_victim(x, size);
+    if (slot >= 0) x->blocks[size->owner[slot]].slot = -1;
+    return slot;
+}
+
+static drive_request request_for(const paging *g, int32_t block, int *part) {
+    paging_experts *x = g->experts;
+    int expert;
+    const expert_kind *k = kind_of(x, block, &expert);
+    const slot_class *size = &x->classes[k->size];
+    paging_span span = span_of(g, k, expert);
+    *part = span.part;
+    return (drive_request){.offset = span.begin,
+                           .n_bytes = span.n_bytes,
+                           .to = size->memory + (size_t)x->blocks[block].slot * size->n_bytes,
+                           .left = &x->blocks[block].left};
+}
+
+/* Requests of one part of the file that go to the drive together. */
+typedef struct request_batch {
+    drive_request requests[BATCH];
+    size_t n;
+    int part;
+} request_batch;
+
+static void send_batch(const paging *g, request_batch *b) {
+    if (b->n > 0) drive_submit(g->drives[b->part], b->requests, b->n);
+    b->n = 0;
+}
+
+static void add_request(const paging *g, request_batch *batch, int32_t block) {
+    int part;
+    drive_request r = request_for(g, block, &part);
+    if (batch->n == BATCH || part != batch->part) send_batch(g, batch);
+    batch->part = part;
+    batch->requests[batch->n++] = r;
+}
+
+/* ---- filling it ------------------------------------------------------------------------------ */
+
+static pi_status make_slots(slot_class *size, uint64_t room, pi_error *err) {
+    int64_t n = (int64_t)(room / size->n_bytes);
+    if (n > size->n_blocks) n = size->n_blocks;
+    size->n_slots = (int32_t)n;
+    size->n_free = (int32_t)n;
+    size->owner = mem_calloc((size_t)n, sizeof *size->owner);
+    size->memory = mem_map((size_t)n * size->n_bytes);
+    if (size->owner && size->memory) return PI_OK;
+    return error_nomem(err, (size_t)n * size->n_bytes, "experts");
+}
+
+/* By rank, in all layers: experts are sorted by frequency in prepared files. */
+static void request_first(paging *g, request_batch *batch) {
+    paging_experts *x = g->experts;
+    for (int rank = 0; rank < x->n_expert; rank++)
+        for (int layer = 0; layer < x->n_layer; layer++)
+            for (int kind = 0; kind < KINDS; kind++) {
+                int expert = x->hot[layer] + rank;
+                const expert_kind *k = &x->kinds[layer][kind];
+                if (!k->from || expert >= x->n_expert || x->classes[k->size].n_free == 0) continue;
+                const float *freq = g->view.layers[layer].sparse.expert_freq;
+                expert_block *b = block_of(x, layer, expert, kind);
+                slot_class *size = &x->classes[k->size];
+                b->slot = take_slot(x, size);
+                b->score = freq ? freq[expert] : 0;
+                size->owner[b->slot] = (int32_t)(b - x->blocks);
+                add_request(g, batch, (int32_t)(b - x->blocks));
+            }
+    send_batch(g, batch);
+}
+
+pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err) {
+    paging_experts *x = g->experts;
+    uint64_t least = paging_experts_least(x), all = paging_experts_all(x), left = n_bytes - least;
+    request_batch batch = {0};
+    pi_status status = PI_OK;
+    for (int i = 0; i < x->n_classes && status == PI_OK; i++) {
+        slot_class *size = &x->classes[i];
+        uint64_t own = (uint64_t)size->least * size->n_bytes;
+        uint64_t rest = (uint64_t)size->n_blocks * size->n_bytes - own;
+        double part = all > least ? (double)left * ((double)rest / (double)(all - least)) : 0;
+        status = make_slots(size, own + (uint64_t)part, err);
+        g->sizes.cache += (uint64_t)size->n_slots * size->n_bytes;
+    }
+    if (status != PI_OK) return status;
+    request_first(g, &batch);
+    for (int64_t i = 0; i < (int64_t)x->n_layer * x->n_expert * KINDS; i++)
+        for (int part = 0; part < g->n_parts; part++)
+            drive_wait(g->drives[part], &x->blocks[i].left);
+    for (int part = 0; part < g->n_parts && status == PI_OK; part++)
+        status = drive_check(g->drives[part], err);
+    return status;
+}
+
+/* ---- while a layer is computed --------------------------------------------------------------- */
+
+/* With the lock held: blocks of the list get slots as long as there are any. */
+static void give_slots(paging *g) {
+    paging_experts *x = g->experts;
+    request_batch batch = {0};
+    int first = atomic_load_explicit(&x->next, memory_order_relaxed), next = first;
+    for (; next < x->n_order; next++) {
+        int expert;
+        int32_t number = x->order[next];
+        const expert_kind *k = kind_of(x, number, &expert);
+        expert_block *b = &x->blocks[number];
+        if (b->slot >= 0) {
+            x->hits++;
+        } else {
+            int32_t slot = take_slot(x, &x->classes[k->size]);
+            if (slot < 0) break;
+            b->slot = slot;
+            x->classes[k->size].owner[slot] = number;
+            add_request(g, &batch, number);
+            x->misses++;
+        }
+        atomic_store_explicit(&b->rows, -k->rows, memory_order_relaxed);
+    }
+    send_batch(g, &batch);
+    for (int i = first; i < next; i++) { /* what is requested can be waited for */
+        atomic_long *rows = &x->blocks[x->order[i]].rows;
+        atomic_store_explicit(rows, -atomic_load_explicit(rows, memory_order_relaxed),
+                              memory_order_release);
+    }
+    atomic_store_explicit(&x->next, next, memory_order_release);
+}
+
+static void list_block(paging_experts *x, int layer, int expert, int kind) {
+    if (!x->kinds[layer][kind].from) return;
+    expert_block *b = block_of(x, layer, expert, kind);
+    b->score = score_now(x, b) + 1;
+    b->last = x->ubatch;
+    b->list = x->list;
+    x->order[x->n_order++] = (int32_t)(b - x->blocks);
+}
+
+static bool is_there(const paging_experts *x, int layer, int expert) {
+    for (int kind = 0; kind < KINDS; kind++)
+        if (x->kinds[layer][kind].from && block_of(x, layer, expert, kind)->slot < 0) return false;
+    return true;
+}
+
+void paging_activate(paging *g, int layer, int32_t *active, int n) {
+    paging_experts *x = g->experts;
+    int n_there = 0, n_missing = 0;
+    pthread_mutex_lock(&x->lock);
+    for (int i = 0; i < n; i++) {
+        if (is_there(x, layer, active[i]))
+            active[n_there++] = active[i];
+        else
+            x->apart[n_missing++] = active[i];
+    }
+    memcpy(active + n_there, x->apart, (size_t)n_missing * sizeof *active);
+    x->n_order = 0;
+    x->list++;
+    for (int kind = 0; kind < KINDS; kind += KINDS - 1) /* gate and up, then down */
+        for (int i = 0; i < n; i++) {
+            list_block(x, layer, active[i], kind);
+            if (kind == 0) list_block(x, layer, active[i], 1);
+        }
+    atomic_store_explicit(&x->next, 0, memory_order_relaxed);
+    give_slots(g);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static int kind_index(const plan_matrix *m) {
+    if (m->role == ROLE_EXPERT_DOWN || m->role == ROLE_EXPERT_DOWN_T) return 2;
+    return m->role == ROLE_EXPERT_UP ? 1 : 0;
+}
+
+const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert) {
+    paging_experts *x = g->experts;
+    int kind = kind_index(m);
+    const expert_kind *k = &x->kinds[layer][kind];
+    expert_block *b = block_of(x, layer, expert, kind);
+    while (atomic_load_explicit(&b->rows, memory_order_acquire) <= 0) {
+        pthread_mutex_lock(&x->lock);
+        give_slots(g);
+        pthread_mutex_unlock(&x->lock);
+        pool_yield();
+    }
+    const slot_class *size = &x->classes[k->size];
+    paging_span span = span_of(g, k, expert);
+    drive_wait(g->drives[span.part], &b->left);
+    const uint8_t *rows = (const uint8_t *)m->w.data + (size_t)expert * k->stride;
+    uint64_t offset;
+    int part;
+    (void)gguf_locate(g->source->file, rows, &part, &offset);
+    return size->memory + (size_t)b->slot * size->n_bytes + (size_t)(offset - span.begin);
+}
+
+void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, int64_t n) {
+    paging_experts *x = g->experts;
+    expert_block *b = block_of(x, layer, expert, kind_index(m));
+    if (atomic_fetch_sub_explicit(&b->rows, n, memory_order_acq_rel) != n) return;
+    if (atomic_load_explicit(&x->next, memory_order_acquire) >= x->n_order) return;
+    pthread_mutex_lock(&x->lock);
+    give_slots(g);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void paging_experts_end(paging *g, bool drop) {
+    paging_experts *x = g->experts;
+    x->ubatch++;
+    for (int i = 0; i < x->n_order; i++)
+        atomic_store_explicit(&x->blocks[x->order[i]].rows, 0, memory_order_relaxed);
+    x->n_order = 0;
+    atomic_store_explicit(&x->next, 0, memory_order_relaxed);
+    if (!drop) return;
+    for (int i = 0; i < x->n_classes; i++) {
+        slot_class *size = &x->classes[i];
+        for (int32_t slot = size->n_free; slot < size->n_slots; slot++) {
+            expert_block *b = &x->blocks[size->owner[slot]];
+            for (int part = 0; part < g->n_parts; part++) drive_wait(g->drives[part], &b->left);
+            b->slot = -1;
+        }
+        size->n_free = size->n_slots;
+    }
+}
