@@ -65,14 +65,12 @@ typedef struct part_work {
     thread_scratch *t;
     int64_t r0, n_rows, ld;
     int part, n_cols, ith;
-    int64_t n; /* neurons left, t->rows[0 .. n) */
+    int64_t n;   /* neurons left, t->rows[0 .. n) */
+    bool picked; /* these are rows of a cache: paging_neuron has their numbers */
 } part_work;
 
-/* The next part of the step; false when all are taken. */
-static bool take_part(engine_context *c, const plan_step *s, int ith, part_work *w) {
+static void begin_part(engine_context *c, const plan_step *s, int ith, int64_t part, part_work *w) {
     const plan_ffn *f = s->ffn;
-    int64_t part = pool_take(c->pool, 1);
-    if (part >= f->n_parts) return false;
     *w = (part_work){.c = c,
                      .s = s,
                      .ffn = f,
@@ -83,7 +81,30 @@ static bool take_part(engine_context *c, const plan_step *s, int ith, part_work 
                      .n_cols = c->ubatch.n_tokens,
                      .ith = ith};
     w->n_rows = f->n_ff - w->r0 < f->part_rows ? f->n_ff - w->r0 : f->part_rows;
-    return true;
+}
+
+typedef void select_part(part_work *w);
+
+/* The next part of the step with its selected neurons; false when all are taken. Where neurons come
+ * from the drive, all parts are selected first, which requests what is missing, and taken a second
+ * time when it is there. */
+static bool take_part(engine_context *c, const plan_step *s, int ith, select_part *select,
+                      part_work *w) {
+    bool picked = c->paging && paging_picks(c->paging, s->layer);
+    uint8_t *mark = c->ubatch.n_tokens > 1 ? c->scratch[ith].mark : NULL;
+    int64_t n_parts = s->ffn->n_parts, item;
+    while ((item = pool_take(c->pool, 1)) < (picked ? 2 : 1) * n_parts) {
+        begin_part(c, s, ith, item % n_parts, w);
+        if (item < n_parts) select(w);
+        if (!picked) return true;
+        if (item >= n_parts) {
+            w->picked = true;
+            w->n = paging_picked(c->paging, s->layer, w->part, w->t->rows, mark);
+            return true;
+        }
+        paging_pick(c->paging, s->layer, w->part, w->t->rows, mark, w->n);
+    }
+    return false;
 }
 
 static void select_all(part_work *w) {
@@ -99,12 +120,17 @@ static const float *score_part(part_work *w) {
     return f->score_bias ? f->score_bias + w->r0 : NULL;
 }
 
+static int32_t neuron_at(const part_work *w, int64_t i) {
+    int32_t row = w->t->rows[i];
+    return w->picked ? paging_neuron(w->c->paging, w->s->layer, row) : row;
+}
+
 /* Scale and bias of non-contiguous rows. */
-static void finish_rows(const plan_matrix *pm, const int32_t *rows, int64_t n, float *y) {
+static void finish_rows(const part_work *w, const plan_matrix *pm, float *y) {
     float before = pm->scale_last ? 1 : pm->scale, after = pm->scale_last ? pm->scale : 1;
     if (!pm->bias && pm->scale == 1) return;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (y[i] * before + (pm->bias ? pm->bias[rows[i]] : 0)) * after;
+    for (int64_t i = 0; i < w->n; i++)
+        y[i] = (y[i] * before + (pm->bias ? pm->bias[neuron_at(w, i)] : 0)) * after;
 }
 
 /* The product of the neurons that are left, into columns at `y`. */
@@ -112,7 +138,7 @@ static void multiply_rows(const part_work *w, const plan_matrix *pm, float *y) {
     const cpu_mat_kernels *mk = &w->c->kernels.mat[pm->w.type];
     cpu_act x = cpu_exec_slot_act(w->c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_COLUMNS, pm->w.n_in,
                                   w->n_cols);
-    if (w->n == w->n_rows) { /* all of the part */
+    if (w->n == w->n_rows && !w->picked) { /* all of the part */
         cpu_mat part = row_range(&pm->w, w->r0, w->n_rows);
         mk->matvec(&part, 0, w->n_rows, &x, y, w->ld);
     } else {
@@ -120,7 +146,7 @@ static void multiply_rows(const part_work *w, const plan_matrix *pm, float *y) {
         w->t->counts.gathered += (uint64_t)w->n * pm->row_size;
     }
     w->t->counts.ffn += (uint64_t)w->n * pm->row_size;
-    for (int c = 0; c < w->n_cols; c++) finish_rows(pm, w->t->rows, w->n, y + c * w->ld);
+    for (int c = 0; c < w->n_cols; c++) finish_rows(w, pm, y + c * w->ld);
 }
 
 /* t->gate = f(gate) of the selected neurons. */
@@ -172,11 +198,13 @@ static void scatter_hidden(const part_work *w) {
 }
 
 static void finish_part(part_work *w) {
-    if (w->c->activity) activity_add_neurons(w->c, w->s->layer, w->ffn->first, w->t->rows, w->n);
     if (w->ffn->down.w.data)
         sum_down(w);
     else
         scatter_hidden(w);
+    if (!w->c->activity) return;
+    for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = neuron_at(w, i);
+    activity_add_neurons(w->c, w->s->layer, w->ffn->first, w->t->rows, w->n);
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
@@ -216,8 +244,7 @@ static void keep_active(part_work *w, float cut) {
 
 void cpu_exec_ffn_sparse_one(engine_context *c, const plan_step *s, int ith) {
     part_work w;
-    while (take_part(c, s, ith, &w)) {
-        select_one(&w);
+    while (take_part(c, s, ith, select_one, &w)) {
         activate_gate(&w);
         keep_active(&w, w.ffn->cut);
         if (s->n_matrices > 1) multiply_up(&w);
@@ -298,8 +325,7 @@ static void keep_active_union(part_work *w) {
 
 void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
     part_work w;
-    while (take_part(c, s, ith, &w)) {
-        select_union(&w);
+    while (take_part(c, s, ith, select_union, &w)) {
         activate_gate(&w);
         keep_active_union(&w);
         if (s->n_matrices > 1) multiply_up(&w);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bundle.h"
 #include "mem.h"
 #include "paging_impl.h"
 
@@ -82,7 +83,9 @@ static pi_status list_matrices(const plan *p, matrix_list *l, pi_error *err) {
 }
 
 static bool holds_matrix(const matrix_list *l, const model_tensor *t) {
-    const uint8_t *begin = t->data;
+    const uint8_t *begin = t->data; /* rows of others may lie between its own */
+    const uint8_t *end = begin + (size_t)(t->n_out - 1) * t->row_bytes +
+                         t->n_bytes / (size_t)t->n_out;
     int low = 0, high = l->n;
     while (low < high) {
         int mid = (low + high) / 2;
@@ -91,7 +94,7 @@ static bool holds_matrix(const matrix_list *l, const model_tensor *t) {
         else
             high = mid;
     }
-    return low < l->n && l->data[low] < begin + t->n_bytes;
+    return low < l->n && l->data[low] < end;
 }
 
 static void add_always(paging *g, const void *data, size_t n_bytes) {
@@ -166,6 +169,12 @@ static void move_all(paging *g) {
     }
 }
 
+static bool has_bundles(const model *m) {
+    for (int i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].bundle) return true;
+    return false;
+}
+
 static pi_status open_drives(paging *g, pi_error *err) {
     const gguf_file *f = g->source->file;
     g->n_parts = gguf_n_parts(f);
@@ -173,7 +182,12 @@ static pi_status open_drives(paging *g, pi_error *err) {
     if (!g->drives) return error_nomem(err, (size_t)g->n_parts * sizeof *g->drives, "drives");
     pi_status status = PI_OK;
     for (int i = 0; i < g->n_parts && status == PI_OK; i++) {
-        const drive_options o = {.size = gguf_part_bytes(f, i)};
+        drive_options o = {.size = gguf_part_bytes(f, i)};
+        status = drive_open(gguf_part_path(f, i), &o, &g->drives[i], err);
+        if (status != PI_OK || drive_block(g->drives[i]) <= BUNDLE_BLOCK || !has_bundles(g->source))
+            continue;
+        drive_close(g->drives[i]); /* blocks are larger than what bundles are padded to */
+        o.buffered = true;
         status = drive_open(gguf_part_path(f, i), &o, &g->drives[i], err);
     }
     return status;
@@ -235,13 +249,13 @@ void paging_destroy(paging *g) {
     for (int i = 0; i < g->n_parts && g->drives; i++) drive_close(g->drives[i]);
     mem_free(g->drives);
     paging_experts_destroy(g->experts);
+    paging_neurons_destroy(g->neurons);
+    paging_stream_free(&g->matrices);
     mem_unmap(g->always_memory, g->sizes.always);
     mem_unmap(g->pinned_memory, g->sizes.pinned);
     mem_unmap(g->ring, g->sizes.ring);
     mem_free(g->always);
     mem_free(g->units);
-    mem_free(g->step_first);
-    mem_free(g->step_end);
     mem_free(g->view.layers);
     mem_free(g);
 }
@@ -262,5 +276,6 @@ paging_counts paging_get_counts(const paging *g) {
         n.busy += d.busy;
     }
     if (g->experts) paging_experts_count(g->experts, &n);
+    if (g->neurons) paging_neurons_count(g->neurons, &n);
     return n;
 }

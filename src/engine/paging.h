@@ -5,6 +5,8 @@
  *   pinned      matrices of layers that the budget has room for: read once, stay
  *   streamed    the others: a ring through which they pass in the order of the plan's steps, read
  *               ahead of what is being computed, once per ubatch (paging.c)
+ *   neurons     of layers with bundles: a hot prefix stays, the others have a cache
+ *               (paging_neurons.c)
  *   experts     a cache of experts' matrices, the least used of which give way (paging_experts.c)
  *
  * Nothing of a mapped file is read after the context was made. Kernels and steps are those of
@@ -22,8 +24,9 @@ typedef struct paging paging;
 /* Bytes, rounded up to pages. */
 typedef struct paging_sizes {
     uint64_t always, pinned, ring, cache;
+    uint64_t hot;      /* prefixes of neurons that stay */
     uint64_t streamed; /* bytes that pass through the ring in every ubatch */
-    uint64_t experts;  /* of all experts that go through the cache */
+    uint64_t cached;   /* of all experts and neurons that go through the cache */
     uint64_t needed;   /* the least budget for weights */
 } paging_sizes;
 
@@ -31,8 +34,8 @@ typedef struct paging_sizes {
 typedef struct paging_counts {
     uint64_t reads, bytes; /* of the drive */
     double busy;           /* seconds in which it was reading */
-    uint64_t hits, misses; /* experts' matrices that were in memory when they were needed, or not
-                            */
+    uint64_t hits, misses; /* experts' matrices and neurons that were in the cache when they were
+                              needed, or not */
 } paging_counts;
 
 /* `p` is a plan of the model as it is in the file. PI_ERR_ARG: the model is not in a file;
@@ -50,6 +53,8 @@ paging_counts paging_get_counts(const paging *g);
 
 /* ---- while a ubatch runs --------------------------------------------------------------------- */
 
+/* Before the steps, on the calling thread. many: FORM_MANY. */
+void paging_begin(paging *g, bool many);
 /* Before a step, on one thread while no other is in an earlier step: what earlier steps alone read
  * gives way, and what fits is requested. */
 void paging_advance(paging *g, int step);
@@ -58,6 +63,20 @@ void paging_wait(paging *g, int step);
 /* After the steps, all of which have run if `complete`. PI_ERR_IO: the drive failed, or the file
  * changed; the results are worth nothing. */
 pi_status paging_end(paging *g, bool complete, pi_error *err);
+
+/* ---- neurons of bundled layers (paging_neurons.c) ---------------------------------------------
+ */
+
+/* Whether the ubatch's selected neurons of a layer are fetched one by one. Then a part of the layer
+ * is handed in with its selection, ascending, which requests those that are missing; and taken
+ * back, by any thread, when they are there, as rows of the layer's matrices. mark: a byte per
+ * neuron that stays with it; NULL: none. */
+bool paging_picks(const paging *g, int layer);
+void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
+                 int64_t n);
+int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark);
+/* The neuron of such a row. */
+int32_t paging_neuron(const paging *g, int layer, int32_t row);
 
 /* ---- experts (paging_experts.c) ---------------------------------------------------------------
  */

@@ -323,6 +323,7 @@ pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err) {
         g->sizes.cache += (uint64_t)size->n_slots * size->n_bytes;
     }
     if (status != PI_OK) return status;
+    g->sizes.cached += all;
     request_first(g, &batch);
     for (int64_t i = 0; i < (int64_t)x->n_layer * x->n_expert * KINDS; i++)
         for (int part = 0; part < g->n_parts; part++)

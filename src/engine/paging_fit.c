@@ -32,10 +32,10 @@ static void add_unit(paging *g, const plan_matrix *m, int step) {
 
 /* The matrices of a step: those in the plan's steps, and rows of down, which belong to the layer.
  */
-static int step_matrices(plan *p, int step, plan_matrix *out[PLAN_MAX_GROUP + 1]) {
+static int step_matrices(const paging *g, plan *p, int step, plan_matrix *out[PLAN_MAX_GROUP + 1]) {
     plan_step *s = &p->steps[step];
     int n = 0;
-    if (s->layer < 0) return 0;
+    if (s->layer < 0 || paging_is_bundled(g, s)) return 0;
     for (int k = 0; k < s->n_matrices; k++) out[n++] = &s->matrix[k];
     bool sparse = s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN;
     if (sparse && p->ffn[s->layer].down.w.data) out[n++] = &p->ffn[s->layer].down;
@@ -46,13 +46,9 @@ static pi_status list_units(paging *g, plan *p, pi_error *err) {
     plan_matrix *m[PLAN_MAX_GROUP + 1];
     size_t most = (size_t)p->n_steps * (PLAN_MAX_GROUP + 1);
     g->units = mem_calloc(most, sizeof *g->units);
-    g->n_steps = p->n_steps;
-    g->step_first = mem_calloc((size_t)p->n_steps, sizeof *g->step_first);
-    g->step_end = mem_calloc((size_t)p->n_steps, sizeof *g->step_end);
-    if (!g->units || !g->step_first || !g->step_end)
-        return error_nomem(err, most * sizeof *g->units, "weights");
+    if (!g->units) return error_nomem(err, most * sizeof *g->units, "weights");
     for (int i = 0; i < p->n_steps; i++)
-        for (int k = step_matrices(p, i, m); k > 0; k--) add_unit(g, m[k - 1], i);
+        for (int k = step_matrices(g, p, i, m); k > 0; k--) add_unit(g, m[k - 1], i);
     return PI_OK;
 }
 
@@ -105,7 +101,7 @@ static pi_status sort_units(paging *g, pi_error *err) {
     for (int pinned = 0; pinned < 2; pinned++) {
         for (int i = 0; i < g->n_units; i++)
             if ((int)g->units[i].place == pinned) sorted[n++] = g->units[i];
-        if (!pinned) g->n_streamed = n;
+        if (!pinned) g->matrices.n = n;
     }
     mem_free(g->units);
     g->units = sorted;
@@ -122,7 +118,7 @@ static pi_status place_units(paging *g, pi_error *err) {
     for (int i = 0; i < g->n_units; i++) {
         paging_unit *u = &g->units[i];
         size_t n = u->span.n_bytes;
-        if (i >= g->n_streamed) {
+        if (i >= g->matrices.n) {
             u->span.at = at;
             at += n;
             continue;
@@ -132,12 +128,9 @@ static pi_status place_units(paging *g, pi_error *err) {
         u->span.at = g->ring + place;
         place += n;
     }
-    for (int i = g->n_streamed - 1; i >= 0; i--) {
-        int step = g->units[i].first_step;
-        g->step_first[step] = i;
-        if (g->step_end[step] == 0) g->step_end[step] = i + 1;
-    }
-    return PI_OK;
+    g->matrices.units = g->units;
+    g->matrices.ahead = true;
+    return paging_index_steps(g, &g->matrices, err);
 }
 
 static void write_addresses(paging *g, plan *p) {
@@ -145,7 +138,7 @@ static void write_addresses(paging *g, plan *p) {
     uint64_t offset;
     int part;
     for (int i = 0; i < p->n_steps; i++) {
-        for (int k = step_matrices(p, i, m); k > 0; k--) {
+        for (int k = step_matrices(g, p, i, m); k > 0; k--) {
             const paging_unit *u = find_unit(g, m[k - 1]);
             if (!u || !gguf_locate(g->source->file, m[k - 1]->w.data, &part, &offset)) continue;
             m[k - 1]->w.data = u->span.at + (offset - u->span.begin);
@@ -154,10 +147,10 @@ static void write_addresses(paging *g, plan *p) {
 }
 
 static pi_status read_pinned(paging *g, pi_error *err) {
-    int n = g->n_units - g->n_streamed;
+    int n = g->n_units - g->matrices.n;
     paging_span *spans = mem_calloc((size_t)n + 1, sizeof *spans);
     if (!spans) return error_nomem(err, (size_t)n * sizeof *spans, "weights");
-    for (int i = 0; i < n; i++) spans[i] = g->units[g->n_streamed + i].span;
+    for (int i = 0; i < n; i++) spans[i] = g->units[g->matrices.n + i].span;
     pi_status status = paging_read(g, g->always, g->n_always, err);
     if (status == PI_OK) status = paging_read(g, spans, n, err);
     mem_free(spans);
@@ -173,16 +166,29 @@ static pi_status fail_budget(uint64_t budget, uint64_t beside, uint64_t needed, 
                      (double)needed / gib, (double)beside / gib);
 }
 
+/* The cache's share of the room: of experts or of neurons, whichever the model has. */
+static pi_status fill_caches(paging *g, plan *p, uint64_t room, pi_error *err) {
+    uint64_t experts = g->experts ? paging_experts_all(g->experts) : 0;
+    uint64_t least = g->neurons ? paging_neurons_least(g->neurons) : 0;
+    uint64_t neurons = g->neurons ? paging_neurons_all(g->neurons) : 0;
+    if (experts > room - least) experts = room - least;
+    room -= experts;
+    pi_status status = g->experts ? paging_experts_fill(g, experts, err) : PI_OK;
+    if (status != PI_OK || !g->neurons) return status;
+    return paging_neurons_fill(g, p, room < neurons ? room : neurons, err);
+}
+
 pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_error *err) {
     paging_sizes *s = &g->sizes;
+    g->n_steps = p->n_steps;
     pi_status status = list_units(g, p, err);
     if (status == PI_OK) status = paging_experts_create(g, p, err);
+    if (status == PI_OK) status = paging_neurons_create(g, p, err);
     if (status != PI_OK) return status;
-    uint64_t least = g->experts ? paging_experts_least(g->experts) : 0;
-    uint64_t all = g->experts ? paging_experts_all(g->experts) : 0;
+    uint64_t least = (g->experts ? paging_experts_least(g->experts) : 0) +
+                     (g->neurons ? paging_neurons_least(g->neurons) : 0);
     uint64_t units = bytes_of_units(g), ring = ring_bytes(g);
     if (ring > units) ring = units; /* then all of them stay */
-    s->experts = all;
     s->needed = s->always + ring + least;
     uint64_t room = budget > beside ? budget - beside : 0;
     if (room < s->needed) return fail_budget(room, beside, s->needed, err);
@@ -194,8 +200,7 @@ pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_er
     status = sort_units(g, err);
     if (status == PI_OK) status = place_units(g, err);
     if (status == PI_OK) status = read_pinned(g, err);
-    if (status == PI_OK && g->experts)
-        status = paging_experts_fill(g, room < all ? room : all, err);
+    if (status == PI_OK) status = fill_caches(g, p, room, err);
     if (status != PI_OK) return status;
     write_addresses(g, p);
     return PI_OK;

@@ -17,17 +17,33 @@ typedef struct paging_span {
     uint8_t *at; /* in memory; NULL: not decided */
 } paging_span;
 
-/* A matrix of the CPU's steps. */
+/* What is streamed as one piece: a matrix of the CPU's steps, or the neurons of a layer that do not
+ * stay. */
 typedef struct paging_unit {
     const uint8_t *from; /* its address in the file's mapping */
     size_t n_bytes;
     paging_span span;
     int first_step, last_step;
-    size_t place;       /* in the ring */
+    size_t place;       /* in the memory that units share */
+    uint8_t *view;      /* another address of this memory, where steps read it; NULL: none */
+    bool picks;         /* not wanted in ubatches of few tokens, which pick neurons */
     atomic_size_t left; /* bytes that have not arrived */
 } paging_unit;
 
+/* Units in the order of the steps, which pass through memory that is too small for all. Sequence
+ * numbers count them on over ubatches: number s is unit s % n. */
+typedef struct paging_stream {
+    paging_unit *units; /* [n] */
+    int n;
+    int *step_first, *step_end; /* [n_steps] units that a step is the first to need */
+    bool ahead;                 /* reads on into the next ubatch */
+    uint64_t pass;              /* sequence number of the ubatch's first unit */
+    uint64_t released;          /* what came before gives way; written by the leading thread */
+    atomic_ullong submitted;
+} paging_stream;
+
 typedef struct paging_experts paging_experts;
+typedef struct paging_neurons paging_neurons;
 
 struct paging {
     const model *source;
@@ -41,24 +57,26 @@ struct paging {
     uint8_t *always_memory;
     uint8_t *pinned_memory;
 
-    /* Units in the order of the steps; the first n_streamed pass through the ring. Sequence
-     * numbers count them on over ubatches: number s is unit s % n_streamed. */
-    paging_unit *units;
-    int n_units, n_streamed;
+    paging_unit *units; /* [n_units] matrices; the first matrices.n pass through the ring */
+    int n_units;
+    paging_stream matrices;
     uint8_t *ring;
-    int *step_first, *step_end; /* [n_steps] streamed units that a step is the first to need */
     int n_steps;
-    uint64_t pass;     /* sequence number of the ubatch's first unit */
-    uint64_t released; /* what came before gives way; written by the leading thread */
-    atomic_ullong submitted;
+    bool many;       /* the ubatch has many tokens */
+    uint64_t ubatch; /* number of ubatches that have begun */
 
     paging_experts *experts; /* NULL: none go through the cache */
+    paging_neurons *neurons; /* NULL: there are no bundles */
 };
 
 /* Whole pages around a range of the file. False: the address is not in it. */
 bool paging_span_of(const paging *g, const void *data, size_t n_bytes, paging_span *out);
 /* Reads spans and waits. */
 pi_status paging_read(paging *g, const paging_span *spans, int n, pi_error *err);
+
+/* Makes the tables of steps of a stream whose units are there. */
+pi_status paging_index_steps(const paging *g, paging_stream *s, pi_error *err);
+void paging_stream_free(paging_stream *s); /* the tables alone */
 
 /* paging_experts.c. Spans of all experts of the plan's layers; PI_OK and no cache where there are
  * none. */
@@ -72,5 +90,19 @@ pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err);
 /* After a ubatch; with `drop` whatever the slots hold is forgotten. */
 void paging_experts_end(paging *g, bool drop);
 void paging_experts_count(const paging_experts *x, paging_counts *out);
+
+/* paging_neurons.c: layers with bundles. Whether a step's matrices are such a layer's. */
+bool paging_is_bundled(const paging *g, const plan_step *s);
+pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err);
+void paging_neurons_destroy(paging_neurons *x);
+uint64_t paging_neurons_least(const paging_neurons *x);
+uint64_t paging_neurons_all(const paging_neurons *x);
+/* Hot prefixes and slots of at most n_bytes, which are filled; writes the addresses into the plan.
+ */
+pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *err);
+paging_stream *paging_neurons_stream(paging_neurons *x); /* of what is not in the hot prefixes */
+void paging_neurons_begin(paging *g);
+void paging_neurons_end(paging *g, bool drop);
+void paging_neurons_count(const paging_neurons *x, paging_counts *out);
 
 #endif

@@ -1,23 +1,27 @@
-/* paging_stream.c: the ring while a ubatch runs. */
+/* paging_stream.c: units that pass through memory while a ubatch runs. */
+#include <sys/mman.h>
+
+#include "mem.h"
 #include "paging_impl.h"
 #include "pool.h"
 
-static paging_unit *unit_at(const paging *g, uint64_t number) {
-    return &g->units[number % (uint64_t)g->n_streamed];
+static paging_unit *unit_at(const paging_stream *s, uint64_t number) {
+    return &s->units[number % (uint64_t)s->n];
 }
 
 static void request_unit(const paging *g, paging_unit *u) {
     const drive_request r = {
         .offset = u->span.begin, .n_bytes = u->span.n_bytes, .to = u->span.at, .left = &u->left};
-    drive_submit(g->drives[u->span.part], &r, 1);
+    if (!u->picks || g->many) drive_submit(g->drives[u->span.part], &r, 1);
 }
 
 /* Whether nothing that is still in use lies where unit `number` goes. */
-static bool has_room(const paging *g, uint64_t number) {
-    const paging_unit *u = unit_at(g, number);
-    if (number - g->released >= (uint64_t)g->n_streamed) return false;
-    for (uint64_t i = g->released; i < number; i++) {
-        const paging_unit *other = unit_at(g, i);
+static bool has_room(const paging_stream *s, uint64_t number) {
+    const paging_unit *u = unit_at(s, number);
+    uint64_t n = (uint64_t)s->n, end = s->ahead ? s->released + n : s->pass + n;
+    if (number >= end) return false;
+    for (uint64_t i = s->released; i < number; i++) {
+        const paging_unit *other = unit_at(s, i);
         if (u->place < other->place + other->span.n_bytes &&
             other->place < u->place + u->span.n_bytes)
             return false;
@@ -30,49 +34,101 @@ static void wait_unit(const paging *g, const paging_unit *u) {
 }
 
 /* Also units that no step has waited for must not arrive any more. */
-static void release_before(paging *g, int step) {
-    uint64_t end = g->pass + (uint64_t)g->n_streamed;
-    for (; g->released < end && unit_at(g, g->released)->last_step < step; g->released++)
-        wait_unit(g, unit_at(g, g->released));
+static void release_before(const paging *g, paging_stream *s, int step) {
+    uint64_t end = s->pass + (uint64_t)s->n;
+    for (; s->released < end && unit_at(s, s->released)->last_step < step; s->released++) {
+        const paging_unit *u = unit_at(s, s->released);
+        wait_unit(g, u);
+        /* The memory stays, but does not count twice as resident. */
+        if (u->view) (void)madvise(u->view, u->span.n_bytes, MADV_DONTNEED);
+    }
+}
+
+static void advance(const paging *g, paging_stream *s, int step) {
+    if (s->n == 0) return;
+    release_before(g, s, step);
+    uint64_t next = atomic_load_explicit(&s->submitted, memory_order_relaxed);
+    while (has_room(s, next)) {
+        request_unit(g, unit_at(s, next));
+        atomic_store_explicit(&s->submitted, ++next, memory_order_release);
+    }
+}
+
+static void wait_step(const paging *g, const paging_stream *s, int step) {
+    if (s->n == 0) return;
+    for (int i = s->step_first[step]; i < s->step_end[step]; i++) {
+        uint64_t number = s->pass + (uint64_t)i;
+        while (atomic_load_explicit(&s->submitted, memory_order_acquire) <= number) pool_yield();
+        wait_unit(g, &s->units[i]);
+    }
+}
+
+/* The next ubatch begins with nothing in memory. */
+static void empty(const paging *g, paging_stream *s) {
+    uint64_t end = atomic_load_explicit(&s->submitted, memory_order_relaxed);
+    for (uint64_t i = s->released; i < end && s->n > 0; i++) wait_unit(g, unit_at(s, i));
+    s->pass = s->released = 0;
+    atomic_store_explicit(&s->submitted, 0, memory_order_relaxed);
+}
+
+static void end_pass(const paging *g, paging_stream *s, bool complete) {
+    if (!complete) {
+        empty(g, s);
+        return;
+    }
+    release_before(g, s, g->n_steps);
+    s->pass += (uint64_t)s->n;
+}
+
+pi_status paging_index_steps(const paging *g, paging_stream *s, pi_error *err) {
+    size_t n = (size_t)g->n_steps;
+    s->step_first = mem_calloc(n, sizeof *s->step_first);
+    s->step_end = mem_calloc(n, sizeof *s->step_end);
+    if (!s->step_first || !s->step_end)
+        return error_nomem(err, n * sizeof *s->step_first, "weights");
+    for (int i = s->n - 1; i >= 0; i--) {
+        int step = s->units[i].first_step;
+        s->step_first[step] = i;
+        if (s->step_end[step] == 0) s->step_end[step] = i + 1;
+    }
+    return PI_OK;
+}
+
+void paging_stream_free(paging_stream *s) {
+    mem_free(s->step_first);
+    mem_free(s->step_end);
+}
+
+/* ---- a ubatch -------------------------------------------------------------------------------- */
+
+void paging_begin(paging *g, bool many) {
+    g->many = many;
+    g->ubatch++;
+    if (g->neurons) paging_neurons_begin(g);
 }
 
 void paging_advance(paging *g, int step) {
-    if (g->n_streamed == 0) return;
-    release_before(g, step);
-    uint64_t next = atomic_load_explicit(&g->submitted, memory_order_relaxed);
-    while (has_room(g, next)) {
-        request_unit(g, unit_at(g, next));
-        atomic_store_explicit(&g->submitted, ++next, memory_order_release);
-    }
+    advance(g, &g->matrices, step);
+    if (g->neurons) advance(g, paging_neurons_stream(g->neurons), step);
 }
 
 void paging_wait(paging *g, int step) {
-    for (int i = g->n_streamed ? g->step_first[step] : 0; i < g->step_end[step]; i++) {
-        uint64_t number = g->pass + (uint64_t)i;
-        while (atomic_load_explicit(&g->submitted, memory_order_acquire) <= number) pool_yield();
-        wait_unit(g, &g->units[i]);
-    }
-}
-
-/* The next ubatch begins with an empty ring. */
-static void empty_ring(paging *g) {
-    uint64_t end = atomic_load_explicit(&g->submitted, memory_order_relaxed);
-    for (uint64_t i = g->released; i < end; i++) wait_unit(g, unit_at(g, i));
-    g->pass = g->released = 0;
-    atomic_store_explicit(&g->submitted, 0, memory_order_relaxed);
+    wait_step(g, &g->matrices, step);
+    if (g->neurons) wait_step(g, paging_neurons_stream(g->neurons), step);
 }
 
 pi_status paging_end(paging *g, bool complete, pi_error *err) {
+    paging_stream *neurons = g->neurons ? paging_neurons_stream(g->neurons) : NULL;
     pi_status status = PI_OK;
-    if (complete && g->n_streamed > 0) {
-        release_before(g, g->n_steps);
-        g->pass += (uint64_t)g->n_streamed;
-    } else if (g->n_streamed > 0) {
-        empty_ring(g);
-    }
+    end_pass(g, &g->matrices, complete);
+    if (neurons) end_pass(g, neurons, complete);
     for (int i = 0; i < g->n_parts && status == PI_OK; i++) status = drive_check(g->drives[i], err);
-    if (status != PI_OK && g->n_streamed > 0) empty_ring(g);
+    if (status != PI_OK) {
+        empty(g, &g->matrices);
+        if (neurons) empty(g, neurons);
+    }
     if (g->experts) paging_experts_end(g, status != PI_OK);
+    if (g->neurons) paging_neurons_end(g, status != PI_OK);
     for (int i = 0; i < g->n_parts && status != PI_OK; i++) (void)drive_check(g->drives[i], NULL);
     return status;
 }

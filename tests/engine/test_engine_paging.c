@@ -15,13 +15,14 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "powerinfer_tools.h"
 #include "recurrent_model.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_paging.gguf"
 
-enum { N_TOKENS = 24, MAX_VOCAB = 320, MIB = 1 << 20 };
+enum { N_TOKENS = 24, MAX_VOCAB = 512, MIB = 1 << 20 };
 
 static float expected[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
 static int32_t tokens[N_TOKENS];
@@ -246,6 +247,61 @@ static void sessions_share_steps(void **state) {
     assert_memory_equal(expected, got, sizeof(float) * N * STEPS * 40);
 }
 
+/* ---- bundles --------------------------------------------------------------------------------- */
+
+static void write_bundles(const char *shape, const char *type) {
+    pi_synth_options o = pi_synth_default_options();
+    pi_error err;
+    o.shape = shape;
+    o.type = type;
+    o.bundle = true;
+    o.n_layer = 4;
+    if (pi_synth(MODEL_PATH, &o, &err) != PI_OK) fail_msg("%s", err.message);
+}
+
+static void bundles(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"tiny", "tiny-opt"}, *const types[] = {"q4_0", "f16"};
+    static const pi_mode modes[] = {PI_MODE_DENSE, PI_MODE_EXACT, PI_MODE_PREDICT};
+    for (size_t i = 0; i < 2; i++) {
+        write_bundles(shapes[i], types[i]);
+        for (size_t k = 0; k < sizeof modes / sizeof *modes; k++)
+            for (int n_threads = 1; n_threads <= 3; n_threads += 2) {
+                pi_context_options o = options_for(n_threads);
+                o.mode = modes[k];
+                check_model(shapes[i], o);
+            }
+    }
+}
+
+/* Neurons of one token are used again by the next ones, and a prompt takes their slots away. */
+static void neurons_stay(void **state) {
+    (void)state;
+    write_bundles("tiny", "q4_0");
+    pi_context_options o = options_for(2);
+    o.mode = PI_MODE_PREDICT;
+    o.ram_budget = least_budget(o);
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_session *s = run_session(&r, N_TOKENS);
+    pi_counters first, prompt, after;
+    run_random_tokens(5, r.n_vocab, tokens, N_TOKENS);
+    run_feed(&r, s, tokens, 6, 1, got);
+    pi_context_get_counters(r.context, &first);
+    assert_true(first.cache_hits > 0 && first.cache_misses > 0);
+    run_feed(&r, s, tokens, 12, 0, got);
+    pi_context_get_counters(r.context, &prompt);
+    assert_int_equal(prompt.cache_hits, first.cache_hits); /* layers pass as a whole */
+    assert_int_equal(prompt.cache_misses, first.cache_misses);
+    run_feed(&r, s, tokens, 6, 1, got);
+    pi_context_get_counters(r.context, &after);
+    assert_true(after.cache_misses > prompt.cache_misses);
+    pi_session_destroy(s);
+    run_close(&r);
+    o.ram_budget *= 2;
+    pi_counters all = feed(&o, 1, got); /* everything stays */
+    assert_int_equal(all.cache_hits + all.cache_misses, 0);
+}
+
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 static void write_dense(void) {
@@ -387,7 +443,8 @@ int main(void) {
         cmocka_unit_test(dense_models),         cmocka_unit_test(architectures),
         cmocka_unit_test(recurrent_models),     cmocka_unit_test(sparse_modes),
         cmocka_unit_test(mixtures_of_experts),  cmocka_unit_test(experts_stay),
-        cmocka_unit_test(sessions_share_steps), cmocka_unit_test(the_file_changes),
+        cmocka_unit_test(sessions_share_steps), cmocka_unit_test(bundles),
+        cmocka_unit_test(neurons_stay),         cmocka_unit_test(the_file_changes),
         cmocka_unit_test(the_file_is_replaced), cmocka_unit_test(cancelling),
         cmocka_unit_test(models_in_memory),     cmocka_unit_test(memory_runs_out),
     };
