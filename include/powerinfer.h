@@ -43,6 +43,7 @@
 
 #include "powerinfer_activity.h"
 #include "powerinfer_grammar.h"
+#include "powerinfer_memory.h"
 #include "powerinfer_metadata.h"
 #include "powerinfer_session.h"
 #include "powerinfer_status.h"
@@ -176,9 +177,7 @@ typedef enum pi_device_choice {                 /* see docs/gpu.md */
                                 PI_DEVICE_SIM /* a simulated GPU, for tests */
 } pi_device_choice;
 
-#define PI_VRAM_FREE  UINT64_MAX
-#define PI_RAM_FREE   UINT64_MAX
-#define PI_RAM_MAPPED 0
+#define PI_VRAM_FREE UINT64_MAX
 
 typedef struct pi_context_options {
     int32_t n_threads;       /* for decode; 0: physical (performance) cores */
@@ -201,10 +200,8 @@ typedef struct pi_context_options {
                              as many as fit; N > n_layer also offloads the output head */
     int32_t n_ctx; /* positions, of all sessions together, to reserve memory for; 0: the smaller of
                       n_ctx_train and 8192 */
-    uint64_t ram_budget; /* memory to use, bytes: weights that do not fit are read from the drive
-                            while they are needed; PI_RAM_FREE (default): a model that is larger
-                            than what system and control group leave free gets that, less a margin;
-                            PI_RAM_MAPPED: weights stay in the mapped file in any case */
+    uint64_t ram_budget; /* memory to use, bytes: weights beyond it are read from the drive when
+                            needed; PI_RAM_FREE (default), PI_RAM_MAPPED: powerinfer_memory.h */
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */
@@ -294,10 +291,6 @@ typedef struct pi_counters {
     uint64_t gathered_bytes;  /* part of ffn_bytes: non-contiguous rows of single neurons */
     uint64_t kv_bytes;        /* KV cache read, and recurrent state */
     uint64_t expert_swaps;    /* experts that `adapt` has moved to the GPU */
-    /* With a memory budget (ram_budget): */
-    uint64_t drive_reads, drive_bytes; /* reads of the drive */
-    double drive_seconds;              /* in which it was reading */
-    uint64_t cache_hits, cache_misses; /* weights that were wanted from the cache: there or not */
 } pi_counters;
 PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);
 /* Name of the kernels in use: "avx512". */

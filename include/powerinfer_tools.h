@@ -353,6 +353,11 @@ typedef struct pi_bench_result {
     /* Roofline time over measured time: gathered bytes at gather_gbps, the rest at read_gbps. */
     double floor_share;
     double ffn_density; /* FFN bytes read / all FFN bytes */
+    /* With a memory budget; 0 without one: */
+    double drive_reads, drive_bytes; /* per token */
+    double drive_gbps;  /* of the drive for reads of this size, measured after the test */
+    double drive_share; /* drive_bytes * tps / 1e9 / drive_gbps */
+    double cache_hits;  /* share of the experts' matrices and neurons that were in the cache */
 } pi_bench_result;
 
 enum { PI_BENCH_TRACED = 2 }; /* a prefill ubatch, a decoded token */
@@ -368,6 +373,7 @@ typedef struct pi_bench_report {
         yardstick_wanted; /* size of the measured buffer: used, and intended */
     uint64_t cache_bytes; /* last-level cache */
     bool in_cache;    /* weights < 2 * cache_bytes: shares of the memory bandwidth mean nothing */
+    pi_memory memory; /* as it was before the tests */
     int32_t n_traced; /* ubatches in the file `trace` */
     pi_trace_summary traced[PI_BENCH_TRACED];
     int32_t n_results;

@@ -111,6 +111,39 @@ void pi_context_get_counters(const pi_context *c, pi_counters *out) {
     *out = engine_get_counters(c->engine);
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+void pi_context_get_memory(const pi_context *c, pi_memory *out) {
+    const paging *g = engine_paging(c->engine);
+    *out = (pi_memory){.budget = 0};
+    if (!g) return;
+    paging_sizes s = paging_get_sizes(g);
+    paging_counts n = paging_get_counts(g);
+    *out = (pi_memory){.budget = c->ram_used,
+                       .needed = s.needed + s.beside,
+                       .buffers = s.beside,
+                       .always = s.always,
+                       .pinned = s.pinned + s.hot,
+                       .ring = s.ring,
+                       .cache = s.cache,
+                       .streamed = s.streamed,
+                       .cached = s.cached,
+                       .reads = n.reads,
+                       .read_bytes = n.bytes,
+                       .read_seconds = n.busy,
+                       .hits = n.hits,
+                       .misses = n.misses,
+                       .backend = paging_backend(g)};
+}
+
+pi_status pi_context_measure_drive(const pi_context *c, uint64_t n_bytes, double seconds,
+                                   double *rate, pi_error *err) {
+    paging *g = engine_paging(c->engine);
+    *rate = 0;
+    if (!g) return error_set(err, PI_ERR_ARG, "nothing to measure: drive: no memory budget");
+    return paging_measure(g, (size_t)n_bytes, seconds, rate, err);
+}
+
 /* ---- activity -------------------------------------------------------------------------------- */
 
 pi_status pi_context_watch(pi_context *c, int32_t n_bins, pi_error *err) {

@@ -45,6 +45,7 @@ static pi_status create_engine(pi_context *c, engine_options *o, uint64_t gpu_we
         status = engine_context_create(c->model->weights, o, &c->engine, &why);
     }
     if (status != PI_OK && err) *err = why;
+    c->ram_used = o->ram_budget;
     return status;
 }
 

@@ -36,6 +36,7 @@ struct pi_context {
     engine_context *engine;
     engine_options options; /* as created, without what concerns the GPU and the memory budget */
     uint64_t ram_budget;    /* as asked for */
+    uint64_t ram_used;      /* as it was set; 0: none */
     int64_t n_positions;    /* of sessions, to reserve memory for */
     place_gpu gpu;          /* the engine's; nothing is open without one */
     const char *device;     /* what has work */

@@ -55,6 +55,11 @@ static const field fields[] = {
     RESULT(NUMBER, bandwidth_share),
     RESULT(NUMBER, floor_share),
     RESULT(NUMBER, ffn_density),
+    RESULT(NUMBER, drive_reads),
+    RESULT(NUMBER, drive_bytes),
+    RESULT(NUMBER, drive_gbps),
+    RESULT(NUMBER, drive_share),
+    RESULT(NUMBER, cache_hits),
     ROW(BOOL, in_cache),
 };
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
@@ -269,6 +274,25 @@ static void print_row(FILE *out, const bench_row *row, bool verbose) {
         fprintf(out, " %18s | %7.2f | %8s |\n", speed, b->gbps, floor);
 }
 
+/* What a memory budget became, and what every test read from the drive. */
+static void print_memory(FILE *out, const bench_results *r) {
+    const pi_memory *m = &r->last.memory;
+    fprintf(out,
+            "\nmemory: %.0f of %.0f MiB: buffers %.0f, always %.0f, pinned %.0f, ring %.0f, cache "
+            "%.0f\n",
+            (double)(m->buffers + m->always + m->pinned + m->ring + m->cache) / MIB,
+            (double)m->budget / MIB, (double)m->buffers / MIB, (double)m->always / MIB,
+            (double)m->pinned / MIB, (double)m->ring / MIB, (double)m->cache / MIB);
+    for (size_t i = 0; i < r->n; i++) {
+        const pi_bench_result *b = &r->rows[i].result;
+        if (!(b->drive_reads > 0)) continue;
+        fprintf(out, "%-8s drive: %.1f reads and %.2f MB per token, %.0f%% of %.2f GB/s", b->test,
+                b->drive_reads, b->drive_bytes / 1e6, 100 * b->drive_share, b->drive_gbps);
+        if (b->cache_hits > 0) fprintf(out, "; cache hits %.1f%%", 100 * b->cache_hits);
+        fputc('\n', out);
+    }
+}
+
 /* Warnings about the shares of bandwidth. */
 static void print_notes(FILE *out, const bench_results *r) {
     const pi_bench_report *m = &r->last;
@@ -279,7 +303,9 @@ static void print_notes(FILE *out, const bench_results *r) {
                 "\nin cache: the weights are below twice the last-level cache (%.0f MiB),\n"
                 "so a share of memory bandwidth means nothing.\n",
                 (double)m->cache_bytes / MIB);
-    if (m->yardstick_bytes == 0)
+    if (m->memory.budget)
+        print_memory(out, r);
+    else if (m->yardstick_bytes == 0)
         fprintf(out, "\nToo little memory is free to measure bandwidth: no shares.\n");
     else if (m->yardstick_bytes < m->yardstick_wanted)
         fprintf(out,

@@ -94,6 +94,19 @@ static void report_device(const run_report *r) {
         plural(threads));
 }
 
+/* With a memory budget: "1.95 of 2.00 GiB, of which 0.62 GiB are a cache of 3.10 GiB". */
+static void report_memory(const run_report *r) {
+    pi_memory m;
+    pi_context_get_memory(r->context, &m);
+    if (m.budget == 0) return;
+    double used = (double)(m.buffers + m.always + m.pinned + m.ring + m.cache);
+    row(r->options, "memory:", "%.2f of %.2f GiB, of which %.2f GiB are a cache of %.2f GiB",
+        used / GIB, (double)m.budget / GIB, (double)m.cache / GIB, (double)m.cached / GIB);
+    double hits = m.hits + m.misses ? 100 * (double)m.hits / (double)(m.hits + m.misses) : 0;
+    row(r->options, "drive:", "%.2f GB read (%s), %.1f%% of the cache's weights were there",
+        (double)m.read_bytes / 1e9, m.backend, hits);
+}
+
 static void report_mode(const run_report *r, const pi_counters *n) {
     const cli_options *o = r->options;
     const char *mode = pi_context_mode(r->context);
@@ -163,6 +176,7 @@ void run_report_end(const run_report *r, const generation *g) {
     report_model(r);
     report_device(r);
     report_experts(r);
+    report_memory(r);
     report_mode(r, &g->decode_counters);
     report_cache(r);
     report_speed(o, "prompt:", g->n_prompt, g->n_cached, g->n_prompt - g->n_cached,

@@ -197,6 +197,8 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     size_t fit = max_size(ENGINE_LOGITS_BYTES / row, 1);
     c->n_logits = o->n_logits > 0 ? o->n_logits
                                   : (int)(fit < (size_t)o->n_batch ? fit : (size_t)o->n_batch);
+    /* Cold rows that are copied to the GPU would have to be in memory. */
+    if (o->ram_budget) c->options.prompts = ENGINE_PROMPTS_SPLIT;
     c->type_k = o->type_k;
     c->type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->kernels))
@@ -272,7 +274,11 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     int group = max_group(m);
     c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
-    if (status == PI_OK && c->plan->n_gpu_steps) status = gpu_exec_create(c, options, &c->gpu, err);
+    if (status == PI_OK && c->paging && options->adapt.on)
+        status = error_set(err, PI_ERR_UNSUPPORTED,
+                           "experts are not adapted within a memory budget: choose one of the two");
+    if (status == PI_OK && c->plan->n_gpu_steps)
+        status = gpu_exec_create(c, &c->options, &c->gpu, err);
     if (status == PI_OK && c->gpu && options->adapt.on)
         status = adapt_create(c->plan, &options->adapt, &c->adapter, err);
     if (status == PI_OK && c->adapter) adapt_restart(c);

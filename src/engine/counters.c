@@ -79,17 +79,9 @@ const uint64_t *engine_expert_uses(const engine_context *c, int layer) {
 }
 
 pi_counters engine_get_counters(const engine_context *c) {
-    pi_counters n = c->counters;
-    if (!c->paging) return n;
-    paging_counts paged = paging_get_counts(c->paging);
-    n.drive_reads = paged.reads;
-    n.drive_bytes = paged.bytes;
-    n.drive_seconds = paged.busy;
-    n.cache_hits = paged.hits;
-    n.cache_misses = paged.misses;
-    return n;
+    return c->counters;
 }
 
-const paging *engine_paging(const engine_context *c) {
+paging *engine_paging(const engine_context *c) {
     return c->paging;
 }

@@ -70,7 +70,8 @@ typedef struct engine_context engine_context;
 typedef struct engine_activity engine_activity; /* activity.h */
 typedef struct pi_session engine_session;
 
-/* Also PI_ERR_LIMIT and PI_ERR_IO of a memory budget; PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU: the caller may use the CPU alone. */
+/* Also PI_ERR_LIMIT and PI_ERR_IO of a memory budget, PI_ERR_NOMEM and PI_ERR_DEVICE of the GPU:
+ * the caller may use the CPU alone. */
 pi_status engine_context_create(const model *m, const engine_options *options, engine_context **out,
                                 pi_error *err);
 void engine_context_destroy(engine_context *c); /* NULL is fine */
@@ -142,7 +143,7 @@ const uint64_t *engine_expert_uses(const engine_context *c, int layer);
  * experts are adapted; NULL elsewhere. */
 const float *engine_expert_heat(const engine_context *c, int layer);
 /* What a memory budget became; NULL: there is none. */
-const paging *engine_paging(const engine_context *c);
+paging *engine_paging(const engine_context *c);
 pi_counters engine_get_counters(const engine_context *c);
 
 const plan *engine_plan(const engine_context *c);

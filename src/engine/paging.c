@@ -267,6 +267,13 @@ paging_sizes paging_get_sizes(const paging *g) {
     return g->sizes;
 }
 
+const char *paging_backend(const paging *g) {
+    return drive_backend_name(g->drives[0]);
+}
+pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate, pi_error *err) {
+    return drive_measure(g->drives[0], n_bytes, seconds, rate, err);
+}
+
 paging_counts paging_get_counts(const paging *g) {
     paging_counts n = {0};
     for (int i = 0; i < g->n_parts; i++) {

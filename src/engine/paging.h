@@ -28,6 +28,7 @@ typedef struct paging_sizes {
     uint64_t streamed; /* bytes that pass through the ring in every ubatch */
     uint64_t cached;   /* of all experts and neurons that go through the cache */
     uint64_t needed;   /* the least budget for weights */
+    uint64_t beside;   /* what the context takes for other things */
 } paging_sizes;
 
 /* What a context has read from the drive, and found in memory, since it was made. */
@@ -50,6 +51,9 @@ const model *paging_model(const paging *g);
 pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_error *err);
 paging_sizes paging_get_sizes(const paging *g);
 paging_counts paging_get_counts(const paging *g);
+const char *paging_backend(const paging *g); /* drive_backend_name */
+/* drive_measure of the model's first part. */
+pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate, pi_error *err);
 
 /* ---- while a ubatch runs --------------------------------------------------------------------- */
 

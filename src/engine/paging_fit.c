@@ -162,7 +162,7 @@ static pi_status fail_budget(uint64_t budget, uint64_t beside, uint64_t needed, 
     return error_set(err, PI_ERR_LIMIT,
                      "memory budget too small: %.2f GiB: this model needs %.2f GiB at least: %.2f "
                      "for weights, %.2f for buffers and the KV cache",
-                     (double)(budget + beside) / gib, (double)(needed + beside) / gib + 0.005,
+                     (double)budget / gib, (double)(needed + beside) / gib + 0.005,
                      (double)needed / gib, (double)beside / gib);
 }
 
@@ -181,6 +181,7 @@ static pi_status fill_caches(paging *g, plan *p, uint64_t room, pi_error *err) {
 pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_error *err) {
     paging_sizes *s = &g->sizes;
     g->n_steps = p->n_steps;
+    s->beside = beside;
     pi_status status = list_units(g, p, err);
     if (status == PI_OK) status = paging_experts_create(g, p, err);
     if (status == PI_OK) status = paging_neurons_create(g, p, err);
@@ -191,7 +192,7 @@ pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_er
     if (ring > units) ring = units; /* then all of them stay */
     s->needed = s->always + ring + least;
     uint64_t room = budget > beside ? budget - beside : 0;
-    if (room < s->needed) return fail_budget(room, beside, s->needed, err);
+    if (room < s->needed) return fail_budget(budget, beside, s->needed, err);
     room -= s->always;
     bool stay = room >= units + least;
     s->ring = stay ? 0 : ring;

@@ -46,6 +46,11 @@ typedef struct rates {
     double read, gather;
 } rates;
 
+/* Reads of the drive during a test, as pi_memory counts them. */
+typedef struct drive_use {
+    double reads, bytes, hits, misses;
+} drive_use;
+
 typedef struct repetition {
     double tps;
     rates memory;
@@ -145,6 +150,31 @@ static pi_counters difference(const pi_counters *a, const pi_counters *b) {
                          .kv_bytes = b->kv_bytes - a->kv_bytes};
 }
 
+static drive_use use_of_drive(const bench *b) {
+    pi_memory m;
+    pi_context_get_memory(b->context, &m);
+    return (drive_use){(double)m.reads, (double)m.read_bytes, (double)m.hits, (double)m.misses};
+}
+
+/* Per token, and the share of what the drive gives for reads of the mean size. */
+static pi_status fill_drive(const bench *b, const drive_use *before, double tokens,
+                            pi_bench_result *r, pi_error *err) {
+    const double seconds = 0.5;
+    drive_use after = use_of_drive(b);
+    double reads = after.reads - before->reads, bytes = after.bytes - before->bytes;
+    double hits = after.hits - before->hits, misses = after.misses - before->misses;
+    if (!(reads > 0)) return PI_OK;
+    double rate;
+    pi_status status = pi_context_measure_drive(b->context, (uint64_t)(bytes / reads), seconds,
+                                                &rate, err);
+    r->drive_reads = reads / tokens;
+    r->drive_bytes = bytes / tokens;
+    r->drive_gbps = rate / 1e9;
+    r->drive_share = rate > 0 ? r->drive_bytes * r->tps / rate : 0;
+    r->cache_hits = hits + misses > 0 ? hits / (hits + misses) : 0;
+    return status;
+}
+
 /* Without non-contiguous rows the gather rate is not needed. */
 static rates sample_memory(bench *b, const pi_counters *done) {
     rates r = {0};
@@ -242,6 +272,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     rates memory = sample_memory(b, &n);
     if (b->report->in_cache) status = run_once(b, t, warm_up, &seconds, err);
     pi_context_get_counters(b->context, &before);
+    drive_use drive = use_of_drive(b);
     for (int i = 0; i < b->o->repetitions && status == PI_OK; i++) {
         status = run_repetition(b, t, sampled, &memory, &v[i], err);
         if (status == PI_OK) status = report_progress(b, (i + 1.0) / b->o->repetitions, err);
@@ -250,6 +281,9 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
         pi_context_get_counters(b->context, &after);
         n = difference(&before, &after);
         fill_result(b, v, &n, r);
+        status = fill_drive(b, &drive, (double)n.tokens, r, err);
+    }
+    if (status == PI_OK) {
         b->report->n_results++;
         b->tests_done++;
     }
@@ -365,9 +399,11 @@ static pi_status read_freq(bench *b, pi_error *err) {
     return status;
 }
 
-/* Without memory for it, speeds are measured all the same. */
+/* Without memory for it, speeds are measured all the same; a memory budget leaves none. */
 static pi_status open_memory(bench *b, pi_error *err) {
     pi_bench_report *r = b->report;
+    pi_context_get_memory(b->context, &r->memory);
+    if (r->memory.budget) return PI_OK;
     pi_status status = read_freq(b, err);
     if (status != PI_OK) return status;
     bandwidth_options options = {.n_threads = pi_context_threads(b->context),

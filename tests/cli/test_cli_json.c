@@ -128,6 +128,7 @@ static void test_end_of_text(void **state) {
 #define BENCH_RESULT                                                                               \
     "test:s depth:i mode:s device:s tps:n tps_min:n tps_max:n tps_stddev:n bytes_per_token:n "     \
     "gbps:n read_gbps:n gather_gbps:n bandwidth_share:n floor_share:n ffn_density:n model:s "      \
+    "drive_reads:n drive_bytes:n drive_gbps:n drive_share:n cache_hits:n "                         \
     "threads:i n_batch:i cache_type_k:s cache_type_v:s gpu_layers:i in_cache:b"
 
 /* Of one repetition, or of two: |a - b| / sqrt 2. */
@@ -261,10 +262,26 @@ static void test_bench_formats(void **state) {
         if (rows == 3) break;
     }
     assert_int_equal(rows, 3);
-    assert_int_equal(commas[0], 21);
+    assert_int_equal(commas[0], 26);
     assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
     assert_contains("out",
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,\"dense\",\"cpu\",");
+}
+
+/* With a memory budget, what every test read from the drive stands beside it. */
+static void test_bench_budget(void **state) {
+    (void)state;
+    json_t *root = json_of("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q --json --ram-budget 0.5");
+    const json_t *machine = json_object_get(root, "machine");
+    assert_int_equal(json_integer_value(json_object_get(machine, "yardstick_bytes")), 0);
+    json_decref(root);
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q --ram-budget 0.5"), 0);
+    assert_contains("out", "\nmemory: ");
+    assert_contains("out", " of 512 MiB: buffers ");
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q --ram-budget 0"), 0);
+    assert_null(strstr(shell_read("out", NULL), "\nmemory: "));
+    assert_int_equal(sh("$PI bench -m $M -p 4 -n 2 -r 1 -t 1 -q --ram-budget 0.01"), 1);
+    assert_contains("err", "powerinfer: memory budget too small: 0.01 GiB: this model needs ");
 }
 
 /* Its own buffers take less where limits leave little, and the work goes on. */
@@ -353,6 +370,7 @@ int main(void) {
         cmocka_unit_test(test_bench_table),
         cmocka_unit_test(test_bench_combinations),
         cmocka_unit_test(test_bench_formats),
+        cmocka_unit_test(test_bench_budget),
         cmocka_unit_test(test_bench_limits),
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_place),

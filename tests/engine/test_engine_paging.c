@@ -66,13 +66,15 @@ static uint64_t least_budget(pi_context_options o) {
     return yes;
 }
 
-static pi_counters feed(const pi_context_options *o, int piece, float *logits) {
-    pi_counters n;
+static pi_memory feed(const pi_context_options *o, int piece, float *logits) {
+    pi_memory n;
     run_model r = run_open(MODEL_PATH, o);
     assert_true(r.n_vocab <= MAX_VOCAB);
     run_random_tokens(5, r.n_vocab, tokens, N_TOKENS);
     run_tokens(&r, tokens, N_TOKENS, piece, logits);
-    pi_context_get_counters(r.context, &n);
+    pi_context_get_memory(r.context, &n);
+    assert_true(n.budget == o->ram_budget && n.needed <= n.budget);
+    assert_true(n.buffers + n.always + n.pinned + n.ring + n.cache <= n.budget);
     run_close(&r);
     return n;
 }
@@ -88,16 +90,15 @@ static void check_model(const char *what, pi_context_options o) {
     const uint64_t budgets[] = {least, least + (uint64_t)st.st_size / 3,
                                 least + 2 * (uint64_t)st.st_size};
     for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
-        pi_counters none = feed(&mapped, pieces[p], expected);
-        assert_true(none.drive_reads == 0 && none.drive_bytes == 0);
+        pi_memory none = feed(&mapped, pieces[p], expected);
+        assert_true(none.budget == 0 && none.reads == 0 && !none.backend);
         for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
             o.ram_budget = budgets[b];
-            pi_counters n = feed(&o, pieces[p], got);
+            pi_memory n = feed(&o, pieces[p], got);
             if (memcmp(expected, got, sizeof expected) != 0)
                 fail_msg("%s: pieces of %d with %llu bytes differ", what, pieces[p],
                          (unsigned long long)budgets[b]);
-            assert_true(n.drive_reads > 0 && n.drive_bytes >= (uint64_t)st.st_size / 4);
-            assert_int_equal(n.weight_bytes, none.weight_bytes);
+            assert_true(n.reads > 0 && n.read_bytes >= (uint64_t)st.st_size / 4);
         }
     }
 }
@@ -204,14 +205,14 @@ static void experts_stay(void **state) {
     pi_context_options o = options_for(2);
     uint64_t least = least_budget(o);
     o.ram_budget = least + 1200 * 1024; /* of 3 MB */
-    pi_counters n = feed(&o, 1, got);
+    pi_memory n = feed(&o, 1, got);
     uint64_t wanted = (uint64_t)N_TOKENS * 2 * 2 * 3;
-    assert_int_equal(n.cache_hits + n.cache_misses, wanted);
-    assert_true(n.cache_hits > wanted / 8 && n.cache_misses > 0);
+    assert_int_equal(n.hits + n.misses, wanted);
+    assert_true(n.hits > wanted / 8 && n.misses > 0);
     o.ram_budget = least + 4096 * 1024;
     n = feed(&o, 1, got);
-    assert_int_equal(n.cache_hits, wanted);
-    assert_int_equal(n.cache_misses, 0);
+    assert_int_equal(n.hits, wanted);
+    assert_int_equal(n.misses, 0);
 }
 
 static void sessions_share_steps(void **state) {
@@ -283,23 +284,23 @@ static void neurons_stay(void **state) {
     o.ram_budget = least_budget(o);
     run_model r = run_open(MODEL_PATH, &o);
     pi_session *s = run_session(&r, N_TOKENS);
-    pi_counters first, prompt, after;
+    pi_memory first, prompt, after;
     run_random_tokens(5, r.n_vocab, tokens, N_TOKENS);
     run_feed(&r, s, tokens, 6, 1, got);
-    pi_context_get_counters(r.context, &first);
-    assert_true(first.cache_hits > 0 && first.cache_misses > 0);
+    pi_context_get_memory(r.context, &first);
+    assert_true(first.hits > 0 && first.misses > 0);
     run_feed(&r, s, tokens, 12, 0, got);
-    pi_context_get_counters(r.context, &prompt);
-    assert_int_equal(prompt.cache_hits, first.cache_hits); /* layers pass as a whole */
-    assert_int_equal(prompt.cache_misses, first.cache_misses);
+    pi_context_get_memory(r.context, &prompt);
+    assert_int_equal(prompt.hits, first.hits); /* layers pass as a whole */
+    assert_int_equal(prompt.misses, first.misses);
     run_feed(&r, s, tokens, 6, 1, got);
-    pi_context_get_counters(r.context, &after);
-    assert_true(after.cache_misses > prompt.cache_misses);
+    pi_context_get_memory(r.context, &after);
+    assert_true(after.misses > prompt.misses);
     pi_session_destroy(s);
     run_close(&r);
     o.ram_budget *= 2;
-    pi_counters all = feed(&o, 1, got); /* everything stays */
-    assert_int_equal(all.cache_hits + all.cache_misses, 0);
+    pi_memory all = feed(&o, 1, got); /* everything stays */
+    assert_int_equal(all.hits + all.misses, 0);
 }
 
 /* ---- what goes wrong ------------------------------------------------------------------------- */

@@ -1,0 +1,92 @@
+#!/bin/sh
+# Tokens per second against memory, the mapped file beside a memory budget: every run is in a memory
+# control group of that size (root only; version 1 or 2).
+#   scripts/measure-memory.sh [-o PICTURE.svg] [-n TOKENS] [-s "SHARES"] FILE...
+# SHARES: sizes of the group as percentages of the file's (default "30 50 80 120"). Prints a table;
+# PICTURE shows it.
+set -eu
+program=${POWERINFER:-$(dirname "$0")/../build/powerinfer}
+picture= tokens=32 shares="30 50 80 120" beside=64 # MiB of the group beyond the budget: page tables
+while getopts o:n:s: option; do
+    case $option in
+    o) picture=$OPTARG ;;
+    n) tokens=$OPTARG ;;
+    s) shares=$OPTARG ;;
+    *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    group=/sys/fs/cgroup/powerinfer-measure limit=memory.max peak=memory.peak
+else
+    group=/sys/fs/cgroup/memory/powerinfer-measure limit=memory.limit_in_bytes
+    peak=memory.max_usage_in_bytes
+fi
+mkdir -p "$group"
+rows=$(mktemp)
+trap 'rm -f "$rows"; rmdir "$group" 2>/dev/null || true' EXIT
+
+# tokens/s of a run in a group of so many MiB, or "-" when it was killed
+run_in_group() { # MiB, options of bench...
+    echo $(($1 * 1048576)) >"$group/$limit"
+    echo 0 >"$group/$peak" 2>/dev/null || true
+    shift
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$program" bench -p 0 -n "$tokens" -r 3 \
+        --json -q "$@" 2>/dev/null |
+        awk -F'[:,]' '/"tps"/ {t = $2} /"drive_share"/ {s = $2} /"cache_hits"/ {h = $2}
+            END {if (t == "") print "- - -"; else printf "%.2f %.0f%% %.1f%%\n", t, 100 * s, 100 * h}'
+}
+
+echo "| file | GiB | group, GiB | share | mapped, tokens/s | budget, tokens/s | drive share | cache hits |"
+echo "|---|---:|---:|---:|---:|---:|---:|---:|"
+for file; do
+    bytes=$(stat -L -c %s "$file")
+    for share in $shares; do
+        mib=$((bytes / 1048576 * share / 100))
+        mapped=$(run_in_group "$mib" -m "$file" --ram-budget 0)
+        budget=$(awk "BEGIN {printf \"%.4f\", ($mib - $beside) / 1024}")
+        ours=$(run_in_group "$mib" -m "$file" --ram-budget "$budget")
+        echo "$(basename "$file" .gguf) $bytes $mib $share $mapped $ours" >>"$rows"
+        tail -n 1 "$rows" | awk '{printf "| %s | %.2f | %.2f | %d%% | %s | %s | %s | %s |\n",
+            $1, $2 / 2 ^ 30, $3 / 1024, $4, $5, $8, $9, $10}'
+    done
+done
+[ -n "$picture" ] || exit 0
+
+# One panel per file: share of the file's size to the right, tokens/s upwards, from 0.
+awk '
+    function px(share) { return left + (share - low) / (high - low) * (w - 80) }
+    function py(v) { return 190 - v / most[f] * 150 }
+    function line(kind, color,   i, d) {
+        for (i = 1; i <= n[f]; i++) if (v[f, i, kind] != "-")
+            d = d (d == "" ? "M" : "L") px(x[f, i]) " " py(v[f, i, kind])
+        printf "<path d=\"%s\" stroke=\"%s\" stroke-width=\"2\" fill=\"none\"/>\n", d, color
+    }
+    {
+        if (!($1 in n)) name[++files] = $1
+        i = ++n[$1]; x[$1, i] = $4; v[$1, i, 1] = $5; v[$1, i, 2] = $8
+        for (k = 5; k <= 8; k += 3) if ($k != "-" && $k + 0 > most[$1]) most[$1] = $k + 0
+        if (low == "" || $4 < low) low = $4
+        if ($4 > high) high = $4
+    }
+    END {
+        w = 280
+        if (high == low) high = low + 1
+        printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d 240\" font-family=\"sans-serif\" font-size=\"12\">\n", w * files
+        printf "<rect width=\"%d\" height=\"240\" fill=\"#fff\"/>\n", w * files
+        for (k = 1; k <= files; k++) {
+            f = name[k]; left = (k - 1) * w + 50
+            if (!most[f]) most[f] = 1
+            printf "<text x=\"%d\" y=\"20\" font-weight=\"600\">%s</text>\n", left, f
+            printf "<path d=\"M%d 40V190H%d\" stroke=\"#777\" fill=\"none\"/>\n", left, left + w - 80
+            printf "<text x=\"%d\" y=\"45\" text-anchor=\"end\">%.1f</text><text x=\"%d\" y=\"194\" text-anchor=\"end\">0</text>\n", left - 4, most[f], left - 4
+            for (i = 1; i <= n[f]; i++)
+                printf "<text x=\"%d\" y=\"206\" text-anchor=\"middle\">%d%%</text>\n", px(x[f, i]), x[f, i]
+            line(1, "#b35c2a"); line(2, "#2a6db3")
+        }
+        printf "<text x=\"50\" y=\"230\"><tspan fill=\"#2a6db3\">memory budget</tspan> and <tspan fill=\"#b35c2a\">mapped file</tspan>, tokens/s against memory as a share of the file</text>\n</svg>\n"
+    }' "$rows" >"$picture"

@@ -1,0 +1,160 @@
+/* test_engine_paging_gpu.c: GPU, memory and drive together: a memory budget changes no answer of a
+ * placement, and what the GPU holds takes no memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+#include "engine.h"
+#include "powerinfer_tools.h"
+#include "run_device.h"
+#include "run_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_paging_gpu.gguf"
+
+enum { N_TOKENS = 14, N_BATCH = 12, N_CTX = 32, MAX_VOCAB = 512, N_LAYERS = 4, MIB = 1 << 20 };
+
+static gpu_library library;
+static gpu_device *device;
+static plan_cut cuts[N_LAYERS];
+static int32_t tokens[N_TOKENS];
+static float expected[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
+
+static model *open_model(const char *shape, const char *type, bool bundle) {
+    pi_synth_options o = pi_synth_default_options();
+    model *m;
+    pi_error err;
+    o.shape = shape;
+    o.type = type;
+    o.bundle = bundle;
+    if (pi_synth(MODEL_PATH, &o, &err)) fail_msg("%s", err.message);
+    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
+    run_random_tokens(3, m->hp.n_vocab, tokens, N_TOKENS);
+    return m;
+}
+
+static pi_status make_context(const model *m, pi_mode mode, uint64_t budget, engine_context **c) {
+    engine_options o = {.n_threads = 2,
+                        .n_batch = N_BATCH,
+                        .tier = CPU_TIER_AUTO,
+                        .type_k = QUANT_F32,
+                        .type_v = QUANT_F32,
+                        .plan = {.mode = mode, .max_loss = 1, .cuts = cuts, .head = SIDE_GPU},
+                        .ram_budget = budget,
+                        .n_positions = N_CTX,
+                        .gpu = library.backend,
+                        .device = device,
+                        .prompts = ENGINE_PROMPTS_SPLIT};
+    return engine_context_create(m, &o, c, NULL);
+}
+
+static void feed(engine_context *c, const model *m, int piece, float *to) {
+    engine_session *s;
+    pi_error err;
+    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
+    for (int done = 0; done < N_TOKENS;) {
+        int n = piece < N_TOKENS - done ? piece : N_TOKENS - done;
+        const pi_input in = {
+            .session = s, .tokens = tokens + done, .n_tokens = n, .logits = PI_LOGITS_ALL};
+        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+        for (int i = 0; i < n; i++)
+            memcpy(to + (size_t)(done + i) * (size_t)m->hp.n_vocab, engine_logits(c, i),
+                   (size_t)m->hp.n_vocab * sizeof *to);
+        done += n;
+    }
+    assert_null(engine_gpu_loss(c));
+    engine_session_destroy(s);
+}
+
+static uint64_t least_budget(const model *m, pi_mode mode) {
+    uint64_t no = MIB, yes = 512 * (uint64_t)MIB;
+    while (yes - no > 4096) {
+        engine_context *c;
+        uint64_t middle = (yes + no) / 2;
+        pi_status status = make_context(m, mode, middle, &c);
+        engine_context_destroy(c);
+        assert_true(status == PI_OK || status == PI_ERR_LIMIT);
+        *(status == PI_OK ? &yes : &no) = middle;
+    }
+    return yes;
+}
+
+static void check(const model *m, pi_mode mode) {
+    static const int pieces[] = {1, N_BATCH};
+    uint64_t least = least_budget(m, mode);
+    for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+        for (int k = 0; k < 3; k++) {
+            engine_context *c;
+            uint64_t budgets[] = {0, least, least + 512 * 1024};
+            assert_int_equal(make_context(m, mode, budgets[k], &c), PI_OK);
+            feed(c, m, pieces[p], k ? got : expected);
+            engine_context_destroy(c);
+            if (k && memcmp(expected, got, sizeof expected) != 0)
+                fail_msg("mode %d, pieces of %d, budget %d", (int)mode, pieces[p], k);
+        }
+    }
+}
+
+static void place(const model *m, plan_side home, int64_t share) {
+    for (int i = 0; i < N_LAYERS; i++) {
+        int64_t units = model_layer_units(m, i);
+        cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : home, i == 2 ? units : units / share};
+    }
+}
+
+static void neurons(void **state) {
+    (void)state;
+    model *m = open_model("tiny", "q4_0", true);
+    place(m, SIDE_GPU, 3);
+    check(m, PI_MODE_PREDICT);
+    check(m, PI_MODE_EXACT);
+    place(m, SIDE_CPU, 3);
+    check(m, PI_MODE_PREDICT);
+    model_close(m);
+}
+
+static void experts(void **state) {
+    (void)state;
+    model *m = open_model("tiny-moe", "q8_0", false);
+    place(m, SIDE_GPU, 4);
+    check(m, PI_MODE_DENSE);
+    model_close(m);
+}
+
+/* The more is on the GPU, the less memory is needed. */
+static void the_gpu_saves_memory(void **state) {
+    (void)state;
+    model *m = open_model("tiny", "f16", true);
+    uint64_t all[2];
+    for (int k = 0; k < 2; k++) {
+        engine_context *c;
+        place(m, SIDE_GPU, k ? 1 : 4);
+        assert_int_equal(make_context(m, PI_MODE_PREDICT, 512 * (uint64_t)MIB, &c), PI_OK);
+        paging_sizes s = paging_get_sizes(engine_paging(c));
+        all[k] = s.pinned + s.hot;
+        assert_int_equal(s.cache, 0);
+        engine_context_destroy(c);
+    }
+    /* three quarters of three layers' neurons are 3 * 576 bundles of 1,536 bytes */
+    assert_true(all[0] - all[1] >= (uint64_t)2 * 576 * 1536);
+    model_close(m);
+}
+
+int main(int argc, char **argv) {
+    int status = 0;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neurons),
+        cmocka_unit_test(experts),
+        cmocka_unit_test(the_gpu_saves_memory),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(MODEL_PATH);
+    run_device_close(&library, device);
+    return failed;
+}
