@@ -237,7 +237,8 @@ enum { PROGRAM_BYTES = 32 << 20 }; /* of a budget: vocabulary, tables, stacks */
 static pi_status make_pager(engine_context *c, pi_error *err) {
     plan *first = NULL;
     pi_status status = plan_create(c->source, &c->kernels, &c->options.plan, &first, err);
-    if (status == PI_OK) status = paging_create(c->source, first, &c->paging, err);
+    if (status == PI_OK)
+        status = paging_create(c->source, first, c->options.sizes_only, &c->paging, err);
     plan_free(first);
     if (status == PI_OK) c->model = paging_model(c->paging);
     return status;
@@ -277,7 +278,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     if (status == PI_OK && c->paging && options->adapt.on)
         status = error_set(err, PI_ERR_UNSUPPORTED,
                            "experts are not adapted within a memory budget: choose one of the two");
-    if (status == PI_OK && c->plan->n_gpu_steps)
+    if (status == PI_OK && c->plan->n_gpu_steps && !options->sizes_only)
         status = gpu_exec_create(c, &c->options, &c->gpu, err);
     if (status == PI_OK && c->gpu && options->adapt.on)
         status = adapt_create(c->plan, &options->adapt, &c->adapter, err);

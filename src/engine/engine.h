@@ -47,6 +47,8 @@ typedef struct engine_options {
      * the model has them. */
     uint64_t ram_budget;
     int64_t n_positions;
+    bool sizes_only; /* with ram_budget: nothing is read or uploaded, and the context is good for
+                        engine_paging alone */
     /* With plan.cuts: where the GPU's part runs. Both outlive the context. */
     const gpu_backend *gpu;
     gpu_device *device;

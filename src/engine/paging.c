@@ -222,7 +222,8 @@ static pi_status make_view(paging *g, const plan *p, pi_error *err) {
     return PI_OK;
 }
 
-pi_status paging_create(const model *m, const plan *p, paging **out, pi_error *err) {
+pi_status paging_create(const model *m, const plan *p, bool sizes_only, paging **out,
+                        pi_error *err) {
     uint64_t offset;
     int part;
     *out = NULL;
@@ -234,6 +235,7 @@ pi_status paging_create(const model *m, const plan *p, paging **out, pi_error *e
     paging *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(err, sizeof *g, "weights");
     g->source = m;
+    g->sizes_only = sizes_only;
     pi_status status = open_drives(g, err);
     if (status == PI_OK) status = make_view(g, p, err);
     if (status != PI_OK) {

@@ -39,9 +39,10 @@ typedef struct paging_counts {
                               needed, or not */
 } paging_counts;
 
-/* `p` is a plan of the model as it is in the file. PI_ERR_ARG: the model is not in a file;
- * PI_ERR_IO, PI_ERR_NOMEM. */
-pi_status paging_create(const model *m, const plan *p, paging **out, pi_error *err);
+/* `p` is a plan of the model as it is in the file. sizes_only: nothing will be read. PI_ERR_ARG:
+ * the model is not in a file; PI_ERR_IO, PI_ERR_NOMEM. */
+pi_status paging_create(const model *m, const plan *p, bool sizes_only, paging **out,
+                        pi_error *err);
 void paging_destroy(paging *g); /* NULL is fine */
 const model *paging_model(const paging *g);
 

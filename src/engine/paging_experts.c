@@ -322,8 +322,8 @@ pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err) {
         status = make_slots(size, own + (uint64_t)part, err);
         g->sizes.cache += (uint64_t)size->n_slots * size->n_bytes;
     }
-    if (status != PI_OK) return status;
     g->sizes.cached += all;
+    if (status != PI_OK || g->sizes_only) return status;
     request_first(g, &batch);
     for (int64_t i = 0; i < (int64_t)x->n_layer * x->n_expert * KINDS; i++)
         for (int part = 0; part < g->n_parts; part++)

@@ -200,7 +200,7 @@ pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_er
     room -= s->ring + s->pinned;
     status = sort_units(g, err);
     if (status == PI_OK) status = place_units(g, err);
-    if (status == PI_OK) status = read_pinned(g, err);
+    if (status == PI_OK && !g->sizes_only) status = read_pinned(g, err);
     if (status == PI_OK) status = fill_caches(g, p, room, err);
     if (status != PI_OK) return status;
     write_addresses(g, p);

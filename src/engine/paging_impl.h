@@ -51,6 +51,7 @@ struct paging {
     drive **drives; /* [n_parts] of the file */
     int n_parts;
     paging_sizes sizes;
+    bool sizes_only; /* nothing is read */
 
     paging_span *always; /* [n_always] ascending, apart from each other */
     int n_always;

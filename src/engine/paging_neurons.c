@@ -433,7 +433,7 @@ pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *er
         g->sizes.cached += s->stage ? all_of(s) : 0;
         status = map_class(g, i, room, err);
     }
-    if (status == PI_OK) status = read_first(g, err);
+    if (status == PI_OK && !g->sizes_only) status = read_first(g, err);
     if (status == PI_OK) status = list_tails(g, p, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < x->n_layer; i++)

@@ -2,6 +2,7 @@
  * needed, and nothing is put on the GPU. */
 #include "inspect_plan.h"
 
+#include "engine.h"
 #include "log.h"
 #include "model.h"
 #include "option_types.h"
@@ -28,6 +29,39 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
     return PI_OK;
 }
 
+/* What a memory budget becomes, when one was given. */
+static pi_status print_memory(const model *m, engine_options *engine, const pi_context_options *o,
+                              FILE *out, pi_error *err) {
+    const double gib = 1 << 30;
+    engine_context *c;
+    if (o->ram_budget == PI_RAM_FREE || o->ram_budget == PI_RAM_MAPPED) return PI_OK;
+    engine->ram_budget = o->ram_budget;
+    engine->n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(m);
+    engine->sizes_only = true;
+    pi_status status = engine_context_create(m, engine, &c, err);
+    if (status != PI_OK) return status;
+    paging_sizes s = paging_get_sizes(engine_paging(c));
+    engine_context_destroy(c);
+    fprintf(out, "memory: budget %.3f GiB, at least %.3f\n", (double)o->ram_budget / gib,
+            (double)(s.needed + s.beside) / gib);
+    const struct {
+        const char *what;
+        uint64_t bytes, of;
+    } rows[] = {{"buffers and KV cache", s.beside, 0},
+                {"always", s.always, 0},
+                {"matrices that stay", s.pinned, s.pinned + s.streamed},
+                {"ring for the others", s.ring, s.streamed},
+                {"hot prefixes of neurons", s.hot, 0},
+                {"cache", s.cache, s.cached}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].bytes == 0) continue;
+        fprintf(out, "  %-24s %9.3f GiB", rows[i].what, (double)rows[i].bytes / gib);
+        if (rows[i].of) fprintf(out, " of %.3f", (double)rows[i].of / gib);
+        fputc('\n', out);
+    }
+    return PI_OK;
+}
+
 pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out, pi_error *err) {
     model *m;
     cpu_kernels kernels;
@@ -45,6 +79,7 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     if (status == PI_OK) status = choose_cuts(m, o, &engine, &fit, err);
     if (status == PI_OK) status = plan_create(m, &kernels, &engine.plan, &p, err);
     if (status == PI_OK) plan_print(p, out);
+    if (status == PI_OK) status = print_memory(m, &engine, o, out, err);
     plan_free(p);
     place_fit_free(&fit);
     model_close(m);
