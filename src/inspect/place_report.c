@@ -81,11 +81,19 @@ static void write_rates(const place_machine *m, int d, FILE *out) {
             m->device[d].stream_gbps, m->device[d].gather_gbps);
 }
 
+static void write_drive(const place_report *r, const char *before, FILE *out) {
+    const place_machine *m = r->machine;
+    if (m->drive_gbps > 0)
+        fprintf(out, "%sdrive: streams %.2f GB/s, %.0f reads/s of %d KiB, %.1f us each", before,
+                m->drive_gbps, m->drive_reads, PLACE_DRIVE_READ / 1024, 1e6 / m->drive_reads);
+}
+
 static void write_machine(const place_report *r, FILE *out) {
     fprintf(out, "machine ");
     write_rates(r->machine, SIDE_GPU, out);
     fprintf(out, "\n        ");
     write_rates(r->machine, SIDE_CPU, out);
+    write_drive(r, "\n        ", out);
     fprintf(out, "\n        profile %s%s\n", r->machine->name,
             r->machine->shared ? ", one memory for both" : "");
 }
@@ -98,6 +106,7 @@ static void write_without_gpu(const place_report *r, FILE *out) {
             "tokens/s in mode %s (",
             r->model_name, (double)t->resident[SIDE_CPU] / MIB, 1 / t->seconds, r->mode);
     write_rates(r->machine, SIDE_CPU, out);
+    write_drive(r, "; ", out);
     fprintf(out,
             "; profile %s)\nwith the profile of another machine, such as rtx-4090-ddr5, this shows "
             "what its GPU would hold, and the speed\n",

@@ -159,7 +159,7 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     if (status == PI_OK && j.options->svg) status = file_writer_probe(j.options->svg, err);
     if (status == PI_OK) status = open_model(&j, path, err);
     if (status == PI_OK) status = make_workload(&j, err);
-    if (status == PI_OK) status = measure_machine(j.options, &j.machine, err);
+    if (status == PI_OK) status = measure_machine(j.options, path, &j.machine, err);
     if (status == PI_OK) {
         choose_budget(&j);
         status = place_solve(&j.work, &j.machine, j.report.budget, &j.plan, err);

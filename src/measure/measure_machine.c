@@ -7,6 +7,7 @@
 
 #include "bandwidth.h"
 #include "cpu_features.h"
+#include "drive.h"
 #include "file.h"
 #include "gpu_rates.h"
 #include "place_device.h"
@@ -23,6 +24,10 @@ static const double GATHER_DENSITY = 0.1;
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
+static void say(const pi_place_options *o, const char *line) {
+    if (o->message) o->message(o->user, line);
+}
+
 static pi_status measure_cpu(const pi_place_options *o, place_device *cpu, pi_error *err) {
     bandwidth *b;
     bandwidth_options options = {.n_threads = o->n_threads ? o->n_threads : cpu_count_physical(),
@@ -38,11 +43,29 @@ static pi_status measure_cpu(const pi_place_options *o, place_device *cpu, pi_er
     return PI_OK;
 }
 
-/* ---- which one ------------------------------------------------------------------------------- */
-
-static void say(const pi_place_options *o, const char *line) {
-    if (o->message) o->message(o->user, line);
+/* A drive that cannot be measured, or a file that is too small for it, leaves it unknown. */
+static void measure_drive(const pi_place_options *o, const char *path, place_machine *m) {
+    const size_t stream = DRIVE_PIECE;
+    const double seconds = 0.5;
+    pi_error why = {.status = PI_OK};
+    drive *d;
+    double rate = 0, reads = 0;
+    if (!path) return;
+    pi_status status = drive_open(path, NULL, &d, &why);
+    if (status == PI_OK) {
+        status = drive_measure(d, stream, seconds, &rate, &why);
+        if (status == PI_OK) status = drive_measure(d, PLACE_DRIVE_READ, seconds, &reads, &why);
+        drive_close(d);
+    }
+    if (status != PI_OK) {
+        say(o, why.message);
+        return;
+    }
+    m->drive_gbps = rate / 1e9;
+    m->drive_reads = reads / PLACE_DRIVE_READ;
 }
+
+/* ---- which one ------------------------------------------------------------------------------- */
 
 static pi_status load_named(const pi_place_options *o, place_machine *out, pi_error *err) {
     char names[512] = "";
@@ -112,7 +135,8 @@ static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
     place_gpu_close(&gpu);
 }
 
-pi_status measure_machine(const pi_place_options *o, place_machine *out, pi_error *err) {
+pi_status measure_machine(const pi_place_options *o, const char *path, place_machine *out,
+                          pi_error *err) {
     bool found = false;
     pi_status status = PI_OK;
     if (o->profile)
@@ -130,6 +154,7 @@ pi_status measure_machine(const pi_place_options *o, place_machine *out, pi_erro
         if (status == PI_OK && !o->profile)
             snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
         if (status == PI_OK && !o->profile) measure_own_gpu(o, out);
+        if (status == PI_OK) measure_drive(o, path, out);
         if (status == PI_OK && o->cache) status = place_profile_write(o->cache, out, err);
     }
     if (status == PI_OK && !o->profile) add_own_gpu(o, out);

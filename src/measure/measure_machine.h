@@ -5,8 +5,10 @@
 #include "place.h"
 #include "powerinfer_tools.h"
 
-/* A machine as the options ask for it: described, measured now, or measured before.
+/* A machine as the options ask for it: described, measured now, or measured before. `path`: a file
+ * on the drive that is measured; NULL: none is.
  * PI_ERR_NOT_FOUND, and what reading, measuring and keeping it ran into. */
-pi_status measure_machine(const pi_place_options *o, place_machine *out, pi_error *err);
+pi_status measure_machine(const pi_place_options *o, const char *path, place_machine *out,
+                          pi_error *err);
 
 #endif

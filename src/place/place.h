@@ -25,7 +25,11 @@ typedef struct place_device {
     double overhead;       /* seconds per half of a layer that has work there: launches, barriers */
 } place_device;
 
-enum { PLACE_NAME_BYTES = 64, PLACE_GPU_NAME_BYTES = 128 };
+enum {
+    PLACE_NAME_BYTES = 64,
+    PLACE_GPU_NAME_BYTES = 128,
+    PLACE_DRIVE_READ = 8192 /* bytes: a neuron's bundle */
+};
 
 typedef struct place_machine {
     char name[PLACE_NAME_BYTES];
@@ -34,7 +38,10 @@ typedef struct place_machine {
     bool shared; /* one memory for both: nothing is stored twice, and both draw on the faster one's
                     bandwidth together */
     place_device device[PLAN_SIDES];
-    double sync;            /* seconds per crossing: x there and a partial sum back */
+    double sync; /* seconds per crossing: x there and a partial sum back */
+    /* The drive with the model: long reads, 1e9 bytes per second, and reads of PLACE_DRIVE_READ
+     * bytes per second, many at a time. 0: not measured. */
+    double drive_gbps, drive_reads;
     uint64_t runtime_bytes; /* of GPU memory that driver and kernels take */
     uint64_t margin_bytes;  /* that are left free */
 } place_machine;

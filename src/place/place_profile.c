@@ -84,6 +84,14 @@ static pi_status read_device(const json_node *object, const char *where, place_d
     return PI_OK;
 }
 
+static pi_status read_drive(const json_node *object, place_machine *m, pi_error *err) {
+    const number numbers[] = {{"stream_gbps", &m->drive_gbps, true},
+                              {"reads_per_second", &m->drive_reads, true}};
+    pi_status status = read_numbers(object, "drive", numbers, 2, NULL, err);
+    if (status != PI_OK || (m->drive_gbps > 0 && m->drive_reads > 0)) return status;
+    return error_set(err, PI_ERR_RANGE, "invalid rates: drive: use numbers above 0");
+}
+
 /* Keys that are missing are as in the described machines. */
 static pi_status read_machine(const json_node *root, const char *path, place_machine *m,
                               pi_error *err) {
@@ -91,7 +99,7 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
     m->device[SIDE_CPU].memory_bytes = 0;
     double sync = m->sync / MICRO;
     const number numbers[] = {{"sync_us", &sync, false}};
-    static const char *const others[] = {"name", "cpu", "gpu", "shared", NULL};
+    static const char *const others[] = {"name", "cpu", "gpu", "drive", "shared", NULL};
     const char *name;
     size_t n_name;
     if (json_kind_of(root) != JSON_OBJECT)
@@ -115,6 +123,8 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
     status = read_device(json_get(root, "cpu"), "cpu", &m->device[SIDE_CPU], m, err);
     if (status == PI_OK && m->has_gpu)
         status = read_device(gpu, "gpu", &m->device[SIDE_GPU], m, err);
+    const json_node *drive = json_get(root, "drive");
+    if (status == PI_OK && json_kind_of(drive) == JSON_OBJECT) status = read_drive(drive, m, err);
     if (status != PI_OK) return error_prefix(err, status, "%.200s", path);
     return place_machine_check(m, err);
 }
@@ -150,6 +160,12 @@ static size_t describe(const place_machine *m, char text[CACHE_BYTES]) {
     json_put_text(&w, "name", name);
     put_rates(&w, "cpu", NULL, &m->device[SIDE_CPU]);
     if (m->has_gpu) put_rates(&w, "gpu", m->gpu_name, &m->device[SIDE_GPU]);
+    if (m->drive_gbps > 0) {
+        json_put_object(&w, "drive");
+        json_put_number(&w, "stream_gbps", m->drive_gbps);
+        json_put_number(&w, "reads_per_second", m->drive_reads);
+        json_end_object(&w);
+    }
     json_put_number(&w, "sync_us", m->sync / MICRO);
     json_end_object(&w);
     long n = ftell(file);

@@ -261,6 +261,28 @@ static void test_file(void **state) {
     assert_contains("out", "gpu: streams 300.0 GB/s, gathers 270.0 GB/s");
     assert_contains("out", "budget 6144.0 MiB, of which 0.0 MiB are a margin");
 }
+
+static void test_drive(void **state) {
+    (void)state;
+    static const char *const drives[] = {"{\"stream_gbps\": 3.5, \"reads_per_second\": 400000}",
+                                         "{\"stream_gbps\": 3.5}",
+                                         "{\"stream_gbps\": 0, \"reads_per_second\": 1}"};
+    for (size_t i = 0; i < sizeof drives / sizeof *drives; i++) {
+        char text[512];
+        int n = snprintf(text, sizeof text,
+                         "{\"name\": \"d\", \"cpu\": {\"stream_gbps\": 45, \"gather_gbps\": 27}, "
+                         "\"drive\": %s}",
+                         drives[i]);
+        shell_write("drive.json", text, (size_t)n);
+        assert_int_equal(sh("$PI place --shape llama-7b --profile drive.json"), i ? 1 : 0);
+        if (i)
+            assert_contains("err", "drive");
+        else
+            assert_contains("out",
+                            "drive: streams 3.50 GB/s, 400000 reads/s of 8 KiB, 2.5 us each");
+    }
+    shell_write("drive.json", "", 0);
+}
 #endif
 
 int main(void) {
@@ -271,6 +293,7 @@ int main(void) {
         cmocka_unit_test(test_small_budget),  cmocka_unit_test(test_memory_bar),
 #ifdef TEST_HAS_JSON
         cmocka_unit_test(test_measure),       cmocka_unit_test(test_file),
+        cmocka_unit_test(test_drive),
 #endif
     };
     return cmocka_run_group_tests_name("cli_place", tests, shell_setup, shell_teardown);
