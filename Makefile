@@ -8,6 +8,7 @@
 #   make test-cpus    this build on emulated older x86 processors
 #   make test-gpu     the tests that a GPU can run, on a real one [DEVICE=cuda] [UNDER=compute-sanitizer]
 #   make cuda-all     the CUDA backend for every architecture that nvcc knows
+#   make check-hip    the GPU sources read as HIP for every AMD family, by a current clang
 #   make fuzz         FUZZ_SECONDS (60) for each fuzz target, under ASan + UBSan
 #   make format | tidy | install [PREFIX=/usr/local] | clean
 
@@ -43,7 +44,7 @@ CTEST = ctest --output-on-failure --no-tests=error
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
 .PHONY: all deps test-deps run test test-release test-sanitize asan tsan test-arm test-cpus test-gpu cuda-all \
-        fuzz format tidy install clean
+        check-hip fuzz format tidy install clean
 
 # Where a driver says that there is a GPU.
 HAS_NVIDIA = $(wildcard /proc/driver/nvidia/version /dev/dxg)
@@ -120,6 +121,9 @@ test-gpu: test-deps
 cuda-all: deps
 	@cmake -B build-cuda $(GENERATOR) -DPI_TESTS=OFF -DPI_CUDA=on -DPI_CUDA_ARCHS=all
 	@cmake --build build-cuda --parallel $(JOBS) --target powerinfer_cuda
+
+check-hip:
+	@scripts/check-hip.sh
 
 fuzz: test-deps
 	@$(call configure,asan,build-asan,)

@@ -26,15 +26,25 @@ static char *copy_key(const gguf_file *f, const char *key, const char *fallback)
                                       : mem_strdup(fallback);
 }
 
-/* Name of the tensor type that holds the most bytes. */
-static const char *main_type(const gguf_file *f) {
+/* Name of the tensor type that holds the most bytes; of bundles, those of the rows in them. m may
+ * be NULL. */
+static const char *main_type(const gguf_file *f, const model *m) {
+    static const tensor_role rows[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
     uint64_t bytes[QUANT_TYPE_COUNT] = {0};
     quant_type best = QUANT_F32;
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
         bytes[t->type] += t->n_bytes;
-        if (bytes[t->type] > bytes[best]) best = t->type;
     }
+    for (int i = 0; m && i < m->hp.n_layer; i++) {
+        const model_layer *l = &m->layers[i];
+        if (!l->bundle) continue;
+        bytes[l->bundle->type] -= l->bundle->n_bytes;
+        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
+            if (l->t[rows[k]].data) bytes[l->t[rows[k]].type] += l->t[rows[k]].n_bytes;
+    }
+    for (int type = 0; type < QUANT_TYPE_COUNT; type++)
+        if (bytes[type] > bytes[best]) best = (quant_type)type;
     return gguf_n_tensors(f) ? quant_find(best)->name : "none";
 }
 
@@ -156,7 +166,7 @@ static pi_status load(pi_model *m, const model_source *from, const pi_model_opti
         return error_set(err, status, "%s", m->no_text.message);
     m->name = copy_key(api_file(m), "general.name", "");
     m->architecture = copy_key(api_file(m), "general.architecture", "unknown");
-    m->type = mem_strdup(main_type(api_file(m)));
+    m->type = mem_strdup(main_type(api_file(m), m->weights));
     if (!m->name || !m->architecture || !m->type) return error_nomem(err, 64, "names");
     return check_vocab(m, from->path, err);
 }

@@ -116,8 +116,16 @@ static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, int64
     }
 }
 
+/* Merged with an adapter, matrices are in memory and stay there. */
+static bool is_in_file(const paging *g, const plan_matrix *m) {
+    uint64_t offset;
+    int part;
+    return !m->w.data || gguf_locate(g->source->file, m->w.data, &part, &offset);
+}
+
 static void add_layer(paging *g, int layer, const plan_experts *e) {
     paging_experts *x = g->experts;
+    if (!is_in_file(g, &e->gate) || !is_in_file(g, &e->up) || !is_in_file(g, &e->down)) return;
     bool fused = e->up_rows > e->n_ff;
     x->hot[layer] = (int32_t)e->hot;
     add_kind(g, layer, 0, &e->gate, e->up_rows, e->up_rows);

@@ -30,7 +30,10 @@ static pi_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t
     enum { MOST = 16384 };
     static float freq[MOST];
     model_layer l = {.hp = {.n_ff = (int32_t)from->n_ff}};
-    model m = {.layers = &l, .weight_bytes = weights, .sparse.predict_loss = 0.005f};
+    model m = {.arch = arch_find("llama", 5),
+               .layers = &l,
+               .weight_bytes = weights,
+               .sparse.predict_loss = 0.005f};
     plan_options o = {.mode = PI_MODE_AUTO, .max_loss = 0.01f, .cache_bytes = cache};
     for (int64_t i = 0; i < from->n_ff; i++) freq[i] = from->fired;
     m.hp.n_layer = 1;

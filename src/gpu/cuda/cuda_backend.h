@@ -18,8 +18,9 @@ struct gpu_device {
     int index;
     uint64_t limit, used; /* bytes; limit 0: none */
     uint64_t wait_ns;
-    gpu_pinned fault; /* gpu_fault */
-    pi_status status; /* what stuck */
+    uint32_t clock_khz; /* of gpu_clock_ns */
+    gpu_pinned fault;   /* gpu_fault */
+    pi_status status;   /* what stuck */
     char text[PI_ERROR_TEXT_MAX];
 };
 

@@ -77,6 +77,9 @@ gpu_fault *gpu_stream_fault(gpu_stream *s) {
 uint64_t gpu_stream_wait_ns(const gpu_stream *s) {
     return s->device->wait_ns;
 }
+uint32_t gpu_stream_clock_khz(const gpu_stream *s) {
+    return s->device->clock_khz;
+}
 
 /* ---- devices ----------------------------------------------------------------------------------
  */
@@ -163,6 +166,7 @@ static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_optio
     d->index = index;
     const uint32_t standard_ms = GPU_WAIT_MS;
     d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
+    d->clock_khz = GPU_CLOCK_KHZ(index);
     d->limit = options ? options->memory_limit : 0;
     status = cuda_host_alloc(d, sizeof(gpu_fault), &d->fault, err);
     if (status) {

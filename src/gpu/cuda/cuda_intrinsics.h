@@ -12,6 +12,7 @@
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
 #define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
 #define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
+#define GPU_CLOCK_KHZ(device)            1000000u /* gpu_clock_ns reads nanoseconds */
 
 static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
@@ -86,7 +87,7 @@ static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();
 }
-static __device__ __forceinline__ uint64_t gpu_clock_ns() {
+static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t) {
     uint64_t v;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v));
     return v;

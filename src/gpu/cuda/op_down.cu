@@ -68,10 +68,9 @@ template <class F, int N, int C> struct down_shared {
     float sum[N - 1][C][unit_of<F, F::quantized>::elems][GPU_WARP];
 };
 
-template <class F, int N, int C>
-static __device__ __forceinline__ void share_sums(float (&acc)[C][unit_of<F, F::quantized>::elems],
+template <class F, int N, int C, int elems>
+static __device__ __forceinline__ void share_sums(float (&acc)[C][elems],
                                                   down_shared<F, N, C> &shared) {
-    const int elems = unit_of<F, F::quantized>::elems;
     if (gpu_warp() > 0) {
         GPU_UNROLL
         for (int c = 0; c < C; c++) {

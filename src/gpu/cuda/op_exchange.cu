@@ -84,6 +84,7 @@ struct receive_args {
     gpu_receive r;
     gpu_fault *fault;
     uint64_t wait_ns;
+    uint32_t clock_khz;
 };
 
 struct receive_shared {
@@ -92,14 +93,14 @@ struct receive_shared {
 
 static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
     enum { POLLS = 64 }; /* between looks at the clock and the fault record */
-    const uint64_t start = gpu_clock_ns();
+    const uint64_t start = gpu_clock_ns(a.clock_khz);
     for (bool first = true;; first = false) {
         for (int i = 0; i < POLLS; i++) {
             if (gpu_flag_load(a.r.flag) >= epoch) return true;
             if (!first && i % 8 == 7) gpu_pause();
         }
         if (gpu_flag_load(&a.fault->released) || gpu_flag_load(&a.fault->timed_out)) return false;
-        if (gpu_clock_ns() - start > a.wait_ns) {
+        if (gpu_clock_ns(a.clock_khz) - start > a.wait_ns) {
             gpu_flag_store(&a.fault->timed_out, 1);
             return false;
         }
@@ -177,7 +178,8 @@ void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
     assert(!a->host_bits || a->bits);
     assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
-    const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s)};
+    const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s),
+                            gpu_stream_clock_khz(s)};
     if (a->n_cols > GPU_MAX_COLS) {
         const gpu_grid one = {1, 1, 1, GPU_WARP};
         gpu_launch(s, one, wait_kernel, r);
@@ -186,12 +188,18 @@ void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     gpu_launch(s, grid, receive_kernel, r);
 }
 
-static __global__ void __launch_bounds__(GPU_WARP) stamp_kernel(gpu_stamp a) {
-    if (threadIdx.x == 0) gpu_flag_store(a.ns, gpu_clock_ns());
+struct stamp_args {
+    gpu_stamp s;
+    uint32_t clock_khz;
+};
+
+static __global__ void __launch_bounds__(GPU_WARP) stamp_kernel(stamp_args a) {
+    if (threadIdx.x == 0) gpu_flag_store(a.s.ns, gpu_clock_ns(a.clock_khz));
 }
 
 void gpu_op_stamp(gpu_stream *s, const gpu_stamp *a) {
     assert(a->ns);
     const gpu_grid one = {1, 1, 1, GPU_WARP};
-    gpu_launch(s, one, stamp_kernel, *a);
+    const stamp_args args = {*a, gpu_stream_clock_khz(s)};
+    gpu_launch(s, one, stamp_kernel, args);
 }

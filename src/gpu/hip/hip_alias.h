@@ -14,6 +14,18 @@
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
 #define GPU_HAS_TENSOR_CORES(properties) false /* matrix units differ by family: not used */
+/* Ticks per millisecond of the clock of gpu_clock_ns; runtimes that cannot say know 100 MHz only.
+ */
+static inline uint32_t gpu_clock_khz(int device) {
+    int khz = 0;
+#if HIP_VERSION >= 50400000
+    if (hipDeviceGetAttribute(&khz, hipDeviceAttributeWallClockRate, device) != hipSuccess) khz = 0;
+#else
+    (void)device;
+#endif
+    return khz > 0 ? (uint32_t)khz : 100000;
+}
+#define GPU_CLOCK_KHZ(device) gpu_clock_khz(device)
 /* Not in all versions: the first launch does it. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #define GPU_MMA                        0
@@ -103,18 +115,27 @@ static __device__ __forceinline__ int gpu_round(float v) {
     return __float2int_rn(v);
 }
 
-/* In C: the instruction for it has another name on every family, and compilers find it. */
+/* One instruction where the family has one: gfx11 and gfx12 by another name; Vega and gfx1010 have
+ * none. */
 static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {
+#if defined(__GFX11__) || defined(__GFX12__)
+    return __builtin_amdgcn_sudot4(true, a, true, b, c, false);
+#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) ||  \
+    defined(__gfx941__) || defined(__gfx942__) || defined(__gfx1011__) || defined(__gfx1012__) ||  \
+    defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) ||                        \
+    defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
+    return __builtin_amdgcn_sdot4(a, b, c, false);
+#else
     for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i & 0xff) * (int8_t)(b >> 8 * i & 0xff);
     return c;
+#endif
 }
-/* Bytes of (hi, lo) chosen by the nibbles of `selector`. */
+/* Bytes of (hi, lo) chosen by the nibbles of `selector`, whose highest bits are clear: the
+ * instruction takes a byte for each. */
 static __device__ __forceinline__ uint32_t gpu_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
-    const uint64_t all = (uint64_t)hi << 32 | lo;
-    uint32_t out = 0;
-    for (int i = 0; i < 4; i++)
-        out |= (uint32_t)(all >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
-    return out;
+    uint32_t spread = ((selector & 0xffffu) | selector << 8) & 0x00ff00ffu;
+    spread = (spread | spread << 4) & 0x07070707u;
+    return __builtin_amdgcn_perm(hi, lo, spread);
 }
 
 static __device__ __forceinline__ uint64_t gpu_flag_load(const uint64_t *p) {
@@ -124,8 +145,10 @@ static __device__ __forceinline__ void gpu_flag_store(uint64_t *p, uint64_t v) {
     __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
-    const volatile uint32_t *words = static_cast<const volatile uint32_t *>(p);
-    return make_uint4(words[0], words[1], words[2], words[3]);
+    /* One load past the caches: what it reads is ordered by the flag's acquire. */
+    typedef uint32_t words_t __attribute__((ext_vector_type(4)));
+    const words_t w = __builtin_nontemporal_load(static_cast<const words_t *>(p));
+    return make_uint4(w[0], w[1], w[2], w[3]);
 }
 static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
     atomicAdd(p, n);
@@ -136,9 +159,14 @@ static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
 static __device__ __forceinline__ void gpu_fence_system() {
     __threadfence_system();
 }
-/* A counter of 100 MHz that does not depend on the CPU's clock. */
-static __device__ __forceinline__ uint64_t gpu_clock_ns() {
-    return __builtin_amdgcn_s_memrealtime() * 10;
+/* A counter of constant rate: an instruction that differs by family. */
+static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t clock_khz) {
+#if __has_builtin(__builtin_readsteadycounter)
+    const uint64_t ticks = __builtin_readsteadycounter();
+#else
+    const uint64_t ticks = wall_clock64();
+#endif
+    return ticks / clock_khz * 1000000 + ticks % clock_khz * 1000000 / clock_khz;
 }
 static __device__ __forceinline__ void gpu_pause() {
     __builtin_amdgcn_s_sleep(2);

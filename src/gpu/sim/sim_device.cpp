@@ -83,6 +83,9 @@ gpu_fault *gpu_stream_fault(gpu_stream *s) {
 uint64_t gpu_stream_wait_ns(const gpu_stream *s) {
     return s->device->wait_ns;
 }
+uint32_t gpu_stream_clock_khz(const gpu_stream *) {
+    return 1000000;
+}
 
 /* ---- devices ----------------------------------------------------------------------------------
  */

@@ -137,7 +137,7 @@ static inline void gpu_fence_system() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
-uint64_t gpu_clock_ns();
+uint64_t gpu_clock_ns(uint32_t clock_khz = 1000000);
 void gpu_pause(); /* lets other threads of the machine run */
 static inline const void *gpu_global(const void *p) {
     return p;
