@@ -12,7 +12,7 @@
 enum { TOKENS_AT_FIRST = 256, PAIRS_AT_FIRST = 4096 };
 
 void active_init(active_set *a, int64_t n_neurons) {
-    assert(n_neurons > 0 && n_neurons <= INT32_MAX);
+    assert(n_neurons >= 0 && n_neurons <= INT32_MAX); /* 0: the layer has no FFN */
     *a = (active_set){.n_neurons = n_neurons};
 }
 
