@@ -249,9 +249,3 @@ pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err) {
     t->data[t->used] = 0;
     return PI_OK;
 }
-
-int32_t text_common_tokens(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
-    int32_t n = 0;
-    while (n < n_a && n < n_b && a[n] == b[n]) n++;
-    return n;
-}

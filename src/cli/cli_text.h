@@ -36,9 +36,6 @@ void text_list_free(text_list *l); /* a zeroed one is fine */
  * it commands. */
 void text_write(FILE *out, const char *s, size_t n, bool terminal);
 
-/* Length of the longest common prefix. */
-int32_t text_common_tokens(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b);
-
 /* Appends bytes, and keeps a NUL after them. */
 pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err);
 /* Appends the bytes of a token as they stand inside a text. */

@@ -10,6 +10,7 @@
 #include "chat_talk.h"
 #include "chat_view.h"
 #include "cli.h"
+#include "common_prefix.h"
 #include "drafting.h"
 #include "file.h"
 #include "generate.h"
@@ -145,8 +146,7 @@ static pi_status tokenize(const chat *c, const char *text, size_t n, int32_t **t
 /* Keeps what the session and the prompt have in common, as far as it can be rewound to; at least
  * one token is fed anew. */
 static pi_status reuse(chat *c, const int32_t *tokens, size_t n_tokens, pi_error *err) {
-    int32_t n = text_common_tokens(c->fed, pi_session_length(c->session), tokens,
-                                   (int32_t)n_tokens - 1);
+    int32_t n = common_prefix(c->fed, pi_session_length(c->session), tokens, (int32_t)n_tokens - 1);
     c->n_cached = pi_session_rewind_point(c->session, n);
     return pi_session_rewind(c->session, c->n_cached, err);
 }

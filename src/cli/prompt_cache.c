@@ -8,6 +8,7 @@
 #include "prompt_cache.h"
 
 #include "cli_text.h"
+#include "common_prefix.h"
 #include "mem.h"
 
 pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *session,
@@ -22,7 +23,7 @@ pi_status prompt_cache_load(prompt_cache *c, const cli_options *o, pi_session *s
     pi_error why = {.status = PI_OK};
     pi_status status = pi_session_load(session, o->prompt_cache, stored, capacity, &n_stored, &why);
     if (status == PI_OK) {
-        int32_t n = text_common_tokens(stored, n_stored, prompt, n_prompt);
+        int32_t n = common_prefix(stored, n_stored, prompt, n_prompt);
         c->covers_prompt = n == n_prompt;
         *n_reused = pi_session_rewind_point(session, n < n_prompt ? n : n_prompt - 1);
         c->n_reused = *n_reused;

@@ -143,26 +143,22 @@ static const hf_tensor gpt_oss_tensors[] = {
 
 #define GRANITE_EXPERTS LAYER "block_sparse_moe.input_linear.weight"
 #define GRANITE_SHARED  LAYER "shared_mlp.input_linear.weight"
+#define GRANITE_BLOCK                                                                              \
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.router.layer.weight"),                            \
+        {ROLE_EXPERT_GATE, GRANITE_EXPERTS, HF_FIRST_HALF, HF_PLAIN, false},                       \
+        {ROLE_EXPERT_UP, GRANITE_EXPERTS, HF_SECOND_HALF, HF_PLAIN, false},                        \
+        RENAMED(ROLE_EXPERT_DOWN, LAYER "block_sparse_moe.output_linear.weight"),                  \
+        {ROLE_SHARED_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN, false},                        \
+        {ROLE_SHARED_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN, false},                         \
+        RENAMED(ROLE_SHARED_DOWN, LAYER "shared_mlp.output_linear.weight")
 static const hf_tensor granite_moe_tensors[] = {
-    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.router.layer.weight"),
-    {ROLE_EXPERT_GATE, GRANITE_EXPERTS, HF_FIRST_HALF, HF_PLAIN, false},
-    {ROLE_EXPERT_UP, GRANITE_EXPERTS, HF_SECOND_HALF, HF_PLAIN, false},
-    RENAMED(ROLE_EXPERT_DOWN, LAYER "block_sparse_moe.output_linear.weight"),
-    {ROLE_SHARED_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN, false},
-    {ROLE_SHARED_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN, false},
-    RENAMED(ROLE_SHARED_DOWN, LAYER "shared_mlp.output_linear.weight"),
+    GRANITE_BLOCK,
 };
 
 /* Without experts the shared one is the FFN. */
 static const hf_tensor granite_hybrid_tensors[] = {
     MAMBA("mamba."),
-    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.router.layer.weight"),
-    {ROLE_EXPERT_GATE, GRANITE_EXPERTS, HF_FIRST_HALF, HF_PLAIN, false},
-    {ROLE_EXPERT_UP, GRANITE_EXPERTS, HF_SECOND_HALF, HF_PLAIN, false},
-    RENAMED(ROLE_EXPERT_DOWN, LAYER "block_sparse_moe.output_linear.weight"),
-    {ROLE_SHARED_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN, false},
-    {ROLE_SHARED_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN, false},
-    RENAMED(ROLE_SHARED_DOWN, LAYER "shared_mlp.output_linear.weight"),
+    GRANITE_BLOCK,
     {ROLE_FFN_GATE, GRANITE_SHARED, HF_FIRST_HALF, HF_PLAIN, false},
     {ROLE_FFN_UP, GRANITE_SHARED, HF_SECOND_HALF, HF_PLAIN, false},
     RENAMED(ROLE_FFN_DOWN, LAYER "shared_mlp.output_linear.weight"),
@@ -262,16 +258,16 @@ static const hf_tensor mamba2_tensors[] = {
 };
 
 /* Mixtral's block. */
+#define BLOCK_SPARSE                                                                               \
+    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.gate.weight"),                                    \
+        EXPERTS("block_sparse_moe.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),            \
+        RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "block_sparse_moe.e_score_correction_bias")
 static const hf_tensor block_sparse_tensors[] = {
-    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.gate.weight"),
-    EXPERTS("block_sparse_moe.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),
-    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "block_sparse_moe.e_score_correction_bias"),
+    BLOCK_SPARSE,
 };
 
 static const hf_tensor minimax_m3_tensors[] = {
-    RENAMED(ROLE_ROUTER, LAYER "block_sparse_moe.gate.weight"),
-    EXPERTS("block_sparse_moe.experts.%e.", "w1.weight", "w3.weight", "w2.weight"),
-    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "block_sparse_moe.e_score_correction_bias"),
+    BLOCK_SPARSE,
     SHARED("block_sparse_moe.shared_experts."),
 };
 

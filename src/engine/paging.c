@@ -21,8 +21,9 @@ bool paging_span_of(const paging *g, const void *data, size_t n_bytes, paging_sp
     int part;
     if (!data || !gguf_locate(g->source->file, data, &part, &offset)) return false;
     uint64_t begin = offset / PAGING_PAGE * PAGING_PAGE;
-    uint64_t end = (offset + n_bytes + PAGING_PAGE - 1) / PAGING_PAGE * PAGING_PAGE;
-    *out = (paging_span){.part = part, .begin = begin, .n_bytes = (size_t)(end - begin)};
+    *out = (paging_span){.part = part,
+                         .begin = begin,
+                         .n_bytes = paging_to_pages((size_t)(offset - begin) + n_bytes)};
     return true;
 }
 
@@ -169,12 +170,6 @@ static void move_all(paging *g) {
     }
 }
 
-static bool has_bundles(const model *m) {
-    for (int i = 0; i < m->hp.n_layer; i++)
-        if (m->layers[i].bundle) return true;
-    return false;
-}
-
 static pi_status open_drives(paging *g, pi_error *err) {
     const gguf_file *f = g->source->file;
     g->n_parts = gguf_n_parts(f);
@@ -184,7 +179,8 @@ static pi_status open_drives(paging *g, pi_error *err) {
     for (int i = 0; i < g->n_parts && status == PI_OK; i++) {
         drive_options o = {.size = gguf_part_bytes(f, i)};
         status = drive_open(gguf_part_path(f, i), &o, &g->drives[i], err);
-        if (status != PI_OK || drive_block(g->drives[i]) <= BUNDLE_BLOCK || !has_bundles(g->source))
+        if (status != PI_OK || drive_block(g->drives[i]) <= BUNDLE_BLOCK ||
+            !model_has_bundles(g->source))
             continue;
         drive_close(g->drives[i]); /* blocks are larger than what bundles are padded to */
         o.buffered = true;

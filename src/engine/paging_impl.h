@@ -9,6 +9,10 @@
 
 enum { PAGING_PAGE = DRIVE_MAX_BLOCK };
 
+static inline size_t paging_to_pages(size_t n_bytes) {
+    return (n_bytes + PAGING_PAGE - 1) / PAGING_PAGE * PAGING_PAGE;
+}
+
 /* Whole pages of the file. */
 typedef struct paging_span {
     int part;

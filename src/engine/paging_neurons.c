@@ -76,10 +76,6 @@ struct paging_neurons {
     atomic_size_t left[PLAN_FFN_MAX_PARTS];
 };
 
-static size_t to_pages(size_t n) {
-    return (n + PAGING_PAGE - 1) / PAGING_PAGE * PAGING_PAGE;
-}
-
 static int64_t whole_rows(const neuron_class *s, int64_t n) {
     return (n + s->whole_rows - 1) / s->whole_rows * s->whole_rows;
 }
@@ -194,7 +190,7 @@ static int stages_of(const neuron_class *s) {
 }
 
 static uint64_t least_of(const neuron_class *s) {
-    return (uint64_t)stages_of(s) * to_pages((size_t)s->most_rows * s->stride);
+    return (uint64_t)stages_of(s) * paging_to_pages((size_t)s->most_rows * s->stride);
 }
 
 static uint64_t all_of(const neuron_class *s) {
@@ -244,8 +240,8 @@ static uint64_t try_prefixes(paging *g, int size, double cold, size_t *stage) {
         neuron_layer *l = &x->layers[i];
         if (!l->from || l->size != size) continue;
         l->n_hot = hot_rows(g, i, s, cold);
-        size_t rest = to_pages((size_t)(l->n - l->n_hot) * s->stride);
-        hot += to_pages((size_t)l->n_hot * s->stride);
+        size_t rest = paging_to_pages((size_t)(l->n - l->n_hot) * s->stride);
+        hot += paging_to_pages((size_t)l->n_hot * s->stride);
         if (rest > *stage) *stage = rest;
     }
     return hot;
@@ -281,7 +277,7 @@ static void choose_prefixes(paging *g, int size, uint64_t room) {
 
 /* The others of a layer: a stage. False: no memory. */
 static bool map_rest(const neuron_class *s, const neuron_layer *l, int turn) {
-    size_t n = to_pages((size_t)(l->n - l->n_hot) * s->stride);
+    size_t n = paging_to_pages((size_t)(l->n - l->n_hot) * s->stride);
     uint8_t *at = s->base + (size_t)(l->row + l->n_hot) * s->stride;
     return n == 0 || mmap(at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, s->memory,
                           (off_t)((size_t)turn * s->stage)) != MAP_FAILED;
@@ -295,7 +291,7 @@ static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     int turn = 0;
     for (int i = 0; i < x->n_layer; i++)
         if (x->layers[i].from && x->layers[i].size == size)
-            hot += to_pages((size_t)x->layers[i].n_hot * s->stride);
+            hot += paging_to_pages((size_t)x->layers[i].n_hot * s->stride);
     shared = s->stage ? (size_t)(room - hot) / PAGING_PAGE * PAGING_PAGE : 0;
     if (!s->picks) shared = 2 * s->stage;
     s->slot_row = s->n_rows;

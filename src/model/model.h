@@ -212,7 +212,8 @@ pi_status model_open_file(gguf_file *file, model **out, pi_error *err);
 /* The same with n adapters, which are merged (model_lora.h). */
 pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
                              pi_error *err);
-void model_close(model *m); /* NULL is fine */
+void model_close(model *m);             /* NULL is fine */
+bool model_has_bundles(const model *m); /* in any layer */
 /* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message has tensor and row, the
  * first in file order, those in bundles last. n_threads 0: all cores. */
 pi_status model_check_tensors(const model *m, int n_threads, pi_error *err);

@@ -149,6 +149,12 @@ pi_status model_bind_bundle(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+bool model_has_bundles(const model *m) {
+    for (int i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].bundle) return true;
+    return false;
+}
+
 /* ---- checking weights ------------------------------------------------------------------------ */
 
 static pi_status check_bundle(const model *m, const model_layer *l, pool *workers, pi_error *err) {

@@ -8,12 +8,6 @@
 #include "prepare.h"
 #include "sparse_keys.h"
 
-static bool is_bundled(const model *m) {
-    for (int i = 0; i < m->hp.n_layer; i++)
-        if (m->layers[i].bundle) return true;
-    return false;
-}
-
 /* Bundled layers have rows of down, whatever form it has in the input; so have all when a model is
  * prepared. */
 static bool will_be_bundled(const preparation *p, int layer) {
@@ -27,7 +21,7 @@ pi_status prepare_choose_bundles(preparation *p, pi_error *err) {
     p->rearranges = p->options->rearrange && p->model->sparse.prepared;
     /* Beside experts everything is copied. */
     bool keep = wanted == PI_BUNDLES_KEEP || (p->experts && !p->rearranges);
-    p->bundles = keep ? is_bundled(p->model) : wanted == PI_BUNDLES_ALL;
+    p->bundles = keep ? model_has_bundles(p->model) : wanted == PI_BUNDLES_ALL;
     if (p->experts && wanted == PI_BUNDLES_ALL)
         return error_set(
             err, PI_ERR_ARG,
@@ -39,7 +33,7 @@ pi_status prepare_choose_bundles(preparation *p, pi_error *err) {
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 uint32_t prepare_source_alignment(const model *m) {
-    const char *key = is_bundled(m) ? SPARSE_KEY_SOURCE_ALIGNMENT : GGUF_KEY_ALIGNMENT;
+    const char *key = model_has_bundles(m) ? SPARSE_KEY_SOURCE_ALIGNMENT : GGUF_KEY_ALIGNMENT;
     const gguf_value *v = gguf_find(m->file, key);
     uint64_t alignment;
     return v && gguf_as_u64(v, &alignment) && alignment <= UINT32_MAX ? (uint32_t)alignment : 0;

@@ -3,17 +3,12 @@
 
 #include <string.h>
 
-/* How many of the first tokens of a and b are the same. */
-static int32_t common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
-    int32_t n = n_a < n_b ? n_a : n_b, i = 0;
-    while (i < n && a[i] == b[i]) i++;
-    return i;
-}
+#include "common_prefix.h"
 
 /* The last token of a prompt is always fed: its logits are what the answer begins with. With
  * recurrent layers only some prefixes can be returned to. */
 static int32_t usable(const slot *t, const sequence *q) {
-    int32_t n = q->reuse ? common(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
+    int32_t n = q->reuse ? common_prefix(t->tokens, t->n_tokens, q->prompt, q->n_prompt - 1) : 0;
     return pi_session_rewind_point(t->session, n);
 }
 
@@ -56,8 +51,8 @@ bool slot_share(slot *slots, int n_slots, slot *t) {
             from = o;
         }
         if (o->state != SLOT_PROMPT || o->order > t->order) continue;
-        int32_t coming = common(o->sequence->prompt, o->sequence->n_prompt, q->prompt,
-                                q->n_prompt - 1);
+        int32_t coming = common_prefix(o->sequence->prompt, o->sequence->n_prompt, q->prompt,
+                                       q->n_prompt - 1);
         if (coming >= t->n_tokens + SLOT_SHARE_MIN && coming > o->n_tokens) return false;
     }
     if (from && pi_session_copy(t->session, from->session, longest, NULL) == PI_OK) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "common_prefix.h"
 #include "error.h"
 #include "mem.h"
 
@@ -95,17 +96,11 @@ pi_status draft_model_begin(draft_model *m, int32_t text, const pi_sampler *samp
 
 /* ---- drafting -------------------------------------------------------------------------------- */
 
-static int32_t common(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
-    int32_t n = n_a < n_b ? n_a : n_b, i = 0;
-    while (i < n && a[i] == b[i]) i++;
-    return i;
-}
-
 /* The input that reads what the session lacks of the text, as far as `budget` allows. */
 static pi_status catch_up(draft_model *m, draft_job *j, int32_t budget, pi_input *in,
                           pi_error *err) {
     draft_text *t = &m->texts[j->text];
-    int32_t same = common(t->read, t->n_read, j->tokens, j->n_tokens - 1);
+    int32_t same = common_prefix(t->read, t->n_read, j->tokens, j->n_tokens - 1);
     int32_t point = pi_session_rewind_point(t->session, same);
     pi_status status = pi_session_rewind(t->session, point, err);
     t->n_read = pi_session_length(t->session);
