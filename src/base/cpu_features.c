@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
@@ -25,11 +27,23 @@ static bool bit(uint32_t word, int i) {
 
 #if defined(__x86_64__) || defined(__i386__)
 
-/* Register sets that the system saves on a switch: bit 1 SSE, 2 AVX, 5..7 the AVX-512 ones. */
+/* Register sets that the system saves on a switch: bit 1 SSE, 2 AVX, 5..7 the AVX-512 ones, 17 and
+ * 18 AMX's. */
 static uint32_t read_xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
+}
+
+/* Linux keeps tile registers of a process only after it has asked for them, because a thread's
+ * state grows by 8 KiB (Documentation/arch/x86/xstate.rst). Threads that start later inherit it. */
+static bool tiles_allowed(void) {
+#ifdef __linux__
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
 }
 
 /* Bit numbers: Intel SDM volume 2A, CPUID. */
@@ -45,6 +59,7 @@ static void detect_features(cpu_features *f) {
 
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
     uint32_t max_subleaf = a;
+    bool amx_bf16 = bit(d, 22) && bit(d, 24);
     f->avx2 = bit(b, 5);
     f->bmi2 = bit(b, 8);
     f->avx512 = save_avx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
@@ -52,6 +67,7 @@ static void detect_features(cpu_features *f) {
     if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         f->avx_vnni = f->avx2 && bit(a, 4);
         f->avx512_bf16 = f->avx512 && bit(a, 5);
+        f->amx_bf16 = f->avx512_bf16 && amx_bf16 && (xcr0 & 0x60000) == 0x60000 && tiles_allowed();
     }
 }
 
@@ -180,6 +196,7 @@ void cpu_features_limit(const cpu_features *allowed) {
     features.avx512 &= allowed->avx512;
     features.avx512_vnni &= allowed->avx512_vnni;
     features.avx512_bf16 &= allowed->avx512_bf16;
+    features.amx_bf16 &= allowed->amx_bf16 && features.avx512_bf16;
     features.neon &= allowed->neon;
     features.dotprod &= allowed->dotprod;
     features.i8mm &= allowed->i8mm;

@@ -9,6 +9,7 @@ typedef struct cpu_features {
     bool avx2, fma, f16c, bmi2, avx_vnni;
     bool avx512; /* F, BW, DQ, VL together */
     bool avx512_vnni, avx512_bf16;
+    bool amx_bf16; /* with avx512_bf16, and the system lets this process use tiles */
     bool neon, dotprod, i8mm;
 } cpu_features;
 

@@ -26,6 +26,7 @@ static size_t cpu_feature_names(const char *names[MAX_FEATURES]) {
         {"avx512_vnni", f->avx512_vnni},
         {"neon", f->neon},
         {"avx512_bf16", f->avx512_bf16},
+        {"amx_bf16", f->amx_bf16},
         {"dotprod", f->dotprod},
         {"i8mm", f->i8mm},
     };

@@ -6,6 +6,8 @@
  *   BF16  uint16_t x[n], zero-padded to a multiple of 32
  *   Q8    int8_t q[n] | float d[n/32] | int32_t sum[n/16], each part padded to 64 bytes
  *
+ * Q8_BF16 is Q8, and BF16 in more than one panel.
+ *
  * PANELS: panel p (vectors 16p .. 16p+15; absent ones are zero) starts at data + p *
  * act_panel_bytes. F32   float x[n][16] BF16  uint16_t x[(n+1)/2][16][2]: pairs of elements, as the
  * bf16 dot unit wants them Q8    act_q8_panel_group g[n/32]
@@ -29,6 +31,12 @@ typedef struct act_q8_panel_group { /* 32 elements of 16 vectors, 704 bytes */
 
 static inline size_t act_pad64(size_t n) {
     return (n + 63) & ~(size_t)63;
+}
+
+/* What n_cols vectors of a kind are: F32, BF16 or Q8. */
+static inline cpu_act_kind act_form(cpu_act_kind kind, cpu_act_layout layout, int64_t n_cols) {
+    if (kind != CPU_ACT_Q8_BF16) return kind;
+    return layout == CPU_ACT_PANELS && n_cols > CPU_PANEL ? CPU_ACT_BF16 : CPU_ACT_Q8;
 }
 
 static inline size_t act_column_bytes(cpu_act_kind kind, int64_t n) {
@@ -72,7 +80,8 @@ static inline const void *act_column(const cpu_act *a, int64_t c) {
     return (const char *)a->data + (size_t)c * act_column_bytes(a->kind, a->n);
 }
 static inline const void *act_panel(const cpu_act *a, int64_t p) {
-    return (const char *)a->data + (size_t)p * act_panel_bytes(a->kind, a->n);
+    const cpu_act_kind form = act_form(a->kind, CPU_ACT_PANELS, a->n_cols);
+    return (const char *)a->data + (size_t)p * act_panel_bytes(form, a->n);
 }
 
 /* The parts of a Q8 column, at one of its groups. */

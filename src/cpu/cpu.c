@@ -22,7 +22,7 @@ const char *cpu_tier_name(cpu_tier tier) {
 size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_t n_cols) {
     if (layout == CPU_ACT_COLUMNS) return (size_t)n_cols * act_column_bytes(kind, n);
     size_t panels = ((size_t)n_cols + CPU_PANEL - 1) / CPU_PANEL;
-    return panels * act_panel_bytes(kind, n);
+    return panels * act_panel_bytes(act_form(kind, layout, n_cols), n);
 }
 
 /* Whether the tier was compiled in and this CPU has its instructions. */
@@ -80,11 +80,17 @@ static void init_avx512(cpu_kernels *k) {
 #ifdef CPU_HAVE_AVX512_BF16_MAT
     if (cpu_features_get()->avx512_bf16) cpu_init_avx512_bf16_mat(k);
 #endif
+#ifdef CPU_HAVE_AVX512_AMX_MAT
+    if (cpu_features_get()->amx_bf16) cpu_init_avx512_amx_mat(k);
+#endif
 #ifdef CPU_HAVE_AVX512_MAT_T
     cpu_init_avx512_mat_t(k);
 #endif
 #ifdef CPU_HAVE_AVX512_BF16_MAT_T
     if (cpu_features_get()->avx512_bf16) cpu_init_avx512_bf16_mat_t(k);
+#endif
+#ifdef CPU_HAVE_AVX512_AMX_MAT_T
+    if (cpu_features_get()->amx_bf16) cpu_init_avx512_amx_mat_t(k);
 #endif
 #ifdef CPU_HAVE_AVX512_OPS
     cpu_init_avx512_ops(k);

@@ -35,6 +35,7 @@ typedef enum cpu_act_kind {
     CPU_ACT_BF16, /* rounded to bfloat16 */
     CPU_ACT_Q8, /* int8 in groups of 32 with a float scale, and sums: q = round(x / d), d = amax/127
                  */
+    CPU_ACT_Q8_BF16, /* Q8, but BF16 in more than one panel: matvec reads Q8, large matmuls BF16 */
     CPU_ACT_KIND_COUNT
 } cpu_act_kind;
 

@@ -145,23 +145,24 @@ SIMD_INLINE void tier_act_panel_words(const float *x, int64_t ldx, int cols, int
 
 static void tier_act_encode(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out) {
     const int64_t n = out->n, groups = n / CPU_ACT_GROUP;
+    const cpu_act_kind form = act_form(out->kind, out->layout, out->n_cols);
     if (out->layout == CPU_ACT_COLUMNS) {
         const size_t stride = act_column_bytes(out->kind, n);
         for (int64_t c = col0; c < col1; c++)
-            tier_act_column(x + c * ldx, n, out->kind, (char *)out->data + (size_t)c * stride);
+            tier_act_column(x + c * ldx, n, form, (char *)out->data + (size_t)c * stride);
         return;
     }
-    const size_t stride = act_panel_bytes(out->kind, n);
+    const size_t stride = act_panel_bytes(form, n);
     const int64_t last = (col1 + CPU_PANEL - 1) / CPU_PANEL * CPU_PANEL;
     for (int64_t c = col0; c < last; c += VF_N) {
         char *panel = (char *)out->data + (size_t)(c / CPU_PANEL) * stride;
         const int lane = (int)(c % CPU_PANEL);
         const int cols = col1 - c >= VF_N ? VF_N : col1 > c ? (int)(col1 - c) : 0;
         const float *from = cols > 0 ? x + c * ldx : x;
-        if (out->kind == CPU_ACT_Q8)
+        if (form == CPU_ACT_Q8)
             tier_act_panel_groups(from, ldx, cols, groups, lane,
                                   (act_q8_panel_group *)(void *)panel);
-        else if (out->kind == CPU_ACT_BF16)
+        else if (form == CPU_ACT_BF16)
             tier_act_panel_words(from, ldx, cols, n, true, panel + 4 * lane);
         else
             tier_act_panel_words(from, ldx, cols, n, false, panel + 4 * lane);

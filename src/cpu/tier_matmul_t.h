@@ -84,8 +84,11 @@ SIMD_INLINE void mt_line(const q_format *f, const mt_rows *rows, const int n_row
     }
 }
 
-/* All panels against the tiles of n words, the first of which is word n0 of panels. */
-static void mt_sweep(const char *tiles, int64_t n0, int64_t n, int64_t outputs, const cpu_act *h,
+/* All panels against the tiles of n words, the first of which is word n0 of panels. A tier may have
+ * its own, with MT_SWEEP its name. */
+#ifndef MT_SWEEP
+#define MT_SWEEP mt_sweep
+static void mt_sweep(char *tiles, int64_t n0, int64_t n, int64_t outputs, const cpu_act *h,
                      float *y, int64_t ldy) {
     for (int64_t col = 0; col < h->n_cols; col += CPU_PANEL) {
         const char *panel = act_panel(h, col / CPU_PANEL), *tile = tiles;
@@ -96,6 +99,7 @@ static void mt_sweep(const char *tiles, int64_t n0, int64_t n, int64_t outputs, 
                           n0 == 0);
     }
 }
+#endif
 
 SIMD_INLINE void mt_run(const q_format *f, const cpu_mat *w, int64_t col0, int64_t col1,
                         const cpu_act *h, float *y, int64_t ldy, char *tiles) {
@@ -118,7 +122,7 @@ SIMD_INLINE void mt_run(const q_format *f, const cpu_mat *w, int64_t col0, int64
                 mt_open(f, p, w->row_bytes, w->n_in - j0, 1, &rows);
                 mt_line(f, &rows, 1, line);
             }
-            mt_sweep(tiles, n0 / MT_PER_WORD, (n + MT_PER_WORD - 1) / MT_PER_WORD, outputs, h,
+            MT_SWEEP(tiles, n0 / MT_PER_WORD, (n + MT_PER_WORD - 1) / MT_PER_WORD, outputs, h,
                      y + j0, ldy);
         }
     }

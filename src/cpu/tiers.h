@@ -27,8 +27,10 @@ void cpu_init_avx2_low(cpu_kernels *k); /* mat and mat_t of QUANT_LOW */
 
 void cpu_init_avx512_mat(cpu_kernels *k);
 void cpu_init_avx512_bf16_mat(cpu_kernels *k); /* after avx512_mat; needs AVX512-BF16 */
+void cpu_init_avx512_amx_mat(cpu_kernels *k);  /* after avx512_bf16_mat; needs AMX-BF16 */
 void cpu_init_avx512_mat_t(cpu_kernels *k);
 void cpu_init_avx512_bf16_mat_t(cpu_kernels *k); /* after avx512_mat_t; needs AVX512-BF16 */
+void cpu_init_avx512_amx_mat_t(cpu_kernels *k);  /* after avx512_bf16_mat_t; needs AMX-BF16 */
 void cpu_init_avx512_ops(cpu_kernels *k);
 void cpu_init_avx512_low(cpu_kernels *k); /* mat and mat_t of QUANT_LOW */
 

@@ -244,6 +244,7 @@ static void test_this_machine(void **state) {
     assert_ptr_equal(f, cpu_features_get());
     assert_true(!f->avx512_vnni || f->avx512);
     assert_true(!f->avx512_bf16 || f->avx512);
+    assert_true(!f->amx_bf16 || f->avx512_bf16);
     assert_true(!f->avx_vnni || f->avx2);
 #if defined(__x86_64__)
     /* The compiler's own detection is a second opinion. */

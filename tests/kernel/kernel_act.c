@@ -64,8 +64,9 @@ void kernel_test_encode_meaning(void **state) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
         cpu_act a = kernel_encode(&k, &c, (cpu_act_kind)kind, CPU_ACT_COLUMNS);
         for (int64_t col = 0; col < c.n_cols; col++) {
-            if (kind == CPU_ACT_Q8) check_q8_column(&c, &a, col);
-            for (int64_t i = 0; i < a.n && kind != CPU_ACT_Q8; i++) {
+            const bool q8 = act_form(a.kind, a.layout, a.n_cols) == CPU_ACT_Q8;
+            if (q8) check_q8_column(&c, &a, col);
+            for (int64_t i = 0; i < a.n && !q8; i++) {
                 double x = (double)x_at(&c, col, i);
                 double tolerance = kind == CPU_ACT_F32 ? 0.0 : fabs(x) / 256.0;
                 assert_true(fabs(kernel_act_value(&a, col, i) - x) <= tolerance);
@@ -113,7 +114,10 @@ static void compare_encoders(const kernel_tiers *tiers, const kernel_case *c, cp
     cpu_act want[2];
     for (int layout = 0; layout < 2; layout++)
         want[layout] = kernel_encode(&tiers->table[0], c, kind, (cpu_act_layout)layout);
-    check_panels(&want[CPU_ACT_COLUMNS], &want[CPU_ACT_PANELS]);
+    cpu_act columns = kernel_encode(&tiers->table[0], c, act_form(kind, CPU_ACT_PANELS, c->n_cols),
+                                    CPU_ACT_COLUMNS);
+    check_panels(&columns, &want[CPU_ACT_PANELS]);
+    free(columns.data);
     for (int t = 1; t < tiers->n; t++) {
         for (int layout = 0; layout < 2; layout++) {
             cpu_act got = kernel_encode(&tiers->table[t], c, kind, (cpu_act_layout)layout);
@@ -138,7 +142,7 @@ void kernel_test_encode_tiers(void **state) {
     rng_seed(&r, 12);
     kernel_tiers_load(&tiers);
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
-        int64_t step = kind == CPU_ACT_Q8 ? CPU_ACT_GROUP : 1;
+        int64_t step = kind == CPU_ACT_Q8 || kind == CPU_ACT_Q8_BF16 ? CPU_ACT_GROUP : 1;
         for (int64_t n = step; n <= 70 * step; n += step == 1 || n < 300 ? step : 11 * step) {
             for (int evil = 0; evil <= 16; evil += 1 + 3 * evil) {
                 kernel_case c;

@@ -34,12 +34,18 @@ void kernel_tiers_load(kernel_tiers *tiers) {
     if (without.avx_vnni && cpu_kernels_get(CPU_TIER_AVX2, &k)) {
         without.avx_vnni = false;
         load_variant(tiers, CPU_TIER_AVX2, &without, "avx2 without vnni");
-        without.avx_vnni = true;
     }
+    without = *cpu_features_get();
     if (without.avx512_bf16 && cpu_kernels_get(CPU_TIER_AVX512, &k)) {
         without.avx512_bf16 = false;
         load_variant(tiers, CPU_TIER_AVX512, &without, "avx512 without bf16");
     }
+    without = *cpu_features_get();
+    if (without.amx_bf16 && cpu_kernels_get(CPU_TIER_AVX512, &k)) {
+        without.amx_bf16 = false;
+        load_variant(tiers, CPU_TIER_AVX512, &without, "avx512 without amx");
+    }
+    without = *cpu_features_get();
     if (without.i8mm && cpu_kernels_get(CPU_TIER_NEON, &k)) {
         without.i8mm = false;
         load_variant(tiers, CPU_TIER_NEON, &without, "neon without i8mm");

@@ -6,16 +6,6 @@
 
 static const plain_format mt_words = PLAIN_BF16_UNIT;
 
-/* 16 lanes of (a, b). */
-AVX512_INLINE void mt_pack(const vf a[W_VECTORS], const vf b[W_VECTORS], vi out[W_VECTORS]) {
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    /* words 0, 16, 1, 17, ... */
-    const __m512i order = _mm512_add_epi32(
-        lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(16)), 16));
-    for (int i = 0; i < W_VECTORS; i++)
-        out[i] = _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(b[i], a[i]));
-}
-
 #define MT_PAIRS 1
 #include "tier_matmul_t.h"
 

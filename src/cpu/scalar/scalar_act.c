@@ -48,7 +48,7 @@ static void encode_column(const float *x, int64_t c, cpu_act *out) {
         return;
     }
     memset(column, 0, n_bytes);
-    if (out->kind == CPU_ACT_BF16) {
+    if (act_form(out->kind, out->layout, out->n_cols) == CPU_ACT_BF16) {
         uint16_t *h = (uint16_t *)(void *)column;
         for (size_t i = 0; i < n; i++) h[i] = quant_f32_to_bf16(x[i]);
         return;
@@ -72,7 +72,7 @@ static void encode_lane(const float *x, char *panel, int lane, const cpu_act *ou
         for (int64_t k = 0; k < n; k++) f[k][lane] = x != NULL ? x[k] : 0.0f;
         return;
     }
-    if (out->kind == CPU_ACT_BF16) {
+    if (act_form(out->kind, out->layout, out->n_cols) == CPU_ACT_BF16) {
         uint16_t(*h)[CPU_PANEL][2] = (void *)panel;
         for (int64_t k = 0; k < (n + 1) / 2 * 2; k++)
             h[k / 2][lane][k % 2] = x != NULL && k < n ? quant_f32_to_bf16(x[k]) : 0;
@@ -96,7 +96,8 @@ void scalar_act_encode(const float *x, int64_t ldx, int64_t col0, int64_t col1, 
     assert(col0 % CPU_PANEL == 0);
     for (int64_t c0 = col0; c0 < col1; c0 += CPU_PANEL) {
         char *panel = (char *)out->data +
-                      (size_t)(c0 / CPU_PANEL) * act_panel_bytes(out->kind, out->n);
+                      (size_t)(c0 / CPU_PANEL) *
+                          act_panel_bytes(act_form(out->kind, out->layout, out->n_cols), out->n);
         for (int lane = 0; lane < CPU_PANEL; lane++)
             encode_lane(c0 + lane < col1 ? x + (c0 + lane) * ldx : NULL, panel, lane, out);
     }
