@@ -153,21 +153,32 @@ void cpu_attn_merge(int n_q, int head_dim, float *m, float *l, float *acc, const
 
 /* ---- recurrence ------------------------------------------------------------------------------ */
 
-/* One token of a head of a recurrent layer, whose state S is [n_rows][n]. For every row r:
+/* Tokens of a head of a recurrent layer, whose state S is [n_rows][n]. For every token, and every
+ * row r:
  *     S[r] *= decay, element by element
- *     d = value[r], or with `delta` beta * (value[r] - S[r] . key)
+ *     d = value[r], or with `beta` beta * (value[r] - S[r] . key)
  *     S[r] += d * key;  out[r] = S[r] . query
- * Mamba-2's scan is that without delta (Dao and Gu 2024), the gated delta rule with it (Yang et al.
- * 2024). */
+ * Mamba-2's scan is that without beta (Dao and Gu 2024), the gated delta rule with it (Yang et al.
+ * 2024). Several tokens are computed in another order than one after the other, and round
+ * differently. */
 typedef struct cpu_recurrence {
     float *state;                     /* [n_rows][n] */
     int64_t n_rows, n;                /* elements of a value, of a key */
-    const float *decay, *key, *query; /* [n] */
-    const float *value;               /* [n_rows] */
-    float beta;
-    bool delta;
-    float *out; /* [n_rows] */
+    int n_tokens;                     /* 1 to CPU_RECUR_TOKENS */
+    const float *decay, *key, *query; /* [n_tokens][n] */
+    const float *value;               /* [n_tokens][n_rows] */
+    const float *beta;                /* [n_tokens]; NULL: no delta rule */
+    float *out;                       /* [n_tokens][ld_out], n_rows of them */
+    int64_t ld_out;
+    float *scratch; /* cpu_recur_floats(n) */
 } cpu_recurrence;
+
+/* Pairs of tokens cost as much as the state's rows where there are as many of both. */
+enum { CPU_RECUR_TOKENS = 16 };
+
+static inline size_t cpu_recur_floats(int64_t n) {
+    return (3 * CPU_RECUR_TOKENS + 1) * (size_t)n;
+}
 
 /* A tile of gemm_tile: 24 of AVX-512's 32 registers, or four times 12 of 16 narrower ones. */
 enum { CPU_GEMM_ROWS = 12, CPU_GEMM_COLS = 32 };

@@ -7,6 +7,7 @@
 #include "tier_attn.h"
 #include "tier_gemm.h"
 #include "tier_ops.h"
+#include "tier_recur.h"
 #include "tier_select.h"
 
 static void tier_enter(cpu_kernels *k) {

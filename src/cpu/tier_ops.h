@@ -110,35 +110,6 @@ static void tier_softcap(float *x, float cap, int64_t n) {
     }
 }
 
-/* Two sweeps over a row: the second finds it in the first level cache. Both sums have two chains.
- */
-static void tier_recur_row(const cpu_recurrence *a, int64_t r) {
-    float *s = a->state + r * a->n;
-    vf known[2] = {vf_zero(), vf_zero()}, sum[2] = {vf_zero(), vf_zero()};
-    int chain = 0;
-    for (int64_t i = 0; a->delta && i < a->n; i += VF_N, chain ^= 1) {
-        int c = tier_count(i, a->n);
-        vf v = vf_mul(tier_get(s + i, c), tier_get(a->decay + i, c));
-        known[chain] = vf_fma(v, tier_get(a->key + i, c), known[chain]);
-    }
-    float d = a->value[r];
-    if (a->delta) d = a->beta * (d - vf_hsum(vf_add(known[0], known[1])));
-    vf by = vf_set1(d);
-    chain = 0;
-    for (int64_t i = 0; i < a->n; i += VF_N, chain ^= 1) {
-        int c = tier_count(i, a->n);
-        vf v = vf_mul(tier_get(s + i, c), tier_get(a->decay + i, c));
-        v = vf_fma(by, tier_get(a->key + i, c), v);
-        tier_put(s + i, v, c);
-        sum[chain] = vf_fma(v, tier_get(a->query + i, c), sum[chain]);
-    }
-    a->out[r] = vf_hsum(vf_add(sum[0], sum[1]));
-}
-
-static void tier_recur(const cpu_recurrence *a) {
-    for (int64_t r = 0; r < a->n_rows; r++) tier_recur_row(a, r);
-}
-
 SIMD_INLINE vf tier_activation(activation f, vf threshold, vf x) {
     /* gelu: 0.5 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
     const float minus_2_sqrt_2_over_pi = -1.5957691216057308f;

@@ -47,7 +47,10 @@ static void carve_scratch(engine_context *c, carver *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
     size_t part_rows = (size_t)c->plan->max_part_rows;
-    size_t recur_floats = 3 * (size_t)c->model->hp.n_state + (size_t)c->model->hp.n_inner;
+    const model_hparams *hp = &c->model->hp;
+    size_t value = hp->n_ssm_head > 0 ? (size_t)(hp->n_inner / hp->n_ssm_head) : 0;
+    size_t recur_floats = CPU_RECUR_TOKENS * (3 * (size_t)hp->n_state + value) +
+                          cpu_recur_floats(hp->n_state);
     /* of any kernel */
     size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->attn_queries, c->model->hp.head_dim),
                                    CPU_SCRATCH_BYTES);

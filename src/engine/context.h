@@ -67,7 +67,8 @@ typedef struct thread_scratch {
     float *gate, *up; /* [PLAN_EXPERT_MAX_COLS][max_part_rows] */
     int32_t *rows;    /* [max_part_rows], selected neurons */
     uint8_t *mark;    /* [max_part_rows], bit c: token c selected it */
-    float *recur;     /* of a head of a recurrent layer: [3 * n_state + head's elements] */
+    float *recur; /* CPU_RECUR_TOKENS of a head of a recurrent layer: decays, keys, queries, values;
+                     of its kernel */
     ubatch_bytes counts;
 } thread_scratch;
 

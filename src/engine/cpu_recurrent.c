@@ -1,6 +1,8 @@
 /* cpu_recurrent.c: recurrent mixers: the causal convolution and the recurrence over a session's
  * state (recurrent_state.h). Channels, and heads, do not depend on each other: a thread takes some
- * of one session and goes through its tokens in order, so the state stays in its cache.
+ * of one session and goes through its tokens in order, so the state stays in its cache. Heads take
+ * CPU_RECUR_TOKENS tokens at a time, all but the last one of a call, before which the state is
+ * kept.
  *
  * Sources: Dao and Gu 2024 (Mamba-2), Yang et al. 2024 (gated delta rule), Liquid AI 2025 (LFM2).
  */
@@ -113,83 +115,97 @@ static float softplus(float x) {
 typedef struct recur_task {
     engine_context *c;
     const plan_recurrent *r;
-    int64_t row; /* of the ubatch */
+    int64_t row; /* of the ubatch: the first token */
     int head, group;
-    float *decay, *key, *query, *value; /* the thread's */
+    float *decay, *key, *query, *value; /* the thread's: [CPU_RECUR_TOKENS][n_state or head_dim] */
+    float beta[CPU_RECUR_TOKENS];
     cpu_recurrence a;
 } recur_task;
 
 /* The rows of SSM_CONV are values of all heads, then keys, then queries of all groups (Mamba-2), or
  * queries, keys, values (delta rule). */
-static void set_ssm(recur_task *k) {
+static void set_ssm(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
-    const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row);
+    const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row + t);
     const float *keys = x + r->n_head * r->head_dim, *queries = keys + r->n_group * r->n_state;
-    float step = softplus(cpu_exec_row(k->c, BUF_SSM_STEP, k->row)[k->head] + r->dt_bias[k->head]);
+    size_t n_bytes = (size_t)r->n_state * sizeof(float);
+    float step = softplus(cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t)[k->head] +
+                          r->dt_bias[k->head]);
     float decay = expf(step * r->a[k->head]);
-    for (int64_t i = 0; i < r->n_state; i++) k->decay[i] = decay;
-    for (int64_t i = 0; i < r->head_dim; i++) k->value[i] = step * x[k->head * r->head_dim + i];
-    k->a.key = keys + k->group * r->n_state;
-    k->a.query = queries + k->group * r->n_state;
-    k->a.value = k->value;
+    float *value = k->value + t * r->head_dim;
+    for (int64_t i = 0; i < r->n_state; i++) k->decay[t * r->n_state + i] = decay;
+    for (int64_t i = 0; i < r->head_dim; i++) value[i] = step * x[k->head * r->head_dim + i];
+    memcpy(k->key + t * r->n_state, keys + k->group * r->n_state, n_bytes);
+    memcpy(k->query + t * r->n_state, queries + k->group * r->n_state, n_bytes);
 }
 
 /* y = x / max(|x|, eps) * scale. */
 static void normalize(const float *x, float *y, int64_t n, float eps, float scale) {
-    float squares = 0;
-    for (int64_t i = 0; i < n; i++) squares += x[i] * x[i];
+    enum { CHAINS = 8 }; /* sums that a compiler may keep in vectors */
+    float sums[CHAINS] = {0}, squares = 0;
+    int64_t i = 0;
+    for (; i + CHAINS <= n; i += CHAINS)
+        for (int j = 0; j < CHAINS; j++) sums[j] += x[i + j] * x[i + j];
+    for (; i < n; i++) squares += x[i] * x[i];
+    for (int j = 0; j < CHAINS; j++) squares += sums[j];
     scale /= fmaxf(sqrtf(squares), eps);
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale;
+    for (i = 0; i < n; i++) y[i] = x[i] * scale;
 }
 
 /* KDA: one for each element of a key. */
-static void set_decays(recur_task *k) {
+static void set_decays(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
     int64_t first = k->head * r->n_state;
-    const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, k->row) + first;
+    const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t) + first;
+    float *decay = k->decay + t * r->n_state;
     for (int64_t i = 0; i < r->n_state; i++)
-        k->decay[i] = expf(softplus(alpha[i] + r->dt_bias[first + i]) * r->a[k->head]);
+        decay[i] = expf(softplus(alpha[i] + r->dt_bias[first + i]) * r->a[k->head]);
 }
 
-static void set_delta(recur_task *k) {
+static void set_delta(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
+    int64_t row = k->row + t, n = r->n_state;
     float eps = k->c->model->hp.norm_eps;
-    const float *queries = cpu_exec_row(k->c, BUF_SSM_CONV, k->row);
-    const float *keys = queries + r->n_group * r->n_state;
-    const float *values = keys + r->n_group * r->n_state;
-    const float *beta = cpu_exec_row(k->c, BUF_SSM_BETA, k->row) + k->head;
-    const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, k->row) + k->head;
+    const float *queries = cpu_exec_row(k->c, BUF_SSM_CONV, row);
+    const float *keys = queries + r->n_group * n, *values = keys + r->n_group * n;
+    const float *beta = cpu_exec_row(k->c, BUF_SSM_BETA, row) + k->head;
+    const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, row) + k->head;
     if (r->paired) { /* per group the betas of its heads, then their alphas */
         int heads = r->n_head / r->n_group;
-        beta = cpu_exec_row(k->c, BUF_SSM_BETA, k->row) + 2 * heads * k->group + k->head % heads;
+        beta = cpu_exec_row(k->c, BUF_SSM_BETA, row) + 2 * heads * k->group + k->head % heads;
         alpha = beta + heads;
     }
     if (r->mixer == MIXER_KDA) {
-        set_decays(k);
+        set_decays(k, t);
     } else {
         float decay = expf(softplus(*alpha + r->dt_bias[k->head]) * r->a[k->head]);
-        for (int64_t i = 0; i < r->n_state; i++) k->decay[i] = decay;
+        for (int64_t i = 0; i < n; i++) k->decay[t * n + i] = decay;
     }
-    normalize(queries + k->group * r->n_state, k->query, r->n_state, eps,
-              1 / sqrtf((float)r->n_state));
-    normalize(keys + k->group * r->n_state, k->key, r->n_state, eps, 1);
-    k->a.key = k->key;
-    k->a.query = k->query;
-    k->a.value = values + k->head * r->head_dim;
-    k->a.beta = cpu_exec_sigmoid(*beta);
+    normalize(queries + k->group * n, k->query + t * n, n, eps, 1 / sqrtf((float)n));
+    normalize(keys + k->group * n, k->key + t * n, n, eps, 1);
+    memcpy(k->value + t * r->head_dim, values + k->head * r->head_dim,
+           (size_t)r->head_dim * sizeof(float));
+    k->beta[t] = cpu_exec_sigmoid(*beta);
 }
 
-static void run_token(recur_task *k) {
+/* n_tokens from token t of an item on. */
+static void run_tokens(recur_task *k, const ubatch_item *item, int t, int n_tokens) {
     const plan_recurrent *r = k->r;
-    const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row) + k->head * r->head_dim;
-    float *y = cpu_exec_row(k->c, BUF_SSM_OUT, k->row) + k->head * r->head_dim;
-    k->a.out = y;
-    if (k->a.delta)
-        set_delta(k);
-    else
-        set_ssm(k);
+    k->row = item->row + t;
+    for (int i = 0; i < n_tokens; i++) {
+        if (k->a.beta)
+            set_delta(k, i);
+        else
+            set_ssm(k, i);
+    }
+    k->a.n_tokens = n_tokens;
+    k->a.out = cpu_exec_row(k->c, BUF_SSM_OUT, k->row) + k->head * r->head_dim;
     k->c->kernels.recur(&k->a);
-    for (int64_t i = 0; r->d && i < r->head_dim; i++) y[i] += r->d[k->head] * x[i];
+    for (int i = 0; r->d && i < n_tokens; i++) {
+        const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row + i) + k->head * r->head_dim;
+        float *y = k->a.out + i * k->a.ld_out;
+        for (int64_t j = 0; j < r->head_dim; j++) y[j] += r->d[k->head] * x[j];
+    }
 }
 
 static void run_head(recur_task *k, const ubatch_item *item) {
@@ -201,29 +217,31 @@ static void run_head(recur_task *k, const ubatch_item *item) {
         memset(state, 0, n_bytes);
     else if (item->state_from != item->state_to)
         memcpy(state, item->state_from + at, n_bytes);
-    k->a = (cpu_recurrence){.state = state,
-                            .n_rows = r->head_dim,
-                            .n = r->n_state,
-                            .decay = k->decay,
-                            .delta = r->mixer != MIXER_SSM};
+    k->a.state = state;
     k->group = r->groups_alternate ? k->head % r->n_group : k->head / (r->n_head / r->n_group);
-    for (int t = 0; t < item->n_tokens; t++) {
-        if (item->state_before && t == item->n_tokens - 1)
-            memcpy(item->state_before + at, state, n_bytes);
-        k->row = item->row + t;
-        run_token(k);
-    }
+    int last = item->state_before ? item->n_tokens - 1 : item->n_tokens;
+    for (int t = 0; t < last; t += CPU_RECUR_TOKENS)
+        run_tokens(k, item, t, last - t < CPU_RECUR_TOKENS ? last - t : CPU_RECUR_TOKENS);
+    if (!item->state_before) return;
+    memcpy(item->state_before + at, state, n_bytes);
+    run_tokens(k, item, last, 1);
 }
 
 void cpu_exec_recur(engine_context *c, const plan_step *s, int ith) {
     const plan_recurrent *r = s->recurrent;
+    int64_t n = CPU_RECUR_TOKENS * r->n_state;
     float *own = c->scratch[ith].recur;
-    recur_task k = {.c = c,
-                    .r = r,
-                    .decay = own,
-                    .key = own + r->n_state,
-                    .query = own + 2 * r->n_state,
-                    .value = own + 3 * r->n_state};
+    recur_task k = {.c = c, .r = r, .decay = own, .key = own + n, .query = own + 2 * n};
+    k.value = own + 3 * n;
+    k.a = (cpu_recurrence){.n_rows = r->head_dim,
+                           .n = r->n_state,
+                           .decay = k.decay,
+                           .key = k.key,
+                           .query = k.query,
+                           .value = k.value,
+                           .beta = r->mixer == MIXER_SSM ? NULL : k.beta,
+                           .ld_out = c->plan->width[BUF_SSM_OUT],
+                           .scratch = k.value + CPU_RECUR_TOKENS * r->head_dim};
     for (;;) {
         int64_t index = pool_take(c->pool, 1);
         if (index >= (int64_t)r->n_head * c->ubatch.n_items) break;

@@ -335,53 +335,72 @@ static void test_gemm_tile(void **state) {
     }
 }
 
-/* A few tokens of a recurrence over rows of every length, beside the definition in double; nothing
- * outside of state and result is written. */
+/* Recurrences of rows of n elements, fed in pieces of every size that a kernel takes, beside the
+ * definition in double; nothing outside of state and results is written. Some decays are as good as
+ * zero, and whole products of decays are. */
+enum { RECUR_ROWS = 19, RECUR_N = 70, RECUR_FED = 20, RECUR_LD = RECUR_ROWS + 1 };
+
+static void check_recur(const cpu_kernels *k, int n, int n_rows, int piece, bool delta) {
+    static float s[RECUR_ROWS * RECUR_N + 2 * GUARD], scratch[49 * RECUR_N];
+    static float decay[RECUR_FED * RECUR_N], key[RECUR_FED * RECUR_N], query[RECUR_FED * RECUR_N];
+    static double exact[RECUR_ROWS * RECUR_N];
+    float value[RECUR_FED * RECUR_ROWS], beta[RECUR_FED], out[RECUR_FED * RECUR_LD];
+    rng r;
+    assert_true(cpu_recur_floats(n) <= sizeof scratch / sizeof *scratch);
+    rng_seed(&r, (uint64_t)(n * 64 + piece));
+    for (int i = 0; i < n_rows * n + 2 * GUARD; i++) s[i] = guard_value;
+    for (int i = 0; i < n_rows * n; i++) exact[i] = (double)(s[GUARD + i] = rng_normal(&r));
+    for (int i = 0; i < RECUR_FED * n; i++) {
+        float even = (float)rng_uniform(&r);
+        decay[i] = i % 5 == 0 ? even * 1e-30f : 1 - 0.3f * even;
+        key[i] = rng_normal(&r) / sqrtf((float)n);
+        query[i] = rng_normal(&r);
+    }
+    for (int i = 0; i < RECUR_FED * n_rows; i++) value[i] = rng_normal(&r);
+    for (int i = 0; i < RECUR_FED; i++) beta[i] = (float)rng_uniform(&r);
+    for (int i = 0; i < RECUR_FED * RECUR_LD; i++) out[i] = guard_value;
+    for (int t = 0; t < RECUR_FED; t += piece) {
+        const cpu_recurrence a = {.state = s + GUARD,
+                                  .n_rows = n_rows,
+                                  .n = n,
+                                  .n_tokens = RECUR_FED - t < piece ? RECUR_FED - t : piece,
+                                  .decay = decay + t * n,
+                                  .key = key + t * n,
+                                  .query = query + t * n,
+                                  .value = value + t * n_rows,
+                                  .beta = delta ? beta + t : NULL,
+                                  .out = out + t * RECUR_LD,
+                                  .ld_out = RECUR_LD,
+                                  .scratch = scratch};
+        k->recur(&a);
+    }
+    for (int t = 0; t < RECUR_FED; t++) {
+        for (int row = 0; row < n_rows; row++) {
+            double *e = exact + row * n, known = 0, sum = 0, d = (double)value[t * n_rows + row];
+            for (int i = 0; i < n; i++)
+                known += (e[i] *= (double)decay[t * n + i]) * (double)key[t * n + i];
+            if (delta) d = (double)beta[t] * (d - known);
+            for (int i = 0; i < n; i++)
+                sum += (e[i] += d * (double)key[t * n + i]) * (double)query[t * n + i];
+            near((double)out[t * RECUR_LD + row], sum, 2e-5, 2e-5);
+        }
+        for (int i = n_rows; i < RECUR_LD; i++) assert_true(out[t * RECUR_LD + i] == guard_value);
+    }
+    for (int i = 0; i < n_rows * n; i++) near((double)s[GUARD + i], exact[i], 2e-5, 2e-5);
+    for (int i = 0; i < GUARD; i++) {
+        assert_true(s[i] == guard_value);
+        assert_true(s[GUARD + n_rows * n + i] == guard_value);
+    }
+}
+
 static void test_recur(void **state) {
     (void)state;
-    enum { ROWS = 3, MAX = 70, TOKENS = 5, N_STATE = ROWS * MAX + 2 * GUARD };
-    float s[N_STATE], decay[MAX], key[MAX], query[MAX], value[ROWS], out[ROWS + 1];
-    double exact[ROWS * MAX];
     cpu_kernels k;
-    rng r;
-    EACH_TIER(k) for (int n = 1; n <= MAX; n++) for (int delta = 0; delta < 2; delta++) {
-        rng_seed(&r, (uint64_t)n);
-        for (int i = 0; i < N_STATE; i++) s[i] = guard_value;
-        for (int i = 0; i < ROWS * n; i++) exact[i] = (double)(s[GUARD + i] = rng_normal(&r));
-        for (int t = 0; t < TOKENS; t++) {
-            float beta = (float)rng_uniform(&r);
-            for (int i = 0; i < n; i++) {
-                decay[i] = (float)rng_uniform(&r);
-                key[i] = rng_normal(&r) / sqrtf((float)n);
-                query[i] = rng_normal(&r);
-            }
-            for (int i = 0; i < ROWS; i++) value[i] = rng_normal(&r);
-            out[ROWS] = guard_value;
-            const cpu_recurrence a = {.state = s + GUARD,
-                                      .n_rows = ROWS,
-                                      .n = n,
-                                      .decay = decay,
-                                      .key = key,
-                                      .query = query,
-                                      .value = value,
-                                      .beta = beta,
-                                      .delta = delta,
-                                      .out = out};
-            k.recur(&a);
-            assert_true(out[ROWS] == guard_value);
-            for (int row = 0; row < ROWS; row++) {
-                double *e = exact + row * n, known = 0, sum = 0, d = (double)value[row];
-                for (int i = 0; i < n; i++) known += (e[i] *= (double)decay[i]) * (double)key[i];
-                if (delta) d = (double)beta * (d - known);
-                for (int i = 0; i < n; i++) sum += (e[i] += d * (double)key[i]) * (double)query[i];
-                near((double)out[row], sum, 1e-5, 1e-5);
-                for (int i = 0; i < n; i++) near((double)s[GUARD + row * n + i], e[i], 1e-5, 1e-5);
-            }
-        }
-        for (int i = 0; i < GUARD; i++) {
-            assert_true(s[i] == guard_value);
-            assert_true(s[GUARD + ROWS * n + i] == guard_value);
-        }
+    EACH_TIER(k) for (int delta = 0; delta < 2; delta++) {
+        for (int n = 1; n <= RECUR_N; n++) check_recur(&k, n, 3, 16, delta);
+        for (int n_rows = 1; n_rows <= RECUR_ROWS; n_rows++) check_recur(&k, 32, n_rows, 16, delta);
+        for (int piece = 1; piece <= CPU_RECUR_TOKENS; piece++)
+            check_recur(&k, 37, RECUR_ROWS, piece, delta);
     }
 }
 

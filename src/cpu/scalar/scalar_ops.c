@@ -107,20 +107,23 @@ static void scalar_softcap(float *x, float cap, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
 }
 
-static void scalar_recur(const cpu_recurrence *a) {
-    for (int64_t r = 0; r < a->n_rows; r++) {
-        float *s = a->state + r * a->n;
-        double d = (double)a->value[r], known = 0, sum = 0;
-        for (int64_t i = 0; i < a->n; i++)
-            known += (double)s[i] * (double)a->decay[i] * (double)a->key[i];
-        if (a->delta) d = (double)a->beta * (d - known);
-        for (int64_t i = 0; i < a->n; i++) {
-            double v = (double)s[i] * (double)a->decay[i] + d * (double)a->key[i];
-            s[i] = (float)v;
-            sum += v * (double)a->query[i];
-        }
-        a->out[r] = (float)sum;
+static void scalar_recur_row(const cpu_recurrence *a, int64_t t, int64_t r) {
+    float *s = a->state + r * a->n;
+    const float *decay = a->decay + t * a->n, *key = a->key + t * a->n;
+    double d = (double)a->value[t * a->n_rows + r], known = 0, sum = 0;
+    for (int64_t i = 0; i < a->n; i++) known += (double)s[i] * (double)decay[i] * (double)key[i];
+    if (a->beta) d = (double)a->beta[t] * (d - known);
+    for (int64_t i = 0; i < a->n; i++) {
+        double v = (double)s[i] * (double)decay[i] + d * (double)key[i];
+        s[i] = (float)v;
+        sum += v * (double)a->query[t * a->n + i];
     }
+    a->out[t * a->ld_out + r] = (float)sum;
+}
+
+static void scalar_recur(const cpu_recurrence *a) {
+    for (int64_t t = 0; t < a->n_tokens; t++)
+        for (int64_t r = 0; r < a->n_rows; r++) scalar_recur_row(a, t, r);
 }
 
 static int64_t scalar_select(const float *score, const float *bias, float threshold, int32_t first,
