@@ -43,6 +43,30 @@ static size_t head_bytes(const engine_context *c) {
     return most;
 }
 
+static void carve_latent(const engine_context *c, carver *cv, latent_scratch *t) {
+    const model_hparams *hp = &c->model->hp;
+    if (hp->n_latent == 0) return;
+    size_t n_batch = (size_t)c->n_batch, act = 0;
+    size_t line = MEM_CACHE_LINE / sizeof(float), row = (size_t)(hp->n_latent + hp->n_rot);
+    size_t dim = max_size((size_t)hp->q_dim, (size_t)hp->v_dim);
+    for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++)
+        act = max_size(
+            act, cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, hp->n_latent, LATENT_BLOCK));
+    row = (row + line - 1) / line * line;
+    t->row_stride = (int64_t)row;
+    t->head_dim = (int64_t)dim;
+    t->rows = carve(cv, LATENT_BLOCK * row, sizeof(float));
+    t->k = carve(cv, LATENT_BLOCK * dim, sizeof(float));
+    t->v = carve(cv, LATENT_BLOCK * dim, sizeof(float));
+    t->act = carve(cv, 1, act);
+    t->q = carve(cv, n_batch * dim, sizeof(float));
+    t->acc = carve(cv, n_batch * dim, sizeof(float));
+    t->m = carve(cv, n_batch, sizeof(float));
+    t->l = carve(cv, n_batch, sizeof(float));
+    t->first = carve(cv, n_batch, sizeof(int32_t));
+    t->limit = carve(cv, n_batch, sizeof(int32_t));
+}
+
 static void carve_scratch(engine_context *c, carver *cv) {
     size_t queries = (size_t)c->attn_queries;
     size_t head_dim = (size_t)c->model->hp.head_dim;
@@ -58,6 +82,7 @@ static void carve_scratch(engine_context *c, carver *cv) {
     for (int i = 0; i < pool_size(c->pool); i++) {
         thread_scratch *t = &c->scratch[i];
         t->head = carve(cv, 1, head);
+        carve_latent(c, cv, &t->latent);
         t->kernel = carve(cv, 1, kernel_bytes);
         t->q = carve(cv, queries * head_dim, sizeof(float));
         t->acc = carve(cv, queries * head_dim, sizeof(float));

@@ -57,12 +57,27 @@ typedef struct ubatch_bytes {
     uint64_t predictor; /* second products, signs */
 } ubatch_bytes;
 
+enum { LATENT_BLOCK = 128 }; /* positions whose keys and values are made at once; of whole panels */
+
+/* Of prompts of compressed attention (cpu_latent_prompt.c), one head at a time. head_dim: of a
+ * query and of a value, the larger. */
+typedef struct latent_scratch {
+    int64_t row_stride, head_dim; /* floats; row_stride: of a cached row, whole cache lines */
+    float *rows;                  /* [LATENT_BLOCK][row_stride] as floats */
+    float *k, *v;                 /* [LATENT_BLOCK][head_dim] */
+    void *act;                    /* latent vectors, quantized */
+    float *q, *acc;               /* [n_batch][head_dim] */
+    float *m, *l;                 /* [n_batch] */
+    int32_t *first, *limit;       /* [n_batch] */
+} latent_scratch;
+
 /* What a thread needs for itself: decoded weight tiles, or queries and softmax states. */
 typedef struct thread_scratch {
     void *kernel;           /* for matmul and attention kernels */
     float *q, *m, *l, *acc; /* attn_queries rows */
     int32_t *first, *limit; /* [attn_queries] */
     void *head;             /* OP_HEADS: a head's quantized input */
+    latent_scratch latent;
     /* Of one part of an FFN layer; tokens of the ubatch in columns. */
     float *gate, *up; /* [PLAN_EXPERT_MAX_COLS][max_part_rows] */
     int32_t *rows;    /* [max_part_rows], selected neurons */

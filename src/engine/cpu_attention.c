@@ -6,19 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu_exec.h"
-
-typedef struct attn_layer {
-    int layer, n_head, n_head_kv, group, head_dim;
-    int block;      /* tokens per task */
-    int64_t window; /* 0: none */
-    int64_t q_stride;
-    bool chunks, temperature;
-    float scale, softcap;
-    const float *sinks;
-    plan_buffer queries;
-    bool latent, may_split;
-} attn_layer;
+#include "cpu_attention.h"
 
 typedef struct attn_task {
     const ubatch_item *item;
@@ -27,7 +15,7 @@ typedef struct attn_task {
     int64_t k0, k1;
 } attn_task;
 
-static attn_layer describe(const engine_context *c, const plan_step *s, bool may_split) {
+attn_layer attn_describe(const engine_context *c, const plan_step *s, bool may_split) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
                     .window = s->window,
@@ -66,8 +54,7 @@ static int64_t item_tasks(const attn_layer *a, const ubatch_item *item) {
     return blocks * a->n_head_kv * split_count(a, item);
 }
 
-/* The first position that a token at `pos` attends to. */
-static int64_t first_seen(const attn_layer *a, int64_t pos) {
+int64_t attn_first_seen(const attn_layer *a, int64_t pos) {
     if (a->window == 0) return 0;
     if (a->chunks) return pos / a->window * a->window;
     return pos >= a->window ? pos + 1 - a->window : 0;
@@ -88,7 +75,7 @@ static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t
     t.k0 = t.split * split_length(a, item);
     t.k1 = t.k0 + split_length(a, item);
     if (t.k1 > end) t.k1 = end;
-    int64_t first = first_seen(a, item->pos + t.token0);
+    int64_t first = attn_first_seen(a, item->pos + t.token0);
     if (t.k0 < first) t.k0 = first;
     return t;
 }
@@ -102,8 +89,8 @@ static float *split_state(const engine_context *c, const attn_layer *a, int64_t 
 
 /* Nothing was attended to where l is 0; a NaN stays one. A sink is a position more, with this score
  * and a value of zero. */
-static void finish_query(const attn_layer *a, int head, float *out, const float *acc, float m,
-                         float l) {
+void attn_finish_query(const attn_layer *a, int head, float *out, const float *acc, float m,
+                       float l) {
     float scale = l != 0 ? 1 / l : 0;
     if (a->sinks && l != 0) {
         float top = fmaxf(m, a->sinks[head]), keep = expf(m - top);
@@ -116,8 +103,8 @@ static float *attn_out(const engine_context *c, const attn_layer *a, int64_t row
     return cpu_exec_row(c, BUF_ATTN, row) + (int64_t)head * a->head_dim;
 }
 
-/* What scores of a token are multiplied by; it may grow with the position (Llama 4, Ministral). */
-static float score_scale(const engine_context *c, const attn_layer *a, int64_t pos) {
+/* It may grow with the position (Llama 4, Ministral). */
+float attn_score_scale(const engine_context *c, const attn_layer *a, int64_t pos) {
     const model_hparams *hp = &c->model->hp;
     if (!a->temperature) return a->scale;
     double turns = floor((double)(pos + hp->attn_temperature_offset) / hp->attn_temperature_length);
@@ -132,12 +119,12 @@ static int load_queries(const engine_context *c, const attn_layer *a, const attn
         int64_t row = t->item->row + t->token0 + i;
         const float *q = c->buf[a->queries] + row * c->plan->width[a->queries];
         int64_t pos = t->item->pos + t->token0 + i;
-        float scale = score_scale(c, a, pos);
+        float scale = attn_score_scale(c, a, pos);
         for (int g = 0; g < a->group; g++, n++) {
             const float *src = q + (t->kv_head * a->group + g) * a->q_stride;
             float *dst = ts->q + (int64_t)n * a->head_dim;
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
-            ts->first[n] = (int32_t)first_seen(a, pos);
+            ts->first[n] = (int32_t)attn_first_seen(a, pos);
             ts->limit[n] = (int32_t)(pos + 1);
             ts->m[n] = -INFINITY;
             ts->l[n] = 0;
@@ -156,7 +143,7 @@ static void store_results(const engine_context *c, const attn_layer *a, const at
             int head = t->kv_head * a->group + g;
             const float *acc = ts->acc + (int64_t)n * a->head_dim;
             if (t->n_splits == 1) {
-                finish_query(a, head, attn_out(c, a, row, head), acc, ts->m[n], ts->l[n]);
+                attn_finish_query(a, head, attn_out(c, a, row, head), acc, ts->m[n], ts->l[n]);
                 continue;
             }
             float *state = split_state(c, a, row, head, t->split);
@@ -209,7 +196,7 @@ static void merge_head(const engine_context *c, const attn_layer *a, int64_t row
         l += weight * state[1];
         for (int d = 0; d < a->head_dim; d++) out[d] += weight * state[2 + d];
     }
-    finish_query(a, head, out, out, m, l);
+    attn_finish_query(a, head, out, out, m, l);
 }
 
 static void run_tasks(engine_context *c, const attn_layer *a, int ith) {
@@ -231,12 +218,15 @@ static void run_tasks(engine_context *c, const attn_layer *a, int ith) {
 }
 
 void cpu_exec_attention_whole(engine_context *c, const plan_step *s, int ith) {
-    attn_layer a = describe(c, s, false);
-    run_tasks(c, &a, ith);
+    attn_layer a = attn_describe(c, s, false);
+    if (s->latent && attn_expands(c, s->layer))
+        attn_run_expanded(c, &a, ith);
+    else
+        run_tasks(c, &a, ith);
 }
 
 void cpu_exec_attention_split(engine_context *c, const plan_step *s, int ith) {
-    attn_layer a = describe(c, s, true);
+    attn_layer a = attn_describe(c, s, true);
     bool any_split = false;
     for (int i = 0; i < c->ubatch.n_items; i++)
         any_split = any_split || split_count(&a, &c->items[i]) > 1;

@@ -3,7 +3,7 @@
  * less than a barrier: it has a few hundred elements, the matrix as many rows. */
 #include <string.h>
 
-#include "cpu_exec.h"
+#include "cpu_attention.h"
 
 /* ---- a matrix per head ----------------------------------------------------------------------- */
 
@@ -49,7 +49,7 @@ void cpu_exec_heads_vector(engine_context *c, const plan_step *s, int ith) {
 }
 
 void cpu_exec_heads_tiled(engine_context *c, const plan_step *s, int ith) {
-    run_heads(c, &cpu_exec_by_tile, s, ith);
+    if (!attn_expands(c, s->layer)) run_heads(c, &cpu_exec_by_tile, s, ith);
 }
 
 /* ---- rotation and cache ---------------------------------------------------------------------- */

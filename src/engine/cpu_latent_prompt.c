@@ -1,0 +1,208 @@
+/* cpu_latent_prompt.c: compressed attention of prompts. What plan_latent.c moves to queries and
+ * results makes a score as long as a cached row, some 500 elements. Where a ubatch has many tokens
+ * it is cheaper to make keys and values of every head after all, as the model was trained: heads
+ * are a few times shorter, and what is made for a position serves all tokens that see it.
+ *
+ * A task is one head of a session with some of its tokens, which goes through the cache in blocks
+ * of LATENT_BLOCK positions: their rows as floats, keys by the transposed matrix k_b, values by
+ * v_b, then the tokens' softmax states. Nothing of it is kept. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu_attention.h"
+
+typedef struct prompt_task {
+    engine_context *c;
+    const attn_layer *a;
+    const ubatch_item *item;
+    const model_tensor *k_b, *v_b;
+    int head, token0, n_tokens; /* within the item */
+    latent_scratch *t;
+    void *kernel; /* scratch of kernels */
+} prompt_task;
+
+/* Multiplications that a shorter score saves against those that make keys and values of positions
+ * before the ubatch. For its own positions, the absorbed form multiplies as often: once a token
+ * into the latent space and once out of it. Of lengths alone: results do not depend on anything
+ * that is measured. Matrices that a pager brings are there only during their own step. */
+bool attn_expands(const engine_context *c, int layer) {
+    const model_hparams *hp = &c->model->hp;
+    const model_layer *l = &c->model->layers[layer];
+    if (c->paging || !c->kernels.mat_t[l->t[ROLE_ATTN_K_B].type].matmul_t) return false;
+    double saved = 0, made = 0, row = hp->n_latent + hp->n_rot;
+    double head = (double)c->scratch[0].latent.head_dim;
+    for (int i = 0; i < c->ubatch.n_items; i++) {
+        double pos = (double)c->items[i].pos, n = c->items[i].n_tokens;
+        saved += n * (pos + n / 2) * 2 * (row - head);
+        made += pos * hp->n_latent * (hp->q_dim - hp->n_rot + hp->v_dim);
+    }
+    return saved > made;
+}
+
+/* ---- queries and results --------------------------------------------------------------------- */
+
+/* As keys lie: the rotated part, which is in LATENT_Q, then the other one. */
+static void load_queries(const prompt_task *k) {
+    const model_hparams *hp = &k->c->model->hp;
+    latent_scratch *t = k->t;
+    size_t n = (size_t)k->n_tokens;
+    int64_t n_rot = hp->n_rot, n_rest = hp->q_dim - n_rot;
+    memset(t->q, 0, n * (size_t)t->head_dim * sizeof(float));
+    memset(t->acc, 0, n * (size_t)t->head_dim * sizeof(float));
+    for (int i = 0; i < k->n_tokens; i++) {
+        int64_t row = k->item->row + k->token0 + i, pos = k->item->pos + k->token0 + i;
+        const float *rotated = cpu_exec_row(k->c, BUF_LATENT_Q, row) + k->head * hp->head_dim;
+        const float *rest = cpu_exec_row(k->c, BUF_Q, row) + k->head * hp->q_dim;
+        float *q = t->q + i * t->head_dim, scale = attn_score_scale(k->c, k->a, pos);
+        for (int64_t j = 0; j < n_rot; j++) q[j] = rotated[j] * scale;
+        for (int64_t j = 0; j < n_rest; j++) q[n_rot + j] = rest[j] * scale;
+        t->m[i] = -INFINITY;
+        t->l[i] = 0;
+    }
+}
+
+static void store_results(const prompt_task *k) {
+    const model_hparams *hp = &k->c->model->hp;
+    attn_layer a = *k->a;
+    a.head_dim = hp->v_dim;
+    for (int i = 0; i < k->n_tokens; i++) {
+        float *out = cpu_exec_row(k->c, BUF_V, k->item->row + k->token0 + i) + k->head * hp->v_dim;
+        attn_finish_query(&a, k->head, out, k->t->acc + i * k->t->head_dim, k->t->m[i], k->t->l[i]);
+    }
+}
+
+/* ---- keys and values ------------------------------------------------------------------------- */
+
+/* One head's rows of a matrix. */
+static cpu_mat head_matrix(const model_tensor *w, int head, int64_t n_head) {
+    int64_t rows = w->n_out / n_head;
+    return (cpu_mat){.data = (const uint8_t *)w->data + (size_t)(head * rows) * w->row_bytes,
+                     .row_bytes = w->row_bytes,
+                     .n_in = w->n_in,
+                     .n_out = rows,
+                     .type = w->type};
+}
+
+/* Cached rows of n positions as floats: a row of a matrix times 1. */
+static void load_rows(const prompt_task *k, int64_t pos, int n) {
+    const kv_cache *kv = &k->item->session->kv;
+    const int64_t width = k->c->model->hp.head_dim;
+    const int32_t first = 0;
+    const float one = 1;
+    cpu_mat row = {
+        .row_bytes = kv->layers[k->a->layer].row_k, .n_in = width, .n_out = 1, .type = kv->type_k};
+    memset(k->t->rows, 0, (size_t)n * (size_t)k->t->row_stride * sizeof(float));
+    for (int i = 0; i < n; i++) {
+        row.data = kv_cache_k(kv, k->a->layer, 0, pos + i);
+        k->c->kernels.mat_t[kv->type_k].axpy_rows(
+            &row, &first, 1, &one, 1, 1, k->t->rows + i * k->t->row_stride, k->t->row_stride);
+    }
+}
+
+static void scale_rows(const latent_scratch *t, float *x, int n, int64_t width, float by) {
+    for (int i = 0; by != 1 && i < n; i++)
+        for (int64_t j = 0; j < width; j++) x[i * t->head_dim + j] *= by;
+}
+
+static void make_keys_values(const prompt_task *k, int n) {
+    const model_hparams *hp = &k->c->model->hp;
+    const cpu_kernels *kernels = &k->c->kernels;
+    const latent_scratch *t = k->t;
+    const cpu_mat k_b = head_matrix(k->k_b, k->head, k->a->n_head);
+    const cpu_mat v_b = head_matrix(k->v_b, k->head, k->a->n_head);
+    const cpu_mat_kernels *mk = &kernels->mat[v_b.type];
+    float *rest = t->k + hp->n_rot;
+    cpu_act x = {.kind = kernels->mat_t[k_b.type].act,
+                 .layout = CPU_ACT_PANELS,
+                 .n = hp->n_latent,
+                 .n_cols = n,
+                 .data = t->act};
+    kernels->act_encode(t->rows + hp->n_rot, t->row_stride, 0, n, &x);
+    kernels->mat_t[k_b.type].matmul_t(&k_b, 0, k_b.n_in, &x, rest, t->head_dim, k->kernel);
+    scale_rows(t, rest, n, k_b.n_in, k->k_b->scale);
+    for (int i = 0; i < n; i++)
+        memcpy(t->k + i * t->head_dim, t->rows + i * t->row_stride,
+               (size_t)hp->n_rot * sizeof(float));
+    if (x.kind != mk->act) {
+        x.kind = mk->act;
+        kernels->act_encode(t->rows + hp->n_rot, t->row_stride, 0, n, &x);
+    }
+    mk->matmul(&v_b, 0, v_b.n_out, &x, t->v, t->head_dim, k->kernel);
+    scale_rows(t, t->v, n, v_b.n_out, k->v_b->scale);
+}
+
+/* Which of positions [pos, pos + n) a token sees, counted from pos. */
+static void set_limits(const prompt_task *k, int token, int64_t pos, int n) {
+    int64_t at = k->item->pos + k->token0 + token;
+    int64_t first = attn_first_seen(k->a, at) - pos, limit = at + 1 - pos;
+    k->t->first[token] = (int32_t)(first < 0 ? 0 : first < n ? first : n);
+    k->t->limit[token] = (int32_t)(limit < n ? limit : n);
+}
+
+/* The states of all tokens that see some of positions [pos, pos + n). */
+static void attend(const prompt_task *k, int64_t pos, int n) {
+    const latent_scratch *t = k->t;
+    int64_t before = pos - k->item->pos - k->token0;
+    size_t row_bytes = (size_t)t->head_dim * sizeof(float);
+    int first = before > 0 ? (int)before : 0;
+    for (int i = first; i < k->n_tokens; i++) set_limits(k, i, pos, n);
+    for (int i = first; i < k->n_tokens; i += k->c->attn_queries) {
+        int left = k->n_tokens - i;
+        cpu_attn args = {.q = t->q + i * t->head_dim,
+                         .n_q = left < k->c->attn_queries ? left : k->c->attn_queries,
+                         .head_dim = (int)t->head_dim,
+                         .k = t->k,
+                         .v = t->v,
+                         .k_stride = row_bytes,
+                         .v_stride = row_bytes,
+                         .type_k = QUANT_F32,
+                         .type_v = QUANT_F32,
+                         .k1 = n,
+                         .first = t->first + i,
+                         .limit = t->limit + i,
+                         .softcap = k->a->softcap,
+                         .m = t->m + i,
+                         .l = t->l + i,
+                         .acc = t->acc + i * t->head_dim,
+                         .scratch = k->kernel};
+        k->c->kernels.attention(&args);
+    }
+}
+
+static void run_task(const prompt_task *k) {
+    int64_t end = k->item->pos + k->token0 + k->n_tokens;
+    size_t n_floats = (size_t)LATENT_BLOCK * (size_t)k->t->head_dim;
+    load_queries(k);
+    memset(k->t->k, 0, n_floats * sizeof(float)); /* what is longer than a key, or a value */
+    memset(k->t->v, 0, n_floats * sizeof(float));
+    for (int64_t pos = 0; pos < end; pos += LATENT_BLOCK) {
+        int n = end - pos < LATENT_BLOCK ? (int)(end - pos) : LATENT_BLOCK;
+        load_rows(k, pos, n);
+        make_keys_values(k, n);
+        attend(k, pos, n);
+    }
+    store_results(k);
+}
+
+/* With fewer heads than threads tokens are shared out, too, and keys made more than once. */
+void attn_run_expanded(engine_context *c, const attn_layer *a, int ith) {
+    const model_layer *l = &c->model->layers[a->layer];
+    prompt_task k = {.c = c,
+                     .a = a,
+                     .k_b = &l->t[ROLE_ATTN_K_B],
+                     .v_b = &l->t[ROLE_ATTN_V_B],
+                     .t = &c->scratch[ith].latent,
+                     .kernel = c->scratch[ith].kernel};
+    int64_t heads = (int64_t)a->n_head * c->ubatch.n_items;
+    int64_t parts = (c->ubatch.nth + heads - 1) / heads;
+    for (;;) {
+        int64_t index = pool_take(c->pool, 1);
+        if (index >= heads * parts) return;
+        k.item = &c->items[index / parts / a->n_head];
+        k.head = (int)(index / parts % a->n_head);
+        int part = (int)((k.item->n_tokens + parts - 1) / parts);
+        k.token0 = (int)(parts - 1 - index % parts) * part; /* those that see the most go first */
+        k.n_tokens = k.item->n_tokens - k.token0 < part ? k.item->n_tokens - k.token0 : part;
+        if (k.n_tokens > 0) run_task(&k);
+    }
+}
