@@ -184,6 +184,7 @@ static void put_keys(synth_job *job) {
     const synth_shape *s = job->recipe.shape;
     gguf_writer *w = job->writer;
     char text[NAME_BYTES];
+    bool latent = s->n_latent > 0;
     const struct {
         const char *key;
         int32_t value;
@@ -192,14 +193,19 @@ static void put_keys(synth_job *job) {
         {"context_length", s->n_ctx},
         {"embedding_length", s->n_embd},
         {"block_count", job->recipe.n_layer},
-        {"feed_forward_length", s->n_ff},
+        {"feed_forward_length", s->n_ff_dense ? s->n_ff_dense : s->n_ff},
         {"attention.head_count", s->n_head},
         {"attention.head_count_kv", s->n_head_kv},
-        {"attention.key_length", s->head_dim},
-        {"attention.value_length", s->head_dim},
+        {"attention.key_length", latent ? s->n_latent + s->n_rot : s->head_dim},
+        {"attention.value_length", latent ? s->n_latent : s->head_dim},
+        {"attention.key_length_mla", latent ? s->head_dim : 0},
+        {"attention.value_length_mla", s->v_dim},
+        {"attention.kv_lora_rank", s->n_latent},
         {"attention.sliding_window", s->window},
         {"expert_count", s->n_expert},
         {"expert_used_count", s->n_expert_used},
+        {"expert_shared_count", s->n_expert_shared},
+        {"leading_dense_block_count", s->n_dense},
         {"expert_feed_forward_length", s->n_expert ? s->n_ff : 0},
         {"expert_gating_func", s->n_expert ? (int32_t)job->recipe.arch->gating : 0},
     };
@@ -216,8 +222,7 @@ static void put_keys(synth_job *job) {
     const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);
     if (job->recipe.arch->rope != ROPE_NONE) {
-        gguf_put_u32(w, arch_key(job, "rope.dimension_count", text),
-                     (uint32_t)synth_shape_head_dim(s));
+        gguf_put_u32(w, arch_key(job, "rope.dimension_count", text), (uint32_t)synth_shape_rot(s));
         gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
     }
     gguf_put_string(w, arch_key(job, "hidden_activation", text), activation_name(s->activation));
@@ -242,12 +247,12 @@ static uint64_t dim_of(const synth_job *job, arch_dim dim) {
     return synth_shape_dim(r->shape, dim);
 }
 
-static bool is_written(const synth_job *job, const arch_tensor *t) {
+static bool is_written(const synth_job *job, const arch_tensor *t, int32_t layer) {
     bool bundled = job->bundle.stride > 0;
     if (t->role == ROLE_FFN_BUNDLE) return bundled;
     for (int i = 0; i < BUNDLE_PARTS; i++)
         if (bundled && job->bundle.part[i].role == t->role) return false;
-    return synth_has_tensor(job->recipe.shape, t, job->recipe.prepared);
+    return synth_has_tensor(job->recipe.shape, t, layer, job->recipe.prepared);
 }
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
@@ -260,7 +265,8 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
             bool first = t->role == ROLE_TOKEN_EMBD || t->role == ROLE_POS_EMBD;
-            if (!is_written(job, t) || per_layer != inside || (!inside && first != (layer < 0)))
+            if (!is_written(job, t, layer) || per_layer != inside ||
+                (!inside && first != (layer < 0)))
                 continue;
             pi_status status = fn(job, t, layer, err);
             if (status) return status;

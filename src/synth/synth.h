@@ -18,7 +18,7 @@
  * Mixtures of experts. Router rows are made like gate rows: the score of an expert is normal around
  * a t of its own, and the n_expert_used highest are chosen, so that experts differ in frequency as
  * neurons do. Inside experts there are planted neurons where the activation has exact zeros; other
- * gates are normal around 0. */
+ * gates are normal around 0. Leading dense layers and shared experts have random weights, too. */
 #ifndef SYNTH_SYNTH_H
 #define SYNTH_SYNTH_H
 
@@ -33,8 +33,10 @@ typedef struct synth_shape {
     const char *name, *arch;
     int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, n_vocab, n_ctx; /* n_ff: of an expert */
     int32_t head_dim;                                                 /* 0: n_embd / n_head */
-    int32_t n_expert, n_expert_used;                                  /* 0: dense */
-    int32_t window;                                                   /* sliding; 0: none */
+    int32_t n_expert, n_expert_used, n_expert_shared;                 /* 0: dense */
+    int32_t n_dense, n_ff_dense;    /* leading layers without experts, and their n_ff */
+    int32_t n_latent, n_rot, v_dim; /* MLA: as in model_hparams; head_dim is that of queries */
+    int32_t window;                 /* sliding; 0: none */
     activation activation;
     bool biased; /* projections, router and experts have (zero) biases: other programs need them */
 } synth_shape;
@@ -50,8 +52,10 @@ int32_t synth_shape_head_dim(const synth_shape *shape);
 uint64_t synth_shape_rows(const synth_shape *shape, const arch_tensor *tensor);
 /* Inside experts activations have exact zeros: prepared, their down has a row per neuron. */
 bool synth_experts_have_zeros(const synth_shape *shape);
-/* Is a tensor of the architecture in the files that are written? */
-bool synth_has_tensor(const synth_shape *shape, const arch_tensor *tensor, bool prepared);
+int32_t synth_shape_rot(const synth_shape *shape); /* rotated elements of a head */
+/* Is a tensor of the architecture in the files that are written? layer: for those of layers. */
+bool synth_has_tensor(const synth_shape *shape, const arch_tensor *tensor, int32_t layer,
+                      bool prepared);
 
 /* ---- firing probabilities -------------------------------------------------------------------- */
 

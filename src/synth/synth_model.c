@@ -53,7 +53,7 @@ static pi_status add_tensors(model *m, int layer, const synth_shape *s, const pi
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const arch_tensor *t = &m->arch->tensors[i];
         bool per_layer = t->flags & TENSOR_PER_LAYER;
-        if (per_layer != (layer >= 0) || !synth_has_tensor(s, t, !o->plain)) continue;
+        if (per_layer != (layer >= 0) || !synth_has_tensor(s, t, layer, !o->plain)) continue;
         pi_status status = add_tensor(m, layer, t, s, o, err);
         if (status != PI_OK) return status;
     }
@@ -81,14 +81,15 @@ static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_optio
     if (!freq || !m->layers) return error_nomem(err, sizeof *m->layers, "layers of a shape");
     for (int i = 0; i < m->hp.n_layer; i++) {
         model_layer *l = &m->layers[i];
+        bool dense = i < s->n_dense;
         l->hp = (model_layer_hparams){.n_head = s->n_head,
                                       .n_head_kv = s->n_head_kv,
                                       .head_dim = m->hp.head_dim,
                                       .kv_layer = i,
-                                      .n_ff = s->n_ff,
-                                      .n_ff_expert = experts ? s->n_ff : 0};
+                                      .n_ff = dense ? s->n_ff_dense : s->n_ff,
+                                      .n_ff_expert = experts && !dense ? s->n_ff : 0};
         l->sparse = (model_layer_sparse){.cut = NAN, .density = NAN, .recall = NAN};
-        if (!o->plain && experts) l->sparse.expert_freq = freq;
+        if (!o->plain && experts && !dense) l->sparse.expert_freq = freq;
         if (!o->plain && !experts) {
             l->sparse.predictor = PREDICTOR_LOWRANK;
             l->sparse.rank = o->rank;
@@ -132,7 +133,9 @@ pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err)
                             .n_vocab = s->n_vocab,
                             .n_ctx_train = s->n_ctx,
                             .n_head = s->n_head,
-                            .head_dim = synth_shape_head_dim(s),
+                            .head_dim = s->n_latent ? s->n_latent + s->n_rot
+                                                    : synth_shape_head_dim(s),
+                            .n_latent = s->n_latent,
                             .n_expert = s->n_expert,
                             .n_expert_used = s->n_expert_used,
                             .activation = s->activation};

@@ -9,6 +9,7 @@
     .n_head = (heads), .n_head_kv = (kv), .n_vocab = (vocab), .n_ctx = (ctx)
 #define EXPERTS(head, n, used, f)                                                                  \
     .head_dim = (head), .n_expert = (n), .n_expert_used = (used), .activation = ACTIVATION_##f
+#define LATENT(latent, rot, value) .n_latent = (latent), .n_rot = (rot), .v_dim = (value)
 
 static const synth_shape shapes[] = {
     {SHAPE("tiny", "llama", 256, 768, 4, 4, 2, 512, 2048)},
@@ -30,6 +31,11 @@ static const synth_shape shapes[] = {
      EXPERTS(64, 32, 4, SILU), .window = 128, .biased = true},
     {SHAPE("smallthinker-21b", "smallthinker", 2560, 768, 52, 28, 4, 151936, 16384),
      EXPERTS(128, 64, 6, RELU), .window = 4096},
+    {SHAPE("tiny-mla-moe", "deepseek2", 256, 128, 4, 4, 1, 512, 2048), EXPERTS(96, 16, 4, SILU),
+     .n_expert_shared = 1, .n_dense = 1, .n_ff_dense = 384, LATENT(128, 32, 64)},
+    {SHAPE("deepseek-v2-lite", "deepseek2", 2048, 1408, 27, 16, 1, 102400, 163840),
+     EXPERTS(192, 64, 6, SILU), .n_expert_shared = 2, .n_dense = 1, .n_ff_dense = 10944,
+     LATENT(512, 64, 128)},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -43,23 +49,31 @@ const synth_shape *synth_shape_find(const char *name) {
 
 const char *synth_shape_names(void) {
     return "tiny, llama-1b, llama-7b, bamboo-7b, tiny-opt, opt-30b, tiny-falcon, falcon-40b, "
-           "tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, gpt-oss-20b, smallthinker-21b";
+           "tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, gpt-oss-20b, smallthinker-21b, "
+           "tiny-mla-moe, deepseek-v2-lite";
 }
 
 int32_t synth_shape_head_dim(const synth_shape *s) {
     return s->head_dim ? s->head_dim : s->n_embd / s->n_head;
 }
 
+int32_t synth_shape_rot(const synth_shape *s) {
+    return s->n_rot ? s->n_rot : synth_shape_head_dim(s);
+}
+
 uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
     arch_sizes sizes = {.n_embd = s->n_embd,
                         .n_vocab = s->n_vocab,
-                        .n_ff = s->n_ff,
+                        .n_ff = s->n_ff_dense ? s->n_ff_dense : s->n_ff,
                         .n_head = s->n_head,
                         .n_head_kv = s->n_head_kv,
                         .n_expert = s->n_expert,
                         .n_ff_expert = s->n_expert > 0 ? s->n_ff : 0,
+                        .n_ff_shared = (int64_t)s->n_expert_shared * s->n_ff,
                         .head_dim = synth_shape_head_dim(s),
-                        .n_rot = synth_shape_head_dim(s)};
+                        .v_dim = s->v_dim,
+                        .n_latent = s->n_latent,
+                        .n_rot = synth_shape_rot(s)};
     return (uint64_t)arch_dim_size(dim, &sizes);
 }
 
@@ -71,9 +85,22 @@ bool synth_experts_have_zeros(const synth_shape *s) {
     return s->n_expert > 0 && s->activation == ACTIVATION_RELU;
 }
 
-/* Of layers with experts. */
-static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool prepared) {
+/* Of models with experts; `dense`: of a layer without. */
+static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool dense,
+                              bool prepared) {
+    bool of_expert = t->role == ROLE_FFN_FREQ ||
+                     (t->role >= ROLE_ROUTER && t->role <= ROLE_SHARED_DOWN) ||
+                     t->role == ROLE_EXPERT_DOWN_T || t->role == ROLE_EXPERT_PERM;
+    if (dense && of_expert) return false;
     switch (t->role) {
+    case ROLE_FFN_GATE:
+    case ROLE_FFN_UP:
+    case ROLE_FFN_DOWN:
+        return dense;
+    case ROLE_SHARED_GATE:
+    case ROLE_SHARED_UP:
+    case ROLE_SHARED_DOWN:
+        return s->n_expert_shared > 0;
     case ROLE_ATTN_Q_NORM:
     case ROLE_ATTN_K_NORM:
     case ROLE_ROUTER:
@@ -101,7 +128,7 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool p
     }
 }
 
-bool synth_has_tensor(const synth_shape *s, const arch_tensor *t, bool prepared) {
+bool synth_has_tensor(const synth_shape *s, const arch_tensor *t, int32_t layer, bool prepared) {
     switch (t->role) {
     case ROLE_ATTN_NORM_2:
     case ROLE_ATTN_NORM_2_BIAS:
@@ -110,7 +137,7 @@ bool synth_has_tensor(const synth_shape *s, const arch_tensor *t, bool prepared)
     default:
         break;
     }
-    if (s->n_expert > 0) return has_expert_tensor(s, t, prepared);
+    if (s->n_expert > 0) return has_expert_tensor(s, t, layer < s->n_dense, prepared);
     switch (t->role) {
     case ROLE_FFN_DOWN:
         return !prepared;

@@ -376,6 +376,12 @@ static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, 
     for (uint64_t i = 0; i < n; i++) out[i] *= scale;
 }
 
+/* Of a dense layer, or a shared expert, without planted neurons. */
+static void make_plain_down(const synth_recipe *r, rng *g, uint64_t n, float *out) {
+    fill_normals(r, g, out, n);
+    scale_row(out, n, sqrt(FFN_GROWTH / r->n_layer / (double)n / r->hidden_square));
+}
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 
 /* A random order, built from the inside out. */
@@ -449,8 +455,14 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, sqrt(POSITION_VARIANCE));
         break;
+    case ROLE_ATTN_K_B: /* both make heads' vectors of the latent one, whose variance is 1 */
+    case ROLE_ATTN_V_B:
+        fill_normals(r, &g, out, n_in);
+        scale_row(out, n_in, 1 / sqrt((double)r->shape->n_latent));
+        break;
     case ROLE_ATTN_QKV:
     case ROLE_ATTN_Q:
+    case ROLE_ATTN_KV_A:
     case ROLE_ATTN_K:
     case ROLE_ATTN_V:
         fill_normals(r, &g, out, n_in);
@@ -466,10 +478,22 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_FC2:
         make_fc2_row(r, layer, (uint64_t)r->order[row], out);
         break;
+    case ROLE_FFN_GATE: /* of layers without experts in a model that has some */
+    case ROLE_SHARED_GATE:
+    case ROLE_SHARED_UP:
+        make_up_row(r, role, layer, row, out);
+        break;
+    case ROLE_SHARED_DOWN:
+        make_plain_down(r, &g, n_in, out);
+        break;
     case ROLE_FFN_UP:
-        make_up_row(r, role, layer, (uint64_t)r->order[row], out);
+        make_up_row(r, role, layer, r->shape->n_expert ? row : (uint64_t)r->order[row], out);
         break;
     case ROLE_FFN_DOWN:
+        if (r->shape->n_expert > 0) {
+            make_plain_down(r, &g, n_in, out);
+            break;
+        }
         make_down(r, layer, row, false, n_in, out);
         break;
     case ROLE_FFN_DOWN_T:
@@ -502,6 +526,7 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_NORM_2:
     case ROLE_ATTN_Q_NORM:
     case ROLE_ATTN_K_NORM:
+    case ROLE_ATTN_KV_A_NORM:
     case ROLE_FFN_NORM:
     case ROLE_OUTPUT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
