@@ -9,6 +9,7 @@
 #include "affix.h"
 #include "convert_tensors.h"
 #include "mem.h"
+#include "model_scale.h"
 
 enum { HF_NAME_MAX = 256 };
 
@@ -17,10 +18,10 @@ typedef struct matcher {
     const safetensors *weights;
     quant_type type;
     const talk *talk;
-    bool adapter;                   /* LoRA: pairs for some of the matrices */
-    bool *taken;                    /* [safetensors_count] */
-    bool found[ROLE_COUNT];         /* of the current layer */
-    bool told_fallback, told_mxfp4; /* of tensors that do not get `type` */
+    bool adapter;                 /* LoRA: pairs for some of the matrices */
+    bool *taken;                  /* [safetensors_count] */
+    bool found[ROLE_COUNT];       /* of the current layer */
+    bool told_fallback, told_fp4; /* of tensors that do not get `type` */
     convert_plan *plan;
     pi_error *err;
 } matcher;
@@ -112,15 +113,17 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
     bool fp8 = s->dtype == SAFETENSORS_F8_E4M3 || s->dtype == SAFETENSORS_F8_E5M2;
     bool plain = s->dtype == SAFETENSORS_F32 || s->dtype == SAFETENSORS_F16 ||
                  s->dtype == SAFETENSORS_BF16 || (fp8 && t->form == HF_PLAIN && !t->vector);
-    if (t->form == HF_MXFP4 ? s->dtype != SAFETENSORS_U8 : !plain)
+    bool fp4 = t->form == HF_MXFP4 || t->form == HF_NVFP4;
+    if (fp4 ? s->dtype != SAFETENSORS_U8 : !plain)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "data type %s: %s: tensor %.100s: F32, F16, BF16, FP8 with scales and "
-                         "MXFP4 can be converted",
+                         "data type %s: %s: tensor %.100s: F32, F16, BF16, FP8 with scales, "
+                         "MXFP4 and NVFP4 can be converted",
                          safetensors_dtype_name(s->dtype), s->file, s->name);
     if (t->n_stack > 1 && t->n_sources == 1 && !t->head_rows) want[n++] = t->n_stack;
     if (t->form == HF_TRANSPOSED) want[n++] = t->n_in;
     want[n++] = t->source_rows;
     if (t->form == HF_PLAIN && !t->vector) want[n++] = t->source_in;
+    if (t->form == HF_NVFP4) want[n++] = t->n_in / 2;
     if (t->vector && s->n_dims == 1 && n > 1) { /* vectors one after the other, in one */
         want[0] *= want[1];
         n = 1;
@@ -170,6 +173,48 @@ static pi_status check_scales(const matcher *m, const convert_tensor *t, convert
     return PI_OK;
 }
 
+static bool has_tensor(const matcher *m, const char *name, const char *ending) {
+    char other[HF_NAME_MAX + 24];
+    snprintf(other, sizeof other, "%s%s", name, ending);
+    return find_source(m, other) != SIZE_MAX;
+}
+
+static pi_status take_scale(matcher *m, const char *name, const char *ending,
+                            const safetensor **out) {
+    char other[HF_NAME_MAX + 24];
+    snprintf(other, sizeof other, "%s%s", name, ending);
+    size_t at = find_source(m, other);
+    if (at == SIZE_MAX) return error_set(m->err, PI_ERR_FORMAT, "missing tensor: %s", other);
+    m->taken[at] = true;
+    *out = safetensors_at(m->weights, at);
+    return PI_OK;
+}
+
+static pi_status find_nvfp4_scales(matcher *m, const convert_tensor *t, const char *name,
+                                   convert_source *source) {
+    uint64_t items = t->n_sources == 1 ? t->n_stack : 1, n = 1, want[3];
+    int n_want = 0;
+    source->divides = has_tensor(m, name, "_global_scale");
+    pi_status status = take_scale(m, name, "_scale", &source->scales);
+    if (status == PI_OK)
+        status = take_scale(m, name, source->divides ? "_global_scale" : "_scale_2",
+                            &source->global);
+    if (status != PI_OK) return status;
+    const safetensor *g = source->global;
+    for (int i = 0; i < g->n_dims; i++) n *= g->dims[i];
+    if (source->scales->dtype != SAFETENSORS_F8_E4M3 || g->dtype != SAFETENSORS_F32 || n != items)
+        return error_set(
+            m->err, PI_ERR_FORMAT,
+            "scales of the wrong shape or type: %s: tensor %.100s: NVFP4 needs F8_E4M3 "
+            "beside it, and %llu number%s F32",
+            source->data->file, source->data->name, (unsigned long long)items,
+            items == 1 ? "" : "s");
+    if (items > 1) want[n_want++] = items;
+    want[n_want++] = t->source_rows;
+    want[n_want++] = t->n_in / NVFP4_PART;
+    return check_shape(source->scales, want, n_want, m->err);
+}
+
 /* Weights of 8 bits come with NAME_scale_inv (which multiplies, whatever it is called) or
  * NAME_scale; MXFP4 with NAME_scales. */
 static pi_status find_scales(matcher *m, const convert_tensor *t, const char *name,
@@ -177,6 +222,7 @@ static pi_status find_scales(matcher *m, const convert_tensor *t, const char *na
     static const char *const endings[] = {"_scale_inv", "_scale"};
     const safetensor *s = source->data;
     bool mxfp4 = t->form == HF_MXFP4;
+    if (t->form == HF_NVFP4) return find_nvfp4_scales(m, t, name, source);
     if (!mxfp4 && s->dtype != SAFETENSORS_F8_E4M3 && s->dtype != SAFETENSORS_F8_E5M2) return PI_OK;
     size_t at = SIZE_MAX;
     char other[HF_NAME_MAX + 16];
@@ -218,13 +264,17 @@ static bool is_norm(tensor_role role) {
 
 /* Quantized rows must be whole blocks; others fall back to F16. Routers and positions are small and
  * stay as they are, as in other programs' files. */
-static quant_type choose_type(matcher *m, const convert_tensor *t) {
+static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_tensor *row) {
+    bool nvfp4 = t->form == HF_NVFP4 && t->n_in % NVFP4_ELEMS == 0 &&
+                 t->role != ROLE_SSM_IN && /* whose rows may have multipliers */
+                 model_reads_scale(m->config->arch, row);
     if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_POS_EMBD) return QUANT_F32;
-    if (t->form == HF_MXFP4) {
-        if (!m->told_mxfp4)
-            talk_say(m->talk, "%s and others stay MXFP4, as the folder has them", t->name);
-        m->told_mxfp4 = true;
-        return QUANT_MXFP4;
+    if (t->form == HF_MXFP4 || nvfp4) {
+        if (!m->told_fp4)
+            talk_say(m->talk, "%s and others stay %s, as the folder has them", t->name,
+                     nvfp4 ? "NVFP4" : "MXFP4");
+        m->told_fp4 = true;
+        return nvfp4 ? QUANT_NVFP4 : QUANT_MXFP4;
     }
     size_t n_bytes;
     if (quant_row_bytes(m->type, t->dims[0], &n_bytes)) return m->type;
@@ -336,11 +386,45 @@ static pi_status check_rotation(const matcher *m, const convert_tensor *t, const
                      name);
 }
 
+/* Puts a tensor on the plan, and behind one that stays NVFP4 the numbers for all of it. */
+static pi_status append_typed(matcher *m, convert_tensor *t, const arch_tensor *row) {
+    t->type = choose_type(m, t, row);
+    convert_tensor global = *t;
+    bool stays = t->form == HF_NVFP4 && t->type == QUANT_NVFP4;
+    if (stays) t->scale = 1;
+    pi_status status = append(m, t);
+    if (status != PI_OK || !stays) return status;
+    size_t n = strlen(global.name) - strlen(".weight");
+    memcpy(global.name + n, ".scale", sizeof ".scale");
+    global.form = HF_NVFP4_GLOBAL;
+    global.type = QUANT_F32;
+    global.vector = true; /* one row of numbers, none of which is found by it */
+    global.n_dims = 1;
+    global.dims[0] = t->n_stack;
+    global.dims[1] = global.dims[2] = 1;
+    return append(m, &global);
+}
+
+static pi_status check_nvfp4(const matcher *m, const convert_tensor *t, const char *name) {
+    if (t->vector || t->rows == HF_TURNS_COLUMNS || t->head_rows)
+        return error_set(m->err, PI_ERR_UNSUPPORTED,
+                         "cannot be converted: tensor %.100s: NVFP4 in a matrix that a GGUF file "
+                         "has in another form",
+                         name);
+    if (t->n_in % NVFP4_PART == 0) return PI_OK;
+    return error_set(m->err, PI_ERR_FORMAT,
+                     "unexpected shape: tensor %.100s: rows of %llu are not a multiple of %d", name,
+                     (unsigned long long)t->n_in, NVFP4_PART);
+}
+
 /* All of a stack in one tensor, or one after the other. */
 static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
                               const hf_tensor *source, bool *found) {
     char pattern[HF_NAME_MAX], name[HF_NAME_MAX];
-    const char *blocks = source->form == HF_MXFP4 ? "_blocks" : "";
+    hf_name(name, source->name, layer, 0);
+    bool plain = source->form == HF_PLAIN, packed = plain && has_tensor(m, name, "_packed");
+    bool nvfp4 = packed || (plain && has_tensor(m, name, "_scale_2"));
+    const char *blocks = source->form == HF_MXFP4 ? "_blocks" : packed ? "_packed" : "";
     snprintf(pattern, sizeof pattern, "%s%s", source->name, blocks);
     hf_name(name, pattern, layer, 0);
     size_t at = find_source(m, name);
@@ -360,6 +444,8 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
                          "unexpected shape: tensor %.100s: rows of %llu are not a multiple of 32",
                          name, (unsigned long long)t.n_in);
     pi_status status = check_rotation(m, &t, name);
+    if (nvfp4) t.form = HF_NVFP4;
+    if (status == PI_OK && nvfp4) status = check_nvfp4(m, &t, name);
     if (status != PI_OK) return status;
     for (uint64_t item = 0; item < t.n_sources; item++) {
         hf_name(name, pattern, layer, item);
@@ -373,8 +459,7 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
         status = add_source(m, &t, at, name);
         if (status != PI_OK) return status;
     }
-    t.type = choose_type(m, &t);
-    return append(m, &t);
+    return append_typed(m, &t, row);
 }
 
 /* Half of a pair: `lower` [rank, n_in], or [n_out, rank]. */
@@ -541,14 +626,10 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
 /* Tables that old checkpoints saved along with the weights and that are computed anyway, and ranges
  * of activations, which are not quantized here the way that they are meant for. */
 static bool is_derived(const char *name) {
-    static const char *const endings[] = {".rotary_emb.inv_freq",
-                                          ".masked_bias",
-                                          ".rotary_emb.cos_cached",
-                                          ".rotary_emb.sin_cached",
-                                          ".input_scale",
-                                          ".activation_scale",
-                                          ".k_scale",
-                                          ".v_scale"};
+    static const char *const endings[] = {
+        ".rotary_emb.inv_freq",   ".masked_bias", ".rotary_emb.cos_cached",
+        ".rotary_emb.sin_cached", ".input_scale", ".input_global_scale",
+        ".activation_scale",      ".k_scale",     ".v_scale"};
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (ends_with(name, endings[i])) return true;
     return false;

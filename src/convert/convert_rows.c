@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "convert_tensors.h"
+#include "quant_blocks.h"
 
 /* Mantissa and exponent of 8 bits; E4M3 has no infinity and one NaN, E5M2 is a half without its
  * low byte (Micikevicius et al. 2022, arXiv 2209.05433). */
@@ -189,6 +190,52 @@ bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t
     return true;
 }
 
+/* ---- NVFP4 ----------------------------------------------------------------------------------- */
+
+/* Four parts of 16: their scales, then bytes that elements i and i + 8 of a part share; here two
+ * neighbours do, the first in the low half. */
+bool convert_copy_nvfp4(const convert_plan *p, const convert_tensor *t, uint64_t row,
+                        uint8_t *out) {
+    place at = find_place(p, t, row / t->n_rows);
+    uint64_t from = at.item * t->source_rows + source_row(p, t, row % t->n_rows);
+    uint64_t n_parts = t->n_in / NVFP4_PART;
+    const uint8_t *in = at.source->data->data + from * t->n_in / 2;
+    const uint8_t *scales = at.source->scales->data + from * n_parts;
+    bool sound = true;
+    for (uint64_t part = 0; part < n_parts; part++, in += NVFP4_PART / 2) {
+        block_nvfp4 *b = (block_nvfp4 *)out + part / NVFP4_PARTS;
+        uint8_t *qs = b->qs + part % NVFP4_PARTS * (NVFP4_PART / 2);
+        b->d[part % NVFP4_PARTS] = scales[part];
+        sound = sound && scales[part] < 0x7f; /* neither NaN nor negative */
+        for (int i = 0; i < NVFP4_PART / 2; i++) {
+            int low = in[i / 2] >> (i % 2 * 4) & 15, high = in[4 + i / 2] >> (i % 2 * 4) & 15;
+            qs[i] = (uint8_t)(low | high << 4);
+        }
+    }
+    return sound;
+}
+
+static float global_scale(const convert_plan *p, place at) {
+    float scale = load_scale(p, at.source->global, at.item);
+    return at.source->divides ? 1 / scale : scale;
+}
+
+static void load_nvfp4_row(const convert_plan *p, const convert_tensor *t, place at, uint64_t row,
+                           float *out) {
+    static const float magnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6}; /* E2M1 */
+    uint64_t from = at.item * t->source_rows + row;
+    const uint8_t *in = at.source->data->data + from * t->n_in / 2;
+    const uint8_t *scales = at.source->scales->data + from * (t->n_in / NVFP4_PART);
+    float all = global_scale(p, at);
+    for (uint64_t i = 0; i < t->n_in; i++) {
+        int nibble = in[i / 2] >> (i % 2 * 4) & 15;
+        float scale = p->fp8[0][scales[i / NVFP4_PART]] * all;
+        out[i] = (nibble & 8 ? -magnitudes[nibble & 7] : magnitudes[nibble & 7]) * scale;
+    }
+}
+
+/* ---- other rows ------------------------------------------------------------------------------ */
+
 /* The scale of one element of FP8. */
 static float scale_of(const convert_plan *p, const convert_tensor *t, const convert_source *s,
                       uint64_t row, uint64_t column) {
@@ -243,6 +290,10 @@ static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint
     place at = find_place(p, t, row / t->n_rows);
     uint64_t from = source_row(p, t, row % t->n_rows);
     uint64_t first = at.item * t->source_rows * t->n_in;
+    if (t->form == HF_NVFP4) {
+        load_nvfp4_row(p, t, at, from, out);
+        return;
+    }
     if (t->form == HF_TRANSPOSED) {
         load_plain(p, at.source->data, first + from, t->n_in, t->source_rows, out);
         return;
@@ -262,7 +313,9 @@ static float ssm_multiplier(const convert_plan *p, uint64_t row) {
 }
 
 void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t row, float *out) {
-    if (!t->vector) {
+    if (t->form == HF_NVFP4_GLOBAL) {
+        for (uint64_t i = 0; i < t->dims[0]; i++) out[i] = global_scale(p, find_place(p, t, i));
+    } else if (!t->vector) {
         load_matrix_row(p, t, row, out);
     } else {
         bool turned = t->rows == HF_TURNS_BEHIND;
@@ -286,7 +339,7 @@ void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t r
 void convert_forget_rows(const convert_plan *p, const convert_tensor *t, uint64_t first,
                          uint64_t n) {
     if (t->vector) return;
-    bool in_order = t->form == HF_PLAIN && t->rows == HF_ALL;
+    bool in_order = (t->form == HF_PLAIN || t->form == HF_NVFP4) && t->rows == HF_ALL;
     for (uint64_t row = first; row < first + n;) {
         place at = find_place(p, t, row / t->n_rows);
         const safetensor *s = at.source->data;

@@ -41,8 +41,11 @@ static void convert_row(row_job *job, uint64_t i, float *scratch) {
     const convert_tensor *t = job->tensor;
     uint64_t row = job->first_row + i;
     uint8_t *out = job->out + i * job->row_bytes;
-    if (t->form == HF_MXFP4) {
-        if (!convert_copy_mxfp4(job->plan, t, row, out)) atomic_store(&job->bad_source, row + 1);
+    bool nvfp4 = t->form == HF_NVFP4 && t->type == QUANT_NVFP4;
+    if (t->form == HF_MXFP4 || nvfp4) {
+        bool sound = nvfp4 ? convert_copy_nvfp4(job->plan, t, row, out)
+                           : convert_copy_mxfp4(job->plan, t, row, out);
+        if (!sound) atomic_store(&job->bad_source, row + 1);
         return;
     }
     convert_load_row(job->plan, t, row, scratch);

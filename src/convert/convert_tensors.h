@@ -12,6 +12,8 @@
 
 /* A block of MXFP4: its elements, and the bytes of their values, beside which is one of scale. */
 enum { MXFP4_ELEMS = 32, MXFP4_BYTES = 16 };
+/* The same of NVFP4, whose blocks have scales for parts of them. */
+enum { NVFP4_ELEMS = 64, NVFP4_PART = 16, NVFP4_PARTS = NVFP4_ELEMS / NVFP4_PART };
 
 /* How the scales of an FP8 tensor lie. */
 typedef enum convert_scaling {
@@ -24,7 +26,9 @@ typedef enum convert_scaling {
 /* A tensor of the folder, or one of the several that one of ours is made of. */
 typedef struct convert_source {
     const safetensor *data;
-    const safetensor *scales; /* of FP8 and MXFP4; NULL: none */
+    const safetensor *scales; /* of FP8, MXFP4 and NVFP4; NULL: none */
+    const safetensor *global; /* of NVFP4: one number, or one for each item of a stack */
+    bool divides;             /* by it */
     convert_scaling scaling;  /* of FP8 */
 } convert_source;
 
@@ -89,8 +93,10 @@ pi_status convert_plan_write(const convert_plan *p, const hf_config *c, pool *wo
 void convert_rows_init(convert_plan *p);
 /* Row `row` of dims[1] * dims[2] as floats, [dims[0]]. */
 void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t row, float *out);
-/* The same of a tensor that stays MXFP4, as its bytes. False: a scale that is no number. */
+/* The same of a tensor that stays MXFP4, or NVFP4, as its bytes. False: a scale that is no number,
+ * or a negative one. */
 bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t row, uint8_t *out);
+bool convert_copy_nvfp4(const convert_plan *p, const convert_tensor *t, uint64_t row, uint8_t *out);
 /* The source of a row, for messages. */
 const safetensor *convert_source_of(const convert_plan *p, const convert_tensor *t, uint64_t row);
 /* Lets go of what rows first .. first + n - 1 were made of. */

@@ -215,22 +215,22 @@ static void read_shape(hf_reader *r, hf_config *c) {
         hf_fail(r, "word_embed_proj_dim", "differs from hidden_size, which is not supported");
 }
 
-/* FP8 with scales and MXFP4 are read; other methods have packings of their own. */
+/* FP8 with scales, MXFP4 and NVFP4 are read; other methods have packings of their own. */
 static void read_quantization(hf_reader *r, hf_config *c) {
     const char *name;
     const json_node *node = hf_find(r, (hf_names){"quantization_config"}, &name);
     c->fp8_block[0] = c->fp8_block[1] = FP8_BLOCK;
     if (!node || r->status != PI_OK) return;
     const char *method = hf_text(node, "quant_method");
-    static const char *const known[] = {"fp8", "mxfp4", "compressed-tensors"};
+    static const char *const known[] = {"fp8", "mxfp4", "compressed-tensors", "modelopt"};
     bool found = false;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         found |= method && strcmp(method, known[i]) == 0;
     if (!found) {
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "quantized checkpoint: %s: quantization_config has the method "
-                              "'%.40s': fp8 and mxfp4 can be converted; otherwise take the "
-                              "original in F16, BF16 or F32",
+                              "'%.40s': fp8, mxfp4 and nvfp4 can be converted; otherwise "
+                              "take the original in F16, BF16 or F32",
                               r->path, method ? method : "(none)");
         return;
     }

@@ -37,7 +37,12 @@ typedef enum hf_rows {
 typedef enum hf_form {
     HF_PLAIN,
     HF_TRANSPOSED, /* [in][out] */
-    HF_MXFP4       /* NAME_blocks [..][in / 32][16] and NAME_scales [..][in / 32], bytes */
+    HF_MXFP4,      /* NAME_blocks [..][in / 32][16] and NAME_scales [..][in / 32], bytes */
+    /* Not in tables: what a plain matrix may be in a folder. NAME_packed or NAME [..][in / 2]
+     * bytes, NAME_scale [..][in / 16] E4M3, and one number for all, NAME_global_scale (which
+     * divides) or NAME_scale_2 (which multiplies); and these numbers. */
+    HF_NVFP4,
+    HF_NVFP4_GLOBAL
 } hf_form;
 
 typedef struct hf_tensor {

@@ -7,6 +7,7 @@
 #include "mem.h"
 #include "model_latent.h"
 #include "model_lora.h"
+#include "model_scale.h"
 #include "model_sparse.h"
 
 /* A rank and a table of positions are as the file has them; fc2 has the rank of fc1, which comes
@@ -97,6 +98,17 @@ static pi_status bind_raw(model *m, const arch_tensor *row, const gguf_tensor *t
     return PI_OK;
 }
 
+bool model_reads_scale(const arch_row *arch, const arch_tensor *row) {
+    bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
+               row->role == ROLE_FFN_GATE_UP;
+    bool of_expert = row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_SHARED_DOWN;
+    if (row->flags & TENSOR_UNSCALED) return false;
+    if (row->role == ROLE_ROUTER && arch_tensor_of(arch, ROLE_ROUTER_SCALE)) return false;
+    if (of_expert && arch->has & ARCH_EXPERTS_UNSCALED) return false;
+    if (ffn && arch->has & ARCH_FFN_UNSCALED) return false;
+    return tensor_role_part(row->role) != PART_RECURRENT || !arch->ssm_unscaled;
+}
+
 /* "blk.0.ffn_up.weight" -> the number in "blk.0.ffn_up.scale", when there is one; of experts'
  * matrices one number each. */
 static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_tensor *out,
@@ -104,14 +116,7 @@ static pi_status read_scale(model *m, const arch_tensor *row, int layer, model_t
     char weight[64], name[64 + sizeof ".scale"];
     bool experts = row->dims[2] == DIM_EXPERTS;
     out->scale = 1;
-    bool ffn = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
-               row->role == ROLE_FFN_GATE_UP;
-    bool of_expert = row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_SHARED_DOWN;
-    if (row->flags & TENSOR_UNSCALED) return PI_OK;
-    if (row->role == ROLE_ROUTER && arch_tensor_of(m->arch, ROLE_ROUTER_SCALE)) return PI_OK;
-    if (of_expert && m->arch->has & ARCH_EXPERTS_UNSCALED) return PI_OK;
-    if (ffn && m->arch->has & ARCH_FFN_UNSCALED) return PI_OK;
-    if (tensor_role_part(row->role) == PART_RECURRENT && m->arch->ssm_unscaled) return PI_OK;
+    if (!model_reads_scale(m->arch, row)) return PI_OK;
     arch_tensor_name(row, layer, weight);
     const char *end = strstr(weight, ".weight");
     if (!end) return PI_OK;

@@ -376,12 +376,6 @@ static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, 
     for (uint64_t i = 0; i < n; i++) out[i] *= scale;
 }
 
-/* Of a dense layer, or a shared expert, without planted neurons. */
-static void make_plain_down(const synth_recipe *r, rng *g, uint64_t n, float *out) {
-    fill_normals(r, g, out, n);
-    scale_row(out, n, sqrt(FFN_GROWTH / r->n_layer / (double)n / r->hidden_square));
-}
-
 /* ---- layers ---------------------------------------------------------------------------------- */
 
 /* A random order, built from the inside out. */
@@ -439,8 +433,44 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
     }
 }
 
+/* Rows of dense layers and shared experts in a model with experts; false: of none of these. */
+static bool make_unplanted(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
+                           uint64_t n_in, float *out) {
+    rng g = tensor_rng(r, role, layer, row);
+    if (r->shape->n_expert == 0) return false;
+    switch (role) {
+    case ROLE_FFN_GATE:
+    case ROLE_FFN_UP:
+    case ROLE_SHARED_GATE:
+    case ROLE_SHARED_UP:
+        make_up_row(r, role, layer, row, out);
+        return true;
+    case ROLE_FFN_DOWN:
+    case ROLE_SHARED_DOWN:
+        fill_normals(r, &g, out, n_in);
+        scale_row(out, n_in, sqrt(FFN_GROWTH / r->n_layer / (double)n_in / r->hidden_square));
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A row that reads the stream before a layer. */
+static void make_reader(const synth_recipe *r, rng *g, int32_t layer, uint64_t n_in, float *out) {
+    fill_normals(r, g, out, n_in);
+    make_orthogonal(r, out, reading_length(token_variance(r, layer, layer)));
+}
+
+/* Of the elements of matrices that read no stream. */
+static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_in) {
+    if (role == ROLE_POS_EMBD) return sqrt(POSITION_VARIANCE);
+    if (role == ROLE_ATTN_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
+    return 1 / sqrt((double)r->shape->n_latent); /* from a latent vector, whose variance is 1 */
+}
+
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out) {
+    if (make_unplanted(r, role, layer, row, n_in, out)) return;
     rng g = tensor_rng(r, role, layer, row);
     if (role == r->gate && role != ROLE_EXPERT_GATE) {
         make_gate_row(r, layer, (uint64_t)r->order[row], out);
@@ -452,25 +482,18 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         for (uint64_t i = 0; i < n_in; i++) out[i] += r->sign[i];
         break;
     case ROLE_POS_EMBD:
-        fill_normals(r, &g, out, n_in);
-        scale_row(out, n_in, sqrt(POSITION_VARIANCE));
-        break;
-    case ROLE_ATTN_K_B: /* both make heads' vectors of the latent one, whose variance is 1 */
+    case ROLE_ATTN_K_B:
     case ROLE_ATTN_V_B:
+    case ROLE_ATTN_OUT:
         fill_normals(r, &g, out, n_in);
-        scale_row(out, n_in, 1 / sqrt((double)r->shape->n_latent));
+        scale_row(out, n_in, deviation_of(r, role, n_in));
         break;
     case ROLE_ATTN_QKV:
     case ROLE_ATTN_Q:
     case ROLE_ATTN_KV_A:
     case ROLE_ATTN_K:
     case ROLE_ATTN_V:
-        fill_normals(r, &g, out, n_in);
-        make_orthogonal(r, out, reading_length(token_variance(r, layer, layer)));
-        break;
-    case ROLE_ATTN_OUT:
-        fill_normals(r, &g, out, n_in);
-        scale_row(out, n_in, sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in));
+        make_reader(r, &g, layer, n_in, out);
         break;
     case ROLE_FC1:
         make_fc1_row(r, layer, row, out);
@@ -478,22 +501,10 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_FC2:
         make_fc2_row(r, layer, (uint64_t)r->order[row], out);
         break;
-    case ROLE_FFN_GATE: /* of layers without experts in a model that has some */
-    case ROLE_SHARED_GATE:
-    case ROLE_SHARED_UP:
-        make_up_row(r, role, layer, row, out);
-        break;
-    case ROLE_SHARED_DOWN:
-        make_plain_down(r, &g, n_in, out);
-        break;
     case ROLE_FFN_UP:
-        make_up_row(r, role, layer, r->shape->n_expert ? row : (uint64_t)r->order[row], out);
+        make_up_row(r, role, layer, (uint64_t)r->order[row], out);
         break;
     case ROLE_FFN_DOWN:
-        if (r->shape->n_expert > 0) {
-            make_plain_down(r, &g, n_in, out);
-            break;
-        }
         make_down(r, layer, row, false, n_in, out);
         break;
     case ROLE_FFN_DOWN_T:
@@ -519,8 +530,7 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
         make_neuron_vector(r, role, out);
         break;
     case ROLE_OUTPUT:
-        fill_normals(r, &g, out, n_in);
-        make_orthogonal(r, out, reading_length(token_variance(r, r->n_layer, r->n_layer)));
+        make_reader(r, &g, r->n_layer, n_in, out);
         break;
     case ROLE_ATTN_NORM:
     case ROLE_ATTN_NORM_2:

@@ -163,6 +163,119 @@ static void test_fp8_scales_refused(void **state) {
     folder_close(&f);
 }
 
+/* ---- NVFP4 ----------------------------------------------------------------------------------- */
+
+static void add_bytes(shard *s, const char *name, const char *dtype, const char *shape,
+                      const void *bytes, size_t n_bytes) {
+    char entry[256];
+    snprintf(entry, sizeof entry, "{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+             dtype, shape, s->n_data, s->n_data + n_bytes);
+    uint8_t *data = s->data + s->n_data;
+    shard_add_raw(s, name, entry, n_bytes);
+    memcpy(data, bytes, n_bytes);
+}
+
+/* Two elements a byte, the first in its low half; a scale for 16 elements. */
+static uint8_t nvfp4_byte(uint64_t row, uint64_t at) {
+    return (uint8_t)(row * 7 + at * 29 + at / 16);
+}
+static uint8_t nvfp4_scale(uint64_t row, uint64_t part) {
+    return (uint8_t)((row * 5 + part * 31) % 126 + 1);
+}
+
+static double nvfp4_value(uint64_t row, uint64_t column) {
+    static const double values[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    int nibble = nvfp4_byte(row, column / 2) >> (column % 2 * 4) & 15;
+    double value = values[nibble & 7] * fp8_value(nvfp4_scale(row, column / 16));
+    return nibble & 8 ? -value : value;
+}
+
+/* A model whose up projection is as compressed-tensors saves it, or modelopt. bad_scale: the last
+ * one's byte; -1: a good one. */
+static void open_nvfp4(hf_folder *f, const char *model_type, bool modelopt, const char *scale_shape,
+                       int bad_scale) {
+    static shard s;
+    static uint8_t bytes[N_FF * N_EMBD / 2], scales[N_FF * N_EMBD / 16];
+    const float global = modelopt ? 0.25f : 4;
+    model_shape config = shape_tiny(model_type);
+    config.n_layer = 1;
+    config.extra = modelopt ? "\"quantization_config\":{\"quant_method\":\"modelopt\"},"
+                            : "\"quantization_config\":{\"quant_method\":\"compressed-tensors\"},";
+    folder_open(f);
+    folder_write_config(f, &config);
+    add_llama_without_up(&s);
+    for (uint64_t r = 0; r < N_FF; r++) {
+        for (uint64_t i = 0; i < N_EMBD / 2; i++) bytes[r * N_EMBD / 2 + i] = nvfp4_byte(r, i);
+        for (uint64_t i = 0; i < N_EMBD / 16; i++) scales[r * N_EMBD / 16 + i] = nvfp4_scale(r, i);
+    }
+    if (bad_scale >= 0) scales[sizeof scales - 1] = (uint8_t)bad_scale;
+    add_bytes(&s, modelopt ? UP : UP "_packed", "U8", "[96,32]", bytes, sizeof bytes);
+    add_bytes(&s, UP "_scale", "F8_E4M3", scale_shape, scales, sizeof scales);
+    add_bytes(&s, modelopt ? UP "_scale_2" : UP "_global_scale", "F32", modelopt ? "[]" : "[1]",
+              &global, sizeof global);
+    add_bytes(&s,
+              modelopt ? "model.layers.0.mlp.up_proj.input_scale"
+                       : "model.layers.0.mlp.up_proj.input_global_scale",
+              "F32", "[1]", &global, sizeof global);
+    shard_write(&s, f, "model.safetensors");
+}
+
+static void test_nvfp4(void **state) {
+    (void)state;
+    for (int modelopt = 0; modelopt < 2; modelopt++) {
+        hf_folder f;
+        float row[N_EMBD], scale;
+        open_nvfp4(&f, "llama", modelopt, "[96,4]", -1);
+        gguf_file *g = folder_convert_open(&f, "q8_0");
+        assert_true(folder_said(&f, "NVFP4"));
+        assert_int_equal(gguf_find_tensor(g, "blk.0.ffn_up.weight")->type, QUANT_NVFP4);
+        assert_int_equal(gguf_find_tensor(g, "blk.0.ffn_gate.weight")->type, QUANT_Q8_0);
+        for (uint64_t r = 0; r < N_FF; r++) {
+            read_row(g, "blk.0.ffn_up.weight", r, row);
+            for (uint64_t c = 0; c < N_EMBD; c++) assert_true((double)row[c] == nvfp4_value(r, c));
+        }
+        assert_int_equal(gguf_find_tensor(g, "blk.0.ffn_up.scale")->n_elems, 1);
+        read_row(g, "blk.0.ffn_up.scale", 0, &scale);
+        assert_true(scale == 0.25f);
+        gguf_close(g);
+        folder_close(&f);
+    }
+}
+
+/* An architecture without such scales: as floats, in the type that was asked for. */
+static void test_nvfp4_unscaled(void **state) {
+    (void)state;
+    hf_folder f;
+    float row[N_EMBD];
+    open_nvfp4(&f, "seed_oss", false, "[96,4]", -1);
+    gguf_file *g = folder_convert_open(&f, "f32");
+    assert_null(gguf_find_tensor(g, "blk.0.ffn_up.scale"));
+    for (uint64_t r = 0; r < N_FF; r++) {
+        read_row(g, "blk.0.ffn_up.weight", r, row);
+        for (uint64_t c = 0; c < N_EMBD; c++)
+            assert_true((double)row[c] == 0.25 * nvfp4_value(r, c));
+    }
+    gguf_close(g);
+    folder_close(&f);
+}
+
+static void test_nvfp4_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *shape, *words;
+        pi_status status;
+        int scale;
+    } wrong[] = {{"[4,96]", "unexpected shape", PI_ERR_FORMAT, -1},
+                 {"[96,4]", "not a finite number", PI_ERR_RANGE, 0x7f},
+                 {"[96,4]", "not a finite number", PI_ERR_RANGE, 0x81}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        hf_folder f;
+        open_nvfp4(&f, "llama", true, wrong[i].shape, wrong[i].scale);
+        folder_refuse(&f, "q8_0", wrong[i].status, wrong[i].words);
+        folder_close(&f);
+    }
+}
+
 /* ---- MXFP4 ----------------------------------------------------------------------------------- */
 
 enum { N_EXPERT = 2, EXPERT_FF = 32 };
@@ -522,6 +635,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fp8),
         cmocka_unit_test(test_fp8_scales_refused),
+        cmocka_unit_test(test_nvfp4),
+        cmocka_unit_test(test_nvfp4_unscaled),
+        cmocka_unit_test(test_nvfp4_refused),
         cmocka_unit_test(test_mxfp4),
         cmocka_unit_test(test_layers_that_guess_tokens_are_left_out),
         cmocka_unit_test(test_a_missing_expert_is_named),

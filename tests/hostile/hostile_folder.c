@@ -201,8 +201,8 @@ const hostile_case hostile_folder[] = {
      "a model of 1 layers of architecture llama"},
     {"quantized another way", config_edit,
      "1e-05}>1e-05,\"quantization_config\":{\"quant_method\":\"awq\"}}", LINE, 1,
-     "quantized checkpoint: hf/config.json: quantization_config has the method 'awq': fp8 and "
-     "mxfp4 can be converted; otherwise take the original in F16, BF16 or F32"},
+     "quantized checkpoint: hf/config.json: quantization_config has the method 'awq': fp8, "
+     "mxfp4 and nvfp4 can be converted; otherwise take the original in F16, BF16 or F32"},
     {"a kind of layer that is not known", config_edit,
      "1e-05}>1e-05,\"sliding_window\":64,\"layer_types\":[\"linear_attention\",\"x\"]}", LINE, 1,
      "bad configuration: hf/config.json: layer_types has an unknown kind of layer"},
