@@ -230,15 +230,57 @@ bool model_layer_has(const model_layer_hparams *l, tensor_role role) {
            (part == PART_RECURRENT && l->mixers & MIXER_RECURRENT) || (part == PART_FFN && l->ffn);
 }
 
-/* Whether `prepare` has put rows or columns in another order. */
-static bool is_sorted(const model *m, const arch_tensor *row, int layer) {
+/* The order in which `prepare` has put n neurons or experts, `twice` for two matrices in one; *out
+ * is NULL where it has not. */
+static pi_status read_order(const model *m, tensor_role role, int layer, int64_t n, bool twice,
+                            int32_t **out, pi_error *err) {
     char name[64];
-    bool neurons = row->flags & (TENSOR_NEURON_ROWS | TENSOR_NEURON_COLS) ||
-                   row->role == ROLE_FFN_GATE_UP;
-    bool experts = row->role == ROLE_ROUTER ||
+    const gguf_tensor *t = find_role(m, role, layer, name);
+    size_t n_bytes = (size_t)n * sizeof **out;
+    *out = NULL;
+    if (!t) return PI_OK;
+    if (t->type != QUANT_I32 || t->n_bytes != n_bytes)
+        return error_set(err, PI_ERR_FORMAT, "unexpected shape: %s: tensor %s is not [%lld] of I32",
+                         gguf_path(m->file), name, (long long)n);
+    *out = mem_alloc(2 * n_bytes);
+    if (!*out) return error_nomem(err, 2 * n_bytes, name);
+    memcpy(*out, t->data, n_bytes);
+    pi_status status = perm_check(*out, n, name, err);
+    for (int64_t i = 0; i < n && twice && status == PI_OK; i++)
+        (*out)[n + i] = (*out)[i] + (int32_t)n;
+    return status;
+}
+
+/* Adapters name matrices as they were before `prepare`. */
+static pi_status merge_adapters(model *m, const arch_tensor *row, int layer, const gguf_tensor *t,
+                                model_tensor *out, pi_error *err) {
+    lora_form form = {.embedding = row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD,
+                      .transposed = row->role == ROLE_FFN_DOWN_T ||
+                                    row->role == ROLE_EXPERT_DOWN_T};
+    tensor_role known = row->role == ROLE_FFN_DOWN_T      ? ROLE_FFN_DOWN
+                        : row->role == ROLE_EXPERT_DOWN_T ? ROLE_EXPERT_DOWN
+                                                          : row->role;
+    bool both = row->role == ROLE_FFN_GATE_UP, router = row->role == ROLE_ROUTER;
+    bool rows = row->flags & TENSOR_NEURON_ROWS || both;
+    bool columns = row->flags & TENSOR_NEURON_COLS;
+    bool experts = router || row->role == ROLE_EXPERT_DOWN_T ||
                    (row->role >= ROLE_EXPERT_GATE_UP && row->role <= ROLE_EXPERT_DOWN_BIAS);
-    return (neurons && find_role(m, ROLE_FFN_PERM, layer, name)) ||
-           (experts && find_role(m, ROLE_EXPERT_PERM, layer, name));
+    int32_t *order = NULL;
+    pi_status status = PI_OK;
+    arch_tensor_name(arch_tensor_of(m->arch, known), layer, form.name);
+    if (experts)
+        status = read_order(m, ROLE_EXPERT_PERM, layer, m->hp.n_expert, false, &order, err);
+    else if (rows || columns)
+        status = read_order(m, ROLE_FFN_PERM, layer, m->layers[layer].hp.n_ff, both, &order, err);
+    if (experts && !router)
+        form.items = order;
+    else if (columns)
+        form.columns = order;
+    else
+        form.rows = order;
+    if (status == PI_OK) status = lora_merge(m->adapters, m, t, &form, out, err);
+    mem_free(order);
+    return status;
 }
 
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
@@ -261,8 +303,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
     if (row->flags & TENSOR_F32) return bind_vector(m, t, out, err);
     status = bind_matrix(m, t, out, err);
-    if (status == PI_OK && m->adapters)
-        status = lora_merge(m->adapters, m, row, t, is_sorted(m, row, layer), out, err);
+    if (status == PI_OK && m->adapters) status = merge_adapters(m, row, layer, t, out, err);
     return status == PI_OK ? read_scale(m, row, layer, out, err) : status;
 }
 
@@ -378,6 +419,21 @@ static pi_status check_experts(const model *m, int layer, pi_error *err) {
                      gguf_path(m->file), name);
 }
 
+/* A head that is the embedding matrix. Adapters change either without the other. */
+static pi_status bind_tied(model *m, pi_error *err) {
+    char name[64];
+    const gguf_tensor *t = find_role(m, ROLE_TOKEN_EMBD, 0, name);
+    model_tensor *out = &m->t[ROLE_OUTPUT];
+    if (out->data) return PI_OK;
+    *out = m->t[ROLE_TOKEN_EMBD];
+    if (!m->adapters || !t || !arch_tensor_of(m->arch, ROLE_OUTPUT)) return PI_OK;
+    pi_status status = bind_matrix(m, t, out, err);
+    if (status == PI_OK)
+        status = merge_adapters(m, arch_tensor_of(m->arch, ROLE_OUTPUT), 0, t, out, err);
+    if (out->data != m->t[ROLE_TOKEN_EMBD].data) m->weight_bytes += t->n_bytes;
+    return status;
+}
+
 static pi_status bind_all(model *m, pi_error *err) {
     read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -395,8 +451,8 @@ static pi_status bind_all(model *m, pi_error *err) {
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status != PI_OK) return status;
     }
-    if (!m->t[ROLE_OUTPUT].data) m->t[ROLE_OUTPUT] = m->t[ROLE_TOKEN_EMBD];
-    return bind_positions(m, err);
+    pi_status status = bind_tied(m, err);
+    return status == PI_OK ? bind_positions(m, err) : status;
 }
 
 bool model_layer_is_parallel(const model *m, int layer) {

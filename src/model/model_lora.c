@@ -190,23 +190,85 @@ static float *load_floats(const gguf_tensor *t, const quant_traits *traits) {
     return x;
 }
 
+/* Both replace x[0], which is NULL where memory ran out already. */
+static void transpose(float **x, int64_t n_items, int64_t n_rows, int64_t n_in) {
+    float *from = *x, *to = from ? mem_alloc((size_t)(n_items * n_rows * n_in) * sizeof *to) : NULL;
+    for (int64_t i = 0; to && i < n_items * n_rows * n_in; i++) {
+        int64_t item = i / (n_rows * n_in), row = i / n_in % n_rows, at = i % n_in;
+        to[(item * n_in + at) * n_rows + row] = from[i];
+    }
+    mem_free(from);
+    *x = to;
+}
+
+/* Item i is what item items[i] was, of it row r what row rows[r] was. */
+static void reorder(float **x, int64_t n_items, int64_t n_rows, int64_t n_in, const int32_t *items,
+                    const int32_t *rows) {
+    size_t n_bytes = (size_t)n_in * sizeof(float);
+    if (!items && !rows) return;
+    float *from = *x, *to = from ? mem_alloc((size_t)(n_items * n_rows) * n_bytes) : NULL;
+    for (int64_t i = 0; to && i < n_items * n_rows; i++) {
+        int64_t item = items ? items[i / n_rows] : i / n_rows;
+        int64_t row = rows ? rows[i % n_rows] : i % n_rows;
+        memcpy(to + i * n_in, from + (item * n_rows + row) * n_in, n_bytes);
+    }
+    mem_free(from);
+    *x = to;
+}
+
+static void swap_halves(lora_pair *p) {
+    float *a = p->a;
+    p->a = p->b;
+    p->b = a;
+}
+
+/* The halves as the rows and columns of the model's matrix [n_stack][n_out][n_in] lie. */
+static void arrange(lora_pair *p, const lora_form *f, int64_t n_stack, int64_t n_in,
+                    int64_t n_out) {
+    if (f->embedding) {
+        swap_halves(p); /* [n_vocab][rank] is B already */
+        transpose(&p->a, 1, n_in, p->rank);
+    } else if (f->transposed) {
+        swap_halves(p);
+        transpose(&p->a, n_stack, n_in, p->rank);
+        transpose(&p->b, n_stack, p->rank, n_out);
+    }
+    reorder(&p->b, n_stack, n_out, p->rank, f->items, f->rows);
+    reorder(&p->a, n_stack, p->rank, n_in, f->items, NULL);
+    reorder(&p->a, n_stack * p->rank, n_in, 1, NULL, f->columns);
+}
+
+/* Whether the halves are of this matrix; *rank is theirs. */
+static bool pair_fits(const gguf_tensor *a, const gguf_tensor *b, const gguf_tensor *t,
+                      const lora_form *f, uint64_t *rank) {
+    uint64_t n_in = t->dims[f->transposed], n_out = t->dims[!f->transposed];
+    *rank = b->dims[0];
+    if (f->embedding && (a->dims[0] != *rank || a->dims[1] != n_out || b->dims[1] != n_in))
+        return false;
+    if (!f->embedding && (a->dims[0] != n_in || a->dims[1] != *rank || b->dims[1] != n_out))
+        return false;
+    return a->dims[2] == t->dims[2] && b->dims[2] == t->dims[2] && a->dims[3] == 1 &&
+           b->dims[3] == 1;
+}
+
 static pi_status load_pair(lora_file *l, const gguf_tensor *a, const gguf_tensor *b,
-                           const gguf_tensor *t, lora_pair *out, pi_error *err) {
+                           const gguf_tensor *t, const lora_form *form, lora_pair *out,
+                           pi_error *err) {
     const quant_traits *type_a = quant_find(a->type), *type_b = quant_find(b->type);
-    bool fits = a->dims[0] == t->dims[0] && b->dims[1] == t->dims[1] && a->dims[1] == b->dims[0] &&
-                a->dims[2] == t->dims[2] && b->dims[2] == t->dims[2] && a->dims[3] == 1 &&
-                b->dims[3] == 1;
-    if (!fits) return fail_shape(l, a, b, t, err);
+    uint64_t rank;
+    if (!pair_fits(a, b, t, form, &rank)) return fail_shape(l, a, b, t, err);
     if (!type_a || !type_b || !type_a->dequantize || !type_b->dequantize)
         return error_set(err, PI_ERR_UNSUPPORTED, "unknown type: %s: tensor %s or its counterpart",
                          gguf_path(l->file), a->name);
-    out->rank = (int64_t)a->dims[1];
+    out->rank = (int64_t)rank;
     out->a = load_floats(a, type_a);
     out->b = load_floats(b, type_b);
+    arrange(out, form, (int64_t)t->dims[2], (int64_t)t->dims[0], (int64_t)t->dims[1]);
     if (!out->a || !out->b) return error_nomem(err, (size_t)b->n_elems * sizeof(float), a->name);
     /* an alpha of 0 means that there is none, as in llama.cpp */
     float scale = l->alpha != 0 ? l->scale * l->alpha / (float)out->rank : l->scale;
-    for (uint64_t i = 0; i < b->n_elems; i++) out->b[i] *= scale;
+    uint64_t n = t->dims[1] * t->dims[2] * rank;
+    for (uint64_t i = 0; i < n; i++) out->b[i] *= scale;
     l->taken[a - gguf_tensor_at(l->file, 0)] = l->taken[b - gguf_tensor_at(l->file, 0)] = true;
     return PI_OK;
 }
@@ -240,23 +302,8 @@ static pi_status run_job(lora_set *s, merge_job *job, model *m, model_tensor *ou
     return PI_OK;
 }
 
-/* What cannot be merged. */
-static pi_status check_matrix(const arch_tensor *row, const gguf_tensor *t, bool sorted,
-                              const lora_file *l, pi_error *err) {
-    if (row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "not supported: %s: the adapter changes embeddings (%s)",
-                         gguf_path(l->file), t->name);
-    if (sorted)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "not supported: %s: the adapter changes %s, whose neurons or experts "
-                         "`prepare` has sorted; use the model as it was before",
-                         gguf_path(l->file), t->name);
-    return PI_OK;
-}
-
-pi_status lora_merge(lora_set *s, model *m, const arch_tensor *row, const gguf_tensor *t,
-                     bool sorted, model_tensor *out, pi_error *err) {
+pi_status lora_merge(lora_set *s, model *m, const gguf_tensor *t, const lora_form *form,
+                     model_tensor *out, pi_error *err) {
     merge_job job = {.t = t,
                      .from = quant_find(t->type),
                      .n_in = (int64_t)t->dims[0],
@@ -267,14 +314,12 @@ pi_status lora_merge(lora_set *s, model *m, const arch_tensor *row, const gguf_t
     if (!job.pairs) return error_nomem(err, s->n * sizeof *job.pairs, "adapters");
     for (size_t i = 0; i < s->n && status == PI_OK; i++) {
         char name[GGUF_MAX_NAME + sizeof ".lora_a"];
-        snprintf(name, sizeof name, "%s.lora_a", t->name);
+        snprintf(name, sizeof name, "%s.lora_a", form->name);
         const gguf_tensor *a = gguf_find_tensor(s->files[i].file, name);
-        snprintf(name, sizeof name, "%s.lora_b", t->name);
+        snprintf(name, sizeof name, "%s.lora_b", form->name);
         const gguf_tensor *b = gguf_find_tensor(s->files[i].file, name);
         if (!a) continue; /* nor is there the other, see check_pairs */
-        status = check_matrix(row, t, sorted, &s->files[i], err);
-        if (status == PI_OK)
-            status = load_pair(&s->files[i], a, b, t, &job.pairs[job.n_pairs++], err);
+        status = load_pair(&s->files[i], a, b, t, form, &job.pairs[job.n_pairs++], err);
     }
     if (status == PI_OK && job.n_pairs > 0) status = run_job(s, &job, m, out, err);
     for (size_t i = 0; i < job.n_pairs; i++) {

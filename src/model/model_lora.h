@@ -7,7 +7,11 @@
  *   W + scale * alpha / rank * B A      in F16 (F32 where W is)
  *
  * so that plans, kernels, placement and devices know nothing of adapters, and nothing of a small
- * change is lost to the type of the model's weights. What has no pair stays mapped as it is. */
+ * change is lost to the type of the model's weights. What has no pair stays mapped as it is.
+ *
+ * Pairs are of matrices as they were trained. Where `prepare` has sorted neurons or experts, or
+ * transposed a matrix, rows and columns of A and B are put in the same places. Of embeddings the
+ * pair is [rank, n_vocab] and [rank, n_embd], as rows of A are looked up by token. */
 #ifndef MODEL_MODEL_LORA_H
 #define MODEL_MODEL_LORA_H
 
@@ -20,12 +24,20 @@ typedef struct lora_set lora_set;
 pi_status lora_open(const model_adapter *adapters, size_t n, const arch_row *arch, lora_set **out,
                     pi_error *err);
 void lora_close(lora_set *s); /* NULL is fine */
-/* Of a bound matrix: replaces its data where an adapter has a pair for it. `sorted`: its rows or
- * columns are in another order than the adapter's. PI_ERR_FORMAT: a shape that does not fit;
- * PI_ERR_UNSUPPORTED: embeddings, sorted ones; PI_ERR_RANGE: a weight too large for F16;
+/* How a matrix of the model lies beside the one that an adapter's author knew. */
+typedef struct lora_form {
+    char name[GGUF_MAX_NAME]; /* of the latter */
+    bool transposed;          /* its columns are the model's rows, within an expert */
+    bool embedding;
+    const int32_t *rows, *columns, *items; /* item i (of a stack: matrix) here is item rows[i]
+                                              there; NULL: the same order */
+} lora_form;
+
+/* Of a bound matrix, whose data in the file is t: replaces its data where an adapter has a pair
+ * for it. PI_ERR_FORMAT: a shape that does not fit; PI_ERR_RANGE: a weight too large for F16;
  * PI_ERR_NOMEM. */
-pi_status lora_merge(lora_set *s, model *m, const arch_tensor *row, const gguf_tensor *t,
-                     bool sorted, model_tensor *out, pi_error *err);
+pi_status lora_merge(lora_set *s, model *m, const gguf_tensor *t, const lora_form *form,
+                     model_tensor *out, pi_error *err);
 /* PI_ERR_FORMAT when an adapter has a pair that no matrix took. */
 pi_status lora_check_all(const lora_set *s, const model *m, pi_error *err);
 

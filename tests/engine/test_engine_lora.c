@@ -1,6 +1,7 @@
 /* test_engine_lora.c: models opened with LoRA adapters against files whose matrices have the same
  * changes, W + scale * alpha / rank * B A computed in double precision; and adapters that do not
  * belong to the model. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +23,7 @@
 #define MERGED_PATH TEST_BINARY_DIR "/test_engine_lora_merged.gguf"
 #define FIRST_PATH  TEST_BINARY_DIR "/test_engine_lora_1.gguf"
 #define SECOND_PATH TEST_BINARY_DIR "/test_engine_lora_2.gguf"
+#define SORTED_PATH TEST_BINARY_DIR "/test_engine_lora_sorted.gguf"
 #define SAVED_PATH  TEST_BINARY_DIR "/test_engine_lora.session"
 
 enum { N_TOKENS = 21, MAX_VOCAB = 320, CONTEXT = 32 };
@@ -36,10 +38,14 @@ static void ok(pi_status status) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Matrices of the layers and the head. */
+/* All matrices. */
 static bool is_adapted(const gguf_tensor *t) {
-    bool matrix = t->n_dims >= 2 && ends_with(t->name, ".weight");
-    return matrix && strcmp(t->name, "token_embd.weight") != 0 && !strstr(t->name, "_norm");
+    return t->n_dims >= 2 && ends_with(t->name, ".weight") && !strstr(t->name, "_norm");
+}
+
+/* Of embeddings, rows of A are looked up by token. */
+static bool is_embedding(const gguf_tensor *t) {
+    return strcmp(t->name, "token_embd.weight") == 0;
 }
 
 typedef struct recipe {
@@ -64,6 +70,10 @@ static void add_half(gguf_writer *w, const recipe *r, const gguf_tensor *t, bool
     char name[96];
     uint64_t rank = (uint64_t)r->rank;
     uint64_t dims[3] = {b ? rank : t->dims[0], b ? t->dims[1] : rank, t->dims[2]};
+    if (is_embedding(t)) {
+        dims[0] = rank;
+        dims[1] = t->dims[b ? 0 : 1];
+    }
     size_t n = (size_t)(dims[0] * dims[1] * dims[2]);
     const quant_traits *type = quant_find(strcmp(r->type, "f16") == 0 ? QUANT_F16 : QUANT_F32);
     snprintf(name, sizeof name, "%s.lora_%c", t->name, b ? 'b' : 'a');
@@ -116,14 +126,16 @@ static void change(const recipe *r, const gguf_tensor *t, double scale, double *
     float *b = mem_calloc(items * rank * n_out, sizeof *b);
     assert_non_null(a);
     assert_non_null(b);
-    make(r, t, false, a, items * rank * n_in);
-    make(r, t, true, b, items * rank * n_out);
+    bool embedding = is_embedding(t);
+    make(r, t, embedding, a, items * rank * n_in);
+    make(r, t, !embedding, b, items * rank * n_out);
     if (r->alpha != 0) scale *= (double)r->alpha / r->rank;
     for (size_t row = 0; row < items * n_out; row++)
         for (size_t i = 0; i < n_in; i++)
             for (size_t k = 0; k < rank; k++)
-                w[row * n_in + i] += scale * (double)b[row * rank + k] *
-                                     (double)a[(row / n_out * rank + k) * n_in + i];
+                w[row * n_in + i] +=
+                    scale * (double)b[row * rank + k] *
+                    (double)a[embedding ? i * rank + k : (row / n_out * rank + k) * n_in + i];
     mem_free(a);
     mem_free(b);
 }
@@ -140,6 +152,10 @@ static void write_merged(double scale_1, double scale_2) {
         quant_type type = is_adapted(t) ? QUANT_F32 : t->type;
         ok(gguf_add_tensor(w, t->name, type, t->n_dims, t->dims, &err));
     }
+    /* a head that is the embedding matrix stays what it was */
+    const gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
+    bool tied = !gguf_find_tensor(g, "output.weight");
+    if (tied) ok(gguf_add_tensor(w, "output.weight", embd->type, 2, embd->dims, &err));
     ok(gguf_writer_begin_data(w, &err));
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
@@ -161,6 +177,7 @@ static void write_merged(double scale_1, double scale_2) {
         mem_free(x);
         mem_free(sum);
     }
+    if (tied) ok(gguf_write_data(w, embd->data, embd->n_bytes, &err));
     ok(gguf_writer_finish(w, &err));
     gguf_close(g);
 }
@@ -222,6 +239,9 @@ static void test_merging(void **state) {
     check_scales("q4_0", &t, 1e-6);
     t.type = "q8_0";
     check_scales("q8_0", &t, 1e-6);
+    t = tiny_default();
+    t.tied = true;
+    check_scales("tied", &t, 1e-11);
     t = tiny_default();
     t.arch = "falcon";
     check_scales("falcon", &t, 1e-11);
@@ -316,8 +336,9 @@ static void refused(const pi_adapter *a, pi_status wanted, const char *text) {
 
 /* A file of one pair, with keys and dimensions as they come. */
 static void write_pair(const char *type, const char *kind, const char *arch, const char *a,
-                       const char *b, const uint64_t *dims_a, const uint64_t *dims_b) {
-    static const float zeros[4096];
+                       const char *b, const uint64_t *dims_a, const uint64_t *dims_b, float value) {
+    static float items[4096];
+    for (int i = 0; i < 4096; i++) items[i] = value;
     gguf_writer *w;
     ok(gguf_writer_create(SECOND_PATH, &w, &err));
     if (type) gguf_put_string(w, "general.type", type);
@@ -326,44 +347,9 @@ static void write_pair(const char *type, const char *kind, const char *arch, con
     ok(gguf_add_tensor(w, a, QUANT_F32, 2, dims_a, &err));
     if (b) ok(gguf_add_tensor(w, b, QUANT_F32, 2, dims_b, &err));
     ok(gguf_writer_begin_data(w, &err));
-    ok(gguf_write_data(w, zeros, (size_t)(dims_a[0] * dims_a[1]) * sizeof *zeros, &err));
-    if (b) ok(gguf_write_data(w, zeros, (size_t)(dims_b[0] * dims_b[1]) * sizeof *zeros, &err));
+    ok(gguf_write_data(w, items, (size_t)(dims_a[0] * dims_a[1]) * sizeof *items, &err));
+    if (b) ok(gguf_write_data(w, items, (size_t)(dims_b[0] * dims_b[1]) * sizeof *items, &err));
     ok(gguf_writer_finish(w, &err));
-}
-
-/* A file whose first layer's neurons are in another order. */
-static void test_sorted(void) {
-    tiny_model t = tiny_default();
-    gguf_file *g;
-    gguf_writer *w;
-    int32_t perm[64];
-    tiny_write(&t, MODEL_PATH);
-    for (int i = 0; i < 64; i++) perm[i] = 63 - i;
-    ok(gguf_open(MODEL_PATH, NULL, &g, &err));
-    ok(gguf_writer_create(MERGED_PATH, &w, &err));
-    for (uint64_t i = 0; i < gguf_n_values(g); i++) gguf_put_value(w, gguf_value_at(g, i));
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-        const gguf_tensor *from = gguf_tensor_at(g, i);
-        ok(gguf_add_tensor(w, from->name, from->type, from->n_dims, from->dims, &err));
-    }
-    ok(gguf_add_tensor(w, "blk.0.ffn_perm", QUANT_I32, 1, (const uint64_t[]){64}, &err));
-    ok(gguf_writer_begin_data(w, &err));
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++)
-        ok(gguf_write_data(w, gguf_tensor_at(g, i)->data, gguf_tensor_at(g, i)->n_bytes, &err));
-    ok(gguf_write_data(w, perm, sizeof perm, &err));
-    ok(gguf_writer_finish(w, &err));
-    gguf_close(g);
-    assert_int_equal(rename(MERGED_PATH, MODEL_PATH), 0);
-    static const char *const taken[] = {"blk.0.attn_v.weight", "blk.1.ffn_up.weight"};
-    static const char *const left[] = {"blk.0.ffn_up.weight", "blk.0.ffn_down.weight"};
-    for (int i = 0; i < 2; i++) {
-        pi_model *m;
-        write_adapter(&first, taken[i], FIRST_PATH);
-        ok(try_open(&(pi_adapter){FIRST_PATH, 1}, 1, &m));
-        pi_model_close(m);
-        write_adapter(&first, left[i], FIRST_PATH);
-        refused(&(pi_adapter){FIRST_PATH, 1}, PI_ERR_UNSUPPORTED, "`prepare` has sorted");
-    }
 }
 
 #define A "blk.0.attn_q.weight.lora_a"
@@ -448,8 +434,8 @@ static const struct {
      "token_embd.weight.lora_b",
      {32, 2},
      {2, 32},
-     PI_ERR_UNSUPPORTED,
-     "changes embeddings"},
+     PI_ERR_FORMAT,
+     "token_embd.weight.lora_a is [32, 2] and its counterpart [2, 32], the model's matrix [32"},
 };
 
 static void test_errors(void **state) {
@@ -459,7 +445,7 @@ static void test_errors(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const pi_adapter a = {SECOND_PATH, 1};
         write_pair(cases[i].type, cases[i].kind, cases[i].arch, cases[i].a, cases[i].b,
-                   cases[i].dims_a, cases[i].dims_b);
+                   cases[i].dims_a, cases[i].dims_b, 0);
         refused(&a, cases[i].status, cases[i].text);
     }
     refused(&(pi_adapter){TEST_BINARY_DIR "/nowhere.gguf", 1}, PI_ERR_IO, "nowhere.gguf");
@@ -468,7 +454,150 @@ static void test_errors(void **state) {
     t.type = "f16";
     tiny_write(&t, MODEL_PATH);
     refused(&(pi_adapter){FIRST_PATH, 1e6f}, PI_ERR_RANGE, "with its adapters: tensor ");
-    test_sorted();
+}
+
+/* ---- sorted models --------------------------------------------------------------------------- */
+
+/* Item i of x is what item order[i] was. */
+static void sort_items(float *x, size_t n, size_t n_bytes, const int32_t *order) {
+    uint8_t *old = mem_alloc(n * n_bytes), *now = (uint8_t *)x;
+    assert_non_null(old);
+    memcpy(old, x, n * n_bytes);
+    for (size_t i = 0; i < n; i++)
+        memcpy(now + i * n_bytes, old + (size_t)order[i] * n_bytes, n_bytes);
+    mem_free(old);
+}
+
+static void transpose(float *x, size_t n_rows, size_t n_in) {
+    float *old = mem_calloc(n_rows * n_in, sizeof *old);
+    assert_non_null(old);
+    memcpy(old, x, n_rows * n_in * sizeof *old);
+    for (size_t i = 0; i < n_rows * n_in; i++) x[i % n_in * n_rows + i / n_in] = old[i];
+    mem_free(old);
+}
+
+enum { SORTED_ITEMS = 64 };
+
+/* Puts a tensor's neurons, or experts, in an order; of down the columns, or, transposed, the rows.
+ */
+static void sort_tensor(const gguf_tensor *t, float *x, const int32_t *order, bool down_t) {
+    size_t n_in = (size_t)t->dims[0], n_out = (size_t)t->dims[1], n = (size_t)t->n_elems;
+    size_t row = n_in * sizeof *x;
+    memcpy(x, t->data, n * sizeof *x);
+    if (strstr(t->name, "_exps"))
+        sort_items(x, (size_t)t->dims[2], n / (size_t)t->dims[2] * sizeof *x, order);
+    if (strstr(t->name, "ffn_gate_inp.") || strstr(t->name, "ffn_gate.") ||
+        strstr(t->name, "ffn_up."))
+        sort_items(x, n_out, row, order);
+    if (strstr(t->name, "ffn_down."))
+        for (size_t r = 0; r < n_out; r++) sort_items(x + r * n_in, n_in, sizeof *x, order);
+    if (strstr(t->name, "ffn_down") && down_t)
+        for (size_t e = 0; e < (size_t)t->dims[2]; e++)
+            transpose(x + e * n_in * n_out, n_out, n_in);
+}
+
+/* The model with its neurons or experts in another order, instead of the one without. */
+static void write_sorted(int n_items, int step, bool experts, bool down_t) {
+    gguf_file *g;
+    gguf_writer *w;
+    int32_t order[SORTED_ITEMS];
+    char name[2][32];
+    for (int i = 0; i < n_items; i++) order[i] = (i * step + 3) % n_items;
+    ok(gguf_open(MODEL_PATH, NULL, &g, &err));
+    ok(gguf_writer_create(SORTED_PATH, &w, &err));
+    for (uint64_t i = 0; i < gguf_n_values(g); i++) gguf_put_value(w, gguf_value_at(g, i));
+    for (int data = 0; data < 2; data++) {
+        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+            const gguf_tensor *t = gguf_tensor_at(g, i);
+            bool turned = down_t && strstr(t->name, "ffn_down");
+            uint64_t dims[3] = {t->dims[turned], t->dims[!turned], t->dims[2]};
+            char to[GGUF_MAX_NAME];
+            snprintf(to, sizeof to, "%.*s_t%s", (int)strlen("blk.0.ffn_down"), t->name,
+                     experts ? "_exps.weight" : ".weight");
+            if (!data) {
+                ok(gguf_add_tensor(w, turned ? to : t->name, t->type, t->n_dims,
+                                   t->n_dims > 1 ? dims : t->dims, &err));
+                continue;
+            }
+            float *x = mem_calloc((size_t)t->n_elems, sizeof *x);
+            assert_non_null(x);
+            assert_int_equal(t->type, QUANT_F32);
+            sort_tensor(t, x, order, down_t);
+            ok(gguf_write_data(w, x, t->n_bytes, &err));
+            mem_free(x);
+        }
+        for (int layer = 0; layer < 2; layer++) {
+            snprintf(name[layer], sizeof name[layer], "blk.%d.ffn_%sperm", layer,
+                     experts ? "expert_" : "");
+            if (data)
+                ok(gguf_write_data(w, order, (size_t)n_items * sizeof *order, &err));
+            else
+                ok(gguf_add_tensor(w, name[layer], QUANT_I32, 1,
+                                   (const uint64_t[]){(uint64_t)n_items}, &err));
+        }
+        if (!data) ok(gguf_writer_begin_data(w, &err));
+    }
+    ok(gguf_writer_finish(w, &err));
+    gguf_close(g);
+}
+
+/* Adapters are of the model before it was prepared. */
+static void test_sorted(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool experts = i / 2;
+        tiny_model t = tiny_default();
+        assert_int_equal(t.n_layer, 2);
+        if (experts) t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 32};
+        check_scales("unsorted", &t, 1e-11);
+        write_sorted(experts ? 4 : 64, 5, experts, i % 2);
+        assert_int_equal(rename(SORTED_PATH, MODEL_PATH), 0);
+        const pi_adapter adapters[] = {{FIRST_PATH, 0.5f}, {SECOND_PATH, -2}};
+        run_model r = open_adapted(adapters, 2);
+        run_tokens(&r, tokens, N_TOKENS, 0, got);
+        double nmse = run_nmse(got, want, (int64_t)N_TOKENS * r.n_vocab);
+        run_close(&r);
+        if (!(nmse <= 1e-10)) fail_msg("sorted, case %d: NMSE %g", i, nmse);
+    }
+}
+
+/* A pair for a head that is the embedding matrix leaves the embeddings as they are. */
+static void test_tied_head(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    check_scales("untied", &t, 1e-11); /* makes `tokens` */
+    t.tied = true;
+    tiny_write(&t, MODEL_PATH);
+    pi_context_options o = run_exact_options();
+    run_model r = run_open(MODEL_PATH, &o);
+    run_tokens(&r, tokens, N_TOKENS, 0, want);
+    run_close(&r);
+    write_pair("adapter", "lora", "llama", "output.weight.lora_a", "output.weight.lora_b",
+               (const uint64_t[]){32, 2}, (const uint64_t[]){2, (uint64_t)t.n_vocab}, 0.125f);
+    r = open_adapted(&(pi_adapter){SECOND_PATH, 1}, 1);
+    run_tokens(&r, tokens, N_TOKENS, 0, got);
+    run_close(&r);
+    /* every logit has the same number more: twice 1/64 times the sum of the normed vector */
+    bool moved = false;
+    for (int i = 0; i < N_TOKENS; i++) {
+        double more = (double)(got[i * t.n_vocab] - want[i * t.n_vocab]);
+        moved = moved || more > 0.01 || more < -0.01;
+        for (int k = 0; k < t.n_vocab; k++)
+            assert_true(fabs((double)(got[i * t.n_vocab + k] - want[i * t.n_vocab + k]) - more) <
+                        1e-4);
+    }
+    assert_true(moved);
+}
+
+/* An order that is none. */
+static void test_bad_order(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    tiny_write(&t, MODEL_PATH);
+    write_adapter(&first, NULL, FIRST_PATH);
+    write_sorted(64, 4, false, false); /* every item four times */
+    assert_int_equal(rename(SORTED_PATH, MODEL_PATH), 0);
+    refused(&(pi_adapter){FIRST_PATH, 1}, PI_ERR_FORMAT, "not a permutation");
 }
 
 static void test_no_memory(void **state) {
@@ -495,7 +624,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merging),   cmocka_unit_test(test_one_matrix),
         cmocka_unit_test(test_sessions),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_sorted),    cmocka_unit_test(test_bad_order),
+        cmocka_unit_test(test_tied_head), cmocka_unit_test(test_no_memory),
     };
     int failed = cmocka_run_group_tests_name("engine_lora", tests, NULL, NULL);
     static const char *const paths[] = {MODEL_PATH, MERGED_PATH, FIRST_PATH, SECOND_PATH};
