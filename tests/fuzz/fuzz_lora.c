@@ -52,6 +52,26 @@ static void write_good(void) {
     if (gguf_writer_finish(w, &err) != PI_OK) abort();
 }
 
+/* Whether the model can be opened with it. */
+static bool try_file(const uint8_t *start, size_t n_start, const uint8_t *data, size_t n) {
+    FILE *f = fopen(adapter_path, "wb");
+    if (!f || (n_start && fwrite(start, 1, n_start, f) != n_start) ||
+        (n && fwrite(data, 1, n, f) != n) || fclose(f))
+        abort();
+    pi_error err = {0};
+    pi_model *m;
+    pi_model_options options = pi_model_default_options();
+    options.adapters = &(pi_adapter){adapter_path, 0.5f};
+    options.n_adapters = 1;
+    if (pi_model_open(model_path, &options, &m, &err) == PI_OK) {
+        pi_model_close(m);
+        return true;
+    }
+    if (err.message[0] == '\0' || strchr(err.message, '\n'))
+        abort(); /* every refusal says why, in one line */
+    return false;
+}
+
 static void begin(void) {
     const char *tmp = getenv("TMPDIR");
     if (folder[0]) return;
@@ -71,21 +91,7 @@ static void begin(void) {
     fclose(f);
     while (memcmp(good + directory, "blk.0.attn_q", 12) != 0) directory++;
     directory -= 8; /* its length */
-}
-
-static void try_file(const uint8_t *start, size_t n_start, const uint8_t *data, size_t n) {
-    FILE *f = fopen(adapter_path, "wb");
-    if (!f || fwrite(start, 1, n_start, f) != n_start || fwrite(data, 1, n, f) != n || fclose(f))
-        abort();
-    pi_error err = {0};
-    pi_model *m;
-    pi_model_options options = pi_model_default_options();
-    options.adapters = &(pi_adapter){adapter_path, 0.5f};
-    options.n_adapters = 1;
-    if (pi_model_open(model_path, &options, &m, &err) == PI_OK)
-        pi_model_close(m);
-    else if (err.message[0] == '\0' || strchr(err.message, '\n'))
-        abort(); /* every refusal says why, in one line */
+    if (!try_file(good, n_good, NULL, 0)) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

@@ -136,6 +136,46 @@ static void matrix_of_columns(const char *argument) {
         fail_msg("%s", err.message);
 }
 
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+#define LORA "run -q -m model.gguf -p a -n 1 -t 1 --lora adapter"
+
+/* "NAME ALPHA VALUE": a pair of rank 2 for a matrix of 64 columns and rows, all of whose numbers
+ * are VALUE. */
+static void adapter_for(const char *argument) {
+    char name[64], full[96];
+    float alpha, value, items[2 * 64];
+    const uint64_t a[2] = {64, 2}, b[2] = {2, 64};
+    gguf_writer *w;
+    pi_error err;
+    if (sscanf(argument, "%63s %f %f", name, &alpha, &value) != 3) abort();
+    for (size_t i = 0; i < N(items); i++) items[i] = value;
+    if (gguf_writer_create("adapter", &w, &err) != PI_OK) fail_msg("%s", err.message);
+    gguf_put_string(w, "general.type", "adapter");
+    gguf_put_string(w, "adapter.type", "lora");
+    gguf_put_string(w, "general.architecture", "llama");
+    gguf_put_f32(w, "adapter.lora.alpha", alpha);
+    for (int half = 0; half < 2; half++) {
+        snprintf(full, sizeof full, "%s.lora_%c", name, half ? 'b' : 'a');
+        if (gguf_add_tensor(w, full, QUANT_F32, 2, half ? b : a, &err)) fail_msg("%s", err.message);
+    }
+    if (gguf_writer_begin_data(w, &err) || gguf_write_data(w, items, sizeof items, &err) ||
+        gguf_write_data(w, items, sizeof items, &err) || gguf_writer_finish(w, &err))
+        fail_msg("%s", err.message);
+}
+
+static void adapter_of(const char *how) {
+    adapter_for("blk.0.attn_q.weight 2 0");
+    damage("adapter", how);
+}
+
+static void adapter_is_model(const char *name) {
+    size_t n;
+    unsigned char *data = hostile_read(name, &n);
+    hostile_write("adapter", data, n);
+    free(data);
+}
+
 /* ---- token ids, texts ------------------------------------------------------------------------ */
 
 #define EVAL "eval -q -m model.gguf -t 1 --tokens list --logits-out result"
@@ -164,6 +204,33 @@ static void machine(const char *text) {
 #endif
 
 const hostile_case hostile_other[] = {
+    {"an adapter", adapter_for, "blk.0.attn_q.weight 2 0.5", LORA, 0, NULL},
+    {"an adapter that is a model", adapter_is_model, "model.gguf", LORA, 1,
+     "not an adapter: adapter: general.type is '', not adapter; give the model itself as the "
+     "model"},
+    {"an adapter cut within its header", adapter_of, "cut 60", LORA, 1,
+     "2 tensors do not fit in a file of 60 bytes: adapter, byte 8: fetch the file again, or "
+     "convert it again"},
+    {"an adapter cut within its numbers", adapter_of, "cut -8", LORA, 1,
+     "tensor 'blk.0.attn_q.weight.lora_b' ends at byte 1344 but the file has 1336: adapter, byte "
+     "832: it is incomplete or damaged, fetch it again"},
+    {"an adapter of a matrix that is not there", adapter_for, "blk.9.attn_q.weight 2 0", LORA, 1,
+     "adapter of another model: adapter: blk.9.attn_q.weight.lora_a is of no matrix of model.gguf"},
+    {"an adapter of a vector", adapter_for, "blk.0.attn_norm.weight 2 0", LORA, 1,
+     "adapter of another model: adapter: blk.0.attn_norm.weight.lora_a is of no matrix of "
+     "model.gguf"},
+    {"an adapter of another shape", adapter_for, "blk.0.attn_k.weight 2 0", LORA, 1,
+     "adapter of another model: adapter: tensor blk.0.attn_k.weight.lora_a is [64, 2] and its "
+     "counterpart [2, 64], the model's matrix [64, 32]"},
+    {"an adapter of embeddings as of a matrix", adapter_for, "token_embd.weight 2 0", LORA, 1,
+     "adapter of another model: adapter: tensor token_embd.weight.lora_a is [64, 2] and its "
+     "counterpart [2, 64], the model's matrix [64, 286]"},
+    {"an adapter whose alpha is no number", adapter_for, "blk.0.attn_q.weight nan 0", LORA, 1,
+     "bad adapter: adapter: key adapter.lora.alpha is not a number up to 1e6"},
+    {"an adapter of infinite numbers", adapter_for, "blk.0.attn_q.weight 2 inf", LORA, 1,
+     "not a finite number: model.gguf with its adapters: tensor blk.0.attn_q.weight in f32"},
+    {"an adapter of numbers that overflow", adapter_for, "blk.0.attn_q.weight 2 1e30", LORA, 1,
+     "not a finite number: model.gguf with its adapters: tensor blk.0.attn_q.weight in f32"},
 #ifdef TEST_HAS_JSON
     {"a machine of nothing", machine, "", PLACE, 1, "*"},
     {"a machine that is a list", machine, "[]", PLACE, 1,
