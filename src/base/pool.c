@@ -6,11 +6,12 @@
  * so they neither read a description that is about to change nor wake up. The end of a run is a
  * counter that every worker bumps and the caller waits for.
  *
- * Waiting, in order of patience: pause instructions, so that the answer comes within tens of
- * nanoseconds; sched_yield, as soon as others may need the core; sleep. Within a run phases last
- * microseconds, so a thread that gets as far as sleeping there is on a machine that is busy with
- * something else: what it waits for needs the core more (a futex; mailboxes use a condition
- * variable).
+ * Waiting: pause instructions, so that the answer comes within tens of nanoseconds, then sleep (a
+ * futex; mailboxes use a condition variable). Within a run phases last microseconds, so a thread
+ * that gets as far as sleeping there is on a machine that is busy with something else: what it waits
+ * for needs the core more. Yielding in between would be no help: beside other programs every
+ * sched_yield gives away a time slice, milliseconds, whatever happens meanwhile. Only idle workers
+ * yield, which nobody waits for, and only while it takes no time.
  *
  * The barrier counts arrivals on one line and publishes a phase number on another, which the
  * waiting threads hold in their caches until it changes. The last to arrive resets both counters
@@ -28,6 +29,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -39,8 +41,9 @@
 enum { SPIN_PAUSES = 1024 };
 /* With more threads than CPUs, the one that is waited for may need this very core. */
 enum { SPIN_PAUSES_CROWDED = 16 };
-enum { YIELDS = 32 };      /* before sleeping: some tens of microseconds */
-enum { CLOCK_EVERY = 64 }; /* rounds between looks at the clock; a look costs about two pauses */
+
+/* A yield takes longer only when others need the core. */
+static const double long_yield = 50e-6; /* seconds */
 
 /* How long an idle worker stays awake: as long as sampling and printing one token take at most, so
  * that a stream of tokens never pays for waking (some 50 microseconds per thread). */
@@ -87,23 +90,20 @@ void pool_yield(void) {
     sched_yield();
 }
 
-/* One step of waiting; `round` counts them. */
-static void wait_step(const pool *p, int *round) {
-    if (*round < p->spin_pauses) {
-        ++*round;
+void pool_wait(int *round) {
+    static const struct timespec moment = {.tv_nsec = 20000};
+    if (++*round < SPIN_PAUSES)
         pool_pause();
-    } else {
-        sched_yield();
-    }
+    else
+        (void)nanosleep(&moment, NULL);
 }
 
 /* Blocks until *word differs from `seen`. */
 static void wait_for_change(pool *p, atomic_uint *word, unsigned seen) {
     int round = 0;
     while (atomic_load_explicit(word, memory_order_acquire) == seen) {
-        if (round < p->spin_pauses + YIELDS) {
-            if (round >= p->spin_pauses) round++;
-            wait_step(p, &round);
+        if (round++ < p->spin_pauses) {
+            pool_pause();
             continue;
         }
         /* The other side changes *word, then looks for sleepers; here it is the other way round,
@@ -122,13 +122,20 @@ static void wake_sleepers(pool *p, atomic_uint *word) {
 
 /* Blocks until the mailbox differs from `seen`. */
 static void wait_for_mail(worker *w, unsigned seen) {
-    int round = 0, since_clock = 0;
+    int round = 0;
     double start = clock_seconds();
+    bool shared = false; /* others need the core */
     while (atomic_load_explicit(&w->mail, memory_order_acquire) == seen) {
-        wait_step(w->pool, &round);
-        if (++since_clock < CLOCK_EVERY) continue;
-        since_clock = 0;
-        if (clock_seconds() - start < stay_awake) continue;
+        if (round++ < w->pool->spin_pauses) {
+            pool_pause();
+            continue;
+        }
+        double now = clock_seconds();
+        if (now - start < stay_awake && !shared) {
+            sched_yield();
+            shared = clock_seconds() - now > long_yield;
+            continue;
+        }
         /* The caller stores mail, then reads asleep; here asleep is stored, then mail read, both
          * sequentially consistent: one of the two sees the other. */
         pthread_mutex_lock(&w->mutex);

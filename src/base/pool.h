@@ -50,6 +50,8 @@ int64_t pool_take(pool *p, int64_t chunk);
  * chance for other threads of it. */
 void pool_pause(void);
 void pool_yield(void);
+/* Pauses at first, then sleeps for some tens of microseconds at a time; *round counts, from 0. */
+void pool_wait(int *round);
 
 /* Physical cores this process may use (affinity respected, SMT siblings counted once; on hybrid
  * CPUs the performance cores only). At least 1. */

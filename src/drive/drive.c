@@ -9,7 +9,6 @@
 #include "file.h"
 #include "log.h"
 #include "mem.h"
-#include "pool.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -70,7 +69,7 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
     if (!d) return error_nomem(err, sizeof *d, path);
     d->fd = -1;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->room, NULL);
+    pthread_cond_init(&d->arrived, NULL);
     pthread_cond_init(&d->work, NULL);
     d->path = mem_strdup(path);
     pi_status status = d->path ? open_file(d, o, err) : error_nomem(err, strlen(path), path);
@@ -88,13 +87,13 @@ void drive_close(drive *d) {
     if (d->uring) {
         pthread_mutex_lock(&d->lock);
         d->n_queued = 0;
-        while (d->n_busy > 0) drive_uring_run(d, true);
+        while (d->n_busy > 0) drive_uring_wait(d);
         pthread_mutex_unlock(&d->lock);
         drive_uring_destroy(d->uring);
     }
     if (d->threads) drive_threads_destroy(d);
     pthread_cond_destroy(&d->work);
-    pthread_cond_destroy(&d->room);
+    pthread_cond_destroy(&d->arrived);
     pthread_mutex_destroy(&d->lock);
     if (d->fd >= 0) close(d->fd);
     mem_free(d->path);
@@ -123,6 +122,7 @@ drive_counts drive_get_counts(drive *d) {
 
 bool drive_take(drive *d, drive_piece *out) {
     if (d->n_queued == 0) return false;
+    if (d->n_queued == DRIVE_QUEUE) d->news = true;
     *out = d->queue[d->head];
     d->head = (d->head + 1) % DRIVE_QUEUE;
     d->n_queued--;
@@ -137,7 +137,8 @@ static bool end_piece(drive *d, const drive_piece *p) {
     if (!d->direct)
         (void)posix_fadvise(d->fd, (off_t)(p->offset + p->n_bytes - p->total), (off_t)p->total,
                             POSIX_FADV_DONTNEED);
-    atomic_fetch_sub_explicit(p->left, p->total, memory_order_release);
+    if (atomic_fetch_sub_explicit(p->left, p->total, memory_order_release) == p->total)
+        d->news = true;
     return true;
 }
 
@@ -167,15 +168,23 @@ bool drive_finish(drive *d, drive_piece *p, int64_t result) {
     return false;
 }
 
+void drive_tell(drive *d) {
+    if (d->news) pthread_cond_broadcast(&d->arrived);
+    d->news = false;
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* With the lock held. */
+static void wait_for_some(drive *d) {
+    if (d->uring)
+        drive_uring_wait(d);
+    else
+        pthread_cond_wait(&d->arrived, &d->lock);
+}
+
 static void put_piece(drive *d, const drive_piece *p) {
-    while (d->n_queued == DRIVE_QUEUE) {
-        if (d->uring)
-            drive_uring_run(d, true);
-        else
-            pthread_cond_wait(&d->room, &d->lock);
-    }
+    while (d->n_queued == DRIVE_QUEUE) wait_for_some(d);
     d->queue[(d->head + d->n_queued++) % DRIVE_QUEUE] = *p;
     if (d->threads) pthread_cond_signal(&d->work);
 }
@@ -195,31 +204,14 @@ void drive_submit(drive *d, const drive_request *requests, size_t n) {
             put_piece(d, &p);
         }
     }
-    if (d->uring) drive_uring_run(d, false);
+    if (d->uring) drive_uring_send(d);
     pthread_mutex_unlock(&d->lock);
 }
 
-/* One thread waits for the ring, the others for what it brings them. */
-static void wait_by_ring(drive *d, const atomic_size_t *left) {
-    while (atomic_load_explicit(left, memory_order_acquire) > 0) {
-        if (pthread_mutex_trylock(&d->lock) != 0) {
-            pool_yield();
-            continue;
-        }
-        if (atomic_load_explicit(left, memory_order_acquire) > 0) drive_uring_run(d, true);
-        pthread_mutex_unlock(&d->lock);
-    }
-}
-
 void drive_wait(drive *d, const atomic_size_t *left) {
-    if (d->uring) {
-        wait_by_ring(d, left);
-        return;
-    }
     if (atomic_load_explicit(left, memory_order_acquire) == 0) return;
     pthread_mutex_lock(&d->lock);
-    while (atomic_load_explicit(left, memory_order_acquire) > 0)
-        pthread_cond_wait(&d->room, &d->lock);
+    while (atomic_load_explicit(left, memory_order_acquire) > 0) wait_for_some(d);
     pthread_mutex_unlock(&d->lock);
 }
 

@@ -31,11 +31,13 @@ struct drive {
     drive_threads *threads;
 
     pthread_mutex_t lock; /* of what follows, and of the ring */
-    pthread_cond_t room;  /* threads: the queue has room, or a request is complete */
-    pthread_cond_t work;  /* threads: the queue has pieces */
+    pthread_cond_t arrived; /* there is news */
+    pthread_cond_t work;    /* threads: the queue has pieces */
     drive_piece queue[DRIVE_QUEUE];
     size_t head, n_queued;
     int n_busy; /* pieces at the drive */
+    bool news;  /* requests are complete, or the queue has room again: waiting threads do not know */
+    bool leads; /* a thread waits in the ring for all */
     double busy_since;
     drive_counts counts;
     pi_error error; /* the first since drive_check; PI_OK: none */
@@ -46,13 +48,16 @@ bool drive_take(drive *d, drive_piece *out); /* the next piece goes to the drive
 /* A piece came back with the number of bytes read or -errno. False: the rest of it has to be read
  * again, as `p` now says; else it is complete, or has failed. */
 bool drive_finish(drive *d, drive_piece *p, int64_t result);
+/* Wakes the threads that wait, if there is news. */
+void drive_tell(drive *d);
 
 /* NULL, with errno, where the kernel refuses it. */
 drive_uring *drive_uring_create(void);
 void drive_uring_destroy(drive_uring *u);
-/* Sends what is queued as far as there is room, then takes what has arrived; with `wait` until
- * something has. */
-void drive_uring_run(drive *d, bool wait);
+/* Sends what is queued as far as there is room. */
+void drive_uring_send(drive *d);
+/* Until there is news, or may be. */
+void drive_uring_wait(drive *d);
 
 /* Sets d->threads. False, with errno: not a single one could be started. */
 bool drive_threads_create(drive *d);

@@ -29,7 +29,7 @@ static void *serve(void *arg) {
             pthread_mutex_lock(&d->lock);
             done = drive_finish(d, &p, result);
         }
-        pthread_cond_broadcast(&d->room);
+        drive_tell(d);
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;

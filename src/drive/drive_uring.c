@@ -1,4 +1,6 @@
-/* drive_uring.c: reads by io_uring. The ring is used with the drive's lock held. */
+/* drive_uring.c: reads by io_uring. The ring is used with the drive's lock held, but for waiting: one
+ * of the threads that wait does so in the kernel, without the lock, so that others can send, and
+ * takes what arrives for all; the others sleep until it has something for them. */
 #include <errno.h>
 
 #include "drive_impl.h"
@@ -6,6 +8,9 @@
 #ifdef DRIVE_HAS_URING
 
 #include <liburing.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "mem.h"
 
@@ -50,8 +55,7 @@ static void send_queued(drive *d) {
         send_piece(d, u->free[--u->n_free]);
 }
 
-/* Takes what has arrived; whether there was anything. */
-static bool take_arrived(drive *d) {
+static void take_arrived(drive *d) {
     drive_uring *u = d->uring;
     struct io_uring_cqe *arrived[DRIVE_DEPTH];
     unsigned n = io_uring_peek_batch_cqe(&u->ring, arrived, DRIVE_DEPTH);
@@ -64,25 +68,45 @@ static bool take_arrived(drive *d) {
         else
             send_piece(d, place);
     }
-    return n > 0;
 }
 
-void drive_uring_run(drive *d, bool wait) {
-    drive_uring *u = d->uring;
+static void submit(drive *d) {
+    if (io_uring_sq_ready(&d->uring->ring) > 0) (void)io_uring_submit(&d->uring->ring);
+}
+
+void drive_uring_send(drive *d) {
+    if (!d->leads) take_arrived(d);
     send_queued(d);
-    if (take_arrived(d)) {
-        wait = false;
-        send_queued(d);
+    submit(d);
+}
+
+/* In the kernel; without the lock, so that others can send. */
+static void lead(drive *d) {
+    static const struct timespec moment = {.tv_nsec = 1000000};
+    struct io_uring *ring = &d->uring->ring;
+    /* Nothing was sent: refused for lack of memory for a moment. */
+    bool idle = (unsigned)d->n_busy == io_uring_sq_ready(ring);
+    d->leads = true;
+    pthread_mutex_unlock(&d->lock);
+    if (idle)
+        (void)nanosleep(&moment, NULL);
+    else
+        (void)syscall(SYS_io_uring_enter, ring->ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+    pthread_mutex_lock(&d->lock);
+    d->leads = false;
+}
+
+void drive_uring_wait(drive *d) {
+    if (d->leads) {
+        pthread_cond_wait(&d->arrived, &d->lock);
+        return;
     }
-    /* Refused for lack of memory for a moment: what is at the drive comes back first. */
-    if (wait && d->n_busy > 0)
-        (void)io_uring_submit_and_wait(&u->ring, 1);
-    else if (io_uring_sq_ready(&u->ring) > 0)
-        (void)io_uring_submit(&u->ring);
-    if (take_arrived(d)) {
-        send_queued(d);
-        if (io_uring_sq_ready(&u->ring) > 0) (void)io_uring_submit(&u->ring);
+    drive_uring_send(d);
+    if (!d->news && d->n_busy > 0) {
+        lead(d);
+        drive_uring_send(d);
     }
+    drive_tell(d);
 }
 
 #else
@@ -94,9 +118,11 @@ drive_uring *drive_uring_create(void) {
 void drive_uring_destroy(drive_uring *u) {
     (void)u;
 }
-void drive_uring_run(drive *d, bool wait) {
+void drive_uring_send(drive *d) {
     (void)d;
-    (void)wait;
+}
+void drive_uring_wait(drive *d) {
+    (void)d;
 }
 
 #endif

@@ -422,11 +422,12 @@ const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert
     int kind = kind_index(m);
     const expert_kind *k = &x->kinds[layer][kind];
     expert_block *b = block_of(x, layer, expert, kind);
+    int round = 0;
     while (atomic_load_explicit(&b->rows, memory_order_acquire) <= 0) {
         pthread_mutex_lock(&x->lock);
         give_slots(g);
         pthread_mutex_unlock(&x->lock);
-        pool_yield();
+        pool_wait(&round);
     }
     const slot_class *size = &x->classes[k->size];
     paging_span span = span_of(g, k, expert);

@@ -504,8 +504,9 @@ int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *ma
     paging_neurons *x = g->neurons;
     const neuron_layer *l = &x->layers[layer];
     int64_t first = part * l->part_rows;
+    int round = 0;
     while (atomic_load_explicit(&x->ready[part], memory_order_acquire) != step_of(g, layer))
-        pool_yield();
+        pool_wait(&round);
     drive_wait(g->drives[l->part], &x->left[part]);
     memcpy(rows, x->rows + first, (size_t)x->n_rows[part] * sizeof *rows);
     if (mark) memcpy(mark, x->mark + first, (size_t)x->n_rows[part]);

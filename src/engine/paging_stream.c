@@ -58,7 +58,9 @@ static void wait_step(const paging *g, const paging_stream *s, int step) {
     if (s->n == 0) return;
     for (int i = s->step_first[step]; i < s->step_end[step]; i++) {
         uint64_t number = s->pass + (uint64_t)i;
-        while (atomic_load_explicit(&s->submitted, memory_order_acquire) <= number) pool_yield();
+        int round = 0;
+        while (atomic_load_explicit(&s->submitted, memory_order_acquire) <= number)
+            pool_wait(&round);
         wait_unit(g, &s->units[i]);
     }
 }
