@@ -11,8 +11,12 @@
  * read per neuron, and the list of selected rows has the slots' rows in their place: kernels see no
  * difference. The stages are the memory of the first slots, which prefill thus empties.
  *
- * Slots are given by a clock: a neuron that is used counts up, the hand that looks for a slot
- * counts down and takes what is at 0 (Corbato 1968), but nothing that the current step uses. */
+ * Every neuron has a heat, its uses halved every HALF_LIFE ubatches, whether it is in memory or not;
+ * at first what its frequency in calibration would have left. A hand that goes round over the slots
+ * (Corbato 1968) takes the next one whose neuron is colder than a floor, but nothing that the current
+ * step uses. The floor moves so that about PASSED slots are passed on the way: that part of the
+ * cache is for neurons that come again, the rest for those that come once. */
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,7 +26,8 @@
 #include "paging_impl.h"
 #include "pool.h"
 
-enum { MOST_COUNT = 7, SIZE_PLACE_BITS = 44 };
+enum { HALF_LIFE = 256, PASSED = 7, SIZE_PLACE_BITS = 44 };
+static const float least_floor = 1e-3f, most_gain = 1e15f;
 
 typedef struct neuron_layer {
     const uint8_t *from; /* of the first neuron of the CPU, in the file's mapping; NULL: no layer of
@@ -33,13 +38,14 @@ typedef struct neuron_layer {
     int64_t row;         /* in the matrix of the class */
     int64_t part_rows;
     int32_t *slot; /* [n] of neurons behind the prefix; -1: none */
+    float *heat;   /* [n] in units of paging_neurons.gain */
     bool picks;
 } neuron_layer;
 
 typedef struct neuron_slot {
     int32_t layer, neuron; /* layer -1: free */
     uint32_t step;         /* the last that used it */
-    uint32_t count;
+    float heat;            /* of the neuron */
 } neuron_slot;
 
 /* Layers with bundles of one size. */
@@ -56,6 +62,7 @@ typedef struct neuron_class {
     int64_t slot_row, n_slots, first_slot; /* slots before first_slot are stages for good */
     neuron_slot *slots;
     int64_t hand;
+    float floor; /* heat below which a neuron gives way */
 } neuron_class;
 
 struct paging_neurons {
@@ -67,6 +74,7 @@ struct paging_neurons {
 
     pthread_mutex_t lock;
     uint64_t hits, misses;
+    float gain; /* heat of a use now: it grows, instead of all others' shrinking */
     /* The step's selection, part by part. */
     drive_request *requests; /* [most rows of a layer] */
     int32_t *rows;
@@ -96,8 +104,10 @@ static int class_for(paging_neurons *x, size_t stride) {
         page = rest;
         rest = next;
     }
-    x->classes[x->n_classes] = (neuron_class){
-        .stride = stride, .whole_rows = (int64_t)(PAGING_PAGE / page), .memory = -1};
+    x->classes[x->n_classes] = (neuron_class){.stride = stride,
+                                              .whole_rows = (int64_t)(PAGING_PAGE / page),
+                                              .memory = -1,
+                                              .floor = least_floor};
     return x->n_classes++;
 }
 
@@ -124,6 +134,16 @@ static void add_layer(paging *g, const plan *p, int layer) {
     s->needs_all = s->needs_all || !l->picks;
 }
 
+/* A neuron of frequency f settles at a heat of f uses per ubatch over HALF_LIFE / ln 2 of them. */
+static void warm(const paging *g, int layer, neuron_layer *l) {
+    const float *freq = g->source->layers[layer].sparse.freq;
+    int64_t first = g->source->layers[layer].hp.n_ff - l->n;
+    for (int64_t k = 0; k < l->n; k++) {
+        l->slot[k] = -1;
+        if (freq) l->heat[k] = freq[first + k] * (float)(HALF_LIFE / 0.6931);
+    }
+}
+
 pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     size_t n_layer = (size_t)g->source->hp.n_layer, most = 0, n = 0;
     for (size_t i = 0; i < n_layer; i++) n += g->source->layers[i].bundle && p->ffn[i].n_ff > 0;
@@ -132,6 +152,7 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     if (!x) return error_nomem(err, sizeof *x, "neurons");
     pthread_mutex_init(&x->lock, NULL);
     x->n_layer = (int)n_layer;
+    x->gain = 1;
     x->layers = mem_calloc(n_layer, sizeof *x->layers);
     x->classes = mem_calloc(n_layer, sizeof *x->classes);
     x->units = mem_calloc(n_layer, sizeof *x->units);
@@ -143,8 +164,10 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
         if (!l->from) continue;
         if ((size_t)l->n > most) most = (size_t)l->n;
         l->slot = mem_alloc((size_t)l->n * sizeof *l->slot);
-        if (!l->slot) return error_nomem(err, (size_t)l->n * sizeof *l->slot, "neurons");
-        for (int64_t k = 0; k < l->n; k++) l->slot[k] = -1;
+        l->heat = mem_calloc((size_t)l->n, sizeof *l->heat);
+        if (!l->slot || !l->heat)
+            return error_nomem(err, (size_t)l->n * sizeof *l->slot, "neurons");
+        warm(g, i, l);
     }
     x->requests = mem_calloc(most, sizeof *x->requests);
     x->rows = mem_calloc(most, sizeof *x->rows);
@@ -161,7 +184,10 @@ void paging_neurons_destroy(paging_neurons *x) {
         if (s->memory >= 0) close(s->memory);
         mem_free(s->slots);
     }
-    for (int i = 0; i < x->n_layer && x->layers; i++) mem_free(x->layers[i].slot);
+    for (int i = 0; i < x->n_layer && x->layers; i++) {
+        mem_free(x->layers[i].slot);
+        mem_free(x->layers[i].heat);
+    }
     pthread_mutex_destroy(&x->lock);
     paging_stream_free(&x->tails);
     mem_free(x->layers);
@@ -334,7 +360,8 @@ static drive_request request_for(const paging *g, const neuron_layer *l, int64_t
 
 static void own_slot(neuron_class *s, neuron_layer *l, int32_t layer, int64_t neuron,
                      int64_t slot) {
-    s->slots[slot] = (neuron_slot){.layer = layer, .neuron = (int32_t)neuron};
+    s->slots[slot] =
+        (neuron_slot){.layer = layer, .neuron = (int32_t)neuron, .heat = l->heat[neuron]};
     l->slot[neuron] = (int32_t)slot;
 }
 
@@ -451,16 +478,19 @@ static uint32_t step_of(const paging *g, int layer) {
 
 /* There are more slots than a layer has neurons behind its prefix. */
 static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
-    for (;;) {
+    enum { PASSED_MOST = 64, PACE = 1024 };
+    for (int passed = 0;; passed++) {
         int64_t slot = s->hand;
         neuron_slot *o = &s->slots[slot];
         s->hand = slot + 1 < s->n_slots ? slot + 1 : s->first_slot;
         if (o->layer < 0) return slot;
-        if (o->step == step) continue;
-        if (o->count > 0) {
-            o->count--;
-            continue;
+        if (passed == PASSED_MOST) { /* on the way to colder ones */
+            s->floor *= 1.25f;
+            passed = 0;
         }
+        if (o->step == step || o->heat >= s->floor) continue;
+        s->floor *= 1 + (float)(passed - PASSED) / PACE;
+        if (s->floor < least_floor) s->floor = least_floor;
         x->layers[o->layer].slot[o->neuron] = -1;
         return slot;
     }
@@ -481,9 +511,10 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
         if (mark) x->mark[first + i] = mark[i];
         if (neuron < l->n_hot) continue;
         int64_t slot = l->slot[neuron];
+        l->heat[neuron] += x->gain;
         if (slot >= 0) {
             x->hits++;
-            if (s->slots[slot].count < MOST_COUNT) s->slots[slot].count++;
+            s->slots[slot].heat = l->heat[neuron];
         } else {
             x->misses++;
             slot = take_slot(x, s, step);
@@ -532,9 +563,25 @@ static void empty_slots(paging_neurons *x, neuron_class *s, int64_t end) {
     s->hand = s->first_slot;
 }
 
+static void rescale(paging_neurons *x) {
+    for (int i = 0; i < x->n_layer; i++)
+        for (int64_t k = 0; k < x->layers[i].n; k++) x->layers[i].heat[k] /= x->gain;
+    for (int i = 0; i < x->n_classes; i++) {
+        neuron_class *s = &x->classes[i];
+        for (int64_t k = 0; k < s->n_slots; k++) s->slots[k].heat /= x->gain;
+        s->floor /= x->gain;
+    }
+    x->gain = 1;
+}
+
 void paging_neurons_begin(paging *g) {
     paging_neurons *x = g->neurons;
-    for (int i = 0; i < x->n_classes && g->many; i++) {
+    if (!g->many) {
+        x->gain *= exp2f(1.0f / HALF_LIFE);
+        if (x->gain > most_gain) rescale(x);
+        return;
+    }
+    for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
         empty_slots(x, s, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
     }
