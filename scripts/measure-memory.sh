@@ -35,7 +35,7 @@ run_in_group() { # MiB, options of bench...
     shift
     sync
     echo 3 >/proc/sys/vm/drop_caches
-    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$program" bench -p 0 -n "$tokens" -r 3 \
+    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$program" bench -p 0 -n "$tokens" -r 3 -b 64 \
         --json -q "$@" 2>/dev/null |
         awk -F'[:,]' '/"tps"/ {t = $2} /"drive_share"/ {s = $2} /"cache_hits"/ {h = $2}
             END {if (t == "") print "- - -"; else printf "%.2f %.0f%% %.1f%%\n", t, 100 * s, 100 * h}'

@@ -133,6 +133,8 @@ void pi_context_get_memory(const pi_context *c, pi_memory *out) {
                        .read_seconds = n.busy,
                        .hits = n.hits,
                        .misses = n.misses,
+                       .ahead = n.ahead,
+                       .in_vain = n.in_vain,
                        .backend = paging_backend(g)};
 }
 

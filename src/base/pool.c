@@ -8,8 +8,8 @@
  *
  * Waiting: pause instructions, so that the answer comes within tens of nanoseconds, then sleep (a
  * futex; mailboxes use a condition variable). Within a run phases last microseconds, so a thread
- * that gets as far as sleeping there is on a machine that is busy with something else: what it waits
- * for needs the core more. Yielding in between would be no help: beside other programs every
+ * that gets as far as sleeping there is on a machine that is busy with something else: what it
+ * waits for needs the core more. Yielding in between would be no help: beside other programs every
  * sched_yield gives away a time slice, milliseconds, whatever happens meanwhile. Only idle workers
  * yield, which nobody waits for, and only while it takes no time.
  *

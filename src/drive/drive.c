@@ -208,6 +208,12 @@ void drive_submit(drive *d, const drive_request *requests, size_t n) {
     pthread_mutex_unlock(&d->lock);
 }
 
+void drive_poll(drive *d) {
+    if (!d->uring || pthread_mutex_trylock(&d->lock) != 0) return;
+    drive_uring_send(d);
+    pthread_mutex_unlock(&d->lock);
+}
+
 void drive_wait(drive *d, const atomic_size_t *left) {
     if (atomic_load_explicit(left, memory_order_acquire) == 0) return;
     pthread_mutex_lock(&d->lock);

@@ -17,7 +17,7 @@
 #include "error.h"
 
 enum {
-    DRIVE_DEPTH = 64,         /* reads at the drive at a time */
+    DRIVE_DEPTH = 192,        /* reads at the drive at a time */
     DRIVE_PIECE = 1 << 20,    /* bytes of a read at most: longer requests are cut */
     DRIVE_MAX_BLOCK = 1 << 12 /* bytes, of any drive */
 };
@@ -60,6 +60,9 @@ drive_counts drive_get_counts(drive *d);
 
 /* Queues requests, in order. Waits where the queue is full. Failures show in drive_check. */
 void drive_submit(drive *d, const drive_request *requests, size_t n);
+/* Takes what has arrived and sends what is queued, for times in which nobody waits; does nothing
+ * where another thread is at it. */
+void drive_poll(drive *d);
 /* Until *left is 0: all of its requests have arrived or failed. */
 void drive_wait(drive *d, const atomic_size_t *left);
 /* The first failure since the last call, or that the file is not the one that was opened any more

@@ -30,13 +30,13 @@ struct drive {
     drive_uring *uring; /* one of the two */
     drive_threads *threads;
 
-    pthread_mutex_t lock; /* of what follows, and of the ring */
+    pthread_mutex_t lock;   /* of what follows, and of the ring */
     pthread_cond_t arrived; /* there is news */
     pthread_cond_t work;    /* threads: the queue has pieces */
     drive_piece queue[DRIVE_QUEUE];
     size_t head, n_queued;
     int n_busy; /* pieces at the drive */
-    bool news;  /* requests are complete, or the queue has room again: waiting threads do not know */
+    bool news;  /* requests are complete, or the queue has room again, since drive_tell */
     bool leads; /* a thread waits in the ring for all */
     double busy_since;
     drive_counts counts;

@@ -1,6 +1,6 @@
-/* drive_uring.c: reads by io_uring. The ring is used with the drive's lock held, but for waiting: one
- * of the threads that wait does so in the kernel, without the lock, so that others can send, and
- * takes what arrives for all; the others sleep until it has something for them. */
+/* drive_uring.c: reads by io_uring. The ring is used with the drive's lock held, but for waiting:
+ * one of the threads that wait does so in the kernel, without the lock, so that others can send,
+ * and takes what arrives for all; the others sleep until it has something for them. */
 #include <errno.h>
 
 #include "drive_impl.h"

@@ -227,6 +227,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
                                   : (int)(fit < (size_t)o->n_batch ? fit : (size_t)o->n_batch);
     /* Cold rows that are copied to the GPU would have to be in memory. */
     if (o->ram_budget) c->options.prompts = ENGINE_PROMPTS_SPLIT;
+    c->options.plan.foresee = o->ram_budget > 0;
     c->type_k = o->type_k;
     c->type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->kernels))

@@ -333,6 +333,21 @@ void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
     }
 }
 
+/* ---- neurons from the drive ------------------------------------------------------------------ */
+
+void cpu_exec_foresee(engine_context *c, const plan_step *s, int ith) {
+    int64_t part;
+    part_work w;
+    while ((part = pool_take(c->pool, 1)) < s->ffn->n_parts) {
+        begin_part(c, s, ith, part, &w);
+        if (w.n_cols == 1)
+            select_one(&w);
+        else
+            select_union(&w);
+        paging_foresee(c->paging, s->layer, w.part, w.t->rows, w.n);
+    }
+}
+
 /* ---- the down product ------------------------------------------------------------------------ */
 
 /* Y = the sum of the parts, for one slice of one token. */

@@ -36,6 +36,7 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     /* dense FFN */
     [OP_FFN_IN] = BY_SIZE(cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled),
     /* sparse FFN */
+    [OP_FORESEE] = ONE_WAY(cpu_exec_foresee),
     [OP_FFN_SPARSE] = {[KERNEL_VECTOR] = cpu_exec_ffn_sparse_one,
                        [KERNEL_UNION] = cpu_exec_ffn_sparse_union,
                        [KERNEL_TILED] = cpu_exec_ffn_masked},
@@ -84,6 +85,7 @@ static void run_step(engine_context *c, int index, int ith) {
     plan_kernel kernel = kernel_of(c, index);
     engine_trace *t = c->trace && c->trace->on ? c->trace : NULL;
     if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
+    if (s->early && !paging_foresees(c->paging, s->layer)) return;
     trace_event e = {.step = index};
     if (t) e.start = clock_seconds();
     if (t) e.bytes = bytes_read(c, ith);
@@ -112,6 +114,7 @@ static void show_input(const engine_context *c, int index) {
     const plan_step *s = &c->plan->steps[index];
     bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
     bool pairs = s->op == OP_EXPERTS_DOWN;
+    if (s->early) return;
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole && !pairs)
         return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;

@@ -58,7 +58,8 @@ static void list_matrix(matrix_list *l, const plan_matrix *m) {
 }
 
 static void list_step(matrix_list *l, const plan_step *s) {
-    for (int k = 0; k < s->n_matrices; k++) list_matrix(l, &s->matrix[k]);
+    for (int k = 0; k < s->n_matrices; k++)
+        if (s->matrix[k].role != ROLE_FC1) list_matrix(l, &s->matrix[k]); /* predictors stay */
     if (s->ffn) list_matrix(l, &s->ffn->down);
     if (!s->experts) return;
     list_matrix(l, &s->experts->gate);

@@ -33,10 +33,11 @@ typedef struct paging_sizes {
 
 /* What a context has read from the drive, and found in memory, since it was made. */
 typedef struct paging_counts {
-    uint64_t reads, bytes; /* of the drive */
-    double busy;           /* seconds in which it was reading */
-    uint64_t hits, misses; /* experts' matrices and neurons that were in the cache when they were
-                              needed, or not */
+    uint64_t reads, bytes;   /* of the drive */
+    double busy;             /* seconds in which it was reading */
+    uint64_t hits, misses;   /* experts' matrices and neurons that were in the cache when they were
+                                needed, or not */
+    uint64_t ahead, in_vain; /* neurons that were read before they were selected, or never were */
 } paging_counts;
 
 /* `p` is a plan of the model as it is in the file. sizes_only: nothing will be read. PI_ERR_ARG:
@@ -80,6 +81,11 @@ bool paging_picks(const paging *g, int layer);
 void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
                  int64_t n);
 int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark);
+/* Before that, perhaps: neurons that the layer will probably select in this ubatch. As many as the
+ * drive has time for until then are requested, where enough of those in earlier ubatches have been
+ * selected: a layer foresees then. */
+bool paging_foresees(const paging *g, int layer);
+void paging_foresee(paging *g, int layer, int part, const int32_t *rows, int64_t n);
 /* The neuron of such a row. */
 int32_t paging_neuron(const paging *g, int layer, int32_t row);
 

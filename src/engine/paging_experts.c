@@ -284,6 +284,14 @@ static void add_request(const paging *g, request_batch *batch, int32_t block) {
     batch->requests[batch->n++] = r;
 }
 
+static void wait_block(const paging *g, int64_t block) {
+    const paging_experts *x = g->experts;
+    int expert;
+    const expert_kind *k = kind_of(x, block, &expert);
+    if (atomic_load_explicit(&x->blocks[block].left, memory_order_acquire) > 0)
+        drive_wait(g->drives[span_of(g, k, expert).part], &x->blocks[block].left);
+}
+
 /* ---- filling it ------------------------------------------------------------------------------ */
 
 static pi_status make_slots(slot_class *size, uint64_t room, pi_error *err) {
@@ -333,9 +341,7 @@ pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err) {
     g->sizes.cached += all;
     if (status != PI_OK || g->sizes_only) return status;
     request_first(g, &batch);
-    for (int64_t i = 0; i < (int64_t)x->n_layer * x->n_expert * KINDS; i++)
-        for (int part = 0; part < g->n_parts; part++)
-            drive_wait(g->drives[part], &x->blocks[i].left);
+    for (int64_t i = 0; i < (int64_t)x->n_layer * x->n_expert * KINDS; i++) wait_block(g, i);
     for (int part = 0; part < g->n_parts && status == PI_OK; part++)
         status = drive_check(g->drives[part], err);
     return status;
@@ -460,9 +466,8 @@ void paging_experts_end(paging *g, bool drop) {
     for (int i = 0; i < x->n_classes; i++) {
         slot_class *size = &x->classes[i];
         for (int32_t slot = size->n_free; slot < size->n_slots; slot++) {
-            expert_block *b = &x->blocks[size->owner[slot]];
-            for (int part = 0; part < g->n_parts; part++) drive_wait(g->drives[part], &b->left);
-            b->slot = -1;
+            wait_block(g, size->owner[slot]);
+            x->blocks[size->owner[slot]].slot = -1;
         }
         size->n_free = size->n_slots;
     }

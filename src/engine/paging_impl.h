@@ -107,6 +107,7 @@ uint64_t paging_neurons_all(const paging_neurons *x);
 pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *err);
 paging_stream *paging_neurons_stream(paging_neurons *x); /* of what is not in the hot prefixes */
 void paging_neurons_begin(paging *g);
+void paging_neurons_advance(const paging *g); /* between steps */
 void paging_neurons_end(paging *g, bool drop);
 void paging_neurons_count(const paging_neurons *x, paging_counts *out);
 

@@ -11,11 +11,11 @@
  * read per neuron, and the list of selected rows has the slots' rows in their place: kernels see no
  * difference. The stages are the memory of the first slots, which prefill thus empties.
  *
- * Every neuron has a heat, its uses halved every HALF_LIFE ubatches, whether it is in memory or not;
- * at first what its frequency in calibration would have left. A hand that goes round over the slots
- * (Corbato 1968) takes the next one whose neuron is colder than a floor, but nothing that the current
- * step uses. The floor moves so that about PASSED slots are passed on the way: that part of the
- * cache is for neurons that come again, the rest for those that come once. */
+ * Every neuron has a heat, its uses halved every HALF_LIFE ubatches, whether it is in memory or
+ * not; at first what its frequency in calibration would have left. A hand that goes round over the
+ * slots (Corbato 1968) takes the next one whose neuron is colder than a floor, but nothing that the
+ * current step uses. The floor moves so that about PASSED slots are passed on the way: that part of
+ * the cache is for neurons that come again, the rest for those that come once. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -27,6 +27,9 @@
 #include "pool.h"
 
 enum { HALF_LIFE = 256, PASSED = 7, SIZE_PLACE_BITS = 44 };
+/* Reads ahead: while the share of useful ones is lower, only every so many ubatches try it. */
+enum { LEAST_AHEAD = 32, FIRST_AHEAD = 256, TRY_EVERY = 64 };
+static const double least_useful = 0.3, sure_useful = 0.8;
 static const float least_floor = 1e-3f, most_gain = 1e15f;
 
 typedef struct neuron_layer {
@@ -37,8 +40,13 @@ typedef struct neuron_layer {
     int64_t n, n_hot;    /* neurons; those of the hot prefix */
     int64_t row;         /* in the matrix of the class */
     int64_t part_rows;
-    int32_t *slot; /* [n] of neurons behind the prefix; -1: none */
-    float *heat;   /* [n] in units of paging_neurons.gain */
+    /* Reads ahead, in this ubatch; begun and judged between ubatches. */
+    bool foresees, late;       /* late: they were not all there when neurons were selected */
+    int64_t room;              /* reads */
+    int64_t n_ahead, n_useful; /* reads; neurons of them that were selected */
+    double useful;             /* share of earlier ubatches */
+    int32_t *slot;             /* [n] of neurons behind the prefix; -1: none */
+    float *heat;               /* [n] in units of paging_neurons.gain */
     bool picks;
 } neuron_layer;
 
@@ -46,6 +54,7 @@ typedef struct neuron_slot {
     int32_t layer, neuron; /* layer -1: free */
     uint32_t step;         /* the last that used it */
     float heat;            /* of the neuron */
+    bool ahead;            /* read ahead, and not used yet */
 } neuron_slot;
 
 /* Layers with bundles of one size. */
@@ -73,7 +82,7 @@ struct paging_neurons {
     paging_unit *units;
 
     pthread_mutex_t lock;
-    uint64_t hits, misses;
+    uint64_t hits, misses, n_ahead, in_vain;
     float gain; /* heat of a use now: it grows, instead of all others' shrinking */
     /* The step's selection, part by part. */
     drive_request *requests; /* [most rows of a layer] */
@@ -82,6 +91,9 @@ struct paging_neurons {
     int64_t n_rows[PLAN_FFN_MAX_PARTS];
     atomic_uint ready[PLAN_FFN_MAX_PARTS]; /* the step for which it is */
     atomic_size_t left[PLAN_FFN_MAX_PARTS];
+    /* Bytes that are read ahead, for one layer; -1: none. */
+    atomic_size_t ahead[PLAN_FFN_MAX_PARTS];
+    int ahead_layer;
 };
 
 static int64_t whole_rows(const neuron_class *s, int64_t n) {
@@ -125,6 +137,8 @@ static void add_layer(paging *g, const plan *p, int layer) {
                         .size = class_for(x, stride),
                         .n = f->n_ff,
                         .part_rows = f->part_rows,
+                        .room = FIRST_AHEAD,
+                        .useful = 1,
                         .picks = f->selection != SELECT_ALL};
     neuron_class *s = &x->classes[l->size];
     l->row = s->n_rows;
@@ -153,6 +167,7 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     pthread_mutex_init(&x->lock, NULL);
     x->n_layer = (int)n_layer;
     x->gain = 1;
+    x->ahead_layer = -1;
     x->layers = mem_calloc(n_layer, sizeof *x->layers);
     x->classes = mem_calloc(n_layer, sizeof *x->classes);
     x->units = mem_calloc(n_layer, sizeof *x->units);
@@ -206,6 +221,8 @@ paging_stream *paging_neurons_stream(paging_neurons *x) {
 void paging_neurons_count(const paging_neurons *x, paging_counts *out) {
     out->hits += x->hits;
     out->misses += x->misses;
+    out->ahead += x->n_ahead;
+    out->in_vain += x->in_vain;
 }
 
 /* ---- dividing memory ------------------------------------------------------------------------- */
@@ -360,8 +377,8 @@ static drive_request request_for(const paging *g, const neuron_layer *l, int64_t
 
 static void own_slot(neuron_class *s, neuron_layer *l, int32_t layer, int64_t neuron,
                      int64_t slot) {
-    s->slots[slot] =
-        (neuron_slot){.layer = layer, .neuron = (int32_t)neuron, .heat = l->heat[neuron]};
+    s->slots[slot] = (neuron_slot){
+        .layer = layer, .neuron = (int32_t)neuron, .heat = l->heat[neuron]};
     l->slot[neuron] = (int32_t)slot;
 }
 
@@ -496,6 +513,31 @@ static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
     }
 }
 
+/* With the lock held: a slot for a neuron that has none, and the request for it. */
+static int64_t fetch(paging *g, int layer, int32_t neuron, atomic_size_t *left,
+                     drive_request *request) {
+    paging_neurons *x = g->neurons;
+    neuron_layer *l = &x->layers[layer];
+    neuron_class *s = &x->classes[l->size];
+    uint32_t step = step_of(g, layer);
+    int64_t slot = take_slot(x, s, step);
+    own_slot(s, l, layer, neuron, slot);
+    s->slots[slot].step = step;
+    *request = request_for(g, l, neuron, 1, s->slot_row + slot, left);
+    return slot;
+}
+
+/* With the lock held: a selected neuron has a slot. Where it was read ahead, it was a miss. */
+static void use_slot(paging_neurons *x, neuron_layer *l, neuron_slot *o, uint32_t step) {
+    bool ahead = o->ahead && o->step == step;
+    l->n_useful += ahead;
+    x->misses += ahead;
+    x->hits += !ahead;
+    o->ahead = false;
+    o->step = step;
+    o->heat = l->heat[o->neuron];
+}
+
 void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
                  int64_t n) {
     paging_neurons *x = g->neurons;
@@ -505,6 +547,7 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
     int64_t first = part * l->part_rows;
     size_t n_requests = 0;
     pthread_mutex_lock(&x->lock);
+    l->late = l->late || atomic_load_explicit(&x->ahead[part], memory_order_relaxed) > 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t neuron = rows[i];
         x->rows[first + i] = neuron;
@@ -513,22 +556,41 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
         int64_t slot = l->slot[neuron];
         l->heat[neuron] += x->gain;
         if (slot >= 0) {
-            x->hits++;
-            s->slots[slot].heat = l->heat[neuron];
+            use_slot(x, l, &s->slots[slot], step);
         } else {
             x->misses++;
-            slot = take_slot(x, s, step);
-            own_slot(s, l, layer, neuron, slot);
-            x->requests[first + (int64_t)n_requests++] = request_for(
-                g, l, neuron, 1, s->slot_row + slot, &x->left[part]);
+            slot = fetch(g, layer, neuron, &x->left[part],
+                         &x->requests[first + (int64_t)n_requests++]);
         }
-        s->slots[slot].step = step;
         x->rows[first + i] = (int32_t)(s->slot_row + slot - l->row);
     }
     pthread_mutex_unlock(&x->lock);
     x->n_rows[part] = n;
     if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
     atomic_store_explicit(&x->ready[part], step, memory_order_release);
+}
+
+bool paging_foresees(const paging *g, int layer) {
+    return paging_picks(g, layer) && g->neurons->layers[layer].foresees;
+}
+
+void paging_foresee(paging *g, int layer, int part, const int32_t *rows, int64_t n) {
+    paging_neurons *x = g->neurons;
+    neuron_layer *l = &x->layers[layer];
+    neuron_class *s = &x->classes[l->size];
+    int64_t first = part * l->part_rows;
+    size_t n_requests = 0;
+    pthread_mutex_lock(&x->lock);
+    x->ahead_layer = layer;
+    for (int64_t i = 0; i < n && l->n_ahead < l->room; i++) {
+        if (rows[i] < l->n_hot || l->slot[rows[i]] >= 0) continue;
+        int64_t slot = fetch(g, layer, rows[i], &x->ahead[part],
+                             &x->requests[first + (int64_t)n_requests++]);
+        s->slots[slot].ahead = true;
+        l->n_ahead++;
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
 }
 
 int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark) {
@@ -538,6 +600,7 @@ int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *ma
     int round = 0;
     while (atomic_load_explicit(&x->ready[part], memory_order_acquire) != step_of(g, layer))
         pool_wait(&round);
+    drive_wait(g->drives[l->part], &x->ahead[part]);
     drive_wait(g->drives[l->part], &x->left[part]);
     memcpy(rows, x->rows + first, (size_t)x->n_rows[part] * sizeof *rows);
     if (mark) memcpy(mark, x->mark + first, (size_t)x->n_rows[part]);
@@ -574,8 +637,24 @@ static void rescale(paging_neurons *x) {
     x->gain = 1;
 }
 
+/* What the last ubatch's reads ahead were worth. The drive is to be busy until neurons are
+ * selected; and longer where hardly any is in vain. */
+static void judge(const paging *g, neuron_layer *l, int layer) {
+    g->neurons->n_ahead += (uint64_t)l->n_ahead;
+    g->neurons->in_vain += (uint64_t)(l->n_ahead - l->n_useful);
+    if (l->n_ahead > 0) l->useful += ((double)l->n_useful / (double)l->n_ahead - l->useful) / 8;
+    bool sure = l->useful >= sure_useful;
+    if (l->n_ahead > 0 && l->late && !sure) l->room -= l->room / 8;
+    if (l->n_ahead == l->room && (!l->late || sure)) l->room += l->room / 8;
+    if (l->room < LEAST_AHEAD) l->room = LEAST_AHEAD;
+    l->foresees = l->useful >= least_useful || (g->ubatch + (uint64_t)layer) % TRY_EVERY == 0;
+    l->n_ahead = l->n_useful = 0;
+    l->late = false;
+}
+
 void paging_neurons_begin(paging *g) {
     paging_neurons *x = g->neurons;
+    for (int i = 0; i < x->n_layer && !g->many; i++) judge(g, &x->layers[i], i);
     if (!g->many) {
         x->gain *= exp2f(1.0f / HALF_LIFE);
         if (x->gain > most_gain) rescale(x);
@@ -587,8 +666,16 @@ void paging_neurons_begin(paging *g) {
     }
 }
 
+void paging_neurons_advance(const paging *g) {
+    const paging_neurons *x = g->neurons;
+    if (x->ahead_layer >= 0) drive_poll(g->drives[x->layers[x->ahead_layer].part]);
+}
+
 void paging_neurons_end(paging *g, bool drop) {
     paging_neurons *x = g->neurons;
+    for (int i = 0; i < PLAN_FFN_MAX_PARTS && x->ahead_layer >= 0; i++) /* cancelled in between */
+        drive_wait(g->drives[x->layers[x->ahead_layer].part], &x->ahead[i]);
+    x->ahead_layer = -1;
     for (int i = 0; i < x->n_classes && drop; i++)
         empty_slots(x, &x->classes[i], x->classes[i].n_slots);
 }

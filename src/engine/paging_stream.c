@@ -111,7 +111,9 @@ void paging_begin(paging *g, bool many) {
 
 void paging_advance(paging *g, int step) {
     advance(g, &g->matrices, step);
-    if (g->neurons) advance(g, paging_neurons_stream(g->neurons), step);
+    if (!g->neurons) return;
+    advance(g, paging_neurons_stream(g->neurons), step);
+    paging_neurons_advance(g);
 }
 
 void paging_wait(paging *g, int step) {

@@ -284,6 +284,7 @@ static void add_all(plan *p, const plan_options *options) {
         if (home != at) plan_add_message(p, at, layer, BUF_X, BUF_X);
         at = home;
         const model_layer *l = &p->model->layers[layer];
+        if (options->foresee) plan_add_foresight(p, layer, options);
         if (l->hp.mixers) add_mixers(p, layer);
         if (l->t[ROLE_ROUTER].data)
             plan_add_experts(p, layer, options);
@@ -322,7 +323,8 @@ static int form_of_rows(const cpu_kernels *kernels, quant_type type) {
 
 /* Whether a step makes a predictor's scores. On the GPU only OP_SELECT does. */
 static bool scores(const plan_step *s, plan_side side) {
-    return (s->op == OP_FFN_SPARSE && side == SIDE_CPU) || (s->op == OP_SELECT && !s->bits);
+    return ((s->op == OP_FFN_SPARSE || s->op == OP_FORESEE) && side == SIDE_CPU) ||
+           (s->op == OP_SELECT && !s->bits);
 }
 
 /* Whether a step makes a quantized form of what it writes. On the GPU attention does. */

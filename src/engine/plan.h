@@ -42,6 +42,7 @@ typedef struct plan_options {
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
     const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
     plan_side head;       /* with cuts: of the last norm and the output matrix */
+    bool foresee;         /* for neurons from the drive: OP_FORESEE */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
 } plan_options;
 
@@ -100,16 +101,18 @@ typedef enum plan_op {
     OP_LATENT_STORE, /* MLA: rotation, norm of the latent vector, append it to the cache */
     OP_ATTENTION,    /* ATTN = softmax(Q K^T) V over the cache; on the GPU its quantized form too */
     OP_GATE_HEADS,   /* ATTN *= sigmoid of the gates that lie behind the heads of Q */
-    OP_CONV,       /* causal convolution of SSM_IN with the session's last inputs, into SSM_CONV */
-    OP_RECUR,      /* SSM_OUT from SSM_CONV by the session's state, which goes on */
-    OP_GATE_SSM,   /* SSM_OUT gated and normed */
-    OP_ADD,        /* X += add_scale * norm(in) */
-    OP_FFN_SPARSE, /* scores, selected neurons, gate, up; and their part of the down product */
-    OP_FFN_DOWN,   /* X += the down product, which reads a row per neuron */
-    OP_ROUTE,      /* from BUF_ROUTER: the experts of every token and their weights */
-    OP_GROUP,      /* pairs of token and expert sorted by expert */
-    OP_EXPERTS_GATHER,   /* quantized inputs of experts that several tokens use */
-    OP_EXPERTS_IN,       /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
+    OP_CONV,     /* causal convolution of SSM_IN with the session's last inputs, into SSM_CONV */
+    OP_RECUR,    /* SSM_OUT from SSM_CONV by the session's state, which goes on */
+    OP_GATE_SSM, /* SSM_OUT gated and normed */
+    OP_ADD,      /* X += add_scale * norm(in) */
+    OP_FORESEE,  /* before the layer's first half: neurons that the predictor selects for its input
+                    are requested from the drive */
+    OP_FFN_SPARSE,     /* scores, selected neurons, gate, up; and their part of the down product */
+    OP_FFN_DOWN,       /* X += the down product, which reads a row per neuron */
+    OP_ROUTE,          /* from BUF_ROUTER: the experts of every token and their weights */
+    OP_GROUP,          /* pairs of token and expert sorted by expert */
+    OP_EXPERTS_GATHER, /* quantized inputs of experts that several tokens use */
+    OP_EXPERTS_IN,     /* EXPERT_GATE = f(gate * input) * (up * input), of all pairs */
     OP_EXPERTS_QUANTIZE, /* quantized form of EXPERT_GATE */
     OP_EXPERTS_DOWN,     /* EXPERT_OUT = down * hidden */
     OP_EXPERTS_SUM, /* X += (or Y =) the weighted sum of a token's experts, and the shared one */
@@ -297,7 +300,7 @@ struct plan_step {
     int n_heads;
     plan_part in_part, out_part;
     /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
-     * the OP_QUANTIZE between them, and OP_SELECT. NULL elsewhere. */
+     * the OP_QUANTIZE between them, OP_SELECT and OP_FORESEE. NULL elsewhere. */
     const plan_ffn *ffn;
     const plan_experts *experts;     /* OP_ROUTE to OP_EXPERTS_SUM, and their messages */
     const plan_recurrent *recurrent; /* OP_CONV, OP_RECUR, OP_GATE_SSM */
@@ -311,6 +314,7 @@ struct plan_step {
     bool clear_x;      /* OP_RECEIVE: X = 0, to add this side's part to */
     bool cold;         /* the CPU's part of a layer whose home is the GPU: left out in ubatches
                           in which the GPU computes all */
+    bool early;        /* OP_FORESEE, and what it needs: left out where it does not pay */
     int64_t act_width; /* elements of the vectors that it quantizes */
     uint64_t weight_bytes; /* read by this step in one ubatch; OP_FFN_SPARSE and OP_FFN_DOWN: at
                               most, contexts count what is really read */

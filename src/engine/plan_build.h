@@ -8,7 +8,7 @@ enum {
     /* Steps of one layer on one side, at most. */
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
-    PLAN_FFN_STEPS = 20,
+    PLAN_FFN_STEPS = 25,
     PLAN_EMBD_STEPS = 5, /* of a layer's embedding */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS,
     PLAN_GLOBAL_STEPS = 10 /* embeddings, crossings, final norm, head, soft cap */
@@ -56,6 +56,8 @@ void plan_add_recurrent(plan *p, int layer);
 /* The FFN half of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);
+/* Where the layer's neurons come from the drive: OP_FORESEE and its predictor. */
+void plan_add_foresight(plan *p, int layer, const plan_options *options);
 /* The FFN half of a layer, on both sides. */
 void plan_add_ffn(plan *p, int layer, const plan_options *options);
 

@@ -227,6 +227,24 @@ static void add_arrival(const ffn_slice *remote, plan_side home, pi_mode mode) {
     add_step(remote, OP_QUANTIZE, BUF_Y);
 }
 
+/* The predictor meets the residual stream as it is before the layer's first half, which is close to
+ * what it will be after it (PowerInfer-2; LLM in a flash). */
+void plan_add_foresight(plan *p, int layer, const plan_options *options) {
+    const model_layer *l = &p->model->layers[layer];
+    const plan_cut *cut = &p->cuts[layer];
+    if (!l->bundle || cut->home != SIDE_CPU || cut->hot > 0 ||
+        plan_choose_mode(p->model, layer, options) != PI_MODE_PREDICT)
+        return;
+    const ffn_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .home = true};
+    int first = p->n_steps;
+    add_predictor(&h, l->sparse.predictor);
+    add_step(&h, OP_FORESEE, BUF_Y)->ffn = &p->ffn[layer];
+    for (int i = first; i < p->n_steps; i++) {
+        p->steps[i].early = true;
+        p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
+    }
+}
+
 void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     pi_mode mode = plan_choose_mode(p->model, layer, options);
     const plan_cut *cut = &p->cuts[layer];

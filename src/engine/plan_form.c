@@ -30,6 +30,7 @@ static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
                   [OP_RECUR] = ONE_WAY,
                   [OP_GATE_SSM] = BY_SIZE,
                   [OP_ADD] = BY_SIZE,
+                  [OP_FORESEE] = ONE_WAY,
                   [OP_FFN_SPARSE] = {KERNEL_VECTOR, KERNEL_UNION, KERNEL_TILED},
                   [OP_FFN_DOWN] = BY_SIZE,
                   [OP_ROUTE] = BY_SIZE,

@@ -32,6 +32,7 @@ const char *plan_op_name(plan_op op) {
         [OP_EXPERTS_QUANTIZE] = "experts_quant",
         [OP_EXPERTS_DOWN] = "experts_down",
         [OP_EXPERTS_SUM] = "experts_sum",
+        [OP_FORESEE] = "foresee",
         [OP_SELECT] = "select",
         [OP_SEND] = "send",
         [OP_RECEIVE] = "receive",

@@ -12,7 +12,8 @@ void trace_put(engine_trace *t, int row, const trace_event *e);
 
 /* Steps of the CPU whose bytes are counted by the threads that read them. */
 static inline bool trace_counts_reads(const plan_step *s) {
-    return s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN || s->op == OP_SELECT;
+    return s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN || s->op == OP_SELECT ||
+           s->op == OP_FORESEE;
 }
 
 /* gpu_trace.c: stamps of the device's clock around the GPU's steps. */

@@ -283,6 +283,7 @@ static void neurons_stay(void **state) {
     run_feed(&r, s, tokens, 6, 1, got);
     pi_context_get_memory(r.context, &first);
     assert_true(first.hits > 0 && first.misses > 0);
+    assert_true(first.ahead > 0 && first.ahead <= first.reads && first.in_vain < first.ahead);
     run_feed(&r, s, tokens, 12, 0, got);
     pi_context_get_memory(r.context, &prompt);
     assert_int_equal(prompt.hits, first.hits); /* layers pass as a whole */
