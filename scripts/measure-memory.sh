@@ -1,22 +1,23 @@
 #!/bin/sh
 # Tokens per second against memory, the mapped file beside a memory budget: every run is in a memory
 # control group of that size (root only; version 1 or 2).
-#   scripts/measure-memory.sh [-o PICTURE.svg] [-n TOKENS] [-s "SHARES"] FILE...
+#   scripts/measure-memory.sh [-o PICTURE.svg] [-k ROWS] [-n TOKENS] [-s "SHARES"] [FILE...]
 # SHARES: sizes of the group as percentages of the file's (default "30 50 80 120"). Prints a table;
-# PICTURE shows it.
+# PICTURE shows it. ROWS: a file to which measurements are added; PICTURE shows all that are there.
 set -eu
 program=${POWERINFER:-$(dirname "$0")/../build/powerinfer}
-picture= tokens=32 shares="30 50 80 120" beside=64 # MiB of the group beyond the budget: page tables
-while getopts o:n:s: option; do
+picture= kept= tokens=32 shares="30 50 80 120" beside=64 # MiB of the group beyond the budget: page tables
+while getopts o:k:n:s: option; do
     case $option in
     o) picture=$OPTARG ;;
+    k) kept=$OPTARG ;;
     n) tokens=$OPTARG ;;
     s) shares=$OPTARG ;;
     *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || [ -n "$kept" ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
     group=/sys/fs/cgroup/powerinfer-measure limit=memory.max peak=memory.peak
@@ -25,8 +26,8 @@ else
     peak=memory.max_usage_in_bytes
 fi
 mkdir -p "$group"
-rows=$(mktemp)
-trap 'rm -f "$rows"; rmdir "$group" 2>/dev/null || true' EXIT
+rows=${kept:-$(mktemp)}
+trap '[ -n "$kept" ] || rm -f "$rows"; rmdir "$group" 2>/dev/null || true' EXIT
 
 # tokens/s of a run in a group of so many MiB, or "-" when it was killed
 run_in_group() { # MiB, options of bench...
@@ -35,7 +36,7 @@ run_in_group() { # MiB, options of bench...
     shift
     sync
     echo 3 >/proc/sys/vm/drop_caches
-    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$program" bench -p 0 -n "$tokens" -r 3 -b 64 \
+    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$program" bench -p 0 -n "$tokens" -r 2 -b 64 \
         --json -q "$@" 2>/dev/null |
         awk -F'[:,]' '/"tps"/ {t = $2} /"drive_share"/ {s = $2} /"cache_hits"/ {h = $2}
             END {if (t == "") print "- - -"; else printf "%.2f %.0f%% %.1f%%\n", t, 100 * s, 100 * h}'

@@ -93,7 +93,7 @@ struct paging_neurons {
     atomic_size_t left[PLAN_FFN_MAX_PARTS];
     /* Bytes that are read ahead, for one layer; -1: none. */
     atomic_size_t ahead[PLAN_FFN_MAX_PARTS];
-    int ahead_layer;
+    atomic_int ahead_layer;
 };
 
 static int64_t whole_rows(const neuron_class *s, int64_t n) {
@@ -167,7 +167,7 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     pthread_mutex_init(&x->lock, NULL);
     x->n_layer = (int)n_layer;
     x->gain = 1;
-    x->ahead_layer = -1;
+    atomic_init(&x->ahead_layer, -1);
     x->layers = mem_calloc(n_layer, sizeof *x->layers);
     x->classes = mem_calloc(n_layer, sizeof *x->classes);
     x->units = mem_calloc(n_layer, sizeof *x->units);
@@ -581,7 +581,7 @@ void paging_foresee(paging *g, int layer, int part, const int32_t *rows, int64_t
     int64_t first = part * l->part_rows;
     size_t n_requests = 0;
     pthread_mutex_lock(&x->lock);
-    x->ahead_layer = layer;
+    atomic_store_explicit(&x->ahead_layer, layer, memory_order_relaxed);
     for (int64_t i = 0; i < n && l->n_ahead < l->room; i++) {
         if (rows[i] < l->n_hot || l->slot[rows[i]] >= 0) continue;
         int64_t slot = fetch(g, layer, rows[i], &x->ahead[part],
@@ -668,14 +668,15 @@ void paging_neurons_begin(paging *g) {
 
 void paging_neurons_advance(const paging *g) {
     const paging_neurons *x = g->neurons;
-    if (x->ahead_layer >= 0) drive_poll(g->drives[x->layers[x->ahead_layer].part]);
+    int layer = atomic_load_explicit(&x->ahead_layer, memory_order_relaxed);
+    if (layer >= 0) drive_poll(g->drives[x->layers[layer].part]);
 }
 
 void paging_neurons_end(paging *g, bool drop) {
     paging_neurons *x = g->neurons;
-    for (int i = 0; i < PLAN_FFN_MAX_PARTS && x->ahead_layer >= 0; i++) /* cancelled in between */
-        drive_wait(g->drives[x->layers[x->ahead_layer].part], &x->ahead[i]);
-    x->ahead_layer = -1;
+    int layer = atomic_exchange_explicit(&x->ahead_layer, -1, memory_order_relaxed);
+    for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* cancelled in between */
+        drive_wait(g->drives[x->layers[layer].part], &x->ahead[i]);
     for (int i = 0; i < x->n_classes && drop; i++)
         empty_slots(x, &x->classes[i], x->classes[i].n_slots);
 }
