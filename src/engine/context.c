@@ -267,7 +267,8 @@ static pi_status make_pager(engine_context *c, pi_error *err) {
     plan *first = NULL;
     pi_status status = plan_create(c->source, &c->kernels, &c->options.plan, &first, err);
     if (status == PI_OK)
-        status = paging_create(c->source, first, c->options.sizes_only, &c->paging, err);
+        status = paging_create(c->source, first, c->n_batch, c->options.sizes_only, &c->paging,
+                               err);
     plan_free(first);
     if (status == PI_OK) c->model = paging_model(c->paging);
     return status;

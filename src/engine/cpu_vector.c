@@ -13,6 +13,13 @@ static void decode_row(const model_tensor *t, int64_t row, float *out) {
     quant_find(t->type)->dequantize(src, out, t->n_in);
 }
 
+/* The row of the ubatch's k-th token in a table of embeddings. */
+static const uint8_t *token_row(const engine_context *c, tensor_role role, int64_t k) {
+    const model_tensor *t = &c->model->t[role];
+    if (c->paging) return paging_row(c->paging, role, c->tokens[k], k);
+    return (const uint8_t *)t->data + (size_t)c->tokens[k] * t->row_bytes;
+}
+
 /* Learned positions are added to X by way of Y, which no one uses yet. */
 static void add_position(engine_context *c, int64_t row) {
     const model *m = c->model;
@@ -28,7 +35,8 @@ void cpu_exec_embed(engine_context *c, const plan_step *s, int ith) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
         float *x = cpu_exec_row(c, BUF_X, row), scale = c->model->hp.embd_scale;
-        decode_row(&c->model->t[ROLE_TOKEN_EMBD], c->tokens[row], x);
+        const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
+        quant_find(t->type)->dequantize(token_row(c, ROLE_TOKEN_EMBD, row), x, t->n_in);
         for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) x[i] *= scale;
         if (c->model->hp.n_pos) add_position(c, row);
         rope_fill_angles(c, row);
@@ -36,17 +44,17 @@ void cpu_exec_embed(engine_context *c, const plan_step *s, int ith) {
 }
 
 /* A token's row of the table, piece by piece: whole blocks of every type. */
-static void add_layer_row(engine_context *c, int32_t token, float *out) {
+static void add_layer_row(engine_context *c, int64_t k, float *out) {
     enum { PIECE = 256 };
     const model_tensor *t = &c->model->t[ROLE_LAYER_EMBD];
     const quant_traits *traits = quant_find(t->type);
-    const uint8_t *row = (const uint8_t *)t->data + (size_t)token * t->row_bytes;
+    const uint8_t *row = token_row(c, ROLE_LAYER_EMBD, k);
     float piece[PIECE], root = sqrtf((float)c->model->hp.n_embd_layer), half = sqrtf(0.5f);
     for (int64_t i = 0; i < t->n_in; i += PIECE) {
         int64_t n = t->n_in - i < PIECE ? t->n_in - i : PIECE;
         traits->dequantize(row + (size_t)(i / traits->block_elems) * (size_t)traits->block_bytes,
                            piece, n);
-        for (int64_t k = 0; k < n; k++) out[i + k] = (out[i + k] + root * piece[k]) * half;
+        for (int64_t j = 0; j < n; j++) out[i + j] = (out[i + j] + root * piece[j]) * half;
     }
 }
 
@@ -60,7 +68,7 @@ void cpu_exec_embed_layers(engine_context *c, const plan_step *s, int ith) {
             float *part = e + layer * s->norm_width;
             c->kernels.rms_norm(part, s->norm_weight, part, s->norm_width, c->model->hp.norm_eps);
         }
-        add_layer_row(c, c->tokens[row], e);
+        add_layer_row(c, row, e);
     }
 }
 

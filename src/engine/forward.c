@@ -172,7 +172,8 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
     c->ubatch.first_step = first_step;
     c->ubatch.end_step = end_step;
     c->ubatch.nth = c->ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
-    if (c->paging) paging_begin(c->paging, c->ubatch.form == FORM_MANY);
+    if (c->paging)
+        paging_begin(c->paging, c->ubatch.form == FORM_MANY, c->tokens, c->ubatch.n_tokens);
     atomic_store(&c->stop[0], false);
     atomic_store(&c->stop[1], false);
     atomic_store(&c->gpu_lost, false);

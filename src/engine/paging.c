@@ -103,13 +103,29 @@ static void add_always(paging *g, const void *data, size_t n_bytes) {
     if (paging_span_of(g, data, n_bytes, &g->always[g->n_always])) g->n_always++;
 }
 
+static bool is_table(const paging *g, const model_tensor *t) {
+    for (int i = 0; i < PAGING_TABLES; i++)
+        if (g->tables[i].from && g->tables[i].from == t->data) return true;
+    return false;
+}
+
 static void add_tensors(paging *g, const model_tensor *t, const matrix_list *l) {
     for (int role = 0; role < ROLE_COUNT; role++) {
         add_always(g, t[role].scales, (size_t)g->view.hp.n_expert * sizeof(float));
-        bool embeds = role == ROLE_TOKEN_EMBD;
-        if (t[role].data && (embeds || !holds_matrix(l, &t[role])))
+        if (t[role].data && !is_table(g, &t[role]) && !holds_matrix(l, &t[role]))
             add_always(g, t[role].data, t[role].n_bytes);
     }
+}
+
+/* Room for rows of tables. One that is the CPU's output matrix too stays. */
+static size_t add_tables(paging *g, const matrix_list *l, int n_batch) {
+    const model_tensor *t = g->source->t;
+    bool stays[PAGING_TABLES];
+    for (int i = 0; i < PAGING_TABLES; i++) {
+        const model_tensor *table = &t[paging_table_roles[i]];
+        stays[i] = table->data == t[ROLE_OUTPUT].data && !holds_matrix(l, table);
+    }
+    return paging_tables_create(g, stays, n_batch);
 }
 
 static int compare_spans(const void *a, const void *b) {
@@ -190,9 +206,10 @@ static pi_status open_drives(paging *g, pi_error *err) {
     return status;
 }
 
-static pi_status make_view(paging *g, const plan *p, pi_error *err) {
+static pi_status make_view(paging *g, const plan *p, int n_batch, pi_error *err) {
     const model *m = g->source;
     size_t n_layer = (size_t)m->hp.n_layer, n_tensors = (n_layer + 1) * ROLE_COUNT;
+    size_t rows = 0;
     matrix_list list = {0};
     g->view = *m;
     g->view.layers = mem_alloc(n_layer * sizeof *m->layers);
@@ -202,9 +219,11 @@ static pi_status make_view(paging *g, const plan *p, pi_error *err) {
     memcpy(g->view.layers, m->layers, n_layer * sizeof *m->layers);
     pi_status status = list_matrices(p, &list, err);
     if (status == PI_OK) {
+        rows = add_tables(g, &list, n_batch);
         add_tensors(g, m->t, &list);
         for (size_t i = 0; i < n_layer; i++) add_tensors(g, m->layers[i].t, &list);
         merge_always(g);
+        g->sizes.always += paging_to_pages(rows);
         g->always_memory = mem_map(g->sizes.always);
         if (!g->always_memory) status = error_nomem(err, g->sizes.always, "weights");
     }
@@ -215,11 +234,12 @@ static pi_status make_view(paging *g, const plan *p, pi_error *err) {
         g->always[i].at = at;
         at += g->always[i].n_bytes;
     }
+    g->rows = at;
     move_all(g);
     return PI_OK;
 }
 
-pi_status paging_create(const model *m, const plan *p, bool sizes_only, paging **out,
+pi_status paging_create(const model *m, const plan *p, int n_batch, bool sizes_only, paging **out,
                         pi_error *err) {
     uint64_t offset;
     int part;
@@ -234,7 +254,7 @@ pi_status paging_create(const model *m, const plan *p, bool sizes_only, paging *
     g->source = m;
     g->sizes_only = sizes_only;
     pi_status status = open_drives(g, err);
-    if (status == PI_OK) status = make_view(g, p, err);
+    if (status == PI_OK) status = make_view(g, p, n_batch, err);
     if (status != PI_OK) {
         paging_destroy(g);
         return status;

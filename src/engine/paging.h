@@ -1,8 +1,9 @@
 /* paging.h: weights that are read from the drive while they are needed, for models that do not fit
  * into memory. A context with a budget (engine_options.ram_budget) has:
  *
- *   always-on   vectors, embeddings, output matrix, predictors: read once, stay
- *   pinned      matrices of layers that the budget has room for: read once, stay
+ *   always-on   vectors, output matrix, predictors: read once, stay
+ *   tables      of embeddings: the rows of a ubatch's tokens are read when it begins
+ * (paging_rows.c) pinned      matrices of layers that the budget has room for: read once, stay
  *   streamed    the others: a ring through which they pass in the order of the plan's steps, read
  *               ahead of what is being computed, once per ubatch (paging.c)
  *   neurons     of layers with bundles: a hot prefix stays, the others have a cache
@@ -40,9 +41,10 @@ typedef struct paging_counts {
     uint64_t ahead, in_vain; /* neurons that were read before they were selected, or never were */
 } paging_counts;
 
-/* `p` is a plan of the model as it is in the file. sizes_only: nothing will be read. PI_ERR_ARG:
- * the model is not in a file; PI_ERR_IO, PI_ERR_NOMEM. */
-pi_status paging_create(const model *m, const plan *p, bool sizes_only, paging **out,
+/* `p` is a plan of the model as it is in the file, for ubatches of up to n_batch tokens.
+ * sizes_only: nothing will be read. PI_ERR_ARG: the model is not in a file; PI_ERR_IO,
+ * PI_ERR_NOMEM. */
+pi_status paging_create(const model *m, const plan *p, int n_batch, bool sizes_only, paging **out,
                         pi_error *err);
 void paging_destroy(paging *g); /* NULL is fine */
 const model *paging_model(const paging *g);
@@ -60,7 +62,9 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
 /* ---- while a ubatch runs --------------------------------------------------------------------- */
 
 /* Before the steps, on the calling thread. many: FORM_MANY. */
-void paging_begin(paging *g, bool many);
+void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens);
+/* On any thread: a token's row of a table of embeddings, which is the ubatch's k-th. */
+const void *paging_row(const paging *g, tensor_role role, int32_t token, int64_t k);
 /* Before a step, on one thread while no other is in an earlier step: what earlier steps alone read
  * gives way, and what fits is requested. */
 void paging_advance(paging *g, int step);

@@ -29,7 +29,7 @@ typedef struct paging_unit {
     paging_span span;
     int first_step, last_step;
     size_t place;       /* in the memory that units share */
-    uint8_t *view;      /* another address of this memory, where steps read it; NULL: none */
+    bool shared;        /* this memory has other addresses too */
     bool picks;         /* not wanted in ubatches of few tokens, which pick neurons */
     atomic_size_t left; /* bytes that have not arrived */
 } paging_unit;
@@ -46,6 +46,18 @@ typedef struct paging_stream {
     atomic_ullong submitted;
 } paging_stream;
 
+/* A table whose rows are read when tokens need them. */
+typedef struct paging_table {
+    const uint8_t *from; /* its address in the file's mapping; NULL: it stays in memory */
+    size_t row_bytes;
+    int part;
+    size_t slot, offset; /* in `rows`: bytes for a row with the pages around it; of the first */
+    atomic_size_t left;  /* bytes that have not arrived */
+} paging_table;
+
+enum { PAGING_TABLES = 2 };
+static const tensor_role paging_table_roles[PAGING_TABLES] = {ROLE_TOKEN_EMBD, ROLE_LAYER_EMBD};
+
 typedef struct paging_experts paging_experts;
 typedef struct paging_neurons paging_neurons;
 
@@ -59,7 +71,9 @@ struct paging {
 
     paging_span *always; /* [n_always] ascending, apart from each other */
     int n_always;
-    uint8_t *always_memory;
+    uint8_t *always_memory; /* with `rows` */
+    paging_table tables[PAGING_TABLES];
+    uint8_t *rows;
     uint8_t *pinned_memory;
 
     paging_unit *units; /* [n_units] matrices; the first matrices.n pass through the ring */
@@ -82,6 +96,11 @@ pi_status paging_read(paging *g, const paging_span *spans, int n, pi_error *err)
 /* Makes the tables of steps of a stream whose units are there. */
 pi_status paging_index_steps(const paging *g, paging_stream *s, pi_error *err);
 void paging_stream_free(paging_stream *s); /* the tables alone */
+
+/* paging_rows.c. Bytes that rows take. */
+size_t paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_batch);
+void paging_tables_begin(paging *g, const int32_t *tokens, int n_tokens);
+void paging_tables_end(const paging *g); /* what has not been waited for arrives */
 
 /* paging_experts.c. Spans of all experts of the plan's layers; PI_OK and no cache where there are
  * none. */

@@ -443,17 +443,13 @@ static pi_status list_tails(paging *g, const plan *p, pi_error *err) {
         while (last + 1 < p->n_steps && p->steps[last].op != OP_FFN_DOWN) last++;
         if (!l->from || l->n_hot == l->n) continue;
         drive_request r = request_for(g, l, l->n_hot, l->n - l->n_hot, l->row + l->n_hot, NULL);
-        uint8_t *stage = size->base + (size_t)size->slot_row * size->stride;
-        x->units[x->tails.n++] = (paging_unit){.span = {.part = l->part,
-                                                        .begin = r.offset,
-                                                        .n_bytes = r.n_bytes,
-                                                        .at = stage + (size_t)turn * size->stage},
-                                               .view = r.to,
-                                               .first_step = i,
-                                               .last_step = last,
-                                               .place = ((size_t)l->size << SIZE_PLACE_BITS) +
-                                                        (size_t)turn * size->stage,
-                                               .picks = l->picks};
+        x->units[x->tails.n++] = (paging_unit){
+            .span = {.part = l->part, .begin = r.offset, .n_bytes = r.n_bytes, .at = r.to},
+            .shared = true,
+            .first_step = i,
+            .last_step = last,
+            .place = ((size_t)l->size << SIZE_PLACE_BITS) + (size_t)turn * size->stage,
+            .picks = l->picks};
         if (l->picks) x->tails.ahead = false; /* slots have the memory between ubatches */
     }
     mem_free(turns);
@@ -663,6 +659,9 @@ void paging_neurons_begin(paging *g) {
     for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
         empty_slots(x, s, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
+        /* Resident at the layers' addresses only: pages with two count twice. */
+        if (s->stage)
+            (void)madvise(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage, MADV_DONTNEED);
     }
 }
 

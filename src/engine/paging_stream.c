@@ -40,7 +40,7 @@ static void release_before(const paging *g, paging_stream *s, int step) {
         const paging_unit *u = unit_at(s, s->released);
         wait_unit(g, u);
         /* The memory stays, but does not count twice as resident. */
-        if (u->view) (void)madvise(u->view, u->span.n_bytes, MADV_DONTNEED);
+        if (u->shared) (void)madvise(u->span.at, u->span.n_bytes, MADV_DONTNEED);
     }
 }
 
@@ -103,9 +103,10 @@ void paging_stream_free(paging_stream *s) {
 
 /* ---- a ubatch -------------------------------------------------------------------------------- */
 
-void paging_begin(paging *g, bool many) {
+void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens) {
     g->many = many;
     g->ubatch++;
+    paging_tables_begin(g, tokens, n_tokens);
     if (g->neurons) paging_neurons_begin(g);
 }
 
@@ -124,6 +125,7 @@ void paging_wait(paging *g, int step) {
 pi_status paging_end(paging *g, bool complete, pi_error *err) {
     paging_stream *neurons = g->neurons ? paging_neurons_stream(g->neurons) : NULL;
     pi_status status = PI_OK;
+    paging_tables_end(g);
     end_pass(g, &g->matrices, complete);
     if (neurons) end_pass(g, neurons, complete);
     for (int i = 0; i < g->n_parts && status == PI_OK; i++) status = drive_check(g->drives[i], err);
