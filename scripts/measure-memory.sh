@@ -39,11 +39,13 @@ run_in_group() { # MiB, options of bench...
     sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$program" bench -p 0 -n "$tokens" -r 2 -b 64 \
         --json -q "$@" 2>/dev/null |
         awk -F'[:,]' '/"tps"/ {t = $2} /"drive_share"/ {s = $2} /"cache_hits"/ {h = $2}
-            END {if (t == "") print "- - -"; else printf "%.2f %.0f%% %.1f%%\n", t, 100 * s, 100 * h}'
+            /"drive_bytes"/ {b = $2} /"drive_reads"/ {r = $2} /"drive_gbps"/ {g = $2}
+            END {if (t == "") print "- - - - - -"
+                 else printf "%.2f %.0f%% %.1f%% %.2f %.0f %.2f\n", t, 100 * s, 100 * h, b / 1e6, r, g}'
 }
 
-echo "| file | GiB | group, GiB | share | mapped, tokens/s | budget, tokens/s | drive share | cache hits |"
-echo "|---|---:|---:|---:|---:|---:|---:|---:|"
+echo "| file | GiB | group, GiB | share | mapped, tokens/s | budget, tokens/s | reads/token | MB/token | drive, GB/s | drive share | cache hits |"
+echo "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
 for file; do
     bytes=$(stat -L -c %s "$file")
     for share in $shares; do
@@ -52,8 +54,8 @@ for file; do
         budget=$(awk "BEGIN {printf \"%.4f\", ($mib - $beside) / 1024}")
         ours=$(run_in_group "$mib" -m "$file" --ram-budget "$budget")
         echo "$(basename "$file" .gguf) $bytes $mib $share $mapped $ours" >>"$rows"
-        tail -n 1 "$rows" | awk '{printf "| %s | %.2f | %.2f | %d%% | %s | %s | %s | %s |\n",
-            $1, $2 / 2 ^ 30, $3 / 1024, $4, $5, $8, $9, $10}'
+        tail -n 1 "$rows" | awk '{printf "| %s | %.2f | %.2f | %d%% | %s | %s | %s | %s | %s | %s | %s |\n",
+            $1, $2 / 2 ^ 30, $3 / 1024, $4, $5, $11, $15, $14, $16, $12, $13}'
     done
 done
 [ -n "$picture" ] || exit 0
@@ -69,8 +71,8 @@ awk '
     }
     {
         if (!($1 in n)) name[++files] = $1
-        i = ++n[$1]; x[$1, i] = $4; v[$1, i, 1] = $5; v[$1, i, 2] = $8
-        for (k = 5; k <= 8; k += 3) if ($k != "-" && $k + 0 > most[$1]) most[$1] = $k + 0
+        i = ++n[$1]; x[$1, i] = $4; v[$1, i, 1] = $5; v[$1, i, 2] = $11
+        for (k = 5; k <= 11; k += 6) if ($k != "-" && $k + 0 > most[$1]) most[$1] = $k + 0
         if (low == "" || $4 < low) low = $4
         if ($4 > high) high = $4
     }
