@@ -70,7 +70,7 @@ void drive_wait(drive *d, const atomic_size_t *left);
 pi_status drive_check(drive *d, pi_error *err);
 
 /* Bytes per second of reads of `n_bytes` (rounded up to blocks) each at places all over the file,
- * DRIVE_DEPTH at a time, over about `seconds`. */
+ * DRIVE_DEPTH or 16 MiB at a time, over about `seconds`. */
 pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, pi_error *err);
 
 #endif

@@ -4,22 +4,17 @@
 #include "mem.h"
 #include "rng.h"
 
+/* Two batches are at the drive: enough for any rate, and little beside a memory budget. */
 enum { BATCH_BYTES = 8 << 20, BATCH_MOST = 1024 };
 
-static size_t places_apart(size_t n_bytes) {
-    return n_bytes < BATCH_BYTES ? BATCH_BYTES / n_bytes : 1;
-}
-
-/* Requests of one batch to random places: a file that is read in order would be read ahead. They
- * share memory for BATCH_BYTES or one of them: nobody looks at what comes. */
+/* Requests of one batch to random places: a file that is read in order would be read ahead. */
 static void fill(drive *d, drive_request *requests, size_t n, size_t n_bytes, uint8_t *to,
                  rng *random, atomic_size_t *left) {
     uint64_t places = ((uint64_t)d->opened.st_size - n_bytes) / DRIVE_MAX_BLOCK + 1;
-    size_t n_apart = places_apart(n_bytes);
     for (size_t i = 0; i < n; i++)
         requests[i] = (drive_request){.offset = rng_u64(random) % places * DRIVE_MAX_BLOCK,
                                       .n_bytes = n_bytes,
-                                      .to = to + i % n_apart * n_bytes,
+                                      .to = to + i * n_bytes,
                                       .left = left};
 }
 
@@ -30,9 +25,9 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
         size > (uint64_t)d->opened.st_size)
         return error_set(err, PI_ERR_ARG, "file is too small to measure reads of %zu bytes: %s",
                          n_bytes, d->path);
-    size_t n = BATCH_BYTES / size < DRIVE_DEPTH ? DRIVE_DEPTH : BATCH_BYTES / size;
+    size_t n = BATCH_BYTES / size < 1 ? 1 : BATCH_BYTES / size;
     if (n > BATCH_MOST) n = BATCH_MOST;
-    size_t n_memory = places_apart(size) * size;
+    size_t n_memory = 2 * n * size;
     uint8_t *to = mem_map(n_memory);
     drive_request *requests = mem_calloc(n, sizeof *requests);
     atomic_size_t left[2] = {0, 0};
@@ -47,7 +42,7 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
     uint64_t bytes = 0;
     for (int i = 0; now - start < seconds; i ^= 1) { /* two batches: the drive never waits */
         drive_wait(d, &left[i]);
-        fill(d, requests, n, size, to, &random, &left[i]);
+        fill(d, requests, n, size, to + (size_t)i * n * size, &random, &left[i]);
         drive_submit(d, requests, n);
         bytes += n * size;
         now = clock_seconds();
