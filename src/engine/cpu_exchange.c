@@ -87,8 +87,8 @@ void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *x = c->buf[BUF_X] + col * ldx;
         float *out = c->buf[s->out] + col * c->plan->width[s->out];
-        if (s->add_to_x)
-            c->kernels.add(x, from + col * n, x, n);
+        if (s->add_to_out)
+            c->kernels.add(out, from + col * n, out, n);
         else
             memcpy(out, from + col * n, (size_t)n * sizeof *out);
         if (s->clear_x) memset(x, 0, (size_t)n * sizeof *x);

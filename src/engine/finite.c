@@ -47,8 +47,8 @@ static int writer_of(const plan *p, plan_side side, int index) {
         if (s->op == OP_MATMUL && s->add_to_x)
             return place_in(s, s->matrix[0].role == ROLE_ATTN_OUT ? PLACE_ATTENTION : PLACE_FFN);
         if (s->op != OP_RECEIVE) continue;
-        if (s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->out != BUF_X) continue;
+        if (s->add_to_out) return place_in(s, PLACE_FFN);
         side = side == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
         index = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
         const plan_step *sender;

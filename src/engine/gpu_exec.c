@@ -54,11 +54,13 @@ static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
 
 static pi_status alloc_attention(gpu_exec *g, pi_error *err) {
     const model_hparams *hp = &g->model->hp;
-    int64_t half = g->model->hp.rope == ROPE_NONE ? 0 : hp->n_rot / 2;
+    int64_t half = hp->rope == ROPE_NONE ? 0 : hp->n_rot / 2;
+    bool local = g->model->arch->has & ARCH_ROPE_LOCAL;
     const char *what = "attention buffers";
     size_t partial = gpu_attention_partial(GPU_MAX_COLS, hp->n_head, GPU_ATTN_SPLITS, hp->head_dim);
-    pi_status status = alloc_floats(g, half, what, &g->inv_freq, err);
-    if (status == PI_OK) status = alloc_floats(g, 2 * half * g->n_batch, what, &g->angles, err);
+    pi_status status = alloc_floats(g, (ROPE_SETS + 1) * half, what, &g->inv_freq, err);
+    for (int set = 0; set < (local ? ROPE_SETS : 1) && half > 0 && status == PI_OK; set++)
+        status = alloc_floats(g, (int64_t)hp->n_rots[set] * g->n_batch, what, &g->angles[set], err);
     if (status == PI_OK) status = alloc_floats(g, (int64_t)partial, what, &g->attn_partial, err);
     return status;
 }
@@ -208,7 +210,7 @@ static pi_status reserve(gpu_exec *g, const engine_context *c, pi_error *err) {
 pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_exec **out,
                           pi_error *err) {
     engine_gpu_bytes bytes;
-    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 32 }; /* more than any step has operands */
+    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 33 }; /* more than any step has operands */
     gpu_exec *g = mem_calloc(1, sizeof *g);
     *out = g;
     if (!g) return error_nomem(err, sizeof *g, "GPU state");
@@ -225,7 +227,7 @@ pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_
     if (status == PI_OK) status = fill(g, options->prompts, &bytes, err);
     if (status == PI_OK && g->inv_freq) {
         g->b->upload(g->stream, g->inv_freq, c->inv_freq,
-                     (size_t)(g->model->hp.n_rot / 2) * sizeof(float));
+                     (size_t)(g->model->hp.n_rot / 2) * (ROPE_SETS + 1) * sizeof(float));
         status = g->b->stream_sync(g->stream, err);
     }
     if (status == PI_OK && g->uses) g->b->fill(g->stream, g->uses, 0, gpu_exec_uses_bytes(g));

@@ -17,7 +17,7 @@ enum {
 typedef struct gpu_exec_step {
     gpu_mat w[PLAN_MAX_GROUP];
     const float *bias[PLAN_MAX_GROUP];
-    const float *norm_weight, *norm_bias, *q_norm, *k_norm;
+    const float *norm_weight, *norm_bias, *q_norm, *k_norm, *sinks;
     gpu_mat down, fc2;
     const float *down_bias, *score_bias;
     const uint8_t *sign;
@@ -77,7 +77,8 @@ struct gpu_exec {
     float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [GPU_EXEC_LOGIT_ROWS] */
     void *q8[PLAN_SLOTS];  /* [n_batch] quantized columns */
     gpu_exec_header *header;
-    float *inv_freq, *angles; /* [n_rot / 2], [n_batch][n_rot / 2][2] */
+    float *inv_freq; /* [ROPE_SETS + 1][n_rot / 2], the last for contexts beyond the original one */
+    float *angles[ROPE_SETS]; /* [n_batch][n_rots / 2][2]; NULL: the model has no such ones */
     float *attn_partial, *down_partial;
     int32_t *list;   /* selected neurons of the layer under way */
     int32_t *count;  /* [n_layer] how many there were */
@@ -124,6 +125,10 @@ static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
 }
 
+static inline const float *gpu_exec_frequencies(const gpu_exec *g, int set) {
+    return g->inv_freq + (int64_t)set * (g->model->hp.n_rot / 2);
+}
+
 static inline size_t gpu_exec_uses_bytes(const gpu_exec *g) {
     return (size_t)g->model->hp.n_layer * (size_t)g->plan->n_expert * sizeof(int32_t);
 }
@@ -155,8 +160,8 @@ void gpu_exec_swap_wait(gpu_exec *g); /* until its stream is idle */
 /* gpu_prefill.c */
 pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err); /* device memory, biases */
 void gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts);
-/* Adds the layer's cold neurons to X, computed on the GPU. */
-void gpu_exec_stream_cold(gpu_exec *g, int layer, int n_cols);
+/* Computes a layer's cold neurons on the GPU, instead of the CPU's answer. */
+void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 
 /* gpu_trace.c. The ubatch under way is traced. */
 bool gpu_exec_is_marked(const gpu_exec *g);
@@ -181,6 +186,8 @@ typedef struct gpu_exec_shape {
 } gpu_exec_shape;
 void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
+/* The first of the head's steps, where the head is on the GPU. */
+int gpu_exec_head_at(const gpu_exec *g);
 /* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
 /* Their hidden states into buf[BUF_Y], from its first row on. */

@@ -32,6 +32,7 @@ static gpu_expert_matvec product_of(const gpu_exec *g, const plan_step *s, const
                                .n_used = e->n_used,
                                .n_own = (int32_t)e->hot,
                                .n_cols = n_cols,
+                               .weigh = out != BUF_EXPERT_OUT && e->weigh_input,
                                .y = g->buf[out],
                                .ldy = g->plan->gpu_width[out]};
 }
@@ -66,6 +67,7 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
                             .n = e->n_ff,
                             .n_cols = p->n_cols * e->n_used,
                             .f = g->model->hp.activation,
+                            .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
                             .threshold = g->model->hp.activation_threshold,
                             .cut = -1,
                             .y = g->buf[BUF_EXPERT_GATE]};
@@ -126,15 +128,25 @@ void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const gpu_exec_step 
 void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                           const gpu_exec_shape *p) {
     (void)w;
+    const plan_experts *e = s->experts;
+    bool shared = e->shared && e->home == SIDE_GPU;
+    const float *scores = g->buf[BUF_ROUTER] + e->n_expert; /* behind those of the experts */
     const gpu_expert_sum a = {.x = g->buf[BUF_EXPERT_OUT],
                               .choices = g->bits,
                               .ldx = g->plan->gpu_width[BUF_EXPERT_OUT],
-                              .ldy = g->plan->gpu_width[BUF_X],
+                              .ldy = g->plan->gpu_width[s->out],
                               .n = g->model->hp.n_embd,
-                              .n_used = s->experts->n_used,
-                              .n_own = (int32_t)s->experts->hot,
+                              .n_used = e->n_used,
+                              .n_own = (int32_t)e->hot,
                               .n_cols = p->n_cols,
+                              .set = !s->add_to_x,
+                              .weighed = e->weigh_input,
+                              .scale = e->half ? 0.5f : 1,
+                              .shared = shared ? g->buf[BUF_SHARED] : NULL,
+                              .shared_score = e->shared_router ? scores : NULL,
+                              .lds = g->plan->gpu_width[BUF_SHARED],
+                              .ld_score = g->plan->gpu_width[BUF_ROUTER],
                               .used = g->read + 2 * s->layer,
-                              .y = g->buf[BUF_X]};
+                              .y = g->buf[s->out]};
     g->b->ops.expert_sum(g->stream, &a);
 }

@@ -145,6 +145,7 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p
                             .n = s->matrix[0].w.n_out,
                             .n_cols = p->n_cols,
                             .f = g->model->hp.activation,
+                            .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
                             .threshold = g->model->hp.activation_threshold,
                             .cut = cut_of(s),
                             .bitmap = selected ? g->bits : NULL,
@@ -175,11 +176,11 @@ static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const gpu_ex
                            .ldh = g->plan->gpu_width[BUF_GATE],
                            .n_cols = p->n_cols,
                            .bias = w->down_bias,
-                           .add = true,
+                           .add = s->add_to_x,
                            .partial = g->down_partial,
                            .fired = g->read + 2 * s->layer + 1,
-                           .y = g->buf[BUF_X],
-                           .ldy = g->plan->gpu_width[BUF_X]};
+                           .y = g->buf[s->out],
+                           .ldy = g->plan->gpu_width[s->out]};
 }
 
 void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -201,6 +202,6 @@ void gpu_exec_down_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
     const gpu_input in = {
         .x = g->buf[BUF_GATE], .ldx = g->plan->gpu_width[BUF_GATE], .n_cols = p->n_cols};
     const gpu_matmul product = gpu_exec_product(g, &s->ffn->down, &w->down, w->down_bias, &in,
-                                                BUF_X, true);
+                                                s->out, s->add_to_x);
     g->b->ops.matmul_t(g->stream, &product);
 }

@@ -123,13 +123,13 @@ static gpu_mat send_tile(gpu_exec *g, const plan_matrix *pm) {
 }
 
 static void product(gpu_exec *g, const plan_matrix *pm, const gpu_input *in, const float *bias,
-                    float *y, int64_t ldy, bool transposed) {
+                    float *y, int64_t ldy, bool add, bool transposed) {
     const gpu_matmul a = {.w = send_tile(g, pm),
                           .in = *in,
                           .bias = bias,
                           .scale = pm->scale,
                           .scale_last = pm->scale_last,
-                          .add = y == g->buf[BUF_X],
+                          .add = add,
                           .y = y,
                           .ldy = ldy,
                           .precise = g->precise,
@@ -140,14 +140,16 @@ static void product(gpu_exec *g, const plan_matrix *pm, const gpu_input *in, con
         g->b->ops.matmul(g->stream, &a);
 }
 
-static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, int64_t r0, int64_t n, int n_cols) {
+/* Neurons [r0, r0 + n); the sum of their rows of down goes where `answer` says. */
+static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step *answer, int64_t r0,
+                        int64_t n, int n_cols) {
     const plan_step *s = cold->in;
     const plan_ffn *f = s->ffn; /* NULL: dense */
     const gpu_input in = {.x = g->buf[BUF_Y], .ldx = g->plan->gpu_width[BUF_Y], .n_cols = n_cols};
     for (int k = 0; k < s->n_matrices; k++) {
         const plan_matrix m = tile_of(cold, k, r0, n);
         product(g, &m, &in, cold->bias[k] ? cold->bias[k] + r0 : NULL, g->tile_out[k],
-                GPU_EXEC_TILE_ROWS, false);
+                GPU_EXEC_TILE_ROWS, false, false);
     }
     bool selected = f && f->mode == PI_MODE_PREDICT;
     const gpu_activate a = {.gate = g->tile_out[0],
@@ -158,6 +160,7 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, int64_t r0, int6
                             .n = n,
                             .n_cols = n_cols,
                             .f = g->model->hp.activation,
+                            .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
                             .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
                             .bitmap = selected ? g->bits : NULL,
@@ -167,16 +170,16 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, int64_t r0, int6
     g->b->ops.activate(g->stream, &a);
     const plan_matrix down = tile_of(cold, s->n_matrices, r0, n);
     const gpu_input hidden = {.x = g->tile_out[0], .ldx = GPU_EXEC_TILE_ROWS, .n_cols = n_cols};
-    product(g, &down, &hidden, r0 == 0 ? cold->down_bias : NULL, g->buf[BUF_X],
-            g->plan->gpu_width[BUF_X], has_rows(cold));
+    product(g, &down, &hidden, r0 == 0 ? cold->down_bias : NULL, g->buf[answer->out],
+            g->plan->gpu_width[answer->out], answer->add_to_out || r0 > 0, has_rows(cold));
 }
 
-void gpu_exec_stream_cold(gpu_exec *g, int layer, int n_cols) {
-    const gpu_exec_cold *cold = &g->cold[layer];
+void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols) {
+    const gpu_exec_cold *cold = &g->cold[answer->layer];
     int64_t total = n_neurons(cold);
     for (int64_t r0 = 0; r0 < total; r0 += GPU_EXEC_TILE_ROWS)
-        stream_tile(g, cold, r0, total - r0 < GPU_EXEC_TILE_ROWS ? total - r0 : GPU_EXEC_TILE_ROWS,
-                    n_cols);
+        stream_tile(g, cold, answer, r0,
+                    total - r0 < GPU_EXEC_TILE_ROWS ? total - r0 : GPU_EXEC_TILE_ROWS, n_cols);
 }
 
 /* ---- which way ------------------------------------------------------------------------------- */

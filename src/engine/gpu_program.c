@@ -29,9 +29,9 @@ static void write_header(gpu_exec *g, const engine_context *c) {
     g->b->upload(g->stream, g->header, to, gpu_exec_header_bytes(c->ubatch.n_tokens));
 }
 
-/* The head's two steps are enqueued when it is known whose logits are wanted. */
+/* The head's steps are enqueued when it is known whose logits are wanted. */
 static int end_of_layers(const gpu_exec *g) {
-    return g->plan->n_gpu_steps - (g->plan->head == SIDE_GPU ? 2 : 0);
+    return g->plan->head == SIDE_GPU ? gpu_exec_head_at(g) : g->plan->n_gpu_steps;
 }
 
 static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
@@ -54,7 +54,7 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         if (stream && s->op != OP_RECEIVE) continue;
         if (s->op == OP_RECEIVE && !stream && !first) break;
         if (stream)
-            gpu_exec_stream_cold(g, s->layer, shape->n_cols);
+            gpu_exec_stream_cold(g, s, shape->n_cols);
         else
             gpu_exec_enqueue_step(g, g->next_step, shape);
         gpu_exec_mark_step(g, g->next_step, stream);

@@ -1,7 +1,6 @@
 /* gpu_steps.c: plan steps as operations of the device. Nothing here waits or allocates; what
  * differs between ubatches of one shape is read from device memory. */
 #include <assert.h>
-#include <math.h>
 
 #include "gpu_exec_impl.h"
 
@@ -16,33 +15,38 @@ static void *q8_of(const gpu_exec *g, const plan_step *s) {
     return s->act_kinds & (1u << CPU_ACT_Q8) ? g->q8[s->slot] : NULL;
 }
 
-static void norm_of(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const float *x,
-                    int n_cols, void *q8) {
-    const gpu_norm norm = {.x = x,
-                           .w = w->norm_weight,
-                           .b = w->norm_bias,
-                           .ldx = g->plan->gpu_width[s->in],
-                           .ldy = g->plan->gpu_width[BUF_Y],
-                           .n = g->model->hp.n_embd,
-                           .eps = g->model->hp.norm_eps,
-                           .centred = g->model->hp.norm != NORM_RMS,
-                           .n_cols = n_cols,
-                           .mark = (int32_t)(g->plan->n_gpu_steps - (s - g->plan->gpu_steps)),
-                           .bad = g->bad,
-                           .y = g->buf[BUF_Y],
-                           .q8 = q8};
-    g->b->ops.norm(g->stream, &norm);
+static gpu_norm_kind kind_of(norm_kind kind) {
+    return kind == NORM_RMS ? GPU_NORM_RMS : kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_NONE;
+}
+
+static gpu_norm norm_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                        const float *x, plan_buffer out, int n_cols) {
+    return (gpu_norm){.x = x,
+                      .w = w->norm_weight,
+                      .b = w->norm_bias,
+                      .ldx = g->plan->gpu_width[s->in],
+                      .ldy = g->plan->gpu_width[out],
+                      .n = s->norm_width,
+                      .eps = g->model->hp.norm_eps,
+                      .kind = kind_of(s->norm),
+                      .n_cols = n_cols,
+                      .mark = (int32_t)(g->plan->n_gpu_steps - (s - g->plan->gpu_steps)),
+                      .bad = s->in == BUF_X ? g->bad : NULL,
+                      .y = g->buf[out]};
 }
 
 static void norm_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
-    norm_of(g, s, w, g->buf[s->in], p->n_cols, q8_of(g, s));
+    gpu_norm a = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
+    a.q8 = q8_of(g, s);
+    g->b->ops.norm(g->stream, &a);
 }
 
 /* Tiled products read floats. */
 static void norm_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
-    norm_of(g, s, w, g->buf[s->in], p->n_cols, NULL);
+    const gpu_norm a = norm_of(g, s, w, g->buf[s->in], s->out, p->n_cols);
+    g->b->ops.norm(g->stream, &a);
 }
 
 static void rectify(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -95,9 +99,11 @@ static void make_products(gpu_exec *g, const plan_step *s, const gpu_exec_step *
                           const gpu_exec_shape *p, gpu_matmul products[GPU_MAX_PRODUCTS]) {
     const gpu_input in = gpu_exec_input(g, s->in, PLAN_SLOT_MAIN, p->n_cols);
     assert(s->n_matrices <= GPU_MAX_PRODUCTS);
-    for (int k = 0; k < s->n_matrices; k++)
+    for (int k = 0; k < s->n_matrices; k++) {
         products[k] = gpu_exec_product(g, &s->matrix[k], &w->w[k], w->bias[k], &in,
                                        s->add_to_x ? BUF_X : s->matrix[k].out, s->add_to_x);
+        products[k].y += s->matrix[k].out_at;
+    }
 }
 
 void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -118,6 +124,7 @@ void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
+    bool rotates = g->angles[0] && s->rope != ROPE_SET_NONE;
     const gpu_rope_store a = {.q = g->buf[BUF_Q],
                               .k = g->buf[BUF_K],
                               .v = g->buf[BUF_V],
@@ -126,9 +133,14 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               .ldv = g->plan->gpu_width[BUF_V],
                               .q_norm = w->q_norm,
                               .k_norm = w->k_norm,
+                              .norm_stride = s->norm_stride,
+                              .norm = kind_of(s->norm),
+                              .norm_bare = s->norm_bare,
+                              .norm_late = s->norm_late,
+                              .value_norm = s->value_norm,
                               .eps = g->model->hp.norm_eps,
-                              .cs = g->angles,
-                              .n_rot = g->model->hp.n_rot,
+                              .cs = rotates ? g->angles[s->rope] : NULL,
+                              .n_rot = rotates ? g->model->hp.n_rots[s->rope] : 0,
                               .n_head = g->model->layers[s->layer].hp.n_head,
                               .n_cols = p->n_cols,
                               .neox = g->model->hp.rope == ROPE_NEOX,
@@ -139,6 +151,9 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 
 static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p,
                    void *q8) {
+    const model_hparams *hp = &g->model->hp;
+    int n_splits = s->window > 0 ? gpu_attention_splits(s->window) : GPU_ATTN_SPLITS;
+    if (n_splits > p->n_splits) n_splits = p->n_splits;
     const gpu_attention a = {.q = g->buf[BUF_Q],
                              .ldq = g->plan->gpu_width[BUF_Q],
                              .ldo = g->plan->gpu_width[BUF_ATTN],
@@ -146,9 +161,18 @@ static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, cons
                              .kv = w->kv,
                              .n_head = g->model->layers[s->layer].hp.n_head,
                              .n_cols = p->n_cols,
-                             .n_splits = p->n_splits,
-                             .scale = 1 / sqrtf((float)g->model->hp.head_dim),
-                             .partial = p->n_splits > 1 ? g->attn_partial : NULL,
+                             .n_splits = n_splits,
+                             .window = s->window,
+                             .chunks = s->chunks,
+                             .scale = s->scale,
+                             .softcap = s->softcap,
+                             .temperature = s->temperature ? hp->attn_temperature : 0,
+                             .temperature_length = hp->attn_temperature_length,
+                             .temperature_offset = hp->attn_temperature_offset,
+                             .sinks = w->sinks,
+                             .gate = s->gated ? g->buf[BUF_ATTN_GATE] : NULL,
+                             .ldg = g->plan->gpu_width[BUF_ATTN_GATE],
+                             .partial = n_splits > 1 ? g->attn_partial : NULL,
                              .out = g->buf[BUF_ATTN],
                              .q8 = q8};
     g->b->ops.attention(g->stream, &a);
@@ -202,22 +226,21 @@ static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
     (void)w;
-    plan_buffer to = s->add_to_x ? BUF_X : s->out;
     if (s->clear_x)
         g->b->fill(g->stream, g->buf[BUF_X], 0,
                    (size_t)(p->n_cols * g->plan->gpu_width[BUF_X]) * sizeof(float));
     const gpu_receive a = {.host_x = g->message_x[SIDE_CPU].device,
                            .n = g->model->hp.n_embd,
-                           .ldy = g->plan->gpu_width[to],
+                           .ldy = g->plan->gpu_width[s->out],
                            .n_cols = p->n_cols,
-                           .set = !s->add_to_x,
+                           .set = !s->add_to_out,
                            .host_bits = s->bits ? g->message_bits[SIDE_CPU].device : NULL,
                            .bits = s->bits ? g->bits : NULL,
                            .n_words = s->bits ? gpu_exec_words(g, s) : 0,
                            .flag = flag_of(g, SIDE_CPU, s->exchange),
                            .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch,
-                           .y = g->buf[to]};
+                           .y = g->buf[s->out]};
     g->b->ops.receive(g->stream, &a);
 }
 
@@ -225,7 +248,14 @@ static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w
 
 static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
-    (void)w;
+    if (s->norm != NORM_NONE || s->add_scale != 1 || s->x_scale != 1) {
+        gpu_norm norm = norm_of(g, s, w, g->buf[s->in], BUF_X, p->n_cols);
+        norm.add = true;
+        norm.scale = s->add_scale;
+        norm.y_scale = s->x_scale;
+        g->b->ops.norm(g->stream, &norm);
+        return;
+    }
     const gpu_add a = {.x = g->buf[s->in],
                        .ldx = g->plan->gpu_width[s->in],
                        .ldy = g->plan->gpu_width[BUF_X],
@@ -235,16 +265,32 @@ static void add_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     g->b->ops.add(g->stream, &a);
 }
 
+static void softcap(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                    const gpu_exec_shape *p) {
+    (void)w;
+    const gpu_softcap a = {.ldy = g->plan->gpu_width[s->in],
+                           .n = g->model->hp.n_vocab,
+                           .n_cols = p->n_cols,
+                           .cap = s->softcap,
+                           .y = g->buf[s->in]};
+    g->b->ops.softcap(g->stream, &a);
+}
+
 void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
     g->b->fill(g->stream, g->count, 0, gpu_exec_counts(g) * sizeof *g->count);
-    if (!g->angles || g->kv_per_position == 0) return;
-    const gpu_rope_angles a = {.cols = columns_of(g),
-                               .inv_freq = g->inv_freq,
-                               .scale = g->angle_scale,
-                               .n_cols = p->n_cols,
-                               .n_half = g->model->hp.n_rot / 2,
-                               .cs = g->angles};
-    g->b->ops.rope_angles(g->stream, &a);
+    for (int set = 0; set < ROPE_SETS && g->kv_per_position > 0; set++) {
+        bool global = set == ROPE_SET_GLOBAL;
+        const gpu_rope_angles a = {.cols = columns_of(g),
+                                   .inv_freq = gpu_exec_frequencies(g, set),
+                                   .inv_freq_long = global ? gpu_exec_frequencies(g, ROPE_SETS)
+                                                           : NULL,
+                                   .long_from = g->model->hp.rope_orig_ctx,
+                                   .scale = global ? g->angle_scale : 1,
+                                   .n_cols = p->n_cols,
+                                   .n_half = g->model->hp.n_rots[set] / 2,
+                                   .cs = g->angles[set]};
+        if (a.cs) g->b->ops.rope_angles(g->stream, &a);
+    }
 }
 
 #define ONE_WAY(f)                                                                                 \
@@ -277,6 +323,7 @@ static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_EXPERTS_QUANTIZE] = ONE_WAY(gpu_exec_experts_quantize),
     [OP_EXPERTS_DOWN] = ONE_WAY(gpu_exec_experts_down),
     [OP_EXPERTS_SUM] = ONE_WAY(gpu_exec_experts_sum),
+    [OP_SOFTCAP] = ONE_WAY(softcap),
     [OP_SEND] = ONE_WAY(send_step),
     [OP_RECEIVE] = ONE_WAY(receive_step),
     [OP_ADD] = ONE_WAY(add_step),
@@ -290,18 +337,30 @@ void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *p) {
     functions[s->op][kernel](g, s, &g->steps[index], p);
 }
 
+int gpu_exec_head_at(const gpu_exec *g) {
+    int index = g->plan->n_gpu_steps;
+    while (index > 0 && g->plan->gpu_steps[index - 1].layer < 0 &&
+           g->plan->gpu_steps[index - 1].op != OP_RECEIVE)
+        index--;
+    return index;
+}
+
+static gpu_norm head_norm(const gpu_exec *g, int index, int first, int n) {
+    return norm_of(g, &g->plan->gpu_steps[index], &g->steps[index],
+                   g->buf[BUF_X] + first * g->plan->gpu_width[BUF_X], BUF_Y, n);
+}
+
 /* Few rows at a time, whatever the size of the ubatch. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n) {
-    int last = g->plan->n_gpu_steps - 1;
-    const plan_step *norm = &g->plan->gpu_steps[last - 1], *head = &g->plan->gpu_steps[last];
+    int index = gpu_exec_head_at(g);
     const gpu_exec_shape shape = {.n_cols = n, .form = FORM_FEW};
-    norm_of(g, norm, &g->steps[last - 1], g->buf[BUF_X] + first * g->plan->gpu_width[BUF_X], n,
-            q8_of(g, norm));
-    gpu_exec_matvec(g, head, &g->steps[last], &shape);
+    gpu_norm norm = head_norm(g, index, first, n);
+    norm.q8 = q8_of(g, &g->plan->gpu_steps[index]);
+    g->b->ops.norm(g->stream, &norm);
+    while (++index < g->plan->n_gpu_steps) gpu_exec_enqueue_step(g, index, &shape);
 }
 
 void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n) {
-    int index = g->plan->n_gpu_steps - 2; /* the head's norm */
-    norm_of(g, &g->plan->gpu_steps[index], &g->steps[index],
-            g->buf[BUF_X] + first * g->plan->gpu_width[BUF_X], n, NULL);
+    const gpu_norm norm = head_norm(g, gpu_exec_head_at(g), first, n);
+    g->b->ops.norm(g->stream, &norm);
 }

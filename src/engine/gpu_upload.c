@@ -210,14 +210,19 @@ static pi_status upload_experts(gpu_exec *g, const plan_step *s, gpu_exec_step *
 
 static pi_status upload_norms(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
     const char *what = "a norm";
-    int64_t n = g->model->hp.n_embd, n_head = g->model->hp.head_dim;
+    const model_layer_hparams *l = &g->model->layers[s->layer < 0 ? 0 : s->layer].hp;
+    int64_t n = s->norm_width, heads = s->norm_stride > 0 ? l->n_head : 1;
+    int64_t heads_kv = s->norm_stride > 0 ? l->n_head_kv : 1;
     pi_status status = gpu_exec_upload_floats(g, s->norm_weight, n, what, &out->norm_weight, err);
     if (status == PI_OK)
         status = gpu_exec_upload_floats(g, s->norm_bias, n, what, &out->norm_bias, err);
     if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->q_norm, n_head, what, &out->q_norm, err);
+        status = gpu_exec_upload_floats(g, s->q_norm, heads * l->head_dim, what, &out->q_norm, err);
     if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->k_norm, n_head, what, &out->k_norm, err);
+        status = gpu_exec_upload_floats(g, s->k_norm, heads_kv * l->head_dim, what, &out->k_norm,
+                                        err);
+    if (status == PI_OK)
+        status = gpu_exec_upload_floats(g, s->sinks, l->n_head, what, &out->sinks, err);
     return status;
 }
 
@@ -230,10 +235,10 @@ static size_t cache_offset(size_t at, quant_type type) {
 
 /* Keys and values of the layers whose home is the GPU, in the order of the layers. */
 static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
-    uint64_t head_dim = (uint64_t)g->model->hp.head_dim;
+    int32_t head_dim = g->model->layers[s->layer].hp.head_dim;
     size_t n_heads = (size_t)g->model->layers[s->layer].hp.n_head_kv, row_k = 0, row_v = 0;
-    quant_row_bytes(g->type_k, head_dim, &row_k);
-    quant_row_bytes(g->type_v, head_dim, &row_v);
+    quant_row_bytes(g->type_k, (uint64_t)head_dim, &row_k);
+    quant_row_bytes(g->type_v, (uint64_t)head_dim, &row_v);
     size_t k_offset = cache_offset(g->kv_per_position, g->type_k);
     size_t v_offset = cache_offset(k_offset + n_heads * row_k, g->type_v);
     *kv = (gpu_kv_layout){.k_offset = k_offset,
@@ -243,7 +248,7 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
                           .type_k = g->type_k,
                           .type_v = g->type_v,
                           .n_head_kv = (int32_t)n_heads,
-                          .head_dim = g->model->hp.head_dim};
+                          .head_dim = head_dim};
     g->kv_per_position = v_offset + n_heads * row_v;
 }
 

@@ -71,6 +71,16 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
     return m;
 }
 
+plan_message plan_add_answer(plan *p, plan_side remote, int layer, bool first) {
+    plan_side home = remote == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    plan_message m = plan_add_message(p, remote, layer, late ? plan_late_result(remote) : BUF_X,
+                                      late ? plan_late_result(home) : BUF_X);
+    m.receive->answer = true;
+    m.receive->add_to_out = !late || !first;
+    return m;
+}
+
 static void set_norm(const plan *p, plan_step *s, const model_tensor *weight,
                      const model_tensor *bias) {
     s->norm = weight->data ? p->model->hp.norm : NORM_NONE;
@@ -178,6 +188,7 @@ static void add_attention(plan *p, int layer) {
                      (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE);
     s->sinks = l->t[ROLE_ATTN_SINKS].data;
     s->chunks = p->model->arch->has & ARCH_CHUNKS;
+    s->gated = side == SIDE_GPU && l->t[ROLE_ATTN_GATE].data;
     s->q_stride = q_stride(p, layer);
     if (p->model->arch->gated_queries) {
         s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);
@@ -219,32 +230,14 @@ const char *plan_gpu_lacks(const model *m) {
     if (hp->n_taps > 0) return "recurrent layers";
     if (hp->n_embd_layer > 0) return "embeddings per layer";
     if (hp->n_latent > 0) return "compressed attention (MLA)";
-    if (m->arch->has & (ARCH_EXPERT_INPUT | ARCH_EXPERT_HALF | ARCH_FFN_CLAMP))
-        return "experts of this form";
-    if (hp->residual_scale != 1 || hp->logit_softcap > 0 || hp->attn_softcap > 0)
-        return "scaled residuals and soft caps";
-    if (hp->attn_temperature != 0 ||
-        fabs((double)hp->attn_scale * sqrt((double)hp->head_dim) - 1) > 1e-6)
-        return "scaled attention scores";
-    if (m->t[ROLE_ROPE_LONG].data) return "LongRoPE";
+    if (hp->head_dim > GPU_MAX_HEAD) return "heads of this size";
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
-        const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM];
-        if (l->t[ROLE_SHARED_ROUTER].data || l->t[ROLE_ROUTER_SCALE].data ||
-            l->t[ROLE_EXPERT_PRE_NORM].data || l->t[ROLE_FFN_POST_NORM_1].data ||
-            l->hp.n_ff_expert % CPU_ACT_GROUP)
+        if (l->t[ROLE_ROUTER_SCALE].data || l->t[ROLE_EXPERT_PRE_NORM].data ||
+            l->t[ROLE_FFN_POST_NORM_1].data || l->hp.n_ff_expert % CPU_ACT_GROUP)
             return "experts of this form";
-        if (l->t[ROLE_ATTN_GATE].data) return "gated attention";
-        if (l->hp.kv_layer != i || l->hp.head_dim != hp->head_dim)
-            return "layers whose keys and values differ";
-        if (l->hp.window > 0 || l->t[ROLE_ATTN_SINKS].data) return "sliding windows and sinks";
-        if (l->hp.rope != ROPE_SET_GLOBAL && hp->rope != ROPE_NONE) return "layers without RoPE";
-        if (l->t[ROLE_ATTN_POST_NORM].data || l->t[ROLE_FFN_POST_NORM].data ||
-            (!l->t[ROLE_ATTN_NORM].data && !l->t[ROLE_ATTN_NORM_2].data))
-            return "post-norms";
-        if (q->data && (q->n_in != hp->head_dim || q->n_out > 1 || m->arch->qk_norm != NORM_RMS ||
-                        m->arch->has & ARCH_QK_NORM_LATE))
-            return "this form of QK norm";
+        if (l->hp.kv_layer != i) return "layers that share a cache";
+        if (l->hp.head_dim % 8) return "heads of this size";
     }
     return NULL;
 }
@@ -268,7 +261,8 @@ static void add_head(plan *p) {
 static void scale_layer(plan *p, int layer) {
     const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;
     if (!scale) return;
-    plan_step *s = &p->steps[p->n_steps - 1];
+    bool gpu = p->cuts[layer].home == SIDE_GPU;
+    plan_step *s = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];
     assert(s->op == OP_ADD && s->layer == layer);
     s->x_scale = *scale;
 }
@@ -426,6 +420,7 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, BUF_EXPERT_UP, s->experts->n_ff);
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
         }
+        if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
         if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);
         if (s->op != OP_ATTENTION) continue;
         const model_layer_hparams *l = &p->model->layers[s->layer].hp;

@@ -64,6 +64,8 @@ typedef enum plan_buffer {
     BUF_ATTN_GATE, /* [n_head * head_dim] */
     BUF_ATTN,      /* attention's result [n_head * head_dim] */
     BUF_ATTN_OUT,  /* attention's half where both run in parallel [n_embd] */
+    BUF_FFN_OUT,   /* on the GPU: an FFN's result that is scaled or normed before it is added to X,
+                      which   leaves the input in Y as it is [n_embd] */
     /* Recurrent mixers. */
     BUF_SSM_IN,     /* what is convolved [n_conv] */
     BUF_SSM_GATE,   /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
@@ -77,7 +79,7 @@ typedef enum plan_buffer {
     BUF_PRED,       /* the predictor's hidden vector [rank] */
     BUF_SCORE,      /* its scores [n_ff]; only in ubatches of many tokens */
     BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer] */
-    BUF_ROUTER,     /* scores of experts [n_expert] */
+    BUF_ROUTER,     /* scores of experts [n_expert]; on the GPU then that of the shared one */
     BUF_SHARED,     /* result of the shared expert [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
@@ -119,7 +121,7 @@ typedef enum plan_op {
     OP_SELECT,  /* selected ones of all neurons, as bits of the next message; on the GPU also the
                    list of its own, which may come from the message's bits */
     OP_SEND,    /* message = in, and with `bits` the selected neurons; raises the exchange's flag */
-    OP_RECEIVE, /* waits for the flag; out = message, or (add_to_x) X += message */
+    OP_RECEIVE, /* waits for the flag; out = message, or (add_to_out) out += message */
     OP_SOFTCAP, /* in = cap * tanh(in / cap), the logits */
     OP_HEAD_NORM, /* Y = norm of the rows of X whose logits are wanted, and their quantized form */
     OP_COUNT
@@ -268,7 +270,8 @@ struct plan_step {
     /* OP_MATMUL, OP_FFN_IN: matrices that share one quantized input */
     int n_matrices;
     plan_matrix matrix[PLAN_MAX_GROUP];
-    bool add_to_x; /* OP_FFN_DOWN too: the product is added to X afterwards */
+    bool add_to_x; /* OP_FFN_DOWN, OP_EXPERTS_SUM too: the product is added to X afterwards; on the
+                      GPU it is else in `out` */
     /* OP_NORM, OP_HEAD_NORM, OP_ADD */
     norm_kind norm;     /* NORM_NONE: as it is */
     int64_t norm_width; /* elements */
@@ -295,7 +298,8 @@ struct plan_step {
     bool relu;       /* OP_QUANTIZE: the vector is rectified first, in place */
     bool layer_embd; /* OP_QUANTIZE: the vector's activation is multiplied by the layer's part of
                         BUF_LAYER_EMBD first, in place */
-    bool gated; /* OP_QUANTIZE: the vector is multiplied by the sigmoid of BUF_ATTN_GATE first */
+    bool gated; /* OP_QUANTIZE, the GPU's OP_ATTENTION: the vector is multiplied by the sigmoid of
+                   BUF_ATTN_GATE first */
     /* OP_HEADS: matrix[0] holds those of all heads, one after the other */
     int n_heads;
     plan_part in_part, out_part;
@@ -308,8 +312,9 @@ struct plan_step {
     bool latent;                     /* OP_ATTENTION: values are the keys */
     bool chunks;                     /* OP_ATTENTION: `window` is a fixed range of positions */
     /* OP_SEND, OP_RECEIVE */
-    plan_buffer out;   /* OP_RECEIVE without add_to_x; OP_NORM */
-    int exchange;      /* number of the message, counted per direction */
+    plan_buffer out;         /* OP_NORM too */
+    bool add_to_out, answer; /* OP_RECEIVE; answer: the message is the other side's part of a sum */
+    int exchange;            /* number of the message, counted per direction */
     bool bits;         /* selected neurons travel with it; OP_SELECT: they came with the last one */
     bool clear_x;      /* OP_RECEIVE: X = 0, to add this side's part to */
     bool cold;         /* the CPU's part of a layer whose home is the GPU: left out in ubatches

@@ -25,6 +25,12 @@ void plan_set_forms(plan *p, const cpu_kernels *kernels);
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
 /* A half's result is not added to X by its last product: it is scaled or normed first. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
+/* Where an FFN's result of a side waits for that. */
+static inline plan_buffer plan_late_result(plan_side side) {
+    return side == SIDE_GPU ? BUF_FFN_OUT : BUF_Y;
+}
+/* What gate and up run as on the GPU where all neurons are computed. */
+void plan_set_gpu_neurons(const plan *p, plan_step *s);
 /* X += the scaled, normed `in`. */
 void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tensor_role post_norm);
 /* MLA: from the normed input to what attention reads, and from attention's result to values. */
@@ -49,6 +55,9 @@ typedef struct plan_message {
     plan_step *send, *receive;
 } plan_message;
 plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in, plan_buffer out);
+/* The remote side's part of an FFN's result, added to what home has of it (`first`: has nothing).
+ */
+plan_message plan_add_answer(plan *p, plan_side remote, int layer, bool first);
 /* A layer's recurrent mixer: its first products, which read the quantized Y; then the rest, to the
  * addition to X. */
 void plan_add_recurrent_in(plan *p, int layer);

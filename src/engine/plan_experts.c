@@ -24,6 +24,10 @@ void plan_add_router(plan *p, int layer, plan_buffer in) {
     if (in == BUF_X) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_X);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, in);
     plan_add_matrix(p, s, ROLE_ROUTER, ROLE_ROUTER_BIAS, BUF_ROUTER);
+    if (side == SIDE_CPU || !tensors_of(p, layer)[ROLE_SHARED_ROUTER].data) return;
+    plan_add_matrix(p, s, ROLE_SHARED_ROUTER, ROLE_COUNT, BUF_ROUTER);
+    s->matrix[1].out_at = s->matrix[0].w.n_out;
+    s->matrix[1].scale = 1; /* vectors have none */
 }
 
 static const float *scales_of(const plan *p, int layer, tensor_role role) {
@@ -93,17 +97,17 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     set_down(p, layer, e);
 }
 
-/* On the GPU it is added to X at once; on the CPU with the sum of the experts. */
+/* Its result is added with the sum of the experts. */
 static void add_shared(plan *p, int layer, tensor_role gate, tensor_role up, tensor_role down) {
     bool gated = tensors_of(p, layer)[gate].data;
     plan_side side = p->cuts[layer].home;
     plan_step *s = plan_add_step(p, side, OP_FFN_IN, layer, BUF_Y);
     if (gated) plan_add_matrix(p, s, gate, ROLE_COUNT, BUF_GATE);
     plan_add_matrix(p, s, up, ROLE_COUNT, gated ? BUF_UP : BUF_GATE);
+    if (side == SIDE_GPU) plan_set_gpu_neurons(p, s);
     plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
-    plan_add_matrix(p, s, down, ROLE_COUNT, side == SIDE_GPU ? BUF_Y : BUF_SHARED);
-    s->add_to_x = side == SIDE_GPU;
+    plan_add_matrix(p, s, down, ROLE_COUNT, BUF_SHARED);
 }
 
 /* An FFN between norms of its own, in the shared expert's place. */
@@ -152,6 +156,12 @@ static void set_input(plan *p, plan_side side, int layer, plan_step *s) {
     }
 }
 
+static void add_sum(plan *p, plan_side side, int layer) {
+    plan_step *s = add_step(p, side, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
+    s->add_to_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    s->out = s->add_to_x ? BUF_X : plan_late_result(side);
+}
+
 static void add_cpu_experts(plan *p, int layer) {
     static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_QUANTIZE,
                                   OP_EXPERTS_DOWN};
@@ -162,20 +172,19 @@ static void add_cpu_experts(plan *p, int layer) {
     bool beside = tensors_of(p, layer)[ROLE_FFN_POST_NORM_1].data;
     if (e->shared && e->home == SIDE_CPU && !beside)
         add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
-    plan_step *s = add_step(p, SIDE_CPU, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
-    s->add_to_x = e->home == SIDE_GPU || !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    add_sum(p, SIDE_CPU, layer);
 }
 
 static void add_gpu_experts(plan *p, int layer) {
     const plan_experts *e = &p->experts[layer];
+    bool home = e->home == SIDE_GPU, late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
     if (e->hot > 0) {
         add_step(p, SIDE_GPU, OP_EXPERTS_IN, layer, BUF_Y);
         add_step(p, SIDE_GPU, OP_EXPERTS_QUANTIZE, layer, BUF_EXPERT_GATE);
         add_step(p, SIDE_GPU, OP_EXPERTS_DOWN, layer, BUF_EXPERT_GATE);
-        add_step(p, SIDE_GPU, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
     }
-    if (e->shared && e->home == SIDE_GPU)
-        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+    if (e->shared && home) add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+    if (e->hot > 0 || (home && (e->shared || late))) add_sum(p, SIDE_GPU, layer);
 }
 
 static void add_own_experts(plan *p, plan_side side, int layer) {
@@ -185,12 +194,12 @@ static void add_own_experts(plan *p, plan_side side, int layer) {
         add_gpu_experts(p, layer);
 }
 
-/* The input and the choices go to the remote device, which clears X to add to. */
+/* The input and the choices go to the remote device, which clears X where it adds to that. */
 static void add_arrival(plan *p, plan_side home, plan_side remote, int layer) {
     plan_message m = plan_add_message(p, home, layer, BUF_Y, BUF_Y);
     m.send->bits = m.receive->bits = true;
     m.send->experts = m.receive->experts = &p->experts[layer];
-    m.receive->clear_x = true;
+    m.receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
     set_input(p, remote, layer, plan_add_step(p, remote, OP_QUANTIZE, layer, BUF_Y));
     if (remote == SIDE_CPU) add_step(p, remote, OP_ROUTE, layer, BUF_ROUTER);
 }
@@ -215,14 +224,14 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
     add_step(p, home, OP_ROUTE, layer, BUF_ROUTER);
     if (e->split) add_arrival(p, home, remote, layer);
     add_own_experts(p, home, layer);
+    if (e->split) {
+        add_own_experts(p, remote, layer);
+        plan_message m = plan_add_answer(p, remote, layer, false);
+        m.send->experts = m.receive->experts = &p->experts[layer];
+    }
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, home, layer, BUF_Y, ROLE_FFN_POST_NORM);
+        plan_add_addition(p, home, layer, plan_late_result(home), ROLE_FFN_POST_NORM);
     p->expert_bytes += bytes_of_all(e);
     int64_t words = (int64_t)GPU_CHOICE_WORDS * e->n_used;
     if ((e->split || home == SIDE_GPU) && words > p->bits_words) p->bits_words = words;
-    if (!e->split) return;
-    add_own_experts(p, remote, layer);
-    plan_message m = plan_add_message(p, remote, layer, BUF_X, BUF_X);
-    m.send->experts = m.receive->experts = &p->experts[layer];
-    m.receive->add_to_x = true;
 }

@@ -58,7 +58,8 @@ static void add_plain_down(const ffn_slice *h) {
     add_step(h, OP_QUANTIZE, BUF_GATE);
     plan_step *s = add_step(h, OP_MATMUL, BUF_GATE);
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
-                                               h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);
+                                               h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT,
+                                               plan_late_result(h->side));
     const plan_matrix part = plan_take_columns(&whole, h->first, h->n);
     plan_set_matrix(s, &part);
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
@@ -139,13 +140,26 @@ static void describe(const ffn_slice *h, pi_mode mode) {
         h->p->max_part_rows = ffn->part_rows;
 }
 
-/* What gate and up run as on the GPU. Kernels of selected neurons know no scales: with one, all
- * neurons are computed. */
+/* Kernels of selected neurons know no scales and no clamped pairs: with these, all neurons are
+ * computed. */
+static bool is_plain(const plan *p, const plan_step *s) {
+    bool plain = !(p->model->arch->has & ARCH_FFN_CLAMP);
+    for (int k = 0; k < s->n_matrices; k++) plain = plain && s->matrix[k].scale == 1;
+    return plain;
+}
+
+void plan_set_gpu_neurons(const plan *p, plan_step *s) {
+    plan_kernel few = is_plain(p, s) ? KERNEL_VECTOR : KERNEL_MASKED;
+    plan_set_kernel(s, few, few, KERNEL_TILED);
+}
+
+/* What gate and up run as on the GPU. */
 static void set_gpu_kernel(const ffn_slice *h, plan_step *s) {
     bool scaled = s->ffn && s->ffn->down.w.data && s->ffn->down.scale != 1;
     bool listed = s->ffn && s->ffn->selection != SELECT_ALL;
-    for (int k = 0; k < s->n_matrices; k++) scaled = scaled || s->matrix[k].scale != 1;
-    plan_kernel few = scaled ? KERNEL_MASKED : listed ? KERNEL_UNION : KERNEL_VECTOR;
+    plan_kernel few = scaled || !is_plain(h->p, s) ? KERNEL_MASKED
+                      : listed                     ? KERNEL_UNION
+                                                   : KERNEL_VECTOR;
     if (h->side == SIDE_GPU) plan_set_kernel(s, few, few, KERNEL_TILED);
 }
 
@@ -171,6 +185,7 @@ static void add_sparse(const ffn_slice *h) {
     }
     s->ffn = h->ffn;
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
+    s->out = s->add_to_x ? BUF_X : plan_late_result(h->side);
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
 }
 
@@ -215,7 +230,7 @@ static void add_selection(const ffn_slice *h, const plan_options *o, bool split)
 static void add_arrival(const ffn_slice *remote, plan_side home, pi_mode mode) {
     plan_message m = plan_add_message(remote->p, home, remote->layer, BUF_Y, BUF_Y);
     m.send->bits = m.receive->bits = mode == PI_MODE_PREDICT;
-    m.receive->clear_x = true;
+    m.receive->clear_x = !plan_adds_late(remote->p, remote->layer, ROLE_FFN_POST_NORM);
     m.receive->cold = m.send->cold = home == SIDE_GPU;
     if (mode == PI_MODE_PREDICT) remote->ffn->selection = SELECT_MESSAGE;
     if (mode == PI_MODE_PREDICT && remote->side == SIDE_GPU) { /* only lists are made of the bits */
@@ -269,11 +284,11 @@ void plan_add_ffn(plan *p, int layer, const plan_options *options) {
     if (mode == PI_MODE_PREDICT) add_selection(home, options, split);
     if (split) add_arrival(remote, cut->home, mode);
     if (home->n > 0) add_neurons(home, mode);
+    if (split) {
+        add_neurons(remote, mode);
+        plan_message m = plan_add_answer(p, remote->side, layer, home->n == 0);
+        m.send->cold = m.receive->cold = cut->home == SIDE_GPU;
+    }
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, home->side, layer, BUF_Y, ROLE_FFN_POST_NORM);
-    if (!split) return;
-    add_neurons(remote, mode);
-    plan_message m = plan_add_message(p, remote->side, layer, BUF_X, BUF_X);
-    m.send->cold = m.receive->cold = cut->home == SIDE_GPU;
-    m.receive->add_to_x = true;
+        plan_add_addition(p, home->side, layer, plan_late_result(home->side), ROLE_FFN_POST_NORM);
 }

@@ -63,6 +63,7 @@ static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
         [OP_SELECT] = BY_SIZE,
         [OP_SEND] = ONE_WAY,
         [OP_RECEIVE] = ONE_WAY,
+        [OP_SOFTCAP] = ONE_WAY,
         [OP_HEAD_NORM] = BY_SIZE}};
 
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many) {

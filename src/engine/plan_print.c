@@ -50,6 +50,7 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_ATTN_GATE] = "attn_gate",
                                                  [BUF_ATTN] = "attn",
                                                  [BUF_ATTN_OUT] = "attn_out",
+                                                 [BUF_FFN_OUT] = "ffn_out",
                                                  [BUF_SSM_IN] = "ssm_in",
                                                  [BUF_SSM_GATE] = "ssm_gate",
                                                  [BUF_SSM_STEP] = "ssm_step",
@@ -139,7 +140,10 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
         if (s->op == OP_SEND || s->op == OP_RECEIVE)
             fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
-        if (s->add_to_x || s->op == OP_ADD) fprintf(out, " -> x +=");
+        if (s->add_to_x || s->op == OP_ADD || (s->add_to_out && s->out == BUF_X))
+            fprintf(out, " -> x +=");
+        else if (s->add_to_out)
+            fprintf(out, " -> %s +=", buffer_name(s->out));
         if (s->op == OP_ADD && s->norm != NORM_NONE) fprintf(out, " normed");
         if (s->op == OP_ADD && s->add_scale != 1) fprintf(out, " * %g", (double)s->add_scale);
         if (s->op == OP_ADD && s->x_scale != 1) fprintf(out, ", x *= %g", (double)s->x_scale);

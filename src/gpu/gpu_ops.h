@@ -39,7 +39,7 @@ typedef struct gpu_stream gpu_stream;
 enum {
     GPU_MAX_COLS = 8,     /* of the matrix-vector operations */
     GPU_MAX_BATCH = 8192, /* columns of the others */
-    GPU_MAX_PRODUCTS = 3, /* of one matvec: Q, K and V */
+    GPU_MAX_PRODUCTS = 4, /* of one matvec: Q, K, V and the gate */
     GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
     GPU_MAX_HEAD = 256,   /* largest head_dim; a multiple of 8 and of the cache's blocks */
     GPU_ATTN_TILE = 64,   /* positions that attention takes at a time */
@@ -140,13 +140,22 @@ typedef struct gpu_quantize {
     void *q8;
 } gpu_quantize;
 
-/* RMS or layer norm; y and q8 may be NULL, w and b too. Where a column's squares add
- * up to no finite number, *bad becomes at least `mark`. */
+typedef enum gpu_norm_kind {
+    GPU_NORM_RMS,
+    GPU_NORM_LAYER,
+    GPU_NORM_NONE /* values as they are */
+} gpu_norm_kind;
+
+/* y = norm of x, or with `add` y_scale * (y + scale * norm of x), and its int8 form; y and q8 may
+ * be NULL, w and b too. Where a column's squares add up to no finite number, *bad becomes at least
+ * `mark`. */
 typedef struct gpu_norm {
     const float *x, *w, *b;
     int64_t ldx, ldy, n;
     float eps;
-    bool centred; /* layer norm */
+    gpu_norm_kind kind;
+    bool add;
+    float scale, y_scale; /* with `add` */
     int32_t n_cols;
     int32_t mark;
     int32_t *bad; /* NULL: not looked at */
@@ -178,18 +187,27 @@ static inline size_t gpu_matmul_scratch(int64_t n_sum, int32_t n_cols) {
 /* cs[c][i] = scale * (cos, sin)(pos[c] * inv_freq[i]) for i < n_half. Once per ubatch. */
 typedef struct gpu_rope_angles {
     const gpu_column *cols;
-    const float *inv_freq; /* [n_half] radians per position */
+    const float *inv_freq;      /* [n_half] radians per position */
+    const float *inv_freq_long; /* the same in caches of more than long_from positions; NULL: no
+                                   others */
+    int64_t long_from;
     float scale;
     int32_t n_cols, n_half;
     float *cs; /* [n_cols][n_half][2] */
 } gpu_rope_angles;
 
-/* Head norms (NULL: none), rotation of Q and K (cs NULL: none), K and V into the cache at pos. */
+/* Norms of heads (weights NULL and not `norm_bare`: none), rotation of Q and K (cs NULL: none), K
+ * and V into the cache at pos. */
 typedef struct gpu_rope_store {
     float *q; /* [n_cols][ldq], in place */
     const float *k, *v;
     int64_t ldq, ldk, ldv;
-    const float *q_norm, *k_norm; /* [head_dim] */
+    const float *q_norm, *k_norm; /* [head_dim] at head * norm_stride */
+    int64_t norm_stride;          /* 0: all heads have the same weights */
+    gpu_norm_kind norm;
+    bool norm_bare;  /* without weights */
+    bool norm_late;  /* after the rotation */
+    bool value_norm; /* RMS norm of values, without weights */
     float eps;
     const float *cs;
     int32_t n_rot, n_head, n_cols;
@@ -198,19 +216,26 @@ typedef struct gpu_rope_store {
     gpu_kv_layout kv;
 } gpu_rope_store;
 
-/* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos]. */
+/* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos], or (chunks) [pos /
+ * window * window, pos]. */
 typedef struct gpu_attention {
     const float *q; /* [n_cols][ldq] */
     int64_t ldq, ldo;
     const gpu_column *cols;
     gpu_kv_layout kv;
     int32_t n_head, n_cols;
-    int32_t n_splits;     /* gpu_attention_splits of the longest context of the ubatch */
-    int32_t window;       /* 0: all */
+    int32_t n_splits; /* gpu_attention_splits of the longest context of the ubatch */
+    int32_t window;   /* 0: all */
+    bool chunks;
     float scale, softcap; /* softcap 0: off */
-    float *partial;       /* gpu_attention_partial floats; NULL when n_splits is 1 */
-    float *out;           /* [n_cols][ldo] */
-    void *q8;             /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
+    float temperature;    /* the scale times 1 + this * ln(1 + (pos + offset) / length) */
+    int32_t temperature_length, temperature_offset; /* of it, the quotient rounded down */
+    const float *sinks; /* [n_head] scores of one position more, whose value is 0; NULL: none */
+    const float *gate;  /* [n_cols][ldg] out is multiplied by its sigmoid; NULL: by nothing */
+    int64_t ldg;
+    float *partial; /* gpu_attention_partial floats; NULL when n_splits is 1 */
+    float *out;     /* [n_cols][ldo] */
+    void *q8;       /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
 } gpu_attention;
 
 /* How many parts to split contexts of at most `length` positions into: a function of the power of
@@ -259,6 +284,7 @@ typedef struct gpu_activate {
     int64_t ldg, ldu, ldy, n;
     int32_t n_cols;
     activation f;
+    bool clamp; /* SiLU, times `up`: gpt-oss's form (ARCH_FFN_CLAMP) */
     float threshold, cut;
     const uint32_t *bitmap;     /* NULL: all are selected */
     int64_t n_words, first_bit; /* bit first_bit + i is element i's */
@@ -323,6 +349,14 @@ typedef struct gpu_add {
     float *y;
 } gpu_add;
 
+/* y = cap * tanh(y / cap). */
+typedef struct gpu_softcap {
+    int64_t ldy, n;
+    int32_t n_cols;
+    float cap;
+    float *y;
+} gpu_softcap;
+
 /* ---- mixtures of experts. A choice is an expert's index and the bits of its weight, a float;
  * choices: [n_cols][n_used] of them. Experts [0, n_own) are this device's. */
 enum { GPU_CHOICE_WORDS = 2, GPU_MAX_EXPERTS = 1024 };
@@ -350,7 +384,8 @@ typedef struct gpu_route {
 
 /* For every choice of an own expert e, pair p = c * n_used + k:
  * y[p][r] = scales[e] * W_e x + bias[e][r], where W_e are n_out rows from row e * step on, and x is
- * column c, or (by_pair) column p of the input. Zeros for other experts, and with `gate` for rows r
+ * column c, or (by_pair) column p of the input, and (weigh) times the choice's weight. Zeros for
+ * other experts, and with `gate` for rows r
  * with f(gate[p][r]) = 0, which are not read; *fired grows by the others. */
 typedef struct gpu_expert_matvec {
     gpu_mat w; /* n_out: rows of one expert */
@@ -358,7 +393,7 @@ typedef struct gpu_expert_matvec {
     const float *bias, *scales; /* [n_own][n_out], [n_own]; NULL: 0, 1 */
     const uint32_t *choices;
     gpu_input in;
-    bool by_pair;
+    bool by_pair, weigh;
     int32_t n_used, n_own, n_cols;
     const float *gate; /* [n_cols * n_used][ldg] or NULL */
     int64_t ldg;
@@ -385,12 +420,18 @@ typedef struct gpu_expert_down {
     int64_t ldy;
 } gpu_expert_down;
 
-/* y[c] += sum over the choices of own experts of weight * x[p]. *used grows by their number. */
+/* y[c] += (or with `set` =) scale * (sum over the choices of own experts of weight * x[p], plus the
+ * shared expert's result, times the sigmoid of its score). *used grows by the number of choices. */
 typedef struct gpu_expert_sum {
-    const float *x; /* [n_cols * n_used][ldx] */
+    const float *x; /* [n_cols * n_used][ldx]; with n_own 0 not read */
     const uint32_t *choices;
     int64_t ldx, ldy, n;
     int32_t n_used, n_own, n_cols;
+    bool set, weighed; /* weighed: x has the weights already */
+    float scale;
+    const float *shared;       /* [n_cols][lds] or NULL */
+    const float *shared_score; /* of column c at c * ld_score; NULL: the factor is 1 */
+    int64_t lds, ld_score;
     int32_t *used; /* [1] or NULL */
     float *y;
 } gpu_expert_sum;
@@ -465,6 +506,7 @@ typedef struct gpu_ops {
     void (*select)(gpu_stream *s, const gpu_select *a);
     void (*down_rows)(gpu_stream *s, const gpu_down_rows *a);
     void (*add)(gpu_stream *s, const gpu_add *a);
+    void (*softcap)(gpu_stream *s, const gpu_softcap *a);
     void (*route)(gpu_stream *s, const gpu_route *a);
     void (*expert_matvec)(gpu_stream *s, const gpu_expert_matvec *a);
     void (*expert_down)(gpu_stream *s, const gpu_expert_down *a);

@@ -139,12 +139,12 @@ static bool find_exchange(const plan *p, plan_side home, int receive, exchange *
     const plan_step *here = home == SIDE_GPU ? p->gpu_steps : p->steps;
     const plan_step *there = home == SIDE_GPU ? p->steps : p->gpu_steps;
     int n_there = home == SIDE_GPU ? p->n_steps : p->n_gpu_steps;
-    if (here[receive].op != OP_RECEIVE || !here[receive].add_to_x) return false;
+    if (here[receive].op != OP_RECEIVE || !here[receive].answer) return false;
     int send = receive - 1, first = 0, end = 0;
     while (here[send].op != OP_SEND) send--;
     for (int i = 0; i < n_there; i++) {
         if (there[i].layer != here[receive].layer) continue;
-        if (there[i].op == OP_RECEIVE && there[i].clear_x) first = i + 1;
+        if (there[i].op == OP_RECEIVE && there[i].out == BUF_Y) first = i + 1;
         if (there[i].op == OP_SEND && first > 0 && end == 0) end = i;
     }
     *out = (exchange){.home = home, .send = send, .receive = receive};

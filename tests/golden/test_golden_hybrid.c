@@ -52,51 +52,84 @@ static void place(const model *m, placement which, plan_cut cuts[MAX_LAYERS], pl
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
+/* Numbers of tokens at a time, over and over. */
+typedef struct feeding {
+    const char *name;
+    int n, pieces[13];
+} feeding;
+
+/* A token costs many changes of threads on a simulated device: not all come alone. */
+static const feeding feedings[] = {
+    {"in batch", 1, {REFERENCE_MAX_TOKENS}},
+    {"by token", 13, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, REFERENCE_MAX_TOKENS}},
+    {"any size", 4, {9, 1, 3, REFERENCE_MAX_TOKENS}},
+};
+
+/* What a context on two devices answers, for each way of feeding the tokens. */
+static void check_placement(const char *name, const model *m, const reference *r,
+                            plan_options options, placement which, const feeding *ways, int n_ways,
+                            double gate) {
+    plan_cut cuts[MAX_LAYERS];
+    engine_context *c;
+    pi_error err;
+    place(m, which, cuts, &options);
+    const engine_options o = {.n_threads = 2,
+                              .n_batch = r->n_tokens,
+                              .n_logits = r->n_tokens,
+                              .tier = CPU_TIER_AUTO,
+                              .type_k = QUANT_F32,
+                              .type_v = QUANT_F32,
+                              .plan = options,
+                              .gpu = library.backend,
+                              .device = device};
+    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
+    for (int i = 0; i < n_ways; i++) {
+        double nmse = golden_nmse(c, r, ways[i].pieces, ways[i].n);
+        printf("%-24s %-9s %-10s %-9s NMSE %.2e (gate %.0e)\n", name, ffn_mode_name(options.mode),
+               placement_names[which], ways[i].name, nmse, gate);
+        if (!(nmse <= gate)) fail_msg("%s: NMSE %g is above %g", name, nmse, gate);
+    }
+    engine_context_destroy(c);
+}
+
 static void check(const char *name, const model *m, const reference *r, plan_options options,
                   double gate) {
-    static const int whole[] = {REFERENCE_MAX_TOKENS};
-    /* Then the rest: a token costs many changes of threads on a simulated device. */
-    static const int single[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, REFERENCE_MAX_TOKENS};
-    enum { N_SINGLE = sizeof single / sizeof single[0] };
-    for (int which = 0; which < N_PLACEMENTS; which++) {
-        plan_cut cuts[MAX_LAYERS];
-        engine_context *c;
-        pi_error err;
-        place(m, (placement)which, cuts, &options);
-        const engine_options o = {.n_threads = 2,
-                                  .n_batch = r->n_tokens,
-                                  .n_logits = r->n_tokens,
-                                  .tier = CPU_TIER_AUTO,
-                                  .type_k = QUANT_F32,
-                                  .type_v = QUANT_F32,
-                                  .plan = options,
-                                  .gpu = library.backend,
-                                  .device = device};
-        if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
-        for (int i = 0; i < 2; i++) {
-            double nmse = golden_nmse(c, r, i ? single : whole, i ? N_SINGLE : 1);
-            printf("%-24s %-9s %-10s %-9s NMSE %.2e (gate %.0e)\n", name,
-                   ffn_mode_name(options.mode), placement_names[which], i ? "by token" : "in batch",
-                   nmse, gate);
-            if (!(nmse <= gate)) fail_msg("%s: NMSE %g is above %g", name, nmse, gate);
-        }
-        engine_context_destroy(c);
-    }
+    for (int which = 0; which < N_PLACEMENTS; which++)
+        check_placement(name, m, r, options, (placement)which, feedings, 2, gate);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static bool visit_arch(const char *folder, const char *name) {
-    static const double gate = 1e-5;
+static const double arch_gate = 1e-5;
+
+/* NULL: the GPU's side lacks something, and such models are refused there. */
+static model *open_supported(const char *folder, const char *name) {
     model *m = golden_open(folder, name, ".gguf");
+    if (!m || !plan_gpu_lacks(m)) return m;
+    printf("%s: the GPU has no %s yet\n", name, plan_gpu_lacks(m));
+    model_close(m);
+    return NULL;
+}
+
+static bool visit_arch(const char *folder, const char *name) {
+    model *m = open_supported(folder, name);
     if (!m) return false;
-    if (plan_gpu_lacks(m)) { /* and is refused there */
-        printf("%s: the GPU has no %s yet\n", name, plan_gpu_lacks(m));
-        model_close(m);
-        return false;
-    }
     reference r = golden_read(folder, name, m->hp.n_vocab);
-    check(name, m, &r, (plan_options){.mode = PI_MODE_DENSE}, gate);
+    check(name, m, &r, (plan_options){.mode = PI_MODE_DENSE}, arch_gate);
+    reference_free(&r);
+    model_close(m);
+    return true;
+}
+
+/* There are many of these: each is placed in one way and fed in all sizes at once. */
+static bool visit_more(const char *folder, const char *name) {
+    model *m = open_supported(folder, name);
+    if (!m) return false;
+    unsigned which = 0;
+    for (const char *p = name; *p; p++) which += (unsigned char)*p;
+    reference r = golden_read(folder, name, m->hp.n_vocab);
+    check_placement(name, m, &r, (plan_options){.mode = PI_MODE_DENSE},
+                    (placement)(which % N_PLACEMENTS), &feedings[2], 1, arch_gate);
     reference_free(&r);
     model_close(m);
     return true;
@@ -104,7 +137,8 @@ static bool visit_arch(const char *folder, const char *name) {
 
 static void test_architectures(void **state) {
     (void)state;
-    golden_each("arch", ".gguf", 0, 7, visit_arch);
+    golden_each("arch", ".gguf", 0, 12, visit_arch);
+    golden_each("more", ".gguf", 3, 45, visit_more);
 }
 
 /* With the file's threshold, with one that every neuron passes, and without the predictor. */

@@ -29,10 +29,13 @@ static void check_quantized(const void *q8, const float *device_x, int64_t ld, i
     }
 }
 
-static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
+/* add: the norm is added to what y holds. */
+static void check_norm(int64_t n, int n_cols, gpu_norm_kind kind, bool in_place, bool add) {
     int64_t ld = n / 4 * 4 + 8;
+    bool centred = kind == GPU_NORM_LAYER;
     float *x = case_random(ld * n_cols, 3), *w = case_random(n, 1), *b = case_random(n, 1);
-    float *y = case_host((size_t)(ld * n_cols) * 4);
+    float *y = case_random(ld * n_cols, 2), *before = in_place ? x : case_random(ld * n_cols, 2);
+    if (!in_place) memcpy(before, y, (size_t)(ld * n_cols) * 4);
     for (int64_t i = 0; i < ld * n_cols; i++) x[i] += centred ? 5 : 0;
     float *device_x = case_upload(x, (size_t)(ld * n_cols) * 4);
     float *device_y = in_place ? device_x : case_upload(y, (size_t)(ld * n_cols) * 4);
@@ -45,7 +48,10 @@ static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
                   .ldy = ld,
                   .n = n,
                   .eps = 1e-5f,
-                  .centred = centred,
+                  .kind = kind,
+                  .add = add,
+                  .scale = 0.75f,
+                  .y_scale = 1.25f,
                   .n_cols = n_cols,
                   .y = device_y,
                   .q8 = q8};
@@ -56,11 +62,12 @@ static void check_norm(int64_t n, int n_cols, bool centred, bool in_place) {
         for (int64_t i = 0; i < n; i++) mean += (double)x[c * ld + i] / (double)n;
         if (!centred) mean = 0;
         for (int64_t i = 0; i < n; i++) squares += pow((double)x[c * ld + i] - mean, 2);
-        double scale = 1 / sqrt(squares / (double)n + 1e-5);
+        double scale = kind == GPU_NORM_NONE ? 1 : 1 / sqrt(squares / (double)n + 1e-5);
         for (int64_t i = 0; i < n; i++) {
             double want = ((double)x[c * ld + i] - mean) * scale;
             if (a.w) want *= (double)w[i];
             if (a.b) want += (double)b[i];
+            if (add) want = 1.25 * ((double)before[c * ld + i] + 0.75 * want);
             case_near(y[c * ld + i], want, fabs(want) + 1, 1e-5, "norm", i);
         }
     }
@@ -72,14 +79,14 @@ static void test_norm(void **state) {
     /* 8,193 and more: beyond what threads of a block hold at once. */
     static const int64_t widths[] = {1, 7, 32, 65, 256, 1001, 4160, 8193, 17024};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 6; k++) {
             case_teardown(NULL);
-            check_norm(widths[i], 2, k % 2 == 1, k / 2 == 1);
+            check_norm(widths[i], 2, (gpu_norm_kind)(k % 3), k / 3 == 1, (k + (int)i) % 4 == 1);
         }
     }
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
-        check_norm(96, column_counts[i], i % 2 == 1, i % 2 == 0);
+        check_norm(96, column_counts[i], (gpu_norm_kind)(i % 3), i % 2 == 0, i == 2);
     }
 }
 
@@ -95,11 +102,25 @@ static void check_add(int n_cols) {
     for (int i = 0; i < N * n_cols; i++) assert_true(got[i] == y[i] + x[i]);
 }
 
+static void check_softcap(int n_cols) {
+    enum { N = 300, LD = 304 };
+    const size_t n_bytes = (size_t)n_cols * LD * 4;
+    float *y = case_random(LD * n_cols, 40), *got = case_host(n_bytes);
+    gpu_softcap a = {.ldy = LD, .n = N, .n_cols = n_cols, .cap = 30, .y = case_upload(y, n_bytes)};
+    OPS->softcap(the_case.stream, &a);
+    case_download(got, a.y, n_bytes);
+    for (int i = 0; i < LD * n_cols; i++) {
+        double want = i % LD < N ? 30 * tanh((double)y[i] / 30) : (double)y[i];
+        case_near((double)got[i], want, 30, 1e-6, "soft cap", i);
+    }
+}
+
 static void test_add(void **state) {
     (void)state;
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
         check_add(column_counts[i]);
+        check_softcap(column_counts[i]);
     }
 }
 
@@ -174,12 +195,27 @@ static const uint8_t *head_at(const caches *s, int c, bool is_k, int64_t pos, in
            (size_t)head * head_size(is_k ? kv->type_k : kv->type_v, kv->head_dim);
 }
 
+/* Norms of heads. */
+typedef enum head_norms {
+    NORMS_NONE,
+    NORMS_RMS,
+    NORMS_LAYER, /* weights of its own for every head */
+    NORMS_LATE,  /* after the rotation, of values too */
+    NORMS_BARE,  /* without weights */
+    HEAD_NORMS
+} head_norms;
+
+/* weight NULL: none. */
+static void norm_head(double *x, const float *weight, bool centred) {
+    double mean = 0, squares = 0;
+    for (int i = 0; i < DIM && centred; i++) mean += x[i] / DIM;
+    for (int i = 0; i < DIM; i++) squares += (x[i] - mean) * (x[i] - mean) / DIM;
+    for (int i = 0; i < DIM; i++)
+        x[i] = (x[i] - mean) * (weight ? (double)weight[i] : 1) / sqrt(squares + 1e-6);
+}
+
 /* What rope makes of a head, in double. */
-static void rotate(double *x, const float *norm, int n_rot, bool neox, double pos,
-                   const float *freq, double scale) {
-    double squares = 0;
-    for (int i = 0; i < DIM; i++) squares += x[i] * x[i] / DIM;
-    for (int i = 0; i < DIM && norm; i++) x[i] *= (double)norm[i] / sqrt(squares + 1e-6);
+static void rotate(double *x, int n_rot, bool neox, double pos, const float *freq, double scale) {
     for (int i = 0; i < n_rot / 2; i++) {
         int even = neox ? i : 2 * i, odd = neox ? i + n_rot / 2 : 2 * i + 1;
         double c = cos(pos * (double)freq[i]) * scale, s = sin(pos * (double)freq[i]) * scale;
@@ -196,18 +232,25 @@ static double block_size(const double *x, int i) {
     return amax;
 }
 
-static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool norms, int n_rot,
+static void check_rope(quant_type type_k, quant_type type_v, bool neox, head_norms norms, int n_rot,
                        int n_cols) {
     static const int32_t pos[COLS] = {0, 17, 650};
     enum { LD = (HEADS + 2 * KV_HEADS) * DIM };
     caches s = make_caches(type_k, type_v, DIM, pos, n_cols);
     const size_t n_bytes = (size_t)n_cols * LD * 4;
-    float *x = case_random(n_cols * LD, 1), *norm = case_random(DIM, 1), freq[DIM / 2];
+    float *x = case_random(n_cols * LD, 1), *norm = case_random(DIM * HEADS, 1), freq[DIM];
     for (int i = 0; i < n_rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
+    for (int i = 0; i < n_rot / 2; i++) freq[DIM / 2 + i] = freq[i] / 8;
+    const bool weighed = norms == NORMS_RMS || norms == NORMS_LAYER || norms == NORMS_LATE;
+    const int stride = norms == NORMS_LAYER ? DIM : 0, long_from = N_CTX - 10;
+    const float *device_norm = weighed ? case_upload(norm, DIM * HEADS * 4) : NULL;
+    const float *device_freq = case_upload(freq, sizeof freq);
     float *device_x = case_upload(x, n_bytes), *got = case_host(n_bytes);
     float *cs = case_alloc((size_t)n_cols * DIM * 4);
     gpu_rope_angles angles = {.cols = s.device_cols,
-                              .inv_freq = case_upload(freq, sizeof freq),
+                              .inv_freq = device_freq,
+                              .inv_freq_long = device_freq + DIM / 2,
+                              .long_from = long_from,
                               .scale = 1.25f,
                               .n_cols = n_cols,
                               .n_half = n_rot / 2,
@@ -219,8 +262,13 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool nor
                         .ldq = LD,
                         .ldk = LD,
                         .ldv = LD,
-                        .q_norm = norms ? case_upload(norm, DIM * 4) : NULL,
-                        .k_norm = norms ? case_upload(norm, DIM * 4) : NULL,
+                        .q_norm = device_norm,
+                        .k_norm = device_norm,
+                        .norm_stride = stride,
+                        .norm = norms == NORMS_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS,
+                        .norm_bare = norms == NORMS_BARE,
+                        .norm_late = norms == NORMS_LATE,
+                        .value_norm = norms == NORMS_LATE,
                         .eps = 1e-6f,
                         .cs = cs,
                         .n_rot = n_rot,
@@ -237,7 +285,14 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool nor
             double want[DIM];
             bool is_k = h >= HEADS && h < HEADS + KV_HEADS, is_v = h >= HEADS + KV_HEADS;
             for (int i = 0; i < DIM; i++) want[i] = (double)x[c * LD + h * DIM + i];
-            if (!is_v) rotate(want, norms ? norm : NULL, n_rot, neox, s.cols[c].pos, freq, 1.25);
+            const float *weight = weighed ? norm + (is_k ? h - HEADS : h) * stride : NULL;
+            bool normed = norms != NORMS_NONE && !is_v, late = norms == NORMS_LATE;
+            if (normed && !late) norm_head(want, weight, norms == NORMS_LAYER);
+            if (!is_v)
+                rotate(want, n_rot, neox, s.cols[c].pos,
+                       s.cols[c].n_ctx > long_from ? freq + DIM / 2 : freq, 1.25);
+            if (normed && late) norm_head(want, weight, false);
+            if (is_v && late) norm_head(want, NULL, false);
             quant_type type = is_k ? type_k : is_v ? type_v : QUANT_F32;
             double error = type == QUANT_F32 ? 1e-5 : 6e-4; /* a half's rounding: 2^-11 */
             int kv_head = is_k ? h - HEADS : h - HEADS - KV_HEADS;
@@ -256,12 +311,17 @@ static void check_rope(quant_type type_k, quant_type type_v, bool neox, bool nor
 
 static void test_rope(void **state) {
     (void)state;
-    check_rope(QUANT_F16, QUANT_F16, false, false, DIM, COLS);
-    check_rope(QUANT_Q8_0, QUANT_F16, true, true, DIM, COLS);
-    check_rope(QUANT_F32, QUANT_Q8_0, true, false, DIM / 2, COLS);
+    check_rope(QUANT_F16, QUANT_F16, false, NORMS_NONE, DIM, COLS);
+    check_rope(QUANT_Q8_0, QUANT_F16, true, NORMS_RMS, DIM, COLS);
+    check_rope(QUANT_F32, QUANT_Q8_0, true, NORMS_NONE, DIM / 2, COLS);
+    for (int norms = 0; norms < HEAD_NORMS; norms++) {
+        case_teardown(NULL);
+        check_rope(QUANT_F32, QUANT_F32, true, (head_norms)norms, DIM / 2, COLS);
+    }
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
-        check_rope(QUANT_F16, QUANT_Q8_0, i % 2 == 1, i % 2 == 1, DIM, column_counts[i]);
+        check_rope(QUANT_F16, QUANT_Q8_0, i % 2 == 1, i % 2 ? NORMS_RMS : NORMS_NONE, DIM,
+                   column_counts[i]);
     }
 }
 
@@ -293,24 +353,35 @@ typedef struct attention_case {
     quant_type type_k, type_v;
     int dim, group, n_splits, window;
     float softcap;
+    bool forms; /* chunks in place of windows, sinks, a gate, and scores that grow */
 } attention_case;
+
+enum { TEMPERATURE_LENGTH = 50, TEMPERATURE_OFFSET = 3 };
+static const float temperature = 0.4f;
 
 static const float q_scale = 0.3f;
 
+/* sink NULL: none. */
 static void attend(const caches *s, const attention_case *t, int c, int head, const float *q,
-                   double *out) {
+                   const float *sink, double *out) {
     static double p[N_CTX];
     int64_t end = s->cols[c].pos + 1, begin = t->window && end > t->window ? end - t->window : 0;
     int kv_head = head / t->group, dim = t->dim;
+    int turns = (s->cols[c].pos + TEMPERATURE_OFFSET) / TEMPERATURE_LENGTH;
+    double scale = (double)q_scale;
+    if (t->forms) scale *= 1 + (double)temperature * log(1 + turns);
+    if (t->forms && t->window) begin = s->cols[c].pos / t->window * t->window;
     double top = -INFINITY, sum = 0, cap = (double)t->softcap;
     for (int64_t j = begin; j < end; j++) {
         const uint8_t *k = head_at(s, c, true, j, kv_head);
         double score = 0;
         for (int i = 0; i < dim; i++) score += (double)q[i] * element(k, t->type_k, i);
-        score *= (double)q_scale;
+        score *= scale;
         p[j] = cap > 0 ? cap * tanh(score / cap) : score;
         top = fmax(top, p[j]);
     }
+    if (sink) top = fmax(top, (double)*sink);
+    if (sink) sum = exp((double)*sink - top);
     for (int i = 0; i < dim; i++) out[i] = 0;
     for (int64_t j = begin; j < end; j++) {
         const uint8_t *v = head_at(s, c, false, j, kv_head);
@@ -327,6 +398,7 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
     const size_t n_bytes = (size_t)(n_cols * ldo) * 4;
     caches s = make_caches(t.type_k, t.type_v, t.dim, pos, n_cols);
     for (int c = 0; c < n_cols; c++) fill_cache(&s, c);
+    float *sinks = case_random(n_head, 2), *gate = case_random(n_cols * ldq, 2);
     float *q = case_random(n_cols * ldq, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
     size_t partial = gpu_attention_partial(n_cols, n_head, t.n_splits, t.dim) * 4;
     bool quantized = n % 32 == 0;
@@ -341,6 +413,13 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
                        .window = t.window,
                        .scale = q_scale,
                        .softcap = t.softcap,
+                       .chunks = t.forms,
+                       .temperature = t.forms ? temperature : 0,
+                       .temperature_length = TEMPERATURE_LENGTH,
+                       .temperature_offset = TEMPERATURE_OFFSET,
+                       .sinks = t.forms ? case_upload(sinks, (size_t)n_head * 4) : NULL,
+                       .gate = t.forms ? case_upload(gate, (size_t)(n_cols * ldq) * 4) : NULL,
+                       .ldg = ldq,
                        .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
                        .out = out,
                        .q8 = quantized ? case_alloc(gpu_q8_bytes(n) * (size_t)n_cols) : NULL};
@@ -349,7 +428,9 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
     for (int c = 0; c < n_cols; c++) {
         for (int h = 0; h < n_head; h++) {
             double want[GPU_MAX_HEAD];
-            attend(&s, &t, c, h, q + c * ldq + h * t.dim, want);
+            attend(&s, &t, c, h, q + c * ldq + h * t.dim, t.forms ? sinks + h : NULL, want);
+            for (int i = 0; i < t.dim && t.forms; i++)
+                want[i] /= 1 + exp(-(double)gate[c * ldq + h * t.dim + i]);
             for (int i = 0; i < t.dim; i++)
                 case_near((double)got[c * ldo + h * t.dim + i], want[i], 1, 2e-5, "attention",
                           h * t.dim + i);
@@ -366,16 +447,20 @@ static void test_attention(void **state) {
     (void)state;
     static const int splits[] = {2, 8, 3, 32, 5, 16};
     for (int i = 0; i < 6; i++) {
-        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1, 0, 0};
+        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1, 0, 0, false};
         check_attention(t, lengths[i % 3], COLS);
         t.n_splits = splits[i];
         check_attention(t, lengths[(i + 2) % 3], COLS);
         t.window = i % 2 ? 40 : 200;
         t.softcap = i < 3 ? 2 : 0;
         check_attention(t, lengths[2 - i % 2], COLS);
+        t.forms = true;
+        check_attention(t, lengths[2 - i % 2], COLS);
+        if (i < 2) t.n_splits = 1;
+        if (i < 2) check_attention(t, lengths[2], COLS);
     }
     for (int i = 0; i < COUNTS; i++) {
-        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1 + i % 2, 0, 0};
+        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1 + i % 2, 0, 0, false};
         check_attention(t, lengths[0], column_counts[i]);
     }
 }
@@ -393,14 +478,15 @@ static void test_attention_types(void **state) {
                                 groups[at % 7],
                                 1 + at % 3,
                                 0,
-                                0};
+                                0,
+                                at % 5 == 0};
             check_attention(t, lengths[at % 2], 2);
         }
     }
     for (int g = 0; g < 7; g++) {
         for (int d = 0; d < 5; d++) {
             attention_case t = {
-                cache_types[g % 2], cache_types[d % 2], dims[d], groups[g], 1 + d, 0, 0};
+                cache_types[g % 2], cache_types[d % 2], dims[d], groups[g], 1 + d, 0, 0, false};
             check_attention(t, lengths[1], 1);
         }
     }
@@ -413,7 +499,7 @@ static void test_attention_heads(void **state) {
         int i = dim / 8;
         quant_type k = cache_types[dim % 32 ? 2 * (i % 2) : i % 3];
         quant_type v = cache_types[dim % 32 ? 2 * (i / 2 % 2) : i / 2 % 3];
-        attention_case t = {k, v, dim, 1 + i % 4, 1 + i % 2, 0, 0};
+        attention_case t = {k, v, dim, 1 + i % 4, 1 + i % 2, 0, 0, false};
         check_attention(t, lengths[0], COLS);
     }
 }

@@ -171,6 +171,32 @@ static void check_activate(activation f, int n_cols, bool gated, bool by_bits, f
     assert_true(zeros < (int)n && (!by_bits || zeros > (int)n / 4));
 }
 
+/* gpt-oss's pair of gate and up. */
+static void check_clamp(int n_cols) {
+    enum { N_PAIRS = 70 };
+    size_t n = (size_t)(n_cols * N_PAIRS);
+    float *gate = case_random(n_cols * N_PAIRS, 6), *up = case_random(n_cols * N_PAIRS, 6);
+    float *got = case_host(n * sizeof *got);
+    gpu_activate a = {.gate = case_upload(gate, n * sizeof *gate),
+                      .up = case_upload(up, n * sizeof *up),
+                      .ldg = N_PAIRS,
+                      .ldu = N_PAIRS,
+                      .ldy = N_PAIRS,
+                      .n = N_PAIRS,
+                      .n_cols = n_cols,
+                      .f = ACTIVATION_SILU,
+                      .clamp = true,
+                      .cut = -1,
+                      .y = case_alloc(n * sizeof *got)};
+    OPS->activate(the_case.stream, &a);
+    case_download(got, a.y, n * sizeof *got);
+    for (size_t i = 0; i < n; i++) {
+        double g = fmin((double)gate[i], 7), u = fmax(-7, fmin((double)up[i], 7));
+        double want = g / (1 + exp(-1.702 * g)) * (u + 1);
+        case_near((double)got[i], want, fabs(want) + 0.1, 1e-5, "clamp", (int64_t)i);
+    }
+}
+
 static void test_activate(void **state) {
     (void)state;
     for (int f = 0; f < ACTIVATION_COUNT; f++) {
@@ -183,6 +209,7 @@ static void test_activate(void **state) {
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
         check_activate(ACTIVATION_DRELU, column_counts[i], true, true, 0.5f);
+        check_clamp(column_counts[i]);
     }
 }
 

@@ -148,6 +148,7 @@ static uint32_t *make_choices(int n_cols) {
 
 /* gated: rows of inactive neurons are left out. */
 static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras, bool gated) {
+    bool weigh = extras && !by_pair;
     int64_t n_in = case_width(type, 96), step = N_OUT + 2;
     case_mat w = case_weights(type, N_OWN * step, n_in);
     case_columns x = case_input(n_in, by_pair ? n_cols * N_USED : n_cols);
@@ -159,6 +160,7 @@ static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras,
                            .choices = case_upload(choices, n_choices * GPU_CHOICE_WORDS * 4),
                            .in = x.in,
                            .by_pair = by_pair,
+                           .weigh = weigh,
                            .n_used = N_USED,
                            .n_own = N_OWN,
                            .n_cols = n_cols,
@@ -191,6 +193,9 @@ static void check_matvec(quant_type type, int n_cols, bool by_pair, bool extras,
                 want += term;
                 size += fabs(term);
             }
+            float weight;
+            memcpy(&weight, &choices[GPU_CHOICE_WORDS * pair + 1], sizeof weight);
+            if (weigh) want *= (double)weight, size *= (double)weight;
             if (extras && is_active) want = want * (double)scales[e] + (double)bias[e * N_OUT + r];
             case_near((double)y[pair * ldy + (size_t)r], want, size + fabs(want), 1e-5,
                       "expert product", (int64_t)pair);
@@ -272,6 +277,7 @@ static void test_sum(void **state) {
         int n_cols = column_counts[i], n_pairs = n_cols * N_USED, own = 0;
         float *x = case_random((int64_t)n_pairs * N, 1), *y = case_random((int64_t)n_cols * N, 1);
         uint32_t *choices = make_choices(n_cols);
+        float *shared = case_random((int64_t)n_cols * N, 1), *score = case_random(2 * n_cols, 1);
         int32_t used = 5;
         gpu_expert_sum a = {.x = case_upload(x, (size_t)(n_pairs * N) * sizeof *x),
                             .choices = case_upload(choices, (size_t)n_pairs * 8),
@@ -281,8 +287,15 @@ static void test_sum(void **state) {
                             .n_used = N_USED,
                             .n_own = N_OWN,
                             .n_cols = n_cols,
+                            .set = i % 2,
+                            .weighed = i == 2,
+                            .scale = i == 3 ? 0.5f : 1,
+                            .lds = N,
+                            .ld_score = 2,
                             .used = case_upload(&used, sizeof used),
                             .y = case_upload(y, (size_t)(n_cols * N) * sizeof *y)};
+        if (i > 0) a.shared = case_upload(shared, (size_t)(n_cols * N) * sizeof *shared);
+        if (i > 1) a.shared_score = case_upload(score, (size_t)(2 * n_cols) * sizeof *score);
         OPS->expert_sum(the_case.stream, &a);
         float *got = case_host((size_t)(n_cols * N) * sizeof *got);
         case_download(got, a.y, (size_t)(n_cols * N) * sizeof *got);
@@ -290,14 +303,17 @@ static void test_sum(void **state) {
         for (int p = 0; p < n_pairs; p++) own += choices[GPU_CHOICE_WORDS * p] < N_OWN;
         assert_int_equal(used, 5 + own);
         for (int at = 0; at < n_cols * N; at++) {
-            double want = (double)y[at];
+            double want = 0, share = 1 / (1 + exp(-(double)score[at / N * 2]));
+            if (i > 0) want = (double)shared[at] * (i > 1 ? share : 1);
             for (int k = 0; k < N_USED; k++) {
                 int pair = at / N * N_USED + k;
                 float weight;
                 memcpy(&weight, &choices[GPU_CHOICE_WORDS * pair + 1], sizeof weight);
+                if (i == 2) weight = 1;
                 if (choices[GPU_CHOICE_WORDS * pair] < N_OWN)
                     want += (double)weight * (double)x[pair * N + at % N];
             }
+            want = (double)a.scale * want + (a.set ? 0 : (double)y[at]);
             case_near((double)got[at], want, 10, 1e-6, "sum", at);
         }
     }

@@ -45,6 +45,34 @@ struct attn_task {
     uint32_t first, n; /* positions; there is a first one also where there are none */
 };
 
+static __device__ __forceinline__ uint32_t first_seen(const gpu_attention &a, uint32_t pos) {
+    const uint32_t window = (uint32_t)a.window;
+    if (window == 0) return 0;
+    if (a.chunks) return pos / window * window;
+    return pos >= window ? pos + 1 - window : 0;
+}
+
+static __device__ __forceinline__ float scale_at(const gpu_attention &a, int32_t pos) {
+    if (a.temperature == 0.0f) return a.scale;
+    const int32_t turns = (pos + a.temperature_offset) / a.temperature_length;
+    return a.scale * (1.0f + a.temperature * logf(1.0f + (float)turns));
+}
+
+/* What a head's sums are multiplied by, of positions whose weights are e^(score - m) and add up to
+ * l; 0 where there are none. NaN stays. */
+static __device__ __forceinline__ float share_of(const gpu_attention &a, int64_t head, float m,
+                                                 float l) {
+    if (l == 0.0f) return 0.0f;
+    if (!a.sinks) return 1.0f / l;
+    const float top = fmaxf(m, a.sinks[head]), keep = expf(m - top);
+    return keep / (l * keep + expf(a.sinks[head] - top));
+}
+
+/* By what the gate multiplies an element of column c. */
+static __device__ __forceinline__ float gate_at(const gpu_attention &a, int64_t c, int64_t at) {
+    return a.gate ? 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at])) : 1.0f;
+}
+
 /* Of parts of whole tiles, but the last ones, which may be empty. */
 template <int H>
 static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int32_t pos) {
@@ -56,8 +84,7 @@ static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int3
     t.kv_head = (int)(blockIdx.x / chunks);
     t.first_head = t.kv_head * (int)group + (int)chunk * H;
     t.n_heads = H == 1 ? 1 : (int)(group - chunk * H < H ? group - chunk * H : H);
-    const uint32_t end = (uint32_t)pos + 1, window = (uint32_t)a.window;
-    const uint32_t begin = window > 0 && end > window ? end - window : 0;
+    const uint32_t end = (uint32_t)pos + 1, begin = first_seen(a, (uint32_t)pos);
     const uint32_t tiles = (end - begin + TILE - 1) / TILE, n_splits = (uint32_t)a.n_splits;
     const uint32_t part = (tiles + n_splits - 1) / n_splits * TILE;
     const uint32_t before = blockIdx.y * part, length = end - begin;
@@ -230,8 +257,9 @@ static __device__ __forceinline__ void put(const gpu_attention &a, const attn_ta
                                            attn_shared<H, DIM> &shared, int h, int d, float sum) {
     const int64_t head = t.first_head + h;
     if (a.n_splits == 1) {
-        const float x = shared.l[h] != 0.0f ? sum / shared.l[h] : 0.0f;
-        a.out[t.c * a.ldo + head * a.kv.head_dim + d] = x;
+        const int64_t at = head * a.kv.head_dim + d;
+        const float x = sum * share_of(a, head, shared.m[h], shared.l[h]) * gate_at(a, t.c, at);
+        a.out[t.c * a.ldo + at] = x;
         (&shared.q[0][0])[h * a.kv.head_dim + d] = x;
         return;
     }
@@ -287,11 +315,12 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
     int n = tile_length(t.n > 0 ? t.n : 1);
     load_tile<key_share<DIM>, K>(k, a.kv.k_row, n, dim, keys);
     load_tile<value_share<DIM>, V>(v, a.kv.v_row, n, dim, values);
+    const float scale = scale_at(a, col.pos);
     const float *q = a.q + t.c * a.ldq + (int64_t)t.first_head * dim + (d < dim ? d : dim - 1);
     GPU_UNROLL
     for (int h = 0; h < H; h++) {
         const float x = q[(h < t.n_heads ? h : t.n_heads - 1) * dim];
-        shared.q[h][d] = d < dim ? x * a.scale : 0.0f;
+        shared.q[h][d] = d < dim ? x * scale : 0.0f;
     }
     if (d < H) {
         shared.m[d] = -INFINITY;
@@ -329,7 +358,7 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
 }
 
 struct merge_shared {
-    float w[GPU_ATTN_SPLITS], l;
+    float w[GPU_ATTN_SPLITS], share;
     alignas(16) float x[GPU_MAX_HEAD];
 };
 
@@ -352,14 +381,17 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
         const float w = l != 0.0f ? expf(m - top) : 0.0f;
         const float sum = gpu_warp_sum(w * l);
         shared.w[s] = w;
-        if (s == 0) shared.l = sum;
+        if (s == 0) shared.share = share_of(a, head, top, sum);
     }
     gpu_sync();
     float sum = 0.0f;
     GPU_UNROLL
     for (int s = 0; s < N; s++) sum += shared.w[s] * x[s];
-    sum = shared.l != 0.0f ? sum / shared.l : 0.0f;
-    if (d < dim) a.out[c * a.ldo + head * dim + d] = sum;
+    sum *= shared.share;
+    if (d < dim) {
+        sum *= gate_at(a, c, head * dim + d);
+        a.out[c * a.ldo + head * dim + d] = sum;
+    }
     if (!a.q8) return;
     shared.x[d] = sum;
     gpu_sync();

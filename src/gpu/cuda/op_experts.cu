@@ -170,7 +170,8 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) expert_kernel(gpu_expe
         gpu_dot_rows<F, ROWS, 1>(row, a.w.n_in, gpu_input_from(a.in, column, a.w.n_in), sum);
     }
     if (gpu_lane() != 0) return;
-    const float scale = own && a.scales ? a.scales[expert] : 1.0f;
+    float scale = own && a.scales ? a.scales[expert] : 1.0f;
+    if (a.weigh) scale *= weight_of(a.choices, pair);
     int32_t fired = 0;
     GPU_UNROLL
     for (int r = 0; r < ROWS; r++) {
@@ -204,10 +205,18 @@ static __global__ void __launch_bounds__(THREADS) expert_sum_kernel(gpu_expert_s
     for (int k = 0; k < a.n_used; k++) {
         const int64_t pair = c * a.n_used + k;
         if (expert_of(a.choices, pair) >= a.n_own) continue;
-        if (i < a.n) sum += weight_of(a.choices, pair) * a.x[pair * a.ldx + i];
+        const float weight = a.weighed ? 1.0f : weight_of(a.choices, pair);
+        if (i < a.n) sum += weight * a.x[pair * a.ldx + i];
         own++;
     }
-    if (i < a.n && own > 0) a.y[c * a.ldy + i] += sum;
+    if (i < a.n && a.shared) {
+        const float score = a.shared_score ? a.shared_score[c * a.ld_score] : INFINITY;
+        sum += a.shared[c * a.lds + i] / (1.0f + expf(-score));
+    }
+    if (i < a.n) {
+        float *y = a.y + c * a.ldy + i;
+        *y = a.set ? a.scale * sum : *y + a.scale * sum;
+    }
     if (i == 0 && a.used && own > 0) gpu_count(a.used, own);
 }
 

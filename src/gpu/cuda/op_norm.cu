@@ -78,10 +78,12 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
     norm_held held;
     load_held(a, x, 0, held);
     float mean = 0.0f;
-    if (a.centred) mean = sum_column(a, x, held, false, 0.0f, shared.sum) / (float)a.n;
+    if (a.kind == GPU_NORM_LAYER)
+        mean = sum_column(a, x, held, false, 0.0f, shared.sum) / (float)a.n;
     const float squares = sum_column(a, x, held, true, mean, shared.squares);
     if (a.bad && threadIdx.x == 0 && !(squares < INFINITY)) gpu_raise(a.bad, a.mark);
-    const float scale = 1.0f / sqrtf(squares / (float)a.n + a.eps);
+    const float scale = a.kind == GPU_NORM_NONE ? 1.0f : 1.0f / sqrtf(squares / (float)a.n + a.eps);
+    float *y = a.y ? a.y + c * a.ldy : nullptr;
     for (int64_t base = 0; base < a.n; base += step) {
         if (a.n > step) load_held(a, x, base, held);
         GPU_UNROLL
@@ -95,17 +97,19 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(gpu_norm a) {
                 v[i] = there ? (held.x[s][i] - mean) * scale : 0.0f;
                 if (a.w) v[i] *= held.w[s][i];
                 if (a.b && there) v[i] += a.b[at + i];
+                if (a.add && there) v[i] = a.y_scale * (y[at + i] + a.scale * v[i]);
             }
             if (q8) gpu_quantize_group(v, at / 32, at < a.n, a.n, q8);
             GPU_UNROLL
             for (int i = 0; i < 4; i++)
-                if (a.y && at + i < a.n) a.y[c * a.ldy + at + i] = v[i];
+                if (y && at + i < a.n) y[at + i] = v[i];
         }
     }
 }
 
 void gpu_op_norm(gpu_stream *s, const gpu_norm *a) {
     assert(a->n_cols >= 1 && a->ldx % 4 == 0 && (!a->q8 || a->n % 32 == 0));
+    assert(!a->add || a->y);
     const unsigned warps = gpu_blocks(a->n, 4 * GPU_WARP);
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1,
                            (warps < NORM_WARPS ? warps : (unsigned)NORM_WARPS) * GPU_WARP};

@@ -13,7 +13,8 @@ enum { ANGLE_THREADS = 64, THREADS = 128, WARPS = THREADS / GPU_WARP };
 static __global__ void __launch_bounds__(ANGLE_THREADS) angles_kernel(gpu_rope_angles a) {
     const int c = (int)blockIdx.y, i = (int)(blockIdx.x * ANGLE_THREADS + threadIdx.x);
     if (i >= a.n_half) return;
-    const double angle = (double)a.cols[c].pos * (double)a.inv_freq[i];
+    const bool far = a.inv_freq_long && a.cols[c].n_ctx > a.long_from;
+    const double angle = (double)a.cols[c].pos * (double)(far ? a.inv_freq_long : a.inv_freq)[i];
     float *cs = a.cs + 2 * ((int64_t)c * a.n_half + i);
     cs[0] = (float)cos(angle) * a.scale;
     cs[1] = (float)sin(angle) * a.scale;
@@ -28,17 +29,26 @@ void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a) {
 
 struct rope_shared {
     float head[GPU_MAX_HEAD];
-    float squares[WARPS];
+    float sums[WARPS], squares[WARPS];
 };
 
-/* In place in shared memory. Ends with the block in step. */
+/* In place in shared memory; w NULL: no weights. Ends with the block in step. */
 static __device__ __forceinline__ void norm_head(rope_shared &shared, const float *w, int n,
-                                                 float eps) {
-    float squares = 0.0f;
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += shared.head[i] * shared.head[i];
+                                                 bool centred, float eps) {
+    float mean = 0.0f, squares = 0.0f;
+    if (centred) {
+        float sum = 0.0f;
+        for (int i = (int)threadIdx.x; i < n; i += THREADS) sum += shared.head[i];
+        mean = gpu_block_sum(sum, shared.sums, WARPS) / (float)n;
+    }
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) {
+        const float x = shared.head[i] - mean;
+        squares += x * x;
+    }
     const float scale = 1.0f /
                         sqrtf(gpu_block_sum(squares, shared.squares, WARPS) / (float)n + eps);
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) shared.head[i] *= scale * w[i];
+    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+        shared.head[i] = (shared.head[i] - mean) * scale * (w ? w[i] : 1.0f);
     gpu_sync();
 }
 
@@ -52,6 +62,16 @@ static __device__ __forceinline__ void rotate_head(float *head, const float *cs,
         head[odd] = x * s + y * c;
     }
     gpu_sync();
+}
+
+/* Norm and rotation of head h of Q or K, w the weights of all such heads, in the row's order. */
+static __device__ __forceinline__ void turn_head(const gpu_rope_store &a, rope_shared &shared,
+                                                 const float *w, int h, int c) {
+    const bool norms = w || a.norm_bare, centred = a.norm == GPU_NORM_LAYER;
+    if (w) w += h * a.norm_stride;
+    if (norms && !a.norm_late) norm_head(shared, w, a.kv.head_dim, centred, a.eps);
+    if (a.cs) rotate_head(shared.head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
+    if (norms && a.norm_late) norm_head(shared, w, a.kv.head_dim, centred, a.eps);
 }
 
 /* A head to its place in a row of the cache; h heads of the row lie before it. */
@@ -75,11 +95,10 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
     }
     for (int i = (int)threadIdx.x; i < n; i += THREADS) shared.head[i] = x[i];
     gpu_sync();
-    if (is_q || is_k) {
-        const float *w = is_q ? a.q_norm : a.k_norm;
-        if (w) norm_head(shared, w, n, a.eps);
-        if (a.cs) rotate_head(shared.head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
-    }
+    if (is_q || is_k)
+        turn_head(a, shared, is_q ? a.q_norm : a.k_norm, h, c);
+    else if (a.value_norm)
+        norm_head(shared, nullptr, n, false, a.eps);
     if (is_q) {
         for (int i = (int)threadIdx.x; i < n; i += THREADS) q[i] = shared.head[i];
         return;

@@ -1,4 +1,4 @@
-/* op_vector.cu: element by element: activations, sums. */
+/* op_vector.cu: element by element: activations, sums, soft caps. */
 #include <assert.h>
 
 #include "gpu_kernel.h"
@@ -6,19 +6,26 @@
 
 enum { THREADS = 256 };
 
-/* ---- activations and sums ---------------------------------------------------------------------
- */
+/* Gate and up of gpt-oss, so that silu(gate) * up is what is wanted: x / (1 + e^-ax) is silu(ax) /
+ * a. NaN stays NaN. */
+static __device__ __forceinline__ void clamp_pair(float &gate, float &up) {
+    const float limit = 7.0f, alpha = 1.702f;
+    gate = alpha * (gate > limit ? limit : gate);
+    up = ((up > limit ? limit : up < -limit ? -limit : up) + 1.0f) / alpha;
+}
 
 static __global__ void __launch_bounds__(THREADS) activate_kernel(gpu_activate a) {
     const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n) return;
-    float v = gpu_activation(a.f, a.threshold, a.gate[c * a.ldg + i]);
+    float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
+    if (a.clamp) clamp_pair(gate, up);
+    float v = gpu_activation(a.f, a.threshold, gate);
     if (fabsf(v) <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
-    a.y[c * a.ldy + i] = a.up ? gpu_gated(a.f, v, a.up[c * a.ldu + i]) : v;
+    a.y[c * a.ldy + i] = a.up ? gpu_gated(a.f, v, up) : v;
 }
 
 void gpu_op_activate(gpu_stream *s, const gpu_activate *a) {
-    assert(a->n_cols >= 1 && a->n >= 1);
+    assert(a->n_cols >= 1 && a->n >= 1 && (!a->clamp || (a->up && a->f == ACTIVATION_SILU)));
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
     gpu_launch(s, grid, activate_kernel, *a);
 }
@@ -33,4 +40,17 @@ void gpu_op_add(gpu_stream *s, const gpu_add *a) {
     assert(a->n_cols >= 1 && a->n >= 1);
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
     gpu_launch(s, grid, add_kernel, *a);
+}
+
+static __global__ void __launch_bounds__(THREADS) softcap_kernel(gpu_softcap a) {
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= a.n) return;
+    float *y = a.y + c * a.ldy + i;
+    *y = a.cap * tanhf(*y / a.cap);
+}
+
+void gpu_op_softcap(gpu_stream *s, const gpu_softcap *a) {
+    assert(a->n_cols >= 1 && a->n >= 1 && a->cap > 0);
+    const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
+    gpu_launch(s, grid, softcap_kernel, *a);
 }
