@@ -58,6 +58,7 @@ static pi_status alloc_attention(gpu_exec *g, pi_error *err) {
     bool local = g->model->arch->has & ARCH_ROPE_LOCAL;
     const char *what = "attention buffers";
     size_t partial = gpu_attention_partial(GPU_MAX_COLS, hp->n_head, GPU_ATTN_SPLITS, hp->head_dim);
+    /* of more columns there are fewer parts */
     pi_status status = alloc_floats(g, (ROPE_SETS + 1) * half, what, &g->inv_freq, err);
     for (int set = 0; set < (local ? ROPE_SETS : 1) && half > 0 && status == PI_OK; set++)
         status = alloc_floats(g, (int64_t)hp->n_rots[set] * g->n_batch, what, &g->angles[set], err);

@@ -12,7 +12,7 @@ static gpu_exec_shape shape_of(const engine_context *c) {
         if (c->positions[i] + 1 > longest) longest = c->positions[i] + 1;
     plan_form form = plan_form_of(c->plan, SIDE_GPU, c->ubatch.n_tokens);
     return (gpu_exec_shape){.n_cols = c->ubatch.n_tokens,
-                            .n_splits = form != FORM_MANY ? gpu_attention_splits(longest) : 1,
+                            .n_splits = gpu_attention_splits_of(longest, c->ubatch.n_tokens),
                             .form = form};
 }
 

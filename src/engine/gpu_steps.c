@@ -152,6 +152,8 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
 static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p,
                    void *q8) {
     const model_hparams *hp = &g->model->hp;
+    quant_type type = g->model->layers[s->layer].t[ROLE_ATTN_Q].type;
+    bool quantized = quant_find((uint32_t)type)->is_quantized;
     int n_splits = s->window > 0 ? gpu_attention_splits(s->window) : GPU_ATTN_SPLITS;
     if (n_splits > p->n_splits) n_splits = p->n_splits;
     const gpu_attention a = {.q = g->buf[BUF_Q],
@@ -162,6 +164,7 @@ static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, cons
                              .n_head = g->model->layers[s->layer].hp.n_head,
                              .n_cols = p->n_cols,
                              .n_splits = n_splits,
+                             .precise = g->precise && !quantized,
                              .window = s->window,
                              .chunks = s->chunks,
                              .scale = s->scale,

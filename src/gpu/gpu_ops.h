@@ -224,7 +224,8 @@ typedef struct gpu_attention {
     const gpu_column *cols;
     gpu_kv_layout kv;
     int32_t n_head, n_cols;
-    int32_t n_splits; /* gpu_attention_splits of the longest context of the ubatch */
+    int32_t n_splits; /* gpu_attention_splits_of the longest context of the ubatch */
+    bool precise;     /* queries and weights stay float, as in gpu_matmul */
     int32_t window;   /* 0: all */
     bool chunks;
     float scale, softcap; /* softcap 0: off */
@@ -245,6 +246,12 @@ typedef struct gpu_attention {
 static inline int32_t gpu_attention_splits(int64_t length) {
     int32_t n = 1;
     while (n < GPU_ATTN_SPLITS && (int64_t)n * 2 * GPU_ATTN_TILE < length) n *= 2;
+    return n;
+}
+/* The same of ubatches of any size: as many parts as there is room for. */
+static inline int32_t gpu_attention_splits_of(int64_t length, int32_t n_cols) {
+    int32_t n = gpu_attention_splits(length);
+    while (n > 1 && n * n_cols > GPU_ATTN_SPLITS * GPU_MAX_COLS) n /= 2;
     return n;
 }
 static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32_t n_splits,

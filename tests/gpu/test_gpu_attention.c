@@ -354,6 +354,7 @@ typedef struct attention_case {
     int dim, group, n_splits, window;
     float softcap;
     bool forms; /* chunks in place of windows, sinks, a gate, and scores that grow */
+    bool precise;
 } attention_case;
 
 enum { TEMPERATURE_LENGTH = 50, TEMPERATURE_OFFSET = 3 };
@@ -392,12 +393,17 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
     for (int i = 0; i < dim; i++) out[i] /= sum;
 }
 
-static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
-    case_teardown(NULL);
+/* On tensor cores queries and weights are rounded to half. */
+static double tolerance_of(const attention_case *t, int n_cols) {
+    bool halves = t->type_k == QUANT_F16 && t->type_v == QUANT_F16 && !t->precise;
+    return halves && n_cols > GPU_MAX_COLS ? 1e-2 : 2e-5;
+}
+
+static void compare_attention(const caches *all, attention_case t) {
+    const caches s = *all;
+    const int n_cols = s.n_cols;
     const int n_head = t.group * KV_HEADS, n = n_head * t.dim, ldq = n + 8, ldo = n + 4;
     const size_t n_bytes = (size_t)(n_cols * ldo) * 4;
-    caches s = make_caches(t.type_k, t.type_v, t.dim, pos, n_cols);
-    for (int c = 0; c < n_cols; c++) fill_cache(&s, c);
     float *sinks = case_random(n_head, 2), *gate = case_random(n_cols * ldq, 2);
     float *q = case_random(n_cols * ldq, 1), *got = case_host(n_bytes), *out = case_alloc(n_bytes);
     size_t partial = gpu_attention_partial(n_cols, n_head, t.n_splits, t.dim) * 4;
@@ -413,6 +419,7 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
                        .window = t.window,
                        .scale = q_scale,
                        .softcap = t.softcap,
+                       .precise = t.precise,
                        .chunks = t.forms,
                        .temperature = t.forms ? temperature : 0,
                        .temperature_length = TEMPERATURE_LENGTH,
@@ -432,11 +439,36 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
             for (int i = 0; i < t.dim && t.forms; i++)
                 want[i] /= 1 + exp(-(double)gate[c * ldq + h * t.dim + i]);
             for (int i = 0; i < t.dim; i++)
-                case_near((double)got[c * ldo + h * t.dim + i], want[i], 1, 2e-5, "attention",
-                          h * t.dim + i);
+                case_near((double)got[c * ldo + h * t.dim + i], want[i], 1,
+                          tolerance_of(&t, n_cols), "attention", h * t.dim + i);
         }
     }
     if (quantized) check_quantized(a.q8, out, ldo, n, n_cols);
+}
+
+/* A session per column. */
+static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
+    case_teardown(NULL);
+    caches s = make_caches(t.type_k, t.type_v, t.dim, pos, n_cols);
+    for (int c = 0; c < n_cols; c++) fill_cache(&s, c);
+    compare_attention(&s, t);
+}
+
+/* The last columns of up to COLS sessions, which end at these positions. */
+static void check_prompt(attention_case t, const int32_t *pos, int n_sessions, int n_cols) {
+    case_teardown(NULL);
+    caches of = make_caches(t.type_k, t.type_v, t.dim, pos, n_sessions), s = of;
+    for (int i = 0; i < n_sessions; i++) fill_cache(&of, i);
+    s.n_cols = n_cols;
+    for (int c = 0; c < n_cols; c++) {
+        int session = c * n_sessions / n_cols, next = c + 1;
+        while (next < n_cols && next * n_sessions / n_cols == session) next++;
+        s.cols[c] = of.cols[session];
+        s.cols[c].pos -= next - 1 - c;
+        s.bytes[c] = of.bytes[session];
+    }
+    s.device_cols = case_upload(s.cols, sizeof s.cols);
+    compare_attention(&s, t);
 }
 
 static const quant_type cache_types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32};
@@ -447,7 +479,7 @@ static void test_attention(void **state) {
     (void)state;
     static const int splits[] = {2, 8, 3, 32, 5, 16};
     for (int i = 0; i < 6; i++) {
-        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1, 0, 0, false};
+        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1, 0, 0, false, false};
         check_attention(t, lengths[i % 3], COLS);
         t.n_splits = splits[i];
         check_attention(t, lengths[(i + 2) % 3], COLS);
@@ -460,7 +492,8 @@ static void test_attention(void **state) {
         if (i < 2) check_attention(t, lengths[2], COLS);
     }
     for (int i = 0; i < COUNTS; i++) {
-        attention_case t = {cache_types[i % 3], cache_types[i % 3], DIM, 3, 1 + i % 2, 0, 0, false};
+        attention_case t = {
+            cache_types[i % 3], cache_types[i % 3], DIM, 3, 1 + i % 2, 0, 0, false, false};
         check_attention(t, lengths[0], column_counts[i]);
     }
 }
@@ -479,16 +512,47 @@ static void test_attention_types(void **state) {
                                 1 + at % 3,
                                 0,
                                 0,
-                                at % 5 == 0};
+                                at % 5 == 0,
+                                false};
             check_attention(t, lengths[at % 2], 2);
         }
     }
     for (int g = 0; g < 7; g++) {
         for (int d = 0; d < 5; d++) {
-            attention_case t = {
-                cache_types[g % 2], cache_types[d % 2], dims[d], groups[g], 1 + d, 0, 0, false};
+            attention_case t = {cache_types[g % 2],
+                                cache_types[d % 2],
+                                dims[d],
+                                groups[g],
+                                1 + d,
+                                0,
+                                0,
+                                false,
+                                false};
             check_attention(t, lengths[1], 1);
         }
+    }
+}
+
+/* Tiles of queries: columns of one session and of several, every number of heads that share a key,
+ * parts of the positions, some of which a column does not see. */
+static void test_attention_prompts(void **state) {
+    (void)state;
+    static const int dims[] = {64, 128, 256, 96, 40, 8, 200};
+    static const int groups[] = {1, 3, 4, 8, 5, 71, 7};
+    static const int32_t ends[][COLS] = {{299, 129, 683}, {63, 64, 70}, {69, 400, 45}};
+    for (int i = 0; i < 14; i++) {
+        attention_case t = {.type_k = QUANT_F16,
+                            .type_v = QUANT_F16,
+                            .dim = dims[i % 7],
+                            .group = groups[i * 3 % 7],
+                            .n_splits = 1 + i % 4,
+                            .window = i % 3 == 1 ? 50 : 0,
+                            .softcap = i % 5 == 2 ? 2 : 0,
+                            .forms = i % 2,
+                            .precise = i == 13};
+        int n_sessions = 1 + i % COLS;
+        int n_cols = n_sessions == 1 ? 60 : i % 2 ? 33 : GPU_MAX_COLS + 1;
+        check_prompt(t, ends[i % 3], n_sessions, t.group > 64 ? GPU_MAX_COLS + 3 : n_cols);
     }
 }
 
@@ -499,7 +563,7 @@ static void test_attention_heads(void **state) {
         int i = dim / 8;
         quant_type k = cache_types[dim % 32 ? 2 * (i % 2) : i % 3];
         quant_type v = cache_types[dim % 32 ? 2 * (i / 2 % 2) : i / 2 % 3];
-        attention_case t = {k, v, dim, 1 + i % 4, 1 + i % 2, 0, 0, false};
+        attention_case t = {k, v, dim, 1 + i % 4, 1 + i % 2, 0, 0, false, false};
         check_attention(t, lengths[0], COLS);
     }
 }
@@ -514,6 +578,10 @@ static void test_attention_splits(void **state) {
     assert_int_equal(gpu_attention_splits(16 * GPU_ATTN_TILE), 8);
     assert_int_equal(gpu_attention_splits(2 * GPU_ATTN_SPLITS * GPU_ATTN_TILE), GPU_ATTN_SPLITS);
     assert_int_equal(gpu_attention_splits(1 << 20), GPU_ATTN_SPLITS);
+    /* of many columns no more than there is room for */
+    assert_int_equal(gpu_attention_splits_of(1 << 20, GPU_MAX_COLS), GPU_ATTN_SPLITS);
+    assert_int_equal(gpu_attention_splits_of(1 << 20, 64), GPU_ATTN_SPLITS / 8);
+    assert_int_equal(gpu_attention_splits_of(1 << 20, 512), 1);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -522,6 +590,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_rope),
     CASE_TEST(test_attention),
     CASE_TEST(test_attention_types),
+    CASE_TEST(test_attention_prompts),
     CASE_TEST(test_attention_heads),
     CASE_TEST(test_attention_splits),
 };

@@ -52,6 +52,17 @@ static __device__ __forceinline__ float gpu_warp_max(float v) {
     return v;
 }
 
+/* Over aligned groups of 4 lanes. */
+static __device__ __forceinline__ float gpu_group4_sum(float v) {
+    v += gpu_shuffle_xor(v, 2);
+    return v + gpu_shuffle_xor(v, 1);
+}
+
+static __device__ __forceinline__ float gpu_group4_max(float v) {
+    v = fmaxf(v, gpu_shuffle_xor(v, 2));
+    return fmaxf(v, gpu_shuffle_xor(v, 1));
+}
+
 /* Over aligned groups of 8 lanes. */
 static __device__ __forceinline__ float gpu_group8_sum(float v) {
     GPU_UNROLL

@@ -1,6 +1,7 @@
-/* op_attention.cu: softmax(Q K^T) V over the cache, by tiles of positions with an online softmax
- * (Milakov and Gimelshein 2018; Dao 2022), long contexts in parts that run side by side and are
- * merged (Dao 2023, flash decoding).
+/* op_attention.cu: attention of few tokens, and of all with caches that tensor cores do not read
+ * (op_attention_tile.cu has the others): softmax(Q K^T) V over the cache, by tiles of positions
+ * with an online softmax (Milakov and Gimelshein 2018; Dao 2022), long contexts in parts that run
+ * side by side and are merged (Dao 2023, flash decoding).
  *
  * A block takes up to H queries that share a KV head, and one part of the positions: so a key is
  * read once for all of them. It has as many threads as a head has room for elements (DIM). Eight
@@ -19,6 +20,7 @@
 
 #include <type_traits>
 
+#include "gpu_attention.h"
 #include "gpu_block.h"
 #include "gpu_cache.h"
 #include "op_table.h"
@@ -45,34 +47,6 @@ struct attn_task {
     uint32_t first, n; /* positions; there is a first one also where there are none */
 };
 
-static __device__ __forceinline__ uint32_t first_seen(const gpu_attention &a, uint32_t pos) {
-    const uint32_t window = (uint32_t)a.window;
-    if (window == 0) return 0;
-    if (a.chunks) return pos / window * window;
-    return pos >= window ? pos + 1 - window : 0;
-}
-
-static __device__ __forceinline__ float scale_at(const gpu_attention &a, int32_t pos) {
-    if (a.temperature == 0.0f) return a.scale;
-    const int32_t turns = (pos + a.temperature_offset) / a.temperature_length;
-    return a.scale * (1.0f + a.temperature * logf(1.0f + (float)turns));
-}
-
-/* What a head's sums are multiplied by, of positions whose weights are e^(score - m) and add up to
- * l; 0 where there are none. NaN stays. */
-static __device__ __forceinline__ float share_of(const gpu_attention &a, int64_t head, float m,
-                                                 float l) {
-    if (l == 0.0f) return 0.0f;
-    if (!a.sinks) return 1.0f / l;
-    const float top = fmaxf(m, a.sinks[head]), keep = expf(m - top);
-    return keep / (l * keep + expf(a.sinks[head] - top));
-}
-
-/* By what the gate multiplies an element of column c. */
-static __device__ __forceinline__ float gate_at(const gpu_attention &a, int64_t c, int64_t at) {
-    return a.gate ? 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at])) : 1.0f;
-}
-
 /* Of parts of whole tiles, but the last ones, which may be empty. */
 template <int H>
 static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int32_t pos) {
@@ -84,7 +58,7 @@ static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int3
     t.kv_head = (int)(blockIdx.x / chunks);
     t.first_head = t.kv_head * (int)group + (int)chunk * H;
     t.n_heads = H == 1 ? 1 : (int)(group - chunk * H < H ? group - chunk * H : H);
-    const uint32_t end = (uint32_t)pos + 1, begin = first_seen(a, (uint32_t)pos);
+    const uint32_t end = (uint32_t)pos + 1, begin = attn_first_seen(a, (uint32_t)pos);
     const uint32_t tiles = (end - begin + TILE - 1) / TILE, n_splits = (uint32_t)a.n_splits;
     const uint32_t part = (tiles + n_splits - 1) / n_splits * TILE;
     const uint32_t before = blockIdx.y * part, length = end - begin;
@@ -239,18 +213,6 @@ static __device__ __forceinline__ void put_q8(const gpu_attention &a, int64_t c,
     }
 }
 
-/* In `partial`: a part's sums [dim], and behind the sums of all parts its (m, l). */
-static __device__ __forceinline__ float *sums_of(const gpu_attention &a, int64_t c, int64_t head,
-                                                 int split) {
-    return a.partial + ((c * a.n_head + head) * a.n_splits + split) * a.kv.head_dim;
-}
-
-static __device__ __forceinline__ float *state_of(const gpu_attention &a, int64_t c, int64_t head,
-                                                  int split) {
-    const int64_t n = (int64_t)a.n_cols * a.n_head * a.n_splits;
-    return a.partial + n * a.kv.head_dim + 2 * ((c * a.n_head + head) * a.n_splits + split);
-}
-
 /* Element d of head h: the result, or the sum of a part and what the merge must know of it. */
 template <int H, int DIM>
 static __device__ __forceinline__ void put(const gpu_attention &a, const attn_task &t,
@@ -258,14 +220,15 @@ static __device__ __forceinline__ void put(const gpu_attention &a, const attn_ta
     const int64_t head = t.first_head + h;
     if (a.n_splits == 1) {
         const int64_t at = head * a.kv.head_dim + d;
-        const float x = sum * share_of(a, head, shared.m[h], shared.l[h]) * gate_at(a, t.c, at);
+        const float x = sum * attn_share(a, head, shared.m[h], shared.l[h]) *
+                        attn_gate_at(a, t.c, at);
         a.out[t.c * a.ldo + at] = x;
         (&shared.q[0][0])[h * a.kv.head_dim + d] = x;
         return;
     }
-    sums_of(a, t.c, head, t.split)[d] = sum;
+    attn_sums(a, t.c, head, t.split)[d] = sum;
     if (d > 0) return;
-    float *state = state_of(a, t.c, head, t.split);
+    float *state = attn_state(a, t.c, head, t.split);
     state[0] = shared.m[h];
     state[1] = shared.l[h];
 }
@@ -315,7 +278,7 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
     int n = tile_length(t.n > 0 ? t.n : 1);
     load_tile<key_share<DIM>, K>(k, a.kv.k_row, n, dim, keys);
     load_tile<value_share<DIM>, V>(v, a.kv.v_row, n, dim, values);
-    const float scale = scale_at(a, col.pos);
+    const float scale = attn_scale_at(a, col.pos);
     const float *q = a.q + t.c * a.ldq + (int64_t)t.first_head * dim + (d < dim ? d : dim - 1);
     GPU_UNROLL
     for (int h = 0; h < H; h++) {
@@ -369,19 +332,19 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
     GPU_SHARED(merge_shared, shared);
     const int64_t head = blockIdx.x, c = blockIdx.y;
     const int dim = a.kv.head_dim, d = (int)threadIdx.x, last = a.n_splits - 1;
-    const float *sums = sums_of(a, c, head, 0) + (d < dim ? d : dim - 1);
+    const float *sums = attn_sums(a, c, head, 0) + (d < dim ? d : dim - 1);
     float x[N];
     GPU_UNROLL
     for (int s = 0; s < N; s++) x[s] = sums[(s < last ? s : last) * dim];
     if (gpu_warp() == 0) {
         const int s = gpu_lane();
-        const float *state = state_of(a, c, head, s < last ? s : last);
+        const float *state = attn_state(a, c, head, s < last ? s : last);
         const float m = state[0], l = s <= last ? state[1] : 0.0f; /* 0: an empty part; NaN stays */
         const float top = gpu_warp_max(m);
         const float w = l != 0.0f ? expf(m - top) : 0.0f;
         const float sum = gpu_warp_sum(w * l);
         shared.w[s] = w;
-        if (s == 0) shared.share = share_of(a, head, top, sum);
+        if (s == 0) shared.share = attn_share(a, head, top, sum);
     }
     gpu_sync();
     float sum = 0.0f;
@@ -389,7 +352,7 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
     for (int s = 0; s < N; s++) sum += shared.w[s] * x[s];
     sum *= shared.share;
     if (d < dim) {
-        sum *= gate_at(a, c, head * dim + d);
+        sum *= attn_gate_at(a, c, head * dim + d);
         a.out[c * a.ldo + head * dim + d] = sum;
     }
     if (!a.q8) return;
@@ -454,10 +417,12 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
     assert(a->n_splits >= 1 && (a->n_splits == 1 || a->partial));
     assert(a->n_splits <= GPU_ATTN_SPLITS);
-    const bool by_heads = a->kv.head_dim % 32 == 0; /* no group of 32 crosses them */
+    const bool tiled = gpu_attention_tiled(s, *a);
+    const bool by_heads = a->kv.head_dim % 32 == 0 && /* no group of 32 crosses them */
+                          (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
 #define CACHE(K) launch_key<K>(s, inner)
-    GPU_CACHE_SWITCH(a->kv.type_k);
+    if (!tiled) GPU_CACHE_SWITCH(a->kv.type_k);
 #undef CACHE
     if (a->n_splits > 1) merge(s, inner);
     if (!a->q8 || by_heads) return;

@@ -6,7 +6,8 @@ endif()
 set_source_files_properties(${GPU_OP_SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-O1")
 # Two backends of mostly the same objects: one with tensor cores; one without them, as HIP is, which
 # is for a test and lies elsewhere.
-set(GPU_MMA_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_matmul.cu sim/sim_device.cpp)
+set(GPU_MMA_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_matmul.cu
+    ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_attention_tile.cu sim/sim_device.cpp)
 set(sources ${GPU_OP_SOURCES} sim/sim_block.cpp sim/sim_fiber.cpp sim/sim_stream.cpp)
 list(REMOVE_ITEM sources ${GPU_MMA_SOURCES})
 add_library(pi_sim OBJECT ${sources})

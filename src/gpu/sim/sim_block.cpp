@@ -29,7 +29,17 @@ enum : size_t {
 };
 
 enum thread_state { READY, AT_BARRIER, AT_WARP, DONE };
-enum warp_op { WARP_SUM, WARP_MAX, WARP_SUM8, WARP_MAX8, WARP_BALLOT, WARP_MMA, WARP_MMA_BF16 };
+enum warp_op {
+    WARP_SUM,
+    WARP_MAX,
+    WARP_SUM4,
+    WARP_MAX4,
+    WARP_SUM8,
+    WARP_MAX8,
+    WARP_BALLOT,
+    WARP_MMA,
+    WARP_MMA_BF16
+};
 
 struct block_thread {
     sim_thread self; /* first: sim_self points here */
@@ -123,6 +133,12 @@ float gpu_warp_sum(float v) {
 }
 float gpu_warp_max(float v) {
     return answer(warp_operation(WARP_MAX, v, 0));
+}
+float gpu_group4_sum(float v) {
+    return answer(warp_operation(WARP_SUM4, v, 0));
+}
+float gpu_group4_max(float v) {
+    return answer(warp_operation(WARP_MAX4, v, 0));
 }
 float gpu_group8_sum(float v) {
     return answer(warp_operation(WARP_SUM8, v, 0));
@@ -277,6 +293,8 @@ SIM_UNSEEN static bool answer_warp(block_thread *t) {
         ballot |= t[i].bits << i;
     }
     if (t[0].op == WARP_SUM) sum_tree(t, GPU_WARP);
+    if (t[0].op == WARP_SUM4) sum_tree(t, 4);
+    if (t[0].op == WARP_MAX4) max_groups(t, 4);
     if (t[0].op == WARP_SUM8) sum_tree(t, 8);
     if (t[0].op == WARP_MAX) max_groups(t, GPU_WARP);
     if (t[0].op == WARP_MAX8) max_groups(t, 8);

@@ -37,6 +37,8 @@ void *sim_shared(size_t n_bytes);
 void gpu_sync();
 float gpu_warp_sum(float v);
 float gpu_warp_max(float v);
+float gpu_group4_sum(float v);
+float gpu_group4_max(float v);
 float gpu_group8_sum(float v);
 float gpu_group8_max(float v);
 uint32_t gpu_ballot(bool v);

@@ -1,0 +1,53 @@
+/* gpu_attention.h: what the kernels of attention share: which positions a token sees, what scores
+ * and results are multiplied by, and where the sums of a part of the positions are kept. */
+#ifndef GPU_CUDA_GPU_ATTENTION_H
+#define GPU_CUDA_GPU_ATTENTION_H
+
+#include "gpu_kernel.h"
+
+static __device__ __forceinline__ uint32_t attn_first_seen(const gpu_attention &a, uint32_t pos) {
+    const uint32_t window = (uint32_t)a.window;
+    if (window == 0) return 0;
+    if (a.chunks) return pos / window * window;
+    return pos >= window ? pos + 1 - window : 0;
+}
+
+static __device__ __forceinline__ float attn_scale_at(const gpu_attention &a, int32_t pos) {
+    if (a.temperature == 0.0f) return a.scale;
+    const int32_t turns = (pos + a.temperature_offset) / a.temperature_length;
+    return a.scale * (1.0f + a.temperature * logf(1.0f + (float)turns));
+}
+
+/* What a head's sums are multiplied by, of positions whose weights are e^(score - m) and add up to
+ * l; 0 where there are none. NaN stays. */
+static __device__ __forceinline__ float attn_share(const gpu_attention &a, int64_t head, float m,
+                                                   float l) {
+    if (l == 0.0f) return 0.0f;
+    if (!a.sinks) return 1.0f / l;
+    const float top = fmaxf(m, a.sinks[head]), keep = expf(m - top);
+    return keep / (l * keep + expf(a.sinks[head] - top));
+}
+
+/* By what the gate multiplies an element of column c. */
+static __device__ __forceinline__ float attn_gate_at(const gpu_attention &a, int64_t c,
+                                                     int64_t at) {
+    return a.gate ? 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at])) : 1.0f;
+}
+
+/* In `partial`: a part's sums [dim], and behind the sums of all parts its (m, l). */
+static __device__ __forceinline__ float *attn_sums(const gpu_attention &a, int64_t c, int64_t head,
+                                                   int split) {
+    return a.partial + ((c * a.n_head + head) * a.n_splits + split) * a.kv.head_dim;
+}
+
+static __device__ __forceinline__ float *attn_state(const gpu_attention &a, int64_t c, int64_t head,
+                                                    int split) {
+    const int64_t n = (int64_t)a.n_cols * a.n_head * a.n_splits;
+    return a.partial + n * a.kv.head_dim + 2 * ((c * a.n_head + head) * a.n_splits + split);
+}
+
+/* op_attention_tile.cu: attention of prompts, without the int8 form; false where it has no kernel
+ * for this. */
+bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a);
+
+#endif
