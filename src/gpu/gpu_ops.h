@@ -177,11 +177,37 @@ typedef struct gpu_matmul {
     void *scratch; /* of matmul and matmul_t: gpu_matmul_scratch bytes; not kept */
 } gpu_matmul;
 
-/* Columns of x as 16-bit floats, for tensor cores, and the scale of each. n_sum: their length. */
-enum { GPU_SUM_ALIGN = 32 };
-static inline size_t gpu_matmul_scratch(int64_t n_sum, int32_t n_cols) {
+/* A block of matmul and matmul_t makes GPU_TILE_OUT outputs for GPU_TILE_COLS columns. Products of
+ * too few blocks to fill a GPU are split along their sums: up to GPU_SPLIT_BLOCKS, two for each of
+ * 128 multiprocessors, parts of at least GPU_SPLIT_TERMS terms. So a 4096 x 4096 product of 9 to 64
+ * columns is 256 blocks in place of 32, and reads its weights at the speed of all of them. */
+enum {
+    GPU_SUM_ALIGN = 32,
+    GPU_TILE_OUT = 128,
+    GPU_TILE_COLS = 64,
+    GPU_SPLIT_BLOCKS = 256,
+    GPU_SPLIT_TERMS = 256,
+    GPU_SPLIT_MOST = 8
+};
+static inline int32_t gpu_matmul_splits(int64_t n_sum, int64_t n_out, int32_t n_cols) {
+    int64_t blocks = (n_out + GPU_TILE_OUT - 1) / GPU_TILE_OUT *
+                     ((n_cols + GPU_TILE_COLS - 1) / GPU_TILE_COLS);
+    int32_t n = 1;
+    while (n < GPU_SPLIT_MOST && 2 * n * blocks <= GPU_SPLIT_BLOCKS &&
+           n_sum >= 2 * (int64_t)n * GPU_SPLIT_TERMS)
+        n *= 2;
+    return n;
+}
+/* Columns of x as 16-bit floats, for tensor cores, and the scale of each, n_sum: their length; then
+ * the sums of parts. */
+static inline size_t gpu_matmul_columns(int64_t n_sum, int32_t n_cols) {
     size_t padded = ((size_t)n_sum + GPU_SUM_ALIGN - 1) / GPU_SUM_ALIGN * GPU_SUM_ALIGN;
-    return (size_t)n_cols * (2 * padded + sizeof(float));
+    return ((size_t)n_cols * (2 * padded + sizeof(float)) + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN *
+           GPU_ROW_ALIGN;
+}
+static inline size_t gpu_matmul_scratch(int64_t n_sum, int32_t n_cols) {
+    return gpu_matmul_columns(n_sum, n_cols) +
+           (size_t)GPU_SPLIT_BLOCKS * GPU_TILE_OUT * GPU_TILE_COLS * sizeof(float);
 }
 
 /* cs[c][i] = scale * (cos, sin)(pos[c] * inv_freq[i]) for i < n_half. Once per ubatch. */

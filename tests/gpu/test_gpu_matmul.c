@@ -191,6 +191,33 @@ static void test_forms(void **state) {
     check_nmse(QUANT_Q4_0, error, power);
 }
 
+/* Sums that are split: each way, by tensor cores and by float units, the last part shorter. */
+static void test_splits(void **state) {
+    (void)state;
+    static const quant_type types[] = {QUANT_F16, QUANT_F32, QUANT_BF16, QUANT_Q4_0, QUANT_Q6_K};
+    assert_int_equal(gpu_matmul_splits(4096, 4096, GPU_MAX_COLS + 1), GPU_SPLIT_MOST);
+    assert_int_equal(gpu_matmul_splits(4096, 4096, 128), 4);
+    assert_int_equal(gpu_matmul_splits(4096, 4096, 512), 1);
+    assert_int_equal(gpu_matmul_splits(4096, 14336, 16), 2);
+    assert_int_equal(gpu_matmul_splits(511, 128, 16), 1);
+    for (int i = 0; i < 12; i++) {
+        case_teardown(NULL);
+        const quant_type type = types[i / 2 % 5];
+        double error = 0, power = 0;
+        product p;
+        if (i % 2)
+            make_product(&p, type, 1100 + i, case_width(type, 40), 9, true);
+        else
+            make_product(&p, type, 37, case_width(type, 1130), 66, false);
+        assert_true(gpu_matmul_splits(p.n_sum, p.n_y, p.in.n_cols) > 1);
+        p.precise = i >= 10;
+        p.bias = case_random(p.n_y, 1);
+        run_product(&p);
+        check_product(&p, &error, &power);
+        check_nmse(type, error, power);
+    }
+}
+
 /* Replaces the input: column c is scaled by sizes[c]. */
 static void scale_columns(product *p, const float *sizes) {
     float *x = case_host((size_t)(p->in.ldx * p->in.n_cols) * sizeof *x);
@@ -279,7 +306,8 @@ static void test_not_finite(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_shapes),  CASE_TEST(test_forms),         CASE_TEST(test_range),
-    CASE_TEST(test_precise), CASE_TEST(test_large_weights), CASE_TEST(test_not_finite),
+    CASE_TEST(test_shapes),     CASE_TEST(test_forms),   CASE_TEST(test_splits),
+    CASE_TEST(test_range),      CASE_TEST(test_precise), CASE_TEST(test_large_weights),
+    CASE_TEST(test_not_finite),
 };
 CASE_MAIN(tests)

@@ -15,8 +15,8 @@
 #include "gpu_formats.h"
 
 enum {
-    TILE_OUT = 128,
-    TILE_COLS = 64,
+    TILE_OUT = GPU_TILE_OUT,
+    TILE_COLS = GPU_TILE_COLS,
     TILE_SUM = GPU_SUM_ALIGN, /* a unit of two groups: the most that is decoded at once */
     TILE_THREADS = 128        /* one unit of two groups each */
 };
@@ -25,9 +25,11 @@ enum {
  * for each the factor that undoes its scale. Half has few exponents: a column is scaled by a power
  * of two that puts its largest value into [2^14, 2^15). bfloat16 has float's, and a scale of 1. */
 struct tile_columns {
-    uint16_t *x; /* [n_cols][ld] */
-    float *undo; /* [n_cols] */
-    int64_t ld;  /* the sum's terms, rounded up to a multiple of TILE_SUM */
+    uint16_t *x;    /* [n_cols][ld] */
+    float *undo;    /* [n_cols] */
+    int64_t ld;     /* the sum's terms, rounded up to a multiple of TILE_SUM */
+    float *partial; /* [gridDim.z][n_cols][n_out] sums of parts; NULL: there is one */
+    int64_t n_out;
 };
 
 /* Whether tensor cores take the weights as bfloat16. All other 16-bit and quantized ones are
@@ -67,13 +69,33 @@ template <class F, bool transposed> struct tile_product {
     }
 };
 
+/* The block's part of n tiles of a sum: [first, end), never empty (gpu_matmul_splits). */
+struct tile_part {
+    int first, end;
+};
+static __device__ __forceinline__ tile_part tile_part_of(int64_t n_sum) {
+    const int n = (int)((n_sum + TILE_SUM - 1) / TILE_SUM), parts = (int)gridDim.z;
+    const int each = (n + parts - 1) / parts, first = (int)blockIdx.z * each;
+    tile_part p = {first, first + each < n ? first + each : n};
+    return p;
+}
+
 /* y[c][o] from the finished sum. */
-static __device__ __forceinline__ void tile_store(const gpu_matmul &a, int64_t o, int64_t c,
-                                                  float sum) {
+static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t o, int64_t c,
+                                                   float sum) {
     const float bias = a.bias ? a.bias[o] : 0.0f;
     const float v = a.scale_last ? a.scale * (sum + bias) : a.scale * sum + bias;
     float *y = a.y + c * a.ldy + o;
     *y = a.add ? *y + v : v;
+}
+
+/* The same of the block's part of it. */
+static __device__ __forceinline__ void tile_store(const gpu_matmul &a, const tile_columns &columns,
+                                                  int64_t o, int64_t c, float sum) {
+    if (columns.partial)
+        columns.partial[((int64_t)blockIdx.z * a.in.n_cols + c) * columns.n_out + o] = sum;
+    else
+        tile_finish(a, o, c, sum);
 }
 
 /* Four signed bytes as floats. Conversions are slow instructions; a byte (plus 128, to be unsigned)

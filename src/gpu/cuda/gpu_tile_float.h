@@ -114,7 +114,6 @@ template <class F, bool transposed> struct tile_float {
     }
 
     static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns) {
-        (void)columns;
         GPU_SHARED(shared_type, shared);
         const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT, c0 = (int64_t)blockIdx.x * TILE_COLS;
         sums s;
@@ -123,7 +122,9 @@ template <class F, bool transposed> struct tile_float {
             GPU_UNROLL
             for (int j = 0; j < OUT_QUADS * QUAD; j++) s[i][j] = 0.0f;
         }
-        for (int64_t k0 = 0; k0 < product::n_sum(a); k0 += TILE_SUM) {
+        const tile_part part = tile_part_of(product::n_sum(a));
+        for (int i = part.first; i < part.end; i++) {
+            const int64_t k0 = (int64_t)i * TILE_SUM;
             load_weights(a.w, shared, o0, k0);
             load_columns(a, shared, c0, k0);
             gpu_sync();
@@ -137,7 +138,7 @@ template <class F, bool transposed> struct tile_float {
             for (int j = 0; j < OUT_QUADS * QUAD; j++) {
                 const int64_t position = o0 + out_at(j / QUAD) + j % QUAD;
                 if (c < a.in.n_cols && position < product::n_out(a))
-                    tile_store(a, product::output(position), c, s[i][j]);
+                    tile_store(a, columns, product::output(position), c, s[i][j]);
             }
         }
     }

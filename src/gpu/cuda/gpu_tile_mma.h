@@ -185,7 +185,7 @@ template <class F, bool transposed> struct tile_mma {
     static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns) {
         GPU_SHARED(shared_type, shared);
         const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT, c0 = (int64_t)blockIdx.x * TILE_COLS;
-        const int n_tiles = (int)((product::n_sum(a) + TILE_SUM - 1) / TILE_SUM);
+        const tile_part part = tile_part_of(product::n_sum(a));
         sums s;
         GPU_UNROLL
         for (int m = 0; m < WARP_OUT / MMA_OUT; m++) {
@@ -196,14 +196,16 @@ template <class F, bool transposed> struct tile_mma {
             }
         }
         transfer t;
-        begin(a, columns, o0, c0, 0, t, shared, 0);
+        begin(a, columns, o0, c0, (int64_t)part.first * TILE_SUM, t, shared, 0);
         end(t, shared, 0);
         gpu_sync();
+        const int n_tiles = part.end - part.first;
         for (int i = 0; i < n_tiles; i++) {
             /* After the last tile it is fetched once more, for nothing: no branch, so that loads
              * and multiplications can be interleaved. */
             const int next = i + 1 < n_tiles ? i + 1 : i;
-            begin(a, columns, o0, c0, (int64_t)next * TILE_SUM, t, shared, (i + 1) % 2);
+            begin(a, columns, o0, c0, (int64_t)(part.first + next) * TILE_SUM, t, shared,
+                  (i + 1) % 2);
             multiply(shared, i % 2, s);
             end(t, shared, (i + 1) % 2);
             gpu_sync();
@@ -228,7 +230,7 @@ template <class F, bool transposed> struct tile_mma {
                     for (int half = 0; half < 2; half++) {
                         const int64_t position = o + m * MMA_OUT + half * 8;
                         if (position >= product::n_out(a)) continue;
-                        tile_store(a, product::output(position), column,
+                        tile_store(a, columns, product::output(position), column,
                                    undo * s[m][n][2 * half + i]);
                     }
                 }

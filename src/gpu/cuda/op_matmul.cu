@@ -14,7 +14,8 @@
 
 enum {
     MIN_BLOCKS = 2, /* per multiprocessor: as many as Turing's shared memory is for */
-    ROUND_WARPS = 8
+    ROUND_WARPS = 8,
+    PART_THREADS = 256
 };
 
 struct matmul_args {
@@ -25,11 +26,16 @@ struct matmul_args {
 /* ---- columns -----------------------------------------------------------------------------------
  */
 
-static tile_columns columns_in(void *scratch, int64_t n_sum, int32_t n_cols) {
+static tile_columns columns_in(void *scratch, int64_t n_sum, int64_t n_out, int32_t n_cols,
+                               int32_t n_splits) {
     tile_columns c;
     c.ld = (n_sum + TILE_SUM - 1) / TILE_SUM * TILE_SUM;
     c.x = static_cast<uint16_t *>(scratch);
     c.undo = reinterpret_cast<float *>(c.x + c.ld * n_cols);
+    c.n_out = n_out;
+    c.partial = n_splits > 1 ? reinterpret_cast<float *>(static_cast<uint8_t *>(scratch) +
+                                                         gpu_matmul_columns(n_sum, n_cols))
+                             : nullptr;
     return c;
 }
 
@@ -123,21 +129,42 @@ static __global__ void __launch_bounds__(TILE_THREADS, MIN_BLOCKS) precise_kerne
     tile_float<gpu_f16, transposed>::run(m.a, m.columns);
 }
 
+/* Adds up the parts of sums, in their order. */
+struct parts_args {
+    matmul_args m;
+    int32_t n;
+};
+
+static __global__ void __launch_bounds__(PART_THREADS) parts_kernel(parts_args a) {
+    const tile_columns &columns = a.m.columns;
+    const int64_t o = (int64_t)blockIdx.x * PART_THREADS + threadIdx.x, c = blockIdx.y;
+    const int64_t step = columns.n_out * a.m.a.in.n_cols;
+    if (o >= columns.n_out) return;
+    float sum = 0.0f;
+    for (int i = 0; i < a.n; i++) sum += columns.partial[i * step + c * columns.n_out + o];
+    tile_finish(a.m.a, o, c, sum);
+}
+
 template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     const int64_t n_out = transposed ? a->w.n_in : a->w.n_out;
     const int64_t n_sum = transposed ? a->w.n_out : a->w.n_in;
     assert(a->in.n_cols >= 1 && a->in.x && a->scratch);
-    const matmul_args m = {*a, columns_in(a->scratch, n_sum, a->in.n_cols)};
-    const gpu_grid grid = {gpu_blocks(a->in.n_cols, TILE_COLS), gpu_blocks(n_out, TILE_OUT), 1,
-                           TILE_THREADS};
+    const int32_t n_splits = gpu_matmul_splits(n_sum, n_out, a->in.n_cols);
+    const matmul_args m = {*a, columns_in(a->scratch, n_sum, n_out, a->in.n_cols, n_splits)};
+    const gpu_grid grid = {gpu_blocks(a->in.n_cols, TILE_COLS), gpu_blocks(n_out, TILE_OUT),
+                           (unsigned)n_splits, TILE_THREADS};
     if (a->precise && a->w.type == QUANT_F16) {
         gpu_launch(s, grid, precise_kernel<transposed>, m);
-        return;
-    }
-    round_columns(s, m, n_sum);
+    } else {
+        round_columns(s, m, n_sum);
 #define FORMAT(F) gpu_launch(s, grid, matmul_kernel<F, transposed>, m)
-    GPU_FORMAT_SWITCH(a->w.type);
+        GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
+    }
+    if (n_splits == 1) return;
+    const parts_args parts = {m, n_splits};
+    const gpu_grid all = {gpu_blocks(n_out, PART_THREADS), (unsigned)a->in.n_cols, 1, PART_THREADS};
+    gpu_launch(s, all, parts_kernel, parts);
 }
 
 void gpu_op_matmul(gpu_stream *s, const gpu_matmul *a) {
