@@ -47,7 +47,14 @@ typedef struct gpu_host {
     uint32_t version, size; /* GPU_VERSION, sizeof(gpu_host) */
     void *(*alloc)(size_t n_bytes);
     void (*free)(void *p);
+    void (*warn)(const char *line); /* a line for the user */
 } gpu_host;
+
+/* Whether machine code of compute capability `code` (89) runs on a GPU of major.minor: on later
+ * minors of its own major. */
+static inline bool gpu_code_runs(int code, int major, int minor) {
+    return code / 10 == major && code % 10 <= minor;
+}
 
 typedef struct gpu_info {
     char name[128];                     /* "NVIDIA GeForce RTX 4090" */

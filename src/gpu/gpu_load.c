@@ -6,6 +6,7 @@
 #include "dynlib.h"
 #include "file.h"
 #include "gpu.h"
+#include "log.h"
 #include "mem.h"
 
 #ifndef GPU_INSTALL_FOLDER
@@ -17,9 +18,16 @@ const char *gpu_backend_name(int i) {
     return i >= 0 && i < (int)(sizeof names / sizeof names[0]) ? names[i] : NULL;
 }
 
+static void warn(const char *line) {
+    log_line(LOG_LEVEL_WARN, "%s", line);
+}
+
 const gpu_host *gpu_host_default(void) {
-    static const gpu_host host = {
-        .version = GPU_VERSION, .size = sizeof host, .alloc = mem_alloc, .free = mem_free};
+    static const gpu_host host = {.version = GPU_VERSION,
+                                  .size = sizeof host,
+                                  .alloc = mem_alloc,
+                                  .free = mem_free,
+                                  .warn = warn};
     return &host;
 }
 

@@ -554,11 +554,21 @@ static void test_real_backends(void **state) {
     }
 }
 
+static void test_code(void **state) {
+    (void)state;
+    assert_true(gpu_code_runs(86, 8, 6));
+    assert_true(gpu_code_runs(80, 8, 9));
+    assert_false(gpu_code_runs(89, 8, 6));
+    assert_false(gpu_code_runs(75, 8, 0));
+    assert_true(gpu_code_runs(120, 12, 1));
+    assert_non_null(gpu_host_default()->warn);
+}
+
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_poison),        CASE_TEST(test_copies),    CASE_TEST(test_pinned),
     CASE_TEST(test_memory_limit),  CASE_TEST(test_no_memory), CASE_TEST(test_events),
     CASE_TEST(test_program),       CASE_TEST(test_exchange),  CASE_TEST(test_time_out),
     CASE_TEST(test_lost),          CASE_TEST(test_bad_copy),  CASE_TEST(test_loading),
-    CASE_TEST(test_real_backends),
+    CASE_TEST(test_real_backends), CASE_TEST(test_code),
 };
 CASE_MAIN(tests)

@@ -2,7 +2,8 @@
 # CMake's CUDA language, which stops the whole configuration when a toolkit does not fit its host
 # compiler. No toolkit: everything else builds the same.
 set(PI_CUDA auto CACHE STRING "CUDA backend: auto (where nvcc is), on, off")
-set(PI_CUDA_ARCHS "75 89 120" CACHE STRING "compute capabilities to build for, or `all`")
+set(PI_CUDA_ARCHS common CACHE STRING
+    "compute capabilities to build for (75,89,120), `common` or `all` that nvcc knows")
 set(PI_HIP auto CACHE STRING "HIP backend: auto (where hipcc is), on, off")
 file(GLOB GPU_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h ${CMAKE_CURRENT_SOURCE_DIR}/hip/*.h)
@@ -59,14 +60,24 @@ endfunction()
 find_program(PI_NVCC nvcc HINTS $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
 gpu_wanted(build_cuda "${PI_CUDA}" "${PI_NVCC}" "the CUDA backend")
 if(build_cuda)
-    set(archs ${PI_CUDA_ARCHS})
-    if(archs STREQUAL "all")
-        execute_process(COMMAND ${PI_NVCC} --list-gpu-code OUTPUT_VARIABLE archs
-                        COMMAND_ERROR_IS_FATAL ANY)
-        string(REGEX MATCHALL "[0-9]+" archs "${archs}")
-        string(REPLACE ";" " " archs "${archs}")
+    execute_process(COMMAND ${PI_NVCC} --list-gpu-code OUTPUT_VARIABLE known
+                    COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCHALL "[0-9]+" known "${known}")
+    if(PI_CUDA_ARCHS STREQUAL "all")
+        set(archs ${known})
+    elseif(PI_CUDA_ARCHS STREQUAL "common") # Turing, A100, RTX 30, RTX 40, H100, B200, RTX 50
+        set(archs)
+        foreach(arch IN ITEMS 75 80 86 89 90 100 120)
+            if(arch IN_LIST known)
+                list(APPEND archs ${arch})
+            endif()
+        endforeach()
+    else()
+        string(REGEX MATCHALL "[0-9]+" archs "${PI_CUDA_ARCHS}")
     endif()
-    separate_arguments(archs UNIX_COMMAND "${archs}")
+    list(JOIN archs ", " archs_list)
+    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/cuda/gpu_code.h
+        CONTENT "#define GPU_CODE_FOR @archs_list@ /* machine code of this build */\n" @ONLY)
     # Machine code runs on its own capability (and later minors of it). For all others the driver
     # translates PTX: that of Ampere, the first with all instructions that kernels use (bfloat16,
     # asynchronous copies), or of the oldest if that is newer. Only Turing is older, and is one
@@ -76,6 +87,11 @@ if(build_cuda)
         set(ptx 80)
     endif()
     set(flags "-std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden,-Wall")
+    string(APPEND flags " -I${CMAKE_CURRENT_BINARY_DIR}/cuda")
+    execute_process(COMMAND ${PI_NVCC} --help OUTPUT_VARIABLE nvcc_help)
+    if(nvcc_help MATCHES "--compress-mode")
+        string(APPEND flags " --compress-mode=size")
+    endif()
     if(CMAKE_BUILD_TYPE STREQUAL "Release")
         string(APPEND flags " -DNDEBUG")
     endif()

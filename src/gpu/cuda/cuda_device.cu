@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "cuda_backend.h"
+#if __has_include("gpu_code.h")
+#include "gpu_code.h" /* by the build, for CUDA */
+#endif
 
 /* ---- errors -----------------------------------------------------------------------------------
  */
@@ -144,6 +147,29 @@ static void cuda_host_free(gpu_device *d, gpu_pinned *p) {
     *p = gpu_pinned();
 }
 
+/* The driver translates the kernels for a GPU that the build has no machine code for, and keeps
+ * them: some 20 seconds once. HIP has no such translation. */
+static void warn_of_translation(int index, const gpu_host *host) {
+#if defined(GPU_CODE_FOR)
+    static const int codes[] = {GPU_CODE_FOR};
+    int major = 0, minor = 0;
+    char line[256];
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index) != cudaSuccess)
+        return;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (gpu_code_runs(codes[i], major, minor)) return;
+    snprintf(line, sizeof line,
+             "no machine code for sm_%d%d in this build: the driver translates the kernels, which "
+             "makes the first start slow; -DPI_CUDA_ARCHS=%d%d builds it",
+             major, minor, major, minor);
+    host->warn(line);
+#else
+    (void)index;
+    (void)host;
+#endif
+}
+
 static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_options *options,
                            gpu_device **out, pi_error *err) {
     if (host->version != GPU_VERSION || host->size != sizeof *host) {
@@ -174,6 +200,7 @@ static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_optio
         host->free(d);
         return status;
     }
+    warn_of_translation(index, host);
     *out = d;
     return PI_OK;
 }
@@ -258,39 +285,17 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
  */
 
 static const gpu_backend backend = {
-    GPU_VERSION,
-    sizeof(gpu_backend),
-    GPU_BACKEND_NAME,
-    GRANULARITY,
-    cuda_count,
-    cuda_describe,
-    cuda_open,
-    cuda_close,
-    cuda_status,
-    cuda_release,
-    cuda_reset,
-    nullptr, /* a real device cannot be lost on demand */
-    cuda_alloc,
-    cuda_free,
-    cuda_memory,
-    cuda_host_alloc,
-    cuda_host_free,
-    cuda_stream_create,
-    cuda_stream_destroy,
-    cuda_stream_sync,
-    cuda_event_create,
-    cuda_event_destroy,
-    cuda_event_record,
-    cuda_event_done,
-    cuda_event_elapsed,
-    cuda_upload,
-    cuda_download,
-    cuda_copy,
-    cuda_fill,
-    cuda_record_begin,
-    cuda_record_end,
-    cuda_program_launch,
-    cuda_program_free,
+    GPU_VERSION,         sizeof(gpu_backend), GPU_BACKEND_NAME,
+    GRANULARITY,         cuda_count,          cuda_describe,
+    cuda_open,           cuda_close,          cuda_status,
+    cuda_release,        cuda_reset,          nullptr, /* a real device cannot be lost on demand */
+    cuda_alloc,          cuda_free,           cuda_memory,
+    cuda_host_alloc,     cuda_host_free,      cuda_stream_create,
+    cuda_stream_destroy, cuda_stream_sync,    cuda_event_create,
+    cuda_event_destroy,  cuda_event_record,   cuda_event_done,
+    cuda_event_elapsed,  cuda_upload,         cuda_download,
+    cuda_copy,           cuda_fill,           cuda_record_begin,
+    cuda_record_end,     cuda_program_launch, cuda_program_free,
     GPU_OP_TABLE,
 };
 

@@ -13,8 +13,8 @@
  *
  *   copy V(i) | scores of K(i), softmax | copy K(i+1) | sums of V(i) | ...
  *
- * On sm_80 a block takes 19, 35 or 34 KiB of shared memory for heads of 64, 128 and 256 elements and
- * 154, 214 or 214 registers of 128, 128 or 256 threads: three, two or one at a time per
+ * On sm_80 a block takes 19, 35 or 34 KiB of shared memory for heads of 64, 128 and 256 elements
+ * and 154, 214 or 214 registers of 128, 128 or 256 threads: three, two or one at a time per
  * multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for 2 * 64 * 64 * 128
  * products of each kind, 64 to a byte.
  *
@@ -36,6 +36,7 @@ template <int DIM> struct tile_shape {
     static const int parts = DIM > 128 ? 2 : 1;  /* of the values' elements, a warp each */
     static const int out = DIM / parts;          /* elements of a warp's results */
     static const int threads = ROWS / WARP_ROWS * GPU_WARP * parts;
+    static const int blocks = DIM > 128 ? 1 : 2; /* per multiprocessor, at least */
     static const int line = DIM + CHUNK; /* eight lines of 16 bytes lie in different banks */
     static const int copies = keys * DIM / CHUNK / threads;
     static const int q_lines = ROWS > 2 * keys ? ROWS : 2 * keys;
@@ -289,7 +290,8 @@ static __device__ __forceinline__ void store(const gpu_attention &a, const tile_
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <int DIM>
-static __global__ void __launch_bounds__(tile_shape<DIM>::threads) tile_kernel(gpu_attention a) {
+static __global__ void __launch_bounds__(tile_shape<DIM>::threads, tile_shape<DIM>::blocks)
+    tile_kernel(gpu_attention a) {
     typedef tile_shared<DIM> shared_type;
     GPU_SHARED(shared_type, shared);
     const tile_task t = task_of(a);
