@@ -11,7 +11,9 @@
  * that gets as far as sleeping there is on a machine that is busy with something else: what it
  * waits for needs the core more. Yielding in between would be no help: beside other programs every
  * sched_yield gives away a time slice, milliseconds, whatever happens meanwhile. Only idle workers
- * yield, which nobody waits for, and only while it takes no time.
+ * yield, which nobody waits for, and only while it takes no time. Where another device takes part,
+ * phases last as long as its kernels do: then threads stay awake (pool_stay_awake), with such a
+ * yield now and then, until one shows that others need the core.
  *
  * The barrier counts arrivals on one line and publishes a phase number on another, which the
  * waiting threads hold in their caches until it changes. The last to arrive resets both counters
@@ -49,6 +51,10 @@ static const double long_yield = 50e-6; /* seconds */
  * that a stream of tokens never pays for waking (some 50 microseconds per thread). */
 static const double stay_awake = 2e-3; /* seconds */
 
+/* The same of runs that stay awake, within and between them: longer than a token takes that is
+ * worth waiting for so. */
+static const double stay_awake_long = 50e-3; /* seconds */
+
 typedef struct worker {
     alignas(MEM_CACHE_LINE) atomic_uint mail; /* number of runs it was called to */
     atomic_bool asleep;                       /* or about to be: the caller has to signal */
@@ -62,6 +68,8 @@ typedef struct worker {
 struct pool {
     int size;
     int spin_pauses;
+    bool crowded;      /* more threads than CPUs */
+    atomic_bool awake; /* pool_stay_awake */
     size_t n_bytes; /* of this allocation */
     pid_t process;  /* that made it */
 
@@ -74,6 +82,7 @@ struct pool {
     alignas(MEM_CACHE_LINE) atomic_uint phase;    /* barriers passed, modulo 2^32 */
     alignas(MEM_CACHE_LINE) atomic_uint n_done;   /* workers that finished the run */
     atomic_int n_asleep;                          /* threads sleeping on phase or n_done */
+    atomic_uint_fast64_t n_sleeps;                /* times that one did */
     alignas(MEM_CACHE_LINE) atomic_int_fast64_t next_item;
     alignas(MEM_CACHE_LINE) worker workers[]; /* [size]; workers[0] is the caller, unused */
 };
@@ -98,9 +107,28 @@ void pool_wait(int *round) {
         (void)nanosleep(&moment, NULL);
 }
 
+static bool is_awake(const pool *p) {
+    return atomic_load_explicit(&p->awake, memory_order_relaxed);
+}
+
+/* Waits until *word differs from `seen`, but not for ever, nor where others need the core. */
+static void spin_for_change(const pool *p, const atomic_uint *word, unsigned seen) {
+    double start = clock_seconds(), now = start, before;
+    do {
+        for (int i = 0; i < p->spin_pauses; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != seen) return;
+            pool_pause();
+        }
+        before = clock_seconds();
+        sched_yield();
+        now = clock_seconds();
+    } while (now - start < stay_awake_long && now - before < long_yield);
+}
+
 /* Blocks until *word differs from `seen`. */
 static void wait_for_change(pool *p, atomic_uint *word, unsigned seen) {
     int round = 0;
+    if (is_awake(p)) spin_for_change(p, word, seen);
     while (atomic_load_explicit(word, memory_order_acquire) == seen) {
         if (round++ < p->spin_pauses) {
             pool_pause();
@@ -109,6 +137,7 @@ static void wait_for_change(pool *p, atomic_uint *word, unsigned seen) {
         /* The other side changes *word, then looks for sleepers; here it is the other way round,
          * both sequentially consistent, and the kernel compares *word once more. */
         atomic_fetch_add(&p->n_asleep, 1);
+        atomic_fetch_add_explicit(&p->n_sleeps, 1, memory_order_relaxed);
         (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
         atomic_fetch_sub(&p->n_asleep, 1);
     }
@@ -123,7 +152,7 @@ static void wake_sleepers(pool *p, atomic_uint *word) {
 /* Blocks until the mailbox differs from `seen`. */
 static void wait_for_mail(worker *w, unsigned seen) {
     int round = 0;
-    double start = clock_seconds();
+    double start = clock_seconds(), limit = is_awake(w->pool) ? stay_awake_long : stay_awake;
     bool shared = false; /* others need the core */
     while (atomic_load_explicit(&w->mail, memory_order_acquire) == seen) {
         if (round++ < w->pool->spin_pauses) {
@@ -131,7 +160,7 @@ static void wait_for_mail(worker *w, unsigned seen) {
             continue;
         }
         double now = clock_seconds();
-        if (now - start < stay_awake && !shared) {
+        if (now - start < limit && !shared) {
             sched_yield();
             shared = clock_seconds() - now > long_yield;
             continue;
@@ -207,7 +236,8 @@ pi_status pool_create(int n_threads, pool **out, pi_error *err) {
     p->n_bytes = n_bytes;
     p->process = getpid();
     p->size = 1;
-    p->spin_pauses = n_threads > cpu_count_available() ? SPIN_PAUSES_CROWDED : SPIN_PAUSES;
+    p->crowded = n_threads > cpu_count_available();
+    p->spin_pauses = p->crowded ? SPIN_PAUSES_CROWDED : SPIN_PAUSES;
     while (p->size < n_threads) {
         int problem = start_worker(p, p->size);
         if (problem) {
@@ -260,6 +290,14 @@ bool pool_has_threads(const pool *p) {
 
 int pool_size(const pool *p) {
     return p->size;
+}
+
+void pool_stay_awake(pool *p, bool awake) {
+    atomic_store_explicit(&p->awake, awake && !p->crowded, memory_order_relaxed);
+}
+
+uint64_t pool_sleeps(const pool *p) {
+    return atomic_load_explicit(&p->n_sleeps, memory_order_relaxed);
 }
 
 void pool_run(pool *p, int nth, pool_fn fn, void *arg) {

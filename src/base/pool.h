@@ -1,5 +1,5 @@
 /* pool.h: the worker pool. Created once per context; workers spin during a forward pass and sleep
- * between runs.
+ * between runs, or when a phase takes much longer than phases do.
  *
  * A run executes one function on all threads at once (SPMD): the caller is thread 0. Inside a run,
  * phases are separated by pool_barrier; within a phase, work is handed out in chunks by pool_take,
@@ -32,6 +32,14 @@ void pool_pin(pool *p);
 /* Runs fn(arg, ith, nth) on the first nth threads (1..pool_size), returns when all are done. One
  * run at a time per pool. */
 void pool_run(pool *p, int nth, pool_fn fn, void *arg);
+
+/* Between runs: whether threads that wait stay awake for the length of a token, because what one of
+ * them waits for is another device: it comes after hundreds of microseconds, and then waking up
+ * would take as long as the work. They give their core to others now and then. Nothing changes
+ * where there are more threads than CPUs. False at first. */
+void pool_stay_awake(pool *p, bool awake);
+/* How many times threads have gone to sleep within runs since the pool was made. */
+uint64_t pool_sleeps(const pool *p);
 
 /* From inside a run: waits for all threads of it. Everything written before is seen after. Also
  * resets the counter of pool_take to 0. */

@@ -172,6 +172,9 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
     c->ubatch.first_step = first_step;
     c->ubatch.end_step = end_step;
     c->ubatch.nth = c->ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
+    /* Phases in which the CPU waits for the GPU's last as long as its kernels; in prefill that is
+     * long enough to sleep. */
+    pool_stay_awake(c->pool, c->gpu && c->ubatch.form != FORM_MANY);
     if (c->paging)
         paging_begin(c->paging, c->ubatch.form == FORM_MANY, c->tokens, c->ubatch.n_tokens);
     atomic_store(&c->stop[0], false);

@@ -138,6 +138,47 @@ static void test_wakes_after_sleep(void **state) {
     free_job(j);
 }
 
+/* Thread 0 comes to the barrier long after the others. */
+static void late_rounds(void *arg, int ith, int nth) {
+    job *j = arg;
+    (void)nth;
+    for (int round = 0; round < j->n_rounds; round++) {
+        if (ith == 0) nanosleep(&(struct timespec){.tv_nsec = 4 * 1000 * 1000}, NULL);
+        pool_barrier(j->pool);
+    }
+}
+
+static uint64_t sleeps_of_late_rounds(job *j, bool awake) {
+    uint64_t before = pool_sleeps(j->pool);
+    pool_stay_awake(j->pool, awake);
+    pool_run(j->pool, pool_size(j->pool), late_rounds, j);
+    return pool_sleeps(j->pool) - before;
+}
+
+/* Waits of 4 ms put threads to sleep, but not in runs that stay awake; with more threads than CPUs
+ * in these too. */
+static void test_stays_awake(void **state) {
+    (void)state;
+    int n_cpus = cpu_count_available();
+    if (n_cpus < 2) skip();
+    job *j = new_job(2);
+    j->n_rounds = 5;
+    assert_true(sleeps_of_late_rounds(j, false) > 0);
+    uint64_t least = UINT64_MAX; /* other programs that need the core put threads to sleep too */
+    for (int i = 0; i < 20 && least > 0; i++) {
+        uint64_t n = sleeps_of_late_rounds(j, true);
+        if (n < least) least = n;
+    }
+    assert_int_equal(least, 0);
+    assert_true(sleeps_of_late_rounds(j, false) > 0);
+    free_job(j);
+    if (n_cpus + 1 > POOL_MAX_THREADS) return;
+    j = new_job(n_cpus + 1);
+    j->n_rounds = 5;
+    assert_true(sleeps_of_late_rounds(j, true) > 0);
+    free_job(j);
+}
+
 static void test_create_and_destroy(void **state) {
     (void)state;
     pi_error err = {0};
@@ -193,6 +234,7 @@ int main(void) {
         cmocka_unit_test(test_take_covers_each_index_once),
         cmocka_unit_test(test_runs_of_changing_width),
         cmocka_unit_test(test_wakes_after_sleep),
+        cmocka_unit_test(test_stays_awake),
         cmocka_unit_test(test_create_and_destroy),
         cmocka_unit_test(test_pinned_workers),
     };
