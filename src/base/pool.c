@@ -70,8 +70,8 @@ struct pool {
     int spin_pauses;
     bool crowded;      /* more threads than CPUs */
     atomic_bool awake; /* pool_stay_awake */
-    size_t n_bytes; /* of this allocation */
-    pid_t process;  /* that made it */
+    size_t n_bytes;    /* of this allocation */
+    pid_t process;     /* that made it */
 
     /* The run. Written by the caller while no worker is in one; fn NULL: end of the thread. */
     pool_fn fn;

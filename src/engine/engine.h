@@ -65,6 +65,17 @@ typedef struct engine_gpu_bytes {
 pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
                           pi_error *err);
 
+/* What decoding a token takes of a layer besides its bytes: on the GPU kernels, on the CPU barriers
+ * of its threads. Messages between the devices are not among them. */
+typedef struct engine_steps {
+    int32_t always[PLAN_SIDES];  /* where the layer has its home */
+    int32_t neurons[PLAN_SIDES]; /* where some of its neurons (experts) are */
+} engine_steps;
+/* out: [n_layer + 1], of which the last is the head. Cuts in the options are not looked at;
+ * `depth`: positions that the token attends to. What has no kernels on the GPU has 0 there. */
+pi_status engine_count_steps(const model *m, const plan_options *options, int64_t depth,
+                             engine_steps *out, pi_error *err);
+
 enum { ENGINE_MAX_BATCH = 8192 };
 #define ENGINE_LOGITS_BYTES ((size_t)64 << 20)
 

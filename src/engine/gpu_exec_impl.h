@@ -163,6 +163,9 @@ void gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompt
 /* Computes a layer's cold neurons on the GPU, instead of the CPU's answer. */
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 
+/* step_count.c: kernels (and fills) of one token at this depth. */
+pi_status gpu_exec_count_kernels(const plan *p, int64_t depth, int32_t *n, pi_error *err);
+
 /* gpu_trace.c. The ubatch under way is traced. */
 bool gpu_exec_is_marked(const gpu_exec *g);
 /* Programs of such ubatches, with the marks in them. */

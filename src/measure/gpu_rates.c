@@ -4,6 +4,8 @@
  * matter: zeros are read as fast as anything. */
 #include "gpu_rates.h"
 
+#include <string.h>
+
 #include "clock.h"
 #include "mem.h"
 #include "pool.h"
@@ -15,8 +17,10 @@ enum {
     ROWS_LAST = 1 << 18, /* 576 MiB */
     GATHER_STEP = 10,    /* one row in so many */
     REPEATS = 5,         /* the fastest counts */
-    SMALL_STEPS = 16,    /* halves of a layer in the program that measures their overhead */
-    EXCHANGES = 64,
+    HALF_KERNELS = 4,    /* that small_half enqueues */
+    HALVES = 16,         /* of a layer in the program that measures kernels */
+    EXCHANGES = 32,      /* layers in the program that measures exchanges */
+    CHUNK = 64,          /* elements that a thread takes */
     WAIT_SECONDS = 10
 };
 
@@ -30,6 +34,12 @@ typedef struct rates_job {
     void *matrix, *x, *y, *partial, *list, *count;
     gpu_pinned pinned; /* message, then flags of both devices */
     int64_t n_rows;
+    /* Exchanges: what all threads of the CPU do in a layer. */
+    pool *workers;
+    uint64_t epoch;
+    int layer;     /* under way; written by one thread between barriers */
+    bool answered; /* all so far */
+    float *input;  /* [N_IN] */
 } rates_job;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -174,7 +184,7 @@ static pi_status measure_reading(rates_job *j, gpu_rates *out, pi_error *err) {
     return PI_OK;
 }
 
-/* ---- programs -------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 static void small_half(rates_job *j) {
     const gpu_norm norm = {
@@ -186,11 +196,35 @@ static void small_half(rates_job *j) {
     j->b->ops.add(j->stream, &add);
 }
 
+static pi_status measure_step(rates_job *j, gpu_rates *out, pi_error *err) {
+    gpu_program *program = NULL;
+    double best = 1e30;
+    pi_status status = j->b->record_begin(j->stream, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < HALVES; i++) small_half(j);
+    status = j->b->record_end(j->stream, &program, err);
+    for (int i = 0; i < REPEATS && status == PI_OK; i++) {
+        j->b->event_record(j->stream, j->from);
+        j->b->program_launch(j->stream, program);
+        j->b->event_record(j->stream, j->to);
+        status = j->b->stream_sync(j->stream, err);
+        double took = j->b->event_elapsed(j->from, j->to);
+        if (took > 0 && took < best) best = took;
+    }
+    j->b->program_free(program);
+    out->step = best / 1e3 / (HALVES * HALF_KERNELS);
+    return status;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
 static uint8_t *flag_at(const void *pinned, int side, int i) {
     return (uint8_t *)pinned + N_IN * sizeof(float) + (size_t)(2 * i + side) * GPU_FLAG_BYTES;
 }
 
-static void exchange(rates_job *j, int i) {
+/* A layer of the device: kernels for which the CPU waits, as it does for attention, a message, and
+ * the wait for the answer. */
+static void enqueue_layer(rates_job *j, int i) {
     const gpu_publish publish = {.x = j->x,
                                  .ldx = N_IN,
                                  .n = N_IN,
@@ -205,75 +239,93 @@ static void exchange(rates_job *j, int i) {
                                  .flag = (const uint64_t *)flag_at(j->pinned.device, 1, i),
                                  .epoch = j->count,
                                  .y = j->x};
+    small_half(j);
+    small_half(j);
     j->b->ops.publish(j->stream, &publish);
     j->b->ops.receive(j->stream, &receive);
 }
 
-static pi_status measure_overhead(rates_job *j, gpu_rates *out, pi_error *err) {
-    gpu_program *program = NULL;
-    double best = 1e30;
-    pi_status status = j->b->record_begin(j->stream, err);
-    if (status != PI_OK) return status;
-    for (int i = 0; i < SMALL_STEPS; i++) small_half(j);
-    status = j->b->record_end(j->stream, &program, err);
-    for (int i = 0; i < REPEATS && status == PI_OK; i++) {
-        j->b->event_record(j->stream, j->from);
-        j->b->program_launch(j->stream, program);
-        j->b->event_record(j->stream, j->to);
-        status = j->b->stream_sync(j->stream, err);
-        double took = j->b->event_elapsed(j->from, j->to);
-        if (took > 0 && took < best) best = took;
-    }
-    j->b->program_free(program);
-    out->overhead = best / 1e3 / SMALL_STEPS;
-    return status;
-}
-
-/* Answers every message of the program at once; false when one does not come. */
-static bool answer(rates_job *j, uint64_t epoch) {
+/* Waits for the message and copies it; the last thread at the barrier does, as in a layer. */
+static void take_message(void *arg) {
+    rates_job *j = arg;
     double start = clock_seconds();
-    for (int i = 0; i < EXCHANGES; i++) {
-        for (int n = 1; gpu_flag_get(flag_at(j->pinned.host, 0, i)) < epoch; n++) {
-            if (n % 256) continue;
-            pool_yield();
-            if (j->b->status(j->d, NULL) != PI_OK || clock_seconds() - start > WAIT_SECONDS)
-                return false;
-        }
-        gpu_flag_raise(flag_at(j->pinned.host, 1, i), epoch);
+    const uint8_t *flag = flag_at(j->pinned.host, 0, j->layer);
+    for (int n = 1; j->answered && gpu_flag_get(flag) < j->epoch; n++) {
+        pool_pause();
+        if (n % 256) continue;
+        if (j->b->status(j->d, NULL) != PI_OK || clock_seconds() - start > WAIT_SECONDS)
+            j->answered = false;
     }
-    return true;
+    memcpy(j->input, j->pinned.host, N_IN * sizeof *j->input);
 }
 
-static pi_status measure_sync(rates_job *j, gpu_rates *out, pi_error *err) {
-    gpu_program *program = NULL;
-    out->sync = 1e30;
-    pi_status status = j->b->record_begin(j->stream, err);
-    if (status != PI_OK) return status;
-    for (int i = 0; i < EXCHANGES; i++) exchange(j, i);
-    status = j->b->record_end(j->stream, &program, err);
-    for (uint64_t epoch = 1; epoch <= REPEATS && status == PI_OK; epoch++) {
-        j->b->upload(j->stream, j->count, &epoch, sizeof epoch);
+static void send_answer(void *arg) {
+    rates_job *j = arg;
+    memcpy(j->pinned.host, j->input, N_IN * sizeof *j->input);
+    gpu_flag_raise(flag_at(j->pinned.host, 1, j->layer), j->epoch);
+    j->layer++;
+}
+
+/* Every thread's part of the layers: next to no work between the barriers. */
+static void run_layers(void *arg, int ith, int nth) {
+    rates_job *j = arg;
+    (void)ith;
+    (void)nth;
+    for (int i = 0; i < EXCHANGES; i++) {
+        pool_barrier_run(j->workers, take_message, j);
+        for (int64_t k; (k = pool_take(j->workers, CHUNK)) < N_IN;)
+            for (int64_t e = k; e < k + CHUNK && e < N_IN; e++) j->input[e] = 0;
+        pool_barrier_run(j->workers, send_answer, j);
+    }
+}
+
+static pi_status run_exchanges(rates_job *j, gpu_program *program, gpu_rates *out, pi_error *err) {
+    pi_status status = PI_OK;
+    for (j->epoch = 1; j->epoch <= REPEATS && status == PI_OK; j->epoch++) {
+        j->b->upload(j->stream, j->count, &j->epoch, sizeof j->epoch);
         status = j->b->stream_sync(j->stream, err);
+        j->layer = 0;
+        j->answered = status == PI_OK;
         double start = clock_seconds();
         j->b->program_launch(j->stream, program);
-        bool answered = answer(j, epoch);
-        if (!answered) j->b->release(j->d);
+        pool_run(j->workers, pool_size(j->workers), run_layers, j);
+        if (!j->answered) j->b->release(j->d);
         pi_status done = j->b->stream_sync(j->stream, err);
         if (status == PI_OK) status = done;
-        double took = (clock_seconds() - start) / EXCHANGES;
-        if (answered && took < out->sync) out->sync = took;
+        double took = (clock_seconds() - start) / EXCHANGES - 2 * HALF_KERNELS * out->step;
+        if (j->answered && took < out->sync) out->sync = took;
     }
-    j->b->program_free(program);
     return status;
 }
 
-pi_status gpu_rates_measure(const gpu_backend *b, gpu_device *d, gpu_rates *out, pi_error *err) {
+static pi_status measure_sync(rates_job *j, int n_threads, gpu_rates *out, pi_error *err) {
+    gpu_program *program = NULL;
+    float input[N_IN];
+    out->sync = 1e30;
+    j->input = input;
+    pi_status status = pool_create(n_threads, &j->workers, err);
+    if (status != PI_OK) return status;
+    pool_stay_awake(j->workers, true);
+    status = j->b->record_begin(j->stream, err);
+    if (status == PI_OK) {
+        for (int i = 0; i < EXCHANGES; i++) enqueue_layer(j, i);
+        status = j->b->record_end(j->stream, &program, err);
+    }
+    if (status == PI_OK) status = run_exchanges(j, program, out, err);
+    if (out->sync < 0) out->sync = 0; /* below what clocks can tell */
+    j->b->program_free(program);
+    pool_destroy(j->workers);
+    return status;
+}
+
+pi_status gpu_rates_measure(const gpu_backend *b, gpu_device *d, int n_threads, gpu_rates *out,
+                            pi_error *err) {
     rates_job j = {.b = b, .d = d};
     *out = (gpu_rates){0};
     pi_status status = make_rest(&j, err);
     if (status == PI_OK) status = measure_reading(&j, out, err);
-    if (status == PI_OK) status = measure_overhead(&j, out, err);
-    if (status == PI_OK) status = measure_sync(&j, out, err);
+    if (status == PI_OK) status = measure_step(&j, out, err);
+    if (status == PI_OK) status = measure_sync(&j, n_threads, out, err);
     free_job(&j);
     if (status != PI_OK) b->reset(d, NULL);
     return status;

@@ -28,10 +28,13 @@ static void say(const pi_place_options *o, const char *line) {
     if (o->message) o->message(o->user, line);
 }
 
+static int threads_of(const pi_place_options *o) {
+    return o->n_threads ? o->n_threads : cpu_count_physical();
+}
+
 static pi_status measure_cpu(const pi_place_options *o, place_device *cpu, pi_error *err) {
     bandwidth *b;
-    bandwidth_options options = {.n_threads = o->n_threads ? o->n_threads : cpu_count_physical(),
-                                 .row_bytes = GATHER_ROW};
+    bandwidth_options options = {.n_threads = threads_of(o), .row_bytes = GATHER_ROW};
     pi_status status = bandwidth_create(&options, &b, err);
     if (status != PI_OK) return status;
     cpu->stream_gbps = cpu->gather_gbps = 0; /* the best of some: others use this machine too */
@@ -122,12 +125,11 @@ static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
     pi_error why = {.status = PI_OK};
     m->has_gpu = false;
     if (!open_own_gpu(o, &gpu)) return;
-    if (gpu_rates_measure(gpu.library.backend, gpu.device, &rates, &why) == PI_OK) {
+    if (gpu_rates_measure(gpu.library.backend, gpu.device, threads_of(o), &rates, &why) == PI_OK) {
         m->has_gpu = true;
         snprintf(m->gpu_name, sizeof m->gpu_name, "%s", gpu.info.name);
-        m->device[SIDE_GPU] = (place_device){.stream_gbps = rates.stream_gbps,
-                                             .gather_gbps = rates.gather_gbps,
-                                             .overhead = rates.overhead};
+        m->device[SIDE_GPU] = (place_device){
+            .stream_gbps = rates.stream_gbps, .gather_gbps = rates.gather_gbps, .step = rates.step};
         m->sync = rates.sync;
     } else {
         say(o, why.message);

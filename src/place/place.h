@@ -22,7 +22,7 @@ typedef struct place_device {
     uint64_t memory_bytes; /* 0: unknown */
     double stream_gbps;    /* reading one after the other */
     double gather_gbps;    /* reading non-contiguous rows of single neurons */
-    double overhead;       /* seconds per half of a layer that has work there: launches, barriers */
+    double step;           /* seconds per kernel (GPU) or barrier of all threads (CPU) */
 } place_device;
 
 enum {
@@ -38,7 +38,8 @@ typedef struct place_machine {
     bool shared; /* one memory for both: nothing is stored twice, and both draw on the faster one's
                     bandwidth together */
     place_device device[PLAN_SIDES];
-    double sync; /* seconds per crossing: x there and a partial sum back */
+    double sync; /* seconds per crossing: x there and a partial sum back, with the kernels and
+                    barriers that belong to it */
     /* The drive with the model: long reads, 1e9 bytes per second, and reads of PLACE_DRIVE_READ
      * bytes per second, many at a time. 0: not measured. */
     double drive_gbps, drive_reads;
@@ -66,6 +67,7 @@ typedef struct place_layer {
     /* What the GPU's copy takes beyond that: its rows are padded. Of attention, norms and predictor
      * together; of a group of neurons. */
     uint64_t always_padding, unit_padding;
+    int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* engine_steps */
     bool always_stays, neurons_stay; /* on the CPU: the GPU has no operations for their types */
     bool experts;                    /* instead of neurons: gathered bytes come in long runs */
     int64_t n;                       /* neurons, or experts */
@@ -85,6 +87,7 @@ typedef struct place_workload {
     uint64_t table_bytes; /* embeddings: in host memory always, hardly read */
     uint64_t tied_bytes;  /* of the head that are the embedding table's; 0: it has its own matrix */
     uint64_t head_padding; /* as of a layer */
+    int32_t head_steps[PLAN_SIDES];
     bool head_stays;
     uint64_t scratch_bytes; /* working buffers on the GPU, when it has any work; an estimate that
                                who knows better replaces */
@@ -92,10 +95,11 @@ typedef struct place_workload {
 } place_workload;
 
 typedef struct place_use {
-    const pi_mode *modes; /* [n_layer], none of them PI_MODE_AUTO */
-    int64_t n_ctx;        /* positions that the KV cache has room for */
-    int64_t depth;        /* positions that the predicted token attends to */
-    int64_t n_batch;      /* tokens per ubatch that scratch is sized for */
+    const plan_options *plan; /* of which the modes below follow */
+    const pi_mode *modes;     /* [n_layer], none of them PI_MODE_AUTO */
+    int64_t n_ctx;            /* positions that the KV cache has room for */
+    int64_t depth;            /* positions that the predicted token attends to */
+    int64_t n_batch;          /* tokens per ubatch that scratch is sized for */
     quant_type type_k, type_v;
     double density; /* fraction of active neurons in layers without statistics */
 } place_use;

@@ -3,9 +3,9 @@
  *   T = sum over layers [always / BW(home) + max(Tgpu(h), Tcpu(h)) + sync * crossings] + head + kv
  *
  * Tgpu and Tcpu are what the two sides' neurons take: bytes read in order at the streaming rate,
- * gathered ones at the gather rate, and a fixed cost when there are any. A layer exchanges when
- * neurons are away from its attention; a change of home from one layer to the next (or to the head)
- * is a crossing too. */
+ * gathered ones at the gather rate, and kernels or barriers when there are any. A layer exchanges
+ * when neurons are away from its attention; a change of home from one layer to the next (or to the
+ * head) is a crossing too. */
 #include <assert.h>
 #include <math.h>
 
@@ -63,11 +63,12 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
         const place_device *device = &m->device[d];
         if (d == SIDE_GPU && !m->has_gpu) continue;
         double streamed = (double)(l->always_bytes + l->predictor_bytes);
-        item->always[d] = streamed / (device->stream_gbps * GIGA) + device->overhead;
+        item->always[d] = streamed / (device->stream_gbps * GIGA) +
+                          l->always_steps[d] * device->step;
         item->kv[d] = (double)l->kv_read / (device->stream_gbps * GIGA);
         item->stream[d] = l->unit_stream / (device->stream_gbps * GIGA);
         item->gather[d] = 1 / ((l->experts ? device->stream_gbps : device->gather_gbps) * GIGA);
-        item->overhead[d] = device->overhead;
+        item->overhead[d] = l->neuron_steps[d] * device->step;
     }
     if (l->always_stays) item->always[SIDE_GPU] = NEVER;
     if (l->neurons_stay) item->overhead[SIDE_GPU] = NEVER;
@@ -86,7 +87,7 @@ void place_items_fill(const place_workload *w, const place_machine *m, place_ite
     for (int d = 0; d < PLAN_SIDES; d++) {
         if (d == SIDE_GPU && !m->has_gpu) continue;
         head->always[d] = (double)w->head_bytes / (m->device[d].stream_gbps * GIGA) +
-                          m->device[d].overhead;
+                          w->head_steps[d] * m->device[d].step;
     }
     if (w->head_stays) head->always[SIDE_GPU] = NEVER;
 }
@@ -168,7 +169,8 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
         out->seconds += m->sync;
     }
     const place_device *home = &m->device[p->head];
-    out->head = (double)w->head_bytes / (home->stream_gbps * GIGA) + home->overhead;
+    out->head = (double)w->head_bytes / (home->stream_gbps * GIGA) +
+                w->head_steps[p->head] * home->step;
     out->seconds += out->head;
     add_head(w, m, p->head, out);
     add_residence(w, m, out);

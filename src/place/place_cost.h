@@ -13,7 +13,8 @@ typedef struct place_item {
     uint64_t bytes;      /* of GPU memory, when this part is at home there */
     int64_t n_units;     /* groups of neurons */
     uint64_t unit_bytes; /* of GPU memory */
-    /* Seconds: per group, per gathered byte, and once when the device has neurons at all. */
+    /* Seconds: per group, per gathered byte, and once when the device has neurons at all (kernels,
+     * barriers). */
     double stream[PLAN_SIDES], gather[PLAN_SIDES], overhead[PLAN_SIDES];
     double floor; /* with one memory for both, the neurons take at least this long */
     double sync;

@@ -7,7 +7,7 @@
 
 /* The simulated GPU's time means nothing. It counts as fast, and hand-offs as free, so that as much
  * as fits is placed there. */
-static const double SIM_GPU_GBPS = 1000, SIM_CPU_GBPS = 10, SIM_OVERHEAD = 0, SIM_SYNC = 1e-7;
+static const double SIM_GPU_GBPS = 1000, SIM_CPU_GBPS = 10, SIM_STEP = 0, SIM_SYNC = 1e-7;
 
 static const double GIB = 1073741824;
 
@@ -19,8 +19,8 @@ static bool is_simulated(const gpu_backend *b) {
  */
 
 static place_machine simulated_machine(const gpu_info *info) {
-    const place_device gpu = {info->memory_total, SIM_GPU_GBPS, SIM_GPU_GBPS, SIM_OVERHEAD};
-    const place_device cpu = {0, SIM_CPU_GBPS, SIM_CPU_GBPS, SIM_OVERHEAD};
+    const place_device gpu = {info->memory_total, SIM_GPU_GBPS, SIM_GPU_GBPS, SIM_STEP};
+    const place_device cpu = {0, SIM_CPU_GBPS, SIM_CPU_GBPS, SIM_STEP};
     return (place_machine){.name = "simulated",
                            .has_gpu = true,
                            .device = {[SIDE_CPU] = cpu, [SIDE_GPU] = gpu},

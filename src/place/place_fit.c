@@ -37,6 +37,7 @@ pi_status place_make_workload(const model *m, const plan_options *asked, place_u
     }
     *mode = ffn_mode_name((pi_mode)most);
     use.modes = modes;
+    use.plan = asked;
     pi_status status = place_workload_create(m, &use, out, err);
     mem_free(modes);
     return status;

@@ -1,9 +1,9 @@
 /* place_profile.c: a machine's description as a file, written by hand or kept from a measurement:
  *
- *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "overhead_us": 5},
- *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "overhead_us": 6,
+ *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "step_us": 1},
+ *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "step_us": 2.3,
  *            "runtime_mib": 400, "margin_mib": 256},
- *    "sync_us": 10, "shared": false}
+ *    "sync_us": 16, "shared": false}
  *
  * Without "gpu" there is none. Unknown keys are refused: a misspelt one would be believed. */
 #include <errno.h>
@@ -62,12 +62,15 @@ static bool to_bytes(double value, double unit, uint64_t *out) {
 
 static pi_status read_device(const json_node *object, const char *where, place_device *d,
                              place_machine *m, pi_error *err) {
-    double memory = 0, overhead = d->overhead / MICRO;
+    double memory = 0, step = d->step / MICRO;
     double runtime = (double)m->runtime_bytes / MIB, margin = (double)m->margin_bytes / MIB;
     const number numbers[] = {
-        {"stream_gbps", &d->stream_gbps, true}, {"gather_gbps", &d->gather_gbps, true},
-        {"overhead_us", &overhead, false},      {"memory_gib", &memory, false},
-        {"runtime_mib", &runtime, false},       {"margin_mib", &margin, false},
+        {"stream_gbps", &d->stream_gbps, true},
+        {"gather_gbps", &d->gather_gbps, true},
+        {"step_us", &step, false},
+        {"memory_gib", &memory, false},
+        {"runtime_mib", &runtime, false},
+        {"margin_mib", &margin, false},
     };
     bool gpu = d == &m->device[SIDE_GPU];
     static const char *const others[] = {"name", NULL};
@@ -77,7 +80,7 @@ static pi_status read_device(const json_node *object, const char *where, place_d
     size_t n_name;
     if (gpu && json_as_string(json_get(object, "name"), &name, &n_name))
         snprintf(m->gpu_name, sizeof m->gpu_name, "%s", name);
-    d->overhead = overhead * MICRO;
+    d->step = step * MICRO;
     if (!to_bytes(memory, GIB, &d->memory_bytes) || !to_bytes(runtime, MIB, &m->runtime_bytes) ||
         !to_bytes(margin, MIB, &m->margin_bytes))
         return error_set(err, PI_ERR_RANGE, "invalid memory size: %s", where);
@@ -145,7 +148,7 @@ static void put_rates(json_writer *w, const char *key, const char *name, const p
     if (name) json_put_text(w, "name", name);
     json_put_number(w, "stream_gbps", d->stream_gbps);
     json_put_number(w, "gather_gbps", d->gather_gbps);
-    json_put_number(w, "overhead_us", d->overhead / MICRO);
+    json_put_number(w, "step_us", d->step / MICRO);
     json_end_object(w);
 }
 

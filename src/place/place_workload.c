@@ -10,7 +10,9 @@
  * in groups of its blocks. Layers with experts have these instead of neurons: all of an expert is
  * read with the probability that the router chooses it. */
 #include <math.h>
+#include <string.h>
 
+#include "engine.h"
 #include "gpu_ops.h"
 #include "kv_cache.h"
 #include "mem.h"
@@ -242,6 +244,22 @@ static pi_status add_layer(const model *m, int i, const place_use *use, place_wo
     return size_kv(m, i, use, out, err);
 }
 
+/* Kernels and barriers, of the plans that layers run by. */
+static pi_status count_steps(const model *m, const place_use *use, place_workload *w,
+                             pi_error *err) {
+    size_t n = (size_t)m->hp.n_layer + 1;
+    engine_steps *steps = mem_calloc(n, sizeof *steps);
+    if (!steps) return error_nomem(err, n * sizeof *steps, "layers");
+    pi_status status = engine_count_steps(m, use->plan, use->depth, steps, err);
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        memcpy(w->layers[i].always_steps, steps[i].always, sizeof steps[i].always);
+        memcpy(w->layers[i].neuron_steps, steps[i].neurons, sizeof steps[i].neurons);
+    }
+    memcpy(w->head_steps, steps[n - 1].always, sizeof w->head_steps);
+    mem_free(steps);
+    return status;
+}
+
 pi_status place_workload_create(const model *m, const place_use *use, place_workload *out,
                                 pi_error *err) {
     *out = (place_workload){.n_layers = m->hp.n_layer};
@@ -252,6 +270,7 @@ pi_status place_workload_create(const model *m, const place_use *use, place_work
         status = error_nomem(err, (size_t)m->hp.n_layer * sizeof *out->layers, "layers");
     for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++)
         status = add_layer(m, i, use, out, err);
+    if (status == PI_OK) status = count_steps(m, use, out, err);
     if (status != PI_OK) {
         place_workload_free(out);
         return status;

@@ -60,6 +60,20 @@ static pi_status add_tensors(model *m, int layer, const synth_shape *s, const pi
     return PI_OK;
 }
 
+/* Queries, keys and values that are one matrix are three where models are bound. */
+static void split_projection(model_layer *l) {
+    static const tensor_role parts[] = {ROLE_ATTN_Q, ROLE_ATTN_K, ROLE_ATTN_V};
+    model_tensor whole = l->t[ROLE_ATTN_QKV];
+    if (!whole.data) return;
+    for (int i = 0; i < 3; i++) {
+        model_tensor *part = &l->t[parts[i]];
+        *part = whole;
+        part->n_out = (int64_t)(i == 0 ? l->hp.n_head : l->hp.n_head_kv) * l->hp.head_dim;
+        part->n_bytes = part->row_bytes * (size_t)part->n_out;
+    }
+    l->t[ROLE_ATTN_QKV] = (model_tensor){0};
+}
+
 /* Probabilities of n neurons or experts, hottest first: Phi at the quantiles of their distribution.
  */
 static float *make_frequencies(model *m, const synth_profile *profile, int32_t n) {
@@ -82,7 +96,10 @@ static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_optio
     for (int i = 0; i < m->hp.n_layer; i++) {
         model_layer *l = &m->layers[i];
         bool dense = i < s->n_dense;
-        l->hp = (model_layer_hparams){.n_head = s->n_head,
+        l->hp = (model_layer_hparams){.mixers = MIXER_ATTENTION,
+                                      .ffn = true,
+                                      .rope = ROPE_SET_GLOBAL,
+                                      .n_head = s->n_head,
                                       .n_head_kv = s->n_head_kv,
                                       .head_dim = m->hp.head_dim,
                                       .kv_layer = i,
@@ -98,6 +115,7 @@ static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_optio
         }
         pi_status status = add_tensors(m, i, s, o, err);
         if (status != PI_OK) return status;
+        split_projection(l);
     }
     return PI_OK;
 }
@@ -138,6 +156,17 @@ pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err)
                             .n_latent = s->n_latent,
                             .n_expert = s->n_expert,
                             .n_expert_used = s->n_expert_used,
+                            .norm = m->arch->norm,
+                            .rope = m->arch->rope,
+                            .n_rot = s->n_latent ? s->n_rot : synth_shape_head_dim(s),
+                            .q_dim = synth_shape_head_dim(s),
+                            .v_dim = synth_shape_head_dim(s),
+                            .embd_scale = 1,
+                            .residual_scale = 1,
+                            .logit_scale = 1,
+                            .value_scale = 1,
+                            .expert_scale = 1,
+                            .attn_scale = 1 / sqrtf((float)synth_shape_head_dim(s)),
                             .activation = s->activation};
     m->sparse.prepared = !o->plain;
     snprintf(m->name, sizeof m->name, "synthetic %s", s->name);

@@ -24,6 +24,10 @@ static void random_layer(rng *r, int max_units, place_workload *w, place_layer *
     if (w->has_predictor) l->predictor_bytes = rng_u64(r) % 2000;
     l->kv_bytes = rng_u64(r) % 4000;
     l->kv_read = l->kv_bytes / 2;
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        l->always_steps[side] = (int32_t)(rng_u64(r) % 8);
+        l->neuron_steps[side] = (int32_t)(rng_u64(r) % 8);
+    }
     l->gather = arena_calloc(&w->arena, (size_t)units + 1, sizeof *l->gather);
     if (!l->gather) abort();
     for (int64_t i = 1; i <= units; i++)
@@ -38,6 +42,7 @@ void random_workload(rng *r, int n_layers, int max_units, place_workload *out) {
     out->layers = arena_calloc(&out->arena, (size_t)n_layers, sizeof *out->layers);
     if (!out->layers) abort();
     for (int i = 0; i < n_layers; i++) random_layer(r, max_units, out, &out->layers[i]);
+    for (int side = 0; side < PLAN_SIDES; side++) out->head_steps[side] = 1 + 2 * side;
     out->head_bytes = 1000 + rng_u64(r) % 20000;
     out->table_bytes = out->head_bytes;
     if (rng_u64(r) % 2) out->tied_bytes = out->head_bytes;
@@ -48,12 +53,10 @@ place_machine random_machine(rng *r) {
     place_machine m = {.name = "random", .has_gpu = true, .shared = rng_u64(r) % 4 == 0};
     double cpu = between(r, 5, 50), gpu = cpu * between(r, 0.7, 20);
     /* Bytes of layers take about a microsecond at these rates. */
-    m.device[SIDE_CPU] = (place_device){.stream_gbps = cpu,
-                                        .gather_gbps = cpu * between(r, 0.3, 1),
-                                        .overhead = between(r, 0, 2e-7)};
-    m.device[SIDE_GPU] = (place_device){.stream_gbps = gpu,
-                                        .gather_gbps = gpu * between(r, 0.3, 1),
-                                        .overhead = between(r, 0, 2e-7)};
+    m.device[SIDE_CPU] = (place_device){
+        .stream_gbps = cpu, .gather_gbps = cpu * between(r, 0.3, 1), .step = between(r, 0, 5e-8)};
+    m.device[SIDE_GPU] = (place_device){
+        .stream_gbps = gpu, .gather_gbps = gpu * between(r, 0.3, 1), .step = between(r, 0, 5e-8)};
     m.sync = between(r, 0, 3e-7);
     m.runtime_bytes = rng_u64(r) % 2000;
     m.margin_bytes = rng_u64(r) % 500;
@@ -77,9 +80,11 @@ uint64_t random_budget(rng *r, const place_workload *w, const place_machine *m) 
 
 /* ---- the cost model, once more --------------------------------------------------------------- */
 
-static double side_seconds(const place_layer *l, const place_device *d, int64_t from, int64_t to) {
+static double side_seconds(const place_layer *l, const place_machine *m, plan_side side,
+                           int64_t from, int64_t to) {
+    const place_device *d = &m->device[side];
     if (from == to) return 0;
-    double seconds = d->overhead;
+    double seconds = l->neuron_steps[side] * d->step;
     for (int64_t u = from; u < to; u++) {
         seconds += l->unit_stream / (d->stream_gbps * 1e9);
         seconds += (l->gather[u + 1] - l->gather[u]) / (d->gather_gbps * 1e9);
@@ -105,15 +110,16 @@ double plain_seconds(const place_workload *w, const place_machine *m, const plac
         int64_t units = l->n / l->unit, hot = p->cuts[i].hot / l->unit;
         seconds += (double)(l->always_bytes + l->predictor_bytes + l->kv_read) /
                    (d->stream_gbps * 1e9);
-        seconds += d->overhead;
-        double gpu = side_seconds(l, &m->device[SIDE_GPU], 0, hot);
-        double cpu = side_seconds(l, &m->device[SIDE_CPU], hot, units);
+        seconds += l->always_steps[home] * d->step;
+        double gpu = side_seconds(l, m, SIDE_GPU, 0, hot);
+        double cpu = side_seconds(l, m, SIDE_CPU, hot, units);
         seconds += fmax(fmax(gpu, cpu), bus_seconds(l, m));
         bool away = home == SIDE_GPU ? hot < units : hot > 0;
         seconds += m->sync * ((away ? 1 : 0) + (next != home ? 1 : 0));
     }
     const place_device *d = &m->device[p->head];
-    return seconds + (double)w->head_bytes / (d->stream_gbps * 1e9) + d->overhead;
+    return seconds + (double)w->head_bytes / (d->stream_gbps * 1e9) +
+           w->head_steps[p->head] * d->step;
 }
 
 double plain_bytes(const place_workload *w, const place_machine *m, const place_plan *p) {

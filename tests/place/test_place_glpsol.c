@@ -34,8 +34,8 @@ static double cost(const place_machine *m, int d, double streamed, double gather
 static void write_layer(FILE *f, const place_workload *w, const place_machine *m, int i) {
     const place_layer *l = &w->layers[i];
     int n = (int)(l->n / l->unit);
-    double all = 0, overhead[] = {MICRO * m->device[SIDE_CPU].overhead,
-                                  MICRO * m->device[SIDE_GPU].overhead};
+    double all = 0, overhead[] = {MICRO * l->neuron_steps[SIDE_CPU] * m->device[SIDE_CPU].step,
+                                  MICRO * l->neuron_steps[SIDE_GPU] * m->device[SIDE_GPU].step};
     fprintf(f, " t%d_gpu: t%d", i, i);
     for (int u = 0; u < n; u++) { /* a side's first group brings its fixed cost */
         double seconds = cost(m, SIDE_GPU, l->unit_stream, l->gather[u + 1] - l->gather[u]);
@@ -65,11 +65,12 @@ static void write_layer(FILE *f, const place_workload *w, const place_machine *m
 
 static double always(const place_workload *w, const place_machine *m, int i, int d) {
     double bytes = (double)w->head_bytes;
+    int32_t steps = i < w->n_layers ? w->layers[i].always_steps[d] : w->head_steps[d];
     if (i < w->n_layers) {
         const place_layer *l = &w->layers[i];
         bytes = (double)(l->always_bytes + l->predictor_bytes + l->kv_read);
     }
-    return cost(m, d, bytes, 0) + MICRO * m->device[d].overhead;
+    return cost(m, d, bytes, 0) + MICRO * steps * m->device[d].step;
 }
 
 /* Returns the part of the objective that is the same for all. The head is item n_layers. */

@@ -194,7 +194,7 @@ static void test_useless_gpu(void **state) {
     random_workload(&r, 8, 50, &w);
     place_machine m = random_machine(&r);
     m.device[SIDE_CPU] = (place_device){.stream_gbps = 50, .gather_gbps = 50};
-    m.device[SIDE_GPU] = (place_device){.stream_gbps = 5, .gather_gbps = 5, .overhead = 1e-6};
+    m.device[SIDE_GPU] = (place_device){.stream_gbps = 5, .gather_gbps = 5, .step = 1e-6};
     m.sync = 1e-3;
     solve(&w, &m, UINT64_MAX, &placed);
     assert_true(all_at(&w, &placed, SIDE_CPU));

@@ -222,6 +222,17 @@ double sim_event_elapsed(gpu_event *from, gpu_event *to) {
 /* ---- operations and copies --------------------------------------------------------------------
  */
 
+/* Test hook: kernels and fills that were enqueued or recorded so far, on all streams. */
+static uint64_t n_kernels;
+extern "C" PI_API uint64_t powerinfer_sim_kernels(void);
+uint64_t powerinfer_sim_kernels(void) {
+    return __atomic_load_n(&n_kernels, __ATOMIC_RELAXED);
+}
+
+static void count_kernel() {
+    __atomic_fetch_add(&n_kernels, 1, __ATOMIC_RELAXED);
+}
+
 void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, gpu_any_kernel kernel,
                     void (*call)(gpu_any_kernel kernel, const void *args), const void *args,
                     size_t n_args) {
@@ -236,6 +247,7 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, gpu_any_kernel kernel,
     c->kernel = kernel;
     c->call = call;
     memcpy(sim_args(c), args, n_args);
+    count_kernel();
     enqueue(s, c);
 }
 
@@ -270,6 +282,7 @@ void sim_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     c->to_device = true;
     c->value = value;
     c->n_bytes = n_bytes;
+    count_kernel();
     enqueue(s, c);
 }
 

@@ -1,0 +1,211 @@
+/* test_engine_device.c: what the engine asks of a device, by count: kernels of a program against
+ * what placement is made with, queries of the driver while the CPU waits, which stream copies use.
+ * The device's table is the backend's with counters in front. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dynlib.h"
+#include "engine.h"
+#include "gpu_exec_impl.h"
+#include "run_device.h"
+#include "run_model.h"
+#include "tiny_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_device.gguf"
+
+enum { N_CTX = 64, N_TOKENS = 8, N_BATCH = 32 };
+
+static gpu_library library;
+static gpu_device *device;
+static plan_cut cuts[TINY_MAX_LAYERS];
+static gpu_backend counted; /* the backend's table, with counters */
+static int n_queries;
+
+static bool counted_event_done(gpu_event *e) {
+    n_queries++;
+    return library.backend->event_done(e);
+}
+
+/* ---- models and contexts --------------------------------------------------------------------- */
+
+static model *open_model(const tiny_model *t) {
+    model *m;
+    pi_error err;
+    tiny_write(t, MODEL_PATH);
+    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
+    return m;
+}
+
+static tiny_model base_model(void) {
+    tiny_model t = tiny_default();
+    t.type = "f16";
+    t.n_embd = 64;
+    t.head_dim = t.n_rot = 16;
+    t.n_ff[0] = t.n_ff[1] = 96;
+    return t;
+}
+
+static engine_options options_for(pi_mode mode) {
+    return (engine_options){.n_threads = 2,
+                            .n_batch = N_BATCH,
+                            .n_logits = N_TOKENS,
+                            .tier = CPU_TIER_AUTO,
+                            .type_k = QUANT_F16,
+                            .type_v = QUANT_F16,
+                            .gpu = &counted,
+                            .device = device,
+                            .plan = {.mode = mode, .max_loss = 1, .cuts = cuts}};
+}
+
+/* Every layer at this home, half of its neurons on each device. */
+static void split_all(const model *m, plan_side home, engine_options *o) {
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
+        cuts[i] = (plan_cut){.home = home, .hot = n / 2 / unit * unit};
+    }
+    o->plan.head = home;
+}
+
+static engine_context *make_context(const model *m, const engine_options *o) {
+    engine_context *c;
+    pi_error err;
+    if (engine_context_create(m, o, &c, &err)) fail_msg("%s", err.message);
+    return c;
+}
+
+static engine_session *make_session(engine_context *c) {
+    engine_session *s;
+    pi_error err;
+    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
+    return s;
+}
+
+static void feed(engine_context *c, engine_session *s, int n) {
+    static const int32_t tokens[N_BATCH] = {3, 1, 4, 1, 5, 9, 2, 6};
+    const pi_input in = {.session = s, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_LAST};
+    pi_error err;
+    if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+typedef uint64_t kernel_counter(void);
+
+/* What the first token enqueues: its program is recorded then; and the head, which is not of it. */
+static int64_t count_first_token(const model *m, const engine_options *o, kernel_counter *kernels) {
+    engine_context *c = make_context(m, o);
+    engine_session *s = make_session(c);
+    uint64_t before = kernels();
+    feed(c, s, 1);
+    int64_t n = (int64_t)(kernels() - before);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    return n;
+}
+
+static int32_t count_of_plan(const model *m, const engine_options *o) {
+    plan *p;
+    cpu_kernels k;
+    int32_t n;
+    pi_error err;
+    cpu_kernels_get(CPU_TIER_AUTO, &k);
+    if (plan_create(m, &k, &o->plan, &p, &err)) fail_msg("%s", err.message);
+    if (gpu_exec_count_kernels(p, 1, &n, &err)) fail_msg("%s", err.message);
+    plan_free(p);
+    return n;
+}
+
+static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
+                          kernel_counter *kernels) {
+    model *m = open_model(t);
+    engine_options o = options_for(mode);
+    engine_steps steps[TINY_MAX_LAYERS + 1];
+    pi_error err;
+    if (engine_count_steps(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
+    for (int home = 0; home < PLAN_SIDES; home++) {
+        /* Before the layers a fill and angles, and a message where the head's or the first layer's
+         * home is another one; per layer publish, receive and, on the remote device, a fill. */
+        const int64_t start = 3, remote = home == SIDE_CPU ? 1 : 0;
+        split_all(m, (plan_side)home, &o);
+        int64_t launched = count_first_token(m, &o, kernels), layers = 0;
+        for (int i = 0; i < m->hp.n_layer; i++) {
+            layers += 2 + remote + steps[i].neurons[SIDE_GPU];
+            layers += home == SIDE_GPU ? steps[i].always[SIDE_GPU] : 0;
+        }
+        if (home == SIDE_GPU) layers += steps[m->hp.n_layer].always[SIDE_GPU];
+        /* Placement takes the larger of the two homes' counts of neurons: by up to 2. */
+        if (launched < layers - 2 * m->hp.n_layer || launched > layers + start)
+            fail_msg("%s, home %d: %d kernels, placement knows of %d", what, home, (int)launched,
+                     (int)layers);
+        assert_int_equal(count_of_plan(m, &o), launched);
+    }
+    model_close(m);
+}
+
+/* The counts that placement is made with are those of the device. */
+static void test_kernels(void **state) {
+    (void)state;
+    kernel_counter *kernels = (kernel_counter *)dynlib_symbol(library.handle,
+                                                              "powerinfer_sim_kernels");
+    if (!kernels) skip();
+    static const char *const types[] = {"f16", "q4_0"};
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = base_model();
+        t.type = types[i];
+        check_kernels(types[i], &t, PI_MODE_DENSE, kernels);
+        t.activation = "relu";
+        t.sparse.down_t = true;
+        check_kernels("exact", &t, PI_MODE_EXACT, kernels);
+        t.sparse.predictor = "lowrank";
+        t.sparse.rank = 32;
+        check_kernels("low rank", &t, PI_MODE_PREDICT, kernels);
+        t.sparse.predictor = "sign";
+        check_kernels("signs", &t, PI_MODE_PREDICT, kernels);
+        t = base_model();
+        t.type = types[i];
+        t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
+        check_kernels("experts", &t, PI_MODE_DENSE, kernels);
+    }
+}
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+/* Decoding polls flags; the driver is not asked. */
+static void test_queries(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    split_all(m, SIDE_GPU, &o);
+    engine_context *c = make_context(m, &o);
+    engine_session *s = make_session(c);
+    feed(c, s, 1);
+    n_queries = 0;
+    for (int i = 0; i < N_TOKENS; i++) feed(c, s, 1);
+#ifndef TEST_SAMPLED /* a sanitizer's kernels may take longer than the first query waits */
+    assert_int_equal(n_queries, 0);
+#endif
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_queries),
+    };
+    int status;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;
+    counted = *library.backend;
+    counted.event_done = counted_event_done;
+    status = cmocka_run_group_tests(tests, NULL, NULL);
+    run_device_close(&library, device);
+    return status;
+}
