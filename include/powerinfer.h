@@ -194,6 +194,8 @@ typedef struct pi_context_options {
      * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost
      * later, the context falls back to the CPU in both cases. */
     pi_device_choice device;
+    int32_t device_index; /* of a named kind of device, as pi_devices lists them; -1 (default): the
+                             fastest, by bandwidth and by how much of the model fits */
     uint64_t vram_budget; /* GPU memory to use, bytes; 0: none; PI_VRAM_FREE (default): free memory
                              minus a margin */
     int32_t gpu_layers;   /* -1 (default): the fastest placement; N >= 0: offload the last N layers,

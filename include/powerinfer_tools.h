@@ -214,6 +214,7 @@ typedef struct pi_place_options {
     const char *profile;
     /* Without a profile: the GPU to place on, and the folder of its backend. */
     pi_device_choice device;
+    int32_t device_index; /* as in pi_context_options */
     const char *backend_folder;
     bool measure;      /* measure this machine's memory first, and save the result in `cache` */
     const char *cache; /* path of the saved measurement; NULL: neither read nor written */

@@ -107,7 +107,7 @@ static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *e
 /* Any status but PI_OK is a reason to use the CPU alone. */
 static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_error *why) {
     place_fit fit;
-    pi_status status = place_gpu_open(o, &c->gpu, why);
+    pi_status status = place_gpu_open(o, c->model->weights->weight_bytes, &c->gpu, why);
     if (status == PI_OK)
         status = place_gpu_fit(&c->gpu, c->model->weights, &c->options, o, &fit, why);
     if (status != PI_OK) return status;

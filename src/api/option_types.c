@@ -34,11 +34,13 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
-    if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0)
+    if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0 ||
+        o->device_index < -1 || (o->device_index >= 0 && o->device < PI_DEVICE_CUDA))
         return error_set(err, PI_ERR_ARG,
-                         "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
-                         "and more, 0 and more",
-                         (int)o->device, o->gpu_layers, o->n_ctx);
+                         "bad option: device %d, device_index %d, gpu_layers %d, n_ctx %d: use one "
+                         "of the list, -1 and more (0 and more only of a GPU), -1 and more, 0 and "
+                         "more",
+                         (int)o->device, o->device_index, o->gpu_layers, o->n_ctx);
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
     return plan_check_mode(m, o->mode, err);

@@ -236,7 +236,8 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
     options.n_ctx = n_ctx;
-    options.device = (pi_device_choice)o->device;
+    options.device = (pi_device_choice)option_choice_of(o->device);
+    options.device_index = option_number_of(o->device);
     options.vram_budget = cli_vram_budget(o);
     if (options_given(o, &o->ram_budget)) options.ram_budget = gib_bytes(o->ram_budget);
     options.gpu_layers = (int32_t)o->gpu_layers;

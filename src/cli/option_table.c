@@ -42,6 +42,7 @@ enum {
 #define BUNDLE_CHOICES "keep|none|all"
 
 /* In the order of pi_cache_type. */
+#define DEVICE_WORDS  "none=cpu|CUDA0=cuda:0|CUDA1=cuda:1|ROCm0=hip:0|ROCm1=hip:1"
 #define CACHE_CHOICES "f16|f32|q8_0"
 const char *const option_cache_types[] = {
     [PI_CACHE_F16] = "f16", [PI_CACHE_F32] = "f32", [PI_CACHE_Q8_0] = "q8_0"};
@@ -411,10 +412,10 @@ const option option_table[] = {
             "only neurons that the predictor selects; threshold: zero small activations; auto: the "
             "fastest within --max-loss. A mode that the model has no data for is an error"),
     ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", "dev"), .argument = "DEVICE",
-        .choices = "auto|cpu|cuda|hip|sim", .words = "none=cpu|CUDA0=cuda|ROCm0=hip",
-        .standard = "auto",
-        .help = "device; auto: offload to the GPU what fits, if there is one; a named device that "
-                "cannot be used is an error; none: cpu; sim: a simulated GPU, for tests"),
+        .choices = "auto|cpu|cuda|hip|sim", .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
+        .help = "device; auto: offload to the GPU what fits, if there is one; cuda:1: the second "
+                "one of --list-devices, in place of the fastest; a named device that cannot be "
+                "used is an error; none: cpu; sim: a simulated GPU, for tests"),
     ROW(CHOICE, ENGINE, COMPUTE | COMMAND_INSPECT, kernels, NAMES("kernels", NULL),
         .argument = "TIER", .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
         .help = "instruction set of the CPU kernels; scalar: the float reference, slow"),
@@ -466,8 +467,8 @@ const option option_table[] = {
         .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
         .aliases = {"--n-gpu-layers-draft"}, .help = "as -ngl, for the draft model"),
     ROW(CHOICE, ENGINE, GENERATE, device_draft, NAMES("device-draft", "devd"), .argument = "DEVICE",
-        .choices = "auto|cpu|cuda|hip|sim", .words = "none=cpu|CUDA0=cuda|ROCm0=hip",
-        .standard = "auto", .help = "as --device, for the draft model"),
+        .choices = "auto|cpu|cuda|hip|sim", .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
+        .help = "as --device, for the draft model"),
     ROW(CHOICE, ENGINE, GENERATE, cache_type_k_draft, NAMES("cache-type-k-draft", "ctkd"),
         .argument = "TYPE", .choices = CACHE_CHOICES, .standard = "f16",
         .help = "as -ctk, for the draft model"),

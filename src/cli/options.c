@@ -112,8 +112,21 @@ static int choice_index(const char *choices, const char *text) {
 
 static pi_status set_choice(const option *o, int64_t *out, const char *text, const char *where,
                             pi_error *err) {
-    char known[128];
+    char known[128], name[32];
     int i = choice_index(o->choices, text);
+    size_t n_name = strcspn(text, ":");
+    int64_t number;
+    if (o->indexed && text[n_name] == ':' && n_name < sizeof name) {
+        memcpy(name, text, n_name);
+        name[n_name] = 0;
+        i = choice_index(o->choices, name);
+        if (i >= o->indexed && parse_integer(text + n_name + 1, &number) && number >= 0 &&
+            number <= OPTION_MAX_NUMBER) {
+            *out = i | (number + 1) << OPTION_CHOICE_BITS;
+            return PI_OK;
+        }
+        i = -1;
+    }
     if (i >= 0) {
         *out = i;
         return PI_OK;

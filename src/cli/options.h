@@ -182,13 +182,22 @@ typedef struct cli_options {
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
 } cli_options;
 
+/* A choice with a number: the choice in the low bits, the number plus 1 above; 0: without. */
+enum { OPTION_CHOICE_BITS = 8, OPTION_MAX_NUMBER = 63 };
+static inline int option_choice_of(int64_t value) {
+    return (int)(value & ((1 << OPTION_CHOICE_BITS) - 1));
+}
+static inline int option_number_of(int64_t value) { /* -1: none */
+    return (int)(value >> OPTION_CHOICE_BITS) - 1;
+}
+
 typedef enum option_type {
     OPTION_FLAG,    /* bool */
     OPTION_INTEGER, /* int64_t within min..max */
     OPTION_NUMBER,  /* double within min..max */
     OPTION_TEXT,    /* const char * */
     OPTION_TEXTS,   /* option_texts: may be given several times, in order */
-    OPTION_CHOICE,  /* int64_t, the index in `choices` */
+    OPTION_CHOICE,  /* int64_t, the index in `choices`; option_choice_of */
     OPTION_LIST,    /* option_list of integers within min..max, separated by commas */
     OPTION_PAIR     /* option_pair, "a:b", both within min..max */
 } option_type;
@@ -214,7 +223,8 @@ typedef struct option {
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
-    bool number_follows;                     /* TEXTS: a number behind the value is another one */
+    int indexed;         /* CHOICE: from this choice on a number may follow, "cuda:1"; 0: never */
+    bool number_follows; /* TEXTS: a number behind the value is another one */
 } option;
 
 /* In the order of the choices of --spec. */

@@ -196,7 +196,10 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
         status = g->b->event_create(g->d, &g->staged[i], err);
         if (status == PI_OK) g->b->event_record(g->stream, g->staged[i]);
     }
-    if (status == PI_OK) status = g->b->event_create(g->d, &g->ended, err);
+    gpu_event **events[] = {&g->ended, &g->forked, &g->joined};
+    for (int i = 0; i < 3 && status == PI_OK; i++)
+        status = g->b->event_create(g->d, events[i], err);
+    if (status == PI_OK) status = g->b->stream_create(g->d, &g->side, err);
     return status;
 }
 
@@ -249,7 +252,10 @@ void gpu_exec_destroy(gpu_exec *g) {
     gpu_exec_programs_free(g, &g->programs);
     for (int i = 0; i < GPU_EXEC_STAGES; i++)
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);
-    if (g->ended) g->b->event_destroy(g->ended);
+    if (g->side) g->b->stream_destroy(g->side);
+    gpu_event *events[] = {g->ended, g->forked, g->joined};
+    for (int i = 0; i < 3; i++)
+        if (events[i]) g->b->event_destroy(events[i]);
     for (int i = 0; i < g->n_blocks; i++) g->b->free(g->d, g->blocks[i]);
     gpu_pinned *pinned[] = {&g->header_host,
                             &g->uses_host,

@@ -96,7 +96,12 @@ struct gpu_exec {
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
-    gpu_event *ended; /* all that was enqueued for the ubatch is done */
+    /* Messages of a program are sent beside what follows, on a branch of its own. */
+    gpu_stream *side;
+    gpu_event *forked, *joined;
+    bool recording;        /* a program, which may have branches */
+    const plan_step *sent; /* the message on the branch; NULL: there is no branch */
+    gpu_event *ended;      /* all that was enqueued for the ubatch is done */
 
     /* Ubatches of many tokens. */
     gpu_exec_cold *cold; /* [n_layer] */
@@ -191,6 +196,7 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
 /* The first of the head's steps, where the head is on the GPU. */
 int gpu_exec_head_at(const gpu_exec *g);
+void gpu_exec_join(gpu_exec *g); /* what follows is after the message on the branch */
 /* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
 /* Their hidden states into buf[BUF_Y], from its first row on. */

@@ -41,6 +41,7 @@ static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
         gpu_exec_enqueue_step(g, i, shape);
         gpu_exec_mark_step(g, i, false);
     }
+    gpu_exec_join(g);
 }
 
 /* Steps up to the next RECEIVE whose message is not there yet; it is the CPU's SEND that
@@ -70,7 +71,9 @@ static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
     gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
     gpu_program **program = &all->of[shape->n_cols - 1][bucket];
     if (!*program && g->b->record_begin(g->stream, NULL) == PI_OK) {
+        g->recording = true;
         enqueue_all(g, shape);
+        g->recording = false;
         if (g->b->record_end(g->stream, program, NULL) != PI_OK) *program = NULL;
     }
     return *program;

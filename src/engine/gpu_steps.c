@@ -223,7 +223,44 @@ static void send_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            .flag = flag_of(g, SIDE_GPU, s->exchange),
                            .idle = idle_of(g, s, p),
                            .epoch = &g->header->epoch};
-    g->b->ops.publish(g->stream, &a);
+    if (!g->recording) {
+        g->b->ops.publish(g->stream, &a);
+        return;
+    }
+    g->b->event_record(g->stream, g->forked);
+    g->b->stream_wait(g->side, g->forked);
+    g->b->ops.publish(g->side, &a);
+    g->b->event_record(g->side, g->joined);
+    g->sent = s;
+}
+
+void gpu_exec_join(gpu_exec *g) {
+    if (g->sent) g->b->stream_wait(g->stream, g->joined);
+    g->sent = NULL;
+}
+
+/* A step writes what the message on the branch reads, or waits for its answer. */
+static bool ends_branch(const gpu_exec *g, const plan_step *s) {
+    if (!g->sent) return false;
+    switch (s->op) {
+    case OP_FFN_IN: /* the neurons that the branch runs beside */
+    case OP_FFN_SPARSE:
+    case OP_FFN_DOWN:
+    case OP_MATMUL:
+    case OP_EXPERTS_IN:
+    case OP_EXPERTS_DOWN:
+    case OP_EXPERTS_SUM:
+        break;
+    case OP_QUANTIZE:
+    case OP_EXPERTS_QUANTIZE:
+        return s->relu;
+    default:
+        return true;
+    }
+    bool writes = false;
+    for (int k = 0; k < s->n_matrices; k++) writes = writes || s->matrix[k].out == g->sent->in;
+    bool down = s->op == OP_FFN_DOWN || s->op == OP_EXPERTS_SUM;
+    return g->sent->in == BUF_X ? down || s->add_to_x : !s->add_to_x && (down || writes);
 }
 
 static void receive_step(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -336,6 +373,7 @@ void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *p) {
     const plan_step *s = &g->plan->gpu_steps[index];
     plan_kernel kernel = s->kernel[p->form];
     if (kernel == KERNEL_SKIP) return;
+    if (ends_branch(g, s)) gpu_exec_join(g);
     assert(functions[s->op][kernel]);
     functions[s->op][kernel](g, s, &g->steps[index], p);
 }

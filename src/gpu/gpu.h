@@ -93,14 +93,18 @@ typedef struct gpu_backend {
     size_t granularity; /* every allocation takes a multiple of this from the device, in bytes */
 
     /* Devices. `count` also says why there are none: PI_ERR_NOT_FOUND, such as a missing driver.
-     * memory_free of `describe` is that of this moment. */
+     * Neither takes memory of a device. memory_free of `describe` is that of this moment, before
+     * the driver has taken its part; all, where that cannot be known of a device that is not open.
+     */
     pi_status (*count)(int *n, pi_error *err);
     pi_status (*describe)(int index, gpu_info *info, pi_error *err);
     /* options NULL: defaults. host must outlive the device. PI_ERR_DEVICE, PI_ERR_NOMEM. */
     pi_status (*open)(int index, const gpu_host *host, const gpu_open_options *options,
                       gpu_device **out, pi_error *err);
     void (*close)(gpu_device *d); /* NULL is fine */
-    /* PI_OK, or what stuck to the device. Does not wait. */
+    /* From now on as memory_limit of `open`. */
+    void (*limit)(gpu_device *d, uint64_t n_bytes);
+    /* PI_OK, or what stuck to the device. Does not wait, nor ask the driver. */
     pi_status (*status)(gpu_device *d, pi_error *err);
     /* Ends every wait for a flag, now and until `reset`: for a host that cannot go on. */
     void (*release)(gpu_device *d);
@@ -128,7 +132,12 @@ typedef struct gpu_backend {
     pi_status (*event_create)(gpu_device *d, gpu_event **out, pi_error *err);
     void (*event_destroy)(gpu_event *e); /* NULL is fine */
     void (*event_record)(gpu_stream *s, gpu_event *e);
+    /* Asks the driver: not for loops in which a device waits for the host. */
     bool (*event_done)(gpu_event *e);
+    /* What is enqueued to s from now on waits for the event's last record, which another stream
+     * made. The host goes on. While one of the two is recorded, both are parts of its program:
+     * branches, which join it where it waits for an event of theirs. */
+    void (*stream_wait)(gpu_stream *s, gpu_event *e);
     /* Milliseconds between two records that are done; < 0 when they are not. */
     double (*event_elapsed)(gpu_event *from, gpu_event *to);
 
@@ -139,8 +148,9 @@ typedef struct gpu_backend {
     void (*fill)(gpu_stream *s, void *device, uint8_t value, size_t n_bytes);
 
     /* Programs: what is enqueued between begin and end is kept instead of run; operations, copies
-     * and fills, no events. A program may be launched any number of times, on any stream of the
-     * device, one launch at a time. It is freed when no launch is under way. */
+     * and fills; of events only the order that they make. A program may be launched any number of
+     * times, on any stream of the device, one launch at a time. It is freed when no launch is under
+     * way. */
     pi_status (*record_begin)(gpu_stream *s, pi_error *err);
     pi_status (*record_end)(gpu_stream *s, gpu_program **out, pi_error *err);
     void (*program_launch)(gpu_stream *s, gpu_program *p);

@@ -15,7 +15,7 @@ static pi_status choose_cuts(const model *m, const pi_context_options *o, engine
     pi_error why = {.status = PI_OK};
     place_gpu gpu;
     if (!place_wants_gpu(o)) return PI_OK;
-    pi_status status = place_gpu_open(o, &gpu, &why);
+    pi_status status = place_gpu_open(o, m->weight_bytes, &gpu, &why);
     if (status == PI_OK) status = place_gpu_fit(&gpu, m, engine, o, fit, &why);
     place_gpu_close(&gpu);
     if (status == PI_OK) {

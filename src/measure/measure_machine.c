@@ -100,10 +100,11 @@ static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
     pi_context_options wish = pi_context_default_options();
     pi_error why = {.status = PI_OK};
     wish.device = o->device;
+    wish.device_index = o->device_index;
     wish.backend_folder = o->backend_folder;
     wish.machine = o->cache;
     if (!place_wants_gpu(&wish)) return false;
-    if (place_gpu_open(&wish, gpu, &why) == PI_OK) return true;
+    if (place_gpu_open(&wish, 0, gpu, &why) == PI_OK) return true;
     if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&wish)) say(o, why.message);
     return false;
 }

@@ -11,6 +11,10 @@ static const double SIM_GPU_GBPS = 1000, SIM_CPU_GBPS = 10, SIM_STEP = 0, SIM_SY
 
 static const double GIB = 1073741824;
 
+enum { MAX_DEVICES = 64 }; /* of a backend; more are not looked at */
+/* Bytes per second that tell devices apart: of one that does not say, and of the CPU. */
+static const double UNKNOWN_RATE = 250e9, CPU_RATE = 50e9;
+
 static bool is_simulated(const gpu_backend *b) {
     return strcmp(b->name, "sim") == 0;
 }
@@ -42,22 +46,44 @@ static void gpu_machine(const gpu_backend *b, const gpu_info *info, const char *
 /* ---- the device -------------------------------------------------------------------------------
  */
 
-/* The device of a backend that has most memory free. */
-static pi_status choose_index(const gpu_backend *b, int *index, gpu_info *info, pi_error *err) {
-    int n = 0;
-    pi_status status = b->count(&n, err);
-    *index = -1;
-    if (status != PI_OK) return status;
-    status = error_set(err, PI_ERR_NOT_FOUND, "no device found: %s", b->name);
+int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t budget) {
+    int best = 0;
+    double least = 1e300;
     for (int i = 0; i < n; i++) {
-        gpu_info here;
-        pi_status answer = b->describe(i, &here, err);
-        if (answer != PI_OK) status = answer;
-        if (answer != PI_OK || (*index >= 0 && here.memory_free <= info->memory_free)) continue;
-        *index = i;
-        *info = here;
+        double rate = infos[i].bandwidth > 0 ? infos[i].bandwidth : UNKNOWN_RATE;
+        uint64_t fits = infos[i].memory_free < budget ? infos[i].memory_free : budget;
+        uint64_t here = need < fits ? need : fits;
+        double seconds = need > 0 ? (double)here / rate + (double)(need - here) / CPU_RATE
+                                  : 1 / rate;
+        if (seconds >= least) continue;
+        least = seconds;
+        best = i;
     }
-    return *index < 0 ? status : PI_OK;
+    return best;
+}
+
+/* The device of a backend that the options name, or the best one for `need` bytes. */
+static pi_status choose_index(const gpu_backend *b, const pi_context_options *o, uint64_t need,
+                              int *index, gpu_info *info, pi_error *err) {
+    gpu_info infos[MAX_DEVICES];
+    int numbers[MAX_DEVICES], n = 0, found = 0;
+    pi_status status = b->count(&n, err);
+    if (status != PI_OK) return status;
+    if (o->device_index >= n)
+        return error_set(err, PI_ERR_NOT_FOUND, "no device %d: %s: there are %d, from 0 on",
+                         (int)o->device_index, b->name, n);
+    status = error_set(err, PI_ERR_NOT_FOUND, "no device found: %s", b->name);
+    for (int i = 0; i < n && found < MAX_DEVICES; i++) {
+        if (o->device_index >= 0 && i != o->device_index) continue;
+        pi_status answer = b->describe(i, &infos[found], err);
+        if (answer != PI_OK) status = answer;
+        if (answer == PI_OK) numbers[found++] = i;
+    }
+    if (found == 0) return status;
+    int best = place_choose_device(infos, found, need, o->vram_budget);
+    *index = numbers[best];
+    *info = infos[best];
+    return PI_OK;
 }
 
 /* What may be allocated: 0 when the budget does not even cover the runtime. */
@@ -67,25 +93,31 @@ static uint64_t set_budget(const pi_context_options *o, place_gpu *g) {
     uint64_t usable = free > m->margin_bytes ? free - m->margin_bytes : 0;
     g->runtime = m->runtime_bytes;
     g->budget = usable + g->runtime;
-    if (o->vram_budget == PI_VRAM_FREE || o->vram_budget >= free + g->runtime) return usable;
+    if (o->vram_budget >= g->budget) return usable; /* whatever is asked for, the margin stays */
     g->budget = o->vram_budget;
     return g->budget > g->runtime ? g->budget - g->runtime : 0;
 }
 
-static pi_status open_named(const pi_context_options *o, const char *name, place_gpu *g,
-                            pi_error *err) {
+/* The free memory is looked at when the runtime has taken its part. */
+static pi_status open_named(const pi_context_options *o, uint64_t need, const char *name,
+                            place_gpu *g, pi_error *err) {
     int index;
+    uint64_t total;
     pi_status status = gpu_library_open(name, o->backend_folder, &g->library, err);
-    if (status == PI_OK) status = choose_index(g->library.backend, &index, &g->info, err);
+    const gpu_backend *b = g->library.backend;
+    if (status == PI_OK) status = choose_index(b, o, need, &index, &g->info, err);
+    if (status == PI_OK) status = b->open(index, gpu_host_default(), NULL, &g->device, err);
+    if (status == PI_OK) status = b->memory(g->device, &g->info.memory_free, &total, err);
     if (status != PI_OK) return status;
-    gpu_machine(g->library.backend, &g->info, o->machine, &g->machine);
-    const gpu_open_options options = {.memory_limit = set_budget(o, g)};
-    if (options.memory_limit == 0)
+    gpu_machine(b, &g->info, o->machine, &g->machine);
+    uint64_t limit = set_budget(o, g);
+    if (limit == 0)
         return error_set(err, PI_ERR_LIMIT,
                          "too little memory: %s: a budget of %.2f GiB, of which the runtime takes "
                          "%.2f: use a larger one",
                          g->info.name, (double)g->budget / GIB, (double)g->runtime / GIB);
-    return g->library.backend->open(index, gpu_host_default(), &options, &g->device, err);
+    b->limit(g->device, limit);
+    return PI_OK;
 }
 
 bool place_wants_gpu(const pi_context_options *o) {
@@ -98,11 +130,12 @@ bool place_expects_gpu(const pi_context_options *o) {
 
 /* The best there is. A backend that is there but has something wrong is more telling than one that
  * is missing. */
-static pi_status open_best(const pi_context_options *o, place_gpu *out, pi_error *err) {
+static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpu *out,
+                           pi_error *err) {
     pi_error why = {.status = PI_OK};
     for (int i = 0; gpu_backend_name(i) && strcmp(gpu_backend_name(i), "sim") != 0; i++) {
         pi_error here = {.status = PI_OK};
-        if (open_named(o, gpu_backend_name(i), out, &here) == PI_OK) return PI_OK;
+        if (open_named(o, need, gpu_backend_name(i), out, &here) == PI_OK) return PI_OK;
         place_gpu_close(out);
         if (i == 0 || (why.status == PI_ERR_NOT_FOUND && here.status != PI_ERR_NOT_FOUND))
             why = here;
@@ -110,12 +143,13 @@ static pi_status open_best(const pi_context_options *o, place_gpu *out, pi_error
     return error_set(err, why.status, "%s", why.message);
 }
 
-pi_status place_gpu_open(const pi_context_options *o, place_gpu *out, pi_error *err) {
+pi_status place_gpu_open(const pi_context_options *o, uint64_t need, place_gpu *out,
+                         pi_error *err) {
     static const char *const names[] = {
         [PI_DEVICE_CUDA] = "cuda", [PI_DEVICE_HIP] = "hip", [PI_DEVICE_SIM] = "sim"};
     *out = (place_gpu){0};
-    if (o->device == PI_DEVICE_AUTO) return open_best(o, out, err);
-    pi_status status = open_named(o, names[o->device], out, err);
+    if (o->device == PI_DEVICE_AUTO) return open_best(o, need, out, err);
+    pi_status status = open_named(o, need, names[o->device], out, err);
     if (status != PI_OK) place_gpu_close(out);
     return status;
 }

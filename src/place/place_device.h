@@ -21,10 +21,16 @@ typedef struct place_gpu {
 bool place_wants_gpu(const pi_context_options *o);
 bool place_expects_gpu(const pi_context_options *o);
 
-/* The device that the options ask for, with their budget as its limit; they ask for one.
+/* Of n devices the one that is predicted to read `need` bytes of weights in the least time, when
+ * what does not fit into `budget` bytes of its free memory is read by the CPU. need 0: not known.
+ */
+int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t budget);
+
+/* The device that the options ask for, with their budget as its limit; they ask for one. `need`:
+ * bytes of the model's weights; 0: not known.
  * PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for it to be
  * opened; and what opening it ran into. */
-pi_status place_gpu_open(const pi_context_options *o, place_gpu *out, pi_error *err);
+pi_status place_gpu_open(const pi_context_options *o, uint64_t need, place_gpu *out, pi_error *err);
 void place_gpu_close(place_gpu *g); /* a zeroed one is fine */
 
 /* Cuts for a model on an opened device; `engine` is what the context is created with. PI_ERR_LIMIT:

@@ -91,6 +91,18 @@ static void test_layers(void **state) {
     assert_true(says("layers 0 to 1: attention on the gpu, ") && says("head on the gpu"));
 }
 
+/* One of several by its number. */
+static void test_numbers(void **state) {
+    (void)state;
+    same_answer("--device sim:0 -ngl 99 -v");
+    same_answer("--device sim:1 -ngl 99 -v");
+    assert_true(says("layers 0 to 1: attention on the gpu, "));
+    refused("--device sim:2", "powerinfer: no device 2: sim: there are 2, from 0 on");
+    assert_int_equal(sh(EVAL "--logits-out refused --device cpu:1"), 2);
+    assert_true(says("invalid value: --device \"cpu:1\": expected one of auto"));
+    assert_int_equal(sh(EVAL "--logits-out refused --device sim:x"), 2);
+}
+
 /* None, less than buffers take, parts of the weights, all. */
 static void test_budgets(void **state) {
     (void)state;
@@ -169,9 +181,8 @@ static void test_other_commands(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_a_gpu_that_cannot_be_used),
+        cmocka_unit_test(test_layers),         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_budgets),        cmocka_unit_test(test_a_gpu_that_cannot_be_used),
         cmocka_unit_test(test_other_commands),
     };
     return cmocka_run_group_tests(tests, make_expected, shell_teardown);

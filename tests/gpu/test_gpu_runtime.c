@@ -505,11 +505,14 @@ static void test_loading(void **state) {
     assert_string_equal(l.backend->name, "sim");
     int n = 0;
     assert_int_equal(l.backend->count(&n, &err), PI_OK);
-    assert_int_equal(n, 1);
+    assert_int_equal(n, 2);
     gpu_info info;
     assert_int_equal(l.backend->describe(0, &info, &err), PI_OK);
     assert_true(info.memory_total > 0 && info.memory_free <= info.memory_total);
-    assert_int_equal(l.backend->describe(1, &info, &err), PI_ERR_RANGE);
+    uint64_t first = info.memory_total;
+    assert_int_equal(l.backend->describe(1, &info, &err), PI_OK);
+    assert_true(info.memory_total < first);
+    assert_int_equal(l.backend->describe(2, &info, &err), PI_ERR_RANGE);
     gpu_host old = *gpu_host_default();
     gpu_device *d = NULL;
     old.version++;
@@ -564,11 +567,83 @@ static void test_code(void **state) {
     assert_non_null(gpu_host_default()->warn);
 }
 
+/* A stream waits for another one, which waits for the host: nothing of it runs before. */
+static void test_streams_wait(void **state) {
+    (void)state;
+    enum { N = 64 };
+    pi_error err;
+    gpu_stream *other;
+    gpu_event *event;
+    gpu_pinned flag;
+    uint64_t epoch = 1;
+    uint8_t got[N];
+    if (the_case.b->stream_create(the_case.device, &other, &err)) fail_msg("%s", err.message);
+    if (the_case.b->event_create(the_case.device, &event, &err)) fail_msg("%s", err.message);
+    if (the_case.b->host_alloc(the_case.device, GPU_FLAG_BYTES, &flag, &err))
+        fail_msg("%s", err.message);
+    uint8_t *memory = case_alloc(N);
+    uint64_t *device_epoch = case_upload(&epoch, sizeof epoch);
+    const gpu_receive wait = {.n_cols = 1, .flag = flag.device, .epoch = device_epoch};
+    the_case.b->fill(the_case.stream, memory, 1, N);
+    the_case.b->ops.receive(the_case.stream, &wait);
+    the_case.b->fill(the_case.stream, memory, 2, N);
+    the_case.b->event_record(the_case.stream, event);
+    the_case.b->stream_wait(other, event);
+    the_case.b->download(other, got, memory, N);
+    gpu_flag_raise(flag.host, epoch);
+    if (the_case.b->stream_sync(other, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < N; i++) assert_int_equal(got[i], 2);
+    case_sync();
+    the_case.b->stream_destroy(other);
+    the_case.b->event_destroy(event);
+    the_case.b->host_free(the_case.device, &flag);
+}
+
+/* A program with a branch, launched twice: the branch has what its beginning saw, and its end is
+ * before what follows where the two meet. */
+static void test_branch(void **state) {
+    (void)state;
+    enum { N = 64 };
+    pi_error err;
+    gpu_stream *other;
+    gpu_event *fork, *join;
+    gpu_program *program;
+    uint8_t got[2 * N];
+    if (the_case.b->stream_create(the_case.device, &other, &err)) fail_msg("%s", err.message);
+    if (the_case.b->event_create(the_case.device, &fork, &err)) fail_msg("%s", err.message);
+    if (the_case.b->event_create(the_case.device, &join, &err)) fail_msg("%s", err.message);
+    uint8_t *a = case_alloc(N), *b = case_alloc(N), *c = case_alloc(2 * N);
+    if (the_case.b->record_begin(the_case.stream, &err)) fail_msg("%s", err.message);
+    the_case.b->fill(the_case.stream, a, 3, N);
+    the_case.b->event_record(the_case.stream, fork);
+    the_case.b->stream_wait(other, fork);
+    the_case.b->copy(other, b, a, N);
+    the_case.b->event_record(other, join);
+    the_case.b->fill(the_case.stream, c + N, 5, N); /* beside the branch */
+    the_case.b->stream_wait(the_case.stream, join);
+    the_case.b->copy(the_case.stream, c, b, N);
+    if (the_case.b->record_end(the_case.stream, &program, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < 2; i++) {
+        the_case.b->fill(the_case.stream, b, 0, N);
+        the_case.b->program_launch(the_case.stream, program);
+        the_case.b->download(the_case.stream, got, c, 2 * N);
+        if (the_case.b->stream_sync(the_case.stream, &err)) fail_msg("%s", err.message);
+        for (int k = 0; k < N; k++) assert_true(got[k] == 3 && got[N + k] == 5);
+    }
+    the_case.b->fill(other, b, 7, N); /* a stream of its own again */
+    if (the_case.b->stream_sync(other, &err)) fail_msg("%s", err.message);
+    the_case.b->program_free(program);
+    the_case.b->stream_destroy(other);
+    the_case.b->event_destroy(fork);
+    the_case.b->event_destroy(join);
+}
+
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_poison),        CASE_TEST(test_copies),    CASE_TEST(test_pinned),
-    CASE_TEST(test_memory_limit),  CASE_TEST(test_no_memory), CASE_TEST(test_events),
-    CASE_TEST(test_program),       CASE_TEST(test_exchange),  CASE_TEST(test_time_out),
-    CASE_TEST(test_lost),          CASE_TEST(test_bad_copy),  CASE_TEST(test_loading),
-    CASE_TEST(test_real_backends), CASE_TEST(test_code),
+    CASE_TEST(test_streams_wait), CASE_TEST(test_branch),   CASE_TEST(test_poison),
+    CASE_TEST(test_copies),       CASE_TEST(test_pinned),   CASE_TEST(test_memory_limit),
+    CASE_TEST(test_no_memory),    CASE_TEST(test_events),   CASE_TEST(test_program),
+    CASE_TEST(test_exchange),     CASE_TEST(test_time_out), CASE_TEST(test_lost),
+    CASE_TEST(test_bad_copy),     CASE_TEST(test_loading),  CASE_TEST(test_real_backends),
+    CASE_TEST(test_code),
 };
 CASE_MAIN(tests)

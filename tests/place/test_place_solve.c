@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "mem.h"
+#include "place_device.h"
 #include "random_place.h"
 
 enum { TINY = 150, LARGE = 5, BUDGETS = 12 };
@@ -183,6 +184,25 @@ static void test_ends(void **state) {
     place_workload_free(&w);
 }
 
+/* The fastest device that has room; else the one that reads most of the model soonest. */
+static void test_choose_device(void **state) {
+    (void)state;
+    const uint64_t gib = 1 << 30;
+    const gpu_info infos[] = {
+        {.memory_free = 24 * gib, .bandwidth = 360e9},
+        {.memory_free = 8 * gib, .bandwidth = 1008e9},
+        {.memory_free = 12 * gib, .bandwidth = 600e9},
+        {.memory_free = 1 * gib},
+    };
+    assert_int_equal(place_choose_device(infos, 4, 0, UINT64_MAX), 1);
+    assert_int_equal(place_choose_device(infos, 4, 6 * gib, UINT64_MAX), 1);
+    assert_int_equal(place_choose_device(infos, 4, 11 * gib, UINT64_MAX), 2);
+    assert_int_equal(place_choose_device(infos, 4, 40 * gib, UINT64_MAX), 0);
+    /* with a small budget room is no difference */
+    assert_int_equal(place_choose_device(infos, 4, 40 * gib, 4 * gib), 1);
+    assert_int_equal(place_choose_device(infos + 3, 1, 40 * gib, UINT64_MAX), 0);
+}
+
 /* A GPU that is slower than the CPU at everything, with dear exchanges: memory alone is no reason
  * to use it. */
 static void test_useless_gpu(void **state) {
@@ -255,9 +275,13 @@ static void test_allocation_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_ends),        cmocka_unit_test(test_useless_gpu),
-        cmocka_unit_test(test_large_units), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_brute_force),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_useless_gpu),
+        cmocka_unit_test(test_choose_device),
+        cmocka_unit_test(test_large_units),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests_name("place_solve", tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@ set(PI_HIP auto CACHE STRING "HIP backend: auto (where hipcc is), on, off")
 file(GLOB GPU_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h ${CMAKE_CURRENT_SOURCE_DIR}/hip/*.h)
 set(GPU_DEVICE_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_device.cu
+    ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_look.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_stream.cu ${GPU_OP_SOURCES})
 add_library(pi_gpu_error OBJECT ${GPU_ERROR_SOURCE})
 set(GPU_INCLUDES "")

@@ -27,13 +27,15 @@ struct gpu_device {
 struct gpu_stream {
     gpu_device *device;
     cudaStream_t stream;
-    bool recording;
+    bool recording; /* a program, of which it is the main stream */
+    bool branch;    /* it has joined a recording */
 };
 
 struct gpu_event {
     gpu_device *device;
     cudaEvent_t event;
-    bool recorded;
+    gpu_stream *stream;      /* of the last record */
+    bool recorded, captured; /* captured: into a program that is being recorded */
 };
 
 struct gpu_program {
@@ -49,6 +51,9 @@ void cuda_stick(gpu_device *d, cudaError_t e, const char *doing);
 /* Makes the device current; false, and stuck, when it is lost. */
 bool cuda_use(gpu_device *d);
 
+/* cuda_look.cu: free bytes of a device of `total`, without making it hold anything. */
+uint64_t cuda_look_free(int index, uint64_t total);
+
 /* cuda_stream.cu: their places in the table. */
 pi_status cuda_status(gpu_device *d, pi_error *err);
 pi_status cuda_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);
@@ -58,6 +63,7 @@ pi_status cuda_event_create(gpu_device *d, gpu_event **out, pi_error *err);
 void cuda_event_destroy(gpu_event *e);
 void cuda_event_record(gpu_stream *s, gpu_event *e);
 bool cuda_event_done(gpu_event *e);
+void cuda_stream_wait(gpu_stream *s, gpu_event *e);
 double cuda_event_elapsed(gpu_event *from, gpu_event *to);
 void cuda_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes);
 void cuda_download(gpu_stream *s, void *host, const void *device, size_t n_bytes);

@@ -99,19 +99,18 @@ static pi_status cuda_count(int *n, pi_error *err) {
     return error_set(err, PI_ERR_NOT_FOUND, "no device: " GPU_BACKEND_NAME ": %s", why);
 }
 
+/* Nothing here makes a context, which would take some hundred megabytes of every GPU that is looked
+ * at and keep them: no current device, no cudaMemGetInfo. */
 static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     cudaDeviceProp p;
-    size_t free_bytes = 0, total = 0;
     int clock_khz = 0, bus_bits = 0;
     cudaError_t e = cudaGetDeviceProperties(&p, index);
-    if (e == cudaSuccess) e = cudaSetDevice(index);
-    if (e == cudaSuccess) e = cudaMemGetInfo(&free_bytes, &total);
     if (e != cudaSuccess) return cuda_error(err, e, "cannot query the device");
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "%.120s", p.name);
     GPU_ARCH_NAME(info->arch, p);
-    info->memory_total = total;
-    info->memory_free = free_bytes;
+    info->memory_total = p.totalGlobalMem;
+    info->memory_free = cuda_look_free(index, info->memory_total);
     info->n_units = p.multiProcessorCount;
     info->capability_major = p.major;
     info->capability_minor = p.minor;
@@ -212,6 +211,12 @@ static void cuda_close(gpu_device *d) {
     d->host->free(d);
 }
 
+static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
+    pthread_mutex_lock(&d->mutex);
+    d->limit = n_bytes;
+    pthread_mutex_unlock(&d->mutex);
+}
+
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
@@ -223,7 +228,7 @@ enum : size_t {
 
 static bool reserve(gpu_device *d, size_t n_bytes) {
     pthread_mutex_lock(&d->mutex);
-    bool fits = !d->limit || n_bytes <= d->limit - d->used;
+    bool fits = !d->limit || (d->used <= d->limit && n_bytes <= d->limit - d->used);
     if (fits) d->used += n_bytes;
     pthread_mutex_unlock(&d->mutex);
     return fits;
@@ -274,7 +279,7 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
     cudaError_t e = cudaMemGetInfo(&available, &total);
     if (e != cudaSuccess) return cuda_error(err, e, "cannot query the device's memory");
     pthread_mutex_lock(&d->mutex);
-    uint64_t room = d->limit ? d->limit - d->used : available;
+    uint64_t room = !d->limit ? available : d->used < d->limit ? d->limit - d->used : 0;
     *free_bytes = room < available ? room : available;
     *total_bytes = d->limit && d->limit < total ? d->limit : total;
     pthread_mutex_unlock(&d->mutex);
@@ -285,17 +290,41 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
  */
 
 static const gpu_backend backend = {
-    GPU_VERSION,         sizeof(gpu_backend), GPU_BACKEND_NAME,
-    GRANULARITY,         cuda_count,          cuda_describe,
-    cuda_open,           cuda_close,          cuda_status,
-    cuda_release,        cuda_reset,          nullptr, /* a real device cannot be lost on demand */
-    cuda_alloc,          cuda_free,           cuda_memory,
-    cuda_host_alloc,     cuda_host_free,      cuda_stream_create,
-    cuda_stream_destroy, cuda_stream_sync,    cuda_event_create,
-    cuda_event_destroy,  cuda_event_record,   cuda_event_done,
-    cuda_event_elapsed,  cuda_upload,         cuda_download,
-    cuda_copy,           cuda_fill,           cuda_record_begin,
-    cuda_record_end,     cuda_program_launch, cuda_program_free,
+    GPU_VERSION,
+    sizeof(gpu_backend),
+    GPU_BACKEND_NAME,
+    GRANULARITY,
+    cuda_count,
+    cuda_describe,
+    cuda_open,
+    cuda_close,
+    cuda_limit,
+    cuda_status,
+    cuda_release,
+    cuda_reset,
+    nullptr, /* a real device cannot be lost on demand */
+    cuda_alloc,
+    cuda_free,
+    cuda_memory,
+    cuda_host_alloc,
+    cuda_host_free,
+    cuda_stream_create,
+    cuda_stream_destroy,
+    cuda_stream_sync,
+    cuda_event_create,
+    cuda_event_destroy,
+    cuda_event_record,
+    cuda_event_done,
+    cuda_stream_wait,
+    cuda_event_elapsed,
+    cuda_upload,
+    cuda_download,
+    cuda_copy,
+    cuda_fill,
+    cuda_record_begin,
+    cuda_record_end,
+    cuda_program_launch,
+    cuda_program_free,
     GPU_OP_TABLE,
 };
 

@@ -73,7 +73,9 @@ void cuda_event_destroy(gpu_event *e) {
 
 void cuda_event_record(gpu_stream *s, gpu_event *e) {
     if (!cuda_use(s->device)) return;
-    e->recorded = true;
+    e->stream = s;
+    e->captured = s->recording || s->branch;
+    e->recorded = !e->captured;
     cuda_stick(s->device, cudaEventRecord(e->event, s->stream), "cannot record an event");
 }
 
@@ -86,6 +88,15 @@ bool cuda_event_done(gpu_event *e) {
     }
     cuda_stick(e->device, rc, "work on the device failed");
     return true;
+}
+
+/* Waiting for an event of a capture makes a stream a part of it, until the main stream waits for
+ * one of this stream. */
+void cuda_stream_wait(gpu_stream *s, gpu_event *e) {
+    if (!cuda_use(s->device)) return;
+    if (e->captured && !s->recording) s->branch = true;
+    if (e->captured && s->recording) e->stream->branch = false;
+    cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "cannot wait for an event");
 }
 
 double cuda_event_elapsed(gpu_event *from, gpu_event *to) {
@@ -103,7 +114,7 @@ double cuda_event_elapsed(gpu_event *from, gpu_event *to) {
 void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const void *kernel, void *args) {
     if (!cuda_use(s->device)) return;
     void *params[] = {args};
-    if (s->recording) {
+    if (s->recording || s->branch) {
         cudaFuncAttributes loaded;
         cuda_stick(s->device, cudaFuncGetAttributes(&loaded, kernel), "cannot load a kernel");
     }

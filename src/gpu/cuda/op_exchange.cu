@@ -49,13 +49,22 @@ static __device__ __forceinline__ bool is_idle(const gpu_idle &a, int n_cols) {
     return idle;
 }
 
+/* What other threads of the block wrote before a barrier is released by the one that raises the
+ * flag: release is cumulative (PTX memory model, causality order), and one thread pays for it.
+ * HIP's barrier promises that for the device only. */
+static __device__ __forceinline__ void publish_fence() {
+#if defined(GPU_HIP)
+    gpu_fence_system();
+#endif
+}
+
 /* One block: the flag has to follow all of the data, and a block can wait for its own threads. A
  * few kilobytes do not need more. */
 static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
     if (*a.epoch == 0) return;
     const bool idle = is_idle(a.idle, a.n_cols);
     for (int c = 0; c < a.n_cols && !idle; c++) publish_column(a, c);
-    gpu_fence_system();
+    publish_fence();
     gpu_sync();
     if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch + (idle ? 1 : 0));
 }

@@ -33,6 +33,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define cudaDevAttrGlobalMemoryBusWidth hipDeviceAttributeMemoryBusWidth
 #define cudaDevAttrMemoryClockRate      hipDeviceAttributeMemoryClockRate
 #define cudaDeviceGetAttribute          hipDeviceGetAttribute
+#define cudaDeviceGetPCIBusId           hipDeviceGetPCIBusId
 #define cudaDeviceProp                  hipDeviceProp_t
 #define cudaErrorInsufficientDriver     hipErrorInsufficientDriver
 #define cudaErrorMemoryAllocation       hipErrorMemoryAllocation
@@ -79,6 +80,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define cudaStreamDestroy               hipStreamDestroy
 #define cudaStreamEndCapture            hipStreamEndCapture
 #define cudaStreamNonBlocking           hipStreamNonBlocking
+#define cudaStreamWaitEvent             hipStreamWaitEvent
 #define cudaStreamSynchronize           hipStreamSynchronize
 #define cudaStream_t                    hipStream_t
 #define cudaSuccess                     hipSuccess

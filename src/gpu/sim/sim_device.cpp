@@ -1,8 +1,8 @@
 /* sim_device.cpp: the simulated device itself: memory, what went wrong, and the backend's table.
  *
- * There is one device, as many times as it is opened. Its memory comes from the host's allocator,
- * one block per allocation, so that AddressSanitizer sees every access out of bounds. Its time
- * means nothing; its answers do. */
+ * There are two devices, each as many times as it is opened. Its memory comes from the host's
+ * allocator, one block per allocation, so that AddressSanitizer sees every access out of bounds.
+ * Its time means nothing; its answers do. */
 #include "sim_fiber.h"
 #include "sim_runtime.h"
 
@@ -92,26 +92,44 @@ uint32_t gpu_stream_clock_khz(const gpu_stream *) {
 
 static pi_status sim_count(int *n, pi_error *err) {
     (void)err;
-    *n = 1;
+    *n = SIM_DEVICES;
     return PI_OK;
 }
 
+static pi_status check_index(int index, pi_error *err) {
+    if (index >= 0 && index < SIM_DEVICES) return PI_OK;
+    return error_set(err, PI_ERR_RANGE, "no device %d: sim: there are %d", index,
+                     static_cast<int>(SIM_DEVICES));
+}
+
+/* The second device has half the memory of the first. */
+static size_t memory_of(int index) {
+    return SIM_MEMORY >> index;
+}
+
 static pi_status sim_describe(int index, gpu_info *info, pi_error *err) {
-    if (index != 0)
-        return error_set(err, PI_ERR_RANGE, "no device %d: sim: it has one device", index);
+    pi_status status = check_index(index, err);
+    if (status) return status;
     *info = gpu_info();
     snprintf(info->name, sizeof info->name, "simulated GPU");
     snprintf(info->arch, sizeof info->arch, "sim");
-    info->memory_total = info->memory_free = SIM_MEMORY;
+    info->memory_total = info->memory_free = memory_of(index);
     info->n_units = 1;
     info->tensor_cores = GPU_MMA;
     return PI_OK;
 }
 
+static void sim_limit(gpu_device *d, uint64_t n_bytes) {
+    pthread_mutex_lock(&d->mutex);
+    d->limit = n_bytes && n_bytes < d->memory_bytes ? static_cast<size_t>(n_bytes)
+                                                    : d->memory_bytes;
+    pthread_mutex_unlock(&d->mutex);
+}
+
 static pi_status sim_open(int index, const gpu_host *host, const gpu_open_options *options,
                           gpu_device **out, pi_error *err) {
-    if (index != 0)
-        return error_set(err, PI_ERR_RANGE, "no device %d: sim: it has one device", index);
+    pi_status status = check_index(index, err);
+    if (status) return status;
     if (host->version != GPU_VERSION || host->size != sizeof *host) {
         return error_set(err, PI_ERR_UNSUPPORTED, "backend sim is of version %d, its host of %u",
                          GPU_VERSION, host->version);
@@ -121,9 +139,8 @@ static pi_status sim_open(int index, const gpu_host *host, const gpu_open_option
     memset(static_cast<void *>(d), 0, sizeof *d);
     pthread_mutex_init(&d->mutex, nullptr);
     d->host = host;
-    d->limit = SIM_MEMORY;
-    if (options && options->memory_limit && options->memory_limit < SIM_MEMORY)
-        d->limit = options->memory_limit;
+    d->memory_bytes = d->limit = memory_of(index);
+    if (options) sim_limit(d, options->memory_limit);
     const uint32_t standard_ms = SIM_WAIT_MS;
     d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
     *out = d;
@@ -176,9 +193,9 @@ static sim_memory *memory_create(gpu_device *d, size_t n_bytes, size_t align) {
 static pi_status sim_alloc(gpu_device *d, size_t n_bytes, const char *what, void **out,
                            pi_error *err) {
     pthread_mutex_lock(&d->mutex);
-    bool fits = n_bytes <= d->limit - d->used;
+    bool fits = d->used <= d->limit && n_bytes <= d->limit - d->used;
     if (fits) d->used += n_bytes;
-    size_t room = d->limit - d->used;
+    size_t room = d->used < d->limit ? d->limit - d->used : 0;
     pthread_mutex_unlock(&d->mutex);
     sim_memory *m = fits ? memory_create(d, n_bytes, SIM_ALIGN) : nullptr;
     if (!m) {
@@ -232,7 +249,7 @@ static pi_status sim_memory_state(gpu_device *d, uint64_t *free_bytes, uint64_t 
                                   pi_error *err) {
     (void)err;
     pthread_mutex_lock(&d->mutex);
-    *free_bytes = d->limit - d->used;
+    *free_bytes = d->used < d->limit ? d->limit - d->used : 0;
     *total_bytes = d->limit;
     pthread_mutex_unlock(&d->mutex);
     return PI_OK;
@@ -264,40 +281,18 @@ static void sim_host_free(gpu_device *d, gpu_pinned *p) {
  */
 
 static const gpu_backend backend = {
-    GPU_VERSION,
-    sizeof(gpu_backend),
-    "sim",
-    SIM_ALIGN,
-    sim_count,
-    sim_describe,
-    sim_open,
-    sim_close,
-    sim_device_status,
-    sim_release,
-    sim_reset,
-    sim_fail_at,
-    sim_alloc,
-    sim_free,
-    sim_memory_state,
-    sim_host_alloc,
-    sim_host_free,
-    sim_stream_create,
-    sim_stream_destroy,
-    sim_stream_sync,
-    sim_event_create,
-    sim_event_destroy,
-    sim_event_record,
-    sim_event_done,
-    sim_event_elapsed,
-    sim_upload,
-    sim_download,
-    sim_copy,
-    sim_fill,
-    sim_record_begin,
-    sim_record_end,
-    sim_program_launch,
-    sim_program_free,
-    GPU_OP_TABLE,
+    GPU_VERSION,        sizeof(gpu_backend), "sim",
+    SIM_ALIGN,          sim_count,           sim_describe,
+    sim_open,           sim_close,           sim_limit,
+    sim_device_status,  sim_release,         sim_reset,
+    sim_fail_at,        sim_alloc,           sim_free,
+    sim_memory_state,   sim_host_alloc,      sim_host_free,
+    sim_stream_create,  sim_stream_destroy,  sim_stream_sync,
+    sim_event_create,   sim_event_destroy,   sim_event_record,
+    sim_event_done,     sim_stream_wait,     sim_event_elapsed,
+    sim_upload,         sim_download,        sim_copy,
+    sim_fill,           sim_record_begin,    sim_record_end,
+    sim_program_launch, sim_program_free,    GPU_OP_TABLE,
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);

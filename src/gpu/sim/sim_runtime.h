@@ -25,6 +25,7 @@ enum : size_t {
 /* Instead of GPU_WAIT_MS: no display driver ends its kernels, and its host may be slow, as under a
  * sanitizer on a busy machine. */
 enum : uint32_t { SIM_WAIT_MS = 60000 };
+enum { SIM_DEVICES = 2 };
 enum { SIM_MAX_THREADS = 512 }; /* per block: no kernel asks for more */
 
 /* What uninitialised memory holds: NaN as float, half and bfloat16, -1 as an integer. */
@@ -39,7 +40,7 @@ struct sim_memory {
 struct gpu_device {
     pthread_mutex_t mutex;
     const gpu_host *host;
-    size_t limit, used;
+    size_t memory_bytes, limit, used;
     uint64_t wait_ns;
     sim_memory *memory;
     int64_t fail_at;  /* operations until the device is lost; 0: never */
@@ -48,7 +49,7 @@ struct gpu_device {
     gpu_fault fault;
 };
 
-enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_FILL, SIM_RECORD, SIM_PROGRAM };
+enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_FILL, SIM_RECORD, SIM_WAIT, SIM_PROGRAM };
 
 /* A queued command; kernels' arguments follow it. */
 struct sim_command {
@@ -64,7 +65,7 @@ struct sim_command {
     size_t n_bytes;
     bool to_device, from_device;
     uint8_t value;
-    /* SIM_RECORD: the event's record of that number */
+    /* SIM_RECORD, SIM_WAIT: the event's record of that number */
     gpu_event *event;
     uint64_t number;
     /* SIM_PROGRAM */
@@ -81,11 +82,17 @@ struct sim_queue {
 struct gpu_program {
     gpu_device *device;
     sim_queue commands;
+    sim_queue branch; /* of the stream that has joined the recording, until the two meet: it runs as
+                         late as is allowed, so that what must not change before then is seen to */
+    gpu_stream *main;
 };
 
 struct gpu_event {
     gpu_device *device;
+    gpu_program *program; /* under recording, in which it was recorded last; NULL: none */
+    gpu_stream *stream;   /* that recorded it */
     pthread_mutex_t mutex;
+    pthread_cond_t changed;
     uint64_t enqueued, done; /* records */
     uint64_t time_ns;        /* of the last one that is done */
 };
@@ -130,6 +137,7 @@ pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err);
 void sim_event_destroy(gpu_event *e);
 void sim_event_record(gpu_stream *s, gpu_event *e);
 bool sim_event_done(gpu_event *e);
+void sim_stream_wait(gpu_stream *s, gpu_event *e);
 double sim_event_elapsed(gpu_event *from, gpu_event *to);
 void sim_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes);
 void sim_download(gpu_stream *s, void *host, const void *device, size_t n_bytes);

@@ -41,8 +41,9 @@ static sim_command *new_command(gpu_stream *s, sim_kind kind, size_t n_args) {
 }
 
 static void enqueue(gpu_stream *s, sim_command *c) {
-    if (s->recording) {
-        queue_append(&s->recording->commands, c);
+    gpu_program *p = s->recording;
+    if (p) {
+        queue_append(p->main == s ? &p->commands : &p->branch, c);
         return;
     }
     pthread_mutex_lock(&s->mutex);
@@ -74,6 +75,14 @@ static void run_event(const sim_command *c) {
     pthread_mutex_lock(&e->mutex);
     if (e->done < c->number) e->done = c->number;
     e->time_ns = gpu_clock_ns();
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static void run_wait(const sim_command *c) {
+    gpu_event *e = c->event;
+    pthread_mutex_lock(&e->mutex);
+    while (e->done < c->number) pthread_cond_wait(&e->changed, &e->mutex);
     pthread_mutex_unlock(&e->mutex);
 }
 
@@ -83,6 +92,9 @@ static void run_command(gpu_stream *s, sim_command *c) {
     switch (c->kind) {
     case SIM_RECORD:
         run_event(c);
+        return;
+    case SIM_WAIT:
+        run_wait(c);
         return;
     case SIM_PROGRAM:
         for (sim_command *p = c->program->commands.first; p; p = p->next) run_command(s, p);
@@ -153,7 +165,7 @@ pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
 
 void sim_stream_destroy(gpu_stream *s) {
     if (!s) return;
-    if (s->recording) sim_program_free(s->recording);
+    if (s->recording && s->recording->main == s) sim_program_free(s->recording);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_signal(&s->work);
@@ -178,6 +190,7 @@ pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err) {
     memset(static_cast<void *>(e), 0, sizeof *e);
     e->device = d;
     pthread_mutex_init(&e->mutex, nullptr);
+    pthread_cond_init(&e->changed, nullptr);
     *out = e;
     return PI_OK;
 }
@@ -185,15 +198,53 @@ pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err) {
 void sim_event_destroy(gpu_event *e) {
     if (!e) return;
     pthread_mutex_destroy(&e->mutex);
+    pthread_cond_destroy(&e->changed);
     e->device->host->free(e);
 }
 
 void sim_event_record(gpu_stream *s, gpu_event *e) {
+    e->program = s->recording;
+    e->stream = s;
+    if (s->recording) return; /* an order, nothing to run */
     sim_command *c = new_command(s, SIM_RECORD, 0);
     if (!c) return;
     c->event = e;
     pthread_mutex_lock(&e->mutex);
     c->number = ++e->enqueued;
+    pthread_mutex_unlock(&e->mutex);
+    enqueue(s, c);
+}
+
+/* While a program is recorded: a stream that waits for its main stream becomes its branch, and ends
+ * as such when the main stream waits for it. */
+static void join_recording(gpu_stream *s, gpu_event *e) {
+    gpu_program *p = e->program;
+    if (s == e->stream) return;
+    if (!s->recording && p->main == e->stream) {
+        s->recording = p;
+    } else if (s == p->main && e->stream->recording == p) {
+        if (p->branch.first) {
+            *p->commands.end = p->branch.first;
+            p->commands.end = p->branch.end;
+        }
+        sim_queue_init(&p->branch);
+        e->stream->recording = nullptr;
+    } else {
+        sim_device_stick(s->device, PI_ERR_DEVICE,
+                         "invalid wait: sim: a program has one branch at a time");
+    }
+}
+
+void sim_stream_wait(gpu_stream *s, gpu_event *e) {
+    if (e->program) {
+        join_recording(s, e);
+        return;
+    }
+    sim_command *c = new_command(s, SIM_WAIT, 0);
+    if (!c) return;
+    c->event = e;
+    pthread_mutex_lock(&e->mutex);
+    c->number = e->enqueued;
     pthread_mutex_unlock(&e->mutex);
     enqueue(s, c);
 }
@@ -300,6 +351,8 @@ pi_status sim_record_begin(gpu_stream *s, pi_error *err) {
     if (!p) return error_nomem(err, sizeof *p, "a program of device sim");
     p->device = d;
     sim_queue_init(&p->commands);
+    sim_queue_init(&p->branch);
+    p->main = s;
     s->recording = p;
     return PI_OK;
 }
@@ -310,6 +363,8 @@ pi_status sim_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "no program is being recorded: device sim: begin one");
     s->recording = nullptr;
     pi_status status = sim_device_status(s->device, err);
+    if (!status && p->branch.first)
+        status = error_set(err, PI_ERR_ARG, "cannot record: device sim: a branch was not joined");
     if (status) {
         sim_program_free(p);
         return status;
@@ -328,5 +383,6 @@ void sim_program_launch(gpu_stream *s, gpu_program *p) {
 void sim_program_free(gpu_program *p) {
     if (!p) return;
     sim_queue_clear(p->device, &p->commands);
+    sim_queue_clear(p->device, &p->branch);
     p->device->host->free(p);
 }
