@@ -232,6 +232,7 @@ typedef struct pi_placement {
     double neuron_share;               /* fraction of all FFN neurons that is on the GPU */
     uint64_t gpu_weights, gpu_scratch; /* GPU memory, bytes: weights; buffers */
     uint64_t gpu_kv;                   /* KV cache of n_ctx positions; sessions allocate it */
+    uint64_t gpu_programs;             /* recorded programs; an estimate */
     uint64_t gpu_runtime;              /* driver and kernels; an estimate */
     uint64_t gpu_budget;               /* upper bound of the sum of these */
 } pi_placement;

@@ -64,7 +64,7 @@ void api_close(pi_context *c) {
     else
         place_gpu_close(&c->gpu);
     c->gpu_bytes = (engine_gpu_bytes){0};
-    c->gpu_kv = 0;
+    c->gpu_kv = c->gpu_programs = 0;
 }
 
 /* Falls back to a context on the CPU alone; `why` is the reason. */
@@ -78,13 +78,14 @@ static pi_status fall_back_to_cpu(pi_context *c, const pi_error *why, pi_error *
 /* ---- cuts -------------------------------------------------------------------------------------*/
 
 /* The devices in use, by their --device names. */
-static const char *name_devices(const pi_context *c, const place_fit *f) {
+static const char *name_devices(const pi_context *c) {
     static const char *const names[][3] = {
         {"cuda", "cuda", "cpu+cuda"}, {"hip", "hip", "cpu+hip"}, {"sim", "sim", "cpu+sim"}};
-    bool shared = f->plan.head == SIDE_CPU;
-    for (int i = 0; i < c->model->weights->hp.n_layer; i++)
-        shared = shared || f->plan.cuts[i].home == SIDE_CPU ||
-                 f->plan.cuts[i].hot < model_layer_units(c->model->weights, i);
+    const plan *p = engine_plan(c->engine);
+    bool shared = p->head == SIDE_CPU;
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        shared = shared || p->cuts[i].home == SIDE_CPU ||
+                 p->cuts[i].hot < model_layer_units(p->model, i);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(c->gpu.library.backend->name, names[i][0]) == 0) return names[i][1 + shared];
     return "gpu";
@@ -98,9 +99,10 @@ static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *e
     options.device = c->gpu.device;
     pi_status status = create_engine(c, &options, f->bytes.weights, err);
     if (status != PI_OK) return status;
-    c->device = name_devices(c, f);
+    c->device = name_devices(c);
     c->gpu_bytes = f->bytes;
     c->gpu_kv = f->kv_bytes;
+    c->gpu_programs = f->program_bytes;
     return PI_OK;
 }
 
@@ -129,12 +131,14 @@ static void log_layers(const pi_context *c) {
                  end - 1, sides[cut->home], (long long)cut->hot,
                  (long long)model_layer_units(p->model, i));
     }
-    log_line(LOG_LEVEL_DEBUG,
-             "head on the %s; GPU memory: weights %llu, buffers %llu, KV cache %llu, runtime %llu "
-             "of %llu bytes",
-             sides[p->head], (unsigned long long)c->gpu_bytes.weights,
-             (unsigned long long)c->gpu_bytes.scratch, (unsigned long long)c->gpu_kv,
-             (unsigned long long)c->gpu.runtime, (unsigned long long)c->gpu.budget);
+    log_line(
+        LOG_LEVEL_DEBUG,
+        "head on the %s; GPU memory: weights %llu, buffers %llu, KV cache %llu, programs %llu, "
+        "runtime %llu of %llu bytes",
+        sides[p->head], (unsigned long long)c->gpu_bytes.weights,
+        (unsigned long long)c->gpu_bytes.scratch, (unsigned long long)c->gpu_kv,
+        (unsigned long long)c->gpu_programs, (unsigned long long)c->gpu.runtime,
+        (unsigned long long)c->gpu.budget);
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
@@ -157,16 +161,19 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
 void pi_context_get_placement(const pi_context *c, pi_placement *out) {
     const plan *p = engine_plan(c->engine);
     const char *loss = engine_gpu_loss(c->engine);
+    const engine_gpu_bytes *kept = engine_gpu_kept(c->engine);
     int64_t n = 0, hot = 0;
-    *out = (pi_placement){.device = c->device,
+    if (!kept) kept = &c->gpu_bytes;
+    *out = (pi_placement){.device = c->gpu.device ? name_devices(c) : c->device,
                           .device_name = c->gpu.device ? c->gpu.info.name : "",
                           .reason = c->reason.status == PI_OK ? NULL : c->reason.message,
                           .status = c->reason.status,
                           .n_layers = p->model->hp.n_layer,
                           .head_on_gpu = p->head == SIDE_GPU,
-                          .gpu_weights = c->gpu_bytes.weights,
-                          .gpu_scratch = c->gpu_bytes.scratch,
+                          .gpu_weights = kept->weights,
+                          .gpu_scratch = kept->scratch,
                           .gpu_kv = c->gpu_kv,
+                          .gpu_programs = c->gpu_programs,
                           .gpu_runtime = c->gpu.runtime,
                           .gpu_budget = c->gpu.budget};
     if (loss) {

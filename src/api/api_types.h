@@ -41,7 +41,7 @@ struct pi_context {
     place_gpu gpu;          /* the engine's; nothing is open without one */
     const char *device;     /* what has work */
     engine_gpu_bytes gpu_bytes;
-    uint64_t gpu_kv;
+    uint64_t gpu_kv, gpu_programs;
     pi_error reason; /* why no GPU is used; PI_OK: no reason to report */
 };
 

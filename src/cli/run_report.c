@@ -84,7 +84,7 @@ static void report_device(const run_report *r) {
     pi_placement p;
     pi_context_get_placement(r->context, &p);
     if (p.device_name[0]) {
-        uint64_t bytes = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_runtime;
+        uint64_t bytes = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_programs + p.gpu_runtime;
         row(r->options, "GPU:", "%.24s: %d of %d layers, %.0f%% of neurons, %.2f of %.2f GiB",
             p.device_name, (int)p.gpu_layers, (int)p.n_layers, 100 * p.neuron_share,
             (double)bytes / GIB, (double)p.gpu_budget / GIB);

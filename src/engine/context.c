@@ -388,6 +388,10 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
         s->tokens = mem_alloc((size_t)n_ctx * sizeof *s->tokens);
         if (!s->tokens) status = error_nomem(err, (size_t)n_ctx * sizeof *s->tokens, "session");
         if (status == PI_OK) status = gpu_exec_kv_create(c->gpu, n_ctx, &s->device_kv, err);
+        if (s->tokens && status == PI_ERR_NOMEM) {
+            status = context_shrink_gpu(c, gpu_exec_kv_bytes(c->gpu, n_ctx), err);
+            if (status == PI_OK) status = gpu_exec_kv_create(c->gpu, n_ctx, &s->device_kv, err);
+        }
         pi_error why = {.status = PI_OK};
         if (s->tokens && status != PI_OK) { /* no room on the GPU */
             if (err) why = *err;

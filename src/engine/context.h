@@ -162,6 +162,7 @@ struct engine_context {
     engine_adapter *adapter; /* NULL: experts stay where they are */
     gpu_exec *gpu;           /* NULL: everything is on the CPU */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */
+    engine_gpu_bytes gpu_kept;        /* after neurons went back to the CPU; all 0: none did */
     engine_session *sessions;
     atomic_bool gpu_lost; /* during a ubatch: the GPU timed out */
     atomic_bool cancelled;
@@ -182,6 +183,10 @@ void context_count_routed(engine_context *c);
 static inline bool context_wants_uses(const engine_context *c) {
     return c->activity || c->adapter;
 }
+/* Gives neurons of the GPU back to the CPU so that `need` bytes are free there; homes, caches and
+ * sessions stay. PI_ERR_NOMEM: there are too few, nothing has changed. After other errors only
+ * context_leave_gpu helps. */
+pi_status context_shrink_gpu(engine_context *c, uint64_t need, pi_error *err);
 /* Falls back to the CPU, with all sessions as they were (recover.c). `why` is kept for
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);

@@ -60,7 +60,11 @@ typedef struct engine_options {
 typedef struct engine_gpu_bytes {
     uint64_t weights, scratch; /* of the context */
     uint64_t kv_per_position;  /* of a session, times its n_ctx */
+    /* Kernels of the recorded programs that are kept: what they take is the device's affair
+     * (gpu_backend.node_bytes). */
+    uint64_t program_nodes;
 } engine_gpu_bytes;
+enum { ENGINE_GPU_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept */
 /* Exactly what engine_context_create would allocate for these options; `device` is not used. */
 pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
                           pi_error *err);
@@ -119,6 +123,10 @@ pi_status engine_session_remove(engine_session *s, int64_t first, int64_t end, p
  * happens to the device, sessions keep their contents and forward passes their answers: the CPU
  * takes over, after it has evaluated all sessions' tokens again. */
 const char *engine_gpu_loss(const engine_context *c);
+
+/* What the context takes of the GPU since neurons went back to the CPU for want of memory for a
+ * session's cache; NULL: none did. */
+const engine_gpu_bytes *engine_gpu_kept(const engine_context *c);
 
 /* As pi_forward (powerinfer.h). */
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);

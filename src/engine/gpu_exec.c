@@ -184,7 +184,10 @@ static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out
 pi_status gpu_exec_size(const engine_context *c, engine_gpu_bytes *out, pi_error *err) {
     gpu_exec g;
     describe(&g, c);
+    int32_t kernels;
     pi_status status = fill(&g, c->options.prompts, out, err);
+    if (status == PI_OK) status = gpu_exec_count_kernels(c->plan, INT32_MAX, &kernels, err);
+    if (status == PI_OK) out->program_nodes = (uint64_t)kernels * ENGINE_GPU_PROGRAMS;
     mem_free(g.cold);
     mem_free(g.steps);
     return status;
@@ -235,7 +238,7 @@ pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_
         status = g->b->stream_sync(g->stream, err);
     }
     if (status == PI_OK && g->uses) g->b->fill(g->stream, g->uses, 0, gpu_exec_uses_bytes(g));
-    if (status == PI_OK) gpu_exec_prefill_choose(g, c, options->prompts);
+    if (status == PI_OK) status = gpu_exec_prefill_choose(g, c, options->prompts, err);
     return status;
 }
 
@@ -253,6 +256,7 @@ void gpu_exec_destroy(gpu_exec *g) {
     for (int i = 0; i < GPU_EXEC_STAGES; i++)
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);
     if (g->side) g->b->stream_destroy(g->side);
+    gpu_exec_prefill_free(g);
     gpu_event *events[] = {g->ended, g->forked, g->joined};
     for (int i = 0; i < 3; i++)
         if (events[i]) g->b->event_destroy(events[i]);

@@ -26,7 +26,8 @@ pi_status gpu_exec_size(const engine_context *c, engine_gpu_bytes *out, pi_error
 
 /* The part of a session's cache that is on the GPU; *out is NULL when no layer is. */
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err);
-void gpu_exec_kv_destroy(gpu_exec *g, void *kv); /* NULL is fine */
+uint64_t gpu_exec_kv_bytes(const gpu_exec *g, int64_t n_ctx); /* of such a part */
+void gpu_exec_kv_destroy(gpu_exec *g, void *kv);              /* NULL is fine */
 /* Copies positions [first, first + n) of a layer's keys or values, [n][n_head_kv][row bytes], from
  * or to the GPU. */
 pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, bool values,

@@ -46,9 +46,12 @@ typedef struct gpu_exec_cold {
     const float *down_bias;            /* [n_embd] */
 } gpu_exec_cold;
 
-/* One for every shape of a ubatch of few tokens; NULL: not recorded yet. */
+/* One for every shape of a ubatch of few tokens; NULL: not recorded, or given up for another one:
+ * at most ENGINE_GPU_PROGRAMS are kept, those used last. */
 typedef struct gpu_exec_programs {
     gpu_program *of[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS];
+    uint64_t used[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS]; /* epoch of the last launch */
+    int n;
 } gpu_exec_programs;
 
 typedef struct gpu_exec_marks gpu_exec_marks;
@@ -96,7 +99,8 @@ struct gpu_exec {
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
-    /* Messages of a program are sent beside what follows, on a branch of its own. */
+    /* Beside `stream`: in programs a branch with a message, which what follows need not wait for;
+     * in ubatches of many tokens cold rows on their way. */
     gpu_stream *side;
     gpu_event *forked, *joined;
     bool recording;        /* a program, which may have branches */
@@ -107,8 +111,12 @@ struct gpu_exec {
     gpu_exec_cold *cold; /* [n_layer] */
     uint64_t cold_bytes; /* of all shares; 0: there are none */
     int stream_from;     /* tokens from which cold rows are copied to the GPU */
-    void *tile;          /* rows on their way */
-    float *tile_out[2];  /* their gate and up */
+    /* Rows on their way, two tiles in turn: while one is multiplied, the next arrives. */
+    void *tile[GPU_EXEC_STAGES];
+    gpu_event *arrived[GPU_EXEC_STAGES], *consumed[GPU_EXEC_STAGES];
+    int next_tile;
+    pool *fillers;      /* threads that copy rows into stages; NULL: the caller alone */
+    float *tile_out[2]; /* their gate and up */
 
     /* Where experts are swapped while the model runs. */
     bool adapts;
@@ -154,8 +162,8 @@ pi_status gpu_exec_upload(gpu_exec *g, pi_error *err);
 /* from NULL: *out is NULL too. */
 pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, const char *what,
                                  const float **out, pi_error *err);
-/* Rows from the host into a packed matrix, by way of the stages. */
-void gpu_exec_pack_rows(gpu_exec *g, const plan_matrix *pm, const gpu_mat *to);
+/* Rows from the host into a packed matrix, by way of the stages, in the order of that stream. */
+void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const gpu_mat *to);
 
 /* gpu_swap.c */
 pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err); /* device memory, a stream */
@@ -164,7 +172,10 @@ void gpu_exec_swap_wait(gpu_exec *g); /* until its stream is idle */
 
 /* gpu_prefill.c */
 pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err); /* device memory, biases */
-void gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts);
+void gpu_exec_prefill_free(gpu_exec *g);
+/* From how many tokens on, and the threads for that. */
+pi_status gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts,
+                                  pi_error *err);
 /* Computes a layer's cold neurons on the GPU, instead of the CPU's answer. */
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 

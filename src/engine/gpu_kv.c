@@ -2,6 +2,11 @@
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
+uint64_t gpu_exec_kv_bytes(const gpu_exec *g, int64_t n_ctx) {
+    size_t n_bytes;
+    return size_mul(g->kv_per_position, (size_t)n_ctx, &n_bytes) ? n_bytes : UINT64_MAX / 2;
+}
+
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err) {
     size_t n_bytes;
     *out = NULL;

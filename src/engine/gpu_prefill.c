@@ -11,8 +11,9 @@
 #include "plan_build.h"
 
 /* Bytes per second from the host's memory into packed rows: PCIe 4.0 with 16 lanes moves 26 GB/s
- * from pinned memory, and every byte is first copied there by one thread. */
-static const double copy_rate = 10e9;
+ * from pinned memory, where every byte is first copied to, which two channels of DDR4 (51 GB/s)
+ * bound to a third of theirs: it is read, written and read again. */
+static const double copy_rate = 16e9;
 
 /* ---- cold shares ----------------------------------------------------------------------------- */
 
@@ -101,7 +102,11 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
     g->cold_bytes = bytes;
     if (bytes == 0 || status != PI_OK) return status;
     void *p;
-    status = gpu_exec_alloc(g, tile_bytes, "staged rows", &g->tile, err);
+    for (int i = 0; i < GPU_EXEC_STAGES && status == PI_OK; i++) {
+        status = gpu_exec_alloc(g, tile_bytes, "staged rows", &g->tile[i], err);
+        if (status == PI_OK && g->d) status = g->b->event_create(g->d, &g->arrived[i], err);
+        if (status == PI_OK && g->d) status = g->b->event_create(g->d, &g->consumed[i], err);
+    }
     for (int i = 0; i < 2 && status == PI_OK; i++) {
         status = gpu_exec_alloc(g, (size_t)g->n_batch * GPU_EXEC_TILE_ROWS * sizeof(float),
                                 "staged neurons", &p, err);
@@ -112,19 +117,25 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
 
 /* ---- streaming ------------------------------------------------------------------------------- */
 
-static gpu_mat send_tile(gpu_exec *g, const plan_matrix *pm) {
-    const gpu_mat to = {.data = g->tile,
+/* Rows arrive by a stream of their own, as soon as the product before last has read the tile. */
+static gpu_mat send_tile(gpu_exec *g, const plan_matrix *pm, int tile) {
+    const gpu_mat to = {.data = g->tile[tile],
                         .row_bytes = gpu_mat_row_bytes(pm->row_size),
                         .n_in = pm->w.n_in,
                         .n_out = pm->w.n_out,
                         .type = pm->w.type};
-    gpu_exec_pack_rows(g, pm, &to);
+    g->b->stream_wait(g->side, g->consumed[tile]);
+    gpu_exec_pack_rows(g, g->side, pm, &to);
+    g->b->event_record(g->side, g->arrived[tile]);
+    g->b->stream_wait(g->stream, g->arrived[tile]);
     return to;
 }
 
 static void product(gpu_exec *g, const plan_matrix *pm, const gpu_input *in, const float *bias,
                     float *y, int64_t ldy, bool add, bool transposed) {
-    const gpu_matmul a = {.w = send_tile(g, pm),
+    const int tile = g->next_tile;
+    g->next_tile = (tile + 1) % GPU_EXEC_STAGES;
+    const gpu_matmul a = {.w = send_tile(g, pm, tile),
                           .in = *in,
                           .bias = bias,
                           .scale = pm->scale,
@@ -138,6 +149,7 @@ static void product(gpu_exec *g, const plan_matrix *pm, const gpu_input *in, con
         g->b->ops.matmul_t(g->stream, &a);
     else
         g->b->ops.matmul(g->stream, &a);
+    g->b->event_record(g->stream, g->consumed[tile]);
 }
 
 /* Neurons [r0, r0 + n); the sum of their rows of down goes where `answer` says. */
@@ -184,14 +196,30 @@ void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols) {
 
 /* ---- which way ------------------------------------------------------------------------------- */
 
-void gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts) {
-    g->stream_from = INT_MAX;
-    if (g->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return;
-    g->stream_from = 1;
-    if (prompts == ENGINE_PROMPTS_STREAMED) return;
+static int tokens_to_stream_from(const gpu_exec *g, const engine_context *c,
+                                 engine_prompts prompts) {
+    if (g->cold_bytes == 0 || prompts == ENGINE_PROMPTS_SPLIT) return INT_MAX;
+    if (prompts == ENGINE_PROMPTS_STREAMED) return 1;
     double per_token = 0;
     for (int i = 0; i < g->model->hp.n_layer; i++)
         if (g->cold[i].in) per_token += cold_seconds(&c->kernels, &g->cold[i]);
     double tokens = ceil((double)g->cold_bytes / copy_rate * c->n_threads_batch / per_token);
-    g->stream_from = tokens < INT_MAX ? (int)tokens : INT_MAX;
+    return tokens < INT_MAX ? (int)tokens : INT_MAX;
+}
+
+/* The threads that fill stages are not those of the context: these wait at a barrier while one of
+ * them enqueues. */
+pi_status gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_prompts prompts,
+                                  pi_error *err) {
+    g->stream_from = tokens_to_stream_from(g, c, prompts);
+    if (g->stream_from > g->n_batch || c->n_threads_batch == 1) return PI_OK;
+    return pool_create(c->n_threads_batch, &g->fillers, err);
+}
+
+void gpu_exec_prefill_free(gpu_exec *g) {
+    for (int i = 0; i < GPU_EXEC_STAGES; i++) {
+        if (g->arrived[i]) g->b->event_destroy(g->arrived[i]);
+        if (g->consumed[i]) g->b->event_destroy(g->consumed[i]);
+    }
+    pool_destroy(g->fillers);
 }

@@ -64,17 +64,36 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
     g->b->event_record(g->stream, g->ended);
 }
 
+/* Gives up the program that was not used for longest. None is under way: a ubatch begins. */
+static void drop_oldest(gpu_exec *g, gpu_exec_programs *all) {
+    gpu_program **oldest = NULL;
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < GPU_MAX_COLS; i++) {
+        for (int k = 0; k < GPU_EXEC_SPLIT_BUCKETS; k++) {
+            if (!all->of[i][k] || all->used[i][k] >= least) continue;
+            least = all->used[i][k];
+            oldest = &all->of[i][k];
+        }
+    }
+    g->b->program_free(*oldest);
+    *oldest = NULL;
+    all->n--;
+}
+
 /* A ubatch of few tokens, recorded when it is not yet; NULL when it cannot be. */
 static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
     int bucket = 0;
     while (1 << bucket < shape->n_splits) bucket++;
     gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
     gpu_program **program = &all->of[shape->n_cols - 1][bucket];
+    all->used[shape->n_cols - 1][bucket] = g->epoch;
+    if (!*program && all->n == ENGINE_GPU_PROGRAMS) drop_oldest(g, all);
     if (!*program && g->b->record_begin(g->stream, NULL) == PI_OK) {
         g->recording = true;
         enqueue_all(g, shape);
         g->recording = false;
         if (g->b->record_end(g->stream, program, NULL) != PI_OK) *program = NULL;
+        all->n += *program != NULL;
     }
     return *program;
 }
@@ -177,6 +196,7 @@ pi_status gpu_exec_end(gpu_exec *g, engine_context *c, bool failed, pi_error *er
     /* A kernel that polls for a flag, and whatever waits behind it, is let go. */
     g->b->release(g->d);
     g->b->stream_sync(g->stream, NULL);
+    g->b->stream_sync(g->side, NULL);
     gpu_exec_swap_wait(g);
     pi_status after = g->b->reset(g->d, status == PI_OK ? err : NULL);
     return status == PI_OK ? after : status;

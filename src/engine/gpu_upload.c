@@ -44,15 +44,56 @@ static uint8_t *take_stage(gpu_exec *g, uint8_t **device) {
     int i = g->next_stage;
     g->next_stage = (i + 1) % GPU_EXEC_STAGES;
     gpu_event *busy = g->staged[i];
-    while (busy && !g->b->event_done(busy) && g->b->status(g->d, NULL) == PI_OK) continue;
+    while (busy && !g->b->event_done(busy) && g->b->status(g->d, NULL) == PI_OK) pool_yield();
     *device = g->stage + (size_t)i * GPU_EXEC_STAGE_BYTES;
     return (uint8_t *)g->stage_host.host + (size_t)i * GPU_EXEC_STAGE_BYTES;
 }
 
-static void send_stage(gpu_exec *g, const uint8_t *host, uint8_t *device, size_t n_bytes) {
+static void send_stage(gpu_exec *g, gpu_stream *s, const uint8_t *host, uint8_t *device,
+                       size_t n_bytes) {
     int i = (int)((size_t)(device - g->stage) / GPU_EXEC_STAGE_BYTES);
-    g->b->upload(g->stream, device, host, n_bytes);
-    g->b->event_record(g->stream, g->staged[i]);
+    g->b->upload(s, device, host, n_bytes);
+    g->b->event_record(s, g->staged[i]);
+}
+
+/* ---- filling --------------------------------------------------------------------------------- */
+
+enum { FILL_BYTES = 128 << 10 }; /* that a thread takes at a time */
+
+typedef struct fill_job {
+    pool *pool;
+    const uint8_t *from;
+    uint8_t *to;
+    size_t row_bytes, from_step; /* of a row, and to the next one */
+    int64_t n_rows, chunk;
+} fill_job;
+
+static void fill_rows(const fill_job *j, int64_t first, int64_t end) {
+    if (j->row_bytes == j->from_step) {
+        memcpy(j->to + (size_t)first * j->row_bytes, j->from + (size_t)first * j->from_step,
+               (size_t)(end - first) * j->row_bytes);
+        return;
+    }
+    for (int64_t r = first; r < end; r++)
+        memcpy(j->to + (size_t)r * j->row_bytes, j->from + (size_t)r * j->from_step, j->row_bytes);
+}
+
+static void fill_chunks(void *arg, int ith, int nth) {
+    const fill_job *j = arg;
+    (void)ith;
+    (void)nth;
+    for (int64_t r; (r = pool_take(j->pool, j->chunk)) < j->n_rows;)
+        fill_rows(j, r, r + j->chunk < j->n_rows ? r + j->chunk : j->n_rows);
+}
+
+/* By all threads where that is worth waking them. */
+static void fill_stage(gpu_exec *g, fill_job *j) {
+    j->pool = g->fillers;
+    j->chunk = (int64_t)(FILL_BYTES / j->row_bytes) + 1;
+    if (g->fillers && j->n_rows > 2 * j->chunk)
+        pool_run(g->fillers, pool_size(g->fillers), fill_chunks, j);
+    else
+        fill_rows(j, 0, j->n_rows);
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
@@ -69,7 +110,7 @@ static pi_status upload_bytes(gpu_exec *g, const void *from, size_t n_bytes, con
         size_t n = n_bytes - done < GPU_EXEC_STAGE_BYTES ? n_bytes - done : GPU_EXEC_STAGE_BYTES;
         uint8_t *device, *host = take_stage(g, &device);
         memcpy(host, (const uint8_t *)from + done, n);
-        send_stage(g, host, device, n);
+        send_stage(g, g->stream, host, device, n);
         g->b->copy(g->stream, (uint8_t *)to + done, device, n);
         done += n;
     }
@@ -81,19 +122,21 @@ pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, cons
     return upload_bytes(g, from, (size_t)n * sizeof *from, what, (const void **)out, err);
 }
 
-void gpu_exec_pack_rows(gpu_exec *g, const plan_matrix *pm, const gpu_mat *to) {
+void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const gpu_mat *to) {
     int64_t most = (int64_t)(GPU_EXEC_STAGE_BYTES / pm->row_size);
     for (int64_t r = 0; r < pm->w.n_out;) {
         int64_t n = pm->w.n_out - r < most ? pm->w.n_out - r : most;
         uint8_t *device, *host = take_stage(g, &device);
-        const uint8_t *from = (const uint8_t *)pm->w.data + (size_t)r * pm->w.row_bytes;
-        for (int64_t i = 0; i < n; i++)
-            memcpy(host + (size_t)i * pm->row_size, from + (size_t)i * pm->w.row_bytes,
-                   pm->row_size);
-        send_stage(g, host, device, (size_t)n * pm->row_size);
+        fill_job fill = {.from = (const uint8_t *)pm->w.data + (size_t)r * pm->w.row_bytes,
+                         .to = host,
+                         .row_bytes = pm->row_size,
+                         .from_step = pm->w.row_bytes,
+                         .n_rows = n};
+        fill_stage(g, &fill);
+        send_stage(g, s, host, device, (size_t)n * pm->row_size);
         const gpu_pack pack = {
             .src = device, .src_row_bytes = pm->row_size, .dst = *to, .row0 = r, .n_rows = n};
-        g->b->ops.pack(g->stream, &pack);
+        g->b->ops.pack(s, &pack);
         r += n;
     }
 }
@@ -114,7 +157,7 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     pi_status status = gpu_exec_alloc(g, n_bytes, tensor_role_name(pm->role), &data, err);
     if (status != PI_OK || !g->d) return status;
     out->data = data;
-    gpu_exec_pack_rows(g, pm, out);
+    gpu_exec_pack_rows(g, g->stream, pm, out);
     /* A table of embeddings that is the head's matrix too is still read on the host, and so are
      * experts that may come back. Of bundles, down is what comes last. */
     bool returns = g->adapts && pm->role >= ROLE_EXPERT_GATE_UP && pm->role <= ROLE_EXPERT_DOWN_T;

@@ -170,6 +170,7 @@ pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options
                               .engine = engine,
                               .machine = &g->machine,
                               .budget = g->budget - g->runtime,
+                              .node_bytes = g->library.backend->node_bytes,
                               .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
                               .depth = PLACE_DEFAULT_DEPTH,
                               .gpu_layers = o->gpu_layers,

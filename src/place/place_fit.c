@@ -21,7 +21,7 @@ int64_t place_default_context(const model *m) {
 
 /* Of device memory. */
 static uint64_t fit_bytes(const place_fit *f) {
-    return f->bytes.weights + f->bytes.scratch + f->kv_bytes;
+    return f->bytes.weights + f->bytes.scratch + f->kv_bytes + f->program_bytes;
 }
 
 /* ---- the solver's view ----------------------------------------------------------------------- */
@@ -67,7 +67,7 @@ static pi_status measure(const place_fit_options *o, const place_plan *p, place_
     size_t kv;
     f->any = uses_gpu(p);
     f->bytes = (engine_gpu_bytes){0};
-    f->kv_bytes = 0;
+    f->kv_bytes = f->program_bytes = 0;
     if (!f->any) return PI_OK;
     engine_options engine = *o->engine;
     engine.plan.cuts = p->cuts;
@@ -79,6 +79,7 @@ static pi_status measure(const place_fit_options *o, const place_plan *p, place_
                          "KV cache too large: %" PRId64 " positions: use a smaller context",
                          o->n_ctx);
     f->kv_bytes = kv;
+    f->program_bytes = f->bytes.program_nodes * o->node_bytes;
     return PI_OK;
 }
 
@@ -174,7 +175,7 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
     place_last(o, o->model->hp.n_layer + 1, &f->plan);
     pi_status status = measure(o, &f->plan, f, err);
     if (status == PI_ERR_UNSUPPORTED) return PI_OK; /* a type: the estimate stays */
-    f->work.scratch_bytes = f->bytes.scratch;
+    f->work.scratch_bytes = f->bytes.scratch + f->program_bytes;
     return status;
 }
 
@@ -186,7 +187,7 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
     pi_status status = measure(o, &f->plan, &one, err);
     if (status == PI_OK) {
         f->least = fit_bytes(&one);
-        f->work.scratch_bytes = one.bytes.scratch;
+        f->work.scratch_bytes = one.bytes.scratch + one.program_bytes;
     }
     f->plan.cuts[0].hot = 0;
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;

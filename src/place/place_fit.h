@@ -16,11 +16,12 @@ typedef struct place_fit_options {
     const model *model;
     const engine_options *engine; /* its plan's cuts and head are not looked at */
     const place_machine *machine; /* its runtime and margin are not counted */
-    uint64_t budget;              /* bytes that the context and its sessions may allocate */
-    int64_t n_ctx, depth;         /* positions of all sessions; those that a token attends to */
-    int32_t gpu_layers;           /* -1: as is fastest; else this many, from the last one on, wholly
-                                     on the GPU, and the head when there are more than layers */
-    double density;               /* as in place_use */
+    uint64_t budget;      /* bytes that the context, its programs and its sessions may take */
+    size_t node_bytes;    /* of the device that is opened */
+    int64_t n_ctx, depth; /* positions of all sessions; those that a token attends to */
+    int32_t gpu_layers;   /* -1: as is fastest; else this many, from the last one on, wholly
+                             on the GPU, and the head when there are more than layers */
+    double density;       /* as in place_use */
 } place_fit_options;
 
 typedef struct place_fit {
@@ -28,6 +29,7 @@ typedef struct place_fit {
     bool any;               /* something is on the GPU */
     engine_gpu_bytes bytes; /* all zero without anything */
     uint64_t kv_bytes;      /* kv_per_position * n_ctx */
+    uint64_t program_bytes; /* program_nodes * node_bytes */
     uint64_t least;         /* without anything: what the least of it would take; 0: not known */
     int32_t gpu_layers;     /* with gpu_layers: how many fit */
     place_workload work;

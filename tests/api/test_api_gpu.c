@@ -221,11 +221,25 @@ static void test_a_session_that_does_not_fit(void **state) {
     run_model r = run_open(MODEL_PATH, &o);
     pi_session *s = run_session(&r, N_CTX + 1);
     pi_context_get_placement(r.context, &p);
+    assert_string_equal(p.device, "cpu+sim"); /* neurons went back to the CPU */
+    assert_null(p.reason);
+    assert_int_equal(p.gpu_layers, p.n_layers);
+    assert_true(p.neuron_share < 1);
+    assert_true(used(r.context) > p.gpu_weights + p.gpu_scratch &&
+                used(r.context) <= o.vram_budget);
+    float *logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
+    feed(&r, s, logits);
+    assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
+    pi_session_destroy(s);
+    run_close(&r);
+    /* More than all neurons make room for. */
+    r = run_open(MODEL_PATH, &o);
+    s = run_session(&r, 4000);
+    pi_context_get_placement(r.context, &p);
     assert_string_equal(p.device, "cpu");
     assert_int_equal(p.status, PI_ERR_DEVICE);
     assert_non_null(strstr(p.reason, "KV cache"));
     assert_int_equal(p.gpu_layers, 0);
-    float *logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
     feed(&r, s, logits);
     assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
     pi_session_destroy(s);
@@ -235,7 +249,7 @@ static void test_a_session_that_does_not_fit(void **state) {
     s = run_session(&r, N_CTX);
     pi_session *second = run_session(&r, 1);
     pi_context_get_placement(r.context, &p);
-    assert_int_equal(p.status, PI_ERR_DEVICE);
+    assert_true(!p.reason && p.neuron_share < 1);
     feed(&r, s, logits);
     assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
     pi_session_destroy(second);
@@ -247,7 +261,7 @@ static void test_a_session_that_does_not_fit(void **state) {
 
 /* Every allocation of a context for the model at MODEL_PATH fails in turn, the device's among them:
  * it comes from the same allocator; or every `step`-th. Returns how many contexts fell back to the
- * CPU. */
+ * CPU, or gave neurons back to it. */
 static int fail_each(const pi_context_options *o, int step) {
     float *expected = answer_of_cpu();
     pi_model *m;
@@ -257,6 +271,11 @@ static int fail_each(const pi_context_options *o, int step) {
     pi_model_info info;
     pi_model_get_info(m, &info);
     float *logits = mem_calloc((size_t)(N_TOKENS * info.n_vocab), sizeof *logits);
+    pi_placement whole;
+    run_model all = run_open(MODEL_PATH, o);
+    pi_context_get_placement(all.context, &whole);
+    const double share = whole.neuron_share;
+    run_close(&all);
     for (int64_t n = 1;; n += step) {
         run_model r = {.model = m, .n_vocab = info.n_vocab};
         pi_session *s = NULL;
@@ -276,9 +295,9 @@ static int fail_each(const pi_context_options *o, int step) {
                 assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
             }
             assert_true(!p.reason || p.status == PI_ERR_NOMEM || p.status == PI_ERR_DEVICE);
-            on_cpu += p.reason != NULL;
+            on_cpu += p.reason || p.neuron_share < share;
         }
-        bool done = status == PI_OK && !p.reason;
+        bool done = status == PI_OK && !p.reason && p.neuron_share >= share;
         pi_session_destroy(s);
         pi_context_destroy(r.context);
         if (done) break;

@@ -120,7 +120,8 @@ static void test_budgets(void **state) {
         double taken = number_after("weights ") + number_after("buffers ");
         taken += number_after("KV cache ");
         assert_true(taken > other / 2 && taken <= other + weights * quarters / 4 + 1);
-        assert_true(number_after("weights ") >= weights * (quarters - 1) / 4);
+        /* Buffers of a part are larger than those of all: cold rows pass through two tiles. */
+        assert_true(number_after("weights ") >= weights * (quarters - 1.5) / 4);
     }
 }
 

@@ -27,6 +27,39 @@ static plan_cut cuts[TINY_MAX_LAYERS];
 static gpu_backend counted; /* the backend's table, with counters */
 static int n_queries;
 
+static gpu_stream *computes; /* that products of many tokens are enqueued to */
+static size_t uploaded[2];   /* bytes, to that stream and to others */
+static gpu_stream *upload_streams[4096];
+static size_t upload_bytes[4096];
+static int n_uploads;
+
+static void counted_upload(gpu_stream *s, void *to, const void *from, size_t n_bytes) {
+    if (n_uploads < 4096) {
+        upload_streams[n_uploads] = s;
+        upload_bytes[n_uploads++] = n_bytes;
+    }
+    library.backend->upload(s, to, from, n_bytes);
+}
+
+static void counted_matmul(gpu_stream *s, const gpu_matmul *a) {
+    computes = s;
+    library.backend->ops.matmul(s, a);
+}
+
+static int n_programs, most_programs; /* that are kept */
+
+static pi_status counted_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
+    pi_status status = library.backend->record_end(s, out, err);
+    n_programs += status == PI_OK;
+    if (n_programs > most_programs) most_programs = n_programs;
+    return status;
+}
+
+static void counted_program_free(gpu_program *p) {
+    n_programs -= p != NULL;
+    library.backend->program_free(p);
+}
+
 static bool counted_event_done(gpu_event *e) {
     n_queries++;
     return library.backend->event_done(e);
@@ -196,15 +229,126 @@ static void test_queries(void **state) {
     model_close(m);
 }
 
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Cold rows of a prompt reach the GPU by a stream of their own, filled by all threads; the one that
+ * computes gets a few numbers. */
+static void test_copies(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    t.n_ff[0] = t.n_ff[1] = 640;
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    split_all(m, SIDE_GPU, &o);
+    o.prompts = ENGINE_PROMPTS_STREAMED;
+    engine_context *c = make_context(m, &o);
+    engine_session *s = make_session(c);
+    assert_int_equal(pool_size(c->gpu->fillers), 2);
+    feed(c, s, N_BATCH);
+    n_uploads = 0;
+    feed(c, s, 16);
+    uploaded[0] = uploaded[1] = 0;
+    for (int i = 0; i < n_uploads; i++) uploaded[upload_streams[i] != computes] += upload_bytes[i];
+    assert_int_equal(uploaded[1], c->gpu->cold_bytes);
+    assert_true(uploaded[0] < 2048);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+enum { N_VOCAB = 40 };
+
+static void keep_logits(const engine_context *c, float *out) {
+    memcpy(out, engine_logits(c, 0), N_VOCAB * sizeof *out);
+}
+
+/* Memory that has become too small for a second session's cache: neurons go back to the CPU, layers
+ * and the first session's cache stay, and answers are the same. */
+static void test_shrink(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    t.n_ff[0] = t.n_ff[1] = 640;
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    engine_gpu_bytes bytes;
+    gpu_device *small;
+    pi_error err;
+    float want[2 * N_VOCAB], got[2 * N_VOCAB];
+    split_all(m, SIDE_GPU, &o);
+    for (int run = 0; run < 2; run++) { /* with room, then without */
+        float *out = run ? got : want;
+        if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+        uint64_t cache = bytes.kv_per_position * N_CTX;
+        const gpu_open_options open = {.memory_limit = bytes.weights + bytes.scratch +
+                                                       (run ? cache : 3 * cache)};
+        if (library.backend->open(0, gpu_host_default(), &open, &small, &err))
+            fail_msg("%s", err.message);
+        o.device = small;
+        engine_context *c = make_context(m, &o);
+        engine_session *first = make_session(c);
+        feed(c, first, 5);
+        engine_session *second = make_session(c);
+        feed(c, second, 3);
+        keep_logits(c, out);
+        feed(c, first, 1);
+        keep_logits(c, out + N_VOCAB);
+        assert_null(engine_gpu_loss(c));
+        const plan *p = engine_plan(c);
+        for (int i = 0; i < m->hp.n_layer; i++) {
+            assert_int_equal(p->cuts[i].home, SIDE_GPU);
+            assert_true(run ? p->cuts[i].hot < cuts[i].hot : p->cuts[i].hot == cuts[i].hot);
+            assert_true(p->cuts[i].hot > 0);
+        }
+        engine_session_destroy(second);
+        engine_session_destroy(first);
+        engine_context_destroy(c);
+        library.backend->close(small);
+    }
+    assert_true(run_nmse(got, want, 2 * N_VOCAB) < 1e-6);
+    model_close(m);
+}
+
+/* Many shapes of ubatches: no more programs are kept than are accounted for. */
+static void test_programs(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    split_all(m, SIDE_GPU, &o);
+    engine_context *c = make_context(m, &o);
+    n_programs = most_programs = 0;
+    for (int i = 0; i < 2; i++) {
+        pi_error err;
+        engine_session *s;
+        if (engine_session_create(c, 400, &s, &err)) fail_msg("%s", err.message);
+        for (int n = 1; n <= GPU_MAX_COLS; n++)
+            feed(c, s, n); /* up to 128 positions, then beyond */
+        while (engine_session_length(s) < 300) feed(c, s, N_BATCH);
+        for (int n = 1; n <= GPU_MAX_COLS; n++) feed(c, s, n);
+        engine_session_destroy(s);
+    }
+    assert_int_equal(most_programs, ENGINE_GPU_PROGRAMS);
+    engine_context_destroy(c);
+    assert_int_equal(n_programs, 0);
+    model_close(m);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_kernels),  cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_copies),   cmocka_unit_test(test_shrink),
+        cmocka_unit_test(test_programs),
     };
     int status;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;
     counted = *library.backend;
     counted.event_done = counted_event_done;
+    counted.record_end = counted_record_end;
+    counted.program_free = counted_program_free;
+    counted.upload = counted_upload;
+    counted.ops.matmul = counted_matmul;
     status = cmocka_run_group_tests(tests, NULL, NULL);
     run_device_close(&library, device);
     return status;

@@ -27,8 +27,9 @@ struct gpu_device {
 struct gpu_stream {
     gpu_device *device;
     cudaStream_t stream;
-    bool recording; /* a program, of which it is the main stream */
-    bool branch;    /* it has joined a recording */
+    bool recording;   /* a program, of which it is the main stream */
+    bool branch;      /* it has joined a recording */
+    gpu_stream *side; /* of a recording: the stream that joined it last; NULL: none */
 };
 
 struct gpu_event {

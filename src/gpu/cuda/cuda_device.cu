@@ -223,6 +223,9 @@ static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
 /* Sizes are kept in front of what is handed out, so that `used` can shrink; alignment stays. */
 enum : size_t {
     HEAD = 256,
+    /* Of an instantiated graph, per kernel: parameters (4 KiB at most) and the commands that launch
+     * it. Drivers do not say; docs/gpu.md has the command that shows it. */
+    NODE_BYTES = 8 << 10,
     GRANULARITY = 2 << 20 /* pages of the driver, which only small allocations share */
 };
 
@@ -293,6 +296,7 @@ static const gpu_backend backend = {
     GPU_VERSION,
     sizeof(gpu_backend),
     GPU_BACKEND_NAME,
+    NODE_BYTES,
     GRANULARITY,
     cuda_count,
     cuda_describe,

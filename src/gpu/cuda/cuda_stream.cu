@@ -94,7 +94,10 @@ bool cuda_event_done(gpu_event *e) {
  * one of this stream. */
 void cuda_stream_wait(gpu_stream *s, gpu_event *e) {
     if (!cuda_use(s->device)) return;
-    if (e->captured && !s->recording) s->branch = true;
+    if (e->captured && !s->recording) {
+        s->branch = true;
+        e->stream->side = s;
+    }
     if (e->captured && s->recording) e->stream->branch = false;
     cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "cannot wait for an event");
 }
@@ -163,6 +166,8 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     gpu_device *d = s->device;
     if (!s->recording) return error_set(err, PI_ERR_ARG, "no program is being recorded: begin one");
     s->recording = false;
+    if (s->side) s->side->branch = false; /* also when recording has failed */
+    s->side = nullptr;
     if (!cuda_use(d)) return cuda_status(d, err);
     cudaGraph_t graph = nullptr;
     cudaError_t e = cudaStreamEndCapture(s->stream, &graph);

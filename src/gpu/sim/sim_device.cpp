@@ -281,7 +281,7 @@ static void sim_host_free(gpu_device *d, gpu_pinned *p) {
  */
 
 static const gpu_backend backend = {
-    GPU_VERSION,        sizeof(gpu_backend), "sim",
+    GPU_VERSION,        sizeof(gpu_backend), "sim", 0,
     SIM_ALIGN,          sim_count,           sim_describe,
     sim_open,           sim_close,           sim_limit,
     sim_device_status,  sim_release,         sim_reset,

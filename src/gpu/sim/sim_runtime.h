@@ -84,7 +84,7 @@ struct gpu_program {
     sim_queue commands;
     sim_queue branch; /* of the stream that has joined the recording, until the two meet: it runs as
                          late as is allowed, so that what must not change before then is seen to */
-    gpu_stream *main;
+    gpu_stream *main, *side; /* side: that has joined last; NULL: none */
 };
 
 struct gpu_event {

@@ -163,9 +163,22 @@ pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     return PI_OK;
 }
 
+/* The branch of a program under recording is a stream of its own again; true when there was one. */
+static bool end_branch(gpu_program *p) {
+    bool open = p->side && p->side->recording == p;
+    if (open) p->side->recording = nullptr;
+    p->side = nullptr;
+    return open;
+}
+
+static void stop_recording(gpu_stream *s) {
+    end_branch(s->recording);
+    sim_program_free(s->recording);
+}
+
 void sim_stream_destroy(gpu_stream *s) {
     if (!s) return;
-    if (s->recording && s->recording->main == s) sim_program_free(s->recording);
+    if (s->recording && s->recording->main == s) stop_recording(s);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_signal(&s->work);
@@ -222,13 +235,14 @@ static void join_recording(gpu_stream *s, gpu_event *e) {
     if (s == e->stream) return;
     if (!s->recording && p->main == e->stream) {
         s->recording = p;
+        p->side = s;
     } else if (s == p->main && e->stream->recording == p) {
         if (p->branch.first) {
             *p->commands.end = p->branch.first;
             p->commands.end = p->branch.end;
         }
         sim_queue_init(&p->branch);
-        e->stream->recording = nullptr;
+        end_branch(p);
     } else {
         sim_device_stick(s->device, PI_ERR_DEVICE,
                          "invalid wait: sim: a program has one branch at a time");
@@ -352,6 +366,7 @@ pi_status sim_record_begin(gpu_stream *s, pi_error *err) {
     p->device = d;
     sim_queue_init(&p->commands);
     sim_queue_init(&p->branch);
+    p->side = nullptr;
     p->main = s;
     s->recording = p;
     return PI_OK;
@@ -361,9 +376,10 @@ pi_status sim_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     gpu_program *p = s->recording;
     if (!p)
         return error_set(err, PI_ERR_ARG, "no program is being recorded: device sim: begin one");
+    bool open = end_branch(p);
     s->recording = nullptr;
     pi_status status = sim_device_status(s->device, err);
-    if (!status && p->branch.first)
+    if (!status && open)
         status = error_set(err, PI_ERR_ARG, "cannot record: device sim: a branch was not joined");
     if (status) {
         sim_program_free(p);
