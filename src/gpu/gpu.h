@@ -90,7 +90,7 @@ enum { GPU_FLAG_BYTES = 64 };
 typedef struct gpu_backend {
     uint32_t version, size; /* GPU_VERSION, sizeof(gpu_backend) */
     const char *name;       /* "cuda" */
-    size_t node_bytes; /* of device memory that a kernel of a recorded program takes, about */
+    size_t node_bytes;      /* of device memory that a kernel of a recorded program takes, about */
     size_t granularity; /* every allocation takes a multiple of this from the device, in bytes */
 
     /* Devices. `count` also says why there are none: PI_ERR_NOT_FOUND, such as a missing driver.
