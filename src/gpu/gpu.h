@@ -160,9 +160,12 @@ typedef struct gpu_backend {
     gpu_ops ops;
 } gpu_backend;
 
-/* The one symbol of a backend. */
-#define GPU_ENTRY "powerinfer_gpu_backend"
+/* The symbols of a backend: the function that gives its table and, where the runtime may end the
+ * process on a GPU that the build has no code for, one that names those that it has code for. */
+#define GPU_ENTRY   "powerinfer_gpu_backend"
+#define GPU_TARGETS "powerinfer_gpu_targets"
 typedef const gpu_backend *(*gpu_entry)(void);
+typedef const char *(*gpu_targets)(void);
 
 /* ---- flags, seen from the host -------------------------------------------------------------- */
 

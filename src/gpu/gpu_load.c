@@ -6,6 +6,7 @@
 #include "dynlib.h"
 #include "file.h"
 #include "gpu.h"
+#include "gpu_kfd.h"
 #include "log.h"
 #include "mem.h"
 
@@ -45,6 +46,12 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
                            "backend of another version: %s: it is %u (%u bytes), this program %d "
                            "(%zu): install both from the same release",
                            path, b->version, b->size, GPU_VERSION, sizeof *b);
+    }
+    /* Before its first call; opening it has made none. */
+    gpu_targets targets = (gpu_targets)dynlib_symbol(handle, GPU_TARGETS);
+    if (!status && targets) {
+        status = gpu_kfd_check(GPU_KFD_FOLDER, targets(), err);
+        if (status) status = error_prefix(err, status, "backend %s is not used", name);
     }
     if (status) {
         dynlib_close(handle);

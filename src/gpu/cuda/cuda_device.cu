@@ -318,3 +318,12 @@ extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);
 const gpu_backend *powerinfer_gpu_backend(void) {
     return &backend;
 }
+
+#if defined(GPU_HIP)
+#define TEXT_OF(...) #__VA_ARGS__
+#define TEXT(...)    TEXT_OF(__VA_ARGS__)
+extern "C" PI_API const char *powerinfer_gpu_targets(void);
+const char *powerinfer_gpu_targets(void) {
+    return TEXT(GPU_BUILT_FOR);
+}
+#endif

@@ -1,0 +1,67 @@
+/* test_gpu_kfd.c: GPUs in folders as AMD's kernel driver makes them, and what a build for some
+ * families says of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "gpu_kfd.h"
+
+#define FOLDER TEST_BINARY_DIR "/test_gpu_kfd"
+
+/* A node with this version; 0: a CPU. */
+static void add_node(int number, unsigned version) {
+    char path[512];
+    snprintf(path, sizeof path, FOLDER "/%d", number);
+    mkdir(FOLDER, 0777);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, FOLDER "/%d/properties", number);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "cpu_cores_count %u\nsimd_count %u\ngfx_target_version %u\nvendor_id 4098\n",
+            version ? 0 : 16, version ? 64 : 0, version);
+    fclose(f);
+}
+
+static void remove_nodes(void) {
+    for (int i = 0; i < 4; i++) {
+        char path[512];
+        snprintf(path, sizeof path, FOLDER "/%d/properties", i);
+        unlink(path);
+        snprintf(path, sizeof path, FOLDER "/%d", i);
+        rmdir(path);
+    }
+    rmdir(FOLDER);
+}
+
+static void test_nodes(void **state) {
+    (void)state;
+    pi_error err;
+    remove_nodes();
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030", &err), PI_OK); /* no driver */
+    add_node(0, 0);
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030", &err), PI_OK); /* CPUs only */
+    add_node(1, 100300);
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030 gfx90a", &err), PI_OK);
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx103,gfx10300", &err), PI_ERR_UNSUPPORTED);
+    add_node(2, 90010);
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030,gfx90a:xnack-", &err), PI_OK);
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030", &err), PI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "gfx90a"));
+    add_node(3, 110501); /* one beside it that has no code is enough */
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030,gfx90a", &err), PI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "gfx1151"));
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1151,gfx1030,gfx90a", &err), PI_OK);
+    remove_nodes();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
