@@ -228,7 +228,12 @@ pi_status engine_count_steps(const model *m, const plan_options *options, int64_
     plan_cut *cuts = mem_calloc(n, sizeof *cuts);
     if (!cuts) return error_nomem(err, n * sizeof *cuts, "cuts");
     pi_status status = count_at(m, options, SIDE_CPU, depth, NULL, out, err);
-    for (int home = 0; home < PLAN_SIDES && status == PI_OK; home++) {
+    const bool lacks = plan_gpu_lacks(m);
+    for (size_t i = 0; i < n && lacks; i++) { /* a kernel for every step, if it had them */
+        out[i].always[SIDE_GPU] = out[i].always[SIDE_CPU];
+        out[i].neurons[SIDE_GPU] = out[i].neurons[SIDE_CPU];
+    }
+    for (int home = 0; home < PLAN_SIDES && status == PI_OK && !lacks; home++) {
         status = count_at(m, options, (plan_side)home, depth, cuts, out, &why);
         /* What has no kernels on the GPU stays on the CPU. */
         if (status == PI_ERR_UNSUPPORTED) status = PI_OK;

@@ -13,7 +13,7 @@
 
 #include "gpu_kfd.h"
 
-#define FOLDER TEST_BINARY_DIR "/test_gpu_kfd"
+#define FOLDER TEST_BINARY_DIR "/gpu_kfd_nodes"
 
 /* A node with this version; 0: a CPU. */
 static void add_node(int number, unsigned version) {
