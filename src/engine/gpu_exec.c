@@ -52,15 +52,19 @@ static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
                           err);
 }
 
+int gpu_exec_rope_sets(const model *m) {
+    if (m->hp.rope == ROPE_NONE || m->hp.n_rot < 2) return 0;
+    return m->arch->has & ARCH_ROPE_LOCAL ? ROPE_SETS : 1;
+}
+
 static pi_status alloc_attention(gpu_exec *g, pi_error *err) {
     const model_hparams *hp = &g->model->hp;
     int64_t half = hp->rope == ROPE_NONE ? 0 : hp->n_rot / 2;
-    bool local = g->model->arch->has & ARCH_ROPE_LOCAL;
     const char *what = "attention buffers";
     size_t partial = gpu_attention_partial(GPU_MAX_COLS, hp->n_head, GPU_ATTN_SPLITS, hp->head_dim);
     /* of more columns there are fewer parts */
     pi_status status = alloc_floats(g, (ROPE_SETS + 1) * half, what, &g->inv_freq, err);
-    for (int set = 0; set < (local ? ROPE_SETS : 1) && half > 0 && status == PI_OK; set++)
+    for (int set = 0; set < gpu_exec_rope_sets(g->model) && status == PI_OK; set++)
         status = alloc_floats(g, (int64_t)hp->n_rots[set] * g->n_batch, what, &g->angles[set], err);
     if (status == PI_OK) status = alloc_floats(g, (int64_t)partial, what, &g->attn_partial, err);
     return status;

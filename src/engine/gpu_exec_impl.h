@@ -207,7 +207,8 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
 /* The first of the head's steps, where the head is on the GPU. */
 int gpu_exec_head_at(const gpu_exec *g);
-void gpu_exec_join(gpu_exec *g); /* what follows is after the message on the branch */
+int gpu_exec_rope_sets(const model *m); /* kinds of angles that layers rotate by */
+void gpu_exec_join(gpu_exec *g);        /* what follows is after the message on the branch */
 /* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
 /* Their hidden states into buf[BUF_Y], from its first row on. */

@@ -2,7 +2,7 @@
  * of the CPU's threads, layer by layer. Placement is made with these counts.
  *
  * Kernels are counted by the code that enqueues steps, given a table of operations that count what
- * they would launch; tests/engine/test_engine_launches.c compares with what a device launched. */
+ * they would launch; tests/engine/test_engine_device.c compares with what a device launched. */
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
@@ -25,6 +25,7 @@ COUNT_ONE(rope_store)
 COUNT_ONE(activate)
 COUNT_ONE(sign_dot)
 COUNT_ONE(add)
+COUNT_ONE(softcap)
 COUNT_ONE(route)
 COUNT_ONE(expert_matvec)
 COUNT_ONE(expert_down)
@@ -87,6 +88,7 @@ static const gpu_backend counting = {.fill = count_fill,
                                              .select = count_select,
                                              .down_rows = count_down_rows,
                                              .add = count_add,
+                                             .softcap = count_softcap,
                                              .route = count_route,
                                              .expert_matvec = count_expert_matvec,
                                              .expert_down = count_expert_down,
@@ -117,20 +119,22 @@ static pi_status make_counter(const plan *p, gpu_exec *g, pi_error *err) {
     g->list = g->count = g->read = g->bad = g->uses = some;
     g->bits = some;
     g->header = some;
-    g->angles = g->inv_freq = g->attn_partial = g->down_partial = some;
+    for (int i = 0; i < gpu_exec_rope_sets(p->model); i++) g->angles[i] = some;
+    g->inv_freq = g->attn_partial = g->down_partial = some;
     for (int side = 0; side < PLAN_SIDES; side++)
         g->flags[side].device = g->message_x[side].device = g->message_bits[side].device = some;
     return PI_OK;
 }
 
-/* The head's norm stands for its two steps. */
+/* The head's norm stands for all of its steps. */
 static int32_t count_kernels(gpu_exec *g, int step, int n_splits) {
     int32_t n = 0;
     const gpu_exec_shape shape = {.n_cols = 1, .n_splits = n_splits, .form = FORM_ONE};
     g->stream = (gpu_stream *)(void *)&n;
-    if (g->plan->head == SIDE_CPU || step < g->plan->n_gpu_steps - 2)
+    const int head = g->plan->head == SIDE_GPU ? gpu_exec_head_at(g) : g->plan->n_gpu_steps;
+    if (step < head)
         gpu_exec_enqueue_step(g, step, &shape);
-    else if (step == g->plan->n_gpu_steps - 2)
+    else if (step == head)
         gpu_exec_enqueue_head(g, 0, 1);
     return n;
 }
@@ -166,7 +170,8 @@ static void sum_side(const plan *p, plan_side side, plan_side home, gpu_exec *g,
     bool neurons = false;
     for (int i = 0; i < n_steps; i++) {
         const plan_step *s = &steps[i];
-        bool head = side == SIDE_GPU ? p->head == side && i >= n_steps - 2 : i >= p->n_layer_steps;
+        bool head = side == SIDE_GPU ? p->head == side && i >= gpu_exec_head_at(g)
+                                     : i >= p->n_layer_steps;
         if (s->op == OP_SEND || s->op == OP_RECEIVE || (s->layer < 0 && !head)) continue;
         if (s->layer != layer) neurons = side != home;
         layer = s->layer;
