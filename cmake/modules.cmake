@@ -72,31 +72,51 @@ function(pi_module name)
     endif()
 endfunction()
 
-# pi_test(NAME SOURCES files... SEES modules... [ARGS ...]): a cmocka program, run by CTest. It knows
-# by TEST_HAS_JSON whether there is conversion, by TEST_SAMPLED that an emulator or a sanitizer slows
-# it down, where long comparisons of numbers take a sample, and by TEST_SANITIZED that it is a
+# What every test and part of tests is compiled with.
+function(pi_test_settings target)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+    foreach(seen IN LISTS ARGN)
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
+    endforeach()
+    target_compile_definitions(${target} PRIVATE
+        TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
+    if(TARGET PkgConfig::JANSSON)
+        target_compile_definitions(${target} PRIVATE TEST_HAS_JSON)
+    endif()
+    if(CMAKE_CROSSCOMPILING OR PI_SANITIZE)
+        target_compile_definitions(${target} PRIVATE TEST_SAMPLED)
+    endif()
+    if(PI_SANITIZE)
+        target_compile_definitions(${target} PRIVATE TEST_SANITIZED)
+    endif()
+endfunction()
+
+# pi_test_part(NAME SOURCES files... SEES modules... [USES parts...]): what several tests share,
+# compiled once; they find its headers. A static library, of which each takes the files it needs.
+function(pi_test_part name)
+    cmake_parse_arguments(T "" "" "SOURCES;SEES;USES" ${ARGN})
+    add_library(${name} STATIC ${T_SOURCES})
+    pi_test_settings(${name} ${T_SEES})
+    target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+    target_link_libraries(${name} PUBLIC ${T_USES} powerinfer_static PkgConfig::CMOCKA)
+endfunction()
+
+# pi_test(NAME SOURCES files... SEES modules... [USES parts and libraries...] LABEL label
+#         [TIMEOUT seconds]): a cmocka program, run by CTest, with what it needs of tests/support. It
+# knows by TEST_HAS_JSON whether there is conversion, by TEST_SAMPLED that an emulator or a sanitizer
+# slows it down, where long comparisons of numbers take a sample, and by TEST_SANITIZED that it is a
 # sanitizer. A program whose tests were all skipped ends with 77 (tests/support/shared_data.h), which
 # CTest shows as skipped.
 function(pi_test name)
     cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;SEES;USES" ${ARGN})
+    get_property(left_out GLOBAL PROPERTY PI_TESTS_LEFT_OUT)
+    if(name IN_LIST left_out)
+        message(FATAL_ERROR "pi_not_under names ${name} before its pi_test")
+    endif()
     add_executable(test_${name} ${T_SOURCES})
-    target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include
-                               ${PROJECT_SOURCE_DIR}/tests/support)
-    foreach(seen IN LISTS T_SEES)
-        target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${seen})
-    endforeach()
-    target_compile_definitions(test_${name} PRIVATE
-        TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
-    if(TARGET PkgConfig::JANSSON)
-        target_compile_definitions(test_${name} PRIVATE TEST_HAS_JSON)
-    endif()
-    if(CMAKE_CROSSCOMPILING OR PI_SANITIZE)
-        target_compile_definitions(test_${name} PRIVATE TEST_SAMPLED)
-    endif()
-    if(PI_SANITIZE)
-        target_compile_definitions(test_${name} PRIVATE TEST_SANITIZED)
-    endif()
-    target_link_libraries(test_${name} PRIVATE powerinfer_static PkgConfig::CMOCKA ${T_USES})
+    pi_test_settings(test_${name} ${T_SEES})
+    target_link_libraries(test_${name} PRIVATE ${T_USES} test_support powerinfer_static
+                          PkgConfig::CMOCKA)
     add_test(NAME ${name} COMMAND test_${name})
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 120)
@@ -118,7 +138,9 @@ function(pi_not_under sanitizer reason)
     set(asan_is address)
     set(tsan_is thread)
     foreach(name IN LISTS ARGN)
-        if(TEST ${name}) # not every build has every test
+        if(NOT TEST ${name}) # not every build has every test; but none may come after this
+            set_property(GLOBAL APPEND PROPERTY PI_TESTS_LEFT_OUT ${name})
+        else()
             set_property(TEST ${name} APPEND PROPERTY LABELS no-${sanitizer})
             if(PI_SANITIZE MATCHES "${${sanitizer}_is}" AND TARGET test_${name})
                 set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
