@@ -54,15 +54,16 @@ static void test_every_sampler(void **state) {
         {"-l 260+0", "-l 260+20", "POWERINFER_LOGIT_BIAS=260+20"},
         {"-l 260-0", "--logit-bias=260+inf", "POWERINFER_LOGIT_BIAS=260+inf"},
     };
+    assert_int_equal(sh(DRAWN ">drawn"), 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        char off[512], on[512], environment[512];
-        snprintf(off, sizeof off, DRAWN "%s", options[i].off);
-        snprintf(on, sizeof on, DRAWN "%s", options[i].on);
-        snprintf(environment, sizeof environment, "%s " DRAWN, options[i].environment);
-        compare(DRAWN, off, 1);
-        compare(DRAWN, on, 0);
-        compare(on, on, 1);
-        compare(on, environment, 1);
+        char line[2048];
+        snprintf(line, sizeof line,
+                 DRAWN "%s >off && " DRAWN "%s >on && %s " DRAWN
+                       ">environment && cmp drawn off && ! cmp -s drawn on && cmp on environment",
+                 options[i].off, options[i].on, options[i].environment);
+        if (sh(line) != 0)
+            fail_msg("%s, %s, %s: %s", options[i].off, options[i].on, options[i].environment,
+                     shell_read("out", NULL));
     }
     compare(DRAWN "--mirostat 2", DRAWN "--mirostat 2 --mirostat-ent 1", 0);
     compare(DRAWN "--mirostat 2", DRAWN "--mirostat 2 --mirostat-lr 3", 0);

@@ -21,11 +21,11 @@ enum { LINE_ROOM = 1024 };
 
 /* %s: the target. What is written is more than a block of 512 bytes. */
 static const char *const writers[] = {
-    "$PI synth -q --plain -o %s",
+    "$PI synth -q --plain --layers 1 -o %s",
     "$PI synth -q --layers 1 --rank 32 -o %s",
     "$PI inspect -q sparse.gguf --svg %s",
     "$PI quantize -q model.gguf %s q8_0",
-    "$PI place -q --shape llama-7b --profile rtx-3060-ddr4 --svg %s",
+    "$PI place -q --shape llama-7b --layers 4 --profile rtx-3060-ddr4 --svg %s",
     "$PI imatrix -q -t 1 -m model.gguf -f text -c 16 -o %s",
     "$PI eval -q -t 1 -m model.gguf --tokens ids --logits-out %s",
     "$PI perplexity -q -t 1 -m model.gguf -f text -c 16 --kl-divergence-base %s",

@@ -25,9 +25,9 @@
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_forward.gguf"
 
 #ifdef TEST_SAMPLED
-enum { N_TOKENS = 23, FAR = 1100, FRESH = 50 };
+enum { N_TOKENS = 23, FAR = 1100, FRESH = 10 };
 #else
-enum { N_TOKENS = 45, FAR = 2500, FRESH = 500 };
+enum { N_TOKENS = 45, FAR = 2500, FRESH = 50 };
 #endif
 
 /* The difference of one model under one set of kernels, in one batch and token by token. */

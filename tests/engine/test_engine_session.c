@@ -25,9 +25,9 @@
 
 enum { N_TOKENS = 70, MAX_VOCAB = 64, MAX_ROWS = 256 };
 
-/* Sampled, every second split and every third length has to do. */
+/* Sampled, every third split, from the second on, and every third length have to do. */
 #ifdef TEST_SAMPLED
-enum { EVERY_SPLIT = 2, EVERY_LENGTH = 3 };
+enum { EVERY_SPLIT = 3, EVERY_LENGTH = 3 };
 #else
 enum { EVERY_SPLIT = 1, EVERY_LENGTH = 1 };
 #endif
@@ -77,9 +77,9 @@ static void test_splits(void **state) {
             run_model r = open_default(kernels[k], caches[c], 1, 1);
             run_tokens(&r, tokens, N_TOKENS, 1, expected);
             run_close(&r);
-            for (int b = 0; b < 6; b += EVERY_SPLIT) {
+            for (int b = EVERY_SPLIT / 2; b < 6; b += EVERY_SPLIT) {
                 r = open_default(kernels[k], caches[c], batches[b], 2);
-                for (int p = 0; p < 6; p += EVERY_SPLIT) {
+                for (int p = EVERY_SPLIT / 2; p < 6; p += EVERY_SPLIT) {
                     /* The batch also limits the rows of logits. */
                     int piece = pieces[p] && pieces[p] < batches[b] ? pieces[p] : batches[b];
                     run_tokens(&r, tokens, N_TOKENS, piece, got);

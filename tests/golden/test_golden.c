@@ -55,8 +55,10 @@ static bool tier_available(cpu_tier tier) {
 }
 
 /* Runs one model under all available tiers: with every split once, with another cache and another
- * number of threads where rows are cut most unevenly. An emulator is ten to thirty times slower:
- * there every tier runs every model once, and the processor's own tier in two ways. */
+ * number of threads where rows are cut most unevenly. The tiers in plain C, which are slow and
+ * share all but kernels with the others, take one split with each cache. An emulator is ten to
+ * thirty times slower: there every tier runs every model once, and the processor's own tier in two
+ * ways. */
 static void check_model(const char *name, const model *m, const reference *r, double gate_f16,
                         double gate_f32, double gate_scalar) {
     for (int i = 0; i < N_TIERS; i++) {
@@ -68,6 +70,11 @@ static void check_model(const char *name, const model *m, const reference *r, do
             check(name, m, r, options(tiers[i], QUANT_F16, 1), gate_f16, SPLIT_SINGLE,
                   SPLIT_UNEVEN);
 #else
+        if (tiers[i] <= CPU_TIER_REFERENCE) {
+            check(name, m, r, options(tiers[i], QUANT_F32, 2), gate, SPLIT_WHOLE, SPLIT_SINGLE);
+            check(name, m, r, options(tiers[i], QUANT_F16, 1), gate_f16, SPLIT_UNEVEN, N_SPLITS);
+            continue;
+        }
         check(name, m, r, options(tiers[i], QUANT_F32, 1), gate, 0, N_SPLITS);
         check(name, m, r, options(tiers[i], QUANT_F16, 2), gate_f16, SPLIT_SINGLE, N_SPLITS);
         check(name, m, r, options(tiers[i], QUANT_F32, 3), gate, SPLIT_UNEVEN, N_SPLITS);

@@ -303,9 +303,9 @@ static void test_reports(void **state) {
 /* ---- models ---------------------------------------------------------------------------------- */
 
 #ifdef TEST_SAMPLED
-enum { N_TOKENS = 12, EVERY = 4 }; /* how many of the mixes below */
+enum { N_TOKENS = 12, EVERY = 4, EVERY_NOVELLA = 10 }; /* of the mixes below */
 #else
-enum { N_TOKENS = 48, EVERY = 1 };
+enum { N_TOKENS = 48, EVERY = 1, EVERY_NOVELLA = 1 };
 #endif
 
 /* What a mix may do to the logits: about twice what it was measured to do to these models. */
@@ -333,7 +333,7 @@ static void compare_models(const char *reference, bool novella) {
     run_random_tokens(11, r.n_vocab, tokens, N_TOKENS);
     run_tokens(&r, tokens, N_TOKENS, 0, expected);
     run_close(&r);
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i += EVERY) {
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i += novella ? EVERY_NOVELLA : EVERY) {
         pi_quantize_options o = options(bounds[i].mix);
         o.allow_requantize = true;
         quantize(reference, OUT_PATH, &o);
@@ -380,7 +380,7 @@ static void test_convert_then_quantize(void **state) {
     pi_error err = {0};
     c.n_threads = 2;
     if (pi_convert(folder, IN_PATH, &c, &err) != PI_OK) fail_msg("%s", err.message);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i += EVERY) {
         c.type = types[i];
         if (pi_convert(folder, OTHER_PATH, &c, &err) != PI_OK) fail_msg("%s", err.message);
         pi_quantize_options o = options(types[i]);

@@ -271,6 +271,12 @@ static void test_forgetting(void **state) {
 
 /* ---- masks ----------------------------------------------------------------------------------- */
 
+#ifdef TEST_SAMPLED
+enum { MASK_ROUNDS = 3 };
+#else
+enum { MASK_ROUNDS = 20 };
+#endif
+
 /* Along random texts, the mask is what trying every token gives. */
 static void test_masks(void **state) {
     static const char *const grammars[] = {json_gbnf, "root ::= [^a]{2,40} \"b\"?",
@@ -281,7 +287,7 @@ static void test_masks(void **state) {
     rng_seed(&random, 7);
     for (size_t k = 0; k < sizeof grammars / sizeof *grammars; k++) {
         pi_grammar *g = make(grammars[k]);
-        for (int round = 0; round < 20; round++) {
+        for (int round = 0; round < MASK_ROUNDS; round++) {
             char text[400];
             int n = case_sample(g, &vocab, &random, 60, text, 200);
             size_t length = n < 0 ? strlen(text) : (size_t)n;

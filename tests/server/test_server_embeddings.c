@@ -51,7 +51,7 @@ static size_t tokens_of(const char *text, int32_t *tokens) {
 }
 
 /* Token by token; pooled and scaled here. */
-static void expect(const char *text, bool last, double *out) {
+static void compute(const char *text, bool last, double *out) {
     pi_context *context;
     pi_session *session;
     int32_t tokens[N_CTX];
@@ -73,6 +73,20 @@ static void expect(const char *text, bool last, double *out) {
     for (int k = 0; k < N_EMBD; k++) out[k] /= sqrt(squares);
     pi_session_destroy(session);
     pi_context_destroy(context);
+}
+
+/* Of one of the texts; computed once. */
+static void expect(const char *text, bool last, double *out) {
+    static struct {
+        bool there;
+        double vector[N_EMBD];
+    } known[3][2];
+    int i = 0;
+    while (i < 2 && strcmp(texts[i], text) != 0) i++;
+    assert_string_equal(texts[i], text);
+    if (!known[i][last].there) compute(text, last, known[i][last].vector);
+    known[i][last].there = true;
+    memcpy(out, known[i][last].vector, sizeof known[i][last].vector);
 }
 
 static void check_vector(http_reply *r, int index, const double *want) {
