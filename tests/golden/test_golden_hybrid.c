@@ -1,7 +1,7 @@
 /* test_golden_hybrid.c: recorded logits with a GPU: the models of test_golden.c and
  * test_golden_pwri.c, everything on the GPU, every layer split at half, and placed at random, in
- * one batch and token by token. On the simulated GPU, or on the one that --device names. Gates are
- * those of the processor alone. */
+ * one batch or token by token, by turns. On the simulated GPU, or on the one that --device names,
+ * there both ways. Gates are those of the processor alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
