@@ -22,7 +22,7 @@
 #ifdef TEST_SAMPLED
 enum { TOKENS = 2048, HELD_OUT = 512, PWRI_STEP = 4 }; /* of the original's files below */
 #else
-enum { TOKENS = 4096, HELD_OUT = 512, PWRI_STEP = 1 };
+enum { TOKENS = 8192, HELD_OUT = 1024, PWRI_STEP = 1 };
 #endif
 
 static const double same_sums = 1e-9;
