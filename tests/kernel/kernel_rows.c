@@ -157,7 +157,7 @@ static void check_case(const kernel_tiers *tiers, rows_case *t, bool finite, rng
             memcpy(t->want, c->y, c->n_y * sizeof *c->y);
             check_interleaved(k, t, matmul);
         }
-        cpu_act a = kernel_encode(k, c, m->act, CPU_ACT_COLUMNS);
+        cpu_act a = kernel_encode(k, c, form, CPU_ACT_COLUMNS);
         for (size_t p = 0; p < sizeof probability / sizeof *probability; p++) {
             int64_t n = choose(c->w.n_out, probability[p], t->rows, r);
             check_rows(k, t, &t->other.w, &a, n);
