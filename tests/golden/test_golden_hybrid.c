@@ -1,7 +1,7 @@
 /* test_golden_hybrid.c: recorded logits with a GPU: the models of test_golden.c and
  * test_golden_pwri.c, everything on the GPU, every layer split at half, and placed at random, in
  * one batch or token by token, by turns. On the simulated GPU, or on the one that --device names,
- * there both ways. Gates are those of the processor alone. */
+ * there (and with `--cases all`) both ways. Gates are those of the processor alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static const char *const placement_names[] = {"on the GPU", "split", "random"};
 static gpu_library library;
 static gpu_device *device;
 static rng random_cuts;
-static bool all_cases; /* with --device, which is quick */
+static bool all_cases; /* --cases all, or --device, which is quick */
 
 /* ---- placements ------------------------------------------------------------------------------ */
 
