@@ -19,7 +19,7 @@ enum {
 /* Features that come later, by the names that the messages give them. */
 #define ADAPTERS   "control vectors"
 #define PREFIXES   "the chat template says what stands around a message: use --chat-template-file"
-#define EXPERTS    "experts on a GPU"
+#define EXPERTS    "experts are placed by how often they are used: set --vram-budget"
 #define MULTIMODAL "multimodal models (images, audio)"
 #define ROPE       "rope scaling by options (--override-kv changes what the file says)"
 
@@ -28,7 +28,7 @@ enum {
 #define ONE_MASK "one set of CPUs serves prefill and decode: give it with -C or -Cr"
 #define ONE_POOL "both models run with the threads of -t"
 #define OWN_TEXT "--spec ngram looks up the text itself"
-#define ONE_GPU  "one GPU is used: choose it with CUDA_VISIBLE_DEVICES"
+#define ONE_GPU  "one GPU is used: choose it with --device cuda:1"
 
 #define FLAG(names_, commands_)                                                                    \
     { .names = (names_), .commands = (commands_), .accepted = "" }
@@ -79,8 +79,8 @@ const option_habit habit_table[] = {
     REFUSED("-ot --override-tensor", MODELS,
             "neurons are placed, not tensors: set --vram-budget or -ngl"),
     REFUSED("--rpc", MODELS, "the model runs on one machine"),
-    LATER("-cmoe --cpu-moe", MODELS, EXPERTS),
-    LATER("-ncmoe --n-cpu-moe", MODELS, EXPERTS),
+    REFUSED("-cmoe --cpu-moe", MODELS, EXPERTS),
+    REFUSED("-ncmoe --n-cpu-moe", MODELS, EXPERTS),
     ONLY("--prio-batch", TEXTS, "N", "0", "one priority serves prefill and decode: use --prio"),
     REFUSED("-Cb --cpu-mask-batch", TEXTS, ONE_MASK),
     REFUSED("-Crb --cpu-range-batch", TEXTS, ONE_MASK),
