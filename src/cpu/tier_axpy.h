@@ -76,11 +76,7 @@ SIMD_INLINE void ax_tail(const q_format *f, const int n_rows, const uint8_t *con
     const uint8_t *at[AX_ROWS];
     float sums[Q_CHUNK];
     size_t size = (size_t)n * sizeof *acc;
-    for (int r = 0; r < n_rows; r++) {
-        memset(tail[r], 0, q_bytes(f, Q_CHUNK));
-        memcpy(tail[r], p[r], q_bytes(f, n));
-        at[r] = tail[r];
-    }
+    for (int r = 0; r < n_rows; r++) at[r] = w_padded(f, p[r], n, tail[r]);
     memset(sums, 0, sizeof sums);
     memcpy(sums, acc, size);
     ax_chunk(f, n_rows, at, h, next, sums);

@@ -3,6 +3,8 @@
 #ifndef CPU_TIER_FLOATS_H
 #define CPU_TIER_FLOATS_H
 
+#include <string.h>
+
 #include "tier_weights.h"
 
 /* The scale of vector i of a step. */
@@ -24,6 +26,24 @@ SIMD_INLINE void w_step(const q_format *f, const uint8_t *chunk, int step, const
 /* The factor of vector i of a step whose vectors are multiplied with h: scales have it already. */
 SIMD_INLINE float w_factor(const q_format *f, const w_scales *s, int step, int i, float h) {
     return f->sub && !f->has_min ? s->d[w_index(f, step, i)] : h;
+}
+
+/* The weights of a step, of a chunk whose scales were stored with h = 1. */
+SIMD_INLINE void w_weights(const q_format *f, const uint8_t *chunk, int step, const w_scales *s,
+                           vf v[W_VECTORS]) {
+    w_step(f, chunk, step, s, v);
+    for (int i = 0; i < W_VECTORS && f->sub && !f->has_min; i++)
+        v[i] = vf_mul(v[i], vf_set1(w_factor(f, s, step, i, 1.0f)));
+}
+
+/* A chunk; where only n elements of it are there, a copy [W_BYTES_MAX] of them padded with zeros.
+ */
+SIMD_INLINE const uint8_t *w_padded(const q_format *f, const uint8_t *chunk, int64_t n,
+                                    uint8_t *copy) {
+    if (n >= Q_CHUNK) return chunk;
+    memset(copy, 0, q_bytes(f, Q_CHUNK));
+    memcpy(copy, chunk, q_bytes(f, n));
+    return copy;
 }
 
 /* Stores the scales of a chunk, those without minima times h. They are read back one by one: from

@@ -51,12 +51,7 @@ SIMD_INLINE void mt_open(const q_format *f, const uint8_t *p, size_t row_bytes, 
     for (int r = 0; r < n_rows; r++, p += row_bytes) {
         for (size_t b = 0; b < q_bytes(f, MT_COLS); b += 64)
             SIMD_PREFETCH((const char *)p + MT_AHEAD * row_bytes + b);
-        out->p[r] = p;
-        if (n_left < Q_CHUNK) {
-            memset(out->tail[r], 0, q_bytes(f, Q_CHUNK));
-            memcpy(out->tail[r], p, q_bytes(f, n_left));
-            out->p[r] = out->tail[r];
-        }
+        out->p[r] = w_padded(f, p, n_left, out->tail[r]);
         w_store_scales(f, out->p[r], 1.0f, &out->scales[r]);
     }
 }
@@ -68,13 +63,8 @@ SIMD_INLINE void mt_line(const q_format *f, const mt_rows *rows, const int n_row
         vf v[2][W_VECTORS];
         vi words[W_VECTORS];
         for (int r = 0; r < MT_PER_WORD; r++) {
-            if (r < n_rows) w_step(f, rows->p[r], j, &rows->scales[r], v[r]);
-            for (int i = 0; i < W_VECTORS; i++) {
-                if (r >= n_rows)
-                    v[r][i] = vf_zero();
-                else if (f->sub && !f->has_min)
-                    v[r][i] = vf_mul(v[r][i], vf_set1(w_factor(f, &rows->scales[r], j, i, 1.0f)));
-            }
+            if (r < n_rows) w_weights(f, rows->p[r], j, &rows->scales[r], v[r]);
+            for (int i = 0; i < W_VECTORS && r >= n_rows; i++) v[r][i] = vf_zero();
         }
         mt_pack(v[0], v[1], words);
         for (int i = 0; i < W_VECTORS; i++) {

@@ -52,39 +52,104 @@ SIMD_INLINE void amx_multiply(const void *a0, const void *a1, const void *x0, co
     }
 }
 
+/* instruction(4) to instruction(7). */
+#define AMX_SUMS(sums, instruction)                                                                \
+    if ((sums) == 4)                                                                               \
+        instruction(4);                                                                            \
+    else if ((sums) == 5)                                                                          \
+        instruction(5);                                                                            \
+    else if ((sums) == 6)                                                                          \
+        instruction(6);                                                                            \
+    else                                                                                           \
+        instruction(7)
+
 SIMD_INLINE void amx_zero(const int sums) {
-    if (sums == 4)
-        _tile_zero(4);
-    else if (sums == 5)
-        _tile_zero(5);
-    else if (sums == 6)
-        _tile_zero(6);
-    else
-        _tile_zero(7);
+    AMX_SUMS(sums, _tile_zero);
 }
 
 SIMD_INLINE void amx_load(const int sums, const float *from, int64_t stride) {
-    const size_t bytes = (size_t)stride * sizeof *from;
-    if (sums == 4)
-        _tile_loadd(4, from, bytes);
-    else if (sums == 5)
-        _tile_loadd(5, from, bytes);
-    else if (sums == 6)
-        _tile_loadd(6, from, bytes);
-    else
-        _tile_loadd(7, from, bytes);
+#define AMX_LOAD(n) _tile_loadd(n, from, (size_t)stride * sizeof *from)
+    AMX_SUMS(sums, AMX_LOAD);
+#undef AMX_LOAD
 }
 
 SIMD_INLINE void amx_store(const int sums, float *to, int64_t stride) {
-    const size_t bytes = (size_t)stride * sizeof *to;
-    if (sums == 4)
-        _tile_stored(4, to, bytes);
-    else if (sums == 5)
-        _tile_stored(5, to, bytes);
-    else if (sums == 6)
-        _tile_stored(6, to, bytes);
+#define AMX_STORE(n) _tile_stored(n, to, (size_t)stride * sizeof *to)
+    AMX_SUMS(sums, AMX_STORE);
+#undef AMX_STORE
+}
+
+/* Where 16 outputs of 16 columns go: y[column][output], of which some may not be there. `first` and
+ * `last`: of the products that are added up there. */
+typedef struct amx_place {
+    float *y;
+    int64_t ldy;
+    int n_outputs, n_cols;
+    bool first, last;
+} amx_place;
+
+/* From output j and column c on, of n_outputs and n_cols. */
+SIMD_INLINE amx_place amx_place_at(float *y, int64_t ldy, int64_t j, int64_t n_outputs, int64_t c,
+                                   int64_t n_cols, bool first, bool last) {
+    const int64_t outputs = n_outputs - j, cols = n_cols - c;
+    return (amx_place){.y = y + c * ldy + j,
+                       .ldy = ldy,
+                       .n_outputs = outputs < AMX_ROWS ? (int)outputs : AMX_ROWS,
+                       .n_cols = cols < AMX_ROWS ? (int)cols : AMX_ROWS,
+                       .first = first,
+                       .last = last};
+}
+
+SIMD_INLINE bool amx_is_there(const amx_place *p) {
+    return p->n_outputs > 0 && p->n_cols > 0;
+}
+
+/* Whether y has room for all sums. */
+SIMD_INLINE bool amx_is_whole(const amx_place *p) {
+    return p->n_outputs == AMX_ROWS && p->n_cols == AMX_ROWS;
+}
+
+SIMD_INLINE void amx_begin(const int sums, const amx_place *p) {
+    if (p->first || !amx_is_whole(p))
+        amx_zero(sums);
     else
-        _tile_stored(7, to, bytes);
+        amx_load(sums, p->y, p->ldy);
+}
+
+/* The outputs that are there, and sums of a column into theirs, with `add` on to what y has. */
+SIMD_INLINE __mmask16 amx_mask(const amx_place *p) {
+    return (__mmask16)((1u << p->n_outputs) - 1);
+}
+SIMD_INLINE void amx_put(float *y, __mmask16 there, __m512 sum, bool add) {
+    if (add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(there, y), sum);
+    _mm512_mask_storeu_ps(y, there, sum);
+}
+
+/* What a user does with sums that are complete, or do not fit into y: amx_begin's counterpart. */
+typedef void amx_end(const int sums, const amx_place *p);
+
+/* n steps of a[i] times x[k] on to p[i][k], for i of 0 and 1, and k of 0, with `two` also of 1. */
+SIMD_INLINE void amx_product_of(const void *const a[2], const void *const x[2], const bool two,
+                                int64_t n, const amx_place p[2][2], amx_end *end) {
+    const bool both = amx_is_there(&p[1][0]); /* else the first is its own partner */
+    amx_begin(4, &p[0][0]);
+    if (both) amx_begin(6, &p[1][0]);
+    if (two) amx_begin(5, &p[0][1]);
+    if (two && both) amx_begin(7, &p[1][1]);
+    amx_multiply(a[0], both ? a[1] : a[0], x[0], x[1], two, n);
+    end(4, &p[0][0]);
+    if (both) end(6, &p[1][0]);
+    if (two) end(5, &p[0][1]);
+    if (two && both) end(7, &p[1][1]);
+}
+
+/* The same, where of either the second one may not be there. */
+SIMD_INLINE void amx_products(const void *const a[2], const void *const x[2], int64_t n,
+                              const amx_place p[2][2], amx_end *end) {
+    if (amx_is_there(&p[0][1]))
+        amx_product_of(a, x, true, n, p, end);
+    else
+        amx_product_of(a, x, false, n, p, end);
 }
 
 #endif

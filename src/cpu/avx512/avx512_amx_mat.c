@@ -36,9 +36,7 @@ AVX512_INLINE void amx_unpack_row(const q_format *f, const uint8_t *chunk, uint8
 #pragma GCC unroll 8
     for (int j = 0; j < W_STEPS; j++) {
         vf v[W_VECTORS];
-        w_step(f, chunk, j, &scales, v);
-        for (int i = 0; i < W_VECTORS && f->sub && !f->has_min; i++)
-            v[i] = vf_mul(v[i], vf_set1(w_factor(f, &scales, j, i, 1.0f)));
+        w_weights(f, chunk, j, &scales, v);
         for (int i = 0; i < W_VECTORS; i += 2, line += AMX_STEP_BYTES)
             _mm512_store_si512(line, (__m512i)_mm512_cvtne2ps_pbh(v[i + 1], v[i]));
     }
@@ -55,41 +53,16 @@ AVX512_INLINE void amx_unpack_tile(const q_format *f, const cpu_mat *w, int64_t 
         for (int at = 0; at < f->chunk_bytes; at += 64)
             _mm_prefetch((const char *)p + AMX_ROWS * w->row_bytes + at, _MM_HINT_T0);
         uint8_t tail[W_BYTES_MAX];
-        if (k1 - k0 < Q_CHUNK) {
-            memset(tail, 0, sizeof tail);
-            memcpy(tail, p, q_bytes(f, k1 - k0));
-            p = tail;
-        }
-        amx_unpack_row(f, p, tile + r * 64);
+        amx_unpack_row(f, w_padded(f, p, k1 - k0, tail), tile + r * 64);
     }
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Where the sums of 16 rows and a panel go: y[column][row], of which n_rows and n_cols are there.
- * `first`, `last`: of the products that are added up there. */
-typedef struct amx_out {
-    float *y;
-    int64_t ldy;
-    int n_rows, n_cols;
-    bool first, last;
-} amx_out;
-
-/* Whether y has room for all sums. */
-AVX512_INLINE bool amx_fits(const amx_out *o) {
-    return o->n_rows == AMX_ROWS && o->n_cols == CPU_PANEL;
-}
-
-AVX512_INLINE void amx_begin(const int sums, const amx_out *o) {
-    if (o->first || !amx_fits(o))
-        amx_zero(sums);
-    else
-        amx_load(sums, o->y, o->ldy);
-}
-
-AVX512_INLINE void amx_end(const int sums, const amx_out *o) {
-    if (amx_fits(o) && !o->last) {
-        amx_store(sums, o->y, o->ldy);
+/* Sums are [row][column], the other way round than y. */
+AVX512_INLINE void amx_end_rows(const int sums, const amx_place *p) {
+    if (amx_is_whole(p) && !p->last) {
+        amx_store(sums, p->y, p->ldy);
         return;
     }
     _Alignas(64) float t[AMX_ROWS][CPU_PANEL];
@@ -98,35 +71,13 @@ AVX512_INLINE void amx_end(const int sums, const amx_out *o) {
 #pragma GCC unroll 16
     for (int r = 0; r < AMX_ROWS; r++) v[r] = _mm512_load_si512(t[r]);
     vi_transpose(v);
-    const __mmask16 rows = (__mmask16)((1u << o->n_rows) - 1);
-    const bool add = !o->first && !amx_fits(o);
+    const __mmask16 there = amx_mask(p);
+    const bool add = !p->first && !amx_is_whole(p);
 #pragma GCC unroll 16
     for (int c = 0; c < CPU_PANEL; c++) {
-        if (c == o->n_cols) break;
-        float *y = o->y + c * o->ldy;
-        __m512 sum = _mm512_castsi512_ps(v[c]);
-        if (add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(rows, y), sum);
-        _mm512_mask_storeu_ps(y, rows, sum);
+        if (c == p->n_cols) break;
+        amx_put(p->y + c * p->ldy, there, _mm512_castsi512_ps(v[c]), add);
     }
-}
-
-static int amx_least(int64_t n, int most) {
-    return n < most ? (int)n : most;
-}
-
-/* Two tiles of a block times one panel, or two. */
-AVX512_INLINE void amx_pair(const uint8_t *tile, const char *x, size_t panel_bytes, const bool two,
-                            int64_t n_steps, const amx_out o[2][2]) {
-    const bool pair = o[1][0].n_rows > 0; /* else the first tile is its own partner */
-    amx_begin(4, &o[0][0]);
-    if (pair) amx_begin(6, &o[1][0]);
-    if (two) amx_begin(5, &o[0][1]);
-    if (two && pair) amx_begin(7, &o[1][1]);
-    amx_multiply(tile, pair ? tile + AMX_TILE_BYTES : tile, x, x + panel_bytes, two, n_steps);
-    amx_end(4, &o[0][0]);
-    if (pair) amx_end(6, &o[1][0]);
-    if (two) amx_end(5, &o[0][1]);
-    if (two && pair) amx_end(7, &o[1][1]);
 }
 
 typedef void amx_unpack(const cpu_mat *w, int64_t row, int64_t row1, int64_t k0, int64_t k1,
@@ -140,21 +91,14 @@ static void amx_sweep(const uint8_t *tiles, int64_t row, int64_t end, int64_t k0
         const char *panel = (const char *)act_panel(x, col / CPU_PANEL) + k0 / 2 * CPU_PANEL * 4;
         const uint8_t *tile = tiles;
         for (int64_t r = row; r < end; r += 2 * AMX_ROWS, tile += 2 * AMX_TILE_BYTES) {
-            amx_out o[2][2];
+            amx_place p[2][2];
             for (int i = 0; i < 2; i++)
-                for (int j = 0; j < 2; j++)
-                    o[i][j] = (amx_out){
-                        .y = y + (col + j * CPU_PANEL) * ldy + r + i * AMX_ROWS,
-                        .ldy = ldy,
-                        .n_rows = amx_least(end - r - i * AMX_ROWS, AMX_ROWS),
-                        .n_cols = amx_least(x->n_cols - col - j * CPU_PANEL, CPU_PANEL),
-                        .first = k0 == 0,
-                        .last = k1 == x->n};
-            const int64_t n_steps = (k1 - k0) / AMX_DEPTH;
-            if (o[0][1].n_cols > 0)
-                amx_pair(tile, panel, panel_bytes, true, n_steps, o);
-            else
-                amx_pair(tile, panel, panel_bytes, false, n_steps, o);
+                for (int k = 0; k < 2; k++)
+                    p[i][k] = amx_place_at(y, ldy, r + i * AMX_ROWS, end, col + k * CPU_PANEL,
+                                           x->n_cols, k0 == 0, k1 == x->n);
+            amx_products((const void *const[2]){tile, tile + AMX_TILE_BYTES},
+                         (const void *const[2]){panel, panel + panel_bytes}, (k1 - k0) / AMX_DEPTH,
+                         p, amx_end_rows);
         }
     }
 }
@@ -165,7 +109,8 @@ static void amx_run(amx_unpack *unpack, const cpu_mat *w, int64_t row0, int64_t 
     for (int64_t row = row0; row < row1; row += AMX_TILES * AMX_ROWS)
         for (int64_t k0 = 0; k0 < w->n_in; k0 += AMX_K) {
             const int64_t k1 = k0 + AMX_K < w->n_in ? k0 + AMX_K : w->n_in;
-            const int64_t end = row + amx_least(row1 - row, AMX_TILES * AMX_ROWS);
+            const int64_t end = row + AMX_TILES * AMX_ROWS < row1 ? row + AMX_TILES * AMX_ROWS
+                                                                  : row1;
             uint8_t *tile = scratch;
             for (int64_t r = row; r < end; r += AMX_ROWS, tile += AMX_TILE_BYTES)
                 unpack(w, r, row1, k0, k1, tile);
