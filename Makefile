@@ -137,7 +137,7 @@ fuzz: test-deps
 	done
 
 format:
-	@find src include tests examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+	@find src include tests examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' 2>/dev/null | xargs clang-format -i
 
 tidy: test-deps
 	@$(call configure,release,build,-DPI_TESTS=ON)

@@ -27,6 +27,8 @@ typedef struct pi_convert_options {
     void *user;
     const char *base; /* of a LoRA adapter: folder with the config.json of the adapted model; NULL:
                          the adapter's own, or the folder that it names */
+    const char *predictors; /* folder of predictors, model_0.pt and so on as for the original
+                               PowerInfer; the file is a prepared one then. NULL: none */
 } pi_convert_options;
 
 PI_API pi_convert_options pi_convert_default_options(void);
@@ -220,6 +222,9 @@ typedef struct pi_place_options {
     const char *cache; /* path of the saved measurement; NULL: neither read nor written */
     /* GPU memory to use, bytes; PI_PLACE_ALL: what the machine has. */
     uint64_t vram_budget;
+    /* Memory to use, bytes, as in pi_context_options: what the drive then costs a token is
+     * predicted too. PI_RAM_FREE (default), PI_RAM_MAPPED: all weights are in memory. */
+    uint64_t ram_budget;
     pi_mode mode;
     float max_loss;  /* for PI_MODE_AUTO, as in pi_context_options */
     int32_t n_ctx;   /* positions of the KV cache; 0: the smaller of n_ctx_train and 8192 */
@@ -241,6 +246,7 @@ typedef struct pi_place_options {
 PI_API pi_place_options pi_place_default_options(void);
 /* Writes to `out` the placement, bytes per device, and the predicted time of a token. Without a
  * GPU, or with too small a budget, everything is on the CPU. `path` may be NULL with `synth`.
+ * PI_ERR_LIMIT: ram_budget is too small; PI_ERR_ARG: it is for a file, not for `synth`;
  * PI_ERR_NOT_FOUND: no such profile; PI_ERR_FORMAT, PI_ERR_RANGE: an invalid one. */
 PI_API pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
                           pi_error *err);
@@ -358,6 +364,7 @@ typedef struct pi_bench_result {
     double drive_reads, drive_bytes; /* per token */
     double drive_gbps;  /* of the drive for reads of this size, measured after the test */
     double drive_share; /* drive_bytes * tps / 1e9 / drive_gbps */
+    double drive_busy;  /* share of the test's time in which reads were at the drive */
     double cache_hits;  /* share of the experts' matrices and neurons that were in the cache */
 } pi_bench_result;
 

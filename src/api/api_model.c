@@ -44,7 +44,8 @@ static const char *main_type(const gguf_file *f, const model *m) {
             if (l->t[rows[k]].data) bytes[l->t[rows[k]].type] += l->t[rows[k]].n_bytes;
     }
     for (int type = 0; type < QUANT_TYPE_COUNT; type++)
-        if (bytes[type] > bytes[best]) best = (quant_type)type;
+        if (bytes[type] > bytes[best] && quant_find((uint32_t)type)->dequantize)
+            best = (quant_type)type;
     return gguf_n_tensors(f) ? quant_find(best)->name : "none";
 }
 

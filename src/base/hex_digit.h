@@ -1,6 +1,8 @@
-/* hex_digit.h: the value of a hexadecimal digit, for readers of escapes. */
+/* hex_digit.h: the values of hexadecimal digits, for readers of escapes. */
 #ifndef BASE_HEX_DIGIT_H
 #define BASE_HEX_DIGIT_H
+
+#include <stdint.h>
 
 /* Of 0-9, a-f and A-F; -1: c is none. */
 static inline int hex_digit(char c) {
@@ -8,6 +10,18 @@ static inline int hex_digit(char c) {
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
     return -1;
+}
+
+/* Of n digits at `at`, at most 8, before `end`; -1: there are fewer. */
+static inline int64_t hex_number(const char *at, const char *end, int n) {
+    int64_t value = 0;
+    if (end - at < n) return -1;
+    for (int i = 0; i < n; i++) {
+        const int digit = hex_digit(at[i]);
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+    }
+    return value;
 }
 
 #endif

@@ -111,18 +111,22 @@ static bool is_awake(const pool *p) {
     return atomic_load_explicit(&p->awake, memory_order_relaxed);
 }
 
+/* Gives the core away for a moment; whether others needed it. *now: when it began. */
+static bool yield_is_long(double *now) {
+    *now = clock_seconds();
+    sched_yield();
+    return clock_seconds() - *now > long_yield;
+}
+
 /* Waits until *word differs from `seen`, but not for ever, nor where others need the core. */
 static void spin_for_change(const pool *p, const atomic_uint *word, unsigned seen) {
-    double start = clock_seconds(), now = start, before;
+    double start = clock_seconds(), now;
     do {
         for (int i = 0; i < p->spin_pauses; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != seen) return;
             pool_pause();
         }
-        before = clock_seconds();
-        sched_yield();
-        now = clock_seconds();
-    } while (now - start < stay_awake_long && now - before < long_yield);
+    } while (!yield_is_long(&now) && now - start < stay_awake_long);
 }
 
 /* Blocks until *word differs from `seen`. */
@@ -153,16 +157,15 @@ static void wake_sleepers(pool *p, atomic_uint *word) {
 static void wait_for_mail(worker *w, unsigned seen) {
     int round = 0;
     double start = clock_seconds(), limit = is_awake(w->pool) ? stay_awake_long : stay_awake;
+    double now = start;
     bool shared = false; /* others need the core */
     while (atomic_load_explicit(&w->mail, memory_order_acquire) == seen) {
         if (round++ < w->pool->spin_pauses) {
             pool_pause();
             continue;
         }
-        double now = clock_seconds();
         if (now - start < limit && !shared) {
-            sched_yield();
-            shared = clock_seconds() - now > long_yield;
+            shared = yield_is_long(&now);
             continue;
         }
         /* The caller stores mail, then reads asleep; here asleep is stored, then mail read, both

@@ -59,6 +59,7 @@ static const field fields[] = {
     RESULT(NUMBER, drive_bytes),
     RESULT(NUMBER, drive_gbps),
     RESULT(NUMBER, drive_share),
+    RESULT(NUMBER, drive_busy),
     RESULT(NUMBER, cache_hits),
     ROW(BOOL, in_cache),
 };
@@ -286,8 +287,11 @@ static void print_memory(FILE *out, const bench_results *r) {
     for (size_t i = 0; i < r->n; i++) {
         const pi_bench_result *b = &r->rows[i].result;
         if (!(b->drive_reads > 0)) continue;
-        fprintf(out, "%-8s drive: %.1f reads and %.2f MB per token, %.0f%% of %.2f GB/s", b->test,
-                b->drive_reads, b->drive_bytes / 1e6, 100 * b->drive_share, b->drive_gbps);
+        fprintf(out,
+                "%-8s drive: %.1f reads and %.2f MB per token, %.0f%% of %.2f GB/s, "
+                "busy %.0f%% of the time",
+                b->test, b->drive_reads, b->drive_bytes / 1e6, 100 * b->drive_share, b->drive_gbps,
+                100 * b->drive_busy);
         if (b->cache_hits > 0) fprintf(out, "; cache hits %.1f%%", 100 * b->cache_hits);
         fputc('\n', out);
     }

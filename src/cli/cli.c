@@ -217,6 +217,10 @@ uint64_t cli_vram_budget(const cli_options *o) {
     return options_given(o, &o->vram_budget) ? gib_bytes(o->vram_budget) : PI_VRAM_FREE;
 }
 
+uint64_t cli_ram_budget(const cli_options *o) {
+    return options_given(o, &o->ram_budget) ? gib_bytes(o->ram_budget) : PI_RAM_FREE;
+}
+
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info) {
     if (o->ctx_size > 0) return o->ctx_size;
     int64_t size = info->n_ctx_train > 0 ? info->n_ctx_train : CLI_CONTEXT_DEFAULT;
@@ -239,7 +243,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.device = (pi_device_choice)option_choice_of(o->device);
     options.device_index = option_number_of(o->device);
     options.vram_budget = cli_vram_budget(o);
-    if (options_given(o, &o->ram_budget)) options.ram_budget = gib_bytes(o->ram_budget);
+    options.ram_budget = cli_ram_budget(o);
     options.gpu_layers = (int32_t)o->gpu_layers;
     options.backend_folder = o->backend_folder;
     options.machine = o->machine[0] ? o->machine : NULL;

@@ -73,6 +73,8 @@ int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
 /* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
 uint64_t cli_vram_budget(const cli_options *o);
+/* Memory of --ram-budget in bytes; PI_RAM_FREE when it is not given. */
+uint64_t cli_ram_budget(const cli_options *o);
 /* The synthetic model that --shape and its companions describe. */
 pi_synth_options cli_synth_options(const cli_options *o);
 

@@ -107,9 +107,9 @@ size_t text_unescape(char *s, size_t n_bytes) {
                 i++;
                 continue;
             }
-            if (s[i + 1] == 'x' && i + 3 < n_bytes && hex_digit(s[i + 2]) >= 0 &&
-                hex_digit(s[i + 3]) >= 0) {
-                s[out++] = (char)(hex_digit(s[i + 2]) * 16 + hex_digit(s[i + 3]));
+            const int64_t hex = s[i + 1] == 'x' ? hex_number(s + i + 2, s + n_bytes, 2) : -1;
+            if (hex >= 0) {
+                s[out++] = (char)hex;
                 i += 3;
                 continue;
             }

@@ -151,7 +151,7 @@ static pi_status reuse(chat *c, const int32_t *tokens, size_t n_tokens, pi_error
     return pi_session_rewind(c->session, c->n_cached, err);
 }
 
-/* What the session holds after an answer. A stop may have left a wish to stop in the context, which
+/* What the session holds after an answer. A stop may have left the context cancelled, which
  * one token takes. */
 static void note_fed(chat *c, const generation *g) {
     int32_t n = pi_session_length(c->session);

@@ -19,6 +19,7 @@ int cmd_convert(const cli_options *o) {
     pi_convert_options options = pi_convert_default_options();
     options.type = o->type;
     options.base = o->base;
+    options.predictors = o->predictors;
     options.n_threads = (int32_t)o->threads;
     options.progress = terminal_progress_step;
     options.message = terminal_progress_message;

@@ -22,6 +22,7 @@ int cmd_place(const cli_options *o) {
     options.measure = o->measure;
     if (o->machine[0]) options.cache = o->machine;
     options.vram_budget = cli_vram_budget(o);
+    options.ram_budget = cli_ram_budget(o);
     options.mode = (pi_mode)o->mode;
     options.max_loss = (float)(o->max_loss / 100);
     options.n_ctx = o->ctx_size > 0 ? (int32_t)o->ctx_size : 0;

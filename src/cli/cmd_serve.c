@@ -37,8 +37,7 @@ typedef struct job {
     server *server;
 } job;
 
-/* ---- keys --------------------------------------------------------------------------------------
- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static pi_status take_key(job *j, char *key, pi_error *err) {
     if (!*key) return PI_OK;
@@ -91,8 +90,7 @@ static pi_status read_keys(job *j, pi_error *err) {
     return status;
 }
 
-/* ---- start -------------------------------------------------------------------------------------
- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static pi_status choose_context(const job *j, int32_t *n_slot, pi_error *err) {
     const cli_options *o = j->options;
@@ -150,8 +148,7 @@ static pi_status start(job *j, pi_error *err) {
     return PI_OK;
 }
 
-/* ---- until it is asked to end ------------------------------------------------------------------
- */
+/* ---- until it is asked to end ---------------------------------------------------------------- */
 
 static int serve(job *j) {
     bool v6 = strchr(j->options->host, ':') != NULL;

@@ -58,7 +58,7 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, TALK, system_prompt_file, NAMES("system-prompt-file", "sysf"),
         .argument = "FILE", .help = "system message from a file"),
     ROW(FLAG, COMMAND, TALK, conversation, NAMES("conversation", "cnv"),
-        .help = "start a conversation; what chat does anyway"),
+        .help = "start a conversation, as chat always does"),
     ROW(FLAG, COMMAND, TALK, single_turn, NAMES("single-turn", "st"),
         .help = "end after the first answer; run: start chat"),
     ROW(FLAG, COMMAND, COMMAND_CHAT, no_history, NAMES("no-history", NULL),
@@ -170,6 +170,8 @@ const option option_table[] = {
         .help = "type of the matrices: f32 f16 bf16 q8_0 q4_0 ..."),
     ROW(TEXT, COMMAND, COMMAND_CONVERT, base, NAMES("base", NULL), .argument = "DIR",
         .help = "of a LoRA adapter: folder with the config.json of the adapted model"),
+    ROW(TEXT, COMMAND, COMMAND_CONVERT, predictors, NAMES("predictors", NULL), .argument = "DIR",
+        .help = "folder of the original's predictors (model_0.pt ...): write a prepared file"),
     ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
         .standard = "tiny",
         .help = "shape: tiny llama-1b llama-7b bamboo-7b opt-30b falcon-40b tiny-opt tiny-falcon; "
@@ -273,7 +275,7 @@ const option option_table[] = {
         .standard = "512", RANGE(1, 65536), .help = "tokens per window"),
     ROW(INTEGER, COMMAND, COMMAND_IMATRIX, chunks, NAMES("chunks", NULL), .argument = "N",
         .standard = "0", RANGE(-1, MAX_TOKENS),
-        .help = "windows of the text to use at most; 0: all"),
+        .help = "maximum windows of the text to use; 0: all"),
     ROW(FLAG, COMMAND, COMMAND_IMATRIX, process_output, NAMES("process-output", NULL),
         .help = "also collect for the output head"),
     /* template */
@@ -294,17 +296,17 @@ const option option_table[] = {
     /* serve */
     ROW(TEXT, COMMAND, COMMAND_SERVE, host, NAMES("host", NULL), .argument = "ADDRESS",
         .standard = "127.0.0.1",
-        .help = "address or name to listen on; anything but a loopback address lets others in"),
+        .help = "address or name to listen on; other machines reach all but loopback addresses"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, port, NAMES("port", NULL), .argument = "N",
         .standard = "8080", RANGE(0, 65535), .help = "TCP port; 0: any free one"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, parallel, NAMES("parallel", "np"), .argument = "N",
         .standard = "4", RANGE(1, 256), .help = "slots: sequences that are computed together"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, queue, NAMES("queue", NULL), .argument = "N",
         .standard = "256", RANGE(0, 65536),
-        .help = "sequences that wait for a slot at most; more are refused with status 503"),
+        .help = "maximum sequences that wait for a slot; more are refused with status 503"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, predict, NAMES("predict", "n"), .argument = "N",
         .standard = "-1", RANGE(-1, MAX_TOKENS), .aliases = {"--n-predict"},
-        .help = "tokens of an answer at most, where a request has no limit; -1: to the end of the "
+        .help = "maximum tokens of an answer, where a request has no limit; -1: to the end of the "
                 "context"),
     ROW(TEXTS, COMMAND, COMMAND_SERVE, api_keys, NAMES("api-key", NULL), .argument = "KEY",
         .help = "key that requests must carry (Authorization: Bearer KEY, or x-api-key); several "
@@ -318,7 +320,7 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
         .help = "name of the model for clients; default: the file's name"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, no_webui, NAMES("no-webui", NULL),
-        .help = "leave the page out: GET / is status 404"),
+        .help = "no web page: GET / is answered with status 404"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
         .choices = "model|mean|last", .standard = "model",
         .help = "embeddings: the mean of all tokens' hidden states, or the last token's; model: as "
@@ -329,9 +331,9 @@ const option option_table[] = {
                 "is sent"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, ping, NAMES("sse-ping-interval", NULL), .argument = "S",
         .standard = "30", .words = "-1=0", RANGE(0, 86400),
-        .help = "a comment in streams that are silent for so long; 0: none"),
+        .help = "send a comment in streams that are silent for S seconds; 0: none"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, connections, NAMES("connections", NULL), .argument = "N",
-        .standard = "1024", RANGE(1, 65536), .help = "open connections at most; each has a thread"),
+        .standard = "1024", RANGE(1, 65536), .help = "maximum open connections; each has a thread"),
     /* common */
     ROW(TEXT, COMMON, COMMAND_PREPARE | COMMAND_CONVERT | COMMAND_QUANTIZE, model,
         NAMES("model", "m"), .argument = "IN",
@@ -429,8 +431,8 @@ const option option_table[] = {
     ROW(NUMBER, ENGINE, PLANNED, vram_budget, NAMES("vram-budget", NULL), .argument = "GIB",
         RANGE(0, MAX_FLOAT),
         .help = "GPU memory to use; 0: none (default: free memory minus a margin)"),
-    ROW(NUMBER, ENGINE, COMPUTE | COMMAND_INSPECT, ram_budget, NAMES("ram-budget", NULL),
-        .argument = "GIB", RANGE(0, MAX_FLOAT),
+    ROW(NUMBER, ENGINE, PLANNED, ram_budget, NAMES("ram-budget", NULL), .argument = "GIB",
+        RANGE(0, MAX_FLOAT),
         .help = "memory to use; weights that do not fit are read from the drive while they are "
                 "needed; 0: map the file in any case (default: a model that is larger than the "
                 "free memory gets that minus a margin)"),
@@ -451,18 +453,18 @@ const option option_table[] = {
         .standard = "off", .aliases = {"--spec-type"},
         .help = "speculative decoding: guess tokens and check several in one step, for the same "
                 "text; ngram: what followed the last tokens before; draft: a draft model; auto: "
-                "whichever pays (default: off; with -md: auto)"),
+                "whichever is faster, and the default with -md"),
     ROW(TEXT, ENGINE, GENERATE, model_draft, NAMES("model-draft", "md"), .argument = "FILE",
         .help = "draft model of the same vocabulary, GGUF"),
     ROW(INTEGER, ENGINE, GENERATE, draft_max, NAMES("draft-max", NULL), .argument = "N",
         .standard = "16", RANGE(1, PI_DRAFT_MAX), .aliases = {"--draft", "--draft-n"},
-        .help = "tokens of a draft at most"),
+        .help = "maximum tokens of a draft"),
     ROW(INTEGER, ENGINE, GENERATE, draft_min, NAMES("draft-min", NULL), .argument = "N",
         .standard = "0", RANGE(0, PI_DRAFT_MAX), .aliases = {"--draft-n-min"},
-        .help = "tokens of a draft at least, whatever was measured, or none; 0: as measured"),
+        .help = "minimum tokens of a draft: shorter ones are not used; 0: as measured speeds say"),
     ROW(NUMBER, ENGINE, GENERATE, draft_p_min, NAMES("draft-p-min", NULL), .argument = "X",
         .standard = "0", RANGE(0, 1),
-        .help = "the draft model ends a draft before a token that it gives a lower probability"),
+        .help = "end a draft before a token that the draft model gives a probability below X"),
     ROW(INTEGER, ENGINE, GENERATE, gpu_layers_draft, NAMES("gpu-layers-draft", "ngld"),
         .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
         .aliases = {"--n-gpu-layers-draft"}, .help = "as -ngl, for the draft model"),

@@ -131,7 +131,7 @@ typedef struct cli_options {
     /* inspect, convert, synth */
     bool plan, devices;
     const char *svg;
-    const char *out, *type, *base, *shape;
+    const char *out, *type, *base, *predictors, *shape;
     double density;
     option_pair skew;
     int64_t rank, layers;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "convert_lora.h"
+#include "convert_predictors.h"
 #include "convert_tensors.h"
 #include "hf_generation.h"
 #include "hf_vocab.h"
@@ -66,6 +67,7 @@ typedef struct conversion {
     hf_generation generation;
     bool adapter; /* LoRA; no vocabulary then */
     convert_lora lora;
+    convert_predictors predictors; /* where the options name them */
     pool *workers;
     gguf_writer *writer;
 } conversion;
@@ -80,11 +82,16 @@ static pi_status read_input(conversion *c, const char *dir, pi_error *err) {
         return error_set(err, PI_ERR_ARG,
                          "not an adapter: %.300s: a base is for folders with adapter_config.json",
                          dir);
+    if (c->adapter && c->options->predictors)
+        return error_set(err, PI_ERR_ARG, "an adapter has no predictors: %.300s", dir);
     pi_status status = PI_OK;
     if (c->adapter) status = convert_lora_read(dir, c->options->base, &c->lora, err);
     if (status == PI_OK)
         status = hf_config_read(c->adapter ? c->lora.base : dir, &c->talk, &c->config, err);
     if (status == PI_OK) status = safetensors_open(dir, &c->weights, err);
+    if (status == PI_OK && c->options->predictors)
+        status = convert_predictors_read(c->options->predictors, &c->config, c->weights,
+                                         &c->predictors, err);
     if (status == PI_OK && c->adapter)
         return convert_plan_make_adapter(&c->config, c->weights, &c->talk, &c->plan, err);
     if (status == PI_OK)
@@ -100,7 +107,10 @@ static pi_status put_model(conversion *c, pi_error *err) {
     hf_config_put(&c->config, c->writer);
     put_general(c->writer, c->type);
     hf_generation_put(&c->generation, c->writer);
-    return vocab_put(&c->vocab, c->writer, err);
+    pi_status status = PI_OK;
+    if (c->config.predictors)
+        status = convert_predictors_put(&c->predictors, &c->config, c->writer, err);
+    return status == PI_OK ? vocab_put(&c->vocab, c->writer, err) : status;
 }
 
 static pi_status write_output(conversion *c, const char *out_path, pi_error *err) {

@@ -129,8 +129,8 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
         n = 1;
     }
     if (t->form == HF_MXFP4) {
-        want[n++] = t->n_in / MXFP4_ELEMS;
-        want[n++] = MXFP4_BYTES;
+        want[n++] = t->n_in / mxfp4_elems;
+        want[n++] = mxfp4_elems / 2;
     }
     return check_shape(s, want, n, err);
 }
@@ -211,7 +211,7 @@ static pi_status find_nvfp4_scales(matcher *m, const convert_tensor *t, const ch
             items == 1 ? "" : "s");
     if (items > 1) want[n_want++] = items;
     want[n_want++] = t->source_rows;
-    want[n_want++] = t->n_in / NVFP4_PART;
+    want[n_want++] = t->n_in / nvfp4_sub;
     return check_shape(source->scales, want, n_want, m->err);
 }
 
@@ -237,7 +237,7 @@ static pi_status find_scales(matcher *m, const convert_tensor *t, const char *na
     m->taken[at] = true;
     source->scales = safetensors_at(m->weights, at);
     if (!mxfp4) return check_scales(m, t, source);
-    uint64_t want[3] = {t->n_stack, t->source_rows, t->n_in / MXFP4_ELEMS};
+    uint64_t want[3] = {t->n_stack, t->source_rows, t->n_in / mxfp4_elems};
     if (source->scales->dtype != SAFETENSORS_U8)
         return error_set(m->err, PI_ERR_FORMAT,
                          "scales of the wrong shape or type: %s: tensor %.100s is %s, not U8",
@@ -265,7 +265,7 @@ static bool is_norm(tensor_role role) {
 /* Quantized rows must be whole blocks; others fall back to F16. Routers and positions are small and
  * stay as they are, as in other programs' files. */
 static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_tensor *row) {
-    bool nvfp4 = t->form == HF_NVFP4 && t->n_in % NVFP4_ELEMS == 0 &&
+    bool nvfp4 = t->form == HF_NVFP4 && t->n_in % nvfp4_elems == 0 &&
                  t->role != ROLE_SSM_IN && /* whose rows may have multipliers */
                  model_reads_scale(m->config->arch, row);
     if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_POS_EMBD) return QUANT_F32;
@@ -369,13 +369,15 @@ static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int
     return t;
 }
 
-/* The width of shared experts is that of the first one. */
-static void learn_shared_width(matcher *m, const arch_tensor *row, const hf_tensor *source,
-                               const safetensor *s) {
-    if (row->dims[1] != DIM_SHARED_FF || m->config->n_ff_shared > 0 || s->n_dims < 2) return;
+/* The width of shared experts is that of the first one, a predictor's rank that of its layer. */
+static void learn_width(matcher *m, const arch_tensor *row, const hf_tensor *source,
+                        const safetensor *s) {
+    const bool shared = row->dims[1] == DIM_SHARED_FF && m->config->n_ff_shared == 0;
+    if ((!shared && row->dims[1] != DIM_RANK) || s->n_dims < 2) return;
     uint64_t rows = s->dims[s->n_dims - 2];
     if (source->rows != HF_ALL) rows /= 2;
-    if (rows >= 1 && rows <= MODEL_MAX_DIM) m->config->n_ff_shared = (int32_t)rows;
+    if (rows < 1 || rows > MODEL_MAX_DIM) return;
+    *(shared ? &m->config->n_ff_shared : &m->config->rank) = (int32_t)rows;
 }
 
 static pi_status check_rotation(const matcher *m, const convert_tensor *t, const char *name) {
@@ -411,10 +413,10 @@ static pi_status check_nvfp4(const matcher *m, const convert_tensor *t, const ch
                          "cannot be converted: tensor %.100s: NVFP4 in a matrix that a GGUF file "
                          "has in another form",
                          name);
-    if (t->n_in % NVFP4_PART == 0) return PI_OK;
+    if (t->n_in % nvfp4_sub == 0) return PI_OK;
     return error_set(m->err, PI_ERR_FORMAT,
                      "unexpected shape: tensor %.100s: rows of %llu are not a multiple of %d", name,
-                     (unsigned long long)t->n_in, NVFP4_PART);
+                     (unsigned long long)t->n_in, nvfp4_sub);
 }
 
 /* All of a stack in one tensor, or one after the other. */
@@ -435,11 +437,11 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
         m->taken[at] = true;
         return PI_OK;
     }
-    learn_shared_width(m, row, source, safetensors_at(m->weights, at));
+    learn_width(m, row, source, safetensors_at(m->weights, at));
     convert_tensor t = shape_tensor(m, row, layer, source);
     t.first_source = m->plan->n_sources;
     t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
-    if (t.form == HF_MXFP4 && t.n_in % MXFP4_ELEMS != 0)
+    if (t.form == HF_MXFP4 && t.n_in % mxfp4_elems != 0)
         return error_set(m->err, PI_ERR_FORMAT,
                          "unexpected shape: tensor %.100s: rows of %llu are not a multiple of 32",
                          name, (unsigned long long)t.n_in);
@@ -462,7 +464,8 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
     return append_typed(m, &t, row);
 }
 
-/* Half of a pair: `lower` [rank, n_in], or [n_out, rank]. */
+/* Half of a pair: `lower` [rank, n_in], or [n_out, rank]. Of embeddings, whose rows are looked up,
+ * `base` is the other way round, and the lower half is written with a row per token. */
 static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, uint64_t rank,
                           const char *pattern, int layer) {
     convert_tensor t = *base;
@@ -479,6 +482,11 @@ static pi_status add_half(matcher *m, const convert_tensor *base, bool lower, ui
         t.role = ROLE_COUNT;
         t.permute = 0;
         t.scale = 1;
+    }
+    if (lower && base->role == ROLE_TOKEN_EMBD) {
+        t.form = HF_TRANSPOSED;
+        t.dims[0] = t.n_in = t.source_in = rank;
+        t.dims[1] = t.n_rows = t.source_rows = base->n_in;
     }
     /* rows of the matrix are those of the second half, their elements those of the first */
     if (lower != columns) t.rows = HF_ALL;
@@ -500,10 +508,12 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
                             bool *found) {
     char lower[HF_NAME_MAX], upper[HF_NAME_MAX], name[HF_NAME_MAX];
     size_t n = strlen(source->name);
+    bool embedding = row->role == ROLE_TOKEN_EMBD;
     if (!ends_with(source->name, ".weight")) return PI_OK;
     n -= strlen(".weight");
-    snprintf(lower, sizeof lower, "%.*s.lora_A.weight", (int)n, source->name);
-    snprintf(upper, sizeof upper, "%.*s.lora_B.weight", (int)n, source->name);
+    const char *half = embedding ? "lora_embedding_" : "lora_", *end = embedding ? "" : ".weight";
+    snprintf(lower, sizeof lower, "%.*s.%sA%s", (int)n, source->name, half, end);
+    snprintf(upper, sizeof upper, "%.*s.%sB%s", (int)n, source->name, half, end);
     hf_name(name, upper, layer, 0);
     size_t at = find_source(m, name);
     if (at == SIZE_MAX) return PI_OK;
@@ -518,9 +528,13 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
                          "cannot be converted: %s: tensor %.100s: an adapter of a matrix that a "
                          "GGUF file has in another form",
                          b->file, b->name);
-    learn_shared_width(m, row, source, b);
+    learn_width(m, row, source, b);
     convert_tensor t = shape_tensor(m, row, layer, source);
     t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
+    if (embedding) {
+        t.n_in = t.dims[1]; /* tokens */
+        t.n_rows = t.source_rows = t.dims[1] = t.dims[0];
+    }
     pi_status status = check_rotation(m, &t, name);
     if (status == PI_OK) status = add_half(m, &t, true, b->dims[1], lower, layer);
     return status == PI_OK ? add_half(m, &t, false, b->dims[1], upper, layer) : status;
@@ -597,8 +611,33 @@ static bool is_shared_expert(const matcher *m, const char *name) {
     return false;
 }
 
+/* Half of a predictor, under the name that we gave it; other tensors of prepared files are in no
+ * checkpoint. */
+static pi_status match_sparse(matcher *m, const arch_tensor *row, int layer) {
+    bool found = false;
+    if (!m->config->predictors || (row->role != ROLE_FC1 && row->role != ROLE_FC2)) return PI_OK;
+    const hf_tensor source = {.role = row->role, .name = row->name};
+    pi_status status = match_source(m, row, layer, &source, &found);
+    if (found || status != PI_OK) return status;
+    char name[HF_NAME_MAX];
+    hf_name(name, row->name, layer, 0);
+    return fail_missing(m, name);
+}
+
+/* Beside predictors down has a row per neuron. */
+static pi_status match_down(matcher *m, int layer, hf_tensor source, bool *found) {
+    const arch_tensor *row = arch_tensor_of(m->config->arch, ROLE_FFN_DOWN_T);
+    if (source.form == HF_PLAIN) {
+        source.form = HF_TRANSPOSED;
+        return match_source(m, row, layer, &source, found);
+    }
+    return error_set(m->err, PI_ERR_UNSUPPORTED,
+                     "cannot be converted with predictors: tensor %.100s is not a plain matrix",
+                     source.name);
+}
+
 static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool experts) {
-    if (row->flags & TENSOR_SPARSE) return PI_OK; /* not in any checkpoint */
+    if (row->flags & TENSOR_SPARSE) return match_sparse(m, row, layer);
     if (row->flags & TENSOR_PER_LAYER && !hf_config_layer_has(m->config, layer, row->role))
         return PI_OK;
     bool of_experts = row->role >= ROLE_ROUTER && row->role <= ROLE_SHARED_DOWN;
@@ -615,7 +654,9 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
          !found && status == PI_OK && hf_family_source(m->config->family, row, i, &source); i++)
         if (!experts || of_experts || !is_shared_expert(m, source.name))
             status = m->adapter ? match_pair(m, row, layer, &source, &found)
-                                : match_source(m, row, layer, &source, &found);
+                     : m->config->predictors && row->role == ROLE_FFN_DOWN
+                         ? match_down(m, layer, source, &found)
+                         : match_source(m, row, layer, &source, &found);
     m->found[row->role] = found;
     if (m->adapter) return status;
     return found || status != PI_OK ? status : match_absent(m, row, layer, experts);

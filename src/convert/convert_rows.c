@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "convert_tensors.h"
-#include "quant_blocks.h"
 
 /* Mantissa and exponent of 8 bits; E4M3 has no infinity and one NaN, E5M2 is a half without its
  * low byte (Micikevicius et al. 2022, arXiv 2209.05433). */
@@ -53,7 +52,7 @@ static uint64_t delta_row(const hf_recurrent *s, bool gate, uint64_t row) {
     return row / values * group + 2 * key + (gate ? values : 0) + row % values;
 }
 
-/* Row `row` of `unit` each for heads of values, ours by turns of the groups. */
+/* Row `row` of `unit` each for heads of values; ours interleave the groups. */
 static uint64_t turned_row(const hf_recurrent *s, uint64_t unit, uint64_t row) {
     uint64_t n_group = (uint64_t)s->n_group, per_group = (uint64_t)s->n_head / n_group;
     uint64_t head = row / unit;
@@ -166,51 +165,51 @@ static void apply_scales(const convert_plan *p, const convert_tensor *t, place a
     }
 }
 
-/* A row of blocks of 32: here two neighbours share a byte, the first in its low half; in GGUF,
- * elements i and i + 16 do. */
+/* n nibbles: in a checkpoint two neighbours share a byte, the first in its low half; in GGUF,
+ * elements i and i + n / 2 do. */
+static void pair_halves(const uint8_t *in, int n, uint8_t *out) {
+    for (int i = 0; i < n / 2; i++) {
+        int low = in[i / 2] >> (i % 2 * 4) & 15, high = in[n / 4 + i / 2] >> (i % 2 * 4) & 15;
+        out[i] = (uint8_t)(low | high << 4);
+    }
+}
+
 static void pack_mxfp4(const convert_tensor *t, place at, uint64_t row, uint8_t *out) {
-    uint64_t n_blocks = t->n_in / MXFP4_ELEMS;
+    uint64_t n_blocks = t->n_in / mxfp4_elems;
     uint64_t first = (at.item * t->source_rows + row) * n_blocks;
-    const uint8_t *in = at.source->data->data + first * MXFP4_BYTES;
+    const uint8_t *in = at.source->data->data + first * (mxfp4_elems / 2);
     const uint8_t *scales = at.source->scales->data + first;
-    for (uint64_t b = 0; b < n_blocks; b++, in += MXFP4_BYTES, out += MXFP4_BYTES + 1) {
-        out[0] = scales[b];
-        for (int i = 0; i < MXFP4_BYTES; i++) {
-            int low = in[i / 2] >> (i % 2 * 4) & 15, high = in[8 + i / 2] >> (i % 2 * 4) & 15;
-            out[1 + i] = (uint8_t)(low | high << 4);
-        }
+    block_mxfp4 *b = (block_mxfp4 *)out;
+    for (uint64_t k = 0; k < n_blocks; k++, in += mxfp4_elems / 2, b++) {
+        b->e = scales[k];
+        pair_halves(in, mxfp4_elems, b->qs);
     }
 }
 
 bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t row,
                         uint8_t *out) {
     pack_mxfp4(t, find_place(p, t, row / t->n_rows), source_row(p, t, row % t->n_rows), out);
-    for (uint64_t b = 0; b < t->n_in / MXFP4_ELEMS; b++)
-        if (out[b * (MXFP4_BYTES + 1)] == 255) return false;
+    for (uint64_t k = 0; k < t->n_in / mxfp4_elems; k++)
+        if (((const block_mxfp4 *)out)[k].e == 255) return false;
     return true;
 }
 
 /* ---- NVFP4 ----------------------------------------------------------------------------------- */
 
-/* Four parts of 16: their scales, then bytes that elements i and i + 8 of a part share; here two
- * neighbours do, the first in the low half. */
 bool convert_copy_nvfp4(const convert_plan *p, const convert_tensor *t, uint64_t row,
                         uint8_t *out) {
     place at = find_place(p, t, row / t->n_rows);
     uint64_t from = at.item * t->source_rows + source_row(p, t, row % t->n_rows);
-    uint64_t n_parts = t->n_in / NVFP4_PART;
+    const uint64_t n_subs = nvfp4_elems / nvfp4_sub; /* of a block */
+    uint64_t n = t->n_in / nvfp4_sub;
     const uint8_t *in = at.source->data->data + from * t->n_in / 2;
-    const uint8_t *scales = at.source->scales->data + from * n_parts;
+    const uint8_t *scales = at.source->scales->data + from * n;
     bool sound = true;
-    for (uint64_t part = 0; part < n_parts; part++, in += NVFP4_PART / 2) {
-        block_nvfp4 *b = (block_nvfp4 *)out + part / NVFP4_PARTS;
-        uint8_t *qs = b->qs + part % NVFP4_PARTS * (NVFP4_PART / 2);
-        b->d[part % NVFP4_PARTS] = scales[part];
-        sound = sound && scales[part] < 0x7f; /* neither NaN nor negative */
-        for (int i = 0; i < NVFP4_PART / 2; i++) {
-            int low = in[i / 2] >> (i % 2 * 4) & 15, high = in[4 + i / 2] >> (i % 2 * 4) & 15;
-            qs[i] = (uint8_t)(low | high << 4);
-        }
+    for (uint64_t k = 0; k < n; k++, in += nvfp4_sub / 2) {
+        block_nvfp4 *b = (block_nvfp4 *)out + k / n_subs;
+        b->d[k % n_subs] = scales[k];
+        sound = sound && scales[k] < 0x7f; /* neither NaN nor negative */
+        pair_halves(in, nvfp4_sub, b->qs + k % n_subs * (nvfp4_sub / 2));
     }
     return sound;
 }
@@ -222,15 +221,16 @@ static float global_scale(const convert_plan *p, place at) {
 
 static void load_nvfp4_row(const convert_plan *p, const convert_tensor *t, place at, uint64_t row,
                            float *out) {
-    static const float magnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6}; /* E2M1 */
+    static const int8_t doubled[16] = {QUANT_E2M1_VALUES};
     uint64_t from = at.item * t->source_rows + row;
     const uint8_t *in = at.source->data->data + from * t->n_in / 2;
-    const uint8_t *scales = at.source->scales->data + from * (t->n_in / NVFP4_PART);
+    const uint8_t *scales = at.source->scales->data + from * (t->n_in / nvfp4_sub);
     float all = global_scale(p, at);
     for (uint64_t i = 0; i < t->n_in; i++) {
         int nibble = in[i / 2] >> (i % 2 * 4) & 15;
-        float scale = p->fp8[0][scales[i / NVFP4_PART]] * all;
-        out[i] = (nibble & 8 ? -magnitudes[nibble & 7] : magnitudes[nibble & 7]) * scale;
+        float scale = p->fp8[0][scales[i / nvfp4_sub]] * all;
+        float magnitude = 0.5f * (float)doubled[nibble & 7]; /* of 8, which is -0, too */
+        out[i] = (nibble & 8 ? -magnitude : magnitude) * scale;
     }
 }
 

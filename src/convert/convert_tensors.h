@@ -8,12 +8,8 @@
 #include "hf_config.h"
 #include "pool.h"
 #include "progress.h"
+#include "quant_blocks.h"
 #include "safetensors.h"
-
-/* A block of MXFP4: its elements, and the bytes of their values, beside which is one of scale. */
-enum { MXFP4_ELEMS = 32, MXFP4_BYTES = 16 };
-/* The same of NVFP4, whose blocks have scales for parts of them. */
-enum { NVFP4_ELEMS = 64, NVFP4_PART = 16, NVFP4_PARTS = NVFP4_ELEMS / NVFP4_PART };
 
 /* How the scales of an FP8 tensor lie. */
 typedef enum convert_scaling {

@@ -96,9 +96,11 @@ typedef struct hf_config {
     int n_numbers;
     int32_t fp8_block[2]; /* rows and columns that share a scale */
     bool multimodal;      /* has parts that are not about text */
+    bool predictors;      /* of active neurons come with it (convert_predictors.h) */
     int32_t n_predictors; /* layers beyond the last one, which guess further tokens */
     /* What only the weights say. */
     int32_t n_ff_shared, n_dense_first; /* leading layers without experts */
+    int32_t rank;                       /* of the last layer's predictor that was matched */
 } hf_config;
 
 /* Reads dir/config.json. PI_ERR_NOT_FOUND without it, PI_ERR_UNSUPPORTED (model type, activation,

@@ -17,7 +17,9 @@ static void read_list(hf_reader *r, const char *key, const json_node *list, hf_c
         size_t n;
         int64_t number;
         bool flag;
-        if (json_as_string(item, &text, &n)) {
+        if (!(c->parts[i] & HF_ATTENDS)) {
+            c->windowed[i] = arch_has_window(c->arch->window_period, i); /* says nothing */
+        } else if (json_as_string(item, &text, &n)) {
             c->windowed[i] = strcmp(text, "sliding_attention") == 0 ||
                              strcmp(text, "chunked_attention") == 0;
             if (!c->windowed[i] && strcmp(text, "full_attention") != 0)

@@ -86,6 +86,7 @@ static const struct {
     const char *name;
     uint8_t parts; /* of layers that are one part, or have one mixer */
 } kinds[] = {{"full_attention", HF_ATTENDS},
+             {"sliding_attention", HF_ATTENDS},
              {"attention", HF_ATTENDS},
              {"*", HF_ATTENDS},
              {"linear_attention", HF_RECURS},

@@ -3,6 +3,7 @@
 #include "safetensors.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,7 +17,7 @@
 #include "text_table.h"
 #include "torch_zip.h"
 
-enum { LENGTH_BYTES = 8, PATH_BYTES = 4096 };
+enum { LENGTH_BYTES = 8, PATH_BYTES = 4096, PREFIX_BYTES = 32 };
 
 struct safetensors {
     arena names;
@@ -24,6 +25,7 @@ struct safetensors {
     size_t n_maps, maps_capacity;
     safetensor *items; /* [n_items], ordered by name once opened */
     size_t n_items, items_capacity;
+    const char *prefix; /* of names in the file that is being read */
 };
 
 static const struct {
@@ -164,7 +166,9 @@ static pi_status add_item(safetensors *s, const char *file, const char *name, si
                   SAFETENSORS_MAX_TENSORS))
         return error_nomem(err, sizeof *s->items * (s->n_items + 1), "list of tensors");
     safetensor *t = &s->items[s->n_items];
-    *t = (safetensor){.file = file, .name = arena_strndup(&s->names, name, n_name)};
+    char whole[SAFETENSORS_MAX_NAME + PREFIX_BYTES];
+    int n = snprintf(whole, sizeof whole, "%s%.*s", s->prefix, (int)n_name, name);
+    *t = (safetensor){.file = file, .name = arena_strndup(&s->names, whole, (size_t)n)};
     return t->name ? PI_OK : error_nomem(err, n_name, "tensor name");
 }
 
@@ -234,7 +238,7 @@ static pi_status open_shard(safetensors *s, const char *path, pi_error *err) {
     pi_status status = file_map_open(map, path, false, err);
     if (status != PI_OK) return status;
     s->n_maps++;
-    return ends_with(file, ".bin")
+    return ends_with(file, ".bin") || ends_with(file, ".pt")
                ? torch_zip_parse(map->data, map->size, file, add_torch_tensor, s, err)
                : parse_shard(s, map->data, map->size, file, err);
 }
@@ -339,6 +343,7 @@ static safetensors *new_safetensors(pi_error *err) {
     safetensors *s = mem_calloc(1, sizeof *s);
     if (s) {
         arena_init(&s->names);
+        s->prefix = "";
     } else {
         error_nomem(err, sizeof *s, "safetensors reader");
     }
@@ -402,6 +407,14 @@ pi_status safetensors_open_memory(const void *data, size_t n_bytes, const char *
     }
     *out = s;
     return PI_OK;
+}
+
+pi_status safetensors_add(safetensors *s, const char *path, const char *prefix, pi_error *err) {
+    assert(strlen(prefix) < PREFIX_BYTES);
+    s->prefix = prefix;
+    pi_status status = open_shard(s, path, err);
+    s->prefix = "";
+    return status == PI_OK ? sort_names(s, err) : status;
 }
 
 void safetensors_close(safetensors *s) {

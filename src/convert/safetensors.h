@@ -1,6 +1,6 @@
 /* safetensors.h: a strict reader of the weights of a Hugging Face folder: model.safetensors, or the
  * shards that model.safetensors.index.json names; otherwise the same of pytorch_model.bin
- * (torch_zip.h), or an adapter's adapter_model.safetensors or .bin.
+ * (torch_zip.h), or an adapter's adapter_model.safetensors or .bin; and files that are added.
  *
  * After opening, every shape, type and offset has been checked, tensors of a .safetensors file
  * cover its data without holes or overlaps, and no name occurs twice. Data stays in the mapping and
@@ -65,6 +65,9 @@ pi_status safetensors_open(const char *dir, safetensors **out, pi_error *err);
 /* One shard in memory, which must outlive the result; `name` is for messages. */
 pi_status safetensors_open_memory(const void *data, size_t n_bytes, const char *name,
                                   safetensors **out, pi_error *err);
+/* Adds the tensors of one more file (.safetensors, .bin, .pt), `prefix` before their names. After
+ * an error the reader can only be closed. */
+pi_status safetensors_add(safetensors *s, const char *path, const char *prefix, pi_error *err);
 void safetensors_close(safetensors *s); /* NULL is fine */
 
 size_t safetensors_count(const safetensors *s);

@@ -6,15 +6,19 @@
  *   BF16  uint16_t x[n], zero-padded to a multiple of 32
  *   Q8    int8_t q[n] | float d[n/32] | int32_t sum[n/16], each part padded to 64 bytes
  *
- * Q8_BF16 is Q8, and BF16 in more than one panel.
+ * Q8_BF16 is Q8, and BF16 in more than one panel. F32_SPLIT is F32, and SPLIT in more than one.
  *
  * PANELS: panel p (vectors 16p .. 16p+15; absent ones are zero) starts at data + p *
  * act_panel_bytes. F32   float x[n][16] BF16  uint16_t x[(n+1)/2][16][2]: pairs of elements, as the
- * bf16 dot unit wants them Q8    act_q8_panel_group g[n/32]
+ * bf16 dot unit wants them Q8    act_q8_panel_group g[n/32] SPLIT uint16_t x[n/32][2][16][16][2]:
+ * of 32 elements, the last ones zero-padded, the pairs of their high parts, then of their low ones
  *
  * Q8: d = amax / 127 over a group of 32, q = round-to-nearest-even(x / d) in -127..127, 0 when
  * amax is 0; sum[i] is the sum of q over 16 elements (for formats with offsets or minima). A group
- * with a NaN or infinity gets d = NaN. */
+ * with a NaN or infinity gets d = NaN.
+ *
+ * SPLIT: the high part is x rounded to bfloat16, ties away from 0; the low one x minus that,
+ * rounded too. Where x is not finite the low part is NaN. */
 #ifndef CPU_ACT_H
 #define CPU_ACT_H
 
@@ -33,16 +37,26 @@ static inline size_t act_pad64(size_t n) {
     return (n + 63) & ~(size_t)63;
 }
 
-/* What n_cols vectors of a kind are: F32, BF16 or Q8. */
+/* What n_cols vectors of a kind are: F32, BF16, Q8, or SPLIT as the kind's own name. */
 static inline cpu_act_kind act_form(cpu_act_kind kind, cpu_act_layout layout, int64_t n_cols) {
+    const bool many = layout == CPU_ACT_PANELS && n_cols > CPU_PANEL;
+    if (kind == CPU_ACT_F32_SPLIT) return many ? kind : CPU_ACT_F32;
     if (kind != CPU_ACT_Q8_BF16) return kind;
-    return layout == CPU_ACT_PANELS && n_cols > CPU_PANEL ? CPU_ACT_BF16 : CPU_ACT_Q8;
+    return many ? CPU_ACT_BF16 : CPU_ACT_Q8;
+}
+
+/* A part of ACT_SPLIT elements of a panel, and where the pair of an element has its high part. */
+enum { ACT_SPLIT = 32, ACT_SPLIT_BYTES = ACT_SPLIT * CPU_PANEL * (int)sizeof(uint16_t) };
+
+static inline size_t act_split_at(int64_t i) {
+    return (size_t)(i / ACT_SPLIT * 2 * ACT_SPLIT_BYTES + i % ACT_SPLIT / 2 * 4 * CPU_PANEL);
 }
 
 static inline size_t act_column_bytes(cpu_act_kind kind, int64_t n) {
     size_t size = (size_t)n;
     switch (kind) {
     case CPU_ACT_F32:
+    case CPU_ACT_F32_SPLIT:
         return act_pad64(size * sizeof(float));
     case CPU_ACT_BF16:
         return act_pad64(size * sizeof(uint16_t));
@@ -59,6 +73,8 @@ static inline size_t act_panel_bytes(cpu_act_kind kind, int64_t n) {
         return size * CPU_PANEL * sizeof(float);
     case CPU_ACT_BF16:
         return (size + 1) / 2 * CPU_PANEL * 2 * sizeof(uint16_t);
+    case CPU_ACT_F32_SPLIT:
+        return act_split_at((n + ACT_SPLIT - 1) / ACT_SPLIT * ACT_SPLIT);
     default:
         return size / CPU_ACT_GROUP * sizeof(act_q8_panel_group);
     }

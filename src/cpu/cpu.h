@@ -36,6 +36,7 @@ typedef enum cpu_act_kind {
     CPU_ACT_Q8, /* int8 in groups of 32 with a float scale, and sums: q = round(x / d), d = amax/127
                  */
     CPU_ACT_Q8_BF16, /* Q8, but BF16 in more than one panel: matvec reads Q8, large matmuls BF16 */
+    CPU_ACT_F32_SPLIT, /* F32, but in more than one panel two bfloat16, whose sum is x to 2^-16 */
     CPU_ACT_KIND_COUNT
 } cpu_act_kind;
 
@@ -213,6 +214,9 @@ typedef struct cpu_kernels {
                      int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n); /* y = a + b */
     void (*softcap)(float *x, float cap, int64_t n);                  /* x = cap * tanh(x / cap) */
+    /* y[i] = e^(a ln(1 + e^(x[i] + bias[i]))): decays of a recurrence, for a < 0. */
+    void (*decay)(const float *x, const float *bias, float a, float *y, int64_t n);
+    void (*gate)(const float *gate, float *x, int64_t n); /* x[i] /= 1 + e^-gate[i] */
     void (*recur)(const cpu_recurrence *a);
 
     /* One tile of a float matrix product, for src/prepare: c[i * ldc + j] = sum over k < n_k of

@@ -95,6 +95,25 @@ static inline vf vf_exp(vf x) {
     return vf_scale2(vf_add(p, vf_set1(1.0f)), n);
 }
 
+/* 1 / (1 + e^-x). */
+static inline vf vf_sigmoid(vf x) {
+    return vf_div(vf_set1(1.0f), vf_add(vf_set1(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+}
+
+/* ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|, and ln(1 + u) = 2 artanh(s), s = u / (2 + u)
+ * <= 1/3, by its series up to s^15 (the next term is below 2e-9 of it). */
+static inline vf vf_softplus(vf x) {
+    vf u = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
+    vf s = vf_div(u, vf_add(u, vf_set1(2.0f))), s2 = vf_mul(s, s);
+    vf p = vf_fma(s2, vf_set1(1.0f / 15.0f), vf_set1(1.0f / 13.0f));
+    p = vf_fma(p, s2, vf_set1(1.0f / 11.0f));
+    p = vf_fma(p, s2, vf_set1(1.0f / 9.0f));
+    p = vf_fma(p, s2, vf_set1(1.0f / 7.0f));
+    p = vf_fma(p, s2, vf_set1(1.0f / 5.0f));
+    p = vf_fma(p, s2, vf_set1(1.0f / 3.0f));
+    return vf_fma(vf_fma(vf_mul(p, s2), s, s), vf_set1(2.0f), vf_max(vf_zero(), x));
+}
+
 /* tanh: 1 - 2 / (e^2|x| + 1) with the sign of x; near 0, where that cancels, x - x^3/3 + ... up to
  * x^9 (the next term is below 1e-8 of x at the limit). */
 static inline vf vf_tanh(vf x) {

@@ -19,17 +19,31 @@ enum {
     TIER_ACT_VECTORS = CPU_ACT_GROUP / VF_N           /* of floats that become a group */
 };
 
-/* The word vector of the floats at x, or of pairs of them as bfloat16; zeros behind the first
- * `left` floats. */
-SIMD_INLINE vi tier_act_words(const float *x, int64_t left, const bool bf16) {
-    vf v[2] = {vf_zero(), vf_zero()};
-    for (int i = 0; i < (bf16 ? 2 : 1); i++, x += VF_N, left -= VF_N) {
+/* n vectors of the floats at x; zeros behind the first `left` floats. */
+SIMD_INLINE void tier_act_floats(const float *x, int64_t left, const int n, vf v[]) {
+    for (int i = 0; i < n; i++, x += VF_N, left -= VF_N) {
+        v[i] = vf_zero();
         if (left >= VF_N)
             v[i] = vf_load(x);
         else if (left > 0)
             v[i] = vf_load_part(x, (int)left);
     }
+}
+
+/* The word vector of the floats at x, or of pairs of them as bfloat16. */
+SIMD_INLINE vi tier_act_words(const float *x, int64_t left, const bool bf16) {
+    vf v[2] = {vf_zero(), vf_zero()};
+    tier_act_floats(x, left, bf16 ? 2 : 1, v);
     return bf16 ? vi_pack_bf16(v[0], v[1]) : vi_of(v[0]);
+}
+
+/* Words of the high parts of 2 VF_N floats, and of the low ones. */
+SIMD_INLINE void tier_act_split(const float *x, int64_t left, vi *high, vi *low) {
+    vf v[2], top[2];
+    tier_act_floats(x, left, 2, v);
+    for (int i = 0; i < 2; i++) top[i] = vf_high_bf16(vi_add(vi_of(v[i]), vi_set1(0x8000)));
+    *high = vi_pack_bf16(top[0], top[1]);
+    *low = vi_pack_bf16(vf_sub(v[0], top[0]), vf_sub(v[1], top[1]));
 }
 
 /* A group of 32 as integers; its scale to *d, sums of its halves to sum[0], sum[1]. */
@@ -143,6 +157,25 @@ SIMD_INLINE void tier_act_panel_words(const float *x, int64_t ldx, int cols, int
     }
 }
 
+/* VF_N columns of a panel in two parts. */
+static void tier_act_panel_split(const float *x, int64_t ldx, int cols, int64_t n, char *out) {
+    const int64_t step = 2 * VF_N;
+    for (int64_t i = 0; i < (n + ACT_SPLIT - 1) / ACT_SPLIT * ACT_SPLIT; i += step) {
+        vi high[VF_N], low[VF_N];
+        for (int c = 0; c < VF_N; c++) {
+            high[c] = low[c] = vi_zero();
+            if (c < cols) tier_act_split(x + c * ldx + i, n - i, &high[c], &low[c]);
+        }
+        vi_transpose(high);
+        vi_transpose(low);
+        char *to = out + act_split_at(i);
+        for (int k = 0; k < VF_N; k++, to += 4 * CPU_PANEL) {
+            vi_store(to, high[k]);
+            vi_store(to + ACT_SPLIT_BYTES, low[k]);
+        }
+    }
+}
+
 static void tier_act_encode(const float *x, int64_t ldx, int64_t col0, int64_t col1, cpu_act *out) {
     const int64_t n = out->n, groups = n / CPU_ACT_GROUP;
     const cpu_act_kind form = act_form(out->kind, out->layout, out->n_cols);
@@ -164,6 +197,8 @@ static void tier_act_encode(const float *x, int64_t ldx, int64_t col0, int64_t c
                                   (act_q8_panel_group *)(void *)panel);
         else if (form == CPU_ACT_BF16)
             tier_act_panel_words(from, ldx, cols, n, true, panel + 4 * lane);
+        else if (form == CPU_ACT_F32_SPLIT)
+            tier_act_panel_split(from, ldx, cols, n, panel + 4 * lane);
         else
             tier_act_panel_words(from, ldx, cols, n, false, panel + 4 * lane);
     }

@@ -18,6 +18,8 @@ static void tier_enter(cpu_kernels *k) {
     k->activate = tier_activate;
     k->add = tier_add;
     k->softcap = tier_softcap;
+    k->decay = tier_decay;
+    k->gate = tier_gate;
     k->recur = tier_recur;
     k->select = tier_select;
     k->keep = tier_keep;

@@ -72,8 +72,7 @@ SIMD_INLINE int64_t low_chunks(const cpu_mat *w) {
     return (w->n_in + LOW_CHUNK - 1) / LOW_CHUNK;
 }
 
-/* ---- few columns ------------------------------------------------------------------------------
- */
+/* ---- few columns ----------------------------------------------------------------------------- */
 
 /* Row `row` times columns [col, col + n_cols), n_cols <= LOW_COLS. */
 static void low_row(const cpu_mat *w, const low_reader *reader, const uint8_t *row,
@@ -182,8 +181,7 @@ static void low_matmul(const cpu_mat *w, int64_t row0, int64_t row1, const cpu_a
         }
 }
 
-/* ---- rows as outputs --------------------------------------------------------------------------
- */
+/* ---- rows as outputs ------------------------------------------------------------------------- */
 
 /* The floats of n_groups groups, times h. */
 SIMD_INLINE void low_floats(const low_chunk *chunk, int n_groups, float h, float *out) {

@@ -26,7 +26,7 @@ SIMD_INLINE void mm_tile(const q_format *f, const mm_group *tile, const act_q8_p
 
 SIMD_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
                         const cpu_act *x, float *y, int64_t ldy, mm_group *scratch) {
-    /* One panel meets every tile once: it is multiplied while it is in the first cache. */
+    /* One panel is multiplied with every tile once, while that is in the first cache. */
     const int64_t n_rows = (x->n_cols <= CPU_PANEL ? 1 : MM_TILES) * MM_ROWS;
     for (int64_t block = row0; block < row1; block += n_rows)
         for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {

@@ -110,6 +110,21 @@ static void tier_softcap(float *x, float cap, int64_t n) {
     }
 }
 
+static void tier_decay(const float *x, const float *bias, float a, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i += VF_N) {
+        int c = tier_count(i, n);
+        vf v = vf_softplus(vf_add(tier_get(x + i, c), tier_get(bias + i, c)));
+        tier_put(y + i, vf_exp(vf_mul(vf_set1(a), v)), c);
+    }
+}
+
+static void tier_gate(const float *gate, float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += VF_N) {
+        int c = tier_count(i, n);
+        tier_put(x + i, vf_mul(tier_get(x + i, c), vf_sigmoid(tier_get(gate + i, c))), c);
+    }
+}
+
 SIMD_INLINE vf tier_activation(activation f, vf threshold, vf x) {
     /* gelu: 0.5 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
     const float minus_2_sqrt_2_over_pi = -1.5957691216057308f;

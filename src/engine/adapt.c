@@ -171,6 +171,7 @@ void adapt_step(engine_context *c) {
         age(a, c->ubatch.n_tokens);
     }
     if (!gpu_exec_swap_send(c->gpu, (size_t)a->policy.slice_bytes)) return;
+    if (c->paging) paging_let_go(c->paging);
     adapt_finish(a, &a->swap);
     gpu_exec_swap_map(c->gpu, a->swap.layer, adapt_slots(a, a->swap.layer));
     a->swaps = false;

@@ -265,10 +265,10 @@ enum { PROGRAM_BYTES = 32 << 20 }; /* of a budget: vocabulary, tables, stacks */
 /* The pager learns from a first plan which weights steps read. */
 static pi_status make_pager(engine_context *c, pi_error *err) {
     plan *first = NULL;
+    paging_options options = {.n_batch = c->n_batch, .sizes_only = c->options.sizes_only};
     pi_status status = plan_create(c->source, &c->kernels, &c->options.plan, &first, err);
-    if (status == PI_OK)
-        status = paging_create(c->source, first, c->n_batch, c->options.sizes_only, &c->paging,
-                               err);
+    if (status == PI_OK) options.adapts = c->options.adapt.on && adapt_applies(first);
+    if (status == PI_OK) status = paging_create(c->source, first, &options, &c->paging, err);
     plan_free(first);
     if (status == PI_OK) c->model = paging_model(c->paging);
     return status;
@@ -305,9 +305,6 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     int group = max_group(m);
     c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
-    if (status == PI_OK && c->paging && options->adapt.on)
-        status = error_set(err, PI_ERR_UNSUPPORTED,
-                           "experts are not adapted within a memory budget: choose one of the two");
     if (status == PI_OK && c->plan->n_gpu_steps && !options->sizes_only)
         status = gpu_exec_create(c, &c->options, &c->gpu, err);
     if (status == PI_OK && c->gpu && options->adapt.on)

@@ -157,9 +157,8 @@ static void set_decays(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
     int64_t first = k->head * r->n_state;
     const float *alpha = cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t) + first;
-    float *decay = k->decay + t * r->n_state;
-    for (int64_t i = 0; i < r->n_state; i++)
-        decay[i] = expf(softplus(alpha[i] + r->dt_bias[first + i]) * r->a[k->head]);
+    k->c->kernels.decay(alpha, r->dt_bias + first, r->a[k->head], k->decay + t * r->n_state,
+                        r->n_state);
 }
 
 static void set_delta(recur_task *k, int t) {
@@ -264,7 +263,7 @@ static void gate_row(engine_context *c, const plan_recurrent *r, int64_t row) {
         c->kernels.rms_norm(y + i, first ? r->norm + i : r->norm, y + i, width,
                             c->model->hp.norm_eps);
     if (r->mixer == MIXER_DELTA) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
-    for (int64_t i = 0; r->mixer == MIXER_KDA && i < n; i++) y[i] *= cpu_exec_sigmoid(gate[i]);
+    if (r->mixer == MIXER_KDA) c->kernels.gate(gate, y, n);
 }
 
 void cpu_exec_gate_ssm(engine_context *c, const plan_step *s, int ith) {
@@ -284,9 +283,7 @@ void cpu_exec_gate_heads(engine_context *c, const plan_step *s, int ith) {
         int64_t row = pool_take(c->pool, 1);
         if (row >= c->ubatch.n_tokens) break;
         float *y = cpu_exec_row(c, BUF_ATTN, row);
-        for (int h = 0; h < n_head; h++) {
-            const float *gate = cpu_exec_row(c, BUF_Q, row) + h * s->q_stride + n;
-            for (int i = 0; i < n; i++) y[h * n + i] *= cpu_exec_sigmoid(gate[i]);
-        }
+        for (int h = 0; h < n_head; h++)
+            c->kernels.gate(cpu_exec_row(c, BUF_Q, row) + h * s->q_stride + n, y + h * n, n);
     }
 }

@@ -162,11 +162,6 @@ void cpu_exec_hidden(engine_context *c) {
         norm_row(c, s, cpu_exec_row(c, BUF_X, c->hidden_rows[i]), to + i * c->model->hp.n_embd);
 }
 
-/* A gate on attention's result, in place. */
-static void apply_gate(float *x, const float *gate, int64_t n) {
-    for (int64_t i = 0; i < n; i++) x[i] /= 1 + expf(-gate[i]);
-}
-
 static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout layout) {
     const model_hparams *hp = &c->model->hp;
     int64_t n = c->ubatch.n_tokens, c0, c1;
@@ -181,7 +176,8 @@ static void quantize_step(engine_context *c, const plan_step *s, cpu_act_layout 
             c->kernels.activate(hp->activation, hp->activation_threshold, v, e, v, s->act_width);
         }
         for (int64_t i = c0; i < c1 && s->gated; i++)
-            apply_gate(cpu_exec_row(c, s->in, i), cpu_exec_row(c, BUF_ATTN_GATE, i), s->act_width);
+            c->kernels.gate(cpu_exec_row(c, BUF_ATTN_GATE, i), cpu_exec_row(c, s->in, i),
+                            s->act_width);
         quantize(c, s, layout, s->in, c0, c1, n);
     }
 }

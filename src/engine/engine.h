@@ -60,6 +60,7 @@ typedef struct engine_options {
 typedef struct engine_gpu_bytes {
     uint64_t weights, scratch; /* of the context */
     uint64_t kv_per_position;  /* of a session, times its n_ctx */
+    uint64_t state;            /* of a session: recurrent layers, with snapshots */
     /* Kernels of the recorded programs that are kept: what they take is the device's affair
      * (gpu_backend.node_bytes). */
     uint64_t program_nodes;

@@ -191,9 +191,10 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     pi_status status = PI_OK, paged = PI_OK;
     if (c->gpu) status = gpu_exec_end(c->gpu, c, cancelled || lost, err);
     bool dropped = status != PI_OK || cancelled || lost; /* what was on its way to the GPU */
-    if (dropped && c->adapter && gpu_exec_is_alive(c->gpu)) adapt_restart(c);
     if (c->paging) paged = paging_end(c->paging, !cancelled && !lost, status ? NULL : err);
     if (status == PI_OK) status = paged;
+    dropped = dropped || status != PI_OK;
+    if (dropped && c->adapter && gpu_exec_is_alive(c->gpu)) adapt_restart(c);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)

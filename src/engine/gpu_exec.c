@@ -163,6 +163,7 @@ static void describe(gpu_exec *g, const engine_context *c) {
                     .type_v = c->type_v,
                     .n_batch = c->n_batch,
                     .adapts = c->options.adapt.on && adapt_applies(c->plan),
+                    .paging = c->paging,
                     .precise = can_jump(c->plan),
                     .angle_scale = c->angle_scale};
 }
@@ -182,6 +183,7 @@ static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out
     if (status == PI_OK) status = gpu_exec_upload(g, err);
     out->weights = g->n_bytes;
     out->kv_per_position = g->kv_per_position;
+    out->state = gpu_exec_kv_bytes(g, 0);
     return status;
 }
 

@@ -24,12 +24,12 @@ void gpu_exec_destroy(gpu_exec *g); /* NULL is fine */
 /* What gpu_exec_create would allocate: nothing is, and no device is needed. */
 pi_status gpu_exec_size(const engine_context *c, engine_gpu_bytes *out, pi_error *err);
 
-/* The part of a session's cache that is on the GPU; *out is NULL when no layer is. */
+/* The part of a session's cache and state that is on the GPU; *out is NULL when no layer is. */
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err);
 uint64_t gpu_exec_kv_bytes(const gpu_exec *g, int64_t n_ctx); /* of such a part */
 void gpu_exec_kv_destroy(gpu_exec *g, void *kv);              /* NULL is fine */
 /* Copies positions [first, first + n) of a layer's keys or values, [n][n_head_kv][row bytes], from
- * or to the GPU. */
+ * or to the GPU; of values that are the keys (MLA) none. */
 pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, bool values,
                            int64_t first, int64_t n, void *out, pi_error *err);
 pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, bool values, int64_t first,
@@ -37,6 +37,13 @@ pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, bool valu
 /* Copies the first n positions of all layers on the GPU from one session to another. */
 pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session *from, int64_t n,
                            pi_error *err);
+
+/* Brings the GPU's layers of a session's state to `floats`, a slot of its state on the host, or
+ * from there to the GPU. */
+pi_status gpu_exec_state_read(gpu_exec *g, const engine_session *s, const float *floats,
+                              pi_error *err);
+pi_status gpu_exec_state_write(gpu_exec *g, const engine_session *s, const float *floats,
+                               pi_error *err);
 
 /* Records the program of the ubatch that is set up in the context, if it has none yet; otherwise
  * the ubatch does so when it begins. */

@@ -25,6 +25,8 @@ typedef struct gpu_exec_step {
     const float *scales[PLAN_MAX_GROUP]; /* of experts' matrices; NULL: 1 */
     const float *select_bias;
     const int32_t *perm;
+    const float *taps[3], *dt_bias, *decay, *skip; /* of recurrent layers */
+    int64_t state_at; /* floats from the beginning of a session's state here to the layer's */
 } gpu_exec_step;
 
 /* What the host writes before a ubatch and the device reads in it. */
@@ -75,6 +77,7 @@ struct gpu_exec {
     size_t slab_used;
     uint64_t n_bytes; /* of what was allocated since the last look */
     size_t kv_per_position;
+    int64_t n_state; /* floats of a session's recurrent state, of layers whose home is the GPU */
 
     /* Device memory of a ubatch. */
     float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [GPU_EXEC_LOGIT_ROWS] */
@@ -120,6 +123,7 @@ struct gpu_exec {
 
     /* Where experts are swapped while the model runs. */
     bool adapts;
+    paging *paging; /* that has the CPU's experts; NULL: they are in memory */
     gpu_exec_swap *swap;
     int32_t *slots; /* [n_layer][n_expert] the slot of each expert; NULL: all at their own */
 
@@ -138,6 +142,10 @@ static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
 }
 
+static inline const gpu_column *gpu_exec_columns(const gpu_exec *g) {
+    return g->header->columns;
+}
+
 static inline const float *gpu_exec_frequencies(const gpu_exec *g, int set) {
     return g->inv_freq + (int64_t)set * (g->model->hp.n_rot / 2);
 }
@@ -146,10 +154,15 @@ static inline size_t gpu_exec_uses_bytes(const gpu_exec *g) {
     return (size_t)g->model->hp.n_layer * (size_t)g->plan->n_expert * sizeof(int32_t);
 }
 
+/* gpu_kv.c: where the GPU has the layers' part of what the host has at `floats` of a session's
+ * state; NULL: it has none, or floats is NULL. */
+float *gpu_exec_state_at(const gpu_exec *g, const engine_session *s, const float *floats);
 /* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there. */
 void gpu_exec_continue(gpu_exec *g, const engine_context *c);
 
-/* gpu_exec.c: no launch is under way. */
+/* gpu_exec.c */
+int gpu_exec_rope_sets(const model *m); /* kinds of angles that layers rotate by */
+/* No launch is under way. */
 void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p);
 
 /* gpu_upload.c */
@@ -207,8 +220,7 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
 /* The first of the head's steps, where the head is on the GPU. */
 int gpu_exec_head_at(const gpu_exec *g);
-int gpu_exec_rope_sets(const model *m); /* kinds of angles that layers rotate by */
-void gpu_exec_join(gpu_exec *g);        /* what follows is after the message on the branch */
+void gpu_exec_join(gpu_exec *g); /* what follows is after the message on the branch */
 /* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
 /* Their hidden states into buf[BUF_Y], from its first row on. */
@@ -217,6 +229,10 @@ void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 /* A step as operations of the device. */
 typedef void gpu_exec_enqueue(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               const gpu_exec_shape *p);
+/* gpu_recurrent.c */
+gpu_exec_enqueue gpu_exec_conv, gpu_exec_recur, gpu_exec_gate_ssm;
+/* gpu_latent.c */
+gpu_exec_enqueue gpu_exec_heads_vector, gpu_exec_heads_tiled, gpu_exec_latent_store;
 /* gpu_ffn.c */
 gpu_exec_enqueue gpu_exec_select_vector, gpu_exec_select_tiled, gpu_exec_list_message;
 gpu_exec_enqueue gpu_exec_ffn_rows, gpu_exec_ffn_listed, gpu_exec_ffn_masked, gpu_exec_ffn_tiled;

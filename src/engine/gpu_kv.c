@@ -1,19 +1,31 @@
-/* gpu_kv.c: the part of a session's KV cache that is on the GPU. */
+/* gpu_kv.c: the part of a session's KV cache that is on the GPU, and behind it that of the state of
+ * recurrent layers: as many slots as on the host, which keeps account of them (recurrent_state.h).
+ */
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
+enum { STATE_ALIGN = 256 };
+
+/* Bytes of the cache, and in *n_all with those of the state. */
+static bool sizes(const gpu_exec *g, int64_t n_ctx, size_t *n_cache, size_t *n_all) {
+    size_t state = RECURRENT_SLOTS * (size_t)g->n_state * sizeof(float);
+    if (!size_mul(g->kv_per_position, (size_t)n_ctx, n_cache)) return false;
+    if (state > 0 && !size_align(*n_cache, STATE_ALIGN, n_cache)) return false;
+    return size_add(*n_cache, state, n_all);
+}
+
 uint64_t gpu_exec_kv_bytes(const gpu_exec *g, int64_t n_ctx) {
-    size_t n_bytes;
-    return size_mul(g->kv_per_position, (size_t)n_ctx, &n_bytes) ? n_bytes : UINT64_MAX / 2;
+    size_t n_cache, n_all;
+    return sizes(g, n_ctx, &n_cache, &n_all) ? n_all : UINT64_MAX / 2;
 }
 
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err) {
-    size_t n_bytes;
+    size_t n_cache, n_all;
     *out = NULL;
-    if (g->kv_per_position == 0) return PI_OK;
-    if (!size_mul(g->kv_per_position, (size_t)n_ctx, &n_bytes))
+    if (g->kv_per_position == 0 && g->n_state == 0) return PI_OK;
+    if (!sizes(g, n_ctx, &n_cache, &n_all))
         return error_set(err, PI_ERR_NOMEM, "out of GPU memory: KV cache: use a smaller context");
-    return g->b->alloc(g->d, n_bytes, "the KV cache", out, err);
+    return g->b->alloc(g->d, n_all, "the KV cache", out, err);
 }
 
 void gpu_exec_kv_destroy(gpu_exec *g, void *kv) {
@@ -23,8 +35,9 @@ void gpu_exec_kv_destroy(gpu_exec *g, void *kv) {
 static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, bool values,
                         size_t *row) {
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
-        if (g->plan->gpu_steps[i].op != OP_ROPE_STORE || g->plan->gpu_steps[i].layer != layer)
-            continue;
+        const plan_step *t = &g->plan->gpu_steps[i];
+        bool stores = t->op == OP_ROPE_STORE || t->op == OP_LATENT_STORE;
+        if (!stores || t->layer != layer) continue;
         const gpu_kv_layout *kv = &g->steps[i].kv;
         *row = values ? kv->v_row : kv->k_row;
         return (uint8_t *)s->device_kv +
@@ -38,6 +51,7 @@ pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, bool
                            int64_t first, int64_t n, void *out, pi_error *err) {
     size_t row;
     const uint8_t *from = kv_rows(g, s, layer, values, &row);
+    if (row == 0) return PI_OK;
     g->b->download(g->stream, out, from + (size_t)first * row, (size_t)n * row);
     return g->b->stream_sync(g->stream, err);
 }
@@ -46,6 +60,7 @@ pi_status gpu_exec_kv_write(gpu_exec *g, engine_session *s, int layer, bool valu
                             int64_t n, const void *from, pi_error *err) {
     size_t row;
     uint8_t *to = kv_rows(g, s, layer, values, &row);
+    if (row == 0) return PI_OK;
     g->b->upload(g->stream, to + (size_t)first * row, from, (size_t)n * row);
     return g->b->stream_sync(g->stream, err);
 }
@@ -61,4 +76,49 @@ pi_status gpu_exec_kv_copy(gpu_exec *g, engine_session *to, const engine_session
         }
     }
     return g->b->stream_sync(g->stream, err);
+}
+
+/* ---- recurrent state ------------------------------------------------------------------------- */
+
+float *gpu_exec_state_at(const gpu_exec *g, const engine_session *s, const float *floats) {
+    size_t n_cache, n_all;
+    if (g->n_state == 0 || !floats || !sizes(g, s->kv.n_ctx, &n_cache, &n_all)) return NULL;
+    int64_t slot = (floats - s->state.data) / s->state.n_floats;
+    return (float *)(void *)((uint8_t *)s->device_kv + n_cache) + slot * g->n_state;
+}
+
+typedef void copy_state(gpu_exec *g, float *there, float *here, size_t n_bytes);
+
+static void copy_here(gpu_exec *g, float *there, float *here, size_t n_bytes) {
+    g->b->download(g->stream, here, there, n_bytes);
+}
+
+static void copy_there(gpu_exec *g, float *there, float *here, size_t n_bytes) {
+    g->b->upload(g->stream, there, here, n_bytes);
+}
+
+/* Of all layers whose home is the GPU. */
+static pi_status copy_layers(gpu_exec *g, const engine_session *s, const float *floats,
+                             copy_state *copy, pi_error *err) {
+    float *there = gpu_exec_state_at(g, s, floats);
+    if (!there) return PI_OK;
+    float *here = s->state.data + (floats - s->state.data);
+    for (int i = 0; i < g->plan->n_gpu_steps; i++) {
+        const plan_step *t = &g->plan->gpu_steps[i];
+        if (t->op != OP_CONV) continue;
+        int64_t n = model_state(&g->model->hp, &g->model->layers[t->layer].hp);
+        copy(g, there + g->steps[i].state_at, here + t->recurrent->conv_at,
+             (size_t)n * sizeof *here);
+    }
+    return g->b->stream_sync(g->stream, err);
+}
+
+pi_status gpu_exec_state_read(gpu_exec *g, const engine_session *s, const float *floats,
+                              pi_error *err) {
+    return copy_layers(g, s, floats, copy_here, err);
+}
+
+pi_status gpu_exec_state_write(gpu_exec *g, const engine_session *s, const float *floats,
+                               pi_error *err) {
+    return copy_layers(g, s, floats, copy_there, err);
 }

@@ -20,11 +20,17 @@ static void write_header(gpu_exec *g, const engine_context *c) {
     gpu_exec_header *to = g->header_host.host;
     to->epoch = g->epoch += 2; /* flags at the next odd number say that there is nothing to do */
     for (int i = 0; i < c->ubatch.n_tokens; i++) {
-        const engine_session *s = c->item_of_row[i]->session;
+        const ubatch_item *item = c->item_of_row[i];
+        const engine_session *s = item->session;
         to->columns[i] = (gpu_column){.kv = s->device_kv,
                                       .n_ctx = s->kv.n_ctx,
                                       .token = c->tokens[i],
-                                      .pos = (int32_t)c->positions[i]};
+                                      .pos = (int32_t)c->positions[i],
+                                      .at = i - item->row,
+                                      .run = item->n_tokens,
+                                      .state_from = gpu_exec_state_at(g, s, item->state_from),
+                                      .state_to = gpu_exec_state_at(g, s, item->state_to),
+                                      .state_before = gpu_exec_state_at(g, s, item->state_before)};
     }
     g->b->upload(g->stream, g->header, to, gpu_exec_header_bytes(c->ubatch.n_tokens));
 }

@@ -4,10 +4,6 @@
 
 #include "gpu_exec_impl.h"
 
-static const gpu_column *columns_of(const gpu_exec *g) {
-    return g->header->columns;
-}
-
 /* ---- vectors --------------------------------------------------------------------------------- */
 
 /* Where the int8 form of a step's result goes; NULL: nothing reads it. */
@@ -131,6 +127,7 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               .ldq = g->plan->gpu_width[BUF_Q],
                               .ldk = g->plan->gpu_width[BUF_K],
                               .ldv = g->plan->gpu_width[BUF_V],
+                              .q_stride = s->q_stride,
                               .q_norm = w->q_norm,
                               .k_norm = w->k_norm,
                               .norm_stride = s->norm_stride,
@@ -144,7 +141,7 @@ static void rope_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                               .n_head = g->model->layers[s->layer].hp.n_head,
                               .n_cols = p->n_cols,
                               .neox = g->model->hp.rope == ROPE_NEOX,
-                              .cols = columns_of(g),
+                              .cols = gpu_exec_columns(g),
                               .kv = w->kv};
     g->b->ops.rope_store(g->stream, &a);
 }
@@ -156,10 +153,15 @@ static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, cons
     bool quantized = quant_find((uint32_t)type)->is_quantized;
     int n_splits = s->window > 0 ? gpu_attention_splits(s->window) : GPU_ATTN_SPLITS;
     if (n_splits > p->n_splits) n_splits = p->n_splits;
-    const gpu_attention a = {.q = g->buf[BUF_Q],
-                             .ldq = g->plan->gpu_width[BUF_Q],
+    int64_t head_dim = g->model->layers[s->layer].hp.head_dim;
+    bool inside = s->q_stride > head_dim; /* gates lie behind the heads of Q */
+    const plan_buffer gates = inside ? BUF_Q : BUF_ATTN_GATE;
+    const gpu_attention a = {.q = g->buf[s->in],
+                             .ldq = g->plan->gpu_width[s->in],
                              .ldo = g->plan->gpu_width[BUF_ATTN],
-                             .cols = columns_of(g),
+                             .q_stride = s->q_stride,
+                             .gate_stride = s->q_stride,
+                             .cols = gpu_exec_columns(g),
                              .kv = w->kv,
                              .n_head = g->model->layers[s->layer].hp.n_head,
                              .n_cols = p->n_cols,
@@ -173,8 +175,8 @@ static void attend(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, cons
                              .temperature_length = hp->attn_temperature_length,
                              .temperature_offset = hp->attn_temperature_offset,
                              .sinks = w->sinks,
-                             .gate = s->gated ? g->buf[BUF_ATTN_GATE] : NULL,
-                             .ldg = g->plan->gpu_width[BUF_ATTN_GATE],
+                             .gate = s->gated ? g->buf[gates] + (inside ? head_dim : 0) : NULL,
+                             .ldg = g->plan->gpu_width[gates],
                              .partial = n_splits > 1 ? g->attn_partial : NULL,
                              .out = g->buf[BUF_ATTN],
                              .q8 = q8};
@@ -320,7 +322,7 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
     g->b->fill(g->stream, g->count, 0, gpu_exec_counts(g) * sizeof *g->count);
     for (int set = 0; set < ROPE_SETS && g->kv_per_position > 0; set++) {
         bool global = set == ROPE_SET_GLOBAL;
-        const gpu_rope_angles a = {.cols = columns_of(g),
+        const gpu_rope_angles a = {.cols = gpu_exec_columns(g),
                                    .inv_freq = gpu_exec_frequencies(g, set),
                                    .inv_freq_long = global ? gpu_exec_frequencies(g, ROPE_SETS)
                                                            : NULL,
@@ -343,7 +345,12 @@ static gpu_exec_enqueue *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_NORM] = BY_SIZE(norm_vector, norm_tiled),
     [OP_MATMUL] = BY_SIZE(gpu_exec_matvec, gpu_exec_matmul),
     [OP_ROPE_STORE] = ONE_WAY(rope_store),
+    [OP_HEADS] = BY_SIZE(gpu_exec_heads_vector, gpu_exec_heads_tiled),
+    [OP_LATENT_STORE] = ONE_WAY(gpu_exec_latent_store),
     [OP_ATTENTION] = BY_SIZE(attention_vector, attention_tiled),
+    [OP_CONV] = ONE_WAY(gpu_exec_conv),
+    [OP_RECUR] = ONE_WAY(gpu_exec_recur),
+    [OP_GATE_SSM] = ONE_WAY(gpu_exec_gate_ssm),
     [OP_QUANTIZE] = BY_SIZE(quantize, rectify),
     [OP_FFN_IN] = {[KERNEL_VECTOR] = gpu_exec_ffn_rows,
                    [KERNEL_MASKED] = gpu_exec_ffn_masked,

@@ -81,16 +81,19 @@ void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots) {
 
 /* ---- one expert ------------------------------------------------------------------------------ */
 
-/* Rows of an expert, `step` from one expert's to the next one's. */
-static void add_rows(gpu_exec_swap *w, const plan_matrix *m, int64_t n_rows, int64_t step,
-                     int32_t expert, int32_t slot, const gpu_mat *to) {
+/* A matrix's rows of an expert, n_rows of each. */
+static void add_rows(gpu_exec *g, int layer, const plan_matrix *m, int64_t n_rows, int32_t expert,
+                     int32_t slot, const gpu_mat *to) {
+    gpu_exec_swap *w = g->swap;
     if (!m->w.data) return;
-    w->parts[w->n_parts++] = (swap_part){.from = (const uint8_t *)m->w.data +
-                                                 (size_t)(expert * step) * m->w.row_bytes,
+    const uint8_t *from = (const uint8_t *)m->w.data + (size_t)(expert * n_rows) * m->w.row_bytes;
+    if (g->paging && paging_has_experts(g->paging, layer))
+        from = paging_held(g->paging, layer, m, expert);
+    w->parts[w->n_parts++] = (swap_part){.from = from,
                                          .row_bytes = m->row_size,
                                          .from_step = m->w.row_bytes,
                                          .n_rows = n_rows,
-                                         .row0 = slot * step,
+                                         .row0 = slot * n_rows,
                                          .to = *to};
 }
 
@@ -119,9 +122,10 @@ void gpu_exec_swap_begin(gpu_exec *g, int layer, int32_t expert, int32_t slot) {
     bool fused = e->up_rows > e->n_ff;
     w->n_parts = w->part = 0;
     w->row = 0;
-    add_rows(w, &e->gate, e->up_rows, e->up_rows, expert, slot, &in->w[0]);
-    if (!fused) add_rows(w, &e->up, e->up_rows, e->up_rows, expert, slot, &in->w[1]);
-    add_rows(w, &e->down, n_down, n_down, expert, slot, &down->down);
+    if (g->paging && paging_has_experts(g->paging, layer)) paging_hold(g->paging, layer, expert);
+    add_rows(g, layer, &e->gate, e->up_rows, expert, slot, &in->w[0]);
+    if (!fused) add_rows(g, layer, &e->up, e->up_rows, expert, slot, &in->w[1]);
+    add_rows(g, layer, &e->down, n_down, expert, slot, &down->down);
     add_vector(w, e->gate.bias, e->n_ff, expert, slot, in->bias[0]);
     add_vector(w, e->up.bias, e->n_ff, expert, slot, in->bias[1]);
     add_vector(w, e->down.bias, n_embd, expert, slot, down->down_bias);

@@ -255,6 +255,7 @@ static pi_status upload_norms(gpu_exec *g, const plan_step *s, gpu_exec_step *ou
     const char *what = "a norm";
     const model_layer_hparams *l = &g->model->layers[s->layer < 0 ? 0 : s->layer].hp;
     int64_t n = s->norm_width, heads = s->norm_stride > 0 ? l->n_head : 1;
+    int64_t key = s->op == OP_LATENT_STORE ? g->model->hp.n_latent : l->head_dim;
     int64_t heads_kv = s->norm_stride > 0 ? l->n_head_kv : 1;
     pi_status status = gpu_exec_upload_floats(g, s->norm_weight, n, what, &out->norm_weight, err);
     if (status == PI_OK)
@@ -262,8 +263,7 @@ static pi_status upload_norms(gpu_exec *g, const plan_step *s, gpu_exec_step *ou
     if (status == PI_OK)
         status = gpu_exec_upload_floats(g, s->q_norm, heads * l->head_dim, what, &out->q_norm, err);
     if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, s->k_norm, heads_kv * l->head_dim, what, &out->k_norm,
-                                        err);
+        status = gpu_exec_upload_floats(g, s->k_norm, heads_kv * key, what, &out->k_norm, err);
     if (status == PI_OK)
         status = gpu_exec_upload_floats(g, s->sinks, l->n_head, what, &out->sinks, err);
     return status;
@@ -281,7 +281,7 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     int32_t head_dim = g->model->layers[s->layer].hp.head_dim;
     size_t n_heads = (size_t)g->model->layers[s->layer].hp.n_head_kv, row_k = 0, row_v = 0;
     quant_row_bytes(g->type_k, (uint64_t)head_dim, &row_k);
-    quant_row_bytes(g->type_v, (uint64_t)head_dim, &row_v);
+    if (g->model->hp.n_latent == 0) quant_row_bytes(g->type_v, (uint64_t)head_dim, &row_v);
     size_t k_offset = cache_offset(g->kv_per_position, g->type_k);
     size_t v_offset = cache_offset(k_offset + n_heads * row_k, g->type_v);
     *kv = (gpu_kv_layout){.k_offset = k_offset,
@@ -293,6 +293,40 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
                           .n_head_kv = (int32_t)n_heads,
                           .head_dim = head_dim};
     g->kv_per_position = v_offset + n_heads * row_v;
+}
+
+/* What a recurrent step reads. The convolution lays out the layer's part of a session's state: the
+ * last inputs, then that of heads. */
+static pi_status upload_recurrent(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                                  pi_error *err) {
+    const plan_recurrent *r = s->recurrent;
+    const char *what = "a recurrent layer";
+    bool kda = r->mixer == MIXER_KDA, first = r->mixer == MIXER_SSM;
+    const struct {
+        plan_op op;
+        const float *from;
+        int64_t n;
+        const float **to;
+    } all[] = {
+        {OP_CONV, r->taps[0], r->n_conv / (kda ? 3 : 1) * r->n_taps, &out->taps[0]},
+        {OP_CONV, r->taps[1], r->n_conv / 3 * r->n_taps, &out->taps[1]},
+        {OP_CONV, r->taps[2], r->n_conv / 3 * r->n_taps, &out->taps[2]},
+        {OP_CONV, r->conv_bias, r->n_conv, &out->bias[0]},
+        {OP_RECUR, r->dt_bias, kda ? r->n_head * r->n_state : r->n_head, &out->dt_bias},
+        {OP_RECUR, r->a, r->n_head, &out->decay},
+        {OP_RECUR, r->d, r->n_head, &out->skip},
+        {OP_GATE_SSM, r->norm, first ? r->n_head * r->head_dim : r->head_dim, &out->norm_weight},
+    };
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == PI_OK; i++)
+        if (all[i].op == s->op)
+            status = gpu_exec_upload_floats(g, all[i].from, all[i].n, what, all[i].to, err);
+    if (s->op == OP_CONV) {
+        out->state_at = g->n_state;
+        g->n_state += model_state(&g->model->hp, &g->model->layers[s->layer].hp);
+    }
+    if (s->op == OP_RECUR) out->state_at = out[-1].state_at + r->heads_at - r->conv_at;
+    return status;
 }
 
 static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
@@ -307,7 +341,8 @@ static pi_status upload_step(gpu_exec *g, int index, pi_error *err) {
     }
     if (status == PI_OK && s->ffn) status = upload_ffn(g, s, out, err);
     if (status == PI_OK && s->experts) status = upload_experts(g, s, out, err);
-    if (s->op == OP_ROPE_STORE) lay_out_cache(g, s, &out->kv);
+    if (status == PI_OK && s->recurrent) status = upload_recurrent(g, s, out, err);
+    if (s->op == OP_ROPE_STORE || s->op == OP_LATENT_STORE) lay_out_cache(g, s, &out->kv);
     if (s->op == OP_ATTENTION) out->kv = g->steps[index - 1].kv;
     return status;
 }

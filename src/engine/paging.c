@@ -239,7 +239,7 @@ static pi_status make_view(paging *g, const plan *p, int n_batch, pi_error *err)
     return PI_OK;
 }
 
-pi_status paging_create(const model *m, const plan *p, int n_batch, bool sizes_only, paging **out,
+pi_status paging_create(const model *m, const plan *p, const paging_options *o, paging **out,
                         pi_error *err) {
     uint64_t offset;
     int part;
@@ -252,9 +252,10 @@ pi_status paging_create(const model *m, const plan *p, int n_batch, bool sizes_o
     paging *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(err, sizeof *g, "weights");
     g->source = m;
-    g->sizes_only = sizes_only;
+    g->sizes_only = o->sizes_only;
+    g->adapts = o->adapts;
     pi_status status = open_drives(g, err);
-    if (status == PI_OK) status = make_view(g, p, n_batch, err);
+    if (status == PI_OK) status = make_view(g, p, o->n_batch, err);
     if (status != PI_OK) {
         paging_destroy(g);
         return status;

@@ -41,10 +41,15 @@ typedef struct paging_counts {
     uint64_t ahead, in_vain; /* neurons that were read before they were selected, or never were */
 } paging_counts;
 
-/* `p` is a plan of the model as it is in the file, for ubatches of up to n_batch tokens.
- * sizes_only: nothing will be read. PI_ERR_ARG: the model is not in a file; PI_ERR_IO,
- * PI_ERR_NOMEM. */
-pi_status paging_create(const model *m, const plan *p, int n_batch, bool sizes_only, paging **out,
+typedef struct paging_options {
+    int n_batch;     /* tokens of a ubatch at most */
+    bool sizes_only; /* nothing will be read */
+    bool adapts;     /* experts move between CPU and GPU (adapt.h) */
+} paging_options;
+
+/* `p` is a plan of the model as it is in the file. PI_ERR_ARG: the model is not in a file;
+ * PI_ERR_IO, PI_ERR_NOMEM. */
+pi_status paging_create(const model *m, const plan *p, const paging_options *o, paging **out,
                         pi_error *err);
 void paging_destroy(paging *g); /* NULL is fine */
 const model *paging_model(const paging *g);
@@ -74,8 +79,7 @@ void paging_wait(paging *g, int step);
  * changed; the results are worth nothing. */
 pi_status paging_end(paging *g, bool complete, pi_error *err);
 
-/* ---- neurons of bundled layers (paging_neurons.c) ---------------------------------------------
- */
+/* ---- neurons of bundled layers (paging_neurons.c) -------------------------------------------- */
 
 /* Whether the ubatch's selected neurons of a layer are fetched one by one. Then a part of the layer
  * is handed in with its selection, ascending, which requests those that are missing; and taken
@@ -93,8 +97,7 @@ void paging_foresee(paging *g, int layer, int part, const int32_t *rows, int64_t
 /* The neuron of such a row. */
 int32_t paging_neuron(const paging *g, int layer, int32_t row);
 
-/* ---- experts (paging_experts.c) ---------------------------------------------------------------
- */
+/* ---- experts (paging_experts.c) -------------------------------------------------------------- */
 
 /* Whether a layer's experts go through the cache. */
 bool paging_has_experts(const paging *g, int layer);
@@ -106,5 +109,12 @@ void paging_activate(paging *g, int layer, int32_t *active, int n);
 const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert);
 /* n of these rows have been used. */
 void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, int64_t n);
+
+/* Between ubatches: an expert that moves to the GPU is in the cache, read if it was not, and stays
+ * there until the next one does or none is held any more. */
+void paging_hold(paging *g, int layer, int expert);
+void paging_let_go(paging *g);
+/* Its rows of a matrix, when they have arrived. */
+const void *paging_held(const paging *g, int layer, const plan_matrix *m, int expert);
 
 #endif

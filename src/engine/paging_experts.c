@@ -31,6 +31,7 @@ typedef struct expert_block {
                             slot, but is not requested yet */
     atomic_size_t left;  /* bytes that have not arrived */
     float score;         /* uses, halved over time, as of ubatch `last` */
+    bool held;           /* it is copied to the GPU, and stays */
     uint32_t last, list; /* `list`: the last list that it was in */
 } expert_block;
 
@@ -46,8 +47,8 @@ typedef struct expert_kind {
 typedef struct slot_class {
     size_t n_bytes;    /* of a slot */
     size_t data_bytes; /* of a block */
-    int64_t n_blocks;
-    int least; /* slots */
+    int64_t n_blocks;  /* that the CPU has at a time */
+    int least;         /* slots */
     int32_t n_slots, n_free;
     int32_t *owner; /* [n_slots] block; -1: none. The first n_free have none, or were never used */
     uint8_t *memory;
@@ -56,7 +57,7 @@ typedef struct slot_class {
 struct paging_experts {
     int n_layer, n_expert, n_used;
     expert_kind (*kinds)[KINDS]; /* [n_layer] */
-    int32_t *hot;                /* [n_layer] experts before are on the GPU */
+    int32_t *first;              /* [n_layer] experts before are on the GPU, in the beginning */
     expert_block *blocks;        /* [n_layer][n_expert][KINDS] */
     slot_class *classes;
     int n_classes;
@@ -64,6 +65,7 @@ struct paging_experts {
     pthread_mutex_t lock; /* of all below, of slots, scores and lists */
     int32_t *order;       /* [n_expert * KINDS] blocks */
     int32_t *apart;       /* [n_expert] scratch */
+    int32_t held[KINDS];  /* blocks; -1: none */
     int n_order;
     atomic_int next; /* of the list, to get a slot */
     uint32_t list, ubatch;
@@ -109,11 +111,11 @@ static void add_kind(paging *g, int layer, int kind, const plan_matrix *m, int64
                        .rows = pieces};
     k->size = class_for(x, k->n_bytes);
     slot_class *size = &x->classes[k->size];
-    for (int e = x->hot[layer]; e < x->n_expert; e++) {
+    for (int e = g->adapts ? 0 : x->first[layer]; e < x->n_expert; e++) {
         size_t n = span_of(g, k, e).n_bytes;
         if (n > size->n_bytes) size->n_bytes = n;
-        size->n_blocks++;
     }
+    size->n_blocks += x->n_expert - x->first[layer];
 }
 
 /* Merged with an adapter, matrices are in memory and stay there. */
@@ -127,7 +129,8 @@ static void add_layer(paging *g, int layer, const plan_experts *e) {
     paging_experts *x = g->experts;
     if (!is_in_file(g, &e->gate) || !is_in_file(g, &e->up) || !is_in_file(g, &e->down)) return;
     bool fused = e->up_rows > e->n_ff;
-    x->hot[layer] = (int32_t)e->hot;
+    /* One of the GPU's slots is spare where experts move: its expert is the CPU's. */
+    x->first[layer] = (int32_t)e->hot - (g->adapts && e->hot > 0 ? 1 : 0);
     add_kind(g, layer, 0, &e->gate, e->up_rows, e->up_rows);
     if (!fused) add_kind(g, layer, 1, &e->up, e->n_ff, e->n_ff);
     add_kind(g, layer, 2, &e->down, e->down_rows ? e->n_ff : e->down.w.n_out,
@@ -155,13 +158,14 @@ pi_status paging_experts_create(paging *g, const plan *p, pi_error *err) {
     x->n_expert = p->n_expert;
     x->n_used = p->n_expert_used;
     x->kinds = mem_calloc(n_layer, sizeof *x->kinds);
-    x->hot = mem_calloc(n_layer, sizeof *x->hot);
+    x->first = mem_calloc(n_layer, sizeof *x->first);
     x->blocks = mem_calloc(n_blocks, sizeof *x->blocks);
     x->classes = mem_calloc(n_layer * KINDS, sizeof *x->classes);
     x->order = mem_calloc(n_expert * KINDS, sizeof *x->order);
     x->apart = mem_calloc(n_expert, sizeof *x->apart);
-    if (!x->kinds || !x->hot || !x->blocks || !x->classes || !x->order || !x->apart)
+    if (!x->kinds || !x->first || !x->blocks || !x->classes || !x->order || !x->apart)
         return error_nomem(err, n_blocks * sizeof *x->blocks, "experts");
+    for (int kind = 0; kind < KINDS; kind++) x->held[kind] = -1;
     rng_seed(&x->random, 1);
     for (size_t i = 0; i < n_blocks; i++) x->blocks[i].slot = -1;
     for (int i = 0; i < x->n_layer; i++)
@@ -181,7 +185,7 @@ void paging_experts_destroy(paging_experts *x) {
     }
     pthread_mutex_destroy(&x->lock);
     mem_free(x->kinds);
-    mem_free(x->hot);
+    mem_free(x->first);
     mem_free(x->blocks);
     mem_free(x->classes);
     mem_free(x->order);
@@ -219,7 +223,7 @@ static float score_now(const paging_experts *x, const expert_block *b) {
 }
 
 static bool may_go(const expert_block *b) {
-    return atomic_load_explicit(&b->rows, memory_order_acquire) == 0 &&
+    return !b->held && atomic_load_explicit(&b->rows, memory_order_acquire) == 0 &&
            atomic_load_explicit(&b->left, memory_order_acquire) == 0;
 }
 
@@ -311,7 +315,7 @@ static void request_first(paging *g, request_batch *batch) {
     for (int rank = 0; rank < x->n_expert; rank++)
         for (int layer = 0; layer < x->n_layer; layer++)
             for (int kind = 0; kind < KINDS; kind++) {
-                int expert = x->hot[layer] + rank;
+                int expert = x->first[layer] + rank;
                 const expert_kind *k = &x->kinds[layer][kind];
                 if (!k->from || expert >= x->n_expert || x->classes[k->size].n_free == 0) continue;
                 const float *freq = g->view.layers[layer].sparse.expert_freq;
@@ -423,11 +427,22 @@ static int kind_index(const plan_matrix *m) {
     return m->role == ROLE_EXPERT_UP ? 1 : 0;
 }
 
-const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert) {
-    paging_experts *x = g->experts;
+static const uint8_t *rows_in_slot(const paging *g, int layer, const plan_matrix *m, int expert) {
+    const paging_experts *x = g->experts;
     int kind = kind_index(m);
     const expert_kind *k = &x->kinds[layer][kind];
-    expert_block *b = block_of(x, layer, expert, kind);
+    const slot_class *size = &x->classes[k->size];
+    const uint8_t *rows = (const uint8_t *)m->w.data + (size_t)expert * k->stride;
+    uint64_t offset;
+    int part;
+    (void)gguf_locate(g->source->file, rows, &part, &offset);
+    return size->memory + (size_t)block_of(x, layer, expert, kind)->slot * size->n_bytes +
+           (size_t)(offset - span_of(g, k, expert).begin);
+}
+
+const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert) {
+    paging_experts *x = g->experts;
+    expert_block *b = block_of(x, layer, expert, kind_index(m));
     int round = 0;
     while (atomic_load_explicit(&b->rows, memory_order_acquire) <= 0) {
         pthread_mutex_lock(&x->lock);
@@ -435,14 +450,8 @@ const void *paging_expert(paging *g, int layer, const plan_matrix *m, int expert
         pthread_mutex_unlock(&x->lock);
         pool_wait(&round);
     }
-    const slot_class *size = &x->classes[k->size];
-    paging_span span = span_of(g, k, expert);
-    drive_wait(g->drives[span.part], &b->left);
-    const uint8_t *rows = (const uint8_t *)m->w.data + (size_t)expert * k->stride;
-    uint64_t offset;
-    int part;
-    (void)gguf_locate(g->source->file, rows, &part, &offset);
-    return size->memory + (size_t)b->slot * size->n_bytes + (size_t)(offset - span.begin);
+    wait_block(g, b - x->blocks);
+    return rows_in_slot(g, layer, m, expert);
 }
 
 void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, int64_t n) {
@@ -455,6 +464,47 @@ void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, 
     pthread_mutex_unlock(&x->lock);
 }
 
+/* ---- experts that move to the GPU ------------------------------------------------------------ */
+
+void paging_let_go(paging *g) {
+    paging_experts *x = g->experts;
+    for (int kind = 0; kind < KINDS && x; kind++) {
+        if (x->held[kind] >= 0) x->blocks[x->held[kind]].held = false;
+        x->held[kind] = -1;
+    }
+}
+
+/* Between ubatches no block is in use; those of a ubatch that was cancelled may not have arrived.
+ * More slots than an expert has blocks are there. */
+static int32_t take_idle_slot(const paging *g, slot_class *size) {
+    for (int32_t i = size->n_free; i < size->n_slots; i++) wait_block(g, size->owner[i]);
+    return take_slot(g->experts, size);
+}
+
+void paging_hold(paging *g, int layer, int expert) {
+    paging_experts *x = g->experts;
+    request_batch batch = {0};
+    paging_let_go(g);
+    for (int kind = 0; kind < KINDS; kind++) {
+        const expert_kind *k = &x->kinds[layer][kind];
+        expert_block *b = block_of(x, layer, expert, kind);
+        if (!k->from) continue;
+        x->held[kind] = (int32_t)(b - x->blocks);
+        b->held = true;
+        if (b->slot >= 0) continue;
+        b->slot = take_idle_slot(g, &x->classes[k->size]);
+        x->classes[k->size].owner[b->slot] = x->held[kind];
+        add_request(g, &batch, x->held[kind]);
+    }
+    send_batch(g, &batch);
+}
+
+const void *paging_held(const paging *g, int layer, const plan_matrix *m, int expert) {
+    const expert_block *b = block_of(g->experts, layer, expert, kind_index(m));
+    wait_block(g, b - g->experts->blocks);
+    return rows_in_slot(g, layer, m, expert);
+}
+
 void paging_experts_end(paging *g, bool drop) {
     paging_experts *x = g->experts;
     x->ubatch++;
@@ -463,6 +513,7 @@ void paging_experts_end(paging *g, bool drop) {
     x->n_order = 0;
     atomic_store_explicit(&x->next, 0, memory_order_relaxed);
     if (!drop) return;
+    paging_let_go(g);
     for (int i = 0; i < x->n_classes; i++) {
         slot_class *size = &x->classes[i];
         for (int32_t slot = size->n_free; slot < size->n_slots; slot++) {

@@ -68,6 +68,7 @@ struct paging {
     int n_parts;
     paging_sizes sizes;
     bool sizes_only; /* nothing is read */
+    bool adapts;     /* experts come from the GPU and go there */
 
     paging_span *always; /* [n_always] ascending, apart from each other */
     int n_always;

@@ -188,16 +188,16 @@ static void add_attention(plan *p, int layer) {
                      (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE);
     s->sinks = l->t[ROLE_ATTN_SINKS].data;
     s->chunks = p->model->arch->has & ARCH_CHUNKS;
-    s->gated = side == SIDE_GPU && l->t[ROLE_ATTN_GATE].data;
+    s->gated = side == SIDE_GPU && (l->t[ROLE_ATTN_GATE].data || p->model->arch->gated_queries);
     s->q_stride = q_stride(p, layer);
-    if (p->model->arch->gated_queries) {
+    if (p->model->arch->gated_queries && !s->gated) {
         s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);
         s->q_stride = q_stride(p, layer);
     }
 
     plan_buffer result = latent ? BUF_V : BUF_ATTN;
     if (latent) plan_add_values(p, layer);
-    if (side == SIDE_CPU)
+    if (side == SIDE_CPU || latent) /* else attention does */
         plan_add_step(p, side, OP_QUANTIZE, layer, result)->gated = l->t[ROLE_ATTN_GATE].data;
     s = plan_add_step(p, side, OP_MATMUL, layer, result);
     plan_add_matrix(p, s, ROLE_ATTN_OUT,
@@ -227,17 +227,18 @@ static void add_mixers(plan *p, int layer) {
 
 const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
-    if (hp->n_taps > 0) return "recurrent layers";
+    if (hp->n_taps > GPU_MAX_TAPS || hp->n_state > GPU_MAX_STATE)
+        return "recurrent layers of this size";
     if (hp->n_embd_layer > 0) return "embeddings per layer";
-    if (hp->n_latent > 0) return "compressed attention (MLA)";
-    if (hp->head_dim > GPU_MAX_HEAD) return "heads of this size";
+    if (hp->head_dim > (hp->n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD))
+        return "heads of this size";
     for (int i = 0; i < hp->n_layer; i++) {
         const model_layer *l = &m->layers[i];
         if (l->t[ROLE_ROUTER_SCALE].data || l->t[ROLE_EXPERT_PRE_NORM].data ||
             l->t[ROLE_FFN_POST_NORM_1].data || l->hp.n_ff_expert % CPU_ACT_GROUP)
             return "experts of this form";
         if (l->hp.kv_layer != i) return "layers that share a cache";
-        if (l->hp.head_dim % 8) return "heads of this size";
+        if (l->hp.n_head_kv > 0 && l->hp.head_dim % 8) return "heads of this size";
     }
     return NULL;
 }
@@ -404,6 +405,11 @@ static void widen(int64_t *width, plan_buffer b, int64_t n) {
     if (n > width[b]) width[b] = n;
 }
 
+/* Elements of a recurrent mixer's result. */
+static int64_t recurrent_width(const plan *p, const plan_recurrent *r) {
+    return r->mixer == MIXER_CONV ? p->model->hp.n_embd : r->n_head * r->head_dim;
+}
+
 static void set_widths(plan *p, plan_side side) {
     const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
     int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
@@ -421,6 +427,8 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
         }
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
+        if (s->op == OP_CONV) widen(width, BUF_SSM_CONV, s->recurrent->n_conv);
+        if (s->op == OP_CONV) widen(width, BUF_SSM_OUT, recurrent_width(p, s->recurrent));
         if (s->op == OP_HEADS) widen(width, s->matrix[0].out, s->n_heads * s->out_part.stride);
         if (s->op != OP_ATTENTION) continue;
         const model_layer_hparams *l = &p->model->layers[s->layer].hp;

@@ -59,13 +59,13 @@ typedef enum plan_buffer {
     BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,         /* [n_head_kv * head_dim] */
     BUF_V,         /* [n_head_kv * head_dim]; MLA: attention's result as values [n_head * v_dim] */
-    BUF_LATENT_Q,  /* MLA: queries' latent vector [n_latent_q], then queries as they meet the cache
-                      [n_head * head_dim] */
+    BUF_LATENT_Q,  /* MLA: queries' latent vector [n_latent_q], then queries times k_b, as the cache
+                      is [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
     BUF_ATTN,      /* attention's result [n_head * head_dim] */
     BUF_ATTN_OUT,  /* attention's half where both run in parallel [n_embd] */
     BUF_FFN_OUT,   /* on the GPU: an FFN's result that is scaled or normed before it is added to X,
-                      which   leaves the input in Y as it is [n_embd] */
+                      which leaves the input in Y as it is [n_embd] */
     /* Recurrent mixers. */
     BUF_SSM_IN,     /* what is convolved [n_conv] */
     BUF_SSM_GATE,   /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
@@ -299,7 +299,7 @@ struct plan_step {
     bool layer_embd; /* OP_QUANTIZE: the vector's activation is multiplied by the layer's part of
                         BUF_LAYER_EMBD first, in place */
     bool gated; /* OP_QUANTIZE, the GPU's OP_ATTENTION: the vector is multiplied by the sigmoid of
-                   BUF_ATTN_GATE first */
+                   BUF_ATTN_GATE first; of the gates behind Q's heads where q_stride is longer */
     /* OP_HEADS: matrix[0] holds those of all heads, one after the other */
     int n_heads;
     plan_part in_part, out_part;

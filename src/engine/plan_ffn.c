@@ -242,7 +242,7 @@ static void add_arrival(const ffn_slice *remote, plan_side home, pi_mode mode) {
     add_step(remote, OP_QUANTIZE, BUF_Y);
 }
 
-/* The predictor meets the residual stream as it is before the layer's first half, which is close to
+/* The predictor reads the residual stream as it is before the layer's first half, which is close to
  * what it will be after it (PowerInfer-2; LLM in a flash). */
 void plan_add_foresight(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];

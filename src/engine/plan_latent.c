@@ -12,7 +12,7 @@
 #include "plan_build.h"
 
 static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out) {
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_HEADS, layer, in);
+    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_HEADS, layer, in);
     plan_add_matrix(p, s, role, ROLE_COUNT, out);
     s->n_heads = p->model->layers[layer].hp.n_head;
     return s;
@@ -21,12 +21,13 @@ static plan_step *add_heads(plan *p, int layer, plan_buffer in, tensor_role role
 /* Queries of their own latent vector. */
 static void add_queries(plan *p, int layer) {
     const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, layer, BUF_LATENT_Q);
+    plan_side side = p->cuts[layer].home;
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_LATENT_Q);
     s->norm = NORM_RMS;
     s->norm_width = norm->n_in;
     s->norm_weight = norm->data;
     s->out = BUF_LATENT_Q;
-    s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_LATENT_Q);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_LATENT_Q);
     plan_add_matrix(p, s, ROLE_ATTN_Q_B, ROLE_COUNT, BUF_Q);
 }
 
@@ -34,7 +35,8 @@ void plan_add_latents(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
     bool two = l->t[ROLE_ATTN_Q_B].data;
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    plan_side side = p->cuts[layer].home;
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
     plan_add_matrix(p, s, two ? ROLE_ATTN_Q_A : ROLE_ATTN_Q, ROLE_COUNT,
                     two ? BUF_LATENT_Q : BUF_Q);
     if (p->model->arch->has & ARCH_QKV_BARE) s->matrix[0].scale = 1;
@@ -43,7 +45,7 @@ void plan_add_latents(plan *p, int layer) {
     s = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
     s->in_part = (plan_part){0, hp->q_dim};
     s->out_part = (plan_part){hp->n_rot, l->hp.head_dim};
-    s = plan_add_step(p, SIDE_CPU, OP_LATENT_STORE, layer, BUF_Q);
+    s = plan_add_step(p, side, OP_LATENT_STORE, layer, BUF_Q);
     s->rope = l->hp.rope;
     s->k_norm = l->t[ROLE_ATTN_KV_A_NORM].data;
 }

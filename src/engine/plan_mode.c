@@ -49,13 +49,8 @@ static const double CACHE_SHARE = 0.5;
 /* A mode with a loss must be faster by more than the cost's own error. */
 static const double LOSSY_GAIN = 0.9;
 
-static bool has_exact_zeros(activation a) {
-    return a == ACTIVATION_RELU || a == ACTIVATION_DRELU || a == ACTIVATION_RELU_SQUARED ||
-           a == ACTIVATION_FATRELU;
-}
-
 static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
-    bool zeros = has_exact_zeros(m->hp.activation);
+    bool zeros = model_has_zeros(m->hp.activation);
     if (m->arch->has & ARCH_FFN_CLAMP) return mode == PI_MODE_DENSE; /* of gate and up together */
     switch (mode) {
     case PI_MODE_EXACT:
@@ -133,12 +128,13 @@ static pi_mode choose_auto(const model *m, const model_layer *l, const plan_opti
     return best;
 }
 
-/* The original's files were made to run with their predictors, and record no loss. */
+/* The original's files, and those made with its predictors, are meant to run with them, and record
+ * no loss. */
 pi_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     const model_layer *l = &m->layers[layer];
     pi_mode mode = o->mode;
     if (mode == PI_MODE_AUTO) {
-        if (!m->sparse.pwri || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
+        if (!m->sparse.given || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
         mode = PI_MODE_PREDICT;
     }
     if (can_run(m, l, mode)) return mode;

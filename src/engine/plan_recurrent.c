@@ -31,11 +31,12 @@ static void add_kda(plan *p, plan_step *s) {
         s->matrix[i].out_at = i * (int64_t)p->model->hp.n_inner;
     }
     add_matrix(p, s, ROLE_SSM_BETA, BUF_SSM_BETA);
-    s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    plan_side side = p->cuts[layer].home;
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
     for (int i = 0; i < 2; i++) add_matrix(p, s, pairs[i].first, pairs[i].between);
     for (int i = 0; i < 2; i++) {
-        plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, pairs[i].between);
-        s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, pairs[i].between);
+        plan_add_step(p, side, OP_QUANTIZE, layer, pairs[i].between);
+        s = plan_add_step(p, side, OP_MATMUL, layer, pairs[i].between);
         add_matrix(p, s, pairs[i].second, pairs[i].out);
     }
 }
@@ -43,7 +44,7 @@ static void add_kda(plan *p, plan_step *s) {
 void plan_add_recurrent_in(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     int64_t n = hp->n_embd, inner = hp->n_inner, conv = hp->n_conv;
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_Y);
+    plan_step *s = plan_add_step(p, p->cuts[layer].home, OP_MATMUL, layer, BUF_Y);
     switch (p->model->layers[layer].hp.mixers & MIXER_RECURRENT) {
     case MIXER_CONV:
         add_rows(p, s, 0, n, BUF_SSM_STEP);
@@ -91,8 +92,6 @@ static plan_recurrent describe(plan *p, int layer) {
         .conv_at = p->n_state,
         .heads_at = p->n_state + model_conv_state(hp, &l->hp)};
     p->n_state += model_state(hp, &l->hp);
-    p->width[BUF_SSM_CONV] = hp->n_conv;
-    p->width[BUF_SSM_OUT] = heads ? hp->n_inner : hp->n_embd;
     return r;
 }
 
@@ -100,15 +99,16 @@ void plan_add_recurrent(plan *p, int layer) {
     static const plan_op ops[] = {OP_CONV, OP_RECUR, OP_GATE_SSM};
     static const plan_buffer in[] = {BUF_SSM_IN, BUF_SSM_CONV, BUF_SSM_OUT};
     plan_recurrent *r = &p->recurrent[layer];
+    plan_side side = p->cuts[layer].home;
     bool late = plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
     *r = describe(p, layer);
     for (int i = 0; i < (r->mixer == MIXER_CONV ? 1 : 3); i++) {
-        plan_step *s = plan_add_step(p, SIDE_CPU, ops[i], layer, in[i]);
+        plan_step *s = plan_add_step(p, side, ops[i], layer, in[i]);
         s->recurrent = r;
     }
-    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_SSM_OUT);
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, layer, BUF_SSM_OUT);
+    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_SSM_OUT);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_SSM_OUT);
     add_matrix(p, s, ROLE_SSM_OUT, BUF_Y);
     s->add_to_x = !late;
-    if (late) plan_add_addition(p, SIDE_CPU, layer, BUF_Y, ROLE_ATTN_POST_NORM);
+    if (late) plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
 }

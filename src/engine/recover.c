@@ -100,6 +100,7 @@ static pi_status empty_sessions(engine_context *c, pi_error *err) {
     for (engine_session *s = c->sessions; s; s = s->next) {
         int64_t n_ctx = s->kv.n_ctx;
         s->device_kv = NULL;
+        recurrent_rewind(&s->state, 0);
         kv_cache_free(&s->kv);
         pi_status made = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx,
                                          status == PI_OK ? err : NULL);
@@ -116,7 +117,9 @@ static pi_status feed_again(engine_session *s, pi_error *err) {
     if (s->length == 0) return PI_OK;
     s->length = 0;
     pi_status status = context_forward(s->context, &in, 1, err);
-    if (status == PI_OK) s->length = in.n_tokens;
+    if (status != PI_OK) return status;
+    s->length = in.n_tokens;
+    recurrent_end(&s->state, s->length);
     return status;
 }
 

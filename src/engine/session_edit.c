@@ -46,11 +46,16 @@ static pi_status check_copy(const engine_session *to, const engine_session *from
     return context_check_process(to->context, "copy", err);
 }
 
-static void copy_state(engine_session *to, const engine_session *from, int64_t length) {
+static pi_status copy_state(engine_session *to, const engine_session *from, int64_t length,
+                            pi_error *err) {
+    gpu_exec *gpu = to->context->gpu;
+    const float *old = recurrent_at(&from->state, length);
     float *state = recurrent_replace(&to->state, length);
-    if (state)
-        memcpy(state, recurrent_at(&from->state, length),
-               (size_t)to->state.n_floats * sizeof *state);
+    if (!state) return PI_OK;
+    pi_status status = gpu ? gpu_exec_state_read(gpu, from, old, err) : PI_OK;
+    memcpy(state, old, (size_t)to->state.n_floats * sizeof *state);
+    if (gpu && status == PI_OK) status = gpu_exec_state_write(gpu, to, state, err);
+    return status;
 }
 
 pi_status engine_session_copy(engine_session *to, const engine_session *from, int64_t length,
@@ -64,8 +69,9 @@ pi_status engine_session_copy(engine_session *to, const engine_session *from, in
     if (to == from)
         recurrent_rewind(&to->state, length);
     else
-        copy_state(to, from, length);
-    if (c->gpu && to != from) status = gpu_exec_kv_copy(c->gpu, to, from, length, err);
+        status = copy_state(to, from, length, err);
+    if (c->gpu && to != from && status == PI_OK)
+        status = gpu_exec_kv_copy(c->gpu, to, from, length, err);
     to->length = status == PI_OK ? length : 0;
     if (to->tokens && to != from)
         memcpy(to->tokens, from->tokens, (size_t)to->length * sizeof *to->tokens);
@@ -78,7 +84,7 @@ pi_status engine_session_copy(engine_session *to, const engine_session *from, in
 typedef struct removal {
     engine_session *session;
     int64_t first, end, n;
-    float *turn;   /* [ROPE_SETS][n_rot / 2][2]: cos, sin of the way back by the gap */
+    float *turn;   /* [ROPE_SETS][n_rot / 2][2]: cos, sin of the rotation by -gap */
     uint8_t *rows; /* of a layer on the GPU: [n][n_head_kv] keys or values; NULL: there is none */
     float *key;    /* [n_threads][head_dim] */
 } removal;

@@ -341,6 +341,8 @@ static pi_status write_payload(payload *p, const engine_session *s, const int32_
     pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
     if (status == PI_OK) status = write_cache(p, s, n, err);
     const float *state = recurrent_at(&s->state, n);
+    gpu_exec *gpu = s->context->gpu;
+    if (status == PI_OK && state && gpu) status = gpu_exec_state_read(gpu, s, state, err);
     if (status == PI_OK && state) status = payload_write(p, state, (size_t)state_bytes(s), err);
     if (status != PI_OK) return status;
     if (p->n_word) session_hash_add(&p->hash, p->word, p->n_word);
@@ -475,6 +477,8 @@ static pi_status load_bytes(engine_session *s, const uint8_t *data, size_t n_byt
     status = read_cache(s, &view, n, err);
     float *state = recurrent_replace(&s->state, n);
     if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
+    if (state && s->context->gpu && status == PI_OK)
+        status = gpu_exec_state_write(s->context->gpu, s, state, err);
     s->length = status == PI_OK ? n : 0;
     if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
     *n_tokens = s->length;

@@ -22,6 +22,11 @@ COUNT_ONE(quantize)
 COUNT_ONE(norm)
 COUNT_ONE(rope_angles)
 COUNT_ONE(rope_store)
+COUNT_ONE(heads)
+COUNT_ONE(latent_store)
+COUNT_ONE(conv)
+COUNT_ONE(recur)
+COUNT_ONE(gate)
 COUNT_ONE(activate)
 COUNT_ONE(sign_dot)
 COUNT_ONE(add)
@@ -81,8 +86,13 @@ static const gpu_backend counting = {.fill = count_fill,
                                              .matmul_t = count_matmul,
                                              .rope_angles = count_rope_angles,
                                              .rope_store = count_rope_store,
+                                             .heads = count_heads,
+                                             .latent_store = count_latent_store,
                                              .attention = count_attention,
                                              .ffn_in = count_ffn_in,
+                                             .conv = count_conv,
+                                             .recur = count_recur,
+                                             .gate = count_gate,
                                              .activate = count_activate,
                                              .sign_dot = count_sign_dot,
                                              .select = count_select,

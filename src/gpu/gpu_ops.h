@@ -42,6 +42,9 @@ enum {
     GPU_MAX_PRODUCTS = 4, /* of one matvec: Q, K, V and the gate */
     GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
     GPU_MAX_HEAD = 256,   /* largest head_dim; a multiple of 8 and of the cache's blocks */
+    GPU_MAX_LATENT = 576, /* the same of compressed attention (MLA) */
+    GPU_MAX_TAPS = 8,     /* of a recurrent layer's convolution */
+    GPU_MAX_STATE = 256,  /* elements of a row of its state */
     GPU_ATTN_TILE = 64,   /* positions that attention takes at a time */
     GPU_ATTN_SPLITS = 32  /* parts of a long context that run side by side, at most */
 };
@@ -111,6 +114,11 @@ typedef struct gpu_column {
     int64_t n_ctx; /* positions the cache has room for */
     int32_t token;
     int32_t pos; /* of this token: it sees positions [0, pos] */
+    /* Of recurrent layers. A session's columns are neighbours. */
+    int32_t at, run;         /* the column's number among them, and how many they are */
+    const float *state_from; /* device: the session's state before them; NULL: zeros */
+    float *state_to;         /* after them; may be the same */
+    float *state_before;     /* before the last one; NULL: not wanted */
 } gpu_column;
 
 /* Where a layer's keys and values lie in any session's cache. */
@@ -119,7 +127,8 @@ typedef struct gpu_kv_layout {
                                   GPU_ROW_ALIGN */
     size_t k_row, v_row;       /* bytes of all heads at one position */
     quant_type type_k, type_v; /* those of cuda/gpu_cache.h */
-    int32_t n_head_kv, head_dim;
+    int32_t n_head_kv,
+        head_dim; /* MLA: one head of up to GPU_MAX_LATENT, v_row 0: values are keys */
 } gpu_kv_layout;
 
 /* ---- arguments, one struct per operation ----------------------------------------------------- */
@@ -228,6 +237,7 @@ typedef struct gpu_rope_store {
     float *q; /* [n_cols][ldq], in place */
     const float *k, *v;
     int64_t ldq, ldk, ldv;
+    int64_t q_stride;             /* floats from a head of q to the next one; 0: head_dim */
     const float *q_norm, *k_norm; /* [head_dim] at head * norm_stride */
     int64_t norm_stride;          /* 0: all heads have the same weights */
     gpu_norm_kind norm;
@@ -242,11 +252,40 @@ typedef struct gpu_rope_store {
     gpu_kv_layout kv;
 } gpu_rope_store;
 
+/* MLA: a matrix per head. y[c][h * y_stride + r] = scale * row h * n_out / n_heads + r of w times
+ * x[c][h * x_stride ..]. Few columns. */
+typedef struct gpu_heads {
+    gpu_mat w;      /* rows of all heads, one head's after the other's; n_in <= GPU_MAX_LATENT */
+    const float *x; /* [n_cols][ldx] */
+    int64_t ldx, x_stride;
+    float scale;
+    int32_t n_heads, n_cols;
+    float *y; /* [n_cols][ldy] */
+    int64_t ldy, y_stride;
+} gpu_heads;
+
+/* MLA: rotated elements of queries to where attention reads them; the cached row at pos: the
+ * rotated key, then the latent vector's RMS norm. cs NULL: they are not rotated. */
+typedef struct gpu_latent_store {
+    const float *q; /* [n_cols][ldq]: heads of q_dim, the n_rot rotated elements last */
+    const float *k; /* [n_cols][ldk]: the latent vector, then the key's rotated elements */
+    int64_t ldq, ldk, ld_out;
+    const float *norm; /* [kv.head_dim - n_rot] */
+    float eps;
+    const float *cs; /* of gpu_rope_angles */
+    int32_t n_rot, q_dim, n_head, n_cols;
+    bool neox;
+    const gpu_column *cols;
+    gpu_kv_layout kv;
+    float *out; /* [n_cols][ld_out]: heads of kv.head_dim, whose first n_rot elements are written */
+} gpu_latent_store;
+
 /* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos], or (chunks) [pos /
  * window * window, pos]. */
 typedef struct gpu_attention {
     const float *q; /* [n_cols][ldq] */
     int64_t ldq, ldo;
+    int64_t q_stride, gate_stride; /* floats from a head to the next one; 0: head_dim */
     const gpu_column *cols;
     gpu_kv_layout kv;
     int32_t n_head, n_cols;
@@ -264,6 +303,61 @@ typedef struct gpu_attention {
     float *out;     /* [n_cols][ldo] */
     void *q8;       /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
 } gpu_attention;
+
+/* ---- recurrent layers. A session's columns are gone through in order; `at`: floats from the
+ * beginning of its state to the layer's part of it. */
+
+/* Causal convolution of n channels over a session's columns, in front of which lie the last n_taps
+ * - 1 inputs, [n_taps - 1][n] at `at` of the state: y = silu(bias + sum of taps times inputs), the
+ * last tap is the column's own. With `by` the inputs are x * by, and y = gate * that sum. */
+typedef struct gpu_conv {
+    const float *x, *by, *gate; /* [n_cols][ldx, ldb, ldg]; by and gate NULL: none */
+    int64_t ldx, ldb, ldg, ldy;
+    const float *taps[3]; /* [part][n_taps] of channels [0, part), [part, 2 part), the rest */
+    const float *bias;    /* [n] or NULL */
+    int64_t n, part, at;
+    int32_t n_taps, n_cols;
+    const gpu_column *cols;
+    float *y;
+} gpu_conv;
+
+typedef enum gpu_recur_kind {
+    GPU_RECUR_SSM,   /* Mamba-2 */
+    GPU_RECUR_DELTA, /* gated delta rule */
+    GPU_RECUR_KDA    /* the same with a decay per element of a key */
+} gpu_recur_kind;
+
+/* The recurrence of every head over its state S [head_dim][n_state], at `at` of the state that of
+ * head 0. With decay, key, query, value v of a column and, but for SSM, beta:
+ *     S = S decay + d key, d = v or beta (v - S decay key);  y = S query (+ skip * x)
+ * SSM: x has values of all heads, then keys, then queries of all groups; step the steps of heads.
+ * DELTA: x has queries and keys of all groups, both normed, then values; step the alphas of heads,
+ * or (paired) beta per group the betas of its heads and then their alphas. KDA: step the alphas
+ * [n_head][n_state]. */
+typedef struct gpu_recur {
+    gpu_recur_kind kind;
+    const float *x, *step, *beta;
+    int64_t ldx, lds, ldb, ldy, at;
+    const float *dt_bias; /* [n_head]; KDA: [n_head][n_state] */
+    const float *a;       /* [n_head]: decay = e^(a softplus(step + dt_bias)) */
+    const float *skip;    /* [n_head] or NULL */
+    int32_t n_head, n_group, head_dim, n_state, n_cols;
+    bool groups_alternate, paired; /* head h is of group h % n_group, else h / (n_head / n_group) */
+    float eps;
+    const gpu_column *cols;
+    float *y; /* [n_cols][ldy] */
+} gpu_recur;
+
+/* x = RMS norm of groups of `width` times the gate's SiLU or (sigmoid) sigmoid; `first`: the gate
+ * comes first, and every group has weights of its own. norm NULL: no norm. */
+typedef struct gpu_gate {
+    const float *gate, *norm;
+    int64_t ldg, ldx, n, width;
+    bool first, sigmoid;
+    float eps;
+    int32_t n_cols;
+    float *x; /* [n_cols][ldx] */
+} gpu_gate;
 
 /* How many parts to split contexts of at most `length` positions into: a function of the power of
  * two above it, so that a program can be kept until a context outgrows it. Parts run side by side,
@@ -532,7 +626,12 @@ typedef struct gpu_ops {
     void (*matmul_t)(gpu_stream *s, const gpu_matmul *a);
     void (*rope_angles)(gpu_stream *s, const gpu_rope_angles *a);
     void (*rope_store)(gpu_stream *s, const gpu_rope_store *a);
+    void (*heads)(gpu_stream *s, const gpu_heads *a);
+    void (*latent_store)(gpu_stream *s, const gpu_latent_store *a);
     void (*attention)(gpu_stream *s, const gpu_attention *a);
+    void (*conv)(gpu_stream *s, const gpu_conv *a);
+    void (*recur)(gpu_stream *s, const gpu_recur *a);
+    void (*gate)(gpu_stream *s, const gpu_gate *a);
     void (*ffn_in)(gpu_stream *s, const gpu_ffn_in *a);
     void (*activate)(gpu_stream *s, const gpu_activate *a);
     void (*sign_dot)(gpu_stream *s, const gpu_sign_dot *a);

@@ -16,6 +16,24 @@ static bool places_experts(const place_workload *w) {
     return false;
 }
 
+/* Nothing is read, or the drive has been measured. */
+static bool is_known(const place_memory *m) {
+    return m->drive > 0 || !(m->bytes > 0);
+}
+
+static void put_memory(json_writer *w, const place_memory *m) {
+    json_put_object(w, "memory");
+    json_put_int(w, "budget_bytes", (int64_t)m->budget);
+    json_put_int(w, "needed_bytes", (int64_t)m->needed);
+    json_put_int(w, "buffer_bytes", (int64_t)m->beside);
+    json_put_int(w, "weight_bytes", (int64_t)m->weights);
+    json_put_number(w, "drive_reads", m->reads);
+    json_put_number(w, "drive_read", m->bytes);
+    if (is_known(m)) json_put_number(w, "drive", m->drive);
+    if (is_known(m)) json_put_number(w, "seconds_per_token", m->seconds);
+    json_end_object(w);
+}
+
 void place_write_json(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
     json_writer w;
@@ -49,6 +67,7 @@ void place_write_json(const place_report *r, FILE *out) {
     json_put_number(&w, "head", t->head);
     json_put_number(&w, "kv", t->kv);
     json_end_object(&w);
+    if (r->memory) put_memory(&w, r->memory);
     json_end_object(&w);
 }
 
@@ -96,6 +115,20 @@ static void write_machine(const place_report *r, FILE *out) {
     write_drive(r, "\n        ", out);
     fprintf(out, "\n        profile %s%s\n", r->machine->name,
             r->machine->shared ? ", one memory for both" : "");
+}
+
+/* What a memory budget adds. */
+static void write_memory(const place_memory *m, FILE *out) {
+    const double gib = 1 << 30;
+    fprintf(out,
+            "memory budget %.3f GiB (at least %.3f): weights %.3f, buffers and KV cache %.3f; %.0f "
+            "reads and %.2f MB per token from the drive",
+            (double)m->budget / gib, (double)m->needed / gib, (double)m->weights / gib,
+            (double)m->beside / gib, m->reads, m->bytes / 1e6);
+    if (is_known(m))
+        fprintf(out, ", %.3f ms: predicted %.2f tokens/s\n", MS * m->drive, 1 / m->seconds);
+    else
+        fprintf(out, ", which has not been measured\n");
 }
 
 /* There is nothing to place. */
@@ -156,6 +189,7 @@ void place_write_text(const place_report *r, FILE *out) {
     double slack = 1 - r->plan->bound / t->seconds;
     if (!r->machine->has_gpu) {
         write_without_gpu(r, out);
+        if (r->memory) write_memory(r->memory, out);
         return;
     }
     fprintf(out, "%-8s", "model");
@@ -172,4 +206,5 @@ void place_write_text(const place_report *r, FILE *out) {
             t->crossings, MS * t->head, MS * t->kv);
     fprintf(out, "bound by: %s\n", place_bound_name(r->work, t));
     fprintf(out, "optimality gap: at most %.3f%%\n", slack > 0 ? 100 * slack : 0);
+    if (r->memory) write_memory(r->memory, out);
 }

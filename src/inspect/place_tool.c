@@ -16,6 +16,7 @@ enum { DEFAULT_BATCH = 512, MAX_CONTEXT = 1 << 28 };
 pi_place_options pi_place_default_options(void) {
     return (pi_place_options){
         .vram_budget = PI_PLACE_ALL,
+        .ram_budget = PI_RAM_FREE,
         .max_loss = pi_context_default_options().max_loss,
         .depth = PLACE_DEFAULT_DEPTH,
         .n_batch = DEFAULT_BATCH,
@@ -33,6 +34,7 @@ typedef struct place_job {
     place_plan plan;
     place_prediction prediction;
     place_layer_time *layers; /* [n_layer] */
+    place_memory memory;
     place_report report;
 } place_job;
 
@@ -110,9 +112,31 @@ static void warn_of_budget(const place_job *j) {
     j->options->message(j->options->user, line);
 }
 
+/* The drive's part of a token. */
+static pi_status predict_memory(place_job *j, pi_error *err) {
+    const pi_place_options *o = j->options;
+    const place_memory_case memory = {
+        .model = j->model, .work = &j->work, .machine = &j->machine, .plan = &j->plan};
+    if (o->ram_budget == PI_RAM_FREE || o->ram_budget == PI_RAM_MAPPED) return PI_OK;
+    if (o->synth)
+        return error_set(err, PI_ERR_ARG,
+                         "a memory budget is divided for a file: place: write the shape to one");
+    pi_context_options context = pi_context_default_options();
+    context.mode = o->mode;
+    context.max_loss = o->max_loss;
+    context.n_batch = o->n_batch;
+    context.cache_k = o->cache_k;
+    context.cache_v = o->cache_v;
+    engine_options engine = option_engine(&context);
+    engine.ram_budget = o->ram_budget;
+    engine.n_positions = j->report.n_ctx;
+    j->report.memory = &j->memory;
+    return place_memory_predict(&memory, &engine, &j->prediction, &j->memory, err);
+}
+
 static void warn_of_memory(const place_job *j) {
     uint64_t has = j->machine.device[SIDE_CPU].memory_bytes;
-    if (has && j->prediction.resident[SIDE_CPU] > has && j->options->message)
+    if (has && !j->report.memory && j->prediction.resident[SIDE_CPU] > has && j->options->message)
         j->options->message(
             j->options->user,
             "the CPU's weights exceed this machine's memory: the prediction assumes that they fit");
@@ -166,6 +190,9 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     }
     if (status == PI_OK) {
         place_predict(&j.work, &j.machine, &j.plan, &j.prediction, j.layers);
+        status = predict_memory(&j, err);
+    }
+    if (status == PI_OK) {
         warn_of_budget(&j);
         warn_of_memory(&j);
         status = write_report(&j, path, out, err);

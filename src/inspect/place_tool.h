@@ -3,7 +3,7 @@
 #ifndef INSPECT_PLACE_TOOL_H
 #define INSPECT_PLACE_TOOL_H
 
-#include "place.h"
+#include "place_memory.h"
 #include "powerinfer_tools.h"
 
 typedef struct place_report {
@@ -13,6 +13,7 @@ typedef struct place_report {
     const place_plan *plan;
     const place_prediction *prediction;
     const place_layer_time *layers; /* [n_layers] */
+    const place_memory *memory;     /* NULL: all weights are in memory */
     const char *mode;               /* of most layers */
     uint64_t budget;
     int32_t n_ctx, depth;

@@ -49,6 +49,7 @@ typedef struct rates {
 /* Reads of the drive during a test, as pi_memory counts them. */
 typedef struct drive_use {
     double reads, bytes, hits, misses;
+    double busy, now; /* seconds */
 } drive_use;
 
 typedef struct repetition {
@@ -153,7 +154,12 @@ static pi_counters difference(const pi_counters *a, const pi_counters *b) {
 static drive_use use_of_drive(const bench *b) {
     pi_memory m;
     pi_context_get_memory(b->context, &m);
-    return (drive_use){(double)m.reads, (double)m.read_bytes, (double)m.hits, (double)m.misses};
+    return (drive_use){.reads = (double)m.reads,
+                       .bytes = (double)m.read_bytes,
+                       .hits = (double)m.hits,
+                       .misses = (double)m.misses,
+                       .busy = m.read_seconds,
+                       .now = clock_seconds()};
 }
 
 /* Per token, and the share of what the drive gives for reads of the mean size. */
@@ -171,6 +177,7 @@ static pi_status fill_drive(const bench *b, const drive_use *before, double toke
     r->drive_bytes = bytes / tokens;
     r->drive_gbps = rate / 1e9;
     r->drive_share = rate > 0 ? r->drive_bytes * r->tps / rate : 0;
+    r->drive_busy = (after.busy - before->busy) / (after.now - before->now);
     r->cache_hits = hits + misses > 0 ? hits / (hits + misses) : 0;
     return status;
 }

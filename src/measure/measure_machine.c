@@ -48,7 +48,6 @@ static pi_status measure_cpu(const pi_place_options *o, place_device *cpu, pi_er
 
 /* A drive that cannot be measured, or a file that is too small for it, leaves it unknown. */
 static void measure_drive(const pi_place_options *o, const char *path, place_machine *m) {
-    const size_t stream = DRIVE_PIECE;
     const double seconds = 0.5;
     pi_error why = {.status = PI_OK};
     drive *d;
@@ -56,7 +55,7 @@ static void measure_drive(const pi_place_options *o, const char *path, place_mac
     if (!path) return;
     pi_status status = drive_open(path, NULL, &d, &why);
     if (status == PI_OK) {
-        status = drive_measure(d, stream, seconds, &rate, &why);
+        status = drive_measure(d, PLACE_DRIVE_LONG, seconds, &rate, &why);
         if (status == PI_OK) status = drive_measure(d, PLACE_DRIVE_READ, seconds, &reads, &why);
         drive_close(d);
     }
@@ -97,15 +96,15 @@ static pi_status load_cached(const pi_place_options *o, place_machine *out, bool
 
 /* The GPU that is here, if one is wanted; false when there is none. */
 static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
-    pi_context_options wish = pi_context_default_options();
+    pi_context_options options = pi_context_default_options();
     pi_error why = {.status = PI_OK};
-    wish.device = o->device;
-    wish.device_index = o->device_index;
-    wish.backend_folder = o->backend_folder;
-    wish.machine = o->cache;
-    if (!place_wants_gpu(&wish)) return false;
-    if (place_gpu_open(&wish, 0, gpu, &why) == PI_OK) return true;
-    if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&wish)) say(o, why.message);
+    options.device = o->device;
+    options.device_index = o->device_index;
+    options.backend_folder = o->backend_folder;
+    options.machine = o->cache;
+    if (!place_wants_gpu(&options)) return false;
+    if (place_gpu_open(&options, 0, gpu, &why) == PI_OK) return true;
+    if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&options)) say(o, why.message);
     return false;
 }
 

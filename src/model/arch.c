@@ -45,6 +45,8 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return 3 * s->n_embd;
     case DIM_SSM_IN:
         return s->n_inner + s->n_conv + s->n_ssm_head;
+    case DIM_SSM_QKVZ:
+        return s->n_conv + s->n_inner;
     case DIM_SSM_INNER:
         return s->n_inner;
     case DIM_SSM_HEADS:
@@ -211,6 +213,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
     [ROLE_ATTN_SINKS] = "attn_sinks",
     [ROLE_SSM_IN] = "ssm_in",
+    [ROLE_SSM_QKVZ] = "ssm_qkvz",
     [ROLE_SSM_IN_K] = "ssm_in_k",
     [ROLE_SSM_IN_V] = "ssm_in_v",
     [ROLE_SSM_GATE] = "ssm_gate",

@@ -61,6 +61,8 @@ typedef enum tensor_role {
     ROLE_INDEX_K_NORM,
     /* Recurrent mixers. */
     ROLE_SSM_IN,   /* what is convolved, with Mamba-2's gate and steps or LFM2's gates */
+    ROLE_SSM_QKVZ, /* SSM_IN and SSM_GATE of the delta rule, head of keys by head of keys: its
+                      query, its key, the values and the gates of its heads; bound as these two */
     ROLE_SSM_IN_K, /* keys and values where these are matrices of their own (KDA) */
     ROLE_SSM_IN_V,
     ROLE_SSM_GATE,   /* gate of the result */
@@ -177,6 +179,7 @@ typedef enum arch_dim {
     DIM_CONV,            /* channels that are convolved */
     DIM_3EMBD,           /* 3 * n_embd */
     DIM_SSM_IN,          /* DIM_SSM_INNER + DIM_CONV + DIM_SSM_HEADS */
+    DIM_SSM_QKVZ,        /* DIM_CONV + DIM_SSM_INNER */
     DIM_SSM_INNER,       /* heads times their elements */
     DIM_SSM_HEADS,       /* heads, each with a state of its own */
     DIM_SSM_2HEADS,      /* twice that */

@@ -5,6 +5,7 @@
 
 #include "affix.h"
 #include "mem.h"
+#include "model_delta.h"
 #include "model_latent.h"
 #include "model_lora.h"
 #include "model_scale.h"
@@ -167,6 +168,7 @@ static const struct {
     {ROLE_ATTN_V_B, ROLE_ATTN_KV_B},        {ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T},
     {ROLE_FFN_GATE, ROLE_FFN_BUNDLE},       {ROLE_FFN_UP, ROLE_FFN_BUNDLE},
     {ROLE_FFN_DOWN, ROLE_FFN_BUNDLE},       {ROLE_FFN_DOWN_T, ROLE_FFN_BUNDLE},
+    {ROLE_SSM_IN, ROLE_SSM_QKVZ},           {ROLE_SSM_GATE, ROLE_SSM_QKVZ},
 };
 
 enum { N_OTHER_FORMS = sizeof other_forms / sizeof other_forms[0] };
@@ -194,11 +196,13 @@ static pi_status check_missing(const model *m, const arch_tensor *row, int layer
                      gguf_path(m->file), name);
 }
 
-/* Two forms of the same matrix may contradict each other. */
+/* Two forms of the same matrix may contradict each other. Of Qwen3-Next's, which some files have in
+ * both, the newer one counts, as in llama.cpp. */
 static pi_status check_twice(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
     for (int i = 0; i < N_OTHER_FORMS; i++) {
-        if (other_forms[i].role != row->role || !find_role(m, other_forms[i].instead, layer, other))
+        if (other_forms[i].role != row->role || row->role == ROLE_SSM_IN ||
+            row->role == ROLE_SSM_GATE || !find_role(m, other_forms[i].instead, layer, other))
             continue;
         arch_tensor_name(row, layer, name);
         return error_set(err, PI_ERR_FORMAT,
@@ -287,6 +291,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     char name[64];
     if (row->flags & TENSOR_PER_LAYER && !model_layer_has(&m->layers[layer].hp, row->role))
         return PI_OK;
+    if (row->role == ROLE_SSM_QKVZ && find_role(m, ROLE_SSM_IN, layer, name)) return PI_OK;
     arch_tensor_name(row, layer, name);
     model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
                                                       : &m->t[row->role];
@@ -360,14 +365,34 @@ static void bind_parts(model *m, int layer) {
     }
 }
 
+/* A part of a bundle that an adapter changes becomes a matrix of its own; the layer's rows are no
+ * longer read together then. */
+static pi_status merge_part(model *m, const arch_tensor *row, int layer, const gguf_tensor *bundle,
+                            pi_error *err) {
+    model_layer *l = &m->layers[layer];
+    model_tensor *out = &l->t[row->role];
+    const void *was = out->data;
+    gguf_tensor part = *bundle;
+    if (!was) return PI_OK;
+    arch_tensor_name(row, layer, part.name);
+    part.type = out->type;
+    part.data = out->data;
+    part.dims[0] = (uint64_t)out->n_in;
+    pi_status status = merge_adapters(m, row, layer, &part, out, err);
+    if (out->data != was) l->bundle = NULL;
+    return status;
+}
+
 /* The parts' scales lie beside the bundle, under the names that they have without it. */
 static pi_status bind_bundle(model *m, int layer, pi_error *err) {
     static const tensor_role roles[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN_T};
     model_layer *l = &m->layers[layer];
     pi_status status = model_bind_bundle(m, layer, err);
-    for (int i = 0; i < 3 && l->bundle && status == PI_OK; i++) {
+    const gguf_tensor *bundle = l->bundle;
+    for (int i = 0; i < 3 && bundle && status == PI_OK; i++) {
         const arch_tensor *row = arch_tensor_of(m->arch, roles[i]);
-        if (row) status = read_scale(m, row, layer, &l->t[roles[i]], err);
+        if (row && m->adapters) status = merge_part(m, row, layer, bundle, err);
+        if (row && status == PI_OK) status = read_scale(m, row, layer, &l->t[roles[i]], err);
     }
     return status;
 }
@@ -449,6 +474,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         pi_status status = bind_bundle(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
+        if (status == PI_OK) status = model_bind_delta(m, layer, err);
         if (status != PI_OK) return status;
     }
     pi_status status = bind_tied(m, err);
@@ -466,13 +492,12 @@ int64_t model_layer_units(const model *m, int layer) {
 }
 
 /* Whether a layer's tensor, named `rest` after "blk.N.", is one of the row's, or one that changes
- * nothing here: scales (see read_scale), ranges for other programs' activation formats, the rotary
- * tables of very old files, and the delta rule's projections in their older order. */
+ * nothing here: scales (see read_scale), ranges for other programs' activation formats, and the
+ * rotary tables of very old files. */
 static bool is_known(const model *m, const model_layer_hparams *l, const char *rest) {
     const arch_row *arch = m->arch;
     if (ends_with(rest, ".scale") || ends_with(rest, ".input_scale")) return true;
     if (strcmp(rest, "attn_rot_embd.weight") == 0) return true;
-    if (l->mixers & MIXER_DELTA && strcmp(rest, "ssm_in.weight") == 0) return true;
     if (l->mixers & MIXER_KDA && starts_with(rest, "attn_") && ends_with(rest, ".bias"))
         return true; /* not added, as in llama.cpp */
     for (int i = 0; i < arch->n_tensors; i++) {

@@ -106,6 +106,9 @@ typedef enum predictor_kind {
     PREDICTOR_KIND_COUNT
 } predictor_kind;
 
+/* Whether most values of an activation are exactly zero. */
+bool model_has_zeros(activation a);
+
 /* "none", "sign", "lowrank", "relu_mlp": as in powerinfer.predictor.kind. */
 const char *predictor_kind_name(predictor_kind kind);
 /* PI_ERR_FORMAT when `perm` does not hold each of 0 .. n - 1 once; the message names the first
@@ -130,6 +133,7 @@ typedef struct model_layer_sparse {
 typedef struct model_sparse {
     bool pwri;                 /* magic PWRI */
     bool prepared;             /* powerinfer.version is there */
+    bool given;                /* predictors came with the model: nothing was measured */
     float predictor_threshold; /* 0, or powerinfer.sparse_threshold */
     /* Relative increase of perplexity on held-out calibration text, 0.01 for 1%; NAN: unknown. */
     float predict_loss, threshold_loss;

@@ -280,8 +280,8 @@ static pi_status run_job(lora_set *s, merge_job *job, model *m, model_tensor *ou
     if (status != PI_OK) return status;
     job->to = quant_find(type);
     job->workers = s->workers;
-    if (!quant_row_bytes(type, (uint64_t)job->n_in, &job->to_bytes) ||
-        !quant_row_bytes(job->t->type, (uint64_t)job->n_in, &job->from_bytes))
+    job->from_bytes = out->row_bytes;
+    if (!quant_row_bytes(type, (uint64_t)job->n_in, &job->to_bytes))
         return error_set(err, PI_ERR_LIMIT, "tensor %s: rows too long", job->t->name);
     size_t n_bytes = job->to_bytes * (size_t)job->n_rows;
     uint8_t *memory = arena_alloc(&m->arena, n_bytes + MATRIX_ALIGN);

@@ -17,6 +17,11 @@ enum {
     SIGN_MULTIPLE = 32
 }; /* activations of sign predictors are quantized in groups of this size */
 
+bool model_has_zeros(activation a) {
+    return a == ACTIVATION_RELU || a == ACTIVATION_DRELU || a == ACTIVATION_RELU_SQUARED ||
+           a == ACTIVATION_FATRELU;
+}
+
 const char *predictor_kind_name(predictor_kind kind) {
     static const char *const names[PREDICTOR_KIND_COUNT] = {"none", "sign", "lowrank", "relu_mlp"};
     return (unsigned)kind < PREDICTOR_KIND_COUNT ? names[kind] : "unknown";
@@ -192,6 +197,7 @@ static pi_status read_keys(model *m, pi_error *err) {
         status = read_number(m, SPARSE_KEY_CALIBRATION_LOSS, true, &s->predict_loss, err);
     if (status == PI_OK)
         status = read_number(m, SPARSE_KEY_THRESHOLD_LOSS, true, &s->threshold_loss, err);
+    s->given = isnan(s->predict_loss) && !gguf_find(m->file, SPARSE_KEY_CALIBRATION_TOKENS);
     if (status == PI_OK) status = read_kinds(m, err);
     if (status == PI_OK) status = read_inputs(m, err);
     if (status == PI_OK)
@@ -315,6 +321,7 @@ static void assume_original(model *m) {
 pi_status model_bind_sparse(model *m, pi_error *err) {
     m->sparse = (model_sparse){
         .pwri = gguf_is_pwri(m->file), .predict_loss = NAN, .threshold_loss = NAN};
+    m->sparse.given = m->sparse.pwri;
     for (int i = 0; i < m->hp.n_layer; i++)
         m->layers[i].sparse = (model_layer_sparse){.recall = NAN, .density = NAN, .cut = NAN};
     if (m->sparse.pwri) assume_original(m);

@@ -28,7 +28,8 @@ typedef struct place_device {
 enum {
     PLACE_NAME_BYTES = 64,
     PLACE_GPU_NAME_BYTES = 128,
-    PLACE_DRIVE_READ = 8192 /* bytes: a neuron's bundle */
+    PLACE_DRIVE_READ = 8192,   /* bytes: a neuron's bundle */
+    PLACE_DRIVE_LONG = 1 << 20 /* bytes: a piece of a matrix */
 };
 
 typedef struct place_machine {
@@ -40,8 +41,8 @@ typedef struct place_machine {
     place_device device[PLAN_SIDES];
     double sync; /* seconds per crossing: x there and a partial sum back, with the kernels and
                     barriers that belong to it */
-    /* The drive with the model: long reads, 1e9 bytes per second, and reads of PLACE_DRIVE_READ
-     * bytes per second, many at a time. 0: not measured. */
+    /* The drive with the model: reads of PLACE_DRIVE_LONG, 1e9 bytes per second, and reads of
+     * PLACE_DRIVE_READ bytes per second, many at a time. 0: not measured. */
     double drive_gbps, drive_reads;
     uint64_t runtime_bytes; /* of GPU memory that driver and kernels take */
     uint64_t margin_bytes;  /* that are left free */
@@ -74,9 +75,9 @@ typedef struct place_layer {
     int64_t unit;                    /* that move together; divides n */
     uint64_t unit_bytes;             /* of such a group */
     double unit_stream;              /* bytes of each group that every token reads in order */
-    /* [n / unit + 1]: expected bytes that a token gathers from the first k groups. Concave: hottest
-     * first. */
-    double *gather;
+    /* [n / unit + 1]: expected bytes that a token gathers from the first k groups, and neurons (or
+     * experts) of them that are selected. Concave: hottest first. */
+    double *gather, *selected;
 } place_layer;
 
 typedef struct place_workload {

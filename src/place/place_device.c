@@ -1,6 +1,7 @@
 /* place_device.c: finding and opening a GPU, and what is known of the machine it is in. */
 #include "place_device.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "place_profile.h"
@@ -19,8 +20,7 @@ static bool is_simulated(const gpu_backend *b) {
     return strcmp(b->name, "sim") == 0;
 }
 
-/* ---- the machine ------------------------------------------------------------------------------
- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 static place_machine simulated_machine(const gpu_info *info) {
     const place_device gpu = {info->memory_total, SIM_GPU_GBPS, SIM_GPU_GBPS, SIM_STEP};
@@ -43,12 +43,11 @@ static void gpu_machine(const gpu_backend *b, const gpu_info *info, const char *
     out->device[SIDE_GPU].memory_bytes = info->memory_free;
 }
 
-/* ---- the device -------------------------------------------------------------------------------
- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t budget) {
     int best = 0;
-    double least = 1e300;
+    double least = INFINITY;
     for (int i = 0; i < n; i++) {
         double rate = infos[i].bandwidth > 0 ? infos[i].bandwidth : UNKNOWN_RATE;
         uint64_t fits = infos[i].memory_free < budget ? infos[i].memory_free : budget;
@@ -160,33 +159,33 @@ void place_gpu_close(place_gpu *g) {
     *g = (place_gpu){0};
 }
 
-/* ---- cuts -------------------------------------------------------------------------------------
- */
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
 pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
                         const pi_context_options *o, place_fit *out, pi_error *err) {
     const double mib = 1048576;
-    place_fit_options wish = {.model = m,
-                              .engine = engine,
-                              .machine = &g->machine,
-                              .budget = g->budget - g->runtime,
-                              .node_bytes = g->library.backend->node_bytes,
-                              .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
-                              .depth = PLACE_DEFAULT_DEPTH,
-                              .gpu_layers = o->gpu_layers,
-                              .density = 1};
-    pi_status status = place_fit_create(&wish, out, err);
-    if (status == PI_OK && !out->any && out->least <= wish.budget && o->device != PI_DEVICE_AUTO) {
+    place_fit_options request = {.model = m,
+                                 .engine = engine,
+                                 .machine = &g->machine,
+                                 .budget = g->budget - g->runtime,
+                                 .node_bytes = g->library.backend->node_bytes,
+                                 .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
+                                 .depth = PLACE_DEFAULT_DEPTH,
+                                 .gpu_layers = o->gpu_layers,
+                                 .density = 1};
+    pi_status status = place_fit_create(&request, out, err);
+    if (status == PI_OK && !out->any && out->least <= request.budget &&
+        o->device != PI_DEVICE_AUTO) {
         place_fit_free(out);
-        wish.gpu_layers = m->hp.n_layer + 1;
-        status = place_fit_create(&wish, out, err);
+        request.gpu_layers = m->hp.n_layer + 1;
+        status = place_fit_create(&request, out, err);
     }
     if (status != PI_OK || out->any) return status;
-    if (out->least > wish.budget)
+    if (out->least > request.budget)
         status = error_set(err, PI_ERR_LIMIT,
                            "too little memory: %s: the budget leaves %.1f MiB, the smallest useful "
                            "amount is %.1f MiB: use a larger one, or a smaller batch",
-                           g->info.name, (double)wish.budget / mib, (double)out->least / mib);
+                           g->info.name, (double)request.budget / mib, (double)out->least / mib);
     else
         status = error_set(err, PI_ERR_LIMIT,
                            "not used: %s: this model is predicted to run faster on the CPU alone",

@@ -78,7 +78,7 @@ static pi_status measure(const place_fit_options *o, const place_plan *p, place_
         return error_set(err, PI_ERR_RANGE,
                          "KV cache too large: %" PRId64 " positions: use a smaller context",
                          o->n_ctx);
-    f->kv_bytes = kv;
+    f->kv_bytes = kv + f->bytes.state;
     f->program_bytes = f->bytes.program_nodes * o->node_bytes;
     return PI_OK;
 }
@@ -159,7 +159,7 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
     return measure(o, &f->plan, f, err);
 }
 
-/* The last n layers wholly on the GPU, and the head when n is more than there are. */
+/* Offloads the last n layers; n > n_layer also the output head. */
 static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     int n_layer = o->model->hp.n_layer;
     out->head = n > n_layer ? SIDE_GPU : SIDE_CPU;
@@ -193,8 +193,7 @@ static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
 }
 
-/* ---- so many layers ---------------------------------------------------------------------------
- */
+/* ---- so many layers -------------------------------------------------------------------------- */
 
 /* The largest number of layers up to the requested one that fits: bytes grow with every one. */
 static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *err) {
@@ -217,8 +216,7 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
     return status;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_error *err) {
     place_machine machine = *options->machine;

@@ -28,7 +28,7 @@ typedef struct place_fit {
     place_plan plan;
     bool any;               /* something is on the GPU */
     engine_gpu_bytes bytes; /* all zero without anything */
-    uint64_t kv_bytes;      /* kv_per_position * n_ctx */
+    uint64_t kv_bytes;      /* kv_per_position * n_ctx, and a session's state */
     uint64_t program_bytes; /* program_nodes * node_bytes */
     uint64_t least;         /* without anything: what the least of it would take; 0: not known */
     int32_t gpu_layers;     /* with gpu_layers: how many fit */

@@ -17,6 +17,7 @@
 #include "kv_cache.h"
 #include "mem.h"
 #include "place.h"
+#include "recurrent_state.h"
 
 /* What reading a neuron's part of a tensor depends on. */
 typedef enum reading { READ_ALWAYS, READ_SELECTED, READ_FIRED, READINGS } reading;
@@ -121,7 +122,8 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
     }
     out->unit_bytes = bytes->all;
     /* attention's kernels have limits of their own */
-    if (m->hp.head_dim > GPU_MAX_HEAD || m->hp.head_dim % HEAD_MULTIPLE) out->always_stays = true;
+    int32_t most = m->hp.n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD;
+    if (m->hp.head_dim > most || m->hp.head_dim % HEAD_MULTIPLE) out->always_stays = true;
     out->unit_stream = (double)bytes->by[READ_ALWAYS];
 }
 
@@ -145,14 +147,16 @@ static void fill_experts(const model *m, const model_layer *l, const neuron_byte
     const float *freq = l->sparse.expert_freq;
     double even = (double)m->hp.n_expert_used / m->hp.n_expert;
     for (int64_t i = 0; i < out->n; i++)
-        out->gather[i + 1] = out->gather[i] + (double)bytes->all * (freq ? (double)freq[i] : even);
+        out->selected[i + 1] = out->selected[i] + (freq ? (double)freq[i] : even);
+    for (int64_t i = 1; i <= out->n; i++) out->gather[i] = (double)bytes->all * out->selected[i];
 }
 
 static bool fill_gather(const model *m, const model_layer *l, const neuron_bytes *bytes,
                         double density, place_layer *out, arena *a) {
     int64_t n_units = out->n / out->unit;
     out->gather = arena_calloc(a, (size_t)n_units + 1, sizeof *out->gather);
-    if (!out->gather) return false;
+    out->selected = arena_calloc(a, (size_t)n_units + 1, sizeof *out->selected);
+    if (!out->gather || !out->selected) return false;
     if (out->experts) {
         fill_experts(m, l, bytes, out);
         return true;
@@ -162,15 +166,18 @@ static bool fill_gather(const model *m, const model_layer *l, const neuron_bytes
     double factor = known && bytes->by[READ_SELECTED] ? selection_factor(l, selected) : 0;
     double on_selected = (double)bytes->by[READ_SELECTED] / (double)out->unit;
     double on_fired = (double)bytes->by[READ_FIRED] / (double)out->unit;
-    double sum = 0;
+    double sum = 0, n_selected = 0;
     for (int64_t i = 0; i < out->n; i++) {
         double fires = known ? (double)l->sparse.freq[i] : fmin(density, selected);
         double chosen = selected;
         if (known)
             chosen = fires > 0 ? fmin(1, factor * fires) : 0; /* the factor may be infinite */
+        n_selected += chosen;
         sum += on_selected * chosen;
         sum += on_fired * (bytes->by[READ_SELECTED] ? fmin(fires, chosen) : fires);
-        if ((i + 1) % out->unit == 0) out->gather[(i + 1) / out->unit] = sum;
+        if ((i + 1) % out->unit) continue;
+        out->gather[(i + 1) / out->unit] = sum;
+        out->selected[(i + 1) / out->unit] = n_selected;
     }
     return true;
 }
@@ -192,8 +199,11 @@ static pi_status size_kv(const model *m, int i, const place_use *use, place_laye
         return error_set(err, PI_ERR_RANGE,
                          "KV cache too large: %lld positions: use a smaller context",
                          (long long)use->n_ctx);
+    uint64_t state = (uint64_t)model_state(&m->hp, l) * sizeof(float);
     out->kv_bytes = kv.n_heads > 0 ? all : 0; /* it may read another layer's */
+    out->kv_bytes += RECURRENT_SLOTS * state;
     out->kv_read = position * (uint64_t)(use->depth < use->n_ctx ? use->depth : use->n_ctx);
+    out->kv_read += 2 * state; /* and written */
     return PI_OK;
 }
 

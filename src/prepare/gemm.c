@@ -2,9 +2,10 @@
  *
  * C is cut into tiles of BLOCK_ROWS x BLOCK_COLS that threads take one by one. Within a tile the
  * inner dimension goes in steps of BLOCK_K: A's part is packed into the thread's work space (it
- * stays in the second cache), then B's part panel by panel (in the first), and every panel meets
- * all of A in the CPU's gemm_tile (after Goto and van de Geijn 2008). Packing costs one move per 2
- * * BLOCK_ROWS operations or fewer, and makes every layout of A and B equally good. */
+ * stays in the second cache), then B's part panel by panel (in the first), and every panel is
+ * multiplied with all of A by the CPU's gemm_tile (after Goto and van de Geijn 2008). Packing costs
+ * one move per 2 * BLOCK_ROWS operations or fewer, and makes every layout of A and B equally good.
+ */
 #include <assert.h>
 #include <string.h>
 

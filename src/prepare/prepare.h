@@ -8,7 +8,7 @@
  *   prepare_write.c      the prepared file
  *   prepare_measure.c    quality of the file against its source
  *   prepare_bundle.c     neurons' matrices in the output: bundled or apart; from one to the other
- *   prepare_undo.c       the way back
+ *   prepare_undo.c       undo
  *   prepare.c            the order of all that
  *
  * Neurons: `order[i]` is the index, in the input's tensors, of the neuron that is stored i-th. In a

@@ -47,9 +47,7 @@ typedef struct layer_run {
 } layer_run;
 
 bool prepare_is_sparse(const model *m) {
-    activation a = m->hp.activation;
-    return a == ACTIVATION_RELU || a == ACTIVATION_RELU_SQUARED || a == ACTIVATION_DRELU ||
-           a == ACTIVATION_FATRELU;
+    return model_has_zeros(m->hp.activation);
 }
 
 static const model_layer *layer_of(const preparation *p, int layer) {

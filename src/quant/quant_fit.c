@@ -98,12 +98,28 @@ void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_
     if (best == (double)INFINITY) *scale = (hi - lo) / (float)top;
 }
 
-/* The scale that keeps most of the weighted energy, (sum w x q)^2 / (sum w q q), wins. */
-float quant_fit_scale(const float *x, const float *w, int n, int zero) {
+/* The value of largest magnitude, with its sign. */
+static float extreme_of(const float *x, int n) {
     float extreme = 0.0f;
     for (int i = 0; i < n; i++) {
         if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
     }
+    return extreme;
+}
+
+/* The scale that keeps most of the weighted energy, (sum w x q)^2 / (sum w q q), wins. */
+static void keep_better(const float *x, const float *w, const float *q, int n, double *best,
+                        float *scale) {
+    const fit_sums s = sums_of(x, w, q, n);
+    if (!(s.qq > 0.0f)) return;
+    const double kept = (double)s.xq * (double)s.xq / (double)s.qq;
+    if (!(kept > *best)) return;
+    *best = kept;
+    *scale = s.xq / s.qq;
+}
+
+float quant_fit_scale(const float *x, const float *w, int n, int zero) {
+    const float extreme = extreme_of(x, n);
     if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
     float scale = extreme / (float)-zero;
     double best = 0.0;
@@ -113,13 +129,7 @@ float quant_fit_scale(const float *x, const float *w, int n, int zero) {
         float q[QUANT_FIT_MAX];
         for (int i = 0; i < n; i++)
             q[i] = quant_nearest(quant_clamp(x[i] * inverse, (float)-zero, (float)(zero - 1)));
-        fit_sums s = sums_of(x, w, q, n);
-        if (!(s.qq > 0.0f)) continue;
-        double kept = (double)s.xq * (double)s.xq / (double)s.qq;
-        if (kept > best) {
-            best = kept;
-            scale = s.xq / s.qq;
-        }
+        keep_better(x, w, q, n, &best, &scale);
     }
     return scale;
 }
@@ -141,13 +151,10 @@ static void nearest_values(const float *x, int n, float inverse, const int8_t ta
     }
 }
 
-/* The extreme value may meet either end of the table; both are tried, and the scale's sign goes
+/* The extreme value may become either end of the table; both are tried, and the scale's sign goes
  * along. */
 float quant_fit_table(const float *x, const float *w, int n, const int8_t table[16]) {
-    float extreme = 0.0f;
-    for (int i = 0; i < n; i++) {
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    }
+    const float extreme = extreme_of(x, n);
     if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
     float scale = extreme / (float)table[0];
     double best = 0.0;
@@ -157,13 +164,7 @@ float quant_fit_table(const float *x, const float *w, int n, const int8_t table[
         float inverse = end * (1.0f + off) / extreme;
         float q[QUANT_FIT_MAX];
         nearest_values(x, n, inverse, table, q);
-        fit_sums s = sums_of(x, w, q, n);
-        if (!(s.qq > 0.0f)) continue;
-        double kept = (double)s.xq * (double)s.xq / (double)s.qq;
-        if (kept > best) {
-            best = kept;
-            scale = s.xq / s.qq;
-        }
+        keep_better(x, w, q, n, &best, &scale);
     }
     return scale;
 }
@@ -177,10 +178,7 @@ uint8_t quant_nearest_e2m1(float x) {
 }
 
 uint16_t quant_round_scales(const float *scale, int n, int zero, int8_t *q) {
-    float longest = 0.0f;
-    for (int j = 0; j < n; j++) {
-        if (fabsf(scale[j]) > fabsf(longest)) longest = scale[j];
-    }
+    const float longest = extreme_of(scale, n);
     uint16_t h = quant_f32_to_f16(quant_tame(longest / (float)-zero, QUANT_F16_MAX));
     float d = quant_f16_to_f32(h);
     for (int j = 0; j < n; j++) {

@@ -113,13 +113,13 @@ void quant_quantize_q1_0(const float *src, void *dst, int64_t n, const float *im
 
 /* ---- NVFP4 ----------------------------------------------------------------------------------- */
 
-enum { NVFP4_SUB = 16, UE4M3_TOP = 126, E2M1_TOP = 7 };
+enum { UE4M3_TOP = 126, E2M1_TOP = 7 };
 static const int8_t e2m1_values[16] = {QUANT_E2M1_VALUES};
 
-static double choose_e2m1(const float *x, const float *w, uint32_t byte, uint8_t q[NVFP4_SUB]) {
+static double choose_e2m1(const float *x, const float *w, uint32_t byte, uint8_t q[nvfp4_sub]) {
     const float scale = low_ue4m3_half(byte);
     double error = 0.0;
-    for (int i = 0; i < NVFP4_SUB; i++) {
+    for (int i = 0; i < nvfp4_sub; i++) {
         q[i] = scale > 0.0f ? quant_nearest_e2m1(x[i] / scale) : 0;
         const double off = (double)(x[i] - scale * (float)e2m1_values[q[i]]);
         error += (double)w[i] * off * off;
@@ -129,14 +129,14 @@ static double choose_e2m1(const float *x, const float *w, uint32_t byte, uint8_t
 
 /* Bytes of scales ascend as their values do: those around the largest element's, down to half of
  * it (8 steps), are tried. */
-static uint8_t fit_nvfp4(const float *x, const float *w, uint8_t best[NVFP4_SUB]) {
+static uint8_t fit_nvfp4(const float *x, const float *w, uint8_t best[nvfp4_sub]) {
     float amax = 0.0f;
     uint32_t top = 0, chosen = 0;
-    for (int i = 0; i < NVFP4_SUB; i++) amax = fmaxf(amax, fabsf(x[i]));
+    for (int i = 0; i < nvfp4_sub; i++) amax = fmaxf(amax, fabsf(x[i]));
     while (top < UE4M3_TOP && low_ue4m3_half(top) * (float)e2m1_values[E2M1_TOP] < amax) top++;
     double least = INFINITY;
     for (uint32_t byte = top > 8 ? top - 8 : 0; byte <= top; byte++) {
-        uint8_t q[NVFP4_SUB];
+        uint8_t q[nvfp4_sub];
         const double error = choose_e2m1(x, w, byte, q);
         if (error >= least) continue;
         least = error;
@@ -148,15 +148,15 @@ static uint8_t fit_nvfp4(const float *x, const float *w, uint8_t best[NVFP4_SUB]
 
 void quant_quantize_nvfp4(const float *src, void *dst, int64_t n, const float *importance) {
     block_nvfp4 *out = dst;
-    for (int64_t i = 0; i < n; i += NVFP4_SUB) {
+    for (int64_t i = 0; i < n; i += nvfp4_sub) {
         block_nvfp4 *b = out + i / nvfp4_elems;
-        const int64_t sub = i % nvfp4_elems / NVFP4_SUB;
-        float x[NVFP4_SUB], w[NVFP4_SUB];
-        uint8_t q[NVFP4_SUB];
-        for (int k = 0; k < NVFP4_SUB; k++) x[k] = quant_tame(src[i + k], QUANT_F16_MAX);
-        quant_fit_weights(importance != NULL ? importance + i : NULL, w, NVFP4_SUB);
+        const int64_t sub = i % nvfp4_elems / nvfp4_sub;
+        float x[nvfp4_sub], w[nvfp4_sub];
+        uint8_t q[nvfp4_sub];
+        for (int k = 0; k < nvfp4_sub; k++) x[k] = quant_tame(src[i + k], QUANT_F16_MAX);
+        quant_fit_weights(importance != NULL ? importance + i : NULL, w, nvfp4_sub);
         b->d[sub] = fit_nvfp4(x, w, q);
-        for (int k = 0; k < NVFP4_SUB / 2; k++)
-            b->qs[sub * NVFP4_SUB / 2 + k] = (uint8_t)(q[k] | q[k + NVFP4_SUB / 2] << 4);
+        for (int k = 0; k < nvfp4_sub / 2; k++)
+            b->qs[sub * nvfp4_sub / 2 + k] = (uint8_t)(q[k] | q[k + nvfp4_sub / 2] << 4);
     }
 }

@@ -65,20 +65,17 @@ static bool take(parser *p, const char *text) {
 /* ---- characters ------------------------------------------------------------------------------ */
 
 static uint32_t take_hex(parser *p, int n_digits) {
-    uint32_t value = 0;
-    for (int i = 0; i < n_digits; i++, p->at++) {
-        int digit = hex_digit(peek(p));
-        if (digit < 0) {
-            wrong(p, "escape with too few hexadecimal digits");
-            return 0;
-        }
-        value = value * 16 + (uint32_t)digit;
+    const int64_t value = hex_number(p->at, p->end, n_digits);
+    if (value < 0) {
+        wrong(p, "escape with too few hexadecimal digits");
+        return 0;
     }
+    p->at += n_digits;
     if (value >= GRAMMAR_CODE_POINTS || (value >= 0xd800 && value <= 0xdfff)) {
         wrong(p, "escape of an invalid code point");
         return 0;
     }
-    return value;
+    return (uint32_t)value;
 }
 
 static uint32_t take_escape(parser *p) {

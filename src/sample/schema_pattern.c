@@ -112,16 +112,13 @@ static bool put_named(parser *p, char_set *set, char name) {
 }
 
 static uint32_t take_hex(parser *p, int n_digits) {
-    uint32_t value = 0;
-    for (int i = 0; i < n_digits; i++, p->at++) {
-        int digit = hex_digit(peek(p));
-        if (digit < 0) {
-            wrong(p, "escape with too few hexadecimal digits");
-            return 0;
-        }
-        value = value * 16 + (uint32_t)digit;
+    const int64_t value = hex_number(p->at, p->end, n_digits);
+    if (value < 0) {
+        wrong(p, "escape with too few hexadecimal digits");
+        return 0;
     }
-    return value;
+    p->at += n_digits;
+    return (uint32_t)value;
 }
 
 /* After a backslash: one character. */

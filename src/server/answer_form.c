@@ -76,8 +76,7 @@ static const char *add_schema(grammar_text *g, const json_node *schema) {
     return g->names[k];
 }
 
-/* ---- calls of tools ----------------------------------------------------------------------------
- */
+/* ---- calls of tools -------------------------------------------------------------------------- */
 
 static const char *tool_text(const json_node *tool, const char *key) {
     const char *text = "";
@@ -136,8 +135,7 @@ static void put_calls(grammar_text *g, const chat_tools *tools, const call_forma
                                            : "\nanswer ::= marked\n");
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void grammar_text_free(grammar_text *g) {
     bytes_free(&g->gbnf);

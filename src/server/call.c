@@ -13,8 +13,7 @@
 
 enum { MAX_CHOICES = 128, STREAM_BLOCK = 16 << 10 };
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 server_call *call_create(exchange *x, const dialect *d, const char *id, params *p) {
     server_call *c = mem_calloc(1, sizeof *c);
@@ -64,8 +63,7 @@ enum MHD_Result call_refuse(exchange *x, server_call *c, const pi_error *err) {
     return http_reply_failed(x, err);
 }
 
-/* ---- sequences ---------------------------------------------------------------------------------
- */
+/* ---- sequences ------------------------------------------------------------------------------- */
 
 static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *tokens, size_t n,
                                int index, pi_error *err) {
@@ -131,8 +129,7 @@ void call_begin_messages(server_call *c, const char *prompt, size_t n) {
     for (int i = 0; i < c->n_choices; i++) message_begin(&c->choices[i].message, prompt, n);
 }
 
-/* ---- what has come -----------------------------------------------------------------------------
- */
+/* ---- what has come --------------------------------------------------------------------------- */
 
 /* Tokens are taken when their text is released: with the text they belong to. A token behind a stop
  * text, and one that ends the text, is none of the answer's. */
@@ -242,8 +239,7 @@ void call_put_timings(const answer_choice *k, json_writer *w) {
     json_end_object(w);
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 void call_put(server_call *c, const char *text) {
     if (!bytes_append_text(&c->out, text)) c->broken = true;
@@ -377,8 +373,7 @@ static enum MHD_Result answer_stream(exchange *x, server_call *c) {
     return http_send(x, 200, response);
 }
 
-/* ---- answers in one piece ----------------------------------------------------------------------
- */
+/* ---- answers in one piece -------------------------------------------------------------------- */
 
 static enum MHD_Result answer_whole(exchange *x, server_call *c) {
     bool fresh[MAX_CHOICES];

@@ -5,8 +5,7 @@
 
 #include "fields.h"
 
-/* ---- tools -------------------------------------------------------------------------------------
- */
+/* ---- tools ----------------------------------------------------------------------------------- */
 
 static const char *function_name(const json_node *tool) {
     const char *name = NULL;
@@ -76,8 +75,7 @@ pi_status chat_read_tools(const json_node *body, chat_tools *out, pi_error *err)
     return PI_OK;
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* A content of parts becomes their texts, one after the other. */
 static pi_status take_content(const json_node *message, size_t index, bytes *text, pi_error *err) {

@@ -5,8 +5,7 @@
 #include "dialects.h"
 #include "route_generate.h"
 
-/* ---- request -----------------------------------------------------------------------------------
- */
+/* ---- request --------------------------------------------------------------------------------- */
 
 static bool is_type(const json_node *node, const char *type) {
     const char *s = NULL;
@@ -124,22 +123,6 @@ static pi_status put_messages(json_writer *w, const json_node *body, pi_error *e
     return status;
 }
 
-static void put_tools(json_writer *w, const json_node *tools) {
-    json_put_array(w, "tools");
-    for (size_t i = 0; i < json_count(tools); i++) {
-        const json_node *tool = json_at(tools, i);
-        json_put_object(w, NULL);
-        json_put_text(w, "type", "function");
-        json_put_object(w, "function");
-        bytes_json_put(w, "name", json_get(tool, "name"));
-        bytes_json_copy(w, "description", tool, "description");
-        bytes_json_put(w, "parameters", json_get(tool, "input_schema"));
-        json_end_object(w);
-        json_end_object(w);
-    }
-    json_end_array(w);
-}
-
 static pi_status put_tool_choice(json_writer *w, const json_node *choice, pi_error *err) {
     bool single = false;
     pi_status status = field_bool(choice, "disable_parallel_tool_use", &single, err);
@@ -167,7 +150,7 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
     if (status == PI_OK) status = field_kind(body, "stop_sequences", JSON_ARRAY, err);
     if (status == PI_OK) status = put_tool_choice(w, json_get(body, "tool_choice"), err);
-    if (json_count(json_get(body, "tools"))) put_tools(w, json_get(body, "tools"));
+    generate_put_tools(w, json_get(body, "tools"), "input_schema", false);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         bytes_json_copy(w, passed[i], body, passed[i]);
     bytes_json_copy(w, "stop", body, "stop_sequences");
@@ -178,8 +161,7 @@ enum MHD_Result route_messages(exchange *x) {
     return generate_translated(x, write_chat, &dialect_messages, "msg_");
 }
 
-/* ---- answer ------------------------------------------------------------------------------------
- */
+/* ---- answer ---------------------------------------------------------------------------------- */
 
 static const char *stop_reason(const answer_choice *k) {
     if (k->finish == FINISH_LENGTH) return "max_tokens";
@@ -256,8 +238,7 @@ static void messages_whole(server_call *c, json_writer *w) {
     json_end_object(w);
 }
 
-/* ---- stream ------------------------------------------------------------------------------------
- */
+/* ---- stream ---------------------------------------------------------------------------------- */
 
 enum { ITEM_THINKING, ITEM_TEXT, ITEM_USE };
 

@@ -29,8 +29,7 @@ static void put_head(const server_call *c, json_writer *w, const char *object) {
     json_put_text(w, "system_fingerprint", pi_version());
 }
 
-/* ---- logprobs ----------------------------------------------------------------------------------
- */
+/* ---- logprobs -------------------------------------------------------------------------------- */
 
 static size_t token_text(const server_call *c, int32_t token, char *text, size_t room) {
     return prompt_token_text(c->server->options.model, token, text, room);
@@ -114,8 +113,7 @@ static void put_text_logprobs(const server_call *c, const answer_choice *k, json
     json_end_object(w);
 }
 
-/* ---- both APIs ---------------------------------------------------------------------------------
- */
+/* ---- both APIs ------------------------------------------------------------------------------- */
 
 /* A chunk with one choice, open for its members. */
 static json_writer *begin_chunk(server_call *c, const answer_choice *k, const char *object) {
@@ -174,8 +172,7 @@ static void put_answer(const server_call *c, json_writer *w, const char *object,
     json_end_object(w);
 }
 
-/* ---- chat --------------------------------------------------------------------------------------
- */
+/* ---- chat ------------------------------------------------------------------------------------ */
 
 static json_writer *begin_delta(server_call *c, const answer_choice *k) {
     json_writer *w = begin_chunk(c, k, "chat.completion.chunk");
@@ -292,8 +289,7 @@ const dialect dialect_chat = {.begin = chat_begin,
                               .failed = openai_failed,
                               .whole = chat_whole};
 
-/* ---- completions -------------------------------------------------------------------------------
- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static void text_chunk(server_call *c, answer_choice *k, bool last) {
     const bytes *text = &k->message.content;

@@ -6,8 +6,7 @@
 #include "dialects.h"
 #include "route_generate.h"
 
-/* ---- request -----------------------------------------------------------------------------------
- */
+/* ---- request --------------------------------------------------------------------------------- */
 
 static const char *type_of(const json_node *node) {
     const char *s = NULL;
@@ -75,22 +74,6 @@ static pi_status put_input(json_writer *w, const json_node *body, pi_error *err)
     return status;
 }
 
-static void put_tools(json_writer *w, const json_node *tools) {
-    json_put_array(w, "tools");
-    for (size_t i = 0; i < json_count(tools); i++) {
-        const json_node *tool = json_at(tools, i);
-        json_put_object(w, NULL);
-        bytes_json_put(w, "type", json_get(tool, "type"));
-        json_put_object(w, "function");
-        bytes_json_put(w, "name", json_get(tool, "name"));
-        bytes_json_copy(w, "description", tool, "description");
-        bytes_json_put(w, "parameters", json_get(tool, "parameters"));
-        json_end_object(w);
-        json_end_object(w);
-    }
-    json_end_array(w);
-}
-
 static void put_tool_choice(json_writer *w, const json_node *choice) {
     if (json_kind_of(choice) != JSON_OBJECT) {
         bytes_json_put(w, "tool_choice", choice);
@@ -125,7 +108,7 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
                          "previous_response_id: responses are not stored: send the conversation");
     pi_status status = put_input(w, body, err);
     if (status == PI_OK) status = field_kind(body, "tools", JSON_ARRAY, err);
-    if (json_count(json_get(body, "tools"))) put_tools(w, json_get(body, "tools"));
+    generate_put_tools(w, json_get(body, "tools"), "parameters", true);
     if (json_get(body, "tool_choice")) put_tool_choice(w, json_get(body, "tool_choice"));
     bytes_json_copy(w, "max_completion_tokens", body, "max_output_tokens");
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
@@ -138,8 +121,7 @@ enum MHD_Result route_responses(exchange *x) {
     return generate_translated(x, write_chat, &dialect_responses, "resp_");
 }
 
-/* ---- items -------------------------------------------------------------------------------------
- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
 enum { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
 
@@ -261,8 +243,7 @@ static void responses_whole(server_call *c, json_writer *w) {
     put_response(c, w, NULL, &c->choices[0]);
 }
 
-/* ---- stream ------------------------------------------------------------------------------------
- */
+/* ---- stream ---------------------------------------------------------------------------------- */
 
 static json_writer *begin_event(server_call *c, const char *type) {
     int64_t number = (int64_t)c->n_events;

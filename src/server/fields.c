@@ -67,8 +67,7 @@ pi_status field_kind(const json_node *body, const char *name, json_kind kind, pi
     return error_set(err, PI_ERR_ARG, "%s: must be %s", name, names[kind]);
 }
 
-/* ---- sampling ----------------------------------------------------------------------------------
- */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 typedef enum number_kind { NUMBER_FLOAT, NUMBER_INT, NUMBER_BOOL } number_kind;
 
@@ -184,8 +183,7 @@ static pi_status read_breakers(params *p, const json_node *body, pi_error *err) 
     return PI_OK;
 }
 
-/* ---- logit bias --------------------------------------------------------------------------------
- */
+/* ---- logit bias ------------------------------------------------------------------------------ */
 
 static pi_status add_bias(params *p, int64_t token, const json_node *value, int32_t n_vocab,
                           pi_error *err) {
@@ -255,8 +253,7 @@ static pi_status read_bias(params *p, const json_node *body, const pi_model *mod
     return status;
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------
- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static pi_status read_limits(params *p, const json_node *body, const char *const *limit_names,
                              pi_error *err) {

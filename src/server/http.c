@@ -12,8 +12,7 @@
 #include "log.h"
 #include "mem.h"
 
-/* ---- answers -----------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static const char json_type[] = "application/json; charset=utf-8";
 
@@ -150,8 +149,7 @@ bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result
     return false;
 }
 
-/* ---- who may ask -------------------------------------------------------------------------------
- */
+/* ---- who may ask ----------------------------------------------------------------------------- */
 
 /* In a time that depends on the lengths only. */
 static bool same_secret(const char *given, const char *key) {
@@ -186,8 +184,7 @@ static bool origin_is_foreign(const exchange *x) {
     return !name || !host || strcasecmp(name + 3, host) != 0;
 }
 
-/* ---- from connection to route ------------------------------------------------------------------
- */
+/* ---- from connection to route ---------------------------------------------------------------- */
 
 static bool normalise_path(const char *url, char *path) {
     size_t n = 0;

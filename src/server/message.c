@@ -56,8 +56,7 @@ static void drop(model_text *m, size_t n) {
     bytes_remove_front(&m->held, n);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Length of the JSON object or array that s[n] begins with; 0: not complete (or none). */
 static size_t json_extent(const char *s, size_t n) {
@@ -175,8 +174,7 @@ static bool step_call(model_text *m, bool last) {
     return true;
 }
 
-/* ---- reasoning and content ---------------------------------------------------------------------
- */
+/* ---- reasoning and content ------------------------------------------------------------------- */
 
 /* At the very start: is this reasoning? False: too early to say. */
 static bool step_start(model_text *m, bool last) {

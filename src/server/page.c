@@ -24,7 +24,7 @@ static void describe(const bytes *b, size_t from, char text[BASE64_SIZE(DIGEST)]
     uint8_t digest[DIGEST];
     sha256_hex(b->data + from, b->used - from, hex);
     for (int i = 0; i < DIGEST; i++)
-        digest[i] = (uint8_t)(hex_digit(hex[2 * i]) << 4 | hex_digit(hex[2 * i + 1]));
+        digest[i] = (uint8_t)hex_number(hex + 2 * i, hex + SHA256_HEX, 2);
     base64_encode(digest, sizeof digest, text);
 }
 

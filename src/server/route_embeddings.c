@@ -49,8 +49,7 @@ pooling embeddings_pooling(const server_options *options) {
     }
 }
 
-/* ---- the request -------------------------------------------------------------------------------
- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 static pi_status read_input(embedding_call *c, const json_node *node, pi_error *err) {
     const server_options *o = &c->server->options;
@@ -106,8 +105,7 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
     return PI_OK;
 }
 
-/* ---- sequences ---------------------------------------------------------------------------------
- */
+/* ---- sequences ------------------------------------------------------------------------------- */
 
 static pi_status start(embedding_call *c, embedding_input *in, pi_error *err) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -190,8 +188,7 @@ static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
     return status;
 }
 
-/* ---- the answer --------------------------------------------------------------------------------
- */
+/* ---- the answer ------------------------------------------------------------------------------ */
 
 /* As the API has it, base64 is of little-endian floats. room: bytes and text of one. */
 static void put_vector(const embedding_call *c, json_writer *w, const float *vector,

@@ -27,8 +27,7 @@ static pi_status refuse_given(const json_node *body, const char *name, pi_error 
     return error_set(err, PI_ERR_UNSUPPORTED, "%s: not supported", name);
 }
 
-/* ---- chat --------------------------------------------------------------------------------------
- */
+/* ---- chat ------------------------------------------------------------------------------------ */
 
 static pi_status read_chat_logprobs(const json_node *body, params *p, pi_error *err) {
     bool wanted = false;
@@ -124,6 +123,26 @@ enum MHD_Result route_chat(exchange *x) {
     return generate_chat(x, body, &dialect_chat, "chatcmpl-");
 }
 
+void generate_put_tools(json_writer *w, const json_node *tools, const char *schema, bool typed) {
+    if (json_count(tools) == 0) return;
+    json_put_array(w, "tools");
+    for (size_t i = 0; i < json_count(tools); i++) {
+        const json_node *tool = json_at(tools, i);
+        json_put_object(w, NULL);
+        if (typed)
+            bytes_json_put(w, "type", json_get(tool, "type"));
+        else
+            json_put_text(w, "type", "function");
+        json_put_object(w, "function");
+        bytes_json_put(w, "name", json_get(tool, "name"));
+        bytes_json_copy(w, "description", tool, "description");
+        bytes_json_put(w, "parameters", json_get(tool, schema));
+        json_end_object(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
 /* The chat request is a JSON text, which is read like one that came from a client. */
 enum MHD_Result generate_translated(exchange *x, chat_translator translate, const dialect *d,
                                     const char *id) {
@@ -169,8 +188,7 @@ enum MHD_Result route_apply_template(exchange *x) {
     return result;
 }
 
-/* ---- completions -------------------------------------------------------------------------------
- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *prompt,
                                  pi_error *err) {

@@ -129,8 +129,7 @@ enum MHD_Result route_slots(exchange *x) {
     return http_reply_json(x, &j, &body);
 }
 
-/* ---- metrics -----------------------------------------------------------------------------------
- */
+/* ---- metrics --------------------------------------------------------------------------------- */
 
 static void put_metric(FILE *f, const char *name, const char *type, const char *help,
                        double value) {

@@ -58,8 +58,7 @@ static int32_t logits_rows(const scheduler_options *o) {
     return o->n_slots + (o->speculator ? draft_rows(o) : 0);
 }
 
-/* ---- ends of sequences; all under the lock ----------------------------------------------------
- */
+/* ---- ends of sequences; all under the lock --------------------------------------------------- */
 
 static void unreference(sequence *q) {
     if (--q->references == 0) sequence_free(q);
@@ -104,8 +103,7 @@ static void drop_queued(scheduler *s, finish_reason (*why)(const sequence *q)) {
     }
 }
 
-/* ---- clients that have left --------------------------------------------------------------------
- */
+/* ---- clients that have left ------------------------------------------------------------------ */
 
 static int watch(scheduler *s, sequence *q, int n) {
     if (q->abandoned || q->fd < 0) return n;
@@ -137,8 +135,7 @@ static finish_reason why_gone(const sequence *q) {
     return q->finish == FINISH_NONE && q->abandoned ? FINISH_GONE : q->finish;
 }
 
-/* ---- a step ------------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static void start_queued(scheduler *s) {
     while (s->first) {
@@ -476,8 +473,7 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* ---- for other threads -------------------------------------------------------------------------
- */
+/* ---- for other threads ----------------------------------------------------------------------- */
 
 pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_error *err) {
     pthread_mutex_lock(&s->lock);
@@ -534,8 +530,7 @@ const pi_context *scheduler_context(const scheduler *s) {
     return s->context;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static pi_status create_slots(scheduler *s, pi_error *err) {
     const scheduler_options *o = &s->options;

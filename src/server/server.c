@@ -23,8 +23,7 @@ enum {
     BACKLOG = 1024
 };
 
-/* ---- listening ---------------------------------------------------------------------------------
- */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static int try_address(const struct addrinfo *a) {
     const int one = 1;
@@ -66,8 +65,7 @@ static pi_status listen_on(server *s, pi_error *err) {
     return PI_OK;
 }
 
-/* ---- the daemon --------------------------------------------------------------------------------
- */
+/* ---- the daemon ------------------------------------------------------------------------------ */
 
 static void log_daemon(void *user, const char *format, va_list args) {
     char line[512];

@@ -130,7 +130,7 @@ static tpl_value str_expandtabs(tpl *t, tpl_value self, const tpl_args *args) {
 
 /* ---- str: searching -------------------------------------------------------------------------- */
 
-/* The part of a string that two bounds leave, as find() and its kin take them. */
+/* The part of a string that two bounds leave, as find(), index() and count() take them. */
 static bool window(tpl *t, tpl_value self, tpl_value from, tpl_value to, size_t *first,
                    size_t *last) {
     int64_t n = (int64_t)tpl_chars(t, self), a = tpl_int_arg(t, from, 0), b = tpl_int_arg(t, to, n);

@@ -34,7 +34,7 @@ typedef enum tpl_kind {
     TPL_TUPLE,
     TPL_RANGE,    /* a list that shows itself as range(a, b) */
     TPL_VIEW,     /* a list: keys, values or items of a dict */
-    TPL_ITERATOR, /* a list that can be walked once: what map, select and their kin return */
+    TPL_ITERATOR, /* a list that can be walked once: what filters such as map and select return */
     TPL_DICT,
     TPL_NAMESPACE,
     TPL_FUNCTION, /* a global function */

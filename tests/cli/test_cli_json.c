@@ -128,7 +128,7 @@ static void test_end_of_text(void **state) {
 #define BENCH_RESULT                                                                               \
     "test:s depth:i mode:s device:s tps:n tps_min:n tps_max:n tps_stddev:n bytes_per_token:n "     \
     "gbps:n read_gbps:n gather_gbps:n bandwidth_share:n floor_share:n ffn_density:n model:s "      \
-    "drive_reads:n drive_bytes:n drive_gbps:n drive_share:n cache_hits:n "                         \
+    "drive_reads:n drive_bytes:n drive_gbps:n drive_share:n drive_busy:n cache_hits:n "            \
     "threads:i n_batch:i cache_type_k:s cache_type_v:s gpu_layers:i in_cache:b"
 
 /* Of one repetition, or of two: |a - b| / sqrt 2. */
@@ -262,7 +262,7 @@ static void test_bench_formats(void **state) {
         if (rows == 3) break;
     }
     assert_int_equal(rows, 3);
-    assert_int_equal(commas[0], 26);
+    assert_int_equal(commas[0], 27);
     assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
     assert_contains("out",
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,\"dense\",\"cpu\",");

@@ -95,9 +95,9 @@ static void test_prepare(void **state) {
 static void test_device(void **state) {
     (void)state;
     recurrent_write("mamba2", NULL, MODEL);
-    assert_int_equal(sh("$PI place -m " MODEL " --vram-budget 1"), 1);
-    assert_contains("err", "not supported on the GPU: ");
-    assert_contains("err", ": recurrent layers");
+    assert_int_equal(sh("$PI place -m " MODEL " --vram-budget 1 --profile rtx-3060-ddr4"), 0);
+    assert_contains("out", "budget 1024.0 MiB");
+    assert_contains("out", "tokens/s");
     assert_int_equal(sh("$PI inspect " MODEL), 0);
     assert_contains("out", " in recurrent layers, whatever the context\n");
     assert_int_equal(sh("$PI inspect --plan " MODEL), 0);

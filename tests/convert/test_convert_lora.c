@@ -13,7 +13,7 @@
 #include "powerinfer_metadata.h"
 #include "run_model.h"
 
-enum { RANK = 4, N_TOKENS = 24, N_VOCAB = 40, N_MATRICES = 5 };
+enum { RANK = 4, N_TOKENS = 24, N_VOCAB = 40, N_MATRICES = 6 };
 
 /* alpha 6, rank 4 */
 static const double factor = 1.5;
@@ -24,27 +24,32 @@ static const char config[] =
 typedef struct matrix {
     const char *name;
     uint64_t rows, cols;
+    bool embedding; /* whose rows are looked up: A is [RANK, rows], B [cols, RANK] */
 } matrix;
 
-static const matrix matrices[N_MATRICES] = {{"model.layers.0.self_attn.q_proj", 64, 64},
-                                            {"model.layers.0.self_attn.k_proj", 32, 64},
-                                            {"model.layers.1.self_attn.v_proj", 32, 64},
-                                            {"model.layers.1.mlp.down_proj", 64, 96},
-                                            {"lm_head", 40, 64}};
+static const matrix matrices[N_MATRICES] = {{"model.layers.0.self_attn.q_proj", 64, 64, false},
+                                            {"model.layers.0.self_attn.k_proj", 32, 64, false},
+                                            {"model.layers.1.self_attn.v_proj", 32, 64, false},
+                                            {"model.layers.1.mlp.down_proj", 64, 96, false},
+                                            {"lm_head", 40, 64, false},
+                                            {"model.embed_tokens", 40, 64, true}};
 
 static shard weights;
 static float plain[N_TOKENS * N_VOCAB], want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
 
 static void name_half(const matrix *x, char half, char out[128]) {
-    snprintf(out, 128, "base_model.model.%s.lora_%c.weight", x->name, half);
+    snprintf(out, 128,
+             x->embedding ? "base_model.model.%s.lora_embedding_%c"
+                          : "base_model.model.%s.lora_%c.weight",
+             x->name, half);
 }
 
 static void add_pair(const matrix *x) {
     char name[128];
     name_half(x, 'A', name);
-    shard_add(&weights, name, "F32", RANK, x->cols);
+    shard_add(&weights, name, "F32", RANK, x->embedding ? x->rows : x->cols);
     name_half(x, 'B', name);
-    shard_add(&weights, name, "F32", x->rows, RANK);
+    shard_add(&weights, name, "F32", x->embedding ? x->cols : x->rows, RANK);
 }
 
 static void open_adapter(hf_folder *f, const char *said) {
@@ -64,9 +69,10 @@ static void merge(const matrix *x) {
     for (uint64_t i = 0; i < x->rows * x->cols; i++) {
         float w;
         double sum = 0;
+        const uint64_t row = i / x->cols, col = i % x->cols;
         for (uint64_t k = 0; k < RANK; k++)
-            sum += (double)tensor_value(b, i / x->cols * RANK + k) *
-                   (double)tensor_value(a, k * x->cols + i % x->cols);
+            sum += (double)tensor_value(b, (x->embedding ? col : row) * RANK + k) *
+                   (double)tensor_value(a, x->embedding ? k * x->rows + row : k * x->cols + col);
         memcpy(&w, at + i * sizeof w, sizeof w);
         w = (float)(w + factor * sum);
         memcpy(at + i * sizeof w, &w, sizeof w);
@@ -207,10 +213,10 @@ static void test_refused(void **state) {
     folder_close(&f);
 
     /* tensors: unknown ones, another shape, half a pair, none */
-    static const matrix odd[] = {{"model.layers.0.self_attn.x_proj", 64, 64},
-                                 {"model.layers.0.self_attn.q_proj", 64, 63},
-                                 {"model.layers.0.self_attn.q_proj", 62, 64},
-                                 {"model.layers.2.self_attn.q_proj", 64, 64}};
+    static const matrix odd[] = {{"model.layers.0.self_attn.x_proj", 64, 64, false},
+                                 {"model.layers.0.self_attn.q_proj", 64, 63, false},
+                                 {"model.layers.0.self_attn.q_proj", 62, 64, false},
+                                 {"model.layers.2.self_attn.q_proj", 64, 64, false}};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         folder_open(&f);
         folder_write_text(&f, "adapter_config.json", config);

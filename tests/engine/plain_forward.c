@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "cpu_features.h"
 #include "gguf.h"
 #include "mem.h"
 
@@ -515,9 +516,17 @@ void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const
     gguf_close(p.file);
 }
 
+/* Tiles multiply activations of 16 bits with F16 weights (CPU_ACT_F32_SPLIT). */
+static bool rounds_activations(const tiny_model *t, pi_kernels kernels) {
+    return strcmp(t->type, "f16") == 0 && cpu_features_get()->amx_bf16 &&
+           (kernels == PI_KERNELS_AUTO || kernels == PI_KERNELS_AVX512);
+}
+
 double plain_gate(const tiny_model *t, pi_kernels kernels) {
-    const double scalar = 1e-12, floats = 1e-11, bf16 = 5e-5, blocks = 5e-4;
+    /* tiles: 1e-10, but for a neuron that a predictor's score is rounded across the threshold */
+    const double scalar = 1e-12, floats = 1e-11, tiles = 5e-6, bf16 = 5e-5, blocks = 5e-4;
     if (kernels == PI_KERNELS_SCALAR) return scalar;
+    if (rounds_activations(t, kernels)) return tiles;
     if (strcmp(t->type, "bf16") == 0) return bf16;
     return t->type[0] == 'f' ? floats : blocks;
 }

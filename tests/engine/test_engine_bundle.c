@@ -14,6 +14,7 @@
 #include "bundled_file.h"
 #include "engine.h"
 #include "run_device.h"
+#include "run_engine.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
@@ -45,17 +46,8 @@ static void set_cuts(const model *m, int split, plan_cut *cuts) {
 
 static void run(const model *m, pi_mode mode, cpu_tier tier, int split, int piece, float *out) {
     plan_cut cuts[TINY_MAX_LAYERS];
-    pi_error err;
-    engine_context *c;
-    engine_session *s;
-    engine_options o = {.n_threads = 2,
-                        .n_threads_batch = 2,
-                        .n_batch = N_BATCH,
-                        .n_logits = N_TOKENS,
-                        .tier = tier,
-                        .type_k = QUANT_F16,
-                        .type_v = QUANT_F16,
-                        .plan = {.mode = mode, .max_loss = 1}};
+    engine_options o = run_engine_options(mode, N_BATCH, N_TOKENS);
+    o.tier = tier;
     if (split != ALONE) {
         set_cuts(m, split, cuts);
         o.plan.cuts = cuts;
@@ -64,18 +56,8 @@ static void run(const model *m, pi_mode mode, cpu_tier tier, int split, int piec
         o.device = device;
         o.prompts = split == 1 ? ENGINE_PROMPTS_STREAMED : ENGINE_PROMPTS_SPLIT;
     }
-    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s", err.message);
-    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
-    for (int done = 0, n; done < N_TOKENS; done += n) {
-        n = piece && piece < N_TOKENS - done ? piece : N_TOKENS - done;
-        const pi_input in = {
-            .session = s, .tokens = tokens + done, .n_tokens = n, .logits = PI_LOGITS_ALL};
-        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
-        for (int i = 0; i < n; i++)
-            memcpy(out + (done + i) * m->hp.n_vocab, engine_logits(c, i),
-                   (size_t)m->hp.n_vocab * sizeof *out);
-    }
-    engine_session_destroy(s);
+    engine_context *c = run_engine_context(m, &o);
+    run_engine_tokens(c, N_CTX, tokens, N_TOKENS, piece, out);
     engine_context_destroy(c);
 }
 
@@ -93,12 +75,10 @@ static void compare(const char *what, pi_mode mode, cpu_tier tier, int split) {
 }
 
 static void open_models(const tiny_model *t, int extra) {
-    pi_error err;
-    tiny_write(t, PLAIN_PATH);
-    bundled_write(PLAIN_PATH, BUNDLED_PATH, extra);
     run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
-    if (model_open(PLAIN_PATH, NULL, &plain, &err)) fail_msg("%s", err.message);
-    if (model_open(BUNDLED_PATH, NULL, &bundled, &err)) fail_msg("%s", err.message);
+    plain = run_engine_open_tiny(t, PLAIN_PATH);
+    bundled_write(PLAIN_PATH, BUNDLED_PATH, extra);
+    bundled = run_engine_open(BUNDLED_PATH);
     for (int i = 0; i < t->n_layer; i++) assert_non_null(bundled->layers[i].bundle);
     assert_true(bundled->n_params == plain->n_params);
 }

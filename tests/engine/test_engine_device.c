@@ -14,6 +14,7 @@
 #include "engine.h"
 #include "gpu_exec_impl.h"
 #include "run_device.h"
+#include "run_engine.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
@@ -65,16 +66,6 @@ static bool counted_event_done(gpu_event *e) {
     return library.backend->event_done(e);
 }
 
-/* ---- models and contexts --------------------------------------------------------------------- */
-
-static model *open_model(const tiny_model *t) {
-    model *m;
-    pi_error err;
-    tiny_write(t, MODEL_PATH);
-    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
-    return m;
-}
-
 static tiny_model base_model(void) {
     tiny_model t = tiny_default();
     t.type = "f16";
@@ -85,15 +76,11 @@ static tiny_model base_model(void) {
 }
 
 static engine_options options_for(pi_mode mode) {
-    return (engine_options){.n_threads = 2,
-                            .n_batch = N_BATCH,
-                            .n_logits = N_TOKENS,
-                            .tier = CPU_TIER_AUTO,
-                            .type_k = QUANT_F16,
-                            .type_v = QUANT_F16,
-                            .gpu = &counted,
-                            .device = device,
-                            .plan = {.mode = mode, .max_loss = 1, .cuts = cuts}};
+    engine_options o = run_engine_options(mode, N_BATCH, N_TOKENS);
+    o.plan.cuts = cuts;
+    o.gpu = &counted;
+    o.device = device;
+    return o;
 }
 
 /* Every layer at this home, half of its neurons on each device. */
@@ -105,25 +92,10 @@ static void split_all(const model *m, plan_side home, engine_options *o) {
     o->plan.head = home;
 }
 
-static engine_context *make_context(const model *m, const engine_options *o) {
-    engine_context *c;
-    pi_error err;
-    if (engine_context_create(m, o, &c, &err)) fail_msg("%s", err.message);
-    return c;
-}
-
-static engine_session *make_session(engine_context *c) {
-    engine_session *s;
-    pi_error err;
-    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
-    return s;
-}
-
 static void feed(engine_context *c, engine_session *s, int n) {
     static const int32_t tokens[N_BATCH] = {3, 1, 4, 1, 5, 9, 2, 6};
     const pi_input in = {.session = s, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_LAST};
-    pi_error err;
-    if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+    run_engine_forward(c, &in, 1);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -132,8 +104,8 @@ typedef uint64_t kernel_counter(void);
 
 /* What the first token enqueues: its program is recorded then; and the head, which is not of it. */
 static int64_t count_first_token(const model *m, const engine_options *o, kernel_counter *kernels) {
-    engine_context *c = make_context(m, o);
-    engine_session *s = make_session(c);
+    engine_context *c = run_engine_context(m, o);
+    engine_session *s = run_engine_session(c, N_CTX);
     uint64_t before = kernels();
     feed(c, s, 1);
     int64_t n = (int64_t)(kernels() - before);
@@ -156,7 +128,7 @@ static int32_t count_of_plan(const model *m, const engine_options *o) {
 
 static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
                           kernel_counter *kernels) {
-    model *m = open_model(t);
+    model *m = run_engine_open_tiny(t, MODEL_PATH);
     engine_options o = options_for(mode);
     engine_steps steps[TINY_MAX_LAYERS + 1];
     pi_error err;
@@ -204,6 +176,14 @@ static void test_kernels(void **state) {
         t.type = types[i];
         t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
         check_kernels("experts", &t, PI_MODE_DENSE, kernels);
+        t = base_model();
+        t.type = types[i];
+        t.arch = "deepseek2";
+        t.head_dim = 40;
+        t.n_rot = 8;
+        t.n_latent = t.n_latent_q = t.v_dim = 32;
+        tiny_set_heads(&t, 4, 1);
+        check_kernels("latent", &t, PI_MODE_DENSE, kernels);
     }
 }
 
@@ -213,11 +193,11 @@ static void test_kernels(void **state) {
 static void test_queries(void **state) {
     (void)state;
     tiny_model t = base_model();
-    model *m = open_model(&t);
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
     engine_options o = options_for(PI_MODE_DENSE);
     split_all(m, SIDE_GPU, &o);
-    engine_context *c = make_context(m, &o);
-    engine_session *s = make_session(c);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s = run_engine_session(c, N_CTX);
     feed(c, s, 1);
     n_queries = 0;
     for (int i = 0; i < N_TOKENS; i++) feed(c, s, 1);
@@ -237,12 +217,12 @@ static void test_copies(void **state) {
     (void)state;
     tiny_model t = base_model();
     t.n_ff[0] = t.n_ff[1] = 640;
-    model *m = open_model(&t);
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
     engine_options o = options_for(PI_MODE_DENSE);
     split_all(m, SIDE_GPU, &o);
     o.prompts = ENGINE_PROMPTS_STREAMED;
-    engine_context *c = make_context(m, &o);
-    engine_session *s = make_session(c);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s = run_engine_session(c, N_CTX);
     assert_int_equal(pool_size(c->gpu->fillers), 2);
     feed(c, s, N_BATCH);
     n_uploads = 0;
@@ -270,7 +250,7 @@ static void test_shrink(void **state) {
     (void)state;
     tiny_model t = base_model();
     t.n_ff[0] = t.n_ff[1] = 640;
-    model *m = open_model(&t);
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
     engine_options o = options_for(PI_MODE_DENSE);
     engine_gpu_bytes bytes;
     gpu_device *small;
@@ -286,10 +266,10 @@ static void test_shrink(void **state) {
         if (library.backend->open(0, gpu_host_default(), &open, &small, &err))
             fail_msg("%s", err.message);
         o.device = small;
-        engine_context *c = make_context(m, &o);
-        engine_session *first = make_session(c);
+        engine_context *c = run_engine_context(m, &o);
+        engine_session *first = run_engine_session(c, N_CTX);
         feed(c, first, 5);
-        engine_session *second = make_session(c);
+        engine_session *second = run_engine_session(c, N_CTX);
         feed(c, second, 3);
         keep_logits(c, out);
         feed(c, first, 1);
@@ -314,10 +294,10 @@ static void test_shrink(void **state) {
 static void test_programs(void **state) {
     (void)state;
     tiny_model t = base_model();
-    model *m = open_model(&t);
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
     engine_options o = options_for(PI_MODE_DENSE);
     split_all(m, SIDE_GPU, &o);
-    engine_context *c = make_context(m, &o);
+    engine_context *c = run_engine_context(m, &o);
     n_programs = most_programs = 0;
     for (int i = 0; i < 2; i++) {
         pi_error err;

@@ -14,6 +14,7 @@
 #include "engine.h"
 #include "quant.h"
 #include "run_device.h"
+#include "run_engine.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
@@ -28,12 +29,8 @@ static int32_t tokens[N_TOKENS];
 static float hidden[N_TOKENS * MAX_EMBD], logits[N_TOKENS * MAX_VOCAB];
 
 static model *open_model(const tiny_model *t) {
-    model *m;
-    pi_error err;
-    tiny_write(t, MODEL_PATH);
     run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
-    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
-    return m;
+    return run_engine_open_tiny(t, MODEL_PATH);
 }
 
 static tiny_model base_model(const char *arch) {
@@ -57,8 +54,6 @@ static engine_context *make_context(const model *m, pi_mode mode, bool gpu, plan
                         .type_k = QUANT_F32,
                         .type_v = QUANT_F32,
                         .plan = {.mode = mode, .max_loss = 1}};
-    engine_context *c;
-    pi_error err;
     if (gpu) {
         for (int i = 0; i < m->hp.n_layer; i++)
             cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : SIDE_GPU, m->layers[i].hp.n_ff / 2};
@@ -67,20 +62,7 @@ static engine_context *make_context(const model *m, pi_mode mode, bool gpu, plan
         o.gpu = library.backend;
         o.device = device;
     }
-    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s", err.message);
-    return c;
-}
-
-static engine_session *make_session(engine_context *c) {
-    engine_session *s;
-    pi_error err;
-    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
-    return s;
-}
-
-static void forward(engine_context *c, const pi_input *in, int n) {
-    pi_error err;
-    if (engine_forward(c, in, n, &err)) fail_msg("%s", err.message);
+    return run_engine_context(m, &o);
 }
 
 /* ---- hidden states --------------------------------------------------------------------------- */
@@ -105,7 +87,7 @@ static double head_error(const model *m, const float *h, const float *got) {
 
 /* Both of all tokens, `piece` at a time. */
 static void run(engine_context *c, const model *m, int piece) {
-    engine_session *s = make_session(c);
+    engine_session *s = run_engine_session(c, N_CTX);
     size_t n_embd = (size_t)m->hp.n_embd, n_vocab = (size_t)m->hp.n_vocab;
     memset(hidden, 0xff, sizeof hidden);
     for (int done = 0; done < N_TOKENS;) {
@@ -115,7 +97,7 @@ static void run(engine_context *c, const model *m, int piece) {
                              .n_tokens = n,
                              .logits = PI_LOGITS_ALL,
                              .hidden = PI_HIDDEN_ALL};
-        forward(c, &in, 1);
+        run_engine_forward(c, &in, 1);
         assert_int_equal(engine_hidden_rows(c), n);
         assert_int_equal(engine_logits_rows(c), n);
         for (int i = 0; i < n; i++) {
@@ -176,13 +158,13 @@ static void test_wanted(void **state) {
         engine_context *c = make_context(m, PI_MODE_DENSE, gpu, SIDE_GPU);
         engine_session *s[4];
         run(c, m, N_TOKENS);
-        for (int i = 0; i < 4; i++) s[i] = make_session(c);
+        for (int i = 0; i < 4; i++) s[i] = run_engine_session(c, N_CTX);
         const pi_input in[] = {
             {.session = s[0], .tokens = tokens, .n_tokens = 9, .logits = PI_LOGITS_LAST},
             {.session = s[1], .tokens = tokens, .n_tokens = 11, .hidden = PI_HIDDEN_ALL},
             {.session = s[2], .tokens = tokens, .n_tokens = N_TOKENS, .hidden = PI_HIDDEN_LAST},
             {.session = s[3], .tokens = tokens, .n_tokens = 5}};
-        forward(c, in, 4);
+        run_engine_forward(c, in, 4);
         assert_int_equal(engine_logits_rows(c), 1);
         assert_int_equal(engine_hidden_rows(c), 12);
         assert_true(run_nmse(engine_logits(c, 0), logits + 8 * m->hp.n_vocab, m->hp.n_vocab) <
@@ -196,7 +178,7 @@ static void test_wanted(void **state) {
         uint64_t before = engine_get_counters(c).weight_bytes;
         const pi_input again = {
             .session = s[3], .tokens = tokens, .n_tokens = 1, .hidden = PI_HIDDEN_LAST};
-        forward(c, &again, 1);
+        run_engine_forward(c, &again, 1);
         uint64_t bare = engine_get_counters(c).weight_bytes - before;
         float kept[MAX_EMBD];
         memcpy(kept, engine_hidden(c, 0), n_bytes);
@@ -208,7 +190,7 @@ static void test_wanted(void **state) {
                                .logits = PI_LOGITS_LAST,
                                .hidden = PI_HIDDEN_LAST};
         before = engine_get_counters(c).weight_bytes;
-        forward(c, &both, 1);
+        run_engine_forward(c, &both, 1);
         assert_memory_equal(kept, engine_hidden(c, 0), n_bytes);
         assert_int_equal(engine_get_counters(c).weight_bytes - before,
                          bare + engine_plan(c)->head_bytes);
@@ -223,7 +205,7 @@ static void test_too_many(void **state) {
     tiny_model t = base_model("llama");
     model *m = open_model(&t);
     engine_context *c = make_context(m, PI_MODE_DENSE, false, SIDE_CPU);
-    engine_session *s[] = {make_session(c), make_session(c)};
+    engine_session *s[] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
     const pi_input in[] = {
         {.session = s[0], .tokens = tokens, .n_tokens = N_TOKENS, .hidden = PI_HIDDEN_ALL},
         {.session = s[1], .tokens = tokens, .n_tokens = 4, .hidden = PI_HIDDEN_ALL}};
@@ -232,7 +214,7 @@ static void test_too_many(void **state) {
     run_check_message(&err, PI_ERR_LIMIT);
     assert_int_equal(engine_hidden_rows(c), 0);
     assert_int_equal(engine_session_length(s[0]), 0);
-    forward(c, in, 1);
+    run_engine_forward(c, in, 1);
     assert_int_equal(engine_hidden_rows(c), N_TOKENS);
     for (int i = 0; i < 2; i++) engine_session_destroy(s[i]);
     engine_context_destroy(c);
@@ -257,16 +239,16 @@ static void see_hidden_vector(void *user, const plan_step *step, const float *x,
 /* Feeds pieces of a few tokens, then a prompt of many, which is not counted. */
 static void feed_pieces(engine_context *c) {
     static const int pieces[] = {1, 1, 3, 1, 2};
-    engine_session *s = make_session(c);
+    engine_session *s = run_engine_session(c, N_CTX);
     pi_input in = {.session = s, .tokens = tokens};
     for (int i = 0; i < 5; i++) {
         in.n_tokens = pieces[i];
-        forward(c, &in, 1);
+        run_engine_forward(c, &in, 1);
         in.tokens += pieces[i];
     }
     engine_observe(c, NULL, NULL);
     in.n_tokens = 13;
-    forward(c, &in, 1);
+    run_engine_forward(c, &in, 1);
     engine_session_destroy(s);
     assert_int_equal(engine_watched(c), 5);
 }

@@ -24,6 +24,7 @@
 #include "engine.h"
 #include "rng.h"
 #include "run_device.h"
+#include "run_engine.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
@@ -62,14 +63,7 @@ static plan_cut cuts[TINY_MAX_LAYERS];
 /* ---- running --------------------------------------------------------------------------------- */
 
 static engine_options options_for(pi_mode mode) {
-    return (engine_options){.n_threads = 2,
-                            .n_threads_batch = 2,
-                            .n_batch = N_BATCH,
-                            .n_logits = N_TOKENS,
-                            .tier = CPU_TIER_AUTO,
-                            .type_k = QUANT_F16,
-                            .type_v = QUANT_F16,
-                            .plan = {.mode = mode, .max_loss = 1}};
+    return run_engine_options(mode, N_BATCH, N_TOKENS);
 }
 
 static void place(engine_options *o, plan_side head) {
@@ -79,46 +73,27 @@ static void place(engine_options *o, plan_side head) {
     o->device = device;
 }
 
-static engine_context *make_context(const model *m, const engine_options *o) {
-    engine_context *c;
-    pi_error err;
-    if (engine_context_create(m, o, &c, &err)) fail_msg("%s", err.message);
-    return c;
-}
-
 static engine_session *make_session(engine_context *c) {
-    engine_session *s;
-    pi_error err;
-    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
-    return s;
+    return run_engine_session(c, N_CTX);
 }
 
-static void feed(engine_context *c, engine_session *s, int from, int n, int n_vocab, float *out) {
-    pi_error err;
-    const pi_input in = {
-        .session = s, .tokens = tokens + from, .n_tokens = n, .logits = PI_LOGITS_ALL};
-    if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
-    for (int i = 0; i < n; i++)
-        memcpy(out + (from + i) * n_vocab, engine_logits(c, i), (size_t)n_vocab * sizeof *out);
+/* n tokens from `from` on; `out` is where those of the first one go. */
+static void feed(engine_context *c, engine_session *s, int from, int n, float *out) {
+    const int32_t n_vocab = engine_plan(c)->model->hp.n_vocab;
+    run_engine_feed(c, s, tokens + from, n, 0, out + from * n_vocab);
 }
 
 /* The first tokens, `piece` at a time (0: in one call). */
-static void run(engine_context *c, int n_vocab, int n_tokens, int piece, float *out) {
-    engine_session *s = make_session(c);
-    for (int done = 0; done < n_tokens;) {
-        int n = piece && piece < n_tokens - done ? piece : n_tokens - done;
-        feed(c, s, done, n, n_vocab, out);
-        done += n;
-    }
-    engine_session_destroy(s);
+static void run(engine_context *c, int n_tokens, int piece, float *out) {
+    run_engine_tokens(c, N_CTX, tokens, n_tokens, piece, out);
 }
 
 /* What the processor alone answers goes to `want`. */
 static void run_alone(const model *m, const engine_options *o) {
-    engine_context *c = make_context(m, o);
+    engine_context *c = run_engine_context(m, o);
     assert_true(m->hp.n_vocab <= MAX_VOCAB);
     if (o->plan.mode != PI_MODE_DENSE) assert_int_equal(engine_plan(c)->mode, o->plan.mode);
-    run(c, m->hp.n_vocab, N_TOKENS, 1, want);
+    run(c, N_TOKENS, 1, want);
     engine_context_destroy(c);
 }
 
@@ -185,12 +160,12 @@ static void compare(const char *what, const model *m, pi_mode mode, plan_side he
     engine_options o = options_for(mode);
     o.prompts = prompts[random_below(3)];
     place(&o, head);
-    engine_context *c = make_context(m, &o);
+    engine_context *c = run_engine_context(m, &o);
     for (int i = 0; i < N_RUNS; i++) {
         char text[256];
         if (!all_cases && i > 0 && i != 1 + turn % 2) continue;
         memset(got, 0xff, sizeof got);
-        run(c, m->hp.n_vocab, runs[i].n_tokens, runs[i].piece, got);
+        run(c, runs[i].n_tokens, runs[i].piece, got);
         double nmse = run_nmse(got, want, (int64_t)runs[i].n_tokens * m->hp.n_vocab);
         describe_cuts(m, head, text, sizeof text);
         if (!(nmse <= gate))
@@ -201,12 +176,8 @@ static void compare(const char *what, const model *m, pi_mode mode, plan_side he
 }
 
 static model *open_model(const tiny_model *t) {
-    model *m;
-    pi_error err;
-    tiny_write(t, MODEL_PATH);
     run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
-    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
-    return m;
+    return run_engine_open_tiny(t, MODEL_PATH);
 }
 
 static void check(const char *what, const tiny_model *t, pi_mode mode) {
@@ -261,6 +232,31 @@ static void test_archs(void **state) {
     tiny_model t = base_model("falcon");
     t.two_norms = true;
     check("falcon with two norms", &t, PI_MODE_DENSE);
+}
+
+/* Compressed attention: queries of their own latent vector or not. */
+static tiny_model latent_model(const char *type, int n_latent_q) {
+    tiny_model t = base_model("deepseek2");
+    t.type = type;
+    t.head_dim = 40;
+    t.n_rot = 8;
+    t.n_latent = 32;
+    t.n_latent_q = n_latent_q;
+    t.v_dim = 32;
+    tiny_set_heads(&t, 5, 1);
+    return t;
+}
+
+static void test_latent(void **state) {
+    (void)state;
+    static const char *const types[] = {"f16", "f32", "q8_0"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = latent_model(types[i], i == 1 ? 0 : 32);
+        check("latent", &t, PI_MODE_DENSE);
+    }
+    tiny_model t = latent_model("f16", 0);
+    t.scales = true;
+    check("latent, scales", &t, PI_MODE_DENSE);
 }
 
 static void test_scales(void **state) {
@@ -395,7 +391,7 @@ static void test_sessions(void **state) {
     engine_options o = options_for(PI_MODE_EXACT);
     run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
-    engine_context *c = make_context(m, &o);
+    engine_context *c = run_engine_context(m, &o);
     engine_session *a = make_session(c), *b = make_session(c);
     pi_error err;
     for (int i = 0; i < 12; i += 4) {
@@ -409,7 +405,7 @@ static void test_sessions(void **state) {
         assert_true(nmse <= float_gate);
     }
     assert_int_equal(engine_session_rewind(a, 5, &err), PI_OK);
-    feed(c, a, 5, 16, n_vocab, got);
+    feed(c, a, 5, 16, got);
     assert_true(run_nmse(got + 5 * n_vocab, want + 5 * n_vocab, 16 * n_vocab) <= float_gate);
     engine_session_destroy(a);
     engine_session_destroy(b);
@@ -418,28 +414,26 @@ static void test_sessions(void **state) {
 }
 
 /* A session that was saved under one placement goes on under another. */
-static void test_session_file(void **state) {
-    (void)state;
+static void check_session_file(const tiny_model *t) {
     static const char *const path = TEST_BINARY_DIR "/test_engine_hybrid.session";
-    tiny_model t = base_model("llama");
-    model *m = open_model(&t);
+    model *m = open_model(t);
     int n_vocab = m->hp.n_vocab;
     engine_options alone = options_for(PI_MODE_DENSE), shared = alone;
     place(&shared, choose_cuts(m, 1));
     cuts[1].home = SIDE_CPU;
-    engine_context *c[] = {make_context(m, &alone), make_context(m, &shared)};
-    run(c[0], n_vocab, N_TOKENS, 1, want);
+    engine_context *c[] = {run_engine_context(m, &alone), run_engine_context(m, &shared)};
+    run(c[0], N_TOKENS, 1, want);
     for (int from = 0; from < 2; from++) {
         int32_t loaded[N_TOKENS];
         int64_t n_loaded;
         pi_error err;
         engine_session *a = make_session(c[from]), *b = make_session(c[1 - from]);
-        feed(c[from], a, 0, 13, n_vocab, got);
+        feed(c[from], a, 0, 13, got);
         if (engine_session_save(a, path, tokens, 13, &err)) fail_msg("%s", err.message);
         if (engine_session_load(b, path, loaded, 11, &n_loaded, &err)) fail_msg("%s", err.message);
         assert_int_equal(n_loaded, 11);
         assert_memory_equal(loaded, tokens, 11 * sizeof *tokens);
-        feed(c[1 - from], b, 11, N_TOKENS - 11, n_vocab, got);
+        feed(c[1 - from], b, 11, N_TOKENS - 11, got);
         double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
         if (!(nmse <= float_gate)) fail_msg("from %d: NMSE %g", from, nmse);
         engine_session_destroy(a);
@@ -448,6 +442,14 @@ static void test_session_file(void **state) {
     for (int i = 0; i < 2; i++) engine_context_destroy(c[i]);
     model_close(m);
     remove(path);
+}
+
+static void test_session_file(void **state) {
+    (void)state;
+    tiny_model t = base_model("llama");
+    check_session_file(&t);
+    t = latent_model("f16", 0);
+    check_session_file(&t);
 }
 
 /* A model whose neurons are predicted, one by one. */
@@ -460,7 +462,7 @@ static model *open_predicting(void) {
 
 /* The GPU is used to the end, and `want` comes out. */
 static void expect_wanted(engine_context *c, int n_vocab) {
-    run(c, n_vocab, N_TOKENS, 3, got);
+    run(c, N_TOKENS, 3, got);
     assert_null(engine_gpu_loss(c));
     assert_true(run_nmse(got, want, N_TOKENS * n_vocab) <= float_gate);
 }
@@ -482,20 +484,20 @@ static void test_lost_device(void **state) {
         pi_error err;
         open_another(0, RUN_DEVICE_WAIT_MS);
         o.device = device;
-        engine_context *c = make_context(m, &o);
+        engine_context *c = run_engine_context(m, &o);
         engine_session *a = make_session(c), *b = make_session(c);
-        feed(c, a, 0, 2, n_vocab, got);
-        feed(c, b, 0, 9, n_vocab, got);
+        feed(c, a, 0, 2, got);
+        feed(c, b, 0, 9, got);
         library.backend->fail_at(device, n);
-        for (int i = 2; i < 8; i += 2) feed(c, a, i, 2, n_vocab, got);
-        feed(c, b, 9, N_TOKENS - 9, n_vocab, got);
+        for (int i = 2; i < 8; i += 2) feed(c, a, i, 2, got);
+        feed(c, b, 9, N_TOKENS - 9, got);
         lost = engine_gpu_loss(c) != NULL;
         n_lost += (int)lost;
         if (lost) assert_non_null(strstr(engine_gpu_loss(c), "device lost"));
         double nmse = run_nmse(got, want, N_TOKENS * n_vocab);
         if (!(nmse <= float_gate)) fail_msg("lost at %d: NMSE %g", (int)n, nmse);
         assert_int_equal(engine_session_rewind(a, 3, &err), PI_OK);
-        feed(c, a, 3, 4, n_vocab, got);
+        feed(c, a, 3, 4, got);
         assert_true(run_nmse(got + 3 * n_vocab, want + 3 * n_vocab, 4 * n_vocab) <= float_gate);
         engine_session_destroy(a);
         engine_session_destroy(b);
@@ -528,7 +530,7 @@ static void test_little_memory(void **state) {
         pi_status status = engine_context_create(m, &o, &c, &err);
         assert_int_equal(status, i < 8 ? PI_ERR_NOMEM : PI_OK);
         if (i == 8) {
-            run(c, m->hp.n_vocab, N_TOKENS, 3, got);
+            run(c, N_TOKENS, 3, got);
             assert_null(engine_gpu_loss(c));
             assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
             engine_context_destroy(c);
@@ -550,7 +552,7 @@ static void test_cancel(void **state) {
     run_alone(m, &o);
     for (int number = 0; number < 3; number++) {
         place(&o, choose_cuts(m, number));
-        engine_context *c = make_context(m, &o);
+        engine_context *c = run_engine_context(m, &o);
         engine_session *s = make_session(c);
         for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
             const pi_input in = {
@@ -560,7 +562,7 @@ static void test_cancel(void **state) {
             assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
             assert_int_equal(engine_session_length(s), 0);
         }
-        feed(c, s, 0, N_TOKENS, m->hp.n_vocab, got);
+        feed(c, s, 0, N_TOKENS, got);
         assert_null(engine_gpu_loss(c));
         assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
         engine_session_destroy(s);
@@ -580,8 +582,8 @@ static void test_impatient(void **state) {
     gpu_device *shared = device;
     open_another(0, 1);
     place(&o, choose_cuts(m, 2));
-    engine_context *c = make_context(m, &o);
-    run(c, m->hp.n_vocab, N_TOKENS, 1, got);
+    engine_context *c = run_engine_context(m, &o);
+    run(c, N_TOKENS, 1, got);
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
     engine_context_destroy(c);
     library.backend->close(device);
@@ -605,7 +607,7 @@ static void test_size(void **state) {
         pi_error err;
         if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
         assert_int_equal(library.backend->memory(device, &before, &total, &err), PI_OK);
-        engine_context *c = make_context(m, &o);
+        engine_context *c = run_engine_context(m, &o);
         engine_session *s = make_session(c);
         assert_int_equal(library.backend->memory(device, &after, &total, &err), PI_OK);
         uint64_t cache = bytes.kv_per_position * N_CTX;
@@ -641,7 +643,7 @@ static void test_one_piece(void **state) {
         uint64_t cache = bytes.kv_per_position * N_CTX;
         open_another(bytes.weights + bytes.scratch + cache, RUN_DEVICE_WAIT_MS);
         o.device = device;
-        engine_context *c = make_context(m, &o);
+        engine_context *c = run_engine_context(m, &o);
         expect_wanted(c, m->hp.n_vocab);
         engine_context_destroy(c);
         library.backend->close(device);
@@ -667,7 +669,7 @@ static void test_no_programs(void **state) {
     for (int i = 0; i < N_FOR_ONE; i++) {
         place(&o, choose_cuts(m, i));
         o.gpu = &plain;
-        engine_context *c = make_context(m, &o);
+        engine_context *c = run_engine_context(m, &o);
         expect_wanted(c, m->hp.n_vocab);
         engine_context_destroy(c);
     }
@@ -691,9 +693,9 @@ static void test_silence(void **state) {
     run_alone(m, &o);
     place(&o, choose_cuts(m, 1));
     o.gpu = &silent;
-    engine_context *c = make_context(m, &o);
+    engine_context *c = run_engine_context(m, &o);
     double start = clock_seconds();
-    run(c, m->hp.n_vocab, N_TOKENS, 0, got);
+    run(c, N_TOKENS, 0, got);
     assert_true(clock_seconds() - start < 1.5e-3 * RUN_DEVICE_WAIT_MS); /* 120 s would be */
     assert_non_null(strstr(engine_gpu_loss(c), "timed out"));
     assert_true(run_nmse(got, want, N_TOKENS * m->hp.n_vocab) <= float_gate);
@@ -724,16 +726,16 @@ static void test_bad_cuts(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_archs),        cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_exact),        cmocka_unit_test(test_predict),
-        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_types),
-        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_groups),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_impatient),
-        cmocka_unit_test(test_sessions),     cmocka_unit_test(test_size),
-        cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_cuts),
-        cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
-        cmocka_unit_test(test_one_piece),    cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_archs),         cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_latent),        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_predict),       cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_types),         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_expert_groups), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_impatient),     cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_size),          cmocka_unit_test(test_session_file),
+        cmocka_unit_test(test_bad_cuts),      cmocka_unit_test(test_lost_device),
+        cmocka_unit_test(test_little_memory), cmocka_unit_test(test_one_piece),
+        cmocka_unit_test(test_silence),       cmocka_unit_test(test_no_programs),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;

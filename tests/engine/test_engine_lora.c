@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "affix.h"
+#include "bundled_file.h"
 #include "gguf_writer.h"
 #include "mem.h"
 #include "powerinfer_session.h"
@@ -541,6 +542,17 @@ static void write_sorted(int n_items, int step, bool experts, bool down_t) {
     gguf_close(g);
 }
 
+/* SORTED_PATH with both adapters against `want`. */
+static void check_prepared(const char *what, int i) {
+    const pi_adapter adapters[] = {{FIRST_PATH, 0.5f}, {SECOND_PATH, -2}};
+    assert_int_equal(rename(SORTED_PATH, MODEL_PATH), 0);
+    run_model r = open_adapted(adapters, 2);
+    run_tokens(&r, tokens, N_TOKENS, 0, got);
+    double nmse = run_nmse(got, want, (int64_t)N_TOKENS * r.n_vocab);
+    run_close(&r);
+    if (!(nmse <= 1e-10)) fail_msg("%s, case %d: NMSE %g", what, i, nmse);
+}
+
 /* Adapters are of the model before it was prepared. */
 static void test_sorted(void **state) {
     (void)state;
@@ -551,13 +563,10 @@ static void test_sorted(void **state) {
         if (experts) t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 32};
         check_scales("unsorted", &t, 1e-11);
         write_sorted(experts ? 4 : 64, 5, experts, i % 2);
-        assert_int_equal(rename(SORTED_PATH, MODEL_PATH), 0);
-        const pi_adapter adapters[] = {{FIRST_PATH, 0.5f}, {SECOND_PATH, -2}};
-        run_model r = open_adapted(adapters, 2);
-        run_tokens(&r, tokens, N_TOKENS, 0, got);
-        double nmse = run_nmse(got, want, (int64_t)N_TOKENS * r.n_vocab);
-        run_close(&r);
-        if (!(nmse <= 1e-10)) fail_msg("sorted, case %d: NMSE %g", i, nmse);
+        check_prepared("sorted", i);
+        if (experts || i % 2 == 0) continue;
+        bundled_write(MODEL_PATH, SORTED_PATH, 1);
+        check_prepared("in bundles", i);
     }
 }
 

@@ -12,12 +12,14 @@
 
 #include <cmocka.h>
 
+#include "gguf_writer.h"
 #include "mem.h"
 #include "recurrent_model.h"
 #include "recurrent_state.h"
 #include "run_model.h"
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_recurrent.gguf"
+#define OLDER_PATH TEST_BINARY_DIR "/test_engine_recurrent_older.gguf"
 #define SAVED_PATH TEST_BINARY_DIR "/test_engine_recurrent.session"
 
 enum { N_TOKENS = 40, V = RECURRENT_VOCAB };
@@ -325,6 +327,85 @@ static void test_bad_keys(void **state) {
     }
 }
 
+/* ---- Qwen3-Next's older files ---------------------------------------------------------------- */
+
+static bool ends(const char *name, const char *end) {
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+/* Two heads of keys of 8 elements, with two heads of values of 8 elements each: their query, key,
+ * values and gates follow each other. */
+static void write_heads(gguf_writer *w, const gguf_tensor *qkv, const gguf_tensor *gate) {
+    const size_t row = (size_t)qkv->dims[0] * sizeof(float);
+    assert_int_equal(qkv->dims[1], 2 * 8 + 2 * 8 + 4 * 8);
+    assert_int_equal(gate->dims[1], 4 * 8);
+    for (size_t head = 0; head < 2; head++) {
+        ok(gguf_write_data(w, qkv->data + head * 8 * row, 8 * row, &err));
+        ok(gguf_write_data(w, qkv->data + (16 + head * 8) * row, 8 * row, &err));
+        ok(gguf_write_data(w, qkv->data + (32 + head * 16) * row, 16 * row, &err));
+        ok(gguf_write_data(w, gate->data + head * 16 * row, 16 * row, &err));
+    }
+}
+
+/* The file with ssm_in instead of attn_qkv and attn_gate. */
+static void write_older(void) {
+    gguf_file *g;
+    gguf_writer *w;
+    ok(gguf_open(MODEL_PATH, NULL, &g, &err));
+    ok(gguf_writer_create(OLDER_PATH, &w, &err));
+    for (uint64_t i = 0; i < gguf_n_values(g); i++) gguf_put_value(w, gguf_value_at(g, i));
+    for (int data = 0; data < 2; data++) {
+        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+            const gguf_tensor *t = gguf_tensor_at(g, i), *gate = NULL;
+            char name[64];
+            uint64_t dims[2] = {t->dims[0], t->dims[1]};
+            snprintf(name, sizeof name, "%s", t->name);
+            if (ends(name, ".attn_gate.weight")) continue;
+            if (ends(name, ".attn_qkv.weight")) {
+                snprintf(strrchr(name, '.') - strlen("attn_qkv"), 20, "attn_gate.weight");
+                gate = gguf_find_tensor(g, name);
+                assert_non_null(gate);
+                snprintf(strrchr(name, '.') - strlen("attn_gate"), 20, "ssm_in.weight");
+                dims[1] += gate->dims[1];
+            }
+            if (!data)
+                ok(gguf_add_tensor(w, name, t->type, t->n_dims, gate ? dims : t->dims, &err));
+            else if (gate)
+                write_heads(w, t, gate);
+            else
+                ok(gguf_write_data(w, t->data, t->n_bytes, &err));
+        }
+        if (!data) ok(gguf_writer_begin_data(w, &err));
+    }
+    ok(gguf_writer_finish(w, &err));
+    gguf_close(g);
+}
+
+static void test_older_files(void **state) {
+    (void)state;
+    pi_context_options o = run_exact_options();
+    run_model r = open_arch("qwen3next", &o);
+    run_close(&r);
+    write_older();
+    r = run_open(OLDER_PATH, &o);
+    run_tokens(&r, tokens, N_TOKENS, 0, got);
+    assert_memory_equal(got, want, sizeof want);
+    run_close(&r);
+    for (int64_t n = 1;; n++) {
+        pi_model *m;
+        mem_fail_at(n);
+        pi_status status = pi_model_open(OLDER_PATH, NULL, &m, &err);
+        mem_fail_at(0);
+        if (status == PI_OK) {
+            pi_model_close(m);
+            assert_true(n > 10);
+            break;
+        }
+        refused(status, PI_ERR_NOMEM, "out of memory");
+    }
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     pi_context_options o = run_exact_options();
@@ -353,6 +434,7 @@ int main(void) {
         cmocka_unit_test(test_failed_call), cmocka_unit_test(test_slots),
         cmocka_unit_test(test_copy),        cmocka_unit_test(test_files),
         cmocka_unit_test(test_bad_keys),    cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_older_files),
     };
     return cmocka_run_group_tests_name("engine_recurrent", tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "failing.h"
 #include "json.h"
 #include "run_device.h"
+#include "run_engine.h"
 #include "run_model.h"
 #include "tiny_model.h"
 #include "trace_tool.h"
@@ -49,13 +50,9 @@ static model *open_model(void) {
     t.n_ff[0] = t.n_ff[1] = t.n_ff[2] = 320;
     t.activation = "relu";
     t.sparse = sparse;
-    model *m;
-    pi_error err;
-    tiny_write(&t, MODEL_PATH);
     run_random_tokens(t.seed, t.n_vocab, tokens, N_TOKENS);
-    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
-    assert_true(m->hp.n_vocab <= MAX_VOCAB);
-    return m;
+    assert_true(t.n_vocab <= MAX_VOCAB);
+    return run_engine_open_tiny(&t, MODEL_PATH);
 }
 
 /* Two split layers with different homes, and one that is on the GPU as a whole. */
@@ -78,21 +75,16 @@ static engine_context *make_context(const model *m, bool gpu, engine_prompts pro
         o.gpu = library.backend;
         o.device = device;
     }
-    engine_context *c;
-    pi_error err;
-    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s", err.message);
-    return c;
+    return run_engine_context(m, &o);
 }
 
 /* A prompt and a token. */
 static void feed(engine_context *c, float out[2 * MAX_VOCAB]) {
-    engine_session *s;
-    pi_error err;
-    if (engine_session_create(c, N_CTX, &s, &err)) fail_msg("%s", err.message);
+    engine_session *s = run_engine_session(c, N_CTX);
     size_t n = (size_t)engine_plan(c)->model->hp.n_vocab;
     pi_input in = {.session = s, .tokens = tokens, .n_tokens = N_PROMPT, .logits = PI_LOGITS_LAST};
     for (int i = 0; i < 2; i++) {
-        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+        run_engine_forward(c, &in, 1);
         memcpy(out + (size_t)i * n, engine_logits(c, 0), n * sizeof *out);
         in.tokens = tokens + N_PROMPT;
         in.n_tokens = 1;

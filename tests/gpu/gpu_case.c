@@ -22,8 +22,7 @@ const int case_n_types = 3;
 const int case_n_types = sizeof case_types / sizeof case_types[0];
 #endif
 
-/* ---- setting up -------------------------------------------------------------------------------
- */
+/* ---- setting up ------------------------------------------------------------------------------ */
 
 int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests) {
     gpu_case *c = &the_case;
@@ -59,8 +58,7 @@ int case_teardown(void **state) {
     return status ? 1 : 0;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 void *case_alloc(size_t n_bytes) {
     gpu_case *c = &the_case;
@@ -97,8 +95,7 @@ void *case_host(size_t n_bytes) {
     return p;
 }
 
-/* ---- data -------------------------------------------------------------------------------------
- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 float *case_random(int64_t n, float scale) {
     float *x = case_host((size_t)n * sizeof *x);

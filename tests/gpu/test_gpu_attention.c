@@ -5,8 +5,7 @@
 
 #define OPS (&the_case.b->ops)
 
-/* ---- norms ------------------------------------------------------------------------------------
- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 /* Few columns, the most of them, one more, a prompt. */
 static const int column_counts[] = {1, 3, GPU_MAX_COLS, GPU_MAX_COLS + 1, 70};
@@ -124,8 +123,7 @@ static void test_add(void **state) {
     }
 }
 
-/* ---- rotation and cache ------------------------------------------------------------------------
- */
+/* ---- rotation and cache ---------------------------------------------------------------------- */
 
 enum { DIM = 64, HEADS = 6, KV_HEADS = 2, COLS = 3, MAX_COLS = 70, N_CTX = 701, LAYERS = 2 };
 
@@ -325,8 +323,7 @@ static void test_rope(void **state) {
     }
 }
 
-/* ---- attention ---------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static void fill_cache(caches *s, int c) {
     const gpu_kv_layout *kv = &s->kv;

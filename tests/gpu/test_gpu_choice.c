@@ -13,8 +13,7 @@ static bool bit_of(const uint32_t *bits, int64_t n_words, int c, int64_t i) {
     return bits[c * n_words + i / 32] >> i % 32 & 1;
 }
 
-/* ---- selecting --------------------------------------------------------------------------------
- */
+/* ---- selecting ------------------------------------------------------------------------------- */
 
 /* n_list ends inside of a word; more words than threads of a block. */
 enum { N = 17003, N_LIST = 16410, N_WORDS = (N + 31) / 32, NAN_AT = 97 };
@@ -123,8 +122,7 @@ static void test_select_ends(void **state) {
     }
 }
 
-/* ---- activations -------------------------------------------------------------------------------
- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 /* In place, by bits that begin inside of a word. Up is not finite at some elements: zeros stay zero
  * there. */
@@ -213,8 +211,7 @@ static void test_activate(void **state) {
     }
 }
 
-/* ---- hand-offs of many columns -----------------------------------------------------------------
- */
+/* ---- hand-offs of many columns --------------------------------------------------------------- */
 
 enum { BIT_WORDS = 3 };
 

@@ -14,8 +14,7 @@ static const double sum_tolerance = 4e-6;
 /* What halves, with 11 bits, are to be good for, and bfloat16, with 8. */
 static const double nmse_half = 1e-6, nmse_bf16 = 1e-5;
 
-/* ---- what the device sees ----------------------------------------------------------------------
- */
+/* ---- what the device sees -------------------------------------------------------------------- */
 
 typedef enum rounding { EXACT, HALF, BF16 } rounding;
 
@@ -56,8 +55,7 @@ static void round_column(const float *x, int64_t n, rounding r, double *out) {
     }
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 typedef struct product {
     case_mat w;
@@ -143,8 +141,7 @@ static void check_product(const product *p, double *error, double *power) {
     for (int c = 0; c < p->in.n_cols; c++) check_column(p, c, error, power);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 /* Less than a tile, more than one, and exactly one, each way. */
 /* Sanitizers take each product in one of its two forms, by turns. */

@@ -14,8 +14,7 @@
 #define B   (the_case.b)
 #define OPS (&the_case.b->ops)
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* New memory is NaN in every float type on sim, and reading it shows up in results. */
 static void test_poison(void **state) {
@@ -77,8 +76,7 @@ static void test_pinned(void **state) {
     B->host_free(the_case.device, &p);
 }
 
-/* ---- devices of a test's own --------------------------------------------------------------------
- */
+/* ---- devices of a test's own ----------------------------------------------------------------- */
 
 typedef struct own_device {
     gpu_device *device;
@@ -162,8 +160,7 @@ static void test_no_memory(void **state) {
     }
 }
 
-/* ---- streams and events ------------------------------------------------------------------------
- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 /* y += x, over and over, on one stream: order within it. */
 static void add_many(gpu_stream *s, float *y, const float *x, int n, int times) {
@@ -200,8 +197,7 @@ static void test_events(void **state) {
     B->host_free(the_case.device, &host);
 }
 
-/* ---- programs ----------------------------------------------------------------------------------
- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* A program reads from device memory what differs from launch to launch: here, positions. */
 static void test_program(void **state) {
@@ -242,8 +238,7 @@ static void test_program(void **state) {
     B->program_free(program);
 }
 
-/* ---- the exchange ------------------------------------------------------------------------------
- */
+/* ---- the exchange ---------------------------------------------------------------------------- */
 
 enum { WIDTH = 300, LAYERS = 3, TOKENS = 20 };
 
@@ -444,8 +439,7 @@ static void test_time_out(void **state) {
     exchange_close(&e);
 }
 
-/* ---- what ends a device -------------------------------------------------------------------------
- */
+/* ---- what ends a device ---------------------------------------------------------------------- */
 
 static void test_lost(void **state) {
     (void)state;
@@ -487,8 +481,7 @@ static void test_bad_copy(void **state) {
     own_close(&o);
 }
 
-/* ---- finding backends ---------------------------------------------------------------------------
- */
+/* ---- finding backends ------------------------------------------------------------------------ */
 
 static void test_loading(void **state) {
     (void)state;

@@ -12,6 +12,7 @@
 
 #define N(array) (sizeof(array) / sizeof *(array))
 #define LINE     "convert -q hf -o result -t 1"
+#define WITH     "convert -q hf -o result -t 1 --predictors pred"
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
@@ -123,6 +124,20 @@ static void pieces(const char *hex) {
 
 #define TENSOR(entry) "{\"x\":{" entry "}}"
 
+/* ---- predictors ------------------------------------------------------------------------------ */
+
+/* The first layer's file, beside a model whose activation is mostly zero. */
+static void predictor(const char *text) {
+    config_edit("\"hidden_size\":64>\"hidden_act\":\"relu\",\"hidden_size\":64");
+    if (mkdir("pred", 0700) != 0) abort();
+    if (text) hostile_write_text("pred/model_0.pt", text);
+}
+
+static void predictor_config(const char *text) {
+    predictor(NULL);
+    hostile_write_text("pred/config.json", text);
+}
+
 const hostile_case hostile_folder[] = {
     {"no folder", config, "{}", "convert -q nowhere -o result", 1,
      "not a folder: nowhere: convert needs a Hugging Face model folder"},
@@ -139,6 +154,23 @@ const hostile_case hostile_folder[] = {
     {"no weights", no_file, "hf/model.safetensors", LINE, 1,
      "no weights: hf: expected model.safetensors or pytorch_model.bin, or the .index.json of one "
      "with its files"},
+
+    {"predictors for an activation that is never zero", config_edit, "5>5", WITH, 1,
+     "predictors do not apply: architecture llama, activation silu: an activation that is never "
+     "zero"},
+    {"predictors that are not there", predictor, NULL, WITH, 1,
+     "no predictor: pred/model_0.pt: a folder of predictors has one for each of 2 layers"},
+    {"an empty predictor", predictor, "", WITH, 1,
+     "not a zip archive: pred/model_0.pt: pytorch_model.bin of torch 1.6 or newer, or safetensors, "
+     "can be converted"},
+    {"a predictor that is no archive", predictor, "a text that is longer than an archive's end",
+     WITH, 1,
+     "not a zip archive: pred/model_0.pt: pytorch_model.bin of torch 1.6 or newer, or safetensors, "
+     "can be converted"},
+    {"a threshold that is text", predictor_config, "{\"sparse_threshold\":\"0\"}", WITH, 1,
+     "bad configuration: pred/config.json: sparse_threshold is no usable number"},
+    {"a threshold that is huge", predictor_config, "{\"sparse_threshold\":1e300}", WITH, 1,
+     "bad configuration: pred/config.json: sparse_threshold is no usable number"},
 
     {"config is empty", config, "", LINE, 1,
      "bad JSON: hf/config.json line 1 column 0: unexpected token near end of file"},

@@ -31,10 +31,12 @@ void kernel_tiers_load(kernel_tiers *tiers) {
     }
     cpu_kernels k;
     cpu_features without = *cpu_features_get();
+#ifndef TEST_SANITIZED /* built without AVX-VNNI (src/cpu/CMakeLists.txt) */
     if (without.avx_vnni && cpu_kernels_get(CPU_TIER_AVX2, &k)) {
         without.avx_vnni = false;
         load_variant(tiers, CPU_TIER_AVX2, &without, "avx2 without vnni");
     }
+#endif
     without = *cpu_features_get();
     if (without.avx512_bf16 && cpu_kernels_get(CPU_TIER_AVX512, &k)) {
         without.avx512_bf16 = false;
@@ -148,6 +150,7 @@ double kernel_act_value(const cpu_act *a, int64_t col, int64_t i) {
     const void *column = act_column(a, col);
     switch (a->kind) {
     case CPU_ACT_F32:
+    case CPU_ACT_F32_SPLIT:
         return (double)((const float *)column)[i];
     case CPU_ACT_BF16:
         return (double)quant_bf16_to_f32(((const uint16_t *)column)[i]);

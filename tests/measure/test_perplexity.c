@@ -57,6 +57,22 @@ typedef struct by_hand {
     long double log_p[MAX_TEXT_TOKENS][VOCAB];
 } by_hand;
 
+static void score(by_hand *h, const float *logits, int32_t target) {
+    long double sum = 0;
+    for (int k = 0; k < VOCAB; k++) sum += expl((long double)logits[k]);
+    for (int k = 0; k < VOCAB; k++) h->log_p[h->n][k] = (long double)logits[k] - logl(sum);
+    h->targets[h->n++] = target;
+}
+
+static size_t take_tokens(const pi_model *m, int32_t tokens[MAX_TEXT_TOKENS]) {
+    size_t n;
+    assert_int_equal(
+        pi_tokenize(m, text, strlen(text), PI_TOKENIZE_BOS, tokens, MAX_TEXT_TOKENS, &n, &err),
+        PI_OK);
+    assert_int_equal(tokens[0], BOS);
+    return n;
+}
+
 /* Logarithms of the probabilities before every scored token. `llama`: windows begin with BOS, and
  * tokens c/2 + 1 .. c - 1 are scored; else tokens 1 .. c - 1. */
 static void work_out(by_hand *h, const char *path, int c, bool llama) {
@@ -64,22 +80,14 @@ static void work_out(by_hand *h, const char *path, int c, bool llama) {
     static float logits[MAX_TEXT_TOKENS * VOCAB];
     pi_context_options o = run_exact_options();
     run_model r = run_open(path, &o);
-    size_t n;
-    assert_int_equal(pi_tokenize(r.model, text, strlen(text), PI_TOKENIZE_BOS, tokens,
-                                 MAX_TEXT_TOKENS, &n, &err),
-                     PI_OK);
-    assert_int_equal(tokens[0], BOS);
+    const size_t n = take_tokens(r.model, tokens);
     h->n = 0;
     for (int w = 0; (w + 1) * c <= (int)n; w++) {
         int32_t *window = tokens + w * c;
         if (llama) window[0] = BOS;
         run_tokens(&r, window, c, 1, logits);
         for (int i = llama ? c / 2 + 1 : 1; i < c; i++) {
-            const float *row = logits + (i - 1) * VOCAB;
-            long double sum = 0;
-            for (int k = 0; k < VOCAB; k++) sum += expl((long double)row[k]);
-            for (int k = 0; k < VOCAB; k++) h->log_p[h->n][k] = (long double)row[k] - logl(sum);
-            h->targets[h->n++] = window[i];
+            score(h, logits + (i - 1) * VOCAB, window[i]);
         }
     }
     run_close(&r);
@@ -92,20 +100,13 @@ static void work_out_strided(by_hand *h, const char *path, int c, int stride) {
     static float logits[MAX_TEXT_TOKENS * VOCAB];
     pi_context_options o = run_exact_options();
     run_model r = run_open(path, &o);
-    size_t n;
-    assert_int_equal(pi_tokenize(r.model, text, strlen(text), PI_TOKENIZE_BOS, tokens,
-                                 MAX_TEXT_TOKENS, &n, &err),
-                     PI_OK);
+    const size_t n = take_tokens(r.model, tokens);
     h->n = 0;
     int length = c + stride / 2;
     for (int start = 0; start < (int)n - length; start += stride) {
         run_tokens(&r, tokens + start, length, 1, logits);
         for (int i = start + length - stride; i < start + length; i++) {
-            const float *row = logits + (i - start - 1) * VOCAB;
-            long double sum = 0;
-            for (int k = 0; k < VOCAB; k++) sum += expl((long double)row[k]);
-            for (int k = 0; k < VOCAB; k++) h->log_p[h->n][k] = (long double)row[k] - logl(sum);
-            h->targets[h->n++] = tokens[i];
+            score(h, logits + (i - start - 1) * VOCAB, tokens[i]);
         }
     }
     run_close(&r);

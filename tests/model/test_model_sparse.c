@@ -436,8 +436,7 @@ static void test_bundle_layout(void **state) {
     assert_false(bundle_lay_out((const quant_traits *const[]){mxfp4, f32, f32}, 65, &l));
 }
 
-/* ---- what is refused --------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void other_version(gguf_writer *w) {
     gguf_put_u32(w, SPARSE_KEY_VERSION, 2);

@@ -41,6 +41,27 @@ static uint64_t plain_read(const void *p, size_t n_bytes) {
     return sum;
 }
 
+/* Keys at the start of the cache, values behind them; `row` bytes each. */
+static cpu_attn attn_of(const bench_state *b, quant_type type, size_t row, int head_dim, int n_q,
+                        int n_keys) {
+    return (cpu_attn){.q = b->q,
+                      .n_q = n_q,
+                      .head_dim = head_dim,
+                      .k = b->kv,
+                      .v = b->kv + (size_t)n_keys * row,
+                      .k_stride = row,
+                      .v_stride = row,
+                      .type_k = type,
+                      .type_v = type,
+                      .k1 = n_keys,
+                      .first = b->first,
+                      .limit = b->limit,
+                      .m = b->m,
+                      .l = b->l,
+                      .acc = b->acc,
+                      .scratch = b->scratch};
+}
+
 static void bench_decode(const cpu_kernels *k, bench_state *b, quant_type type, int head_dim,
                          int n_q) {
     size_t row;
@@ -48,20 +69,7 @@ static void bench_decode(const cpu_kernels *k, bench_state *b, quant_type type, 
     size_t head = row * CONTEXT, pairs = cache_bytes / (2 * head), bytes = pairs * 2 * head;
     double best = 0, read = 0;
     uint64_t sink = 0;
-    cpu_attn a = {.q = b->q,
-                  .n_q = n_q,
-                  .head_dim = head_dim,
-                  .k_stride = row,
-                  .v_stride = row,
-                  .type_k = type,
-                  .type_v = type,
-                  .k1 = CONTEXT,
-                  .first = b->first,
-                  .limit = b->limit,
-                  .m = b->m,
-                  .l = b->l,
-                  .acc = b->acc,
-                  .scratch = b->scratch};
+    cpu_attn a = attn_of(b, type, row, head_dim, n_q, CONTEXT);
     for (int i = 0; i < n_q; i++) b->first[i] = 0, b->limit[i] = CONTEXT;
     for (int round = 0; round < ROUNDS; round++) {
         double t = clock_seconds();
@@ -123,22 +131,7 @@ static double bench_peak(cpu_tier tier) {
 
 static void bench_prompt(const cpu_kernels *k, bench_state *b, int head_dim) {
     size_t row = (size_t)head_dim * sizeof(uint16_t);
-    cpu_attn a = {.q = b->q,
-                  .n_q = PROMPT_QUERIES,
-                  .head_dim = head_dim,
-                  .k = b->kv,
-                  .v = b->kv + PROMPT_CONTEXT * row,
-                  .k_stride = row,
-                  .v_stride = row,
-                  .type_k = QUANT_F16,
-                  .type_v = QUANT_F16,
-                  .k1 = PROMPT_CONTEXT,
-                  .first = b->first,
-                  .limit = b->limit,
-                  .m = b->m,
-                  .l = b->l,
-                  .acc = b->acc,
-                  .scratch = b->scratch};
+    cpu_attn a = attn_of(b, QUANT_F16, row, head_dim, PROMPT_QUERIES, PROMPT_CONTEXT);
     double flops = 0, best = 0, peak = 0;
     for (int i = 0; i < PROMPT_QUERIES; i++) { /* causal, the last queries of the context */
         b->first[i] = 0;

@@ -172,6 +172,49 @@ static void test_exponential(void **state) {
     }
 }
 
+static void test_decay(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    EACH_TIER(k) for (int n = 1; n <= MAX_N; n++) {
+        fill(&b, (uint64_t)n, n % 4 == 0 ? 40.0f : 3.0f, 0);
+        const float *x = b.x + n % 2, a = n % 3 ? -0.7f : -8;
+        float *y = output(&b, NULL, n);
+        k.decay(x, b.b, a, y, n);
+        check_guards(&b, n);
+        for (int i = 0; i < n; i++) {
+            double v = (double)(x[i] + b.b[i]), plus = v > 30 ? v : log1p(exp(v));
+            /* errors of the exponent, of some 2e-7 of it, are those of the result */
+            near((double)y[i], exp((double)a * plus), 1e-6 * (1 - (double)a * plus), 1e-37);
+        }
+    }
+    static const float plain[] = {0, -INFINITY, INFINITY, NAN, -1e30f, 1e30f, -90, 90};
+    EACH_TIER(k) for (int i = 0; i < 8; i++) {
+        float none = 0, y;
+        k.decay(&plain[i], &none, -1, &y, 1);
+        double v = (double)plain[i], want = exp(-(v > 30 ? v : log1p(exp(v))));
+        if (isnan(plain[i]))
+            assert_true(isnan(y));
+        else
+            near((double)y, want, 1e-6, 1e-37);
+    }
+}
+
+static void test_gate(void **state) {
+    (void)state;
+    cpu_kernels k;
+    buffers b;
+    EACH_TIER(k) for (int n = 1; n <= MAX_N; n++) {
+        fill(&b, (uint64_t)n, n % 4 == 0 ? 30.0f : 2.0f, 0);
+        const float *gate = b.x + n % 2;
+        float *y = output(&b, b.w, n);
+        k.gate(gate, y, n);
+        check_guards(&b, n);
+        for (int i = 0; i < n; i++)
+            near((double)y[i], (double)b.w[i] / (1 + exp(-(double)gate[i])), 1e-6, 1e-30);
+    }
+}
+
 static void test_add(void **state) {
     (void)state;
     cpu_kernels k;
@@ -409,6 +452,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rms_norm),    cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_rope),        cmocka_unit_test(test_activate),
+        cmocka_unit_test(test_decay),       cmocka_unit_test(test_gate),
         cmocka_unit_test(test_exponential), cmocka_unit_test(test_add),
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_kv_f32_f16),  cmocka_unit_test(test_kv_q8_0),

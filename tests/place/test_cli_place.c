@@ -2,6 +2,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -305,6 +306,76 @@ static void test_drive(void **state) {
     }
     shell_write("drive.json", "", 0);
 }
+/* A drive of 2 GB/s in long reads and 100,000 short ones per second beside bandwidths of which the
+ * rest of a token's time follows. */
+static void write_drive(void) {
+    static const char text[] =
+        "{\"name\": \"d\", \"cpu\": {\"stream_gbps\": 20, \"gather_gbps\": 15},\n"
+        " \"drive\": {\"stream_gbps\": 2, \"reads_per_second\": 100000}}";
+    shell_write("drive.json", text, strlen(text));
+}
+
+/* What a token reads from the drive is what it does read within that budget. */
+static void test_memory_budget(void **state) {
+    (void)state;
+    const double gib = 1073741824;
+    static const struct {
+        const char *synth, *run;
+        double within; /* relative, of bytes */
+        bool of_neurons;
+    } cases[] = {{"--shape tiny --type f16 --rank 32 --skew 0.5:0.6 --density 0.4", "--mode dense",
+                  0.02, false},
+                 {"--shape tiny-moe --type f16", "", 0.5, false},
+                 {"--shape tiny --type f16 --rank 32 --skew 0.5:0.6 --density 0.4 --bundle",
+                  "--mode predict", 0.35, true}};
+    write_drive();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "$PI synth -q %s -o m.gguf", cases[i].synth);
+        assert_int_equal(sh(line), 0);
+        snprintf(line, sizeof line, "-m m.gguf --profile drive.json -c 128 -b 16 %s --ram-budget 9",
+                 cases[i].run);
+        place(line);
+        assert_true(number("drive_reads") == 0 && number("drive") == 0);
+        double least = number("needed_bytes");
+        double all = number("weight_bytes") + number("buffer_bytes"), seconds = 1e9;
+        for (int share = 1; share < 4; share++) { /* of what lies between */
+            double budget = (least + (all - least) * share / 4) / gib;
+            snprintf(line, sizeof line,
+                     "-m m.gguf --profile drive.json -c 128 -b 16 %s --ram-budget %.9f",
+                     cases[i].run, budget);
+            place(line);
+            double bytes = number("drive_read"), reads = number("drive_reads");
+            double drive = number("drive"), whole = number("seconds_per_token");
+            double memory = strtod(
+                strstr(strstr(shell_read("out", NULL), "\"memory\":"), "\"seconds_per_token\":") +
+                    20,
+                NULL);
+            assert_true(bytes > 0 && reads > 0 && fabs(memory - whole - drive) < 1e-9);
+            assert_true(memory < seconds); /* more memory, less time */
+            seconds = memory;
+            /* bundles of 1.5 KiB cost far more than their bytes */
+            assert_true(drive >= (cases[i].of_neurons ? 2 : 0.999) * bytes / 2e9);
+            snprintf(line, sizeof line,
+                     "$PI bench -q -m m.gguf -t 1 -p 0 -n 128 -b 16 -r 1 --json %s "
+                     "--ram-budget %.9f",
+                     cases[i].run, budget);
+            assert_int_equal(sh(line), 0);
+            double off = bytes / number("drive_bytes") - 1;
+            if (share < 3 && !(off <= cases[i].within && -off <= cases[i].within))
+                fail_msg("%s, %d/4: %.0f bytes predicted, %.0f read", cases[i].synth, share, bytes,
+                         number("drive_bytes"));
+        }
+    }
+    assert_int_equal(sh("$PI place -m m.gguf --profile drive.json --ram-budget 0.001"), 1);
+    assert_contains("err", "memory budget too small: 0.00 GiB: this model needs ");
+    assert_int_equal(sh("$PI place -m m.gguf --profile cpu-only -c 128 -b 16 --ram-budget 9"), 0);
+    assert_contains("out", "\nmemory budget 9.000 GiB (at least ");
+    assert_contains("out", "from the drive, 0.000 ms: predicted ");
+    assert_int_equal(sh("$PI place --shape tiny --profile drive.json --ram-budget 1"), 2);
+    assert_contains("err", "a memory budget is divided for a file: place");
+}
+
 #endif
 
 int main(void) {
@@ -315,7 +386,7 @@ int main(void) {
         cmocka_unit_test(test_small_budget),  cmocka_unit_test(test_memory_bar),
 #ifdef TEST_HAS_JSON
         cmocka_unit_test(test_measure),       cmocka_unit_test(test_file),
-        cmocka_unit_test(test_drive),
+        cmocka_unit_test(test_drive),         cmocka_unit_test(test_memory_budget),
 #endif
     };
     return cmocka_run_group_tests_name("cli_place", tests, shell_setup, shell_teardown);

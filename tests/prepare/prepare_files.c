@@ -110,6 +110,21 @@ gguf_file *files_open(const char *path) {
     return f;
 }
 
+void files_copy_tensors(gguf_file *f, gguf_writer *w) {
+    pi_error err;
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        assert_int_equal(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err), PI_OK);
+    }
+    assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const gguf_tensor *t = gguf_tensor_at(f, i);
+        assert_int_equal(gguf_write_data(w, t->data, t->n_bytes, &err), PI_OK);
+    }
+    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
+    gguf_close(f);
+}
+
 const gguf_tensor *files_find(const gguf_file *f, const char *name) {
     const gguf_tensor *t = gguf_find_tensor(f, name);
     if (!t) fail_msg("no tensor %s", name);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "gguf.h"
+#include "gguf_writer.h"
 #include "powerinfer_tools.h"
 #include "tiny_model.h"
 
@@ -37,6 +38,8 @@ pi_prepare_result files_prepare(const char *in, const char *out, const pi_prepar
 void files_undo(const char *in, const char *out);
 
 gguf_file *files_open(const char *path);
+/* Writes the tensors of f, which it closes, behind what w has, and finishes it. */
+void files_copy_tensors(gguf_file *f, gguf_writer *w);
 const gguf_tensor *files_find(const gguf_file *f, const char *name);
 /* The same keys with the same values and the same tensors, in the same order, bit for bit. */
 void files_same(const char *a, const char *b);

@@ -133,17 +133,7 @@ static void align_input(uint32_t alignment) {
     assert_int_equal(gguf_writer_create(IN_PATH, &w, &err), PI_OK);
     for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
     gguf_put_u32(w, GGUF_KEY_ALIGNMENT, alignment);
-    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
-        const gguf_tensor *t = gguf_tensor_at(f, i);
-        assert_int_equal(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err), PI_OK);
-    }
-    assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
-    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
-        const gguf_tensor *t = gguf_tensor_at(f, i);
-        assert_int_equal(gguf_write_data(w, t->data, t->n_bytes, &err), PI_OK);
-    }
-    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
-    gguf_close(f);
+    files_copy_tensors(f, w);
 }
 
 /* An alignment that the file had comes back with it. */

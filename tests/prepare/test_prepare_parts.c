@@ -248,8 +248,7 @@ static void test_rows_and_norms(void **state) {
     pool_destroy(p);
 }
 
-/* ---- predictors that wait ---------------------------------------------------------------------
- */
+/* ---- predictors that wait -------------------------------------------------------------------- */
 
 /* Once a layer is done, its predictor is on the disk, in a file without a name. */
 static void test_spill(void **state) {

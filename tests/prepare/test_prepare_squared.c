@@ -67,17 +67,7 @@ static void copy_with_letters(const char *from, const char *key, const char *val
     }
     if (key) gguf_put_string(w, key, value);
     put_letters(w, (int)files_find(f, "token_embd.weight")->dims[1]);
-    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
-        const gguf_tensor *t = gguf_tensor_at(f, i);
-        assert_int_equal(gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, &err), PI_OK);
-    }
-    assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
-    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
-        const gguf_tensor *t = gguf_tensor_at(f, i);
-        assert_int_equal(gguf_write_data(w, t->data, t->n_bytes, &err), PI_OK);
-    }
-    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
-    gguf_close(f);
+    files_copy_tensors(f, w);
 }
 
 /* ---- one model ------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "block_bits.h"
 #include "mem.h"
 #include "quant.h"
 #include "rng.h"
@@ -52,17 +53,6 @@ static const block_case cases[] = {
     {QUANT_IQ4_XS, 0.0748, 0.0815, 16, 0.001f, 5e5f, true},
 };
 enum { N_TYPES = sizeof cases / sizeof *cases };
-
-static double half_at(const uint8_t *p) {
-    return (double)quant_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
-}
-
-/* Bits [bit, bit + n) of a little-endian byte string, n <= 8. */
-static int bit_field(const uint8_t *p, int bit, int n) {
-    int value = 0;
-    for (int i = 0; i < n; i++) value |= (p[(bit + i) / 8] >> (bit + i) % 8 & 1) << i;
-    return value;
-}
 
 /* A scale and minimum of Q4_K and Q5_K, given 12 bytes. */
 static int scale_6bit(const uint8_t *packed, int j) {

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "block_bits.h"
 #include "quant.h"
 #include "quant_grids.h"
 #include "quant_low.h"
@@ -50,17 +51,6 @@ static void test_listed_points(void **state) {
     for (int i = 0; i < 2048; i++) assert_true(low_point_iq1(iq1[i]) == quant_grid_iq1[i]);
     for (int i = 0; i < 256; i++) assert_true(low_point_iq3_xxs(xxs[i]) == quant_grid_iq3_xxs[i]);
     for (int i = 0; i < 512; i++) assert_true(low_point_iq3_s(s[i]) == quant_grid_iq3_s[i]);
-}
-
-static double half_at(const uint8_t *p) {
-    return (double)quant_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
-}
-
-/* Bits [bit, bit + n) of a little-endian byte string. */
-static int bit_field(const uint8_t *p, int bit, int n) {
-    int value = 0;
-    for (int i = 0; i < n; i++) value |= (p[(bit + i) / 8] >> (bit + i) % 8 & 1) << i;
-    return value;
 }
 
 /* Coordinate k of a point. */

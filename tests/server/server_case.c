@@ -56,8 +56,7 @@ void case_close(server_case *c) {
     pi_model_close(c->model);
 }
 
-/* ---- sockets -----------------------------------------------------------------------------------
- */
+/* ---- sockets --------------------------------------------------------------------------------- */
 
 int socket_open(const server_case *c) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(c->port)};
@@ -94,8 +93,7 @@ char *socket_read_all(int fd, size_t *n) {
     return data;
 }
 
-/* ---- HTTP --------------------------------------------------------------------------------------
- */
+/* ---- HTTP ------------------------------------------------------------------------------------ */
 
 /* Joins chunks in place; returns the length. */
 static size_t join_chunks(char *body) {
@@ -195,8 +193,7 @@ void http_refused(const server_case *c, const char *path, const char *body, int 
     http_free(&r);
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 const char *http_event(http_reply *r, size_t i) {
     static _Thread_local char text[1 << 16];

@@ -278,8 +278,7 @@ static void test_tokens(void **state) {
     http_refused(&c, "/detokenize", "{\"tokens\":\"x\"}", 400);
 }
 
-/* ---- grammars ----------------------------------------------------------------------------------
- */
+/* ---- grammars -------------------------------------------------------------------------------- */
 
 static int64_t metric(const char *name) {
     char line[128];

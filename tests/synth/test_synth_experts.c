@@ -15,6 +15,7 @@
 #include "mem.h"
 #include "powerinfer_tools.h"
 #include "rng.h"
+#include "run_engine.h"
 #include "synth.h"
 
 #define PLAIN_PATH    TEST_BINARY_DIR "/test_synth_experts_plain.gguf"
@@ -34,13 +35,6 @@ static void synth(const char *path, const char *shape, const char *type, bool pl
     o.seed = 5;
     o.n_threads = 2;
     if (pi_synth(path, &o, &err)) fail_msg("%s", err.message);
-}
-
-static model *open_model(const char *path) {
-    model *m;
-    pi_error err = {0};
-    if (model_open(path, NULL, &m, &err)) fail_msg("%s", err.message);
-    return m;
 }
 
 /* ---- the same network ------------------------------------------------------------------------ */
@@ -72,7 +66,7 @@ static void test_same_network(void **state) {
     for (int i = 0; i < N_SHAPES; i++) {
         synth(PLAIN_PATH, shapes[i], "q4_0", true);
         synth(PREPARED_PATH, shapes[i], "q4_0", false);
-        model *plain = open_model(PLAIN_PATH), *prepared = open_model(PREPARED_PATH);
+        model *plain = run_engine_open(PLAIN_PATH), *prepared = run_engine_open(PREPARED_PATH);
         for (int l = 0; l < N_LAYER; l++)
             if (plain->layers[l].hp.n_ff_expert > 0) expect_experts_moved(plain, prepared, l);
         model_close(plain);
@@ -85,7 +79,7 @@ static void test_transposed(void **state) {
     (void)state;
     synth(PLAIN_PATH, "tiny-reglu-moe", "f32", true);
     synth(PREPARED_PATH, "tiny-reglu-moe", "f32", false);
-    model *plain = open_model(PLAIN_PATH), *prepared = open_model(PREPARED_PATH);
+    model *plain = run_engine_open(PLAIN_PATH), *prepared = run_engine_open(PREPARED_PATH);
     for (int l = 0; l < N_LAYER; l++) {
         const int32_t *perm = prepared->layers[l].sparse.expert_perm;
         const model_tensor *a = &plain->layers[l].t[ROLE_EXPERT_DOWN];
@@ -116,18 +110,15 @@ static void draw_tokens(int32_t *tokens, int n) {
 static void run(const model *m, int n, int step, float *logits,
                 void (*look)(const engine_context *c)) {
     static int32_t tokens[N_TOKENS];
-    engine_context *c;
-    engine_session *s;
-    pi_error err = {0};
     engine_options o = {
         .n_threads = 2, .n_batch = MAX_BATCH, .type_k = QUANT_F32, .type_v = QUANT_F32};
     draw_tokens(tokens, n);
-    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s", err.message);
-    assert_int_equal(engine_session_create(c, n, &s, &err), PI_OK);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s = run_engine_session(c, n);
     for (int i = 0; i < n; i += step) {
         pi_input in = {
             .session = s, .tokens = tokens + i, .n_tokens = step, .logits = PI_LOGITS_LAST};
-        if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+        run_engine_forward(c, &in, 1);
     }
     if (logits) memcpy(logits, engine_logits(c, 0), N_VOCAB * sizeof *logits);
     if (look) look(c);
@@ -142,7 +133,7 @@ static void test_same_logits(void **state) {
     for (int i = 0; i < N_SHAPES * 2; i++) {
         synth(PLAIN_PATH, shapes[i / 2], types[i % 2], true);
         synth(PREPARED_PATH, shapes[i / 2], types[i % 2], false);
-        model *a = open_model(PLAIN_PATH), *b = open_model(PREPARED_PATH);
+        model *a = run_engine_open(PLAIN_PATH), *b = run_engine_open(PREPARED_PATH);
         for (int step = 1; step <= 32; step *= 32) {
             run(a, 32, step, plain, NULL);
             run(b, 32, step, prepared, NULL);
@@ -187,7 +178,7 @@ static void test_frequencies(void **state) {
     (void)state;
     for (int i = 0; i < N_SHAPES; i++) {
         synth(PREPARED_PATH, shapes[i], "f32", false);
-        model *m = open_model(PREPARED_PATH);
+        model *m = run_engine_open(PREPARED_PATH);
         run(m, N_TOKENS, MAX_BATCH, NULL, expect_frequencies);
         model_close(m);
     }
@@ -228,7 +219,7 @@ static void test_tensors(void **state) {
 static void test_keys(void **state) {
     (void)state;
     synth(PLAIN_PATH, "tiny-reglu-moe", "q4_0", true);
-    model *m = open_model(PLAIN_PATH);
+    model *m = run_engine_open(PLAIN_PATH);
     expect_number(m->file, "smallthinker.expert_count", N_EXPERT);
     expect_number(m->file, "smallthinker.expert_used_count", N_USED);
     expect_number(m->file, "smallthinker.expert_feed_forward_length", 128);

@@ -17,6 +17,7 @@
 #include "powerinfer_tools.h"
 #include "quant.h"
 #include "rng.h"
+#include "run_engine.h"
 #include "sparse_keys.h"
 #include "synth.h"
 
@@ -170,9 +171,6 @@ static void take_input(void *user, const plan_step *step, const float *x, int64_
 
 /* Logits of all tokens into `logits` [N_TOKENS][N_VOCAB], unless NULL. */
 static void run(const char *path, pi_mode mode, inputs *in, float *logits) {
-    model *m;
-    engine_context *c;
-    engine_session *s;
     engine_options o = {.n_threads = 1,
                         .n_batch = N_TOKENS,
                         .type_k = QUANT_F16,
@@ -183,16 +181,10 @@ static void run(const char *path, pi_mode mode, inputs *in, float *logits) {
     rng r;
     rng_seed(&r, 5);
     for (int i = 0; i < N_TOKENS; i++) tokens[i] = (int32_t)(rng_u64(&r) % N_VOCAB);
-    assert_int_equal(model_open(path, NULL, &m, NULL), PI_OK);
-    assert_int_equal(engine_context_create(m, &o, &c, NULL), PI_OK);
-    assert_int_equal(engine_session_create(c, N_TOKENS, &s, NULL), PI_OK);
+    model *m = run_engine_open(path);
+    engine_context *c = run_engine_context(m, &o);
     if (in) engine_observe(c, take_input, in);
-    pi_input input = {
-        .session = s, .tokens = tokens, .n_tokens = N_TOKENS, .logits = PI_LOGITS_ALL};
-    assert_int_equal(engine_forward(c, &input, 1, NULL), PI_OK);
-    for (int t = 0; logits && t < N_TOKENS; t++)
-        memcpy(logits + t * N_VOCAB, engine_logits(c, t), N_VOCAB * sizeof *logits);
-    engine_session_destroy(s);
+    run_engine_tokens(c, N_TOKENS, tokens, N_TOKENS, 0, logits);
     engine_context_destroy(c);
     model_close(m);
 }

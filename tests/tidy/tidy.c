@@ -71,7 +71,8 @@ static bool load_file(source_tree *tree, const char *path) {
 }
 
 static bool is_source(const char *name) {
-    static const char *const endings[] = {".c", ".h", ".cu", ".inc", ".txt", ".cmake", ".sh"};
+    static const char *const endings[] = {".c",   ".h",   ".cu",    ".cpp",
+                                          ".inc", ".txt", ".cmake", ".sh"};
     if (path_ends(name, ".txt") && strcmp(name, "CMakeLists.txt") != 0) return false; /* data */
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
         if (path_ends(name, endings[i])) return true;
@@ -127,6 +128,11 @@ static bool right_version(const char *program) {
     return rc == 0 && n > 0 && strstr(text, "version " FORMAT_VERSION ".") != NULL;
 }
 
+static bool has_layout(const char *path) {
+    return path_ends(path, ".c") || path_ends(path, ".h") || path_ends(path, ".cu") ||
+           path_ends(path, ".cpp");
+}
+
 static void check_format(source_tree *tree) {
     const char *program = NULL;
     if (right_version("clang-format-" FORMAT_VERSION)) program = "clang-format-" FORMAT_VERSION;
@@ -143,7 +149,7 @@ static void check_format(source_tree *tree) {
         int n = 3;
         for (; i < tree->n_files && n < FORMAT_BATCH + 3; i++) {
             char *path = tree->files[i].path;
-            if (path_ends(path, ".c") || path_ends(path, ".h")) argv[n++] = path;
+            if (has_layout(path)) argv[n++] = path;
         }
         argv[n] = NULL;
         if (n > 3 && run(argv, -1) != 0) {
@@ -175,6 +181,8 @@ static const snippet snippets[] = {
     {"src/base/bad.c", "int f(void) {\n    strcpy(a, b); strcat(a, b); gets(a);\n}\n", 3},
     {"src/engine/bad.c", "int f(void) {\n    exit(1);\n    puts(\"x\");\n}\n", 2},
     {"src/engine/bad.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 1},
+    {"src/base/bad.cpp", "int f() {\n    return atoi(s);\n}\n", 1},
+    {"src/base/bad.cu", "int f() {\n    return atoi(s);\n}\n", 1},
     {"src/cli/options.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 0},
     {"src/cli/bad.c", "int f(void) {\n    return getenv(\"x\") != 0;\n}\n", 1},
     {"src/base/bad.c", "char *s = \"use --pre\", *t = \"less (-c)\";\n", 2},

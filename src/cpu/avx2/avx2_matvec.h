@@ -384,10 +384,8 @@ AVX2_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, 
 /* A row with every column, while it is in the cache. */
 AVX2_INLINE void mv_row(const q_format *f, const cpu_rows *s, int64_t i, const cpu_act *x, float *y,
                         int64_t ldy) {
-    int64_t col = 0;
-    for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-        mv_rows(f, 1, MV_COLS, s, i, 0, x, col, NULL, y + col * ldy, ldy);
-    for (; col < x->n_cols; col++) mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y + col * ldy, ldy);
+    for (int64_t col = 0; col < x->n_cols; col++)
+        mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y + col * ldy, ldy);
 }
 
 AVX2_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, const int n_cols,

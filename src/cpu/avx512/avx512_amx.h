@@ -12,9 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "act.h"
 #include "simd.h"
 
 enum { AMX_ROWS = 16, AMX_DEPTH = 32, AMX_STEP_BYTES = AMX_ROWS * 64 };
+_Static_assert(ACT_SPLIT == (int)AMX_DEPTH && ACT_SPLIT_BYTES == (int)AMX_STEP_BYTES,
+               "a part is a step");
 
 typedef struct amx_config { /* as LDTILECFG wants it: Intel SDM volume 1, 18.3 */
     uint8_t palette, start_row, reserved[14];
@@ -50,6 +53,46 @@ SIMD_INLINE void amx_multiply(const void *a0, const void *a1, const void *x0, co
         _tile_dpbf16ps(7, 1, 3);
         x1 = (const char *)x1 + AMX_STEP_BYTES;
     }
+}
+
+/* The same for factors of two parts, whose steps follow each other, the high one first: all
+ * products of parts but that of both low ones. */
+SIMD_INLINE void amx_multiply_split(const void *a0, const void *a1, const void *x0, const void *x1,
+                                    const bool two, int64_t n) {
+#define AMX_ADVANCE(p, step) (p) = (const char *)(p) + (step)*AMX_STEP_BYTES
+    for (; n > 0; n--) {
+        _tile_loadd(0, (const char *)a0 + AMX_STEP_BYTES, 64);
+        _tile_loadd(2, x0, 64);
+        _tile_dpbf16ps(4, 0, 2);
+        _tile_loadd(1, (const char *)a1 + AMX_STEP_BYTES, 64);
+        _tile_dpbf16ps(6, 1, 2);
+        if (two) {
+            _tile_loadd(3, x1, 64);
+            _tile_dpbf16ps(5, 0, 3);
+            _tile_dpbf16ps(7, 1, 3);
+        }
+        _tile_loadd(0, a0, 64);
+        _tile_dpbf16ps(4, 0, 2);
+        _tile_loadd(1, a1, 64);
+        _tile_dpbf16ps(6, 1, 2);
+        if (two) {
+            _tile_dpbf16ps(5, 0, 3);
+            _tile_dpbf16ps(7, 1, 3);
+            _tile_loadd(3, (const char *)x1 + AMX_STEP_BYTES, 64);
+        }
+        _tile_loadd(2, (const char *)x0 + AMX_STEP_BYTES, 64);
+        _tile_dpbf16ps(4, 0, 2);
+        _tile_dpbf16ps(6, 1, 2);
+        if (two) {
+            _tile_dpbf16ps(5, 0, 3);
+            _tile_dpbf16ps(7, 1, 3);
+            AMX_ADVANCE(x1, 2);
+        }
+        AMX_ADVANCE(a0, 2);
+        AMX_ADVANCE(a1, 2);
+        AMX_ADVANCE(x0, 2);
+    }
+#undef AMX_ADVANCE
 }
 
 /* instruction(4) to instruction(7). */
@@ -128,15 +171,17 @@ SIMD_INLINE void amx_put(float *y, __mmask16 there, __m512 sum, bool add) {
 /* What a user does with sums that are complete, or do not fit into y: amx_begin's counterpart. */
 typedef void amx_end(const int sums, const amx_place *p);
 
-/* n steps of a[i] times x[k] on to p[i][k], for i of 0 and 1, and k of 0, with `two` also of 1. */
+/* n steps of a[i] times x[k] on to p[i][k], for i of 0 and 1, and k of 0, with `two` also of 1;
+ * with `split` in two parts. */
 SIMD_INLINE void amx_product_of(const void *const a[2], const void *const x[2], const bool two,
-                                int64_t n, const amx_place p[2][2], amx_end *end) {
+                                const bool split, int64_t n, const amx_place p[2][2],
+                                amx_end *end) {
     const bool both = amx_is_there(&p[1][0]); /* else the first is its own partner */
     amx_begin(4, &p[0][0]);
     if (both) amx_begin(6, &p[1][0]);
     if (two) amx_begin(5, &p[0][1]);
     if (two && both) amx_begin(7, &p[1][1]);
-    amx_multiply(a[0], both ? a[1] : a[0], x[0], x[1], two, n);
+    (split ? amx_multiply_split : amx_multiply)(a[0], both ? a[1] : a[0], x[0], x[1], two, n);
     end(4, &p[0][0]);
     if (both) end(6, &p[1][0]);
     if (two) end(5, &p[0][1]);
@@ -144,12 +189,12 @@ SIMD_INLINE void amx_product_of(const void *const a[2], const void *const x[2], 
 }
 
 /* The same, where of either the second one may not be there. */
-SIMD_INLINE void amx_products(const void *const a[2], const void *const x[2], int64_t n,
-                              const amx_place p[2][2], amx_end *end) {
+SIMD_INLINE void amx_products(const void *const a[2], const void *const x[2], const bool split,
+                              int64_t n, const amx_place p[2][2], amx_end *end) {
     if (amx_is_there(&p[0][1]))
-        amx_product_of(a, x, true, n, p, end);
+        amx_product_of(a, x, true, split, n, p, end);
     else
-        amx_product_of(a, x, false, n, p, end);
+        amx_product_of(a, x, false, split, n, p, end);
 }
 
 #endif

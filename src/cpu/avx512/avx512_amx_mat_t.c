@@ -60,7 +60,8 @@ static void mt_amx_sweep(char *tiles, int64_t n0, int64_t n, int64_t outputs, co
                     p[i][k] = amx_place_at(y, ldy, j + k * CPU_ROW_TILE, outputs,
                                            col + i * CPU_PANEL, h->n_cols, n0 == 0, false);
             amx_products((const void *const[2]){columns[0], columns[1]},
-                         (const void *const[2]){tile, tile + MT_TILE_BYTES}, n_steps, p, mt_end);
+                         (const void *const[2]){tile, tile + MT_TILE_BYTES}, false, n_steps, p,
+                         mt_end);
         }
     }
     _tile_release();

@@ -69,17 +69,17 @@ AVX512_INLINE void mm_decode_chunk(const q_format *f, const uint8_t *const p[MM_
     }
 }
 
-/* Elements [k0, k1), one chunk, of rows [row, row + 16) into a tile, while those `ahead` bytes
- * further are prefetched; rows from row1 on repeat the last one, so that nothing outside of the
- * range is read. */
+/* Elements [k0, k1), one chunk, of rows [row, row + 16) into a tile; rows from row1 on repeat the
+ * last one, so that nothing outside of the range is read. With `many` columns the next tile is
+ * prefetched. */
 AVX512_INLINE void mm_decode_tile(const q_format *f, const cpu_mat *w, int64_t row, int64_t row1,
-                                  int64_t k0, int64_t k1, ptrdiff_t ahead, uint8_t *tile) {
+                                  int64_t k0, int64_t k1, bool many, uint8_t *tile) {
     const uint8_t *p[MM_ROWS];
     for (int r = 0; r < MM_ROWS; r++) {
         int64_t from = row + r < row1 ? row + r : row1 - 1;
         p[r] = (const uint8_t *)w->data + (size_t)from * w->row_bytes + q_bytes(f, k0);
-        for (int at = 0; at < f->chunk_bytes; at += 64)
-            _mm_prefetch((const char *)p[r] + ahead + at, _MM_HINT_T0);
+        for (int at = 0; many && at < f->chunk_bytes; at += 64)
+            _mm_prefetch((const char *)p[r] + MM_ROWS * w->row_bytes + at, _MM_HINT_T0);
     }
     uint8_t tail[MM_ROWS][Q_TAIL_BYTES];
     for (int r = 0; r < MM_ROWS && k1 - k0 < Q_CHUNK; r++) {
@@ -154,6 +154,26 @@ AVX512_INLINE void mm_group(const q_format *f, const uint8_t *const group[MM_PAI
     }
 }
 
+/* The block of rows that comes next, line by line, while one is multiplied: all at once they would
+ * wait for each other. */
+typedef struct mm_ahead {
+    const char *row;
+    size_t row_bytes;
+    int at, chunk_bytes, n_rows; /* that are left */
+    int n;                       /* lines at a time */
+} mm_ahead;
+
+AVX512_INLINE void mm_prefetch(mm_ahead *a) {
+    for (int i = 0; i < a->n && a->n_rows > 0; i++) {
+        _mm_prefetch(a->row + a->at, _MM_HINT_T0);
+        a->at += 64;
+        if (a->at < a->chunk_bytes) continue;
+        a->at = 0;
+        a->row += a->row_bytes;
+        a->n_rows--;
+    }
+}
+
 /* A block of tiles, of which the last rows may not be there, and where its products go. */
 typedef struct mm_block {
     const uint8_t *tiles;
@@ -166,7 +186,8 @@ typedef struct mm_block {
 /* Rows [row, row + 32) of the block times columns [col, col + 4) of a panel, which ends before
  * n_cols. An odd last tile is its own partner, and is stored once. */
 AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
-                           const act_q8_panel_group *x, const mm_sums *sums, int col, int n_cols) {
+                           const act_q8_panel_group *x, const mm_sums *sums, int col, int n_cols,
+                           mm_ahead *ahead) {
     const int64_t left = b->n_rows - row;
     const uint8_t *tile = b->tiles + (size_t)(row / MM_ROWS) * MM_K_GROUPS * mm_group_bytes(f);
     const uint8_t *p[MM_PAIR] = {tile, tile};
@@ -181,6 +202,7 @@ AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
                             : _mm512_maskz_loadu_ps(mask[i],
                                                     b->y + (col + c) * b->ldy + row + i * MM_ROWS);
     for (int64_t g = 0; g < b->n_groups; g++) {
+        mm_prefetch(ahead);
         mm_group(f, p, x + g, sums + g, col, acc);
         for (int i = 0; i < MM_PAIR; i++) p[i] += mm_group_bytes(f);
     }
@@ -189,6 +211,19 @@ AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
             if (col + c < n_cols)
                 _mm512_mask_storeu_ps(b->y + (col + c) * b->ldy + row + i * MM_ROWS, mask[i],
                                       acc[i][c]);
+}
+
+/* The rows' elements from k on, or the next rows. */
+AVX512_INLINE void mm_ahead_begin(const q_format *f, const cpu_mat *w, int64_t row, int64_t k,
+                                  int64_t n_cols, mm_ahead *a) {
+    const int steps = MM_K_GROUPS * (int)((n_cols + MM_COLS - 1) / MM_COLS);
+    if (k >= w->n_in) {
+        row += MM_PAIR * MM_ROWS;
+        k = 0;
+    }
+    a->row = (const char *)w->data + (size_t)row * w->row_bytes + q_bytes(f, k);
+    a->n_rows = MM_PAIR * MM_ROWS;
+    a->n = (a->n_rows * (f->chunk_bytes / 64 + 1) + steps - 1) / steps;
 }
 
 AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
@@ -200,11 +235,11 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
         for (int64_t k0 = 0; k0 < w->n_in; k0 += MM_K) {
             int64_t k1 = k0 + MM_K < w->n_in ? k0 + MM_K : w->n_in;
             int64_t end = row + n_rows < row1 ? row + n_rows : row1;
-            ptrdiff_t ahead = MM_ROWS * (ptrdiff_t)w->row_bytes; /* the next tile */
-            if (few) ahead = k1 < w->n_in ? f->chunk_bytes : 2 * ahead - (ptrdiff_t)q_bytes(f, k0);
+            mm_ahead ahead = {.row_bytes = w->row_bytes, .chunk_bytes = f->chunk_bytes};
+            if (few) mm_ahead_begin(f, w, row, k1, x->n_cols, &ahead);
             uint8_t *tile = scratch;
             for (int64_t r = row; r < end; r += MM_ROWS, tile += MM_K_GROUPS * mm_group_bytes(f))
-                mm_decode_tile(f, w, r, row1, k0, k1, ahead, tile);
+                mm_decode_tile(f, w, r, row1, k0, k1, !few, tile);
             for (int64_t col = 0; col < x->n_cols; col += CPU_PANEL) {
                 const act_q8_panel_group *panel = act_panel(x, col / CPU_PANEL);
                 panel += k0 / CPU_ACT_GROUP;
@@ -215,7 +250,7 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
                 int n_cols = x->n_cols - col < CPU_PANEL ? (int)(x->n_cols - col) : CPU_PANEL;
                 for (int64_t r = 0; r < b.n_rows; r += MM_PAIR * MM_ROWS)
                     for (int c = 0; c < n_cols; c += MM_COLS)
-                        mm_pair(f, &b, r, panel, sums, c, n_cols);
+                        mm_pair(f, &b, r, panel, sums, c, n_cols, &ahead);
             }
         }
 }

@@ -129,8 +129,7 @@ AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_col
     }
 }
 
-/* ---- the same by quads ------------------------------------------------------------------------
- */
+/* ---- the same by quads ----------------------------------------------------------------------- */
 
 enum { MV_QUADS = Q_GROUPS / 4 };
 
@@ -268,21 +267,18 @@ AVX512_INLINE void mv_turn(const int n_rows, const cpu_rows *s, int64_t i, int64
 AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
                            const uint8_t *p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
                            const act_q8_column *x, __m512 acc[MV_ROWS][MV_COLS]) {
-    int64_t left = w->n_in % Q_CHUNK;
+    const int64_t left = w->n_in % Q_CHUNK;
+    const int groups = (int)left / CPU_ACT_GROUP;
     const uint8_t *end = (const uint8_t *)w->data + (size_t)(w->n_out - 1) * w->row_bytes +
                          q_bytes(f, w->n_in);
-    if (left == Q_CHUNK / 2 && f->chunk_bytes <= end - p[n_rows - 1]) {
-        /* Half a chunk, as with n_ff of 11008, in place: what follows is still mapped. */
-        mv_chunk(f, n_rows, n_cols, p, ahead, x, NULL, Q_GROUPS / 2, Q_STEPS / 2, acc);
-        return;
-    }
     uint8_t tail[MV_ROWS][Q_TAIL_BYTES];
-    for (int r = 0; r < n_rows; r++) {
-        memset(tail[r], 0, sizeof tail[r]);
-        memcpy(tail[r], p[r], q_bytes(f, left));
-        p[r] = tail[r];
-    }
-    int groups = (int)left / CPU_ACT_GROUP;
+    /* Half a chunk, as with n_ff of 11008, in place: what follows is still mapped. */
+    if (left != Q_CHUNK / 2 || f->chunk_bytes > end - p[n_rows - 1])
+        for (int r = 0; r < n_rows; r++) {
+            memset(tail[r], 0, sizeof tail[r]);
+            memcpy(tail[r], p[r], q_bytes(f, left));
+            p[r] = tail[r];
+        }
     mv_chunk(f, n_rows, n_cols, p, ahead, x, NULL, groups, (groups + 1) / 2, acc);
 }
 
@@ -323,17 +319,17 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
             y[(col + c) * ldy + i + r * stride] = _mm512_reduce_add_ps(acc[r][c]);
 }
 
-/* All columns of some rows, four, two or one at a time. */
-AVX512_INLINE void mv_columns(const q_format *f, const int n_rows, const cpu_rows *s, int64_t i,
-                              int64_t stride, const cpu_act *x, float *y, int64_t ldy) {
+/* All columns of two rows, four, two or one at a time. */
+AVX512_INLINE void mv_columns(const q_format *f, const cpu_rows *s, int64_t i, int64_t stride,
+                              const cpu_act *x, float *y, int64_t ldy) {
     int64_t col = 0;
     for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-        mv_rows(f, n_rows, MV_COLS, s, i, stride, x, col, NULL, y, ldy);
+        mv_rows(f, 2, MV_COLS, s, i, stride, x, col, NULL, y, ldy);
     if (col + 2 <= x->n_cols) {
-        mv_rows(f, n_rows, 2, s, i, stride, x, col, NULL, y, ldy);
+        mv_rows(f, 2, 2, s, i, stride, x, col, NULL, y, ldy);
         col += 2;
     }
-    if (col < x->n_cols) mv_rows(f, n_rows, 1, s, i, stride, x, col, NULL, y, ldy);
+    if (col < x->n_cols) mv_rows(f, 2, 1, s, i, stride, x, col, NULL, y, ldy);
 }
 
 /* As many rows as can be taken four at a time with the only column, which is arranged for quads
@@ -364,10 +360,12 @@ AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x
         i = mv_one_column(f, s, x, y);
     } else {
         for (int64_t g = 0; g < n_groups; g++)
-            mv_columns(f, 2, s, rows_first(s, g, 2), stride, x, y, ldy);
+            mv_columns(f, s, rows_first(s, g, 2), stride, x, y, ldy);
         i = n_groups * 2;
     }
-    for (; i < s->n; i++) mv_columns(f, 1, s, i, 0, x, y, ldy);
+    for (; i < s->n; i++) /* few rows, in the cache from the second column on */
+        for (int64_t col = 0; col < x->n_cols; col++)
+            mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y, ldy);
 }
 
 #define DEFINE(type, name, ...) ROWS_DEFINE(extern, avx512, name, mv_run)

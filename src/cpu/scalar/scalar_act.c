@@ -42,7 +42,7 @@ static void encode_column(const float *x, int64_t c, cpu_act *out) {
     size_t n = (size_t)out->n;
     size_t n_bytes = act_column_bytes(out->kind, out->n);
     char *column = (char *)out->data + (size_t)c * n_bytes;
-    if (out->kind == CPU_ACT_F32) {
+    if (act_form(out->kind, out->layout, out->n_cols) == CPU_ACT_F32) {
         memcpy(column, x, n * sizeof *x);
         memset(column + n * sizeof *x, 0, n_bytes - n * sizeof *x);
         return;
@@ -64,10 +64,27 @@ static void encode_column(const float *x, int64_t c, cpu_act *out) {
     }
 }
 
+/* Element i of vector `lane` as two numbers. */
+static void split_encode(float x, char *panel, int64_t i, int lane) {
+    uint32_t bits;
+    float high;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x8000) & 0xffff0000;
+    memcpy(&high, &bits, sizeof high);
+    uint16_t *part = (uint16_t *)(void *)(panel + act_split_at(i)) + 2 * lane + i % 2;
+    part[0] = quant_f32_to_bf16(high);
+    part[ACT_SPLIT_BYTES / (int)sizeof *part] = quant_f32_to_bf16(x - high);
+}
+
 /* Vector `lane` of a panel; NULL x: an absent vector, zeros. */
 static void encode_lane(const float *x, char *panel, int lane, const cpu_act *out) {
     int64_t n = out->n;
-    if (out->kind == CPU_ACT_F32) {
+    if (act_form(out->kind, out->layout, out->n_cols) == CPU_ACT_F32_SPLIT) {
+        for (int64_t i = 0; i < (n + ACT_SPLIT - 1) / ACT_SPLIT * ACT_SPLIT; i++)
+            split_encode(x != NULL && i < n ? x[i] : 0.0f, panel, i, lane);
+        return;
+    }
+    if (act_form(out->kind, out->layout, out->n_cols) == CPU_ACT_F32) {
         float(*f)[CPU_PANEL] = (void *)panel;
         for (int64_t k = 0; k < n; k++) f[k][lane] = x != NULL ? x[k] : 0.0f;
         return;

@@ -107,6 +107,17 @@ static void scalar_softcap(float *x, float cap, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
 }
 
+static void scalar_decay(const float *x, const float *bias, float a, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        double v = (double)x[i] + (double)bias[i];
+        y[i] = (float)exp((double)a * (fmax(v, 0) + log1p(exp(-fabs(v)))));
+    }
+}
+
+static void scalar_gate(const float *gate, float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] / (1 + exp(-(double)gate[i])));
+}
+
 static void scalar_recur_row(const cpu_recurrence *a, int64_t t, int64_t r) {
     float *s = a->state + r * a->n;
     const float *decay = a->decay + t * a->n, *key = a->key + t * a->n;
@@ -171,6 +182,8 @@ void cpu_init_scalar_ops(cpu_kernels *k) {
     k->activate = scalar_activate;
     k->add = scalar_add;
     k->softcap = scalar_softcap;
+    k->decay = scalar_decay;
+    k->gate = scalar_gate;
     k->recur = scalar_recur;
     k->gemm_tile = scalar_gemm_tile;
     k->kv_store = scalar_kv_store;

@@ -19,14 +19,20 @@ endforeach()
 # gpu_backend(NAME compiler flags link_flags): libpowerinfer_NAME.so beside the program.
 function(gpu_backend name compiler flags link_flags)
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name})
+    set(keep)
     file(MAKE_DIRECTORY ${folder})
+    if(name STREQUAL "cuda" AND PI_TESTS) # tests/ptx interprets it
+        set_property(GLOBAL PROPERTY PI_CUDA_PTX ${ptx})
+        set(keep -DPTX=${folder}/ptx -DPTX_ARCH=${ptx})
+        file(MAKE_DIRECTORY ${folder}/ptx)
+    endif()
     set(objects)
     foreach(source IN LISTS GPU_DEVICE_SOURCES)
         get_filename_component(file ${source} NAME_WE)
         set(object ${folder}/${file}.o)
         add_custom_command(OUTPUT ${object} DEPENDS ${source} ${GPU_HEADERS}
             COMMAND ${CMAKE_COMMAND} -DCOMPILER=${compiler} "-DFLAGS=${flags} ${GPU_INCLUDES}"
-                    -DSOURCE=${source} -DOBJECT=${object}
+                    -DSOURCE=${source} -DOBJECT=${object} ${keep}
                     -P ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_compile.cmake
             COMMENT "Building ${name} object ${file}.o" VERBATIM)
         list(APPEND objects ${object})
@@ -90,7 +96,8 @@ if(build_cuda)
     set(flags "-std=c++17 -O3 -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden,-Wall")
     string(APPEND flags " -I${CMAKE_CURRENT_BINARY_DIR}/cuda")
     execute_process(COMMAND ${PI_NVCC} --help OUTPUT_VARIABLE nvcc_help)
-    if(nvcc_help MATCHES "--compress-mode")
+    list(LENGTH archs n_archs)
+    if(nvcc_help MATCHES "--compress-mode" AND n_archs GREATER 1) # takes a seventh of the time
         string(APPEND flags " --compress-mode=size")
     endif()
     if(CMAKE_BUILD_TYPE STREQUAL "Release")

@@ -10,8 +10,7 @@
 #include "gpu_code.h" /* by the build, for CUDA */
 #endif
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 pi_status cuda_error(pi_error *err, cudaError_t e, const char *doing) {
     (void)cudaGetLastError(); /* an error that is not sticky is not to be seen again */
@@ -84,8 +83,7 @@ uint32_t gpu_stream_clock_khz(const gpu_stream *s) {
     return s->device->clock_khz;
 }
 
-/* ---- devices ----------------------------------------------------------------------------------
- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static pi_status cuda_count(int *n, pi_error *err) {
     cudaError_t e = cudaGetDeviceCount(n);
@@ -217,8 +215,7 @@ static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Sizes are kept in front of what is handed out, so that `used` can shrink; alignment stays. */
 enum : size_t {
@@ -289,8 +286,7 @@ static pi_status cuda_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *tota
     return PI_OK;
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const gpu_backend backend = {
     GPU_VERSION,         sizeof(gpu_backend),

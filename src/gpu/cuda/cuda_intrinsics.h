@@ -24,29 +24,6 @@ static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
 static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
-static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
-    return __popc(v);
-}
-static __device__ __forceinline__ void gpu_sync() {
-    __syncthreads();
-}
-
-static __device__ __forceinline__ float gpu_half_float(uint32_t bits) {
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
-}
-static __device__ __forceinline__ uint16_t gpu_float_half(float v) {
-    return __half_as_ushort(__float2half_rn(v));
-}
-static __device__ __forceinline__ float gpu_bits_float(uint32_t bits) {
-    return __uint_as_float(bits);
-}
-static __device__ __forceinline__ uint32_t gpu_float_bits(float v) {
-    return __float_as_uint(v);
-}
-/* Nearest integer, ties to even. */
-static __device__ __forceinline__ int gpu_round(float v) {
-    return __float2int_rn(v);
-}
 
 /* c + the products of four signed bytes. */
 static __device__ __forceinline__ int gpu_dp4a(int a, int b, int c) {
@@ -74,18 +51,6 @@ static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
                  : "l"(p)
                  : "memory");
     return v;
-}
-/* Adds to a counter that other blocks add to as well. */
-static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
-    atomicAdd(p, n);
-}
-/* Raises a number that other blocks raise as well to at least n. */
-static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
-    atomicMax(p, n);
-}
-/* Makes the writes of this thread visible to the host before those that follow. */
-static __device__ __forceinline__ void gpu_fence_system() {
-    __threadfence_system();
 }
 static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t) {
     uint64_t v;

@@ -8,8 +8,7 @@
 
 #include "cuda_backend.h"
 
-/* ---- streams ----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 pi_status cuda_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     gpu_stream *s = static_cast<gpu_stream *>(d->host->alloc(sizeof *s));
@@ -47,8 +46,7 @@ pi_status cuda_stream_sync(gpu_stream *s, pi_error *err) {
     return cuda_status(s->device, err);
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 pi_status cuda_event_create(gpu_device *d, gpu_event **out, pi_error *err) {
     gpu_event *e = static_cast<gpu_event *>(d->host->alloc(sizeof *e));
@@ -111,8 +109,7 @@ double cuda_event_elapsed(gpu_event *from, gpu_event *to) {
     return -1;
 }
 
-/* ---- work -------------------------------------------------------------------------------------
- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const void *kernel, void *args) {
     if (!cuda_use(s->device)) return;
@@ -149,8 +146,7 @@ void cuda_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     cuda_stick(s->device, cudaMemsetAsync(device, value, n_bytes, s->stream), "a fill failed");
 }
 
-/* ---- programs ---------------------------------------------------------------------------------
- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 pi_status cuda_record_begin(gpu_stream *s, pi_error *err) {
     if (s->recording)

@@ -12,6 +12,22 @@ static __device__ __forceinline__ uint32_t attn_first_seen(const gpu_attention &
     return pos >= window ? pos + 1 - window : 0;
 }
 
+/* Positions of a part: of whole tiles but the last ones, which may be empty. There is a first one
+ * also where there are none. */
+struct attn_range {
+    uint32_t first, n;
+};
+static __device__ __forceinline__ attn_range attn_range_of(const gpu_attention &a, int32_t pos,
+                                                           uint32_t split) {
+    const uint32_t end = (uint32_t)pos + 1, begin = attn_first_seen(a, (uint32_t)pos);
+    const uint32_t length = end - begin, tiles = (length + GPU_ATTN_TILE - 1) / GPU_ATTN_TILE;
+    const uint32_t n_splits = (uint32_t)a.n_splits;
+    const uint32_t part = (tiles + n_splits - 1) / n_splits * GPU_ATTN_TILE, before = split * part;
+    attn_range r = {begin + (before < length ? before : length - 1), 0};
+    if (before < length) r.n = length - before < part ? length - before : part;
+    return r;
+}
+
 static __device__ __forceinline__ float attn_scale_at(const gpu_attention &a, int32_t pos) {
     if (a.temperature == 0.0f) return a.scale;
     const int32_t turns = (pos + a.temperature_offset) / a.temperature_length;
@@ -28,10 +44,18 @@ static __device__ __forceinline__ float attn_share(const gpu_attention &a, int64
     return keep / (l * keep + expf(a.sinks[head] - top));
 }
 
-/* By what the gate multiplies an element of column c. */
+/* Where head's query of column c is. */
+static __device__ __forceinline__ const float *attn_query(const gpu_attention &a, int64_t c,
+                                                          int64_t head) {
+    return a.q + c * a.ldq + head * (a.q_stride ? a.q_stride : a.kv.head_dim);
+}
+
+/* By what the gate multiplies element d of a head. */
 static __device__ __forceinline__ float attn_gate_at(const gpu_attention &a, int64_t c,
-                                                     int64_t at) {
-    return a.gate ? 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at])) : 1.0f;
+                                                     int64_t head, int d) {
+    if (!a.gate) return 1.0f;
+    const int64_t at = head * (a.gate_stride ? a.gate_stride : a.kv.head_dim) + d;
+    return 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at]));
 }
 
 /* In `partial`: a part's sums [dim], and behind the sums of all parts its (m, l). */
@@ -49,5 +73,7 @@ static __device__ __forceinline__ float *attn_state(const gpu_attention &a, int6
 /* op_attention_tile.cu: attention of prompts, without the int8 form; false where it has no kernel
  * for this. */
 bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a);
+/* op_attention_latent.cu: MLA, without the int8 form. */
+void gpu_attention_latent(gpu_stream *s, const gpu_attention &a);
 
 #endif

@@ -4,7 +4,7 @@
  * values (two units share 16 bytes of two-bit quants). Two families:
  *   float weights    `floats` values per unit; multiplied with float activations.
  *   quantized ones   one or two groups of 16 values per unit, each a scale s and a minimum m:
- *                    value = s * q - m, q as signed bytes, four to a register. They meet int8
+ *                    value = s * q - m, q as signed bytes, four to a register, times int8
  *                    inputs: the group's part of a product is d * (s * sum(q * x) - m * sum(x)),
  *                    with d the input's scale, as on the CPU. */
 #ifndef GPU_CUDA_GPU_FORMATS_H
@@ -14,8 +14,7 @@
 #include "gpu_formats_k.h"
 #include "gpu_formats_low.h"
 
-/* ---- float weights ----------------------------------------------------------------------------
- */
+/* ---- float weights --------------------------------------------------------------------------- */
 
 struct gpu_f32 {
     static const bool quantized = false;

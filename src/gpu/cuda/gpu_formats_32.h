@@ -25,8 +25,7 @@ struct gpu_q8_0 {
     }
 };
 
-/* ---- integers: `extra` bytes of the row follow the nibbles ------------------------------------
- */
+/* ---- integers: `extra` bytes of the row follow the nibbles ----------------------------------- */
 
 struct gpu_bits_4 {
     static __device__ __forceinline__ int64_t extra(int64_t n) {
@@ -73,8 +72,7 @@ template <class T> struct gpu_bits_table {
     }
 };
 
-/* ---- scale and minimum of a unit, `p` where the row's scales begin ----------------------------
- */
+/* ---- scale and minimum of a unit, `p` where the row's scales begin --------------------------- */
 
 template <int centre> struct gpu_scale_d {
     static const bool has_min = centre != 0;
@@ -117,8 +115,7 @@ struct gpu_scale_iq4_xs {
     }
 };
 
-/* ---- formats ----------------------------------------------------------------------------------
- */
+/* ---- formats --------------------------------------------------------------------------------- */
 
 template <class B, class S> struct gpu_block32 {
     static const bool quantized = true;

@@ -37,6 +37,43 @@ enum { GPU_WARP = 32 };
 #include "cuda_intrinsics.h"
 #endif
 
+/* What both spell alike. */
+static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
+    return __popc(v);
+}
+static __device__ __forceinline__ void gpu_sync() {
+    __syncthreads();
+}
+
+static __device__ __forceinline__ float gpu_half_float(uint32_t bits) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+static __device__ __forceinline__ uint16_t gpu_float_half(float v) {
+    return __half_as_ushort(__float2half_rn(v));
+}
+static __device__ __forceinline__ float gpu_bits_float(uint32_t bits) {
+    return __uint_as_float(bits);
+}
+static __device__ __forceinline__ uint32_t gpu_float_bits(float v) {
+    return __float_as_uint(v);
+}
+/* Nearest integer, ties to even. */
+static __device__ __forceinline__ int gpu_round(float v) {
+    return __float2int_rn(v);
+}
+/* Adds to a counter that other blocks add to as well. */
+static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
+    atomicAdd(p, n);
+}
+/* Raises a number that other blocks raise as well to at least n. */
+static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
+    atomicMax(p, n);
+}
+/* Makes the writes of this thread visible to the host before those that follow. */
+static __device__ __forceinline__ void gpu_fence_system() {
+    __threadfence_system();
+}
+
 /* Declares `name`, shared by the threads of a block; its contents are undefined at first. */
 #define GPU_SHARED(type, name) __shared__ type name
 
@@ -131,8 +168,7 @@ static void gpu_launch(gpu_stream *s, const gpu_grid &grid, void (*kernel)(A), c
 }
 #endif
 
-/* ---- small things that kernels share ----------------------------------------------------------
- */
+/* ---- small things that kernels share --------------------------------------------------------- */
 
 static inline unsigned gpu_blocks(int64_t n, int64_t per_block) {
     return static_cast<unsigned>((n + per_block - 1) / per_block);

@@ -27,8 +27,7 @@ enum {
     COLUMN_CHUNKS = TILE_COLS * TILE_SUM / CHUNK / TILE_THREADS
 };
 
-/* ---- weights on their way ----------------------------------------------------------------------
- */
+/* ---- weights on their way -------------------------------------------------------------------- */
 
 /* Of 16-bit floats: bytes are copied. */
 template <class F, bool transposed, bool quantized> struct tile_weights {
@@ -101,8 +100,7 @@ template <class F, bool transposed> struct tile_weights<F, transposed, true> {
     }
 };
 
-/* ---- the tile ----------------------------------------------------------------------------------
- */
+/* ---- the tile -------------------------------------------------------------------------------- */
 
 template <bool bf16> struct tile_unit {
     static __device__ __forceinline__ void add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,

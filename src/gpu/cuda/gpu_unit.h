@@ -24,8 +24,7 @@ static __device__ __forceinline__ float gpu_e8m0_half(uint32_t e) {
     return gpu_bits_float(bits);
 }
 
-/* ---- bits -------------------------------------------------------------------------------------
- */
+/* ---- bits ------------------------------------------------------------------------------------ */
 
 /* Four bytes' low and high nibbles. */
 static __device__ __forceinline__ void gpu_split_nibbles(const uint4 &v, int *q) {
@@ -45,8 +44,7 @@ static __device__ __forceinline__ int gpu_add_bit(int q, uint32_t bits, uint32_t
     return (int)((uint32_t)q | set * above);
 }
 
-/* ---- tables -----------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 /* Entries 4w .. 4w + 3 of a table of 16 signed bytes. */
 constexpr uint32_t gpu_table_word(const int8_t (&t)[16], int w) {

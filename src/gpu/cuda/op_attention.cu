@@ -44,10 +44,9 @@ template <int H, int DIM> struct attn_shared {
 struct attn_task {
     int first_head, n_heads, kv_head, split;
     int64_t c;
-    uint32_t first, n; /* positions; there is a first one also where there are none */
+    attn_range at;
 };
 
-/* Of parts of whole tiles, but the last ones, which may be empty. */
 template <int H>
 static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int32_t pos) {
     attn_task t;
@@ -58,12 +57,7 @@ static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int3
     t.kv_head = (int)(blockIdx.x / chunks);
     t.first_head = t.kv_head * (int)group + (int)chunk * H;
     t.n_heads = H == 1 ? 1 : (int)(group - chunk * H < H ? group - chunk * H : H);
-    const uint32_t end = (uint32_t)pos + 1, begin = attn_first_seen(a, (uint32_t)pos);
-    const uint32_t tiles = (end - begin + TILE - 1) / TILE, n_splits = (uint32_t)a.n_splits;
-    const uint32_t part = (tiles + n_splits - 1) / n_splits * TILE;
-    const uint32_t before = blockIdx.y * part, length = end - begin;
-    t.first = begin + (before < length ? before : length - 1);
-    t.n = before >= length ? 0 : length - before < part ? length - before : part;
+    t.at = attn_range_of(a, pos, blockIdx.y);
     return t;
 }
 
@@ -221,7 +215,7 @@ static __device__ __forceinline__ void put(const gpu_attention &a, const attn_ta
     if (a.n_splits == 1) {
         const int64_t at = head * a.kv.head_dim + d;
         const float x = sum * attn_share(a, head, shared.m[h], shared.l[h]) *
-                        attn_gate_at(a, t.c, at);
+                        attn_gate_at(a, t.c, head, d);
         a.out[t.c * a.ldo + at] = x;
         (&shared.q[0][0])[h * a.kv.head_dim + d] = x;
         return;
@@ -270,19 +264,20 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
     const int dim = a.kv.head_dim, d = (int)threadIdx.x;
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
     const uint8_t *k = cache + (size_t)col.n_ctx * a.kv.k_offset +
-                       (size_t)t.kv_head * K::head_bytes(dim) + (size_t)t.first * a.kv.k_row;
+                       (size_t)t.kv_head * K::head_bytes(dim) + (size_t)t.at.first * a.kv.k_row;
     const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset +
-                       (size_t)t.kv_head * V::head_bytes(dim) + (size_t)t.first * a.kv.v_row;
+                       (size_t)t.kv_head * V::head_bytes(dim) + (size_t)t.at.first * a.kv.v_row;
     typename K::raw keys[EIGHTS];
     typename V::raw values[EIGHTS];
-    int n = tile_length(t.n > 0 ? t.n : 1);
+    int n = tile_length(t.at.n > 0 ? t.at.n : 1);
     load_tile<key_share<DIM>, K>(k, a.kv.k_row, n, dim, keys);
     load_tile<value_share<DIM>, V>(v, a.kv.v_row, n, dim, values);
     const float scale = attn_scale_at(a, col.pos);
-    const float *q = a.q + t.c * a.ldq + (int64_t)t.first_head * dim + (d < dim ? d : dim - 1);
+    const float *q = attn_query(a, t.c, t.first_head) + (d < dim ? d : dim - 1);
+    const int64_t q_step = a.q_stride ? a.q_stride : dim;
     GPU_UNROLL
     for (int h = 0; h < H; h++) {
-        const float x = q[(h < t.n_heads ? h : t.n_heads - 1) * dim];
+        const float x = q[(h < t.n_heads ? h : t.n_heads - 1) * q_step];
         shared.q[h][d] = d < dim ? x * scale : 0.0f;
     }
     if (d < H) {
@@ -297,7 +292,7 @@ static __global__ void __launch_bounds__(DIM, DIM > 128 ? 1 : 0) attention_kerne
     }
     gpu_sync();
     int turn = 0;
-    for (uint32_t left = t.n; left > 0; turn ^= 1) {
+    for (uint32_t left = t.at.n; left > 0; turn ^= 1) {
         left -= (uint32_t)n;
         const int next = tile_length(left);
         GPU_UNROLL
@@ -325,13 +320,15 @@ struct merge_shared {
     alignas(16) float x[GPU_MAX_HEAD];
 };
 
-/* Joins the up to N parts of one head of one column: a thread per element, which has its elements
- * of all parts on their way while the first warp works out how they count. */
+/* Joins the up to N parts of one head of one column, GPU_MAX_HEAD elements a block: a thread per
+ * element, which has its elements of all parts on their way while the first warp works out how they
+ * count. */
 template <int N>
 static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attention a) {
     GPU_SHARED(merge_shared, shared);
     const int64_t head = blockIdx.x, c = blockIdx.y;
-    const int dim = a.kv.head_dim, d = (int)threadIdx.x, last = a.n_splits - 1;
+    const int dim = a.kv.head_dim, last = a.n_splits - 1;
+    const int d = (int)blockIdx.z * GPU_MAX_HEAD + (int)threadIdx.x;
     const float *sums = attn_sums(a, c, head, 0) + (d < dim ? d : dim - 1);
     float x[N];
     GPU_UNROLL
@@ -352,10 +349,10 @@ static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attentio
     for (int s = 0; s < N; s++) sum += shared.w[s] * x[s];
     sum *= shared.share;
     if (d < dim) {
-        sum *= attn_gate_at(a, c, head * dim + d);
+        sum *= attn_gate_at(a, c, head, d);
         a.out[c * a.ldo + head * dim + d] = sum;
     }
-    if (!a.q8) return;
+    if (!a.q8) return; /* else there is one block */
     shared.x[d] = sum;
     gpu_sync();
     put_q8(a, c, head * dim, dim, shared.x);
@@ -397,8 +394,10 @@ template <class K> static void launch_key(gpu_stream *s, const gpu_attention &a)
 }
 
 static void merge(gpu_stream *s, const gpu_attention &a) {
-    const unsigned threads = gpu_blocks(a.kv.head_dim, GPU_WARP) * GPU_WARP;
-    const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, threads};
+    const int dim = a.kv.head_dim < GPU_MAX_HEAD ? a.kv.head_dim : GPU_MAX_HEAD;
+    const unsigned threads = gpu_blocks(dim, GPU_WARP) * GPU_WARP;
+    const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols,
+                            gpu_blocks(a.kv.head_dim, GPU_MAX_HEAD), threads};
     if (a.n_splits == 2)
         gpu_launch(s, heads, merge_kernel<2>, a);
     else if (a.n_splits <= 4)
@@ -414,15 +413,20 @@ static void merge(gpu_stream *s, const gpu_attention &a) {
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     gpu_attention inner = *a;
     assert(a->n_cols >= 1 && a->n_head % a->kv.n_head_kv == 0);
-    assert(a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
+    const bool latent = a->kv.v_row == 0;
+    assert((latent && !a->q8) || a->kv.head_dim <= GPU_MAX_HEAD);
+    assert(a->kv.head_dim % 8 == 0);
     assert(a->n_splits >= 1 && (a->n_splits == 1 || a->partial));
     assert(a->n_splits <= GPU_ATTN_SPLITS);
-    const bool tiled = gpu_attention_tiled(s, *a);
+    const bool tiled = !latent && gpu_attention_tiled(s, *a);
     const bool by_heads = a->kv.head_dim % 32 == 0 && /* no group of 32 crosses them */
                           (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
 #define CACHE(K) launch_key<K>(s, inner)
-    if (!tiled) GPU_CACHE_SWITCH(a->kv.type_k);
+    if (latent)
+        gpu_attention_latent(s, inner);
+    else if (!tiled)
+        GPU_CACHE_SWITCH(a->kv.type_k);
 #undef CACHE
     if (a->n_splits > 1) merge(s, inner);
     if (!a->q8 || by_heads) return;

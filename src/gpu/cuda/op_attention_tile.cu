@@ -96,7 +96,7 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
         const int column = r / t.heads;
         const bool there = column < t.n_cols;
         const int64_t c = t.first_col + (there ? column : 0);
-        const float *q = a.q + c * a.ldq + (int64_t)(t.first_head + r % t.heads) * dim;
+        const float *q = attn_query(a, c, t.first_head + r % t.heads);
         float v[per_lane], largest = 0.0f;
         GPU_UNROLL
         for (int i = 0; i < per_lane; i++) {
@@ -277,7 +277,7 @@ static __device__ __forceinline__ void store(const gpu_attention &a, const tile_
                 const int d = d0 + 8 * j + i;
                 if (d >= dim) continue;
                 const float x = s.out[j][2 * half + i] * share;
-                to[d] = whole ? x * attn_gate_at(a, c, head * dim + d) : x;
+                to[d] = whole ? x * attn_gate_at(a, c, head, d) : x;
             }
         }
         if (whole || part > 0 || gpu_lane() % 4 > 0) continue;

@@ -23,8 +23,7 @@ struct matmul_args {
     tile_columns columns;
 };
 
-/* ---- columns -----------------------------------------------------------------------------------
- */
+/* ---- columns --------------------------------------------------------------------------------- */
 
 static tile_columns columns_in(void *scratch, int64_t n_sum, int64_t n_out, int32_t n_cols,
                                int32_t n_splits) {
@@ -99,8 +98,7 @@ static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
 #endif
 }
 
-/* ---- tiles -------------------------------------------------------------------------------------
- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Which way this compilation has for a type. */
 template <class F, bool transposed> struct tile_way {

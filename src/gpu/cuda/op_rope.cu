@@ -1,5 +1,6 @@
 /* op_rope.cu: RoPE angles of a ubatch, QK norm and RoPE, and appending keys and values to the
- * cache. One block per head and column: queries first, then keys, then values. */
+ * cache. One block per head and column: queries first, then keys, then values. MLA: a block per
+ * head of queries, then one for the cached row. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -28,27 +29,27 @@ void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a) {
 }
 
 struct rope_shared {
-    float head[GPU_MAX_HEAD];
+    float head[GPU_MAX_LATENT];
     float sums[WARPS], squares[WARPS];
 };
 
-/* In place in shared memory; w NULL: no weights. Ends with the block in step. */
-static __device__ __forceinline__ void norm_head(rope_shared &shared, const float *w, int n,
-                                                 bool centred, float eps) {
+/* In place in `head`, of shared memory; w NULL: no weights. Ends with the block in step. */
+static __device__ __forceinline__ void norm_head(rope_shared &shared, float *head, const float *w,
+                                                 int n, bool centred, float eps) {
     float mean = 0.0f, squares = 0.0f;
     if (centred) {
         float sum = 0.0f;
-        for (int i = (int)threadIdx.x; i < n; i += THREADS) sum += shared.head[i];
+        for (int i = (int)threadIdx.x; i < n; i += THREADS) sum += head[i];
         mean = gpu_block_sum(sum, shared.sums, WARPS) / (float)n;
     }
     for (int i = (int)threadIdx.x; i < n; i += THREADS) {
-        const float x = shared.head[i] - mean;
+        const float x = head[i] - mean;
         squares += x * x;
     }
     const float scale = 1.0f /
                         sqrtf(gpu_block_sum(squares, shared.squares, WARPS) / (float)n + eps);
     for (int i = (int)threadIdx.x; i < n; i += THREADS)
-        shared.head[i] = (shared.head[i] - mean) * scale * (w ? w[i] : 1.0f);
+        head[i] = (head[i] - mean) * scale * (w ? w[i] : 1.0f);
     gpu_sync();
 }
 
@@ -69,9 +70,9 @@ static __device__ __forceinline__ void turn_head(const gpu_rope_store &a, rope_s
                                                  const float *w, int h, int c) {
     const bool norms = w || a.norm_bare, centred = a.norm == GPU_NORM_LAYER;
     if (w) w += h * a.norm_stride;
-    if (norms && !a.norm_late) norm_head(shared, w, a.kv.head_dim, centred, a.eps);
+    if (norms && !a.norm_late) norm_head(shared, shared.head, w, a.kv.head_dim, centred, a.eps);
     if (a.cs) rotate_head(shared.head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
-    if (norms && a.norm_late) norm_head(shared, w, a.kv.head_dim, centred, a.eps);
+    if (norms && a.norm_late) norm_head(shared, shared.head, w, a.kv.head_dim, centred, a.eps);
 }
 
 /* A head to its place in a row of the cache; h heads of the row lie before it. */
@@ -87,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
     const int c = (int)blockIdx.y, n_kv = a.kv.n_head_kv, n = a.kv.head_dim;
     int h = (int)blockIdx.x;
     const bool is_q = h < a.n_head, is_k = !is_q && h < a.n_head + n_kv;
-    float *q = a.q + c * a.ldq + (int64_t)h * n;
+    float *q = a.q + c * a.ldq + h * (a.q_stride ? a.q_stride : n);
     const float *x = q;
     if (!is_q) {
         h -= is_k ? a.n_head : a.n_head + n_kv;
@@ -98,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
     if (is_q || is_k)
         turn_head(a, shared, is_q ? a.q_norm : a.k_norm, h, c);
     else if (a.value_norm)
-        norm_head(shared, nullptr, n, false, a.eps);
+        norm_head(shared, shared.head, nullptr, n, false, a.eps);
     if (is_q) {
         for (int i = (int)threadIdx.x; i < n; i += THREADS) q[i] = shared.head[i];
         return;
@@ -116,4 +117,35 @@ void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
     const gpu_grid grid = {(unsigned)(a->n_head + 2 * a->kv.n_head_kv), (unsigned)a->n_cols, 1,
                            THREADS};
     gpu_launch(s, grid, rope_kernel, *a);
+}
+
+/* ---- MLA ------------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_latent_store a) {
+    GPU_SHARED(rope_shared, shared);
+    const int64_t c = blockIdx.y, h = blockIdx.x;
+    const bool is_q = h < a.n_head;
+    const int n_latent = a.kv.head_dim - a.n_rot;
+    const float *k = a.k + c * a.ldk, *q = a.q + c * a.ldq + (h + 1) * a.q_dim - a.n_rot;
+    for (int i = (int)threadIdx.x; i < a.n_rot; i += THREADS)
+        shared.head[i] = is_q ? q[i] : k[n_latent + i];
+    gpu_sync();
+    if (a.cs) rotate_head(shared.head, a.cs + c * a.n_rot, a.n_rot, a.neox);
+    if (is_q) {
+        float *out = a.out + c * a.ld_out + h * a.kv.head_dim;
+        for (int i = (int)threadIdx.x; i < a.n_rot; i += THREADS) out[i] = shared.head[i];
+        return;
+    }
+    for (int i = (int)threadIdx.x; i < n_latent; i += THREADS) shared.head[a.n_rot + i] = k[i];
+    gpu_sync();
+    norm_head(shared, shared.head + a.n_rot, a.norm, n_latent, false, a.eps);
+    const gpu_column col = a.cols[c];
+    uint8_t *row = col.kv + (size_t)col.n_ctx * a.kv.k_offset + (size_t)col.pos * a.kv.k_row;
+    store_head(shared.head, row, 0, a.kv.type_k, a.kv.head_dim);
+}
+
+void gpu_op_latent_store(gpu_stream *s, const gpu_latent_store *a) {
+    assert(a->n_cols >= 1 && a->kv.head_dim <= GPU_MAX_LATENT && a->kv.head_dim % 8 == 0);
+    const gpu_grid grid = {(unsigned)a->n_head + 1, (unsigned)a->n_cols, 1, THREADS};
+    gpu_launch(s, grid, latent_kernel, *a);
 }

@@ -13,7 +13,12 @@ void gpu_op_matmul(gpu_stream *s, const gpu_matmul *a);
 void gpu_op_matmul_t(gpu_stream *s, const gpu_matmul *a);
 void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a);
 void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a);
+void gpu_op_heads(gpu_stream *s, const gpu_heads *a);
+void gpu_op_latent_store(gpu_stream *s, const gpu_latent_store *a);
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a);
+void gpu_op_conv(gpu_stream *s, const gpu_conv *a);
+void gpu_op_recur(gpu_stream *s, const gpu_recur *a);
+void gpu_op_gate(gpu_stream *s, const gpu_gate *a);
 void gpu_op_ffn_in(gpu_stream *s, const gpu_ffn_in *a);
 void gpu_op_activate(gpu_stream *s, const gpu_activate *a);
 void gpu_op_sign_dot(gpu_stream *s, const gpu_sign_dot *a);
@@ -32,7 +37,8 @@ void gpu_op_stamp(gpu_stream *s, const gpu_stamp *a);
 #define GPU_OP_TABLE                                                                               \
     {                                                                                              \
         gpu_op_pack, gpu_op_quantize, gpu_op_norm, gpu_op_matvec, gpu_op_matmul, gpu_op_matmul_t,  \
-            gpu_op_rope_angles, gpu_op_rope_store, gpu_op_attention, gpu_op_ffn_in,                \
+            gpu_op_rope_angles, gpu_op_rope_store, gpu_op_heads, gpu_op_latent_store,              \
+            gpu_op_attention, gpu_op_conv, gpu_op_recur, gpu_op_gate, gpu_op_ffn_in,               \
             gpu_op_activate, gpu_op_sign_dot, gpu_op_select, gpu_op_down_rows, gpu_op_add,         \
             gpu_op_softcap, gpu_op_route, gpu_op_expert_matvec, gpu_op_expert_down,                \
             gpu_op_expert_sum, gpu_op_publish, gpu_op_receive, gpu_op_stamp,                       \

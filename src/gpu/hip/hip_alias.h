@@ -94,28 +94,6 @@ static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
 static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"v"(v));
 }
-static __device__ __forceinline__ int gpu_popcount(uint32_t v) {
-    return __popc(v);
-}
-static __device__ __forceinline__ void gpu_sync() {
-    __syncthreads();
-}
-
-static __device__ __forceinline__ float gpu_half_float(uint32_t bits) {
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
-}
-static __device__ __forceinline__ uint16_t gpu_float_half(float v) {
-    return __half_as_ushort(__float2half_rn(v));
-}
-static __device__ __forceinline__ float gpu_bits_float(uint32_t bits) {
-    return __uint_as_float(bits);
-}
-static __device__ __forceinline__ uint32_t gpu_float_bits(float v) {
-    return __float_as_uint(v);
-}
-static __device__ __forceinline__ int gpu_round(float v) {
-    return __float2int_rn(v);
-}
 
 /* One instruction where the family has one: gfx11 and gfx12 by another name; Vega and gfx1010 have
  * none. */
@@ -151,15 +129,6 @@ static __device__ __forceinline__ uint4 gpu_host_load16(const void *p) {
     typedef uint32_t words_t __attribute__((ext_vector_type(4)));
     const words_t w = __builtin_nontemporal_load(static_cast<const words_t *>(p));
     return make_uint4(w[0], w[1], w[2], w[3]);
-}
-static __device__ __forceinline__ void gpu_count(int32_t *p, int32_t n) {
-    atomicAdd(p, n);
-}
-static __device__ __forceinline__ void gpu_raise(int32_t *p, int32_t n) {
-    atomicMax(p, n);
-}
-static __device__ __forceinline__ void gpu_fence_system() {
-    __threadfence_system();
 }
 /* A counter of constant rate: an instruction that differs by family. */
 static __device__ __forceinline__ uint64_t gpu_clock_ns(uint32_t clock_khz) {

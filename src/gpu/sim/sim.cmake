@@ -21,6 +21,7 @@ set_target_properties(powerinfer_sim_float PROPERTIES OUTPUT_NAME powerinfer_sim
 foreach(target pi_sim powerinfer_sim powerinfer_sim_float)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_compile_definitions(${target} PRIVATE GPU_SIM)
+    target_compile_options(${target} PRIVATE ${PI_SANITIZE_LESS})
     target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/sim ${GPU_FOLDERS})
     target_link_libraries(${target} PRIVATE Threads::Threads m)
 endforeach()

@@ -74,8 +74,7 @@ struct sim_worker {
 
 __thread sim_thread *sim_self;
 
-/* ---- inside of a kernel -----------------------------------------------------------------------
- */
+/* ---- inside of a kernel ---------------------------------------------------------------------- */
 
 SIM_UNSEEN static block_thread *current() {
     return reinterpret_cast<block_thread *>(sim_self);
@@ -192,8 +191,7 @@ void gpu_pause() {
     sched_yield();
 }
 
-/* ---- the scheduler ----------------------------------------------------------------------------
- */
+/* ---- the scheduler --------------------------------------------------------------------------- */
 
 SIM_UNSEEN static void call_kernel(block_thread *t) {
     sim_worker *w = t->worker;
@@ -376,8 +374,7 @@ SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kern
     }
 }
 
-/* ---- making and freeing -----------------------------------------------------------------------
- */
+/* ---- making and freeing ---------------------------------------------------------------------- */
 
 void sim_worker_free(sim_worker *w) {
     if (!w) return;

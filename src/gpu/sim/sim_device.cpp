@@ -15,8 +15,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...) {
     pthread_mutex_lock(&d->mutex);
@@ -87,8 +86,7 @@ uint32_t gpu_stream_clock_khz(const gpu_stream *) {
     return 1000000;
 }
 
-/* ---- devices ----------------------------------------------------------------------------------
- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static pi_status sim_count(int *n, pi_error *err) {
     (void)err;
@@ -166,8 +164,7 @@ static void sim_close(gpu_device *d) {
     d->host->free(d);
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Aligned memory with exactly n bytes to use: what alignment adds is out of bounds. */
 static sim_memory *memory_create(gpu_device *d, size_t n_bytes, size_t align) {
@@ -277,8 +274,7 @@ static void sim_host_free(gpu_device *d, gpu_pinned *p) {
     *p = gpu_pinned();
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const gpu_backend backend = {
     GPU_VERSION,

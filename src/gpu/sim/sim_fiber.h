@@ -6,7 +6,7 @@
  * threads: it learns nothing about order from a switch; what orders fibers (barriers) says so
  * itself, and so two threads of a block that touch the same memory without a barrier between are a
  * reported race. That makes a kernel some twenty times slower; otherwise it sees a block as one
- * thread, and races of the device with the processor only. */
+ * thread, and races of the device with the CPU only. */
 #ifndef GPU_SIM_SIM_FIBER_H
 #define GPU_SIM_SIM_FIBER_H
 

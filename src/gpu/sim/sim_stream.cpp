@@ -4,8 +4,7 @@
 
 #include <stdlib.h>
 
-/* ---- queues -----------------------------------------------------------------------------------
- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 void sim_queue_init(sim_queue *q) {
     q->first = nullptr;
@@ -53,8 +52,7 @@ static void enqueue(gpu_stream *s, sim_command *c) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void run_copy(gpu_device *d, const sim_command *c) {
     if ((c->to_device && !sim_device_owns(d, c->to, c->n_bytes)) ||
@@ -129,8 +127,7 @@ static void *stream_main(void *user) {
     return nullptr;
 }
 
-/* ---- streams ----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static void stream_free(gpu_stream *s) {
     pthread_mutex_destroy(&s->mutex);
@@ -194,8 +191,7 @@ pi_status sim_stream_sync(gpu_stream *s, pi_error *err) {
     return sim_device_status(s->device, err);
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 pi_status sim_event_create(gpu_device *d, gpu_event **out, pi_error *err) {
     gpu_event *e = static_cast<gpu_event *>(d->host->alloc(sizeof *e));
@@ -284,8 +280,7 @@ double sim_event_elapsed(gpu_event *from, gpu_event *to) {
     return (t[1] - t[0]) * 1e-6;
 }
 
-/* ---- operations and copies --------------------------------------------------------------------
- */
+/* ---- operations and copies ------------------------------------------------------------------- */
 
 /* Test hook: kernels and fills that were enqueued or recorded so far, on all streams. */
 static uint64_t n_kernels;
@@ -351,8 +346,7 @@ void sim_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     enqueue(s, c);
 }
 
-/* ---- programs ---------------------------------------------------------------------------------
- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 pi_status sim_record_begin(gpu_stream *s, pi_error *err) {
     gpu_device *d = s->device;

@@ -1,0 +1,64 @@
+/* gpu_latent.c: steps of compressed attention (plan_latent.c) as operations of the device. */
+#include "gpu_exec_impl.h"
+
+static const float *heads_in(const gpu_exec *g, const plan_step *s) {
+    return g->buf[s->in] + s->in_part.first;
+}
+
+static float *heads_out(const gpu_exec *g, const plan_step *s) {
+    return g->buf[s->matrix[0].out] + s->out_part.first;
+}
+
+void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                           const gpu_exec_shape *p) {
+    const gpu_heads a = {.w = w->w[0],
+                         .x = heads_in(g, s),
+                         .ldx = g->plan->gpu_width[s->in],
+                         .x_stride = s->in_part.stride,
+                         .scale = s->matrix[0].scale,
+                         .n_heads = s->n_heads,
+                         .n_cols = p->n_cols,
+                         .y = heads_out(g, s),
+                         .ldy = g->plan->gpu_width[s->matrix[0].out],
+                         .y_stride = s->out_part.stride};
+    g->b->ops.heads(g->stream, &a);
+}
+
+/* A product per head: each is as long as a prompt. */
+void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                          const gpu_exec_shape *p) {
+    const plan_matrix *pm = &s->matrix[0];
+    gpu_mat head = w->w[0];
+    head.n_out /= s->n_heads;
+    for (int h = 0; h < s->n_heads; h++) {
+        const gpu_input in = {.x = heads_in(g, s) + h * s->in_part.stride,
+                              .ldx = g->plan->gpu_width[s->in],
+                              .n_cols = p->n_cols};
+        gpu_matmul a = gpu_exec_product(g, pm, &head, NULL, &in, pm->out, false);
+        a.y = heads_out(g, s) + h * s->out_part.stride;
+        g->b->ops.matmul(g->stream, &a);
+        head.data = (const uint8_t *)head.data + (size_t)head.n_out * head.row_bytes;
+    }
+}
+
+void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                           const gpu_exec_shape *p) {
+    bool rotates = g->angles[0] && s->rope != ROPE_SET_NONE;
+    const gpu_latent_store a = {.q = g->buf[BUF_Q],
+                                .k = g->buf[BUF_K],
+                                .ldq = g->plan->gpu_width[BUF_Q],
+                                .ldk = g->plan->gpu_width[BUF_K],
+                                .ld_out = g->plan->gpu_width[BUF_LATENT_Q],
+                                .norm = w->k_norm,
+                                .eps = g->model->hp.norm_eps,
+                                .cs = rotates ? g->angles[s->rope] : NULL,
+                                .n_rot = g->model->hp.n_rot,
+                                .q_dim = g->model->hp.q_dim,
+                                .n_head = g->model->layers[s->layer].hp.n_head,
+                                .n_cols = p->n_cols,
+                                .neox = g->model->hp.rope == ROPE_NEOX,
+                                .cols = gpu_exec_columns(g),
+                                .kv = w->kv,
+                                .out = g->buf[BUF_LATENT_Q]};
+    g->b->ops.latent_store(g->stream, &a);
+}

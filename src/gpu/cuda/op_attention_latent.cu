@@ -1,0 +1,186 @@
+/* op_attention_latent.cu: compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1):
+ * all heads share the cached rows, which are keys and values. As in op_attention.cu by tiles of
+ * positions with an online softmax, long contexts in parts.
+ *
+ * A row is long and heads are many, so work is parted by heads: a warp takes HEADS of them, whose
+ * queries and sums it keeps in registers, element i in lane i % 32; a block of WARPS warps takes a
+ * tile of rows into shared memory, as floats, while the next one is on its way. Softmax needs no
+ * other warp. Heads of one block cover small models; the cache is read once for each block. */
+#include <assert.h>
+
+#include "gpu_attention.h"
+#include "gpu_cache.h"
+
+enum {
+    WARPS = 8,
+    THREADS = WARPS * GPU_WARP,
+    HEADS = 2, /* of a warp: an element of a row that is loaded is used this often */
+    TILE = 8,  /* rows */
+    PARTS = GPU_MAX_LATENT / GPU_WARP,
+    ROW_EIGHTS = GPU_MAX_LATENT / 8,
+    EIGHTS = (TILE * ROW_EIGHTS + THREADS - 1) / THREADS /* of a tile, that a thread loads */
+};
+
+struct latent_shared {
+    alignas(16) float row[TILE][GPU_MAX_LATENT]; /* zero behind the row, and from the last row on */
+};
+
+/* One head's queries, scaled, its softmax state and sums. */
+struct latent_head {
+    float q[PARTS], acc[PARTS], m, l;
+};
+
+static __device__ __forceinline__ void start_head(const gpu_attention &a, int64_t c, int64_t head,
+                                                  float scale, latent_head &t) {
+    const float *q = attn_query(a, c, head);
+    GPU_UNROLL
+    for (int i = 0; i < PARTS; i++) {
+        const int at = gpu_lane() + i * GPU_WARP;
+        t.q[i] = head < a.n_head && at < a.kv.head_dim ? q[at] * scale : 0.0f;
+        t.acc[i] = 0.0f;
+    }
+    t.m = -INFINITY;
+    t.l = 0.0f;
+}
+
+/* Eight number x of a thread: of which row, and which of the row's. */
+static __device__ __forceinline__ int row_of(int x) {
+    return ((int)threadIdx.x + x * THREADS) / ROW_EIGHTS;
+}
+static __device__ __forceinline__ int eight_of(int x) {
+    return ((int)threadIdx.x + x * THREADS) % ROW_EIGHTS;
+}
+
+template <class K>
+static __device__ __forceinline__ void load_rows(const gpu_attention &a, const uint8_t *rows, int n,
+                                                 typename K::raw (&raw)[EIGHTS]) {
+    GPU_UNROLL
+    for (int x = 0; x < EIGHTS; x++)
+        if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8)
+            K::load(rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), raw[x]);
+}
+
+template <class K>
+static __device__ __forceinline__ void decode_rows(const gpu_attention &a, const uint8_t *rows,
+                                                   int n, const typename K::raw (&raw)[EIGHTS],
+                                                   latent_shared &shared) {
+    GPU_UNROLL
+    for (int x = 0; x < EIGHTS; x++) {
+        float v[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+        if (row_of(x) >= TILE) continue;
+        if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8)
+            K::decode(raw[x], rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), v);
+        GPU_UNROLL
+        for (int i = 0; i < 8; i++) shared.row[row_of(x)][8 * eight_of(x) + i] = v[i];
+    }
+}
+
+/* Scores to weights, 0 from n on, the state, and what sums shrink by. */
+static __device__ __forceinline__ float soften(float (&s)[TILE], int n, float softcap,
+                                               latent_head &t) {
+    float top = t.m, sum = 0.0f;
+    GPU_UNROLL
+    for (int j = 0; j < TILE; j++) {
+        if (softcap > 0.0f) s[j] = softcap * tanhf(s[j] / softcap);
+        if (j < n) top = fmaxf(top, s[j]);
+    }
+    GPU_UNROLL
+    for (int j = 0; j < TILE; j++) {
+        s[j] = j < n ? expf(s[j] - top) : 0.0f;
+        sum += s[j];
+    }
+    const float shrink = expf(t.m - top); /* 0 at first: m is -inf */
+    t.l = t.l * shrink + sum;
+    t.m = top;
+    return shrink;
+}
+
+static __device__ __forceinline__ void
+attend_tile(const gpu_attention &a, const latent_shared &shared, int n, latent_head (&t)[HEADS]) {
+    float s[HEADS][TILE];
+    GPU_UNROLL
+    for (int j = 0; j < TILE; j++) {
+        GPU_UNROLL
+        for (int h = 0; h < HEADS; h++) s[h][j] = 0.0f;
+        GPU_UNROLL
+        for (int i = 0; i < PARTS; i++) {
+            const float v = shared.row[j][gpu_lane() + i * GPU_WARP];
+            GPU_UNROLL
+            for (int h = 0; h < HEADS; h++) s[h][j] += t[h].q[i] * v;
+        }
+        GPU_UNROLL
+        for (int h = 0; h < HEADS; h++) s[h][j] = gpu_warp_sum(s[h][j]);
+    }
+    float shrink[HEADS];
+    GPU_UNROLL
+    for (int h = 0; h < HEADS; h++) shrink[h] = soften(s[h], n, a.softcap, t[h]);
+    GPU_UNROLL
+    for (int i = 0; i < PARTS; i++) {
+        GPU_UNROLL
+        for (int h = 0; h < HEADS; h++) t[h].acc[i] *= shrink[h];
+        GPU_UNROLL
+        for (int j = 0; j < TILE; j++) {
+            const float v = shared.row[j][gpu_lane() + i * GPU_WARP];
+            GPU_UNROLL
+            for (int h = 0; h < HEADS; h++) t[h].acc[i] += s[h][j] * v;
+        }
+    }
+}
+
+/* The result, or a part's sums and state. */
+static __device__ __forceinline__ void put_head(const gpu_attention &a, int64_t c, int64_t head,
+                                                const latent_head &t) {
+    if (head >= a.n_head) return;
+    const int split = (int)blockIdx.y;
+    const bool whole = a.n_splits == 1;
+    float *to = whole ? a.out + c * a.ldo + head * a.kv.head_dim : attn_sums(a, c, head, split);
+    const float share = whole ? attn_share(a, head, t.m, t.l) : 1.0f;
+    GPU_UNROLL
+    for (int i = 0; i < PARTS; i++) {
+        const int at = gpu_lane() + i * GPU_WARP;
+        if (at < a.kv.head_dim) to[at] = t.acc[i] * share;
+    }
+    if (whole || gpu_lane() != 0) return;
+    float *state = attn_state(a, c, head, split);
+    state[0] = t.m;
+    state[1] = t.l;
+}
+
+template <class K>
+static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_attention a) {
+    GPU_SHARED(latent_shared, shared);
+    const gpu_column col = a.cols[blockIdx.z];
+    const attn_range range = attn_range_of(a, col.pos, blockIdx.y);
+    const int64_t c = blockIdx.z, first = ((int64_t)blockIdx.x * WARPS + gpu_warp()) * HEADS;
+    const uint8_t *rows = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset +
+                          (size_t)range.first * a.kv.k_row;
+    typename K::raw raw[EIGHTS];
+    uint32_t left = range.n;
+    int n = left < TILE ? (int)left : (int)TILE;
+    load_rows<K>(a, rows, n, raw);
+    latent_head t[HEADS];
+    GPU_UNROLL
+    for (int h = 0; h < HEADS; h++) start_head(a, c, first + h, attn_scale_at(a, col.pos), t[h]);
+    while (left > 0) {
+        gpu_sync(); /* the last tile has been read */
+        decode_rows<K>(a, rows, n, raw, shared);
+        gpu_sync();
+        left -= (uint32_t)n;
+        rows += TILE * a.kv.k_row;
+        const int next = left < TILE ? (int)left : (int)TILE;
+        load_rows<K>(a, rows, next, raw);
+        attend_tile(a, shared, n, t);
+        n = next;
+    }
+    GPU_UNROLL
+    for (int h = 0; h < HEADS; h++) put_head(a, c, first + h, t[h]);
+}
+
+void gpu_attention_latent(gpu_stream *s, const gpu_attention &a) {
+    const gpu_grid grid = {gpu_blocks(a.n_head, WARPS * HEADS), (unsigned)a.n_splits,
+                           (unsigned)a.n_cols, THREADS};
+    assert(a.kv.n_head_kv == 1 && a.kv.head_dim <= GPU_MAX_LATENT && !a.gate);
+#define CACHE(K) gpu_launch(s, grid, latent_kernel<K>, a)
+    GPU_CACHE_SWITCH(a.kv.type_k);
+#undef CACHE
+}

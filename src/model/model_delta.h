@@ -1,0 +1,10 @@
+/* model_delta.h: private to src/model. */
+#ifndef MODEL_MODEL_DELTA_H
+#define MODEL_MODEL_DELTA_H
+
+#include "model.h"
+
+/* Makes SSM_IN and SSM_GATE of a layer's SSM_QKVZ, if it is bound. PI_ERR_NOMEM. */
+pi_status model_bind_delta(model *m, int layer, pi_error *err);
+
+#endif

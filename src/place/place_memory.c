@@ -1,0 +1,164 @@
+/* place_memory.c: reads of the drive per token.
+ *
+ *   T = T in memory + long reads / BW + single reads * cost of a read
+ *
+ * Reading is not assumed to hide behind computing: on the machines measured it takes as much of the
+ * CPU and of its memory as it spares (docs/memory.md). Long reads are the matrices that pass
+ * through the ring. Of the experts and of the neurons in bundles those that are selected most often
+ * are in memory, in all layers above the same probability; each of the others is a read when it is
+ * selected. */
+#include "place_memory.h"
+
+#include <math.h>
+
+double place_read_seconds(const place_machine *m, double n_bytes) {
+    if (!(m->drive_gbps > 0)) return 0;
+    const double long_read = PLACE_DRIVE_LONG;
+    double per_long = long_read / (m->drive_gbps * 1e9), per_short = 1 / m->drive_reads;
+    double slope = (per_long - per_short) / (long_read - PLACE_DRIVE_READ);
+    double seconds = per_short + (n_bytes - PLACE_DRIVE_READ) * slope;
+    return fmax(seconds, n_bytes / (m->drive_gbps * 1e9));
+}
+
+/* ---- what is in memory ----------------------------------------------------------------------- */
+
+/* A way to keep groups in memory, and what is missing then. */
+typedef struct kept {
+    double bytes;        /* in memory */
+    double reads, moved; /* of those that are not, per token; bytes */
+    double seconds;      /* that the drive takes for these */
+} kept;
+
+/* Whether single groups of a layer are read when they are selected. */
+static bool is_picked(const model *m, const place_layer *l, int layer, bool experts) {
+    if (l->experts != experts || l->n == 0) return false;
+    return experts || (m->layers[layer].bundle && l->predictor_bytes > 0);
+}
+
+/* Of a group in the file. */
+static double bytes_of(const model *m, const place_layer *l, int layer) {
+    return l->experts ? (double)l->unit_bytes : (double)m->layers[layer].t[ROLE_FFN_UP].row_bytes;
+}
+
+/* A bundle, whose rows are those of any of its matrices, is one read, an expert one per matrix, in
+ * pieces. */
+static double reads_of(const model *m, const place_layer *l, int layer) {
+    static const tensor_role roles[] = {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
+                                        ROLE_EXPERT_DOWN, ROLE_EXPERT_DOWN_T};
+    double n = 0;
+    if (!l->experts) return 1;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        const model_tensor *t = &m->layers[layer].t[roles[i]];
+        if (t->data) n += ceil((double)t->n_bytes / (double)l->n / PLACE_DRIVE_LONG);
+    }
+    return n;
+}
+
+/* The first group that is selected less often. */
+static int64_t find_colder(const place_layer *l, int64_t first, double probability) {
+    int64_t low = first, high = l->n / l->unit;
+    while (low < high) {
+        int64_t mid = (low + high) / 2;
+        if (l->selected[mid + 1] - l->selected[mid] >= probability)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static kept keep_above(const place_memory_case *c, bool experts, double probability) {
+    kept k = {0};
+    for (int i = 0; i < c->work->n_layers; i++) {
+        const place_layer *l = &c->work->layers[i];
+        if (!is_picked(c->model, l, i, experts)) continue;
+        int64_t n = l->n / l->unit, first = c->plan->cuts[i].hot / l->unit;
+        int64_t cold = find_colder(l, first, probability);
+        double missing = l->selected[n] - l->selected[cold];
+        double bytes = bytes_of(c->model, l, i), reads = reads_of(c->model, l, i);
+        k.bytes += (double)(cold - first) * bytes;
+        k.reads += missing * reads;
+        k.moved += missing * bytes;
+        k.seconds += missing * reads * place_read_seconds(c->machine, bytes / reads);
+    }
+    return k;
+}
+
+/* A share of all groups' bytes is in memory. Of groups that are selected alike a part is. */
+static kept keep_share(const place_memory_case *c, bool experts, double share) {
+    enum { STEPS = 50 };
+    double low = 0, high = 1.001;
+    kept all = keep_above(c, experts, low), most = all, least = keep_above(c, experts, high);
+    double room = all.bytes * fmin(share, 1);
+    for (int i = 0; i < STEPS; i++) {
+        double middle = (low + high) / 2;
+        kept k = keep_above(c, experts, middle);
+        if (k.bytes > room) {
+            low = middle;
+            most = k;
+        } else {
+            high = middle;
+            least = k;
+        }
+    }
+    double part = most.bytes > least.bytes ? (room - least.bytes) / (most.bytes - least.bytes) : 0;
+    return (kept){.bytes = room,
+                  .reads = least.reads + part * (most.reads - least.reads),
+                  .moved = least.moved + part * (most.moved - least.moved),
+                  .seconds = least.seconds + part * (most.seconds - least.seconds)};
+}
+
+/* ---- the engine's division ------------------------------------------------------------------- */
+
+static pi_status divide(const place_memory_case *c, const engine_options *options,
+                        paging_sizes *out, pi_error *err) {
+    engine_context *context;
+    engine_options o = *options;
+    o.sizes_only = true;
+    o.n_threads = 1;
+    o.plan.cuts = c->plan->cuts;
+    o.plan.head = c->plan->head;
+    pi_status status = engine_context_create(c->model, &o, &context, err);
+    if (status != PI_OK) return status;
+    *out = paging_get_sizes(engine_paging(context));
+    engine_context_destroy(context);
+    return PI_OK;
+}
+
+/* Layers of bundles without a predictor: what is not in the hot prefix passes through the stages.
+ */
+static double streamed_neurons(const place_memory_case *c, double share) {
+    double n = 0;
+    for (int i = 0; i < c->work->n_layers; i++) {
+        const place_layer *l = &c->work->layers[i];
+        if (l->experts || l->predictor_bytes > 0 || !c->model->layers[i].bundle) continue;
+        n += (double)(l->n - c->plan->cuts[i].hot) * bytes_of(c->model, l, i) * (1 - share);
+    }
+    return n;
+}
+
+static double share_of(uint64_t bytes, uint64_t all) {
+    return all > 0 ? fmin((double)bytes / (double)all, 1) : 1;
+}
+
+pi_status place_memory_predict(const place_memory_case *c, const engine_options *options,
+                               const place_prediction *prediction, place_memory *out,
+                               pi_error *err) {
+    paging_sizes s;
+    pi_status status = divide(c, options, &s, err);
+    if (status != PI_OK) return status;
+    kept experts = keep_share(c, true, share_of(s.cache, s.cached));
+    kept neurons = keep_share(c, false, share_of(s.hot + s.cache, s.cached));
+    double streamed = (double)s.streamed + streamed_neurons(c, share_of(s.hot, s.cached));
+    double pieces = streamed / PLACE_DRIVE_LONG;
+    *out = (place_memory){.budget = options->ram_budget,
+                          .needed = s.needed + s.beside,
+                          .beside = s.beside,
+                          .weights = s.always + s.pinned + s.ring + s.hot + s.cache,
+                          .reads = pieces + experts.reads + neurons.reads,
+                          .bytes = streamed + experts.moved + neurons.moved,
+                          .drive = pieces * place_read_seconds(c->machine, PLACE_DRIVE_LONG) +
+                                   experts.seconds + neurons.seconds};
+    out->seconds = prediction->seconds + out->drive;
+    return PI_OK;
+}

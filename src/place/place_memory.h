@@ -1,0 +1,37 @@
+/* place_memory.h: what a token costs when the CPU's weights do not fit into memory: the drive with
+ * the model is one more tier, with a rate for long reads and a cost per read. The engine divides
+ * the budget (paging.h) as for a context, without reading anything. */
+#ifndef PLACE_PLACE_MEMORY_H
+#define PLACE_PLACE_MEMORY_H
+
+#include "engine.h"
+#include "place.h"
+
+typedef struct place_memory {
+    uint64_t budget, needed; /* bytes; the least budget */
+    uint64_t beside;         /* bytes for buffers, KV cache and the program */
+    uint64_t weights;        /* bytes of weights that are in memory at a time */
+    double reads, bytes;     /* of the drive, per token, expected */
+    double drive;            /* seconds of the drive per token; 0 with bytes: it was not measured */
+    double seconds;          /* per token: with all weights in memory, and of the drive */
+} place_memory;
+
+typedef struct place_memory_case {
+    const model *model;
+    const place_workload *work;
+    const place_machine *machine;
+    const place_plan *plan;
+} place_memory_case;
+
+/* `prediction` is of the plan. The options' memory budget and positions are used, their cuts are
+ * not. PI_ERR_ARG: the model is not in a file; PI_ERR_LIMIT: the budget is too small; PI_ERR_IO,
+ * PI_ERR_NOMEM. */
+pi_status place_memory_predict(const place_memory_case *c, const engine_options *options,
+                               const place_prediction *prediction, place_memory *out,
+                               pi_error *err);
+
+/* Seconds of a read of n_bytes among many, by the line through the two rates that are known; 0:
+ * none are. */
+double place_read_seconds(const place_machine *m, double n_bytes);
+
+#endif

@@ -1,0 +1,260 @@
+/* test_engine_recurrent_gpu.c: recurrent layers on the GPU: however layers are placed and tokens
+ * are fed, and after going back, copying, saving, loading and the loss of the device, the logits
+ * are those of the CPU alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine.h"
+#include "recurrent_model.h"
+#include "run_device.h"
+#include "run_model.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_recurrent_gpu.gguf"
+#define SAVED_PATH TEST_BINARY_DIR "/test_engine_recurrent_gpu.session"
+
+enum { N_TOKENS = 21, N_CTX = 32, N_BATCH = 16, V = RECURRENT_VOCAB, MAX_LAYERS = 16 };
+
+static gpu_library library;
+static gpu_device *device;
+static plan_cut cuts[MAX_LAYERS];
+static int32_t tokens[N_TOKENS];
+static float want[N_TOKENS * V], got[N_TOKENS * V];
+static pi_error err;
+
+static void ok(pi_status status) {
+    if (status != PI_OK) fail_msg("%s", err.message);
+}
+
+static engine_options options_for(bool gpu) {
+    engine_options o = {.n_threads = 2,
+                        .n_threads_batch = 2,
+                        .n_batch = N_BATCH,
+                        .n_logits = N_TOKENS,
+                        .tier = CPU_TIER_AUTO,
+                        .type_k = QUANT_F32,
+                        .type_v = QUANT_F32,
+                        .plan = {.mode = PI_MODE_DENSE}};
+    if (gpu) {
+        o.plan.cuts = cuts;
+        o.plan.head = SIDE_GPU;
+        o.gpu = library.backend;
+        o.device = device;
+    }
+    return o;
+}
+
+static engine_context *make_context(const model *m, const engine_options *o) {
+    engine_context *c;
+    ok(engine_context_create(m, o, &c, &err));
+    return c;
+}
+
+static engine_session *make_session(engine_context *c) {
+    engine_session *s;
+    ok(engine_session_create(c, N_CTX, &s, &err));
+    return s;
+}
+
+/* Tokens [first, end) in calls of `piece`; their logits are the CPU's. */
+static void feed(const char *what, engine_context *c, engine_session *s, int first, int end,
+                 int piece) {
+    for (int at = first; at < end;) {
+        int n = piece && piece < end - at ? piece : end - at;
+        const pi_input in = {
+            .session = s, .tokens = tokens + at, .n_tokens = n, .logits = PI_LOGITS_ALL};
+        ok(engine_forward(c, &in, 1, &err));
+        for (int i = 0; i < n; i++)
+            memcpy(got + (at + i) * V, engine_logits(c, i), V * sizeof *got);
+        at += n;
+    }
+    double nmse = run_nmse(got + first * V, want + first * V, (int64_t)(end - first) * V);
+    if (!(nmse <= 1e-6)) fail_msg("%s, from %d by %d: NMSE %g", what, first, piece, nmse);
+}
+
+static model *open_arch(const char *arch) {
+    model *m;
+    recurrent_write(arch, NULL, MODEL_PATH);
+    run_random_tokens(5, V, tokens, N_TOKENS);
+    ok(model_open(MODEL_PATH, NULL, &m, &err));
+    assert_true(m->hp.n_layer <= MAX_LAYERS);
+    if (plan_gpu_lacks(m)) { /* experts that are no whole groups of int8 */
+        printf("%s: the GPU has no %s\n", arch, plan_gpu_lacks(m));
+        assert_non_null(strstr(plan_gpu_lacks(m), "experts"));
+        model_close(m);
+        return NULL;
+    }
+    engine_options o = options_for(false);
+    engine_context *c = make_context(m, &o);
+    engine_session *s = make_session(c);
+    const pi_input in = {
+        .session = s, .tokens = tokens, .n_tokens = N_TOKENS, .logits = PI_LOGITS_ALL};
+    ok(engine_forward(c, &in, 1, &err));
+    memcpy(want, engine_logits(c, 0), sizeof want);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    return m;
+}
+
+/* Every layer on the GPU, or every other one, its neurons split. */
+static void place(const model *m, bool all) {
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
+        cuts[i] = (plan_cut){all || i % 2 ? SIDE_GPU : SIDE_CPU, all ? n : n / 2 / unit * unit};
+    }
+}
+
+static void test_pieces(void **state) {
+    (void)state;
+    static const int pieces[] = {0, 5, 1};
+    for (int a = 0; a < RECURRENT_ARCHS; a++) {
+        model *m = open_arch(recurrent_archs[a]);
+        if (!m) continue;
+        for (int all = 0; all < 2; all++) {
+            place(m, all);
+            engine_options o = options_for(true);
+            engine_context *c = make_context(m, &o);
+            for (int i = 0; i < 3; i++) {
+                engine_session *s = make_session(c);
+                feed(recurrent_archs[a], c, s, 0, N_TOKENS, pieces[i]);
+                engine_session_destroy(s);
+            }
+            assert_null(engine_gpu_loss(c));
+            engine_context_destroy(c);
+        }
+        model_close(m);
+    }
+}
+
+/* Two sessions in one call, of different lengths. */
+static void test_sessions(void **state) {
+    (void)state;
+    enum { BEHIND = 4, STEP = 3 };
+    model *m = open_arch("qwen35");
+    place(m, true);
+    engine_options o = options_for(true);
+    engine_context *c = make_context(m, &o);
+    engine_session *s[2] = {make_session(c), make_session(c)};
+    feed("one behind the other", c, s[1], 0, BEHIND, 0);
+    for (int at = 0; at + BEHIND + STEP <= N_TOKENS; at += STEP) {
+        pi_input in[2];
+        for (int k = 0; k < 2; k++)
+            in[k] = (pi_input){.session = s[k],
+                               .tokens = tokens + at + k * BEHIND,
+                               .n_tokens = STEP,
+                               .logits = PI_LOGITS_ALL};
+        ok(engine_forward(c, in, 2, &err));
+        for (int k = 0; k < 2; k++)
+            assert_true(run_nmse(engine_logits(c, k * STEP), want + (at + k * BEHIND) * V,
+                                 STEP * V) <= 1e-6);
+    }
+    engine_session_destroy(s[0]);
+    engine_session_destroy(s[1]);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+/* Back to a snapshot; a copy there; a file, to and from the CPU alone. */
+static void test_states(void **state) {
+    (void)state;
+    enum { PROMPT = 12 };
+    static const char *const archs[] = {"lfm2", "mamba2", "qwen35", "falcon-h1"};
+    for (int a = 0; a < 4; a++) {
+        model *m = open_arch(archs[a]);
+        place(m, a % 2);
+        engine_options alone = options_for(false), shared = options_for(true);
+        engine_context *c[2] = {make_context(m, &alone), make_context(m, &shared)};
+        engine_session *s = make_session(c[1]), *copy = make_session(c[1]);
+        feed(archs[a], c[1], s, 0, PROMPT, 0);
+        feed(archs[a], c[1], s, PROMPT, PROMPT + 3, 1);
+        assert_int_equal(engine_session_rewind_point(s, PROMPT), PROMPT - 1);
+        ok(engine_session_copy(copy, s, PROMPT - 1, &err));
+        ok(engine_session_rewind(s, PROMPT - 1, &err));
+        feed("rewound", c[1], s, PROMPT - 1, N_TOKENS, 3);
+        feed("copied", c[1], copy, PROMPT - 1, N_TOKENS, 0);
+        engine_session_destroy(copy);
+        engine_session_destroy(s);
+        for (int from = 0; from < 2; from++) {
+            int32_t loaded[N_CTX];
+            int64_t n;
+            engine_session *saved = make_session(c[from]), *other = make_session(c[1 - from]);
+            feed(archs[a], c[from], saved, 0, PROMPT, 5);
+            ok(engine_session_save(saved, SAVED_PATH, tokens, PROMPT, &err));
+            ok(engine_session_load(other, SAVED_PATH, loaded, N_CTX, &n, &err));
+            assert_int_equal(n, PROMPT);
+            feed("loaded", c[1 - from], other, PROMPT, N_TOKENS, 4);
+            engine_session_destroy(saved);
+            engine_session_destroy(other);
+        }
+        engine_context_destroy(c[0]);
+        engine_context_destroy(c[1]);
+        model_close(m);
+    }
+    remove(SAVED_PATH);
+}
+
+/* Without the device the CPU feeds the session's tokens again. */
+static void test_lost_device(void **state) {
+    (void)state;
+    if (!library.backend->fail_at) skip();
+    const gpu_open_options open = {.wait_ms = RUN_DEVICE_WAIT_MS};
+    gpu_device *shared = device;
+    model *m = open_arch("lfm2");
+    place(m, true);
+    ok(library.backend->open(0, gpu_host_default(), &open, &device, &err));
+    engine_options o = options_for(true);
+    engine_context *c = make_context(m, &o);
+    engine_session *s = make_session(c);
+    feed("before", c, s, 0, 9, 3);
+    library.backend->fail_at(device, 5);
+    feed("lost", c, s, 9, N_TOKENS, 3);
+    assert_non_null(strstr(engine_gpu_loss(c), "device lost"));
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    library.backend->close(device);
+    device = shared;
+    model_close(m);
+}
+
+/* What a session takes of the device's memory is what was said before. */
+static void test_size(void **state) {
+    (void)state;
+    gpu_device *shared = device;
+    const gpu_open_options open = {.memory_limit = 256 << 20, .wait_ms = RUN_DEVICE_WAIT_MS};
+    model *m = open_arch("falcon-h1");
+    place(m, false);
+    ok(library.backend->open(0, gpu_host_default(), &open, &device, &err));
+    engine_options o = options_for(true);
+    engine_gpu_bytes bytes;
+    uint64_t before, after, total;
+    ok(engine_gpu_size(m, &o, &bytes, &err));
+    assert_true(bytes.state > 0);
+    engine_context *c = make_context(m, &o);
+    ok(library.backend->memory(device, &before, &total, &err));
+    engine_session *s = make_session(c);
+    ok(library.backend->memory(device, &after, &total, &err));
+    assert_int_equal(before - after, bytes.kv_per_position * N_CTX + bytes.state);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    library.backend->close(device);
+    device = shared;
+    model_close(m);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces), cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_states), cmocka_unit_test(test_lost_device),
+        cmocka_unit_test(test_size),
+    };
+    int failed;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    run_device_close(&library, device);
+    return failed;
+}

@@ -1,0 +1,308 @@
+/* test_gpu_latent.c: compressed attention (MLA) on a device, against the formulas in double: the
+ * matrices of heads, the cached row, attention over rows that all heads share. */
+#include "gpu_case.h"
+
+#define OPS (&the_case.b->ops)
+
+enum { COLS = 3, N_CTX = 400 };
+
+/* ---- a matrix per head ----------------------------------------------------------------------- */
+
+/* What products with this type see of n floats: int8 with a scale for each 32. */
+static void see(quant_type type, const float *x, int64_t n, double *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = (double)x[i];
+    for (int64_t g = 0; g < n && gpu_type_wants_q8(type); g += 32) {
+        float amax = 0;
+        for (int64_t i = g; i < g + 32; i++) amax = fmaxf(amax, fabsf(x[i]));
+        float d = amax / 127.0f;
+        for (int64_t i = g; i < g + 32; i++) out[i] = (double)d * rint((double)(x[i] / d));
+    }
+}
+
+static void check_heads(quant_type type, int64_t rows, int64_t n_in, int n_heads, int n_cols) {
+    const int64_t before_in = 8, in_stride = n_in + 4, ldx = before_in + n_heads * in_stride;
+    const int64_t y_stride = rows + 3, ldy = n_heads * y_stride + 5;
+    case_teardown(NULL);
+    case_mat w = case_weights(type, n_heads * rows, n_in);
+    float *x = case_random(ldx * n_cols, 1), *y = case_random(ldy * n_cols, 1);
+    float *got = case_host((size_t)(ldy * n_cols) * 4);
+    double seen[GPU_MAX_LATENT];
+    const gpu_heads a = {.w = w.mat,
+                         .x = (float *)case_upload(x, (size_t)(ldx * n_cols) * 4) + before_in,
+                         .ldx = ldx,
+                         .x_stride = in_stride,
+                         .scale = 0.5f,
+                         .n_heads = n_heads,
+                         .n_cols = n_cols,
+                         .y = case_upload(y, (size_t)(ldy * n_cols) * 4),
+                         .ldy = ldy,
+                         .y_stride = y_stride};
+    OPS->heads(the_case.stream, &a);
+    case_download(got, a.y, (size_t)(ldy * n_cols) * 4);
+    for (int c = 0; c < n_cols; c++) {
+        for (int64_t i = 0; i < ldy; i++) {
+            int64_t head = i / y_stride, r = i % y_stride, at = c * ldy + i;
+            if (head >= n_heads || r >= rows) { /* not touched */
+                assert_true(got[at] == y[at]);
+                continue;
+            }
+            see(type, x + c * ldx + before_in + head * in_stride, n_in, seen);
+            const float *row = w.values + (head * rows + r) * n_in;
+            double want = 0, size = 1e-30;
+            for (int64_t k = 0; k < n_in; k++) {
+                want += 0.5 * (double)row[k] * seen[k];
+                size += fabs((double)row[k] * seen[k]);
+            }
+            case_near((double)got[at], want, size, 4e-6, "heads", at);
+        }
+    }
+}
+
+static void test_heads(void **state) {
+    (void)state;
+    for (int i = 0; i < case_n_types; i++) {
+        int64_t n_in = case_width(case_types[i], i % 2 ? 128 : 512);
+        check_heads(case_types[i], 17 + i % 3, n_in, 3, 1 + i % GPU_MAX_COLS);
+    }
+    check_heads(QUANT_F32, 24, 12, 5, 2); /* no whole group of anything */
+    check_heads(QUANT_F16, 1, GPU_MAX_LATENT, 1, GPU_MAX_COLS);
+    check_heads(QUANT_Q8_0, 9, GPU_MAX_LATENT, 2, 5);
+}
+
+/* ---- caches ---------------------------------------------------------------------------------- */
+
+static size_t row_bytes(quant_type type, int dim) {
+    size_t n;
+    assert_true(quant_row_bytes(type, (uint64_t)dim, &n));
+    return n;
+}
+
+/* The second of two layers; a session per column. */
+typedef struct caches {
+    gpu_kv_layout kv;
+    gpu_column cols[COLS], *device_cols;
+    uint8_t *bytes[COLS]; /* on the host */
+    size_t n_bytes[COLS];
+} caches;
+
+static caches make_caches(quant_type type, int dim, const int32_t pos[COLS]) {
+    size_t row = row_bytes(type, dim), step = type == QUANT_Q8_0 ? row : (row + 15) / 16 * 16;
+    caches s = {.kv = {.k_offset = step,
+                       .v_offset = step + row,
+                       .k_row = row,
+                       .type_k = type,
+                       .n_head_kv = 1,
+                       .head_dim = dim}};
+    for (int c = 0; c < COLS; c++) {
+        s.cols[c].n_ctx = N_CTX - 16 * c;
+        s.cols[c].pos = pos[c];
+        s.n_bytes[c] = (size_t)s.cols[c].n_ctx * 2 * step;
+        s.bytes[c] = case_host(s.n_bytes[c]);
+        s.cols[c].kv = case_alloc(s.n_bytes[c]);
+    }
+    s.device_cols = case_upload(s.cols, sizeof s.cols);
+    return s;
+}
+
+static void read_row(const caches *s, int c, int64_t pos, float out[GPU_MAX_LATENT]) {
+    const gpu_kv_layout *kv = &s->kv;
+    quant_find((uint32_t)kv->type_k)
+        ->dequantize(s->bytes[c] + (size_t)s->cols[c].n_ctx * kv->k_offset +
+                         (size_t)pos * kv->k_row,
+                     out, kv->head_dim);
+}
+
+/* ---- the cached row -------------------------------------------------------------------------- */
+
+/* In place, as the model was trained: angle i is pos * freq[i]. */
+static void rotate(double *x, int n, bool neox, double pos, const float *freq) {
+    for (int i = 0; i < n / 2; i++) {
+        int even = neox ? i : 2 * i, odd = neox ? i + n / 2 : 2 * i + 1;
+        double c = cos(pos * (double)freq[i]), s = sin(pos * (double)freq[i]);
+        double a = x[even], b = x[odd];
+        x[even] = a * c - b * s;
+        x[odd] = a * s + b * c;
+    }
+}
+
+static void check_store(quant_type type, int n_latent, int n_rot, bool neox, bool rotates) {
+    static const int32_t pos[COLS] = {0, 17, 350};
+    enum { HEADS = 5, Q_DIM = 72, MAX_ROT = 64 };
+    const int dim = n_latent + n_rot, ldq = HEADS * Q_DIM + 4, ldk = dim + 4, ldo = HEADS * dim;
+    case_teardown(NULL);
+    caches s = make_caches(type, dim, pos);
+    float *q = case_random(COLS * ldq, 1), *k = case_random(COLS * ldk, 1);
+    float *norm = case_random(n_latent, 1), freq[MAX_ROT / 2];
+    float *out = case_random(COLS * ldo, 1), *got = case_host((size_t)(COLS * ldo) * 4);
+    for (int i = 0; i < n_rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
+    float *cs = case_alloc((size_t)(COLS * n_rot) * 4);
+    const gpu_rope_angles angles = {.cols = s.device_cols,
+                                    .inv_freq = case_upload(freq, sizeof freq),
+                                    .scale = 1,
+                                    .n_cols = COLS,
+                                    .n_half = n_rot / 2,
+                                    .cs = cs};
+    OPS->rope_angles(the_case.stream, &angles);
+    const gpu_latent_store a = {.q = case_upload(q, (size_t)(COLS * ldq) * 4),
+                                .k = case_upload(k, (size_t)(COLS * ldk) * 4),
+                                .ldq = ldq,
+                                .ldk = ldk,
+                                .ld_out = ldo,
+                                .norm = case_upload(norm, (size_t)n_latent * 4),
+                                .eps = 1e-6f,
+                                .cs = rotates ? cs : NULL,
+                                .n_rot = n_rot,
+                                .q_dim = Q_DIM,
+                                .n_head = HEADS,
+                                .n_cols = COLS,
+                                .neox = neox,
+                                .cols = s.device_cols,
+                                .kv = s.kv,
+                                .out = case_upload(out, (size_t)(COLS * ldo) * 4)};
+    OPS->latent_store(the_case.stream, &a);
+    case_download(got, a.out, (size_t)(COLS * ldo) * 4);
+    double error = type == QUANT_F32 ? 1e-5 : type == QUANT_F16 ? 6e-4 : 1.3e-2;
+    for (int c = 0; c < COLS; c++) {
+        double want[GPU_MAX_LATENT], squares = 0;
+        float row[GPU_MAX_LATENT];
+        double at = rotates ? pos[c] : 0;
+        for (int i = 0; i < HEADS * dim; i++) {
+            int head = i / dim, e = i % dim;
+            for (int j = 0; j < n_rot && e == 0; j++)
+                want[j] = (double)q[c * ldq + (head + 1) * Q_DIM - n_rot + j];
+            if (e == 0) rotate(want, n_rot, neox, at, freq);
+            if (e < n_rot)
+                case_near((double)got[c * ldo + i], want[e], fabs(want[e]) + 1, 1e-5, "query", i);
+            else
+                assert_true(got[c * ldo + i] == out[c * ldo + i]);
+        }
+        case_download(s.bytes[c], s.cols[c].kv, s.n_bytes[c]);
+        read_row(&s, c, pos[c], row);
+        for (int i = 0; i < n_rot; i++) want[i] = (double)k[c * ldk + n_latent + i];
+        rotate(want, n_rot, neox, at, freq);
+        for (int i = 0; i < n_latent; i++) squares += pow((double)k[c * ldk + i], 2) / n_latent;
+        for (int i = 0; i < n_latent; i++)
+            want[n_rot + i] = (double)k[c * ldk + i] / sqrt(squares + 1e-6) * (double)norm[i];
+        double largest = 0;
+        for (int i = 0; i < dim; i++) largest = fmax(largest, fabs(want[i]));
+        for (int i = 0; i < dim; i++)
+            case_near((double)row[i], want[i], type == QUANT_Q8_0 ? largest : fabs(want[i]) + 1,
+                      error, "row", i);
+    }
+}
+
+static void test_store(void **state) {
+    (void)state;
+    check_store(QUANT_F16, 512, 64, false, true);
+    check_store(QUANT_F32, 56, 8, true, true);
+    check_store(QUANT_F32, 40, 32, false, false);
+    check_store(QUANT_Q8_0, 96, 32, true, true);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+typedef struct attention_case {
+    quant_type type;
+    int dim, n_head, n_splits, window;
+    float softcap;
+    bool forms; /* sinks, and scores that grow */
+} attention_case;
+
+static void fill_caches(caches *s) {
+    for (int c = 0; c < COLS; c++) {
+        memset(s->bytes[c], 0xff, s->n_bytes[c]); /* NaN where nothing is */
+        for (int64_t p = 0; p <= s->cols[c].pos; p++) {
+            float x[GPU_MAX_LATENT];
+            uint8_t *to = s->bytes[c] + (size_t)s->cols[c].n_ctx * s->kv.k_offset +
+                          (size_t)p * s->kv.k_row;
+            for (int i = 0; i < s->kv.head_dim; i++) x[i] = rng_normal(&the_case.r);
+            if (s->kv.type_k == QUANT_F32)
+                memcpy(to, x, s->kv.k_row);
+            else
+                quant_find((uint32_t)s->kv.type_k)->quantize(x, to, s->kv.head_dim, NULL);
+        }
+        the_case.b->upload(the_case.stream, s->cols[c].kv, s->bytes[c], s->n_bytes[c]);
+    }
+    case_sync();
+}
+
+enum { TEMPERATURE_LENGTH = 50 };
+
+/* One head: softmax over the positions it sees, of which rows are keys and values. */
+static void attend(const caches *s, const attention_case *t, int c, const float *q,
+                   const float *sink, double *out) {
+    static double p[N_CTX];
+    static float row[GPU_MAX_LATENT];
+    int64_t end = s->cols[c].pos + 1, begin = t->window && end > t->window ? end - t->window : 0;
+    double scale = 0.2, top = sink ? (double)*sink : -INFINITY, sum = 0;
+    if (t->forms) scale *= 1 + 0.4 * log(1 + s->cols[c].pos / TEMPERATURE_LENGTH);
+    for (int64_t j = begin; j < end; j++) {
+        read_row(s, c, j, row);
+        p[j] = 0;
+        for (int i = 0; i < t->dim; i++) p[j] += scale * (double)q[i] * (double)row[i];
+        if (t->softcap > 0) p[j] = (double)t->softcap * tanh(p[j] / (double)t->softcap);
+        top = fmax(top, p[j]);
+    }
+    if (sink) sum = exp((double)*sink - top);
+    memset(out, 0, (size_t)t->dim * sizeof *out);
+    for (int64_t j = begin; j < end; j++) {
+        read_row(s, c, j, row);
+        sum += exp(p[j] - top);
+        for (int i = 0; i < t->dim; i++) out[i] += exp(p[j] - top) * (double)row[i];
+    }
+    for (int i = 0; i < t->dim; i++) out[i] /= sum;
+}
+
+static void check_attention(attention_case t, const int32_t pos[COLS]) {
+    const int n = t.n_head * t.dim, ldq = n + 8, ldo = n + 4;
+    case_teardown(NULL);
+    caches s = make_caches(t.type, t.dim, pos);
+    fill_caches(&s);
+    float *sinks = case_random(t.n_head, 2), *q = case_random(COLS * ldq, 1);
+    float *got = case_host((size_t)(COLS * ldo) * 4);
+    size_t partial = gpu_attention_partial(COLS, t.n_head, t.n_splits, t.dim) * 4;
+    const gpu_attention a = {.q = case_upload(q, (size_t)(COLS * ldq) * 4),
+                             .ldq = ldq,
+                             .ldo = ldo,
+                             .cols = s.device_cols,
+                             .kv = s.kv,
+                             .n_head = t.n_head,
+                             .n_cols = COLS,
+                             .n_splits = t.n_splits,
+                             .window = t.window,
+                             .scale = 0.2f,
+                             .softcap = t.softcap,
+                             .temperature = t.forms ? 0.4f : 0,
+                             .temperature_length = TEMPERATURE_LENGTH,
+                             .sinks = t.forms ? case_upload(sinks, (size_t)t.n_head * 4) : NULL,
+                             .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
+                             .out = case_alloc((size_t)(COLS * ldo) * 4)};
+    OPS->attention(the_case.stream, &a);
+    case_download(got, a.out, (size_t)(COLS * ldo) * 4);
+    for (int c = 0; c < COLS; c++) {
+        for (int h = 0; h < t.n_head; h++) {
+            double want[GPU_MAX_LATENT];
+            attend(&s, &t, c, q + c * ldq + h * t.dim, t.forms ? sinks + h : NULL, want);
+            for (int i = 0; i < t.dim; i++)
+                case_near((double)got[c * ldo + h * t.dim + i], want[i], 1, 2e-5, "attention",
+                          h * t.dim + i);
+        }
+    }
+}
+
+static void test_attention(void **state) {
+    (void)state;
+    static const int32_t lengths[][COLS] = {{0, 1, 63}, {64, 65, 300}, {7, 8, 129}};
+    check_attention((attention_case){QUANT_F16, GPU_MAX_LATENT, 16, 1, 0, 0, false}, lengths[0]);
+    check_attention((attention_case){QUANT_F32, GPU_MAX_LATENT, 17, 4, 0, 0, true}, lengths[1]);
+    check_attention((attention_case){QUANT_Q8_0, 320, 3, 2, 0, 5, false}, lengths[2]);
+    check_attention((attention_case){QUANT_F16, 72, 33, 32, 40, 0, true}, lengths[1]);
+    check_attention((attention_case){QUANT_F32, 8, 1, 1, 20, 0, false}, lengths[2]);
+}
+
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_heads),
+    CASE_TEST(test_store),
+    CASE_TEST(test_attention),
+};
+CASE_MAIN(tests)

@@ -1,0 +1,277 @@
+/* test_gpu_recur.c: recurrent layers on a device, against the formulas in double, column by column:
+ * sessions of several columns side by side, with a state from before, without one, and in place. */
+#include "gpu_case.h"
+
+#define OPS (&the_case.b->ops)
+
+enum { SESSIONS = 3, COLS = 9, AT = 5 }; /* AT: floats before the layer's part of the state */
+static const int runs[SESSIONS] = {4, 1, 4};
+
+/* Session 0 has no state before, session 1 wants that before its last column, session 2 goes on in
+ * place. */
+typedef struct states {
+    int64_t n;
+    float *from[SESSIONS];                  /* on the host; NULL: zeros */
+    float *to[SESSIONS], *before[SESSIONS]; /* of the device */
+    gpu_column cols[COLS], *device_cols;
+} states;
+
+static states make_states(int64_t n) {
+    states s = {.n = n};
+    size_t n_bytes = (size_t)(AT + n) * sizeof(float);
+    for (int i = 0, c = 0; i < SESSIONS; i++) {
+        float *old = case_random(AT + n, 1), *device_old = case_upload(old, n_bytes);
+        s.from[i] = i == 0 ? NULL : old;
+        s.to[i] = i == 2 ? device_old : case_upload(old, n_bytes);
+        s.before[i] = i == 2 ? NULL : case_upload(old, n_bytes);
+        for (int t = 0; t < runs[i]; t++, c++)
+            s.cols[c] = (gpu_column){.at = t,
+                                     .run = runs[i],
+                                     .state_from = i == 0 ? NULL : device_old,
+                                     .state_to = s.to[i],
+                                     .state_before = s.before[i]};
+    }
+    s.device_cols = case_upload(s.cols, sizeof s.cols);
+    return s;
+}
+
+/* The session's state in double, as it is before its first column. */
+static void start(const states *s, int session, double *state) {
+    for (int64_t i = 0; i < s->n; i++)
+        state[i] = s->from[session] ? (double)s->from[session][AT + i] : 0;
+}
+
+static void check_state(const states *s, const float *device, const double *want) {
+    float *got = case_host((size_t)(AT + s->n) * sizeof *got);
+    if (!device) return;
+    case_download(got, device, (size_t)(AT + s->n) * sizeof *got);
+    for (int64_t i = 0; i < s->n; i++)
+        case_near((double)got[AT + i], want[i], fabs(want[i]) + 1, 1e-5, "state", i);
+}
+
+static double sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+/* ---- convolution ----------------------------------------------------------------------------- */
+
+static void check_conv(int n, int n_taps, bool is_short, bool parts) {
+    enum { MAX_N = 300 };
+    static double old[GPU_MAX_TAPS * MAX_N];
+    case_teardown(NULL);
+    const int ld = n + 4;
+    states s = make_states((int64_t)(n_taps - 1) * n);
+    float *x = case_random(COLS * ld, 1), *by = case_random(COLS * ld, 1);
+    float *gate = case_random(COLS * ld, 1), *bias = case_random(n, 1);
+    float *taps = case_random(n * n_taps, 1), *got = case_host((size_t)(COLS * ld) * 4);
+    const size_t n_bytes = (size_t)(COLS * ld) * 4;
+    const float *device_taps = case_upload(taps, (size_t)(n * n_taps) * 4);
+    const int part = parts ? n / 3 : n;
+    const gpu_conv a = {
+        .x = case_upload(x, n_bytes),
+        .by = is_short ? case_upload(by, n_bytes) : NULL,
+        .gate = is_short ? case_upload(gate, n_bytes) : NULL,
+        .ldx = ld,
+        .ldb = ld,
+        .ldg = ld,
+        .ldy = ld,
+        .taps = {device_taps, device_taps + part * n_taps, device_taps + 2 * part * n_taps},
+        .bias = is_short ? NULL : case_upload(bias, (size_t)n * 4),
+        .n = n,
+        .part = part,
+        .at = AT,
+        .n_taps = n_taps,
+        .n_cols = COLS,
+        .cols = s.device_cols,
+        .y = case_alloc(n_bytes)};
+    OPS->conv(the_case.stream, &a);
+    case_download(got, a.y, n_bytes);
+    for (int session = 0, c = 0; session < SESSIONS; session++) {
+        start(&s, session, old);
+        for (int t = 0; t < runs[session]; t++, c++) {
+            if (t == runs[session] - 1) check_state(&s, s.before[session], old);
+            for (int i = 0; i < n; i++) {
+                double in = (double)x[c * ld + i] * (is_short ? (double)by[c * ld + i] : 1);
+                double y = is_short ? 0 : (double)bias[i];
+                for (int j = 0; j < n_taps; j++)
+                    y += (double)taps[i * n_taps + j] * (j < n_taps - 1 ? old[j * n + i] : in);
+                for (int j = 0; j + 2 < n_taps; j++) old[j * n + i] = old[(j + 1) * n + i];
+                old[(n_taps - 2) * n + i] = in;
+                y *= is_short ? (double)gate[c * ld + i] : sigmoid(y);
+                case_near((double)got[c * ld + i], y, fabs(y) + 1, 1e-5, "conv", i);
+            }
+        }
+        check_state(&s, s.to[session], old);
+    }
+}
+
+static void test_conv(void **state) {
+    (void)state;
+    check_conv(64, 3, true, false);
+    check_conv(130, 4, false, false);
+    check_conv(300, 2, false, true);
+    check_conv(7, GPU_MAX_TAPS, true, false);
+}
+
+/* ---- recurrence ------------------------------------------------------------------------------ */
+
+typedef struct recur_case {
+    gpu_recur_kind kind;
+    int n_head, n_group, head_dim, n_state;
+    bool alternate, paired;
+} recur_case;
+
+typedef struct recur_data {
+    float *x, *step, *beta, *dt_bias, *a, *skip;
+    int ldx, lds, ldb;
+} recur_data;
+
+/* One column of one head in double: y [head_dim], its state goes on. */
+static void step_head(const recur_case *t, const recur_data *d, int c, int head, double *state,
+                      double *y) {
+    const int n = t->n_state, per = t->n_head / t->n_group;
+    const int group = t->alternate ? head % t->n_group : head / per;
+    const float *x = d->x + c * d->ldx, *keys = x + t->n_group * n, *queries = x;
+    const float *values = keys + t->n_group * n;
+    const bool ssm = t->kind == GPU_RECUR_SSM;
+    if (ssm) values = x, keys = x + t->n_head * t->head_dim, queries = keys + t->n_group * n;
+    double k[GPU_MAX_STATE], q[GPU_MAX_STATE], decay[GPU_MAX_STATE], kk = 0, qq = 0, by = 1;
+    double alpha = (double)d->step[c * d->lds + head];
+    double beta = (double)d->beta[c * d->ldb + head];
+    if (t->paired) {
+        beta = (double)d->beta[c * d->ldb + 2 * per * group + head % per];
+        alpha = (double)d->beta[c * d->ldb + 2 * per * group + per + head % per];
+    }
+    for (int i = 0; i < n; i++) {
+        k[i] = (double)keys[group * n + i], q[i] = (double)queries[group * n + i];
+        kk += k[i] * k[i], qq += q[i] * q[i];
+        int at = t->kind == GPU_RECUR_KDA ? head * n + i : head;
+        double in = t->kind == GPU_RECUR_KDA ? (double)d->step[c * d->lds + at] : alpha;
+        by = log1p(exp(in + (double)d->dt_bias[at]));
+        decay[i] = exp(by * (double)d->a[head]);
+    }
+    for (int i = 0; i < n && !ssm; i++) k[i] /= sqrt(kk), q[i] /= sqrt(qq) * sqrt(n);
+    for (int r = 0; r < t->head_dim; r++) {
+        double *s = state + (head * t->head_dim + r) * n, known = 0;
+        double v = (double)values[head * t->head_dim + r];
+        for (int i = 0; i < n; i++) known += (s[i] *= decay[i]) * k[i];
+        double add = ssm ? by * v : sigmoid(beta) * (v - known);
+        y[r] = ssm ? (double)d->skip[head] * v : 0;
+        for (int i = 0; i < n; i++) y[r] += (s[i] += add * k[i]) * q[i];
+    }
+}
+
+static void check_recur(recur_case t) {
+    case_teardown(NULL);
+    const bool ssm = t.kind == GPU_RECUR_SSM;
+    const int inner = t.n_head * t.head_dim, n_step = t.n_head * t.n_state;
+    const int64_t n = (int64_t)inner * t.n_state;
+    recur_data d = {
+        .ldx = inner + 2 * t.n_group * t.n_state + 4, .lds = n_step, .ldb = 2 * t.n_head};
+    states s = make_states(n);
+    d.x = case_random(COLS * d.ldx, 1);
+    d.step = case_random(COLS * d.lds, 1);
+    d.beta = case_random(COLS * d.ldb, 1);
+    d.dt_bias = case_random(n_step, 1);
+    d.a = case_random(t.n_head, 1);
+    d.skip = case_random(t.n_head, 1);
+    for (int i = 0; i < t.n_head; i++) d.a[i] = -fabsf(d.a[i]);
+    float *got = case_host((size_t)(COLS * inner) * 4);
+    const gpu_recur a = {.kind = t.kind,
+                         .x = case_upload(d.x, (size_t)(COLS * d.ldx) * 4),
+                         .step = case_upload(d.step, (size_t)(COLS * d.lds) * 4),
+                         .beta = case_upload(d.beta, (size_t)(COLS * d.ldb) * 4),
+                         .ldx = d.ldx,
+                         .lds = d.lds,
+                         .ldb = d.ldb,
+                         .ldy = inner,
+                         .at = AT,
+                         .dt_bias = case_upload(d.dt_bias, (size_t)n_step * 4),
+                         .a = case_upload(d.a, (size_t)t.n_head * 4),
+                         .skip = ssm ? case_upload(d.skip, (size_t)t.n_head * 4) : NULL,
+                         .n_head = t.n_head,
+                         .n_group = t.n_group,
+                         .head_dim = t.head_dim,
+                         .n_state = t.n_state,
+                         .n_cols = COLS,
+                         .groups_alternate = t.alternate,
+                         .paired = t.paired,
+                         .eps = 1e-6f,
+                         .cols = s.device_cols,
+                         .y = case_alloc((size_t)(COLS * inner) * 4)};
+    OPS->recur(the_case.stream, &a);
+    case_download(got, a.y, (size_t)(COLS * inner) * 4);
+    double *state = case_host((size_t)n * sizeof *state), y[GPU_MAX_STATE];
+    for (int session = 0, c = 0; session < SESSIONS; session++) {
+        start(&s, session, state);
+        for (int i = 0; i < runs[session]; i++, c++) {
+            if (i == runs[session] - 1) check_state(&s, s.before[session], state);
+            for (int h = 0; h < t.n_head; h++) {
+                step_head(&t, &d, c, h, state, y);
+                for (int r = 0; r < t.head_dim; r++)
+                    case_near((double)got[c * inner + h * t.head_dim + r], y[r], fabs(y[r]) + 10,
+                              1e-5, "recur", h * t.head_dim + r);
+            }
+        }
+        check_state(&s, s.to[session], state);
+    }
+}
+
+static void test_recur(void **state) {
+    (void)state;
+    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true});
+    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false});
+}
+
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+static void check_gate(int n, int width, bool first, bool sigmoids, bool norms) {
+    case_teardown(NULL);
+    float *x = case_random(COLS * n, 1), *gate = case_random(COLS * n, 1);
+    float *norm = case_random(n, 1), *got = case_host((size_t)(COLS * n) * 4);
+    const gpu_gate a = {.gate = case_upload(gate, (size_t)(COLS * n) * 4),
+                        .norm = norms ? case_upload(norm, (size_t)n * 4) : NULL,
+                        .ldg = n,
+                        .ldx = n,
+                        .n = n,
+                        .width = width,
+                        .first = first,
+                        .sigmoid = sigmoids,
+                        .eps = 1e-6f,
+                        .n_cols = COLS,
+                        .x = case_upload(x, (size_t)(COLS * n) * 4)};
+    OPS->gate(the_case.stream, &a);
+    case_download(got, a.x, (size_t)(COLS * n) * 4);
+    for (int g = 0; g < COLS * n; g += width) {
+        double squares = 0;
+        for (int i = g; i < g + width; i++) {
+            double z = (double)gate[i], v = (double)x[i];
+            if (first) v *= z * sigmoid(z);
+            squares += v * v / width;
+        }
+        for (int i = g; i < g + width; i++) {
+            double z = (double)gate[i];
+            double want = (double)x[i] * (sigmoids ? sigmoid(z) : z * sigmoid(z));
+            if (norms) want *= (double)norm[first ? i % n : i - g] / sqrt(squares + 1e-6);
+            case_near((double)got[i], want, fabs(want) + 1, 1e-5, "gate", i);
+        }
+    }
+}
+
+static void test_gate(void **state) {
+    (void)state;
+    check_gate(96, 48, true, false, true);
+    check_gate(600, 600, true, false, false);
+    check_gate(128, 32, false, false, true);
+    check_gate(33, 11, false, true, true);
+}
+
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_conv),
+    CASE_TEST(test_recur),
+    CASE_TEST(test_gate),
+};
+CASE_MAIN(tests)

@@ -1,0 +1,218 @@
+/* ptx_inside.h: what the files of the interpreter share.
+ *
+ * A warp has a file of registers, and operands are offsets into it. A register has 32 lanes side by
+ * side: 4 bytes each up to 32 bits, else 8; a predicate is one word with a bit per lane. Constants
+ * and special registers are registers that are filled before a block runs. So an operation is one
+ * loop over lanes, whatever its operands are, which compilers turn into vector instructions. Device
+ * functions are expanded where they are called, so that a position in the code is one number. */
+#ifndef TEST_PTX_INSIDE_H
+#define TEST_PTX_INSIDE_H
+
+#include <pthread.h>
+
+#include "ptx.h"
+
+enum { WARP = 32, ALL_LANES = -1, MAX_OPERANDS = 16 };
+enum { NO_GUARD = UINT32_MAX };
+
+/* Where generic addresses of shared and local memory are; those of global memory are the host's. */
+#define SHARED_WINDOW ((uint64_t)1 << 60)
+#define LOCAL_WINDOW  ((uint64_t)2 << 60)
+
+typedef struct ptx_warp ptx_warp;
+typedef struct ptx_insn ptx_insn;
+typedef struct ptx_block ptx_block;
+/* Executes an instruction for the lanes of the mask. */
+typedef void (*ptx_run)(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+
+enum ptx_kind {
+    KIND_PLAIN,
+    KIND_BRANCH, /* to `target` */
+    KIND_EXIT,
+    KIND_BARRIER, /* waits for all threads of the block */
+    KIND_WARP     /* waits for all lanes of the warp */
+};
+enum ptx_space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM };
+
+struct ptx_insn {
+    ptx_run run;
+    uint32_t guard; /* a predicate or NO_GUARD */
+    bool guard_not;
+    uint8_t kind;
+    uint32_t line;
+    uint32_t target;
+    /* accesses to memory: `n` elements of `size` bytes at register r[0] (`based`) + offset; the
+     * elements are registers r[1]... of 4 or 8 bytes (`wide`) */
+    uint8_t space, size, n;
+    bool based, narrow, is_signed, wide, atomic; /* narrow: the address has 32 bits */
+    int64_t offset;
+    uint32_t r[MAX_OPERANDS]; /* offsets of registers; the destination first */
+};
+
+/* ---- memory (ptx_memory.c) ------------------------------------------------------------------- */
+
+/* Who wrote and who read a byte last. From the upper bits: an epoch (a block between two barriers),
+ * the warp, how many warp operations it had done in the epoch, the lane, whether atomically. 0:
+ * nobody. */
+typedef uint64_t ptx_tag;
+enum {
+    TAG_LANE_SHIFT = 1,
+    TAG_STEP_SHIFT = TAG_LANE_SHIFT + 6,
+    TAG_WARP_SHIFT = TAG_STEP_SHIFT + 20,
+    TAG_EPOCH_SHIFT = TAG_WARP_SHIFT + 5,
+    TAG_ATOMIC = 1,
+    TAG_LANES = WARP << TAG_LANE_SHIFT, /* added to a lane: several of the warp */
+    TAG_MAX_STEP = (1 << 20) - 1,
+    TAG_MAX_WARP = 31,        /* instead of a warp: several */
+    TAG_SEVERAL = UINT16_MAX, /* instead of a thread, in reports */
+    TAG_HOST = 1              /* of epoch 0 */
+};
+
+typedef struct ptx_range {
+    uint64_t start, n;
+    ptx_tag *wrote, *read; /* [n] */
+} ptx_range;
+
+struct ptx_memory {
+    pthread_mutex_t mutex;
+    ptx_range *ranges; /* ascending */
+    size_t n_ranges, room;
+    uint32_t epoch; /* the last one given out */
+};
+
+/* All with the lock held. */
+ptx_range *ptx_memory_find(ptx_memory *m, uint64_t address);
+uint32_t ptx_memory_epoch(ptx_memory *m); /* a new one */
+enum ptx_verdict { ACCESS_FINE, ACCESS_UNDEFINED, ACCESS_RACE };
+/* Checks and notes an access to n bytes by a thread in an epoch; *other: whose access it conflicts
+ * with. */
+enum ptx_verdict ptx_note_read(const ptx_range *r, uint64_t at, uint32_t n, ptx_tag tag,
+                               uint32_t *other);
+enum ptx_verdict ptx_note_write(const ptx_range *r, uint64_t at, uint32_t n, ptx_tag tag,
+                                uint32_t *other);
+
+/* ---- code (ptx_parse.c)
+ * -------------------------------------------------------------------------- */
+
+/* A register that is filled before a block runs. */
+typedef struct ptx_fill {
+    enum ptx_special {
+        FILL_CONSTANT,
+        FILL_TID_X,
+        FILL_ZERO, /* %tid.y, %tid.z */
+        FILL_ONE,  /* %ntid.y, %ntid.z */
+        FILL_NTID_X,
+        FILL_CTAID_X,
+        FILL_CTAID_Y,
+        FILL_CTAID_Z,
+        FILL_NCTAID_X,
+        FILL_NCTAID_Y,
+        FILL_NCTAID_Z,
+        FILL_LANEID
+    } what;
+    uint32_t at;
+    bool wide;
+    uint64_t value;
+} ptx_fill;
+
+struct ptx_kernel {
+    ptx_kernel *next;
+    ptx_module *module;
+    const char *name;
+    ptx_insn *code;
+    size_t n_code, code_room;
+    ptx_fill *fills;
+    size_t n_fills, fill_room;
+    uint32_t n_register_bytes, n_shared, n_local, n_params;
+};
+const char *ptx_kernel_file(const ptx_kernel *k);
+ptx_memory *ptx_kernel_memory(const ptx_kernel *k);
+
+/* ---- operations
+ * ---------------------------------------------------------------------------------- */
+
+/* An operation between registers. Of its operands, the destination first: w 32 bits or less, d 64
+ * bits, p a predicate. */
+typedef struct ptx_operation {
+    const char *name, *operands;
+    ptx_run run;
+} ptx_operation;
+extern const ptx_operation ptx_alu[];
+extern const size_t ptx_n_alu;
+
+void ptx_load(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_store(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_load_acquire(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_store_release(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_atomic_add(ptx_warp *w, const ptx_insn *i, uint32_t mask); /* r: address, result, value */
+void ptx_atomic_max(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+/* r: shared address, global address, source size; done by ptx_copy_wait. */
+void ptx_copy_begin(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_copy_wait(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_fence(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_nanosleep(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_globaltimer(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+
+/* n bytes of shared memory, as a lane reads them; NULL: the access is at fault. */
+const uint8_t *ptx_shared_read(ptx_warp *w, const ptx_insn *i, int lane, uint32_t at, uint32_t n);
+
+void ptx_shuffle_bfly(ptx_warp *w, const ptx_insn *i,
+                      uint32_t mask);                                /* r: d, p, a, b, c, members */
+void ptx_ballot(ptx_warp *w, const ptx_insn *i, uint32_t mask);      /* r: d, p, members */
+void ptx_load_matrix(ptx_warp *w, const ptx_insn *i, uint32_t mask); /* r: address, d[4] */
+void ptx_load_matrix_t(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+/* r: d[4], a[2] or a[4], b[1] or b[2], c[4] */
+void ptx_mma_k8_f16(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_mma_k16_f16(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_mma_k16_bf16(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+
+float ptx_half_float(uint32_t bits);
+uint32_t ptx_float_half(float v);
+uint32_t ptx_float_bfloat(float v);
+
+/* ---- running (ptx_run.c)
+ * -------------------------------------------------------------------------- */
+
+/* An asynchronous copy that has not been waited for. */
+typedef struct ptx_copy {
+    uint32_t to, n,
+        thread; /* offset in shared memory, bytes of the source, the rest of 16: zeros */
+    uint64_t from;
+    const ptx_insn *insn;
+} ptx_copy;
+
+struct ptx_warp {
+    ptx_block *block;
+    uint8_t *registers;
+    uint32_t index;
+    uint32_t pc[WARP];
+    uint32_t live, at_barrier, at_warp; /* masks */
+    uint32_t step; /* shuffles and votes since the barrier: what comes before one is ordered before
+                      what other lanes do behind it */
+    uint8_t *local, *local_written; /* [WARP][kernel.n_local] */
+    ptx_copy *copies;
+    size_t n_copies, copy_room;
+    uint32_t carry; /* of add.cc and its like: a bit per lane */
+};
+
+struct ptx_block {
+    const ptx_kernel *kernel;
+    ptx_memory *memory;
+    const uint8_t *params;
+    ptx_grid grid;
+    uint32_t at[3];
+    uint32_t epoch;
+    uint8_t *shared;
+    ptx_range shared_range; /* from SHARED_WINDOW */
+    ptx_warp *warps;
+    uint32_t n_warps;
+    const ptx_range *last; /* where the last access was */
+    bool failed;
+    ptx_error *error;
+};
+
+/* The first one stays. lane < 0: none in particular. */
+void ptx_fail(ptx_warp *w, const ptx_insn *i, int lane, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif

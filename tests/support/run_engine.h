@@ -1,0 +1,26 @@
+/* run_engine.h: the engine's models, contexts and sessions, as run_model.h has them of the public
+ * header; every failure fails the running test with the message. */
+#ifndef TEST_RUN_ENGINE_H
+#define TEST_RUN_ENGINE_H
+
+#include "engine.h"
+#include "tiny_model.h"
+
+model *run_engine_open(const char *path);
+/* Writes the model to `path` first. */
+model *run_engine_open_tiny(const tiny_model *t, const char *path);
+/* Two threads, the best tier, F16 caches, losses of up to 1%; without a device. */
+engine_options run_engine_options(pi_mode mode, int n_batch, int n_logits);
+engine_context *run_engine_context(const model *m, const engine_options *o);
+engine_session *run_engine_session(engine_context *c, int n_ctx);
+
+void run_engine_forward(engine_context *c, const pi_input *in, int n);
+/* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all of them,
+ * [n_tokens][n_vocab], unless NULL. */
+void run_engine_feed(engine_context *c, engine_session *s, const int32_t *tokens, int n_tokens,
+                     int piece, float *logits);
+/* A new session of n_ctx positions, fed and destroyed. */
+void run_engine_tokens(engine_context *c, int n_ctx, const int32_t *tokens, int n_tokens, int piece,
+                       float *logits);
+
+#endif
