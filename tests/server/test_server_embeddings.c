@@ -365,9 +365,10 @@ static void test_leaves(void **state) {
     socket_send(fd, body);
     while (metric("requests_total") == before) {}
     close(fd);
+    /* First the leaving: between two inputs no sequence is there for a moment. */
+    while (metric("requests_left_total") == 0) {}
     while (metric("requests_processing") + metric("requests_deferred") > 0) {}
     assert_true(metric("requests_total") - before < 2000);
-    assert_true(metric("requests_left_total") >= 1);
     free(body);
 }
 
