@@ -21,7 +21,7 @@ enum { N_HOSTILE = sizeof hostile / sizeof *hostile };
 static void make_vectors(kernel_case *c, int64_t n, int64_t n_cols, int evil, rng *r) {
     *c = (kernel_case){.n_cols = n_cols, .ldx = n + 5, .w = {.n_in = n}};
     size_t n_x = (size_t)(n_cols - 1) * (size_t)c->ldx + (size_t)n;
-    c->x = malloc(n_x * sizeof *c->x);
+    c->x = fenced_alloc(n_x * sizeof *c->x);
     assert_non_null(c->x);
     for (size_t i = 0; i < n_x; i++) {
         bool here = (int)(rng_u64(r) >> 60) < evil;
@@ -72,9 +72,9 @@ void kernel_test_encode_meaning(void **state) {
                 assert_true(fabs(kernel_act_value(&a, col, i) - x) <= tolerance);
             }
         }
-        free(a.data);
+        fenced_free(a.data);
     }
-    free(c.x);
+    fenced_free(c.x);
 }
 
 /* The parts add up to what was split, and the high ones alone nearly so; behind the last element
@@ -144,7 +144,7 @@ static void compare_encoders(const kernel_tiers *tiers, const kernel_case *c, cp
     } else {
         cpu_act columns = kernel_encode(&tiers->table[0], c, form, CPU_ACT_COLUMNS);
         check_panels(&columns, &want[CPU_ACT_PANELS]);
-        free(columns.data);
+        fenced_free(columns.data);
     }
     for (int t = 1; t < tiers->n; t++) {
         for (int layout = 0; layout < 2; layout++) {
@@ -157,10 +157,10 @@ static void compare_encoders(const kernel_tiers *tiers, const kernel_case *c, cp
                              tiers->table[t].name, (int)kind, layout, (int)c->w.n_in,
                              (int)c->n_cols, (int)i);
             }
-            free(got.data);
+            fenced_free(got.data);
         }
     }
-    for (int layout = 0; layout < 2; layout++) free(want[layout].data);
+    for (int layout = 0; layout < 2; layout++) fenced_free(want[layout].data);
 }
 
 void kernel_test_encode_tiers(void **state) {
@@ -176,7 +176,7 @@ void kernel_test_encode_tiers(void **state) {
                 kernel_case c;
                 make_vectors(&c, n, 1 + (int64_t)(rng_u64(&r) % 40), evil, &r);
                 compare_encoders(&tiers, &c, (cpu_act_kind)kind);
-                free(c.x);
+                fenced_free(c.x);
             }
         }
     }
@@ -207,10 +207,10 @@ void kernel_test_encode_ranges(void **state) {
                 k->act_encode(c.x, c.ldx, 32, 37, &parts);
                 k->act_encode(c.x, c.ldx, 0, 16, &parts);
                 assert_memory_equal(whole.data, parts.data, n_bytes);
-                free(whole.data);
-                free(parts.data);
+                fenced_free(whole.data);
+                fenced_free(parts.data);
             }
         }
     }
-    free(c.x);
+    fenced_free(c.x);
 }

@@ -90,11 +90,11 @@ static void bench_row(bench *b, const float *x) {
     b->matmul = false;
     encode(b, x, 1);
     double read = bench_time(bench_read, b), matvec = bench_time(bench_once, b);
-    free(b->a.data);
+    fenced_free(b->a.data);
     b->matmul = true;
     encode(b, x, BENCH_VECTORS);
     double matmul = bench_time(bench_once, b);
-    free(b->a.data);
+    fenced_free(b->a.data);
     printf("%-8s %-10s %10.2f %10.2f %10.1f\n", quant_find((uint32_t)b->w.type)->name, b->k->name,
            bytes / read * 1e-9, bytes / matvec * 1e-9, ops / matmul * 1e-9);
     fflush(stdout);
@@ -124,7 +124,7 @@ static bool bench_type(const kernel_tiers *tiers, quant_type type, int64_t rows,
         b.k = &tiers->table[t];
         bench_row(&b, x);
     }
-    free(b.scratch);
+    fenced_free(b.scratch);
     mem_free(b.y);
     mem_free(x);
     mem_unmap(weights, w_bytes);
@@ -190,11 +190,11 @@ static void cross_type(const kernel_tiers *tiers, quant_type type) {
         b.a.data = kernel_aligned(n_bytes);
         memset(b.a.data, 0, n_bytes);
         cross_row(&b);
-        free(b.a.data);
+        fenced_free(b.a.data);
     }
-    free(b.scratch);
+    fenced_free(b.scratch);
     mem_free(b.y);
-    free(weights);
+    fenced_free(weights);
 }
 
 int kernel_bench_columns(int argc, char **argv) {

@@ -192,7 +192,7 @@ static bool bench_axpy(const kernel_tiers *tiers, quant_type type, int64_t rows,
             bench_pool(tiers, &p, huge ? "huge" : "small", n_threads, acc, &r);
         munmap(p.data, p.n_bytes);
     }
-    for (int t = 0; t < AXPY_THREADS; t++) free(acc[t]);
+    for (int t = 0; t < AXPY_THREADS; t++) fenced_free(acc[t]);
     mem_free(p.rows);
     mem_free(p.h);
     return true;
@@ -221,7 +221,7 @@ static double time_product(const cpu_kernels *k, product *p, bool transposed) {
     else
         m->matmul(&p->w, 0, p->w.n_out, &p->a, p->y, p->w.n_out, p->scratch);
     double seconds = thread_seconds() - begin;
-    free(p->a.data);
+    fenced_free(p->a.data);
     return seconds;
 }
 
@@ -263,8 +263,8 @@ static bool bench_matmul_t(const kernel_tiers *tiers, quant_type type, int64_t n
                a / b);
         fflush(stdout);
     }
-    free(straight.scratch);
-    free(across.scratch);
+    fenced_free(straight.scratch);
+    fenced_free(across.scratch);
     mem_free(straight.x);
     mem_free(straight.y);
     mem_unmap(data, n_bytes);

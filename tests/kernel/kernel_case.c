@@ -11,7 +11,6 @@
 
 #include "act.h"
 #include "cpu_features.h"
-#include "mem.h"
 
 static void load_variant(kernel_tiers *tiers, cpu_tier tier, const cpu_features *without,
                          const char *name) {
@@ -56,9 +55,7 @@ void kernel_tiers_load(kernel_tiers *tiers) {
 
 void *kernel_aligned(size_t n_bytes) {
     assert_int_equal(n_bytes % 64, 0);
-    void *p = aligned_alloc(64, n_bytes > 0 ? n_bytes : 64);
-    assert_non_null(p);
-    return p;
+    return fenced_alloc(n_bytes);
 }
 
 /* Four streams, far apart, so that several of the processor's prefetchers work at once; each also
@@ -78,11 +75,6 @@ uint64_t kernel_stream_read(const void *p, size_t n_bytes) {
         total += *(const uint64_t *)(const void *)(base + i);
     for (int w = 0; w < WORDS; w++) total += sum[w];
     return total;
-}
-
-static void *need(void *p) {
-    assert_non_null(p);
-    return p;
 }
 
 void kernel_fill_weights(const cpu_mat *w, kernel_fill fill, rng *r) {
@@ -111,14 +103,14 @@ void kernel_case_make(kernel_case *c, const kernel_shape *shape, kernel_fill fil
     assert_true(quant_row_bytes(shape->type, (uint64_t)shape->n_in, &row_bytes));
     *c = (kernel_case){.n_cols = shape->n_cols, .ldy = shape->ldy, .ldx = shape->n_in + 3};
     size_t w_bytes = row_bytes * (size_t)shape->n_out;
-    c->w_base = need(mem_alloc(w_bytes + 2));
+    c->w_base = fenced_alloc(w_bytes + 2);
     c->w = (cpu_mat){c->w_base + 2, row_bytes, shape->n_in, shape->n_out, shape->type};
     kernel_fill_weights(&c->w, fill, r);
     size_t n_x = (size_t)(shape->n_cols - 1) * (size_t)c->ldx + (size_t)shape->n_in;
-    c->x = need(mem_alloc(n_x * sizeof *c->x));
+    c->x = fenced_alloc(n_x * sizeof *c->x);
     for (size_t i = 0; i < n_x; i++) c->x[i] = rng_normal(r);
     c->n_y = (size_t)(shape->n_cols - 1) * (size_t)shape->ldy + (size_t)shape->n_out;
-    c->y = need(mem_alloc(c->n_y * sizeof *c->y));
+    c->y = fenced_alloc(c->n_y * sizeof *c->y);
     size_t scratch_bytes = CPU_SCRATCH_BYTES;
     c->scratch = kernel_aligned(scratch_bytes);
     memset(c->scratch, 0xff,
@@ -127,10 +119,10 @@ void kernel_case_make(kernel_case *c, const kernel_shape *shape, kernel_fill fil
 }
 
 void kernel_case_free(kernel_case *c) {
-    mem_free(c->w_base);
-    mem_free(c->x);
-    mem_free(c->y);
-    free(c->scratch);
+    fenced_free(c->w_base);
+    fenced_free(c->x);
+    fenced_free(c->y);
+    fenced_free(c->scratch);
 }
 
 void kernel_clear(kernel_case *c) {
@@ -166,5 +158,5 @@ void kernel_product(const cpu_kernels *k, kernel_case *c, bool matmul, int64_t r
         m->matmul(&c->w, row0, row1, &a, c->y, c->ldy, c->scratch);
     else
         m->matvec(&c->w, row0, row1, &a, c->y, c->ldy);
-    free(a.data);
+    fenced_free(a.data);
 }

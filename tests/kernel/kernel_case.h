@@ -1,8 +1,8 @@
 /* kernel_case.h: what the kernel tests share: the tiers of this machine, and one product y = W x
  * with buffers of exactly the size that the kernels may touch.
  *
- * Weights start at an address that is 2 modulo 4 and end where their allocation ends, so that
- * AddressSanitizer sees every read beyond; y has guard values between its columns. */
+ * Weights start at an address that is 2 modulo 4; everything ends at a page without access (fenced.h),
+ * so that reading beyond ends the test in every tier; y has guard values between its columns. */
 #ifndef TEST_KERNEL_CASE_H
 #define TEST_KERNEL_CASE_H
 
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "cpu.h"
+#include "fenced.h"
 #include "rng.h"
 
 /* Marks elements of y that no kernel may write. */
@@ -58,13 +59,13 @@ void kernel_case_make(kernel_case *c, const kernel_shape *shape, kernel_fill fil
 void kernel_case_free(kernel_case *c);
 void kernel_fill_weights(const cpu_mat *w, kernel_fill fill, rng *r);
 
-/* 64-byte aligned; free with free(). n_bytes is a multiple of 64. */
+/* 64-byte aligned; free with fenced_free(). n_bytes is a multiple of 64. */
 void *kernel_aligned(size_t n_bytes);
 /* What the benches compare with: reads n_bytes (a multiple of 64, 64-byte aligned) and returns a
  * value that depends on all of them. */
 uint64_t kernel_stream_read(const void *p, size_t n_bytes);
 
-/* x encoded by table k as `kind`. Free act.data with free(). */
+/* x encoded by table k as `kind`. Free act.data with fenced_free(). */
 cpu_act kernel_encode(const cpu_kernels *k, const kernel_case *c, cpu_act_kind kind,
                       cpu_act_layout layout);
 /* Element i of encoded vector col as a number, for COLUMNS. */

@@ -150,7 +150,7 @@ static bool gather_tiers(gather *g, const kernel_tiers *tiers, pool *p, const fl
         g->k->act_encode(x, g->layer.n_in, 0, 1, &g->a);
         for (int threads = 1; threads <= GATHER_THREADS; threads++)
             gather_compare(g, p, threads, huge ? "huge" : "small");
-        free(g->a.data);
+        fenced_free(g->a.data);
     }
     mem_unmap(weights, n_bytes);
     return true;

@@ -16,7 +16,6 @@
 #include "decode.h"
 #include "kernel_case.h"
 #include "kernel_tests.h"
-#include "mem.h"
 #include "quant_blocks.h"
 
 /* Float sums of the lengths used here stay well under this; one wrong integer does not. */
@@ -75,7 +74,7 @@ typedef struct input {
 
 /* [n_cols][n_in] */
 static input *decode_inputs(const kernel_case *c, const cpu_act *a) {
-    input *out = mem_alloc((size_t)(c->n_cols * c->w.n_in) * sizeof *out);
+    input *out = fenced_alloc((size_t)(c->n_cols * c->w.n_in) * sizeof *out);
     assert_non_null(out);
     for (int64_t col = 0; col < c->n_cols; col++) {
         for (int64_t i = 0; i < c->w.n_in; i++) {
@@ -89,10 +88,10 @@ static input *decode_inputs(const kernel_case *c, const cpu_act *a) {
 
 /* [n_cols][n_out] */
 static expected *expect(const kernel_case *c, const cpu_act *a) {
-    expected *out = mem_calloc((size_t)(c->n_cols * c->w.n_out), sizeof *out);
+    expected *out = fenced_calloc((size_t)(c->n_cols * c->w.n_out), sizeof *out);
     input *inputs = decode_inputs(c, a);
-    float *value = mem_alloc((size_t)c->w.n_in * sizeof *value);
-    double *magnitude = mem_alloc((size_t)c->w.n_in * sizeof *magnitude);
+    float *value = fenced_alloc((size_t)c->w.n_in * sizeof *value);
+    double *magnitude = fenced_alloc((size_t)c->w.n_in * sizeof *magnitude);
     assert_true(out != NULL && value != NULL && magnitude != NULL);
     for (int64_t r = 0; r < c->w.n_out; r++) {
         decode_row(&c->w, r, value, magnitude);
@@ -110,9 +109,9 @@ static expected *expect(const kernel_case *c, const cpu_act *a) {
             out[col * c->w.n_out + r] = e;
         }
     }
-    mem_free(inputs);
-    mem_free(value);
-    mem_free(magnitude);
+    fenced_free(inputs);
+    fenced_free(value);
+    fenced_free(magnitude);
     return out;
 }
 
@@ -180,7 +179,7 @@ static void check_run(const run *u, const expected *want, const float *reference
 
 /* The product by a slow tier, packed as [n_cols][n_out]; in c->y as well. */
 static float *packed_product(const cpu_kernels *k, kernel_case *c) {
-    float *out = mem_alloc((size_t)(c->n_cols * c->w.n_out) * sizeof *out);
+    float *out = fenced_alloc((size_t)(c->n_cols * c->w.n_out) * sizeof *out);
     assert_non_null(out);
     kernel_clear(c);
     kernel_product(k, c, false, 0, c->w.n_out);
@@ -197,7 +196,7 @@ static void check_case(const kernel_tiers *tiers, kernel_case *c, rng *r) {
         kind[i] = tiers->table[i].mat[c->w.type].act;
         cpu_act a = kernel_encode(&tiers->table[i], c, kind[i], CPU_ACT_COLUMNS);
         want[i] = expect(c, &a);
-        free(a.data);
+        fenced_free(a.data);
         reference[i] = packed_product(&tiers->table[i], c);
         const run matvec = {&tiers->table[i], c, false, 0, c->w.n_out};
         check_result(&matvec, want[i], reference[kind[i] == kind[0] ? 0 : i]);
@@ -220,8 +219,8 @@ static void check_case(const kernel_tiers *tiers, kernel_case *c, rng *r) {
         }
     }
     for (int i = 0; i < 2; i++) {
-        mem_free(want[i]);
-        mem_free(reference[i]);
+        fenced_free(want[i]);
+        fenced_free(reference[i]);
     }
 }
 
@@ -372,7 +371,7 @@ void kernel_test_split_rows(void **state) {
         if (!type_at(&tiers, i, &shape.type)) continue;
         kernel_case c;
         kernel_case_make(&c, &shape, KERNEL_NORMAL, &r);
-        float *whole = mem_alloc(c.n_y * sizeof *whole);
+        float *whole = fenced_alloc(c.n_y * sizeof *whole);
         assert_non_null(whole);
         for (int t = 0; t < tiers.n; t++) {
             for (int matmul = 0; matmul < 2; matmul++) {
@@ -391,7 +390,7 @@ void kernel_test_split_rows(void **state) {
                              quant_find((uint32_t)i)->name, matmul ? "matmul" : "matvec");
             }
         }
-        mem_free(whole);
+        fenced_free(whole);
         kernel_case_free(&c);
     }
 }
@@ -417,8 +416,8 @@ static void spoil_column(kernel_case *c, int64_t col, spoil how, rng *r) {
 static void check_spoilt(const cpu_kernels *k, kernel_case *c, bool matmul, spoil how, rng *r) {
     int64_t n_out = c->w.n_out, col = (int64_t)(rng_u64(r) % (uint64_t)c->n_cols), bad_row = 3;
     size_t n_x = (size_t)c->w.n_in;
-    float *clean = mem_alloc(c->n_y * sizeof *clean), *x = mem_alloc(n_x * sizeof *x);
-    char *row = mem_alloc(c->w.row_bytes);
+    float *clean = fenced_alloc(c->n_y * sizeof *clean), *x = fenced_alloc(n_x * sizeof *x);
+    char *row = fenced_alloc(c->w.row_bytes);
     char *row_at = c->w_base + 2 + (size_t)bad_row * c->w.row_bytes;
     assert_true(clean != NULL && x != NULL && row != NULL);
     kernel_product(k, c, matmul, 0, n_out);
@@ -447,9 +446,9 @@ static void check_spoilt(const cpu_kernels *k, kernel_case *c, bool matmul, spoi
     }
     memcpy(c->x + col * c->ldx, x, n_x * sizeof *x);
     memcpy(row_at, row, c->w.row_bytes);
-    mem_free(clean);
-    mem_free(x);
-    mem_free(row);
+    fenced_free(clean);
+    fenced_free(x);
+    fenced_free(row);
 }
 
 void kernel_test_hostile(void **state) {

@@ -17,7 +17,6 @@
 #include "act.h"
 #include "kernel_case.h"
 #include "kernel_tests.h"
-#include "mem.h"
 
 /* Float sums of the lengths used here stay well under this; one wrong weight does not. */
 #define CLOSE 1e-6
@@ -40,12 +39,6 @@ typedef struct t_case {
     size_t n_out; /* floats of out: the last column has no gap behind it */
 } t_case;
 
-static void *need(size_t count, size_t n_bytes) {
-    void *p = mem_calloc(count, n_bytes);
-    assert_non_null(p);
-    return p;
-}
-
 static void decode(t_case *c) {
     for (int64_t r = 0; r < c->w.n_out; r++)
         quant_find((uint32_t)c->w.type)
@@ -63,33 +56,32 @@ static void t_case_make(t_case *c, quant_type type, int64_t n_in, int64_t n_out,
     assert_true(quant_row_bytes(type, (uint64_t)n_in, &c->own_bytes));
     size_t stride = gaps ? 2 * c->own_bytes + 2 * (rng_u64(r) % 20) : c->own_bytes;
     size_t n_bytes = stride * (size_t)(n_out - 1) + c->own_bytes + 2;
-    cpu_mat packed = {need((size_t)n_out, c->own_bytes), c->own_bytes, n_in, n_out, type};
+    cpu_mat packed = {fenced_calloc((size_t)n_out, c->own_bytes), c->own_bytes, n_in, n_out, type};
     kernel_fill_weights(&packed, fill, r);
-    c->base = mem_alloc(n_bytes);
-    assert_non_null(c->base);
+    c->base = fenced_alloc(n_bytes);
     memset(c->base, 0xff, n_bytes);
     c->w = (cpu_mat){c->base + 2, stride, n_in, n_out, type};
     for (int64_t i = 0; i < n_out; i++)
         memcpy(row_at(c, i), (const char *)packed.data + (size_t)i * c->own_bytes, c->own_bytes);
-    mem_free((void *)(uintptr_t)packed.data);
-    c->value = need((size_t)(n_out * n_in), sizeof *c->value);
+    fenced_free((void *)(uintptr_t)packed.data);
+    c->value = fenced_calloc((size_t)(n_out * n_in), sizeof *c->value);
     decode(c);
-    c->h = need((size_t)(n_cols * c->ldh), sizeof *c->h);
+    c->h = fenced_calloc((size_t)(n_cols * c->ldh), sizeof *c->h);
     for (int64_t i = 0; i < n_cols * c->ldh; i++)
         c->h[i] = rng_u64(r) % 3 == 0 ? 0.0f : rng_normal(r);
     c->n_out = (size_t)((n_cols - 1) * c->ld + n_in);
-    c->out = need(c->n_out, sizeof *c->out);
-    c->rows = need((size_t)n_out, sizeof *c->rows);
+    c->out = fenced_calloc(c->n_out, sizeof *c->out);
+    c->rows = fenced_calloc((size_t)n_out, sizeof *c->rows);
     for (int64_t i = 0; i < n_out; i++)
         if (rng_u64(r) % 2 == 0) c->rows[c->n_rows++] = (int32_t)i;
 }
 
 static void t_case_free(t_case *c) {
-    mem_free(c->base);
-    mem_free(c->value);
-    mem_free(c->h);
-    mem_free(c->out);
-    mem_free(c->rows);
+    fenced_free(c->base);
+    fenced_free(c->value);
+    fenced_free(c->h);
+    fenced_free(c->out);
+    fenced_free(c->rows);
 }
 
 /* acc: guards between the columns, and in them numbers that do not depend on anything else. */
@@ -121,7 +113,7 @@ typedef struct expected {
 /* [n_out], by place in c->out: what axpy_rows must make of fill_acc's numbers (chosen), or the
  * product with all rows. */
 static expected *expect(const t_case *c, bool chosen) {
-    expected *out = need(c->n_out, sizeof *out);
+    expected *out = fenced_calloc(c->n_out, sizeof *out);
     for (size_t at = 0; at < c->n_out && chosen; at++) {
         out[at].sum = (double)(at % 7) - 3.0;
         out[at].terms = fabs(out[at].sum);
@@ -164,8 +156,8 @@ static void matmul_t(const cpu_kernels *k, t_case *c, int64_t col0, int64_t col1
     void *scratch = kernel_aligned(scratch_bytes);
     memset(scratch, 0xff, scratch_bytes);
     m->matmul_t(&c->w, col0, col1, &a, c->out, c->ld, scratch);
-    free(scratch);
-    free(a.data);
+    fenced_free(scratch);
+    fenced_free(a.data);
 }
 
 static void check_matmul_t(const cpu_kernels *k, t_case *c, const expected *want, int64_t col0,
@@ -205,8 +197,8 @@ static void check_case(const kernel_tiers *tiers, t_case *c, rng *r) {
         int64_t last = first + (int64_t)(rng_u64(r) % 3) * CPU_COL_TILE;
         check_matmul_t(k, c, products, first, last < c->w.n_in ? last : c->w.n_in);
     }
-    mem_free(sums);
-    mem_free(products);
+    fenced_free(sums);
+    fenced_free(products);
 }
 
 /* An n_in that the type allows: blocks up to `most` elements in all; odd numbers of plain types. */
@@ -281,7 +273,7 @@ void kernel_test_mat_t_cuts(void **state) {
         if (!type_at(&tiers, i, &type)) continue;
         t_case c;
         t_case_make(&c, type, 768, 300, 3, true, KERNEL_NORMAL, &r);
-        float *whole = need(c.n_out, sizeof *whole);
+        float *whole = fenced_calloc(c.n_out, sizeof *whole);
         for (int t = 0; t < tiers.n; t++) {
             const cpu_kernels *k = &tiers.table[t];
             fill_acc(&c);
@@ -306,7 +298,7 @@ void kernel_test_mat_t_cuts(void **state) {
                 fail_msg("%s %s matmul_t depends on how the range is cut", k->name,
                          quant_find((uint32_t)i)->name);
         }
-        mem_free(whole);
+        fenced_free(whole);
         t_case_free(&c);
     }
 }
@@ -330,13 +322,13 @@ void kernel_test_mat_t_hostile(void **state) {
         c.h[BAD] = 0.0f;
         c.h[c.ldh + BAD] = 0.25f;
         c.h[2 * c.ldh + BAD] = -0.0f;
-        float *clean = need(c.n_out, sizeof *clean);
+        float *clean = fenced_calloc(c.n_out, sizeof *clean);
         for (int t = 0; t < tiers.n; t++) {
             const cpu_kernels *k = &tiers.table[t];
             fill_acc(&c);
             axpy(k, &c, 0, ROWS, 0, 3);
             memcpy(clean, c.out, c.n_out * sizeof *clean);
-            char *good = need(1, c.own_bytes);
+            char *good = fenced_calloc(1, c.own_bytes);
             memcpy(good, row_at(&c, BAD), c.own_bytes);
             memset(row_at(&c, BAD), 0xff, c.own_bytes);
             fill_acc(&c);
@@ -351,9 +343,9 @@ void kernel_test_mat_t_hostile(void **state) {
                 }
             }
             memcpy(row_at(&c, BAD), good, c.own_bytes);
-            mem_free(good);
+            fenced_free(good);
         }
-        mem_free(clean);
+        fenced_free(clean);
         t_case_free(&c);
     }
 }

@@ -13,7 +13,6 @@
 #include "act.h"
 #include "kernel_case.h"
 #include "kernel_tests.h"
-#include "mem.h"
 #include "quant_blocks.h"
 
 /* Of the product of the two vectors' lengths; one wrong element is far above it. */
@@ -28,7 +27,7 @@ typedef struct interleaved {
 
 static interleaved interleave(const cpu_mat *packed) {
     size_t row = packed->row_bytes, n = (size_t)packed->n_out;
-    interleaved out = {.w = *packed, .base = mem_alloc(2 * row * n + 2)};
+    interleaved out = {.w = *packed, .base = fenced_alloc(2 * row * n + 2)};
     assert_non_null(out.base);
     memset(out.base, 0xff, 2 * row * n + 2);
     for (size_t r = 0; r < n; r++)
@@ -66,11 +65,11 @@ typedef struct rows_case {
 static void rows_case_make(rows_case *t, const kernel_shape *shape, kernel_fill fill, rng *r) {
     kernel_case_make(&t->c, shape, fill, r);
     t->other = interleave(&t->c.w);
-    t->want = mem_alloc(t->c.n_y * sizeof *t->want);
-    t->got = mem_alloc(t->c.n_y * sizeof *t->got);
-    t->rows = mem_alloc((size_t)shape->n_out * sizeof *t->rows);
-    t->row_length = mem_alloc((size_t)shape->n_out * sizeof *t->row_length);
-    float *value = mem_alloc((size_t)shape->n_in * sizeof *value);
+    t->want = fenced_alloc(t->c.n_y * sizeof *t->want);
+    t->got = fenced_alloc(t->c.n_y * sizeof *t->got);
+    t->rows = fenced_alloc((size_t)shape->n_out * sizeof *t->rows);
+    t->row_length = fenced_alloc((size_t)shape->n_out * sizeof *t->row_length);
+    float *value = fenced_alloc((size_t)shape->n_in * sizeof *value);
     assert_true(t->want != NULL && t->got != NULL && t->rows != NULL && t->row_length != NULL &&
                 value != NULL);
     for (int64_t i = 0; i < shape->n_out; i++) {
@@ -78,16 +77,16 @@ static void rows_case_make(rows_case *t, const kernel_shape *shape, kernel_fill 
         quant_find((uint32_t)shape->type)->dequantize(row, value, shape->n_in);
         t->row_length[i] = length(value, shape->n_in);
     }
-    mem_free(value);
+    fenced_free(value);
 }
 
 static void rows_case_free(rows_case *t) {
     kernel_case_free(&t->c);
-    mem_free(t->other.base);
-    mem_free(t->want);
-    mem_free(t->got);
-    mem_free(t->rows);
-    mem_free(t->row_length);
+    fenced_free(t->other.base);
+    fenced_free(t->want);
+    fenced_free(t->got);
+    fenced_free(t->rows);
+    fenced_free(t->row_length);
 }
 
 /* matvec_rows of n rows of w; nothing but their results may be written. */
@@ -164,7 +163,7 @@ static void check_case(const kernel_tiers *tiers, rows_case *t, bool finite, rng
             check_rows(k, t, &c->w, &a, n);
             if (finite) check_reference(k, reference, t, &a, n);
         }
-        free(a.data);
+        fenced_free(a.data);
     }
 }
 

@@ -12,7 +12,6 @@
 #include "act.h"
 #include "kernel_case.h"
 #include "kernel_tests.h"
-#include "mem.h"
 
 enum { N_MAX = 300 };
 
@@ -32,9 +31,9 @@ static float hostile_value(float threshold, rng *r) {
 
 static void check_select(const cpu_kernels *k, int64_t n, float threshold, bool with_bias, rng *r) {
     /* of exactly the size that may be touched, so that AddressSanitizer sees what is not */
-    float *score = mem_alloc((size_t)n * sizeof *score + 1);
-    float *bias = mem_alloc((size_t)n * sizeof *bias + 1);
-    int32_t *out = mem_alloc((size_t)n * sizeof *out + 1), want[N_MAX];
+    float *score = fenced_alloc((size_t)n * sizeof *score);
+    float *bias = fenced_alloc((size_t)n * sizeof *bias);
+    int32_t *out = fenced_alloc((size_t)n * sizeof *out), want[N_MAX];
     assert_true(score != NULL && bias != NULL && out != NULL);
     int64_t count = 0;
     const int32_t first = (int32_t)(rng_u64(r) % 1000);
@@ -48,9 +47,9 @@ static void check_select(const cpu_kernels *k, int64_t n, float threshold, bool 
     if (got != count || memcmp(out, want, (size_t)count * sizeof *out) != 0)
         fail_msg("%s: select of %d, threshold %g, bias %d: %d or other ones instead of %d", k->name,
                  (int)n, (double)threshold, with_bias, (int)got, (int)count);
-    mem_free(score);
-    mem_free(bias);
-    mem_free(out);
+    fenced_free(score);
+    fenced_free(bias);
+    fenced_free(out);
 }
 
 void kernel_test_select(void **state) {
@@ -69,8 +68,8 @@ void kernel_test_select(void **state) {
 }
 
 static void check_keep(const cpu_kernels *k, int64_t n, float cut, rng *r) {
-    float *v = mem_alloc((size_t)n * sizeof *v + 1), want_v[N_MAX];
-    int32_t *rows = mem_alloc((size_t)n * sizeof *rows + 1), want_rows[N_MAX];
+    float *v = fenced_alloc((size_t)n * sizeof *v), want_v[N_MAX];
+    int32_t *rows = fenced_alloc((size_t)n * sizeof *rows), want_rows[N_MAX];
     assert_true(v != NULL && rows != NULL);
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -85,8 +84,8 @@ static void check_keep(const cpu_kernels *k, int64_t n, float cut, rng *r) {
         memcmp(rows, want_rows, (size_t)count * sizeof *rows) != 0)
         fail_msg("%s: keep of %d, cut %g: %d or other ones instead of %d", k->name, (int)n,
                  (double)cut, (int)got, (int)count);
-    mem_free(v);
-    mem_free(rows);
+    fenced_free(v);
+    fenced_free(rows);
 }
 
 void kernel_test_keep(void **state) {
@@ -120,20 +119,20 @@ static void sign_make(sign_case *s, int64_t n, int64_t n_rows, int64_t n_cols, r
     size_t n_x = (size_t)(n_cols - 1) * (size_t)s->c.ldx + (size_t)n;
     size_t n_bits = (size_t)(n_rows * n / 8);
     s->n_y = (size_t)((n_cols - 1) * s->ldy + n_rows);
-    s->c.x = mem_alloc(n_x * sizeof *s->c.x);
-    s->bits = mem_alloc(n_bits);
-    s->y = mem_alloc(s->n_y * sizeof *s->y);
-    s->whole = mem_alloc(s->n_y * sizeof *s->whole);
+    s->c.x = fenced_alloc(n_x * sizeof *s->c.x);
+    s->bits = fenced_alloc(n_bits);
+    s->y = fenced_alloc(s->n_y * sizeof *s->y);
+    s->whole = fenced_alloc(s->n_y * sizeof *s->whole);
     assert_true(s->c.x != NULL && s->bits != NULL && s->y != NULL && s->whole != NULL);
     for (size_t i = 0; i < n_x; i++) s->c.x[i] = rng_normal(r) * (i % 71 < 40 ? 1.0f : 100.0f);
     for (size_t i = 0; i < n_bits; i++) s->bits[i] = (uint8_t)(rng_u64(r) >> 40);
 }
 
 static void sign_free(sign_case *s) {
-    mem_free(s->c.x);
-    mem_free(s->bits);
-    mem_free(s->y);
-    mem_free(s->whole);
+    fenced_free(s->c.x);
+    fenced_free(s->bits);
+    fenced_free(s->y);
+    fenced_free(s->whole);
 }
 
 static void sign_check(const cpu_kernels *k, sign_case *s, int64_t row0, int64_t row1) {
@@ -158,7 +157,7 @@ static void sign_check(const cpu_kernels *k, sign_case *s, int64_t row0, int64_t
             fail_msg("%s: sign_dot of %d, row %d of %d..%d, column %d: %.9g, not %.9g", k->name,
                      (int)s->n, (int)row, (int)row0, (int)row1, (int)col, got, want);
     }
-    free(a.data);
+    fenced_free(a.data);
 }
 
 /* However the rows are split, every bit is the same. */
@@ -173,7 +172,7 @@ static void sign_check_split(const cpu_kernels *k, sign_case *s, rng *r) {
         row = end;
     }
     assert_memory_equal(s->y, s->whole, s->n_y * sizeof *s->y);
-    free(a.data);
+    fenced_free(a.data);
 }
 
 void kernel_test_sign_dot(void **state) {

@@ -100,7 +100,7 @@ static void share_matvec(share *s, pool *p, double result[3]) {
     result[0] = bytes / median(read, SHARE_TURNS + 1);
     result[1] = bytes / median(product, SHARE_TURNS);
     result[2] = median(part, SHARE_TURNS);
-    free(s->a.data);
+    fenced_free(s->a.data);
 }
 
 static double share_matmul_seconds(share *s, void *scratch) {
@@ -111,7 +111,7 @@ static double share_matmul_seconds(share *s, void *scratch) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     s->k->mat[w.type].matmul(&w, 0, w.n_out, &s->a, s->y, w.n_out, scratch);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-    free(s->a.data);
+    fenced_free(s->a.data);
     return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
 }
 
@@ -125,7 +125,7 @@ static double share_matmul(share *s, share *q4_0) {
             double seconds = share_matmul_seconds(j == 0 ? s : q4_0, scratch);
             if (best[j] == 0.0 || seconds < best[j]) best[j] = seconds;
         }
-    free(scratch);
+    fenced_free(scratch);
     return best[0] / best[1];
 }
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu.h"
+#include "fenced.h"
 #include "mem.h"
 #include "rng.h"
 
@@ -39,12 +40,6 @@ typedef struct problem {
     float v_max;
 } problem;
 
-static void *exact(size_t n_bytes) {
-    void *p = mem_alloc(n_bytes);
-    assert_non_null(p);
-    return p;
-}
-
 /* Random rows of `type` and their decoded values. */
 static void *make_rows(rng *r, quant_type type, int n, int dim, size_t gap, float scale,
                        float *decoded, size_t *stride) {
@@ -54,7 +49,7 @@ static void *make_rows(rng *r, quant_type type, int n, int dim, size_t gap, floa
     assert_true(cpu_kernels_get(CPU_TIER_SCALAR, &k));
     assert_true(quant_row_bytes(type, (uint64_t)dim, &row));
     *stride = row + gap;
-    char *rows = exact((size_t)(n > 0 ? n : 1) * *stride);
+    char *rows = fenced_alloc((size_t)(n > 0 ? n : 1) * *stride);
     memset(rows, 0xff, (size_t)(n > 0 ? n : 1) * *stride); /* NaN in the gaps */
     for (int j = 0; j < n; j++) {
         float x[512];
@@ -92,16 +87,16 @@ static void make(problem *p, shape s, uint64_t seed) {
     memset(p, 0, sizeof *p);
     size_t cells = (size_t)(s.n_pos > 0 ? s.n_pos : 1) * (size_t)s.head_dim;
     p->n_pos = s.n_pos;
-    p->kf = exact(cells * sizeof(float));
-    p->vf = exact(cells * sizeof(float));
-    p->q = exact((size_t)(s.n_q * s.head_dim) * sizeof(float));
+    p->kf = fenced_alloc(cells * sizeof(float));
+    p->vf = fenced_alloc(cells * sizeof(float));
+    p->q = fenced_alloc((size_t)(s.n_q * s.head_dim) * sizeof(float));
     p->k = make_rows(&r, s.type_k, s.n_pos, s.head_dim, s.gap, 1.0f, p->kf, &p->a.k_stride);
     p->v = make_rows(&r, s.type_v, s.n_pos, s.head_dim, s.gap, 1.0f, p->vf, &p->a.v_stride);
     float spread = 2.0f / sqrtf((float)s.head_dim);
     for (int i = 0; i < s.n_q * s.head_dim; i++) p->q[i] = rng_normal(&r) * spread;
     for (size_t i = 0; i < cells && s.n_pos > 0; i++) p->v_max = fmaxf(p->v_max, fabsf(p->vf[i]));
     size_t n = (size_t)s.n_q;
-    p->state = exact((4 * GUARD + 2 * n + n * (size_t)s.head_dim) * sizeof(float));
+    p->state = fenced_alloc((4 * GUARD + 2 * n + n * (size_t)s.head_dim) * sizeof(float));
     p->scratch_floats = cpu_attn_scratch_bytes(s.n_q, s.head_dim) / sizeof(float);
     void *scratch = mem_map((p->scratch_floats + GUARD) * sizeof(float));
     assert_non_null(scratch);
@@ -118,8 +113,8 @@ static void make(problem *p, shape s, uint64_t seed) {
 
 static void drop(problem *p) {
     mem_unmap(p->scratch, (p->scratch_floats + GUARD) * sizeof(float));
-    mem_free(p->kf), mem_free(p->vf), mem_free(p->q), mem_free(p->k), mem_free(p->v);
-    mem_free(p->state);
+    fenced_free(p->kf), fenced_free(p->vf), fenced_free(p->q), fenced_free(p->k), fenced_free(p->v);
+    fenced_free(p->state);
 }
 
 static double score(const problem *p, int i, int j) {
