@@ -281,7 +281,11 @@ static void test_progress(void **state) {
         for (int stop = 1; stop <= n_calls; stop++) {
             w = (watch){.orderly = true, .stop_at = stop};
             pi_status status = pi_model_open(MODEL_PATH, &o, &m, &err);
-            if (w.n_calls < stop) continue; /* reports come by time: there were fewer */
+            if (w.n_calls < stop) { /* reports come by time: there were fewer */
+                assert_int_equal(status, PI_OK);
+                pi_model_close(m);
+                continue;
+            }
             assert_int_equal(status, PI_ERR_CANCELLED);
             run_check_message(&err, PI_ERR_CANCELLED);
             assert_null(m);
