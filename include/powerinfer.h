@@ -179,6 +179,8 @@ typedef enum pi_device_choice {                 /* see docs/gpu.md */
 
 #define PI_VRAM_FREE UINT64_MAX
 
+enum { PI_MAX_DEVICES = 8 }; /* GPUs of a context */
+
 typedef struct pi_context_options {
     int32_t n_threads;       /* for decode; 0: physical (performance) cores */
     int32_t n_threads_batch; /* for prefill; 0: as n_threads */
@@ -194,10 +196,14 @@ typedef struct pi_context_options {
      * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost
      * later, the context falls back to the CPU in both cases. */
     pi_device_choice device;
-    int32_t device_index; /* of a named kind of device, as pi_devices lists them; -1 (default): the
-                             fastest, by bandwidth and by how much of the model fits */
-    uint64_t vram_budget; /* GPU memory to use, bytes; 0: none; PI_VRAM_FREE (default): free memory
-                             minus a margin */
+    /* Of a named kind of device, as pi_devices lists them. 0 (default): the fastest, by bandwidth
+     * and by how much of the model fits. Several have layers in stages, in this order. */
+    int32_t n_devices, devices[PI_MAX_DEVICES];
+    /* The devices' shares of the model; all 0 (default): as their free memory. Without n_devices
+     * those up to the last share are used; a device whose share is 0 is not. */
+    float tensor_split[PI_MAX_DEVICES];
+    uint64_t vram_budget; /* memory to use of each GPU, bytes; 0: none; PI_VRAM_FREE (default): free
+                             memory minus a margin */
     int32_t gpu_layers;   /* -1 (default): the fastest placement; N >= 0: offload the last N layers,
                              as many as fit; N > n_layer also offloads the output head */
     int32_t n_ctx; /* positions, of all sessions together, to reserve memory for; 0: the smaller of
@@ -224,7 +230,8 @@ PI_API void pi_context_destroy(pi_context *context);
 /* The actual placement, and why a GPU is not used. */
 typedef struct pi_placement {
     const char *device;      /* devices in use: "cpu", "cuda", "cpu+cuda", ...; a static string */
-    const char *device_name; /* "NVIDIA GeForce RTX 4090"; "" without a GPU */
+    const char *device_name; /* "NVIDIA GeForce RTX 4090", the first one; "" without a GPU */
+    int32_t n_devices;       /* GPUs; what follows is of all of them */
     const char *reason;      /* why no GPU is used; NULL: one is, or none was requested */
     pi_status status;        /* of that reason: PI_ERR_NOT_FOUND when no GPU was found */
     int32_t n_layers, gpu_layers; /* all layers; those with attention and KV cache on the GPU */
@@ -237,8 +244,17 @@ typedef struct pi_placement {
     uint64_t gpu_budget;               /* upper bound of the sum of these */
 } pi_placement;
 
+/* One of the GPUs: layers [first_layer, end_layer) are shared between it and the CPU. */
+typedef struct pi_device_placement {
+    const char *name;
+    int32_t index; /* as pi_devices lists them */
+    int32_t first_layer, end_layer;
+    uint64_t bytes, budget; /* of its memory: upper bound of what is used, and of that */
+} pi_device_placement;
+
 typedef struct pi_layer_placement {
     bool attention_on_gpu;
+    int32_t device;           /* the GPU, from 0 on, of the placement's n_devices */
     int64_t n_hot, n_neurons; /* [0, n_hot) are on the GPU (the hot prefix), the rest on the CPU */
 } pi_layer_placement;
 
@@ -246,6 +262,8 @@ typedef struct pi_layer_placement {
  * for a session, the context falls back to the CPU: sessions keep their tokens, results stay the
  * same. */
 PI_API void pi_context_get_placement(const pi_context *context, pi_placement *out);
+PI_API void pi_context_get_device(const pi_context *context, int32_t device,
+                                  pi_device_placement *out);
 PI_API void pi_context_get_layer(const pi_context *context, int32_t layer, pi_layer_placement *out);
 
 /* Sessions: powerinfer_session.h. */

@@ -216,7 +216,8 @@ typedef struct pi_place_options {
     const char *profile;
     /* Without a profile: the GPU to place on, and the folder of its backend. */
     pi_device_choice device;
-    int32_t device_index; /* as in pi_context_options */
+    int32_t n_devices, devices[PI_MAX_DEVICES]; /* as in pi_context_options */
+    float tensor_split[PI_MAX_DEVICES];
     const char *backend_folder;
     bool measure;      /* measure this machine's memory first, and save the result in `cache` */
     const char *cache; /* path of the saved measurement; NULL: neither read nor written */

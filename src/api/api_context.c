@@ -13,7 +13,6 @@ pi_context_options pi_context_default_options(void) {
                                 .threshold = NAN,
                                 .vram_budget = PI_VRAM_FREE,
                                 .ram_budget = PI_RAM_FREE,
-                                .device_index = -1,
                                 .gpu_layers = -1};
 }
 

@@ -2,6 +2,7 @@
  * GPU is not used. That is an error only when the device was named: `auto`, a budget and a number
  * of layers apply if there is a GPU. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api_types.h"
@@ -60,11 +61,10 @@ void api_close(pi_context *c) {
     engine_context_destroy(c->engine);
     c->engine = NULL;
     if (forked) /* the device is the parent's */
-        c->gpu = (place_gpu){0};
+        c->gpus = (place_gpus){0};
     else
-        place_gpu_close(&c->gpu);
-    c->gpu_bytes = (engine_gpu_bytes){0};
-    c->gpu_kv = c->gpu_programs = 0;
+        place_gpus_close(&c->gpus);
+    memset(c->gpu, 0, sizeof c->gpu);
 }
 
 /* Falls back to a context on the CPU alone; `why` is the reason. */
@@ -87,34 +87,43 @@ static const char *name_devices(const pi_context *c) {
         shared = shared || p->cuts[i].home == SIDE_CPU ||
                  p->cuts[i].hot < model_layer_units(p->model, i);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(c->gpu.library.backend->name, names[i][0]) == 0) return names[i][1 + shared];
+        if (strcmp(c->gpus.gpu[0].library.backend->name, names[i][0]) == 0)
+            return names[i][1 + shared];
     return "gpu";
 }
 
-static pi_status create_with_cuts(pi_context *c, const place_fit *f, pi_error *err) {
+static pi_status create_with_cuts(pi_context *c, const place_gpus_fit *f, pi_error *err) {
     engine_options options = c->options;
+    uint64_t weights = 0;
     options.plan.cuts = f->plan.cuts;
     options.plan.head = f->plan.head;
-    options.gpu = c->gpu.library.backend;
-    options.device = c->gpu.device;
-    pi_status status = create_engine(c, &options, f->bytes.weights, err);
+    options.gpu = c->gpus.gpu[0].library.backend;
+    for (int i = 0; i < c->gpus.n; i++) {
+        options.devices[i] = c->gpus.gpu[i].device;
+        weights += f->stage[i].bytes.weights;
+    }
+    pi_status status = create_engine(c, &options, weights, err);
     if (status != PI_OK) return status;
     c->device = name_devices(c);
-    c->gpu_bytes = f->bytes;
-    c->gpu_kv = f->kv_bytes;
-    c->gpu_programs = f->program_bytes;
+    for (int i = 0; i < c->gpus.n; i++) {
+        const place_fit *stage = &f->stage[i];
+        c->gpu[i] = (api_gpu){.end_layer = f->end[i],
+                              .bytes = stage->bytes,
+                              .kv = stage->kv_bytes,
+                              .programs = stage->program_bytes};
+    }
     return PI_OK;
 }
 
 /* Any status but PI_OK is a reason to use the CPU alone. */
 static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, pi_error *why) {
-    place_fit fit;
-    pi_status status = place_gpu_open(o, c->model->weights->weight_bytes, &c->gpu, why);
+    place_gpus_fit fit;
+    pi_status status = place_gpus_open(o, c->model->weights->weight_bytes, &c->gpus, why);
     if (status == PI_OK)
-        status = place_gpu_fit(&c->gpu, c->model->weights, &c->options, o, &fit, why);
+        status = place_gpus_fit_create(&c->gpus, c->model->weights, &c->options, o, &fit, why);
     if (status != PI_OK) return status;
     status = create_with_cuts(c, &fit, why);
-    place_fit_free(&fit);
+    place_gpus_fit_free(&fit);
     return status;
 }
 
@@ -125,20 +134,27 @@ static void log_layers(const pi_context *c) {
     for (int i = 0, end; i < p->model->hp.n_layer; i = end) {
         const plan_cut *cut = &p->cuts[i];
         for (end = i + 1; end < p->model->hp.n_layer; end++)
-            if (p->cuts[end].home != cut->home || p->cuts[end].hot != cut->hot) break;
+            if (p->cuts[end].home != cut->home || p->cuts[end].hot != cut->hot ||
+                p->cuts[end].device != cut->device)
+                break;
+        char number[16] = "";
+        if (c->gpus.n > 1) snprintf(number, sizeof number, " %d", c->gpus.gpu[cut->device].index);
         log_line(LOG_LEVEL_DEBUG,
-                 "layers %d to %d: attention on the %s, %lld of %lld neurons on the GPU", i,
+                 "layers %d to %d: attention on the %s, %lld of %lld neurons on the GPU%s", i,
                  end - 1, sides[cut->home], (long long)cut->hot,
-                 (long long)model_layer_units(p->model, i));
+                 (long long)model_layer_units(p->model, i), number);
     }
-    log_line(
-        LOG_LEVEL_DEBUG,
-        "head on the %s; GPU memory: weights %llu, buffers %llu, KV cache %llu, programs %llu, "
-        "runtime %llu of %llu bytes",
-        sides[p->head], (unsigned long long)c->gpu_bytes.weights,
-        (unsigned long long)c->gpu_bytes.scratch, (unsigned long long)c->gpu_kv,
-        (unsigned long long)c->gpu_programs, (unsigned long long)c->gpu.runtime,
-        (unsigned long long)c->gpu.budget);
+    for (int i = 0; i < c->gpus.n; i++) {
+        const api_gpu *g = &c->gpu[i];
+        log_line(
+            LOG_LEVEL_DEBUG,
+            "head on the %s; GPU memory: weights %llu, buffers %llu, KV cache %llu, programs %llu, "
+            "runtime %llu of %llu bytes",
+            sides[p->head], (unsigned long long)g->bytes.weights,
+            (unsigned long long)g->bytes.scratch, (unsigned long long)g->kv,
+            (unsigned long long)g->programs, (unsigned long long)c->gpus.gpu[i].runtime,
+            (unsigned long long)c->gpus.gpu[i].budget);
+    }
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
@@ -158,24 +174,23 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
 
 /* ---- telling ----------------------------------------------------------------------------------*/
 
+/* Of the context's own memory on a GPU, as it is now. */
+static const engine_gpu_bytes *bytes_of(const pi_context *c, int device) {
+    const engine_gpu_bytes *kept = engine_gpu_kept(c->engine, device);
+    return kept ? kept : &c->gpu[device].bytes;
+}
+
 void pi_context_get_placement(const pi_context *c, pi_placement *out) {
     const plan *p = engine_plan(c->engine);
     const char *loss = engine_gpu_loss(c->engine);
-    const engine_gpu_bytes *kept = engine_gpu_kept(c->engine);
     int64_t n = 0, hot = 0;
-    if (!kept) kept = &c->gpu_bytes;
-    *out = (pi_placement){.device = c->gpu.device ? name_devices(c) : c->device,
-                          .device_name = c->gpu.device ? c->gpu.info.name : "",
+    *out = (pi_placement){.device = c->gpus.n > 0 ? name_devices(c) : c->device,
+                          .device_name = c->gpus.n > 0 ? c->gpus.gpu[0].info.name : "",
+                          .n_devices = c->gpus.n,
                           .reason = c->reason.status == PI_OK ? NULL : c->reason.message,
                           .status = c->reason.status,
                           .n_layers = p->model->hp.n_layer,
-                          .head_on_gpu = p->head == SIDE_GPU,
-                          .gpu_weights = kept->weights,
-                          .gpu_scratch = kept->scratch,
-                          .gpu_kv = c->gpu_kv,
-                          .gpu_programs = c->gpu_programs,
-                          .gpu_runtime = c->gpu.runtime,
-                          .gpu_budget = c->gpu.budget};
+                          .head_on_gpu = p->head == SIDE_GPU};
     if (loss) {
         *out = (pi_placement){.device = "cpu",
                               .device_name = "",
@@ -183,6 +198,15 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
                               .status = PI_ERR_DEVICE,
                               .n_layers = p->model->hp.n_layer};
         return;
+    }
+    for (int i = 0; i < c->gpus.n; i++) {
+        const engine_gpu_bytes *bytes = bytes_of(c, i);
+        out->gpu_weights += bytes->weights;
+        out->gpu_scratch += bytes->scratch;
+        out->gpu_kv += c->gpu[i].kv;
+        out->gpu_programs += c->gpu[i].programs;
+        out->gpu_runtime += c->gpus.gpu[i].runtime;
+        out->gpu_budget += c->gpus.gpu[i].budget;
     }
     for (int i = 0; i < out->n_layers; i++) {
         out->gpu_layers += p->cuts[i].home == SIDE_GPU;
@@ -192,11 +216,25 @@ void pi_context_get_placement(const pi_context *c, pi_placement *out) {
     out->neuron_share = (double)hot / (double)n;
 }
 
+void pi_context_get_device(const pi_context *c, int32_t device, pi_device_placement *out) {
+    assert(device >= 0 && device < c->gpus.n);
+    const place_gpu *g = &c->gpus.gpu[device];
+    const engine_gpu_bytes *bytes = bytes_of(c, device);
+    *out = (pi_device_placement){.name = g->info.name,
+                                 .index = g->index,
+                                 .first_layer = device > 0 ? c->gpu[device - 1].end_layer : 0,
+                                 .end_layer = c->gpu[device].end_layer,
+                                 .bytes = bytes->weights + bytes->scratch + c->gpu[device].kv +
+                                          c->gpu[device].programs + g->runtime,
+                                 .budget = g->budget};
+}
+
 void pi_context_get_layer(const pi_context *c, int32_t layer, pi_layer_placement *out) {
     const plan *p = engine_plan(c->engine);
     assert(layer >= 0 && layer < p->model->hp.n_layer);
     *out = (pi_layer_placement){.n_neurons = model_layer_units(p->model, layer)};
     if (engine_gpu_loss(c->engine)) return;
     out->attention_on_gpu = p->cuts[layer].home == SIDE_GPU;
+    out->device = p->cuts[layer].device;
     out->n_hot = p->cuts[layer].hot;
 }

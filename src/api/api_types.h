@@ -31,6 +31,13 @@ static inline const gguf_file *api_file(const pi_model *m) {
     return m->weights ? m->weights->file : m->vocab_file;
 }
 
+/* What a GPU of a context has. */
+typedef struct api_gpu {
+    int end_layer; /* of its stage */
+    engine_gpu_bytes bytes;
+    uint64_t kv, programs;
+} api_gpu;
+
 struct pi_context {
     const pi_model *model;
     engine_context *engine;
@@ -38,10 +45,9 @@ struct pi_context {
     uint64_t ram_budget;    /* as asked for */
     uint64_t ram_used;      /* as it was set; 0: none */
     int64_t n_positions;    /* of sessions, to reserve memory for */
-    place_gpu gpu;          /* the engine's; nothing is open without one */
+    place_gpus gpus;        /* the engine's; nothing is open without one */
     const char *device;     /* what has work */
-    engine_gpu_bytes gpu_bytes;
-    uint64_t gpu_kv, gpu_programs;
+    api_gpu gpu[PI_MAX_DEVICES];
     pi_error reason; /* why no GPU is used; PI_OK: no reason to report */
 };
 

@@ -21,6 +21,31 @@ quant_type option_cache_type(pi_cache_type type) {
     return types[type];
 }
 
+/* Different ones of one kind; as many shares at most. */
+static pi_status check_devices(const pi_context_options *o, pi_error *err) {
+    int n = o->n_devices;
+    bool named = o->device >= PI_DEVICE_CUDA;
+    if (n < 0 || n > PI_MAX_DEVICES || (n > 0 && !named))
+        return error_set(err, PI_ERR_ARG, "bad option: %d devices: use 0 to %d, of a named kind", n,
+                         PI_MAX_DEVICES);
+    for (int i = 0; i < n; i++) {
+        bool twice = false;
+        for (int k = 0; k < i; k++) twice = twice || o->devices[k] == o->devices[i];
+        if (o->devices[i] < 0 || twice)
+            return error_set(err, PI_ERR_ARG, "bad option: device %d: %s", o->devices[i],
+                             twice ? "it is there twice" : "use 0 and more");
+    }
+    for (int i = 0; i < PI_MAX_DEVICES; i++) {
+        if (!(o->tensor_split[i] >= 0) || isinf(o->tensor_split[i]))
+            return error_set(err, PI_ERR_ARG, "bad option: share %g of a device: use 0 and more",
+                             (double)o->tensor_split[i]);
+        if (n > 0 && i >= n && o->tensor_split[i] > 0)
+            return error_set(err, PI_ERR_ARG, "more shares than devices: %d for %d: leave some out",
+                             i + 1, n);
+    }
+    return PI_OK;
+}
+
 pi_status option_check(const model *m, const pi_context_options *o, pi_error *err) {
     if (o->n_threads < 0 || o->n_threads > POOL_MAX_THREADS || o->n_threads_batch < 0 ||
         o->n_threads_batch > POOL_MAX_THREADS)
@@ -34,13 +59,13 @@ pi_status option_check(const model *m, const pi_context_options *o, pi_error *er
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
-    if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0 ||
-        o->device_index < -1 || (o->device_index >= 0 && o->device < PI_DEVICE_CUDA))
+    if ((unsigned)o->device > PI_DEVICE_SIM || o->gpu_layers < -1 || o->n_ctx < 0)
         return error_set(err, PI_ERR_ARG,
-                         "bad option: device %d, device_index %d, gpu_layers %d, n_ctx %d: use one "
-                         "of the list, -1 and more (0 and more only of a GPU), -1 and more, 0 and "
-                         "more",
-                         (int)o->device, o->device_index, o->gpu_layers, o->n_ctx);
+                         "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
+                         "and more, 0 and more",
+                         (int)o->device, o->gpu_layers, o->n_ctx);
+    pi_status status = check_devices(o, err);
+    if (status != PI_OK) return status;
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
     return plan_check_mode(m, o->mode, err);

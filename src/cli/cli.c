@@ -227,6 +227,16 @@ int64_t cli_context_size(const cli_options *o, const pi_model_info *info) {
     return o->ctx_size < 0 && size > CLI_CONTEXT_DEFAULT ? CLI_CONTEXT_DEFAULT : size;
 }
 
+void cli_devices(const cli_options *o, int32_t *n, int32_t devices[PI_MAX_DEVICES],
+                 float shares[PI_MAX_DEVICES]) {
+    *n = 0;
+    while (*n < PI_MAX_DEVICES && option_number_of(o->device, *n) >= 0) {
+        devices[*n] = option_number_of(o->device, *n);
+        ++*n;
+    }
+    for (int i = 0; i < o->tensor_split.count; i++) shares[i] = (float)o->tensor_split.values[i];
+}
+
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;
@@ -241,7 +251,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.cache_v = (pi_cache_type)o->cache_type_v;
     options.n_ctx = n_ctx;
     options.device = (pi_device_choice)option_choice_of(o->device);
-    options.device_index = option_number_of(o->device);
+    cli_devices(o, &options.n_devices, options.devices, options.tensor_split);
     options.vram_budget = cli_vram_budget(o);
     options.ram_budget = cli_ram_budget(o);
     options.gpu_layers = (int32_t)o->gpu_layers;

@@ -73,6 +73,9 @@ int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
 /* GPU memory of --vram-budget in bytes; PI_VRAM_FREE when it is not given. */
 uint64_t cli_vram_budget(const cli_options *o);
+/* The numbers behind --device, and the shares. */
+void cli_devices(const cli_options *o, int32_t *n, int32_t devices[PI_MAX_DEVICES],
+                 float shares[PI_MAX_DEVICES]);
 /* Memory of --ram-budget in bytes; PI_RAM_FREE when it is not given. */
 uint64_t cli_ram_budget(const cli_options *o);
 /* The synthetic model that --shape and its companions describe. */

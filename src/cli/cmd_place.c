@@ -17,7 +17,7 @@ int cmd_place(const cli_options *o) {
     pi_place_options options = pi_place_default_options();
     options.profile = o->profile;
     options.device = (pi_device_choice)option_choice_of(o->device);
-    options.device_index = option_number_of(o->device);
+    cli_devices(o, &options.n_devices, options.devices, options.tensor_split);
     options.backend_folder = o->backend_folder;
     options.measure = o->measure;
     if (o->machine[0]) options.cache = o->machine;

@@ -28,7 +28,6 @@ enum {
 #define ONE_MASK "one set of CPUs serves prefill and decode: give it with -C or -Cr"
 #define ONE_POOL "both models run with the threads of -t"
 #define OWN_TEXT "--spec ngram looks up the text itself"
-#define ONE_GPU  "one GPU is used: choose it with --device cuda:1"
 
 #define FLAG(names_, commands_)                                                                    \
     { .names = (names_), .commands = (commands_), .accepted = "" }
@@ -73,9 +72,9 @@ const option_habit habit_table[] = {
     VALUE("-dt --defrag-thold", TEXTS, "X", "*"),
     VALUE("--poll", MODELS, "N", "#"),
     VALUE("--poll-batch", TEXTS, "N", "#"),
-    ONLY("-sm --split-mode", MODELS, "none|layer|row", "none|layer", ONE_GPU),
-    ONLY("-mg --main-gpu", MODELS, "N", "0", ONE_GPU),
-    REFUSED("-ts --tensor-split", MODELS, ONE_GPU),
+    ONLY("-sm --split-mode", MODELS, "none|layer|row", "none|layer",
+         "GPUs have whole layers: choose them with --device cuda:0,1"),
+    ONLY("-mg --main-gpu", MODELS, "N", "0", "choose the GPU with --device cuda:1"),
     REFUSED("-ot --override-tensor", MODELS,
             "neurons are placed, not tensors: set --vram-budget or -ngl"),
     REFUSED("--rpc", MODELS, "the model runs on one machine"),

@@ -110,21 +110,42 @@ static int choice_index(const char *choices, const char *text) {
     return -1;
 }
 
+/* Different numbers, separated by commas. */
+static bool read_numbers(const char *text, int64_t *out) {
+    for (int i = 0; i < PI_MAX_DEVICES; i++) {
+        char digits[4];
+        int64_t number;
+        size_t n = strcspn(text, ",");
+        if (n == 0 || n >= sizeof digits) return false;
+        memcpy(digits, text, n);
+        digits[n] = 0;
+        if (!parse_integer(digits, &number) || number < 0 || number > OPTION_MAX_NUMBER)
+            return false;
+        for (int k = 0; k < i; k++)
+            if (option_number_of(*out, k) == number) return false;
+        *out |= (number + 1) << (OPTION_CHOICE_BITS + i * OPTION_NUMBER_BITS);
+        text += n;
+        if (!*text++) return true;
+    }
+    return false;
+}
+
 static pi_status set_choice(const option *o, int64_t *out, const char *text, const char *where,
                             pi_error *err) {
     char known[128], name[32];
     int i = choice_index(o->choices, text);
     size_t n_name = strcspn(text, ":");
-    int64_t number;
     if (o->indexed && text[n_name] == ':' && n_name < sizeof name) {
         memcpy(name, text, n_name);
         name[n_name] = 0;
         i = choice_index(o->choices, name);
-        if (i >= o->indexed && parse_integer(text + n_name + 1, &number) && number >= 0 &&
-            number <= OPTION_MAX_NUMBER) {
-            *out = i | (number + 1) << OPTION_CHOICE_BITS;
-            return PI_OK;
-        }
+        *out = i;
+        if (i >= o->indexed && read_numbers(text + n_name + 1, out)) return PI_OK;
+        if (i >= o->indexed)
+            return error_set(err, PI_ERR_ARG,
+                             "invalid value: %s \"%.200s\": expected different numbers of devices "
+                             "behind \"%s:\", such as %s:0,1",
+                             where, text, name, name);
         i = -1;
     }
     if (i >= 0) {
@@ -134,6 +155,30 @@ static pi_status set_choice(const option *o, int64_t *out, const char *text, con
     describe_choices(o->choices, known, sizeof known);
     return error_set(err, PI_ERR_ARG, "invalid value: %s \"%.200s\": expected one of %s", where,
                      text, known);
+}
+
+/* "3,1", or as "3/1". */
+static pi_status set_numbers(const option *o, option_numbers *out, const char *text,
+                             const char *where, pi_error *err) {
+    option_numbers list = {.count = 0};
+    for (const char *item = text;; item++) {
+        char one[32];
+        size_t n = strcspn(item, ",/");
+        double *value = &list.values[list.count];
+        bool good = n < sizeof one && list.count < PI_MAX_DEVICES;
+        if (good) memcpy(one, item, n);
+        if (good) one[n] = 0;
+        if (!good || !parse_number(one, value) || *value < o->min || *value > o->max)
+            return error_set(err, PI_ERR_ARG,
+                             "invalid value: %s \"%.200s\": expected at most %d numbers of %g or "
+                             "more, such as 3,1",
+                             where, text, PI_MAX_DEVICES, o->min);
+        list.count++;
+        item += n;
+        if (!*item) break;
+    }
+    *out = list;
+    return PI_OK;
 }
 
 static pi_status set_list(const option *o, option_list *out, const char *text, const char *where,
@@ -236,6 +281,8 @@ static pi_status value_set(cli_options *out, const option *o, const char *text, 
         return set_choice(o, field, text, where, err);
     case OPTION_LIST:
         return set_list(o, field, text, where, err);
+    case OPTION_NUMBERS:
+        return set_numbers(o, field, text, where, err);
     case OPTION_PAIR:
         return set_pair(o, field, text, where, err);
     }
@@ -636,6 +683,15 @@ static bool wants_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
 }
 
+/* Devices that are numbered have at most a share each. */
+static pi_status check_shares(const cli_options *o, pi_error *err) {
+    int n = 0, n_shares = o->tensor_split.count;
+    while (n < PI_MAX_DEVICES && option_number_of(o->device, n) >= 0) n++;
+    if (n == 0 || n_shares <= n) return PI_OK;
+    return error_set(err, PI_ERR_ARG, "more shares than devices: --tensor-split: %d for %d devices",
+                     n_shares, n);
+}
+
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err) {
     *out = (cli_options){.n_positionals = 0};
@@ -668,5 +724,6 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
         out->positionals[out->n_positionals++] = word;
         at++;
     }
+    if (check_shares(out, err) != PI_OK) return PARSE_WRONG;
     return PARSE_OK;
 }

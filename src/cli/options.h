@@ -47,6 +47,12 @@ typedef enum command_bit {
     COMMAND_SERVE = 16384
 } command_bit;
 
+/* Shares of devices. */
+typedef struct option_numbers {
+    double values[PI_MAX_DEVICES];
+    int count;
+} option_numbers;
+
 typedef struct option_list {
     int32_t values[PI_BENCH_MAX_LIST];
     int32_t count;
@@ -79,6 +85,7 @@ typedef struct cli_options {
     const char *cpu_mask, *cpu_range; /* NULL: no restriction */
     int64_t cpu_strict, prio, numa;
     /* engine */
+    option_numbers tensor_split;
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget, ram_budget;
     int64_t gpu_layers;
@@ -182,13 +189,14 @@ typedef struct cli_options {
     uint64_t on_command_line[OPTION_MARK_WORDS], in_environment[OPTION_MARK_WORDS];
 } cli_options;
 
-/* A choice with a number: the choice in the low bits, the number plus 1 above; 0: without. */
-enum { OPTION_CHOICE_BITS = 8, OPTION_MAX_NUMBER = 63 };
+/* A choice with numbers: the choice in the low bits, then each number plus 1; 0: no more. */
+enum { OPTION_CHOICE_BITS = 7, OPTION_NUMBER_BITS = 7, OPTION_MAX_NUMBER = 63 };
 static inline int option_choice_of(int64_t value) {
     return (int)(value & ((1 << OPTION_CHOICE_BITS) - 1));
 }
-static inline int option_number_of(int64_t value) { /* -1: none */
-    return (int)(value >> OPTION_CHOICE_BITS) - 1;
+static inline int option_number_of(int64_t value, int i) { /* -1: there are no more than i */
+    int64_t rest = value >> (OPTION_CHOICE_BITS + i * OPTION_NUMBER_BITS);
+    return (int)(rest & ((1 << OPTION_NUMBER_BITS) - 1)) - 1;
 }
 
 typedef enum option_type {
@@ -199,6 +207,7 @@ typedef enum option_type {
     OPTION_TEXTS,   /* option_texts: may be given several times, in order */
     OPTION_CHOICE,  /* int64_t, the index in `choices`; option_choice_of */
     OPTION_LIST,    /* option_list of integers within min..max, separated by commas */
+    OPTION_NUMBERS, /* option_numbers within min..max, separated by commas or slashes */
     OPTION_PAIR     /* option_pair, "a:b", both within min..max */
 } option_type;
 
@@ -223,7 +232,7 @@ typedef struct option {
     const char *words;    /* "all=99|none=0": other spellings of values; NULL: none */
     const char *help;
     const char *aliases[OPTION_MAX_ALIASES]; /* with their dashes */
-    int indexed;         /* CHOICE: from this choice on a number may follow, "cuda:1"; 0: never */
+    int indexed;         /* CHOICE: from this choice on numbers may follow, "cuda:0,1"; 0: never */
     bool number_follows; /* TEXTS: a number behind the value is another one */
 } option;
 

@@ -108,6 +108,6 @@ void activity_end_ubatch(engine_context *c) {
     engine_activity *a = c->activity;
     if (c->ubatch.form == FORM_MANY) return;
     a->n_ubatches++;
-    for (int i = 0; i < c->model->hp.n_layer && c->gpu; i++)
-        a->hot[i] += gpu_exec_active(c->gpu, i);
+    for (int i = 0; i < c->model->hp.n_layer && c->n_gpus > 0; i++)
+        if (context_gpu(c, i)) a->hot[i] += gpu_exec_active(context_gpu(c, i), i);
 }

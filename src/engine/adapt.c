@@ -62,7 +62,8 @@ static void set_layer(engine_adapter *a, int layer) {
 
 bool adapt_applies(const plan *p) {
     bool any = false;
-    for (int i = 0; i < p->model->hp.n_layer; i++) any = any || is_adapted(&p->experts[i]);
+    for (int i = 0; i < p->model->hp.n_layer; i++)
+        any = any || (plan_has(p, i) && is_adapted(&p->experts[i]));
     return any;
 }
 
@@ -166,14 +167,15 @@ void adapt_step(engine_context *c) {
     if (!a->swaps) {
         a->swaps = adapt_pick(a, c->ubatch.n_tokens, &a->swap);
         if (!a->swaps) return;
-        gpu_exec_swap_begin(c->gpu, a->swap.layer, a->swap.in, a->swap.slot);
+        gpu_exec_swap_begin(context_gpu(c, a->swap.layer), a->swap.layer, a->swap.in, a->swap.slot);
     } else {
         age(a, c->ubatch.n_tokens);
     }
-    if (!gpu_exec_swap_send(c->gpu, (size_t)a->policy.slice_bytes)) return;
+    gpu_exec *g = context_gpu(c, a->swap.layer);
+    if (!gpu_exec_swap_send(g, (size_t)a->policy.slice_bytes)) return;
     if (c->paging) paging_let_go(c->paging);
     adapt_finish(a, &a->swap);
-    gpu_exec_swap_map(c->gpu, a->swap.layer, adapt_slots(a, a->swap.layer));
+    gpu_exec_swap_map(g, a->swap.layer, adapt_slots(a, a->swap.layer));
     a->swaps = false;
     c->counters.expert_swaps++;
 }
@@ -181,7 +183,10 @@ void adapt_step(engine_context *c) {
 void adapt_restart(engine_context *c) {
     engine_adapter *a = c->adapter;
     a->swaps = false;
-    for (int i = 0; i < c->model->hp.n_layer; i++) gpu_exec_swap_map(c->gpu, i, adapt_slots(a, i));
+    for (int i = 0; i < c->model->hp.n_layer; i++) {
+        gpu_exec *g = context_gpu(c, i);
+        if (g) gpu_exec_swap_map(g, i, adapt_slots(a, i));
+    }
 }
 
 const float *engine_expert_heat(const engine_context *c, int layer) {

@@ -305,9 +305,8 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     int group = max_group(m);
     c->attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
-    if (status == PI_OK && c->plan->n_gpu_steps && !options->sizes_only)
-        status = gpu_exec_create(c, &c->options, &c->gpu, err);
-    if (status == PI_OK && c->gpu && options->adapt.on)
+    if (status == PI_OK && !options->sizes_only) status = context_gpus_create(c, err);
+    if (status == PI_OK && c->n_gpus > 0 && options->adapt.on)
         status = adapt_create(c->plan, &options->adapt, &c->adapter, err);
     if (status == PI_OK && c->adapter) adapt_restart(c);
     if (status != PI_OK) {
@@ -318,13 +317,15 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     return PI_OK;
 }
 
-pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
-                          pi_error *err) {
+pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
+                          engine_gpu_bytes *out, pi_error *err) {
     engine_context c = {.model = m, .options = *options};
     *out = (engine_gpu_bytes){0};
     pi_status status = apply_options(&c, options, err);
     if (status == PI_OK) status = plan_create(m, &c.kernels, &options->plan, &c.plan, err);
-    if (status == PI_OK && c.plan->n_gpu_steps) status = gpu_exec_size(&c, out, err);
+    plan part = {0};
+    if (status == PI_OK) plan_of_device(c.plan, device, &part);
+    if (part.n_gpu_steps > 0) status = gpu_exec_size(&c, device, out, err);
     plan_free(c.plan);
     return status;
 }
@@ -333,7 +334,7 @@ void engine_context_destroy(engine_context *c) {
     if (!c) return;
     if (engine_has_threads(c)) { /* a GPU belongs to the process that opened it */
         engine_trace_stop(c);
-        gpu_exec_destroy(c->gpu);
+        context_gpus_destroy(c);
     }
     adapt_free(c->adapter);
     engine_watch(c, 0, NULL);
@@ -381,17 +382,14 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, engine_session
     s->context = c;
     status = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx, err);
     if (status == PI_OK) status = recurrent_create(&s->state, c->plan->n_state, err);
-    if (status == PI_OK && c->gpu) {
+    if (status == PI_OK && c->n_gpus > 0) {
         s->tokens = mem_alloc((size_t)n_ctx * sizeof *s->tokens);
         if (!s->tokens) status = error_nomem(err, (size_t)n_ctx * sizeof *s->tokens, "session");
-        if (status == PI_OK) status = gpu_exec_kv_create(c->gpu, n_ctx, &s->device_kv, err);
-        if (s->tokens && status == PI_ERR_NOMEM) {
-            status = context_shrink_gpu(c, gpu_exec_kv_bytes(c->gpu, n_ctx), err);
-            if (status == PI_OK) status = gpu_exec_kv_create(c->gpu, n_ctx, &s->device_kv, err);
-        }
+        if (status == PI_OK) status = context_gpus_add_session(c, s, err);
         pi_error why = {.status = PI_OK};
         if (s->tokens && status != PI_OK) { /* no room on the GPU */
             if (err) why = *err;
+            context_gpus_drop_session(c, s);
             status = context_leave_gpu(c, &why, err);
             kv_cache_free(&s->kv);
             if (status == PI_OK)
@@ -416,8 +414,7 @@ void engine_session_destroy(engine_session *s) {
     engine_session **link = &s->context->sessions;
     while (*link != s) link = &(*link)->next;
     *link = s->next;
-    if (s->context->gpu && engine_has_threads(s->context))
-        gpu_exec_kv_destroy(s->context->gpu, s->device_kv);
+    if (engine_has_threads(s->context)) context_gpus_drop_session(s->context, s);
     kv_cache_free(&s->kv);
     recurrent_free(&s->state);
     mem_free(s->tokens);

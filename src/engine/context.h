@@ -20,7 +20,7 @@ struct pi_session {
     engine_context *context;
     kv_cache kv; /* of layers whose home is the CPU */
     recurrent_state state;
-    void *device_kv; /* of the others, on the GPU; NULL: there are none */
+    void *device_kv[PLAN_MAX_DEVICES]; /* of the others, on their GPUs; NULL: there are none */
     int32_t *tokens; /* [n_ctx] all that were fed, to feed them again without a GPU that is lost;
                         NULL without one */
     engine_session *next; /* of the context */
@@ -160,11 +160,13 @@ struct engine_context {
     pi_counters counters;
     int idle_layer;          /* of this ubatch: the last one whose exchange has nothing to do */
     engine_adapter *adapter; /* NULL: experts stay where they are */
-    gpu_exec *gpu;           /* NULL: everything is on the CPU */
+    int n_gpus;              /* 0: everything is on the CPU */
+    gpu_exec *gpus[PLAN_MAX_DEVICES]; /* [n_gpus]; NULL: one without work */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */
-    engine_gpu_bytes gpu_kept;        /* after neurons went back to the CPU; all 0: none did */
+    /* By GPU, after neurons went back to the CPU; all 0: none did. */
+    engine_gpu_bytes gpu_kept[PLAN_MAX_DEVICES];
     engine_session *sessions;
-    atomic_bool gpu_lost; /* during a ubatch: the GPU timed out */
+    atomic_bool gpu_lost; /* during a ubatch: a GPU timed out */
     atomic_bool cancelled;
     atomic_bool stop[2]; /* by parity of the step: see forward.c */
     atomic_int bad_step; /* of a ubatch: the first norm whose input was not finite; INT_MAX: none */
@@ -183,10 +185,10 @@ void context_count_routed(engine_context *c);
 static inline bool context_wants_uses(const engine_context *c) {
     return c->activity || c->adapter;
 }
-/* Gives neurons of the GPU back to the CPU so that `need` bytes are free there; homes, caches and
+/* Gives neurons of a GPU back to the CPU so that `need` bytes are free there; homes, caches and
  * sessions stay. PI_ERR_NOMEM: there are too few, nothing has changed. After other errors only
  * context_leave_gpu helps. */
-pi_status context_shrink_gpu(engine_context *c, uint64_t need, pi_error *err);
+pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err);
 /* Falls back to the CPU, with all sessions as they were (recover.c). `why` is kept for
  * engine_gpu_loss. Where this fails, sessions are empty and the context cannot be used. */
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
@@ -194,6 +196,27 @@ pi_status context_unusable(const engine_context *c, pi_error *err);
 /* PI_ERR_ARG in a process that was forked from the one that made the context. `call` for the
  * message. */
 pi_status context_check_process(const engine_context *c, const char *call, pi_error *err);
+
+/* context_gpus.c: the plan's GPUs, one after the other. What fails leaves those that were made to
+ * context_gpus_destroy. */
+pi_status context_gpus_create(engine_context *c, pi_error *err);
+void context_gpus_destroy(engine_context *c);
+void context_gpus_begin(engine_context *c); /* a ubatch */
+/* The first status that is not PI_OK; all have ended. */
+pi_status context_gpus_end(engine_context *c, bool failed, pi_error *err);
+bool context_gpus_are_alive(const engine_context *c);
+/* A session's caches; those of a GPU that has no memory for one take the place of neurons. */
+pi_status context_gpus_add_session(engine_context *c, engine_session *s, pi_error *err);
+void context_gpus_drop_session(engine_context *c, engine_session *s);
+pi_status context_gpus_copy(engine_session *to, const engine_session *from, int64_t n,
+                            pi_error *err);
+/* As gpu_exec_state_read and gpu_exec_state_write, of all GPUs. */
+pi_status context_gpus_read_state(const engine_session *s, const float *floats, pi_error *err);
+pi_status context_gpus_write_state(const engine_session *s, const float *floats, pi_error *err);
+/* The GPU that a layer belongs to; NULL: it has no work. */
+static inline gpu_exec *context_gpu(const engine_context *c, int layer) {
+    return c->gpus[c->plan->cuts[layer].device];
+}
 
 /* Whether a layer's part of a KV cache is on the GPU. */
 static inline bool context_kv_on_gpu(const engine_context *c, int layer) {

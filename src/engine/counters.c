@@ -22,8 +22,8 @@ void context_count(engine_context *c) {
         n->gathered_bytes += b->gathered;
         *b = (ubatch_bytes){0};
     }
-    if (c->gpu) {
-        uint64_t bytes = gpu_exec_sparse_bytes(c->gpu);
+    for (int i = 0; i < c->n_gpus; i++) {
+        uint64_t bytes = c->gpus[i] ? gpu_exec_sparse_bytes(c->gpus[i]) : 0;
         n->weight_bytes += bytes;
         n->ffn_bytes += bytes;
     }
@@ -51,7 +51,7 @@ void context_count_chosen(engine_context *c, int layer, const int32_t *chosen, i
 /* What the GPU's router chose since the last look; the first one only remembers. */
 static void count_routed(engine_context *c, int layer) {
     size_t at = (size_t)layer * (size_t)c->plan->n_expert;
-    const int32_t *now = gpu_exec_uses(c->gpu, layer);
+    const int32_t *now = gpu_exec_uses(context_gpu(c, layer), layer);
     int32_t *seen = c->experts.seen + at, n_active = 0;
     for (int i = 0; i < c->plan->experts[layer].n_expert; i++) {
         int32_t n = now[i] - seen[i];
@@ -65,7 +65,7 @@ static void count_routed(engine_context *c, int layer) {
 }
 
 void context_count_routed(engine_context *c) {
-    bool looks = c->gpu && context_wants_uses(c);
+    bool looks = c->n_gpus > 0 && context_wants_uses(c);
     for (int i = 0; i < c->model->hp.n_layer && looks; i++) {
         const plan_experts *e = &c->plan->experts[i];
         if (e->n_expert > 0 && e->home == SIDE_GPU) count_routed(c, i);

@@ -30,7 +30,7 @@ static void select_neurons(engine_context *c, const cpu_exec_product *by, const 
         cpu_exec_scores(c, by, f, r0, r1, c->buf[BUF_SCORE] + r0, ld, ith);
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
             write_bits(f, c->buf[BUF_SCORE] + col * ld, r0, r1,
-                       gpu_exec_outgoing_bits(c->gpu, s->layer, col));
+                       gpu_exec_outgoing_bits(context_gpu(c, s->layer), s->layer, col));
     }
 }
 
@@ -57,15 +57,15 @@ void cpu_exec_send(engine_context *c, const plan_step *s, int ith) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (s->experts && s->experts->home == SIDE_CPU && has_no_remote(c, s)) {
         c->idle_layer = s->layer;
-        gpu_exec_raise(c->gpu, c, s->exchange, true);
+        gpu_exec_raise(c->gpus[s->device], c, s->exchange, true);
         return;
     }
     if (s->layer == c->idle_layer) return; /* no answer is waited for */
     int64_t n = c->model->hp.n_embd, ld = c->plan->width[s->in];
-    float *to = gpu_exec_outgoing(c->gpu);
+    float *to = gpu_exec_outgoing(c->gpus[s->device]);
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++)
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
-    gpu_exec_raise(c->gpu, c, s->exchange, false);
+    gpu_exec_raise(c->gpus[s->device], c, s->exchange, false);
 }
 
 void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
@@ -73,17 +73,17 @@ void cpu_exec_receive(engine_context *c, const plan_step *s, int ith) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (s->layer == c->idle_layer) return; /* the GPU has no answer */
-    if (!gpu_exec_wait(c->gpu, s->exchange)) {
+    if (!gpu_exec_wait(c->gpus[s->device], s->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
     }
     if (c->trace) c->trace->wait_end = clock_seconds();
-    if (gpu_exec_is_idle(c->gpu, s->exchange)) {
+    if (gpu_exec_is_idle(c->gpus[s->device], s->exchange)) {
         c->idle_layer = s->layer;
         return;
     }
     int64_t n = c->model->hp.n_embd, ldx = c->plan->width[BUF_X];
-    const float *from = gpu_exec_received(c->gpu);
+    const float *from = gpu_exec_received(c->gpus[s->device]);
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *x = c->buf[BUF_X] + col * ldx;
         float *out = c->buf[s->out] + col * c->plan->width[s->out];

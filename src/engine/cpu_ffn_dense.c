@@ -75,7 +75,7 @@ static void drop_by_scores(const engine_context *c, const plan_step *s, int64_t 
 
 static void drop_by_message(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
                             int64_t r1, float *a) {
-    const uint32_t *bits = gpu_exec_received_bits(c->gpu, s->layer, col);
+    const uint32_t *bits = gpu_exec_received_bits(context_gpu(c, s->layer), s->layer, col);
     for (int64_t r = r0; r < r1; r++)
         if (!cpu_exec_is_selected(bits, s->ffn->first + r)) a[r] = 0;
 }

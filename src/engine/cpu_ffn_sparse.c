@@ -216,7 +216,7 @@ static void select_by_scores(part_work *w) {
 }
 
 static void select_by_message(part_work *w) {
-    const uint32_t *bits = gpu_exec_received_bits(w->c->gpu, w->s->layer, 0);
+    const uint32_t *bits = gpu_exec_received_bits(context_gpu(w->c, w->s->layer), w->s->layer, 0);
     w->n = 0;
     for (int64_t i = 0; i < w->n_rows; i++)
         if (cpu_exec_is_selected(bits, w->ffn->first + w->r0 + i))
@@ -281,7 +281,8 @@ static void mark_by_scores(part_work *w) {
 static void mark_by_message(part_work *w) {
     memset(w->t->mark, 0, (size_t)w->n_rows);
     for (int c = 0; c < w->n_cols; c++) {
-        const uint32_t *bits = gpu_exec_received_bits(w->c->gpu, w->s->layer, c);
+        const uint32_t *bits = gpu_exec_received_bits(context_gpu(w->c, w->s->layer), w->s->layer,
+                                                      c);
         for (int64_t i = 0; i < w->n_rows; i++)
             if (cpu_exec_is_selected(bits, w->ffn->first + w->r0 + i))
                 w->t->mark[i] |= (uint8_t)(1u << c);

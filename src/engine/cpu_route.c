@@ -110,7 +110,7 @@ static void route_token(engine_context *c, const plan_experts *e, int64_t row) {
 /* What the router on the GPU chose. */
 static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
     const plan_experts *e = s->experts;
-    const uint32_t *from = gpu_exec_received_choices(c->gpu, e, row);
+    const uint32_t *from = gpu_exec_received_choices(context_gpu(c, s->layer), e, row);
     c->experts.shared[row] = 1;
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
@@ -122,7 +122,7 @@ static void read_choices(engine_context *c, const plan_step *s, int64_t row) {
 
 static void write_choices(engine_context *c, const plan_step *s, int64_t row) {
     const plan_experts *e = s->experts;
-    uint32_t *to = gpu_exec_outgoing_choices(c->gpu, e, row);
+    uint32_t *to = gpu_exec_outgoing_choices(context_gpu(c, s->layer), e, row);
     for (int64_t k = 0; k < e->n_used; k++) {
         int64_t at = row * e->n_used + k;
         to[GPU_CHOICE_WORDS * k] = (uint32_t)adapt_slot(c->adapter, s->layer,

@@ -49,9 +49,9 @@ typedef struct engine_options {
     int64_t n_positions;
     bool sizes_only; /* with ram_budget: nothing is read or uploaded, and the context is good for
                         engine_paging alone */
-    /* With plan.cuts: where the GPU's part runs. Both outlive the context. */
+    /* With plan.cuts: where the GPUs' parts run, by the cuts' numbers. All outlive the context. */
     const gpu_backend *gpu;
-    gpu_device *device;
+    gpu_device *devices[PLAN_MAX_DEVICES];
     engine_prompts prompts;
     engine_adapt adapt; /* nothing is adapted where no layer has experts on both devices */
 } engine_options;
@@ -66,9 +66,10 @@ typedef struct engine_gpu_bytes {
     uint64_t program_nodes;
 } engine_gpu_bytes;
 enum { ENGINE_GPU_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept */
-/* Exactly what engine_context_create would allocate for these options; `device` is not used. */
-pi_status engine_gpu_size(const model *m, const engine_options *options, engine_gpu_bytes *out,
-                          pi_error *err);
+/* Exactly what engine_context_create would allocate of the cuts' GPU `device` for these options, in
+ * which `devices` are not looked at. */
+pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
+                          engine_gpu_bytes *out, pi_error *err);
 
 /* What decoding a token takes of a layer besides its bytes: on the GPU kernels, on the CPU barriers
  * of its threads. Messages between the devices are not among them. */
@@ -125,9 +126,9 @@ pi_status engine_session_remove(engine_session *s, int64_t first, int64_t end, p
  * takes over, after it has evaluated all sessions' tokens again. */
 const char *engine_gpu_loss(const engine_context *c);
 
-/* What the context takes of the GPU since neurons went back to the CPU for want of memory for a
+/* What the context takes of a GPU since its neurons went back to the CPU for want of memory for a
  * session's cache; NULL: none did. */
-const engine_gpu_bytes *engine_gpu_kept(const engine_context *c);
+const engine_gpu_bytes *engine_gpu_kept(const engine_context *c, int device);
 
 /* As pi_forward (powerinfer.h). */
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);

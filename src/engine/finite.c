@@ -69,11 +69,12 @@ static bool logits_are_finite(const engine_context *c) {
 
 pi_status context_check_finite(const engine_context *c, pi_error *err) {
     const plan *p = c->plan;
-    int place = INT_MAX, gpu_step = c->gpu ? gpu_exec_bad_step(c->gpu) : -1;
+    int place = INT_MAX;
     int step = atomic_load(&c->bad_step);
     if (step < INT_MAX) place = writer_of(p, SIDE_CPU, step);
-    if (gpu_step >= 0) {
-        int there = writer_of(p, SIDE_GPU, gpu_step);
+    for (int i = 0; i < c->n_gpus; i++) {
+        int gpu_step = c->gpus[i] ? gpu_exec_bad_step(c->gpus[i]) : -1;
+        int there = gpu_step >= 0 ? writer_of(p, SIDE_GPU, gpu_step) : INT_MAX;
         if (there < place) place = there;
     }
     if (place == INT_MAX && logits_are_finite(c)) return PI_OK;

@@ -174,7 +174,7 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
     c->ubatch.nth = c->ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
     /* Phases in which the CPU waits for the GPU's last as long as its kernels; in prefill that is
      * long enough to sleep. */
-    pool_stay_awake(c->pool, c->gpu && c->ubatch.form != FORM_MANY);
+    pool_stay_awake(c->pool, c->n_gpus > 0 && c->ubatch.form != FORM_MANY);
     if (c->paging)
         paging_begin(c->paging, c->ubatch.form == FORM_MANY, c->tokens, c->ubatch.n_tokens);
     atomic_store(&c->stop[0], false);
@@ -189,12 +189,12 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
 static pi_status end_ubatch(engine_context *c, pi_error *err) {
     bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->gpu_lost);
     pi_status status = PI_OK, paged = PI_OK;
-    if (c->gpu) status = gpu_exec_end(c->gpu, c, cancelled || lost, err);
+    if (c->n_gpus > 0) status = context_gpus_end(c, cancelled || lost, err);
     bool dropped = status != PI_OK || cancelled || lost; /* what was on its way to the GPU */
     if (c->paging) paged = paging_end(c->paging, !cancelled && !lost, status ? NULL : err);
     if (status == PI_OK) status = paged;
     dropped = dropped || status != PI_OK;
-    if (dropped && c->adapter && gpu_exec_is_alive(c->gpu)) adapt_restart(c);
+    if (dropped && c->adapter && context_gpus_are_alive(c)) adapt_restart(c);
     if (status != PI_OK) return status;
     if (lost) return error_set(err, PI_ERR_DEVICE, "GPU timed out: forward: run on the CPU");
     if (cancelled)
@@ -212,7 +212,7 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
     }
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->trace) trace_begin_ubatch(c);
-        if (c->gpu) gpu_exec_begin(c->gpu, c);
+        context_gpus_begin(c);
         begin_steps(c, 0, c->ubatch.n_out > 0 ? c->plan->n_steps : c->plan->n_layer_steps);
         pool_run(c->pool, c->ubatch.nth, run_steps, c);
         pi_status status = end_ubatch(c, err);
@@ -237,8 +237,8 @@ pi_status context_forward(engine_context *c, const pi_input *inputs, int n_input
 enum { GPU_TRIES = 16 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
-    return c->gpu && status != PI_OK && status != PI_ERR_CANCELLED && status != PI_ERR_RANGE &&
-           status != PI_ERR_IO;
+    return c->n_gpus > 0 && status != PI_OK && status != PI_ERR_CANCELLED &&
+           status != PI_ERR_RANGE && status != PI_ERR_IO;
 }
 
 static void grow_session(const pi_input *in) {
@@ -257,7 +257,7 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
     status = context_forward(c, inputs, n_inputs, &why);
-    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && gpu_exec_is_alive(c->gpu); i++)
+    for (int i = 0; i < GPU_TRIES && is_gpu_failure(c, status) && context_gpus_are_alive(c); i++)
         status = context_forward(c, inputs, n_inputs, &why);
     if (is_gpu_failure(c, status)) {
         status = context_leave_gpu(c, &why, err);
@@ -281,7 +281,7 @@ static pi_status check_layer(const engine_context *c, const engine_session *s, i
     pi_status status = context_check_process(c, "layer", err);
     if (status != PI_OK) return status;
     bool begins = s->state.n_floats == 0 || s->length == 0; /* its state is written */
-    bool fits = !c->gpu && !c->paging && begins && s->context == c && layer >= -1 &&
+    bool fits = c->n_gpus == 0 && !c->paging && begins && s->context == c && layer >= -1 &&
                 layer < c->model->hp.n_layer && n_tokens >= 1 && n_tokens <= c->n_batch &&
                 pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
     if (fits) return PI_OK;

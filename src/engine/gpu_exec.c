@@ -76,6 +76,7 @@ static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
     void *p = NULL;
     for (int i = 0; i < g->model->hp.n_layer; i++) {
         const plan_ffn *f = &g->plan->gpu_ffn[i];
+        if (!plan_has(g->plan, i)) continue;
         if (f->n_ff > most) most = f->n_ff;
         rows = rows || f->down.w.data;
     }
@@ -92,7 +93,7 @@ static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
     if (status == PI_OK)
         status = gpu_exec_alloc(g, gpu_exec_uses_bytes(g), "counts of experts", &p, err);
     if (g->plan->n_expert > 0) g->uses = p;
-    int64_t words = g->plan->bits_words * g->n_batch;
+    int64_t words = g->plan->bits_words[gpu_exec_device(g)] * g->n_batch;
     if (status == PI_OK) status = gpu_exec_alloc(g, (size_t)words * sizeof *g->bits, what, &p, err);
     g->bits = p;
     return status;
@@ -140,8 +141,9 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
         if (status == PI_OK)
             status = pin(g, n_batch * (size_t)hp->n_embd * sizeof(float), &g->message_x[side], err);
         if (status == PI_OK)
-            status = pin(g, n_batch * (size_t)g->plan->bits_words * sizeof(uint32_t),
-                         &g->message_bits[side], err);
+            status = pin(
+                g, n_batch * (size_t)g->plan->bits_words[gpu_exec_device(g)] * sizeof(uint32_t),
+                &g->message_bits[side], err);
     }
     return status;
 }
@@ -156,16 +158,17 @@ static bool can_jump(const plan *p) {
     return jumps;
 }
 
-static void describe(gpu_exec *g, const engine_context *c) {
-    *g = (gpu_exec){.plan = c->plan,
+static void describe(gpu_exec *g, const engine_context *c, int device) {
+    *g = (gpu_exec){.plan = &g->part,
                     .model = c->model,
                     .type_k = c->type_k,
                     .type_v = c->type_v,
                     .n_batch = c->n_batch,
-                    .adapts = c->options.adapt.on && adapt_applies(c->plan),
                     .paging = c->paging,
                     .precise = can_jump(c->plan),
                     .angle_scale = c->angle_scale};
+    plan_of_device(c->plan, device, &g->part);
+    g->adapts = c->options.adapt.on && adapt_applies(g->plan);
 }
 
 /* Weights and the rest of device memory, in `out` what they take. */
@@ -187,12 +190,12 @@ static pi_status fill(gpu_exec *g, engine_prompts prompts, engine_gpu_bytes *out
     return status;
 }
 
-pi_status gpu_exec_size(const engine_context *c, engine_gpu_bytes *out, pi_error *err) {
+pi_status gpu_exec_size(const engine_context *c, int device, engine_gpu_bytes *out, pi_error *err) {
     gpu_exec g;
-    describe(&g, c);
+    describe(&g, c, device);
     int32_t kernels;
     pi_status status = fill(&g, c->options.prompts, out, err);
-    if (status == PI_OK) status = gpu_exec_count_kernels(c->plan, INT32_MAX, &kernels, err);
+    if (status == PI_OK) status = gpu_exec_count_kernels(g.plan, INT32_MAX, &kernels, err);
     if (status == PI_OK) out->program_nodes = (uint64_t)kernels * ENGINE_GPU_PROGRAMS;
     mem_free(g.cold);
     mem_free(g.steps);
@@ -216,21 +219,21 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
  * allocation. */
 static pi_status reserve(gpu_exec *g, const engine_context *c, pi_error *err) {
     engine_gpu_bytes bytes;
-    pi_status status = gpu_exec_size(c, &bytes, err);
+    pi_status status = gpu_exec_size(c, gpu_exec_device(g), &bytes, err);
     return status == PI_OK ? gpu_exec_take_slab(g, bytes.scratch + bytes.weights, err) : status;
 }
 
-pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_exec **out,
-                          pi_error *err) {
+pi_status gpu_exec_create(engine_context *c, int device, gpu_exec **out, pi_error *err) {
+    const engine_options *options = &c->options;
     engine_gpu_bytes bytes;
     enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 33 }; /* more than any step has operands */
     gpu_exec *g = mem_calloc(1, sizeof *g);
     *out = g;
     if (!g) return error_nomem(err, sizeof *g, "GPU state");
-    describe(g, c);
+    describe(g, c, device);
     g->b = options->gpu;
-    g->d = options->device;
-    g->max_blocks = c->plan->n_gpu_steps * BLOCKS_PER_STEP + OTHER_BLOCKS +
+    g->d = options->devices[device];
+    g->max_blocks = g->plan->n_gpu_steps * BLOCKS_PER_STEP + OTHER_BLOCKS +
                     c->model->hp.n_layer * PLAN_MAX_GROUP; /* biases of cold neurons */
     g->blocks = mem_calloc((size_t)g->max_blocks, sizeof *g->blocks);
     if (!g->blocks) return error_nomem(err, (size_t)g->max_blocks * sizeof *g->blocks, "blocks");

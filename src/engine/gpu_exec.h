@@ -1,5 +1,6 @@
-/* gpu_exec.h: the GPU's side of a context: its weights and buffers, the plan's GPU steps as
- * programs of the device, and the messages between both sides. Private to src/engine.
+/* gpu_exec.h: one GPU's side of a context: its weights and buffers, its steps of the plan as
+ * programs of the device, and its messages to and from the CPU. A context has one for each of its
+ * GPUs (context_gpus.c). Private to src/engine.
  *
  * A ubatch of few tokens is one recorded program, launched once: where it needs something from the
  * CPU, a kernel polls a flag. A ubatch of many tokens, whose parts take longer than a kernel
@@ -17,12 +18,11 @@
 
 typedef struct gpu_exec gpu_exec;
 
-/* Uploads the weights of the plan's GPU steps. PI_ERR_NOMEM, PI_ERR_DEVICE. */
-pi_status gpu_exec_create(engine_context *c, const engine_options *options, gpu_exec **out,
-                          pi_error *err);
+/* Uploads the weights of the plan's steps of one of the GPUs. PI_ERR_NOMEM, PI_ERR_DEVICE. */
+pi_status gpu_exec_create(engine_context *c, int device, gpu_exec **out, pi_error *err);
 void gpu_exec_destroy(gpu_exec *g); /* NULL is fine */
 /* What gpu_exec_create would allocate: nothing is, and no device is needed. */
-pi_status gpu_exec_size(const engine_context *c, engine_gpu_bytes *out, pi_error *err);
+pi_status gpu_exec_size(const engine_context *c, int device, engine_gpu_bytes *out, pi_error *err);
 
 /* The part of a session's cache and state that is on the GPU; *out is NULL when no layer is. */
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err);
@@ -81,7 +81,8 @@ bool gpu_exec_swap_send(gpu_exec *g, size_t n_bytes);
 /* [n_expert] where experts of a layer are from the next ubatch on. */
 void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots);
 
-/* The first of the plan's GPU steps that found its input not finite in the last ubatch; -1: none.
+/* The first of the whole plan's GPU steps that found its input not finite in the last ubatch; -1:
+ * none.
  */
 int gpu_exec_bad_step(const gpu_exec *g);
 /* [n_expert] how often the GPU's router has chosen each expert of a layer, as of the last ubatch

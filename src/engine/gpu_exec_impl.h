@@ -63,7 +63,8 @@ struct gpu_exec {
     const gpu_backend *b;
     gpu_device *d; /* NULL while sizes are only added up */
     gpu_stream *stream;
-    const plan *plan;
+    plan part;        /* of the context's plan: what this device has of it */
+    const plan *plan; /* the same */
     const model *model;
     quant_type type_k, type_v;
     int n_batch;
@@ -161,6 +162,9 @@ float *gpu_exec_state_at(const gpu_exec *g, const engine_session *s, const float
 void gpu_exec_continue(gpu_exec *g, const engine_context *c);
 
 /* gpu_exec.c */
+static inline int gpu_exec_device(const gpu_exec *g) {
+    return g->plan->device;
+}
 int gpu_exec_rope_sets(const model *m); /* kinds of angles that layers rotate by */
 /* No launch is under way. */
 void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p);
@@ -192,7 +196,7 @@ pi_status gpu_exec_prefill_choose(gpu_exec *g, const engine_context *c, engine_p
 /* Computes a layer's cold neurons on the GPU, instead of the CPU's answer. */
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 
-/* step_count.c: kernels (and fills) of one token at this depth. */
+/* step_count.c: kernels (and fills) of one token at this depth, in a part of a plan. */
 pi_status gpu_exec_count_kernels(const plan *p, int64_t depth, int32_t *n, pi_error *err);
 
 /* gpu_trace.c. The ubatch under way is traced. */

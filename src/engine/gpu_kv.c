@@ -40,7 +40,7 @@ static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, b
         if (!stores || t->layer != layer) continue;
         const gpu_kv_layout *kv = &g->steps[i].kv;
         *row = values ? kv->v_row : kv->k_row;
-        return (uint8_t *)s->device_kv +
+        return (uint8_t *)s->device_kv[gpu_exec_device(g)] +
                (size_t)s->kv.n_ctx * (values ? kv->v_offset : kv->k_offset);
     }
     *row = 0;
@@ -84,7 +84,8 @@ float *gpu_exec_state_at(const gpu_exec *g, const engine_session *s, const float
     size_t n_cache, n_all;
     if (g->n_state == 0 || !floats || !sizes(g, s->kv.n_ctx, &n_cache, &n_all)) return NULL;
     int64_t slot = (floats - s->state.data) / s->state.n_floats;
-    return (float *)(void *)((uint8_t *)s->device_kv + n_cache) + slot * g->n_state;
+    return (float *)(void *)((uint8_t *)s->device_kv[gpu_exec_device(g)] + n_cache) +
+           slot * g->n_state;
 }
 
 typedef void copy_state(gpu_exec *g, float *there, float *here, size_t n_bytes);

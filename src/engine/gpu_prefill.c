@@ -88,7 +88,7 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < g->model->hp.n_layer && status == PI_OK; i++) {
         gpu_exec_cold *cold = &g->cold[i];
-        if (!find_cold(g->plan, i, cold)) continue;
+        if (!plan_has(g->plan, i) || !find_cold(g->plan, i, cold)) continue;
         status = upload_biases(g, cold, err);
         bytes += cold_bytes(cold);
         for (int k = 0; k <= cold->in->n_matrices; k++) {

@@ -22,7 +22,7 @@ static void write_header(gpu_exec *g, const engine_context *c) {
     for (int i = 0; i < c->ubatch.n_tokens; i++) {
         const ubatch_item *item = c->item_of_row[i];
         const engine_session *s = item->session;
-        to->columns[i] = (gpu_column){.kv = s->device_kv,
+        to->columns[i] = (gpu_column){.kv = s->device_kv[gpu_exec_device(g)],
                                       .n_ctx = s->kv.n_ctx,
                                       .token = c->tokens[i],
                                       .pos = (int32_t)c->positions[i],
@@ -217,7 +217,7 @@ bool gpu_exec_is_alive(const gpu_exec *g) {
 int gpu_exec_bad_step(const gpu_exec *g) {
     const int32_t *count = g->counts_host.host;
     int32_t mark = count[gpu_exec_counts(g) - 1];
-    return mark ? g->plan->n_gpu_steps - mark : -1;
+    return mark ? g->plan->first_gpu_step + g->plan->n_gpu_steps - mark : -1;
 }
 
 const int32_t *gpu_exec_uses(const gpu_exec *g, int layer) {
@@ -269,7 +269,8 @@ uint64_t gpu_exec_sparse_bytes(const gpu_exec *g) {
     uint64_t sum = 0;
     for (int i = 0; i < g->plan->n_steps && g->streaming; i++) {
         const plan_step *s = &g->plan->steps[i];
-        if (s->cold && plan_step_is_sparse(s)) sum += s->weight_bytes;
+        if (s->cold && plan_has(g->plan, s->layer) && plan_step_is_sparse(s))
+            sum += s->weight_bytes;
     }
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *s = &g->plan->gpu_steps[i];

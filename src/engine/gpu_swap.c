@@ -74,6 +74,7 @@ void gpu_exec_swap_free(gpu_exec *g) {
 
 void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots) {
     size_t n = (size_t)g->plan->n_expert, at = (size_t)layer * n;
+    if (!g->swap) return; /* none of the device's layers is adapted */
     int32_t *host = g->swap->slots.host;
     memcpy(host + at, slots, n * sizeof *host);
     g->b->upload(g->stream, g->slots + at, host + at, n * sizeof *host);

@@ -155,11 +155,11 @@ void gpu_exec_marks_end(gpu_exec *g, engine_trace *t) {
     m->on = false;
     for (int i = 0; i < m->n_steps && t; i++) {
         const marked_step *s = &m->steps[i];
-        const trace_event e = {.step = s->step,
+        const trace_event e = {.step = g->plan->first_gpu_step + s->step,
                                .kind = s->kind,
                                .start = seconds_of(m, s->from),
                                .end = seconds_of(m, s->to),
                                .bytes = bytes_of(g, s)};
-        trace_put(t, t->n_threads, &e);
+        trace_put(t, t->n_threads + gpu_exec_device(g), &e);
     }
 }

@@ -10,9 +10,18 @@
 #include "mem.h"
 #include "plan_build.h"
 
+int plan_device_of(const plan *p, int layer) {
+    return p->cuts[layer >= 0 ? layer : p->model->hp.n_layer - 1].device;
+}
+
+void plan_need_bits(plan *p, int layer, int64_t words) {
+    int64_t *most = &p->bits_words[plan_device_of(p, layer)];
+    if (words > *most) *most = words;
+}
+
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
     plan_step *s = side == SIDE_CPU ? &p->steps[p->n_steps++] : &p->gpu_steps[p->n_gpu_steps++];
-    *s = (plan_step){.op = op, .layer = layer, .in = in};
+    *s = (plan_step){.op = op, .layer = layer, .device = plan_device_of(p, layer), .in = in};
     plan_set_default_kernel(s, side);
     return s;
 }
@@ -268,16 +277,33 @@ static void scale_layer(plan *p, int layer) {
     s->x_scale = *scale;
 }
 
+/* Where the residual stream is. */
+typedef struct plan_place {
+    plan_side side;
+    int device; /* of SIDE_GPU */
+} plan_place;
+
+/* The stream moves to where a layer, or the head (-1), wants it: from one GPU to another by way of
+ * the CPU. */
+static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
+    int device = plan_device_of(p, layer);
+    if (at.side == SIDE_GPU && (to == SIDE_CPU || at.device != device)) {
+        plan_message m = plan_add_message(p, SIDE_GPU, layer, BUF_X, BUF_X);
+        m.send->device = m.receive->device = at.device;
+        at.side = SIDE_CPU;
+    }
+    if (at.side != to) plan_add_message(p, at.side, layer, BUF_X, BUF_X);
+    return (plan_place){to, device};
+}
+
 /* The residual stream starts on the CPU, which has the table of embeddings, and follows the
  * layers' homes. */
 static void add_all(plan *p, const plan_options *options) {
-    plan_side at = SIDE_CPU;
-    plan_add_step(p, at, OP_EMBED, -1, BUF_X);
+    plan_place at = {.side = SIDE_CPU};
+    plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
     if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
-        plan_side home = p->cuts[layer].home;
-        if (home != at) plan_add_message(p, at, layer, BUF_X, BUF_X);
-        at = home;
+        at = move_stream(p, at, p->cuts[layer].home, layer);
         const model_layer *l = &p->model->layers[layer];
         if (options->foresee) plan_add_foresight(p, layer, options);
         if (l->hp.mixers) add_mixers(p, layer);
@@ -286,11 +312,11 @@ static void add_all(plan *p, const plan_options *options) {
         else if (l->hp.ffn)
             plan_add_ffn(p, layer, options);
         if (model_layer_is_parallel(p->model, layer))
-            plan_add_addition(p, at, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
+            plan_add_addition(p, at.side, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
         if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
         scale_layer(p, layer);
     }
-    if (p->head != at) plan_add_message(p, at, -1, BUF_X, BUF_X);
+    move_stream(p, at, p->head, -1);
     add_head(p);
 }
 
@@ -436,6 +462,13 @@ static void set_widths(plan *p, plan_side side) {
     }
 }
 
+static void set_gpu_widths(plan *p) {
+    memset(p->gpu_width, 0, sizeof p->gpu_width);
+    if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
+    for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
+        p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
+}
+
 static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
     for (int i = 0; i < n_steps; i++) {
         const plan_step *s = &steps[i];
@@ -484,7 +517,14 @@ static pi_status set_cuts(plan *p, const plan_options *o, pi_error *err) {
                              i, hot, n,
                              p->model->layers[i].t[ROLE_ROUTER].data ? "experts" : "neurons",
                              plan_cut_unit(p->model, i));
+        int before = i > 0 ? o->cuts[i - 1].device : 0, device = o->cuts[i].device;
+        if (device < before || device >= PLAN_MAX_DEVICES)
+            return error_set(err, PI_ERR_ARG,
+                             "bad placement: layer %d: device %d after device %d: use ascending "
+                             "ones below %d",
+                             i, device, before, PLAN_MAX_DEVICES);
         p->cuts[i] = o->cuts[i];
+        p->n_devices = device + 1;
     }
     p->head = o->cuts ? o->head : SIDE_CPU;
     return PI_OK;
@@ -497,6 +537,7 @@ static pi_status allocate(const model *m, plan **out, pi_error *err) {
     *out = p;
     if (!p) return error_nomem(err, sizeof *p, "plan");
     p->model = m;
+    p->device = -1;
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
     p->ffn = mem_calloc(2 * n, sizeof *p->ffn);
     p->cuts = mem_calloc(n, sizeof *p->cuts);
@@ -520,9 +561,7 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     status = set_experts(p, kernels, err);
     if (status != PI_OK) return status;
     p->width[BUF_LOGITS] = p->model->hp.n_vocab;
-    if (p->n_gpu_steps) set_widths(p, SIDE_GPU);
-    for (int b = 0; b < BUF_COUNT; b++) /* columns begin at multiples of 16 bytes there */
-        p->gpu_width[b] = (p->gpu_width[b] + 3) / 4 * 4;
+    set_gpu_widths(p);
     count_bytes(p, p->steps, p->n_steps);
     p->ffn_bytes += p->expert_bytes;
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
@@ -543,6 +582,34 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
     }
     *out = p;
     return PI_OK;
+}
+
+/* ---- a device's part --------------------------------------------------------------------------
+ */
+
+void plan_of_device(const plan *p, int device, plan *out) {
+    int first = 0, end = p->n_gpu_steps;
+    while (first < end && p->gpu_steps[first].device != device) first++;
+    while (end > first && p->gpu_steps[end - 1].device != device) end--;
+    *out = *p;
+    out->device = device;
+    out->first_gpu_step = first;
+    out->n_gpu_steps = end - first;
+    out->gpu_steps = p->gpu_steps + first;
+    if (!plan_has(out, -1)) out->head = SIDE_CPU;
+    set_gpu_widths(out);
+    plan_slot *slots = out->slots[SIDE_GPU];
+    memset(slots, 0, sizeof out->slots[SIDE_GPU]);
+    for (int i = 0; i < out->n_gpu_steps; i++) {
+        const plan_step *s = &out->gpu_steps[i];
+        if (!quantizes(s, SIDE_GPU)) continue;
+        slots[s->slot].kinds |= s->act_kinds;
+        if (s->act_width > slots[s->slot].width) slots[s->slot].width = s->act_width;
+    }
+}
+
+bool plan_has(const plan *part, int layer) {
+    return part->device < 0 || plan_device_of(part, layer) == part->device;
 }
 
 void plan_free(plan *p) {

@@ -10,6 +10,10 @@
  * with the receives of the other. Messages alternate: nobody sends again before the other device
  * has answered, so one buffer per direction is enough.
  *
+ * Several GPUs have layers in stages: the first ones belong to the first device, and so on. Each
+ * exchanges messages with the CPU only, which passes the residual stream on from one stage to the
+ * next. What one device has of a plan is a plan of its own (plan_of_device).
+ *
  * A plan borrows the model's weights and is immutable. */
 #ifndef ENGINE_PLAN_H
 #define ENGINE_PLAN_H
@@ -30,9 +34,12 @@ static inline int64_t plan_bits_words(int64_t n) {
     return (n + 31) / 32;
 }
 
+enum { PLAN_MAX_DEVICES = PI_MAX_DEVICES }; /* GPUs */
+
 typedef struct plan_cut {
     plan_side home; /* of attention, norms, predictor and KV cache */
     int64_t hot;    /* neurons [0, hot) are on the GPU, [hot, n_ff) on the CPU; or experts */
+    int device;     /* which GPU; from layer to layer the same or a later one */
 } plan_cut;
 
 typedef struct plan_options {
@@ -41,8 +48,8 @@ typedef struct plan_options {
     bool set_threshold;
     float threshold;      /* with set_threshold: instead of the model's predictor threshold */
     const plan_cut *cuts; /* [n_layer]; NULL: everything is on the CPU */
-    plan_side head;       /* with cuts: of the last norm and the output matrix */
-    bool foresee;         /* for neurons from the drive: OP_FORESEE */
+    plan_side head; /* with cuts: of the last norm and the output matrix; the last layer's GPU */
+    bool foresee;   /* for neurons from the drive: OP_FORESEE */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: of this machine */
 } plan_options;
 
@@ -262,7 +269,8 @@ typedef struct plan_recurrent {
 
 struct plan_step {
     plan_op op;
-    int layer; /* -1: before or after the layers */
+    int layer;  /* -1: before or after the layers */
+    int device; /* of the GPU's steps where they run, of messages the GPU that has part in them */
     plan_kernel kernel[PLAN_FORMS];
     bool alone[PLAN_FORMS]; /* one piece of work: the last thread that ends the step before it
                                runs it too, while the others wait */
@@ -351,7 +359,11 @@ typedef struct plan {
     plan_cut *cuts;               /* [n_layer], filled in for plans without a GPU too */
     plan_side head;               /* where logits are computed */
     int n_exchanges[PLAN_SIDES];  /* messages sent by each side in a ubatch */
-    int64_t bits_words;           /* 32-bit words of selected neurons per token, at most */
+    int n_devices;                /* the last one of the cuts, plus one; without cuts 0 */
+    int device;                   /* of a part: which one; -1: the plan is whole */
+    int first_gpu_step;           /* of a part: where its steps begin in the whole */
+    /* 32-bit words of selected neurons per token in messages of a device, at most */
+    int64_t bits_words[PLAN_MAX_DEVICES];
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
     uint64_t head_bytes;   /* of the output matrix: not read when no logits are wanted */
     int64_t max_part_rows; /* over layers; 0: no neurons are left out */
@@ -375,6 +387,12 @@ static inline bool plan_step_is_sparse(const plan_step *s) {
 pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_options *options,
                       plan **out, pi_error *err);
 void plan_free(plan *p); /* NULL is fine */
+/* What a device has of a plan: its steps are `gpu_steps`, and the head is SIDE_GPU when it is
+ * there. Borrows the plan's arrays; not to be freed. */
+void plan_of_device(const plan *p, int device, plan *out);
+/* Whether a layer, or what follows the layers (-1), belongs to a part's device; to a whole plan all
+ * do. */
+bool plan_has(const plan *part, int layer);
 /* What the GPU's side has no steps for in this model ("sliding windows"); NULL: nothing. Such a
  * model has no cuts. */
 const char *plan_gpu_lacks(const model *m);

@@ -233,5 +233,5 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
         plan_add_addition(p, home, layer, plan_late_result(home), ROLE_FFN_POST_NORM);
     p->expert_bytes += bytes_of_all(e);
     int64_t words = (int64_t)GPU_CHOICE_WORDS * e->n_used;
-    if ((e->split || home == SIDE_GPU) && words > p->bits_words) p->bits_words = words;
+    if (e->split || home == SIDE_GPU) plan_need_bits(p, layer, words);
 }

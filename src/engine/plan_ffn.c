@@ -218,7 +218,7 @@ static void add_selection(const ffn_slice *h, const plan_options *o, bool split)
     } else {
         describe_predictor(h, o, 0, n_ff, ffn);
     }
-    if (words > h->p->bits_words) h->p->bits_words = words;
+    plan_need_bits(h->p, h->layer, words);
     plan_step *s = add_step(h, OP_SELECT, BUF_Y);
     s->ffn = ffn;
     if (h->side == SIDE_CPU) return; /* its threads count what they read */

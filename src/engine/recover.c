@@ -1,10 +1,11 @@
-/* recover.c: going on with less of the GPU. Where it has no memory for another cache, neurons of
+/* recover.c: going on with less of the GPUs. Where it has no memory for another cache, neurons of
  * the hot prefix go back to the CPU: homes of layers stay, and with them all caches.
  *
  * A device that is lost, or has no neurons to give back, takes its part of every cache with it;
  * weights are still in the file, and sessions remember their tokens. So the context makes a plan
  * for the CPU alone and evaluates every session's tokens again. */
 #include <stdio.h>
+#include <string.h>
 
 #include "context.h"
 #include "log.h"
@@ -16,9 +17,9 @@ enum { SHARES = 16 };       /* of the hot prefix that are tried */
 enum { CACHE_ALIGN = 256 }; /* of what devices hand out: no page of a driver */
 enum { SLACK_PIECES = 4 };  /* of the device's allocations, which may not be where one is wanted */
 
-/* The largest share of every layer's hot prefix with which the context takes at most `room` bytes;
- * false when none does. */
-static bool choose_smaller(const engine_context *c, uint64_t room, plan_cut *cuts,
+/* The largest share of the hot prefix of every layer of a device with which the context takes at
+ * most `room` bytes; false when none does. */
+static bool choose_smaller(const engine_context *c, int device, uint64_t room, plan_cut *cuts,
                            engine_gpu_bytes *bytes) {
     engine_options o = c->options;
     o.plan.cuts = cuts;
@@ -27,12 +28,12 @@ static bool choose_smaller(const engine_context *c, uint64_t room, plan_cut *cut
         bool less = false;
         for (int i = 0; i < c->model->hp.n_layer; i++) {
             int64_t unit = plan_cut_unit(c->model, i), hot = c->plan->cuts[i].hot;
-            cuts[i] = (plan_cut){.home = c->plan->cuts[i].home,
-                                 .hot = hot * share / SHARES / unit * unit};
+            cuts[i] = c->plan->cuts[i];
+            if (cuts[i].device == device) cuts[i].hot = hot * share / SHARES / unit * unit;
             less = less || cuts[i].hot < hot;
         }
         if (!less) return false;
-        if (engine_gpu_size(c->model, &o, bytes, NULL) == PI_OK &&
+        if (engine_gpu_size(c->model, &o, device, bytes, NULL) == PI_OK &&
             bytes->weights + bytes->scratch <= room)
             return true;
     }
@@ -40,15 +41,15 @@ static bool choose_smaller(const engine_context *c, uint64_t room, plan_cut *cut
 }
 
 /* What the context's own memory may be so that `need` bytes more can be had. */
-static bool find_room(const engine_context *c, uint64_t need, uint64_t *room) {
+static bool find_room(const engine_context *c, int device, uint64_t need, uint64_t *room) {
     const gpu_backend *b = c->options.gpu;
     engine_options o = c->options;
     engine_gpu_bytes now;
     uint64_t free_bytes, total;
     o.plan.cuts = c->plan->cuts;
     o.plan.head = c->plan->head;
-    if (engine_gpu_size(c->model, &o, &now, NULL) != PI_OK ||
-        b->memory(c->options.device, &free_bytes, &total, NULL) != PI_OK)
+    if (engine_gpu_size(c->model, &o, device, &now, NULL) != PI_OK ||
+        b->memory(c->options.devices[device], &free_bytes, &total, NULL) != PI_OK)
         return false;
     uint64_t all = now.weights + now.scratch + free_bytes;
     if (b->granularity > CACHE_ALIGN) need += SLACK_PIECES * b->granularity;
@@ -57,19 +58,18 @@ static bool find_room(const engine_context *c, uint64_t need, uint64_t *room) {
 }
 
 static pi_status rebuild(engine_context *c, pi_error *err) {
-    gpu_exec_destroy(c->gpu);
+    context_gpus_destroy(c);
     adapt_free(c->adapter);
-    c->gpu = NULL;
     c->adapter = NULL;
     pi_status status = context_build(c, err);
-    if (status == PI_OK) status = gpu_exec_create(c, &c->options, &c->gpu, err);
+    if (status == PI_OK) status = context_gpus_create(c, err);
     if (status == PI_OK && c->options.adapt.on)
         status = adapt_create(c->plan, &c->options.adapt, &c->adapter, err);
     if (status == PI_OK && c->adapter) adapt_restart(c);
     return status;
 }
 
-pi_status context_shrink_gpu(engine_context *c, uint64_t need, pi_error *err) {
+pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err) {
     uint64_t room;
     engine_gpu_bytes bytes;
     size_t n = (size_t)c->model->hp.n_layer;
@@ -78,14 +78,15 @@ pi_status context_shrink_gpu(engine_context *c, uint64_t need, pi_error *err) {
     pi_status status = error_set(err, PI_ERR_NOMEM,
                                  "out of GPU memory: the KV cache: the GPU has no neurons to give "
                                  "back for it");
-    if (!c->paging && find_room(c, need, &room) && choose_smaller(c, room, cuts, &bytes)) {
+    if (!c->paging && find_room(c, device, need, &room) &&
+        choose_smaller(c, device, room, cuts, &bytes)) {
         log_line(LOG_LEVEL_WARN, "the GPU gives neurons back to the CPU: its memory has become too "
                                  "small for another KV cache");
         engine_trace_stop(c);
         c->options.plan.cuts = cuts;
         c->options.plan.head = c->plan->head;
         status = rebuild(c, err);
-        if (status == PI_OK) c->gpu_kept = bytes;
+        if (status == PI_OK) c->gpu_kept[device] = bytes;
         c->options.plan.cuts = NULL; /* the plan has its own */
     }
     mem_free(cuts);
@@ -99,7 +100,7 @@ static pi_status empty_sessions(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
     for (engine_session *s = c->sessions; s; s = s->next) {
         int64_t n_ctx = s->kv.n_ctx;
-        s->device_kv = NULL;
+        memset(s->device_kv, 0, sizeof s->device_kv);
         recurrent_rewind(&s->state, 0);
         kv_cache_free(&s->kv);
         pi_status made = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx,
@@ -127,11 +128,9 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
     log_line(LOG_LEVEL_WARN, "falling back to the CPU: %s", c->gpu_loss);
     engine_trace_stop(c);
-    for (engine_session *s = c->sessions; s; s = s->next)
-        if (s->device_kv) c->options.gpu->free(c->options.device, s->device_kv);
-    gpu_exec_destroy(c->gpu);
+    for (engine_session *s = c->sessions; s; s = s->next) context_gpus_drop_session(c, s);
+    context_gpus_destroy(c);
     adapt_free(c->adapter);
-    c->gpu = NULL;
     c->adapter = NULL;
     c->options.plan.cuts = NULL;
     pi_status status = context_build(c, err);
@@ -151,8 +150,9 @@ pi_status context_unusable(const engine_context *c, pi_error *err) {
     return error_set(err, PI_ERR_DEVICE, "cannot fall back to the CPU: %s", c->gpu_loss);
 }
 
-const engine_gpu_bytes *engine_gpu_kept(const engine_context *c) {
-    return c->gpu_kept.weights + c->gpu_kept.scratch > 0 ? &c->gpu_kept : NULL;
+const engine_gpu_bytes *engine_gpu_kept(const engine_context *c, int device) {
+    const engine_gpu_bytes *kept = &c->gpu_kept[device];
+    return kept->weights + kept->scratch > 0 ? kept : NULL;
 }
 
 const char *engine_gpu_loss(const engine_context *c) {

@@ -48,13 +48,12 @@ static pi_status check_copy(const engine_session *to, const engine_session *from
 
 static pi_status copy_state(engine_session *to, const engine_session *from, int64_t length,
                             pi_error *err) {
-    gpu_exec *gpu = to->context->gpu;
     const float *old = recurrent_at(&from->state, length);
     float *state = recurrent_replace(&to->state, length);
     if (!state) return PI_OK;
-    pi_status status = gpu ? gpu_exec_state_read(gpu, from, old, err) : PI_OK;
+    pi_status status = context_gpus_read_state(from, old, err);
     memcpy(state, old, (size_t)to->state.n_floats * sizeof *state);
-    if (gpu && status == PI_OK) status = gpu_exec_state_write(gpu, to, state, err);
+    if (status == PI_OK) status = context_gpus_write_state(to, state, err);
     return status;
 }
 
@@ -70,8 +69,7 @@ pi_status engine_session_copy(engine_session *to, const engine_session *from, in
         recurrent_rewind(&to->state, length);
     else
         status = copy_state(to, from, length, err);
-    if (c->gpu && to != from && status == PI_OK)
-        status = gpu_exec_kv_copy(c->gpu, to, from, length, err);
+    if (to != from && status == PI_OK) status = context_gpus_copy(to, from, length, err);
     to->length = status == PI_OK ? length : 0;
     if (to->tokens && to != from)
         memcpy(to->tokens, from->tokens, (size_t)to->length * sizeof *to->tokens);
@@ -130,7 +128,7 @@ static void move_heads(void *arg, int ith, int nth) {
 
 static pi_status move_device_layer(const removal *r, int layer, pi_error *err) {
     engine_session *s = r->session;
-    gpu_exec *gpu = s->context->gpu;
+    gpu_exec *gpu = context_gpu(s->context, layer);
     int64_t rows = r->n * s->context->model->layers[layer].hp.n_head_kv;
     for (int values = 0; values < 2; values++) {
         pi_status status = gpu_exec_kv_read(gpu, s, layer, values, r->end, r->n, r->rows, err);

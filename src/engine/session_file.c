@@ -317,8 +317,9 @@ static pi_status write_device_layer(payload *p, const engine_session *s, int lay
                                     pi_error *err) {
     device_layer d;
     pi_status status = device_layer_alloc(&d, s, layer, n, err);
+    gpu_exec *gpu = context_gpu(s->context, layer);
     for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = gpu_exec_kv_read(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
+        status = gpu_exec_kv_read(gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
     for (size_t h = 0; h < d.n_heads; h++)
         for (int kind = 0; kind < 2; kind++)
             for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
@@ -341,8 +342,7 @@ static pi_status write_payload(payload *p, const engine_session *s, const int32_
     pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
     if (status == PI_OK) status = write_cache(p, s, n, err);
     const float *state = recurrent_at(&s->state, n);
-    gpu_exec *gpu = s->context->gpu;
-    if (status == PI_OK && state && gpu) status = gpu_exec_state_read(gpu, s, state, err);
+    if (status == PI_OK && state) status = context_gpus_read_state(s, state, err);
     if (status == PI_OK && state) status = payload_write(p, state, (size_t)state_bytes(s), err);
     if (status != PI_OK) return status;
     if (p->n_word) session_hash_add(&p->hash, p->word, p->n_word);
@@ -437,8 +437,9 @@ static pi_status read_device_layer(engine_session *s, const session_view *v, int
             from += (size_t)v->n_tokens * d.row[kind];
         }
     }
+    gpu_exec *gpu = context_gpu(s->context, layer);
     for (int kind = 0; kind < 2 && status == PI_OK; kind++)
-        status = gpu_exec_kv_write(s->context->gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
+        status = gpu_exec_kv_write(gpu, s, layer, kind == 1, 0, n, d.data[kind], err);
     mem_free(d.data[0]);
     return status;
 }
@@ -477,8 +478,7 @@ static pi_status load_bytes(engine_session *s, const uint8_t *data, size_t n_byt
     status = read_cache(s, &view, n, err);
     float *state = recurrent_replace(&s->state, n);
     if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
-    if (state && s->context->gpu && status == PI_OK)
-        status = gpu_exec_state_write(s->context->gpu, s, state, err);
+    if (state && status == PI_OK) status = context_gpus_write_state(s, state, err);
     s->length = status == PI_OK ? n : 0;
     if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
     *n_tokens = s->length;

@@ -114,7 +114,7 @@ static pi_status make_counter(const plan *p, gpu_exec *g, pi_error *err) {
     size_t n = (size_t)p->n_gpu_steps + 1;
     *g = (gpu_exec){.b = &counting, .plan = p, .model = p->model};
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        if (p->cuts[i].home == SIDE_GPU) g->kv_per_position = 1;
+        if (p->cuts[i].home == SIDE_GPU && plan_has(p, i)) g->kv_per_position = 1;
     g->steps = mem_calloc(n, sizeof *g->steps);
     if (!g->steps) return error_nomem(err, n * sizeof *g->steps, "GPU steps");
     void *some = g->steps;

@@ -17,13 +17,17 @@ static int count_receives(const plan *p) {
 /* The CPU's threads have an event per step and one per wait; the GPU's stream has one per
  * step, and one per batch of logits. */
 static int events_per_ubatch(const engine_context *c) {
-    int cpu = c->plan->n_steps + count_receives(c->plan);
-    int gpu = c->gpu ? gpu_exec_marks_capacity(c->gpu) : 0;
-    return cpu > gpu ? cpu : gpu;
+    int most = c->plan->n_steps + count_receives(c->plan);
+    for (int i = 0; i < c->n_gpus; i++) {
+        int n = c->gpus[i] ? gpu_exec_marks_capacity(c->gpus[i]) : 0;
+        if (n > most) most = n;
+    }
+    return most;
 }
 
 static pi_status allocate(engine_trace *t, pi_error *err) {
-    size_t n_rows = (size_t)t->n_threads + 1, n_events, n_steps = (size_t)t->plan->n_steps;
+    size_t n_rows = (size_t)t->n_threads + (size_t)t->n_gpus, n_events,
+           n_steps = (size_t)t->plan->n_steps;
     if (!size_mul(n_rows, (size_t)t->capacity, &n_events)) n_events = SIZE_MAX;
     t->rows = mem_calloc(n_rows, sizeof *t->rows);
     t->events = mem_calloc(n_events, sizeof *t->events);
@@ -46,11 +50,12 @@ pi_status engine_trace_start(engine_context *c, int n_ubatches, pi_error *err) {
     c->trace = t;
     t->plan = c->plan;
     t->n_threads = pool_size(c->pool);
-    t->has_gpu = c->gpu;
+    t->n_gpus = c->n_gpus;
     t->max_ubatches = n_ubatches;
     t->capacity = n_ubatches * events_per_ubatch(c);
     pi_status status = allocate(t, err);
-    if (status == PI_OK && c->gpu) status = gpu_exec_marks_create(c->gpu, err);
+    for (int i = 0; i < c->n_gpus && status == PI_OK; i++)
+        if (c->gpus[i]) status = gpu_exec_marks_create(c->gpus[i], err);
     if (status != PI_OK) engine_trace_stop(c);
     return status;
 }
@@ -58,7 +63,8 @@ pi_status engine_trace_start(engine_context *c, int n_ubatches, pi_error *err) {
 void engine_trace_stop(engine_context *c) {
     engine_trace *t = c->trace;
     if (!t) return;
-    if (c->gpu) gpu_exec_marks_destroy(c->gpu);
+    for (int i = 0; i < c->n_gpus; i++)
+        if (c->gpus[i]) gpu_exec_marks_destroy(c->gpus[i]);
     mem_free(t->rows);
     mem_free(t->events);
     mem_free(t->ubatches);
@@ -84,9 +90,10 @@ void trace_begin_ubatch(engine_context *c) {
     engine_trace *t = c->trace;
     t->on = t->n_ubatches < t->max_ubatches;
     if (!t->on) return;
-    if (c->gpu) {
-        gpu_exec_marks_begin(c->gpu, t);
-        gpu_exec_record(c->gpu, c); /* which is no part of the ubatch */
+    for (int i = 0; i < c->n_gpus; i++) {
+        if (!c->gpus[i]) continue;
+        gpu_exec_marks_begin(c->gpus[i], t);
+        gpu_exec_record(c->gpus[i], c); /* which is no part of the ubatch */
     }
     t->ubatches[t->n_ubatches] = (trace_ubatch){.n_tokens = c->ubatch.n_tokens,
                                                 .start = clock_seconds()};
@@ -110,7 +117,7 @@ static void add_up_bytes(engine_trace *t) {
 
 /* Of a ubatch that failed, nothing is kept. */
 static void forget_ubatch(engine_trace *t) {
-    for (int row = 0; row <= t->n_threads; row++) {
+    for (int row = 0; row < t->n_threads + t->n_gpus; row++) {
         trace_row *r = &t->rows[row];
         while (r->n > 0 && r->events[r->n - 1].ubatch == t->n_ubatches) r->n--;
     }
@@ -121,7 +128,8 @@ void trace_end_ubatch(engine_context *c, bool done) {
     if (!t->on) return;
     t->on = false;
     t->ubatches[t->n_ubatches].end = clock_seconds();
-    if (c->gpu) gpu_exec_marks_end(c->gpu, done ? t : NULL);
+    for (int i = 0; i < c->n_gpus; i++)
+        if (c->gpus[i]) gpu_exec_marks_end(c->gpus[i], done ? t : NULL);
     if (!done) {
         forget_ubatch(t);
         return;

@@ -1,4 +1,4 @@
-/* trace.h: the timeline of ubatches: which thread of the CPU, and the GPU's stream, ran which
+/* trace.h: the timeline of ubatches: which thread of the CPU, and the GPUs' streams, ran which
  * step of the plan, and when.
  *
  * A context owns its trace. engine_trace_start allocates room for some ubatches; the next ubatches
@@ -39,8 +39,8 @@ typedef struct trace_ubatch {
 typedef struct engine_trace {
     const plan *plan;
     int n_threads;
-    bool has_gpu;
-    trace_row *rows; /* [n_threads + 1], the GPU's last */
+    int n_gpus;
+    trace_row *rows; /* [n_threads + n_gpus], the GPUs' last */
     int capacity;
     trace_ubatch *ubatches; /* [max_ubatches] */
     int n_ubatches, max_ubatches;

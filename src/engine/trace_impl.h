@@ -22,7 +22,7 @@ pi_status gpu_exec_marks_create(gpu_exec *g, pi_error *err);
 void gpu_exec_marks_destroy(gpu_exec *g); /* none: fine */
 /* The ubatch that begins is marked; the stream is idle. Raises t->clock_error. */
 void gpu_exec_marks_begin(gpu_exec *g, engine_trace *t);
-/* Its steps become the last row of t; NULL: they are forgotten. */
+/* Its steps become the device's row of t; NULL: they are forgotten. */
 void gpu_exec_marks_end(gpu_exec *g, engine_trace *t);
 
 #endif

@@ -11,13 +11,13 @@
 
 /* Without a GPU the plan is the CPU's alone; an error when the device was named. */
 static pi_status choose_cuts(const model *m, const pi_context_options *o, engine_options *engine,
-                             place_fit *fit, pi_error *err) {
+                             place_gpus_fit *fit, pi_error *err) {
     pi_error why = {.status = PI_OK};
-    place_gpu gpu;
+    place_gpus gpus;
     if (!place_wants_gpu(o)) return PI_OK;
-    pi_status status = place_gpu_open(o, m->weight_bytes, &gpu, &why);
-    if (status == PI_OK) status = place_gpu_fit(&gpu, m, engine, o, fit, &why);
-    place_gpu_close(&gpu);
+    pi_status status = place_gpus_open(o, m->weight_bytes, &gpus, &why);
+    if (status == PI_OK) status = place_gpus_fit_create(&gpus, m, engine, o, fit, &why);
+    place_gpus_close(&gpus);
     if (status == PI_OK) {
         engine->plan.cuts = fit->plan.cuts;
         engine->plan.head = fit->plan.head;
@@ -66,7 +66,7 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     model *m;
     cpu_kernels kernels;
     plan *p = NULL;
-    place_fit fit = {0};
+    place_gpus_fit fit = {0};
     pi_status status = model_open(path, NULL, &m, err);
     if (status != PI_OK) return status;
     status = option_check(m, o, err);
@@ -81,7 +81,7 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     if (status == PI_OK) plan_print(p, out);
     if (status == PI_OK) status = print_memory(m, &engine, o, out, err);
     plan_free(p);
-    place_fit_free(&fit);
+    place_gpus_fit_free(&fit);
     model_close(m);
     return status;
 }

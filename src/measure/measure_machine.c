@@ -94,47 +94,52 @@ static pi_status load_cached(const pi_place_options *o, place_machine *out, bool
     return PI_OK;
 }
 
-/* The GPU that is here, if one is wanted; false when there is none. */
-static bool open_own_gpu(const pi_place_options *o, place_gpu *gpu) {
+/* The GPUs that are here, if any is wanted; false when there is none. */
+static bool open_own_gpus(const pi_place_options *o, place_gpus *gpus) {
     pi_context_options options = pi_context_default_options();
     pi_error why = {.status = PI_OK};
     options.device = o->device;
-    options.device_index = o->device_index;
+    options.n_devices = o->n_devices;
+    memcpy(options.devices, o->devices, sizeof options.devices);
+    memcpy(options.tensor_split, o->tensor_split, sizeof options.tensor_split);
     options.backend_folder = o->backend_folder;
     options.machine = o->cache;
     if (!place_wants_gpu(&options)) return false;
-    if (place_gpu_open(&options, 0, gpu, &why) == PI_OK) return true;
+    if (place_gpus_open(&options, 0, gpus, &why) == PI_OK) return true;
     if (why.status != PI_ERR_NOT_FOUND || place_expects_gpu(&options)) say(o, why.message);
     return false;
 }
 
 /* With the memory that is free now. */
 static void add_own_gpu(const pi_place_options *o, place_machine *m) {
-    place_gpu gpu;
+    place_gpus gpus;
     m->has_gpu = false;
-    if (!open_own_gpu(o, &gpu)) return;
-    *m = gpu.machine;
-    m->device[SIDE_GPU].memory_bytes = gpu.info.memory_free + gpu.machine.runtime_bytes;
-    place_gpu_close(&gpu);
+    if (!open_own_gpus(o, &gpus)) return;
+    const place_gpu *gpu = &gpus.gpu[0];
+    *m = gpu->machine;
+    m->device[SIDE_GPU].memory_bytes = gpu->info.memory_free + gpu->machine.runtime_bytes;
+    place_gpus_close(&gpus);
 }
 
 /* A GPU that cannot be measured counts as its data sheet says. */
 static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
-    place_gpu gpu;
+    place_gpus gpus;
     gpu_rates rates;
     pi_error why = {.status = PI_OK};
     m->has_gpu = false;
-    if (!open_own_gpu(o, &gpu)) return;
-    if (gpu_rates_measure(gpu.library.backend, gpu.device, threads_of(o), &rates, &why) == PI_OK) {
+    if (!open_own_gpus(o, &gpus)) return;
+    const place_gpu *gpu = &gpus.gpu[0];
+    if (gpu_rates_measure(gpu->library.backend, gpu->device, threads_of(o), &rates, &why) ==
+        PI_OK) {
         m->has_gpu = true;
-        snprintf(m->gpu_name, sizeof m->gpu_name, "%s", gpu.info.name);
+        snprintf(m->gpu_name, sizeof m->gpu_name, "%s", gpu->info.name);
         m->device[SIDE_GPU] = (place_device){
             .stream_gbps = rates.stream_gbps, .gather_gbps = rates.gather_gbps, .step = rates.step};
         m->sync = rates.sync;
     } else {
         say(o, why.message);
     }
-    place_gpu_close(&gpu);
+    place_gpus_close(&gpus);
 }
 
 pi_status measure_machine(const pi_place_options *o, const char *path, place_machine *out,

@@ -37,9 +37,12 @@ static void put_names(json_writer *w, const engine_trace *t) {
         snprintf(name, sizeof name, "thread %d", i);
         put_name(w, "thread_name", ROW_CPU, i, name);
     }
-    if (!t->has_gpu) return;
-    put_name(w, "process_name", ROW_GPU, 0, "GPU");
-    put_name(w, "thread_name", ROW_GPU, 0, "stream");
+    if (t->n_gpus > 0) put_name(w, "process_name", ROW_GPU, 0, "GPU");
+    for (int i = 0; i < t->n_gpus; i++) {
+        char name[32] = "stream";
+        if (t->n_gpus > 1) snprintf(name, sizeof name, "stream of GPU %d", i);
+        put_name(w, "thread_name", ROW_GPU, i, name);
+    }
 }
 
 /* Leaves its object open for "args". */
@@ -68,13 +71,13 @@ static const char *event_name(const trace_event *e, const plan_step *s) {
 }
 
 static void put_row(json_writer *w, const engine_trace *t, int row) {
-    bool gpu = row == t->n_threads;
+    bool gpu = row >= t->n_threads;
     const plan_step *steps = gpu ? t->plan->gpu_steps : t->plan->steps;
     for (int i = 0; i < t->rows[row].n; i++) {
         const trace_event *e = &t->rows[row].events[i];
         const plan_step *s = &steps[e->step];
-        begin_event(w, t, event_name(e, s), gpu ? ROW_GPU : ROW_CPU, gpu ? 0 : row, e->start,
-                    e->end);
+        begin_event(w, t, event_name(e, s), gpu ? ROW_GPU : ROW_CPU, gpu ? row - t->n_threads : row,
+                    e->start, e->end);
         json_put_int(w, "layer", s->layer);
         json_put_int(w, "bytes", (int64_t)e->bytes);
         end_event(w);
@@ -101,7 +104,7 @@ static void put_all(const engine_trace *t, FILE *file) {
     json_put_array(&w, "traceEvents");
     put_names(&w, t);
     put_ubatches(&w, t);
-    for (int row = 0; row < t->n_threads + t->has_gpu; row++) put_row(&w, t, row);
+    for (int row = 0; row < t->n_threads + t->n_gpus; row++) put_row(&w, t, row);
     json_end_array(&w);
     json_end_object(&w);
 }

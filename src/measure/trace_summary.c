@@ -91,7 +91,7 @@ static const plan_step *steps_of(const engine_trace *t, plan_side side) {
 
 static void rows_of(const engine_trace *t, plan_side side, int *first, int *end) {
     *first = side == SIDE_GPU ? t->n_threads : 0;
-    *end = side == SIDE_GPU ? t->n_threads + 1 : t->n_threads;
+    *end = side == SIDE_GPU ? t->n_threads + t->n_gpus : t->n_threads;
 }
 
 static bool computes(const trace_event *e, const plan_step *s) {

@@ -144,6 +144,14 @@ typedef struct place_prediction {
     double read[PLAN_SIDES];           /* bytes per token, expected */
 } place_prediction;
 
+/* Layers in stages, one for each of n devices (n >= 1, shares > 0): stage d ends before layer
+ * end[d]. Bytes follow the shares as closely as whole layers allow; the last stage has the head.
+ * Layers before `first` count for nothing. */
+void place_choose_stages(const place_workload *w, const double *shares, int n, int first, int *end);
+/* As if layers outside of [first, end), and the head where that is not among it, had to stay on the
+ * CPU. */
+void place_workload_keep(place_workload *w, int first, int end);
+
 /* `layers`: [n_layers] or NULL. */
 void place_predict(const place_workload *w, const place_machine *m, const place_plan *p,
                    place_prediction *out, place_layer_time *layers);

@@ -1,9 +1,10 @@
-/* place_device.c: finding and opening a GPU, and what is known of the machine it is in. */
+/* place_device.c: finding and opening GPUs, and what is known of the machine they are in. */
 #include "place_device.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "mem.h"
 #include "place_profile.h"
 
 /* The simulated GPU's time means nothing. It counts as fast, and hand-offs as free, so that as much
@@ -61,19 +62,19 @@ int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t bu
     return best;
 }
 
-/* The device of a backend that the options name, or the best one for `need` bytes. */
-static pi_status choose_index(const gpu_backend *b, const pi_context_options *o, uint64_t need,
-                              int *index, gpu_info *info, pi_error *err) {
+/* Device `wanted` of a backend, or (-1) the best one for `need` bytes. */
+static pi_status choose_index(const gpu_backend *b, const pi_context_options *o, int wanted,
+                              uint64_t need, int *index, gpu_info *info, pi_error *err) {
     gpu_info infos[MAX_DEVICES];
     int numbers[MAX_DEVICES], n = 0, found = 0;
     pi_status status = b->count(&n, err);
     if (status != PI_OK) return status;
-    if (o->device_index >= n)
-        return error_set(err, PI_ERR_NOT_FOUND, "no device %d: %s: there are %d, from 0 on",
-                         (int)o->device_index, b->name, n);
+    if (wanted >= n)
+        return error_set(err, PI_ERR_NOT_FOUND, "no device %d: %s: there are %d, from 0 on", wanted,
+                         b->name, n);
     status = error_set(err, PI_ERR_NOT_FOUND, "no device found: %s", b->name);
     for (int i = 0; i < n && found < MAX_DEVICES; i++) {
-        if (o->device_index >= 0 && i != o->device_index) continue;
+        if (wanted >= 0 && i != wanted) continue;
         pi_status answer = b->describe(i, &infos[found], err);
         if (answer != PI_OK) status = answer;
         if (answer == PI_OK) numbers[found++] = i;
@@ -98,14 +99,13 @@ static uint64_t set_budget(const pi_context_options *o, place_gpu *g) {
 }
 
 /* The free memory is looked at when the runtime has taken its part. */
-static pi_status open_named(const pi_context_options *o, uint64_t need, const char *name,
-                            place_gpu *g, pi_error *err) {
-    int index;
+static pi_status open_one(const pi_context_options *o, uint64_t need, const char *name, int wanted,
+                          place_gpu *g, pi_error *err) {
     uint64_t total;
     pi_status status = gpu_library_open(name, o->backend_folder, &g->library, err);
     const gpu_backend *b = g->library.backend;
-    if (status == PI_OK) status = choose_index(b, o, need, &index, &g->info, err);
-    if (status == PI_OK) status = b->open(index, gpu_host_default(), NULL, &g->device, err);
+    if (status == PI_OK) status = choose_index(b, o, wanted, need, &g->index, &g->info, err);
+    if (status == PI_OK) status = b->open(g->index, gpu_host_default(), NULL, &g->device, err);
     if (status == PI_OK) status = b->memory(g->device, &g->info.memory_free, &total, err);
     if (status != PI_OK) return status;
     gpu_machine(b, &g->info, o->machine, &g->machine);
@@ -119,6 +119,42 @@ static pi_status open_named(const pi_context_options *o, uint64_t need, const ch
     return PI_OK;
 }
 
+static void close_one(place_gpu *g) {
+    if (g->device) g->library.backend->close(g->device);
+    gpu_library_close(&g->library);
+}
+
+/* Numbers of the devices that are wanted, in *n; at least one: -1 is the best. */
+static void list_wanted(const pi_context_options *o, int *n, int wanted[PI_MAX_DEVICES],
+                        double share[PI_MAX_DEVICES]) {
+    int n_shares = 0, n_all = o->n_devices;
+    for (int i = 0; i < PI_MAX_DEVICES; i++)
+        if (o->tensor_split[i] > 0) n_shares = i + 1;
+    if (n_all == 0) n_all = n_shares;
+    *n = 0;
+    for (int i = 0; i < n_all; i++) {
+        if (n_shares > 0 && !(o->tensor_split[i] > 0)) continue;
+        wanted[*n] = o->n_devices > 0 ? o->devices[i] : i;
+        share[(*n)++] = (double)o->tensor_split[i];
+    }
+    if (*n == 0) wanted[(*n)++] = -1;
+}
+
+/* Of one backend. */
+static pi_status open_named(const pi_context_options *o, uint64_t need, const char *name,
+                            place_gpus *g, pi_error *err) {
+    int n, wanted[PI_MAX_DEVICES];
+    pi_status status = PI_OK;
+    list_wanted(o, &n, wanted, g->share);
+    for (int i = 0; i < n && status == PI_OK; i++) {
+        g->n = i + 1;
+        status = open_one(o, need, name, wanted[i], &g->gpu[i], err);
+        if (status == PI_OK && !(g->share[i] > 0))
+            g->share[i] = (double)(g->gpu[i].budget - g->gpu[i].runtime);
+    }
+    return status;
+}
+
 bool place_wants_gpu(const pi_context_options *o) {
     return o->device != PI_DEVICE_CPU && o->vram_budget != 0 && o->gpu_layers != 0;
 }
@@ -129,42 +165,45 @@ bool place_expects_gpu(const pi_context_options *o) {
 
 /* The best there is. A backend that is there but has something wrong is more telling than one that
  * is missing. */
-static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpu *out,
+static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpus *out,
                            pi_error *err) {
     pi_error why = {.status = PI_OK};
     for (int i = 0; gpu_backend_name(i) && strcmp(gpu_backend_name(i), "sim") != 0; i++) {
         pi_error here = {.status = PI_OK};
         if (open_named(o, need, gpu_backend_name(i), out, &here) == PI_OK) return PI_OK;
-        place_gpu_close(out);
+        place_gpus_close(out);
         if (i == 0 || (why.status == PI_ERR_NOT_FOUND && here.status != PI_ERR_NOT_FOUND))
             why = here;
     }
     return error_set(err, why.status, "%s", why.message);
 }
 
-pi_status place_gpu_open(const pi_context_options *o, uint64_t need, place_gpu *out,
-                         pi_error *err) {
+pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus *out,
+                          pi_error *err) {
     static const char *const names[] = {
         [PI_DEVICE_CUDA] = "cuda", [PI_DEVICE_HIP] = "hip", [PI_DEVICE_SIM] = "sim"};
-    *out = (place_gpu){0};
+    *out = (place_gpus){0};
     if (o->device == PI_DEVICE_AUTO) return open_best(o, need, out, err);
     pi_status status = open_named(o, need, names[o->device], out, err);
-    if (status != PI_OK) place_gpu_close(out);
+    if (status != PI_OK) place_gpus_close(out);
     return status;
 }
 
-void place_gpu_close(place_gpu *g) {
-    if (g->device) g->library.backend->close(g->device);
-    gpu_library_close(&g->library);
-    *g = (place_gpu){0};
+void place_gpus_close(place_gpus *g) {
+    for (int i = 0; i < g->n; i++) close_one(&g->gpu[i]);
+    *g = (place_gpus){0};
 }
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
-                        const pi_context_options *o, place_fit *out, pi_error *err) {
+/* Layers [first, end) on one device. */
+static pi_status fit_stage(const place_gpu *g, const model *m, const engine_options *engine,
+                           const pi_context_options *o, int first, int end, place_fit *out,
+                           pi_error *err) {
     const double mib = 1048576;
     place_fit_options request = {.model = m,
+                                 .first = first,
+                                 .end = end,
                                  .engine = engine,
                                  .machine = &g->machine,
                                  .budget = g->budget - g->runtime,
@@ -192,4 +231,53 @@ pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options
                            g->info.name);
     place_fit_free(out);
     return status;
+}
+
+/* Where stages end: of the layers that may be on a GPU. */
+static pi_status choose_stages(const place_gpus *g, const model *m, const engine_options *engine,
+                               const pi_context_options *o, int *end, pi_error *err) {
+    const char *mode;
+    place_workload work = {0};
+    const place_use use = {.n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
+                           .depth = PLACE_DEFAULT_DEPTH,
+                           .n_batch = engine->n_batch,
+                           .type_k = engine->type_k,
+                           .type_v = engine->type_v,
+                           .density = 1};
+    end[0] = m->hp.n_layer;
+    if (g->n == 1) return PI_OK;
+    pi_status status = place_make_workload(m, &engine->plan, use, &work, &mode, err);
+    int first = o->gpu_layers >= 0 && o->gpu_layers < m->hp.n_layer ? m->hp.n_layer - o->gpu_layers
+                                                                    : 0;
+    if (status == PI_OK) place_choose_stages(&work, g->share, g->n, first, end);
+    place_workload_free(&work);
+    return status;
+}
+
+pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
+                                const pi_context_options *o, place_gpus_fit *out, pi_error *err) {
+    size_t n = (size_t)m->hp.n_layer;
+    *out = (place_gpus_fit){.plan = {.n_layers = (int)n}};
+    out->plan.cuts = mem_calloc(n, sizeof *out->plan.cuts);
+    if (!out->plan.cuts) return error_nomem(err, n * sizeof *out->plan.cuts, "cuts");
+    pi_status status = choose_stages(g, m, engine, o, out->end, err);
+    for (int d = 0, first = 0; d < g->n && status == PI_OK; first = out->end[d++]) {
+        if (first == out->end[d]) continue;
+        status = fit_stage(&g->gpu[d], m, engine, o, first, out->end[d], &out->stage[d], err);
+        if (status != PI_OK) break;
+        const place_plan *p = &out->stage[d].plan;
+        for (int i = first; i < out->end[d]; i++) {
+            out->plan.cuts[i] = p->cuts[i];
+            out->plan.cuts[i].device = d;
+        }
+        if (p->head == SIDE_GPU) out->plan.head = SIDE_GPU;
+    }
+    if (status != PI_OK) place_gpus_fit_free(out);
+    return status;
+}
+
+void place_gpus_fit_free(place_gpus_fit *f) {
+    place_plan_free(&f->plan);
+    for (int d = 0; d < PI_MAX_DEVICES; d++) place_fit_free(&f->stage[d]);
+    *f = (place_gpus_fit){0};
 }

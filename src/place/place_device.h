@@ -1,4 +1,4 @@
-/* place_device.h: the GPU of a context: opens the device and describes its machine. A
+/* place_device.h: the GPUs of a context: opens the devices and describes their machines. A
  * failure is a reason to use the CPU alone, not an error: every function returns the reason and
  * leaves nothing open. */
 #ifndef PLACE_PLACE_DEVICE_H
@@ -11,11 +11,25 @@
 typedef struct place_gpu {
     gpu_library library;
     gpu_device *device;
+    int index; /* among the backend's */
     gpu_info info;
     place_machine machine;
     uint64_t budget;  /* the user's, or the free memory minus a margin, with `runtime` */
     uint64_t runtime; /* of this, what driver and kernels take */
 } place_gpu;
+
+typedef struct place_gpus {
+    int n;                         /* 0: none is open */
+    place_gpu gpu[PI_MAX_DEVICES]; /* in the order of the stages, of one backend */
+    double share[PI_MAX_DEVICES];  /* of the model */
+} place_gpus;
+
+/* What the GPUs get: cuts for all, and of each what it takes. */
+typedef struct place_gpus_fit {
+    place_plan plan;
+    int end[PI_MAX_DEVICES];         /* stage d ends before this layer */
+    place_fit stage[PI_MAX_DEVICES]; /* their plans have other stages on the CPU */
+} place_gpus_fit;
 
 /* Whether these options ask for a GPU at all; and whether in so many words, not just by default. */
 bool place_wants_gpu(const pi_context_options *o);
@@ -26,17 +40,19 @@ bool place_expects_gpu(const pi_context_options *o);
  */
 int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t budget);
 
-/* The device that the options ask for, with their budget as its limit; they ask for one. `need`:
- * bytes of the model's weights; 0: not known.
- * PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for it to be
+/* The devices that the options ask for, with their budget as the limit of each; they ask for one.
+ * `need`: bytes of the model's weights; 0: not known.
+ * PI_ERR_NOT_FOUND: no such backend or device; PI_ERR_LIMIT: the budget is too small for one to be
  * opened; and what opening it ran into. */
-pi_status place_gpu_open(const pi_context_options *o, uint64_t need, place_gpu *out, pi_error *err);
-void place_gpu_close(place_gpu *g); /* a zeroed one is fine */
+pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus *out,
+                          pi_error *err);
+void place_gpus_close(place_gpus *g); /* a zeroed one is fine */
 
-/* Cuts for a model on an opened device; `engine` is what the context is created with. PI_ERR_LIMIT:
- * everything would be on the CPU, because nothing fits or, when no device was named, nothing is
- * gained: a device that was named takes as many layers as fit then. */
-pi_status place_gpu_fit(const place_gpu *g, const model *m, const engine_options *engine,
-                        const pi_context_options *o, place_fit *out, pi_error *err);
+/* Cuts for a model on opened devices; `engine` is what the context is created with. PI_ERR_LIMIT:
+ * everything of a stage would be on the CPU, because nothing fits or, when no device was named,
+ * nothing is gained: a device that was named takes as many layers as fit then. */
+pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
+                                const pi_context_options *o, place_gpus_fit *out, pi_error *err);
+void place_gpus_fit_free(place_gpus_fit *f); /* a zeroed one is fine */
 
 #endif

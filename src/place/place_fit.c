@@ -50,7 +50,10 @@ static pi_status make_workload(const place_fit_options *o, place_fit *f, pi_erro
                            .type_k = o->engine->type_k,
                            .type_v = o->engine->type_v,
                            .density = o->density};
-    return place_make_workload(o->model, &o->engine->plan, use, &f->work, &f->mode, err);
+    pi_status status = place_make_workload(o->model, &o->engine->plan, use, &f->work, &f->mode,
+                                           err);
+    if (status == PI_OK) place_workload_keep(&f->work, o->first, o->end);
+    return status;
 }
 
 static bool uses_gpu(const place_plan *p) {
@@ -72,7 +75,7 @@ static pi_status measure(const place_fit_options *o, const place_plan *p, place_
     engine_options engine = *o->engine;
     engine.plan.cuts = p->cuts;
     engine.plan.head = p->head;
-    pi_status status = engine_gpu_size(o->model, &engine, &f->bytes, err);
+    pi_status status = engine_gpu_size(o->model, &engine, 0, &f->bytes, err);
     if (status != PI_OK) return status;
     if (!size_mul((size_t)f->bytes.kv_per_position, (size_t)o->n_ctx, &kv))
         return error_set(err, PI_ERR_RANGE,
@@ -162,9 +165,9 @@ static pi_status fit_fastest(const place_fit_options *o, place_fit *f, pi_error 
 /* Offloads the last n layers; n > n_layer also the output head. */
 static void place_last(const place_fit_options *o, int32_t n, place_plan *out) {
     int n_layer = o->model->hp.n_layer;
-    out->head = n > n_layer ? SIDE_GPU : SIDE_CPU;
+    out->head = n > n_layer && o->end == n_layer ? SIDE_GPU : SIDE_CPU;
     for (int i = 0; i < n_layer; i++) {
-        bool gpu = n_layer - i <= n;
+        bool gpu = n_layer - i <= n && i >= o->first && i < o->end;
         out->cuts[i] = (plan_cut){.home = gpu ? SIDE_GPU : SIDE_CPU,
                                   .hot = gpu ? model_layer_units(o->model, i) : 0};
     }
@@ -183,13 +186,13 @@ static pi_status size_buffers(const place_fit_options *o, place_fit *f, pi_error
  * buffers are those of that from then on. */
 static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
     place_fit one = {0};
-    f->plan.cuts[0].hot = plan_cut_unit(o->model, 0);
+    f->plan.cuts[o->first].hot = plan_cut_unit(o->model, o->first);
     pi_status status = measure(o, &f->plan, &one, err);
     if (status == PI_OK) {
         f->least = fit_bytes(&one);
         f->work.scratch_bytes = one.bytes.scratch + one.program_bytes;
     }
-    f->plan.cuts[0].hot = 0;
+    f->plan.cuts[o->first].hot = 0;
     return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
 }
 

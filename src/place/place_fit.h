@@ -21,6 +21,7 @@ typedef struct place_fit_options {
     int64_t n_ctx, depth; /* positions of all sessions; those that a token attends to */
     int32_t gpu_layers;   /* -1: as is fastest; else this many, from the last one on, wholly
                              on the GPU, and the head when there are more than layers */
+    int first, end;       /* layers that the device may have; with the last one, the head */
     double density;       /* as in place_use */
 } place_fit_options;
 

@@ -52,8 +52,8 @@ static pi_context_options gpu_options(uint64_t budget, int32_t layers) {
 static uint64_t used(const pi_context *c) {
     uint64_t free_bytes = 0, total = 0;
     pi_error err;
-    const gpu_backend *b = c->gpu.library.backend;
-    if (b->memory(c->gpu.device, &free_bytes, &total, &err)) fail_msg("%s", err.message);
+    const gpu_backend *b = c->gpus.gpu[0].library.backend;
+    if (b->memory(c->gpus.gpu[0].device, &free_bytes, &total, &err)) fail_msg("%s", err.message);
     return total - free_bytes;
 }
 

@@ -78,6 +78,8 @@ static const char *sample(const option *o) {
         return text;
     case OPTION_LIST:
         return "1,2";
+    case OPTION_NUMBERS:
+        return "3,1";
     case OPTION_PAIR:
         return "0.5:0.5";
     default:

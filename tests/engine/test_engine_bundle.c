@@ -40,7 +40,7 @@ static model *plain, *bundled;
 static void set_cuts(const model *m, int split, plan_cut *cuts) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = m->layers[i].hp.n_ff;
-        cuts[i] = (plan_cut){split == 2 ? SIDE_CPU : SIDE_GPU, split == 0 ? n : n / 2};
+        cuts[i] = (plan_cut){split == 2 ? SIDE_CPU : SIDE_GPU, split == 0 ? n : n / 2, 0};
     }
 }
 
@@ -53,7 +53,7 @@ static void run(const model *m, pi_mode mode, cpu_tier tier, int split, int piec
         o.plan.cuts = cuts;
         o.plan.head = split == 2 ? SIDE_CPU : SIDE_GPU;
         o.gpu = library.backend;
-        o.device = device;
+        o.devices[0] = device;
         o.prompts = split == 1 ? ENGINE_PROMPTS_STREAMED : ENGINE_PROMPTS_SPLIT;
     }
     engine_context *c = run_engine_context(m, &o);

@@ -79,7 +79,7 @@ static engine_options options_for(pi_mode mode) {
     engine_options o = run_engine_options(mode, N_BATCH, N_TOKENS);
     o.plan.cuts = cuts;
     o.gpu = &counted;
-    o.device = device;
+    o.devices[0] = device;
     return o;
 }
 
@@ -223,13 +223,13 @@ static void test_copies(void **state) {
     o.prompts = ENGINE_PROMPTS_STREAMED;
     engine_context *c = run_engine_context(m, &o);
     engine_session *s = run_engine_session(c, N_CTX);
-    assert_int_equal(pool_size(c->gpu->fillers), 2);
+    assert_int_equal(pool_size(c->gpus[0]->fillers), 2);
     feed(c, s, N_BATCH);
     n_uploads = 0;
     feed(c, s, 16);
     uploaded[0] = uploaded[1] = 0;
     for (int i = 0; i < n_uploads; i++) uploaded[upload_streams[i] != computes] += upload_bytes[i];
-    assert_int_equal(uploaded[1], c->gpu->cold_bytes);
+    assert_int_equal(uploaded[1], c->gpus[0]->cold_bytes);
     assert_true(uploaded[0] < 2048);
     engine_session_destroy(s);
     engine_context_destroy(c);
@@ -259,13 +259,13 @@ static void test_shrink(void **state) {
     split_all(m, SIDE_GPU, &o);
     for (int run = 0; run < 2; run++) { /* with room, then without */
         float *out = run ? got : want;
-        if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+        if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
         uint64_t cache = bytes.kv_per_position * N_CTX;
         const gpu_open_options open = {.memory_limit = bytes.weights + bytes.scratch +
                                                        (run ? cache : 3 * cache)};
         if (library.backend->open(0, gpu_host_default(), &open, &small, &err))
             fail_msg("%s", err.message);
-        o.device = small;
+        o.devices[0] = small;
         engine_context *c = run_engine_context(m, &o);
         engine_session *first = run_engine_session(c, N_CTX);
         feed(c, first, 5);

@@ -62,11 +62,11 @@ static void expect_same(const char *what, int piece, int n_vocab, double gate) {
 static void place_at_random(engine_options *o, const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++)
         cuts[i] = (plan_cut){rng_u64(&random_cuts) % 2 ? SIDE_GPU : SIDE_CPU,
-                             (int64_t)(rng_u64(&random_cuts) % (N_EXPERT + 1))};
+                             (int64_t)(rng_u64(&random_cuts) % (N_EXPERT + 1)), 0};
     o->plan.cuts = cuts;
     o->plan.head = rng_u64(&random_cuts) % 2 ? SIDE_GPU : SIDE_CPU;
     o->gpu = library.backend;
-    o->device = device;
+    o->devices[0] = device;
 }
 
 /* Bytes of FFN weights that all tokens read one by one, in parts of all there are. */
@@ -152,11 +152,12 @@ static void test_zeros(void **state) {
 enum { HOT = 3, SLICE = 4000 };
 
 static void place_alternately(engine_options *o, const model *m) {
-    for (int i = 0; i < m->hp.n_layer; i++) cuts[i] = (plan_cut){i % 2 ? SIDE_GPU : SIDE_CPU, HOT};
+    for (int i = 0; i < m->hp.n_layer; i++)
+        cuts[i] = (plan_cut){i % 2 ? SIDE_GPU : SIDE_CPU, HOT, 0};
     o->plan.cuts = cuts;
     o->plan.head = SIDE_CPU;
     o->gpu = library.backend;
-    o->device = device;
+    o->devices[0] = device;
 }
 
 /* Whatever is used more by a hair moves. */
@@ -255,9 +256,11 @@ static void test_activity(void **state) {
     pi_error err;
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < m->hp.n_layer; i++)
-            cuts[i] = (plan_cut){round > 1 ? SIDE_GPU : SIDE_CPU, round == 1   ? HOT
-                                                                  : round == 2 ? N_EXPERT
-                                                                               : N_EXPERT / 2};
+            cuts[i] = (plan_cut){round > 1 ? SIDE_GPU : SIDE_CPU,
+                                 round == 1   ? HOT
+                                 : round == 2 ? N_EXPERT
+                                              : N_EXPERT / 2,
+                                 0};
         if (round == 1) place_alternately(&o, m);
         engine_context *c = run_engine_context(m, &o);
         run(c, 1, got); /* before: it does not count */

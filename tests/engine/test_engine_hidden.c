@@ -56,11 +56,11 @@ static engine_context *make_context(const model *m, pi_mode mode, bool gpu, plan
                         .plan = {.mode = mode, .max_loss = 1}};
     if (gpu) {
         for (int i = 0; i < m->hp.n_layer; i++)
-            cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : SIDE_GPU, m->layers[i].hp.n_ff / 2};
+            cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : SIDE_GPU, m->layers[i].hp.n_ff / 2, 0};
         o.plan.cuts = cuts;
         o.plan.head = head;
         o.gpu = library.backend;
-        o.device = device;
+        o.devices[0] = device;
     }
     return run_engine_context(m, &o);
 }

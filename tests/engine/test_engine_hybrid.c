@@ -70,7 +70,7 @@ static void place(engine_options *o, plan_side head) {
     o->plan.cuts = cuts;
     o->plan.head = head;
     o->gpu = library.backend;
-    o->device = device;
+    o->devices[0] = device;
 }
 
 static engine_session *make_session(engine_context *c) {
@@ -132,10 +132,10 @@ static plan_side choose_cuts(const model *m, int number) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
         int64_t half = n / 2 / unit * unit;
-        if (number == 0) cuts[i] = (plan_cut){SIDE_GPU, n};
-        if (number == 1) cuts[i] = (plan_cut){SIDE_GPU, half};
-        if (number == 2) cuts[i] = (plan_cut){SIDE_CPU, half};
-        if (number > 2) cuts[i] = (plan_cut){random_side(), random_hot(m, i)};
+        if (number == 0) cuts[i] = (plan_cut){SIDE_GPU, n, 0};
+        if (number == 1) cuts[i] = (plan_cut){SIDE_GPU, half, 0};
+        if (number == 2) cuts[i] = (plan_cut){SIDE_CPU, half, 0};
+        if (number > 2) cuts[i] = (plan_cut){random_side(), random_hot(m, i), 0};
     }
     return number <= 1 ? SIDE_GPU : number == 2 ? SIDE_CPU : random_side();
 }
@@ -483,7 +483,7 @@ static void test_lost_device(void **state) {
     for (int64_t n = 1, lost = 1; lost; n += n / LOSSES + 1) {
         pi_error err;
         open_another(0, RUN_DEVICE_WAIT_MS);
-        o.device = device;
+        o.devices[0] = device;
         engine_context *c = run_engine_context(m, &o);
         engine_session *a = make_session(c), *b = make_session(c);
         feed(c, a, 0, 2, got);
@@ -520,12 +520,12 @@ static void test_little_memory(void **state) {
     place(&o, choose_cuts(m, 1));
     engine_gpu_bytes bytes;
     pi_error err;
-    if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+    if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
     uint64_t need = bytes.weights + bytes.scratch;
     gpu_device *shared = device;
     for (int i = 0; i <= 8; i++) { /* the last has room for all but a cache */
         open_another(i < 8 ? need * (uint64_t)(i + 1) / 9 : need, RUN_DEVICE_WAIT_MS);
-        o.device = device;
+        o.devices[0] = device;
         engine_context *c;
         pi_status status = engine_context_create(m, &o, &c, &err);
         assert_int_equal(status, i < 8 ? PI_ERR_NOMEM : PI_OK);
@@ -605,7 +605,7 @@ static void test_size(void **state) {
         engine_gpu_bytes bytes;
         uint64_t before, after, total;
         pi_error err;
-        if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+        if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
         assert_int_equal(library.backend->memory(device, &before, &total, &err), PI_OK);
         engine_context *c = run_engine_context(m, &o);
         engine_session *s = make_session(c);
@@ -637,12 +637,12 @@ static void test_one_piece(void **state) {
         pi_error err;
         place(&o, choose_cuts(m, i));
         o.gpu = &coarse;
-        if (engine_gpu_size(m, &o, &bytes, &err)) fail_msg("%s", err.message);
+        if (engine_gpu_size(m, &o, 0, &bytes, &err)) fail_msg("%s", err.message);
         /* Not a byte more than that, and a cache; which is more than one piece
          * leaves over. */
         uint64_t cache = bytes.kv_per_position * N_CTX;
         open_another(bytes.weights + bytes.scratch + cache, RUN_DEVICE_WAIT_MS);
-        o.device = device;
+        o.devices[0] = device;
         engine_context *c = run_engine_context(m, &o);
         expect_wanted(c, m->hp.n_vocab);
         engine_context_destroy(c);

@@ -49,7 +49,7 @@ static pi_status make_context(const model *m, pi_mode mode, uint64_t budget, eng
                         .ram_budget = budget,
                         .n_positions = N_CTX,
                         .gpu = library.backend,
-                        .device = device,
+                        .devices = {device},
                         .prompts = ENGINE_PROMPTS_SPLIT,
                         .adapt = adapt};
     return engine_context_create(m, &o, c, NULL);
@@ -98,7 +98,7 @@ static void check(const model *m, pi_mode mode) {
 static void place(const model *m, plan_side home, int64_t share) {
     for (int i = 0; i < N_LAYERS; i++) {
         int64_t units = model_layer_units(m, i);
-        cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : home, i == 2 ? units : units / share};
+        cuts[i] = (plan_cut){i == 1 ? SIDE_CPU : home, i == 2 ? units : units / share, 0};
     }
 }
 

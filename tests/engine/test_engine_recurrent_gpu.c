@@ -44,7 +44,7 @@ static engine_options options_for(bool gpu) {
         o.plan.cuts = cuts;
         o.plan.head = SIDE_GPU;
         o.gpu = library.backend;
-        o.device = device;
+        o.devices[0] = device;
     }
     return o;
 }
@@ -105,7 +105,7 @@ static model *open_arch(const char *arch) {
 static void place(const model *m, bool all) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
-        cuts[i] = (plan_cut){all || i % 2 ? SIDE_GPU : SIDE_CPU, all ? n : n / 2 / unit * unit};
+        cuts[i] = (plan_cut){all || i % 2 ? SIDE_GPU : SIDE_CPU, all ? n : n / 2 / unit * unit, 0};
     }
 }
 
@@ -232,7 +232,7 @@ static void test_size(void **state) {
     engine_options o = options_for(true);
     engine_gpu_bytes bytes;
     uint64_t before, after, total;
-    ok(engine_gpu_size(m, &o, &bytes, &err));
+    ok(engine_gpu_size(m, &o, 0, &bytes, &err));
     assert_true(bytes.state > 0);
     engine_context *c = make_context(m, &o);
     ok(library.backend->memory(device, &before, &total, &err));

@@ -67,13 +67,13 @@ static engine_context *make_context(const model *m, bool gpu, engine_prompts pro
                         .prompts = prompts,
                         .plan = {.mode = PI_MODE_PREDICT}};
     if (gpu) {
-        cuts[0] = (plan_cut){SIDE_GPU, 160};
-        cuts[1] = (plan_cut){SIDE_CPU, 64};
-        cuts[2] = (plan_cut){SIDE_GPU, 320};
+        cuts[0] = (plan_cut){SIDE_GPU, 160, 0};
+        cuts[1] = (plan_cut){SIDE_CPU, 64, 0};
+        cuts[2] = (plan_cut){SIDE_GPU, 320, 0};
         o.plan.cuts = cuts;
         o.plan.head = SIDE_GPU;
         o.gpu = library.backend;
-        o.device = device;
+        o.devices[0] = device;
     }
     return run_engine_context(m, &o);
 }
@@ -183,7 +183,7 @@ static void test_both_sides(void **state) {
     engine_context *c = make_context(m, true, ENGINE_PROMPTS_SPLIT);
     const engine_trace *t = record(c);
     const plan *p = t->plan;
-    assert_true(t->has_gpu);
+    assert_true(t->n_gpus > 0);
     assert_int_equal(t->n_threads, N_THREADS);
     assert_int_equal(t->ubatches[0].n_tokens, N_PROMPT);
     assert_int_equal(t->ubatches[1].n_tokens, 1);
@@ -209,7 +209,7 @@ static void test_processor_alone(void **state) {
     model *m = open_model();
     engine_context *c = make_context(m, false, ENGINE_PROMPTS_SPLIT);
     const engine_trace *t = record(c);
-    assert_false(t->has_gpu);
+    assert_false(t->n_gpus > 0);
     check_times(t);
     for (int ubatch = 0; ubatch < 2; ubatch++) check_processor(t, ubatch);
     uint64_t sum = bytes_of_ubatch(t, 0) + bytes_of_ubatch(t, 1);
@@ -300,7 +300,7 @@ static void check_file(const engine_trace *t) {
     json_doc *doc;
     pi_error err;
     int n = 0, n_written = t->n_ubatches;
-    for (int row = 0; row <= t->n_threads; row++) n_written += t->rows[row].n;
+    for (int row = 0; row < t->n_threads + t->n_gpus; row++) n_written += t->rows[row].n;
     pi_status status = json_parse_file(TRACE_PATH, &doc, &err);
     if (status == PI_ERR_UNSUPPORTED) {
         fprintf(stderr, "*** SKIPPED: built without jansson ***\n");
@@ -318,7 +318,7 @@ static void check_file(const engine_trace *t) {
             if (!nested(&events[i], &events[k], t->clock_error))
                 fail_msg("%s and %s overlap", events[i].name, events[k].name);
     }
-    assert_int_equal(waits, t->has_gpu ? 2 * t->plan->n_exchanges[SIDE_GPU] : 0);
+    assert_int_equal(waits, t->n_gpus > 0 ? 2 * t->plan->n_exchanges[SIDE_GPU] : 0);
     json_free(doc);
 }
 
@@ -379,7 +379,7 @@ static void test_figures(void **state) {
     trace_ubatch ubatch = {.n_tokens = 1, .start = 0, .end = 16};
     engine_trace t = {.plan = p,
                       .n_threads = N_THREADS,
-                      .has_gpu = true,
+                      .n_gpus = 1,
                       .rows = rows,
                       .ubatches = &ubatch,
                       .n_ubatches = 1,

@@ -41,11 +41,11 @@ static void place(const model *m, placement which, plan_cut cuts[MAX_LAYERS], pl
     enum { PARTS = 8 };
     assert_true(m->hp.n_layer <= MAX_LAYERS);
     for (int i = 0; i < m->hp.n_layer; i++) {
-        if (which == ALL_ON_GPU) cuts[i] = (plan_cut){SIDE_GPU, model_layer_units(m, i)};
-        if (which == ALL_SPLIT) cuts[i] = (plan_cut){SIDE_GPU, cut_at(m, i, 1, 2)};
+        if (which == ALL_ON_GPU) cuts[i] = (plan_cut){SIDE_GPU, model_layer_units(m, i), 0};
+        if (which == ALL_SPLIT) cuts[i] = (plan_cut){SIDE_GPU, cut_at(m, i, 1, 2), 0};
         if (which == AT_RANDOM)
             cuts[i] = (plan_cut){random_below(2) ? SIDE_GPU : SIDE_CPU,
-                                 cut_at(m, i, random_below(PARTS + 1), PARTS)};
+                                 cut_at(m, i, random_below(PARTS + 1), PARTS), 0};
     }
     o->cuts = cuts;
     o->head = which == AT_RANDOM && random_below(2) ? SIDE_CPU : SIDE_GPU;
@@ -82,7 +82,7 @@ static void check_placement(const char *name, const model *m, const reference *r
                               .type_v = QUANT_F32,
                               .plan = options,
                               .gpu = library.backend,
-                              .device = device};
+                              .devices = {device}};
     if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
     for (int i = 0; i < n_ways; i++) {
         double nmse = golden_nmse(c, r, ways[i].pieces, ways[i].n);

@@ -1,8 +1,8 @@
 /* sim_device.cpp: the simulated device itself: memory, what went wrong, and the backend's table.
  *
- * There are two devices, each as many times as it is opened. Its memory comes from the host's
- * allocator, one block per allocation, so that AddressSanitizer sees every access out of bounds.
- * Its time means nothing; its answers do. */
+ * There are four devices, each as many times as it is opened. A device's memory comes from the
+ * host's allocator, one block per allocation, so that AddressSanitizer sees every access out of
+ * bounds. Its time means nothing; its answers do. */
 #include "sim_fiber.h"
 #include "sim_runtime.h"
 
@@ -100,7 +100,7 @@ static pi_status check_index(int index, pi_error *err) {
                      static_cast<int>(SIM_DEVICES));
 }
 
-/* The second device has half the memory of the first. */
+/* Every device has half the memory of the one before. */
 static size_t memory_of(int index) {
     return SIM_MEMORY >> index;
 }

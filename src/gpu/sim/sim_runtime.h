@@ -25,7 +25,7 @@ enum : size_t {
 /* Instead of GPU_WAIT_MS: no display driver ends its kernels, and its host may be slow, as under a
  * sanitizer on a busy machine. */
 enum : uint32_t { SIM_WAIT_MS = 60000 };
-enum { SIM_DEVICES = 2 };
+enum { SIM_DEVICES = 4 };
 enum { SIM_MAX_THREADS = 512 }; /* per block: no kernel asks for more */
 
 /* What uninitialised memory holds: NaN as float, half and bfloat16, -1 as an integer. */

@@ -1,0 +1,428 @@
+/* test_engine_multi_gpu.c: layers in stages over three devices give the answer of the CPU: random
+ * placements of several kinds of models, in one batch, in pieces and one by one; sessions that share
+ * passes, are rewound, copied, saved and loaded; what each device takes is what was said before; and
+ * whichever device is lost, answers and sessions stay. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "context.h"
+#include "recurrent_model.h"
+#include "rng.h"
+#include "run_device.h"
+#include "run_engine.h"
+#include "run_model.h"
+#include "tiny_model.h"
+#include "trace.h"
+
+#define MODEL_PATH TEST_BINARY_DIR "/test_engine_multi_gpu.gguf"
+
+enum { N_DEVICES = 3, N_TOKENS = 21, N_CTX = 64, N_BATCH = 16, MAX_VOCAB = 288, MAX_LAYERS = 16 };
+
+#ifdef TEST_SAMPLED
+enum { N_RANDOM = 1, LOSSES = 1 };
+#else
+enum { N_RANDOM = 4, LOSSES = 3 }; /* placements of a model; moments at which a device is lost */
+#endif
+
+static const double gate = 1e-6; /* of float weights */
+
+static gpu_library library;
+static gpu_device *device, *devices[N_DEVICES];
+static rng random_cuts;
+static int32_t tokens[N_TOKENS];
+static float want[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
+static plan_cut cuts[MAX_LAYERS];
+static pi_error err;
+
+/* ---- models and placements ------------------------------------------------------------------- */
+
+static tiny_model base_model(void) {
+    tiny_model t = tiny_default();
+    t.type = "f16";
+    t.n_embd = 64;
+    t.n_vocab = 43;
+    t.head_dim = t.n_rot = 16;
+    t.n_layer = TINY_MAX_LAYERS;
+    for (int i = 0; i < t.n_layer; i++) {
+        t.n_head[i] = t.n_head[0];
+        t.n_head_kv[i] = t.n_head_kv[0];
+        t.n_ff[i] = i == 1 ? 96 : 320;
+    }
+    return t;
+}
+
+static tiny_model predicting_model(void) {
+    tiny_model t = base_model();
+    t.activation = "relu";
+    t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
+    return t;
+}
+
+static tiny_model expert_model(void) {
+    tiny_model t = base_model();
+    t.experts = (tiny_experts){.n = 12, .n_used = 3, .n_ff = 96};
+    return t;
+}
+
+static int64_t random_below(int64_t n) {
+    return (int64_t)(rng_u64(&random_cuts) % (uint64_t)n);
+}
+
+static plan_side random_side(void) {
+    return random_below(3) ? SIDE_GPU : SIDE_CPU;
+}
+
+/* Devices that do not descend; the first placements use all of them. */
+static void place(const model *m, engine_options *o, int number) {
+    int n_layer = m->hp.n_layer, at = 0;
+    assert_true(n_layer <= MAX_LAYERS);
+    for (int i = 0; i < n_layer; i++) {
+        int64_t n = model_layer_units(m, i), unit = plan_cut_unit(m, i);
+        int even = i * N_DEVICES / n_layer;
+        at += (int)random_below(N_DEVICES - at);
+        cuts[i] = (plan_cut){SIDE_GPU, n, even};
+        if (number == 1) cuts[i].hot = n / 2 / unit * unit;
+        if (number > 1)
+            cuts[i] = (plan_cut){random_side(), random_below(n / unit + 1) * unit,
+                                 number == 2 ? even : at};
+    }
+    o->plan.cuts = cuts;
+    o->plan.head = number < 2 ? SIDE_GPU : random_side();
+    o->gpu = library.backend;
+    memcpy(o->devices, devices, sizeof devices);
+}
+
+static void open_devices(uint64_t memory_limit) {
+    const gpu_open_options options = {.wait_ms = RUN_DEVICE_WAIT_MS, .memory_limit = memory_limit};
+    int n;
+    if (library.backend->count(&n, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < N_DEVICES; i++)
+        if (library.backend->open(i % n, gpu_host_default(), &options, &devices[i], &err))
+            fail_msg("%s", err.message);
+}
+
+static void close_devices(void) {
+    for (int i = 0; i < N_DEVICES; i++) library.backend->close(devices[i]);
+}
+
+static engine_options options_for(pi_mode mode) {
+    return run_engine_options(mode, N_BATCH, N_TOKENS);
+}
+
+static model *open_model(const tiny_model *t) {
+    run_random_tokens(t->seed, t->n_vocab, tokens, N_TOKENS);
+    return run_engine_open_tiny(t, MODEL_PATH);
+}
+
+static void run_alone(const model *m, const engine_options *o) {
+    engine_context *c = run_engine_context(m, o);
+    assert_true(m->hp.n_vocab <= MAX_VOCAB);
+    if (o->plan.mode != PI_MODE_DENSE) assert_int_equal(engine_plan(c)->mode, o->plan.mode);
+    run_engine_tokens(c, N_CTX, tokens, N_TOKENS, 1, want);
+    engine_context_destroy(c);
+}
+
+/* n tokens from `from` on; their logits are the CPU's. */
+static void feed(const char *what, engine_context *c, engine_session *s, int from, int n,
+                 int piece) {
+    int n_vocab = c->model->hp.n_vocab;
+    run_engine_feed(c, s, tokens + from, n, piece, got + from * n_vocab);
+    double nmse = run_nmse(got + from * n_vocab, want + from * n_vocab, (int64_t)n * n_vocab);
+    if (!(nmse <= gate)) fail_msg("%s: %d from %d by %d: NMSE %g", what, n, from, piece, nmse);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void compare(const char *what, const model *m, pi_mode mode) {
+    static const int pieces[] = {0, 7, 1};
+    static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
+    engine_options o = options_for(mode);
+    run_alone(m, &o);
+    for (int number = 0; number < 2 + N_RANDOM; number++) {
+        o.prompts = prompts[number % 2];
+        place(m, &o, number);
+        engine_context *c = run_engine_context(m, &o);
+        engine_session *s = run_engine_session(c, N_CTX);
+        if (number < 2)
+            for (int i = 0; i < N_DEVICES; i++) assert_non_null(c->gpus[i]);
+        feed(what, c, s, 0, N_TOKENS, pieces[number % 3]);
+        assert_null(engine_gpu_loss(c));
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+}
+
+static void compare_tiny(const char *what, const tiny_model *t, pi_mode mode) {
+    model *m = open_model(t);
+    compare(what, m, mode);
+    model_close(m);
+}
+
+static void test_answers(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    compare_tiny("dense", &t, PI_MODE_DENSE);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    compare_tiny("exact", &t, PI_MODE_EXACT);
+    t = predicting_model();
+    compare_tiny("predict", &t, PI_MODE_PREDICT);
+    t = expert_model();
+    compare_tiny("experts", &t, PI_MODE_DENSE);
+}
+
+static void test_recurrent(void **state) {
+    (void)state;
+    model *m;
+    recurrent_write("qwen35", NULL, MODEL_PATH);
+    if (model_open(MODEL_PATH, NULL, &m, &err)) fail_msg("%s", err.message);
+    run_random_tokens(5, m->hp.n_vocab, tokens, N_TOKENS);
+    if (plan_gpu_lacks(m)) fail_msg("%s", plan_gpu_lacks(m));
+    engine_options o = options_for(PI_MODE_DENSE);
+    run_alone(m, &o);
+    place(m, &o, 1);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
+    feed("recurrent", c, a, 0, 9, 0);
+    if (engine_session_copy(b, a, 9, &err)) fail_msg("%s", err.message);
+    feed("recurrent", c, b, 9, 4, 1);
+    feed("recurrent", c, a, 9, N_TOKENS - 9, 3);
+    engine_session_destroy(a);
+    engine_session_destroy(b);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+/* Two in every pass; one is rewound, one copied, one saved and loaded by the CPU and back. */
+static void test_sessions(void **state) {
+    (void)state;
+    static const char *const path = TEST_BINARY_DIR "/test_engine_multi_gpu.session";
+    tiny_model t = predicting_model();
+    model *m = open_model(&t);
+    int n_vocab = m->hp.n_vocab;
+    engine_options alone = options_for(PI_MODE_PREDICT), o = alone;
+    run_alone(m, &alone);
+    place(m, &o, 1);
+    cuts[1].home = SIDE_CPU;
+    engine_context *c = run_engine_context(m, &o), *cpu = run_engine_context(m, &alone);
+    engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
+    for (int i = 0; i < 12; i += 4) {
+        const pi_input in[] = {
+            {.session = a, .tokens = tokens + i, .n_tokens = 4, .logits = PI_LOGITS_ALL},
+            {.session = b, .tokens = tokens + i, .n_tokens = 4, .logits = PI_LOGITS_LAST}};
+        if (engine_forward(c, in, 2, &err)) fail_msg("%s", err.message);
+        assert_true(run_nmse(engine_logits(c, 0), want + i * n_vocab, 4 * n_vocab) <= gate);
+        assert_true(run_nmse(engine_logits(c, 4), want + (i + 3) * n_vocab, n_vocab) <= gate);
+    }
+    assert_int_equal(engine_session_rewind(a, 5, &err), PI_OK);
+    feed("rewound", c, a, 5, 9, 0);
+    if (engine_session_copy(b, a, 13, &err)) fail_msg("%s", err.message);
+    feed("copied", c, b, 13, 3, 1);
+    engine_session *there = run_engine_session(cpu, N_CTX);
+    for (int turn = 0; turn < 2; turn++) {
+        int32_t loaded[N_TOKENS];
+        int64_t n_loaded;
+        engine_session *from = turn ? there : a, *to = turn ? b : there;
+        if (engine_session_save(from, path, tokens, 14 + turn, &err)) fail_msg("%s", err.message);
+        if (engine_session_load(to, path, loaded, N_TOKENS, &n_loaded, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(n_loaded, 14 + turn);
+        feed("loaded", turn ? c : cpu, to, 14 + turn, 1, 0);
+    }
+    remove(path);
+    engine_session_destroy(there);
+    engine_session_destroy(a);
+    engine_session_destroy(b);
+    engine_context_destroy(cpu);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+/* A pass that is cancelled leaves no device waiting. */
+static void test_cancel(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    run_alone(m, &o);
+    place(m, &o, 1);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s = run_engine_session(c, N_CTX);
+    for (int n = 1; n <= 12; n += 11) { /* few tokens, many tokens */
+        const pi_input in = {
+            .session = s, .tokens = tokens, .n_tokens = n, .logits = PI_LOGITS_LAST};
+        engine_cancel(c);
+        assert_int_equal(engine_forward(c, &in, 1, &err), PI_ERR_CANCELLED);
+    }
+    feed("cancelled", c, s, 0, N_TOKENS, 5);
+    assert_null(engine_gpu_loss(c));
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+/* Each in turn, at several operations. */
+static void test_lost_devices(void **state) {
+    (void)state;
+    if (!library.backend->fail_at) skip();
+    tiny_model t = predicting_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_PREDICT);
+    run_alone(m, &o);
+    close_devices();
+    for (int which = 0; which < N_DEVICES; which++) {
+        int n_lost = 0;
+        for (int64_t n = 1, lost = 1; lost; n += n * 2 / LOSSES + 1) {
+            open_devices(0);
+            place(m, &o, 1);
+            engine_context *c = run_engine_context(m, &o);
+            engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
+            feed("kept", c, a, 0, 2, 0);
+            feed("kept", c, b, 0, 9, 0);
+            library.backend->fail_at(devices[which], n);
+            for (int i = 2; i < 8; i += 2) feed("lost", c, a, i, 2, 0);
+            feed("lost", c, b, 9, N_TOKENS - 9, 0);
+            lost = engine_gpu_loss(c) != NULL;
+            n_lost += (int)lost;
+            if (lost) assert_int_equal(c->n_gpus, 0);
+            engine_session_destroy(a);
+            engine_session_destroy(b);
+            engine_context_destroy(c);
+            close_devices();
+        }
+        assert_true(n_lost > 2);
+    }
+    open_devices(0);
+    model_close(m);
+}
+
+static uint64_t free_bytes(int i) {
+    uint64_t n, total;
+    if (library.backend->memory(devices[i], &n, &total, &err)) fail_msg("%s", err.message);
+    return n;
+}
+
+/* To the byte, of every device. A device that has no memory left for another cache gives back
+ * neurons of its own layers only. */
+static void test_memory(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    run_alone(m, &o);
+    close_devices();
+    open_devices(256 << 20);
+    for (int number = 0; number < 4; number++) {
+        uint64_t before[N_DEVICES], cache[N_DEVICES];
+        engine_gpu_bytes bytes[N_DEVICES];
+        place(m, &o, number);
+        for (int i = 0; i < N_DEVICES; i++) {
+            before[i] = free_bytes(i);
+            if (engine_gpu_size(m, &o, i, &bytes[i], &err)) fail_msg("%s", err.message);
+            cache[i] = bytes[i].kv_per_position * N_CTX;
+        }
+        engine_context *c = run_engine_context(m, &o);
+        engine_session *s = run_engine_session(c, N_CTX);
+        for (int i = 0; i < N_DEVICES; i++)
+            assert_int_equal(before[i] - free_bytes(i),
+                             bytes[i].weights + bytes[i].scratch + cache[i]);
+        feed("limited", c, s, 0, 5, 0);
+        if (number == 1) { /* room for half a cache */
+            library.backend->limit(devices[1], before[1] - free_bytes(1) + cache[1] / 2);
+            engine_session *more = run_engine_session(c, N_CTX);
+            assert_null(engine_gpu_loss(c));
+            assert_non_null(engine_gpu_kept(c, 1));
+            for (int i = 0; i < m->hp.n_layer; i++) {
+                int64_t hot = engine_plan(c)->cuts[i].hot;
+                assert_true(cuts[i].device == 1 ? hot < cuts[i].hot : hot == cuts[i].hot);
+            }
+            feed("smaller", c, more, 0, 9, 0);
+            feed("smaller", c, s, 5, 4, 1);
+            engine_session_destroy(more);
+            library.backend->limit(devices[1], 256 << 20);
+        }
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+        for (int i = 0; i < N_DEVICES; i++) assert_int_equal(before[i], free_bytes(i));
+    }
+    close_devices();
+    open_devices(0);
+    model_close(m);
+}
+
+/* Every device has a row of its own, with the whole plan's steps, each of them once. */
+static void test_trace(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    place(m, &o, 1);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s = run_engine_session(c, N_CTX);
+    const pi_input in = {.session = s, .tokens = tokens, .n_tokens = 1, .logits = PI_LOGITS_LAST};
+    if (engine_trace_start(c, 1, &err)) fail_msg("%s", err.message);
+    if (engine_forward(c, &in, 1, &err)) fail_msg("%s", err.message);
+    const engine_trace *trace = engine_get_trace(c);
+    const plan *p = engine_plan(c);
+    int next = 0;
+    assert_int_equal(trace->n_gpus, N_DEVICES);
+    for (int i = 0; i < N_DEVICES; i++) {
+        const trace_row *row = &trace->rows[trace->n_threads + i];
+        assert_true(row->n > 0);
+        for (int k = 0; k < row->n; k++) {
+            int step = row->events[k].step;
+            assert_int_equal(p->gpu_steps[step].device, i);
+            assert_true(step >= next); /* the head's last step stands for all of it */
+            next = step + 1;
+        }
+    }
+    assert_int_equal(next, p->n_gpu_steps);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    model_close(m);
+}
+
+static void test_bad_cuts(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    engine_context *c;
+    place(m, &o, 0);
+    cuts[2].device = 0;
+    cuts[1].device = 1;
+    assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
+    run_check_message(&err, PI_ERR_ARG);
+    assert_non_null(strstr(err.message, "layer 2: device 0 after device 1"));
+    cuts[2].device = cuts[3].device = PLAN_MAX_DEVICES;
+    assert_int_equal(engine_context_create(m, &o, &c, &err), PI_ERR_ARG);
+    run_check_message(&err, PI_ERR_ARG);
+    model_close(m);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers),  cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_sessions), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_memory),   cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_bad_cuts), cmocka_unit_test(test_lost_devices),
+    };
+    int failed;
+    if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
+    open_devices(0);
+    rng_seed(&random_cuts, 23);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    close_devices();
+    run_device_close(&library, device);
+    return failed;
+}
