@@ -144,16 +144,16 @@ static void log_layers(const pi_context *c) {
                  end - 1, sides[cut->home], (long long)cut->hot,
                  (long long)model_layer_units(p->model, i), number);
     }
+    log_line(LOG_LEVEL_DEBUG, "head on the %s", sides[p->head]);
     for (int i = 0; i < c->gpus.n; i++) {
         const api_gpu *g = &c->gpu[i];
-        log_line(
-            LOG_LEVEL_DEBUG,
-            "head on the %s; GPU memory: weights %llu, buffers %llu, KV cache %llu, programs %llu, "
-            "runtime %llu of %llu bytes",
-            sides[p->head], (unsigned long long)g->bytes.weights,
-            (unsigned long long)g->bytes.scratch, (unsigned long long)g->kv,
-            (unsigned long long)g->programs, (unsigned long long)c->gpus.gpu[i].runtime,
-            (unsigned long long)c->gpus.gpu[i].budget);
+        log_line(LOG_LEVEL_DEBUG,
+                 "GPU %d: memory: weights %llu, buffers %llu, KV cache %llu, programs %llu, "
+                 "runtime %llu of %llu bytes",
+                 c->gpus.gpu[i].index, (unsigned long long)g->bytes.weights,
+                 (unsigned long long)g->bytes.scratch, (unsigned long long)g->kv,
+                 (unsigned long long)g->programs, (unsigned long long)c->gpus.gpu[i].runtime,
+                 (unsigned long long)c->gpus.gpu[i].budget);
     }
 }
 

@@ -173,6 +173,7 @@ const option_habit habit_table[] = {
     REFUSED("--winogrande", PERPLEXITY, "only texts are scored"),
     REFUSED("--multiple-choice", PERPLEXITY, "only texts are scored"),
     /* imatrix */
+    VALUE("-ts --tensor-split", IMATRIX, "N0,N1,...", "*"),
     FLAG("--no-ppl", IMATRIX),
     VALUE("-ofreq --output-frequency", IMATRIX, "N", "#"),
     ONLY("--save-frequency", IMATRIX, "N", "0", "the file is written once, at the end"),

@@ -79,15 +79,31 @@ static void report_model(const run_report *r) {
         r->info->type, (double)r->info->weight_bytes / MIB);
 }
 
+/* One of several: "1, simulated GPU: layers 12 to 23, 1.20 of 8.00 GiB". */
+static void report_one_device(const run_report *r, int32_t device) {
+    pi_device_placement d;
+    char layers[48] = "no layers";
+    pi_context_get_device(r->context, device, &d);
+    if (d.end_layer > d.first_layer)
+        snprintf(layers, sizeof layers, "layers %d to %d", (int)d.first_layer,
+                 (int)d.end_layer - 1);
+    row(r->options, "", "%d, %.24s: %s, %.2f of %.2f GiB", (int)d.index, d.name, layers,
+        (double)d.bytes / GIB, (double)d.budget / GIB);
+}
+
 /* "simulated GPU: 20 of 32 layers, 61% of neurons, 7.20 of 8.00 GiB" */
 static void report_device(const run_report *r) {
     pi_placement p;
     pi_context_get_placement(r->context, &p);
     if (p.device_name[0]) {
         uint64_t bytes = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_programs + p.gpu_runtime;
-        row(r->options, "GPU:", "%.24s: %d of %d layers, %.0f%% of neurons, %.2f of %.2f GiB",
-            p.device_name, (int)p.gpu_layers, (int)p.n_layers, 100 * p.neuron_share,
-            (double)bytes / GIB, (double)p.gpu_budget / GIB);
+        char name[32];
+        snprintf(name, sizeof name, "%.24s", p.device_name);
+        if (p.n_devices > 1) snprintf(name, sizeof name, "%d devices", (int)p.n_devices);
+        row(r->options, "GPU:", "%s: %d of %d layers, %.0f%% of neurons, %.2f of %.2f GiB", name,
+            (int)p.gpu_layers, (int)p.n_layers, 100 * p.neuron_share, (double)bytes / GIB,
+            (double)p.gpu_budget / GIB);
+        for (int i = 0; i < p.n_devices && p.n_devices > 1; i++) report_one_device(r, i);
     }
     int threads = (int)pi_context_threads(r->context);
     row(r->options, "CPU:", "%s kernels, %d thread%s", pi_context_kernels(r->context), threads,

@@ -106,6 +106,19 @@ static void print_header(int many_from, FILE *out) {
             "op", "1 token", few, many, "in", "MB", "operands");
 }
 
+/* "gpu", or "gpu1" where there are several. */
+static void name_device(const plan *p, int device, char *out, size_t n_out) {
+    snprintf(out, n_out, p->n_devices > 1 ? "gpu%d" : "gpu", device);
+}
+
+static void print_message(const plan *p, plan_side side, const plan_step *s, FILE *out) {
+    char device[16];
+    name_device(p, s->device, device, sizeof device);
+    fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
+    if (side == SIDE_CPU && p->n_devices > 1)
+        fprintf(out, " %s %s", s->op == OP_SEND ? "to" : "from", device);
+}
+
 static void print_steps(const plan *p, plan_side side, FILE *out) {
     const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
     int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
@@ -114,8 +127,9 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         const plan_step *s = &steps[i];
         char layer[16] = "-";
         if (s->layer >= 0) snprintf(layer, sizeof layer, "%d", s->layer);
-        fprintf(out, "%-5d %-6s %-7s %-12s ", i, side == SIDE_CPU ? "cpu" : "gpu", layer,
-                plan_op_name(s->op));
+        char device[16] = "cpu";
+        if (side == SIDE_GPU) name_device(p, s->device, device, sizeof device);
+        fprintf(out, "%-5d %-6s %-7s %-12s ", i, device, layer, plan_op_name(s->op));
         for (int f = 0; f < PLAN_FORMS; f++) fprintf(out, "%-7s ", kernel_name(s->kernel[f]));
         fprintf(out, "%-9s %10.2f ", buffer_name(s->in), (double)s->weight_bytes / 1e6);
         for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
@@ -138,8 +152,7 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
             fprintf(out, " %s * layer_embd", activation_name(p->model->hp.activation));
         if (s->gated) fprintf(out, " * sigmoid(attn_gate)");
         if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
-        if (s->op == OP_SEND || s->op == OP_RECEIVE)
-            fprintf(out, " message %d%s", s->exchange, s->bits ? " with selected neurons" : "");
+        if (s->op == OP_SEND || s->op == OP_RECEIVE) print_message(p, side, s, out);
         if (s->add_to_x || s->op == OP_ADD || (s->add_to_out && s->out == BUF_X))
             fprintf(out, " -> x +=");
         else if (s->add_to_out)

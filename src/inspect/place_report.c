@@ -34,6 +34,20 @@ static void put_memory(json_writer *w, const place_memory *m) {
     json_end_object(w);
 }
 
+/* Of several GPUs. */
+static void put_devices(json_writer *w, const place_report *r) {
+    json_put_array(w, "devices");
+    for (int i = 0, first = 0; i < r->n_devices; first = r->end[i++]) {
+        json_put_object(w, NULL);
+        json_put_int(w, "budget_bytes", (int64_t)r->budgets[i]);
+        json_put_int(w, "gpu_bytes", (int64_t)r->prediction->on_device[i]);
+        json_put_int(w, "first_layer", first);
+        json_put_int(w, "end_layer", r->end[i]);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
 void place_write_json(const place_report *r, FILE *out) {
     const place_prediction *t = r->prediction;
     json_writer w;
@@ -48,6 +62,7 @@ void place_write_json(const place_report *r, FILE *out) {
         json_put_text(&w, "attn", home_names[cut->home]);
         json_put_int(&w, "hot", cut->hot);
         json_put_int(&w, "of", r->work->layers[i].n);
+        if (r->n_devices > 1) json_put_int(&w, "device", cut->device);
         json_end_object(&w);
     }
     json_end_array(&w);
@@ -67,6 +82,7 @@ void place_write_json(const place_report *r, FILE *out) {
     json_put_number(&w, "head", t->head);
     json_put_number(&w, "kv", t->kv);
     json_end_object(&w);
+    if (r->n_devices > 1) put_devices(&w, r);
     if (r->memory) put_memory(&w, r->memory);
     json_end_object(&w);
 }
@@ -157,7 +173,7 @@ static void write_layers(const place_report *r, FILE *out) {
         int64_t n = r->work->layers[i].n;
         for (end = i + 1; end < r->plan->n_layers; end++) {
             const plan_cut *next = &r->plan->cuts[end];
-            if (next->home != c->home || next->hot != c->hot) break;
+            if (next->home != c->home || next->hot != c->hot || next->device != c->device) break;
         }
         char range[32], cut[48];
         snprintf(range, sizeof range, end - i > 1 ? "%d-%d" : "%d", i, end - 1);
@@ -180,8 +196,15 @@ static void write_bytes(const place_report *r, FILE *out) {
                 gpu ? (double)t->scratch / MIB : 0, gpu ? (double)t->runtime / MIB : 0,
                 (double)t->resident[d] / MIB, t->read[d] / MIB);
     }
-    fprintf(out, "budget %.1f MiB, of which %.1f MiB are a margin\n", (double)r->budget / MIB,
-            (double)t->margin / MIB);
+    if (r->n_devices == 1)
+        fprintf(out, "budget %.1f MiB, of which %.1f MiB are a margin\n", (double)r->budget / MIB,
+                (double)t->margin / MIB);
+    for (int i = 0, first = 0; i < r->n_devices && r->n_devices > 1; first = r->end[i++]) {
+        fprintf(out, "GPU %d: %.1f of %.1f MiB", i, (double)t->on_device[i] / MIB,
+                (double)r->budgets[i] / MIB);
+        if (r->end[i] > first) fprintf(out, ", layers %d-%d", first, r->end[i] - 1);
+        fputc('\n', out);
+    }
 }
 
 void place_write_text(const place_report *r, FILE *out) {

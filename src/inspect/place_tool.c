@@ -29,7 +29,7 @@ typedef struct place_job {
     const model *model;
     model *opened; /* from a file; NULL: the shape's */
     model shape;
-    place_machine machine;
+    measured_machines machines;
     place_workload work;
     place_plan plan;
     place_prediction prediction;
@@ -84,21 +84,35 @@ static pi_status make_workload(place_job *j, pi_error *err) {
 }
 
 /* A budget above the card's memory is allowed: the placement is then for a larger card. */
-static void choose_budget(place_job *j) {
-    const place_device *gpu = &j->machine.device[SIDE_GPU];
-    uint64_t has = j->machine.has_gpu ? gpu->memory_bytes : 0;
-    j->report.budget = j->options->vram_budget;
-    if (j->report.budget == PI_PLACE_ALL) j->report.budget = has;
-    if (has && j->report.budget > has && j->options->message)
+static void choose_budgets(place_job *j) {
+    bool more = false;
+    for (int i = 0; i < j->machines.n; i++) {
+        const place_machine *m = &j->machines.machine[i];
+        uint64_t has = m->has_gpu ? m->device[SIDE_GPU].memory_bytes : 0;
+        uint64_t *budget = &j->report.budgets[i];
+        *budget = j->options->vram_budget;
+        if (*budget == PI_PLACE_ALL) *budget = has;
+        more = more || (has && *budget > has);
+    }
+    j->report.budget = j->report.budgets[0];
+    if (more && j->options->message)
         j->options->message(
             j->options->user,
             "the budget exceeds this machine's GPU memory: the placement is for a larger GPU");
 }
 
+static pi_status solve(place_job *j, pi_error *err) {
+    const place_machine *m = j->machines.machine;
+    int n = j->machines.n;
+    j->report.end[0] = j->work.n_layers;
+    if (n > 1) place_choose_stages(&j->work, j->machines.share, n, 0, j->report.end);
+    return place_solve_stages(&j->work, m, j->report.budgets, j->report.end, n, &j->plan, err);
+}
+
 /* What the GPU takes before it holds anything is more than the budget. */
 static void warn_of_budget(const place_job *j) {
     const double mib = 1048576;
-    const place_machine *m = &j->machine;
+    const place_machine *m = &j->machines.machine[0];
     uint64_t fixed = m->runtime_bytes + m->margin_bytes + j->work.scratch_bytes;
     char line[256];
     if (!m->has_gpu || j->report.budget == 0 || j->report.budget > fixed || !j->options->message)
@@ -116,7 +130,7 @@ static void warn_of_budget(const place_job *j) {
 static pi_status predict_memory(place_job *j, pi_error *err) {
     const pi_place_options *o = j->options;
     const place_memory_case memory = {
-        .model = j->model, .work = &j->work, .machine = &j->machine, .plan = &j->plan};
+        .model = j->model, .work = &j->work, .machine = j->machines.machine, .plan = &j->plan};
     if (o->ram_budget == PI_RAM_FREE || o->ram_budget == PI_RAM_MAPPED) return PI_OK;
     if (o->synth)
         return error_set(err, PI_ERR_ARG,
@@ -135,7 +149,7 @@ static pi_status predict_memory(place_job *j, pi_error *err) {
 }
 
 static void warn_of_memory(const place_job *j) {
-    uint64_t has = j->machine.device[SIDE_CPU].memory_bytes;
+    uint64_t has = j->machines.machine[0].device[SIDE_CPU].memory_bytes;
     if (has && !j->report.memory && j->prediction.resident[SIDE_CPU] > has && j->options->message)
         j->options->message(
             j->options->user,
@@ -153,7 +167,8 @@ static const char *name_of(const model *m, const char *path) {
 static pi_status write_report(place_job *j, const char *path, FILE *out, pi_error *err) {
     place_report *r = &j->report;
     r->model_name = name_of(j->model, path);
-    r->machine = &j->machine;
+    r->machine = j->machines.machine;
+    r->n_devices = j->machines.n;
     r->work = &j->work;
     r->plan = &j->plan;
     r->prediction = &j->prediction;
@@ -183,13 +198,13 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     if (status == PI_OK && j.options->svg) status = file_writer_probe(j.options->svg, err);
     if (status == PI_OK) status = open_model(&j, path, err);
     if (status == PI_OK) status = make_workload(&j, err);
-    if (status == PI_OK) status = measure_machine(j.options, path, &j.machine, err);
+    if (status == PI_OK) status = measure_machine(j.options, path, &j.machines, err);
     if (status == PI_OK) {
-        choose_budget(&j);
-        status = place_solve(&j.work, &j.machine, j.report.budget, &j.plan, err);
+        choose_budgets(&j);
+        status = solve(&j, err);
     }
     if (status == PI_OK) {
-        place_predict(&j.work, &j.machine, &j.plan, &j.prediction, j.layers);
+        place_predict(&j.work, j.machines.machine, &j.plan, &j.prediction, j.layers);
         status = predict_memory(&j, err);
     }
     if (status == PI_OK) {

@@ -8,14 +8,17 @@
 
 typedef struct place_report {
     const char *model_name;
-    const place_machine *machine;
+    const place_machine *machine; /* [n_devices] */
+    int n_devices;
+    int end[PI_MAX_DEVICES]; /* of each GPU's stage */
     const place_workload *work;
     const place_plan *plan;
     const place_prediction *prediction;
-    const place_layer_time *layers; /* [n_layers] */
-    const place_memory *memory;     /* NULL: all weights are in memory */
-    const char *mode;               /* of most layers */
-    uint64_t budget;
+    const place_layer_time *layers;   /* [n_layers] */
+    const place_memory *memory;       /* NULL: all weights are in memory */
+    const char *mode;                 /* of most layers */
+    uint64_t budget;                  /* of the first GPU */
+    uint64_t budgets[PI_MAX_DEVICES]; /* of all of them */
     int32_t n_ctx, depth;
 } place_report;
 

@@ -111,14 +111,31 @@ static bool open_own_gpus(const pi_place_options *o, place_gpus *gpus) {
 }
 
 /* With the memory that is free now. */
-static void add_own_gpu(const pi_place_options *o, place_machine *m) {
+static void add_own_gpus(const pi_place_options *o, measured_machines *out) {
     place_gpus gpus;
-    m->has_gpu = false;
+    out->machine[0].has_gpu = false;
     if (!open_own_gpus(o, &gpus)) return;
-    const place_gpu *gpu = &gpus.gpu[0];
-    *m = gpu->machine;
-    m->device[SIDE_GPU].memory_bytes = gpu->info.memory_free + gpu->machine.runtime_bytes;
+    out->n = gpus.n;
+    for (int i = 0; i < gpus.n; i++) {
+        const place_gpu *gpu = &gpus.gpu[i];
+        out->share[i] = gpus.share[i];
+        out->machine[i] = gpu->machine;
+        out->machine[i].device[SIDE_GPU].memory_bytes = gpu->info.memory_free +
+                                                        gpu->machine.runtime_bytes;
+    }
     place_gpus_close(&gpus);
+}
+
+/* As many of the described machine's GPU as there are shares. */
+static void add_alike(const pi_place_options *o, measured_machines *out) {
+    if (!out->machine[0].has_gpu) return;
+    int n = 0;
+    for (int i = 0; i < PI_MAX_DEVICES; i++) {
+        if (!(o->tensor_split[i] > 0)) continue;
+        out->share[n] = (double)o->tensor_split[i];
+        out->machine[n++] = out->machine[0];
+    }
+    if (n > 0) out->n = n;
 }
 
 /* A GPU that cannot be measured counts as its data sheet says. */
@@ -142,8 +159,8 @@ static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
     place_gpus_close(&gpus);
 }
 
-pi_status measure_machine(const pi_place_options *o, const char *path, place_machine *out,
-                          pi_error *err) {
+static pi_status find_machine(const pi_place_options *o, const char *path, place_machine *out,
+                              pi_error *err) {
     bool found = false;
     pi_status status = PI_OK;
     if (o->profile)
@@ -164,6 +181,14 @@ pi_status measure_machine(const pi_place_options *o, const char *path, place_mac
         if (status == PI_OK) measure_drive(o, path, out);
         if (status == PI_OK && o->cache) status = place_profile_write(o->cache, out, err);
     }
-    if (status == PI_OK && !o->profile) add_own_gpu(o, out);
+    return status;
+}
+
+pi_status measure_machine(const pi_place_options *o, const char *path, measured_machines *out,
+                          pi_error *err) {
+    *out = (measured_machines){.n = 1};
+    pi_status status = find_machine(o, path, &out->machine[0], err);
+    if (status == PI_OK && !o->profile) add_own_gpus(o, out);
+    if (status == PI_OK && o->profile) add_alike(o, out);
     return status;
 }

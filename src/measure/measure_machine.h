@@ -5,10 +5,17 @@
 #include "place.h"
 #include "powerinfer_tools.h"
 
+/* One for each GPU, with the same CPU, in the order of stages; n 1 without a GPU. */
+typedef struct measured_machines {
+    int n;
+    place_machine machine[PI_MAX_DEVICES];
+    double share[PI_MAX_DEVICES]; /* of the model, with n > 1 */
+} measured_machines;
+
 /* A machine as the options ask for it: described, measured now, or measured before. `path`: a file
- * on the drive that is measured; NULL: none is.
+ * on the drive that is measured; NULL: none is. A described machine has a GPU for each share.
  * PI_ERR_NOT_FOUND, and what reading, measuring and keeping it ran into. */
-pi_status measure_machine(const pi_place_options *o, const char *path, place_machine *out,
+pi_status measure_machine(const pi_place_options *o, const char *path, measured_machines *out,
                           pi_error *err);
 
 #endif

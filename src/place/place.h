@@ -139,9 +139,10 @@ typedef struct place_prediction {
     int64_t crossings;
     uint64_t weights[PLAN_SIDES]; /* bytes resident */
     uint64_t kv_cache[PLAN_SIDES];
-    uint64_t scratch, runtime, margin; /* of GPU memory; 0 when nothing is on the GPU */
-    uint64_t resident[PLAN_SIDES];     /* all of these but the margin */
-    double read[PLAN_SIDES];           /* bytes per token, expected */
+    uint64_t scratch, runtime, margin;    /* of GPU memory; 0 when nothing is on the GPU */
+    uint64_t resident[PLAN_SIDES];        /* all of these but the margin */
+    uint64_t on_device[PLAN_MAX_DEVICES]; /* of resident[SIDE_GPU], by GPU */
+    double read[PLAN_SIDES];              /* bytes per token, expected */
 } place_prediction;
 
 /* Layers in stages, one for each of n devices (n >= 1, shares > 0): stage d ends before layer
@@ -151,8 +152,14 @@ void place_choose_stages(const place_workload *w, const double *shares, int n, i
 /* As if layers outside of [first, end), and the head where that is not among it, had to stay on the
  * CPU. */
 void place_workload_keep(place_workload *w, int first, int end);
+/* As place_solve, for n GPUs with a stage each (place_choose_stages): their machines, which have
+ * the same CPU, and their budgets. */
+pi_status place_solve_stages(const place_workload *w, const place_machine *m,
+                             const uint64_t *budgets, const int *end, int n, place_plan *out,
+                             pi_error *err);
 
-/* `layers`: [n_layers] or NULL. */
+/* m: the machine of each GPU that the cuts name, with the same CPU. `layers`: [n_layers] or NULL.
+ */
 void place_predict(const place_workload *w, const place_machine *m, const place_plan *p,
                    place_prediction *out, place_layer_time *layers);
 

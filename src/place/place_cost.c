@@ -118,14 +118,17 @@ static place_layer_time layer_time(const place_item *item, const plan_cut *cut,
     if (cut->home == SIDE_GPU) out->weights[SIDE_GPU] += item->layer->always_padding;
     out->kv_cache[cut->home] += item->layer->kv_bytes;
     out->weights[SIDE_GPU] += (uint64_t)k * item->unit_bytes;
+    if (cut->home == SIDE_GPU) out->on_device[cut->device] += item->bytes;
+    out->on_device[cut->device] += (uint64_t)k * item->unit_bytes;
     out->weights[SIDE_CPU] += (uint64_t)(item->n_units - k) * item->layer->unit_bytes;
     add_reads(item, cut->home, k, out);
     return t;
 }
 
 /* A head that is the embedding table is stored once, unless it has to be in two memories. */
-static void add_head(const place_workload *w, const place_machine *m, plan_side home,
+static void add_head(const place_workload *w, const place_machine *m, plan_side home, int device,
                      place_prediction *out) {
+    if (home == SIDE_GPU) out->on_device[device] += w->head_bytes + w->head_padding;
     out->weights[SIDE_CPU] += w->table_bytes;
     out->weights[home] += w->head_bytes;
     if (home == SIDE_GPU) out->weights[SIDE_GPU] += w->head_padding;
@@ -135,10 +138,13 @@ static void add_head(const place_workload *w, const place_machine *m, plan_side 
 
 static void add_residence(const place_workload *w, const place_machine *m, place_prediction *out) {
     for (int d = 0; d < PLAN_SIDES; d++) out->resident[d] = out->weights[d] + out->kv_cache[d];
-    if (out->resident[SIDE_GPU] == 0) return;
-    out->scratch = w->scratch_bytes;
-    out->runtime = m->runtime_bytes;
-    out->margin = m->margin_bytes;
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
+        if (out->on_device[i] == 0) continue;
+        out->scratch += w->scratch_bytes;
+        out->runtime += m[i].runtime_bytes;
+        out->margin += m[i].margin_bytes;
+        out->on_device[i] += w->scratch_bytes + m[i].runtime_bytes;
+    }
     out->resident[SIDE_GPU] += out->scratch + out->runtime;
 }
 
@@ -160,19 +166,24 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
     *out = (place_prediction){0};
     for (int i = 0; i < w->n_layers; i++) {
         place_item item;
-        fill_layer(&w->layers[i], m, &item);
-        predict_item(&item, &p->cuts[i], out, layers ? &layers[i] : NULL);
-        plan_side next = i + 1 < w->n_layers ? p->cuts[i + 1].home : p->head;
-        if (next == p->cuts[i].home) continue;
-        out->crossings++;
-        out->sync += m->sync;
-        out->seconds += m->sync;
+        const plan_cut *cut = &p->cuts[i], *next = i + 1 < w->n_layers ? cut + 1 : NULL;
+        const place_machine *here = &m[cut->device], *there = next ? &m[next->device] : here;
+        fill_layer(&w->layers[i], here, &item);
+        predict_item(&item, cut, out, layers ? &layers[i] : NULL);
+        plan_side home = next ? next->home : p->head;
+        /* From one GPU to another by way of the CPU. */
+        bool leaves = cut->home == SIDE_GPU && (home == SIDE_CPU || here != there);
+        bool arrives = home == SIDE_GPU && (cut->home == SIDE_CPU || here != there);
+        out->crossings += leaves + arrives;
+        out->sync += leaves * here->sync + arrives * there->sync;
+        out->seconds += leaves * here->sync + arrives * there->sync;
     }
-    const place_device *home = &m->device[p->head];
+    const int last = w->n_layers > 0 ? p->cuts[w->n_layers - 1].device : 0;
+    const place_device *home = &m[last].device[p->head];
     out->head = (double)w->head_bytes / (home->stream_gbps * GIGA) +
                 w->head_steps[p->head] * home->step;
     out->seconds += out->head;
-    add_head(w, m, p->head, out);
+    add_head(w, &m[last], p->head, last, out);
     add_residence(w, m, out);
 }
 

@@ -233,7 +233,12 @@ static pi_status fit_stage(const place_gpu *g, const model *m, const engine_opti
     return status;
 }
 
-/* Where stages end: of the layers that may be on a GPU. */
+/* The first layer that may be on a GPU. */
+static int first_on_gpu(const model *m, const pi_context_options *o) {
+    bool few = o->gpu_layers >= 0 && o->gpu_layers < m->hp.n_layer;
+    return few ? m->hp.n_layer - o->gpu_layers : 0;
+}
+
 static pi_status choose_stages(const place_gpus *g, const model *m, const engine_options *engine,
                                const pi_context_options *o, int *end, pi_error *err) {
     const char *mode;
@@ -247,9 +252,7 @@ static pi_status choose_stages(const place_gpus *g, const model *m, const engine
     end[0] = m->hp.n_layer;
     if (g->n == 1) return PI_OK;
     pi_status status = place_make_workload(m, &engine->plan, use, &work, &mode, err);
-    int first = o->gpu_layers >= 0 && o->gpu_layers < m->hp.n_layer ? m->hp.n_layer - o->gpu_layers
-                                                                    : 0;
-    if (status == PI_OK) place_choose_stages(&work, g->share, g->n, first, end);
+    if (status == PI_OK) place_choose_stages(&work, g->share, g->n, first_on_gpu(m, o), end);
     place_workload_free(&work);
     return status;
 }
@@ -262,7 +265,7 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
     if (!out->plan.cuts) return error_nomem(err, n * sizeof *out->plan.cuts, "cuts");
     pi_status status = choose_stages(g, m, engine, o, out->end, err);
     for (int d = 0, first = 0; d < g->n && status == PI_OK; first = out->end[d++]) {
-        if (first == out->end[d]) continue;
+        if (first == out->end[d] || out->end[d] <= first_on_gpu(m, o)) continue;
         status = fit_stage(&g->gpu[d], m, engine, o, first, out->end[d], &out->stage[d], err);
         if (status != PI_OK) break;
         const place_plan *p = &out->stage[d].plan;

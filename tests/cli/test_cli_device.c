@@ -97,10 +97,52 @@ static void test_numbers(void **state) {
     same_answer("--device sim:0 -ngl 99 -v");
     same_answer("--device sim:1 -ngl 99 -v");
     assert_true(says("layers 0 to 1: attention on the gpu, "));
-    refused("--device sim:2", "powerinfer: no device 2: sim: there are 2, from 0 on");
+    refused("--device sim:4", "powerinfer: no device 4: sim: there are 4, from 0 on");
     assert_int_equal(sh(EVAL "--logits-out refused --device cpu:1"), 2);
     assert_true(says("invalid value: --device \"cpu:1\": expected one of auto"));
     assert_int_equal(sh(EVAL "--logits-out refused --device sim:x"), 2);
+}
+
+/* Several, with layers in stages. */
+static void test_several(void **state) {
+    (void)state;
+    same_answer("--device sim:0,1 -ngl 99 -v");
+    assert_true(says("layers 0 to 0: attention on the gpu, ") && says(" neurons on the GPU 0"));
+    assert_true(says("layers 1 to 1: attention on the gpu, ") && says(" neurons on the GPU 1"));
+    same_answer("--device sim:3,1 -ts 1,1 -v");
+    assert_true(says(" neurons on the GPU 3") && says(" neurons on the GPU 1"));
+    same_answer("--device sim -ts 0/3/0/1 -sm layer -v"); /* of those that have a share */
+    assert_true(says("GPU 1: ") && says("GPU 3: ") && !says("GPU 0: ") && !says("GPU 2: "));
+    same_answer("--device sim:2,0,1 -ts 0,0,5 -v");
+    assert_true(says("layers 0 to 1: attention on the gpu, ") && says("GPU 1: "));
+    same_answer("--device sim:0,1 -ts 0,0 -ngl 1 -v");
+    assert_true(says("layers 0 to 0: attention on the cpu, 0 of "));
+    static const char *const wrong[][2] = {
+        {"--device sim:0,0", "--device \"sim:0,0\": expected different numbers of devices"},
+        {"--device sim:0,", "expected different numbers of devices"},
+        {"--device sim:0,1,2,3,4,5,6,7,8", "expected different numbers of devices"},
+        {"--device sim:0,1 -ts 1,1,1", "more shares than devices: --tensor-split: 3 for 2 devices"},
+        {"--device sim:0 -ts 1,1", "more shares than devices: --tensor-split: 2 for 1 devices"},
+        {"-ts 1,x", "-ts \"1,x\": expected at most 8 numbers of 0 or more"},
+        {"-ts -1", "-ts \"-1\": expected at most 8 numbers"},
+        {"-ts 1,1,1,1,1,1,1,1,1", "expected at most 8 numbers"},
+        {"-sm row", "GPUs have whole layers: choose them with --device cuda:0,1"},
+        {"-mg 1", "choose the GPU with --device cuda:1"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char line[256];
+        snprintf(line, sizeof line, EVAL "--logits-out refused %s", wrong[i][0]);
+        if (sh(line) != 2) fail_msg("%s is no error", wrong[i][0]);
+        if (!says(wrong[i][1])) fail_msg("%s: %s", wrong[i][0], shell_read("err", NULL));
+    }
+    refused("--device sim:0,5", "powerinfer: no device 5: sim: there are 4, from 0 on");
+    refused("--device sim -ts 1,1,1,1,1", "powerinfer: no device 4: sim: there are 4, from 0 on");
+    assert_int_equal(sh("$PI run -m $M -p ab -n 4 --temp 0 --device cpu -q >cpu"), 0);
+    assert_int_equal(sh("$PI run -m $M -p ab -n 4 --temp 0 --device sim:0,1 >gpu"), 0);
+    assert_true(says("GPU:         2 devices: 2 of 2 layers, ") &&
+                says("             1, simulated GPU: layers 1 to 1, "));
+    assert_int_equal(sh("cmp cpu gpu"), 0);
+    assert_int_equal(sh("$PI inspect --plan $M --device sim:0,1 >plan"), 0);
+    assert_int_equal(sh("grep -q '^[0-9]* *gpu1 ' plan && grep -q 'message 1 to gpu1' plan"), 0);
 }
 
 /* None, less than buffers take, parts of the weights, all. */
@@ -182,8 +224,11 @@ static void test_other_commands(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),         cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_budgets),        cmocka_unit_test(test_a_gpu_that_cannot_be_used),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_several),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_a_gpu_that_cannot_be_used),
         cmocka_unit_test(test_other_commands),
     };
     return cmocka_run_group_tests(tests, make_expected, shell_teardown);

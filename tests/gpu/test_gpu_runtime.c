@@ -498,14 +498,14 @@ static void test_loading(void **state) {
     assert_string_equal(l.backend->name, "sim");
     int n = 0;
     assert_int_equal(l.backend->count(&n, &err), PI_OK);
-    assert_int_equal(n, 2);
+    assert_int_equal(n, 4);
     gpu_info info;
     assert_int_equal(l.backend->describe(0, &info, &err), PI_OK);
     assert_true(info.memory_total > 0 && info.memory_free <= info.memory_total);
     uint64_t first = info.memory_total;
     assert_int_equal(l.backend->describe(1, &info, &err), PI_OK);
     assert_true(info.memory_total < first);
-    assert_int_equal(l.backend->describe(2, &info, &err), PI_ERR_RANGE);
+    assert_int_equal(l.backend->describe(4, &info, &err), PI_ERR_RANGE);
     gpu_host old = *gpu_host_default();
     gpu_device *d = NULL;
     old.version++;
