@@ -1,6 +1,7 @@
 /* test_api_gpu.c: contexts on the simulated GPU: what they take of its memory is what was said, to
  * the byte, and within the budget; answers are those of the processor; and whatever goes wrong with
  * the GPU leaves a context that works and knows why. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -172,6 +173,93 @@ static void test_layers_from_the_last(void **state) {
         if (any) assert_int_equal(p.gpu_layers, n > 3 ? 3 : n - 1);
     }
     mem_free(expected);
+}
+
+/* Two devices with a budget each: kept to the byte, down to less than is useful. */
+static void test_several_devices(void **state) {
+    (void)state;
+    const tiny_model t = test_model(true);
+    tiny_write(&t, MODEL_PATH);
+    float *expected = answer_of_cpu();
+    pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+    o.n_devices = 2;
+    o.devices[0] = 2;
+    o.devices[1] = 1;
+    o.tensor_split[0] = 1;
+    o.tensor_split[1] = 2;
+    float *logits = NULL;
+    uint64_t top = 0;
+    int n_used = 0;
+    for (int step = 0; step <= 6; step++) {
+        if (step > 0) o.vram_budget = top - 4000 * (uint64_t)(step - 1);
+        if (refused(&o, "too little memory: simulated GPU: ") == PI_ERR_LIMIT) continue;
+        run_model r = run_open(MODEL_PATH, &o);
+        pi_session *s = run_session(&r, N_CTX);
+        pi_placement p;
+        pi_context_get_placement(r.context, &p);
+        assert_int_equal(p.n_devices, 2);
+        uint64_t all = 0;
+        for (int i = 0; i < 2; i++) {
+            pi_device_placement d;
+            uint64_t free_bytes, total;
+            const place_gpu *g = &r.context->gpus.gpu[i];
+            pi_context_get_device(r.context, i, &d);
+            assert_int_equal(d.index, 2 - i);
+            assert_int_equal(d.first_layer, i);
+            assert_int_equal(d.end_layer, i ? 3 : 1);
+            assert_int_equal(g->library.backend->memory(g->device, &free_bytes, &total, NULL),
+                             PI_OK);
+            assert_int_equal(total - free_bytes, d.bytes);
+            assert_true(d.bytes <= d.budget);
+            if (step == 0 && d.bytes > top) top = d.bytes;
+            all += d.bytes;
+        }
+        assert_int_equal(all, p.gpu_weights + p.gpu_scratch + p.gpu_kv);
+        for (int32_t i = 0; i < p.n_layers; i++) {
+            pi_layer_placement l;
+            pi_context_get_layer(r.context, i, &l);
+            assert_int_equal(l.device, i > 0);
+        }
+        if (step < 2) assert_true(p.neuron_share == 1 && p.head_on_gpu);
+        if (step > 1) assert_true(p.neuron_share < 1 || !p.head_on_gpu || p.gpu_layers < 3);
+        logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
+        feed(&r, s, logits);
+        assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
+        mem_free(logits);
+        pi_session_destroy(s);
+        run_close(&r);
+        n_used++;
+    }
+    assert_in_range(n_used, 4, 7);
+    mem_free(expected);
+}
+
+static void test_bad_devices(void **state) {
+    (void)state;
+    const tiny_model t = test_model(false);
+    tiny_write(&t, MODEL_PATH);
+    const struct {
+        pi_device_choice device;
+        int32_t n, devices[2];
+        float shares[3];
+        const char *why;
+    } cases[] = {{PI_DEVICE_AUTO, 1, {0, 0}, {0, 0, 0}, "of a named kind"},
+                 {PI_DEVICE_CPU, 1, {0, 0}, {0, 0, 0}, "of a named kind"},
+                 {PI_DEVICE_SIM, -1, {0, 0}, {0, 0, 0}, "use 0 to 8"},
+                 {PI_DEVICE_SIM, 9, {0, 0}, {0, 0, 0}, "use 0 to 8"},
+                 {PI_DEVICE_SIM, 2, {1, 1}, {0, 0, 0}, "device 1: it is there twice"},
+                 {PI_DEVICE_SIM, 1, {-1, 0}, {0, 0, 0}, "device -1: use 0 and more"},
+                 {PI_DEVICE_SIM, 2, {0, 1}, {1, -1, 0}, "share -1 of a device"},
+                 {PI_DEVICE_SIM, 0, {0, 0}, {NAN, 0, 0}, "of a device: use 0 and more"},
+                 {PI_DEVICE_SIM, 2, {0, 1}, {1, 1, 1}, "more shares than devices: 3 for 2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+        o.device = cases[i].device;
+        o.n_devices = cases[i].n;
+        memcpy(o.devices, cases[i].devices, sizeof cases[i].devices);
+        memcpy(o.tensor_split, cases[i].shares, sizeof cases[i].shares);
+        assert_int_equal(refused(&o, cases[i].why), PI_ERR_ARG);
+    }
 }
 
 static void test_nothing_asked_for(void **state) {
@@ -347,6 +435,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_budgets_are_kept_to_the_byte),
         cmocka_unit_test(test_layers_from_the_last),
+        cmocka_unit_test(test_several_devices),
+        cmocka_unit_test(test_bad_devices),
         cmocka_unit_test(test_nothing_asked_for),
         cmocka_unit_test(test_a_backend_that_is_not_there),
         cmocka_unit_test(test_a_session_that_does_not_fit),

@@ -36,6 +36,26 @@ static void place(const char *options) {
     assert_err("");
 }
 
+/* Several of a machine's GPU: each has its part, and together they hold more. */
+static void test_several(void **state) {
+    (void)state;
+    const char *const shape = "--shape opt-30b --type q4_0 --profile rtx-2080ti-ddr4 ";
+    char line[256];
+    place(shape);
+    assert_null(strstr(shell_read("out", NULL), "\"devices\""));
+    double one = number("seconds_per_token"), bytes = number("gpu_bytes");
+    snprintf(line, sizeof line, "%s -ts 1,1", shape);
+    place(line);
+    assert_true(number("seconds_per_token") < one && number("gpu_bytes") > bytes);
+    assert_contains("out", "\"device\": 1\n");
+    assert_contains("out", "\"first_layer\": 0,\n");
+    assert_contains("out", "\"end_layer\": 48\n");
+    snprintf(line, sizeof line, "$PI place %s -ts 2,1", shape);
+    assert_int_equal(sh(line), 0);
+    assert_contains("out", "\nGPU 0: ");
+    assert_contains("out", "MiB, layers 32-47\n");
+}
+
 /* From nothing to everything: always an answer, within the budget, and more is never slower. */
 static void test_budgets(void **state) {
     (void)state;
@@ -383,7 +403,8 @@ int main(void) {
         cmocka_unit_test(test_budgets),       cmocka_unit_test(test_experts),
         cmocka_unit_test(test_shape_is_file), cmocka_unit_test(test_reads),
         cmocka_unit_test(test_text),          cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_small_budget),  cmocka_unit_test(test_memory_bar),
+        cmocka_unit_test(test_several),       cmocka_unit_test(test_small_budget),
+        cmocka_unit_test(test_memory_bar),
 #ifdef TEST_HAS_JSON
         cmocka_unit_test(test_measure),       cmocka_unit_test(test_file),
         cmocka_unit_test(test_drive),         cmocka_unit_test(test_memory_budget),

@@ -184,6 +184,77 @@ static void test_ends(void **state) {
     place_workload_free(&w);
 }
 
+/* Stages follow the shares; a plan for several GPUs is within the budget of each, has every layer
+ * on its own, takes what is predicted of all parts, and less than one GPU of this size alone. */
+static void test_stages(void **state) {
+    (void)state;
+    rng r;
+    rng_seed(&r, 15);
+    for (int round = 0; round < LARGE; round++) {
+        enum { N = 3 };
+        place_workload w;
+        place_plan placed, one;
+        place_prediction t;
+        int end[N];
+        uint64_t budgets[N];
+        double shares[N];
+        random_workload(&r, 3 + (int)(rng_u64(&r) % 20), 100, &w);
+        place_machine m[PLAN_MAX_DEVICES] = {random_machine(&r)};
+        m[0].shared = false;
+        for (int d = 0; d < N; d++) {
+            m[d] = m[0];
+            shares[d] = 1 + (double)(rng_u64(&r) % 4);
+            budgets[d] = random_budget(&r, &w, m) / 2;
+        }
+        place_choose_stages(&w, shares, N, 0, end);
+        assert_true(end[0] >= 0 && end[0] <= end[1] && end[1] < end[2]);
+        assert_int_equal(end[2], w.n_layers); /* the last one has the head */
+        if (place_solve_stages(&w, m, budgets, end, N, &placed, NULL)) fail();
+        place_predict(&w, m, &placed, &t, NULL);
+        assert_true(placed.bound <= t.seconds * (1 + ROUNDING));
+        if (placed.bound < t.seconds * 0.99)
+            fail_msg("round %d: %.9g, bound only %.9g", round, t.seconds, placed.bound);
+        uint64_t sum = 0;
+        for (int d = 0; d < N; d++) {
+            assert_true(t.on_device[d] == 0 || t.on_device[d] + m[d].margin_bytes <= budgets[d]);
+            sum += t.on_device[d];
+        }
+        assert_int_equal(sum, t.resident[SIDE_GPU]);
+        for (int i = 0, d = 0; i < w.n_layers; i++) {
+            while (i == end[d]) d++;
+            bool any = placed.cuts[i].home == SIDE_GPU || placed.cuts[i].hot > 0;
+            assert_true(placed.cuts[i].device == d || !any);
+        }
+        /* The same layers on one GPU that has room for them, but without the hops between. */
+        uint64_t all = budgets[0] + budgets[1] + budgets[2];
+        solve(&w, m, all, &one);
+        double alone = plain_seconds(&w, m, &one);
+        assert_true(alone * (1 - PROMISE) <= t.seconds);
+        place_plan_free(&one);
+        place_plan_free(&placed);
+        place_workload_free(&w);
+    }
+}
+
+/* Equal layers: by their number; those that are not on a GPU count for nothing. */
+static void test_equal_stages(void **state) {
+    (void)state;
+    place_layer layers[12];
+    for (int i = 0; i < 12; i++)
+        layers[i] = (place_layer){.always_bytes = 100, .n = 10, .unit = 5, .unit_bytes = 50};
+    const place_workload w = {.n_layers = 12, .layers = layers};
+    const double shares[] = {3, 1, 2};
+    int end[3];
+    place_choose_stages(&w, shares, 3, 0, end);
+    assert_true(end[0] == 6 && end[1] == 8 && end[2] == 12);
+    place_choose_stages(&w, shares, 3, 6, end);
+    assert_true(end[0] == 9 && end[1] == 10 && end[2] == 12);
+    place_choose_stages(&w, shares, 3, 11, end);
+    assert_true(end[0] == 11 && end[1] == 11 && end[2] == 12);
+    place_choose_stages(&w, shares, 1, 0, end);
+    assert_int_equal(end[0], 12);
+}
+
 /* The fastest device that has room; else the one that reads most of the model soonest. */
 static void test_choose_device(void **state) {
     (void)state;
@@ -279,6 +350,8 @@ int main(void) {
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_useless_gpu),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_equal_stages),
         cmocka_unit_test(test_choose_device),
         cmocka_unit_test(test_large_units),
         cmocka_unit_test(test_allocation_failures),
