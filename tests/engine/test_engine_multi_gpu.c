@@ -22,7 +22,7 @@
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_multi_gpu.gguf"
 
-enum { N_DEVICES = 3, N_TOKENS = 21, N_CTX = 64, N_BATCH = 16, MAX_VOCAB = 288, MAX_LAYERS = 16 };
+enum { N_DEVICES = 3, N_TOKENS = 17, N_CTX = 32, N_BATCH = 12, MAX_VOCAB = 288, MAX_LAYERS = 16 };
 
 #ifdef TEST_SAMPLED
 enum { N_RANDOM = 1, LOSSES = 1 };
@@ -52,7 +52,7 @@ static tiny_model base_model(void) {
     for (int i = 0; i < t.n_layer; i++) {
         t.n_head[i] = t.n_head[0];
         t.n_head_kv[i] = t.n_head_kv[0];
-        t.n_ff[i] = i == 1 ? 96 : 320;
+        t.n_ff[i] = i == 1 ? 96 : 160;
     }
     return t;
 }
@@ -140,7 +140,7 @@ static void feed(const char *what, engine_context *c, engine_session *s, int fro
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static void compare(const char *what, const model *m, pi_mode mode) {
-    static const struct { int n, piece; } runs[] = {{N_TOKENS, 0}, {N_TOKENS, 7}, {4, 1}};
+    static const struct { int n, piece; } runs[] = {{N_TOKENS, 0}, {N_TOKENS, 6}, {3, 1}};
     static const engine_prompts prompts[] = {ENGINE_PROMPTS_SPLIT, ENGINE_PROMPTS_STREAMED};
     engine_options o = options_for(mode);
     static int turn; /* so that every kind of placement is run in every way */
@@ -178,6 +178,26 @@ static void test_answers(void **state) {
     compare_tiny("predict", &t, PI_MODE_PREDICT);
     t = expert_model();
     compare_tiny("experts", &t, PI_MODE_DENSE);
+}
+
+/* Experts of every stage move while the model runs. */
+static void test_adapted(void **state) {
+    (void)state;
+    tiny_model t = expert_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    run_alone(m, &o);
+    o.adapt = (engine_adapt){
+        .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = 1 << 20};
+    place(m, &o, 1);
+    engine_context *c = run_engine_context(m, &o);
+    engine_session *s = run_engine_session(c, N_CTX);
+    feed("adapted", c, s, 0, N_TOKENS, 1);
+    assert_null(engine_gpu_loss(c));
+    assert_true(engine_get_counters(c).expert_swaps > 2);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    model_close(m);
 }
 
 static void test_recurrent(void **state) {
@@ -291,10 +311,10 @@ static void test_lost_devices(void **state) {
             engine_context *c = run_engine_context(m, &o);
             engine_session *a = run_engine_session(c, N_CTX), *b = run_engine_session(c, N_CTX);
             feed("kept", c, a, 0, 2, 0);
-            feed("kept", c, b, 0, 9, 0);
+            feed("kept", c, b, 0, 1, 0);
             library.backend->fail_at(devices[which], n);
             feed("lost", c, a, 2, 2, 1);
-            feed("lost", c, b, 9, N_TOKENS - 9, 0);
+            feed("lost", c, b, 1, 10, 0);
             lost = engine_gpu_loss(c) != NULL;
             n_lost += (int)lost;
             if (lost) assert_int_equal(c->n_gpus, 0);
@@ -415,10 +435,11 @@ static void test_bad_cuts(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),  cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_sessions), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_memory),   cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_bad_cuts), cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),      cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_adapted),      cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_trace),        cmocka_unit_test(test_bad_cuts),
+        cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
