@@ -1,8 +1,9 @@
 /* kernel_case.h: what the kernel tests share: the tiers of this machine, and one product y = W x
  * with buffers of exactly the size that the kernels may touch.
  *
- * Weights start at an address that is 2 modulo 4; everything ends at a page without access (fenced.h),
- * so that reading beyond ends the test in every tier; y has guard values between its columns. */
+ * Weights start at an address that is 2 modulo 4; everything ends at a page without access
+ * (fenced.h), so that reading beyond ends the test in every tier; y has guard values between its
+ * columns. */
 #ifndef TEST_KERNEL_CASE_H
 #define TEST_KERNEL_CASE_H
 

@@ -16,8 +16,8 @@ static size_t page_bytes(void) {
 void *fenced_alloc(size_t n_bytes) {
     if (n_bytes == 0) n_bytes = 1;
     size_t page = page_bytes(), data = (n_bytes + page - 1) / page * page;
-    char *base = mmap(NULL, page + data + page, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = mmap(NULL, page + data + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
     assert_true(base != MAP_FAILED);
     assert_int_equal(mprotect(base + page + data, page, PROT_NONE), 0);
     *(size_t *)(void *)base = page + data + page;
