@@ -43,11 +43,12 @@ typedef struct ubatch_item {
 typedef struct engine_ubatch {
     int n_tokens, n_items, n_out, n_hidden;
     plan_form form, head_form; /* of the layers by n_tokens, of the head by n_out */
-    bool streaming;            /* the CPU's part of layers whose home is the GPU is left out */
-    int first_step, end_step;  /* of the plan */
-    int first_logits_row;      /* where this ubatch's logits go */
-    int first_hidden_row;      /* and its hidden states */
-    int nth;                   /* threads */
+    /* By GPU: the CPU's part of layers whose home it is is left out. */
+    bool streaming[PLAN_MAX_DEVICES];
+    int first_step, end_step; /* of the plan */
+    int first_logits_row;     /* where this ubatch's logits go */
+    int first_hidden_row;     /* and its hidden states */
+    int nth;                  /* threads */
 } engine_ubatch;
 
 /* Bytes of weights that a thread read of active neurons in this ubatch. */
@@ -207,7 +208,7 @@ pi_status context_gpus_end(engine_context *c, bool failed, pi_error *err);
 bool context_gpus_are_alive(const engine_context *c);
 /* A session's caches; those of a GPU that has no memory for one take the place of neurons. */
 pi_status context_gpus_add_session(engine_context *c, engine_session *s, pi_error *err);
-void context_gpus_drop_session(engine_context *c, engine_session *s);
+void context_gpus_drop_session(const engine_context *c, engine_session *s);
 pi_status context_gpus_copy(engine_session *to, const engine_session *from, int64_t n,
                             pi_error *err);
 /* As gpu_exec_state_read and gpu_exec_state_write, of all GPUs. */

@@ -62,9 +62,12 @@ pi_status context_gpus_add_session(engine_context *c, engine_session *s, pi_erro
     return status;
 }
 
-void context_gpus_drop_session(engine_context *c, engine_session *s) {
-    for (int i = 0; i < c->n_gpus; i++)
-        if (c->gpus[i]) gpu_exec_kv_destroy(c->gpus[i], s->device_kv[i]);
+/* Also where the GPUs' sides could not be made again. */
+void context_gpus_drop_session(const engine_context *c, engine_session *s) {
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
+        if (s->device_kv[i]) c->options.gpu->free(c->options.devices[i], s->device_kv[i]);
+        s->device_kv[i] = NULL;
+    }
 }
 
 pi_status context_gpus_copy(engine_session *to, const engine_session *from, int64_t n,

@@ -66,7 +66,8 @@ static plan_form form_of(const engine_context *c, int index) {
 
 static plan_kernel kernel_of(const engine_context *c, int index) {
     const plan_step *s = &c->plan->steps[index];
-    return s->cold && c->ubatch.streaming ? KERNEL_SKIP : s->kernel[form_of(c, index)];
+    bool skip = s->cold && c->ubatch.streaming[s->device];
+    return skip ? KERNEL_SKIP : s->kernel[form_of(c, index)];
 }
 
 /* Bytes that a thread has read so far in steps that do not always read all of their weights. */
@@ -318,7 +319,7 @@ pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, cons
     c->ubatch.n_tokens = n_tokens;
     c->ubatch.n_items = 1;
     c->ubatch.n_out = c->ubatch.n_hidden = 0;
-    c->ubatch.streaming = false;
+    memset(c->ubatch.streaming, 0, sizeof c->ubatch.streaming);
     float *state = recurrent_floats(&s->state, 0);
     c->items[0] = (ubatch_item){.session = s,
                                 .n_tokens = n_tokens,

@@ -24,10 +24,10 @@ void gpu_exec_destroy(gpu_exec *g); /* NULL is fine */
 /* What gpu_exec_create would allocate: nothing is, and no device is needed. */
 pi_status gpu_exec_size(const engine_context *c, int device, engine_gpu_bytes *out, pi_error *err);
 
-/* The part of a session's cache and state that is on the GPU; *out is NULL when no layer is. */
+/* The part of a session's cache and state that is on the GPU, which the device frees; *out is NULL
+ * when no layer is. */
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err);
 uint64_t gpu_exec_kv_bytes(const gpu_exec *g, int64_t n_ctx); /* of such a part */
-void gpu_exec_kv_destroy(gpu_exec *g, void *kv);              /* NULL is fine */
 /* Copies positions [first, first + n) of a layer's keys or values, [n][n_head_kv][row bytes], from
  * or to the GPU; of values that are the keys (MLA) none. */
 pi_status gpu_exec_kv_read(gpu_exec *g, const engine_session *s, int layer, bool values,

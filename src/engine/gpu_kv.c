@@ -28,10 +28,6 @@ pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *e
     return g->b->alloc(g->d, n_all, "the KV cache", out, err);
 }
 
-void gpu_exec_kv_destroy(gpu_exec *g, void *kv) {
-    if (kv) g->b->free(g->d, kv);
-}
-
 static uint8_t *kv_rows(const gpu_exec *g, const engine_session *s, int layer, bool values,
                         size_t *row) {
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {

@@ -126,8 +126,8 @@ void gpu_exec_continue(gpu_exec *g, const engine_context *c) {
 
 void gpu_exec_begin(gpu_exec *g, engine_context *c) {
     const gpu_exec_shape shape = shape_of(c);
-    c->ubatch.streaming = shape.form == FORM_MANY && shape.n_cols >= g->stream_from;
-    g->streaming = c->ubatch.streaming;
+    g->streaming = shape.form == FORM_MANY && shape.n_cols >= g->stream_from;
+    c->ubatch.streaming[gpu_exec_device(g)] = g->streaming;
     write_header(g, c);
     g->next_step = end_of_layers(g);
     if (shape.form != FORM_MANY && launch(g, &shape)) return;

@@ -5,7 +5,6 @@
  * weights are still in the file, and sessions remember their tokens. So the context makes a plan
  * for the CPU alone and evaluates every session's tokens again. */
 #include <stdio.h>
-#include <string.h>
 
 #include "context.h"
 #include "log.h"
@@ -100,7 +99,6 @@ static pi_status empty_sessions(engine_context *c, pi_error *err) {
     pi_status status = PI_OK;
     for (engine_session *s = c->sessions; s; s = s->next) {
         int64_t n_ctx = s->kv.n_ctx;
-        memset(s->device_kv, 0, sizeof s->device_kv);
         recurrent_rewind(&s->state, 0);
         kv_cache_free(&s->kv);
         pi_status made = kv_cache_create(&s->kv, c->plan, c->type_k, c->type_v, n_ctx,

@@ -2,6 +2,8 @@
  * of all inputs in their order, so that several sessions share one pass over the weights. */
 #include "request.h"
 
+#include <string.h>
+
 /* ---- checking -------------------------------------------------------------------------------- */
 
 pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_error *err) {
@@ -97,7 +99,7 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
 bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,
                          request_cursor *at) {
     c->ubatch.n_tokens = c->ubatch.n_items = c->ubatch.n_out = c->ubatch.n_hidden = 0;
-    c->ubatch.streaming = false;
+    memset(c->ubatch.streaming, 0, sizeof c->ubatch.streaming);
     while (at->index < n_inputs && c->ubatch.n_tokens < c->n_batch) {
         const pi_input *in = &inputs[at->index];
         int room = c->n_batch - c->ubatch.n_tokens;

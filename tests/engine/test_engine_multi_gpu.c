@@ -180,6 +180,29 @@ static void test_answers(void **state) {
     compare_tiny("experts", &t, PI_MODE_DENSE);
 }
 
+/* Cold rows of a prompt are copied to some devices only: one has none. */
+static void test_streamed(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    run_alone(m, &o);
+    for (int without = 0; without < N_DEVICES; without++) {
+        place(m, &o, 1);
+        for (int i = 0; i < m->hp.n_layer; i++)
+            if (cuts[i].device == without) cuts[i].hot = model_layer_units(m, i);
+        o.prompts = ENGINE_PROMPTS_STREAMED;
+        engine_context *c = run_engine_context(m, &o);
+        engine_session *s = run_engine_session(c, N_CTX);
+        feed("streamed", c, s, 0, N_BATCH, 0);
+        for (int i = 0; i < N_DEVICES; i++) assert_int_equal(c->ubatch.streaming[i], i != without);
+        assert_null(engine_gpu_loss(c));
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
 /* Experts of every stage move while the model runs. */
 static void test_adapted(void **state) {
     (void)state;
@@ -435,11 +458,11 @@ static void test_bad_cuts(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),      cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_adapted),      cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_trace),        cmocka_unit_test(test_bad_cuts),
-        cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),   cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_recurrent), cmocka_unit_test(test_adapted),
+        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_memory),    cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_bad_cuts),  cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
