@@ -22,6 +22,8 @@ cpu_exec_step cpu_exec_head_norm_columns, cpu_exec_head_norm_panels, cpu_exec_ad
 /* Hidden states of the ubatch's rows that are wanted, where the head is on the CPU. After its
  * steps, on the calling thread: few rows, or little work beside a prefill. */
 void cpu_exec_hidden(engine_context *c);
+/* cpu_streams.c */
+cpu_exec_step cpu_exec_spread, cpu_exec_predict, cpu_exec_correct, cpu_exec_merge;
 /* cpu_matmul.c */
 cpu_exec_step cpu_exec_matvec, cpu_exec_matmul;
 /* cpu_latent.c */
@@ -31,7 +33,7 @@ cpu_exec_step cpu_exec_attention_split, cpu_exec_attention_whole;
 /* cpu_recurrent.c; also the gates of attention's heads */
 cpu_exec_step cpu_exec_conv, cpu_exec_recur, cpu_exec_gate_ssm, cpu_exec_gate_heads;
 /* cpu_ffn_dense.c: also sparse layers in ubatches of many tokens */
-cpu_exec_step cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled, cpu_exec_ffn_masked,
+cpu_exec_step cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled, cpu_exec_top_k, cpu_exec_ffn_masked,
     cpu_exec_ffn_down_tiled;
 /* cpu_ffn_sparse.c: neurons of one token, of several; sums of rows of down; reads ahead */
 cpu_exec_step cpu_exec_foresee, cpu_exec_ffn_sparse_one, cpu_exec_ffn_sparse_union,

@@ -64,6 +64,36 @@ void cpu_exec_ffn_in_tiled(engine_context *c, const plan_step *s, int ith) {
     gate_and_up(c, &cpu_exec_by_tile, s, ith);
 }
 
+/* ---- a cutoff that depends on all neurons ---------------------------------------------------- */
+
+/* The mean, and the standard deviation around it (of all values, not of a sample of them). */
+static float mean_of(const float *x, int64_t n, float minus, bool squared) {
+    enum { LANES = 8 };
+    float part[LANES] = {0}, sum = 0;
+    for (int64_t i = 0; i < n; i += LANES)
+        for (int64_t k = 0; k < LANES && i + k < n; k++) {
+            float v = x[i + k] - minus;
+            part[k] += squared ? v * v : v;
+        }
+    for (int k = 0; k < LANES; k++) sum += part[k];
+    return sum / (float)n;
+}
+
+/* Gaussian top-k: were the values normally distributed, a fixed share of them would be left. NaN
+ * stays NaN. */
+void cpu_exec_top_k(engine_context *c, const plan_step *s, int ith) {
+    const model_hparams *hp = &c->model->hp;
+    int64_t col, n = c->model->layers[s->layer].hp.n_ff;
+    (void)ith;
+    while ((col = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        float *x = cpu_exec_row(c, s->in, col);
+        float mean = mean_of(x, n, 0, false);
+        float cutoff = mean + s->cutoff * sqrtf(mean_of(x, n, mean, true));
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < cutoff ? 0 : x[i] - cutoff;
+        c->kernels.activate(hp->activation, hp->activation_threshold, x, NULL, x, n);
+    }
+}
+
 /* ---- sparse layers, many tokens -------------------------------------------------------------- */
 
 static void drop_by_scores(const engine_context *c, const plan_step *s, int64_t col, int64_t r0,
@@ -103,9 +133,10 @@ static void mask_hidden(engine_context *c, const plan_step *s, int64_t r0, int64
     int64_t n = r1 - r0;
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
         float *a = cpu_exec_row(c, BUF_GATE, col);
-        c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
+        if (!s->ffn->given)
+            c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
         mask(c, s, col, r0, r1, a);
-        if (s->n_matrices == 1) continue;
+        if (s->n_matrices == 1 && !s->ffn->given) continue;
         float *up = cpu_exec_row(c, BUF_UP, col);
         if (hp->activation == ACTIVATION_DRELU)
             c->kernels.activate(ACTIVATION_RELU, 0, up + r0, NULL, up + r0, n);

@@ -149,9 +149,25 @@ static void multiply_rows(const part_work *w, const plan_matrix *pm, float *y) {
     for (int c = 0; c < w->n_cols; c++) finish_rows(w, pm, y + c * w->ld);
 }
 
+/* Whether activations are multiplied by the product of up. */
+static bool has_up(const part_work *w) {
+    return w->s->n_matrices > 1 || w->ffn->given;
+}
+
+/* Of all neurons of the part: none was left out before. */
+static void take_given(part_work *w) {
+    for (int c = 0; c < w->n_cols; c++)
+        memcpy(w->t->gate + c * w->ld, cpu_exec_row(w->c, BUF_GATE, c) + w->r0,
+               (size_t)w->n_rows * sizeof(float));
+}
+
 /* t->gate = f(gate) of the selected neurons. */
 static void activate_gate(part_work *w) {
     const model_hparams *hp = &w->c->model->hp;
+    if (w->ffn->given) {
+        take_given(w);
+        return;
+    }
     multiply_rows(w, &w->s->matrix[0], w->t->gate);
     for (int c = 0; c < w->n_cols; c++) {
         float *a = w->t->gate + c * w->ld;
@@ -165,7 +181,7 @@ static bool rectifies_up(const part_work *w) {
 
 /* t->gate = hidden values. An activation of zero stays zero whatever its neuron's up is. */
 static void multiply_up(part_work *w) {
-    multiply_rows(w, &w->s->matrix[1], w->t->up);
+    multiply_rows(w, &w->s->matrix[w->s->n_matrices - 1], w->t->up);
     for (int c = 0; c < w->n_cols; c++) {
         float *h = w->t->gate + c * w->ld, *up = w->t->up + c * w->ld;
         if (rectifies_up(w)) w->c->kernels.activate(ACTIVATION_RELU, 0, up, NULL, up, w->n);
@@ -247,8 +263,8 @@ void cpu_exec_ffn_sparse_one(engine_context *c, const plan_step *s, int ith) {
     while (take_part(c, s, ith, select_one, &w)) {
         activate_gate(&w);
         keep_active(&w, w.ffn->cut);
-        if (s->n_matrices > 1) multiply_up(&w);
-        if (s->n_matrices > 1 && rectifies_up(&w)) keep_active(&w, 0);
+        if (has_up(&w)) multiply_up(&w);
+        if (has_up(&w) && rectifies_up(&w)) keep_active(&w, 0);
         finish_part(&w);
     }
 }
@@ -329,7 +345,7 @@ void cpu_exec_ffn_sparse_union(engine_context *c, const plan_step *s, int ith) {
     while (take_part(c, s, ith, select_union, &w)) {
         activate_gate(&w);
         keep_active_union(&w);
-        if (s->n_matrices > 1) multiply_up(&w);
+        if (has_up(&w)) multiply_up(&w);
         finish_part(&w);
     }
 }

@@ -83,13 +83,15 @@ static bool take_rows(engine_context *c, int64_t n, int64_t *c0, int64_t *c1) {
     return *c0 < n;
 }
 
-/* Quantizes columns [c0, c1) of `from` to every kind that is read later. */
+/* Quantizes columns [c0, c1) of `from`, from its float `at` on, to every kind that is read later.
+ */
 static void quantize(engine_context *c, const plan_step *s, cpu_act_layout layout, plan_buffer from,
                      int64_t c0, int64_t c1, int64_t n_cols) {
+    int64_t at = s->op == OP_QUANTIZE ? s->in_at : 0;
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
         if (!(s->act_kinds & (1u << kind))) continue;
         cpu_act x = cpu_exec_slot_act(c, s->slot, (cpu_act_kind)kind, layout, s->act_width, n_cols);
-        c->kernels.act_encode(c->buf[from], c->plan->width[from], c0, c1, &x);
+        c->kernels.act_encode(c->buf[from] + at, c->plan->width[from], c0, c1, &x);
     }
 }
 
@@ -192,6 +194,15 @@ void cpu_exec_quantize_panels(engine_context *c, const plan_step *s, int ith) {
     quantize_step(c, s, CPU_ACT_PANELS);
 }
 
+/* To all streams of a token but the first. */
+static void add_to_others(engine_context *c, int64_t row, const float *y) {
+    int64_t n = c->model->hp.n_embd;
+    for (int k = 1; k < c->model->hp.n_stream; k++) {
+        float *stream = cpu_exec_row(c, BUF_STREAMS, row) + k * n;
+        c->kernels.add(stream, y, stream, n);
+    }
+}
+
 void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
     int64_t c0, c1;
     (void)ith;
@@ -200,6 +211,10 @@ void cpu_exec_add(engine_context *c, const plan_step *s, int ith) {
             float *x = cpu_exec_row(c, BUF_X, i), *y = cpu_exec_row(c, s->in, i);
             norm_row(c, s, y, y);
             for (int64_t k = 0; s->add_scale != 1 && k < s->norm_width; k++) y[k] *= s->add_scale;
+            if (s->out == BUF_STREAMS) {
+                add_to_others(c, i, y);
+                continue;
+            }
             c->kernels.add(x, y, x, s->norm_width);
             for (int64_t k = 0; s->x_scale != 1 && k < s->norm_width; k++) x[k] *= s->x_scale;
         }

@@ -154,7 +154,8 @@ void engine_observe(engine_context *c, engine_observer observer, void *user);
  * is. x: [n_tokens][n_embd], the residual stream before the layer, replaced by the one after it.
  * layer -1: fills x with the embeddings of `tokens`, which other layers of models with embeddings
  * per layer want too; others may have NULL. The observer is called. PI_ERR_ARG
- * for what does not fit, or a context with a GPU; PI_ERR_CANCELLED. */
+ * for what does not fit, a model with several residual streams, or a context with a GPU;
+ * PI_ERR_CANCELLED. */
 pi_status engine_run_layer(engine_context *c, engine_session *s, int layer, const int32_t *tokens,
                            float *x, int n_tokens, int64_t pos, pi_error *err);
 

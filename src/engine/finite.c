@@ -31,7 +31,8 @@ static int place_in(const plan_step *s, int part) {
 /* What an addition of its own adds: both halves, or the one whose product stands before it. */
 static int half_added(const plan_step *s) {
     if (s->in == BUF_ATTN_OUT) return PLACE_LAYER;
-    bool attention = s[-1].op == OP_MATMUL && s[-1].matrix[0].role == ROLE_ATTN_OUT;
+    bool attention = s[-1].op == OP_MATMUL &&
+                     tensor_role_part(s[-1].matrix[0].role) == PART_ATTENTION;
     return attention ? PLACE_ATTENTION : PLACE_FFN;
 }
 

@@ -20,6 +20,11 @@
 static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     [OP_EMBED] = ONE_WAY(cpu_exec_embed),
     [OP_EMBED_LAYERS] = ONE_WAY(cpu_exec_embed_layers),
+    /* several residual streams */
+    [OP_SPREAD] = ONE_WAY(cpu_exec_spread),
+    [OP_PREDICT] = ONE_WAY(cpu_exec_predict),
+    [OP_CORRECT] = ONE_WAY(cpu_exec_correct),
+    [OP_MERGE] = ONE_WAY(cpu_exec_merge),
     /* attention */
     [OP_NORM] = BY_SIZE(cpu_exec_norm_columns, cpu_exec_norm_panels),
     [OP_MATMUL] = BY_SIZE(cpu_exec_matvec, cpu_exec_matmul),
@@ -36,6 +41,7 @@ static cpu_exec_step *const functions[OP_COUNT][KERNEL_COUNT] = {
     /* dense FFN */
     [OP_FFN_IN] = BY_SIZE(cpu_exec_ffn_in_vector, cpu_exec_ffn_in_tiled),
     /* sparse FFN */
+    [OP_TOP_K] = ONE_WAY(cpu_exec_top_k),
     [OP_FORESEE] = ONE_WAY(cpu_exec_foresee),
     [OP_FFN_SPARSE] = {[KERNEL_VECTOR] = cpu_exec_ffn_sparse_one,
                        [KERNEL_UNION] = cpu_exec_ffn_sparse_union,
@@ -120,7 +126,8 @@ static void show_input(const engine_context *c, int index) {
         return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
     if (pairs) n_rows = c->experts.first[s->experts->n_expert];
-    if (n_rows > 0) c->observer(c->observer_user, s, c->buf[s->in], c->plan->width[s->in], n_rows);
+    if (n_rows > 0)
+        c->observer(c->observer_user, s, c->buf[s->in] + s->in_at, c->plan->width[s->in], n_rows);
 }
 
 /* ---- the loop over steps --------------------------------------------------------------------- */
@@ -282,9 +289,9 @@ static pi_status check_layer(const engine_context *c, const engine_session *s, i
     pi_status status = context_check_process(c, "layer", err);
     if (status != PI_OK) return status;
     bool begins = s->state.n_floats == 0 || s->length == 0; /* its state is written */
-    bool fits = c->n_gpus == 0 && !c->paging && begins && s->context == c && layer >= -1 &&
-                layer < c->model->hp.n_layer && n_tokens >= 1 && n_tokens <= c->n_batch &&
-                pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
+    bool fits = c->n_gpus == 0 && !c->paging && c->model->hp.n_stream == 1 && begins &&
+                s->context == c && layer >= -1 && layer < c->model->hp.n_layer && n_tokens >= 1 &&
+                n_tokens <= c->n_batch && pos >= 0 && pos <= s->kv.n_ctx - n_tokens;
     if (fits) return PI_OK;
     return error_set(err, PI_ERR_ARG,
                      "bad request: layer %d: %d tokens at position %lld do not fit the session or "

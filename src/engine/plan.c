@@ -110,11 +110,15 @@ bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     return p->model->hp.residual_scale != 1 || p->model->layers[layer].t[post_norm].data;
 }
 
-void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tensor_role post_norm) {
+plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
+                             tensor_role post_norm) {
+    static const model_tensor none = {0};
     plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
-    set_norm(p, s, &p->model->layers[layer].t[post_norm], NULL);
+    bool normed = post_norm != ROLE_COUNT;
+    set_norm(p, s, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL);
     s->add_scale = p->model->hp.residual_scale;
     s->x_scale = 1;
+    return s;
 }
 
 /* A norm over all heads of Q or K is a step of its own; those of single heads go with the rotation.
@@ -166,6 +170,7 @@ static void add_projections(const plan *p, plan_step *s) {
     }
     if (n == 3) s->matrix[2].scale *= p->model->hp.value_scale;
     if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
+    if (l->t[ROLE_LAUREL_A].data) plan_add_matrix(p, s, ROLE_LAUREL_A, ROLE_COUNT, BUF_GATE);
 }
 
 /* Q, K and V share one quantized input and one step. */
@@ -182,7 +187,8 @@ static void add_attention(plan *p, int layer) {
     plan_side side = p->cuts[layer].home;
     bool parallel = model_layer_is_parallel(p->model, layer);
     bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
-    bool latent = p->model->hp.n_latent > 0;
+    bool latent = p->model->hp.n_latent > 0, branch = l->t[ROLE_LAUREL_A].data;
+    if (branch) plan_add_branch(p, layer);
     if (latent)
         plan_add_latents(p, layer);
     else
@@ -213,7 +219,9 @@ static void add_attention(plan *p, int layer) {
                     p->model->arch->has & ARCH_OUT_UNBIASED ? ROLE_COUNT : ROLE_ATTN_OUT_BIAS,
                     parallel ? BUF_ATTN_OUT : BUF_Y);
     s->add_to_x = !late;
-    if (late && !parallel) plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
+    if (!late || parallel) return;
+    s = plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
+    if (branch) s->x_scale = sqrtf(0.5f);
 }
 
 /* What mixes tokens. Mixers of one layer read the same normed input: their first products come
@@ -238,6 +246,7 @@ const char *plan_gpu_lacks(const model *m) {
     const model_hparams *hp = &m->hp;
     if (hp->n_taps > GPU_MAX_TAPS || hp->n_state > GPU_MAX_STATE)
         return "recurrent layers of this size";
+    if (hp->n_stream > 1) return "several residual streams";
     if (hp->n_embd_layer > 0) return "embeddings per layer";
     if (hp->head_dim > (hp->n_latent > 0 ? GPU_MAX_LATENT : GPU_MAX_HEAD))
         return "heads of this size";
@@ -302,9 +311,11 @@ static void add_all(plan *p, const plan_options *options) {
     plan_place at = {.side = SIDE_CPU};
     plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
     if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
+    if (plan_has_streams(p)) plan_add_spread(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         at = move_stream(p, at, p->cuts[layer].home, layer);
         const model_layer *l = &p->model->layers[layer];
+        if (plan_has_streams(p)) plan_add_prediction(p, layer);
         if (options->foresee) plan_add_foresight(p, layer, options);
         if (l->hp.mixers) add_mixers(p, layer);
         if (l->t[ROLE_ROUTER].data)
@@ -313,9 +324,11 @@ static void add_all(plan *p, const plan_options *options) {
             plan_add_ffn(p, layer, options);
         if (model_layer_is_parallel(p->model, layer))
             plan_add_addition(p, at.side, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
+        if (plan_has_streams(p)) plan_add_correction(p, layer);
         if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
         scale_layer(p, layer);
     }
+    if (plan_has_streams(p)) plan_add_merge(p);
     move_stream(p, at, p->head, -1);
     add_head(p);
 }

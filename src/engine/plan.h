@@ -61,7 +61,9 @@ pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err);
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,         /* residual stream [n_embd] */
+    BUF_X,         /* residual stream [n_embd]; of several the one that layers compute */
+    BUF_STREAMS,   /* of several: what a layer begins with [n_stream * n_embd]; between layers the
+                      first one is in X alone */
     BUF_Y,         /* normed input of a half, or the result that is added to X [n_embd] */
     BUF_Q,         /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,         /* [n_head_kv * head_dim] */
@@ -86,7 +88,8 @@ typedef enum plan_buffer {
     BUF_PRED,       /* the predictor's hidden vector [rank] */
     BUF_SCORE,      /* its scores [n_ff]; only in ubatches of many tokens */
     BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer] */
-    BUF_ROUTER,     /* scores of experts [n_expert]; on the GPU then that of the shared one */
+    BUF_ROUTER,     /* scores of experts [n_expert]; on the GPU then that of the shared one. What
+                       the router of several streams says [n_stream] */
     BUF_SHARED,     /* result of the shared expert [n_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by expert.
      */
@@ -101,10 +104,15 @@ typedef enum plan_buffer {
 typedef enum plan_op {
     OP_EMBED,        /* X = rows of the embedding table; RoPE angles of the positions */
     OP_EMBED_LAYERS, /* LAYER_EMBD, a product of X: normed, plus the table's rows */
+    OP_SPREAD,       /* several streams: the others, products of X, get its magnitude */
+    OP_PREDICT,      /* STREAMS, and X, mixed by what the router says */
+    OP_CORRECT,      /* X and STREAMS follow what the layer has made of X; Y = X, scaled */
+    OP_MERGE,        /* X = the mean of X and of products of the other streams, as long as X */
     OP_NORM,         /* out = norm(in), and its quantized form if a product reads it */
     OP_QUANTIZE,     /* quantized form of `in` */
     OP_MATMUL,       /* out_i = W_i * quantized input (+ bias) (+= add_to) */
     OP_FFN_IN,       /* GATE = f(W_gate * input) * (W_up * input), or f(W_up * input) ungated */
+    OP_TOP_K,        /* GATE = f(the excess of GATE over a cutoff that depends on all of it) */
     OP_ROPE_STORE,   /* QK norm, rotation, append K and V to the cache */
     OP_HEADS,        /* MLA: each head's part of `in` times a matrix of its own */
     OP_LATENT_STORE, /* MLA: rotation, norm of the latent vector, append it to the cache */
@@ -113,7 +121,7 @@ typedef enum plan_op {
     OP_CONV,     /* causal convolution of SSM_IN with the session's last inputs, into SSM_CONV */
     OP_RECUR,    /* SSM_OUT from SSM_CONV by the session's state, which goes on */
     OP_GATE_SSM, /* SSM_OUT gated and normed */
-    OP_ADD,      /* X += add_scale * norm(in) */
+    OP_ADD,      /* X += add_scale * norm(in), or all streams but X */
     OP_FORESEE,  /* before the layer's first half: neurons that the predictor selects for its input
                     are requested from the drive */
     OP_FFN_SPARSE,     /* scores, selected neurons, gate, up; and their part of the down product */
@@ -208,7 +216,8 @@ typedef struct plan_ffn {
     const uint8_t *sign;     /* SIGN: [n_ff][n_embd / 8] */
     const float *score_bias; /* [n_ff] or NULL */
     float threshold;         /* neurons with score + bias >= this are computed */
-    float cut;               /* activations with |f(gate)| <= this count as zero; < 0: none do */
+    bool given; /* activations are in GATE, made by OP_TOP_K; only up is a matrix here */
+    float cut;  /* activations with |f(gate)| <= this count as zero; < 0: none do */
     int n_parts;
     int64_t part_rows; /* of all parts but a shorter last one; a multiple of CPU_ROW_TILE */
 } plan_ffn;
@@ -275,6 +284,8 @@ struct plan_step {
     bool alone[PLAN_FORMS]; /* one piece of work: the last thread that ends the step before it
                                runs it too, while the others wait */
     plan_buffer in;
+    int64_t in_at; /* OP_QUANTIZE, and the OP_MATMUL behind it: floats, where its rows begin in
+                      those of the buffer */
     /* OP_MATMUL, OP_FFN_IN: matrices that share one quantized input */
     int n_matrices;
     plan_matrix matrix[PLAN_MAX_GROUP];
@@ -285,7 +296,10 @@ struct plan_step {
     int64_t norm_width; /* elements */
     const float *norm_weight, *norm_bias;
     float add_scale;
-    float x_scale; /* OP_ADD: then X is multiplied by this */
+    float x_scale;             /* OP_ADD: then X is multiplied by this */
+    const float *coefficients; /* OP_PREDICT: [n_stream][n_stream][n_stream]; OP_CORRECT:
+                                  [n_stream][n_stream], and norm_weight scales Y */
+    float cutoff;              /* OP_TOP_K: model_layer_hparams.ffn_cutoff */
     /* OP_ROPE_STORE: norms of heads, whose weights are at q_norm + head * norm_stride; or NULL */
     const float *q_norm, *k_norm;
     int64_t norm_stride; /* 0: all heads have the same weight */
@@ -311,7 +325,7 @@ struct plan_step {
     /* OP_HEADS: matrix[0] holds those of all heads, one after the other */
     int n_heads;
     plan_part in_part, out_part;
-    /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is no gate; matrix[1]: up), OP_FFN_DOWN,
+    /* OP_FFN_SPARSE (matrix[0]: gate, or up where there is none; matrix[1]: up), OP_FFN_DOWN,
      * the OP_QUANTIZE between them, OP_SELECT and OP_FORESEE. NULL elsewhere. */
     const plan_ffn *ffn;
     const plan_experts *experts;     /* OP_ROUTE to OP_EXPERTS_SUM, and their messages */
@@ -320,7 +334,7 @@ struct plan_step {
     bool latent;                     /* OP_ATTENTION: values are the keys */
     bool chunks;                     /* OP_ATTENTION: `window` is a fixed range of positions */
     /* OP_SEND, OP_RECEIVE */
-    plan_buffer out;         /* OP_NORM too */
+    plan_buffer out;         /* OP_NORM, OP_ADD too */
     bool add_to_out, answer; /* OP_RECEIVE; answer: the message is the other side's part of a sum */
     int exchange;            /* number of the message, counted per direction */
     bool bits;         /* selected neurons travel with it; OP_SELECT: they came with the last one */

@@ -9,9 +9,11 @@ enum {
     PLAN_ATTENTION_STEPS = 23, /* with a recurrent mixer, the residual's arrival, an early router,
                                   norms and additions */
     PLAN_FFN_STEPS = 25,
-    PLAN_EMBD_STEPS = 5, /* of a layer's embedding */
-    PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS,
-    PLAN_GLOBAL_STEPS = 10 /* embeddings, crossings, final norm, head, soft cap */
+    PLAN_EMBD_STEPS = 5,    /* of a layer's embedding */
+    PLAN_STREAM_STEPS = 10, /* prediction, correction, the branch beside attention */
+    PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
+    PLAN_GLOBAL_STEPS = 14 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, crossings, final norm,
+                                                      head, soft cap */
 };
 
 /* Appends a step to a side's list; there is room. */
@@ -35,14 +37,23 @@ static inline plan_buffer plan_late_result(plan_side side) {
 }
 /* What gate and up run as on the GPU where all neurons are computed. */
 void plan_set_gpu_neurons(const plan *p, plan_step *s);
-/* X += the scaled, normed `in`. */
-void plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in, tensor_role post_norm);
+/* X += the scaled, normed `in`. ROLE_COUNT: as it is. */
+plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
+                             tensor_role post_norm);
 /* MLA: from the normed input to what attention reads, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);
 void plan_add_values(plan *p, int layer);
 /* Embeddings per layer: of all layers, from the quantized X; and what a layer adds of its own. */
 void plan_add_layer_embeddings(plan *p);
 void plan_add_layer_embedding(plan *p, int layer);
+/* Several residual streams (plan_streams.c): around the layers, and around each. */
+bool plan_has_streams(const plan *p);
+void plan_add_spread(plan *p);
+void plan_add_merge(plan *p);
+void plan_add_prediction(plan *p, int layer);
+void plan_add_correction(plan *p, int layer);
+/* The branch of low rank beside attention, whose first product is in GATE, into X. */
+void plan_add_branch(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */
 plan_matrix plan_make_matrix(const plan *p, int layer, tensor_role role, tensor_role bias,
                              plan_buffer out);

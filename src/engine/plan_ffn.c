@@ -1,11 +1,14 @@
 /* plan_ffn.c: the FFN half of a layer: the steps for the mode that it runs in, on both devices.
  *
  * Dense with a plain down matrix:   norm, FFN_IN (gate, up, activation), quantize, matmul down
- * Everything else:                  [predictor: first product, quantize], norm, FFN_SPARSE, then
+ * Everything else:                  [predictor: first product, quantize], norm, FFN_SPARSE, or
+ *   where a cutoff depends on all neurons: norm, matmul gate, TOP_K, FFN_SPARSE of up; then
  *   with a row of down per neuron:  quantize (ubatches of many tokens only), FFN_DOWN
  *   with a plain down matrix:       quantize, matmul down
  *
  * Which mode that is: plan_mode.c; what FFN_SPARSE does: cpu_ffn_sparse.c, gpu_ffn.c. */
+#include <math.h>
+
 #include "plan_build.h"
 
 /* ---- pieces -----------------------------------------------------------------------------------*/
@@ -46,11 +49,16 @@ static void add_neuron_matrix(const ffn_slice *h, plan_step *s, tensor_role role
     plan_set_matrix(s, &part);
 }
 
+/* A layer of whose gate only what is above a cutoff counts. */
+static bool has_cutoff(const ffn_slice *h) {
+    return h->p->model->layers[h->layer].hp.ffn_cutoff > -INFINITY;
+}
+
 /* Gate and up, or up alone where there is no gate: what decides comes first. */
 static void add_neuron_matrices(const ffn_slice *h, plan_step *s) {
-    if (tensors_of(h)[ROLE_FFN_GATE].data)
+    bool gated = tensors_of(h)[ROLE_FFN_GATE].data;
+    if (gated && !has_cutoff(h))
         add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
-    bool gated = s->n_matrices > 0;
     add_neuron_matrix(h, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
 }
 
@@ -128,6 +136,7 @@ static void describe(const ffn_slice *h, pi_mode mode) {
     const model_layer *l = &h->p->model->layers[h->layer];
     plan_ffn *ffn = h->ffn;
     *ffn = (plan_ffn){.mode = mode, .first = h->first, .n_ff = h->n, .cut = 0};
+    ffn->given = has_cutoff(h);
     if (mode == PI_MODE_DENSE) ffn->cut = -1;
     if (mode == PI_MODE_THRESHOLD) ffn->cut = l->sparse.cut;
     if (l->t[ROLE_FFN_DOWN_T].data) {
@@ -191,7 +200,13 @@ static void add_sparse(const ffn_slice *h) {
 
 /* A slice's neurons, from the quantized input in BUF_Y to X +=. */
 static void add_neurons(const ffn_slice *h, pi_mode mode) {
-    if (mode == PI_MODE_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
+    if (has_cutoff(h)) {
+        plan_step *s = add_step(h, OP_MATMUL, BUF_Y);
+        add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
+        s = add_step(h, OP_TOP_K, BUF_GATE);
+        s->cutoff = h->p->model->layers[h->layer].hp.ffn_cutoff;
+        add_sparse(h);
+    } else if (mode == PI_MODE_DENSE && tensors_of(h)[ROLE_FFN_DOWN].data) {
         plan_step *s = add_step(h, OP_FFN_IN, BUF_Y);
         add_neuron_matrices(h, s);
         set_gpu_kernel(h, s);

@@ -17,6 +17,11 @@
 static const plan_kernel defaults[PLAN_SIDES][OP_COUNT][PLAN_FORMS] = {
     [SIDE_CPU] = {[OP_EMBED] = ONE_WAY,
                   [OP_EMBED_LAYERS] = ONE_WAY,
+                  [OP_SPREAD] = ONE_WAY,
+                  [OP_PREDICT] = ONE_WAY,
+                  [OP_CORRECT] = ONE_WAY,
+                  [OP_MERGE] = ONE_WAY,
+                  [OP_TOP_K] = ONE_WAY,
                   [OP_NORM] = BY_SIZE,
                   [OP_QUANTIZE] = BY_SIZE,
                   [OP_MATMUL] = BY_SIZE,
@@ -89,6 +94,11 @@ static bool runs_alone(const plan_step *s, plan_form form) {
     case OP_GROUP:
         return true;
     case OP_EMBED_LAYERS:
+    case OP_SPREAD:
+    case OP_PREDICT:
+    case OP_CORRECT:
+    case OP_MERGE:
+    case OP_TOP_K:
     case OP_NORM:
     case OP_QUANTIZE:
     case OP_GATE_HEADS:

@@ -4,8 +4,8 @@
  *
  *   e = (norm(W x) + sqrt(n) table[token]) / sqrt(2)        n elements for each layer
  *
- * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x. The table is only
- * ever read by rows, so that it may lie on disk. */
+ * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x; of several
+ * streams to the others. The table is only ever read by rows, so that it may lie on disk. */
 #include <math.h>
 
 #include "plan_build.h"
@@ -23,11 +23,13 @@ void plan_add_layer_embeddings(plan *p) {
 
 void plan_add_layer_embedding(plan *p, int layer) {
     plan_side side = p->cuts[layer].home;
-    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_X);
-    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_X);
+    plan_buffer from = plan_has_streams(p) ? BUF_Y : BUF_X;
+    plan_add_step(p, side, OP_QUANTIZE, layer, from);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, from);
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_GATE, ROLE_COUNT, BUF_GATE);
     plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE)->layer_embd = true;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_OUT, ROLE_COUNT, BUF_Y);
-    plan_add_addition(p, side, layer, BUF_Y, ROLE_LAYER_EMBD_POST_NORM);
+    s = plan_add_addition(p, side, layer, BUF_Y, ROLE_LAYER_EMBD_POST_NORM);
+    if (plan_has_streams(p)) s->out = BUF_STREAMS;
 }

@@ -50,7 +50,7 @@ static const double CACHE_SHARE = 0.5;
 static const double LOSSY_GAIN = 0.9;
 
 static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
-    bool zeros = model_has_zeros(m->hp.activation);
+    bool zeros = model_layer_has_zeros(m, (int)(l - m->layers));
     if (m->arch->has & ARCH_FFN_CLAMP) return mode == PI_MODE_DENSE; /* of gate and up together */
     switch (mode) {
     case PI_MODE_EXACT:

@@ -8,6 +8,11 @@ const char *plan_op_name(plan_op op) {
     static const char *const names[OP_COUNT] = {
         [OP_EMBED] = "embed",
         [OP_EMBED_LAYERS] = "embed_layers",
+        [OP_SPREAD] = "spread",
+        [OP_PREDICT] = "predict",
+        [OP_CORRECT] = "correct",
+        [OP_MERGE] = "merge",
+        [OP_TOP_K] = "top_k",
         [OP_NORM] = "norm",
         [OP_QUANTIZE] = "quantize",
         [OP_MATMUL] = "matmul",
@@ -42,6 +47,7 @@ const char *plan_op_name(plan_op op) {
 
 static const char *buffer_name(plan_buffer b) {
     static const char *const names[BUF_COUNT] = {[BUF_X] = "x",
+                                                 [BUF_STREAMS] = "streams",
                                                  [BUF_Y] = "y",
                                                  [BUF_Q] = "q",
                                                  [BUF_K] = "k",
@@ -133,7 +139,9 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         for (int f = 0; f < PLAN_FORMS; f++) fprintf(out, "%-7s ", kernel_name(s->kernel[f]));
         fprintf(out, "%-9s %10.2f ", buffer_name(s->in), (double)s->weight_bytes / 1e6);
         for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
-        if (s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE)
+        if (s->op == OP_TOP_K) fprintf(out, " above mean + %g sd", (double)s->cutoff);
+        bool given = s->ffn && s->ffn->given;
+        if (s->op == OP_FFN_IN || s->op == OP_TOP_K || (s->op == OP_FFN_SPARSE && !given))
             fprintf(out, " %s", activation_name(p->model->hp.activation));
         if (s->ffn) print_ffn(s, out);
         if (s->op == OP_EXPERTS_IN && s->experts->gate.w.data) print_matrix(&s->experts->gate, out);
@@ -153,7 +161,9 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         if (s->gated) fprintf(out, " * sigmoid(attn_gate)");
         if (s->n_heads) fprintf(out, " of %d heads", s->n_heads);
         if (s->op == OP_SEND || s->op == OP_RECEIVE) print_message(p, side, s, out);
-        if (s->add_to_x || s->op == OP_ADD || (s->add_to_out && s->out == BUF_X))
+        if (s->op == OP_ADD && s->out == BUF_STREAMS)
+            fprintf(out, " -> streams +=");
+        else if (s->add_to_x || s->op == OP_ADD || (s->add_to_out && s->out == BUF_X))
             fprintf(out, " -> x +=");
         else if (s->add_to_out)
             fprintf(out, " -> %s +=", buffer_name(s->out));

@@ -127,6 +127,14 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->index_dim;
     case DIM_INDEX_Q:
         return s->n_index_head * s->index_dim;
+    case DIM_STREAMS:
+        return s->n_stream;
+    case DIM_STREAMS_1:
+        return s->n_stream - 1;
+    case DIM_STREAMS_2:
+        return s->n_stream * s->n_stream;
+    case DIM_LAUREL:
+        return s->n_laurel;
     case DIM_LAYER_EMBD:
         return s->n_embd_layer;
     case DIM_LAYER_EMBDS:
@@ -157,6 +165,16 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_LAYER_EMBD] = "per_layer_token_embd",
     [ROLE_LAYER_EMBD_PROJ] = "per_layer_model_proj",
     [ROLE_LAYER_EMBD_NORM] = "per_layer_proj_norm",
+    [ROLE_STREAM_PROJ] = "altup_proj",
+    [ROLE_STREAM_ROUTER_NORM] = "altup_router_norm",
+    [ROLE_STREAM_ROUTER] = "altup_router",
+    [ROLE_STREAM_PREDICT] = "altup_predict_coef",
+    [ROLE_STREAM_CORRECT] = "altup_correct_coef",
+    [ROLE_STREAM_CORRECT_SCALE] = "altup_correct_scale",
+    [ROLE_STREAM_UNEMBD] = "altup_unembd_proj",
+    [ROLE_LAUREL_A] = "laurel_l",
+    [ROLE_LAUREL_B] = "laurel_r",
+    [ROLE_LAUREL_NORM] = "laurel_post_norm",
     [ROLE_LAYER_EMBD_GATE] = "inp_gate",
     [ROLE_LAYER_EMBD_OUT] = "proj",
     [ROLE_LAYER_EMBD_POST_NORM] = "post_norm",

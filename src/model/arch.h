@@ -20,11 +20,17 @@ typedef enum rope_kind {
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
     ROLE_POS_EMBD, /* learned positions; row of position p is p + pos_offset */
-    /* Embeddings per layer (Gemma 4 E2B, E4B): each layer adds a vector that depends on the token.
-     */
+    /* Embeddings per layer (Gemma 3n; Gemma 4 E2B, E4B): each layer adds a vector that depends on
+     * the token. */
     ROLE_LAYER_EMBD,      /* table: a row has the vectors of all layers, one after the other */
     ROLE_LAYER_EMBD_PROJ, /* makes the same of the token's embedding; both are added */
     ROLE_LAYER_EMBD_NORM, /* of one layer's part of the product */
+    /* Alternating updates (AltUp; Baykal et al. 2023, arXiv 2301.13310): a token has several
+     * residual streams, of which layers compute one; the others follow by what a router says. */
+    ROLE_STREAM_PROJ,        /* the other streams of the first one, a matrix for each */
+    ROLE_STREAM_ROUTER_NORM, /* of the router's input */
+    ROLE_STREAM_ROUTER,
+    ROLE_STREAM_PREDICT, /* before a layer: coefficients by which streams are mixed */
     ROLE_ATTN_NORM,
     ROLE_ATTN_NORM_BIAS,
     ROLE_ATTN_NORM_2, /* attention's own norm where the halves run in parallel (Falcon 40B) */
@@ -37,7 +43,11 @@ typedef enum tensor_role {
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V,
     ROLE_ATTN_V_BIAS,
-    ROLE_ATTN_GATE, /* attention's result is multiplied by the sigmoid of this product */
+    ROLE_LAUREL_A, /* a branch of low rank beside attention (LAuReL; Menghani et al. 2024, arXiv
+                      2411.07501): into it, and back */
+    ROLE_LAUREL_B,
+    ROLE_LAUREL_NORM, /* of its result */
+    ROLE_ATTN_GATE,   /* attention's result is multiplied by the sigmoid of this product */
     /* Compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434): a position is cached as one latent
      * vector and one rotated key that all heads share. */
     ROLE_ATTN_Q_A, /* queries' latent vector; absent: ATTN_Q makes queries of the input */
@@ -124,10 +134,13 @@ typedef enum tensor_role {
     ROLE_SHARED_GATE,       /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
-    ROLE_LAYER_EMBD_GATE, /* the layer's embedding is times the activation of this product */
-    ROLE_LAYER_EMBD_OUT,  /* from there to the residual stream */
+    ROLE_STREAM_CORRECT,       /* after a layer: how far each stream follows the computed one */
+    ROLE_STREAM_CORRECT_SCALE, /* of the computed one, for the layer's embedding */
+    ROLE_LAYER_EMBD_GATE,      /* the layer's embedding is times the activation of this product */
+    ROLE_LAYER_EMBD_OUT,       /* from there to the residual stream */
     ROLE_LAYER_EMBD_POST_NORM,
-    ROLE_LAYER_SCALE, /* the residual stream is multiplied by this number after the layer */
+    ROLE_LAYER_SCALE,   /* the residual stream is multiplied by this number after the layer */
+    ROLE_STREAM_UNEMBD, /* the way back of STREAM_PROJ */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
@@ -172,6 +185,10 @@ typedef enum arch_dim {
     DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
     DIM_LAYER_EMBD,  /* of a layer's embedding */
     DIM_LAYER_EMBDS, /* n_layer times that */
+    DIM_STREAMS,     /* residual streams */
+    DIM_STREAMS_1,   /* one less */
+    DIM_STREAMS_2,   /* their square */
+    DIM_LAUREL,      /* of a branch of low rank: as the file has it */
     DIM_INDEX,       /* of a head that finds blocks */
     DIM_INDEX_Q,     /* all of these */
     /* Recurrent mixers. */
@@ -195,6 +212,7 @@ typedef struct arch_sizes {
     int64_t n_latent, n_latent_q;
     int64_t n_expert, n_ff_expert, n_ff_shared;
     int64_t n_layer, n_embd_layer;
+    int64_t n_stream, n_laurel;
     int64_t n_index_head, index_dim;
     int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
     int64_t n_rank, n_pos, n_bundle; /* 0 where not known: such a dimension is as the file has it */
@@ -333,8 +351,13 @@ typedef struct arch_row {
                               layers have one; 0: none has */
     int window_layers;     /* only models of so many layers have windows; 0: any */
     int default_window;    /* where attention.sliding_window is missing; 0: none */
-    int no_rope_period;    /* the last of so many layers does not rotate; 0: all do */
-    float local_rope_base; /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
+    int own_kv_layers; /* ARCH_SHARED_KV: where the key is missing, layers from this one on share
+                          caches; 0: none does */
+    int sparse_layers; /* where activation_sparsity_scale is missing, so many layers have
+                          FFNs that keep a twentieth of their neurons (Gemma 3n) */
+    float default_softcap;     /* ARCH_LOGIT_SOFTCAP: where the key is missing; 0: none */
+    int no_rope_period;        /* the last of so many layers does not rotate; 0: all do */
+    float local_rope_base;     /* ARCH_ROPE_LOCAL: where the key is missing; 0: rope.freq_base */
     float default_embd_scale;  /* where the keys are missing: embedding_scale; residual_scale */
     float default_depth_scale; /* is this / sqrt(n_layer); logit_scale is */
     float default_logit_width; /* this / n_embd. 0: none */

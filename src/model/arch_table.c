@@ -464,25 +464,82 @@ static const arch_tensor afmoe_tensors[] = {
     SHARED_EXPERT,
 };
 
+/* Of all layers, and of one. */
+#define LAYER_EMBEDDINGS                                                                           \
+    {ROLE_LAYER_EMBD,                                                                              \
+     "per_layer_token_embd.weight",                                                                \
+     "model.embed_tokens_per_layer.weight",                                                        \
+     {DIM_LAYER_EMBDS, DIM_VOCAB},                                                                 \
+     TENSOR_LAYER_EMBD},                                                                           \
+        {ROLE_LAYER_EMBD_PROJ,                                                                     \
+         "per_layer_model_proj.weight",                                                            \
+         "model.per_layer_model_projection.weight",                                                \
+         {DIM_EMBD, DIM_LAYER_EMBDS},                                                              \
+         TENSOR_LAYER_EMBD},                                                                       \
+    {                                                                                              \
+        ROLE_LAYER_EMBD_NORM, "per_layer_proj_norm.weight",                                        \
+            "model.per_layer_projection_norm.weight", {DIM_LAYER_EMBD, DIM_NONE},                  \
+            TENSOR_LAYER_EMBD | TENSOR_F32                                                         \
+    }
+#define LAYER_EMBEDDING                                                                            \
+    LAYER_MATRIX(ROLE_LAYER_EMBD_GATE, "inp_gate", "per_layer_input_gate", DIM_EMBD,               \
+                 DIM_LAYER_EMBD, TENSOR_LAYER_EMBD),                                               \
+        LAYER_MATRIX(ROLE_LAYER_EMBD_OUT, "proj", "per_layer_projection", DIM_LAYER_EMBD,          \
+                     DIM_EMBD, TENSOR_LAYER_EMBD),                                                 \
+        LAYER_VECTOR(ROLE_LAYER_EMBD_POST_NORM, "post_norm.weight",                                \
+                     "post_per_layer_input_norm.weight", DIM_EMBD, TENSOR_LAYER_EMBD)
+
+/* Several residual streams, a branch of low rank beside attention. Layers may read another one's
+ * keys and values. No SPARSE_TENSORS: `prepare` runs layers by themselves. */
+static const arch_tensor gemma3n_tensors[] = {
+    GLOBAL_TENSORS,
+    LAYER_EMBEDDINGS,
+    {ROLE_STREAM_PROJ, "altup_proj.weight", NULL, {DIM_EMBD, DIM_EMBD, DIM_STREAMS_1}, 0},
+    {ROLE_STREAM_UNEMBD, "altup_unembd_proj.weight", NULL, {DIM_EMBD, DIM_EMBD, DIM_STREAMS_1}, 0},
+    LAYER_VECTOR(ROLE_STREAM_ROUTER_NORM, "altup_router_norm.weight", "altup.router_norm.weight",
+                 DIM_EMBD, 0),
+    LAYER_MATRIX(ROLE_STREAM_ROUTER, "altup_router", "altup.modality_router", DIM_EMBD, DIM_STREAMS,
+                 0),
+    {ROLE_STREAM_PREDICT,
+     "blk.%d.altup_predict_coef.weight",
+     HF_LAYER "altup.prediction_coefs.weight",
+     {DIM_STREAMS, DIM_STREAMS_2},
+     TENSOR_PER_LAYER | TENSOR_F32},
+    {ROLE_STREAM_CORRECT,
+     "blk.%d.altup_correct_coef.weight",
+     HF_LAYER "altup.correction_coefs.weight",
+     {DIM_STREAMS, DIM_STREAMS},
+     TENSOR_PER_LAYER | TENSOR_F32},
+    LAYER_VECTOR(ROLE_STREAM_CORRECT_SCALE, "altup_correct_scale.weight",
+                 "altup.correct_output_scale", DIM_EMBD, 0),
+    LAYER_MATRIX(ROLE_LAUREL_A, "laurel_l", "laurel.linear_left", DIM_EMBD, DIM_LAUREL, 0),
+    LAYER_MATRIX(ROLE_LAUREL_B, "laurel_r", "laurel.linear_right", DIM_LAUREL, DIM_EMBD, 0),
+    LAYER_VECTOR(ROLE_LAUREL_NORM, "laurel_post_norm.weight", "laurel.post_laurel_norm.weight",
+                 DIM_EMBD, 0),
+    ATTN_NORM,
+    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),
+    LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),
+    LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),
+    LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
+    LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD,
+                 TENSOR_OWN_KV),
+    LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0),
+    FFN_NORM(0),
+    POST_NORMS,
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),
+    LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,
+                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),
+    LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,
+                 TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),
+    LAYER_EMBEDDING,
+};
+
 /* Layers may read another one's keys and values; values may be the keys. Experts have an FFN beside
  * them; both have norms of their own before the post-norm of their sum. */
 static const arch_tensor gemma4_tensors[] = {
     GLOBAL_TENSORS,
-    {ROLE_LAYER_EMBD,
-     "per_layer_token_embd.weight",
-     "model.embed_tokens_per_layer.weight",
-     {DIM_LAYER_EMBDS, DIM_VOCAB},
-     TENSOR_LAYER_EMBD},
-    {ROLE_LAYER_EMBD_PROJ,
-     "per_layer_model_proj.weight",
-     "model.per_layer_model_projection.weight",
-     {DIM_EMBD, DIM_LAYER_EMBDS},
-     TENSOR_LAYER_EMBD},
-    {ROLE_LAYER_EMBD_NORM,
-     "per_layer_proj_norm.weight",
-     "model.per_layer_projection_norm.weight",
-     {DIM_LAYER_EMBD, DIM_NONE},
-     TENSOR_LAYER_EMBD | TENSOR_F32},
+    LAYER_EMBEDDINGS,
     ATTN_NORM,
     LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),
     LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),
@@ -505,12 +562,7 @@ static const arch_tensor gemma4_tensors[] = {
     EXPERTS,
     LAYER_VECTOR(ROLE_EXPERT_DOWN_SCALE, "ffn_down_exps.scale", "router.per_expert_scale",
                  DIM_EXPERTS, TENSOR_OPTIONAL),
-    LAYER_MATRIX(ROLE_LAYER_EMBD_GATE, "inp_gate", "per_layer_input_gate", DIM_EMBD, DIM_LAYER_EMBD,
-                 TENSOR_LAYER_EMBD),
-    LAYER_MATRIX(ROLE_LAYER_EMBD_OUT, "proj", "per_layer_projection", DIM_LAYER_EMBD, DIM_EMBD,
-                 TENSOR_LAYER_EMBD),
-    LAYER_VECTOR(ROLE_LAYER_EMBD_POST_NORM, "post_norm.weight", "post_per_layer_input_norm.weight",
-                 DIM_EMBD, TENSOR_LAYER_EMBD),
+    LAYER_EMBEDDING,
     LAYER_VECTOR(ROLE_LAYER_SCALE, "layer_output_scale.weight", "layer_scalar", DIM_ONE,
                  TENSOR_OPTIONAL),
 };
@@ -810,6 +862,12 @@ const arch_row arch_table[] = {
             ARCH_ROPE_LOCAL,
      .qk_norm = NORM_RMS, .window_period = 6, .local_rope_base = 10000, .wide_scale_layers = 62,
      TENSORS(gemma3_tensors)},
+    {GGUF_ROW("gemma3n", RMS, NEOX, GELU),
+     .has = ARCH_EMBD_SQRT | ARCH_LOGIT_SOFTCAP | ARCH_ATTN_SCALE | ARCH_ROPE_LOCAL |
+            ARCH_VALUE_NORM | ARCH_SHARED_KV,
+     .qk_norm = NORM_RMS, .window_period = 5, .default_window = 512, .local_rope_base = 10000,
+     .default_attn_scale = 1, .default_softcap = 30, .own_kv_layers = 20, .sparse_layers = 10,
+     TENSORS(gemma3n_tensors)},
     {GGUF_ROW("gemma4", RMS, NEOX, GELU), .gating = GATING_SOFTMAX,
      .has = ARCH_EMBD_SQRT | ARCH_LOGIT_SOFTCAP | ARCH_ATTN_SCALE | ARCH_ROPE_LOCAL |
             ARCH_HEADS_LOCAL | ARCH_VALUE_NORM | ARCH_SHARED_KV | ARCH_EXPERT_NORM,

@@ -188,7 +188,8 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     hp->logit_scale = read_own(r, arch, ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_DIVIDED, "logit_scale",
                                (double)(arch->default_logit_width / (float)hp->n_embd), 1);
     if (arch->has & ARCH_LOGIT_DIVIDED) hp->logit_scale = 1 / hp->logit_scale;
-    hp->logit_softcap = read_own(r, arch, ARCH_LOGIT_SOFTCAP, "final_logit_softcapping", 0, 0);
+    hp->logit_softcap = read_own(r, arch, ARCH_LOGIT_SOFTCAP, "final_logit_softcapping",
+                                 (double)arch->default_softcap, 0);
     hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping", 0, 0);
     double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
                      : hp->n_head == 0                      ? 1
@@ -283,14 +284,25 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
     }
 }
 
+/* Some writers make it a number with a fraction, which is 0. */
+static int32_t read_n_shared(key_reader *r, const arch_row *arch, const model_hparams *hp) {
+    static const char suffix[] = "attention.shared_kv_layers";
+    char key[KEY_TEXT];
+    if (!(arch->has & ARCH_SHARED_KV)) return 0;
+    const gguf_value *v = find_key(r, suffix, key);
+    double number;
+    int64_t integer;
+    if (v && !gguf_as_i64(v, &integer) && gguf_as_f64(v, &number) && number == floor(number))
+        return (int32_t)read_float(r, suffix, 0, -1e-30, hp->n_layer - 1);
+    bool some = arch->own_kv_layers > 0 && hp->n_layer > arch->own_kv_layers;
+    return read_int(r, suffix, 0, some ? hp->n_layer - arch->own_kv_layers : 0, 0, hp->n_layer - 1);
+}
+
 /* The last layers may read the cache of the last earlier one with a window, or without. */
 static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hparams *hp,
                            model_layer_hparams *layers) {
     char key[KEY_TEXT];
-    int32_t n_shared = arch->has & ARCH_SHARED_KV
-                           ? read_int(r, "attention.shared_kv_layers", 0, 0, 0, hp->n_layer - 1)
-                           : 0;
-    int32_t n_own = hp->n_layer - n_shared;
+    int32_t n_own = hp->n_layer - read_n_shared(r, arch, hp);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         int own = i < n_own ? i : n_own - 1;
         while (i >= n_own && own >= 0 && (layers[own].window > 0) != (layers[i].window > 0)) own--;
@@ -301,6 +313,38 @@ static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hpar
         }
         layers[i].kv_layer = own;
     }
+}
+
+/* A number of standard deviations for every layer, -infinity where there is no cutoff. */
+static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                         model_layer_hparams *layers) {
+    static const float twentieth = 1.6448536f; /* a normal distribution has 1/20 above it */
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, "activation_sparsity_scale", key);
+    for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
+        double scale = i < arch->sparse_layers ? (double)twentieth : -INFINITY;
+        bool read = v && arch->sparse_layers > 0;
+        if (read && (v->type != GGUF_ARRAY || !gguf_item_f64(v, (uint64_t)i, &scale)))
+            fail_key(r, key, "is not a number for every layer");
+        else if (!(scale < 1e3) || (scale < -1e3 && scale > -INFINITY))
+            fail_key(r, key, "has a number of standard deviations that cannot be");
+        layers[i].ffn_cutoff = (float)scale;
+    }
+}
+
+/* The first stream is the one that layers compute, in all models that there are. */
+static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->n_stream = 1;
+    if (!arch_tensor_of(arch, ROLE_STREAM_PROJ)) return;
+    hp->n_stream = read_int(r, "altup.num_inputs", 0, 4, 2, MODEL_MAX_STREAMS);
+    if (read_int(r, "altup.active_idx", 0, 0, 0, hp->n_stream - 1) == 0 || r->status != PI_OK)
+        return;
+    find_key(r, "altup.active_idx", key);
+    r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                          "not supported: %s: key %s: layers that compute another stream than the "
+                          "first",
+                          gguf_path(r->file), key);
 }
 
 /* Text that goes through a model with rotary sections has one position in all of them. */
@@ -520,6 +564,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
+    read_streams(&r, arch, hp);
     read_latents(&r, arch, hp);
     read_indexer(&r, arch, hp);
     read_layers(&r, arch, hp, layers);
@@ -544,6 +589,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     read_experts(&r, arch, hp);
     if (layers) read_patterns(&r, arch, hp, layers);
     if (layers) read_shared_kv(&r, arch, hp, layers);
+    if (layers) read_cutoffs(&r, arch, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;
 }

@@ -11,8 +11,8 @@
 #include "model_scale.h"
 #include "model_sparse.h"
 
-/* A rank and a table of positions are as the file has them; fc2 has the rank of fc1, which comes
- * before it in the table. */
+/* Ranks and a table of positions are as the file has them; fc2 has the rank of fc1, which comes
+ * before it in the table, and so has the second matrix of a branch of low rank. */
 static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
     const model_layer *l = layer < 0 ? NULL : &m->layers[layer];
     int32_t head_dim = l ? l->hp.head_dim : m->hp.head_dim;
@@ -23,6 +23,8 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_index_head = m->hp.n_index_head,
                         .index_dim = m->hp.index_dim,
                         .n_embd_layer = m->hp.n_embd_layer,
+                        .n_stream = m->hp.n_stream,
+                        .n_laurel = l ? l->t[ROLE_LAUREL_A].n_out : 0,
                         .n_expert = m->hp.n_expert,
                         .n_ff_expert = l ? l->hp.n_ff_expert : 0,
                         .n_ff_shared = l ? l->hp.n_ff_shared : 0,
@@ -219,7 +221,7 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
     for (int i = 0; i < 3; i++) {
         want[i] = resolve_dim(m, layer, row->dims[i]);
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
-                    row->dims[i] == DIM_BUNDLE;
+                    row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL;
         if (open && want[i] == 0) want[i] = t->dims[i] <= MODEL_MAX_VOCAB ? (int64_t)t->dims[i] : 0;
         if (t->dims[i] != (uint64_t)want[i]) fits = false;
     }

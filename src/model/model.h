@@ -14,7 +14,8 @@ enum {
     MODEL_MAX_EXPERTS = 1024,
     MODEL_MAX_DIM = 1 << 20, /* n_embd, n_ff */
     MODEL_MAX_HEAD_DIM = 4096,
-    MODEL_MAX_VOCAB = 1 << 22
+    MODEL_MAX_VOCAB = 1 << 22,
+    MODEL_MAX_STREAMS = 8
 };
 
 typedef enum rope_scaling {
@@ -36,9 +37,10 @@ typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
     int32_t n_ctx_max;               /* no context is longer; 0: any is possible */
     int32_t n_index_head, index_dim; /* of sparse attention; 0: none */
-    int32_t n_pos;  /* learned positions, at least n_ctx_train: no context is longer; 0: any is
-                       possible */
-    int32_t n_head; /* the largest over layers */
+    int32_t n_pos;    /* learned positions, at least n_ctx_train: no context is longer; 0: any is
+                         possible */
+    int32_t n_head;   /* the largest over layers */
+    int32_t n_stream; /* residual streams of a token; 1: as usual */
     int32_t n_embd_layer; /* elements of an embedding per layer; 0: there are none */
     int32_t head_dim;     /* the largest over layers */
     int32_t n_rot;        /* the same: rotated elements of a head, even, <= head_dim */
@@ -85,7 +87,9 @@ typedef struct model_layer_hparams {
                          head that all share, and its value is part of it */
     int32_t kv_layer; /* whose cache the layer reads: its own, or an earlier one's */
     int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; then n_ff is 0 where experts are */
-    int32_t window; /* a token attends to so many positions, its own among them; 0: to all */
+    float ffn_cutoff; /* of the gate's values of a token only the excess over their mean and so many
+                         standard deviations counts; -INFINITY: all count as they are */
+    int32_t window;   /* a token attends to so many positions, its own among them; 0: to all */
     rope_set rope;
 } model_layer_hparams;
 
@@ -199,6 +203,8 @@ static inline int64_t model_state(const model_hparams *hp, const model_layer_hpa
 /* Whether a layer has the part that tensors of this role belong to. */
 bool model_layer_has(const model_layer_hparams *l, tensor_role role);
 
+/* Whether most of a layer's neurons are exactly zero. */
+bool model_layer_has_zeros(const model *m, int layer);
 /* Both halves of the layer read its input: in all layers of an architecture, or in those that lack
  * the second half's norm. */
 bool model_layer_is_parallel(const model *m, int layer);

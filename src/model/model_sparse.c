@@ -22,6 +22,10 @@ bool model_has_zeros(activation a) {
            a == ACTIVATION_FATRELU;
 }
 
+bool model_layer_has_zeros(const model *m, int layer) {
+    return model_has_zeros(m->hp.activation) || m->layers[layer].hp.ffn_cutoff > -INFINITY;
+}
+
 const char *predictor_kind_name(predictor_kind kind) {
     static const char *const names[PREDICTOR_KIND_COUNT] = {"none", "sign", "lowrank", "relu_mlp"};
     return (unsigned)kind < PREDICTOR_KIND_COUNT ? names[kind] : "unknown";

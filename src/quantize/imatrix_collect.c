@@ -112,6 +112,7 @@ static pi_status prepare_row(collection *c, int layer, tensor_role role, uint64_
     const arch_tensor *t = tensor_of(c, layer, role);
     if (!t || (layer < 0 && !c->options->process_output)) return PI_OK;
     column_sums *r = row_of(c, layer, role);
+    if (r->sums) return PI_OK; /* of another step */
     r->sums = mem_calloc(n_in, sizeof *r->sums);
     if (!r->sums) return error_nomem(err, n_in * sizeof *r->sums, "sums of activations");
     r->n_in = n_in;

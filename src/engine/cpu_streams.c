@@ -1,0 +1,107 @@
+/* cpu_streams.c: steps of models with several residual streams (plan_streams.c). A token's streams
+ * are its rows of X and of BUF_STREAMS; work is handed out by tokens. */
+#include <string.h>
+
+#include "cpu_exec.h"
+
+static float magnitude(const engine_context *c, const float *x) {
+    int64_t n = c->model->hp.n_embd;
+    float part[8] = {0}, sum = 0;
+    for (int64_t i = 0; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) part[k] += x[i + k] * x[i + k];
+    for (int64_t i = n / 8 * 8; i < n; i++) sum += x[i] * x[i];
+    for (int k = 0; k < 8; k++) sum += part[k];
+    return sqrtf(sum / (float)n);
+}
+
+/* Multiplies x so that its magnitude is `want`; one of nothing stays near nothing. */
+static void level(const engine_context *c, float *x, float want) {
+    const float least = 3.1622777e-3f; /* sqrt(1e-5) */
+    float is = magnitude(c, x), scale = want / (is < least ? least : is);
+    for (int64_t i = 0; i < c->model->hp.n_embd; i++) x[i] *= scale;
+}
+
+void cpu_exec_spread(engine_context *c, const plan_step *s, int ith) {
+    int64_t row, n = c->model->hp.n_embd;
+    (void)ith;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        float want = magnitude(c, cpu_exec_row(c, BUF_X, row));
+        for (int k = 1; k < c->model->hp.n_stream; k++)
+            level(c, cpu_exec_row(c, s->in, row) + k * n, want);
+    }
+}
+
+void cpu_exec_merge(engine_context *c, const plan_step *s, int ith) {
+    int64_t row, n = c->model->hp.n_embd;
+    int n_stream = c->model->hp.n_stream;
+    (void)ith;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        float *x = cpu_exec_row(c, BUF_X, row), *others = cpu_exec_row(c, s->in, row);
+        float want = magnitude(c, x);
+        for (int k = 0; k < n_stream - 1; k++) level(c, others + k * n, want);
+        for (int k = 0; k < n_stream - 1; k++) c->kernels.add(x, others + k * n, x, n);
+        for (int64_t i = 0; i < n; i++) x[i] /= (float)n_stream;
+    }
+}
+
+/* y = W tanh(the router's product), [n_out] */
+static void coefficients(const engine_context *c, const plan_step *s, int64_t row, int n_out,
+                         float *y) {
+    const float *router = cpu_exec_row(c, BUF_ROUTER, row);
+    int n = c->model->hp.n_stream;
+    float r[MODEL_MAX_STREAMS];
+    for (int k = 0; k < n; k++) r[k] = tanhf(router[k]);
+    for (int i = 0; i < n_out; i++) {
+        y[i] = 0;
+        for (int k = 0; k < n; k++) y[i] += s->coefficients[i * n + k] * r[k];
+    }
+}
+
+/* to_a = x_a + sum_b w_ab x_b, piece by piece. */
+static void mix(float *streams, int64_t n_embd, int n, const float *w) {
+    enum { PIECE = 128 };
+    float piece[MODEL_MAX_STREAMS][PIECE];
+    for (int64_t at = 0; at < n_embd; at += PIECE) {
+        int64_t length = n_embd - at < PIECE ? n_embd - at : PIECE;
+        for (int k = 0; k < n; k++)
+            memcpy(piece[k], streams + k * n_embd + at, (size_t)length * sizeof(float));
+        for (int a = 0; a < n; a++)
+            for (int b = 0; b < n; b++)
+                for (int64_t i = 0; i < length; i++)
+                    streams[a * n_embd + at + i] += w[a * n + b] * piece[b][i];
+    }
+}
+
+void cpu_exec_predict(engine_context *c, const plan_step *s, int ith) {
+    int64_t row, n_embd = c->model->hp.n_embd;
+    size_t n_bytes = (size_t)n_embd * sizeof(float);
+    int n = c->model->hp.n_stream;
+    (void)ith;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        float *x = cpu_exec_row(c, BUF_X, row), *streams = cpu_exec_row(c, s->in, row);
+        float w[MODEL_MAX_STREAMS * MODEL_MAX_STREAMS];
+        coefficients(c, s, row, n * n, w);
+        memcpy(streams, x, n_bytes);
+        mix(streams, n_embd, n, w);
+        memcpy(x, streams, n_bytes);
+    }
+}
+
+/* Y becomes what the layer's embedding is made of: the first stream, scaled. */
+void cpu_exec_correct(engine_context *c, const plan_step *s, int ith) {
+    int64_t row, n_embd = c->model->hp.n_embd;
+    int n = c->model->hp.n_stream;
+    (void)ith;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
+        float *streams = cpu_exec_row(c, s->in, row), w[MODEL_MAX_STREAMS];
+        coefficients(c, s, row, n, w);
+        for (int64_t i = 0; i < n_embd; i++) y[i] = x[i] - streams[i];
+        for (int k = 1; k < n; k++)
+            for (int64_t i = 0; i < n_embd; i++) streams[k * n_embd + i] += (1 + w[k]) * y[i];
+        for (int64_t i = 0; i < n_embd; i++) {
+            x[i] = streams[i] + (1 + w[0]) * y[i];
+            y[i] = x[i] * s->norm_weight[i];
+        }
+    }
+}
