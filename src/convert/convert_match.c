@@ -268,7 +268,9 @@ static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_te
     bool nvfp4 = t->form == HF_NVFP4 && t->n_in % nvfp4_elems == 0 &&
                  t->role != ROLE_SSM_IN && /* whose rows may have multipliers */
                  model_reads_scale(m->config->arch, row);
-    if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_POS_EMBD) return QUANT_F32;
+    if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_STREAM_ROUTER ||
+        t->role == ROLE_POS_EMBD)
+        return QUANT_F32;
     if (t->form == HF_MXFP4 || nvfp4) {
         if (!m->told_fp4)
             talk_say(m->talk, "%s and others stay %s, as the folder has them", t->name,
@@ -332,8 +334,10 @@ static uint64_t source_rows(const matcher *m, const convert_tensor *t) {
     case HF_DELTA_QKV:
     case HF_DELTA_GATE:
         return (uint64_t)s->n_conv + (uint64_t)s->n_inner;
-    default:
-        return t->n_rows;
+    default: /* tokens of images and sounds may have no embeddings per layer */
+        return t->role == ROLE_LAYER_EMBD && m->config->n_vocab_layer > 0
+                   ? (uint64_t)m->config->n_vocab_layer
+                   : t->n_rows;
     }
 }
 

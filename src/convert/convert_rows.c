@@ -290,6 +290,10 @@ static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint
     place at = find_place(p, t, row / t->n_rows);
     uint64_t from = source_row(p, t, row % t->n_rows);
     uint64_t first = at.item * t->source_rows * t->n_in;
+    if (from >= t->source_rows) { /* a table that goes on with zeros */
+        memset(out, 0, t->n_in * sizeof *out);
+        return;
+    }
     if (t->form == HF_NVFP4) {
         load_nvfp4_row(p, t, at, from, out);
         return;
@@ -348,9 +352,14 @@ void convert_forget_rows(const convert_plan *p, const convert_tensor *t, uint64_
         size_t items = t->n_sources > 1 ? 1 : (size_t)t->n_stack;
         size_t matrix_bytes = s->n_bytes / items, row_bytes = matrix_bytes / (size_t)t->source_rows;
         const uint8_t *matrix = s->data + at.item * matrix_bytes;
-        if (in_order)
-            safetensors_forget(p->weights, matrix + row % t->n_rows * row_bytes,
-                               (size_t)taken * row_bytes);
+        uint64_t in_item = row % t->n_rows,
+                 there = t->source_rows; /* rows behind are no source's */
+        if (in_order && in_item < there)
+            safetensors_forget(p->weights, matrix + in_item * row_bytes,
+                               (size_t)(taken < there - in_item ? taken : there - in_item) *
+                                   row_bytes);
+        else if (in_order)
+            break;
         else
             safetensors_forget(p->weights, matrix, matrix_bytes);
         row += taken;

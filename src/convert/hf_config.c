@@ -134,6 +134,52 @@ static void read_local_heads(hf_reader *r, hf_config *c) {
         hf_fail(r, "num_attention_heads", "is not a multiple of num_global_key_value_heads");
 }
 
+/* What a normal distribution has below x; so many standard deviations above its mean lies `share`
+ * of it. */
+static double deviations_of(double share) {
+    double low = -40, high = 40;
+    if (share <= 0) return -INFINITY;
+    for (int i = 0; i < 100; i++) {
+        double mid = (low + high) / 2;
+        *(erfc(-mid / sqrt(2)) / 2 < share ? &low : &high) = mid;
+    }
+    return high;
+}
+
+/* The share of every layer's neurons that are left out; without the list of the first ten in models
+ * of more layers. */
+static void read_cutoffs(hf_reader *r, hf_config *c) {
+    const char *key;
+    const json_node *list = hf_find(r, (hf_names){"activation_sparsity_pattern"}, &key);
+    for (int i = 0; i < c->n_layer && r->status == PI_OK; i++) {
+        int n = c->arch->sparse_layers;
+        double share = !list && c->n_layer > n && i < n ? 0.95 : 0;
+        bool read = !list ||
+                    json_as_double(
+                        json_kind_of(list) == JSON_ARRAY ? json_at(list, (size_t)i) : list, &share);
+        if (!read || !(share >= 0 && share <= 0.9999))
+            hf_fail(r, key, "is not a share of neurons for every layer");
+        c->cutoffs[i] = (float)deviations_of(share);
+    }
+}
+
+/* Layers that compute another stream than the first, or do not scale what the layer's embedding is
+ * made of, cannot be told apart in a GGUF file. */
+static void read_streams(hf_reader *r, hf_config *c) {
+    if (!arch_tensor_of(c->arch, ROLE_STREAM_PROJ)) return;
+    c->n_stream = hf_int(r, (hf_names){"altup_num_inputs"}, 4, 2, MODEL_MAX_STREAMS);
+    c->n_laurel = hf_int(r, (hf_names){"laurel_rank"}, 64, 1, MODEL_MAX_DIM);
+    c->n_embd_layer = hf_int(r, (hf_names){"hidden_size_per_layer_input"}, 256, 1, MODEL_MAX_DIM);
+    c->n_vocab_layer = hf_int(r, (hf_names){"vocab_size_per_layer_input"}, 262144, 1,
+                              MODEL_MAX_VOCAB);
+    c->n_kv_shared = hf_int(r, (hf_names){"num_kv_shared_layers"}, 15, 0, MODEL_MAX_LAYERS - 1);
+    read_cutoffs(r, c);
+    if (hf_int(r, (hf_names){"altup_active_idx"}, 0, 0, MODEL_MAX_STREAMS) != 0)
+        hf_fail(r, "altup_active_idx", "is not 0, which this version cannot run");
+    if (!hf_flag(r, (hf_names){"altup_correct_scale"}, true))
+        hf_fail(r, "altup_correct_scale", "is false: a GGUF file cannot say so");
+}
+
 static void read_heads(hf_reader *r, hf_config *c) {
     if (c->arch->mixers && !(c->arch->mixers & MIXER_ATTENTION)) return;
     c->n_head = hf_int(r, (hf_names){"num_attention_heads", "n_head"}, -1, 1, MODEL_MAX_HEADS);
@@ -203,6 +249,7 @@ static void read_shape(hf_reader *r, hf_config *c) {
     adjust_width(r, c);
     c->n_layer = hf_int(r, (hf_names){"num_hidden_layers", "n_layer"}, -1, 1, MODEL_MAX_LAYERS);
     read_heads(r, c);
+    if (r->status == PI_OK) read_streams(r, c);
     if (r->status != PI_OK) return;
     c->n_predictors = hf_int(r, (hf_names){"num_nextn_predict_layers"}, 0, 0, MODEL_MAX_LAYERS);
     c->n_ctx = hf_int(r, contexts, -1, 1, INT32_MAX);
@@ -328,6 +375,8 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
                         .n_rot = c->rope.n_rot,
                         .n_layer = c->n_layer,
                         .n_embd_layer = c->n_embd_layer,
+                        .n_stream = c->n_stream,
+                        .n_laurel = c->n_laurel,
                         .n_expert = c->experts.n,
                         .n_ff_expert = c->experts.n_ff,
                         .n_ff_shared = c->n_ff_shared,
@@ -447,6 +496,17 @@ static void put_indexer(const hf_config *c, gguf_writer *w) {
     hf_put_u32(w, c, "attention.indexer.local_blocks", c->n_index_local);
 }
 
+static void put_streams(const hf_config *c, gguf_writer *w) {
+    char key[KEY_TEXT];
+    if (c->n_stream == 0) return;
+    hf_put_u32(w, c, "altup.num_inputs", c->n_stream);
+    hf_put_u32(w, c, "altup.active_idx", 0);
+    hf_put_u32(w, c, "attention.shared_kv_layers", c->n_kv_shared);
+    hf_put_u32(w, c, "embedding_length_per_layer_input", c->n_embd_layer);
+    gguf_put_array(w, arch_key(key, c, "activation_sparsity_scale"), GGUF_F32, c->cutoffs,
+                   (uint64_t)c->n_layer);
+}
+
 static void put_experts(const hf_config *c, gguf_writer *w) {
     const hf_experts *e = &c->experts;
     if (e->n == 0) return;
@@ -494,6 +554,7 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
     hf_put_u32(w, c, "vocab_size", c->n_vocab);
     put_rope(c, w);
     put_window(c, w);
+    put_streams(c, w);
     put_experts(c, w);
     hf_recurrent_put(c, w);
     put_indexer(c, w);

@@ -67,11 +67,14 @@ typedef struct hf_config {
     const arch_row *arch;
     char name[256]; /* general.name */
     int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim, n_ctx, n_vocab;
-    int32_t n_head_kv_window;            /* of layers with a window */
-    int32_t head_dim_window;             /* the same; 0: as the others */
-    int32_t n_kv_shared;                 /* last layers that read the cache of others */
-    bool wide_shared;                    /* whose FFNs are twice as wide */
-    int32_t n_embd_layer;                /* embeddings per layer; 0: none */
+    int32_t n_head_kv_window;   /* of layers with a window */
+    int32_t head_dim_window;    /* the same; 0: as the others */
+    int32_t n_kv_shared;        /* last layers that read the cache of others */
+    bool wide_shared;           /* whose FFNs are twice as wide */
+    int32_t n_embd_layer;       /* embeddings per layer; 0: none */
+    int32_t n_vocab_layer;      /* rows of their table, zeros behind them; 0: as the vocabulary */
+    int32_t n_stream, n_laurel; /* several residual streams; 0: one, no branch */
+    float cutoffs[MODEL_MAX_LAYERS];     /* with these: model_layer_hparams.ffn_cutoff */
     int32_t n_latent, n_latent_q, v_dim; /* MLA, where head_dim is that of queries; n_latent 0: no
                                             MLA, n_latent_q 0: queries are made of the input */
     bool rms;                            /* RMS norms */

@@ -114,6 +114,12 @@ static const hf_tensor gemma2_tensors[] = {
     RENAMED(ROLE_FFN_NORM, LAYER "pre_feedforward_layernorm.weight"),
 };
 
+static const hf_tensor gemma3n_tensors[] = {
+    RENAMED(ROLE_FFN_NORM, LAYER "pre_feedforward_layernorm.weight"),
+    RENAMED(ROLE_STREAM_PROJ, "model.altup_projections.%e.weight"),
+    RENAMED(ROLE_STREAM_UNEMBD, "model.altup_unembed_projections.%e.weight"),
+};
+
 static const hf_tensor gemma4_tensors[] = {
     RENAMED(ROLE_FFN_NORM, LAYER "pre_feedforward_layernorm.weight"),
     RENAMED(ROLE_ROUTER, LAYER "router.proj.weight"),
@@ -393,6 +399,12 @@ static const hf_family families[] = {
               {"vocab_size", 262208}, {"max_position_embeddings", 131072}, {"rope_theta", 1e6},
               {"rope_local_base_freq", 1e4}, {"query_pre_attn_scalar", 256}),
      TENSORS(gemma2_tensors)},
+    {TYPES("gemma3n", "gemma3n_text"), .arch = "gemma3n",
+     DEFAULTS({"num_attention_heads", 8}, {"num_key_value_heads", 2}, {"head_dim", 256},
+              {"max_position_embeddings", 32768}, {"rope_theta", 1e6},
+              {"rope_local_base_freq", 1e4}, {"sliding_window", 512},
+              {"final_logit_softcapping", 30}),
+     TENSORS(gemma3n_tensors)},
     {TYPES("gemma4", "gemma4_text"), .arch = "gemma4", TENSORS(gemma4_tensors)},
     {TYPES("glm4"), .arch = "glm4", .flags = HF_INTERLEAVED, DEFAULTS(PARTLY_ROTATED(0.5)),
      TENSORS(glm4_tensors)},

@@ -318,7 +318,7 @@ static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hpar
 /* A number of standard deviations for every layer, -infinity where there is no cutoff. */
 static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparams *hp,
                          model_layer_hparams *layers) {
-    static const float twentieth = 1.6448536f; /* a normal distribution has 1/20 above it */
+    static const float twentieth = 1.6448534f; /* a normal distribution has 1/20 above it */
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "activation_sparsity_scale", key);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {

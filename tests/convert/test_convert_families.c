@@ -191,11 +191,13 @@ static family_case *find_case(const char *file) {
     return &cases[i];
 }
 
-/* Embeddings per layer and FFNs of two widths. */
+/* Embeddings per layer and FFNs of two widths; several residual streams. */
 static void test_layer_embeddings(void **state) {
     (void)state;
     ple_write(MADE_PATH, QUANT_F32, PLE_WIDTH);
     check_case(find_case("made/gemma4-e2b"), MADE_PATH);
+    ple_write_streams(MADE_PATH, QUANT_F32, 0);
+    check_case(find_case("made/gemma3n"), MADE_PATH);
 }
 
 /* Several heads of values for one of keys, and Nemotron-H's experts. */

@@ -1,6 +1,7 @@
 /* test_engine_layer_embd.c: a model as Gemma 4 E2B: an embedding per layer, last layers that read
- * the caches of earlier ones and have wider FFNs, heads of two sizes; against a pass over the whole
- * sequence in double precision, written from the model's own code. */
+ * the caches of earlier ones and have wider FFNs, heads of two sizes; and one as Gemma 3n: several
+ * residual streams, a branch of low rank, neurons below a cutoff; against passes over the whole
+ * sequence in double precision, written from the models' own code. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,12 +66,18 @@ static double gelu(double x) {
     return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
 }
 
+static bool streams; /* the model is the one with several */
+
+static int head_dim(int layer) {
+    return streams ? PLE_DIM_FULL : ple_head_dim(layer);
+}
+
 static void rotate(int layer, double *head, int position) {
-    int half = ple_head_dim(layer) / 2;
+    int half = head_dim(layer) / 2;
     for (int i = 0; i < half; i++) {
         double angle = position /
                        pow(ple_windowed[layer] ? ple_base_window : ple_base_full, (double)i / half);
-        if (!ple_windowed[layer]) angle /= at("rope_freqs", -1, i);
+        if (!ple_windowed[layer] && !streams) angle /= at("rope_freqs", -1, i);
         double a = head[i], b = head[i + half];
         head[i] = a * cos(angle) - b * sin(angle);
         head[i + half] = a * sin(angle) + b * cos(angle);
@@ -80,7 +87,7 @@ static void rotate(int layer, double *head, int position) {
 /* Normed and rotated heads of a token. */
 static void make_heads(const char *name, const char *norm, int layer, const double *x, int n,
                        int position, double *out) {
-    int d = ple_head_dim(layer);
+    int d = head_dim(layer);
     times(name, layer, x, PLE_EMBD, n * d, out);
     for (int h = 0; h < n; h++) {
         rms_norm(norm, layer, out + h * d, d, out + h * d);
@@ -93,7 +100,7 @@ static double keys[PLE_OWN][N_TOKENS][PLE_KV_HEADS * PLE_DIM_FULL],
 
 /* Scores are not scaled: heads are normed. */
 static void attend(int layer, const double *y, int position, double *out) {
-    int d = ple_head_dim(layer), own = layer < PLE_OWN ? layer : ple_windowed[layer] ? 1 : 2;
+    int d = head_dim(layer), own = layer < PLE_OWN ? layer : ple_windowed[layer] ? 1 : 2;
     double q[PLE_HEADS * PLE_DIM_FULL], score[N_TOKENS], seen[PLE_HEADS * PLE_DIM_FULL] = {0};
     if (own == layer) {
         make_heads("attn_k", "attn_k_norm", layer, y, PLE_KV_HEADS, position, keys[own][position]);
@@ -140,9 +147,8 @@ static void run_layer(int layer, int position, const double *ple, double *x) {
     for (int i = 0; i < PLE_EMBD; i++) x[i] *= at("layer_output_scale", layer, 0);
 }
 
-static void run_token(int position, float *logits) {
-    int32_t token = tokens[position];
-    double x[PLE_EMBD], y[PLE_EMBD], ple[PLE_LAYERS * PLE_WIDTH], z[PLE_VOCAB];
+/* A token's embedding, and those of all layers. */
+static void embed(int32_t token, double *x, double *ple) {
     for (int i = 0; i < PLE_EMBD; i++)
         x[i] = sqrt(PLE_EMBD) * at("token_embd", -1, token * PLE_EMBD + i);
     times("per_layer_model_proj", -1, x, PLE_EMBD, PLE_LAYERS * PLE_WIDTH, ple);
@@ -155,18 +161,131 @@ static void run_token(int position, float *logits) {
             part[i] = (part[i] + sqrt(PLE_WIDTH) * at("per_layer_token_embd", -1, from)) / sqrt(2);
         }
     }
-    for (int layer = 0; layer < PLE_LAYERS; layer++)
-        run_layer(layer, position, ple + layer * PLE_WIDTH, x);
+}
+
+static void run_head(const double *x, double softcap, float *logits) {
+    double y[PLE_EMBD], z[PLE_VOCAB];
     rms_norm("output_norm", -1, x, PLE_EMBD, y);
     times("token_embd", -1, y, PLE_EMBD, PLE_VOCAB, z);
-    for (int i = 0; i < PLE_VOCAB; i++) logits[i] = (float)(ple_softcap * tanh(z[i] / ple_softcap));
+    for (int i = 0; i < PLE_VOCAB; i++) logits[i] = (float)(softcap * tanh(z[i] / softcap));
+}
+
+/* ---- several residual streams ---------------------------------------------------------------- */
+
+typedef double stream[PLE_EMBD];
+
+static void route(int layer, const double *x, double r[PLE_STREAMS]) {
+    double y[PLE_EMBD];
+    rms_norm("altup_router_norm", layer, x, PLE_EMBD, y);
+    times("altup_router", layer, y, PLE_EMBD, PLE_STREAMS, r);
+    for (int k = 0; k < PLE_STREAMS; k++) r[k] = tanh(r[k] / PLE_EMBD);
+}
+
+/* x, made as long as `as`. */
+static void level(const double *as, double *x) {
+    double length = 0, is = 0;
+    for (int i = 0; i < PLE_EMBD; i++) length += as[i] * as[i] / PLE_EMBD;
+    for (int i = 0; i < PLE_EMBD; i++) is += x[i] * x[i] / PLE_EMBD;
+    for (int i = 0; i < PLE_EMBD; i++) x[i] *= sqrt(length / fmax(is, 1e-5));
+}
+
+/* One of a stack of matrices. */
+static void times_item(const char *name, int item, const double *x, double *y) {
+    for (int r = 0; r < PLE_EMBD; r++) {
+        y[r] = 0;
+        for (int k = 0; k < PLE_EMBD; k++)
+            y[r] += at(name, -1, ((int64_t)item * PLE_EMBD + r) * PLE_EMBD + k) * x[k];
+    }
+}
+
+static void cut_off(double deviations, double *gate) {
+    double mean = 0, variance = 0;
+    for (int i = 0; i < PLE_FF; i++) mean += gate[i] / PLE_FF;
+    for (int i = 0; i < PLE_FF; i++) variance += (gate[i] - mean) * (gate[i] - mean) / PLE_FF;
+    for (int i = 0; i < PLE_FF; i++)
+        gate[i] = fmax(0, gate[i] - (mean + deviations * sqrt(variance)));
+}
+
+/* The first stream, through a layer. */
+static void run_first(int layer, int position, double *x) {
+    double y[PLE_EMBD], out[PLE_EMBD], low[PLE_RANK], gate[PLE_FF], up[PLE_FF];
+    rms_norm("attn_norm", layer, x, PLE_EMBD, y);
+    attend(layer, y, position, out);
+    add_normed("post_attention_norm", layer, out, x);
+    times("laurel_l", layer, y, PLE_EMBD, PLE_RANK, low);
+    times("laurel_r", layer, low, PLE_RANK, PLE_EMBD, out);
+    add_normed("laurel_post_norm", layer, out, y);
+    for (int i = 0; i < PLE_EMBD; i++) x[i] = (x[i] + y[i]) / sqrt(2);
+    rms_norm("ffn_norm", layer, x, PLE_EMBD, y);
+    times("ffn_gate", layer, y, PLE_EMBD, PLE_FF, gate);
+    times("ffn_up", layer, y, PLE_EMBD, PLE_FF, up);
+    if (isfinite(ple_cutoffs[layer])) cut_off(ple_cutoffs[layer], gate);
+    for (int i = 0; i < PLE_FF; i++) gate[i] = gelu(gate[i]) * up[i];
+    times("ffn_down", layer, gate, PLE_FF, PLE_EMBD, out);
+    add_normed("post_ffw_norm", layer, out, x);
+}
+
+static void run_streams(int layer, int position, const double *ple, stream *x) {
+    double r[PLE_STREAMS], w[PLE_STREAMS * PLE_STREAMS], gate[PLE_WIDTH], out[PLE_EMBD];
+    stream p[PLE_STREAMS], first;
+    route(layer, x[0], r);
+    times("altup_predict_coef", layer, r, PLE_STREAMS, PLE_STREAMS * PLE_STREAMS, w);
+    for (int a = 0; a < PLE_STREAMS; a++)
+        for (int i = 0; i < PLE_EMBD; i++) {
+            p[a][i] = x[a][i];
+            for (int b = 0; b < PLE_STREAMS; b++) p[a][i] += w[a * PLE_STREAMS + b] * x[b][i];
+        }
+    memcpy(first, p[0], sizeof first);
+    run_first(layer, position, first);
+    route(layer, first, r);
+    times("altup_correct_coef", layer, r, PLE_STREAMS, PLE_STREAMS, w);
+    for (int a = 0; a < PLE_STREAMS; a++)
+        for (int i = 0; i < PLE_EMBD; i++) x[a][i] = p[a][i] + (1 + w[a]) * (first[i] - p[0][i]);
+    for (int i = 0; i < PLE_EMBD; i++) first[i] = x[0][i] * at("altup_correct_scale", layer, i);
+    times("inp_gate", layer, first, PLE_EMBD, PLE_WIDTH, gate);
+    for (int i = 0; i < PLE_WIDTH; i++) gate[i] = gelu(gate[i]) * ple[i];
+    times("proj", layer, gate, PLE_WIDTH, PLE_EMBD, out);
+    for (int a = 1; a < PLE_STREAMS; a++) add_normed("post_norm", layer, out, x[a]);
+}
+
+static void run_token_streams(int position, float *logits) {
+    double ple[PLE_LAYERS * PLE_WIDTH];
+    stream x[PLE_STREAMS], sum;
+    embed(tokens[position], x[0], ple);
+    for (int a = 1; a < PLE_STREAMS; a++) times_item("altup_proj", a - 1, x[0], x[a]);
+    for (int a = 1; a < PLE_STREAMS; a++) level(x[0], x[a]);
+    for (int layer = 0; layer < PLE_LAYERS; layer++)
+        run_streams(layer, position, ple + layer * PLE_WIDTH, x);
+    memcpy(sum, x[0], sizeof sum);
+    for (int a = 1; a < PLE_STREAMS; a++) {
+        stream back;
+        times_item("altup_unembd_proj", a - 1, x[a], back);
+        level(x[0], back);
+        for (int i = 0; i < PLE_EMBD; i++) sum[i] += back[i];
+    }
+    for (int i = 0; i < PLE_EMBD; i++) sum[i] /= PLE_STREAMS;
+    run_head(sum, 30, logits);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static void run_token(int position, float *logits) {
+    double x[PLE_EMBD], ple[PLE_LAYERS * PLE_WIDTH];
+    embed(tokens[position], x, ple);
+    for (int layer = 0; layer < PLE_LAYERS; layer++)
+        run_layer(layer, position, ple + layer * PLE_WIDTH, x);
+    run_head(x, ple_softcap, logits);
 }
 
 static void compute(quant_type table) {
-    ple_write(MODEL_PATH, table, PLE_WIDTH);
+    if (streams)
+        ple_write_streams(MODEL_PATH, table, 0);
+    else
+        ple_write(MODEL_PATH, table, PLE_WIDTH);
     run_random_tokens(3, PLE_VOCAB, tokens, N_TOKENS);
     ok(gguf_open(MODEL_PATH, NULL, &file, &err));
-    for (int i = 0; i < N_TOKENS; i++) run_token(i, want + i * PLE_VOCAB);
+    for (int i = 0; i < N_TOKENS; i++)
+        (streams ? run_token_streams : run_token)(i, want + i * PLE_VOCAB);
     gguf_close(file);
 }
 
@@ -197,6 +316,79 @@ static void test_logits(void **state) {
             run_close(&r);
         }
     }
+}
+
+/* The same of several streams; `exact` leaves out rows of up, `dense` does not. */
+static void test_streams(void **state) {
+    (void)state;
+    static const int pieces[] = {0, 1, 5};
+    static const pi_mode modes[] = {PI_MODE_AUTO, PI_MODE_EXACT, PI_MODE_DENSE};
+    streams = true;
+    compute(QUANT_Q8_0);
+    for (int k = 0; k < RUN_KERNELS; k++) {
+        if (!run_has_kernels(MODEL_PATH, run_kernels[k])) continue;
+        for (int mode = 0; mode < 3; mode++) {
+            pi_context_options o = run_exact_options();
+            o.kernels = run_kernels[k];
+            o.mode = modes[mode];
+            o.n_threads = 1 + (k + mode) % 2;
+            run_model r = run_open(MODEL_PATH, &o);
+            for (int i = 0; i < 3; i++) {
+                run_tokens(&r, tokens, N_TOKENS, pieces[i], got);
+                check("streams");
+            }
+            run_close(&r);
+        }
+    }
+    streams = false;
+}
+
+/* Back within the windows, and on; then with a budget, so that matrices come from the file. */
+static void test_streams_sessions(void **state) {
+    (void)state;
+    enum { BACK = 11 };
+    streams = true;
+    compute(QUANT_F32);
+    streams = false;
+    for (int paged = 0; paged < 2; paged++) {
+        pi_context_options o = run_exact_options();
+        if (paged) o.ram_budget = 64 << 20;
+        run_model r = run_open(MODEL_PATH, &o);
+        pi_session *s = run_session(&r, 2 * N_TOKENS);
+        run_feed(&r, s, tokens, N_TOKENS, 7, got);
+        check(paged ? "paged" : "mapped");
+        ok(pi_session_rewind(s, BACK, &err));
+        run_feed(&r, s, tokens + BACK, N_TOKENS - BACK, 1, got + BACK * PLE_VOCAB);
+        check("rewound");
+        pi_session_destroy(s);
+        run_close(&r);
+    }
+}
+
+/* What cannot be: another stream that layers compute, a GPU's part, a layer by itself. */
+static void test_streams_refused(void **state) {
+    (void)state;
+    pi_model *opened;
+    pi_model_options options = pi_model_default_options();
+    ple_write_streams(MODEL_PATH, QUANT_F32, 1);
+    pi_status status = pi_model_open(MODEL_PATH, &options, &opened, &err);
+    assert_int_equal(status, PI_ERR_UNSUPPORTED);
+    run_check_message(&err, status);
+    if (!strstr(err.message, "gemma3n.altup.active_idx")) fail_msg("%s", err.message);
+    ple_write_streams(MODEL_PATH, QUANT_F32, 0);
+    model *m;
+    engine_context *c;
+    engine_session *s;
+    float x[PLE_EMBD];
+    ok(model_open(MODEL_PATH, NULL, &m, &err));
+    assert_string_equal(plan_gpu_lacks(m), "several residual streams");
+    const engine_options o = {.n_threads = 1, .n_batch = 1, .tier = CPU_TIER_SCALAR};
+    ok(engine_context_create(m, &o, &c, &err));
+    ok(engine_session_create(c, 1, &s, &err));
+    assert_int_equal(engine_run_layer(c, s, 0, tokens, x, 1, 0, &err), PI_ERR_ARG);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    model_close(m);
 }
 
 /* A layer by itself, as `prepare` runs it: all of them, then the head's products by hand. */
@@ -253,9 +445,9 @@ static void test_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_logits),           cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_streams_sessions), cmocka_unit_test(test_streams_refused),
+        cmocka_unit_test(test_layers),           cmocka_unit_test(test_keys),
     };
     int failed = cmocka_run_group_tests_name("engine_layer_embd", tests, NULL, NULL);
     remove(MODEL_PATH);

@@ -1,5 +1,6 @@
-/* layer_embd_model.h: a tiny model as Gemma 4 E2B: an embedding per layer, last layers that read
- * the caches of earlier ones and have wider FFNs, heads of two sizes. Random weights in F32. */
+/* layer_embd_model.h: tiny models with an embedding per layer, whose last layers read the caches of
+ * earlier ones: one as Gemma 4 E2B, with wider FFNs there and heads of two sizes, one as Gemma 3n,
+ * with several residual streams and neurons below a cutoff. Random weights in F32. */
 #ifndef TEST_LAYER_EMBD_MODEL_H
 #define TEST_LAYER_EMBD_MODEL_H
 
@@ -19,6 +20,8 @@ enum {
     PLE_WINDOW = 6,
     PLE_WIDTH = 64,  /* of an embedding per layer */
     PLE_VOCAB = 260, /* the least that has all bytes */
+    PLE_STREAMS = 4,
+    PLE_RANK = 12 /* of the branch beside attention */
 };
 
 extern const bool ple_windowed[PLE_LAYERS];
@@ -29,5 +32,9 @@ int ple_ff(int layer);
 /* table: type of the table of embeddings per layer. width: what the key says of them; -1: there is
  * no key. */
 void ple_write(const char *path, quant_type table, int width);
+/* The model with several streams, whose heads are all of PLE_DIM_FULL and FFNs of PLE_FF. `active`:
+ * which stream layers compute; only 0 can be run. */
+extern const double ple_cutoffs[PLE_LAYERS]; /* standard deviations; -INFINITY: none */
+void ple_write_streams(const char *path, quant_type table, int active);
 
 #endif
