@@ -134,7 +134,7 @@ static void test_config_values(void **state) {
     folder_close(&f);
 }
 
-/* Of models with recurrent layers: what config.json says of them. */
+/* Of models with recurrent layers or several streams: what config.json says of them. */
 static void test_recurrent_values(void **state) {
     (void)state;
 #define SHAPE                                                                                      \
@@ -144,6 +144,16 @@ static void test_recurrent_values(void **state) {
     static const struct {
         const char *text, *words;
     } cases[] = {
+        {"\"model_type\":\"gemma3n_text\"," SHAPE "\"altup_active_idx\":1",
+         "altup_active_idx is not 0"},
+        {"\"model_type\":\"gemma3n_text\"," SHAPE "\"altup_num_inputs\":99",
+         "altup_num_inputs is 99, not in 2..8"},
+        {"\"model_type\":\"gemma3n_text\"," SHAPE "\"altup_correct_scale\":false",
+         "altup_correct_scale is false"},
+        {"\"model_type\":\"gemma3n_text\"," SHAPE "\"activation_sparsity_pattern\":[0.95,1,0]",
+         "activation_sparsity_pattern is not a share of neurons for every layer"},
+        {"\"model_type\":\"gemma3n_text\"," SHAPE "\"activation_sparsity_pattern\":[0.95]",
+         "activation_sparsity_pattern is not a share of neurons for every layer"},
         {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"expand\":2", "mamba_d_state is missing"},
         {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"state_size\":0",
          "state_size is 0, not in 1.."},

@@ -14,6 +14,7 @@
 
 #include "engine.h"
 #include "layer_embd_model.h"
+#include "powerinfer_memory.h"
 #include "run_model.h"
 
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_layer_embd.gguf"
@@ -343,7 +344,18 @@ static void test_streams(void **state) {
     streams = false;
 }
 
-/* Back within the windows, and on; then with a budget, so that matrices come from the file. */
+/* The least memory that the model runs in, so that its matrices come from the file. */
+static uint64_t least_budget(void) {
+    pi_memory memory;
+    pi_context_options o = run_exact_options();
+    o.ram_budget = 64 << 20;
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_context_get_memory(r.context, &memory);
+    run_close(&r);
+    return memory.needed;
+}
+
+/* Back within the windows, and on; also with matrices from the file. */
 static void test_streams_sessions(void **state) {
     (void)state;
     enum { BACK = 11 };
@@ -352,7 +364,7 @@ static void test_streams_sessions(void **state) {
     streams = false;
     for (int paged = 0; paged < 2; paged++) {
         pi_context_options o = run_exact_options();
-        if (paged) o.ram_budget = 64 << 20;
+        if (paged) o.ram_budget = least_budget();
         run_model r = run_open(MODEL_PATH, &o);
         pi_session *s = run_session(&r, 2 * N_TOKENS);
         run_feed(&r, s, tokens, N_TOKENS, 7, got);

@@ -17,13 +17,15 @@
 #include "cli_inside.h"
 #include "fuzz_target.h"
 #include "gguf_internal.h"
+#include "layer_embd_model.h"
 #include "tiny_model.h"
 
 enum {
-    N_MODELS = 9,
+    N_MODELS = 10,
     BUNDLED = 8, /* of these, the one whose neurons are bundled */
+    STREAMS = 9, /* the one with several residual streams and embeddings per layer */
     MAX_KEYS = 80,
-    MAX_TENSORS = 80,
+    MAX_TENSORS = 140,
     MAX_CHANGES = 12,
     CHANGE_BYTES = 8,
     MAX_FILE = 4 << 20,
@@ -119,7 +121,10 @@ static part copy_value(const gguf_value *v) {
 /* Written by the writer of the tests and taken apart by the program's reader. */
 static void load_model(int number, made_file *m) {
     tiny_model t = describe(number);
-    tiny_write(&t, model_path);
+    if (number == STREAMS)
+        ple_write_streams(model_path, QUANT_Q8_0, 0);
+    else
+        tiny_write(&t, model_path);
     if (number == BUNDLED) {
         bundled_write(model_path, out_path, 0);
         if (rename(out_path, model_path) != 0) abort();

@@ -356,6 +356,17 @@ const hostile_case hostile_model[] = {
      RUN, 1,
      "bad hyperparameter: bad.gguf: key gemma4.embedding_length_per_layer_input is 1048577, not in "
      "0..1048576; is the file complete?"},
+    {"one stream of several", other_arch, "gemma3n altup.num_inputs=1", RUN, 1,
+     "bad hyperparameter: bad.gguf: key gemma3n.altup.num_inputs is 1, not in 2..8; is the file "
+     "complete?"},
+    {"layers that compute another stream", other_arch, "gemma3n altup.active_idx=2", RUN, 1,
+     "not supported: bad.gguf: key gemma3n.altup.active_idx: layers that compute another stream "
+     "than the first"},
+    {"one cutoff for all layers", other_arch, "gemma3n activation_sparsity_scale=2", RUN, 1,
+     "bad hyperparameter: bad.gguf: key gemma3n.activation_sparsity_scale is not a number for "
+     "every layer; is the file complete?"},
+    {"streams without a matrix", other_arch, "gemma3n embedding_length_per_layer_input=0", RUN, 1,
+     "missing tensor: bad.gguf: altup_proj.weight is not in the file; is it complete?"},
     {"blocks of no positions", other_arch,
      "minimax-m3 attention.indexer.top_k=4 attention.indexer.block_size=0", RUN, 1,
      "bad hyperparameter: bad.gguf: key minimax-m3.attention.indexer.block_size is 0, not in "

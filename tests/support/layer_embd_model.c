@@ -34,6 +34,7 @@ typedef struct output {
     gguf_writer *w;
     rng rng;
     quant_type table; /* type of the table of embeddings per layer */
+    int n_zero;       /* last rows of the next tensor that are zeros */
     bool data;
 } output;
 
@@ -52,6 +53,7 @@ static void put_stack(output *o, const char *name, quant_type type, int n_in, in
     assert_true(n_in * rows <= MAX_ELEMS);
     float scale = n_out > 0 ? 1 / sqrtf((float)n_in) : 0.3f;
     for (int i = 0; i < n_in * rows; i++) x[i] = around + scale * rng_normal(&o->rng);
+    for (int i = n_in * (rows - o->n_zero); i < n_in * rows; i++) x[i] = 0;
     size_t row_bytes;
     assert_true(quant_row_bytes(type, (uint64_t)n_in, &row_bytes));
     for (int r = 0; r < rows; r++)
@@ -186,7 +188,9 @@ static void put_streams_layer(output *o, int layer) {
 
 static void put_streams(output *o) {
     put(o, "token_embd.weight", QUANT_F32, PLE_EMBD, PLE_VOCAB, 0);
+    o->n_zero = 4; /* as tokens of images and sounds have it */
     put(o, "per_layer_token_embd.weight", o->table, PLE_LAYERS * PLE_WIDTH, PLE_VOCAB, 0);
+    o->n_zero = 0;
     put(o, "per_layer_model_proj.weight", QUANT_F32, PLE_EMBD, PLE_LAYERS * PLE_WIDTH, 0);
     put(o, "per_layer_proj_norm.weight", QUANT_F32, PLE_WIDTH, 0, 1);
     put_stack(o, "altup_proj.weight", QUANT_F32, PLE_EMBD, PLE_EMBD, PLE_STREAMS - 1, 0);
