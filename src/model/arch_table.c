@@ -464,23 +464,27 @@ static const arch_tensor afmoe_tensors[] = {
     SHARED_EXPERT,
 };
 
+/* Layers may read another one's keys and values. */
+#define SHARED_ATTENTION(values)                                                                   \
+    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),                   \
+        LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),  \
+        LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, values),         \
+        LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD,  \
+                     0),                                                                           \
+        LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD,  \
+                     TENSOR_OWN_KV),                                                               \
+        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0)
+
 /* Of all layers, and of one. */
+#define LAYER_EMBD_TENSOR(role, name, hf, dim_in, dim_out, flags)                                  \
+    { role, name ".weight", "model." hf ".weight", {dim_in, dim_out}, TENSOR_LAYER_EMBD | (flags) }
 #define LAYER_EMBEDDINGS                                                                           \
-    {ROLE_LAYER_EMBD,                                                                              \
-     "per_layer_token_embd.weight",                                                                \
-     "model.embed_tokens_per_layer.weight",                                                        \
-     {DIM_LAYER_EMBDS, DIM_VOCAB},                                                                 \
-     TENSOR_LAYER_EMBD},                                                                           \
-        {ROLE_LAYER_EMBD_PROJ,                                                                     \
-         "per_layer_model_proj.weight",                                                            \
-         "model.per_layer_model_projection.weight",                                                \
-         {DIM_EMBD, DIM_LAYER_EMBDS},                                                              \
-         TENSOR_LAYER_EMBD},                                                                       \
-    {                                                                                              \
-        ROLE_LAYER_EMBD_NORM, "per_layer_proj_norm.weight",                                        \
-            "model.per_layer_projection_norm.weight", {DIM_LAYER_EMBD, DIM_NONE},                  \
-            TENSOR_LAYER_EMBD | TENSOR_F32                                                         \
-    }
+    LAYER_EMBD_TENSOR(ROLE_LAYER_EMBD, "per_layer_token_embd", "embed_tokens_per_layer",           \
+                      DIM_LAYER_EMBDS, DIM_VOCAB, 0),                                              \
+        LAYER_EMBD_TENSOR(ROLE_LAYER_EMBD_PROJ, "per_layer_model_proj",                            \
+                          "per_layer_model_projection", DIM_EMBD, DIM_LAYER_EMBDS, 0),             \
+        LAYER_EMBD_TENSOR(ROLE_LAYER_EMBD_NORM, "per_layer_proj_norm",                             \
+                          "per_layer_projection_norm", DIM_LAYER_EMBD, DIM_NONE, TENSOR_F32)
 #define LAYER_EMBEDDING                                                                            \
     LAYER_MATRIX(ROLE_LAYER_EMBD_GATE, "inp_gate", "per_layer_input_gate", DIM_EMBD,               \
                  DIM_LAYER_EMBD, TENSOR_LAYER_EMBD),                                               \
@@ -489,8 +493,7 @@ static const arch_tensor afmoe_tensors[] = {
         LAYER_VECTOR(ROLE_LAYER_EMBD_POST_NORM, "post_norm.weight",                                \
                      "post_per_layer_input_norm.weight", DIM_EMBD, TENSOR_LAYER_EMBD)
 
-/* Several residual streams, a branch of low rank beside attention. Layers may read another one's
- * keys and values. No SPARSE_TENSORS: `prepare` runs layers by themselves. */
+/* Several residual streams, a branch of low rank beside attention. */
 static const arch_tensor gemma3n_tensors[] = {
     GLOBAL_TENSORS,
     LAYER_EMBEDDINGS,
@@ -500,16 +503,10 @@ static const arch_tensor gemma3n_tensors[] = {
                  DIM_EMBD, 0),
     LAYER_MATRIX(ROLE_STREAM_ROUTER, "altup_router", "altup.modality_router", DIM_EMBD, DIM_STREAMS,
                  0),
-    {ROLE_STREAM_PREDICT,
-     "blk.%d.altup_predict_coef.weight",
-     HF_LAYER "altup.prediction_coefs.weight",
-     {DIM_STREAMS, DIM_STREAMS_2},
-     TENSOR_PER_LAYER | TENSOR_F32},
-    {ROLE_STREAM_CORRECT,
-     "blk.%d.altup_correct_coef.weight",
-     HF_LAYER "altup.correction_coefs.weight",
-     {DIM_STREAMS, DIM_STREAMS},
-     TENSOR_PER_LAYER | TENSOR_F32},
+    LAYER_MATRIX(ROLE_STREAM_PREDICT, "altup_predict_coef", "altup.prediction_coefs", DIM_STREAMS,
+                 DIM_STREAMS_2, TENSOR_F32),
+    LAYER_MATRIX(ROLE_STREAM_CORRECT, "altup_correct_coef", "altup.correction_coefs", DIM_STREAMS,
+                 DIM_STREAMS, TENSOR_F32),
     LAYER_VECTOR(ROLE_STREAM_CORRECT_SCALE, "altup_correct_scale.weight",
                  "altup.correct_output_scale", DIM_EMBD, 0),
     LAYER_MATRIX(ROLE_LAUREL_A, "laurel_l", "laurel.linear_left", DIM_EMBD, DIM_LAUREL, 0),
@@ -517,37 +514,20 @@ static const arch_tensor gemma3n_tensors[] = {
     LAYER_VECTOR(ROLE_LAUREL_NORM, "laurel_post_norm.weight", "laurel.post_laurel_norm.weight",
                  DIM_EMBD, 0),
     ATTN_NORM,
-    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),
-    LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),
-    LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),
-    LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
-    LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD,
-                 TENSOR_OWN_KV),
-    LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0),
+    SHARED_ATTENTION(TENSOR_OWN_KV),
     FFN_NORM(0),
     POST_NORMS,
-    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,
-                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),
-    LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,
-                 TENSOR_NEURON_ROWS | TENSOR_SCALE_LAST),
-    LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "mlp.down_proj", DIM_FF, DIM_EMBD,
-                 TENSOR_NEURON_COLS | TENSOR_SCALE_LAST),
+    GATED_FFN,
     LAYER_EMBEDDING,
 };
 
-/* Layers may read another one's keys and values; values may be the keys. Experts have an FFN beside
- * them; both have norms of their own before the post-norm of their sum. */
+/* Values may be the keys. Experts have an FFN beside them; both have norms of their own before the
+ * post-norm of their sum. */
 static const arch_tensor gemma4_tensors[] = {
     GLOBAL_TENSORS,
     LAYER_EMBEDDINGS,
     ATTN_NORM,
-    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),
-    LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, TENSOR_OWN_KV),
-    LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, TENSOR_OPTIONAL),
-    LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
-    LAYER_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", "self_attn.k_norm.weight", DIM_HEAD,
-                 TENSOR_OWN_KV),
-    LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0),
+    SHARED_ATTENTION(TENSOR_OPTIONAL),
     FFN_NORM(0),
     POST_NORMS,
     GATED_FFN,

@@ -150,8 +150,6 @@ static void test_recurrent_values(void **state) {
          "altup_num_inputs is 99, not in 2..8"},
         {"\"model_type\":\"gemma3n_text\"," SHAPE "\"altup_correct_scale\":false",
          "altup_correct_scale is false"},
-        {"\"model_type\":\"gemma3n_text\"," SHAPE "\"activation_sparsity_pattern\":[0.95,1,0]",
-         "activation_sparsity_pattern is not a share of neurons for every layer"},
         {"\"model_type\":\"gemma3n_text\"," SHAPE "\"activation_sparsity_pattern\":[0.95]",
          "activation_sparsity_pattern is not a share of neurons for every layer"},
         {"\"model_type\":\"mamba2\"," SHAPE MAMBA "\"expand\":2", "mamba_d_state is missing"},
