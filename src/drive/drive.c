@@ -51,9 +51,29 @@ static pi_status open_file(drive *d, const drive_options *o, pi_error *err) {
     return PI_OK;
 }
 
+static bool make_lanes(drive *d) {
+    d->lanes = mem_calloc(DRIVE_LANES, sizeof *d->lanes);
+    for (int i = 0; i < DRIVE_LANES && d->lanes; i++) {
+        drive_lane *l = &d->lanes[i];
+        l->d = d;
+        pthread_mutex_init(&l->lock, NULL);
+        pthread_cond_init(&l->arrived, NULL);
+        pthread_cond_init(&l->work, NULL);
+    }
+    d->n_lanes = 1;
+    return d->lanes;
+}
+
+/* Fewer than all will do. */
+static void start_rings(drive *d) {
+    int n = 0;
+    while (n < DRIVE_LANES && (d->lanes[n].uring = drive_uring_create()) != NULL) n++;
+    if (n > 1) d->n_lanes = n;
+}
+
 static pi_status start(drive *d, drive_backend backend, pi_error *err) {
-    if (backend != DRIVE_THREADS) d->uring = drive_uring_create();
-    if (d->uring) return PI_OK;
+    if (backend != DRIVE_THREADS) start_rings(d);
+    if (d->lanes[0].uring) return PI_OK;
     if (backend == DRIVE_URING)
         return error_set(err, PI_ERR_UNSUPPORTED, "io_uring cannot be used: %s: %s", d->path,
                          strerror(errno));
@@ -69,10 +89,9 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
     if (!d) return error_nomem(err, sizeof *d, path);
     d->fd = -1;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->arrived, NULL);
-    pthread_cond_init(&d->work, NULL);
     d->path = mem_strdup(path);
-    pi_status status = d->path ? open_file(d, o, err) : error_nomem(err, strlen(path), path);
+    bool ok = d->path && make_lanes(d);
+    pi_status status = ok ? open_file(d, o, err) : error_nomem(err, sizeof *d->lanes, path);
     if (status == PI_OK) status = start(d, o->backend, err);
     if (status != PI_OK) {
         drive_close(d);
@@ -82,19 +101,25 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
     return PI_OK;
 }
 
+static void close_lane(drive_lane *l) {
+    if (l->uring) {
+        pthread_mutex_lock(&l->lock);
+        l->n_queued = 0;
+        while (l->n_busy > 0) drive_uring_wait(l);
+        pthread_mutex_unlock(&l->lock);
+        drive_uring_destroy(l->uring);
+    }
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->arrived);
+    pthread_mutex_destroy(&l->lock);
+}
+
 void drive_close(drive *d) {
     if (!d) return;
-    if (d->uring) {
-        pthread_mutex_lock(&d->lock);
-        d->n_queued = 0;
-        while (d->n_busy > 0) drive_uring_wait(d);
-        pthread_mutex_unlock(&d->lock);
-        drive_uring_destroy(d->uring);
-    }
     if (d->threads) drive_threads_destroy(d);
-    pthread_cond_destroy(&d->work);
-    pthread_cond_destroy(&d->arrived);
+    for (int i = 0; i < DRIVE_LANES && d->lanes; i++) close_lane(&d->lanes[i]);
     pthread_mutex_destroy(&d->lock);
+    mem_free(d->lanes);
     if (d->fd >= 0) close(d->fd);
     mem_free(d->path);
     mem_free(d);
@@ -107,12 +132,20 @@ bool drive_is_direct(const drive *d) {
     return d->direct;
 }
 const char *drive_backend_name(const drive *d) {
-    return d->uring ? "io_uring" : "threads";
+    return d->lanes[0].uring ? "io_uring" : "threads";
 }
 
 drive_counts drive_get_counts(drive *d) {
+    drive_counts counts = {0};
+    for (int i = 0; i < d->n_lanes; i++) {
+        drive_lane *l = &d->lanes[i];
+        pthread_mutex_lock(&l->lock);
+        counts.reads += l->reads;
+        counts.bytes += l->bytes;
+        pthread_mutex_unlock(&l->lock);
+    }
     pthread_mutex_lock(&d->lock);
-    drive_counts counts = d->counts;
+    counts.busy = d->busy;
     if (d->n_busy > 0) counts.busy += clock_seconds() - d->busy_since;
     pthread_mutex_unlock(&d->lock);
     return counts;
@@ -120,77 +153,105 @@ drive_counts drive_get_counts(drive *d) {
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-bool drive_take(drive *d, drive_piece *out) {
-    if (d->n_queued == 0) return false;
-    if (d->n_queued == DRIVE_QUEUE) d->news = true;
-    *out = d->queue[d->head];
-    d->head = (d->head + 1) % DRIVE_QUEUE;
-    d->n_queued--;
-    d->counts.reads++;
-    if (d->n_busy++ == 0) d->busy_since = clock_seconds();
+/* The lane's first piece went to the drive (n 1), or its last one has come back (n -1). */
+static void count_busy(drive *d, int n) {
+    pthread_mutex_lock(&d->lock);
+    double now = clock_seconds();
+    if (d->n_busy > 0) d->busy += now - d->busy_since;
+    d->busy_since = now;
+    d->n_busy += n;
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool drive_take(drive_lane *l, drive_piece *out) {
+    atomic_int *n_sent = &l->d->n_sent;
+    if (l->n_queued == 0) return false;
+    if (l->n_busy >= DRIVE_SHARE &&
+        atomic_load_explicit(n_sent, memory_order_relaxed) >= DRIVE_DEPTH)
+        return false;
+    atomic_fetch_add_explicit(n_sent, 1, memory_order_relaxed);
+    if (l->n_queued == DRIVE_QUEUE) l->news = true;
+    *out = l->queue[l->head];
+    l->head = (l->head + 1) % DRIVE_QUEUE;
+    l->n_queued--;
+    l->reads++;
+    if (l->n_busy++ == 0) count_busy(l->d, 1);
     return true;
 }
 
-static bool end_piece(drive *d, const drive_piece *p) {
-    if (--d->n_busy == 0) d->counts.busy += clock_seconds() - d->busy_since;
+static bool end_piece(drive_lane *l, const drive_piece *p) {
+    drive *d = l->d;
+    atomic_fetch_sub_explicit(&d->n_sent, 1, memory_order_relaxed);
+    if (--l->n_busy == 0) count_busy(l->d, -1);
     /* What has come through the page cache is not needed there. */
     if (!d->direct)
         (void)posix_fadvise(d->fd, (off_t)(p->offset + p->n_bytes - p->total), (off_t)p->total,
                             POSIX_FADV_DONTNEED);
     if (atomic_fetch_sub_explicit(p->left, p->total, memory_order_release) == p->total)
-        d->news = true;
+        l->news = true;
     return true;
 }
 
-static bool fail_piece(drive *d, const drive_piece *p, int problem) {
+static bool fail_piece(drive_lane *l, const drive_piece *p, int problem) {
+    drive *d = l->d;
+    pthread_mutex_lock(&d->lock);
     if (d->error.status == PI_OK && problem)
         error_set_errno(&d->error, problem, "cannot read file: %s: at byte %llu", d->path,
                         (unsigned long long)p->offset);
     else if (d->error.status == PI_OK)
         error_set(&d->error, PI_ERR_IO, FILE_MAP_CUT "%s", d->path);
-    return end_piece(d, p);
+    pthread_mutex_unlock(&d->lock);
+    return end_piece(l, p);
 }
 
-bool drive_finish(drive *d, drive_piece *p, int64_t result) {
+bool drive_finish(drive_lane *l, drive_piece *p, int64_t result) {
+    const drive *d = l->d;
     if (result == -EINTR || result == -EAGAIN) return false;
-    if (result < 0) return fail_piece(d, p, (int)-result);
+    if (result < 0) return fail_piece(l, p, (int)-result);
     uint64_t size = (uint64_t)d->opened.st_size;
     size_t need = p->offset >= size ? 0 : p->n_bytes;
     if (need > size - p->offset && need > 0) need = (size_t)(size - p->offset);
     size_t got = (size_t)result;
-    d->counts.bytes += got;
-    if (got >= need) return end_piece(d, p);
+    l->bytes += got;
+    if (got >= need) return end_piece(l, p);
     got -= got % d->block; /* direct reads go on at a block */
-    if (got == 0) return fail_piece(d, p, 0);
+    if (got == 0) return fail_piece(l, p, 0);
     p->offset += got;
     p->to += got;
     p->n_bytes -= got;
     return false;
 }
 
-void drive_tell(drive *d) {
-    if (d->news) pthread_cond_broadcast(&d->arrived);
-    d->news = false;
+void drive_tell(drive_lane *l) {
+    if (l->news) pthread_cond_broadcast(&l->arrived);
+    l->news = false;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* Neighbours in an array differ, and so do those in arrays of larger things. */
+static drive_lane *lane_of(const drive *d, const atomic_size_t *left) {
+    size_t at = (uintptr_t)left / sizeof *left;
+    return &d->lanes[(at ^ at / DRIVE_LANES) % (size_t)d->n_lanes];
+}
+
 /* With the lock held. */
-static void wait_for_some(drive *d) {
-    if (d->uring)
-        drive_uring_wait(d);
+static void wait_for_some(drive_lane *l) {
+    if (l->uring)
+        drive_uring_wait(l);
     else
-        pthread_cond_wait(&d->arrived, &d->lock);
+        pthread_cond_wait(&l->arrived, &l->lock);
 }
 
-static void put_piece(drive *d, const drive_piece *p) {
-    while (d->n_queued == DRIVE_QUEUE) wait_for_some(d);
-    d->queue[(d->head + d->n_queued++) % DRIVE_QUEUE] = *p;
-    if (d->threads) pthread_cond_signal(&d->work);
+static void put_piece(drive_lane *l, const drive_piece *p) {
+    while (l->n_queued == DRIVE_QUEUE) wait_for_some(l);
+    l->queue[(l->head + l->n_queued++) % DRIVE_QUEUE] = *p;
+    if (!l->uring) pthread_cond_signal(&l->work);
 }
 
-void drive_submit(drive *d, const drive_request *requests, size_t n) {
-    pthread_mutex_lock(&d->lock);
+/* Requests of one lane. */
+static void submit_to(drive_lane *l, const drive_request *requests, size_t n) {
+    pthread_mutex_lock(&l->lock);
     for (size_t i = 0; i < n; i++) {
         const drive_request *r = &requests[i];
         atomic_fetch_add_explicit(r->left, r->n_bytes, memory_order_relaxed);
@@ -201,24 +262,36 @@ void drive_submit(drive *d, const drive_request *requests, size_t n) {
                                    .total = piece,
                                    .to = (uint8_t *)r->to + at,
                                    .left = r->left};
-            put_piece(d, &p);
+            put_piece(l, &p);
         }
     }
-    if (d->uring) drive_uring_send(d);
-    pthread_mutex_unlock(&d->lock);
+    if (l->uring) drive_uring_send(l);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void drive_submit(drive *d, const drive_request *requests, size_t n) {
+    for (size_t i = 0, end; i < n; i = end) {
+        drive_lane *l = lane_of(d, requests[i].left);
+        for (end = i + 1; end < n && lane_of(d, requests[end].left) == l;) end++;
+        submit_to(l, requests + i, end - i);
+    }
 }
 
 void drive_poll(drive *d) {
-    if (!d->uring || pthread_mutex_trylock(&d->lock) != 0) return;
-    drive_uring_send(d);
-    pthread_mutex_unlock(&d->lock);
+    for (int i = 0; i < d->n_lanes; i++) {
+        drive_lane *l = &d->lanes[i];
+        if (!l->uring || pthread_mutex_trylock(&l->lock) != 0) continue;
+        drive_uring_send(l);
+        pthread_mutex_unlock(&l->lock);
+    }
 }
 
 void drive_wait(drive *d, const atomic_size_t *left) {
     if (atomic_load_explicit(left, memory_order_acquire) == 0) return;
-    pthread_mutex_lock(&d->lock);
-    while (atomic_load_explicit(left, memory_order_acquire) > 0) wait_for_some(d);
-    pthread_mutex_unlock(&d->lock);
+    drive_lane *l = lane_of(d, left);
+    pthread_mutex_lock(&l->lock);
+    while (atomic_load_explicit(left, memory_order_acquire) > 0) wait_for_some(l);
+    pthread_mutex_unlock(&l->lock);
 }
 
 pi_status drive_check(drive *d, pi_error *err) {

@@ -3,6 +3,8 @@
  * For weights that are not in memory. Requests go into a queue, DRIVE_DEPTH of them are at the
  * drive at a time, by io_uring or, where the kernel refuses it (sandboxes) or the library is
  * missing, by a pool of threads. The page cache is not used where the file system has direct reads.
+ * Sending takes microseconds of a thread in the kernel per read, so io_uring has several lanes,
+ * each with a queue, a ring and a lock of its own: the address of `left` says which.
  *
  * All functions but open and close may be called from any thread. Nothing is mapped: a file that is
  * cut short is an error of the reads, never SIGBUS. */
@@ -58,7 +60,8 @@ bool drive_is_direct(const drive *d);
 const char *drive_backend_name(const drive *d); /* "io_uring", "threads" */
 drive_counts drive_get_counts(drive *d);
 
-/* Queues requests, in order. Waits where the queue is full. Failures show in drive_check. */
+/* Queues requests, in order among those of one `left`. Waits where the queue is full. Failures show
+ * in drive_check. */
 void drive_submit(drive *d, const drive_request *requests, size_t n);
 /* Takes what has arrived and sends what is queued, for times in which nobody waits; does nothing
  * where another thread is at it. */

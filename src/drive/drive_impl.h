@@ -16,20 +16,18 @@ typedef struct drive_piece {
     atomic_size_t *left;
 } drive_piece;
 
-enum { DRIVE_QUEUE = 4096 }; /* pieces that wait */
+enum {
+    DRIVE_LANES = 4,
+    DRIVE_QUEUE = 2048,                         /* pieces that wait in a lane */
+    DRIVE_SHARE = DRIVE_DEPTH / DRIVE_LANES / 2 /* at the drive, whatever other lanes have there */
+};
 
 typedef struct drive_uring drive_uring;
 typedef struct drive_threads drive_threads;
 
-struct drive {
-    int fd;
-    bool direct;
-    size_t block;
-    char *path;
-    struct stat opened; /* as the file was */
-    drive_uring *uring; /* one of the two */
-    drive_threads *threads;
-
+typedef struct drive_lane {
+    drive *d;
+    drive_uring *uring;     /* NULL: threads take the pieces */
     pthread_mutex_t lock;   /* of what follows, and of the ring */
     pthread_cond_t arrived; /* there is news */
     pthread_cond_t work;    /* threads: the queue has pieces */
@@ -38,28 +36,44 @@ struct drive {
     int n_busy; /* pieces at the drive */
     bool news;  /* requests are complete, or the queue has room again, since drive_tell */
     bool leads; /* a thread waits in the ring for all */
-    double busy_since;
-    drive_counts counts;
+    uint64_t reads, bytes;
+} drive_lane;
+
+struct drive {
+    int fd;
+    bool direct;
+    size_t block;
+    char *path;
+    struct stat opened;     /* as the file was */
+    drive_threads *threads; /* NULL: rings */
+    drive_lane *lanes;      /* [n_lanes] */
+    int n_lanes;
+    atomic_int n_sent; /* pieces at the drive */
+
+    pthread_mutex_t lock; /* of what follows; taken within a lane's, not the other way round */
+    int n_busy;           /* lanes that have pieces at the drive */
+    double busy_since, busy;
     pi_error error; /* the first since drive_check; PI_OK: none */
 };
 
-/* All with the lock held. */
-bool drive_take(drive *d, drive_piece *out); /* the next piece goes to the drive */
+/* All with the lane's lock held. */
+bool drive_take(drive_lane *l, drive_piece *out); /* the next piece goes to the drive */
 /* A piece came back with the number of bytes read or -errno. False: the rest of it has to be read
  * again, as `p` now says; else it is complete, or has failed. */
-bool drive_finish(drive *d, drive_piece *p, int64_t result);
+bool drive_finish(drive_lane *l, drive_piece *p, int64_t result);
 /* Wakes the threads that wait, if there is news. */
-void drive_tell(drive *d);
+void drive_tell(drive_lane *l);
 
 /* NULL, with errno, where the kernel refuses it. */
 drive_uring *drive_uring_create(void);
 void drive_uring_destroy(drive_uring *u);
 /* Sends what is queued as far as there is room. */
-void drive_uring_send(drive *d);
+void drive_uring_send(drive_lane *l);
 /* Until there is news, or may be. */
-void drive_uring_wait(drive *d);
+void drive_uring_wait(drive_lane *l);
 
-/* Sets d->threads. False, with errno: not a single one could be started. */
+/* Sets d->threads, which serve the first lane. False, with errno: not a single one could be
+ * started. */
 bool drive_threads_create(drive *d);
 void drive_threads_destroy(drive *d);
 

@@ -4,8 +4,12 @@
 #include "mem.h"
 #include "rng.h"
 
-/* Two batches are at the drive: enough for any rate, and little beside a memory budget. */
-enum { BATCH_BYTES = 8 << 20, BATCH_MOST = 1024 };
+/* Batches are at the drive in turn: enough for any rate, and little beside a memory budget. */
+enum {
+    BATCHES = DRIVE_LANES,
+    BATCH_BYTES = (16 << 20) / BATCHES,
+    BATCH_MOST = DRIVE_DEPTH / BATCHES
+};
 
 /* Requests of one batch to random places: a file that is read in order would be read ahead. */
 static void fill(drive *d, drive_request *requests, size_t n, size_t n_bytes, uint8_t *to,
@@ -27,10 +31,10 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
                          n_bytes, d->path);
     size_t n = BATCH_BYTES / size < 1 ? 1 : BATCH_BYTES / size;
     if (n > BATCH_MOST) n = BATCH_MOST;
-    size_t n_memory = 2 * n * size;
+    size_t n_memory = BATCHES * n * size;
     uint8_t *to = mem_map(n_memory);
     drive_request *requests = mem_calloc(n, sizeof *requests);
-    atomic_size_t left[2] = {0, 0};
+    atomic_size_t left[BATCHES] = {0};
     if (!to || !requests) {
         mem_unmap(to, n_memory);
         mem_free(requests);
@@ -40,15 +44,14 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
     rng_seed(&random, 1);
     double start = clock_seconds(), now = start;
     uint64_t bytes = 0;
-    for (int i = 0; now - start < seconds; i ^= 1) { /* two batches: the drive never waits */
+    for (int i = 0; now - start < seconds; i = (i + 1) % BATCHES) { /* the drive never waits */
         drive_wait(d, &left[i]);
         fill(d, requests, n, size, to + (size_t)i * n * size, &random, &left[i]);
         drive_submit(d, requests, n);
         bytes += n * size;
         now = clock_seconds();
     }
-    drive_wait(d, &left[0]);
-    drive_wait(d, &left[1]);
+    for (int i = 0; i < BATCHES; i++) drive_wait(d, &left[i]);
     *rate = (double)bytes / (clock_seconds() - start);
     mem_unmap(to, n_memory);
     mem_free(requests);

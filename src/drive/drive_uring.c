@@ -1,4 +1,4 @@
-/* drive_uring.c: reads by io_uring. The ring is used with the drive's lock held, but for waiting:
+/* drive_uring.c: reads by io_uring. A ring is used with its lane's lock held, but for waiting:
  * one of the threads that wait does so in the kernel, without the lock, so that others can send,
  * and takes what arrives for all; the others sleep until it has something for them. */
 #include <errno.h>
@@ -41,72 +41,72 @@ void drive_uring_destroy(drive_uring *u) {
     mem_free(u);
 }
 
-static void send_piece(drive *d, int place) {
-    drive_uring *u = d->uring;
+static void send_piece(const drive_lane *l, int place) {
+    drive_uring *u = l->uring;
     drive_piece *p = &u->pieces[place];
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring); /* as many as pieces */
-    io_uring_prep_read(sqe, d->fd, p->to, (unsigned)p->n_bytes, p->offset);
+    io_uring_prep_read(sqe, l->d->fd, p->to, (unsigned)p->n_bytes, p->offset);
     io_uring_sqe_set_data64(sqe, (unsigned long long)place);
 }
 
-static void send_queued(drive *d) {
-    drive_uring *u = d->uring;
-    while (u->n_free > 0 && drive_take(d, &u->pieces[u->free[u->n_free - 1]]))
-        send_piece(d, u->free[--u->n_free]);
+static void send_queued(drive_lane *l) {
+    drive_uring *u = l->uring;
+    while (u->n_free > 0 && drive_take(l, &u->pieces[u->free[u->n_free - 1]]))
+        send_piece(l, u->free[--u->n_free]);
 }
 
-static void take_arrived(drive *d) {
-    drive_uring *u = d->uring;
+static void take_arrived(drive_lane *l) {
+    drive_uring *u = l->uring;
     struct io_uring_cqe *arrived[DRIVE_DEPTH];
     unsigned n = io_uring_peek_batch_cqe(&u->ring, arrived, DRIVE_DEPTH);
     for (unsigned i = 0; i < n; i++) {
         int place = (int)io_uring_cqe_get_data64(arrived[i]);
         int result = arrived[i]->res;
         io_uring_cqe_seen(&u->ring, arrived[i]);
-        if (drive_finish(d, &u->pieces[place], result))
+        if (drive_finish(l, &u->pieces[place], result))
             u->free[u->n_free++] = place;
         else
-            send_piece(d, place);
+            send_piece(l, place);
     }
 }
 
-static void submit(drive *d) {
-    if (io_uring_sq_ready(&d->uring->ring) > 0) (void)io_uring_submit(&d->uring->ring);
+static void submit(const drive_lane *l) {
+    if (io_uring_sq_ready(&l->uring->ring) > 0) (void)io_uring_submit(&l->uring->ring);
 }
 
-void drive_uring_send(drive *d) {
-    if (!d->leads) take_arrived(d);
-    send_queued(d);
-    submit(d);
+void drive_uring_send(drive_lane *l) {
+    if (!l->leads) take_arrived(l);
+    send_queued(l);
+    submit(l);
 }
 
 /* In the kernel; without the lock, so that others can send. */
-static void lead(drive *d) {
+static void lead(drive_lane *l) {
     static const struct timespec moment = {.tv_nsec = 1000000};
-    struct io_uring *ring = &d->uring->ring;
+    struct io_uring *ring = &l->uring->ring;
     /* Nothing was sent: refused for lack of memory for a moment. */
-    bool idle = (unsigned)d->n_busy == io_uring_sq_ready(ring);
-    d->leads = true;
-    pthread_mutex_unlock(&d->lock);
+    bool idle = (unsigned)l->n_busy == io_uring_sq_ready(ring);
+    l->leads = true;
+    pthread_mutex_unlock(&l->lock);
     if (idle)
         (void)nanosleep(&moment, NULL);
     else
         (void)syscall(SYS_io_uring_enter, ring->ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
-    pthread_mutex_lock(&d->lock);
-    d->leads = false;
+    pthread_mutex_lock(&l->lock);
+    l->leads = false;
 }
 
-void drive_uring_wait(drive *d) {
-    if (d->leads) {
-        pthread_cond_wait(&d->arrived, &d->lock);
+void drive_uring_wait(drive_lane *l) {
+    if (l->leads) {
+        pthread_cond_wait(&l->arrived, &l->lock);
         return;
     }
-    drive_uring_send(d);
-    if (!d->news && d->n_busy > 0) {
-        lead(d);
-        drive_uring_send(d);
+    drive_uring_send(l);
+    if (!l->news && l->n_busy > 0) {
+        lead(l);
+        drive_uring_send(l);
     }
-    drive_tell(d);
+    drive_tell(l);
 }
 
 #else
@@ -118,11 +118,11 @@ drive_uring *drive_uring_create(void) {
 void drive_uring_destroy(drive_uring *u) {
     (void)u;
 }
-void drive_uring_send(drive *d) {
-    (void)d;
+void drive_uring_send(drive_lane *l) {
+    (void)l;
 }
-void drive_uring_wait(drive *d) {
-    (void)d;
+void drive_uring_wait(drive_lane *l) {
+    (void)l;
 }
 
 #endif
