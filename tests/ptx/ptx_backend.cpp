@@ -129,7 +129,7 @@ static void mark_kernel(mark m) {
 }
 
 static void enqueue_mark(gpu_stream *s, const void *to, const void *from, size_t n) {
-    gpu_launch(s, gpu_grid{1, 1, 1, GPU_WARP}, mark_kernel, mark{to, from, n});
+    gpu_launch<mark_kernel>(s, gpu_grid{1, 1, 1, GPU_WARP}, mark{to, from, n});
 }
 
 /* The simulation's streams call these (CMakeLists.txt renames what they name). The size of a

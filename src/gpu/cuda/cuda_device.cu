@@ -167,6 +167,25 @@ static void warn_of_translation(int index, const gpu_host *host) {
 #endif
 }
 
+static void cuda_close(gpu_device *d) {
+    if (!d) return;
+    cuda_host_free(d, &d->fault);
+    pthread_mutex_destroy(&d->mutex);
+    d->host->free(d);
+}
+
+gpu_kernel *gpu_kernel::first;
+
+/* Asking for what a kernel needs loads it. */
+static pi_status load_kernels(const gpu_device *d, pi_error *err) {
+    cudaError_t e = cudaSetDevice(d->index);
+    for (gpu_kernel *k = gpu_kernel::first; k && e == cudaSuccess; k = k->next) {
+        cudaFuncAttributes loaded;
+        e = cudaFuncGetAttributes(&loaded, k->function);
+    }
+    return e == cudaSuccess ? PI_OK : cuda_error(err, e, "cannot load a kernel");
+}
+
 static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_options *options,
                            gpu_device **out, pi_error *err) {
     if (host->version != GPU_VERSION || host->size != sizeof *host) {
@@ -198,15 +217,13 @@ static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_optio
         return status;
     }
     warn_of_translation(index, host);
+    status = load_kernels(d, err);
+    if (status) {
+        cuda_close(d);
+        return status;
+    }
     *out = d;
     return PI_OK;
-}
-
-static void cuda_close(gpu_device *d) {
-    if (!d) return;
-    cuda_host_free(d, &d->fault);
-    pthread_mutex_destroy(&d->mutex);
-    d->host->free(d);
 }
 
 static void cuda_limit(gpu_device *d, uint64_t n_bytes) {

@@ -2,8 +2,9 @@
  * graphs captured from a stream, in the mode that forbids no thread anything.
  *
  * The driver loads a kernel when it is used for the first time, for which it may wait until the
- * device is idle, or, in drivers before CUDA 12.3, end a capture. So whoever records a kernel has
- * it loaded first: what waits for the host in a program never waits for a kernel behind it. */
+ * device is idle, or, in drivers before CUDA 12.3, end a capture. So all are loaded when a device
+ * is opened (cuda_device.cu): what waits for the host in a program never waits for a kernel, be it
+ * another context's. */
 #include <string.h>
 
 #include "cuda_backend.h"
@@ -111,16 +112,13 @@ double cuda_event_elapsed(gpu_event *from, gpu_event *to) {
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const void *kernel, void *args) {
+void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kernel, const void *args,
+                    size_t) {
     if (!cuda_use(s->device)) return;
-    void *params[] = {args};
-    if (s->recording || s->branch) {
-        cudaFuncAttributes loaded;
-        cuda_stick(s->device, cudaFuncGetAttributes(&loaded, kernel), "cannot load a kernel");
-    }
+    void *params[] = {const_cast<void *>(args)};
     cuda_stick(s->device,
-               cudaLaunchKernel(kernel, dim3(grid.x, grid.y, grid.z), dim3(grid.threads, 1, 1),
-                                params, 0, s->stream),
+               cudaLaunchKernel(kernel.function, dim3(grid.x, grid.y, grid.z),
+                                dim3(grid.threads, 1, 1), params, 0, s->stream),
                "cannot launch a kernel");
 }
 

@@ -145,28 +145,41 @@ uint32_t gpu_stream_clock_khz(const gpu_stream *s);
 
 #if defined(GPU_SIM)
 typedef void (*gpu_any_kernel)(void);
-/* `call` calls the kernel with a copy of the arguments. */
-void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, gpu_any_kernel kernel,
-                    void (*call)(gpu_any_kernel kernel, const void *args), const void *args,
-                    size_t n_args);
-
+/* Calls the kernel with a copy of the arguments. */
+typedef void (*gpu_caller)(gpu_any_kernel kernel, const void *args);
 template <class A> static void gpu_call(gpu_any_kernel kernel, const void *args) {
     reinterpret_cast<void (*)(A)>(kernel)(*static_cast<const A *>(args));
 }
-
-template <class A>
-static void gpu_launch(gpu_stream *s, const gpu_grid &grid, void (*kernel)(A), const A &args) {
-    gpu_launch_any(s, grid, reinterpret_cast<gpu_any_kernel>(kernel), gpu_call<A>, &args,
-                   sizeof args);
-}
 #else
-void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const void *kernel, void *args);
-
-template <class A>
-static void gpu_launch(gpu_stream *s, const gpu_grid &grid, void (*kernel)(A), const A &args) {
-    gpu_launch_any(s, grid, reinterpret_cast<const void *>(kernel), const_cast<A *>(&args));
-}
+typedef const void *gpu_any_kernel;
+typedef void (*gpu_caller)(void); /* not needed */
+template <class A> static void gpu_call() {}
 #endif
+
+/* Every kernel that is launched anywhere is on a list from when the backend's library is opened: a
+ * device loads all of them when it is opened. */
+struct gpu_kernel {
+    gpu_any_kernel function;
+    gpu_caller call;
+    gpu_kernel *next;
+    unsigned loaded; /* sim: a bit for every device */
+    gpu_kernel(gpu_any_kernel f, gpu_caller c) : function(f), call(c), next(first), loaded(0) {
+        first = this;
+    }
+    static gpu_kernel *first;
+};
+void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kernel, const void *args,
+                    size_t n_args);
+
+template <auto function, class A> struct gpu_kernel_of { static gpu_kernel kernel; };
+template <auto function, class A>
+gpu_kernel gpu_kernel_of<function, A>::kernel(reinterpret_cast<gpu_any_kernel>(function),
+                                              gpu_call<A>);
+
+template <auto function, class A>
+static void gpu_launch(gpu_stream *s, const gpu_grid &grid, const A &args) {
+    gpu_launch_any(s, grid, gpu_kernel_of<function, A>::kernel, &args, sizeof args);
+}
 
 /* ---- small things that kernels share --------------------------------------------------------- */
 

@@ -365,7 +365,7 @@ static void launch(gpu_stream *s, const gpu_attention &a) {
     const int chunks = (a.n_head / a.kv.n_head_kv + H - 1) / H;
     const gpu_grid grid = {(unsigned)(a.kv.n_head_kv * chunks), (unsigned)a.n_splits,
                            (unsigned)a.n_cols, DIM};
-    gpu_launch(s, grid, attention_kernel<K, V, H, DIM>, a);
+    gpu_launch<attention_kernel<K, V, H, DIM>>(s, grid, a);
 }
 
 /* Caches of two types are rare: one kernel does for them. */
@@ -399,15 +399,15 @@ static void merge(gpu_stream *s, const gpu_attention &a) {
     const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols,
                             gpu_blocks(a.kv.head_dim, GPU_MAX_HEAD), threads};
     if (a.n_splits == 2)
-        gpu_launch(s, heads, merge_kernel<2>, a);
+        gpu_launch<merge_kernel<2>>(s, heads, a);
     else if (a.n_splits <= 4)
-        gpu_launch(s, heads, merge_kernel<4>, a);
+        gpu_launch<merge_kernel<4>>(s, heads, a);
     else if (a.n_splits <= 8)
-        gpu_launch(s, heads, merge_kernel<8>, a);
+        gpu_launch<merge_kernel<8>>(s, heads, a);
     else if (a.n_splits <= 16)
-        gpu_launch(s, heads, merge_kernel<16>, a);
+        gpu_launch<merge_kernel<16>>(s, heads, a);
     else
-        gpu_launch(s, heads, merge_kernel<GPU_ATTN_SPLITS>, a);
+        gpu_launch<merge_kernel<GPU_ATTN_SPLITS>>(s, heads, a);
 }
 
 void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {

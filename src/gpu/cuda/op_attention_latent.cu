@@ -180,7 +180,7 @@ void gpu_attention_latent(gpu_stream *s, const gpu_attention &a) {
     const gpu_grid grid = {gpu_blocks(a.n_head, WARPS * HEADS), (unsigned)a.n_splits,
                            (unsigned)a.n_cols, THREADS};
     assert(a.kv.n_head_kv == 1 && a.kv.head_dim <= GPU_MAX_LATENT && !a.gate);
-#define CACHE(K) gpu_launch(s, grid, latent_kernel<K>, a)
+#define CACHE(K) gpu_launch<latent_kernel<K>>(s, grid, a)
     GPU_CACHE_SWITCH(a.kv.type_k);
 #undef CACHE
 }

@@ -330,7 +330,7 @@ template <int DIM> static void launch(gpu_stream *s, const gpu_attention &a) {
     const gpu_grid grid = {(unsigned)a.kv.n_head_kv * gpu_blocks(group, most),
                            gpu_blocks(a.n_cols, ROWS / most), (unsigned)a.n_splits,
                            tile_shape<DIM>::threads};
-    gpu_launch(s, grid, tile_kernel<DIM>, a);
+    gpu_launch<tile_kernel<DIM>>(s, grid, a);
 }
 
 bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a) {

@@ -205,7 +205,7 @@ template <class F, int C> static void launch(gpu_stream *s, const gpu_down_rows 
     const int elems = unit_of<F, F::quantized>::elems;
     const gpu_grid grid = {gpu_blocks(gpu_blocks(a->w.n_in, elems), GPU_WARP), GPU_DOWN_PARTS,
                            gpu_blocks(a->n_cols, C), WARPS * GPU_WARP};
-    gpu_launch(s, grid, down_kernel<F, C>, *a);
+    gpu_launch<down_kernel<F, C>>(s, grid, *a);
 }
 
 void gpu_op_down_rows(gpu_stream *s, const gpu_down_rows *a) {
@@ -219,7 +219,7 @@ void gpu_op_down_rows(gpu_stream *s, const gpu_down_rows *a) {
     GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
     const gpu_grid grid = {gpu_blocks(a->w.n_in, ADD_THREADS), (unsigned)a->n_cols, 1, ADD_THREADS};
-    gpu_launch(s, grid, add_parts_kernel, *a);
+    gpu_launch<add_parts_kernel>(s, grid, *a);
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */
@@ -278,7 +278,7 @@ template <class F> static void launch_experts(gpu_stream *s, const gpu_expert_do
     const int elems = unit_of<F, F::quantized>::elems;
     const gpu_grid grid = {gpu_blocks(gpu_blocks(a->w.n_in, elems), GPU_WARP),
                            (unsigned)(a->n_cols * a->n_used), 1, EXPERT_WARPS * GPU_WARP};
-    gpu_launch(s, grid, expert_down_kernel<F>, *a);
+    gpu_launch<expert_down_kernel<F>>(s, grid, *a);
 }
 
 void gpu_op_expert_down(gpu_stream *s, const gpu_expert_down *a) {

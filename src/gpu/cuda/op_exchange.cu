@@ -82,11 +82,11 @@ void gpu_op_publish(gpu_stream *s, const gpu_publish *a) {
     gpu_publish last = *a;
     if (a->n_cols > GPU_MAX_COLS) { /* what raises the flag is enqueued behind, with no data */
         const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
-        gpu_launch(s, grid, copy_kernel, *a);
+        gpu_launch<copy_kernel>(s, grid, *a);
         last.n_cols = 0;
     }
     const gpu_grid grid = {1, 1, 1, THREADS};
-    gpu_launch(s, grid, publish_kernel, last);
+    gpu_launch<publish_kernel>(s, grid, last);
 }
 
 struct receive_args {
@@ -191,10 +191,10 @@ void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
                             gpu_stream_clock_khz(s)};
     if (a->n_cols > GPU_MAX_COLS) {
         const gpu_grid one = {1, 1, 1, GPU_WARP};
-        gpu_launch(s, one, wait_kernel, r);
+        gpu_launch<wait_kernel>(s, one, r);
     }
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
-    gpu_launch(s, grid, receive_kernel, r);
+    gpu_launch<receive_kernel>(s, grid, r);
 }
 
 struct stamp_args {
@@ -210,5 +210,5 @@ void gpu_op_stamp(gpu_stream *s, const gpu_stamp *a) {
     assert(a->ns);
     const gpu_grid one = {1, 1, 1, GPU_WARP};
     const stamp_args args = {*a, gpu_stream_clock_khz(s)};
-    gpu_launch(s, one, stamp_kernel, args);
+    gpu_launch<stamp_kernel>(s, one, args);
 }

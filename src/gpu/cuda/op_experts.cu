@@ -123,7 +123,7 @@ void gpu_op_route(gpu_stream *s, const gpu_route *a) {
     assert(a->n_cols >= 1 && a->n_used >= 1 && a->n_used <= a->n_expert);
     assert(a->n_expert <= GPU_MAX_EXPERTS);
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, GPU_WARP};
-    gpu_launch(s, grid, route_kernel, *a);
+    gpu_launch<route_kernel>(s, grid, *a);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ void gpu_op_expert_matvec(gpu_stream *s, const gpu_expert_matvec *a) {
     assert(gpu_type_wants_q8(a->w.type) || (a->in.x && a->in.ldx % 4 == 0));
     const unsigned blocks = gpu_blocks(a->w.n_out, WARPS * ROWS);
     const gpu_grid grid = {blocks * (unsigned)(a->n_cols * a->n_used), 1, 1, WARPS * GPU_WARP};
-#define FORMAT(F) gpu_launch(s, grid, expert_kernel<F>, *a)
+#define FORMAT(F) gpu_launch<expert_kernel<F>>(s, grid, *a)
     GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
 }
@@ -223,5 +223,5 @@ static __global__ void __launch_bounds__(THREADS) expert_sum_kernel(gpu_expert_s
 void gpu_op_expert_sum(gpu_stream *s, const gpu_expert_sum *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && a->n_used >= 1);
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, expert_sum_kernel, *a);
+    gpu_launch<expert_sum_kernel>(s, grid, *a);
 }

@@ -120,7 +120,7 @@ static void launch(gpu_stream *s, quant_type type, const ffn_args &a) {
     assert(!gpu_type_wants_q8(type) || a.in.q8);
     if (a.n == 0) return;
     const gpu_grid grid = {blocks, 1, 1, WARPS * GPU_WARP};
-#define LAUNCH(F, C) gpu_launch(s, grid, ffn_kernel<F, C>, a)
+#define LAUNCH(F, C) gpu_launch<ffn_kernel<F, C>>(s, grid, a)
 #define FORMAT(F)    GPU_COLUMNS_SWITCH(F, a.in.n_cols, LAUNCH)
     GPU_FORMAT_SWITCH(type);
 #undef FORMAT

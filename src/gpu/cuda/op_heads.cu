@@ -71,7 +71,7 @@ void gpu_op_heads(gpu_stream *s, const gpu_heads *a) {
     assert(a->w.n_in <= GPU_MAX_LATENT && a->w.n_out % a->n_heads == 0);
     const gpu_grid grid = {gpu_blocks(a->w.n_out / a->n_heads, WARPS * ROWS), (unsigned)a->n_heads,
                            1, WARPS * GPU_WARP};
-#define LAUNCH(F, C) gpu_launch(s, grid, heads_kernel<F, C>, *a)
+#define LAUNCH(F, C) gpu_launch<heads_kernel<F, C>>(s, grid, *a)
 #define FORMAT(F)    GPU_COLUMNS_SWITCH(F, a->n_cols, LAUNCH)
     GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT

@@ -92,7 +92,10 @@ static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
     if (m.a.w.type == QUANT_F32) return;
     const round_args r = {m.a.in, n, m.columns};
     const gpu_grid grid = {(unsigned)m.a.in.n_cols, 1, 1, ROUND_WARPS * GPU_WARP};
-    gpu_launch(s, grid, m.a.w.type == QUANT_BF16 ? round_kernel<true> : round_kernel<false>, r);
+    if (m.a.w.type == QUANT_BF16)
+        gpu_launch<round_kernel<true>>(s, grid, r);
+    else
+        gpu_launch<round_kernel<false>>(s, grid, r);
 #else
     (void)s, (void)m, (void)n;
 #endif
@@ -152,17 +155,17 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     const gpu_grid grid = {gpu_blocks(a->in.n_cols, TILE_COLS), gpu_blocks(n_out, TILE_OUT),
                            (unsigned)n_splits, TILE_THREADS};
     if (a->precise && a->w.type == QUANT_F16) {
-        gpu_launch(s, grid, precise_kernel<transposed>, m);
+        gpu_launch<precise_kernel<transposed>>(s, grid, m);
     } else {
         round_columns(s, m, n_sum);
-#define FORMAT(F) gpu_launch(s, grid, matmul_kernel<F, transposed>, m)
+#define FORMAT(F) gpu_launch<matmul_kernel<F, transposed>>(s, grid, m)
         GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
     }
     if (n_splits == 1) return;
     const parts_args parts = {m, n_splits};
     const gpu_grid all = {gpu_blocks(n_out, PART_THREADS), (unsigned)a->in.n_cols, 1, PART_THREADS};
-    gpu_launch(s, all, parts_kernel, parts);
+    gpu_launch<parts_kernel>(s, all, parts);
 }
 
 void gpu_op_matmul(gpu_stream *s, const gpu_matmul *a) {

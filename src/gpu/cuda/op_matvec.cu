@@ -83,7 +83,7 @@ static void launch_alike(gpu_stream *s, const gpu_matmul *a, int32_t n) {
         blocks += gpu_blocks(a[i].w.n_out, WARPS * ROWS);
     }
     const gpu_grid grid = {blocks, 1, 1, WARPS * GPU_WARP};
-#define LAUNCH(F, C) gpu_launch(s, grid, matvec_kernel<F, C>, all)
+#define LAUNCH(F, C) gpu_launch<matvec_kernel<F, C>>(s, grid, all)
 #define FORMAT(F)    GPU_COLUMNS_SWITCH(F, a->in.n_cols, LAUNCH)
     GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT

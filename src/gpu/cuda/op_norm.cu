@@ -113,7 +113,7 @@ void gpu_op_norm(gpu_stream *s, const gpu_norm *a) {
     const unsigned warps = gpu_blocks(a->n, 4 * GPU_WARP);
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1,
                            (warps < NORM_WARPS ? warps : (unsigned)NORM_WARPS) * GPU_WARP};
-    gpu_launch(s, grid, norm_kernel, *a);
+    gpu_launch<norm_kernel>(s, grid, *a);
 }
 
 static __global__ void __launch_bounds__(QUANTIZE_THREADS) quantize_kernel(gpu_quantize a) {
@@ -128,5 +128,5 @@ void gpu_op_quantize(gpu_stream *s, const gpu_quantize *a) {
     assert(a->n_cols >= 1 && a->ldx % 4 == 0 && a->n % 32 == 0);
     const gpu_grid grid = {gpu_blocks(a->n, 4 * QUANTIZE_THREADS), (unsigned)a->n_cols, 1,
                            QUANTIZE_THREADS};
-    gpu_launch(s, grid, quantize_kernel, *a);
+    gpu_launch<quantize_kernel>(s, grid, *a);
 }

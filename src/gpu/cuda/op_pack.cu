@@ -82,5 +82,5 @@ void gpu_op_pack(gpu_stream *s, const gpu_pack *a) {
     p.n_used = (size_t)p.n_blocks * layout.n_bytes;
     const unsigned y = a->n_rows < MAX_Y ? (unsigned)a->n_rows : (unsigned)MAX_Y;
     const gpu_grid grid = {gpu_blocks(p.n_blocks, THREADS), y, gpu_blocks(a->n_rows, y), THREADS};
-    gpu_launch(s, grid, pack_kernel, p);
+    gpu_launch<pack_kernel>(s, grid, p);
 }

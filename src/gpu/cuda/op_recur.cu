@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(THREADS) conv_kernel(gpu_conv a) {
 void gpu_op_conv(gpu_stream *s, const gpu_conv *a) {
     assert(a->n_cols >= 1 && a->n_taps >= 2 && a->n_taps <= TAPS && a->part >= 1);
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, conv_kernel, *a);
+    gpu_launch<conv_kernel>(s, grid, *a);
 }
 
 /* ---- recurrence ------------------------------------------------------------------------------ */
@@ -222,7 +222,7 @@ static __global__ void __launch_bounds__(THREADS) recur_kernel(gpu_recur a) {
 template <int E, int R> static void launch(gpu_stream *s, const gpu_recur *a) {
     const gpu_grid grid = {gpu_blocks(a->head_dim, WARPS * R) * (unsigned)a->n_head,
                            (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, recur_kernel<E, R>, *a);
+    gpu_launch<recur_kernel<E, R>>(s, grid, *a);
 }
 
 void gpu_op_recur(gpu_stream *s, const gpu_recur *a) {
@@ -261,5 +261,5 @@ static __global__ void __launch_bounds__(THREADS) gate_kernel(gpu_gate a) {
 void gpu_op_gate(gpu_stream *s, const gpu_gate *a) {
     assert(a->n_cols >= 1 && a->width >= 1 && a->n % a->width == 0);
     const gpu_grid grid = {gpu_blocks(a->n, a->width), (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, gate_kernel, *a);
+    gpu_launch<gate_kernel>(s, grid, *a);
 }

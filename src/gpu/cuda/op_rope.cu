@@ -25,7 +25,7 @@ void gpu_op_rope_angles(gpu_stream *s, const gpu_rope_angles *a) {
     assert(a->n_cols >= 1 && a->n_half >= 1);
     const gpu_grid grid = {gpu_blocks(a->n_half, ANGLE_THREADS), (unsigned)a->n_cols, 1,
                            ANGLE_THREADS};
-    gpu_launch(s, grid, angles_kernel, *a);
+    gpu_launch<angles_kernel>(s, grid, *a);
 }
 
 struct rope_shared {
@@ -116,7 +116,7 @@ void gpu_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
     assert(a->n_cols >= 1 && a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
     const gpu_grid grid = {(unsigned)(a->n_head + 2 * a->kv.n_head_kv), (unsigned)a->n_cols, 1,
                            THREADS};
-    gpu_launch(s, grid, rope_kernel, *a);
+    gpu_launch<rope_kernel>(s, grid, *a);
 }
 
 /* ---- MLA ------------------------------------------------------------------------------------- */
@@ -147,5 +147,5 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_latent_store
 void gpu_op_latent_store(gpu_stream *s, const gpu_latent_store *a) {
     assert(a->n_cols >= 1 && a->kv.head_dim <= GPU_MAX_LATENT && a->kv.head_dim % 8 == 0);
     const gpu_grid grid = {(unsigned)a->n_head + 1, (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, latent_kernel, *a);
+    gpu_launch<latent_kernel>(s, grid, *a);
 }

@@ -79,9 +79,9 @@ void gpu_op_select(gpu_stream *s, const gpu_select *a) {
     assert(!a->list || a->count);
     if (a->v && a->bitmap && a->n > 0) {
         const gpu_grid grid = {gpu_blocks(a->n, BIT_THREADS), (unsigned)a->n_cols, 1, BIT_THREADS};
-        gpu_launch(s, grid, bits_kernel, *a);
+        gpu_launch<bits_kernel>(s, grid, *a);
     }
     if (!a->list) return;
     const gpu_grid grid = {1, 1, 1, LIST_THREADS};
-    gpu_launch(s, grid, list_kernel, *a);
+    gpu_launch<list_kernel>(s, grid, *a);
 }

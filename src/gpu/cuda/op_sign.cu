@@ -55,5 +55,5 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) sign_kernel(gpu_sign_d
 void gpu_op_sign_dot(gpu_stream *s, const gpu_sign_dot *a) {
     assert(a->n_in % 32 == 0 && a->in.q8 && a->in.n_cols <= GPU_MAX_COLS);
     const gpu_grid grid = {gpu_blocks(a->n_out, WARPS), 1, 1, WARPS * GPU_WARP};
-    gpu_launch(s, grid, sign_kernel, *a);
+    gpu_launch<sign_kernel>(s, grid, *a);
 }

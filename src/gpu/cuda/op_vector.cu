@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(THREADS) activate_kernel(gpu_activate a
 void gpu_op_activate(gpu_stream *s, const gpu_activate *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && (!a->clamp || (a->up && a->f == ACTIVATION_SILU)));
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, activate_kernel, *a);
+    gpu_launch<activate_kernel>(s, grid, *a);
 }
 
 static __global__ void __launch_bounds__(THREADS) add_kernel(gpu_add a) {
@@ -39,7 +39,7 @@ static __global__ void __launch_bounds__(THREADS) add_kernel(gpu_add a) {
 void gpu_op_add(gpu_stream *s, const gpu_add *a) {
     assert(a->n_cols >= 1 && a->n >= 1);
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, add_kernel, *a);
+    gpu_launch<add_kernel>(s, grid, *a);
 }
 
 static __global__ void __launch_bounds__(THREADS) softcap_kernel(gpu_softcap a) {
@@ -52,5 +52,5 @@ static __global__ void __launch_bounds__(THREADS) softcap_kernel(gpu_softcap a) 
 void gpu_op_softcap(gpu_stream *s, const gpu_softcap *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && a->cap > 0);
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch(s, grid, softcap_kernel, *a);
+    gpu_launch<softcap_kernel>(s, grid, *a);
 }

@@ -124,6 +124,15 @@ static void sim_limit(gpu_device *d, uint64_t n_bytes) {
     pthread_mutex_unlock(&d->mutex);
 }
 
+gpu_kernel *gpu_kernel::first;
+
+/* A real driver that loads a kernel when it is launched first may wait until the device is idle:
+ * here such a launch is an error. */
+static void load_kernels(int index) {
+    for (gpu_kernel *k = gpu_kernel::first; k; k = k->next)
+        __atomic_fetch_or(&k->loaded, 1u << index, __ATOMIC_RELAXED);
+}
+
 static pi_status sim_open(int index, const gpu_host *host, const gpu_open_options *options,
                           gpu_device **out, pi_error *err) {
     pi_status status = check_index(index, err);
@@ -137,10 +146,12 @@ static pi_status sim_open(int index, const gpu_host *host, const gpu_open_option
     memset(static_cast<void *>(d), 0, sizeof *d);
     pthread_mutex_init(&d->mutex, nullptr);
     d->host = host;
+    d->index = index;
     d->memory_bytes = d->limit = memory_of(index);
     if (options) sim_limit(d, options->memory_limit);
     const uint32_t standard_ms = SIM_WAIT_MS;
     d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
+    load_kernels(index);
     *out = d;
     return PI_OK;
 }

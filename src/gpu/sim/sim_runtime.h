@@ -40,6 +40,7 @@ struct sim_memory {
 struct gpu_device {
     pthread_mutex_t mutex;
     const gpu_host *host;
+    int index;
     size_t memory_bytes, limit, used;
     uint64_t wait_ns;
     sim_memory *memory;

@@ -293,9 +293,13 @@ static void count_kernel() {
     __atomic_fetch_add(&n_kernels, 1, __ATOMIC_RELAXED);
 }
 
-void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, gpu_any_kernel kernel,
-                    void (*call)(gpu_any_kernel kernel, const void *args), const void *args,
+void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kernel, const void *args,
                     size_t n_args) {
+    if (!(__atomic_load_n(&kernel.loaded, __ATOMIC_RELAXED) >> s->device->index & 1)) {
+        sim_device_stick(s->device, PI_ERR_DEVICE,
+                         "a kernel was not loaded when the device was opened: sim");
+        return;
+    }
     if (grid.threads == 0 || grid.threads % GPU_WARP != 0 || grid.threads > SIM_MAX_THREADS) {
         sim_device_stick(s->device, PI_ERR_DEVICE, "invalid block size: sim: %u threads",
                          grid.threads);
@@ -304,8 +308,8 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, gpu_any_kernel kernel,
     sim_command *c = new_command(s, SIM_KERNEL, n_args);
     if (!c) return;
     c->grid = grid;
-    c->kernel = kernel;
-    c->call = call;
+    c->kernel = kernel.function;
+    c->call = kernel.call;
     memcpy(sim_args(c), args, n_args);
     count_kernel();
     enqueue(s, c);
