@@ -1,5 +1,5 @@
-/* avx2_matmul.c: products of quantized rows with many vectors, on any CPU of this tier. */
-#include "avx2_matmul.h"
+/* avx2_matmul.c: products of quantized rows with many vectors (prompts). */
+#include "avx2_columns.h"
 
-#define DEFINE(type, name, ...) TIER_MATMUL_DEFINE(extern, avx2, name, mm_run)
+#define DEFINE(type, name, ...) TIER_MATMUL_DEFINE(extern, avx2, name, mc_matmul)
 QUANT_BLOCKS(DEFINE)

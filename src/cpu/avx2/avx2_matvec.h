@@ -11,8 +11,7 @@
 #ifndef CPU_AVX2_MATVEC_H
 #define CPU_AVX2_MATVEC_H
 
-#include "avx2_quants_k.h"
-#include "rows.h"
+#include "avx2_columns.h"
 
 /* Whether products of bytes of pairs are added up four at a time, to words of 32 bits. Those with a
  * scale per 16 are multiplied with it while they have 16. */
@@ -427,6 +426,10 @@ AVX2_INLINE void mv_run_ready(const q_format *f, const cpu_rows *s, int64_t n_gr
 
 AVX2_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                         int64_t ldy) {
+    if (x->n_cols > 1 && mc_fits(x->n)) {
+        mc_matvec(f, s, x, y, ldy);
+        return;
+    }
     const int64_t chunks = x->n / Q_CHUNK, fit = chunks > 0 ? MV_READY / chunks : x->n_cols;
     const int64_t at_once = fit > MV_COLS ? fit - fit % MV_COLS : fit;
     const int64_t n_groups = at_once > 0 ? s->n / MV_ROWS : 0;

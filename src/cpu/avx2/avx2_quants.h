@@ -70,6 +70,9 @@ typedef struct q_format {
     void (*pair)(const uint8_t *chunk, int pair, __m256i out[2]);
     /* What is to be added to them, in another order (see q_fifth_bits); NULL: nothing. */
     void (*bits)(const uint8_t *chunk, int pair, __m256i out[2]);
+    /* All of a chunk at once, as several columns want it: vector j has elements 4 j .. + 3 of all
+     * groups. NULL: by `quants`. */
+    void (*lanes)(const uint8_t *chunk, __m256i out[Q_GROUPS]);
     void (*scales)(const uint8_t *chunk, q_scales *out);
     void (*subs)(const uint8_t *chunk, q_subs *out); /* sub 16 only */
     /* Fields of bytes, instead of pairs: see q_spread. Half 0: elements 0..15 of all groups. */
@@ -221,6 +224,55 @@ AVX2_INLINE void q_nibble_pair(const uint8_t *p, int bytes, __m256i out[2]) {
     out[1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
 }
 
+/* Words j of 16 bytes of eight groups, `bytes` apart. */
+AVX2_INLINE void q_word_lanes(const uint8_t *p, int bytes, __m256i out[4]) {
+    __m256i v[4];
+    for (int i = 0; i < 4; i++) v[i] = q_two(p + i * bytes, p + (i + 4) * bytes);
+    __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpacklo_epi32(v[2], v[3]);
+    out[0] = _mm256_unpacklo_epi64(a, b);
+    out[1] = _mm256_unpackhi_epi64(a, b);
+    a = _mm256_unpackhi_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[2], v[3]);
+    out[2] = _mm256_unpacklo_epi64(a, b);
+    out[3] = _mm256_unpackhi_epi64(a, b);
+}
+
+/* The nibbles of eight blocks. */
+AVX2_INLINE void q_nibble_lanes(const uint8_t *p, int bytes, __m256i out[Q_GROUPS]) {
+    q_word_lanes(p, bytes, out);
+    for (int j = 0; j < 4; j++) {
+        out[4 + j] = _mm256_and_si256(_mm256_srli_epi16(out[j], 4), _mm256_set1_epi8(15));
+        out[j] = _mm256_and_si256(out[j], _mm256_set1_epi8(15));
+    }
+}
+
+AVX2_INLINE void q_look_up_lanes(__m128i table, __m256i out[Q_GROUPS]) {
+    for (int j = 0; j < Q_GROUPS; j++) out[j] = q_look_up(out[j], table);
+}
+
+AVX2_INLINE int32_t q_int(const uint8_t *p) {
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    return word;
+}
+
+/* Adds 16 where a bit of a block's string of 32 at p is set. Four bits of the string are brought to
+ * four bytes, and there to bits 4 to 7, of which a minimum makes 16. */
+AVX2_INLINE void q_fifth_lanes(const uint8_t *p, int bytes, __m256i out[Q_GROUPS]) {
+    const __m256i mask = _mm256_set1_epi32((int32_t)0x80402010);
+    const __m256i first = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+    const __m256i high = _mm256_setr_epi32(
+        q_int(p), q_int(p + bytes), q_int(p + 2 * bytes), q_int(p + 3 * bytes),
+        q_int(p + 4 * bytes), q_int(p + 5 * bytes), q_int(p + 6 * bytes), q_int(p + 7 * bytes));
+    const __m256i low = _mm256_slli_epi32(high, 4);
+    for (int j = 0; j < Q_GROUPS; j++) {
+        const __m256i place = _mm256_add_epi8(first, _mm256_set1_epi8((char)(j / 2)));
+        __m256i bits = _mm256_shuffle_epi8(j % 2 == 0 ? low : high, place);
+        bits = _mm256_min_epu8(_mm256_and_si256(bits, mask), _mm256_set1_epi8(16));
+        out[j] = _mm256_or_si256(out[j], bits);
+    }
+}
+
 AVX2_INLINE void q_look_up_pair(__m128i table, __m256i out[2]) {
     out[0] = q_look_up(out[0], table);
     out[1] = q_look_up(out[1], table);
@@ -247,6 +299,10 @@ AVX2_INLINE __m256i q4_0_quants(const uint8_t *chunk, int group) {
 AVX2_INLINE void q4_0_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 18 * pair;
     q_nibble_pair(block + 2, 18, out);
+}
+
+AVX2_INLINE void q4_0_lanes(const uint8_t *chunk, __m256i out[Q_GROUPS]) {
+    q_nibble_lanes(chunk + 2, 18, out);
 }
 
 AVX2_INLINE void q4_0_scales(const uint8_t *chunk, q_scales *out) {
@@ -282,6 +338,10 @@ AVX2_INLINE void q4_1_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     q_nibble_pair(block + 4, 20, out);
 }
 
+AVX2_INLINE void q4_1_lanes(const uint8_t *chunk, __m256i out[Q_GROUPS]) {
+    q_nibble_lanes(chunk + 4, 20, out);
+}
+
 AVX2_INLINE void q4_1_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_addend(chunk, 20, out);
 }
@@ -308,6 +368,11 @@ AVX2_INLINE void q5_0_bits(const uint8_t *chunk, int pair, __m256i out[2]) {
     q_fifth_bits(block + 2, block + 24, out);
 }
 
+AVX2_INLINE void q5_0_lanes(const uint8_t *chunk, __m256i out[Q_GROUPS]) {
+    q_nibble_lanes(chunk + 6, 22, out);
+    q_fifth_lanes(chunk + 2, 22, out);
+}
+
 AVX2_INLINE void q5_0_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_first(chunk, 22, out);
 }
@@ -326,6 +391,11 @@ AVX2_INLINE void q5_1_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
 AVX2_INLINE void q5_1_bits(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 24 * pair;
     q_fifth_bits(block + 4, block + 28, out);
+}
+
+AVX2_INLINE void q5_1_lanes(const uint8_t *chunk, __m256i out[Q_GROUPS]) {
+    q_nibble_lanes(chunk + 8, 24, out);
+    q_fifth_lanes(chunk + 4, 24, out);
 }
 
 AVX2_INLINE void q5_1_scales(const uint8_t *chunk, q_scales *out) {
@@ -369,6 +439,11 @@ AVX2_INLINE void iq4_nl_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     q_look_up_pair(q_iq4_table(), out);
 }
 
+AVX2_INLINE void iq4_nl_lanes(const uint8_t *chunk, __m256i out[Q_GROUPS]) {
+    q_nibble_lanes(chunk + 2, 18, out);
+    q_look_up_lanes(q_iq4_table(), out);
+}
+
 AVX2_INLINE void iq4_nl_scales(const uint8_t *chunk, q_scales *out) {
     q_scale_first(chunk, 18, out);
 }
@@ -385,6 +460,11 @@ AVX2_INLINE void mxfp4_pair(const uint8_t *chunk, int pair, __m256i out[2]) {
     const uint8_t *block = chunk + 2 * 17 * pair;
     q_nibble_pair(block + 1, 17, out);
     q_look_up_pair(mxfp4_table(), out);
+}
+
+AVX2_INLINE void mxfp4_lanes(const uint8_t *chunk, __m256i out[Q_GROUPS]) {
+    q_nibble_lanes(chunk + 1, 17, out);
+    q_look_up_lanes(mxfp4_table(), out);
 }
 
 /* The scale is 2^(e - 128), see quant_e8m0_half: half of the float whose exponent is e, which for
@@ -425,13 +505,13 @@ AVX2_INLINE __m256i q_widen(__m256i v) {
 #define Q_FORMAT_SIGNED(name, ...)                                                                 \
     Q_FORMAT_32(name, .is_signed = !Q_RAISE, .offset = Q_RAISE, __VA_ARGS__)
 
-Q_FORMAT_32(q4_0, .floats = q4_0_floats, .floats_unit = 0x1p-28f, .top = 15, .offset = 8,
-            .narrow = true);
-Q_FORMAT_32(q4_1, .floats = q4_1_floats, .top = 15, .narrow = true);
-Q_FORMAT_32(q5_0, .bits = q5_0_bits, .top = 31, .offset = 16, .narrow = true);
-Q_FORMAT_32(q5_1, .bits = q5_1_bits, .top = 31);
+Q_FORMAT_32(q4_0, .lanes = q4_0_lanes, .floats = q4_0_floats, .floats_unit = 0x1p-28f, .top = 15,
+            .offset = 8, .narrow = true);
+Q_FORMAT_32(q4_1, .lanes = q4_1_lanes, .floats = q4_1_floats, .top = 15, .narrow = true);
+Q_FORMAT_32(q5_0, .lanes = q5_0_lanes, .bits = q5_0_bits, .top = 31, .offset = 16, .narrow = true);
+Q_FORMAT_32(q5_1, .lanes = q5_1_lanes, .bits = q5_1_bits, .top = 31);
 Q_FORMAT_SIGNED(q8_0, .floats = q8_0_floats, .top = 128);
-Q_FORMAT_SIGNED(iq4_nl, .top = 127);
-Q_FORMAT_32(mxfp4, .top = 24, .offset = 12, .narrow = true);
+Q_FORMAT_SIGNED(iq4_nl, .lanes = iq4_nl_lanes, .top = 127);
+Q_FORMAT_32(mxfp4, .lanes = mxfp4_lanes, .top = 24, .offset = 12, .narrow = true);
 
 #endif

@@ -61,6 +61,20 @@ AVX2_INLINE void q2_k_fields(const uint8_t *block, int half, __m256i out[2]) {
     out[1] = Q_DOTS_FOUR ? out[0] : _mm256_srli_epi16(out[0], 4);
 }
 
+/* A word has four groups' elements in its fields. */
+AVX2_INLINE void q2_k_lanes(const uint8_t *block, __m256i out[Q_GROUPS]) {
+    const __m256i field = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+    for (int half = 0; half < 2; half++) {
+        __m256i v = q_two(block + 16 + 16 * half, block + 48 + 16 * half), *w = out + 4 * half;
+        w[0] = _mm256_shuffle_epi32(v, 0x00);
+        w[1] = _mm256_shuffle_epi32(v, 0x55);
+        w[2] = _mm256_shuffle_epi32(v, 0xaa);
+        w[3] = _mm256_shuffle_epi32(v, 0xff);
+        for (int j = 0; j < 4; j++)
+            w[j] = _mm256_and_si256(_mm256_srlv_epi32(w[j], field), _mm256_set1_epi8(3));
+    }
+}
+
 AVX2_INLINE void q2_k_subs(const uint8_t *block, q_subs *out) {
     __m256i both = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)block));
     out->scale = _mm256_and_si256(both, _mm256_set1_epi16(15));
@@ -216,6 +230,11 @@ AVX2_INLINE void iq4_xs_pair(const uint8_t *block, int pair, __m256i out[2]) {
     q_look_up_pair(q_iq4_table(), out);
 }
 
+AVX2_INLINE void iq4_xs_lanes(const uint8_t *block, __m256i out[Q_GROUPS]) {
+    q_nibble_lanes(block + 8, 16, out);
+    q_look_up_lanes(q_iq4_table(), out);
+}
+
 /* Scale j: nibble j of scales_l, above it bits 2j, 2j + 1 of scales_h; from -32. */
 AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
     const __m256i nibble_at = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
@@ -231,13 +250,13 @@ AVX2_INLINE void iq4_xs_scales(const uint8_t *block, q_scales *out) {
     out->d[0] = _mm256_mul_ps(q_half(block), _mm256_cvtepi32_ps(sc));
 }
 
-Q_FORMAT_FIELDS(q2_k, .top = 3, .narrow = true,
+Q_FORMAT_FIELDS(q2_k, .lanes = q2_k_lanes, .top = 3, .narrow = true,
                 .at = {0, 2, Q_DOTS_FOUR ? 4 : 0, Q_DOTS_FOUR ? 6 : 2});
 Q_FORMAT_FIELDS(q3_k, .top = 7, .offset = 4, .narrow = true, .at = {0, 4, 0, 4}, .crossed = true,
                 .scale_shift = 8);
 Q_FORMAT_32(q4_k, .floats = q4_k_floats, .apart = true, .top = 15, .narrow = true);
 Q_FORMAT_32(q5_k, .apart = true, .top = 31);
 Q_FORMAT_16(q6_k, .pair = q6_k_pair, .top = 63, .offset = 32, .narrow = true);
-Q_FORMAT_SIGNED(iq4_xs, .top = 127);
+Q_FORMAT_SIGNED(iq4_xs, .lanes = iq4_xs_lanes, .top = 127);
 
 #endif

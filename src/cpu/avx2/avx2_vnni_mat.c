@@ -1,12 +1,12 @@
 /* avx2_vnni_mat.c: products of quantized rows with vectors where AVX-VNNI is there. They take and
  * give the same as those of avx2_matvec.c and avx2_matmul.c; sums of integers are the same, too. */
-#include "avx2_matmul.h"
+#include "avx2_columns.h"
 #include "avx2_matvec.h"
 #include "tiers.h"
 
 #define DEFINE(type, name, ...)                                                                    \
     ROWS_DEFINE(static, avx2_vnni, name, mv_run)                                                   \
-    TIER_MATMUL_DEFINE(static, avx2_vnni, name, mm_run)
+    TIER_MATMUL_DEFINE(static, avx2_vnni, name, mc_matmul)
 QUANT_BLOCKS(DEFINE)
 
 #define ENTRY(type, name, ...) TIER_MAT_ENTRY(avx2_vnni, Q8, type, name)

@@ -1,0 +1,307 @@
+/* avx2_columns.h: products of quantized rows with several vectors at once. A template, as
+ * avx2_matvec.h, which includes it.
+ *
+ * Instructions are the limit here, and most of them are spent per column. So a chunk of a row is
+ * unpacked once into the arrangement that costs a column least: vector j holds elements 4 j .. + 3
+ * of all eight groups, in the order of groups. Columns are arranged the same way once for all rows.
+ * Products are then added up vector by vector, and come out as one sum per group, in the order of
+ * scales: no adding up across lanes. The eight vectors of weights stay in registers for all
+ * columns; sums of floats lie in the first cache. Results are those of one column, bit for bit. */
+#ifndef CPU_AVX2_COLUMNS_H
+#define CPU_AVX2_COLUMNS_H
+
+#include "avx2_quants_k.h"
+#include "rows.h"
+
+enum {
+    MC_ROWS = 4,    /* streams, as for one column */
+    MC_COLS = 32,   /* columns at once, or half as many ...: of a chunk 10 KiB, and 4 KiB of sums */
+    MC_LOAD = 8,    /* columns that are arranged at once */
+    MC_READY = 512, /* chunks of columns arranged in advance: 160 KiB, eight columns of 16384 */
+    MC_BLOCK =
+        128, /* rows that go with all columns before the next ones, where not all are ready */
+    MC_AHEAD = 1024 /* bytes of prefetch */
+};
+
+/* A chunk of a column. */
+typedef struct mc_part {
+    __m256i x[Q_GROUPS]; /* elements */
+    __m256 dx;           /* scales */
+    union {
+        __m256i sum; /* sums of elements: of 16 as words, of 32 times the weights' offset */
+        __m256 lift; /* dx times sums of 32, for minima */
+    };
+} mc_part;
+
+/* What is the same for all columns in a chunk of a row. */
+typedef struct mc_weights {
+    __m256i w[Q_GROUPS];
+    __m256i size[Q_GROUPS]; /* absolute values, of signed weights */
+    __m256i half[2];        /* scales of 16 elements, twice each */
+    q_scales s;
+    q_subs sub;
+} mc_weights;
+
+/* Whether products of bytes are added up four at a time, to words of 32 bits; those with a scale
+ * per 16 have to fit into 16 bits afterwards, where they are multiplied with it. */
+AVX2_INLINE bool mc_dots_four(const q_format *f) {
+    return Q_DOTS_FOUR && (f->sub == 32 || 16 * f->top * INT8_MAX <= INT16_MAX);
+}
+
+/* How many vectors' products, which are sums of two, may be added up in 16 bits. */
+AVX2_INLINE int mc_fit(const q_format *f) {
+    const int fit = INT16_MAX / (2 * f->top * INT8_MAX), most = f->sub / 4;
+    return fit >= 8 && most == 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+}
+
+AVX2_INLINE int64_t mc_less(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* What the sums of 16 elements, of groups as lanes, and the scales of a column come to. */
+AVX2_INLINE void mc_finish(const q_format *f, __m256i low, __m256i high, __m256 dx, mc_part *part) {
+    part->dx = dx;
+    if (f->sub == 16) {
+        part->sum = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+        part->dx = _mm256_mul_ps(dx, _mm256_set1_ps(1.0f / (float)(1 << f->scale_shift)));
+        return;
+    }
+    __m256i sum = _mm256_add_epi32(low, high);
+    if (f->has_min)
+        part->lift = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), dx);
+    else
+        part->sum = _mm256_mullo_epi32(sum, _mm256_set1_epi32(f->offset));
+}
+
+/* Chunk k of n columns from `col` on, of which `groups` are there; zeros behind them. */
+AVX2_INLINE void mc_load_columns(const q_format *f, const cpu_act *act, int64_t col, int64_t n,
+                                 int64_t k, int groups, mc_part *part) {
+    for (int64_t c = 0; c < n; c++) {
+        const act_q8_column x = act_q8_skip(act_q8_at(act, col + c), (int)k * Q_GROUPS);
+        for (int g = 0; g < Q_GROUPS; g++)
+            part[c].x[g] = g < groups ? _mm256_loadu_si256((const void *)(x.q + g * CPU_ACT_GROUP))
+                                      : _mm256_setzero_si256();
+        vi_transpose(part[c].x);
+        __m256 a = _mm256_loadu_ps((const float *)x.sum);
+        __m256 b = _mm256_loadu_ps((const float *)(x.sum + Q_GROUPS));
+        __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
+        __m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+        mc_finish(f, _mm256_castpd_si256(_mm256_permute4x64_pd(even, 0xd8)),
+                  _mm256_castpd_si256(_mm256_permute4x64_pd(odd, 0xd8)), _mm256_loadu_ps(x.d),
+                  &part[c]);
+    }
+}
+
+/* Eight words, of as many columns, of each group: v[i] becomes column i's. */
+AVX2_INLINE void mc_turn(const void *first, int groups, __m256i v[Q_GROUPS]) {
+    for (int g = 0; g < Q_GROUPS; g++)
+        v[g] = g < groups
+                   ? _mm256_loadu_si256((const void *)((const char *)first +
+                                                       (size_t)g * sizeof(act_q8_panel_group)))
+                   : _mm256_setzero_si256();
+    vi_transpose(v);
+}
+
+/* The same from panels. */
+AVX2_INLINE void mc_load_panels(const q_format *f, const cpu_act *act, int64_t col, int64_t n,
+                                int64_t k, int groups, mc_part *part) {
+    for (int64_t c0 = 0; c0 < n; c0 += MC_LOAD) {
+        const int64_t m = mc_less(n - c0, MC_LOAD), first = (col + c0) % MC_LOAD;
+        const int64_t at = (col + c0) % CPU_PANEL - first;
+        const act_q8_panel_group *x = act_panel(act, (col + c0) / CPU_PANEL);
+        x += k * Q_GROUPS;
+        __m256i v[Q_GROUPS], low[Q_GROUPS], high[Q_GROUPS];
+        for (int j = 0; j < CPU_ACT_GROUP / 4; j++) {
+            mc_turn(x->q[j][at], groups, v);
+            for (int64_t c = 0; c < m; c++) part[c0 + c].x[j] = v[first + c];
+        }
+        mc_turn(x->sum[0] + at, groups, low);
+        mc_turn(x->sum[1] + at, groups, high);
+        mc_turn(x->d + at, groups, v);
+        for (int64_t c = 0; c < m; c++)
+            mc_finish(f, low[first + c], high[first + c], _mm256_castsi256_ps(v[first + c]),
+                      &part[c0 + c]);
+    }
+}
+
+AVX2_INLINE void mc_unpack(const q_format *f, const uint8_t *p, mc_weights *w) {
+    if (f->lanes != NULL) {
+        f->lanes(p, w->w);
+    } else {
+        for (int g = 0; g < Q_GROUPS; g++) w->w[g] = f->quants(p, g);
+        vi_transpose(w->w);
+    }
+    for (int j = 0; j < Q_GROUPS && f->is_signed; j++) w->size[j] = _mm256_abs_epi8(w->w[j]);
+    if (f->sub == 32) {
+        f->scales(p, &w->s);
+        return;
+    }
+    const __m256i first = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+    f->subs(p, &w->sub);
+    if (f->crossed) w->sub.scale = _mm256_shuffle_epi32(w->sub.scale, 0xd8);
+    w->half[0] = _mm256_shuffle_epi8(w->sub.scale, first);
+    w->half[1] = _mm256_shuffle_epi8(w->sub.scale, _mm256_add_epi8(first, _mm256_set1_epi8(2)));
+}
+
+#if defined(__AVXVNNI__)
+AVX2_INLINE __m256i mc_dot_four(const q_format *f, const mc_weights *w, const mc_part *x) {
+    __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (int j = 0; j < Q_GROUPS; j++)
+        sum[j / 4] = _mm256_dpbusd_avx_epi32(sum[j / 4], w->w[j], x->x[j]);
+    if (f->sub == 32) return _mm256_add_epi32(sum[0], sum[1]);
+    __m256i both = _mm256_blend_epi16(sum[0], _mm256_slli_epi32(sum[1], 16), 0xaa);
+    return _mm256_madd_epi16(both, w->sub.scale);
+}
+#endif
+
+AVX2_INLINE __m256i mc_dot16(const q_format *f, const mc_weights *w, const mc_part *x, int j) {
+    if (!f->is_signed) return _mm256_maddubs_epi16(w->w[j], x->x[j]);
+    return _mm256_maddubs_epi16(w->size[j], _mm256_sign_epi8(x->x[j], w->w[j]));
+}
+
+/* Sums of products of eight groups, times their scales where there is one per 16 elements. */
+AVX2_INLINE __m256i mc_dot(const q_format *f, const mc_weights *w, const mc_part *x) {
+#if defined(__AVXVNNI__)
+    if (mc_dots_four(f)) return mc_dot_four(f, w, x);
+#endif
+    const int fit = mc_fit(f);
+    __m256i dot = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int j = 0; j < Q_GROUPS; j += fit) {
+        __m256i sum = mc_dot16(f, w, x, j);
+        for (int i = j + 1; i < j + fit; i++) sum = _mm256_add_epi16(sum, mc_dot16(f, w, x, i));
+        sum = f->sub == 32 ? q_widen(sum) : _mm256_madd_epi16(sum, w->half[j / 4]);
+        dot = j == 0 ? sum : _mm256_add_epi32(dot, sum);
+    }
+    return dot;
+}
+
+AVX2_INLINE __m256 mc_add(const q_format *f, const mc_weights *w, const mc_part *x, __m256 acc) {
+    __m256i dot = mc_dot(f, w, x);
+    if (f->sub == 32) {
+        if (f->offset != 0) dot = _mm256_sub_epi32(dot, x->sum);
+        if (f->has_min) acc = _mm256_fnmadd_ps(w->s.m[0], x->lift, acc);
+    } else {
+        if (f->offset != 0) { /* a power of two */
+            __m256i off = _mm256_madd_epi16(w->sub.scale, x->sum);
+            dot = _mm256_sub_epi32(dot, _mm256_slli_epi32(off, __builtin_ctz((unsigned)f->offset)));
+        }
+        if (f->has_min) {
+            __m256 min = _mm256_cvtepi32_ps(_mm256_madd_epi16(w->sub.min, x->sum));
+            acc = _mm256_fnmadd_ps(min, _mm256_mul_ps(w->sub.dmin, x->dx), acc);
+        }
+    }
+    __m256 d = _mm256_mul_ps(f->sub == 32 ? w->s.d[0] : w->sub.d, x->dx);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, acc);
+}
+
+/* A chunk of a row times all columns. Meanwhile the chunk at `ahead` is prefetched. */
+AVX2_INLINE void mc_chunk(const q_format *f, const uint8_t *p, const uint8_t *ahead,
+                          const mc_part *x, int64_t n_cols, __m256 *acc) {
+    mc_weights w;
+    mc_unpack(f, p, &w);
+    for (int at = 0; at < f->chunk_bytes; at += 64)
+        _mm_prefetch((const char *)ahead + at, _MM_HINT_T0);
+    for (int64_t c = 0; c < n_cols; c++) acc[c] = mc_add(f, &w, &x[c], acc[c]);
+}
+
+/* Columns that are ready: chunks [k0, k1) of n, x[chunk][n]. */
+typedef struct mc_ready {
+    mc_part *x;
+    int64_t n, k0, k1;
+} mc_ready;
+
+/* Rows i, i + stride, ... (n_rows of them) of s times the columns that are ready. y = for their
+ * first chunks, then +=. */
+AVX2_INLINE void mc_rows(const q_format *f, int n_rows, const cpu_rows *s, int64_t i,
+                         int64_t stride, const mc_ready *a, float *y, int64_t ldy) {
+    const uint8_t *p[MC_ROWS], *ahead[MC_ROWS];
+    __m256 acc[MC_ROWS][MC_COLS];
+    const mc_part *x = a->x;
+    const int64_t whole = s->w->n_in / Q_CHUNK, end = a->k1 < whole ? a->k1 : whole;
+    const int64_t near = MC_AHEAD / f->chunk_bytes, lead = near < whole ? near : whole;
+    for (int r = 0; r < n_rows; r++) {
+        p[r] = rows_at(s, i + r * stride) + a->k0 * f->chunk_bytes;
+        ahead[r] = p[r] + lead * f->chunk_bytes;
+        for (int64_t c = 0; c < a->n; c++) acc[r][c] = _mm256_setzero_ps();
+    }
+    for (int64_t k = a->k0; k < end; k++, x += a->n)
+        for (int r = 0; r < n_rows; r++) {
+            if (k == whole - lead) ahead[r] = rows_next(s, i + r * stride, MC_ROWS);
+            mc_chunk(f, p[r], ahead[r], x, a->n, acc[r]);
+            p[r] += f->chunk_bytes;
+            ahead[r] += f->chunk_bytes;
+        }
+    for (int r = 0; r < n_rows && end < a->k1; r++) { /* part of a chunk is left */
+        uint8_t tail[Q_CHUNK_BYTES_MAX] = {0};
+        memcpy(tail, p[r], q_bytes(f, s->w->n_in % Q_CHUNK));
+        mc_chunk(f, tail, ahead[r], x, a->n, acc[r]);
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int64_t c = 0; c < a->n; c++) {
+            __m256 sum = acc[r][c]; /* in the order in which one column has them */
+            if (f->crossed) sum = _mm256_permute_ps(sum, 0xd8);
+            float *to = y + c * ldy + i + r * stride;
+            *to = a->k0 == 0 ? avx2_sum(sum) : *to + avx2_sum(sum);
+        }
+}
+
+/* Rows of s times the columns that are ready. */
+AVX2_INLINE void mc_sweep(const q_format *f, const cpu_rows *s, const mc_ready *a, float *y,
+                          int64_t ldy) {
+    const int64_t n_groups = (s->n + MC_ROWS - 1) / MC_ROWS, stride = rows_stride(s, n_groups);
+    for (int64_t g = 0; g < n_groups; g++) {
+        const int64_t i = rows_first(s, g, MC_ROWS), left = (s->n - i + stride - 1) / stride;
+        mc_rows(f, left < MC_ROWS ? (int)left : MC_ROWS, s, i, stride, a, y, ldy);
+    }
+}
+
+/* Whether rows are short enough for `ready`, so that each is summed in one go. */
+AVX2_INLINE bool mc_fits(int64_t n_in) {
+    return n_in <= MC_READY * Q_CHUNK;
+}
+
+/* Rows of s times all columns, which are arranged in `ready` [MC_READY] before. */
+AVX2_INLINE void mc_run(const q_format *f, const cpu_rows *s, const cpu_act *act, float *y,
+                        int64_t ldy, mc_part *ready) {
+    const int64_t chunks = (act->n + Q_CHUNK - 1) / Q_CHUNK, span = mc_less(chunks, MC_READY);
+    int64_t at_once = MC_COLS;
+    while (at_once > 1 && at_once * span > MC_READY) at_once /= 2;
+    const bool panels = act->layout == CPU_ACT_PANELS;
+    const int64_t n_rows = act->n_cols > at_once ? MC_BLOCK : s->n;
+    for (int64_t row = 0; row < s->n; row += n_rows) {
+        const cpu_rows block = {s->w, s->list != NULL ? s->list + row : NULL, s->first + row,
+                                mc_less(s->n - row, n_rows)};
+        for (int64_t col = 0; col < act->n_cols; col += at_once)
+            for (int64_t k0 = 0; k0 < chunks; k0 += span) {
+                const mc_ready a = {ready, mc_less(act->n_cols - col, at_once), k0,
+                                    mc_less(chunks, k0 + span)};
+                for (int64_t k = k0; k < a.k1; k++) {
+                    const int groups = (int)mc_less(act->n / CPU_ACT_GROUP - k * Q_GROUPS,
+                                                    Q_GROUPS);
+                    mc_part *x = ready + (k - k0) * a.n;
+                    if (panels)
+                        mc_load_panels(f, act, col, a.n, k, groups, x);
+                    else
+                        mc_load_columns(f, act, col, a.n, k, groups, x);
+                }
+                mc_sweep(f, &block, &a, y + col * ldy + row, ldy);
+            }
+    }
+}
+
+AVX2_INLINE void mc_matvec(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                           int64_t ldy) {
+    mc_part ready[MC_READY];
+    mc_run(f, s, x, y, ldy, ready);
+}
+
+AVX2_INLINE void mc_matmul(const q_format *f, const cpu_mat *w, int64_t row0, int64_t row1,
+                           const cpu_act *x, float *y, int64_t ldy, void *scratch) {
+    const cpu_rows s = {w, NULL, row0, row1 - row0};
+    mc_run(f, &s, x, y + row0, ldy, scratch);
+}
+_Static_assert(MC_READY * sizeof(mc_part) <= CPU_SCRATCH_BYTES, "scratch");
+
+#endif
